@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The CPU emulation: its table, its life, its devices. */
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shm.h"
+
+#define DEFAULT_DEVICES 8
+#define DEFAULT_SLOTS 128
+#define DLPACK_CPU 1
+/* How long close waits for work of destroyed streams: poisoned waits end within a tick. */
+#define CLOSE_WAIT_MS 1000
+
+symmem_status shm_fail_errno(const symmem_host *host, int system_errno, const char *operation,
+                             const char *what) {
+    symmem_status status = SYMMEM_SYSTEM;
+    switch (system_errno) {
+    case EMFILE:
+    case ENFILE:
+    case EAGAIN:
+        status = SYMMEM_LIMIT;
+        break;
+    case ENOMEM:
+        status = SYMMEM_OUT_OF_MEMORY;
+        break;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+        status = SYMMEM_PERMISSION;
+        break;
+    default:
+        break;
+    }
+    char text[64];
+    const char *reason = strerror_r(system_errno, text, sizeof text);
+    return host->fail(host, status, system_errno, operation, "%s: %s", what, reason);
+}
+
+symmem_status shm_out_of_memory(const symmem_host *host, const char *operation) {
+    return host->fail(host, SYMMEM_OUT_OF_MEMORY, ENOMEM, operation, "out of host memory");
+}
+
+symmem_status shm_point(const symmem_host *host, const char *name, const char *operation) {
+    symmem_status status = host->point(host, name);
+    if (status != SYMMEM_OK)
+        host->fail(host, status, 0, operation, "test point %s failed", name);
+    return status;
+}
+
+static bool fallback_allowed(void) {
+    const char *text = getenv("SYMMEM_SHM_FALLBACK");
+    return !text || strcmp(text, "0") != 0;
+}
+
+/* An environment variable's number. Leaves *value_p alone if it is not set. */
+static symmem_status read_number(const symmem_host *host, const char *name, long low, long high,
+                                 int32_t *value_p) {
+    const char *text = getenv(name);
+    if (!text)
+        return SYMMEM_OK;
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || value < low || value > high)
+        return host->fail(host, SYMMEM_INVALID_ARGUMENT, 0, "set_backend",
+                          "%s=%s: need a number from %ld to %ld", name, text, low, high);
+    *value_p = (int32_t)value;
+    return SYMMEM_OK;
+}
+
+static int32_t count_cores(void) {
+    cpu_set_t cores;
+    if (sched_getaffinity(0, sizeof cores, &cores) == 0)
+        return CPU_COUNT(&cores);
+    long online = sysconf(_SC_NPROCESSORS_ONLN); /* more cores than a cpu_set_t has bits */
+    return online > 0 ? (int32_t)online : 1;
+}
+
+static symmem_status shm_probe(char *reason, size_t capacity) {
+    return shm_backing_usable(fallback_allowed(), reason, capacity) ? SYMMEM_OK
+                                                                    : SYMMEM_UNSUPPORTED;
+}
+
+static symmem_status read_settings(shm_instance *self, const symmem_backend_config *config) {
+    self->fallback = fallback_allowed();
+    self->core_count = count_cores();
+    self->device_count =
+        config->world_size > DEFAULT_DEVICES ? config->world_size : DEFAULT_DEVICES;
+    self->multicast_slots = DEFAULT_SLOTS;
+    symmem_status status =
+        read_number(self->host, "SYMMEM_SHM_DEVICES", 1, SHM_MAX_DEVICES, &self->device_count);
+    if (status != SYMMEM_OK)
+        return status;
+    return read_number(self->host, "SYMMEM_SHM_MULTICAST_SLOTS", 0, INT32_MAX,
+                       &self->multicast_slots);
+}
+
+static symmem_status shm_open_instance(const symmem_host *host, const symmem_backend_config *config,
+                                       void **instance_p) {
+    shm_instance *self = calloc(1, sizeof *self);
+    if (!self)
+        return shm_out_of_memory(host, "set_backend");
+    self->host = host;
+    symmem_status status = read_settings(self, config);
+    if (status != SYMMEM_OK)
+        goto free_self;
+    self->slots_used = calloc((size_t)self->device_count, sizeof *self->slots_used);
+    if (!self->slots_used) {
+        status = shm_out_of_memory(host, "set_backend");
+        goto free_self;
+    }
+    int error = pthread_mutex_init(&self->lock, NULL);
+    if (error != 0) {
+        status = shm_fail_errno(host, error, "set_backend", "creating a lock");
+        goto free_slots;
+    }
+    error = shm_cond_init(&self->stream_gone);
+    if (error != 0) {
+        status = shm_fail_errno(host, error, "set_backend", "creating a condition");
+        goto destroy_lock;
+    }
+    *instance_p = self;
+    return SYMMEM_OK;
+
+destroy_lock:
+    pthread_mutex_destroy(&self->lock);
+free_slots:
+    free(self->slots_used);
+free_self:
+    free(self);
+    return status;
+}
+
+/* A stream destroyed after a TIMEOUT may still run; its thread must not outlive the instance. */
+static bool wait_for_streams(shm_instance *self) {
+    uint64_t deadline_ns = shm_deadline_ns(CLOSE_WAIT_MS);
+    pthread_mutex_lock(&self->lock);
+    while (self->streams && shm_cond_wait(&self->stream_gone, &self->lock, deadline_ns)) {
+    }
+    bool gone = !self->streams;
+    pthread_mutex_unlock(&self->lock);
+    return gone;
+}
+
+static void shm_close_instance(void *instance) {
+    shm_instance *self = instance;
+    if (!wait_for_streams(self))
+        return; /* a host function that does not return: its memory is given up */
+    pthread_cond_destroy(&self->stream_gone);
+    pthread_mutex_destroy(&self->lock);
+    free(self->slots_used);
+    free(self);
+}
+
+static symmem_status shm_device_count(void *instance, int32_t *count_p) {
+    shm_instance *self = instance;
+    *count_p = self->device_count;
+    return SYMMEM_OK;
+}
+
+static symmem_status shm_device_info(void *instance, int32_t device, symmem_device_info *info_p) {
+    shm_instance *self = instance;
+    memset(info_p, 0, sizeof *info_p);
+    info_p->device_type = DLPACK_CPU;
+    info_p->multicast = self->multicast_slots > 0;
+    info_p->granularity = (size_t)sysconf(_SC_PAGESIZE);
+    snprintf(info_p->name, sizeof info_p->name, "emulated device %d", (int)device);
+    return SYMMEM_OK;
+}
+
+static const symmem_backend table = {
+    .size = sizeof(symmem_backend),
+    .abi = SYMMEM_BACKEND_ABI,
+    .name = "shm",
+    .description = "CPU emulation on POSIX shared memory",
+    .capabilities = SYMMEM_CAP_ALL & ~(SYMMEM_CAP_CROSS_HOST | SYMMEM_CAP_WRAP_STREAM),
+    .probe = shm_probe,
+    .open = shm_open_instance,
+    .close = shm_close_instance,
+    .device_count = shm_device_count,
+    .device_info = shm_device_info,
+    .memory_alloc = shm_memory_alloc,
+    .memory_release = shm_memory_release,
+    .memory_export = shm_memory_export,
+    .share_close = shm_share_close,
+    .memory_import = shm_memory_import,
+    .signal_bytes = shm_signal_bytes,
+    .peers_open = shm_peers_open,
+    .peers_close = shm_peers_close,
+    .barrier = shm_barrier,
+    .put_signal = shm_put_signal,
+    .wait_signal = shm_wait_signal,
+    .signal_reset = shm_signal_reset,
+    .signal_poison = shm_signal_poison,
+    .copy = shm_copy,
+    .memset32 = shm_memset32,
+    .write_value32 = shm_write_value32,
+    .stream_create = shm_stream_create,
+    .stream_destroy = shm_stream_destroy,
+    .stream_synchronize = shm_stream_synchronize,
+    .stream_query = shm_stream_query,
+    .device_synchronize = shm_device_synchronize,
+    .event_create = shm_event_create,
+    .event_destroy = shm_event_destroy,
+    .event_record = shm_event_record,
+    .stream_wait_event = shm_stream_wait_event,
+    .event_synchronize = shm_event_synchronize,
+    .event_query = shm_event_query,
+    .host_fn = shm_host_fn,
+    .capture_begin = shm_capture_begin,
+    .capture_end = shm_capture_end,
+    .capture_id = shm_capture_id,
+    .graph_launch = shm_graph_launch,
+    .graph_destroy = shm_graph_destroy,
+    .multicast_create = shm_multicast_create,
+    .multicast_attach = shm_multicast_attach,
+    .multicast_bind = shm_multicast_bind,
+    .multicast_release = shm_multicast_release,
+    .multimem_store = shm_multimem_store,
+    .multimem_ld_reduce = shm_multimem_ld_reduce,
+};
+
+const symmem_backend *symmem_backend_entry(uint32_t abi) {
+    return abi == SYMMEM_BACKEND_ABI ? &table : NULL;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The memory entries of the table. */
+#include <string.h>
+#include <unistd.h>
+
+#include "shm.h"
+
+static void describe(symmem_memory *memory, shm_segment *segment, int32_t device, size_t bytes,
+                     int32_t imported) {
+    memset(memory, 0, sizeof *memory);
+    memory->ptr = segment->base;
+    memory->bytes = bytes;
+    memory->device = device;
+    memory->imported = imported;
+    memory->priv = segment;
+}
+
+symmem_status shm_memory_alloc(void *instance, int32_t device, size_t bytes,
+                               symmem_memory *memory) {
+    shm_segment *segment;
+    symmem_status status = shm_segment_create(instance, bytes, "alloc", &segment);
+    if (status == SYMMEM_OK)
+        describe(memory, segment, device, bytes, 0);
+    return status;
+}
+
+void shm_memory_release(void *instance, symmem_memory *memory) {
+    (void)instance;
+    if (memory->priv)
+        shm_segment_release(memory->priv);
+    memory->priv = NULL;
+    memory->ptr = NULL;
+}
+
+symmem_status shm_memory_export(void *instance, symmem_memory *memory, symmem_share *share) {
+    shm_instance *self = instance;
+    symmem_status status = shm_point(self->host, "shm.export", "rendezvous");
+    if (status != SYMMEM_OK)
+        return status;
+    return shm_segment_export(self, memory->priv, "rendezvous", share);
+}
+
+void shm_share_close(void *instance, symmem_share *share) {
+    (void)instance;
+    if (share->fd >= 0)
+        close(share->fd);
+    share->fd = -1;
+}
+
+symmem_status shm_memory_import(void *instance, int32_t device, const symmem_share *share,
+                                size_t bytes, symmem_memory *memory) {
+    shm_instance *self = instance;
+    symmem_status status = shm_point(self->host, "shm.import.map", "rendezvous");
+    if (status != SYMMEM_OK)
+        return status;
+    shm_segment *segment;
+    status = shm_segment_import(self, share, bytes, "rendezvous", &segment);
+    if (status == SYMMEM_OK)
+        describe(memory, segment, device, bytes, 1);
+    return status;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Operations as objects, and the three ways to run one. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm.h"
+
+shm_op *shm_op_clone(const shm_op *op) {
+    shm_op *clone = malloc(sizeof *clone);
+    if (!clone)
+        return NULL;
+    *clone = *op;
+    clone->next = NULL;
+    for (int32_t i = 0; i < clone->ref_count; i++)
+        clone->refs[i].retain(clone->refs[i].object);
+    if (clone->mark)
+        shm_mark_retain(clone->mark);
+    return clone;
+}
+
+void shm_op_free(shm_op *op) {
+    for (int32_t i = 0; i < op->ref_count; i++)
+        op->refs[i].release(op->refs[i].object);
+    shm_mark_release(op->mark);
+    free(op);
+}
+
+void shm_op_free_list(shm_op *first) {
+    while (first) {
+        shm_op *next = first->next;
+        shm_op_free(first);
+        first = next;
+    }
+}
+
+void shm_route_locked(shm_stream *stream, shm_op *op) {
+    if (stream->capture)
+        shm_capture_append_locked(stream, op);
+    else
+        shm_stream_push(stream, op, op, 1);
+}
+
+symmem_status shm_submit(shm_op *op, const symmem_exec *exec, const char *operation) {
+    if (!exec->stream) {
+        symmem_error_record record; /* the core has its own copy, from signal_failed */
+        return op->run(op, &record);
+    }
+    op->ref_count = exec->ref_count;
+    for (int32_t i = 0; i < exec->ref_count; i++)
+        op->refs[i] = exec->refs[i];
+    shm_op *clone = shm_op_clone(op);
+    if (!clone)
+        return shm_out_of_memory(op->instance->host, operation);
+    pthread_mutex_lock(&op->instance->lock);
+    shm_route_locked(exec->stream, clone);
+    pthread_mutex_unlock(&op->instance->lock);
+    return SYMMEM_OK;
+}

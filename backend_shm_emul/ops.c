@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Operations on bytes, and host functions. */
+#include <string.h>
+
+#include "shm.h"
+
+static symmem_status run_copy(const shm_op *op, symmem_error_record *record_p) {
+    (void)record_p;
+    if (op->u.copy.bytes > 0)
+        memmove(op->u.copy.dst, op->u.copy.src, op->u.copy.bytes);
+    return SYMMEM_OK;
+}
+
+symmem_status shm_copy(void *instance, int32_t device, void *dst, const void *src, size_t bytes,
+                       const symmem_exec *exec) {
+    (void)device;
+    shm_op op = {.run = run_copy, .instance = instance};
+    op.u.copy.dst = dst;
+    op.u.copy.src = src;
+    op.u.copy.bytes = bytes;
+    return shm_submit(&op, exec, "copy");
+}
+
+static symmem_status run_memset32(const shm_op *op, symmem_error_record *record_p) {
+    (void)record_p;
+    uint32_t *words = op->u.fill.dst;
+    for (size_t i = 0; i < op->u.fill.count; i++)
+        words[i] = op->u.fill.value;
+    return SYMMEM_OK;
+}
+
+symmem_status shm_memset32(void *instance, int32_t device, void *dst, uint32_t value, size_t count,
+                           const symmem_exec *exec) {
+    (void)device;
+    shm_op op = {.run = run_memset32, .instance = instance};
+    op.u.fill.dst = dst;
+    op.u.fill.count = count;
+    op.u.fill.value = value;
+    return shm_submit(&op, exec, "memset32");
+}
+
+static symmem_status run_write_value32(const shm_op *op, symmem_error_record *record_p) {
+    (void)record_p;
+    /* release; pairs with: whatever load of the user's waits for the word */
+    atomic_store_explicit((shm_word *)op->u.fill.dst, op->u.fill.value, memory_order_release);
+    return SYMMEM_OK;
+}
+
+symmem_status shm_write_value32(void *instance, int32_t device, void *dst, uint32_t value,
+                                const symmem_exec *exec) {
+    (void)device;
+    shm_op op = {.run = run_write_value32, .instance = instance};
+    op.u.fill.dst = dst;
+    op.u.fill.value = value;
+    return shm_submit(&op, exec, "stream_write_value32");
+}
+
+static symmem_status run_host_fn(const shm_op *op, symmem_error_record *record_p) {
+    (void)record_p;
+    op->u.call.fn(op->u.call.arg);
+    return SYMMEM_OK;
+}
+
+symmem_status shm_host_fn(void *instance, void *stream, void (*fn)(void *arg), void *arg) {
+    shm_op op = {.run = run_host_fn, .instance = instance};
+    op.u.call.fn = fn;
+    op.u.call.arg = arg;
+    symmem_exec exec = {.stream = stream};
+    return shm_submit(&op, &exec, "stream_host_fn");
+}

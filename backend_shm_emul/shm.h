@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the files of the CPU emulation share. Nothing here is installed.
+ *
+ * Locking order: instance->lock, then one stream's or one mark's lock. No lock is held while an
+ * operation runs or while a reference of the core is released.
+ */
+#ifndef SYMMEM_BACKEND_SHM_H
+#define SYMMEM_BACKEND_SHM_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+#include <symmem/backend.h>
+
+#define SHM_MAX_DEVICES 1024
+#define SHM_MAX_REFS 3
+
+typedef struct shm_instance shm_instance;
+typedef struct shm_segment shm_segment;
+typedef struct shm_stream shm_stream;
+typedef struct shm_mark shm_mark;
+typedef struct shm_event shm_event;
+typedef struct shm_capture shm_capture;
+typedef struct shm_multicast shm_multicast;
+typedef struct shm_op shm_op;
+
+/* The one exported symbol. */
+SYMMEM_API const symmem_backend *symmem_backend_entry(uint32_t abi);
+
+/* One per context. */
+struct shm_instance {
+    const symmem_host *host;
+    int32_t device_count;
+    int32_t core_count;      /* that this process may run on */
+    int32_t multicast_slots; /* per device, 0: none has multicast */
+    bool fallback;           /* memfd may stand in for /dev/shm */
+    pthread_mutex_t lock; /* guards all below, and every stream's and event's fields that say so */
+    pthread_cond_t stream_gone;
+    shm_stream *streams;
+    shm_capture *captures;
+    uint64_t last_capture_id;
+    shm_multicast *multicasts;
+    int32_t *slots_used; /* [device] */
+};
+
+/* --- backend.c ---------------------------------------------------------------------- */
+
+/* Describes a failed system call and returns the status that its errno stands for. */
+symmem_status shm_fail_errno(const symmem_host *host, int system_errno, const char *operation,
+                             const char *what);
+/* Asks the test point `name`; its failure is described as one of `operation`. */
+symmem_status shm_point(const symmem_host *host, const char *name, const char *operation);
+symmem_status shm_out_of_memory(const symmem_host *host, const char *operation);
+
+/* --- wait.c: time ------------------------------------------------------------------- */
+
+uint64_t shm_now_ns(void); /* CLOCK_MONOTONIC */
+/* 0 (none) for 0. */
+uint64_t shm_deadline_ns(uint32_t timeout_ms);
+int shm_cond_init(pthread_cond_t *cond); /* on CLOCK_MONOTONIC */
+/* False once the deadline (0: none) has passed. */
+bool shm_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ns);
+
+/* --- segment.c: mapped shared memory ------------------------------------------------ */
+
+/* One mapping, used by any number of ranks of this process. Constant but for the first two. */
+struct shm_segment {
+    shm_segment *next;   /* with the lock of segment.c */
+    int reference_count; /* likewise */
+    int fd;              /* for exports; -1 where imported */
+    void *base;
+    size_t bytes; /* whole pages */
+    dev_t file_device;
+    ino_t file_number;
+};
+
+/* New zeroed memory of at least `bytes` bytes, pages really there. */
+symmem_status shm_segment_create(shm_instance *instance, size_t bytes, const char *operation,
+                                 shm_segment **segment_p);
+/* The memory behind share->fd: this process's mapping of it, or a new one. */
+symmem_status shm_segment_import(shm_instance *instance, const symmem_share *share, size_t bytes,
+                                 const char *operation, shm_segment **segment_p);
+/* Fills *share with a descriptor of its own. */
+symmem_status shm_segment_export(shm_instance *instance, shm_segment *segment,
+                                 const char *operation, symmem_share *share);
+void shm_segment_release(shm_segment *segment);
+/* Bytes rounded up to whole pages, false on overflow. */
+bool shm_round_to_pages(size_t bytes, size_t *rounded_p);
+
+/* backing.c: a descriptor of `bytes` allocated bytes that has no name any more. */
+symmem_status shm_backing_create(shm_instance *instance, size_t bytes, const char *operation,
+                                 int *fd_p);
+bool shm_backing_usable(bool fallback, char *reason, size_t capacity);
+
+/* --- memory.c ----------------------------------------------------------------------- */
+
+symmem_status shm_memory_alloc(void *instance, int32_t device, size_t bytes, symmem_memory *memory);
+void shm_memory_release(void *instance, symmem_memory *memory);
+symmem_status shm_memory_export(void *instance, symmem_memory *memory, symmem_share *share);
+void shm_share_close(void *instance, symmem_share *share);
+symmem_status shm_memory_import(void *instance, int32_t device, const symmem_share *share,
+                                size_t bytes, symmem_memory *memory);
+
+/* --- operations (op.c, ops.c) ------------------------------------------------------- */
+
+/* One operation with its arguments by value: runs at once, waits in a stream, or is captured. */
+struct shm_op {
+    shm_op *next;
+    /* Failures are OK or a status with *record_p filled. */
+    symmem_status (*run)(const shm_op *op, symmem_error_record *record_p);
+    shm_instance *instance;
+    shm_stream *report; /* keeps a failure; NULL: the stream that runs it */
+    shm_mark *mark;     /* of event operations; referenced */
+    union {
+        struct {
+            const symmem_peers *peers;
+            int32_t rank;
+            int32_t channel;
+            uint32_t timeout_ms;
+        } signal;
+        struct {
+            void *dst;
+            const void *src;
+            size_t bytes;
+        } copy;
+        struct {
+            void *dst;
+            size_t count;
+            uint32_t value;
+        } fill;
+        struct {
+            const symmem_peers *peers;
+            size_t offset;
+            const void *src;
+            size_t bytes;
+        } store;
+        struct {
+            const symmem_peers *peers;
+            size_t offset;
+            void *dst;
+            size_t count;
+            symmem_dtype dtype;
+            symmem_reduce_op op;
+        } reduce;
+        struct {
+            void (*fn)(void *arg);
+            void *arg;
+        } call;
+    } u;
+    int32_t ref_count;
+    symmem_ref refs[SHM_MAX_REFS];
+};
+
+/* A heap copy with references of its own; NULL without memory. */
+shm_op *shm_op_clone(const shm_op *op);
+void shm_op_free(shm_op *op); /* gives the references back */
+void shm_op_free_list(shm_op *first);
+/* Runs *op as exec says: now, later in its stream, or in each launch of the capture's graph. */
+symmem_status shm_submit(shm_op *op, const symmem_exec *exec, const char *operation);
+/* Queues or captures a clone that the stream or capture then owns. With instance->lock. */
+void shm_route_locked(shm_stream *stream, shm_op *op);
+
+symmem_status shm_copy(void *instance, int32_t device, void *dst, const void *src, size_t bytes,
+                       const symmem_exec *exec);
+symmem_status shm_memset32(void *instance, int32_t device, void *dst, uint32_t value, size_t count,
+                           const symmem_exec *exec);
+symmem_status shm_write_value32(void *instance, int32_t device, void *dst, uint32_t value,
+                                const symmem_exec *exec);
+symmem_status shm_host_fn(void *instance, void *stream, void (*fn)(void *arg), void *arg);
+
+/* --- stream.c ----------------------------------------------------------------------- */
+
+struct shm_stream {
+    shm_instance *instance;
+    int32_t device;
+    /* with instance->lock */
+    shm_stream *next;
+    int32_t reference_count; /* the owner, the worker, whoever waits */
+    shm_capture *capture;    /* NULL: not capturing */
+    int32_t lane;            /* in it */
+    /* with lock */
+    pthread_mutex_t lock;
+    pthread_cond_t work; /* for the worker */
+    pthread_cond_t done; /* for everybody else */
+    shm_op *first;
+    shm_op *last;
+    uint64_t enqueued;
+    uint64_t completed;
+    bool stopping;
+    bool failed;
+    symmem_error_record failure; /* the first since the last synchronize */
+    pthread_t worker;
+};
+
+/* Appends a list of `count` operations. */
+void shm_stream_push(shm_stream *stream, shm_op *first, shm_op *last, uint64_t count);
+
+symmem_status shm_stream_create(void *instance, int32_t device, void **stream_p);
+void shm_stream_destroy(void *instance, void *stream);
+symmem_status shm_stream_synchronize(void *instance, void *stream, uint32_t timeout_ms,
+                                     symmem_error_record *record_p);
+symmem_status shm_stream_query(void *instance, void *stream, bool *idle_p);
+symmem_status shm_device_synchronize(void *instance, int32_t device, uint32_t timeout_ms);
+
+/* --- event.c ------------------------------------------------------------------------ */
+
+/* One record of an event: a point that a stream reaches once. */
+struct shm_mark {
+    atomic_int reference_count;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool reached; /* with lock */
+    /* Set before anybody else can see the mark; capture_id 0: recorded in a running stream. */
+    uint64_t capture_id;
+    int32_t lane;
+    int32_t index;  /* in the lane */
+    int32_t record; /* number among the capture's records */
+};
+
+struct shm_event {
+    shm_mark *mark; /* of the latest record, NULL: never; with instance->lock */
+};
+
+shm_mark *shm_mark_create(void); /* NULL without memory */
+shm_mark *shm_mark_retain(shm_mark *mark);
+void shm_mark_release(shm_mark *mark); /* NULL allowed */
+symmem_status shm_run_record(const shm_op *op, symmem_error_record *record_p);
+symmem_status shm_run_wait(const shm_op *op, symmem_error_record *record_p);
+
+symmem_status shm_event_create(void *instance, int32_t device, void **event_p);
+void shm_event_destroy(void *instance, void *event);
+symmem_status shm_event_record(void *instance, void *event, void *stream);
+symmem_status shm_stream_wait_event(void *instance, void *stream, void *event);
+symmem_status shm_event_synchronize(void *instance, void *event, uint32_t timeout_ms);
+symmem_status shm_event_query(void *instance, void *event, bool *reached_p);
+
+/* --- capture.c, graph.c ------------------------------------------------------------- */
+
+/* What one stream of a capture recorded. */
+typedef struct shm_lane {
+    shm_stream *stream; /* NULL once that was destroyed */
+    shm_op *first;
+    shm_op *last;
+    int32_t count;
+} shm_lane;
+
+struct shm_capture { /* with instance->lock until it has ended */
+    shm_capture *next;
+    uint64_t id;
+    shm_lane *lanes; /* 0 is the origin's */
+    int32_t lane_count;
+    int32_t record_count;
+    bool broken; /* a joined stream was destroyed */
+};
+
+/* Appends to the lane of a capturing stream. With instance->lock. */
+void shm_capture_append_locked(shm_stream *stream, shm_op *op);
+/* Makes a stream part of the running capture `id`. With instance->lock. */
+symmem_status shm_capture_join_locked(shm_stream *stream, uint64_t id);
+/* The stream goes away: ends its own capture, spoils another's. */
+void shm_capture_abandon(shm_stream *stream);
+
+symmem_status shm_capture_begin(void *instance, void *stream);
+symmem_status shm_capture_end(void *instance, void *stream, void **graph_p);
+symmem_status shm_capture_id(void *instance, void *stream, uint64_t *id_p);
+/* Takes the capture's lanes over; on failure they stay. */
+symmem_status shm_graph_create(shm_instance *instance, int32_t device, shm_capture *capture,
+                               void **graph_p);
+symmem_status shm_graph_launch(void *instance, void *graph, void *stream);
+void shm_graph_destroy(void *instance, void *graph);
+
+/* --- signals.c, wait.c -------------------------------------------------------------- */
+
+typedef _Atomic uint32_t shm_word;
+
+/* The start of each rank's signal state. All zero at rest; see signals.c for what follows. */
+typedef struct shm_signal_header {
+    shm_word sleepers; /* threads of this rank that sleep in the kernel, on whatever word */
+    shm_word poisoned;
+    uint32_t reserved[14]; /* to the next cache line */
+} shm_signal_header;
+
+typedef enum shm_seen { SHM_READY, SHM_MISSING, SHM_BROKEN } shm_seen;
+
+/* A wait for one rank, or for each in turn. */
+typedef struct shm_wait shm_wait;
+struct shm_wait {
+    const symmem_peers *peers;
+    const char *operation;
+    int32_t channel;
+    int32_t rank; /* -1: all but the own */
+    uint32_t epoch;
+    int32_t spin_count;
+    uint32_t timeout_ms;
+    uint64_t start_ns;
+    shm_word *(*word)(const shm_wait *wait, int32_t rank); /* that changes when `rank` is ready */
+    /* Takes what is waited for, if it is there. *value_p: the word's value otherwise. */
+    shm_seen (*attempt)(const shm_wait *wait, int32_t rank, uint32_t *value_p);
+    /* Looks without taking. */
+    bool (*peek)(const shm_wait *wait, int32_t rank);
+};
+
+/* Waits. A failure's *fault_p is complete but not yet reported. */
+symmem_status shm_wait_run(const shm_wait *wait, symmem_fault *fault_p);
+/* Describes a failure of the whole operation, seen while waiting for `awaited_rank` (-1: before or
+ * between waits). Returns `status`. */
+symmem_status shm_wait_fault(const shm_wait *wait, symmem_status status, int32_t failed_rank,
+                             int32_t awaited_rank, symmem_fault *fault_p);
+/* `word` has changed: wakes threads of the rank with that header that sleep on it. */
+void shm_wake(shm_signal_header *header, shm_word *word);
+
+size_t shm_signal_bytes(void *instance, int32_t world_size, int32_t channel_count);
+symmem_status shm_peers_open(void *instance, symmem_peers *peers, void **buffers_dev_p,
+                             void **pads_dev_p);
+void shm_peers_close(void *instance, symmem_peers *peers);
+symmem_status shm_barrier(void *instance, const symmem_peers *peers, int32_t channel,
+                          const symmem_exec *exec);
+symmem_status shm_put_signal(void *instance, const symmem_peers *peers, int32_t dst_rank,
+                             int32_t channel, const symmem_exec *exec);
+symmem_status shm_wait_signal(void *instance, const symmem_peers *peers, int32_t src_rank,
+                              int32_t channel, const symmem_exec *exec);
+symmem_status shm_signal_reset(void *instance, const symmem_peers *peers);
+void shm_signal_poison(void *instance, const symmem_peers *peers);
+
+/* --- multicast.c, reduce.c ---------------------------------------------------------- */
+
+/* 0 for what ld_reduce cannot do; else the element size. */
+size_t shm_reduce_element_bytes(symmem_dtype dtype, symmem_reduce_op op);
+symmem_status shm_run_reduce(const shm_op *op, symmem_error_record *record_p);
+
+symmem_status shm_multicast_create(void *instance, int32_t device, int32_t world_size, size_t bytes,
+                                   void **object_p, symmem_share *share);
+symmem_status shm_multicast_attach(void *instance, int32_t device, const symmem_share *share,
+                                   size_t bytes, void **multicast_p);
+symmem_status shm_multicast_bind(void *instance, void *multicast, symmem_memory *own,
+                                 const symmem_peers *peers, void **address_p);
+void shm_multicast_release(void *instance, void *multicast_or_object);
+symmem_status shm_multimem_store(void *instance, const symmem_peers *peers, void *address,
+                                 const void *src, size_t bytes, const symmem_exec *exec);
+symmem_status shm_multimem_ld_reduce(void *instance, const symmem_peers *peers, const void *address,
+                                     void *dst, size_t count, symmem_dtype dtype,
+                                     symmem_reduce_op op, const symmem_exec *exec);
+
+#endif

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Signals and the barrier.
+ *
+ * A rank's signal state, all words 32-bit and 0 at the start:
+ *   header
+ *   slots    [channel][source]  0 or 1: put by `source`, consumed by the owner
+ *   arrivals [channel][source]  the epoch of the last barrier that `source` entered
+ *   epochs   [channel]          the owner's own count of barriers; nobody else touches it
+ * The epoch lives here and never in an argument, so that a captured barrier can be replayed. It
+ * wraps; differences are compared.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm.h"
+
+/* About 50 us; no more than a moment where others need the core to get here. */
+#define SPIN_COUNT 2000
+#define SPIN_COUNT_CROWDED 20
+/* So many channels' sleepers are woken when the state is poisoned; the others' tick finds out. */
+#define POISON_WAKE_CHANNELS 256
+
+static size_t table_words(int32_t world_size, int32_t channel_count) {
+    return (size_t)world_size * (size_t)channel_count;
+}
+
+size_t shm_signal_bytes(void *instance, int32_t world_size, int32_t channel_count) {
+    (void)instance;
+    size_t words = 2 * table_words(world_size, channel_count) + (size_t)channel_count;
+    return sizeof(shm_signal_header) + words * sizeof(shm_word);
+}
+
+static shm_word *slot(const symmem_peers *peers, int32_t owner, int32_t channel, int32_t source) {
+    shm_word *words = (shm_word *)((shm_signal_header *)peers->signals[owner] + 1);
+    return words + (size_t)channel * (size_t)peers->world_size + (size_t)source;
+}
+
+static shm_word *arrival(const symmem_peers *peers, int32_t owner, int32_t channel,
+                         int32_t source) {
+    return slot(peers, owner, channel, source) +
+           table_words(peers->world_size, peers->channel_count);
+}
+
+static shm_word *epoch(const symmem_peers *peers, int32_t channel) {
+    return slot(peers, peers->rank, 0, 0) +
+           2 * table_words(peers->world_size, peers->channel_count) + channel;
+}
+
+/* --- the peers' tables -------------------------------------------------------------- */
+
+symmem_status shm_peers_open(void *instance, symmem_peers *peers, void **buffers_dev_p,
+                             void **pads_dev_p) {
+    shm_instance *self = instance;
+    size_t count = (size_t)peers->world_size;
+    void **tables = calloc(2 * count, sizeof *tables);
+    if (!tables)
+        return shm_out_of_memory(self->host, "rendezvous");
+    memcpy(tables, peers->buffers, count * sizeof *tables);
+    memcpy(tables + count, peers->pads, count * sizeof *tables);
+    peers->priv = tables;
+    *buffers_dev_p = tables;
+    *pads_dev_p = tables + count;
+    return SYMMEM_OK;
+}
+
+void shm_peers_close(void *instance, symmem_peers *peers) {
+    (void)instance;
+    free(peers->priv);
+    peers->priv = NULL;
+}
+
+/* --- what the three operations wait for --------------------------------------------- */
+
+static shm_word *barrier_word(const shm_wait *wait, int32_t rank) {
+    return arrival(wait->peers, wait->peers->rank, wait->channel, rank);
+}
+
+static shm_seen barrier_attempt(const shm_wait *wait, int32_t rank, uint32_t *value_p) {
+    /* acquire; pairs with: the arrival's store in run_barrier. seq_cst for shm_wake's sake. */
+    *value_p = atomic_load_explicit(barrier_word(wait, rank), memory_order_seq_cst);
+    return (int32_t)(*value_p - wait->epoch) >= 0 ? SHM_READY : SHM_MISSING;
+}
+
+static bool barrier_peek(const shm_wait *wait, int32_t rank) {
+    uint32_t value;
+    return barrier_attempt(wait, rank, &value) == SHM_READY;
+}
+
+static shm_word *put_word(const shm_wait *wait, int32_t rank) {
+    return slot(wait->peers, rank, wait->channel, wait->peers->rank);
+}
+
+static shm_seen put_attempt(const shm_wait *wait, int32_t rank, uint32_t *value_p) {
+    *value_p = 0;
+    /* release; pairs with: wait_attempt. seq_cst for shm_wake's sake. */
+    if (atomic_compare_exchange_strong_explicit(put_word(wait, rank), value_p, 1,
+                                                memory_order_seq_cst, memory_order_seq_cst))
+        return SHM_READY;
+    return *value_p == 1 ? SHM_MISSING : SHM_BROKEN;
+}
+
+static bool put_peek(const shm_wait *wait, int32_t rank) {
+    return atomic_load_explicit(put_word(wait, rank), memory_order_relaxed) != 1;
+}
+
+static shm_word *wait_word(const shm_wait *wait, int32_t rank) {
+    return slot(wait->peers, wait->peers->rank, wait->channel, rank);
+}
+
+static shm_seen wait_attempt(const shm_wait *wait, int32_t rank, uint32_t *value_p) {
+    *value_p = 1;
+    /* acquire; pairs with: put_attempt. seq_cst for shm_wake's sake. */
+    if (atomic_compare_exchange_strong_explicit(wait_word(wait, rank), value_p, 0,
+                                                memory_order_seq_cst, memory_order_seq_cst))
+        return SHM_READY;
+    return *value_p == 0 ? SHM_MISSING : SHM_BROKEN;
+}
+
+static bool wait_peek(const shm_wait *wait, int32_t rank) {
+    return atomic_load_explicit(wait_word(wait, rank), memory_order_relaxed) != 0;
+}
+
+/* --- running them ------------------------------------------------------------------- */
+
+static void prepare(const shm_op *op, const char *operation, shm_wait *wait) {
+    memset(wait, 0, sizeof *wait);
+    wait->peers = op->u.signal.peers;
+    wait->operation = operation;
+    wait->channel = op->u.signal.channel;
+    wait->rank = op->u.signal.rank;
+    wait->timeout_ms = op->u.signal.timeout_ms;
+    wait->spin_count =
+        wait->peers->local_rank_count <= op->instance->core_count ? SPIN_COUNT : SPIN_COUNT_CROWDED;
+    wait->start_ns = shm_now_ns();
+}
+
+/* A test point's failure, or work that the state's poisoning made pointless. */
+static symmem_status before(const shm_wait *wait, const char *point, symmem_fault *fault_p) {
+    const symmem_peers *peers = wait->peers;
+    symmem_status status = peers->host->point(peers->host, point);
+    if (status == SYMMEM_OK && peers->host->is_poisoned(peers))
+        status = SYMMEM_POISONED;
+    return status == SYMMEM_OK ? status : shm_wait_fault(wait, status, -1, -1, fault_p);
+}
+
+static symmem_status finish(const shm_wait *wait, symmem_status status, const symmem_fault *fault,
+                            symmem_error_record *record_p) {
+    if (status != SYMMEM_OK)
+        wait->peers->host->signal_failed(wait->peers, fault, record_p);
+    return status;
+}
+
+static void arrive(const shm_wait *wait) {
+    const symmem_peers *peers = wait->peers;
+    for (int32_t rank = 0; rank < peers->world_size; rank++) {
+        if (rank == peers->rank)
+            continue;
+        shm_word *word = arrival(peers, rank, wait->channel, peers->rank);
+        /* release; pairs with: barrier_attempt. seq_cst for shm_wake's sake. */
+        atomic_store_explicit(word, wait->epoch, memory_order_seq_cst);
+        shm_wake(peers->signals[rank], word);
+    }
+}
+
+static symmem_status run_barrier(const shm_op *op, symmem_error_record *record_p) {
+    shm_wait wait;
+    symmem_fault fault;
+    prepare(op, "barrier", &wait);
+    wait.word = barrier_word;
+    wait.attempt = barrier_attempt;
+    wait.peek = barrier_peek;
+    /* relaxed: only this rank uses the word, and the core serialises a channel's operations. */
+    shm_word *own = epoch(wait.peers, wait.channel);
+    wait.epoch = atomic_load_explicit(own, memory_order_relaxed) + 1;
+    symmem_status status = before(&wait, "shm.barrier.before_arrive", &fault);
+    if (status == SYMMEM_OK) {
+        atomic_store_explicit(own, wait.epoch, memory_order_relaxed);
+        arrive(&wait);
+        status = wait.peers->host->point(wait.peers->host, "shm.barrier.after_arrive");
+        status = status == SYMMEM_OK ? shm_wait_run(&wait, &fault)
+                                     : shm_wait_fault(&wait, status, -1, -1, &fault);
+    }
+    return finish(&wait, status, &fault, record_p);
+}
+
+static symmem_status run_put(const shm_op *op, symmem_error_record *record_p) {
+    shm_wait wait;
+    symmem_fault fault;
+    prepare(op, "put_signal", &wait);
+    wait.word = put_word;
+    wait.attempt = put_attempt;
+    wait.peek = put_peek;
+    symmem_status status = before(&wait, "shm.put.before", &fault);
+    if (status == SYMMEM_OK)
+        status = shm_wait_run(&wait, &fault);
+    if (status == SYMMEM_OK)
+        shm_wake(wait.peers->signals[wait.rank], put_word(&wait, wait.rank));
+    return finish(&wait, status, &fault, record_p);
+}
+
+static symmem_status run_wait(const shm_op *op, symmem_error_record *record_p) {
+    shm_wait wait;
+    symmem_fault fault;
+    prepare(op, "wait_signal", &wait);
+    wait.word = wait_word;
+    wait.attempt = wait_attempt;
+    wait.peek = wait_peek;
+    symmem_status status = before(&wait, "shm.wait.before", &fault);
+    if (status == SYMMEM_OK)
+        status = shm_wait_run(&wait, &fault);
+    if (status == SYMMEM_OK)
+        shm_wake(wait.peers->signals[wait.rank], wait_word(&wait, wait.rank));
+    return finish(&wait, status, &fault, record_p);
+}
+
+static symmem_status submit(void *instance, const symmem_peers *peers, int32_t rank,
+                            int32_t channel, const symmem_exec *exec, const char *operation,
+                            symmem_status (*run)(const shm_op *, symmem_error_record *)) {
+    shm_op op = {.run = run, .instance = instance};
+    op.u.signal.peers = peers;
+    op.u.signal.rank = rank;
+    op.u.signal.channel = channel;
+    op.u.signal.timeout_ms = exec->timeout_ms;
+    return shm_submit(&op, exec, operation);
+}
+
+symmem_status shm_barrier(void *instance, const symmem_peers *peers, int32_t channel,
+                          const symmem_exec *exec) {
+    return submit(instance, peers, -1, channel, exec, "barrier", run_barrier);
+}
+
+symmem_status shm_put_signal(void *instance, const symmem_peers *peers, int32_t dst_rank,
+                             int32_t channel, const symmem_exec *exec) {
+    return submit(instance, peers, dst_rank, channel, exec, "put_signal", run_put);
+}
+
+symmem_status shm_wait_signal(void *instance, const symmem_peers *peers, int32_t src_rank,
+                              int32_t channel, const symmem_exec *exec) {
+    return submit(instance, peers, src_rank, channel, exec, "wait_signal", run_wait);
+}
+
+/* --- reset and poison --------------------------------------------------------------- */
+
+symmem_status shm_signal_reset(void *instance, const symmem_peers *peers) {
+    size_t bytes = shm_signal_bytes(instance, peers->world_size, peers->channel_count);
+    shm_word *words = peers->signals[peers->rank];
+    /* relaxed: the core's host barriers around the reset order it. Atomic all the same: a peer
+     * may still be looking at the poisoned flag. */
+    for (size_t i = 0; i < bytes / sizeof *words; i++)
+        atomic_store_explicit(&words[i], 0, memory_order_relaxed);
+    return SYMMEM_OK;
+}
+
+void shm_signal_poison(void *instance, const symmem_peers *peers) {
+    (void)instance;
+    shm_signal_header *own = peers->signals[peers->rank];
+    /* release; pairs with: the load in check_health */
+    atomic_store_explicit(&own->poisoned, 1, memory_order_release);
+    int32_t channels =
+        peers->channel_count < POISON_WAKE_CHANNELS ? peers->channel_count : POISON_WAKE_CHANNELS;
+    for (int32_t rank = 0; rank < peers->world_size; rank++)
+        for (int32_t channel = 0; channel < channels; channel++) {
+            shm_signal_header *header = peers->signals[rank];
+            shm_wake(header, arrival(peers, rank, channel, peers->rank));
+            shm_wake(header, slot(peers, rank, channel, peers->rank));
+            shm_wake(header, slot(peers, peers->rank, channel, rank));
+        }
+}

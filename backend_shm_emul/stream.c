@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Streams: a queue of operations and a thread that runs them in order. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm.h"
+
+/* --- life --------------------------------------------------------------------------- */
+
+static void retain_locked(shm_stream *stream) {
+    stream->reference_count++;
+}
+
+static void release(shm_stream *stream) {
+    shm_instance *instance = stream->instance;
+    pthread_mutex_lock(&instance->lock);
+    bool last = --stream->reference_count == 0;
+    if (last) {
+        pthread_cond_destroy(&stream->done);
+        pthread_cond_destroy(&stream->work);
+        pthread_mutex_destroy(&stream->lock);
+        shm_stream **link = &instance->streams;
+        while (*link != stream)
+            link = &(*link)->next;
+        *link = stream->next;
+        free(stream);
+        pthread_cond_broadcast(&instance->stream_gone);
+    }
+    pthread_mutex_unlock(&instance->lock);
+}
+
+static void keep_failure(shm_stream *stream, const symmem_error_record *record) {
+    pthread_mutex_lock(&stream->lock);
+    if (!stream->failed)
+        stream->failure = *record;
+    stream->failed = true;
+    pthread_mutex_unlock(&stream->lock);
+}
+
+static void run_one(shm_stream *stream, shm_op *op) {
+    symmem_error_record record;
+    memset(&record, 0, sizeof record);
+    symmem_status status = op->run(op, &record);
+    if (status != SYMMEM_OK) {
+        record.status = status;
+        keep_failure(op->report ? op->report : stream, &record);
+    }
+    shm_op_free(op); /* before the operation counts as done: then nothing of it is left */
+}
+
+static void *worker(void *argument) {
+    shm_stream *stream = argument;
+    pthread_mutex_lock(&stream->lock);
+    for (;;) {
+        while (!stream->first && !stream->stopping)
+            pthread_cond_wait(&stream->work, &stream->lock);
+        shm_op *op = stream->first;
+        if (!op)
+            break;
+        stream->first = op->next;
+        pthread_mutex_unlock(&stream->lock);
+        run_one(stream, op);
+        pthread_mutex_lock(&stream->lock);
+        stream->completed++;
+        pthread_cond_broadcast(&stream->done);
+    }
+    pthread_mutex_unlock(&stream->lock);
+    release(stream);
+    return NULL;
+}
+
+/* Signals of the process are not for a worker to take. */
+static int start_worker(shm_stream *stream) {
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    int error = pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (error != 0)
+        return error;
+    error = pthread_create(&stream->worker, NULL, worker, stream);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+static int init_stream(shm_stream *stream, shm_instance *instance, int32_t device) {
+    stream->instance = instance;
+    stream->device = device;
+    stream->reference_count = 2; /* the owner's and the worker's */
+    int error = pthread_mutex_init(&stream->lock, NULL);
+    if (error != 0)
+        return error;
+    error = shm_cond_init(&stream->work);
+    if (error != 0)
+        goto destroy_lock;
+    error = shm_cond_init(&stream->done);
+    if (error != 0)
+        goto destroy_work;
+    return 0;
+
+destroy_work:
+    pthread_cond_destroy(&stream->work);
+destroy_lock:
+    pthread_mutex_destroy(&stream->lock);
+    return error;
+}
+
+symmem_status shm_stream_create(void *instance, int32_t device, void **stream_p) {
+    shm_instance *self = instance;
+    symmem_status status = shm_point(self->host, "shm.stream.thread", "stream_create");
+    if (status != SYMMEM_OK)
+        return status;
+    shm_stream *stream = calloc(1, sizeof *stream);
+    if (!stream)
+        return shm_out_of_memory(self->host, "stream_create");
+    int error = init_stream(stream, self, device);
+    if (error != 0) {
+        free(stream);
+        return shm_fail_errno(self->host, error, "stream_create", "creating a stream");
+    }
+    /* The lock is held until `worker` is set: others on the list compare it. */
+    pthread_mutex_lock(&self->lock);
+    stream->next = self->streams;
+    self->streams = stream;
+    error = start_worker(stream);
+    pthread_mutex_unlock(&self->lock);
+    if (error != 0) {
+        release(stream);
+        release(stream);
+        return shm_fail_errno(self->host, error, "stream_create", "starting a stream's thread");
+    }
+    *stream_p = stream;
+    return SYMMEM_OK;
+}
+
+void shm_stream_destroy(void *instance, void *stream) {
+    (void)instance;
+    shm_stream *self = stream;
+    shm_capture_abandon(self);
+    pthread_t thread = self->worker;
+    pthread_mutex_lock(&self->lock);
+    self->stopping = true;
+    /* Work still running keeps the stream until it ends. */
+    bool join = self->enqueued == self->completed && !pthread_equal(thread, pthread_self());
+    pthread_cond_signal(&self->work);
+    pthread_mutex_unlock(&self->lock);
+    if (join)
+        pthread_join(thread, NULL);
+    else
+        pthread_detach(thread);
+    release(self);
+}
+
+/* --- work --------------------------------------------------------------------------- */
+
+void shm_stream_push(shm_stream *stream, shm_op *first, shm_op *last, uint64_t count) {
+    if (!first)
+        return;
+    pthread_mutex_lock(&stream->lock);
+    if (stream->first)
+        stream->last->next = first;
+    else
+        stream->first = first;
+    stream->last = last;
+    stream->enqueued += count;
+    pthread_cond_signal(&stream->work);
+    pthread_mutex_unlock(&stream->lock);
+}
+
+static bool is_capturing(shm_stream *stream) {
+    pthread_mutex_lock(&stream->instance->lock);
+    bool capturing = stream->capture != NULL;
+    pthread_mutex_unlock(&stream->instance->lock);
+    return capturing;
+}
+
+/* A failure of the waiting itself, in the thread's record and in *record_p. */
+static symmem_status fail_wait(shm_stream *stream, symmem_status status, uint64_t elapsed_ns,
+                               const char *text, symmem_error_record *record_p) {
+    const symmem_host *host = stream->instance->host;
+    memset(record_p, 0, sizeof *record_p);
+    record_p->status = status;
+    record_p->rank = -1;
+    record_p->channel = -1;
+    record_p->failed_rank = -1;
+    record_p->elapsed_ns = elapsed_ns;
+    snprintf(record_p->operation, sizeof record_p->operation, "stream_synchronize");
+    snprintf(record_p->message, sizeof record_p->message, "%s", text);
+    return host->fail(host, status, 0, "stream_synchronize", "%s", text);
+}
+
+/* Until all that is enqueued now has ended. With the stream's lock. False: deadline passed. */
+static bool wait_done_locked(shm_stream *stream, uint64_t deadline_ns) {
+    uint64_t target = stream->enqueued;
+    while (stream->completed < target)
+        if (!shm_cond_wait(&stream->done, &stream->lock, deadline_ns))
+            return stream->completed >= target;
+    return true;
+}
+
+symmem_status shm_stream_synchronize(void *instance, void *stream, uint32_t timeout_ms,
+                                     symmem_error_record *record_p) {
+    (void)instance;
+    shm_stream *self = stream;
+    if (is_capturing(self))
+        return fail_wait(self, SYMMEM_CAPTURE, 0, "the stream captures", record_p);
+    uint64_t start_ns = shm_now_ns();
+    uint64_t deadline_ns = shm_deadline_ns(timeout_ms);
+    pthread_mutex_lock(&self->lock);
+    bool done = wait_done_locked(self, deadline_ns);
+    symmem_status status = SYMMEM_OK;
+    if (done && self->failed) {
+        *record_p = self->failure;
+        status = self->failure.status;
+        self->failed = false;
+    }
+    pthread_mutex_unlock(&self->lock);
+    if (!done)
+        return fail_wait(self, SYMMEM_TIMEOUT, shm_now_ns() - start_ns, "the stream's work goes on",
+                         record_p);
+    return status;
+}
+
+symmem_status shm_stream_query(void *instance, void *stream, bool *idle_p) {
+    shm_instance *self = instance;
+    shm_stream *asked = stream;
+    if (is_capturing(asked))
+        return self->host->fail(self->host, SYMMEM_CAPTURE, 0, "stream_query",
+                                "the stream captures");
+    pthread_mutex_lock(&asked->lock);
+    *idle_p = asked->enqueued == asked->completed;
+    pthread_mutex_unlock(&asked->lock);
+    return SYMMEM_OK;
+}
+
+/* The device's streams but the caller's own, each with a reference. NULL without memory. */
+static shm_stream **collect_streams(shm_instance *self, int32_t device, size_t *count_p) {
+    pthread_mutex_lock(&self->lock);
+    size_t count = 0;
+    for (shm_stream *stream = self->streams; stream; stream = stream->next)
+        count++;
+    shm_stream **streams = calloc(count + 1, sizeof(shm_stream *));
+    size_t used = 0;
+    for (shm_stream *stream = self->streams; streams && stream; stream = stream->next) {
+        if (stream->device != device || pthread_equal(stream->worker, pthread_self()))
+            continue;
+        retain_locked(stream);
+        streams[used++] = stream;
+    }
+    pthread_mutex_unlock(&self->lock);
+    *count_p = used;
+    return streams;
+}
+
+symmem_status shm_device_synchronize(void *instance, int32_t device, uint32_t timeout_ms) {
+    shm_instance *self = instance;
+    uint64_t deadline_ns = shm_deadline_ns(timeout_ms);
+    size_t count;
+    shm_stream **streams = collect_streams(self, device, &count);
+    if (!streams)
+        return shm_out_of_memory(self->host, "device_synchronize");
+    bool done = true;
+    for (size_t i = 0; i < count; i++) {
+        pthread_mutex_lock(&streams[i]->lock);
+        done = done && wait_done_locked(streams[i], deadline_ns);
+        pthread_mutex_unlock(&streams[i]->lock);
+        release(streams[i]);
+    }
+    free(streams);
+    return done ? SYMMEM_OK
+                : self->host->fail(self->host, SYMMEM_TIMEOUT, 0, "device_synchronize",
+                                   "work on device %d goes on", (int)device);
+}

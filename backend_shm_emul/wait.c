@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Waiting for words in shared memory: spin for a moment, then sleep in the kernel on the very word
+ * that is to change, so that a rank is woken by the one it waits for and not by every arrival.
+ *
+ * No wake-up is lost. The sleeper counts itself in its header, then looks at the word; the changer
+ * changes the word, then looks at the count. All four accesses are seq_cst, so one of the two sees
+ * the other. Were a wake-up lost all the same (a killed process), the next tick would find out.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shm.h"
+
+#define NS_PER_MS 1000000ull
+#define NS_PER_S 1000000000ull
+/* How often a sleeper asks whether its peers still live. */
+#define TICK_NS (50 * NS_PER_MS)
+#define TICK_MANY_NS (250 * NS_PER_MS)
+#define MANY_RANKS 16
+
+_Static_assert(sizeof(shm_word) == 4 && ATOMIC_INT_LOCK_FREE == 2,
+               "signals need lock-free 32-bit words, as wide as a futex");
+_Static_assert(sizeof(shm_signal_header) == 64, "one cache line");
+
+uint64_t shm_now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+static struct timespec to_timespec(uint64_t ns) {
+    return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+}
+
+uint64_t shm_deadline_ns(uint32_t timeout_ms) {
+    return timeout_ms == 0 ? 0 : shm_now_ns() + timeout_ms * NS_PER_MS;
+}
+
+int shm_cond_init(pthread_cond_t *cond) {
+    pthread_condattr_t attributes;
+    int error = pthread_condattr_init(&attributes);
+    if (error != 0)
+        return error;
+    error = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    if (error == 0)
+        error = pthread_cond_init(cond, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return error;
+}
+
+bool shm_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ns) {
+    if (deadline_ns == 0) {
+        pthread_cond_wait(cond, lock);
+        return true;
+    }
+    struct timespec until = to_timespec(deadline_ns);
+    return pthread_cond_timedwait(cond, lock, &until) != ETIMEDOUT;
+}
+
+static shm_signal_header *header_of(const symmem_peers *peers, int32_t rank) {
+    return peers->signals[rank];
+}
+
+/* Sleeps while *word is `value`, at most that long. True if somebody woke it. */
+static bool futex_wait(shm_word *word, uint32_t value, uint64_t ns) {
+    struct timespec limit = to_timespec(ns);
+    return syscall(SYS_futex, word, FUTEX_WAIT, value, &limit, NULL, 0) == 0;
+}
+
+void shm_wake(shm_signal_header *header, shm_word *word) {
+    /* seq_cst; pairs with: the count in sleep_until_ready */
+    if (atomic_load_explicit(&header->sleepers, memory_order_seq_cst) != 0)
+        syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static void relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield");
+#endif
+}
+
+/* Whether the wait concerns `rank`, and it is not there. */
+static bool is_missing(const shm_wait *wait, int32_t rank) {
+    if (wait->rank >= 0)
+        return rank == wait->rank;
+    return rank != wait->peers->rank && !wait->peek(wait, rank);
+}
+
+symmem_status shm_wait_fault(const shm_wait *wait, symmem_status status, int32_t failed_rank,
+                             int32_t awaited_rank, symmem_fault *fault_p) {
+    memset(fault_p, 0, sizeof *fault_p);
+    fault_p->operation = wait->operation;
+    fault_p->status = status;
+    fault_p->channel = wait->channel;
+    fault_p->elapsed_ns = shm_now_ns() - wait->start_ns;
+    int32_t count = 0;
+    int32_t last = -1;
+    for (int32_t rank = 0; rank < wait->peers->world_size; rank++) {
+        /* The awaited one was missing when that was decided, even if it has come since. */
+        if (rank != awaited_rank && !is_missing(wait, rank))
+            continue;
+        fault_p->missing[rank / 64] |= 1ull << (rank % 64);
+        count++;
+        last = rank;
+    }
+    if (failed_rank < 0 && count == 1)
+        failed_rank = last;
+    fault_p->failed_rank = failed_rank;
+    return status;
+}
+
+/* Whether it makes sense to go on waiting. */
+static symmem_status check_health(const shm_wait *wait, int32_t *failed_rank_p) {
+    const symmem_peers *peers = wait->peers;
+    for (int32_t rank = 0; rank < peers->world_size; rank++) {
+        if (!is_missing(wait, rank))
+            continue;
+        /* What it did before it ended, or before it was poisoned, counts: so look again. */
+        symmem_status status = SYMMEM_OK;
+        if (peers->host->peer_state(peers, rank) == SYMMEM_PEER_GONE)
+            status = SYMMEM_PEER_LOST;
+        /* acquire; pairs with: the store in shm_signal_poison */
+        else if (atomic_load_explicit(&header_of(peers, rank)->poisoned, memory_order_acquire) != 0)
+            status = SYMMEM_POISONED;
+        if (status != SYMMEM_OK && !wait->peek(wait, rank)) {
+            *failed_rank_p = rank;
+            return status;
+        }
+    }
+    *failed_rank_p = -1;
+    return peers->host->is_poisoned(peers) ? SYMMEM_POISONED : SYMMEM_OK;
+}
+
+/* One sleep, cut short to ask after the peers and for the deadline. */
+static symmem_status sleep_once(const shm_wait *wait, int32_t rank, uint32_t value,
+                                uint64_t *next_check_ns_p, int32_t *failed_rank_p) {
+    uint64_t now_ns = shm_now_ns();
+    uint64_t limit_ns = wait->timeout_ms * NS_PER_MS;
+    uint64_t deadline_ns = limit_ns > 0 ? wait->start_ns + limit_ns : UINT64_MAX;
+    if (now_ns >= deadline_ns || now_ns >= *next_check_ns_p) {
+        symmem_status status = check_health(wait, failed_rank_p);
+        if (status == SYMMEM_OK && now_ns >= deadline_ns && !wait->peek(wait, rank))
+            status = SYMMEM_TIMEOUT;
+        if (status != SYMMEM_OK)
+            return status;
+        *next_check_ns_p = now_ns + (wait->peers->world_size > MANY_RANKS ? TICK_MANY_NS : TICK_NS);
+    }
+    uint64_t until_ns = deadline_ns < *next_check_ns_p ? deadline_ns : *next_check_ns_p;
+    /* Woken for no change of the word: that is how a peer tells of its poisoning. */
+    if (until_ns > now_ns && futex_wait(wait->word(wait, rank), value, until_ns - now_ns))
+        *next_check_ns_p = 0;
+    return SYMMEM_OK;
+}
+
+static symmem_status corrupt(const shm_wait *wait, int32_t rank, uint32_t value,
+                             symmem_fault *fault_p) {
+    shm_wait_fault(wait, SYMMEM_CORRUPT, rank, rank, fault_p);
+    fault_p->actual = value;
+    return SYMMEM_CORRUPT;
+}
+
+static symmem_status sleep_until_ready(const shm_wait *wait, int32_t rank, symmem_fault *fault_p) {
+    shm_signal_header *own = header_of(wait->peers, wait->peers->rank);
+    uint64_t next_check_ns =
+        wait->start_ns + (wait->peers->world_size > MANY_RANKS ? TICK_MANY_NS : TICK_NS);
+    /* seq_cst; pairs with: the load in shm_wake */
+    atomic_fetch_add_explicit(&own->sleepers, 1, memory_order_seq_cst);
+    symmem_status status = SYMMEM_OK;
+    int32_t failed_rank = -1;
+    uint32_t value = 0;
+    shm_seen seen;
+    while ((seen = wait->attempt(wait, rank, &value)) == SHM_MISSING) {
+        status = sleep_once(wait, rank, value, &next_check_ns, &failed_rank);
+        if (status != SYMMEM_OK)
+            break;
+    }
+    atomic_fetch_sub_explicit(&own->sleepers, 1, memory_order_relaxed);
+    if (seen == SHM_BROKEN)
+        return corrupt(wait, rank, value, fault_p);
+    return status == SYMMEM_OK ? status : shm_wait_fault(wait, status, failed_rank, rank, fault_p);
+}
+
+static symmem_status wait_for(const shm_wait *wait, int32_t rank, symmem_fault *fault_p) {
+    for (int32_t spin = 0; spin < wait->spin_count; spin++) {
+        uint32_t value;
+        shm_seen seen = wait->attempt(wait, rank, &value);
+        if (seen == SHM_READY)
+            return SYMMEM_OK;
+        if (seen == SHM_BROKEN)
+            return corrupt(wait, rank, value, fault_p);
+        relax();
+    }
+    return sleep_until_ready(wait, rank, fault_p);
+}
+
+symmem_status shm_wait_run(const shm_wait *wait, symmem_fault *fault_p) {
+    if (wait->rank >= 0)
+        return wait_for(wait, wait->rank, fault_p);
+    for (int32_t rank = 0; rank < wait->peers->world_size; rank++) {
+        if (rank == wait->peers->rank)
+            continue;
+        symmem_status status = wait_for(wait, rank, fault_p);
+        if (status != SYMMEM_OK)
+            return status;
+    }
+    return SYMMEM_OK;
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Blocks, pointer lookup, and the caches of links and mappings.
+ *
+ * A cached object is always taken out of its list under context->lock and released after it: its
+ * last release may call the backend.
+ */
+#include "objects.h"
+
+#include <stdlib.h>
+
+/* --- lookup; context->lock held --------------------------------------------------------------- */
+
+static bool covers(const void *base, size_t bytes, const void *ptr) {
+    uintptr_t start = (uintptr_t)base;
+    uintptr_t place = (uintptr_t)ptr;
+    return place >= start && place - start < bytes;
+}
+
+sm_allocation *sm_allocation_covering(symmem_context *context, const void *ptr) {
+    for (sm_node *node = context->allocations.next; node != &context->allocations;
+         node = node->next) {
+        sm_allocation *allocation = SM_CONTAINER(node, sm_allocation, node);
+        if (covers(allocation->memory.ptr, allocation->bytes, ptr))
+            return allocation;
+    }
+    return NULL;
+}
+
+sm_block *sm_block_covering(const sm_allocation *allocation, const void *ptr) {
+    for (sm_node *node = allocation->blocks.next; node != &allocation->blocks; node = node->next) {
+        sm_block *block = SM_CONTAINER(node, sm_block, node);
+        if (covers((char *)allocation->memory.ptr + block->offset, block->bytes, ptr))
+            return block;
+    }
+    return NULL;
+}
+
+bool sm_allocation_live(const sm_allocation *allocation) {
+    return !sm_list_empty(&allocation->node) && allocation->active;
+}
+
+bool sm_block_live(const sm_block *block) {
+    return !sm_list_empty(&block->node) && !block->retired && sm_allocation_live(block->allocation);
+}
+
+/* --- blocks ------------------------------------------------------------------------- */
+
+symmem_status sm_block_create(sm_allocation *allocation, size_t offset, size_t bytes,
+                              symmem_group *default_group, sm_block **block_p) {
+    symmem_context *context = allocation->context;
+    sm_block *block = calloc(1, sizeof(*block));
+    if (!block)
+        return sm_context_fail(context, SYMMEM_OUT_OF_MEMORY, "alloc", "block",
+                               "no memory for a block's description");
+    if (default_group)
+        sm_group_retain(default_group);
+    block->allocation = allocation;
+    block->offset = offset;
+    block->bytes = bytes;
+    block->signal_pad_size = context->signal_pad_size;
+    block->ordinal = ++context->next_ordinal;
+    if (allocation->ordinal == 0)
+        allocation->ordinal = block->ordinal;
+    block->default_group = default_group;
+    block->is_pool_block = allocation->is_segment;
+    sm_list_init(&block->links);
+    sm_list_add(&allocation->blocks, &block->node);
+    *block_p = block;
+    return SYMMEM_OK;
+}
+
+static sm_link *take_link(sm_block *block) {
+    sm_link *link = NULL;
+    (void)pthread_mutex_lock(&block->allocation->context->lock);
+    while (!link && !sm_list_empty(&block->links)) {
+        sm_link *first = SM_CONTAINER(block->links.next, sm_link, node);
+        if (sm_link_uncache(first))
+            link = first;
+    }
+    (void)pthread_mutex_unlock(&block->allocation->context->lock);
+    return link;
+}
+
+void sm_block_drop(sm_block *block) {
+    symmem_context *context = block->allocation->context;
+    (void)pthread_mutex_lock(&context->lock);
+    sm_list_remove(&block->node);
+    (void)pthread_mutex_unlock(&context->lock);
+    for (sm_link *link = take_link(block); link; link = take_link(block))
+        sm_link_release(link);
+
+    (void)pthread_mutex_lock(&context->lock);
+    symmem_group *group = block->default_group;
+    block->default_group = NULL;
+    if (block->pins == 0) {
+        free(block);
+    } else {
+        block->retired = true;
+        sm_list_add(&block->allocation->retired, &block->node);
+    }
+    (void)pthread_mutex_unlock(&context->lock);
+    if (group)
+        sm_group_release(group);
+}
+
+symmem_status sm_block_find(symmem_context *context, const void *ptr, const char *operation,
+                            sm_block **block_p) {
+    sm_block *block = NULL;
+    (void)pthread_mutex_lock(&context->lock);
+    sm_allocation *allocation = sm_allocation_covering(context, ptr);
+    if (allocation && allocation->active)
+        block = sm_block_covering(allocation, ptr);
+    if (block) {
+        sm_allocation_retain(allocation);
+        block->pins++;
+    }
+    (void)pthread_mutex_unlock(&context->lock);
+    if (!block)
+        return sm_context_fail(context, SYMMEM_NOT_SYMMETRIC, operation, "",
+                               "%p is not symmetric memory of this context", ptr);
+    *block_p = block;
+    return SYMMEM_OK;
+}
+
+void sm_block_release(sm_block *block) {
+    sm_allocation *allocation = block->allocation;
+    symmem_context *context = allocation->context;
+    (void)pthread_mutex_lock(&context->lock);
+    block->pins--;
+    if (block->pins == 0 && block->retired) {
+        sm_list_remove(&block->node);
+        free(block);
+    }
+    (void)pthread_mutex_unlock(&context->lock);
+    sm_allocation_release(allocation);
+}
+
+/* --- caches of a destroyed group ---------------------------------------------------- */
+
+typedef struct cached {
+    sm_link *link;
+    sm_mapping *mapping;
+} cached;
+
+static sm_link *find_link(sm_allocation *allocation, uint64_t group_uid) {
+    for (sm_node *b = allocation->blocks.next; b != &allocation->blocks; b = b->next) {
+        sm_block *block = SM_CONTAINER(b, sm_block, node);
+        for (sm_node *l = block->links.next; l != &block->links; l = l->next) {
+            sm_link *link = SM_CONTAINER(l, sm_link, node);
+            if (link->group_uid == group_uid && sm_link_uncache(link))
+                return link;
+        }
+    }
+    return NULL;
+}
+
+static sm_mapping *find_mapping(sm_allocation *allocation, uint64_t group_uid) {
+    for (sm_node *node = allocation->mappings.next; node != &allocation->mappings;
+         node = node->next) {
+        sm_mapping *mapping = SM_CONTAINER(node, sm_mapping, node);
+        if (mapping->group_uid == group_uid) {
+            sm_list_remove(node);
+            return mapping;
+        }
+    }
+    return NULL;
+}
+
+/* The next cached object of the group, out of its cache. */
+static bool take_group(symmem_context *context, uint64_t group_uid, cached *taken) {
+    *taken = (cached){NULL, NULL};
+    (void)pthread_mutex_lock(&context->lock);
+    for (sm_node *node = context->allocations.next;
+         node != &context->allocations && !taken->link && !taken->mapping; node = node->next) {
+        sm_allocation *allocation = SM_CONTAINER(node, sm_allocation, node);
+        taken->link = find_link(allocation, group_uid);
+        if (!taken->link)
+            taken->mapping = find_mapping(allocation, group_uid);
+    }
+    (void)pthread_mutex_unlock(&context->lock);
+    return taken->link || taken->mapping;
+}
+
+void sm_cache_drop_group(symmem_context *context, uint64_t group_uid) {
+    cached taken;
+    while (take_group(context, group_uid, &taken)) {
+        if (taken.link)
+            sm_link_release(taken.link);
+        else
+            sm_mapping_release(taken.mapping);
+    }
+}

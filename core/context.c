@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How a context begins and ends, and its references. */
+#include "objects.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_TIMEOUT_MS 30000u
+
+static const char *const rank_names[] = {"RANK",     "PMIX_RANK",    "OMPI_COMM_WORLD_RANK",
+                                         "PMI_RANK", "SLURM_PROCID", NULL};
+static const char *const world_names[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
+                                          "SLURM_NTASKS", NULL};
+static const char *const local_names[] = {
+    "LOCAL_RANK",      "PMIX_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID", "SLURM_LOCALID",   NULL};
+
+/* --- options -------------------------------------------------------------------------------- */
+
+/* A number from the options or, where they say -1, from the environment. *value_p is the fallback;
+ * *found_p tells whether there was any. */
+static symmem_status choose(int32_t option, const char *const *names, const char *what, int32_t low,
+                            int32_t high, int32_t *value_p, bool *found_p) {
+    *found_p = true;
+    if (option == -1) {
+        int64_t value = 0;
+        symmem_status status = sm_env_int(names, low, high, &value);
+        *found_p = status != SYMMEM_NOT_FOUND;
+        if (status == SYMMEM_OK)
+            *value_p = (int32_t)value;
+        return *found_p ? status : SYMMEM_OK;
+    }
+    if (option < low || option > high) {
+        sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "options", "%s %d is not in [%d, %d]", what,
+                (int)option, (int)low, (int)high);
+        sm_record()->actual = (uint64_t)option;
+        return SYMMEM_INVALID_ARGUMENT;
+    }
+    *value_p = option;
+    return SYMMEM_OK;
+}
+
+static symmem_status missing_number(const char *what, const char *variable) {
+    return sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "options",
+                   "%s is neither in the options nor in the environment (%s)", what, variable);
+}
+
+static symmem_status choose_ranks(symmem_context *context, const symmem_context_options *options) {
+    bool found = false;
+    symmem_status status = choose(options->world_size, world_names, "world_size", 1,
+                                  SYMMEM_MAX_WORLD_SIZE, &context->world_size, &found);
+    if (status != SYMMEM_OK)
+        return status;
+    if (!found)
+        return missing_number("world_size", world_names[0]);
+    status = choose(options->rank, rank_names, "rank", 0, SYMMEM_MAX_WORLD_SIZE - 1, &context->rank,
+                    &found);
+    if (status != SYMMEM_OK)
+        return status;
+    if (!found)
+        return missing_number("rank", rank_names[0]);
+    if (context->rank >= context->world_size) {
+        sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "options", "rank %d in a world of %d",
+                (int)context->rank, (int)context->world_size);
+        sm_record()->expected = (uint64_t)context->world_size;
+        sm_record()->actual = (uint64_t)context->rank;
+        return SYMMEM_INVALID_ARGUMENT;
+    }
+    context->local_rank = context->rank;
+    return choose(options->local_rank, local_names, "local_rank", 0, INT32_MAX,
+                  &context->local_rank, &found);
+}
+
+static bool three_way(int32_t value) {
+    return value >= -1 && value <= 1;
+}
+
+static symmem_status choose_plain(symmem_context *context, const symmem_context_options *options) {
+    if (!three_way(options->allow_overlapping_devices) || !three_way(options->multicast))
+        return sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "options",
+                       "allow_overlapping_devices is %d, multicast is %d: each must be -1, 0 or 1",
+                       (int)options->allow_overlapping_devices, (int)options->multicast);
+    /* Relaxed: nobody else has the context yet. */
+    atomic_store_explicit(&context->allow_overlapping_devices, options->allow_overlapping_devices,
+                          memory_order_relaxed);
+    context->multicast = options->multicast;
+    context->default_timeout_ms = options->default_timeout_ms;
+    if (context->default_timeout_ms == 0 || context->default_timeout_ms == SYMMEM_TIMEOUT_DEFAULT)
+        context->default_timeout_ms = DEFAULT_TIMEOUT_MS;
+    context->signal_pad_size = SYMMEM_DEFAULT_SIGNAL_PAD_SIZE;
+    context->point = options->point;
+    context->point_arg = options->point_arg;
+    context->log = options->log;
+    context->log_arg = options->log_arg;
+    sm_copy_text(context->world_prefix, sizeof(context->world_prefix), "symmem");
+
+    const char *socket_dir =
+        options->socket_dir ? options->socket_dir : getenv("SYMMEM_SOCKET_DIR");
+    if (socket_dir && *socket_dir) {
+        context->socket_dir = strdup(socket_dir);
+        if (!context->socket_dir)
+            return sm_fail(SYMMEM_OUT_OF_MEMORY, "init", "options", "no memory for socket_dir");
+    }
+    return SYMMEM_OK;
+}
+
+static symmem_status choose_store(symmem_context *context, const symmem_context_options *options) {
+    static const char scheme[] = "file:";
+    context->store = options->store;
+    if (context->store)
+        return SYMMEM_OK;
+    const char *text = getenv("SYMMEM_STORE");
+    if (!text || !*text) {
+        if (context->world_size == 1)
+            return SYMMEM_OK;
+        return sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "store",
+                       "a world of %d ranks needs a store: option store or SYMMEM_STORE=file:/path",
+                       (int)context->world_size);
+    }
+    if (strncmp(text, scheme, sizeof(scheme) - 1) != 0 || text[sizeof(scheme) - 1] == 0)
+        return sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "store",
+                       "SYMMEM_STORE is '%s', not file:/path", text);
+    symmem_status status = symmem_store_open_file(text + sizeof(scheme) - 1, &context->store);
+    context->owns_store = status == SYMMEM_OK;
+    return status;
+}
+
+/* --- begin ---------------------------------------------------------------------------------- */
+
+static void lists_init(symmem_context *context) {
+    sm_list_init(&context->notices);
+    sm_list_init(&context->backends);
+    sm_list_init(&context->groups);
+    sm_list_init(&context->allocations);
+    sm_list_init(&context->streams);
+    sm_list_init(&context->events);
+    sm_list_init(&context->graphs);
+    sm_list_init(&context->pools);
+}
+
+/* A context that can be released, and nothing more. */
+static symmem_status create_empty(symmem_context **context_p) {
+    symmem_context *context = calloc(1, sizeof(*context));
+    if (!context)
+        return sm_fail(SYMMEM_OUT_OF_MEMORY, "init", "", "no memory for the context");
+    int error = pthread_mutex_init(&context->lock, NULL);
+    if (error)
+        goto fail_lock;
+    error = pthread_mutex_init(&context->open_lock, NULL);
+    if (error)
+        goto fail_open_lock;
+    atomic_init(&context->references, 1);
+    atomic_init(&context->instance_users, 1); /* the context's own, until it is finalised */
+    atomic_init(&context->finalised, false);
+    atomic_init(&context->instance_open, false);
+    atomic_init(&context->captures, 0);
+    atomic_init(&context->allow_overlapping_devices, -1);
+    lists_init(context);
+    *context_p = context;
+    return SYMMEM_OK;
+fail_open_lock:
+    (void)pthread_mutex_destroy(&context->lock);
+fail_lock:
+    free(context);
+    return sm_fail_errno(error, "init", "", "cannot make a lock");
+}
+
+static symmem_status publish(symmem_context *context) {
+    symmem_status status = sm_identity_self(&context->identity);
+    if (status != SYMMEM_OK)
+        return status;
+    status = sm_liveness_create(context->world_size, &context->liveness);
+    if (status != SYMMEM_OK)
+        return status;
+    sm_liveness_learn(context->liveness, context->rank, &context->identity);
+    status = sm_context_point(context, "init", "init.identity");
+    if (status != SYMMEM_OK || !context->store)
+        return status;
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    sm_identity_key(context->world_prefix, context->rank, key, sizeof(key));
+    status = symmem_store_set(context->store, key, &context->identity, sizeof(context->identity),
+                              context->default_timeout_ms);
+    context->identity_published = status == SYMMEM_OK;
+    return status;
+}
+
+static symmem_status begin(symmem_context *context, const symmem_context_options *options) {
+    symmem_status status = choose_ranks(context, options);
+    if (status == SYMMEM_OK)
+        status = choose_plain(context, options);
+    if (status == SYMMEM_OK)
+        status = choose_store(context, options);
+    if (status == SYMMEM_OK)
+        status = publish(context);
+    if (status != SYMMEM_OK)
+        return status;
+    sm_host_init(context);
+    const char *backend = options->backend ? options->backend : getenv("SYMMEM_BACKEND");
+    if (backend && *backend)
+        status = symmem_set_backend(context, backend);
+    if (status == SYMMEM_OK)
+        status = sm_context_point(context, "init", "init.done");
+    return status;
+}
+
+symmem_status symmem_init(const symmem_context_options *options, symmem_context **context_p) {
+    if (!context_p)
+        return sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "", "context_p is NULL");
+    *context_p = NULL;
+    symmem_context_options defaults;
+    symmem_context_options_init(&defaults);
+    if (!options)
+        options = &defaults;
+    if (options->size != sizeof(*options)) {
+        sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "options", "options->size is %zu, not %zu",
+                options->size, sizeof(*options));
+        sm_record()->expected = sizeof(*options);
+        sm_record()->actual = options->size;
+        return SYMMEM_INVALID_ARGUMENT;
+    }
+    symmem_context *context = NULL;
+    symmem_status status = create_empty(&context);
+    if (status != SYMMEM_OK)
+        return status;
+    status = begin(context, options);
+    if (status != SYMMEM_OK) {
+        const symmem_error_record record = *sm_record();
+        symmem_context_free(context);
+        return sm_fail_record(&record);
+    }
+    *context_p = context;
+    return SYMMEM_OK;
+}
+
+/* --- end ------------------------------------------------------------------------------------ */
+
+/* A live allocation's cached link that is not poisoned yet, retained; NULL if there is none. */
+static sm_link *next_sound_link(symmem_context *context) {
+    sm_link *found = NULL;
+    (void)pthread_mutex_lock(&context->lock);
+    for (sm_node *a = context->allocations.next; a != &context->allocations && !found;
+         a = a->next) {
+        sm_allocation *allocation = SM_CONTAINER(a, sm_allocation, node);
+        for (sm_node *b = allocation->blocks.next; b != &allocation->blocks && !found;
+             b = b->next) {
+            sm_block *block = SM_CONTAINER(b, sm_block, node);
+            for (sm_node *l = block->links.next; l != &block->links && !found; l = l->next) {
+                sm_link *link = SM_CONTAINER(l, sm_link, node);
+                /* Relaxed: only to visit each once. */
+                if (!atomic_load_explicit(&link->poisoned, memory_order_relaxed)) {
+                    sm_link_retain(link);
+                    found = link;
+                }
+            }
+        }
+    }
+    (void)pthread_mutex_unlock(&context->lock);
+    return found;
+}
+
+/* Pending work on the links gives up, so that ending the streams does not wait for peers. */
+static void poison_links(symmem_context *context) {
+    symmem_error_record record;
+    memset(&record, 0, sizeof(record));
+    record.status = SYMMEM_NOT_INITIALISED;
+    record.rank = context->rank;
+    record.world_size = context->world_size;
+    record.channel = -1;
+    record.failed_rank = -1;
+    sm_copy_text(record.operation, sizeof(record.operation), "finalize");
+    sm_copy_text(record.message, sizeof(record.message), "the context was finalised");
+    for (sm_link *link = next_sound_link(context); link; link = next_sound_link(context)) {
+        sm_link_poison(link, &record);
+        sm_link_release(link);
+    }
+}
+
+/* A failure does not matter: the next process with this rank overwrites the key. */
+static void remove_identity(symmem_context *context) {
+    if (!context->identity_published)
+        return; /* the key may be another process's */
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    sm_identity_key(context->world_prefix, context->rank, key, sizeof(key));
+    symmem_status ignored = symmem_store_remove(context->store, key, context->default_timeout_ms);
+    (void)ignored;
+}
+
+/* Gives one use of the instance back; the last one closes it. */
+static void instance_leave(symmem_context *context) {
+    /* pairs with: the other users' releases; the closer sees all they did */
+    if (atomic_fetch_sub_explicit(&context->instance_users, 1, memory_order_acq_rel) != 1)
+        return;
+    /* Acquire pairs with: release in sm_context_use_backend */
+    if (atomic_load_explicit(&context->instance_open, memory_order_acquire))
+        context->backend->close(context->instance);
+}
+
+symmem_status symmem_finalize(symmem_context *context) {
+    /* pairs with: acquire in sm_context_check */
+    if (!context || atomic_exchange_explicit(&context->finalised, true, memory_order_acq_rel))
+        return sm_context_fail(context, SYMMEM_NOT_INITIALISED, "finalize", "",
+                               context ? "the context was finalised before" : "context is NULL");
+    /* Whoever creates an object looks at the flag under one of these locks: from here on it is
+     * either in its list or refused. */
+    (void)pthread_mutex_lock(&context->open_lock);
+    (void)pthread_mutex_lock(&context->lock);
+    (void)pthread_mutex_unlock(&context->lock);
+    (void)pthread_mutex_unlock(&context->open_lock);
+
+    const symmem_error_record record = *sm_record();
+    poison_links(context);
+    sm_stream_destroy_all(context);
+    sm_pool_destroy_all(context);
+    sm_allocation_drop_all(context);
+    sm_group_destroy_all(context);
+    remove_identity(context);
+    (void)sm_fail_record(&record); /* what went wrong above is not the caller's failure */
+    instance_leave(context);
+    return SYMMEM_OK;
+}
+
+void symmem_context_free(symmem_context *context) {
+    symmem_status status = SYMMEM_OK;
+    if (!context)
+        return;
+    /* Acquire pairs with: release in symmem_finalize */
+    if (!atomic_load_explicit(&context->finalised, memory_order_acquire))
+        status = symmem_finalize(context);
+    (void)status; /* NOT_INITIALISED: another thread was first, which is as good */
+    sm_context_release(context);
+}
+
+/* --- references ----------------------------------------------------------------------------- */
+
+static void free_memory(symmem_context *context) {
+    sm_group_free_shells(context);
+    sm_pool_free_shells(context);
+    while (!sm_list_empty(&context->notices)) {
+        sm_node *node = context->notices.next;
+        sm_list_remove(node);
+        free(node); /* the node is a notice's first member */
+    }
+    while (!sm_list_empty(&context->backends)) {
+        sm_registered *registered = SM_CONTAINER(context->backends.next, sm_registered, node);
+        sm_list_remove(&registered->node);
+        free(registered);
+    }
+    if (context->liveness)
+        sm_liveness_destroy(context->liveness);
+    if (context->owns_store)
+        symmem_store_close(context->store);
+    free(context->socket_dir);
+    (void)pthread_mutex_destroy(&context->open_lock);
+    (void)pthread_mutex_destroy(&context->lock);
+    free(context);
+}
+
+void sm_context_retain(symmem_context *context) {
+    /* Relaxed: the caller holds a reference already. */
+    (void)atomic_fetch_add_explicit(&context->references, 1, memory_order_relaxed);
+}
+
+void sm_context_release(symmem_context *context) {
+    /* pairs with: the other holders' releases */
+    if (atomic_fetch_sub_explicit(&context->references, 1, memory_order_acq_rel) == 1)
+        free_memory(context);
+}
+
+void sm_instance_retain(symmem_context *context) {
+    sm_context_retain(context);
+    (void)atomic_fetch_add_explicit(&context->instance_users, 1, memory_order_relaxed);
+}
+
+void sm_instance_release(symmem_context *context) {
+    instance_leave(context);
+    sm_context_release(context);
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Captures and the graphs that they make. */
+#include <stdlib.h>
+
+#include "streams.h"
+
+static symmem_status check_capture(const symmem_stream *stream, const char *operation) {
+    symmem_status status = sm_stream_need(stream, operation);
+    if (status == SYMMEM_OK)
+        status = sm_need_capability(stream->context, SYMMEM_CAP_CAPTURE, operation, "capture");
+    return status;
+}
+
+symmem_status symmem_stream_begin_capture(symmem_stream *stream) {
+    static const char operation[] = "stream_begin_capture";
+    symmem_status status = check_capture(stream, operation);
+    if (status == SYMMEM_OK)
+        status = sm_stream_not_capturing(stream, operation);
+    if (status != SYMMEM_OK)
+        return status;
+    symmem_context *context = stream->context;
+    status = context->backend->capture_begin(context->instance, stream->native);
+    if (status != SYMMEM_OK)
+        return sm_backend_failed(context, status, operation, "capture_begin");
+    stream->capturing = true;
+    atomic_fetch_add_explicit(&context->captures, 1, memory_order_relaxed);
+    return SYMMEM_OK;
+}
+
+/* Makes the graph's shell; its native part is there already and stays the caller's on failure. */
+static symmem_status make_graph(symmem_context *context, void *native, const char *operation,
+                                symmem_graph **graph_p) {
+    symmem_graph *graph = calloc(1, sizeof *graph);
+    if (graph == NULL)
+        return sm_context_fail(context, SYMMEM_OUT_OF_MEMORY, operation, "", "no memory");
+    symmem_status status = sm_turn_init(&graph->turn);
+    if (status != SYMMEM_OK)
+        goto fail_turn;
+    status = sm_instance_enter(context, operation);
+    if (status != SYMMEM_OK)
+        goto fail_instance;
+    graph->context = context;
+    graph->native = native;
+    if (!sm_enlist(context, &context->graphs, &graph->node)) {
+        status = sm_context_check(context, operation);
+        goto fail_enlist;
+    }
+    *graph_p = graph;
+    return SYMMEM_OK;
+fail_enlist:
+    sm_instance_release(context);
+fail_instance:
+    sm_turn_finish(&graph->turn);
+fail_turn:
+    free(graph);
+    return status;
+}
+
+symmem_status symmem_stream_end_capture(symmem_stream *stream, symmem_graph **graph_p) {
+    static const char operation[] = "stream_end_capture";
+    symmem_status status = check_capture(stream, operation);
+    if (status != SYMMEM_OK)
+        return status;
+    if (graph_p == NULL)
+        return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "graph_p is NULL");
+    symmem_context *context = stream->context;
+    if (!stream->capturing)
+        return sm_context_fail(context, SYMMEM_CAPTURE, operation, "",
+                               "this stream did not begin a capture");
+    void *native = NULL;
+    status = context->backend->capture_end(context->instance, stream->native, &native);
+    /* It is over, whatever became of it. */
+    stream->capturing = false;
+    atomic_fetch_sub_explicit(&context->captures, 1, memory_order_relaxed);
+    if (status != SYMMEM_OK)
+        return sm_backend_failed(context, status, operation, "capture_end");
+    status = make_graph(context, native, operation, graph_p);
+    if (status != SYMMEM_OK)
+        context->backend->graph_destroy(context->instance, native);
+    return status;
+}
+
+symmem_status symmem_stream_is_capturing(symmem_stream *stream, bool *capturing_p) {
+    static const char operation[] = "stream_is_capturing";
+    symmem_status status = check_capture(stream, operation);
+    if (status != SYMMEM_OK)
+        return status;
+    if (capturing_p == NULL)
+        return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "capturing_p is NULL");
+    symmem_context *context = stream->context;
+    uint64_t capture = 0;
+    status = context->backend->capture_id(context->instance, stream->native, &capture);
+    if (status != SYMMEM_OK)
+        return sm_backend_failed(context, status, operation, "capture_id");
+    *capturing_p = capture != 0;
+    return SYMMEM_OK;
+}
+
+/* --- launch and destroy ------------------------------------------------------------- */
+
+/* The graph's turn is taken. A launch on another stream waits for the one before it. */
+static symmem_status launch(symmem_graph *graph, const symmem_stream *stream,
+                            const char **entry_p) {
+    symmem_context *context = graph->context;
+    const symmem_backend *backend = context->backend;
+    symmem_status status;
+    if (graph->done_event == NULL) {
+        *entry_p = "event_create";
+        status = backend->event_create(context->instance, stream->device, &graph->done_event);
+    } else {
+        *entry_p = "stream_wait_event";
+        status = backend->stream_wait_event(context->instance, stream->native, graph->done_event);
+    }
+    if (status != SYMMEM_OK)
+        return status;
+    *entry_p = "graph_launch";
+    status = backend->graph_launch(context->instance, graph->native, stream->native);
+    if (status != SYMMEM_OK)
+        return status;
+    *entry_p = "event_record";
+    return backend->event_record(context->instance, graph->done_event, stream->native);
+}
+
+symmem_status symmem_graph_launch(symmem_graph *graph, symmem_stream *stream) {
+    static const char operation[] = "graph_launch";
+    if (graph == NULL)
+        return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "graph is NULL");
+    symmem_status status = sm_stream_need(stream, operation);
+    if (status == SYMMEM_OK)
+        status = sm_stream_check(graph->context, stream, operation);
+    if (status == SYMMEM_OK)
+        status = sm_stream_not_capturing(stream, operation);
+    if (status != SYMMEM_OK)
+        return status;
+    symmem_context *context = graph->context;
+    uint32_t timeout_ms = sm_context_timeout(context, SYMMEM_TIMEOUT_DEFAULT);
+    if (!sm_turn_take(&graph->turn, sm_deadline_ns(timeout_ms)))
+        return sm_context_fail(context, SYMMEM_TIMEOUT, operation, "",
+                               "another thread is launching the graph");
+    const char *entry = "";
+    status = launch(graph, stream, &entry);
+    if (status != SYMMEM_OK)
+        (void)sm_backend_failed(context, status, operation, entry);
+    sm_turn_give(&graph->turn);
+    return status;
+}
+
+/* Ends the graph natively. On TIMEOUT nothing happened. */
+static symmem_status end_graph(symmem_context *context, void *native, void *done_event,
+                               uint32_t timeout_ms) {
+    const symmem_backend *backend = context->backend;
+    if (done_event != NULL) {
+        symmem_status status =
+            backend->event_synchronize(context->instance, done_event, timeout_ms);
+        if (status != SYMMEM_OK)
+            return sm_backend_failed(context, status, "graph_destroy", "event_synchronize");
+        backend->event_destroy(context->instance, done_event);
+    }
+    backend->graph_destroy(context->instance, native);
+    sm_instance_release(context);
+    return SYMMEM_OK;
+}
+
+symmem_status symmem_graph_destroy(symmem_graph *graph) {
+    if (graph == NULL)
+        return SYMMEM_OK;
+    symmem_context *context = graph->context;
+    symmem_status status = SYMMEM_OK;
+    pthread_mutex_lock(&context->lock);
+    void *native = graph->native;
+    pthread_mutex_unlock(&context->lock);
+    if (native != NULL)
+        status = end_graph(context, native, graph->done_event,
+                           sm_context_timeout(context, SYMMEM_TIMEOUT_DEFAULT));
+    if (status != SYMMEM_OK)
+        return status; /* still the caller's: a launch is using it */
+    (void)sm_delist(context, &graph->node, &graph->native);
+    sm_turn_finish(&graph->turn);
+    free(graph);
+    sm_context_release(context);
+    return SYMMEM_OK;
+}
+
+/* The next graph that finalise has to end, out of the list. */
+static bool take_graph(symmem_context *context, void **native_p, void **done_event_p) {
+    bool found = false;
+    pthread_mutex_lock(&context->lock);
+    if (!sm_list_empty(&context->graphs)) {
+        symmem_graph *graph = SM_CONTAINER(context->graphs.next, symmem_graph, node);
+        *native_p = graph->native;
+        *done_event_p = graph->done_event;
+        graph->native = graph->done_event = NULL;
+        sm_list_remove(&graph->node);
+        found = true;
+    }
+    pthread_mutex_unlock(&context->lock);
+    return found;
+}
+
+void sm_graph_destroy_all(symmem_context *context, uint64_t deadline_ns) {
+    void *native, *done_event;
+    while (take_graph(context, &native, &done_event)) {
+        uint32_t left_ms = sm_remaining_ms(deadline_ns, 1000);
+        /* A launch that does not end keeps its graph, and with it the backend's instance: a leak,
+         * but nothing is pulled from under running work. */
+        (void)end_graph(context, native, done_event, left_ms > 0 ? left_ms : 1);
+    }
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The host-side exchange that a group offers, to users and to backends. */
+#include "objects.h"
+
+#define ALL_GATHER_MAX_BYTES ((size_t)64 * 1024)
+
+static symmem_status group_fail(const symmem_group *group, symmem_status status,
+                                const char *operation, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+static symmem_status group_fail(const symmem_group *group, symmem_status status,
+                                const char *operation, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    sm_vfail(status, operation, "", format, args);
+    va_end(args);
+    symmem_error_record *record = sm_record();
+    record->rank = group->rank;
+    record->world_size = group->world_size;
+    sm_copy_text(record->group, sizeof(record->group), group->name);
+    return status;
+}
+
+symmem_status sm_group_rank_check(const symmem_group *group, int32_t rank, const char *operation) {
+    if (rank >= 0 && rank < group->world_size)
+        return SYMMEM_OK;
+    group_fail(group, SYMMEM_OUT_OF_RANGE, operation, "rank %d in group '%s' of %d", (int)rank,
+               group->name, (int)group->world_size);
+    sm_record()->expected = (uint64_t)group->world_size;
+    sm_record()->actual = (uint64_t)rank;
+    return SYMMEM_OUT_OF_RANGE;
+}
+
+static uint64_t deadline_of(const symmem_group *group, uint32_t timeout_ms) {
+    return sm_deadline_ns(sm_context_timeout(group->context, timeout_ms));
+}
+
+/* --- users' calls ------------------------------------------------------------------- */
+
+symmem_status symmem_group_all_gather(symmem_group *group, const void *in, size_t bytes, void *out,
+                                      uint32_t timeout_ms) {
+    static const char operation[] = "group_all_gather";
+    symmem_status status = sm_group_check(group, operation);
+    if (status != SYMMEM_OK)
+        return status;
+    if (!in || !out)
+        return group_fail(group, SYMMEM_INVALID_ARGUMENT, operation, "%s is NULL",
+                          in ? "out" : "in");
+    if (bytes == 0)
+        return group_fail(group, SYMMEM_INVALID_ARGUMENT, operation, "0 bytes");
+    if (bytes > ALL_GATHER_MAX_BYTES) {
+        group_fail(group, SYMMEM_OUT_OF_RANGE, operation, "%zu bytes are more than %zu", bytes,
+                   ALL_GATHER_MAX_BYTES);
+        sm_record()->expected = ALL_GATHER_MAX_BYTES;
+        sm_record()->actual = bytes;
+        return SYMMEM_OUT_OF_RANGE;
+    }
+    uint64_t deadline_ns = deadline_of(group, timeout_ms);
+    status = sm_group_enter(group, operation, deadline_ns);
+    if (status != SYMMEM_OK)
+        return status;
+    status =
+        sm_session_all_gather(group->session, operation, "data", in, bytes, out, true, deadline_ns);
+    sm_group_leave(group);
+    return status;
+}
+
+symmem_status symmem_group_barrier(symmem_group *group, uint32_t timeout_ms) {
+    static const char operation[] = "group_barrier";
+    uint8_t in = 1;
+    uint8_t out[SYMMEM_MAX_WORLD_SIZE];
+    symmem_status status = sm_group_check(group, operation);
+    if (status != SYMMEM_OK)
+        return status;
+    uint64_t deadline_ns = deadline_of(group, timeout_ms);
+    status = sm_group_enter(group, operation, deadline_ns);
+    if (status != SYMMEM_OK)
+        return status;
+    status = sm_session_all_gather(group->session, operation, "arrive", &in, sizeof(in), out, true,
+                                   deadline_ns);
+    sm_group_leave(group);
+    return status;
+}
+
+static symmem_status check_fd(const symmem_group *group, int fd, const char *operation) {
+    if (fd >= -1)
+        return SYMMEM_OK;
+    return group_fail(group, SYMMEM_INVALID_ARGUMENT, operation, "descriptor %d", fd);
+}
+
+static symmem_status check_output(const symmem_group *group, const void *output,
+                                  const char *operation) {
+    if (output)
+        return SYMMEM_OK;
+    return group_fail(group, SYMMEM_INVALID_ARGUMENT, operation, "the output pointer is NULL");
+}
+
+symmem_status symmem_group_all_gather_fds(symmem_group *group, int fd, int *fds_p,
+                                          uint32_t timeout_ms) {
+    static const char operation[] = "group_all_gather_fds";
+    symmem_status status = sm_group_check(group, operation);
+    if (status == SYMMEM_OK)
+        status = check_output(group, fds_p, operation);
+    if (status == SYMMEM_OK)
+        status = check_fd(group, fd, operation);
+    if (status != SYMMEM_OK)
+        return status;
+    uint64_t deadline_ns = deadline_of(group, timeout_ms);
+    status = sm_group_enter(group, operation, deadline_ns);
+    if (status != SYMMEM_OK)
+        return status;
+    status = sm_session_all_gather_fds(group->session, operation, &fd, 1, fds_p, deadline_ns);
+    sm_group_leave(group);
+    return status;
+}
+
+symmem_status symmem_group_broadcast_fds(symmem_group *group, int root, int fd, int *fd_p,
+                                         uint32_t timeout_ms) {
+    static const char operation[] = "group_broadcast_fds";
+    symmem_status status = sm_group_check(group, operation);
+    if (status == SYMMEM_OK)
+        status = check_output(group, fd_p, operation);
+    if (status == SYMMEM_OK)
+        status = sm_group_rank_check(group, root, operation);
+    if (status == SYMMEM_OK && root == group->rank) /* elsewhere fd is not looked at */
+        status = check_fd(group, fd, operation);
+    if (status != SYMMEM_OK)
+        return status;
+    uint64_t deadline_ns = deadline_of(group, timeout_ms);
+    status = sm_group_enter(group, operation, deadline_ns);
+    if (status != SYMMEM_OK)
+        return status;
+    status = sm_session_broadcast_fd(group->session, operation, root, fd, fd_p, deadline_ns);
+    sm_group_leave(group);
+    return status;
+}
+
+symmem_status symmem_group_send_fd(symmem_group *group, int32_t dst_rank, int fd,
+                                   uint32_t timeout_ms) {
+    static const char operation[] = "group_send_fd";
+    symmem_status status = sm_group_check(group, operation);
+    if (status == SYMMEM_OK)
+        status = sm_group_rank_check(group, dst_rank, operation);
+    if (status == SYMMEM_OK)
+        status = check_fd(group, fd, operation);
+    if (status != SYMMEM_OK)
+        return status;
+    uint64_t deadline_ns = deadline_of(group, timeout_ms);
+    /* Not sm_group_enter: bringing the session up is collective, this call is not. */
+    status = sm_group_take(group, operation, deadline_ns);
+    if (status != SYMMEM_OK)
+        return status;
+    status = sm_session_send_fd(group->session, dst_rank, fd, deadline_ns);
+    sm_group_leave(group);
+    return status;
+}
+
+symmem_status symmem_group_recv_fd(symmem_group *group, int32_t src_rank, int *fd_p,
+                                   uint32_t timeout_ms) {
+    static const char operation[] = "group_recv_fd";
+    symmem_status status = sm_group_check(group, operation);
+    if (status == SYMMEM_OK)
+        status = check_output(group, fd_p, operation);
+    if (status == SYMMEM_OK)
+        status = sm_group_rank_check(group, src_rank, operation);
+    if (status != SYMMEM_OK)
+        return status;
+    uint64_t deadline_ns = deadline_of(group, timeout_ms);
+    status = sm_group_take(group, operation, deadline_ns);
+    if (status != SYMMEM_OK)
+        return status;
+    status = sm_session_recv_fd(group->session, src_rank, fd_p, deadline_ns);
+    sm_group_leave(group);
+    return status;
+}
+
+/* --- a backend's exchange ----------------------------------------------------------- */
+
+/* Backends exchange inside a rendezvous only. */
+static const char backend_operation[] = "rendezvous";
+
+static symmem_status exchange_all_gather(const symmem_exchange *exchange, const void *in,
+                                         size_t bytes, void *out) {
+    const symmem_group *group = exchange->self;
+    return sm_session_all_gather(group->session, backend_operation, "backend", in, bytes, out,
+                                 false, exchange->deadline_ns);
+}
+
+static symmem_status exchange_barrier(const symmem_exchange *exchange) {
+    uint8_t in = 1;
+    uint8_t out[SYMMEM_MAX_WORLD_SIZE];
+    return exchange_all_gather(exchange, &in, sizeof(in), out);
+}
+
+static symmem_status exchange_agree(const symmem_exchange *exchange, symmem_status own,
+                                    const char *stage) {
+    const symmem_group *group = exchange->self;
+    return sm_session_agree(group->session, backend_operation, stage, own, exchange->deadline_ns);
+}
+
+static symmem_peer_state exchange_peer_state(const symmem_exchange *exchange, int32_t rank) {
+    const symmem_group *group = exchange->self;
+    if (rank < 0 || rank >= group->world_size)
+        return SYMMEM_PEER_ALIVE;
+    return sm_liveness_ask(group->context->liveness, group->global_ranks[rank]);
+}
+
+void sm_group_exchange(symmem_group *group, uint64_t deadline_ns, symmem_exchange *exchange) {
+    *exchange = (symmem_exchange){
+        .size = sizeof(*exchange),
+        .self = group,
+        .rank = group->rank,
+        .world_size = group->world_size,
+        .group_name = group->name,
+        .group_id = sm_session_id(group->session),
+        .deadline_ns = deadline_ns,
+        .global_ranks = group->global_ranks,
+        .all_gather = exchange_all_gather,
+        .barrier = exchange_barrier,
+        .agree = exchange_agree,
+        .peer_state = exchange_peer_state,
+    };
+}

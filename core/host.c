@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The services that the core offers to a backend. */
+#include "objects.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct notice {
+    sm_node node; /* first: context.c frees by the node */
+    char text[];
+} notice;
+
+/* Remembers the text; false if it was told before. Out of memory counts as new: telling a thing
+ * twice is better than not at all. */
+static bool remember(symmem_context *context, const char *text) {
+    bool known = false;
+    (void)pthread_mutex_lock(&context->lock);
+    for (sm_node *node = context->notices.next; node != &context->notices && !known;
+         node = node->next)
+        known = strcmp(SM_CONTAINER(node, notice, node)->text, text) == 0;
+    if (!known) {
+        size_t bytes = strlen(text) + 1;
+        notice *added = malloc(sizeof(*added) + bytes);
+        if (added) {
+            memcpy(added->text, text, bytes);
+            sm_list_add(&context->notices, &added->node);
+        }
+    }
+    (void)pthread_mutex_unlock(&context->lock);
+    return !known;
+}
+
+void sm_context_notice(symmem_context *context, const char *text) {
+    if (!remember(context, text))
+        return;
+    if (context->log)
+        context->log(context->log_arg, text);
+    else
+        (void)fprintf(stderr, "symmem: %s\n", text);
+}
+
+static symmem_context *context_of(const symmem_host *host) {
+    return host->self;
+}
+
+static void add_fields(const symmem_host *host, int system_errno) {
+    symmem_error_record *record = sm_record();
+    record->rank = context_of(host)->rank;
+    record->world_size = context_of(host)->world_size;
+    record->system_errno = system_errno;
+}
+
+static symmem_status host_fail(const symmem_host *host, symmem_status status, int system_errno,
+                               const char *operation, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+static symmem_status host_fail(const symmem_host *host, symmem_status status, int system_errno,
+                               const char *operation, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    sm_vfail(status, operation, "", format, args);
+    va_end(args);
+    add_fields(host, system_errno);
+    return status;
+}
+
+static symmem_status host_fail_sizes(const symmem_host *host, symmem_status status,
+                                     int system_errno, const char *operation, uint64_t expected,
+                                     uint64_t actual) {
+    sm_fail(status, operation, "", "%s: %" PRIu64 " bytes asked for, %" PRIu64 " available",
+            symmem_status_text(status), expected, actual);
+    add_fields(host, system_errno);
+    sm_record()->expected = expected;
+    sm_record()->actual = actual;
+    return status;
+}
+
+static void host_notice(const symmem_host *host, const char *text) {
+    sm_context_notice(context_of(host), text);
+}
+
+static symmem_status host_point(const symmem_host *host, const char *name) {
+    return sm_context_point(context_of(host), "backend", name);
+}
+
+void sm_host_init(symmem_context *context) {
+    context->host = (symmem_host){
+        .size = sizeof(symmem_host),
+        .self = context,
+        .fail = host_fail,
+        .fail_sizes = host_fail_sizes,
+        .notice = host_notice,
+        .point = host_point,
+        .signal_failed = sm_link_signal_failed,
+        .peer_state = sm_link_peer_state,
+        .is_poisoned = sm_link_is_poisoned,
+    };
+}
+
+symmem_status sm_backend_failed(const symmem_context *context, symmem_status status,
+                                const char *operation, const char *entry) {
+    symmem_error_record *record = sm_record();
+    if (record->status != status)
+        return sm_context_fail(context, status, operation, entry, "the backend's %s gave no reason",
+                               entry);
+    sm_copy_text(record->operation, sizeof(record->operation), operation);
+    if (record->stage[0] == '\0') /* a test point is more precise */
+        sm_copy_text(record->stage, sizeof(record->stage), entry);
+    return status;
+}

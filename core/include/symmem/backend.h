@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a backend fills in. Users of symmetric memory do not need this header.
+ *
+ * A backend is a shared object that exports one symbol, symmem_backend_entry, which returns a
+ * constant table. It supplies primitives: memory that can be shared, signals, streams, copies. The
+ * core does the rest once for all backends: pointer lookup, caching, argument checks, agreement
+ * between ranks, error records, persistent ids, pools. [SM-BACKEND]
+ *
+ * Conventions that hold for every entry
+ *   Arguments  The core has checked them: ranks, channels and devices are in range, pointers and
+ *              sizes fit. An entry need not check again what its comment does not mention.
+ *   Outputs    Written on success only, unless the comment says otherwise.
+ *   Errors     Return a status and describe it with host->fail first. Each entry lists what it may
+ *              return; SYSTEM and OUT_OF_MEMORY and BACKEND are allowed everywhere.
+ *   Locks      The core holds no lock during a call unless the comment says so. "Serialised": the
+ *              core never runs two calls of this entry at once for the same object named there.
+ *              Everything else may be called from any number of threads.
+ *   Waiting    Only entries with a timeout or deadline may wait for anything. Timeouts are in
+ *              milliseconds, 0 = no limit. A wait must also end with PEER_LOST or POISONED within
+ *              a second of host->peer_state saying so.
+ *   Caller     "Local": no other rank need call. "Collective": every rank of the group calls at
+ *              the same step, and the core makes all ranks agree on the outcome afterwards.
+ *   Device     An entry leaves the calling thread's current device, context and stream as they
+ *              were.
+ *   NULL       An entry under a capability is NULL if that is not declared; a declared capability
+ *              with a missing entry, or the reverse, is refused at registration. An entry marked
+ *              optional may be NULL with any capabilities. Every other entry is mandatory.
+ *   Reading    Objects that an entry fills (memory, share, info) come in zeroed, share->fd as -1.
+ */
+#ifndef SYMMEM_BACKEND_H
+#define SYMMEM_BACKEND_H
+
+#include <symmem/handle.h>
+#include <symmem/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SYMMEM_BACKEND_ABI 1u
+
+/* --- capabilities ------------------------------------------------------------------- */
+
+#define SYMMEM_CAP_STREAMS (1ull << 0)       /* stream_*, event_*, device_synchronize */
+#define SYMMEM_CAP_CAPTURE (1ull << 1)       /* capture_*, graph_*; needs STREAMS */
+#define SYMMEM_CAP_MULTICAST (1ull << 2)     /* multicast_*, multimem_* */
+#define SYMMEM_CAP_HOST_ACCESS (1ull << 3)   /* the CPU may dereference every non-NULL pointer */
+#define SYMMEM_CAP_OVERLAP (1ull << 4)       /* ranks may share a device, if the user allows it */
+#define SYMMEM_CAP_THREAD_RANKS (1ull << 5)  /* ranks may be threads; this or the next is needed */
+#define SYMMEM_CAP_PROCESS_RANKS (1ull << 6) /* ranks may be processes */
+#define SYMMEM_CAP_HOST_FN (1ull << 7)       /* host_fn; needs STREAMS */
+#define SYMMEM_CAP_DIRECT_ACCESS (1ull << 8) /* on one host no peer pointer is ever NULL */
+#define SYMMEM_CAP_CROSS_HOST (1ull << 9)    /* ranks may be on different hosts */
+#define SYMMEM_CAP_POOL (1ull << 10)         /* pools work; no entries: the core cuts the blocks */
+#define SYMMEM_CAP_WRAP_STREAM (1ull << 11)  /* stream_wrap; needs STREAMS */
+#define SYMMEM_CAP_ALL ((1ull << 12) - 1)    /* every bit of this ABI; others must be 0 */
+
+/* --- what the core offers to a backend ---------------------------------------------- */
+
+typedef struct symmem_host symmem_host;
+typedef struct symmem_peers symmem_peers;
+
+/* A reference the core hands out so that memory outlives pending and captured work. release may run
+ * the backend's own memory_release and peers_close: where the driver forbids that (host callbacks),
+ * queue it and release from a thread of the backend's or at its next entry, close at the latest. */
+typedef struct symmem_ref {
+    void (*retain)(void *object); /* any thread, never waits */
+    void (*release)(void *object);
+    void *object;
+} symmem_ref;
+
+/* What became of a signal operation. Plain data, so that a device can fill in its own form. */
+typedef struct symmem_fault {
+    const char *operation; /* "barrier", "put_signal", "wait_signal"; static string */
+    symmem_status status;  /* TIMEOUT, PEER_LOST, POISONED or CORRUPT */
+    int32_t channel;
+    int32_t failed_rank; /* group rank of the one peer concerned, -1 if several. POISONED: the
+                            peer whose state says so, the own rank if is_poisoned does */
+    uint64_t actual;     /* CORRUPT: the value found */
+    uint64_t elapsed_ns; /* since the operation began to run */
+    /* Bit r: group rank r was waited for in vain. TIMEOUT and PEER_LOST; else 0. */
+    uint64_t missing[SYMMEM_MAX_WORLD_SIZE / 64];
+} symmem_fault;
+
+typedef enum symmem_peer_state {
+    SYMMEM_PEER_ALIVE = 0, /* or stopped, or unknown: not proved dead */
+    SYMMEM_PEER_GONE = 1,  /* its process has ended */
+} symmem_peer_state;
+
+/* Services. One table per context; valid from open to close. All entries: any thread. */
+struct symmem_host {
+    size_t size;
+    void *self;
+    /* Fills the calling thread's error record and returns `status`. The core puts the public call
+     * in place of `operation` where it knows it. */
+    symmem_status (*fail)(const symmem_host *host, symmem_status status, int system_errno,
+                          const char *operation, const char *format, ...)
+#if defined(__GNUC__)
+        __attribute__((format(printf, 5, 6)))
+#endif
+        ;
+    /* Like fail, with both sizes of a shortage. */
+    symmem_status (*fail_sizes)(const symmem_host *host, symmem_status status, int system_errno,
+                                const char *operation, uint64_t expected, uint64_t actual);
+    /* Tells the user once per context and text. */
+    void (*notice)(const symmem_host *host, const char *text);
+    /* Test point, "<backend>.<step>", where the backend likes to have one: a status other than OK
+     * is to be treated as this step's failure; its record is filled. */
+    symmem_status (*point)(const symmem_host *host, const char *name);
+    /*
+     * A signal operation on `peers` failed: poisons the shared state, builds the full record
+     * (group, ranks, text) into *record_p (NULL: not wanted). Does not touch the thread's record.
+     * For asynchronous work the backend keeps the first record of a stream until
+     * stream_synchronize. An operation without stream calls it in the thread it was called in and
+     * returns fault->status; the core then reports the record. May call signal_poison for the
+     * same peers before it returns, so no lock that signal_poison takes may be held.
+     */
+    void (*signal_failed)(const symmem_peers *peers, const symmem_fault *fault,
+                          symmem_error_record *record_p);
+    /* Non-blocking; costs a system call at most. Ask it every 10 to 250 ms of a wait. This and
+     * is_poisoned may be called from any thread, a watcher's too, until peers_close returns. */
+    symmem_peer_state (*peer_state)(const symmem_peers *peers, int32_t rank);
+    /* True once the shared state is poisoned in this context, or the context was finalised: work
+     * that waits must give up with POISONED. The core itself refuses operations begun later. */
+    bool (*is_poisoned)(const symmem_peers *peers);
+};
+
+/* The exchange that collective entries may use. Valid during that call only. */
+typedef struct symmem_exchange {
+    size_t size;
+    void *self;
+    int32_t rank;
+    int32_t world_size;
+    const char *group_name;
+    uint64_t group_id;    /* the same on all members, different for each group brought up */
+    uint64_t deadline_ns; /* CLOCK_MONOTONIC, 0 = none */
+    const int32_t *global_ranks;
+    /* Collective. As symmem_group_all_gather, until the deadline. */
+    symmem_status (*all_gather)(const struct symmem_exchange *exchange, const void *in,
+                                size_t bytes, void *out);
+    symmem_status (*barrier)(const struct symmem_exchange *exchange);
+    /* Collective. Returns OK everywhere, or the lowest failing rank's status everywhere. */
+    symmem_status (*agree)(const struct symmem_exchange *exchange, symmem_status own,
+                           const char *stage);
+    /* Local, never waits: whether group rank `rank` is known to have ended. For waits that are the
+     * backend's own (a library's set-up call that is polled). */
+    symmem_peer_state (*peer_state)(const struct symmem_exchange *exchange, int32_t rank);
+} symmem_exchange;
+
+/* --- objects shared between core and backend ------------------------------------------------- */
+
+/* A piece of memory that is mapped in this process: own, or a peer's. The backend fills in all; the
+ * core reads ptr and hands the whole back. ptr and priv both NULL: there is nothing to release. */
+typedef struct symmem_memory {
+    void *ptr;    /* aligned to SYMMEM_ALIGNMENT; NULL, a peer's only: no direct access */
+    size_t bytes; /* as requested */
+    int32_t device;
+    int32_t imported; /* not 0: a peer's */
+    void *priv;       /* the backend's */
+} symmem_memory;
+
+/* How memory is shared. Bits: an exporter may offer both, the importer takes the one that suits it;
+ * between hosts `fd` is -1 at the importer. */
+typedef enum symmem_share_kind {
+    SYMMEM_SHARE_NONE = 0,
+    SYMMEM_SHARE_FD = 1,    /* `fd` travels as a descriptor; the receiver's number is in `fd` */
+    SYMMEM_SHARE_BYTES = 2, /* `bytes` travels through the store */
+} symmem_share_kind;
+
+/* What lets a peer map memory. */
+typedef struct symmem_share {
+    int32_t kind;          /* symmem_share_kind */
+    int32_t fd;            /* -1 if none */
+    uint64_t mapped_bytes; /* the backend's own rounded size, for the importer */
+    uint8_t bytes[64];
+    int32_t same_process; /* set by the core at the importer: the exporter is this process */
+    int32_t reserved;
+} symmem_share;
+
+/*
+ * All that a signal or collective operation needs to know of the peers: made by the core for each
+ * (allocation or pool block, group), complete before the first operation, constant afterwards.
+ */
+struct symmem_peers {
+    size_t size;
+    const symmem_host *host;
+    void *self; /* the core's */
+    void *priv; /* the backend's, set in peers_open */
+    int32_t rank;
+    int32_t world_size;
+    int32_t device;
+    int32_t channel_count;
+    void *const *buffers; /* base of each rank's allocation; [rank] is the own one. This and the two
+                             below: NULL for a peer without direct access */
+    size_t buffer_bytes;
+    void *const *pads; /* the user's signal pads */
+    size_t pad_bytes;
+    void *const *signals; /* each rank's signal state, signal_bytes() long, zero at the start,
+                             aligned to SYMMEM_ALIGNMENT; behind the pad in one memory_alloc */
+    size_t signal_bytes;
+    const int32_t *global_ranks;
+    int32_t local_rank_count; /* ranks of this group on this host; compare with the cores */
+    int32_t reserved;
+};
+
+/* How and where an operation runs. */
+typedef struct symmem_exec {
+    void *stream;           /* the backend's; NULL: run to completion before returning */
+    const symmem_ref *refs; /* retain before enqueueing or capturing, release when done for good */
+    int32_t ref_count;      /* at most 3 */
+    uint32_t timeout_ms;    /* signal operations: from the moment it begins to run; 0 = no limit */
+} symmem_exec;
+
+typedef struct symmem_device_info {
+    int32_t device_type; /* DLPack */
+    int32_t multicast;   /* not 0: this device can do multicast now */
+    size_t granularity;  /* of memory, informative */
+    char name[64];
+    uint8_t unique_id[16]; /* the same device has the same id in every process of the host; all
+                              zero: its number tells it apart. Decides what overlapping means */
+} symmem_device_info;
+
+typedef struct symmem_backend_config {
+    size_t size;
+    int32_t rank;
+    int32_t world_size;
+    int32_t local_rank;
+    int32_t multicast_allowed; /* at open; device_info and multicast_create are gated by the core */
+} symmem_backend_config;
+
+/* --- the table ----------------------------------------------------------------------------------
+ * Append only; size is the implementer's sizeof. An entry beyond `size` counts as NULL.          */
+
+struct symmem_backend {
+    size_t size;
+    uint32_t abi;            /* SYMMEM_BACKEND_ABI */
+    uint32_t reserved;       /* 0 */
+    const char *name;        /* 1 to 31 of a-z 0-9 _ */
+    const char *description; /* one line, versions included; not NULL */
+    uint64_t capabilities;
+
+    /* ---- since ABI 1 ---- */
+
+    /* Local, before open and perhaps often. OK if this machine can run the backend; otherwise
+     * UNSUPPORTED with a one-line reason in `reason`. Has no lasting effect. */
+    symmem_status (*probe)(char *reason, size_t capacity);
+    /* Local, once per context, when the context first uses the backend; serialised per context.
+     * `host` stays valid until close. Errors: UNSUPPORTED, LIMIT. */
+    symmem_status (*open)(const symmem_host *host, const symmem_backend_config *config,
+                          void **instance_p);
+    /* Local, last call on the instance. All memory, streams, peers and graphs were released.
+     * Never waits for a peer. */
+    void (*close)(void *instance);
+
+    /* Local. At least 1. */
+    symmem_status (*device_count)(void *instance, int32_t *count_p);
+    /* Local. Cheap: called for every capability query. */
+    symmem_status (*device_info)(void *instance, int32_t device, symmem_device_info *info_p);
+
+    /* Local. Memory of at least `bytes` bytes, zeroed before any peer can see it, truly backed (a
+     * shortage is NO_SPACE now, through host->fail_sizes, not a fault later; so is a size that
+     * overflows when the backend rounds it). Fills *memory. Called for users' allocations and, at
+     * each first rendezvous, for pad and signal state together. */
+    symmem_status (*memory_alloc)(void *instance, int32_t device, size_t bytes,
+                                  symmem_memory *memory);
+    /* Local. Unmaps own or imported memory. For own memory peers' mappings stay usable. The core
+     * calls it when nothing enqueued or captured refers to it any more; may be called from a
+     * stream's own thread by the last symmem_ref release. */
+    void (*memory_release)(void *instance, symmem_memory *memory);
+    /* Local. Fills *share for any number of peers; a group of one calls it too. A descriptor is one
+     * that share_close may close. Export, share_close and import: all three, or none of them if
+     * memory_exchange is there. */
+    symmem_status (*memory_export)(void *instance, symmem_memory *memory, symmem_share *share);
+    /* Local. Gives back what memory_export took (closes the descriptor); the memory stays shared.
+     * With memory_export. */
+    void (*share_close)(void *instance, symmem_share *share);
+    /* Local. Maps a peer's memory of `bytes` bytes for use by `device`. The core closes share->fd
+     * afterwards. If share->same_process the backend should make both ranks see one mapping, found
+     * by what the share itself holds: the exporter may fail and release its memory at any moment.
+     * Errors: NO_SPACE, LIMIT, UNREACHABLE, MISMATCH. With memory_export. */
+    symmem_status (*memory_import)(void *instance, int32_t device, const symmem_share *share,
+                                   size_t bytes, symmem_memory *memory);
+    /* Collective, replaces export and import for backends that register memory collectively. Gets
+     * the own memory, always a whole allocation, and fills peers[0..world_size); peers[rank].ptr is
+     * own->ptr. On failure it has released all it made, and the core calls group_close; the next
+     * rendezvous opens the group anew. A first rendezvous calls it for the data, unless a mapping
+     * of that is there already, and then for pad and signal state. Each entry of peers is given
+     * to memory_release, the own one too: that undoes the registration and leaves the memory,
+     * which `own` is, and which is released after them. Called with the group's lock held.
+     * Optional; if it is there, export and import are not used. */
+    symmem_status (*memory_exchange)(void *instance, void *group, symmem_memory *own,
+                                     const symmem_exchange *exchange, symmem_memory *peers);
+
+    /* Collective, at the first rendezvous of a group; serialised per group; for communicators and
+     * the like. group_close is local and must not wait for peers. Optional, both or none. */
+    symmem_status (*group_open)(void *instance, const symmem_exchange *exchange, int32_t device,
+                                void **group_p);
+    void (*group_close)(void *instance, void *group);
+
+    /* Local. Bytes of signal state for each rank of a group; the core allocates that with
+     * memory_alloc, so it is zero. The same for the same arguments, on every rank. */
+    size_t (*signal_bytes)(void *instance, int32_t world_size, int32_t channel_count);
+    /* Local. All pointers of `peers` are valid; may set peers->priv. *buffers_dev_p and *pads_dev_p
+     * get arrays of world_size pointers that the device reads, alive until peers_close: where the
+     * device is the CPU, peers->buffers and peers->pads themselves will do. */
+    symmem_status (*peers_open)(void *instance, symmem_peers *peers, void **buffers_dev_p,
+                                void **pads_dev_p);
+    /* Local. No operation on `peers` is pending or captured. */
+    void (*peers_close)(void *instance, symmem_peers *peers);
+
+    /* Signals. Serialised per channel of one `peers`, the three entries together, in issue order,
+     * by events across streams. With a stream an entry returns once the work is enqueued; without
+     * one it returns the operation's own status. Either way a failure of the operation goes through
+     * host->signal_failed instead of host->fail, before anybody can see the operation as complete.
+     * A wait looks for what it waits for, exec->timeout_ms, host->is_poisoned, host->peer_state,
+     * and for what the peer's signal_poison left (POISONED). Orderings are system-wide.
+     * [SM-SIGNAL, SM-BARRIER]
+     *   barrier      release, then acquire: all ranks' earlier writes are visible after it. Keeps
+     *                state of its own; a pending signal is never an arrival.
+     *   put_signal   slot (channel, own rank) at dst: waits until it is 0, makes it 1, release.
+     *   wait_signal  own slot (channel, src): waits until it is 1, makes it 0, acquire. A value
+     *                other than 0 and 1 is CORRUPT.
+     * A failed put leaves the slot as it was; a failed barrier may have told some peers. */
+    symmem_status (*barrier)(void *instance, const symmem_peers *peers, int32_t channel,
+                             const symmem_exec *exec);
+    symmem_status (*put_signal)(void *instance, const symmem_peers *peers, int32_t dst_rank,
+                                int32_t channel, const symmem_exec *exec);
+    symmem_status (*wait_signal)(void *instance, const symmem_peers *peers, int32_t src_rank,
+                                 int32_t channel, const symmem_exec *exec);
+    /* Local; the core calls it on every rank between two host barriers, with no operation pending.
+     * Makes the own rank's signal state as at the start, traces of signal_poison too. */
+    symmem_status (*signal_reset)(void *instance, const symmem_peers *peers);
+    /* Local. The state was poisoned in this process: tell peers, so that their waits on this rank
+     * end with POISONED rather than run on (SM-TIMEOUT-05). Called once for each poisoning, within
+     * host->signal_failed. Never waits. Optional only for a backend whose peers learn of a failure
+     * otherwise. */
+    void (*signal_poison)(void *instance, const symmem_peers *peers);
+
+    /* Stream operations on bytes; the device can reach both ends. bytes and count may be 0.
+     * write_value32: all earlier work of the stream is visible system-wide first. */
+    symmem_status (*copy)(void *instance, int32_t device, void *dst, const void *src, size_t bytes,
+                          const symmem_exec *exec);
+    symmem_status (*memset32)(void *instance, int32_t device, void *dst, uint32_t value,
+                              size_t count, const symmem_exec *exec);
+    symmem_status (*write_value32)(void *instance, int32_t device, void *dst, uint32_t value,
+                                   const symmem_exec *exec);
+
+    /* Streams and events, all local. [SM-STREAM] CAP_STREAMS. synchronize: waits for all work
+     * enqueued before; returns and forgets the first failure with its record, or TIMEOUT.
+     * destroy: the core has synchronised, but an operation may still be running after a TIMEOUT;
+     * then resources are given back when it ends. event_record and stream_wait_event are also
+     * capture operations. Event objects may be destroyed while a stream still waits for them. */
+    symmem_status (*stream_create)(void *instance, int32_t device, void **stream_p);
+    symmem_status (*stream_wrap)(void *instance, int32_t device, void *native, void **stream_p);
+    void (*stream_destroy)(void *instance, void *stream);
+    symmem_status (*stream_synchronize)(void *instance, void *stream, uint32_t timeout_ms,
+                                        symmem_error_record *record_p);
+    symmem_status (*stream_query)(void *instance, void *stream, bool *idle_p);
+    /* Waits for all streams of the device that the instance made or wrapped; takes no failures. */
+    symmem_status (*device_synchronize)(void *instance, int32_t device, uint32_t timeout_ms);
+    symmem_status (*event_create)(void *instance, int32_t device, void **event_p);
+    void (*event_destroy)(void *instance, void *event);
+    symmem_status (*event_record)(void *instance, void *event, void *stream);
+    symmem_status (*stream_wait_event)(void *instance, void *stream, void *event);
+    symmem_status (*event_synchronize)(void *instance, void *event, uint32_t timeout_ms);
+    symmem_status (*event_query)(void *instance, void *event, bool *reached_p);
+    /* CAP_HOST_FN. */
+    symmem_status (*host_fn)(void *instance, void *stream, void (*fn)(void *arg), void *arg);
+
+    /* Capture. CAP_CAPTURE. While a stream captures, every stream operation on it is recorded and
+     * its refs retained until graph_destroy. capture_id is 0 when not capturing; streams of one
+     * capture share it. capture_end always ends the capture; CAPTURE if it was malformed. The core
+     * serialises launches of one graph; a launch returns when enqueued. graph_destroy: no launch is
+     * pending. */
+    symmem_status (*capture_begin)(void *instance, void *stream);
+    symmem_status (*capture_end)(void *instance, void *stream, void **graph_p);
+    symmem_status (*capture_id)(void *instance, void *stream, uint64_t *id_p);
+    symmem_status (*graph_launch)(void *instance, void *graph, void *stream);
+    void (*graph_destroy)(void *instance, void *graph);
+
+    /* Multicast. CAP_MULTICAST. Order: group rank 0 calls create; the share reaches all; every rank
+     * calls attach (adds its device); all agree; every rank calls bind with its own buffer; all
+     * agree. Failure at any step makes the group go without multicast, so each step can be undone
+     * by multicast_release, which also gives the slot back. Errors: LIMIT (no slot), UNSUPPORTED.
+     *   create   makes the object for world_size devices and `bytes`; *share for the peers, given
+     *            back by share_close
+     *   attach   rank 0 too, with the share as received; *multicast_p is this rank's view
+     *   bind     binds own memory (`peers` is complete, priv not yet set) and gives the address
+     *            that only the multimem operations may use */
+    symmem_status (*multicast_create)(void *instance, int32_t device, int32_t world_size,
+                                      size_t bytes, void **object_p, symmem_share *share);
+    symmem_status (*multicast_attach)(void *instance, int32_t device, const symmem_share *share,
+                                      size_t bytes, void **multicast_p);
+    symmem_status (*multicast_bind)(void *instance, void *multicast, symmem_memory *own,
+                                    const symmem_peers *peers, void **address_p);
+    void (*multicast_release)(void *instance, void *multicast_or_object);
+    symmem_status (*multimem_store)(void *instance, const symmem_peers *peers, void *address,
+                                    const void *src, size_t bytes, const symmem_exec *exec);
+    /* UNSUPPORTED for a dtype or op it cannot do, before anything is written. */
+    symmem_status (*multimem_ld_reduce)(void *instance, const symmem_peers *peers,
+                                        const void *address, void *dst, size_t count,
+                                        symmem_dtype dtype, symmem_reduce_op op,
+                                        const symmem_exec *exec);
+
+    /* Local, never waits, any thread. Devices that report faults in memory have no thread of the
+     * host's to tell: the core calls this before each signal operation and each query of a
+     * handle's state, and the backend passes what it finds there to host->signal_failed. Optional.
+     */
+    void (*signal_check)(void *instance, const symmem_peers *peers);
+};
+
+/* A shorter table of ABI 1 is refused. */
+#define SYMMEM_BACKEND_SIZE_ABI1                                                                   \
+    (offsetof(struct symmem_backend, signal_check) + sizeof(void (*)(void)))
+
+/*
+ * The one symbol a backend's shared object exports. `abi` is the core's SYMMEM_BACKEND_ABI. Returns
+ * NULL if the backend does not speak it. The table must stay valid for the life of the process.
+ */
+typedef const symmem_backend *(*symmem_backend_entry_fn)(uint32_t abi);
+#define SYMMEM_BACKEND_ENTRY "symmem_backend_entry"
+SYMMEM_API const symmem_backend *symmem_backend_entry(uint32_t abi);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Contexts: one rank's world. There is no process-global state, so the ranks of a job may be
+ * processes, or threads of one process each with a context of its own. [SM-CONTEXT]
+ */
+#ifndef SYMMEM_CONTEXT_H
+#define SYMMEM_CONTEXT_H
+
+#include <symmem/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * A test point. The library calls it at named steps ("rendezvous.metadata.before" and so on, all
+ * listed in SPEC.md). It may delay, end the process, or return a failure, which is then treated
+ * as that step's own failure. NULL costs one predictable branch. [SM-CONTEXT]
+ */
+typedef symmem_status (*symmem_point_fn)(void *arg, const char *point);
+
+/* Receives one line of text without newline. NULL prints to standard error. */
+typedef void (*symmem_log_fn)(void *arg, const char *line);
+
+typedef struct symmem_context_options {
+    size_t size;        /* set by symmem_context_options_init */
+    int32_t rank;       /* -1: RANK, else PMIX_RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID */
+    int32_t world_size; /* -1: WORLD_SIZE, OMPI_COMM_WORLD_SIZE, PMI_SIZE, SLURM_NTASKS */
+    int32_t local_rank; /* -1: LOCAL_RANK and friends, else rank */
+    uint32_t default_timeout_ms; /* for SYMMEM_TIMEOUT_DEFAULT; 0 = 30,000 */
+    symmem_store *store;    /* borrowed, must outlive the context. NULL: SYMMEM_STORE=file:/path; a
+                               world of one needs none */
+    const char *backend;    /* name or path for set_backend; NULL: SYMMEM_BACKEND, else none yet */
+    const char *socket_dir; /* directory for path sockets; NULL: SYMMEM_SOCKET_DIR, else sockets
+                               without a file name (abstract) */
+    int32_t allow_overlapping_devices; /* -1: the environment, read at each rendezvous */
+    int32_t multicast;                 /* -1: the environment, read at each query; 0 off; 1 on */
+    symmem_point_fn point;
+    void *point_arg;
+    symmem_log_fn log;
+    void *log_arg;
+} symmem_context_options;
+
+/* Local. Fills in the defaults named above. */
+SYMMEM_API void symmem_context_options_init(symmem_context_options *options);
+
+/*
+ * Local. Creates a context and publishes this process's identity in the store (one set), so that
+ * peers can tell a dead rank from a late one from here on. `options` NULL means all defaults.
+ * Errors: INVALID_ARGUMENT (rank or world size missing, malformed or out of range; no store for a
+ * world above one), whatever the store or set_backend returns. *context_p is NULL
+ * on failure.
+ */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_init(const symmem_context_options *options,
+                                                    symmem_context **context_p);
+
+/*
+ * Local. Ends the context: frees its allocations, groups, pools and streams' threads, and closes
+ * the backend. Objects that are still referenced (handles, views, streams) stay valid memory; each
+ * call on them or on the context answers SYMMEM_NOT_INITIALISED. Memory that a live handle maps is
+ * unmapped when that handle is released. Peers keep their own mappings. A second call is
+ * SYMMEM_NOT_INITIALISED. Never waits for a peer.
+ */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_finalize(symmem_context *context);
+
+/* Local. Finalises if that was not done, and gives the context's own memory back. NULL allowed. */
+SYMMEM_API void symmem_context_free(symmem_context *context);
+
+/* Local queries, any thread. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_context_rank(const symmem_context *context,
+                                                            int32_t *rank_p);
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_context_world_size(const symmem_context *context,
+                                                                  int32_t *world_size_p);
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_context_local_rank(const symmem_context *context,
+                                                                  int32_t *local_rank_p);
+
+/* --- backends ([SM-BACKEND]); all local, any thread ------------------------------------------ */
+
+/* Adds a table to this context's registry. EXISTS if the name is taken, ABI if it is refused. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_register_backend(symmem_context *context,
+                                                                const symmem_backend *backend);
+/*
+ * Opens a shared object, asks its one exported symbol symmem_backend_entry for a table and
+ * registers that. LOAD if the file or symbol is missing, ABI if the table is refused.
+ */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_load_backend(symmem_context *context,
+                                                            const char *path);
+/*
+ * *available_p: the named backend is registered or found on the search path (SYMMEM_BACKEND_PATH,
+ * the library's own folder and its "symmem" sub-folder, as libsymmem_backend_<name>.so) and its
+ * probe succeeds. Never fails for an unknown name: that is "no".
+ */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_backend_available(symmem_context *context,
+                                                                 const char *name,
+                                                                 bool *available_p);
+/*
+ * Makes `name` (or the path of a shared object, if it contains '/') the context's backend.
+ * NOT_FOUND: unknown; UNSUPPORTED: its probe says no, with its reason; BUSY: another backend is in
+ * use, which an allocation, a stream or a device query makes it. Setting the same again is OK.
+ */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_set_backend(symmem_context *context,
+                                                           const char *name);
+/* *name_p: the active backend's name, NULL if none is set. Does not count as use. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_get_backend(symmem_context *context,
+                                                           const char **name_p);
+/* The active backend's SYMMEM_CAP_ bits (backend.h). NOT_FOUND if none is set. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_backend_capabilities(symmem_context *context,
+                                                                    uint64_t *capabilities_p);
+
+/* --- devices; local, any thread; each but the last makes the backend in use ------------------- */
+
+/* At least 1; devices are numbered from 0. NOT_FOUND if no backend is set. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_device_count(symmem_context *context,
+                                                            int32_t *count_p);
+/* The DLPack device type of the active backend's devices. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_device_type(symmem_context *context,
+                                                           int32_t *device_type_p);
+/*
+ * Whether multicast can be used on a device now. A device type that the active backend does not
+ * serve, or no backend, is "no", never an error. TORCH_SYMM_MEM_DISABLE_MULTICAST=1,
+ * SYMMEM_MULTICAST=0 and the context option are looked at on every call. [SM-MCAST]
+ */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_has_multicast_support(symmem_context *context,
+                                                                     int32_t device_type,
+                                                                     int32_t device,
+                                                                     bool *supported_p);
+/* Overrides the environment and the option from now on: 0 forbid, 1 allow, -1 environment. */
+SYMMEM_API SYMMEM_CHECKED symmem_status
+symmem_set_allow_overlapping_devices(symmem_context *context, int32_t allow);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

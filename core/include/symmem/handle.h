@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Rendezvous and what its handle offers: peers' pointers, signals, one-sided copies.
+ * [SM-RDV, SM-HANDLE, SM-SIGNAL, SM-BARRIER, SM-TIMEOUT, SM-ONESIDED, SM-FILL, SM-MCAST]
+ *
+ * Streams: an operation with a stream is enqueued and may be captured; NULL runs it to completion
+ * in the calling thread. An enqueued operation reports its failure at the next
+ * symmem_stream_synchronize of its stream and poisons its handle.
+ * Timeouts: milliseconds from the moment the operation begins to run, 0 = no limit,
+ * SYMMEM_TIMEOUT_DEFAULT = the context's. An already satisfied operation never times out.
+ * Threads: different channels and handles may be used at once; one channel of one handle is
+ * serialised in the order of the calls, across streams too.
+ */
+#ifndef SYMMEM_HANDLE_H
+#define SYMMEM_HANDLE_H
+
+#include <symmem/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * Collective over `group` (NULL: the allocation's default group; INVALID_ARGUMENT if none). Every
+ * member passes a pointer of its own; sizes, offsets and signal pad sizes must agree. Several
+ * rendezvous on one group must be called in the same order everywhere. The first for an
+ * allocation or pool block and a group exchanges memory; later ones are local and give a new
+ * handle that shares the first one's state. Any failure on any rank is returned by all, naming
+ * rank and stage, within the deadline, and leaves nothing behind; the caller may try again.
+ * Errors: NOT_SYMMETRIC, MISMATCH, OVERLAP, UNREACHABLE, TIMEOUT, PEER_LOST, OUT_OF_RANGE (signal
+ * pad too small for one channel of this group), CAPTURE, NO_SPACE, LIMIT, ...
+ * *handle_p is NULL on failure.
+ */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_rendezvous(symmem_context *context, void *ptr,
+                                                          symmem_group *group, uint32_t timeout_ms,
+                                                          symmem_handle **handle_p);
+/* Local. One more reference; each needs its release. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_handle_retain(symmem_handle *handle);
+/* Local. Drops a reference; the last one unmaps what nobody else uses. NULL is allowed. */
+SYMMEM_API void symmem_handle_release(symmem_handle *handle);
+
+typedef struct symmem_handle_info {
+    int32_t rank;
+    int32_t world_size;
+    int32_t device;
+    int32_t channel_count;  /* floor(signal_pad_size / (4 * world_size)) */
+    size_t buffer_size;     /* requested bytes of the whole allocation, on every rank */
+    size_t block_size;      /* bytes of the allocation or pool block */
+    size_t offset;          /* of the rendezvous pointer from the allocation's base, bytes */
+    size_t signal_pad_size; /* of the allocation */
+    void *multicast_ptr;    /* at `offset`; NULL without multicast. Only multimem operations
+                               may use it */
+    bool world_within_direct_access; /* every rank's buffer has a pointer here */
+    bool poisoned;
+} symmem_handle_info;
+
+/* Local. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_handle_get_info(const symmem_handle *handle,
+                                                               symmem_handle_info *info_p);
+/*
+ * Local. Arrays of world_size pointers, valid as long as the handle. buffer_ptrs are the
+ * allocations' base addresses (the handle's offset not added); entry rank is the own one. The
+ * signal pad is for the user's own kernels: uint32 slot world_size * channel + source rank; zero at
+ * first sight, never touched by the library afterwards. An entry is NULL for a rank outside direct
+ * access. The _dev forms are the same tables in memory that the device reads.
+ */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_handle_buffer_ptrs(const symmem_handle *handle,
+                                                                  void *const **ptrs_p);
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_handle_signal_pad_ptrs(const symmem_handle *handle,
+                                                                      void *const **ptrs_p);
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_handle_buffer_ptrs_dev(const symmem_handle *handle,
+                                                                      void **table_p);
+SYMMEM_API SYMMEM_CHECKED symmem_status
+symmem_handle_signal_pad_ptrs_dev(const symmem_handle *handle, void **table_p);
+/* Local. The context rank of group rank `rank`. OUT_OF_RANGE outside [0, world_size). */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_handle_global_rank(const symmem_handle *handle,
+                                                                  int32_t rank,
+                                                                  int32_t *global_rank_p);
+/* Local. The group's name. The string lives as long as the handle. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_handle_group_name(const symmem_handle *handle,
+                                                                 const char **name_p);
+
+/* --- signals: all stream operations ------------------------------------------------------------
+ * channel in [0, channel_count) and rank in [0, world_size), else OUT_OF_RANGE and nothing is
+ * written. POISONED after a failure until symmem_handle_reset.                                   */
+
+/* Collective over the group. Everything a rank wrote before is visible to every rank after. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_barrier(symmem_handle *handle, int32_t channel,
+                                                       uint32_t timeout_ms, symmem_stream *stream);
+/*
+ * One-sided (the peer makes no call for it to complete). Raises this rank's signal at dst_rank,
+ * release. If the earlier one was not consumed yet, waits for that. The own rank is allowed.
+ */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_put_signal(symmem_handle *handle, int32_t dst_rank,
+                                                          int32_t channel, uint32_t timeout_ms,
+                                                          symmem_stream *stream);
+/* Local. Waits for src_rank's signal and consumes it, acquire. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_wait_signal(symmem_handle *handle, int32_t src_rank,
+                                                           int32_t channel, uint32_t timeout_ms,
+                                                           symmem_stream *stream);
+/*
+ * Collective over the group, host call. Forgets pending signals, barrier state and poison of the
+ * state that this handle shares; the user's signal pad and the data stay. The caller first
+ * synchronises the streams that used it (BUSY on every rank otherwise).
+ */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_handle_reset(symmem_handle *handle,
+                                                            uint32_t timeout_ms);
+/* Local. SYMMEM_OK, or the status that poisoned the handle, with its record in *record_p. */
+SYMMEM_API symmem_status symmem_handle_status(const symmem_handle *handle,
+                                              symmem_error_record *record_p);
+
+/* --- one-sided data: all stream operations ------------------------------------------------------
+ * Offsets are in bytes from the handle's offset. Bounds: the block. No signal is implied. Works on
+ * a poisoned handle too. Errors: OUT_OF_RANGE (rank, end beyond the block), OVERFLOW,
+ * INVALID_ARGUMENT (NULL with a size), UNREACHABLE (no direct access to that rank). */
+
+/* One-sided. Writes `bytes` bytes from src to dst_rank's memory. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_put(symmem_handle *handle, int32_t dst_rank,
+                                                   size_t dst_offset, const void *src, size_t bytes,
+                                                   symmem_stream *stream);
+/* One-sided. Reads `bytes` bytes of src_rank's memory into dst. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_get(symmem_handle *handle, int32_t src_rank,
+                                                   size_t src_offset, void *dst, size_t bytes,
+                                                   symmem_stream *stream);
+/* Local. Copies between any two places the device can reach: host, own or peers' memory. The two
+ * must not overlap. Runs on the stream's device, without a stream on that of dst or else of src. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_copy(symmem_context *context, void *dst,
+                                                    const void *src, size_t bytes,
+                                                    symmem_stream *stream);
+
+/* --- multicast: stream operations; UNSUPPORTED without a multicast pointer ---------- */
+
+typedef enum symmem_reduce_op {
+    SYMMEM_SUM = 0,
+    SYMMEM_AVG,
+    SYMMEM_MIN,
+    SYMMEM_MAX,
+    SYMMEM_REDUCE_OP_COUNT
+} symmem_reduce_op;
+
+/* One-sided. Writes the bytes at `offset` of every rank's buffer, the own one included. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_multimem_store(symmem_handle *handle, size_t offset,
+                                                              const void *src, size_t bytes,
+                                                              symmem_stream *stream);
+/* One-sided. Reads `count` elements at `offset` of every rank, reduced, into dst. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_multimem_ld_reduce(symmem_handle *handle,
+                                                                  size_t offset, void *dst,
+                                                                  size_t count, symmem_dtype dtype,
+                                                                  symmem_reduce_op op,
+                                                                  symmem_stream *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The store: a small key-value service through which ranks find each other.
+ *
+ * Two stores come with the library: a directory of files for processes and an in-memory one for
+ * threads. Anything else (PMIx, a job's own store) is plugged in through symmem_store_ops.
+ * [SM-STORE]
+ */
+#ifndef SYMMEM_STORE_H
+#define SYMMEM_STORE_H
+
+#include <symmem/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Longest key, the terminating zero not counted. Keys use A-Z a-z 0-9 . _ - / : only. */
+#define SYMMEM_STORE_KEY_MAX 200
+/* Longest value in bytes. */
+#define SYMMEM_STORE_VALUE_MAX (1u << 20)
+
+/*
+ * A store implementation. Every entry may be called from several threads at once. Times are in
+ * milliseconds; 0 means no limit. No entry may wait past its limit; expiry is SYMMEM_TIMEOUT.
+ * A value is visible to other ranks completely or not at all. [SM-STORE]
+ */
+typedef struct symmem_store_ops {
+    size_t size; /* sizeof(symmem_store_ops) of the implementer */
+    /* Sets key to a copy of the bytes, replacing an older value; wakes waiters of that key. */
+    symmem_status (*set)(void *self, const char *key, const void *value, size_t bytes,
+                         uint32_t timeout_ms);
+    /*
+     * Copies at most capacity bytes and sets *bytes_p to the value's full size. An absent key is
+     * SYMMEM_NOT_FOUND without waiting; a value larger than capacity is SYMMEM_OUT_OF_RANGE with
+     * *bytes_p set and nothing copied.
+     */
+    symmem_status (*get)(void *self, const char *key, void *value, size_t capacity, size_t *bytes_p,
+                         uint32_t timeout_ms);
+    /* Returns once the key exists. Must sleep, not poll without pause. */
+    symmem_status (*wait)(void *self, const char *key, uint32_t timeout_ms);
+    /* Adds delta to the signed 64-bit counter at key (absent counts as 0), atomically. */
+    symmem_status (*add)(void *self, const char *key, int64_t delta, int64_t *value_p,
+                         uint32_t timeout_ms);
+    /* Removes key. An absent key is SYMMEM_OK. */
+    symmem_status (*remove)(void *self, const char *key, uint32_t timeout_ms);
+    /* Gives the implementation's resources back. Called once, no other call after it. */
+    void (*close)(void *self);
+} symmem_store_ops;
+
+/*
+ * Local. A directory of files at `path`, created with mode 0700 if absent. All processes of the
+ * job name the same path. The caller removes the directory when the job is over. A path that is
+ * too long, not a directory, owned by another user or not writable has its own status.
+ */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_store_open_file(const char *path,
+                                                               symmem_store **store_p);
+/* Local. A store in this process's heap, for ranks that are threads. Share the one pointer. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_store_open_memory(symmem_store **store_p);
+/*
+ * Local. Wraps a foreign implementation. `ops` must outlive the store; `self` is handed to every
+ * entry. A table shorter than this header's, or with an entry missing, is SYMMEM_ABI.
+ */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_store_open_custom(const symmem_store_ops *ops,
+                                                                 void *self,
+                                                                 symmem_store **store_p);
+/* Local. NULL is allowed. No context or group may still use the store. */
+SYMMEM_API void symmem_store_close(symmem_store *store);
+
+/* Local or one-sided, as in symmem_store_ops. Keys and sizes are checked here, for every store. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_store_set(symmem_store *store, const char *key,
+                                                         const void *value, size_t bytes,
+                                                         uint32_t timeout_ms);
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_store_get(symmem_store *store, const char *key,
+                                                         void *value, size_t capacity,
+                                                         size_t *bytes_p, uint32_t timeout_ms);
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_store_wait(symmem_store *store, const char *key,
+                                                          uint32_t timeout_ms);
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_store_add(symmem_store *store, const char *key,
+                                                         int64_t delta, int64_t *value_p,
+                                                         uint32_t timeout_ms);
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_store_remove(symmem_store *store, const char *key,
+                                                            uint32_t timeout_ms);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Streams, events and captured graphs. All calls are local. [SM-STREAM]
+ *
+ * A stream runs its operations in order, asynchronously to the caller. An event marks a point of a
+ * stream. Between begin and end of a capture a stream records instead of running; other streams
+ * join the capture by waiting for an event recorded in it and must be joined back before the end.
+ * A graph keeps the memory that its operations use alive and may be launched any number of times,
+ * one launch at a time: a launch waits for the one before it.
+ * A backend without SYMMEM_CAP_STREAMS (or _CAPTURE, _HOST_FN, _WRAP_STREAM) answers UNSUPPORTED.
+ * `device` -1 means local_rank modulo device count.
+ */
+#ifndef SYMMEM_STREAM_H
+#define SYMMEM_STREAM_H
+
+#include <symmem/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_create(symmem_context *context,
+                                                             int32_t device,
+                                                             symmem_stream **stream_p);
+/* Borrows a stream of the backend's own kind (a CUstream). The emulation: UNSUPPORTED. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_wrap(symmem_context *context, int32_t device,
+                                                           void *native, symmem_stream **stream_p);
+/* Waits for the stream's work, at most the context's default timeout. NULL is allowed. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_destroy(symmem_stream *stream);
+/*
+ * Waits until all enqueued work has ended. Returns the first failure among that work since the last
+ * call, with its record; TIMEOUT if the work did not end in time (the work goes on). CAPTURE while
+ * capturing.
+ */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_synchronize(symmem_stream *stream,
+                                                                  uint32_t timeout_ms);
+/* *idle_p: no work is pending. Takes no failure away. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_query(symmem_stream *stream, bool *idle_p);
+/* Runs fn(arg) in stream order. fn must not call symmem. arg must stay valid (graphs: for life). */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_host_fn(symmem_stream *stream,
+                                                              void (*fn)(void *arg), void *arg);
+
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_event_create(symmem_context *context, int32_t device,
+                                                            symmem_event **event_p);
+SYMMEM_API void symmem_event_destroy(symmem_event *event);
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_event_record(symmem_event *event,
+                                                            symmem_stream *stream);
+/* A never recorded event counts as reached. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_wait_event(symmem_stream *stream,
+                                                                 symmem_event *event);
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_event_synchronize(symmem_event *event,
+                                                                 uint32_t timeout_ms);
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_event_query(symmem_event *event, bool *reached_p);
+
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_begin_capture(symmem_stream *stream);
+/* CAPTURE if the stream does not capture or a forked stream was not joined; the capture is over. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_end_capture(symmem_stream *stream,
+                                                                  symmem_graph **graph_p);
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_is_capturing(symmem_stream *stream,
+                                                                   bool *capturing_p);
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_graph_launch(symmem_graph *graph,
+                                                            symmem_stream *stream);
+/* Waits for launches under way, at most the context's default timeout. NULL is allowed. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_graph_destroy(symmem_graph *graph);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

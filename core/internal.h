@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the files of the core share. Nothing here is installed.
+ *
+ * Locking order: group->lock, then context->lock, then channel locks, then link->lock. No lock but
+ * group->lock is held while waiting for another rank.
+ */
+#ifndef SYMMEM_CORE_INTERNAL_H
+#define SYMMEM_CORE_INTERNAL_H
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+#include <symmem/backend.h>
+#include <symmem/symmem.h>
+
+/* --- small helpers (util.c) --------------------------------------------------------- */
+
+uint64_t sm_now_ns(void); /* CLOCK_MONOTONIC */
+/* A deadline `timeout_ms` from now on; 0 (none) for 0. */
+uint64_t sm_deadline_ns(uint32_t timeout_ms);
+bool sm_expired(uint64_t deadline_ns);
+/* Milliseconds left, at least 1, at most `cap_ms`; `cap_ms` if there is no deadline. 0: expired. */
+uint32_t sm_remaining_ms(uint64_t deadline_ns, uint32_t cap_ms);
+void sm_sleep_ns(uint64_t ns);
+/* Fills bytes from the kernel's random source. */
+symmem_status sm_random(void *bytes, size_t count);
+/* a * b and a + b, false on overflow. */
+bool sm_mul(size_t a, size_t b, size_t *product_p);
+bool sm_add(size_t a, size_t b, size_t *sum_p);
+/* Rounds up to a power of two, false on overflow. */
+bool sm_round_up(size_t value, size_t align, size_t *rounded_p);
+/* FNV-1a 64. */
+uint64_t sm_hash(const void *bytes, size_t count, uint64_t seed);
+#define SM_HASH_SEED 14695981039346656037ull
+/* Copies a string, cut to fit, always terminated. */
+void sm_copy_text(char *to, size_t capacity, const char *from);
+
+/* --- errors (status.c) -------------------------------------------------------------- */
+
+/* Fills the calling thread's record and returns `status`. `operation` is the public call's name
+ * without prefix, `stage` the step in it or "". */
+symmem_status sm_fail(symmem_status status, const char *operation, const char *stage,
+                      const char *format, ...) __attribute__((format(printf, 4, 5)));
+symmem_status sm_vfail(symmem_status status, const char *operation, const char *stage,
+                       const char *format, va_list args);
+/* The same from a system call: SYSTEM unless errno has a status of its own (EMFILE LIMIT, ENOSPC
+ * NO_SPACE, ENOMEM OUT_OF_MEMORY, EACCES and EPERM PERMISSION, ENAMETOOLONG PATH_TOO_LONG). */
+symmem_status sm_fail_errno(int system_errno, const char *operation, const char *stage,
+                            const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* The calling thread's record, to add fields to after sm_fail. */
+symmem_error_record *sm_record(void);
+/* Makes *record the calling thread's record and returns its status. */
+symmem_status sm_fail_record(const symmem_error_record *record);
+
+/* --- identity and liveness (identity.c) --------------------------------------------- */
+
+/* Who a process is, in a form that two processes can compare. Sent between ranks as is. */
+typedef struct sm_identity {
+    uint64_t boot_id;       /* hash of the kernel's boot id */
+    uint64_t pid_namespace; /* inode of the pid namespace */
+    uint64_t start_time;    /* of the process, in clock ticks since boot */
+    int32_t pid;
+    int32_t reserved;
+    char host[SYMMEM_NAME_MAX];
+} sm_identity;
+
+symmem_status sm_identity_self(sm_identity *identity_p);
+bool sm_identity_same_host(const sm_identity *a, const sm_identity *b);
+bool sm_identity_same_process(const sm_identity *a, const sm_identity *b);
+
+/* Watches the processes of a context's world. Thread-safe. One per context. A descriptor (pidfd)
+ * per watched process, made on first question; without descriptors left it reads /proc. */
+typedef struct sm_liveness sm_liveness;
+symmem_status sm_liveness_create(int32_t world_size, sm_liveness **liveness_p);
+void sm_liveness_destroy(sm_liveness *liveness);
+/* Tells who global rank `rank` is. Later calls with the same identity are free; a new identity
+ * (the rank was restarted) replaces the old. */
+void sm_liveness_learn(sm_liveness *liveness, int32_t rank, const sm_identity *identity);
+bool sm_liveness_knows(sm_liveness *liveness, int32_t rank);
+/* SYMMEM_PEER_GONE only if that very process has ended. Never waits. */
+symmem_peer_state sm_liveness_ask(sm_liveness *liveness, int32_t rank);
+
+/* --- exchange (exchange.c, session.c)
+ * ------------------------------------------------------------- A group's link to its peers: one
+ * "session" from the bring-up on. See SPEC.md, SM-EXCHANGE.       */
+
+typedef struct sm_session sm_session;
+
+/* What a session needs of its owner. Strings and arrays must outlive it. */
+typedef struct sm_session_config {
+    symmem_store *store;
+    const char *prefix;       /* store key prefix, unique to (group name, members) */
+    const char *world_prefix; /* prefix under which identities are published */
+    const char *group_name;
+    const char *socket_dir; /* NULL: abstract */
+    int32_t rank;
+    int32_t world_size;
+    const int32_t *global_ranks;
+    sm_liveness *liveness;
+    const sm_identity *identity; /* own */
+    symmem_point_fn point;
+    void *point_arg;
+    /* Asked during waits: a failure, with its record, ends the call. NULL: always wanted. */
+    symmem_status (*wanted)(const void *owner, const char *operation);
+    const void *owner;
+} sm_session_config;
+
+symmem_status sm_session_create(const sm_session_config *config, sm_session **session_p);
+/* Local; removes what this rank left in the store. */
+void sm_session_destroy(sm_session *session);
+/* Collective unless the session is up already and no peer asks for a new one: brings it up. All
+ * functions below do this first themselves. */
+symmem_status sm_session_ensure(sm_session *session, const char *operation, uint64_t deadline_ns);
+/* The agreed random id of the present bring-up (0 if down), and who the peers are. */
+uint64_t sm_session_id(const sm_session *session);
+const sm_identity *sm_session_peer(const sm_session *session, int32_t rank);
+/* Collective. One store phase. A failure other than an agreed one takes the session down: the next
+ * collective call brings it up anew. Failure records: operation, stage, missing ranks, elapsed.
+ * `restart` true allows joining a peer's new bring-up from here (the first exchange of an
+ * operation); false makes that a failure. */
+symmem_status sm_session_all_gather(sm_session *session, const char *operation, const char *stage,
+                                    const void *in, size_t bytes, void *out, bool restart,
+                                    uint64_t deadline_ns);
+/* Collective. `own` is this rank's status, described by its thread's record if not OK. Returns OK
+ * if all are; else the lowest failing rank's status, with its record as every rank's record
+ * (failed_rank set). One store phase. */
+symmem_status sm_session_agree(sm_session *session, const char *operation, const char *stage,
+                               symmem_status own, uint64_t deadline_ns);
+/* Collective. Every rank gives `count` descriptors (-1 allowed, 1 <= count <= 4); fds_p has
+ * world_size * count entries, all owned by the caller, own ones duplicated; -1 on failure. */
+symmem_status sm_session_all_gather_fds(sm_session *session, const char *operation, const int *fds,
+                                        int count, int *fds_p, uint64_t deadline_ns);
+symmem_status sm_session_broadcast_fd(sm_session *session, const char *operation, int root, int fd,
+                                      int *fd_p, uint64_t deadline_ns);
+symmem_status sm_session_send_fd(sm_session *session, int32_t dst, int fd, uint64_t deadline_ns);
+symmem_status sm_session_recv_fd(sm_session *session, int32_t src, int *fd_p, uint64_t deadline_ns);
+/* Key under which global rank r's identity stands: "<world_prefix>/id/<r>". */
+void sm_identity_key(const char *world_prefix, int32_t rank, char *key, size_t capacity);
+
+/* --- IPC channel (ipc.c): one datagram socket, authenticated messages with descriptors --- */
+
+typedef struct sm_ipc sm_ipc;
+#define SM_IPC_ADDRESS_MAX 112 /* bytes of sockaddr_un that travel */
+#define SM_IPC_MAX_FDS 250     /* in one message */
+
+typedef struct sm_ipc_tag {
+    uint8_t nonce[16]; /* secret of the session */
+    uint64_t group;    /* session id */
+    uint64_t sequence;
+    int32_t source; /* group rank of the sender */
+    uint32_t kind;
+} sm_ipc_tag;
+
+/* Creates and binds. `directory` NULL: an abstract name. Otherwise a file of mode 0600 with a
+ * random name there; PATH_TOO_LONG, PERMISSION, EXISTS (someone else's file). `name` NULL: random;
+ * not NULL: that file name, for tests. */
+symmem_status sm_ipc_create(const char *directory, const char *name, sm_ipc **ipc_p);
+void sm_ipc_destroy(sm_ipc *ipc); /* unlinks a file of its own */
+/* The address for the peers, *bytes_p of it. */
+void sm_ipc_address(const sm_ipc *ipc, uint8_t address[SM_IPC_ADDRESS_MAX], uint32_t *bytes_p);
+int sm_ipc_descriptor(const sm_ipc *ipc); /* for poll */
+/* One message with `count` descriptors (-1 entries allowed). Retries a full queue until the
+ * deadline or `step_ms` (0: none): TIMEOUT. A vanished peer socket: PEER_LOST. */
+symmem_status sm_ipc_send(sm_ipc *ipc, const uint8_t *address, uint32_t address_bytes,
+                          const sm_ipc_tag *tag, const int *fds, int count, uint32_t step_ms);
+/* The next authentic message whose nonce, group, sequence and kind are those of *want; source -1
+ * in *want: any. Others are dropped, their descriptors closed (a later sequence is kept for later).
+ * *source_p, *count_p filled; fds_p has room for SM_IPC_MAX_FDS. TIMEOUT after step_ms. LIMIT: no
+ * descriptors are left to take a message's; *source_p tells whose, if it was a wanted one. */
+symmem_status sm_ipc_recv(sm_ipc *ipc, const sm_ipc_tag *want, int32_t *source_p, int *fds_p,
+                          int *count_p, uint32_t step_ms);
+
+/* --- environment (env.c) ------------------------------------------------------------ */
+
+/* First variable of the NULL-terminated list that is set; malformed or out of range is
+ * INVALID_ARGUMENT naming it; none set leaves *value_p alone and is NOT_FOUND without a record. */
+symmem_status sm_env_int(const char *const *names, int64_t low, int64_t high, int64_t *value_p);
+/* "1" true, "0" false, unset or anything else -> fallback. */
+bool sm_env_flag(const char *name, bool fallback);
+
+#endif

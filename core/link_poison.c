@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a failed signal operation does to a link, and what backends ask of the core meanwhile. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous.h"
+
+/* "rank 2" or "ranks 1, 3": as many as fit. */
+static void list_missing(const symmem_fault *fault, int32_t world_size, char *text,
+                         size_t capacity) {
+    size_t used = 0;
+    int32_t count = 0;
+    text[0] = '\0';
+    for (int32_t r = 0; r < world_size; r++) {
+        if ((fault->missing[r / 64] >> (r % 64) & 1) == 0)
+            continue;
+        int written = snprintf(text + used, capacity - used, "%s%d", count == 0 ? "" : ", ", r);
+        if (written < 0 || (size_t)written >= capacity - used)
+            break;
+        used += (size_t)written;
+        count++;
+    }
+}
+
+static uint32_t count_missing(const symmem_fault *fault) {
+    uint32_t count = 0;
+    for (size_t i = 0; i < SYMMEM_MAX_WORLD_SIZE / 64; i++)
+        count += (uint32_t)__builtin_popcountll(fault->missing[i]);
+    return count;
+}
+
+static void describe_fault(const symmem_fault *fault, uint32_t missing_count, int32_t world_size,
+                           char *message, size_t capacity) {
+    char ranks[128];
+    list_missing(fault, world_size, ranks, sizeof ranks);
+    const char *plural = missing_count == 1 ? "" : "s";
+    switch (fault->status) {
+    case SYMMEM_TIMEOUT:
+        if (missing_count > 0)
+            snprintf(message, capacity, "rank%s %s did not arrive in time", plural, ranks);
+        else
+            snprintf(message, capacity, "deadline passed");
+        return;
+    case SYMMEM_PEER_LOST:
+        snprintf(message, capacity, "rank%s %s: process ended", plural, ranks);
+        return;
+    case SYMMEM_POISONED:
+        snprintf(message, capacity, "an operation that failed elsewhere poisoned this one");
+        return;
+    case SYMMEM_CORRUPT:
+        snprintf(message, capacity, "a signal slot holds %" PRIu64, fault->actual);
+        return;
+    default:
+        snprintf(message, capacity, "%s", symmem_status_text(fault->status));
+        return;
+    }
+}
+
+static void build_record(const sm_link *link, const symmem_fault *fault,
+                         symmem_error_record *record) {
+    memset(record, 0, sizeof *record);
+    record->status = fault->status;
+    record->channel = fault->channel;
+    record->failed_rank = fault->failed_rank;
+    record->actual = fault->actual;
+    record->elapsed_ns = fault->elapsed_ns;
+    record->missing_count = count_missing(fault);
+    memcpy(record->missing, fault->missing, sizeof record->missing);
+    sm_copy_text(record->operation, sizeof record->operation, fault->operation);
+    (void)sm_link_describe(link, record);
+    describe_fault(fault, record->missing_count, link->group->world_size, record->message,
+                   sizeof record->message);
+}
+
+/* True for the first failure, whose record stays. link->lock held. */
+static bool set_poison(sm_link *link, const symmem_error_record *record) {
+    if (atomic_load_explicit(&link->poisoned, memory_order_relaxed))
+        return false;
+    link->poison_record = *record;
+    /* pairs with: the loads in sm_link_is_poisoned and sm_link_refuse_poisoned */
+    atomic_store_explicit(&link->poisoned, true, memory_order_release);
+    return true;
+}
+
+/* The record of a call without stream goes to that call, whose thread this is. link->lock held. */
+static void keep_for_caller(sm_link *link, const symmem_fault *fault,
+                            const symmem_error_record *record) {
+    if (fault->channel < 0 || fault->channel >= link->channel_count)
+        return;
+    sm_channel *channel = link->channels[fault->channel];
+    if (channel == NULL || channel->caller_record == NULL ||
+        !pthread_equal(channel->caller, pthread_self()))
+        return;
+    *channel->caller_record = *record;
+}
+
+void sm_link_signal_failed(const symmem_peers *peers, const symmem_fault *fault,
+                           symmem_error_record *record_p) {
+    sm_link *link = peers->self;
+    symmem_error_record record;
+    build_record(link, fault, &record);
+    pthread_mutex_lock(&link->lock);
+    bool first = set_poison(link, &record);
+    keep_for_caller(link, fault, &record);
+    pthread_mutex_unlock(&link->lock);
+    /* Once for each poisoning, so that ranks which poison each other come to an end. */
+    const symmem_backend *backend = link->context->backend;
+    if (first && backend->signal_poison != NULL)
+        backend->signal_poison(link->context->instance, peers);
+    if (record_p != NULL)
+        *record_p = record;
+}
+
+void sm_link_poison(sm_link *link, const symmem_error_record *record) {
+    /* Peers are not told: a rank that ends its context in good order is no failure of theirs. */
+    pthread_mutex_lock(&link->lock);
+    (void)set_poison(link, record);
+    pthread_mutex_unlock(&link->lock);
+}
+
+void sm_link_clear_poison(sm_link *link) {
+    pthread_mutex_lock(&link->lock);
+    memset(&link->poison_record, 0, sizeof link->poison_record);
+    atomic_store_explicit(&link->poisoned, false, memory_order_release);
+    pthread_mutex_unlock(&link->lock);
+}
+
+symmem_peer_state sm_link_peer_state(const symmem_peers *peers, int32_t rank) {
+    const sm_link *link = peers->self;
+    if (rank == peers->rank || link->context->liveness == NULL)
+        return SYMMEM_PEER_ALIVE;
+    return sm_liveness_ask(link->context->liveness, peers->global_ranks[rank]);
+}
+
+bool sm_link_is_poisoned(const symmem_peers *peers) {
+    const sm_link *link = peers->self;
+    /* pairs with: set_poison; and with finalise, whose pending work has to give up */
+    return atomic_load_explicit(&link->poisoned, memory_order_acquire) ||
+           atomic_load_explicit(&link->context->finalised, memory_order_acquire);
+}
+
+void sm_link_check_device(const sm_link *link) {
+    const symmem_context *context = link->context;
+    if (link->peers_open && context->backend->signal_check != NULL)
+        context->backend->signal_check(context->instance, &link->peers);
+}
+
+symmem_status sm_link_refuse_poisoned(sm_link *link, const char *operation) {
+    sm_link_check_device(link);
+    /* pairs with: set_poison */
+    if (!atomic_load_explicit(&link->poisoned, memory_order_acquire))
+        return SYMMEM_OK;
+    symmem_error_record cause;
+    pthread_mutex_lock(&link->lock);
+    cause = link->poison_record;
+    pthread_mutex_unlock(&link->lock);
+    (void)sm_fail(SYMMEM_POISONED, operation, "", "poisoned by %s: %s, %s", cause.operation,
+                  symmem_status_name(cause.status), cause.message);
+    symmem_error_record *record = sm_record();
+    record->failed_rank = cause.failed_rank;
+    record->channel = cause.channel;
+    return sm_link_describe(link, record);
+}

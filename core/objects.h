@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The core's objects and how long they live.
+ *
+ *   context     user reference + one for each object below; memory freed with the last
+ *   instance    the opened backend; closed when the context is finalised and no object that the
+ *               backend must release (allocation, mapping, link, stream, event, graph) is left
+ *   group       shell owned by the context until symmem_context_free; session until destroy
+ *   allocation  table (until free) + each block, mapping, link and pending operation
+ *   block       the unit of rendezvous: a whole allocation or one pool block
+ *   mapping     peers' views of one allocation for one group; cached in the allocation
+ *   link        all shared state of (block, group); cached in the block; behind every handle
+ *   handle      what users hold: a link and an offset
+ *
+ * Caches are strong until the block is freed or the group destroyed. Reference counts are atomic;
+ * lists are under context->lock unless said otherwise.
+ */
+#ifndef SYMMEM_CORE_OBJECTS_H
+#define SYMMEM_CORE_OBJECTS_H
+
+#include "internal.h"
+
+/* --- a turn: a lock that may be held across waits and is taken with a deadline (turn.c) --- */
+
+typedef struct sm_turn {
+    pthread_mutex_t mutex;
+    pthread_cond_t condition; /* CLOCK_MONOTONIC */
+    bool taken;
+} sm_turn;
+symmem_status sm_turn_init(sm_turn *turn);
+void sm_turn_finish(sm_turn *turn);
+/* False when the deadline (0: none) passed first. No record. */
+bool sm_turn_take(sm_turn *turn, uint64_t deadline_ns);
+void sm_turn_give(sm_turn *turn);
+
+/* --- intrusive list ----------------------------------------------------------------- */
+
+typedef struct sm_node {
+    struct sm_node *previous, *next; /* of a ring; the list's head is a node as well */
+} sm_node;
+void sm_list_init(sm_node *head);
+void sm_list_add(sm_node *head, sm_node *node); /* at the end */
+void sm_list_remove(sm_node *node);             /* fine on a removed node */
+bool sm_list_empty(const sm_node *head);
+#define SM_CONTAINER(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
+
+/* --- context (context.c, registry.c, loader.c, host.c) ------------------------------ */
+
+typedef struct sm_registered {
+    sm_node node;
+    const symmem_backend *table;
+    void *library; /* from dlopen; never closed, its code may still be referenced */
+} sm_registered;
+
+struct symmem_context {
+    atomic_int references;
+    atomic_int instance_users;
+    atomic_bool finalised;
+    pthread_mutex_t lock;
+
+    int32_t rank, world_size, local_rank;
+    uint32_t default_timeout_ms;
+    symmem_store *store; /* may be NULL in a world of one */
+    bool owns_store;     /* opened from the environment: closed with the context's memory */
+    char world_prefix[32];
+    char *socket_dir;
+    sm_identity identity;
+    sm_liveness *liveness;
+    bool identity_published;
+    atomic_int allow_overlapping_devices; /* -1, 0, 1 */
+    int32_t multicast;                    /* -1, 0, 1 */
+    symmem_point_fn point;
+    void *point_arg;
+    symmem_log_fn log;
+    void *log_arg;
+    sm_node notices; /* texts already told */
+
+    sm_node backends;              /* sm_registered */
+    const symmem_backend *backend; /* the active one or NULL */
+    void *instance;                /* opened at first use */
+    atomic_bool instance_open;
+    pthread_mutex_t open_lock; /* around open and set_backend; taken before lock */
+    symmem_host host;
+
+    sm_node groups;      /* symmem_group, live and destroyed shells */
+    sm_node allocations; /* sm_allocation in the table, any order */
+    sm_node streams, events, graphs, pools;
+    uint64_t next_group_uid, next_ordinal;
+    size_t signal_pad_size;
+    atomic_int captures; /* streams capturing now */
+};
+
+/* NOT_INITIALISED with a record for NULL and finalised contexts. */
+symmem_status sm_context_check(const symmem_context *context, const char *operation);
+/* sm_fail with the context's rank and world size added. context may be NULL. */
+symmem_status sm_context_fail(const symmem_context *context, symmem_status status,
+                              const char *operation, const char *stage, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+void sm_context_retain(symmem_context *context);
+void sm_context_release(symmem_context *context);
+/* For objects the backend must release: context reference and instance user at once. */
+void sm_instance_retain(symmem_context *context);
+void sm_instance_release(symmem_context *context);
+/* Opens the active backend on first use and marks it in use. NOT_FOUND without one. context->lock
+ * NOT held. */
+symmem_status sm_context_use_backend(symmem_context *context, const char *operation);
+/* The same and sm_instance_retain in one step, so that a finalise between them cannot close it. */
+symmem_status sm_instance_enter(symmem_context *context, const char *operation);
+/* After a backend entry failed: makes the record the public operation's, with the entry as stage.
+ * Writes one if the backend left none. Returns `status`. */
+symmem_status sm_backend_failed(const symmem_context *context, symmem_status status,
+                                const char *operation, const char *entry);
+/* SYMMEM_TIMEOUT_DEFAULT -> the context's. */
+uint32_t sm_context_timeout(const symmem_context *context, uint32_t timeout_ms);
+/* The caller's test point as a step of `operation`: a failure is recorded with stage = name. */
+symmem_status sm_context_point(const symmem_context *context, const char *operation,
+                               const char *name);
+void sm_context_notice(symmem_context *context, const char *text); /* once per text */
+bool sm_context_overlap_allowed(const symmem_context *context);
+bool sm_context_multicast_allowed(const symmem_context *context);
+/* The entry is there (size and not NULL) and its capability declared. */
+bool sm_backend_has(const symmem_context *context, uint64_t capability);
+/* Refuses a table: ABI version, size, name, capability bits, missing or superfluous entries. */
+symmem_status sm_backend_check(const symmem_backend *backend, const char *operation);
+/* 1 to 31 of a-z 0-9 _ (registry.c). */
+bool sm_backend_name_valid(const char *name);
+/* The table of the shared object at `path`, not yet checked (loader.c). LOAD, ABI. */
+symmem_status sm_load_table(const char *path, const char *operation, void **library_p,
+                            const symmem_backend **table_p);
+/* The first libsymmem_backend_<name>.so on the search path. NOT_FOUND. */
+symmem_status sm_search_backend(const char *name, const char *operation, char *path,
+                                size_t capacity);
+/* Fills context->host (host.c). */
+void sm_host_init(symmem_context *context);
+/* Implemented in link.c, put into the host table by host.c. */
+void sm_link_signal_failed(const symmem_peers *peers, const symmem_fault *fault,
+                           symmem_error_record *record_p);
+symmem_peer_state sm_link_peer_state(const symmem_peers *peers, int32_t rank);
+bool sm_link_is_poisoned(const symmem_peers *peers);
+
+/* --- groups (group.c) --------------------------------------------------------------- */
+
+struct symmem_group {
+    sm_node node;
+    symmem_context *context; /* not counted: the shell dies with the context */
+    atomic_bool destroyed;
+    atomic_int references; /* live group + links; the members and session die with the last */
+    uint64_t uid;          /* unique in this context, never reused */
+    char name[SYMMEM_NAME_MAX];
+    char prefix[SYMMEM_STORE_KEY_MAX / 2];
+    int32_t rank, world_size;
+    int32_t *global_ranks;
+    symmem_store *store;
+    sm_session *session;
+    sm_turn turn;        /* held by the one collective call under way */
+    void *backend_group; /* from group_open */
+    bool backend_group_open;
+};
+
+/* STALE for destroyed groups, NOT_INITIALISED after finalise, INVALID_ARGUMENT for NULL. */
+symmem_status sm_group_check(const symmem_group *group, const char *operation);
+/* OUT_OF_RANGE for a rank outside the group. */
+symmem_status sm_group_rank_check(const symmem_group *group, int32_t rank, const char *operation);
+/* Takes the group's turn only (pairwise calls). On OK the caller must sm_group_leave. */
+symmem_status sm_group_take(symmem_group *group, const char *operation, uint64_t deadline_ns);
+/* Takes the group's turn and brings its session up. On OK the caller must sm_group_leave. */
+symmem_status sm_group_enter(symmem_group *group, const char *operation, uint64_t deadline_ns);
+void sm_group_leave(symmem_group *group);
+/* sm_group_check and sm_group_retain in one step, so that a destroy between them cannot end it. */
+symmem_status sm_group_acquire(symmem_group *group, const char *operation);
+void sm_group_retain(symmem_group *group);
+void sm_group_release(symmem_group *group);
+/* Fills *exchange for a backend's collective entry; valid while the group is entered. */
+void sm_group_exchange(symmem_group *group, uint64_t deadline_ns, symmem_exchange *exchange);
+/* Called by finalise: destroys every live group. */
+void sm_group_destroy_all(symmem_context *context);
+void sm_group_free_shells(symmem_context *context); /* with the context's memory */
+
+/* --- allocations and blocks (alloc.c, pool.c) --------------------------------------- */
+
+typedef struct sm_allocation {
+    sm_node node; /* context->allocations while in the table */
+    atomic_int references;
+    symmem_context *context; /* an instance user */
+    symmem_memory memory;
+    size_t bytes;
+    int32_t device;
+    uint64_t alloc_id, ordinal;
+    bool active;      /* persistent: handed out; others: always true in the table */
+    bool is_segment;  /* of a pool: users see its blocks only */
+    sm_node blocks;   /* sm_block; an ordinary allocation has exactly one */
+    sm_node retired;  /* dropped blocks that a sm_block_find still pins */
+    sm_node mappings; /* sm_mapping cache; nothing is added once sm_allocation_live is false */
+} sm_allocation;
+
+typedef struct sm_block {
+    sm_node node;              /* allocation->blocks while live */
+    sm_allocation *allocation; /* the block lives inside it: no count */
+    size_t offset, bytes;
+    size_t signal_pad_size;
+    uint64_t ordinal;
+    symmem_group *default_group; /* counted, or NULL */
+    bool is_pool_block;
+    bool retired;  /* dropped, but still pinned */
+    int pins;      /* under context->lock: sm_block_find minus sm_block_release */
+    sm_node links; /* sm_link cache; nothing is added once sm_block_live is false */
+} sm_block;
+
+void sm_allocation_retain(sm_allocation *allocation);
+void sm_allocation_release(sm_allocation *allocation);
+/* Makes an allocation with no block and puts it into the table (pool segments, alloc). The caller
+ * gets a reference beside the table's. CAPTURE while capturing. */
+symmem_status sm_allocation_create(symmem_context *context, size_t bytes, int32_t device,
+                                   const char *operation, sm_allocation **allocation_p);
+/* Takes it out of the table with all blocks and caches, drops the table's reference. False (and
+ * nothing done) if another thread was first. context->lock NOT held. */
+bool sm_allocation_drop(sm_allocation *allocation);
+/* context->lock held: still in the table, still handed out. */
+bool sm_allocation_live(const sm_allocation *allocation);
+bool sm_block_live(const sm_block *block);
+/* context->lock held: the allocation in the table that covers ptr, or NULL; its live block. */
+sm_allocation *sm_allocation_covering(symmem_context *context, const void *ptr);
+sm_block *sm_block_covering(const sm_allocation *allocation, const void *ptr);
+/* CAPTURE if a stream of the context captures. */
+symmem_status sm_capture_check(symmem_context *context, const char *operation);
+/* Drops the cached links and mappings that belong to a group (group destroy). */
+void sm_cache_drop_group(symmem_context *context, uint64_t group_uid);
+/* context->lock held: the persistent allocation of that id, active or not, or NULL. */
+sm_allocation *sm_persistent_find(symmem_context *context, uint64_t alloc_id);
+/* context->lock held. A block of the allocation; sm_block_drop also drops its cached links. */
+symmem_status sm_block_create(sm_allocation *allocation, size_t offset, size_t bytes,
+                              symmem_group *default_group, sm_block **block_p);
+void sm_block_drop(sm_block *block); /* context->lock NOT held */
+/* The live block that covers ptr, pinned, its allocation retained; NOT_SYMMETRIC with a record
+ * otherwise. The block stays valid memory until sm_block_release, live or not: check sm_block_live
+ * under context->lock before caching in it. */
+symmem_status sm_block_find(symmem_context *context, const void *ptr, const char *operation,
+                            sm_block **block_p);
+/* Undoes sm_block_find: the pin and the allocation's reference. (Only releasing the allocation is
+ * safe too; the block's few bytes then stay until the allocation ends.) context->lock NOT held. */
+void sm_block_release(sm_block *block);
+/* The live allocation that covers ptr, retained, or NULL. No record. */
+sm_allocation *sm_allocation_find(symmem_context *context, const void *ptr);
+/* -1 -> default device; OUT_OF_RANGE otherwise. Opens the backend. */
+symmem_status sm_device_resolve(symmem_context *context, int32_t device, const char *operation,
+                                int32_t *device_p);
+void sm_pool_destroy_all(symmem_context *context);    /* by finalise */
+void sm_pool_free_shells(symmem_context *context);    /* with the context's memory */
+void sm_allocation_drop_all(symmem_context *context); /* by finalise */
+
+/* --- mappings and links (mapping.c, link.c, rendezvous.c) --------------------------- */
+
+typedef struct sm_mapping {
+    sm_node node; /* allocation->mappings while cached */
+    atomic_int references;
+    sm_allocation *allocation; /* counted */
+    uint64_t group_uid;
+    int32_t rank, world_size;
+    symmem_memory *peers; /* [rank] unused: the own memory */
+    void **buffers;
+} sm_mapping;
+void sm_mapping_release(sm_mapping *mapping);
+
+/* One channel's order across streams. */
+typedef struct sm_channel {
+    sm_turn turn;
+    void *eager_event; /* after the last operation on a stream */
+    void *eager_stream;
+    void *capture_event; /* the same inside one capture */
+    void *capture_stream;
+    uint64_t capture;
+    /* While a call without stream runs: where its failure goes, and its thread. link->lock. */
+    symmem_error_record *caller_record;
+    pthread_t caller;
+} sm_channel;
+
+typedef struct sm_link {
+    sm_node node; /* block->links while cached */
+    atomic_int references;
+    symmem_context *context; /* an instance user */
+    sm_mapping *mapping;     /* counted */
+    symmem_group *group;     /* counted; for reset, names and ranks */
+    uint64_t group_uid;
+    size_t block_offset, block_bytes, signal_pad_size, buffer_bytes;
+    int32_t device, channel_count;
+    symmem_memory own_signals; /* [user pad | signal state] */
+    symmem_memory *peer_signals;
+    void **pads, **signals;
+    symmem_peers peers;
+    bool peers_open;
+    void *buffers_dev, *pads_dev;
+    void *multicast, *multicast_object, *multicast_address; /* address of the allocation's base */
+    bool within_direct_access;
+    pthread_mutex_t lock; /* poison record, channel table */
+    atomic_bool poisoned;
+    symmem_error_record poison_record;
+    sm_channel **channels; /* made at first use */
+    bool used_channels;
+} sm_link;
+void sm_link_retain(sm_link *link);
+void sm_link_release(sm_link *link);
+/* Drops this link from its cache if there. context->lock held; returns whether the caller now owns
+ * the cache's reference and must sm_link_release it after unlocking. */
+bool sm_link_uncache(sm_link *link);
+/* Poisons every link of the context (finalise: pending work gives up). */
+void sm_link_poison(sm_link *link, const symmem_error_record *record);
+
+struct symmem_handle {
+    atomic_int references;
+    sm_link *link; /* counted */
+    size_t offset; /* of the rendezvous pointer from the allocation's base */
+};
+/* NULL: INVALID_ARGUMENT; after finalise: NOT_INITIALISED. */
+symmem_status sm_handle_check(const symmem_handle *handle, const char *operation);
+
+/* --- streams (stream.c, graph.c) ---------------------------------------------------- */
+
+struct symmem_stream {
+    sm_node node;
+    symmem_context *context; /* an instance user until native is destroyed; counted */
+    void *native;            /* NULL after finalise */
+    int32_t device;
+    bool capturing; /* began a capture that has not ended */
+};
+struct symmem_event {
+    sm_node node;
+    symmem_context *context;
+    void *native;
+};
+struct symmem_graph {
+    sm_node node;
+    symmem_context *context;
+    void *native;
+    sm_turn turn;
+    void *done_event; /* native, recorded after each launch; NULL before the first */
+};
+/* Checks that stream is NULL or usable and of this context. */
+symmem_status sm_stream_check(const symmem_context *context, const symmem_stream *stream,
+                              const char *operation);
+/* By finalise: ends streams, graphs and events natively; the shells stay. */
+void sm_stream_destroy_all(symmem_context *context);
+
+#endif

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The collective way back from a failed signal operation. */
+#include <stdlib.h>
+
+#include "rendezvous.h"
+
+static const char operation[] = "handle_reset";
+
+static symmem_status channel_busy(sm_link *link, int32_t index) {
+    (void)sm_fail(SYMMEM_BUSY, operation, "reset.begin",
+                  "channel %d has a pending operation: synchronise its stream first", index);
+    sm_record()->channel = index;
+    return sm_link_describe(link, sm_record());
+}
+
+static symmem_status check_idle(sm_link *link, sm_channel *channel, int32_t index) {
+    bool reached = true;
+    /* A turn that cannot be had at once is a call under way in another thread. */
+    if (!sm_turn_take(&channel->turn, 1))
+        return channel_busy(link, index);
+    symmem_status status = SYMMEM_OK;
+    if (channel->eager_stream != NULL)
+        status = link->context->backend->event_query(link->context->instance, channel->eager_event,
+                                                     &reached);
+    sm_turn_give(&channel->turn);
+    if (status != SYMMEM_OK)
+        return sm_backend_failed(link->context, status, operation, "event_query");
+    return reached ? SYMMEM_OK : channel_busy(link, index);
+}
+
+/* BUSY if an operation is pending on any channel. */
+static symmem_status check_pending(sm_link *link) {
+    pthread_mutex_lock(&link->lock);
+    bool used = link->used_channels;
+    pthread_mutex_unlock(&link->lock);
+    for (int32_t c = 0; used && c < link->channel_count; c++) {
+        pthread_mutex_lock(&link->lock);
+        sm_channel *channel = link->channels[c];
+        pthread_mutex_unlock(&link->lock);
+        symmem_status status = channel == NULL ? SYMMEM_OK : check_idle(link, channel, c);
+        if (status != SYMMEM_OK)
+            return status;
+    }
+    return SYMMEM_OK;
+}
+
+static symmem_status reset_state(sm_link *link) {
+    symmem_context *context = link->context;
+    symmem_status status = context->backend->signal_reset(context->instance, &link->peers);
+    if (status != SYMMEM_OK)
+        (void)sm_backend_failed(context, status, operation, "signal_reset");
+    return status;
+}
+
+/* What a rank says before the reset begins. */
+typedef struct readiness {
+    int32_t status;
+    int32_t channel;
+} readiness;
+
+static symmem_status judge(const sm_link *link, const readiness *all) {
+    for (int32_t r = 0; r < link->group->world_size; r++) {
+        symmem_status status = (symmem_status)all[r].status;
+        if (status == SYMMEM_OK)
+            continue;
+        (void)sm_fail(status, operation, "reset.begin", "rank %d is not ready: %s", r,
+                      symmem_status_text(status));
+        sm_record()->failed_rank = r;
+        sm_record()->channel = all[r].channel;
+        return status;
+    }
+    return SYMMEM_OK;
+}
+
+/* An all_gather rather than an agreement: as the operation's first exchange it has to follow a
+ * peer that started over after an earlier failure. */
+static symmem_status begin_together(sm_link *link, uint64_t deadline_ns) {
+    readiness own = {.status = check_pending(link), .channel = -1};
+    if (own.status != SYMMEM_OK)
+        own.channel = sm_record()->channel;
+    readiness *all = calloc((size_t)link->group->world_size, sizeof *all);
+    if (all == NULL)
+        return sm_fail(SYMMEM_OUT_OF_MEMORY, operation, "reset.begin", "no memory");
+    symmem_status status = sm_session_all_gather(link->group->session, operation, "reset.begin",
+                                                 &own, sizeof own, all, true, deadline_ns);
+    if (status == SYMMEM_OK)
+        status = judge(link, all);
+    free(all);
+    return status;
+}
+
+/* The group's turn is taken. */
+static symmem_status reset_together(sm_link *link, uint64_t deadline_ns) {
+    sm_session *session = link->group->session;
+    symmem_status status = begin_together(link, deadline_ns);
+    if (status != SYMMEM_OK)
+        return status;
+    /* Nobody signals before all have left the second agreement. */
+    status = sm_session_agree(session, operation, "reset.end", reset_state(link), deadline_ns);
+    if (status == SYMMEM_OK)
+        sm_link_clear_poison(link);
+    else
+        sm_link_poison(link, sm_record()); /* some ranks' state is reset, some may not be */
+    return status;
+}
+
+symmem_status symmem_handle_reset(symmem_handle *handle, uint32_t timeout_ms) {
+    symmem_status status = sm_handle_check(handle, operation);
+    if (status != SYMMEM_OK)
+        return status;
+    sm_link *link = handle->link;
+    uint64_t begin_ns = sm_now_ns();
+    uint64_t deadline_ns = sm_deadline_ns(sm_context_timeout(link->context, timeout_ms));
+    status = sm_group_check(link->group, operation);
+    if (status == SYMMEM_OK)
+        status = sm_group_enter(link->group, operation, deadline_ns);
+    if (status == SYMMEM_OK) {
+        status = reset_together(link, deadline_ns);
+        sm_group_leave(link->group);
+    }
+    if (status != SYMMEM_OK) {
+        sm_record()->elapsed_ns = sm_now_ns() - begin_ns;
+        (void)sm_link_describe(link, sm_record());
+    }
+    return status;
+}

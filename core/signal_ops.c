@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Barrier, put_signal and wait_signal: checks, and the order of one channel's operations.
+ *
+ * Operations on one channel run in the order of the calls, on whatever streams they are. The event
+ * after the last one is the channel's frontier: an operation on another stream waits for it, an
+ * operation without stream waits for it in the calling thread. Inside a capture the same holds
+ * with a frontier of the capture's own; captured and eager operations are not ordered with each
+ * other. Two captures that take turns on one channel forget each other's frontier.
+ */
+#include "rendezvous.h"
+
+typedef enum signal_kind { BARRIER, PUT_SIGNAL, WAIT_SIGNAL } signal_kind;
+
+static const char *const names[] = {"barrier", "put_signal", "wait_signal"};
+
+/* One call. */
+typedef struct signal_op {
+    sm_link *link;
+    signal_kind kind;
+    int32_t peer; /* not of a barrier */
+    int32_t channel;
+    uint32_t timeout_ms;
+    symmem_ref ref;
+} signal_op;
+
+static symmem_status call_backend(const signal_op *op, void *stream) {
+    const sm_link *link = op->link;
+    const symmem_backend *backend = link->context->backend;
+    void *instance = link->context->instance;
+    const symmem_exec exec = {
+        .stream = stream, .refs = &op->ref, .ref_count = 1, .timeout_ms = op->timeout_ms};
+    switch (op->kind) {
+    case BARRIER:
+        return backend->barrier(instance, &link->peers, op->channel, &exec);
+    case PUT_SIGNAL:
+        return backend->put_signal(instance, &link->peers, op->peer, op->channel, &exec);
+    default:
+        return backend->wait_signal(instance, &link->peers, op->peer, op->channel, &exec);
+    }
+}
+
+static symmem_status failed(const signal_op *op, symmem_status status, const char *entry) {
+    (void)sm_backend_failed(op->link->context, status, names[op->kind], entry);
+    sm_record()->channel = op->channel;
+    return sm_link_describe(op->link, sm_record());
+}
+
+/* --- with a stream ------------------------------------------------------------------ */
+
+static symmem_status capture_of(const signal_op *op, void *stream, uint64_t *capture_p) {
+    symmem_context *context = op->link->context;
+    *capture_p = 0;
+    if (!sm_backend_has(context, SYMMEM_CAP_CAPTURE))
+        return SYMMEM_OK;
+    return context->backend->capture_id(context->instance, stream, capture_p);
+}
+
+/* Makes `stream` wait for the frontier, if that is another stream's. */
+static symmem_status wait_frontier(const signal_op *op, void *stream, void **event_p,
+                                   const void *last_stream) {
+    symmem_context *context = op->link->context;
+    if (*event_p == NULL)
+        return context->backend->event_create(context->instance, op->link->device, event_p);
+    if (last_stream == NULL || last_stream == stream)
+        return SYMMEM_OK;
+    return context->backend->stream_wait_event(context->instance, stream, *event_p);
+}
+
+/* The channel's turn is taken. */
+static symmem_status enqueue(const signal_op *op, sm_channel *channel, void *stream) {
+    symmem_context *context = op->link->context;
+    uint64_t capture;
+    symmem_status status = capture_of(op, stream, &capture);
+    if (status != SYMMEM_OK)
+        return failed(op, status, "capture_id");
+    if (capture != 0 && capture != channel->capture)
+        channel->capture_stream = NULL; /* the frontier of a capture that is over */
+    void **event_p = capture != 0 ? &channel->capture_event : &channel->eager_event;
+    void **stream_p = capture != 0 ? &channel->capture_stream : &channel->eager_stream;
+    status = wait_frontier(op, stream, event_p, *stream_p);
+    if (status != SYMMEM_OK)
+        return failed(op, status, "order");
+    status = call_backend(op, stream);
+    if (status != SYMMEM_OK)
+        return failed(op, status, "enqueue");
+    *stream_p = stream;
+    if (capture != 0)
+        channel->capture = capture;
+    status = context->backend->event_record(context->instance, *event_p, stream);
+    return status == SYMMEM_OK ? status : failed(op, status, "order");
+}
+
+/* --- without a stream --------------------------------------------------------------- */
+
+/* A place for the record of this thread's operation, which the backend hands to signal_failed. */
+static void set_caller(const signal_op *op, sm_channel *channel, symmem_error_record *record) {
+    pthread_mutex_lock(&op->link->lock);
+    channel->caller_record = record;
+    channel->caller = pthread_self();
+    pthread_mutex_unlock(&op->link->lock);
+}
+
+static symmem_status busy(const signal_op *op, uint64_t begin_ns) {
+    (void)sm_fail(SYMMEM_TIMEOUT, names[op->kind], "channel",
+                  "channel %d stayed busy with an earlier operation", op->channel);
+    sm_record()->channel = op->channel;
+    sm_record()->elapsed_ns = sm_now_ns() - begin_ns;
+    return sm_link_describe(op->link, sm_record());
+}
+
+/* The channel's turn is taken. */
+static symmem_status run_now(const signal_op *op, sm_channel *channel, uint64_t begin_ns,
+                             uint64_t deadline_ns) {
+    symmem_context *context = op->link->context;
+    if (channel->eager_stream != NULL) {
+        uint32_t left_ms = deadline_ns == 0 ? 0 : sm_remaining_ms(deadline_ns, UINT32_MAX);
+        if (deadline_ns != 0 && left_ms == 0)
+            return busy(op, begin_ns);
+        symmem_status status =
+            context->backend->event_synchronize(context->instance, channel->eager_event, left_ms);
+        if (status == SYMMEM_TIMEOUT)
+            return busy(op, begin_ns);
+        if (status != SYMMEM_OK)
+            return failed(op, status, "order");
+        channel->eager_stream = NULL;
+    }
+    symmem_error_record record = {.status = SYMMEM_OK};
+    set_caller(op, channel, &record);
+    symmem_status status = call_backend(op, NULL);
+    set_caller(op, channel, NULL);
+    if (status == SYMMEM_OK)
+        return SYMMEM_OK;
+    /* No record: it failed as a call rather than as a signal operation. */
+    return record.status == status ? sm_fail_record(&record) : failed(op, status, "run");
+}
+
+/* --- front -------------------------------------------------------------------------- */
+
+static symmem_status check_channel(const signal_op *op) {
+    if (op->channel >= 0 && op->channel < op->link->channel_count)
+        return SYMMEM_OK;
+    (void)sm_fail(SYMMEM_OUT_OF_RANGE, names[op->kind], "", "channel %d is not in [0, %d)",
+                  op->channel, op->link->channel_count);
+    sm_record()->channel = op->channel;
+    sm_record()->expected = (uint64_t)op->link->channel_count;
+    sm_record()->actual = (uint64_t)(int64_t)op->channel;
+    return sm_link_describe(op->link, sm_record());
+}
+
+static symmem_status run(const signal_op *op, const symmem_stream *stream) {
+    sm_channel *channel;
+    symmem_status status = sm_link_channel(op->link, op->channel, &channel);
+    if (status != SYMMEM_OK)
+        return status;
+    uint64_t begin_ns = sm_now_ns();
+    uint64_t deadline_ns = sm_deadline_ns(op->timeout_ms);
+    if (!sm_turn_take(&channel->turn, deadline_ns))
+        return busy(op, begin_ns);
+    /* An operation that this one waited for may have poisoned the handle. */
+    status = sm_link_refuse_poisoned(op->link, names[op->kind]);
+    if (status == SYMMEM_OK)
+        status = stream != NULL ? enqueue(op, channel, stream->native)
+                                : run_now(op, channel, begin_ns, deadline_ns);
+    sm_turn_give(&channel->turn);
+    return status;
+}
+
+static symmem_status signal_call(symmem_handle *handle, signal_kind kind, int32_t peer,
+                                 int32_t channel, uint32_t timeout_ms,
+                                 const symmem_stream *stream) {
+    symmem_status status = sm_handle_check(handle, names[kind]);
+    if (status != SYMMEM_OK)
+        return status;
+    sm_link *link = handle->link;
+    const signal_op op = {
+        .link = link,
+        .kind = kind,
+        .peer = peer,
+        .channel = channel,
+        .timeout_ms = sm_context_timeout(link->context, timeout_ms),
+        .ref = sm_link_ref(link),
+    };
+    status = check_channel(&op);
+    if (status == SYMMEM_OK && kind != BARRIER)
+        status = sm_handle_rank_check(handle, names[kind], peer);
+    if (status == SYMMEM_OK)
+        status = sm_stream_check(link->context, stream, names[kind]);
+    if (status == SYMMEM_OK)
+        status = sm_link_refuse_poisoned(link, names[kind]);
+    return status == SYMMEM_OK ? run(&op, stream) : status;
+}
+
+symmem_status symmem_barrier(symmem_handle *handle, int32_t channel, uint32_t timeout_ms,
+                             symmem_stream *stream) {
+    return signal_call(handle, BARRIER, 0, channel, timeout_ms, stream);
+}
+
+symmem_status symmem_put_signal(symmem_handle *handle, int32_t dst_rank, int32_t channel,
+                                uint32_t timeout_ms, symmem_stream *stream) {
+    return signal_call(handle, PUT_SIGNAL, dst_rank, channel, timeout_ms, stream);
+}
+
+symmem_status symmem_wait_signal(symmem_handle *handle, int32_t src_rank, int32_t channel,
+                                 uint32_t timeout_ms, symmem_stream *stream) {
+    return signal_call(handle, WAIT_SIGNAL, src_rank, channel, timeout_ms, stream);
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The file store: a directory with one file a key. A value is written to a temporary file and
+ * renamed, so a reader sees all of it or the one before. Waiters sleep on words of a small shared
+ * file ("notify"), one word for all keys with the same hash; a short tick covers a writer that
+ * was killed between rename and wake.
+ *
+ * File names: "k" and the key with '/' as '%', "t" and a random number while being written,
+ * "notify", "lock". add takes the lock file; a set and an add of one key at the same time leave
+ * either value.
+ */
+#include "store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define WORD_COUNT 1024u
+#define NOTIFY_BYTES (WORD_COUNT * sizeof(uint32_t))
+#define NAME_BYTES (SYMMEM_STORE_KEY_MAX + 2)
+#define TICK_MS 50u
+#define BACKOFF_FIRST_NS 20000u
+#define BACKOFF_LAST_NS 1000000u
+
+typedef struct file_store {
+    int directory;
+    _Atomic uint32_t *words;
+} file_store;
+
+static void name_of_key(const char *key, char name[NAME_BYTES]) {
+    size_t i = 0;
+    name[i++] = 'k';
+    for (; *key != '\0'; key++)
+        name[i++] = *key == '/' ? '%' : *key;
+    name[i] = '\0';
+}
+
+static _Atomic uint32_t *word_of_key(const file_store *store, const char *key) {
+    return &store->words[sm_hash(key, strlen(key), SM_HASH_SEED) % WORD_COUNT];
+}
+
+static void notify(const file_store *store, const char *key) {
+    _Atomic uint32_t *word = word_of_key(store, key);
+    atomic_fetch_add_explicit(word, 1, memory_order_release); /* pairs with: file_wait's load */
+    syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+static symmem_status write_whole(int fd, const void *value, size_t bytes, const char *operation) {
+    for (size_t done = 0; done < bytes;) {
+        ssize_t wrote = write(fd, (const char *)value + done, bytes - done);
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote < 0)
+            return sm_fail_errno(errno, operation, "", "cannot write a value");
+        done += (size_t)wrote;
+    }
+    return SYMMEM_OK;
+}
+
+static symmem_status replace(const file_store *store, const char *key, const void *value,
+                             size_t bytes, const char *operation) {
+    uint64_t number;
+    symmem_status status = sm_random(&number, sizeof(number));
+    if (status != SYMMEM_OK)
+        return status;
+    char temporary[32], name[NAME_BYTES];
+    snprintf(temporary, sizeof(temporary), "t%016llx", (unsigned long long)number);
+    name_of_key(key, name);
+    int fd = openat(store->directory, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return sm_fail_errno(errno, operation, "", "cannot create a file in the store");
+    status = write_whole(fd, value, bytes, operation);
+    close(fd);
+    if (status == SYMMEM_OK && renameat(store->directory, temporary, store->directory, name) != 0)
+        status = sm_fail_errno(errno, operation, "", "cannot name a value %.120s", key);
+    if (status != SYMMEM_OK) {
+        unlinkat(store->directory, temporary, 0);
+        return status;
+    }
+    notify(store, key);
+    return SYMMEM_OK;
+}
+
+static symmem_status file_set(void *self, const char *key, const void *value, size_t bytes,
+                              uint32_t timeout_ms) {
+    (void)timeout_ms; /* local file operations only */
+    return replace(self, key, value, bytes, "store_set");
+}
+
+static symmem_status read_whole(int fd, void *value, size_t bytes) {
+    for (size_t done = 0; done < bytes;) {
+        ssize_t got = read(fd, (char *)value + done, bytes - done);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return sm_fail_errno(errno, "store_get", "", "cannot read a value");
+        if (got == 0)
+            return sm_fail(SYMMEM_CORRUPT, "store_get", "", "a value's file was cut short");
+        done += (size_t)got;
+    }
+    return SYMMEM_OK;
+}
+
+static symmem_status read_open(int fd, void *value, size_t capacity, size_t *bytes_p) {
+    struct stat about;
+    if (fstat(fd, &about) != 0)
+        return sm_fail_errno(errno, "store_get", "", "cannot look at a value");
+    size_t bytes = (size_t)about.st_size;
+    if (bytes > capacity) {
+        *bytes_p = bytes;
+        return sm_fail(SYMMEM_OUT_OF_RANGE, "store_get", "", "the value has %zu bytes, not %zu",
+                       bytes, capacity);
+    }
+    symmem_status status = read_whole(fd, value, bytes);
+    if (status == SYMMEM_OK)
+        *bytes_p = bytes;
+    return status;
+}
+
+static symmem_status file_get(void *self, const char *key, void *value, size_t capacity,
+                              size_t *bytes_p, uint32_t timeout_ms) {
+    (void)timeout_ms;
+    const file_store *store = self;
+    char name[NAME_BYTES];
+    name_of_key(key, name);
+    int fd = openat(store->directory, name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT)
+        return sm_fail(SYMMEM_NOT_FOUND, "store_get", "", "no key %.200s", key);
+    if (fd < 0)
+        return sm_fail_errno(errno, "store_get", "", "cannot open key %.120s", key);
+    symmem_status status = read_open(fd, value, capacity, bytes_p);
+    close(fd);
+    return status;
+}
+
+static symmem_status file_wait(void *self, const char *key, uint32_t timeout_ms) {
+    const file_store *store = self;
+    uint64_t deadline_ns = sm_deadline_ns(timeout_ms);
+    char name[NAME_BYTES];
+    name_of_key(key, name);
+    _Atomic uint32_t *word = word_of_key(store, key);
+    for (;;) {
+        /* Before the look at the file: a key that comes after it changes the word. */
+        uint32_t seen = atomic_load_explicit(word, memory_order_acquire); /* pairs with: notify */
+        if (faccessat(store->directory, name, F_OK, 0) == 0)
+            return SYMMEM_OK;
+        if (errno != ENOENT)
+            return sm_fail_errno(errno, "store_wait", "", "cannot look for key %.120s", key);
+        uint32_t sleep_ms = sm_remaining_ms(deadline_ns, TICK_MS);
+        if (sleep_ms == 0)
+            return sm_store_expired("store_wait", key);
+        struct timespec tick = {.tv_sec = 0, .tv_nsec = (long)sleep_ms * 1000000};
+        syscall(SYS_futex, word, FUTEX_WAIT, seen, &tick, NULL, 0);
+    }
+}
+
+/* A descriptor of its own for each call: flock excludes open files, not processes or threads. */
+static symmem_status lock(const file_store *store, const char *key, uint64_t deadline_ns,
+                          int *fd_p) {
+    int fd = openat(store->directory, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return sm_fail_errno(errno, "store_add", "", "cannot open the store's lock");
+    uint64_t backoff_ns = BACKOFF_FIRST_NS;
+    /* Never a blocking flock: a stopped holder must not hold others past their deadline. */
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        symmem_status status = SYMMEM_OK;
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            status = sm_fail_errno(errno, "store_add", "", "cannot lock the store");
+        else if (sm_expired(deadline_ns))
+            status = sm_store_expired("store_add", key);
+        if (status != SYMMEM_OK) {
+            close(fd);
+            return status;
+        }
+        sm_sleep_ns(backoff_ns);
+        backoff_ns = backoff_ns * 2 < BACKOFF_LAST_NS ? backoff_ns * 2 : BACKOFF_LAST_NS;
+    }
+    *fd_p = fd;
+    return SYMMEM_OK;
+}
+
+static symmem_status add_locked(file_store *store, const char *key, int64_t delta,
+                                int64_t *value_p) {
+    /* Read into a copy: a missing key is no failure here and must leave no record. */
+    symmem_error_record record = *sm_record();
+    uint64_t value = 0;
+    size_t bytes = 0;
+    symmem_status status = file_get(store, key, &value, sizeof(value), &bytes, 0);
+    if (status == SYMMEM_NOT_FOUND)
+        *sm_record() = record;
+    else if (status == SYMMEM_OUT_OF_RANGE || (status == SYMMEM_OK && bytes != sizeof(value)))
+        return sm_fail(SYMMEM_MISMATCH, "store_add", "", "key %.200s is not a counter", key);
+    else if (status != SYMMEM_OK)
+        return status;
+    value += (uint64_t)delta;
+    status = replace(store, key, &value, sizeof(value), "store_add");
+    if (status == SYMMEM_OK)
+        *value_p = (int64_t)value;
+    return status;
+}
+
+static symmem_status file_add(void *self, const char *key, int64_t delta, int64_t *value_p,
+                              uint32_t timeout_ms) {
+    file_store *store = self;
+    int fd = -1;
+    symmem_status status = lock(store, key, sm_deadline_ns(timeout_ms), &fd);
+    if (status != SYMMEM_OK)
+        return status;
+    status = add_locked(store, key, delta, value_p);
+    flock(fd, LOCK_UN); /* not left to close: a child forked meanwhile holds the same open file */
+    close(fd);
+    return status;
+}
+
+static symmem_status file_remove(void *self, const char *key, uint32_t timeout_ms) {
+    (void)timeout_ms;
+    const file_store *store = self;
+    char name[NAME_BYTES];
+    name_of_key(key, name);
+    if (unlinkat(store->directory, name, 0) != 0 && errno != ENOENT)
+        return sm_fail_errno(errno, "store_remove", "", "cannot remove key %.120s", key);
+    return SYMMEM_OK;
+}
+
+static void file_close(void *self) {
+    file_store *store = self;
+    if (store->words != NULL)
+        munmap(store->words, NOTIFY_BYTES);
+    if (store->directory >= 0)
+        close(store->directory);
+    free(store);
+}
+
+static const symmem_store_ops file_ops = {
+    .size = sizeof(file_ops),
+    .set = file_set,
+    .get = file_get,
+    .wait = file_wait,
+    .add = file_add,
+    .remove = file_remove,
+    .close = file_close,
+};
+
+static symmem_status open_directory(file_store *store, const char *path) {
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return sm_fail_errno(errno, "store_open_file", "directory", "cannot create %.120s", path);
+    store->directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (store->directory < 0 && errno == ENOTDIR)
+        return sm_fail(SYMMEM_INVALID_ARGUMENT, "store_open_file", "directory",
+                       "%.120s is not a directory", path);
+    if (store->directory < 0)
+        return sm_fail_errno(errno, "store_open_file", "directory", "cannot open %.120s", path);
+    struct stat about;
+    if (fstat(store->directory, &about) != 0)
+        return sm_fail_errno(errno, "store_open_file", "directory", "cannot look at %.120s", path);
+    if (about.st_uid != geteuid())
+        return sm_fail(SYMMEM_PERMISSION, "store_open_file", "directory",
+                       "%.120s belongs to user %u", path, (unsigned)about.st_uid);
+    if (faccessat(store->directory, ".", W_OK | X_OK, AT_EACCESS) != 0)
+        return sm_fail_errno(errno, "store_open_file", "directory", "cannot write to %.120s", path);
+    return SYMMEM_OK;
+}
+
+static symmem_status open_notify(file_store *store) {
+    int fd = openat(store->directory, "notify", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return sm_fail_errno(errno, "store_open_file", "notify", "cannot open the notify file");
+    symmem_status status = SYMMEM_OK;
+    /* Any number of openers at once: allocation only ever extends and keeps what is there. */
+    int error;
+    do {
+        error = posix_fallocate(fd, 0, (off_t)NOTIFY_BYTES);
+    } while (error == EINTR);
+    void *words = MAP_FAILED;
+    if (error != 0) {
+        status = sm_fail_errno(error, "store_open_file", "notify", "cannot size the notify file");
+    } else {
+        words = mmap(NULL, NOTIFY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (words == MAP_FAILED)
+            status = sm_fail_errno(errno, "store_open_file", "notify", "cannot map the file");
+    }
+    close(fd);
+    if (status == SYMMEM_OK)
+        store->words = words;
+    return status;
+}
+
+symmem_status symmem_store_open_file(const char *path, symmem_store **store_p) {
+    if (path == NULL || path[0] == '\0' || store_p == NULL)
+        return sm_fail(SYMMEM_INVALID_ARGUMENT, "store_open_file", "", "no path");
+    file_store *store = calloc(1, sizeof(*store));
+    if (store == NULL)
+        return sm_fail(SYMMEM_OUT_OF_MEMORY, "store_open_file", "", "no memory for the store");
+    store->directory = -1;
+    symmem_status status = open_directory(store, path);
+    if (status == SYMMEM_OK)
+        status = open_notify(store);
+    if (status == SYMMEM_OK)
+        status = sm_store_wrap(&file_ops, store, store_p);
+    if (status != SYMMEM_OK)
+        file_close(store);
+    return status;
+}

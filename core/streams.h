@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What stream.c, event.c and graph.c share. */
+#ifndef SYMMEM_CORE_STREAMS_H
+#define SYMMEM_CORE_STREAMS_H
+
+#include "objects.h"
+
+/* As sm_stream_check, for calls that need a stream. */
+symmem_status sm_stream_need(const symmem_stream *stream, const char *operation);
+/* UNSUPPORTED: "the backend has no <what>". */
+symmem_status sm_need_capability(symmem_context *context, uint64_t capability,
+                                 const char *operation, const char *what);
+/* CAPTURE if the stream takes part in a capture. */
+symmem_status sm_stream_not_capturing(const symmem_stream *stream, const char *operation);
+/* Adds a new object to its context's list, with a context reference for the shell. False once the
+ * context is finalised. */
+bool sm_enlist(symmem_context *context, sm_node *head, sm_node *node);
+/* Takes an object out of the list and its native part, which is NULL if finalise was first. */
+void *sm_delist(symmem_context *context, sm_node *node, void **native);
+/* By finalise. */
+void sm_graph_destroy_all(symmem_context *context, uint64_t deadline_ns);
+void sm_event_destroy_all(symmem_context *context);
+
+#endif

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a conformance test is written with.
+ *
+ * tests/conformance/test_<area>.c holds the cases of one area and ends with TK_SUITE(<area>, ...);
+ * adding such a file is all that it takes to add tests. A body runs on every rank of its case.
+ * Ranks are processes, or threads of one process: keep no static state, take everything from `t`.
+ *
+ *     static void put_then_get(struct tk *t)
+ *     {
+ *         symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
+ *         int32_t next = (t->rank + 1) % t->world_size;
+ *         TK_REQ(t, "SM-ONESIDED-01");
+ *         tk_fill(t, handle, next, 0, 4096, (uint8_t)(t->rank + 1));
+ *         tk_group_barrier(t, tk_world_group(t));
+ *         ...
+ *         TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_put(handle, -1, 0, bytes, 1, NULL));
+ *     }
+ *     static const struct tk_case cases[] = {
+ *         {.name = "onesided.put_then_get", .requirements = "SM-ONESIDED-01",
+ *          .min_ranks = 2, .body = put_then_get},
+ *     };
+ *     TK_SUITE(onesided, cases);
+ *
+ * Verdicts. A case passes if some rank made a check, no check failed, every rank came to its end in
+ * time and nothing leaked. Skips are decided by capabilities alone, before the body runs; a body
+ * cannot skip. What the machine lacks (memory, devices) is tk_unresolved.
+ */
+#ifndef SYMMEM_CONFORMANCE_KIT_H
+#define SYMMEM_CONFORMANCE_KIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <symmem/backend.h> /* SYMMEM_CAP_ */
+#include <symmem/symmem.h>
+
+/* --- cases and suites --------------------------------------------------------------- */
+
+struct tk;
+typedef void (*tk_body_fn)(struct tk *t);
+
+/* Flags of a case. */
+#define TK_PROCESS_ONLY (1u << 0) /* not planned with --rank-mode thread */
+#define TK_THREAD_ONLY (1u << 1)  /* not planned with --rank-mode process */
+#define TK_LARGE (1u << 2)        /* needs much memory; --no-large leaves it out */
+#define TK_MAY_DIE (1u << 3)      /* ranks announced by tk_expect_death may end by SIGKILL */
+#define TK_NO_BACKEND (1u << 4)   /* t->context has no backend set */
+#define TK_NO_CONTEXT (1u << 5)   /* t->context is NULL; the body makes its own, or none */
+#define TK_MAY_LEAK (1u << 6)     /* no leak ledger, e.g. because ranks are killed */
+
+struct tk_case {
+    const char *name;         /* "area.what_it_shows", unique; one word: no blank, no comma */
+    const char *requirements; /* "SM-A-01,SM-B-02" */
+    uint64_t needs;           /* SYMMEM_CAP_ bits, all of them; else skipped */
+    uint64_t needs_absent; /* SYMMEM_CAP_ bits of which the backend declares none; else skipped */
+    int min_ranks;         /* 0 counts as 1 */
+    int max_ranks;         /* 0: no limit. With more ranks the case runs on the first max_ranks */
+    unsigned flags;
+    unsigned timeout_s; /* 0: 20 */
+    tk_body_fn body;
+};
+
+struct tk_suite {
+    const char *name;
+    const struct tk_case *cases;
+    int count;
+};
+
+#define TK_SUITE(area, case_array)                                                                 \
+    extern const struct tk_suite tk_suite_##area;                                                  \
+    const struct tk_suite tk_suite_##area = {#area, case_array,                                    \
+                                             (int)(sizeof(case_array) / sizeof((case_array)[0]))}
+
+/* --- what a body gets --------------------------------------------------------------- */
+
+enum tk_mode { TK_MODE_PROCESS = 0, TK_MODE_THREAD = 1 };
+
+struct tk_rank; /* the kit's own */
+
+struct tk {
+    int32_t rank;
+    int32_t world_size;
+    enum tk_mode mode;
+    uint64_t seed;           /* the same on all ranks; differs by case and by repeat */
+    symmem_context *context; /* made by the prologue with the backend set, ended by the epilogue */
+    symmem_store *store;     /* shared by the case's ranks; borrowed */
+    const char *backend;     /* as given by --backend: a name or a path */
+    uint64_t capabilities;   /* that it declares */
+    int32_t device_type;     /* DLPack; 1 (kDLCPU): the CPU may dereference the memory */
+    const char *scratch_dir; /* a directory of the case's own, shared by its ranks, removed later */
+    struct tk_rank *own;
+};
+
+/* --- checks -------------------------------------------------------------------------------------
+ * Each counts as one check and returns whether it held; the first failure of each rank is kept and
+ * reported. Any thread of the rank may check. The REQUIRE forms leave the body at once if they
+ * fail (the epilogue still runs) and may be used in the rank's own thread only, at any depth. */
+
+#define TK_CHECK(t, cond) tk_check_at((t), (cond), __FILE__, __LINE__, "%s", #cond)
+#define TK_CHECK_MSG(t, cond, ...) tk_check_at((t), (cond), __FILE__, __LINE__, __VA_ARGS__)
+/* TK_STATUS(t, SYMMEM_OK, symmem_x(...)): on a mismatch quotes both names and the error record. */
+#define TK_STATUS(t, expected, call)                                                               \
+    tk_status_at((t), (expected), (call), #call, __FILE__, __LINE__)
+#define TK_OK(t, call) TK_STATUS(t, SYMMEM_OK, call)
+/* One of two statuses. */
+#define TK_STATUS_EITHER(t, expected, other, call)                                                 \
+    tk_status_either_at((t), (expected), (other), (call), #call, __FILE__, __LINE__)
+#define TK_EQ_INT(t, expected, actual)                                                             \
+    tk_eq_int_at((t), (int64_t)(expected), (int64_t)(actual), #actual, __FILE__, __LINE__)
+#define TK_EQ_SIZE(t, expected, actual)                                                            \
+    tk_eq_size_at((t), (uint64_t)(expected), (uint64_t)(actual), #actual, __FILE__, __LINE__)
+#define TK_EQ_PTR(t, expected, actual)                                                             \
+    tk_eq_ptr_at((t), (expected), (actual), #actual, __FILE__, __LINE__)
+#define TK_EQ_STR(t, expected, actual)                                                             \
+    tk_eq_str_at((t), (expected), (actual), #actual, __FILE__, __LINE__)
+
+#define TK_REQUIRE(t, cond)                                                                        \
+    do {                                                                                           \
+        if (!TK_CHECK(t, cond))                                                                    \
+            tk_leave(t);                                                                           \
+    } while (0)
+#define TK_REQUIRE_STATUS(t, expected, call)                                                       \
+    do {                                                                                           \
+        if (!TK_STATUS(t, expected, call))                                                         \
+            tk_leave(t);                                                                           \
+    } while (0)
+#define TK_REQUIRE_OK(t, call) TK_REQUIRE_STATUS(t, SYMMEM_OK, call)
+
+/* The requirement in focus from here on: a failure quotes its sentence. NULL: none. The string must
+ * be constant. Without a focus a failure names all requirements of the case. */
+#define TK_REQ(t, id) tk_requirement((t), (id))
+
+bool tk_check_at(struct tk *t, bool held, const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+bool tk_status_at(struct tk *t, symmem_status expected, symmem_status actual, const char *text,
+                  const char *file, int line);
+bool tk_status_either_at(struct tk *t, symmem_status expected, symmem_status other,
+                         symmem_status actual, const char *text, const char *file, int line);
+bool tk_eq_int_at(struct tk *t, int64_t expected, int64_t actual, const char *text,
+                  const char *file, int line);
+bool tk_eq_size_at(struct tk *t, uint64_t expected, uint64_t actual, const char *text,
+                   const char *file, int line);
+bool tk_eq_ptr_at(struct tk *t, const void *expected, const void *actual, const char *text,
+                  const char *file, int line);
+bool tk_eq_str_at(struct tk *t, const char *expected, const char *actual, const char *text,
+                  const char *file, int line);
+void tk_requirement(struct tk *t, const char *id);
+/* Leaves the body; the epilogue runs. Rank's own thread only. */
+void tk_leave(struct tk *t) __attribute__((noreturn));
+
+/* Where this rank is now; shown for every rank when a case fails or hangs. */
+void tk_checkpoint(struct tk *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The machine lacks something (memory, devices): the case is unresolved whatever else it found
+ * short of a failure. Does not leave the body. */
+void tk_unresolved(struct tk *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* True if this rank has failed a check so far. */
+bool tk_failed(const struct tk *t);
+
+/* --- the case's ranks, without symmem -----------------------------------------------------------
+ * They order memory between the ranks, so do not put them between the two accesses whose ordering a
+ * test is about: ThreadSanitizer would be satisfied by the kit instead of the library. */
+
+/* Waits for all ranks of the case, at most 30 s. Ranks announced by tk_expect_death that have died
+ * are not waited for. If a rank has ended otherwise, or time is up: a failed check, and the body is
+ * left. */
+void tk_out_of_band_barrier(struct tk *t);
+/* The same with a limit of its own; false instead of failing. After a false the barrier is out of
+ * step: use it no more in this case. */
+bool tk_try_out_of_band_barrier(struct tk *t, uint32_t timeout_ms);
+
+/* Values that ranks show each other, zero at the start: publish, out-of-band barrier, read. */
+#define TK_SHARED_SLOTS 64
+void tk_share_u64(struct tk *t, int slot, uint64_t value);
+uint64_t tk_read_u64(struct tk *t, int32_t rank, int slot);
+
+/* --- random numbers, time ----------------------------------------------------------- */
+
+uint64_t tk_random(struct tk *t);                       /* differs by rank; replayed by --seed */
+uint64_t tk_random_below(struct tk *t, uint64_t bound); /* [0, bound), bound > 0 */
+uint64_t tk_now_ms(void);                               /* CLOCK_MONOTONIC */
+void tk_sleep_ms(uint32_t ms);
+/* Times `ms` by SYMMEM_TIMEOUT_SCALE: for upper bounds on how long something may take. */
+uint32_t tk_scaled_ms(uint32_t ms);
+
+/* --- symmem objects that the epilogue gives back ------------------------------------------------
+ * All are made in t->context, or the context given last to tk_use_context. A failure to make one
+ * is a failed check and leaves the body. */
+
+/* The group of all ranks, made at the first call. */
+symmem_group *tk_world_group(struct tk *t);
+/* A group of world ranks; the own rank must be among them. Every member passes the same. */
+symmem_group *tk_group(struct tk *t, const char *name, const int32_t *ranks, int32_t count);
+/* Host barrier over a group; required to succeed. */
+void tk_group_barrier(struct tk *t, symmem_group *group);
+void *tk_alloc(struct tk *t, size_t bytes);
+/* tk_alloc and rendezvous on `group` with the default timeout. Collective. */
+symmem_handle *tk_handle(struct tk *t, size_t bytes, symmem_group *group);
+/* Rendezvous of memory that is there already; the handle is tracked. Collective. */
+symmem_handle *tk_rendezvous(struct tk *t, void *ptr, symmem_group *group);
+/* A stream on the rank's own device. */
+symmem_stream *tk_stream(struct tk *t);
+/* Waits for the stream; required to succeed. */
+void tk_synchronize(struct tk *t, symmem_stream *stream);
+/* Gives one tracked object back early; required to succeed. */
+void tk_free(struct tk *t, void *ptr);
+void tk_release(struct tk *t, symmem_handle *handle);
+void tk_group_destroy(struct tk *t, symmem_group *group);
+void tk_stream_destroy(struct tk *t, symmem_stream *stream);
+
+/* --- data, on any backend: by symmem_put and symmem_get with the NULL stream --------------------
+ * `rank` is the handle's (group) rank. Required to succeed. */
+
+void tk_write(struct tk *t, symmem_handle *handle, int32_t rank, size_t offset, const void *data,
+              size_t bytes);
+void tk_read(struct tk *t, symmem_handle *handle, int32_t rank, size_t offset, void *data,
+             size_t bytes);
+void tk_fill(struct tk *t, symmem_handle *handle, int32_t rank, size_t offset, size_t bytes,
+             uint8_t byte);
+/* Checks that all bytes are `byte`; names the first that is not. One check. */
+bool tk_expect_bytes(struct tk *t, symmem_handle *handle, int32_t rank, size_t offset, size_t bytes,
+                     uint8_t byte);
+/* Checks the bytes against `expected`. One check. */
+bool tk_expect_data(struct tk *t, symmem_handle *handle, int32_t rank, size_t offset,
+                    const void *expected, size_t bytes);
+
+/* --- group shapes ------------------------------------------------------------------- */
+
+struct tk_shape {
+    const char *name; /* "world", "subset", "reversed", "overlap_low", "overlap_high", "single" */
+    const int32_t *ranks; /* world ranks in group order */
+    int32_t count;
+    int32_t rank; /* the own group rank */
+};
+typedef void (*tk_shape_fn)(struct tk *t, symmem_group *group, const struct tk_shape *shape,
+                            void *arg);
+/*
+ * Calls fn on the world, a strict subset without rank 0, a reversed subset, two subsets that share
+ * a rank and are both alive, and a group of one, as far as the rank count allows. Only members call
+ * fn; all ranks of the case call tk_for_each_group_shape. The ranks meet between two shapes. fn
+ * must not use the out-of-band barrier. The checkpoint names the shape.
+ */
+void tk_for_each_group_shape(struct tk *t, tk_shape_fn fn, void *arg);
+
+/* --- faults, own contexts ----------------------------------------------------------- */
+
+/* Announces that `rank` will die by SIGKILL; needs TK_MAY_DIE. Any rank may announce, before it
+ * happens; announcing a rank that then lives is no failure. */
+void tk_expect_death(struct tk *t, int32_t rank);
+/* Announces and raises SIGKILL in this rank (process mode only). */
+void tk_kill_self(struct tk *t) __attribute__((noreturn));
+/* Waits until the controller has seen rank's end, at most timeout_ms; false if it lives on. */
+bool tk_wait_death(struct tk *t, int32_t rank, uint32_t timeout_ms);
+/* The process id of a rank, for SIGSTOP and the like. Process mode: never 0 or 1 once the ranks
+ * have met; 0 before, and in thread mode. */
+int32_t tk_process_id(struct tk *t, int32_t rank);
+
+/* Options filled in as the prologue does: rank, world_size, local rank, store, backend, a default
+ * timeout of 20 s or three quarters of the case's limit, the point function of tk_on_point. */
+symmem_context_options tk_options(struct tk *t);
+/* Ends t->context (tracked objects first) and makes a new one with these options. A check. */
+void tk_reinit(struct tk *t, const symmem_context_options *options);
+/* Ends t->context and frees it; t->context is NULL afterwards. A check. */
+void tk_end_context(struct tk *t);
+/* Makes a context of the body's own the target of tk_alloc and so on; NULL: t->context again. The
+ * body ends it after releasing what it made. */
+void tk_use_context(struct tk *t, symmem_context *context);
+
+struct tk_action {
+    uint32_t delay_ms;    /* first */
+    bool kill;            /* then, in process mode: SIGKILL to oneself (announced) */
+    symmem_status status; /* then returned */
+};
+/* At the nth time (1 is the first, 0 every time) that this rank's context passes test point
+ * `point`. At most 8 at once. Counting starts here. */
+void tk_on_point(struct tk *t, const char *point, int nth, struct tk_action action);
+/* How often `point` was passed since tk_on_point named it; 0 for points never named. */
+int tk_point_count(struct tk *t, const char *point);
+
+/* Where the body calls the kit: a failure inside the kit is reported there. */
+void tk_at(struct tk *t, const char *file, int line);
+#define TK_HERE(t, call) (tk_at((t), __FILE__, __LINE__), call)
+#define tk_out_of_band_barrier(t) TK_HERE(t, (tk_out_of_band_barrier)(t))
+#define tk_world_group(t) TK_HERE(t, (tk_world_group)(t))
+#define tk_group(t, name, ranks, count) TK_HERE(t, (tk_group)(t, name, ranks, count))
+#define tk_group_barrier(t, group) TK_HERE(t, (tk_group_barrier)(t, group))
+#define tk_alloc(t, bytes) TK_HERE(t, (tk_alloc)(t, bytes))
+#define tk_handle(t, bytes, group) TK_HERE(t, (tk_handle)(t, bytes, group))
+#define tk_rendezvous(t, ptr, group) TK_HERE(t, (tk_rendezvous)(t, ptr, group))
+#define tk_stream(t) TK_HERE(t, (tk_stream)(t))
+#define tk_synchronize(t, stream) TK_HERE(t, (tk_synchronize)(t, stream))
+#define tk_free(t, ptr) TK_HERE(t, (tk_free)(t, ptr))
+#define tk_release(t, handle) TK_HERE(t, (tk_release)(t, handle))
+#define tk_group_destroy(t, group) TK_HERE(t, (tk_group_destroy)(t, group))
+#define tk_stream_destroy(t, stream) TK_HERE(t, (tk_stream_destroy)(t, stream))
+#define tk_write(t, handle, rank, offset, data, bytes)                                             \
+    TK_HERE(t, (tk_write)(t, handle, rank, offset, data, bytes))
+#define tk_read(t, handle, rank, offset, data, bytes)                                              \
+    TK_HERE(t, (tk_read)(t, handle, rank, offset, data, bytes))
+#define tk_fill(t, handle, rank, offset, bytes, byte)                                              \
+    TK_HERE(t, (tk_fill)(t, handle, rank, offset, bytes, byte))
+#define tk_expect_bytes(t, handle, rank, offset, bytes, byte)                                      \
+    TK_HERE(t, (tk_expect_bytes)(t, handle, rank, offset, bytes, byte))
+#define tk_expect_data(t, handle, rank, offset, expected, bytes)                                   \
+    TK_HERE(t, (tk_expect_data)(t, handle, rank, offset, expected, bytes))
+#define tk_for_each_group_shape(t, fn, arg) TK_HERE(t, (tk_for_each_group_shape)(t, fn, arg))
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the files of the kit share. */
+#ifndef SYMMEM_KIT_INTERNAL_H
+#define SYMMEM_KIT_INTERNAL_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include "runner/runner.h"
+
+#define KIT_POINT_MAX 16
+
+/* In the order in which the epilogue gives them back. */
+enum kit_kind { KIT_STREAM, KIT_HANDLE, KIT_MEMORY, KIT_GROUP, KIT_KIND_COUNT };
+
+struct kit_object {
+    enum kit_kind kind;
+    void *object;
+    symmem_context *context;
+};
+
+struct kit_point {
+    char name[64];
+    int nth;
+    struct tk_action action;
+    _Atomic int passed;
+};
+
+struct tk_rank {
+    const struct kit_setup *setup;
+    struct arena_rank *slot;
+    jmp_buf leave; /* out of the body */
+    uint64_t random_state;
+    _Atomic(const char *) requirement;
+    symmem_context *target; /* of tk_alloc and so on */
+    const char *file;       /* where the body called the kit, for failures inside it */
+    int line;
+    symmem_group *world; /* of the target, NULL before its first use */
+    int shape_round;     /* makes group names unique */
+    struct kit_object *objects;
+    int object_count;
+    int object_capacity;
+    _Atomic int point_count;
+    struct kit_point points[KIT_POINT_MAX];
+};
+
+/* Records a failure without counting a check. */
+void kit_fail_at(struct tk *t, const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* "NAME: message (operation, stage ...)" of the thread's error record. */
+void kit_describe_status(symmem_status status, char *text, size_t capacity);
+/* A step inside the kit that must succeed: a failure is the caller's and leaves the body. */
+#define KIT_OK(t, call)                                                                            \
+    do {                                                                                           \
+        if (!tk_status_at((t), SYMMEM_OK, (call), #call, (t)->own->file, (t)->own->line))          \
+            tk_leave(t);                                                                           \
+    } while (0)
+/* Remembers an object; on failure leaves the body. */
+void kit_track(struct tk *t, enum kit_kind kind, void *object);
+/* True if it was tracked. */
+bool kit_untrack(struct tk *t, enum kit_kind kind, const void *object);
+/* Gives back all objects of `context`; NULL: of all contexts. */
+void kit_release_objects(struct tk *t, const symmem_context *context);
+/* Ends and frees t->context, if there is one. */
+void kit_end_context(struct tk *t);
+/* The point function of the contexts' options. */
+symmem_status kit_point(void *arg, const char *point);
+
+#endif

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Prologue, body and epilogue of one rank. */
+#include "kit_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CONTEXT_TIMEOUT_MS 20000
+#define PROLOGUE_MEET_MS 60000
+/* A rank that has ended its body keeps its context this long for ranks that are still at work. */
+#define BODY_MEET_MS 5000
+#define DEVICE_TYPE_CPU 1 /* kDLCPU */
+
+static bool shares_devices(const struct kit_setup *setup) {
+    const struct arena_probe *probe = &setup->arena->probe;
+    return (probe->capabilities & SYMMEM_CAP_OVERLAP) != 0 &&
+           setup->world_size > probe->device_count;
+}
+
+symmem_context_options tk_options(struct tk *t) {
+    const struct kit_setup *setup = t->own->setup;
+    symmem_context_options options;
+
+    symmem_context_options_init(&options);
+    options.rank = t->rank;
+    options.world_size = t->world_size;
+    options.local_rank = t->rank;
+    options.default_timeout_ms = setup->timeout_ms / 4 * 3;
+    if (options.default_timeout_ms > tk_scaled_ms(CONTEXT_TIMEOUT_MS))
+        options.default_timeout_ms = tk_scaled_ms(CONTEXT_TIMEOUT_MS);
+    options.store = t->store;
+    options.backend = (setup->test->flags & TK_NO_BACKEND) != 0 ? NULL : setup->backend;
+    /* A backend that can share a device need not have one for each rank. */
+    options.allow_overlapping_devices = shares_devices(setup) ? 1 : -1;
+    options.multicast = -1;
+    options.point = kit_point;
+    options.point_arg = t;
+    return options;
+}
+
+static bool open_store(struct tk *t) {
+    const struct kit_setup *setup = t->own->setup;
+    char path[300];
+    symmem_status status;
+
+    if (setup->shared_store != NULL) {
+        t->store = setup->shared_store;
+        return true;
+    }
+    if (t->mode == TK_MODE_THREAD) {
+        kit_fail_at(t, __FILE__, __LINE__, "prologue: no store for the ranks of this process");
+        return false;
+    }
+    snprintf(path, sizeof(path), "%s/store", setup->scratch_dir);
+    status = symmem_store_open_file(path, &t->store);
+    if (status != SYMMEM_OK) {
+        char text[400];
+
+        kit_describe_status(status, text, sizeof(text));
+        kit_fail_at(t, __FILE__, __LINE__, "prologue: symmem_store_open_file: %s", text);
+    }
+    return status == SYMMEM_OK;
+}
+
+static bool open_context(struct tk *t) {
+    symmem_context_options options = tk_options(t);
+    symmem_status status = symmem_init(&options, &t->context);
+
+    if (status != SYMMEM_OK) {
+        char text[400];
+
+        kit_describe_status(status, text, sizeof(text));
+        kit_fail_at(t, __FILE__, __LINE__, "prologue: symmem_init: %s", text);
+        t->context = NULL;
+    }
+    t->own->target = t->context;
+    return status == SYMMEM_OK;
+}
+
+static bool prologue(struct tk *t) {
+    unsigned flags = t->own->setup->test->flags;
+
+    return open_store(t) && ((flags & TK_NO_CONTEXT) != 0 || open_context(t));
+}
+
+void kit_end_context(struct tk *t) {
+    symmem_status status;
+
+    if (t->context == NULL)
+        return;
+    kit_release_objects(t, t->context);
+    status = symmem_finalize(t->context);
+    if (status != SYMMEM_OK && status != SYMMEM_NOT_INITIALISED) {
+        char text[400];
+
+        kit_describe_status(status, text, sizeof(text));
+        kit_fail_at(t, __FILE__, __LINE__, "ending the context: symmem_finalize: %s", text);
+    }
+    symmem_context_free(t->context);
+    t->context = NULL;
+    t->own->target = NULL;
+}
+
+void tk_end_context(struct tk *t) {
+    uint32_t before = atomic_load_explicit(&t->own->slot->failures, memory_order_relaxed);
+
+    kit_end_context(t);
+    TK_CHECK(t, atomic_load_explicit(&t->own->slot->failures, memory_order_relaxed) == before);
+}
+
+void tk_reinit(struct tk *t, const symmem_context_options *options) {
+    kit_end_context(t);
+    TK_REQUIRE_OK(t, symmem_init(options, &t->context));
+    t->own->target = t->context;
+}
+
+void tk_use_context(struct tk *t, symmem_context *context) {
+    t->own->target = context != NULL ? context : t->context;
+    t->own->world = NULL; /* a group belongs to its context */
+}
+
+static void epilogue(struct tk *t) {
+    kit_release_objects(t, NULL);
+    kit_end_context(t);
+    if (t->own->setup->shared_store == NULL)
+        symmem_store_close(t->store);
+    free(t->own->objects);
+}
+
+/* Apart from its caller, whose locals a longjmp would make uncertain. */
+static void run_body(struct tk *t) {
+    if (setjmp(t->own->leave) == 0)
+        t->own->setup->test->body(t);
+}
+
+static void run_phases(struct tk *t) {
+    const struct kit_setup *setup = t->own->setup;
+    struct arena *arena = setup->arena;
+    bool ready = prologue(t);
+
+    if (!ready)
+        atomic_store_explicit(&arena->prologue_failed, 1, memory_order_release);
+    arena_enter(arena, t->rank, ARENA_BODY);
+    /* All bodies start together, and none does if some rank could not: it would wait in vain. */
+    ready = arena_meet(arena, ARENA_BODY, tk_scaled_ms(PROLOGUE_MEET_MS)) && ready &&
+            atomic_load_explicit(&arena->prologue_failed, memory_order_acquire) == 0;
+    if (ready)
+        run_body(t);
+    arena_enter(arena, t->rank, ARENA_BODY_DONE);
+    arena_meet(arena, ARENA_BODY_DONE, tk_scaled_ms(BODY_MEET_MS));
+    arena_enter(arena, t->rank, ARENA_EPILOGUE);
+    epilogue(t);
+}
+
+void kit_run_rank(const struct kit_setup *setup) {
+    struct arena_rank *slot = &setup->arena->ranks[setup->rank];
+    struct tk_rank own = {.setup = setup, .slot = slot, .file = "kit"};
+    struct tk t = {
+        .rank = setup->rank,
+        .world_size = setup->world_size,
+        .mode = setup->mode,
+        .seed = setup->seed,
+        .backend = setup->backend,
+        .capabilities = setup->arena->probe.capabilities,
+        .device_type = setup->arena->probe.device_type,
+        .scratch_dir = setup->scratch_dir,
+        .own = &own,
+    };
+    struct kit_ledger *ledger = NULL;
+
+    own.random_state = setup->seed ^ ((uint64_t)(setup->rank + 1) * 0xd6e8feb86659fd93u);
+    if (setup->mode == TK_MODE_PROCESS)
+        atomic_store_explicit(&slot->process_id, (int32_t)getpid(), memory_order_release);
+    arena_enter(setup->arena, setup->rank, ARENA_PROLOGUE);
+    if (setup->mode == TK_MODE_PROCESS) {
+        kit_warm_up(setup);
+        ledger = kit_ledger_open();
+    }
+    run_phases(&t);
+    if (setup->mode == TK_MODE_PROCESS)
+        kit_ledger_close(ledger, slot->leak, sizeof(slot->leak));
+    arena_enter(setup->arena, setup->rank, ARENA_DONE);
+}
+
+void kit_warm_up(const struct kit_setup *setup) {
+    symmem_context_options options;
+    symmem_context *context = NULL;
+    void *ptr = NULL;
+
+    if (setup->arena->probe.device_type == DEVICE_TYPE_CPU ||
+        (setup->test->flags & (TK_NO_BACKEND | TK_NO_CONTEXT | TK_MAY_LEAK)) != 0)
+        return;
+    symmem_context_options_init(&options);
+    options.rank = 0;
+    options.world_size = 1;
+    options.local_rank = setup->rank;
+    options.backend = setup->backend;
+    /* What fails here fails again, and is reported, in the prologue. */
+    if (symmem_init(&options, &context) == SYMMEM_OK &&
+        symmem_alloc(context, 1, -1, NULL, &ptr) == SYMMEM_OK &&
+        symmem_free(context, ptr) != SYMMEM_OK)
+        fprintf(stderr, "symmem-conformance: warm-up: symmem_free failed\n");
+    symmem_context_free(context);
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What ranks do with each other outside symmem; time and random numbers. */
+#include "kit_internal.h"
+
+#include <errno.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BARRIER_TIMEOUT_MS 30000
+
+void(tk_out_of_band_barrier)(struct tk *t) {
+    int ended = -1;
+    enum arena_wait result =
+        arena_barrier(t->own->setup->arena, t->rank, tk_scaled_ms(BARRIER_TIMEOUT_MS), &ended);
+
+    if (result == ARENA_MET)
+        return;
+    if (result == ARENA_RANK_ENDED && !tk_failed(t))
+        t->own->slot->secondary = 1;
+    if (result == ARENA_RANK_ENDED)
+        kit_fail_at(t, t->own->file, t->own->line,
+                    "gave up at the out-of-band barrier because rank %d has ended", ended);
+    else
+        kit_fail_at(t, t->own->file, t->own->line,
+                    "gave up at the out-of-band barrier: not all ranks came in time");
+    tk_leave(t);
+}
+
+bool tk_try_out_of_band_barrier(struct tk *t, uint32_t timeout_ms) {
+    int ended = -1;
+
+    return arena_barrier(t->own->setup->arena, t->rank, timeout_ms, &ended) == ARENA_MET;
+}
+
+void tk_share_u64(struct tk *t, int slot, uint64_t value) {
+    TK_REQUIRE(t, slot >= 0 && slot < TK_SHARED_SLOTS);
+    /* pairs with: tk_read_u64 */
+    atomic_store_explicit(&t->own->slot->slots[slot], value, memory_order_release);
+}
+
+uint64_t tk_read_u64(struct tk *t, int32_t rank, int slot) {
+    if (rank < 0 || rank >= t->world_size || slot < 0 || slot >= TK_SHARED_SLOTS) {
+        kit_fail_at(t, __FILE__, __LINE__, "no slot %d of rank %d", slot, rank);
+        tk_leave(t);
+    }
+    /* pairs with: tk_share_u64 */
+    return atomic_load_explicit(&t->own->setup->arena->ranks[rank].slots[slot],
+                                memory_order_acquire);
+}
+
+uint64_t tk_random(struct tk *t) {
+    uint64_t value = t->own->random_state += 0x9e3779b97f4a7c15u;
+
+    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
+    value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
+    return value ^ (value >> 31);
+}
+
+uint64_t tk_random_below(struct tk *t, uint64_t bound) {
+    return bound == 0 ? 0 : tk_random(t) % bound;
+}
+
+uint64_t tk_now_ms(void) {
+    return arena_now_ns() / 1000000u;
+}
+
+void tk_sleep_ms(uint32_t ms) {
+    struct timespec left = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
+
+    while (nanosleep(&left, &left) != 0 && errno == EINTR)
+        continue;
+}
+
+uint32_t tk_scaled_ms(uint32_t ms) {
+    double scaled = ms * runner_timeout_scale();
+
+    return scaled >= UINT32_MAX ? UINT32_MAX - 1 : (uint32_t)scaled;
+}

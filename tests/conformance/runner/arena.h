@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The memory through which the ranks of a case and the controller talk: one anonymous shared
+ * mapping, made before the first fork, so that results survive whatever a rank does to itself.
+ */
+#ifndef SYMMEM_RUNNER_ARENA_H
+#define SYMMEM_RUNNER_ARENA_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ARENA_MAX_RANKS 1024
+#define ARENA_SLOTS 64
+
+enum arena_state {
+    ARENA_IDLE = 0,
+    ARENA_PROLOGUE,
+    ARENA_BODY,
+    ARENA_BODY_DONE,
+    ARENA_EPILOGUE,
+    ARENA_DONE,
+    ARENA_STATE_COUNT
+};
+
+struct arena_rank {
+    _Atomic uint32_t state;          /* by the rank */
+    _Atomic uint32_t gone;           /* by the controller: its process was reaped */
+    _Atomic uint32_t checks;         /* by the rank */
+    _Atomic uint32_t failed;         /* 1: claimed, 2: the record below is complete */
+    _Atomic uint32_t failures;       /* all of them, also the ones not recorded */
+    _Atomic uint32_t unresolved;     /* the same for its text */
+    _Atomic uint32_t death_expected; /* by any rank */
+    _Atomic uint32_t in_barrier;     /* waits in the out-of-band barrier */
+    _Atomic int32_t process_id;
+    _Atomic uint64_t arrived; /* out-of-band barriers entered */
+    _Atomic uint64_t slots[ARENA_SLOTS];
+    int line;
+    int32_t secondary; /* the record tells of another rank's end, not of an own fault */
+    char file[64];
+    char requirement[32];
+    char message[512];
+    char checkpoint[128];
+    char unresolved_text[256];
+    char leak[256];
+};
+
+/* What the probe child found out about the backend. */
+struct arena_probe {
+    int32_t ok;
+    int32_t device_count;
+    int32_t device_type;
+    uint64_t capabilities;
+    char name[64];
+    char reason[512];
+};
+
+struct arena {
+    struct arena_probe probe;
+    _Atomic uint32_t world_size;
+    _Atomic uint32_t epoch; /* futex: changes when somebody may go on */
+    _Atomic uint32_t reached[ARENA_STATE_COUNT];
+    _Atomic uint32_t prologue_failed;
+    _Atomic uint64_t arrivals; /* out-of-band barriers, all ranks together */
+    struct arena_rank ranks[ARENA_MAX_RANKS];
+};
+
+/* NULL if there is no memory. */
+struct arena *arena_create(void);
+void arena_destroy(struct arena *arena);
+/* Clears everything but the probe for a case of world_size ranks. No rank may be running. */
+void arena_reset(struct arena *arena, int world_size);
+
+/* The rank enters `state` and wakes who waits for it. */
+void arena_enter(struct arena *arena, int rank, enum arena_state state);
+/* Waits until every rank has entered `state` or a later one, or is gone; false after timeout_ms. */
+bool arena_meet(struct arena *arena, enum arena_state state, uint32_t timeout_ms);
+
+enum arena_wait { ARENA_MET, ARENA_EXPIRED, ARENA_RANK_ENDED };
+/* The out-of-band barrier. *ended_p: the rank that ended without being expected to. */
+enum arena_wait arena_barrier(struct arena *arena, int rank, uint32_t timeout_ms, int *ended_p);
+/* Waits until the controller has seen the end of `rank`. */
+bool arena_wait_gone(struct arena *arena, int rank, uint32_t timeout_ms);
+/* By the controller. */
+void arena_set_gone(struct arena *arena, int rank);
+
+uint64_t arena_now_ns(void);
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * CUnit registers, orders and counts the cases. It stays in the controller: an assertion of CUnit
+ * in a forked child is silently lost and a fatal one would run the remaining tests there.
+ */
+#include "runner.h"
+
+#include <CUnit/CUnit.h>
+#include <CUnit/TestDB.h>
+#include <CUnit/TestRun.h>
+
+/* A CUnit test function has no argument, so this is the one way to the plan. */
+static struct {
+    struct runner *runner;
+    int repeat;
+    int next; /* entry that runs next: CUnit keeps the order of registration */
+} current;
+
+static void trampoline(void) {
+    struct runner *runner = current.runner;
+    const CU_pTest test = CU_get_current_test();
+    const struct runner_entry *entry = &runner->entries[current.next++];
+    struct runner_result *result = &runner->results[runner->result_count];
+    bool good;
+
+    if (runner->interrupted != 0 || test == NULL)
+        return; /* the shortfall fails the run */
+    runner_run_case(runner, entry, current.repeat, result);
+    runner->result_count++;
+    good = result->verdict == VERDICT_PASSED || result->verdict == VERDICT_SKIPPED;
+    CU_assertImplementation(good ? CU_TRUE : CU_FALSE, 0,
+                            result->reason == NULL ? "passed" : result->reason, entry->test->name,
+                            "", CU_FALSE);
+    report_case(runner, result);
+}
+
+static bool register_cases(struct runner *runner) {
+    const struct tk_suite *area = NULL;
+    CU_pSuite suite = NULL;
+
+    for (int i = 0; i < runner->entry_count; i++) {
+        if (runner->entries[i].suite != area) {
+            area = runner->entries[i].suite;
+            suite = CU_add_suite(area->name, NULL, NULL);
+            if (suite == NULL)
+                return false;
+        }
+        if (CU_add_test(suite, runner->entries[i].test->name, trampoline) == NULL)
+            return false;
+    }
+    return true;
+}
+
+bool runner_run_cunit(struct runner *runner) {
+    bool good;
+
+    if (CU_initialize_registry() != CUE_SUCCESS)
+        return false;
+    current.runner = runner;
+    good = register_cases(runner);
+    for (int repeat = 0; good && repeat < runner->options.repeat; repeat++) {
+        current.repeat = repeat;
+        current.next = 0;
+        CU_run_all_tests();
+        good = CU_get_number_of_tests_run() == (unsigned)runner->entry_count;
+    }
+    CU_cleanup_registry();
+    return good;
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* One case from its scratch directory to its verdict. */
+#include "runner.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DEFAULT_TIMEOUT_S 20
+#define MAX_LEAKED_KEYS_SHOWN 200
+
+static uint64_t mix(uint64_t value) {
+    value += 0x9e3779b97f4a7c15u;
+    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
+    value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
+    return value ^ (value >> 31);
+}
+
+/* By name, so that a case keeps its numbers whatever else the filter lets through. */
+static uint64_t case_seed(uint64_t seed, const char *name, int repeat) {
+    uint64_t value = mix(seed + (uint64_t)repeat * 0x51ed270bu);
+
+    for (; *name != '\0'; name++)
+        value = mix(value ^ (uint64_t)(unsigned char)*name);
+    return value;
+}
+
+static uint32_t case_timeout_ms(const struct runner_options *options, const struct tk_case *test) {
+    unsigned seconds = test->timeout_s != 0 ? test->timeout_s : DEFAULT_TIMEOUT_S;
+    double ms;
+
+    if (options->timeout_s != 0)
+        seconds = options->timeout_s;
+    ms = seconds * 1000.0 * options->timeout_scale;
+    return ms > 86400000.0 ? 86400000u : (uint32_t)ms;
+}
+
+void runner_child_main(struct runner_run *run, int rank) {
+    const struct runner *runner = run->runner;
+    struct kit_setup setup = {
+        .arena = runner->arena,
+        .test = run->entry->test,
+        .rank = rank,
+        .world_size = run->entry->ranks,
+        .mode = runner->options.mode,
+        .seed = run->seed,
+        .backend = runner->options.backend,
+        .scratch_dir = run->scratch,
+        .timeout_ms = run->timeout_ms,
+    };
+    char number[16];
+
+    if (setup.mode == TK_MODE_THREAD) {
+        runner_run_threads(&setup);
+        exit(0);
+    }
+    snprintf(number, sizeof(number), "%d", rank);
+    setenv("RANK", number, 1);
+    setenv("LOCAL_RANK", number, 1);
+    snprintf(number, sizeof(number), "%d", setup.world_size);
+    setenv("WORLD_SIZE", number, 1);
+    kit_run_rank(&setup);
+    exit(0); /* not _exit: coverage and leak detection work at exit */
+}
+
+void runner_launch(struct runner_run *run) {
+    for (int i = 0; i < run->child_count; i++) {
+        pid_t pid = runner_fork(run->runner);
+
+        if (pid == 0)
+            runner_child_main(run, i);
+        if (pid < 0) {
+            run->fork_failed = true;
+            return;
+        }
+        run->children[i].pid = pid;
+        run->children[i].started = true;
+    }
+}
+
+static void find_leaks(struct runner_run *run, const struct shm_names *before) {
+    char path[sizeof(run->scratch) + 8];
+
+    if ((run->entry->test->flags & TK_MAY_LEAK) != 0)
+        return;
+    shm_names_new(before, run->shm_leak, sizeof(run->shm_leak));
+    snprintf(path, sizeof(path), "%s/store", run->scratch);
+    scratch_list_files(path, run->store_leak, MAX_LEAKED_KEYS_SHOWN);
+}
+
+static void start_and_judge(struct runner_run *run, struct runner_result *result) {
+    struct shm_names *before = shm_names_take();
+
+    runner_launch(run);
+    runner_watch(run);
+    find_leaks(run, before);
+    shm_names_free(before);
+    runner_judge(run, result);
+}
+
+/* True if the case cannot or need not be started; the result says why. */
+static bool decided_before(const struct runner *runner, const struct runner_entry *entry,
+                           struct runner_result *result) {
+    const struct arena_probe *probe = &runner->arena->probe;
+    char names[160];
+    int length = 0;
+
+    if (entry->missing_caps != 0) {
+        runner_capability_names(entry->missing_caps, names, sizeof(names));
+        length = asprintf(&result->reason, "needs capability %s", names);
+        result->verdict = VERDICT_SKIPPED;
+    } else if (entry->unwanted_caps != 0) {
+        runner_capability_names(entry->unwanted_caps, names, sizeof(names));
+        length = asprintf(&result->reason, "needs a backend without capability %s", names);
+        result->verdict = VERDICT_SKIPPED;
+    } else if ((probe->capabilities & SYMMEM_CAP_OVERLAP) == 0 &&
+               (entry->test->flags & (TK_NO_BACKEND | TK_NO_CONTEXT)) == 0 &&
+               entry->ranks > probe->device_count) {
+        length = asprintf(&result->reason, "needs %d devices, the machine has %d", entry->ranks,
+                          probe->device_count);
+        result->verdict = VERDICT_UNRESOLVED;
+    } else {
+        return false;
+    }
+    if (length < 0)
+        result->reason = NULL;
+    return true;
+}
+
+void runner_run_case(struct runner *runner, const struct runner_entry *entry, int repeat,
+                     struct runner_result *result) {
+    struct runner_run run = {.runner = runner, .entry = entry};
+    uint64_t start = arena_now_ns();
+
+    *result = (struct runner_result){.entry = entry, .repeat = repeat};
+    result->seed = run.seed = case_seed(runner->options.seed, entry->test->name, repeat);
+    if (decided_before(runner, entry, result))
+        return;
+    run.timeout_ms = case_timeout_ms(&runner->options, entry->test);
+    run.child_count = runner->options.mode == TK_MODE_THREAD ? 1 : entry->ranks;
+    run.children = calloc((size_t)run.child_count, sizeof(*run.children));
+    if (run.children == NULL || !scratch_create(run.scratch, sizeof(run.scratch))) {
+        result->verdict = VERDICT_UNRESOLVED;
+        result->reason = strdup("no memory or no scratch directory for the case");
+    } else {
+        arena_reset(runner->arena, entry->ranks);
+        start_and_judge(&run, result);
+    }
+    if (run.scratch[0] != '\0')
+        scratch_remove(run.scratch);
+    free(run.children);
+    result->seconds = (double)(arena_now_ns() - start) / 1e9;
+}

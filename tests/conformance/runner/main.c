@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "runner.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+/* What the user's environment says must not steer contexts that the kit or a test makes. */
+static void clear_environment(void) {
+    static const char *const names[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "SYMMEM_BACKEND",
+                                        "SYMMEM_STORE"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        unsetenv(names[i]);
+}
+
+/* The watchdog takes these by sigtimedwait, so that nothing interrupts the controller elsewhere. */
+static void block_signals(struct runner *runner) {
+    sigset_t blocked;
+
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGCHLD);
+    sigaddset(&blocked, SIGINT);
+    sigaddset(&blocked, SIGTERM);
+    sigaddset(&blocked, SIGHUP);
+    sigprocmask(SIG_BLOCK, &blocked, &runner->original_signals);
+    signal(SIGPIPE, SIG_IGN);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+static bool mode_is_possible(const struct runner *runner) {
+    uint64_t needed =
+        runner->options.mode == TK_MODE_THREAD ? SYMMEM_CAP_THREAD_RANKS : SYMMEM_CAP_PROCESS_RANKS;
+    char name[32];
+
+    if ((runner->arena->probe.capabilities & needed) != 0)
+        return true;
+    runner_capability_names(needed, name, sizeof(name));
+    fprintf(stderr,
+            "symmem-conformance: backend %s does not declare %s: choose another --rank-mode\n",
+            runner->options.backend, name);
+    return false;
+}
+
+static enum runner_exit run_planned(struct runner *runner) {
+    enum runner_exit status;
+
+    if (!runner_probe(runner)) {
+        fprintf(stderr, "symmem-conformance: backend %s cannot be loaded: %s\n",
+                runner->options.backend, runner->arena->probe.reason);
+        return RUNNER_NO_BACKEND;
+    }
+    if (!mode_is_possible(runner))
+        return RUNNER_NO_BACKEND;
+    if (!runner_make_plan(runner)) {
+        fputs("symmem-conformance: no memory for the plan\n", stderr);
+        return RUNNER_FAILED;
+    }
+    if (runner->matched_count == 0) {
+        fprintf(stderr, "symmem-conformance: no test matches --filter %s\n",
+                runner->options.filter == NULL ? "" : runner->options.filter);
+        return RUNNER_FAILED;
+    }
+    report_begin(runner);
+    if (!runner_run_cunit(runner) && runner->interrupted == 0)
+        fputs("symmem-conformance: CUnit did not run the whole list\n", stderr);
+    status = report_end(runner);
+    return runner->interrupted != 0 ? RUNNER_FAILED : status;
+}
+
+static enum runner_exit run(const struct runner_options *options) {
+    struct runner runner = {.options = *options};
+    enum runner_exit status;
+
+    clear_environment();
+    block_signals(&runner);
+    runner.arena = arena_create();
+    if (runner.arena == NULL) {
+        fputs("symmem-conformance: no shared memory for the results\n", stderr);
+        return RUNNER_FAILED;
+    }
+    status = run_planned(&runner);
+    runner_free_plan(&runner);
+    arena_destroy(runner.arena);
+    return status;
+}
+
+int runner_main(int argc, char **argv) {
+    struct runner_options options;
+
+    if (!runner_parse_options(argc, argv, &options)) {
+        runner_usage(stderr);
+        return RUNNER_FAILED;
+    }
+    if (options.help) {
+        runner_usage(stdout);
+        return RUNNER_PASSED;
+    }
+    if (options.list) {
+        runner_print_list(&options, stdout);
+        return RUNNER_PASSED;
+    }
+    if (options.trace) {
+        runner_print_trace(stdout);
+        return RUNNER_PASSED;
+    }
+    if (!runner_check_trace(stderr))
+        return RUNNER_FAILED;
+    if (options.check_trace) {
+        puts("trace: complete");
+        return RUNNER_PASSED;
+    }
+    return (int)run(&options);
+}
+
+int main(int argc, char **argv) {
+    return runner_main(argc, argv);
+}

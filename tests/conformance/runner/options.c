@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "runner.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum option_id {
+    OPT_BACKEND = 256,
+    OPT_RANKS,
+    OPT_RANK_MODE,
+    OPT_FILTER,
+    OPT_LIST,
+    OPT_FORMAT,
+    OPT_OUTPUT,
+    OPT_SEED,
+    OPT_REPEAT,
+    OPT_TIMEOUT,
+    OPT_NO_LARGE,
+    OPT_NO_COLOR,
+    OPT_TRACE,
+    OPT_CHECK_TRACE,
+    OPT_VERBOSE,
+    OPT_HELP
+};
+
+static const struct option long_options[] = {
+    {"backend", required_argument, NULL, OPT_BACKEND},
+    {"ranks", required_argument, NULL, OPT_RANKS},
+    {"rank-mode", required_argument, NULL, OPT_RANK_MODE},
+    {"filter", required_argument, NULL, OPT_FILTER},
+    {"list", no_argument, NULL, OPT_LIST},
+    {"format", required_argument, NULL, OPT_FORMAT},
+    {"output", required_argument, NULL, OPT_OUTPUT},
+    {"seed", required_argument, NULL, OPT_SEED},
+    {"repeat", required_argument, NULL, OPT_REPEAT},
+    {"timeout", required_argument, NULL, OPT_TIMEOUT},
+    {"no-large", no_argument, NULL, OPT_NO_LARGE},
+    {"no-color", no_argument, NULL, OPT_NO_COLOR},
+    {"trace", no_argument, NULL, OPT_TRACE},
+    {"check-trace", no_argument, NULL, OPT_CHECK_TRACE},
+    {"verbose", no_argument, NULL, OPT_VERBOSE},
+    {"help", no_argument, NULL, OPT_HELP},
+    {NULL, 0, NULL, 0},
+};
+
+static const char *const format_names[] = {"text", "tap", "junit", "json", "html"};
+
+void runner_usage(FILE *out) {
+    fputs("usage: symmem-conformance [options]\n"
+          "  --backend NAME|PATH   shm (default), cuda, nccl, or a shared object: "
+          "/path/to/backend.so\n"
+          "  --ranks N             1 to 1024, default 4\n"
+          "  --rank-mode MODE      process (default) or thread\n"
+          "  --filter GLOB[,GLOB]  only tests whose name matches one of the patterns\n"
+          "  --format FORMAT       text (default), tap, junit, json, html\n"
+          "  --output FILE         write the report there instead of standard output\n"
+          "  --seed N              replay the random numbers of an earlier run\n"
+          "  --repeat N            run the whole list N times, each with its own seed\n"
+          "  --timeout SECONDS     the limit of every case, in place of its own\n"
+          "  --no-large            leave out cases that need much memory\n"
+          "  --no-color            plain text on a terminal too\n"
+          "  --verbose             show the requirements of each case\n"
+          "  --list                print the tests: name, requirements, capability needed\n"
+          "  --trace               print each requirement with its tests\n"
+          "  --check-trace         only check that tests and requirements cover each other\n"
+          "  --help                this text\n"
+          "SYMMEM_TIMEOUT_SCALE multiplies every time limit, for slow builds and machines.\n"
+          "Exit status: 0 all passed or were skipped for a missing capability, 1 a failure or an\n"
+          "error, 2 something stayed unresolved, 3 the backend cannot be loaded.\n",
+          out);
+}
+
+const char *runner_mode_name(enum tk_mode mode) {
+    return mode == TK_MODE_THREAD ? "thread" : "process";
+}
+
+static bool parse_number(const char *name, const char *text, uint64_t low, uint64_t high,
+                         uint64_t *value_p) {
+    char *end = NULL;
+    unsigned long long value;
+
+    errno = 0;
+    value = strtoull(text, &end, 0);
+    if (errno != 0 || end == text || *end != '\0' || strchr(text, '-') != NULL || value < low ||
+        value > high) {
+        fprintf(stderr, "symmem-conformance: --%s wants a number from %llu to %llu, not '%s'\n",
+                name, (unsigned long long)low, (unsigned long long)high, text);
+        return false;
+    }
+    *value_p = value;
+    return true;
+}
+
+static bool parse_format(const char *text, enum runner_format *format_p) {
+    for (int i = 0; i < (int)(sizeof(format_names) / sizeof(format_names[0])); i++)
+        if (strcmp(text, format_names[i]) == 0) {
+            *format_p = (enum runner_format)i;
+            return true;
+        }
+    fprintf(stderr, "symmem-conformance: unknown format '%s'\n", text);
+    return false;
+}
+
+static bool parse_mode(const char *text, enum tk_mode *mode_p) {
+    if (strcmp(text, "process") != 0 && strcmp(text, "thread") != 0) {
+        fprintf(stderr, "symmem-conformance: unknown rank mode '%s'\n", text);
+        return false;
+    }
+    *mode_p = strcmp(text, "thread") == 0 ? TK_MODE_THREAD : TK_MODE_PROCESS;
+    return true;
+}
+
+double runner_timeout_scale(void) {
+    const char *text = getenv("SYMMEM_TIMEOUT_SCALE");
+    double scale = text != NULL ? strtod(text, NULL) : 1.0;
+
+    /* Also refuses what is not a number. */
+    return scale >= 0.01 && scale <= 1000.0 ? scale : 1.0;
+}
+
+static bool take_number(int id, const char *text, struct runner_options *options) {
+    uint64_t value = 0;
+
+    switch (id) {
+    case OPT_RANKS:
+        if (!parse_number("ranks", text, 1, ARENA_MAX_RANKS, &value))
+            return false;
+        options->ranks = (int)value;
+        return true;
+    case OPT_SEED:
+        return parse_number("seed", text, 0, UINT64_MAX, &options->seed);
+    case OPT_REPEAT:
+        if (!parse_number("repeat", text, 1, 1000000, &value))
+            return false;
+        options->repeat = (int)value;
+        return true;
+    default:
+        if (!parse_number("timeout", text, 1, 86400, &value))
+            return false;
+        options->timeout_s = (unsigned)value;
+        return true;
+    }
+}
+
+static bool take_option(int id, const char *text, struct runner_options *options) {
+    switch (id) {
+    case OPT_BACKEND:
+        options->backend = text;
+        return true;
+    case OPT_RANK_MODE:
+        return parse_mode(text, &options->mode);
+    case OPT_FILTER:
+        options->filter = text;
+        return true;
+    case OPT_LIST:
+        return options->list = true;
+    case OPT_FORMAT:
+        return parse_format(text, &options->format);
+    case OPT_OUTPUT:
+        options->output = text;
+        return true;
+    case OPT_NO_LARGE:
+        return options->no_large = true;
+    case OPT_NO_COLOR:
+        return options->no_color = true;
+    case OPT_TRACE:
+        return options->trace = true;
+    case OPT_CHECK_TRACE:
+        return options->check_trace = true;
+    case OPT_VERBOSE:
+        return options->verbose = true;
+    case OPT_HELP:
+        return options->help = true;
+    case OPT_RANKS:
+    case OPT_SEED:
+    case OPT_REPEAT:
+    case OPT_TIMEOUT:
+        return take_number(id, text, options);
+    default:
+        return false; /* getopt has said why */
+    }
+}
+
+bool runner_parse_options(int argc, char **argv, struct runner_options *options) {
+    int id;
+
+    *options = (struct runner_options){.backend = "shm", .ranks = 4, .repeat = 1};
+    options->seed =
+        (arena_now_ns() ^ ((uint64_t)time(NULL) << 20) ^ (uint64_t)getpid()) % 1000000000u;
+    options->timeout_scale = runner_timeout_scale();
+    optind = 1;
+    while ((id = getopt_long(argc, argv, "", long_options, NULL)) != -1)
+        if (!take_option(id, optarg, options))
+            return false;
+    if (optind != argc) {
+        fprintf(stderr, "symmem-conformance: unexpected argument '%s'\n", argv[optind]);
+        return false;
+    }
+    return true;
+}

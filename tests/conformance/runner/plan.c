@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which cases run, on how many ranks, and which do not and why. */
+#include "runner.h"
+
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    uint64_t bit;
+    const char *name;
+} capability_names[] = {
+    {SYMMEM_CAP_STREAMS, "STREAMS"},
+    {SYMMEM_CAP_CAPTURE, "CAPTURE"},
+    {SYMMEM_CAP_MULTICAST, "MULTICAST"},
+    {SYMMEM_CAP_HOST_ACCESS, "HOST_ACCESS"},
+    {SYMMEM_CAP_OVERLAP, "OVERLAP"},
+    {SYMMEM_CAP_THREAD_RANKS, "THREAD_RANKS"},
+    {SYMMEM_CAP_PROCESS_RANKS, "PROCESS_RANKS"},
+    {SYMMEM_CAP_HOST_FN, "HOST_FN"},
+    {SYMMEM_CAP_DIRECT_ACCESS, "DIRECT_ACCESS"},
+    {SYMMEM_CAP_CROSS_HOST, "CROSS_HOST"},
+    {SYMMEM_CAP_POOL, "POOL"},
+    {SYMMEM_CAP_WRAP_STREAM, "WRAP_STREAM"},
+};
+
+void runner_capability_names(uint64_t bits, char *text, size_t capacity) {
+    size_t used = 0;
+
+    snprintf(text, capacity, "-");
+    for (size_t i = 0; i < sizeof(capability_names) / sizeof(capability_names[0]); i++)
+        if ((bits & capability_names[i].bit) != 0 && used < capacity)
+            used += (size_t)snprintf(text + used, capacity - used, "%s%s", used == 0 ? "" : "+",
+                                     capability_names[i].name);
+}
+
+bool runner_matches(const char *filter, const char *name) {
+    const char *list = filter;
+    char pattern[256];
+
+    if (filter == NULL)
+        return true;
+    while (runner_next_id(&list, pattern, sizeof(pattern)))
+        if (fnmatch(pattern, name, 0) == 0)
+            return true;
+    return false;
+}
+
+void runner_print_list(const struct runner_options *options, FILE *out) {
+    for (int s = 0; s < runner_suite_count; s++)
+        for (int c = 0; c < runner_suites[s]->count; c++) {
+            const struct tk_case *test = &runner_suites[s]->cases[c];
+            char capabilities[160];
+
+            if (!runner_matches(options->filter, test->name))
+                continue;
+            runner_capability_names(test->needs, capabilities, sizeof(capabilities));
+            fprintf(out, "%s\t%s\t%s\n", test->name,
+                    test->requirements == NULL ? "" : test->requirements, capabilities);
+        }
+}
+
+/* Empty text: planned. */
+static void reason_not_planned(const struct runner_options *options, const struct tk_case *test,
+                               char *reason, size_t capacity) {
+    reason[0] = '\0';
+    if (test->min_ranks > options->ranks)
+        snprintf(reason, capacity, "needs %d ranks", test->min_ranks);
+    else if ((test->flags & TK_PROCESS_ONLY) != 0 && options->mode == TK_MODE_THREAD)
+        snprintf(reason, capacity, "needs ranks as processes");
+    else if ((test->flags & TK_THREAD_ONLY) != 0 && options->mode == TK_MODE_PROCESS)
+        snprintf(reason, capacity, "needs ranks as threads");
+    else if ((test->flags & TK_LARGE) != 0 && options->no_large)
+        snprintf(reason, capacity, "large, left out by --no-large");
+}
+
+static void plan_case(struct runner *runner, const struct tk_suite *suite,
+                      const struct tk_case *test) {
+    const struct runner_options *options = &runner->options;
+    uint64_t declared = runner->arena->probe.capabilities;
+    struct runner_unplanned *unplanned = &runner->unplanned[runner->unplanned_count];
+    struct runner_entry *entry = &runner->entries[runner->entry_count];
+
+    if (!runner_matches(options->filter, test->name))
+        return;
+    runner->matched_count++;
+    reason_not_planned(options, test, unplanned->reason, sizeof(unplanned->reason));
+    if (unplanned->reason[0] != '\0') {
+        unplanned->test = test;
+        runner->unplanned_count++;
+        return;
+    }
+    entry->suite = suite;
+    entry->test = test;
+    entry->ranks = options->ranks;
+    if (test->max_ranks != 0 && entry->ranks > test->max_ranks)
+        entry->ranks = test->max_ranks;
+    entry->missing_caps = test->needs & ~declared;
+    entry->unwanted_caps = test->needs_absent & declared;
+    runner->entry_count++;
+}
+
+bool runner_make_plan(struct runner *runner) {
+    size_t case_count = 1; /* calloc of nothing may be NULL */
+
+    for (int s = 0; s < runner_suite_count; s++)
+        case_count += (size_t)runner_suites[s]->count;
+    runner->entries = calloc(case_count, sizeof(*runner->entries));
+    runner->unplanned = calloc(case_count, sizeof(*runner->unplanned));
+    if (runner->entries == NULL || runner->unplanned == NULL)
+        return false;
+    for (int s = 0; s < runner_suite_count; s++)
+        for (int c = 0; c < runner_suites[s]->count; c++)
+            plan_case(runner, runner_suites[s], &runner_suites[s]->cases[c]);
+    runner->planned_count = runner->entry_count * runner->options.repeat;
+    runner->results = calloc((size_t)runner->planned_count + 1, sizeof(*runner->results));
+    return runner->results != NULL;
+}
+
+void runner_free_plan(struct runner *runner) {
+    for (int i = 0; i < runner->result_count; i++) {
+        free(runner->results[i].reason);
+        free(runner->results[i].detail);
+    }
+    free(runner->results);
+    free(runner->unplanned);
+    free(runner->entries);
+}

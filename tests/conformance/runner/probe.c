@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "runner.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifdef SYMMEM_COVERAGE_BUILD
+/* A weak declaration would stay NULL, because nothing else pulls it out of its archive. */
+extern void __gcov_dump(void);
+#endif
+
+/* A hung child is asked to end before it is killed, so that its coverage is not lost. */
+static void end_on_term(int signal_number) {
+    (void)signal_number;
+#ifdef SYMMEM_COVERAGE_BUILD
+    __gcov_dump();
+#endif
+    _exit(124);
+}
+
+pid_t runner_fork(struct runner *runner) {
+    pid_t parent = getpid();
+    struct sigaction action = {.sa_handler = end_on_term};
+    pid_t pid;
+
+    fflush(NULL); /* or the child prints the controller's text once more */
+    pid = fork();
+    if (pid != 0)
+        return pid;
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
+        _exit(125);
+    /* A group of its own: what a rank starts can be ended with it, the terminal's Ctrl-C reaches
+     * the controller alone, which then ends the ranks. */
+    setpgid(0, 0);
+    sigaction(SIGTERM, &action, NULL);
+    signal(SIGPIPE, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &runner->original_signals, NULL);
+    dup2(STDERR_FILENO, STDOUT_FILENO); /* standard output is the report's */
+    return 0;
+}
+
+static void note_failure(struct arena_probe *probe, symmem_status status) {
+    symmem_error_record record;
+
+    symmem_last_error(&record);
+    snprintf(probe->reason, sizeof(probe->reason), "%s: %s", symmem_status_name(status),
+             record.message[0] != '\0' ? record.message : symmem_status_text(status));
+}
+
+static void ask_backend(const char *backend, struct arena_probe *probe) {
+    symmem_context_options options;
+    symmem_context *context = NULL;
+    const char *name = NULL;
+    symmem_status status;
+
+    symmem_context_options_init(&options);
+    options.rank = 0;
+    options.world_size = 1;
+    options.local_rank = 0;
+    options.backend = backend;
+    status = symmem_init(&options, &context);
+    if (status == SYMMEM_OK)
+        status = symmem_get_backend(context, &name);
+    if (status == SYMMEM_OK)
+        status = symmem_backend_capabilities(context, &probe->capabilities);
+    if (status == SYMMEM_OK)
+        status = symmem_device_count(context, &probe->device_count);
+    if (status == SYMMEM_OK)
+        status = symmem_device_type(context, &probe->device_type);
+    if (status == SYMMEM_OK && name != NULL) {
+        snprintf(probe->name, sizeof(probe->name), "%s", name);
+        probe->ok = 1;
+    } else {
+        note_failure(probe, status);
+    }
+    symmem_context_free(context);
+}
+
+bool runner_probe(struct runner *runner) {
+    struct arena_probe *probe = &runner->arena->probe;
+    int status = 0;
+    pid_t pid = runner_fork(runner);
+
+    if (pid < 0) {
+        snprintf(probe->reason, sizeof(probe->reason), "cannot start a process");
+        return false;
+    }
+    if (pid == 0) {
+        /* The kernel ends a probe that a broken driver keeps from returning. */
+        alarm((unsigned)(60 * runner->options.timeout_scale) + 1);
+        ask_backend(runner->options.backend, probe);
+        exit(0);
+    }
+    while (waitpid(pid, &status, 0) != pid)
+        continue;
+    if (!WIFEXITED(status) && probe->reason[0] == '\0')
+        snprintf(probe->reason, sizeof(probe->reason), "opening it ended with signal %d (%s)",
+                 WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else if (!probe->ok && probe->reason[0] == '\0')
+        snprintf(probe->reason, sizeof(probe->reason), "opening it ended the process");
+    return probe->ok && WIFEXITED(status);
+}

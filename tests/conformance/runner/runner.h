@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the files of the runner share. */
+#ifndef SYMMEM_RUNNER_H
+#define SYMMEM_RUNNER_H
+
+#include <signal.h>
+#include <stdio.h>
+
+#include "../kit.h"
+#include "arena.h"
+
+/* --- generated at build time -------------------------------------------------------- */
+
+struct spec_requirement {
+    const char *id;
+    const char *text;
+    const char *digest; /* 16 hexadecimal digits */
+    bool withdrawn;
+};
+extern const struct spec_requirement spec_requirements[];
+extern const int spec_requirement_count;
+
+extern const struct tk_suite *const runner_suites[];
+extern const int runner_suite_count;
+
+/* --- options (options.c) ------------------------------------------------------------ */
+
+enum runner_format { FORMAT_TEXT, FORMAT_TAP, FORMAT_JUNIT, FORMAT_JSON, FORMAT_HTML };
+
+enum runner_exit {
+    RUNNER_PASSED = 0,
+    RUNNER_FAILED = 1,
+    RUNNER_UNRESOLVED = 2,
+    RUNNER_NO_BACKEND = 3
+};
+
+struct runner_options {
+    const char *backend;
+    int ranks;
+    enum tk_mode mode;
+    const char *filter; /* NULL: all */
+    enum runner_format format;
+    const char *output; /* NULL: standard output */
+    uint64_t seed;
+    int repeat;
+    unsigned timeout_s; /* 0: each case's own */
+    double timeout_scale;
+    bool list, trace, check_trace, help, no_large, no_color, verbose;
+};
+
+/* False after a message: wrong usage. */
+bool runner_parse_options(int argc, char **argv, struct runner_options *options);
+void runner_usage(FILE *out);
+const char *runner_mode_name(enum tk_mode mode);
+/* SYMMEM_TIMEOUT_SCALE, 1 if it is absent or no sensible number. */
+double runner_timeout_scale(void);
+
+/* --- specification and trace (trace.c) ---------------------------------------------- */
+
+const struct spec_requirement *runner_find_requirement(const char *id);
+/* Copies the next id of a comma-separated list and moves *list_p on; false at its end. */
+bool runner_next_id(const char **list_p, char *id, size_t capacity);
+/* True if tests and requirements cover each other and names are unique; says what is wrong. */
+bool runner_check_trace(FILE *out);
+void runner_print_trace(FILE *out);
+
+/* --- plan (plan.c) ------------------------------------------------------------------ */
+
+struct runner_entry {
+    const struct tk_suite *suite;
+    const struct tk_case *test;
+    int ranks;
+    uint64_t missing_caps;  /* declared by nobody but needed: skip */
+    uint64_t unwanted_caps; /* declared but the case needs their absence: skip */
+};
+
+struct runner_unplanned {
+    const struct tk_case *test;
+    char reason[48];
+};
+
+enum runner_verdict {
+    VERDICT_PASSED,
+    VERDICT_SKIPPED,
+    VERDICT_UNRESOLVED,
+    VERDICT_FAILED,
+    VERDICT_ERROR,
+    VERDICT_COUNT
+};
+
+struct runner_result {
+    const struct runner_entry *entry;
+    int repeat;
+    enum runner_verdict verdict;
+    double seconds;
+    uint64_t seed;
+    char *reason; /* one line, heap; NULL if passed */
+    char *detail; /* several lines, heap; NULL if there is no more to say */
+};
+
+struct runner {
+    struct runner_options options;
+    struct arena *arena;
+    struct runner_entry *entries;
+    int entry_count;
+    struct runner_unplanned *unplanned;
+    int unplanned_count;
+    int matched_count; /* tests that the filter lets through */
+    struct runner_result *results;
+    int result_count;
+    int planned_count; /* entry_count * repeat */
+    int interrupted;   /* signal that ends the run, 0 if none */
+    sigset_t original_signals;
+    FILE *progress;
+    bool color;
+};
+
+bool runner_make_plan(struct runner *runner);
+void runner_free_plan(struct runner *runner);
+void runner_print_list(const struct runner_options *options, FILE *out);
+bool runner_matches(const char *filter, const char *name);
+/* "MULTICAST" for one bit; "-" for none; "A+B" for several. */
+void runner_capability_names(uint64_t bits, char *text, size_t capacity);
+
+/* --- running (probe.c, launch.c, watch.c, rank.c, scratch.c, verdict.c, cunit.c) ---- */
+
+/* Asks the backend for its capabilities in a child process, since opening a device in the
+ * controller would be inherited by every rank. The answer is in arena->probe. */
+bool runner_probe(struct runner *runner);
+/* Forks. Returns 0 in the child, which is bound to the parent's life; -1 on failure. */
+pid_t runner_fork(struct runner *runner);
+
+/* A case under way. */
+struct kit_setup;
+
+struct runner_child {
+    pid_t pid; /* 0: not started or reaped */
+    int status;
+    bool started;
+    bool hung;    /* did not end in time */
+    bool stopped; /* ended by the controller because another rank had crashed */
+};
+
+struct runner_run {
+    struct runner *runner;
+    const struct runner_entry *entry;
+    uint64_t seed;
+    uint32_t timeout_ms;
+    char scratch[256];
+    struct runner_child *children;
+    int child_count; /* 1 with ranks as threads */
+    bool fork_failed;
+    int strays; /* processes that ranks left behind */
+    char shm_leak[256];
+    char store_leak[256];
+};
+
+void runner_run_case(struct runner *runner, const struct runner_entry *entry, int repeat,
+                     struct runner_result *result);
+/* Starts the ranks; in a child it does not return. */
+void runner_launch(struct runner_run *run);
+/* Waits for the children, ends them when time is up, and reaps all. */
+void runner_watch(struct runner_run *run);
+/* Body of a child: runs rank `rank` (process mode) or all ranks (thread mode) and exits. */
+void runner_child_main(struct runner_run *run, int rank) __attribute__((noreturn));
+/* The one child of thread mode: every rank a thread. */
+void runner_run_threads(const struct kit_setup *setup);
+void runner_judge(const struct runner_run *run, struct runner_result *result);
+/* Runs the plan under CUnit, which counts the cases. False: CUnit itself failed. */
+bool runner_run_cunit(struct runner *runner);
+
+bool scratch_create(char *path, size_t capacity);
+void scratch_remove(const char *path);
+/* Names of files below `path`, blank-separated; how many. */
+int scratch_list_files(const char *path, char *names, size_t capacity);
+
+struct shm_names;
+/* The own files in /dev/shm; NULL without memory. */
+struct shm_names *shm_names_take(void);
+void shm_names_free(struct shm_names *names);
+/* Writes the names that are new since `before` and stay; how many. */
+int shm_names_new(const struct shm_names *before, char *text, size_t capacity);
+
+/* --- reports (report*.c)
+ * --------------------------------------------------------------------------
+ */
+
+struct runner_summary {
+    int passed, failed, skipped, errors, unresolved;
+};
+
+void runner_count(const struct runner *runner, struct runner_summary *summary);
+const char *runner_verdict_name(enum runner_verdict verdict);
+void report_begin(struct runner *runner);
+void report_case(struct runner *runner, const struct runner_result *result);
+/* Writes the report; the exit status of the run. */
+enum runner_exit report_end(struct runner *runner);
+
+void report_text_begin(struct runner *runner);
+void report_text_case(struct runner *runner, const struct runner_result *result);
+void report_text_end(struct runner *runner);
+void report_tap(const struct runner *runner, FILE *out);
+void report_junit(const struct runner *runner, FILE *out);
+void report_json(const struct runner *runner, FILE *out);
+void report_html(const struct runner *runner, FILE *out);
+/* XML and HTML: entities; control characters that XML forbids become '?', bad UTF-8 too. */
+void report_escape_xml(FILE *out, const char *text);
+/* A JSON string with its quotes (YAML accepts it too). */
+void report_escape_json(FILE *out, const char *text);
+
+int runner_main(int argc, char **argv);
+
+/* --- between runner and kit (kit_rank.c)
+ * -----------------------------------------------------------
+ */
+
+struct kit_setup {
+    struct arena *arena;
+    const struct tk_case *test;
+    int rank;
+    int world_size;
+    enum tk_mode mode;
+    uint64_t seed;
+    const char *backend;
+    const char *scratch_dir;
+    symmem_store *shared_store; /* thread mode; NULL: open the directory */
+    uint32_t timeout_ms;        /* of the case */
+};
+/* Prologue, body, epilogue of one rank. */
+void kit_run_rank(const struct kit_setup *setup);
+
+/* The leak ledger of one process. */
+struct kit_ledger;
+struct kit_ledger *kit_ledger_open(void);
+/* Compares and frees; text is empty if nothing leaked. */
+void kit_ledger_close(struct kit_ledger *ledger, char *text, size_t capacity);
+/* Opens and closes a context, so that what a device driver keeps for the life of a process is
+ * there before the ledger is opened. */
+void kit_warm_up(const struct kit_setup *setup);
+
+#endif

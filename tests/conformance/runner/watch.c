@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The watchdog: waits for the ranks of a case, ends them when time is up, reaps all. */
+#include "runner.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TERM_GRACE_MS 2000
+/* How long the other ranks may go on after one has crashed. */
+#define CRASH_GRACE_MS 3000
+#define STRAY_DEADLINE_MS 2000
+
+static void mark_gone(struct runner_run *run, int child) {
+    if (run->child_count == run->entry->ranks && run->runner->options.mode == TK_MODE_PROCESS)
+        arena_set_gone(run->runner->arena, child);
+}
+
+/* Reaps children that have ended; how many still run. */
+static int reap(struct runner_run *run) {
+    int running = 0;
+
+    for (int i = 0; i < run->child_count; i++) {
+        struct runner_child *child = &run->children[i];
+
+        if (child->pid < 2)
+            continue;
+        if (waitpid(child->pid, &child->status, WNOHANG) == child->pid) {
+            child->pid = 0;
+            mark_gone(run, i);
+        } else {
+            running++;
+        }
+    }
+    return running;
+}
+
+/* To every child that was not reaped; with `group` also to what it started. A child that was not
+ * reaped keeps its number, so neither the process nor its group can be a stranger's. */
+static void signal_running(struct runner_run *run, int signal_number, bool group) {
+    for (int i = 0; i < run->child_count; i++) {
+        pid_t pid = run->children[i].pid;
+
+        if (pid < 2)
+            continue;
+        if (group)
+            kill(-pid, signal_number);
+        kill(pid, signal_number);
+    }
+}
+
+static bool ended_badly(const struct runner_run *run, int i) {
+    const struct runner_child *child = &run->children[i];
+    struct arena_rank *rank = &run->runner->arena->ranks[i];
+
+    if (!child->started || child->pid != 0)
+        return false;
+    if (WIFSIGNALED(child->status) && WTERMSIG(child->status) == SIGKILL &&
+        atomic_load_explicit(&rank->death_expected, memory_order_relaxed) != 0)
+        return false;
+    /* A sanitizer's report changes the status after the rank is done; no one waits for it then. */
+    return atomic_load_explicit(&rank->state, memory_order_relaxed) != ARENA_DONE;
+}
+
+static bool some_ended_badly(const struct runner_run *run) {
+    for (int i = 0; i < run->child_count; i++)
+        if (ended_badly(run, i))
+            return true;
+    return false;
+}
+
+/* Sleeps until a child ends, a signal ends the run, or time is up. */
+static void sleep_for_signal(struct runner *runner, uint64_t until_ns) {
+    uint64_t now = arena_now_ns();
+    uint64_t left = until_ns > now ? until_ns - now : 0;
+    struct timespec limit;
+    sigset_t awaited;
+    int got;
+
+    if (left > 100000000u)
+        left = 100000000u; /* a stop and a continue in between must not lose a child */
+    limit = (struct timespec){.tv_sec = 0, .tv_nsec = (long)left};
+    sigemptyset(&awaited);
+    sigaddset(&awaited, SIGCHLD);
+    sigaddset(&awaited, SIGINT);
+    sigaddset(&awaited, SIGTERM);
+    sigaddset(&awaited, SIGHUP);
+    got = sigtimedwait(&awaited, NULL, &limit);
+    if (got == SIGINT || got == SIGTERM || got == SIGHUP)
+        runner->interrupted = got;
+}
+
+/* Waits until all have ended or the deadline, which a crash brings nearer; true if all ended. */
+static bool wait_for_end(struct runner_run *run, uint64_t deadline, bool *crashed_p) {
+    uint64_t crash_grace =
+        (uint64_t)(CRASH_GRACE_MS * run->runner->options.timeout_scale) * 1000000u;
+
+    while (reap(run) > 0) {
+        uint64_t now = arena_now_ns();
+
+        if (!*crashed_p && some_ended_badly(run)) {
+            *crashed_p = true;
+            if (now + crash_grace < deadline)
+                deadline = now + crash_grace;
+        }
+        if (now >= deadline || run->runner->interrupted != 0)
+            return false;
+        sleep_for_signal(run->runner, deadline);
+    }
+    return true;
+}
+
+static void wait_some(struct runner_run *run, uint32_t ms) {
+    uint64_t deadline = arena_now_ns() + (uint64_t)ms * 1000000u;
+
+    while (reap(run) > 0 && arena_now_ns() < deadline)
+        sleep_for_signal(run->runner, deadline);
+}
+
+static void end_running(struct runner_run *run, bool crashed) {
+    for (int i = 0; i < run->child_count; i++)
+        if (run->children[i].pid >= 2) {
+            run->children[i].hung = !crashed;
+            run->children[i].stopped = crashed;
+        }
+    signal_running(run, SIGTERM, false);
+    signal_running(run, SIGCONT, false); /* a stopped rank can only end when it runs */
+    wait_some(run, TERM_GRACE_MS);
+    signal_running(run, SIGKILL, true);
+    while (reap(run) > 0)
+        sleep_for_signal(run->runner, arena_now_ns() + 100000000u);
+}
+
+/* Ends the processes that the kernel lists as our children: orphans of the ranks, which come to us
+ * because the controller is their subreaper. */
+static void kill_listed_children(void) {
+    char path[64];
+    FILE *list;
+    int pid;
+
+    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+    list = fopen(path, "re");
+    if (list == NULL)
+        return;
+    while (fscanf(list, "%d", &pid) == 1)
+        if (pid >= 2)
+            kill(pid, SIGKILL);
+    fclose(list);
+}
+
+static int end_strays(void) {
+    uint64_t deadline = arena_now_ns() + (uint64_t)STRAY_DEADLINE_MS * 1000000u;
+    int strays = 0;
+
+    for (;;) {
+        int status = 0;
+        pid_t pid = waitpid(-1, &status, WNOHANG);
+
+        if (pid < 0)
+            return strays; /* no children */
+        if (pid == 0) {
+            kill_listed_children();
+            if (arena_now_ns() > deadline)
+                return strays + 1;
+            tk_sleep_ms(1);
+        } else if (!WIFEXITED(status)) {
+            strays++; /* one that had ended by itself did no harm */
+        }
+    }
+}
+
+void runner_watch(struct runner_run *run) {
+    uint64_t deadline = arena_now_ns() + (uint64_t)run->timeout_ms * 1000000u;
+    bool crashed = false;
+
+    if (run->fork_failed || !wait_for_end(run, deadline, &crashed))
+        end_running(run, crashed || run->fork_failed);
+    run->strays = end_strays();
+}

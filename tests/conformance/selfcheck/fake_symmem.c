@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A stand-in for the library, so that the runner is checked by itself. Every rank sees only its own
+ * memory. Backends by name: "fake" has every capability but MULTICAST; "processes" lacks
+ * THREAD_RANKS; "device" has one device and no OVERLAP; "unloadable" and "crashing" say it all.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <symmem/backend.h>
+#include <symmem/symmem.h>
+
+int selfcheck_exit_status; /* not 0: the process ends with it, as under a sanitizer */
+
+struct symmem_context {
+    char backend[32];
+};
+
+struct symmem_handle {
+    unsigned char *ptr;
+};
+
+static char any_object; /* what groups, streams and stores point at */
+
+static void __attribute__((destructor)) override_exit_status(void) {
+    if (selfcheck_exit_status != 0)
+        _exit(selfcheck_exit_status);
+}
+
+const char *symmem_status_name(symmem_status status) {
+    switch (status) {
+#define CASE(name, value, text)                                                                    \
+    case SYMMEM_##name:                                                                            \
+        return #name;
+        SYMMEM_STATUS_LIST(CASE)
+#undef CASE
+    }
+    return "UNKNOWN";
+}
+
+const char *symmem_status_text(symmem_status status) {
+    return symmem_status_name(status);
+}
+
+void symmem_last_error(symmem_error_record *record_p) {
+    memset(record_p, 0, sizeof(*record_p));
+    record_p->status = SYMMEM_OUT_OF_RANGE;
+    record_p->failed_rank = -1;
+    record_p->world_size = 4;
+    record_p->missing_count = 1;
+    record_p->missing[0] = 4;
+    strcpy(record_p->message, "the record's message");
+}
+
+bool symmem_error_is_missing(const symmem_error_record *record, int32_t rank) {
+    return (record->missing[rank / 64] >> (rank % 64) & 1) != 0;
+}
+
+void symmem_context_options_init(symmem_context_options *options) {
+    memset(options, 0, sizeof(*options));
+    options->size = sizeof(*options);
+}
+
+symmem_status symmem_init(const symmem_context_options *options, symmem_context **context_p) {
+    const char *backend = options->backend == NULL ? "" : options->backend;
+
+    *context_p = NULL;
+    if (strcmp(backend, "unloadable") == 0)
+        return SYMMEM_LOAD;
+    if (strcmp(backend, "crashing") == 0) {
+        signal(SIGSEGV, SIG_DFL);
+        raise(SIGSEGV);
+    }
+    *context_p = calloc(1, sizeof(**context_p));
+    if (*context_p == NULL)
+        return SYMMEM_OUT_OF_MEMORY;
+    strncpy((*context_p)->backend, backend, sizeof((*context_p)->backend) - 1);
+    return SYMMEM_OK;
+}
+
+symmem_status symmem_finalize(symmem_context *context) {
+    return context == NULL ? SYMMEM_INVALID_ARGUMENT : SYMMEM_OK;
+}
+
+void symmem_context_free(symmem_context *context) {
+    free(context);
+}
+
+symmem_status symmem_get_backend(symmem_context *context, const char **name_p) {
+    *name_p = context->backend;
+    return SYMMEM_OK;
+}
+
+symmem_status symmem_backend_capabilities(symmem_context *context, uint64_t *capabilities_p) {
+    *capabilities_p = SYMMEM_CAP_ALL & ~SYMMEM_CAP_MULTICAST;
+    if (strcmp(context->backend, "processes") == 0)
+        *capabilities_p &= ~SYMMEM_CAP_THREAD_RANKS;
+    if (strcmp(context->backend, "device") == 0)
+        *capabilities_p &= ~SYMMEM_CAP_OVERLAP;
+    return SYMMEM_OK;
+}
+
+symmem_status symmem_device_count(symmem_context *context, int32_t *count_p) {
+    *count_p = context != NULL ? 1 : 0;
+    return SYMMEM_OK;
+}
+
+symmem_status symmem_device_type(symmem_context *context, int32_t *device_type_p) {
+    /* Not the CPU: the prologue then warms up first. */
+    *device_type_p = strcmp(context->backend, "device") == 0 ? 2 : 1;
+    return SYMMEM_OK;
+}
+
+symmem_status symmem_store_open_file(const char *path, symmem_store **store_p) {
+    *store_p = (symmem_store *)&any_object;
+    char own_file[400];
+    FILE *notify;
+
+    mkdir(path, 0700);
+    snprintf(own_file, sizeof(own_file), "%s/notify", path); /* no key: no leak */
+    notify = fopen(own_file, "we");
+    if (notify != NULL)
+        fclose(notify);
+    return SYMMEM_OK;
+}
+
+symmem_status symmem_store_open_memory(symmem_store **store_p) {
+    *store_p = (symmem_store *)&any_object;
+    return SYMMEM_OK;
+}
+
+void symmem_store_close(symmem_store *store) {
+    (void)store;
+}
+
+symmem_status symmem_group_create(symmem_context *context, const char *name, const int32_t *ranks,
+                                  int32_t count, symmem_store *store, symmem_group **group_p) {
+    (void)ranks;
+    (void)count;
+    (void)store;
+    if (context == NULL || name == NULL)
+        return SYMMEM_INVALID_ARGUMENT;
+    *group_p = (symmem_group *)&any_object;
+    return SYMMEM_OK;
+}
+
+symmem_status symmem_group_destroy(symmem_group *group) {
+    return group == NULL ? SYMMEM_INVALID_ARGUMENT : SYMMEM_OK;
+}
+
+symmem_status symmem_group_barrier(symmem_group *group, uint32_t timeout_ms) {
+    (void)timeout_ms;
+    return group == NULL ? SYMMEM_INVALID_ARGUMENT : SYMMEM_OK;
+}
+
+symmem_status symmem_alloc(symmem_context *context, size_t bytes, int32_t device,
+                           const symmem_alloc_options *options, void **ptr_p) {
+    (void)device;
+    (void)options;
+    *ptr_p = context == NULL ? NULL : calloc(1, bytes);
+    return *ptr_p == NULL ? SYMMEM_NO_SPACE : SYMMEM_OK;
+}
+
+symmem_status symmem_free(symmem_context *context, void *ptr) {
+    free(ptr);
+    return context == NULL ? SYMMEM_INVALID_ARGUMENT : SYMMEM_OK;
+}
+
+symmem_status symmem_rendezvous(symmem_context *context, void *ptr, symmem_group *group,
+                                uint32_t timeout_ms, symmem_handle **handle_p) {
+    (void)context;
+    (void)group;
+    (void)timeout_ms;
+    *handle_p = malloc(sizeof(**handle_p));
+    if (*handle_p == NULL)
+        return SYMMEM_OUT_OF_MEMORY;
+    (*handle_p)->ptr = ptr;
+    return SYMMEM_OK;
+}
+
+void symmem_handle_release(symmem_handle *handle) {
+    free(handle);
+}
+
+symmem_status symmem_put(symmem_handle *handle, int32_t dst_rank, size_t dst_offset,
+                         const void *src, size_t bytes, symmem_stream *stream) {
+    (void)dst_rank;
+    (void)stream;
+    memcpy(handle->ptr + dst_offset, src, bytes);
+    return SYMMEM_OK;
+}
+
+symmem_status symmem_get(symmem_handle *handle, int32_t src_rank, size_t src_offset, void *dst,
+                         size_t bytes, symmem_stream *stream) {
+    (void)src_rank;
+    (void)stream;
+    memcpy(dst, handle->ptr + src_offset, bytes);
+    return SYMMEM_OK;
+}
+
+symmem_status symmem_stream_create(symmem_context *context, int32_t device,
+                                   symmem_stream **stream_p) {
+    (void)device;
+    if (context == NULL)
+        return SYMMEM_INVALID_ARGUMENT;
+    *stream_p = (symmem_stream *)&any_object;
+    return SYMMEM_OK;
+}
+
+symmem_status symmem_stream_destroy(symmem_stream *stream) {
+    return stream == NULL ? SYMMEM_INVALID_ARGUMENT : SYMMEM_OK;
+}
+
+symmem_status symmem_stream_synchronize(symmem_stream *stream, uint32_t timeout_ms) {
+    (void)timeout_ms;
+    return stream == NULL ? SYMMEM_INVALID_ARGUMENT : SYMMEM_OK;
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Cases that must pass, be skipped or not be planned. */
+#include "kit.h"
+
+static void passes(struct tk *t) {
+    TK_REQ(t, "SM-SELF-01");
+    TK_CHECK(t, t->rank >= 0 && t->rank < t->world_size);
+    TK_CHECK(t, t->context != NULL);
+    TK_STATUS(t, SYMMEM_OK, SYMMEM_OK);
+}
+
+static void must_not_run(struct tk *t) {
+    TK_CHECK_MSG(t, false, "this case must not run");
+}
+
+static void one_rank_checks(struct tk *t) {
+    if (t->rank == 0)
+        TK_CHECK(t, true);
+}
+
+static void dies_as_announced(struct tk *t) {
+    TK_CHECK(t, t->rank >= 0);
+    tk_out_of_band_barrier(t);
+    if (t->rank == 1)
+        tk_kill_self(t);
+    tk_expect_death(t, 1);
+    TK_CHECK(t, tk_wait_death(t, 1, tk_scaled_ms(5000)));
+    tk_out_of_band_barrier(t);
+}
+
+static void capped_ranks(struct tk *t) {
+    TK_EQ_INT(t, t->world_size < 2 ? t->world_size : 2, t->world_size);
+}
+
+static const struct tk_case cases[] = {
+    {.name = "good.passes", .requirements = "SM-SELF-01", .body = passes},
+    {.name = "good.one_rank_checks", .requirements = "SM-SELF-01", .body = one_rank_checks},
+    {.name = "good.skipped",
+     .requirements = "SM-SELF-01,SM-SELF-02",
+     .needs = SYMMEM_CAP_MULTICAST,
+     .body = must_not_run},
+    {.name = "good.skipped_absent",
+     .requirements = "SM-SELF-01",
+     .needs_absent = SYMMEM_CAP_STREAMS,
+     .body = must_not_run},
+    {.name = "good.many_ranks",
+     .requirements = "SM-SELF-01",
+     .min_ranks = 1024,
+     .body = must_not_run},
+    {.name = "good.large", .requirements = "SM-SELF-01", .flags = TK_LARGE, .body = passes},
+    {.name = "good.capped_ranks",
+     .requirements = "SM-SELF-01",
+     .max_ranks = 2,
+     .body = capped_ranks},
+    {.name = "good.dies_as_announced",
+     .requirements = "SM-SELF-01",
+     .min_ranks = 2,
+     .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK,
+     .body = dies_as_announced},
+    {.name = "good.threads", .requirements = "SM-SELF-01", .flags = TK_THREAD_ONLY, .body = passes},
+};
+TK_SUITE(good, cases);

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the kit's own functions promise, as far as no library is needed. */
+#include "kit.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static void shares_values(struct tk *t) {
+    for (int round = 0; round < 20; round++) {
+        tk_share_u64(t, round, (uint64_t)(t->rank * 1000 + round));
+        tk_out_of_band_barrier(t);
+        for (int32_t rank = 0; rank < t->world_size; rank++)
+            TK_EQ_INT(t, rank * 1000 + round, tk_read_u64(t, rank, round));
+        tk_out_of_band_barrier(t);
+    }
+}
+
+static void try_barrier_expires(struct tk *t) {
+    uint64_t start = tk_now_ms();
+
+    if (t->rank == 0) {
+        TK_CHECK(t, !tk_try_out_of_band_barrier(t, 200));
+        TK_CHECK(t, tk_now_ms() - start >= 200);
+    }
+    tk_share_u64(t, 0, 1);
+    while (tk_read_u64(t, 0, 0) == 0)
+        tk_sleep_ms(1);
+}
+
+static void seeds_replay(struct tk *t) {
+    uint64_t first = tk_random(t);
+
+    tk_share_u64(t, 0, t->seed);
+    tk_share_u64(t, 1, first);
+    tk_out_of_band_barrier(t);
+    for (int32_t rank = 0; rank < t->world_size; rank++) {
+        TK_EQ_SIZE(t, t->seed, tk_read_u64(t, rank, 0));
+        TK_CHECK(t, rank == t->rank || tk_read_u64(t, rank, 1) != first);
+    }
+    for (int i = 0; i < 100; i++)
+        TK_CHECK(t, tk_random_below(t, 7) < 7);
+}
+
+static void environment(struct tk *t) {
+    struct stat info;
+    const char *rank = getenv("RANK");
+
+    TK_CHECK(t, stat(t->scratch_dir, &info) == 0 && S_ISDIR(info.st_mode));
+    if (t->mode == TK_MODE_PROCESS) {
+        TK_REQUIRE(t, rank != NULL && getenv("WORLD_SIZE") != NULL && getenv("LOCAL_RANK") != NULL);
+        TK_EQ_INT(t, t->rank, atoi(rank));
+        TK_CHECK(t, tk_process_id(t, t->world_size - 1) > 1);
+    } else {
+        TK_CHECK(t, rank == NULL);
+    }
+}
+
+static void points_count(struct tk *t) {
+    symmem_context_options options = tk_options(t);
+
+    TK_REQUIRE(t, options.point != NULL && options.rank == t->rank);
+    tk_on_point(t, "step", 2, (struct tk_action){.status = SYMMEM_SYSTEM});
+    TK_STATUS(t, SYMMEM_OK, options.point(options.point_arg, "step"));
+    TK_STATUS(t, SYMMEM_SYSTEM, options.point(options.point_arg, "step"));
+    TK_STATUS(t, SYMMEM_OK, options.point(options.point_arg, "step"));
+    TK_STATUS(t, SYMMEM_OK, options.point(options.point_arg, "other"));
+    TK_EQ_INT(t, 3, tk_point_count(t, "step"));
+    TK_EQ_INT(t, 0, tk_point_count(t, "other"));
+}
+
+struct shape_log {
+    int calls;
+    int members;
+};
+
+static void log_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape, void *arg) {
+    struct shape_log *seen = arg;
+
+    seen->calls++;
+    seen->members += shape->count;
+    TK_CHECK(t, group != NULL);
+    TK_REQUIRE(t, shape->rank >= 0 && shape->rank < shape->count);
+    TK_EQ_INT(t, t->rank, shape->ranks[shape->rank]);
+}
+
+static void visits_shapes(struct tk *t) {
+    struct shape_log seen = {0};
+
+    tk_for_each_group_shape(t, log_shape, &seen);
+    TK_CHECK(t, seen.calls >= 1 && seen.members >= t->world_size);
+    if (t->world_size == 4 && t->rank == 2)
+        TK_EQ_INT(t, 5, seen.calls); /* world, subset, reversed, both overlapping ones */
+    if (t->world_size == 4 && t->rank == 0)
+        TK_EQ_INT(t, 2, seen.calls);
+}
+
+static void leave_from_depth(struct tk *t) {
+    TK_CHECK(t, true);
+    tk_leave(t);
+}
+
+static void requires_end_the_body(struct tk *t) {
+    tk_alloc(t, 64); /* given back although the body is left */
+    tk_use_context(t, NULL);
+    leave_from_depth(t);
+    TK_CHECK_MSG(t, false, "still in the body");
+}
+
+static void own_contexts(struct tk *t) {
+    symmem_context_options options = tk_options(t);
+    symmem_context *other = NULL;
+
+    TK_OK(t, symmem_init(&options, &other));
+    tk_use_context(t, other);
+    tk_free(t, tk_alloc(t, 64));
+    tk_use_context(t, NULL);
+    symmem_context_free(other);
+    tk_alloc(t, 64);
+    tk_reinit(t, &options);
+    TK_CHECK(t, t->context != NULL);
+    tk_end_context(t);
+    TK_CHECK(t, t->context == NULL);
+}
+
+static void data_arrives(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 200000, tk_world_group(t));
+    unsigned char bytes[16] = "0123456789abcde";
+
+    tk_fill(t, handle, t->rank, 0, 200000, 0x5a);
+    TK_CHECK(t, tk_expect_bytes(t, handle, t->rank, 0, 200000, 0x5a));
+    tk_write(t, handle, t->rank, 100000, bytes, sizeof(bytes));
+    TK_CHECK(t, tk_expect_data(t, handle, t->rank, 100000, bytes, sizeof(bytes)));
+    TK_CHECK(t, tk_expect_bytes(t, handle, t->rank, 100016, 99984, 0x5a));
+    memset(bytes, 0, sizeof(bytes));
+    tk_read(t, handle, t->rank, 100000, bytes, sizeof(bytes));
+    TK_EQ_STR(t, "0123456789abcde", (const char *)bytes);
+}
+
+static void data_differs(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 200000, tk_world_group(t));
+
+    tk_expect_bytes(t, handle, t->rank, 0, 200000, 0);
+    tk_write(t, handle, t->rank, 150000, "x", 1);
+    tk_expect_bytes(t, handle, t->rank, 0, 200000, 0);
+}
+
+static const struct tk_case cases[] = {
+    {.name = "kit.shares_values", .requirements = "SM-SELF-04", .body = shares_values},
+    {.name = "kit.try_barrier_expires",
+     .requirements = "SM-SELF-04",
+     .min_ranks = 2,
+     .flags = TK_NO_CONTEXT,
+     .body = try_barrier_expires},
+    {.name = "kit.seeds_replay", .requirements = "SM-SELF-04", .body = seeds_replay},
+    {.name = "kit.environment", .requirements = "SM-SELF-04", .body = environment},
+    {.name = "kit.points_count", .requirements = "SM-SELF-04", .body = points_count},
+    {.name = "kit.visits_shapes", .requirements = "SM-SELF-04", .body = visits_shapes},
+    {.name = "kit.requires_end_the_body",
+     .requirements = "SM-SELF-04",
+     .body = requires_end_the_body},
+    {.name = "kit.own_contexts", .requirements = "SM-SELF-04", .body = own_contexts},
+    {.name = "kit.data_arrives", .requirements = "SM-SELF-04", .body = data_arrives},
+    {.name = "bad.data_differs", .requirements = "SM-SELF-02", .body = data_differs},
+};
+TK_SUITE(kit, cases);

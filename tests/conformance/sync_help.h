@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Small helpers that the tests of synchronisation share. All state is the caller's. */
+#ifndef SYMMEM_CONFORMANCE_SYNC_HELP_H
+#define SYMMEM_CONFORMANCE_SYNC_HELP_H
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kit.h"
+
+#define LONG_MS 15000u /* a limit that only a broken library reaches */
+
+/* --- which rank is held back ------------------------------------------------------------------ */
+
+/* Ranks that are held back in turn: all of a small group, the telling ones of a large one. */
+static inline int held_count(int32_t world_size) {
+    return world_size <= 5 ? world_size : 5;
+}
+
+static inline int32_t held_rank(int32_t world_size, int i) {
+    if (world_size <= 5)
+        return i;
+    const int32_t telling[5] = {0, 1, world_size / 2, world_size > 32 ? 32 : 2, world_size - 1};
+    return telling[i];
+}
+
+/* --- what the ranks show each other ----------------------------------------------------------- */
+
+/* Waits until `rank` shows at least `value` in `slot`. */
+static inline bool await_shared(struct tk *t, int32_t rank, int slot, uint64_t value) {
+    uint64_t end_ms = tk_now_ms() + tk_scaled_ms(LONG_MS);
+    while (tk_read_u64(t, rank, slot) < value) {
+        if (tk_now_ms() > end_ms)
+            return TK_CHECK_MSG(t, false, "rank %d never showed %llu in slot %d", (int)rank,
+                                (unsigned long long)value, slot);
+        tk_sleep_ms(1);
+    }
+    return true;
+}
+
+/*
+ * The negative half of a synchronisation test. The held rank calls this before it does its part:
+ * it waits until all other ranks are about to begin round `round` (slot 0), gives them a moment,
+ * and checks that none of them got past it (slot 1). `ranks` are the world ranks of the group.
+ */
+static inline void check_others_held(struct tk *t, const int32_t *ranks, int32_t count,
+                                     uint64_t round) {
+    for (int32_t i = 0; i < count; i++) {
+        int32_t peer = ranks ? ranks[i] : i;
+        if (peer != t->rank)
+            (void)await_shared(t, peer, 0, round);
+    }
+    tk_sleep_ms(10);
+    for (int32_t i = 0; i < count; i++) {
+        int32_t peer = ranks ? ranks[i] : i;
+        if (peer != t->rank)
+            TK_CHECK_MSG(t, tk_read_u64(t, peer, 1) < round,
+                         "rank %d passed round %llu while rank %d was held back", (int)peer,
+                         (unsigned long long)round, (int)t->rank);
+    }
+}
+
+static inline void show_entered(struct tk *t, uint64_t round) {
+    tk_share_u64(t, 0, round);
+}
+
+static inline void show_passed(struct tk *t, uint64_t round) {
+    tk_share_u64(t, 1, round);
+}
+
+/* One barrier with group rank `held` held back; rounds count from 1 and rise within a case. */
+static inline void barrier_holding(struct tk *t, symmem_handle *handle, int32_t channel,
+                                   const int32_t *ranks, int32_t count, int32_t held,
+                                   uint64_t round) {
+    int32_t held_world_rank = ranks ? ranks[held] : held;
+    if (t->rank == held_world_rank)
+        check_others_held(t, ranks, count, round);
+    else
+        show_entered(t, round);
+    TK_OK(t, symmem_barrier(handle, channel, tk_scaled_ms(LONG_MS), NULL));
+    show_passed(t, round);
+}
+
+/* --- records ---------------------------------------------------------------------------------- */
+
+static inline symmem_error_record last_record(void) {
+    symmem_error_record record;
+    symmem_last_error(&record);
+    return record;
+}
+
+/* The record names exactly the ranks whose entry in absent[] is true. */
+static inline void check_missing(struct tk *t, const symmem_error_record *record,
+                                 const bool *absent, int32_t world_size) {
+    uint32_t count = 0;
+    int32_t wrong = -1;
+    for (int32_t r = 0; r < SYMMEM_MAX_WORLD_SIZE; r++) {
+        bool expected = r < world_size && absent[r];
+        count += expected;
+        if (symmem_error_is_missing(record, r) != expected && wrong < 0)
+            wrong = r;
+    }
+    TK_CHECK_MSG(t, wrong < 0, "rank %d is wrongly %s the missing set", (int)wrong,
+                 wrong >= 0 && symmem_error_is_missing(record, wrong) ? "in" : "not in");
+    TK_EQ_INT(t, count, record->missing_count);
+}
+
+static inline void check_missing_one(struct tk *t, const symmem_error_record *record,
+                                     int32_t absent_rank, int32_t world_size) {
+    bool absent[SYMMEM_MAX_WORLD_SIZE] = {false};
+    absent[absent_rank] = true;
+    check_missing(t, record, absent, world_size);
+}
+
+/* --- handles ---------------------------------------------------------------------------------- */
+
+static inline symmem_handle_info info_of(struct tk *t, symmem_handle *handle) {
+    symmem_handle_info info;
+    memset(&info, 0, sizeof(info));
+    TK_REQUIRE_OK(t, symmem_handle_get_info(handle, &info));
+    return info;
+}
+
+/* The device that allocations with device -1 are on. */
+static inline int32_t own_device(struct tk *t) {
+    int32_t count = 1;
+    int32_t local_rank = 0;
+    TK_OK(t, symmem_device_count(t->context, &count));
+    TK_OK(t, symmem_context_local_rank(t->context, &local_rank));
+    return local_rank % (count > 0 ? count : 1);
+}
+
+/* The own user's signal pad: all bytes set, and checked. */
+static inline void pad_fill(struct tk *t, symmem_handle *handle, uint8_t byte) {
+    symmem_handle_info info = info_of(t, handle);
+    void *const *pads = NULL;
+    TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(handle, &pads));
+    uint8_t *bytes = malloc(info.signal_pad_size);
+    TK_REQUIRE(t, bytes != NULL);
+    memset(bytes, byte, info.signal_pad_size);
+    TK_OK(t, symmem_copy(t->context, pads[info.rank], bytes, info.signal_pad_size, NULL));
+    free(bytes);
+}
+
+static inline bool pad_expect(struct tk *t, symmem_handle *handle, uint8_t byte) {
+    symmem_handle_info info = info_of(t, handle);
+    void *const *pads = NULL;
+    TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(handle, &pads));
+    uint8_t *bytes = malloc(info.signal_pad_size);
+    TK_REQUIRE(t, bytes != NULL);
+    memset(bytes, (uint8_t)~byte, info.signal_pad_size);
+    TK_OK(t, symmem_copy(t->context, bytes, pads[info.rank], info.signal_pad_size, NULL));
+    size_t wrong = 0;
+    while (wrong < info.signal_pad_size && bytes[wrong] == byte)
+        wrong++;
+    bool held = TK_CHECK_MSG(t, wrong == info.signal_pad_size,
+                             "byte %zu of the signal pad is 0x%02x, not 0x%02x", wrong,
+                             wrong < info.signal_pad_size ? bytes[wrong] : 0u, byte);
+    free(bytes);
+    return held;
+}
+
+/* One ring step of signals on a channel: to the next rank, from the one before. */
+static inline void ring_signal(struct tk *t, symmem_handle *handle, int32_t channel) {
+    symmem_handle_info info = info_of(t, handle);
+    int32_t next = (info.rank + 1) % info.world_size;
+    int32_t previous = (info.rank + info.world_size - 1) % info.world_size;
+    TK_OK(t, symmem_put_signal(handle, next, channel, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_wait_signal(handle, previous, channel, tk_scaled_ms(LONG_MS), NULL));
+}
+
+/*
+ * No signal of source_rank is pending at group rank 0 (source_rank -1: the rank before it). Poisons
+ * that rank's link and, through it, waits for that rank: so only one rank may look, and last.
+ */
+static inline void check_nothing_pending(struct tk *t, symmem_handle *handle, int32_t source_rank,
+                                         int32_t channel) {
+    symmem_handle_info info = info_of(t, handle);
+    if (source_rank < 0)
+        source_rank = info.world_size - 1;
+    if (info.rank == 0)
+        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(handle, source_rank, channel, 25, NULL));
+}
+
+/* Word i of what `rank` writes in generation `generation`. */
+static inline uint32_t word_of(int32_t rank, uint32_t generation, size_t i) {
+    return (uint32_t)(rank + 1) * 0x01000193u ^ generation * 0x9e3779b1u ^ (uint32_t)i * 0x85ebu;
+}
+
+static inline void fill_words(uint32_t *words, size_t count, int32_t rank, uint32_t generation) {
+    for (size_t i = 0; i < count; i++)
+        words[i] = word_of(rank, generation, i);
+}
+
+/* The index of the first word that is not as fill_words writes it, or count. */
+static inline size_t first_wrong_word(const uint32_t *words, size_t count, int32_t rank,
+                                      uint32_t generation) {
+    size_t i = 0;
+    while (i < count && words[i] == word_of(rank, generation, i))
+        i++;
+    return i;
+}
+
+/* The check that PyTorch's two empty_strided tests share, on a handle of the default group. */
+static inline void verify_symmetric_memory(struct tk *t, symmem_handle *handle) {
+    symmem_handle_info info = info_of(t, handle);
+    float values[64 * 64];
+    const int32_t word_count = (int32_t)(info.buffer_size / sizeof(float));
+    TK_EQ_SIZE(t, sizeof(values), info.buffer_size);
+    for (int round = 0; round < 2; round++) {
+        float expected = round ? 43.0f : 42.0f;
+        for (int i = 0; i < word_count; i++)
+            values[i] = expected;
+        /* PyTorch lets all of them write the same; that would be a data race. */
+        if (t->rank == 1)
+            tk_write(t, handle, 0, 0, values, sizeof(values));
+        if (t->rank != 0 && round == 0)
+            TK_OK(t, symmem_put_signal(handle, 0, 0, tk_scaled_ms(LONG_MS), NULL));
+        if (round == 1)
+            TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        for (int32_t r = 1; t->rank == 0 && round == 0 && r < t->world_size; r++)
+            TK_OK(t, symmem_wait_signal(handle, r, 0, tk_scaled_ms(LONG_MS), NULL));
+        if (t->rank == 0)
+            tk_expect_data(t, handle, 0, 0, values, sizeof(values));
+        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    }
+}
+
+/* --- gates: a host function that holds a stream until it is opened ------------------ */
+
+struct gate {
+    atomic_int open;
+    atomic_int entered;
+    atomic_int timed_out;
+};
+
+static inline void gate_fn(void *arg) {
+    struct gate *gate = arg;
+    atomic_store_explicit(&gate->entered, 1, memory_order_release);
+    uint64_t end_ms = tk_now_ms() + tk_scaled_ms(LONG_MS);
+    /* pairs with: gate_open */
+    while (!atomic_load_explicit(&gate->open, memory_order_acquire)) {
+        if (tk_now_ms() > end_ms) {
+            atomic_store_explicit(&gate->timed_out, 1, memory_order_release);
+            return;
+        }
+        tk_sleep_ms(1);
+    }
+}
+
+static inline void gate_open(struct gate *gate) {
+    /* pairs with: gate_fn */
+    atomic_store_explicit(&gate->open, 1, memory_order_release);
+}
+
+/* Adds its number to a log in the order of execution. */
+struct step_log {
+    atomic_int count;
+    int order[64];
+};
+
+struct step {
+    struct step_log *log;
+    int number;
+};
+
+static inline void step_fn(void *arg) {
+    struct step *step = arg;
+    int at = atomic_load_explicit(&step->log->count, memory_order_relaxed);
+    if (at < 64)
+        step->log->order[at] = step->number;
+    /* pairs with: steps_done */
+    atomic_store_explicit(&step->log->count, at + 1, memory_order_release);
+}
+
+static inline int steps_done(struct step_log *log) {
+    /* pairs with: step_fn */
+    return atomic_load_explicit(&log->count, memory_order_acquire);
+}
+
+#endif

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Symmetric allocations: size, place, content, queries, end. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kit.h"
+
+#define LIMIT_MS 10000u
+
+/* --- help: allocations are reached by symmem_copy, which every backend has ---------- */
+
+static void fill_own(struct tk *t, void *ptr, size_t bytes, uint8_t byte) {
+    uint8_t *data = malloc(bytes);
+    TK_REQUIRE(t, data != NULL);
+    memset(data, byte, bytes);
+    TK_OK(t, symmem_copy(t->context, ptr, data, bytes, NULL));
+    free(data);
+}
+
+static void expect_own(struct tk *t, const void *ptr, size_t bytes, uint8_t byte) {
+    uint8_t *data = malloc(bytes);
+    size_t wrong = 0;
+    TK_REQUIRE(t, data != NULL);
+    memset(data, (uint8_t)~byte, bytes);
+    TK_OK(t, symmem_copy(t->context, data, ptr, bytes, NULL));
+    while (wrong < bytes && data[wrong] == byte)
+        wrong++;
+    TK_CHECK_MSG(t, wrong == bytes, "byte %zu of %zu is 0x%02x", wrong, bytes,
+                 wrong < bytes ? data[wrong] : 0);
+    free(data);
+}
+
+static void *allocate(struct tk *t, size_t bytes) {
+    void *ptr = NULL;
+    TK_REQUIRE_OK(t, symmem_alloc(t->context, bytes, -1, NULL, &ptr));
+    return ptr;
+}
+
+/* --- requirements ----------------------------------------------------------------------------- */
+
+static void is_local(struct tk *t) {
+    TK_REQ(t, "SM-ALLOC-01");
+    for (int32_t rank = 0; rank < t->world_size; rank++) {
+        if (rank == t->rank) /* the others make no call until it is through */
+            TK_OK(t, symmem_free(t->context, allocate(t, 1000)));
+        tk_out_of_band_barrier(t);
+    }
+}
+
+static void memory_is_zero(struct tk *t) {
+    static const size_t sizes[] = {1, 255, 4096, 4097, 65536, 1 << 20};
+    TK_REQ(t, "SM-ALLOC-02");
+    for (int round = 0; round < 3; round++)
+        for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+            void *a = allocate(t, sizes[i]), *b = allocate(t, sizes[i]);
+            expect_own(t, a, sizes[i], 0);
+            expect_own(t, b, sizes[i], 0);
+            fill_own(t, a, sizes[i], 0xA7);
+            fill_own(t, b, sizes[i], 0xFF);
+            expect_own(t, a, sizes[i], 0xA7); /* two allocations are two */
+            TK_OK(t, symmem_free(t->context, a));
+            TK_OK(t, symmem_free(t->context, b));
+        }
+}
+
+static void every_size_is_aligned(struct tk *t) {
+    static const size_t sizes[] = {511, 513, 4095, 4097, 65537, 1000003};
+    TK_REQ(t, "SM-ALLOC-03");
+    for (size_t i = 1; i <= 257 + sizeof(sizes) / sizeof(sizes[0]); i++) {
+        size_t bytes = i <= 257 ? i : sizes[i - 258];
+        void *ptr = allocate(t, bytes);
+        TK_CHECK_MSG(t, (uintptr_t)ptr % SYMMEM_ALIGNMENT == 0, "%zu bytes at %p", bytes, ptr);
+        if (i % 3 != 0)
+            TK_OK(t, symmem_free(t->context, ptr)); /* the others crowd the place */
+    }
+}
+
+static void impossible_sizes(struct tk *t) {
+    static const size_t wrapping[] = {SIZE_MAX, SIZE_MAX - 1, SIZE_MAX - 100};
+    const size_t too_much = (size_t)1 << 46;
+    void *const untouched = t;
+    void *ptr = untouched;
+    symmem_error_record record;
+    TK_REQ(t, "SM-ALLOC-04");
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &ptr));
+    for (size_t i = 0; i < 3; i++)
+        TK_STATUS(t, SYMMEM_OVERFLOW, symmem_alloc(t->context, wrapping[i], -1, NULL, &ptr));
+    TK_STATUS(t, SYMMEM_NO_SPACE, symmem_alloc(t->context, too_much, -1, NULL, &ptr));
+    symmem_last_error(&record);
+    TK_EQ_SIZE(t, too_much, record.expected);
+    TK_EQ_PTR(t, untouched, ptr);
+    ptr = allocate(t, 100);
+    expect_own(t, ptr, 100, 0);
+    TK_OK(t, symmem_free(t->context, ptr));
+}
+
+static void sizes_and_bases(struct tk *t) {
+    static const size_t sizes[] = {1, 3, 1000, 4096, 70001};
+    TK_REQ(t, "SM-ALLOC-05");
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        const size_t size = sizes[i], places[] = {0, size / 3, size / 2, size - 1};
+        char *base = allocate(t, size);
+        for (size_t k = 0; k < 4; k++) {
+            symmem_alloc_info info = {0};
+            size_t bytes = 0;
+            TK_OK(t, symmem_alloc_size(t->context, base + places[k], &bytes));
+            TK_EQ_SIZE(t, size, bytes);
+            TK_OK(t, symmem_alloc_query(t->context, base + places[k], &info));
+            TK_EQ_PTR(t, base, info.base);
+            TK_EQ_SIZE(t, size, info.bytes);
+            TK_EQ_INT(t, 0, info.is_pool_block);
+            TK_EQ_SIZE(t, 0, info.alloc_id);
+        }
+        TK_OK(t, symmem_free(t->context, base));
+    }
+}
+
+static bool is_symmetric(struct tk *t, const void *ptr) {
+    bool symmetric = false;
+    TK_OK(t, symmem_is_symmetric(t->context, ptr, &symmetric));
+    return symmetric;
+}
+
+static void what_is_symmetric(struct tk *t) {
+    static const size_t sizes[] = {1, 1000, 4096, 4096 * 3 + 1};
+    char on_stack[64] = "", *on_heap = malloc(4096);
+    TK_REQ(t, "SM-ALLOC-06");
+    TK_REQUIRE(t, on_heap != NULL);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        char *ptr = allocate(t, sizes[i]);
+        size_t bytes = 77;
+        TK_CHECK(t, is_symmetric(t, ptr));
+        TK_CHECK(t, is_symmetric(t, ptr + sizes[i] - 1));
+        TK_CHECK_MSG(t, !is_symmetric(t, ptr + sizes[i]), "one past %zu bytes", sizes[i]);
+        TK_CHECK(t, !is_symmetric(t, ptr - 1));
+        TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_alloc_size(t->context, ptr + sizes[i], &bytes));
+        TK_EQ_SIZE(t, 77, bytes);
+        TK_OK(t, symmem_free(t->context, ptr));
+        TK_CHECK(t, !is_symmetric(t, ptr));
+        TK_CHECK(t, !is_symmetric(t, ptr + sizes[i] - 1));
+        TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_alloc_size(t->context, ptr, &bytes));
+    }
+    TK_CHECK(t, !is_symmetric(t, NULL));
+    TK_CHECK(t, !is_symmetric(t, on_stack));
+    TK_CHECK(t, !is_symmetric(t, on_heap));
+    TK_CHECK(t, !is_symmetric(t, (void *)UINTPTR_MAX));
+    free(on_heap);
+}
+
+static void is_symm_mem_tensor(struct tk *t) {
+    float *ordinary = malloc(1024 * sizeof(float));
+    TK_REQ(t, "SM-ALLOC-06");
+    TK_REQUIRE(t, ordinary != NULL);
+    TK_CHECK(t, !is_symmetric(t, ordinary));
+    TK_CHECK(t, is_symmetric(t, tk_alloc(t, 1024 * sizeof(float))));
+    free(ordinary);
+}
+
+static void free_takes_the_base(struct tk *t) {
+    char *ptr = allocate(t, 1000), *other = allocate(t, 1000), on_stack[64] = "";
+    TK_REQ(t, "SM-ALLOC-07");
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_free(t->context, ptr + 1));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_free(t->context, ptr + 999));
+    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_free(t->context, ptr + 1000));
+    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_free(t->context, on_stack));
+    TK_OK(t, symmem_free(t->context, NULL));
+    TK_CHECK(t, is_symmetric(t, ptr)); /* still there */
+    TK_OK(t, symmem_free(t->context, ptr));
+    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_free(t->context, ptr));
+    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_free(t->context, ptr + 1));
+    TK_CHECK(t, is_symmetric(t, other));
+    TK_OK(t, symmem_free(t->context, other));
+}
+
+/* --- large allocations -------------------------------------------------------------- */
+
+/* Each place gets a byte of its own; all are looked at after all were written. */
+static void touch(struct tk *t, char *ptr, const size_t *places, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        uint8_t byte = 0xCC;
+        TK_OK(t, symmem_copy(t->context, &byte, ptr + places[i], 1, NULL));
+        TK_CHECK_MSG(t, byte == 0, "byte at %zu is 0x%02x", places[i], byte);
+    }
+    for (size_t i = 0; i < count; i++) {
+        uint8_t byte = (uint8_t)(i + 1);
+        TK_OK(t, symmem_copy(t->context, ptr + places[i], &byte, 1, NULL));
+    }
+    for (size_t i = 0; i < count; i++) {
+        uint8_t byte = 0;
+        TK_OK(t, symmem_copy(t->context, &byte, ptr + places[i], 1, NULL));
+        TK_CHECK_MSG(t, byte == i + 1, "byte at %zu is %d, not %zu", places[i], byte, i + 1);
+    }
+}
+
+/* One rank at a time, so that the machine needs this memory once only. */
+static void large(struct tk *t, size_t bytes, const size_t *places, size_t count) {
+    for (int32_t rank = 0; rank < t->world_size; rank++) {
+        void *ptr = NULL;
+        size_t found = 0;
+        symmem_status status = SYMMEM_OK;
+        if (rank == t->rank)
+            status = symmem_alloc(t->context, bytes, -1, NULL, &ptr);
+        if (status == SYMMEM_NO_SPACE || status == SYMMEM_OUT_OF_MEMORY) {
+            tk_unresolved(t, "no %zu bytes of memory", bytes);
+        } else if (rank == t->rank && TK_OK(t, status)) {
+            TK_OK(t, symmem_alloc_size(t->context, (char *)ptr + (bytes - 1), &found));
+            TK_EQ_SIZE(t, bytes, found);
+            touch(t, ptr, places, count);
+            TK_CHECK(t, !is_symmetric(t, (char *)ptr + bytes));
+            TK_OK(t, symmem_free(t->context, ptr));
+        }
+        tk_out_of_band_barrier(t);
+    }
+}
+
+static void large_alloc(struct tk *t) {
+    const size_t bytes = (size_t)1 << 31, places[] = {0, 1, bytes / 2, bytes - 1};
+    TK_REQ(t, "SM-ALLOC-08");
+    large(t, bytes, places, 4);
+}
+
+static void past_four_gib(struct tk *t) {
+    const size_t half = (size_t)1 << 31, four = (size_t)1 << 32, bytes = four + 4096 + 1;
+    const size_t places[] = {0,        1,        4096, half - 1, half,
+                             half + 1, four - 1, four, four + 1, bytes - 1};
+    TK_REQ(t, "SM-ALLOC-08");
+    large(t, bytes, places, sizeof(places) / sizeof(places[0]));
+}
+
+/* --- signal pad size, ordinals ------------------------------------------------------ */
+
+static size_t pad_size(struct tk *t) {
+    size_t bytes = 0;
+    TK_OK(t, symmem_get_signal_pad_size(t->context, &bytes));
+    return bytes;
+}
+
+static size_t pad_size_of(struct tk *t, const void *ptr) {
+    symmem_alloc_info info = {0};
+    TK_OK(t, symmem_alloc_query(t->context, ptr, &info));
+    return info.signal_pad_size;
+}
+
+static void get_signal_pad_size(struct tk *t) {
+    TK_REQ(t, "SM-ALLOC-10");
+    TK_EQ_SIZE(t, SYMMEM_DEFAULT_SIGNAL_PAD_SIZE, pad_size(t));
+    TK_EQ_SIZE(t, pad_size(t), pad_size_of(t, tk_alloc(t, 64)));
+}
+
+static void set_signal_pad_size(struct tk *t) {
+    static const size_t accepted[] = {1 << 20, 4, 8, 9220, (size_t)1 << 30};
+    static const size_t misaligned[] = {1, 2, 3, 5, 9217, (1 << 20) + 2};
+    static const size_t too_large[] = {((size_t)1 << 30) + 4, (size_t)1 << 40, SIZE_MAX - 3};
+    TK_REQ(t, "SM-ALLOC-10");
+    for (size_t i = 0; i < sizeof(accepted) / sizeof(accepted[0]); i++) {
+        TK_OK(t, symmem_set_signal_pad_size(t->context, accepted[i]));
+        TK_EQ_SIZE(t, accepted[i], pad_size(t));
+    }
+    TK_OK(t, symmem_set_signal_pad_size(t->context, 4096));
+    for (size_t i = 0; i < sizeof(misaligned) / sizeof(misaligned[0]); i++)
+        TK_STATUS(t, SYMMEM_MISALIGNED, symmem_set_signal_pad_size(t->context, misaligned[i]));
+    for (size_t i = 0; i < sizeof(too_large) / sizeof(too_large[0]); i++)
+        TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_set_signal_pad_size(t->context, too_large[i]));
+    TK_EQ_SIZE(t, 4096, pad_size(t));
+    TK_OK(t, symmem_set_signal_pad_size(t->context, 0));
+    TK_EQ_SIZE(t, SYMMEM_DEFAULT_SIGNAL_PAD_SIZE, pad_size(t));
+}
+
+static void set_signal_pad_size_with_allocation(struct tk *t) {
+    const size_t before = pad_size(t), custom = 2 * before;
+    void *old_memory = tk_alloc(t, 256), *memory;
+    symmem_handle *old_handle = tk_rendezvous(t, old_memory, tk_world_group(t)), *handle;
+    symmem_handle_info info = {0};
+    DLManagedTensor *pad = NULL;
+    uint32_t words[2] = {1, 1};
+    TK_REQ(t, "SM-ALLOC-10");
+    TK_OK(t, symmem_set_signal_pad_size(t->context, custom));
+    memory = tk_alloc(t, 256);
+    TK_EQ_SIZE(t, custom, pad_size_of(t, memory));
+    TK_EQ_SIZE(t, before, pad_size_of(t, old_memory)); /* later ones only */
+    handle = tk_rendezvous(t, memory, tk_world_group(t));
+    TK_OK(t, symmem_handle_get_info(handle, &info));
+    TK_EQ_SIZE(t, custom, info.signal_pad_size);
+    TK_REQUIRE_OK(t, symmem_get_signal_pad(handle, info.rank, 0, NULL, SYMMEM_UINT32, 0, &pad));
+    TK_EQ_INT(t, custom / 4, pad->dl_tensor.shape[0]);
+    TK_OK(t, symmem_memset32(t->context, &pad->dl_tensor, 0, 0, (int64_t)(custom / 4), NULL));
+    TK_OK(t, symmem_memset32(t->context, &pad->dl_tensor, 0, 42, 1, NULL));
+    TK_OK(t, symmem_memset32(t->context, &pad->dl_tensor, (int64_t)(custom / 4) - 1, 43, 1, NULL));
+    TK_OK(t, symmem_copy(t->context, &words[0], pad->dl_tensor.data, 4, NULL));
+    TK_OK(t, symmem_copy(t->context, &words[1], (char *)pad->dl_tensor.data + custom - 4, 4, NULL));
+    TK_CHECK(t, words[0] == 42 && words[1] == 43);
+    pad->deleter(pad);
+    TK_OK(t, symmem_handle_get_info(old_handle, &info));
+    TK_EQ_SIZE(t, before, info.signal_pad_size);
+    TK_OK(t, symmem_set_signal_pad_size(t->context, 0));
+    TK_EQ_SIZE(t, SYMMEM_DEFAULT_SIGNAL_PAD_SIZE, pad_size_of(t, tk_alloc(t, 256)));
+}
+
+static uint64_t ordinal_of(struct tk *t, const void *ptr) {
+    symmem_alloc_info info = {0};
+    TK_OK(t, symmem_alloc_query(t->context, ptr, &info));
+    return info.ordinal;
+}
+
+static void ordinals_count_allocations(struct tk *t) {
+    void *first = allocate(t, 64), *second, *third, *failed = NULL;
+    TK_REQ(t, "SM-ALLOC-11");
+    TK_EQ_SIZE(t, 1, ordinal_of(t, first));
+    second = allocate(t, 4096);
+    TK_EQ_SIZE(t, 2, ordinal_of(t, second));
+    TK_OK(t, symmem_free(t->context, second));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &failed));
+    third = allocate(t, 4096); /* perhaps at the second one's address */
+    TK_EQ_SIZE(t, 3, ordinal_of(t, third));
+    TK_EQ_SIZE(t, 1, ordinal_of(t, first));
+}
+
+static const struct tk_case cases[] = {
+    {.name = "alloc.is_local",
+     .requirements = "SM-ALLOC-01",
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = is_local},
+    {.name = "alloc.memory_is_zero",
+     .requirements = "SM-ALLOC-02",
+     .max_ranks = 2,
+     .body = memory_is_zero},
+    {.name = "alloc.every_size_is_aligned",
+     .requirements = "SM-ALLOC-03",
+     .max_ranks = 1,
+     .body = every_size_is_aligned},
+    {.name = "alloc.impossible_sizes",
+     .requirements = "SM-ALLOC-04,SM-ERROR-04",
+     .max_ranks = 2,
+     .body = impossible_sizes},
+    {.name = "alloc.sizes_and_bases",
+     .requirements = "SM-ALLOC-05",
+     .max_ranks = 2,
+     .body = sizes_and_bases},
+    {.name = "alloc.what_is_symmetric",
+     .requirements = "SM-ALLOC-06,SM-ERROR-04",
+     .max_ranks = 2,
+     .body = what_is_symmetric},
+    {.name = "test_is_symm_mem_tensor",
+     .requirements = "SM-ALLOC-06",
+     .max_ranks = 4,
+     .body = is_symm_mem_tensor},
+    {.name = "alloc.free_takes_the_base",
+     .requirements = "SM-ALLOC-07",
+     .max_ranks = 2,
+     .body = free_takes_the_base},
+    {.name = "test_large_alloc",
+     .requirements = "SM-ALLOC-08",
+     .max_ranks = 2,
+     .flags = TK_LARGE,
+     .timeout_s = 60,
+     .body = large_alloc},
+    {.name = "alloc.past_four_gib",
+     .requirements = "SM-ALLOC-08",
+     .max_ranks = 1,
+     .flags = TK_LARGE,
+     .timeout_s = 60,
+     .body = past_four_gib},
+    {.name = "test_get_signal_pad_size",
+     .requirements = "SM-ALLOC-10",
+     .max_ranks = 4,
+     .body = get_signal_pad_size},
+    {.name = "test_set_signal_pad_size",
+     .requirements = "SM-ALLOC-10",
+     .max_ranks = 4,
+     .body = set_signal_pad_size},
+    {.name = "test_set_signal_pad_size_with_allocation",
+     .requirements = "SM-ALLOC-10",
+     .max_ranks = 8,
+     .body = set_signal_pad_size_with_allocation},
+    {.name = "alloc.ordinals_count_allocations",
+     .requirements = "SM-ALLOC-11",
+     .max_ranks = 2,
+     .body = ordinals_count_allocations},
+};
+TK_SUITE(alloc, cases);

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Allocations and streams: pending work, captures. */
+#include <stdatomic.h>
+
+#include "kit.h"
+
+#define LIMIT_MS 10000u
+
+struct slow_work {
+    atomic_int done;
+};
+
+static void work_slowly(void *arg) {
+    struct slow_work *work = arg;
+    tk_sleep_ms(120);
+    atomic_store(&work->done, 1);
+}
+
+static void free_waits_for_work(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
+    symmem_stream *busy = tk_stream(t), *idle = tk_stream(t);
+    struct slow_work work = {0};
+    void *memory = NULL;
+    TK_REQ(t, "SM-ALLOC-12");
+    TK_REQUIRE_OK(t, symmem_alloc(t->context, 4096, -1, NULL, &memory));
+    tk_fill(t, handle, t->rank, 0, 4096, 0x66);
+    TK_OK(t, symmem_stream_host_fn(busy, work_slowly, &work));
+    TK_OK(t, symmem_put(handle, t->rank, 0, memory, 4096, busy)); /* reads the memory */
+    TK_OK(t, symmem_free(t->context, memory));
+    TK_EQ_INT(t, 1, atomic_load(&work.done));
+    tk_synchronize(t, busy);
+    tk_synchronize(t, idle);
+    tk_expect_bytes(t, handle, t->rank, 0, 4096, 0);
+}
+
+static void capture_forbids_allocating(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
+    symmem_stream *stream = tk_stream(t);
+    symmem_graph *graph = NULL;
+    void *const untouched = t;
+    void *memory = untouched;
+    void *source = tk_alloc(t, 256);
+    uint8_t one = 1;
+    TK_REQ(t, "SM-ALLOC-09");
+    TK_OK(t, symmem_copy(t->context, source, &one, 1, NULL));
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
+    TK_STATUS(t, SYMMEM_CAPTURE, symmem_alloc(t->context, 256, -1, NULL, &memory));
+    TK_EQ_PTR(t, untouched, memory);
+    TK_OK(t, symmem_put(handle, t->rank, 7, source, 1, stream));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    tk_expect_bytes(t, handle, t->rank, 0, 256, 0);
+    TK_OK(t, symmem_graph_launch(graph, stream)); /* the capture was not spoilt */
+    tk_synchronize(t, stream);
+    tk_expect_bytes(t, handle, t->rank, 7, 1, 1);
+    TK_OK(t, symmem_graph_destroy(graph));
+    TK_OK(t, symmem_alloc(t->context, 256, -1, NULL, &memory)); /* and it is over */
+    TK_OK(t, symmem_free(t->context, memory));
+}
+
+static const struct tk_case cases[] = {
+    {.name = "alloc_stream.free_waits_for_work",
+     .requirements = "SM-ALLOC-12",
+     .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN,
+     .max_ranks = 2,
+     .body = free_waits_for_work},
+    {.name = "alloc_stream.capture_forbids_allocating",
+     .requirements = "SM-ALLOC-09,SM-ERROR-04",
+     .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
+     .max_ranks = 2,
+     .body = capture_forbids_allocating},
+};
+TK_SUITE(alloc_stream, cases);

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which tables and files are refused as a backend. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fake_table.h"
+#include "kit.h"
+
+typedef void (*entry_fn)(void);
+
+struct entry {
+    const char *name;
+    size_t at;
+    uint64_t capability;
+};
+#define ENTRY(name_, capability_)                                                                  \
+    { #name_, offsetof(symmem_backend, name_), capability_ }
+
+/* Those without which there is no backend. */
+static const struct entry mandatory[] = {
+    ENTRY(probe, 0),          ENTRY(open, 0),          ENTRY(close, 0),
+    ENTRY(device_count, 0),   ENTRY(device_info, 0),   ENTRY(memory_alloc, 0),
+    ENTRY(memory_release, 0), ENTRY(memory_export, 0), ENTRY(share_close, 0),
+    ENTRY(memory_import, 0),  ENTRY(signal_bytes, 0),  ENTRY(peers_open, 0),
+    ENTRY(peers_close, 0),    ENTRY(barrier, 0),       ENTRY(put_signal, 0),
+    ENTRY(wait_signal, 0),    ENTRY(signal_reset, 0),  ENTRY(copy, 0),
+    ENTRY(memset32, 0),       ENTRY(write_value32, 0),
+};
+
+/* Those that come with a capability. */
+static const struct entry declared[] = {
+    ENTRY(stream_create, SYMMEM_CAP_STREAMS),
+    ENTRY(stream_destroy, SYMMEM_CAP_STREAMS),
+    ENTRY(stream_synchronize, SYMMEM_CAP_STREAMS),
+    ENTRY(stream_query, SYMMEM_CAP_STREAMS),
+    ENTRY(device_synchronize, SYMMEM_CAP_STREAMS),
+    ENTRY(event_create, SYMMEM_CAP_STREAMS),
+    ENTRY(event_destroy, SYMMEM_CAP_STREAMS),
+    ENTRY(event_record, SYMMEM_CAP_STREAMS),
+    ENTRY(stream_wait_event, SYMMEM_CAP_STREAMS),
+    ENTRY(event_synchronize, SYMMEM_CAP_STREAMS),
+    ENTRY(event_query, SYMMEM_CAP_STREAMS),
+    ENTRY(stream_wrap, SYMMEM_CAP_WRAP_STREAM),
+    ENTRY(host_fn, SYMMEM_CAP_HOST_FN),
+    ENTRY(capture_begin, SYMMEM_CAP_CAPTURE),
+    ENTRY(capture_end, SYMMEM_CAP_CAPTURE),
+    ENTRY(capture_id, SYMMEM_CAP_CAPTURE),
+    ENTRY(graph_launch, SYMMEM_CAP_CAPTURE),
+    ENTRY(graph_destroy, SYMMEM_CAP_CAPTURE),
+    ENTRY(multicast_create, SYMMEM_CAP_MULTICAST),
+    ENTRY(multicast_attach, SYMMEM_CAP_MULTICAST),
+    ENTRY(multicast_bind, SYMMEM_CAP_MULTICAST),
+    ENTRY(multicast_release, SYMMEM_CAP_MULTICAST),
+    ENTRY(multimem_store, SYMMEM_CAP_MULTICAST),
+    ENTRY(multimem_ld_reduce, SYMMEM_CAP_MULTICAST),
+};
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static entry_fn entry_at(const symmem_backend *table, size_t at) {
+    entry_fn entry;
+    memcpy(&entry, (const char *)table + at, sizeof(entry));
+    return entry;
+}
+
+static void set_entry(symmem_backend *table, size_t at, entry_fn entry) {
+    memcpy((char *)table + at, &entry, sizeof(entry));
+}
+
+/* Registering it is refused, and nothing of it is called or remembered. */
+static void refuse(struct tk *t, const symmem_backend *table, const char *why) {
+    int before = fake_table_calls();
+    symmem_status status = symmem_register_backend(t->context, table);
+    TK_CHECK_MSG(t, status == SYMMEM_ABI, "%s: %s", why, symmem_status_name(status));
+    TK_EQ_INT(t, before, fake_table_calls());
+}
+
+/* --- tables ----------------------------------------------------------------------------------- */
+
+static void well_formed_tables(struct tk *t) {
+    symmem_backend full, larger = fake_table_b;
+    TK_REQ(t, "SM-BACKEND-06");
+    TK_OK(t, symmem_register_backend(t->context, &fake_table_a));
+    TK_OK(t, symmem_register_backend(t->context, &fake_table_longest));
+    larger.size = sizeof(larger) + 80; /* of a later ABI-compatible author */
+    TK_OK(t, symmem_register_backend(t->context, &larger));
+    fake_table_full(&full);
+    full.name = "suite_fake_full";
+    TK_OK(t, symmem_register_backend(t->context, &full));
+    tk_end_context(t); /* before the tables on this stack go */
+}
+
+static void malformed_heads(struct tk *t) {
+    static const char *const names[] = {
+        "",     "Upper",  "da-sh",    "sp ace",
+        "do.t", "sl/ash", "\xc3\xa4", "suite_fake_of_thirty_two_chars__"};
+    static const uint64_t unknown[] = {SYMMEM_CAP_ALL + 1, UINT64_C(1) << 63, UINT64_MAX};
+    symmem_backend table;
+    bool available = true;
+    TK_REQ(t, "SM-BACKEND-06");
+    table = fake_table_a;
+    table.abi = SYMMEM_BACKEND_ABI + 1;
+    refuse(t, &table, "a later ABI");
+    table.abi = 0;
+    refuse(t, &table, "ABI 0");
+    table = fake_table_a;
+    table.size = SYMMEM_BACKEND_SIZE_ABI1 - 1;
+    refuse(t, &table, "one byte short");
+    table.size = 0;
+    refuse(t, &table, "size 0");
+    table = fake_table_a;
+    table.name = NULL;
+    refuse(t, &table, "no name");
+    for (size_t i = 0; i < COUNT(names); i++) {
+        table.name = names[i];
+        refuse(t, &table, names[i]);
+    }
+    for (size_t i = 0; i < COUNT(unknown); i++) {
+        fake_table_full(&table);
+        table.capabilities = unknown[i];
+        refuse(t, &table, "unknown capability bits");
+    }
+    TK_OK(t, symmem_backend_available(t->context, "suite_fake_a", &available));
+    TK_CHECK(t, !available);
+}
+
+static void missing_entries(struct tk *t) {
+    symmem_backend table;
+    TK_REQ(t, "SM-BACKEND-06");
+    for (size_t i = 0; i < COUNT(mandatory); i++) {
+        table = fake_table_a;
+        TK_REQUIRE(t, entry_at(&table, mandatory[i].at) != NULL);
+        set_entry(&table, mandatory[i].at, NULL);
+        refuse(t, &table, mandatory[i].name);
+    }
+    fake_table_full(&table); /* both or none */
+    table.group_close = NULL;
+    refuse(t, &table, "group_open without group_close");
+    fake_table_full(&table);
+    table.group_open = NULL;
+    refuse(t, &table, "group_close without group_open");
+}
+
+static void capabilities_without_entries(struct tk *t) {
+    TK_REQ(t, "SM-BACKEND-07");
+    for (size_t i = 0; i < COUNT(declared); i++) {
+        symmem_backend table;
+        fake_table_full(&table);
+        set_entry(&table, declared[i].at, NULL);
+        refuse(t, &table, declared[i].name);
+    }
+}
+
+static void capabilities_without_their_like(struct tk *t) {
+    static const uint64_t of_streams[] = {SYMMEM_CAP_CAPTURE, SYMMEM_CAP_HOST_FN,
+                                          SYMMEM_CAP_WRAP_STREAM};
+    symmem_backend table;
+    TK_REQ(t, "SM-BACKEND-12");
+    for (size_t i = 0; i < COUNT(of_streams); i++) {
+        /* Only the entries of that one are there: it is the capability that is refused. */
+        fake_table_full(&table);
+        for (size_t k = 0; k < COUNT(declared); k++)
+            if (declared[k].capability != of_streams[i])
+                set_entry(&table, declared[k].at, NULL);
+        table.capabilities = fake_table_a.capabilities | of_streams[i];
+        refuse(t, &table, "without STREAMS");
+    }
+    table = fake_table_a;
+    table.capabilities &= ~(SYMMEM_CAP_THREAD_RANKS | SYMMEM_CAP_PROCESS_RANKS);
+    refuse(t, &table, "no rank mode");
+}
+
+static void entries_without_capabilities(struct tk *t) {
+    TK_REQ(t, "SM-BACKEND-07");
+    for (size_t i = 0; i < COUNT(declared); i++) {
+        symmem_backend table;
+        fake_table_full(&table);
+        table.capabilities &= ~declared[i].capability;
+        refuse(t, &table, declared[i].name); /* the whole capability undeclared */
+        table = fake_table_a;
+        set_entry(&table, declared[i].at, entry_at(&table, mandatory[0].at));
+        refuse(t, &table, declared[i].name); /* a single entry too many */
+    }
+}
+
+/* --- files ------------------------------------------------------------------------------------ */
+
+/* Where the suite's own shared objects lie, from where the runner lies. */
+static void plugin_path(struct tk *t, char *path, size_t capacity, const char *name) {
+    char self[3072];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    TK_REQUIRE(t, length > 0);
+    self[length] = '\0';
+    for (int up = 0; up < 2; up++) {
+        char *slash = strrchr(self, '/');
+        TK_REQUIRE(t, slash != NULL);
+        *slash = '\0';
+    }
+    snprintf(path, capacity, "%s/lib/tests/%s.so", self, name);
+    if (access(path, R_OK) != 0) {
+        snprintf(path, capacity, "%s/lib/symmem/tests/%s.so", self, name);
+        TK_CHECK_MSG(t, access(path, R_OK) == 0, "%s is not there", path);
+    }
+}
+
+static void refuse_file(struct tk *t, symmem_status expected, const char *path) {
+    const char *name = "not asked";
+    TK_STATUS(t, expected, symmem_load_backend(t->context, path));
+    TK_STATUS(t, expected, symmem_set_backend(t->context, path));
+    TK_OK(t, symmem_get_backend(t->context, &name));
+    TK_EQ_PTR(t, NULL, name);
+}
+
+static void files_that_cannot_be_loaded(struct tk *t) {
+    char path[4096];
+    Dl_info libc;
+    FILE *file;
+    TK_REQ(t, "SM-BACKEND-08");
+    refuse_file(t, SYMMEM_LOAD, "/nonexistent/symmem/backend.so");
+    refuse_file(t, SYMMEM_LOAD, t->scratch_dir); /* a directory */
+    snprintf(path, sizeof(path), "%s/text.so", t->scratch_dir);
+    file = fopen(path, "we");
+    TK_REQUIRE(t, file != NULL && fputs("this is a text\n", file) >= 0);
+    fclose(file);
+    refuse_file(t, SYMMEM_LOAD, path);
+    snprintf(path, sizeof(path), "%s/empty.so", t->scratch_dir);
+    file = fopen(path, "we");
+    TK_REQUIRE(t, file != NULL);
+    fclose(file);
+    refuse_file(t, SYMMEM_LOAD, path);
+    TK_REQUIRE(t, dladdr((void *)(uintptr_t)&malloc, &libc) != 0 && libc.dli_fname != NULL);
+    if (TK_CHECK(t, strchr(libc.dli_fname, '/') != NULL))
+        refuse_file(t, SYMMEM_LOAD, libc.dli_fname); /* a shared object of another trade */
+    plugin_path(t, path, sizeof(path), "no_symbol");
+    refuse_file(t, SYMMEM_LOAD, path);
+}
+
+static void files_with_another_abi(struct tk *t) {
+    char path[4096];
+    TK_REQ(t, "SM-BACKEND-08");
+    plugin_path(t, path, sizeof(path), "null_entry");
+    refuse_file(t, SYMMEM_ABI, path);
+    plugin_path(t, path, sizeof(path), "wrong_abi");
+    refuse_file(t, SYMMEM_ABI, path);
+}
+
+static void file_that_works(struct tk *t) {
+    char path[4096];
+    const char *name = NULL;
+    bool available = false;
+    TK_REQ(t, "SM-BACKEND-08");
+    plugin_path(t, path, sizeof(path), "suite_fake");
+    TK_OK(t, symmem_load_backend(t->context, path));
+    TK_OK(t, symmem_backend_available(t->context, "suite_fake_a", &available));
+    TK_CHECK(t, available);
+    TK_STATUS(t, SYMMEM_EXISTS, symmem_load_backend(t->context, path));
+    TK_OK(t, symmem_set_backend(t->context, path)); /* the one that is there already */
+    TK_OK(t, symmem_get_backend(t->context, &name));
+    TK_EQ_STR(t, "suite_fake_a", name);
+    TK_OK(t, symmem_barrier(tk_handle(t, 64, tk_world_group(t)), 0, 1000, NULL));
+    tk_end_context(t);
+}
+
+#define CASE(name_, requirements_, body_)                                                          \
+    {                                                                                              \
+        .name = "backend_table." name_, .requirements = requirements_, .max_ranks = 1,             \
+        .flags = TK_NO_BACKEND, .body = body_,                                                     \
+    }
+
+static const struct tk_case cases[] = {
+    CASE("well_formed_tables", "SM-BACKEND-06", well_formed_tables),
+    CASE("malformed_heads", "SM-BACKEND-06", malformed_heads),
+    CASE("missing_entries", "SM-BACKEND-06", missing_entries),
+    CASE("capabilities_without_entries", "SM-BACKEND-07", capabilities_without_entries),
+    CASE("capabilities_without_their_like", "SM-BACKEND-12", capabilities_without_their_like),
+    CASE("entries_without_capabilities", "SM-BACKEND-07", entries_without_capabilities),
+    CASE("files_that_cannot_be_loaded", "SM-BACKEND-08", files_that_cannot_be_loaded),
+    CASE("files_with_another_abi", "SM-BACKEND-08", files_with_another_abi),
+    CASE("file_that_works", "SM-BACKEND-08,SM-BACKEND-04", file_that_works),
+};
+TK_SUITE(backend_table, cases);

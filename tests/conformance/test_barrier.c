@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Barriers: nobody passes early, everything is visible, rounds and channels keep apart. */
+#include "sync_help.h"
+
+/* --- nobody passes early ---------------------------------------------------------------------- */
+
+/* Rounds 1, 2, 3 and a later one with the rank held back, the others of round 4 to 16 free. */
+static void holds_for_each_rank(struct tk *t) {
+    uint64_t round = 0;
+    for (int i = 0; i < held_count(t->world_size); i++) {
+        int32_t held = held_rank(t->world_size, i);
+        symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+        for (int k = 0; k < 3; k++)
+            barrier_holding(t, handle, 0, NULL, t->world_size, held, ++round);
+        for (int k = 0; k < (t->world_size > 8 ? 3 : 13); k++)
+            TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        barrier_holding(t, handle, 0, NULL, t->world_size, held, ++round);
+        tk_release(t, handle);
+    }
+}
+
+static void hold_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
+                          void *arg) {
+    (void)arg;
+    symmem_handle *handle = tk_handle(t, 64, group);
+    int32_t last_channel = info_of(t, handle).channel_count - 1;
+    /* A rank shared by two groups still shows the first one's rounds when the second one begins. */
+    uint64_t base = strcmp(shape->name, "overlap_high") == 0 ? 1000 : 0;
+    for (int i = 0; i < held_count(shape->count); i++)
+        barrier_holding(t, handle, i % 2 ? last_channel : 0, shape->ranks, shape->count,
+                        held_rank(shape->count, i), base + (uint64_t)i + 1);
+    tk_group_barrier(t, group); /* the next shape counts from 1 again */
+    show_entered(t, 0);
+    show_passed(t, 0);
+    tk_group_barrier(t, group);
+}
+
+static void holds_on_every_group_shape(struct tk *t) {
+    tk_for_each_group_shape(t, hold_on_shape, NULL);
+}
+
+/* --- rounds ----------------------------------------------------------------------------------- */
+
+static void never_more_than_one_round_ahead(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    int rounds = t->world_size <= 4 ? 600 : t->world_size <= 8 ? 200 : 12;
+    uint64_t out_of_step = 0;
+    bool good = true;
+    for (uint64_t g = 1; good && g <= (uint64_t)rounds; g++) {
+        if (tk_random_below(t, 64) == 0)
+            tk_sleep_ms(1);
+        tk_share_u64(t, 2, g);
+        good = symmem_barrier(handle, 1, tk_scaled_ms(LONG_MS), NULL) == SYMMEM_OK;
+        for (int32_t r = 0; r < t->world_size; r++) {
+            uint64_t peer = tk_read_u64(t, r, 2);
+            if (peer < g || peer > g + 1)
+                out_of_step = g;
+        }
+    }
+    TK_CHECK_MSG(t, good, "a barrier failed");
+    TK_CHECK_MSG(t, out_of_step == 0, "a rank was not in round %llu or the next",
+                 (unsigned long long)out_of_step);
+}
+
+/* The two halves of the group take turns in coming late. */
+static void halves_alternate(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    uint64_t out_of_step = 0;
+    for (uint64_t g = 1; g <= 40; g++) {
+        bool low = t->rank < t->world_size / 2;
+        if (low == (g % 2 == 0))
+            tk_sleep_ms(1);
+        tk_share_u64(t, 2, g);
+        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        for (int32_t r = 0; r < t->world_size; r++)
+            if (tk_read_u64(t, r, 2) < g || tk_read_u64(t, r, 2) > g + 1)
+                out_of_step = g;
+    }
+    TK_EQ_SIZE(t, 0, out_of_step);
+}
+
+/* --- visibility ------------------------------------------------------------------------------- */
+
+#define SLOT_WORDS 32u
+
+/* Every rank writes a slot at every rank, then all are read. */
+static void visible_on(struct tk *t, symmem_handle *handle, bool direct, int rounds) {
+    symmem_handle_info info = info_of(t, handle);
+    void *const *buffers = NULL;
+    uint32_t words[SLOT_WORDS];
+    bool good = true;
+    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
+    for (uint32_t g = 1; good && g <= (uint32_t)rounds; g++) {
+        fill_words(words, SLOT_WORDS, info.rank, g);
+        for (int32_t peer = 0; peer < info.world_size; peer++) {
+            size_t offset = (size_t)info.rank * sizeof(words);
+            if (direct)
+                fill_words((uint32_t *)buffers[peer] + offset / 4, SLOT_WORDS, info.rank, g);
+            else
+                tk_write(t, handle, peer, offset, words, sizeof(words));
+        }
+        good = TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        for (int32_t peer = 0; good && peer < info.world_size; peer++) {
+            const uint32_t *seen = words;
+            if (direct)
+                seen = (const uint32_t *)buffers[info.rank] + (size_t)peer * SLOT_WORDS;
+            else
+                tk_read(t, handle, info.rank, (size_t)peer * sizeof(words), words, sizeof(words));
+            size_t wrong = first_wrong_word(seen, SLOT_WORDS, peer, g);
+            good = TK_CHECK_MSG(t, wrong == SLOT_WORDS, "round %u: rank %d's word %zu is missing",
+                                g, (int)peer, wrong);
+        }
+        good = TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL)) && good;
+    }
+}
+
+static void writes_are_visible(struct tk *t) {
+    size_t bytes = (size_t)t->world_size * SLOT_WORDS * 4;
+    visible_on(t, tk_handle(t, bytes, tk_world_group(t)), false, t->world_size <= 8 ? 30 : 2);
+}
+
+static void plain_writes_are_visible(struct tk *t) {
+    size_t bytes = (size_t)t->world_size * SLOT_WORDS * 4;
+    visible_on(t, tk_handle(t, bytes, tk_world_group(t)), true, t->world_size <= 8 ? 100 : 3);
+}
+
+static void visible_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
+                             void *arg) {
+    (void)arg;
+    visible_on(t, tk_handle(t, (size_t)shape->count * SLOT_WORDS * 4, group), false, 3);
+}
+
+static void writes_are_visible_on_every_group_shape(struct tk *t) {
+    tk_for_each_group_shape(t, visible_on_shape, NULL);
+}
+
+/* --- signals and barriers --------------------------------------------------------------------- */
+
+/* The held rank has a signal pending at everybody, on the barrier's channel. */
+static void barrier_beside_signals(struct tk *t, int32_t channel, uint64_t first_round) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    if (channel < 0)
+        channel = info_of(t, handle).channel_count - 1;
+    for (int32_t held = 0; held < t->world_size; held++) {
+        uint64_t round = first_round + (uint64_t)held;
+        if (t->rank == held)
+            for (int32_t r = 0; r < t->world_size; r++)
+                TK_OK(t, symmem_put_signal(handle, r, channel, LONG_MS, NULL));
+        tk_out_of_band_barrier(t);
+        barrier_holding(t, handle, channel, NULL, t->world_size, held, round);
+        TK_OK(t, symmem_barrier(handle, channel, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_wait_signal(handle, held, channel, LONG_MS, NULL));
+        TK_OK(t, symmem_barrier(handle, channel, tk_scaled_ms(LONG_MS), NULL));
+    }
+    check_nothing_pending(t, handle, 0, channel);
+}
+
+static void pending_signal_is_no_arrival(struct tk *t) {
+    barrier_beside_signals(t, 0, 1);
+    tk_out_of_band_barrier(t);
+    barrier_beside_signals(t, -1, (uint64_t)t->world_size + 1);
+}
+
+/* The other way round: arrivals at a barrier are no signals. */
+static void arrival_is_no_signal(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    for (int i = 0; i < 3; i++)
+        TK_OK(t, symmem_barrier(handle, 2, tk_scaled_ms(LONG_MS), NULL));
+    check_nothing_pending(t, handle, -1, 2);
+}
+
+static void barriers_and_rings_mixed(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    for (int i = 0; i < (t->world_size > 8 ? 5 : 60) && !tk_failed(t); i++) {
+        ring_signal(t, handle, 0);
+        if (i % 3 != 1)
+            TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    }
+}
+
+static void barrier_of_one(struct tk *t) {
+    int32_t own = t->rank;
+    symmem_handle *handle = tk_handle(t, 64, tk_group(t, "alone", &own, 1));
+    for (int i = 0; i < 10; i++)
+        TK_OK(t, symmem_barrier(handle, i % 3, 1, NULL));
+}
+
+static const struct tk_case cases[] = {
+    {.name = "barrier.holds_for_each_rank",
+     .requirements = "SM-BARRIER-01",
+     .min_ranks = 2,
+     .body = holds_for_each_rank},
+    {.name = "barrier.holds_on_every_group_shape",
+     .requirements = "SM-BARRIER-01",
+     .min_ranks = 2,
+     .body = holds_on_every_group_shape},
+    {.name = "barrier.never_more_than_one_round_ahead",
+     .requirements = "SM-BARRIER-03",
+     .min_ranks = 2,
+     .body = never_more_than_one_round_ahead},
+    {.name = "barrier.halves_alternate",
+     .requirements = "SM-BARRIER-03",
+     .min_ranks = 2,
+     .max_ranks = 8,
+     .body = halves_alternate},
+    {.name = "barrier.writes_are_visible",
+     .requirements = "SM-BARRIER-02",
+     .body = writes_are_visible},
+    {.name = "barrier.plain_writes_are_visible",
+     .requirements = "SM-BARRIER-02",
+     .needs = SYMMEM_CAP_HOST_ACCESS | SYMMEM_CAP_DIRECT_ACCESS,
+     .min_ranks = 2,
+     .body = plain_writes_are_visible},
+    {.name = "barrier.writes_are_visible_on_every_group_shape",
+     .requirements = "SM-BARRIER-02",
+     .max_ranks = 8,
+     .body = writes_are_visible_on_every_group_shape},
+    {.name = "barrier.pending_signal_is_no_arrival",
+     .requirements = "SM-BARRIER-04,SM-BARRIER-01",
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = pending_signal_is_no_arrival},
+    {.name = "barrier.arrival_is_no_signal",
+     .requirements = "SM-BARRIER-04",
+     .max_ranks = 8,
+     .body = arrival_is_no_signal},
+    {.name = "barrier.barriers_and_rings_mixed",
+     .requirements = "SM-BARRIER-04,SM-BARRIER-03",
+     .body = barriers_and_rings_mixed},
+    {.name = "barrier.group_of_one",
+     .requirements = "SM-BARRIER-01,SM-GROUP-08,SM-TIMEOUT-03",
+     .max_ranks = 2,
+     .body = barrier_of_one},
+};
+TK_SUITE(barrier, cases);

@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Capture and replay. Suite of the STREAM area's second half. */
+#include "timeout_help.h"
+
+#define CAPTURE (SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE)
+
+struct captured {
+    symmem_handle *handle;
+    symmem_stream *stream;
+    int32_t next, previous;
+    uint32_t limit_ms;
+    symmem_graph *graph;
+};
+
+static struct captured captured_begin(struct tk *t, size_t bytes) {
+    struct captured c = {.handle = tk_handle(t, bytes, tk_world_group(t))};
+    c.stream = tk_stream(t);
+    c.next = (t->rank + 1) % t->world_size;
+    c.previous = (t->rank + t->world_size - 1) % t->world_size;
+    c.limit_ms = tk_scaled_ms(LONG_MS);
+    return c;
+}
+
+static void graph_end(struct tk *t, struct captured *c) {
+    TK_OK(t, symmem_graph_destroy(c->graph));
+    c->graph = NULL;
+}
+
+/* --- PyTorch's counterparts ------------------------------------------------------------------- */
+
+static void cuda_graph_capture(struct tk *t) {
+    struct captured c = captured_begin(t, 64);
+    uint32_t own = (uint32_t)t->rank + 200;
+    uint32_t expected = (uint32_t)c.next + 200;
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
+    TK_OK(t, symmem_put(c.handle, t->rank, 0, &own, 4, c.stream));
+    TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, c.stream));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
+    tk_expect_bytes(t, c.handle, t->rank, 0, 64, 0);
+    TK_OK(t, symmem_graph_launch(c.graph, c.stream));
+    tk_synchronize(t, c.stream);
+    tk_expect_data(t, c.handle, c.next, 0, &expected, 4);
+    graph_end(t, &c);
+}
+
+static void capture_without_replay(struct tk *t) {
+    struct captured c = captured_begin(t, 64);
+    uint32_t own = (uint32_t)t->rank + 7;
+    uint32_t expected = (uint32_t)c.next + 7;
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
+    TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, c.stream));
+    TK_OK(t, symmem_put_signal(c.handle, c.next, 0, c.limit_ms, c.stream));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
+    tk_write(t, c.handle, t->rank, 0, &own, 4);
+    barrier_holding(t, c.handle, 0, NULL, t->world_size, 0, 1);
+    TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, c.stream));
+    tk_synchronize(t, c.stream);
+    tk_expect_data(t, c.handle, c.next, 0, &expected, 4);
+    ring_signal(t, c.handle, 0); /* a put of the capture would be in its way */
+    graph_end(t, &c);
+    TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, NULL));
+    check_nothing_pending(t, c.handle, -1, 0);
+}
+
+/* Two barriers on forked streams, a value written last, four replays with other values. */
+static void cuda_graph_forked_streams(struct tk *t) {
+    struct captured c = captured_begin(t, 64);
+    symmem_stream *side = tk_stream(t);
+    symmem_event *fork = NULL;
+    symmem_event *join = NULL;
+    bool capturing = false;
+    uint32_t value = 0;
+    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &fork));
+    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &join));
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
+    TK_OK(t, symmem_event_record(fork, c.stream));
+    TK_OK(t, symmem_stream_wait_event(side, fork));
+    TK_OK(t, symmem_stream_is_capturing(side, &capturing));
+    TK_CHECK(t, capturing);
+    TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, c.stream));
+    TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, side));
+    TK_OK(t, symmem_put(c.handle, t->rank, 0, &value, 4, side));
+    TK_OK(t, symmem_event_record(join, side));
+    TK_OK(t, symmem_stream_wait_event(c.stream, join));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
+    TK_OK(t, symmem_stream_is_capturing(side, &capturing));
+    TK_CHECK(t, !capturing);
+    for (uint32_t counter = 1; counter <= 4; counter++) {
+        value = counter * 100 + (uint32_t)t->rank;
+        TK_OK(t, symmem_graph_launch(c.graph, c.stream));
+        tk_synchronize(t, c.stream);
+        tk_out_of_band_barrier(t);
+        uint32_t expected = counter * 100 + (uint32_t)c.next;
+        tk_expect_data(t, c.handle, c.next, 0, &expected, 4);
+        tk_out_of_band_barrier(t);
+    }
+    pad_expect(t, c.handle, 0);
+    graph_end(t, &c);
+    symmem_event_destroy(fork);
+    symmem_event_destroy(join);
+}
+
+/* Alloc and the first rendezvous are refused on every rank, although one rank alone captures. */
+static void alloc_and_first_rendezvous(struct tk *t) {
+    struct captured c = captured_begin(t, 64);
+    void *fresh = tk_alloc(t, 256);
+    for (int32_t capturing = 0; capturing < t->world_size; capturing++) {
+        symmem_handle *none = NULL;
+        uint32_t value = 0x1000u + (uint32_t)capturing;
+        if (t->rank == capturing) {
+            void *ptr = NULL;
+            TK_OK(t, symmem_stream_begin_capture(c.stream));
+            TK_STATUS(t, SYMMEM_CAPTURE, symmem_alloc(t->context, 256, -1, NULL, &ptr));
+            TK_CHECK(t, ptr == NULL);
+            TK_OK(t, symmem_put(c.handle, t->rank, 0, &value, 4, c.stream));
+        }
+        tk_out_of_band_barrier(t);
+        TK_STATUS(t, SYMMEM_CAPTURE,
+                  symmem_rendezvous(t->context, fresh, tk_world_group(t), c.limit_ms, &none));
+        TK_CHECK(t, none == NULL);
+        TK_EQ_INT(t, capturing, last_record().failed_rank);
+        if (t->rank == capturing) {
+            /* A second rendezvous of known memory is local and allowed; the capture goes on. */
+            symmem_stream *stream = c.stream;
+            TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &c.graph));
+            TK_OK(t, symmem_graph_launch(c.graph, stream));
+            tk_synchronize(t, stream);
+            tk_expect_data(t, c.handle, t->rank, 0, &value, 4);
+            graph_end(t, &c);
+        }
+        tk_out_of_band_barrier(t);
+    }
+    symmem_handle *handle = tk_rendezvous(t, fresh, tk_world_group(t));
+    TK_OK(t, symmem_barrier(handle, 0, c.limit_ms, NULL));
+}
+
+/* --- replay ----------------------------------------------------------------------------------- */
+
+/* One launch of the captured barrier with a rank held back. */
+static void replay_holding(struct tk *t, struct captured *c, int32_t held, uint64_t round) {
+    if (t->rank == held)
+        check_others_held(t, NULL, t->world_size, round);
+    TK_OK(t, symmem_graph_launch(c->graph, c->stream));
+    if (t->rank != held)
+        show_entered(t, round);
+    tk_synchronize(t, c->stream);
+    show_passed(t, round);
+}
+
+static void barrier_synchronises_in_every_replay(struct tk *t) {
+    struct captured c = captured_begin(t, 64);
+    symmem_graph *twin = NULL;
+    symmem_handle *other = tk_handle(t, 64, tk_world_group(t));
+    uint64_t round = 0;
+    for (int i = 0; i < 2; i++) {
+        TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
+        TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, c.stream));
+        TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, i ? &twin : &c.graph));
+    }
+    for (int replay = 1; replay <= 200 && !tk_failed(t); replay++) {
+        if (replay <= 3 || replay == 100 || replay == 199) {
+            for (int32_t held = 0; held < t->world_size; held++)
+                replay_holding(t, &c, held, ++round);
+        } else {
+            TK_OK(t, symmem_graph_launch(c.graph, c.stream));
+        }
+        if (replay % 14 == 7) /* a launch is no operation on the channel: it must be over first */
+            tk_synchronize(t, c.stream);
+        if (replay % 7 == 0)
+            TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, replay % 2 ? NULL : c.stream));
+        if (replay % 11 == 0)
+            TK_OK(t, symmem_graph_launch(twin, c.stream));
+        if (replay % 13 == 0)
+            TK_OK(t, symmem_barrier(other, 0, c.limit_ms, NULL));
+    }
+    tk_synchronize(t, c.stream);
+    barrier_holding(t, c.handle, 0, NULL, t->world_size, 0, ++round);
+    graph_end(t, &c);
+    TK_OK(t, symmem_graph_destroy(twin));
+}
+
+static void signals_replay(struct tk *t) {
+    struct captured c = captured_begin(t, 4096);
+    uint32_t source[256];
+    uint32_t seen[256];
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
+    TK_OK(t, symmem_put(c.handle, c.next, 0, source, sizeof(source), c.stream));
+    TK_OK(t, symmem_put_signal(c.handle, c.next, 0, c.limit_ms, c.stream));
+    TK_OK(t, symmem_wait_signal(c.handle, c.previous, 0, c.limit_ms, c.stream));
+    TK_OK(t, symmem_get(c.handle, t->rank, 0, seen, sizeof(seen), c.stream));
+    TK_OK(t, symmem_barrier(c.handle, 1, c.limit_ms, c.stream));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
+    for (uint32_t g = 1; g <= 40 && !tk_failed(t); g++) {
+        fill_words(source, 256, t->rank, g); /* content of the moment of replay */
+        TK_OK(t, symmem_graph_launch(c.graph, c.stream));
+        tk_synchronize(t, c.stream);
+        TK_EQ_SIZE(t, 256, first_wrong_word(seen, 256, c.previous, g));
+    }
+    graph_end(t, &c);
+}
+
+/* Three copies in a chain: each launch runs all of them, once, in order; none runs at capture. */
+static void launches_run_everything_once(struct tk *t) {
+    struct captured c = captured_begin(t, 64);
+    const uint32_t chain[4] = {11, 22, 33, 44};
+    uint32_t seen[4] = {0};
+    tk_write(t, c.handle, t->rank, 0, chain, 16);
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
+    for (size_t i = 0; i < 3; i++) { /* shifts the four words down by one place */
+        TK_OK(t, symmem_get(c.handle, t->rank, (i + 1) * 4, &seen[i], 4, c.stream));
+        TK_OK(t, symmem_put(c.handle, t->rank, i * 4, &seen[i], 4, c.stream));
+    }
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
+    tk_sleep_ms(5);
+    tk_expect_data(t, c.handle, t->rank, 0, chain, 16);
+    for (size_t launch = 1; launch <= 3; launch++) {
+        TK_OK(t, symmem_graph_launch(c.graph, c.stream));
+        tk_synchronize(t, c.stream);
+        uint32_t expected[4];
+        for (size_t i = 0; i < 4; i++)
+            expected[i] = chain[i + launch < 3 ? i + launch : 3];
+        tk_expect_data(t, c.handle, t->rank, 0, expected, 16);
+    }
+    graph_end(t, &c);
+}
+
+/* Launches on several streams without synchronising in between: one at a time, none lost. */
+static void launches_on_several_streams(struct tk *t) {
+    struct captured c = captured_begin(t, 64);
+    symmem_stream *side = tk_stream(t);
+    struct step_log log = {0};
+    struct step step = {.log = &log, .number = 1};
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
+    TK_OK(t, symmem_stream_host_fn(c.stream, step_fn, &step));
+    TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, c.stream));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
+    TK_EQ_INT(t, 0, steps_done(&log));
+    for (int i = 0; i < 20; i++)
+        TK_OK(t, symmem_graph_launch(c.graph, i % 2 ? side : c.stream));
+    tk_synchronize(t, c.stream);
+    tk_synchronize(t, side);
+    TK_EQ_INT(t, 20, steps_done(&log));
+    graph_end(t, &c);
+}
+
+/* --- memory, forks, failures ------------------------------------------------------------------ */
+
+static void graph_keeps_memory(struct tk *t) {
+    symmem_stream *stream = tk_stream(t);
+    symmem_handle *peer_view = NULL;
+    symmem_graph *graph = NULL;
+    int32_t next = (t->rank + 1) % t->world_size;
+    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
+    uint32_t value = 0;
+    uint32_t seen = 0;
+    void *ptr = NULL;
+    TK_REQUIRE_OK(t, symmem_alloc(t->context, 4096, -1, NULL, &ptr));
+    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, tk_world_group(t), tk_scaled_ms(LONG_MS),
+                                       &peer_view));
+    TK_OK(t, symmem_stream_begin_capture(stream));
+    TK_OK(t, symmem_put(peer_view, next, 128, &value, 4, stream));
+    TK_OK(t, symmem_barrier(peer_view, 0, tk_scaled_ms(LONG_MS), stream));
+    TK_OK(t, symmem_get(peer_view, t->rank, 128, &seen, 4, stream));
+    TK_OK(t, symmem_barrier(peer_view, 0, tk_scaled_ms(LONG_MS), stream));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    symmem_handle_release(peer_view);
+    TK_OK(t, symmem_free(t->context, ptr));
+    /* Memory handed out anew must not be the graph's. */
+    symmem_handle *fresh = tk_handle(t, 4096, tk_world_group(t));
+    for (uint32_t i = 1; i <= 3; i++) {
+        value = i * 1000 + (uint32_t)t->rank;
+        seen = 0;
+        TK_OK(t, symmem_graph_launch(graph, stream));
+        tk_synchronize(t, stream);
+        TK_EQ_INT(t, i * 1000 + (uint32_t)previous, seen);
+    }
+    tk_expect_bytes(t, fresh, t->rank, 0, 4096, 0);
+    TK_OK(t, symmem_graph_destroy(graph));
+}
+
+/* A fork that is not joined back spoils the capture and nothing else. */
+static void unjoined_fork_is_refused(struct tk *t) {
+    struct captured c = captured_begin(t, 64);
+    symmem_stream *side = tk_stream(t);
+    symmem_event *fork = NULL;
+    bool capturing = true;
+    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &fork));
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
+    TK_OK(t, symmem_event_record(fork, c.stream));
+    TK_OK(t, symmem_stream_wait_event(side, fork));
+    TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, side));
+    TK_STATUS(t, SYMMEM_CAPTURE, symmem_stream_end_capture(c.stream, &c.graph));
+    TK_CHECK(t, c.graph == NULL);
+    TK_OK(t, symmem_stream_is_capturing(c.stream, &capturing));
+    TK_CHECK(t, !capturing);
+    TK_OK(t, symmem_stream_is_capturing(side, &capturing));
+    TK_CHECK(t, !capturing);
+    TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, c.stream));
+    TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, side));
+    tk_synchronize(t, c.stream);
+    tk_synchronize(t, side);
+    symmem_event_destroy(fork);
+}
+
+static void misuse_is_refused(struct tk *t) {
+    struct captured c = captured_begin(t, 64);
+    bool capturing = true;
+    uint32_t value = 0x77;
+    TK_OK(t, symmem_stream_is_capturing(c.stream, &capturing));
+    TK_CHECK(t, !capturing);
+    TK_STATUS(t, SYMMEM_CAPTURE, symmem_stream_end_capture(c.stream, &c.graph));
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
+    TK_OK(t, symmem_put(c.handle, t->rank, 0, &value, 4, c.stream));
+    TK_STATUS(t, SYMMEM_CAPTURE, symmem_stream_synchronize(c.stream, 1000));
+    TK_OK(t, symmem_stream_is_capturing(c.stream, &capturing));
+    TK_CHECK(t, capturing);
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
+    TK_OK(t, symmem_graph_launch(c.graph, c.stream));
+    tk_synchronize(t, c.stream);
+    tk_expect_data(t, c.handle, t->rank, 0, &value, 4);
+    graph_end(t, &c);
+}
+
+static void failure_in_a_launch_is_reported(struct tk *t) {
+    for (int op = 0; op < OP_COUNT; op++) {
+        struct captured c = captured_begin(t, 64);
+        if (t->rank == 0) {
+            make_unsatisfied(t, c.handle, (enum signal_op)op, 1, 3);
+            TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
+            TK_OK(t, run_op(c.handle, (enum signal_op)op, 1, 3, 40, c.stream));
+            TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
+            TK_OK(t, symmem_stream_synchronize(c.stream, 1000));
+            TK_OK(t, symmem_graph_launch(c.graph, c.stream));
+            TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(c.stream, c.limit_ms));
+            symmem_error_record record = last_record();
+            TK_EQ_STR(t, op_name((enum signal_op)op), record.operation);
+            TK_EQ_INT(t, 3, record.channel);
+            TK_OK(t, symmem_stream_synchronize(c.stream, c.limit_ms));
+            graph_end(t, &c);
+        }
+        tk_out_of_band_barrier(t);
+    }
+}
+
+static void *open_later(void *arg) {
+    tk_sleep_ms(50);
+    gate_open(arg);
+    return NULL;
+}
+
+static void graph_destroyed_with_a_launch_under_way(struct tk *t) {
+    struct captured c = captured_begin(t, 64);
+    struct gate gate = {0};
+    struct step_log log = {0};
+    struct step step = {.log = &log, .number = 1};
+    pthread_t thread;
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
+    TK_OK(t, symmem_stream_host_fn(c.stream, gate_fn, &gate));
+    TK_OK(t, symmem_stream_host_fn(c.stream, step_fn, &step));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
+    TK_OK(t, symmem_graph_launch(c.graph, c.stream));
+    bool started = TK_CHECK(t, pthread_create(&thread, NULL, open_later, &gate) == 0);
+    if (!started)
+        gate_open(&gate);
+    graph_end(t, &c);
+    TK_EQ_INT(t, 1, steps_done(&log));
+    TK_CHECK(t, !started || pthread_join(thread, NULL) == 0);
+    tk_synchronize(t, c.stream);
+    TK_OK(t, symmem_graph_destroy(NULL));
+}
+
+static const struct tk_case cases[] = {
+    {.name = "test_stream_serialization_cuda_graph_capture",
+     .requirements = "SM-STREAM-08,SM-STREAM-09",
+     .needs = CAPTURE,
+     .max_ranks = 4,
+     .body = cuda_graph_capture},
+    {.name = "test_stream_serialization_capture_without_replay",
+     .requirements = "SM-STREAM-14",
+     .needs = CAPTURE,
+     .max_ranks = 4,
+     .body = capture_without_replay},
+    {.name = "test_stream_serialization_cuda_graph_forked_streams",
+     .requirements = "SM-STREAM-12,SM-STREAM-10,SM-STREAM-05,SM-HANDLE-09",
+     .needs = CAPTURE,
+     .max_ranks = 4,
+     .body = cuda_graph_forked_streams},
+    {.name = "test_alloc_and_first_rendezvous_during_capture_raise",
+     .requirements = "SM-ALLOC-09,SM-RDV-16",
+     .needs = CAPTURE,
+     .max_ranks = 4,
+     .body = alloc_and_first_rendezvous},
+    {.name = "capture.barrier_synchronises_in_every_replay",
+     .requirements = "SM-STREAM-09",
+     .needs = CAPTURE,
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = barrier_synchronises_in_every_replay},
+    {.name = "capture.signals_replay",
+     .requirements = "SM-STREAM-08,SM-STREAM-10",
+     .needs = CAPTURE | SYMMEM_CAP_HOST_ACCESS,
+     .max_ranks = 4,
+     .body = signals_replay},
+    {.name = "capture.launches_run_everything_once",
+     .requirements = "SM-STREAM-08,SM-STREAM-10",
+     .needs = CAPTURE,
+     .max_ranks = 2,
+     .body = launches_run_everything_once},
+    {.name = "capture.launches_on_several_streams",
+     .requirements = "SM-STREAM-08,SM-STREAM-09",
+     .needs = CAPTURE | SYMMEM_CAP_HOST_FN,
+     .max_ranks = 4,
+     .body = launches_on_several_streams},
+    {.name = "capture.graph_keeps_memory",
+     .requirements = "SM-STREAM-11,SM-STREAM-10",
+     .needs = CAPTURE,
+     .max_ranks = 4,
+     .body = graph_keeps_memory},
+    {.name = "capture.unjoined_fork_is_refused",
+     .requirements = "SM-STREAM-12",
+     .needs = CAPTURE,
+     .max_ranks = 4,
+     .body = unjoined_fork_is_refused},
+    {.name = "capture.misuse_is_refused",
+     .requirements = "SM-STREAM-13",
+     .needs = CAPTURE,
+     .max_ranks = 2,
+     .body = misuse_is_refused},
+    {.name = "capture.failure_in_a_launch_is_reported",
+     .requirements = "SM-STREAM-15",
+     .needs = CAPTURE,
+     .min_ranks = 2,
+     .max_ranks = 2,
+     .body = failure_in_a_launch_is_reported},
+    {.name = "capture.graph_destroyed_with_a_launch_under_way",
+     .requirements = "SM-STREAM-17",
+     .needs = CAPTURE | SYMMEM_CAP_HOST_FN,
+     .max_ranks = 2,
+     .body = graph_destroyed_with_a_launch_under_way},
+};
+TK_SUITE(capture, cases);

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Contexts: what makes one, what ends one, and that two are two. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kit.h"
+
+#define LIMIT_MS 10000u
+
+/* --- the environment, for cases of one rank --------------------------------------------------- */
+
+static const char *const rank_names[] = {"RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK",
+                                         "SLURM_PROCID"};
+static const char *const size_names[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
+                                         "SLURM_NTASKS"};
+static const char *const local_names[] = {"LOCAL_RANK",
+                                          "PMIX_LOCAL_RANK",
+                                          "MPI_LOCALRANKID",
+                                          "PMI_LOCAL_RANK",
+                                          "OMPI_COMM_WORLD_LOCAL_RANK",
+                                          "SLURM_LOCALID",
+                                          "SYMMEM_STORE"};
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static void clear_environment(void) {
+    for (size_t i = 0; i < COUNT(rank_names); i++)
+        unsetenv(rank_names[i]);
+    for (size_t i = 0; i < COUNT(size_names); i++)
+        unsetenv(size_names[i]);
+    for (size_t i = 0; i < COUNT(local_names); i++)
+        unsetenv(local_names[i]);
+}
+
+/* Options that leave rank and world to the environment; with a store of their own. */
+static symmem_context_options open_options(symmem_store *store) {
+    symmem_context_options options;
+    symmem_context_options_init(&options);
+    options.store = store;
+    return options;
+}
+
+static void expect_identity(struct tk *t, const symmem_context_options *options, int32_t rank,
+                            int32_t world_size, int32_t local_rank) {
+    symmem_context *context = NULL;
+    int32_t value = -7;
+    TK_REQUIRE_OK(t, symmem_init(options, &context));
+    TK_OK(t, symmem_context_rank(context, &value));
+    TK_EQ_INT(t, rank, value);
+    TK_OK(t, symmem_context_world_size(context, &value));
+    TK_EQ_INT(t, world_size, value);
+    TK_OK(t, symmem_context_local_rank(context, &value));
+    TK_EQ_INT(t, local_rank, value);
+    TK_OK(t, symmem_finalize(context));
+    symmem_context_free(context);
+}
+
+/* NULL is asked for on failure, so something else has to be there before. */
+static void expect_refusal(struct tk *t, const symmem_context_options *options) {
+    symmem_context *context = (symmem_context *)(void *)t;
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_init(options, &context));
+    TK_EQ_PTR(t, NULL, context);
+}
+
+/* --- rank and size ---------------------------------------------------------------------------- */
+
+static void rank_and_size_of_this_job(struct tk *t) {
+    int32_t value = -1;
+    TK_REQ(t, "SM-CONTEXT-01");
+    TK_OK(t, symmem_context_rank(t->context, &value));
+    TK_EQ_INT(t, t->rank, value);
+    TK_OK(t, symmem_context_world_size(t->context, &value));
+    TK_EQ_INT(t, t->world_size, value);
+}
+
+static void options_before_environment(struct tk *t) {
+    symmem_store *store = NULL;
+    symmem_context_options options;
+    TK_REQ(t, "SM-CONTEXT-01");
+    clear_environment();
+    TK_REQUIRE_OK(t, symmem_store_open_memory(&store));
+    options = open_options(store);
+    options.rank = 3;
+    options.world_size = 5;
+    expect_identity(t, &options, 3, 5, 3);
+    options.local_rank = 1;
+    expect_identity(t, &options, 3, 5, 1);
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    setenv("LOCAL_RANK", "0", 1);
+    expect_identity(t, &options, 3, 5, 1);
+    options.rank = SYMMEM_MAX_WORLD_SIZE - 1;
+    options.world_size = SYMMEM_MAX_WORLD_SIZE;
+    expect_identity(t, &options, SYMMEM_MAX_WORLD_SIZE - 1, SYMMEM_MAX_WORLD_SIZE, 1);
+    clear_environment();
+    symmem_store_close(store);
+}
+
+static void environment_gives_identity(struct tk *t) {
+    symmem_store *store = NULL;
+    symmem_context_options options;
+    TK_REQ(t, "SM-CONTEXT-01");
+    TK_REQUIRE_OK(t, symmem_store_open_memory(&store));
+    options = open_options(store);
+    for (size_t i = 0; i < COUNT(rank_names); i++) {
+        clear_environment();
+        tk_checkpoint(t, "rank from %s", rank_names[i]);
+        setenv(rank_names[i], "3", 1);
+        setenv("WORLD_SIZE", "6", 1);
+        expect_identity(t, &options, 3, 6, 3);
+    }
+    for (size_t i = 0; i < COUNT(size_names); i++) {
+        clear_environment();
+        tk_checkpoint(t, "world size from %s", size_names[i]);
+        setenv("RANK", "2", 1);
+        setenv(size_names[i], "7", 1);
+        expect_identity(t, &options, 2, 7, 2);
+    }
+    for (size_t i = 0; i < COUNT(rank_names); i++) /* the first of the list wins */
+        setenv(rank_names[i], i == 0 ? "4" : "1", 1);
+    for (size_t i = 0; i < COUNT(size_names); i++)
+        setenv(size_names[i], i == 0 ? "5" : "2", 1);
+    setenv("LOCAL_RANK", "1", 1);
+    expect_identity(t, &options, 4, 5, 1);
+    clear_environment();
+    symmem_store_close(store);
+}
+
+static void refuses_malformed_environment(struct tk *t) {
+    static const char *const bad[] = {
+        "", "x", "-1", "3x", "0x1", "1.5", "5", "2147483648", "99999999999999999999", "- 1"};
+    symmem_store *store = NULL;
+    symmem_context_options options;
+    TK_REQ(t, "SM-CONTEXT-02");
+    TK_REQUIRE_OK(t, symmem_store_open_memory(&store));
+    options = open_options(store);
+    clear_environment();
+    expect_refusal(t, &options); /* neither */
+    setenv("RANK", "0", 1);
+    expect_refusal(t, &options); /* no size */
+    clear_environment();
+    setenv("WORLD_SIZE", "5", 1);
+    expect_refusal(t, &options); /* no rank */
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        tk_checkpoint(t, "RANK=%s", bad[i]);
+        setenv("RANK", bad[i], 1);
+        expect_refusal(t, &options);
+    }
+    setenv("RANK", "0", 1);
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        if (strcmp(bad[i], "5") == 0)
+            continue; /* fine as a size */
+        tk_checkpoint(t, "WORLD_SIZE=%s", bad[i]);
+        setenv("WORLD_SIZE", bad[i], 1);
+        expect_refusal(t, &options);
+    }
+    setenv("WORLD_SIZE", "0", 1);
+    expect_refusal(t, &options);
+    setenv("WORLD_SIZE", "1025", 1);
+    expect_refusal(t, &options);
+    setenv("WORLD_SIZE", "1024", 1);
+    expect_identity(t, &options, 0, 1024, 0);
+    clear_environment();
+    symmem_store_close(store);
+}
+
+static void refuses_bad_rank_or_size(struct tk *t) {
+    static const struct {
+        int32_t rank, world_size;
+    } bad[] = {{1, 1},
+               {2, 2},
+               {-2, 2},
+               {INT32_MIN, 2},
+               {0, 0},
+               {0, -2},
+               {0, SYMMEM_MAX_WORLD_SIZE + 1},
+               {0, INT32_MAX},
+               {SYMMEM_MAX_WORLD_SIZE, SYMMEM_MAX_WORLD_SIZE}};
+    symmem_store *store = NULL;
+    TK_REQ(t, "SM-CONTEXT-02");
+    clear_environment();
+    TK_REQUIRE_OK(t, symmem_store_open_memory(&store));
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        symmem_context_options options = open_options(store);
+        options.rank = bad[i].rank;
+        options.world_size = bad[i].world_size;
+        tk_checkpoint(t, "rank %d of %d", bad[i].rank, bad[i].world_size);
+        expect_refusal(t, &options);
+    }
+    symmem_store_close(store);
+}
+
+/* --- the store -------------------------------------------------------------------------------- */
+
+static void many_ranks_need_a_store(struct tk *t) {
+    symmem_context_options options = open_options(NULL);
+    char url[4096];
+    TK_REQ(t, "SM-CONTEXT-03");
+    clear_environment();
+    options.rank = 0;
+    options.world_size = 2;
+    expect_refusal(t, &options);
+    options.rank = 1;
+    expect_refusal(t, &options);
+    snprintf(url, sizeof(url), "file:%s/environment-store", t->scratch_dir);
+    setenv("SYMMEM_STORE", url, 1);
+    expect_identity(t, &options, 1, 2, 1);
+    clear_environment();
+}
+
+static void one_rank_needs_no_store(struct tk *t) {
+    symmem_context_options options = tk_options(t);
+    symmem_handle *handle;
+    TK_REQ(t, "SM-CONTEXT-03");
+    clear_environment();
+    options.store = NULL;
+    tk_reinit(t, &options);
+    handle = tk_handle(t, 512, tk_world_group(t));
+    tk_fill(t, handle, 0, 0, 512, 0x21);
+    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    tk_group_barrier(t, tk_world_group(t));
+    tk_expect_bytes(t, handle, 0, 0, 512, 0x21);
+}
+
+/* --- again, and apart --------------------------------------------------------------- */
+
+static void again_and_again(struct tk *t) {
+    int cycles = t->world_size > 8 ? 1 : t->world_size > 4 ? 5 : 20;
+    symmem_context_options options = tk_options(t);
+    TK_REQ(t, "SM-CONTEXT-06");
+    for (int cycle = 0; cycle < cycles; cycle++) {
+        symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
+        int32_t right = (t->rank + 1) % t->world_size;
+        int32_t left = (t->rank + t->world_size - 1) % t->world_size;
+        tk_fill(t, handle, right, 0, 256, (uint8_t)(t->rank + cycle));
+        TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+        tk_expect_bytes(t, handle, t->rank, 0, 256, (uint8_t)(left + cycle));
+        TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+        tk_reinit(t, &options);
+    }
+}
+
+/* Live objects and peers that do nothing: neither is waited for, whoever goes first. */
+static void finalize_does_not_wait(struct tk *t) {
+    symmem_group *own = NULL;
+    TK_REQ(t, "SM-CONTEXT-07");
+    (void)tk_handle(t, 4096, tk_world_group(t));
+    (void)tk_handle(t, 64, tk_world_group(t));
+    TK_OK(t, symmem_group_create(t->context, "left-alive", NULL, 0, NULL, &own));
+    tk_group_barrier(t, own);
+    for (int32_t i = 0; i < t->world_size; i++) {
+        tk_out_of_band_barrier(t);
+        if (t->rank == t->world_size - 1 - i) {
+            uint64_t start = tk_now_ms();
+            TK_OK(t, symmem_finalize(t->context));
+            TK_CHECK(t, tk_now_ms() - start < tk_scaled_ms(5000));
+        }
+    }
+    tk_out_of_band_barrier(t);
+}
+
+static void finalize_with_pool_and_stream(struct tk *t) {
+    symmem_pool *pool = NULL;
+    void *block = NULL;
+    symmem_handle *handle;
+    symmem_stream *stream;
+    TK_REQ(t, "SM-CONTEXT-07");
+    TK_REQUIRE_OK(t, symmem_pool_create(t->context, -1, 65536, &pool));
+    TK_REQUIRE_OK(t, symmem_pool_alloc(pool, 1024, &block));
+    handle = tk_rendezvous(t, block, tk_world_group(t));
+    stream = tk_stream(t);
+    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, stream));
+    tk_synchronize(t, stream);
+    tk_out_of_band_barrier(t);
+    if (t->rank != 0)
+        tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_finalize(t->context));
+    if (t->rank == 0)
+        tk_out_of_band_barrier(t); /* the others begin after rank 0 has ended */
+}
+
+static void two_contexts_are_apart(struct tk *t) {
+    symmem_context_options options = tk_options(t);
+    symmem_context *other = NULL;
+    symmem_group *mine = NULL, *theirs = NULL, *found = NULL;
+    symmem_handle *handle = NULL;
+    const char *name = "";
+    bool symmetric = true;
+    size_t bytes = 0;
+    void *memory = tk_alloc(t, 1000), *twin = NULL;
+    symmem_alloc_info info = {0};
+    TK_REQ(t, "SM-CONTEXT-08");
+    clear_environment();
+    options.store = NULL;
+    options.backend = NULL;
+    unsetenv("SYMMEM_BACKEND");
+    TK_REQUIRE_OK(t, symmem_init(&options, &other));
+    TK_OK(t, symmem_get_backend(other, &name));
+    TK_EQ_PTR(t, NULL, name);
+    TK_OK(t, symmem_get_backend(t->context, &name));
+    TK_CHECK(t, name != NULL);
+    TK_OK(t, symmem_set_backend(other, t->backend));
+    TK_OK(t, symmem_set_signal_pad_size(t->context, 4096));
+    TK_OK(t, symmem_get_signal_pad_size(other, &bytes));
+    TK_EQ_SIZE(t, SYMMEM_DEFAULT_SIGNAL_PAD_SIZE, bytes);
+    TK_OK(t, symmem_group_create(t->context, "same", NULL, 0, NULL, &mine));
+    TK_STATUS(t, SYMMEM_NOT_FOUND, symmem_group_find(other, "same", &found));
+    TK_OK(t, symmem_group_create(other, "same", NULL, 0, NULL, &theirs));
+    TK_OK(t, symmem_group_find(t->context, "same", &found));
+    TK_EQ_PTR(t, mine, found);
+    TK_OK(t, symmem_is_symmetric(other, memory, &symmetric));
+    TK_CHECK(t, !symmetric);
+    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_alloc_size(other, memory, &bytes));
+    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_free(other, memory));
+    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_rendezvous(other, memory, theirs, LIMIT_MS, &handle));
+    TK_EQ_PTR(t, NULL, handle);
+    TK_OK(t, symmem_alloc(other, 1000, -1, NULL, &twin));
+    TK_OK(t, symmem_alloc_query(other, twin, &info));
+    TK_EQ_SIZE(t, 1, info.ordinal); /* the other context's allocations do not count */
+    TK_OK(t, symmem_finalize(other));
+    symmem_context_free(other);
+    TK_OK(t, symmem_is_symmetric(t->context, memory, &symmetric));
+    TK_CHECK(t, symmetric);
+    TK_OK(t, symmem_group_destroy(mine));
+    TK_OK(t, symmem_barrier(tk_handle(t, 64, tk_world_group(t)), 0, LIMIT_MS, NULL));
+}
+
+/* A group of another context is not this context's. */
+static void group_of_another_context(struct tk *t) {
+    symmem_context_options options = tk_options(t);
+    symmem_context *other = NULL;
+    symmem_group *theirs = NULL;
+    symmem_handle *handle = NULL;
+    void *memory = tk_alloc(t, 64);
+    TK_REQ(t, "SM-CONTEXT-08");
+    options.store = NULL;
+    TK_REQUIRE_OK(t, symmem_init(&options, &other));
+    TK_OK(t, symmem_group_create(other, "theirs", NULL, 0, NULL, &theirs));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+              symmem_rendezvous(t->context, memory, theirs, LIMIT_MS, &handle));
+    TK_EQ_PTR(t, NULL, handle);
+    symmem_context_free(other);
+}
+
+static const struct tk_case cases[] = {
+    {.name = "context.rank_and_size_of_this_job",
+     .requirements = "SM-CONTEXT-01",
+     .body = rank_and_size_of_this_job},
+    {.name = "context.options_before_environment",
+     .requirements = "SM-CONTEXT-01",
+     .max_ranks = 1,
+     .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY,
+     .body = options_before_environment},
+    {.name = "context.environment_gives_identity",
+     .requirements = "SM-CONTEXT-01",
+     .max_ranks = 1,
+     .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY,
+     .body = environment_gives_identity},
+    {.name = "context.refuses_malformed_environment",
+     .requirements = "SM-CONTEXT-02",
+     .max_ranks = 1,
+     .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY,
+     .body = refuses_malformed_environment},
+    {.name = "context.refuses_bad_rank_or_size",
+     .requirements = "SM-CONTEXT-02",
+     .max_ranks = 1,
+     .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY,
+     .body = refuses_bad_rank_or_size},
+    {.name = "context.many_ranks_need_a_store",
+     .requirements = "SM-CONTEXT-03",
+     .max_ranks = 1,
+     .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY,
+     .body = many_ranks_need_a_store},
+    {.name = "context.one_rank_needs_no_store",
+     .requirements = "SM-CONTEXT-03",
+     .max_ranks = 1,
+     .flags = TK_PROCESS_ONLY,
+     .body = one_rank_needs_no_store},
+    {.name = "context.again_and_again", .requirements = "SM-CONTEXT-06", .body = again_and_again},
+    {.name = "context.finalize_does_not_wait",
+     .requirements = "SM-CONTEXT-07",
+     .max_ranks = 8,
+     .body = finalize_does_not_wait},
+    {.name = "context.finalize_with_pool_and_stream",
+     .requirements = "SM-CONTEXT-07",
+     .needs = SYMMEM_CAP_POOL | SYMMEM_CAP_STREAMS,
+     .max_ranks = 3,
+     .body = finalize_with_pool_and_stream},
+    {.name = "context.two_contexts_are_apart",
+     .requirements = "SM-CONTEXT-08",
+     .max_ranks = 1,
+     .flags = TK_PROCESS_ONLY,
+     .body = two_contexts_are_apart},
+    {.name = "context.group_of_another_context",
+     .requirements = "SM-CONTEXT-08",
+     .max_ranks = 1,
+     .body = group_of_another_context},
+};
+TK_SUITE(context, cases);

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Calls without a context, after its end, and failures injected at test points. */
+#include <stdio.h>
+#include <string.h>
+
+#include "kit.h"
+
+#define LIMIT_MS 10000u
+#define GONE SYMMEM_NOT_INITIALISED
+
+/* Every call that takes a context; `expected` must come of each. */
+static void context_calls(struct tk *t, symmem_context *context, symmem_status expected) {
+    symmem_context_options unused;
+    symmem_group *group = NULL;
+    symmem_handle *handle = NULL;
+    symmem_alloc_info info;
+    symmem_pool *pool = NULL;
+    const char *name = NULL;
+    char bytes[8] = "";
+    uint64_t capabilities = 0;
+    size_t size = 0;
+    int32_t value = 0;
+    bool flag = false;
+    void *ptr = NULL;
+    DLTensor tensor = {0};
+    symmem_context_options_init(&unused);
+    TK_STATUS(t, expected, symmem_context_rank(context, &value));
+    TK_STATUS(t, expected, symmem_context_world_size(context, &value));
+    TK_STATUS(t, expected, symmem_context_local_rank(context, &value));
+    TK_STATUS(t, expected, symmem_register_backend(context, NULL));
+    TK_STATUS(t, expected, symmem_load_backend(context, "/nowhere/at.so"));
+    TK_STATUS(t, expected, symmem_backend_available(context, "x", &flag));
+    TK_STATUS(t, expected, symmem_set_backend(context, "x"));
+    TK_STATUS(t, expected, symmem_get_backend(context, &name));
+    TK_STATUS(t, expected, symmem_backend_capabilities(context, &capabilities));
+    TK_STATUS(t, expected, symmem_device_count(context, &value));
+    TK_STATUS(t, expected, symmem_device_type(context, &value));
+    TK_STATUS(t, expected, symmem_has_multicast_support(context, 1, 0, &flag));
+    TK_STATUS(t, expected, symmem_set_allow_overlapping_devices(context, 1));
+    TK_STATUS(t, expected, symmem_group_create(context, "g", NULL, 0, NULL, &group));
+    TK_STATUS(t, expected, symmem_group_find(context, "g", &group));
+    TK_STATUS(t, expected, symmem_alloc(context, 64, -1, NULL, &ptr));
+    TK_STATUS(t, expected, symmem_free(context, bytes));
+    TK_STATUS(t, expected, symmem_alloc_query(context, bytes, &info));
+    TK_STATUS(t, expected, symmem_alloc_size(context, bytes, &size));
+    TK_STATUS(t, expected, symmem_is_symmetric(context, bytes, &flag));
+    TK_STATUS(t, expected, symmem_set_signal_pad_size(context, 4096));
+    TK_STATUS(t, expected, symmem_get_signal_pad_size(context, &size));
+    TK_STATUS(t, expected, symmem_pool_create(context, -1, 4096, &pool));
+    TK_STATUS(t, expected, symmem_rendezvous(context, bytes, NULL, LIMIT_MS, &handle));
+    TK_STATUS(t, expected, symmem_copy(context, bytes, bytes + 4, 1, NULL));
+    TK_STATUS(t, expected, symmem_memset32(context, &tensor, 0, 0, 1, NULL));
+    TK_STATUS(t, expected, symmem_stream_write_value32(context, &tensor, 0, 0, NULL));
+    TK_STATUS(t, expected, symmem_finalize(context));
+    TK_CHECK(t, group == NULL && handle == NULL && pool == NULL && ptr == NULL && name == NULL &&
+                    !flag && size == 0 && value == 0 && capabilities == 0);
+}
+
+static void stream_calls(struct tk *t, symmem_context *context, symmem_status expected) {
+    symmem_stream *stream = NULL;
+    symmem_event *event = NULL;
+    TK_STATUS(t, expected, symmem_stream_create(context, 0, &stream));
+    TK_STATUS(t, expected, symmem_stream_wrap(context, 0, NULL, &stream));
+    TK_STATUS(t, expected, symmem_event_create(context, 0, &event));
+    TK_CHECK(t, stream == NULL && event == NULL);
+}
+
+static void null_context(struct tk *t) {
+    TK_REQ(t, "SM-CONTEXT-04");
+    context_calls(t, NULL, GONE);
+    stream_calls(t, NULL, GONE);
+    symmem_context_free(NULL);
+}
+
+static void finalised_context(struct tk *t) {
+    symmem_context_options options = tk_options(t);
+    symmem_context *context = NULL;
+    TK_REQ(t, "SM-CONTEXT-05");
+    options.backend = NULL;
+    TK_REQUIRE_OK(t, symmem_init(&options, &context));
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_finalize(context));
+    context_calls(t, context, GONE);
+    stream_calls(t, context, GONE);
+    symmem_context_free(context);
+}
+
+static void finalised_objects(struct tk *t) {
+    symmem_group *group = tk_world_group(t);
+    symmem_handle *handle = tk_handle(t, 1024, group);
+    symmem_handle_info info;
+    symmem_error_record record;
+    void *const *ptrs = NULL;
+    void *table = NULL;
+    DLManagedTensor *tensor = NULL;
+    const char *name = NULL;
+    int64_t one = 1;
+    int32_t value = 0;
+    int fd = -2;
+    char byte = 0;
+    TK_REQ(t, "SM-CONTEXT-05");
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_finalize(t->context));
+    TK_STATUS(t, GONE, symmem_group_rank(group, &value));
+    TK_STATUS(t, GONE, symmem_group_world_size(group, &value));
+    TK_STATUS(t, GONE, symmem_group_name(group, &name));
+    TK_STATUS(t, GONE, symmem_group_global_rank(group, 0, &value));
+    TK_STATUS(t, GONE, symmem_group_all_gather(group, &byte, 1, &byte, LIMIT_MS));
+    TK_STATUS(t, GONE, symmem_group_barrier(group, LIMIT_MS));
+    TK_STATUS(t, GONE, symmem_group_all_gather_fds(group, -1, &fd, LIMIT_MS));
+    TK_STATUS(t, GONE, symmem_group_broadcast_fds(group, 0, -1, &fd, LIMIT_MS));
+    TK_STATUS(t, GONE, symmem_group_send_fd(group, 0, -1, LIMIT_MS));
+    TK_STATUS(t, GONE, symmem_group_recv_fd(group, 0, &fd, LIMIT_MS));
+    TK_STATUS(t, GONE, symmem_group_destroy(group));
+    TK_STATUS(t, GONE, symmem_handle_retain(handle));
+    TK_STATUS(t, GONE, symmem_handle_get_info(handle, &info));
+    TK_STATUS(t, GONE, symmem_handle_buffer_ptrs(handle, &ptrs));
+    TK_STATUS(t, GONE, symmem_handle_signal_pad_ptrs(handle, &ptrs));
+    TK_STATUS(t, GONE, symmem_handle_buffer_ptrs_dev(handle, &table));
+    TK_STATUS(t, GONE, symmem_handle_signal_pad_ptrs_dev(handle, &table));
+    TK_STATUS(t, GONE, symmem_handle_global_rank(handle, 0, &value));
+    TK_STATUS(t, GONE, symmem_handle_group_name(handle, &name));
+    TK_STATUS(t, GONE, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    TK_STATUS(t, GONE, symmem_put_signal(handle, 0, 0, LIMIT_MS, NULL));
+    TK_STATUS(t, GONE, symmem_wait_signal(handle, 0, 0, LIMIT_MS, NULL));
+    TK_STATUS(t, GONE, symmem_handle_reset(handle, LIMIT_MS));
+    TK_STATUS(t, GONE, symmem_handle_status(handle, &record));
+    TK_STATUS(t, GONE, symmem_put(handle, 0, 0, &byte, 1, NULL));
+    TK_STATUS(t, GONE, symmem_get(handle, 0, 0, &byte, 1, NULL));
+    TK_STATUS(t, GONE, symmem_multimem_store(handle, 0, &byte, 1, NULL));
+    TK_STATUS(t, GONE, symmem_get_buffer(handle, 0, 1, &one, SYMMEM_UINT8, 0, &tensor));
+    TK_STATUS(t, GONE, symmem_get_remote_tensor(handle, 0, 1, &one, SYMMEM_UINT8, 0, &tensor));
+    TK_STATUS(t, GONE, symmem_get_signal_pad(handle, 0, 0, NULL, SYMMEM_UINT32, 0, &tensor));
+    TK_STATUS(t, GONE, symmem_finalize(t->context));
+    TK_CHECK(t, tensor == NULL && name == NULL && ptrs == NULL && table == NULL && fd == -2);
+}
+
+static void finalised_stream(struct tk *t) {
+    symmem_stream *stream = tk_stream(t);
+    symmem_event *event = NULL;
+    bool flag = false;
+    TK_REQ(t, "SM-CONTEXT-05");
+    TK_REQUIRE_OK(t, symmem_event_create(t->context, 0, &event));
+    TK_OK(t, symmem_finalize(t->context));
+    TK_STATUS(t, GONE, symmem_stream_synchronize(stream, LIMIT_MS));
+    TK_STATUS(t, GONE, symmem_stream_query(stream, &flag));
+    TK_STATUS(t, GONE, symmem_event_record(event, stream));
+    TK_STATUS(t, GONE, symmem_stream_wait_event(stream, event));
+    TK_STATUS(t, GONE, symmem_event_query(event, &flag));
+    TK_STATUS(t, GONE, symmem_event_synchronize(event, LIMIT_MS));
+    symmem_event_destroy(event);
+}
+
+/* --- test points -------------------------------------------------------------------- */
+
+static const struct tk_action fail_here = {.status = SYMMEM_LIMIT};
+
+static void expect_stage(struct tk *t, const char *stage) {
+    symmem_error_record record;
+    symmem_last_error(&record);
+    TK_EQ_INT(t, SYMMEM_LIMIT, record.status);
+    TK_EQ_STR(t, stage, record.stage);
+}
+
+static void point_fails_init(struct tk *t) {
+    static const char *const points[] = {"init.identity", "init.done"};
+    symmem_context_options options = tk_options(t);
+    TK_REQ(t, "SM-CONTEXT-09");
+    for (int i = 0; i < 2; i++) {
+        symmem_context *context = (symmem_context *)(void *)t;
+        tk_on_point(t, points[i], 1, fail_here);
+        TK_STATUS(t, SYMMEM_LIMIT, symmem_init(&options, &context));
+        TK_EQ_PTR(t, NULL, context);
+        expect_stage(t, points[i]);
+        TK_REQUIRE_OK(t, symmem_init(&options, &context));
+        symmem_context_free(context);
+    }
+}
+
+static void point_fails_alloc(struct tk *t) {
+    static const char *const points[] = {"alloc.before", "alloc.done"};
+    TK_REQ(t, "SM-CONTEXT-09");
+    for (int i = 0; i < 2; i++) {
+        void *const untouched = t;
+        void *ptr = untouched;
+        tk_on_point(t, points[i], 1, fail_here);
+        TK_STATUS(t, SYMMEM_LIMIT, symmem_alloc(t->context, 64, -1, NULL, &ptr));
+        TK_EQ_PTR(t, untouched, ptr);
+        expect_stage(t, points[i]);
+        TK_OK(t, symmem_alloc(t->context, 64, -1, NULL, &ptr));
+        TK_OK(t, symmem_free(t->context, ptr));
+    }
+}
+
+/*
+ * Each point fails on rank 0 in a first rendezvous of a fresh group; a rendezvous of all ranks
+ * works after that. Points that this way does not pass (descriptors may not be needed, or a group
+ * of one exchanges nothing) fail nothing; `always` says that the point must be passed.
+ */
+static void points_fail_rendezvous(struct tk *t, const char *const *points, int count,
+                                   bool always) {
+    for (int i = 0; i < count; i++) {
+        symmem_group *group = NULL;
+        symmem_handle *handle = NULL;
+        void *memory = tk_alloc(t, 256);
+        char name[SYMMEM_NAME_MAX];
+        symmem_status status;
+        int passed = 0;
+        snprintf(name, sizeof(name), "at-%d", i);
+        TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
+        tk_checkpoint(t, "%s", points[i]);
+        if (t->rank == 0)
+            tk_on_point(t, points[i], 1, fail_here);
+        tk_out_of_band_barrier(t);
+        status = symmem_rendezvous(t->context, memory, group, LIMIT_MS, &handle);
+        if (t->rank == 0) {
+            passed = tk_point_count(t, points[i]);
+            if (passed > 0)
+                expect_stage(t, points[i]);
+            tk_share_u64(t, 0, passed > 0);
+        }
+        tk_out_of_band_barrier(t);
+        passed = (int)tk_read_u64(t, 0, 0);
+        TK_CHECK_MSG(t, passed || !always, "%s was not passed", points[i]);
+        TK_STATUS(t, passed ? SYMMEM_LIMIT : SYMMEM_OK, status);
+        TK_CHECK(t, (handle == NULL) == (passed != 0));
+        symmem_handle_release(handle);
+        TK_OK(t, symmem_barrier(tk_rendezvous(t, memory, group), 0, LIMIT_MS, NULL));
+        TK_OK(t, symmem_group_destroy(group));
+        tk_out_of_band_barrier(t);
+    }
+}
+
+static void points_of_rendezvous_first(struct tk *t) {
+    static const char *const points[] = {
+        "rendezvous.begin", "rendezvous.metadata.before", "rendezvous.metadata.after",
+        "rendezvous.descriptors.before", "rendezvous.descriptors.after"};
+    TK_REQ(t, "SM-CONTEXT-09");
+    points_fail_rendezvous(t, points, 5, true);
+}
+
+static void points_of_rendezvous_last(struct tk *t) {
+    static const char *const points[] = {"rendezvous.map.before", "rendezvous.map.after",
+                                         "rendezvous.commit.before"};
+    TK_REQ(t, "SM-CONTEXT-09");
+    points_fail_rendezvous(t, points, 3, true);
+}
+
+/* Where a rank can no longer fail alone, nothing fails. */
+static void observing_points_fail_nothing(struct tk *t) {
+    static const char *const points[] = {"session.join.done", "exchange.publish.after",
+                                         "exchange.wait.before", "exchange.done",
+                                         "rendezvous.commit.after"};
+    TK_REQ(t, "SM-CONTEXT-09");
+    for (int i = 0; i < 5; i++) {
+        symmem_group *group = NULL;
+        char name[SYMMEM_NAME_MAX];
+        snprintf(name, sizeof(name), "observing-%d", i);
+        tk_checkpoint(t, "%s", points[i]);
+        tk_on_point(t, points[i], 0, fail_here);
+        TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
+        void *memory = tk_alloc(t, 256);
+        tk_release(t, tk_rendezvous(t, memory, group));
+        TK_CHECK_MSG(t, t->world_size == 1 || i == 2 || tk_point_count(t, points[i]) > 0,
+                     "%s was not passed", points[i]); /* the last to come does not wait */
+        TK_OK(t, symmem_group_destroy(group));
+    }
+}
+
+static void expect_point(struct tk *t, const char *point, symmem_status status) {
+    bool passed = tk_point_count(t, point) > 0;
+    TK_STATUS(t, passed ? SYMMEM_LIMIT : SYMMEM_OK, status);
+    if (passed)
+        expect_stage(t, point);
+}
+
+/* On the failing rank alone: what becomes of the others is the exchange's business. */
+static void points_of_the_exchange(struct tk *t) {
+    static const char *const points[] = {"session.join.before", "session.join.published",
+                                         "exchange.publish.before"};
+    int passed = 0;
+    TK_REQ(t, "SM-CONTEXT-09");
+    for (int i = 0; i < 3; i++) {
+        symmem_group *group = NULL;
+        char name[SYMMEM_NAME_MAX];
+        symmem_status status;
+        snprintf(name, sizeof(name), "exchange-%d", i);
+        tk_checkpoint(t, "%s", points[i]);
+        TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
+        if (t->rank == 0)
+            tk_on_point(t, points[i], 1, fail_here);
+        tk_out_of_band_barrier(t);
+        status = symmem_group_barrier(group, t->rank == 0 ? 2000 : 300);
+        if (t->rank == 0) {
+            expect_point(t, points[i], status);
+            passed += tk_point_count(t, points[i]) > 0;
+        }
+        tk_out_of_band_barrier(t);
+        TK_OK(t, symmem_group_barrier(group, LIMIT_MS)); /* the group has found its footing */
+        TK_OK(t, symmem_group_destroy(group));
+    }
+    TK_CHECK(t, t->rank != 0 || passed == 3);
+}
+
+static void points_of_descriptors(struct tk *t) {
+    static const char *const points[] = {"ipc.send.before", "ipc.send.after", "ipc.recv.after"};
+    TK_REQ(t, "SM-CONTEXT-09");
+    for (int i = 0; i < 3; i++) {
+        symmem_group *group = NULL;
+        int fds[8];
+        char name[SYMMEM_NAME_MAX];
+        symmem_status status;
+        snprintf(name, sizeof(name), "descriptors-%d", i);
+        tk_checkpoint(t, "%s", points[i]);
+        TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
+        if (t->rank == 0)
+            tk_on_point(t, points[i], 1, fail_here);
+        tk_out_of_band_barrier(t);
+        status = symmem_group_all_gather_fds(group, -1, fds, t->rank == 0 ? 2000 : 300);
+        if (t->rank == 0)
+            expect_point(t, points[i], status);
+        tk_out_of_band_barrier(t);
+        TK_OK(t, symmem_group_all_gather_fds(group, -1, fds, LIMIT_MS));
+        TK_OK(t, symmem_group_destroy(group));
+    }
+}
+
+static const struct tk_case cases[] = {
+    {.name = "context_state.null_context",
+     .requirements = "SM-CONTEXT-04,SM-ERROR-04",
+     .max_ranks = 1,
+     .flags = TK_NO_CONTEXT,
+     .body = null_context},
+    {.name = "context_state.finalised_context",
+     .requirements = "SM-CONTEXT-05,SM-ERROR-04",
+     .max_ranks = 2,
+     .flags = TK_NO_CONTEXT,
+     .body = finalised_context},
+    {.name = "context_state.finalised_objects",
+     .requirements = "SM-CONTEXT-05,SM-ERROR-04",
+     .max_ranks = 2,
+     .body = finalised_objects},
+    {.name = "context_state.finalised_stream",
+     .requirements = "SM-CONTEXT-05",
+     .needs = SYMMEM_CAP_STREAMS,
+     .max_ranks = 1,
+     .body = finalised_stream},
+    {.name = "context_state.point_fails_init",
+     .requirements = "SM-CONTEXT-09",
+     .max_ranks = 2,
+     .body = point_fails_init},
+    {.name = "context_state.point_fails_alloc",
+     .requirements = "SM-CONTEXT-09",
+     .max_ranks = 2,
+     .body = point_fails_alloc},
+    {.name = "context_state.points_of_rendezvous_first",
+     .requirements = "SM-CONTEXT-09,SM-RDV-10",
+     .max_ranks = 3,
+     .body = points_of_rendezvous_first},
+    {.name = "context_state.points_of_rendezvous_last",
+     .requirements = "SM-CONTEXT-09,SM-RDV-10",
+     .max_ranks = 3,
+     .body = points_of_rendezvous_last},
+    {.name = "context_state.observing_points_fail_nothing",
+     .requirements = "SM-CONTEXT-09",
+     .max_ranks = 3,
+     .body = observing_points_fail_nothing},
+    {.name = "context_state.points_of_the_exchange",
+     .requirements = "SM-CONTEXT-09",
+     .min_ranks = 2,
+     .max_ranks = 3,
+     .body = points_of_the_exchange},
+    {.name = "context_state.points_of_descriptors",
+     .requirements = "SM-CONTEXT-09",
+     .min_ranks = 2,
+     .max_ranks = 3,
+     .body = points_of_descriptors},
+};
+TK_SUITE(context_state, cases);

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Statuses and error records. */
+#include <pthread.h>
+#include <string.h>
+
+#include "kit.h"
+
+#define LIMIT_MS 10000u
+
+/* --- what fails leaves a record ----------------------------------------------------- */
+
+/* The record of a call that has just answered `status`, and that the next success leaves alone. */
+static void expect_record(struct tk *t, symmem_status expected, symmem_status status,
+                          const char *operation) {
+    symmem_error_record record, later;
+    size_t bytes = 0;
+    symmem_last_error(&record);
+    TK_CHECK_MSG(t, status == expected, "%s: %s instead of %s", operation,
+                 symmem_status_name(status), symmem_status_name(expected));
+    TK_CHECK_MSG(t, record.status == status, "%s: the record says %s", operation,
+                 symmem_status_name(record.status));
+    TK_EQ_STR(t, operation, record.operation);
+    TK_CHECK_MSG(t, record.message[0] != '\0', "%s: no message", operation);
+    TK_CHECK_MSG(t, strchr(record.message, '\n') == NULL, "%s: more than a line", operation);
+    TK_OK(t, symmem_get_signal_pad_size(t->context, &bytes));
+    symmem_last_error(&later);
+    TK_CHECK_MSG(t, memcmp(&record, &later, sizeof(record)) == 0,
+                 "a success after %s changed the record", operation);
+    symmem_clear_error();
+}
+#define FAILS(expected, operation, call) expect_record(t, SYMMEM_##expected, call, operation)
+
+static void failures_of_memory_and_groups(struct tk *t) {
+    const int32_t own = t->rank, twice[] = {own, own};
+    void *memory = tk_alloc(t, 256), *ptr = NULL;
+    symmem_group *group = tk_group(t, "mine", &own, 1), *other = NULL;
+    symmem_handle *handle = NULL;
+    symmem_alloc_info info;
+    symmem_context *context = NULL;
+    symmem_context_options options = tk_options(t);
+    size_t bytes;
+    int32_t value;
+    TK_REQ(t, "SM-ERROR-01");
+    options.rank = -5;
+    FAILS(INVALID_ARGUMENT, "init", symmem_init(&options, &context));
+    FAILS(INVALID_ARGUMENT, "alloc", symmem_alloc(t->context, 0, -1, NULL, &ptr));
+    FAILS(OUT_OF_RANGE, "alloc", symmem_alloc(t->context, 8, -9, NULL, &ptr));
+    FAILS(NOT_SYMMETRIC, "free", symmem_free(t->context, &bytes));
+    FAILS(NOT_SYMMETRIC, "alloc_query", symmem_alloc_query(t->context, &bytes, &info));
+    FAILS(NOT_SYMMETRIC, "alloc_size", symmem_alloc_size(t->context, &bytes, &bytes));
+    FAILS(MISALIGNED, "set_signal_pad_size", symmem_set_signal_pad_size(t->context, 3));
+    FAILS(NOT_FOUND, "set_backend", symmem_set_backend(t->context, "nobody"));
+    FAILS(LOAD, "load_backend", symmem_load_backend(t->context, "/nowhere/at.so"));
+    FAILS(EXISTS, "group_create", symmem_group_create(t->context, "mine", &own, 1, NULL, &other));
+    FAILS(INVALID_ARGUMENT, "group_create",
+          symmem_group_create(t->context, "twice", twice, 2, NULL, &other));
+    FAILS(NOT_FOUND, "group_find", symmem_group_find(t->context, "nobody", &other));
+    FAILS(OUT_OF_RANGE, "group_global_rank", symmem_group_global_rank(group, 1, &value));
+    FAILS(INVALID_ARGUMENT, "rendezvous",
+          symmem_rendezvous(t->context, memory, NULL, LIMIT_MS, &handle));
+    FAILS(NOT_SYMMETRIC, "rendezvous",
+          symmem_rendezvous(t->context, &bytes, group, LIMIT_MS, &handle));
+    FAILS(NOT_INITIALISED, "finalize", symmem_finalize(NULL));
+}
+
+static void failures_of_handles(struct tk *t) {
+    const int32_t own = t->rank;
+    symmem_handle *handle = tk_handle(t, 256, tk_group(t, "mine", &own, 1));
+    const int64_t one = 1;
+    DLManagedTensor *tensor = NULL;
+    DLTensor none = {0};
+    char byte = 0;
+    int32_t value;
+    TK_REQ(t, "SM-ERROR-01");
+    FAILS(OUT_OF_RANGE, "handle_global_rank", symmem_handle_global_rank(handle, 1, &value));
+    FAILS(OUT_OF_RANGE, "barrier", symmem_barrier(handle, -1, LIMIT_MS, NULL));
+    FAILS(OUT_OF_RANGE, "put_signal", symmem_put_signal(handle, 1, 0, LIMIT_MS, NULL));
+    FAILS(OUT_OF_RANGE, "wait_signal", symmem_wait_signal(handle, 0, -1, LIMIT_MS, NULL));
+    FAILS(OUT_OF_RANGE, "put", symmem_put(handle, 0, 256, &byte, 1, NULL));
+    FAILS(OUT_OF_RANGE, "get", symmem_get(handle, -1, 0, &byte, 1, NULL));
+    FAILS(INVALID_ARGUMENT, "copy", symmem_copy(t->context, NULL, &byte, 1, NULL));
+    FAILS(OUT_OF_RANGE, "get_buffer",
+          symmem_get_buffer(handle, 1, 1, &one, SYMMEM_UINT8, 0, &tensor));
+    FAILS(OUT_OF_RANGE, "get_remote_tensor",
+          symmem_get_remote_tensor(handle, 0, 1, &one, SYMMEM_UINT8, 256, &tensor));
+    FAILS(INVALID_ARGUMENT, "get_signal_pad",
+          symmem_get_signal_pad(handle, 0, 0, NULL, SYMMEM_DTYPE_COUNT, 0, &tensor));
+    FAILS(INVALID_ARGUMENT, "memset32", symmem_memset32(t->context, &none, 0, 0, 1, NULL));
+    FAILS(INVALID_ARGUMENT, "stream_write_value32",
+          symmem_stream_write_value32(t->context, &none, 0, 0, NULL));
+    FAILS(TIMEOUT, "wait_signal", symmem_wait_signal(handle, 0, 0, 20, NULL));
+    FAILS(POISONED, "barrier", symmem_barrier(handle, 0, LIMIT_MS, NULL));
+}
+
+static void failures_of_stores(struct tk *t) {
+    symmem_store *store = NULL, *opened = NULL;
+    symmem_store_ops short_table = {.size = 8};
+    int64_t value;
+    size_t bytes;
+    TK_REQ(t, "SM-ERROR-01");
+    TK_REQUIRE_OK(t, symmem_store_open_memory(&store));
+    FAILS(INVALID_ARGUMENT, "store_set", symmem_store_set(store, "", "v", 1, LIMIT_MS));
+    FAILS(NOT_FOUND, "store_get", symmem_store_get(store, "k", &value, 8, &bytes, LIMIT_MS));
+    FAILS(TIMEOUT, "store_wait", symmem_store_wait(store, "k", 5));
+    FAILS(INVALID_ARGUMENT, "store_add", symmem_store_add(store, " ", 1, &value, LIMIT_MS));
+    FAILS(INVALID_ARGUMENT, "store_remove", symmem_store_remove(store, " ", LIMIT_MS));
+    FAILS(ABI, "store_open_custom", symmem_store_open_custom(&short_table, NULL, &opened));
+    symmem_store_close(store);
+}
+
+static void records_of_stream_calls(struct tk *t) {
+    symmem_stream *stream = NULL;
+    symmem_event *event = NULL;
+    TK_REQ(t, "SM-ERROR-01");
+    FAILS(OUT_OF_RANGE, "stream_create", symmem_stream_create(t->context, 9999, &stream));
+    FAILS(OUT_OF_RANGE, "event_create", symmem_event_create(t->context, 9999, &event));
+}
+
+/* The record of the group names the rank in that group's numbers. */
+static void records_carry_the_group(struct tk *t) {
+    int32_t reversed[8];
+    symmem_group *group;
+    symmem_error_record record;
+    uint8_t in[2] = {0}, out[16];
+    TK_REQ(t, "SM-ERROR-01");
+    for (int32_t i = 0; i < t->world_size; i++)
+        reversed[i] = t->world_size - 1 - i;
+    group = tk_group(t, "backwards", reversed, t->world_size);
+    tk_group_barrier(t, group);
+    /* One byte more on world rank 0, the group's last. */
+    TK_STATUS(t, SYMMEM_MISMATCH,
+              symmem_group_all_gather(group, in, t->rank == 0 ? 2 : 1, out, LIMIT_MS));
+    symmem_last_error(&record);
+    TK_EQ_STR(t, "backwards", record.group);
+    TK_EQ_INT(t, t->world_size - 1 - t->rank, record.rank);
+    TK_EQ_INT(t, t->world_size, record.world_size);
+}
+
+/* --- threads ---------------------------------------------------------------------------------- */
+
+struct other_thread {
+    struct tk *t;
+    symmem_error_record at_start, after;
+};
+
+static void *fail_elsewhere(void *arg) {
+    struct other_thread *own = arg;
+    symmem_last_error(&own->at_start);
+    TK_STATUS(own->t, SYMMEM_MISALIGNED, symmem_set_signal_pad_size(own->t->context, 7));
+    symmem_last_error(&own->after);
+    return NULL;
+}
+
+static void records_are_per_thread(struct tk *t) {
+    struct other_thread other = {.t = t};
+    symmem_error_record before, after;
+    pthread_t thread;
+    void *ptr = NULL;
+    TK_REQ(t, "SM-ERROR-02");
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &ptr));
+    symmem_last_error(&before);
+    TK_REQUIRE(t, pthread_create(&thread, NULL, fail_elsewhere, &other) == 0);
+    TK_REQUIRE(t, pthread_join(thread, NULL) == 0);
+    symmem_last_error(&after);
+    TK_CHECK(t, memcmp(&before, &after, sizeof(before)) == 0);
+    TK_EQ_INT(t, SYMMEM_INVALID_ARGUMENT, after.status);
+    TK_EQ_INT(t, SYMMEM_OK, other.at_start.status);
+    TK_EQ_INT(t, SYMMEM_MISALIGNED, other.after.status);
+}
+
+/* --- names, outputs, clearing ----------------------------------------------------------------- */
+
+static void every_status_has_a_name(struct tk *t) {
+    static const struct {
+        symmem_status status;
+        const char *name;
+    } all[] = {
+#define LISTED(name, value, text) {SYMMEM_##name, #name},
+        SYMMEM_STATUS_LIST(LISTED)
+#undef LISTED
+    };
+    const size_t count = sizeof(all) / sizeof(all[0]);
+    static const int unknown[] = {1, 2, -30, -31, -1000, INT32_MAX, INT32_MIN};
+    TK_REQ(t, "SM-ERROR-03");
+    for (size_t i = 0; i < count; i++) {
+        const char *text = symmem_status_text(all[i].status);
+        TK_EQ_STR(t, all[i].name, symmem_status_name(all[i].status));
+        TK_CHECK(t, text != NULL && text[0] != '\0');
+        for (size_t k = 0; k < i; k++) {
+            TK_CHECK(t, strcmp(text, symmem_status_text(all[k].status)) != 0);
+            TK_CHECK(t, all[i].status != all[k].status);
+        }
+    }
+    for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++) {
+        TK_EQ_STR(t, "UNKNOWN", symmem_status_name((symmem_status)unknown[i]));
+        TK_EQ_STR(t, "unknown status", symmem_status_text((symmem_status)unknown[i]));
+    }
+}
+
+static void outputs_stay_after_failure(struct tk *t) {
+    const int32_t own = t->rank;
+    void *const untouched = t;
+    symmem_group *group = tk_group(t, "mine", &own, 1), *other = untouched;
+    symmem_handle *handle = tk_handle(t, 256, group), *none = untouched;
+    DLManagedTensor *tensor = untouched;
+    symmem_alloc_info info, info_before;
+    void *ptr = untouched;
+    size_t bytes = 77;
+    int32_t value = 77;
+    char data[4] = "abc";
+    const int64_t one = 1;
+    TK_REQ(t, "SM-ERROR-04");
+    memset(&info, 0x5A, sizeof(info));
+    info_before = info;
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &ptr));
+    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_alloc_query(t->context, &ptr, &info));
+    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_alloc_size(t->context, &ptr, &bytes));
+    TK_STATUS(t, SYMMEM_EXISTS, symmem_group_create(t->context, "mine", &own, 1, NULL, &other));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_group_global_rank(group, -1, &value));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_handle_global_rank(handle, 1, &value));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_get(handle, 0, 254, data, 3, NULL));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_get(handle, 1, 0, data, 3, NULL));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
+              symmem_get_buffer(handle, 1, 1, &one, SYMMEM_UINT8, 0, &tensor));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
+              symmem_get_remote_tensor(handle, 0, 1, &one, SYMMEM_UINT8, 256, &tensor));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
+              symmem_get_signal_pad(handle, -1, 0, NULL, SYMMEM_UINT8, 0, &tensor));
+    TK_CHECK(t, ptr == untouched && (void *)other == untouched && (void *)tensor == untouched);
+    TK_CHECK(t, bytes == 77 && value == 77 && memcmp(data, "abc", 4) == 0);
+    TK_CHECK(t, memcmp(&info, &info_before, sizeof(info)) == 0);
+    /* The handle is the one that the header says is NULL. */
+    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_rendezvous(t->context, &ptr, group, LIMIT_MS, &none));
+    TK_EQ_PTR(t, NULL, none);
+}
+
+static void clear(struct tk *t) {
+    symmem_error_record record;
+    void *ptr = NULL;
+    TK_REQ(t, "SM-ERROR-05");
+    symmem_clear_error();
+    symmem_last_error(&record);
+    TK_EQ_INT(t, SYMMEM_OK, record.status);
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &ptr));
+    symmem_last_error(&record);
+    TK_EQ_INT(t, SYMMEM_INVALID_ARGUMENT, record.status);
+    symmem_clear_error();
+    symmem_last_error(&record);
+    TK_EQ_INT(t, SYMMEM_OK, record.status);
+}
+
+static void missing_set(struct tk *t) {
+    symmem_error_record record;
+    TK_REQ(t, "SM-ERROR-01");
+    memset(&record, 0, sizeof(record));
+    record.missing[0] = (UINT64_C(1) << 63) | 1;
+    record.missing[SYMMEM_MAX_WORLD_SIZE / 64 - 1] = UINT64_C(1) << 63;
+    for (int32_t rank = -2; rank < SYMMEM_MAX_WORLD_SIZE + 70; rank++)
+        if (symmem_error_is_missing(&record, rank) !=
+            (rank == 0 || rank == 63 || rank == SYMMEM_MAX_WORLD_SIZE - 1))
+            TK_CHECK_MSG(t, false, "rank %d", rank);
+    TK_CHECK(t, symmem_error_is_missing(&record, 63));
+}
+
+#define CASE(name_, requirements_, max_, body_)                                                    \
+    { .name = "error." name_, .requirements = requirements_, .max_ranks = max_, .body = body_, }
+
+static const struct tk_case cases[] = {
+    CASE("failures_of_memory_and_groups", "SM-ERROR-01", 2, failures_of_memory_and_groups),
+    CASE("failures_of_handles", "SM-ERROR-01", 2, failures_of_handles),
+    CASE("failures_of_stores", "SM-ERROR-01", 1, failures_of_stores),
+    {.name = "error.records_of_stream_calls",
+     .requirements = "SM-ERROR-01",
+     .needs = SYMMEM_CAP_STREAMS,
+     .max_ranks = 1,
+     .body = records_of_stream_calls},
+    {.name = "error.records_carry_the_group",
+     .requirements = "SM-ERROR-01",
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = records_carry_the_group},
+    CASE("missing_set", "SM-ERROR-01", 1, missing_set),
+    CASE("records_are_per_thread", "SM-ERROR-02", 2, records_are_per_thread),
+    CASE("every_status_has_a_name", "SM-ERROR-03", 1, every_status_has_a_name),
+    CASE("outputs_stay_after_failure", "SM-ERROR-04", 2, outputs_stay_after_failure),
+    CASE("clear", "SM-ERROR-05", 2, clear),
+};
+TK_SUITE(error, cases);

@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The host-side exchange of a group: gathering, the barrier, who is missing, what it costs. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "counting_store.h"
+#include "kit.h"
+#include "resources.h"
+
+#define LIMIT_MS 20000u
+
+/* --- all_gather ------------------------------------------------------------------------------- */
+
+/* Bytes that tell rank and place. */
+static void pattern(uint8_t *bytes, size_t count, int32_t rank, uint32_t salt) {
+    for (size_t i = 0; i < count; i++)
+        bytes[i] = (uint8_t)((uint32_t)rank * 37u + (uint32_t)i * 11u + (uint32_t)(i >> 8) + salt);
+}
+
+/* Gathers `bytes` bytes of each member and compares everything, also that nothing is written
+ * behind. */
+static void gather_and_compare(struct tk *t, symmem_group *group, size_t bytes, uint32_t salt) {
+    int32_t rank = 0, world_size = 0;
+    uint8_t *in, *out, *expected;
+    TK_OK(t, symmem_group_rank(group, &rank));
+    TK_OK(t, symmem_group_world_size(group, &world_size));
+    in = malloc(bytes + 1);
+    out = malloc(bytes * (size_t)world_size + 1);
+    expected = malloc(bytes + 1);
+    TK_REQUIRE(t, in != NULL && out != NULL && expected != NULL);
+    pattern(in, bytes, rank, salt);
+    out[bytes * (size_t)world_size] = 0xEE;
+    TK_OK(t, symmem_group_all_gather(group, in, bytes, out, LIMIT_MS));
+    for (int32_t i = 0; i < world_size; i++) {
+        pattern(expected, bytes, i, salt);
+        TK_CHECK_MSG(t, memcmp(expected, out + (size_t)i * bytes, bytes) == 0,
+                     "%zu bytes of rank %d differ", bytes, i);
+    }
+    TK_EQ_INT(t, 0xEE, out[bytes * (size_t)world_size]);
+    free(in);
+    free(out);
+    free(expected);
+}
+
+static void gather_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
+                         void *arg) {
+    (void)arg;
+    gather_and_compare(t, group, 1, 1);
+    gather_and_compare(t, group, 513, (uint32_t)shape->count);
+    gather_and_compare(t, group, 513, (uint32_t)shape->count + 1); /* not the one before */
+}
+
+static void all_gather_in_rank_order(struct tk *t) {
+    TK_REQ(t, "SM-EXCHANGE-01");
+    tk_for_each_group_shape(t, gather_shape, NULL);
+}
+
+/* The largest world there is here. */
+static void all_gather_of_many_ranks(struct tk *t) {
+    TK_REQ(t, "SM-EXCHANGE-01");
+    gather_and_compare(t, tk_world_group(t), 9, 3);
+    gather_and_compare(t, tk_world_group(t), 200, 4);
+}
+
+static void all_gather_of_every_size(struct tk *t) {
+    static const size_t sizes[] = {1, 2, 7, 8, 63, 64, 65, 4095, 4096, 4097, 65535, 65536};
+    TK_REQ(t, "SM-EXCHANGE-01");
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        gather_and_compare(t, tk_world_group(t), sizes[i], (uint32_t)i);
+}
+
+static void different_sizes_are_a_mismatch(struct tk *t) {
+    symmem_group *group = tk_world_group(t);
+    int32_t step = t->world_size > 4 ? t->world_size - 1 : 1;
+    uint8_t in[80] = {0}, *out = malloc(80 * (size_t)t->world_size);
+    TK_REQ(t, "SM-EXCHANGE-02");
+    TK_REQUIRE(t, out != NULL);
+    for (int32_t odd = 0; odd < t->world_size; odd += step) {
+        for (int longer = 0; longer < 2; longer++) {
+            size_t bytes = t->rank != odd ? 40 : longer ? 80 : 39;
+            tk_checkpoint(t, "rank %d gives another size", odd);
+            TK_STATUS(t, SYMMEM_MISMATCH, symmem_group_all_gather(group, in, bytes, out, LIMIT_MS));
+            gather_and_compare(t, group, 40, (uint32_t)odd);
+        }
+    }
+    free(out);
+}
+
+/* --- barrier ---------------------------------------------------------------------------------- */
+
+static void barrier_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
+                          void *arg) {
+    uint64_t *passed = arg, before[SYMMEM_MAX_WORLD_SIZE];
+    int32_t step = shape->count > 4 ? shape->count - 1 : 1;
+    for (int32_t late = 0; late < shape->count; late += step) {
+        TK_OK(t, symmem_group_all_gather(group, passed, sizeof(*passed), before, LIMIT_MS));
+        if (shape->rank == late) {
+            tk_sleep_ms(20);
+            for (int32_t i = 0; i < shape->count; i++)
+                TK_CHECK_MSG(t, tk_read_u64(t, shape->ranks[i], 0) == before[i],
+                             "group rank %d passed without rank %d", i, late);
+        }
+        TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
+        tk_share_u64(t, 0, ++*passed);
+    }
+}
+
+static void barrier_waits_for_everyone(struct tk *t) {
+    uint64_t passed = 0;
+    TK_REQ(t, "SM-EXCHANGE-03");
+    tk_for_each_group_shape(t, barrier_shape, &passed);
+}
+
+/* The group's first collective call is a barrier as well. */
+static void first_barrier_waits_for_everyone(struct tk *t) {
+    int32_t step = t->world_size > 4 ? t->world_size - 1 : 1;
+    uint64_t round = 0;
+    TK_REQ(t, "SM-EXCHANGE-03");
+    for (int32_t late = 0; late < t->world_size; late += step) {
+        symmem_group *group = NULL;
+        round++;
+        TK_REQUIRE_OK(t, symmem_group_create(t->context, "fresh", NULL, 0, NULL, &group));
+        tk_out_of_band_barrier(t);
+        if (t->rank == late) {
+            tk_sleep_ms(40);
+            for (int32_t i = 0; i < t->world_size; i++)
+                TK_CHECK_MSG(t, tk_read_u64(t, i, 0) < round, "rank %d passed without rank %d", i,
+                             late);
+        }
+        TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
+        tk_share_u64(t, 0, round);
+        tk_out_of_band_barrier(t);
+        TK_OK(t, symmem_group_destroy(group));
+    }
+}
+
+/* --- who is missing --------------------------------------------------------------------------- */
+
+/* Ranks [first, first + count) stay away; the others must name exactly these. */
+static void stay_away(struct tk *t, symmem_group *group, const char *name, int32_t first,
+                      int32_t count) {
+    bool absent = t->rank >= first && t->rank < first + count;
+    uint32_t limit_ms = t->world_size > 8 ? 1000 : 150;
+    tk_out_of_band_barrier(t);
+    if (!absent) {
+        symmem_error_record record;
+        uint64_t start = tk_now_ms();
+        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_group_barrier(group, limit_ms));
+        TK_CHECK(t, tk_now_ms() - start + 1 >= limit_ms);
+        TK_CHECK(t, tk_now_ms() - start < limit_ms + tk_scaled_ms(3000));
+        symmem_last_error(&record);
+        TK_EQ_INT(t, count, record.missing_count);
+        for (int32_t rank = 0; rank < t->world_size; rank++)
+            TK_CHECK_MSG(t,
+                         symmem_error_is_missing(&record, rank) ==
+                             (rank >= first && rank < first + count),
+                         "rank %d in the missing set of %s", rank, name);
+        TK_EQ_INT(t, t->rank, record.rank);
+        TK_EQ_INT(t, t->world_size, record.world_size);
+        TK_EQ_STR(t, name, record.group);
+        TK_CHECK(t, record.elapsed_ns / 1000000 >= limit_ms / 2);
+    }
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
+    gather_and_compare(t, group, 24, (uint32_t)first);
+}
+
+static void timeout_names_the_missing(struct tk *t) {
+    int32_t step = t->world_size > 4 ? t->world_size - 1 : 1;
+    symmem_group *group = NULL;
+    TK_REQ(t, "SM-EXCHANGE-04");
+    TK_REQUIRE_OK(t, symmem_group_create(t->context, "known", NULL, 0, NULL, &group));
+    TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
+    for (int32_t rank = t->world_size > 8 ? step : 0; rank < t->world_size; rank += step)
+        stay_away(t, group, "known", rank, 1);
+    if (t->world_size > 2)
+        stay_away(t, group, "known", 1, t->world_size - 1);
+    TK_OK(t, symmem_group_destroy(group));
+}
+
+static void timeout_at_first_contact(struct tk *t) {
+    int32_t absent[3][2] = {{0, 1}, {t->world_size - 1, 1}, {0, t->world_size - 1}};
+    TK_REQ(t, "SM-EXCHANGE-04");
+    for (int i = 0; i < 3; i++) {
+        symmem_group *group = NULL;
+        char name[16];
+        snprintf(name, sizeof(name), "fresh-%d", i);
+        TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
+        stay_away(t, group, name, absent[i][0], absent[i][1]);
+        TK_OK(t, symmem_group_destroy(group));
+    }
+}
+
+/* --- threads, cost, keys ------------------------------------------------------------ */
+
+struct exchanger {
+    struct tk *t;
+    symmem_group *group;
+    uint32_t salt;
+    int rounds;
+};
+
+static void *exchange_in_thread(void *arg) {
+    struct exchanger *own = arg;
+    for (int round = 0; round < own->rounds; round++) {
+        int32_t rank = -1, world_size = 0;
+        uint32_t mine, all[8] = {0};
+        TK_OK(own->t, symmem_group_rank(own->group, &rank));
+        TK_OK(own->t, symmem_group_world_size(own->group, &world_size));
+        mine = own->salt + (uint32_t)round * 100 + (uint32_t)rank;
+        TK_OK(own->t, symmem_group_all_gather(own->group, &mine, sizeof(mine), all, LIMIT_MS));
+        for (int32_t i = 0; i < world_size; i++)
+            TK_EQ_INT(own->t, own->salt + (uint32_t)round * 100 + (uint32_t)i, all[i]);
+    }
+    return NULL;
+}
+
+static void overlapping_groups_in_threads(struct tk *t) {
+    enum { GROUPS = 3 };
+    int32_t ranks[GROUPS][8], counts[GROUPS] = {t->world_size, t->world_size - 1, t->world_size};
+    struct exchanger exchangers[GROUPS];
+    pthread_t threads[GROUPS];
+    bool started[GROUPS] = {false};
+    TK_REQ(t, "SM-EXCHANGE-07");
+    for (int32_t i = 0; i < t->world_size; i++) {
+        ranks[0][i] = i;
+        ranks[1][i] = i + 1; /* without rank 0; the last entry is not used */
+        ranks[2][i] = t->world_size - 1 - i;
+    }
+    for (int i = 0; i < GROUPS; i++) {
+        char name[16];
+        if (i == 1 && t->rank == 0)
+            continue;
+        snprintf(name, sizeof(name), "thread-%d", i);
+        exchangers[i] = (struct exchanger){t, tk_group(t, name, ranks[i], counts[i]),
+                                           (uint32_t)(i + 1) * 1000000, 12};
+    }
+    for (int i = 0; i < GROUPS; i++)
+        if (!(i == 1 && t->rank == 0))
+            started[i] = TK_CHECK(
+                t, pthread_create(&threads[i], NULL, exchange_in_thread, &exchangers[i]) == 0);
+    for (int i = 0; i < GROUPS; i++)
+        if (started[i])
+            TK_EQ_INT(t, 0, pthread_join(threads[i], NULL));
+}
+
+/* This rank's store writes in eight barriers of a group that is known already. */
+static int writes_of_barriers(struct tk *t, symmem_group *group, struct counting_store *counting) {
+    int before;
+    TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
+    TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
+    before = counting_store_writes(counting);
+    for (int i = 0; i < 8; i++)
+        TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
+    return counting_store_writes(counting) - before;
+}
+
+/* Which rank combines what the others wrote may vary; the sum over the ranks tells the growth. */
+static void store_writes_are_constant(struct tk *t) {
+    const int32_t pair[] = {0, 1};
+    struct counting_store counting = {.inner = t->store};
+    symmem_store *store = NULL;
+    symmem_group *small = NULL, *large = NULL;
+    uint64_t few = 0, many = 0;
+    int writes;
+    TK_REQ(t, "SM-EXCHANGE-08");
+    TK_REQUIRE_OK(t, symmem_store_open_custom(&counting_store_ops, &counting, &store));
+    TK_OK(t, symmem_group_create(t->context, "large", NULL, 0, store, &large));
+    writes = writes_of_barriers(t, large, &counting);
+    TK_CHECK_MSG(t, writes <= 8 * 4, "eight barriers took %d store writes", writes);
+    tk_share_u64(t, 0, (uint64_t)writes);
+    if (t->rank <= 1) {
+        TK_OK(t, symmem_group_create(t->context, "small", pair, 2, store, &small));
+        tk_share_u64(t, 1, (uint64_t)writes_of_barriers(t, small, &counting));
+        TK_OK(t, symmem_group_destroy(small));
+    }
+    TK_OK(t, symmem_group_destroy(large));
+    tk_out_of_band_barrier(t);
+    for (int32_t rank = 0; rank < t->world_size; rank++)
+        many += tk_read_u64(t, rank, 0);
+    few = tk_read_u64(t, 0, 1) + tk_read_u64(t, 1, 1);
+    /* On average, a rank of the large group writes no more than one of the pair. */
+    TK_CHECK_MSG(t, many * 2 <= few * (uint64_t)t->world_size,
+                 "%llu writes of %d ranks, %llu of two", (unsigned long long)many, t->world_size,
+                 (unsigned long long)few);
+    tk_out_of_band_barrier(t);
+    tk_end_context(t);
+    symmem_store_close(store);
+}
+
+static void store_is_left_empty(struct tk *t) {
+    char path[4096];
+    symmem_store *store = NULL;
+    symmem_context_options options = tk_options(t);
+    int before, after;
+    int64_t count;
+    TK_REQ(t, "SM-EXCHANGE-05");
+    snprintf(path, sizeof(path), "%s/keys", t->scratch_dir);
+    TK_REQUIRE_OK(t, symmem_store_open_file(path, &store));
+    /* Whatever the store keeps for good comes now. */
+    TK_OK(t, symmem_store_set(store, "warm-up", "", 0, LIMIT_MS));
+    TK_OK(t, symmem_store_wait(store, "warm-up", LIMIT_MS));
+    TK_OK(t, symmem_store_add(store, "warm-up-count", 1, &count, LIMIT_MS));
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_store_remove(store, "warm-up", LIMIT_MS));
+    TK_OK(t, symmem_store_remove(store, "warm-up-count", LIMIT_MS));
+    tk_out_of_band_barrier(t);
+    before = resources_count_entries(path);
+    tk_out_of_band_barrier(t);
+    options.store = store;
+    tk_reinit(t, &options);
+    for (uint32_t i = 0; i < 6; i++)
+        gather_and_compare(t, tk_world_group(t), 100, i);
+    tk_group_barrier(t, tk_world_group(t));
+    tk_out_of_band_barrier(t);
+    after = resources_count_entries(path);
+    TK_CHECK_MSG(t, after <= before + 6 * t->world_size, "%d entries grew to %d", before, after);
+    tk_out_of_band_barrier(t);
+    for (uint32_t i = 0; i < 40; i++)
+        tk_group_barrier(t, tk_world_group(t));
+    tk_out_of_band_barrier(t);
+    TK_CHECK_MSG(t, resources_count_entries(path) <= after, "%d entries grew to %d in 40 barriers",
+                 after, resources_count_entries(path));
+    tk_out_of_band_barrier(t);
+    tk_end_context(t);
+    tk_out_of_band_barrier(t);
+    TK_EQ_INT(t, before, resources_count_entries(path));
+    tk_out_of_band_barrier(t);
+    symmem_store_close(store);
+}
+
+static const struct tk_case cases[] = {
+    {.name = "exchange.all_gather_in_rank_order",
+     .requirements = "SM-EXCHANGE-01",
+     .max_ranks = 8,
+     .body = all_gather_in_rank_order},
+    {.name = "exchange.all_gather_of_many_ranks",
+     .requirements = "SM-EXCHANGE-01",
+     .body = all_gather_of_many_ranks},
+    {.name = "exchange.all_gather_of_every_size",
+     .requirements = "SM-EXCHANGE-01",
+     .max_ranks = 4,
+     .body = all_gather_of_every_size},
+    {.name = "exchange.different_sizes_are_a_mismatch",
+     .requirements = "SM-EXCHANGE-02",
+     .min_ranks = 2,
+     .max_ranks = 8,
+     .body = different_sizes_are_a_mismatch},
+    {.name = "exchange.barrier_waits_for_everyone",
+     .requirements = "SM-EXCHANGE-03",
+     .min_ranks = 2,
+     .timeout_s = 60,
+     .body = barrier_waits_for_everyone},
+    {.name = "exchange.first_barrier_waits_for_everyone",
+     .requirements = "SM-EXCHANGE-03",
+     .min_ranks = 2,
+     .max_ranks = 8,
+     .body = first_barrier_waits_for_everyone},
+    {.name = "exchange.timeout_names_the_missing",
+     .requirements = "SM-EXCHANGE-04",
+     .min_ranks = 2,
+     .timeout_s = 60,
+     .body = timeout_names_the_missing},
+    {.name = "exchange.timeout_at_first_contact",
+     .requirements = "SM-EXCHANGE-04",
+     .min_ranks = 2,
+     .max_ranks = 8,
+     .body = timeout_at_first_contact},
+    {.name = "exchange.store_is_left_empty",
+     .requirements = "SM-EXCHANGE-05",
+     .max_ranks = 8,
+     .body = store_is_left_empty},
+    {.name = "exchange.overlapping_groups_in_threads",
+     .requirements = "SM-EXCHANGE-07",
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = overlapping_groups_in_threads},
+    {.name = "exchange.store_writes_are_constant",
+     .requirements = "SM-EXCHANGE-08",
+     .min_ranks = 3,
+     .max_ranks = 16,
+     .body = store_writes_are_constant},
+};
+TK_SUITE(exchange, cases);

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Descriptors between ranks, and where their sockets live. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "kit.h"
+#include "resources.h"
+
+#define LIMIT_MS 20000u
+
+/* --- files that tell whose they are -----------------------------------------------------------
+ * The number of a rank's file is in its first word; the position in the file belongs to the open
+ * file description, which a duplicate shares and a file opened anew does not. */
+
+static int open_own_file(struct tk *t, int32_t number) {
+    char path[4096];
+    int fd;
+    snprintf(path, sizeof(path), "%s/file-%d-%d", t->scratch_dir, t->rank, number);
+    fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    TK_REQUIRE(t, fd >= 0);
+    TK_EQ_INT(t, sizeof(number), write(fd, &number, sizeof(number)));
+    TK_EQ_INT(t, 1000 + number, lseek(fd, 1000 + number, SEEK_SET));
+    return fd;
+}
+
+static void expect_file(struct tk *t, int fd, int32_t number) {
+    int32_t found = -1;
+    TK_CHECK(t, fd >= 0);
+    TK_EQ_INT(t, sizeof(found), pread(fd, &found, sizeof(found), 0));
+    TK_EQ_INT(t, number, found);
+    TK_EQ_INT(t, 1000 + number, lseek(fd, 0, SEEK_CUR));
+    TK_EQ_INT(t, FD_CLOEXEC, fcntl(fd, F_GETFD) & FD_CLOEXEC);
+}
+
+static void close_checked(struct tk *t, int fd) {
+    TK_EQ_INT(t, 0, close(fd));
+}
+
+/* --- passing ---------------------------------------------------------------------------------- */
+
+static void gather_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
+                         void *arg) {
+    int32_t *number = arg, numbers[SYMMEM_MAX_WORLD_SIZE];
+    int fds[SYMMEM_MAX_WORLD_SIZE], own;
+    int32_t without = shape->count > 2 ? 1 : -1; /* this one has nothing to give */
+    *number += t->world_size;                    /* another for each rank and shape */
+    own = shape->rank == without ? -1 : open_own_file(t, *number);
+    TK_OK(t, symmem_group_all_gather(group, number, sizeof(*number), numbers, LIMIT_MS));
+    TK_REQUIRE_OK(t, symmem_group_all_gather_fds(group, own, fds, LIMIT_MS));
+    for (int32_t i = 0; i < shape->count; i++) {
+        if (i == without) {
+            TK_EQ_INT(t, -1, fds[i]);
+            continue;
+        }
+        expect_file(t, fds[i], numbers[i]);
+        TK_CHECK(t, fds[i] != own);
+        close_checked(t, fds[i]);
+    }
+    tk_group_barrier(t, group); /* all have looked */
+    if (own >= 0)
+        close_checked(t, own);
+}
+
+static void gathered_descriptors(struct tk *t) {
+    int32_t number = t->rank;
+    TK_REQ(t, "SM-EXCHANGE-06");
+    tk_for_each_group_shape(t, gather_shape, &number);
+}
+
+static void broadcast_descriptors(struct tk *t) {
+    symmem_group *group = tk_world_group(t);
+    TK_REQ(t, "SM-EXCHANGE-06");
+    for (int32_t root = 0; root < t->world_size; root++) {
+        int own = t->rank == root ? open_own_file(t, root) : -1, fd = -2;
+        TK_REQUIRE_OK(t, symmem_group_broadcast_fds(group, root, own, &fd, LIMIT_MS));
+        expect_file(t, fd, root);
+        TK_CHECK(t, fd != own);
+        close_checked(t, fd);
+        TK_OK(t, symmem_group_broadcast_fds(group, root, -1, &fd, LIMIT_MS));
+        TK_EQ_INT(t, -1, fd);
+        if (own >= 0)
+            close_checked(t, own);
+    }
+}
+
+/* Once round the ring, then in the other direction, several on the way at once. */
+static void pairwise_descriptors(struct tk *t) {
+    int32_t right = (t->rank + 1) % t->world_size;
+    int32_t left = (t->rank + t->world_size - 1) % t->world_size;
+    symmem_group *group = tk_world_group(t);
+    int own[2], fd = -2;
+    TK_REQ(t, "SM-EXCHANGE-06");
+    own[0] = open_own_file(t, t->rank);
+    own[1] = open_own_file(t, t->rank + 100);
+    tk_group_barrier(t, group);
+    for (int i = 0; i < 2; i++)
+        TK_OK(t, symmem_group_send_fd(group, right, own[i], LIMIT_MS));
+    TK_OK(t, symmem_group_send_fd(group, right, -1, LIMIT_MS));
+    for (int i = 0; i < 2; i++) {
+        TK_REQUIRE_OK(t, symmem_group_recv_fd(group, left, &fd, LIMIT_MS));
+        expect_file(t, fd, left + 100 * i);
+        close_checked(t, fd);
+    }
+    TK_OK(t, symmem_group_recv_fd(group, left, &fd, LIMIT_MS));
+    TK_EQ_INT(t, -1, fd);
+    TK_OK(t, symmem_group_send_fd(group, left, own[1], LIMIT_MS));
+    TK_REQUIRE_OK(t, symmem_group_recv_fd(group, right, &fd, LIMIT_MS));
+    expect_file(t, fd, right + 100);
+    close_checked(t, fd);
+    tk_group_barrier(t, group);
+    close_checked(t, own[0]);
+    close_checked(t, own[1]);
+}
+
+/* What the third rank sent first is not what the second is asked for. */
+static void sources_are_told_apart(struct tk *t) {
+    symmem_group *group = tk_world_group(t);
+    int own, fd = -2;
+    TK_REQ(t, "SM-EXCHANGE-06");
+    own = open_own_file(t, t->rank);
+    tk_group_barrier(t, group);
+    if (t->rank == 2)
+        TK_OK(t, symmem_group_send_fd(group, 0, own, LIMIT_MS));
+    tk_out_of_band_barrier(t);
+    if (t->rank == 1)
+        TK_OK(t, symmem_group_send_fd(group, 0, own, LIMIT_MS));
+    for (int32_t source = 1; t->rank == 0 && source <= 2; source++) {
+        TK_REQUIRE_OK(t, symmem_group_recv_fd(group, source, &fd, LIMIT_MS));
+        expect_file(t, fd, source);
+        close_checked(t, fd);
+    }
+    tk_out_of_band_barrier(t);
+    close_checked(t, own);
+}
+
+static void pairwise_is_in_range(struct tk *t) {
+    symmem_group *group = tk_world_group(t);
+    int fd = -2;
+    TK_REQ(t, "SM-EXCHANGE-06");
+    tk_group_barrier(t, group);
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_group_send_fd(group, -1, -1, LIMIT_MS));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_group_send_fd(group, t->world_size, -1, LIMIT_MS));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_group_recv_fd(group, -1, &fd, LIMIT_MS));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_group_recv_fd(group, t->world_size, &fd, LIMIT_MS));
+    TK_EQ_INT(t, -2, fd);
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_group_recv_fd(group, 0, &fd, 30));
+    TK_EQ_INT(t, -2, fd);
+    tk_group_barrier(t, group); /* works on */
+}
+
+static void repeated_passing_keeps_nothing(struct tk *t) {
+    symmem_group *group = tk_world_group(t);
+    int fds[SYMMEM_MAX_WORLD_SIZE], own, before = 0;
+    TK_REQ(t, "SM-EXCHANGE-06");
+    own = open_own_file(t, t->rank);
+    for (int round = 0; round < 12; round++) {
+        TK_REQUIRE_OK(t, symmem_group_all_gather_fds(group, own, fds, LIMIT_MS));
+        for (int32_t i = 0; i < t->world_size; i++)
+            close_checked(t, fds[i]);
+        if (round == 1)
+            before = resources_descriptors();
+    }
+    TK_EQ_INT(t, before, resources_descriptors());
+    close_checked(t, own);
+}
+
+/* --- socket directories ----------------------------------------------------------------------- */
+
+/* A world in `directory` that has passed a descriptor, or the first failure on the way. */
+static symmem_status pass_in(struct tk *t, symmem_store *store, const char *directory,
+                             symmem_context **context_p) {
+    symmem_context_options options = tk_options(t);
+    symmem_group *group = NULL;
+    int fds[64];
+    symmem_status status;
+    options.store = store;
+    options.socket_dir = directory;
+    options.backend = NULL;
+    *context_p = NULL;
+    status = symmem_init(&options, context_p);
+    if (status == SYMMEM_OK)
+        status = symmem_group_create(*context_p, "passing", NULL, 0, NULL, &group);
+    if (status == SYMMEM_OK)
+        status = symmem_group_all_gather_fds(group, -1, fds, LIMIT_MS);
+    return status;
+}
+
+static void socket_path_too_long(struct tk *t) {
+    char path[512];
+    symmem_context *context = NULL;
+    TK_REQ(t, "SM-EXCHANGE-09");
+    memset(path, 'd', sizeof(path));
+    path[0] = '/';
+    path[200] = '\0';
+    TK_STATUS(t, SYMMEM_PATH_TOO_LONG, pass_in(t, t->store, path, &context));
+    symmem_context_free(context);
+}
+
+/* Where an ordinary user may write; short enough for a socket's address. */
+static void short_directory(struct tk *t, char *path, size_t capacity, const char *below) {
+    if (t->rank == 0)
+        tk_share_u64(t, 1, (uint64_t)getpid());
+    tk_out_of_band_barrier(t);
+    snprintf(path, capacity, "/tmp/symm-%llx-%llx%s", (unsigned long long)t->seed & 0xFFFFFF,
+             (unsigned long long)tk_read_u64(t, 0, 1), below);
+}
+
+/* Everything of it is done as an ordinary user, since nothing is forbidden to root. */
+static void socket_directory_permission(struct tk *t) {
+    char top[64], good[80], bad[80], keys[80];
+    symmem_status made = SYMMEM_OK, in_good = SYMMEM_OK, in_bad = SYMMEM_OK;
+    struct resources_identity identity;
+    symmem_context *context = NULL;
+    symmem_store *store = NULL;
+    bool directories = true;
+    TK_REQ(t, "SM-EXCHANGE-09");
+    short_directory(t, top, sizeof(top), "");
+    snprintf(good, sizeof(good), "%s/good", top);
+    snprintf(bad, sizeof(bad), "%s/bad", top);
+    snprintf(keys, sizeof(keys), "%s/keys", top);
+    TK_REQUIRE(t, resources_become_ordinary(&identity));
+    if (t->rank == 0)
+        directories = mkdir(top, 0700) == 0 && mkdir(good, 0700) == 0 && mkdir(bad, 0500) == 0;
+    tk_out_of_band_barrier(t);
+    made = symmem_store_open_file(keys, &store);
+    if (made == SYMMEM_OK) {
+        in_good = pass_in(t, store, good, &context);
+        symmem_context_free(context);
+        tk_out_of_band_barrier(t);
+        in_bad = pass_in(t, store, bad, &context);
+        symmem_context_free(context);
+        tk_out_of_band_barrier(t);
+        symmem_store_close(store);
+    }
+    TK_CHECK(t, resources_become_again(&identity));
+    TK_CHECK(t, directories);
+    TK_STATUS(t, SYMMEM_OK, made);
+    TK_STATUS(t, SYMMEM_OK, in_good); /* so the permission is what the other lacks */
+    TK_STATUS(t, SYMMEM_PERMISSION, in_bad);
+    tk_out_of_band_barrier(t);
+    if (t->rank == 0) {
+        TK_EQ_INT(t, 0, rmdir(good));
+        TK_EQ_INT(t, 0, rmdir(bad));
+        TK_CHECK(t, resources_remove_directory(keys)); /* the store's own files are left in it */
+        TK_EQ_INT(t, 0, rmdir(top));
+    }
+}
+
+static void sockets_are_private_and_go(struct tk *t) {
+    char path[80];
+    symmem_context *context = NULL;
+    mode_t mask = umask(0);
+    symmem_status passed;
+    DIR *directory;
+    struct dirent *entry;
+    int sockets = 0;
+    TK_REQ(t, "SM-EXCHANGE-09");
+    short_directory(t, path, sizeof(path), "s");
+    if (t->rank == 0)
+        TK_CHECK(t, mkdir(path, 0700) == 0);
+    tk_out_of_band_barrier(t);
+    passed = pass_in(t, t->store, path, &context);
+    (void)umask(mask);
+    TK_STATUS(t, SYMMEM_OK, passed);
+    tk_out_of_band_barrier(t);
+    directory = opendir(path);
+    while (directory != NULL && (entry = readdir(directory)) != NULL) {
+        struct stat status;
+        if (entry->d_name[0] == '.')
+            continue;
+        TK_EQ_INT(t, 0, fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW));
+        TK_CHECK(t, S_ISSOCK(status.st_mode));
+        TK_EQ_INT(t, 0600, status.st_mode & 07777);
+        sockets++;
+    }
+    if (directory != NULL)
+        closedir(directory);
+    TK_CHECK_MSG(t, sockets >= 1, "the directory is not used");
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_finalize(context));
+    tk_out_of_band_barrier(t);
+    TK_EQ_INT(t, 0, resources_count_entries(path));
+    symmem_context_free(context);
+    tk_out_of_band_barrier(t);
+    if (t->rank == 0)
+        TK_EQ_INT(t, 0, rmdir(path));
+}
+
+static const struct tk_case cases[] = {
+    {.name = "exchange_fds.gathered",
+     .requirements = "SM-EXCHANGE-06",
+     .max_ranks = 16,
+     .body = gathered_descriptors},
+    {.name = "exchange_fds.broadcast",
+     .requirements = "SM-EXCHANGE-06",
+     .max_ranks = 4,
+     .body = broadcast_descriptors},
+    {.name = "exchange_fds.pairwise",
+     .requirements = "SM-EXCHANGE-06",
+     .min_ranks = 2,
+     .max_ranks = 8,
+     .body = pairwise_descriptors},
+    {.name = "exchange_fds.sources_are_told_apart",
+     .requirements = "SM-EXCHANGE-06",
+     .min_ranks = 3,
+     .max_ranks = 3,
+     .body = sources_are_told_apart},
+    {.name = "exchange_fds.pairwise_is_in_range",
+     .requirements = "SM-EXCHANGE-06,SM-ERROR-04",
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = pairwise_is_in_range},
+    {.name = "exchange_fds.repeated_passing_keeps_nothing",
+     .requirements = "SM-EXCHANGE-06,SM-LIFE-01",
+     .max_ranks = 4,
+     .flags = TK_PROCESS_ONLY,
+     .body = repeated_passing_keeps_nothing},
+    {.name = "exchange_fds.socket_path_too_long",
+     .requirements = "SM-EXCHANGE-09",
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = socket_path_too_long},
+    {.name = "exchange_fds.socket_directory_permission",
+     .requirements = "SM-EXCHANGE-09",
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .flags = TK_PROCESS_ONLY,
+     .body = socket_directory_permission},
+    {.name = "exchange_fds.sockets_are_private_and_go",
+     .requirements = "SM-EXCHANGE-09",
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .flags = TK_PROCESS_ONLY,
+     .body = sockets_are_private_and_go},
+};
+TK_SUITE(exchange_fds, cases);

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* memset32 and write_value32: exact words, refusals, ordinary memory. */
+#include "sync_help.h"
+
+enum { WORDS = 64 };
+
+/* A flat uint32 tensor over `data`, on the same device as the handle's memory. */
+struct flat {
+    DLTensor tensor;
+    int64_t shape[2];
+    int64_t strides[2];
+};
+
+static void flat_init(struct tk *t, struct flat *flat, void *data, int64_t count, int32_t device) {
+    memset(flat, 0, sizeof(*flat));
+    flat->shape[0] = count;
+    flat->tensor.data = data;
+    flat->tensor.device.device_type = (DLDeviceType)t->device_type;
+    flat->tensor.device.device_id = device;
+    flat->tensor.ndim = 1;
+    flat->tensor.dtype = (DLDataType){kDLUInt, 32, 1};
+    flat->tensor.shape = flat->shape;
+}
+
+/* Own memory as a tensor: [canary word][WORDS words][canary word]. */
+struct own {
+    symmem_handle *handle;
+    struct flat flat;
+};
+
+static void own_begin(struct tk *t, struct own *own) {
+    own->handle = tk_handle(t, (WORDS + 2) * 4, tk_world_group(t));
+    symmem_handle_info info = info_of(t, own->handle);
+    void *const *buffers = NULL;
+    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(own->handle, &buffers));
+    flat_init(t, &own->flat, (uint32_t *)buffers[info.rank] + 1, WORDS, info.device);
+}
+
+static void expect_words(struct tk *t, struct own *own, int32_t rank, const uint32_t *expected) {
+    uint32_t all[WORDS + 2] = {0};
+    memcpy(all + 1, expected, WORDS * 4);
+    tk_expect_data(t, own->handle, rank, 0, all, sizeof(all));
+}
+
+static void memset32_like_pytorch(struct tk *t) {
+    struct own own;
+    own_begin(t, &own);
+    DLTensor *tensor = &own.flat.tensor;
+    symmem_context *context = t->context;
+    uint32_t expected[WORDS] = {0};
+    struct flat bad = own.flat;
+    bad.tensor.shape = bad.shape;
+    TK_OK(t, symmem_memset32(context, tensor, 32, 1, 16, NULL));
+    for (int i = 32; i < 48; i++)
+        expected[i] = 1;
+    expect_words(t, &own, t->rank, expected);
+
+    bad.tensor.ndim = 2;
+    bad.shape[0] = 8;
+    bad.shape[1] = 8;
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_memset32(context, &bad.tensor, 0, 2, 1, NULL));
+    bad = own.flat;
+    bad.tensor.shape = bad.shape;
+    bad.tensor.dtype.code = kDLFloat;
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_memset32(context, &bad.tensor, 0, 2, 1, NULL));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_memset32(context, tensor, -1, 2, 1, NULL));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_memset32(context, tensor, 0, 1ll << 32, 1, NULL));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_memset32(context, tensor, 0, 2, -1, NULL));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_memset32(context, tensor, 0, 2, 0, NULL));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_memset32(context, tensor, WORDS, 2, 1, NULL));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_memset32(context, tensor, 0, 2, WORDS + 1, NULL));
+    expect_words(t, &own, t->rank, expected);
+
+    TK_OK(t, symmem_memset32(context, tensor, 0, 3, WORDS, NULL));
+    TK_OK(t, symmem_memset32(context, tensor, WORDS - 1, 4, 1, NULL));
+    for (int i = 0; i < WORDS; i++)
+        expected[i] = i == WORDS - 1 ? 4 : 3;
+    expect_words(t, &own, t->rank, expected);
+}
+
+static void stream_write_value32_like_pytorch(struct tk *t) {
+    struct own own;
+    own_begin(t, &own);
+    symmem_stream *stream = tk_stream(t);
+    uint32_t expected[WORDS] = {0};
+    for (int i = 0; i < 4; i++) {
+        TK_OK(t, symmem_stream_write_value32(t->context, &own.flat.tensor, i, 1, stream));
+        tk_synchronize(t, stream);
+        expected[i] = 1;
+        expect_words(t, &own, t->rank, expected);
+    }
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
+              symmem_stream_write_value32(t->context, &own.flat.tensor, -1, 1, stream));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
+              symmem_stream_write_value32(t->context, &own.flat.tensor, 0, 1ll << 32, stream));
+    tk_synchronize(t, stream);
+    expect_words(t, &own, t->rank, expected);
+}
+
+/* Single words, every offset, the largest values; without a stream. */
+static void write_value32_sets_one_word(struct tk *t) {
+    struct own own;
+    own_begin(t, &own);
+    uint32_t expected[WORDS] = {0};
+    const uint32_t values[] = {1, UINT32_MAX, 0x80000000u, 0x01020304u};
+    for (int i = 0; i < WORDS; i += 7) {
+        expected[i] = values[i % 4];
+        TK_OK(t, symmem_stream_write_value32(t->context, &own.flat.tensor, i, values[i % 4], NULL));
+        expect_words(t, &own, t->rank, expected);
+    }
+    expected[WORDS - 1] = UINT32_MAX;
+    TK_OK(t,
+          symmem_stream_write_value32(t->context, &own.flat.tensor, WORDS - 1, UINT32_MAX, NULL));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
+              symmem_stream_write_value32(t->context, &own.flat.tensor, WORDS, 1, NULL));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
+              symmem_stream_write_value32(t->context, &own.flat.tensor, INT64_MAX, 1, NULL));
+    expect_words(t, &own, t->rank, expected);
+}
+
+static void memset32_sets_exactly(struct tk *t) {
+    struct own own;
+    own_begin(t, &own);
+    const int64_t counts[] = {1, 2, 3, 4, 5, 8, 15, 16, 17, 31};
+    uint32_t expected[WORDS] = {0};
+    for (int64_t offset = 0; offset < 33; offset += 4 + offset % 3)
+        for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+            uint32_t value = 0xF0000000u + (uint32_t)(offset * 64) + (uint32_t)c;
+            for (int64_t i = 0; i < counts[c]; i++)
+                expected[offset + i] = value;
+            TK_OK(t, symmem_memset32(t->context, &own.flat.tensor, offset, value, counts[c], NULL));
+            expect_words(t, &own, t->rank, expected);
+        }
+}
+
+/* Peers' memory through a view, and a tensor that starts at a byte offset. */
+static void fill_peers_memory(struct tk *t) {
+    struct own own;
+    own_begin(t, &own);
+    int32_t next = (t->rank + 1) % t->world_size;
+    const int64_t sizes[1] = {WORDS};
+    DLManagedTensor *view = NULL;
+    uint32_t expected[WORDS] = {0};
+    TK_REQUIRE_OK(t, symmem_get_buffer(own.handle, next, 1, sizes, SYMMEM_UINT32, 1, &view));
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_memset32(t->context, &view->dl_tensor, 10, 0xABCDEF01, 3, NULL));
+    TK_OK(t, symmem_stream_write_value32(t->context, &view->dl_tensor, 63, 5, NULL));
+    for (int i = 10; i < 13; i++)
+        expected[i] = 0xABCDEF01;
+    expected[63] = 5;
+    expect_words(t, &own, next, expected);
+    view->deleter(view);
+    tk_out_of_band_barrier(t);
+    struct flat part = own.flat;
+    part.tensor.shape = part.shape;
+    part.tensor.byte_offset = 16;
+    part.shape[0] = WORDS - 4;
+    TK_OK(t, symmem_memset32(t->context, &part.tensor, 0, 9, 1, NULL));
+    expected[4] = 9;
+    expect_words(t, &own, t->rank, expected);
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
+              symmem_memset32(t->context, &part.tensor, WORDS - 4, 9, 1, NULL));
+}
+
+/* A bad tensor is refused first, whatever else is wrong; nothing is written by any refusal. */
+static void refusals_in_order(struct tk *t) {
+    struct own own;
+    own_begin(t, &own);
+    struct flat bad[6];
+    uint32_t zeros[WORDS] = {0};
+    for (int i = 0; i < 6; i++) {
+        bad[i] = own.flat;
+        bad[i].tensor.shape = bad[i].shape;
+    }
+    bad[0].tensor.dtype.code = kDLInt;
+    bad[1].tensor.dtype.bits = 64;
+    bad[2].tensor.dtype.lanes = 2;
+    bad[3].tensor.strides = bad[3].strides; /* every second word */
+    bad[3].strides[0] = 2;
+    bad[3].shape[0] = WORDS / 2;
+    bad[4].tensor.ndim = 2;
+    bad[4].shape[0] = WORDS / 2;
+    bad[4].shape[1] = 2;
+    bad[5].tensor.data = NULL;
+    for (int i = 0; i < 6; i++) {
+        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+                  symmem_memset32(t->context, &bad[i].tensor, -1, -1, 0, NULL));
+        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+                  symmem_memset32(t->context, &bad[i].tensor, 0, 1, 1, NULL));
+        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+                  symmem_stream_write_value32(t->context, &bad[i].tensor, -1, -1, NULL));
+        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+                  symmem_stream_write_value32(t->context, &bad[i].tensor, 0, 1, NULL));
+    }
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_memset32(t->context, NULL, 0, 1, 1, NULL));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
+              symmem_memset32(t->context, &own.flat.tensor, 0, -1, 1, NULL));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
+              symmem_memset32(t->context, &own.flat.tensor, 1, 1, INT64_MAX, NULL));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
+              symmem_memset32(t->context, &own.flat.tensor, INT64_MAX, 1, 1, NULL));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
+              symmem_stream_write_value32(t->context, &own.flat.tensor, 0, -1, NULL));
+    expect_words(t, &own, t->rank, zeros);
+    /* Explicit strides that say contiguous are no obstacle. */
+    struct flat plain = own.flat;
+    plain.tensor.shape = plain.shape;
+    plain.tensor.strides = plain.strides;
+    plain.strides[0] = 1;
+    TK_OK(t, symmem_memset32(t->context, &plain.tensor, 0, 1, 1, NULL));
+}
+
+static void ordinary_memory(struct tk *t) {
+    uint32_t words[WORDS + 2] = {0};
+    struct flat flat;
+    symmem_stream *stream = (t->capabilities & SYMMEM_CAP_STREAMS) != 0 ? tk_stream(t) : NULL;
+    flat_init(t, &flat, words + 1, WORDS, own_device(t));
+    TK_OK(t, symmem_memset32(t->context, &flat.tensor, 0, 7, WORDS, NULL));
+    TK_OK(t, symmem_memset32(t->context, &flat.tensor, 2, 8, 3, stream));
+    TK_OK(t, symmem_stream_write_value32(t->context, &flat.tensor, 63, 9, stream));
+    if (stream != NULL)
+        tk_synchronize(t, stream);
+    for (int i = 0; i < WORDS; i++)
+        TK_EQ_INT(t, i == 63 ? 9 : i >= 2 && i < 5 ? 8 : 7, words[i + 1]);
+    TK_CHECK(t, words[0] == 0 && words[WORDS + 1] == 0);
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_memset32(t->context, &flat.tensor, 63, 1, 2, NULL));
+}
+
+/* The word is a flag for what the stream wrote before: the peer polls it and reads the data. */
+static void write_value_comes_after_the_data(struct tk *t) {
+    enum { DATA_WORDS = 4096 };
+    symmem_handle *handle = tk_handle(t, (DATA_WORDS + 1) * 4, tk_world_group(t));
+    symmem_handle_info info = info_of(t, handle);
+    symmem_stream *stream = tk_stream(t);
+    void *const *buffers = NULL;
+    struct flat flag;
+    uint32_t *words = malloc(DATA_WORDS * 4);
+    int32_t next = (t->rank + 1) % t->world_size;
+    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
+    TK_REQUIRE(t, words != NULL);
+    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
+    const uint32_t *own = buffers[info.rank];
+    const _Atomic uint32_t *word = (const _Atomic uint32_t *)(own + DATA_WORDS);
+    flat_init(t, &flag, (uint32_t *)buffers[next] + DATA_WORDS, 1, info.device);
+    for (uint32_t g = 1; g <= 20 && !tk_failed(t); g++) {
+        fill_words(words, DATA_WORDS, t->rank, g);
+        TK_OK(t, symmem_put(handle, next, 0, words, DATA_WORDS * 4, stream));
+        TK_OK(t, symmem_stream_write_value32(t->context, &flag.tensor, 0, g, stream));
+        uint64_t end_ms = tk_now_ms() + tk_scaled_ms(LONG_MS);
+        /* pairs with: write_value32 of the previous rank's stream */
+        while (atomic_load_explicit(word, memory_order_acquire) != g && tk_now_ms() < end_ms)
+            tk_sleep_ms(0);
+        TK_EQ_SIZE(t, DATA_WORDS, first_wrong_word(own, DATA_WORDS, previous, g));
+        tk_synchronize(t, stream);
+        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    }
+    free(words);
+}
+
+static const struct tk_case cases[] = {
+    {.name = "test_memset32",
+     .requirements = "SM-FILL-01,SM-FILL-03",
+     .max_ranks = 2,
+     .body = memset32_like_pytorch},
+    {.name = "test_stream_write_value32",
+     .requirements = "SM-FILL-02,SM-FILL-03",
+     .needs = SYMMEM_CAP_STREAMS,
+     .max_ranks = 2,
+     .body = stream_write_value32_like_pytorch},
+    {.name = "fill.write_value32_sets_one_word",
+     .requirements = "SM-FILL-02,SM-FILL-03",
+     .max_ranks = 2,
+     .body = write_value32_sets_one_word},
+    {.name = "fill.memset32_sets_exactly",
+     .requirements = "SM-FILL-01",
+     .max_ranks = 2,
+     .body = memset32_sets_exactly},
+    {.name = "fill.peers_memory",
+     .requirements = "SM-FILL-01,SM-FILL-02",
+     .needs = SYMMEM_CAP_DIRECT_ACCESS,
+     .max_ranks = 4,
+     .body = fill_peers_memory},
+    {.name = "fill.refusals_in_order",
+     .requirements = "SM-FILL-03",
+     .max_ranks = 2,
+     .body = refusals_in_order},
+    {.name = "fill.ordinary_memory",
+     .requirements = "SM-FILL-04,SM-FILL-01,SM-FILL-02",
+     .needs = SYMMEM_CAP_HOST_ACCESS,
+     .max_ranks = 2,
+     .body = ordinary_memory},
+    {.name = "fill.write_value_comes_after_the_data",
+     .requirements = "SM-FILL-02",
+     .needs = SYMMEM_CAP_HOST_ACCESS | SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS,
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = write_value_comes_after_the_data},
+};
+TK_SUITE(fill, cases);

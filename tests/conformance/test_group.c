@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Groups: creation, queries, names, and rendezvous on groups of all kinds. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kit.h"
+
+#define LIMIT_MS 20000u
+#define BYTES 256
+
+/* Rendezvous of new memory on the group; every member must then read every member's world rank. */
+static symmem_handle *rendezvous_and_read(struct tk *t, symmem_group *group) {
+    symmem_handle *handle = tk_handle(t, BYTES, group);
+    symmem_handle_info info = {0};
+    TK_OK(t, symmem_handle_get_info(handle, &info));
+    tk_fill(t, handle, info.rank, 0, BYTES, (uint8_t)(t->rank + 1));
+    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    for (int32_t rank = 0; rank < info.world_size; rank++) {
+        int32_t global = -1;
+        TK_OK(t, symmem_group_global_rank(group, rank, &global));
+        tk_expect_bytes(t, handle, rank, 0, BYTES, (uint8_t)(global + 1));
+    }
+    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    return handle;
+}
+
+/* --- creation and queries --------------------------------------------------------------------- */
+
+static void create_is_local(struct tk *t) {
+    TK_REQ(t, "SM-GROUP-01");
+    for (int32_t rank = 0; rank < t->world_size; rank++) {
+        /* The others make no call at all until this rank is through. */
+        if (rank == t->rank) {
+            symmem_group *group = NULL;
+            TK_OK(t, symmem_group_create(t->context, "alone", NULL, 0, NULL, &group));
+            TK_OK(t, symmem_group_destroy(group));
+        }
+        tk_out_of_band_barrier(t);
+    }
+}
+
+static void check_members(struct tk *t, symmem_group *group, const struct tk_shape *shape,
+                          void *arg) {
+    int32_t value = -1;
+    const char *name = NULL;
+    symmem_group *found = NULL;
+    (void)arg;
+    TK_OK(t, symmem_group_rank(group, &value));
+    TK_EQ_INT(t, shape->rank, value);
+    TK_OK(t, symmem_group_world_size(group, &value));
+    TK_EQ_INT(t, shape->count, value);
+    for (int32_t rank = 0; rank < shape->count; rank++) {
+        TK_OK(t, symmem_group_global_rank(group, rank, &value));
+        TK_EQ_INT(t, shape->ranks[rank], value);
+    }
+    value = 77;
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_group_global_rank(group, -1, &value));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_group_global_rank(group, shape->count, &value));
+    TK_EQ_INT(t, 77, value);
+    TK_OK(t, symmem_group_name(group, &name));
+    TK_OK(t, symmem_group_find(t->context, name, &found));
+    TK_EQ_PTR(t, group, found);
+}
+
+static void follows_member_list(struct tk *t) {
+    TK_REQ(t, "SM-GROUP-02");
+    tk_for_each_group_shape(t, check_members, NULL);
+}
+
+static void null_list_is_the_world(struct tk *t) {
+    symmem_group *group = NULL;
+    const char *name = NULL;
+    int32_t value = -1;
+    TK_REQ(t, "SM-GROUP-02");
+    TK_REQUIRE_OK(t, symmem_group_create(t->context, "all.of-us_1", NULL, 0, NULL, &group));
+    TK_OK(t, symmem_group_world_size(group, &value));
+    TK_EQ_INT(t, t->world_size, value);
+    TK_OK(t, symmem_group_rank(group, &value));
+    TK_EQ_INT(t, t->rank, value);
+    for (int32_t rank = 0; rank < t->world_size; rank++) {
+        TK_OK(t, symmem_group_global_rank(group, rank, &value));
+        TK_EQ_INT(t, rank, value);
+    }
+    TK_OK(t, symmem_group_name(group, &name));
+    TK_EQ_STR(t, "all.of-us_1", name);
+    TK_OK(t, symmem_group_destroy(group));
+}
+
+/* The list is copied: what the caller does with it afterwards is of no interest. */
+static void member_list_is_copied(struct tk *t) {
+    int32_t ranks[2] = {1 - t->rank, t->rank};
+    char name[16] = "copied";
+    symmem_group *group = NULL;
+    const char *found = NULL;
+    int32_t value = -1;
+    TK_REQ(t, "SM-GROUP-02");
+    TK_REQUIRE_OK(t, symmem_group_create(t->context, name, ranks, 2, NULL, &group));
+    ranks[0] = ranks[1] = 99;
+    memset(name, 'x', sizeof(name) - 1);
+    TK_OK(t, symmem_group_global_rank(group, 1, &value));
+    TK_EQ_INT(t, t->rank, value);
+    TK_OK(t, symmem_group_name(group, &found));
+    TK_EQ_STR(t, "copied", found);
+    TK_OK(t, symmem_group_destroy(group));
+}
+
+static void refuse(struct tk *t, symmem_status expected, const char *name, const int32_t *ranks,
+                   int32_t count) {
+    symmem_group *const untouched = (symmem_group *)(void *)t;
+    symmem_group *group = untouched;
+    TK_STATUS(t, expected, symmem_group_create(t->context, name, ranks, count, NULL, &group));
+    TK_EQ_PTR(t, untouched, group);
+}
+
+static void refuses_bad_lists(struct tk *t) {
+    const int32_t own = t->rank, other = (t->rank + 1) % t->world_size;
+    const int32_t twice[] = {own, own}, apart[] = {own, other, own}, negative[] = {own, -1},
+                  beyond[] = {own, t->world_size}, far[] = {INT32_MAX, own};
+    char name[SYMMEM_NAME_MAX + 1];
+    symmem_group *group = NULL;
+    TK_REQ(t, "SM-GROUP-03");
+    refuse(t, SYMMEM_INVALID_ARGUMENT, "twice", twice, 2);
+    refuse(t, SYMMEM_INVALID_ARGUMENT, "apart", apart, 3);
+    refuse(t, SYMMEM_INVALID_ARGUMENT, "empty", &own, 0);
+    refuse(t, SYMMEM_INVALID_ARGUMENT, "less", &own, -1);
+    refuse(t, SYMMEM_INVALID_ARGUMENT, "no-list", NULL, 1);
+    refuse(t, SYMMEM_OUT_OF_RANGE, "negative", negative, 2);
+    refuse(t, SYMMEM_OUT_OF_RANGE, "beyond", beyond, 2);
+    refuse(t, SYMMEM_OUT_OF_RANGE, "far", far, 2);
+    refuse(t, SYMMEM_INVALID_ARGUMENT, "", &own, 1);
+    refuse(t, SYMMEM_INVALID_ARGUMENT, NULL, &own, 1);
+    memset(name, 'n', sizeof(name));
+    name[SYMMEM_NAME_MAX] = '\0';
+    refuse(t, SYMMEM_INVALID_ARGUMENT, name, &own, 1);
+    name[SYMMEM_NAME_MAX - 1] = '\0';
+    TK_OK(t, symmem_group_create(t->context, name, &own, 1, NULL, &group));
+    TK_OK(t, symmem_group_destroy(group));
+}
+
+static void refuses_to_lack_the_caller(struct tk *t) {
+    const int32_t other = (t->rank + 1) % t->world_size;
+    TK_REQ(t, "SM-GROUP-03");
+    refuse(t, SYMMEM_INVALID_ARGUMENT, "others", &other, 1);
+}
+
+/* --- names ------------------------------------------------------------------------------------ */
+
+static void names_are_unique(struct tk *t) {
+    const int32_t own = t->rank;
+    symmem_group *first = NULL, *found = NULL;
+    TK_REQ(t, "SM-GROUP-04");
+    TK_REQUIRE_OK(t, symmem_group_create(t->context, "one", NULL, 0, NULL, &first));
+    refuse(t, SYMMEM_EXISTS, "one", NULL, 0);
+    refuse(t, SYMMEM_EXISTS, "one", &own, 1);
+    TK_OK(t, symmem_group_find(t->context, "one", &found));
+    TK_EQ_PTR(t, first, found);
+    TK_OK(t, symmem_group_destroy(first));
+}
+
+static void name_is_usable_again(struct tk *t) {
+    const int32_t low[] = {0, 1}, high[] = {1, 2};
+    TK_REQ(t, "SM-GROUP-05");
+    for (int round = 0; round < 3; round++) { /* the same members */
+        symmem_group *group = NULL;
+        symmem_handle *handle;
+        TK_REQUIRE_OK(t, symmem_group_create(t->context, "again", NULL, 0, NULL, &group));
+        handle = rendezvous_and_read(t, group);
+        if (round == 1)
+            tk_release(t, handle); /* before or after the group: both are fine */
+        TK_OK(t, symmem_group_destroy(group));
+    }
+    if (t->rank <= 1) /* then others, of whom some knew the name before */
+        (void)rendezvous_and_read(t, tk_group(t, "pair", low, 2));
+    tk_out_of_band_barrier(t);
+    if (t->rank <= 1) {
+        symmem_group *group = NULL;
+        TK_OK(t, symmem_group_find(t->context, "pair", &group));
+        tk_group_destroy(t, group);
+    }
+    tk_out_of_band_barrier(t);
+    if (t->rank == 1 || t->rank == 2)
+        (void)rendezvous_and_read(t, tk_group(t, "pair", high, 2));
+    TK_CHECK(t, !tk_failed(t));
+}
+
+static void rendezvous_after_group_name_recycled(struct tk *t) {
+    const int32_t low[] = {0, 1}, high[] = {1, 2};
+    symmem_context_options options = tk_options(t);
+    TK_REQ(t, "SM-GROUP-05");
+    if (t->rank <= 1) {
+        symmem_group *group = tk_group(t, "1", low, 2);
+        tk_release(t, rendezvous_and_read(t, group));
+        tk_group_destroy(t, group);
+    }
+    tk_out_of_band_barrier(t);
+    /* Everything is taken down and made anew, as at the end of a job's phase. */
+    tk_reinit(t, &options);
+    tk_out_of_band_barrier(t);
+    if (t->rank == 1 || t->rank == 2)
+        (void)rendezvous_and_read(t, tk_group(t, "1", high, 2));
+    TK_CHECK(t, !tk_failed(t));
+}
+
+static void find_gives_the_live_group(struct tk *t) {
+    symmem_group *const untouched = (symmem_group *)(void *)t;
+    symmem_group *group = NULL, *found = untouched;
+    const int32_t own = t->rank;
+    TK_REQ(t, "SM-GROUP-09");
+    TK_STATUS(t, SYMMEM_NOT_FOUND, symmem_group_find(t->context, "quest", &found));
+    TK_EQ_PTR(t, untouched, found);
+    TK_REQUIRE_OK(t, symmem_group_create(t->context, "quest", &own, 1, NULL, &group));
+    TK_OK(t, symmem_group_find(t->context, "quest", &found));
+    TK_EQ_PTR(t, group, found);
+    found = untouched;
+    TK_STATUS(t, SYMMEM_NOT_FOUND, symmem_group_find(t->context, "ques", &found));
+    TK_STATUS(t, SYMMEM_NOT_FOUND, symmem_group_find(t->context, "quests", &found));
+    TK_STATUS(t, SYMMEM_NOT_FOUND, symmem_group_find(t->context, "", &found));
+    TK_OK(t, symmem_group_destroy(group));
+    TK_STATUS(t, SYMMEM_NOT_FOUND, symmem_group_find(t->context, "quest", &found));
+    TK_EQ_PTR(t, untouched, found);
+}
+
+/* --- destroyed groups --------------------------------------------------------------- */
+
+static void destroyed_group_is_stale(struct tk *t) {
+    symmem_group *group = NULL;
+    symmem_handle *handle = NULL;
+    const char *name = NULL;
+    int32_t value = 0;
+    int fds[64] = {0};
+    uint8_t all[64];
+    void *memory = tk_alloc(t, BYTES);
+    TK_REQ(t, "SM-GROUP-07");
+    TK_REQUIRE_OK(t, symmem_group_create(t->context, "short-lived", NULL, 0, NULL, &group));
+    tk_group_barrier(t, group);
+    TK_OK(t, symmem_group_destroy(group));
+    TK_STATUS(t, SYMMEM_STALE, symmem_group_rank(group, &value));
+    TK_STATUS(t, SYMMEM_STALE, symmem_group_world_size(group, &value));
+    TK_STATUS(t, SYMMEM_STALE, symmem_group_name(group, &name));
+    TK_STATUS(t, SYMMEM_STALE, symmem_group_global_rank(group, 0, &value));
+    TK_STATUS(t, SYMMEM_STALE, symmem_group_all_gather(group, "x", 1, all, 1000));
+    TK_STATUS(t, SYMMEM_STALE, symmem_group_barrier(group, 1000));
+    TK_STATUS(t, SYMMEM_STALE, symmem_group_all_gather_fds(group, -1, fds, 1000));
+    TK_STATUS(t, SYMMEM_STALE, symmem_group_broadcast_fds(group, 0, -1, fds, 1000));
+    TK_STATUS(t, SYMMEM_STALE, symmem_group_send_fd(group, 0, -1, 1000));
+    TK_STATUS(t, SYMMEM_STALE, symmem_group_recv_fd(group, 0, fds, 1000));
+    TK_STATUS(t, SYMMEM_STALE, symmem_rendezvous(t->context, memory, group, 1000, &handle));
+    TK_EQ_PTR(t, NULL, handle);
+    TK_STATUS(t, SYMMEM_STALE, symmem_group_destroy(group));
+    TK_OK(t, symmem_group_destroy(NULL));
+}
+
+/* --- rendezvous on groups of all kinds -------------------------------------------------------- */
+
+static void subgroups_in_growing_steps(struct tk *t) {
+    const int32_t own = t->rank, first[] = {0, 1}, second[] = {0, 1, 2}, third[] = {1, 2};
+    symmem_group *single = tk_group(t, "single", &own, 1);
+    TK_REQ(t, "SM-GROUP-06");
+    /* Every rank comes with another number of rendezvous behind it. */
+    for (int32_t i = 0; i < (t->rank * 2) % 5; i++)
+        (void)rendezvous_and_read(t, single);
+    if (t->rank <= 1)
+        (void)rendezvous_and_read(t, tk_group(t, "first", first, 2));
+    if (t->rank <= 2)
+        (void)rendezvous_and_read(t, tk_group(t, "second", second, 3));
+    if (t->rank == 1 || t->rank == 2)
+        (void)rendezvous_and_read(t, tk_group(t, "third", third, 2));
+    (void)rendezvous_and_read(t, tk_world_group(t));
+    (void)rendezvous_and_read(t, tk_world_group(t));
+}
+
+static void rendezvous_after_strict_subgroup(struct tk *t) {
+    int32_t ranks[SYMMEM_MAX_WORLD_SIZE];
+    TK_REQ(t, "SM-GROUP-06");
+    for (int32_t rank = 0; rank < t->world_size; rank++)
+        ranks[rank] = rank;
+    if (t->rank < t->world_size - 1)
+        (void)rendezvous_and_read(t, tk_group(t, "strict", ranks, t->world_size - 1));
+    (void)rendezvous_and_read(t, tk_world_group(t));
+}
+
+static void rendezvous_on_overlapping_subgroups(struct tk *t) {
+    const int32_t a[] = {0, 1}, b[] = {1, 2};
+    TK_REQ(t, "SM-GROUP-06");
+    if (t->rank <= 1)
+        (void)rendezvous_and_read(t, tk_group(t, "a", a, 2));
+    if (t->rank == 1 || t->rank == 2)
+        (void)rendezvous_and_read(t, tk_group(t, "b", b, 2));
+    TK_CHECK(t, !tk_failed(t));
+}
+
+/* One tensor on the world and on one of two halves. */
+static void subgroup(struct tk *t) {
+    int32_t half = t->world_size / 2, start = t->rank < half ? 0 : half;
+    int32_t count = t->rank < half ? half : t->world_size - half;
+    int32_t ranks[SYMMEM_MAX_WORLD_SIZE];
+    symmem_handle_info info = {0};
+    symmem_handle *world, *part;
+    void *memory = tk_alloc(t, BYTES);
+    TK_REQ(t, "SM-GROUP-06");
+    for (int32_t i = 0; i < count; i++)
+        ranks[i] = start + i;
+    world = tk_rendezvous(t, memory, tk_world_group(t));
+    part = tk_rendezvous(t, memory, tk_group(t, start == 0 ? "low" : "high", ranks, count));
+    TK_OK(t, symmem_handle_get_info(world, &info));
+    TK_EQ_INT(t, t->world_size, info.world_size);
+    TK_EQ_INT(t, t->rank, info.rank);
+    TK_OK(t, symmem_handle_get_info(part, &info));
+    TK_EQ_INT(t, count, info.world_size);
+    TK_EQ_INT(t, t->rank - start, info.rank);
+    tk_fill(t, world, t->rank, 0, BYTES, (uint8_t)(t->rank + 1));
+    TK_OK(t, symmem_barrier(world, 0, LIMIT_MS, NULL));
+    for (int32_t rank = 0; rank < t->world_size; rank++)
+        tk_expect_bytes(t, world, rank, 0, BYTES, (uint8_t)(rank + 1));
+    for (int32_t i = 0; i < count; i++)
+        tk_expect_bytes(t, part, i, 0, BYTES, (uint8_t)(ranks[i] + 1));
+    TK_OK(t, symmem_barrier(world, 0, LIMIT_MS, NULL));
+    /* What is written through the part is seen through the world. */
+    tk_fill(t, part, (info.rank + 1) % count, 0, BYTES, (uint8_t)(t->rank + 101));
+    TK_OK(t, symmem_barrier(part, 0, LIMIT_MS, NULL));
+    tk_expect_bytes(t, world, t->rank, 0, BYTES,
+                    (uint8_t)(ranks[(info.rank + count - 1) % count] + 101));
+}
+
+static void many_groups_at_once(struct tk *t) {
+    enum { GROUPS = 24 };
+    symmem_group *groups[GROUPS];
+    TK_REQ(t, "SM-GROUP-01");
+    for (int i = 0; i < GROUPS; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "many-%d", i);
+        TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &groups[i]));
+    }
+    for (int i = 0; i < GROUPS; i++) {
+        int32_t all[64] = {0}, mine = t->rank * 1000 + i;
+        TK_OK(t, symmem_group_all_gather(groups[i], &mine, sizeof(mine), all, LIMIT_MS));
+        for (int32_t rank = 0; rank < t->world_size; rank++)
+            TK_EQ_INT(t, rank * 1000 + i, all[rank]);
+    }
+    for (int i = 0; i < GROUPS; i++) /* in another order on every rank */
+        TK_OK(t, symmem_group_destroy(groups[(i * 5 + t->rank) % GROUPS]));
+}
+
+static const struct tk_case cases[] = {
+    {.name = "group.create_is_local",
+     .requirements = "SM-GROUP-01",
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = create_is_local},
+    {.name = "group.many_groups_at_once",
+     .requirements = "SM-GROUP-01,SM-EXCHANGE-01",
+     .max_ranks = 4,
+     .body = many_groups_at_once},
+    {.name = "group.follows_member_list",
+     .requirements = "SM-GROUP-02,SM-ERROR-04",
+     .body = follows_member_list},
+    {.name = "group.null_list_is_the_world",
+     .requirements = "SM-GROUP-02",
+     .body = null_list_is_the_world},
+    {.name = "group.member_list_is_copied",
+     .requirements = "SM-GROUP-02",
+     .min_ranks = 2,
+     .max_ranks = 2,
+     .body = member_list_is_copied},
+    {.name = "group.refuses_bad_lists",
+     .requirements = "SM-GROUP-03,SM-ERROR-04",
+     .max_ranks = 4,
+     .body = refuses_bad_lists},
+    {.name = "group.refuses_to_lack_the_caller",
+     .requirements = "SM-GROUP-03",
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = refuses_to_lack_the_caller},
+    {.name = "group.names_are_unique",
+     .requirements = "SM-GROUP-04",
+     .max_ranks = 4,
+     .body = names_are_unique},
+    {.name = "group.name_is_usable_again",
+     .requirements = "SM-GROUP-05",
+     .min_ranks = 3,
+     .max_ranks = 8,
+     .body = name_is_usable_again},
+    {.name = "test_rendezvous_after_group_name_recycled",
+     .requirements = "SM-GROUP-05,SM-CONTEXT-06",
+     .min_ranks = 3,
+     .max_ranks = 8,
+     .body = rendezvous_after_group_name_recycled},
+    {.name = "group.subgroups_in_growing_steps",
+     .requirements = "SM-GROUP-06",
+     .min_ranks = 3,
+     .max_ranks = 8,
+     .body = subgroups_in_growing_steps},
+    {.name = "test_rendezvous_after_strict_subgroup",
+     .requirements = "SM-GROUP-06",
+     .min_ranks = 3,
+     .body = rendezvous_after_strict_subgroup},
+    {.name = "test_rendezvous_on_overlapping_subgroups",
+     .requirements = "SM-GROUP-06",
+     .min_ranks = 3,
+     .max_ranks = 4,
+     .body = rendezvous_on_overlapping_subgroups},
+    {.name = "test_subgroup",
+     .requirements = "SM-GROUP-06,SM-RDV-03",
+     .min_ranks = 4,
+     .max_ranks = 16,
+     .body = subgroup},
+    {.name = "group.destroyed_group_is_stale",
+     .requirements = "SM-GROUP-07",
+     .max_ranks = 4,
+     .body = destroyed_group_is_stale},
+    {.name = "group.find_gives_the_live_group",
+     .requirements = "SM-GROUP-09,SM-ERROR-04",
+     .max_ranks = 4,
+     .body = find_gives_the_live_group},
+    {.name = "test_is_symm_mem_enabled_for_group",
+     .requirements = "SM-GROUP-09",
+     .max_ranks = 4,
+     .body = find_gives_the_live_group},
+};
+TK_SUITE(group, cases);

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Groups of one rank: everything works, nobody is waited for. */
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "kit.h"
+
+#define LIMIT_MS 10000u
+
+static symmem_group *single(struct tk *t) {
+    const int32_t own = t->rank;
+    return tk_group(t, "single", &own, 1);
+}
+
+static void exchanges(struct tk *t) {
+    symmem_group *group = single(t);
+    uint32_t given = 0xC0FFEE, got = 0;
+    int pair[2], fds[2] = {-2, -2};
+    TK_REQ(t, "SM-GROUP-08");
+    TK_OK(t, symmem_group_all_gather(group, &given, sizeof(given), &got, LIMIT_MS));
+    TK_EQ_INT(t, given, got);
+    TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
+    TK_REQUIRE(t, pipe2(pair, O_CLOEXEC) == 0);
+    TK_OK(t, symmem_group_all_gather_fds(group, pair[1], &fds[0], LIMIT_MS));
+    TK_OK(t, symmem_group_broadcast_fds(group, 0, pair[1], &fds[1], LIMIT_MS));
+    for (int i = 0; i < 2; i++) {
+        char letter = 0;
+        TK_CHECK(t, fds[i] >= 0 && fds[i] != pair[1]);
+        if (TK_EQ_INT(t, 1, write(fds[i], "w", 1)))
+            TK_EQ_INT(t, 1, read(pair[0], &letter, 1));
+        TK_EQ_INT(t, 0, close(fds[i]));
+    }
+    TK_OK(t, symmem_group_all_gather_fds(group, -1, &fds[0], LIMIT_MS));
+    TK_EQ_INT(t, -1, fds[0]);
+    close(pair[0]);
+    close(pair[1]);
+}
+
+static void descriptor_to_itself(struct tk *t) {
+    symmem_group *group = single(t);
+    int pair[2], fd = -2;
+    char letter = 0;
+    TK_REQ(t, "SM-GROUP-08");
+    TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
+    TK_REQUIRE(t, pipe2(pair, O_CLOEXEC) == 0);
+    if (TK_OK(t, symmem_group_send_fd(group, 0, pair[1], LIMIT_MS)) &&
+        TK_OK(t, symmem_group_recv_fd(group, 0, &fd, LIMIT_MS)) &&
+        TK_EQ_INT(t, 1, write(fd, "w", 1)))
+        TK_EQ_INT(t, 1, read(pair[0], &letter, 1));
+    if (fd >= 0)
+        close(fd);
+    close(pair[0]);
+    close(pair[1]);
+}
+
+static void operations(struct tk *t) {
+    symmem_handle *handle;
+    symmem_handle_info info = {0};
+    int32_t last;
+    TK_REQ(t, "SM-GROUP-08");
+    handle = tk_handle(t, 4096, single(t));
+    TK_OK(t, symmem_handle_get_info(handle, &info));
+    TK_EQ_INT(t, 0, info.rank);
+    TK_EQ_INT(t, 1, info.world_size);
+    last = info.channel_count - 1;
+    tk_fill(t, handle, 0, 0, 4096, 0x3C);
+    tk_expect_bytes(t, handle, 0, 0, 4096, 0x3C);
+    for (int round = 0; round < 3; round++) {
+        TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+        TK_OK(t, symmem_barrier(handle, last, 1, NULL));
+        TK_OK(t, symmem_put_signal(handle, 0, last, LIMIT_MS, NULL));
+        TK_OK(t, symmem_wait_signal(handle, 0, last, LIMIT_MS, NULL));
+    }
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(handle, 0, 0, 50, NULL));
+    TK_OK(t, symmem_handle_reset(handle, LIMIT_MS));
+    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_put_signal(handle, 1, 0, LIMIT_MS, NULL));
+}
+
+/* A rank's own group does not need the others: they make no call meanwhile. */
+static void needs_nobody(struct tk *t) {
+    TK_REQ(t, "SM-GROUP-08");
+    for (int32_t rank = 0; rank < t->world_size; rank++) {
+        if (rank == t->rank)
+            TK_OK(t, symmem_barrier(tk_handle(t, 64, single(t)), 0, LIMIT_MS, NULL));
+        tk_out_of_band_barrier(t);
+    }
+}
+
+static void on_streams(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, single(t));
+    symmem_stream *stream = tk_stream(t);
+    TK_REQ(t, "SM-GROUP-08");
+    TK_OK(t, symmem_put_signal(handle, 0, 1, LIMIT_MS, stream));
+    TK_OK(t, symmem_wait_signal(handle, 0, 1, LIMIT_MS, stream));
+    TK_OK(t, symmem_barrier(handle, 1, LIMIT_MS, stream));
+    tk_synchronize(t, stream);
+}
+
+static const struct tk_case cases[] = {
+    {.name = "group_single.exchanges",
+     .requirements = "SM-GROUP-08,SM-EXCHANGE-06",
+     .max_ranks = 4,
+     .body = exchanges},
+    {.name = "group_single.descriptor_to_itself",
+     .requirements = "SM-GROUP-08,SM-EXCHANGE-06",
+     .max_ranks = 2,
+     .body = descriptor_to_itself},
+    {.name = "group_single.operations",
+     .requirements = "SM-GROUP-08",
+     .max_ranks = 4,
+     .body = operations},
+    {.name = "group_single.needs_nobody",
+     .requirements = "SM-GROUP-08",
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = needs_nobody},
+    {.name = "group_single.on_streams",
+     .requirements = "SM-GROUP-08",
+     .needs = SYMMEM_CAP_STREAMS,
+     .max_ranks = 2,
+     .body = on_streams},
+};
+TK_SUITE(group_single, cases);

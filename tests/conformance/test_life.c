@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What is given back, when, and that nobody has to wait for it. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "counting_store.h"
+#include "kit.h"
+#include "resources.h"
+
+#define LIMIT_MS 15000u
+#define BYTES 4096
+
+/* --- cycles ----------------------------------------------------------------------------------- */
+
+static int cycle_count(const struct tk *t) {
+    const char *long_suite = getenv("SYMMEM_SUITE_LONG");
+    if (long_suite != NULL && strcmp(long_suite, "1") == 0 && t->world_size <= 8)
+        return 1000;
+    return t->world_size == 1   ? 1000
+           : t->world_size <= 2 ? 250
+           : t->world_size <= 4 ? 100
+           : t->world_size <= 8 ? 40
+                                : 5;
+}
+
+static void one_cycle(struct tk *t, const symmem_context_options *options) {
+    symmem_context *context = NULL;
+    symmem_group *group = NULL;
+    symmem_handle *handle = NULL;
+    void *memory = NULL;
+    TK_REQUIRE_OK(t, symmem_init(options, &context));
+    TK_REQUIRE_OK(t, symmem_group_create(context, "cycle", NULL, 0, NULL, &group));
+    TK_REQUIRE_OK(t, symmem_alloc(context, BYTES, -1, NULL, &memory));
+    TK_REQUIRE_OK(t, symmem_rendezvous(context, memory, group, LIMIT_MS, &handle));
+    TK_REQUIRE_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    symmem_handle_release(handle);
+    TK_REQUIRE_OK(t, symmem_free(context, memory));
+    TK_REQUIRE_OK(t, symmem_finalize(context));
+    symmem_context_free(context);
+}
+
+static void cycles_leave_nothing(struct tk *t) {
+    symmem_context_options options = tk_options(t);
+    struct resources_names *names = malloc(sizeof(*names));
+    char path[4096], first[300];
+    symmem_store *store = NULL;
+    int cycles = cycle_count(t), descriptors = 0, mappings = 0, keys = 0;
+    TK_REQ(t, "SM-LIFE-01");
+    TK_REQUIRE(t, names != NULL);
+    snprintf(path, sizeof(path), "%s/cycles", t->scratch_dir);
+    TK_REQUIRE_OK(t, symmem_store_open_file(path, &store));
+    options.store = store;
+    for (int cycle = 0; cycle < cycles; cycle++) {
+        if (cycle == 3) { /* what is made once is there by now */
+            tk_out_of_band_barrier(t);
+            descriptors = resources_descriptors();
+            mappings = resources_shared_mappings();
+            keys = resources_count_entries(path);
+            resources_take_names(names);
+            tk_out_of_band_barrier(t);
+        }
+        one_cycle(t, &options);
+    }
+    tk_out_of_band_barrier(t);
+    TK_EQ_INT(t, descriptors, resources_descriptors());
+    TK_EQ_INT(t, mappings, resources_shared_mappings());
+    TK_EQ_INT(t, keys, resources_count_entries(path));
+    TK_CHECK_MSG(t, resources_new_names(names, first, sizeof(first)) == 0, "%s was left", first);
+    tk_out_of_band_barrier(t);
+    symmem_store_close(store);
+    free(names);
+}
+
+/* As PyTorch's test, with counts in place of the device's free memory. */
+static void signal_pad_freed_with_its_group(struct tk *t) {
+    int descriptors = 0, mappings = 0;
+    uint64_t bytes = 0;
+    TK_REQ(t, "SM-LIFE-01");
+    for (int cycle = 0; cycle < 10; cycle++) {
+        symmem_group *group = NULL;
+        symmem_handle *handle;
+        void *memory = tk_alloc(t, 256);
+        char name[16];
+        snprintf(name, sizeof(name), "cycle-%d", cycle);
+        TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
+        handle = tk_rendezvous(t, memory, group);
+        TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+        TK_OK(t, symmem_group_destroy(group));
+        tk_release(t, handle);
+        tk_free(t, memory);
+        if (cycle == 2) {
+            descriptors = resources_descriptors();
+            mappings = resources_shared_mappings();
+            bytes = resources_shared_bytes();
+        }
+    }
+    TK_EQ_INT(t, descriptors, resources_descriptors());
+    TK_EQ_INT(t, mappings, resources_shared_mappings());
+    TK_EQ_SIZE(t, bytes, resources_shared_bytes());
+}
+
+static void repeated_rendezvous_adds_nothing(struct tk *t) {
+    void *memory = tk_alloc(t, BYTES);
+    symmem_handle *kept = tk_rendezvous(t, memory, tk_world_group(t));
+    int descriptors = resources_descriptors(), mappings = resources_shared_mappings();
+    uint64_t bytes = resources_shared_bytes();
+    TK_REQ(t, "SM-LIFE-05");
+    for (int round = 0; round < 2000; round++) {
+        symmem_handle *handle = NULL;
+        TK_REQUIRE_OK(t,
+                      symmem_rendezvous(t->context, memory, tk_world_group(t), LIMIT_MS, &handle));
+        if (round % 1000 == 999) { /* while it is held, too */
+            TK_EQ_INT(t, descriptors, resources_descriptors());
+            TK_EQ_INT(t, mappings, resources_shared_mappings());
+            TK_EQ_SIZE(t, bytes, resources_shared_bytes());
+        }
+        symmem_handle_release(handle);
+    }
+    TK_EQ_INT(t, descriptors, resources_descriptors());
+    TK_EQ_INT(t, mappings, resources_shared_mappings());
+    TK_OK(t, symmem_barrier(kept, 0, LIMIT_MS, NULL));
+}
+
+/* --- the store behind a rendezvous ------------------------------------------------------------ */
+
+static void rendezvous_custom_backend(struct tk *t) {
+    struct counting_store counting = {.inner = t->store};
+    symmem_context_options options = tk_options(t);
+    symmem_store *store = NULL;
+    symmem_handle *handle;
+    void *memory;
+    int calls;
+    TK_REQ(t, "SM-STORE-08");
+    TK_REQUIRE_OK(t, symmem_store_open_custom(&counting_store_ops, &counting, &store));
+    options.store = store;
+    tk_reinit(t, &options);
+    memory = tk_alloc(t, 256);
+    handle = tk_rendezvous(t, memory, tk_world_group(t));
+    TK_CHECK(t, t->world_size == 1 || counting_store_writes(&counting) > 0);
+    tk_fill(t, handle, t->rank, 0, 256, (uint8_t)(t->rank + 1));
+    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    for (int32_t rank = 0; rank < t->world_size; rank++)
+        tk_expect_bytes(t, handle, rank, 0, 256, (uint8_t)(rank + 1));
+    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    TK_REQ(t, "SM-RDV-02");
+    tk_out_of_band_barrier(t);
+    calls = counting_store_calls(&counting);
+    (void)tk_rendezvous(t, memory, tk_world_group(t));
+    TK_EQ_INT(t, calls, counting_store_calls(&counting));
+    tk_out_of_band_barrier(t);
+    tk_end_context(t);
+    symmem_store_close(store);
+}
+
+/* --- local, in any order ---------------------------------------------------------------------- */
+
+static void pg_rendezvous_abort_after(struct tk *t) {
+    symmem_group *group = NULL;
+    symmem_handle *handle;
+    void *memory = tk_alloc(t, 256);
+    TK_REQ(t, "SM-RDV-18");
+    TK_REQUIRE_OK(t, symmem_group_create(t->context, "aborted", NULL, 0, NULL, &group));
+    handle = tk_rendezvous(t, memory, group);
+    tk_fill(t, handle, t->rank, 0, 256, (uint8_t)(t->rank + 1));
+    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    TK_OK(t, symmem_group_destroy(group));
+    for (int32_t rank = 0; rank < t->world_size; rank++)
+        tk_expect_bytes(t, handle, rank, 0, 256, (uint8_t)(rank + 1));
+    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    TK_STATUS(t, SYMMEM_STALE, symmem_handle_reset(handle, LIMIT_MS));
+    TK_OK(t, symmem_barrier(handle, 1, LIMIT_MS, NULL));
+}
+
+/* One rank after the other lets go; those that have not still read everybody. */
+static void free_and_release_are_local(struct tk *t) {
+    TK_REQ(t, "SM-LIFE-04");
+    for (int order = 0; order < 2; order++) {
+        void *memory = tk_alloc(t, BYTES);
+        symmem_handle *handle = tk_rendezvous(t, memory, tk_world_group(t));
+        tk_fill(t, handle, t->rank, 0, BYTES, (uint8_t)(t->rank + 1));
+        TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+        for (int32_t first = 0; first < t->world_size; first++) {
+            if (t->rank == first && order == 0) {
+                tk_free(t, memory);
+                tk_release(t, handle);
+            } else if (t->rank == first) {
+                tk_release(t, handle);
+                tk_free(t, memory);
+            }
+            tk_out_of_band_barrier(t);
+            for (int32_t rank = 0; t->rank > first && rank < t->world_size; rank++) {
+                tk_expect_bytes(t, handle, rank, 0, 1, (uint8_t)(rank + 1));
+                tk_expect_bytes(t, handle, rank, BYTES - 1, 1, (uint8_t)(rank + 1));
+            }
+            tk_out_of_band_barrier(t);
+        }
+        TK_CHECK(t, !tk_failed(t));
+    }
+}
+
+/* --- after finalise ----------------------------------------------------------------- */
+
+static void released_after_finalise(struct tk *t) {
+    symmem_context_options options = tk_options(t);
+    int descriptors = 0, mappings = 0;
+    TK_REQ(t, "SM-LIFE-06");
+    tk_end_context(t);
+    for (int round = 0; round < 3; round++) {
+        const int64_t size = BYTES;
+        const int32_t peer = (t->rank + 1) % t->world_size;
+        symmem_context *context = NULL;
+        symmem_group *group = NULL;
+        symmem_handle *handle = NULL;
+        DLManagedTensor *view = NULL;
+        void *memory = NULL;
+        if (round == 1) {
+            descriptors = resources_descriptors();
+            mappings = resources_shared_mappings();
+        }
+        tk_out_of_band_barrier(t);
+        TK_REQUIRE_OK(t, symmem_init(&options, &context));
+        TK_REQUIRE_OK(t, symmem_group_create(context, "late", NULL, 0, NULL, &group));
+        TK_REQUIRE_OK(t, symmem_alloc(context, BYTES, -1, NULL, &memory));
+        TK_REQUIRE_OK(t, symmem_rendezvous(context, memory, group, LIMIT_MS, &handle));
+        TK_REQUIRE_OK(t, symmem_get_buffer(handle, peer, 1, &size, SYMMEM_UINT8, 0, &view));
+        tk_out_of_band_barrier(t);
+        TK_OK(t, symmem_finalize(context));
+        tk_out_of_band_barrier(t);
+        if (round == 1) { /* in every order, also after the context itself */
+            symmem_context_free(context);
+            symmem_handle_release(handle);
+            view->deleter(view);
+        } else {
+            view->deleter(view);
+            symmem_handle_release(handle);
+            symmem_context_free(context);
+        }
+    }
+    TK_EQ_INT(t, descriptors, resources_descriptors());
+    TK_EQ_INT(t, mappings, resources_shared_mappings());
+}
+
+static void streams_and_graphs_after_finalise(struct tk *t) {
+    symmem_context_options options = tk_options(t);
+    symmem_context *context = NULL;
+    symmem_group *group = NULL;
+    symmem_handle *handle = NULL;
+    symmem_stream *stream = NULL;
+    symmem_event *event = NULL;
+    symmem_graph *graph = NULL;
+    void *memory = NULL;
+    int mappings;
+    TK_REQ(t, "SM-LIFE-06");
+    tk_end_context(t);
+    mappings = resources_shared_mappings();
+    TK_REQUIRE_OK(t, symmem_init(&options, &context));
+    TK_REQUIRE_OK(t, symmem_group_create(context, "late", NULL, 0, NULL, &group));
+    TK_REQUIRE_OK(t, symmem_alloc(context, BYTES, -1, NULL, &memory));
+    TK_REQUIRE_OK(t, symmem_rendezvous(context, memory, group, LIMIT_MS, &handle));
+    TK_REQUIRE_OK(t, symmem_stream_create(context, 0, &stream));
+    TK_REQUIRE_OK(t, symmem_event_create(context, 0, &event));
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
+    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, stream));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    TK_OK(t, symmem_graph_launch(graph, stream));
+    TK_OK(t, symmem_stream_synchronize(stream, LIMIT_MS));
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_finalize(context));
+    symmem_context_free(context);
+    symmem_event_destroy(event);
+    TK_STATUS_EITHER(t, SYMMEM_OK, SYMMEM_NOT_INITIALISED, symmem_graph_destroy(graph));
+    TK_STATUS_EITHER(t, SYMMEM_OK, SYMMEM_NOT_INITIALISED, symmem_stream_destroy(stream));
+    symmem_handle_release(handle);
+    TK_EQ_INT(t, mappings, resources_shared_mappings());
+    tk_out_of_band_barrier(t);
+}
+
+/* --- rights ----------------------------------------------------------------------------------- */
+
+/* Descriptors of this process that refer to files with rights for others. */
+static int open_files_for_others(char *first, size_t capacity) {
+    int count = 0;
+    for (int fd = 3; fd < 1024; fd++) {
+        struct stat status;
+        char link[64], target[256] = "";
+        if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || (status.st_mode & 077) == 0)
+            continue;
+        snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+        if (readlink(link, target, sizeof(target) - 1) <= 0 || strncmp(target, "/dev/shm", 8) != 0)
+            continue;
+        if (count++ == 0)
+            snprintf(first, capacity, "%s", target);
+    }
+    return count;
+}
+
+static void rights_are_the_owners(struct tk *t) {
+    static const mode_t masks[] = {0, 022};
+    TK_REQ(t, "SM-LIFE-07");
+    for (int i = 0; i < 2; i++) {
+        char path[4096], first[256] = "";
+        symmem_store *store = NULL;
+        mode_t mask = umask(masks[i]);
+        void *memory = NULL;
+        symmem_status opened, set, allocated;
+        int others;
+        snprintf(path, sizeof(path), "%s/rights-%d", t->scratch_dir, i);
+        opened = symmem_store_open_file(path, &store);
+        set = opened == SYMMEM_OK ? symmem_store_set(store, "key", "v", 1, LIMIT_MS) : opened;
+        allocated = symmem_alloc(t->context, BYTES, -1, NULL, &memory);
+        (void)umask(mask);
+        others = open_files_for_others(first, sizeof(first));
+        TK_STATUS(t, SYMMEM_OK, opened);
+        TK_STATUS(t, SYMMEM_OK, set);
+        TK_STATUS(t, SYMMEM_OK, allocated);
+        TK_CHECK_MSG(t, others == 0, "%s is open to others", first);
+        TK_EQ_INT(t, 0, resources_entries_for_others(path));
+        TK_OK(t, symmem_store_remove(store, "key", LIMIT_MS));
+        symmem_store_close(store);
+        TK_OK(t, symmem_free(t->context, memory));
+    }
+}
+
+static const struct tk_case cases[] = {
+    {.name = "life.cycles_leave_nothing",
+     .requirements = "SM-LIFE-01,SM-CONTEXT-06",
+     .max_ranks = 16,
+     .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT,
+     .timeout_s = 120,
+     .body = cycles_leave_nothing},
+    {.name = "test_internal_signal_pad_freed_with_its_group",
+     .requirements = "SM-LIFE-01,SM-LIFE-05",
+     .max_ranks = 4,
+     .flags = TK_PROCESS_ONLY,
+     .body = signal_pad_freed_with_its_group},
+    {.name = "life.repeated_rendezvous_adds_nothing",
+     .requirements = "SM-LIFE-05,SM-RDV-02",
+     .max_ranks = 4,
+     .flags = TK_PROCESS_ONLY,
+     .body = repeated_rendezvous_adds_nothing},
+    {.name = "test_rendezvous_custom_backend",
+     .requirements = "SM-STORE-08,SM-RDV-02",
+     .max_ranks = 8,
+     .body = rendezvous_custom_backend},
+    {.name = "test_pg_rendezvous_abort_after",
+     .requirements = "SM-RDV-18,SM-GROUP-07",
+     .max_ranks = 8,
+     .body = pg_rendezvous_abort_after},
+    {.name = "life.free_and_release_are_local",
+     .requirements = "SM-LIFE-04",
+     .max_ranks = 4,
+     .body = free_and_release_are_local},
+    {.name = "life.released_after_finalise",
+     .requirements = "SM-LIFE-06",
+     .max_ranks = 4,
+     .flags = TK_PROCESS_ONLY,
+     .body = released_after_finalise},
+    {.name = "life.streams_and_graphs_after_finalise",
+     .requirements = "SM-LIFE-06",
+     .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
+     .max_ranks = 3,
+     .flags = TK_PROCESS_ONLY,
+     .body = streams_and_graphs_after_finalise},
+    {.name = "life.rights_are_the_owners",
+     .requirements = "SM-LIFE-07,SM-STORE-07",
+     .max_ranks = 2,
+     .flags = TK_PROCESS_ONLY,
+     .body = rights_are_the_owners},
+};
+TK_SUITE(life, cases);

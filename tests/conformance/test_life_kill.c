@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Ranks killed at every step. The last ranks of a case survive; the others go through a job (init,
+ * allocation, rendezvous, barrier) until they pass their point or, where this backend does not pass
+ * it, die before the barrier. When one or some die, the survivors are members of that job; when all
+ * die, the last rank looks on.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kit.h"
+#include "resources.h"
+
+#define LIMIT_MS 8000u
+#define BYTES 4096
+enum { SLOT_STEP_MS = 0 };
+
+/* What a rank had before. */
+struct before {
+    int descriptors, mappings;
+    struct resources_names *names;
+};
+
+static void look(struct tk *t, struct before *before) {
+    before->names = malloc(sizeof(*before->names));
+    TK_REQUIRE(t, before->names != NULL);
+    resources_take_names(before->names);
+    before->descriptors = resources_descriptors();
+    before->mappings = resources_shared_mappings();
+}
+
+static void expect_nothing_left(struct tk *t, struct before *before) {
+    char first[300];
+    TK_EQ_INT(t, before->descriptors, resources_descriptors());
+    TK_EQ_INT(t, before->mappings, resources_shared_mappings());
+    TK_CHECK_MSG(t, resources_new_names(before->names, first, sizeof(first)) == 0,
+                 "%s was left behind", first);
+    free(before->names);
+}
+
+/* A job of `world_size` ranks in the given place; the steps' first failure. */
+struct job {
+    symmem_store *store;
+    symmem_context *context;
+    symmem_group *group;
+    symmem_handle *handle;
+    void *memory;
+};
+
+static symmem_status start_job(struct tk *t, struct job *job, const char *place, int32_t world_size,
+                               uint32_t timeout_ms) {
+    symmem_context_options options = tk_options(t);
+    char path[4096];
+    symmem_status status;
+    memset(job, 0, sizeof(*job));
+    snprintf(path, sizeof(path), "%s/%s", t->scratch_dir, place);
+    TK_REQUIRE_OK(t, symmem_store_open_file(path, &job->store));
+    options.store = job->store;
+    options.world_size = world_size;
+    tk_share_u64(t, SLOT_STEP_MS, tk_now_ms());
+    status = symmem_init(&options, &job->context);
+    if (status == SYMMEM_OK)
+        status = symmem_group_create(job->context, "job", NULL, 0, NULL, &job->group);
+    if (status == SYMMEM_OK)
+        status = symmem_alloc(job->context, BYTES, -1, NULL, &job->memory);
+    tk_share_u64(t, SLOT_STEP_MS, tk_now_ms());
+    if (status == SYMMEM_OK)
+        status = symmem_rendezvous(job->context, job->memory, job->group, timeout_ms, &job->handle);
+    return status;
+}
+
+static void end_job(struct tk *t, struct job *job) {
+    symmem_handle_release(job->handle);
+    if (job->context != NULL) {
+        TK_OK(t, symmem_free(job->context, job->memory));
+        TK_OK(t, symmem_finalize(job->context));
+        symmem_context_free(job->context);
+    }
+    symmem_store_close(job->store);
+}
+
+/* The next job, of one rank, on a new store. */
+static void next_job_works(struct tk *t, const char *place) {
+    struct job job;
+    uint8_t byte = 3;
+    symmem_context_options options = tk_options(t);
+    char path[4096];
+    TK_REQ(t, "SM-LIFE-03");
+    memset(&job, 0, sizeof(job));
+    snprintf(path, sizeof(path), "%s/%s-%d", t->scratch_dir, place, t->rank);
+    TK_REQUIRE_OK(t, symmem_store_open_file(path, &job.store));
+    options.store = job.store;
+    options.rank = 0;
+    options.world_size = 1;
+    TK_REQUIRE_OK(t, symmem_init(&options, &job.context));
+    TK_OK(t, symmem_group_create(job.context, "job", NULL, 0, NULL, &job.group));
+    TK_OK(t, symmem_alloc(job.context, BYTES, -1, NULL, &job.memory));
+    TK_OK(t, symmem_rendezvous(job.context, job.memory, job.group, LIMIT_MS, &job.handle));
+    TK_OK(t, symmem_barrier(job.handle, 0, LIMIT_MS, NULL));
+    TK_OK(t, symmem_put(job.handle, 0, BYTES - 1, &byte, 1, NULL));
+    end_job(t, &job);
+}
+
+/* The way of a rank that dies: at the point, or before the barrier. */
+static void die_on_the_way(struct tk *t, const char *point, int32_t world_size) {
+    struct job job;
+    tk_on_point(t, point, 1, (struct tk_action){.kill = true});
+    (void)start_job(t, &job, "killed", world_size, LIMIT_MS);
+    tk_share_u64(t, SLOT_STEP_MS, tk_now_ms());
+    tk_kill_self(t);
+}
+
+/* Ranks [0, dying) die, the others survive as members of the same job. */
+static void survive(struct tk *t, const char *point, int32_t dying) {
+    /* Who dies before it was known to anybody cannot be told from one that is late. */
+    const bool unknown = strncmp(point, "init.", 5) == 0;
+    const uint32_t promise_ms = tk_scaled_ms(t->world_size >= 64 ? 2000 : 1000);
+    struct before before;
+    struct job job;
+    symmem_status status;
+    uint64_t end_ms, death_ms = 0;
+    TK_REQ(t, "SM-LIFE-02");
+    look(t, &before);
+    for (int32_t rank = 0; rank < dying; rank++)
+        tk_expect_death(t, rank);
+    tk_out_of_band_barrier(t);
+    if (t->rank < dying)
+        die_on_the_way(t, point, t->world_size);
+    status = start_job(t, &job, "killed", t->world_size, unknown ? 300 : LIMIT_MS);
+    if (status == SYMMEM_OK)
+        status = symmem_barrier(job.handle, 0, LIMIT_MS, NULL);
+    end_ms = tk_now_ms();
+    for (int32_t rank = 0; rank < dying; rank++) {
+        TK_CHECK(t, tk_wait_death(t, rank, 5000));
+        if (tk_read_u64(t, rank, SLOT_STEP_MS) > death_ms)
+            death_ms = tk_read_u64(t, rank, SLOT_STEP_MS);
+    }
+    TK_STATUS_EITHER(t, SYMMEM_PEER_LOST, unknown ? SYMMEM_TIMEOUT : SYMMEM_PEER_LOST, status);
+    TK_CHECK_MSG(t, end_ms < death_ms + promise_ms + tk_scaled_ms(250),
+                 "returned %llu ms after the last rank began its last step",
+                 (unsigned long long)(end_ms - death_ms));
+    end_job(t, &job);
+    next_job_works(t, "next");
+    expect_nothing_left(t, &before);
+}
+
+/* All ranks of a job die; only a rank that was not in it is left to look. */
+static void look_on(struct tk *t, const char *point) {
+    const int32_t job_ranks = t->world_size - 1;
+    struct before before;
+    TK_REQ(t, "SM-LIFE-02");
+    look(t, &before);
+    for (int32_t rank = 0; rank < job_ranks; rank++)
+        tk_expect_death(t, rank);
+    tk_out_of_band_barrier(t);
+    if (t->rank < job_ranks)
+        die_on_the_way(t, point, job_ranks);
+    for (int32_t rank = 0; rank < job_ranks; rank++)
+        TK_CHECK(t, tk_wait_death(t, rank, LIMIT_MS + 5000));
+    next_job_works(t, "next");
+    expect_nothing_left(t, &before);
+}
+
+/* --- killed in a barrier ------------------------------------------------------------ */
+
+static void killed_in_a_barrier(struct tk *t, int32_t dying) {
+    const uint32_t promise_ms = tk_scaled_ms(t->world_size >= 64 ? 2000 : 1000);
+    struct before before;
+    struct job job;
+    symmem_status status;
+    symmem_error_record record;
+    uint64_t end_ms, death_ms = 0;
+    TK_REQ(t, "SM-LIFE-02");
+    look(t, &before);
+    TK_REQUIRE_OK(t, start_job(t, &job, "barrier", t->world_size, LIMIT_MS * 2));
+    TK_OK(t, symmem_barrier(job.handle, 0, LIMIT_MS * 2, NULL));
+    for (int32_t rank = 0; rank < dying; rank++)
+        tk_expect_death(t, rank);
+    tk_out_of_band_barrier(t);
+    if (t->rank < dying) {
+        tk_sleep_ms(40); /* the others are inside by now, most likely */
+        tk_share_u64(t, SLOT_STEP_MS, tk_now_ms());
+        tk_kill_self(t);
+    }
+    /* Without a limit: nothing but the loss ends it. */
+    status = symmem_barrier(job.handle, 0, t->rank % 2 == 0 ? 0 : LIMIT_MS * 2, NULL);
+    end_ms = tk_now_ms();
+    symmem_last_error(&record);
+    for (int32_t rank = 0; rank < dying; rank++) {
+        TK_CHECK(t, tk_wait_death(t, rank, 5000));
+        if (tk_read_u64(t, rank, SLOT_STEP_MS) > death_ms)
+            death_ms = tk_read_u64(t, rank, SLOT_STEP_MS);
+    }
+    TK_STATUS(t, SYMMEM_PEER_LOST, status);
+    TK_CHECK_MSG(t, record.failed_rank < dying, "rank %d is blamed", record.failed_rank);
+    TK_CHECK_MSG(t, end_ms < death_ms + promise_ms + tk_scaled_ms(250), "returned after %llu ms",
+                 (unsigned long long)(end_ms - death_ms));
+    end_job(t, &job);
+    next_job_works(t, "next");
+    expect_nothing_left(t, &before);
+}
+
+static void one_in_a_barrier(struct tk *t) {
+    killed_in_a_barrier(t, 1);
+}
+
+static void all_but_one_in_a_barrier(struct tk *t) {
+    killed_in_a_barrier(t, t->world_size - 1);
+}
+
+/* --- the points ------------------------------------------------------------------------------- */
+
+#define POINTS(X)                                                                                  \
+    X(init, identity, "init.identity")                                                             \
+    X(init, done, "init.done")                                                                     \
+    X(alloc, before, "alloc.before")                                                               \
+    X(alloc, done, "alloc.done")                                                                   \
+    X(join, before, "session.join.before")                                                         \
+    X(join, published, "session.join.published")                                                   \
+    X(join, done, "session.join.done")                                                             \
+    X(exchange, publish_before, "exchange.publish.before")                                         \
+    X(exchange, publish_after, "exchange.publish.after")                                           \
+    X(exchange, wait_before, "exchange.wait.before")                                               \
+    X(exchange, done, "exchange.done")                                                             \
+    X(ipc, send_before, "ipc.send.before")                                                         \
+    X(ipc, send_after, "ipc.send.after")                                                           \
+    X(ipc, recv_after, "ipc.recv.after")                                                           \
+    X(rendezvous, begin, "rendezvous.begin")                                                       \
+    X(rendezvous, metadata_before, "rendezvous.metadata.before")                                   \
+    X(rendezvous, metadata_after, "rendezvous.metadata.after")                                     \
+    X(rendezvous, descriptors_before, "rendezvous.descriptors.before")                             \
+    X(rendezvous, descriptors_after, "rendezvous.descriptors.after")                               \
+    X(rendezvous, map_before, "rendezvous.map.before")                                             \
+    X(rendezvous, map_after, "rendezvous.map.after")                                               \
+    X(rendezvous, commit_before, "rendezvous.commit.before")                                       \
+    X(rendezvous, commit_after, "rendezvous.commit.after")
+
+#define BODIES(area, step, point)                                                                  \
+    static void one_at_##area##_##step(struct tk *t) {                                             \
+        survive(t, point, 1);                                                                      \
+    }                                                                                              \
+    static void some_at_##area##_##step(struct tk *t) {                                            \
+        survive(t, point, t->world_size - 1);                                                      \
+    }                                                                                              \
+    static void all_at_##area##_##step(struct tk *t) {                                             \
+        look_on(t, point);                                                                         \
+    }
+POINTS(BODIES)
+
+#define KILL_CASE(name_, min_, max_, body_)                                                        \
+    {                                                                                              \
+        .name = "life_kill." name_, .requirements = "SM-LIFE-02,SM-LIFE-03", .min_ranks = min_,    \
+        .max_ranks = max_, .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK | TK_NO_CONTEXT,    \
+        .timeout_s = 40, .body = body_,                                                            \
+    }
+#define CASES(area, step, point)                                                                   \
+    KILL_CASE("one_at." point, 2, 4, one_at_##area##_##step),                                      \
+        KILL_CASE("some_at." point, 3, 4, some_at_##area##_##step),                                \
+        KILL_CASE("all_at." point, 2, 4, all_at_##area##_##step),
+
+static const struct tk_case cases[] = {
+    POINTS(CASES) KILL_CASE("one_in_a_barrier", 2, 0, one_in_a_barrier),
+    KILL_CASE("all_but_one_in_a_barrier", 3, 8, all_but_one_in_a_barrier),
+};
+TK_SUITE(life_kill, cases);

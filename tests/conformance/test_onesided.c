@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* One-sided copies: exact bytes, no part of the peer, ranges, order with signals. */
+#include "sync_help.h"
+
+enum { REGION = 16384 };
+
+/* A byte pattern without a short period, distinct for each rank and salt. */
+static void fill_pattern(uint8_t *bytes, size_t count, int32_t rank, uint32_t salt) {
+    for (size_t i = 0; i < count; i++)
+        bytes[i] =
+            (uint8_t)((i * 131 + (i >> 8) * 17 + salt * 29 + (uint32_t)rank * 71) ^ (i >> 3));
+}
+
+static uint8_t *host_region(struct tk *t, size_t bytes) {
+    uint8_t *region = malloc(bytes);
+    TK_REQUIRE(t, region != NULL);
+    return region;
+}
+
+/* --- exact bytes ------------------------------------------------------------------------------ */
+
+static const size_t sizes[] = {0,   1,   2,   3,   4,    5,    7,    8,   9,   15,
+                               16,  17,  31,  32,  33,   63,   64,   65,  127, 128,
+                               129, 255, 256, 257, 4095, 4096, 4097, 8191};
+static const size_t offsets[] = {0, 1, 2, 3, 4, 7, 8, 13, 63, 64, 4095, 4097};
+
+static void put_moves_exactly(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, REGION, tk_world_group(t));
+    int32_t next = (t->rank + 1) % t->world_size;
+    uint8_t *source = host_region(t, REGION);
+    uint8_t *expected = host_region(t, REGION);
+    uint32_t salt = 0;
+    fill_pattern(source, REGION, t->rank, 1);
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]) && !tk_failed(t); s++)
+        for (size_t o = 0; o < sizeof(offsets) / sizeof(offsets[0]) && !tk_failed(t); o++) {
+            size_t from = salt++ % 17; /* alignments of the two ends vary apart */
+            memset(expected, 0xA0 + (int)(salt % 64), REGION);
+            tk_write(t, handle, next, 0, expected, REGION);
+            memcpy(expected + offsets[o], source + from, sizes[s]);
+            TK_OK(t, symmem_put(handle, next, offsets[o], source + from, sizes[s], NULL));
+            tk_expect_data(t, handle, next, 0, expected, REGION);
+        }
+    free(source);
+    free(expected);
+}
+
+static void get_moves_exactly(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, REGION, tk_world_group(t));
+    int32_t next = (t->rank + 1) % t->world_size;
+    uint8_t *remote = host_region(t, REGION);
+    uint8_t *target = host_region(t, REGION);
+    uint8_t *expected = host_region(t, REGION);
+    uint32_t salt = 0;
+    fill_pattern(remote, REGION, next, 2);
+    tk_write(t, handle, next, 0, remote, REGION);
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]) && !tk_failed(t); s++)
+        for (size_t o = 0; o < sizeof(offsets) / sizeof(offsets[0]) && !tk_failed(t); o++) {
+            size_t to = salt++ % 17;
+            memset(target, 0xC5, REGION);
+            memset(expected, 0xC5, REGION);
+            memcpy(expected + to, remote + offsets[o], sizes[s]);
+            TK_OK(t, symmem_get(handle, next, offsets[o], target + to, sizes[s], NULL));
+            TK_CHECK_MSG(t, memcmp(target, expected, REGION) == 0, "get of %zu bytes at %zu",
+                         sizes[s], offsets[o]);
+        }
+    tk_out_of_band_barrier(t);
+    tk_expect_data(t, handle, next, 0, remote, REGION); /* reading changes nothing */
+    free(remote);
+    free(target);
+    free(expected);
+}
+
+/* Every rank writes its piece at every rank; each place gets its own writer's data. */
+static void put_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
+                         void *arg) {
+    (void)arg;
+    enum { PIECE = 77 };
+    symmem_handle *handle = tk_handle(t, (size_t)shape->count * PIECE + 9, group);
+    uint8_t piece[PIECE];
+    uint8_t seen[PIECE];
+    for (int32_t peer = 0; peer < shape->count; peer++) {
+        fill_pattern(piece, PIECE, t->rank, (uint32_t)peer);
+        TK_OK(t, symmem_put(handle, peer, (size_t)shape->rank * PIECE, piece, PIECE, NULL));
+    }
+    tk_group_barrier(t, group);
+    for (int32_t peer = 0; peer < shape->count; peer++) {
+        fill_pattern(piece, PIECE, shape->ranks[peer], (uint32_t)shape->rank);
+        tk_expect_data(t, handle, shape->rank, (size_t)peer * PIECE, piece, PIECE);
+        int32_t other = (shape->rank + 1) % shape->count; /* what another rank received */
+        fill_pattern(piece, PIECE, shape->ranks[peer], (uint32_t)other);
+        TK_OK(t, symmem_get(handle, other, (size_t)peer * PIECE, seen, PIECE, NULL));
+        TK_CHECK(t, memcmp(seen, piece, PIECE) == 0);
+    }
+    tk_expect_bytes(t, handle, shape->rank, (size_t)shape->count * PIECE, 9, 0);
+}
+
+static void put_and_get_on_every_group_shape(struct tk *t) {
+    tk_for_each_group_shape(t, put_on_shape, NULL);
+}
+
+/* --- PyTorch's get ---------------------------------------------------------------------------- */
+
+static void get_like_pytorch(struct tk *t) {
+    enum { COUNT = 2048 };
+    symmem_handle *handle = tk_handle(t, COUNT * sizeof(float), tk_world_group(t));
+    size_t block = info_of(t, handle).block_size;
+    float *values = malloc(COUNT * sizeof(float));
+    TK_REQUIRE(t, values != NULL);
+    int32_t peer = 1;
+    for (int i = 0; i < COUNT; i++)
+        values[i] = (float)(COUNT * t->rank + i);
+    tk_write(t, handle, t->rank, 0, values, COUNT * sizeof(float));
+    tk_out_of_band_barrier(t);
+    for (int i = 0; i < COUNT; i++)
+        values[i] = -1.0f;
+    TK_OK(t, symmem_get(handle, peer, 512 * sizeof(float), values, 1024 * sizeof(float), NULL));
+    int wrong = 0;
+    for (int i = 0; i < 1024; i++)
+        wrong += values[i] != (float)(COUNT * peer + 512 + i);
+    TK_EQ_INT(t, 0, wrong);
+    TK_CHECK_MSG(t, values[1024] == -1.0f, "the element after the destination was changed");
+    TK_OK(t, symmem_get(handle, peer, 0, values, COUNT * sizeof(float), NULL));
+    for (int i = 0; i < COUNT; i++)
+        wrong += values[i] != (float)(COUNT * peer + i);
+    TK_EQ_INT(t, 0, wrong);
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_get(handle, peer, block, values, 4, NULL));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_get(handle, t->world_size, 0, values, 4, NULL));
+    TK_STATUS(t, SYMMEM_OVERFLOW, symmem_get(handle, peer, SIZE_MAX - 3, values, 8, NULL));
+    free(values);
+}
+
+/* --- no part of the peer ---------------------------------------------------------------------- */
+
+static void peer_makes_no_call(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
+    uint8_t data[4096];
+    uint8_t seen[4096];
+    for (int32_t active = 0; active < t->world_size; active++) {
+        if (t->rank == active)
+            for (int32_t peer = 0; peer < t->world_size; peer++) {
+                fill_pattern(data, sizeof(data), active, (uint32_t)peer);
+                TK_OK(t, symmem_put(handle, peer, 0, data, sizeof(data), NULL));
+                TK_OK(t, symmem_get(handle, peer, 0, seen, sizeof(seen), NULL));
+                TK_CHECK(t, memcmp(data, seen, sizeof(data)) == 0);
+            }
+        tk_out_of_band_barrier(t);
+    }
+}
+
+/* --- ranges ----------------------------------------------------------------------------------- */
+
+static void ranges_are_checked(struct tk *t) {
+    enum { BYTES = 1000 };
+    symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
+    int32_t next = (t->rank + 1) % t->world_size;
+    const int32_t bad_ranks[] = {-1, t->world_size, INT32_MAX, INT32_MIN};
+    const struct {
+        size_t offset, bytes;
+        symmem_status status;
+    } ranges[] = {
+        {0, BYTES + 1, SYMMEM_OUT_OF_RANGE}, {1, BYTES, SYMMEM_OUT_OF_RANGE},
+        {BYTES, 1, SYMMEM_OUT_OF_RANGE},     {BYTES - 1, 2, SYMMEM_OUT_OF_RANGE},
+        {BYTES + 1, 0, SYMMEM_OUT_OF_RANGE}, {(size_t)1 << 32, 1, SYMMEM_OUT_OF_RANGE},
+        {SIZE_MAX, 1, SYMMEM_OVERFLOW},      {SIZE_MAX - 7, 16, SYMMEM_OVERFLOW},
+        {16, SIZE_MAX - 7, SYMMEM_OVERFLOW}, {((size_t)1 << 32) + 8, 8, SYMMEM_OUT_OF_RANGE},
+    };
+    uint8_t data[BYTES + 1];
+    memset(data, 0xEE, sizeof(data));
+    tk_fill(t, handle, t->rank, 0, BYTES, 0x11);
+    tk_out_of_band_barrier(t);
+    for (size_t i = 0; i < sizeof(bad_ranks) / sizeof(bad_ranks[0]); i++) {
+        TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_put(handle, bad_ranks[i], 0, data, 1, NULL));
+        TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_get(handle, bad_ranks[i], 0, data, 1, NULL));
+    }
+    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
+        TK_STATUS(t, ranges[i].status,
+                  symmem_put(handle, next, ranges[i].offset, data, ranges[i].bytes, NULL));
+        TK_STATUS(t, ranges[i].status,
+                  symmem_get(handle, next, ranges[i].offset, data, ranges[i].bytes, NULL));
+    }
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_put(handle, next, 0, NULL, 1, NULL));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_get(handle, next, 0, NULL, 1, NULL));
+    TK_OK(t, symmem_put(handle, next, BYTES, data, 0, NULL));
+    TK_OK(t, symmem_get(handle, next, BYTES, data, 0, NULL));
+    TK_OK(t, symmem_put(handle, next, 0, NULL, 0, NULL));
+    size_t at = 0;
+    while (at < sizeof(data) && data[at] == 0xEE)
+        at++;
+    TK_EQ_SIZE(t, sizeof(data), at);
+    tk_out_of_band_barrier(t);
+    tk_expect_bytes(t, handle, t->rank, 0, BYTES, 0x11);
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_put(handle, next, BYTES - 1, data, 1, NULL));
+    tk_expect_bytes(t, handle, next, BYTES - 1, 1, 0xEE);
+    tk_expect_bytes(t, handle, next, 0, BYTES - 1, 0x11);
+}
+
+/* With an interior pointer offsets count from there and the bound is still the block's end. */
+static void ranges_with_an_offset(struct tk *t) {
+    enum { BYTES = 1024, AT = 256 };
+    uint8_t *ptr = tk_alloc(t, BYTES);
+    symmem_handle *whole = tk_rendezvous(t, ptr, tk_world_group(t));
+    symmem_handle *part = tk_rendezvous(t, ptr + AT, tk_world_group(t));
+    int32_t next = (t->rank + 1) % t->world_size;
+    uint8_t data[BYTES];
+    memset(data, 0x9A, sizeof(data));
+    TK_EQ_SIZE(t, AT, info_of(t, part).offset);
+    TK_OK(t, symmem_put(part, next, 0, data, BYTES - AT, NULL));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_put(part, next, 0, data, BYTES - AT + 1, NULL));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_get(part, next, BYTES - AT, data, 1, NULL));
+    tk_expect_bytes(t, whole, next, 0, AT, 0);
+    tk_expect_bytes(t, whole, next, AT, BYTES - AT, 0x9A);
+}
+
+/* --- order ------------------------------------------------------------------------------------ */
+
+static void data_before_signal(struct tk *t) {
+    enum { WORDS = 1 << 16 };
+    symmem_handle *handle = tk_handle(t, WORDS * 4, tk_world_group(t));
+    int32_t next = (t->rank + 1) % t->world_size;
+    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
+    uint32_t *words = malloc(WORDS * 4);
+    TK_REQUIRE(t, words != NULL);
+    for (uint32_t g = 1; g <= 6; g++) {
+        fill_words(words, WORDS, t->rank, g);
+        TK_OK(t, symmem_put(handle, next, 0, words, WORDS * 4, NULL));
+        TK_OK(t, symmem_put_signal(handle, next, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_wait_signal(handle, previous, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_get(handle, t->rank, 0, words, WORDS * 4, NULL));
+        TK_EQ_SIZE(t, WORDS, first_wrong_word(words, WORDS, previous, g));
+        ring_signal(t, handle, 1); /* the buffer may be written again: said backwards and on */
+        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    }
+    free(words);
+}
+
+/* The same on streams: data, signal and wait are enqueued. */
+static void data_before_signal_on_streams(struct tk *t) {
+    enum { WORDS = 1 << 14 };
+    symmem_handle *handle = tk_handle(t, WORDS * 4, tk_world_group(t));
+    symmem_stream *stream = tk_stream(t);
+    int32_t next = (t->rank + 1) % t->world_size;
+    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
+    uint32_t *words = malloc(2 * WORDS * 4);
+    TK_REQUIRE(t, words != NULL);
+    for (uint32_t g = 1; g <= 6; g++) {
+        fill_words(words, WORDS, t->rank, g);
+        TK_OK(t, symmem_put(handle, next, 0, words, WORDS * 4, stream));
+        TK_OK(t, symmem_put_signal(handle, next, 0, tk_scaled_ms(LONG_MS), stream));
+        TK_OK(t, symmem_wait_signal(handle, previous, 0, tk_scaled_ms(LONG_MS), stream));
+        TK_OK(t, symmem_get(handle, t->rank, 0, words + WORDS, WORDS * 4, stream));
+        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), stream));
+        tk_synchronize(t, stream);
+        TK_EQ_SIZE(t, WORDS, first_wrong_word(words + WORDS, WORDS, previous, g));
+    }
+    free(words);
+}
+
+/* --- past 2^32 -------------------------------------------------------------------------------- */
+
+static void past_four_gib(struct tk *t) {
+    const size_t four = (size_t)1 << 32;
+    const size_t at[] = {0,    4096,       ((size_t)1 << 31) - 16, (size_t)1 << 31, four - 16,
+                         four, four + 4096};
+    const size_t bytes = four + 8192;
+    void *ptr = NULL;
+    symmem_status status = symmem_alloc(t->context, bytes, -1, NULL, &ptr);
+    TK_CHECK(t, status == SYMMEM_OK || status == SYMMEM_NO_SPACE);
+    tk_share_u64(t, 0, status == SYMMEM_OK);
+    tk_out_of_band_barrier(t);
+    bool all = true;
+    for (int32_t r = 0; r < t->world_size; r++)
+        all = all && tk_read_u64(t, r, 0) != 0;
+    if (!all) {
+        tk_unresolved(t, "no room for %d blocks of 4 GiB", (int)t->world_size);
+        TK_OK(t, symmem_free(t->context, ptr));
+        return;
+    }
+    symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
+    int32_t next = (t->rank + 1) % t->world_size;
+    for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++) {
+        uint8_t data[13];
+        fill_pattern(data, sizeof(data), t->rank, (uint32_t)i + 3);
+        TK_OK(t, symmem_put(handle, next, at[i] + 1, data, sizeof(data), NULL));
+    }
+    for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++) {
+        uint8_t expected[13];
+        uint8_t seen[13];
+        fill_pattern(expected, sizeof(expected), t->rank, (uint32_t)i + 3);
+        TK_OK(t, symmem_get(handle, next, at[i] + 1, seen, sizeof(seen), NULL));
+        TK_CHECK_MSG(t, memcmp(seen, expected, sizeof(seen)) == 0, "data at %zu", at[i]);
+    }
+    uint8_t byte = 1;
+    TK_OK(t, symmem_put(handle, next, bytes - 1, &byte, 1, NULL));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_put(handle, next, bytes, &byte, 1, NULL));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_put(handle, next, 1, &byte, bytes, NULL));
+    tk_release(t, handle);
+    TK_OK(t, symmem_free(t->context, ptr));
+}
+
+/* --- copy ------------------------------------------------------------------------------------- */
+
+static void copy_in_any_direction(struct tk *t) {
+    enum { BYTES = 3001 };
+    symmem_handle *handle = tk_handle(t, 2 * BYTES, tk_world_group(t));
+    int32_t next = (t->rank + 1) % t->world_size;
+    void *const *buffers = NULL;
+    uint8_t *host = host_region(t, 2 * (size_t)BYTES);
+    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
+    uint8_t *own = buffers[t->rank];
+    uint8_t *peer = buffers[next];
+    fill_pattern(host, BYTES, t->rank, 5);
+    memset(host + BYTES, 0, BYTES);
+    TK_OK(t, symmem_copy(t->context, own, host, BYTES, NULL)); /* host to own */
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_copy(t->context, peer + BYTES, own, BYTES, NULL)); /* own to peer */
+    tk_expect_data(t, handle, next, BYTES, host, BYTES);
+    TK_OK(t, symmem_copy(t->context, host + BYTES, peer + BYTES, BYTES, NULL)); /* peer to host */
+    TK_CHECK(t, memcmp(host, host + BYTES, BYTES) == 0);
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_copy(t->context, peer, peer + BYTES + 1, BYTES - 1, NULL)); /* peer to peer */
+    tk_expect_data(t, handle, next, 0, host + 1, BYTES - 1);
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_copy(t->context, own, peer + BYTES, BYTES, NULL));  /* peer to own */
+    TK_OK(t, symmem_copy(t->context, host + BYTES, host, BYTES, NULL)); /* host to host */
+    TK_CHECK(t, memcmp(host, host + BYTES, BYTES) == 0);
+    TK_OK(t, symmem_copy(t->context, own, host, 0, NULL));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_copy(t->context, NULL, host, 1, NULL));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_copy(t->context, own, NULL, 1, NULL));
+    free(host);
+}
+
+static const struct tk_case cases[] = {
+    {.name = "onesided.put_moves_exactly",
+     .requirements = "SM-ONESIDED-01",
+     .max_ranks = 2,
+     .body = put_moves_exactly},
+    {.name = "onesided.get_moves_exactly",
+     .requirements = "SM-ONESIDED-01",
+     .max_ranks = 2,
+     .body = get_moves_exactly},
+    {.name = "onesided.put_and_get_on_every_group_shape",
+     .requirements = "SM-ONESIDED-01,SM-GROUP-02",
+     .max_ranks = 8,
+     .body = put_and_get_on_every_group_shape},
+    {.name = "test_get",
+     .requirements = "SM-ONESIDED-01,SM-ONESIDED-03",
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = get_like_pytorch},
+    {.name = "onesided.peer_makes_no_call",
+     .requirements = "SM-ONESIDED-02",
+     .max_ranks = 4,
+     .body = peer_makes_no_call},
+    {.name = "onesided.ranges_are_checked",
+     .requirements = "SM-ONESIDED-03",
+     .max_ranks = 4,
+     .body = ranges_are_checked},
+    {.name = "onesided.ranges_with_an_offset",
+     .requirements = "SM-ONESIDED-03,SM-HANDLE-05",
+     .max_ranks = 2,
+     .body = ranges_with_an_offset},
+    {.name = "onesided.data_before_signal",
+     .requirements = "SM-ONESIDED-04",
+     .max_ranks = 4,
+     .body = data_before_signal},
+    {.name = "onesided.data_before_signal_on_streams",
+     .requirements = "SM-ONESIDED-04,SM-STREAM-01",
+     .needs = SYMMEM_CAP_STREAMS,
+     .max_ranks = 4,
+     .body = data_before_signal_on_streams},
+    {.name = "onesided.past_four_gib",
+     .requirements = "SM-ONESIDED-05",
+     .max_ranks = 2,
+     .flags = TK_LARGE,
+     .timeout_s = 120,
+     .body = past_four_gib},
+    {.name = "onesided.copy_in_any_direction",
+     .requirements = "SM-ONESIDED-06",
+     .needs = SYMMEM_CAP_DIRECT_ACCESS,
+     .max_ranks = 4,
+     .body = copy_in_any_direction},
+};
+TK_SUITE(onesided, cases);

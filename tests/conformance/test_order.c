@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Order and lifetime of signal operations where two streams, captures or failures meet. */
+#include <stdio.h>
+
+#include "resources.h"
+#include "sync_help.h"
+
+#define CAPTURE (SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE)
+
+/* The stream's wait is first in line for the one signal, so the call without a stream gets none. */
+static void null_stream_is_second(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    symmem_stream *stream = tk_stream(t);
+    int32_t own = info_of(t, handle).rank;
+    struct gate gate = {0};
+    TK_OK(t, symmem_put_signal(handle, own, 0, LONG_MS, NULL));
+    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
+    TK_OK(t, symmem_wait_signal(handle, own, 0, tk_scaled_ms(LONG_MS), stream));
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(handle, own, 0, 30, NULL));
+    gate_open(&gate);
+    tk_synchronize(t, stream);
+}
+
+/* Signal operations alone, without a copy, keep the link of a released handle. */
+static void graph_of_signals_keeps_the_link(struct tk *t) {
+    symmem_stream *stream = tk_stream(t);
+    symmem_group *group = NULL;
+    symmem_graph *graph = NULL;
+    symmem_handle *handle = NULL;
+    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    void *ptr = NULL;
+    TK_REQUIRE_OK(t, symmem_group_create(t->context, "graph", NULL, 0, NULL, &group));
+    TK_REQUIRE_OK(t, symmem_alloc(t->context, 4096, -1, NULL, &ptr));
+    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, group, limit_ms, &handle));
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
+    TK_OK(t, symmem_put_signal(handle, t->rank, 0, limit_ms, stream));
+    TK_OK(t, symmem_wait_signal(handle, t->rank, 0, limit_ms, stream));
+    TK_OK(t, symmem_barrier(handle, 1, limit_ms, stream));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    symmem_handle_release(handle);
+    TK_OK(t, symmem_free(t->context, ptr));
+    int held = resources_shared_mappings();
+    TK_OK(t, symmem_group_destroy(group));
+    TK_EQ_INT(t, held, resources_shared_mappings());
+    for (int i = 0; i < 3; i++)
+        TK_OK(t, symmem_graph_launch(graph, stream));
+    tk_synchronize(t, stream);
+    TK_OK(t, symmem_graph_destroy(graph));
+    TK_CHECK(t, held == 0 || resources_shared_mappings() < held); /* 0: not memory of files */
+}
+
+/* A capture on another stream owes nothing to an earlier one that used the same channel. */
+static void captures_take_turns_on_a_channel(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    for (int i = 0; i < 4; i++) {
+        symmem_stream *stream = tk_stream(t);
+        symmem_graph *graph = NULL;
+        TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
+        TK_OK(t, symmem_barrier(handle, 0, limit_ms, stream));
+        TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+        TK_OK(t, symmem_graph_launch(graph, stream));
+        tk_synchronize(t, stream);
+        TK_OK(t, symmem_graph_destroy(graph));
+    }
+}
+
+/* Of two waits under way, the first to fail is the one that the handle's status tells of. */
+static void first_failure_is_kept(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    symmem_stream *first = tk_stream(t);
+    symmem_stream *second = tk_stream(t);
+    symmem_error_record record;
+    int32_t own = info_of(t, handle).rank;
+    TK_OK(t, symmem_wait_signal(handle, own, 1, tk_scaled_ms(LONG_MS), second));
+    TK_OK(t, symmem_wait_signal(handle, own, 0, 50, first));
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(first, tk_scaled_ms(LONG_MS)));
+    TK_STATUS(t, SYMMEM_POISONED, symmem_stream_synchronize(second, tk_scaled_ms(LONG_MS)));
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_handle_status(handle, &record));
+    TK_EQ_INT(t, 0, record.channel);
+}
+
+struct holder {
+    symmem_handle *handle;
+    uint32_t limit_ms;
+    symmem_status status;
+};
+
+static void *hold_channel(void *arg) {
+    struct holder *holder = arg;
+    holder->status = symmem_wait_signal(holder->handle, 1, 0, holder->limit_ms, NULL);
+    return NULL;
+}
+
+/* A call that waits for another thread's call on its channel has its own limit. */
+static void channels_turn_has_a_limit(struct tk *t) {
+    struct holder holder = {tk_handle(t, 64, tk_world_group(t)), tk_scaled_ms(LONG_MS), SYMMEM_OK};
+    pthread_t thread;
+    if (t->rank == 0) {
+        TK_REQUIRE(t, pthread_create(&thread, NULL, hold_channel, &holder) == 0);
+        tk_sleep_ms(tk_scaled_ms(150)); /* until the thread has the turn */
+        uint64_t start_ms = tk_now_ms();
+        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(holder.handle, 0, 0, 50, NULL));
+        TK_CHECK(t, tk_now_ms() - start_ms < tk_scaled_ms(1000));
+        tk_share_u64(t, 0, 1);
+    }
+    /* Not the kit's barrier: it would wait for a rank 0 that waits. */
+    uint64_t give_up_ms = tk_now_ms() + tk_scaled_ms(3000);
+    while (t->rank == 1 && tk_read_u64(t, 0, 0) == 0 && tk_now_ms() < give_up_ms)
+        tk_sleep_ms(5);
+    if (t->rank == 1)
+        TK_OK(t, symmem_put_signal(holder.handle, 0, 0, LONG_MS, NULL));
+    if (t->rank != 0)
+        return;
+    TK_CHECK(t, pthread_join(thread, NULL) == 0);
+    TK_EQ_INT(t, SYMMEM_OK, holder.status);
+}
+
+/* The first and the last rank share a device, those between them do not. */
+static void overlap_of_the_ends(struct tk *t) {
+    int32_t devices = 0;
+    symmem_handle *handle = NULL;
+    TK_REQUIRE_OK(t, symmem_device_count(t->context, &devices));
+    if (devices < t->world_size - 1) {
+        tk_unresolved(t, "%d devices for %d ranks", (int)devices, (int)t->world_size);
+        return;
+    }
+    void *ptr = NULL;
+    TK_REQUIRE_OK(t, symmem_alloc(t->context, 256, t->rank % (t->world_size - 1), NULL, &ptr));
+    TK_OK(t, symmem_set_allow_overlapping_devices(t->context, 0));
+    TK_STATUS(
+        t, SYMMEM_OVERLAP,
+        symmem_rendezvous(t->context, ptr, tk_world_group(t), tk_scaled_ms(LONG_MS), &handle));
+    TK_OK(t, symmem_free(t->context, ptr));
+}
+
+/* One buffer on one group after another: what a destroyed group had is gone, the buffer stays. */
+static void destroyed_groups_leave_nothing(struct tk *t) {
+    void *memory = tk_alloc(t, 4096);
+    int descriptors = 0;
+    int mappings = 0;
+    for (int round = 0; round < 8; round++) {
+        symmem_group *group = NULL;
+        char name[16];
+        snprintf(name, sizeof(name), "round-%d", round);
+        TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
+        symmem_handle *handle = tk_rendezvous(t, memory, group);
+        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        tk_release(t, handle);
+        TK_OK(t, symmem_group_destroy(group));
+        if (round == 2) {
+            descriptors = resources_descriptors();
+            mappings = resources_shared_mappings();
+        }
+    }
+    TK_EQ_INT(t, descriptors, resources_descriptors());
+    TK_EQ_INT(t, mappings, resources_shared_mappings());
+}
+
+static const struct tk_case cases[] = {
+    {.name = "order.null_stream_is_second",
+     .requirements = "SM-STREAM-05",
+     .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN,
+     .max_ranks = 4,
+     .body = null_stream_is_second},
+    {.name = "order.graph_of_signals_keeps_the_link",
+     .requirements = "SM-STREAM-11",
+     .needs = CAPTURE,
+     .max_ranks = 4,
+     .flags = TK_PROCESS_ONLY,
+     .body = graph_of_signals_keeps_the_link},
+    {.name = "order.captures_take_turns_on_a_channel",
+     .requirements = "SM-STREAM-08,SM-STREAM-09",
+     .needs = CAPTURE,
+     .max_ranks = 4,
+     .body = captures_take_turns_on_a_channel},
+    {.name = "order.first_failure_is_kept",
+     .requirements = "SM-TIMEOUT-04",
+     .needs = SYMMEM_CAP_STREAMS,
+     .max_ranks = 4,
+     .body = first_failure_is_kept},
+    {.name = "order.channels_turn_has_a_limit",
+     .requirements = "SM-TIMEOUT-01,SM-THREAD-02",
+     .min_ranks = 2,
+     .max_ranks = 2,
+     .body = channels_turn_has_a_limit},
+    {.name = "order.overlap_of_the_ends",
+     .requirements = "SM-RDV-09",
+     .min_ranks = 3,
+     .max_ranks = 4,
+     .body = overlap_of_the_ends},
+    {.name = "order.destroyed_groups_leave_nothing",
+     .requirements = "SM-LIFE-05",
+     .max_ranks = 4,
+     .flags = TK_PROCESS_ONLY,
+     .body = destroyed_groups_leave_nothing},
+};
+TK_SUITE(order, cases);

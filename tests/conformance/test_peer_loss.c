@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Ranks that die, and ranks that only stop. Process mode: threads cannot die alone. */
+#include <signal.h>
+
+#include "timeout_help.h"
+
+enum lost_in { IN_BARRIER = 0, IN_PUT, IN_WAIT, IN_RENDEZVOUS, IN_ALL_GATHER, IN_HOST_BARRIER };
+
+#define SLOT_INSIDE 5
+#define SLOT_KILL_TIME 6
+
+/* How long after a rank's end the others may take to notice. Twice the specified time, for the
+ * machine is busy and the end of a process itself takes a while. */
+static uint64_t notice_ms(const struct tk *t) {
+    return tk_scaled_ms(t->world_size >= 64 ? 4000 : 2000);
+}
+
+static symmem_status call_that_needs(struct tk *t, enum lost_in in, symmem_handle *handle,
+                                     void *fresh, int32_t victim, uint32_t limit_ms) {
+    uint64_t in_word = 0;
+    uint64_t out[128] = {0};
+    symmem_handle *none = NULL;
+    switch (in) {
+    case IN_BARRIER:
+        return symmem_barrier(handle, 0, limit_ms, NULL);
+    case IN_PUT:
+        return symmem_put_signal(handle, victim, 1, limit_ms, NULL);
+    case IN_WAIT:
+        return symmem_wait_signal(handle, victim, 2, limit_ms, NULL);
+    case IN_RENDEZVOUS:
+        return symmem_rendezvous(t->context, fresh, tk_world_group(t), limit_ms, &none);
+    case IN_ALL_GATHER:
+        return symmem_group_all_gather(tk_world_group(t), &in_word, 8, out, limit_ms);
+    default:
+        return symmem_group_barrier(tk_world_group(t), limit_ms);
+    }
+}
+
+static void check_lost(struct tk *t, symmem_status status, int32_t victim) {
+    uint64_t now_ms = tk_now_ms();
+    symmem_error_record record = last_record();
+    uint64_t killed_ms = tk_read_u64(t, victim, SLOT_KILL_TIME);
+    TK_EQ_INT(t, SYMMEM_PEER_LOST, status);
+    TK_EQ_INT(t, SYMMEM_PEER_LOST, record.status);
+    TK_EQ_INT(t, victim, record.failed_rank);
+    TK_CHECK(t, symmem_error_is_missing(&record, victim));
+    TK_CHECK_MSG(t, now_ms <= killed_ms + notice_ms(t), "the loss was noticed after %llu ms",
+                 (unsigned long long)(now_ms - killed_ms));
+}
+
+/* The survivors are inside the call when the victim dies; each waits for the victim alone, so a
+ * survivor's own poison is nothing the others could meet first. */
+static void lose_rank(struct tk *t, enum lost_in in, int32_t victim, uint32_t limit_ms) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    void *fresh = tk_alloc(t, 64);
+    tk_expect_death(t, victim);
+    if (in == IN_PUT && t->rank != victim)
+        TK_OK(t, symmem_put_signal(handle, victim, 1, LONG_MS, NULL));
+    tk_out_of_band_barrier(t);
+    if (t->rank == victim) {
+        for (int32_t r = 0; r < t->world_size; r++)
+            if (r != victim)
+                (void)await_shared(t, r, SLOT_INSIDE, 1);
+        tk_sleep_ms(30);
+        tk_share_u64(t, SLOT_KILL_TIME, tk_now_ms());
+        tk_kill_self(t);
+    }
+    tk_share_u64(t, SLOT_INSIDE, 1);
+    check_lost(t, call_that_needs(t, in, handle, fresh, victim, limit_ms), victim);
+    TK_CHECK(t, tk_wait_death(t, victim, tk_scaled_ms(LONG_MS)));
+    /* A later call finds it lost at once. */
+    TK_STATUS(t, SYMMEM_PEER_LOST, symmem_group_barrier(tk_world_group(t), 60000));
+}
+
+#define LOSS_CASE(name, in, victim, limit_ms)                                                      \
+    static void name(struct tk *t) {                                                               \
+        lose_rank(t, in, victim, limit_ms);                                                        \
+    }
+
+LOSS_CASE(barrier_first_60_s, IN_BARRIER, 0, 60000)
+LOSS_CASE(barrier_last_no_limit, IN_BARRIER, t->world_size - 1, 0)
+LOSS_CASE(put_60_s, IN_PUT, t->world_size - 1, 60000)
+LOSS_CASE(put_no_limit, IN_PUT, 0, 0)
+LOSS_CASE(wait_60_s, IN_WAIT, 0, 60000)
+LOSS_CASE(wait_no_limit, IN_WAIT, t->world_size - 1, 0)
+LOSS_CASE(rendezvous_60_s, IN_RENDEZVOUS, 0, 60000)
+LOSS_CASE(rendezvous_no_limit, IN_RENDEZVOUS, t->world_size - 1, 0)
+LOSS_CASE(all_gather_60_s, IN_ALL_GATHER, t->world_size - 1, 60000)
+LOSS_CASE(all_gather_no_limit, IN_ALL_GATHER, 0, 0)
+LOSS_CASE(host_barrier_60_s, IN_HOST_BARRIER, t->world_size / 2, 60000)
+LOSS_CASE(barrier_middle_60_s, IN_BARRIER, t->world_size / 2, 60000)
+
+/* The loss comes as a stream's failure, with other streams and handles still usable. */
+static void stream_reports_the_loss(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    int32_t victim = t->world_size - 1;
+    tk_expect_death(t, victim);
+    tk_out_of_band_barrier(t);
+    if (t->rank == victim) {
+        tk_share_u64(t, SLOT_KILL_TIME, tk_now_ms());
+        tk_kill_self(t);
+    }
+    symmem_stream *stream = tk_stream(t);
+    TK_OK(t, symmem_wait_signal(handle, victim, 0, 0, stream));
+    TK_STATUS(t, SYMMEM_PEER_LOST, symmem_stream_synchronize(stream, 60000));
+    TK_EQ_INT(t, victim, last_record().failed_rank);
+    TK_OK(t, symmem_stream_synchronize(stream, 1000));
+}
+
+/* The victim gets some way into the rendezvous. */
+static void dies_inside_rendezvous(struct tk *t, const char *point) {
+    int32_t victim = t->world_size - 1;
+    tk_expect_death(t, victim);
+    void *ptr = tk_alloc(t, 64);
+    symmem_group *group = tk_world_group(t);
+    tk_group_barrier(t, group);
+    tk_out_of_band_barrier(t);
+    if (t->rank == victim)
+        tk_on_point(t, point, 1, (struct tk_action){.kill = true});
+    tk_checkpoint(t, "victim dies at %s", point);
+    symmem_handle *handle = NULL;
+    uint64_t begin_ms = tk_now_ms();
+    TK_STATUS(t, SYMMEM_PEER_LOST, symmem_rendezvous(t->context, ptr, group, 60000, &handle));
+    TK_CHECK(t, handle == NULL);
+    TK_CHECK(t, tk_now_ms() - begin_ms <= notice_ms(t));
+    TK_EQ_INT(t, victim, last_record().failed_rank);
+}
+
+#define INSIDE_CASE(name, point)                                                                   \
+    static void name(struct tk *t) {                                                               \
+        dies_inside_rendezvous(t, point);                                                          \
+    }
+
+INSIDE_CASE(dies_at_begin, "rendezvous.begin")
+INSIDE_CASE(dies_after_metadata, "rendezvous.metadata.after")
+INSIDE_CASE(dies_before_descriptors, "rendezvous.descriptors.before")
+INSIDE_CASE(dies_before_mapping, "rendezvous.map.before")
+
+/* --- stopped ranks ---------------------------------------------------------------------------- */
+
+/* Stops or continues another rank; refuses any id that could mean more than one process. */
+static bool signal_rank(struct tk *t, int32_t rank, int number) {
+    int32_t pid = tk_process_id(t, rank);
+    if (!TK_CHECK(t, pid > 1))
+        return false;
+    return TK_CHECK(t, kill(pid, number) == 0);
+}
+
+static void stopped_rank_times_out(struct tk *t) {
+    symmem_handle *handles[OP_COUNT];
+    for (int op = 0; op < OP_COUNT; op++)
+        handles[op] = tk_handle(t, 64, tk_world_group(t));
+    tk_out_of_band_barrier(t);
+    if (t->rank == 0) {
+        bool stopped = signal_rank(t, 1, SIGSTOP);
+        for (int op = 0; stopped && op < OP_COUNT; op++) {
+            make_unsatisfied(t, handles[op], (enum signal_op)op, 1, 0);
+            /* long enough for a wrong detector to call the stopped rank lost */
+            TK_STATUS(t, SYMMEM_TIMEOUT,
+                      run_op(handles[op], (enum signal_op)op, 1, 0, op == 0 ? 1300 : 400, NULL));
+            TK_EQ_INT(t, 1, last_record().failed_rank);
+        }
+        if (stopped)
+            (void)signal_rank(t, 1, SIGCONT);
+    }
+    tk_out_of_band_barrier(t);
+    for (int op = 0; op < OP_COUNT; op++)
+        TK_OK(t, symmem_handle_reset(handles[op], tk_scaled_ms(LONG_MS)));
+}
+
+struct continuer {
+    struct tk *t;
+    bool sent;
+};
+
+static void *continue_later(void *arg) {
+    struct continuer *self = arg;
+    tk_sleep_ms(1300);
+    self->sent = signal_rank(self->t, 1, SIGCONT);
+    return NULL;
+}
+
+static void stopped_rank_goes_on(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    struct continuer continuer = {.t = t};
+    pthread_t thread;
+    tk_out_of_band_barrier(t);
+    if (t->rank == 1) {
+        tk_share_u64(t, 0, 1);
+        tk_sleep_ms(200); /* stopped in here */
+    }
+    bool started = false;
+    if (t->rank == 0) {
+        (void)await_shared(t, 1, 0, 1);
+        bool stopped = signal_rank(t, 1, SIGSTOP);
+        started = pthread_create(&thread, NULL, continue_later, &continuer) == 0;
+        if (stopped && !started)
+            (void)signal_rank(t, 1, SIGCONT);
+        TK_CHECK(t, started);
+    }
+    TK_OK(t, symmem_barrier(handle, 0, 0, NULL));
+    TK_OK(t, symmem_group_barrier(tk_world_group(t), tk_scaled_ms(LONG_MS)));
+    TK_CHECK(t, !started || pthread_join(thread, NULL) == 0);
+    TK_CHECK(t, !started || continuer.sent);
+}
+
+#define LOSS(name_, requirements_, max_, body_)                                                    \
+    {                                                                                              \
+        .name = "peer_loss." name_, .requirements = requirements_, .min_ranks = 2,                 \
+        .max_ranks = max_, .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK, .timeout_s = 30,   \
+        .body = body_                                                                              \
+    }
+
+static const struct tk_case cases[] = {
+    LOSS("barrier_first_60_s", "SM-TIMEOUT-08", 4, barrier_first_60_s),
+    LOSS("barrier_last_no_limit", "SM-TIMEOUT-08", 4, barrier_last_no_limit),
+    LOSS("barrier_middle_60_s", "SM-TIMEOUT-08", 0, barrier_middle_60_s),
+    LOSS("put_60_s", "SM-TIMEOUT-08", 2, put_60_s),
+    LOSS("put_no_limit", "SM-TIMEOUT-08", 4, put_no_limit),
+    LOSS("wait_60_s", "SM-TIMEOUT-08", 2, wait_60_s),
+    LOSS("wait_no_limit", "SM-TIMEOUT-08", 4, wait_no_limit),
+    LOSS("rendezvous_60_s", "SM-TIMEOUT-08", 4, rendezvous_60_s),
+    LOSS("rendezvous_no_limit", "SM-TIMEOUT-08", 4, rendezvous_no_limit),
+    LOSS("all_gather_60_s", "SM-TIMEOUT-08", 4, all_gather_60_s),
+    LOSS("all_gather_no_limit", "SM-TIMEOUT-08", 4, all_gather_no_limit),
+    LOSS("host_barrier_60_s", "SM-TIMEOUT-08", 4, host_barrier_60_s),
+    LOSS("dies_at_begin_of_rendezvous", "SM-TIMEOUT-08,SM-RDV-10", 4, dies_at_begin),
+    LOSS("dies_after_metadata", "SM-TIMEOUT-08,SM-RDV-10", 4, dies_after_metadata),
+    LOSS("dies_before_descriptors", "SM-TIMEOUT-08,SM-RDV-10", 4, dies_before_descriptors),
+    LOSS("dies_before_mapping", "SM-TIMEOUT-08,SM-RDV-10", 4, dies_before_mapping),
+    {.name = "peer_loss.stream_reports_the_loss",
+     .requirements = "SM-TIMEOUT-08,SM-STREAM-03",
+     .needs = SYMMEM_CAP_STREAMS,
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK,
+     .body = stream_reports_the_loss},
+    {.name = "peer_loss.stopped_rank_times_out",
+     .requirements = "SM-TIMEOUT-09",
+     .min_ranks = 2,
+     .max_ranks = 2,
+     .flags = TK_PROCESS_ONLY,
+     .body = stopped_rank_times_out},
+    {.name = "peer_loss.stopped_rank_goes_on",
+     .requirements = "SM-TIMEOUT-09",
+     .min_ranks = 2,
+     .max_ranks = 2,
+     .flags = TK_PROCESS_ONLY,
+     .body = stopped_rank_goes_on},
+};
+TK_SUITE(peer_loss, cases);

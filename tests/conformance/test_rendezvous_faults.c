@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Rendezvous with a rank that fails at a step, comes late, or does not come. */
+#include <stdio.h>
+
+#include "sync_help.h"
+
+#define INJECTED SYMMEM_LIMIT /* the status that the test points return */
+#define SLOT_HIT 3
+#define SLOT_GOOD 4
+
+/* --- a failure at each test point, on each rank ------------------------------------- */
+
+/* A rendezvous on a fresh group with `odd` failing at `point`; then one that must work. False on
+ * every rank if a rank saw another outcome than it should. */
+static bool fail_at(struct tk *t, const char *point, int32_t odd, int number) {
+    char name[SYMMEM_NAME_MAX];
+    int32_t ranks[4] = {0, 1, 2, 3};
+    symmem_handle *handle = NULL;
+    TK_REQUIRE(t, t->world_size <= 4);
+    snprintf(name, sizeof(name), "fault.%d.%d", number, (int)odd);
+    symmem_group *group = tk_group(t, name, ranks, t->world_size);
+    void *ptr = tk_alloc(t, 512);
+    tk_checkpoint(t, "rank %d fails at %s", (int)odd, point);
+    int before = tk_point_count(t, point);
+    if (t->rank == odd) {
+        tk_on_point(t, point, 1, (struct tk_action){.status = INJECTED});
+        before = 0;
+    }
+    tk_out_of_band_barrier(t);
+    symmem_clear_error();
+    uint64_t begin_ms = tk_now_ms();
+    symmem_status status = symmem_rendezvous(t->context, ptr, group, tk_scaled_ms(1500), &handle);
+    uint64_t took_ms = tk_now_ms() - begin_ms;
+    symmem_error_record record = last_record();
+    tk_share_u64(t, SLOT_HIT, tk_point_count(t, point) > before);
+    tk_out_of_band_barrier(t);
+    bool hit = tk_read_u64(t, odd, SLOT_HIT) != 0;
+    bool essential = strncmp(point, "rendezvous.", 11) == 0;
+    TK_CHECK_MSG(t, hit || !essential, "%s is never passed", point);
+    bool good =
+        TK_CHECK_MSG(t, status == (hit ? INJECTED : SYMMEM_OK), "rank %d at %s: the status is %s",
+                     (int)odd, point, symmem_status_name(status));
+    TK_CHECK_MSG(t, !hit || record.failed_rank == odd, "rank %d at %s: rank %d is blamed", (int)odd,
+                 point, (int)record.failed_rank);
+    if (hit && t->rank == odd)
+        TK_EQ_STR(t, point, record.stage);
+    TK_CHECK(t, (handle == NULL) == (status != SYMMEM_OK));
+    TK_CHECK(t, took_ms < tk_scaled_ms(3500));
+    symmem_handle_release(handle);
+    handle = tk_rendezvous(t, ptr, group);
+    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    ring_signal(t, handle, 0);
+    tk_release(t, handle);
+    tk_free(t, ptr);
+    tk_group_destroy(t, group);
+    tk_share_u64(t, SLOT_GOOD, good);
+    tk_out_of_band_barrier(t);
+    for (int32_t r = 0; r < t->world_size; r++)
+        good = good && tk_read_u64(t, r, SLOT_GOOD) != 0;
+    tk_out_of_band_barrier(t);
+    return good;
+}
+
+/* A point that has gone wrong on one rank is not tried on the others: that may cost a limit each.
+ */
+static void fail_at_each(struct tk *t, const char *const *points, int count) {
+    for (int i = 0; i < count; i++) {
+        bool good = true;
+        for (int32_t odd = 0; good && odd < t->world_size; odd++)
+            good = fail_at(t, points[i], odd, i);
+    }
+}
+
+#define FAIL_AT_EACH(name, ...)                                                                    \
+    static void name(struct tk *t) {                                                               \
+        static const char *const points[] = {__VA_ARGS__};                                         \
+        fail_at_each(t, points, (int)(sizeof(points) / sizeof(points[0])));                        \
+    }
+
+FAIL_AT_EACH(fail_in_agreement, "rendezvous.begin", "rendezvous.metadata.before",
+             "rendezvous.metadata.after", "rendezvous.descriptors.before",
+             "rendezvous.descriptors.after")
+FAIL_AT_EACH(fail_in_mapping, "rendezvous.map.before", "rendezvous.map.after",
+             "rendezvous.commit.before")
+FAIL_AT_EACH(fail_in_session, "session.join.before", "session.join.published")
+FAIL_AT_EACH(fail_in_exchange, "exchange.publish.before")
+FAIL_AT_EACH(fail_in_descriptors, "ipc.send.before", "ipc.send.after", "ipc.recv.after")
+
+/* --- late and absent ranks -------------------------------------------------------------------- */
+
+static void absent_rank_is_named(struct tk *t) {
+    void *ptr = tk_alloc(t, 256);
+    symmem_group *group = tk_world_group(t);
+    int rounds = t->world_size <= 4 ? t->world_size : 1;
+    for (int i = 0; i < rounds; i++) {
+        int32_t absent = rounds == 1 ? t->world_size / 2 : i;
+        symmem_handle *handle = NULL;
+        uint32_t limit_ms = t->world_size <= 8 ? 250 : 2500;
+        tk_out_of_band_barrier(t);
+        if (t->rank != absent) {
+            uint64_t begin_ms = tk_now_ms();
+            TK_STATUS(t, SYMMEM_TIMEOUT,
+                      symmem_rendezvous(t->context, ptr, group, limit_ms, &handle));
+            uint64_t took_ms = tk_now_ms() - begin_ms;
+            symmem_error_record record = last_record();
+            TK_CHECK(t, handle == NULL);
+            TK_CHECK_MSG(t, symmem_error_is_missing(&record, absent), "rank %d is not named",
+                         (int)absent);
+            TK_CHECK(t, took_ms + 5 >= limit_ms / 2);
+            TK_CHECK_MSG(t, took_ms < limit_ms + tk_scaled_ms(3000), "took %llu ms of %u",
+                         (unsigned long long)took_ms, limit_ms);
+        }
+        tk_out_of_band_barrier(t);
+        handle = tk_rendezvous(t, ptr, group);
+        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        tk_release(t, handle);
+        tk_free(t, ptr);
+        ptr = tk_alloc(t, 256);
+    }
+}
+
+/* A group of its own where not even the session exists yet. */
+static void absent_rank_of_a_new_group(struct tk *t) {
+    for (int32_t absent = 0; absent < t->world_size; absent++) {
+        char name[SYMMEM_NAME_MAX];
+        int32_t ranks[4] = {0, 1, 2, 3};
+        symmem_handle *handle = NULL;
+        snprintf(name, sizeof(name), "new.%d", (int)absent);
+        symmem_group *group = tk_group(t, name, ranks, t->world_size);
+        void *ptr = tk_alloc(t, 256);
+        tk_out_of_band_barrier(t);
+        if (t->rank != absent) {
+            TK_STATUS(t, SYMMEM_TIMEOUT, symmem_rendezvous(t->context, ptr, group, 200, &handle));
+            symmem_error_record record = last_record();
+            TK_CHECK(t, symmem_error_is_missing(&record, absent));
+        }
+        tk_out_of_band_barrier(t);
+        handle = tk_rendezvous(t, ptr, group);
+        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    }
+}
+
+static void late_rank_is_waited_for(struct tk *t) {
+    for (int i = 0; i < held_count(t->world_size); i++) {
+        int32_t late = held_rank(t->world_size, i);
+        void *ptr = tk_alloc(t, 256);
+        symmem_handle *handle = NULL;
+        uint64_t round = (uint64_t)i + 1;
+        if (t->rank == late) {
+            check_others_held(t, NULL, t->world_size, round);
+            tk_sleep_ms(60);
+        } else {
+            show_entered(t, round);
+        }
+        TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, tk_world_group(t),
+                                           tk_scaled_ms(LONG_MS), &handle));
+        show_passed(t, round);
+        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        symmem_handle_release(handle);
+    }
+}
+
+/* A rank that is slow at any step does no harm. */
+static void slow_steps_do_no_harm(struct tk *t) {
+    static const char *const points[] = {"session.join.published", "exchange.publish.before",
+                                         "exchange.wait.before",   "rendezvous.metadata.after",
+                                         "rendezvous.map.before",  "rendezvous.commit.before",
+                                         "rendezvous.commit.after"};
+    for (int i = 0; i < 7; i++)
+        if (t->rank == i % t->world_size)
+            tk_on_point(t, points[i], 1, (struct tk_action){.delay_ms = 30});
+    for (int i = 0; i < 3; i++) {
+        symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
+        int32_t next = (t->rank + 1) % t->world_size;
+        tk_expect_bytes(t, handle, next, 0, 1, 0);
+        ring_signal(t, handle, 0);
+        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    }
+}
+
+/*
+ * A signal put as soon as the peer's rendezvous returned, while this rank is still inside its own:
+ * zeroing must be over before any peer can write.
+ */
+static void early_signal_is_not_lost(struct tk *t) {
+    static const char *const points[] = {"rendezvous.map.before", "rendezvous.map.after",
+                                         "rendezvous.commit.before", "rendezvous.commit.after"};
+    for (int i = 0; i < 4; i++)
+        for (int32_t slow = 0; slow < t->world_size; slow++) {
+            void *ptr = tk_alloc(t, 4096);
+            symmem_handle *handle = NULL;
+            uint8_t data[64];
+            uint8_t zero[4032] = {0};
+            memset(data, 0xB0 + i, sizeof(data));
+            if (t->rank == slow)
+                tk_on_point(t, points[i], 1, (struct tk_action){.delay_ms = 25});
+            tk_out_of_band_barrier(t);
+            TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, tk_world_group(t),
+                                               tk_scaled_ms(LONG_MS), &handle));
+            int32_t next = (t->rank + 1) % t->world_size;
+            int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
+            TK_OK(t, symmem_put(handle, next, 0, data, sizeof(data), NULL));
+            TK_OK(t, symmem_put_signal(handle, next, 0, tk_scaled_ms(LONG_MS), NULL));
+            TK_OK(t, symmem_wait_signal(handle, previous, 0, tk_scaled_ms(5000), NULL));
+            tk_expect_data(t, handle, t->rank, 0, data, sizeof(data));
+            tk_expect_data(t, handle, t->rank, 64, zero, sizeof(zero));
+            symmem_handle_release(handle);
+            tk_out_of_band_barrier(t);
+            tk_free(t, ptr);
+        }
+}
+
+#define FAULT_CASE(name_, requirements_, body_)                                                    \
+    {                                                                                              \
+        .name = "rendezvous." name_, .requirements = requirements_, .min_ranks = 2,                \
+        .max_ranks = 4, .timeout_s = 60, .body = body_                                             \
+    }
+
+static const struct tk_case cases[] = {
+    FAULT_CASE("failure_in_agreement", "SM-RDV-10,SM-CONTEXT-09", fail_in_agreement),
+    FAULT_CASE("failure_in_mapping", "SM-RDV-10,SM-CONTEXT-09", fail_in_mapping),
+    FAULT_CASE("failure_in_session", "SM-RDV-10,SM-CONTEXT-09", fail_in_session),
+    FAULT_CASE("failure_in_exchange", "SM-RDV-10,SM-CONTEXT-09", fail_in_exchange),
+    FAULT_CASE("failure_in_descriptors", "SM-RDV-10,SM-CONTEXT-09", fail_in_descriptors),
+    {.name = "rendezvous.absent_rank_is_named",
+     .requirements = "SM-RDV-11",
+     .min_ranks = 2,
+     .timeout_s = 60,
+     .body = absent_rank_is_named},
+    FAULT_CASE("absent_rank_of_a_new_group", "SM-RDV-11", absent_rank_of_a_new_group),
+    {.name = "rendezvous.late_rank_is_waited_for",
+     .requirements = "SM-RDV-12",
+     .min_ranks = 2,
+     .body = late_rank_is_waited_for},
+    FAULT_CASE("slow_steps_do_no_harm", "SM-RDV-12,SM-RDV-10", slow_steps_do_no_harm),
+    FAULT_CASE("early_signal_is_not_lost", "SM-RDV-13", early_signal_is_not_lost),
+};
+TK_SUITE(rendezvous_faults, cases);

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Signals: ordering, back-pressure, isolation, ranges. */
+#include "sync_help.h"
+
+#define LINE_WORDS 16u
+#define MAX_LINES 64u
+#define DATA_CHANNEL 0
+#define CREDIT_CHANNEL 1
+
+/* The last rank reads what rank 0 wrote, generation by generation, and hands the buffer back. */
+struct litmus {
+    symmem_handle *handle;
+    uint32_t *words; /* MAX_LINES lines of the rank's own */
+    int32_t next, previous;
+};
+
+static void litmus_begin(struct tk *t, struct litmus *l) {
+    l->handle = tk_handle(t, MAX_LINES * LINE_WORDS * 4, tk_world_group(t));
+    l->next = (t->rank + 1) % t->world_size;
+    l->previous = (t->rank + t->world_size - 1) % t->world_size;
+    l->words = malloc(MAX_LINES * LINE_WORDS * 4);
+    TK_REQUIRE(t, l->words != NULL);
+}
+
+/* Waits for the data, has `words` checked, tells the writer that the buffer is free again. */
+static bool litmus_receive(struct tk *t, struct litmus *l, const uint32_t *words, size_t count,
+                           uint32_t generation, bool copied) {
+    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    if (!TK_OK(t, symmem_wait_signal(l->handle, l->previous, DATA_CHANNEL, limit_ms, NULL)))
+        return false;
+    if (copied)
+        tk_read(t, l->handle, t->rank, 0, l->words, count * 4);
+    size_t wrong = first_wrong_word(words, count, l->previous, generation);
+    if (wrong != count)
+        return TK_CHECK_MSG(t, false, "word %zu of %zu is not of generation %u", wrong, count,
+                            generation);
+    return TK_OK(t, symmem_put_signal(l->handle, l->previous, CREDIT_CHANNEL, limit_ms, NULL)) &&
+           TK_OK(t, symmem_wait_signal(l->handle, l->next, CREDIT_CHANNEL, limit_ms, NULL));
+}
+
+static void message_passing(struct tk *t) {
+    struct litmus l;
+    uint32_t generation = 0;
+    bool good = true;
+    litmus_begin(t, &l);
+    for (size_t lines = 1; good && lines <= MAX_LINES; lines *= 2) {
+        size_t count = lines * LINE_WORDS;
+        for (int i = 0; good && i < 20; i++) {
+            generation++;
+            fill_words(l.words, count, t->rank, generation);
+            tk_write(t, l.handle, l.next, 0, l.words, count * 4);
+            good = TK_OK(t, symmem_put_signal(l.handle, l.next, DATA_CHANNEL, LONG_MS, NULL)) &&
+                   litmus_receive(t, &l, l.words, count, generation, true);
+        }
+    }
+    free(l.words);
+}
+
+/* Plain stores and loads, so that ThreadSanitizer sees a missing release or acquire. */
+static void message_passing_direct(struct tk *t) {
+    struct litmus l;
+    void *const *buffers = NULL;
+    uint32_t generation = 0;
+    bool good = true;
+    litmus_begin(t, &l);
+    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(l.handle, &buffers));
+    for (size_t lines = 1; good && lines <= MAX_LINES; lines *= 2) {
+        size_t count = lines * LINE_WORDS;
+        for (int i = 0; good && i < 60; i++) {
+            generation++;
+            fill_words(buffers[l.next], count, t->rank, generation);
+            good = TK_OK(t, symmem_put_signal(l.handle, l.next, DATA_CHANNEL, LONG_MS, NULL)) &&
+                   litmus_receive(t, &l, buffers[t->rank], count, generation, false);
+        }
+    }
+    free(l.words);
+}
+
+/* Each rank in turn puts last; everybody else waits for it long before. */
+static void wait_holds_until_put(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    for (int i = 0; i < held_count(t->world_size); i++) {
+        int32_t source = held_rank(t->world_size, i);
+        uint64_t round = (uint64_t)i + 1;
+        if (t->rank == source) {
+            check_others_held(t, NULL, t->world_size, round);
+            for (int32_t r = 0; r < t->world_size; r++)
+                if (r != source)
+                    TK_OK(t, symmem_put_signal(handle, r, 0, tk_scaled_ms(LONG_MS), NULL));
+        } else {
+            show_entered(t, round);
+            TK_OK(t, symmem_wait_signal(handle, source, 0, tk_scaled_ms(LONG_MS), NULL));
+            show_passed(t, round);
+        }
+    }
+}
+
+static void put_waits_for_consumption(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    for (int32_t source = 0; source < t->world_size; source++) {
+        int32_t target = (source + 1) % t->world_size;
+        uint64_t round = (uint64_t)source + 1;
+        if (t->rank == source) {
+            TK_OK(t, symmem_put_signal(handle, target, 2, limit_ms, NULL));
+            show_entered(t, round);
+            TK_OK(t, symmem_put_signal(handle, target, 2, limit_ms, NULL));
+            show_passed(t, round);
+        }
+        if (t->rank == target) {
+            (void)await_shared(t, source, 0, round);
+            tk_sleep_ms(20);
+            TK_CHECK_MSG(t, tk_read_u64(t, source, 1) < round,
+                         "a second put did not wait for the first one's consumption");
+            TK_OK(t, symmem_wait_signal(handle, source, 2, limit_ms, NULL));
+            (void)await_shared(t, source, 1, round);
+            TK_OK(t, symmem_wait_signal(handle, source, 2, limit_ms, NULL));
+        }
+        tk_out_of_band_barrier(t);
+    }
+}
+
+static void consumed_signal_is_gone(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    int32_t source = t->world_size - 1;
+    for (uint64_t round = 1; round <= 3; round++) {
+        if (t->rank == source) {
+            (void)await_shared(t, 0, 1, round - 1); /* the earlier one was consumed */
+            (void)await_shared(t, 0, 0, round);     /* and the next wait is about to begin */
+            tk_sleep_ms(15);
+            TK_CHECK_MSG(t, tk_read_u64(t, 0, 1) < round, "a wait passed without a put of its own");
+            TK_OK(t, symmem_put_signal(handle, 0, 1, limit_ms, NULL));
+        }
+        if (t->rank == 0) {
+            show_entered(t, round);
+            TK_OK(t, symmem_wait_signal(handle, source, 1, limit_ms, NULL));
+            show_passed(t, round);
+        }
+    }
+    tk_out_of_band_barrier(t);
+    if (t->rank == 0)
+        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(handle, source, 1, 30, NULL));
+}
+
+/* A signal on channel a must leave a wait on channel b alone; both are served in the end. */
+static void channels_are_apart(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    int32_t last = info_of(t, handle).channel_count - 1;
+    const int32_t pairs[6][2] = {{0, 1}, {1, 0}, {0, last}, {last, 0}, {1, last}, {last, last - 1}};
+    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    TK_REQUIRE(t, last >= 3);
+    for (int i = 0; i < 6; i++) {
+        uint64_t round = (uint64_t)i + 1;
+        if (t->rank == 0) {
+            TK_OK(t, symmem_put_signal(handle, 1, pairs[i][0], limit_ms, NULL));
+            tk_share_u64(t, 2, round);
+            (void)await_shared(t, 1, 0, round);
+            tk_sleep_ms(10);
+            TK_CHECK_MSG(t, tk_read_u64(t, 1, 1) < round,
+                         "a signal on channel %d satisfied a wait on channel %d", (int)pairs[i][0],
+                         (int)pairs[i][1]);
+            TK_OK(t, symmem_put_signal(handle, 1, pairs[i][1], limit_ms, NULL));
+        } else {
+            (void)await_shared(t, 0, 2, round);
+            show_entered(t, round);
+            TK_OK(t, symmem_wait_signal(handle, 0, pairs[i][1], limit_ms, NULL));
+            show_passed(t, round);
+            TK_OK(t, symmem_wait_signal(handle, 0, pairs[i][0], limit_ms, NULL));
+        }
+    }
+}
+
+static void every_channel_holds_one_signal(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    int32_t count = info_of(t, handle).channel_count;
+    int32_t next = (t->rank + 1) % t->world_size;
+    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
+    int32_t step = count > 300 ? 7 : 1; /* the last channel comes anyway */
+    bool good = true;
+    for (int32_t c = 0; good && c < count; c += step)
+        good = TK_OK(t, symmem_put_signal(handle, next, c, LONG_MS, NULL));
+    for (int32_t c = (count - 1) / step * step; good && c >= 0; c -= step)
+        good = TK_OK(t, symmem_wait_signal(handle, previous, c, LONG_MS, NULL));
+    ring_signal(t, handle, count - 1);
+}
+
+/* All sources but one have put, the waiting rank itself included. */
+static void sources_are_apart(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    int32_t consumer = t->world_size - 1;
+    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    for (int32_t held = 0; held < consumer; held++) {
+        uint64_t round = (uint64_t)held + 1;
+        if (t->rank != held)
+            TK_OK(t, symmem_put_signal(handle, consumer, 0, limit_ms, NULL));
+        tk_out_of_band_barrier(t);
+        if (t->rank == held) {
+            (void)await_shared(t, consumer, 0, round);
+            tk_sleep_ms(10);
+            TK_CHECK_MSG(t, tk_read_u64(t, consumer, 1) < round,
+                         "another source's signal satisfied a wait for rank %d", (int)held);
+            TK_OK(t, symmem_put_signal(handle, consumer, 0, limit_ms, NULL));
+        }
+        if (t->rank == consumer) {
+            show_entered(t, round);
+            TK_OK(t, symmem_wait_signal(handle, held, 0, limit_ms, NULL));
+            show_passed(t, round);
+            for (int32_t r = 0; r < t->world_size; r++)
+                if (r != held)
+                    TK_OK(t, symmem_wait_signal(handle, r, 0, limit_ms, NULL));
+        }
+        tk_out_of_band_barrier(t);
+    }
+}
+
+/* A ring with data in every group shape: ranks are places in the group's list. */
+static void ring_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
+                          void *arg) {
+    (void)arg;
+    symmem_handle *handle = tk_handle(t, 256, group);
+    int32_t next = (shape->rank + 1) % shape->count;
+    int32_t previous = (shape->rank + shape->count - 1) % shape->count;
+    uint32_t own = word_of(shape->ranks[shape->rank], 1, 0);
+    uint32_t expected = word_of(shape->ranks[previous], 1, 0);
+    tk_write(t, handle, next, 4 * 4, &own, 4);
+    ring_signal(t, handle, 3);
+    tk_expect_data(t, handle, shape->rank, 4 * 4, &expected, 4);
+    ring_signal(t, handle, 0);
+}
+
+static void ranks_are_group_ranks(struct tk *t) {
+    tk_for_each_group_shape(t, ring_on_shape, NULL);
+}
+
+static void signal_to_oneself(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    for (int i = 0; i < 5; i++) {
+        TK_OK(t, symmem_put_signal(handle, t->rank, i, LONG_MS, NULL));
+        TK_OK(t, symmem_wait_signal(handle, t->rank, i, LONG_MS, NULL));
+    }
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(handle, t->rank, 4, 20, NULL));
+}
+
+/* While the peer sits in the kit's barrier it makes no call of the library. */
+static void put_and_wait_need_no_peer(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    int32_t next = (t->rank + 1) % t->world_size;
+    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
+    for (int32_t active = 0; active < t->world_size; active++) {
+        if (t->rank == active)
+            TK_OK(t, symmem_put_signal(handle, next, 0, LONG_MS, NULL));
+        tk_out_of_band_barrier(t);
+    }
+    for (int32_t active = 0; active < t->world_size; active++) {
+        if (t->rank == active)
+            TK_OK(t, symmem_wait_signal(handle, previous, 0, LONG_MS, NULL));
+        tk_out_of_band_barrier(t);
+    }
+}
+
+/* Neighbouring slots of one channel, all written at once. */
+static void all_pairs_at_once(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    bool good = true;
+    for (int round = 0; good && round < (t->world_size > 4 ? 20 : 60); round++) {
+        for (int32_t r = 0; good && r < t->world_size; r++)
+            good = TK_OK(t, symmem_put_signal(handle, r, 1, tk_scaled_ms(LONG_MS), NULL));
+        for (int32_t r = t->world_size - 1; good && r >= 0; r--)
+            good = TK_OK(t, symmem_wait_signal(handle, r, 1, tk_scaled_ms(LONG_MS), NULL));
+    }
+}
+
+static const struct tk_case cases[] = {
+    {.name = "signal.message_passing",
+     .requirements = "SM-SIGNAL-01,SM-ONESIDED-04",
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = message_passing},
+    {.name = "signal.message_passing_direct",
+     .requirements = "SM-SIGNAL-01",
+     .needs = SYMMEM_CAP_HOST_ACCESS | SYMMEM_CAP_DIRECT_ACCESS,
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = message_passing_direct},
+    {.name = "signal.wait_holds_until_put",
+     .requirements = "SM-SIGNAL-01,SM-SIGNAL-11",
+     .min_ranks = 2,
+     .body = wait_holds_until_put},
+    {.name = "signal.put_waits_for_consumption",
+     .requirements = "SM-SIGNAL-02",
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = put_waits_for_consumption},
+    {.name = "signal.consumed_signal_is_gone",
+     .requirements = "SM-SIGNAL-03",
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = consumed_signal_is_gone},
+    {.name = "signal.channels_are_apart",
+     .requirements = "SM-SIGNAL-04",
+     .min_ranks = 2,
+     .max_ranks = 2,
+     .body = channels_are_apart},
+    {.name = "signal.every_channel_holds_one_signal",
+     .requirements = "SM-SIGNAL-04,SM-SIGNAL-11",
+     .max_ranks = 8,
+     .body = every_channel_holds_one_signal},
+    {.name = "signal.sources_are_apart",
+     .requirements = "SM-SIGNAL-05",
+     .min_ranks = 2,
+     .max_ranks = 5,
+     .body = sources_are_apart},
+    {.name = "signal.ranks_are_group_ranks",
+     .requirements = "SM-SIGNAL-07,SM-GROUP-02",
+     .max_ranks = 16,
+     .body = ranks_are_group_ranks},
+    {.name = "signal.signal_to_oneself",
+     .requirements = "SM-SIGNAL-08,SM-SIGNAL-03,SM-GROUP-08",
+     .max_ranks = 4,
+     .body = signal_to_oneself},
+    {.name = "signal.put_and_wait_need_no_peer",
+     .requirements = "SM-SIGNAL-10,SM-SIGNAL-11",
+     .max_ranks = 4,
+     .body = put_and_wait_need_no_peer},
+    {.name = "signal.all_pairs_at_once",
+     .requirements = "SM-SIGNAL-05,SM-SIGNAL-02",
+     .max_ranks = 8,
+     .body = all_pairs_at_once},
+};
+TK_SUITE(signal, cases);

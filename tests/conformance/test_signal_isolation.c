@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Signals: isolation by group and block, and refused arguments. */
+#include "sync_help.h"
+
+/* The same block on {0, 1} and on the world: rank 1 has both signals at rank 0 pending at once. */
+static void signals_with_prefix_subgroup(struct tk *t) {
+    const int32_t prefix[2] = {0, 1};
+    void *ptr = tk_alloc(t, 256);
+    symmem_handle *world = tk_rendezvous(t, ptr, tk_world_group(t));
+    if (t->rank < 2) {
+        symmem_handle *pair = tk_rendezvous(t, ptr, tk_group(t, "prefix", prefix, 2));
+        uint32_t limit_ms = tk_scaled_ms(10000);
+        if (t->rank == 1) {
+            TK_OK(t, symmem_put_signal(pair, 0, 0, limit_ms, NULL));
+            TK_OK(t, symmem_put_signal(world, 0, 0, limit_ms, NULL));
+            tk_share_u64(t, 0, 1);
+        } else {
+            (void)await_shared(t, 1, 0, 1);
+            TK_OK(t, symmem_wait_signal(world, 1, 0, limit_ms, NULL));
+            TK_OK(t, symmem_wait_signal(pair, 1, 0, limit_ms, NULL));
+        }
+    }
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_barrier(world, 0, tk_scaled_ms(LONG_MS), NULL));
+}
+
+/* Ranks 2 and 1 both have group rank 1, of {0, 2} and of the world. */
+static void signals_across_groups(struct tk *t) {
+    const int32_t odd[2] = {0, 2};
+    void *ptr = tk_alloc(t, 256);
+    symmem_handle *world = tk_rendezvous(t, ptr, tk_world_group(t));
+    symmem_handle *pair = NULL;
+    uint32_t limit_ms = tk_scaled_ms(10000);
+    if (t->rank == 0 || t->rank == 2)
+        pair = tk_rendezvous(t, ptr, tk_group(t, "odd", odd, 2));
+    if (t->rank == 2)
+        TK_OK(t, symmem_put_signal(pair, 0, 0, limit_ms, NULL));
+    tk_out_of_band_barrier(t);
+    if (t->rank == 1) {
+        (void)await_shared(t, 0, 0, 1);
+        tk_sleep_ms(20);
+        TK_CHECK_MSG(t, tk_read_u64(t, 0, 1) == 0,
+                     "a signal of {0, 2} satisfied a wait on the world group");
+        TK_OK(t, symmem_put_signal(world, 0, 0, limit_ms, NULL));
+    }
+    if (t->rank == 0) {
+        show_entered(t, 1);
+        TK_OK(t, symmem_wait_signal(world, 1, 0, limit_ms, NULL));
+        show_passed(t, 1);
+        TK_OK(t, symmem_wait_signal(pair, 1, 0, limit_ms, NULL));
+    }
+}
+
+/* Two groups of the same members in the same order, hence the same slots. */
+static void twin_groups_are_apart(struct tk *t) {
+    int32_t ranks[2] = {0, 1};
+    void *ptr = tk_alloc(t, 256);
+    symmem_handle *first = tk_rendezvous(t, ptr, tk_group(t, "first", ranks, 2));
+    symmem_handle *second = tk_rendezvous(t, ptr, tk_group(t, "second", ranks, 2));
+    if (t->rank == 0)
+        TK_OK(t, symmem_put_signal(first, 1, 0, LONG_MS, NULL));
+    tk_out_of_band_barrier(t);
+    if (t->rank == 1) {
+        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(second, 0, 0, 50, NULL));
+        TK_OK(t, symmem_wait_signal(first, 0, 0, LONG_MS, NULL));
+    }
+}
+
+static void blocks_are_apart(struct tk *t) {
+    symmem_handle *first = tk_handle(t, 256, tk_world_group(t));
+    symmem_handle *second = tk_handle(t, 256, tk_world_group(t));
+    int32_t next = (t->rank + 1) % t->world_size;
+    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
+    TK_OK(t, symmem_put_signal(first, next, 0, LONG_MS, NULL));
+    tk_out_of_band_barrier(t);
+    check_nothing_pending(t, second, -1, 0);
+    TK_OK(t, symmem_wait_signal(first, previous, 0, LONG_MS, NULL));
+}
+
+/* A ring on the channel works, nothing is pending, canaries and poison are as they were. */
+static void check_nothing_written(struct tk *t, symmem_handle *handle, int32_t channel) {
+    tk_out_of_band_barrier(t);
+    TK_CHECK(t, !info_of(t, handle).poisoned);
+    tk_expect_bytes(t, handle, t->rank, 0, 1024, 0xA5);
+    pad_expect(t, handle, 0x5A);
+    ring_signal(t, handle, channel);
+    ring_signal(t, handle, 0);
+    tk_out_of_band_barrier(t);
+    check_nothing_pending(t, handle, -1, channel);
+}
+
+static symmem_handle *handle_with_canaries(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 1024, tk_world_group(t));
+    tk_fill(t, handle, t->rank, 0, 1024, 0xA5);
+    pad_fill(t, handle, 0x5A);
+    tk_out_of_band_barrier(t);
+    return handle;
+}
+
+static void put_wait_channel_out_of_bounds(struct tk *t) {
+    symmem_handle *handle = handle_with_canaries(t);
+    symmem_handle_info info = info_of(t, handle);
+    int32_t next = (t->rank + 1) % t->world_size;
+    int32_t count = info.channel_count;
+    const int32_t channels[] = {
+        count, count + 1, count * t->world_size - 1, -1, INT32_MAX, INT32_MIN, 0x10000, count * 4};
+    TK_EQ_INT(t, (int64_t)(info.signal_pad_size / 4) / t->world_size, count);
+    for (size_t i = 0; i < sizeof(channels) / sizeof(channels[0]); i++) {
+        if (channels[i] >= 0 && channels[i] < count)
+            continue; /* a world of one has no such excess */
+        TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_put_signal(handle, next, channels[i], 50, NULL));
+        TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_wait_signal(handle, next, channels[i], 50, NULL));
+    }
+    check_nothing_written(t, handle, count - 1);
+}
+
+static void put_wait_rank_out_of_bounds(struct tk *t) {
+    symmem_handle *handle = handle_with_canaries(t);
+    const int32_t ranks[] = {-1, t->world_size, t->world_size + 1, INT32_MAX, INT32_MIN};
+    for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
+        DLManagedTensor *tensor = NULL;
+        TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_put_signal(handle, ranks[i], 0, 50, NULL));
+        TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_wait_signal(handle, ranks[i], 0, 50, NULL));
+        TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
+                  symmem_get_signal_pad(handle, ranks[i], 0, NULL, SYMMEM_UINT32, 0, &tensor));
+        TK_CHECK(t, tensor == NULL);
+    }
+    check_nothing_written(t, handle, 0);
+}
+
+static const struct tk_case cases[] = {
+    {.name = "test_builtin_signals_not_shared_with_prefix_subgroup",
+     .requirements = "SM-SIGNAL-06",
+     .min_ranks = 2,
+     .max_ranks = 5,
+     .body = signals_with_prefix_subgroup},
+    {.name = "test_builtin_signals_not_shared_across_groups",
+     .requirements = "SM-SIGNAL-06,SM-SIGNAL-07",
+     .min_ranks = 3,
+     .max_ranks = 4,
+     .body = signals_across_groups},
+    {.name = "signal.twin_groups_are_apart",
+     .requirements = "SM-SIGNAL-06",
+     .min_ranks = 2,
+     .max_ranks = 2,
+     .body = twin_groups_are_apart},
+    {.name = "signal.blocks_are_apart",
+     .requirements = "SM-SIGNAL-06",
+     .max_ranks = 4,
+     .body = blocks_are_apart},
+    {.name = "test_put_wait_signal_channel_out_of_bounds",
+     .requirements = "SM-SIGNAL-09",
+     .max_ranks = 8,
+     .body = put_wait_channel_out_of_bounds},
+    {.name = "test_put_wait_signal_rank_out_of_bounds",
+     .requirements = "SM-SIGNAL-09,SM-VIEW-04",
+     .max_ranks = 8,
+     .body = put_wait_rank_out_of_bounds},
+};
+TK_SUITE(signal_isolation, cases);

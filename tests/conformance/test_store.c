@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Stores: values, limits, counters, and what they must refuse. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "counting_store.h"
+#include "kit.h"
+#include "resources.h"
+
+#define LIMIT_MS 10000u
+
+/* --- the stores of the library, one after the other ------------------------------------------- */
+
+typedef void (*store_fn)(struct tk *t, symmem_store *store);
+
+/* For cases of one rank: a file store, a memory store, and a custom store over the latter. */
+static void for_each_store(struct tk *t, store_fn fn) {
+    char path[4096];
+    struct counting_store counting = {0};
+    symmem_store *file = NULL, *memory = NULL, *custom = NULL;
+    snprintf(path, sizeof(path), "%s/each", t->scratch_dir);
+    if (TK_OK(t, symmem_store_open_file(path, &file))) {
+        tk_checkpoint(t, "file store");
+        fn(t, file);
+        symmem_store_close(file);
+    }
+    if (TK_OK(t, symmem_store_open_memory(&memory))) {
+        tk_checkpoint(t, "memory store");
+        fn(t, memory);
+        counting.inner = memory;
+        if (TK_OK(t, symmem_store_open_custom(&counting_store_ops, &counting, &custom))) {
+            tk_checkpoint(t, "custom store");
+            fn(t, custom);
+            symmem_store_close(custom);
+            TK_EQ_INT(t, 1, atomic_load(&counting.closes));
+        }
+        symmem_store_close(memory);
+    }
+}
+
+static void expect_value(struct tk *t, symmem_store *store, const char *key, const void *expected,
+                         size_t bytes) {
+    uint8_t found[512];
+    size_t found_bytes = SIZE_MAX;
+    memset(found, 0xA5, sizeof(found));
+    TK_OK(t, symmem_store_get(store, key, found, sizeof(found), &found_bytes, LIMIT_MS));
+    TK_EQ_SIZE(t, bytes, found_bytes);
+    TK_CHECK_MSG(t, bytes == 0 || memcmp(found, expected, bytes) == 0, "value of %s differs", key);
+    TK_CHECK_MSG(t, bytes >= sizeof(found) || found[bytes] == 0xA5, "%s: wrote past the value",
+                 key);
+}
+
+/* --- values ------------------------------------------------------------------------- */
+
+static void value_comes_back(struct tk *t) {
+    char key[64];
+    uint8_t value[200];
+    TK_REQ(t, "SM-STORE-01");
+    for (size_t i = 0; i < sizeof(value); i++)
+        value[i] = (uint8_t)((size_t)t->rank * 7 + i);
+    snprintf(key, sizeof(key), "back/%d", t->rank);
+    TK_OK(t, symmem_store_set(t->store, key, value, sizeof(value), LIMIT_MS));
+    snprintf(key, sizeof(key), "empty/%d", t->rank);
+    TK_OK(t, symmem_store_set(t->store, key, NULL, 0, LIMIT_MS));
+    tk_out_of_band_barrier(t);
+    for (int32_t rank = 0; rank < t->world_size; rank++) {
+        uint8_t expected[200];
+        for (size_t i = 0; i < sizeof(expected); i++)
+            expected[i] = (uint8_t)((size_t)rank * 7 + i);
+        snprintf(key, sizeof(key), "back/%d", rank);
+        expect_value(t, t->store, key, expected, sizeof(expected));
+        snprintf(key, sizeof(key), "empty/%d", rank);
+        expect_value(t, t->store, key, NULL, 0);
+    }
+    tk_out_of_band_barrier(t);
+    /* A shorter value leaves nothing of the longer one. */
+    snprintf(key, sizeof(key), "back/%d", t->rank);
+    TK_OK(t, symmem_store_set(t->store, key, "ab\0c", 4, LIMIT_MS));
+    tk_out_of_band_barrier(t);
+    snprintf(key, sizeof(key), "back/%d", (t->rank + 1) % t->world_size);
+    expect_value(t, t->store, key, "ab\0c", 4);
+    tk_out_of_band_barrier(t);
+    for (int i = 0; i < 2; i++) {
+        snprintf(key, sizeof(key), "%s/%d", i == 0 ? "back" : "empty", t->rank);
+        TK_OK(t, symmem_store_remove(t->store, key, LIMIT_MS));
+    }
+}
+
+static void values_in(struct tk *t, symmem_store *store) {
+    static const char *const keys[] = {"a", "a/b", "a/b/c", "a:b", "A", "a.b", "a-b", "a_b"};
+    char *large = malloc(SYMMEM_STORE_VALUE_MAX);
+    char *back = malloc(SYMMEM_STORE_VALUE_MAX);
+    size_t bytes = 0;
+    TK_REQUIRE(t, large != NULL && back != NULL);
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        TK_OK(t, symmem_store_set(store, keys[i], keys[i], strlen(keys[i]) + 1, LIMIT_MS));
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        expect_value(t, store, keys[i], keys[i], strlen(keys[i]) + 1);
+    for (size_t i = 0; i < SYMMEM_STORE_VALUE_MAX; i++)
+        large[i] = (char)(i * 31 + i / 251);
+    TK_OK(t, symmem_store_set(store, "a", large, SYMMEM_STORE_VALUE_MAX, LIMIT_MS));
+    TK_OK(t, symmem_store_get(store, "a", back, SYMMEM_STORE_VALUE_MAX, &bytes, LIMIT_MS));
+    TK_EQ_SIZE(t, SYMMEM_STORE_VALUE_MAX, bytes);
+    TK_CHECK(t, memcmp(large, back, SYMMEM_STORE_VALUE_MAX) == 0);
+    TK_OK(t, symmem_store_set(store, "a", "", 0, LIMIT_MS));
+    expect_value(t, store, "a", NULL, 0);
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        TK_OK(t, symmem_store_remove(store, keys[i], LIMIT_MS));
+    free(large);
+    free(back);
+}
+
+static void every_store_keeps_values(struct tk *t) {
+    TK_REQ(t, "SM-STORE-01");
+    for_each_store(t, values_in);
+}
+
+/* A reader beside a writer sees one of the two values whole, never a mixture or a cut one. */
+static void value_is_whole_or_not_there(struct tk *t) {
+    enum { LONG_BYTES = 9000, SHORT_BYTES = 70, ROUNDS = 60 };
+    char *value = malloc(LONG_BYTES);
+    TK_REQ(t, "SM-STORE-01");
+    TK_REQUIRE(t, value != NULL);
+    if (t->rank == 0) {
+        memset(value, 'l', LONG_BYTES);
+        TK_OK(t, symmem_store_set(t->store, "whole", value, LONG_BYTES, LIMIT_MS));
+    }
+    tk_out_of_band_barrier(t);
+    for (int round = 0; round < ROUNDS; round++) {
+        size_t bytes = t->rank == 0 && round % 2 == 0 ? SHORT_BYTES : LONG_BYTES;
+        bool uniform = true;
+        if (t->rank == 0) {
+            memset(value, round % 2 == 0 ? 's' : 'l', LONG_BYTES);
+            TK_OK(t, symmem_store_set(t->store, "whole", value, bytes, LIMIT_MS));
+            continue;
+        }
+        TK_OK(t, symmem_store_get(t->store, "whole", value, LONG_BYTES, &bytes, LIMIT_MS));
+        for (size_t i = 1; i < bytes; i++)
+            uniform = uniform && value[i] == value[0];
+        TK_CHECK(t, uniform);
+        TK_EQ_SIZE(t, value[0] == 's' ? SHORT_BYTES : LONG_BYTES, bytes);
+    }
+    tk_out_of_band_barrier(t);
+    if (t->rank == 0)
+        TK_OK(t, symmem_store_remove(t->store, "whole", LIMIT_MS));
+    free(value);
+}
+
+static void get_from(struct tk *t, symmem_store *store) {
+    uint8_t found[16];
+    size_t bytes = 77;
+    uint64_t start = tk_now_ms();
+    memset(found, 0x5A, sizeof(found));
+    TK_STATUS(t, SYMMEM_NOT_FOUND,
+              symmem_store_get(store, "nobody", found, sizeof(found), &bytes, LIMIT_MS));
+    TK_CHECK(t, tk_now_ms() - start < LIMIT_MS / 2);
+    TK_OK(t, symmem_store_set(store, "ten", "0123456789", 10, LIMIT_MS));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_store_get(store, "ten", found, 9, &bytes, LIMIT_MS));
+    TK_EQ_SIZE(t, 10, bytes);
+    TK_EQ_INT(t, 0x5A, found[0]);
+    bytes = 0;
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_store_get(store, "ten", NULL, 0, &bytes, LIMIT_MS));
+    TK_EQ_SIZE(t, 10, bytes);
+    TK_OK(t, symmem_store_get(store, "ten", found, 10, &bytes, LIMIT_MS));
+    TK_CHECK(t, memcmp(found, "0123456789", 10) == 0 && found[10] == 0x5A);
+    TK_OK(t, symmem_store_remove(store, "ten", LIMIT_MS));
+}
+
+static void get_absent_or_too_large(struct tk *t) {
+    TK_REQ(t, "SM-STORE-02");
+    for_each_store(t, get_from);
+}
+
+/* --- wait, add, remove ------------------------------------------------------------------------ */
+
+static void wait_ends_with_the_set(struct tk *t) {
+    TK_REQ(t, "SM-STORE-03");
+    if (t->rank == 0) {
+        tk_sleep_ms(60);
+        tk_share_u64(t, 0, 1);
+        TK_OK(t, symmem_store_set(t->store, "late", "x", 1, LIMIT_MS));
+    } else {
+        TK_OK(t, symmem_store_wait(t->store, "late", t->rank % 2 == 0 ? 0 : LIMIT_MS));
+        TK_EQ_SIZE(t, 1, tk_read_u64(t, 0, 0));
+        expect_value(t, t->store, "late", "x", 1);
+    }
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_store_wait(t->store, "late", 1)); /* there already */
+    tk_out_of_band_barrier(t);
+    if (t->rank == 0)
+        TK_OK(t, symmem_store_remove(t->store, "late", LIMIT_MS));
+}
+
+static void wait_in(struct tk *t, symmem_store *store) {
+    uint64_t start = tk_now_ms();
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_store_wait(store, "never", 80));
+    TK_CHECK(t, tk_now_ms() - start >= 79);
+    TK_CHECK(t, tk_now_ms() - start < tk_scaled_ms(5000));
+    TK_OK(t, symmem_store_set(store, "never", NULL, 0, LIMIT_MS));
+    TK_OK(t, symmem_store_wait(store, "never", 1));
+    TK_OK(t, symmem_store_remove(store, "never", LIMIT_MS));
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_store_wait(store, "never", 20));
+}
+
+static void wait_times_out(struct tk *t) {
+    TK_REQ(t, "SM-STORE-03");
+    for_each_store(t, wait_in);
+}
+
+static void add_loses_none(struct tk *t) {
+    enum { ROUNDS_MAX = 40 };
+    int rounds = t->world_size > 8 ? 3 : ROUNDS_MAX;
+    int64_t mine[ROUNDS_MAX] = {0}, last = 0, value = 0;
+    int64_t *all = calloc((size_t)t->world_size, sizeof(mine));
+    bool *seen = calloc((size_t)t->world_size * ROUNDS_MAX + 1, sizeof(bool));
+    TK_REQ(t, "SM-STORE-04");
+    TK_REQUIRE(t, all != NULL && seen != NULL);
+    tk_out_of_band_barrier(t);
+    for (int i = 0; i < rounds; i++) {
+        TK_OK(t, symmem_store_add(t->store, "count", 1, &mine[i], LIMIT_MS));
+        TK_CHECK(t, mine[i] > last);
+        last = mine[i];
+    }
+    TK_OK(t, symmem_group_all_gather(tk_world_group(t), mine, sizeof(mine), all, LIMIT_MS));
+    for (int64_t i = 0; i < t->world_size * ROUNDS_MAX; i++) {
+        if (i % ROUNDS_MAX >= rounds)
+            continue;
+        if (!TK_CHECK_MSG(t, all[i] >= 1 && all[i] <= (int64_t)t->world_size * rounds,
+                          "value %lld was returned", (long long)all[i]))
+            continue;
+        TK_CHECK_MSG(t, !seen[all[i]], "value %lld was returned twice", (long long)all[i]);
+        seen[all[i]] = true;
+    }
+    TK_OK(t, symmem_store_add(t->store, "count", 0, &value, LIMIT_MS));
+    TK_EQ_INT(t, (int64_t)t->world_size * rounds, value);
+    tk_out_of_band_barrier(t);
+    if (t->rank == 0)
+        TK_OK(t, symmem_store_remove(t->store, "count", LIMIT_MS));
+    free(all);
+    free(seen);
+}
+
+static void add_in(struct tk *t, symmem_store *store) {
+    int64_t value = 99;
+    TK_OK(t, symmem_store_add(store, "n", -5, &value, LIMIT_MS));
+    TK_EQ_INT(t, -5, value);
+    TK_OK(t, symmem_store_add(store, "n", INT64_C(1) << 40, &value, LIMIT_MS));
+    TK_EQ_INT(t, (INT64_C(1) << 40) - 5, value);
+    TK_OK(t, symmem_store_add(store, "other", 1, &value, LIMIT_MS));
+    TK_EQ_INT(t, 1, value);
+    TK_OK(t, symmem_store_remove(store, "n", LIMIT_MS));
+    TK_OK(t, symmem_store_add(store, "n", 2, &value, LIMIT_MS)); /* absent counts as 0 */
+    TK_EQ_INT(t, 2, value);
+    TK_OK(t, symmem_store_remove(store, "n", LIMIT_MS));
+    TK_OK(t, symmem_store_remove(store, "other", LIMIT_MS));
+}
+
+static void add_counts_both_ways(struct tk *t) {
+    TK_REQ(t, "SM-STORE-04");
+    for_each_store(t, add_in);
+}
+
+static void remove_from(struct tk *t, symmem_store *store) {
+    uint8_t found[8];
+    size_t bytes = 0;
+    TK_OK(t, symmem_store_remove(store, "absent", LIMIT_MS));
+    TK_OK(t, symmem_store_set(store, "here", "1", 1, LIMIT_MS));
+    TK_OK(t, symmem_store_set(store, "here/below", "2", 1, LIMIT_MS));
+    TK_OK(t, symmem_store_remove(store, "here", LIMIT_MS));
+    TK_STATUS(t, SYMMEM_NOT_FOUND,
+              symmem_store_get(store, "here", found, sizeof(found), &bytes, LIMIT_MS));
+    expect_value(t, store, "here/below", "2", 1);
+    TK_OK(t, symmem_store_remove(store, "here", LIMIT_MS));
+    TK_OK(t, symmem_store_remove(store, "here/below", LIMIT_MS));
+}
+
+static void remove_makes_absent(struct tk *t) {
+    TK_REQ(t, "SM-STORE-05");
+    for_each_store(t, remove_from);
+}
+
+static void removed_everywhere(struct tk *t) {
+    uint8_t found[8];
+    size_t bytes = 0;
+    int32_t remover = t->world_size - 1;
+    TK_REQ(t, "SM-STORE-05");
+    if (t->rank == 0)
+        TK_OK(t, symmem_store_set(t->store, "gone", "1", 1, LIMIT_MS));
+    tk_out_of_band_barrier(t);
+    if (t->rank == remover)
+        TK_OK(t, symmem_store_remove(t->store, "gone", LIMIT_MS));
+    tk_out_of_band_barrier(t);
+    TK_STATUS(t, SYMMEM_NOT_FOUND,
+              symmem_store_get(t->store, "gone", found, sizeof(found), &bytes, LIMIT_MS));
+}
+
+/* --- keys --------------------------------------------------------------------------- */
+
+static void refuse_key(struct tk *t, symmem_store *store, const char *key) {
+    uint8_t found[8];
+    size_t bytes = 0;
+    int64_t value = 0;
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_store_set(store, key, "v", 1, LIMIT_MS));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+              symmem_store_get(store, key, found, sizeof(found), &bytes, LIMIT_MS));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_store_wait(store, key, 1));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_store_add(store, key, 1, &value, LIMIT_MS));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_store_remove(store, key, LIMIT_MS));
+}
+
+static void keys_in(struct tk *t, symmem_store *store) {
+    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+                                  "._-/:";
+    char key[SYMMEM_STORE_KEY_MAX + 2];
+    char *large = calloc(1, SYMMEM_STORE_VALUE_MAX + 1);
+    TK_REQUIRE(t, large != NULL);
+    TK_OK(t, symmem_store_set(store, allowed, "v", 1, LIMIT_MS));
+    expect_value(t, store, allowed, "v", 1);
+    TK_OK(t, symmem_store_remove(store, allowed, LIMIT_MS));
+    for (int c = 1; c < 256; c++) {
+        char bad[4] = {'k', (char)c, 'k', '\0'};
+        if (strchr(allowed, c) == NULL)
+            TK_CHECK_MSG(t,
+                         symmem_store_set(store, bad, "v", 1, LIMIT_MS) == SYMMEM_INVALID_ARGUMENT,
+                         "character %d was accepted", c);
+    }
+    refuse_key(t, store, "");
+    refuse_key(t, store, "with blank");
+    memset(key, 'k', sizeof(key));
+    key[SYMMEM_STORE_KEY_MAX + 1] = '\0';
+    refuse_key(t, store, key);
+    key[SYMMEM_STORE_KEY_MAX] = '\0';
+    TK_OK(t, symmem_store_set(store, key, "v", 1, LIMIT_MS));
+    expect_value(t, store, key, "v", 1);
+    TK_OK(t, symmem_store_remove(store, key, LIMIT_MS));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+              symmem_store_set(store, "k", large, SYMMEM_STORE_VALUE_MAX + 1, LIMIT_MS));
+    free(large);
+}
+
+static void refuses_bad_keys_and_values(struct tk *t) {
+    TK_REQ(t, "SM-STORE-06");
+    for_each_store(t, keys_in);
+}
+
+/* Keys are names: none of these may be read as a path, and no two may meet. */
+static void keys_are_no_paths(struct tk *t) {
+    static const char *const keys[] = {".",     "..",   "/",    "//",    "/etc", "../up", "a/../b",
+                                       "a/./b", "a//b", "a/b/", "a/b",   "b",    "up",    "-",
+                                       "a:b",   "A/b",  "a.b",  ".lock", ".tmp", "a/",    "a"};
+    char path[4096], outside[4096];
+    symmem_store *store = NULL;
+    int before;
+    TK_REQ(t, "SM-STORE-01");
+    snprintf(outside, sizeof(outside), "%s/outside", t->scratch_dir);
+    snprintf(path, sizeof(path), "%s/outside/store", t->scratch_dir);
+    TK_REQUIRE(t, mkdir(outside, 0700) == 0);
+    TK_REQUIRE_OK(t, symmem_store_open_file(path, &store));
+    before = resources_count_entries(path);
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        TK_OK(t, symmem_store_set(store, keys[i], &i, sizeof(i), LIMIT_MS));
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        expect_value(t, store, keys[i], &i, sizeof(i));
+    /* Beside the store's own directory nothing came up. */
+    TK_EQ_INT(t, resources_count_entries(path) + 1, resources_count_entries(outside));
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        TK_OK(t, symmem_store_remove(store, keys[i], LIMIT_MS));
+    TK_CHECK(t, resources_count_entries(path) <= before + 1); /* a lock file may have come */
+    symmem_store_close(store);
+}
+
+static const struct tk_case cases[] = {
+    {.name = "store.value_comes_back", .requirements = "SM-STORE-01", .body = value_comes_back},
+    {.name = "store.every_store_keeps_values",
+     .requirements = "SM-STORE-01",
+     .max_ranks = 1,
+     .body = every_store_keeps_values},
+    {.name = "store.value_is_whole_or_not_there",
+     .requirements = "SM-STORE-01",
+     .min_ranks = 2,
+     .max_ranks = 3,
+     .body = value_is_whole_or_not_there},
+    {.name = "store.keys_are_no_paths",
+     .requirements = "SM-STORE-01,SM-STORE-05",
+     .max_ranks = 1,
+     .body = keys_are_no_paths},
+    {.name = "store.get_absent_or_too_large",
+     .requirements = "SM-STORE-02",
+     .max_ranks = 1,
+     .body = get_absent_or_too_large},
+    {.name = "store.wait_ends_with_the_set",
+     .requirements = "SM-STORE-03",
+     .min_ranks = 2,
+     .max_ranks = 8,
+     .body = wait_ends_with_the_set},
+    {.name = "store.wait_times_out",
+     .requirements = "SM-STORE-03",
+     .max_ranks = 1,
+     .body = wait_times_out},
+    {.name = "store.add_loses_none", .requirements = "SM-STORE-04", .body = add_loses_none},
+    {.name = "store.add_counts_both_ways",
+     .requirements = "SM-STORE-04",
+     .max_ranks = 1,
+     .body = add_counts_both_ways},
+    {.name = "store.remove_makes_absent",
+     .requirements = "SM-STORE-05",
+     .max_ranks = 1,
+     .body = remove_makes_absent},
+    {.name = "store.removed_everywhere",
+     .requirements = "SM-STORE-05",
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = removed_everywhere},
+    {.name = "store.refuses_bad_keys_and_values",
+     .requirements = "SM-STORE-06",
+     .max_ranks = 1,
+     .body = refuses_bad_keys_and_values},
+};
+TK_SUITE(store, cases);

@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Streams: order, asynchrony, events, failures, foreign streams, destruction. */
+#include "timeout_help.h"
+
+#define STREAM_FN (SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN)
+
+/* While a gate is closed a body must not leave: checks only, no REQUIRE. */
+
+static void enqueue_step(struct tk *t, symmem_stream *stream, struct step *step,
+                         struct step_log *log, int number) {
+    *step = (struct step){.log = log, .number = number};
+    TK_OK(t, symmem_stream_host_fn(stream, step_fn, step));
+}
+
+/* --- order and asynchrony --------------------------------------------------------------------- */
+
+static void in_order_and_asynchronous(struct tk *t) {
+    struct gate gate = {0};
+    struct step_log log = {0};
+    struct step steps[16];
+    bool idle = true;
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    symmem_stream *stream = tk_stream(t);
+    uint32_t values[16];
+    TK_OK(t, symmem_stream_query(stream, &idle));
+    TK_CHECK(t, idle);
+    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
+    for (int i = 0; i < 16; i++) {
+        values[i] = 100u + (uint32_t)i;
+        TK_OK(t, symmem_put(handle, t->rank, 0, &values[i], 4, stream));
+        enqueue_step(t, stream, &steps[i], &log, i);
+    }
+    TK_OK(t, symmem_stream_query(stream, &idle));
+    TK_CHECK(t, !idle);
+    TK_EQ_INT(t, 0, steps_done(&log));
+    tk_expect_bytes(t, handle, t->rank, 0, 64, 0);
+    gate_open(&gate);
+    tk_synchronize(t, stream);
+    TK_CHECK(t, !atomic_load(&gate.timed_out));
+    TK_EQ_INT(t, 16, steps_done(&log));
+    for (int i = 0; i < 16; i++)
+        TK_EQ_INT(t, i, log.order[i]);
+    tk_expect_data(t, handle, t->rank, 0, &values[15], 4);
+    TK_OK(t, symmem_stream_query(stream, &idle));
+    TK_CHECK(t, idle);
+}
+
+/* Without host functions: a wait that the last rank satisfies later holds the others' streams. */
+static void enqueueing_does_not_wait(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
+    symmem_stream *stream = tk_stream(t);
+    int32_t last = t->world_size - 1;
+    uint8_t data[64];
+    bool idle = true;
+    memset(data, 0x6E, sizeof(data));
+    if (t->rank != last)
+        TK_OK(t, symmem_wait_signal(handle, last, 0, tk_scaled_ms(LONG_MS), stream));
+    TK_OK(t, symmem_put(handle, t->rank, 64, data, 64, stream));
+    TK_OK(t, symmem_stream_query(stream, &idle));
+    TK_CHECK(t, t->rank == last || !idle);
+    tk_sleep_ms(10);
+    if (t->rank != last)
+        tk_expect_bytes(t, handle, t->rank, 64, 64, 0);
+    tk_out_of_band_barrier(t); /* nobody was held, although the streams wait */
+    for (int32_t r = 0; t->rank == last && r < last; r++)
+        TK_OK(t, symmem_put_signal(handle, r, 0, LONG_MS, NULL));
+    tk_synchronize(t, stream);
+    tk_expect_bytes(t, handle, t->rank, 64, 64, 0x6E);
+    tk_expect_bytes(t, handle, t->rank, 0, 64, 0);
+}
+
+static void null_stream_is_synchronous(struct tk *t) {
+    enum { BYTES = 1 << 20 };
+    symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
+    int32_t next = (t->rank + 1) % t->world_size;
+    uint8_t *data = malloc(2 * (size_t)BYTES);
+    TK_REQUIRE(t, data != NULL);
+    for (int i = 0; i < 4; i++) {
+        memset(data, 0x30 + i + t->rank, BYTES);
+        memset(data + BYTES, 0, BYTES);
+        TK_OK(t, symmem_put(handle, next, 0, data, BYTES, NULL));
+        memset(data, 0xFF, BYTES); /* the source is free at once */
+        TK_OK(t, symmem_get(handle, next, 0, data + BYTES, BYTES, NULL));
+        size_t at = 0;
+        while (at < BYTES && data[BYTES + at] == (uint8_t)(0x30 + i + t->rank))
+            at++;
+        TK_EQ_SIZE(t, BYTES, at);
+    }
+    free(data);
+}
+
+/* A stream's slow write, then a barrier on the stream: the peer's stream must see it. */
+static void stream_barrier_orders_stream_writes(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
+    symmem_stream *stream = tk_stream(t);
+    struct gate gate = {0};
+    uint8_t source[4096];
+    uint8_t seen[4096] = {0};
+    int32_t next = (t->rank + 1) % t->world_size;
+    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
+    memset(source, 0x40 + t->rank, sizeof(source));
+    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
+    TK_OK(t, symmem_put(handle, next, 0, source, sizeof(source), stream));
+    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), stream));
+    TK_OK(t, symmem_get(handle, t->rank, 0, seen, sizeof(seen), stream));
+    tk_sleep_ms(t->rank == 0 ? 20 : 0);
+    gate_open(&gate);
+    tk_synchronize(t, stream);
+    size_t at = 0;
+    while (at < sizeof(seen) && seen[at] == (uint8_t)(0x40 + previous))
+        at++;
+    TK_EQ_SIZE(t, sizeof(seen), at);
+}
+
+/* --- synchronise ------------------------------------------------------------------------------ */
+
+static void synchronize_times_out(struct tk *t) {
+    struct gate gate = {0};
+    struct step_log log = {0};
+    struct step step;
+    symmem_stream *stream = tk_stream(t);
+    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
+    enqueue_step(t, stream, &step, &log, 1);
+    uint64_t begin_ms = tk_now_ms();
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, 60));
+    TK_CHECK(t, tk_now_ms() - begin_ms + 2 >= 60);
+    TK_CHECK(t, tk_now_ms() - begin_ms < tk_scaled_ms(5000));
+    TK_EQ_INT(t, 0, steps_done(&log));
+    gate_open(&gate);
+    tk_synchronize(t, stream); /* the expiry was no failure of the work */
+    TK_EQ_INT(t, 1, steps_done(&log));
+}
+
+static void first_failure_is_reported_once(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    symmem_handle *other = tk_handle(t, 64, tk_world_group(t));
+    symmem_stream *stream = tk_stream(t);
+    bool idle = false;
+    TK_OK(t, symmem_wait_signal(handle, t->rank, 5, 20, stream));
+    TK_OK(t, symmem_wait_signal(other, t->rank, 6, 20, stream));
+    while (!idle && !tk_failed(t)) {
+        TK_OK(t, symmem_stream_query(stream, &idle)); /* takes no failure away */
+        tk_sleep_ms(2);
+    }
+    symmem_clear_error();
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    symmem_error_record record = last_record();
+    TK_EQ_INT(t, SYMMEM_TIMEOUT, record.status);
+    TK_EQ_STR(t, "wait_signal", record.operation);
+    TK_EQ_INT(t, 5, record.channel);
+    TK_CHECK(t, symmem_error_is_missing(&record, t->rank));
+    TK_CHECK(t, info_of(t, handle).poisoned);
+    TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    TK_STATUS_EITHER(t, SYMMEM_POISONED, SYMMEM_OK,
+                     symmem_barrier(handle, 0, 1000, stream)); /* now, or at synchronise */
+    symmem_status status = symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS));
+    TK_CHECK(t, status == SYMMEM_OK || status == SYMMEM_POISONED);
+    TK_OK(t, symmem_stream_synchronize(stream, 1000));
+}
+
+/* Each of the three ops fails on a stream as it does without. */
+static void every_operation_fails_on_a_stream(struct tk *t) {
+    for (int op = 0; op < OP_COUNT; op++) {
+        symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+        symmem_stream *stream = tk_stream(t);
+        if (t->rank == 0) {
+            make_unsatisfied(t, handle, (enum signal_op)op, 1, 2);
+            TK_OK(t, run_op(handle, (enum signal_op)op, 1, 2, 40, stream));
+            TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+            symmem_error_record record = last_record();
+            TK_EQ_STR(t, op_name((enum signal_op)op), record.operation);
+            TK_EQ_INT(t, 2, record.channel);
+            TK_EQ_INT(t, 1, record.failed_rank);
+            TK_CHECK(t, record.elapsed_ns >= 38u * 1000000u);
+            TK_EQ_INT(t, SYMMEM_TIMEOUT, symmem_handle_status(handle, &record));
+        }
+        tk_out_of_band_barrier(t);
+    }
+}
+
+/* The limit counts from the moment the operation begins to run, not from the call. */
+static void limit_counts_from_the_start_of_work(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    symmem_stream *stream = tk_stream(t);
+    struct gate gate = {0};
+    TK_OK(t, symmem_put_signal(handle, t->rank, 0, 1000, NULL));
+    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
+    TK_OK(t, symmem_wait_signal(handle, t->rank, 0, 40, stream));
+    tk_sleep_ms(100);
+    gate_open(&gate);
+    tk_synchronize(t, stream);
+    TK_CHECK(t, !info_of(t, handle).poisoned);
+}
+
+/* --- events ----------------------------------------------------------------------------------- */
+
+static void events_order_streams(struct tk *t) {
+    struct gate gate = {0};
+    struct step_log log = {0};
+    struct step steps[3];
+    symmem_stream *first = tk_stream(t);
+    symmem_stream *second = tk_stream(t);
+    symmem_event *event = NULL;
+    bool reached = true;
+    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
+    TK_OK(t, symmem_stream_host_fn(first, gate_fn, &gate));
+    enqueue_step(t, first, &steps[0], &log, 0);
+    TK_OK(t, symmem_event_record(event, first));
+    TK_OK(t, symmem_stream_wait_event(second, event));
+    enqueue_step(t, second, &steps[1], &log, 1);
+    tk_sleep_ms(20);
+    TK_EQ_INT(t, 0, steps_done(&log));
+    TK_OK(t, symmem_event_query(event, &reached));
+    TK_CHECK(t, !reached);
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_event_synchronize(event, 30));
+    gate_open(&gate);
+    TK_OK(t, symmem_event_synchronize(event, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_event_query(event, &reached));
+    TK_CHECK(t, reached);
+    tk_synchronize(t, second);
+    tk_synchronize(t, first);
+    TK_EQ_INT(t, 2, steps_done(&log));
+    TK_CHECK(t, log.order[0] == 0 && log.order[1] == 1);
+    symmem_event_destroy(event);
+}
+
+static void unrecorded_event_is_reached(struct tk *t) {
+    symmem_stream *stream = tk_stream(t);
+    symmem_event *event = NULL;
+    bool reached = false;
+    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
+    TK_OK(t, symmem_event_query(event, &reached));
+    TK_CHECK(t, reached);
+    TK_OK(t, symmem_event_synchronize(event, 100));
+    TK_OK(t, symmem_stream_wait_event(stream, event));
+    tk_synchronize(t, stream);
+    symmem_event_destroy(event);
+}
+
+/* An event marks the point where it was recorded; later work of that stream is not waited for. */
+static void event_marks_a_point(struct tk *t) {
+    struct gate gate = {0};
+    symmem_stream *first = tk_stream(t);
+    symmem_stream *second = tk_stream(t);
+    symmem_event *event = NULL;
+    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
+    TK_OK(t, symmem_event_record(event, first));
+    TK_OK(t, symmem_stream_host_fn(first, gate_fn, &gate));
+    TK_OK(t, symmem_stream_wait_event(second, event));
+    TK_OK(t, symmem_stream_synchronize(second, tk_scaled_ms(LONG_MS)));
+    TK_CHECK(t, !atomic_load(&gate.timed_out));
+    gate_open(&gate);
+    tk_synchronize(t, first);
+    symmem_event_destroy(event);
+}
+
+/* --- other contexts' streams ------------------------------------------------------------------ */
+
+static void foreign_stream_is_refused(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
+    symmem_context_options options;
+    symmem_context *alone = NULL;
+    symmem_stream *foreign = NULL;
+    uint8_t data[16] = {0xEE};
+    symmem_context_options_init(&options);
+    options.rank = 0;
+    options.world_size = 1;
+    options.local_rank = 0;
+    options.backend = t->backend;
+    TK_REQUIRE_OK(t, symmem_init(&options, &alone));
+    if (TK_OK(t, symmem_stream_create(alone, 0, &foreign))) {
+        for (int op = 0; op < OP_COUNT; op++)
+            TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+                      run_op(handle, (enum signal_op)op, t->rank, 0, 50, foreign));
+        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_put(handle, t->rank, 0, data, 16, foreign));
+        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_get(handle, t->rank, 0, data, 16, foreign));
+        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_copy(t->context, data, data + 8, 8, foreign));
+        TK_OK(t, symmem_stream_destroy(foreign));
+    }
+    symmem_context_free(alone);
+    tk_expect_bytes(t, handle, t->rank, 0, 256, 0);
+    TK_CHECK(t, !info_of(t, handle).poisoned);
+}
+
+/* --- destruction and free with work pending --------------------------------------------------- */
+
+static void *open_later(void *arg) {
+    tk_sleep_ms(60);
+    gate_open(arg);
+    return NULL;
+}
+
+static void destroy_keeps_work(struct tk *t) {
+    struct gate gate = {0};
+    struct step_log log = {0};
+    struct step step;
+    pthread_t thread;
+    symmem_stream *stream = NULL;
+    TK_REQUIRE_OK(t, symmem_stream_create(t->context, own_device(t), &stream));
+    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
+    enqueue_step(t, stream, &step, &log, 1);
+    bool started = TK_CHECK(t, pthread_create(&thread, NULL, open_later, &gate) == 0);
+    if (!started)
+        gate_open(&gate);
+    TK_OK(t, symmem_stream_destroy(stream));
+    TK_EQ_INT(t, 1, steps_done(&log));
+    TK_CHECK(t, !started || pthread_join(thread, NULL) == 0);
+    TK_OK(t, symmem_stream_destroy(NULL));
+}
+
+static void event_destroyed_while_waited_for(struct tk *t) {
+    struct gate gate = {0};
+    struct step_log log = {0};
+    struct step steps[2];
+    symmem_stream *first = tk_stream(t);
+    symmem_stream *second = tk_stream(t);
+    symmem_event *event = NULL;
+    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
+    TK_OK(t, symmem_stream_host_fn(first, gate_fn, &gate));
+    enqueue_step(t, first, &steps[0], &log, 0);
+    TK_OK(t, symmem_event_record(event, first));
+    TK_OK(t, symmem_stream_wait_event(second, event));
+    symmem_event_destroy(event);
+    enqueue_step(t, second, &steps[1], &log, 1);
+    tk_sleep_ms(10);
+    TK_EQ_INT(t, 0, steps_done(&log));
+    gate_open(&gate);
+    tk_synchronize(t, second);
+    TK_EQ_INT(t, 2, steps_done(&log));
+    TK_CHECK(t, log.order[0] == 0 && log.order[1] == 1);
+    symmem_event_destroy(NULL);
+}
+
+/* free waits for work enqueued before it: on its return the last write has been done. */
+static void free_waits_for_pending_work(struct tk *t) {
+    struct gate gate = {0};
+    struct step_log log = {0};
+    struct step step;
+    pthread_t thread;
+    uint8_t data[64];
+    void *ptr = NULL;
+    symmem_stream *stream = tk_stream(t);
+    memset(data, 0x5D, sizeof(data));
+    TK_REQUIRE_OK(t, symmem_alloc(t->context, 4096, -1, NULL, &ptr));
+    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
+    TK_OK(t, symmem_copy(t->context, ptr, data, sizeof(data), stream));
+    enqueue_step(t, stream, &step, &log, 1);
+    bool started = TK_CHECK(t, pthread_create(&thread, NULL, open_later, &gate) == 0);
+    if (!started)
+        gate_open(&gate);
+    TK_OK(t, symmem_free(t->context, ptr));
+    TK_EQ_INT(t, 1, steps_done(&log));
+    TK_CHECK(t, !started || pthread_join(thread, NULL) == 0);
+    TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+}
+
+static const struct tk_case cases[] = {
+    {.name = "stream.in_order_and_asynchronous",
+     .requirements = "SM-STREAM-01",
+     .needs = STREAM_FN,
+     .max_ranks = 2,
+     .body = in_order_and_asynchronous},
+    {.name = "stream.enqueueing_does_not_wait",
+     .requirements = "SM-STREAM-01",
+     .needs = SYMMEM_CAP_STREAMS,
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = enqueueing_does_not_wait},
+    {.name = "stream.null_stream_is_synchronous",
+     .requirements = "SM-STREAM-02",
+     .max_ranks = 2,
+     .body = null_stream_is_synchronous},
+    {.name = "stream.barrier_orders_stream_writes",
+     .requirements = "SM-STREAM-01,SM-BARRIER-02",
+     .needs = STREAM_FN,
+     .max_ranks = 4,
+     .body = stream_barrier_orders_stream_writes},
+    {.name = "stream.synchronize_times_out",
+     .requirements = "SM-STREAM-03",
+     .needs = STREAM_FN,
+     .max_ranks = 2,
+     .body = synchronize_times_out},
+    {.name = "stream.first_failure_is_reported_once",
+     .requirements = "SM-STREAM-03",
+     .needs = SYMMEM_CAP_STREAMS,
+     .max_ranks = 2,
+     .body = first_failure_is_reported_once},
+    {.name = "stream.every_operation_fails_on_a_stream",
+     .requirements = "SM-STREAM-03,SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-04",
+     .needs = SYMMEM_CAP_STREAMS,
+     .min_ranks = 2,
+     .max_ranks = 2,
+     .body = every_operation_fails_on_a_stream},
+    {.name = "stream.limit_counts_from_the_start_of_work",
+     .requirements = "SM-TIMEOUT-03",
+     .needs = STREAM_FN,
+     .max_ranks = 2,
+     .body = limit_counts_from_the_start_of_work},
+    {.name = "stream.events_order_streams",
+     .requirements = "SM-STREAM-04",
+     .needs = STREAM_FN,
+     .max_ranks = 2,
+     .body = events_order_streams},
+    {.name = "stream.unrecorded_event_is_reached",
+     .requirements = "SM-STREAM-04",
+     .needs = SYMMEM_CAP_STREAMS,
+     .max_ranks = 2,
+     .body = unrecorded_event_is_reached},
+    {.name = "stream.event_marks_a_point",
+     .requirements = "SM-STREAM-04",
+     .needs = STREAM_FN,
+     .max_ranks = 2,
+     .body = event_marks_a_point},
+    {.name = "stream.foreign_stream_is_refused",
+     .requirements = "SM-STREAM-16",
+     .needs = SYMMEM_CAP_STREAMS,
+     .max_ranks = 2,
+     .body = foreign_stream_is_refused},
+    {.name = "stream.destroy_keeps_work",
+     .requirements = "SM-STREAM-17",
+     .needs = STREAM_FN,
+     .max_ranks = 2,
+     .body = destroy_keeps_work},
+    {.name = "stream.event_destroyed_while_waited_for",
+     .requirements = "SM-STREAM-17,SM-STREAM-04",
+     .needs = STREAM_FN,
+     .max_ranks = 2,
+     .body = event_destroyed_while_waited_for},
+    {.name = "test_free_waits_for_pending_work",
+     .requirements = "SM-ALLOC-12",
+     .needs = STREAM_FN,
+     .max_ranks = 2,
+     .body = free_waits_for_pending_work},
+};
+TK_SUITE(stream, cases);

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Channels and streams: one channel is serialised across streams, different ones are free. */
+#include "sync_help.h"
+
+#define STREAM_FN (SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN)
+
+struct ring {
+    symmem_handle *handle;
+    int32_t next, previous;
+    symmem_stream *streams[2];
+    uint32_t limit_ms;
+};
+
+static struct ring ring_begin(struct tk *t) {
+    struct ring ring = {.handle = tk_handle(t, 256, tk_world_group(t))};
+    ring.next = (t->rank + 1) % t->world_size;
+    ring.previous = (t->rank + t->world_size - 1) % t->world_size;
+    ring.streams[0] = tk_stream(t);
+    ring.streams[1] = tk_stream(t);
+    ring.limit_ms = tk_scaled_ms(LONG_MS);
+    return ring;
+}
+
+static void check_peer_value(struct tk *t, struct ring *ring, uint32_t base) {
+    uint32_t expected = base + (uint32_t)ring->next;
+    tk_expect_data(t, ring->handle, ring->next, 0, &expected, 4);
+}
+
+/* Stream A is held at one rank before its barrier; B's barrier, issued later, comes after it. */
+static void barrier_two_streams(struct tk *t) {
+    struct ring ring = ring_begin(t);
+    struct gate gate = {0};
+    uint32_t early = (uint32_t)t->rank;
+    uint32_t late = (uint32_t)t->rank + 10;
+    if (t->rank != 0)
+        gate_open(&gate);
+    TK_OK(t, symmem_stream_host_fn(ring.streams[0], gate_fn, &gate));
+    TK_OK(t, symmem_put(ring.handle, t->rank, 0, &early, 4, ring.streams[0]));
+    TK_OK(t, symmem_barrier(ring.handle, 0, ring.limit_ms, ring.streams[0]));
+    TK_OK(t, symmem_barrier(ring.handle, 0, ring.limit_ms, ring.streams[1]));
+    TK_OK(t, symmem_put(ring.handle, t->rank, 0, &late, 4, ring.streams[1]));
+    if (t->rank == 0) {
+        bool idle = true;
+        tk_sleep_ms(30);
+        TK_OK(t, symmem_stream_query(ring.streams[1], &idle));
+        TK_CHECK_MSG(t, !idle, "the second stream's barrier overtook the first one's");
+        gate_open(&gate);
+    }
+    tk_synchronize(t, ring.streams[0]);
+    tk_synchronize(t, ring.streams[1]);
+    tk_out_of_band_barrier(t);
+    check_peer_value(t, &ring, 10);
+}
+
+static void put_wait_two_streams(struct tk *t) {
+    struct ring ring = ring_begin(t);
+    uint32_t value = (uint32_t)t->rank + 100;
+    for (int s = 0; s < 2; s++) {
+        symmem_stream *stream = ring.streams[s];
+        TK_OK(t, symmem_put_signal(ring.handle, ring.next, 0, ring.limit_ms, stream));
+        TK_OK(t, symmem_wait_signal(ring.handle, ring.previous, 0, ring.limit_ms, stream));
+    }
+    TK_OK(t, symmem_put(ring.handle, t->rank, 0, &value, 4, ring.streams[1]));
+    tk_synchronize(t, ring.streams[1]);
+    tk_synchronize(t, ring.streams[0]);
+    tk_out_of_band_barrier(t);
+    check_peer_value(t, &ring, 100);
+}
+
+/* Many alternations; every other rank's order of streams is the opposite one. */
+static void opposite_streams(struct tk *t) {
+    struct ring ring = ring_begin(t);
+    for (int i = 0; i < 40; i++) {
+        symmem_stream *stream = ring.streams[(i + t->rank) % 2];
+        TK_OK(t, symmem_barrier(ring.handle, 0, ring.limit_ms, stream));
+        TK_OK(t, symmem_put_signal(ring.handle, ring.next, 0, ring.limit_ms, stream));
+        TK_OK(t, symmem_wait_signal(ring.handle, ring.previous, 0, ring.limit_ms, stream));
+    }
+    tk_synchronize(t, ring.streams[0]);
+    tk_synchronize(t, ring.streams[1]);
+    TK_CHECK(t, !info_of(t, ring.handle).poisoned);
+}
+
+/* The NULL stream takes its turn on a channel too. */
+static void null_stream_takes_its_turn(struct tk *t) {
+    struct ring ring = ring_begin(t);
+    struct gate gate = {0};
+    TK_OK(t, symmem_put_signal(ring.handle, ring.next, 0, ring.limit_ms, NULL));
+    if (t->rank != 0)
+        gate_open(&gate);
+    TK_OK(t, symmem_stream_host_fn(ring.streams[0], gate_fn, &gate));
+    TK_OK(t, symmem_wait_signal(ring.handle, ring.previous, 0, ring.limit_ms, ring.streams[0]));
+    /* The stream's wait is first in line for the one signal; this one gets the second. */
+    gate_open(&gate);
+    TK_OK(t, symmem_put_signal(ring.handle, ring.next, 0, ring.limit_ms, NULL));
+    TK_OK(t, symmem_wait_signal(ring.handle, ring.previous, 0, ring.limit_ms, NULL));
+    tk_synchronize(t, ring.streams[0]);
+    tk_out_of_band_barrier(t);
+    check_nothing_pending(t, ring.handle, -1, 0);
+}
+
+/* A: barrier, then something slow. B: barrier. B must be done while A is still busy. */
+static void waits_on_pad_kernel_only(struct tk *t) {
+    struct ring ring = ring_begin(t);
+    struct gate gate = {0};
+    TK_OK(t, symmem_barrier(ring.handle, 0, ring.limit_ms, ring.streams[0]));
+    TK_OK(t, symmem_stream_host_fn(ring.streams[0], gate_fn, &gate));
+    TK_OK(t, symmem_barrier(ring.handle, 0, ring.limit_ms, ring.streams[1]));
+    TK_OK(t, symmem_stream_synchronize(ring.streams[1], ring.limit_ms));
+    bool idle = true;
+    TK_OK(t, symmem_stream_query(ring.streams[0], &idle));
+    TK_CHECK_MSG(t, !idle && !atomic_load(&gate.timed_out),
+                 "the second barrier waited for the first stream's other work");
+    gate_open(&gate);
+    tk_synchronize(t, ring.streams[0]);
+}
+
+/* At rank 0 channel 0 waits on one stream while other channels do their rounds on the other. */
+static void channels_are_independent(struct tk *t) {
+    struct ring ring = ring_begin(t);
+    int32_t channels = info_of(t, ring.handle).channel_count;
+    int32_t source = t->world_size - 1;
+    if (t->rank == 0)
+        TK_OK(t, symmem_wait_signal(ring.handle, source, 0, ring.limit_ms, ring.streams[0]));
+    for (int i = 0; i < 5; i++) {
+        symmem_stream *stream = ring.streams[1];
+        int32_t channel = i % 2 ? channels - 1 : 1;
+        TK_OK(t, symmem_barrier(ring.handle, channel, ring.limit_ms, stream));
+        TK_OK(t, symmem_put_signal(ring.handle, ring.next, channel, ring.limit_ms, stream));
+        TK_OK(t, symmem_wait_signal(ring.handle, ring.previous, channel, ring.limit_ms, stream));
+    }
+    tk_synchronize(t, ring.streams[1]);
+    bool idle = true;
+    TK_OK(t, symmem_stream_query(ring.streams[0], &idle));
+    TK_CHECK_MSG(t, idle == (t->rank != 0), "signals of other channels satisfied channel 0");
+    tk_out_of_band_barrier(t);
+    if (t->rank == source)
+        TK_OK(t, symmem_put_signal(ring.handle, 0, 0, ring.limit_ms, ring.streams[1]));
+    tk_synchronize(t, ring.streams[0]);
+    tk_synchronize(t, ring.streams[1]);
+}
+
+struct worker {
+    struct tk *t;
+    struct ring *ring;
+    int number;
+};
+
+static void *worker_run(void *arg) {
+    struct worker *self = arg;
+    struct tk *t = self->t;
+    symmem_stream *stream = self->ring->streams[self->number];
+    for (int i = 0; i < 20; i++)
+        TK_OK(t, symmem_barrier(self->ring->handle, 0, self->ring->limit_ms, stream));
+    TK_OK(t, symmem_stream_synchronize(stream, self->ring->limit_ms));
+    return NULL;
+}
+
+/* Two host threads with a stream each, on one channel. */
+static void concurrent_threads(struct tk *t) {
+    struct ring ring = ring_begin(t);
+    struct worker workers[2];
+    pthread_t ids[2];
+    int started = 0;
+    uint32_t value = (uint32_t)t->rank + 55;
+    for (int i = 0; i < 2; i++) {
+        workers[i] = (struct worker){.t = t, .ring = &ring, .number = i};
+        if (started == i && pthread_create(&ids[i], NULL, worker_run, &workers[i]) == 0)
+            started++;
+    }
+    TK_EQ_INT(t, 2, started);
+    for (int i = 0; i < started; i++)
+        TK_CHECK(t, pthread_join(ids[i], NULL) == 0);
+    TK_OK(t, symmem_put(ring.handle, t->rank, 0, &value, 4, ring.streams[0]));
+    TK_OK(t, symmem_barrier(ring.handle, 0, ring.limit_ms, ring.streams[0]));
+    tk_synchronize(t, ring.streams[0]);
+    check_peer_value(t, &ring, 55);
+}
+
+static const struct tk_case cases[] = {
+    {.name = "test_stream_serialization_barrier_two_streams",
+     .requirements = "SM-STREAM-05",
+     .needs = STREAM_FN,
+     .max_ranks = 4,
+     .body = barrier_two_streams},
+    {.name = "test_stream_serialization_put_wait_two_streams",
+     .requirements = "SM-STREAM-05",
+     .needs = SYMMEM_CAP_STREAMS,
+     .max_ranks = 4,
+     .body = put_wait_two_streams},
+    {.name = "stream.ranks_use_opposite_streams",
+     .requirements = "SM-STREAM-05",
+     .needs = SYMMEM_CAP_STREAMS,
+     .max_ranks = 4,
+     .body = opposite_streams},
+    {.name = "stream.null_stream_takes_its_turn",
+     .requirements = "SM-STREAM-05,SM-STREAM-02",
+     .needs = STREAM_FN,
+     .max_ranks = 4,
+     .body = null_stream_takes_its_turn},
+    {.name = "test_stream_serialization_waits_on_pad_kernel_only",
+     .requirements = "SM-STREAM-06",
+     .needs = STREAM_FN,
+     .max_ranks = 4,
+     .body = waits_on_pad_kernel_only},
+    {.name = "stream.channels_are_independent",
+     .requirements = "SM-STREAM-07",
+     .needs = SYMMEM_CAP_STREAMS,
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = channels_are_independent},
+    {.name = "test_stream_serialization_concurrent_threads",
+     .requirements = "SM-STREAM-05,SM-THREAD-02",
+     .needs = SYMMEM_CAP_STREAMS,
+     .max_ranks = 4,
+     .body = concurrent_threads},
+};
+TK_SUITE(stream_channels, cases);

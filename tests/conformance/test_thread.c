@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Several threads of one rank. */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "kit.h"
+
+#define LIMIT_MS 15000u
+#define BYTES 1024
+#define THREADS 4
+
+struct worker {
+    struct tk *t;
+    symmem_handle *handle;
+    int32_t number; /* of the thread; its channel too */
+    int32_t rounds;
+    const int *order;   /* in which the signals come */
+    atomic_int *served; /* threads whose signal has come */
+};
+
+static void run(struct tk *t, void *(*body)(void *), struct worker *workers, int count) {
+    pthread_t threads[2 * THREADS];
+    bool started[2 * THREADS];
+    for (int i = 0; i < count; i++)
+        started[i] = TK_CHECK(t, pthread_create(&threads[i], NULL, body, &workers[i]) == 0);
+    for (int i = 0; i < count; i++)
+        if (started[i])
+            TK_EQ_INT(t, 0, pthread_join(threads[i], NULL));
+}
+
+/* --- allocations ------------------------------------------------------------------------------ */
+
+static void *allocate_in_thread(void *arg) {
+    struct worker *own = arg;
+    struct tk *t = own->t;
+    for (int32_t round = 0; round < own->rounds; round++) {
+        const size_t bytes = 64 + (size_t)(round * 300 + own->number * 17);
+        char *ptr = NULL;
+        uint8_t byte = (uint8_t)(own->number + 1), found = 0;
+        size_t size = 0;
+        bool symmetric = false;
+        if (!TK_OK(t, symmem_alloc(t->context, bytes, -1, NULL, (void **)&ptr)))
+            return NULL;
+        TK_OK(t, symmem_alloc_size(t->context, ptr + bytes / 2, &size));
+        TK_EQ_SIZE(t, bytes, size);
+        TK_OK(t, symmem_is_symmetric(t->context, ptr, &symmetric));
+        TK_CHECK(t, symmetric);
+        TK_OK(t, symmem_copy(t->context, ptr + bytes - 1, &byte, 1, NULL));
+        TK_OK(t, symmem_copy(t->context, &found, ptr + bytes - 1, 1, NULL));
+        TK_EQ_INT(t, byte, found);
+        TK_OK(t, symmem_free(t->context, ptr));
+    }
+    return NULL;
+}
+
+static void allocations_in_threads(struct tk *t) {
+    struct worker workers[THREADS];
+    TK_REQ(t, "SM-THREAD-01");
+    for (int i = 0; i < THREADS; i++)
+        workers[i] = (struct worker){.t = t, .number = i, .rounds = 25};
+    run(t, allocate_in_thread, workers, THREADS);
+}
+
+/* --- handles and channels --------------------------------------------------------------------- */
+
+/* A round of everything on one handle and one channel. */
+static void *operate_in_thread(void *arg) {
+    struct worker *own = arg;
+    struct tk *t = own->t;
+    const int32_t right = (t->rank + 1) % t->world_size;
+    const int32_t left = (t->rank + t->world_size - 1) % t->world_size;
+    const size_t place = (size_t)own->number * 64;
+    for (int32_t round = 0; round < own->rounds; round++) {
+        uint32_t mine = (uint32_t)(t->rank * 1000 + own->number * 100 + round), found = 0;
+        TK_OK(t, symmem_put(own->handle, right, place, &mine, sizeof(mine), NULL));
+        TK_OK(t, symmem_put_signal(own->handle, right, own->number, LIMIT_MS, NULL));
+        TK_OK(t, symmem_wait_signal(own->handle, left, own->number, LIMIT_MS, NULL));
+        TK_OK(t, symmem_get(own->handle, t->rank, place, &found, sizeof(found), NULL));
+        TK_EQ_INT(t, left * 1000 + own->number * 100 + round, found);
+        TK_OK(t, symmem_barrier(own->handle, own->number, LIMIT_MS, NULL));
+    }
+    return NULL;
+}
+
+static void channels_in_threads(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
+    struct worker workers[THREADS];
+    TK_REQ(t, "SM-THREAD-01");
+    for (int i = 0; i < THREADS; i++)
+        workers[i] = (struct worker){.t = t, .handle = handle, .number = i, .rounds = 15};
+    run(t, operate_in_thread, workers, THREADS);
+}
+
+static void handles_in_threads(struct tk *t) {
+    struct worker workers[THREADS];
+    TK_REQ(t, "SM-THREAD-01");
+    for (int i = 0; i < THREADS; i++)
+        workers[i] = (struct worker){.t = t,
+                                     .handle = tk_handle(t, BYTES, tk_world_group(t)),
+                                     .number = i % 2, /* two and two on the same channel */
+                                     .rounds = 15};
+    run(t, operate_in_thread, workers, THREADS);
+}
+
+/* --- one channel ------------------------------------------------------------------------------ */
+
+static void *barrier_in_thread(void *arg) {
+    struct worker *own = arg;
+    for (int32_t round = 0; round < own->rounds; round++)
+        TK_OK(own->t, symmem_barrier(own->handle, 1, LIMIT_MS, NULL));
+    return NULL;
+}
+
+static void *signal_in_thread(void *arg) {
+    struct worker *own = arg;
+    struct tk *t = own->t;
+    for (int32_t round = 0; round < own->rounds; round++) {
+        if (t->rank == 0)
+            TK_OK(t, symmem_put_signal(own->handle, 1, 2, LIMIT_MS, NULL));
+        else
+            TK_OK(t, symmem_wait_signal(own->handle, 0, 2, LIMIT_MS, NULL));
+    }
+    return NULL;
+}
+
+static void one_channel_in_turn(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
+    struct worker workers[THREADS];
+    TK_REQ(t, "SM-THREAD-02");
+    for (int i = 0; i < THREADS; i++)
+        workers[i] = (struct worker){.t = t, .handle = handle, .number = i, .rounds = 10};
+    run(t, barrier_in_thread, workers, THREADS);
+    TK_OK(t, symmem_barrier(handle, 1, LIMIT_MS, NULL)); /* nobody is a round ahead */
+}
+
+/* As many waits as puts, from several threads at both ends: no signal is lost or taken twice. */
+static void signals_of_one_channel(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
+    struct worker workers[THREADS];
+    TK_REQ(t, "SM-THREAD-02");
+    for (int i = 0; i < THREADS; i++)
+        workers[i] = (struct worker){.t = t, .handle = handle, .number = i, .rounds = 10};
+    run(t, signal_in_thread, workers, THREADS);
+    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    if (t->rank == 1)
+        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(handle, 0, 2, 40, NULL));
+    tk_out_of_band_barrier(t);
+}
+
+/* --- several waits ---------------------------------------------------------------------------- */
+
+static void *wait_in_thread(void *arg) {
+    struct worker *own = arg;
+    struct tk *t = own->t;
+    TK_OK(t, symmem_wait_signal(own->handle, 0, own->number, LIMIT_MS, NULL));
+    /* This thread is the one whose turn it is. */
+    TK_EQ_INT(t, own->number, own->order[atomic_fetch_add(own->served, 1)]);
+    TK_OK(t, symmem_put_signal(own->handle, 0, own->number, LIMIT_MS, NULL));
+    return NULL;
+}
+
+static void each_wait_ends_with_its_signal(struct tk *t) {
+    static const int orders[3][THREADS] = {{3, 2, 1, 0}, {0, 1, 2, 3}, {2, 0, 3, 1}};
+    symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
+    TK_REQ(t, "SM-THREAD-03");
+    for (int i = 0; i < 3; i++) {
+        struct worker workers[THREADS];
+        atomic_int served = 0;
+        for (int k = 0; k < THREADS; k++)
+            workers[k] = (struct worker){
+                .t = t, .handle = handle, .number = k, .order = orders[i], .served = &served};
+        if (t->rank == 1)
+            run(t, wait_in_thread, workers, THREADS);
+        for (int k = 0; t->rank == 0 && k < THREADS; k++) {
+            if (k == 0)
+                tk_sleep_ms(20); /* let them all begin to wait */
+            TK_OK(t, symmem_put_signal(handle, 1, orders[i][k], LIMIT_MS, NULL));
+            TK_OK(t, symmem_wait_signal(handle, 1, orders[i][k], LIMIT_MS, NULL));
+        }
+    }
+}
+
+/* Waiting in one thread holds up neither queries nor other memory in another. */
+static void *wait_long_in_thread(void *arg) {
+    struct worker *own = arg;
+    TK_OK(own->t, symmem_wait_signal(own->handle, 0, 0, LIMIT_MS, NULL));
+    atomic_store(own->served, 1);
+    return NULL;
+}
+
+static void waiting_holds_nothing_up(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
+    symmem_handle *other = tk_handle(t, BYTES, tk_world_group(t));
+    atomic_int ended = 0;
+    struct worker waiter = {.t = t, .handle = handle, .served = &ended};
+    pthread_t thread;
+    bool started = false;
+    TK_REQ(t, "SM-THREAD-01");
+    if (t->rank == 1) {
+        struct worker allocating = {.t = t, .rounds = 5};
+        started = TK_CHECK(t, pthread_create(&thread, NULL, wait_long_in_thread, &waiter) == 0);
+        tk_sleep_ms(20);
+        (void)allocate_in_thread(&allocating);
+        TK_EQ_INT(t, 0, atomic_load(&ended));
+    }
+    TK_OK(t, symmem_barrier(handle, 1, LIMIT_MS, NULL));
+    TK_OK(t, symmem_barrier(other, 0, LIMIT_MS, NULL));
+    (void)tk_handle(t, BYTES, tk_world_group(t));
+    tk_out_of_band_barrier(t);
+    TK_EQ_INT(t, 0, atomic_load(&ended));
+    tk_out_of_band_barrier(t);
+    if (t->rank == 0)
+        TK_OK(t, symmem_put_signal(handle, 1, 0, LIMIT_MS, NULL));
+    if (started) {
+        TK_EQ_INT(t, 0, pthread_join(thread, NULL));
+        TK_EQ_INT(t, 1, atomic_load(&ended));
+    }
+}
+
+static const struct tk_case cases[] = {
+    {.name = "thread.allocations_in_threads",
+     .requirements = "SM-THREAD-01",
+     .max_ranks = 2,
+     .body = allocations_in_threads},
+    {.name = "thread.channels_in_threads",
+     .requirements = "SM-THREAD-01",
+     .max_ranks = 3,
+     .body = channels_in_threads},
+    {.name = "thread.handles_in_threads",
+     .requirements = "SM-THREAD-01",
+     .max_ranks = 3,
+     .body = handles_in_threads},
+    {.name = "thread.waiting_holds_nothing_up",
+     .requirements = "SM-THREAD-01",
+     .min_ranks = 2,
+     .max_ranks = 2,
+     .body = waiting_holds_nothing_up},
+    {.name = "thread.one_channel_in_turn",
+     .requirements = "SM-THREAD-02",
+     .max_ranks = 3,
+     .body = one_channel_in_turn},
+    {.name = "thread.signals_of_one_channel",
+     .requirements = "SM-THREAD-02",
+     .min_ranks = 2,
+     .max_ranks = 2,
+     .body = signals_of_one_channel},
+    {.name = "thread.each_wait_ends_with_its_signal",
+     .requirements = "SM-THREAD-03",
+     .min_ranks = 2,
+     .max_ranks = 2,
+     .body = each_wait_ends_with_its_signal},
+};
+TK_SUITE(thread, cases);

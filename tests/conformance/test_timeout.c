@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Time limits of signal operations and the record of an expiry. */
+#include "timeout_help.h"
+
+/* --- how long --------------------------------------------------------------------------------- */
+
+/* Runs an op that nobody serves. Its excess over the limit; never less than the limit. */
+static uint64_t expire(struct tk *t, symmem_handle *handle, enum signal_op op, int32_t peer,
+                       int32_t channel, uint32_t limit_ms) {
+    make_unsatisfied(t, handle, op, peer, channel);
+    uint64_t begin_ms = tk_now_ms();
+    TK_STATUS(t, SYMMEM_TIMEOUT, run_op(handle, op, peer, channel, limit_ms, NULL));
+    uint64_t took_ms = tk_now_ms() - begin_ms;
+    TK_CHECK_MSG(t, took_ms + 2 >= limit_ms, "%s ended after %llu of %u ms", op_name(op),
+                 (unsigned long long)took_ms, limit_ms);
+    return took_ms > limit_ms ? took_ms - limit_ms : 0;
+}
+
+static void check_record(struct tk *t, enum signal_op op, int32_t channel, uint32_t limit_ms) {
+    symmem_error_record record = last_record();
+    TK_EQ_INT(t, SYMMEM_TIMEOUT, record.status);
+    TK_EQ_STR(t, op_name(op), record.operation);
+    TK_EQ_INT(t, channel, record.channel);
+    TK_EQ_INT(t, t->rank, record.rank);
+    TK_EQ_INT(t, t->world_size, record.world_size);
+    TK_CHECK(t, record.elapsed_ns >= (uint64_t)(limit_ms - 2) * 1000000u);
+    TK_CHECK(t, record.elapsed_ns < (uint64_t)tk_scaled_ms(limit_ms + LONG_MS) * 1000000u);
+    TK_CHECK(t, record.message[0] != '\0');
+}
+
+/*
+ * Rank 0 alone. The machine may be busy, so the better of two attempts has to keep the upper bound
+ * and each the lower one.
+ */
+static void op_times_out(struct tk *t, enum signal_op op) {
+    const uint32_t limits_ms[] = {50, 200};
+    for (size_t i = 0; i < 2; i++) {
+        uint64_t best_ms = UINT64_MAX;
+        for (int attempt = 0; attempt < 2; attempt++) {
+            symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+            int32_t channel = attempt ? info_of(t, handle).channel_count - 1 : 3;
+            if (t->rank == 0) {
+                uint64_t excess_ms = expire(t, handle, op, 1, channel, limits_ms[i]);
+                check_record(t, op, channel, limits_ms[i]);
+                symmem_error_record record = last_record();
+                bool absent[4] = {false, true, op == OP_BARRIER, op == OP_BARRIER};
+                check_missing(t, &record, absent, t->world_size);
+                best_ms = excess_ms < best_ms ? excess_ms : best_ms;
+            }
+            tk_out_of_band_barrier(t);
+            tk_release(t, handle);
+        }
+        TK_CHECK_MSG(t, t->rank != 0 || best_ms <= allowed_excess_ms(limits_ms[i]),
+                     "%s went on for %llu ms after its limit of %u", op_name(op),
+                     (unsigned long long)best_ms, limits_ms[i]);
+    }
+}
+
+static void barrier_timeout(struct tk *t) {
+    op_times_out(t, OP_BARRIER);
+}
+
+static void put_signal_timeout(struct tk *t) {
+    op_times_out(t, OP_PUT);
+}
+
+static void wait_signal_timeout(struct tk *t) {
+    op_times_out(t, OP_WAIT);
+}
+
+struct timed_thread {
+    struct tk *t;
+    symmem_handle *handle;
+    enum signal_op op;
+    uint64_t excess_ms;
+};
+
+static void *expire_in_thread(void *arg) {
+    struct timed_thread *self = arg;
+    self->excess_ms = expire(self->t, self->handle, self->op, 1, 0, 1000);
+    symmem_error_record record = last_record();
+    TK_EQ_STR(self->t, op_name(self->op), record.operation);
+    return NULL;
+}
+
+/* All three at once, each on a block of its own. */
+static void limit_of_one_second(struct tk *t) {
+    struct timed_thread threads[OP_COUNT];
+    pthread_t ids[OP_COUNT];
+    for (int i = 0; i < OP_COUNT; i++)
+        threads[i] = (struct timed_thread){
+            .t = t, .handle = tk_handle(t, 64, tk_world_group(t)), .op = (enum signal_op)i};
+    if (t->rank == 0) {
+        int started = 0;
+        while (started < OP_COUNT &&
+               pthread_create(&ids[started], NULL, expire_in_thread, &threads[started]) == 0)
+            started++;
+        TK_EQ_INT(t, OP_COUNT, started);
+        for (int i = 0; i < started; i++) {
+            TK_CHECK(t, pthread_join(ids[i], NULL) == 0);
+            TK_CHECK_MSG(t, threads[i].excess_ms <= 2 * allowed_excess_ms(1000),
+                         "%s went on for %llu ms after its limit of 1000", op_name(threads[i].op),
+                         (unsigned long long)threads[i].excess_ms);
+        }
+    }
+    tk_out_of_band_barrier(t);
+}
+
+/* --- who is missing --------------------------------------------------------------------------- */
+
+/* One barrier without the absent ranks. True if this rank saw exactly what it should. */
+static bool try_without(struct tk *t, const bool *absent, uint32_t limit_ms, bool decisive) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    bool good = true;
+    tk_out_of_band_barrier(t);
+    if (!absent[t->rank]) {
+        symmem_status status = symmem_barrier(handle, 1, limit_ms, NULL);
+        symmem_error_record record = last_record();
+        int32_t failed_rank = -1;
+        uint32_t count = 0;
+        good = status == SYMMEM_TIMEOUT;
+        for (int32_t r = 0; r < t->world_size; r++) {
+            good = good && symmem_error_is_missing(&record, r) == absent[r];
+            failed_rank = absent[r] ? r : failed_rank;
+            count += absent[r];
+        }
+        good = good && record.missing_count == count;
+        if (decisive) {
+            TK_EQ_INT(t, SYMMEM_TIMEOUT, status);
+            check_missing(t, &record, absent, t->world_size);
+            TK_EQ_INT(t, count == 1 ? failed_rank : -1, record.failed_rank);
+        }
+    }
+    tk_release(t, handle);
+    return good;
+}
+
+/* A rank that was descheduled for longer than the limit counts as missing, rightly: hence up to
+ * three attempts with growing limits, of which the last one decides. */
+static void check_without(struct tk *t, const bool *absent) {
+    uint32_t limit_ms = t->world_size <= 8 ? 60 : 800;
+    for (uint64_t attempt = 1;; attempt++, limit_ms *= 4) {
+        bool good = try_without(t, absent, limit_ms, attempt == 3);
+        tk_share_u64(t, 3, good);
+        tk_out_of_band_barrier(t);
+        bool all = true;
+        for (int32_t r = 0; r < t->world_size; r++)
+            all = all && tk_read_u64(t, r, 3) != 0;
+        tk_out_of_band_barrier(t);
+        if (all || attempt == 3) {
+            TK_CHECK_MSG(t, all, "a rank did not get TIMEOUT with exactly the absent ranks");
+            return;
+        }
+    }
+}
+
+static void missing_ranks_are_named(struct tk *t) {
+    bool absent[SYMMEM_MAX_WORLD_SIZE];
+    bool small = t->world_size <= 5;
+    for (int32_t r = 0; r < (small ? t->world_size : 1); r++) {
+        memset(absent, 0, sizeof(absent));
+        absent[small ? r : t->world_size - 1] = true;
+        check_without(t, absent);
+        if (t->world_size < 3)
+            continue;
+        absent[small ? (r + 1) % t->world_size : t->world_size / 2] = true;
+        check_without(t, absent);
+    }
+}
+
+/* Puts and waits name the one rank, in group ranks. */
+static void missing_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
+                             void *arg) {
+    (void)arg;
+    for (enum signal_op op = OP_PUT; op <= OP_WAIT; op++) {
+        symmem_handle *handle = tk_handle(t, 64, group);
+        int32_t peer = (shape->rank + 1) % shape->count;
+        make_unsatisfied(t, handle, op, peer, 2);
+        tk_group_barrier(t, group);
+        if (shape->rank % 2 == 0 && (peer % 2 == 1 || peer == shape->rank)) {
+            /* the peer stays out, for a poisoned one would be met with POISONED */
+            TK_STATUS(t, SYMMEM_TIMEOUT, run_op(handle, op, peer, 2, 30, NULL));
+            symmem_error_record record = last_record();
+            check_missing_one(t, &record, peer, shape->count);
+            TK_EQ_INT(t, peer, record.failed_rank);
+            TK_EQ_INT(t, shape->rank, record.rank);
+            TK_EQ_STR(t, op_name(op), record.operation);
+        }
+        tk_group_barrier(t, group);
+    }
+}
+
+static void missing_ranks_are_group_ranks(struct tk *t) {
+    tk_for_each_group_shape(t, missing_on_shape, NULL);
+}
+
+/* --- no false expiry -------------------------------------------------------------------------- */
+
+static void satisfied_operations_need_no_time(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    int32_t next = (t->rank + 1) % t->world_size;
+    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
+    for (int32_t channel = 0; channel < 4; channel++)
+        TK_OK(t, symmem_put_signal(handle, next, channel, 1, NULL));
+    tk_out_of_band_barrier(t);
+    for (int32_t channel = 0; channel < 4; channel++)
+        TK_OK(t, symmem_wait_signal(handle, previous, channel, 1, NULL));
+}
+
+/* The last one to come to a barrier, with 1 ms. That the others are inside cannot be known for
+ * sure, so one success out of five will do. */
+static void last_arrival_needs_no_time(struct tk *t) {
+    bool served = false;
+    for (uint64_t attempt = 1; attempt <= 5 && !served; attempt++) {
+        symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+        if (t->rank == 0) {
+            (void)await_shared(t, 1, 0, attempt);
+            tk_sleep_ms(20u * (uint32_t)attempt);
+            tk_share_u64(t, 4, symmem_barrier(handle, 0, 1, NULL) == SYMMEM_OK);
+        } else {
+            show_entered(t, attempt);
+            TK_STATUS_EITHER(t, SYMMEM_OK, SYMMEM_POISONED,
+                             symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        }
+        tk_out_of_band_barrier(t);
+        served = tk_read_u64(t, 0, 4) != 0;
+        tk_out_of_band_barrier(t);
+    }
+    TK_CHECK_MSG(t, served, "a barrier that all others had entered timed out");
+}
+
+/* Peers that come after 100 ms of a limit of many seconds. */
+static void late_peers_are_served(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    if (t->rank == 0) {
+        TK_OK(t, symmem_barrier(handle, 0, limit_ms, NULL));
+        TK_OK(t, symmem_wait_signal(handle, 1, 0, limit_ms, NULL));
+        TK_OK(t, symmem_put_signal(handle, 1, 0, limit_ms, NULL));
+        TK_OK(t, symmem_put_signal(handle, 1, 0, limit_ms, NULL));
+    } else {
+        tk_sleep_ms(100);
+        TK_OK(t, symmem_barrier(handle, 0, limit_ms, NULL));
+        tk_sleep_ms(100);
+        TK_OK(t, symmem_put_signal(handle, 0, 0, limit_ms, NULL));
+        tk_sleep_ms(100);
+        TK_OK(t, symmem_wait_signal(handle, 0, 0, limit_ms, NULL));
+        TK_OK(t, symmem_wait_signal(handle, 0, 0, limit_ms, NULL));
+    }
+}
+
+/* No limit: the peer comes after 300 ms. */
+static void zero_is_no_limit(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    if (t->rank == 0) {
+        TK_OK(t, symmem_wait_signal(handle, 1, 0, 0, NULL));
+        TK_OK(t, symmem_barrier(handle, 0, 0, NULL));
+    } else {
+        tk_sleep_ms(300);
+        TK_OK(t, symmem_put_signal(handle, 0, 0, 0, NULL));
+        TK_OK(t, symmem_barrier(handle, 0, 0, NULL));
+    }
+}
+
+static void default_limit_is_the_contexts(struct tk *t) {
+    symmem_context_options options = tk_options(t);
+    options.default_timeout_ms = 5000;
+    tk_reinit(t, &options);
+    void *ptr = tk_alloc(t, 64); /* rendezvous with 5 s, then operations with 120 ms */
+    symmem_handle *warm = tk_rendezvous(t, ptr, tk_world_group(t));
+    tk_release(t, warm);
+    tk_out_of_band_barrier(t);
+    options.default_timeout_ms = 120;
+    tk_reinit(t, &options);
+    for (int op = 0; op < OP_COUNT; op++) {
+        void *block = tk_alloc(t, 64);
+        symmem_handle *handle = NULL;
+        TK_REQUIRE_OK(t, symmem_rendezvous(t->context, block, tk_world_group(t),
+                                           tk_scaled_ms(LONG_MS), &handle));
+        if (t->rank == 0) {
+            make_unsatisfied(t, handle, (enum signal_op)op, 1, 0);
+            uint64_t begin_ms = tk_now_ms();
+            TK_STATUS(t, SYMMEM_TIMEOUT,
+                      run_op(handle, (enum signal_op)op, 1, 0, SYMMEM_TIMEOUT_DEFAULT, NULL));
+            uint64_t took_ms = tk_now_ms() - begin_ms;
+            TK_CHECK(t, took_ms + 2 >= 120);
+            TK_CHECK(t, took_ms < tk_scaled_ms(4000));
+        }
+        tk_out_of_band_barrier(t);
+        symmem_handle_release(handle);
+    }
+}
+
+static const struct tk_case cases[] = {
+    {.name = "test_barrier_timeout",
+     .requirements = "SM-TIMEOUT-01,SM-TIMEOUT-02",
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = barrier_timeout},
+    {.name = "test_put_signal_timeout",
+     .requirements = "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-SIGNAL-02",
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = put_signal_timeout},
+    {.name = "test_wait_signal_timeout",
+     .requirements = "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-SIGNAL-01",
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = wait_signal_timeout},
+    {.name = "timeout.limit_of_one_second",
+     .requirements = "SM-TIMEOUT-01",
+     .min_ranks = 2,
+     .max_ranks = 2,
+     .body = limit_of_one_second},
+    {.name = "timeout.missing_ranks_are_named",
+     .requirements = "SM-TIMEOUT-02,SM-BARRIER-01",
+     .min_ranks = 2,
+     .timeout_s = 60,
+     .body = missing_ranks_are_named},
+    {.name = "timeout.missing_ranks_are_group_ranks",
+     .requirements = "SM-TIMEOUT-02",
+     .max_ranks = 5,
+     .body = missing_ranks_are_group_ranks},
+    {.name = "timeout.satisfied_operations_need_no_time",
+     .requirements = "SM-TIMEOUT-03",
+     .max_ranks = 8,
+     .body = satisfied_operations_need_no_time},
+    {.name = "timeout.last_arrival_needs_no_time",
+     .requirements = "SM-TIMEOUT-03",
+     .min_ranks = 2,
+     .max_ranks = 2,
+     .body = last_arrival_needs_no_time},
+    {.name = "timeout.late_peers_are_served",
+     .requirements = "SM-TIMEOUT-03",
+     .min_ranks = 2,
+     .max_ranks = 2,
+     .body = late_peers_are_served},
+    {.name = "timeout.zero_is_no_limit",
+     .requirements = "SM-TIMEOUT-03",
+     .min_ranks = 2,
+     .max_ranks = 2,
+     .body = zero_is_no_limit},
+    {.name = "timeout.default_limit_is_the_contexts",
+     .requirements = "SM-TIMEOUT-11",
+     .min_ranks = 2,
+     .max_ranks = 2,
+     .body = default_limit_is_the_contexts},
+};
+TK_SUITE(timeout, cases);

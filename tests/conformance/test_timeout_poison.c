@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* After a failure: poison, its spread, what still works, and the collective reset. */
+#include "timeout_help.h"
+
+/* --- poison on the rank that failed ----------------------------------------------------------- */
+
+static void failure_poisons_the_link(struct tk *t, enum signal_op op) {
+    void *ptr = tk_alloc(t, 256);
+    symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
+    symmem_handle *twin = tk_rendezvous(t, ptr, tk_world_group(t));
+    symmem_handle *other = tk_handle(t, 256, tk_world_group(t));
+    int32_t last = info_of(t, handle).channel_count - 1;
+    symmem_error_record record;
+    memset(&record, 0, sizeof(record));
+    TK_EQ_INT(t, SYMMEM_OK, symmem_handle_status(handle, &record));
+    if (t->rank == 0) {
+        make_unsatisfied(t, handle, op, 1, 4);
+        TK_STATUS(t, SYMMEM_TIMEOUT, run_op(handle, op, 1, 4, 30, NULL));
+        for (int32_t channel = 0; channel <= last; channel += last)
+            for (int any = 0; any < OP_COUNT; any++) {
+                TK_STATUS(t, SYMMEM_POISONED,
+                          run_op(handle, (enum signal_op)any, t->rank, channel, 1000, NULL));
+                TK_STATUS(t, SYMMEM_POISONED,
+                          run_op(twin, (enum signal_op)any, 1, channel, 1000, NULL));
+            }
+        TK_CHECK(t, info_of(t, handle).poisoned && info_of(t, twin).poisoned);
+        TK_EQ_INT(t, SYMMEM_TIMEOUT, symmem_handle_status(twin, &record));
+        TK_EQ_INT(t, SYMMEM_TIMEOUT, record.status);
+        TK_EQ_STR(t, op_name(op), record.operation);
+        TK_EQ_INT(t, 4, record.channel);
+        TK_CHECK(t, symmem_error_is_missing(&record, 1));
+    }
+    tk_out_of_band_barrier(t);
+    TK_CHECK(t, !info_of(t, other).poisoned);
+    TK_OK(t, symmem_barrier(other, 4, tk_scaled_ms(LONG_MS), NULL));
+    ring_signal(t, other, 4);
+}
+
+static void barrier_poisons(struct tk *t) {
+    failure_poisons_the_link(t, OP_BARRIER);
+}
+
+static void put_poisons(struct tk *t) {
+    failure_poisons_the_link(t, OP_PUT);
+}
+
+static void wait_poisons(struct tk *t) {
+    failure_poisons_the_link(t, OP_WAIT);
+}
+
+static void data_and_memory_work_on(struct tk *t) {
+    void *ptr = tk_alloc(t, 4096);
+    symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
+    int32_t next = (t->rank + 1) % t->world_size;
+    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
+    poison_own(t, handle, 0);
+    tk_fill(t, handle, next, 0, 4096, (uint8_t)(0x10 + t->rank));
+    tk_out_of_band_barrier(t);
+    tk_expect_bytes(t, handle, t->rank, 0, 4096, (uint8_t)(0x10 + previous));
+    tk_out_of_band_barrier(t);
+    tk_expect_bytes(t, handle, next, 0, 4096, (uint8_t)(0x10 + t->rank));
+    symmem_handle *fresh = tk_handle(t, 4096, tk_world_group(t));
+    TK_OK(t, symmem_barrier(fresh, 0, tk_scaled_ms(LONG_MS), NULL));
+    tk_release(t, handle);
+    tk_free(t, ptr);
+}
+
+/* --- the others ------------------------------------------------------------------------------- */
+
+/* Rank 0 fails; the others wait for it without limit, from before or from after the failure. */
+static void waits_for_poisoned(struct tk *t, enum signal_op op, bool before) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    uint64_t failed_ms = 0;
+    if (t->rank == 0) {
+        for (int32_t r = 1; r < t->world_size; r++)
+            (void)await_shared(t, r, 5, 1);
+        tk_sleep_ms(before ? 20 : 0);
+        poison_own(t, handle, 9);
+        tk_share_u64(t, 6, tk_now_ms());
+    } else {
+        make_unsatisfied(t, handle, op, 0, 1);
+        tk_share_u64(t, 5, 1);
+        if (!before)
+            (void)await_shared(t, 0, 6, 1);
+        TK_STATUS(t, SYMMEM_POISONED, run_op(handle, op, 0, 1, 0, NULL));
+        uint64_t now_ms = tk_now_ms();
+        symmem_error_record record = last_record();
+        TK_EQ_INT(t, 0, record.failed_rank);
+        TK_EQ_STR(t, op_name(op), record.operation);
+        TK_CHECK(t, info_of(t, handle).poisoned);
+        (void)await_shared(t, 0, 6, 1);
+        failed_ms = tk_read_u64(t, 0, 6);
+        TK_CHECK_MSG(t, now_ms < failed_ms + tk_scaled_ms(3000), "the poison took %llu ms",
+                     (unsigned long long)(now_ms - failed_ms));
+    }
+    tk_out_of_band_barrier(t);
+    tk_share_u64(t, 5, 0);
+    tk_share_u64(t, 6, 0);
+    tk_out_of_band_barrier(t);
+}
+
+static void waiting_for_poisoned_ends(struct tk *t) {
+    for (int op = 0; op < OP_COUNT; op++)
+        waits_for_poisoned(t, (enum signal_op)op, true);
+}
+
+static void poisoned_peer_is_seen_later(struct tk *t) {
+    for (int op = 0; op < OP_COUNT; op++)
+        waits_for_poisoned(t, (enum signal_op)op, false);
+}
+
+/* --- reset ------------------------------------------------------------------------------------ */
+
+/*
+ * Leaves behind a pending signal on channel 3 at every rank, arrivals at a barrier on channel 1
+ * from every rank but `held`, and poison on the ranks whose bit is set.
+ */
+static void soil(struct tk *t, symmem_handle *handle, uint32_t poisoned, int32_t held) {
+    TK_OK(t, symmem_put_signal(handle, (t->rank + 1) % t->world_size, 3, LONG_MS, NULL));
+    tk_out_of_band_barrier(t);
+    if (poisoned == ~0u && t->rank != held)
+        TK_STATUS_EITHER(t, SYMMEM_TIMEOUT, SYMMEM_POISONED, symmem_barrier(handle, 1, 30, NULL));
+    else if (poisoned & (1u << t->rank))
+        poison_own(t, handle, 9);
+    tk_out_of_band_barrier(t);
+}
+
+/* Everything must be as after the first rendezvous. */
+static void check_clean(struct tk *t, symmem_handle *handle, int32_t held, uint64_t *round) {
+    symmem_error_record record;
+    TK_EQ_INT(t, SYMMEM_OK, symmem_handle_status(handle, &record));
+    TK_CHECK(t, !info_of(t, handle).poisoned);
+    tk_out_of_band_barrier(t);
+    for (int k = 0; k < 2; k++)
+        barrier_holding(t, handle, 1, NULL, t->world_size, held, ++*round);
+    for (int32_t channel = 0; channel < 5; channel++)
+        ring_signal(t, handle, channel);
+    TK_OK(t, symmem_barrier(handle, 3, tk_scaled_ms(LONG_MS), NULL));
+}
+
+/* A left-over signal would make this wait succeed. */
+static void check_no_signal(struct tk *t, symmem_handle *handle) {
+    check_nothing_pending(t, handle, -1, 3);
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+}
+
+static void reset_cleans(struct tk *t) {
+    uint64_t round = 0;
+    symmem_handle *handle = tk_handle(t, 1024, tk_world_group(t));
+    tk_fill(t, handle, t->rank, 0, 1024, (uint8_t)(t->rank + 1));
+    pad_fill(t, handle, 0x42);
+    for (int32_t i = -2; i < t->world_size; i++) {
+        /* nobody poisoned, everybody but the last, each one alone */
+        uint32_t poisoned = i == -2 ? 0u : i == -1 ? ~0u : 1u << i;
+        int32_t held = i < 0 ? t->world_size - 1 : i;
+        soil(t, handle, poisoned, held);
+        TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+        check_clean(t, handle, held, &round);
+        check_no_signal(t, handle);
+    }
+    tk_expect_bytes(t, handle, t->rank, 0, 1024, (uint8_t)(t->rank + 1));
+    pad_expect(t, handle, 0x42);
+}
+
+/* A signal pending at each rank's slot before the reset must not come through after it. */
+static void reset_forgets_pending_signals(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    int32_t last = info_of(t, handle).channel_count - 1;
+    for (int32_t r = 0; r < t->world_size; r++) {
+        TK_OK(t, symmem_put_signal(handle, r, 0, LONG_MS, NULL));
+        TK_OK(t, symmem_put_signal(handle, r, last, LONG_MS, NULL));
+    }
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+    /* Slots are empty: puts need no consumption. */
+    for (int32_t r = 0; r < t->world_size; r++)
+        TK_OK(t, symmem_put_signal(handle, r, last, 1000, NULL));
+    for (int32_t r = 0; r < t->world_size; r++)
+        TK_OK(t, symmem_wait_signal(handle, r, last, LONG_MS, NULL));
+    TK_OK(t, symmem_barrier(handle, last, tk_scaled_ms(LONG_MS), NULL));
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(handle, t->rank, 0, 20, NULL));
+}
+
+/* A rank that entered a barrier in vain has counted one round more than the others: the reset must
+ * make that forgotten on every channel, the last one's state being the end of all. */
+static void reset_forgets_rounds_on_every_channel(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    const int32_t channels[] = {0, 1, info_of(t, handle).channel_count - 1};
+    for (int i = 0; i < 3; i++) {
+        if (t->rank == t->world_size - 1)
+            TK_STATUS(t, SYMMEM_TIMEOUT, symmem_barrier(handle, channels[i], 20, NULL));
+        tk_out_of_band_barrier(t);
+        TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+        TK_OK(t, symmem_barrier(handle, channels[i], tk_scaled_ms(LONG_MS), NULL));
+    }
+}
+
+/* Nobody's signals after the reset may be wiped by a slower rank's part of it. */
+static void signals_right_after_reset_stay(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    for (int i = 0; i < 8; i++) {
+        if (t->rank == i % t->world_size)
+            tk_sleep_ms(5);
+        TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+        ring_signal(t, handle, i % 2);
+    }
+}
+
+static void reset_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
+                           void *arg) {
+    (void)arg;
+    symmem_handle *handle = tk_handle(t, 64, group);
+    if (shape->rank == shape->count - 1)
+        poison_own(t, handle, 0);
+    TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    ring_signal(t, handle, 0);
+}
+
+static void reset_works_on_every_group_shape(struct tk *t) {
+    tk_for_each_group_shape(t, reset_on_shape, NULL);
+}
+
+static void reset_with_pending_work_is_busy(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    symmem_stream *stream = tk_stream(t);
+    int32_t last = t->world_size - 1;
+    for (int32_t pending = 0; pending < last; pending++) {
+        if (t->rank == pending)
+            TK_OK(t, symmem_wait_signal(handle, last, 0, tk_scaled_ms(LONG_MS), stream));
+        tk_out_of_band_barrier(t);
+        TK_STATUS(t, SYMMEM_BUSY, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+        tk_out_of_band_barrier(t);
+        if (t->rank == last)
+            TK_OK(t, symmem_put_signal(handle, pending, 0, LONG_MS, NULL));
+        if (t->rank == pending)
+            tk_synchronize(t, stream);
+        tk_out_of_band_barrier(t);
+        TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+    }
+}
+
+/* --- the user's pad is not looked at ---------------------------------------------------------- */
+
+static void waits_ignore_the_users_pad(struct tk *t) {
+    const uint8_t bytes[] = {0x01, 0xFF, 0x00};
+    for (size_t i = 0; i < 3; i++) {
+        symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+        symmem_handle_info info = info_of(t, handle);
+        void *const *pads = NULL;
+        uint32_t one = 1;
+        TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(handle, &pads));
+        pad_fill(t, handle, bytes[i]);
+        for (int32_t slot = 0; bytes[i] == 0 && slot < 8 * t->world_size; slot++)
+            TK_OK(t, symmem_copy(t->context, (uint32_t *)pads[info.rank] + slot, &one, 4, NULL));
+        tk_out_of_band_barrier(t);
+        check_nothing_pending(t, handle, -1, 1);
+        tk_out_of_band_barrier(t);
+    }
+}
+
+static const struct tk_case cases[] = {
+    {.name = "timeout.barrier_poisons_the_link",
+     .requirements = "SM-TIMEOUT-04,SM-TIMEOUT-06",
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = barrier_poisons},
+    {.name = "timeout.put_poisons_the_link",
+     .requirements = "SM-TIMEOUT-04,SM-TIMEOUT-06",
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = put_poisons},
+    {.name = "timeout.wait_poisons_the_link",
+     .requirements = "SM-TIMEOUT-04,SM-TIMEOUT-06",
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = wait_poisons},
+    {.name = "timeout.data_and_memory_work_on",
+     .requirements = "SM-TIMEOUT-06",
+     .max_ranks = 4,
+     .body = data_and_memory_work_on},
+    {.name = "timeout.waiting_for_a_poisoned_rank_ends",
+     .requirements = "SM-TIMEOUT-05",
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = waiting_for_poisoned_ends},
+    {.name = "timeout.poisoned_peer_is_seen_later",
+     .requirements = "SM-TIMEOUT-05",
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = poisoned_peer_is_seen_later},
+    {.name = "timeout.reset_cleans",
+     .requirements = "SM-TIMEOUT-07",
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = reset_cleans},
+    {.name = "timeout.reset_forgets_pending_signals",
+     .requirements = "SM-TIMEOUT-07",
+     .max_ranks = 8,
+     .body = reset_forgets_pending_signals},
+    {.name = "timeout.reset_forgets_rounds_on_every_channel",
+     .requirements = "SM-TIMEOUT-07",
+     .min_ranks = 2,
+     .max_ranks = 8,
+     .body = reset_forgets_rounds_on_every_channel},
+    {.name = "timeout.signals_right_after_reset_stay",
+     .requirements = "SM-TIMEOUT-07",
+     .max_ranks = 8,
+     .body = signals_right_after_reset_stay},
+    {.name = "timeout.reset_works_on_every_group_shape",
+     .requirements = "SM-TIMEOUT-07",
+     .max_ranks = 8,
+     .body = reset_works_on_every_group_shape},
+    {.name = "timeout.reset_with_pending_work_is_busy",
+     .requirements = "SM-TIMEOUT-12",
+     .needs = SYMMEM_CAP_STREAMS,
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = reset_with_pending_work_is_busy},
+    {.name = "timeout.waits_ignore_the_users_pad",
+     .requirements = "SM-TIMEOUT-10",
+     .max_ranks = 4,
+     .body = waits_ignore_the_users_pad},
+};
+TK_SUITE(timeout_poison, cases);

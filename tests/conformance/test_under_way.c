@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Calls that wait for a peer without limit when their context or group ends. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <dirent.h>
+#include <stdlib.h>
+
+#include "kit.h"
+
+/* A world of two whose other rank never comes, so that every collective call waits. */
+struct lonely {
+    symmem_store *store;
+    symmem_context *context;
+    symmem_group *group;
+    void *memory;
+    symmem_status (*call)(struct lonely *lonely);
+    symmem_status status;
+    atomic_int ended;
+};
+
+static symmem_status wait_in_barrier(struct lonely *lonely) {
+    return symmem_group_barrier(lonely->group, 0);
+}
+
+static symmem_status wait_in_rendezvous(struct lonely *lonely) {
+    symmem_handle *handle = NULL;
+    return symmem_rendezvous(lonely->context, lonely->memory, lonely->group, 0, &handle);
+}
+
+static void *call_in_thread(void *arg) {
+    struct lonely *lonely = arg;
+    lonely->status = lonely->call(lonely);
+    /* pairs with: the load in expect_end */
+    atomic_store_explicit(&lonely->ended, 1, memory_order_release);
+    return NULL;
+}
+
+static void set_up(struct tk *t, struct lonely *lonely,
+                   symmem_status (*call)(struct lonely *lonely)) {
+    symmem_context_options options = tk_options(t);
+    memset(lonely, 0, sizeof(*lonely));
+    lonely->call = call;
+    TK_REQUIRE_OK(t, symmem_store_open_memory(&lonely->store));
+    options.rank = 0;
+    options.world_size = 2;
+    options.store = lonely->store;
+    TK_REQUIRE_OK(t, symmem_init(&options, &lonely->context));
+    TK_REQUIRE_OK(t, symmem_group_create(lonely->context, "two", NULL, 0, NULL, &lonely->group));
+    TK_REQUIRE_OK(t, symmem_alloc(lonely->context, 64, -1, NULL, &lonely->memory));
+}
+
+static void tear_down(struct lonely *lonely) {
+    symmem_context_free(lonely->context);
+    symmem_store_close(lonely->store);
+}
+
+static bool expect_end(struct tk *t, struct lonely *lonely, symmem_status status) {
+    uint64_t limit_ms = tk_now_ms() + tk_scaled_ms(1000);
+    while (!atomic_load_explicit(&lonely->ended, memory_order_acquire) && tk_now_ms() < limit_ms)
+        tk_sleep_ms(5);
+    if (!TK_CHECK_MSG(t, atomic_load_explicit(&lonely->ended, memory_order_acquire) != 0,
+                      "the call waits on"))
+        return false;
+    TK_EQ_STR(t, symmem_status_name(status), symmem_status_name(lonely->status));
+    return true;
+}
+
+/* Ends what the call depends on while it waits. */
+static void end_it(struct tk *t, symmem_status (*call)(struct lonely *lonely), bool finalise) {
+    struct lonely lonely;
+    pthread_t thread;
+    set_up(t, &lonely, call);
+    TK_REQUIRE(t, pthread_create(&thread, NULL, call_in_thread, &lonely) == 0);
+    tk_sleep_ms(60);
+    TK_CHECK(t, atomic_load_explicit(&lonely.ended, memory_order_acquire) == 0);
+    if (finalise)
+        TK_OK(t, symmem_finalize(lonely.context));
+    else
+        TK_OK(t, symmem_group_destroy(lonely.group));
+    /* Not freed under a thread that is still in there: the case then ends as it is. */
+    TK_REQUIRE(t, expect_end(t, &lonely, finalise ? SYMMEM_NOT_INITIALISED : SYMMEM_STALE));
+    TK_EQ_INT(t, 0, pthread_join(thread, NULL));
+    tear_down(&lonely);
+}
+
+static void finalise_ends_calls(struct tk *t) {
+    TK_REQ(t, "SM-CONTEXT-10");
+    end_it(t, wait_in_barrier, true);
+    end_it(t, wait_in_rendezvous, true);
+}
+
+static void destroy_ends_calls(struct tk *t) {
+    TK_REQ(t, "SM-GROUP-10");
+    end_it(t, wait_in_barrier, false);
+    end_it(t, wait_in_rendezvous, false);
+}
+
+/* --- no descriptors left ------------------------------------------------------------ */
+
+static int highest_descriptor(void) {
+    int highest = 0;
+    DIR *directory = opendir("/proc/self/fd");
+    struct dirent *entry;
+    while (directory != NULL && (entry = readdir(directory)) != NULL)
+        if (atoi(entry->d_name) > highest)
+            highest = atoi(entry->d_name);
+    if (directory != NULL)
+        closedir(directory);
+    return highest;
+}
+
+/* One rank can take its own share, but not all that the peers send. */
+static void out_of_descriptors(struct tk *t) {
+    symmem_handle *handle = NULL;
+    symmem_group *group = tk_world_group(t);
+    struct rlimit before;
+    TK_REQ(t, "SM-RDV-20");
+    for (int32_t odd = 0; odd < 2; odd++) {
+        void *memory = tk_alloc(t, 4096);
+        tk_group_barrier(t, group);
+        TK_REQUIRE(t, getrlimit(RLIMIT_NOFILE, &before) == 0);
+        if (t->rank == odd) {
+            struct rlimit low = {.rlim_cur = (rlim_t)highest_descriptor() + 10,
+                                 .rlim_max = before.rlim_max};
+            TK_REQUIRE(t, setrlimit(RLIMIT_NOFILE, &low) == 0);
+        }
+        symmem_status status =
+            symmem_rendezvous(t->context, memory, group, tk_scaled_ms(5000), &handle);
+        TK_CHECK(t, setrlimit(RLIMIT_NOFILE, &before) == 0);
+        TK_CHECK_MSG(t, status == SYMMEM_LIMIT || status == SYMMEM_OK, "%s",
+                     symmem_status_name(status));
+        TK_CHECK(t, (handle != NULL) == (status == SYMMEM_OK));
+        tk_share_u64(t, 0, (uint64_t)(int64_t)status);
+        tk_out_of_band_barrier(t);
+        for (int32_t r = 0; r < t->world_size; r++)
+            TK_EQ_INT(t, status, (int64_t)tk_read_u64(t, r, 0));
+        symmem_handle_release(handle);
+        handle = NULL;
+        tk_rendezvous(t, memory, group);
+        tk_out_of_band_barrier(t);
+    }
+}
+
+static const struct tk_case cases[] = {
+    {.name = "under_way.finalise_ends_calls",
+     .requirements = "SM-CONTEXT-10",
+     .max_ranks = 1,
+     .body = finalise_ends_calls},
+    {.name = "under_way.destroy_ends_calls",
+     .requirements = "SM-GROUP-10",
+     .max_ranks = 1,
+     .body = destroy_ends_calls},
+    {.name = "under_way.out_of_descriptors",
+     .requirements = "SM-RDV-20",
+     .min_ranks = 4,
+     .max_ranks = 4,
+     .flags = TK_PROCESS_ONLY,
+     .body = out_of_descriptors},
+};
+TK_SUITE(under_way, cases);

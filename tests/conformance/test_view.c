@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Views of buffers and signal pads. */
+#include <string.h>
+
+#include "kit.h"
+
+#define LIMIT_MS 10000u
+#define BYTES 4096
+
+static const struct {
+    symmem_dtype dtype;
+    uint8_t code, bits;
+} dtypes[] = {
+    {SYMMEM_UINT8, kDLUInt, 8},     {SYMMEM_INT8, kDLInt, 8},
+    {SYMMEM_INT16, kDLInt, 16},     {SYMMEM_UINT16, kDLUInt, 16},
+    {SYMMEM_INT32, kDLInt, 32},     {SYMMEM_UINT32, kDLUInt, 32},
+    {SYMMEM_INT64, kDLInt, 64},     {SYMMEM_UINT64, kDLUInt, 64},
+    {SYMMEM_FLOAT16, kDLFloat, 16}, {SYMMEM_BFLOAT16, kDLBfloat, 16},
+    {SYMMEM_FLOAT32, kDLFloat, 32}, {SYMMEM_FLOAT64, kDLFloat, 64},
+};
+#define DTYPES ((int)(sizeof(dtypes) / sizeof(dtypes[0])))
+
+/* What the handle says. */
+struct facts {
+    symmem_handle *handle;
+    symmem_handle_info info;
+    void *const *buffers, *const *pads;
+};
+
+static struct facts facts_of(struct tk *t, symmem_handle *handle) {
+    struct facts facts = {.handle = handle};
+    TK_REQUIRE_OK(t, symmem_handle_get_info(handle, &facts.info));
+    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &facts.buffers));
+    TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(handle, &facts.pads));
+    return facts;
+}
+
+static struct facts world(struct tk *t) {
+    return facts_of(t, tk_handle(t, BYTES, tk_world_group(t)));
+}
+
+/* Shape, strides, type, device and place of a tensor; then it is given back. */
+static void expect_tensor(struct tk *t, DLManagedTensor *managed, const struct facts *facts,
+                          int32_t ndim, const int64_t *sizes, int index, const void *data) {
+    const DLTensor *tensor = &managed->dl_tensor;
+    int64_t stride = 1;
+    TK_EQ_INT(t, ndim, tensor->ndim);
+    for (int32_t i = ndim - 1; i >= 0; i--) {
+        TK_EQ_INT(t, sizes[i], tensor->shape[i]);
+        TK_CHECK(t, tensor->strides == NULL || tensor->strides[i] == stride || sizes[i] == 1);
+        stride *= sizes[i];
+    }
+    TK_EQ_INT(t, dtypes[index].code, tensor->dtype.code);
+    TK_EQ_INT(t, dtypes[index].bits, tensor->dtype.bits);
+    TK_EQ_INT(t, 1, tensor->dtype.lanes);
+    TK_EQ_INT(t, t->device_type, tensor->device.device_type);
+    TK_EQ_INT(t, facts->info.device, tensor->device.device_id);
+    TK_EQ_SIZE(t, 0, tensor->byte_offset);
+    TK_EQ_PTR(t, data, tensor->data);
+    managed->deleter(managed);
+}
+
+/* --- place and shape -------------------------------------------------------------------------- */
+
+static void buffers_of_every_type(struct tk *t) {
+    struct facts facts = world(t);
+    TK_REQ(t, "SM-VIEW-01");
+    TK_EQ_INT(t, DTYPES, SYMMEM_DTYPE_COUNT);
+    for (int i = 0; i < DTYPES; i++) {
+        const size_t element = symmem_dtype_size(dtypes[i].dtype);
+        const int64_t sizes[] = {3, 5, 7};
+        TK_EQ_SIZE(t, dtypes[i].bits / 8, element);
+        for (int32_t rank = 0; rank < facts.info.world_size; rank++) {
+            DLManagedTensor *view = NULL;
+            TK_REQUIRE_OK(
+                t, symmem_get_buffer(facts.handle, rank, 3, sizes, dtypes[i].dtype, 11, &view));
+            expect_tensor(t, view, &facts, 3, sizes, i, (char *)facts.buffers[rank] + 11 * element);
+        }
+    }
+}
+
+static void dimensions(struct tk *t) {
+    static const int64_t ones[9] = {1, 1, 1, 2, 1, 1, 1, 1, 1};
+    struct facts facts = world(t);
+    DLManagedTensor *const untouched = (DLManagedTensor *)(void *)t;
+    DLManagedTensor *view = untouched;
+    TK_REQ(t, "SM-VIEW-01");
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+              symmem_get_buffer(facts.handle, 0, 9, ones, SYMMEM_UINT8, 0, &view));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+              symmem_get_buffer(facts.handle, 0, -1, ones, SYMMEM_UINT8, 0, &view));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+              symmem_get_buffer(facts.handle, 0, 1, NULL, SYMMEM_UINT8, 0, &view));
+    TK_EQ_PTR(t, untouched, view);
+    for (int32_t ndim = 0; ndim <= 8; ndim++) {
+        TK_REQUIRE_OK(t, symmem_get_buffer(facts.handle, 0, ndim, ones, SYMMEM_INT16, 2, &view));
+        expect_tensor(t, view, &facts, ndim, ones, 2, (char *)facts.buffers[0] + 4);
+    }
+}
+
+/* Views of the group's ranks, whatever the group looks like. */
+static void place_in_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
+                           void *arg) {
+    struct facts facts = facts_of(t, tk_handle(t, BYTES, group));
+    const int64_t size = 8;
+    uint8_t own = (uint8_t)(t->rank + 1);
+    (void)arg;
+    tk_fill(t, facts.handle, shape->rank, 0, BYTES, own);
+    TK_OK(t, symmem_barrier(facts.handle, 0, LIMIT_MS, NULL));
+    for (int32_t rank = 0; rank<shape->count; rank += shape->count> 8 ? 7 : 1) {
+        DLManagedTensor *view = NULL;
+        uint8_t byte = 0;
+        TK_REQUIRE_OK(t, symmem_get_buffer(facts.handle, rank, 1, &size, SYMMEM_UINT8, 100, &view));
+        TK_OK(t, symmem_copy(t->context, &byte, view->dl_tensor.data, 1, NULL));
+        TK_EQ_INT(t, (uint8_t)(shape->ranks[rank] + 1), byte);
+        expect_tensor(t, view, &facts, 1, &size, 0, (char *)facts.buffers[rank] + 100);
+    }
+    TK_OK(t, symmem_barrier(facts.handle, 0, LIMIT_MS, NULL));
+}
+
+static void peers_of_every_group(struct tk *t) {
+    TK_REQ(t, "SM-VIEW-01");
+    tk_for_each_group_shape(t, place_in_shape, NULL);
+}
+
+static void remote_tensors_begin_at_the_offset(struct tk *t) {
+    char *memory = tk_alloc(t, BYTES);
+    TK_REQ(t, "SM-VIEW-02");
+    for (size_t offset = 0; offset < BYTES; offset += 1024) {
+        struct facts facts = facts_of(t, tk_rendezvous(t, memory + offset, tk_world_group(t)));
+        const int64_t rest = (int64_t)(BYTES - offset) / 4 - 3, beyond = rest + 1;
+        for (int32_t rank = 0; rank < facts.info.world_size; rank++) {
+            DLManagedTensor *view = NULL;
+            TK_REQUIRE_OK(t, symmem_get_remote_tensor(facts.handle, rank, 1, &rest, SYMMEM_FLOAT32,
+                                                      3, &view));
+            expect_tensor(t, view, &facts, 1, &rest, 10, (char *)facts.buffers[rank] + offset + 12);
+            /* The buffer view counts from the base, whatever the offset is. */
+            TK_REQUIRE_OK(
+                t, symmem_get_buffer(facts.handle, rank, 1, &rest, SYMMEM_FLOAT32, 3, &view));
+            expect_tensor(t, view, &facts, 1, &rest, 10, (char *)facts.buffers[rank] + 12);
+            TK_STATUS(
+                t, SYMMEM_OUT_OF_RANGE,
+                symmem_get_remote_tensor(facts.handle, rank, 1, &beyond, SYMMEM_FLOAT32, 3, &view));
+        }
+    }
+}
+
+/* --- bounds ----------------------------------------------------------------------------------- */
+
+typedef symmem_status (*view_fn)(symmem_handle *handle, int32_t rank, int32_t ndim,
+                                 const int64_t *sizes, symmem_dtype dtype, int64_t storage_offset,
+                                 DLManagedTensor **tensor_p);
+static const view_fn views[] = {symmem_get_buffer, symmem_get_remote_tensor, symmem_get_signal_pad};
+
+static void refuse(struct tk *t, view_fn view, struct facts *facts, symmem_status expected,
+                   int64_t first, int64_t second, symmem_dtype dtype, int64_t offset) {
+    const int64_t sizes[] = {first, second};
+    DLManagedTensor *const untouched = (DLManagedTensor *)(void *)t;
+    DLManagedTensor *tensor = untouched;
+    TK_STATUS(t, expected, view(facts->handle, 0, 2, sizes, dtype, offset, &tensor));
+    TK_EQ_PTR(t, untouched, tensor);
+}
+
+static void ends_and_overflows(struct tk *t) {
+    struct facts facts = world(t);
+    TK_REQ(t, "SM-VIEW-03");
+    for (int v = 0; v < 3; v++) {
+        const int64_t bytes = v == 2 ? (int64_t)facts.info.signal_pad_size : BYTES;
+        tk_checkpoint(t, "kind %d", v);
+        for (int i = 0; i < DTYPES; i++) {
+            const int64_t count = bytes / (int64_t)symmem_dtype_size(dtypes[i].dtype);
+            const int64_t exact[] = {1, count}, last[] = {1, 1}, none[] = {0, 1};
+            DLManagedTensor *view = NULL;
+            TK_OK(t, views[v](facts.handle, 0, 2, exact, dtypes[i].dtype, 0, &view));
+            view->deleter(view);
+            TK_OK(t, views[v](facts.handle, 0, 2, last, dtypes[i].dtype, count - 1, &view));
+            view->deleter(view);
+            TK_OK(t, views[v](facts.handle, 0, 2, none, dtypes[i].dtype, count, &view));
+            view->deleter(view);
+            refuse(t, views[v], &facts, SYMMEM_OUT_OF_RANGE, 1, count + 1, dtypes[i].dtype, 0);
+            refuse(t, views[v], &facts, SYMMEM_OUT_OF_RANGE, 1, 1, dtypes[i].dtype, count);
+            refuse(t, views[v], &facts, SYMMEM_OUT_OF_RANGE, 1, count, dtypes[i].dtype, 1);
+            refuse(t, views[v], &facts, SYMMEM_OUT_OF_RANGE, 0, 1, dtypes[i].dtype, count + 1);
+        }
+        refuse(t, views[v], &facts, SYMMEM_OUT_OF_RANGE, 1, 1, SYMMEM_UINT8, -1);
+        refuse(t, views[v], &facts, SYMMEM_OUT_OF_RANGE, 1, 1, SYMMEM_FLOAT64, INT64_MIN);
+        refuse(t, views[v], &facts, SYMMEM_OUT_OF_RANGE, -1, 1, SYMMEM_UINT8, 0);
+        refuse(t, views[v], &facts, SYMMEM_OUT_OF_RANGE, -1, -1, SYMMEM_UINT8, 0);
+        refuse(t, views[v], &facts, SYMMEM_OUT_OF_RANGE, 1, INT64_MAX, SYMMEM_UINT8, 0);
+        refuse(t, views[v], &facts, SYMMEM_OVERFLOW, INT64_MAX, 4, SYMMEM_UINT8, 0);
+        refuse(t, views[v], &facts, SYMMEM_OVERFLOW, INT64_C(1) << 32, INT64_C(1) << 32,
+               SYMMEM_UINT8, 0);
+        refuse(t, views[v], &facts, SYMMEM_OVERFLOW, INT64_C(1) << 31, INT64_C(1) << 30,
+               SYMMEM_FLOAT64, 0);
+        refuse(t, views[v], &facts, SYMMEM_OVERFLOW, 1, 1, SYMMEM_FLOAT64, INT64_MAX);
+    }
+}
+
+static void ranks_and_types(struct tk *t) {
+    struct facts facts = world(t);
+    const int64_t one = 1;
+    const int32_t ranks[] = {-1, facts.info.world_size, INT32_MAX, INT32_MIN};
+    const int unknown[] = {-1, SYMMEM_DTYPE_COUNT, 1000};
+    DLManagedTensor *const untouched = (DLManagedTensor *)(void *)t;
+    DLManagedTensor *tensor = untouched;
+    TK_REQ(t, "SM-VIEW-04");
+    for (int v = 0; v < 3; v++) {
+        for (int i = 0; i < 4; i++)
+            TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
+                      views[v](facts.handle, ranks[i], 1, &one, SYMMEM_UINT8, 0, &tensor));
+        for (int i = 0; i < 3; i++)
+            TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+                      views[v](facts.handle, 0, 1, &one, (symmem_dtype)unknown[i], 0, &tensor));
+    }
+    TK_EQ_PTR(t, untouched, tensor);
+}
+
+static void addresses_are_aligned(struct tk *t) {
+    char *memory = tk_alloc(t, BYTES);
+    TK_REQ(t, "SM-VIEW-05");
+    for (size_t offset = 1; offset <= 8; offset++) {
+        struct facts facts = facts_of(t, tk_rendezvous(t, memory + offset, tk_world_group(t)));
+        for (int i = 0; i < DTYPES; i++) {
+            const int64_t one = 1;
+            bool aligned = offset % symmem_dtype_size(dtypes[i].dtype) == 0;
+            DLManagedTensor *tensor = NULL;
+            TK_STATUS(t, aligned ? SYMMEM_OK : SYMMEM_MISALIGNED,
+                      symmem_get_remote_tensor(facts.handle, facts.info.world_size - 1, 1, &one,
+                                               dtypes[i].dtype, 2, &tensor));
+            TK_CHECK(t, (tensor != NULL) == aligned);
+            if (tensor != NULL)
+                tensor->deleter(tensor);
+        }
+    }
+}
+
+/* --- signal pads ------------------------------------------------------------------------------ */
+
+static void get_signal_pad(struct tk *t) {
+    struct facts facts = facts_of(t, tk_handle(t, 4, tk_world_group(t)));
+    const int64_t square[] = {8, 8};
+    const int32_t peer = (t->rank + 1) % t->world_size;
+    const int64_t words = (int64_t)facts.info.signal_pad_size / 4;
+    DLManagedTensor *pad = NULL;
+    TK_REQ(t, "SM-VIEW-06");
+    for (int i = 0; i < DTYPES; i++) {
+        const int64_t entries = (int64_t)facts.info.signal_pad_size / (dtypes[i].bits / 8);
+        TK_REQUIRE_OK(t,
+                      symmem_get_signal_pad(facts.handle, peer, 0, NULL, dtypes[i].dtype, 0, &pad));
+        expect_tensor(t, pad, &facts, 1, &entries, i, facts.pads[peer]);
+        TK_REQUIRE_OK(
+            t, symmem_get_signal_pad(facts.handle, peer, 2, square, dtypes[i].dtype, 5, &pad));
+        expect_tensor(t, pad, &facts, 2, square, i,
+                      (char *)facts.pads[peer] + 5 * (dtypes[i].bits / 8));
+    }
+    TK_REQUIRE_OK(t, symmem_get_signal_pad(facts.handle, t->rank, 0, NULL, SYMMEM_UINT32, 0, &pad));
+    TK_OK(t, symmem_memset32(t->context, &pad->dl_tensor, 0, 42, words, NULL));
+    tk_fill(t, facts.handle, t->rank, 0, 4, 0); /* data and pad do not overlap */
+    for (int64_t i = 0; i < words; i++) {
+        uint32_t word = 0;
+        TK_OK(t, symmem_copy(t->context, &word, (uint32_t *)pad->dl_tensor.data + i, 4, NULL));
+        if (word != 42)
+            TK_CHECK_MSG(t, false, "word %lld is %u", (long long)i, word);
+    }
+    pad->deleter(pad);
+    tk_expect_bytes(t, facts.handle, t->rank, 0, 4, 0);
+}
+
+/* A pad that is no multiple of eight has an entry less of the wide types. */
+static void odd_pads_round_down(struct tk *t) {
+    const size_t bytes = 4 * (size_t)t->world_size * 3 + 4 + 4 * (size_t)(t->world_size % 2);
+    struct facts facts;
+    TK_REQ(t, "SM-VIEW-06");
+    TK_OK(t, symmem_set_signal_pad_size(t->context, bytes));
+    facts = world(t);
+    for (int i = 0; i < DTYPES; i++) {
+        const int64_t entries = (int64_t)(bytes / symmem_dtype_size(dtypes[i].dtype));
+        DLManagedTensor *pad = NULL;
+        TK_REQUIRE_OK(t, symmem_get_signal_pad(facts.handle, 0, 0, NULL, dtypes[i].dtype, 0, &pad));
+        expect_tensor(t, pad, &facts, 1, &entries, i, facts.pads[0]);
+    }
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
+
+static void views_keep_memory(struct tk *t) {
+    const int32_t peer = (t->rank + 1) % t->world_size;
+    const int64_t size = BYTES, words = 4;
+    void *memory = tk_alloc(t, BYTES);
+    symmem_handle *handle = tk_rendezvous(t, memory, tk_world_group(t));
+    DLManagedTensor *own = NULL, *remote = NULL, *pad = NULL;
+    uint8_t found[BYTES];
+    TK_REQ(t, "SM-VIEW-07");
+    tk_fill(t, handle, t->rank, 0, BYTES, (uint8_t)(t->rank + 1));
+    TK_REQUIRE_OK(t, symmem_get_buffer(handle, t->rank, 1, &size, SYMMEM_UINT8, 0, &own));
+    TK_REQUIRE_OK(t, symmem_get_remote_tensor(handle, peer, 1, &size, SYMMEM_UINT8, 0, &remote));
+    TK_REQUIRE_OK(t, symmem_get_signal_pad(handle, peer, 1, &words, SYMMEM_UINT32, 0, &pad));
+    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    tk_release(t, handle);
+    tk_free(t, memory);
+    tk_out_of_band_barrier(t); /* everybody has let go */
+    (void)tk_alloc(t, BYTES);  /* may get the address, must not get the memory */
+    TK_OK(t, symmem_copy(t->context, found, own->dl_tensor.data, BYTES, NULL));
+    TK_CHECK(t, found[0] == (uint8_t)(t->rank + 1) && found[BYTES - 1] == found[0]);
+    own->deleter(own);
+    TK_OK(t, symmem_copy(t->context, found, remote->dl_tensor.data, BYTES, NULL));
+    TK_CHECK(t, found[0] == (uint8_t)(peer + 1) && found[BYTES - 1] == found[0]);
+    remote->deleter(remote);
+    TK_OK(t, symmem_memset32(t->context, &pad->dl_tensor, 0, 5, words, NULL));
+    TK_OK(t, symmem_copy(t->context, found, pad->dl_tensor.data, 16, NULL));
+    TK_CHECK(t, found[0] == 5 && found[12] == 5);
+    tk_out_of_band_barrier(t);
+    pad->deleter(pad);
+}
+
+#define CASE(name_, requirements_, max_, body_)                                                    \
+    {                                                                                              \
+        .name = name_, .requirements = requirements_, .needs = SYMMEM_CAP_DIRECT_ACCESS,           \
+        .max_ranks = max_, .body = body_,                                                          \
+    }
+
+static const struct tk_case cases[] = {
+    CASE("view.buffers_of_every_type", "SM-VIEW-01", 4, buffers_of_every_type),
+    CASE("view.dimensions", "SM-VIEW-01,SM-ERROR-04", 2, dimensions),
+    CASE("view.peers_of_every_group", "SM-VIEW-01", 8, peers_of_every_group),
+    CASE("view.remote_tensors_begin_at_the_offset", "SM-VIEW-02,SM-HANDLE-05", 4,
+         remote_tensors_begin_at_the_offset),
+    CASE("view.ends_and_overflows", "SM-VIEW-03,SM-ERROR-04", 2, ends_and_overflows),
+    CASE("view.ranks_and_types", "SM-VIEW-04,SM-ERROR-04", 4, ranks_and_types),
+    CASE("view.addresses_are_aligned", "SM-VIEW-05", 2, addresses_are_aligned),
+    CASE("test_get_signal_pad", "SM-VIEW-06,SM-HANDLE-09", 8, get_signal_pad),
+    CASE("view.odd_pads_round_down", "SM-VIEW-06", 5, odd_pads_round_down),
+    CASE("view.views_keep_memory", "SM-VIEW-07", 8, views_keep_memory),
+};
+TK_SUITE(view, cases);

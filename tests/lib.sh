@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+# What conformance.sh and test.sh share. To be sourced; needs bash, nothing else.
+
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd) || exit 1
+closing_pattern='^([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$'
+
+say() { printf '%s\n' "$*" >&2; }
+have_command() { command -v "$1" >/dev/null 2>&1; }
+
+# --- what is missing ------------------------------------------------------------------------------
+
+missing_packages=()
+
+need_command() { # COMMAND PACKAGE
+    have_command "$1" || missing_packages+=("$2")
+}
+
+# A header counts as there if the compiler finds it. Without a compiler nobody can tell; then the
+# package is asked for, which does no harm if it is installed.
+need_header() { # HEADER PACKAGE
+    local compiler=${CC:-cc}
+    have_command "$compiler" || compiler=gcc
+    printf '#include <%s>\n' "$1" | "$compiler" -E -x c - >/dev/null 2>&1 ||
+        missing_packages+=("$2")
+}
+
+need_build_tools() {
+    # A C library's headers do not always come with a compiler, so stdio.h is asked for as well.
+    if ! { have_command cc || have_command gcc; } ||
+        ! printf '#include <stdio.h>\n' | "${CC:-cc}" -E -x c - >/dev/null 2>&1; then
+        missing_packages+=(build-essential)
+    fi
+    need_command cmake cmake
+    have_command ninja || have_command make || missing_packages+=(ninja-build)
+    need_command pkg-config pkg-config
+    need_header CUnit/CUnit.h libcunit1-dev
+    need_header dlpack/dlpack.h libdlpack-dev
+}
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif [ -t 0 ] && [ "${CI:-}" != true ]; then
+        sudo "$@" # may ask for a password
+    else
+        sudo -n "$@"
+    fi
+}
+
+# Installs missing_packages. With nothing missing it touches neither network nor package manager.
+install_missing() {
+    [ "${#missing_packages[@]}" -eq 0 ] && return 0
+    say "missing here: ${missing_packages[*]}"
+    if ! have_command apt-get; then
+        say "This script installs with apt-get (Debian, Ubuntu), which this machine does not have."
+        say "Please install what the packages named above contain, then run it again."
+        return 1
+    fi
+    if [ "$(id -u)" -ne 0 ] && ! have_command sudo; then
+        say "Installing needs root, and there is no sudo. Please run, as root:"
+        say "  apt-get update && apt-get install -y ${missing_packages[*]}"
+        return 1
+    fi
+    say "installing ..."
+    local log
+    log=$(mktemp) || return 1
+    if ! {
+        as_root apt-get -q update &&
+            as_root env DEBIAN_FRONTEND=noninteractive \
+                apt-get -q install -y --no-install-recommends "${missing_packages[@]}"
+    } >"$log" 2>&1 </dev/null; then
+        tail -n 20 "$log" >&2
+        rm -f "$log"
+        say "Installation failed. By hand: apt-get install -y ${missing_packages[*]}"
+        return 1
+    fi
+    rm -f "$log"
+    missing_packages=()
+}
+
+# --- build ----------------------------------------------------------------------------------------
+
+# Configures and builds in $root/NAME, quietly; on failure the end of the log is shown.
+build_in() { # NAME CMAKE_OPTIONS...
+    local name=$1
+    shift
+    local directory=$root/$name
+    local cache=$directory/CMakeCache.txt generator=()
+    # A folder that was configured for another place (a moved or copied checkout) is of no use.
+    if [ -f "$cache" ] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$cache"; then
+        rm -rf -- "$directory"
+    fi
+    if [ ! -f "$cache" ]; then
+        if have_command ninja; then
+            generator=(-G Ninja)
+        else
+            generator=(-G "Unix Makefiles")
+        fi
+    fi
+    mkdir -p -- "$directory" || return 1
+    local log=$directory/build.log
+    if ! {
+        cmake -S "$root" -B "$directory" "${generator[@]}" "$@" &&
+            cmake --build "$directory" --parallel "$(getconf _NPROCESSORS_ONLN)"
+    } >"$log" 2>&1 </dev/null; then
+        say "The build in $name/ failed. The end of $name/build.log:"
+        grep -nE 'error|CMake Error|FAILED' "$log" | head -n 10 >&2
+        tail -n 30 "$log" >&2
+        return 1
+    fi
+}
+
+# --- running the suite ------------------------------------------------------------------------------
+
+exit_meaning() { # STATUS
+    case $1 in
+    0) echo "all that was planned passed, or was skipped for a capability the backend lacks" ;;
+    1) echo "something failed" ;;
+    2) echo "something could not be decided on this machine (ranks, devices or memory)" ;;
+    3) echo "the backend could not be loaded" ;;
+    124 | 137) echo "the run was ended because it took too long" ;;
+    *) echo "the runner ended unexpectedly, status $1" ;;
+    esac
+}

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# run_ranks.sh N PROGRAM [ARGUMENTS]: starts N copies of a program as ranks 0 to N-1 of one job on
+# this machine, waits for all, and fails if one of them failed.
+set -u
+count=${1:?usage: run_ranks.sh N PROGRAM [ARGUMENTS]}
+shift
+directory=$(mktemp -d "${TMPDIR:-/tmp}/symmem-job.XXXXXX") || exit 1
+trap 'rm -rf -- "$directory"' EXIT
+
+export WORLD_SIZE=$count SYMMEM_STORE=file:$directory/store
+ranks=()
+for ((rank = 0; rank < count; rank++)); do
+    RANK=$rank LOCAL_RANK=$rank "$@" &
+    ranks+=("$!")
+done
+result=0
+for pid in "${ranks[@]}"; do
+    wait "$pid" || result=1
+done
+exit "$result"

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash disable=SC2154
+# The stages of test.sh. Each adds to stage_passed, stage_failed and stage_skipped through the
+# helpers below and goes on after a failure, as far as that makes sense.
+
+run_limit=${SYMMEM_TEST_RUN_LIMIT:-600} # seconds for one run of a suite; ends what hangs
+
+# --- helpers ---------------------------------------------------------------------------------------
+
+verdict() { printf '  %-7s %s\n' "$1" "$2"; }
+
+skip() { # NAME REASON
+    verdict skipped "$1: $2"
+    stage_skipped=$((stage_skipped + 1))
+}
+
+# Runs a command as one check; shows its output only if it fails.
+check() { # NAME COMMAND...
+    local name=$1 log=$logs/$stage.${1//[ ,\/]/_}.log
+    shift
+    if "$@" >"$log" 2>&1 </dev/null; then
+        verdict ok "$name"
+        stage_passed=$((stage_passed + 1))
+    else
+        verdict FAILED "$name"
+        tail -n 40 "$log" | sed 's/^/    | /'
+        stage_failed=$((stage_failed + 1))
+        return 1
+    fi
+}
+
+build() { # NAME CMAKE_OPTIONS...
+    check "build $1" build_in "$@"
+}
+
+# Adds a run's counts; a run that failed without saying so counts as one failure.
+add_counts() { # NAME LOG STATUS PASSED FAILED SKIPPED
+    local name=$1 log=$2 status=$3 bad=$5
+    if [ "$status" -ne 0 ] && [ "$bad" -eq 0 ]; then
+        bad=1
+    fi
+    stage_passed=$((stage_passed + $4))
+    stage_failed=$((stage_failed + bad))
+    stage_skipped=$((stage_skipped + $6))
+    if [ "$bad" -eq 0 ]; then
+        verdict ok "$name: $4 passed, $6 skipped"
+    else
+        verdict FAILED "$name: $4 passed, $bad failed, $6 skipped, exit status $status"
+        printf '    whole log: %s\n' "${log#"$root"/}"
+        grep -nEi 'fail|error|crash|hang|unresolved|timeout|sanitizer' "$log" | head -n 30 |
+            cut -c 1-200 | sed 's/^/    | /'
+        tail -n 15 "$log" | cut -c 1-200 | sed 's/^/    | /'
+    fi
+}
+
+unit_tests() { # BUILD [COMMAND PREFIX...]
+    local directory=$root/$1 log=$logs/$stage.unit.log report=$logs/$stage.unit.xml
+    shift
+    rm -f "$report"
+    timeout -k 15 "$run_limit" "$@" ctest --test-dir "$directory" --output-on-failure \
+        --no-tests=error --timeout 300 --parallel 2 --output-junit "$report" \
+        >"$log" 2>&1 </dev/null
+    local status=$? tests bad other
+    tests=$(junit_count tests "$report")
+    bad=$(junit_count failures "$report")
+    other=$(($(junit_count skipped "$report") + $(junit_count disabled "$report")))
+    add_counts "unit tests" "$log" "$status" $((tests - bad - other)) "$bad" "$other"
+}
+
+junit_count() { # ATTRIBUTE FILE
+    local value=
+    if [ -f "$2" ]; then
+        value=$(sed -n "/<testsuite/,/>/s/.*[[:space:]]$1=\"\([0-9]*\)\".*/\1/p" "$2" | head -n 1)
+    fi
+    echo "${value:-0}"
+}
+
+# The suite on the CPU emulation. PREFIX is an array that a stage may fill (setarch, unshare).
+prefix=()
+conformance() { # BUILD RUNNER_OPTIONS...
+    local runner=$root/$1/bin/symmem-conformance
+    shift
+    local name="conformance $*"
+    local log=$logs/$stage.${name//[ \/]/_}.log
+    if [ ! -x "$runner" ]; then
+        verdict FAILED "$name: no symmem-conformance was built"
+        stage_failed=$((stage_failed + 1))
+        return
+    fi
+    timeout -k 15 "$run_limit" "${prefix[@]}" "$runner" --backend shm "$@" >"$log" 2>&1 </dev/null
+    local status=$?
+    if [[ $(tail -n 1 "$log") =~ $closing_pattern ]]; then
+        add_counts "$name" "$log" "$status" "${BASH_REMATCH[@]:1:3}"
+    else
+        [ "$status" -ne 0 ] || status=1 # without a closing line it is not a pass
+        add_counts "$name" "$log" "$status" 0 0 0
+    fi
+}
+
+# Sanitizer runtimes of common compilers do not start where the kernel randomises more address bits
+# than they expect. Where that may be so, they run without randomisation.
+sanitizer_prefix() {
+    local bits=/proc/sys/vm/mmap_rnd_bits
+    prefix=()
+    if { [ ! -r "$bits" ] || [ "$(cat "$bits")" -gt 28 ]; } && setarch -R true 2>/dev/null; then
+        prefix=(setarch -R)
+    fi
+}
+
+# What other stages need of the plain build.
+plain_build() {
+    build build-gcc -DCMAKE_C_COMPILER=gcc
+}
+
+# --- installation beyond lib.sh --------------------------------------------------------------------
+
+# Formatting differs between major versions of clang-format; ours is 14.
+clang_format() {
+    if have_command clang-format-14; then
+        echo clang-format-14
+    elif clang-format --version 2>/dev/null | grep -q 'version 14\.'; then
+        echo clang-format
+    fi
+}
+
+need_clang_format() {
+    if [ -z "$(clang_format)" ]; then
+        local name=clang-format
+        ! have_command apt-cache || [ -z "$(apt-cache search -n '^clang-format-14$')" ] ||
+            name=clang-format-14
+        have_command "$name" || missing_packages+=("$name")
+    fi
+}
+
+# Debian and Ubuntu split clang's sanitizer runtime off; its package carries clang's version.
+clang_links_sanitizers() {
+    local program
+    program=$(mktemp) || return 1
+    echo 'int main(void) { return 0; }' |
+        clang -fsanitize=address,undefined -x c - -o "$program" 2>/dev/null
+    local status=$?
+    rm -f "$program"
+    return "$status"
+}
+
+install_clang_runtime() {
+    clang_links_sanitizers && return 0
+    local version
+    version=$(clang --version | sed -n 's/.*version \([0-9]*\)\..*/\1/p' | head -n 1)
+    missing_packages=("libclang-rt-$version-dev")
+    # Before version 14 the runtime is a part of libclang-common.
+    [ "$version" -ge 14 ] || missing_packages=("libclang-common-$version-dev")
+    install_missing
+}
+
+# --- the stages ------------------------------------------------------------------------------------
+
+stage_gcc() {
+    plain_build || return
+    unit_tests build-gcc
+    local ranks
+    for ranks in 4 1 2 3 5 8; do
+        conformance build-gcc --ranks "$ranks"
+    done
+    conformance build-gcc --ranks 2 --rank-mode thread
+}
+
+stage_clang() {
+    build build-clang -DCMAKE_C_COMPILER=clang || return
+    unit_tests build-clang
+    conformance build-clang --ranks 2
+}
+
+stage_asan() {
+    build build-asan -DCMAKE_C_COMPILER=clang -DSYMMEM_SANITIZE=address,undefined || return
+    export SYMMEM_TIMEOUT_SCALE=$((time_scale * 3))
+    export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1
+    export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+    sanitizer_prefix
+    unit_tests build-asan "${prefix[@]}"
+    conformance build-asan --ranks 2 --no-large
+    conformance build-asan --ranks 3 --no-large
+    prefix=()
+    unset ASAN_OPTIONS UBSAN_OPTIONS
+}
+
+# Threads only: ThreadSanitizer sees a missing release or acquire only through one mapping.
+stage_tsan() {
+    build build-tsan -DCMAKE_C_COMPILER=gcc -DSYMMEM_SANITIZE=thread || return
+    export SYMMEM_TIMEOUT_SCALE=$((time_scale * 5))
+    export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+    sanitizer_prefix
+    unit_tests build-tsan "${prefix[@]}"
+    conformance build-tsan --rank-mode thread --ranks 2 --no-large
+    conformance build-tsan --rank-mode thread --ranks 4 --no-large
+    prefix=()
+    unset TSAN_OPTIONS
+}
+
+stage_coverage() {
+    build build-coverage -DCMAKE_C_COMPILER=gcc -DCMAKE_BUILD_TYPE=Debug -DSYMMEM_COVERAGE=ON ||
+        return
+    export SYMMEM_TIMEOUT_SCALE=$((time_scale * 2))
+    find build-coverage -name '*.gcda' -delete # counts of earlier runs
+    unit_tests build-coverage
+    conformance build-coverage --ranks 4
+    conformance build-coverage --ranks 2 --rank-mode thread
+    check thresholds coverage/check.sh build-coverage &&
+        sed 's/^/    /' "$logs/coverage.thresholds.log"
+}
+
+stage_style() {
+    local formatter
+    formatter=$(clang_format)
+    if [ -n "$formatter" ]; then
+        check format check_format "$formatter"
+    else
+        skip format "no clang-format 14 on this machine"
+    fi
+    local compiler
+    for compiler in "gcc -x c -std=c11" "clang -x c -std=c11" \
+        "g++ -x c++ -std=c++17" "clang++ -x c++ -std=c++17"; do
+        check "headers stand alone, ${compiler%% *}" check_headers "$compiler"
+    done
+    plain_build || return
+    check "exported symbols" check_symbols
+    if [ -x build-gcc/bin/symmem-conformance ]; then
+        check trace build-gcc/bin/symmem-conformance --check-trace
+    else
+        skip trace "no symmem-conformance was built"
+    fi
+    sources '*.c' '*.h' | xargs wc -l |
+        awk '$1 > 500 && $2 != "total" { print "  warning " $2 ": " $1 " lines, more than 500" }'
+}
+
+# In a mount namespace of its own /dev/shm can be made as small as containers have it.
+stage_small_shm() {
+    local namespace=() mount='mount -t tmpfs -o size=64m,mode=1777 tmpfs /dev/shm'
+    if unshare -m sh -c "$mount" 2>/dev/null; then
+        namespace=(unshare -m)
+    elif unshare -Urm sh -c "$mount" 2>/dev/null; then
+        namespace=(unshare -Urm)
+    else
+        skip small-shm "mount namespaces are not permitted here"
+        return
+    fi
+    plain_build || return
+    prefix=("${namespace[@]}" sh -c "$mount && exec \"\$@\"" sh)
+    conformance build-gcc --ranks 4
+    prefix=()
+}
+
+# The shape of backend.h against the real headers.
+stage_skeletons() {
+    plain_build || return
+    local room
+    for room in cuda nccl; do
+        if grep -q "^${room^^}_INCLUDE_DIR:PATH=.*-NOTFOUND" build-gcc/CMakeCache.txt; then
+            skip "backend_$room" "no ${room^^} headers on this machine"
+        else
+            check "backend_$room" cmake --build build-gcc --target "symmem_${room}_skeleton"
+        fi
+    done
+}
+
+# --- parts of the style stage -----------------------------------------------------------------------
+
+sources() { # PATTERN...
+    if git rev-parse --git-dir >/dev/null 2>&1; then
+        git ls-files --cached --others --exclude-standard -- "$@"
+    else
+        local names=() pattern
+        for pattern in "$@"; do
+            names+=(-o -name "$pattern")
+        done
+        find . -path './build*' -prune -o -type f \( "${names[@]:1}" \) -print
+    fi
+}
+
+check_format() { # FORMATTER
+    sources '*.c' '*.h' | xargs "$1" --style=file --dry-run -Werror
+}
+
+check_headers() { # COMPILER AND OPTIONS
+    local header command
+    read -ra command <<<"$1"
+    for header in core/include/symmem/*.h; do
+        printf '#include <symmem/%s>\n' "${header##*/}" |
+            "${command[@]}" -pedantic -Wall -Wextra -Werror -Icore/include -fsyntax-only - ||
+            return 1
+    done
+}
+
+# A backend exports its entry and nothing else; the library exports only names that begin symmem_.
+check_symbols() {
+    local object names result=0
+    for object in build-gcc/lib/libsymmem_backend_*.so; do
+        names=$(nm -D --defined-only "$object" | awk '{ print $3 }')
+        if [ "$names" != symmem_backend_entry ]; then
+            printf '%s exports:\n%s\n' "$object" "$names"
+            result=1
+        fi
+    done
+    names=$(nm -D --defined-only build-gcc/lib/libsymmem.so | awk '$3 !~ /^symmem_/ { print $3 }')
+    if [ -n "$names" ]; then
+        printf 'libsymmem.so exports:\n%s\n' "$names"
+        result=1
+    fi
+    return "$result"
+}

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# test.sh [stage...]: every test that CI runs, or only the stages named. Installs what is missing.
+# Builds go to build-<stage>/, logs to build-logs/. A failed stage does not stop the others. The
+# last line is "N passed, N failed, N skipped": conformance cases, unit tests and checks together.
+# Exit status: 0 if nothing failed, 1 otherwise, 2 for a wrong argument.
+set -u
+# shellcheck source=tests/lib.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+cd "$root" || exit 1
+# shellcheck source=tests/stages.sh
+. tests/stages.sh
+
+all_stages=(gcc clang asan tsan coverage style small-shm skeletons)
+stages=("$@")
+[ "$#" -gt 0 ] || stages=("${all_stages[@]}")
+for stage in "${stages[@]}"; do
+    if [[ " ${all_stages[*]} " != *" $stage "* ]]; then
+        say "usage: tests/test.sh [stage...]   stages: ${all_stages[*]}"
+        exit 2
+    fi
+done
+
+# The job's variables of whoever started this are not the tests' own, but for the time scale of a
+# slow machine.
+time_scale=${SYMMEM_TIMEOUT_SCALE:-1}
+unset RANK WORLD_SIZE LOCAL_RANK "${!SYMMEM_@}" "${!TORCH_SYMM_MEM_@}"
+export LC_ALL=C.UTF-8 SYMMEM_TIMEOUT_SCALE=$time_scale
+
+need_build_tools
+need_command clang clang
+need_command g++ g++
+need_command lcov lcov
+need_clang_format
+if ! install_missing || ! install_clang_runtime; then
+    printf '0 passed, 1 failed, 0 skipped\n'
+    exit 1
+fi
+logs=$root/build-logs
+mkdir -p "$logs" || exit 1
+
+passed=0 failed=0 skipped=0 table=()
+for stage in "${stages[@]}"; do
+    printf '\n== %s\n' "$stage"
+    stage_passed=0 stage_failed=0 stage_skipped=0
+    SECONDS=0
+    "stage_${stage//-/_}"
+    export SYMMEM_TIMEOUT_SCALE=$time_scale # slow stages raise it
+    if [ "$stage_failed" -gt 0 ]; then
+        result=FAILED
+    elif [ "$stage_passed" -gt 0 ]; then
+        result=passed
+    else
+        result=skipped
+    fi
+    table+=("$(printf '%-10s %-8s %5d s %8d %8d %8d' "$stage" "$result" "$SECONDS" \
+        "$stage_passed" "$stage_failed" "$stage_skipped")")
+    passed=$((passed + stage_passed))
+    failed=$((failed + stage_failed))
+    skipped=$((skipped + stage_skipped))
+done
+
+printf '\n%-10s %-8s %7s %8s %8s %8s\n' stage result time passed failed skipped
+printf '%s\n' "${table[@]}"
+printf '\n%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Ranks for the unit tests of rendezvous and handles: threads with a context each over one memory
+ * store, or processes over a file store. CUnit's assertions are for one thread of one process only,
+ * so ranks count their failures with CHECK, and the test asserts that there were none.
+ */
+#ifndef SYMMEM_TESTS_LINK_RANKS_H
+#define SYMMEM_TESTS_LINK_RANKS_H
+
+#include <CUnit/Basic.h>
+#include <CUnit/CUnit.h>
+#include <dirent.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "objects.h"
+
+const symmem_backend *symmem_backend_entry(uint32_t abi);
+
+#define MAX_RANKS 8
+#define BYTES 65536u
+#define SHORT_MS 150u
+
+typedef struct plan plan;
+
+typedef struct rank_env {
+    const plan *plan;
+    int32_t rank, world;
+    symmem_context *context;
+    symmem_group *group;
+    int failures;
+    int checks;
+    const char *fault_point; /* fails once when reached */
+    symmem_status fault_status;
+    int fault_hits;
+    int notices;
+} rank_env;
+
+typedef void (*rank_body)(rank_env *env);
+
+/* What a test wants of its ranks. */
+struct plan {
+    int32_t world;
+    rank_body body;
+    int argument;
+    const symmem_backend *backend; /* NULL: the emulation */
+    int32_t multicast;
+    bool same_device;
+    bool overlap;
+    symmem_store *store;
+    pthread_barrier_t *meet; /* threads only */
+};
+
+#define CHECK(env, condition)                                                                      \
+    do {                                                                                           \
+        (env)->checks++;                                                                           \
+        if (!(condition)) {                                                                        \
+            (env)->failures++;                                                                     \
+            fprintf(stderr, "%s:%d: rank %d of %d (%d): %s\n", __FILE__, __LINE__, (env)->rank,    \
+                    (env)->world, (env)->plan->argument, #condition);                              \
+        }                                                                                          \
+    } while (0)
+
+#define CHECK_STATUS(env, call, wanted)                                                            \
+    do {                                                                                           \
+        symmem_status found_ = (call);                                                             \
+        (env)->checks++;                                                                           \
+        if (found_ != (wanted)) {                                                                  \
+            symmem_error_record record_;                                                           \
+            symmem_last_error(&record_);                                                           \
+            (env)->failures++;                                                                     \
+            fprintf(stderr, "%s:%d: rank %d of %d (%d): %s is %s, not %s: %s/%s: %s\n", __FILE__,  \
+                    __LINE__, (env)->rank, (env)->world, (env)->plan->argument, #call,             \
+                    symmem_status_name(found_), symmem_status_name(wanted), record_.operation,     \
+                    record_.stage, record_.message);                                               \
+        }                                                                                          \
+    } while (0)
+
+#define CHECK_OK(env, call) CHECK_STATUS(env, call, SYMMEM_OK)
+
+static inline symmem_error_record last_record(void) {
+    symmem_error_record record;
+    symmem_last_error(&record);
+    return record;
+}
+
+/* A fault that ends the process instead of failing. */
+#define DIE ((symmem_status)-1000)
+
+static inline symmem_status env_point(void *arg, const char *point) {
+    rank_env *env = arg;
+    if (env->fault_point == NULL || strcmp(env->fault_point, point) != 0)
+        return SYMMEM_OK;
+    env->fault_point = NULL;
+    env->fault_hits++;
+    if (env->fault_status == DIE)
+        _exit(0);
+    return env->fault_status;
+}
+
+static inline void env_log(void *arg, const char *line) {
+    rank_env *env = arg;
+    (void)line;
+    env->notices++;
+}
+
+/* All ranks, threads or not, without the group under test. */
+static inline void env_meet(rank_env *env) {
+    if (env->plan->meet != NULL)
+        pthread_barrier_wait(env->plan->meet);
+}
+
+static inline void env_open(rank_env *env) {
+    const plan *p = env->plan;
+    symmem_context_options options;
+    symmem_context_options_init(&options);
+    options.rank = env->rank;
+    options.world_size = env->world;
+    options.local_rank = p->same_device ? 0 : env->rank;
+    options.store = p->store;
+    options.default_timeout_ms = 20000;
+    options.multicast = p->multicast;
+    options.allow_overlapping_devices = p->overlap;
+    options.point = env_point;
+    options.point_arg = env;
+    options.log = env_log;
+    options.log_arg = env;
+    const symmem_backend *backend =
+        p->backend != NULL ? p->backend : symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    CHECK_OK(env, symmem_init(&options, &env->context));
+    CHECK_OK(env, symmem_register_backend(env->context, backend));
+    CHECK_OK(env, symmem_set_backend(env->context, backend->name));
+    CHECK_OK(env, symmem_group_create(env->context, "world", NULL, 0, NULL, &env->group));
+}
+
+static inline void *env_run(void *arg) {
+    rank_env *env = arg;
+    env_open(env);
+    if (env->failures == 0)
+        env->plan->body(env);
+    symmem_context_free(env->context);
+    return NULL;
+}
+
+static inline void env_init(rank_env *env, const plan *p, int32_t rank) {
+    memset(env, 0, sizeof *env);
+    env->plan = p;
+    env->rank = rank;
+    env->world = p->world;
+}
+
+static inline int open_descriptors(void) {
+    int count = 0;
+    DIR *directory = opendir("/proc/self/fd");
+    while (directory != NULL && readdir(directory) != NULL)
+        count++;
+    if (directory != NULL)
+        closedir(directory);
+    return count;
+}
+
+static inline int open_mappings(void) {
+    char line[512];
+    int count = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps != NULL && fgets(line, sizeof line, maps) != NULL)
+        count += strstr(line, "symmem-") != NULL && strstr(line, "(deleted)") != NULL;
+    if (maps != NULL)
+        fclose(maps);
+    return count;
+}
+
+static inline void run_threads(plan p) {
+    rank_env envs[MAX_RANKS];
+    pthread_t threads[MAX_RANKS];
+    pthread_barrier_t meet;
+    int before = open_descriptors();
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&p.store), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(pthread_barrier_init(&meet, NULL, (unsigned)p.world), 0);
+    p.meet = &meet;
+    for (int32_t r = 0; r < p.world; r++) {
+        env_init(&envs[r], &p, r);
+        CU_ASSERT_EQUAL_FATAL(pthread_create(&threads[r], NULL, env_run, &envs[r]), 0);
+    }
+    for (int32_t r = 0; r < p.world; r++) {
+        pthread_join(threads[r], NULL);
+        CU_ASSERT_EQUAL(envs[r].failures, 0);
+        CU_ASSERT(envs[r].checks > 4);
+    }
+    pthread_barrier_destroy(&meet);
+    symmem_store_close(p.store);
+    CU_ASSERT_EQUAL(open_descriptors(), before);
+    CU_ASSERT_EQUAL(open_mappings(), 0);
+}
+
+/* The parent waits with a limit of its own: a rank that hangs is ended. */
+static inline void run_processes(plan p) {
+    char path[] = "/tmp/symmem-unit-XXXXXX";
+    pid_t pids[MAX_RANKS];
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+    for (int32_t r = 0; r < p.world; r++) {
+        pids[r] = fork();
+        if (pids[r] == 0) {
+            rank_env env;
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            alarm(60);
+            if (symmem_store_open_file(path, &p.store) != SYMMEM_OK)
+                _exit(2);
+            env_init(&env, &p, r);
+            env_run(&env);
+            symmem_store_close(p.store);
+            _exit(env.failures == 0 && env.checks > 4 ? 0 : 1);
+        }
+    }
+    for (int32_t r = 0; r < p.world; r++) {
+        int code = -1;
+        CU_ASSERT(pids[r] > 1);
+        if (pids[r] > 1) {
+            waitpid(pids[r], &code, 0);
+            CU_ASSERT_EQUAL(code, 0);
+        }
+    }
+    char command[64];
+    snprintf(command, sizeof command, "rm -rf '%s'", path);
+    CU_ASSERT_EQUAL(system(command), 0);
+}
+
+/* The usual beginning: one allocation and its handle. */
+static inline symmem_handle *env_handle(rank_env *env, void **ptr_p) {
+    symmem_handle *handle = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, ptr_p));
+    CHECK_OK(env,
+             symmem_rendezvous(env->context, *ptr_p, env->group, SYMMEM_TIMEOUT_DEFAULT, &handle));
+    return handle;
+}
+
+static inline symmem_status meet_at(rank_env *env, void *ptr, uint32_t timeout_ms,
+                                    symmem_handle **handle_p) {
+    return symmem_rendezvous(env->context, ptr, env->group, timeout_ms, handle_p);
+}
+
+/* A fresh rendezvous works and data moves both ways. */
+static inline void check_works(rank_env *env) {
+    void *ptr = NULL;
+    void *const *buffers = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    if (handle == NULL)
+        return;
+    *(int *)ptr = 100 + env->rank;
+    CHECK_OK(env, symmem_barrier(handle, 0, SYMMEM_TIMEOUT_DEFAULT, NULL));
+    CHECK_OK(env, symmem_handle_buffer_ptrs(handle, &buffers));
+    for (int32_t r = 0; r < env->world; r++)
+        CHECK(env, *(int *)buffers[r] == 100 + r);
+    CHECK_OK(env, symmem_barrier(handle, 0, SYMMEM_TIMEOUT_DEFAULT, NULL));
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+/* Two blocks of one segment: one mapping, signals and bounds of their own. */
+static inline void body_pool(rank_env *env) {
+    symmem_pool *pool = NULL;
+    void *one = NULL, *two = NULL;
+    symmem_handle *first = NULL, *second = NULL;
+    symmem_handle_info info;
+    CHECK_OK(env, symmem_pool_create(env->context, -1, BYTES, &pool));
+    CHECK_OK(env, symmem_pool_alloc(pool, 1024, &one));
+    CHECK_OK(env, symmem_pool_alloc(pool, 2048, &two));
+    CHECK_OK(env, meet_at(env, one, 10000, &first));
+    CHECK_OK(env, meet_at(env, (char *)two + 4, 10000, &second));
+    CHECK(env, first->link != second->link && first->link->mapping == second->link->mapping);
+    CHECK_OK(env, symmem_handle_get_info(second, &info));
+    CHECK(env, info.block_size == 2048 && info.offset == second->link->block_offset + 4);
+    /* Blocks do not share signals: a signal of one is none of the other. */
+    CHECK_OK(env, symmem_put_signal(first, env->rank, 0, 1000, NULL));
+    CHECK_STATUS(env, symmem_wait_signal(second, env->rank, 0, 50, NULL), SYMMEM_TIMEOUT);
+    CHECK_OK(env, symmem_wait_signal(first, env->rank, 0, 1000, NULL));
+    CHECK_STATUS(env, symmem_put(second, env->rank, 2044, &info, 1, NULL), SYMMEM_OUT_OF_RANGE);
+    symmem_handle_release(first);
+    symmem_handle_release(second);
+    CHECK_OK(env, symmem_pool_free(pool, one));
+    CHECK_OK(env, symmem_pool_free(pool, two));
+    CHECK_OK(env, symmem_pool_destroy(pool));
+}
+
+typedef struct named_test {
+    const char *name;
+    void (*function)(void);
+} named_test;
+
+static inline int run_tests(const char *suite_name, const named_test *tests, size_t count) {
+    if (CU_initialize_registry() != CUE_SUCCESS)
+        return 2;
+    CU_pSuite suite = CU_add_suite(suite_name, NULL, NULL);
+    for (size_t i = 0; suite != NULL && i < count; i++)
+        if (CU_add_test(suite, tests[i].name, tests[i].function) == NULL)
+            return 2;
+    setenv("SYMMEM_SHM_DEVICES", "8", 1);
+    CU_basic_set_mode(CU_BRM_NORMAL);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures() + CU_get_number_of_tests_failed();
+    unsigned run = CU_get_number_of_tests_run();
+    CU_cleanup_registry();
+    return failures != 0 || run != count;
+}
+
+#define RUN_TESTS(name, tests) run_tests(name, tests, sizeof(tests) / sizeof(tests)[0])
+
+#endif

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Ranks for the session tests: threads on a memory store or processes on a file store. */
+#ifndef SYMMEM_SESSION_RANKS_H
+#define SYMMEM_SESSION_RANKS_H
+
+#include "internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define RANKS_MAX 128
+
+typedef struct test_rank test_rank;
+typedef int (*rank_body)(test_rank *self); /* 0: fine */
+
+struct test_rank {
+    int32_t rank;
+    int32_t world_size;
+    symmem_store *store;
+    sm_session *session;
+    sm_liveness *liveness;
+    sm_identity identity;
+    int32_t global_ranks[RANKS_MAX];
+    const char *socket_dir;
+    rank_body body;
+    void *arg;
+    int result;
+    /* The test point: fails once at `point_name`. */
+    const char *point_name;
+    symmem_status point_status;
+    atomic_int point_hits;
+};
+
+/* Makes the rank's body fail and says where. */
+#define EXPECT(condition)                                                                          \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "rank %d line %d: %s [%s %s: %s]\n", self->rank, __LINE__, #condition, \
+                    symmem_status_name(sm_record()->status), sm_record()->stage,                   \
+                    sm_record()->message);                                                         \
+            return __LINE__ % 250 + 1;                                                             \
+        }                                                                                          \
+    } while (0)
+
+static inline symmem_status rank_point(void *arg, const char *name) {
+    test_rank *self = arg;
+    if (self->point_name == NULL || strcmp(name, self->point_name) != 0 ||
+        atomic_fetch_add(&self->point_hits, 1) != 0)
+        return SYMMEM_OK;
+    return self->point_status;
+}
+
+static inline int rank_open(test_rank *self) {
+    EXPECT(sm_identity_self(&self->identity) == SYMMEM_OK);
+    EXPECT(sm_liveness_create(self->world_size, &self->liveness) == SYMMEM_OK);
+    for (int32_t i = 0; i < self->world_size; i++)
+        self->global_ranks[i] = i;
+    if (self->store != NULL) {
+        char key[SYMMEM_STORE_KEY_MAX + 1];
+        sm_identity_key("w", self->rank, key, sizeof(key));
+        EXPECT(symmem_store_set(self->store, key, &self->identity, sizeof(self->identity), 0) ==
+               SYMMEM_OK);
+    }
+    sm_session_config config = {
+        .store = self->store,
+        .prefix = "g/test",
+        .world_prefix = "w",
+        .group_name = "test",
+        .socket_dir = self->socket_dir,
+        .rank = self->rank,
+        .world_size = self->world_size,
+        .global_ranks = self->global_ranks,
+        .liveness = self->liveness,
+        .identity = &self->identity,
+        .point = rank_point,
+        .point_arg = self,
+    };
+    EXPECT(sm_session_create(&config, &self->session) == SYMMEM_OK);
+    return 0;
+}
+
+static inline void rank_close(test_rank *self) {
+    sm_session_destroy(self->session);
+    sm_liveness_destroy(self->liveness);
+    self->session = NULL;
+    self->liveness = NULL;
+}
+
+static inline int rank_main(test_rank *self) {
+    int result = rank_open(self);
+    if (result == 0)
+        result = self->body(self);
+    rank_close(self);
+    return result;
+}
+
+static inline void *rank_thread(void *arg) {
+    test_rank *self = arg;
+    self->result = rank_main(self);
+    return NULL;
+}
+
+/* Runs prepared ranks as threads; true if all return 0. */
+static inline bool run_threads(test_rank *ranks, int32_t count) {
+    pthread_t threads[RANKS_MAX];
+    bool fine = true;
+    int32_t started = 0;
+    for (; started < count; started++)
+        if (pthread_create(&threads[started], NULL, rank_thread, &ranks[started]) != 0)
+            break;
+    fine = started == count;
+    for (int32_t i = 0; i < started; i++) {
+        pthread_join(threads[i], NULL);
+        fine = fine && ranks[i].result == 0;
+    }
+    return fine;
+}
+
+static inline void prepare_ranks(test_rank *ranks, int32_t count, symmem_store *store,
+                                 rank_body body, void *arg) {
+    memset(ranks, 0, (size_t)count * sizeof(*ranks));
+    for (int32_t i = 0; i < count; i++) {
+        ranks[i].rank = i;
+        ranks[i].world_size = count;
+        ranks[i].store = store;
+        ranks[i].body = body;
+        ranks[i].arg = arg;
+    }
+}
+
+/* A child that runs one rank on the file store at `path`. Returns its pid, or -1. */
+static inline pid_t fork_rank(test_rank *self, const char *path) {
+    pid_t parent = getpid();
+    pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
+        _exit(99);
+    int result = 98;
+    if (symmem_store_open_file(path, &self->store) == SYMMEM_OK)
+        result = rank_main(self);
+    symmem_store_close(self->store);
+    exit(result);
+}
+
+/* Exit status of a child, or 1000 + signal. */
+static inline int reap(pid_t pid) {
+    int status = 0;
+    if (pid < 2 || waitpid(pid, &status, 0) != pid)
+        return 2000;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+static inline int count_files(const char *path, char prefix) {
+    DIR *directory = opendir(path);
+    if (directory == NULL)
+        return -1;
+    int count = 0;
+    for (struct dirent *entry; (entry = readdir(directory)) != NULL;)
+        if (prefix == '\0' ? entry->d_name[0] != '.' : entry->d_name[0] == prefix)
+            count++;
+    closedir(directory);
+    return count;
+}
+
+static inline void remove_tree(const char *path) {
+    DIR *directory = opendir(path);
+    if (directory == NULL)
+        return;
+    char name[512];
+    for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
+        snprintf(name, sizeof(name), "%s/%s", path, entry->d_name);
+        if (entry->d_name[0] != '.')
+            unlink(name);
+    }
+    closedir(directory);
+    rmdir(path);
+}
+
+#endif

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Allocations, lookups, signal pad sizes, persistent allocations. */
+#include "unit.h"
+#include "objects.h"
+
+#include <pthread.h>
+
+static symmem_status point_fails(void *arg, const char *point) {
+    return strcmp(arg, point) == 0 ? SYMMEM_SYSTEM : SYMMEM_OK;
+}
+
+static void arguments(void) {
+    symmem_context *context = unit_context(FAKE_CAPABILITIES);
+    symmem_alloc_options options;
+    symmem_error_record record;
+    void *ptr = &ptr;
+    void *const before = ptr;
+    EXPECT_FAIL(symmem_alloc(NULL, 1, -1, NULL, &ptr), SYMMEM_NOT_INITIALISED, "alloc");
+    EXPECT_FAIL(symmem_alloc(context, 1, -1, NULL, NULL), SYMMEM_INVALID_ARGUMENT, "alloc");
+    symmem_alloc_options_init(&options);
+    options.size--;
+    EXPECT_FAIL(symmem_alloc(context, 1, -1, &options, &ptr), SYMMEM_INVALID_ARGUMENT, "alloc");
+    EXPECT_FAIL(symmem_alloc(context, 0, 77, NULL, &ptr), SYMMEM_INVALID_ARGUMENT, "alloc");
+    EXPECT_FAIL(symmem_alloc(context, SIZE_MAX - 100, 77, NULL, &ptr), SYMMEM_OVERFLOW, "alloc");
+    EXPECT_FAIL(symmem_alloc(context, 1, FAKE_DEVICES, NULL, &ptr), SYMMEM_OUT_OF_RANGE, "alloc");
+    symmem_last_error(&record);
+    CU_ASSERT_EQUAL(record.expected, FAKE_DEVICES);
+    CU_ASSERT_EQUAL(record.actual, FAKE_DEVICES);
+    CU_ASSERT_EQUAL(record.rank, 0);
+    CU_ASSERT_EQUAL(record.world_size, 1);
+    EXPECT_FAIL(symmem_alloc(context, 1, -2, NULL, &ptr), SYMMEM_OUT_OF_RANGE, "alloc");
+    atomic_store(&context->captures, 1);
+    EXPECT_FAIL(symmem_alloc(context, 1, 0, NULL, &ptr), SYMMEM_CAPTURE, "alloc");
+    EXPECT_FAIL(symmem_alloc(context, 1, 9, NULL, &ptr), SYMMEM_OUT_OF_RANGE, "alloc");
+    atomic_store(&context->captures, 0);
+    CU_ASSERT_PTR_EQUAL(ptr, before); /* outputs are written on success only */
+    unit_end(context);
+}
+
+static void backend_failures(void) {
+    symmem_context *context = unit_context(FAKE_CAPABILITIES);
+    symmem_error_record record;
+    void *ptr = NULL;
+    fake.alloc_fails = SYMMEM_NO_SPACE;
+    EXPECT_FAIL(symmem_alloc(context, 4096, 0, NULL, &ptr), SYMMEM_NO_SPACE, "alloc");
+    symmem_last_error(&record);
+    CU_ASSERT_EQUAL(record.expected, 4096);
+    CU_ASSERT_EQUAL(record.actual, 7);
+    CU_ASSERT_EQUAL(record.system_errno, 12);
+    CU_ASSERT_STRING_EQUAL(record.stage, "memory_alloc");
+    fake.alloc_fails = SYMMEM_BACKEND; /* without a record of its own */
+    EXPECT_FAIL(symmem_alloc(context, 4096, 0, NULL, &ptr), SYMMEM_BACKEND, "alloc");
+    fake.alloc_fails = SYMMEM_OK;
+    fake.misalign = 8;
+    EXPECT_FAIL(symmem_alloc(context, 100, 0, NULL, &ptr), SYMMEM_BACKEND, "alloc");
+    fake.misalign = 0;
+    fake.alloc_null = true;
+    EXPECT_FAIL(symmem_alloc(context, 100, 0, NULL, &ptr), SYMMEM_BACKEND, "alloc");
+    fake.alloc_null = false;
+    CU_ASSERT_EQUAL(atomic_load(&fake.released), 2);
+    fake.count_fails = SYMMEM_SYSTEM;
+    EXPECT_FAIL(symmem_alloc(context, 100, 0, NULL, &ptr), SYMMEM_SYSTEM, "alloc");
+    fake.count_fails = SYMMEM_OK;
+    fake.devices = 0;
+    EXPECT_FAIL(symmem_alloc(context, 100, 0, NULL, &ptr), SYMMEM_BACKEND, "alloc");
+    fake.devices = 1;
+    context->point = point_fails;
+    context->point_arg = "alloc.before";
+    EXPECT_FAIL(symmem_alloc(context, 100, 0, NULL, &ptr), SYMMEM_SYSTEM, "alloc");
+    CU_ASSERT_EQUAL(atomic_load(&fake.allocated), 2);
+    context->point_arg = "alloc.done";
+    EXPECT_FAIL(symmem_alloc(context, 100, 0, NULL, &ptr), SYMMEM_SYSTEM, "alloc");
+    CU_ASSERT_EQUAL(atomic_load(&fake.allocated), 3);
+    CU_ASSERT_EQUAL(atomic_load(&fake.released), 3);
+    context->point = NULL;
+    CU_ASSERT_PTR_NULL(ptr);
+    EXPECT_OK(symmem_alloc(context, 100, 0, NULL, &ptr)); /* nothing stands in the way */
+    unit_end(context);
+}
+
+static void lookup(void) {
+    symmem_context *context = unit_context(FAKE_CAPABILITIES);
+    symmem_alloc_info info;
+    char *a = NULL, *b = NULL;
+    size_t bytes = 0;
+    bool yes = false;
+    EXPECT_OK(symmem_alloc(context, 1000, 1, NULL, (void **)&a));
+    EXPECT_OK(symmem_set_signal_pad_size(context, 64));
+    EXPECT_OK(symmem_alloc(context, 10, -1, NULL, (void **)&b));
+    CU_ASSERT_EQUAL((uintptr_t)a % SYMMEM_ALIGNMENT, 0);
+    EXPECT_OK(symmem_alloc_query(context, a + 999, &info));
+    CU_ASSERT_PTR_EQUAL(info.base, a);
+    CU_ASSERT_EQUAL(info.bytes, 1000);
+    CU_ASSERT_EQUAL(info.device, 1);
+    CU_ASSERT_EQUAL(info.is_pool_block, 0);
+    CU_ASSERT_EQUAL(info.alloc_id, 0);
+    CU_ASSERT_EQUAL(info.ordinal, 1);
+    CU_ASSERT_EQUAL(info.signal_pad_size, SYMMEM_DEFAULT_SIGNAL_PAD_SIZE);
+    EXPECT_OK(symmem_alloc_query(context, b, &info));
+    CU_ASSERT_EQUAL(info.ordinal, 2);
+    CU_ASSERT_EQUAL(info.device, 0);
+    CU_ASSERT_EQUAL(info.signal_pad_size, 64);
+    EXPECT_OK(symmem_alloc_size(context, a + 500, &bytes));
+    CU_ASSERT_EQUAL(bytes, 1000);
+    EXPECT_FAIL(symmem_alloc_size(context, a + 1000, &bytes), SYMMEM_NOT_SYMMETRIC, "alloc_size");
+    EXPECT_FAIL(symmem_alloc_query(context, &info, &info), SYMMEM_NOT_SYMMETRIC, "alloc_query");
+    EXPECT_FAIL(symmem_alloc_query(context, NULL, &info), SYMMEM_NOT_SYMMETRIC, "alloc_query");
+    EXPECT_FAIL(symmem_alloc_query(context, a, NULL), SYMMEM_INVALID_ARGUMENT, "alloc_query");
+    EXPECT_FAIL(symmem_alloc_query(NULL, a, &info), SYMMEM_NOT_INITIALISED, "alloc_query");
+    EXPECT_OK(symmem_is_symmetric(context, a + 999, &yes));
+    CU_ASSERT_TRUE(yes);
+    EXPECT_OK(symmem_is_symmetric(context, a + 1000, &yes));
+    CU_ASSERT_FALSE(yes);
+    EXPECT_FAIL(symmem_is_symmetric(context, a, NULL), SYMMEM_INVALID_ARGUMENT, "is_symmetric");
+    EXPECT_FAIL(symmem_is_symmetric(NULL, a, &yes), SYMMEM_NOT_INITIALISED, "is_symmetric");
+    sm_allocation *allocation = sm_allocation_find(context, a + 1);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(allocation);
+    CU_ASSERT_PTR_NULL(sm_allocation_find(context, a + 1000));
+    EXPECT_OK(symmem_free(context, a));
+    CU_ASSERT_EQUAL(atomic_load(&fake.released), 0); /* we still hold it */
+    a[999] = 1;
+    EXPECT_FAIL(symmem_free(context, a), SYMMEM_NOT_SYMMETRIC, "free");
+    sm_allocation_release(allocation);
+    CU_ASSERT_EQUAL(atomic_load(&fake.released), 1);
+    unit_end(context);
+}
+
+static void freeing(void) {
+    symmem_context *context = unit_context(FAKE_CAPABILITIES | SYMMEM_CAP_STREAMS);
+    char *a = NULL;
+    EXPECT_FAIL(symmem_free(NULL, NULL), SYMMEM_NOT_INITIALISED, "free");
+    EXPECT_OK(symmem_free(context, NULL));
+    EXPECT_OK(symmem_alloc(context, 1000, 0, NULL, (void **)&a));
+    EXPECT_FAIL(symmem_free(context, a + 1), SYMMEM_INVALID_ARGUMENT, "free");
+    EXPECT_FAIL(symmem_free(context, &a), SYMMEM_NOT_SYMMETRIC, "free");
+    CU_ASSERT_EQUAL(atomic_load(&fake.synchronised), 0);
+    fake.sync_fails = SYMMEM_TIMEOUT;
+    EXPECT_FAIL(symmem_free(context, a), SYMMEM_TIMEOUT, "free");
+    bool yes = false;
+    EXPECT_OK(symmem_is_symmetric(context, a, &yes));
+    CU_ASSERT_TRUE(yes);
+    fake.sync_fails = SYMMEM_OK;
+    EXPECT_OK(symmem_free(context, a));
+    CU_ASSERT_EQUAL(atomic_load(&fake.synchronised), 2);
+    CU_ASSERT_EQUAL(atomic_load(&fake.released), 1);
+    unit_end(context);
+}
+
+/* A found block stays valid memory though it is freed meanwhile. */
+static void pins(void) {
+    symmem_context *context = unit_context(FAKE_CAPABILITIES);
+    sm_block *block = NULL, *again = NULL;
+    char *a = NULL;
+    EXPECT_OK(symmem_alloc(context, 1000, 0, NULL, (void **)&a));
+    EXPECT_OK(sm_block_find(context, a + 10, "test", &block));
+    EXPECT_OK(sm_block_find(context, a + 20, "test", &again));
+    CU_ASSERT_PTR_EQUAL(block, again);
+    CU_ASSERT_TRUE(sm_block_live(block));
+    EXPECT_OK(symmem_free(context, a));
+    CU_ASSERT_FALSE(sm_block_live(block));
+    CU_ASSERT_FALSE(sm_allocation_live(block->allocation));
+    CU_ASSERT_EQUAL(block->bytes, 1000);
+    sm_block_release(block);
+    CU_ASSERT_EQUAL(again->bytes, 1000);
+    CU_ASSERT_EQUAL(atomic_load(&fake.released), 0);
+    /* The other pin is left to the allocation's end. */
+    sm_allocation_release(again->allocation);
+    CU_ASSERT_EQUAL(atomic_load(&fake.released), 1);
+
+    EXPECT_OK(symmem_alloc(context, 1000, 0, NULL, (void **)&a));
+    EXPECT_OK(sm_block_find(context, a, "test", &block));
+    EXPECT_OK(symmem_free(context, a));
+    sm_block_release(block);
+    CU_ASSERT_EQUAL(atomic_load(&fake.released), 2);
+    unit_end(context);
+}
+
+static void signal_pads(void) {
+    symmem_context *context = unit_context(FAKE_CAPABILITIES);
+    static const char set[] = "set_signal_pad_size";
+    static const char get[] = "get_signal_pad_size";
+    size_t bytes = 0;
+    EXPECT_OK(symmem_get_signal_pad_size(context, &bytes));
+    CU_ASSERT_EQUAL(bytes, SYMMEM_DEFAULT_SIGNAL_PAD_SIZE);
+    EXPECT_FAIL(symmem_set_signal_pad_size(context, 6), SYMMEM_MISALIGNED, set);
+    EXPECT_FAIL(symmem_set_signal_pad_size(context, (1u << 30) + 4), SYMMEM_OUT_OF_RANGE, set);
+    EXPECT_OK(symmem_set_signal_pad_size(context, 1u << 30));
+    EXPECT_OK(symmem_get_signal_pad_size(context, &bytes));
+    CU_ASSERT_EQUAL(bytes, 1u << 30);
+    EXPECT_OK(symmem_set_signal_pad_size(context, 0));
+    EXPECT_OK(symmem_get_signal_pad_size(context, &bytes));
+    CU_ASSERT_EQUAL(bytes, SYMMEM_DEFAULT_SIGNAL_PAD_SIZE);
+    EXPECT_FAIL(symmem_set_signal_pad_size(NULL, 4), SYMMEM_NOT_INITIALISED, set);
+    EXPECT_FAIL(symmem_get_signal_pad_size(NULL, &bytes), SYMMEM_NOT_INITIALISED, get);
+    EXPECT_FAIL(symmem_get_signal_pad_size(context, NULL), SYMMEM_INVALID_ARGUMENT, get);
+    unit_end(context);
+}
+
+static void persistent(void) {
+    symmem_context *context = unit_context(FAKE_CAPABILITIES);
+    symmem_alloc_options options;
+    symmem_alloc_info info;
+    symmem_group *group = NULL;
+    void *a = NULL, *b = NULL, *c = NULL;
+    bool yes = true;
+    symmem_alloc_options_init(&options);
+    options.alloc_id = 42;
+    EXPECT_OK(symmem_alloc(context, 1000, 0, &options, &a));
+    EXPECT_OK(symmem_alloc_query(context, a, &info));
+    CU_ASSERT_EQUAL(info.alloc_id, 42);
+    EXPECT_FAIL(symmem_alloc(context, 1000, 0, &options, &b), SYMMEM_BUSY, "alloc");
+    EXPECT_FAIL(symmem_alloc(context, 999, 0, &options, &b), SYMMEM_BUSY, "alloc");
+    options.alloc_id = 43;
+    EXPECT_OK(symmem_alloc(context, 1000, 0, &options, &c));
+    CU_ASSERT_PTR_NOT_EQUAL(a, c);
+    *(char *)a = 7;
+    EXPECT_OK(symmem_free(context, a));
+    CU_ASSERT_EQUAL(atomic_load(&fake.released), 0);
+    EXPECT_OK(symmem_is_symmetric(context, a, &yes));
+    CU_ASSERT_FALSE(yes);
+    CU_ASSERT_PTR_NULL(sm_allocation_find(context, a));
+    EXPECT_FAIL(symmem_free(context, a), SYMMEM_NOT_SYMMETRIC, "free");
+    EXPECT_FAIL(symmem_alloc_query(context, a, &info), SYMMEM_NOT_SYMMETRIC, "alloc_query");
+    options.alloc_id = 42;
+    EXPECT_FAIL(symmem_alloc(context, 1001, 0, &options, &b), SYMMEM_MISMATCH, "alloc");
+    EXPECT_FAIL(symmem_alloc(context, 1000, 1, &options, &b), SYMMEM_MISMATCH, "alloc");
+    EXPECT_OK(symmem_group_create(context, "g", NULL, 0, NULL, &group));
+    options.default_group = group;
+    EXPECT_OK(symmem_alloc(context, 1000, 0, &options, &b));
+    CU_ASSERT_PTR_EQUAL(a, b);
+    CU_ASSERT_EQUAL(*(char *)b, 7);
+    CU_ASSERT_EQUAL(atomic_load(&group->references), 2);
+    EXPECT_OK(symmem_free(context, b));
+    options.default_group = NULL;
+    EXPECT_OK(symmem_alloc(context, 1000, 0, &options, &b));
+    CU_ASSERT_EQUAL(atomic_load(&group->references), 1);
+    CU_ASSERT_EQUAL(atomic_load(&fake.allocated), 2);
+    unit_end(context);
+}
+
+static void default_groups(void) {
+    symmem_context *context = unit_context(FAKE_CAPABILITIES);
+    symmem_context *other = NULL;
+    symmem_context_options world;
+    symmem_alloc_options options;
+    symmem_group *group = NULL, *foreign = NULL;
+    void *ptr = NULL;
+    symmem_context_options_init(&world);
+    world.rank = 0;
+    world.world_size = 1;
+    EXPECT_OK(symmem_init(&world, &other));
+    EXPECT_OK(symmem_group_create(other, "g", NULL, 0, NULL, &foreign));
+    EXPECT_OK(symmem_group_create(context, "g", NULL, 0, NULL, &group));
+    symmem_alloc_options_init(&options);
+    options.default_group = foreign;
+    EXPECT_FAIL(symmem_alloc(context, 10, 0, &options, &ptr), SYMMEM_INVALID_ARGUMENT, "alloc");
+    CU_ASSERT_EQUAL(atomic_load(&foreign->references), 1);
+    symmem_context_free(other);
+    options.default_group = group;
+    EXPECT_OK(symmem_alloc(context, 10, 0, &options, &ptr));
+    CU_ASSERT_EQUAL(atomic_load(&group->references), 2);
+    EXPECT_OK(symmem_group_destroy(group));
+    CU_ASSERT_EQUAL(atomic_load(&group->references), 1);
+    EXPECT_FAIL(symmem_alloc(context, 10, 0, &options, &ptr), SYMMEM_STALE, "alloc");
+    EXPECT_OK(symmem_free(context, ptr));
+    CU_ASSERT_EQUAL(atomic_load(&group->references), 0);
+    unit_end(context);
+}
+
+static void finalised(void) {
+    symmem_context *context = unit_context(FAKE_CAPABILITIES);
+    sm_block *block = NULL;
+    void *ptr = NULL;
+    bool yes = false;
+    EXPECT_OK(symmem_alloc(context, 10, 0, NULL, &ptr));
+    EXPECT_OK(sm_block_find(context, ptr, "test", &block));
+    EXPECT_OK(symmem_finalize(context));
+    CU_ASSERT_EQUAL(atomic_load(&fake.closed), 0); /* the block is an instance user */
+    EXPECT_FAIL(symmem_alloc(context, 10, 0, NULL, &ptr), SYMMEM_NOT_INITIALISED, "alloc");
+    EXPECT_FAIL(symmem_free(context, ptr), SYMMEM_NOT_INITIALISED, "free");
+    EXPECT_FAIL(symmem_is_symmetric(context, ptr, &yes), SYMMEM_NOT_INITIALISED, "is_symmetric");
+    symmem_context_free(context);
+    CU_ASSERT_EQUAL(atomic_load(&fake.closed), 0);
+    sm_block_release(block); /* frees the context's memory, too */
+    CU_ASSERT_EQUAL(atomic_load(&fake.closed), 1);
+    CU_ASSERT_EQUAL(atomic_load(&fake.released), 1);
+}
+
+/* The context is finalised, or the id taken, between two steps of an allocation. */
+static symmem_status point_finalises(void *arg, const char *point) {
+    if (strcmp(point, "alloc.done") == 0)
+        CU_ASSERT_EQUAL(symmem_finalize(arg), SYMMEM_OK);
+    return SYMMEM_OK;
+}
+
+static symmem_status point_takes_id(void *arg, const char *point) {
+    symmem_context *context = arg;
+    symmem_alloc_options options;
+    void *ptr = NULL;
+    if (strcmp(point, "alloc.done") != 0)
+        return SYMMEM_OK;
+    context->point = NULL;
+    symmem_alloc_options_init(&options);
+    options.alloc_id = 5;
+    return symmem_alloc(context, 10, 0, &options, &ptr);
+}
+
+static void races(void) {
+    symmem_context *context = unit_context(FAKE_CAPABILITIES);
+    symmem_alloc_options options;
+    void *ptr = NULL;
+    symmem_alloc_options_init(&options);
+    options.alloc_id = 5;
+    context->point_arg = context;
+    context->point = point_takes_id;
+    EXPECT_FAIL(symmem_alloc(context, 10, 0, &options, &ptr), SYMMEM_BUSY, "alloc");
+    CU_ASSERT_EQUAL(atomic_load(&fake.allocated), 2);
+    CU_ASSERT_EQUAL(atomic_load(&fake.released), 1);
+    context->point = point_finalises;
+    EXPECT_FAIL(symmem_alloc(context, 10, 0, NULL, &ptr), SYMMEM_NOT_INITIALISED, "alloc");
+    CU_ASSERT_EQUAL(atomic_load(&fake.closed), 1);
+    unit_end(context);
+}
+
+static void *churn(void *arg) {
+    symmem_context *context = arg;
+    for (int i = 0; i < 200; i++) {
+        void *ptr = NULL;
+        bool yes = false;
+        if (symmem_alloc(context, 64, -1, NULL, &ptr) != SYMMEM_OK ||
+            symmem_is_symmetric(context, ptr, &yes) != SYMMEM_OK || !yes ||
+            symmem_free(context, ptr) != SYMMEM_OK)
+            return arg;
+    }
+    return NULL;
+}
+
+static void threads(void) {
+    symmem_context *context = unit_context(FAKE_CAPABILITIES);
+    pthread_t thread[3];
+    for (int i = 0; i < 3; i++)
+        CU_ASSERT_EQUAL_FATAL(pthread_create(&thread[i], NULL, churn, context), 0);
+    for (int i = 0; i < 3; i++) {
+        void *failed = NULL;
+        CU_ASSERT_EQUAL(pthread_join(thread[i], &failed), 0);
+        CU_ASSERT_PTR_NULL(failed);
+    }
+    CU_ASSERT_EQUAL(atomic_load(&fake.opened), 1);
+    CU_ASSERT_EQUAL(atomic_load(&fake.allocated), 600);
+    unit_end(context);
+}
+
+int main(void) {
+    static const unit_case cases[] = {
+        {"arguments", arguments},
+        {"backend failures", backend_failures},
+        {"lookup", lookup},
+        {"freeing", freeing},
+        {"pins", pins},
+        {"signal pads", signal_pads},
+        {"persistent", persistent},
+        {"default groups", default_groups},
+        {"finalised", finalised},
+        {"races", races},
+        {"threads", threads},
+    };
+    return UNIT_MAIN("alloc", cases);
+}

@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Contexts: options, environment, store, identity, end. Lists and turns. */
+#include "unit.h"
+#include "objects.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char *const variables[] = {"RANK",
+                                        "PMIX_RANK",
+                                        "OMPI_COMM_WORLD_RANK",
+                                        "PMI_RANK",
+                                        "SLURM_PROCID",
+                                        "WORLD_SIZE",
+                                        "OMPI_COMM_WORLD_SIZE",
+                                        "PMI_SIZE",
+                                        "SLURM_NTASKS",
+                                        "LOCAL_RANK",
+                                        "PMIX_LOCAL_RANK",
+                                        "OMPI_COMM_WORLD_LOCAL_RANK",
+                                        "MPI_LOCALRANKID",
+                                        "SLURM_LOCALID",
+                                        "SYMMEM_STORE",
+                                        "SYMMEM_BACKEND",
+                                        "SYMMEM_SOCKET_DIR"};
+
+static void clear_environment(void) {
+    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++)
+        unsetenv(variables[i]);
+}
+
+static symmem_context_options world_of(int32_t rank, int32_t world_size) {
+    symmem_context_options options;
+    symmem_context_options_init(&options);
+    options.rank = rank;
+    options.world_size = world_size;
+    return options;
+}
+
+/* init must refuse the options and leave nothing behind. */
+static void expect_refused(const symmem_context_options *options, symmem_status expected) {
+    symmem_context *context = (void *)&context;
+    EXPECT_FAIL(symmem_init(options, &context), expected, "init");
+    CU_ASSERT_PTR_NULL(context);
+}
+
+static void bad_options(void) {
+    symmem_context_options options = world_of(0, 1);
+    clear_environment();
+    EXPECT_FAIL(symmem_init(&options, NULL), SYMMEM_INVALID_ARGUMENT, "init");
+    expect_refused(NULL, SYMMEM_INVALID_ARGUMENT); /* no world size anywhere */
+    options.size = 8;
+    expect_refused(&options, SYMMEM_INVALID_ARGUMENT);
+    static const int32_t worlds[][2] = {{-1, 1}, {0, -1}, {0, 0},  {0, -2},     {0, 1025},
+                                        {1, 1},  {2, 1},  {-2, 1}, {1024, 1024}};
+    for (size_t i = 0; i < sizeof(worlds) / sizeof(worlds[0]); i++) {
+        options = world_of(worlds[i][0], worlds[i][1]);
+        expect_refused(&options, SYMMEM_INVALID_ARGUMENT);
+    }
+    options = world_of(0, 1);
+    options.local_rank = -2;
+    expect_refused(&options, SYMMEM_INVALID_ARGUMENT);
+    options = world_of(0, 1);
+    options.allow_overlapping_devices = 2;
+    expect_refused(&options, SYMMEM_INVALID_ARGUMENT);
+    options = world_of(0, 1);
+    options.multicast = -2;
+    expect_refused(&options, SYMMEM_INVALID_ARGUMENT);
+    options = world_of(0, 2); /* no store */
+    expect_refused(&options, SYMMEM_INVALID_ARGUMENT);
+    setenv("SYMMEM_STORE", "tcp:somewhere", 1);
+    expect_refused(&options, SYMMEM_INVALID_ARGUMENT);
+    setenv("SYMMEM_STORE", "file:", 1);
+    expect_refused(&options, SYMMEM_INVALID_ARGUMENT);
+    clear_environment();
+    symmem_context_options_init(NULL);
+    symmem_alloc_options_init(NULL);
+}
+
+static void environment(void) {
+    symmem_context *context = NULL;
+    symmem_context_options options;
+    symmem_store *store = NULL;
+    int32_t rank = -1, world_size = -1, local_rank = -1;
+    clear_environment();
+    EXPECT_OK(symmem_store_open_memory(&store));
+    symmem_context_options_init(&options);
+    options.store = store;
+    setenv("PMI_RANK", "9", 1);
+    setenv("RANK", "2", 1);
+    setenv("SLURM_NTASKS", "5", 1);
+    setenv("SYMMEM_SOCKET_DIR", "/somewhere", 1);
+    EXPECT_OK(symmem_init(&options, &context));
+    EXPECT_OK(symmem_context_rank(context, &rank));
+    EXPECT_OK(symmem_context_world_size(context, &world_size));
+    EXPECT_OK(symmem_context_local_rank(context, &local_rank));
+    CU_ASSERT_EQUAL(rank, 2);
+    CU_ASSERT_EQUAL(world_size, 5);
+    CU_ASSERT_EQUAL(local_rank, 2);
+    CU_ASSERT_EQUAL(context->default_timeout_ms, 30000);
+    CU_ASSERT_EQUAL(sm_context_timeout(context, SYMMEM_TIMEOUT_DEFAULT), 30000);
+    CU_ASSERT_EQUAL(sm_context_timeout(context, 0), 0);
+    CU_ASSERT_STRING_EQUAL(context->socket_dir, "/somewhere");
+    CU_ASSERT_FALSE(context->owns_store);
+    symmem_context_free(context);
+
+    setenv("LOCAL_RANK", "1", 1);
+    options.default_timeout_ms = 77;
+    options.socket_dir = "/other";
+    options.rank = 3;
+    EXPECT_OK(symmem_init(&options, &context));
+    EXPECT_OK(symmem_context_rank(context, &rank));
+    EXPECT_OK(symmem_context_local_rank(context, &local_rank));
+    CU_ASSERT_EQUAL(rank, 3);
+    CU_ASSERT_EQUAL(local_rank, 1);
+    CU_ASSERT_EQUAL(sm_context_timeout(context, SYMMEM_TIMEOUT_DEFAULT), 77);
+    CU_ASSERT_STRING_EQUAL(context->socket_dir, "/other");
+    symmem_context_free(context);
+
+    options.rank = -1;
+    setenv("RANK", "two", 1);
+    CU_ASSERT_EQUAL(symmem_init(&options, &context), SYMMEM_INVALID_ARGUMENT);
+    setenv("RANK", "5", 1);
+    CU_ASSERT_EQUAL(symmem_init(&options, &context), SYMMEM_INVALID_ARGUMENT);
+    CU_ASSERT_PTR_NULL(context);
+    clear_environment();
+    symmem_store_close(store);
+}
+
+static void file_store(void) {
+    char directory[] = "/tmp/symmem-unit-XXXXXX";
+    char text[64];
+    symmem_context *context = NULL;
+    symmem_context_options options = world_of(1, 2);
+    clear_environment();
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(directory));
+    (void)snprintf(text, sizeof(text), "file:%s", directory);
+    setenv("SYMMEM_STORE", text, 1);
+    EXPECT_OK(symmem_init(&options, &context));
+    CU_ASSERT_TRUE(context->owns_store);
+    symmem_context_free(context);
+    CU_ASSERT_EQUAL(chmod(directory, 0700), 0);
+    (void)snprintf(text, sizeof(text), "file:%s/a/b/c", directory); /* its parent is missing */
+    setenv("SYMMEM_STORE", text, 1);
+    CU_ASSERT_NOT_EQUAL(symmem_init(&options, &context), SYMMEM_OK);
+    clear_environment();
+    (void)snprintf(text, sizeof(text), "rm -r %s", directory);
+    CU_ASSERT_EQUAL(system(text), 0);
+}
+
+static bool published(symmem_store *store, int32_t rank) {
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    sm_identity identity;
+    size_t bytes = 0;
+    sm_identity_key("symmem", rank, key, sizeof(key));
+    symmem_status status = symmem_store_get(store, key, &identity, sizeof(identity), &bytes, 1000);
+    return status == SYMMEM_OK && bytes == sizeof(identity) && identity.pid == getpid();
+}
+
+static symmem_status point_fails(void *arg, const char *point) {
+    return strcmp(arg, point) == 0 ? SYMMEM_SYSTEM : SYMMEM_OK;
+}
+
+static void identity(void) {
+    symmem_context *context = NULL;
+    symmem_context_options options = world_of(1, 2);
+    symmem_store *store = NULL;
+    EXPECT_OK(symmem_store_open_memory(&store));
+    options.store = store;
+    EXPECT_OK(symmem_init(&options, &context));
+    CU_ASSERT_TRUE(published(store, 1));
+    CU_ASSERT_FALSE(published(store, 0));
+    CU_ASSERT_TRUE(sm_liveness_knows(context->liveness, 1));
+    options.point = point_fails;
+    options.point_arg = "init.identity"; /* before the set: the other's key stays */
+    expect_refused(&options, SYMMEM_SYSTEM);
+    CU_ASSERT_TRUE(published(store, 1));
+    EXPECT_OK(symmem_finalize(context));
+    CU_ASSERT_FALSE(published(store, 1));
+    symmem_context_free(context);
+    options.point_arg = "init.done";
+    expect_refused(&options, SYMMEM_SYSTEM);
+    CU_ASSERT_FALSE(published(store, 1));
+    symmem_store_close(store);
+}
+
+/* A store whose every call fails. */
+static symmem_status broken_set(void *self, const char *key, const void *value, size_t bytes,
+                                uint32_t timeout_ms) {
+    (void)self;
+    (void)key;
+    (void)value;
+    (void)bytes;
+    (void)timeout_ms;
+    return sm_fail(SYMMEM_PERMISSION, "store_set", "", "broken");
+}
+
+static symmem_status fine_set(void *self, const char *key, const void *value, size_t bytes,
+                              uint32_t timeout_ms) {
+    (void)self;
+    (void)key;
+    (void)value;
+    (void)bytes;
+    (void)timeout_ms;
+    return SYMMEM_OK;
+}
+
+static symmem_status broken_get(void *self, const char *key, void *value, size_t capacity,
+                                size_t *bytes_p, uint32_t timeout_ms) {
+    (void)bytes_p;
+    return broken_set(self, key, value, capacity, timeout_ms);
+}
+
+static symmem_status broken_wait(void *self, const char *key, uint32_t timeout_ms) {
+    return broken_set(self, key, NULL, 0, timeout_ms);
+}
+
+static symmem_status broken_add(void *self, const char *key, int64_t delta, int64_t *value_p,
+                                uint32_t timeout_ms) {
+    (void)delta;
+    (void)value_p;
+    return broken_set(self, key, NULL, 0, timeout_ms);
+}
+
+static void broken_close(void *self) {
+    (void)self;
+}
+
+static void broken_store(void) {
+    static const symmem_store_ops ops = {sizeof(ops), broken_set,  broken_get,  broken_wait,
+                                         broken_add,  broken_wait, broken_close};
+    symmem_context *context = NULL;
+    symmem_context_options options = world_of(0, 2);
+    symmem_store *store = NULL;
+    symmem_error_record record;
+    EXPECT_OK(symmem_store_open_custom(&ops, NULL, &store));
+    options.store = store;
+    CU_ASSERT_EQUAL(symmem_init(&options, &context), SYMMEM_PERMISSION);
+    CU_ASSERT_PTR_NULL(context);
+    symmem_last_error(&record);
+    CU_ASSERT_EQUAL(record.status, SYMMEM_PERMISSION);
+    symmem_store_close(store);
+
+    /* A store that breaks later does not keep a context from ending, nor does it leave a record. */
+    symmem_store_ops later = ops;
+    later.set = fine_set;
+    EXPECT_OK(symmem_store_open_custom(&later, NULL, &store));
+    options.store = store;
+    EXPECT_OK(symmem_init(&options, &context));
+    symmem_clear_error();
+    EXPECT_OK(symmem_finalize(context));
+    symmem_last_error(&record);
+    CU_ASSERT_EQUAL(record.status, SYMMEM_OK);
+    symmem_context_free(context);
+    symmem_store_close(store);
+}
+
+static void default_backend(void) {
+    symmem_context *context = NULL;
+    symmem_context_options options = world_of(0, 1);
+    clear_environment();
+    options.backend = "no_such_backend";
+    EXPECT_FAIL(symmem_init(&options, &context), SYMMEM_NOT_FOUND, "set_backend");
+    options.backend = NULL;
+    setenv("SYMMEM_BACKEND", "no_such_backend", 1);
+    EXPECT_FAIL(symmem_init(&options, &context), SYMMEM_NOT_FOUND, "set_backend");
+    setenv("SYMMEM_BACKEND", "", 1);
+    EXPECT_OK(symmem_init(&options, &context));
+    symmem_context_free(context);
+    clear_environment();
+}
+
+static void the_end(void) {
+    symmem_context *context = unit_context(FAKE_CAPABILITIES);
+    symmem_error_record record;
+    int32_t rank = 0;
+    bool yes = false;
+    symmem_context_free(NULL);
+    EXPECT_FAIL(symmem_finalize(NULL), SYMMEM_NOT_INITIALISED, "finalize");
+    EXPECT_FAIL(symmem_context_rank(NULL, &rank), SYMMEM_NOT_INITIALISED, "context_rank");
+    EXPECT_FAIL(symmem_context_world_size(NULL, &rank), SYMMEM_NOT_INITIALISED,
+                "context_world_size");
+    EXPECT_FAIL(symmem_context_local_rank(NULL, &rank), SYMMEM_NOT_INITIALISED,
+                "context_local_rank");
+    EXPECT_FAIL(symmem_context_rank(context, NULL), SYMMEM_INVALID_ARGUMENT, "context_rank");
+    EXPECT_OK(sm_context_use_backend(context, "test"));
+    sm_fail(SYMMEM_LIMIT, "earlier", "", "an earlier failure");
+    EXPECT_OK(symmem_finalize(context));
+    symmem_last_error(&record);
+    CU_ASSERT_STRING_EQUAL(record.operation, "earlier"); /* success leaves the record alone */
+    CU_ASSERT_EQUAL(atomic_load(&fake.closed), 1);
+    EXPECT_FAIL(symmem_finalize(context), SYMMEM_NOT_INITIALISED, "finalize");
+    EXPECT_FAIL(symmem_context_rank(context, &rank), SYMMEM_NOT_INITIALISED, "context_rank");
+    EXPECT_FAIL(symmem_set_backend(context, "fake"), SYMMEM_NOT_INITIALISED, "set_backend");
+    EXPECT_FAIL(symmem_backend_available(context, "fake", &yes), SYMMEM_NOT_INITIALISED,
+                "backend_available");
+    sm_context_retain(context);
+    symmem_context_free(context);
+    CU_ASSERT_EQUAL(context->rank, 0); /* memory of another reference */
+    sm_context_release(context);
+}
+
+/* --- small parts -------------------------------------------------------------------- */
+
+static void lists(void) {
+    sm_node head, a, b;
+    sm_list_init(&head);
+    CU_ASSERT_TRUE(sm_list_empty(&head));
+    sm_list_add(&head, &a);
+    sm_list_add(&head, &b);
+    CU_ASSERT_PTR_EQUAL(head.next, &a);
+    CU_ASSERT_PTR_EQUAL(head.previous, &b);
+    sm_list_remove(&a);
+    sm_list_remove(&a);
+    CU_ASSERT_TRUE(sm_list_empty(&a));
+    CU_ASSERT_PTR_EQUAL(head.next, &b);
+    sm_list_remove(&b);
+    CU_ASSERT_TRUE(sm_list_empty(&head));
+}
+
+static void *give_later(void *arg) {
+    sm_sleep_ns(20 * 1000 * 1000);
+    sm_turn_give(arg);
+    return NULL;
+}
+
+static void turns(void) {
+    sm_turn turn;
+    pthread_t thread;
+    EXPECT_OK(sm_turn_init(&turn));
+    CU_ASSERT_TRUE(sm_turn_take(&turn, 1)); /* free: no matter how late */
+    CU_ASSERT_FALSE(sm_turn_take(&turn, 1));
+    uint64_t start_ns = sm_now_ns();
+    CU_ASSERT_FALSE(sm_turn_take(&turn, sm_deadline_ns(30)));
+    CU_ASSERT_TRUE(sm_now_ns() - start_ns >= 29 * 1000 * 1000);
+    CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, give_later, &turn), 0);
+    CU_ASSERT_TRUE(sm_turn_take(&turn, sm_deadline_ns(10000)));
+    CU_ASSERT_EQUAL(pthread_join(thread, NULL), 0);
+    CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, give_later, &turn), 0);
+    CU_ASSERT_TRUE(sm_turn_take(&turn, 0));
+    CU_ASSERT_EQUAL(pthread_join(thread, NULL), 0);
+    sm_turn_give(&turn);
+    sm_turn_finish(&turn);
+}
+
+int main(void) {
+    static const unit_case cases[] = {
+        {"bad options", bad_options},
+        {"environment", environment},
+        {"file store", file_store},
+        {"identity", identity},
+        {"broken store", broken_store},
+        {"default backend", default_backend},
+        {"the end", the_end},
+        {"lists", lists},
+        {"turns", turns},
+    };
+    return UNIT_MAIN("context", cases);
+}

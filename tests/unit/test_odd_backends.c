@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Backends unlike the emulation: entries it has not, capabilities it lacks, and contexts that end
+ * in the middle of a call.
+ */
+#include "link_ranks.h"
+
+static const symmem_backend *shm(void) {
+    return symmem_backend_entry(SYMMEM_BACKEND_ABI);
+}
+
+/* --- memory_exchange fails on one rank after the others have succeeded -------------- */
+
+static _Thread_local bool exchange_fails;
+static _Thread_local int imported, imported_at_close; /* this rank's registrations */
+
+static symmem_status open_group(void *instance, const symmem_exchange *exchange, int32_t device,
+                                void **group_p) {
+    (void)exchange;
+    (void)device;
+    *group_p = instance;
+    return SYMMEM_OK;
+}
+
+static void close_group(void *instance, void *group) {
+    (void)instance;
+    (void)group;
+    imported_at_close = imported;
+}
+
+static void release_memory(void *instance, symmem_memory *memory) {
+    imported -= memory->imported;
+    shm()->memory_release(instance, memory);
+}
+
+static symmem_status exchange_memory(void *instance, void *group, symmem_memory *own,
+                                     const symmem_exchange *exchange, symmem_memory *peers) {
+    symmem_share share = {.fd = -1}, shares[MAX_RANKS];
+    int32_t other = (exchange->rank + 1) % exchange->world_size;
+    (void)group;
+    if (exchange->peer_state(exchange, -1) != SYMMEM_PEER_ALIVE ||
+        exchange->peer_state(exchange, exchange->world_size) != SYMMEM_PEER_ALIVE ||
+        exchange->peer_state(exchange, other) != SYMMEM_PEER_ALIVE)
+        return SYMMEM_BACKEND;
+    symmem_status status = shm()->memory_export(instance, own, &share);
+    if (status == SYMMEM_OK)
+        status = exchange->all_gather(exchange, &share, sizeof share, shares);
+    for (int32_t r = 0; status == SYMMEM_OK && r < exchange->world_size; r++) {
+        if (r == 1 && exchange->rank == 0)
+            continue; /* no access to that rank */
+        shares[r].same_process = 1;
+        status = shm()->memory_import(instance, own->device, &shares[r], own->bytes, &peers[r]);
+        imported += status == SYMMEM_OK;
+    }
+    symmem_status met = exchange->barrier(exchange);
+    shm()->share_close(instance, &share);
+    if (status == SYMMEM_OK)
+        status = met;
+    if (!exchange_fails || status != SYMMEM_OK)
+        return status;
+    for (int32_t r = 0; r < exchange->world_size; r++) {
+        release_memory(instance, &peers[r]);
+        peers[r] = (symmem_memory){0};
+    }
+    return SYMMEM_NO_SPACE;
+}
+
+static void body_exchange(rank_env *env) {
+    void *ptr = NULL;
+    symmem_handle *handle = NULL;
+    symmem_handle_info info = {0};
+    void *const *buffers = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+    exchange_fails = env->rank == env->world - 1;
+    imported_at_close = -1;
+    CHECK_STATUS(env, meet_at(env, ptr, 5000, &handle), SYMMEM_NO_SPACE);
+    CHECK(env, last_record().failed_rank == env->world - 1);
+    CHECK(env, imported_at_close == 0); /* a communicator ends after what was registered with it */
+    exchange_fails = false;
+    CHECK_OK(env, meet_at(env, ptr, 5000, &handle));
+    CHECK_OK(env, symmem_handle_get_info(handle, &info));
+    CHECK(env, info.world_within_direct_access == (env->rank != 0));
+    CHECK_OK(env, symmem_handle_buffer_ptrs(handle, &buffers));
+    CHECK(env, (buffers[1] == NULL) == (env->rank == 0));
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_exchange(void) {
+    symmem_backend table = *shm();
+    table.memory_exchange = exchange_memory;
+    table.memory_release = release_memory;
+    table.group_open = open_group;
+    table.group_close = close_group;
+    table.memory_export = NULL;
+    table.memory_import = NULL;
+    table.share_close = NULL;
+    run_threads((plan){.world = 3, .body = body_exchange, .backend = &table});
+}
+
+/* --- shares, devices and names that do not suit ------------------------------------- */
+
+static symmem_status export_nothing(void *instance, symmem_memory *memory, symmem_share *share) {
+    symmem_status status = shm()->memory_export(instance, memory, share);
+    if (status == SYMMEM_OK) {
+        shm()->share_close(instance, share);
+        share->kind = SYMMEM_SHARE_FD;
+    }
+    return status;
+}
+
+static _Thread_local uint8_t device_id;
+
+static symmem_status identified(void *instance, int32_t device, symmem_device_info *info_p) {
+    symmem_status status = shm()->device_info(instance, device, info_p);
+    info_p->unique_id[0] = device_id;
+    return status;
+}
+
+enum { NO_DESCRIPTOR, NO_POOL, SAME_ID, OTHER_ID, OTHER_NAME, UNSUITED };
+
+static void body_unsuited(rank_env *env) {
+    static const symmem_status expected[] = {SYMMEM_BACKEND, SYMMEM_OK, SYMMEM_OVERLAP, SYMMEM_OK,
+                                             SYMMEM_MISMATCH};
+    int kind = env->plan->argument;
+    void *ptr = NULL;
+    symmem_pool *pool = NULL;
+    symmem_handle *handle = NULL;
+    symmem_backend other = *env->plan->backend;
+    device_id = kind == OTHER_ID ? (uint8_t)(1 + env->rank) : 9;
+    other.name = "other";
+    if (kind == OTHER_NAME && env->rank == 1) {
+        CHECK_OK(env, symmem_register_backend(env->context, &other));
+        CHECK_OK(env, symmem_set_backend(env->context, "other"));
+    }
+    if (kind == NO_POOL)
+        CHECK_STATUS(env, symmem_pool_create(env->context, -1, BYTES, &pool), SYMMEM_UNSUPPORTED);
+    CHECK_OK(env, symmem_alloc(env->context, 64, -1, NULL, &ptr));
+    CHECK_STATUS(env, meet_at(env, ptr, 5000, &handle), expected[kind]);
+    if (expected[kind] != SYMMEM_OK)
+        CHECK(env, last_record().failed_rank >= 0);
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+    CHECK_OK(env, symmem_finalize(env->context)); /* before `other` ends */
+}
+
+static void test_unsuited(void) {
+    for (int kind = 0; kind < UNSUITED; kind++) {
+        symmem_backend table = *shm();
+        if (kind == NO_DESCRIPTOR)
+            table.memory_export = export_nothing;
+        if (kind == NO_POOL)
+            table.capabilities &= ~SYMMEM_CAP_POOL;
+        if (kind == SAME_ID || kind == OTHER_ID)
+            table.device_info = identified;
+        run_threads((plan){.world = 2,
+                           .body = body_unsuited,
+                           .backend = &table,
+                           .argument = kind,
+                           .same_device = kind == OTHER_ID});
+    }
+}
+
+/* --- signals: devices that are asked, peers that are not told, streams that cannot capture --- */
+
+static atomic_int checks;
+
+static void count_check(void *instance, const symmem_peers *peers) {
+    (void)instance;
+    (void)peers;
+    atomic_fetch_add(&checks, 1);
+}
+
+static void body_signals(rank_env *env) {
+    void *ptr = NULL;
+    symmem_stream *stream = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    CHECK_OK(env, symmem_barrier(handle, 0, 10000, stream));
+    CHECK_OK(env, symmem_stream_synchronize(stream, 10000));
+    CHECK_OK(env, symmem_barrier(handle, 0, 10000, NULL));
+    CHECK_STATUS(env, symmem_wait_signal(handle, env->rank, 0, 30, NULL), SYMMEM_TIMEOUT);
+    CHECK_STATUS(env, symmem_barrier(handle, 0, 30, stream), SYMMEM_POISONED);
+    CHECK(env, atomic_load(&checks) > 0);
+    CHECK_OK(env, symmem_stream_destroy(stream));
+    CHECK_OK(env, symmem_handle_reset(handle, 10000));
+    CHECK_OK(env, symmem_barrier(handle, 0, 10000, NULL));
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_signals(void) {
+    symmem_backend table = *shm();
+    table.capabilities &= ~SYMMEM_CAP_CAPTURE;
+    table.capture_begin = NULL;
+    table.capture_end = NULL;
+    table.capture_id = NULL;
+    table.graph_launch = NULL;
+    table.graph_destroy = NULL;
+    table.signal_poison = NULL;
+    table.signal_check = count_check;
+    run_threads((plan){.world = 2, .body = body_signals, .backend = &table});
+}
+
+/* --- streams of others -------------------------------------------------------------- */
+
+static int foreign, bad;
+
+static symmem_status wrap_stream(void *instance, int32_t device, void *native, void **stream_p) {
+    return native == &foreign ? shm()->stream_create(instance, device, stream_p) : SYMMEM_LIMIT;
+}
+
+static void body_wrap(rank_env *env) {
+    symmem_stream *stream = NULL;
+    symmem_context *context = env->context;
+    bool idle = false;
+    CHECK_STATUS(env, symmem_stream_wrap(NULL, 0, &foreign, &stream), SYMMEM_NOT_INITIALISED);
+    CHECK_STATUS(env, symmem_stream_wrap(context, 0, NULL, &stream), SYMMEM_INVALID_ARGUMENT);
+    CHECK_STATUS(env, symmem_stream_wrap(context, 0, &foreign, NULL), SYMMEM_INVALID_ARGUMENT);
+    CHECK_STATUS(env, symmem_stream_wrap(context, 9, &foreign, &stream), SYMMEM_OUT_OF_RANGE);
+    CHECK_STATUS(env, symmem_stream_wrap(context, 0, &bad, &stream), SYMMEM_LIMIT);
+    CHECK(env, stream == NULL && strcmp(last_record().stage, "stream_wrap") == 0);
+    CHECK_OK(env, symmem_stream_wrap(context, 0, &foreign, &stream));
+    CHECK_OK(env, symmem_stream_query(stream, &idle));
+    CHECK(env, idle);
+    CHECK_OK(env, symmem_stream_destroy(stream));
+}
+
+static void test_wrap(void) {
+    symmem_backend table = *shm();
+    table.capabilities |= SYMMEM_CAP_WRAP_STREAM;
+    table.stream_wrap = wrap_stream;
+    run_threads((plan){.world = 1, .body = body_wrap, .backend = &table});
+}
+
+/* --- a context that another thread ends while one makes something ------------------- */
+
+static symmem_context *ending; /* to be finalised at the next call of the entry */
+
+static void end_context(void) {
+    if (ending == NULL)
+        return;
+    symmem_context *context = ending;
+    ending = NULL;
+    if (symmem_finalize(context) != SYMMEM_OK)
+        abort();
+}
+
+static symmem_status late_count(void *instance, int32_t *count_p) {
+    end_context();
+    return shm()->device_count(instance, count_p);
+}
+
+static symmem_status late_stream(void *instance, int32_t device, void **stream_p) {
+    end_context();
+    return shm()->stream_create(instance, device, stream_p);
+}
+
+static symmem_status late_event(void *instance, int32_t device, void **event_p) {
+    end_context();
+    return shm()->event_create(instance, device, event_p);
+}
+
+static symmem_status late_alloc(void *instance, int32_t device, size_t bytes,
+                                symmem_memory *memory) {
+    end_context();
+    return shm()->memory_alloc(instance, device, bytes, memory);
+}
+
+static void body_ends(rank_env *env) {
+    symmem_stream *stream = NULL;
+    symmem_event *event = NULL;
+    symmem_pool *pool = NULL;
+    void *ptr = NULL;
+    symmem_status status = SYMMEM_OK;
+    symmem_clear_error();
+    ending = env->context;
+    switch (env->plan->argument) {
+    case 0:
+        status = symmem_stream_create(env->context, -1, &stream);
+        break;
+    case 1:
+        status = symmem_event_create(env->context, -1, &event);
+        break;
+    case 2:
+        status = symmem_pool_create(env->context, -1, BYTES, &pool);
+        break;
+    default:
+        status = symmem_alloc(env->context, BYTES, -1, NULL, &ptr);
+        break;
+    }
+    CHECK(env, ending == NULL || env->plan->argument == 2);
+    ending = NULL;
+    CHECK(env, status == SYMMEM_NOT_INITIALISED || env->plan->argument == 2);
+    CHECK(env, last_record().status == status);
+    CHECK(env, stream == NULL && event == NULL && ptr == NULL);
+    (void)!symmem_pool_destroy(pool);
+}
+
+static void test_ends(void) {
+    for (int kind = 0; kind < 4; kind++) {
+        symmem_backend table = *shm();
+        table.device_count = late_count;
+        run_threads((plan){.world = 1, .body = body_ends, .backend = &table, .argument = kind});
+        table = *shm();
+        table.stream_create = late_stream;
+        table.event_create = late_event;
+        table.memory_alloc = late_alloc;
+        run_threads((plan){.world = 1, .body = body_ends, .backend = &table, .argument = kind});
+    }
+}
+
+static const named_test tests[] = {
+    {"memory exchange fails late", test_exchange},
+    {"shares, devices and names", test_unsuited},
+    {"signals", test_signals},
+    {"streams of others", test_wrap},
+    {"contexts that end meanwhile", test_ends},
+};
+
+int main(void) {
+    return RUN_TESTS("odd_backends", tests);
+}

@@ -1,0 +1,496 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Backend tables, the registry, the loader, devices and the host's services. */
+#include "unit.h"
+#include "objects.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define FAKE_PLUGIN UNIT_PLUGIN_DIR "/libsymmem_backend_plugin_fake.so"
+#define EMPTY_PLUGIN UNIT_PLUGIN_DIR "/libsymmem_backend_plugin_empty.so"
+
+static symmem_context *plain_context(void) {
+    symmem_context *context = NULL;
+    symmem_context_options options;
+    fake_reset();
+    symmem_context_options_init(&options);
+    options.rank = 0;
+    options.world_size = 1;
+    CU_ASSERT_EQUAL_FATAL(symmem_init(&options, &context), SYMMEM_OK);
+    return context;
+}
+
+/* --- tables ------------------------------------------------------------------------- */
+
+static void dummy(void) {}
+
+static void set_entry(symmem_backend *table, size_t offset, bool present) {
+    void (*function)(void) = present ? dummy : NULL;
+    memcpy((char *)table + offset, &function, sizeof(function));
+}
+
+/* Refused, naming `word`. */
+static void expect_refused(const symmem_backend *table, const char *word) {
+    symmem_error_record record;
+    EXPECT_FAIL(sm_backend_check(table, "test"), SYMMEM_ABI, "test");
+    symmem_last_error(&record);
+    CU_ASSERT_PTR_NOT_NULL(strstr(record.message, word));
+}
+
+static void table_heads(void) {
+    symmem_backend table;
+    fake_table(&table, "fake", FAKE_CAPABILITIES);
+    EXPECT_OK(sm_backend_check(&table, "test"));
+    table.size += 8; /* a newer implementer */
+    EXPECT_OK(sm_backend_check(&table, "test"));
+    table.size = SYMMEM_BACKEND_SIZE_ABI1 - 1;
+    expect_refused(&table, "size");
+    table.size = 4;
+    expect_refused(&table, "size");
+    table.size = sizeof(table);
+    table.abi = 2;
+    expect_refused(&table, "abi");
+    table.abi = SYMMEM_BACKEND_ABI;
+    table.reserved = 1;
+    expect_refused(&table, "reserved");
+    table.reserved = 0;
+    static const char *const names[] = {NULL,  "",    "Upper",
+                                        "a-b", "a b", "a2345678901234567890123456789012"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        table.name = names[i];
+        expect_refused(&table, "name");
+    }
+    table.name = "a234567890123456789012345678901";
+    EXPECT_OK(sm_backend_check(&table, "test"));
+    table.description = NULL;
+    expect_refused(&table, "description");
+    table.description = "";
+    table.capabilities |= SYMMEM_CAP_ALL + 1;
+    expect_refused(&table, "capability");
+    table.capabilities = SYMMEM_CAP_CAPTURE;
+    expect_refused(&table, "without STREAMS");
+    table.capabilities = SYMMEM_CAP_POOL;
+    expect_refused(&table, "PROCESS_RANKS is needed");
+    EXPECT_FAIL(sm_backend_check(NULL, "test"), SYMMEM_INVALID_ARGUMENT, "test");
+}
+
+#define OFFSET(name)                                                                               \
+    { #name, offsetof(struct symmem_backend, name) }
+static const struct {
+    const char *name;
+    size_t offset;
+} mandatory[] = {OFFSET(probe),          OFFSET(open),         OFFSET(close),
+                 OFFSET(device_count),   OFFSET(device_info),  OFFSET(memory_alloc),
+                 OFFSET(memory_release), OFFSET(signal_bytes), OFFSET(peers_open),
+                 OFFSET(peers_close),    OFFSET(barrier),      OFFSET(put_signal),
+                 OFFSET(wait_signal),    OFFSET(signal_reset), OFFSET(copy),
+                 OFFSET(memset32),       OFFSET(write_value32)},
+  of_streams[] = {OFFSET(stream_create),     OFFSET(stream_destroy),     OFFSET(stream_synchronize),
+                  OFFSET(stream_query),      OFFSET(device_synchronize), OFFSET(event_create),
+                  OFFSET(event_destroy),     OFFSET(event_record),       OFFSET(stream_wait_event),
+                  OFFSET(event_synchronize), OFFSET(event_query)},
+  of_others[] = {OFFSET(stream_wrap),       OFFSET(host_fn),           OFFSET(capture_begin),
+                 OFFSET(capture_end),       OFFSET(capture_id),        OFFSET(graph_launch),
+                 OFFSET(graph_destroy),     OFFSET(multicast_create),  OFFSET(multicast_attach),
+                 OFFSET(multicast_bind),    OFFSET(multicast_release), OFFSET(multimem_store),
+                 OFFSET(multimem_ld_reduce)};
+
+static void table_entries(void) {
+    symmem_backend good, table;
+    fake_table(&good, "fake", FAKE_CAPABILITIES);
+    for (size_t i = 0; i < sizeof(mandatory) / sizeof(mandatory[0]); i++) {
+        table = good;
+        set_entry(&table, mandatory[i].offset, false);
+        expect_refused(&table, mandatory[i].name);
+    }
+    for (size_t i = 0; i < sizeof(of_streams) / sizeof(of_streams[0]); i++) {
+        table = good;
+        set_entry(&table, of_streams[i].offset, true);
+        expect_refused(&table, of_streams[i].name);
+    }
+    /* Everything declared and there; then one entry less. */
+    fake_table(&good, "fake", SYMMEM_CAP_ALL);
+    for (size_t i = 0; i < sizeof(of_others) / sizeof(of_others[0]); i++)
+        set_entry(&good, of_others[i].offset, true);
+    EXPECT_OK(sm_backend_check(&good, "test"));
+    for (size_t i = 0; i < sizeof(of_streams) / sizeof(of_streams[0]); i++) {
+        table = good;
+        set_entry(&table, of_streams[i].offset, false);
+        expect_refused(&table, of_streams[i].name);
+    }
+    for (size_t i = 0; i < sizeof(of_others) / sizeof(of_others[0]); i++) {
+        table = good;
+        set_entry(&table, of_others[i].offset, false);
+        expect_refused(&table, of_others[i].name);
+        fake_table(&table, "fake", FAKE_CAPABILITIES);
+        set_entry(&table, of_others[i].offset, true);
+        expect_refused(&table, of_others[i].name);
+    }
+}
+
+static void table_sharing(void) {
+    symmem_backend table;
+    fake_table(&table, "fake", FAKE_CAPABILITIES);
+    table.share_close = NULL;
+    expect_refused(&table, "share_close");
+    table.memory_export = NULL;
+    table.memory_import = NULL;
+    expect_refused(&table, "memory_exchange");
+    set_entry(&table, offsetof(struct symmem_backend, memory_exchange), true);
+    EXPECT_OK(sm_backend_check(&table, "test"));
+    table.group_close = NULL;
+    expect_refused(&table, "group_close");
+    table.group_open = NULL;
+    EXPECT_OK(sm_backend_check(&table, "test"));
+    set_entry(&table, offsetof(struct symmem_backend, signal_poison), true);
+    EXPECT_OK(sm_backend_check(&table, "test"));
+}
+
+/* --- registry ----------------------------------------------------------------------- */
+
+static void choosing(void) {
+    symmem_context *context = plain_context();
+    symmem_backend first, second, same_name;
+    const char *name = "untouched";
+    uint64_t capabilities = 1;
+    int32_t count = 0;
+    bool yes = true;
+    fake_table(&first, "first", FAKE_CAPABILITIES);
+    fake_table(&second, "second", FAKE_CAPABILITIES & ~SYMMEM_CAP_POOL);
+    fake_table(&same_name, "first", FAKE_CAPABILITIES);
+    EXPECT_OK(symmem_get_backend(context, &name));
+    CU_ASSERT_PTR_NULL(name);
+    EXPECT_FAIL(symmem_backend_capabilities(context, &capabilities), SYMMEM_NOT_FOUND,
+                "backend_capabilities");
+    EXPECT_FAIL(symmem_device_count(context, &count), SYMMEM_NOT_FOUND, "device_count");
+    CU_ASSERT_FALSE(sm_backend_has(context, SYMMEM_CAP_POOL));
+
+    EXPECT_OK(symmem_register_backend(context, &first));
+    EXPECT_OK(symmem_register_backend(context, &second));
+    EXPECT_FAIL(symmem_register_backend(context, &same_name), SYMMEM_EXISTS, "register_backend");
+    EXPECT_FAIL(symmem_register_backend(context, &first), SYMMEM_EXISTS, "register_backend");
+    EXPECT_OK(symmem_backend_available(context, "first", &yes));
+    CU_ASSERT_TRUE(yes);
+    symmem_error_record record;
+    symmem_clear_error();
+    EXPECT_OK(symmem_backend_available(context, "third", &yes));
+    CU_ASSERT_FALSE(yes);
+    EXPECT_OK(symmem_backend_available(context, "NOT a name", &yes));
+    CU_ASSERT_FALSE(yes);
+    fake.probe_fails = SYMMEM_BACKEND;
+    EXPECT_OK(symmem_backend_available(context, "first", &yes));
+    CU_ASSERT_FALSE(yes);
+    symmem_last_error(&record);
+    CU_ASSERT_EQUAL(record.status, SYMMEM_OK);
+    EXPECT_FAIL(symmem_set_backend(context, "first"), SYMMEM_UNSUPPORTED, "set_backend");
+    symmem_last_error(&record);
+    CU_ASSERT_PTR_NOT_NULL(strstr(record.message, "no luck"));
+    fake.probe_fails = SYMMEM_OK;
+
+    EXPECT_FAIL(symmem_set_backend(context, "third"), SYMMEM_NOT_FOUND, "set_backend");
+    EXPECT_FAIL(symmem_set_backend(context, "Third"), SYMMEM_NOT_FOUND, "set_backend");
+    EXPECT_OK(symmem_set_backend(context, "first"));
+    EXPECT_OK(symmem_set_backend(context, "second")); /* not in use yet */
+    EXPECT_OK(symmem_get_backend(context, &name));
+    CU_ASSERT_STRING_EQUAL(name, "second");
+    EXPECT_OK(symmem_backend_capabilities(context, &capabilities));
+    CU_ASSERT_EQUAL(capabilities, second.capabilities);
+    CU_ASSERT_FALSE(sm_backend_has(context, SYMMEM_CAP_POOL));
+    CU_ASSERT_TRUE(sm_backend_has(context, SYMMEM_CAP_OVERLAP));
+    CU_ASSERT_EQUAL(atomic_load(&fake.opened), 0);
+
+    fake.open_fails = SYMMEM_LIMIT;
+    EXPECT_FAIL(symmem_device_count(context, &count), SYMMEM_LIMIT, "device_count");
+    symmem_last_error(&record);
+    CU_ASSERT_STRING_EQUAL(record.stage, "open");
+    CU_ASSERT_EQUAL(record.system_errno, 5);
+    fake.open_fails = SYMMEM_OK;
+    EXPECT_OK(symmem_device_count(context, &count));
+    CU_ASSERT_EQUAL(count, FAKE_DEVICES);
+    CU_ASSERT_EQUAL(fake.config.world_size, 1);
+    EXPECT_OK(symmem_set_backend(context, "second"));
+    EXPECT_FAIL(symmem_set_backend(context, "first"), SYMMEM_BUSY, "set_backend");
+    CU_ASSERT_EQUAL(atomic_load(&fake.opened), 1);
+    unit_end(context);
+}
+
+static void null_arguments(void) {
+    symmem_context *context = plain_context();
+    const char *name = NULL;
+    uint64_t bits = 0;
+    bool yes = false;
+    EXPECT_FAIL(symmem_register_backend(NULL, &unit_table), SYMMEM_NOT_INITIALISED,
+                "register_backend");
+    EXPECT_FAIL(symmem_register_backend(context, NULL), SYMMEM_INVALID_ARGUMENT,
+                "register_backend");
+    EXPECT_FAIL(symmem_load_backend(NULL, "x"), SYMMEM_NOT_INITIALISED, "load_backend");
+    EXPECT_FAIL(symmem_load_backend(context, NULL), SYMMEM_INVALID_ARGUMENT, "load_backend");
+    EXPECT_FAIL(symmem_load_backend(context, ""), SYMMEM_INVALID_ARGUMENT, "load_backend");
+    EXPECT_FAIL(symmem_backend_available(NULL, "x", &yes), SYMMEM_NOT_INITIALISED,
+                "backend_available");
+    EXPECT_FAIL(symmem_backend_available(context, NULL, &yes), SYMMEM_INVALID_ARGUMENT,
+                "backend_available");
+    EXPECT_FAIL(symmem_backend_available(context, "x", NULL), SYMMEM_INVALID_ARGUMENT,
+                "backend_available");
+    EXPECT_FAIL(symmem_set_backend(NULL, "x"), SYMMEM_NOT_INITIALISED, "set_backend");
+    EXPECT_FAIL(symmem_set_backend(context, NULL), SYMMEM_INVALID_ARGUMENT, "set_backend");
+    EXPECT_FAIL(symmem_get_backend(NULL, &name), SYMMEM_NOT_INITIALISED, "get_backend");
+    EXPECT_FAIL(symmem_get_backend(context, NULL), SYMMEM_INVALID_ARGUMENT, "get_backend");
+    EXPECT_FAIL(symmem_backend_capabilities(NULL, &bits), SYMMEM_NOT_INITIALISED,
+                "backend_capabilities");
+    EXPECT_FAIL(symmem_backend_capabilities(context, NULL), SYMMEM_INVALID_ARGUMENT,
+                "backend_capabilities");
+    unit_end(context);
+}
+
+/* --- loader ------------------------------------------------------------------------- */
+
+static void loading(void) {
+    symmem_context *context = plain_context();
+    const char *name = NULL;
+    bool yes = false;
+    EXPECT_FAIL(symmem_load_backend(context, "/nonexistent.so"), SYMMEM_LOAD, "load_backend");
+    EXPECT_FAIL(symmem_load_backend(context, EMPTY_PLUGIN), SYMMEM_LOAD, "load_backend");
+    setenv("FAKE_PLUGIN_MODE", "none", 1);
+    EXPECT_FAIL(symmem_load_backend(context, FAKE_PLUGIN), SYMMEM_ABI, "load_backend");
+    setenv("FAKE_PLUGIN_MODE", "refused", 1);
+    EXPECT_FAIL(symmem_load_backend(context, FAKE_PLUGIN), SYMMEM_ABI, "load_backend");
+    EXPECT_FAIL(symmem_set_backend(context, FAKE_PLUGIN), SYMMEM_ABI, "set_backend");
+    EXPECT_OK(symmem_backend_available(context, FAKE_PLUGIN, &yes));
+    CU_ASSERT_FALSE(yes);
+    unsetenv("FAKE_PLUGIN_MODE");
+    EXPECT_OK(symmem_backend_available(context, FAKE_PLUGIN, &yes));
+    CU_ASSERT_TRUE(yes);
+    EXPECT_OK(symmem_set_backend(context, FAKE_PLUGIN));
+    EXPECT_OK(symmem_set_backend(context, FAKE_PLUGIN));
+    EXPECT_OK(symmem_set_backend(context, "plugin"));
+    EXPECT_OK(symmem_get_backend(context, &name));
+    CU_ASSERT_STRING_EQUAL(name, "plugin");
+    EXPECT_FAIL(symmem_load_backend(context, FAKE_PLUGIN), SYMMEM_EXISTS, "load_backend");
+    int32_t count = 0;
+    EXPECT_OK(symmem_device_count(context, &count));
+    CU_ASSERT_EQUAL(count, FAKE_DEVICES);
+    unit_end(context);
+}
+
+/* A file's table must not pass for another of the same name. */
+static void same_name(void) {
+    symmem_context *context = plain_context();
+    const char *name = NULL;
+    fake_table(&unit_table, "plugin", FAKE_CAPABILITIES);
+    EXPECT_OK(symmem_register_backend(context, &unit_table));
+    EXPECT_FAIL(symmem_set_backend(context, FAKE_PLUGIN), SYMMEM_EXISTS, "set_backend");
+    EXPECT_OK(symmem_get_backend(context, &name));
+    CU_ASSERT_PTR_NULL(name);
+    unit_end(context);
+}
+
+static void searching(void) {
+    symmem_context *context = plain_context();
+    static const char variable[] = "SYMMEM_BACKEND_PATH";
+    char own[PATH_MAX] = "";
+    char path[PATH_MAX + 64];
+    bool yes = true;
+    EXPECT_OK(symmem_backend_available(context, "plugin_fake", &yes));
+    CU_ASSERT_FALSE(yes);
+    setenv(variable, "::/nonexistent:" UNIT_PLUGIN_DIR, 1);
+    /* Found, but it calls itself "plugin". */
+    EXPECT_FAIL(symmem_set_backend(context, "plugin_fake"), SYMMEM_ABI, "set_backend");
+    EXPECT_FAIL(symmem_set_backend(context, "plugin_empty"), SYMMEM_LOAD, "set_backend");
+    setenv("FAKE_PLUGIN_NAME", "plugin_fake", 1);
+    EXPECT_OK(symmem_backend_available(context, "plugin_fake", &yes));
+    CU_ASSERT_TRUE(yes);
+    EXPECT_OK(symmem_set_backend(context, "plugin_fake"));
+    memset(path, 'x', PATH_MAX);
+    path[PATH_MAX] = 0;
+    setenv(variable, path, 1); /* too long: as if it was not there */
+    EXPECT_FAIL(symmem_set_backend(context, "plugin_other"), SYMMEM_NOT_FOUND, "set_backend");
+    unsetenv(variable);
+
+    /* Beside the file that contains the core. */
+    ssize_t length = readlink("/proc/self/exe", own, sizeof(own) - 1);
+    CU_ASSERT_FATAL(length > 0);
+    *strrchr(own, '/') = 0;
+    (void)snprintf(path, sizeof(path), "%s/libsymmem_backend_unit_beside.so", own);
+    (void)unlink(path);
+    CU_ASSERT_EQUAL_FATAL(symlink(FAKE_PLUGIN, path), 0);
+    setenv("FAKE_PLUGIN_NAME", "unit_beside", 1);
+    EXPECT_OK(symmem_backend_available(context, "unit_beside", &yes));
+    CU_ASSERT_TRUE(yes);
+    CU_ASSERT_EQUAL(unlink(path), 0);
+    unsetenv("FAKE_PLUGIN_NAME");
+    unit_end(context);
+}
+
+/* --- devices ------------------------------------------------------------------------ */
+
+static bool multicast(symmem_context *context, int32_t type, int32_t device) {
+    bool yes = false;
+    EXPECT_OK(symmem_has_multicast_support(context, type, device, &yes));
+    return yes;
+}
+
+static void devices(void) {
+    symmem_context *context = plain_context();
+    static const char ask[] = "has_multicast_support";
+    int32_t number = -7;
+    bool yes = true;
+    CU_ASSERT_FALSE(multicast(context, 1, 0)); /* no backend */
+    EXPECT_FAIL(symmem_has_multicast_support(NULL, 1, 0, &yes), SYMMEM_NOT_INITIALISED, ask);
+    EXPECT_FAIL(symmem_has_multicast_support(context, 1, 0, NULL), SYMMEM_INVALID_ARGUMENT, ask);
+    fake_table(&unit_table, "fake", SYMMEM_CAP_ALL);
+    for (size_t i = 0; i < sizeof(of_others) / sizeof(of_others[0]); i++)
+        set_entry(&unit_table, of_others[i].offset, true);
+    EXPECT_OK(symmem_register_backend(context, &unit_table));
+    EXPECT_OK(symmem_set_backend(context, "fake"));
+    EXPECT_FAIL(symmem_device_count(NULL, &number), SYMMEM_NOT_INITIALISED, "device_count");
+    EXPECT_FAIL(symmem_device_count(context, NULL), SYMMEM_INVALID_ARGUMENT, "device_count");
+    EXPECT_FAIL(symmem_device_type(context, NULL), SYMMEM_INVALID_ARGUMENT, "device_type");
+    EXPECT_OK(symmem_device_type(context, &number));
+    CU_ASSERT_EQUAL(number, 1);
+    CU_ASSERT_FALSE(multicast(context, 1, 0));
+    fake.multicast = 1;
+    CU_ASSERT_TRUE(multicast(context, 1, 0));
+    CU_ASSERT_TRUE(multicast(context, 1, -1));
+    CU_ASSERT_FALSE(multicast(context, 2, 99));
+    EXPECT_FAIL(symmem_has_multicast_support(context, 1, 99, &yes), SYMMEM_OUT_OF_RANGE, ask);
+    setenv("SYMMEM_MULTICAST", "0", 1);
+    CU_ASSERT_FALSE(multicast(context, 1, 0));
+    unsetenv("SYMMEM_MULTICAST");
+    setenv("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1", 1);
+    CU_ASSERT_FALSE(multicast(context, 1, 0));
+    context->multicast = 1; /* the option wins */
+    CU_ASSERT_TRUE(multicast(context, 1, 0));
+    unsetenv("TORCH_SYMM_MEM_DISABLE_MULTICAST");
+    context->multicast = 0;
+    CU_ASSERT_FALSE(multicast(context, 1, 0));
+    fake.info_fails = SYMMEM_BACKEND;
+    EXPECT_FAIL(symmem_device_type(context, &number), SYMMEM_BACKEND, "device_type");
+    EXPECT_FAIL(symmem_has_multicast_support(context, 1, 0, &yes), SYMMEM_BACKEND, ask);
+    unit_end(context);
+}
+
+static void overlap(void) {
+    symmem_context *context = unit_context(FAKE_CAPABILITIES);
+    static const char set[] = "set_allow_overlapping_devices";
+    CU_ASSERT_FALSE(sm_context_overlap_allowed(context));
+    setenv("SYMMEM_ALLOW_OVERLAPPING_DEVICES", "1", 1);
+    CU_ASSERT_TRUE(sm_context_overlap_allowed(context));
+    EXPECT_OK(symmem_set_allow_overlapping_devices(context, 0));
+    CU_ASSERT_FALSE(sm_context_overlap_allowed(context));
+    unsetenv("SYMMEM_ALLOW_OVERLAPPING_DEVICES");
+    EXPECT_OK(symmem_set_allow_overlapping_devices(context, 1));
+    CU_ASSERT_TRUE(sm_context_overlap_allowed(context));
+    EXPECT_OK(symmem_set_allow_overlapping_devices(context, -1));
+    CU_ASSERT_FALSE(sm_context_overlap_allowed(context));
+    setenv("TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES", "1", 1);
+    CU_ASSERT_TRUE(sm_context_overlap_allowed(context));
+    unsetenv("TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES");
+    EXPECT_FAIL(symmem_set_allow_overlapping_devices(context, 2), SYMMEM_INVALID_ARGUMENT, set);
+    EXPECT_FAIL(symmem_set_allow_overlapping_devices(context, -2), SYMMEM_INVALID_ARGUMENT, set);
+    EXPECT_FAIL(symmem_set_allow_overlapping_devices(NULL, 0), SYMMEM_NOT_INITIALISED, set);
+    unit_end(context);
+}
+
+/* --- the host's services ------------------------------------------------------------ */
+
+static int lines;
+static char last_line[64];
+static void count_line(void *arg, const char *line) {
+    (*(int *)arg)++;
+    (void)snprintf(last_line, sizeof(last_line), "%s", line);
+}
+
+static symmem_status point_times_out(void *arg, const char *point) {
+    return strcmp(arg, point) == 0 ? SYMMEM_TIMEOUT : SYMMEM_OK;
+}
+
+static void services(void) {
+    symmem_context *context = unit_context(FAKE_CAPABILITIES);
+    const symmem_host *host = &context->host;
+    symmem_error_record record;
+    CU_ASSERT_EQUAL(host->size, sizeof(symmem_host));
+    EXPECT_FAIL(host->fail(host, SYMMEM_LIMIT, 24, "op", "number %d", 17), SYMMEM_LIMIT, "op");
+    symmem_last_error(&record);
+    CU_ASSERT_PTR_NOT_NULL(strstr(record.message, "number 17"));
+    CU_ASSERT_EQUAL(record.system_errno, 24);
+    CU_ASSERT_EQUAL(record.rank, 0);
+    EXPECT_FAIL(host->fail_sizes(host, SYMMEM_NO_SPACE, 28, "op", 5, 3), SYMMEM_NO_SPACE, "op");
+    symmem_last_error(&record);
+    CU_ASSERT_EQUAL(record.expected, 5);
+    CU_ASSERT_EQUAL(record.actual, 3);
+    CU_ASSERT_EQUAL(record.system_errno, 28);
+
+    host->notice(host, "once, to standard error");
+    context->log = count_line;
+    context->log_arg = &lines;
+    host->notice(host, "a");
+    host->notice(host, "b");
+    host->notice(host, "a");
+    host->notice(host, "once, to standard error");
+    CU_ASSERT_EQUAL(lines, 2);
+    CU_ASSERT_STRING_EQUAL(last_line, "b");
+
+    EXPECT_OK(host->point(host, "p"));
+    context->point = point_times_out;
+    context->point_arg = "p";
+    EXPECT_OK(host->point(host, "q"));
+    EXPECT_FAIL(host->point(host, "p"), SYMMEM_TIMEOUT, "backend");
+    symmem_last_error(&record);
+    CU_ASSERT_STRING_EQUAL(record.stage, "p");
+    CU_ASSERT(host->signal_failed && host->peer_state && host->is_poisoned);
+    unit_end(context);
+}
+
+/* Many threads use the backend first: it is opened once. */
+static void *use(void *arg) {
+    return sm_context_use_backend(arg, "test") == SYMMEM_OK ? NULL : arg;
+}
+
+static void opening(void) {
+    symmem_context *context = unit_context(FAKE_CAPABILITIES);
+    pthread_t thread[4];
+    for (int i = 0; i < 4; i++)
+        CU_ASSERT_EQUAL_FATAL(pthread_create(&thread[i], NULL, use, context), 0);
+    for (int i = 0; i < 4; i++) {
+        void *failed = NULL;
+        CU_ASSERT_EQUAL(pthread_join(thread[i], &failed), 0);
+        CU_ASSERT_PTR_NULL(failed);
+    }
+    CU_ASSERT_EQUAL(atomic_load(&fake.opened), 1);
+    unit_end(context);
+
+    context = unit_context(FAKE_CAPABILITIES); /* finalised before the first use */
+    EXPECT_OK(symmem_finalize(context));
+    EXPECT_FAIL(sm_instance_enter(context, "test"), SYMMEM_NOT_INITIALISED, "test");
+    unit_end(context);
+
+    context = unit_context(FAKE_CAPABILITIES); /* finalised after it, still open */
+    EXPECT_OK(sm_instance_enter(context, "test"));
+    EXPECT_OK(symmem_finalize(context));
+    EXPECT_FAIL(sm_instance_enter(context, "test"), SYMMEM_NOT_INITIALISED, "test");
+    CU_ASSERT_EQUAL(atomic_load(&fake.closed), 0);
+    sm_instance_release(context);
+    CU_ASSERT_EQUAL(atomic_load(&fake.closed), 1);
+    unit_end(context);
+}
+
+int main(void) {
+    static const unit_case cases[] = {
+        {"table heads", table_heads},
+        {"table entries", table_entries},
+        {"table sharing", table_sharing},
+        {"choosing", choosing},
+        {"null arguments", null_arguments},
+        {"loading", loading},
+        {"same name", same_name},
+        {"searching", searching},
+        {"devices", devices},
+        {"overlap", overlap},
+        {"services", services},
+        {"opening", opening},
+    };
+    return UNIT_MAIN("registry", cases);
+}

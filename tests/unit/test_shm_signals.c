@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Signals and barriers of the emulation, driven through its table. */
+#include <CUnit/Basic.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "shm.h"
+#include "shm_fake_host.h"
+
+#define REQUIRE(condition)                                                                         \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            return __LINE__;                                                                       \
+    } while (0)
+
+static shm_word *slot_word(fake_rank *rank, int32_t owner, int32_t channel, int32_t source) {
+    shm_word *words = (shm_word *)((shm_signal_header *)rank->peers.signals[owner] + 1);
+    return words + channel * rank->peers.world_size + source;
+}
+
+static shm_word *arrival_word(fake_rank *rank, int32_t owner, int32_t channel, int32_t source) {
+    return slot_word(rank, owner, channel, source) +
+           rank->peers.world_size * rank->peers.channel_count;
+}
+
+static shm_word *epoch_word(fake_rank *rank, int32_t channel) {
+    return slot_word(rank, rank->peers.rank, 0, 0) +
+           2 * rank->peers.world_size * rank->peers.channel_count + channel;
+}
+
+/* Rank r writes its buffer, signals r + 1, which checks it and answers. */
+static int message_passing(fake_rank *rank) {
+    int32_t next = (rank->peers.rank + 1) % rank->peers.world_size;
+    int32_t previous = (rank->peers.rank + rank->peers.world_size - 1) % rank->peers.world_size;
+    uint64_t *own = rank->peers.buffers[rank->peers.rank];
+    const uint64_t *seen = rank->peers.buffers[previous];
+    for (uint64_t generation = 1; generation <= 100000; generation++) {
+        for (int i = 0; i < 4; i++)
+            own[i] = generation * 4 + (uint64_t)i;
+        REQUIRE(fake_put(rank, next, 1, 20000, NULL) == SYMMEM_OK);
+        REQUIRE(fake_wait(rank, previous, 1, 20000, NULL) == SYMMEM_OK);
+        for (int i = 0; i < 4; i++)
+            REQUIRE(seen[i] == generation * 4 + (uint64_t)i);
+        REQUIRE(fake_put(rank, previous, 2, 20000, NULL) == SYMMEM_OK);
+        REQUIRE(fake_wait(rank, next, 2, 20000, NULL) == SYMMEM_OK);
+    }
+    return 0;
+}
+
+static void test_message_passing(void) {
+    fake_world *world = fake_world_open(2, 3, 4096);
+    CU_ASSERT_EQUAL(fake_run_threads(world, message_passing), 0);
+    CU_ASSERT_EQUAL(fake_run_processes(world, message_passing), 0);
+    fake_world_close(world);
+}
+
+/* Nobody may leave round k before all have entered it. */
+static int barrier_rounds(fake_rank *rank, uint32_t rounds, bool delays) {
+    unsigned seed = (unsigned)rank->peers.rank + 1;
+    uint32_t *own = rank->peers.buffers[rank->peers.rank];
+    for (uint32_t round = 1; round <= rounds; round++) {
+        if (delays && rand_r(&seed) % 512 == 0)
+            fake_sleep_us((unsigned)rand_r(&seed) % 300);
+        *own = round;
+        REQUIRE(fake_barrier(rank, 0, 20000, NULL) == SYMMEM_OK);
+        for (int32_t peer = 0; peer < rank->peers.world_size; peer++)
+            REQUIRE(*(const uint32_t *)rank->peers.buffers[peer] == round);
+        REQUIRE(fake_barrier(rank, 1, 20000, NULL) == SYMMEM_OK);
+    }
+    return 0;
+}
+
+static int many_rounds(fake_rank *rank) {
+    return barrier_rounds(rank, 5000, true);
+}
+
+static int some_rounds(fake_rank *rank) {
+    return barrier_rounds(rank, 500, true);
+}
+
+static int few_rounds(fake_rank *rank) {
+    return barrier_rounds(rank, 3, false);
+}
+
+static void test_barrier(void) {
+    static const int32_t sizes[] = {1, 2, 3, 8};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        fake_world *world = fake_world_open(sizes[i], 2, 4096);
+        CU_ASSERT_EQUAL(fake_run_threads(world, sizes[i] == 3 ? many_rounds : some_rounds), 0);
+        CU_ASSERT_EQUAL(fake_run_processes(world, some_rounds), 0);
+        fake_world_close(world);
+    }
+}
+
+static void test_barrier_wide(void) {
+    fake_world *world = fake_world_open(128, 2, 4096);
+    uint64_t start_ms = fake_now_ms();
+    CU_ASSERT_EQUAL(fake_run_threads(world, few_rounds), 0);
+    CU_ASSERT(fake_now_ms() - start_ms < 20000);
+    fake_world_close(world);
+}
+
+/* The epoch wraps from 2^32 - 1 to 0. */
+static void test_barrier_wraps(void) {
+    fake_world *world = fake_world_open(3, 2, 4096);
+    for (int32_t r = 0; r < 3; r++)
+        for (int32_t channel = 0; channel < 2; channel++) {
+            atomic_store(epoch_word(&world->ranks[r], channel), UINT32_MAX - 3);
+            for (int32_t p = 0; p < 3; p++)
+                atomic_store(arrival_word(&world->ranks[r], r, channel, p), UINT32_MAX - 3);
+        }
+    CU_ASSERT_EQUAL(fake_run_threads(world, some_rounds), 0);
+    fake_world_close(world);
+}
+
+static bool is_missing(const fake_rank *rank, int32_t peer) {
+    return rank->host.fault.missing[peer / 64] >> (peer % 64) & 1;
+}
+
+/* Without `withheld` nobody passes, and each says who was missing. */
+static atomic_int withheld;
+
+static int barrier_withheld(fake_rank *rank) {
+    int32_t absent = atomic_load(&withheld);
+    if (rank->peers.rank == absent)
+        return 0;
+    REQUIRE(fake_barrier(rank, 0, 60, NULL) != SYMMEM_OK);
+    REQUIRE(atomic_load(&rank->host.fault_count) == 1);
+    /* The first to give up poisons, the others may see that before their own deadline. */
+    REQUIRE(rank->host.fault.status == SYMMEM_TIMEOUT ||
+            rank->host.fault.status == SYMMEM_POISONED);
+    REQUIRE(strcmp(rank->host.fault.operation, "barrier") == 0);
+    REQUIRE(rank->host.fault.channel == 0);
+    for (int32_t peer = 0; peer < rank->peers.world_size; peer++)
+        REQUIRE(is_missing(rank, peer) == (peer == absent));
+    REQUIRE(rank->host.fault.failed_rank == absent);
+    REQUIRE(rank->host.fault.elapsed_ns >= 40000000u);
+    return 0;
+}
+
+static void test_barrier_withheld(void) {
+    fake_world *world = fake_world_open(4, 2, 4096);
+    for (int32_t absent = 0; absent < 4; absent++) {
+        atomic_store(&withheld, absent);
+        CU_ASSERT_EQUAL(fake_run_threads(world, barrier_withheld), 0);
+        fake_world_reset(world);
+        CU_ASSERT_EQUAL(fake_run_threads(world, few_rounds), 0);
+    }
+    fake_world_close(world);
+}
+
+static void expect_fault(fake_rank *rank, symmem_status status, const char *operation,
+                         int32_t channel, int32_t failed_rank) {
+    CU_ASSERT_EQUAL(atomic_load(&rank->host.fault_count), 1);
+    CU_ASSERT_EQUAL(rank->host.fault.status, status);
+    CU_ASSERT_STRING_EQUAL(rank->host.fault.operation, operation);
+    CU_ASSERT_EQUAL(rank->host.fault.channel, channel);
+    CU_ASSERT_EQUAL(rank->host.fault.failed_rank, failed_rank);
+}
+
+static void test_timeouts(void) {
+    fake_world *world = fake_world_open(4, 2, 4096);
+    fake_rank *rank = &world->ranks[1];
+    uint64_t start_ms = fake_now_ms();
+    CU_ASSERT_EQUAL(fake_barrier(rank, 1, 30, NULL), SYMMEM_TIMEOUT);
+    CU_ASSERT(fake_now_ms() - start_ms >= 29);
+    CU_ASSERT(fake_now_ms() - start_ms < 2000);
+    expect_fault(rank, SYMMEM_TIMEOUT, "barrier", 1, -1);
+    CU_ASSERT_EQUAL(rank->host.fault.missing[0], 0xdu);
+    CU_ASSERT(rank->host.fault.elapsed_ns >= 29000000u);
+
+    fake_world_reset(world);
+    CU_ASSERT_EQUAL(fake_wait(rank, 3, 0, 30, NULL), SYMMEM_TIMEOUT);
+    expect_fault(rank, SYMMEM_TIMEOUT, "wait_signal", 0, 3);
+    CU_ASSERT_EQUAL(rank->host.fault.missing[0], 0x8u);
+
+    fake_world_reset(world);
+    /* Satisfied at once: 1 ms is enough. The second finds the slot full and leaves it so. */
+    CU_ASSERT_EQUAL(fake_put(rank, 2, 0, 1, NULL), SYMMEM_OK);
+    CU_ASSERT_EQUAL(fake_put(rank, 2, 0, 30, NULL), SYMMEM_TIMEOUT);
+    expect_fault(rank, SYMMEM_TIMEOUT, "put_signal", 0, 2);
+    CU_ASSERT_EQUAL(rank->host.fault.missing[0], 0x4u);
+    CU_ASSERT_EQUAL(atomic_load(slot_word(rank, 2, 0, 1)), 1);
+    CU_ASSERT_EQUAL(fake_wait(&world->ranks[2], 1, 0, 1, NULL), SYMMEM_OK);
+    CU_ASSERT_EQUAL(atomic_load(slot_word(rank, 2, 0, 1)), 0);
+    fake_world_close(world);
+}
+
+/* A pending signal is no arrival, channels and sources do not mix. */
+static void test_isolation(void) {
+    fake_world *world = fake_world_open(3, 3, 4096);
+    fake_rank *ranks = world->ranks;
+    CU_ASSERT_EQUAL(fake_put(&ranks[0], 1, 2, 1, NULL), SYMMEM_OK);
+    CU_ASSERT_EQUAL(fake_barrier(&ranks[1], 2, 10, NULL), SYMMEM_TIMEOUT);
+    CU_ASSERT_EQUAL(ranks[1].host.fault.missing[0], 0x5u);
+    atomic_store(&ranks[1].host.poisoned, false);
+    CU_ASSERT_EQUAL(fake_wait(&ranks[1], 0, 1, 10, NULL), SYMMEM_TIMEOUT);
+    atomic_store(&ranks[1].host.poisoned, false);
+    CU_ASSERT_EQUAL(fake_wait(&ranks[1], 2, 2, 10, NULL), SYMMEM_TIMEOUT);
+    atomic_store(&ranks[1].host.poisoned, false);
+    CU_ASSERT_EQUAL(fake_wait(&ranks[1], 0, 2, 10, NULL), SYMMEM_OK);
+    fake_world_reset(world);
+    CU_ASSERT_EQUAL(fake_put(&ranks[2], 2, 0, 10, NULL), SYMMEM_OK);
+    CU_ASSERT_EQUAL(fake_wait(&ranks[2], 2, 0, 10, NULL), SYMMEM_OK);
+    const uint32_t *words = ranks[2].signal.ptr;
+    bool zero = true;
+    for (size_t i = 0; i < ranks[2].peers.signal_bytes / 4; i++)
+        zero = zero && words[i] == 0;
+    CU_ASSERT(zero);
+    fake_world_close(world);
+}
+
+static int back_pressure(fake_rank *rank) {
+    if (rank->peers.rank == 0) {
+        for (int i = 0; i < 20; i++)
+            REQUIRE(fake_put(rank, 1, 0, 0, NULL) == SYMMEM_OK);
+        return 0;
+    }
+    for (int i = 0; i < 20; i++) {
+        fake_sleep_us(2000);
+        REQUIRE(fake_wait(rank, 0, 0, 5000, NULL) == SYMMEM_OK);
+    }
+    return 0;
+}
+
+static void test_back_pressure(void) {
+    fake_world *world = fake_world_open(2, 1, 4096);
+    uint64_t start_ms = fake_now_ms();
+    CU_ASSERT_EQUAL(fake_run_threads(world, back_pressure), 0);
+    /* The consumer wakes the producer, rather than the producer's tick. */
+    CU_ASSERT(fake_now_ms() - start_ms < 600);
+    fake_world_close(world);
+}
+
+static int corrupt_later(fake_rank *rank) {
+    if (rank->peers.rank == 1) {
+        fake_sleep_us(20000);
+        atomic_store(slot_word(rank, 0, 0, 1), 9);
+        shm_wake(rank->peers.signals[0], slot_word(rank, 0, 0, 1));
+        return 0;
+    }
+    REQUIRE(fake_wait(rank, 1, 0, 5000, NULL) == SYMMEM_CORRUPT);
+    REQUIRE(rank->host.fault.actual == 9);
+    return 0;
+}
+
+static void test_corrupt(void) {
+    fake_world *world = fake_world_open(2, 1, 4096);
+    fake_rank *rank = &world->ranks[0];
+    atomic_store(slot_word(rank, 0, 0, 1), 7);
+    CU_ASSERT_EQUAL(fake_wait(rank, 1, 0, 0, NULL), SYMMEM_CORRUPT);
+    expect_fault(rank, SYMMEM_CORRUPT, "wait_signal", 0, 1);
+    CU_ASSERT_EQUAL(rank->host.fault.actual, 7);
+    fake_world_reset(world);
+    atomic_store(slot_word(rank, 1, 0, 0), UINT32_MAX);
+    CU_ASSERT_EQUAL(fake_put(rank, 1, 0, 0, NULL), SYMMEM_CORRUPT);
+    expect_fault(rank, SYMMEM_CORRUPT, "put_signal", 0, 1);
+    CU_ASSERT_EQUAL(rank->host.fault.actual, UINT32_MAX);
+    fake_world_reset(world);
+    CU_ASSERT_EQUAL(fake_run_threads(world, corrupt_later), 0);
+    fake_world_close(world);
+}
+
+static void test_peer_gone(void) {
+    fake_world *world = fake_world_open(3, 1, 4096);
+    fake_rank *rank = &world->ranks[0];
+    atomic_store(&rank->host.gone[2], true);
+    uint64_t start_ms = fake_now_ms();
+    CU_ASSERT_EQUAL(fake_barrier(rank, 0, 0, NULL), SYMMEM_PEER_LOST);
+    CU_ASSERT(fake_now_ms() - start_ms < 1000);
+    expect_fault(rank, SYMMEM_PEER_LOST, "barrier", 0, 2);
+    CU_ASSERT_EQUAL(rank->host.fault.missing[0], 0x6u);
+    fake_world_reset(world);
+    atomic_store(&rank->host.gone[2], true);
+    CU_ASSERT_EQUAL(fake_wait(rank, 2, 0, 0, NULL), SYMMEM_PEER_LOST);
+    expect_fault(rank, SYMMEM_PEER_LOST, "wait_signal", 0, 2);
+    fake_world_reset(world);
+    atomic_store(&rank->host.gone[1], true);
+    CU_ASSERT_EQUAL(fake_put(rank, 1, 0, 0, NULL), SYMMEM_OK);
+    CU_ASSERT_EQUAL(fake_put(rank, 1, 0, 0, NULL), SYMMEM_PEER_LOST);
+    expect_fault(rank, SYMMEM_PEER_LOST, "put_signal", 0, 1);
+    fake_world_reset(world);
+    /* What a rank did before it ended counts, even if it is seen only afterwards. */
+    rank->host.last_deed = slot_word(rank, 0, 0, 2);
+    atomic_store(&rank->host.gone[2], true);
+    CU_ASSERT_EQUAL(fake_wait(rank, 2, 0, 0, NULL), SYMMEM_OK);
+    rank->host.last_deed = arrival_word(rank, 0, 0, 2);
+    atomic_store(arrival_word(rank, 0, 0, 1), 1);
+    CU_ASSERT_EQUAL(fake_barrier(rank, 0, 0, NULL), SYMMEM_OK);
+    fake_world_reset(world);
+    CU_ASSERT_EQUAL(fake_put(&world->ranks[2], 0, 0, 0, NULL), SYMMEM_OK);
+    atomic_store(&rank->host.gone[2], true);
+    CU_ASSERT_EQUAL(fake_wait(rank, 2, 0, 0, NULL), SYMMEM_OK);
+    fake_world_close(world);
+}
+
+static atomic_bool prompt;
+
+static int poison_later(fake_rank *rank) {
+    if (rank->peers.rank == 2) {
+        fake_sleep_us(30000);
+        rank->world->backend->signal_poison(rank->instance, &rank->peers);
+        return 0;
+    }
+    uint64_t start_ms = fake_now_ms();
+    REQUIRE(fake_wait(rank, 2, 0, 0, NULL) == SYMMEM_POISONED);
+    REQUIRE(rank->host.fault.failed_rank == 2);
+    uint64_t waited_ms = fake_now_ms() - start_ms;
+    if (waited_ms > 45)
+        atomic_store(&prompt, false); /* the tick found it, not the wake-up */
+    REQUIRE(waited_ms < 1000);
+    return 0;
+}
+
+static int poison_local(fake_rank *rank) {
+    if (rank->peers.rank == 0) {
+        fake_sleep_us(30000);
+        atomic_store(&rank->world->ranks[1].host.poisoned, true);
+        return 0;
+    }
+    if (rank->peers.rank == 1) {
+        REQUIRE(fake_barrier(rank, 0, 0, NULL) == SYMMEM_POISONED);
+        REQUIRE(rank->host.fault.missing[0] == 0x5u);
+        REQUIRE(rank->host.fault.failed_rank == -1);
+    }
+    return 0;
+}
+
+static void test_poison(void) {
+    fake_world *world = fake_world_open(3, 2, 4096);
+    bool ever_prompt = false;
+    for (int attempt = 0; attempt < 3 && !ever_prompt; attempt++) {
+        atomic_store(&prompt, true);
+        CU_ASSERT_EQUAL(fake_run_threads(world, poison_later), 0);
+        ever_prompt = atomic_load(&prompt);
+        fake_world_reset(world);
+    }
+    CU_ASSERT(ever_prompt);
+    CU_ASSERT_EQUAL(fake_run_threads(world, poison_local), 0);
+    /* Poisoned from the start: nothing is tried. */
+    fake_world_reset(world);
+    atomic_store(&world->ranks[0].host.poisoned, true);
+    CU_ASSERT_EQUAL(fake_put(&world->ranks[0], 1, 0, 0, NULL), SYMMEM_POISONED);
+    CU_ASSERT_EQUAL(atomic_load(slot_word(&world->ranks[0], 1, 0, 0)), 0);
+    fake_world_close(world);
+}
+
+static void test_points(void) {
+    static const char *const names[] = {"shm.barrier.before_arrive", "shm.barrier.after_arrive",
+                                        "shm.put.before", "shm.wait.before"};
+    fake_world *world = fake_world_open(2, 1, 4096);
+    fake_rank *rank = &world->ranks[0];
+    for (int i = 0; i < 4; i++) {
+        rank->host.fail_name = names[i];
+        rank->host.fail_status = SYMMEM_BACKEND;
+        atomic_store(&rank->host.fail_visit, 0);
+        symmem_status status = i < 2    ? fake_barrier(rank, 0, 5, NULL)
+                               : i == 2 ? fake_put(rank, 1, 0, 5, NULL)
+                                        : fake_wait(rank, 1, 0, 5, NULL);
+        CU_ASSERT_EQUAL(status, SYMMEM_BACKEND);
+        CU_ASSERT_EQUAL(atomic_load(&rank->host.fault_count), 1);
+        CU_ASSERT_EQUAL(atomic_load(arrival_word(rank, 1, 0, 0)), i == 1 ? 1u : 0u);
+        fake_world_reset(world);
+    }
+    fake_world_close(world);
+}
+
+/* A rank killed in a wait leaves its peers able to notice (the host says so) and to go on. */
+static int killed_in_wait(fake_rank *rank) {
+    if (rank->peers.rank == 1) {
+        REQUIRE(fake_wait(rank, 0, 0, 200, NULL) != SYMMEM_OK);
+        kill(getpid(), SIGKILL);
+    }
+    atomic_store(&rank->host.gone[1], true);
+    REQUIRE(fake_barrier(rank, 0, 0, NULL) == SYMMEM_PEER_LOST);
+    return 0;
+}
+
+static void test_killed(void) {
+    fake_world *world = fake_world_open(2, 2, 4096);
+    CU_ASSERT_EQUAL(fake_run_processes(world, killed_in_wait), 1);
+    fake_world_reset(world);
+    CU_ASSERT_EQUAL(fake_run_processes(world, few_rounds), 0);
+    fake_world_close(world);
+}
+
+int main(void) {
+    if (CU_initialize_registry() != CUE_SUCCESS)
+        return 2;
+    CU_pSuite suite = CU_add_suite("shm signals", NULL, NULL);
+    if (!suite || !CU_add_test(suite, "message passing", test_message_passing) ||
+        !CU_add_test(suite, "barrier", test_barrier) ||
+        !CU_add_test(suite, "barrier of 128", test_barrier_wide) ||
+        !CU_add_test(suite, "barrier wraps", test_barrier_wraps) ||
+        !CU_add_test(suite, "barrier withheld", test_barrier_withheld) ||
+        !CU_add_test(suite, "timeouts", test_timeouts) ||
+        !CU_add_test(suite, "isolation", test_isolation) ||
+        !CU_add_test(suite, "back-pressure", test_back_pressure) ||
+        !CU_add_test(suite, "corrupt slot", test_corrupt) ||
+        !CU_add_test(suite, "peer gone", test_peer_gone) ||
+        !CU_add_test(suite, "poison", test_poison) ||
+        !CU_add_test(suite, "test points", test_points) ||
+        !CU_add_test(suite, "killed rank", test_killed))
+        return 2;
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures != 0;
+}

@@ -1,0 +1,532 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The stores, one by one and with several users. */
+#include "session_ranks.h"
+
+#include <CUnit/Basic.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+static char directory[] = "/tmp/symmem-store-XXXXXX";
+static char path[64];
+
+static symmem_store *open_file(void) {
+    symmem_store *store = NULL;
+    if (symmem_store_open_file(path, &store) != SYMMEM_OK)
+        abort();
+    return store;
+}
+
+static symmem_store *open_memory(void) {
+    symmem_store *store = NULL;
+    if (symmem_store_open_memory(&store) != SYMMEM_OK)
+        abort();
+    return store;
+}
+
+static symmem_status forward_set(void *s, const char *k, const void *v, size_t n, uint32_t t) {
+    return symmem_store_set(s, k, v, n, t);
+}
+static symmem_status forward_get(void *s, const char *k, void *v, size_t n, size_t *b, uint32_t t) {
+    return symmem_store_get(s, k, v, n, b, t);
+}
+static symmem_status forward_wait(void *s, const char *k, uint32_t t) {
+    return symmem_store_wait(s, k, t);
+}
+static symmem_status forward_add(void *s, const char *k, int64_t d, int64_t *v, uint32_t t) {
+    return symmem_store_add(s, k, d, v, t);
+}
+static symmem_status forward_remove(void *s, const char *k, uint32_t t) {
+    return symmem_store_remove(s, k, t);
+}
+static void forward_close(void *s) {
+    symmem_store_close(s);
+}
+static const symmem_store_ops forward_ops = {sizeof(forward_ops), forward_set, forward_get,
+                                             forward_wait,        forward_add, forward_remove,
+                                             forward_close};
+
+static symmem_store *open_custom(void) {
+    symmem_store *store = NULL;
+    if (symmem_store_open_custom(&forward_ops, open_memory(), &store) != SYMMEM_OK)
+        abort();
+    return store;
+}
+
+/* What every store must do. */
+static void check_store(symmem_store *store) {
+    char value[16] = "";
+    size_t bytes = 99;
+    int64_t sum = 0;
+    CU_ASSERT_EQUAL(symmem_store_get(store, "k/a", value, 16, &bytes, 100), SYMMEM_NOT_FOUND);
+    CU_ASSERT_EQUAL(bytes, 99);
+    CU_ASSERT_EQUAL(sm_record()->status, SYMMEM_NOT_FOUND);
+    CU_ASSERT_EQUAL(symmem_store_set(store, "k/a", "hello", 6, 100), SYMMEM_OK);
+    CU_ASSERT_EQUAL(symmem_store_wait(store, "k/a", 100), SYMMEM_OK);
+    CU_ASSERT_EQUAL(symmem_store_get(store, "k/a", value, 16, &bytes, 100), SYMMEM_OK);
+    CU_ASSERT_EQUAL(bytes, 6);
+    CU_ASSERT_STRING_EQUAL(value, "hello");
+    CU_ASSERT_EQUAL(symmem_store_get(store, "k:a", value, 16, &bytes, 100), SYMMEM_NOT_FOUND);
+    CU_ASSERT_EQUAL(symmem_store_get(store, "k", value, 16, &bytes, 100), SYMMEM_NOT_FOUND);
+    value[0] = 'z';
+    CU_ASSERT_EQUAL(symmem_store_get(store, "k/a", value, 5, &bytes, 100), SYMMEM_OUT_OF_RANGE);
+    CU_ASSERT(bytes == 6 && value[0] == 'z');
+    CU_ASSERT_EQUAL(symmem_store_set(store, "k/a", NULL, 0, 100), SYMMEM_OK);
+    CU_ASSERT_EQUAL(symmem_store_get(store, "k/a", NULL, 0, &bytes, 100), SYMMEM_OK);
+    CU_ASSERT_EQUAL(bytes, 0);
+    CU_ASSERT_EQUAL(symmem_store_remove(store, "k/a", 100), SYMMEM_OK);
+    CU_ASSERT_EQUAL(symmem_store_remove(store, "k/a", 100), SYMMEM_OK);
+    CU_ASSERT_EQUAL(symmem_store_get(store, "k/a", value, 16, &bytes, 100), SYMMEM_NOT_FOUND);
+
+    uint64_t start_ns = sm_now_ns();
+    CU_ASSERT_EQUAL(symmem_store_wait(store, "k/a", 120), SYMMEM_TIMEOUT);
+    uint64_t waited_ns = sm_now_ns() - start_ns;
+    CU_ASSERT(waited_ns >= 120000000 && waited_ns < 600000000);
+
+    symmem_clear_error();
+    CU_ASSERT_EQUAL(symmem_store_add(store, "n", 5, &sum, 100), SYMMEM_OK);
+    CU_ASSERT_EQUAL(sum, 5);
+    CU_ASSERT_EQUAL(symmem_store_add(store, "n", -7, &sum, 100), SYMMEM_OK);
+    CU_ASSERT_EQUAL(sum, -2);
+    CU_ASSERT_EQUAL(sm_record()->status, SYMMEM_OK);
+    CU_ASSERT_EQUAL(symmem_store_set(store, "n", "abc", 3, 100), SYMMEM_OK);
+    CU_ASSERT_EQUAL(symmem_store_add(store, "n", 1, &sum, 100), SYMMEM_MISMATCH);
+    CU_ASSERT_EQUAL(symmem_store_set(store, "n", "abcdefghij", 10, 100), SYMMEM_OK);
+    CU_ASSERT_EQUAL(symmem_store_add(store, "n", 1, &sum, 100), SYMMEM_MISMATCH);
+    CU_ASSERT_EQUAL(sum, -2);
+    CU_ASSERT_EQUAL(symmem_store_remove(store, "n", 100), SYMMEM_OK);
+
+    /* The limits of keys and values. */
+    char key[SYMMEM_STORE_KEY_MAX + 2];
+    memset(key, '/', sizeof(key));
+    key[SYMMEM_STORE_KEY_MAX + 1] = '\0';
+    CU_ASSERT_EQUAL(symmem_store_set(store, key, "", 0, 100), SYMMEM_INVALID_ARGUMENT);
+    key[SYMMEM_STORE_KEY_MAX] = '\0';
+    char *large = calloc(1, SYMMEM_STORE_VALUE_MAX + 1);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(large);
+    memset(large, 'x', SYMMEM_STORE_VALUE_MAX);
+    CU_ASSERT_EQUAL(symmem_store_set(store, key, large, SYMMEM_STORE_VALUE_MAX, 100), SYMMEM_OK);
+    CU_ASSERT_EQUAL(symmem_store_set(store, key, large, SYMMEM_STORE_VALUE_MAX + 1, 100),
+                    SYMMEM_INVALID_ARGUMENT);
+    memset(large, 0, SYMMEM_STORE_VALUE_MAX);
+    CU_ASSERT_EQUAL(symmem_store_get(store, key, large, SYMMEM_STORE_VALUE_MAX, &bytes, 100),
+                    SYMMEM_OK);
+    CU_ASSERT(bytes == SYMMEM_STORE_VALUE_MAX && large[SYMMEM_STORE_VALUE_MAX - 1] == 'x');
+    free(large);
+    CU_ASSERT_EQUAL(symmem_store_remove(store, key, 100), SYMMEM_OK);
+
+    static const char *const bad[] = {"", " ", "a b", "a%b", "\xc3\xa4", "a\n"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        CU_ASSERT_EQUAL(symmem_store_set(store, bad[i], "", 0, 100), SYMMEM_INVALID_ARGUMENT);
+        CU_ASSERT_EQUAL(symmem_store_get(store, bad[i], value, 1, &bytes, 100),
+                        SYMMEM_INVALID_ARGUMENT);
+        CU_ASSERT_EQUAL(symmem_store_wait(store, bad[i], 100), SYMMEM_INVALID_ARGUMENT);
+        CU_ASSERT_EQUAL(symmem_store_add(store, bad[i], 1, &sum, 100), SYMMEM_INVALID_ARGUMENT);
+        CU_ASSERT_EQUAL(symmem_store_remove(store, bad[i], 100), SYMMEM_INVALID_ARGUMENT);
+    }
+    CU_ASSERT_EQUAL(symmem_store_set(store, "AZaz09._-/:", "", 0, 100), SYMMEM_OK);
+    CU_ASSERT_EQUAL(symmem_store_set(store, "..", "", 0, 100), SYMMEM_OK);
+    CU_ASSERT_EQUAL(symmem_store_set(store, "notify", "", 0, 100), SYMMEM_OK);
+    CU_ASSERT_EQUAL(symmem_store_set(store, "a", NULL, 1, 100), SYMMEM_INVALID_ARGUMENT);
+    CU_ASSERT_EQUAL(symmem_store_set(store, NULL, "", 0, 100), SYMMEM_INVALID_ARGUMENT);
+    CU_ASSERT_EQUAL(symmem_store_set(NULL, "a", "", 0, 100), SYMMEM_INVALID_ARGUMENT);
+    CU_ASSERT_EQUAL(symmem_store_get(store, "a", NULL, 1, &bytes, 1), SYMMEM_INVALID_ARGUMENT);
+    CU_ASSERT_EQUAL(symmem_store_get(store, "a", value, 1, NULL, 1), SYMMEM_INVALID_ARGUMENT);
+    CU_ASSERT_EQUAL(symmem_store_add(store, "a", 1, NULL, 1), SYMMEM_INVALID_ARGUMENT);
+    symmem_store_close(store);
+}
+
+static void test_basics(void) {
+    check_store(open_memory());
+    check_store(open_file());
+    check_store(open_custom());
+    symmem_store_close(NULL);
+    remove_tree(path);
+}
+
+/* --- many users at once ------------------------------------------------------------- */
+
+typedef struct waiter {
+    symmem_store *store;
+    symmem_status status;
+    uint64_t waited_ns;
+    uint32_t timeout_ms;
+} waiter;
+
+static void *wait_for_key(void *arg) {
+    waiter *self = arg;
+    uint64_t start_ns = sm_now_ns();
+    self->status = symmem_store_wait(self->store, "late", self->timeout_ms);
+    self->waited_ns = sm_now_ns() - start_ns;
+    return NULL;
+}
+
+static void wake(symmem_store *store) {
+    waiter waiters[4];
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) {
+        waiters[i] = (waiter){.store = store, .timeout_ms = i == 0 ? 0 : 5000};
+        CU_ASSERT_EQUAL_FATAL(pthread_create(&threads[i], NULL, wait_for_key, &waiters[i]), 0);
+    }
+    sm_sleep_ns(130000000);
+    CU_ASSERT_EQUAL(symmem_store_set(store, "other", "", 0, 0), SYMMEM_OK);
+    CU_ASSERT_EQUAL(symmem_store_set(store, "late", "", 0, 0), SYMMEM_OK);
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+        CU_ASSERT_EQUAL(waiters[i].status, SYMMEM_OK);
+        CU_ASSERT(waiters[i].waited_ns >= 100000000 && waiters[i].waited_ns < 900000000);
+    }
+    CU_ASSERT_EQUAL(symmem_store_remove(store, "late", 0), SYMMEM_OK);
+    /* And without anybody: sleeping costs no time of the processor. */
+    struct rusage before, after;
+    getrusage(RUSAGE_SELF, &before);
+    CU_ASSERT_EQUAL(symmem_store_wait(store, "late", 300), SYMMEM_TIMEOUT);
+    getrusage(RUSAGE_SELF, &after);
+    long used_us = (after.ru_utime.tv_usec - before.ru_utime.tv_usec) +
+                   (after.ru_stime.tv_usec - before.ru_stime.tv_usec) +
+                   1000000 * (after.ru_utime.tv_sec - before.ru_utime.tv_sec +
+                              after.ru_stime.tv_sec - before.ru_stime.tv_sec);
+    CU_ASSERT(used_us < 30000);
+    symmem_store_close(store);
+}
+
+#define ROUNDS 40
+
+/* Answers each "ping/<i>" with "pong/<i>". */
+static void *answer(void *arg) {
+    char key[32];
+    for (int i = 0; i < ROUNDS; i++) {
+        snprintf(key, sizeof(key), "ping/%d", i);
+        if (symmem_store_wait(arg, key, 5000) != SYMMEM_OK)
+            break;
+        snprintf(key, sizeof(key), "pong/%d", i);
+        if (symmem_store_set(arg, key, "", 0, 5000) != SYMMEM_OK)
+            break;
+    }
+    return NULL;
+}
+
+/* Waiters are woken, not found awake by their next tick. */
+static void wake_at_once(symmem_store *store) {
+    pthread_t thread;
+    char key[32];
+    CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, answer, store), 0);
+    uint64_t start_ns = sm_now_ns();
+    for (int i = 0; i < ROUNDS; i++) {
+        sm_sleep_ns(1000000); /* the other one sleeps by now */
+        snprintf(key, sizeof(key), "ping/%d", i);
+        CU_ASSERT_EQUAL(symmem_store_set(store, key, "", 0, 5000), SYMMEM_OK);
+        snprintf(key, sizeof(key), "pong/%d", i);
+        CU_ASSERT_EQUAL(symmem_store_wait(store, key, 5000), SYMMEM_OK);
+    }
+    CU_ASSERT(sm_now_ns() - start_ns < ROUNDS * 20000000ull);
+    pthread_join(thread, NULL);
+    symmem_store_close(store);
+}
+
+static void test_wake(void) {
+    wake_at_once(open_memory());
+    wake_at_once(open_file());
+    wake(open_memory());
+    wake(open_file());
+    remove_tree(path);
+}
+
+static void *add_many(void *arg) {
+    for (int i = 0; i < 1000; i++) {
+        int64_t sum;
+        if (symmem_store_add(arg, "count", 1, &sum, 30000) != SYMMEM_OK)
+            break;
+    }
+    return NULL;
+}
+
+static int64_t total(symmem_store *store) {
+    int64_t sum = -1;
+    CU_ASSERT_EQUAL(symmem_store_add(store, "count", 0, &sum, 0), SYMMEM_OK);
+    return sum;
+}
+
+static pid_t start(void (*body)(void)) {
+    pid_t parent = getpid();
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
+            _exit(99);
+        body();
+        exit(0);
+    }
+    return pid;
+}
+
+static void add_child(void) {
+    symmem_store *store = open_file(); /* all open it at once: also a race of creators */
+    add_many(store);
+    symmem_store_close(store);
+}
+
+static void test_add(void) {
+    symmem_store *store = open_memory();
+    pthread_t threads[8];
+    for (int i = 0; i < 8; i++)
+        CU_ASSERT_EQUAL_FATAL(pthread_create(&threads[i], NULL, add_many, store), 0);
+    for (int i = 0; i < 8; i++)
+        pthread_join(threads[i], NULL);
+    CU_ASSERT_EQUAL(total(store), 8000);
+    symmem_store_close(store);
+
+    pid_t pids[8];
+    for (int i = 0; i < 8; i++)
+        pids[i] = start(add_child);
+    for (int i = 0; i < 8; i++)
+        CU_ASSERT_EQUAL(reap(pids[i]), 0);
+    store = open_file();
+    CU_ASSERT_EQUAL(total(store), 8000);
+    symmem_store_close(store);
+    CU_ASSERT_EQUAL(count_files(path, 't'), 0);
+    remove_tree(path);
+}
+
+/* A store inherited over fork: two processes on one open directory. */
+static symmem_store *inherited;
+
+static void inherit_child(void) {
+    add_many(inherited);
+}
+
+static void test_inherited(void) {
+    inherited = open_file();
+    pid_t pid = start(inherit_child);
+    add_many(inherited);
+    CU_ASSERT_EQUAL(reap(pid), 0);
+    CU_ASSERT_EQUAL(total(inherited), 2000);
+    symmem_store_close(inherited);
+    remove_tree(path);
+}
+
+/* Values of one letter and changing length: never a mix, never a part. */
+#define REPLACED_BYTES 50000u
+
+static void replace_child(void) {
+    symmem_store *store = open_file();
+    static char value[REPLACED_BYTES];
+    for (int i = 0; i < 3000; i++) {
+        size_t bytes = 1 + (size_t)i * 7919 % REPLACED_BYTES;
+        memset(value, 'a' + i % 26, bytes);
+        if (symmem_store_set(store, "r", value, bytes, 0) != SYMMEM_OK)
+            exit(1);
+    }
+    if (symmem_store_set(store, "done", "", 0, 0) != SYMMEM_OK)
+        exit(1);
+    symmem_store_close(store);
+}
+
+static void test_replaced_while_read(void) {
+    pid_t pid = start(replace_child);
+    symmem_store *store = open_file();
+    static char value[REPLACED_BYTES];
+    size_t bytes = 0, reads = 0;
+    bool whole = true;
+    CU_ASSERT_EQUAL(symmem_store_wait(store, "r", 10000), SYMMEM_OK);
+    while (symmem_store_get(store, "done", NULL, 0, &bytes, 0) == SYMMEM_NOT_FOUND) {
+        if (symmem_store_get(store, "r", value, sizeof(value), &bytes, 0) != SYMMEM_OK ||
+            bytes == 0)
+            whole = false;
+        for (size_t i = 1; i < bytes; i++)
+            whole = whole && value[i] == value[0];
+        reads++;
+        if (reads > 1000000)
+            break;
+    }
+    CU_ASSERT_TRUE(whole);
+    CU_ASSERT(reads > 1);
+    CU_ASSERT_EQUAL(reap(pid), 0);
+    symmem_store_close(store);
+    remove_tree(path);
+}
+
+/* Somebody holds the lock and does not go on. */
+static void test_lock_held(void) {
+    symmem_store *store = open_file();
+    char name[128];
+    snprintf(name, sizeof(name), "%s/lock", path);
+    int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    CU_ASSERT_FATAL(fd >= 0 && flock(fd, LOCK_EX) == 0);
+    uint64_t start_ns = sm_now_ns();
+    int64_t sum = 7;
+    CU_ASSERT_EQUAL(symmem_store_add(store, "n", 1, &sum, 100), SYMMEM_TIMEOUT);
+    CU_ASSERT(sm_now_ns() - start_ns < 500000000);
+    CU_ASSERT_EQUAL(symmem_store_set(store, "k", "", 0, 100), SYMMEM_OK);
+    close(fd);
+    CU_ASSERT_EQUAL(symmem_store_add(store, "n", 1, &sum, 100), SYMMEM_OK);
+    CU_ASSERT_EQUAL(sum, 1);
+    symmem_store_close(store);
+    remove_tree(path);
+}
+
+/* --- opening ------------------------------------------------------------------------ */
+
+static void unprivileged_child(void) {
+    symmem_store *store = NULL;
+    /* Another user's directory, then an own one that may not be written. */
+    if (geteuid() == 0 && setuid(65534) != 0)
+        exit(1);
+    int result = 0;
+    if (geteuid() == 65534 && symmem_store_open_file(path, &store) != SYMMEM_PERMISSION)
+        result = 2;
+    char own[] = "/tmp/symmem-store-XXXXXX";
+    if (mkdtemp(own) == NULL || chmod(own, 0500) != 0)
+        exit(3);
+    if (symmem_store_open_file(own, &store) != SYMMEM_PERMISSION)
+        result = 4;
+    char below[64];
+    snprintf(below, sizeof(below), "%s/x", own);
+    if (symmem_store_open_file(below, &store) != SYMMEM_PERMISSION)
+        result = 5;
+    chmod(own, 0700);
+    symmem_status status = symmem_store_open_file(own, &store);
+    if (status != SYMMEM_OK)
+        exit(6);
+    /* The directory becomes unusable while in use. */
+    chmod(own, 0000);
+    size_t bytes;
+    int64_t sum;
+    char value[8];
+    if (symmem_store_set(store, "k", "", 0, 100) != SYMMEM_PERMISSION ||
+        symmem_store_get(store, "k", value, 8, &bytes, 100) != SYMMEM_PERMISSION ||
+        symmem_store_wait(store, "k", 100) != SYMMEM_PERMISSION ||
+        symmem_store_remove(store, "k", 100) != SYMMEM_PERMISSION ||
+        symmem_store_add(store, "k", 1, &sum, 100) != SYMMEM_PERMISSION)
+        result = 7;
+    chmod(own, 0700);
+    /* Values that cannot be written. */
+    struct rlimit limit = {10, 10};
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    if (symmem_store_set(store, "k", "twelve bytes", 12, 100) != SYMMEM_SYSTEM ||
+        sm_record()->system_errno != EFBIG)
+        result = 8;
+    symmem_store *second = NULL;
+    char notify[64];
+    snprintf(notify, sizeof(notify), "%s/notify", own);
+    unlink(notify);
+    if (symmem_store_open_file(own, &second) != SYMMEM_SYSTEM) /* no room for the notify file */
+        result = 9;
+    if (count_files(own, 't') != 0)
+        result = 10;
+    symmem_store_close(store);
+    remove_tree(own);
+    exit(result);
+}
+
+static void test_open(void) {
+    symmem_store *store = NULL;
+    CU_ASSERT_EQUAL(symmem_store_open_file(NULL, &store), SYMMEM_INVALID_ARGUMENT);
+    CU_ASSERT_EQUAL(symmem_store_open_file("", &store), SYMMEM_INVALID_ARGUMENT);
+    CU_ASSERT_EQUAL(symmem_store_open_file(path, NULL), SYMMEM_INVALID_ARGUMENT);
+    CU_ASSERT_EQUAL(symmem_store_open_memory(NULL), SYMMEM_INVALID_ARGUMENT);
+    CU_ASSERT_EQUAL(symmem_store_open_file("/dev/null", &store), SYMMEM_INVALID_ARGUMENT);
+    CU_ASSERT_EQUAL(symmem_store_open_file("/nonexistent/a/b", &store), SYMMEM_SYSTEM);
+    char name[5000];
+    memset(name, 'x', sizeof(name) - 1);
+    name[sizeof(name) - 1] = '\0';
+    memcpy(name, "/tmp/", 5);
+    CU_ASSERT_EQUAL(symmem_store_open_file(name, &store), SYMMEM_PATH_TOO_LONG);
+    name[300] = '\0';
+    CU_ASSERT_EQUAL(symmem_store_open_file(name, &store), SYMMEM_PATH_TOO_LONG);
+    CU_ASSERT_PTR_NULL(store);
+
+    int before = count_files("/proc/self/fd", '\0');
+    mode_t mask = umask(0);
+    store = open_file();
+    CU_ASSERT_EQUAL(symmem_store_set(store, "k", "", 0, 0), SYMMEM_OK);
+    umask(mask);
+    struct stat about;
+    CU_ASSERT(stat(path, &about) == 0 && (about.st_mode & 0777) == 0700);
+    snprintf(name, sizeof(name), "%s/kk", path);
+    CU_ASSERT(stat(name, &about) == 0 && (about.st_mode & 0777) == 0600);
+    snprintf(name, sizeof(name), "%s/notify", path);
+    CU_ASSERT(stat(name, &about) == 0 && (about.st_mode & 0777) == 0600);
+    symmem_store_close(store);
+
+    /* A notify file that is none. */
+    unlink(name);
+    CU_ASSERT_EQUAL(symlink("/nonexistent", name), 0);
+    CU_ASSERT_EQUAL(symmem_store_open_file(path, &store), SYMMEM_SYSTEM);
+    unlink(name);
+    CU_ASSERT_EQUAL(reap(start(unprivileged_child)), 0);
+
+    struct rlimit old, tight;
+    getrlimit(RLIMIT_NOFILE, &old);
+    tight = old;
+    int next = dup(0);
+    close(next);
+    tight.rlim_cur = (rlim_t)next;
+    setrlimit(RLIMIT_NOFILE, &tight);
+    CU_ASSERT_EQUAL(symmem_store_open_file(path, &store), SYMMEM_LIMIT);
+    tight.rlim_cur++;
+    setrlimit(RLIMIT_NOFILE, &tight);
+    CU_ASSERT_EQUAL(symmem_store_open_file(path, &store), SYMMEM_LIMIT);
+    setrlimit(RLIMIT_NOFILE, &old);
+    CU_ASSERT_EQUAL(count_files("/proc/self/fd", '\0'), before);
+    remove_tree(path);
+}
+
+/* --- custom stores ------------------------------------------------------------------ */
+
+static symmem_status always_unsupported(void *s, const char *k, uint32_t t) {
+    (void)s;
+    (void)k;
+    (void)t;
+    return SYMMEM_UNSUPPORTED;
+}
+
+static void test_custom(void) {
+    symmem_store *store = NULL;
+    symmem_store_ops ops = forward_ops;
+    CU_ASSERT_EQUAL(symmem_store_open_custom(NULL, NULL, &store), SYMMEM_INVALID_ARGUMENT);
+    CU_ASSERT_EQUAL(symmem_store_open_custom(&ops, NULL, NULL), SYMMEM_INVALID_ARGUMENT);
+    ops.size--;
+    CU_ASSERT_EQUAL(symmem_store_open_custom(&ops, NULL, &store), SYMMEM_ABI);
+    CU_ASSERT(sm_record()->expected == sizeof(ops) && sm_record()->actual == sizeof(ops) - 1);
+    for (size_t i = 0; i < 6; i++) {
+        ops = forward_ops;
+        memset((char *)&ops + sizeof(size_t) + i * sizeof(void *), 0, sizeof(void *));
+        CU_ASSERT_EQUAL(symmem_store_open_custom(&ops, NULL, &store), SYMMEM_ABI);
+    }
+    CU_ASSERT_PTR_NULL(store);
+    ops = forward_ops;
+    ops.size += 100; /* a later version's table */
+    ops.wait = always_unsupported;
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_custom(&ops, open_memory(), &store), SYMMEM_OK);
+    CU_ASSERT_EQUAL(symmem_store_wait(store, "k", 10), SYMMEM_UNSUPPORTED);
+    CU_ASSERT_EQUAL(sm_record()->status, SYMMEM_UNSUPPORTED);
+    CU_ASSERT_STRING_EQUAL(sm_record()->operation, "store_wait");
+    symmem_store_close(store);
+}
+
+int main(void) {
+    CU_pSuite suite;
+    if (mkdtemp(directory) == NULL || CU_initialize_registry() != CUE_SUCCESS ||
+        (suite = CU_add_suite("store", NULL, NULL)) == NULL)
+        return 2;
+    /* Open to other users, so that the refusal is the store's own. */
+    chmod(directory, 0755);
+    snprintf(path, sizeof(path), "%s/store", directory);
+    CU_add_test(suite, "basics", test_basics);
+    CU_add_test(suite, "waking", test_wake);
+    CU_add_test(suite, "adding at once", test_add);
+    CU_add_test(suite, "inherited", test_inherited);
+    CU_add_test(suite, "replaced while read", test_replaced_while_read);
+    CU_add_test(suite, "lock held", test_lock_held);
+    CU_add_test(suite, "opening", test_open);
+    CU_add_test(suite, "custom", test_custom);
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    unsigned run = CU_get_number_of_tests_run();
+    CU_cleanup_registry();
+    rmdir(directory);
+    return failures == 0 && run == 8 ? 0 : 1;
+}

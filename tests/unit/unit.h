@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the unit tests of the core's objects share: a world of one, and checks of error records. */
+#ifndef UNIT_H
+#define UNIT_H
+
+#include "fake_backend.h"
+
+#include <CUnit/Basic.h>
+#include <CUnit/CUnit.h>
+#include <symmem/symmem.h>
+
+/* A call must answer `expected` and, if that is a failure, record it under `name`. */
+#define EXPECT_FAIL(call, expected, name)                                                          \
+    do {                                                                                           \
+        symmem_error_record expect_record;                                                         \
+        symmem_clear_error();                                                                      \
+        CU_ASSERT_EQUAL((call), (expected));                                                       \
+        symmem_last_error(&expect_record);                                                         \
+        CU_ASSERT_EQUAL(expect_record.status, (expected));                                         \
+        CU_ASSERT_STRING_EQUAL(expect_record.operation, (name));                                   \
+        CU_ASSERT(expect_record.message[0] != 0);                                                  \
+    } while (0)
+#define EXPECT_OK(call) CU_ASSERT_EQUAL((call), SYMMEM_OK)
+
+static symmem_backend unit_table;
+
+/* A context in a world of one, its fake backend registered and set. */
+__attribute__((unused)) static symmem_context *unit_context(uint64_t capabilities) {
+    symmem_context *context = NULL;
+    symmem_context_options options;
+    fake_reset();
+    fake_table(&unit_table, "fake", capabilities);
+    symmem_context_options_init(&options);
+    options.rank = 0;
+    options.world_size = 1;
+    options.local_rank = 0;
+    CU_ASSERT_EQUAL_FATAL(symmem_init(&options, &context), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(symmem_register_backend(context, &unit_table), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(symmem_set_backend(context, "fake"), SYMMEM_OK);
+    return context;
+}
+
+/* Ends it; all that the backend was asked for must have come back. */
+__attribute__((unused)) static void unit_end(symmem_context *context) {
+    symmem_context_free(context);
+    CU_ASSERT_EQUAL(atomic_load(&fake.allocated), atomic_load(&fake.released));
+    CU_ASSERT_EQUAL(atomic_load(&fake.opened), atomic_load(&fake.closed));
+}
+
+typedef struct unit_case {
+    const char *name;
+    CU_TestFunc function;
+} unit_case;
+
+/* Runs the cases; the program's exit status. */
+__attribute__((unused)) static int unit_main(const char *suite_name, const unit_case *cases,
+                                             size_t count) {
+    if (CU_initialize_registry() != CUE_SUCCESS)
+        return 1;
+    CU_pSuite suite = CU_add_suite(suite_name, NULL, NULL);
+    if (!suite)
+        return 1;
+    for (size_t i = 0; i < count; i++) {
+        if (!CU_add_test(suite, cases[i].name, cases[i].function))
+            return 1;
+    }
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    unsigned run = CU_get_number_of_tests_run();
+    CU_cleanup_registry();
+    return failures == 0 && run == count ? 0 : 1;
+}
+#define UNIT_MAIN(suite_name, cases)                                                               \
+    unit_main(suite_name, cases, sizeof(cases) / sizeof((cases)[0]))
+
+#endif
