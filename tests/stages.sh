@@ -47,10 +47,17 @@ add_counts() { # NAME LOG STATUS PASSED FAILED SKIPPED
     else
         verdict FAILED "$name: $4 passed, $bad failed, $6 skipped, exit status $status"
         printf '    whole log: %s\n' "${log#"$root"/}"
-        grep -nEi 'fail|error|crash|hang|unresolved|timeout|sanitizer' "$log" | head -n 30 |
-            cut -c 1-200 | sed 's/^/    | /'
-        tail -n 15 "$log" | cut -c 1-200 | sed 's/^/    | /'
+        excerpt "$log" | cut -c 1-200 | sed 's/^/    | /'
     fi
+}
+
+# What a reader of the log looks for first. The suite's own lines of cases that went well are no part
+# of it: their names are full of words such as "failure".
+excerpt() { # LOG
+    grep -vE '^\[ *[0-9]+/[0-9]+\] (passed|skipped) ' "$1" |
+        grep -nEi -A 12 'fail|error|crash|hang|unresolved|timeout|sanitizer' | head -n 60
+    echo ...
+    tail -n 8 "$1"
 }
 
 unit_tests() { # BUILD [COMMAND PREFIX...]
