@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash disable=SC2154
 # The stages of test.sh. Each adds to stage_passed, stage_failed and stage_skipped through the
-# helpers below and goes on after a failure, as far as that makes sense.
+# helpers below and goes on after a failure, as far as that makes sense. A folder of tests/ may bring
+# a stage of its own in a file stage.sh, which is sourced at the end.
 
 run_limit=${SYMMEM_TEST_RUN_LIMIT:-600} # seconds for one run of a suite; ends what hangs
 
@@ -315,3 +316,10 @@ check_symbols() {
     fi
     return "$result"
 }
+
+# --- stages of their own rooms ----------------------------------------------------------------------
+
+for file in tests/*/stage.sh; do
+    # shellcheck source=/dev/null
+    [ ! -f "$file" ] || . "$file"
+done
