@@ -46,16 +46,15 @@ static void skew(struct tk *t) {
 }
 
 static bool signal_next(struct tk *t, const struct ring *ring, int32_t channel) {
-    return TK_OK(t,
-                 symmem_put_signal(ring->handle, ring->next, channel, ring->limit_ms, NULL)) &&
+    return TK_OK(t, symmem_put_signal(ring->handle, ring->next, channel, ring->limit_ms, NULL)) &&
            TK_OK(t,
                  symmem_wait_signal(ring->handle, ring->previous, channel, ring->limit_ms, NULL));
 }
 
 /* What I wrote was read. */
 static bool give_credit(struct tk *t, const struct ring *ring, int32_t channel) {
-    return TK_OK(t, symmem_put_signal(ring->handle, ring->previous, channel, ring->limit_ms,
-                                      NULL)) &&
+    return TK_OK(t,
+                 symmem_put_signal(ring->handle, ring->previous, channel, ring->limit_ms, NULL)) &&
            TK_OK(t, symmem_wait_signal(ring->handle, ring->next, channel, ring->limit_ms, NULL));
 }
 
@@ -141,8 +140,7 @@ static void write_part(const struct team *team, uint32_t number, uint32_t genera
         words[i] = word_of(team->t->rank, generation, at + i);
     }
     if (!team->direct)
-        TK_OK(team->t,
-              symmem_put(ring->handle, ring->next, at * 4, words, part * 4, NULL));
+        TK_OK(team->t, symmem_put(ring->handle, ring->next, at * 4, words, part * 4, NULL));
 }
 
 /* Reads another worker's part than it wrote; it has waited for no signal itself. */
@@ -155,8 +153,8 @@ static void read_part(struct team *team, uint32_t number, uint32_t generation) {
     for (size_t i = 0; i < part; i += 64) {
         size_t count = part - i < 64 ? part - i : 64;
         if (!team->direct)
-            TK_OK(team->t, symmem_get(ring->handle, team->t->rank, (at + i) * 4, copy, count * 4,
-                                      NULL));
+            TK_OK(team->t,
+                  symmem_get(ring->handle, team->t->rank, (at + i) * 4, copy, count * 4, NULL));
         for (size_t k = 0; k < count; k++) {
             uint32_t seen = team->direct ? words[i + k] : copy[k];
             if (seen != word_of(ring->previous, generation, at + i + k)) {
@@ -232,8 +230,8 @@ static void ring_of_two_slots(struct tk *t) {
     for (uint32_t g = 1; good && g <= 2 * LAPS + 2; g++) {
         int32_t slot = (int32_t)(g % 2);
         if (g > 2 && g <= 2 * LAPS + 2) /* the reader of my writes is through with this slot */
-            good = TK_OK(t, symmem_wait_signal(ring.handle, ring.next, 2 + slot, ring.limit_ms,
-                                               NULL));
+            good =
+                TK_OK(t, symmem_wait_signal(ring.handle, ring.next, 2 + slot, ring.limit_ms, NULL));
         if (good && g <= 2 * LAPS) {
             fill_words(ring.words, SLOT, t->rank, g);
             tk_write(t, ring.handle, ring.next, (size_t)slot * SLOT * 4, ring.words, SLOT * 4);
@@ -246,12 +244,11 @@ static void ring_of_two_slots(struct tk *t) {
             break;
         slot = (int32_t)(read % 2);
         skew(t);
-        good = TK_OK(t,
-                     symmem_wait_signal(ring.handle, ring.previous, slot, ring.limit_ms, NULL));
+        good = TK_OK(t, symmem_wait_signal(ring.handle, ring.previous, slot, ring.limit_ms, NULL));
         tk_read(t, ring.handle, t->rank, (size_t)slot * SLOT * 4, ring.words, SLOT * 4);
-        good = good && check_generation(t, ring.words, SLOT, ring.previous, read) &&
-               TK_OK(t, symmem_put_signal(ring.handle, ring.previous, 2 + slot, ring.limit_ms,
-                                          NULL));
+        good =
+            good && check_generation(t, ring.words, SLOT, ring.previous, read) &&
+            TK_OK(t, symmem_put_signal(ring.handle, ring.previous, 2 + slot, ring.limit_ms, NULL));
     }
     TK_CHECK(t, good);
     free(ring.words);

@@ -11,8 +11,8 @@
 enum path { BY_PUT = 0, BY_COPY, BY_STORE, BY_FILL, BY_WRITE_VALUE, BY_MULTICAST, PATH_COUNT };
 enum told { BY_SIGNAL = 0, BY_BARRIER, TOLD_COUNT };
 
-static const char *const path_names[] = {"put",         "copy",           "store", "memset32",
-                                         "write value", "multicast store"};
+static const char *const path_names[] = {"put",      "copy",        "store",
+                                         "memset32", "write value", "multicast store"};
 static const char *const told_names[] = {"signal", "barrier"};
 
 struct passing {
@@ -43,14 +43,12 @@ static void fill_peer(struct tk *t, const struct passing *p, enum path path, int
                       uint32_t generation) {
     DLManagedTensor *tensor = NULL;
     const int64_t size = WORDS;
-    TK_REQUIRE_OK(
-        t, symmem_get_buffer(p->handle, peer, 1, &size, SYMMEM_UINT32, 0, &tensor));
+    TK_REQUIRE_OK(t, symmem_get_buffer(p->handle, peer, 1, &size, SYMMEM_UINT32, 0, &tensor));
     int64_t value = word_of(t->rank, generation, 0);
     if (path == BY_FILL)
         TK_OK(t, symmem_memset32(t->context, &tensor->dl_tensor, 0, value, WORDS, p->stream));
     for (int64_t i = 0; path == BY_WRITE_VALUE && i < WORDS; i += 50)
-        TK_OK(t,
-              symmem_stream_write_value32(t->context, &tensor->dl_tensor, i, value, p->stream));
+        TK_OK(t, symmem_stream_write_value32(t->context, &tensor->dl_tensor, i, value, p->stream));
     tensor->deleter(tensor);
 }
 

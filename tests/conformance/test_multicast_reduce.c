@@ -105,8 +105,8 @@ static void reduce_once(struct tk *t, struct reduction *r, size_t at, size_t cou
     uint8_t *to = r->found + GUARD + shift * r->element;
     size_t behind = (size_t)(r->found + 2 * GUARD + ELEMENTS * 8 - (to + bytes));
     memset(r->found, CANARY, 2 * GUARD + ELEMENTS * 8);
-    symmem_status status = symmem_multimem_ld_reduce(r->handle, at * r->element, to, count,
-                                                     r->dtype, r->op, NULL);
+    symmem_status status =
+        symmem_multimem_ld_reduce(r->handle, at * r->element, to, count, r->dtype, r->op, NULL);
     bool whole = all_are(r->found, GUARD + shift * r->element, CANARY);
     if (status == SYMMEM_UNSUPPORTED) {
         r->refused++;
@@ -252,12 +252,12 @@ static void edges(struct tk *t) {
                   symmem_multimem_ld_reduce(handle, 0, data, too_many[i], SYMMEM_INT32, SYMMEM_SUM,
                                             NULL));
     for (size_t shift = 1; shift < 4; shift++) {
-        TK_STATUS(t, SYMMEM_MISALIGNED,
-                  symmem_multimem_ld_reduce(handle, shift, data, 1, SYMMEM_INT32, SYMMEM_SUM,
-                                            NULL));
-        TK_STATUS(t, SYMMEM_MISALIGNED,
-                  symmem_multimem_ld_reduce(handle, 0, data + shift, 1, SYMMEM_INT32, SYMMEM_SUM,
-                                            NULL));
+        TK_STATUS(
+            t, SYMMEM_MISALIGNED,
+            symmem_multimem_ld_reduce(handle, shift, data, 1, SYMMEM_INT32, SYMMEM_SUM, NULL));
+        TK_STATUS(
+            t, SYMMEM_MISALIGNED,
+            symmem_multimem_ld_reduce(handle, 0, data + shift, 1, SYMMEM_INT32, SYMMEM_SUM, NULL));
     }
     TK_CHECK(t, all_are(data, sizeof(data), CANARY));
     TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
@@ -266,8 +266,8 @@ static void edges(struct tk *t) {
 
 #define REDUCE(name_, requirements_, body_)                                                        \
     {                                                                                              \
-        .name = "multicast." name_, .requirements = requirements_,                                 \
-        .needs = SYMMEM_CAP_MULTICAST, .max_ranks = 4, .body = body_                               \
+        .name = "multicast." name_, .requirements = requirements_, .needs = SYMMEM_CAP_MULTICAST,  \
+        .max_ranks = 4, .body = body_                                                              \
     }
 
 static const struct tk_case cases[] = {
