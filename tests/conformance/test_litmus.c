@@ -91,7 +91,7 @@ static void pass_messages(struct tk *t, bool direct) {
     uint32_t generation = 0;
     bool good = true;
     for (size_t lines = 1; good && lines <= MAX_LINES; lines *= 4) {
-        int rounds = lines == 1 ? 3000 : lines <= 64 ? 300 : 12;
+        int rounds = lines == 1 ? 2000 : lines <= 64 ? 150 : 8;
         for (int i = 0; good && i < rounds; i++)
             good = pass_message(t, &ring, lines * LINE_WORDS, ++generation, direct);
     }
