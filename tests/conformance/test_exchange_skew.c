@@ -152,36 +152,69 @@ static void unreliable_stores(struct tk *t) {
 
 /* --- stuck half way --------------------------------------------------------------------------- */
 
-/* A rank that lives but stays in one step for longer than the others' limit. */
-static void stuck_at_each_step(struct tk *t) {
-    static const char *const points[] = {"exchange.publish.after", "rendezvous.metadata.after",
-                                         "ipc.send.before", "rendezvous.map.before",
-                                         "rendezvous.commit.before"};
-    enum { POINTS = sizeof(points) / sizeof(points[0]) };
-    symmem_group *group = tk_world_group(t);
-    tk_group_barrier(t, group);
-    for (int i = 0; i < POINTS; i++) {
-        int32_t stuck = i % t->world_size;
-        void *memory = tk_alloc(t, 256);
-        symmem_handle *handle = NULL;
-        tk_out_of_band_barrier(t);
-        if (t->rank == stuck)
-            tk_on_point(t, points[i], 1, (struct tk_action){.delay_ms = 160});
-        tk_checkpoint(t, "rank %d stuck at %s", (int)stuck, points[i]);
-        uint64_t begin_ms = tk_now_ms();
-        symmem_status status = symmem_rendezvous(t->context, memory, group, 70, &handle);
-        uint64_t took_ms = tk_now_ms() - begin_ms;
-        if (t->rank != stuck) {
-            TK_STATUS(t, SYMMEM_TIMEOUT, status);
-            TK_CHECK_MSG(t, took_ms < 70 + tk_scaled_ms(1500), "%s: %llu ms", points[i],
-                         (unsigned long long)took_ms);
-        } else {
-            TK_CHECK(t, status != SYMMEM_OK);
+/* A test point that holds its rank until all others have given up on it. */
+struct stuck {
+    struct tk *t;
+    const char *point; /* NULL: none */
+    uint64_t round;
+    bool passed, waited_for_ever;
+};
+
+static symmem_status stay(void *arg, const char *point) {
+    struct stuck *stuck = arg;
+    uint64_t end_ms = tk_now_ms() + tk_scaled_ms(3000);
+    if (stuck->point == NULL || strcmp(point, stuck->point) != 0)
+        return SYMMEM_OK;
+    stuck->point = NULL;
+    stuck->passed = true;
+    for (int32_t r = 0; r < stuck->t->world_size; r++)
+        while (r != stuck->t->rank && tk_read_u64(stuck->t, r, 0) < stuck->round) {
+            stuck->waited_for_ever = stuck->waited_for_ever || tk_now_ms() > end_ms;
+            if (stuck->waited_for_ever)
+                return SYMMEM_OK;
+            tk_sleep_ms(1);
         }
-        tk_out_of_band_barrier(t);
-        tk_free(t, memory);
-        TK_OK(t, symmem_barrier(tk_handle(t, 64, group), 0, tk_scaled_ms(LONG_MS), NULL));
-    }
+    return SYMMEM_OK;
+}
+
+/* One rank lives but stays in a step for longer than the others' limit. */
+static void stick_at(struct tk *t, struct stuck *stuck, const char *point) {
+    int32_t odd = (int32_t)(++stuck->round % (uint64_t)t->world_size);
+    void *memory = tk_alloc(t, 256);
+    symmem_handle *handle = NULL;
+    tk_checkpoint(t, "rank %d stuck at %s", (int)odd, point);
+    stuck->point = t->rank == odd ? point : NULL;
+    stuck->passed = false;
+    tk_out_of_band_barrier(t);
+    symmem_status status = symmem_rendezvous(t->context, memory, tk_world_group(t), 70, &handle);
+    tk_share_u64(t, 0, stuck->round);
+    TK_CHECK_MSG(t, status != SYMMEM_OK && handle == NULL, "%s", symmem_status_name(status));
+    if (t->rank != odd)
+        TK_STATUS(t, SYMMEM_TIMEOUT, status);
+    else
+        TK_CHECK_MSG(t, stuck->passed && !stuck->waited_for_ever,
+                     "the others waited for longer than their limit at %s", point);
+    tk_out_of_band_barrier(t);
+    tk_free(t, memory);
+    symmem_handle *after = tk_handle(t, 64, tk_world_group(t));
+    TK_OK(t, symmem_barrier(after, 0, tk_scaled_ms(LONG_MS), NULL));
+}
+
+static void stuck_at_each_step(struct tk *t) {
+    static const char *const points[] = {
+        "rendezvous.metadata.before",   "exchange.publish.after",
+        "rendezvous.metadata.after",    "ipc.send.before",
+        "rendezvous.descriptors.after", "rendezvous.map.before",
+        "rendezvous.map.after",         "rendezvous.commit.before"};
+    struct stuck stuck = {.t = t};
+    symmem_context_options options = tk_options(t);
+    options.point = stay;
+    options.point_arg = &stuck;
+    tk_reinit(t, &options);
+    tk_group_barrier(t, tk_world_group(t));
+    for (size_t i = 0; i < sizeof(points) / sizeof(points[0]); i++)
+        stick_at(t, &stuck, points[i]);
+    tk_end_context(t);
 }
 
 /* --- waiting ---------------------------------------------------------------------------------- */
