@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Where shared pages come from: POSIX shared memory whose name is gone at once, or, where /dev/shm
- * is missing or too small, an anonymous file. Pages are allocated now, so that a shortage is an
+ * Where shared pages come from: POSIX shared memory without a name, or, where /dev/shm is missing or
+ * too small, an anonymous file. Pages are allocated now, so that a shortage is an
  * error here and not a SIGBUS later.
  */
 #include <errno.h>
@@ -20,8 +20,8 @@
  * process than refuse pages of an anonymous file. */
 #define BIG_BYTES ((size_t)16 << 20)
 
-/* A new, nameless, private descriptor, or -1 with errno. */
-static int open_posix(void) {
+/* By a name that is gone at once: a process that is killed in between leaves it. */
+static int open_named(const symmem_host *host) {
     for (int attempt = 0; attempt < NAME_ATTEMPTS; attempt++) {
         uint64_t random[2];
         if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
@@ -31,6 +31,8 @@ static int open_posix(void) {
                  (unsigned long long)random[1]);
         int fd = shm_open(name, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
         if (fd >= 0) {
+            if (host)
+                shm_observe(host, "shm.alloc.named*");
             shm_unlink(name);
             return fd;
         }
@@ -38,6 +40,15 @@ static int open_posix(void) {
             return -1;
     }
     return -1;
+}
+
+/* A new, nameless, private descriptor, or -1 with errno. `host` may be NULL. Where the kernel makes
+ * files without any name, there is no moment at which a killed process leaves one. */
+static int open_posix(const symmem_host *host) {
+    int fd = open("/dev/shm", O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+    if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL))
+        return open_named(host);
+    return fd;
 }
 
 /* 0, or an errno with what is free in *free_p. */
@@ -71,9 +82,10 @@ static uint64_t available_bytes(void) {
     return available;
 }
 
-static int allocated(int fd, size_t bytes, int *fd_p, uint64_t *free_p) {
+static int allocated(const symmem_host *host, int fd, size_t bytes, int *fd_p, uint64_t *free_p) {
     if (fd < 0)
         return errno;
+    shm_observe(host, "shm.alloc.size*");
     int error = allocate(fd, bytes, free_p);
     if (error == 0)
         *fd_p = fd;
@@ -90,7 +102,7 @@ static bool other_kind_may_help(int error) {
 symmem_status shm_backing_create(shm_instance *instance, size_t bytes, const char *operation,
                                  int *fd_p) {
     const symmem_host *host = instance->host;
-    symmem_status status = shm_point(host, "shm.alloc.create", operation);
+    symmem_status status = shm_point(host, "shm.alloc.create");
     if (status != SYMMEM_OK)
         return status;
     uint64_t free_bytes = bytes >= BIG_BYTES ? available_bytes() : UINT64_MAX;
@@ -98,17 +110,17 @@ symmem_status shm_backing_create(shm_instance *instance, size_t bytes, const cha
         return host->fail_sizes(host, SYMMEM_NO_SPACE, ENOSPC, operation, bytes, free_bytes);
 
     int fd = -1;
-    int error = allocated(open_posix(), bytes, &fd, &free_bytes);
+    int error = allocated(host, open_posix(host), bytes, &fd, &free_bytes);
     if (error != 0 && instance->fallback && other_kind_may_help(error)) {
         host->notice(host, "/dev/shm is absent, not writable or too small: using anonymous files");
-        error = allocated(memfd_create("symmem", MFD_CLOEXEC), bytes, &fd, &free_bytes);
+        error = allocated(host, memfd_create("symmem", MFD_CLOEXEC), bytes, &fd, &free_bytes);
     }
     if (error == ENOSPC || error == EFBIG)
         return host->fail_sizes(host, SYMMEM_NO_SPACE, error, operation, bytes,
                                 free_bytes == UINT64_MAX ? 0 : free_bytes);
     if (error != 0)
         return shm_fail_errno(host, error, operation, "creating shared memory in /dev/shm");
-    status = shm_point(host, "shm.alloc.backing", operation);
+    status = shm_point(host, "shm.alloc.backing");
     if (status != SYMMEM_OK) {
         close(fd);
         return status;
@@ -118,7 +130,7 @@ symmem_status shm_backing_create(shm_instance *instance, size_t bytes, const cha
 }
 
 bool shm_backing_usable(bool fallback, char *reason, size_t capacity) {
-    int fd = open_posix();
+    int fd = open_posix(NULL);
     int error = errno;
     if (fd < 0 && fallback)
         fd = memfd_create("symmem", MFD_CLOEXEC);
