@@ -4,8 +4,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <dirent.h>
-#include <stdlib.h>
+#include <unistd.h>
 
 #include "kit.h"
 
@@ -149,47 +148,49 @@ static void finalise_ends_waits(struct tk *t) {
 
 /* --- no descriptors left ------------------------------------------------------------ */
 
-static int highest_descriptor(void) {
-    int highest = 0;
-    DIR *directory = opendir("/proc/self/fd");
-    struct dirent *entry;
-    while (directory != NULL && (entry = readdir(directory)) != NULL)
-        if (atoi(entry->d_name) > highest)
-            highest = atoi(entry->d_name);
-    if (directory != NULL)
-        closedir(directory);
-    return highest;
+/* With `spare` more descriptors than now on rank `poor`: the status, the same on every rank. */
+static symmem_status rendezvous_with(struct tk *t, int32_t poor, rlim_t spare) {
+    symmem_group *group = tk_world_group(t);
+    symmem_handle *handle = NULL;
+    void *memory = tk_alloc(t, 4096);
+    struct rlimit before;
+    tk_group_barrier(t, group);
+    TK_REQUIRE(t, getrlimit(RLIMIT_NOFILE, &before) == 0);
+    if (t->rank == poor) {
+        int lowest_free = dup(STDERR_FILENO);
+        struct rlimit low = {.rlim_cur = (rlim_t)lowest_free + spare, .rlim_max = before.rlim_max};
+        TK_REQUIRE(t, lowest_free >= 0 && close(lowest_free) == 0);
+        TK_REQUIRE(t, setrlimit(RLIMIT_NOFILE, &low) == 0);
+    }
+    symmem_status status =
+        symmem_rendezvous(t->context, memory, group, tk_scaled_ms(5000), &handle);
+    TK_CHECK(t, setrlimit(RLIMIT_NOFILE, &before) == 0);
+    TK_CHECK(t, (handle != NULL) == (status == SYMMEM_OK));
+    tk_share_u64(t, 0, (uint64_t)(int64_t)status);
+    tk_out_of_band_barrier(t);
+    for (int32_t r = 0; r < t->world_size; r++)
+        TK_EQ_INT(t, status, (int64_t)tk_read_u64(t, r, 0));
+    symmem_handle_release(handle);
+    /* With descriptors again it works, failed or not. */
+    handle = tk_rendezvous(t, memory, group);
+    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(5000), NULL));
+    tk_out_of_band_barrier(t);
+    return status;
 }
 
-/* One rank can take its own share, but not all that the peers send. */
+/* One rank has none to spare, then one, then two, until there are enough. */
 static void out_of_descriptors(struct tk *t) {
-    symmem_handle *handle = NULL;
-    symmem_group *group = tk_world_group(t);
-    struct rlimit before;
     TK_REQ(t, "SM-RDV-20");
-    for (int32_t odd = 0; odd < 2; odd++) {
-        void *memory = tk_alloc(t, 4096);
-        tk_group_barrier(t, group);
-        TK_REQUIRE(t, getrlimit(RLIMIT_NOFILE, &before) == 0);
-        if (t->rank == odd) {
-            struct rlimit low = {.rlim_cur = (rlim_t)highest_descriptor() + 10,
-                                 .rlim_max = before.rlim_max};
-            TK_REQUIRE(t, setrlimit(RLIMIT_NOFILE, &low) == 0);
+    for (int32_t poor = 0; poor < 2; poor++) {
+        rlim_t enough = 4u * (rlim_t)t->world_size + 64;
+        symmem_status status = SYMMEM_LIMIT;
+        for (rlim_t spare = 0; spare <= enough && status != SYMMEM_OK; spare++) {
+            status = rendezvous_with(t, poor, spare);
+            tk_checkpoint(t, "%d spare: %s", (int)spare, symmem_status_name(status));
+            TK_CHECK_MSG(t, status == SYMMEM_LIMIT || status == SYMMEM_OK, "%d spare: %s",
+                         (int)spare, symmem_status_name(status));
         }
-        symmem_status status =
-            symmem_rendezvous(t->context, memory, group, tk_scaled_ms(5000), &handle);
-        TK_CHECK(t, setrlimit(RLIMIT_NOFILE, &before) == 0);
-        TK_CHECK_MSG(t, status == SYMMEM_LIMIT || status == SYMMEM_OK, "%s",
-                     symmem_status_name(status));
-        TK_CHECK(t, (handle != NULL) == (status == SYMMEM_OK));
-        tk_share_u64(t, 0, (uint64_t)(int64_t)status);
-        tk_out_of_band_barrier(t);
-        for (int32_t r = 0; r < t->world_size; r++)
-            TK_EQ_INT(t, status, (int64_t)tk_read_u64(t, r, 0));
-        symmem_handle_release(handle);
-        handle = NULL;
-        tk_rendezvous(t, memory, group);
-        tk_out_of_band_barrier(t);
+        TK_EQ_INT(t, SYMMEM_OK, status);
     }
 }
 
