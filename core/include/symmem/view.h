@@ -30,7 +30,8 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_get_buffer(symmem_handle *handle,
 SYMMEM_API SYMMEM_CHECKED symmem_status
 symmem_get_remote_tensor(symmem_handle *handle, int32_t rank, int32_t ndim, const int64_t *sizes,
                          symmem_dtype dtype, int64_t storage_offset, DLManagedTensor **tensor_p);
-/* Local. The user's signal pad. ndim 0: one dimension with signal_pad_size / element size entries. */
+/* Local. The user's signal pad. ndim 0: one dimension with signal_pad_size / element size entries.
+ */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_get_signal_pad(symmem_handle *handle, int32_t rank,
                                                               int32_t ndim, const int64_t *sizes,
                                                               symmem_dtype dtype,
