@@ -62,7 +62,7 @@ typedef struct sm_identity {
     uint64_t pid_namespace; /* inodes of the namespaces, 0 if unknown */
     uint64_t net_namespace;
     uint64_t mount_namespace;
-    uint64_t start_time;    /* of the process, in clock ticks since boot */
+    uint64_t start_time; /* of the process, in clock ticks since boot */
     int32_t pid;
     int32_t reserved;
     char host[SYMMEM_NAME_MAX];
