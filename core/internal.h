@@ -61,8 +61,10 @@ symmem_status sm_fail_record(const symmem_error_record *record);
 /* Who a process is, in a form that two processes can compare. Sent between ranks as is. */
 typedef struct sm_identity {
     uint64_t boot_id;       /* hash of the kernel's boot id */
-    uint64_t pid_namespace; /* inode of the pid namespace */
-    uint64_t start_time;    /* of the process, in clock ticks since boot */
+    uint64_t pid_namespace; /* inodes of the namespaces, 0 if unknown */
+    uint64_t net_namespace;
+    uint64_t mount_namespace;
+    uint64_t start_time; /* of the process, in clock ticks since boot */
     int32_t pid;
     int32_t reserved;
     char host[SYMMEM_NAME_MAX];

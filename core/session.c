@@ -15,7 +15,7 @@
 #include <string.h>
 
 #define JOIN_MAGIC 0x4e494f4au /* "JOIN" */
-#define JOIN_VERSION 1u
+#define JOIN_VERSION 2u
 #define STALE_JOIN_SLEEP_NS 20000000u
 
 /* --- records ---------------------------------------------------------------------------------- */
