@@ -188,7 +188,7 @@ static void act(struct step *step, struct walk_run *run, int nth) {
     if (run->failure.status == step->status)
         step->record = run->failure;
     uint64_t took_ms = tk_now_ms() - begin_ms;
-    TK_REQ(t, "SM-POINT-03");
+    TK_REQ(t, step->scenario->outcome == WALK_AGREED ? "SM-POINT-03" : "SM-POINT-04");
     TK_CHECK_MSG(t, took_ms < tk_scaled_ms(WALK_LIMIT_MS / 2), "rank %d at %s: took %llu ms",
                  (int)step->odd, step->name, (unsigned long long)took_ms);
     step->hit = t->rank == step->odd && tk_point_count(t, step->name) >= nth;
