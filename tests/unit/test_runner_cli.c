@@ -95,6 +95,16 @@ static void test_many_and_few_ranks(void) {
     CU_ASSERT(closes_with("11 passed, 0 failed, 2 skipped\n"));
 }
 
+/* What the walks of test points are made of, and the line that they say. */
+static void test_walks_tools(void) {
+    CU_ASSERT_EQUAL(run("--backend fake --filter 'walk.*'"), 0);
+    CU_ASSERT(says(" s): a line beside the verdict\n"));
+    CU_ASSERT(closes_with("2 passed, 0 failed, 0 skipped\n"));
+    CU_ASSERT_EQUAL(run("--backend fake --filter 'walk.*' --rank-mode thread"), 0);
+    CU_ASSERT(says("not planned: walk.children_are_ranks (needs ranks as processes)\n"));
+    CU_ASSERT(closes_with("1 passed, 0 failed, 0 skipped\n"));
+}
+
 struct expectation {
     const char *test;
     const char *process; /* what the report must say; NULL: not planned */
@@ -129,6 +139,9 @@ static const struct expectation expectations[] = {
      "because rank 3 has ended (test_bad.c:", "because rank 3 has ended (test_bad.c:", 1},
     {"bad.follows_another", "failed: bad.follows_another: rank 2: the cause",
      "failed: bad.follows_another: rank 2: the cause", 1},
+    {"bad.child_fails", "the process in this rank's place ended with status 3", NULL, 1},
+    {"bad.child_hangs", "the process in this rank's place hung for 100 ms", NULL, 1},
+    {"bad.child_checks", "rank 1: seen in the child", NULL, 1},
     {"bad.exit_status", "exit status 66 after its end", NULL, 1},
     {"bad.data_differs",
      "byte 150000 (of 200000 from offset 0) is 0x78, expected 0x00 (test_kit.c:", "byte 150000", 1},
@@ -364,6 +377,7 @@ static const CU_TestInfo tests[] = {
     {"good cases pass", test_good_cases_pass},
     {"good cases pass with threads", test_good_cases_pass_with_threads},
     {"many and few ranks", test_many_and_few_ranks},
+    {"tools of walks", test_walks_tools},
     {"bad cases", test_bad_cases},
     {"failure quotes requirement", test_failure_quotes_requirement},
     {"worst exit status wins", test_worst_exit_status_wins},
