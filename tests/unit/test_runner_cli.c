@@ -173,6 +173,22 @@ static void test_bad_cases(void) {
     shm_unlink("/symmem-selfcheck-name"); /* what bad.leaks_name is there to leave behind */
 }
 
+/* Whatever it was overwritten with: zeros would look as if nothing had failed. */
+static void test_overwritten_reports(void) {
+    static const char *const filters[] = {"bad.overwrites_reports", "bad.clears_reports"};
+
+    for (int i = 0; i < 4; i++) {
+        char arguments[128];
+
+        snprintf(arguments, sizeof(arguments), "--backend fake --filter %s --rank-mode %s",
+                 filters[i / 2], i % 2 == 0 ? "process" : "thread");
+        CU_ASSERT_EQUAL(run(arguments), 1);
+        CU_ASSERT(says("the memory in which the ranks report was overwritten"));
+        CU_ASSERT(strstr(output, "last seen") == NULL);
+        CU_ASSERT(closes_with("0 passed, 1 failed, 0 skipped\n"));
+    }
+}
+
 static void test_failure_quotes_requirement(void) {
     run("--backend fake --filter bad.fails");
     CU_ASSERT(says("SM-SELF-02: A bad case MUST NOT pass.\n"));
@@ -196,12 +212,35 @@ static void test_backends(void) {
     CU_ASSERT(says("backend unloadable cannot be loaded: LOAD"));
     CU_ASSERT_EQUAL(run("--backend crashing 2>&1"), 3);
     CU_ASSERT(says("signal 11"));
+    CU_ASSERT_EQUAL(run("--backend hanging --timeout 1 2>&1"), 3);
+    CU_ASSERT(says("backend hanging cannot be loaded: opening it hangs: no end within 1.0 s"));
     CU_ASSERT_EQUAL(run("--backend processes --rank-mode thread 2>&1"), 3);
     CU_ASSERT(says("does not declare THREAD_RANKS"));
     CU_ASSERT_EQUAL(run("--backend device --ranks 2 --filter 'good.passes,kit.try*'"), 2);
     CU_ASSERT(says("good.passes (0.00 s): needs 2 devices, the machine has 1"));
     CU_ASSERT(closes_with("1 passed, 1 failed, 0 skipped\n"));
     CU_ASSERT_EQUAL(run("--backend device --ranks 1 --filter good.passes"), 0);
+}
+
+static void test_profiles(void) {
+    CU_ASSERT_EQUAL(run("--backend fake --profile core --filter 'good.*,kit.*'"), 0);
+    CU_ASSERT(strstr(output, "good.skipped ") == NULL);
+    CU_ASSERT(says("\nprofiles passed in part: core (14, "));
+    CU_ASSERT(says("\nprofiles not declared: multicast\n"));
+    CU_ASSERT(says("\nclaim: none, because profile core was run in part only\n"));
+    CU_ASSERT(closes_with("14 passed, 0 failed, 1 skipped\n"));
+    CU_ASSERT_EQUAL(run("--backend fake --filter bad.fails"), 1);
+    CU_ASSERT(says("\nclaim: none, because profile core failed\n"));
+    /* Not to have what was asked for is no pass. */
+    CU_ASSERT_EQUAL(run("--backend fake --profile core,multicast 2>&1"), 1);
+    CU_ASSERT_STRING_EQUAL(output, "symmem-conformance: profile multicast: backend fake does not "
+                                   "declare MULTICAST\n");
+    CU_ASSERT_EQUAL(run("--profile cores 2>&1"), 1);
+    CU_ASSERT(says("unknown profile 'cores'; there are: core direct-access"));
+    CU_ASSERT_EQUAL(run("--list-profiles"), 0);
+    CU_ASSERT(says("\nmulticast\tMULTICAST\t1\n"));
+    CU_ASSERT_EQUAL(run("--list --profile multicast"), 0);
+    CU_ASSERT_STRING_EQUAL(output, "good.skipped\tSM-SELF-01,SM-SELF-02\tMULTICAST\n");
 }
 
 static void test_wrong_usage(void) {
@@ -379,9 +418,11 @@ static const CU_TestInfo tests[] = {
     {"many and few ranks", test_many_and_few_ranks},
     {"tools of walks", test_walks_tools},
     {"bad cases", test_bad_cases},
+    {"overwritten reports", test_overwritten_reports},
     {"failure quotes requirement", test_failure_quotes_requirement},
     {"worst exit status wins", test_worst_exit_status_wins},
     {"backends", test_backends},
+    {"profiles", test_profiles},
     {"wrong usage", test_wrong_usage},
     {"list and trace", test_list_and_trace},
     {"broken trace", test_broken_trace},

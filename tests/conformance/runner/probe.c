@@ -81,19 +81,20 @@ static void ask_backend(const char *backend, struct arena_probe *probe) {
     symmem_context_free(context);
 }
 
-/* What became of a probe that did not answer. */
+/* What became of a probe that did not end as it should. */
 static void explain(struct runner *runner, bool ended, uint64_t limit_ms, int status) {
     struct arena_probe *probe = &runner->arena->probe;
+    const char *what = probe->ok ? "closing" : "opening";
 
     if (runner->interrupted != 0)
         snprintf(probe->reason, sizeof(probe->reason), "the run was interrupted");
     else if (!ended)
-        snprintf(probe->reason, sizeof(probe->reason), "opening it hangs: no end within %.1f s",
+        snprintf(probe->reason, sizeof(probe->reason), "%s it hangs: no end within %.1f s", what,
                  (double)limit_ms / 1000.0);
     else if (WIFSIGNALED(status))
-        snprintf(probe->reason, sizeof(probe->reason), "opening it ended with signal %d (%s)",
+        snprintf(probe->reason, sizeof(probe->reason), "%s it ended with signal %d (%s)", what,
                  WTERMSIG(status), strsignal(WTERMSIG(status)));
-    else if (!probe->ok && probe->reason[0] == '\0')
+    else if (probe->reason[0] == '\0')
         snprintf(probe->reason, sizeof(probe->reason),
                  "opening it ended the process with exit status %d", WEXITSTATUS(status));
 }

@@ -2,14 +2,15 @@
 /*
  * A stand-in for the library, so that the runner is checked by itself. Every rank sees only its own
  * memory. Backends by name: "fake" has every capability but MULTICAST; "processes" lacks
- * THREAD_RANKS; "device" has one device and no OVERLAP; "unloadable" and "crashing" say it all.
+ * THREAD_RANKS; "device" has one device and no OVERLAP; "unloadable", "crashing" and
+ * "hanging" say it all.
  */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
+#include <sys/stat.h>
 
 #include <symmem/backend.h>
 #include <symmem/symmem.h>
@@ -71,6 +72,13 @@ symmem_status symmem_init(const symmem_context_options *options, symmem_context 
     *context_p = NULL;
     if (strcmp(backend, "unloadable") == 0)
         return SYMMEM_LOAD;
+    while (strcmp(backend, "hanging") == 0) {
+        sigset_t all; /* nothing but SIGKILL ends it */
+
+        sigfillset(&all);
+        sigprocmask(SIG_BLOCK, &all, NULL);
+        pause();
+    }
     if (strcmp(backend, "crashing") == 0) {
         signal(SIGSEGV, SIG_DFL);
         raise(SIGSEGV);

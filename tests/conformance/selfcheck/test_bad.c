@@ -136,6 +136,28 @@ static void follows_another(struct tk *t) {
     tk_out_of_band_barrier(t);
 }
 
+/* Fills the memory that the ranks share with the runner, as a backend that runs wild might. */
+static void fill_reports(struct tk *t, int byte) {
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[512], permissions[8];
+    unsigned long start, end;
+
+    TK_REQUIRE(t, maps != NULL);
+    while (t->rank == last(t) && fgets(line, sizeof(line), maps) != NULL)
+        if (sscanf(line, "%lx-%lx %7s", &start, &end, permissions) == 3 &&
+            strcmp(permissions, "rw-s") == 0 && strstr(line, "/dev/zero") != NULL)
+            memset((void *)start, byte, end - start);
+    fclose(maps);
+}
+
+static void overwrites_reports(struct tk *t) {
+    fill_reports(t, 0xa5);
+}
+
+static void clears_reports(struct tk *t) {
+    fill_reports(t, 0);
+}
+
 static void exit_status(struct tk *t) {
     extern int selfcheck_exit_status;
 
@@ -171,6 +193,8 @@ static const struct tk_case cases[] = {
     BAD_FLAGS("leaks_key", leaks_key, TK_PROCESS_ONLY),
     BAD("barrier_misses_one", barrier_misses_one),
     BAD("follows_another", follows_another),
+    BAD("overwrites_reports", overwrites_reports),
+    BAD("clears_reports", clears_reports),
     BAD_FLAGS("exit_status", exit_status, TK_PROCESS_ONLY),
 };
 TK_SUITE(bad, cases);
