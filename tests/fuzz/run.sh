@@ -5,7 +5,7 @@
 # printed in base64, so that it can be replayed from a log alone:
 #   base64 -d <<< '...' | build/bin/fuzz_TARGET
 # --keep: afterwards the corpus in tests/fuzz/corpus/TARGET is replaced by the smallest set of inputs,
-# old and new, that reaches the same code.
+# old and new, that reaches the same code. What once broke something (found-*) stays.
 set -u
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || exit 2
 build=$here/../../build-fuzz seconds=60 seed=1 keep=
@@ -55,7 +55,7 @@ for target in "$@"; do
     }
     if [ -n "$keep" ]; then
         rm -rf "$work/merged" && mkdir "$work/merged" && chmod 777 "$work/merged" || exit 2
-        timeout -k 10 300 nice "$here/contain.sh" "$program" "${limits[@]}" -merge=1 \
+        timeout -k 10 300 nice "$here/contain.sh" "$program" "${limits[@]}" -merge=1 -use_counters=0 \
             "$work/merged" "$corpus" "$work/new" || exit 2
         mkdir -p "$corpus.new" && cp "$work/merged"/* "$corpus.new"/ || exit 2
         # What once broke something stays whether it reaches new code or not.
