@@ -5,7 +5,8 @@
 # cheaper, if the process may have the descriptors that all ranks together need. Most of the time
 # is spent waiting for limits to pass: so two runs go on at once.
 
-withheld_run() { # RANKS: one run; its log and exit status go to files
+# One run; its log and exit status go to files. A subshell: the limit it raises is its own.
+withheld_run() ( # RANKS
     local ranks=$1 mode=process filter='withheld.*' log=$logs/$stage.$1
     # Beyond this number a rank's store directory would be most of the work: in memory if possible.
     local scratch=$root/build-logs/$stage.tmp
@@ -25,7 +26,7 @@ withheld_run() { # RANKS: one run; its log and exit status go to files
         --backend shm --ranks "$ranks" --rank-mode "$mode" --filter "$filter" \
         >"$log.log" 2>&1 </dev/null
     echo "$? $mode" >"$log.status"
-}
+)
 
 withheld_runs() { # RANKS...
     local ranks
