@@ -11,7 +11,8 @@ cd "$root" || exit 1
 # shellcheck source=tests/stages.sh
 . tests/stages.sh
 
-all_stages=(gcc clang asan tsan coverage style small-shm skeletons mutants plugin bad-backends fuzz)
+all_stages=(gcc withheld clang asan tsan coverage style small-shm skeletons mutants plugin
+    bad-backends fuzz)
 stages=("$@")
 [ "$#" -gt 0 ] || stages=("${all_stages[@]}")
 for stage in "${stages[@]}"; do

@@ -40,13 +40,14 @@ struct tk;
 typedef void (*tk_body_fn)(struct tk *t);
 
 /* Flags of a case. */
-#define TK_PROCESS_ONLY (1u << 0) /* not planned with --rank-mode thread */
-#define TK_THREAD_ONLY (1u << 1)  /* not planned with --rank-mode process */
-#define TK_LARGE (1u << 2)        /* needs much memory; --no-large leaves it out */
-#define TK_MAY_DIE (1u << 3)      /* ranks announced by tk_expect_death may end by SIGKILL */
-#define TK_NO_BACKEND (1u << 4)   /* t->context has no backend set */
-#define TK_NO_CONTEXT (1u << 5)   /* t->context is NULL; the body makes its own, or none */
-#define TK_MAY_LEAK (1u << 6)     /* no leak ledger, e.g. because ranks are killed */
+#define TK_PROCESS_ONLY (1u << 0)     /* not planned with --rank-mode thread */
+#define TK_THREAD_ONLY (1u << 1)      /* not planned with --rank-mode process */
+#define TK_LARGE (1u << 2)            /* needs much memory; --no-large leaves it out */
+#define TK_MAY_DIE (1u << 3)          /* ranks announced by tk_expect_death may end by SIGKILL */
+#define TK_NO_BACKEND (1u << 4)       /* t->context has no backend set */
+#define TK_NO_CONTEXT (1u << 5)       /* t->context is NULL; the body makes its own, or none */
+#define TK_MAY_LEAK (1u << 6)         /* no leak ledger, e.g. because ranks are killed */
+#define TK_SETS_ENVIRONMENT (1u << 7) /* the body leaves the environment changed */
 
 struct tk_case {
     const char *name;         /* "area.what_it_shows", unique; one word: no blank, no comma */

@@ -60,6 +60,21 @@ struct tk_rank {
     bool is_child; /* of the rank: see tk_run_child */
 };
 
+/* Findings, separated by commas; what does not fit is cut. */
+struct kit_text {
+    char *at;
+    size_t capacity;
+};
+void kit_add(struct kit_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Parts of the leak ledger (kit_state.c, kit_heap.c). */
+struct kit_state;
+struct kit_state *kit_state_take(void);
+/* Adds what has changed and frees. */
+void kit_state_compare(struct kit_state *before, unsigned case_flags, struct kit_text *text);
+void kit_heap_begin(void);
+void kit_heap_end(struct kit_text *text);
+
 /* Records a failure without counting a check. */
 void kit_fail_at(struct tk *t, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

@@ -20,7 +20,7 @@ struct plan {
 };
 
 static uint32_t limit_of(const struct tk *t, int attempt) {
-    uint32_t limit_ms = t->world_size <= SMALL ? 60 : 100 + 2 * (uint32_t)t->world_size;
+    uint32_t limit_ms = t->world_size <= SMALL ? 40 : 100 + 2 * (uint32_t)t->world_size;
 
     return tk_scaled_ms(limit_ms) << (2 * attempt);
 }

@@ -5,15 +5,29 @@
  */
 #include <CUnit/Basic.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <libgen.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define HAS_SANITIZER 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define HAS_SANITIZER 1
+#endif
 
 static char program[512];
 static char output[1 << 20];
@@ -134,6 +148,31 @@ static const struct expectation expectations[] = {
     {"bad.leaks_mapping", "rank 1: leak: mapping of 8192 bytes", "leak: mapping of 8192 bytes", 1},
     {"bad.leaks_process", "leak: 4 process(es) left behind", "leak: 4 process(es)", 1},
     {"bad.leaks_name", "leak: names left behind: /dev/shm/symmem-selfcheck-", NULL, 1},
+    {"bad.leaks_held_name", "leak: names left behind: /dev/shm/symmem-selfcheck-held", NULL, 1},
+    {"bad.leaks_held_name", "leak: shared memory descriptor", NULL, 1},
+    {"bad.leaks_socket", "leak: names left behind: /tmp/selfcheck-0", "/tmp/selfcheck-3", 1},
+    {"bad.leaks_socket", "leak: socket ", "leak: socket ", 1},
+    {"bad.leaks_temporary", "/tmp/any-name", "/tmp/any-name", 1},
+    {"bad.leaks_thread", "rank 1: leak: 1 thread left running", NULL, 1},
+    {"bad.leaks_eventfd", "rank 3: leak: eventfd ", "leak: eventfd ", 1},
+    {"bad.leaks_timer", "rank 2: leak: 1 timer", "leak: 4 timers", 1},
+    {"bad.changes_directory", "leak: working directory changed to /",
+     "leak: working directory changed to /", 1},
+    {"bad.changes_umask", "leak: umask or signal mask changed", "umask or signal mask changed", 1},
+    {"bad.changes_environment", "leak: environment variable set: SYMMEM_SELFCHECK=1",
+     "environment variable set: SYMMEM_SELFCHECK=1", 1},
+    {"bad.changes_limit", "leak: resource limit 7 changed", NULL, 1},
+    {"bad.changes_signals", "leak: disposition of signal 10 changed",
+     "leak: disposition of signal 10 changed", 1},
+    {"bad.changes_mask", "leak: umask or signal mask changed", NULL, 1},
+    {"bad.changes_flags", "leak: flags of descriptor 0 ", "leak: flags of descriptor 0 ", 1},
+    {"bad.replaces_descriptor", "leak: descriptor 0 was ", "leak: descriptor 0 was ", 1},
+#ifndef HAS_SANITIZER /* which have an eye on the heap themselves */
+    {"bad.leaks_heap",
+     "rank 0: leak: 1 heap block of 96 bytes together, asked for in "
+     "libselfcheck_leaker.so",
+     "leak: 4 heap blocks of 384 bytes", 1},
+#endif
     {"bad.leaks_key", "leak: store keys left behind: forgotten-key", NULL, 1},
     {"bad.barrier_misses_one",
      "because rank 3 has ended (test_bad.c:", "because rank 3 has ended (test_bad.c:", 1},
@@ -165,12 +204,88 @@ static void expect(const struct expectation *expected, const char *mode, const c
     CU_ASSERT(closes_with("0 passed, 1 failed, 0 skipped\n"));
 }
 
+/* What the cases are there to leave behind. */
+static void remove_leaks(void) {
+    static const char *const sockets[] = {"/tmp/selfcheck-0", "/tmp/selfcheck-1",
+                                          "/tmp/selfcheck-2", "/tmp/selfcheck-3"};
+
+    shm_unlink("/symmem-selfcheck-name");
+    shm_unlink("/symmem-selfcheck-held");
+    for (size_t i = 0; i < sizeof(sockets) / sizeof(sockets[0]); i++)
+        unlink(sockets[i]);
+}
+
 static void test_bad_cases(void) {
     for (size_t i = 0; i < sizeof(expectations) / sizeof(expectations[0]); i++) {
         expect(&expectations[i], "process", expectations[i].process);
         expect(&expectations[i], "thread", expectations[i].thread);
     }
-    shm_unlink("/symmem-selfcheck-name"); /* what bad.leaks_name is there to leave behind */
+    remove_leaks();
+}
+
+/* --- names that somebody else makes ----------------------------------------------------------- */
+
+static void make_names_of(int round) {
+    char path[64];
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd;
+
+    snprintf(path, sizeof(path), "/symmem-stranger-%d", round);
+    fd = shm_open(path, O_CREAT | O_RDWR, 0600);
+    if (fd >= 0)
+        close(fd);
+    snprintf(address.sun_path, sizeof(address.sun_path), "/tmp/symm-stranger-%d", round);
+    fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+    (void)bind(fd, (const struct sockaddr *)&address, sizeof(address));
+    close(fd);
+}
+
+static void remove_names_of(int round) {
+    char path[64];
+
+    snprintf(path, sizeof(path), "/symmem-stranger-%d", round);
+    shm_unlink(path);
+    snprintf(path, sizeof(path), "/tmp/symm-stranger-%d", round);
+    unlink(path);
+}
+
+/* Each name stays for more than a second. */
+static void be_a_stranger(void) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (int round = 0; round < 100000; round++) {
+        struct timespec pause = {0, 10000000};
+
+        make_names_of(round % 200);
+        remove_names_of((round + 1) % 200);
+        nanosleep(&pause, NULL);
+    }
+    _exit(0);
+}
+
+static void judge_beside_a_stranger(void) {
+    CU_ASSERT_EQUAL(run("--backend fake --filter 'good.*,kit.*' --repeat 3"), 0);
+    CU_ASSERT_EQUAL(run("--backend fake --filter bad.leaks_held_name"), 1);
+    CU_ASSERT(says("names left behind: /dev/shm/symmem-selfcheck-held\n"));
+    CU_ASSERT_EQUAL(run("--backend fake --filter bad.leaks_socket"), 1);
+    CU_ASSERT(says("names left behind: /tmp/selfcheck-0 /tmp/selfcheck-1 /tmp/selfcheck-2 "
+                   "/tmp/selfcheck-3\n"));
+    remove_leaks();
+}
+
+static void test_strangers_names(void) {
+    pid_t stranger = fork();
+
+    if (stranger == 0)
+        be_a_stranger();
+    CU_ASSERT_FATAL(stranger > 1);
+    judge_beside_a_stranger();
+    setenv("SYMMEM_PRIVATE_SHM", "0", 1);
+    judge_beside_a_stranger();
+    unsetenv("SYMMEM_PRIVATE_SHM");
+    kill(stranger, SIGKILL);
+    waitpid(stranger, NULL, 0);
+    for (int round = 0; round < 200; round++)
+        remove_names_of(round);
 }
 
 /* Whatever it was overwritten with: zeros would look as if nothing had failed. */
@@ -419,6 +534,7 @@ static const CU_TestInfo tests[] = {
     {"tools of walks", test_walks_tools},
     {"bad cases", test_bad_cases},
     {"overwritten reports", test_overwritten_reports},
+    {"strangers make names", test_strangers_names},
     {"failure quotes requirement", test_failure_quotes_requirement},
     {"worst exit status wins", test_worst_exit_status_wins},
     {"backends", test_backends},

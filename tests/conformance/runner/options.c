@@ -75,6 +75,8 @@ void runner_usage(FILE *out) {
           "  --check-trace         only check that tests and requirements cover each other\n"
           "  --help                this text\n"
           "SYMMEM_TIMEOUT_SCALE multiplies every time limit, for slow builds and machines.\n"
+          "SYMMEM_PRIVATE_SHM=0 leaves the run in the system's /dev/shm, where names that others\n"
+          "make cannot be told from a rank's that it no longer holds.\n"
           "Exit status: 0 all passed or were skipped for a missing capability, 1 a failure or an\n"
           "error, 2 something stayed unresolved, 3 the backend cannot be loaded.\n",
           out);

@@ -142,8 +142,8 @@ static void judge_case(struct judgement *judgement, const struct runner_run *run
         checks += load(&arena->ranks[rank].checks);
     if (run->strays > 0)
         find(judgement, VERDICT_FAILED, "leak: %d process(es) left behind", run->strays);
-    if (run->shm_leak[0] != '\0')
-        find(judgement, VERDICT_FAILED, "leak: names left behind: %s", run->shm_leak);
+    if (run->name_leak[0] != '\0')
+        find(judgement, VERDICT_FAILED, "leak: names left behind: %s", run->name_leak);
     /* What a failed or killed case leaves in the store is no finding of its own. */
     if (run->store_leak[0] != '\0' && judgement->verdict == VERDICT_PASSED)
         find(judgement, VERDICT_FAILED, "leak: store keys left behind: %s", run->store_leak);

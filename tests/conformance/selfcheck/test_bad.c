@@ -3,11 +3,18 @@
 #include "kit.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 static int last(const struct tk *t) {
@@ -111,6 +118,112 @@ static void leaks_name(struct tk *t) {
     close(fd);
 }
 
+/* Held at the end of the body, which is seen wherever it is. */
+static void leaks_held_name(struct tk *t) {
+    int fd = shm_open("/symmem-selfcheck-held", O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+
+    TK_REQUIRE(t, fd >= 0);
+}
+
+static void bind_socket(struct tk *t, const char *directory) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    TK_REQUIRE(t, fd >= 0);
+    snprintf(address.sun_path, sizeof(address.sun_path), "%.80s/selfcheck-%d", directory, t->rank);
+    (void)unlink(address.sun_path);
+    TK_CHECK(t, bind(fd, (const struct sockaddr *)&address, sizeof(address)) == 0);
+}
+
+static void leaks_socket(struct tk *t) {
+    bind_socket(t, "/tmp");
+}
+
+static void leaks_temporary(struct tk *t) {
+    char path[400];
+    int fd;
+
+    TK_REQUIRE(t, getenv("TMPDIR") != NULL);
+    snprintf(path, sizeof(path), "%s/any-name", getenv("TMPDIR"));
+    fd = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    TK_REQUIRE(t, fd >= 0);
+    close(fd);
+}
+
+static void *sleep_on(void *arg) {
+    (void)arg;
+    for (;;)
+        pause();
+    return NULL;
+}
+
+static void leaks_thread(struct tk *t) {
+    pthread_t thread;
+
+    TK_CHECK(t, pthread_create(&thread, NULL, sleep_on, NULL) == 0);
+}
+
+static void leaks_eventfd(struct tk *t) {
+    TK_CHECK(t, eventfd(0, EFD_CLOEXEC) >= 0);
+}
+
+static void leaks_timer(struct tk *t) {
+    struct sigevent event = {.sigev_notify = SIGEV_NONE};
+    timer_t timer;
+
+    TK_CHECK(t, timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
+}
+
+static void leaks_heap(struct tk *t) {
+    extern void *selfcheck_leak(size_t bytes);
+
+    TK_CHECK(t, selfcheck_leak(96) != NULL);
+}
+
+static void changes_directory(struct tk *t) {
+    TK_CHECK(t, chdir("/") == 0);
+}
+
+static void changes_umask(struct tk *t) {
+    TK_CHECK(t, true);
+    (void)umask(0);
+}
+
+static void changes_environment(struct tk *t) {
+    TK_CHECK(t, setenv("SYMMEM_SELFCHECK", "1", 1) == 0);
+}
+
+static void changes_limit(struct tk *t) {
+    struct rlimit limit;
+
+    TK_REQUIRE(t, getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    limit.rlim_cur--;
+    TK_CHECK(t, setrlimit(RLIMIT_NOFILE, &limit) == 0);
+}
+
+static void changes_signals(struct tk *t) {
+    TK_CHECK(t, signal(SIGUSR1, SIG_IGN) != SIG_ERR);
+}
+
+static void changes_mask(struct tk *t) {
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR2);
+    TK_CHECK(t, pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
+}
+
+static void changes_flags(struct tk *t) {
+    TK_CHECK(t, fcntl(STDIN_FILENO, F_SETFD, FD_CLOEXEC) == 0);
+}
+
+static void replaces_descriptor(struct tk *t) {
+    int fd = open("/dev/full", O_RDONLY | O_CLOEXEC);
+
+    TK_REQUIRE(t, fd >= 0 && dup2(fd, STDIN_FILENO) >= 0);
+    close(fd);
+}
+
 static void leaks_key(struct tk *t) {
     char path[400];
     FILE *file;
@@ -190,6 +303,21 @@ static const struct tk_case cases[] = {
     BAD("leaks_mapping", leaks_mapping),
     BAD("leaks_process", leaks_process),
     BAD_FLAGS("leaks_name", leaks_name, TK_PROCESS_ONLY),
+    BAD_FLAGS("leaks_held_name", leaks_held_name, TK_PROCESS_ONLY),
+    BAD("leaks_socket", leaks_socket),
+    BAD("leaks_temporary", leaks_temporary),
+    BAD_FLAGS("leaks_thread", leaks_thread, TK_PROCESS_ONLY),
+    BAD("leaks_eventfd", leaks_eventfd),
+    BAD("leaks_timer", leaks_timer),
+    BAD("leaks_heap", leaks_heap),
+    BAD("changes_directory", changes_directory),
+    BAD("changes_umask", changes_umask),
+    BAD("changes_environment", changes_environment),
+    BAD_FLAGS("changes_limit", changes_limit, TK_PROCESS_ONLY),
+    BAD("changes_signals", changes_signals),
+    BAD_FLAGS("changes_mask", changes_mask, TK_PROCESS_ONLY),
+    BAD("changes_flags", changes_flags),
+    BAD("replaces_descriptor", replaces_descriptor),
     BAD_FLAGS("leaks_key", leaks_key, TK_PROCESS_ONLY),
     BAD("barrier_misses_one", barrier_misses_one),
     BAD("follows_another", follows_another),
