@@ -107,9 +107,9 @@ static const struct expectation expectations[] = {
     {"bad.fails_status", "expected TIMEOUT, got OUT_OF_RANGE: the record's message",
      "expected TIMEOUT, got OUT_OF_RANGE", 1},
     {"bad.vacuous", "made no check", "made no check", 1},
-    {"bad.crashes", "error: bad.crashes: rank 3: killed by signal 11",
+    {"bad.crashes", "s): rank 3: killed by signal 11",
      "the process of all ranks: killed by signal 11", 1},
-    {"bad.hangs", "error: bad.hangs: rank 3: hang: no end within 2.0 s",
+    {"bad.hangs", "s): rank 3: hang: no end within 2.0 s",
      "last seen: rank 3: body, checkpoint \"round 7\"", 1},
     {"bad.hangs_hard", "last seen: rank 3: body, checkpoint \"round 7\"",
      "the process of all ranks: hang", 1},
@@ -119,19 +119,20 @@ static const struct expectation expectations[] = {
     {"bad.is_killed", "rank 3: killed by signal 9", "killed by signal 9", 1},
     {"bad.is_killed_announced", "rank 3: killed by signal 9", NULL, 1},
     {"bad.lacks_memory", "unresolved: needs 1 TiB", "unresolved: needs 1 TiB", 2},
-    {"bad.leaks_descriptor", "rank 2: leak: descriptor", "leak: descriptor", 1},
+    {"bad.leaks_descriptor", "ranks 0-3: leak: descriptor", "leak: descriptor", 1},
     {"bad.closes_descriptor", "rank 0: leak: descriptor closed", "leak: descriptor closed", 1},
-    {"bad.leaks_mapping", "rank 1: leak: mapping of 8192 bytes", "leak: mapping of 8192 bytes", 1},
+    {"bad.leaks_mapping", "ranks 0-3: leak: mapping of 8192 bytes", "leak: mapping of 8192 bytes", 1},
     {"bad.leaks_process", "leak: 4 process(es) left behind", "leak: 4 process(es)", 1},
     {"bad.leaks_name", "leak: names left behind: /dev/shm/symmem-selfcheck-", NULL, 1},
     {"bad.leaks_key", "leak: store keys left behind: forgotten-key", NULL, 1},
     {"bad.barrier_misses_one",
      "because rank 3 has ended (test_bad.c:", "because rank 3 has ended (test_bad.c:", 1},
-    {"bad.follows_another", "failed: bad.follows_another: rank 2: the cause",
-     "failed: bad.follows_another: rank 2: the cause", 1},
+    {"bad.follows_another",
+     "s): rank 2: the cause (test_bad.c:", "s): rank 2: the cause (test_bad.c:", 1},
     {"bad.exit_status", "exit status 66 after its end", NULL, 1},
     {"bad.data_differs",
-     "byte 150000 (of 200000 from offset 0) is 0x78, expected 0x00 (test_kit.c:", "byte 150000", 1},
+     "byte 150000 (of 200000 from offset 0): expected 0x00, got 0x78 (test_kit.c:", "byte 150000",
+     1},
 };
 
 static void expect(const struct expectation *expected, const char *mode, const char *text) {
@@ -164,7 +165,7 @@ static void test_failure_quotes_requirement(void) {
     run("--backend fake --filter bad.fails");
     CU_ASSERT(says("SM-SELF-02: A bad case MUST NOT pass.\n"));
     CU_ASSERT(says("(test_bad.c:"));
-    CU_ASSERT(says("last seen: rank 0-3: done, checkpoint \"before the check\"\n"));
+    CU_ASSERT(says("last seen: ranks 0-3: done, checkpoint \"before the check\"\n"));
 }
 
 static void test_worst_exit_status_wins(void) {

@@ -82,9 +82,9 @@ static void result_row(const struct runner_result *result, FILE *out) {
     cell_text(out, result->entry->test->requirements);
     fprintf(out, "<td>%d</td><td>%.3f</td><td>", result->entry->ranks, result->seconds);
     report_escape_xml(out, result->reason);
-    if (result->detail != NULL) {
+    if (result->finding_count > 0) {
         fputs("<pre>", out);
-        report_escape_xml(out, result->detail);
+        report_escape_xml(out, result->reason);
         fputs("</pre>", out);
     }
     fputs("</td></tr>\n", out);
@@ -93,7 +93,7 @@ static void result_row(const struct runner_result *result, FILE *out) {
 void report_html(const struct runner *runner, FILE *out) {
     struct runner_summary summary;
 
-    runner_count(runner, &summary);
+    summary = runner->summary;
     head(runner, &summary, out);
     fputs("<h2>Requirements</h2>\n<table><tr><th>id</th><th>requirement</th><th>tests</th></tr>\n",
           out);

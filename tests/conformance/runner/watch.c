@@ -89,6 +89,8 @@ static void sleep_for_signal(struct runner *runner, uint64_t until_ns) {
     sigaddset(&awaited, SIGTERM);
     sigaddset(&awaited, SIGHUP);
     got = sigtimedwait(&awaited, NULL, &limit);
+    output_drain(runner->output);
+    report_tick(runner);
     if (got == SIGINT || got == SIGTERM || got == SIGHUP)
         runner->interrupted = got;
 }
