@@ -3,14 +3,6 @@
 #include "runner.h"
 
 #include <stdlib.h>
-#include <sys/utsname.h>
-
-#ifndef SYMMEM_COMMIT
-#define SYMMEM_COMMIT "unknown"
-#endif
-#ifndef SYMMEM_VERSION
-#define SYMMEM_VERSION "unknown"
-#endif
 
 /* The layout of what is beside the fixed keys; grows when one changes its meaning. */
 #define FORMAT_VERSION 1
@@ -175,44 +167,41 @@ static void specification(FILE *out) {
     fputs("},\n", out);
 }
 
-static void machine(FILE *out) {
-    struct report_machine facts;
-
-    report_machine_read(&facts);
+static void machine(const struct report_machine *facts, FILE *out) {
     fputs("  \"machine\": {", out);
-    key_text(out, "system", facts.system);
+    key_text(out, "system", facts->system);
     fputs(", ", out);
-    key_text(out, "processor", facts.processor);
-    fprintf(out, ", \"processors\": %ld, \"memory_bytes\": %llu, ", facts.processors,
-            (unsigned long long)facts.memory_bytes);
-    key_text(out, "accelerators", facts.accelerators);
+    key_text(out, "processor", facts->processor);
+    fprintf(out, ", \"processors\": %ld, \"memory_bytes\": %llu, ", facts->processors,
+            (unsigned long long)facts->memory_bytes);
+    key_text(out, "accelerators", facts->accelerators);
     fputs(", ", out);
-    key_text(out, "driver", facts.driver);
+    key_text(out, "driver", facts->driver);
     fputs("},\n", out);
 }
 
 static void header(const struct runner *runner, FILE *out) {
     const struct runner_options *options = &runner->options;
     const struct arena_probe *probe = &runner->arena->probe;
-    struct utsname names = {.machine = "unknown"};
+    struct report_machine facts;
 
-    uname(&names);
+    report_machine_read(&facts);
     fputs("{\n  ", out);
     key_text(out, "backend", probe->name);
     fprintf(out, ",\n  \"ranks\": %d,\n  ", options->ranks);
     key_text(out, "rank_mode", runner_mode_name(options->mode));
     fputs(",\n  ", out);
-    key_text(out, "arch", names.machine);
+    key_text(out, "arch", facts.arch);
     fputs(",\n  ", out);
-    key_text(out, "commit", SYMMEM_COMMIT);
+    key_text(out, "commit", runner_commit());
     fprintf(out, ",\n  \"format\": %d,\n  ", FORMAT_VERSION);
-    key_text(out, "version", SYMMEM_VERSION);
+    key_text(out, "version", runner_version());
     fputs(",\n  ", out);
     key_text(out, "description", probe->description);
     fprintf(out, ",\n  \"device_count\": %d,\n  \"device_type\": %d,\n", probe->device_count,
             probe->device_type);
     capabilities(runner, out);
-    machine(out);
+    machine(&facts, out);
     fputs("  ", out);
     key_time(out, "started", runner->started);
     fprintf(out, ",\n  \"seconds\": %.3f,\n", runner->seconds);

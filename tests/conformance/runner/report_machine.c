@@ -7,6 +7,21 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#ifndef SYMMEM_COMMIT
+#define SYMMEM_COMMIT "unknown"
+#endif
+#ifndef SYMMEM_VERSION
+#define SYMMEM_VERSION "unknown"
+#endif
+
+const char *runner_commit(void) {
+    return SYMMEM_COMMIT;
+}
+
+const char *runner_version(void) {
+    return SYMMEM_VERSION;
+}
+
 /* The text after "key" and a colon in a file of such lines; empty if there is none. */
 static void find_line(const char *path, const char *key, char *value, size_t capacity) {
     FILE *file = fopen(path, "re");
@@ -52,11 +67,12 @@ static void find_accelerators(char *text, size_t capacity) {
 }
 
 void report_machine_read(struct report_machine *machine) {
-    struct utsname names = {.sysname = "unknown"};
+    struct utsname names = {.sysname = "unknown", .machine = "unknown"};
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
 
     memset(machine, 0, sizeof(*machine));
     uname(&names);
+    snprintf(machine->arch, sizeof(machine->arch), "%s", names.machine);
     snprintf(machine->system, sizeof(machine->system), "%s %s", names.sysname, names.release);
     find_line("/proc/cpuinfo", "model name", machine->processor, sizeof(machine->processor));
     find_line("/proc/driver/nvidia/version", "NVRM version", machine->driver,

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "../../report/escape.h"
 #include "../kit.h"
 #include "arena.h"
 
@@ -305,6 +306,7 @@ void report_json(const struct runner *runner, FILE *out);
 void report_html(const struct runner *runner, FILE *out);
 /* What a reader of results from many machines wants to know of one; never its name. */
 struct report_machine {
+    char arch[72];
     char system[160];    /* kernel and release */
     char processor[160]; /* empty if the kernel does not say, as the next ones */
     char accelerators[256];
@@ -312,13 +314,10 @@ struct report_machine {
     long processors;
     uint64_t memory_bytes;
 };
+/* Of the source that this was built from, if the build knew it. */
+const char *runner_commit(void);
+const char *runner_version(void);
 void report_machine_read(struct report_machine *machine);
-/* XML and HTML: entities; control characters that XML forbids become '?', bad UTF-8 too. */
-void report_escape_xml(FILE *out, const char *text);
-/* A JSON string with its quotes (YAML accepts it too). */
-void report_escape_json(FILE *out, const char *text);
-/* For a terminal or a line of a log: nothing in it moves the cursor or ends the line. */
-void report_escape_plain(FILE *out, const char *text);
 
 int runner_main(int argc, char **argv);
 

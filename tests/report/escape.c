@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Any bytes, made harmless for a format: a message may quote what a broken backend wrote. */
-#include "runner.h"
+#include "escape.h"
+
+#include <stdbool.h>
 
 /* Bytes of the well-formed UTF-8 sequence at `text`, 0 if it is none. */
 static size_t utf8_length(const unsigned char *text) {
