@@ -49,6 +49,7 @@ struct page_digest {
 
 struct page_run {
     const char *backend, *description, *rank_mode, *arch, *commit, *started, *profile;
+    const char *build; /* compiler and sanitizers */
     const char *system, *processor, *accelerators, *driver;
     const char *capabilities, *filter, *seed, *source;
     int ranks, processors;
@@ -146,6 +147,8 @@ void page_write_defects(const struct page *page, FILE *out);
 
 /* <element>text</element>, escaped; `attributes` may be empty. */
 void html_element(FILE *out, const char *element, const char *attributes, const char *text);
+/* The same for a sentence, in which `this` is code. */
+void html_prose(FILE *out, const char *element, const char *text);
 /* A number of a count as percent with its bar. */
 void html_share(FILE *out, int part, int whole);
 /* A status in words, in an element of its colour. */

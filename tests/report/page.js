@@ -2,7 +2,7 @@
 (function () {
   "use strict";
   var place = document.getElementById("filter");
-  var rows = Array.prototype.slice.call(document.querySelectorAll(".matrix tr.req"));
+  var rows = Array.prototype.slice.call(document.querySelectorAll(".matrix tbody.req"));
   if (!place || rows.length === 0) return;
 
   function make(element, properties) {
@@ -36,16 +36,19 @@
       row.hidden = !fits;
       shown += fits ? 1 : 0;
     });
-    Array.prototype.forEach.call(document.querySelectorAll(".matrix > tbody"), function (body) {
-      body.hidden = !body.querySelector("tr.req:not([hidden])");
+    Array.prototype.forEach.call(document.querySelectorAll(".matrix .chapter"), function (chapter) {
+      var next = chapter.nextElementSibling, empty = true;
+      for (; next && !next.classList.contains("chapter"); next = next.nextElementSibling)
+        empty = empty && next.hidden;
+      chapter.hidden = empty;
     });
     count.textContent = shown + " of " + rows.length;
   }
 
   tests.addEventListener("click", function () {
     var open = tests.textContent === "show all tests";
-    Array.prototype.forEach.call(document.querySelectorAll(".matrix details"), function (details) {
-      details.open = open;
+    Array.prototype.forEach.call(document.querySelectorAll(".matrix input"), function (box) {
+      box.checked = open;
     });
     tests.textContent = open ? "hide all tests" : "show all tests";
   });

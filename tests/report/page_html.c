@@ -2,11 +2,35 @@
 /* The frame of the page: head, headline, navigation, foot, and the small pieces of HTML. */
 #include "page.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 void html_element(FILE *out, const char *element, const char *attributes, const char *text) {
     fprintf(out, "<%s%s%s>", element, attributes[0] == '\0' ? "" : " ", attributes);
     report_escape_xml(out, text);
+    fprintf(out, "</%s>", element);
+}
+
+void html_prose(FILE *out, const char *element, const char *text) {
+    bool code = false;
+    char *copy = strdup(text), *at = copy;
+
+    fprintf(out, "<%s>", element);
+    while (at != NULL) {
+        char *end = strchr(at, '`');
+        /* One without its partner is a character like any other. */
+        bool turns = end != NULL && (code || strchr(end + 1, '`') != NULL);
+
+        if (turns)
+            *end = '\0';
+        report_escape_xml(out, at);
+        if (!turns)
+            break;
+        code = !code;
+        fputs(code ? "<code>" : "</code>", out);
+        at = end + 1;
+    }
+    free(copy);
     fprintf(out, "</%s>", element);
 }
 
@@ -95,10 +119,14 @@ static void other_tiles(const struct page *page, FILE *out) {
              "broken backends caught by the suite");
     }
     if (page->defect_count > 0) {
+        char label[120];
+
         snprintf(value, sizeof(value), "%d of %d", page_defects_with(page, "covered"),
                  page->defect_count);
-        tile(out, "museum", page_defects_with(page, "open") > 0 ? "bad" : "good", value,
-             "known defects of the field covered");
+        snprintf(label, sizeof(label),
+                 "known defects of the field covered; %d cannot be expressed here, %d open",
+                 page_defects_with(page, "not-expressible"), page_defects_with(page, "open"));
+        tile(out, "museum", page_defects_with(page, "open") > 0 ? "bad" : "good", value, label);
     }
     if (page->coverage_count > 0) {
         struct page_coverage sum;

@@ -19,32 +19,54 @@ static void fact(FILE *out, const char *name, const char *text) {
     html_element(out, "dd", "", text);
 }
 
-static void more_of(const struct page_run *run, FILE *out) {
+/* A list of words in place of "A,B" or "A+B". */
+static void words(FILE *out, const char *name, const char *list) {
+    const char *separator = "";
+
+    if (list[0] == '\0')
+        return;
+    fprintf(out, "<dt>%s</dt><dd>", name);
+    while (*list != '\0') {
+        char word[64];
+        size_t length = strcspn(list, ",+ ");
+
+        snprintf(word, sizeof(word), "%.*s", (int)length, list);
+        fputs(length > 0 ? separator : "", out);
+        report_escape_xml(out, word);
+        separator = length > 0 ? ", " : separator;
+        list += length + (list[length] != '\0');
+    }
+    fputs("</dd>", out);
+}
+
+static void more_of(const struct page_run *run, const char *letter, FILE *out) {
     char number[64];
 
-    fputs("<details><summary>more</summary><dl>", out);
-    fact(out, "capabilities", run->capabilities);
+    fprintf(out, "<details><summary>more about run %s</summary><dl>", letter);
+    words(out, "capabilities", run->capabilities);
     fact(out, "profile", run->profile);
+    fact(out, "build", run->build);
     fact(out, "system", run->system);
     fact(out, "processor", run->processor);
     if (run->processors > 0) {
         snprintf(number, sizeof(number), "%d", run->processors);
         fact(out, "processors", number);
     }
+    fact(out, "accelerators", run->accelerators);
     fact(out, "driver", run->driver);
     fact(out, "filter", strcmp(run->filter, "*") == 0 ? "" : run->filter);
     fact(out, "seed", run->seed);
     fact(out, "commit", run->commit);
+    fact(out, "started", run->started);
     fact(out, "file", run->source);
-    fputs("</dl></details>", out);
+    fputs("</dl></details>\n", out);
 }
 
 static void machine(const struct page_run *run, FILE *out) {
-    fputs("<td>", out);
+    fputs("<td class=\"machine\">", out);
     report_escape_xml(out, run->accelerators[0] != '\0' ? run->accelerators : run->processor);
     fputs(run->accelerators[0] != '\0' || run->processor[0] != '\0' ? " " : "", out);
     html_element(out, "small", "", run->arch);
-    more_of(run, out);
     fputs("</td>", out);
 }
 
@@ -91,12 +113,18 @@ static void run_row(const struct page *page, int number, FILE *out) {
     char letter[8], text[64];
 
     page_run_letter(number, letter, sizeof(letter));
-    fprintf(out, "<tr id=\"run-%s\"><th scope=\"row\" class=\"letter\">%s</th><td>", letter,
-            letter);
+    fprintf(out,
+            "<tr id=\"run-%s\"><th scope=\"row\" class=\"letter\">%s</th>"
+            "<td class=\"backend\">",
+            letter, letter);
     html_element(out, "b", "", run->backend);
     if (run->description[0] != '\0') {
         fputs("<br>", out);
         html_element(out, "small", "", run->description);
+    }
+    if (run->build[0] != '\0') {
+        fputs("<br>", out);
+        html_element(out, "small", "", run->build);
     }
     fprintf(out, "</td><td class=\"n\">%d</td>", run->ranks);
     html_element(out, "td", "", run->rank_mode);
@@ -113,6 +141,8 @@ static void run_row(const struct page *page, int number, FILE *out) {
 }
 
 void page_write_runs(const struct page *page, FILE *out) {
+    char letter[8];
+
     fputs("<section id=\"runs\"><h2>Runs</h2>\n", out);
     if (page->run_count == 0) {
         fputs("<p>No run is in this report.</p></section>\n", out);
@@ -138,7 +168,12 @@ void page_write_runs(const struct page *page, FILE *out) {
         out);
     for (int i = 0; i < page->run_count; i++)
         run_row(page, i, out);
-    fputs("</tbody></table></div>\n</section>\n", out);
+    fputs("</tbody></table></div>\n", out);
+    for (int i = 0; i < page->run_count; i++) {
+        page_run_letter(i, letter, sizeof(letter));
+        more_of(&page->runs[i], letter, out);
+    }
+    fputs("</section>\n", out);
 }
 
 /* --- what went wrong ----------------------------------------------------------------- */

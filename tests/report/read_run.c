@@ -76,6 +76,7 @@ static void describe(struct reader *reader, struct page_run *run, const cJSON *t
     run->rank_mode = json_text(tree, "rank_mode");
     run->arch = json_text(tree, "arch");
     run->commit = json_text(tree, "commit");
+    run->build = json_text(tree, "build");
     run->started = json_text(tree, "started");
     run->profile = json_text(tree, "profile");
     run->filter = json_text(tree, "filter");

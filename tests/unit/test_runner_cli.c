@@ -318,8 +318,9 @@ static void test_html(void) {
     CU_ASSERT_EQUAL(run(MIXED "--format html 2>/dev/null"), 1);
     CU_ASSERT(says("A good case MUST pass, whatever &lt;characters&gt; &amp; &quot;signs&quot;"));
     CU_ASSERT(says("[brackets], back\\slashes and semicolons too."));
-    CU_ASSERT(says("<span class=\"test failed\">bad.fails</span>"));
-    CU_ASSERT(says("</body></html>"));
+    CU_ASSERT(says("<span class=\"s failed\">failed</span> <code>bad.fails</code>"));
+    CU_ASSERT(says("a message with &lt;&amp;&quot;"));
+    CU_ASSERT(closes_with("</html>\n"));
 }
 
 static void test_output_file(void) {

@@ -197,6 +197,8 @@ static void header(const struct runner *runner, FILE *out) {
     fprintf(out, ",\n  \"format\": %d,\n  ", FORMAT_VERSION);
     key_text(out, "version", runner_version());
     fputs(",\n  ", out);
+    key_text(out, "build", runner_build());
+    fputs(",\n  ", out);
     key_text(out, "description", probe->description);
     fprintf(out, ",\n  \"device_count\": %d,\n  \"device_type\": %d,\n", probe->device_count,
             probe->device_type);

@@ -22,6 +22,38 @@ const char *runner_version(void) {
     return SYMMEM_VERSION;
 }
 
+#ifdef __clang__
+#define COMPILER "clang " __clang_version__
+#elif defined(__GNUC__)
+#define COMPILER "gcc " __VERSION__
+#else
+#define COMPILER "unknown compiler"
+#endif
+
+/* gcc has a macro for each sanitizer, clang a question. */
+#ifdef __has_feature
+#define HAS_SANITIZER(name) __has_feature(name##_sanitizer)
+#else
+#define HAS_SANITIZER(name) 0
+#endif
+
+const char *runner_build(void) {
+    return COMPILER
+#if defined(__SANITIZE_ADDRESS__) || HAS_SANITIZER(address)
+        ", AddressSanitizer"
+#endif
+#if defined(__SANITIZE_THREAD__) || HAS_SANITIZER(thread)
+        ", ThreadSanitizer"
+#endif
+#if HAS_SANITIZER(memory)
+        ", MemorySanitizer"
+#endif
+#ifdef SYMMEM_COVERAGE_BUILD
+        ", counting lines"
+#endif
+        ;
+}
+
 /* The text after "key" and a colon in a file of such lines; empty if there is none. */
 static void find_line(const char *path, const char *key, char *value, size_t capacity) {
     FILE *file = fopen(path, "re");

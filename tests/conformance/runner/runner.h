@@ -317,6 +317,8 @@ struct report_machine {
 /* Of the source that this was built from, if the build knew it. */
 const char *runner_commit(void);
 const char *runner_version(void);
+/* The compiler and what it was asked to add. */
+const char *runner_build(void);
 void report_machine_read(struct report_machine *machine);
 
 int runner_main(int argc, char **argv);

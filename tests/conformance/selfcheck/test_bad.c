@@ -143,6 +143,19 @@ static void exit_status(struct tk *t) {
     selfcheck_exit_status = 66; /* as a sanitizer does at exit */
 }
 
+/* Whatever a broken backend may have written where a message is looked for. */
+static void any_bytes(struct tk *t) {
+    char bytes[256];
+
+    for (int i = 0; i < 255; i++)
+        bytes[i] = (char)(i + 1);
+    bytes[255] = '\0';
+    if (t->rank == 0)
+        fwrite(bytes, 1, sizeof(bytes), stderr);
+    tk_checkpoint(t, "%s", bytes + 120);
+    TK_EQ_STR(t, bytes, bytes + 1);
+}
+
 #define BAD(test, body_fn)                                                                         \
     { .name = "bad." test, .requirements = "SM-SELF-02", .timeout_s = 2, .body = body_fn }
 #define BAD_FLAGS(test, body_fn, case_flags)                                                       \
@@ -171,6 +184,7 @@ static const struct tk_case cases[] = {
     BAD_FLAGS("leaks_key", leaks_key, TK_PROCESS_ONLY),
     BAD("barrier_misses_one", barrier_misses_one),
     BAD("follows_another", follows_another),
+    BAD("any_bytes", any_bytes),
     BAD_FLAGS("exit_status", exit_status, TK_PROCESS_ONLY),
 };
 TK_SUITE(bad, cases);
