@@ -59,17 +59,20 @@ static void keep(struct runner_output *output, const char *bytes, size_t count) 
             output->tail[(output->total - HEAD_BYTES) % TAIL_BYTES] = bytes[i];
 }
 
-void output_drain(struct runner_output *output) {
+bool output_drain(struct runner_output *output) {
     char bytes[4096];
+    bool some = false;
     ssize_t got;
 
     /* Bounded: who prints faster than this must not keep the watchdog from its work. */
     for (int i = 0; output != NULL && i < 64; i++) {
         got = read(output->read_fd, bytes, sizeof(bytes));
         if (got <= 0)
-            return;
+            break;
+        some = true;
         keep(output, bytes, (size_t)got);
     }
+    return some;
 }
 
 static void put(FILE *out, const char *bytes, size_t count) {

@@ -238,8 +238,8 @@ struct runner_output *output_open(void);
 void output_close(struct runner_output *output);
 /* In a rank's process: from now on it prints there. */
 void output_redirect(const struct runner_output *output);
-/* Keeps the ranks from blocking; to be called while they run. */
-void output_drain(struct runner_output *output);
+/* Keeps the ranks from blocking; to be called while they run. True if there was something. */
+bool output_drain(struct runner_output *output);
 /* All since the last call, on the heap; NULL if nothing. */
 char *output_take(struct runner_output *output);
 

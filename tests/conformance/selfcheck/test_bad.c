@@ -156,6 +156,16 @@ static void any_bytes(struct tk *t) {
     TK_EQ_STR(t, bytes, bytes + 1);
 }
 
+static void prints_much(struct tk *t) {
+    if (t->rank == 0) {
+        for (int i = 0; i < 100000; i++)
+            fputs("a line of which there are too many\n", stderr);
+        fputs("the last words\n", stderr);
+    }
+    tk_out_of_band_barrier(t);
+    TK_CHECK(t, false);
+}
+
 #define BAD(test, body_fn)                                                                         \
     { .name = "bad." test, .requirements = "SM-SELF-02", .timeout_s = 2, .body = body_fn }
 #define BAD_FLAGS(test, body_fn, case_flags)                                                       \
@@ -185,6 +195,7 @@ static const struct tk_case cases[] = {
     BAD("barrier_misses_one", barrier_misses_one),
     BAD("follows_another", follows_another),
     BAD("any_bytes", any_bytes),
+    {.name = "bad.prints_much", .requirements = "SM-SELF-02", .body = prints_much},
     BAD_FLAGS("exit_status", exit_status, TK_PROCESS_ONLY),
 };
 TK_SUITE(bad, cases);
