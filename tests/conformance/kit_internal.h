@@ -78,6 +78,11 @@ void kit_heap_end(struct kit_text *text);
 /* Records a failure without counting a check. */
 void kit_fail_at(struct tk *t, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* Counts a check that compared two values, named by format, and returns `same`; if they differ both
+ * are reported. */
+bool kit_compared_at(struct tk *t, bool same, const char *file, int line, const char *expected,
+                     const char *got, const char *format, ...)
+    __attribute__((format(printf, 7, 8)));
 /* "NAME: message (operation, stage ...)" of the thread's error record. */
 void kit_describe_status(symmem_status status, char *text, size_t capacity);
 /* A step inside the kit that must succeed: a failure is the caller's and leaves the body. */

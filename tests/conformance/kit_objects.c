@@ -211,6 +211,7 @@ static bool compare(struct tk *t, symmem_handle *handle, int32_t rank, size_t of
     symmem_status status = SYMMEM_OK;
     size_t done = 0;
     unsigned wrong = 0, right = 0;
+    char values[2][16];
 
     while (done < bytes) {
         size_t part = chunk_of(bytes - done);
@@ -232,9 +233,11 @@ static bool compare(struct tk *t, symmem_handle *handle, int32_t rank, size_t of
         tk_status_at(t, SYMMEM_OK, status, "symmem_get", t->own->file, t->own->line);
         tk_leave(t);
     }
-    return tk_check_at(t, done == bytes, t->own->file, t->own->line,
-                       "rank %d's byte %zu (of %zu from offset %zu) is 0x%02x, expected 0x%02x",
-                       rank, offset + done, bytes, offset, wrong, right);
+    snprintf(values[0], sizeof(values[0]), "0x%02x", right);
+    snprintf(values[1], sizeof(values[1]), "0x%02x", wrong);
+    return kit_compared_at(t, done == bytes, t->own->file, t->own->line, values[0], values[1],
+                           "rank %d's byte %zu (of %zu from offset %zu)", rank, offset + done,
+                           bytes, offset);
 }
 
 bool(tk_expect_bytes)(struct tk *t, symmem_handle *handle, int32_t rank, size_t offset,

@@ -16,9 +16,13 @@ static uint64_t mix(uint64_t value) {
     return value ^ (value >> 31);
 }
 
+uint64_t runner_repeat_seed(uint64_t seed, int repeat) {
+    return seed + (uint64_t)repeat * 0x51ed270bu;
+}
+
 /* By name, so that a case keeps its numbers whatever else the filter lets through. */
 static uint64_t case_seed(uint64_t seed, const char *name, int repeat) {
-    uint64_t value = mix(seed + (uint64_t)repeat * 0x51ed270bu);
+    uint64_t value = mix(runner_repeat_seed(seed, repeat));
 
     for (; *name != '\0'; name++)
         value = mix(value ^ (uint64_t)(unsigned char)*name);
@@ -94,12 +98,14 @@ static void find_leaks(struct runner_run *run, const struct names *before) {
 static void start_and_judge(struct runner_run *run, struct runner_result *result) {
     struct names *before = names_take(run);
 
+    free(output_take(run->runner->output)); /* of a stray of the case before */
     runner_launch(run);
     runner_watch(run);
     run->arena_broken =
         !arena_check(run->runner->arena, run->entry->ranks, run->runner->arena_guard);
     find_leaks(run, before);
     names_free(before);
+    result->output = output_take(run->runner->output);
     runner_judge(run, result);
 }
 

@@ -124,6 +124,12 @@ void names_find(const struct names *before, const struct runner_run *run, char *
     find_in(temporary, NULL, &found);
     if (run->runner->private_shm)
         find_in("/dev/shm", before, &found);
-    for (int rank = 0; rank < run->entry->ranks; rank++)
-        find_held(before, run->runner->arena->ranks[rank].held, &found);
+    for (int rank = 0; rank < run->entry->ranks && !run->arena_broken; rank++) {
+        const struct arena_rank *own = &run->runner->arena->ranks[rank];
+        char held[sizeof(own->held) + 1];
+
+        memcpy(held, own->held, sizeof(own->held));
+        held[sizeof(own->held)] = '\0'; /* whatever the rank has written there */
+        find_held(before, held, &found);
+    }
 }

@@ -278,6 +278,29 @@ static void exit_status(struct tk *t) {
     selfcheck_exit_status = 66; /* as a sanitizer does at exit */
 }
 
+/* Whatever a broken backend may have written where a message is looked for. */
+static void any_bytes(struct tk *t) {
+    char bytes[256];
+
+    for (int i = 0; i < 255; i++)
+        bytes[i] = (char)(i + 1);
+    bytes[255] = '\0';
+    if (t->rank == 0)
+        fwrite(bytes, 1, sizeof(bytes), stderr);
+    tk_checkpoint(t, "%s", bytes + 120);
+    TK_EQ_STR(t, bytes, bytes + 1);
+}
+
+static void prints_much(struct tk *t) {
+    if (t->rank == 0) {
+        for (int i = 0; i < 100000; i++)
+            fputs("a line of which there are too many\n", stderr);
+        fputs("the last words\n", stderr);
+    }
+    tk_out_of_band_barrier(t);
+    TK_CHECK(t, false);
+}
+
 #define BAD(test, body_fn)                                                                         \
     { .name = "bad." test, .requirements = "SM-SELF-02", .timeout_s = 2, .body = body_fn }
 #define BAD_FLAGS(test, body_fn, case_flags)                                                       \
@@ -323,6 +346,8 @@ static const struct tk_case cases[] = {
     BAD("follows_another", follows_another),
     BAD("overwrites_reports", overwrites_reports),
     BAD("clears_reports", clears_reports),
+    BAD("any_bytes", any_bytes),
+    {.name = "bad.prints_much", .requirements = "SM-SELF-02", .body = prints_much},
     BAD_FLAGS("exit_status", exit_status, TK_PROCESS_ONLY),
 };
 TK_SUITE(bad, cases);
