@@ -68,6 +68,7 @@ void runner_usage(FILE *out) {
           "  --trace               print each requirement with its tests\n"
           "  --check-trace         only check that tests and requirements cover each other\n"
           "  --help                this text\n"
+          "SYMMEM_SUITE_LONG=1 walks every test point on every rank instead of a sample.\n"
           "SYMMEM_TIMEOUT_SCALE multiplies every time limit, for slow builds and machines.\n"
           "Exit status: 0 all passed or were skipped for a missing capability, 1 a failure or an\n"
           "error, 2 something stayed unresolved, 3 the backend cannot be loaded.\n",
