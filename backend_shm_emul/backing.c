@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Where shared pages come from: POSIX shared memory without a name, or, where /dev/shm is missing or
- * too small, an anonymous file. Pages are allocated now, so that a shortage is an
- * error here and not a SIGBUS later.
+ * Where shared pages come from: POSIX shared memory without a name, or, where /dev/shm is missing
+ * or too small, an anonymous file. Pages are allocated now, so that a shortage is an error here and
+ * not a SIGBUS later.
  */
 #include <errno.h>
 #include <fcntl.h>

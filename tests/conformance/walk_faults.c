@@ -10,16 +10,16 @@ enum { SLOT_STATUS = 8, SLOT_HIT, SLOT_POISONED, SLOT_MULTICAST };
 
 #define DELAY_MS 25u /* the others come to where they need this rank long before */
 /* Steps without SYMMEM_SUITE_LONG. Threads meet through memory, processes through files. */
-#define FAIL_BUDGET 5
-#define DELAY_BUDGET 1
+#define FAIL_BUDGET 3
 #define FAIL_BUDGET_THREADS 40
-#define DELAY_BUDGET_THREADS 4
+#define FAIL_BUDGET_VAIN 2 /* where some steps end by a time limit only */
+#define DELAY_BUDGET 1
 
 struct step {
     struct tk *t;
     const struct walk_scenario *scenario;
-    int32_t odd; /* the rank */
-    bool late;   /* rather than failing */
+    int32_t odd;        /* the rank */
+    bool late;          /* rather than failing */
     bool had_multicast; /* in the dry run */
     char name[32];
     symmem_status status; /* of this rank */
@@ -245,12 +245,12 @@ void walk_faults(struct tk *t, const char *name) {
     int number = 0, failed = 0, late = 0;
 
     TK_REQUIRE(t, scenario != NULL);
-    bool threads = t->mode == TK_MODE_THREAD;
-    walk_list_make(t, scenario, &number, threads ? FAIL_BUDGET_THREADS : FAIL_BUDGET, &list);
+    int budget = t->mode == TK_MODE_THREAD ? FAIL_BUDGET_THREADS : FAIL_BUDGET;
+    if (scenario->vain_ms != 0)
+        budget = FAIL_BUDGET_VAIN;
+    walk_list_make(t, scenario, &number, budget, &list);
     struct step step = {.t = t, .scenario = scenario, .had_multicast = list.multicast};
-    int late_count = threads ? DELAY_BUDGET_THREADS : DELAY_BUDGET;
-    if (walk_long())
-        late_count = list.total;
+    int late_count = walk_long() ? list.total : DELAY_BUDGET;
     bool good = true;
     for (; good && failed < list.taken; failed++)
         good = take_step(&step, &list, list.order[failed], &number);

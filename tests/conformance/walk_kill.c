@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Steps at which a rank is killed. Each rank sends a process in its place, so that there can be many
- * steps in one case; the processes have a store of their own.
+ * Steps at which a rank is killed. Each rank sends a process in its place, so that there can be
+ * many steps in one case; the processes have a store of their own.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -34,7 +34,8 @@ static uint32_t promise_ms(const struct tk *t) {
     return tk_scaled_ms((t->world_size >= 64 ? 2000u : 1000u) + GRACE_MS);
 }
 
-/* --- the rank that dies ------------------------------------------------------------------------ */
+/* --- the rank that dies ------------------------------------------------------------------------
+ */
 
 /* If it does not pass the point this time, it dies after the last step. */
 static void die(struct tk *t, const struct step *step, struct walk_run *run) {
@@ -45,7 +46,8 @@ static void die(struct tk *t, const struct step *step, struct walk_run *run) {
     raise(SIGKILL);
 }
 
-/* --- the others -------------------------------------------------------------------------------- */
+/* --- the others --------------------------------------------------------------------------------
+ */
 
 static void expect_in_time(struct tk *t, const struct step *step, uint64_t end_ms) {
     uint64_t death_ms = tk_read_u64(t, step->odd, TK_DEATH_SLOT);
@@ -99,7 +101,8 @@ static void survive(struct tk *t, const struct step *step, struct walk_run *run)
     walk_survivors_work(run, step->odd);
 }
 
-/* --- one step ---------------------------------------------------------------------------------- */
+/* --- one step ----------------------------------------------------------------------------------
+ */
 
 static void open_store(struct tk *t, struct walk_run *run) {
     char path[4096];

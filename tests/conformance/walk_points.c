@@ -4,10 +4,14 @@
 
 #include <string.h>
 
-#define FAILS(name) {(name), false, 0}
-#define FAILS_WITH(name, needs) {(name), false, (needs)}
-#define OBSERVES(name) {(name), true, 0}
-#define OBSERVES_WITH(name, needs) {(name), true, (needs)}
+#define FAILS(name)                                                                                \
+    { (name), false, 0 }
+#define FAILS_WITH(name, needs)                                                                    \
+    { (name), false, (needs) }
+#define OBSERVES(name)                                                                             \
+    { (name), true, 0 }
+#define OBSERVES_WITH(name, needs)                                                                 \
+    { (name), true, (needs) }
 
 const struct walk_point walk_core_points[] = {
     FAILS("init.identity"),

@@ -54,8 +54,8 @@ static void prepare_second(struct walk_run *run) {
 
     prepare_memory(run);
     TK_REQUIRE_OK(run->t, symmem_alloc(run->context, BYTES, -1, NULL, &first));
-    TK_REQUIRE_OK(run->t, symmem_rendezvous(run->context, first, run->group, run->limit_ms,
-                                            &handle));
+    TK_REQUIRE_OK(run->t,
+                  symmem_rendezvous(run->context, first, run->group, run->limit_ms, &handle));
     symmem_handle_release(handle);
     TK_REQUIRE_OK(run->t, symmem_free(run->context, first));
 }
@@ -139,8 +139,8 @@ static void prepare_pool(struct walk_run *run) {
     TK_REQUIRE_OK(run->t, symmem_pool_create(run->context, -1, 64 * 1024, &run->pool));
     TK_REQUIRE_OK(run->t, symmem_pool_alloc(run->pool, BYTES, &first));
     TK_REQUIRE_OK(run->t, symmem_pool_alloc(run->pool, BYTES, &run->block));
-    TK_REQUIRE_OK(run->t, symmem_rendezvous(run->context, first, run->group, run->limit_ms,
-                                            &run->handle));
+    TK_REQUIRE_OK(run->t,
+                  symmem_rendezvous(run->context, first, run->group, run->limit_ms, &run->handle));
     symmem_handle_release(run->handle);
     run->handle = NULL;
     TK_REQUIRE_OK(run->t, symmem_pool_free(run->pool, first));
@@ -185,14 +185,15 @@ static symmem_status give_back(struct walk_run *run) {
     return SYMMEM_OK;
 }
 
-/* With work, a stream and all kinds of objects alive. */
+/* With a stream and all kinds of objects alive. No work: finalise does not tell of its failure. */
 static void prepare_finalise(struct walk_run *run) {
     prepare_handle(run);
     if ((run->t->capabilities & SYMMEM_CAP_STREAMS) == 0)
         return;
     TK_REQUIRE_OK(run->t, symmem_stream_create(run->context, -1, &run->stream));
-    TK_REQUIRE_OK(run->t, symmem_put_signal(run->handle, next_of(run), CHANNEL, run->limit_ms,
-                                            run->stream));
+    TK_REQUIRE_OK(
+        run->t, symmem_put_signal(run->handle, next_of(run), CHANNEL, run->limit_ms, run->stream));
+    TK_REQUIRE_OK(run->t, symmem_stream_synchronize(run->stream, run->limit_ms));
 }
 
 static symmem_status finalise(struct walk_run *run) {
@@ -256,8 +257,8 @@ static symmem_status multimem(struct walk_run *run) {
     size_t offset = (size_t)run->t->rank * sizeof(words); /* nobody else's */
 
     STEP(symmem_multimem_store(run->handle, offset, words, sizeof(words), NULL));
-    STEP(symmem_multimem_ld_reduce(run->handle, offset, words, DATA_WORDS, SYMMEM_INT32,
-                                   SYMMEM_SUM, NULL));
+    STEP(symmem_multimem_ld_reduce(run->handle, offset, words, DATA_WORDS, SYMMEM_INT32, SYMMEM_SUM,
+                                   NULL));
     TK_EQ_INT(run->t, 3 * run->t->world_size, words[2]);
     return SYMMEM_OK;
 }
@@ -327,37 +328,47 @@ const struct walk_scenario walk_scenarios[] = {
     {.name = "start", .outcome = WALK_LOCAL, .act = start},
     {.name = "first_rendezvous", .outcome = WALK_AGREED, .prepare = prepare_memory, .act = meet},
     {.name = "second_rendezvous", .outcome = WALK_AGREED, .prepare = prepare_second, .act = meet},
-    {.name = "multicast", .needs = SYMMEM_CAP_MULTICAST,
+    {.name = "multicast",
+     .needs = SYMMEM_CAP_MULTICAST,
      .outcome = WALK_AGREED,
      .multicast = true,
      .prepare = prepare_memory,
      .act = meet},
-    {.name = "persistent",
+    {.name = "persistent", .outcome = WALK_LOCAL, .prepare = prepare_persistent, .act = persistent},
+    {.name = "pool",
+     .needs = SYMMEM_CAP_POOL,
      .outcome = WALK_LOCAL,
-     .prepare = prepare_persistent,
-     .act = persistent},
-    {.name = "pool", .needs = SYMMEM_CAP_POOL, .outcome = WALK_LOCAL, .prepare = prepare_group, .act = pool},
-    {.name = "pool_rendezvous", .needs = SYMMEM_CAP_POOL,
+     .prepare = prepare_group,
+     .act = pool},
+    {.name = "pool_rendezvous",
+     .needs = SYMMEM_CAP_POOL,
      .outcome = WALK_AGREED,
      .prepare = prepare_pool,
      .act = pool_rendezvous},
-    {.name = "subgroup", .outcome = WALK_AGREED, .from = 1, .prepare = prepare_subgroup, .act = subgroup},
+    {.name = "subgroup",
+     .outcome = WALK_AGREED,
+     .from = 1,
+     .prepare = prepare_subgroup,
+     .act = subgroup},
     {.name = "regroup", .outcome = WALK_LOCAL, .prepare = prepare_handle, .act = regroup},
     {.name = "exchange", .outcome = WALK_AGREED, .prepare = prepare_group, .act = exchange},
     {.name = "reset", .outcome = WALK_AGREED, .prepare = prepare_reset, .act = reset},
     {.name = "signals", .outcome = WALK_SIGNALS, .prepare = prepare_handle, .act = signals},
     {.name = "data", .outcome = WALK_LOCAL, .prepare = prepare_handle, .act = data},
-    {.name = "multimem", .needs = SYMMEM_CAP_MULTICAST,
+    {.name = "multimem",
+     .needs = SYMMEM_CAP_MULTICAST,
      .outcome = WALK_LOCAL,
      .multicast = true,
      .prepare = prepare_handle,
      .act = multimem},
-    {.name = "stream", .needs = SYMMEM_CAP_STREAMS,
+    {.name = "stream",
+     .needs = SYMMEM_CAP_STREAMS,
      .outcome = WALK_SIGNALS,
      .vain_ms = 400,
      .prepare = prepare_handle,
      .act = stream},
-    {.name = "graph", .needs = SYMMEM_CAP_CAPTURE,
+    {.name = "graph",
+     .needs = SYMMEM_CAP_CAPTURE,
      .outcome = WALK_SIGNALS,
      .vain_ms = 400,
      .prepare = prepare_graph,
