@@ -39,7 +39,8 @@ refusal=$(grep -m 1 -oE 'cannot be loaded: ABI: .*' "$guide")
 if ! "${CC:-cc}" -std=gnu11 -shared -fPIC -I "$repository/core/include" "$work/mine.c" \
     -o "$work/mine.so"; then
     complain "the guide's first program does not compile"
-elif ! "$runner" --backend "$work/mine.so" 2>&1 | grep -qF -- "$refusal"; then
+elif ! "$runner" --backend "$work/mine.so" 2>&1 | tr -s 0-9 N | # the table's size grows
+    grep -qF -- "$(tr -s 0-9 N <<<"$refusal")"; then
     complain "the guide's first program is not refused with: $refusal"
 fi
 

@@ -85,8 +85,11 @@ void report_text_end(struct runner *runner) {
     list_unplanned(runner);
     list_bad(runner);
     if (runner->result_count < runner->planned_count)
-        fprintf(runner->progress, "error: %d of %d planned cases did not run\n",
-                runner->planned_count - runner->result_count, runner->planned_count);
+        fprintf(runner->progress, "error: %d of %d planned cases did not run%s\n",
+                runner->planned_count - runner->result_count, runner->planned_count,
+                runner->interrupted != 0         ? ", because the run was interrupted"
+                : runner->options.stop_after > 0 ? ", because of --stop-after"
+                                                 : "");
     if (summary.errors + summary.unresolved > 0)
         fprintf(runner->progress, "of the failed, %d ended in error and %d stayed unresolved\n",
                 summary.errors, summary.unresolved);

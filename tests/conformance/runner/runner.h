@@ -45,6 +45,7 @@ struct runner_options {
     uint64_t seed;
     int repeat;
     unsigned timeout_s; /* 0: each case's own */
+    int stop_after;     /* cases that did not pass; 0: go on to the end */
     double timeout_scale;
     bool list, list_profiles, trace, check_trace, help, no_large, no_color, verbose;
 };
@@ -111,6 +112,7 @@ struct runner {
     int result_count;
     int planned_count; /* entry_count * repeat */
     int interrupted;   /* signal that ends the run, 0 if none */
+    int bad_count;     /* cases that did not pass */
     uint64_t arena_guard;
     sigset_t original_signals;
     FILE *progress;
