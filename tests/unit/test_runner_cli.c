@@ -435,6 +435,20 @@ static void test_timeout_option(void) {
     unsetenv("SYMMEM_TIMEOUT_SCALE");
 }
 
+/* A backend that hangs in every case costs only so much time. */
+static void test_stop_after(void) {
+    CU_ASSERT_EQUAL(run("--backend fake --stop-after 2 --filter "
+                        "'bad.fails,bad.vacuous,bad.hangs,bad.stops,good.passes'"),
+                    1);
+    CU_ASSERT(says("error: 2 of 5 planned cases did not run, because of --stop-after\n"));
+    CU_ASSERT(says("claim: none"));
+    CU_ASSERT(closes_with("1 passed, 4 failed, 0 skipped\n"));
+    CU_ASSERT_EQUAL(run("--backend fake --filter good.passes --stop-after 1"), 0);
+    CU_ASSERT_EQUAL(run("--backend fake --filter bad.fails --stop-after 5"), 1);
+    CU_ASSERT(strstr(output, "did not run") == NULL);
+    CU_ASSERT_EQUAL(run("--stop-after 0 2>&1"), 1);
+}
+
 static void test_interrupt(void) {
     char command[700];
     int status;
@@ -548,6 +562,7 @@ static const CU_TestInfo tests[] = {
     {"broken trace", test_broken_trace},
     {"repeat and seed", test_repeat_and_seed},
     {"timeout option", test_timeout_option},
+    {"stop after", test_stop_after},
     {"json", test_json},
     {"tap", test_tap},
     {"junit", test_junit},

@@ -58,6 +58,7 @@ struct runner_options {
     struct runner_report reports[RUNNER_MAX_REPORTS]; /* beside the one of `format` */
     int report_count;
     unsigned timeout_s; /* 0: each case's own */
+    int stop_after;     /* cases that did not pass; 0: go on to the end */
     double timeout_scale;
     bool list, list_profiles, trace, check_trace, help, no_large, no_color, verbose;
 };
@@ -166,6 +167,7 @@ struct runner {
     int result_count;
     int planned_count; /* entry_count * repeat */
     int interrupted;   /* signal that ends the run, 0 if none */
+    int bad_count;     /* cases that did not pass */
     uint64_t arena_guard;
     sigset_t original_signals;
     bool private_shm;  /* nobody else can make a name in /dev/shm */
