@@ -61,8 +61,12 @@ static void make_world(world *self, fuzz_input *in, sm_rendezvous_record *record
         identity->boot_id = 1;
         identity->pid = 100 + rank;
         records[rank] = honest_record(rank);
-        if ((fuzz_u8(in) & 1) != 0)
+        uint8_t form = fuzz_u8(in);
+        if ((form & 1) != 0)
             fuzz_spoil(in, identity, sizeof(*identity));
+        if ((form & 6) == 6) /* texts without an end, up to the end of the record */
+            memset(records[rank].stage, 'x',
+                   sizeof(records[rank]) - offsetof(sm_rendezvous_record, stage));
         identity->host[sizeof(identity->host) - 1] = '\0'; /* the session does that */
         fuzz_spoil(in, &records[rank], sizeof(records[rank]));
     }

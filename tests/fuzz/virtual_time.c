@@ -50,10 +50,11 @@ int __wrap_poll(struct pollfd *fds, nfds_t count, int timeout_ms) {
 long __real_syscall(long number, ...);
 long __wrap_syscall(long number, ...);
 long __wrap_syscall(long number, ...) {
-    long a[6];
+    long a[6] = {0};
+    int count = number == SYS_futex ? 6 : 5; /* no other call of the product has that many */
     va_list args;
     va_start(args, number);
-    for (int i = 0; i < 6; i++) /* as the C library does it: more than were given do no harm */
+    for (int i = 0; i < count; i++) /* more than were given do no harm */
         a[i] = va_arg(args, long);
     va_end(args);
     if (number != SYS_futex || (a[1] & FUTEX_CMD_MASK) != FUTEX_WAIT || a[3] == 0)
