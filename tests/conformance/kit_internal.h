@@ -49,6 +49,7 @@ struct tk_rank {
     symmem_context *target; /* of tk_alloc and so on */
     const char *file;       /* where the body called the kit, for failures inside it */
     int line;
+    struct kit_guard *guards;
     symmem_group *world; /* of the target, NULL before its first use */
     int shape_round;     /* makes group names unique */
     struct kit_object *objects;
@@ -97,6 +98,12 @@ void kit_track(struct tk *t, enum kit_kind kind, void *object);
 bool kit_untrack(struct tk *t, enum kit_kind kind, const void *object);
 /* Gives back all objects of `context`; NULL: of all contexts. */
 void kit_release_objects(struct tk *t, const symmem_context *context);
+/* Canaries round a handle's memory (kit_guard.c). How much to allocate, and how much of it before
+ * the buffer: 0 in a case without. */
+size_t kit_guarded_size(const struct tk *t, size_t bytes, size_t *before_p);
+void kit_guard(struct tk *t, symmem_handle *handle, void *buffer, size_t bytes, size_t before);
+/* Looks whether all is as it was; before the handle is given back. */
+void kit_guard_end(struct tk *t, const symmem_handle *handle);
 /* Ends and frees t->context, if there is one. */
 void kit_end_context(struct tk *t);
 /* The point function of the contexts' options. */

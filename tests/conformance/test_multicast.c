@@ -375,6 +375,7 @@ static const struct tk_case cases[] = {
      .needs = MULTICAST,
      .min_ranks = 2,
      .max_ranks = 2,
+     .flags = TK_PLAIN_MEMORY,
      .body = ranges_and_kinds},
     {.name = "multicast.slots_run_out",
      .requirements = "SM-MCAST-06",

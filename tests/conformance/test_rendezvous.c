@@ -376,6 +376,7 @@ static const struct tk_case cases[] = {
     {.name = "rendezvous.first_and_last_byte",
      .requirements = "SM-RDV-01,SM-RDV-03",
      .max_ranks = 8,
+     .flags = TK_PLAIN_MEMORY,
      .body = first_and_last_byte},
     {.name = "rendezvous.several_groups_for_one_allocation",
      .requirements = "SM-RDV-03,SM-RDV-01",

@@ -224,6 +224,46 @@ static void replaces_descriptor(struct tk *t) {
     close(fd);
 }
 
+/* The stand-in for the library looks at no range. With other seeds than the self-test's there are
+ * no canaries, and these overwrite the heap. */
+static void overwrite(struct tk *t, size_t offset) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+
+    TK_OK(t, symmem_put(handle, 0, offset, "x", 1, NULL));
+}
+
+static void overwrites_before(struct tk *t) {
+    overwrite(t, (size_t)-1);
+}
+
+static void overwrites_behind(struct tk *t) {
+    overwrite(t, 64);
+}
+
+static void overwrites_pad(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    void *const *pads = NULL;
+
+    TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(handle, &pads));
+    ((unsigned char *)pads[0])[5] = 9;
+}
+
+static void overwrites_table(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    void *const *buffers = NULL;
+
+    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
+    *(void **)(uintptr_t)buffers = NULL;
+}
+
+static void overwrites_output(struct tk *t) {
+    extern int selfcheck_long_info;
+
+    TK_CHECK(t, true);
+    selfcheck_long_info = 1;
+    tk_handle(t, 64, tk_world_group(t));
+}
+
 static void leaks_key(struct tk *t) {
     char path[400];
     FILE *file;
@@ -341,6 +381,11 @@ static const struct tk_case cases[] = {
     BAD_FLAGS("changes_mask", changes_mask, TK_PROCESS_ONLY),
     BAD("changes_flags", changes_flags),
     BAD("replaces_descriptor", replaces_descriptor),
+    BAD("overwrites_before", overwrites_before),
+    BAD("overwrites_behind", overwrites_behind),
+    BAD("overwrites_pad", overwrites_pad),
+    BAD("overwrites_table", overwrites_table),
+    BAD("overwrites_output", overwrites_output),
     BAD_FLAGS("leaks_key", leaks_key, TK_PROCESS_ONLY),
     BAD("barrier_misses_one", barrier_misses_one),
     BAD("follows_another", follows_another),
