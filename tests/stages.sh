@@ -90,12 +90,15 @@ conformance() { # BUILD RUNNER_OPTIONS...
     shift
     local name="conformance $*"
     local log=$logs/$stage.${name//[ \/]/_}.log
+    local results=${log%.log}.json
+    rm -f -- "$results"
     if [ ! -x "$runner" ]; then
         verdict FAILED "$name: no symmem-conformance was built"
         stage_failed=$((stage_failed + 1))
         return
     fi
-    timeout -k 15 "$run_limit" "${prefix[@]}" "$runner" --backend shm "$@" >"$log" 2>&1 </dev/null
+    timeout -k 15 "$run_limit" "${prefix[@]}" "$runner" --backend shm "$@" \
+        --report "json=$results" >"$log" 2>&1 </dev/null
     local status=$?
     if [[ $(tail -n 1 "$log") =~ $closing_pattern ]]; then
         add_counts "$name" "$log" "$status" "${BASH_REMATCH[@]:1:3}"
@@ -215,6 +218,16 @@ stage_coverage() {
     conformance build-coverage --ranks 2 --rank-mode thread
     check thresholds coverage/check.sh build-coverage &&
         sed 's/^/    /' "$logs/coverage.thresholds.log"
+    report_page build-coverage
+}
+
+# One page from the results that lie in coverage/results/ and of all stages so far.
+report_page() { # BUILD
+    if [ ! -x "$1/bin/symmem-report" ]; then
+        skip "report page" "no symmem-report was built, libcjson is missing"
+        return
+    fi
+    check "report page" coverage/build.sh && sed 's/^/    /' "$logs/$stage.report_page.log"
 }
 
 stage_style() {
