@@ -73,18 +73,18 @@ static bool leaves_nothing_in(const char *directory, const char *prefix) {
 static void test_good_cases_pass(void) {
     CU_ASSERT_EQUAL(run("--backend fake --filter 'good.*,kit.*' --seed 7"), 0);
     CU_ASSERT(says("seed 7"));
-    CU_ASSERT(says("16 cases planned, 2 not planned"));
+    CU_ASSERT(says("17 cases planned, 2 not planned"));
     CU_ASSERT(says("good.skipped (0.00 s): needs capability MULTICAST\n"));
     CU_ASSERT(says("needs a backend without capability STREAMS\n"));
     CU_ASSERT(says("not planned: good.many_ranks (needs 1024 ranks)\n"));
     CU_ASSERT(says("not planned: good.threads (needs ranks as threads)\n"));
-    CU_ASSERT(closes_with("14 passed, 0 failed, 2 skipped\n"));
+    CU_ASSERT(closes_with("15 passed, 0 failed, 2 skipped\n"));
 }
 
 static void test_good_cases_pass_with_threads(void) {
     CU_ASSERT_EQUAL(run("--backend fake --filter 'good.*,kit.*' --rank-mode thread"), 0);
     CU_ASSERT(says("not planned: good.dies_as_announced (needs ranks as processes)\n"));
-    CU_ASSERT(closes_with("14 passed, 0 failed, 2 skipped\n"));
+    CU_ASSERT(closes_with("15 passed, 0 failed, 2 skipped\n"));
 }
 
 static void test_many_and_few_ranks(void) {
@@ -92,7 +92,7 @@ static void test_many_and_few_ranks(void) {
     CU_ASSERT(closes_with("10 passed, 0 failed, 0 skipped\n"));
     CU_ASSERT_EQUAL(run("--backend fake --ranks 1 --filter 'good.*,kit.*' --no-large"), 0);
     CU_ASSERT(says("not planned: good.large (large, left out by --no-large)\n"));
-    CU_ASSERT(closes_with("11 passed, 0 failed, 2 skipped\n"));
+    CU_ASSERT(closes_with("12 passed, 0 failed, 2 skipped\n"));
 }
 
 struct expectation {
