@@ -2,6 +2,7 @@
 #include "resources.h"
 
 #include <dirent.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,8 +19,8 @@ static bool is_dots(const char *name) {
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
-int resources_descriptors(void) {
-    DIR *directory = opendir("/proc/self/fd");
+static int count_listed(const char *path) {
+    DIR *directory = opendir(path);
     struct dirent *entry;
     int count = 0;
     if (directory == NULL)
@@ -27,7 +28,35 @@ int resources_descriptors(void) {
     while ((entry = readdir(directory)) != NULL)
         count += !is_dots(entry->d_name);
     closedir(directory);
-    return count - 1; /* the directory's own */
+    return count;
+}
+
+int resources_descriptors(void) {
+    int count = count_listed("/proc/self/fd");
+    return count < 0 ? count : count - 1; /* the directory's own */
+}
+
+int resources_threads(void) {
+    return count_listed("/proc/self/task");
+}
+
+uint64_t resources_heap_bytes(void) {
+#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33)
+    return mallinfo2().uordblks; /* 0 under a sanitizer, which looks for leaks itself */
+#else
+    return 0;
+#endif
+}
+
+uint64_t resources_address_space_bytes(void) {
+    FILE *file = fopen("/proc/self/statm", "re");
+    unsigned long long pages = 0;
+    if (file == NULL)
+        return 0;
+    if (fscanf(file, "%llu", &pages) != 1)
+        pages = 0;
+    fclose(file);
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 static int shared_mappings(uint64_t *bytes_p) {

@@ -16,6 +16,12 @@ int resources_descriptors(void);
 int resources_shared_mappings(void);
 /* Bytes of address space in those shared mappings. */
 uint64_t resources_shared_bytes(void);
+/* Bytes of address space in all mappings, 0 if that is not known. */
+uint64_t resources_address_space_bytes(void);
+/* Bytes of the heap in use; 0 if the C library does not tell. */
+uint64_t resources_heap_bytes(void);
+/* Threads of this process; -1 if they cannot be counted. */
+int resources_threads(void);
 /* Entries of a directory and of all below it; -1 if it cannot be read. */
 int resources_count_entries(const char *directory);
 /* How many of a directory and all below it have rights for anybody but the owner. */

@@ -5,9 +5,11 @@
 
 mutants=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || exit 1
 
-# Numbers that no account has, one for each lane: a limit on processes counts a user's processes.
+# Numbers that no account has, one for each lane of each run: a limit on processes counts a user's
+# processes, wherever they run. Low enough for containers that know only 65536 users.
+export MUTANT_USERS=${MUTANT_USERS:-$((30000 + $$ % 400 * 64))}
 lane_user() { # LANE
-    echo $((64900 + $1))
+    echo $((MUTANT_USERS + $1 % 64))
 }
 
 namespaces=(--mount --pid --ipc --net --fork --kill-child --mount-proc)

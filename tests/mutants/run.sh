@@ -10,7 +10,8 @@ set -u
 . "$(dirname -- "${BASH_SOURCE[0]}")/namespace.sh"
 root=$(cd -- "$mutants/../.." && pwd) || exit 1
 
-jobs=$(getconf _NPROCESSORS_ONLN) only='*' kind='*' output=
+# Twice the cores: what hangs only waits.
+jobs=$(($(getconf _NPROCESSORS_ONLN) * 2)) only='*' kind='*' output=
 while [ "$#" -gt 0 ]; do
     [ "$#" -gt 1 ] || { echo "run.sh: $1 wants a value, or is unknown" >&2; exit 2; }
     case $1 in

@@ -62,3 +62,48 @@ void mutant_sleep_ms(unsigned ms) {
     while (nanosleep(&left, &left) != 0 && errno == EINTR) {
     }
 }
+
+/* --- peers' memory --------------------------------------------------------------------------- */
+
+#define RANGES 256
+
+static pthread_mutex_t ranges_lock = PTHREAD_MUTEX_INITIALIZER;
+static symmem_memory ranges[RANGES];
+
+static symmem_status watched_import(void *instance, int32_t device, const symmem_share *share,
+                                    size_t bytes, symmem_memory *memory) {
+    symmem_status status = real->memory_import(instance, device, share, bytes, memory);
+    pthread_mutex_lock(&ranges_lock);
+    for (int i = 0; i < RANGES && status == SYMMEM_OK; i++)
+        if (!ranges[i].ptr) {
+            ranges[i] = *memory;
+            break;
+        }
+    pthread_mutex_unlock(&ranges_lock);
+    return status;
+}
+
+static void watched_release(void *instance, symmem_memory *memory) {
+    pthread_mutex_lock(&ranges_lock);
+    for (int i = 0; i < RANGES; i++)
+        if (ranges[i].ptr == memory->ptr)
+            ranges[i].ptr = NULL;
+    pthread_mutex_unlock(&ranges_lock);
+    real->memory_release(instance, memory);
+}
+
+void mutant_watch_imports(symmem_backend *changed) {
+    changed->memory_import = watched_import;
+    changed->memory_release = watched_release;
+}
+
+bool mutant_is_a_peers(const void *ptr) {
+    bool found = false;
+    pthread_mutex_lock(&ranges_lock);
+    for (int i = 0; i < RANGES && !found; i++) {
+        const char *base = ranges[i].ptr;
+        found = base && (const char *)ptr >= base && (const char *)ptr < base + ranges[i].bytes;
+    }
+    pthread_mutex_unlock(&ranges_lock);
+    return found;
+}
