@@ -47,7 +47,8 @@ struct walk_scenario {
     enum walk_outcome outcome;
     int32_t from;     /* the first rank that takes part */
     bool multicast;   /* may fail without failing the step: then no rank has it */
-    uint32_t limit_ms; /* of each call; 0: WALK_LIMIT_MS */
+    /* Of each call where a rank fails, because others may wait for it in vain; 0: WALK_LIMIT_MS. */
+    uint32_t vain_ms;
     /* Comes to where the walk begins. Must succeed. */
     void (*prepare)(struct walk_run *run);
     /* The walk. Called again after a failure, it takes up where it failed, or begins anew. */

@@ -202,6 +202,7 @@ static void recover(struct step *step, struct walk_run *run) {
 
     TK_REQ(t, "SM-POINT-05");
     run->failure.status = SYMMEM_OK;
+    run->limit_ms = tk_scaled_ms(WALK_LIMIT_MS);
     if (failed && step->scenario->outcome == WALK_SIGNALS)
         TK_REQUIRE_OK(t, symmem_handle_reset(run->handle, tk_scaled_ms(WALK_LIMIT_MS)));
     if (failed && (step->scenario->outcome != WALK_LOCAL || step->status != SYMMEM_OK))
@@ -224,6 +225,8 @@ static bool take_step(struct step *step, const struct walk_list *list, int index
     tk_checkpoint(t, "%s: rank %d %s at %s, pass %d", step->scenario->name, (int)step->odd,
                   step->late ? "late" : "fails", step->name, nth);
     walk_begin(&run, step->scenario);
+    if (!step->late && !walk_observes(step->name) && step->scenario->vain_ms != 0)
+        run.limit_ms = tk_scaled_ms(step->scenario->vain_ms);
     act(step, &run, nth);
     judge(step);
     bool good = walk_all_good(t);

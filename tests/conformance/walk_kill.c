@@ -133,7 +133,17 @@ static void be_rank(struct tk *t, void *arg) {
                  after.mappings, before.mappings);
 }
 
-static bool take_step(struct tk *t, struct step *step, const struct walk_list *list, int index) {
+static void expect_no_names(struct tk *t, const struct step *step,
+                            const struct resources_names *before) {
+    char first[300];
+
+    TK_REQ(t, "SM-POINT-08");
+    TK_CHECK_MSG(t, resources_new_names(before, first, sizeof(first)) == 0,
+                 "rank %d killed at %s: %s was left behind", (int)step->odd, step->name, first);
+}
+
+static bool take_step(struct tk *t, struct step *step, const struct walk_list *list, int index,
+                      const struct resources_names *names) {
     step->odd = walk_list_rank(list, index);
     if (t->rank == step->odd)
         walk_show_name(t, walk_list_point(t, list, index, &step->nth));
@@ -143,17 +153,12 @@ static bool take_step(struct tk *t, struct step *step, const struct walk_list *l
     TK_REQ(t, "SM-POINT-07");
     enum tk_child_end end = tk_run_child(t, be_rank, step, tk_scaled_ms(HANG_MS));
     TK_CHECK_MSG(t, (end == TK_CHILD_KILLED) == (t->rank == step->odd),
-                 "rank %d at %s: %s was killed", (int)step->odd, step->name,
-                 t->rank == step->odd ? "it was not, another" : "this rank");
+                 "rank %d at %s: this rank was %skilled", (int)step->odd, step->name,
+                 t->rank == step->odd ? "not " : "");
+    tk_out_of_band_barrier(t);
+    if (t->rank == 0)
+        expect_no_names(t, step, names);
     return walk_all_good(t);
-}
-
-static void expect_no_names(struct tk *t, const struct resources_names *before) {
-    char first[300];
-
-    TK_REQ(t, "SM-POINT-08");
-    TK_CHECK_MSG(t, resources_new_names(before, first, sizeof(first)) == 0, "%s was left behind",
-                 first);
 }
 
 void walk_kills(struct tk *t, const char *name) {
@@ -169,9 +174,7 @@ void walk_kills(struct tk *t, const char *name) {
     tk_out_of_band_barrier(t);
     for (; good && killed < list.taken; killed++) {
         struct step step = {.scenario = scenario, .number = number++};
-        good = take_step(t, &step, &list, list.order[killed]);
-        if (good && t->rank == 0)
-            expect_no_names(t, &before);
+        good = take_step(t, &step, &list, list.order[killed], &before);
     }
     if (t->rank == 0)
         tk_note(t, "%d of %d steps x ranks killed%s", killed, list.total,

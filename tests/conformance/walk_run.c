@@ -44,7 +44,7 @@ static void open_context(struct walk_run *run) {
 }
 
 void walk_begin(struct walk_run *run, const struct walk_scenario *scenario) {
-    run->limit_ms = tk_scaled_ms(scenario->limit_ms != 0 ? scenario->limit_ms : WALK_LIMIT_MS);
+    run->limit_ms = tk_scaled_ms(WALK_LIMIT_MS);
     run->multicast = scenario->multicast;
     if (scenario->prepare == NULL)
         return;
