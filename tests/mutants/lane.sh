@@ -13,7 +13,11 @@ log=$WORK/logs/$name.log
 limit=${SYMMEM_MUTANT_LIMIT:-60}
 how=copy base=$WORK/plain
 case $kind in
-decorator | contained | baseline) how=use ;;
+decorator | baseline) how=use ;;
+contained)
+    how=use
+    export PROCESSES=100
+    ;;
 tsan | baseline-tsan)
     base=$WORK/tsan
     export UNLIMITED_ADDRESSES=1 SYMMEM_TIMEOUT_SCALE=3
