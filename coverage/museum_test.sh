@@ -30,6 +30,7 @@ expect '/^SP-8\t/s/\tcovered\t/\topen\t/' 'SP-8 is open'
 expect '/^SP-8\t/s/\tcovered\t/\tdone\t/' 'SP-8: no status done'
 expect '/^SP-8\t/s/barrier\.holds_for_each_rank/barrier.holds_for_no_rank/' \
     'no test barrier.holds_for_no_rank'
+expect '/^SP-8\t/s/barrier\.holds_for_each_rank/barrier.no*_rank/' 'no test barrier.no*_rank'
 expect '/^TO-8\t/s/unit:test_shm_signals/unit:test_shm_no_signals/' 'no test unit:test_shm_no_signals'
 expect '/^SP-8\t/s/^(([^\t]*\t){3})[^\t]*/\1-/' 'SP-8 is covered by no test'
 expect '/^SP-8\t/s/^(([^\t]*\t){4})[^\t]*/\1no_such_mutant/' 'no mutant no_such_mutant'
