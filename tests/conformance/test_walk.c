@@ -15,6 +15,7 @@
     X(subgroup, 0)                                                                                 \
     X(regroup, 0)                                                                                  \
     X(exchange, 0)                                                                                 \
+    X(descriptors, 0)                                                                              \
     X(reset, 0)                                                                                    \
     X(signals, 0)                                                                                  \
     X(data, 0)                                                                                     \

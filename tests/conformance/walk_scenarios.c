@@ -2,8 +2,10 @@
 /* What is walked. */
 #include "walk.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define BYTES 4096
 #define DATA_WORDS 16
@@ -219,6 +221,32 @@ static symmem_status exchange(struct walk_run *run) {
     return symmem_group_barrier(run->group, run->limit_ms);
 }
 
+static void close_all(int *fds, int32_t count) {
+    for (int32_t i = 0; i < count; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+}
+
+/* Each rank's descriptor to all, then rank 0's. */
+static symmem_status descriptors(struct walk_run *run) {
+    const int32_t count = run->t->world_size;
+    int own = open("/dev/null", O_RDONLY | O_CLOEXEC), all[SYMMEM_MAX_WORLD_SIZE], one = -1;
+
+    for (int32_t i = 0; i < count; i++)
+        all[i] = -1;
+    TK_REQUIRE(run->t, own >= 0);
+    symmem_status status = symmem_group_all_gather_fds(run->group, own, all, run->limit_ms);
+    for (int32_t i = 0; i < count; i++)
+        TK_CHECK(run->t, (all[i] >= 0) == (status == SYMMEM_OK));
+    if (status == SYMMEM_OK)
+        status = symmem_group_broadcast_fds(run->group, 0, own, &one, run->limit_ms);
+    TK_CHECK(run->t, status != SYMMEM_OK || one >= 0);
+    close_all(all, count);
+    close_all(&one, 1);
+    close(own);
+    return status;
+}
+
 /* --- signals and data --------------------------------------------------------------- */
 
 /* One rank's wait that nobody serves. */
@@ -352,6 +380,7 @@ const struct walk_scenario walk_scenarios[] = {
      .act = subgroup},
     {.name = "regroup", .outcome = WALK_LOCAL, .prepare = prepare_handle, .act = regroup},
     {.name = "exchange", .outcome = WALK_AGREED, .prepare = prepare_group, .act = exchange},
+    {.name = "descriptors", .outcome = WALK_AGREED, .prepare = prepare_group, .act = descriptors},
     {.name = "reset", .outcome = WALK_AGREED, .prepare = prepare_reset, .act = reset},
     {.name = "signals", .outcome = WALK_SIGNALS, .prepare = prepare_handle, .act = signals},
     {.name = "data", .outcome = WALK_LOCAL, .prepare = prepare_handle, .act = data},
