@@ -182,6 +182,9 @@ static sm_outcome deliver(sm_gathering *x) {
             return sm_session_started_over(x->session, x->call, rank);
         if (status != SYMMEM_OK)
             return sm_outcome_of(status);
+        if (found.flags != 0 || found.bytes != x->own.bytes || found.kind != x->own.kind)
+            return sm_outcome_of(sm_session_fail(x->session, x->call, SYMMEM_CORRUPT,
+                                                 "rank %d's value is not the one it gave", rank));
         memcpy((unsigned char *)x->out + (size_t)rank * bytes, x->scratch + sizeof(sm_part), bytes);
     }
     return sm_outcome_of(SYMMEM_OK);

@@ -461,7 +461,7 @@ static symmem_status check_pair(sm_session *session, const sm_call *call, int32_
 }
 
 symmem_status sm_session_send_fd(sm_session *session, int32_t dst, int fd, uint64_t deadline_ns) {
-    sm_call call = sm_call_start("send_fd", "descriptors", deadline_ns);
+    sm_call call = sm_call_start("group_send_fd", "descriptors", deadline_ns);
     symmem_status status = check_pair(session, &call, dst);
     if (status == SYMMEM_OK)
         status = sm_session_point(session, &call, "ipc.send.before");
@@ -481,7 +481,7 @@ symmem_status sm_session_send_fd(sm_session *session, int32_t dst, int fd, uint6
 
 symmem_status sm_session_recv_fd(sm_session *session, int32_t src, int *fd_p,
                                  uint64_t deadline_ns) {
-    sm_call call = sm_call_start("recv_fd", "descriptors", deadline_ns);
+    sm_call call = sm_call_start("group_recv_fd", "descriptors", deadline_ns);
     symmem_status status = check_pair(session, &call, src);
     if (status != SYMMEM_OK)
         return status;

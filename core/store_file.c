@@ -182,6 +182,8 @@ static symmem_status read_open(int fd, void *value, size_t capacity, size_t *byt
     struct stat about;
     if (fstat(fd, &about) != 0)
         return sm_fail_errno(errno, "store_get", "", "cannot look at a value");
+    if (!S_ISREG(about.st_mode))
+        return sm_fail(SYMMEM_CORRUPT, "store_get", "", "what has a value's name is no file");
     size_t bytes = (size_t)about.st_size;
     if (bytes > capacity) {
         *bytes_p = bytes;
@@ -200,9 +202,12 @@ static symmem_status file_get(void *self, const char *key, void *value, size_t c
     file_store *store = self;
     char name[NAME_BYTES];
     name_of_key(key, name);
-    int fd = open_file(store, name, O_RDONLY);
+    /* Not to be led elsewhere by a link, nor kept waiting by a pipe that nobody writes to. */
+    int fd = open_file(store, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0 && errno == ENOENT)
         return sm_fail(SYMMEM_NOT_FOUND, "store_get", "", "no key %.200s", key);
+    if (fd < 0 && (errno == ELOOP || errno == ENXIO)) /* a link, a socket */
+        return sm_fail(SYMMEM_CORRUPT, "store_get", "", "key %.120s has no file", key);
     if (fd < 0)
         return sm_fail_errno(errno, "store_get", "", "cannot open key %.120s", key);
     symmem_status status = read_open(fd, value, capacity, bytes_p);
@@ -233,7 +238,7 @@ static symmem_status file_wait(void *self, const char *key, uint32_t timeout_ms)
 
 /* A descriptor of its own for each call: flock excludes open files, not processes or threads. */
 static symmem_status lock(file_store *store, const char *key, uint64_t deadline_ns, int *fd_p) {
-    int fd = open_file(store, "lock", O_RDWR | O_CREAT);
+    int fd = open_file(store, "lock", O_RDWR | O_CREAT | O_NOFOLLOW);
     if (fd < 0)
         return sm_fail_errno(errno, "store_add", "", "cannot open the store's lock");
     uint64_t backoff_ns = BACKOFF_FIRST_NS;

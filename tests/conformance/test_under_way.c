@@ -96,6 +96,56 @@ static void destroy_ends_calls(struct tk *t) {
     end_it(t, wait_in_rendezvous, false);
 }
 
+/* --- waits for signals ------------------------------------------------------------------------ */
+
+struct waiter {
+    symmem_handle *handle;
+    symmem_status status;
+    atomic_int ended;
+};
+
+static void *wait_in_thread(void *arg) {
+    struct waiter *waiter = arg;
+    waiter->status = symmem_wait_signal(waiter->handle, 0, 0, 0, NULL);
+    atomic_store_explicit(&waiter->ended, 1, memory_order_release);
+    return NULL;
+}
+
+/* A wait without limit on memory that is still there, and on memory that is freed meanwhile. */
+static void finalise_ends_waits(struct tk *t) {
+    for (int freed = 0; freed < 2; freed++) {
+        symmem_context_options options = tk_options(t);
+        symmem_context *context = NULL;
+        symmem_group *group = NULL;
+        struct waiter waiter = {.handle = NULL};
+        void *memory = NULL;
+        pthread_t thread;
+        options.store = NULL;
+        TK_REQUIRE_OK(t, symmem_init(&options, &context));
+        TK_REQUIRE_OK(t, symmem_group_create(context, "alone", NULL, 0, NULL, &group));
+        TK_REQUIRE_OK(t, symmem_alloc(context, 64, -1, NULL, &memory));
+        TK_REQUIRE_OK(t, symmem_rendezvous(context, memory, group, 5000, &waiter.handle));
+        TK_REQUIRE(t, pthread_create(&thread, NULL, wait_in_thread, &waiter) == 0);
+        tk_sleep_ms(40);
+        TK_EQ_INT(t, 0, atomic_load(&waiter.ended));
+        if (freed)
+            TK_OK(t, symmem_free(context, memory));
+        uint64_t begin_ms = tk_now_ms();
+        TK_OK(t, symmem_finalize(context));
+        while (!atomic_load_explicit(&waiter.ended, memory_order_acquire) &&
+               tk_now_ms() - begin_ms < tk_scaled_ms(1000))
+            tk_sleep_ms(2);
+        TK_REQUIRE(t, TK_CHECK_MSG(t, atomic_load(&waiter.ended) != 0,
+                                   "a wait outlives its context (memory %s)",
+                                   freed ? "freed" : "not freed"));
+        TK_EQ_INT(t, 0, pthread_join(thread, NULL));
+        TK_CHECK_MSG(t, waiter.status == SYMMEM_POISONED || waiter.status == SYMMEM_NOT_INITIALISED,
+                     "%s", symmem_status_name(waiter.status));
+        symmem_handle_release(waiter.handle);
+        symmem_context_free(context);
+    }
+}
+
 /* --- no descriptors left ------------------------------------------------------------ */
 
 /* With `spare` more descriptors than now on rank `poor`: the status, the same on every rank. */
@@ -153,6 +203,10 @@ static const struct tk_case cases[] = {
      .requirements = "SM-GROUP-10",
      .max_ranks = 1,
      .body = destroy_ends_calls},
+    {.name = "under_way.finalise_ends_waits",
+     .requirements = "SM-CONTEXT-12",
+     .max_ranks = 1,
+     .body = finalise_ends_waits},
     {.name = "under_way.out_of_descriptors",
      .requirements = "SM-RDV-20",
      .min_ranks = 4,
