@@ -268,7 +268,22 @@ static symmem_status signals(struct walk_run *run) {
     return symmem_barrier(run->handle, CHANNEL, run->limit_ms, NULL);
 }
 
-/* One-sided copies, by the calling thread. */
+/* Some words of the own memory, where no other rank writes. */
+static DLTensor own_words(const struct walk_run *run, int64_t *count) {
+    symmem_handle_info info;
+
+    TK_REQUIRE_OK(run->t, symmem_handle_get_info(run->handle, &info));
+    *count = DATA_WORDS;
+    return (DLTensor){
+        .data = (char *)run->memory + 3072,
+        .device = {.device_type = (DLDeviceType)run->t->device_type, .device_id = info.device},
+        .ndim = 1,
+        .dtype = {.code = kDLUInt, .bits = 32, .lanes = 1},
+        .shape = count,
+    };
+}
+
+/* One-sided copies and a fill, by the calling thread. */
 static symmem_status data(struct walk_run *run) {
     uint32_t words[DATA_WORDS] = {1, 2, 3};
 
@@ -277,7 +292,10 @@ static symmem_status data(struct walk_run *run) {
     /* Each to a place where nobody else writes. */
     STEP(symmem_put(run->handle, next_of(run), 0, words, sizeof(words), NULL));
     STEP(symmem_get(run->handle, previous_of(run), 1024, words, sizeof(words), NULL));
-    return symmem_copy(run->context, memory + 2048, memory + 1024, 64, NULL);
+    STEP(symmem_copy(run->context, memory + 2048, memory + 1024, 64, NULL));
+    int64_t count;
+    DLTensor tensor = own_words(run, &count);
+    return symmem_memset32(run->context, &tensor, 0, 7, count, NULL);
 }
 
 static symmem_status multimem(struct walk_run *run) {
@@ -297,7 +315,11 @@ static symmem_status enqueue(struct walk_run *run) {
     char *memory = run->memory;
 
     STEP(symmem_barrier(run->handle, CHANNEL, run->limit_ms, run->stream));
+    int64_t count;
+    DLTensor tensor = own_words(run, &count);
+
     STEP(symmem_copy(run->context, memory + 256, memory, 64, run->stream));
+    STEP(symmem_stream_write_value32(run->context, &tensor, 0, 7, run->stream));
     STEP(symmem_put_signal(run->handle, next_of(run), CHANNEL, run->limit_ms, run->stream));
     STEP(symmem_wait_signal(run->handle, previous_of(run), CHANNEL, run->limit_ms, run->stream));
     return symmem_barrier(run->handle, CHANNEL, run->limit_ms, run->stream);
