@@ -209,14 +209,12 @@ static symmem_status spread_to(sm_session *session, const sm_call *call, int32_t
         status = sm_session_point(session, call, "ipc.send.before");
         if (status == SYMMEM_OK)
             status = send_to(session, call, rank, &tag, fds + start, (int)count);
-        if (status != SYMMEM_OK && worth_telling(status))
-            send_refusal(session, rank, &tag);
-        if (status != SYMMEM_OK)
-            return status;
-        start += count;
-        status = sm_session_point(session, call, "ipc.send.after");
-        tag.sequence++;
-        if (status != SYMMEM_OK && start < total)
+        if (status == SYMMEM_OK) {
+            start += count;
+            tag.sequence++;
+            status = sm_session_point(session, call, "ipc.send.after");
+        }
+        if (status != SYMMEM_OK && start < total && worth_telling(status))
             send_refusal(session, rank, &tag);
     }
     return status;

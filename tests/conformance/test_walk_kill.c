@@ -15,6 +15,7 @@
     X(subgroup, 0, 8)                                                                              \
     X(regroup, 0, 8)                                                                               \
     X(exchange, 0, 8)                                                                              \
+    X(descriptors, 0, 8)                                                                           \
     X(reset, 0, 8)                                                                                 \
     X(signals, 0, 0)                                                                               \
     X(data, 0, 8)                                                                                  \

@@ -79,6 +79,7 @@ struct walk_point {
     const char *name;
     bool observes;  /* its status is ignored */
     uint64_t needs; /* SYMMEM_CAP_ bits without which it is not passed */
+    bool rare;      /* may not be passed, for reasons that no capability tells */
 };
 extern const struct walk_point walk_core_points[];
 extern const int walk_core_point_count;

@@ -2,8 +2,10 @@
 /* What is walked. */
 #include "walk.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define BYTES 4096
 #define DATA_WORDS 16
@@ -219,6 +221,32 @@ static symmem_status exchange(struct walk_run *run) {
     return symmem_group_barrier(run->group, run->limit_ms);
 }
 
+static void close_all(int *fds, int32_t count) {
+    for (int32_t i = 0; i < count; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+}
+
+/* Each rank's descriptor to all, then rank 0's. */
+static symmem_status descriptors(struct walk_run *run) {
+    const int32_t count = run->t->world_size;
+    int own = open("/dev/null", O_RDONLY | O_CLOEXEC), all[SYMMEM_MAX_WORLD_SIZE], one = -1;
+
+    for (int32_t i = 0; i < count; i++)
+        all[i] = -1;
+    TK_REQUIRE(run->t, own >= 0);
+    symmem_status status = symmem_group_all_gather_fds(run->group, own, all, run->limit_ms);
+    for (int32_t i = 0; i < count; i++)
+        TK_CHECK(run->t, (all[i] >= 0) == (status == SYMMEM_OK));
+    if (status == SYMMEM_OK)
+        status = symmem_group_broadcast_fds(run->group, 0, own, &one, run->limit_ms);
+    TK_CHECK(run->t, status != SYMMEM_OK || one >= 0);
+    close_all(all, count);
+    close_all(&one, 1);
+    close(own);
+    return status;
+}
+
 /* --- signals and data --------------------------------------------------------------- */
 
 /* One rank's wait that nobody serves. */
@@ -240,7 +268,22 @@ static symmem_status signals(struct walk_run *run) {
     return symmem_barrier(run->handle, CHANNEL, run->limit_ms, NULL);
 }
 
-/* One-sided copies, by the calling thread. */
+/* Some words of the own memory, where no other rank writes. */
+static DLTensor own_words(const struct walk_run *run, int64_t *count) {
+    symmem_handle_info info;
+
+    TK_REQUIRE_OK(run->t, symmem_handle_get_info(run->handle, &info));
+    *count = DATA_WORDS;
+    return (DLTensor){
+        .data = (char *)run->memory + 3072,
+        .device = {.device_type = (DLDeviceType)run->t->device_type, .device_id = info.device},
+        .ndim = 1,
+        .dtype = {.code = kDLUInt, .bits = 32, .lanes = 1},
+        .shape = count,
+    };
+}
+
+/* One-sided copies and a fill, by the calling thread. */
 static symmem_status data(struct walk_run *run) {
     uint32_t words[DATA_WORDS] = {1, 2, 3};
 
@@ -249,7 +292,10 @@ static symmem_status data(struct walk_run *run) {
     /* Each to a place where nobody else writes. */
     STEP(symmem_put(run->handle, next_of(run), 0, words, sizeof(words), NULL));
     STEP(symmem_get(run->handle, previous_of(run), 1024, words, sizeof(words), NULL));
-    return symmem_copy(run->context, memory + 2048, memory + 1024, 64, NULL);
+    STEP(symmem_copy(run->context, memory + 2048, memory + 1024, 64, NULL));
+    int64_t count;
+    DLTensor tensor = own_words(run, &count);
+    return symmem_memset32(run->context, &tensor, 0, 7, count, NULL);
 }
 
 static symmem_status multimem(struct walk_run *run) {
@@ -269,7 +315,11 @@ static symmem_status enqueue(struct walk_run *run) {
     char *memory = run->memory;
 
     STEP(symmem_barrier(run->handle, CHANNEL, run->limit_ms, run->stream));
+    int64_t count;
+    DLTensor tensor = own_words(run, &count);
+
     STEP(symmem_copy(run->context, memory + 256, memory, 64, run->stream));
+    STEP(symmem_stream_write_value32(run->context, &tensor, 0, 7, run->stream));
     STEP(symmem_put_signal(run->handle, next_of(run), CHANNEL, run->limit_ms, run->stream));
     STEP(symmem_wait_signal(run->handle, previous_of(run), CHANNEL, run->limit_ms, run->stream));
     return symmem_barrier(run->handle, CHANNEL, run->limit_ms, run->stream);
@@ -352,6 +402,7 @@ const struct walk_scenario walk_scenarios[] = {
      .act = subgroup},
     {.name = "regroup", .outcome = WALK_LOCAL, .prepare = prepare_handle, .act = regroup},
     {.name = "exchange", .outcome = WALK_AGREED, .prepare = prepare_group, .act = exchange},
+    {.name = "descriptors", .outcome = WALK_AGREED, .prepare = prepare_group, .act = descriptors},
     {.name = "reset", .outcome = WALK_AGREED, .prepare = prepare_reset, .act = reset},
     {.name = "signals", .outcome = WALK_SIGNALS, .prepare = prepare_handle, .act = signals},
     {.name = "data", .outcome = WALK_LOCAL, .prepare = prepare_handle, .act = data},
