@@ -67,6 +67,7 @@ struct arena {
     _Atomic uint32_t reached[ARENA_STATE_COUNT];
     _Atomic uint32_t prologue_failed;
     _Atomic uint64_t arrivals; /* out-of-band barriers, all ranks together */
+    char note[160];            /* shown beside a pass; read when all ranks have ended */
     struct arena_rank ranks[ARENA_MAX_RANKS];
     uint64_t last_guard;
 };

@@ -96,7 +96,7 @@ struct runner_result {
     enum runner_verdict verdict;
     double seconds;
     uint64_t seed;
-    char *reason; /* one line, heap; NULL if passed */
+    char *reason; /* one line, heap; of a pass: what the case has to say, or NULL */
     char *detail; /* several lines, heap; NULL if there is no more to say */
 };
 

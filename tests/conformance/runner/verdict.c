@@ -259,7 +259,10 @@ void runner_judge(const struct runner_run *run, struct runner_result *result) {
     fclose(judgement.detail);
     result->verdict = judgement.verdict;
     if (judgement.verdict == VERDICT_PASSED) {
+        const char *note = run->runner->arena->note;
+
         free(text);
+        result->reason = note[0] != '\0' ? strdup(note) : NULL;
         return;
     }
     result->reason = strdup(judgement.reason);
