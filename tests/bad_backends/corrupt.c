@@ -41,6 +41,14 @@ static symmem_status open_fills(const symmem_host *host, const symmem_backend_co
     return bad_real->open(host, config, instance_p);
 }
 
+/* So that what the probe found out looks as if it were there. */
+static symmem_status open_fills_and_fails(const symmem_host *host,
+                                          const symmem_backend_config *config, void **instance_p) {
+    (void)config, (void)instance_p;
+    fill_mappings(SHARED_ANONYMOUS, 1);
+    return host->fail(host, SYMMEM_SYSTEM, 0, "set_backend", "it was all in vain");
+}
+
 static symmem_status put_fills_the_heap(void *instance, const symmem_peers *peers, int32_t dst,
                                         int32_t channel, const symmem_exec *exec) {
     symmem_status status = bad_real->put_signal(instance, peers, dst, channel, exec);
@@ -84,6 +92,10 @@ static void report_in_open(symmem_backend *table) {
     table->open = open_fills;
 }
 
+static void probe(symmem_backend *table) {
+    table->open = open_fills_and_fails;
+}
+
 static void heap(symmem_backend *table) {
     table->put_signal = put_fills_the_heap;
 }
@@ -104,6 +116,7 @@ const struct bad_kind bad_corrupting[] = {
     {"corrupt.report", report},
     {"corrupt.report_cleared", report_cleared},
     {"corrupt.report_in_open", report_in_open},
+    {"corrupt.probe", probe},
     {"corrupt.heap", heap},
     {"corrupt.neighbours", neighbours},
     {"corrupt.pads", pads},

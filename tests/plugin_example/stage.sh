@@ -65,6 +65,23 @@ plugin_program() { # FOLDER BACKEND COMPILER AND OPTIONS
         "$(echo "$folder"/prefix/lib*/pkgconfig)" "$backend" "$@"
 }
 
+# The same by CMake. A version that is not there must not be found.
+plugin_cmake_program() { # FOLDER
+    local version configure=(cmake -S program -B program/build -DCMAKE_PREFIX_PATH="$1/prefix")
+    mkdir -p "$1/program" && cp tests/example.c "$1/program" || return 1
+    for version in 99 0.1; do
+        printf '%s\n' 'cmake_minimum_required(VERSION 3.22)' 'project(program C)' \
+            "find_package(symmem $version REQUIRED)" 'add_executable(program example.c)' \
+            'target_link_libraries(program PRIVATE symmem::symmem)' >"$1/program/CMakeLists.txt"
+        if [ "$version" = 99 ]; then
+            ! plugin_outside "$1" "${configure[@]}" || return 1
+        fi
+    done
+    plugin_outside "$1" "${configure[@]}" && plugin_outside "$1" cmake --build program/build &&
+        plugin_outside "$1" env SYMMEM_BACKEND=shm src/run_ranks.sh 2 program/build/program |
+        grep 'rank 0 holds 42, written by rank 1'
+}
+
 plugin_suite() { # FOLDER LOG OPTIONS...
     local folder=$1 log=$2
     shift 2
@@ -116,6 +133,7 @@ stage_plugin() {
         check "program in C" plugin_program "$folder" shm cc -std=gnu11
         check "program in C++" plugin_program "$folder" "$folder/build/libsymmem_backend_example.so" \
             g++ -std=c++17 -x c++
+        check "program by CMake" plugin_cmake_program "$folder"
         plugin_runs "$folder"
     fi
     rm -rf -- "$folder"

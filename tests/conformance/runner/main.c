@@ -49,7 +49,7 @@ static enum runner_exit run_planned(struct runner *runner) {
     if (!runner_probe(runner)) {
         fprintf(stderr, "symmem-conformance: backend %s cannot be loaded: %s\n",
                 runner->options.backend, runner->arena->probe.reason);
-        return RUNNER_NO_BACKEND;
+        return runner->interrupted != 0 ? RUNNER_FAILED : RUNNER_NO_BACKEND;
     }
     if (!mode_is_possible(runner))
         return RUNNER_NO_BACKEND;
