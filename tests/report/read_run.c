@@ -106,6 +106,7 @@ static bool fill_run(struct reader *reader, const char *path, struct page_run *r
     if (!cJSON_IsArray(results))
         return read_problem(reader, path, "'results' is no array");
     cJSON_ArrayForEach(item, results) if (!add_result(reader, path, run, item)) return false;
+    run->missing = json_count(tree, "planned", run->result_count) - run->result_count;
     cJSON_ArrayForEach(
         item, cJSON_GetObjectItemCaseSensitive(
                   tree, "not_planned")) if (!add_not_planned(reader, path, run, item)) return false;

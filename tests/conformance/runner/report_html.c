@@ -106,6 +106,7 @@ static void add_run(struct page *page, const struct runner *runner,
         .source = "",
         .ranks = options->ranks,
         .processors = (int)machine->processors,
+        .missing = runner->planned_count - runner->result_count,
         .seconds = runner->seconds,
     };
     add_results(page, run, runner);
