@@ -54,10 +54,12 @@ static void unmap_guarded(void *base, size_t bytes) {
 static pthread_mutex_t mappings_lock = PTHREAD_MUTEX_INITIALIZER;
 static shm_segment *mappings;
 
-/* With mappings_lock: the mapping of that file, with one more reference, or NULL. */
-static shm_segment *find_mapping(const struct stat *file) {
+/* With mappings_lock: the mapping of that file, with one more reference, or NULL. One that is too
+ * short, because the file has grown since, is left alone: it needs another mapping then. */
+static shm_segment *find_mapping(const struct stat *file, uint64_t bytes) {
     for (shm_segment *segment = mappings; segment; segment = segment->next) {
-        if (segment->file_device == file->st_dev && segment->file_number == file->st_ino) {
+        if (segment->file_device == file->st_dev && segment->file_number == file->st_ino &&
+            segment->bytes >= bytes) {
             segment->reference_count++;
             return segment;
         }
@@ -111,7 +113,7 @@ symmem_status shm_segment_create(shm_instance *instance, size_t bytes, const cha
     symmem_status status = shm_backing_create(instance, rounded, operation, &fd);
     if (status != SYMMEM_OK)
         return status;
-    status = shm_point(instance->host, "shm.alloc.map", operation);
+    status = shm_point(instance->host, "shm.alloc.map");
     if (status == SYMMEM_OK)
         status = map_own(instance, fd, rounded, operation, segment_p);
     if (status != SYMMEM_OK)
@@ -141,7 +143,7 @@ symmem_status shm_segment_import(shm_instance *instance, const symmem_share *sha
     if (status != SYMMEM_OK)
         return status;
     pthread_mutex_lock(&mappings_lock);
-    shm_segment *segment = find_mapping(&file);
+    shm_segment *segment = find_mapping(&file, share->mapped_bytes);
     /* The mapping keeps the memory: no descriptor per peer. */
     if (!segment)
         status = add_mapping(instance, &file, share->fd, -1, (size_t)share->mapped_bytes, operation,

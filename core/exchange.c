@@ -35,6 +35,7 @@ static symmem_status publish(sm_gathering *x) {
     if (limit_ms == 0)
         return SYMMEM_TIMEOUT;
     int64_t count = 0;
+    sm_session_observe(session, "exchange.publish.count");
     sm_exchange_key(session, x->id, x->sequence, "n", key);
     status = symmem_store_add(session->config.store, key, 1, &count, limit_ms);
     if (status != SYMMEM_OK)
@@ -181,6 +182,9 @@ static sm_outcome deliver(sm_gathering *x) {
             return sm_session_started_over(x->session, x->call, rank);
         if (status != SYMMEM_OK)
             return sm_outcome_of(status);
+        if (found.flags != 0 || found.bytes != x->own.bytes || found.kind != x->own.kind)
+            return sm_outcome_of(sm_session_fail(x->session, x->call, SYMMEM_CORRUPT,
+                                                 "rank %d's value is not the one it gave", rank));
         memcpy((unsigned char *)x->out + (size_t)rank * bytes, x->scratch + sizeof(sm_part), bytes);
     }
     return sm_outcome_of(SYMMEM_OK);
@@ -209,6 +213,7 @@ static void remove_part(const sm_session *session, uint64_t id, uint64_t sequenc
 static void finish(sm_gathering *x, bool failed) {
     const sm_session *session = x->session;
     bool together = failed || sm_gathering_inside(x, (size_t)x->own.bytes);
+    sm_session_observe(session, "exchange.clean.before");
     if (together)
         remove_part(session, x->id, x->sequence, session->config.rank);
     if (together && x->last)

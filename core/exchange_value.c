@@ -107,6 +107,11 @@ size_t sm_gathering_make_part(sm_gathering *x) {
     return sizeof(sm_part) + bytes;
 }
 
+static symmem_status not_of_this(const sm_gathering *x, int32_t rank) {
+    return sm_session_fail(x->session, x->call, SYMMEM_CORRUPT,
+                           "rank %d's value in the store is not of this protocol", rank);
+}
+
 symmem_status sm_gathering_read_part(sm_gathering *x, int32_t rank, sm_part *part_p,
                                      bool *gave_up_p) {
     char key[SM_SESSION_KEY_BYTES];
@@ -116,6 +121,8 @@ symmem_status sm_gathering_read_part(sm_gathering *x, int32_t rank, sm_part *par
     symmem_status status =
         sm_session_get(x->session, x->call, key, x->scratch, x->scratch_bytes, &bytes);
     while (status == SYMMEM_OUT_OF_RANGE && !x->poor) {
+        if (bytes > SYMMEM_STORE_VALUE_MAX)
+            return not_of_this(x, rank);
         unsigned char *larger = realloc(x->scratch, bytes);
         if (larger == NULL)
             return sm_session_fail(x->session, x->call, SYMMEM_OUT_OF_MEMORY,
@@ -138,14 +145,20 @@ symmem_status sm_gathering_read_part(sm_gathering *x, int32_t rank, sm_part *par
                                 ? sizeof(sm_failed_part)
                                 : sizeof(found) + payload_bytes((size_t)found.bytes);
     if (found.magic != SM_PART_MAGIC || bytes != expected_bytes)
-        return sm_session_fail(x->session, x->call, SYMMEM_CORRUPT,
-                               "rank %d's value in the store is not of this protocol", rank);
+        return not_of_this(x, rank);
+    if ((found.flags & SM_PART_FAILED) != 0) {
+        sm_failed_part failed;
+        memcpy(&failed, x->scratch, sizeof(failed));
+        if (!sm_verdict_valid(x->session, &failed.verdict))
+            return not_of_this(x, rank);
+    }
     *part_p = found;
     return SYMMEM_OK;
 }
 
 static sm_outcome set_all(sm_gathering *x, size_t bytes) {
     char key[SM_SESSION_KEY_BYTES];
+    sm_session_observe(x->session, "exchange.combine.before");
     sm_exchange_key(x->session, x->id, x->sequence, "all", key);
     return sm_outcome_of(sm_exchange_set(x, key, x->combined, bytes));
 }
@@ -176,7 +189,10 @@ sm_outcome sm_gathering_combine(sm_gathering *x) {
         sm_failed_part failed;
         if (rank != session->config.rank) {
             bool gave_up;
-            symmem_status status = sm_gathering_read_part(x, rank, &found, &gave_up);
+            symmem_status status = sm_session_point(session, x->call, "exchange.combine.read");
+            if (status != SYMMEM_OK)
+                return cannot_combine(x);
+            status = sm_gathering_read_part(x, rank, &found, &gave_up);
             if (status == SYMMEM_NOT_FOUND)
                 return sm_session_started_over(session, x->call, rank);
             if (status != SYMMEM_OK && status != SYMMEM_OUT_OF_RANGE)
@@ -208,6 +224,17 @@ int32_t sm_gathering_failed_rank_of(const sm_gathering *x) {
     return first.failed_rank;
 }
 
+/* Whether `all` holds what this rank gave, and the payloads exactly if all ranks gave alike. */
+static bool is_complete(const sm_gathering *x, size_t bytes) {
+    const sm_summary *summaries = sm_gathering_summaries_of(x);
+    const sm_summary own = summaries[x->session->config.rank];
+    bool alike = true;
+    for (size_t rank = 0; rank < sm_gathering_world_size(x); rank++)
+        alike = alike && summaries[rank].bytes == own.bytes && summaries[rank].kind == own.kind;
+    size_t payload = alike && sm_gathering_inside(x, (size_t)own.bytes) ? (size_t)own.bytes : 0;
+    return own.bytes == x->own.bytes && own.kind == x->own.kind && bytes == all_bytes(x, payload);
+}
+
 static bool is_all(const sm_gathering *x, size_t bytes) {
     sm_all_head first;
     memcpy(&first, x->combined, sizeof(first));
@@ -217,12 +244,9 @@ static bool is_all(const sm_gathering *x, size_t bytes) {
         sm_failed_all all;
         memcpy(&all, x->combined, sizeof(all));
         return bytes == sizeof(all) && first.failed_rank < x->session->config.world_size &&
-               all.verdict.status != SYMMEM_OK;
+               sm_verdict_valid(x->session, &all.verdict);
     }
-    size_t own = (size_t)x->own.bytes;
-    return !sm_gathering_has_failed(x) &&
-           (bytes == all_bytes(x, 0) ||
-            (sm_gathering_inside(x, own) && bytes == all_bytes(x, own)));
+    return !sm_gathering_has_failed(x) && bytes >= all_bytes(x, 0) && is_complete(x, bytes);
 }
 
 symmem_status sm_gathering_read_all(sm_gathering *x) {

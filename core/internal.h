@@ -51,6 +51,8 @@ symmem_status sm_fail_errno(int system_errno, const char *operation, const char 
                             const char *format, ...) __attribute__((format(printf, 4, 5)));
 /* The calling thread's record, to add fields to after sm_fail. */
 symmem_error_record *sm_record(void);
+/* Whether a number that came from elsewhere is one of the statuses. */
+bool sm_status_known(int32_t value);
 /* Makes *record the calling thread's record and returns its status. */
 symmem_status sm_fail_record(const symmem_error_record *record);
 

@@ -82,8 +82,10 @@ static symmem_status judge_own_failures(const sm_rendezvous *rendezvous) {
         if (theirs->status == SYMMEM_OK)
             continue;
         const char *stage = theirs->stage[0] != '\0' ? theirs->stage : "metadata";
-        symmem_status status = sm_fail((symmem_status)theirs->status, SM_RENDEZVOUS, stage,
-                                       "rank %d: %s", r, theirs->message);
+        bool known = sm_status_known(theirs->status);
+        symmem_status status = known ? (symmem_status)theirs->status : SYMMEM_CORRUPT;
+        sm_fail(status, SM_RENDEZVOUS, stage, "rank %d: %s", r,
+                known ? theirs->message : "its record has a status that does not exist");
         symmem_error_record *record = sm_record();
         record->failed_rank = r;
         record->system_errno = theirs->system_errno;

@@ -164,6 +164,8 @@ typedef struct sm_verdict {
     char message[256];
 } sm_verdict;
 
+/* Whether a verdict from the store is one that sm_verdict_make could have made in this group. */
+bool sm_verdict_valid(const sm_session *session, const sm_verdict *verdict);
 void sm_verdict_make(const symmem_error_record *record, sm_verdict *verdict_p);
 /* `rank`'s verdict becomes the thread's record. */
 symmem_status sm_verdict_apply(const sm_session *session, const sm_call *call, int32_t rank,

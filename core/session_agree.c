@@ -19,6 +19,20 @@ void sm_verdict_make(const symmem_error_record *record, sm_verdict *verdict_p) {
     sm_copy_text(verdict_p->message, sizeof(verdict_p->message), record->message);
 }
 
+bool sm_verdict_valid(const sm_session *session, const sm_verdict *verdict) {
+    int32_t world_size = session->config.world_size;
+    uint32_t count = 0;
+    for (int32_t rank = 0; rank < SYMMEM_MAX_WORLD_SIZE; rank++) {
+        bool missing = (verdict->missing[rank / 64] >> (rank % 64) & 1) != 0;
+        if (missing && rank >= world_size)
+            return false;
+        count += missing ? 1 : 0;
+    }
+    return sm_status_known(verdict->status) && verdict->status != SYMMEM_OK &&
+           count == verdict->missing_count && verdict->channel >= -1 &&
+           verdict->failed_rank >= -1 && verdict->failed_rank < world_size;
+}
+
 symmem_status sm_verdict_apply(const sm_session *session, const sm_call *call, int32_t rank,
                                const sm_verdict *verdict) {
     sm_session_fail(session, call, (symmem_status)verdict->status, "%.*s",

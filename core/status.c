@@ -32,6 +32,17 @@ const char *symmem_status_text(symmem_status status) {
     return "unknown status";
 }
 
+bool sm_status_known(int32_t value) {
+    switch (value) {
+#define STATUS_KNOWN(name, number, text) case number:
+        SYMMEM_STATUS_LIST(STATUS_KNOWN)
+#undef STATUS_KNOWN
+        return true;
+    default:
+        return false;
+    }
+}
+
 void symmem_last_error(symmem_error_record *record_p) {
     if (record_p != NULL)
         *record_p = thread_record;

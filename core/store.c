@@ -105,7 +105,14 @@ symmem_status symmem_store_get(symmem_store *store, const char *key, void *value
         return status;
     if ((value == NULL && capacity != 0) || bytes_p == NULL)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, "store_get", "", "NULL argument");
-    status = store->ops->get(store->self, key, value, capacity, bytes_p, timeout_ms);
+    size_t bytes = 0;
+    status = store->ops->get(store->self, key, value, capacity, &bytes, timeout_ms);
+    if (status != SYMMEM_OK && status != SYMMEM_OUT_OF_RANGE)
+        return described(store, status, "store_get", key);
+    if (bytes > SYMMEM_STORE_VALUE_MAX || (bytes <= capacity) != (status == SYMMEM_OK))
+        return sm_fail(SYMMEM_CORRUPT, "store_get", "", "key %.120s has a value of %zu bytes", key,
+                       bytes);
+    *bytes_p = bytes;
     return described(store, status, "store_get", key);
 }
 

@@ -11,7 +11,7 @@ cd "$root" || exit 1
 # shellcheck source=tests/stages.sh
 . tests/stages.sh
 
-all_stages=(gcc clang asan tsan coverage style small-shm skeletons)
+all_stages=(gcc clang asan tsan coverage style small-shm skeletons mutants)
 stages=("$@")
 [ "$#" -gt 0 ] || stages=("${all_stages[@]}")
 for stage in "${stages[@]}"; do
@@ -33,6 +33,7 @@ need_command g++ g++
 need_command lcov lcov
 need_command xmllint libxml2-utils
 need_header cjson/cJSON.h libcjson-dev
+need_command patch patch
 need_clang_format
 if ! install_missing || ! install_clang_runtime; then
     printf '0 passed, 1 failed, 0 skipped\n'

@@ -59,7 +59,10 @@ static void more_of(const struct page_run *run, const char *letter, FILE *out) {
     fact(out, "commit", run->commit);
     fact(out, "started", run->started);
     fact(out, "file", run->source);
-    fputs("</dl></details>\n", out);
+    fputs("</dl>", out);
+    if (run->claim[0] != '\0')
+        html_element(out, "pre", "", run->claim);
+    fputs("</details>\n", out);
 }
 
 static void machine(const struct page_run *run, FILE *out) {

@@ -79,6 +79,7 @@ static void describe(struct reader *reader, struct page_run *run, const cJSON *t
     run->build = json_text(tree, "build");
     run->started = json_text(tree, "started");
     run->profile = json_text(tree, "profile");
+    run->claim = json_text(tree, "claim");
     run->filter = json_text(tree, "filter");
     run->capabilities = json_list(reader, tree, "capabilities");
     run->system = json_text(machine, "system");

@@ -179,6 +179,7 @@ void report_text_end(struct runner *runner) {
     report_chapters(runner);
     if (runner->live.on)
         count_left_out(runner);
+    runner_print_claim(runner, runner->progress);
     show_outcome(runner);
     fflush(runner->progress);
 }

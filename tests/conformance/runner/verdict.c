@@ -170,12 +170,20 @@ void runner_judge(const struct runner_run *run, struct runner_result *result) {
             judge_ends(&judgement, run, secondary == 1);
         else if (secondary == 0)
             judge_process_of_all(&judgement, run);
-        for (int rank = 0; rank < run->entry->ranks; rank++)
+        for (int rank = 0; rank < run->entry->ranks && !run->arena_broken; rank++)
             judge_findings(&judgement, run, rank, secondary == 1);
     }
+    if (run->arena_broken)
+        find(&judgement, VERDICT_ERROR, -1,
+             "the memory in which the ranks report was overwritten: this case shows nothing");
     judge_case(&judgement, run);
-    if (result->verdict == VERDICT_PASSED)
+    if (result->verdict == VERDICT_PASSED) {
+        const char *note = run->runner->arena->note;
+
+        result->reason = note[0] != '\0' ? strdup(note) : NULL;
         return;
+    }
     result->reason = strdup(judgement.reason);
-    findings_note_places(result, run->runner->arena, run->entry->ranks);
+    if (!run->arena_broken)
+        findings_note_places(result, run->runner->arena, run->entry->ranks);
 }

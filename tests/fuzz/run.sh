@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# run.sh [--build FOLDER] [--seconds N] [--seed N] [--keep] TARGET...: runs libFuzzer on targets one
+# after the other, N seconds each (default 60), from their corpus. An input that breaks a target is
+# printed in base64, so that it can be replayed from a log alone:
+#   base64 -d <<< '...' | build/bin/fuzz_TARGET
+# --keep: afterwards the corpus in tests/fuzz/corpus/TARGET is replaced by the smallest set of inputs,
+# old and new, that reaches the same code.
+set -u
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || exit 2
+build=$here/../../build-fuzz seconds=60 seed=1 keep=
+while [ "$#" -gt 0 ]; do
+    case $1 in
+    --build) build=$2 && shift ;;
+    --seconds) seconds=$2 && shift ;;
+    --seed) seed=$2 && shift ;;
+    --keep) keep=1 ;;
+    -*) echo "usage: run.sh [--build FOLDER] [--seconds N] [--seed N] [--keep] TARGET..." >&2 && exit 2 ;;
+    *) break ;;
+    esac
+    shift
+done
+build=$(cd -- "$build" && pwd) || exit 2
+
+# Sanitizers whose findings end the process, and what libFuzzer allows an input.
+export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:allocator_may_return_null=1
+export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+limits=(-timeout=20 -rss_limit_mb=1024 -max_len=4096 -verbosity=1)
+
+print_inputs() { # FOLDER PROGRAM
+    local input
+    for input in "$1"/*; do
+        [ -f "$input" ] || continue
+        echo "input that breaks it (${input##*/}); to replay: base64 -d <<< '...' | ${2##*/}"
+        echo "base64: $(base64 -w 0 "$input")"
+    done
+}
+
+result=0
+for target in "$@"; do
+    program=$build/bin/fuzz_$target corpus=$here/corpus/$target work=$build/fuzz/$target
+    if [ ! -x "$program" ] || [ ! -d "$corpus" ]; then
+        echo "run.sh: no target $target in $build" >&2
+        exit 2
+    fi
+    mkdir -p "$work/new" "$work/bad" && chmod 777 "$work/new" "$work/bad" || exit 2
+    rm -f "$work/bad"/*
+    options=("${limits[@]}" "-seed=$seed" "-max_total_time=$seconds" "-artifact_prefix=$work/bad/")
+    [ ! -f "$here/dict/$target.dict" ] || options+=("-dict=$here/dict/$target.dict")
+    echo "== $target"
+    timeout -k 10 "$((seconds + 60))" nice "$here/contain.sh" "$program" "${options[@]}" \
+        "$work/new" "$corpus" || {
+        result=1
+        print_inputs "$work/bad" "$program"
+    }
+    if [ -n "$keep" ]; then
+        rm -rf "$work/merged" && mkdir "$work/merged" && chmod 777 "$work/merged" || exit 2
+        timeout -k 10 300 nice "$here/contain.sh" "$program" "${limits[@]}" -merge=1 \
+            "$work/merged" "$corpus" "$work/new" || exit 2
+        mkdir -p "$corpus.new" && cp "$work/merged"/* "$corpus.new"/ || exit 2
+        # What once broke something stays whether it reaches new code or not.
+        cp "$corpus"/found-* "$corpus.new"/ 2>/dev/null
+        rm -rf "$corpus" && mv "$corpus.new" "$corpus"
+    fi
+done
+exit "$result"
