@@ -50,6 +50,8 @@ expect_status 0 "$runner" --backend fake --filter good.prints --verbose
 has "$work/err" 'printed by a rank'
 expect_status 1 "$runner" --backend fake --filter bad.prints_much --report "json=$work/much"
 has "$work/out" '| the last words'
+has "$work/out" '| a line of which there are too many'
+has "$work/out" 'lines left out'
 has "$work/much" 'bytes left out'
 [ "$(wc -c <"$work/out")" -lt 20000 ] || fail "a flood of output was passed on"
 [ "$(wc -c <"$work/much")" -lt 60000 ] || fail "a flood of output was kept"

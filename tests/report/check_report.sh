@@ -60,6 +60,21 @@ for state in passed failed error unresolved skipped 'not planned' 'not run'; do
     grep -qE "<td class=\"s [a-z ]+\">$state" "$page" || fail "no cell says '$state' in words"
 done
 
+# As many cells as columns.
+columns() { grep -oE "$1" | wc -l; }
+is "columns of the runs" \
+    "$(sed -n '/class="runs"/,/<\/thead>/p' "$page" | columns '<th (rowspan="2" )?scope="col"')" \
+    "$(grep '^<tr id="run-A">' "$page" | columns '<t[dh][ >]')"
+is "columns of the requirements" \
+    "$(sed -n '/class="matrix"/,/<\/thead>/p' "$page" | columns '<th scope="col"')" \
+    "$(grep ' id="SM-SELF-01">' "$page" | columns '<t[dh][ >]')"
+
+# A run that was cut short says so.
+has_not "$page" 'cut short'
+sed 's/"planned": [0-9]*/"planned": 9/' failing.json >short.json
+make_page 0 short.json
+has "$page" 'cut short: 6 planned cases did not run'
+
 # Nothing was run: nothing looks passed.
 make_page 0
 is "SM-SELF-01 without runs" "$(states SM-SELF-01)" ''

@@ -114,6 +114,18 @@ static bool read_all(struct reader *reader, const struct options *options) {
     return page_index(reader->page) && good && !reader->page->no_memory;
 }
 
+static void tell_problems(const struct page *page) {
+    for (int i = 0; i < page->problem_count; i++) {
+        fputs("symmem-report: ", stderr);
+        report_escape_plain(stderr, page->problems[i].source);
+        fputs(": ", stderr);
+        report_escape_plain(stderr, page->problems[i].message);
+        fputc('\n', stderr);
+    }
+    if (page->no_memory)
+        fputs("symmem-report: no memory\n", stderr);
+}
+
 static bool write_page(const struct page *page, const char *path) {
     FILE *out = path == NULL ? stdout : fopen(path, "we");
     bool good;
@@ -148,6 +160,7 @@ int main(int argc, char **argv) {
                   : getcwd(here, sizeof(here)) != NULL ? here
                                                        : "";
     good = read_all(&reader, &options);
+    tell_problems(&page);
     status = good ? WRITTEN : INPUT_LEFT_OUT;
     if (!write_page(&page, options.output))
         status = NOT_WRITTEN;

@@ -49,10 +49,12 @@ struct page_digest {
 
 struct page_run {
     const char *backend, *description, *rank_mode, *arch, *commit, *started, *profile;
+    const char *claim; /* which profiles it conforms to, in lines */
     const char *build; /* compiler and sanitizers */
     const char *system, *processor, *accelerators, *driver;
     const char *capabilities, *filter, *seed, *source;
     int ranks, processors;
+    int missing; /* cases that were planned and did not come to their turn */
     double seconds;
     struct page_result *results; /* also what was not planned */
     int result_count;
@@ -131,6 +133,8 @@ struct page_verdict page_judge(const struct page *page, int requirement, int run
 enum page_status page_judge_all(const struct page *page, int requirement);
 /* Copies the next word of a comma-separated list and moves *list_p on; false at its end. */
 bool page_next(const char **list_p, char *word, size_t capacity);
+/* What makes "process" and "thread" as many as the run has ranks. */
+const char *page_plural(const struct page_run *run);
 /* "A", "B", ... "AA": how tables refer to a run. */
 void page_run_letter(int run, char *text, size_t capacity);
 

@@ -14,15 +14,6 @@ static void area_of(const char *id, char *area, size_t capacity) {
         snprintf(area, capacity, "%.*s", (int)(end - start - 1), start + 1);
 }
 
-/* "process" to "processes", "thread" to "threads". */
-static const char *plural_of(const struct page_run *run) {
-    size_t length = strlen(run->rank_mode);
-
-    if (run->ranks == 1)
-        return "";
-    return length > 0 && run->rank_mode[length - 1] == 's' ? "es" : "s";
-}
-
 static void run_heads(const struct page *page, FILE *out) {
     char letter[8];
 
@@ -33,7 +24,7 @@ static void run_heads(const struct page *page, FILE *out) {
         report_escape_xml(out, page->runs[run].backend);
         fprintf(out, "<br>%d ", page->runs[run].ranks);
         report_escape_xml(out, page->runs[run].rank_mode);
-        fprintf(out, "%s</small></th>", plural_of(&page->runs[run]));
+        fprintf(out, "%s</small></th>", page_plural(&page->runs[run]));
     }
 }
 

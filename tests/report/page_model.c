@@ -213,6 +213,14 @@ void page_run_letter(int run, char *text, size_t capacity) {
         snprintf(text, capacity, "%c%c", 'A' + (run / 26 - 1) % 26, 'A' + run % 26);
 }
 
+const char *page_plural(const struct page_run *run) {
+    size_t length = strlen(run->rank_mode);
+
+    if (run->ranks == 1)
+        return "";
+    return length > 0 && run->rank_mode[length - 1] == 's' ? "es" : "s";
+}
+
 /* --- sums ---------------------------------------------------------------------------- */
 
 double page_percent(int part, int whole) {

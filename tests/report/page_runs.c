@@ -59,7 +59,10 @@ static void more_of(const struct page_run *run, const char *letter, FILE *out) {
     fact(out, "commit", run->commit);
     fact(out, "started", run->started);
     fact(out, "file", run->source);
-    fputs("</dl></details>\n", out);
+    fputs("</dl>", out);
+    if (run->claim[0] != '\0')
+        html_element(out, "pre", "", run->claim);
+    fputs("</details>\n", out);
 }
 
 static void machine(const struct page_run *run, FILE *out) {
@@ -126,21 +129,27 @@ static void run_row(const struct page *page, int number, FILE *out) {
         fputs("<br>", out);
         html_element(out, "small", "", run->build);
     }
-    fprintf(out, "</td><td class=\"n\">%d</td>", run->ranks);
-    html_element(out, "td", "", run->rank_mode);
+    if (run->missing > 0)
+        fprintf(out, "<p class=\"note bad\">cut short: %d planned cases did not run</p>",
+                run->missing);
+    fprintf(out, "</td><td>%d ", run->ranks);
+    report_escape_xml(out, run->rank_mode);
+    fprintf(out, "%s</td>", page_plural(run));
     machine(run, out);
     snprintf(text, sizeof(text), "%.10s", run->commit);
     fputs("<td>", out);
     html_element(out, "code", "", text);
-    fputs("</td>", out);
     snprintf(text, sizeof(text), "%.10s", run->started);
-    html_element(out, "td", "class=\"date\"", text);
+    fputs("<br>", out);
+    html_element(out, "small", "class=\"date\"", text);
+    fputs("</td>", out);
     requirement_cells(page, number, out);
     case_cells(run, out);
     fprintf(out, "<td class=\"n\">%.1f s</td></tr>\n", run->seconds);
 }
 
 void page_write_runs(const struct page *page, FILE *out) {
+    static const char *const heads[] = {"run", "backend", "ranks", "machine", "commit"};
     char letter[8];
 
     fputs("<section id=\"runs\"><h2>Runs</h2>\n", out);
@@ -152,13 +161,11 @@ void page_write_runs(const struct page *page, FILE *out) {
         fputs("<p class=\"note\">These runs are of different commits. A requirement whose wording "
               "has changed since a run is marked there.</p>\n",
               out);
-    fputs("<div class=\"scroll\"><table class=\"runs\">\n<thead>\n<tr><th rowspan=\"2\" "
-          "scope=\"col\">run</th><th rowspan=\"2\" scope=\"col\">backend</th><th rowspan=\"2\" "
-          "scope=\"col\">ranks</th><th rowspan=\"2\" scope=\"col\">as</th><th rowspan=\"2\" "
-          "scope=\"col\">machine</th><th rowspan=\"2\" scope=\"col\">commit</th><th rowspan=\"2\" "
-          "scope=\"col\">date</th><th colspan=\"3\" scope=\"colgroup\">requirements</th>"
-          "<th colspan=\"6\" scope=\"colgroup\">cases</th><th rowspan=\"2\" scope=\"col\">time</th>"
-          "</tr>\n<tr>",
+    fputs("<div class=\"scroll\"><table class=\"runs\">\n<thead>\n<tr>", out);
+    for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++)
+        fprintf(out, "<th rowspan=\"2\" scope=\"col\">%s</th>", heads[i]);
+    fputs("<th colspan=\"3\" scope=\"colgroup\">requirements</th><th colspan=\"6\" "
+          "scope=\"colgroup\">cases</th><th rowspan=\"2\" scope=\"col\">time</th></tr>\n<tr>",
           out);
     fputs(
         "<th scope=\"col\">held</th><th scope=\"col\">violated</th><th scope=\"col\">untested</th>"

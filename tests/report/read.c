@@ -21,11 +21,6 @@ bool read_problem(struct reader *reader, const char *path, const char *format, .
         text = NULL;
     va_end(args);
     text = page_keep(reader->page, text);
-    fputs("symmem-report: ", stderr);
-    report_escape_plain(stderr, path);
-    fputs(": ", stderr);
-    report_escape_plain(stderr, text == NULL ? "no memory" : text);
-    fputc('\n', stderr);
     if (problem != NULL) {
         problem->source = path;
         problem->message = text == NULL ? "no memory" : text;
@@ -180,10 +175,13 @@ void read_end(struct reader *reader) {
 bool read_any(struct reader *reader, const char *path) {
     size_t length = 0;
     char *text = read_whole(reader, path, &length);
+
+    return text != NULL && read_bytes(reader, path, text, length);
+}
+
+bool read_bytes(struct reader *reader, const char *path, char *text, size_t length) {
     const char *start;
 
-    if (text == NULL)
-        return false;
     if (strlen(text) != length)
         return read_problem(reader, path, "not text: byte %zu is 0", strlen(text) + 1);
     start = text + strspn(text, " \t\r\n");

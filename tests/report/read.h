@@ -23,6 +23,8 @@ bool read_problem(struct reader *reader, const char *path, const char *format, .
 
 /* Finds out what the file is, and reads it. */
 bool read_any(struct reader *reader, const char *path);
+/* The same of what is in memory, with a NUL behind it; kept by the page and written to. */
+bool read_bytes(struct reader *reader, const char *path, char *text, size_t length);
 bool read_spec(struct reader *reader, const char *path);
 /* The digests of the texts; after read_spec. */
 bool read_lock(struct reader *reader, const char *path);

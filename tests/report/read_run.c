@@ -79,6 +79,7 @@ static void describe(struct reader *reader, struct page_run *run, const cJSON *t
     run->build = json_text(tree, "build");
     run->started = json_text(tree, "started");
     run->profile = json_text(tree, "profile");
+    run->claim = json_text(tree, "claim");
     run->filter = json_text(tree, "filter");
     run->capabilities = json_list(reader, tree, "capabilities");
     run->system = json_text(machine, "system");
@@ -106,6 +107,7 @@ static bool fill_run(struct reader *reader, const char *path, struct page_run *r
     if (!cJSON_IsArray(results))
         return read_problem(reader, path, "'results' is no array");
     cJSON_ArrayForEach(item, results) if (!add_result(reader, path, run, item)) return false;
+    run->missing = json_count(tree, "planned", run->result_count) - run->result_count;
     cJSON_ArrayForEach(
         item, cJSON_GetObjectItemCaseSensitive(
                   tree, "not_planned")) if (!add_not_planned(reader, path, run, item)) return false;

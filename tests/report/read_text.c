@@ -153,7 +153,7 @@ static bool end_record(struct reader *reader, const struct page_coverage *read) 
     return true;
 }
 
-bool read_coverage(struct reader *reader, const char *path, char *text) {
+static bool read_records(struct reader *reader, const char *path, char *text) {
     struct page_coverage file = {.path = NULL};
     int number = 0, files = 0;
     char *line;
@@ -177,6 +177,15 @@ bool read_coverage(struct reader *reader, const char *path, char *text) {
     if (files == 0 || file.path != NULL)
         return read_problem(reader, path, "an lcov file that is cut short");
     return true;
+}
+
+bool read_coverage(struct reader *reader, const char *path, char *text) {
+    int before = reader->page->coverage_count;
+
+    if (read_records(reader, path, text))
+        return true;
+    reader->page->coverage_count = before;
+    return false;
 }
 
 /* --- defects ------------------------------------------------------------------------- */

@@ -102,28 +102,34 @@ static void show_places(const struct runner_result *result, const struct style *
     }
 }
 
-/* The end of what the ranks printed, where a crash shows; the JSON report has more of it. */
+static void output_line(const char *text, size_t length, const struct style *style, FILE *out) {
+    char line[400];
+
+    snprintf(line, sizeof(line), "%.*s", length > 390 ? 390 : (int)length, text);
+    fprintf(out, "    %s|%s ", style->dim, style->off);
+    report_escape_plain(out, line);
+    fputc('\n', out);
+}
+
+/* What the ranks printed: the first lines, where a sanitizer says what it found, and the last,
+ * where a crash shows. The JSON report has more of it. */
 static void show_output(const struct runner_result *result, const struct style *style, FILE *out) {
-    const int most = 40;
-    const char *at = result->output;
-    int lines = 0;
+    const int first = 30, last = 15;
+    int lines = 0, number = 0;
 
-    if (at == NULL)
+    if (result->output == NULL)
         return;
-    for (const char *end = at; *end != '\0'; end++)
-        lines += *end == '\n' && end[1] != '\0';
-    fprintf(out, "    %sthe ranks printed%s%s\n", style->dim, lines >= most ? ", at the end:" : ":",
-            style->off);
-    for (; lines >= most; lines--)
-        at = strchr(at, '\n') + 1;
-    while (*at != '\0') {
+    for (const char *at = result->output; *at != '\0'; at++)
+        lines += *at == '\n' || at[1] == '\0';
+    fprintf(out, "    %sthe ranks printed:%s\n", style->dim, style->off);
+    for (const char *at = result->output; *at != '\0'; number++) {
         size_t length = strcspn(at, "\n");
-        char line[400];
 
-        snprintf(line, sizeof(line), "%.*s", length > 390 ? 390 : (int)length, at);
-        fprintf(out, "    %s|%s ", style->dim, style->off);
-        report_escape_plain(out, line);
-        fputc('\n', out);
+        if (number < first || number >= lines - last)
+            output_line(at, length, style, out);
+        else if (number == first)
+            fprintf(out, "    %s| ... %d lines left out%s\n", style->dim, lines - first - last,
+                    style->off);
         at += length + (at[length] == '\n');
     }
 }

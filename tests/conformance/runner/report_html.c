@@ -46,6 +46,19 @@ static const char *detail_of(struct page *page, const struct runner *runner,
     return text == NULL ? "" : text;
 }
 
+static const char *claim_of(struct page *page, const struct runner *runner) {
+    char *text = NULL;
+    size_t length = 0;
+    FILE *memory = open_memstream(&text, &length);
+
+    if (memory == NULL)
+        return "";
+    runner_print_claim(runner, memory);
+    fclose(memory);
+    text = page_keep(page, text);
+    return text == NULL ? "" : text;
+}
+
 static void add_results(struct page *page, struct page_run *run, const struct runner *runner) {
     struct page_result *added;
 
@@ -95,7 +108,8 @@ static void add_run(struct page *page, const struct runner *runner,
         .commit = runner_commit(),
         .build = runner_build(),
         .started = kept(page, "%s", started),
-        .profile = "",
+        .profile = options->profile == NULL ? "" : options->profile,
+        .claim = claim_of(page, runner),
         .system = machine->system,
         .processor = machine->processor,
         .accelerators = machine->accelerators,
@@ -106,6 +120,7 @@ static void add_run(struct page *page, const struct runner *runner,
         .source = "",
         .ranks = options->ranks,
         .processors = (int)machine->processors,
+        .missing = runner->planned_count - runner->result_count,
         .seconds = runner->seconds,
     };
     add_results(page, run, runner);

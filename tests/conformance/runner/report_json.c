@@ -180,6 +180,20 @@ static void machine(const struct report_machine *facts, FILE *out) {
     fputs("},\n", out);
 }
 
+/* Which profiles the run shows the backend to have, in words. */
+static void claim(const struct runner *runner, FILE *out) {
+    char *text = NULL;
+    size_t length = 0;
+    FILE *memory = open_memstream(&text, &length);
+
+    if (memory != NULL) {
+        runner_print_claim(runner, memory);
+        fclose(memory);
+    }
+    key_text(out, "claim", text == NULL ? "" : text);
+    free(text);
+}
+
 static void header(const struct runner *runner, FILE *out) {
     const struct runner_options *options = &runner->options;
     const struct arena_probe *probe = &runner->arena->probe;
@@ -210,6 +224,10 @@ static void header(const struct runner *runner, FILE *out) {
     fprintf(out, "  \"seed\": %llu,\n  \"repeat\": %d,\n  ", (unsigned long long)options->seed,
             options->repeat);
     key_text(out, "filter", options->filter == NULL ? "*" : options->filter);
+    fputs(",\n  ", out);
+    key_text(out, "profile", options->profile == NULL ? "" : options->profile);
+    fputs(",\n  ", out);
+    claim(runner, out);
     fprintf(out, ",\n  \"planned\": %d,\n", runner->planned_count);
 }
 
