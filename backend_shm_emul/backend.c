@@ -44,13 +44,6 @@ symmem_status shm_out_of_memory(const symmem_host *host, const char *operation) 
     return host->fail(host, SYMMEM_OUT_OF_MEMORY, ENOMEM, operation, "out of host memory");
 }
 
-symmem_status shm_point(const symmem_host *host, const char *name, const char *operation) {
-    symmem_status status = host->point(host, name);
-    if (status != SYMMEM_OK)
-        host->fail(host, status, 0, operation, "test point %s failed", name);
-    return status;
-}
-
 static bool fallback_allowed(void) {
     const char *text = getenv("SYMMEM_SHM_FALLBACK");
     return !text || strcmp(text, "0") != 0;
@@ -101,11 +94,16 @@ static symmem_status read_settings(shm_instance *self, const symmem_backend_conf
 
 static symmem_status shm_open_instance(const symmem_host *host, const symmem_backend_config *config,
                                        void **instance_p) {
+    symmem_status status = shm_point(host, "shm.open");
+    if (status != SYMMEM_OK)
+        return status;
     shm_instance *self = calloc(1, sizeof *self);
     if (!self)
         return shm_out_of_memory(host, "set_backend");
     self->host = host;
-    symmem_status status = read_settings(self, config);
+    self->rank = config->rank;
+    self->world_size = config->world_size;
+    status = read_settings(self, config);
     if (status != SYMMEM_OK)
         goto free_self;
     self->slots_used = calloc((size_t)self->device_count, sizeof *self->slots_used);
@@ -148,6 +146,7 @@ static bool wait_for_streams(shm_instance *self) {
 
 static void shm_close_instance(void *instance) {
     shm_instance *self = instance;
+    shm_observe(self->host, "shm.close*");
     if (!wait_for_streams(self))
         return; /* a host function that does not return: its memory is given up */
     pthread_cond_destroy(&self->stream_gone);

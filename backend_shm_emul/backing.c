@@ -20,8 +20,8 @@
  * process than refuse pages of an anonymous file. */
 #define BIG_BYTES ((size_t)16 << 20)
 
-/* A new, nameless, private descriptor, or -1 with errno. */
-static int open_posix(void) {
+/* A new, nameless, private descriptor, or -1 with errno. `host` may be NULL. */
+static int open_posix(const symmem_host *host) {
     for (int attempt = 0; attempt < NAME_ATTEMPTS; attempt++) {
         uint64_t random[2];
         if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
@@ -31,6 +31,8 @@ static int open_posix(void) {
                  (unsigned long long)random[1]);
         int fd = shm_open(name, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
         if (fd >= 0) {
+            if (host)
+                shm_observe(host, "shm.alloc.named*");
             shm_unlink(name);
             return fd;
         }
@@ -71,9 +73,10 @@ static uint64_t available_bytes(void) {
     return available;
 }
 
-static int allocated(int fd, size_t bytes, int *fd_p, uint64_t *free_p) {
+static int allocated(const symmem_host *host, int fd, size_t bytes, int *fd_p, uint64_t *free_p) {
     if (fd < 0)
         return errno;
+    shm_observe(host, "shm.alloc.size*");
     int error = allocate(fd, bytes, free_p);
     if (error == 0)
         *fd_p = fd;
@@ -90,7 +93,7 @@ static bool other_kind_may_help(int error) {
 symmem_status shm_backing_create(shm_instance *instance, size_t bytes, const char *operation,
                                  int *fd_p) {
     const symmem_host *host = instance->host;
-    symmem_status status = shm_point(host, "shm.alloc.create", operation);
+    symmem_status status = shm_point(host, "shm.alloc.create");
     if (status != SYMMEM_OK)
         return status;
     uint64_t free_bytes = bytes >= BIG_BYTES ? available_bytes() : UINT64_MAX;
@@ -98,17 +101,17 @@ symmem_status shm_backing_create(shm_instance *instance, size_t bytes, const cha
         return host->fail_sizes(host, SYMMEM_NO_SPACE, ENOSPC, operation, bytes, free_bytes);
 
     int fd = -1;
-    int error = allocated(open_posix(), bytes, &fd, &free_bytes);
+    int error = allocated(host, open_posix(host), bytes, &fd, &free_bytes);
     if (error != 0 && instance->fallback && other_kind_may_help(error)) {
         host->notice(host, "/dev/shm is absent, not writable or too small: using anonymous files");
-        error = allocated(memfd_create("symmem", MFD_CLOEXEC), bytes, &fd, &free_bytes);
+        error = allocated(host, memfd_create("symmem", MFD_CLOEXEC), bytes, &fd, &free_bytes);
     }
     if (error == ENOSPC || error == EFBIG)
         return host->fail_sizes(host, SYMMEM_NO_SPACE, error, operation, bytes,
                                 free_bytes == UINT64_MAX ? 0 : free_bytes);
     if (error != 0)
         return shm_fail_errno(host, error, operation, "creating shared memory in /dev/shm");
-    status = shm_point(host, "shm.alloc.backing", operation);
+    status = shm_point(host, "shm.alloc.backing");
     if (status != SYMMEM_OK) {
         close(fd);
         return status;
@@ -118,7 +121,7 @@ symmem_status shm_backing_create(shm_instance *instance, size_t bytes, const cha
 }
 
 bool shm_backing_usable(bool fallback, char *reason, size_t capacity) {
-    int fd = open_posix();
+    int fd = open_posix(NULL);
     int error = errno;
     if (fd < 0 && fallback)
         fd = memfd_create("symmem", MFD_CLOEXEC);

@@ -83,11 +83,13 @@ void shm_capture_abandon(shm_stream *stream) {
 symmem_status shm_capture_begin(void *instance, void *stream) {
     shm_instance *self = instance;
     shm_stream *origin = stream;
+    symmem_status status = shm_point(self->host, "shm.capture.begin");
+    if (status != SYMMEM_OK)
+        return status;
     shm_capture *capture = calloc(1, sizeof *capture);
     if (!capture)
         return shm_out_of_memory(self->host, "stream_begin_capture");
     pthread_mutex_lock(&self->lock);
-    symmem_status status = SYMMEM_OK;
     if (origin->capture)
         status = SYMMEM_CAPTURE;
     else if (!add_lane(capture, origin))

@@ -86,6 +86,9 @@ void shm_event_destroy(void *instance, void *event) {
 symmem_status shm_event_record(void *instance, void *event, void *stream) {
     shm_instance *self = instance;
     shm_event *recorded = event;
+    symmem_status status = shm_point(self->host, "shm.event.record");
+    if (status != SYMMEM_OK)
+        return status;
     shm_mark *mark = shm_mark_create();
     if (!mark)
         return shm_out_of_memory(self->host, "event_record");
@@ -128,6 +131,9 @@ static symmem_status route_wait_locked(shm_stream *stream, shm_op *op) {
 
 symmem_status shm_stream_wait_event(void *instance, void *stream, void *event) {
     shm_instance *self = instance;
+    symmem_status status = shm_point(self->host, "shm.event.wait");
+    if (status != SYMMEM_OK)
+        return status;
     shm_mark *mark = latest_mark(self, event);
     if (!mark)
         return SYMMEM_OK;
@@ -137,7 +143,7 @@ symmem_status shm_stream_wait_event(void *instance, void *stream, void *event) {
     if (!op)
         return shm_out_of_memory(self->host, "stream_wait_event");
     pthread_mutex_lock(&self->lock);
-    symmem_status status = route_wait_locked(stream, op);
+    status = route_wait_locked(stream, op);
     pthread_mutex_unlock(&self->lock);
     if (status == SYMMEM_OK)
         return status;

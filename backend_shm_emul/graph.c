@@ -30,6 +30,9 @@ symmem_status shm_graph_create(shm_instance *instance, int32_t device, shm_captu
                                void **graph_p) {
     for (int32_t i = 0; i < capture->lane_count; i++)
         capture->lanes[i].stream = NULL;
+    symmem_status made = shm_point(instance->host, "shm.graph.create");
+    if (made != SYMMEM_OK)
+        return made;
     shm_graph *graph = calloc(1, sizeof *graph);
     if (!graph)
         return shm_out_of_memory(instance->host, "stream_end_capture");
@@ -122,10 +125,18 @@ static bool enqueue(shm_graph *graph, shm_stream *stream, shm_chain *chains) {
 static symmem_status launch(shm_graph *graph, shm_stream *stream, shm_mark **marks,
                             shm_chain *chains) {
     const symmem_host *host = graph->instance->host;
+    symmem_status status = shm_point(host, "shm.graph.launch");
+    if (status != SYMMEM_OK)
+        return status;
     shm_mark *end = shm_mark_create();
     if (!end || !build(graph, stream, marks, end, chains)) {
         shm_mark_release(end);
         return shm_out_of_memory(host, "graph_launch");
+    }
+    status = shm_point(host, "shm.graph.built");
+    if (status != SYMMEM_OK) {
+        shm_mark_release(end);
+        return status;
     }
     if (!enqueue(graph, stream, chains)) {
         shm_mark_release(end);
@@ -158,6 +169,7 @@ symmem_status shm_graph_launch(void *instance, void *graph, void *stream) {
 
 void shm_graph_destroy(void *instance, void *graph) {
     shm_graph *self = graph;
+    shm_observe(((shm_instance *)instance)->host, "shm.graph.destroy*");
     destroy_streams(instance, self->capture);
     for (int32_t i = 0; i < self->capture->lane_count; i++)
         shm_op_free_list(self->capture->lanes[i].first);

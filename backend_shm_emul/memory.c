@@ -18,14 +18,21 @@ static void describe(symmem_memory *memory, shm_segment *segment, int32_t device
 symmem_status shm_memory_alloc(void *instance, int32_t device, size_t bytes,
                                symmem_memory *memory) {
     shm_segment *segment;
-    symmem_status status = shm_segment_create(instance, bytes, "alloc", &segment);
+    shm_instance *self = instance;
+    symmem_status status = shm_segment_create(self, bytes, "alloc", &segment);
+    if (status != SYMMEM_OK)
+        return status;
+    status = shm_point(self->host, "shm.alloc.done");
     if (status == SYMMEM_OK)
         describe(memory, segment, device, bytes, 0);
+    else
+        shm_segment_release(segment);
     return status;
 }
 
 void shm_memory_release(void *instance, symmem_memory *memory) {
-    (void)instance;
+    shm_instance *self = instance;
+    shm_observe(self->host, "shm.release*");
     if (memory->priv)
         shm_segment_release(memory->priv);
     memory->priv = NULL;
@@ -34,14 +41,23 @@ void shm_memory_release(void *instance, symmem_memory *memory) {
 
 symmem_status shm_memory_export(void *instance, symmem_memory *memory, symmem_share *share) {
     shm_instance *self = instance;
-    symmem_status status = shm_point(self->host, "shm.export", "rendezvous");
+    symmem_share made;
+    symmem_status status = shm_point(self->host, "shm.export");
+    if (status == SYMMEM_OK)
+        status = shm_segment_export(self, memory->priv, "rendezvous", &made);
     if (status != SYMMEM_OK)
         return status;
-    return shm_segment_export(self, memory->priv, "rendezvous", share);
+    status = shm_point(self->host, "shm.export.done");
+    if (status == SYMMEM_OK)
+        *share = made;
+    else
+        shm_share_close(self, &made);
+    return status;
 }
 
 void shm_share_close(void *instance, symmem_share *share) {
-    (void)instance;
+    shm_instance *self = instance;
+    shm_observe(self->host, "shm.share.close*");
     if (share->fd >= 0)
         close(share->fd);
     share->fd = -1;
@@ -50,12 +66,16 @@ void shm_share_close(void *instance, symmem_share *share) {
 symmem_status shm_memory_import(void *instance, int32_t device, const symmem_share *share,
                                 size_t bytes, symmem_memory *memory) {
     shm_instance *self = instance;
-    symmem_status status = shm_point(self->host, "shm.import.map", "rendezvous");
+    shm_segment *segment;
+    symmem_status status = shm_point(self->host, "shm.import.map");
+    if (status == SYMMEM_OK)
+        status = shm_segment_import(self, share, bytes, "rendezvous", &segment);
     if (status != SYMMEM_OK)
         return status;
-    shm_segment *segment;
-    status = shm_segment_import(self, share, bytes, "rendezvous", &segment);
+    status = shm_point(self->host, "shm.import.done");
     if (status == SYMMEM_OK)
         describe(memory, segment, device, bytes, 1);
+    else
+        shm_segment_release(segment);
     return status;
 }

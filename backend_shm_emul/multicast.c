@@ -50,7 +50,7 @@ static shm_multicast *new_multicast(shm_instance *self, int32_t device, size_t b
 symmem_status shm_multicast_create(void *instance, int32_t device, int32_t world_size, size_t bytes,
                                    void **object_p, symmem_share *share) {
     shm_instance *self = instance;
-    symmem_status status = shm_point(self->host, "shm.multicast.create", "rendezvous");
+    symmem_status status = shm_point(self->host, "shm.multicast.create");
     if (status != SYMMEM_OK)
         return status;
     if (self->multicast_slots == 0)
@@ -65,12 +65,19 @@ symmem_status shm_multicast_create(void *instance, int32_t device, int32_t world
         goto free_multicast;
     object_of(multicast)->world_size = world_size;
     object_of(multicast)->bytes = bytes;
-    status = shm_segment_export(self, multicast->segment, "rendezvous", share);
+    symmem_share made;
+    status = shm_segment_export(self, multicast->segment, "rendezvous", &made);
     if (status != SYMMEM_OK)
         goto release_segment;
+    status = shm_point(self->host, "shm.multicast.created");
+    if (status != SYMMEM_OK)
+        goto close_share;
+    *share = made;
     *object_p = multicast;
     return SYMMEM_OK;
 
+close_share:
+    shm_share_close(self, &made);
 release_segment:
     shm_segment_release(multicast->segment);
 free_multicast:
@@ -103,7 +110,7 @@ static void return_slot(shm_instance *self, shm_multicast *multicast) {
 symmem_status shm_multicast_attach(void *instance, int32_t device, const symmem_share *share,
                                    size_t bytes, void **multicast_p) {
     shm_instance *self = instance;
-    symmem_status status = shm_point(self->host, "shm.multicast.attach", "rendezvous");
+    symmem_status status = shm_point(self->host, "shm.multicast.attach");
     if (status != SYMMEM_OK)
         return status;
     shm_multicast *multicast = new_multicast(self, device, bytes);
@@ -121,11 +128,16 @@ symmem_status shm_multicast_attach(void *instance, int32_t device, const symmem_
     status = take_slot(self, multicast);
     if (status != SYMMEM_OK)
         goto release_segment;
+    status = shm_point(self->host, "shm.multicast.attached");
+    if (status != SYMMEM_OK)
+        goto return_slot;
     /* relaxed: the core makes all ranks agree before anybody binds. */
     atomic_fetch_add_explicit(&object_of(multicast)->attached, 1, memory_order_relaxed);
     *multicast_p = multicast;
     return SYMMEM_OK;
 
+return_slot:
+    return_slot(self, multicast);
 release_segment:
     shm_segment_release(multicast->segment);
 free_multicast:
@@ -139,7 +151,7 @@ symmem_status shm_multicast_bind(void *instance, void *multicast, symmem_memory 
     shm_multicast *bound = multicast;
     const symmem_host *host = self->host;
     (void)own;
-    symmem_status status = shm_point(host, "shm.multicast.bind", "rendezvous");
+    symmem_status status = shm_point(host, "shm.multicast.bind");
     if (status != SYMMEM_OK)
         return status;
     shm_multicast_object *object = object_of(bound);
@@ -155,6 +167,11 @@ symmem_status shm_multicast_bind(void *instance, void *multicast, symmem_memory 
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (address == MAP_FAILED)
         return shm_fail_errno(host, errno, "rendezvous", "reserving multicast addresses");
+    status = shm_point(host, "shm.multicast.bound");
+    if (status != SYMMEM_OK) {
+        munmap(address, bound->reserved_bytes);
+        return status;
+    }
     atomic_fetch_add_explicit(&object->bound, 1, memory_order_relaxed);
     pthread_mutex_lock(&self->lock);
     bound->address = address;
@@ -168,6 +185,7 @@ symmem_status shm_multicast_bind(void *instance, void *multicast, symmem_memory 
 void shm_multicast_release(void *instance, void *multicast_or_object) {
     shm_instance *self = instance;
     shm_multicast *multicast = multicast_or_object;
+    shm_observe(self->host, "shm.multicast.release*");
     return_slot(self, multicast);
     if (multicast->address) {
         pthread_mutex_lock(&self->lock);
@@ -208,13 +226,14 @@ static symmem_status find_offset(shm_instance *self, const symmem_peers *peers, 
 }
 
 static symmem_status run_store(const shm_op *op, symmem_error_record *record_p) {
-    (void)record_p;
     const symmem_peers *peers = op->u.store.peers;
-    if (op->u.store.bytes == 0)
-        return SYMMEM_OK;
+    symmem_status status = shm_op_point(op, "shm.store", "multimem_store", record_p);
+    if (status != SYMMEM_OK || op->u.store.bytes == 0)
+        return status;
     /* The own buffer last: the source may lie in it. */
     for (int32_t i = 1; i <= peers->world_size; i++) {
         int32_t rank = (peers->rank + i) % peers->world_size;
+        shm_observe(peers->host, "shm.store.peer*");
         memmove((char *)peers->buffers[rank] + op->u.store.offset, op->u.store.src,
                 op->u.store.bytes);
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Operations as objects, and the three ways to run one. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,11 +41,32 @@ void shm_route_locked(shm_stream *stream, shm_op *op) {
         shm_stream_push(stream, op, op, 1);
 }
 
+symmem_status shm_op_ask_point(const shm_op *op, const char *name, const char *operation,
+                                  symmem_error_record *record_p) {
+    const symmem_host *host = op->instance->host;
+    symmem_status status = host->point(host, name);
+    if (status == SYMMEM_OK)
+        return status;
+    memset(record_p, 0, sizeof *record_p);
+    record_p->status = status;
+    record_p->rank = op->instance->rank;
+    record_p->world_size = op->instance->world_size;
+    record_p->channel = -1;
+    record_p->failed_rank = -1;
+    snprintf(record_p->operation, sizeof record_p->operation, "%s", operation);
+    snprintf(record_p->stage, sizeof record_p->stage, "%s", name);
+    snprintf(record_p->message, sizeof record_p->message, "the test point %s failed", name);
+    return status;
+}
+
 symmem_status shm_submit(shm_op *op, const symmem_exec *exec, const char *operation) {
     if (!exec->stream) {
         symmem_error_record record; /* the core has its own copy, from signal_failed */
         return op->run(op, &record);
     }
+    symmem_status status = shm_point(op->instance->host, "shm.enqueue");
+    if (status != SYMMEM_OK)
+        return status;
     op->ref_count = exec->ref_count;
     for (int32_t i = 0; i < exec->ref_count; i++)
         op->refs[i] = exec->refs[i];

@@ -199,7 +199,9 @@ static void reduce_integer(const shm_op *op, const char *const *from, size_t at,
 }
 
 symmem_status shm_run_reduce(const shm_op *op, symmem_error_record *record_p) {
-    (void)record_p;
+    symmem_status status = shm_op_point(op, "shm.reduce", "multimem_ld_reduce", record_p);
+    if (status != SYMMEM_OK)
+        return status;
     const symmem_peers *peers = op->u.reduce.peers;
     symmem_dtype dtype = op->u.reduce.dtype;
     size_t element_bytes = shm_reduce_element_bytes(dtype, op->u.reduce.op);

@@ -113,7 +113,7 @@ symmem_status shm_segment_create(shm_instance *instance, size_t bytes, const cha
     symmem_status status = shm_backing_create(instance, rounded, operation, &fd);
     if (status != SYMMEM_OK)
         return status;
-    status = shm_point(instance->host, "shm.alloc.map", operation);
+    status = shm_point(instance->host, "shm.alloc.map");
     if (status == SYMMEM_OK)
         status = map_own(instance, fd, rounded, operation, segment_p);
     if (status != SYMMEM_OK)

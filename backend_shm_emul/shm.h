@@ -31,6 +31,8 @@ SYMMEM_API const symmem_backend *symmem_backend_entry(uint32_t abi);
 /* One per context. */
 struct shm_instance {
     const symmem_host *host;
+    int32_t rank; /* of the context */
+    int32_t world_size;
     int32_t device_count;
     int32_t core_count;      /* that this process may run on */
     int32_t multicast_slots; /* per device, 0: none has multicast */
@@ -49,8 +51,15 @@ struct shm_instance {
 /* Describes a failed system call and returns the status that its errno stands for. */
 symmem_status shm_fail_errno(const symmem_host *host, int system_errno, const char *operation,
                              const char *what);
-/* Asks the test point `name`; its failure is described as one of `operation`. */
-symmem_status shm_point(const symmem_host *host, const char *name, const char *operation);
+/* The test point `name`, see symmem_host.point: one branch where nobody listens. */
+static inline symmem_status shm_point(const symmem_host *host, const char *name) {
+    return __builtin_expect(host->has_points, false) ? host->point(host, name) : SYMMEM_OK;
+}
+/* One that only observes; its name ends in '*'. */
+static inline void shm_observe(const symmem_host *host, const char *name) {
+    if (__builtin_expect(host->has_points, false))
+        (void)host->point(host, name);
+}
 symmem_status shm_out_of_memory(const symmem_host *host, const char *operation);
 
 /* --- wait.c: time ------------------------------------------------------------------- */
@@ -152,6 +161,15 @@ struct shm_op {
     symmem_ref refs[SHM_MAX_REFS];
 };
 
+/* A test point of an operation that runs: a failure is described in *record_p. */
+symmem_status shm_op_ask_point(const shm_op *op, const char *name, const char *operation,
+                                  symmem_error_record *record_p);
+static inline symmem_status shm_op_point(const shm_op *op, const char *name, const char *operation,
+                                         symmem_error_record *record_p) {
+    if (__builtin_expect(!op->instance->host->has_points, true))
+        return SYMMEM_OK;
+    return shm_op_ask_point(op, name, operation, record_p);
+}
 /* A heap copy with references of its own; NULL without memory. */
 shm_op *shm_op_clone(const shm_op *op);
 void shm_op_free(shm_op *op); /* gives the references back */

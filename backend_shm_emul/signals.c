@@ -53,6 +53,9 @@ symmem_status shm_peers_open(void *instance, symmem_peers *peers, void **buffers
                              void **pads_dev_p) {
     shm_instance *self = instance;
     size_t count = (size_t)peers->world_size;
+    symmem_status status = shm_point(self->host, "shm.peers.open");
+    if (status != SYMMEM_OK)
+        return status;
     void **tables = calloc(2 * count, sizeof *tables);
     if (!tables)
         return shm_out_of_memory(self->host, "rendezvous");
@@ -65,7 +68,8 @@ symmem_status shm_peers_open(void *instance, symmem_peers *peers, void **buffers
 }
 
 void shm_peers_close(void *instance, symmem_peers *peers) {
-    (void)instance;
+    shm_instance *self = instance;
+    shm_observe(self->host, "shm.peers.close*");
     free(peers->priv);
     peers->priv = NULL;
 }
@@ -135,17 +139,30 @@ static void prepare(const shm_op *op, const char *operation, shm_wait *wait) {
     wait->start_ns = shm_now_ns();
 }
 
-/* A test point's failure, or work that the state's poisoning made pointless. */
-static symmem_status before(const shm_wait *wait, const char *point, symmem_fault *fault_p) {
+/* A test point; its failure is the operation's and this rank's own. */
+static symmem_status point(const shm_wait *wait, const char *name, symmem_fault *fault_p) {
     const symmem_peers *peers = wait->peers;
-    symmem_status status = peers->host->point(peers->host, point);
-    if (status == SYMMEM_OK && peers->host->is_poisoned(peers))
-        status = SYMMEM_POISONED;
-    return status == SYMMEM_OK ? status : shm_wait_fault(wait, status, -1, -1, fault_p);
+    symmem_status status = shm_point(peers->host, name);
+    if (status == SYMMEM_OK)
+        return status;
+    shm_wait_fault(wait, status, peers->rank, -1, fault_p);
+    memset(fault_p->missing, 0, sizeof fault_p->missing);
+    fault_p->stage = name;
+    return status;
 }
 
-static symmem_status finish(const shm_wait *wait, symmem_status status, const symmem_fault *fault,
-                            symmem_error_record *record_p) {
+/* A test point's failure, or work that the state's poisoning made pointless. */
+static symmem_status before(const shm_wait *wait, const char *name, symmem_fault *fault_p) {
+    const symmem_peers *peers = wait->peers;
+    symmem_status status = point(wait, name, fault_p);
+    if (status == SYMMEM_OK && peers->host->is_poisoned(peers))
+        status = shm_wait_fault(wait, SYMMEM_POISONED, -1, -1, fault_p);
+    return status;
+}
+
+static symmem_status finish(const shm_wait *wait, const char *name, symmem_status status,
+                            const symmem_fault *fault, symmem_error_record *record_p) {
+    shm_observe(wait->peers->host, name);
     if (status != SYMMEM_OK)
         wait->peers->host->signal_failed(wait->peers, fault, record_p);
     return status;
@@ -157,6 +174,7 @@ static void arrive(const shm_wait *wait) {
         if (rank == peers->rank)
             continue;
         shm_word *word = arrival(peers, rank, wait->channel, peers->rank);
+        shm_observe(peers->host, "shm.barrier.arrive*");
         /* release; pairs with: barrier_attempt. seq_cst for shm_wake's sake. */
         atomic_store_explicit(word, wait->epoch, memory_order_seq_cst);
         shm_wake(peers->signals[rank], word);
@@ -177,11 +195,11 @@ static symmem_status run_barrier(const shm_op *op, symmem_error_record *record_p
     if (status == SYMMEM_OK) {
         atomic_store_explicit(own, wait.epoch, memory_order_relaxed);
         arrive(&wait);
-        status = wait.peers->host->point(wait.peers->host, "shm.barrier.after_arrive");
-        status = status == SYMMEM_OK ? shm_wait_run(&wait, &fault)
-                                     : shm_wait_fault(&wait, status, -1, -1, &fault);
+        status = point(&wait, "shm.barrier.after_arrive", &fault);
+        if (status == SYMMEM_OK)
+            status = shm_wait_run(&wait, &fault);
     }
-    return finish(&wait, status, &fault, record_p);
+    return finish(&wait, "shm.barrier.done*", status, &fault, record_p);
 }
 
 static symmem_status run_put(const shm_op *op, symmem_error_record *record_p) {
@@ -196,7 +214,7 @@ static symmem_status run_put(const shm_op *op, symmem_error_record *record_p) {
         status = shm_wait_run(&wait, &fault);
     if (status == SYMMEM_OK)
         shm_wake(wait.peers->signals[wait.rank], put_word(&wait, wait.rank));
-    return finish(&wait, status, &fault, record_p);
+    return finish(&wait, "shm.put.done*", status, &fault, record_p);
 }
 
 static symmem_status run_wait(const shm_op *op, symmem_error_record *record_p) {
@@ -211,7 +229,7 @@ static symmem_status run_wait(const shm_op *op, symmem_error_record *record_p) {
         status = shm_wait_run(&wait, &fault);
     if (status == SYMMEM_OK)
         shm_wake(wait.peers->signals[wait.rank], wait_word(&wait, wait.rank));
-    return finish(&wait, status, &fault, record_p);
+    return finish(&wait, "shm.wait.done*", status, &fault, record_p);
 }
 
 static symmem_status submit(void *instance, const symmem_peers *peers, int32_t rank,
@@ -243,18 +261,23 @@ symmem_status shm_wait_signal(void *instance, const symmem_peers *peers, int32_t
 /* --- reset and poison --------------------------------------------------------------- */
 
 symmem_status shm_signal_reset(void *instance, const symmem_peers *peers) {
-    size_t bytes = shm_signal_bytes(instance, peers->world_size, peers->channel_count);
+    shm_instance *self = instance;
+    size_t bytes = shm_signal_bytes(self, peers->world_size, peers->channel_count);
+    symmem_status status = shm_point(self->host, "shm.reset.before");
+    if (status != SYMMEM_OK)
+        return status;
     shm_word *words = peers->signals[peers->rank];
     /* relaxed: the core's host barriers around the reset order it. Atomic all the same: a peer
      * may still be looking at the poisoned flag. */
     for (size_t i = 0; i < bytes / sizeof *words; i++)
         atomic_store_explicit(&words[i], 0, memory_order_relaxed);
-    return SYMMEM_OK;
+    return shm_point(self->host, "shm.reset.done");
 }
 
 void shm_signal_poison(void *instance, const symmem_peers *peers) {
-    (void)instance;
+    shm_instance *self = instance;
     shm_signal_header *own = peers->signals[peers->rank];
+    shm_observe(self->host, "shm.poison*");
     /* release; pairs with: the load in check_health */
     atomic_store_explicit(&own->poisoned, 1, memory_order_release);
     int32_t channels =

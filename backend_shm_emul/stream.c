@@ -42,7 +42,9 @@ static void keep_failure(shm_stream *stream, const symmem_error_record *record) 
 static void run_one(shm_stream *stream, shm_op *op) {
     symmem_error_record record;
     memset(&record, 0, sizeof record);
+    shm_observe(stream->instance->host, "shm.op.before*");
     symmem_status status = op->run(op, &record);
+    shm_observe(stream->instance->host, "shm.op.done*");
     if (status != SYMMEM_OK) {
         record.status = status;
         keep_failure(op->report ? op->report : stream, &record);
@@ -108,7 +110,7 @@ destroy_lock:
 
 symmem_status shm_stream_create(void *instance, int32_t device, void **stream_p) {
     shm_instance *self = instance;
-    symmem_status status = shm_point(self->host, "shm.stream.thread", "stream_create");
+    symmem_status status = shm_point(self->host, "shm.stream.thread");
     if (status != SYMMEM_OK)
         return status;
     shm_stream *stream = calloc(1, sizeof *stream);
@@ -135,8 +137,8 @@ symmem_status shm_stream_create(void *instance, int32_t device, void **stream_p)
 }
 
 void shm_stream_destroy(void *instance, void *stream) {
-    (void)instance;
     shm_stream *self = stream;
+    shm_observe(((shm_instance *)instance)->host, "shm.stream.destroy*");
     shm_capture_abandon(self);
     pthread_t thread = self->worker;
     pthread_mutex_lock(&self->lock);
@@ -256,6 +258,9 @@ static shm_stream **collect_streams(shm_instance *self, int32_t device, size_t *
 symmem_status shm_device_synchronize(void *instance, int32_t device, uint32_t timeout_ms) {
     shm_instance *self = instance;
     uint64_t deadline_ns = shm_deadline_ns(timeout_ms);
+    symmem_status status = shm_point(self->host, "shm.synchronize");
+    if (status != SYMMEM_OK)
+        return status;
     size_t count;
     shm_stream **streams = collect_streams(self, device, &count);
     if (!streams)

@@ -222,7 +222,8 @@ symmem_status symmem_free(symmem_context *context, void *ptr) {
     (void)pthread_mutex_unlock(&context->lock);
     if (status != SYMMEM_OK)
         return status;
-    if (sm_backend_has(context, SYMMEM_CAP_STREAMS)) {
+    status = sm_context_point(context, "free", "free.before");
+    if (status == SYMMEM_OK && sm_backend_has(context, SYMMEM_CAP_STREAMS)) {
         status = context->backend->device_synchronize(context->instance, allocation->device,
                                                       context->default_timeout_ms);
         if (status != SYMMEM_OK)
@@ -232,6 +233,8 @@ symmem_status symmem_free(symmem_context *context, void *ptr) {
         status = sm_context_fail(context, SYMMEM_NOT_SYMMETRIC, "free", "",
                                  "%p was freed by another thread", ptr);
     sm_allocation_release(allocation);
+    if (status == SYMMEM_OK)
+        sm_context_observe(context, "free.done");
     return status;
 }
 

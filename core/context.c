@@ -308,12 +308,18 @@ symmem_status symmem_finalize(symmem_context *context) {
     (void)pthread_mutex_unlock(&context->open_lock);
 
     const symmem_error_record record = *sm_record();
+    sm_context_observe(context, "finalize.begin");
     poison_links(context);
+    sm_context_observe(context, "finalize.streams");
     sm_stream_destroy_all(context);
+    sm_context_observe(context, "finalize.memory");
     sm_pool_destroy_all(context);
     sm_allocation_drop_all(context);
+    sm_context_observe(context, "finalize.groups");
     sm_group_destroy_all(context);
+    sm_context_observe(context, "finalize.identity");
     remove_identity(context);
+    sm_context_observe(context, "finalize.done");
     (void)sm_fail_record(&record); /* what went wrong above is not the caller's failure */
     instance_leave(context);
     return SYMMEM_OK;

@@ -35,6 +35,7 @@ static symmem_status publish(sm_gathering *x) {
     if (limit_ms == 0)
         return SYMMEM_TIMEOUT;
     int64_t count = 0;
+    sm_session_observe(session, "exchange.publish.count");
     sm_exchange_key(session, x->id, x->sequence, "n", key);
     status = symmem_store_add(session->config.store, key, 1, &count, limit_ms);
     if (status != SYMMEM_OK)
@@ -212,6 +213,7 @@ static void remove_part(const sm_session *session, uint64_t id, uint64_t sequenc
 static void finish(sm_gathering *x, bool failed) {
     const sm_session *session = x->session;
     bool together = failed || sm_gathering_inside(x, (size_t)x->own.bytes);
+    sm_session_observe(session, "exchange.clean.before");
     if (together)
         remove_part(session, x->id, x->sequence, session->config.rank);
     if (together && x->last)

@@ -158,6 +158,7 @@ symmem_status sm_gathering_read_part(sm_gathering *x, int32_t rank, sm_part *par
 
 static sm_outcome set_all(sm_gathering *x, size_t bytes) {
     char key[SM_SESSION_KEY_BYTES];
+    sm_session_observe(x->session, "exchange.combine.before");
     sm_exchange_key(x->session, x->id, x->sequence, "all", key);
     return sm_outcome_of(sm_exchange_set(x, key, x->combined, bytes));
 }
@@ -188,7 +189,10 @@ sm_outcome sm_gathering_combine(sm_gathering *x) {
         sm_failed_part failed;
         if (rank != session->config.rank) {
             bool gave_up;
-            symmem_status status = sm_gathering_read_part(x, rank, &found, &gave_up);
+            symmem_status status = sm_session_point(session, x->call, "exchange.combine.read");
+            if (status != SYMMEM_OK)
+                return cannot_combine(x);
+            status = sm_gathering_read_part(x, rank, &found, &gave_up);
             if (status == SYMMEM_NOT_FOUND)
                 return sm_session_started_over(session, x->call, rank);
             if (status != SYMMEM_OK && status != SYMMEM_OUT_OF_RANGE)

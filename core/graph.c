@@ -19,6 +19,9 @@ symmem_status symmem_stream_begin_capture(symmem_stream *stream) {
     if (status != SYMMEM_OK)
         return status;
     symmem_context *context = stream->context;
+    status = sm_context_point(context, operation, "capture.begin");
+    if (status != SYMMEM_OK)
+        return status;
     status = context->backend->capture_begin(context->instance, stream->native);
     if (status != SYMMEM_OK)
         return sm_backend_failed(context, status, operation, "capture_begin");
@@ -68,6 +71,7 @@ symmem_status symmem_stream_end_capture(symmem_stream *stream, symmem_graph **gr
         return sm_context_fail(context, SYMMEM_CAPTURE, operation, "",
                                "this stream did not begin a capture");
     void *native = NULL;
+    sm_context_observe(context, "capture.end");
     status = context->backend->capture_end(context->instance, stream->native, &native);
     /* It is over, whatever became of it. */
     stream->capturing = false;
@@ -130,6 +134,8 @@ symmem_status symmem_graph_launch(symmem_graph *graph, symmem_stream *stream) {
         status = sm_stream_check(graph->context, stream, operation);
     if (status == SYMMEM_OK)
         status = sm_stream_not_capturing(stream, operation);
+    if (status == SYMMEM_OK)
+        status = sm_context_point(graph->context, operation, "graph.launch");
     if (status != SYMMEM_OK)
         return status;
     symmem_context *context = graph->context;

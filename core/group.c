@@ -320,6 +320,9 @@ symmem_status symmem_group_create(symmem_context *context, const char *name, con
     (void)pthread_mutex_unlock(&context->lock);
     if (taken)
         return exists(context, name);
+    status = sm_context_point(context, "group_create", "group.create");
+    if (status != SYMMEM_OK)
+        return status;
 
     status = make_shell(context, name, ranks, ranks ? count : context->world_size, &group);
     if (status != SYMMEM_OK)
@@ -352,6 +355,10 @@ symmem_status symmem_group_destroy(symmem_group *group) {
     if (!group)
         return SYMMEM_OK;
     symmem_status status = sm_context_check(group->context, "group_destroy");
+    if (status == SYMMEM_OK)
+        status = sm_group_check(group, "group_destroy");
+    if (status == SYMMEM_OK)
+        status = sm_context_point(group->context, "group_destroy", "group.destroy");
     if (status != SYMMEM_OK)
         return status;
     (void)pthread_mutex_lock(&group->context->lock);
@@ -366,6 +373,7 @@ symmem_status symmem_group_destroy(symmem_group *group) {
         return status;
     symmem_context *context = group->context;
     end_group(group);
+    sm_context_observe(context, "group.destroyed");
     sm_instance_release(context);
     return SYMMEM_OK;
 }

@@ -34,6 +34,14 @@ static uint64_t deadline_of(const symmem_group *group, uint32_t timeout_ms) {
     return sm_deadline_ns(sm_context_timeout(group->context, timeout_ms));
 }
 
+/* All ranks meet. From here a peer may be followed that gave an earlier call up. */
+static symmem_status meet(const symmem_group *group, const char *operation, uint64_t deadline_ns) {
+    uint8_t in = 1;
+    uint8_t out[SYMMEM_MAX_WORLD_SIZE];
+    return sm_session_all_gather(group->session, operation, "arrive", &in, sizeof(in), out, true,
+                                 deadline_ns);
+}
+
 /* --- users' calls ------------------------------------------------------------------- */
 
 symmem_status symmem_group_all_gather(symmem_group *group, const void *in, size_t bytes, void *out,
@@ -66,8 +74,6 @@ symmem_status symmem_group_all_gather(symmem_group *group, const void *in, size_
 
 symmem_status symmem_group_barrier(symmem_group *group, uint32_t timeout_ms) {
     static const char operation[] = "group_barrier";
-    uint8_t in = 1;
-    uint8_t out[SYMMEM_MAX_WORLD_SIZE];
     symmem_status status = sm_group_check(group, operation);
     if (status != SYMMEM_OK)
         return status;
@@ -75,8 +81,7 @@ symmem_status symmem_group_barrier(symmem_group *group, uint32_t timeout_ms) {
     status = sm_group_enter(group, operation, deadline_ns);
     if (status != SYMMEM_OK)
         return status;
-    status = sm_session_all_gather(group->session, operation, "arrive", &in, sizeof(in), out, true,
-                                   deadline_ns);
+    status = meet(group, operation, deadline_ns);
     sm_group_leave(group);
     return status;
 }
@@ -108,7 +113,10 @@ symmem_status symmem_group_all_gather_fds(symmem_group *group, int fd, int *fds_
     status = sm_group_enter(group, operation, deadline_ns);
     if (status != SYMMEM_OK)
         return status;
-    status = sm_session_all_gather_fds(group->session, operation, &fd, 1, fds_p, deadline_ns);
+    /* Descriptors go by way of one rank: the others would not learn who is missing. */
+    status = meet(group, operation, deadline_ns);
+    if (status == SYMMEM_OK)
+        status = sm_session_all_gather_fds(group->session, operation, &fd, 1, fds_p, deadline_ns);
     sm_group_leave(group);
     return status;
 }
@@ -129,7 +137,9 @@ symmem_status symmem_group_broadcast_fds(symmem_group *group, int root, int fd, 
     status = sm_group_enter(group, operation, deadline_ns);
     if (status != SYMMEM_OK)
         return status;
-    status = sm_session_broadcast_fd(group->session, operation, root, fd, fd_p, deadline_ns);
+    status = meet(group, operation, deadline_ns); /* nothing tells the root who did not take it */
+    if (status == SYMMEM_OK)
+        status = sm_session_broadcast_fd(group->session, operation, root, fd, fd_p, deadline_ns);
     sm_group_leave(group);
     return status;
 }

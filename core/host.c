@@ -80,6 +80,7 @@ static void host_notice(const symmem_host *host, const char *text) {
     sm_context_notice(context_of(host), text);
 }
 
+/* Without an operation: the public call that the step belongs to is put there by the core. */
 static symmem_status host_point(const symmem_host *host, const char *name) {
     return sm_context_point(context_of(host), "backend", name);
 }
@@ -92,6 +93,7 @@ void sm_host_init(symmem_context *context) {
         .fail_sizes = host_fail_sizes,
         .notice = host_notice,
         .point = host_point,
+        .has_points = context->point != NULL,
         .signal_failed = sm_link_signal_failed,
         .peer_state = sm_link_peer_state,
         .is_poisoned = sm_link_is_poisoned,

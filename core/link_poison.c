@@ -68,6 +68,8 @@ static void build_record(const sm_link *link, const symmem_fault *fault,
     record->missing_count = count_missing(fault);
     memcpy(record->missing, fault->missing, sizeof record->missing);
     sm_copy_text(record->operation, sizeof record->operation, fault->operation);
+    if (fault->stage != NULL)
+        sm_copy_text(record->stage, sizeof record->stage, fault->stage);
     (void)sm_link_describe(link, record);
     describe_fault(fault, record->missing_count, link->group->world_size, record->message,
                    sizeof record->message);

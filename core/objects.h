@@ -113,8 +113,19 @@ symmem_status sm_backend_failed(const symmem_context *context, symmem_status sta
 /* SYMMEM_TIMEOUT_DEFAULT -> the context's. */
 uint32_t sm_context_timeout(const symmem_context *context, uint32_t timeout_ms);
 /* The caller's test point as a step of `operation`: a failure is recorded with stage = name. */
-symmem_status sm_context_point(const symmem_context *context, const char *operation,
-                               const char *name);
+symmem_status sm_context_call_point(const symmem_context *context, const char *operation,
+                                    const char *name);
+static inline symmem_status sm_context_point(const symmem_context *context, const char *operation,
+                                             const char *name) {
+    if (__builtin_expect(context->point == NULL, 1))
+        return SYMMEM_OK;
+    return sm_context_call_point(context, operation, name);
+}
+/* A point where nothing can fail any more, or nothing may: its status is ignored. */
+static inline void sm_context_observe(const symmem_context *context, const char *name) {
+    if (__builtin_expect(context->point != NULL, 0))
+        (void)context->point(context->point_arg, name);
+}
 void sm_context_notice(symmem_context *context, const char *text); /* once per text */
 bool sm_context_overlap_allowed(const symmem_context *context);
 bool sm_context_multicast_allowed(const symmem_context *context);

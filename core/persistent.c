@@ -145,7 +145,9 @@ symmem_status symmem_alloc(symmem_context *context, size_t bytes, int32_t device
     symmem_status status = check(context, bytes, device, options, ptr_p, &wanted);
     if (status != SYMMEM_OK)
         return status;
-    if (wanted.alloc_id != 0) {
+    if (wanted.alloc_id != 0)
+        status = sm_context_point(context, operation, "alloc.persistent");
+    if (status == SYMMEM_OK && wanted.alloc_id != 0) {
         (void)pthread_mutex_lock(&context->lock);
         status = sm_context_check(context, operation);
         if (status == SYMMEM_OK)

@@ -219,6 +219,9 @@ symmem_status symmem_pool_alloc(symmem_pool *pool, size_t bytes, void **ptr_p) {
         sm_record()->actual = bytes;
         return SYMMEM_OVERFLOW;
     }
+    status = sm_context_point(pool->context, operation, "pool.alloc");
+    if (status != SYMMEM_OK)
+        return status;
     (void)pthread_mutex_lock(&pool->context->lock);
     status = take_block(pool, bytes, rounded, &ptr);
     (void)pthread_mutex_unlock(&pool->context->lock);
@@ -259,6 +262,9 @@ symmem_status symmem_pool_free(symmem_pool *pool, void *ptr) {
     if (status != SYMMEM_OK || !ptr)
         return status;
     symmem_context *context = pool->context;
+    status = sm_context_point(context, "pool_free", "pool.free");
+    if (status != SYMMEM_OK)
+        return status;
     (void)pthread_mutex_lock(&context->lock);
     status = detach(pool, ptr, &place, &freed, &block);
     (void)pthread_mutex_unlock(&context->lock);
@@ -312,6 +318,9 @@ symmem_status symmem_pool_create(symmem_context *context, int32_t device, size_t
     if (!sm_backend_has(context, SYMMEM_CAP_POOL))
         return sm_context_fail(context, SYMMEM_UNSUPPORTED, operation, "",
                                "backend '%s' has no pools", context->backend->name);
+    status = sm_context_point(context, operation, "pool.create");
+    if (status != SYMMEM_OK)
+        return status;
     symmem_pool *pool = calloc(1, sizeof(*pool));
     if (!pool)
         return sm_context_fail(context, SYMMEM_OUT_OF_MEMORY, operation, "",
@@ -374,6 +383,9 @@ symmem_status symmem_pool_destroy(symmem_pool *pool) {
     if (status != SYMMEM_OK)
         return status;
     symmem_context *context = pool->context;
+    status = sm_context_point(context, "pool_destroy", "pool.destroy");
+    if (status != SYMMEM_OK)
+        return status;
     (void)pthread_mutex_lock(&context->lock);
     status = sm_context_check(context, "pool_destroy");
     size_t blocks = pool->stats.block_count;

@@ -29,10 +29,8 @@ uint32_t sm_context_timeout(const symmem_context *context, uint32_t timeout_ms) 
     return timeout_ms == SYMMEM_TIMEOUT_DEFAULT ? context->default_timeout_ms : timeout_ms;
 }
 
-symmem_status sm_context_point(const symmem_context *context, const char *operation,
-                               const char *name) {
-    if (!context->point)
-        return SYMMEM_OK;
+symmem_status sm_context_call_point(const symmem_context *context, const char *operation,
+                                    const char *name) {
     symmem_status status = context->point(context->point_arg, name);
     if (status == SYMMEM_OK)
         return status;

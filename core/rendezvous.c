@@ -23,7 +23,7 @@ symmem_status sm_rendezvous_agree(sm_rendezvous *rendezvous, const char *stage, 
                             rendezvous->deadline_ns);
 }
 
-static void note_point(sm_rendezvous *rendezvous, const char *name) {
+void sm_rendezvous_point(sm_rendezvous *rendezvous, const char *name) {
     sm_rendezvous_note(rendezvous, sm_context_point(rendezvous->context, SM_RENDEZVOUS, name));
 }
 
@@ -127,7 +127,7 @@ static void prepare(sm_rendezvous *rendezvous) {
 /* Ends with the same verdict on every rank, unless the exchange breaks. */
 static symmem_status exchange_metadata(sm_rendezvous *rendezvous) {
     prepare(rendezvous);
-    note_point(rendezvous, "rendezvous.metadata.before");
+    sm_rendezvous_point(rendezvous, "rendezvous.metadata.before");
     sm_record_fill(rendezvous);
     symmem_status status = sm_session_all_gather(
         rendezvous->group->session, SM_RENDEZVOUS, "metadata", &rendezvous->own,
@@ -136,24 +136,24 @@ static symmem_status exchange_metadata(sm_rendezvous *rendezvous) {
         return status;
     status = sm_record_judge(rendezvous);
     if (status == SYMMEM_OK)
-        note_point(rendezvous, "rendezvous.metadata.after");
+        sm_rendezvous_point(rendezvous, "rendezvous.metadata.after");
     return status;
 }
 
 static symmem_status exchange_descriptors(sm_rendezvous *rendezvous) {
-    note_point(rendezvous, "rendezvous.descriptors.before");
+    sm_rendezvous_point(rendezvous, "rendezvous.descriptors.before");
     symmem_status status = sm_rendezvous_descriptors(rendezvous);
     if (status != SYMMEM_OK && sm_rendezvous_broke(rendezvous))
         return status;
     sm_rendezvous_note(rendezvous, status);
-    note_point(rendezvous, "rendezvous.descriptors.after");
+    sm_rendezvous_point(rendezvous, "rendezvous.descriptors.after");
     return SYMMEM_OK;
 }
 
 static symmem_status map(sm_rendezvous *rendezvous) {
-    note_point(rendezvous, "rendezvous.map.before");
+    sm_rendezvous_point(rendezvous, "rendezvous.map.before");
     symmem_status status = sm_rendezvous_map(rendezvous);
-    note_point(rendezvous, "rendezvous.map.after");
+    sm_rendezvous_point(rendezvous, "rendezvous.map.after");
     return status;
 }
 
@@ -181,7 +181,7 @@ static symmem_status commit(sm_rendezvous *rendezvous, symmem_handle **handle_p)
         if (handle != NULL)
             sm_link_retain(rendezvous->link);
     }
-    note_point(rendezvous, "rendezvous.commit.before");
+    sm_rendezvous_point(rendezvous, "rendezvous.commit.before");
     symmem_status status = sm_rendezvous_agree(rendezvous, "commit", rendezvous->status);
     if (status == SYMMEM_OK && handle == NULL)
         status = sm_fail(SYMMEM_SYSTEM, SM_RENDEZVOUS, "descriptors", "a rank sent none");
@@ -218,7 +218,7 @@ static symmem_status make_handle(sm_rendezvous *rendezvous, sm_link *link,
 
 static symmem_status meet(sm_rendezvous *rendezvous, symmem_handle **handle_p) {
     const symmem_error_record before = *sm_record();
-    note_point(rendezvous, "rendezvous.begin");
+    sm_rendezvous_point(rendezvous, "rendezvous.begin");
     symmem_status tables = allocate_tables(rendezvous);
     sm_rendezvous_note(rendezvous, tables);
     symmem_status status =

@@ -106,6 +106,8 @@ void sm_rendezvous_close_exports(sm_rendezvous *rendezvous);
 /* rendezvous.c */
 /* Keeps `status` and the thread's record as this rank's failure unless there is one already. */
 void sm_rendezvous_note(sm_rendezvous *rendezvous, symmem_status status);
+/* The caller's test point; its failure is this rank's. */
+void sm_rendezvous_point(sm_rendezvous *rendezvous, const char *name);
 /* Collective; `own` as for sm_session_agree, its record in rendezvous->failure if it is that. */
 symmem_status sm_rendezvous_agree(sm_rendezvous *rendezvous, const char *stage, symmem_status own);
 /* After a failed collective call: the exchange broke, rather than a rank reporting a failure. */

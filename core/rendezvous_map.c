@@ -162,7 +162,9 @@ static symmem_status import_all(sm_rendezvous *rendezvous) {
     for (int32_t r = 0; r < rendezvous->group->world_size && status == SYMMEM_OK; r++) {
         if (r == rendezvous->group->rank)
             continue;
-        status = import_signals(rendezvous, r);
+        status = sm_context_point(rendezvous->context, SM_RENDEZVOUS, "rendezvous.map.peer");
+        if (status == SYMMEM_OK)
+            status = import_signals(rendezvous, r);
         if (status == SYMMEM_OK && rendezvous->mapping_is_new)
             status = import_data(rendezvous, r);
     }
@@ -278,6 +280,8 @@ symmem_status sm_rendezvous_map(sm_rendezvous *rendezvous) {
     if (rendezvous->status == SYMMEM_OK && !rendezvous->incomplete)
         complete_link(rendezvous);
     status = sm_multicast_join(rendezvous, descriptor_of(rendezvous, 0, MULTICAST_FD));
+    if (status == SYMMEM_OK && rendezvous->status == SYMMEM_OK)
+        sm_rendezvous_point(rendezvous, "rendezvous.peers.before");
     if (status == SYMMEM_OK && rendezvous->status == SYMMEM_OK && !rendezvous->incomplete)
         sm_rendezvous_note(
             rendezvous, described(rendezvous, sm_link_open_peers(rendezvous->link), "peers_open"));

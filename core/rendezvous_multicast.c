@@ -21,7 +21,8 @@ void sm_multicast_offer(sm_rendezvous *rendezvous) {
         return;
     /* On failure the share stays of kind NONE, which tells the others. */
     symmem_share share = {.fd = -1};
-    if (context->backend->multicast_create(context->instance, link->device,
+    if (sm_context_point(context, SM_RENDEZVOUS, "rendezvous.create.before") == SYMMEM_OK &&
+        context->backend->multicast_create(context->instance, link->device,
                                            rendezvous->group->world_size, link->buffer_bytes,
                                            &link->multicast_object, &share) == SYMMEM_OK)
         rendezvous->multicast = share;
@@ -53,6 +54,9 @@ static symmem_status bind_own(sm_rendezvous *rendezvous) {
 /* One step and its agreement. A rank whose rendezvous failed already makes the step fail. */
 static symmem_status step(sm_rendezvous *rendezvous, const char *stage, int fd, bool is_attach) {
     symmem_status own = rendezvous->status;
+    if (own == SYMMEM_OK)
+        own = sm_context_point(rendezvous->context, SM_RENDEZVOUS,
+                               is_attach ? "rendezvous.attach.before" : "rendezvous.bind.before");
     if (own == SYMMEM_OK && !rendezvous->incomplete)
         own = is_attach ? attach(rendezvous, fd) : bind_own(rendezvous);
     if (rendezvous->status == SYMMEM_OK && own != SYMMEM_OK)

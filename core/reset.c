@@ -46,10 +46,13 @@ static symmem_status check_pending(sm_link *link) {
 
 static symmem_status reset_state(sm_link *link) {
     symmem_context *context = link->context;
-    symmem_status status = context->backend->signal_reset(context->instance, &link->peers);
+    symmem_status status = sm_context_point(context, operation, "reset.state.before");
     if (status != SYMMEM_OK)
-        (void)sm_backend_failed(context, status, operation, "signal_reset");
-    return status;
+        return status;
+    status = context->backend->signal_reset(context->instance, &link->peers);
+    if (status != SYMMEM_OK)
+        return sm_backend_failed(context, status, operation, "signal_reset");
+    return sm_context_point(context, operation, "reset.state.after");
 }
 
 /* What a rank says before the reset begins. */
@@ -75,7 +78,10 @@ static symmem_status judge(const sm_link *link, const readiness *all) {
 /* An all_gather rather than an agreement: as the operation's first exchange it has to follow a
  * peer that started over after an earlier failure. */
 static symmem_status begin_together(sm_link *link, uint64_t deadline_ns) {
-    readiness own = {.status = check_pending(link), .channel = -1};
+    readiness own = {.status = sm_context_point(link->context, operation, "reset.begin"),
+                     .channel = -1};
+    if (own.status == SYMMEM_OK)
+        own.status = check_pending(link);
     if (own.status != SYMMEM_OK)
         own.channel = sm_record()->channel;
     readiness *all = calloc((size_t)link->group->world_size, sizeof *all);
@@ -117,6 +123,7 @@ symmem_status symmem_handle_reset(symmem_handle *handle, uint32_t timeout_ms) {
     if (status == SYMMEM_OK) {
         status = reset_together(link, deadline_ns);
         sm_group_leave(link->group);
+        sm_context_observe(link->context, "reset.done");
     }
     if (status != SYMMEM_OK) {
         sm_record()->elapsed_ns = sm_now_ns() - begin_ns;

@@ -305,6 +305,7 @@ static symmem_status read_joins(sm_session *session, const sm_call *call) {
         }
         bool reread = false;
         if (status == SYMMEM_OK) {
+            sm_session_observe(session, "session.join.read");
             status = read_one(session, call, &r, rank);
         } else {
             status = sm_session_wanted(session, call);

@@ -190,24 +190,47 @@ static symmem_status root_gather(sm_session *session, const sm_call *call, uint6
         arrived[source] = true;
         served[source] = got != 0 || none_left;
         left--;
+        if (shortage.status == SYMMEM_OK &&
+            sm_session_point(session, call, "ipc.recv.after") != SYMMEM_OK) {
+            shortage = *sm_record();
+            close_fds(fds_p, (size_t)session->config.world_size * (size_t)count);
+        }
     }
     return shortage.status == SYMMEM_OK ? SYMMEM_OK : sm_fail_record(&shortage);
 }
 
+/* All messages to one rank. Of those that it will not get, the first is a refusal. */
+static symmem_status spread_to(sm_session *session, const sm_call *call, int32_t rank,
+                               uint64_t sequence, const int *fds, size_t total) {
+    symmem_status status = SYMMEM_OK;
+    for (size_t start = 0; start < total && status == SYMMEM_OK; sequence++) {
+        sm_ipc_tag tag = tag_of(session, sequence, 0, KIND_SPREAD);
+        size_t count = chunk_of(total, start);
+        status = sm_session_point(session, call, "ipc.send.before");
+        if (status == SYMMEM_OK)
+            status = send_to(session, call, rank, &tag, fds + start, (int)count);
+        if (status != SYMMEM_OK && worth_telling(status))
+            send_refusal(session, rank, &tag);
+        if (status != SYMMEM_OK)
+            return status;
+        start += count;
+        status = sm_session_point(session, call, "ipc.send.after");
+        tag.sequence++;
+        if (status != SYMMEM_OK && start < total)
+            send_refusal(session, rank, &tag);
+    }
+    return status;
+}
+
 static symmem_status root_spread(sm_session *session, const sm_call *call, uint64_t sequence,
                                  const int *fds, size_t total, bool *served) {
-    for (int32_t rank = 1; rank < session->config.world_size; rank++) {
-        for (size_t start = 0, chunk = 0; served[rank] && start < total; chunk++) {
-            sm_ipc_tag tag = tag_of(session, sequence + chunk, 0, KIND_SPREAD);
-            size_t count = chunk_of(total, start);
-            symmem_status status = send_to(session, call, rank, &tag, fds + start, (int)count);
-            if (status != SYMMEM_OK)
-                return status;
-            start += count;
-        }
+    symmem_status status = SYMMEM_OK;
+    for (int32_t rank = 1; rank < session->config.world_size && status == SYMMEM_OK; rank++) {
+        if (served[rank])
+            status = spread_to(session, call, rank, sequence, fds, total);
         served[rank] = false; /* a later failure is no longer this rank's */
     }
-    return SYMMEM_OK;
+    return status;
 }
 
 static symmem_status root_exchange(sm_session *session, const sm_call *call, uint64_t sequence,
@@ -221,13 +244,9 @@ static symmem_status root_exchange(sm_session *session, const sm_call *call, uin
     if (status == SYMMEM_OK)
         status = root_gather(session, call, sequence, count, fds_p, served);
     if (status == SYMMEM_OK)
-        status = sm_session_point(session, call, "ipc.recv.after");
-    if (status == SYMMEM_OK)
-        status = sm_session_point(session, call, "ipc.send.before");
-    if (status == SYMMEM_OK)
         status = root_spread(session, call, sequence, fds_p, total, served);
     if (status == SYMMEM_OK)
-        return sm_session_point(session, call, "ipc.send.after");
+        return status;
     sm_ipc_tag tag = tag_of(session, sequence, 0, KIND_SPREAD);
     for (int32_t rank = 1; rank < session->config.world_size && worth_telling(status); rank++)
         if (served[rank])
@@ -237,6 +256,7 @@ static symmem_status root_exchange(sm_session *session, const sm_call *call, uin
 
 static symmem_status leaf_receive(sm_session *session, const sm_call *call, uint64_t sequence,
                                   size_t total, int *fds_p) {
+    symmem_error_record own = {.status = SYMMEM_OK};
     for (size_t start = 0, chunk = 0; start < total; chunk++) {
         sm_ipc_tag want = tag_of(session, sequence + chunk, 0, KIND_SPREAD);
         int32_t source = -1;
@@ -250,8 +270,12 @@ static symmem_status leaf_receive(sm_session *session, const sm_call *call, uint
         }
         memcpy(fds_p + start, fds, (size_t)got * sizeof(fds[0]));
         start += (size_t)got;
+        /* The rest is taken all the same: rank 0 must not be stuck in sending. */
+        if (sm_session_point(session, call, "ipc.recv.after") != SYMMEM_OK &&
+            own.status == SYMMEM_OK)
+            own = *sm_record();
     }
-    return sm_session_point(session, call, "ipc.recv.after");
+    return own.status == SYMMEM_OK ? SYMMEM_OK : sm_fail_record(&own);
 }
 
 static symmem_status leaf_exchange(sm_session *session, const sm_call *call, uint64_t sequence,
@@ -324,15 +348,21 @@ symmem_status sm_session_all_gather_fds(sm_session *session, const char *operati
 
 static symmem_status broadcast_send(sm_session *session, const sm_call *call, const sm_ipc_tag *tag,
                                     int fd, int *fd_p) {
-    symmem_status status = sm_session_point(session, call, "ipc.send.before");
-    if (status == SYMMEM_OK)
-        status = duplicate(session, call, fd, fd_p);
+    symmem_status status = duplicate(session, call, fd, fd_p);
     int32_t rank = 0;
-    for (; rank < session->config.world_size && status == SYMMEM_OK; rank++)
-        if (rank != session->config.rank)
+    while (rank < session->config.world_size && status == SYMMEM_OK) {
+        if (rank == session->config.rank) {
+            rank++;
+            continue;
+        }
+        status = sm_session_point(session, call, "ipc.send.before");
+        if (status == SYMMEM_OK)
             status = send_to(session, call, rank, tag, &fd, 1);
-    if (status == SYMMEM_OK)
-        return sm_session_point(session, call, "ipc.send.after");
+        if (status == SYMMEM_OK) {
+            rank++; /* served: a later failure is no longer this rank's */
+            status = sm_session_point(session, call, "ipc.send.after");
+        }
+    }
     for (; rank < session->config.world_size && worth_telling(status); rank++)
         if (rank != session->config.rank)
             send_refusal(session, rank, tag);
@@ -433,7 +463,7 @@ static symmem_status check_pair(sm_session *session, const sm_call *call, int32_
 }
 
 symmem_status sm_session_send_fd(sm_session *session, int32_t dst, int fd, uint64_t deadline_ns) {
-    sm_call call = sm_call_start("send_fd", "descriptors", deadline_ns);
+    sm_call call = sm_call_start("group_send_fd", "descriptors", deadline_ns);
     symmem_status status = check_pair(session, &call, dst);
     if (status == SYMMEM_OK)
         status = sm_session_point(session, &call, "ipc.send.before");
@@ -453,7 +483,7 @@ symmem_status sm_session_send_fd(sm_session *session, int32_t dst, int fd, uint6
 
 symmem_status sm_session_recv_fd(sm_session *session, int32_t src, int *fd_p,
                                  uint64_t deadline_ns) {
-    sm_call call = sm_call_start("recv_fd", "descriptors", deadline_ns);
+    sm_call call = sm_call_start("group_recv_fd", "descriptors", deadline_ns);
     symmem_status status = check_pair(session, &call, src);
     if (status != SYMMEM_OK)
         return status;

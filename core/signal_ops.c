@@ -13,6 +13,9 @@
 typedef enum signal_kind { BARRIER, PUT_SIGNAL, WAIT_SIGNAL } signal_kind;
 
 static const char *const names[] = {"barrier", "put_signal", "wait_signal"};
+static const char *const begin_points[] = {"barrier.begin", "put_signal.begin",
+                                           "wait_signal.begin"};
+static const char *const done_points[] = {"barrier.done", "put_signal.done", "wait_signal.done"};
 
 /* One call. */
 typedef struct signal_op {
@@ -155,6 +158,7 @@ static symmem_status run(const signal_op *op, const symmem_stream *stream) {
         return status;
     uint64_t begin_ns = sm_now_ns();
     uint64_t deadline_ns = sm_deadline_ns(op->timeout_ms);
+    sm_context_observe(op->link->context, begin_points[op->kind]);
     if (!sm_turn_take(&channel->turn, deadline_ns))
         return busy(op, begin_ns);
     /* An operation that this one waited for may have poisoned the handle. */
@@ -163,6 +167,7 @@ static symmem_status run(const signal_op *op, const symmem_stream *stream) {
         status = stream != NULL ? enqueue(op, channel, stream->native)
                                 : run_now(op, channel, begin_ns, deadline_ns);
     sm_turn_give(&channel->turn);
+    sm_context_observe(op->link->context, done_points[op->kind]);
     return status;
 }
 

@@ -8,12 +8,16 @@
  * File names: "k" and the key with '/' as '%', "t" and a random number while being written,
  * "notify", "lock". add takes the lock file; a set and an add of one key at the same time leave
  * either value.
+ *
+ * A process that has run out of descriptors must still be able to tell its peers that it has.
+ * Therefore the store keeps as many in reserve as one of its calls needs at a time.
  */
 #include "store.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,10 +35,74 @@
 #define BACKOFF_FIRST_NS 20000u
 #define BACKOFF_LAST_NS 1000000u
 
+#define RESERVE 2 /* add: the lock and the value */
+
 typedef struct file_store {
     int directory;
     _Atomic uint32_t *words;
+    pthread_mutex_t reserve_lock;
+    int reserve[RESERVE]; /* further descriptors of the directory; -1: lent */
 } file_store;
+
+/* --- descriptors -------------------------------------------------------------------------------
+ */
+
+static int *reserved(file_store *store, bool lent) {
+    for (int i = 0; i < RESERVE; i++)
+        if ((store->reserve[i] < 0) == lent)
+            return &store->reserve[i];
+    return NULL;
+}
+
+/* As openat in the store's directory, with mode 0600, if need be on a descriptor of the reserve. */
+static int open_file(file_store *store, const char *name, int flags) {
+    int fd = openat(store->directory, name, flags | O_CLOEXEC, 0600);
+    if (fd >= 0 || errno != EMFILE)
+        return fd;
+    pthread_mutex_lock(&store->reserve_lock);
+    int *spare = reserved(store, false);
+    if (spare != NULL) {
+        close(*spare);
+        *spare = -1;
+        fd = openat(store->directory, name, flags | O_CLOEXEC, 0600);
+        int error = errno;
+        if (fd < 0) /* the name, or another thread was quicker */
+            *spare = fcntl(store->directory, F_DUPFD_CLOEXEC, 0);
+        errno = error;
+    }
+    pthread_mutex_unlock(&store->reserve_lock);
+    return fd;
+}
+
+/* Fills up the reserve first: making the descriptor one of the directory needs no new one. */
+static void close_file(file_store *store, int fd) {
+    pthread_mutex_lock(&store->reserve_lock);
+    int *spare = reserved(store, true);
+    if (spare != NULL && dup3(store->directory, fd, O_CLOEXEC) == fd)
+        *spare = fd;
+    else
+        close(fd);
+    pthread_mutex_unlock(&store->reserve_lock);
+}
+
+static symmem_status open_reserve(file_store *store) {
+    for (int i = 0; i < RESERVE; i++) {
+        store->reserve[i] = fcntl(store->directory, F_DUPFD_CLOEXEC, 0);
+        if (store->reserve[i] < 0)
+            return sm_fail_errno(errno, "store_open_file", "", "no descriptor for the reserve");
+    }
+    return SYMMEM_OK;
+}
+
+static void close_reserve(file_store *store) {
+    for (int i = 0; i < RESERVE; i++)
+        if (store->reserve[i] >= 0)
+            close(store->reserve[i]);
+    pthread_mutex_destroy(&store->reserve_lock);
+}
+
+/* --- the calls ---------------------------------------------------------------------------------
+ */
 
 static void name_of_key(const char *key, char name[NAME_BYTES]) {
     size_t i = 0;
@@ -66,8 +134,8 @@ static symmem_status write_whole(int fd, const void *value, size_t bytes, const 
     return SYMMEM_OK;
 }
 
-static symmem_status replace(const file_store *store, const char *key, const void *value,
-                             size_t bytes, const char *operation) {
+static symmem_status replace(file_store *store, const char *key, const void *value, size_t bytes,
+                             const char *operation) {
     uint64_t number;
     symmem_status status = sm_random(&number, sizeof(number));
     if (status != SYMMEM_OK)
@@ -75,11 +143,11 @@ static symmem_status replace(const file_store *store, const char *key, const voi
     char temporary[32], name[NAME_BYTES];
     snprintf(temporary, sizeof(temporary), "t%016llx", (unsigned long long)number);
     name_of_key(key, name);
-    int fd = openat(store->directory, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int fd = open_file(store, temporary, O_WRONLY | O_CREAT | O_EXCL);
     if (fd < 0)
         return sm_fail_errno(errno, operation, "", "cannot create a file in the store");
     status = write_whole(fd, value, bytes, operation);
-    close(fd);
+    close_file(store, fd);
     if (status == SYMMEM_OK && renameat(store->directory, temporary, store->directory, name) != 0)
         status = sm_fail_errno(errno, operation, "", "cannot name a value %.120s", key);
     if (status != SYMMEM_OK) {
@@ -131,11 +199,11 @@ static symmem_status read_open(int fd, void *value, size_t capacity, size_t *byt
 static symmem_status file_get(void *self, const char *key, void *value, size_t capacity,
                               size_t *bytes_p, uint32_t timeout_ms) {
     (void)timeout_ms;
-    const file_store *store = self;
+    file_store *store = self;
     char name[NAME_BYTES];
     name_of_key(key, name);
     /* Not to be led elsewhere by a link, nor kept waiting by a pipe that nobody writes to. */
-    int fd = openat(store->directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int fd = open_file(store, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0 && errno == ENOENT)
         return sm_fail(SYMMEM_NOT_FOUND, "store_get", "", "no key %.200s", key);
     if (fd < 0 && (errno == ELOOP || errno == ENXIO)) /* a link, a socket */
@@ -143,7 +211,7 @@ static symmem_status file_get(void *self, const char *key, void *value, size_t c
     if (fd < 0)
         return sm_fail_errno(errno, "store_get", "", "cannot open key %.120s", key);
     symmem_status status = read_open(fd, value, capacity, bytes_p);
-    close(fd);
+    close_file(store, fd);
     return status;
 }
 
@@ -169,9 +237,8 @@ static symmem_status file_wait(void *self, const char *key, uint32_t timeout_ms)
 }
 
 /* A descriptor of its own for each call: flock excludes open files, not processes or threads. */
-static symmem_status lock(const file_store *store, const char *key, uint64_t deadline_ns,
-                          int *fd_p) {
-    int fd = openat(store->directory, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+static symmem_status lock(file_store *store, const char *key, uint64_t deadline_ns, int *fd_p) {
+    int fd = open_file(store, "lock", O_RDWR | O_CREAT | O_NOFOLLOW);
     if (fd < 0)
         return sm_fail_errno(errno, "store_add", "", "cannot open the store's lock");
     uint64_t backoff_ns = BACKOFF_FIRST_NS;
@@ -183,7 +250,7 @@ static symmem_status lock(const file_store *store, const char *key, uint64_t dea
         else if (sm_expired(deadline_ns))
             status = sm_store_expired("store_add", key);
         if (status != SYMMEM_OK) {
-            close(fd);
+            close_file(store, fd);
             return status;
         }
         sm_sleep_ns(backoff_ns);
@@ -222,7 +289,7 @@ static symmem_status file_add(void *self, const char *key, int64_t delta, int64_
         return status;
     status = add_locked(store, key, delta, value_p);
     flock(fd, LOCK_UN); /* not left to close: a child forked meanwhile holds the same open file */
-    close(fd);
+    close_file(store, fd);
     return status;
 }
 
@@ -242,6 +309,7 @@ static void file_close(void *self) {
         munmap(store->words, NOTIFY_BYTES);
     if (store->directory >= 0)
         close(store->directory);
+    close_reserve(store);
     free(store);
 }
 
@@ -306,9 +374,13 @@ symmem_status symmem_store_open_file(const char *path, symmem_store **store_p) {
     if (store == NULL)
         return sm_fail(SYMMEM_OUT_OF_MEMORY, "store_open_file", "", "no memory for the store");
     store->directory = -1;
+    store->reserve[0] = store->reserve[1] = -1;
+    pthread_mutex_init(&store->reserve_lock, NULL);
     symmem_status status = open_directory(store, path);
     if (status == SYMMEM_OK)
         status = open_notify(store);
+    if (status == SYMMEM_OK)
+        status = open_reserve(store);
     if (status == SYMMEM_OK)
         status = sm_store_wrap(&file_ops, store, store_p);
     if (status != SYMMEM_OK)

@@ -71,7 +71,10 @@ void *sm_delist(symmem_context *context, sm_node *node, void **native) {
 static symmem_status make_native(symmem_context *context, int32_t device, void *foreign,
                                  const char *operation, void **native_p) {
     const symmem_backend *backend = context->backend;
-    symmem_status status = foreign != NULL
+    symmem_status status = sm_context_point(context, operation, "stream.create");
+    if (status != SYMMEM_OK)
+        return status;
+    status = foreign != NULL
                                ? backend->stream_wrap(context->instance, device, foreign, native_p)
                                : backend->stream_create(context->instance, device, native_p);
     if (status != SYMMEM_OK)
@@ -224,6 +227,7 @@ symmem_status symmem_stream_synchronize(symmem_stream *stream, uint32_t timeout_
         return status;
     symmem_context *context = stream->context;
     symmem_error_record record = {.status = SYMMEM_OK};
+    sm_context_observe(context, "stream.synchronize");
     status = context->backend->stream_synchronize(context->instance, stream->native,
                                                   sm_context_timeout(context, timeout_ms), &record);
     if (status == SYMMEM_OK)

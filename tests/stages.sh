@@ -83,25 +83,52 @@ junit_count() { # ATTRIBUTE FILE
     echo "${value:-0}"
 }
 
-# The suite on the CPU emulation. PREFIX is an array that a stage may fill (setarch, unshare).
+# The suite on the CPU emulation, once for each string of runner options. Much of a run is waiting for
+# deadlines, so two go on at a time. PREFIX is an array that a stage may fill (setarch, unshare).
 prefix=()
 conformance() { # BUILD RUNNER_OPTIONS...
-    local runner=$root/$1/bin/symmem-conformance
+    local runner=$root/$1/bin/symmem-conformance options running=0
     shift
-    local name="conformance $*"
-    local log=$logs/$stage.${name//[ \/]/_}.log
     if [ ! -x "$runner" ]; then
-        verdict FAILED "$name: no symmem-conformance was built"
+        verdict FAILED "conformance: no symmem-conformance was built"
         stage_failed=$((stage_failed + 1))
         return
     fi
-    timeout -k 15 "$run_limit" "${prefix[@]}" "$runner" --backend shm "$@" >"$log" 2>&1 </dev/null
-    local status=$?
+    for options in "$@"; do
+        [ "$running" -lt 2 ] || wait -n
+        run_suite "$runner" "$options" &
+        running=$((running + 1))
+    done
+    wait
+    for options in "$@"; do
+        count_suite "$options"
+    done
+}
+
+suite_log() { # RUNNER_OPTIONS
+    local name="conformance $1"
+    echo "$logs/$stage.${name//[ \/]/_}.log"
+}
+
+run_suite() { # RUNNER RUNNER_OPTIONS
+    local log options
+    log=$(suite_log "$2")
+    read -ra options <<<"$2"
+    timeout -k 15 "$run_limit" "${prefix[@]}" "$1" --backend shm "${options[@]}" >"$log" 2>&1 \
+        </dev/null
+    echo $? >"$log.status"
+}
+
+count_suite() { # RUNNER_OPTIONS
+    local log status
+    log=$(suite_log "$1")
+    status=$(cat "$log.status")
+    rm -f "$log.status"
     if [[ $(tail -n 1 "$log") =~ $closing_pattern ]]; then
-        add_counts "$name" "$log" "$status" "${BASH_REMATCH[@]:1:3}"
+        add_counts "conformance $1" "$log" "$status" "${BASH_REMATCH[@]:1:3}"
     else
         [ "$status" -ne 0 ] || status=1 # without a closing line it is not a pass
-        add_counts "$name" "$log" "$status" 0 0 0
+        add_counts "conformance $1" "$log" "$status" 0 0 0
     fi
 }
 
@@ -166,17 +193,14 @@ install_clang_runtime() {
 stage_gcc() {
     plain_build || return
     unit_tests build-gcc
-    local ranks
-    for ranks in 4 1 2 3 5 8; do
-        conformance build-gcc --ranks "$ranks"
-    done
-    conformance build-gcc --ranks 2 --rank-mode thread
+    conformance build-gcc "--ranks 8" "--ranks 5" "--ranks 4" "--ranks 3" "--ranks 2" "--ranks 1" \
+        "--ranks 2 --rank-mode thread"
 }
 
 stage_clang() {
     build build-clang -DCMAKE_C_COMPILER=clang || return
     unit_tests build-clang
-    conformance build-clang --ranks 2
+    conformance build-clang "--ranks 2"
 }
 
 stage_asan() {
@@ -186,8 +210,7 @@ stage_asan() {
     export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
     sanitizer_prefix
     unit_tests build-asan "${prefix[@]}"
-    conformance build-asan --ranks 2 --no-large
-    conformance build-asan --ranks 3 --no-large
+    conformance build-asan "--ranks 2 --no-large" "--ranks 3 --no-large"
     prefix=()
     unset ASAN_OPTIONS UBSAN_OPTIONS
 }
@@ -199,8 +222,8 @@ stage_tsan() {
     export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
     sanitizer_prefix
     unit_tests build-tsan "${prefix[@]}"
-    conformance build-tsan --rank-mode thread --ranks 2 --no-large
-    conformance build-tsan --rank-mode thread --ranks 4 --no-large
+    conformance build-tsan "--rank-mode thread --ranks 2 --no-large" \
+        "--rank-mode thread --ranks 4 --no-large"
     prefix=()
     unset TSAN_OPTIONS
 }
@@ -211,8 +234,7 @@ stage_coverage() {
     export SYMMEM_TIMEOUT_SCALE=$((time_scale * 2))
     find build-coverage -name '*.gcda' -delete # counts of earlier runs
     unit_tests build-coverage
-    conformance build-coverage --ranks 4
-    conformance build-coverage --ranks 2 --rank-mode thread
+    conformance build-coverage "--ranks 4" "--ranks 2 --rank-mode thread"
     check thresholds coverage/check.sh build-coverage &&
         sed 's/^/    /' "$logs/coverage.thresholds.log"
 }
@@ -254,7 +276,7 @@ stage_small_shm() {
     fi
     plain_build || return
     prefix=("${namespace[@]}" sh -c "$mount && exec \"\$@\"" sh)
-    conformance build-gcc --ranks 4
+    conformance build-gcc "--ranks 4"
     prefix=()
 }
 

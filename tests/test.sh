@@ -11,7 +11,7 @@ cd "$root" || exit 1
 # shellcheck source=tests/stages.sh
 . tests/stages.sh
 
-all_stages=(gcc clang asan tsan coverage style small-shm skeletons fuzz)
+all_stages=(gcc clang asan tsan coverage style small-shm skeletons mutants fuzz)
 stages=("$@")
 [ "$#" -gt 0 ] || stages=("${all_stages[@]}")
 for stage in "${stages[@]}"; do
@@ -31,6 +31,7 @@ need_build_tools
 need_command clang clang
 need_command g++ g++
 need_command lcov lcov
+need_command patch patch
 need_clang_format
 if ! install_missing || ! install_clang_runtime; then
     printf '0 passed, 1 failed, 0 skipped\n'

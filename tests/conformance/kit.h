@@ -275,6 +275,32 @@ struct tk_action {
 void tk_on_point(struct tk *t, const char *point, int nth, struct tk_action action);
 /* How often `point` was passed since tk_on_point named it; 0 for points never named. */
 int tk_point_count(struct tk *t, const char *point);
+/* Forgets all of them. No call of this rank may be under way. */
+void tk_forget_points(struct tk *t);
+/* From here on notes each point that this rank's contexts pass, with the number of times; false:
+ * no more. Turning it on forgets what was noted before. */
+void tk_record_points(struct tk *t, bool on);
+int tk_recorded_points(struct tk *t);
+/* In the order in which they were passed first. */
+const char *tk_recorded_point(struct tk *t, int index, int *count_p);
+
+/* --- a process of a rank's own ------------------------------------------------------------------
+ * For what ends the process that does it, many times in one case. The child is the rank for as
+ * long as it runs: its checks count, it shows values and meets the other ranks' children. It has
+ * none of the parent's contexts. Process mode only. */
+
+enum tk_child_end {
+    TK_CHILD_DONE,   /* the body came to its end, or was left by a failed check */
+    TK_CHILD_KILLED, /* by SIGKILL of its own, see tk_action; it shows when in slot TK_DEATH_SLOT */
+    TK_CHILD_FAILED, /* any other end: a failed check */
+    TK_CHILD_HUNG,   /* ended after limit_ms: a failed check */
+};
+#define TK_DEATH_SLOT (TK_SHARED_SLOTS - 1)
+enum tk_child_end tk_run_child(struct tk *t, void (*body)(struct tk *t, void *arg), void *arg,
+                               uint32_t limit_ms);
+
+/* One line that is shown beside the case's verdict if it passes; the last of all ranks stays. */
+void tk_note(struct tk *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Where the body calls the kit: a failure inside the kit is reported there. */
 void tk_at(struct tk *t, const char *file, int line);

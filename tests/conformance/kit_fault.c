@@ -51,7 +51,7 @@ void tk_on_point(struct tk *t, const char *point, int nth, struct tk_action acti
     struct kit_point *added = &own->points[index < KIT_POINT_MAX ? index : 0];
 
     TK_REQUIRE(t, index < KIT_POINT_MAX);
-    if (action.kill)
+    if (action.kill && !own->is_child)
         tk_expect_death(t, t->rank);
     snprintf(added->name, sizeof(added->name), "%s", point);
     added->nth = nth;
@@ -64,8 +64,10 @@ void tk_on_point(struct tk *t, const char *point, int nth, struct tk_action acti
 static symmem_status act(struct tk *t, const struct tk_action *action) {
     if (action->delay_ms > 0)
         tk_sleep_ms(action->delay_ms);
-    if (action->kill && t->mode == TK_MODE_PROCESS)
+    if (action->kill && t->mode == TK_MODE_PROCESS) {
+        tk_share_u64(t, TK_DEATH_SLOT, tk_now_ms());
         raise(SIGKILL);
+    }
     return action->status;
 }
 
@@ -75,6 +77,7 @@ symmem_status kit_point(void *arg, const char *point) {
     int count = atomic_load_explicit(&t->own->point_count, memory_order_acquire);
     symmem_status status = SYMMEM_OK;
 
+    kit_record_point(&t->own->record, point);
     for (int i = 0; i < count; i++) {
         struct kit_point *watched = &t->own->points[i];
         symmem_status own_status = SYMMEM_OK;
@@ -89,6 +92,10 @@ symmem_status kit_point(void *arg, const char *point) {
             status = own_status;
     }
     return status;
+}
+
+void tk_forget_points(struct tk *t) {
+    atomic_store_explicit(&t->own->point_count, 0, memory_order_release);
 }
 
 int tk_point_count(struct tk *t, const char *point) {

@@ -3,6 +3,7 @@
 #ifndef SYMMEM_KIT_INTERNAL_H
 #define SYMMEM_KIT_INTERNAL_H
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 
@@ -26,6 +27,19 @@ struct kit_point {
     _Atomic int passed;
 };
 
+#define KIT_RECORD_MAX 256
+
+/* The points passed while recording, by whatever threads. */
+struct kit_record {
+    pthread_mutex_t lock;
+    _Atomic bool on;
+    int count;
+    struct {
+        char name[64];
+        int count;
+    } points[KIT_RECORD_MAX];
+};
+
 struct tk_rank {
     const struct kit_setup *setup;
     struct arena_rank *slot;
@@ -42,6 +56,8 @@ struct tk_rank {
     int object_capacity;
     _Atomic int point_count;
     struct kit_point points[KIT_POINT_MAX];
+    struct kit_record record;
+    bool is_child; /* of the rank: see tk_run_child */
 };
 
 /* Records a failure without counting a check. */
@@ -65,5 +81,6 @@ void kit_release_objects(struct tk *t, const symmem_context *context);
 void kit_end_context(struct tk *t);
 /* The point function of the contexts' options. */
 symmem_status kit_point(void *arg, const char *point);
+void kit_record_point(struct kit_record *record, const char *point);
 
 #endif

@@ -155,7 +155,10 @@ static void run_phases(struct tk *t) {
 
 void kit_run_rank(const struct kit_setup *setup) {
     struct arena_rank *slot = &setup->arena->ranks[setup->rank];
-    struct tk_rank own = {.setup = setup, .slot = slot, .file = "kit"};
+    struct tk_rank own = {.setup = setup,
+                          .slot = slot,
+                          .file = "kit",
+                          .record = {.lock = PTHREAD_MUTEX_INITIALIZER}};
     struct tk t = {
         .rank = setup->rank,
         .world_size = setup->world_size,

@@ -193,14 +193,12 @@ static void plugin_path(struct tk *t, char *path, size_t capacity, const char *n
     ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
     TK_REQUIRE(t, length > 0);
     self[length] = '\0';
-    for (int up = 0; up < 2; up++) {
-        char *slash = strrchr(self, '/');
-        TK_REQUIRE(t, slash != NULL);
-        *slash = '\0';
-    }
-    snprintf(path, capacity, "%s/lib/tests/%s.so", self, name);
+    char *slash = strrchr(self, '/');
+    TK_REQUIRE(t, slash != NULL);
+    *slash = '\0';
+    snprintf(path, capacity, "%s/../lib/tests/%s.so", self, name); /* a build tree */
     if (access(path, R_OK) != 0) {
-        snprintf(path, capacity, "%s/lib/symmem/tests/%s.so", self, name);
+        snprintf(path, capacity, "%s/" SUITE_BIN_TO_LIB "/symmem/tests/%s.so", self, name);
         TK_CHECK_MSG(t, access(path, R_OK) == 0, "%s is not there", path);
     }
 }

@@ -4,8 +4,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <dirent.h>
-#include <stdlib.h>
+#include <unistd.h>
 
 #include "kit.h"
 
@@ -97,49 +96,101 @@ static void destroy_ends_calls(struct tk *t) {
     end_it(t, wait_in_rendezvous, false);
 }
 
-/* --- no descriptors left ------------------------------------------------------------ */
+/* --- waits for signals ------------------------------------------------------------------------ */
 
-static int highest_descriptor(void) {
-    int highest = 0;
-    DIR *directory = opendir("/proc/self/fd");
-    struct dirent *entry;
-    while (directory != NULL && (entry = readdir(directory)) != NULL)
-        if (atoi(entry->d_name) > highest)
-            highest = atoi(entry->d_name);
-    if (directory != NULL)
-        closedir(directory);
-    return highest;
+struct waiter {
+    symmem_handle *handle;
+    symmem_status status;
+    atomic_int ended;
+};
+
+static void *wait_in_thread(void *arg) {
+    struct waiter *waiter = arg;
+    waiter->status = symmem_wait_signal(waiter->handle, 0, 0, 0, NULL);
+    atomic_store_explicit(&waiter->ended, 1, memory_order_release);
+    return NULL;
 }
 
-/* One rank can take its own share, but not all that the peers send. */
-static void out_of_descriptors(struct tk *t) {
-    symmem_handle *handle = NULL;
+/* A wait without limit on memory that is still there, and on memory that is freed meanwhile. */
+static void finalise_ends_waits(struct tk *t) {
+    for (int freed = 0; freed < 2; freed++) {
+        symmem_context_options options = tk_options(t);
+        symmem_context *context = NULL;
+        symmem_group *group = NULL;
+        struct waiter waiter = {.handle = NULL};
+        void *memory = NULL;
+        pthread_t thread;
+        options.store = NULL;
+        TK_REQUIRE_OK(t, symmem_init(&options, &context));
+        TK_REQUIRE_OK(t, symmem_group_create(context, "alone", NULL, 0, NULL, &group));
+        TK_REQUIRE_OK(t, symmem_alloc(context, 64, -1, NULL, &memory));
+        TK_REQUIRE_OK(t, symmem_rendezvous(context, memory, group, 5000, &waiter.handle));
+        TK_REQUIRE(t, pthread_create(&thread, NULL, wait_in_thread, &waiter) == 0);
+        tk_sleep_ms(40);
+        TK_EQ_INT(t, 0, atomic_load(&waiter.ended));
+        if (freed)
+            TK_OK(t, symmem_free(context, memory));
+        uint64_t begin_ms = tk_now_ms();
+        TK_OK(t, symmem_finalize(context));
+        while (!atomic_load_explicit(&waiter.ended, memory_order_acquire) &&
+               tk_now_ms() - begin_ms < tk_scaled_ms(1000))
+            tk_sleep_ms(2);
+        TK_REQUIRE(t, TK_CHECK_MSG(t, atomic_load(&waiter.ended) != 0,
+                                   "a wait outlives its context (memory %s)",
+                                   freed ? "freed" : "not freed"));
+        TK_EQ_INT(t, 0, pthread_join(thread, NULL));
+        TK_CHECK_MSG(t, waiter.status == SYMMEM_POISONED || waiter.status == SYMMEM_NOT_INITIALISED,
+                     "%s", symmem_status_name(waiter.status));
+        symmem_handle_release(waiter.handle);
+        symmem_context_free(context);
+    }
+}
+
+/* --- no descriptors left ------------------------------------------------------------ */
+
+/* With `spare` more descriptors than now on rank `poor`: the status, the same on every rank. */
+static symmem_status rendezvous_with(struct tk *t, int32_t poor, rlim_t spare) {
     symmem_group *group = tk_world_group(t);
+    symmem_handle *handle = NULL;
+    void *memory = tk_alloc(t, 4096);
     struct rlimit before;
+    tk_group_barrier(t, group);
+    TK_REQUIRE(t, getrlimit(RLIMIT_NOFILE, &before) == 0);
+    if (t->rank == poor) {
+        int lowest_free = dup(STDERR_FILENO);
+        struct rlimit low = {.rlim_cur = (rlim_t)lowest_free + spare, .rlim_max = before.rlim_max};
+        TK_REQUIRE(t, lowest_free >= 0 && close(lowest_free) == 0);
+        TK_REQUIRE(t, setrlimit(RLIMIT_NOFILE, &low) == 0);
+    }
+    symmem_status status =
+        symmem_rendezvous(t->context, memory, group, tk_scaled_ms(5000), &handle);
+    TK_CHECK(t, setrlimit(RLIMIT_NOFILE, &before) == 0);
+    TK_CHECK(t, (handle != NULL) == (status == SYMMEM_OK));
+    tk_share_u64(t, 0, (uint64_t)(int64_t)status);
+    tk_out_of_band_barrier(t);
+    for (int32_t r = 0; r < t->world_size; r++)
+        TK_EQ_INT(t, status, (int64_t)tk_read_u64(t, r, 0));
+    symmem_handle_release(handle);
+    /* With descriptors again it works, failed or not. */
+    handle = tk_rendezvous(t, memory, group);
+    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(5000), NULL));
+    tk_out_of_band_barrier(t);
+    return status;
+}
+
+/* One rank has none to spare, then one, then two, until there are enough. */
+static void out_of_descriptors(struct tk *t) {
     TK_REQ(t, "SM-RDV-20");
-    for (int32_t odd = 0; odd < 2; odd++) {
-        void *memory = tk_alloc(t, 4096);
-        tk_group_barrier(t, group);
-        TK_REQUIRE(t, getrlimit(RLIMIT_NOFILE, &before) == 0);
-        if (t->rank == odd) {
-            struct rlimit low = {.rlim_cur = (rlim_t)highest_descriptor() + 10,
-                                 .rlim_max = before.rlim_max};
-            TK_REQUIRE(t, setrlimit(RLIMIT_NOFILE, &low) == 0);
+    for (int32_t poor = 0; poor < 2; poor++) {
+        rlim_t enough = 4u * (rlim_t)t->world_size + 64;
+        symmem_status status = SYMMEM_LIMIT;
+        for (rlim_t spare = 0; spare <= enough && status != SYMMEM_OK; spare++) {
+            status = rendezvous_with(t, poor, spare);
+            tk_checkpoint(t, "%d spare: %s", (int)spare, symmem_status_name(status));
+            TK_CHECK_MSG(t, status == SYMMEM_LIMIT || status == SYMMEM_OK, "%d spare: %s",
+                         (int)spare, symmem_status_name(status));
         }
-        symmem_status status =
-            symmem_rendezvous(t->context, memory, group, tk_scaled_ms(5000), &handle);
-        TK_CHECK(t, setrlimit(RLIMIT_NOFILE, &before) == 0);
-        TK_CHECK_MSG(t, status == SYMMEM_LIMIT || status == SYMMEM_OK, "%s",
-                     symmem_status_name(status));
-        TK_CHECK(t, (handle != NULL) == (status == SYMMEM_OK));
-        tk_share_u64(t, 0, (uint64_t)(int64_t)status);
-        tk_out_of_band_barrier(t);
-        for (int32_t r = 0; r < t->world_size; r++)
-            TK_EQ_INT(t, status, (int64_t)tk_read_u64(t, r, 0));
-        symmem_handle_release(handle);
-        handle = NULL;
-        tk_rendezvous(t, memory, group);
-        tk_out_of_band_barrier(t);
+        TK_EQ_INT(t, SYMMEM_OK, status);
     }
 }
 
@@ -152,6 +203,10 @@ static const struct tk_case cases[] = {
      .requirements = "SM-GROUP-10",
      .max_ranks = 1,
      .body = destroy_ends_calls},
+    {.name = "under_way.finalise_ends_waits",
+     .requirements = "SM-CONTEXT-12",
+     .max_ranks = 1,
+     .body = finalise_ends_waits},
     {.name = "under_way.out_of_descriptors",
      .requirements = "SM-RDV-20",
      .min_ranks = 4,

@@ -64,8 +64,8 @@ static symmem_status host_point(const symmem_host *host, const char *name) {
     if (delay_us > 0)
         fake_sleep_us((unsigned)(fake_now_ms() * 2654435761u) % delay_us);
     if (self->fail_name && strcmp(self->fail_name, name) == 0 &&
-        atomic_fetch_sub(&self->fail_visit, 1) == 0)
-        return self->fail_status;
+        atomic_fetch_sub(&self->fail_visit, 1) == 0) /* as the core does: the record is filled */
+        return host_fail(host, self->fail_status, 0, "backend", "the test point %s failed", name);
     return SYMMEM_OK;
 }
 
@@ -110,6 +110,7 @@ void fake_host_init(fake_host *host) {
                                .fail_sizes = host_fail_sizes,
                                .notice = host_notice,
                                .point = host_point,
+                               .has_points = true,
                                .signal_failed = host_signal_failed,
                                .peer_state = host_peer_state,
                                .is_poisoned = host_is_poisoned};

@@ -26,6 +26,7 @@
  *   NULL       An entry under a capability is NULL if that is not declared; a declared capability
  *              with a missing entry, or the reverse, is refused at registration. An entry marked
  *              optional may be NULL with any capabilities. Every other entry is mandatory.
+ *   Points     An entry should offer test points at its steps, see symmem_host.point.
  *   Reading    Objects that an entry fills (memory, share, info) come in zeroed, share->fd as -1.
  */
 #ifndef SYMMEM_BACKEND_H
@@ -73,7 +74,7 @@ typedef struct symmem_ref {
 /* What became of a signal operation. Plain data, so that a device can fill in its own form. */
 typedef struct symmem_fault {
     const char *operation; /* "barrier", "put_signal", "wait_signal"; static string */
-    symmem_status status;  /* TIMEOUT, PEER_LOST, POISONED or CORRUPT */
+    symmem_status status;  /* TIMEOUT, PEER_LOST, POISONED, CORRUPT, or a test point's */
     int32_t channel;
     int32_t failed_rank; /* group rank of the one peer concerned, -1 if several. POISONED: the
                             peer whose state says so, the own rank if is_poisoned does */
@@ -81,6 +82,7 @@ typedef struct symmem_fault {
     uint64_t elapsed_ns; /* since the operation began to run */
     /* Bit r: group rank r was waited for in vain. TIMEOUT and PEER_LOST; else 0. */
     uint64_t missing[SYMMEM_MAX_WORLD_SIZE / 64];
+    const char *stage; /* the test point that failed, static string; NULL: none did */
 } symmem_fault;
 
 typedef enum symmem_peer_state {
@@ -105,8 +107,25 @@ struct symmem_host {
                                 const char *operation, uint64_t expected, uint64_t actual);
     /* Tells the user once per context and text. */
     void (*notice)(const symmem_host *host, const char *text);
-    /* Test point, "<backend>.<step>", where the backend likes to have one: a status other than OK
-     * is to be treated as this step's failure; its record is filled. */
+    /*
+     * A test point: a step at which the conformance suite may delay, fail or end this rank. The
+     * suite runs each entry once and notes the points that are passed; then, point by point and
+     * rank by rank, it sees to it that all ranks agree on the outcome, nothing is left behind and
+     * the next attempt works. So a backend is tested at exactly the steps that it offers. Optional,
+     * and worth having before and after every call that takes something from the system or the
+     * driver, between the halves of a synchronisation, around each piece of a stream's work, and
+     * before whatever is given back.
+     *   name    "<backend>.<step>", at most 31 characters, a static string. It ends in '*' where
+     *           the step can no longer fail, or must not (giving back, and what peers may have seen
+     *           already): there the status means nothing and is ignored.
+     *   status  other than OK: this step's own failure. Undo what the entry did and return it; the
+     *           thread's record is filled, so do not call fail. A signal operation passes it to
+     *           signal_failed with the name in fault->stage. Work of a stream keeps it as the
+     *           stream's failure, with the name as the record's stage.
+     *   where   any thread. Under no lock that another rank may need, for a delay must hold up
+     *           nobody whom this rank would not hold up anyway.
+     * has_points false: point does nothing; asking that first makes a step cost one branch.
+     */
     symmem_status (*point)(const symmem_host *host, const char *name);
     /*
      * A signal operation on `peers` failed: poisons the shared state, builds the full record
@@ -124,6 +143,7 @@ struct symmem_host {
     /* True once the shared state is poisoned in this context, or the context was finalised: work
      * that waits must give up with POISONED. The core itself refuses operations begun later. */
     bool (*is_poisoned)(const symmem_peers *peers);
+    bool has_points; /* constant from open to close */
 };
 
 /* The exchange that collective entries may use. Valid during that call only. */

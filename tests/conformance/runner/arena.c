@@ -12,6 +12,10 @@
 /* Sleepers look around this often, because a killed rank wakes nobody. */
 #define POLL_NS 10000000l
 
+static int world_size_of(struct arena *arena) {
+    return (int)atomic_load_explicit(&arena->world_size, memory_order_relaxed);
+}
+
 uint64_t arena_now_ns(void) {
     struct timespec now;
 
@@ -19,23 +23,64 @@ uint64_t arena_now_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* With a stretch on either side that nobody can touch: who runs past the end of some other mapping
+ * shall not end up here. */
 struct arena *arena_create(void) {
-    void *memory =
-        mmap(NULL, sizeof(struct arena), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    size_t whole = sizeof(struct arena) + 3 * ARENA_LARGEST_PAGE;
+    char *reserved =
+        mmap(NULL, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *base;
+    void *memory;
 
+    if (reserved == MAP_FAILED)
+        return NULL;
+    base = reserved + ARENA_LARGEST_PAGE;
+    base += (ARENA_LARGEST_PAGE - (uintptr_t)base % ARENA_LARGEST_PAGE) % ARENA_LARGEST_PAGE;
+    memory = mmap(base, sizeof(struct arena), PROT_READ | PROT_WRITE,
+                  MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     return memory == MAP_FAILED ? NULL : memory;
 }
 
+/* The stretches stay: they cost nothing. */
 void arena_destroy(struct arena *arena) {
     if (arena != NULL)
         munmap(arena, sizeof(*arena));
 }
 
-void arena_reset(struct arena *arena, int world_size) {
-    memset((char *)arena + offsetof(struct arena, world_size), 0,
-           offsetof(struct arena, ranks) - offsetof(struct arena, world_size) +
+void arena_seal_probe(struct arena *arena) {
+    /* Should it fail, a protection less. */
+    (void)mprotect(arena, offsetof(struct arena, guard), PROT_READ);
+}
+
+void arena_reset(struct arena *arena, int world_size, uint64_t guard) {
+    memset((char *)arena + offsetof(struct arena, guard), 0,
+           offsetof(struct arena, ranks) - offsetof(struct arena, guard) +
                (size_t)world_size * sizeof(struct arena_rank));
+    arena->guard = guard;
+    arena->last_guard = guard;
+    for (int rank = 0; rank < world_size; rank++)
+        arena->ranks[rank].guard = guard;
     atomic_store_explicit(&arena->world_size, (uint32_t)world_size, memory_order_relaxed);
+}
+
+#define END_TEXT(array) ((array)[sizeof(array) - 1] = '\0')
+
+bool arena_check(struct arena *arena, int world_size, uint64_t guard) {
+    bool whole =
+        arena->guard == guard && arena->last_guard == guard && world_size_of(arena) == world_size;
+
+    for (int i = 0; i < world_size; i++) {
+        struct arena_rank *rank = &arena->ranks[i];
+
+        whole = whole && rank->guard == guard;
+        END_TEXT(rank->file);
+        END_TEXT(rank->requirement);
+        END_TEXT(rank->message);
+        END_TEXT(rank->checkpoint);
+        END_TEXT(rank->unresolved_text);
+        END_TEXT(rank->leak);
+    }
+    return whole;
 }
 
 static void futex_sleep(struct arena *arena, uint32_t seen) {
@@ -58,10 +103,6 @@ static bool is_gone(struct arena *arena, int rank) {
 static uint32_t state_of(struct arena *arena, int rank) {
     /* pairs with: arena_enter */
     return atomic_load_explicit(&arena->ranks[rank].state, memory_order_acquire);
-}
-
-static int world_size_of(struct arena *arena) {
-    return (int)atomic_load_explicit(&arena->world_size, memory_order_relaxed);
 }
 
 void arena_enter(struct arena *arena, int rank, enum arena_state state) {

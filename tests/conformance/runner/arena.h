@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The memory through which the ranks of a case and the controller talk: one anonymous shared
- * mapping, made before the first fork, so that results survive whatever a rank does to itself.
+ * mapping, made before the first fork, so that results survive whatever a rank does to itself. It
+ * is not believed blindly: a backend that runs wild may write here too, so there are guards.
  */
 #ifndef SYMMEM_RUNNER_ARENA_H
 #define SYMMEM_RUNNER_ARENA_H
@@ -12,6 +13,7 @@
 #include <stdint.h>
 
 #define ARENA_MAX_RANKS 1024
+#define ARENA_LARGEST_PAGE 65536
 #define ARENA_SLOTS 64
 
 enum arena_state {
@@ -25,6 +27,7 @@ enum arena_state {
 };
 
 struct arena_rank {
+    uint64_t guard;                  /* by the controller; changed by whoever runs over it */
     _Atomic uint32_t state;          /* by the rank */
     _Atomic uint32_t gone;           /* by the controller: its process was reaped */
     _Atomic uint32_t checks;         /* by the rank */
@@ -57,20 +60,28 @@ struct arena_probe {
 };
 
 struct arena {
-    struct arena_probe probe;
+    struct arena_probe probe; /* pages of its own, which nobody may write once it is filled */
+    _Alignas(ARENA_LARGEST_PAGE) uint64_t guard;
     _Atomic uint32_t world_size;
     _Atomic uint32_t epoch; /* futex: changes when somebody may go on */
     _Atomic uint32_t reached[ARENA_STATE_COUNT];
     _Atomic uint32_t prologue_failed;
     _Atomic uint64_t arrivals; /* out-of-band barriers, all ranks together */
+    char note[160];            /* shown beside a pass; read when all ranks have ended */
     struct arena_rank ranks[ARENA_MAX_RANKS];
+    uint64_t last_guard;
 };
 
 /* NULL if there is no memory. */
 struct arena *arena_create(void);
 void arena_destroy(struct arena *arena);
+/* From now on the probe's answer can only be read, by this process and those it starts. */
+void arena_seal_probe(struct arena *arena);
 /* Clears everything but the probe for a case of world_size ranks. No rank may be running. */
-void arena_reset(struct arena *arena, int world_size);
+void arena_reset(struct arena *arena, int world_size, uint64_t guard);
+/* After the ranks have ended: ends all texts, and says whether the guards are as arena_reset left
+ * them. If not, nothing in here is worth reading. */
+bool arena_check(struct arena *arena, int world_size, uint64_t guard);
 
 /* The rank enters `state` and wakes who waits for it. */
 void arena_enter(struct arena *arena, int rank, enum arena_state state);

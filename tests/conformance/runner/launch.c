@@ -93,6 +93,8 @@ static void start_and_judge(struct runner_run *run, struct runner_result *result
 
     runner_launch(run);
     runner_watch(run);
+    run->arena_broken =
+        !arena_check(run->runner->arena, run->entry->ranks, run->runner->arena_guard);
     find_leaks(run, before);
     shm_names_free(before);
     runner_judge(run, result);
@@ -143,7 +145,7 @@ void runner_run_case(struct runner *runner, const struct runner_entry *entry, in
         result->verdict = VERDICT_UNRESOLVED;
         result->reason = strdup("no memory or no scratch directory for the case");
     } else {
-        arena_reset(runner->arena, entry->ranks);
+        arena_reset(runner->arena, entry->ranks, runner->arena_guard);
         start_and_judge(&run, result);
     }
     if (run.scratch[0] != '\0')

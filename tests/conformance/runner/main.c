@@ -53,13 +53,18 @@ static enum runner_exit run_planned(struct runner *runner) {
     }
     if (!mode_is_possible(runner))
         return RUNNER_NO_BACKEND;
+    if (!runner_declares_profiles(runner->options.profile, runner->arena->probe.name,
+                                  runner->arena->probe.capabilities))
+        return RUNNER_FAILED;
     if (!runner_make_plan(runner)) {
         fputs("symmem-conformance: no memory for the plan\n", stderr);
         return RUNNER_FAILED;
     }
     if (runner->matched_count == 0) {
-        fprintf(stderr, "symmem-conformance: no test matches --filter %s\n",
-                runner->options.filter == NULL ? "" : runner->options.filter);
+        fprintf(stderr, "symmem-conformance: no test matches --filter %s%s%s\n",
+                runner->options.filter == NULL ? "*" : runner->options.filter,
+                runner->options.profile == NULL ? "" : " --profile ",
+                runner->options.profile == NULL ? "" : runner->options.profile);
         return RUNNER_FAILED;
     }
     report_begin(runner);
@@ -75,6 +80,7 @@ static enum runner_exit run(const struct runner_options *options) {
 
     clear_environment();
     block_signals(&runner);
+    runner.arena_guard = arena_now_ns() ^ UINT64_C(0x9e3779b97f4a7c15);
     runner.arena = arena_create();
     if (runner.arena == NULL) {
         fputs("symmem-conformance: no shared memory for the results\n", stderr);
@@ -99,6 +105,10 @@ int runner_main(int argc, char **argv) {
     }
     if (options.list) {
         runner_print_list(&options, stdout);
+        return RUNNER_PASSED;
+    }
+    if (options.list_profiles) {
+        runner_print_profiles(stdout);
         return RUNNER_PASSED;
     }
     if (options.trace) {

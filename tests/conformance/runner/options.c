@@ -14,6 +14,8 @@ enum option_id {
     OPT_RANK_MODE,
     OPT_FILTER,
     OPT_LIST,
+    OPT_PROFILE,
+    OPT_LIST_PROFILES,
     OPT_FORMAT,
     OPT_OUTPUT,
     OPT_SEED,
@@ -33,6 +35,8 @@ static const struct option long_options[] = {
     {"rank-mode", required_argument, NULL, OPT_RANK_MODE},
     {"filter", required_argument, NULL, OPT_FILTER},
     {"list", no_argument, NULL, OPT_LIST},
+    {"profile", required_argument, NULL, OPT_PROFILE},
+    {"list-profiles", no_argument, NULL, OPT_LIST_PROFILES},
     {"format", required_argument, NULL, OPT_FORMAT},
     {"output", required_argument, NULL, OPT_OUTPUT},
     {"seed", required_argument, NULL, OPT_SEED},
@@ -56,6 +60,7 @@ void runner_usage(FILE *out) {
           "  --ranks N             1 to 1024, default 4\n"
           "  --rank-mode MODE      process (default) or thread\n"
           "  --filter GLOB[,GLOB]  only tests whose name matches one of the patterns\n"
+          "  --profile NAME[,NAME] only tests of these profiles, which the backend must declare\n"
           "  --format FORMAT       text (default), tap, junit, json, html\n"
           "  --output FILE         write the report there instead of standard output\n"
           "  --seed N              replay the random numbers of an earlier run\n"
@@ -65,6 +70,7 @@ void runner_usage(FILE *out) {
           "  --no-color            plain text on a terminal too\n"
           "  --verbose             show the requirements of each case\n"
           "  --list                print the tests: name, requirements, capability needed\n"
+          "  --list-profiles       print the profiles: name, capabilities needed, number of tests\n"
           "  --trace               print each requirement with its tests\n"
           "  --check-trace         only check that tests and requirements cover each other\n"
           "  --help                this text\n"
@@ -156,8 +162,13 @@ static bool take_option(int id, const char *text, struct runner_options *options
     case OPT_FILTER:
         options->filter = text;
         return true;
+    case OPT_PROFILE:
+        options->profile = text;
+        return runner_known_profiles(text);
     case OPT_LIST:
         return options->list = true;
+    case OPT_LIST_PROFILES:
+        return options->list_profiles = true;
     case OPT_FORMAT:
         return parse_format(text, &options->format);
     case OPT_OUTPUT:

@@ -46,13 +46,17 @@ bool runner_matches(const char *filter, const char *name) {
     return false;
 }
 
+static bool is_chosen(const struct runner_options *options, const struct tk_case *test) {
+    return runner_matches(options->filter, test->name) && runner_in_profile(options->profile, test);
+}
+
 void runner_print_list(const struct runner_options *options, FILE *out) {
     for (int s = 0; s < runner_suite_count; s++)
         for (int c = 0; c < runner_suites[s]->count; c++) {
             const struct tk_case *test = &runner_suites[s]->cases[c];
             char capabilities[160];
 
-            if (!runner_matches(options->filter, test->name))
+            if (!is_chosen(options, test))
                 continue;
             runner_capability_names(test->needs, capabilities, sizeof(capabilities));
             fprintf(out, "%s\t%s\t%s\n", test->name,
@@ -81,7 +85,7 @@ static void plan_case(struct runner *runner, const struct tk_suite *suite,
     struct runner_unplanned *unplanned = &runner->unplanned[runner->unplanned_count];
     struct runner_entry *entry = &runner->entries[runner->entry_count];
 
-    if (!runner_matches(options->filter, test->name))
+    if (!is_chosen(options, test))
         return;
     runner->matched_count++;
     reason_not_planned(options, test, unplanned->reason, sizeof(unplanned->reason));

@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define PROBE_TIMEOUT_S 60
+
 #ifdef SYMMEM_COVERAGE_BUILD
 /* A weak declaration would stay NULL, because nothing else pulls it out of its archive. */
 extern void __gcov_dump(void);
@@ -79,27 +81,46 @@ static void ask_backend(const char *backend, struct arena_probe *probe) {
     symmem_context_free(context);
 }
 
-bool runner_probe(struct runner *runner) {
+/* What became of a probe that did not answer. */
+static void explain(struct runner *runner, bool ended, uint64_t limit_ms, int status) {
     struct arena_probe *probe = &runner->arena->probe;
+
+    if (runner->interrupted != 0)
+        snprintf(probe->reason, sizeof(probe->reason), "the run was interrupted");
+    else if (!ended)
+        snprintf(probe->reason, sizeof(probe->reason), "opening it hangs: no end within %.1f s",
+                 (double)limit_ms / 1000.0);
+    else if (WIFSIGNALED(status))
+        snprintf(probe->reason, sizeof(probe->reason), "opening it ended with signal %d (%s)",
+                 WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else if (!probe->ok && probe->reason[0] == '\0')
+        snprintf(probe->reason, sizeof(probe->reason),
+                 "opening it ended the process with exit status %d", WEXITSTATUS(status));
+}
+
+bool runner_probe(struct runner *runner) {
+    const struct runner_options *options = &runner->options;
+    struct arena_probe *probe = &runner->arena->probe;
+    unsigned limit_s = options->timeout_s != 0 ? options->timeout_s : PROBE_TIMEOUT_S;
+    uint64_t limit_ms = (uint64_t)(limit_s * 1000.0 * options->timeout_scale);
     int status = 0;
     pid_t pid = runner_fork(runner);
+    bool ended, good;
 
     if (pid < 0) {
         snprintf(probe->reason, sizeof(probe->reason), "cannot start a process");
         return false;
     }
     if (pid == 0) {
-        /* The kernel ends a probe that a broken driver keeps from returning. */
-        alarm((unsigned)(60 * runner->options.timeout_scale) + 1);
-        ask_backend(runner->options.backend, probe);
+        ask_backend(options->backend, probe);
         exit(0);
     }
-    while (waitpid(pid, &status, 0) != pid)
-        continue;
-    if (!WIFEXITED(status) && probe->reason[0] == '\0')
-        snprintf(probe->reason, sizeof(probe->reason), "opening it ended with signal %d (%s)",
-                 WTERMSIG(status), strsignal(WTERMSIG(status)));
-    else if (!probe->ok && probe->reason[0] == '\0')
-        snprintf(probe->reason, sizeof(probe->reason), "opening it ended the process");
-    return probe->ok && WIFEXITED(status);
+    ended = runner_await(runner, pid, limit_ms, &status);
+    good = ended && probe->ok && WIFEXITED(status);
+    probe->name[sizeof(probe->name) - 1] = '\0';
+    probe->reason[sizeof(probe->reason) - 1] = '\0';
+    if (!good)
+        explain(runner, ended, limit_ms, status);
+    arena_seal_probe(runner->arena);
+    return good;
 }

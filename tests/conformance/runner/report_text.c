@@ -93,5 +93,6 @@ void report_text_end(struct runner *runner) {
     if (summary.failed + summary.errors > 0)
         fprintf(runner->progress, "to replay: --seed %llu\n",
                 (unsigned long long)runner->options.seed);
+    runner_print_claim(runner, runner->progress);
     fflush(runner->progress);
 }

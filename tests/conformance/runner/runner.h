@@ -38,14 +38,15 @@ struct runner_options {
     const char *backend;
     int ranks;
     enum tk_mode mode;
-    const char *filter; /* NULL: all */
+    const char *filter;  /* NULL: all */
+    const char *profile; /* names, NULL: all */
     enum runner_format format;
     const char *output; /* NULL: standard output */
     uint64_t seed;
     int repeat;
     unsigned timeout_s; /* 0: each case's own */
     double timeout_scale;
-    bool list, trace, check_trace, help, no_large, no_color, verbose;
+    bool list, list_profiles, trace, check_trace, help, no_large, no_color, verbose;
 };
 
 /* False after a message: wrong usage. */
@@ -94,7 +95,7 @@ struct runner_result {
     enum runner_verdict verdict;
     double seconds;
     uint64_t seed;
-    char *reason; /* one line, heap; NULL if passed */
+    char *reason; /* one line, heap; of a pass: what the case has to say, or NULL */
     char *detail; /* several lines, heap; NULL if there is no more to say */
 };
 
@@ -110,6 +111,7 @@ struct runner {
     int result_count;
     int planned_count; /* entry_count * repeat */
     int interrupted;   /* signal that ends the run, 0 if none */
+    uint64_t arena_guard;
     sigset_t original_signals;
     FILE *progress;
     bool color;
@@ -121,6 +123,18 @@ void runner_print_list(const struct runner_options *options, FILE *out);
 bool runner_matches(const char *filter, const char *name);
 /* "MULTICAST" for one bit; "-" for none; "A+B" for several. */
 void runner_capability_names(uint64_t bits, char *text, size_t capacity);
+
+/* --- profiles (profile.c) ------------------------------------------------------------ */
+
+/* Whether `list` (NULL: all) names the test's profile. */
+bool runner_in_profile(const char *list, const struct tk_case *test);
+/* The next two say what is wrong on standard error. `list` may be NULL in the second. */
+bool runner_known_profiles(const char *list);
+bool runner_declares_profiles(const char *list, const char *backend, uint64_t declared);
+/* A line each: name, tab, capabilities that it takes, tab, number of cases. */
+void runner_print_profiles(FILE *out);
+/* Which profiles the backend passed in this run, and what may be claimed from that. */
+void runner_print_claim(const struct runner *runner, FILE *out);
 
 /* --- running (probe.c, launch.c, watch.c, rank.c, scratch.c, verdict.c, cunit.c) ---- */
 
@@ -150,7 +164,8 @@ struct runner_run {
     struct runner_child *children;
     int child_count; /* 1 with ranks as threads */
     bool fork_failed;
-    int strays; /* processes that ranks left behind */
+    int strays;        /* processes that ranks left behind */
+    bool arena_broken; /* what the ranks have written there is not to be believed */
     char shm_leak[256];
     char store_leak[256];
 };
@@ -159,6 +174,9 @@ void runner_run_case(struct runner *runner, const struct runner_entry *entry, in
                      struct runner_result *result);
 /* Starts the ranks; in a child it does not return. */
 void runner_launch(struct runner_run *run);
+/* Waits for one child of runner_fork, ends it when time is up, and with it what it has started.
+ * False if it had to be ended; *status_p is as waitpid gives it. */
+bool runner_await(struct runner *runner, pid_t pid, uint64_t timeout_ms, int *status_p);
 /* Waits for the children, ends them when time is up, and reaps all. */
 void runner_watch(struct runner_run *run);
 /* Body of a child: runs rank `rank` (process mode) or all ranks (thread mode) and exits. */

@@ -231,13 +231,16 @@ static void judge_all(struct judgement *judgement, const struct runner_run *run)
             judge_ends(judgement, run, secondary == 1);
         else if (secondary == 0)
             judge_process_of_all(judgement, run);
-        for (int rank = 0; rank < run->entry->ranks; rank++)
+        for (int rank = 0; rank < run->entry->ranks && !run->arena_broken; rank++)
             judge_findings(judgement, run, rank, secondary == 1);
     }
+    if (run->arena_broken)
+        find(judgement, VERDICT_ERROR,
+             "the memory in which the ranks report was overwritten: this case shows nothing");
     judge_case(judgement, run);
     if (judgement->shown > MAX_RANKS_SHOWN)
         fprintf(judgement->detail, "and %d findings more\n", judgement->shown - MAX_RANKS_SHOWN);
-    if (judgement->verdict != VERDICT_PASSED)
+    if (judgement->verdict != VERDICT_PASSED && !run->arena_broken)
         show_checkpoints(judgement->detail, run->runner->arena, run->entry->ranks);
 }
 
@@ -256,7 +259,10 @@ void runner_judge(const struct runner_run *run, struct runner_result *result) {
     fclose(judgement.detail);
     result->verdict = judgement.verdict;
     if (judgement.verdict == VERDICT_PASSED) {
+        const char *note = run->runner->arena->note;
+
         free(text);
+        result->reason = note[0] != '\0' ? strdup(note) : NULL;
         return;
     }
     result->reason = strdup(judgement.reason);

@@ -172,6 +172,23 @@ static int end_strays(void) {
     }
 }
 
+bool runner_await(struct runner *runner, pid_t pid, uint64_t timeout_ms, int *status_p) {
+    uint64_t deadline = arena_now_ns() + timeout_ms * 1000000u;
+    pid_t got;
+
+    while ((got = waitpid(pid, status_p, WNOHANG)) == 0 && arena_now_ns() < deadline &&
+           runner->interrupted == 0)
+        sleep_for_signal(runner, deadline);
+    if (got == 0) { /* not reaped, so the number is still that child's */
+        kill(-pid, SIGKILL);
+        kill(pid, SIGKILL);
+        while (waitpid(pid, status_p, 0) < 0 && errno == EINTR)
+            continue;
+    }
+    end_strays();
+    return got == pid;
+}
+
 void runner_watch(struct runner_run *run) {
     uint64_t deadline = arena_now_ns() + (uint64_t)run->timeout_ms * 1000000u;
     bool crashed = false;

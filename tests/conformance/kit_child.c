@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A process in a rank's place, and the line beside a verdict. */
+#include "kit_internal.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define POLL_MS 1
+
+/* Apart from its caller, whose locals a longjmp would make uncertain. */
+static void run_body(struct tk *t, void (*body)(struct tk *t, void *arg), void *arg) {
+    if (setjmp(t->own->leave) == 0)
+        body(t, arg);
+}
+
+static void be_child(struct tk *t, pid_t parent, void (*body)(struct tk *t, void *arg), void *arg)
+    __attribute__((noreturn));
+static void be_child(struct tk *t, pid_t parent, void (*body)(struct tk *t, void *arg), void *arg) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    t->own->is_child = true;
+    t->context = NULL;
+    run_body(t, body, arg);
+    exit(0); /* not _exit: coverage and leak detection work at exit */
+}
+
+static void end(pid_t child, int *status) {
+    if (child > 1)
+        kill(child, SIGKILL);
+    while (waitpid(child, status, 0) < 0 && errno == EINTR) {
+    }
+}
+
+/* False: it had to be ended. */
+static bool wait_for(pid_t child, uint32_t limit_ms, int *status) {
+    uint64_t end_ms = tk_now_ms() + limit_ms;
+
+    for (;;) {
+        pid_t ended = waitpid(child, status, WNOHANG);
+
+        if (ended == child)
+            return true;
+        if ((ended < 0 && errno != EINTR) || tk_now_ms() > end_ms)
+            break;
+        tk_sleep_ms(POLL_MS);
+    }
+    end(child, status);
+    return false;
+}
+
+enum tk_child_end tk_run_child(struct tk *t, void (*body)(struct tk *t, void *arg), void *arg,
+                               uint32_t limit_ms) {
+    pid_t parent = getpid(), child;
+    int status = 0;
+
+    TK_REQUIRE(t, t->mode == TK_MODE_PROCESS);
+    tk_share_u64(t, TK_DEATH_SLOT, 0);
+    child = fork();
+    if (child == 0)
+        be_child(t, parent, body, arg);
+    if (child < 0) {
+        TK_CHECK_MSG(t, false, "cannot start a process: %s", strerror(errno));
+        return TK_CHILD_FAILED;
+    }
+    if (!wait_for(child, limit_ms, &status)) {
+        TK_CHECK_MSG(t, false, "the process in this rank's place hung for %u ms", limit_ms);
+        return TK_CHILD_HUNG;
+    }
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return TK_CHILD_DONE;
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && tk_read_u64(t, t->rank, TK_DEATH_SLOT))
+        return TK_CHILD_KILLED;
+    TK_CHECK_MSG(t, false, "the process in this rank's place ended with %s %d",
+                 WIFSIGNALED(status) ? "signal" : "status",
+                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    return TK_CHILD_FAILED;
+}
+
+void tk_note(struct tk *t, const char *format, ...) {
+    struct arena *arena = t->own->setup->arena;
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(arena->note, sizeof(arena->note), format, args);
+    va_end(args);
+}

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Streams and captures beside other things: the caller's frame, other threads, other devices. */
+#include "sync_help.h"
+
+#define CAPTURE (SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE)
+
+/* --- what a call was given -------------------------------------------------------------------- */
+
+struct target {
+    symmem_context *context;
+    symmem_handle *handle;
+    uint32_t *words; /* of the own buffer */
+    symmem_stream *stream;
+    uint32_t limit_ms;
+    int32_t rank;
+    DLDeviceType device_type;
+};
+
+/* Descriptors of this frame, which is gone when the operations run. */
+static __attribute__((noinline)) symmem_status enqueue_from_a_frame(const struct target *to,
+                                                                    uint32_t value) {
+    int64_t shape[2] = {4, 8};
+    int64_t strides[2] = {8, 1};
+    DLTensor tensor = {.data = to->words,
+                       .device = {.device_type = to->device_type, .device_id = 0},
+                       .ndim = 1,
+                       .dtype = {.code = kDLUInt, .bits = 32, .lanes = 1},
+                       .shape = &shape[1],
+                       .strides = &strides[1]};
+    symmem_status status = symmem_memset32(to->context, &tensor, 1, (int64_t)value, 3, to->stream);
+    if (status == SYMMEM_OK)
+        status =
+            symmem_stream_write_value32(to->context, &tensor, 6, (int64_t)value + 1, to->stream);
+    if (status == SYMMEM_OK)
+        status = symmem_put_signal(to->handle, to->rank, 3, to->limit_ms, to->stream);
+    if (status == SYMMEM_OK)
+        status = symmem_wait_signal(to->handle, to->rank, 3, to->limit_ms, to->stream);
+    return status;
+}
+
+static __attribute__((noinline)) void overwrite_the_frame(void) {
+    volatile uint8_t bytes[4096];
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        bytes[i] = 0xFE;
+}
+
+static void check_words(struct tk *t, const struct target *to, uint32_t value) {
+    const uint32_t expected[8] = {9, value, value, value, 9, 9, value + 1, 9};
+    tk_expect_data(t, to->handle, t->rank, 0, expected, sizeof(expected));
+}
+
+static void reset_words(struct tk *t, const struct target *to) {
+    const uint32_t nines[8] = {9, 9, 9, 9, 9, 9, 9, 9};
+    tk_write(t, to->handle, t->rank, 0, nines, sizeof(nines));
+}
+
+static struct target target_begin(struct tk *t) {
+    struct target to = {.context = t->context,
+                        .handle = tk_handle(t, 256, tk_world_group(t)),
+                        .stream = tk_stream(t),
+                        .limit_ms = tk_scaled_ms(LONG_MS),
+                        .rank = t->rank,
+                        .device_type = (DLDeviceType)t->device_type};
+    void *const *buffers = NULL;
+    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(to.handle, &buffers));
+    to.words = buffers[t->rank];
+    reset_words(t, &to);
+    return to;
+}
+
+static void arguments_are_taken_at_the_call(struct tk *t) {
+    struct target to = target_begin(t);
+    struct gate gate = {0};
+    TK_OK(t, symmem_stream_host_fn(to.stream, gate_fn, &gate));
+    symmem_status status = enqueue_from_a_frame(&to, 100);
+    overwrite_the_frame();
+    gate_open(&gate);
+    TK_STATUS(t, SYMMEM_OK, status);
+    tk_synchronize(t, to.stream);
+    check_words(t, &to, 100);
+}
+
+static void arguments_are_taken_at_the_capture(struct tk *t) {
+    struct target to = target_begin(t);
+    symmem_graph *graph = NULL;
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(to.stream));
+    symmem_status status = enqueue_from_a_frame(&to, 200);
+    overwrite_the_frame();
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(to.stream, &graph));
+    TK_STATUS(t, SYMMEM_OK, status);
+    for (int i = 0; i < 3; i++) {
+        reset_words(t, &to);
+        overwrite_the_frame();
+        TK_OK(t, symmem_graph_launch(graph, to.stream));
+        tk_synchronize(t, to.stream);
+        check_words(t, &to, 200);
+    }
+    TK_OK(t, symmem_graph_destroy(graph));
+}
+
+/* --- other threads during a capture ----------------------------------------------------------- */
+
+struct beside {
+    struct tk *t;
+    void *known;
+    symmem_handle *handle;
+    bool freed;
+};
+
+/* Everything that a thread may want while another one captures. */
+static void *calls_beside(void *arg) {
+    struct beside *beside = arg;
+    struct tk *t = beside->t;
+    symmem_group *group = NULL;
+    symmem_stream *stream = NULL;
+    void *memory = NULL;
+    bool symmetric = false;
+    uint32_t word = 5;
+    TK_STATUS(t, SYMMEM_CAPTURE, symmem_alloc(t->context, 4096, -1, NULL, &memory));
+    symmem_status freed = symmem_free(t->context, beside->known);
+    TK_STATUS_EITHER(t, SYMMEM_OK, SYMMEM_CAPTURE, freed);
+    beside->freed = freed == SYMMEM_OK;
+    TK_OK(t, symmem_is_symmetric(t->context, &word, &symmetric));
+    TK_OK(t, symmem_group_create(t->context, "beside", NULL, 0, NULL, &group));
+    TK_OK(t, symmem_group_barrier(group, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_group_destroy(group));
+    TK_OK(t, symmem_barrier(beside->handle, 5, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_put(beside->handle, t->rank, 64, &word, 4, NULL));
+    TK_OK(t, symmem_stream_create(t->context, -1, &stream));
+    TK_OK(t, symmem_put(beside->handle, t->rank, 68, &word, 4, stream));
+    TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_stream_destroy(stream));
+    return NULL;
+}
+
+static void calls_leave_a_capture_valid(struct tk *t) {
+    struct beside beside = {.t = t, .handle = tk_handle(t, 256, tk_world_group(t))};
+    symmem_stream *stream = tk_stream(t);
+    symmem_graph *graph = NULL;
+    pthread_t thread;
+    uint32_t value = 0x600D;
+    bool capturing = false;
+    TK_REQUIRE_OK(t, symmem_alloc(t->context, 4096, -1, NULL, &beside.known));
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
+    TK_OK(t, symmem_put(beside.handle, t->rank, 0, &value, 4, stream));
+    bool started = TK_CHECK(t, pthread_create(&thread, NULL, calls_beside, &beside) == 0);
+    TK_CHECK(t, started && pthread_join(thread, NULL) == 0);
+    TK_OK(t, symmem_stream_is_capturing(stream, &capturing));
+    TK_CHECK(t, capturing);
+    TK_OK(t, symmem_barrier(beside.handle, 0, tk_scaled_ms(LONG_MS), stream));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    tk_expect_bytes(t, beside.handle, t->rank, 0, 4, 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        value += i;
+        TK_OK(t, symmem_graph_launch(graph, stream));
+        tk_synchronize(t, stream);
+        tk_expect_data(t, beside.handle, t->rank, 0, &value, 4);
+    }
+    TK_OK(t, symmem_graph_destroy(graph));
+    if (!beside.freed)
+        TK_OK(t, symmem_free(t->context, beside.known));
+}
+
+/* --- replays at once -------------------------------------------------------------------------- */
+
+#define REPLAYS 40
+
+/* One graph on a channel and a piece of the buffers of its own, launched by a thread of its own. */
+struct replayer {
+    struct tk *t;
+    symmem_handle *handle;
+    symmem_stream *stream;
+    symmem_graph *graph;
+    int32_t number;
+    uint32_t mine, seen;
+};
+
+static void record(struct tk *t, struct replayer *r) {
+    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    int32_t next = (t->rank + 1) % t->world_size;
+    size_t at = (size_t)r->number * 64;
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(r->stream));
+    TK_OK(t, symmem_put(r->handle, next, at, &r->mine, 4, r->stream));
+    TK_OK(t, symmem_barrier(r->handle, r->number, limit_ms, r->stream));
+    TK_OK(t, symmem_get(r->handle, t->rank, at, &r->seen, 4, r->stream));
+    TK_OK(t, symmem_put_signal(r->handle, next, r->number, limit_ms, r->stream));
+    TK_OK(t, symmem_wait_signal(r->handle, (t->rank + t->world_size - 1) % t->world_size, r->number,
+                                limit_ms, r->stream));
+    TK_OK(t, symmem_barrier(r->handle, r->number, limit_ms, r->stream));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(r->stream, &r->graph));
+}
+
+static void *replay(void *arg) {
+    struct replayer *r = arg;
+    struct tk *t = r->t;
+    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
+    for (uint32_t g = 1; g <= REPLAYS && !tk_failed(t); g++) {
+        r->mine = word_of(t->rank, g, (size_t)r->number);
+        TK_OK(t, symmem_graph_launch(r->graph, r->stream));
+        TK_OK(t, symmem_stream_synchronize(r->stream, tk_scaled_ms(LONG_MS)));
+        TK_EQ_INT(t, word_of(previous, g, (size_t)r->number), r->seen);
+    }
+    return NULL;
+}
+
+/* Ranks begin with different ones of the two graphs. */
+static void graphs_of_two_channels_at_once(struct tk *t) {
+    struct replayer replayers[2];
+    pthread_t threads[2];
+    symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
+    bool started[2] = {false, false};
+    for (int32_t i = 0; i < 2; i++) {
+        replayers[i] =
+            (struct replayer){.t = t, .handle = handle, .stream = tk_stream(t), .number = i};
+        record(t, &replayers[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        int which = (i + t->rank) % 2;
+        started[which] =
+            TK_CHECK(t, pthread_create(&threads[which], NULL, replay, &replayers[which]) == 0);
+        tk_sleep_ms(2);
+    }
+    for (int i = 0; i < 2; i++) {
+        TK_CHECK(t, started[i] && pthread_join(threads[i], NULL) == 0);
+        TK_OK(t, symmem_graph_destroy(replayers[i].graph));
+    }
+}
+
+/* --- two devices ------------------------------------------------------------------------------ */
+
+/* Memory and streams of two devices of one rank in turn, each word handed from one to the other. */
+static void devices_alternate(struct tk *t) {
+    enum { ROUNDS = 30 };
+    symmem_handle *handles[2];
+    symmem_stream *streams[2] = {NULL, NULL};
+    void *memory[2] = {NULL, NULL};
+    symmem_event *event = NULL;
+    int32_t count = 0;
+    int32_t next = (t->rank + 1) % t->world_size;
+    uint32_t words[ROUNDS];
+    TK_OK(t, symmem_device_count(t->context, &count));
+    TK_OK(t, symmem_set_allow_overlapping_devices(t->context, 1));
+    for (int32_t i = 0; i < 2; i++) {
+        int32_t device = (own_device(t) + i) % count;
+        TK_REQUIRE_OK(t, symmem_alloc(t->context, 4096, device, NULL, &memory[i]));
+        handles[i] = tk_rendezvous(t, memory[i], tk_world_group(t));
+        TK_EQ_INT(t, device, info_of(t, handles[i]).device);
+        TK_REQUIRE_OK(t, symmem_stream_create(t->context, device, &streams[i]));
+    }
+    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
+    for (int32_t i = 0; i < ROUNDS; i++) {
+        int32_t from = i % 2;
+        size_t at = (size_t)i * 4;
+        words[i] = word_of(t->rank, (uint32_t)i, 0);
+        TK_OK(t, symmem_put(handles[from], next, at, &words[i], 4, streams[from]));
+        TK_OK(t, symmem_event_record(event, streams[from]));
+        TK_OK(t, symmem_stream_wait_event(streams[1 - from], event));
+        TK_OK(t, symmem_barrier(handles[1 - from], 0, tk_scaled_ms(LONG_MS), streams[1 - from]));
+        TK_OK(t, symmem_put(handles[1 - from], next, at, &words[i], 4, streams[1 - from]));
+    }
+    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
+    for (int i = 0; i < 2; i++)
+        tk_synchronize(t, streams[i]);
+    tk_out_of_band_barrier(t);
+    for (int i = 0; i < 2; i++) {
+        for (uint32_t k = 0; k < ROUNDS; k++)
+            words[k] = word_of(previous, k, 0);
+        tk_expect_data(t, handles[i], t->rank, 0, words, sizeof(words));
+    }
+    tk_out_of_band_barrier(t);
+    symmem_event_destroy(event);
+    for (int i = 0; i < 2; i++) {
+        TK_OK(t, symmem_stream_destroy(streams[i]));
+        tk_release(t, handles[i]);
+        TK_OK(t, symmem_free(t->context, memory[i]));
+    }
+}
+
+#define APART(name_, requirements_, needs_, body_)                                                 \
+    { .name = name_, .requirements = requirements_, .needs = needs_, .max_ranks = 4, .body = body_ }
+
+static const struct tk_case cases[] = {
+    APART("stream.arguments_are_taken_at_the_call", "SM-STREAM-18",
+          SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN, arguments_are_taken_at_the_call),
+    APART("capture.arguments_are_taken_at_the_capture", "SM-STREAM-18", CAPTURE,
+          arguments_are_taken_at_the_capture),
+    APART("capture.calls_beside_leave_it_valid", "SM-STREAM-19,SM-ALLOC-09", CAPTURE,
+          calls_leave_a_capture_valid),
+    APART("capture.graphs_of_two_channels_at_once", "SM-STREAM-07,SM-STREAM-09", CAPTURE,
+          graphs_of_two_channels_at_once),
+    APART("stream.devices_alternate", "SM-STREAM-04,SM-BACKEND-11",
+          SYMMEM_CAP_STREAMS | SYMMEM_CAP_OVERLAP, devices_alternate),
+};
+TK_SUITE(calls_apart, cases);

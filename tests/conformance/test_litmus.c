@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Message passing with skew: many generations of data, of one cache line up to 4096, between ranks
+ * that are delayed at random. What was written before a signal is there after its wait, whichever
+ * thread of the rank wrote and whichever reads, and for any size and content.
+ */
+#include <time.h>
+
+#include "sync_help.h"
+
+#define LINE_WORDS 16u
+#define MAX_LINES 4096u
+#define DATA 0
+#define CREDIT 1
+
+/* Rank r writes to the next one and reads what the one before it wrote. */
+struct ring {
+    symmem_handle *handle;
+    void *const *buffers;
+    uint32_t *words;
+    size_t count; /* of words in a buffer */
+    int32_t next, previous;
+    uint32_t limit_ms;
+};
+
+static struct ring ring_begin(struct tk *t, size_t count) {
+    struct ring ring = {
+        .handle = tk_handle(t, count * 4, tk_world_group(t)),
+        .words = malloc(count * 4),
+        .count = count,
+        .next = (t->rank + 1) % t->world_size,
+        .previous = (t->rank + t->world_size - 1) % t->world_size,
+        .limit_ms = tk_scaled_ms(LONG_MS),
+    };
+    TK_REQUIRE(t, ring.words != NULL);
+    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(ring.handle, &ring.buffers));
+    return ring;
+}
+
+/* Now and then a short pause, so that ranks meet in every order. */
+static void skew(struct tk *t) {
+    uint64_t draw = tk_random_below(t, 48);
+    struct timespec pause = {.tv_nsec = (long)draw * 20000};
+    if (draw < 6)
+        (void)nanosleep(&pause, NULL);
+}
+
+static bool signal_next(struct tk *t, const struct ring *ring, int32_t channel) {
+    return TK_OK(t, symmem_put_signal(ring->handle, ring->next, channel, ring->limit_ms, NULL)) &&
+           TK_OK(t,
+                 symmem_wait_signal(ring->handle, ring->previous, channel, ring->limit_ms, NULL));
+}
+
+/* What I wrote was read. */
+static bool give_credit(struct tk *t, const struct ring *ring, int32_t channel) {
+    return TK_OK(t,
+                 symmem_put_signal(ring->handle, ring->previous, channel, ring->limit_ms, NULL)) &&
+           TK_OK(t, symmem_wait_signal(ring->handle, ring->next, channel, ring->limit_ms, NULL));
+}
+
+static bool check_generation(struct tk *t, const uint32_t *words, size_t count, int32_t writer,
+                             uint32_t generation) {
+    size_t wrong = first_wrong_word(words, count, writer, generation);
+    return wrong == count || TK_CHECK_MSG(t, false, "word %zu of %zu is not of generation %u",
+                                          wrong, count, generation);
+}
+
+/* --- one line to 4096 ------------------------------------------------------------------------- */
+
+static bool pass_message(struct tk *t, const struct ring *ring, size_t count, uint32_t generation,
+                         bool direct) {
+    skew(t);
+    if (direct) {
+        fill_words(ring->buffers[ring->next], count, t->rank, generation);
+    } else {
+        fill_words(ring->words, count, t->rank, generation);
+        tk_write(t, ring->handle, ring->next, 0, ring->words, count * 4);
+    }
+    if (!signal_next(t, ring, DATA))
+        return false;
+    if (!direct)
+        tk_read(t, ring->handle, t->rank, 0, ring->words, count * 4);
+    const uint32_t *seen = direct ? ring->buffers[t->rank] : ring->words;
+    bool good = check_generation(t, seen, count, ring->previous, generation);
+    skew(t);
+    return good && give_credit(t, ring, CREDIT);
+}
+
+static void pass_messages(struct tk *t, bool direct) {
+    struct ring ring = ring_begin(t, (size_t)MAX_LINES * LINE_WORDS);
+    uint32_t generation = 0;
+    bool good = true;
+    for (size_t lines = 1; good && lines <= MAX_LINES; lines *= 4) {
+        int rounds = lines == 1 ? 2000 : lines <= 64 ? 150 : 8;
+        for (int i = 0; good && i < rounds; i++)
+            good = pass_message(t, &ring, lines * LINE_WORDS, ++generation, direct);
+    }
+    TK_CHECK(t, good);
+    free(ring.words);
+}
+
+static void puts_of_any_length(struct tk *t) {
+    pass_messages(t, false);
+}
+
+static void stores_of_any_length(struct tk *t) {
+    pass_messages(t, true);
+}
+
+/* --- several threads, one of which signals ---------------------------------------------------- */
+
+#define WORKERS 4
+
+struct team {
+    struct tk *t;
+    struct ring ring;
+    pthread_mutex_t begin; /* held until all threads are there */
+    pthread_barrier_t meet;
+    atomic_bool stop;
+    bool direct;
+    uint32_t generations;
+};
+
+struct worker {
+    struct team *team;
+    uint32_t number;
+};
+
+/* A worker's part, its last word after a pause if it is the one to be late. */
+static void write_part(const struct team *team, uint32_t number, uint32_t generation) {
+    const struct ring *ring = &team->ring;
+    size_t part = ring->count / WORKERS;
+    size_t at = number * part;
+    struct timespec pause = {.tv_nsec = 200000};
+    uint32_t *to = (uint32_t *)ring->buffers[ring->next] + at;
+    uint32_t *words = team->direct ? to : ring->words + at;
+    for (size_t i = 0; i < part; i++) {
+        if (i == part - 1 && generation % (2 * WORKERS) == number)
+            (void)nanosleep(&pause, NULL);
+        words[i] = word_of(team->t->rank, generation, at + i);
+    }
+    if (!team->direct)
+        TK_OK(team->t, symmem_put(ring->handle, ring->next, at * 4, words, part * 4, NULL));
+}
+
+/* Reads another worker's part than it wrote; it has waited for no signal itself. */
+static void read_part(struct team *team, uint32_t number, uint32_t generation) {
+    const struct ring *ring = &team->ring;
+    size_t part = ring->count / WORKERS;
+    size_t at = (number + 1) % WORKERS * part;
+    const uint32_t *words = (const uint32_t *)ring->buffers[team->t->rank] + at;
+    uint32_t copy[64];
+    for (size_t i = 0; i < part; i += 64) {
+        size_t count = part - i < 64 ? part - i : 64;
+        if (!team->direct)
+            TK_OK(team->t,
+                  symmem_get(ring->handle, team->t->rank, (at + i) * 4, copy, count * 4, NULL));
+        for (size_t k = 0; k < count; k++) {
+            uint32_t seen = team->direct ? words[i + k] : copy[k];
+            if (seen != word_of(ring->previous, generation, at + i + k)) {
+                TK_CHECK_MSG(team->t, false, "word %zu is not of generation %u", at + i + k,
+                             generation);
+                return;
+            }
+        }
+    }
+}
+
+static void *work(void *arg) {
+    struct worker *own = arg;
+    struct team *team = own->team;
+    bool leads = own->number == 0;
+    (void)pthread_mutex_lock(&team->begin);
+    (void)pthread_mutex_unlock(&team->begin);
+    for (uint32_t g = 1; g <= team->generations && !atomic_load(&team->stop); g++) {
+        write_part(team, own->number, g);
+        (void)pthread_barrier_wait(&team->meet); /* all parts are written */
+        if (leads && !signal_next(team->t, &team->ring, DATA))
+            atomic_store(&team->stop, true);
+        (void)pthread_barrier_wait(&team->meet); /* the signal has come, for one thread */
+        if (atomic_load(&team->stop))
+            return NULL;
+        read_part(team, own->number, g);
+        (void)pthread_barrier_wait(&team->meet); /* all have read */
+        if (leads && (tk_failed(team->t) || !give_credit(team->t, &team->ring, CREDIT)))
+            atomic_store(&team->stop, true);
+        (void)pthread_barrier_wait(&team->meet);
+    }
+    return NULL;
+}
+
+static void run_team(struct tk *t, bool direct) {
+    struct team team = {.t = t, .ring = ring_begin(t, 2048), .direct = direct, .generations = 200};
+    struct worker workers[WORKERS];
+    pthread_t threads[WORKERS];
+    uint32_t started = 1; /* the rank's own thread leads */
+    TK_REQUIRE(t, pthread_mutex_init(&team.begin, NULL) == 0);
+    TK_REQUIRE(t, pthread_barrier_init(&team.meet, NULL, WORKERS) == 0);
+    (void)pthread_mutex_lock(&team.begin);
+    for (uint32_t i = 0; i < WORKERS; i++)
+        workers[i] = (struct worker){.team = &team, .number = i};
+    while (started < WORKERS &&
+           pthread_create(&threads[started], NULL, work, &workers[started]) == 0)
+        started++;
+    atomic_store(&team.stop, !TK_EQ_INT(t, WORKERS, started));
+    (void)pthread_mutex_unlock(&team.begin);
+    (void)work(&workers[0]);
+    for (uint32_t i = 1; i < started; i++)
+        TK_EQ_INT(t, 0, pthread_join(threads[i], NULL));
+    (void)pthread_barrier_destroy(&team.meet);
+    (void)pthread_mutex_destroy(&team.begin);
+    free(team.ring.words);
+}
+
+static void threads_store_one_signals(struct tk *t) {
+    run_team(t, true);
+}
+
+static void threads_put_one_signals(struct tk *t) {
+    run_team(t, false);
+}
+
+/* --- a ring of two slots ---------------------------------------------------------------------- */
+
+/* The writer is always two slots ahead; a slot is refilled as soon as it was handed back. */
+static void ring_of_two_slots(struct tk *t) {
+    enum { SLOT = 160, LAPS = 800 };
+    struct ring ring = ring_begin(t, 2 * SLOT);
+    bool good = true;
+    for (uint32_t g = 1; good && g <= 2 * LAPS + 2; g++) {
+        int32_t slot = (int32_t)(g % 2);
+        if (g > 2 && g <= 2 * LAPS + 2) /* the reader of my writes is through with this slot */
+            good =
+                TK_OK(t, symmem_wait_signal(ring.handle, ring.next, 2 + slot, ring.limit_ms, NULL));
+        if (good && g <= 2 * LAPS) {
+            fill_words(ring.words, SLOT, t->rank, g);
+            tk_write(t, ring.handle, ring.next, (size_t)slot * SLOT * 4, ring.words, SLOT * 4);
+            good = TK_OK(t, symmem_put_signal(ring.handle, ring.next, slot, ring.limit_ms, NULL));
+        }
+        if (!good || g < 2)
+            continue; /* read one behind */
+        uint32_t read = g - 1;
+        if (read > 2 * LAPS)
+            break;
+        slot = (int32_t)(read % 2);
+        skew(t);
+        good = TK_OK(t, symmem_wait_signal(ring.handle, ring.previous, slot, ring.limit_ms, NULL));
+        tk_read(t, ring.handle, t->rank, (size_t)slot * SLOT * 4, ring.words, SLOT * 4);
+        good =
+            good && check_generation(t, ring.words, SLOT, ring.previous, read) &&
+            TK_OK(t, symmem_put_signal(ring.handle, ring.previous, 2 + slot, ring.limit_ms, NULL));
+    }
+    TK_CHECK(t, good);
+    free(ring.words);
+}
+
+/* --- another size and content each time ------------------------------------------------------- */
+
+/* Words that a protocol might take for its own: the signal's values, sentinels, the data that is
+ * there already. */
+static uint32_t odd_word(uint64_t kind, int32_t rank, uint32_t generation, size_t i) {
+    static const uint32_t words[] = {0, 1, UINT32_MAX, 0x80000000u, 0x7fc00001u, 0xff800001u};
+    enum { COUNT = sizeof(words) / sizeof(words[0]) };
+    return kind < COUNT ? words[kind] : word_of(rank, kind == COUNT ? 1 : generation, i);
+}
+
+/* The same on every rank. */
+static uint64_t draw(const struct tk *t, uint32_t generation) {
+    uint64_t x = t->seed + generation * 0x9e3779b97f4a7c15ull;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+    return x ^ x >> 31;
+}
+
+static bool pass_odd_message(struct tk *t, const struct ring *ring, uint32_t generation) {
+    uint64_t drawn = draw(t, generation);
+    uint64_t kind = drawn % 8;
+    size_t most = (size_t)1 << (drawn >> 8) % 15; /* sizes of every magnitude alike */
+    size_t count = 1 + (size_t)(drawn >> 16) % most;
+    int32_t channel = (int32_t)((drawn >> 40) % 3) * 2;
+    uint32_t *words = ring->words;
+    for (size_t i = 0; i < count; i++)
+        words[i] = odd_word(kind, t->rank, generation, i);
+    tk_fill(t, ring->handle, t->rank, count * 4, 64, 0xC7); /* behind what is to come */
+    if (!give_credit(t, ring, channel + 1))
+        return false;
+    tk_write(t, ring->handle, ring->next, 0, words, count * 4);
+    if (!signal_next(t, ring, channel))
+        return false;
+    for (size_t i = 0; i < count; i++)
+        words[i] = odd_word(kind, ring->previous, generation, i);
+    return tk_expect_data(t, ring->handle, t->rank, 0, words, count * 4) &&
+           tk_expect_bytes(t, ring->handle, t->rank, count * 4, 64, 0xC7);
+}
+
+static void any_size_and_content(struct tk *t) {
+    struct ring ring = ring_begin(t, ((size_t)1 << 14) + 16);
+    void *const *pads = NULL;
+    TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(ring.handle, &pads));
+    void *pad = pads[t->rank];
+    pad_fill(t, ring.handle, 0x3D);
+    bool good = true;
+    for (uint32_t g = 1; good && g <= 600; g++)
+        good = pass_odd_message(t, &ring, g);
+    TK_CHECK(t, good);
+    TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(ring.handle, &pads));
+    TK_EQ_PTR(t, pad, pads[t->rank]); /* where it is depends on no call */
+    pad_expect(t, ring.handle, 0x3D);
+    free(ring.words);
+}
+
+#define LITMUS(name_, needs_, body_)                                                               \
+    {                                                                                              \
+        .name = "litmus." name_, .requirements = "SM-SIGNAL-01,SM-ONESIDED-04", .needs = needs_,   \
+        .min_ranks = 2, .max_ranks = 4, .timeout_s = 60, .body = body_                             \
+    }
+#define DIRECT (SYMMEM_CAP_HOST_ACCESS | SYMMEM_CAP_DIRECT_ACCESS)
+
+static const struct tk_case cases[] = {
+    LITMUS("puts_of_any_length", 0, puts_of_any_length),
+    LITMUS("stores_of_any_length", DIRECT, stores_of_any_length),
+    LITMUS("threads_put_one_signals", 0, threads_put_one_signals),
+    LITMUS("threads_store_one_signals", DIRECT, threads_store_one_signals),
+    LITMUS("ring_of_two_slots", 0, ring_of_two_slots),
+    LITMUS("any_size_and_content", 0, any_size_and_content),
+};
+TK_SUITE(litmus, cases);

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Every way for data to reach a peer, followed by every way to tell it so: what was written before
+ * the signal or the barrier is there after it. Data and signals may travel on different paths.
+ */
+#include "sync_help.h"
+
+#define WORDS 3000u
+#define ROUNDS 4u
+
+enum path { BY_PUT = 0, BY_COPY, BY_STORE, BY_FILL, BY_WRITE_VALUE, BY_MULTICAST, PATH_COUNT };
+enum told { BY_SIGNAL = 0, BY_BARRIER, TOLD_COUNT };
+
+static const char *const path_names[] = {"put",      "copy",        "store",
+                                         "memset32", "write value", "multicast store"};
+static const char *const told_names[] = {"signal", "barrier"};
+
+struct passing {
+    symmem_handle *handle;
+    symmem_stream *stream; /* or NULL */
+    void *const *buffers;
+    uint32_t *words;
+    uint32_t limit_ms;
+};
+
+static struct passing passing_begin(struct tk *t, symmem_stream *stream) {
+    struct passing p = {.handle = tk_handle(t, WORDS * 4, tk_world_group(t)),
+                        .stream = stream,
+                        .words = malloc(WORDS * 4),
+                        .limit_ms = tk_scaled_ms(LONG_MS)};
+    TK_REQUIRE(t, p.words != NULL);
+    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(p.handle, &p.buffers));
+    return p;
+}
+
+/* Fills and value writes leave one word everywhere, the others a pattern. */
+static uint32_t expected_word(enum path path, int32_t writer, uint32_t generation, size_t i) {
+    bool same = path == BY_FILL || path == BY_WRITE_VALUE;
+    return word_of(writer, generation, same ? 0 : i);
+}
+
+static void fill_peer(struct tk *t, const struct passing *p, enum path path, int32_t peer,
+                      uint32_t generation) {
+    DLManagedTensor *tensor = NULL;
+    const int64_t size = WORDS;
+    TK_REQUIRE_OK(t, symmem_get_buffer(p->handle, peer, 1, &size, SYMMEM_UINT32, 0, &tensor));
+    int64_t value = word_of(t->rank, generation, 0);
+    if (path == BY_FILL)
+        TK_OK(t, symmem_memset32(t->context, &tensor->dl_tensor, 0, value, WORDS, p->stream));
+    for (int64_t i = 0; path == BY_WRITE_VALUE && i < WORDS; i += 50)
+        TK_OK(t, symmem_stream_write_value32(t->context, &tensor->dl_tensor, i, value, p->stream));
+    tensor->deleter(tensor);
+}
+
+/* Writes the generation to one peer, by multicast to all. */
+static void send_data(struct tk *t, const struct passing *p, enum path path, int32_t peer,
+                      uint32_t generation) {
+    if (path == BY_FILL || path == BY_WRITE_VALUE) {
+        fill_peer(t, p, path, peer, generation);
+        return;
+    }
+    if (path == BY_PUT)
+        TK_OK(t, symmem_put(p->handle, peer, 0, p->words, WORDS * 4, p->stream));
+    else if (path == BY_COPY)
+        TK_OK(t, symmem_copy(t->context, p->buffers[peer], p->words, WORDS * 4, p->stream));
+    else if (path == BY_STORE)
+        memcpy(p->buffers[peer], p->words, WORDS * 4);
+    else
+        TK_OK(t, symmem_multimem_store(p->handle, 0, p->words, WORDS * 4, p->stream));
+}
+
+static void check_data(struct tk *t, const struct passing *p, enum path path, enum told told,
+                       int32_t writer, uint32_t generation) {
+    tk_read(t, p->handle, t->rank, 0, p->words, WORDS * 4);
+    size_t step = path == BY_WRITE_VALUE ? 50 : 1;
+    size_t i = 0;
+    while (i < WORDS && p->words[i] == expected_word(path, writer, generation, i))
+        i += step;
+    TK_CHECK_MSG(t, i >= WORDS, "%s, then %s: word %zu of rank %d is not of generation %u",
+                 path_names[path], told_names[told], i, (int)writer, generation);
+}
+
+/* One writer to all; each reader looks as soon as it was told. */
+static void one_round(struct tk *t, const struct passing *p, enum path path, enum told told,
+                      int32_t writer, uint32_t generation) {
+    if (t->rank == writer)
+        fill_words(p->words, WORDS, writer, generation);
+    for (int32_t peer = 0; t->rank == writer && peer < t->world_size; peer++)
+        if (path != BY_MULTICAST || peer == 0)
+            send_data(t, p, path, peer, generation);
+    for (int32_t peer = 0; told == BY_SIGNAL && t->rank == writer && peer < t->world_size; peer++)
+        TK_OK(t, symmem_put_signal(p->handle, peer, 1, p->limit_ms, p->stream));
+    if (told == BY_SIGNAL)
+        TK_OK(t, symmem_wait_signal(p->handle, writer, 1, p->limit_ms, p->stream));
+    else
+        TK_OK(t, symmem_barrier(p->handle, 1, p->limit_ms, p->stream));
+    if (p->stream != NULL)
+        tk_synchronize(t, p->stream);
+    check_data(t, p, path, told, writer, generation);
+    TK_OK(t, symmem_barrier(p->handle, 0, p->limit_ms, NULL)); /* all have read */
+}
+
+static void all_rounds(struct tk *t, const struct passing *p, enum path path) {
+    uint32_t generation = 0;
+    for (enum told told = BY_SIGNAL; told < TOLD_COUNT; told++)
+        for (uint32_t i = 0; i < ROUNDS && !tk_failed(t); i++) {
+            generation++;
+            tk_checkpoint(t, "%s, then %s, generation %u", path_names[path], told_names[told],
+                          generation);
+            one_round(t, p, path, told, (int32_t)i % t->world_size, generation);
+        }
+}
+
+static void paths_without_stream(struct tk *t) {
+    struct passing p = passing_begin(t, NULL);
+    for (enum path path = BY_PUT; path <= BY_FILL; path++)
+        if (path != BY_STORE)
+            all_rounds(t, &p, path);
+    free(p.words);
+}
+
+static void plain_stores(struct tk *t) {
+    struct passing p = passing_begin(t, NULL);
+    all_rounds(t, &p, BY_STORE);
+    free(p.words);
+}
+
+static void paths_on_a_stream(struct tk *t) {
+    struct passing p = passing_begin(t, tk_stream(t));
+    for (enum path path = BY_PUT; path <= BY_WRITE_VALUE; path++)
+        if (path != BY_STORE)
+            all_rounds(t, &p, path);
+    free(p.words);
+}
+
+static void multicast_stores(struct tk *t) {
+    symmem_context_options options = tk_options(t);
+    options.multicast = 1;
+    tk_reinit(t, &options);
+    for (int i = 0; i < 2; i++) {
+        struct passing p = passing_begin(t, i ? tk_stream(t) : NULL);
+        if (info_of(t, p.handle).multicast_ptr != NULL)
+            all_rounds(t, &p, BY_MULTICAST);
+        else
+            tk_unresolved(t, "the device has no multicast");
+        free(p.words);
+    }
+}
+
+#define PATHS(name_, needs_, body_)                                                                \
+    {                                                                                              \
+        .name = "litmus." name_, .requirements = "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",      \
+        .needs = (needs_) | SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 4,              \
+        .timeout_s = 60, .body = body_                                                             \
+    }
+
+static const struct tk_case cases[] = {
+    PATHS("paths_without_stream", 0, paths_without_stream),
+    PATHS("plain_stores", SYMMEM_CAP_HOST_ACCESS, plain_stores),
+    PATHS("paths_on_a_stream", SYMMEM_CAP_STREAMS, paths_on_a_stream),
+    PATHS("multicast_stores", SYMMEM_CAP_MULTICAST | SYMMEM_CAP_STREAMS, multicast_stores),
+};
+TK_SUITE(litmus_paths, cases);

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Multicast with every dtype, operation, count, place and alignment, against a scalar reference. */
+#include <math.h>
+
+#include "sync_help.h"
+
+#define ELEMENTS 1100u
+#define GUARD 32u
+#define CANARY 0xE7
+
+/* --- elements --------------------------------------------------------------------------------- */
+
+static bool is_float(symmem_dtype dtype) {
+    return dtype == SYMMEM_FLOAT16 || dtype == SYMMEM_BFLOAT16 || dtype == SYMMEM_FLOAT32 ||
+           dtype == SYMMEM_FLOAT64;
+}
+
+static bool is_unsigned(symmem_dtype dtype) {
+    return dtype == SYMMEM_UINT8 || dtype == SYMMEM_UINT16 || dtype == SYMMEM_UINT32 ||
+           dtype == SYMMEM_UINT64;
+}
+
+/* A whole number of few bits, exact in every format. */
+static uint16_t half_of(int64_t value) {
+    uint32_t magnitude = (uint32_t)(value < 0 ? -value : value);
+    uint32_t exponent = 0;
+    while (magnitude >> exponent > 1)
+        exponent++;
+    if (magnitude == 0)
+        return 0;
+    uint32_t mantissa = (magnitude << 10 >> exponent) & 0x3ffu;
+    return (uint16_t)((value < 0 ? 0x8000u : 0u) | (exponent + 15) << 10 | mantissa);
+}
+
+static void encode(symmem_dtype dtype, int64_t value, void *to) {
+    float single = (float)value;
+    double wide = (double)value;
+    uint16_t half = half_of(value);
+    uint32_t bits;
+    memcpy(&bits, &single, 4);
+    uint16_t brain = (uint16_t)(bits >> 16);
+    const void *from = &value; /* integers: the low bytes */
+    if (dtype == SYMMEM_FLOAT64)
+        from = &wide;
+    else if (dtype == SYMMEM_FLOAT32)
+        from = &single;
+    else if (dtype == SYMMEM_FLOAT16)
+        from = &half;
+    else if (dtype == SYMMEM_BFLOAT16)
+        from = &brain;
+    memcpy(to, from, symmem_dtype_size(dtype));
+}
+
+/* What rank `rank` has at place i: small, with another sign and order of the ranks at each place,
+ * and its mean over the ranks a whole number; integers have both ends of their range as well. */
+static int64_t value_of(symmem_dtype dtype, int32_t rank, int32_t world_size, size_t i) {
+    int64_t middle = (int64_t)(i * 5 % 15) - 7 + (is_unsigned(dtype) ? 16 : 0);
+    int64_t place = ((int64_t)rank + (int64_t)i) % world_size;
+    if (is_float(dtype) || i % 7 != 3)
+        return middle + 2 * place - (world_size - 1);
+    uint32_t bits = 8 * (uint32_t)symmem_dtype_size(dtype);
+    if (is_unsigned(dtype))
+        return place % 2 ? (int64_t)(UINT64_MAX >> (64 - bits)) : 0;
+    int64_t most = (int64_t)(UINT64_MAX >> (65 - bits));
+    return place % 2 ? most : -most - 1;
+}
+
+static int64_t combine(symmem_dtype dtype, symmem_reduce_op op, int64_t a, int64_t b) {
+    if (op == SYMMEM_SUM || op == SYMMEM_AVG)
+        return (int64_t)((uint64_t)a + (uint64_t)b);
+    bool less = is_unsigned(dtype) ? (uint64_t)a < (uint64_t)b : a < b;
+    return less == (op == SYMMEM_MIN) ? a : b;
+}
+
+static void encode_expected(symmem_dtype dtype, symmem_reduce_op op, int32_t world_size, size_t i,
+                            void *to) {
+    int64_t result = value_of(dtype, 0, world_size, i);
+    for (int32_t r = 1; r < world_size; r++)
+        result = combine(dtype, op, result, value_of(dtype, r, world_size, i));
+    encode(dtype, op == SYMMEM_AVG ? result / world_size : result, to);
+}
+
+/* --- every kind of reduction ------------------------------------------------------------------ */
+
+struct reduction {
+    symmem_handle *handle;
+    symmem_dtype dtype;
+    symmem_reduce_op op;
+    size_t element;
+    uint8_t *expected; /* ELEMENTS elements */
+    uint8_t *found;    /* with room on both sides */
+    int done, refused;
+};
+
+static bool all_are(const uint8_t *bytes, size_t count, uint8_t byte) {
+    for (size_t i = 0; i < count; i++)
+        if (bytes[i] != byte)
+            return false;
+    return true;
+}
+
+/* `count` elements from place `at` to a destination `shift` elements behind its usual place. */
+static void reduce_once(struct tk *t, struct reduction *r, size_t at, size_t count, size_t shift) {
+    size_t bytes = count * r->element;
+    uint8_t *to = r->found + GUARD + shift * r->element;
+    size_t behind = (size_t)(r->found + 2 * GUARD + ELEMENTS * 8 - (to + bytes));
+    memset(r->found, CANARY, 2 * GUARD + ELEMENTS * 8);
+    symmem_status status =
+        symmem_multimem_ld_reduce(r->handle, at * r->element, to, count, r->dtype, r->op, NULL);
+    bool whole = all_are(r->found, GUARD + shift * r->element, CANARY);
+    if (status == SYMMEM_UNSUPPORTED) {
+        r->refused++;
+        TK_CHECK(t, whole && all_are(to, bytes + behind, CANARY));
+        return;
+    }
+    r->done++;
+    if (!TK_STATUS(t, SYMMEM_OK, status))
+        return;
+    TK_CHECK_MSG(t,
+                 whole && all_are(to + bytes, behind, CANARY) &&
+                     memcmp(to, r->expected + at * r->element, bytes) == 0,
+                 "dtype %d, op %d: %zu elements at place %zu", (int)r->dtype, (int)r->op, count,
+                 at);
+}
+
+static void reduce_all_counts(struct tk *t, struct reduction *r) {
+    static const size_t counts[] = {63, 64, 65, 127, 130, 257, 1009, 1021};
+    for (size_t i = 0; i < ELEMENTS; i++)
+        encode_expected(r->dtype, r->op, t->world_size, i, r->expected + i * r->element);
+    r->done = r->refused = 0;
+    for (size_t count = 0; count <= 35 && !tk_failed(t); count++)
+        reduce_once(t, r, count % 5, count, count / 5 % 3);
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]) && !tk_failed(t); i++)
+        reduce_once(t, r, i, counts[i], i % 4);
+    TK_CHECK_MSG(t, r->done == 0 || r->refused == 0, "some counts of dtype %d, op %d are refused",
+                 (int)r->dtype, (int)r->op);
+    if (r->dtype == SYMMEM_INT32 && r->op == SYMMEM_SUM)
+        TK_CHECK(t, r->refused == 0);
+}
+
+static bool multicast_begin(struct tk *t, symmem_handle **handle_p) {
+    symmem_context_options options = tk_options(t);
+    options.multicast = 1;
+    tk_reinit(t, &options);
+    *handle_p = tk_handle(t, ELEMENTS * 8, tk_world_group(t));
+    if (info_of(t, *handle_p).multicast_ptr != NULL)
+        return true;
+    tk_unresolved(t, "the device has no multicast");
+    return false;
+}
+
+static void reduce_every_kind(struct tk *t) {
+    struct reduction r = {.expected = malloc(ELEMENTS * 8),
+                          .found = malloc(ELEMENTS * 8 + 2 * GUARD)};
+    uint8_t *own = malloc(ELEMENTS * 8);
+    TK_REQUIRE(t, r.expected != NULL && r.found != NULL && own != NULL);
+    bool has_multicast = multicast_begin(t, &r.handle);
+    for (int dtype = 0; has_multicast && dtype < SYMMEM_DTYPE_COUNT; dtype++) {
+        r.dtype = (symmem_dtype)dtype;
+        r.element = symmem_dtype_size(r.dtype);
+        for (size_t i = 0; i < ELEMENTS; i++)
+            encode(r.dtype, value_of(r.dtype, t->rank, t->world_size, i), own + i * r.element);
+        tk_write(t, r.handle, t->rank, 0, own, ELEMENTS * r.element);
+        TK_OK(t, symmem_barrier(r.handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        for (int op = 0; op < SYMMEM_REDUCE_OP_COUNT; op++) {
+            r.op = (symmem_reduce_op)op;
+            tk_checkpoint(t, "dtype %d, op %d", dtype, op);
+            reduce_all_counts(t, &r);
+        }
+        tk_expect_data(t, r.handle, t->rank, 0, own, ELEMENTS * r.element);
+        TK_OK(t, symmem_barrier(r.handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    }
+    free(r.expected);
+    free(r.found);
+    free(own);
+}
+
+/* --- odd values ------------------------------------------------------------------------------- */
+
+/* Zeros of both signs, infinities, NaNs of any payload, and what might serve as a sentinel. */
+static void odd_floats(struct tk *t) {
+    static const uint32_t bits[] = {0x80000000u, 0,           0x7f800000u, 0xff800000u, 0x7fc00000u,
+                                    0xffffffffu, 0x7f800001u, 0xffc12345u, 0x00000001u, 1u << 23};
+    enum { KINDS = sizeof(bits) / sizeof(bits[0]), PLACES = KINDS * KINDS };
+    symmem_handle *handle;
+    uint32_t own[PLACES];
+    float sums[PLACES];
+    if (!multicast_begin(t, &handle))
+        return;
+    for (size_t i = 0; i < PLACES; i++) /* every pair meets at some place */
+        own[i] = bits[t->rank % 2 ? i / KINDS : i % KINDS];
+    tk_write(t, handle, t->rank, 0, own, sizeof(own));
+    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_multimem_ld_reduce(handle, 0, sums, PLACES, SYMMEM_FLOAT32, SYMMEM_SUM, NULL));
+    for (size_t i = 0; i < PLACES; i++) {
+        float expected = 0;
+        for (int32_t r = 0; r < t->world_size; r++) {
+            float next;
+            memcpy(&next, &bits[r % 2 ? i / KINDS : i % KINDS], 4);
+            expected = r == 0 ? next : expected + next;
+        }
+        TK_CHECK_MSG(t, isnan(expected) ? isnan(sums[i]) : sums[i] == expected,
+                     "place %zu: %g, not %g", i, (double)sums[i], (double)expected);
+    }
+    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    tk_expect_data(t, handle, t->rank, 0, own, sizeof(own)); /* not made canonical in place */
+}
+
+/* --- stores of every size --------------------------------------------------------------------- */
+
+static void stores_move_exactly(struct tk *t) {
+    enum { STEP = 64, SIZES = 41, SHIFTS = 3, BYTES = STEP * SIZES * SHIFTS };
+    uint8_t source[SIZES + SHIFTS];
+    uint8_t expected[BYTES];
+    symmem_handle *handle;
+    if (!multicast_begin(t, &handle))
+        return;
+    memset(expected, 0, sizeof(expected));
+    for (size_t i = 0; i < sizeof(source); i++)
+        source[i] = (uint8_t)(i + 1);
+    for (size_t size = 0; size < SIZES; size++)
+        for (size_t shift = 0; shift < SHIFTS; shift++) {
+            size_t at = (size * SHIFTS + shift) * STEP + shift * 5 + size % 8;
+            memcpy(expected + at, source + shift, size);
+            if (t->rank == (int32_t)(size % (size_t)t->world_size))
+                TK_OK(t, symmem_multimem_store(handle, at, source + shift, size, NULL));
+        }
+    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    tk_expect_data(t, handle, t->rank, 0, expected, BYTES);
+}
+
+/* --- nothing, too much, askew ----------------------------------------------------------------- */
+
+static void edges(struct tk *t) {
+    const size_t bytes = ELEMENTS * 8;
+    const size_t wrapping[] = {SIZE_MAX, SIZE_MAX / 4 + 2, SIZE_MAX / 2 + 2, ((size_t)1 << 62) + 1};
+    const size_t too_many[] = {((size_t)1 << 30) + 1, ((size_t)1 << 32) + 1, ELEMENTS * 2 + 1};
+    uint8_t data[64];
+    symmem_handle *handle;
+    memset(data, CANARY, sizeof(data));
+    if (!multicast_begin(t, &handle))
+        return;
+    TK_OK(t, symmem_multimem_store(handle, bytes, data, 0, NULL));
+    TK_OK(t, symmem_multimem_store(handle, 0, NULL, 0, NULL));
+    TK_OK(t, symmem_multimem_ld_reduce(handle, bytes, data, 0, SYMMEM_INT32, SYMMEM_SUM, NULL));
+    for (size_t i = 0; i < sizeof(wrapping) / sizeof(wrapping[0]); i++)
+        TK_STATUS_EITHER(t, SYMMEM_OVERFLOW, SYMMEM_OUT_OF_RANGE,
+                         symmem_multimem_ld_reduce(handle, 0, data, wrapping[i], SYMMEM_INT32,
+                                                   SYMMEM_SUM, NULL));
+    for (size_t i = 0; i < sizeof(too_many) / sizeof(too_many[0]); i++)
+        TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
+                  symmem_multimem_ld_reduce(handle, 0, data, too_many[i], SYMMEM_INT32, SYMMEM_SUM,
+                                            NULL));
+    for (size_t shift = 1; shift < 4; shift++) {
+        TK_STATUS(
+            t, SYMMEM_MISALIGNED,
+            symmem_multimem_ld_reduce(handle, shift, data, 1, SYMMEM_INT32, SYMMEM_SUM, NULL));
+        TK_STATUS(
+            t, SYMMEM_MISALIGNED,
+            symmem_multimem_ld_reduce(handle, 0, data + shift, 1, SYMMEM_INT32, SYMMEM_SUM, NULL));
+    }
+    TK_CHECK(t, all_are(data, sizeof(data), CANARY));
+    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    tk_expect_bytes(t, handle, t->rank, 0, bytes, 0);
+}
+
+#define REDUCE(name_, requirements_, body_)                                                        \
+    {                                                                                              \
+        .name = "multicast." name_, .requirements = requirements_, .needs = SYMMEM_CAP_MULTICAST,  \
+        .max_ranks = 4, .body = body_                                                              \
+    }
+
+static const struct tk_case cases[] = {
+    REDUCE("reduce_every_kind", "SM-MCAST-09,SM-MCAST-04,SM-MCAST-08", reduce_every_kind),
+    REDUCE("odd_floats", "SM-MCAST-09", odd_floats),
+    REDUCE("stores_move_exactly", "SM-MCAST-03", stores_move_exactly),
+    REDUCE("edges", "SM-MCAST-08,SM-MCAST-10", edges),
+};
+TK_SUITE(multicast_reduce, cases);

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Every scenario of walk_scenarios.c, with a rank that fails or comes late at each test point. */
+#include <string.h>
+
+#include "walk.h"
+
+#define SCENARIOS(X) \
+    X(start, 0) \
+    X(first_rendezvous, 0) \
+    X(second_rendezvous, 0) \
+    X(multicast, SYMMEM_CAP_MULTICAST) \
+    X(persistent, 0) \
+    X(pool, SYMMEM_CAP_POOL) \
+    X(pool_rendezvous, SYMMEM_CAP_POOL) \
+    X(subgroup, 0) \
+    X(regroup, 0) \
+    X(exchange, 0) \
+    X(reset, 0) \
+    X(signals, 0) \
+    X(data, 0) \
+    X(multimem, SYMMEM_CAP_MULTICAST) \
+    X(stream, SYMMEM_CAP_STREAMS) \
+    X(graph, SYMMEM_CAP_CAPTURE) \
+    X(free, 0) \
+    X(finalise, 0)
+
+#define BODY(scenario, needs_)                                                                     \
+    static void at_##scenario(struct tk *t) {                                                      \
+        walk_faults(t, #scenario);                                                                 \
+    }
+SCENARIOS(BODY)
+
+/* --- the points themselves ------------------------------------------------------------ */
+
+static bool is_backends(const char *backend, const char *name) {
+    size_t length = strlen(backend);
+
+    return strncmp(name, backend, length) == 0 && name[length] == '.' && name[length + 1] != 0;
+}
+
+/* Notes for each of the core's points whether this rank passed it; judges the names. */
+static void look_at_names(struct tk *t, const char *backend, bool *passed) {
+    for (int i = 0; i < tk_recorded_points(t); i++) {
+        int count;
+        const char *name = tk_recorded_point(t, i, &count);
+        const struct walk_point *core = walk_core_point(name);
+        if (core != NULL)
+            passed[core - walk_core_points] = true;
+        TK_CHECK_MSG(t, core != NULL || is_backends(backend, name),
+                     "%s is neither one of the core's points nor called %s.<step>", name, backend);
+        TK_CHECK_MSG(t, strlen(name) < sizeof(((symmem_error_record *)0)->stage),
+                     "%s is too long a name", name);
+    }
+}
+
+static bool lacks(const struct tk *t, uint64_t needs) {
+    return (t->capabilities & needs) != needs;
+}
+
+/* Each scenario once, to its very end. */
+static void run_all(struct tk *t, const char *backend, bool *passed) {
+    for (int i = 0; i < walk_scenario_count; i++) {
+        const struct walk_scenario *scenario = &walk_scenarios[i];
+        struct walk_run run = {.t = t, .number = i};
+        if (lacks(t, scenario->needs))
+            continue;
+        tk_record_points(t, true);
+        walk_begin(&run, scenario);
+        tk_out_of_band_barrier(t);
+        TK_REQUIRE_OK(t, scenario->act(&run));
+        tk_out_of_band_barrier(t);
+        walk_give_back(&run);
+        tk_record_points(t, false);
+        tk_out_of_band_barrier(t);
+        look_at_names(t, backend, passed);
+    }
+}
+
+/* The table in SPEC.md is what the library does: no other points, and each is passed somewhere. */
+static void points_are_in_the_table(struct tk *t) {
+    bool passed[128] = {false};
+    const char *backend = NULL;
+    TK_REQUIRE(t, walk_core_point_count <= 128);
+    TK_REQUIRE_OK(t, symmem_get_backend(t->context, &backend));
+    TK_REQ(t, "SM-POINT-01");
+    run_all(t, backend, passed);
+    for (int i = 0; i < walk_core_point_count; i++) {
+        bool anybody = false;
+        tk_share_u64(t, 0, passed[i]);
+        tk_out_of_band_barrier(t);
+        for (int32_t r = 0; r < t->world_size; r++)
+            anybody = anybody || tk_read_u64(t, r, 0) != 0;
+        tk_out_of_band_barrier(t);
+        TK_CHECK_MSG(t, anybody || lacks(t, walk_core_points[i].needs), "%s is never passed",
+                     walk_core_points[i].name);
+    }
+}
+
+#define CASE(scenario, needs_)                                                                     \
+    {.name = "walk." #scenario,                                                                    \
+     .requirements = "SM-POINT-02,SM-POINT-03,SM-POINT-04,SM-POINT-05,SM-POINT-06,SM-RDV-10",      \
+     .needs = needs_,                                                                              \
+     .min_ranks = 2,                                                                               \
+     .max_ranks = 8,                                                                               \
+     .flags = TK_NO_CONTEXT,                                                                       \
+     .timeout_s = 1800,                                                                            \
+     .body = at_##scenario},
+
+static const struct tk_case cases[] = {
+    {.name = "walk.points_are_in_the_table",
+     .requirements = "SM-POINT-01",
+     .min_ranks = 2,
+     .max_ranks = 8,
+     .body = points_are_in_the_table},
+    SCENARIOS(CASE)};
+TK_SUITE(walk, cases);

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Every scenario of walk_scenarios.c, with a rank killed at each test point. Not "start": who dies
+ * before it was known to anybody cannot be told from one that is late; see test_life_kill.c.
+ */
+#include "walk.h"
+
+#define SCENARIOS(X) \
+    X(first_rendezvous, 0, 0) \
+    X(second_rendezvous, 0, 8) \
+    X(multicast, SYMMEM_CAP_MULTICAST, 8) \
+    X(persistent, 0, 8) \
+    X(pool, SYMMEM_CAP_POOL, 8) \
+    X(pool_rendezvous, SYMMEM_CAP_POOL, 8) \
+    X(subgroup, 0, 8) \
+    X(regroup, 0, 8) \
+    X(exchange, 0, 8) \
+    X(reset, 0, 8) \
+    X(signals, 0, 0) \
+    X(data, 0, 8) \
+    X(multimem, SYMMEM_CAP_MULTICAST, 8) \
+    X(stream, SYMMEM_CAP_STREAMS, 8) \
+    X(graph, SYMMEM_CAP_CAPTURE, 8) \
+    X(free, 0, 8) \
+    X(finalise, 0, 8)
+
+#define BODY(scenario, needs_, max_)                                                               \
+    static void at_##scenario(struct tk *t) {                                                      \
+        walk_kills(t, #scenario);                                                                  \
+    }
+SCENARIOS(BODY)
+
+#define CASE(scenario, needs_, max_)                                                               \
+    {.name = "walk_kill." #scenario,                                                               \
+     .requirements = "SM-POINT-07,SM-POINT-08,SM-LIFE-02",                                         \
+     .needs = needs_,                                                                              \
+     .min_ranks = 2,                                                                               \
+     .max_ranks = max_,                                                                            \
+     .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_MAY_LEAK,                                       \
+     .timeout_s = 1800,                                                                            \
+     .body = at_##scenario},
+
+static const struct tk_case cases[] = {SCENARIOS(CASE)};
+TK_SUITE(walk_kill, cases);

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Each rank in turn stays away from a signal operation: in the calling thread, on a stream, and in
+ * the replay of a graph. */
+#include "withheld.h"
+
+static uint32_t long_ms(void) {
+    return 2 * tk_scaled_ms(LONG_MS);
+}
+
+/* --- handles ---------------------------------------------------------------------------------- */
+
+static void make_handle(struct withheld *w) {
+    w->handle = tk_handle(w->t, 64, w->group);
+    w->channel = w->index % info_of(w->t, w->handle).channel_count;
+}
+
+static void end_handle(struct withheld *w) {
+    tk_release(w->t, w->handle);
+}
+
+/* Nothing is left of the trial: the barrier works, and so does a signal to the next rank. */
+static void mend_handle(struct withheld *w) {
+    struct tk *t = w->t;
+
+    TK_REQUIRE_OK(t, symmem_handle_reset(w->handle, long_ms()));
+    TK_REQUIRE_OK(
+        t, symmem_put_signal(w->handle, (w->rank + 1) % w->size, w->channel, long_ms(), NULL));
+    TK_REQUIRE_OK(t, symmem_barrier(w->handle, w->channel, long_ms(), NULL));
+    TK_REQUIRE_OK(t, symmem_wait_signal(w->handle, (w->rank + w->size - 1) % w->size, w->channel,
+                                        long_ms(), NULL));
+}
+
+static void fill_slot(struct withheld *w) {
+    TK_REQUIRE_OK(w->t, symmem_put_signal(w->handle, w->absent, w->channel, long_ms(), NULL));
+}
+
+/* --- in the calling thread -------------------------------------------------------------------- */
+
+static symmem_status run_barrier(struct withheld *w) {
+    return symmem_barrier(w->handle, w->channel, w->limit_ms, NULL);
+}
+
+static symmem_status run_wait(struct withheld *w) {
+    return symmem_wait_signal(w->handle, w->absent, w->channel, w->limit_ms, NULL);
+}
+
+static symmem_status run_put(struct withheld *w) {
+    return symmem_put_signal(w->handle, w->absent, w->channel, w->limit_ms, NULL);
+}
+
+static void barrier_withheld(struct tk *t) {
+    static const struct withheld_kind kind = {.operation = "barrier",
+                                              .make = make_handle,
+                                              .run = run_barrier,
+                                              .mend = mend_handle,
+                                              .end = end_handle};
+    TK_REQ(t, "SM-TIMEOUT-02");
+    withhold_each(t, &kind);
+}
+
+static void wait_withheld(struct tk *t) {
+    static const struct withheld_kind kind = {.operation = "wait_signal",
+                                              .make = make_handle,
+                                              .run = run_wait,
+                                              .mend = mend_handle,
+                                              .end = end_handle};
+    TK_REQ(t, "SM-TIMEOUT-02");
+    withhold_peers(t, &kind);
+}
+
+static void put_withheld(struct tk *t) {
+    static const struct withheld_kind kind = {.operation = "put_signal",
+                                              .make = make_handle,
+                                              .arm = fill_slot,
+                                              .run = run_put,
+                                              .mend = mend_handle,
+                                              .end = end_handle};
+    TK_REQ(t, "SM-TIMEOUT-02");
+    withhold_peers(t, &kind);
+}
+
+/* --- on a stream ------------------------------------------------------------------------------ */
+
+static void make_streamed(struct withheld *w) {
+    make_handle(w);
+    w->stream = tk_stream(w->t);
+}
+
+static void end_streamed(struct withheld *w) {
+    tk_stream_destroy(w->t, w->stream);
+    end_handle(w);
+}
+
+static symmem_status run_streamed_barrier(struct withheld *w) {
+    symmem_status status = symmem_barrier(w->handle, w->channel, w->limit_ms, w->stream);
+
+    return status == SYMMEM_OK ? symmem_stream_synchronize(w->stream, long_ms()) : status;
+}
+
+static symmem_status run_streamed_wait(struct withheld *w) {
+    symmem_status status =
+        symmem_wait_signal(w->handle, w->absent, w->channel, w->limit_ms, w->stream);
+
+    return status == SYMMEM_OK ? symmem_stream_synchronize(w->stream, long_ms()) : status;
+}
+
+static symmem_status run_streamed_put(struct withheld *w) {
+    symmem_status status =
+        symmem_put_signal(w->handle, w->absent, w->channel, w->limit_ms, w->stream);
+
+    return status == SYMMEM_OK ? symmem_stream_synchronize(w->stream, long_ms()) : status;
+}
+
+static void streams_withheld(struct tk *t) {
+    struct withheld_kind kind = {.operation = "barrier",
+                                 .make = make_streamed,
+                                 .run = run_streamed_barrier,
+                                 .mend = mend_handle,
+                                 .end = end_streamed};
+    TK_REQ(t, "SM-STREAM-03");
+    withhold_some(t, &kind);
+    kind.operation = "wait_signal";
+    kind.run = run_streamed_wait;
+    withhold_peers(t, &kind);
+    kind.operation = "put_signal";
+    kind.arm = fill_slot;
+    kind.run = run_streamed_put;
+    withhold_peers(t, &kind);
+}
+
+/* --- in a replay ------------------------------------------------------------------------------ */
+
+static symmem_status capture_into(struct withheld *w, symmem_status (*add)(struct withheld *w)) {
+    symmem_status status = symmem_stream_begin_capture(w->stream);
+    symmem_status ended;
+
+    if (status == SYMMEM_OK)
+        status = add(w);
+    ended = symmem_stream_end_capture(w->stream, &w->graph);
+    return status == SYMMEM_OK ? ended : status;
+}
+
+static symmem_status add_barrier(struct withheld *w) {
+    return symmem_barrier(w->handle, w->channel, w->limit_ms, w->stream);
+}
+
+static void make_replayed_barrier(struct withheld *w) {
+    make_streamed(w);
+    TK_REQUIRE_OK(w->t, capture_into(w, add_barrier));
+}
+
+static symmem_status add_put(struct withheld *w) {
+    return symmem_put_signal(w->handle, w->absent, w->channel, w->limit_ms, w->stream);
+}
+
+static symmem_status add_wait(struct withheld *w) {
+    return symmem_wait_signal(w->handle, w->absent, w->channel, w->limit_ms, w->stream);
+}
+
+static void arm_replayed_wait(struct withheld *w) {
+    TK_REQUIRE_OK(w->t, capture_into(w, add_wait));
+}
+
+static void arm_replayed_put(struct withheld *w) {
+    fill_slot(w);
+    TK_REQUIRE_OK(w->t, capture_into(w, add_put));
+}
+
+static symmem_status run_replay(struct withheld *w) {
+    symmem_status status = symmem_graph_launch(w->graph, w->stream);
+
+    return status == SYMMEM_OK ? symmem_stream_synchronize(w->stream, long_ms()) : status;
+}
+
+/* The graph that failed works again after the reset, if all ranks launch it. */
+static void mend_replayed_barrier(struct withheld *w) {
+    struct tk *t = w->t;
+
+    mend_handle(w);
+    tk_out_of_band_barrier(t); /* the graph has its own, short limit */
+    for (int attempt = 0; attempt < 2; attempt++) {
+        symmem_status status = run_replay(w);
+        bool good = status == SYMMEM_OK;
+
+        tk_share_u64(t, 4, good);
+        tk_out_of_band_barrier(t);
+        for (int32_t r = 0; r < w->size; r++)
+            good = good && tk_read_u64(t, r, 4) != 0;
+        tk_out_of_band_barrier(t);
+        if (good)
+            return;
+        /* Only a rank that was kept from running may have come too late. */
+        TK_STATUS_EITHER(t, SYMMEM_OK, attempt == 0 ? SYMMEM_TIMEOUT : SYMMEM_OK, status);
+        mend_handle(w);
+    }
+}
+
+static void mend_replayed(struct withheld *w) {
+    if (w->absent >= 0)
+        TK_OK(w->t, symmem_graph_destroy(w->graph));
+    mend_handle(w);
+}
+
+static void end_replayed_barrier(struct withheld *w) {
+    TK_OK(w->t, symmem_graph_destroy(w->graph));
+    end_streamed(w);
+}
+
+static void replays_withheld(struct tk *t) {
+    struct withheld_kind kind = {.operation = "barrier",
+                                 .make = make_replayed_barrier,
+                                 .run = run_replay,
+                                 .mend = mend_replayed_barrier,
+                                 .end = end_replayed_barrier};
+    TK_REQ(t, "SM-STREAM-15");
+    withhold_some(t, &kind);
+    kind = (struct withheld_kind){.operation = "wait_signal",
+                                  .make = make_streamed,
+                                  .arm = arm_replayed_wait,
+                                  .run = run_replay,
+                                  .mend = mend_replayed,
+                                  .end = end_streamed};
+    withhold_peers(t, &kind);
+    kind.operation = "put_signal";
+    kind.arm = arm_replayed_put;
+    withhold_peers(t, &kind);
+}
+
+static const struct tk_case cases[] = {
+    {.name = "withheld.barrier",
+     .requirements = "SM-BARRIER-01,SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-07",
+     .min_ranks = 2,
+     .timeout_s = 120,
+     .body = barrier_withheld},
+    {.name = "withheld.wait_signal",
+     .requirements = "SM-SIGNAL-01,SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-07",
+     .timeout_s = 60,
+     .body = wait_withheld},
+    {.name = "withheld.put_signal",
+     .requirements = "SM-SIGNAL-02,SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-07",
+     .timeout_s = 60,
+     .body = put_withheld},
+    {.name = "withheld.on_streams",
+     .requirements = "SM-STREAM-03,SM-TIMEOUT-02,SM-TIMEOUT-07",
+     .needs = SYMMEM_CAP_STREAMS,
+     .min_ranks = 2,
+     .timeout_s = 120,
+     .body = streams_withheld},
+    {.name = "withheld.in_replays",
+     .requirements = "SM-STREAM-15,SM-TIMEOUT-02,SM-TIMEOUT-07",
+     .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
+     .min_ranks = 2,
+     .timeout_s = 120,
+     .body = replays_withheld},
+};
+TK_SUITE(withheld, cases);

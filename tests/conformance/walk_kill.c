@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Steps at which a rank is killed. Each rank sends a process in its place, so that there can be many
+ * steps in one case; the processes have a store of their own.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "resources.h"
+#include "walk.h"
+
+#define KILL_BUDGET 1
+#define HANG_MS 20000u
+/* What a promise of one second may take here: the time of death is known to some milliseconds. */
+#define GRACE_MS 250u
+
+struct step {
+    const struct walk_scenario *scenario;
+    int32_t odd; /* the rank that dies */
+    int number, nth;
+    char name[32];
+};
+
+struct holdings {
+    int descriptors, mappings;
+};
+
+static struct holdings look(void) {
+    return (struct holdings){resources_descriptors(), resources_shared_mappings()};
+}
+
+static uint32_t promise_ms(const struct tk *t) {
+    return tk_scaled_ms((t->world_size >= 64 ? 2000u : 1000u) + GRACE_MS);
+}
+
+/* --- the rank that dies ------------------------------------------------------------------------ */
+
+/* If it does not pass the point this time, it dies after the last step. */
+static void die(struct tk *t, const struct step *step, struct walk_run *run) {
+    tk_on_point(t, step->name, step->nth, (struct tk_action){.kill = true});
+    tk_out_of_band_barrier(t);
+    (void)step->scenario->act(run);
+    tk_share_u64(t, TK_DEATH_SLOT, tk_now_ms());
+    raise(SIGKILL);
+}
+
+/* --- the others -------------------------------------------------------------------------------- */
+
+static void expect_in_time(struct tk *t, const struct step *step, uint64_t end_ms) {
+    uint64_t death_ms = tk_read_u64(t, step->odd, TK_DEATH_SLOT);
+
+    TK_CHECK_MSG(t, death_ms != 0 && end_ms <= death_ms + promise_ms(t),
+                 "rank %d killed at %s: returned %lld ms after its end", (int)step->odd, step->name,
+                 (long long)(end_ms - death_ms));
+}
+
+/* Done without the lost rank, or told that it is lost. */
+static void judge(struct tk *t, const struct step *step, symmem_status status) {
+    bool signals = step->scenario->outcome == WALK_SIGNALS;
+    bool local = step->scenario->outcome == WALK_LOCAL;
+    bool lost = status == SYMMEM_PEER_LOST && !local;
+    symmem_error_record record;
+
+    symmem_last_error(&record);
+    TK_CHECK_MSG(t, status == SYMMEM_OK || lost || (signals && status == SYMMEM_POISONED),
+                 "rank %d killed at %s: %s: %s", (int)step->odd, step->name,
+                 symmem_status_name(status), record.message);
+    TK_CHECK_MSG(t,
+                 status != SYMMEM_PEER_LOST ||
+                     symmem_error_is_missing(&record, step->odd - step->scenario->from),
+                 "rank %d killed at %s: PEER_LOST does not name it", (int)step->odd, step->name);
+}
+
+/* Whatever they saw of it before: now they need it. */
+static void need_the_lost(struct tk *t, const struct step *step, struct walk_run *run) {
+    uint64_t begin_ms = tk_now_ms();
+
+    if (run->context == NULL || run->group == NULL)
+        return;
+    TK_STATUS(t, SYMMEM_PEER_LOST, symmem_group_barrier(run->group, run->limit_ms));
+    TK_CHECK_MSG(t, tk_now_ms() <= begin_ms + promise_ms(t),
+                 "rank %d killed at %s: a host barrier took %llu ms", (int)step->odd, step->name,
+                 (unsigned long long)(tk_now_ms() - begin_ms));
+}
+
+static void survive(struct tk *t, const struct step *step, struct walk_run *run) {
+    tk_out_of_band_barrier(t);
+    symmem_clear_error();
+    symmem_status status = step->scenario->act(run);
+    uint64_t end_ms = tk_now_ms();
+    TK_REQ(t, "SM-POINT-07");
+    judge(t, step, status);
+    if (status != SYMMEM_OK)
+        expect_in_time(t, step, end_ms);
+    if (t->rank >= step->scenario->from)
+        need_the_lost(t, step, run);
+    TK_REQ(t, "SM-POINT-08");
+    walk_survivors_work(run, step->odd);
+}
+
+/* --- one step ---------------------------------------------------------------------------------- */
+
+static void open_store(struct tk *t, struct walk_run *run) {
+    char path[4096];
+
+    snprintf(path, sizeof(path), "%s/kill.%d", t->scratch_dir, run->number);
+    TK_REQUIRE_OK(t, symmem_store_open_file(path, &run->store));
+}
+
+static void be_rank(struct tk *t, void *arg) {
+    const struct step *step = arg;
+    struct walk_run run = {.t = t, .number = step->number};
+    struct holdings before = look();
+
+    open_store(t, &run);
+    walk_begin(&run, step->scenario);
+    tk_out_of_band_barrier(t);
+    if (t->rank == step->odd) {
+        die(t, step, &run);
+        return;
+    }
+    survive(t, step, &run);
+    walk_give_back(&run);
+    symmem_store_close(run.store);
+    struct holdings after = look();
+    TK_REQ(t, "SM-POINT-08");
+    TK_CHECK_MSG(t, after.descriptors == before.descriptors,
+                 "rank %d killed at %s: %d descriptors, before %d", (int)step->odd, step->name,
+                 after.descriptors, before.descriptors);
+    TK_CHECK_MSG(t, after.mappings == before.mappings,
+                 "rank %d killed at %s: %d shared mappings, before %d", (int)step->odd, step->name,
+                 after.mappings, before.mappings);
+}
+
+static bool take_step(struct tk *t, struct step *step, const struct walk_list *list, int index) {
+    step->odd = walk_list_rank(list, index);
+    if (t->rank == step->odd)
+        walk_show_name(t, walk_list_point(t, list, index, &step->nth));
+    tk_out_of_band_barrier(t);
+    walk_read_name(t, step->odd, step->name);
+    tk_checkpoint(t, "%s: rank %d killed at %s", step->scenario->name, (int)step->odd, step->name);
+    TK_REQ(t, "SM-POINT-07");
+    enum tk_child_end end = tk_run_child(t, be_rank, step, tk_scaled_ms(HANG_MS));
+    TK_CHECK_MSG(t, (end == TK_CHILD_KILLED) == (t->rank == step->odd),
+                 "rank %d at %s: %s was killed", (int)step->odd, step->name,
+                 t->rank == step->odd ? "it was not, another" : "this rank");
+    return walk_all_good(t);
+}
+
+static void expect_no_names(struct tk *t, const struct resources_names *before) {
+    char first[300];
+
+    TK_REQ(t, "SM-POINT-08");
+    TK_CHECK_MSG(t, resources_new_names(before, first, sizeof(first)) == 0, "%s was left behind",
+                 first);
+}
+
+void walk_kills(struct tk *t, const char *name) {
+    const struct walk_scenario *scenario = walk_find(name);
+    struct walk_list list = {0};
+    struct resources_names before;
+    int number = 0, killed = 0;
+    bool good = true;
+
+    TK_REQUIRE(t, scenario != NULL);
+    walk_list_make(t, scenario, &number, KILL_BUDGET, &list);
+    resources_take_names(&before);
+    tk_out_of_band_barrier(t);
+    for (; good && killed < list.taken; killed++) {
+        struct step step = {.scenario = scenario, .number = number++};
+        good = take_step(t, &step, &list, list.order[killed]);
+        if (good && t->rank == 0)
+            expect_no_names(t, &before);
+    }
+    if (t->rank == 0)
+        tk_note(t, "%d of %d steps x ranks killed%s", killed, list.total,
+                killed < list.total ? " (SYMMEM_SUITE_LONG=1 walks all)" : "");
+    walk_list_free(&list);
+}

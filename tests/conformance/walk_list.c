@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The steps of a walk: what a dry run passed, and in which order it is taken. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "walk.h"
+
+enum { SLOT_STEPS = 0, SLOT_GOOD = 1, SLOT_NAME = 2 }; /* four of the last */
+
+bool walk_long(void) {
+    const char *text = getenv("SYMMEM_SUITE_LONG");
+
+    return text != NULL && strcmp(text, "1") == 0;
+}
+
+bool walk_all_good(struct tk *t) {
+    bool good = true;
+
+    tk_share_u64(t, SLOT_GOOD, !tk_failed(t));
+    tk_out_of_band_barrier(t);
+    for (int32_t r = 0; r < t->world_size; r++)
+        good = good && tk_read_u64(t, r, SLOT_GOOD) != 0;
+    tk_out_of_band_barrier(t);
+    return good;
+}
+
+void walk_show_name(struct tk *t, const char *name) {
+    uint64_t words[4] = {0};
+
+    strncpy((char *)words, name, sizeof(words) - 1);
+    for (int i = 0; i < 4; i++)
+        tk_share_u64(t, SLOT_NAME + i, words[i]);
+}
+
+void walk_read_name(struct tk *t, int32_t rank, char name[32]) {
+    for (int i = 0; i < 4; i++) {
+        uint64_t word = tk_read_u64(t, rank, SLOT_NAME + i);
+        memcpy(name + 8 * i, &word, sizeof(word));
+    }
+}
+
+/* The same on all ranks, unlike tk_random. */
+static uint64_t next_random(uint64_t *state) {
+    uint64_t value = *state += 0x9e3779b97f4a7c15u;
+
+    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
+    value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
+    return value ^ (value >> 31);
+}
+
+static void shuffle(int *order, int count, uint64_t seed) {
+    for (int i = 0; i < count; i++)
+        order[i] = i;
+    for (int i = count - 1; i > 0; i--) {
+        int other = (int)(next_random(&seed) % ((uint64_t)i + 1));
+        int kept = order[i];
+        order[i] = order[other];
+        order[other] = kept;
+    }
+}
+
+/* How many passes this rank noted. */
+static int count_passes(struct tk *t) {
+    int passes = 0;
+
+    for (int i = 0; i < tk_recorded_points(t); i++) {
+        int count;
+        (void)tk_recorded_point(t, i, &count);
+        passes += count;
+    }
+    return passes;
+}
+
+void walk_list_make(struct tk *t, const struct walk_scenario *scenario, int *number, int budget,
+                    struct walk_list *list) {
+    struct walk_run run = {.t = t, .number = (*number)++};
+
+    walk_begin(&run, scenario);
+    tk_out_of_band_barrier(t);
+    tk_record_points(t, true);
+    TK_REQUIRE_OK(t, scenario->act(&run));
+    tk_record_points(t, false);
+    if (run.handle != NULL) {
+        symmem_handle_info info;
+        TK_REQUIRE_OK(t, symmem_handle_get_info(run.handle, &info));
+        list->multicast = info.multicast_ptr != NULL;
+    }
+    tk_out_of_band_barrier(t);
+    walk_works(&run, scenario->from == 0 ? run.group : NULL); /* the store has all its folders */
+    walk_give_back(&run);
+
+    tk_share_u64(t, SLOT_STEPS, (uint64_t)count_passes(t));
+    tk_out_of_band_barrier(t);
+    for (int32_t r = 0; r < t->world_size; r++)
+        list->first[r + 1] = list->first[r] + (int)tk_read_u64(t, r, SLOT_STEPS);
+    tk_out_of_band_barrier(t);
+    list->total = list->first[t->world_size];
+    TK_CHECK_MSG(t, list->total > 0, "no test point is passed");
+    list->taken = walk_long() || budget > list->total ? list->total : budget;
+    list->order = calloc((size_t)list->total + 1, sizeof(list->order[0]));
+    TK_REQUIRE(t, list->order != NULL);
+    shuffle(list->order, list->total, t->seed);
+}
+
+void walk_list_free(struct walk_list *list) {
+    free(list->order);
+    list->order = NULL;
+}
+
+int32_t walk_list_rank(const struct walk_list *list, int index) {
+    int32_t rank = 0;
+
+    while (list->first[rank + 1] <= index)
+        rank++;
+    return rank;
+}
+
+const char *walk_list_point(struct tk *t, const struct walk_list *list, int index, int *nth_p) {
+    int left = index - list->first[t->rank];
+
+    for (int i = 0; i < tk_recorded_points(t); i++) {
+        int count;
+        const char *name = tk_recorded_point(t, i, &count);
+        *nth_p = left + 1;
+        if (left < count)
+            return name;
+        left -= count;
+    }
+    return ""; /* not reached: the indices are this rank's own */
+}

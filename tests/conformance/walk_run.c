@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* One run of a scenario: how it begins, what must work afterwards, and giving all back. */
+#include "walk.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define BYTES 4096
+
+symmem_group *walk_group(struct walk_run *run, const char *what, int32_t without) {
+    struct tk *t = run->t;
+    int32_t ranks[SYMMEM_MAX_WORLD_SIZE], count = 0;
+    symmem_group *group = NULL;
+    char name[SYMMEM_NAME_MAX];
+
+    for (int32_t r = 0; r < t->world_size; r++)
+        if (r != without)
+            ranks[count++] = r;
+    snprintf(name, sizeof(name), "walk.%s.%d", what, run->number);
+    TK_REQUIRE_OK(t, symmem_group_create(run->context, name, ranks, count, NULL, &group));
+    return group;
+}
+
+/* That a group goes without multicast is what some steps are about. */
+static void say_nothing(void *arg, const char *line) {
+    (void)arg;
+    (void)line;
+}
+
+symmem_context_options walk_options(const struct walk_run *run) {
+    symmem_context_options options = tk_options(run->t);
+
+    options.multicast = run->multicast ? -1 : 0;
+    options.log = say_nothing;
+    if (run->store != NULL)
+        options.store = run->store;
+    return options;
+}
+
+static void open_context(struct walk_run *run) {
+    symmem_context_options options = walk_options(run);
+
+    TK_REQUIRE_OK(run->t, symmem_init(&options, &run->context));
+}
+
+void walk_begin(struct walk_run *run, const struct walk_scenario *scenario) {
+    run->limit_ms = tk_scaled_ms(scenario->limit_ms != 0 ? scenario->limit_ms : WALK_LIMIT_MS);
+    run->multicast = scenario->multicast;
+    if (scenario->prepare == NULL)
+        return;
+    open_context(run);
+    scenario->prepare(run);
+}
+
+/* Everybody writes to the next and signals it. */
+static void use(struct walk_run *run, symmem_handle *handle) {
+    struct tk *t = run->t;
+    const uint32_t limit_ms = tk_scaled_ms(WALK_LIMIT_MS);
+    symmem_handle_info info;
+    uint8_t sent, got = 0;
+
+    TK_REQUIRE_OK(t, symmem_handle_get_info(handle, &info));
+    int32_t next = (info.rank + 1) % info.world_size;
+    int32_t previous = (info.rank + info.world_size - 1) % info.world_size;
+    sent = (uint8_t)(info.rank + 1);
+    TK_REQUIRE_OK(t, symmem_barrier(handle, 0, limit_ms, NULL));
+    TK_REQUIRE_OK(t, symmem_put(handle, next, BYTES - 1, &sent, 1, NULL));
+    TK_REQUIRE_OK(t, symmem_put_signal(handle, next, 0, limit_ms, NULL));
+    TK_REQUIRE_OK(t, symmem_wait_signal(handle, previous, 0, limit_ms, NULL));
+    TK_REQUIRE_OK(t, symmem_get(handle, info.rank, BYTES - 1, &got, 1, NULL));
+    TK_EQ_INT(t, previous + 1, got);
+}
+
+void walk_works(struct walk_run *run, symmem_group *group) {
+    struct tk *t = run->t;
+    symmem_handle *handle = NULL;
+    void *memory = NULL;
+
+    if (run->context == NULL)
+        open_context(run);
+    symmem_group *own = group == NULL ? walk_group(run, "fresh", -1) : NULL;
+    TK_REQUIRE_OK(t, symmem_alloc(run->context, BYTES, -1, NULL, &memory));
+    TK_REQUIRE_OK(t, symmem_rendezvous(run->context, memory, own != NULL ? own : group,
+                                       tk_scaled_ms(WALK_LIMIT_MS), &handle));
+    use(run, handle);
+    symmem_handle_release(handle);
+    TK_OK(t, symmem_free(run->context, memory));
+    TK_OK(t, symmem_group_destroy(own));
+}
+
+void walk_survivors_work(struct walk_run *run, int32_t lost) {
+    symmem_group *group;
+
+    if (run->context == NULL)
+        open_context(run);
+    group = walk_group(run, "survivors", lost);
+    walk_works(run, group);
+    TK_OK(run->t, symmem_group_destroy(group));
+}
+
+void walk_give_back(struct walk_run *run) {
+    struct tk *t = run->t;
+    symmem_status told = SYMMEM_OK;
+
+    /* The stream's work may have a failure to tell, which the walk has heard. */
+    if (run->stream != NULL)
+        told = symmem_stream_synchronize(run->stream, tk_scaled_ms(WALK_LIMIT_MS));
+    (void)told;
+    TK_OK(t, symmem_graph_destroy(run->graph));
+    TK_OK(t, symmem_stream_destroy(run->stream));
+    symmem_handle_release(run->handle);
+    if (run->context != NULL) {
+        if (run->block != NULL)
+            TK_OK(t, symmem_pool_free(run->pool, run->block));
+        TK_OK(t, symmem_pool_destroy(run->pool));
+        TK_OK(t, symmem_free(run->context, run->memory));
+        TK_OK(t, symmem_group_destroy(run->group));
+        TK_OK(t, symmem_finalize(run->context));
+        symmem_context_free(run->context);
+    }
+    *run = (struct walk_run){.t = t, .number = run->number, .store = run->store};
+}

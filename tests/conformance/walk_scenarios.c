@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What is walked. */
+#include "walk.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define BYTES 4096
+#define DATA_WORDS 16
+#define CHANNEL 1
+#define PERSISTENT_ID 77
+
+#define STEP(call)                                                                                 \
+    do {                                                                                           \
+        symmem_status status_ = (call);                                                            \
+        if (status_ != SYMMEM_OK)                                                                  \
+            return status_;                                                                        \
+    } while (0)
+
+static int32_t next_of(const struct walk_run *run) {
+    return (run->t->rank + 1) % run->t->world_size;
+}
+
+static int32_t previous_of(const struct walk_run *run) {
+    return (run->t->rank + run->t->world_size - 1) % run->t->world_size;
+}
+
+/* --- preparations ------------------------------------------------------------------- */
+
+static void prepare_group(struct walk_run *run) {
+    run->group = walk_group(run, "group", -1);
+}
+
+static void prepare_memory(struct walk_run *run) {
+    prepare_group(run);
+    TK_REQUIRE_OK(run->t, symmem_alloc(run->context, BYTES, -1, NULL, &run->memory));
+}
+
+static symmem_status meet(struct walk_run *run) {
+    if (run->handle != NULL)
+        return SYMMEM_OK;
+    return symmem_rendezvous(run->context, run->memory, run->group, run->limit_ms, &run->handle);
+}
+
+static void prepare_handle(struct walk_run *run) {
+    prepare_memory(run);
+    TK_REQUIRE_OK(run->t, meet(run));
+}
+
+/* The group is up, and other memory is mapped. */
+static void prepare_second(struct walk_run *run) {
+    void *first = NULL;
+    symmem_handle *handle = NULL;
+
+    prepare_memory(run);
+    TK_REQUIRE_OK(run->t, symmem_alloc(run->context, BYTES, -1, NULL, &first));
+    TK_REQUIRE_OK(run->t, symmem_rendezvous(run->context, first, run->group, run->limit_ms,
+                                            &handle));
+    symmem_handle_release(handle);
+    TK_REQUIRE_OK(run->t, symmem_free(run->context, first));
+}
+
+/* --- memory and groups -------------------------------------------------------------- */
+
+/* From nothing to memory, all local. */
+static symmem_status start(struct walk_run *run) {
+    if (run->context == NULL) {
+        symmem_context_options options = walk_options(run);
+        STEP(symmem_init(&options, &run->context));
+    }
+    if (run->group == NULL) {
+        char name[SYMMEM_NAME_MAX];
+        snprintf(name, sizeof(name), "walk.start.%d", run->number);
+        STEP(symmem_group_create(run->context, name, NULL, 0, NULL, &run->group));
+    }
+    if (run->memory == NULL)
+        STEP(symmem_alloc(run->context, BYTES, -1, NULL, &run->memory));
+    return SYMMEM_OK;
+}
+
+static symmem_status allocate_persistent(struct walk_run *run) {
+    symmem_alloc_options options;
+
+    symmem_alloc_options_init(&options);
+    options.alloc_id = PERSISTENT_ID;
+    return symmem_alloc(run->context, BYTES, -1, &options, &run->memory);
+}
+
+static void prepare_persistent(struct walk_run *run) {
+    prepare_group(run);
+    TK_REQUIRE_OK(run->t, allocate_persistent(run));
+    TK_REQUIRE_OK(run->t, meet(run));
+    symmem_handle_release(run->handle);
+    run->handle = NULL;
+}
+
+/* Freed, back again, and found by rendezvous without the others. */
+static symmem_status persistent(struct walk_run *run) {
+    if (run->stage == 0) {
+        STEP(symmem_free(run->context, run->memory));
+        run->memory = NULL;
+        run->stage = 1;
+    }
+    if (run->memory == NULL)
+        STEP(allocate_persistent(run));
+    return meet(run);
+}
+
+static symmem_status pool(struct walk_run *run) {
+    void *second = NULL;
+
+    if (run->pool == NULL)
+        STEP(symmem_pool_create(run->context, -1, 64 * 1024, &run->pool));
+    if (run->stage == 0 && run->block == NULL)
+        STEP(symmem_pool_alloc(run->pool, BYTES, &run->block));
+    if (run->stage == 0) {
+        STEP(symmem_pool_alloc(run->pool, BYTES, &second));
+        run->stage = 1;
+        run->memory = second; /* until it is freed below */
+    }
+    if (run->stage == 1) {
+        STEP(symmem_pool_free(run->pool, run->memory));
+        run->memory = NULL;
+        run->stage = 2;
+    }
+    if (run->block != NULL) {
+        STEP(symmem_pool_free(run->pool, run->block));
+        run->block = NULL;
+    }
+    STEP(symmem_pool_destroy(run->pool));
+    run->pool = NULL;
+    return SYMMEM_OK;
+}
+
+static void prepare_pool(struct walk_run *run) {
+    void *first = NULL;
+
+    prepare_group(run);
+    TK_REQUIRE_OK(run->t, symmem_pool_create(run->context, -1, 64 * 1024, &run->pool));
+    TK_REQUIRE_OK(run->t, symmem_pool_alloc(run->pool, BYTES, &first));
+    TK_REQUIRE_OK(run->t, symmem_pool_alloc(run->pool, BYTES, &run->block));
+    TK_REQUIRE_OK(run->t, symmem_rendezvous(run->context, first, run->group, run->limit_ms,
+                                            &run->handle));
+    symmem_handle_release(run->handle);
+    run->handle = NULL;
+    TK_REQUIRE_OK(run->t, symmem_pool_free(run->pool, first));
+}
+
+/* The second block of a segment whose mapping is there. */
+static symmem_status pool_rendezvous(struct walk_run *run) {
+    return symmem_rendezvous(run->context, run->block, run->group, run->limit_ms, &run->handle);
+}
+
+/* A group of all but rank 0, whose members meet for the first time. */
+static void prepare_subgroup(struct walk_run *run) {
+    if (run->t->rank >= 1)
+        run->group = walk_group(run, "sub", 0);
+    TK_REQUIRE_OK(run->t, symmem_alloc(run->context, BYTES, -1, NULL, &run->memory));
+}
+
+static symmem_status subgroup(struct walk_run *run) {
+    return run->t->rank == 0 ? SYMMEM_OK : meet(run);
+}
+
+/* Destroyed and made anew under its name, by every rank for itself. */
+static symmem_status regroup(struct walk_run *run) {
+    char name[SYMMEM_NAME_MAX];
+
+    if (run->stage == 0) {
+        STEP(symmem_group_destroy(run->group));
+        run->group = NULL;
+        run->stage = 1;
+    }
+    snprintf(name, sizeof(name), "walk.group.%d", run->number);
+    if (run->group == NULL)
+        STEP(symmem_group_create(run->context, name, NULL, 0, NULL, &run->group));
+    return SYMMEM_OK;
+}
+
+static symmem_status give_back(struct walk_run *run) {
+    symmem_handle_release(run->handle);
+    run->handle = NULL;
+    STEP(symmem_free(run->context, run->memory));
+    run->memory = NULL;
+    return SYMMEM_OK;
+}
+
+/* With work, a stream and all kinds of objects alive. */
+static void prepare_finalise(struct walk_run *run) {
+    prepare_handle(run);
+    if ((run->t->capabilities & SYMMEM_CAP_STREAMS) == 0)
+        return;
+    TK_REQUIRE_OK(run->t, symmem_stream_create(run->context, -1, &run->stream));
+    TK_REQUIRE_OK(run->t, symmem_put_signal(run->handle, next_of(run), CHANNEL, run->limit_ms,
+                                            run->stream));
+}
+
+static symmem_status finalise(struct walk_run *run) {
+    symmem_status status = symmem_finalize(run->context);
+    symmem_status ended = symmem_stream_destroy(run->stream);
+
+    symmem_handle_release(run->handle);
+    symmem_context_free(run->context);
+    run->stream = NULL;
+    run->handle = NULL;
+    run->memory = NULL;
+    run->group = NULL;
+    run->context = NULL;
+    return status == SYMMEM_OK ? ended : status;
+}
+
+static symmem_status exchange(struct walk_run *run) {
+    uint64_t own = (uint64_t)run->t->rank + 1, all[SYMMEM_MAX_WORLD_SIZE] = {0};
+
+    STEP(symmem_group_all_gather(run->group, &own, sizeof(own), all, run->limit_ms));
+    for (int32_t r = 0; r < run->t->world_size; r++)
+        TK_EQ_INT(run->t, r + 1, all[r]);
+    return symmem_group_barrier(run->group, run->limit_ms);
+}
+
+/* --- signals and data --------------------------------------------------------------- */
+
+/* One rank's wait that nobody serves. */
+static void prepare_reset(struct walk_run *run) {
+    prepare_handle(run);
+    if (run->t->rank == 0)
+        TK_STATUS(run->t, SYMMEM_TIMEOUT, symmem_wait_signal(run->handle, 0, CHANNEL, 1, NULL));
+}
+
+static symmem_status reset(struct walk_run *run) {
+    STEP(symmem_handle_reset(run->handle, run->limit_ms));
+    return SYMMEM_OK;
+}
+
+static symmem_status signals(struct walk_run *run) {
+    STEP(symmem_barrier(run->handle, CHANNEL, run->limit_ms, NULL));
+    STEP(symmem_put_signal(run->handle, next_of(run), CHANNEL, run->limit_ms, NULL));
+    STEP(symmem_wait_signal(run->handle, previous_of(run), CHANNEL, run->limit_ms, NULL));
+    return symmem_barrier(run->handle, CHANNEL, run->limit_ms, NULL);
+}
+
+/* One-sided copies, by the calling thread. */
+static symmem_status data(struct walk_run *run) {
+    uint32_t words[DATA_WORDS] = {1, 2, 3};
+
+    char *memory = run->memory;
+
+    /* Each to a place where nobody else writes. */
+    STEP(symmem_put(run->handle, next_of(run), 0, words, sizeof(words), NULL));
+    STEP(symmem_get(run->handle, previous_of(run), 1024, words, sizeof(words), NULL));
+    return symmem_copy(run->context, memory + 2048, memory + 1024, 64, NULL);
+}
+
+static symmem_status multimem(struct walk_run *run) {
+    uint32_t words[DATA_WORDS] = {1, 2, 3};
+    size_t offset = (size_t)run->t->rank * sizeof(words); /* nobody else's */
+
+    STEP(symmem_multimem_store(run->handle, offset, words, sizeof(words), NULL));
+    STEP(symmem_multimem_ld_reduce(run->handle, offset, words, DATA_WORDS, SYMMEM_INT32,
+                                   SYMMEM_SUM, NULL));
+    TK_EQ_INT(run->t, 3 * run->t->world_size, words[2]);
+    return SYMMEM_OK;
+}
+
+/* --- streams ------------------------------------------------------------------------ */
+
+static symmem_status enqueue(struct walk_run *run) {
+    char *memory = run->memory;
+
+    STEP(symmem_barrier(run->handle, CHANNEL, run->limit_ms, run->stream));
+    STEP(symmem_copy(run->context, memory + 256, memory, 64, run->stream));
+    STEP(symmem_put_signal(run->handle, next_of(run), CHANNEL, run->limit_ms, run->stream));
+    STEP(symmem_wait_signal(run->handle, previous_of(run), CHANNEL, run->limit_ms, run->stream));
+    return symmem_barrier(run->handle, CHANNEL, run->limit_ms, run->stream);
+}
+
+/* The failure of the call, or else of the work. */
+static symmem_status settle(struct walk_run *run, symmem_status called) {
+    symmem_error_record record;
+
+    symmem_last_error(&record);
+    symmem_status worked = symmem_stream_synchronize(run->stream, tk_scaled_ms(WALK_LIMIT_MS));
+    if (called == SYMMEM_OK)
+        return worked;
+    run->failure = record;
+    return called;
+}
+
+static symmem_status stream(struct walk_run *run) {
+    if (run->stream == NULL)
+        STEP(symmem_stream_create(run->context, -1, &run->stream));
+    return settle(run, enqueue(run));
+}
+
+static symmem_status record_graph(struct walk_run *run) {
+    symmem_graph *graph = NULL;
+
+    STEP(symmem_stream_begin_capture(run->stream));
+    symmem_status status = enqueue(run);
+    symmem_error_record record;
+    symmem_last_error(&record);
+    symmem_status ended = symmem_stream_end_capture(run->stream, &graph);
+    if (status == SYMMEM_OK) {
+        run->graph = graph;
+        return ended;
+    }
+    if (graph != NULL)
+        TK_OK(run->t, symmem_graph_destroy(graph));
+    run->failure = record;
+    return status;
+}
+
+static void prepare_graph(struct walk_run *run) {
+    prepare_handle(run);
+    TK_REQUIRE_OK(run->t, symmem_stream_create(run->context, -1, &run->stream));
+}
+
+static symmem_status graph(struct walk_run *run) {
+    if (run->graph == NULL)
+        STEP(record_graph(run));
+    for (int i = 0; i < 2; i++)
+        STEP(settle(run, symmem_graph_launch(run->graph, run->stream)));
+    return SYMMEM_OK;
+}
+
+const struct walk_scenario walk_scenarios[] = {
+    {.name = "start", .outcome = WALK_LOCAL, .act = start},
+    {.name = "first_rendezvous", .outcome = WALK_AGREED, .prepare = prepare_memory, .act = meet},
+    {.name = "second_rendezvous", .outcome = WALK_AGREED, .prepare = prepare_second, .act = meet},
+    {.name = "multicast", .needs = SYMMEM_CAP_MULTICAST,
+     .outcome = WALK_AGREED,
+     .multicast = true,
+     .prepare = prepare_memory,
+     .act = meet},
+    {.name = "persistent",
+     .outcome = WALK_LOCAL,
+     .prepare = prepare_persistent,
+     .act = persistent},
+    {.name = "pool", .needs = SYMMEM_CAP_POOL, .outcome = WALK_LOCAL, .prepare = prepare_group, .act = pool},
+    {.name = "pool_rendezvous", .needs = SYMMEM_CAP_POOL,
+     .outcome = WALK_AGREED,
+     .prepare = prepare_pool,
+     .act = pool_rendezvous},
+    {.name = "subgroup", .outcome = WALK_AGREED, .from = 1, .prepare = prepare_subgroup, .act = subgroup},
+    {.name = "regroup", .outcome = WALK_LOCAL, .prepare = prepare_handle, .act = regroup},
+    {.name = "exchange", .outcome = WALK_AGREED, .prepare = prepare_group, .act = exchange},
+    {.name = "reset", .outcome = WALK_AGREED, .prepare = prepare_reset, .act = reset},
+    {.name = "signals", .outcome = WALK_SIGNALS, .prepare = prepare_handle, .act = signals},
+    {.name = "data", .outcome = WALK_LOCAL, .prepare = prepare_handle, .act = data},
+    {.name = "multimem", .needs = SYMMEM_CAP_MULTICAST,
+     .outcome = WALK_LOCAL,
+     .multicast = true,
+     .prepare = prepare_handle,
+     .act = multimem},
+    {.name = "stream", .needs = SYMMEM_CAP_STREAMS,
+     .outcome = WALK_SIGNALS,
+     .limit_ms = 400,
+     .prepare = prepare_handle,
+     .act = stream},
+    {.name = "graph", .needs = SYMMEM_CAP_CAPTURE,
+     .outcome = WALK_SIGNALS,
+     .limit_ms = 400,
+     .prepare = prepare_graph,
+     .act = graph},
+    {.name = "free", .outcome = WALK_LOCAL, .prepare = prepare_handle, .act = give_back},
+    {.name = "finalise", .outcome = WALK_LOCAL, .prepare = prepare_finalise, .act = finalise},
+};
+const int walk_scenario_count = (int)(sizeof(walk_scenarios) / sizeof(walk_scenarios[0]));
+
+const struct walk_scenario *walk_find(const char *name) {
+    for (int i = 0; i < walk_scenario_count; i++)
+        if (strcmp(walk_scenarios[i].name, name) == 0)
+            return &walk_scenarios[i];
+    return NULL;
+}

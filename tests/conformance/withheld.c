@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "withheld.h"
+
+#include <stdio.h>
+
+#define SMALL 9 /* up to here every pair of ranks is tried */
+#define ATTEMPTS                                                                                   \
+    3 /* a rank that is kept from running for longer than the limit is missing, rightly */
+#define VERDICT_SLOT 3
+#define MAX_TRIALS SYMMEM_MAX_WORLD_SIZE
+
+/* The trials of one case: who is withheld from whom. */
+struct plan {
+    struct tk *t;
+    const struct withheld_kind *kind;
+    int32_t trials;
+    /* The withheld world rank of a trial as `rank` sees it, -1 if it does not wait in it. */
+    int32_t (*absent)(const struct plan *plan, int32_t trial, int32_t rank);
+    int32_t chosen[8]; /* of withhold_some */
+};
+
+static uint32_t limit_of(const struct tk *t, int attempt) {
+    uint32_t limit_ms = t->world_size <= SMALL ? 60 : 100 + 2 * (uint32_t)t->world_size;
+
+    return tk_scaled_ms(limit_ms) << (2 * attempt);
+}
+
+/* --- the objects ------------------------------------------------------------------------------ */
+
+static symmem_group *group_of(struct tk *t, const struct plan *plan, int32_t index) {
+    int32_t ranks[SYMMEM_MAX_WORLD_SIZE];
+    symmem_group *group = NULL;
+    char name[32];
+
+    snprintf(name, sizeof(name), "withheld.%d", plan->kind->own_group ? index : index % 2);
+    if (symmem_group_find(t->context, name, &group) == SYMMEM_OK)
+        return group;
+    for (int32_t i = 0; i < t->world_size; i++)
+        ranks[i] = index % 2 == 0 ? i : t->world_size - 1 - i;
+    return tk_group(t, name, ranks, t->world_size);
+}
+
+static void make_objects(const struct plan *plan, struct withheld *objects, int32_t count,
+                         uint32_t limit_ms) {
+    struct tk *t = plan->t;
+
+    for (int32_t i = 0; i < count; i++) {
+        struct withheld *w = &objects[i];
+
+        *w = (struct withheld){.t = t, .index = i, .size = t->world_size, .limit_ms = limit_ms};
+        w->group = group_of(t, plan, i);
+        w->rank = i % 2 == 0 ? t->rank : t->world_size - 1 - t->rank;
+        if (plan->kind->make != NULL)
+            plan->kind->make(w);
+    }
+}
+
+static void end_objects(const struct plan *plan, struct withheld *objects, int32_t count) {
+    for (int32_t i = 0; i < count; i++)
+        if (plan->kind->end != NULL)
+            plan->kind->end(&objects[i]);
+}
+
+/* --- one trial -------------------------------------------------------------------------------- */
+
+struct waiter {
+    const struct withheld_kind *kind;
+    struct withheld *object;
+    pthread_t thread;
+    bool started;
+};
+
+static void *wait_in_thread(void *arg) {
+    const struct waiter *self = arg;
+    struct withheld *w = self->object;
+    uint64_t begin_ms = tk_now_ms();
+
+    w->status = self->kind->run(w);
+    w->took_ms = tk_now_ms() - begin_ms;
+    symmem_last_error(&w->record);
+    return NULL;
+}
+
+static void wait_for_all(const struct plan *plan, struct withheld *objects, int32_t count) {
+    struct waiter waiters[WITHHELD_BATCH];
+    struct tk *t = plan->t;
+
+    for (int32_t i = 0; i < count; i++) {
+        waiters[i] = (struct waiter){.kind = plan->kind, .object = &objects[i]};
+        if (objects[i].absent >= 0)
+            waiters[i].started = TK_CHECK(
+                t, pthread_create(&waiters[i].thread, NULL, wait_in_thread, &waiters[i]) == 0);
+    }
+    for (int32_t i = 0; i < count; i++)
+        if (waiters[i].started)
+            TK_CHECK(t, pthread_join(waiters[i].thread, NULL) == 0);
+}
+
+static bool names_exactly(const struct withheld_kind *kind, const struct withheld *w) {
+    for (int32_t r = 0; r < SYMMEM_MAX_WORLD_SIZE; r++)
+        if (symmem_error_is_missing(&w->record, r) != (r == w->absent && !kind->ranks_unknown))
+            return false;
+    return kind->ranks_unknown ||
+           (w->record.missing_count == 1 && w->record.failed_rank == w->absent &&
+            w->record.rank == w->rank && w->record.world_size == w->size);
+}
+
+static void describe(const struct withheld *w, char *text, size_t capacity) {
+    size_t used = (size_t)snprintf(
+        text, capacity, "%s after %llu of %u ms by group rank %d, failed rank %d, missing",
+        symmem_status_name(w->status), (unsigned long long)w->took_ms, w->limit_ms, w->record.rank,
+        w->record.failed_rank);
+
+    for (int32_t r = 0; r < SYMMEM_MAX_WORLD_SIZE && used < capacity; r++)
+        if (symmem_error_is_missing(&w->record, r))
+            used += (size_t)snprintf(text + used, capacity - used, " %d", r);
+}
+
+/* Whether the rank that waited got what it should; if `decisive` it has to. */
+static bool judge(const struct plan *plan, const struct withheld *w, int attempt) {
+    const struct withheld_kind *kind = plan->kind;
+    bool decisive = attempt == ATTEMPTS - 1;
+    uint64_t excess_ms = tk_scaled_ms(decisive ? 4000 : 1000);
+    char got[256];
+    bool good = w->status == SYMMEM_TIMEOUT && w->record.status == w->status &&
+                names_exactly(kind, w) && w->took_ms + 2 >= w->limit_ms &&
+                w->took_ms <= w->limit_ms + excess_ms &&
+                (kind->operation == NULL || strcmp(kind->operation, w->record.operation) == 0);
+
+    if (good || (!decisive && w->status != SYMMEM_OK)) {
+        (void)TK_CHECK(plan->t, true);
+        return good;
+    }
+    describe(w, got, sizeof(got));
+    return TK_CHECK_MSG(plan->t, false, "without group rank %d of %d: %s", w->absent, w->size, got);
+}
+
+/* True if it is true on every rank. */
+static bool all_agree(struct tk *t, bool own) {
+    bool all = true;
+
+    tk_share_u64(t, VERDICT_SLOT, own);
+    tk_out_of_band_barrier(t);
+    for (int32_t r = 0; r < t->world_size; r++)
+        all = all && tk_read_u64(t, r, VERDICT_SLOT) != 0;
+    tk_out_of_band_barrier(t);
+    return all;
+}
+
+/* Trials first .. first + count - 1 at once. */
+static bool try_batch(const struct plan *plan, struct withheld *objects, int32_t first,
+                      int32_t count, int attempt) {
+    struct tk *t = plan->t;
+    bool good = true;
+
+    for (int32_t i = 0; i < count; i++) {
+        struct withheld *w = &objects[i];
+        int32_t absent = plan->absent(plan, first + i, t->rank);
+
+        w->absent = absent < 0 || i % 2 == 0 ? absent : t->world_size - 1 - absent;
+        if (plan->kind->arm != NULL && w->absent >= 0)
+            plan->kind->arm(w);
+    }
+    tk_checkpoint(t, "trials %d to %d, attempt %d", first, first + count - 1, attempt + 1);
+    tk_out_of_band_barrier(t);
+    wait_for_all(plan, objects, count);
+    for (int32_t i = 0; i < count; i++)
+        good = (objects[i].absent < 0 || judge(plan, &objects[i], attempt)) && good;
+    good = all_agree(t, good);
+    for (int32_t i = 0; i < count; i++)
+        if (plan->kind->mend != NULL)
+            plan->kind->mend(&objects[i]);
+    return good;
+}
+
+static void run_plan(const struct plan *plan) {
+    struct withheld objects[WITHHELD_BATCH];
+    int32_t count = plan->trials < WITHHELD_BATCH ? plan->trials : WITHHELD_BATCH;
+    int attempt = 0;
+
+    make_objects(plan, objects, count, limit_of(plan->t, 0));
+    for (int32_t first = 0; first < plan->trials; first += count) {
+        int32_t part = plan->trials - first < count ? plan->trials - first : count;
+
+        while (!try_batch(plan, objects, first, part, attempt) && attempt < ATTEMPTS - 1) {
+            end_objects(plan, objects, count);
+            make_objects(plan, objects, count, limit_of(plan->t, ++attempt));
+        }
+    }
+    end_objects(plan, objects, count);
+}
+
+/* --- who is withheld from whom ---------------------------------------------------------------- */
+
+static int32_t each_absent(const struct plan *plan, int32_t trial, int32_t rank) {
+    (void)plan;
+    return trial == rank ? -1 : trial;
+}
+
+void withhold_each(struct tk *t, const struct withheld_kind *kind) {
+    struct plan plan = {.t = t, .kind = kind, .trials = t->world_size, .absent = each_absent};
+
+    run_plan(&plan);
+}
+
+static int32_t some_absent(const struct plan *plan, int32_t trial, int32_t rank) {
+    return each_absent(plan, plan->chosen[trial], rank);
+}
+
+void withhold_some(struct tk *t, const struct withheld_kind *kind) {
+    static const int32_t telling[] = {1, 31, 32, 63, 64, 127};
+    struct plan plan = {.t = t, .kind = kind, .absent = some_absent};
+
+    if (t->world_size <= SMALL) {
+        withhold_each(t, kind);
+        return;
+    }
+    plan.chosen[plan.trials++] = 0;
+    for (size_t i = 0; i < sizeof(telling) / sizeof(telling[0]); i++)
+        if (telling[i] < t->world_size - 1)
+            plan.chosen[plan.trials++] = telling[i];
+    plan.chosen[plan.trials++] = t->world_size - 1;
+    run_plan(&plan);
+}
+
+/*
+ * A rank that waits may not be withheld from another at the same time on the same object. So the
+ * ranks are laid out in blocks of `distance`; in one trial those of the even blocks wait for the
+ * rank that far above them, then those of the odd ones, then both for the rank below.
+ */
+static int32_t peer_absent(const struct plan *plan, int32_t trial, int32_t rank) {
+    static const int32_t distances[] = {1, 31, 32, 64};
+    int32_t distance = distances[trial / 4];
+    int32_t peer = trial % 4 < 2 ? rank + distance : rank - distance;
+
+    if (rank / distance % 2 != trial % 2 || peer < 0 || peer >= plan->t->world_size)
+        return -1;
+    return peer;
+}
+
+static int32_t own_absent(const struct plan *plan, int32_t trial, int32_t rank) {
+    (void)plan;
+    (void)trial;
+    return rank;
+}
+
+void withhold_peers(struct tk *t, const struct withheld_kind *kind) {
+    struct plan plan = {.t = t, .kind = kind, .absent = peer_absent};
+
+    if (t->world_size > 1 && t->world_size <= SMALL) {
+        withhold_each(t, kind);
+        return;
+    }
+    plan.trials = t->world_size > 64 ? 16 : t->world_size > 32 ? 12 : t->world_size > 31 ? 8 : 4;
+    if (t->world_size == 1) {
+        plan.trials = 1;
+        plan.absent = own_absent;
+    }
+    run_plan(&plan);
+}

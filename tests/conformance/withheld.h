@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * One rank stays away from something that waits for it: nobody may pass, and every rank that waits
+ * must get TIMEOUT within its limit, naming that rank and no other.
+ *
+ * A limit for each withheld rank would take minutes with many ranks. So several objects are tried
+ * at once, each with another rank withheld and each by a thread of its own.
+ */
+#ifndef SYMMEM_CONFORMANCE_WITHHELD_H
+#define SYMMEM_CONFORMANCE_WITHHELD_H
+
+#include "sync_help.h"
+
+/* So many objects at once. */
+#define WITHHELD_BATCH 16
+
+/* One object, as one rank sees it. Objects of odd index are on a group in reversed order. */
+struct withheld {
+    struct tk *t;
+    int32_t index, size, rank; /* own rank and size are the group's */
+    int32_t absent;            /* group rank; -1: this rank does not wait */
+    uint32_t limit_ms;
+    int32_t channel;
+    symmem_group *group;
+    void *memory;
+    symmem_handle *handle;
+    symmem_stream *stream;
+    symmem_graph *graph;
+    symmem_status status;
+    symmem_error_record record;
+    uint64_t took_ms;
+};
+
+/* `run` may be called in any thread and makes no check. The others are called by all ranks of the
+ * object's group, in the ranks' own threads. NULL: nothing to do. */
+struct withheld_kind {
+    const char *operation;            /* as in the record; NULL: has none */
+    bool own_group;                   /* calls on one group take turns: each object needs its own */
+    bool ranks_unknown;               /* the call knows no ranks, so that its record names none */
+    void (*make)(struct withheld *w); /* after group is set */
+    void (*arm)(struct withheld *w);  /* before each trial: afterwards `run` has to wait */
+    symmem_status (*run)(struct withheld *w);
+    void (*mend)(struct withheld *w); /* after each trial: everything works again, and is seen to */
+    void (*end)(struct withheld *w);
+};
+
+/* Every rank in turn is withheld from all others. */
+void withhold_each(struct tk *t, const struct withheld_kind *kind);
+/* Some ranks only: the first, the last, and those at the ends of the missing set's words. */
+void withhold_some(struct tk *t, const struct withheld_kind *kind);
+/* For what has one peer: every rank in turn is withheld from some other, in large groups with
+ * several at a time, and in groups of one from itself. */
+void withhold_peers(struct tk *t, const struct withheld_kind *kind);
+
+#endif

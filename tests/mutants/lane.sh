@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# lane.sh NAME: one mutant of list.txt from outside: runs it contained and judges the report. For
+# run.sh, which exports WORK (bases and results), TABLE (list.txt without comments) and LANE. Writes
+# WORK/results/NAME: status, seconds, tests that killed it, remark; and one row of the table.
+set -u
+# shellcheck source=tests/mutants/namespace.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/namespace.sh"
+
+IFS=$'\t' read -r name kind museum ranks mode filter expected _ \
+    < <(awk -F'\t' -v name="$1" '$1 == name' "$TABLE")
+log=$WORK/logs/$name.log
+limit=${SYMMEM_MUTANT_LIMIT:-60}
+how=copy base=$WORK/plain
+case $kind in
+decorator | contained | baseline) how=use ;;
+tsan | baseline-tsan)
+    base=$WORK/tsan
+    export UNLIMITED_ADDRESSES=1 SYMMEM_TIMEOUT_SCALE=3
+    export TSAN_OPTIONS=halt_on_error=1:hard_rss_limit_mb=2000:second_deadlock_stack=1
+    [ "$kind" = tsan ] || how=use
+    ;;
+esac
+
+matches() { # TEST GLOBS
+    local pattern patterns
+    IFS=, read -ra patterns <<<"$2"
+    for pattern in "${patterns[@]}"; do
+        # shellcheck disable=SC2053
+        [[ $1 != $pattern ]] || return 0
+    done
+    return 1
+}
+
+# The tests of the report with one of the statuses that a pattern names.
+tests_with() { # PATTERN
+    sed -nE 's/^    \{"test": "([^"]*)", .*"status": "('"$1"')".*/\1/p' "$log.report"
+}
+
+# Sets status, killed_by and remark.
+judge() {
+    local test killers=() others=()
+    status=error killed_by= remark=
+    sed -n '/^@report$/,/^@end$/p' "$log" >"$log.report"
+    if grep -qx '@stale' "$log"; then
+        remark="its patch does not apply any more"
+    elif grep -qx '@build' "$log"; then
+        remark="does not build"
+    elif grep -qx '@exit 3' "$log"; then
+        remark="the backend cannot be loaded"
+    elif [ "${seconds%.*}" -ge "$limit" ]; then
+        remark="the run was ended after $limit s"
+    elif ! grep -qx '@end' "$log.report" || ! grep -q '"summary"' "$log.report"; then
+        remark="no complete report: the runner crashed or was killed"
+    elif [ -z "$(tests_with '[a-z]*')" ]; then
+        remark="no test matches the filter"
+    else
+        for test in $(tests_with 'failed|error'); do
+            if matches "$test" "$expected"; then
+                killers+=("$test")
+            else
+                others+=("$test")
+            fi
+        done
+        killed_by=${killers[*]}
+        if [ "${#killers[@]}" -gt 0 ]; then
+            status=killed
+        elif [ "${#others[@]}" -gt 0 ]; then
+            remark="killed only by what was not expected: ${others[*]}"
+        else
+            status=survived
+        fi
+        if [ "$status" = killed ] && [ "$kind" = tsan ] && ! grep -qx '@race' "$log"; then
+            status=error remark="failed without a report of ThreadSanitizer's"
+        fi
+    fi
+}
+
+# The other way round: all must pass.
+judge_baseline() {
+    local wrong
+    [ -n "$remark" ] && [ -z "$killed_by" ] && [ -z "$(tests_with 'failed|error')" ] && return
+    wrong=$(tests_with 'failed|error|unresolved|skipped' | tr '\n' ' ')
+    status=passed killed_by= remark=
+    [ -z "$wrong" ] || { status=error remark="fails without a mutant: $wrong"; }
+}
+
+# Inside it may do what it likes, and must have done something; outside, nothing.
+judge_contained() {
+    local left=0 harmed=''
+    canary_unharmed || harmed=1
+    # As root a lane has a user of its own, which has nothing left. The canary's child ends soon.
+    for _ in {1..20}; do
+        [ "$(id -u)" -ne 0 ] || left=$(ps -o pid= -U "$(lane_user "$LANE")" | wc -l)
+        [ "$left" -gt 0 ] || break
+        sleep 0.1
+    done
+    if [ -n "$harmed" ]; then
+        status=error killed_by= remark="IT DID HARM OUTSIDE: a process there was killed"
+    elif [ "$left" -gt 0 ]; then
+        status=error killed_by= remark="it left $left processes outside"
+    elif [ "$status" = survived ]; then
+        remark="did nothing"
+    else
+        status=killed killed_by=containment
+    fi
+}
+
+[ "$kind" != contained ] || start_canary "$LANE"
+start=${EPOCHREALTIME/[.,]/}
+contained "$limit" "$how" "$base" "$LANE" \
+    bash src/tests/mutants/one.sh "$kind" "$name" "$ranks" "$mode" "$filter" >"$log" 2>&1
+seconds=$(awk -v us=$((${EPOCHREALTIME/[.,]/} - start)) 'BEGIN { printf "%.2f", us / 1e6 }')
+judge
+case $kind in
+contained) judge_contained ;;
+baseline*) judge_baseline ;;
+esac
+printf '%s\t%s\t%s\t%s\n' "$status" "$seconds" "$killed_by" "$remark" >"$WORK/results/$name"
+[[ $kind == baseline* && $status == passed ]] ||
+    printf '%-8s %6s s  %-32s %-14s expected %s%s%s\n' "$status" "$seconds" "$name" "$museum" \
+        "$expected" "${killed_by:+; killed by $killed_by}" "${remark:+; $remark}"

@@ -1,0 +1,147 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# run.sh [--jobs N] [--only GLOB] [--kind KIND] [--output FILE.json] [--backend FILE.so]: makes every
+# mutant of list.txt, runs the tests that are to kill it, and prints a table. See README.md.
+# The last line is "N killed, N survived, N errors"; exit status 0 if all were killed, 1 if not,
+# 2 for wrong usage, 4 if the unmutated product does not build or fails, 77 if mutants cannot be
+# contained on this machine (then none is run).
+set -u
+# shellcheck source=tests/mutants/namespace.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/namespace.sh"
+root=$(cd -- "$mutants/../.." && pwd) || exit 1
+
+jobs=$(getconf _NPROCESSORS_ONLN) only='*' kind='*' output=
+while [ "$#" -gt 0 ]; do
+    [ "$#" -gt 1 ] || { echo "run.sh: $1 wants a value, or is unknown" >&2; exit 2; }
+    case $1 in
+    --jobs) jobs=$2 ;;
+    --only) only=$2 ;;
+    --kind) kind=$2 ;;
+    --output) output=$2 ;;
+    --backend) SYMMEM_MUTANTS_OF=$(realpath -- "$2") || exit 2 ;;
+    *) echo "run.sh: unknown option $1" >&2; exit 2 ;;
+    esac
+    shift 2
+done
+if [ -n "${SYMMEM_MUTANTS_OF:-}" ]; then
+    export SYMMEM_MUTANTS_OF
+    kind=decorator # patches are of our own source
+fi
+
+WORK=$root/build-mutants TABLE=$root/build-mutants/table
+export WORK TABLE
+mkdir -p "$WORK"/{plain,tsan} && rm -rf "$WORK"/{results,logs} && mkdir "$WORK"/{results,logs} ||
+    exit 4
+chmod 755 "$WORK" "$WORK"/{plain,tsan}
+
+# --- the list ---------------------------------------------------------------------------------------
+
+# Tabs between the fields, which are: name kind museum ranks mode filter expected description.
+grep -vE '^[[:space:]]*(#|$)' "$mutants/list.txt" | sed -E 's/[[:space:]]*\|[[:space:]]*/\t/g' |
+    awk -F'\t' 'NF != 8 { print "list.txt: not 8 fields: " $1 > "/dev/stderr"; exit 1 }
+        seen[$1]++ { print "list.txt: twice: " $1 > "/dev/stderr"; exit 1 } 1' >"$TABLE" || exit 2
+selected=()
+while IFS=$'\t' read -r name its_kind _; do
+    # shellcheck disable=SC2053
+    [[ $name != $only || $its_kind != $kind ]] || selected+=("$name")
+done <"$TABLE"
+[ "${#selected[@]}" -gt 0 ] || { echo "run.sh: no mutant is called that" >&2; exit 2; }
+
+field() { # NAME NUMBER
+    awk -F'\t' -v name="$1" -v number="$2" '$1 == name { print $number }' "$TABLE"
+}
+
+if ! reason=$(containment_works "$WORK/plain"); then
+    echo "mutants cannot be contained here: $reason"
+    exit 77
+fi
+
+# --- the unmutated product ----------------------------------------------------------------------------
+
+copy_source() { # BASE
+    rm -rf "$1/src" && mkdir "$1/src" || return 1
+    (cd "$root" && {
+        git ls-files -z --cached --others --exclude-standard 2>/dev/null ||
+            find . -path './build*' -prune -o -type f -print0
+    } | while IFS= read -r -d '' file; do [ ! -f "$file" ] || printf '%s\0' "$file"; done |
+        xargs -0 cp -a --parents -t "$1/src") && chmod -R a+rX "$1/src"
+}
+
+make_base() { # BASE CMAKE_OPTIONS...
+    local base=$1 generator="Unix Makefiles"
+    shift
+    ! command -v ninja >/dev/null || generator=Ninja
+    copy_source "$base" || return 1
+    # Quick to compile: what is taken out by a patch leaves unused things behind.
+    contained 900 build "$base" 0 bash -c 'jobs=$1 && shift && umask 022 &&
+        cmake -S src -B build "$@" &&
+        cmake --build build --parallel "$jobs" --target symmem-conformance symmem_backend_shm mutants
+        ' bash "$jobs" -G "$generator" -DCMAKE_BUILD_TYPE=None -DSYMMEM_MUTANTS=ON \
+        -DSYMMEM_SKELETONS=OFF -DCMAKE_LINK_DEPENDS_NO_SHARED=ON \
+        -DCMAKE_C_FLAGS="-O1 -Wno-unused-function -Wno-unused-parameter -Wno-unused-variable \
+-Wno-unused-but-set-variable -Wno-unused-label" "$@" >"$base.log" 2>&1 && return
+    echo "the unmutated product does not build:"
+    tail -n 30 "$base.log"
+    return 1
+}
+
+kinds=" $(for name in "${selected[@]}"; do field "$name" 2; done | sort -u | tr '\n' ' ')"
+if [[ $kinds != " tsan " ]]; then
+    make_base "$WORK/plain" || exit 4
+fi
+if [[ $kinds == *" tsan "* ]]; then
+    make_base "$WORK/tsan" -DSYMMEM_SANITIZE=thread || exit 4
+fi
+
+in_lanes() { # NAME...
+    # Process slots count from 0; so do lanes.
+    printf '%s\n' "$@" | xargs -P "$jobs" --process-slot-var=LANE -n 1 bash "$mutants/lane.sh"
+}
+
+# All that the mutants are to be killed by must pass without them, or a kill means nothing.
+baselines=()
+while IFS=$'\t' read -r its_kind ranks mode filter; do
+    name=baseline-$((${#baselines[@]} + 1))
+    printf '%s\t%s\t-\t%s\t%s\t%s\t*\tno mutant\n' "$name" "$its_kind" "$ranks" "$mode" "$filter" \
+        >>"$TABLE"
+    baselines+=("$name")
+done < <(
+    for name in "${selected[@]}"; do
+        awk -F'\t' -v name="$name" '$1 == name {
+            kind = "baseline"
+            if ($2 == "tsan" || $2 == "unit") kind = "baseline-" $2
+            count = split($6, globs, ",")
+            for (i = 1; i <= count; i++) print kind "\t" $4 "\t" $5 "\t" globs[i]
+        }' "$TABLE"
+    done | sort -u | awk -F'\t' -v OFS='\t' '
+        # Groups of a few patterns, so that the lanes have something to share.
+        { key = $1 OFS $2 OFS $3 }
+        key != last || count >= 12 { if (list) print last, list; last = key; list = ""; count = 0 }
+        { list = list (list ? "," : "") $4; count++ }
+        END { if (list) print last, list }'
+)
+SECONDS=0
+in_lanes "${baselines[@]}"
+if grep -qv '^passed' -- $(printf "$WORK/results/%s " "${baselines[@]}"); then
+    echo "the unmutated product fails the tests that are to kill the mutants"
+    exit 4
+fi
+printf 'unmutated: all pass, %d s\n' "$SECONDS"
+
+# --- the mutants --------------------------------------------------------------------------------------
+
+in_lanes "${selected[@]}"
+
+# shellcheck source=tests/mutants/report.sh
+. "$mutants/report.sh"
+[ -z "$output" ] || mutants_json >"$output"
+killed=0 survived=0 errors=0
+for name in "${selected[@]}"; do
+    case $(cut -f 1 "$WORK/results/$name" 2>/dev/null) in
+    killed) killed=$((killed + 1)) ;;
+    survived) survived=$((survived + 1)) ;;
+    *) errors=$((errors + 1)) ;;
+    esac
+done
+printf 'all in %d s\n%d killed, %d survived, %d errors\n' "$SECONDS" "$killed" "$survived" "$errors"
+[ "$survived" -eq 0 ] && [ "$errors" -eq 0 ]

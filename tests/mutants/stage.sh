@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash disable=SC2154
+# The stage of test.sh: every mutant is killed. Sourced by tests/stages.sh.
+
+stage_mutants() {
+    local log=$logs/mutants.log status counts
+    timeout -k 15 "$run_limit" tests/mutants/run.sh --output "$logs/mutants.json" >"$log" 2>&1
+    status=$?
+    counts=$(tail -n 1 "$log")
+    if [ "$status" -eq 77 ]; then
+        skip mutants "$(grep 'cannot be contained' "$log")"
+    elif [[ $counts =~ ^([0-9]+)\ killed,\ ([0-9]+)\ survived,\ ([0-9]+)\ errors$ ]]; then
+        stage_passed=$((stage_passed + BASH_REMATCH[1]))
+        stage_failed=$((stage_failed + BASH_REMATCH[2] + BASH_REMATCH[3]))
+        verdict "$([ "$status" -eq 0 ] && echo ok || echo FAILED)" "mutants: $counts"
+        grep -E '^(survived|error) ' "$log" | sed 's/^/    | /'
+    else
+        verdict FAILED "mutants: exit status $status"
+        tail -n 30 "$log" | sed 's/^/    | /'
+        stage_failed=$((stage_failed + 1))
+    fi
+}
