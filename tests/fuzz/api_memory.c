@@ -339,8 +339,9 @@ void call_view(model *m) {
     int32_t ndim = form / 4 % 4;
     DLManagedTensor *tensor = UNTOUCHED;
     void *const *buffers = NULL;
+    size_t whole = place->block_bytes - place->offset, per = symmem_dtype_size(dtype);
     for (int i = 0; i < 3; i++)
-        sizes[i] = (int64_t)fuzz_number(m->in, 8);
+        sizes[i] = (int64_t)fuzz_number(m->in, i == 0 && per != 0 ? whole / per : 1);
     if (place->handle == NULL || m->finalised)
         return;
     EXPECT(symmem_handle_buffer_ptrs(place->handle, &buffers), SYMMEM_OK);

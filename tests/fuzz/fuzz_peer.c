@@ -38,11 +38,30 @@ typedef struct world {
 
 /* --- what the peers do ------------------------------------------------------------------- */
 
+/* A field that says how memory is shared takes another value of a likely kind. */
+static void spoil_field(fuzz_input *in, sm_rendezvous_record *record) {
+    sm_record_share *const shares[] = {&record->data, &record->signals, &record->multicast};
+    uint8_t form = fuzz_u8(in);
+    sm_record_share *share = shares[form / 4 % 3];
+    switch (form % 4) {
+    case 1:
+        share->mapped_bytes = fuzz_number(in, share->mapped_bytes);
+        break;
+    case 2:
+        share->kind = fuzz_u8(in);
+        break;
+    case 3:
+        record->flags = fuzz_u8(in);
+        break;
+    default:
+        break;
+    }
+}
+
 /* Ranks differ in their device; rank 0 offers a multicast object. */
 static void vary(const evil_store *evil, int32_t rank, unsigned char *payload, size_t bytes,
                  void *arg) {
     sm_rendezvous_record record;
-    (void)evil;
     (void)arg;
     if (bytes != sizeof(record))
         return;
@@ -54,6 +73,7 @@ static void vary(const evil_store *evil, int32_t rank, unsigned char *payload, s
         record.multicast.kind = SYMMEM_SHARE_FD;
         record.multicast.mapped_bytes = 4096;
     }
+    spoil_field(evil->in, &record);
     memcpy(payload, &record, sizeof(record));
 }
 

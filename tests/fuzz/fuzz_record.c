@@ -64,9 +64,12 @@ static void make_world(world *self, fuzz_input *in, sm_rendezvous_record *record
         uint8_t form = fuzz_u8(in);
         if ((form & 1) != 0)
             fuzz_spoil(in, identity, sizeof(*identity));
-        if ((form & 6) == 6) /* texts without an end, up to the end of the record */
+        /* A failure whose texts have no end before that of the record. */
+        if ((form & 6) == 6) {
+            records[rank].status = -1 - form / 8;
             memset(records[rank].stage, 'x',
                    sizeof(records[rank]) - offsetof(sm_rendezvous_record, stage));
+        }
         identity->host[sizeof(identity->host) - 1] = '\0'; /* the session does that */
         fuzz_spoil(in, &records[rank], sizeof(records[rank]));
     }
