@@ -178,7 +178,7 @@ static const struct expectation expectations[] = {
      "rank 0: canary: byte 255 of 256 before the own buffer is 0x78, expected 0xa5 (test_bad.c:",
      "canary: byte 255 of 256 before the own buffer", 1},
     {"bad.overwrites_behind --seed 5",
-     "rank 3: canary: byte 0 of 256 behind the own buffer is 0x78, expected 0xa5 (test_bad.c:",
+     "ranks 0-3: canary: byte 0 of 256 behind the own buffer is 0x78, expected 0xa5 (test_bad.c:",
      "canary: byte 0 of 256 behind the own buffer", 1},
     {"bad.overwrites_pad", "canary: byte 5 of 128 of the own signal pad is 0x09, expected 0x00",
      "canary: byte 5 of 128 of the own signal pad", 1},
@@ -214,6 +214,8 @@ static void expect(const struct expectation *expected, const char *mode, const c
     }
     CU_ASSERT_EQUAL(status, expected->exit_status);
     CU_ASSERT(says(text));
+    if (!says(text))
+        fprintf(stderr, "%s: does not say \"%s\":\n%s\n", expected->test, text, output);
     CU_ASSERT(says("last seen: rank"));
     CU_ASSERT(closes_with("0 passed, 1 failed, 0 skipped\n"));
 }
