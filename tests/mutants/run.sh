@@ -123,7 +123,7 @@ done < <(
 )
 SECONDS=0
 in_lanes "${baselines[@]}"
-if grep -qv '^passed' -- $(printf "$WORK/results/%s " "${baselines[@]}"); then
+if [ "$(cat "$WORK"/results/baseline-* | grep -c '^passed')" -ne "${#baselines[@]}" ]; then
     echo "the unmutated product fails the tests that are to kill the mutants"
     exit 4
 fi
@@ -136,13 +136,18 @@ in_lanes "${selected[@]}"
 # shellcheck source=tests/mutants/report.sh
 . "$mutants/report.sh"
 [ -z "$output" ] || mutants_json >"$output"
-killed=0 survived=0 errors=0
+killed=0 survived=0 errors=0 skipped=0
 for name in "${selected[@]}"; do
     case $(cut -f 1 "$WORK/results/$name" 2>/dev/null) in
     killed) killed=$((killed + 1)) ;;
     survived) survived=$((survived + 1)) ;;
+    skipped) skipped=$((skipped + 1)) ;;
     *) errors=$((errors + 1)) ;;
     esac
 done
+if [ "$skipped" -gt 0 ] && [ -z "${SYMMEM_MUTANTS_OF:-}" ]; then
+    errors=$((errors + skipped)) # our own backend lacks nothing
+fi
+[ "$skipped" -eq 0 ] || echo "$skipped skipped: the backend lacks what their tests need"
 printf 'all in %d s\n%d killed, %d survived, %d errors\n' "$SECONDS" "$killed" "$survived" "$errors"
 [ "$survived" -eq 0 ] && [ "$errors" -eq 0 ]

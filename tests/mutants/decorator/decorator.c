@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,17 @@ static bool beside(const char *file, char *path, size_t capacity) {
     return length > 0 && (size_t)length < capacity;
 }
 
+/* What the backend underneath lacks, the mutant lacks, too: else the core would refuse its table.
+ */
+static void take_away_what_is_not_there(void) {
+    const unsigned char none[sizeof(void (*)(void))] = {0};
+    unsigned char *mine = (unsigned char *)&table;
+    const unsigned char *theirs = (const unsigned char *)real;
+    for (size_t at = offsetof(symmem_backend, probe); at < sizeof table; at += sizeof none)
+        if (at >= real->size || memcmp(theirs + at, none, sizeof none) == 0)
+            memset(mine + at, 0, sizeof none);
+}
+
 static void load(void) {
     char path[PATH_MAX];
     const char *name = getenv("SYMMEM_MUTANTS_OF");
@@ -50,6 +62,7 @@ static void load(void) {
     memcpy(&table, real, real->size < sizeof table ? real->size : sizeof table);
     table.size = sizeof table;
     mutate(&table);
+    take_away_what_is_not_there();
 }
 
 const symmem_backend *symmem_backend_entry(uint32_t abi) {
