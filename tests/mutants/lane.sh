@@ -98,9 +98,9 @@ judge_baseline() {
 judge_contained() {
     local left=0 harmed=''
     canary_unharmed || harmed=1
-    # As root a lane has a user of its own, which has nothing left. The canary's child ends soon.
+    # A lane's own user has nothing left. The canary's child ends soon.
     for _ in {1..20}; do
-        [ "$(id -u)" -ne 0 ] || left=$(ps -o pid= -U "$(lane_user "$LANE")" | wc -l)
+        [ -z "$lanes_have_users" ] || left=$(ps -o pid= -U "$(lane_user "$LANE")" | wc -l)
         [ "$left" -gt 0 ] || break
         sleep 0.1
     done

@@ -52,6 +52,10 @@ field() { # NAME NUMBER
     awk -F'\t' -v name="$1" -v number="$2" '$1 == name { print $number }' "$TABLE"
 }
 
+unlisted=$(cd "$mutants" && printf '%s\n' patches/*.patch decorator/*.c |
+    sed 's|.*/||; s|[.][a-z]*$||' | grep -vx decorator | grep -vxFf <(cut -f 1 "$TABLE"))
+[ -z "$unlisted" ] || { echo "run.sh: in no list, so never run: $unlisted" >&2; exit 2; }
+
 if ! reason=$(containment_works "$WORK/plain"); then
     echo "mutants cannot be contained here: $reason"
     exit 77
