@@ -25,10 +25,11 @@ enum walk_outcome {
 /* One run of a scenario on one rank. All that is not NULL is given back afterwards. */
 struct walk_run {
     struct tk *t;
-    int number;          /* the same on all ranks, different for each run of the case */
-    uint32_t limit_ms;   /* of each call */
-    bool multicast;      /* allowed in the context */
-    symmem_store *store; /* NULL: the case's */
+    int number;             /* the same on all ranks, different for each run of the case */
+    uint32_t limit_ms;      /* of each call */
+    bool multicast;         /* allowed in the context */
+    symmem_store *store;    /* NULL: the case's */
+    const char *socket_dir; /* NULL: sockets without a file */
     symmem_context *context;
     symmem_group *group;
     void *memory;
@@ -49,6 +50,7 @@ struct walk_scenario {
     bool multicast; /* may fail without failing the step: then no rank has it */
     /* Of each call where a rank fails, because others may wait for it in vain; 0: WALK_LIMIT_MS. */
     uint32_t vain_ms;
+    bool ends; /* act ends the context */
     /* Comes to where the walk begins. Must succeed. */
     void (*prepare)(struct walk_run *run);
     /* The walk. Called again after a failure, it takes up where it failed, or begins anew. */

@@ -3,9 +3,11 @@
  * Steps at which a rank is killed. Each rank sends a process in its place, so that there can be
  * many steps in one case; the processes have a store of their own.
  */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "resources.h"
 #include "walk.h"
@@ -22,6 +24,7 @@ struct step {
     int32_t odd; /* the rank that dies */
     int number, nth;
     char name[32];
+    char socket_dir[64]; /* "": sockets without a file */
 };
 
 struct holdings {
@@ -119,6 +122,8 @@ static void be_rank(struct tk *t, void *arg) {
     struct holdings before = look();
 
     open_store(t, &run);
+    if (step->socket_dir[0] != '\0')
+        run.socket_dir = step->socket_dir;
     walk_begin(&run, step->scenario);
     tk_out_of_band_barrier(t);
     if (t->rank == step->odd) {
@@ -151,11 +156,34 @@ static void expect_no_names(struct tk *t, const struct step *step,
                  step->name, first);
 }
 
+/* Every other step has sockets in a directory. It must be there before anybody uses it. A rank that
+ * dies when the others need it no more has nobody to remove its socket. */
+static void choose_sockets(struct tk *t, struct step *step) {
+    int length = snprintf(step->socket_dir, sizeof(step->socket_dir), "%s/s", t->scratch_dir);
+
+    if ((t->seed + (uint64_t)step->number) % 2 != 0 || step->scenario->ends ||
+        length >= (int)sizeof(step->socket_dir)) {
+        step->socket_dir[0] = '\0';
+        return;
+    }
+    if (t->rank == 0 && mkdir(step->socket_dir, 0700) != 0)
+        TK_CHECK_MSG(t, errno == EEXIST, "no directory %s", step->socket_dir);
+}
+
+static void expect_no_sockets(struct tk *t, const struct step *step) {
+    if (step->socket_dir[0] == '\0')
+        return;
+    TK_REQ(t, "SM-POINT-08");
+    TK_CHECK_MSG(t, resources_count_entries(step->socket_dir) == 0,
+                 "rank %d killed at %s: sockets were left behind", (int)step->odd, step->name);
+}
+
 static bool take_step(struct tk *t, struct step *step, const struct walk_list *list, int index,
                       const struct resources_names *names) {
     step->odd = walk_list_rank(list, index);
     if (t->rank == step->odd)
         walk_show_name(t, walk_list_point(t, list, index, &step->nth));
+    choose_sockets(t, step);
     tk_out_of_band_barrier(t);
     walk_read_name(t, step->odd, step->name);
     tk_checkpoint(t, "%s: rank %d killed at %s", step->scenario->name, (int)step->odd, step->name);
@@ -167,6 +195,8 @@ static bool take_step(struct tk *t, struct step *step, const struct walk_list *l
     tk_out_of_band_barrier(t);
     if (t->rank == 0)
         expect_no_names(t, step, names);
+    if (t->rank == 0)
+        expect_no_sockets(t, step);
     return walk_all_good(t);
 }
 

@@ -425,7 +425,11 @@ const struct walk_scenario walk_scenarios[] = {
      .prepare = prepare_graph,
      .act = graph},
     {.name = "free", .outcome = WALK_LOCAL, .prepare = prepare_handle, .act = give_back},
-    {.name = "finalise", .outcome = WALK_LOCAL, .prepare = prepare_finalise, .act = finalise},
+    {.name = "finalise",
+     .ends = true,
+     .outcome = WALK_LOCAL,
+     .prepare = prepare_finalise,
+     .act = finalise},
 };
 const int walk_scenario_count = (int)(sizeof(walk_scenarios) / sizeof(walk_scenarios[0]));
 
