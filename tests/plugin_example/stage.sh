@@ -4,8 +4,8 @@
 # sight, and the example backend is built and tested from what was installed. Sourced by
 # tests/stages.sh.
 
-# Where mounts are permitted the source tree is hidden and /dev/shm is private; elsewhere the checks
-# for its path have to do, and runs that share /dev/shm wait for each other.
+# Where namespaces are permitted the source tree is hidden and names are private; elsewhere the checks
+# for its path have to do, and runs wait for each other, lest one be blamed for another's names.
 plugin_outside() { # FOLDER COMMAND...
     local folder=$1 mounts="mount -t tmpfs tmpfs '$root' &&
         mount -t tmpfs -o size=2g,mode=1777 tmpfs /dev/shm"
@@ -17,12 +17,12 @@ plugin_outside() { # FOLDER COMMAND...
 }
 
 plugin_find_namespace() {
-    for plugin_namespace in "unshare -m" "unshare -Urm"; do
+    for plugin_namespace in "unshare -mn" "unshare -Urmn"; do
         read -ra plugin_namespace <<<"$plugin_namespace"
         ! "${plugin_namespace[@]}" mount -t tmpfs tmpfs /mnt 2>/dev/null || return 0
     done
     plugin_namespace=()
-    skip "source tree hidden" "mount namespaces are not permitted here"
+    skip "source tree hidden" "namespaces are not permitted here"
 }
 
 # Installed in one place, used in another: nothing may depend on where that is.
