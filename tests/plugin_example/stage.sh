@@ -4,8 +4,8 @@
 # sight, and the example backend is built and tested from what was installed. Sourced by
 # tests/stages.sh.
 
-# Where mounts are permitted the source tree is hidden and /dev/shm is private; elsewhere the checks
-# for its path have to do, and runs that share /dev/shm wait for each other.
+# Where namespaces are permitted the source tree is hidden and names are private; elsewhere the checks
+# for its path have to do, and runs wait for each other, lest one be blamed for another's names.
 plugin_outside() { # FOLDER COMMAND...
     local folder=$1 mounts="mount -t tmpfs tmpfs '$root' &&
         mount -t tmpfs -o size=2g,mode=1777 tmpfs /dev/shm"
@@ -17,12 +17,12 @@ plugin_outside() { # FOLDER COMMAND...
 }
 
 plugin_find_namespace() {
-    for plugin_namespace in "unshare -m" "unshare -Urm"; do
+    for plugin_namespace in "unshare -mn" "unshare -Urmn"; do
         read -ra plugin_namespace <<<"$plugin_namespace"
         ! "${plugin_namespace[@]}" mount -t tmpfs tmpfs /mnt 2>/dev/null || return 0
     done
     plugin_namespace=()
-    skip "source tree hidden" "mount namespaces are not permitted here"
+    skip "source tree hidden" "namespaces are not permitted here"
 }
 
 # Installed in one place, used in another: nothing may depend on where that is.
@@ -105,18 +105,28 @@ plugin_judge() { # NAME LOG PROFILE
     fi
 }
 
+# The long ones in two halves, by name: they wait far more than they work.
 plugin_runs() { # FOLDER
-    local ranks log=$logs/plugin.suite example=build/libsymmem_backend_example.so
-    for ranks in 4 2 1; do
-        plugin_suite "$1" "$log.$ranks.log" --backend "$example" --profile core --ranks "$ranks" &
+    local run options log=$logs/plugin.suite example=build/libsymmem_backend_example.so
+    local -A runs=(
+        ["example backend, core, 4 ranks, a to m"]="$example core --ranks 4 --filter [a-m]*"
+        ["example backend, core, 4 ranks, n to z"]="$example core --ranks 4 --filter [!a-m]*"
+        ["example backend, core, 2 ranks"]="$example core --ranks 2"
+        ["example backend, core, 1 rank"]="$example core --ranks 1"
+        ["installed CPU backend, 2 ranks, a to m"]="shm multicast --ranks 2 --filter [a-m]*"
+        ["installed CPU backend, 2 ranks, n to z"]="shm streams --ranks 2 --filter [!a-m]*"
+    )
+    for run in "${!runs[@]}"; do
+        read -ra options <<<"${runs[$run]}"
+        [ "${options[1]}" != core ] || options+=(--profile core)
+        plugin_suite "$1" "$log.${run//[ ,]/_}.log" --backend "${options[0]}" "${options[@]:2}" &
         [ "${#plugin_namespace[@]}" -gt 0 ] || wait
     done
-    plugin_suite "$1" "$log.shm.log" --backend shm --ranks 2 &
     wait
-    for ranks in 1 2 4; do
-        plugin_judge "example backend, core, $ranks ranks" "$log.$ranks.log" core
-    done
-    plugin_judge "installed suite and CPU backend" "$log.shm.log" multicast
+    while IFS= read -r run; do
+        read -ra options <<<"${runs[$run]}"
+        plugin_judge "$run" "$log.${run//[ ,]/_}.log" "${options[1]}"
+    done < <(printf '%s\n' "${!runs[@]}" | sort)
 }
 
 stage_plugin() {
