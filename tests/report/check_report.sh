@@ -63,10 +63,10 @@ done
 # As many cells as columns.
 columns() { grep -oE "$1" | wc -l; }
 is "columns of the runs" \
-    "$(sed -n '/class="runs"/,/<\/thead>/p' "$page" | columns '<th (rowspan="2" )?scope="col"')" \
+    "$(sed -n '/class="runs" /,/<\/thead>/p' "$page" | columns '<th (rowspan="2" )?scope="col"')" \
     "$(grep '^<tr id="run-A">' "$page" | columns '<t[dh][ >]')"
 is "columns of the requirements" \
-    "$(sed -n '/class="matrix"/,/<\/thead>/p' "$page" | columns '<th scope="col"')" \
+    "$(sed -n '/class="matrix" /,/<\/thead>/p' "$page" | columns '<th scope="col"')" \
     "$(grep ' id="SM-SELF-01">' "$page" | columns '<t[dh][ >]')"
 
 # A run that was cut short says so.

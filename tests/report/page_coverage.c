@@ -60,7 +60,7 @@ void page_write_coverage(const struct page *page, FILE *out) {
         return;
     fputs("<section id=\"coverage\"><h2>Coverage</h2>\n<p>What the tests ran of the product, "
           "measured "
-          "by lcov.</p>\n<table class=\"facts\">",
+          "by lcov.</p>\n<table class=\"facts\" aria-label=\"Coverage by folder\">",
           out);
     head("folder", out);
     for (int i = 0; i < page->coverage_count; i++)
@@ -70,7 +70,8 @@ void page_write_coverage(const struct page *page, FILE *out) {
     page_sum_coverage(page, &sum);
     figures(&sum, out);
     fprintf(out,
-            "</tfoot></table>\n<details><summary>all %d files</summary><table class=\"facts\">",
+            "</tfoot></table>\n<details><summary>all %d files</summary><table class=\"facts\" "
+            "aria-label=\"Coverage by file\">",
             page->coverage_count);
     head("file", out);
     for (int i = 0; i < page->coverage_count; i++) {

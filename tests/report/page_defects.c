@@ -79,7 +79,8 @@ void page_write_defects(const struct page *page, FILE *out) {
         return;
     fputs(
         "<section id=\"museum\"><h2>Museum</h2>\n<p>Defects that real libraries of this kind have "
-        "had, by class, and what in this suite would notice them.</p>\n<table class=\"facts\">"
+        "had, by class, and what in this suite would notice them.</p>\n<table class=\"facts\" "
+        "aria-label=\"Defects by class\">"
         "<thead><tr><th scope=\"col\">class</th><th scope=\"col\">covered</th><th scope=\"col\">"
         "not expressible</th><th scope=\"col\">open</th></tr></thead>\n<tbody>\n",
         out);
@@ -92,7 +93,8 @@ void page_write_defects(const struct page *page, FILE *out) {
     fprintf(
         out,
         "<details><summary>all %d entries</summary>\n<div class=\"scroll\"><table "
-        "class=\"mutants\"><thead><tr><th scope=\"col\">entry</th><th scope=\"col\">defect</th>"
+        "class=\"mutants\" aria-label=\"Defects\"><thead><tr><th scope=\"col\">entry</th><th "
+        "scope=\"col\">defect</th>"
         "<th scope=\"col\">status</th><th scope=\"col\">tests</th><th scope=\"col\">mutants</th>"
         "<th scope=\"col\">reason</th></tr></thead>\n<tbody>\n",
         page->defect_count);

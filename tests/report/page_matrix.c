@@ -171,7 +171,8 @@ void page_write_matrix(const struct page *page, FILE *out) {
     legend(out);
     /* Room for the sentences however many runs there are. */
     fprintf(out,
-            "<div id=\"filter\"></div>\n<table class=\"matrix%s\" style=\"min-width:%drem\">\n"
+            "<div id=\"filter\"></div>\n<table class=\"matrix%s\" aria-label=\"Requirements by "
+            "runs\" style=\"min-width:%drem\">\n"
             "<thead><tr><th scope=\"col\" class=\"id\">id</th><th scope=\"col\">requirement</th>",
             page->run_count > 8 ? " dense" : "",
             38 + (page->run_count > 8 ? 5 : 7) * page->run_count);

@@ -57,7 +57,8 @@ void page_write_mutants(const struct page *page, FILE *out) {
     fputs(
         "<section id=\"mutants\"><h2>Mutants</h2>\n<p>Backends broken on purpose, one defect each. "
         "A mutant counts as killed only by a test that fails for its own reason.</p>\n"
-        "<table class=\"facts\"><tbody><tr><th scope=\"row\">mutation score</th>",
+        "<table class=\"facts\" aria-label=\"Mutation score\"><tbody><tr><th "
+        "scope=\"row\">mutation score</th>",
         out);
     html_share(out, killed, page->mutant_count);
     fputs("</tr>", out);
@@ -68,7 +69,8 @@ void page_write_mutants(const struct page *page, FILE *out) {
     }
     fprintf(out, "</tbody></table>\n<details%s><summary>all %d mutants</summary>\n",
             killed == page->mutant_count ? "" : " open", page->mutant_count);
-    fputs("<div class=\"scroll\"><table class=\"mutants\"><thead><tr><th scope=\"col\">mutant</th>"
+    fputs("<div class=\"scroll\"><table class=\"mutants\" aria-label=\"Mutants\"><thead><tr><th "
+          "scope=\"col\">mutant</th>"
           "<th scope=\"col\">result</th><th scope=\"col\">defects</th><th scope=\"col\">kind</th>"
           "<th scope=\"col\">ranks</th><th scope=\"col\">expected to notice</th>"
           "<th scope=\"col\">noticed</th><th scope=\"col\">time</th></tr></thead>\n<tbody>\n",

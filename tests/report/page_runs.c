@@ -161,7 +161,7 @@ void page_write_runs(const struct page *page, FILE *out) {
         fputs("<p class=\"note\">These runs are of different commits. A requirement whose wording "
               "has changed since a run is marked there.</p>\n",
               out);
-    fputs("<div class=\"scroll\"><table class=\"runs\">\n<thead>\n<tr>", out);
+    fputs("<div class=\"scroll\"><table class=\"runs\" aria-label=\"Runs\">\n<thead>\n<tr>", out);
     for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++)
         fprintf(out, "<th rowspan=\"2\" scope=\"col\">%s</th>", heads[i]);
     fputs("<th colspan=\"3\" scope=\"colgroup\">requirements</th><th colspan=\"6\" "

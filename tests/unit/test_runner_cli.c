@@ -377,12 +377,29 @@ static void test_profiles(void) {
 
 static void test_wrong_usage(void) {
     static const char *const wrong[] = {
-        "--ranks 0",   "--ranks 1025", "--ranks x",     "--ranks -1",   "--seed 1x", "--repeat 0",
-        "--timeout 0", "--format xml", "--rank-mode y", "--frobnicate", "word",      "--ranks",
+        "--ranks 0",
+        "--ranks 1025",
+        "--ranks x",
+        "--ranks -1",
+        "--seed 1x",
+        "--repeat 0",
+        "--timeout 0",
+        "--format xml",
+        "--rank-mode y",
+        "--frobnicate",
+        "word",
+        "--report json",
+        "--report json=",
+        "--report text=f",
+        "--report xml=f",
+        "--slowest 0",
+        "--report tap=a --report tap=b --report tap=c --report tap=d --report tap=e --report tap=f "
+        "--report tap=g --report tap=h --report tap=i",
+        "--ranks",
     };
 
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-        char arguments[128];
+        char arguments[256];
 
         snprintf(arguments, sizeof(arguments), "%s 2>&1", wrong[i]);
         CU_ASSERT_EQUAL(run(arguments), 1);
@@ -390,6 +407,7 @@ static void test_wrong_usage(void) {
     }
     CU_ASSERT_EQUAL(run("--backend fake --filter nothing 2>&1"), 1);
     CU_ASSERT(says("no test matches"));
+    CU_ASSERT(closes_with("0 passed, 1 failed, 0 skipped\n"));
     CU_ASSERT_EQUAL(run("--help"), 0);
     CU_ASSERT(says("usage: symmem-conformance"));
 }
@@ -545,6 +563,10 @@ static void test_output_file(void) {
     CU_ASSERT_EQUAL(
         run("--backend fake --filter good.passes --format json --output /nowhere/r 2>&1"), 1);
     CU_ASSERT_EQUAL(run("--backend fake --filter good.passes --format json >/dev/full 2>&1"), 1);
+    CU_ASSERT_EQUAL(run("--backend fake --filter good.passes --report json=/nowhere/r 2>&1"), 1);
+    CU_ASSERT(says("symmem-conformance: /nowhere/r: No such file"));
+    CU_ASSERT(closes_with("1 passed, 0 failed, 0 skipped\n"));
+    CU_ASSERT_EQUAL(run("--backend fake --filter good.passes --report tap=/dev/full 2>&1"), 1);
 }
 
 static void test_leaves_nothing(void) {
