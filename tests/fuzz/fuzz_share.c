@@ -158,8 +158,8 @@ static void join_multicast(fuzz_input *in, const int *fds) {
         unsigned char source[64] = {1};
         if (count > sizeof(source))
             count = sizeof(source);
-        status =
-            table->multimem_store(instance, &peers, (char *)address + offset, source, count, &exec);
+        status = table->multimem_store(instance, &peers, (void *)((uintptr_t)address + offset),
+                                       source, count, &exec);
         FUZZ_CHECK(status != SYMMEM_OK || (offset <= bytes && count <= bytes - offset &&
                                            offset + count <= sizeof(buffer)));
     } else {
