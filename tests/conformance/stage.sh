@@ -18,7 +18,7 @@ withheld_run() ( # RANKS
     elif [ "$ranks" -gt 9 ] && [ "$(ulimit -n)" -gt $((2 * ranks * ranks + 1000)) ]; then
         mode=thread
     elif [ "$ranks" -gt 72 ]; then
-        filter='withheld.barrier,withheld.*_signal,withheld.all_gather,withheld.rendezvous'
+        filter='withheld.barrier,withheld.wait_signal'
         namespace=(unshare -m sh -c "$mount exec \"\$@\"" sh)
         unshare -m sh -c "$mount true" 2>/dev/null || namespace=()
     fi

@@ -167,9 +167,12 @@ static bool try_batch(const struct plan *plan, struct withheld *objects, int32_t
     for (int32_t i = 0; i < count; i++)
         good = (objects[i].absent < 0 || judge(plan, &objects[i], attempt)) && good;
     good = all_agree(t, good);
-    for (int32_t i = 0; i < count; i++)
+    for (int32_t i = 0; i < count; i++) {
+        objects[i].decisive = attempt == ATTEMPTS - 1;
         if (plan->kind->mend != NULL)
             plan->kind->mend(&objects[i]);
+        good = good && !objects[i].again; /* the same on all ranks */
+    }
     return good;
 }
 
