@@ -29,9 +29,10 @@ static void trampoline(void) {
 
     if (runner->interrupted != 0 || test == NULL || enough_bad(runner))
         return; /* the shortfall fails the run */
+    report_start(runner, entry);
     runner_run_case(runner, entry, current.repeat, result);
     runner->result_count++;
-    good = result->verdict == VERDICT_PASSED || result->verdict == VERDICT_SKIPPED;
+    good = runner_verdict_is_good(result->verdict);
     runner->bad_count += !good;
     CU_assertImplementation(good ? CU_TRUE : CU_FALSE, 0,
                             result->reason == NULL ? "passed" : result->reason, entry->test->name,
