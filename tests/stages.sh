@@ -114,8 +114,9 @@ run_suite() { # RUNNER RUNNER_OPTIONS
     local log options
     log=$(suite_log "$2")
     read -ra options <<<"$2"
-    timeout -k 15 "$run_limit" "${prefix[@]}" "$1" --backend shm "${options[@]}" >"$log" 2>&1 \
-        </dev/null
+    rm -f -- "${log%.log}.json"
+    timeout -k 15 "$run_limit" "${prefix[@]}" "$1" --backend shm "${options[@]}" \
+        --report "json=${log%.log}.json" >"$log" 2>&1 </dev/null
     echo $? >"$log.status"
 }
 
@@ -237,6 +238,16 @@ stage_coverage() {
     conformance build-coverage "--ranks 4" "--ranks 2 --rank-mode thread"
     check thresholds coverage/check.sh build-coverage &&
         sed 's/^/    /' "$logs/coverage.thresholds.log"
+    report_page build-coverage
+}
+
+# One page from the results that lie in coverage/results/ and of all stages so far.
+report_page() { # BUILD
+    if [ ! -x "$1/bin/symmem-report" ]; then
+        skip "report page" "no symmem-report was built, libcjson is missing"
+        return
+    fi
+    check "report page" coverage/build.sh && sed 's/^/    /' "$logs/$stage.report_page.log"
 }
 
 stage_style() {

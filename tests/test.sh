@@ -11,7 +11,8 @@ cd "$root" || exit 1
 # shellcheck source=tests/stages.sh
 . tests/stages.sh
 
-all_stages=(gcc clang asan tsan coverage style small-shm skeletons mutants)
+all_stages=(gcc withheld clang asan tsan coverage style small-shm skeletons mutants plugin
+    bad-backends fuzz)
 stages=("$@")
 [ "$#" -gt 0 ] || stages=("${all_stages[@]}")
 for stage in "${stages[@]}"; do
@@ -32,6 +33,8 @@ need_command clang clang
 need_command g++ g++
 need_command lcov lcov
 need_command patch patch
+need_command xmllint libxml2-utils
+need_header cjson/cJSON.h libcjson-dev
 need_clang_format
 if ! install_missing || ! install_clang_runtime; then
     printf '0 passed, 1 failed, 0 skipped\n'
@@ -60,6 +63,12 @@ for stage in "${stages[@]}"; do
     failed=$((failed + stage_failed))
     skipped=$((skipped + stage_skipped))
 done
+
+# Once more, now from what all stages left.
+if [ -x build-gcc/bin/symmem-report ] || [ -x build-coverage/bin/symmem-report ]; then
+    printf '\n'
+    coverage/build.sh 2>&1
+fi
 
 printf '\n%-10s %-8s %7s %8s %8s %8s\n' stage result time passed failed skipped
 printf '%s\n' "${table[@]}"

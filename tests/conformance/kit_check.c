@@ -10,7 +10,14 @@ static const char *base_name(const char *path) {
     return slash == NULL ? path : slash + 1;
 }
 
-static void fail_with(struct tk *t, const char *file, int line, const char *format, va_list args) {
+/* What a check compared; both NULL if it did not. */
+struct values {
+    const char *expected;
+    const char *got;
+};
+
+static void fail_with(struct tk *t, const char *file, int line, const struct values *values,
+                      const char *format, va_list args) {
     struct arena_rank *slot = t->own->slot;
     uint32_t free_record = 0;
     const char *requirement;
@@ -21,6 +28,9 @@ static void fail_with(struct tk *t, const char *file, int line, const char *form
         return;
     requirement = atomic_load_explicit(&t->own->requirement, memory_order_relaxed);
     vsnprintf(slot->message, sizeof(slot->message), format, args);
+    snprintf(slot->expected, sizeof(slot->expected), "%s",
+             values->expected == NULL ? "" : values->expected);
+    snprintf(slot->got, sizeof(slot->got), "%s", values->got == NULL ? "" : values->got);
     snprintf(slot->file, sizeof(slot->file), "%s", base_name(file));
     slot->line = line;
     snprintf(slot->requirement, sizeof(slot->requirement), "%s",
@@ -33,7 +43,7 @@ void kit_fail_at(struct tk *t, const char *file, int line, const char *format, .
     va_list args;
 
     va_start(args, format);
-    fail_with(t, file, line, format, args);
+    fail_with(t, file, line, &(struct values){NULL, NULL}, format, args);
     va_end(args);
 }
 
@@ -47,7 +57,7 @@ bool tk_check_at(struct tk *t, bool held, const char *file, int line, const char
     count_check(t);
     if (!held) {
         va_start(args, format);
-        fail_with(t, file, line, format, args);
+        fail_with(t, file, line, &(struct values){NULL, NULL}, format, args);
         va_end(args);
     }
     return held;
@@ -92,56 +102,92 @@ void kit_describe_status(symmem_status status, char *text, size_t capacity) {
     append(text, capacity, used, ")");
 }
 
-bool tk_status_at(struct tk *t, symmem_status expected, symmem_status actual, const char *text,
-                  const char *file, int line) {
-    char got[400];
+bool kit_compared_at(struct tk *t, bool same, const char *file, int line, const char *expected,
+                     const char *got, const char *format, ...) {
+    va_list args;
 
     count_check(t);
-    if (actual == expected)
-        return true;
-    kit_describe_status(actual, got, sizeof(got));
-    kit_fail_at(t, file, line, "%s: expected %s, got %s", text, symmem_status_name(expected), got);
-    return false;
+    if (!same) {
+        va_start(args, format);
+        fail_with(t, file, line, &(struct values){expected, got}, format, args);
+        va_end(args);
+    }
+    return same;
+}
+
+bool tk_status_at(struct tk *t, symmem_status expected, symmem_status actual, const char *text,
+                  const char *file, int line) {
+    char got[400] = "";
+
+    if (actual != expected)
+        kit_describe_status(actual, got, sizeof(got));
+    return kit_compared_at(t, actual == expected, file, line, symmem_status_name(expected), got,
+                           "%s", text);
 }
 
 bool tk_status_either_at(struct tk *t, symmem_status expected, symmem_status other,
                          symmem_status actual, const char *text, const char *file, int line) {
-    char got[400];
+    bool same = actual == expected || actual == other;
+    char both[100], got[400] = "";
 
-    count_check(t);
-    if (actual == expected || actual == other)
-        return true;
-    kit_describe_status(actual, got, sizeof(got));
-    kit_fail_at(t, file, line, "%s: expected %s or %s, got %s", text, symmem_status_name(expected),
-                symmem_status_name(other), got);
-    return false;
+    if (!same)
+        kit_describe_status(actual, got, sizeof(got));
+    snprintf(both, sizeof(both), "%s or %s", symmem_status_name(expected),
+             symmem_status_name(other));
+    return kit_compared_at(t, same, file, line, both, got, "%s", text);
 }
 
 bool tk_eq_int_at(struct tk *t, int64_t expected, int64_t actual, const char *text,
                   const char *file, int line) {
-    return tk_check_at(t, expected == actual, file, line, "%s: expected %lld, got %lld", text,
-                       (long long)expected, (long long)actual);
+    char values[2][24] = {"", ""};
+
+    if (expected != actual) {
+        snprintf(values[0], sizeof(values[0]), "%lld", (long long)expected);
+        snprintf(values[1], sizeof(values[1]), "%lld", (long long)actual);
+    }
+    return kit_compared_at(t, expected == actual, file, line, values[0], values[1], "%s", text);
 }
 
 bool tk_eq_size_at(struct tk *t, uint64_t expected, uint64_t actual, const char *text,
                    const char *file, int line) {
-    return tk_check_at(t, expected == actual, file, line, "%s: expected %llu, got %llu", text,
-                       (unsigned long long)expected, (unsigned long long)actual);
+    char values[2][24] = {"", ""};
+
+    if (expected != actual) {
+        snprintf(values[0], sizeof(values[0]), "%llu", (unsigned long long)expected);
+        snprintf(values[1], sizeof(values[1]), "%llu", (unsigned long long)actual);
+    }
+    return kit_compared_at(t, expected == actual, file, line, values[0], values[1], "%s", text);
 }
 
 bool tk_eq_ptr_at(struct tk *t, const void *expected, const void *actual, const char *text,
                   const char *file, int line) {
-    return tk_check_at(t, expected == actual, file, line, "%s: expected %p, got %p", text, expected,
-                       actual);
+    char values[2][24] = {"", ""};
+
+    if (expected != actual) {
+        snprintf(values[0], sizeof(values[0]), "%p", expected);
+        snprintf(values[1], sizeof(values[1]), "%p", actual);
+    }
+    return kit_compared_at(t, expected == actual, file, line, values[0], values[1], "%s", text);
+}
+
+static void quote(char *quoted, size_t capacity, const char *text) {
+    if (text == NULL)
+        snprintf(quoted, capacity, "(NULL)");
+    else
+        snprintf(quoted, capacity, "\"%s\"", text);
 }
 
 bool tk_eq_str_at(struct tk *t, const char *expected, const char *actual, const char *text,
                   const char *file, int line) {
     bool same =
         expected != NULL && actual != NULL ? strcmp(expected, actual) == 0 : expected == actual;
+    char values[2][400] = {"", ""};
 
-    return tk_check_at(t, same, file, line, "%s: expected \"%s\", got \"%s\"", text,
-                       expected == NULL ? "(NULL)" : expected, actual == NULL ? "(NULL)" : actual);
+    if (!same) {
+        quote(values[0], sizeof(values[0]), expected);
+        quote(values[1], sizeof(values[1]), actual);
+    }
+    return kit_compared_at(t, same, file, line, values[0], values[1], "%s", text);
 }
 
 void tk_requirement(struct tk *t, const char *id) {

@@ -37,9 +37,8 @@ struct resources_names {
 };
 void resources_take_names(struct resources_names *names);
 /*
- * Names of this user that came since and stay for half a second: shared memory objects, sockets and
- * files with "symm" in their names; directories are other runners'. The first is copied to `first`.
- * Others may use the machine.
+ * Names that came since and stay for half a second, the first copied to `first`. The temporary
+ * directory is the case's own, /dev/shm only counts if it is the run's own: others use the machine.
  */
 int resources_new_names(const struct resources_names *before, char *first, size_t capacity);
 

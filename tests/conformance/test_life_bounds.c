@@ -11,7 +11,7 @@
 /* With a group of its own, if `named`. */
 static void one_cycle(struct tk *t, int cycle, size_t bytes, bool named) {
     symmem_group *group = tk_world_group(t);
-    char name[16];
+    char name[24];
     snprintf(name, sizeof(name), "cycle-%d", cycle);
     if (named)
         TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));

@@ -48,7 +48,7 @@ else
         --output "$report" >/tmp/log 2>&1
 fi
 echo "@exit $?"
-grep -q 'WARNING: ThreadSanitizer' /tmp/log && echo "@race"
+grep -qs 'WARNING: ThreadSanitizer' /tmp/log "$report" && echo "@race"
 echo "@report"
 cat "$report"
 echo "@end"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # run.sh [--jobs N] [--only GLOB] [--kind KIND] [--output FILE.json] [--backend FILE.so]: makes every
-# mutant of list.txt, runs the tests that are to kill it, and prints a table. See README.md.
+# mutant of list*.txt, runs the tests that are to kill it, and prints a table. See README.md.
 # The last line is "N killed, N survived, N errors"; exit status 0 if all were killed, 1 if not,
 # 2 for wrong usage, 4 if the unmutated product does not build or fails, 77 if mutants cannot be
 # contained on this machine (then none is run).
@@ -38,9 +38,9 @@ chmod 755 "$WORK" "$WORK"/{plain,tsan}
 # --- the list ---------------------------------------------------------------------------------------
 
 # Tabs between the fields, which are: name kind museum ranks mode filter expected description.
-grep -vE '^[[:space:]]*(#|$)' "$mutants/list.txt" | sed -E 's/[[:space:]]*\|[[:space:]]*/\t/g' |
-    awk -F'\t' 'NF != 8 { print "list.txt: not 8 fields: " $1 > "/dev/stderr"; exit 1 }
-        seen[$1]++ { print "list.txt: twice: " $1 > "/dev/stderr"; exit 1 } 1' >"$TABLE" || exit 2
+cat "$mutants"/list*.txt | grep -vE '^[[:space:]]*(#|$)' | sed -E 's/[[:space:]]*\|[[:space:]]*/\t/g' |
+    awk -F'\t' 'NF != 8 { print "list: not 8 fields: " $1 > "/dev/stderr"; exit 1 }
+        seen[$1]++ { print "list: twice: " $1 > "/dev/stderr"; exit 1 } 1' >"$TABLE" || exit 2
 selected=()
 while IFS=$'\t' read -r name its_kind _; do
     # shellcheck disable=SC2053

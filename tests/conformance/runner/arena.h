@@ -43,10 +43,13 @@ struct arena_rank {
     int32_t secondary; /* the record tells of another rank's end, not of an own fault */
     char file[64];
     char requirement[32];
-    char message[512];
+    char message[512];  /* what was checked, if the next two are there; else all there is to say */
+    char expected[160]; /* empty unless the check compared two values */
+    char got[400];
     char checkpoint[128];
     char unresolved_text[256];
-    char leak[256];
+    char leak[512];
+    char held[512]; /* names of files and sockets that it held, one a line */
 };
 
 /* What the probe child found out about the backend. */
@@ -56,6 +59,7 @@ struct arena_probe {
     int32_t device_type;
     uint64_t capabilities;
     char name[64];
+    char description[256]; /* the backend's own line; empty if it cannot be had */
     char reason[512];
 };
 

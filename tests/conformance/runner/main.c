@@ -49,7 +49,7 @@ static enum runner_exit run_planned(struct runner *runner) {
     if (!runner_probe(runner)) {
         fprintf(stderr, "symmem-conformance: backend %s cannot be loaded: %s\n",
                 runner->options.backend, runner->arena->probe.reason);
-        return RUNNER_NO_BACKEND;
+        return runner->interrupted != 0 ? RUNNER_FAILED : RUNNER_NO_BACKEND;
     }
     if (!mode_is_possible(runner))
         return RUNNER_NO_BACKEND;
@@ -67,9 +67,12 @@ static enum runner_exit run_planned(struct runner *runner) {
                 runner->options.profile == NULL ? "" : runner->options.profile);
         return RUNNER_FAILED;
     }
+    if (!runner->options.verbose)
+        runner->output = output_open();
     report_begin(runner);
     if (!runner_run_cunit(runner) && runner->interrupted == 0)
         fputs("symmem-conformance: CUnit did not run the whole list\n", stderr);
+    runner->reported = true;
     status = report_end(runner);
     return runner->interrupted != 0 ? RUNNER_FAILED : status;
 }
@@ -79,6 +82,9 @@ static enum runner_exit run(const struct runner_options *options) {
     enum runner_exit status;
 
     clear_environment();
+    runner.private_shm = private_shm_enter();
+    /* For cases that look at the names themselves. */
+    setenv("SYMMEM_PRIVATE_SHM", runner.private_shm ? "1" : "0", 1);
     block_signals(&runner);
     runner.arena_guard = arena_now_ns() ^ UINT64_C(0x9e3779b97f4a7c15);
     runner.arena = arena_create();
@@ -87,7 +93,10 @@ static enum runner_exit run(const struct runner_options *options) {
         return RUNNER_FAILED;
     }
     status = run_planned(&runner);
+    if (!runner.reported && options->format == FORMAT_TEXT)
+        puts("0 passed, 1 failed, 0 skipped"); /* a run always says how it ended */
     runner_free_plan(&runner);
+    output_close(runner.output);
     arena_destroy(runner.arena);
     return status;
 }

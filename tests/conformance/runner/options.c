@@ -21,11 +21,14 @@ enum option_id {
     OPT_SEED,
     OPT_REPEAT,
     OPT_TIMEOUT,
+    OPT_STOP_AFTER,
     OPT_NO_LARGE,
     OPT_NO_COLOR,
     OPT_TRACE,
     OPT_CHECK_TRACE,
     OPT_VERBOSE,
+    OPT_REPORT,
+    OPT_SLOWEST,
     OPT_HELP
 };
 
@@ -42,10 +45,13 @@ static const struct option long_options[] = {
     {"seed", required_argument, NULL, OPT_SEED},
     {"repeat", required_argument, NULL, OPT_REPEAT},
     {"timeout", required_argument, NULL, OPT_TIMEOUT},
+    {"stop-after", required_argument, NULL, OPT_STOP_AFTER},
     {"no-large", no_argument, NULL, OPT_NO_LARGE},
     {"no-color", no_argument, NULL, OPT_NO_COLOR},
     {"trace", no_argument, NULL, OPT_TRACE},
     {"check-trace", no_argument, NULL, OPT_CHECK_TRACE},
+    {"report", required_argument, NULL, OPT_REPORT},
+    {"slowest", required_argument, NULL, OPT_SLOWEST},
     {"verbose", no_argument, NULL, OPT_VERBOSE},
     {"help", no_argument, NULL, OPT_HELP},
     {NULL, 0, NULL, 0},
@@ -63,18 +69,27 @@ void runner_usage(FILE *out) {
           "  --profile NAME[,NAME] only tests of these profiles, which the backend must declare\n"
           "  --format FORMAT       text (default), tap, junit, json, html\n"
           "  --output FILE         write the report there instead of standard output\n"
+          "  --report FORMAT=FILE  one more report of the same run; may be repeated\n"
           "  --seed N              replay the random numbers of an earlier run\n"
           "  --repeat N            run the whole list N times, each with its own seed\n"
           "  --timeout SECONDS     the limit of every case, in place of its own\n"
+          "  --stop-after N        end the run after N cases that did not pass\n"
           "  --no-large            leave out cases that need much memory\n"
           "  --no-color            plain text on a terminal too\n"
-          "  --verbose             show the requirements of each case\n"
+          "  --verbose             a line for each case, with its requirements, on a terminal too, "
+          "and\n"
+          "                        what the ranks print, which is otherwise kept for failures\n"
+          "  --slowest N           name the N cases that took longest\n"
           "  --list                print the tests: name, requirements, capability needed\n"
           "  --list-profiles       print the profiles: name, capabilities needed, number of tests\n"
           "  --trace               print each requirement with its tests\n"
           "  --check-trace         only check that tests and requirements cover each other\n"
           "  --help                this text\n"
+          "SYMMEM_SUITE_LONG=1 walks every test point on every rank instead of a sample.\n"
           "SYMMEM_TIMEOUT_SCALE multiplies every time limit, for slow builds and machines.\n"
+          "SYMMEM_PRIVATE_SHM=0 leaves the run in the system's /dev/shm, where names that others\n"
+          "make cannot be told from a rank's that it no longer holds.\n"
+          "NO_COLOR=1 is --no-color. TERM=dumb and CI=true mean plain lines, no status line.\n"
           "Exit status: 0 all passed or were skipped for a missing capability, 1 a failure or an\n"
           "error, 2 something stayed unresolved, 3 the backend cannot be loaded.\n",
           out);
@@ -111,6 +126,33 @@ static bool parse_format(const char *text, enum runner_format *format_p) {
     return false;
 }
 
+/* FORMAT=FILE */
+static bool parse_report(const char *text, struct runner_options *options) {
+    const char *sign = strchr(text, '=');
+    struct runner_report *report = &options->reports[options->report_count];
+    char format[16];
+
+    if (sign == NULL || sign[1] == '\0') {
+        fprintf(stderr, "symmem-conformance: --report wants FORMAT=FILE, not '%s'\n", text);
+        return false;
+    }
+    if (options->report_count == RUNNER_MAX_REPORTS) {
+        fprintf(stderr, "symmem-conformance: more than %d reports\n", RUNNER_MAX_REPORTS);
+        return false;
+    }
+    snprintf(format, sizeof(format), "%.*s", (int)(sign - text), text);
+    if (!parse_format(format, &report->format))
+        return false;
+    if (report->format == FORMAT_TEXT) {
+        fputs("symmem-conformance: a text report is made with --format text --output FILE\n",
+              stderr);
+        return false;
+    }
+    report->path = sign + 1;
+    options->report_count++;
+    return true;
+}
+
 static bool parse_mode(const char *text, enum tk_mode *mode_p) {
     if (strcmp(text, "process") != 0 && strcmp(text, "thread") != 0) {
         fprintf(stderr, "symmem-conformance: unknown rank mode '%s'\n", text);
@@ -144,6 +186,16 @@ static bool take_number(int id, const char *text, struct runner_options *options
             return false;
         options->repeat = (int)value;
         return true;
+    case OPT_SLOWEST:
+        if (!parse_number("slowest", text, 1, 1000000, &value))
+            return false;
+        options->slowest = (int)value;
+        return true;
+    case OPT_STOP_AFTER:
+        if (!parse_number("stop-after", text, 1, 1000000, &value))
+            return false;
+        options->stop_after = (int)value;
+        return true;
     default:
         if (!parse_number("timeout", text, 1, 86400, &value))
             return false;
@@ -174,6 +226,8 @@ static bool take_option(int id, const char *text, struct runner_options *options
     case OPT_OUTPUT:
         options->output = text;
         return true;
+    case OPT_REPORT:
+        return parse_report(text, options);
     case OPT_NO_LARGE:
         return options->no_large = true;
     case OPT_NO_COLOR:
@@ -190,6 +244,8 @@ static bool take_option(int id, const char *text, struct runner_options *options
     case OPT_SEED:
     case OPT_REPEAT:
     case OPT_TIMEOUT:
+    case OPT_SLOWEST:
+    case OPT_STOP_AFTER:
         return take_number(id, text, options);
     default:
         return false; /* getopt has said why */
@@ -200,6 +256,7 @@ bool runner_parse_options(int argc, char **argv, struct runner_options *options)
     int id;
 
     *options = (struct runner_options){.backend = "shm", .ranks = 4, .repeat = 1};
+    options->program = argc > 0 ? argv[0] : "symmem-conformance";
     options->seed =
         (arena_now_ns() ^ ((uint64_t)time(NULL) << 20) ^ (uint64_t)getpid()) % 1000000000u;
     options->timeout_scale = runner_timeout_scale();

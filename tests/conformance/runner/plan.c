@@ -122,10 +122,8 @@ bool runner_make_plan(struct runner *runner) {
 }
 
 void runner_free_plan(struct runner *runner) {
-    for (int i = 0; i < runner->result_count; i++) {
-        free(runner->results[i].reason);
-        free(runner->results[i].detail);
-    }
+    for (int i = 0; i < runner->result_count; i++)
+        findings_free(&runner->results[i]);
     free(runner->results);
     free(runner->unplanned);
     free(runner->entries);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "runner.h"
 
+#include <dlfcn.h>
+#include <link.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -40,6 +42,7 @@ pid_t runner_fork(struct runner *runner) {
     sigaction(SIGTERM, &action, NULL);
     signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &runner->original_signals, NULL);
+    output_redirect(runner->output);
     dup2(STDERR_FILENO, STDOUT_FILENO); /* standard output is the report's */
     return 0;
 }
@@ -47,9 +50,49 @@ pid_t runner_fork(struct runner *runner) {
 static void note_failure(struct arena_probe *probe, symmem_status status) {
     symmem_error_record record;
 
+    probe->ok = 0; /* whatever a backend that writes at random made of it */
     symmem_last_error(&record);
     snprintf(probe->reason, sizeof(probe->reason), "%s: %s", symmem_status_name(status),
              record.message[0] != '\0' ? record.message : symmem_status_text(status));
+}
+
+/* The objects that the process has loaded, by file name. */
+struct objects {
+    char names[64][256];
+    int count;
+};
+
+static int note_object(struct dl_phdr_info *info, size_t size, void *arg) {
+    struct objects *objects = arg;
+
+    (void)size;
+    if (info->dlpi_name != NULL && info->dlpi_name[0] != '\0' && objects->count < 64)
+        snprintf(objects->names[objects->count++], sizeof(objects->names[0]), "%s",
+                 info->dlpi_name);
+    return 0;
+}
+
+/* The library has no call for it, so the table of the loaded plug-in is asked. */
+static void describe_backend(struct arena_probe *probe) {
+    struct objects *objects = calloc(1, sizeof(*objects));
+
+    if (objects == NULL)
+        return;
+    dl_iterate_phdr(note_object, objects);
+    for (int i = 0; i < objects->count && probe->description[0] == '\0'; i++) {
+        void *object = dlopen(objects->names[i], RTLD_LAZY | RTLD_NOLOAD);
+        symmem_backend_entry_fn entry = NULL;
+        const symmem_backend *table;
+
+        if (object == NULL)
+            continue;
+        *(void **)&entry = dlsym(object, SYMMEM_BACKEND_ENTRY);
+        table = entry == NULL ? NULL : entry(SYMMEM_BACKEND_ABI);
+        if (table != NULL && strcmp(table->name, probe->name) == 0)
+            snprintf(probe->description, sizeof(probe->description), "%s", table->description);
+        dlclose(object);
+    }
+    free(objects);
 }
 
 static void ask_backend(const char *backend, struct arena_probe *probe) {
@@ -74,6 +117,7 @@ static void ask_backend(const char *backend, struct arena_probe *probe) {
         status = symmem_device_type(context, &probe->device_type);
     if (status == SYMMEM_OK && name != NULL) {
         snprintf(probe->name, sizeof(probe->name), "%s", name);
+        describe_backend(probe);
         probe->ok = 1;
     } else {
         note_failure(probe, status);
@@ -81,19 +125,20 @@ static void ask_backend(const char *backend, struct arena_probe *probe) {
     symmem_context_free(context);
 }
 
-/* What became of a probe that did not answer. */
+/* What became of a probe that did not end as it should. */
 static void explain(struct runner *runner, bool ended, uint64_t limit_ms, int status) {
     struct arena_probe *probe = &runner->arena->probe;
+    const char *what = probe->ok == 1 ? "closing" : "opening";
 
     if (runner->interrupted != 0)
         snprintf(probe->reason, sizeof(probe->reason), "the run was interrupted");
     else if (!ended)
-        snprintf(probe->reason, sizeof(probe->reason), "opening it hangs: no end within %.1f s",
+        snprintf(probe->reason, sizeof(probe->reason), "%s it hangs: no end within %.1f s", what,
                  (double)limit_ms / 1000.0);
     else if (WIFSIGNALED(status))
-        snprintf(probe->reason, sizeof(probe->reason), "opening it ended with signal %d (%s)",
+        snprintf(probe->reason, sizeof(probe->reason), "%s it ended with signal %d (%s)", what,
                  WTERMSIG(status), strsignal(WTERMSIG(status)));
-    else if (!probe->ok && probe->reason[0] == '\0')
+    else if (probe->reason[0] == '\0')
         snprintf(probe->reason, sizeof(probe->reason),
                  "opening it ended the process with exit status %d", WEXITSTATUS(status));
 }
@@ -116,7 +161,7 @@ bool runner_probe(struct runner *runner) {
         exit(0);
     }
     ended = runner_await(runner, pid, limit_ms, &status);
-    good = ended && probe->ok && WIFEXITED(status);
+    good = ended && probe->ok == 1 && WIFEXITED(status);
     probe->name[sizeof(probe->name) - 1] = '\0';
     probe->reason[sizeof(probe->reason) - 1] = '\0';
     if (!good)

@@ -15,85 +15,31 @@ const char *runner_verdict_name(enum runner_verdict verdict) {
     return (unsigned)verdict < VERDICT_COUNT ? names[verdict] : "unknown";
 }
 
-void runner_count(const struct runner *runner, struct runner_summary *summary) {
-    *summary = (struct runner_summary){0};
-    for (int i = 0; i < runner->result_count; i++) {
-        enum runner_verdict verdict = runner->results[i].verdict;
-
-        summary->passed += verdict == VERDICT_PASSED;
-        summary->skipped += verdict == VERDICT_SKIPPED;
-        summary->unresolved += verdict == VERDICT_UNRESOLVED;
-        summary->failed += verdict == VERDICT_FAILED;
-        summary->errors += verdict == VERDICT_ERROR;
-    }
-    /* What was planned and not run counts as an error, or a cut-short run would look better. */
-    summary->errors += runner->planned_count - runner->result_count;
+bool runner_verdict_is_good(enum runner_verdict verdict) {
+    return verdict == VERDICT_PASSED || verdict == VERDICT_SKIPPED;
 }
 
-/* Bytes of the well-formed UTF-8 sequence at `text`, 0 if it is none. */
-static size_t utf8_length(const unsigned char *text) {
-    size_t length = text[0] < 0x80                       ? 1
-                    : text[0] >= 0xc2 && text[0] <= 0xdf ? 2
-                    : text[0] >= 0xe0 && text[0] <= 0xef ? 3
-                    : text[0] >= 0xf0 && text[0] <= 0xf4 ? 4
-                                                         : 0;
-
-    for (size_t i = 1; i < length; i++)
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
-    if (length == 3 &&
-        ((text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xed && text[1] > 0x9f) ||
-         (text[0] == 0xef && text[1] == 0xbf && text[2] >= 0xbe)))
-        return 0; /* too long a form, a surrogate, or no character of XML */
-    if (length == 4 && ((text[0] == 0xf0 && text[1] < 0x90) || (text[0] == 0xf4 && text[1] > 0x8f)))
-        return 0;
-    return length;
+static void count(struct runner_summary *summary, enum runner_verdict verdict) {
+    summary->passed += verdict == VERDICT_PASSED;
+    summary->skipped += verdict == VERDICT_SKIPPED;
+    summary->unresolved += verdict == VERDICT_UNRESOLVED;
+    summary->failed += verdict == VERDICT_FAILED;
+    summary->errors += verdict == VERDICT_ERROR;
 }
 
-void report_escape_xml(FILE *out, const char *text) {
-    const unsigned char *at = (const unsigned char *)(text == NULL ? "" : text);
+/* A terminal that somebody looks at and that understands more than lines. */
+static bool is_live(const struct runner *runner) {
+    const char *term = getenv("TERM"), *ci = getenv("CI");
 
-    while (*at != '\0') {
-        size_t length = utf8_length(at);
-
-        if (*at == '<')
-            fputs("&lt;", out);
-        else if (*at == '>')
-            fputs("&gt;", out);
-        else if (*at == '&')
-            fputs("&amp;", out);
-        else if (*at == '"')
-            fputs("&quot;", out);
-        else if (*at == '\n' || *at == '\t')
-            fprintf(out, "&#%d;", *at); /* a plain one in an attribute would become a blank */
-        else if (length == 0 || *at < 0x20 || *at == 0x7f)
-            fputc('?', out);
-        else
-            fwrite(at, 1, length, out);
-        at += length == 0 ? 1 : length;
-    }
+    return isatty(fileno(runner->progress)) == 1 && term != NULL && strcmp(term, "dumb") != 0 &&
+           (ci == NULL || ci[0] == '\0' || strcmp(ci, "false") == 0);
 }
 
-void report_escape_json(FILE *out, const char *text) {
-    const unsigned char *at = (const unsigned char *)(text == NULL ? "" : text);
+static bool wants_color(const struct runner *runner) {
+    const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
 
-    fputc('"', out);
-    while (*at != '\0') {
-        size_t length = utf8_length(at);
-
-        if (*at == '"' || *at == '\\')
-            fprintf(out, "\\%c", *at);
-        else if (*at == '\n')
-            fputs("\\n", out);
-        else if (length == 0)
-            fputc('?', out);
-        else if (*at < 0x20 || *at == 0x7f)
-            fprintf(out, "\\u%04x", *at);
-        else
-            fwrite(at, 1, length, out);
-        at += length == 0 ? 1 : length;
-    }
-    fputc('"', out);
+    return !runner->options.no_color && (no_color == NULL || no_color[0] == '\0') && term != NULL &&
+           strcmp(term, "dumb") != 0 && isatty(fileno(runner->progress)) == 1;
 }
 
 void report_begin(struct runner *runner) {
@@ -107,18 +53,33 @@ void report_begin(struct runner *runner) {
             runner->progress = stdout;
         }
     }
-    runner->color =
-        !options->no_color && getenv("NO_COLOR") == NULL && isatty(fileno(runner->progress)) == 1;
+    runner->start_ns = arena_now_ns();
+    runner->started = time(NULL);
+    runner->color = wants_color(runner);
+    runner->live.on = is_live(runner);
     report_text_begin(runner);
 }
 
+void report_start(struct runner *runner, const struct runner_entry *entry) {
+    runner->live.entry = entry;
+    runner->live.entry_start_ns = arena_now_ns();
+    report_live_draw(runner, false);
+}
+
+void report_tick(struct runner *runner) {
+    report_live_draw(runner, false);
+}
+
 void report_case(struct runner *runner, const struct runner_result *result) {
+    count(&runner->summary, result->verdict);
+    runner->live.entry = NULL;
     report_text_case(runner, result);
 }
 
 /* The line that scripts look for: on standard output unless that carries another format. */
-static void closing_line(const struct runner *runner, const struct runner_summary *summary) {
+static void closing_line(const struct runner *runner) {
     const struct runner_options *options = &runner->options;
+    const struct runner_summary *summary = &runner->summary;
     bool report_is_here = options->format != FORMAT_TEXT && options->output == NULL;
     int failed = summary->failed + summary->errors + summary->unresolved;
 
@@ -126,15 +87,14 @@ static void closing_line(const struct runner *runner, const struct runner_summar
             failed, summary->skipped);
 }
 
-/* True if it was written to the end. */
-static bool write_report(const struct runner *runner) {
+/* NULL: standard output. True if it was written to the end. */
+static bool write_report(const struct runner *runner, enum runner_format format, const char *path) {
     static void (*const writers[])(const struct runner *, FILE *) = {
         [FORMAT_TAP] = report_tap,
         [FORMAT_JUNIT] = report_junit,
         [FORMAT_JSON] = report_json,
         [FORMAT_HTML] = report_html,
     };
-    const char *path = runner->options.output;
     FILE *out = path == NULL ? stdout : fopen(path, "we");
     bool good;
 
@@ -142,31 +102,42 @@ static bool write_report(const struct runner *runner) {
         fprintf(stderr, "symmem-conformance: %s: %s\n", path, strerror(errno));
         return false;
     }
-    writers[runner->options.format](runner, out);
+    writers[format](runner, out);
     good = ferror(out) == 0 && fflush(out) == 0;
     if (path != NULL)
         good = fclose(out) == 0 && good;
     if (!good)
-        fprintf(stderr, "symmem-conformance: the report could not be written\n");
+        fprintf(stderr, "symmem-conformance: the report could not be written%s%s\n",
+                path == NULL ? "" : ": ", path == NULL ? "" : path);
     return good;
 }
 
-enum runner_exit report_end(struct runner *runner) {
+static bool write_reports(const struct runner *runner) {
     const struct runner_options *options = &runner->options;
-    struct runner_summary summary;
     bool written = true;
 
-    runner_count(runner, &summary);
-    report_text_end(runner);
+    for (int i = 0; i < options->report_count; i++)
+        written =
+            write_report(runner, options->reports[i].format, options->reports[i].path) && written;
     if (options->format != FORMAT_TEXT)
-        written = write_report(runner);
-    else if (runner->progress != stdout)
-        written = fclose(runner->progress) == 0;
-    else if (options->output != NULL)
-        written = false; /* report_begin could not open it */
-    closing_line(runner, &summary);
+        return write_report(runner, options->format, options->output) && written;
+    if (runner->progress != stdout)
+        return fclose(runner->progress) == 0 && written;
+    return options->output == NULL && written; /* else report_begin could not open it */
+}
+
+enum runner_exit report_end(struct runner *runner) {
+    struct runner_summary *summary = &runner->summary;
+    bool written;
+
+    /* What was planned and not run counts as an error, or a cut-short run would look better. */
+    summary->errors += runner->planned_count - runner->result_count;
+    runner->seconds = (double)(arena_now_ns() - runner->start_ns) / 1e9;
+    report_text_end(runner);
+    written = write_reports(runner);
+    closing_line(runner);
     fflush(stdout);
-    if (summary.failed + summary.errors > 0 || !written)
+    if (summary->failed + summary->errors > 0 || !written)
         return RUNNER_FAILED;
-    return summary.unresolved > 0 ? RUNNER_UNRESOLVED : RUNNER_PASSED;
+    return summary->unresolved > 0 ? RUNNER_UNRESOLVED : RUNNER_PASSED;
 }

@@ -1,115 +1,152 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One self-contained page: what each requirement's tests said, then each case. */
+/* The page of symmem-report, of this one run. */
 #include "runner.h"
 
-#include <string.h>
+#include <stdarg.h>
+#include <stdlib.h>
 
-static const char style[] =
-    "body{font:14px/1.4 system-ui,sans-serif;margin:2em;color:#222}"
-    "table{border-collapse:collapse;margin:1em 0}"
-    "td,th{border:1px solid #ccc;padding:3px 8px;text-align:left;vertical-align:top}"
-    "th{background:#f3f3f3}pre{margin:4px 0;white-space:pre-wrap}code{white-space:nowrap}"
-    ".passed{background:#cfeecf}.skipped{background:#e4e4e4}.unresolved{background:#ffe2a8}"
-    ".failed{background:#f6bdbd}.error{background:#e59a9a}.none{background:#fff}"
-    "span.test{display:inline-block;padding:0 6px;margin:1px 3px 1px 0;border-radius:3px}";
+#include "../../report/page.h"
 
-static void cell_text(FILE *out, const char *text) {
-    fputs("<td>", out);
-    report_escape_xml(out, text);
-    fputs("</td>", out);
+static const enum page_status status_of[VERDICT_COUNT] = {
+    [VERDICT_PASSED] = PAGE_PASSED,         [VERDICT_SKIPPED] = PAGE_SKIPPED,
+    [VERDICT_UNRESOLVED] = PAGE_UNRESOLVED, [VERDICT_FAILED] = PAGE_FAILED,
+    [VERDICT_ERROR] = PAGE_ERROR,
+};
+
+/* What `format` prints, kept by the page. */
+static const char *kept(struct page *page, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static const char *kept(struct page *page, const char *format, ...) {
+    char *text = NULL;
+    va_list args;
+
+    va_start(args, format);
+    if (vasprintf(&text, format, args) < 0)
+        text = NULL;
+    va_end(args);
+    text = page_keep(page, text);
+    return text == NULL ? "" : text;
 }
 
-static bool result_cites(const struct runner_result *result, const char *id) {
-    const char *list = result->entry->test->requirements;
-    char cited[64];
+static const char *detail_of(struct page *page, const struct runner *runner,
+                             const struct runner_result *result) {
+    char *text = NULL;
+    size_t length = 0;
+    FILE *memory;
 
-    while (runner_next_id(&list, cited, sizeof(cited)))
-        if (strcmp(cited, id) == 0)
-            return true;
-    return false;
+    if (runner_verdict_is_good(result->verdict))
+        return "";
+    memory = open_memstream(&text, &length);
+    if (memory == NULL)
+        return "";
+    report_findings(runner, result, false, memory);
+    fclose(memory);
+    text = page_keep(page, text);
+    return text == NULL ? "" : text;
 }
 
-static void head(const struct runner *runner, const struct runner_summary *summary, FILE *out) {
-    fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-          "<title>symmem conformance</title><style>",
-          out);
-    fputs(style, out);
-    fputs("</style></head><body>\n<h1>symmem conformance: ", out);
-    report_escape_xml(out, runner->arena->probe.name);
-    fprintf(out, "</h1>\n<p>%d ranks (%s), seed %llu</p>\n", runner->options.ranks,
-            runner_mode_name(runner->options.mode), (unsigned long long)runner->options.seed);
-    fputs("<table><tr><th>passed</th><th>failed</th><th>errors</th><th>unresolved</th>"
-          "<th>skipped</th></tr>",
-          out);
-    fprintf(out,
-            "<tr><td class=\"passed\">%d</td><td class=\"failed\">%d</td><td class=\"error\">%d"
-            "</td><td class=\"unresolved\">%d</td><td class=\"skipped\">%d</td></tr></table>\n",
-            summary->passed, summary->failed, summary->errors, summary->unresolved,
-            summary->skipped);
+static const char *claim_of(struct page *page, const struct runner *runner) {
+    char *text = NULL;
+    size_t length = 0;
+    FILE *memory = open_memstream(&text, &length);
+
+    if (memory == NULL)
+        return "";
+    runner_print_claim(runner, memory);
+    fclose(memory);
+    text = page_keep(page, text);
+    return text == NULL ? "" : text;
 }
 
-static void requirement_row(const struct runner *runner, const struct spec_requirement *requirement,
-                            FILE *out) {
-    enum runner_verdict worst = VERDICT_PASSED;
-    int ran = 0;
+static void add_results(struct page *page, struct page_run *run, const struct runner *runner) {
+    struct page_result *added;
 
-    for (int i = 0; i < runner->result_count; i++)
-        if (result_cites(&runner->results[i], requirement->id)) {
-            ran++;
-            if (runner->results[i].verdict > worst)
-                worst = runner->results[i].verdict;
-        }
-    fprintf(out, "<tr><td class=\"%s\"><code>", ran == 0 ? "none" : runner_verdict_name(worst));
-    report_escape_xml(out, requirement->id);
-    fputs("</code></td>", out);
-    cell_text(out, requirement->text);
-    fputs("<td>", out);
-    for (int i = 0; i < runner->result_count; i++)
-        if (result_cites(&runner->results[i], requirement->id)) {
-            fprintf(out, "<span class=\"test %s\">",
-                    runner_verdict_name(runner->results[i].verdict));
-            report_escape_xml(out, runner->results[i].entry->test->name);
-            fputs("</span>", out);
-        }
-    fputs(ran == 0 ? "not run</td></tr>\n" : "</td></tr>\n", out);
-}
+    for (int i = 0; i < runner->result_count; i++) {
+        const struct runner_result *result = &runner->results[i];
 
-static void result_row(const struct runner_result *result, FILE *out) {
-    const char *name = runner_verdict_name(result->verdict);
-
-    fprintf(out, "<tr><td class=\"%s\">%s</td>", name, name);
-    cell_text(out, result->entry->test->name);
-    cell_text(out, result->entry->test->requirements);
-    fprintf(out, "<td>%d</td><td>%.3f</td><td>", result->entry->ranks, result->seconds);
-    report_escape_xml(out, result->reason);
-    if (result->detail != NULL) {
-        fputs("<pre>", out);
-        report_escape_xml(out, result->detail);
-        fputs("</pre>", out);
+        added = PAGE_ADD(page, run->results, run->result_count);
+        if (added == NULL)
+            return;
+        *added = (struct page_result){.test = result->entry->test->name,
+                                      .reason = result->reason == NULL ? "" : result->reason,
+                                      .detail = detail_of(page, runner, result),
+                                      .requirements = result->entry->test->requirements,
+                                      .status = status_of[result->verdict],
+                                      .seconds = result->seconds,
+                                      .ranks = result->entry->ranks};
     }
-    fputs("</td></tr>\n", out);
+    for (int i = 0; i < runner->unplanned_count; i++) {
+        added = PAGE_ADD(page, run->results, run->result_count);
+        if (added == NULL)
+            return;
+        *added = (struct page_result){.test = runner->unplanned[i].test->name,
+                                      .reason = runner->unplanned[i].reason,
+                                      .detail = "",
+                                      .requirements = runner->unplanned[i].test->requirements,
+                                      .status = PAGE_NOT_PLANNED};
+    }
+}
+
+static void add_run(struct page *page, const struct runner *runner,
+                    const struct report_machine *machine) {
+    struct page_run *run = PAGE_ADD(page, page->runs, page->run_count);
+    const struct runner_options *options = &runner->options;
+    char capabilities[256], started[32] = "";
+    struct tm parts;
+
+    if (run == NULL)
+        return;
+    runner_capability_names(runner->arena->probe.capabilities, capabilities, sizeof(capabilities));
+    if (gmtime_r(&runner->started, &parts) != NULL)
+        strftime(started, sizeof(started), "%Y-%m-%dT%H:%M:%SZ", &parts);
+    *run = (struct page_run){
+        .backend = runner->arena->probe.name,
+        .description = runner->arena->probe.description,
+        .rank_mode = runner_mode_name(options->mode),
+        .arch = machine->arch,
+        .commit = runner_commit(),
+        .build = runner_build(),
+        .started = kept(page, "%s", started),
+        .profile = options->profile == NULL ? "" : options->profile,
+        .claim = claim_of(page, runner),
+        .system = machine->system,
+        .processor = machine->processor,
+        .accelerators = machine->accelerators,
+        .driver = machine->driver,
+        .capabilities = kept(page, "%s", capabilities),
+        .filter = options->filter == NULL ? "*" : options->filter,
+        .seed = kept(page, "%llu", (unsigned long long)options->seed),
+        .source = "",
+        .ranks = options->ranks,
+        .processors = (int)machine->processors,
+        .missing = runner->planned_count - runner->result_count,
+        .seconds = runner->seconds,
+    };
+    add_results(page, run, runner);
 }
 
 void report_html(const struct runner *runner, FILE *out) {
-    struct runner_summary summary;
+    struct page page = {.title = "symmem conformance", .made = runner->started};
+    struct report_machine machine;
 
-    runner_count(runner, &summary);
-    head(runner, &summary, out);
-    fputs("<h2>Requirements</h2>\n<table><tr><th>id</th><th>requirement</th><th>tests</th></tr>\n",
-          out);
-    for (int i = 0; i < spec_requirement_count; i++)
-        if (!spec_requirements[i].withdrawn)
-            requirement_row(runner, &spec_requirements[i], out);
-    fputs("</table>\n<h2>Cases</h2>\n<table><tr><th>verdict</th><th>test</th><th>requirements</th>"
-          "<th>ranks</th><th>seconds</th><th>reason</th></tr>\n",
-          out);
-    for (int i = 0; i < runner->result_count; i++)
-        result_row(&runner->results[i], out);
-    fputs("</table>\n", out);
-    for (int i = 0; i < runner->unplanned_count; i++) {
-        fputs("<p>not planned: ", out);
-        report_escape_xml(out, runner->unplanned[i].test->name);
-        fprintf(out, " (%s)</p>\n", runner->unplanned[i].reason);
+    report_machine_read(&machine);
+    for (int i = 0; i < spec_requirement_count; i++) {
+        struct page_requirement *requirement =
+            PAGE_ADD(&page, page.requirements, page.requirement_count);
+
+        if (requirement == NULL)
+            break;
+        *requirement = (struct page_requirement){.id = spec_requirements[i].id,
+                                                 .text = spec_requirements[i].text,
+                                                 .digest = spec_requirements[i].digest,
+                                                 .chapter = "",
+                                                 .withdrawn = spec_requirements[i].withdrawn};
     }
-    fputs("</body></html>\n", out);
+    add_run(&page, runner, &machine);
+    if (page_index(&page))
+        page_write(&page, out);
+    else
+        fputs("<!DOCTYPE html><title>symmem conformance</title><p>No memory for the page.\n", out);
+    page_free(&page);
 }

@@ -2,18 +2,26 @@
 /* JSON: the format that other reports are made from. Its keys are fixed; new ones may be added. */
 #include "runner.h"
 
-#include <sys/utsname.h>
+#include <stdlib.h>
 
-#ifndef SYMMEM_COMMIT
-#define SYMMEM_COMMIT "unknown"
-#endif
-#ifndef SYMMEM_VERSION
-#define SYMMEM_VERSION "unknown"
-#endif
+/* The layout of what is beside the fixed keys; grows when one changes its meaning. */
+#define FORMAT_VERSION 1
 
 static void key_text(FILE *out, const char *key, const char *value) {
     fprintf(out, "\"%s\": ", key);
     report_escape_json(out, value);
+}
+
+static void rank_array(FILE *out, const struct runner_ranks *ranks) {
+    const char *separator = "";
+
+    fputs("\"ranks\": [", out);
+    for (int rank = 0; rank < ARENA_MAX_RANKS; rank++)
+        if (runner_has_rank(ranks, rank)) {
+            fprintf(out, "%s%d", separator, rank);
+            separator = ", ";
+        }
+    fputc(']', out);
 }
 
 static void requirements(FILE *out, const char *list) {
@@ -29,7 +37,72 @@ static void requirements(FILE *out, const char *list) {
     fputc(']', out);
 }
 
-static void one_result(const struct runner_result *result, FILE *out) {
+static void one_finding(const struct runner_finding *finding, FILE *out) {
+    fprintf(out, "{\"verdict\": \"%s\", ", runner_verdict_name(finding->verdict));
+    rank_array(out, &finding->ranks);
+    fputs(", ", out);
+    key_text(out, "message", finding->message);
+    if (finding->expected[0] != '\0') {
+        fputs(", ", out);
+        key_text(out, "expected", finding->expected);
+        fputs(", ", out);
+        key_text(out, "got", finding->got);
+    }
+    if (finding->line != 0) {
+        fputs(", ", out);
+        key_text(out, "file", finding->file);
+        fprintf(out, ", \"line\": %d", finding->line);
+    }
+    if (finding->requirement[0] != '\0') {
+        fputs(", ", out);
+        key_text(out, "requirement", finding->requirement);
+    }
+    fputc('}', out);
+}
+
+static void findings(const struct runner_result *result, FILE *out) {
+    fputs(",\n     \"findings\": [", out);
+    for (int i = 0; i < result->finding_count; i++) {
+        fputs(i == 0 ? "" : ", ", out);
+        one_finding(&result->findings[i], out);
+    }
+    fputs("],\n     \"last_seen\": [", out);
+    for (int i = 0; i < result->place_count; i++) {
+        fputs(i == 0 ? "{" : ", {", out);
+        rank_array(out, &result->places[i].ranks);
+        fputs(", ", out);
+        key_text(out, "state", result->places[i].state);
+        fputs(", ", out);
+        key_text(out, "checkpoint", result->places[i].checkpoint);
+        fputc('}', out);
+    }
+    fputc(']', out);
+}
+
+/* What `write` prints about the result, as one string. */
+static void key_printed(const struct runner *runner, const struct runner_result *result,
+                        const char *key,
+                        void (*write)(const struct runner *, const struct runner_result *, FILE *),
+                        FILE *out) {
+    char *text = NULL;
+    size_t length = 0;
+    FILE *memory = open_memstream(&text, &length);
+
+    if (memory == NULL)
+        return;
+    write(runner, result, memory);
+    fclose(memory);
+    fputs(", ", out);
+    key_text(out, key, text);
+    free(text);
+}
+
+static void write_detail(const struct runner *runner, const struct runner_result *result,
+                         FILE *out) {
+    report_findings(runner, result, false, out);
+}
+
+static void one_result(const struct runner *runner, const struct runner_result *result, FILE *out) {
     fputs("    {", out);
     key_text(out, "test", result->entry->test->name);
     fputs(", \"requirements\": ", out);
@@ -41,30 +114,121 @@ static void one_result(const struct runner_result *result, FILE *out) {
     fprintf(out, ", \"seconds\": %.6f, \"ranks\": %d, \"repeat\": %d, \"seed\": \"%llu\"",
             result->seconds, result->entry->ranks, result->repeat,
             (unsigned long long)result->seed);
-    if (result->detail != NULL) {
+    if (!runner_verdict_is_good(result->verdict)) {
+        findings(result, out);
+        key_printed(runner, result, "detail", write_detail, out);
+        key_printed(runner, result, "replay", report_replay, out);
+    }
+    if (result->output != NULL) {
         fputs(", ", out);
-        key_text(out, "detail", result->detail);
+        key_text(out, "output", result->output);
     }
     fputc('}', out);
 }
 
-static void header(const struct runner *runner, FILE *out) {
-    struct utsname machine = {.machine = "unknown"};
+/* "2026-01-31T12:00:00Z" */
+static void key_time(FILE *out, const char *key, time_t when) {
+    char text[32] = "";
+    struct tm parts;
 
-    uname(&machine);
+    if (gmtime_r(&when, &parts) != NULL)
+        strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts);
+    key_text(out, key, text);
+}
+
+static void capabilities(const struct runner *runner, FILE *out) {
+    uint64_t bits = runner->arena->probe.capabilities;
+    const char *separator = "";
+    char name[64];
+
+    fputs("  \"capabilities\": [", out);
+    for (int bit = 0; bit < 64; bit++) {
+        runner_capability_names(bits & (uint64_t)1 << bit, name, sizeof(name));
+        if (name[0] == '-')
+            continue; /* not set, or a newer one than this runner knows */
+        fprintf(out, "%s\"%s\"", separator, name);
+        separator = ", ";
+    }
+    fputs("],\n", out);
+}
+
+/* Of which texts the results speak: a sentence may have changed since. */
+static void specification(FILE *out) {
+    const char *separator = "";
+
+    fputs("  \"specification\": {", out);
+    for (int i = 0; i < spec_requirement_count; i++) {
+        if (spec_requirements[i].withdrawn)
+            continue;
+        fprintf(out, "%s\n    ", separator);
+        key_text(out, spec_requirements[i].id, spec_requirements[i].digest);
+        separator = ",";
+    }
+    fputs("},\n", out);
+}
+
+static void machine(const struct report_machine *facts, FILE *out) {
+    fputs("  \"machine\": {", out);
+    key_text(out, "system", facts->system);
+    fputs(", ", out);
+    key_text(out, "processor", facts->processor);
+    fprintf(out, ", \"processors\": %ld, \"memory_bytes\": %llu, ", facts->processors,
+            (unsigned long long)facts->memory_bytes);
+    key_text(out, "accelerators", facts->accelerators);
+    fputs(", ", out);
+    key_text(out, "driver", facts->driver);
+    fputs("},\n", out);
+}
+
+/* Which profiles the run shows the backend to have, in words. */
+static void claim(const struct runner *runner, FILE *out) {
+    char *text = NULL;
+    size_t length = 0;
+    FILE *memory = open_memstream(&text, &length);
+
+    if (memory != NULL) {
+        runner_print_claim(runner, memory);
+        fclose(memory);
+    }
+    key_text(out, "claim", text == NULL ? "" : text);
+    free(text);
+}
+
+static void header(const struct runner *runner, FILE *out) {
+    const struct runner_options *options = &runner->options;
+    const struct arena_probe *probe = &runner->arena->probe;
+    struct report_machine facts;
+
+    report_machine_read(&facts);
     fputs("{\n  ", out);
-    key_text(out, "backend", runner->arena->probe.name);
-    fprintf(out, ",\n  \"ranks\": %d,\n  ", runner->options.ranks);
-    key_text(out, "rank_mode", runner_mode_name(runner->options.mode));
+    key_text(out, "backend", probe->name);
+    fprintf(out, ",\n  \"ranks\": %d,\n  ", options->ranks);
+    key_text(out, "rank_mode", runner_mode_name(options->mode));
     fputs(",\n  ", out);
-    key_text(out, "arch", machine.machine);
+    key_text(out, "arch", facts.arch);
     fputs(",\n  ", out);
-    key_text(out, "commit", SYMMEM_COMMIT);
+    key_text(out, "commit", runner_commit());
+    fprintf(out, ",\n  \"format\": %d,\n  ", FORMAT_VERSION);
+    key_text(out, "version", runner_version());
     fputs(",\n  ", out);
-    key_text(out, "version", SYMMEM_VERSION);
-    fprintf(out, ",\n  \"seed\": %llu,\n  \"repeat\": %d,\n  \"planned\": %d,\n",
-            (unsigned long long)runner->options.seed, runner->options.repeat,
-            runner->planned_count);
+    key_text(out, "build", runner_build());
+    fputs(",\n  ", out);
+    key_text(out, "description", probe->description);
+    fprintf(out, ",\n  \"device_count\": %d,\n  \"device_type\": %d,\n", probe->device_count,
+            probe->device_type);
+    capabilities(runner, out);
+    machine(&facts, out);
+    fputs("  ", out);
+    key_time(out, "started", runner->started);
+    fprintf(out, ",\n  \"seconds\": %.3f,\n", runner->seconds);
+    fprintf(out, "  \"seed\": %llu,\n  \"repeat\": %d,\n  ", (unsigned long long)options->seed,
+            options->repeat);
+    key_text(out, "filter", options->filter == NULL ? "*" : options->filter);
+    fputs(",\n  ", out);
+    key_text(out, "profile", options->profile == NULL ? "" : options->profile);
+    fputs(",\n  ", out);
+    claim(runner, out);
+    fprintf(out, ",\n  \"planned\": %d,\n", runner->planned_count);
 }
 
 static void unplanned(const struct runner *runner, FILE *out) {
@@ -72,6 +236,8 @@ static void unplanned(const struct runner *runner, FILE *out) {
     for (int i = 0; i < runner->unplanned_count; i++) {
         fputs(i == 0 ? "\n    {" : ",\n    {", out);
         key_text(out, "test", runner->unplanned[i].test->name);
+        fputs(", \"requirements\": ", out);
+        requirements(out, runner->unplanned[i].test->requirements);
         fputs(", ", out);
         key_text(out, "reason", runner->unplanned[i].reason);
         fputc('}', out);
@@ -80,19 +246,20 @@ static void unplanned(const struct runner *runner, FILE *out) {
 }
 
 void report_json(const struct runner *runner, FILE *out) {
-    struct runner_summary summary;
+    const struct runner_summary *summary = &runner->summary;
 
-    runner_count(runner, &summary);
     header(runner, out);
     fputs("  \"results\": [\n", out);
     for (int i = 0; i < runner->result_count; i++) {
-        one_result(&runner->results[i], out);
+        one_result(runner, &runner->results[i], out);
         fputs(i + 1 < runner->result_count ? ",\n" : "\n", out);
     }
     fputs("  ],\n", out);
     unplanned(runner, out);
+    specification(out);
     fprintf(out,
             "  \"summary\": {\"passed\": %d, \"failed\": %d, \"skipped\": %d, \"errors\": %d, "
             "\"unresolved\": %d}\n}\n",
-            summary.passed, summary.failed, summary.skipped, summary.errors, summary.unresolved);
+            summary->passed, summary->failed, summary->skipped, summary->errors,
+            summary->unresolved);
 }

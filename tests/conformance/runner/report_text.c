@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* For people: a line a case as it ends, what failed in full, and what was not planned. */
+/* For people: a line a case as it ends (on a terminal only of those that went wrong), at the end
+ * what failed in full, what was left out and why, and the run by chapters. */
 #include "runner.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const char *color_of(enum runner_verdict verdict) {
@@ -35,32 +37,29 @@ void report_text_begin(struct runner *runner) {
     fflush(runner->progress);
 }
 
-static void print_indented(FILE *out, const char *text) {
-    while (*text != '\0') {
-        size_t length = strcspn(text, "\n");
-
-        fprintf(out, "      %.*s\n", (int)length, text);
-        text += length + (text[length] == '\n');
-    }
-}
-
 void report_text_case(struct runner *runner, const struct runner_result *result) {
     const char *on = runner->color ? color_of(result->verdict) : "";
     const char *off = runner->color ? "\033[0m" : "";
+    bool quiet = runner->live.on && !runner->options.verbose;
     FILE *out = runner->progress;
 
+    if (quiet && runner_verdict_is_good(result->verdict))
+        return;
+    report_live_clear(runner);
     fprintf(out, "[%*d/%d] %s%-10s%s %s (%.2f s)", runner->planned_count > 99 ? 3 : 2,
             runner->result_count, runner->planned_count, on, runner_verdict_name(result->verdict),
             off, result->entry->test->name, result->seconds);
-    if (result->reason != NULL && result->detail == NULL)
-        fprintf(out, ": %s", result->reason);
+    if (result->reason != NULL) {
+        fputs(": ", out);
+        report_escape_plain(out, result->reason);
+    }
     if (runner->options.verbose)
         fprintf(out, " [%s]", result->entry->test->requirements);
     fputc('\n', out);
-    if (result->detail != NULL)
-        print_indented(out, result->detail);
     fflush(out);
 }
+
+/* --- at the end --------------------------------------------------------------------- */
 
 static void list_unplanned(const struct runner *runner) {
     for (int i = 0; i < runner->unplanned_count; i++)
@@ -68,31 +67,122 @@ static void list_unplanned(const struct runner *runner) {
                 runner->unplanned[i].reason);
 }
 
-static void list_bad(const struct runner *runner) {
+/* How many were skipped or not planned for each reason; the names are for --verbose. */
+static void count_left_out(const struct runner *runner) {
+    FILE *out = runner->progress;
+
     for (int i = 0; i < runner->result_count; i++) {
         const struct runner_result *result = &runner->results[i];
+        int same = 0, before = 0;
 
-        if (result->verdict != VERDICT_PASSED && result->verdict != VERDICT_SKIPPED)
-            fprintf(runner->progress, "%s: %s: %s\n", runner_verdict_name(result->verdict),
-                    result->entry->test->name, result->reason == NULL ? "" : result->reason);
+        if (result->verdict != VERDICT_SKIPPED || result->reason == NULL)
+            continue;
+        for (int j = 0; j < runner->result_count; j++)
+            if (runner->results[j].verdict == VERDICT_SKIPPED &&
+                runner->results[j].reason != NULL &&
+                strcmp(runner->results[j].reason, result->reason) == 0) {
+                same++;
+                before += j < i;
+            }
+        if (before == 0)
+            fprintf(out, "  %4d skipped: %s\n", same, result->reason);
+    }
+    for (int i = 0; i < runner->unplanned_count; i++) {
+        int same = 0, before = 0;
+
+        for (int j = 0; j < runner->unplanned_count; j++)
+            if (strcmp(runner->unplanned[j].reason, runner->unplanned[i].reason) == 0) {
+                same++;
+                before += j < i;
+            }
+        if (before == 0)
+            fprintf(out, "  %4d not planned: %s\n", same, runner->unplanned[i].reason);
     }
 }
 
-void report_text_end(struct runner *runner) {
-    struct runner_summary summary;
+static int compare_seconds(const void *one, const void *other) {
+    double a = (*(const struct runner_result *const *)one)->seconds;
+    double b = (*(const struct runner_result *const *)other)->seconds;
 
-    runner_count(runner, &summary);
-    list_unplanned(runner);
-    list_bad(runner);
+    return a < b ? 1 : a > b ? -1 : 0;
+}
+
+static void list_slowest(const struct runner *runner) {
+    size_t count = (size_t)runner->result_count;
+    const struct runner_result **order = calloc(count + 1, sizeof(*order));
+
+    if (order == NULL || runner->options.slowest == 0) {
+        free(order);
+        return;
+    }
+    for (size_t i = 0; i < count; i++)
+        order[i] = &runner->results[i];
+    qsort(order, count, sizeof(*order), compare_seconds);
+    fputs("\nslowest\n", runner->progress);
+    for (size_t i = 0; i < count && i < (size_t)runner->options.slowest; i++)
+        fprintf(runner->progress, "%9.2f s  %s\n", order[i]->seconds, order[i]->entry->test->name);
+    free(order);
+}
+
+/* Each case that went wrong; after the first ones only their names and reasons. */
+static void show_bad(const struct runner *runner) {
+    const int in_full = 25;
+    FILE *out = runner->progress;
+    int shown = 0;
+
+    for (int i = 0; i < runner->result_count; i++) {
+        const struct runner_result *result = &runner->results[i];
+        const char *name = runner_verdict_name(result->verdict);
+
+        if (runner_verdict_is_good(result->verdict))
+            continue;
+        if (shown++ >= in_full) {
+            fprintf(out, "%s: %s: ", name, result->entry->test->name);
+            report_escape_plain(out, result->reason);
+            fputc('\n', out);
+            continue;
+        }
+        fprintf(out, "\n%s%s: %s%s", runner->color ? color_of(result->verdict) : "", name,
+                result->entry->test->name, runner->color ? "\033[0m" : "");
+        fprintf(out, " (%d rank%s, %.2f s)\n", result->entry->ranks, plural(result->entry->ranks),
+                result->seconds);
+        report_findings(runner, result, runner->color, out);
+    }
+}
+
+static void show_outcome(const struct runner *runner) {
+    const struct runner_summary *summary = &runner->summary;
+    int bad = summary->failed + summary->errors + summary->unresolved;
+    unsigned tenths = (unsigned)(runner->seconds * 10.0);
+    FILE *out = runner->progress;
+
     if (runner->result_count < runner->planned_count)
-        fprintf(runner->progress, "error: %d of %d planned cases did not run\n",
-                runner->planned_count - runner->result_count, runner->planned_count);
-    if (summary.errors + summary.unresolved > 0)
-        fprintf(runner->progress, "of the failed, %d ended in error and %d stayed unresolved\n",
-                summary.errors, summary.unresolved);
-    if (summary.failed + summary.errors > 0)
-        fprintf(runner->progress, "to replay: --seed %llu\n",
-                (unsigned long long)runner->options.seed);
+        fprintf(out, "error: %d of %d planned cases did not run%s\n",
+                runner->planned_count - runner->result_count, runner->planned_count,
+                runner->interrupted != 0         ? ", because the run was interrupted"
+                : runner->options.stop_after > 0 ? ", because of --stop-after"
+                                                 : "");
+    if (summary->errors + summary->unresolved > 0)
+        fprintf(out, "of the failed, %d ended in error and %d stayed unresolved\n", summary->errors,
+                summary->unresolved);
+    fprintf(out, "%s%s%s in %u:%02u.%u, seed %llu\n",
+            !runner->color ? ""
+            : bad > 0      ? "\033[1;31m"
+                           : "\033[1;32m",
+            bad > 0 ? "NOT PASSED" : "PASSED", runner->color ? "\033[0m" : "", tenths / 600,
+            tenths / 10 % 60, tenths % 10, (unsigned long long)runner->options.seed);
+}
+
+void report_text_end(struct runner *runner) {
+    report_live_clear(runner);
+    if (!runner->live.on || runner->options.verbose)
+        list_unplanned(runner);
+    show_bad(runner);
+    list_slowest(runner);
+    report_chapters(runner);
+    if (runner->live.on)
+        count_left_out(runner);
     runner_print_claim(runner, runner->progress);
+    show_outcome(runner);
     fflush(runner->progress);
 }

@@ -5,7 +5,9 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <time.h>
 
+#include "../../report/escape.h"
 #include "../kit.h"
 #include "arena.h"
 
@@ -34,7 +36,15 @@ enum runner_exit {
     RUNNER_NO_BACKEND = 3
 };
 
+#define RUNNER_MAX_REPORTS 8
+
+struct runner_report {
+    enum runner_format format;
+    const char *path;
+};
+
 struct runner_options {
+    const char *program; /* as it was called */
     const char *backend;
     int ranks;
     enum tk_mode mode;
@@ -44,7 +54,11 @@ struct runner_options {
     const char *output; /* NULL: standard output */
     uint64_t seed;
     int repeat;
+    int slowest;                                      /* how many of the slowest cases to name */
+    struct runner_report reports[RUNNER_MAX_REPORTS]; /* beside the one of `format` */
+    int report_count;
     unsigned timeout_s; /* 0: each case's own */
+    int stop_after;     /* cases that did not pass; 0: go on to the end */
     double timeout_scale;
     bool list, list_profiles, trace, check_trace, help, no_large, no_color, verbose;
 };
@@ -75,6 +89,10 @@ struct runner_entry {
     uint64_t unwanted_caps; /* declared but the case needs their absence: skip */
 };
 
+struct runner_summary {
+    int passed, failed, skipped, errors, unresolved;
+};
+
 struct runner_unplanned {
     const struct tk_case *test;
     char reason[48];
@@ -89,6 +107,30 @@ enum runner_verdict {
     VERDICT_COUNT
 };
 
+struct runner_ranks {
+    uint64_t bits[ARENA_MAX_RANKS / 64];
+};
+
+/* One thing that spoke against a case, on one rank or on several in the same words. */
+struct runner_finding {
+    enum runner_verdict verdict;
+    struct runner_ranks ranks; /* none: it concerns the case as a whole */
+    int line;                  /* 0: not from a check */
+    unsigned more;             /* failed checks of these ranks beyond this one */
+    char message[512];
+    char expected[160]; /* empty unless two values were compared; then message names the value */
+    char got[400];
+    char file[64];
+    char requirement[32]; /* in focus; empty: all that the case cites */
+};
+
+/* Where ranks were last seen. */
+struct runner_place {
+    struct runner_ranks ranks;
+    const char *state;
+    char checkpoint[128];
+};
+
 struct runner_result {
     const struct runner_entry *entry;
     int repeat;
@@ -96,7 +138,21 @@ struct runner_result {
     double seconds;
     uint64_t seed;
     char *reason; /* one line, heap; of a pass: what the case has to say, or NULL */
-    char *detail; /* several lines, heap; NULL if there is no more to say */
+    struct runner_finding *findings; /* heap; causes before consequences */
+    int finding_count;
+    int findings_left_out;
+    struct runner_place *places; /* heap; of a case that did not pass */
+    int place_count;
+    char *output; /* heap; what the ranks printed, NULL if nothing */
+};
+
+/* The status line of a terminal. */
+struct report_live {
+    bool on;
+    bool drawn;
+    const struct runner_entry *entry; /* the case under way */
+    uint64_t entry_start_ns;
+    uint64_t drawn_ns;
 };
 
 struct runner {
@@ -111,10 +167,19 @@ struct runner {
     int result_count;
     int planned_count; /* entry_count * repeat */
     int interrupted;   /* signal that ends the run, 0 if none */
+    int bad_count;     /* cases that did not pass */
     uint64_t arena_guard;
     sigset_t original_signals;
+    bool private_shm;  /* nobody else can make a name in /dev/shm */
+    uint64_t start_ns; /* CLOCK_MONOTONIC, as arena_now_ns */
+    time_t started;    /* the calendar's */
+    double seconds;    /* that the run took */
+    struct runner_summary summary;
+    struct runner_output *output; /* of the ranks; NULL: they print where the runner does */
     FILE *progress;
     bool color;
+    struct report_live live;
+    bool reported; /* the report has its closing line */
 };
 
 bool runner_make_plan(struct runner *runner);
@@ -136,7 +201,8 @@ void runner_print_profiles(FILE *out);
 /* Which profiles the backend passed in this run, and what may be claimed from that. */
 void runner_print_claim(const struct runner *runner, FILE *out);
 
-/* --- running (probe.c, launch.c, watch.c, rank.c, scratch.c, verdict.c, cunit.c) ---- */
+/* --- running (probe.c, launch.c, watch.c, scratch.c, names.c, private.c,
+ * verdict.c, cunit.c) ---- */
 
 /* Asks the backend for its capabilities in a child process, since opening a device in the
  * controller would be inherited by every rank. The answer is in arena->probe. */
@@ -166,10 +232,12 @@ struct runner_run {
     bool fork_failed;
     int strays;        /* processes that ranks left behind */
     bool arena_broken; /* what the ranks have written there is not to be believed */
-    char shm_leak[256];
+    char name_leak[512];
     char store_leak[256];
 };
 
+/* The seed with which a first round does what round `repeat` of `seed` does. */
+uint64_t runner_repeat_seed(uint64_t seed, int repeat);
 void runner_run_case(struct runner *runner, const struct runner_entry *entry, int repeat,
                      struct runner_result *result);
 /* Starts the ranks; in a child it does not return. */
@@ -187,29 +255,58 @@ void runner_judge(const struct runner_run *run, struct runner_result *result);
 /* Runs the plan under CUnit, which counts the cases. False: CUnit itself failed. */
 bool runner_run_cunit(struct runner *runner);
 
+/* What ranks print (output.c). All but the first do nothing with NULL. */
+struct runner_output *output_open(void);
+void output_close(struct runner_output *output);
+/* In a rank's process: from now on it prints there. */
+void output_redirect(const struct runner_output *output);
+/* Keeps the ranks from blocking; to be called while they run. True if there was something. */
+bool output_drain(struct runner_output *output);
+/* All since the last call, on the heap; NULL if nothing. */
+char *output_take(struct runner_output *output);
+
+/* With a sub-directory "tmp", the TMPDIR of the case. */
 bool scratch_create(char *path, size_t capacity);
 void scratch_remove(const char *path);
 /* Names of files below `path`, blank-separated; how many. */
 int scratch_list_files(const char *path, char *names, size_t capacity);
 
-struct shm_names;
-/* The own files in /dev/shm; NULL without memory. */
-struct shm_names *shm_names_take(void);
-void shm_names_free(struct shm_names *names);
-/* Writes the names that are new since `before` and stay; how many. */
-int shm_names_new(const struct shm_names *before, char *text, size_t capacity);
+/* A /dev/shm of the run's own, unless SYMMEM_PRIVATE_SHM=0 or the system does not permit it. */
+bool private_shm_enter(void);
 
-/* --- reports (report*.c)
- * --------------------------------------------------------------------------
- */
+/* What a case leaves behind in places that have names; by the controller (names.c). */
+struct names;
+/* Before the case; NULL without memory. */
+struct names *names_take(const struct runner_run *run);
+/* After it: writes what is new and the case's, blank-separated. */
+void names_find(const struct names *before, const struct runner_run *run, char *text,
+                size_t capacity);
+void names_free(struct names *names);
 
-struct runner_summary {
-    int passed, failed, skipped, errors, unresolved;
-};
+/* --- what was found (findings.c) ---------------------------------------------------- */
 
-void runner_count(const struct runner *runner, struct runner_summary *summary);
+void runner_add_rank(struct runner_ranks *ranks, int rank);
+bool runner_has_rank(const struct runner_ranks *ranks, int rank);
+int runner_count_ranks(const struct runner_ranks *ranks);
+/* "rank 3" or "ranks 0-2,5"; empty for none. */
+void runner_rank_list(const struct runner_ranks *ranks, char *text, size_t capacity);
+/* Adds a finding about `rank` (-1: the case), to an equal one if there is one. */
+void findings_add(struct runner_result *result, int rank, const struct runner_finding *finding);
+/* Notes where each rank was last seen. */
+void findings_note_places(struct runner_result *result, struct arena *arena, int ranks);
+void findings_free(struct runner_result *result);
+/* "rank 3: what: expected this, got that (file.c:12)" */
+void findings_headline(const struct runner_finding *finding, char *text, size_t capacity);
+
+/* --- reports (report*.c) ------------------------------------------------------------ */
+
 const char *runner_verdict_name(enum runner_verdict verdict);
+bool runner_verdict_is_good(enum runner_verdict verdict);
 void report_begin(struct runner *runner);
+/* A case starts. */
+void report_start(struct runner *runner, const struct runner_entry *entry);
+/* Time passes; called at least ten times a second while a case runs. */
+void report_tick(struct runner *runner);
 void report_case(struct runner *runner, const struct runner_result *result);
 /* Writes the report; the exit status of the run. */
 enum runner_exit report_end(struct runner *runner);
@@ -217,14 +314,40 @@ enum runner_exit report_end(struct runner *runner);
 void report_text_begin(struct runner *runner);
 void report_text_case(struct runner *runner, const struct runner_result *result);
 void report_text_end(struct runner *runner);
+/* By chapter of the specification. */
+void report_chapters(const struct runner *runner);
+/* All that is known of one case that went wrong, indented by four; in colours if asked for. */
+void report_findings(const struct runner *runner, const struct runner_result *result, bool color,
+                     FILE *out);
+/* The command that runs just this case with the same random numbers. */
+void report_replay(const struct runner *runner, const struct runner_result *result, FILE *out);
+
+/* The line that a terminal shows while cases run. */
+void report_live_begin(struct runner *runner);
+void report_live_draw(struct runner *runner, bool now);
+/* Takes it away, so that something else can be printed. */
+void report_live_clear(struct runner *runner);
+
 void report_tap(const struct runner *runner, FILE *out);
 void report_junit(const struct runner *runner, FILE *out);
 void report_json(const struct runner *runner, FILE *out);
 void report_html(const struct runner *runner, FILE *out);
-/* XML and HTML: entities; control characters that XML forbids become '?', bad UTF-8 too. */
-void report_escape_xml(FILE *out, const char *text);
-/* A JSON string with its quotes (YAML accepts it too). */
-void report_escape_json(FILE *out, const char *text);
+/* What a reader of results from many machines wants to know of one; never its name. */
+struct report_machine {
+    char arch[72];
+    char system[160];    /* kernel and release */
+    char processor[160]; /* empty if the kernel does not say, as the next ones */
+    char accelerators[256];
+    char driver[160];
+    long processors;
+    uint64_t memory_bytes;
+};
+/* Of the source that this was built from, if the build knew it. */
+const char *runner_commit(void);
+const char *runner_version(void);
+/* The compiler and what it was asked to add. */
+const char *runner_build(void);
+void report_machine_read(struct report_machine *machine);
 
 int runner_main(int argc, char **argv);
 
@@ -247,11 +370,14 @@ struct kit_setup {
 /* Prologue, body, epilogue of one rank. */
 void kit_run_rank(const struct kit_setup *setup);
 
+/* Remembers in the arena which names this process holds (kit_held.c). */
+void kit_note_held(const struct kit_setup *setup);
+
 /* The leak ledger of one process. */
 struct kit_ledger;
 struct kit_ledger *kit_ledger_open(void);
 /* Compares and frees; text is empty if nothing leaked. */
-void kit_ledger_close(struct kit_ledger *ledger, char *text, size_t capacity);
+void kit_ledger_close(struct kit_ledger *ledger, unsigned case_flags, char *text, size_t capacity);
 /* Opens and closes a context, so that what a device driver keeps for the life of a process is
  * there before the ledger is opened. */
 void kit_warm_up(const struct kit_setup *setup);

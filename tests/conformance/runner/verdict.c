@@ -7,59 +7,56 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#define MAX_RANKS_SHOWN 16
-
 struct judgement {
-    enum runner_verdict verdict;
-    char reason[768];
-    FILE *detail;
-    int shown;
+    struct runner_result *result;
+    char reason[1200];
 };
 
 static uint32_t load(_Atomic uint32_t *value) {
     return atomic_load_explicit(value, memory_order_acquire);
 }
 
-static void find(struct judgement *judgement, enum runner_verdict verdict, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+/* Keeps the first of the worst findings as the reason. */
+static void add(struct judgement *judgement, int rank, const struct runner_finding *finding) {
+    struct runner_finding own = *finding;
 
-/* Keeps the first of the worst findings as the reason; all go to the detail. */
-static void find(struct judgement *judgement, enum runner_verdict verdict, const char *format,
-                 ...) {
-    char text[sizeof(judgement->reason)];
+    if (finding->verdict > judgement->result->verdict) {
+        judgement->result->verdict = finding->verdict;
+        runner_add_rank(&own.ranks, rank);
+        findings_headline(&own, judgement->reason, sizeof(judgement->reason));
+    }
+    findings_add(judgement->result, rank, finding);
+}
+
+/* A finding about `rank`, or with -1 about the whole case. */
+static void find(struct judgement *judgement, enum runner_verdict verdict, int rank,
+                 const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+static void find(struct judgement *judgement, enum runner_verdict verdict, int rank,
+                 const char *format, ...) {
+    struct runner_finding finding = {.verdict = verdict};
     va_list args;
 
     va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
+    vsnprintf(finding.message, sizeof(finding.message), format, args);
     va_end(args);
-    if (verdict > judgement->verdict) {
-        judgement->verdict = verdict;
-        memcpy(judgement->reason, text, sizeof(text));
-    }
-    if (judgement->shown++ < MAX_RANKS_SHOWN)
-        fprintf(judgement->detail, "%s\n", text);
+    add(judgement, rank, &finding);
 }
 
-static void quote_requirement(const struct judgement *judgement, const char *id) {
-    const struct spec_requirement *requirement = runner_find_requirement(id);
+/* Between arrays of one size. A rank gone wild may have written over the end of its text. */
+#define COPY(to, from) snprintf(to, sizeof(to), "%.*s", (int)sizeof(from) - 1, from)
 
-    fprintf(judgement->detail, "    %s: %s\n", id,
-            requirement == NULL ? "(not in SPEC.md)" : requirement->text);
-}
+/* What the rank itself recorded: its first failed check. */
+static void find_failed_check(struct judgement *judgement, int rank, struct arena_rank *record) {
+    struct runner_finding finding = {.verdict = VERDICT_FAILED, .line = record->line};
 
-static void quote_requirements(const struct judgement *judgement, const struct tk_case *test,
-                               const struct arena_rank *rank) {
-    const char *list = test->requirements;
-    char id[64];
-
-    if (judgement->shown > MAX_RANKS_SHOWN)
-        return;
-    if (rank->requirement[0] != '\0') {
-        quote_requirement(judgement, rank->requirement);
-        return;
-    }
-    while (runner_next_id(&list, id, sizeof(id)))
-        quote_requirement(judgement, id);
+    finding.more = load(&record->failures) - 1;
+    COPY(finding.message, record->message);
+    COPY(finding.expected, record->expected);
+    COPY(finding.got, record->got);
+    COPY(finding.file, record->file);
+    COPY(finding.requirement, record->requirement);
+    add(judgement, rank, &finding);
 }
 
 static bool death_is_fine(const struct runner_run *run, int rank, int status) {
@@ -80,58 +77,55 @@ static bool is_consequence(const struct runner_run *run, int rank) {
     return child->stopped || (child->hung && waits_for_others(run, rank));
 }
 
-/* How the process of `rank` ended; with ranks as threads `who` is all of them. */
+/* How the process of `rank` ended; with ranks as threads it is the process of all of them. */
 static void judge_end(struct judgement *judgement, const struct runner_run *run, int rank,
-                      const struct runner_child *child, const char *who) {
+                      const struct runner_child *child) {
+    bool threads = run->runner->options.mode == TK_MODE_THREAD;
+    const char *who = threads ? "the process of all ranks: " : "";
+    int about = threads ? -1 : rank;
     bool done = load(&run->runner->arena->ranks[rank].state) == ARENA_DONE;
 
     if (!child->started)
-        find(judgement, VERDICT_UNRESOLVED, "%s: could not be started", who);
+        find(judgement, VERDICT_UNRESOLVED, about, "%scould not be started", who);
     else if (child->stopped && run->fork_failed)
         return;
     else if (child->hung && run->runner->interrupted == 0 && waits_for_others(run, rank))
-        find(judgement, VERDICT_ERROR, "%s: was at its end and waited for the others", who);
+        find(judgement, VERDICT_ERROR, about, "%sat its end, waiting for the others", who);
     else if (child->hung && run->runner->interrupted == 0)
-        find(judgement, VERDICT_ERROR, "%s: hang: no end within %.1f s", who,
+        find(judgement, VERDICT_ERROR, about, "%shang: no end within %.1f s", who,
              run->timeout_ms / 1000.0);
     else if (child->hung || child->stopped)
-        find(judgement, VERDICT_ERROR, "%s: stopped because %s", who,
+        find(judgement, VERDICT_ERROR, about, "%sstopped because %s", who,
              run->runner->interrupted != 0 ? "the run was interrupted"
                                            : "another rank had ended badly");
     else if (WIFSIGNALED(child->status) && !death_is_fine(run, rank, child->status))
-        find(judgement, VERDICT_ERROR, "%s: killed by signal %d (%s)", who, WTERMSIG(child->status),
-             strsignal(WTERMSIG(child->status)));
+        find(judgement, VERDICT_ERROR, about, "%skilled by signal %d (%s)", who,
+             WTERMSIG(child->status), strsignal(WTERMSIG(child->status)));
     else if (WIFEXITED(child->status) && done && WEXITSTATUS(child->status) != 0)
-        find(judgement, VERDICT_ERROR,
-             "%s: exit status %d after its end (a sanitizer's report is on standard error)", who,
+        find(judgement, VERDICT_ERROR, about,
+             "%sexit status %d after its end (a sanitizer's report is on standard error)", who,
              WEXITSTATUS(child->status));
     else if (WIFEXITED(child->status) && !done)
-        find(judgement, VERDICT_ERROR, "%s: left the test with exit status %d", who,
+        find(judgement, VERDICT_ERROR, about, "%sleft the test with exit status %d", who,
              WEXITSTATUS(child->status));
 }
 
 static void judge_findings(struct judgement *judgement, const struct runner_run *run, int rank,
                            bool secondary) {
     struct arena_rank *found = &run->runner->arena->ranks[rank];
-    uint32_t failures = load(&found->failures);
 
     if ((found->secondary != 0) != secondary)
         return;
-    if (load(&found->failed) == 2) {
-        find(judgement, VERDICT_FAILED, "rank %d: %s (%s:%d)", rank, found->message, found->file,
-             found->line);
-        quote_requirements(judgement, run->entry->test, found);
-        if (failures > 1 && judgement->shown <= MAX_RANKS_SHOWN)
-            fprintf(judgement->detail, "    and %u more failed checks of this rank\n",
-                    failures - 1);
-    } else if (failures > 0) {
-        find(judgement, VERDICT_FAILED, "rank %d: a check failed", rank);
-    }
+    if (load(&found->failed) == 2)
+        find_failed_check(judgement, rank, found);
+    else if (load(&found->failures) > 0)
+        find(judgement, VERDICT_FAILED, rank, "a check failed");
     if (found->leak[0] != '\0')
-        find(judgement, VERDICT_FAILED, "rank %d: leak: %s", rank, found->leak);
+        find(judgement, VERDICT_FAILED, rank, "leak: %.*s", (int)sizeof(found->leak) - 1,
+             found->leak);
     if (load(&found->unresolved) == 2)
-        find(judgement, VERDICT_UNRESOLVED, "rank %d: unresolved: %s", rank,
-             found->unresolved_text);
+        find(judgement, VERDICT_UNRESOLVED, rank, "unresolved: %.*s",
+             (int)sizeof(found->unresolved_text) - 1, found->unresolved_text);
 }
 
 static void judge_case(struct judgement *judgement, const struct runner_run *run) {
@@ -141,78 +135,20 @@ static void judge_case(struct judgement *judgement, const struct runner_run *run
     for (int rank = 0; rank < run->entry->ranks; rank++)
         checks += load(&arena->ranks[rank].checks);
     if (run->strays > 0)
-        find(judgement, VERDICT_FAILED, "leak: %d process(es) left behind", run->strays);
-    if (run->shm_leak[0] != '\0')
-        find(judgement, VERDICT_FAILED, "leak: names left behind: %s", run->shm_leak);
+        find(judgement, VERDICT_FAILED, -1, "leak: %d process(es) left behind", run->strays);
+    if (run->name_leak[0] != '\0')
+        find(judgement, VERDICT_FAILED, -1, "leak: names left behind: %s", run->name_leak);
     /* What a failed or killed case leaves in the store is no finding of its own. */
-    if (run->store_leak[0] != '\0' && judgement->verdict == VERDICT_PASSED)
-        find(judgement, VERDICT_FAILED, "leak: store keys left behind: %s", run->store_leak);
-    if (checks == 0 && judgement->verdict == VERDICT_PASSED)
-        find(judgement, VERDICT_FAILED, "made no check");
-}
-
-static const char *state_text(struct arena_rank *rank) {
-    static const char *const names[ARENA_STATE_COUNT] = {
-        "not started", "prologue", "body", "after the body", "epilogue", "done",
-    };
-    uint32_t state = load(&rank->state);
-
-    if (load(&rank->in_barrier) != 0)
-        return "out-of-band barrier";
-    return state < ARENA_STATE_COUNT ? names[state] : "unknown";
-}
-
-static bool same_place(struct arena_rank *one, struct arena_rank *other) {
-    return strcmp(one->checkpoint, other->checkpoint) == 0 &&
-           strcmp(state_text(one), state_text(other)) == 0;
-}
-
-/* "0-2,5": the ranks that were last seen where `first` was. */
-static void show_ranks(FILE *detail, struct arena *arena, int first, int ranks) {
-    const char *separator = " ";
-
-    for (int rank = first; rank < ranks; rank++) {
-        int end = rank;
-
-        if (!same_place(&arena->ranks[rank], &arena->ranks[first]))
-            continue;
-        while (end + 1 < ranks && same_place(&arena->ranks[end + 1], &arena->ranks[first]))
-            end++;
-        fprintf(detail, "%s%d", separator, rank);
-        if (end > rank)
-            fprintf(detail, "%s%d", end == rank + 1 ? "," : "-", end);
-        rank = end;
-        separator = ",";
-    }
-}
-
-/* One line for each place at which some rank was last seen. */
-static void show_checkpoints(FILE *detail, struct arena *arena, int ranks) {
-    for (int first = 0; first < ranks; first++) {
-        bool shown = false;
-
-        for (int earlier = 0; earlier < first && !shown; earlier++)
-            shown = same_place(&arena->ranks[earlier], &arena->ranks[first]);
-        if (shown)
-            continue;
-        fputs("last seen: rank", detail);
-        show_ranks(detail, arena, first, ranks);
-        fprintf(detail, ": %s", state_text(&arena->ranks[first]));
-        if (arena->ranks[first].checkpoint[0] != '\0')
-            fprintf(detail, ", checkpoint \"%s\"", arena->ranks[first].checkpoint);
-        fputc('\n', detail);
-    }
+    if (run->store_leak[0] != '\0' && judgement->result->verdict == VERDICT_PASSED)
+        find(judgement, VERDICT_FAILED, -1, "leak: store keys left behind: %s", run->store_leak);
+    if (checks == 0 && judgement->result->verdict == VERDICT_PASSED)
+        find(judgement, VERDICT_FAILED, -1, "made no check");
 }
 
 static void judge_ends(struct judgement *judgement, const struct runner_run *run, bool secondary) {
-    char who[32];
-
-    for (int i = 0; i < run->child_count; i++) {
-        if (is_consequence(run, i) != secondary)
-            continue;
-        snprintf(who, sizeof(who), "rank %d", i);
-        judge_end(judgement, run, i, &run->children[i], who);
-    }
+    for (int i = 0; i < run->child_count; i++)
+        if (is_consequence(run, i) == secondary)
+            judge_end(judgement, run, i, &run->children[i]);
 }
 
 static void judge_process_of_all(struct judgement *judgement, const struct runner_run *run) {
@@ -221,7 +157,7 @@ static void judge_process_of_all(struct judgement *judgement, const struct runne
     for (int rank = 0; rank < run->entry->ranks; rank++)
         if (load(&run->runner->arena->ranks[rank].state) != ARENA_DONE)
             last = rank;
-    judge_end(judgement, run, last, &run->children[0], "the process of all ranks");
+    judge_end(judgement, run, last, &run->children[0]);
 }
 
 /* Causes before consequences, so that the reason names a cause. */
@@ -235,36 +171,22 @@ static void judge_all(struct judgement *judgement, const struct runner_run *run)
             judge_findings(judgement, run, rank, secondary == 1);
     }
     if (run->arena_broken)
-        find(judgement, VERDICT_ERROR,
+        find(judgement, VERDICT_ERROR, -1,
              "the memory in which the ranks report was overwritten: this case shows nothing");
     judge_case(judgement, run);
-    if (judgement->shown > MAX_RANKS_SHOWN)
-        fprintf(judgement->detail, "and %d findings more\n", judgement->shown - MAX_RANKS_SHOWN);
-    if (judgement->verdict != VERDICT_PASSED && !run->arena_broken)
-        show_checkpoints(judgement->detail, run->runner->arena, run->entry->ranks);
 }
 
 void runner_judge(const struct runner_run *run, struct runner_result *result) {
-    struct judgement judgement = {.verdict = VERDICT_PASSED};
-    char *text = NULL;
-    size_t length = 0;
+    struct judgement judgement = {.result = result};
+    const char *note = run->runner->arena->note;
 
-    judgement.detail = open_memstream(&text, &length);
-    if (judgement.detail == NULL) {
-        result->verdict = VERDICT_ERROR;
-        result->reason = strdup("no memory for the verdict");
-        return;
-    }
+    result->verdict = VERDICT_PASSED;
     judge_all(&judgement, run);
-    fclose(judgement.detail);
-    result->verdict = judgement.verdict;
-    if (judgement.verdict == VERDICT_PASSED) {
-        const char *note = run->runner->arena->note;
-
-        free(text);
+    if (result->verdict == VERDICT_PASSED) {
         result->reason = note[0] != '\0' ? strdup(note) : NULL;
         return;
     }
     result->reason = strdup(judgement.reason);
-    result->detail = text;
+    if (!run->arena_broken)
+        findings_note_places(result, run->runner->arena, run->entry->ranks);
 }

@@ -76,12 +76,15 @@ static bool some_ended_badly(const struct runner_run *run) {
 static void sleep_for_signal(struct runner *runner, uint64_t until_ns) {
     uint64_t now = arena_now_ns();
     uint64_t left = until_ns > now ? until_ns - now : 0;
+    /* Who prints goes on printing, and does not notify. */
+    uint64_t most = output_drain(runner->output) ? 1000000u : 100000000u;
     struct timespec limit;
     sigset_t awaited;
     int got;
 
-    if (left > 100000000u)
-        left = 100000000u; /* a stop and a continue in between must not lose a child */
+    report_tick(runner);
+    if (left > most)
+        left = most; /* a stop and a continue in between must not lose a child */
     limit = (struct timespec){.tv_sec = 0, .tv_nsec = (long)left};
     sigemptyset(&awaited);
     sigaddset(&awaited, SIGCHLD);

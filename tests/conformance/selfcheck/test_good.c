@@ -2,6 +2,8 @@
 /* Cases that must pass, be skipped or not be planned. */
 #include "kit.h"
 
+#include <stdio.h>
+
 static void passes(struct tk *t) {
     TK_REQ(t, "SM-SELF-01");
     TK_CHECK(t, t->rank >= 0 && t->rank < t->world_size);
@@ -32,6 +34,10 @@ static void capped_ranks(struct tk *t) {
     TK_EQ_INT(t, t->world_size < 2 ? t->world_size : 2, t->world_size);
 }
 
+static void prints(struct tk *t) {
+    TK_CHECK(t, fputs("printed by a rank\n", stderr) >= 0);
+}
+
 static const struct tk_case cases[] = {
     {.name = "good.passes", .requirements = "SM-SELF-01", .body = passes},
     {.name = "good.one_rank_checks", .requirements = "SM-SELF-01", .body = one_rank_checks},
@@ -57,6 +63,7 @@ static const struct tk_case cases[] = {
      .min_ranks = 2,
      .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK,
      .body = dies_as_announced},
+    {.name = "good.prints", .requirements = "SM-SELF-01", .body = prints},
     {.name = "good.threads", .requirements = "SM-SELF-01", .flags = TK_THREAD_ONLY, .body = passes},
 };
 TK_SUITE(good, cases);

@@ -1,0 +1,208 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# check_report.sh SYMMEM_REPORT RUNNER_SELFCHECK: pages made from runs that pass, fail and skip, and
+# from files that are broken in every way. Properties of the page are checked, not its bytes.
+set -u
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || exit 1
+report=${1:?usage: check_report.sh SYMMEM_REPORT RUNNER_SELFCHECK}
+runner=${2:?usage: check_report.sh SYMMEM_REPORT RUNNER_SELFCHECK}
+# shellcheck source=tests/report/checks.sh
+. "$here/checks.sh"
+unset SYMMEM_TIMEOUT_SCALE
+spec=$here/../conformance/selfcheck/SPEC.md
+page=$work/page.html
+cd "$work" || exit 1
+
+make_run() { # NAME RUNNER_OPTIONS...
+    local name=$1
+    shift
+    timeout -k 5 60 "$runner" --backend fake --format json --output "$work/$name.json" "$@" \
+        >/dev/null 2>&1 </dev/null
+}
+make_run good --filter 'good.passes,kit.try*'
+make_run skipping --filter 'good.skipped'
+make_run failing --filter 'good.passes,bad.fails,bad.any_bytes'
+make_run error --filter 'bad.is_killed'
+make_run unresolved --filter 'good.passes,bad.lacks_memory'
+make_run unplanned --filter 'good.many_ranks'
+make_run part --filter 'good.passes,good.many_ranks,good.skipped'
+
+# The states of a requirement's row, one a run: "passed skipped".
+states() { # ID
+    grep "^<tbody class=\"req\"[^>]* id=\"$1\">.*</tr>$" "$page" |
+        grep -oE '<td class="s [a-z ]+"' | sed 's/<td class="s //; s/"//' | paste -sd ,
+}
+make_page() { # STATUS FILE...
+    local wanted=$1
+    shift
+    rm -f "$page"
+    expect_status "$wanted" "$report" --spec "$spec" --output "$page" "$@"
+    is_html "$page"
+}
+
+# --- what the runs said -----------------------------------------------------------------------------
+make_page 0 good.json skipping.json failing.json error.json unresolved.json unplanned.json part.json
+is "SM-SELF-01" "$(states SM-SELF-01)" \
+    'passed part,skipped,passed part,norun,passed part,planned,passed part'
+# Its tests were skipped in one run: that must not look like a pass.
+is "SM-SELF-02" "$(states SM-SELF-02)" 'norun,skipped,failed,error,unresolved,norun,skipped'
+is "SM-SELF-04" "$(states SM-SELF-04)" 'passed,norun,norun,norun,norun,norun,norun'
+has_not "$page" SM-SELF-03 # withdrawn
+has "$page" 'A good case MUST pass, whatever &lt;characters&gt; &amp; &quot;signs&quot;'
+has "$page" '<b>2 of 3</b><span>requirements held wherever'
+has "$page" '<b>1</b><span>requirements violated'
+has "$page" 'a message with &lt;&amp;&quot;'
+has "$page" 'needs capability MULTICAST'
+has "$page" 'needs 1024 ranks'
+is "failures told" "$(grep -c '<article class="bad"' "$page")" 4
+is "runs" "$(grep -c '<tr id="run-' "$page")" 7
+for state in passed failed error unresolved skipped 'not planned' 'not run'; do
+    grep -qE "<td class=\"s [a-z ]+\">$state" "$page" || fail "no cell says '$state' in words"
+done
+
+# As many cells as columns.
+columns() { grep -oE "$1" | wc -l; }
+is "columns of the runs" \
+    "$(sed -n '/class="runs" /,/<\/thead>/p' "$page" | columns '<th (rowspan="2" )?scope="col"')" \
+    "$(grep '^<tr id="run-A">' "$page" | columns '<t[dh][ >]')"
+is "columns of the requirements" \
+    "$(sed -n '/class="matrix" /,/<\/thead>/p' "$page" | columns '<th scope="col"')" \
+    "$(grep ' id="SM-SELF-01">' "$page" | columns '<t[dh][ >]')"
+
+# A run that was cut short says so.
+has_not "$page" 'cut short'
+sed 's/"planned": [0-9]*/"planned": 9/' failing.json >short.json
+make_page 0 short.json
+has "$page" 'cut short: 6 planned cases did not run'
+
+# Nothing was run: nothing looks passed.
+make_page 0
+is "SM-SELF-01 without runs" "$(states SM-SELF-01)" ''
+has "$page" '<b>0 of 3</b>'
+make_page 0 skipping.json
+has "$page" '<b>0 of 3</b>'
+is "SM-SELF-02 of a run that skipped" "$(states SM-SELF-02)" skipped
+has "$page" 'None: no case failed'
+
+# The same file twice is one run; a run of another wording says so.
+make_page 0 good.json "$work/good.json"
+is "runs" "$(grep -c '<tr id="run-' "$page")" 1
+has_not "$page" 'other wording'
+sed 's/\("SM-SELF-04": "\)[0-9a-f]*/\10123456789abcdef/' good.json >reworded.json
+make_page 0 reworded.json
+is "cells of another wording" "$(grep -c 'other wording' "$page")" 1
+
+# --- mutants, defects, lines --------------------------------------------------------------------------
+cat >mutants.json <<'JSON'
+{"commit": "abc", "mutants": [
+ {"name": "one", "kind": "vtable", "museum": ["A1", "B2"], "ranks": 4, "mode": "process",
+  "expected": ["good.passes"], "killed_by": ["good.passes"], "status": "killed", "seconds": 1.5,
+  "description": "Breaks <this>."},
+ {"name": "two", "kind": "patch", "museum": [], "ranks": 2, "mode": "thread", "expected": [],
+  "killed_by": [], "status": "survived", "seconds": 2, "description": ""},
+ {"name": "three", "kind": "patch", "museum": [], "ranks": 2, "mode": "thread", "expected": [],
+  "killed_by": [], "status": "error", "seconds": 2, "description": ""}], "summary": {}}
+JSON
+printf '# id\tdefect\tstatus\ttests\tmutants\treason\nA1\ta <wait>\tcovered\tt\tone\t\n' >museum.tsv
+printf 'A2\tb\tnot-expressible\t\t\tneeds a GPU\nB1\tc\topen\t\t\t\n' >>museum.tsv
+cat >lines.info <<INFO
+TN:
+SF:$work/core/a.c
+FNF:2
+FNH:1
+BRF:10
+BRH:5
+DA:1,1
+LF:100
+LH:90
+end_of_record
+SF:$work/core/b.c
+LF:100
+LH:100
+end_of_record
+INFO
+make_page 0 good.json mutants.json museum.tsv lines.info
+has "$page" '33.3% <small>1 of 3</small>'
+has "$page" 'Breaks &lt;this&gt;.'
+has "$page" '<td class="s failed">survived</td>'
+has "$page" 'a &lt;wait&gt;'
+has "$page" '<td class="s planned">not-expressible</td>'
+has "$page" '<td class="s failed">open</td>'
+has "$page" '<code>core/</code>'
+has "$page" '<code>core/a.c</code>'
+has "$page" '95.0% <small>190 of 200</small>'
+
+# --- files that cannot be used: said, named on the page, and the rest is there ------------------------
+refuses() { # TEXT FILE
+    make_page 1 good.json "$2"
+    has "$work/err" "$1"
+    grep -qF 'Left out: ' "$page" || fail "the page does not name $2"
+    is "runs beside $2" "$(grep -c '<tr id="run-' "$page")" 1
+    is "mutants beside $2" "$(grep -c 'id="mutants"' "$page")" 0
+}
+head -c 1000 failing.json >cut.json
+refuses 'cut.json: not valid JSON from line ' cut.json
+: >empty.json
+refuses 'empty.json: empty' empty.json
+refuses 'nowhere.json: No such file' nowhere.json
+mkdir folder
+refuses 'folder: a folder' folder
+echo '{"something": 1}' >other.json
+refuses 'neither a run' other.json
+echo '[1, 2]' >list.json
+refuses 'neither a run' list.json
+echo 'hello' >text.txt
+refuses 'neither JSON' text.txt
+sed 's/"status": "passed"/"status": "fine"/' good.json >status.json
+refuses "unknown status 'fine'" status.json
+echo '{"results": 7, "backend": "b", "ranks": 1, "rank_mode": "process"}' >number.json
+refuses "no array" number.json
+echo '{"results": []}' >anonymous.json
+refuses 'without backend' anonymous.json
+echo '{"backend": "b", "ranks": 1, "rank_mode": "process", "results": [{"status": "passed"}]}' >noname.json
+refuses 'result 1 has no test' noname.json
+{ cat good.json; echo '}'; } >behind.json
+refuses 'not valid JSON' behind.json
+printf '{"results": \0}' >zero.json
+refuses 'byte 13 is 0' zero.json
+{ head -c 100000 /dev/zero | tr '\0' '['; } >deep.json
+refuses 'not valid JSON' deep.json
+echo '{"mutants": [{"name": "m", "status": "killed"}, {"name": "n", "status": "dead"}]}' >mutant.json
+refuses "unknown status 'dead'" mutant.json
+printf 'SF:a.c\nLF:many\nend_of_record\n' >many.info
+refuses 'no count' many.info
+printf 'SF:a.c\nLF:1\nLH:2\nend_of_record\n' >more.info
+refuses 'without sense' more.info
+printf 'SF:a.c\nLF:1\n' >cut.info
+refuses 'cut short' cut.info
+printf '# id\nA1\td\tperhaps\n' >perhaps.tsv
+refuses 'status that is known' perhaps.tsv
+
+# Cut and damaged anywhere: an answer, never a crash.
+size=$(wc -c <failing.json)
+for ((at = 1; at < size; at += size / 40)); do
+    { head -c "$at" failing.json; printf '\377'; tail -c +$((at + 2)) failing.json; } >damaged.json
+    head -c "$at" failing.json >cut.json
+    "$report" --spec "$spec" --output "$page" damaged.json cut.json 2>/dev/null
+    status=$?
+    [ "$status" -le 1 ] || fail "exit status $status with a file damaged at byte $at"
+done
+
+# --- text from outside is text --------------------------------------------------------------------------
+sed 's/"backend": "fake"/"backend": "<script>alert(1)<\/script>\&\\"\\u0001"/' good.json >script.json
+make_page 0 script.json
+has_not "$page" '<script>alert'
+has "$page" '&lt;script&gt;alert(1)&lt;/script&gt;&amp;&quot;?'
+
+# --- the command line -------------------------------------------------------------------------------------
+expect_status 2 "$report" good.json
+expect_status 2 "$report" --frobnicate
+expect_status 2 "$report" --spec "$spec" --output /nowhere/page good.json
+expect_status 0 "$report" --help
+expect_status 1 "$report" --spec /nowhere/SPEC.md --output "$page" good.json
+echo 'no requirement' >SPEC.md
+expect_status 1 "$report" --spec SPEC.md --output "$page" good.json
+has "$work/err" 'no requirement in it'
+expect_status 0 "$report" --spec "$spec" --title 'a <title>' good.json
+has "$work/out" '<h1>a &lt;title&gt;</h1>'
+conclude

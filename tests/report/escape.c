@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Any bytes, made harmless for a format: a message may quote what a broken backend wrote. */
+#include "escape.h"
+
+#include <stdbool.h>
+
+/* Bytes of the well-formed UTF-8 sequence at `text`, 0 if it is none. */
+static size_t utf8_length(const unsigned char *text) {
+    size_t length = text[0] < 0x80                       ? 1
+                    : text[0] >= 0xc2 && text[0] <= 0xdf ? 2
+                    : text[0] >= 0xe0 && text[0] <= 0xef ? 3
+                    : text[0] >= 0xf0 && text[0] <= 0xf4 ? 4
+                                                         : 0;
+
+    for (size_t i = 1; i < length; i++)
+        if ((text[i] & 0xc0) != 0x80)
+            return 0;
+    if (length == 3 &&
+        ((text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xed && text[1] > 0x9f) ||
+         (text[0] == 0xef && text[1] == 0xbf && text[2] >= 0xbe)))
+        return 0; /* too long a form, a surrogate, or no character of XML */
+    if (length == 4 && ((text[0] == 0xf0 && text[1] < 0x90) || (text[0] == 0xf4 && text[1] > 0x8f)))
+        return 0;
+    return length;
+}
+
+void report_escape_xml(FILE *out, const char *text) {
+    const unsigned char *at = (const unsigned char *)(text == NULL ? "" : text);
+
+    while (*at != '\0') {
+        size_t length = utf8_length(at);
+
+        if (*at == '<')
+            fputs("&lt;", out);
+        else if (*at == '>')
+            fputs("&gt;", out);
+        else if (*at == '&')
+            fputs("&amp;", out);
+        else if (*at == '"')
+            fputs("&quot;", out);
+        else if (*at == '\n' || *at == '\t')
+            fprintf(out, "&#%d;", *at); /* a plain one in an attribute would become a blank */
+        else if (length == 0 || *at < 0x20 || *at == 0x7f)
+            fputc('?', out);
+        else
+            fwrite(at, 1, length, out);
+        at += length == 0 ? 1 : length;
+    }
+}
+
+void report_escape_json(FILE *out, const char *text) {
+    const unsigned char *at = (const unsigned char *)(text == NULL ? "" : text);
+
+    fputc('"', out);
+    while (*at != '\0') {
+        size_t length = utf8_length(at);
+
+        if (*at == '"' || *at == '\\')
+            fprintf(out, "\\%c", *at);
+        else if (*at == '\n')
+            fputs("\\n", out);
+        else if (length == 0)
+            fputc('?', out);
+        else if (*at < 0x20 || *at == 0x7f)
+            fprintf(out, "\\u%04x", *at);
+        else
+            fwrite(at, 1, length, out);
+        at += length == 0 ? 1 : length;
+    }
+    fputc('"', out);
+}
+
+void report_escape_plain(FILE *out, const char *text) {
+    const unsigned char *at = (const unsigned char *)(text == NULL ? "" : text);
+
+    while (*at != '\0') {
+        size_t length = utf8_length(at);
+        /* U+0080 to U+009F are control characters too. */
+        bool control = *at < 0x20 || *at == 0x7f || (*at == 0xc2 && at[1] < 0xa0);
+
+        if (length == 0 || control)
+            fputc(*at == '\n' || *at == '\t' ? ' ' : '?', out);
+        else
+            fwrite(at, 1, length, out);
+        at += length == 0 ? 1 : length;
+    }
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Any bytes, made harmless for a format. */
+#ifndef SYMMEM_REPORT_ESCAPE_H
+#define SYMMEM_REPORT_ESCAPE_H
+
+#include <stdio.h>
+
+/* XML and HTML: entities; control characters that XML forbids become '?', bad UTF-8 too. */
+void report_escape_xml(FILE *out, const char *text);
+/* A JSON string with its quotes (YAML accepts it too). */
+void report_escape_json(FILE *out, const char *text);
+/* For a terminal or a line of a log: nothing in it moves the cursor or ends the line. */
+void report_escape_plain(FILE *out, const char *text);
+
+#endif

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* symmem-report: one page from the results of any number of runs. */
+#include "read.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { WRITTEN = 0, INPUT_LEFT_OUT = 1, NOT_WRITTEN = 2 };
+
+struct options {
+    const char *spec, *lock, *output, *title, *root;
+    char **files;
+    int file_count;
+};
+
+static void usage(FILE *out) {
+    fputs(
+        "usage: symmem-report --spec SPEC.md [options] FILE...\n"
+        "Writes one HTML page from any number of FILEs: results of symmem-conformance --format\n"
+        "json, mutants of tests/mutants/run.sh, lcov's .info, coverage/museum.tsv. What a file is\n"
+        "is seen from what is in it.\n"
+        "  --spec FILE     the requirements and their sentences\n"
+        "  --lock FILE     their digests (default: SPEC.lock beside SPEC.md, if it is there)\n"
+        "  --output FILE   default: standard output\n"
+        "  --title TEXT    the page's heading\n"
+        "  --root DIR      taken off the paths of covered files (default: here)\n"
+        "Exit status: 0 the page was written, 1 it was, but a file could not be used (the page\n"
+        "names it), 2 it was not.\n",
+        out);
+}
+
+static bool parse(int argc, char **argv, struct options *options) {
+    static const struct option names[] = {
+        {"spec", required_argument, NULL, 's'},
+        {"lock", required_argument, NULL, 'l'},
+        {"output", required_argument, NULL, 'o'},
+        {"title", required_argument, NULL, 't'},
+        {"root", required_argument, NULL, 'r'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    int id;
+
+    *options = (struct options){.title = "symmem conformance"};
+    while ((id = getopt_long(argc, argv, "", names, NULL)) != -1) {
+        switch (id) {
+        case 's':
+            options->spec = optarg;
+            break;
+        case 'l':
+            options->lock = optarg;
+            break;
+        case 'o':
+            options->output = optarg;
+            break;
+        case 't':
+            options->title = optarg;
+            break;
+        case 'r':
+            options->root = optarg;
+            break;
+        case 'h':
+            usage(stdout);
+            exit(WRITTEN);
+        default:
+            return false;
+        }
+    }
+    options->files = argv + optind;
+    options->file_count = argc - optind;
+    if (options->spec == NULL)
+        fputs("symmem-report: --spec is missing\n", stderr);
+    return options->spec != NULL;
+}
+
+/* True if an earlier argument names the same file. */
+static bool is_given_before(const struct options *options, int number) {
+    struct stat this, other;
+
+    if (stat(options->files[number], &this) != 0)
+        return false;
+    for (int i = 0; i < number; i++)
+        if (stat(options->files[i], &other) == 0 && this.st_ino == other.st_ino &&
+            this.st_dev == other.st_dev)
+            return true;
+    return false;
+}
+
+static bool read_digests(struct reader *reader, const struct options *options) {
+    size_t length = strlen(options->spec);
+    char *beside;
+
+    if (options->lock != NULL)
+        return read_lock(reader, options->lock);
+    if (length < 3 || strcmp(options->spec + length - 3, ".md") != 0)
+        return true;
+    beside = page_keep(reader->page, malloc(length + 3));
+    if (beside == NULL)
+        return false;
+    snprintf(beside, length + 3, "%.*slock", (int)length - 2, options->spec);
+    return access(beside, R_OK) != 0 || read_lock(reader, beside);
+}
+
+static bool read_all(struct reader *reader, const struct options *options) {
+    bool good = read_spec(reader, options->spec) && read_digests(reader, options);
+
+    for (int i = 0; i < options->file_count; i++)
+        if (!is_given_before(options, i))
+            good = read_any(reader, options->files[i]) && good;
+    return page_index(reader->page) && good && !reader->page->no_memory;
+}
+
+static void tell_problems(const struct page *page) {
+    for (int i = 0; i < page->problem_count; i++) {
+        fputs("symmem-report: ", stderr);
+        report_escape_plain(stderr, page->problems[i].source);
+        fputs(": ", stderr);
+        report_escape_plain(stderr, page->problems[i].message);
+        fputc('\n', stderr);
+    }
+    if (page->no_memory)
+        fputs("symmem-report: no memory\n", stderr);
+}
+
+static bool write_page(const struct page *page, const char *path) {
+    FILE *out = path == NULL ? stdout : fopen(path, "we");
+    bool good;
+
+    if (out == NULL) {
+        fprintf(stderr, "symmem-report: %s: %s\n", path, strerror(errno));
+        return false;
+    }
+    page_write(page, out);
+    good = ferror(out) == 0 && fflush(out) == 0;
+    if (path != NULL)
+        good = fclose(out) == 0 && good;
+    if (!good)
+        fputs("symmem-report: the page could not be written\n", stderr);
+    return good;
+}
+
+int main(int argc, char **argv) {
+    struct page page = {.made = time(NULL)};
+    struct reader reader = {.page = &page};
+    struct options options;
+    char here[4096] = "";
+    int status;
+    bool good;
+
+    if (!parse(argc, argv, &options)) {
+        usage(stderr);
+        return NOT_WRITTEN;
+    }
+    page.title = options.title;
+    reader.root = options.root != NULL                 ? options.root
+                  : getcwd(here, sizeof(here)) != NULL ? here
+                                                       : "";
+    good = read_all(&reader, &options);
+    tell_problems(&page);
+    status = good ? WRITTEN : INPUT_LEFT_OUT;
+    if (!write_page(&page, options.output))
+        status = NOT_WRITTEN;
+    read_end(&reader);
+    page_free(&page);
+    return status;
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The page of results as data, and what writes it: requirements by tests by runs, mutants, covered
+ * lines and covered defects. The runner fills it in from one run, symmem-report from files. Strings
+ * are borrowed unless page_keep was told of them; none is NULL once it has been added.
+ */
+#ifndef SYMMEM_REPORT_PAGE_H
+#define SYMMEM_REPORT_PAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "escape.h"
+
+/* From harmless to bad for what ran; then what did not run. */
+enum page_status {
+    PAGE_PASSED,
+    PAGE_SKIPPED,
+    PAGE_UNRESOLVED,
+    PAGE_FAILED,
+    PAGE_ERROR,
+    PAGE_NOT_PLANNED,
+    PAGE_NOT_RUN,
+    PAGE_STATUS_COUNT
+};
+
+struct page_requirement {
+    const char *id, *text;
+    const char *digest;  /* of the text; empty if unknown */
+    const char *chapter; /* its title; empty: the id says enough */
+    bool withdrawn;
+    const int *tests; /* page_index: numbers of the tests that cite it */
+    int test_count;
+};
+
+struct page_result {
+    const char *test, *reason, *detail;
+    const char *requirements; /* separated by commas */
+    enum page_status status;
+    double seconds;
+    int ranks;
+};
+
+struct page_digest {
+    const char *id, *digest;
+};
+
+struct page_run {
+    const char *backend, *description, *rank_mode, *arch, *commit, *started, *profile;
+    const char *claim; /* which profiles it conforms to, in lines */
+    const char *build; /* compiler and sanitizers */
+    const char *system, *processor, *accelerators, *driver;
+    const char *capabilities, *filter, *seed, *source;
+    int ranks, processors;
+    int missing; /* cases that were planned and did not come to their turn */
+    double seconds;
+    struct page_result *results; /* also what was not planned */
+    int result_count;
+    struct page_digest *digests; /* of the texts that were tested; none: unknown */
+    int digest_count;
+};
+
+struct page_mutant {
+    const char *name, *kind, *museum, *mode, *expected, *killed_by, *status, *description;
+    int ranks;
+    double seconds;
+};
+
+struct page_coverage {
+    const char *path; /* of the file, below the repository's root */
+    int lines, lines_hit, functions, functions_hit, branches, branches_hit;
+};
+
+struct page_defect {
+    const char *id, *text, *status, *tests, *mutants, *reason;
+};
+
+struct page_problem {
+    const char *source, *message;
+};
+
+/* One test over all runs. */
+struct page_test {
+    const char *name;
+    const struct page_result **results; /* for each run the worst of its rounds, or NULL */
+};
+
+struct page {
+    const char *title;
+    time_t made;
+    struct page_requirement *requirements;
+    struct page_run *runs;
+    struct page_mutant *mutants;
+    struct page_coverage *coverage;
+    struct page_defect *defects;
+    struct page_problem *problems; /* files that could not be used */
+    struct page_test *tests;       /* page_index */
+    int requirement_count, run_count, mutant_count, coverage_count, defect_count, problem_count;
+    int test_count;
+    const char *mutants_commit;
+    void **kept;
+    int kept_count;
+    bool no_memory; /* something is missing from the page */
+};
+
+/* --- filling (page_model.c) ---------------------------------------------------------- */
+
+/* A zeroed element more at the end of an array; NULL without memory. */
+#define PAGE_ADD(page, array, count)                                                               \
+    page_grow((page), (void **)&(array), &(count), sizeof(*(array)))
+void *page_grow(struct page *page, void **array_p, int *count_p, size_t size);
+/* Memory that lives as long as the page; NULL, and noted, if heap is NULL. */
+void *page_keep(struct page *page, void *heap);
+/* Finds which tests are whose; after the last result was added. */
+bool page_index(struct page *page);
+void page_free(struct page *page);
+
+/* --- judging ------------------------------------------------------------------------- */
+
+struct page_verdict {
+    enum page_status status;
+    int passed, tests; /* how many of the requirement's tests passed, in this run */
+    bool stale;        /* the run tested another wording */
+};
+
+const char *page_status_name(enum page_status status);
+bool page_is_bad(enum page_status status); /* failed, error or unresolved */
+/* What a run says of a requirement. Passed only if a test of it passed and none went wrong. */
+struct page_verdict page_judge(const struct page *page, int requirement, int run);
+/* What all runs say: bad if one does, passed if one passed, else the best reason for neither. */
+enum page_status page_judge_all(const struct page *page, int requirement);
+/* Copies the next word of a comma-separated list and moves *list_p on; false at its end. */
+bool page_next(const char **list_p, char *word, size_t capacity);
+/* What makes "process" and "thread" as many as the run has ranks. */
+const char *page_plural(const struct page_run *run);
+/* "A", "B", ... "AA": how tables refer to a run. */
+void page_run_letter(int run, char *text, size_t capacity);
+
+/* --- writing (page_*.c) -------------------------------------------------------------- */
+
+void page_write(const struct page *page, FILE *out);
+
+void page_write_runs(const struct page *page, FILE *out);
+void page_write_bad(const struct page *page, FILE *out);
+void page_write_matrix(const struct page *page, FILE *out);
+void page_write_mutants(const struct page *page, FILE *out);
+void page_write_coverage(const struct page *page, FILE *out);
+void page_write_defects(const struct page *page, FILE *out);
+
+/* <element>text</element>, escaped; `attributes` may be empty. */
+void html_element(FILE *out, const char *element, const char *attributes, const char *text);
+/* The same for a sentence, in which `this` is code. */
+void html_prose(FILE *out, const char *element, const char *text);
+/* A number of a count as percent with its bar. */
+void html_share(FILE *out, int part, int whole);
+/* A status in words, in an element of its colour. */
+const char *html_class(enum page_status status);
+void html_status(FILE *out, const char *element, enum page_status status);
+double page_percent(int part, int whole);
+/* Mutants that were killed. */
+int page_killed(const struct page *page);
+/* Defects with this status; NULL: all. */
+int page_defects_with(const struct page *page, const char *status);
+void page_add_coverage(struct page_coverage *sum, const struct page_coverage *file);
+void page_sum_coverage(const struct page *page, struct page_coverage *sum);
+
+extern const char page_css[], page_js[];
+
+#endif

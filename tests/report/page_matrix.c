@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Requirements by tests by runs. */
+#include "page.h"
+
+#include <string.h>
+
+/* "SIGNAL" of "SM-SIGNAL-03". */
+static void area_of(const char *id, char *area, size_t capacity) {
+    const char *start = strchr(id, '-'), *end = strrchr(id, '-');
+
+    if (start == NULL || end <= start)
+        snprintf(area, capacity, "%s", id);
+    else
+        snprintf(area, capacity, "%.*s", (int)(end - start - 1), start + 1);
+}
+
+static void run_heads(const struct page *page, FILE *out) {
+    char letter[8];
+
+    for (int run = 0; run < page->run_count; run++) {
+        page_run_letter(run, letter, sizeof(letter));
+        fprintf(out, "<th scope=\"col\" class=\"run\"><a href=\"#run-%s\">%s</a><br><small>",
+                letter, letter);
+        report_escape_xml(out, page->runs[run].backend);
+        fprintf(out, "<br>%d ", page->runs[run].ranks);
+        report_escape_xml(out, page->runs[run].rank_mode);
+        fprintf(out, "%s</small></th>", page_plural(&page->runs[run]));
+    }
+}
+
+/* --- the tests of one requirement ---------------------------------------------------- */
+
+static void test_cell(const struct page_result *result, FILE *out) {
+    enum page_status status = result == NULL ? PAGE_NOT_RUN : result->status;
+
+    fprintf(out, "<td class=\"s %s\">", html_class(status));
+    if (page_is_bad(status))
+        fprintf(out, "<a href=\"#failures\">%s</a>", page_status_name(status));
+    else
+        fputs(page_status_name(status), out);
+    if (result != NULL && !page_is_bad(status) && result->reason[0] != '\0')
+        html_element(out, "small", "", result->reason);
+    fputs("</td>", out);
+}
+
+/* Rows of their own under the same columns, shown when the box of the requirement is ticked. */
+static void test_rows(const struct page *page, const struct page_requirement *requirement,
+                      FILE *out) {
+    for (int i = 0; i < requirement->test_count; i++) {
+        const struct page_test *test = &page->tests[requirement->tests[i]];
+
+        fputs("<tr class=\"test\"><td></td>", out);
+        html_element(out, "th", "scope=\"row\"", test->name);
+        for (int run = 0; run < page->run_count; run++)
+            test_cell(test->results[run], out);
+        fputs("</tr>\n", out);
+    }
+}
+
+static void tests_box(const struct page *page, const struct page_requirement *requirement,
+                      FILE *out) {
+    if (requirement->test_count == 0)
+        fputs(page->run_count == 0 ? "" : "<small>no test of it is in these runs</small>", out);
+    else
+        fprintf(out, "<label><input type=\"checkbox\"> %d test%s</label>", requirement->test_count,
+                requirement->test_count == 1 ? "" : "s");
+}
+
+/* --- the rows ------------------------------------------------------------------------ */
+
+static void verdict_cell(const struct page_verdict *verdict, FILE *out) {
+    bool part = verdict->status == PAGE_PASSED && verdict->passed < verdict->tests;
+
+    fprintf(out, "<td class=\"s %s%s\">%s", html_class(verdict->status), part ? " part" : "",
+            page_status_name(verdict->status));
+    if (verdict->tests > 0 && (part || page_is_bad(verdict->status)))
+        fprintf(out, " <small>%d of %d</small>", verdict->passed, verdict->tests);
+    if (verdict->stale)
+        fputs(" <small class=\"stale\">other wording</small>", out);
+    fputs("</td>", out);
+}
+
+/* What a filter may ask for. */
+static const char *kind_of(enum page_status status) {
+    return page_is_bad(status) ? "bad" : status == PAGE_PASSED ? "held" : "untested";
+}
+
+static void requirement_row(const struct page *page, int number, FILE *out) {
+    const struct page_requirement *requirement = &page->requirements[number];
+
+    fprintf(out, "<tbody class=\"req\" data-kind=\"%s\" id=\"",
+            kind_of(page_judge_all(page, number)));
+    report_escape_xml(out, requirement->id);
+    fputs("\"><tr><th scope=\"row\"><a href=\"#", out);
+    report_escape_xml(out, requirement->id);
+    fputs("\">", out);
+    report_escape_xml(out, requirement->id);
+    fputs("</a></th><td class=\"text\">", out);
+    html_prose(out, "p", requirement->text);
+    tests_box(page, requirement, out);
+    fputs("</td>", out);
+    for (int run = 0; run < page->run_count; run++) {
+        struct page_verdict verdict = page_judge(page, number, run);
+
+        verdict_cell(&verdict, out);
+    }
+    fputs("</tr>\n", out);
+    test_rows(page, requirement, out);
+    fputs("</tbody>\n", out);
+}
+
+static bool is_of(const struct page *page, int number, const char *area) {
+    char own[32];
+
+    area_of(page->requirements[number].id, own, sizeof(own));
+    return !page->requirements[number].withdrawn && strcmp(own, area) == 0;
+}
+
+/* How much of a chapter a run held. */
+static void chapter_cell(const struct page *page, const char *area, int run, FILE *out) {
+    int held = 0, all = 0;
+    bool bad = false;
+
+    for (int i = 0; i < page->requirement_count; i++) {
+        enum page_status status;
+
+        if (!is_of(page, i, area))
+            continue;
+        status = page_judge(page, i, run).status;
+        all++;
+        held += status == PAGE_PASSED;
+        bad = bad || page_is_bad(status);
+    }
+    fprintf(out, "<td class=\"s%s\">%d of %d</td>", bad ? " failed" : "", held, all);
+}
+
+static void chapter_row(const struct page *page, const struct page_requirement *first,
+                        const char *area, FILE *out) {
+    fputs("<tbody class=\"chapter\"><tr><th scope=\"rowgroup\" colspan=\"2\">", out);
+    report_escape_xml(out, first->chapter[0] == '\0' ? area : first->chapter);
+    fputs("</th>", out);
+    for (int run = 0; run < page->run_count; run++)
+        chapter_cell(page, area, run, out);
+    fputs("</tr></tbody>\n", out);
+}
+
+static void legend(FILE *out) {
+    static const char *const means[PAGE_STATUS_COUNT] = {
+        "a test of it passed and none went wrong; with numbers: only so many of its tests ran",
+        "the backend does not declare the capability that its tests need: nothing was shown",
+        "the machine lacked ranks, devices or memory",
+        "a check did not hold",
+        "a rank crashed or hung",
+        "its tests need more ranks, or the other kind of ranks, or were left out as large",
+        "its tests were not part of the run",
+    };
+
+    fputs("<details class=\"legend\"><summary>What the words mean</summary><dl>", out);
+    for (int i = 0; i < PAGE_STATUS_COUNT; i++) {
+        fputs("<dt>", out);
+        html_status(out, "span", (enum page_status)i);
+        fprintf(out, "</dt><dd>%s</dd>", means[i]);
+    }
+    fputs("</dl></details>\n", out);
+}
+
+void page_write_matrix(const struct page *page, FILE *out) {
+    char area[32], last[32] = "";
+
+    fputs("<section id=\"requirements\"><h2>Requirements</h2>\n", out);
+    legend(out);
+    /* Room for the sentences however many runs there are. */
+    fprintf(out,
+            "<div id=\"filter\"></div>\n<table class=\"matrix%s\" aria-label=\"Requirements by "
+            "runs\" style=\"min-width:%drem\">\n"
+            "<thead><tr><th scope=\"col\" class=\"id\">id</th><th scope=\"col\">requirement</th>",
+            page->run_count > 8 ? " dense" : "",
+            38 + (page->run_count > 8 ? 5 : 7) * page->run_count);
+    run_heads(page, out);
+    fputs("</tr></thead>\n", out);
+    for (int i = 0; i < page->requirement_count; i++) {
+        if (page->requirements[i].withdrawn)
+            continue;
+        area_of(page->requirements[i].id, area, sizeof(area));
+        if (strcmp(area, last) != 0)
+            chapter_row(page, &page->requirements[i], area, out);
+        memcpy(last, area, sizeof(last));
+        requirement_row(page, i, out);
+    }
+    fputs("</table>\n</section>\n", out);
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "page.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void *page_grow(struct page *page, void **array_p, int *count_p, size_t size) {
+    size_t count = (size_t)*count_p;
+    char *array = *array_p;
+
+    /* Full at each power of two. */
+    if ((count & (count - 1)) == 0) {
+        array = realloc(array, (count == 0 ? 1 : count * 2) * size);
+        if (array == NULL) {
+            page->no_memory = true;
+            return NULL;
+        }
+        *array_p = array;
+    }
+    (*count_p)++;
+    return memset(array + count * size, 0, size);
+}
+
+void *page_keep(struct page *page, void *heap) {
+    void **place = heap == NULL ? NULL : PAGE_ADD(page, page->kept, page->kept_count);
+
+    if (place == NULL) {
+        page->no_memory = true;
+        free(heap);
+        return NULL;
+    }
+    *place = heap;
+    return heap;
+}
+
+void page_free(struct page *page) {
+    for (int i = 0; i < page->run_count; i++) {
+        free(page->runs[i].results);
+        free(page->runs[i].digests);
+    }
+    for (int i = 0; i < page->kept_count; i++)
+        free(page->kept[i]);
+    free(page->requirements);
+    free(page->runs);
+    free(page->mutants);
+    free(page->coverage);
+    free(page->defects);
+    free(page->problems);
+    free(page->tests);
+    free(page->kept);
+}
+
+bool page_next(const char **list_p, char *word, size_t capacity) {
+    const char *start = *list_p == NULL ? "" : *list_p + strspn(*list_p, ", ");
+    size_t length = strcspn(start, ", ");
+
+    if (length == 0)
+        return false;
+    *list_p = start + length;
+    snprintf(word, capacity, "%.*s", (int)length, start);
+    return true;
+}
+
+/* --- which tests are whose ----------------------------------------------------------- */
+
+static int compare_tests(const void *one, const void *other) {
+    return strcmp(((const struct page_test *)one)->name, ((const struct page_test *)other)->name);
+}
+
+static struct page_test *find_test(const struct page *page, const char *name) {
+    struct page_test key = {.name = name};
+
+    return bsearch(&key, page->tests, (size_t)page->test_count, sizeof(key), compare_tests);
+}
+
+/* Every name that occurs, once, sorted. */
+static bool collect_tests(struct page *page) {
+    int unique = 0;
+
+    for (int run = 0; run < page->run_count; run++)
+        for (int i = 0; i < page->runs[run].result_count; i++) {
+            struct page_test *test = PAGE_ADD(page, page->tests, page->test_count);
+
+            if (test == NULL)
+                return false;
+            test->name = page->runs[run].results[i].test;
+        }
+    if (page->test_count == 0)
+        return true;
+    qsort(page->tests, (size_t)page->test_count, sizeof(page->tests[0]), compare_tests);
+    for (int i = 1; i < page->test_count; i++)
+        if (strcmp(page->tests[unique].name, page->tests[i].name) != 0)
+            page->tests[++unique] = page->tests[i];
+    page->test_count = unique + 1;
+    return true;
+}
+
+static bool join_results(struct page *page) {
+    for (int i = 0; i < page->test_count; i++) {
+        page->tests[i].results =
+            page_keep(page, calloc((size_t)page->run_count, sizeof(page->tests[i].results[0])));
+        if (page->tests[i].results == NULL)
+            return false;
+    }
+    for (int run = 0; run < page->run_count; run++)
+        for (int i = 0; i < page->runs[run].result_count; i++) {
+            const struct page_result *result = &page->runs[run].results[i];
+            const struct page_result **worst = &find_test(page, result->test)->results[run];
+
+            if (*worst == NULL || (*worst)->status < result->status)
+                *worst = result;
+        }
+    return true;
+}
+
+static bool list_has(const char *list, const char *id) {
+    char word[128];
+
+    while (page_next(&list, word, sizeof(word)))
+        if (strcmp(word, id) == 0)
+            return true;
+    return false;
+}
+
+static bool cites(const struct page *page, const struct page_test *test, const char *id) {
+    for (int run = 0; run < page->run_count; run++)
+        if (test->results[run] != NULL && list_has(test->results[run]->requirements, id))
+            return true;
+    return false;
+}
+
+bool page_index(struct page *page) {
+    if (!collect_tests(page) || !join_results(page))
+        return false;
+    for (int i = 0; i < page->requirement_count; i++) {
+        struct page_requirement *requirement = &page->requirements[i];
+        int *tests = page_keep(page, calloc((size_t)page->test_count + 1, sizeof(*tests)));
+
+        if (tests == NULL)
+            return false;
+        for (int t = 0; t < page->test_count; t++)
+            if (cites(page, &page->tests[t], requirement->id))
+                tests[requirement->test_count++] = t;
+        requirement->tests = tests;
+    }
+    return true;
+}
+
+/* --- judging ------------------------------------------------------------------------- */
+
+const char *page_status_name(enum page_status status) {
+    static const char *const names[PAGE_STATUS_COUNT] = {
+        "passed", "skipped", "unresolved", "failed", "error", "not planned", "not run",
+    };
+
+    return (unsigned)status < PAGE_STATUS_COUNT ? names[status] : "unknown";
+}
+
+bool page_is_bad(enum page_status status) {
+    return status == PAGE_FAILED || status == PAGE_ERROR || status == PAGE_UNRESOLVED;
+}
+
+static bool is_stale(const struct page *page, const struct page_requirement *requirement, int run) {
+    const struct page_run *of = &page->runs[run];
+
+    for (int i = 0; i < of->digest_count && requirement->digest[0] != '\0'; i++)
+        if (strcmp(of->digests[i].id, requirement->id) == 0)
+            return strcmp(of->digests[i].digest, requirement->digest) != 0;
+    return false;
+}
+
+struct page_verdict page_judge(const struct page *page, int requirement, int run) {
+    static const enum page_status order[] = {PAGE_ERROR,   PAGE_FAILED,      PAGE_UNRESOLVED,
+                                             PAGE_PASSED,  PAGE_SKIPPED,     PAGE_NOT_PLANNED,
+                                             PAGE_NOT_RUN, PAGE_STATUS_COUNT};
+    const struct page_requirement *of = &page->requirements[requirement];
+    struct page_verdict verdict = {.status = PAGE_NOT_RUN, .tests = of->test_count};
+    int counts[PAGE_STATUS_COUNT] = {0};
+
+    for (int i = 0; i < of->test_count; i++) {
+        const struct page_result *result = page->tests[of->tests[i]].results[run];
+
+        counts[result == NULL ? PAGE_NOT_RUN : result->status]++;
+    }
+    for (int i = 0; order[i] != PAGE_STATUS_COUNT; i++)
+        if (counts[order[i]] > 0) {
+            verdict.status = order[i];
+            break;
+        }
+    verdict.passed = counts[PAGE_PASSED];
+    verdict.stale = is_stale(page, of, run);
+    return verdict;
+}
+
+enum page_status page_judge_all(const struct page *page, int requirement) {
+    enum page_status all = PAGE_NOT_RUN;
+
+    for (int run = 0; run < page->run_count; run++) {
+        enum page_status one = page_judge(page, requirement, run).status;
+
+        if (page_is_bad(one) && (!page_is_bad(all) || one > all))
+            all = one;
+        else if (!page_is_bad(one) && !page_is_bad(all) && one < all)
+            all = one;
+    }
+    return all;
+}
+
+void page_run_letter(int run, char *text, size_t capacity) {
+    if (run < 26)
+        snprintf(text, capacity, "%c", 'A' + run);
+    else
+        snprintf(text, capacity, "%c%c", 'A' + (run / 26 - 1) % 26, 'A' + run % 26);
+}
+
+const char *page_plural(const struct page_run *run) {
+    size_t length = strlen(run->rank_mode);
+
+    if (run->ranks == 1)
+        return "";
+    return length > 0 && run->rank_mode[length - 1] == 's' ? "es" : "s";
+}
+
+/* --- sums ---------------------------------------------------------------------------- */
+
+double page_percent(int part, int whole) {
+    return whole == 0 ? 0.0 : 100.0 * part / whole;
+}
+
+int page_killed(const struct page *page) {
+    int killed = 0;
+
+    for (int i = 0; i < page->mutant_count; i++)
+        killed += strcmp(page->mutants[i].status, "killed") == 0;
+    return killed;
+}
+
+int page_defects_with(const struct page *page, const char *status) {
+    int count = 0;
+
+    for (int i = 0; i < page->defect_count; i++)
+        count += status == NULL || strcmp(page->defects[i].status, status) == 0;
+    return count;
+}
+
+void page_add_coverage(struct page_coverage *sum, const struct page_coverage *file) {
+    sum->lines += file->lines;
+    sum->lines_hit += file->lines_hit;
+    sum->functions += file->functions;
+    sum->functions_hit += file->functions_hit;
+    sum->branches += file->branches;
+    sum->branches_hit += file->branches_hit;
+}
+
+void page_sum_coverage(const struct page *page, struct page_coverage *sum) {
+    *sum = (struct page_coverage){.path = ""};
+    for (int i = 0; i < page->coverage_count; i++)
+        page_add_coverage(sum, &page->coverage[i]);
+}

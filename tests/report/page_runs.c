@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The runs: who ran what where, and what each came to. */
+#include "page.h"
+
+#include <string.h>
+
+static bool many_commits(const struct page *page) {
+    for (int i = 1; i < page->run_count; i++)
+        if (strcmp(page->runs[i].commit, page->runs[0].commit) != 0)
+            return true;
+    return false;
+}
+
+/* "Name: text" on a line of its own; nothing if there is no text. */
+static void fact(FILE *out, const char *name, const char *text) {
+    if (text[0] == '\0')
+        return;
+    fprintf(out, "<dt>%s</dt>", name);
+    html_element(out, "dd", "", text);
+}
+
+/* A list of words in place of "A,B" or "A+B". */
+static void words(FILE *out, const char *name, const char *list) {
+    const char *separator = "";
+
+    if (list[0] == '\0')
+        return;
+    fprintf(out, "<dt>%s</dt><dd>", name);
+    while (*list != '\0') {
+        char word[64];
+        size_t length = strcspn(list, ",+ ");
+
+        snprintf(word, sizeof(word), "%.*s", (int)length, list);
+        fputs(length > 0 ? separator : "", out);
+        report_escape_xml(out, word);
+        separator = length > 0 ? ", " : separator;
+        list += length + (list[length] != '\0');
+    }
+    fputs("</dd>", out);
+}
+
+static void more_of(const struct page_run *run, const char *letter, FILE *out) {
+    char number[64];
+
+    fprintf(out, "<details><summary>more about run %s</summary><dl>", letter);
+    words(out, "capabilities", run->capabilities);
+    fact(out, "profile", run->profile);
+    fact(out, "build", run->build);
+    fact(out, "system", run->system);
+    fact(out, "processor", run->processor);
+    if (run->processors > 0) {
+        snprintf(number, sizeof(number), "%d", run->processors);
+        fact(out, "processors", number);
+    }
+    fact(out, "accelerators", run->accelerators);
+    fact(out, "driver", run->driver);
+    fact(out, "filter", strcmp(run->filter, "*") == 0 ? "" : run->filter);
+    fact(out, "seed", run->seed);
+    fact(out, "commit", run->commit);
+    fact(out, "started", run->started);
+    fact(out, "file", run->source);
+    fputs("</dl>", out);
+    if (run->claim[0] != '\0')
+        html_element(out, "pre", "", run->claim);
+    fputs("</details>\n", out);
+}
+
+static void machine(const struct page_run *run, FILE *out) {
+    fputs("<td class=\"machine\">", out);
+    report_escape_xml(out, run->accelerators[0] != '\0' ? run->accelerators : run->processor);
+    fputs(run->accelerators[0] != '\0' || run->processor[0] != '\0' ? " " : "", out);
+    html_element(out, "small", "", run->arch);
+    fputs("</td>", out);
+}
+
+static void count_cell(FILE *out, int count, const char *kind) {
+    if (count == 0)
+        fputs("<td class=\"n none\">0</td>", out);
+    else
+        fprintf(out, "<td class=\"n %s\">%d</td>", kind, count);
+}
+
+static void requirement_cells(const struct page *page, int run, FILE *out) {
+    int held = 0, bad = 0, all = 0;
+
+    for (int i = 0; i < page->requirement_count; i++) {
+        enum page_status status;
+
+        if (page->requirements[i].withdrawn)
+            continue;
+        status = page_judge(page, i, run).status;
+        all++;
+        held += status == PAGE_PASSED;
+        bad += page_is_bad(status);
+    }
+    count_cell(out, held, "");
+    count_cell(out, bad, "failed");
+    count_cell(out, all - held - bad, "");
+}
+
+static void case_cells(const struct page_run *run, FILE *out) {
+    int counts[PAGE_STATUS_COUNT] = {0};
+
+    for (int i = 0; i < run->result_count; i++)
+        counts[run->results[i].status]++;
+    count_cell(out, counts[PAGE_PASSED], "");
+    count_cell(out, counts[PAGE_FAILED], "failed");
+    count_cell(out, counts[PAGE_ERROR], "error");
+    count_cell(out, counts[PAGE_UNRESOLVED], "unresolved");
+    count_cell(out, counts[PAGE_SKIPPED], "skipped");
+    count_cell(out, counts[PAGE_NOT_PLANNED], "planned");
+}
+
+static void run_row(const struct page *page, int number, FILE *out) {
+    const struct page_run *run = &page->runs[number];
+    char letter[8], text[64];
+
+    page_run_letter(number, letter, sizeof(letter));
+    fprintf(out,
+            "<tr id=\"run-%s\"><th scope=\"row\" class=\"letter\">%s</th>"
+            "<td class=\"backend\">",
+            letter, letter);
+    html_element(out, "b", "", run->backend);
+    if (run->description[0] != '\0') {
+        fputs("<br>", out);
+        html_element(out, "small", "", run->description);
+    }
+    if (run->build[0] != '\0') {
+        fputs("<br>", out);
+        html_element(out, "small", "", run->build);
+    }
+    if (run->missing > 0)
+        fprintf(out, "<p class=\"note bad\">cut short: %d planned cases did not run</p>",
+                run->missing);
+    fprintf(out, "</td><td>%d ", run->ranks);
+    report_escape_xml(out, run->rank_mode);
+    fprintf(out, "%s</td>", page_plural(run));
+    machine(run, out);
+    snprintf(text, sizeof(text), "%.10s", run->commit);
+    fputs("<td>", out);
+    html_element(out, "code", "", text);
+    snprintf(text, sizeof(text), "%.10s", run->started);
+    fputs("<br>", out);
+    html_element(out, "small", "class=\"date\"", text);
+    fputs("</td>", out);
+    requirement_cells(page, number, out);
+    case_cells(run, out);
+    fprintf(out, "<td class=\"n\">%.1f s</td></tr>\n", run->seconds);
+}
+
+void page_write_runs(const struct page *page, FILE *out) {
+    static const char *const heads[] = {"run", "backend", "ranks", "machine", "commit"};
+    char letter[8];
+
+    fputs("<section id=\"runs\"><h2>Runs</h2>\n", out);
+    if (page->run_count == 0) {
+        fputs("<p>No run is in this report.</p></section>\n", out);
+        return;
+    }
+    if (many_commits(page))
+        fputs("<p class=\"note\">These runs are of different commits. A requirement whose wording "
+              "has changed since a run is marked there.</p>\n",
+              out);
+    fputs("<div class=\"scroll\"><table class=\"runs\" aria-label=\"Runs\">\n<thead>\n<tr>", out);
+    for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++)
+        fprintf(out, "<th rowspan=\"2\" scope=\"col\">%s</th>", heads[i]);
+    fputs("<th colspan=\"3\" scope=\"colgroup\">requirements</th><th colspan=\"6\" "
+          "scope=\"colgroup\">cases</th><th rowspan=\"2\" scope=\"col\">time</th></tr>\n<tr>",
+          out);
+    fputs(
+        "<th scope=\"col\">held</th><th scope=\"col\">violated</th><th scope=\"col\">untested</th>"
+        "<th scope=\"col\">passed</th><th scope=\"col\">failed</th><th scope=\"col\">error</th>"
+        "<th scope=\"col\">unresolved</th><th scope=\"col\">skipped</th>"
+        "<th scope=\"col\">not planned</th></tr>\n</thead>\n<tbody>\n",
+        out);
+    for (int i = 0; i < page->run_count; i++)
+        run_row(page, i, out);
+    fputs("</tbody></table></div>\n", out);
+    for (int i = 0; i < page->run_count; i++) {
+        page_run_letter(i, letter, sizeof(letter));
+        more_of(&page->runs[i], letter, out);
+    }
+    fputs("</section>\n", out);
+}
+
+/* --- what went wrong ----------------------------------------------------------------- */
+
+static void bad_case(const char *letter, const struct page_result *result, FILE *out) {
+    fputs("<article class=\"bad\"><h3>", out);
+    html_status(out, "span", result->status);
+    fputc(' ', out);
+    html_element(out, "code", "", result->test);
+    fprintf(out, " <small>run <a href=\"#run-%s\">%s</a>, %d rank%s, %.2f s</small></h3>\n", letter,
+            letter, result->ranks, result->ranks == 1 ? "" : "s", result->seconds);
+    html_element(out, "p", "", result->reason);
+    if (result->detail[0] != '\0') {
+        fputs("\n<details open><summary>everything that is known of it</summary>", out);
+        html_element(out, "pre", "", result->detail);
+        fputs("</details>", out);
+    }
+    fputs("</article>\n", out);
+}
+
+void page_write_bad(const struct page *page, FILE *out) {
+    char letter[8];
+    int count = 0;
+
+    fputs("<section id=\"failures\"><h2>Failures</h2>\n", out);
+    for (int run = 0; run < page->run_count; run++) {
+        page_run_letter(run, letter, sizeof(letter));
+        for (int i = 0; i < page->runs[run].result_count; i++)
+            if (page_is_bad(page->runs[run].results[i].status)) {
+                bad_case(letter, &page->runs[run].results[i], out);
+                count++;
+            }
+    }
+    if (count == 0)
+        fputs(page->run_count == 0 ? "<p>Nothing was run.</p>\n"
+                                   : "<p>None: no case failed, crashed, hung or stayed "
+                                     "unresolved.</p>\n",
+              out);
+    fputs("</section>\n", out);
+}
