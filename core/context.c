@@ -95,7 +95,7 @@ static symmem_status choose_plain(symmem_context *context, const symmem_context_
     sm_copy_text(context->world_prefix, sizeof(context->world_prefix), "symmem");
 
     const char *socket_dir =
-        options->socket_dir ? options->socket_dir : getenv("SYMMEM_SOCKET_DIR");
+        options->socket_dir ? options->socket_dir : secure_getenv("SYMMEM_SOCKET_DIR");
     if (socket_dir && *socket_dir) {
         context->socket_dir = strdup(socket_dir);
         if (!context->socket_dir)
@@ -109,7 +109,7 @@ static symmem_status choose_store(symmem_context *context, const symmem_context_
     context->store = options->store;
     if (context->store)
         return SYMMEM_OK;
-    const char *text = getenv("SYMMEM_STORE");
+    const char *text = secure_getenv("SYMMEM_STORE");
     if (!text || !*text) {
         if (context->world_size == 1)
             return SYMMEM_OK;
@@ -195,7 +195,7 @@ static symmem_status begin(symmem_context *context, const symmem_context_options
     if (status != SYMMEM_OK)
         return status;
     sm_host_init(context);
-    const char *backend = options->backend ? options->backend : getenv("SYMMEM_BACKEND");
+    const char *backend = options->backend ? options->backend : secure_getenv("SYMMEM_BACKEND");
     if (backend && *backend)
         status = symmem_set_backend(context, backend);
     if (status == SYMMEM_OK)
