@@ -58,7 +58,9 @@ static symmem_status read_number(const symmem_host *host, const char *name, long
     char *end;
     errno = 0;
     long value = strtol(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0' || value < low || value > high)
+    /* strtol also takes leading blanks and a plus sign: typos here, as in the core's variables. */
+    bool plain = text[0] == '-' || (text[0] >= '0' && text[0] <= '9');
+    if (!plain || errno != 0 || end == text || *end != '\0' || value < low || value > high)
         return host->fail(host, SYMMEM_INVALID_ARGUMENT, 0, "set_backend",
                           "%s=%s: need a number from %ld to %ld", name, text, low, high);
     *value_p = (int32_t)value;

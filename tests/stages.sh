@@ -52,10 +52,10 @@ add_counts() { # NAME LOG STATUS PASSED FAILED SKIPPED
     fi
 }
 
-# What a reader of the log looks for first. The suite's own lines of cases that went well are no part
-# of it: their names are full of words such as "failure".
+# What a reader of the log looks for first. Lines of cases that went well are no part of it: their
+# names are full of words such as "failure".
 excerpt() { # LOG
-    grep -vE '^\[ *[0-9]+/[0-9]+\] (passed|skipped) ' "$1" |
+    grep -vE '^\[ *[0-9]+/[0-9]+\] (passed|skipped) |^ +Start +[0-9]+:|[Pp]assed( +[0-9.]+ sec)?$' "$1" |
         grep -nEi -A 12 'fail|error|crash|hang|unresolved|timeout|sanitizer' | head -n 60
     echo ...
     tail -n 8 "$1"

@@ -68,7 +68,7 @@ static void renew_group(struct withheld *w) {
     tk_group_destroy(w->t, w->group);
     snprintf(name, sizeof(name), "withheld.%d", w->index);
     for (int32_t i = 0; i < w->size; i++)
-        ranks[i] = w->index % 2 == 0 ? i : w->size - 1 - i;
+        ranks[i] = withheld_mirror(w->size, w->index, i);
     w->group = tk_group(w->t, name, ranks, w->size);
 }
 

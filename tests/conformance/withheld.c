@@ -14,7 +14,7 @@ struct plan {
     struct tk *t;
     const struct withheld_kind *kind;
     int32_t trials;
-    /* The withheld world rank of a trial as `rank` sees it, -1 if it does not wait in it. */
+    /* The rank withheld in a trial as `rank` sees it, -1 if it does not wait; in group ranks. */
     int32_t (*absent)(const struct plan *plan, int32_t trial, int32_t rank);
     int32_t chosen[8]; /* of withhold_some */
 };
@@ -36,7 +36,7 @@ static symmem_group *group_of(struct tk *t, const struct plan *plan, int32_t ind
     if (symmem_group_find(t->context, name, &group) == SYMMEM_OK)
         return group;
     for (int32_t i = 0; i < t->world_size; i++)
-        ranks[i] = index % 2 == 0 ? i : t->world_size - 1 - i;
+        ranks[i] = withheld_mirror(t->world_size, index, i);
     return tk_group(t, name, ranks, t->world_size);
 }
 
@@ -49,7 +49,7 @@ static void make_objects(const struct plan *plan, struct withheld *objects, int3
 
         *w = (struct withheld){.t = t, .index = i, .size = t->world_size, .limit_ms = limit_ms};
         w->group = group_of(t, plan, i);
-        w->rank = i % 2 == 0 ? t->rank : t->world_size - 1 - t->rank;
+        w->rank = withheld_mirror(t->world_size, i, t->rank);
         if (plan->kind->make != NULL)
             plan->kind->make(w);
     }
@@ -155,9 +155,8 @@ static bool try_batch(const struct plan *plan, struct withheld *objects, int32_t
 
     for (int32_t i = 0; i < count; i++) {
         struct withheld *w = &objects[i];
-        int32_t absent = plan->absent(plan, first + i, t->rank);
 
-        w->absent = absent < 0 || i % 2 == 0 ? absent : t->world_size - 1 - absent;
+        w->absent = plan->absent(plan, first + i, w->rank);
         if (plan->kind->arm != NULL && w->absent >= 0)
             plan->kind->arm(w);
     }

@@ -14,7 +14,17 @@
 /* So many objects at once. */
 #define WITHHELD_BATCH 16
 
-/* One object, as one rank sees it. Objects of odd index are on a group in reversed order. */
+/*
+ * Objects of odd index are on a group in mirrored order. The mirror maps odd ranks to odd ones and
+ * itself back, so that trials on objects in turn withhold each group rank and each world rank once.
+ */
+static inline int32_t withheld_mirror(int32_t size, int32_t index, int32_t rank) {
+    if (index % 2 == 0)
+        return rank;
+    return size % 2 != 0 ? size - 1 - rank : (size - rank) % size;
+}
+
+/* One object, as one rank sees it. */
 struct withheld {
     struct tk *t;
     int32_t index, size, rank; /* own rank and size are the group's */

@@ -26,6 +26,8 @@ static const char *const world_names[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", 
 static const char *const local_names[] = {
     "LOCAL_RANK",      "PMIX_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
     "MPI_LOCALRANKID", "SLURM_LOCALID",   NULL};
+static const char *const device_names[] = {"SYMMEM_SHM_DEVICES", NULL};
+static const char *const slot_names[] = {"SYMMEM_SHM_MULTICAST_SLOTS", NULL};
 static const char *const others[] = {"SYMMEM_BACKEND",
                                      "SYMMEM_BACKEND_PATH",
                                      "SYMMEM_SOCKET_DIR",
@@ -157,11 +159,15 @@ static void use(symmem_context *context) {
     if (name == NULL && status != SYMMEM_OK)
         return;
     status = symmem_device_count(context, &count);
+    int64_t devices = 0, slots = 0;
+    int has_devices = expected(device_names, 1, SHM_MAX_DEVICES, &devices);
+    int has_slots = expected(slot_names, 0, INT32_MAX, &slots);
+    FUZZ_CHECK((status == SYMMEM_OK) == (has_devices >= 0 && has_slots >= 0));
     if (status != SYMMEM_OK) {
         fuzz_check_failure(status, 1024);
         return;
     }
-    FUZZ_CHECK(count >= 1);
+    FUZZ_CHECK(count >= 1 && (has_devices == 0 || count == devices));
     FUZZ_CHECK(symmem_has_multicast_support(context, 1, 0, &multicast) == SYMMEM_OK);
     const char *off = getenv("SYMMEM_MULTICAST");
     FUZZ_CHECK(!multicast || off == NULL || strcmp(off, "0") != 0);

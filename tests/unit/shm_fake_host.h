@@ -29,7 +29,7 @@ typedef struct fake_host {
     /* If set, 1 is written there when a lost rank is asked after: what it did last. */
     _Atomic uint32_t *last_deed;
     /* The point `fail_name` answers `fail_status`, at its visit number fail_visit (from 0). */
-    const char *fail_name;
+    const char *_Atomic fail_name;
     symmem_status fail_status;
     atomic_int fail_visit;
     atomic_uint delay_us; /* at most, random, at every point */

@@ -324,6 +324,8 @@ static void test_failure_quotes_requirement(void) {
     run("--backend fake --filter bad.fails");
     CU_ASSERT(says("SM-SELF-02: A bad case MUST NOT pass.\n"));
     CU_ASSERT(says("(test_bad.c:"));
+    CU_ASSERT(says("\nfailed: bad.fails (4 ranks, "));
+    CU_ASSERT(says("\nfailed: bad.fails: rank 3: a message with "));
     CU_ASSERT(says("last seen: ranks 0-3: done, checkpoint \"before the check\"\n"));
 }
 

@@ -62,7 +62,8 @@ static void test_settings(void) {
     CU_ASSERT_EQUAL(try_open(100, &devices, &multicast), SYMMEM_OK);
     CU_ASSERT_EQUAL(devices, 3);
     CU_ASSERT_EQUAL(multicast, 0);
-    static const char *const bad[] = {"", "0", "1025", "x", "3x", "99999999999999999999"};
+    static const char *const bad[] = {"",   "0",  "1025", "x", "3x", "99999999999999999999",
+                                      " 3", "+3", "-3"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         setenv("SYMMEM_SHM_DEVICES", bad[i], 1);
         CU_ASSERT_EQUAL(try_open(2, &devices, &multicast), SYMMEM_INVALID_ARGUMENT);

@@ -244,9 +244,9 @@ static void test_close_busy(void) {
 static void test_point(void) {
     void *stream = &host;
     int threads = fake_count_threads();
-    host.fail_name = "shm.stream.thread";
     host.fail_status = SYMMEM_LIMIT;
     atomic_store(&host.fail_visit, 0);
+    host.fail_name = "shm.stream.thread";
     CU_ASSERT_EQUAL(backend->stream_create(instance, 0, &stream), SYMMEM_LIMIT);
     CU_ASSERT_PTR_EQUAL(stream, &host);
     CU_ASSERT_EQUAL(fake_count_threads(), threads);

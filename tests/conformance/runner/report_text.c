@@ -124,29 +124,38 @@ static void list_slowest(const struct runner *runner) {
     free(order);
 }
 
-/* Each case that went wrong; after the first ones only their names and reasons. */
+/* Each case that went wrong, in full; of a great many only the first. */
 static void show_bad(const struct runner *runner) {
-    const int in_full = 25;
+    const int most = 25;
     FILE *out = runner->progress;
     int shown = 0;
 
-    for (int i = 0; i < runner->result_count; i++) {
+    for (int i = 0; i < runner->result_count && shown < most; i++) {
         const struct runner_result *result = &runner->results[i];
-        const char *name = runner_verdict_name(result->verdict);
 
         if (runner_verdict_is_good(result->verdict))
             continue;
-        if (shown++ >= in_full) {
-            fprintf(out, "%s: %s: ", name, result->entry->test->name);
-            report_escape_plain(out, result->reason);
-            fputc('\n', out);
-            continue;
-        }
-        fprintf(out, "\n%s%s: %s%s", runner->color ? color_of(result->verdict) : "", name,
-                result->entry->test->name, runner->color ? "\033[0m" : "");
+        shown++;
+        fprintf(out, "\n%s%s: %s%s", runner->color ? color_of(result->verdict) : "",
+                runner_verdict_name(result->verdict), result->entry->test->name,
+                runner->color ? "\033[0m" : "");
         fprintf(out, " (%d rank%s, %.2f s)\n", result->entry->ranks, plural(result->entry->ranks),
                 result->seconds);
         report_findings(runner, result, runner->color, out);
+    }
+}
+
+/* All of them once more, a line each. */
+static void list_bad(const struct runner *runner) {
+    for (int i = 0; i < runner->result_count; i++) {
+        const struct runner_result *result = &runner->results[i];
+
+        if (runner_verdict_is_good(result->verdict))
+            continue;
+        fprintf(runner->progress, "%s: %s: ", runner_verdict_name(result->verdict),
+                result->entry->test->name);
+        report_escape_plain(runner->progress, result->reason);
+        fputc('\n', runner->progress);
     }
 }
 
@@ -182,6 +191,7 @@ void report_text_end(struct runner *runner) {
     report_chapters(runner);
     if (runner->live.on)
         count_left_out(runner);
+    list_bad(runner);
     runner_print_claim(runner, runner->progress);
     show_outcome(runner);
     fflush(runner->progress);
