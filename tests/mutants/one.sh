@@ -37,7 +37,7 @@ report=/tmp/report.json
 if [[ $kind == *unit ]]; then
     # As the runner's report has it: a line for each test.
     for test in ${filter//,/ }; do
-        timeout -k 2 15 "build/bin/${test#unit.}" >>/tmp/log 2>&1 && status=passed || status=failed
+        timeout -k 2 40 "build/bin/${test#unit.}" >>/tmp/log 2>&1 && status=passed || status=failed
         printf '    {"test": "%s", "requirements": [], "status": "%s", "reason": ""}\n' \
             "$test" "$status" >>"$report"
     done
