@@ -31,7 +31,7 @@ static void note(const struct kit_setup *setup, struct arena_rank *slot, const c
     if (path[0] != '/' || strncmp(path, setup->scratch_dir, strlen(setup->scratch_dir)) == 0 ||
         strncmp(path, "/proc/", 6) == 0 || strncmp(path, "/memfd:", 7) == 0 ||
         strstr(path, " (deleted)") != NULL || is_noted(slot->held, path) ||
-        used + length + 2 > sizeof(slot->held))
+        is_noted(slot->inherited, path) || used + length + 2 > sizeof(slot->held))
         return;
     memcpy(slot->held + used, path, length);
     memcpy(slot->held + used + length, "\n", 2);
@@ -97,8 +97,17 @@ static void note_mappings(const struct kit_setup *setup, struct arena_rank *slot
 void kit_note_held(const struct kit_setup *setup) {
     struct arena_rank *slot = &setup->arena->ranks[setup->rank];
 
-    if ((setup->test->flags & TK_MAY_LEAK) != 0)
+    /* To ThreadSanitizer a look at a descriptor that another rank opens meanwhile is a race. */
+    if ((setup->test->flags & TK_MAY_LEAK) != 0 || KIT_THREAD_SANITIZER)
         return;
     note_descriptors(setup, slot);
     note_mappings(setup, slot);
+}
+
+void kit_note_inherited(const struct kit_setup *setup) {
+    struct arena_rank *slot = &setup->arena->ranks[setup->rank];
+
+    kit_note_held(setup);
+    memcpy(slot->inherited, slot->held, sizeof(slot->held));
+    slot->held[0] = '\0';
 }

@@ -11,6 +11,17 @@
 
 #define KIT_POINT_MAX 16
 
+#if defined(__SANITIZE_THREAD__)
+#define KIT_THREAD_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define KIT_THREAD_SANITIZER 1
+#endif
+#endif
+#ifndef KIT_THREAD_SANITIZER
+#define KIT_THREAD_SANITIZER 0
+#endif
+
 /* In the order in which the epilogue gives them back. */
 enum kit_kind { KIT_STREAM, KIT_HANDLE, KIT_MEMORY, KIT_GROUP, KIT_KIND_COUNT };
 

@@ -6,6 +6,7 @@
 #include "kit_internal.h"
 
 #include <dirent.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,11 +83,24 @@ static void take_environment(struct kit_state *state) {
     state->environment_count = count;
 }
 
+static void *do_nothing(void *arg) {
+    return arg;
+}
+
+/* ThreadSanitizer starts a thread of its own with the first that the program starts. */
+static void start_sanitizers_thread(void) {
+    pthread_t thread;
+
+    if (KIT_THREAD_SANITIZER && pthread_create(&thread, NULL, do_nothing, NULL) == 0)
+        pthread_join(thread, NULL);
+}
+
 struct kit_state *kit_state_take(void) {
     struct kit_state *state = calloc(1, sizeof(*state));
 
     if (state == NULL)
         return NULL;
+    start_sanitizers_thread();
     if (getcwd(state->directory, sizeof(state->directory)) == NULL)
         state->directory[0] = '\0';
     take_status(state->status, sizeof(state->status));

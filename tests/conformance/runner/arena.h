@@ -49,7 +49,8 @@ struct arena_rank {
     char checkpoint[128];
     char unresolved_text[256];
     char leak[512];
-    char held[512]; /* names of files and sockets that it held, one a line */
+    char held[512];      /* names of files and sockets that it held, one a line */
+    char inherited[512]; /* those that it held from the start: the report, a log */
 };
 
 /* What the probe child found out about the backend. */

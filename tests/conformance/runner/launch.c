@@ -57,6 +57,7 @@ void runner_child_main(struct runner_run *run, int rank) {
 
     snprintf(temporary, sizeof(temporary), "%s/tmp", run->scratch);
     setenv("TMPDIR", temporary, 1);
+    kit_note_inherited(&setup);
     if (setup.mode == TK_MODE_THREAD) {
         runner_run_threads(&setup);
         exit(0);

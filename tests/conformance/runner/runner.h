@@ -372,6 +372,8 @@ void kit_run_rank(const struct kit_setup *setup);
 
 /* Remembers in the arena which names this process holds (kit_held.c). */
 void kit_note_held(const struct kit_setup *setup);
+/* What the controller left to this process does not count. */
+void kit_note_inherited(const struct kit_setup *setup);
 
 /* The leak ledger of one process. */
 struct kit_ledger;
