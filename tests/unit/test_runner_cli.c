@@ -395,8 +395,9 @@ static void test_wrong_usage(void) {
         "--report text=f",
         "--report xml=f",
         "--slowest 0",
-        "--report tap=a --report tap=b --report tap=c --report tap=d --report tap=e --report tap=f "
-        "--report tap=g --report tap=h --report tap=i",
+        ("--report tap=a --report tap=b --report tap=c --report tap=d --report tap=e --report "
+         "tap=f "
+         "--report tap=g --report tap=h --report tap=i"),
         "--ranks",
     };
 
