@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Where shared pages come from: POSIX shared memory whose name is gone at once, or, where /dev/shm
- * is missing or too small, an anonymous file. Pages are allocated now, so that a shortage is an
- * error here and not a SIGBUS later.
+ * Where shared pages come from: POSIX shared memory without a name, or, where /dev/shm is missing
+ * or too small, an anonymous file. Pages are allocated now, so that a shortage is an error here and
+ * not a SIGBUS later.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,8 +20,8 @@
  * process than refuse pages of an anonymous file. */
 #define BIG_BYTES ((size_t)16 << 20)
 
-/* A new, nameless, private descriptor, or -1 with errno. `host` may be NULL. */
-static int open_posix(const symmem_host *host) {
+/* By a name that is gone at once: a process that is killed in between leaves it. */
+static int open_named(const symmem_host *host) {
     for (int attempt = 0; attempt < NAME_ATTEMPTS; attempt++) {
         uint64_t random[2];
         if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
@@ -40,6 +40,15 @@ static int open_posix(const symmem_host *host) {
             return -1;
     }
     return -1;
+}
+
+/* A new, nameless, private descriptor, or -1 with errno. `host` may be NULL. Where the kernel makes
+ * files without any name, there is no moment at which a killed process leaves one. */
+static int open_posix(const symmem_host *host) {
+    int fd = open("/dev/shm", O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+    if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL))
+        return open_named(host);
+    return fd;
 }
 
 /* 0, or an errno with what is free in *free_p. */

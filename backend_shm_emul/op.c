@@ -42,7 +42,7 @@ void shm_route_locked(shm_stream *stream, shm_op *op) {
 }
 
 symmem_status shm_op_ask_point(const shm_op *op, const char *name, const char *operation,
-                                  symmem_error_record *record_p) {
+                               symmem_error_record *record_p) {
     const symmem_host *host = op->instance->host;
     symmem_status status = host->point(host, name);
     if (status == SYMMEM_OK)

@@ -163,7 +163,7 @@ struct shm_op {
 
 /* A test point of an operation that runs: a failure is described in *record_p. */
 symmem_status shm_op_ask_point(const shm_op *op, const char *name, const char *operation,
-                                  symmem_error_record *record_p);
+                               symmem_error_record *record_p);
 static inline symmem_status shm_op_point(const shm_op *op, const char *name, const char *operation,
                                          symmem_error_record *record_p) {
     if (__builtin_expect(!op->instance->host->has_points, true))

@@ -177,6 +177,7 @@ static void arrive(const shm_wait *wait) {
         shm_observe(peers->host, "shm.barrier.arrive*");
         /* release; pairs with: barrier_attempt. seq_cst for shm_wake's sake. */
         atomic_store_explicit(word, wait->epoch, memory_order_seq_cst);
+        shm_observe(peers->host, "shm.barrier.wake*");
         shm_wake(peers->signals[rank], word);
     }
 }
@@ -212,8 +213,10 @@ static symmem_status run_put(const shm_op *op, symmem_error_record *record_p) {
     symmem_status status = before(&wait, "shm.put.before", &fault);
     if (status == SYMMEM_OK)
         status = shm_wait_run(&wait, &fault);
-    if (status == SYMMEM_OK)
+    if (status == SYMMEM_OK) {
+        shm_observe(wait.peers->host, "shm.put.wake*");
         shm_wake(wait.peers->signals[wait.rank], put_word(&wait, wait.rank));
+    }
     return finish(&wait, "shm.put.done*", status, &fault, record_p);
 }
 
@@ -227,8 +230,10 @@ static symmem_status run_wait(const shm_op *op, symmem_error_record *record_p) {
     symmem_status status = before(&wait, "shm.wait.before", &fault);
     if (status == SYMMEM_OK)
         status = shm_wait_run(&wait, &fault);
-    if (status == SYMMEM_OK)
+    if (status == SYMMEM_OK) {
+        shm_observe(wait.peers->host, "shm.wait.wake*");
         shm_wake(wait.peers->signals[wait.rank], wait_word(&wait, wait.rank));
+    }
     return finish(&wait, "shm.wait.done*", status, &fault, record_p);
 }
 

@@ -154,6 +154,7 @@ static symmem_status sleep_once(const shm_wait *wait, int32_t rank, uint32_t val
         *next_check_ns_p = now_ns + (wait->peers->world_size > MANY_RANKS ? TICK_MANY_NS : TICK_NS);
     }
     uint64_t until_ns = deadline_ns < *next_check_ns_p ? deadline_ns : *next_check_ns_p;
+    shm_observe(wait->peers->host, "shm.sleep*");
     /* Woken for no change of the word: that is how a peer tells of its poisoning. */
     if (until_ns > now_ns && futex_wait(wait->word(wait, rank), value, until_ns - now_ns))
         *next_check_ns_p = 0;

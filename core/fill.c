@@ -61,7 +61,9 @@ static symmem_status check_range(const DLTensor *tensor, const char *operation, 
 static symmem_status prepare(symmem_context *context, sm_refs *refs, const char *operation,
                              const void *dst, size_t bytes, const symmem_stream *stream,
                              int32_t *device_p) {
-    symmem_status status = sm_refs_cover(refs, context, operation, dst, bytes);
+    symmem_status status = sm_context_point(context, operation, "fill.before");
+    if (status == SYMMEM_OK)
+        status = sm_refs_cover(refs, context, operation, dst, bytes);
     if (status != SYMMEM_OK)
         return status;
     return sm_device_resolve(context, stream != NULL ? stream->device : refs->device, operation,

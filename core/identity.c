@@ -54,6 +54,11 @@ static bool read_state(int32_t pid, process_state *state_p) {
     return true;
 }
 
+static uint64_t namespace_of(const char *path) {
+    struct stat about;
+    return stat(path, &about) == 0 ? about.st_ino : 0;
+}
+
 symmem_status sm_identity_self(sm_identity *identity_p) {
     sm_identity identity;
     memset(&identity, 0, sizeof(identity)); /* travels as bytes, padding included */
@@ -61,9 +66,9 @@ symmem_status sm_identity_self(sm_identity *identity_p) {
     /* Without it, host names are compared instead. */
     if (read_text("/proc/sys/kernel/random/boot_id", text, sizeof(text)))
         identity.boot_id = sm_hash(text, strcspn(text, "\n"), SM_HASH_SEED);
-    struct stat about;
-    if (stat("/proc/self/ns/pid", &about) == 0)
-        identity.pid_namespace = about.st_ino;
+    identity.pid_namespace = namespace_of("/proc/self/ns/pid");
+    identity.net_namespace = namespace_of("/proc/self/ns/net");
+    identity.mount_namespace = namespace_of("/proc/self/ns/mnt");
     identity.pid = (int32_t)getpid();
     process_state state;
     if (!read_state(identity.pid, &state))

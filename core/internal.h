@@ -61,8 +61,10 @@ symmem_status sm_fail_record(const symmem_error_record *record);
 /* Who a process is, in a form that two processes can compare. Sent between ranks as is. */
 typedef struct sm_identity {
     uint64_t boot_id;       /* hash of the kernel's boot id */
-    uint64_t pid_namespace; /* inode of the pid namespace */
-    uint64_t start_time;    /* of the process, in clock ticks since boot */
+    uint64_t pid_namespace; /* inodes of the namespaces, 0 if unknown */
+    uint64_t net_namespace;
+    uint64_t mount_namespace;
+    uint64_t start_time; /* of the process, in clock ticks since boot */
     int32_t pid;
     int32_t reserved;
     char host[SYMMEM_NAME_MAX];
@@ -160,6 +162,9 @@ typedef struct sm_ipc_tag {
  * not NULL: that file name, for tests. */
 symmem_status sm_ipc_create(const char *directory, const char *name, sm_ipc **ipc_p);
 void sm_ipc_destroy(sm_ipc *ipc); /* unlinks a file of its own */
+/* Unlinks what killed processes of this user left in the directory. Never fails. (ipc_sweep.c) */
+#define SM_IPC_NAME_PREFIX "symmem-"
+void sm_ipc_sweep(const char *directory);
 /* The address for the peers, *bytes_p of it. */
 void sm_ipc_address(const sm_ipc *ipc, uint8_t address[SM_IPC_ADDRESS_MAX], uint32_t *bytes_p);
 int sm_ipc_descriptor(const sm_ipc *ipc); /* for poll */

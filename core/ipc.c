@@ -50,7 +50,7 @@ struct sm_ipc {
 /* --- life --------------------------------------------------------------------------- */
 
 static void random_name(const uint8_t random[16], char name[48]) {
-    size_t used = (size_t)snprintf(name, 48, "symmem-");
+    size_t used = (size_t)snprintf(name, 48, SM_IPC_NAME_PREFIX);
     for (size_t i = 0; i < 16; i++)
         used += (size_t)snprintf(name + used, 48 - used, "%02x", random[i]);
 }

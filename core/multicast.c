@@ -18,7 +18,8 @@ static symmem_status check_multicast(symmem_handle *handle, const char *operatio
     status = sm_stream_check(link->context, stream, operation);
     if (status == SYMMEM_OK)
         *address_p = (char *)link->multicast_address + handle->offset + offset;
-    return status;
+    return status == SYMMEM_OK ? sm_context_point(link->context, operation, "multimem.before")
+                               : status;
 }
 
 symmem_status symmem_multimem_store(symmem_handle *handle, size_t offset, const void *src,

@@ -118,7 +118,9 @@ static symmem_status transfer(sm_link *link, const char *operation, void *dst, c
     symmem_context *context = link->context;
     sm_refs refs;
     sm_refs_init(&refs, link);
-    symmem_status status = sm_refs_cover(&refs, context, operation, local, bytes);
+    symmem_status status = sm_context_point(context, operation, "copy.before");
+    if (status == SYMMEM_OK)
+        status = sm_refs_cover(&refs, context, operation, local, bytes);
     if (status == SYMMEM_OK) {
         symmem_exec exec = sm_refs_exec(&refs, stream);
         status = context->backend->copy(context->instance, link->device, dst, src, bytes, &exec);
@@ -151,7 +153,9 @@ symmem_status symmem_get(symmem_handle *handle, int32_t src_rank, size_t src_off
 
 static symmem_status copy_between(symmem_context *context, sm_refs *refs, void *dst,
                                   const void *src, size_t bytes, const symmem_stream *stream) {
-    symmem_status status = sm_refs_cover(refs, context, "copy", dst, bytes);
+    symmem_status status = sm_context_point(context, "copy", "copy.before");
+    if (status == SYMMEM_OK)
+        status = sm_refs_cover(refs, context, "copy", dst, bytes);
     if (status == SYMMEM_OK)
         status = sm_refs_cover(refs, context, "copy", src, bytes);
     int32_t device = stream != NULL ? stream->device : refs->device;

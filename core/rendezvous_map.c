@@ -177,9 +177,11 @@ static symmem_status register_memory(sm_rendezvous *rendezvous, const symmem_exc
     symmem_context *context = rendezvous->context;
     symmem_status status = context->backend->memory_exchange(
         context->instance, rendezvous->group->backend_group, own, exchange, peers);
-    symmem_status agreed =
-        sm_session_agree(rendezvous->group->session, SM_RENDEZVOUS, stage,
-                         described(rendezvous, status, stage), rendezvous->deadline_ns);
+    symmem_status result = described(rendezvous, status, stage);
+    if (result == SYMMEM_OK)
+        result = sm_context_point(context, SM_RENDEZVOUS, "rendezvous.register.after");
+    symmem_status agreed = sm_session_agree(rendezvous->group->session, SM_RENDEZVOUS, stage,
+                                            result, rendezvous->deadline_ns);
     if (agreed == SYMMEM_OK || status != SYMMEM_OK)
         return agreed;
     for (int32_t r = 0; r < exchange->world_size; r++) {
@@ -209,9 +211,11 @@ static symmem_status open_group(sm_rendezvous *rendezvous, const symmem_exchange
                                               &group->backend_group);
         group->backend_group_open = status == SYMMEM_OK;
     }
-    symmem_status agreed =
-        sm_session_agree(group->session, SM_RENDEZVOUS, "group_open",
-                         described(rendezvous, status, "group_open"), rendezvous->deadline_ns);
+    status = described(rendezvous, status, "group_open");
+    if (status == SYMMEM_OK)
+        status = sm_context_point(context, SM_RENDEZVOUS, "rendezvous.open.after");
+    symmem_status agreed = sm_session_agree(group->session, SM_RENDEZVOUS, "group_open", status,
+                                            rendezvous->deadline_ns);
     if (agreed != SYMMEM_OK)
         close_group(group);
     return agreed;

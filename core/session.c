@@ -15,7 +15,7 @@
 #include <string.h>
 
 #define JOIN_MAGIC 0x4e494f4au /* "JOIN" */
-#define JOIN_VERSION 1u
+#define JOIN_VERSION 2u
 #define STALE_JOIN_SLEEP_NS 20000000u
 
 /* --- records ---------------------------------------------------------------------------------- */
@@ -128,6 +128,9 @@ static void remove_own_join(sm_session *session) {
 static void close_down(sm_session *session) {
     remove_own_join(session);
     sm_session_drop_own_fds(session);
+    /* Who was killed cannot do it any more. */
+    if (session->ipc != NULL && session->config.socket_dir != NULL)
+        sm_ipc_sweep(session->config.socket_dir);
     sm_ipc_destroy(session->ipc);
     session->ipc = NULL;
     session->id = 0;

@@ -127,6 +127,11 @@ symmem_status sm_session_wanted(const sm_session *session, const sm_call *call);
 /* One look at the peers during a wait: processes that ended, and peers that started over. Status
  * OK: go on waiting. */
 sm_outcome sm_session_watch(sm_session *session, const sm_call *call);
+
+/* Why a rank's socket cannot be reached from here; NULL if nothing speaks against it. */
+const char *sm_session_out_of_reach(const sm_session *session, int32_t rank);
+/* UNREACHABLE if some rank is out of reach: said at once, on every rank that sees it. */
+symmem_status sm_session_check_reach(sm_session *session, const sm_call *call);
 /* The outcome of `rank` having given this bring-up up. For a call that cannot follow it, a rank
  * that ended is the reason: then PEER_LOST. */
 sm_outcome sm_session_started_over(const sm_session *session, const sm_call *call, int32_t rank);

@@ -209,14 +209,12 @@ static symmem_status spread_to(sm_session *session, const sm_call *call, int32_t
         status = sm_session_point(session, call, "ipc.send.before");
         if (status == SYMMEM_OK)
             status = send_to(session, call, rank, &tag, fds + start, (int)count);
-        if (status != SYMMEM_OK && worth_telling(status))
-            send_refusal(session, rank, &tag);
-        if (status != SYMMEM_OK)
-            return status;
-        start += count;
-        status = sm_session_point(session, call, "ipc.send.after");
-        tag.sequence++;
-        if (status != SYMMEM_OK && start < total)
+        if (status == SYMMEM_OK) {
+            start += count;
+            tag.sequence++;
+            status = sm_session_point(session, call, "ipc.send.after");
+        }
+        if (status != SYMMEM_OK && start < total && worth_telling(status))
             send_refusal(session, rank, &tag);
     }
     return status;
@@ -296,21 +294,6 @@ static symmem_status leaf_exchange(sm_session *session, const sm_call *call, uin
     return leaf_receive(session, call, sequence, total, fds_p);
 }
 
-/* Descriptors do not leave the host: said at once, on every rank that sees it. */
-static symmem_status check_hosts(const sm_session *session, const sm_call *call) {
-    uint64_t remote[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
-    bool any = false;
-    for (int32_t rank = 0; rank < session->config.world_size; rank++) {
-        if (sm_identity_same_host(&session->joins[rank].identity, session->config.identity))
-            continue;
-        remote[rank / 64] |= 1ull << (rank % 64);
-        any = true;
-    }
-    if (!any)
-        return SYMMEM_OK;
-    return sm_session_fail_ranks(session, call, SYMMEM_UNREACHABLE, remote, "on another host");
-}
-
 /* A rank that was not heard of in time may come later with older numbers: start afresh. */
 static symmem_status closing(sm_session *session, const sm_call *call, symmem_status status) {
     if (status == SYMMEM_TIMEOUT || status == SYMMEM_PEER_LOST)
@@ -326,7 +309,7 @@ symmem_status sm_session_all_gather_fds(sm_session *session, const char *operati
         fds_p[i] = -1;
     symmem_status status = sm_session_up(session, &call);
     if (status == SYMMEM_OK)
-        status = check_hosts(session, &call);
+        status = sm_session_check_reach(session, &call);
     if (status != SYMMEM_OK)
         return status;
     /* Counted before anything can fail: all ranks must stay in step. */
@@ -390,7 +373,7 @@ symmem_status sm_session_broadcast_fd(sm_session *session, const char *operation
     *fd_p = -1;
     symmem_status status = sm_session_up(session, &call);
     if (status == SYMMEM_OK)
-        status = check_hosts(session, &call);
+        status = sm_session_check_reach(session, &call);
     if (status != SYMMEM_OK)
         return status;
     sm_ipc_tag tag = tag_of(session, session->fd_sequence++, root, KIND_BROADCAST);
@@ -455,9 +438,10 @@ static symmem_status check_pair(sm_session *session, const sm_call *call, int32_
     if (session->id == 0)
         return sm_session_fail(session, call, SYMMEM_INVALID_ARGUMENT,
                                "the group was not brought up by a collective call");
-    if (sm_identity_same_host(&session->joins[rank].identity, session->config.identity))
+    const char *why = sm_session_out_of_reach(session, rank);
+    if (why == NULL)
         return SYMMEM_OK;
-    sm_session_fail(session, call, SYMMEM_UNREACHABLE, "rank %d is on another host", rank);
+    sm_session_fail(session, call, SYMMEM_UNREACHABLE, "rank %d is %s", rank, why);
     sm_record()->failed_rank = rank;
     return SYMMEM_UNREACHABLE;
 }

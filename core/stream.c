@@ -74,9 +74,8 @@ static symmem_status make_native(symmem_context *context, int32_t device, void *
     symmem_status status = sm_context_point(context, operation, "stream.create");
     if (status != SYMMEM_OK)
         return status;
-    status = foreign != NULL
-                               ? backend->stream_wrap(context->instance, device, foreign, native_p)
-                               : backend->stream_create(context->instance, device, native_p);
+    status = foreign != NULL ? backend->stream_wrap(context->instance, device, foreign, native_p)
+                             : backend->stream_create(context->instance, device, native_p);
     if (status != SYMMEM_OK)
         (void)sm_backend_failed(context, status, operation,
                                 foreign != NULL ? "stream_wrap" : "stream_create");

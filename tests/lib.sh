@@ -81,7 +81,8 @@ install_missing() {
 
 # --- build ----------------------------------------------------------------------------------------
 
-# Configures and builds in $root/NAME, quietly; on failure the end of the log is shown.
+# Configures and builds in $root/NAME, quietly; on failure the end of the log is shown. All of it, or
+# only $build_target.
 build_in() { # NAME CMAKE_OPTIONS...
     local name=$1
     shift
@@ -102,7 +103,8 @@ build_in() { # NAME CMAKE_OPTIONS...
     local log=$directory/build.log
     if ! {
         cmake -S "$root" -B "$directory" "${generator[@]}" "$@" &&
-            cmake --build "$directory" --parallel "$(getconf _NPROCESSORS_ONLN)"
+            cmake --build "$directory" --parallel "$(getconf _NPROCESSORS_ONLN)" \
+            ${build_target:+--target "$build_target"}
     } >"$log" 2>&1 </dev/null; then
         say "The build in $name/ failed. The end of $name/build.log:"
         grep -nE 'error|CMake Error|FAILED' "$log" | head -n 10 >&2

@@ -11,7 +11,8 @@ cd "$root" || exit 1
 # shellcheck source=tests/stages.sh
 . tests/stages.sh
 
-all_stages=(gcc clang asan tsan coverage style small-shm skeletons mutants)
+all_stages=(gcc withheld clang asan tsan coverage style small-shm skeletons mutants plugin
+    bad-backends fuzz)
 stages=("$@")
 [ "$#" -gt 0 ] || stages=("${all_stages[@]}")
 for stage in "${stages[@]}"; do
@@ -31,9 +32,9 @@ need_build_tools
 need_command clang clang
 need_command g++ g++
 need_command lcov lcov
+need_command patch patch
 need_command xmllint libxml2-utils
 need_header cjson/cJSON.h libcjson-dev
-need_command patch patch
 need_clang_format
 if ! install_missing || ! install_clang_runtime; then
     printf '0 passed, 1 failed, 0 skipped\n'

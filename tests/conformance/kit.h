@@ -40,13 +40,16 @@ struct tk;
 typedef void (*tk_body_fn)(struct tk *t);
 
 /* Flags of a case. */
-#define TK_PROCESS_ONLY (1u << 0) /* not planned with --rank-mode thread */
-#define TK_THREAD_ONLY (1u << 1)  /* not planned with --rank-mode process */
-#define TK_LARGE (1u << 2)        /* needs much memory; --no-large leaves it out */
-#define TK_MAY_DIE (1u << 3)      /* ranks announced by tk_expect_death may end by SIGKILL */
-#define TK_NO_BACKEND (1u << 4)   /* t->context has no backend set */
-#define TK_NO_CONTEXT (1u << 5)   /* t->context is NULL; the body makes its own, or none */
-#define TK_MAY_LEAK (1u << 6)     /* no leak ledger, e.g. because ranks are killed */
+#define TK_PROCESS_ONLY (1u << 0)     /* not planned with --rank-mode thread */
+#define TK_THREAD_ONLY (1u << 1)      /* not planned with --rank-mode process */
+#define TK_LARGE (1u << 2)            /* needs much memory; --no-large leaves it out */
+#define TK_MAY_DIE (1u << 3)          /* ranks announced by tk_expect_death may end by SIGKILL */
+#define TK_NO_BACKEND (1u << 4)       /* t->context has no backend set */
+#define TK_NO_CONTEXT (1u << 5)       /* t->context is NULL; the body makes its own, or none */
+#define TK_MAY_LEAK (1u << 6)         /* no leak ledger, e.g. because ranks are killed */
+#define TK_SETS_ENVIRONMENT (1u << 7) /* the body leaves the environment changed */
+#define TK_WRITES_PADS (1u << 8)      /* the user's signal pads are not zero at the end */
+#define TK_PLAIN_MEMORY (1u << 9)     /* a tk_handle's block is the buffer: offset 0, no guards */
 
 struct tk_case {
     const char *name;         /* "area.what_it_shows", unique; one word: no blank, no comma */
@@ -193,7 +196,9 @@ symmem_group *tk_group(struct tk *t, const char *name, const int32_t *ranks, int
 /* Host barrier over a group; required to succeed. */
 void tk_group_barrier(struct tk *t, symmem_group *group);
 void *tk_alloc(struct tk *t, size_t bytes);
-/* tk_alloc and rendezvous on `group` with the default timeout. Collective. */
+/* tk_alloc and rendezvous on `group` with the default timeout. Collective. In half of the cases,
+ * which depends on the seed, the buffer lies inside a larger block, with canaries before and behind
+ * it: a body that looks at the block's base, size or end has the flag TK_PLAIN_MEMORY. */
 symmem_handle *tk_handle(struct tk *t, size_t bytes, symmem_group *group);
 /* Rendezvous of memory that is there already; the handle is tracked. Collective. */
 symmem_handle *tk_rendezvous(struct tk *t, void *ptr, symmem_group *group);

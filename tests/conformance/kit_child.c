@@ -74,7 +74,8 @@ enum tk_child_end tk_run_child(struct tk *t, void (*body)(struct tk *t, void *ar
     }
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return TK_CHILD_DONE;
-    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && tk_read_u64(t, t->rank, TK_DEATH_SLOT))
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL &&
+        tk_read_u64(t, t->rank, TK_DEATH_SLOT))
         return TK_CHILD_KILLED;
     TK_CHECK_MSG(t, false, "the process in this rank's place ended with %s %d",
                  WIFSIGNALED(status) ? "signal" : "status",

@@ -49,6 +49,7 @@ struct tk_rank {
     symmem_context *target; /* of tk_alloc and so on */
     const char *file;       /* where the body called the kit, for failures inside it */
     int line;
+    struct kit_guard *guards;
     symmem_group *world; /* of the target, NULL before its first use */
     int shape_round;     /* makes group names unique */
     struct kit_object *objects;
@@ -59,6 +60,21 @@ struct tk_rank {
     struct kit_record record;
     bool is_child; /* of the rank: see tk_run_child */
 };
+
+/* Findings, separated by commas; what does not fit is cut. */
+struct kit_text {
+    char *at;
+    size_t capacity;
+};
+void kit_add(struct kit_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Parts of the leak ledger (kit_state.c, kit_heap.c). */
+struct kit_state;
+struct kit_state *kit_state_take(void);
+/* Adds what has changed and frees. */
+void kit_state_compare(struct kit_state *before, unsigned case_flags, struct kit_text *text);
+void kit_heap_begin(void);
+void kit_heap_end(struct kit_text *text);
 
 /* Records a failure without counting a check. */
 void kit_fail_at(struct tk *t, const char *file, int line, const char *format, ...)
@@ -82,6 +98,12 @@ void kit_track(struct tk *t, enum kit_kind kind, void *object);
 bool kit_untrack(struct tk *t, enum kit_kind kind, const void *object);
 /* Gives back all objects of `context`; NULL: of all contexts. */
 void kit_release_objects(struct tk *t, const symmem_context *context);
+/* Canaries round a handle's memory (kit_guard.c). How much to allocate, and how much of it before
+ * the buffer: 0 in a case without. */
+size_t kit_guarded_size(const struct tk *t, size_t bytes, size_t *before_p);
+void kit_guard(struct tk *t, symmem_handle *handle, void *buffer, size_t bytes, size_t before);
+/* Looks whether all is as it was; before the handle is given back. */
+void kit_guard_end(struct tk *t, const symmem_handle *handle);
 /* Ends and frees t->context, if there is one. */
 void kit_end_context(struct tk *t);
 /* The point function of the contexts' options. */

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a process holds before and after a case: descriptors and shared mappings. */
+/*
+ * What a process holds before and after a case: descriptors and shared mappings;
+ * the rest of the ledger is in kit_state.c and kit_heap.c.
+ */
 #include "kit_internal.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,9 +17,16 @@ struct mapping {
     unsigned long start, end;
 };
 
+struct descriptor {
+    int fd;
+    int flags[2]; /* of the file and of the descriptor */
+    char target[96];
+};
+
 struct kit_ledger {
-    unsigned char open_fds[MAX_FD / 8];
+    struct descriptor *fds;
     int fd_count;
+    struct kit_state *state;
     struct mapping *mappings;
     int mapping_count;
 };
@@ -30,8 +41,24 @@ static int listed_fd(const struct dirent *entry, DIR *directory) {
     return (int)fd;
 }
 
-static bool is_listed(const struct kit_ledger *ledger, int fd) {
-    return (ledger->open_fds[fd / 8] & (1u << (fd % 8))) != 0;
+static const struct descriptor *find_fd(const struct kit_ledger *ledger, int fd) {
+    for (int i = 0; i < ledger->fd_count; i++)
+        if (ledger->fds[i].fd == fd)
+            return &ledger->fds[i];
+    return NULL;
+}
+
+static void describe_fd(const DIR *directory, const char *name, int fd, struct descriptor *found) {
+    ssize_t length;
+
+    memset(found, 0, sizeof(*found));
+    found->fd = fd;
+    found->flags[0] = fcntl(fd, F_GETFL);
+    found->flags[1] = fcntl(fd, F_GETFD);
+    length = readlinkat(dirfd((DIR *)(uintptr_t)directory), name, found->target,
+                        sizeof(found->target) - 1);
+    if (length < 0)
+        found->target[0] = '\0';
 }
 
 static void take_fds(struct kit_ledger *ledger) {
@@ -40,11 +67,15 @@ static void take_fds(struct kit_ledger *ledger) {
 
     while (directory != NULL && (entry = readdir(directory)) != NULL) {
         int fd = listed_fd(entry, directory);
+        void *grown;
 
         if (fd < 0)
             continue;
-        ledger->open_fds[fd / 8] = (unsigned char)(ledger->open_fds[fd / 8] | (1u << (fd % 8)));
-        ledger->fd_count++;
+        grown = realloc(ledger->fds, ((size_t)ledger->fd_count + 1) * sizeof(*ledger->fds));
+        if (grown == NULL)
+            break;
+        ledger->fds = grown;
+        describe_fd(directory, entry->d_name, fd, &ledger->fds[ledger->fd_count++]);
     }
     if (directory != NULL)
         closedir(directory);
@@ -88,41 +119,69 @@ struct kit_ledger *kit_ledger_open(void) {
     if (ledger != NULL) {
         take_fds(ledger);
         take_mappings(ledger);
+        ledger->state = kit_state_take();
+        kit_heap_begin();
     }
     return ledger;
 }
 
-static void add_text(char *text, size_t capacity, const char *what, const char *name) {
-    size_t used = strlen(text);
+void kit_add(struct kit_text *text, const char *format, ...) {
+    size_t used = strlen(text->at);
+    va_list args;
 
-    snprintf(text + used, capacity - used, "%s%s %s", used == 0 ? "" : ", ", what, name);
+    if (used > 0 && used + 2 < text->capacity)
+        used += (size_t)snprintf(text->at + used, text->capacity - used, ", ");
+    va_start(args, format);
+    vsnprintf(text->at + used, text->capacity - used, format, args);
+    va_end(args);
 }
 
-static void name_new_fds(const struct kit_ledger *before, char *text, size_t capacity) {
+static const char *kind_of(const char *target) {
+    static const struct {
+        const char *prefix, *kind;
+    } kinds[] = {{"socket:", "socket"},
+                 {"pipe:", "pipe"},
+                 {"anon_inode:[eventfd]", "eventfd"},
+                 {"anon_inode:[timerfd]", "timer descriptor"},
+                 {"anon_inode:[pidfd]", "process descriptor"},
+                 {"anon_inode:", "anonymous descriptor"},
+                 {"/memfd:", "memory descriptor"},
+                 {"/dev/shm/", "shared memory descriptor"}};
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        if (strncmp(target, kinds[i].prefix, strlen(kinds[i].prefix)) == 0)
+            return kinds[i].kind;
+    return "descriptor";
+}
+
+static void name_new_fds(const struct kit_ledger *before, struct kit_text *text) {
     DIR *directory = opendir("/proc/self/fd");
     const struct dirent *entry;
     int still_open = 0;
 
     while (directory != NULL && (entry = readdir(directory)) != NULL) {
         int fd = listed_fd(entry, directory);
-        char target[128] = "";
-        char name[160];
+        const struct descriptor *known;
+        struct descriptor now;
 
         if (fd < 0)
             continue;
-        if (is_listed(before, fd)) {
-            still_open++;
+        known = find_fd(before, fd);
+        describe_fd(directory, entry->d_name, fd, &now);
+        if (known == NULL) {
+            kit_add(text, "%s %d (%s)", kind_of(now.target), fd, now.target);
             continue;
         }
-        if (readlinkat(dirfd(directory), entry->d_name, target, sizeof(target) - 1) < 0)
-            target[0] = '\0';
-        snprintf(name, sizeof(name), "%d (%s)", fd, target);
-        add_text(text, capacity, "descriptor", name);
+        still_open++;
+        if (strcmp(now.target, known->target) != 0)
+            kit_add(text, "descriptor %d was %s, is %s", fd, known->target, now.target);
+        else if (memcmp(now.flags, known->flags, sizeof(now.flags)) != 0)
+            kit_add(text, "flags of descriptor %d (%s) changed", fd, now.target);
     }
     if (directory != NULL)
         closedir(directory);
     if (still_open < before->fd_count)
-        add_text(text, capacity, "descriptor closed that", "the case had not opened");
+        kit_add(text, "descriptor closed that the case had not opened");
 }
 
 static bool was_mapped(const struct kit_ledger *before, const struct mapping *mapping) {
@@ -132,33 +191,36 @@ static bool was_mapped(const struct kit_ledger *before, const struct mapping *ma
     return false;
 }
 
-static void name_new_mappings(const struct kit_ledger *before, char *text, size_t capacity) {
+static void name_new_mappings(const struct kit_ledger *before, struct kit_text *text) {
     FILE *maps = fopen("/proc/self/maps", "re");
     struct mapping mapping;
     char line[512];
 
     while (maps != NULL && fgets(line, sizeof(line), maps) != NULL) {
         const char *path;
-        char name[200];
 
         if (!parse_shared(line, &mapping) || was_mapped(before, &mapping))
             continue;
         line[strcspn(line, "\n")] = '\0';
         path = strchr(line, '/');
-        snprintf(name, sizeof(name), "of %lu bytes (%.120s)", mapping.end - mapping.start,
-                 path == NULL ? "anonymous" : path);
-        add_text(text, capacity, "mapping", name);
+        kit_add(text, "mapping of %lu bytes (%.120s)", mapping.end - mapping.start,
+                path == NULL ? "anonymous" : path);
     }
     if (maps != NULL)
         fclose(maps);
 }
 
-void kit_ledger_close(struct kit_ledger *ledger, char *text, size_t capacity) {
+void kit_ledger_close(struct kit_ledger *ledger, unsigned case_flags, char *text, size_t capacity) {
+    struct kit_text found = {text, capacity};
+
     text[0] = '\0';
     if (ledger == NULL)
         return;
-    name_new_fds(ledger, text, capacity);
-    name_new_mappings(ledger, text, capacity);
+    kit_heap_end(&found);
+    name_new_fds(ledger, &found);
+    name_new_mappings(ledger, &found);
+    kit_state_compare(ledger->state, case_flags, &found);
     free(ledger->mappings);
+    free(ledger->fds);
     free(ledger);
 }

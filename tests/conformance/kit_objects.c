@@ -35,11 +35,12 @@ bool kit_untrack(struct tk *t, enum kit_kind kind, const void *object) {
     return false;
 }
 
-static symmem_status give_back(const struct kit_object *object) {
+static symmem_status give_back(struct tk *t, const struct kit_object *object) {
     switch (object->kind) {
     case KIT_STREAM:
         return symmem_stream_destroy(object->object);
     case KIT_HANDLE:
+        kit_guard_end(t, object->object);
         symmem_handle_release(object->object);
         return SYMMEM_OK;
     case KIT_MEMORY:
@@ -52,7 +53,7 @@ static symmem_status give_back(const struct kit_object *object) {
 static void give_back_checked(struct tk *t, const struct kit_object *object) {
     static const char *const calls[KIT_KIND_COUNT] = {
         "symmem_stream_destroy", "symmem_handle_release", "symmem_free", "symmem_group_destroy"};
-    symmem_status status = give_back(object);
+    symmem_status status = give_back(t, object);
 
     /* The body may have finalised the context or given the object back by itself. */
     if (status == SYMMEM_OK || status == SYMMEM_NOT_INITIALISED || status == SYMMEM_STALE ||
@@ -109,7 +110,7 @@ void *(tk_alloc)(struct tk *t, size_t bytes) {
     return ptr;
 }
 
-symmem_handle *(tk_rendezvous)(struct tk *t, void *ptr, symmem_group *group) {
+static symmem_handle *meet(struct tk *t, void *ptr, symmem_group *group) {
     symmem_handle *handle = NULL;
 
     TK_REQUIRE_OK(t,
@@ -118,8 +119,21 @@ symmem_handle *(tk_rendezvous)(struct tk *t, void *ptr, symmem_group *group) {
     return handle;
 }
 
+symmem_handle *(tk_rendezvous)(struct tk *t, void *ptr, symmem_group *group) {
+    symmem_handle *handle = meet(t, ptr, group);
+
+    kit_guard(t, handle, ptr, 0, 0);
+    return handle;
+}
+
 symmem_handle *(tk_handle)(struct tk *t, size_t bytes, symmem_group *group) {
-    return (tk_rendezvous)(t, (tk_alloc)(t, bytes), group);
+    size_t before = 0;
+    size_t whole = kit_guarded_size(t, bytes, &before);
+    unsigned char *buffer = (unsigned char *)(tk_alloc)(t, whole) + before;
+    symmem_handle *handle = meet(t, buffer, group);
+
+    kit_guard(t, handle, buffer, bytes, before);
+    return handle;
 }
 
 symmem_stream *(tk_stream)(struct tk *t) {
@@ -144,6 +158,7 @@ void(tk_free)(struct tk *t, void *ptr) {
 
 void(tk_release)(struct tk *t, symmem_handle *handle) {
     kit_untrack(t, KIT_HANDLE, handle);
+    kit_guard_end(t, handle);
     symmem_handle_release(handle);
 }
 

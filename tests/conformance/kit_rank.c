@@ -134,6 +134,11 @@ static void run_body(struct tk *t) {
         t->own->setup->test->body(t);
 }
 
+/* With ranks as threads the first one speaks for the process. */
+static bool notes_names(const struct tk *t) {
+    return t->mode == TK_MODE_PROCESS || t->rank == 0;
+}
+
 static void run_phases(struct tk *t) {
     const struct kit_setup *setup = t->own->setup;
     struct arena *arena = setup->arena;
@@ -145,20 +150,22 @@ static void run_phases(struct tk *t) {
     /* All bodies start together, and none does if some rank could not: it would wait in vain. */
     ready = arena_meet(arena, ARENA_BODY, tk_scaled_ms(PROLOGUE_MEET_MS)) && ready &&
             atomic_load_explicit(&arena->prologue_failed, memory_order_acquire) == 0;
+    if (ready && notes_names(t))
+        kit_note_held(setup);
     if (ready)
         run_body(t);
     arena_enter(arena, t->rank, ARENA_BODY_DONE);
     arena_meet(arena, ARENA_BODY_DONE, tk_scaled_ms(BODY_MEET_MS));
+    if (notes_names(t))
+        kit_note_held(setup);
     arena_enter(arena, t->rank, ARENA_EPILOGUE);
     epilogue(t);
 }
 
 void kit_run_rank(const struct kit_setup *setup) {
     struct arena_rank *slot = &setup->arena->ranks[setup->rank];
-    struct tk_rank own = {.setup = setup,
-                          .slot = slot,
-                          .file = "kit",
-                          .record = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+    struct tk_rank own = {
+        .setup = setup, .slot = slot, .file = "kit", .record = {.lock = PTHREAD_MUTEX_INITIALIZER}};
     struct tk t = {
         .rank = setup->rank,
         .world_size = setup->world_size,
@@ -182,7 +189,7 @@ void kit_run_rank(const struct kit_setup *setup) {
     }
     run_phases(&t);
     if (setup->mode == TK_MODE_PROCESS)
-        kit_ledger_close(ledger, slot->leak, sizeof(slot->leak));
+        kit_ledger_close(ledger, setup->test->flags, slot->leak, sizeof(slot->leak));
     arena_enter(setup->arena, setup->rank, ARENA_DONE);
 }
 

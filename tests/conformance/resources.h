@@ -16,6 +16,12 @@ int resources_descriptors(void);
 int resources_shared_mappings(void);
 /* Bytes of address space in those shared mappings. */
 uint64_t resources_shared_bytes(void);
+/* Bytes of address space in all mappings, 0 if that is not known. */
+uint64_t resources_address_space_bytes(void);
+/* Bytes of the heap in use; 0 if the C library does not tell. */
+uint64_t resources_heap_bytes(void);
+/* Threads of this process; -1 if they cannot be counted. */
+int resources_threads(void);
 /* Entries of a directory and of all below it; -1 if it cannot be read. */
 int resources_count_entries(const char *directory);
 /* How many of a directory and all below it have rights for anybody but the owner. */
@@ -31,9 +37,8 @@ struct resources_names {
 };
 void resources_take_names(struct resources_names *names);
 /*
- * Names of this user that came since and stay for half a second: shared memory objects, sockets and
- * files with "symm" in their names; directories are other runners'. The first is copied to `first`.
- * Others may use the machine.
+ * Names that came since and stay for half a second, the first copied to `first`. The temporary
+ * directory is the case's own, /dev/shm only counts if it is the run's own: others use the machine.
  */
 int resources_new_names(const struct resources_names *before, char *first, size_t capacity);
 

@@ -372,6 +372,7 @@ static const struct tk_case cases[] = {
     {.name = "test_set_signal_pad_size_with_allocation",
      .requirements = "SM-ALLOC-10",
      .max_ranks = 8,
+     .flags = TK_WRITES_PADS,
      .body = set_signal_pad_size_with_allocation},
     {.name = "alloc.ordinals_count_allocations",
      .requirements = "SM-ALLOC-11",

@@ -185,6 +185,33 @@ static void entries_without_capabilities(struct tk *t) {
     }
 }
 
+static void halves_and_leftovers(struct tk *t) {
+    symmem_backend full, table;
+    TK_REQ(t, "SM-BACKEND-13");
+    table = fake_table_a;
+    table.reserved = 1;
+    refuse(t, &table, "reserved is 1");
+    table = fake_table_a;
+    table.description = NULL;
+    refuse(t, &table, "no description");
+    /* Export, share_close and import: seven of the eight ways to have some of them, without and
+     * with the entry that stands for all. */
+    fake_table_full(&full);
+    for (int parts = 0; parts < 7; parts++) {
+        table = fake_table_a;
+        table.memory_export = (parts & 1) != 0 ? table.memory_export : NULL;
+        table.share_close = (parts & 2) != 0 ? table.share_close : NULL;
+        table.memory_import = (parts & 4) != 0 ? table.memory_import : NULL;
+        refuse(t, &table, "a part of export, share_close and import");
+        table.memory_exchange = full.memory_exchange;
+        if (parts != 0)
+            refuse(t, &table, "memory_exchange and a part of the others");
+        else
+            TK_OK(t, symmem_register_backend(t->context, &table));
+    }
+    tk_end_context(t); /* before the table on this stack goes */
+}
+
 /* --- files ------------------------------------------------------------------------------------ */
 
 /* Where the suite's own shared objects lie, from where the runner lies. */
@@ -273,6 +300,7 @@ static const struct tk_case cases[] = {
     CASE("missing_entries", "SM-BACKEND-06", missing_entries),
     CASE("capabilities_without_entries", "SM-BACKEND-07", capabilities_without_entries),
     CASE("capabilities_without_their_like", "SM-BACKEND-12", capabilities_without_their_like),
+    CASE("halves_and_leftovers", "SM-BACKEND-13", halves_and_leftovers),
     CASE("entries_without_capabilities", "SM-BACKEND-07", entries_without_capabilities),
     CASE("files_that_cannot_be_loaded", "SM-BACKEND-08", files_that_cannot_be_loaded),
     CASE("files_with_another_abi", "SM-BACKEND-08", files_with_another_abi),

@@ -210,6 +210,7 @@ static const struct tk_case cases[] = {
      .requirements = "SM-BARRIER-02",
      .needs = SYMMEM_CAP_HOST_ACCESS | SYMMEM_CAP_DIRECT_ACCESS,
      .min_ranks = 2,
+     .flags = TK_PLAIN_MEMORY,
      .body = plain_writes_are_visible},
     {.name = "barrier.writes_are_visible_on_every_group_shape",
      .requirements = "SM-BARRIER-02",

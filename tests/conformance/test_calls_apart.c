@@ -277,7 +277,10 @@ static void devices_alternate(struct tk *t) {
 }
 
 #define APART(name_, requirements_, needs_, body_)                                                 \
-    { .name = name_, .requirements = requirements_, .needs = needs_, .max_ranks = 4, .body = body_ }
+    {                                                                                              \
+        .name = name_, .requirements = requirements_, .needs = needs_, .max_ranks = 4,             \
+        .flags = TK_PLAIN_MEMORY, .body = body_                                                    \
+    }
 
 static const struct tk_case cases[] = {
     APART("stream.arguments_are_taken_at_the_call", "SM-STREAM-18",

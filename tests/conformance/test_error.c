@@ -267,7 +267,11 @@ static void missing_set(struct tk *t) {
 
 static const struct tk_case cases[] = {
     CASE("failures_of_memory_and_groups", "SM-ERROR-01", 2, failures_of_memory_and_groups),
-    CASE("failures_of_handles", "SM-ERROR-01", 2, failures_of_handles),
+    {.name = "error.failures_of_handles",
+     .requirements = "SM-ERROR-01",
+     .max_ranks = 2,
+     .flags = TK_PLAIN_MEMORY,
+     .body = failures_of_handles},
     CASE("failures_of_stores", "SM-ERROR-01", 1, failures_of_stores),
     {.name = "error.records_of_stream_calls",
      .requirements = "SM-ERROR-01",
@@ -282,7 +286,11 @@ static const struct tk_case cases[] = {
     CASE("missing_set", "SM-ERROR-01", 1, missing_set),
     CASE("records_are_per_thread", "SM-ERROR-02", 2, records_are_per_thread),
     CASE("every_status_has_a_name", "SM-ERROR-03", 1, every_status_has_a_name),
-    CASE("outputs_stay_after_failure", "SM-ERROR-04", 2, outputs_stay_after_failure),
+    {.name = "error.outputs_stay_after_failure",
+     .requirements = "SM-ERROR-04",
+     .max_ranks = 2,
+     .flags = TK_PLAIN_MEMORY,
+     .body = outputs_stay_after_failure},
     CASE("clear", "SM-ERROR-05", 2, clear),
 };
 TK_SUITE(error, cases);

@@ -153,6 +153,31 @@ static void pairwise_is_in_range(struct tk *t) {
     tk_group_barrier(t, group); /* works on */
 }
 
+/* Nobody takes what is sent: sooner or later there is no room, which must not last for ever. */
+static void nobody_receives(struct tk *t) {
+    enum { MORE_THAN_FITS = 3000 };
+    symmem_group *group = tk_world_group(t);
+    symmem_status status = SYMMEM_OK;
+    uint64_t took_ms = 0;
+    TK_REQ(t, "SM-EXCHANGE-04");
+    int own = open_own_file(t, t->rank);
+    tk_group_barrier(t, group);
+    for (int i = 0; t->rank == 0 && i < MORE_THAN_FITS && status == SYMMEM_OK; i++) {
+        uint64_t begin_ms = tk_now_ms();
+        status = symmem_group_send_fd(group, 1, own, 100);
+        took_ms = tk_now_ms() - begin_ms;
+    }
+    if (t->rank == 0) {
+        symmem_error_record record;
+        symmem_last_error(&record);
+        TK_STATUS(t, SYMMEM_TIMEOUT, status);
+        TK_CHECK(t, took_ms < tk_scaled_ms(2000));
+        TK_CHECK(t, symmem_error_is_missing(&record, 1));
+    }
+    tk_out_of_band_barrier(t);
+    close_checked(t, own);
+}
+
 static void repeated_passing_keeps_nothing(struct tk *t) {
     symmem_group *group = tk_world_group(t);
     int fds[SYMMEM_MAX_WORLD_SIZE], own, before = 0;
@@ -315,6 +340,11 @@ static const struct tk_case cases[] = {
      .min_ranks = 2,
      .max_ranks = 4,
      .body = pairwise_is_in_range},
+    {.name = "exchange_fds.nobody_receives",
+     .requirements = "SM-EXCHANGE-04",
+     .min_ranks = 2,
+     .max_ranks = 2,
+     .body = nobody_receives},
     {.name = "exchange_fds.repeated_passing_keeps_nothing",
      .requirements = "SM-EXCHANGE-06,SM-LIFE-01",
      .max_ranks = 4,

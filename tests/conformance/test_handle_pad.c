@@ -201,7 +201,7 @@ static void handles_of_one_link_share(struct tk *t) {
 #define CASE(name_, requirements_, min_, max_, body_)                                              \
     {                                                                                              \
         .name = name_, .requirements = requirements_, .needs = SYMMEM_CAP_DIRECT_ACCESS,           \
-        .min_ranks = min_, .max_ranks = max_, .body = body_,                                       \
+        .min_ranks = min_, .max_ranks = max_, .flags = TK_WRITES_PADS, .body = body_,              \
     }
 
 static const struct tk_case cases[] = {

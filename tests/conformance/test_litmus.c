@@ -309,19 +309,19 @@ static void any_size_and_content(struct tk *t) {
     free(ring.words);
 }
 
-#define LITMUS(name_, needs_, body_)                                                               \
+#define LITMUS(name_, needs_, flags_, body_)                                                       \
     {                                                                                              \
         .name = "litmus." name_, .requirements = "SM-SIGNAL-01,SM-ONESIDED-04", .needs = needs_,   \
-        .min_ranks = 2, .max_ranks = 4, .timeout_s = 60, .body = body_                             \
+        .min_ranks = 2, .max_ranks = 4, .flags = flags_, .timeout_s = 60, .body = body_            \
     }
 #define DIRECT (SYMMEM_CAP_HOST_ACCESS | SYMMEM_CAP_DIRECT_ACCESS)
 
 static const struct tk_case cases[] = {
-    LITMUS("puts_of_any_length", 0, puts_of_any_length),
-    LITMUS("stores_of_any_length", DIRECT, stores_of_any_length),
-    LITMUS("threads_put_one_signals", 0, threads_put_one_signals),
-    LITMUS("threads_store_one_signals", DIRECT, threads_store_one_signals),
-    LITMUS("ring_of_two_slots", 0, ring_of_two_slots),
-    LITMUS("any_size_and_content", 0, any_size_and_content),
+    LITMUS("puts_of_any_length", 0, 0, puts_of_any_length),
+    LITMUS("stores_of_any_length", DIRECT, TK_PLAIN_MEMORY, stores_of_any_length),
+    LITMUS("threads_put_one_signals", 0, 0, threads_put_one_signals),
+    LITMUS("threads_store_one_signals", DIRECT, TK_PLAIN_MEMORY, threads_store_one_signals),
+    LITMUS("ring_of_two_slots", 0, 0, ring_of_two_slots),
+    LITMUS("any_size_and_content", 0, TK_WRITES_PADS, any_size_and_content),
 };
 TK_SUITE(litmus, cases);

@@ -151,7 +151,7 @@ static void multicast_stores(struct tk *t) {
     {                                                                                              \
         .name = "litmus." name_, .requirements = "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",      \
         .needs = (needs_) | SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 4,              \
-        .timeout_s = 60, .body = body_                                                             \
+        .flags = TK_PLAIN_MEMORY, .timeout_s = 60, .body = body_                                   \
     }
 
 static const struct tk_case cases[] = {

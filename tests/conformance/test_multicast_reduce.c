@@ -35,7 +35,7 @@ static uint16_t half_of(int64_t value) {
 static void encode(symmem_dtype dtype, int64_t value, void *to) {
     float single = (float)value;
     double wide = (double)value;
-    uint16_t half = half_of(value);
+    uint16_t half = dtype == SYMMEM_FLOAT16 ? half_of(value) : 0;
     uint32_t bits;
     memcpy(&bits, &single, 4);
     uint16_t brain = (uint16_t)(bits >> 16);
@@ -267,7 +267,7 @@ static void edges(struct tk *t) {
 #define REDUCE(name_, requirements_, body_)                                                        \
     {                                                                                              \
         .name = "multicast." name_, .requirements = requirements_, .needs = SYMMEM_CAP_MULTICAST,  \
-        .max_ranks = 4, .body = body_                                                              \
+        .max_ranks = 4, .flags = TK_PLAIN_MEMORY, .body = body_                                    \
     }
 
 static const struct tk_case cases[] = {

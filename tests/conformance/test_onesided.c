@@ -355,6 +355,7 @@ static const struct tk_case cases[] = {
     {.name = "onesided.ranges_are_checked",
      .requirements = "SM-ONESIDED-03",
      .max_ranks = 4,
+     .flags = TK_PLAIN_MEMORY,
      .body = ranges_are_checked},
     {.name = "onesided.ranges_with_an_offset",
      .requirements = "SM-ONESIDED-03,SM-HANDLE-05",
@@ -379,6 +380,7 @@ static const struct tk_case cases[] = {
      .requirements = "SM-ONESIDED-06",
      .needs = SYMMEM_CAP_DIRECT_ACCESS,
      .max_ranks = 4,
+     .flags = TK_PLAIN_MEMORY,
      .body = copy_in_any_direction},
 };
 TK_SUITE(onesided, cases);

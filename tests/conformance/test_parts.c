@@ -204,18 +204,19 @@ static void local_side_is_checked(struct tk *t) {
     tk_expect_bytes(t, source, t->rank, 0, SIZE, 0x15);
 }
 
-#define PARTS_CASE(name_, requirements_, needs_, body_)                                            \
+#define PARTS_CASE(name_, requirements_, needs_, min_, body_)                                      \
     {                                                                                              \
-        .name = "parts." name_, .requirements = requirements_, .needs = needs_, .max_ranks = 4,    \
-        .body = body_                                                                              \
+        .name = "parts." name_, .requirements = requirements_, .needs = needs_, .min_ranks = min_, \
+        .max_ranks = 4, .body = body_                                                              \
     }
 
 static const struct tk_case cases[] = {
     PARTS_CASE("mapped_paths", "SM-HANDLE-05,SM-VIEW-02,SM-ONESIDED-01", SYMMEM_CAP_DIRECT_ACCESS,
-               mapped_paths),
+               1, mapped_paths),
     PARTS_CASE("streams_and_graphs", "SM-HANDLE-05,SM-STREAM-08",
-               SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, streams_and_graphs),
-    PARTS_CASE("multicast", "SM-MCAST-07,SM-HANDLE-05", SYMMEM_CAP_MULTICAST, multicast_of_parts),
-    PARTS_CASE("local_side_is_checked", "SM-ONESIDED-07", 0, local_side_is_checked),
+               SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, 1, streams_and_graphs),
+    PARTS_CASE("multicast", "SM-MCAST-07,SM-HANDLE-05", SYMMEM_CAP_MULTICAST, 2,
+               multicast_of_parts),
+    PARTS_CASE("local_side_is_checked", "SM-ONESIDED-07", 0, 1, local_side_is_checked),
 };
 TK_SUITE(parts, cases);

@@ -296,6 +296,22 @@ static void handle_outlives_group_and_memory(struct tk *t) {
     TK_STATUS(t, SYMMEM_STALE, symmem_handle_reset(handle, 1000));
 }
 
+/* Freed on every rank, in the group that goes on: the handle's data and signals are as before. */
+static void handle_outlives_the_free(struct tk *t) {
+    void *ptr = tk_alloc(t, 512);
+    symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
+    int32_t next = (t->rank + 1) % t->world_size;
+    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
+    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    tk_free(t, ptr);
+    tk_fill(t, handle, next, 0, 512, (uint8_t)(t->rank + 1));
+    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    tk_expect_bytes(t, handle, t->rank, 0, 512, (uint8_t)(previous + 1));
+    ring_signal(t, handle, 1);
+    TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+}
+
 /* An address that comes back is new memory with a new link, whatever the old one was left with. */
 static void reused_address_is_new(struct tk *t) {
     int32_t next = (t->rank + 1) % t->world_size;
@@ -360,6 +376,7 @@ static const struct tk_case cases[] = {
     {.name = "rendezvous.first_and_last_byte",
      .requirements = "SM-RDV-01,SM-RDV-03",
      .max_ranks = 8,
+     .flags = TK_PLAIN_MEMORY,
      .body = first_and_last_byte},
     {.name = "rendezvous.several_groups_for_one_allocation",
      .requirements = "SM-RDV-03,SM-RDV-01",
@@ -393,6 +410,10 @@ static const struct tk_case cases[] = {
      .min_ranks = 2,
      .max_ranks = 4,
      .body = handle_outlives_group_and_memory},
+    {.name = "rendezvous.handle_outlives_the_free",
+     .requirements = "SM-RDV-18",
+     .max_ranks = 4,
+     .body = handle_outlives_the_free},
     {.name = "rendezvous.reused_address_is_new",
      .requirements = "SM-RDV-19",
      .min_ranks = 2,

@@ -247,7 +247,7 @@ static const struct tk_case cases[] = {
      .needs = SYMMEM_CAP_OVERLAP,
      .min_ranks = 2,
      .max_ranks = 4,
-     .flags = TK_PROCESS_ONLY, /* threads share their environment */
+     .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT, /* threads share their environment */
      .body = allow_overlapping_devices},
 };
 TK_SUITE(rendezvous_refusals, cases);

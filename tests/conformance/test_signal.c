@@ -282,6 +282,7 @@ static const struct tk_case cases[] = {
      .needs = SYMMEM_CAP_HOST_ACCESS | SYMMEM_CAP_DIRECT_ACCESS,
      .min_ranks = 2,
      .max_ranks = 4,
+     .flags = TK_PLAIN_MEMORY,
      .body = message_passing_direct},
     {.name = "signal.wait_holds_until_put",
      .requirements = "SM-SIGNAL-01,SM-SIGNAL-11",

@@ -151,10 +151,12 @@ static const struct tk_case cases[] = {
     {.name = "test_put_wait_signal_channel_out_of_bounds",
      .requirements = "SM-SIGNAL-09",
      .max_ranks = 8,
+     .flags = TK_WRITES_PADS,
      .body = put_wait_channel_out_of_bounds},
     {.name = "test_put_wait_signal_rank_out_of_bounds",
      .requirements = "SM-SIGNAL-09,SM-VIEW-04",
      .max_ranks = 8,
+     .flags = TK_WRITES_PADS,
      .body = put_wait_rank_out_of_bounds},
 };
 TK_SUITE(signal_isolation, cases);

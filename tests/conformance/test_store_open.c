@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Opening stores: directories, permissions, custom tables. */
+#include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "counting_store.h"
 #include "kit.h"
@@ -68,6 +73,106 @@ static void file_store_makes_its_directory(struct tk *t) {
     }
 }
 
+/* --- what is no value --------------------------------------------------------------- */
+
+#define ODD_BYTES 37 /* a size by which the value's file is found */
+
+/* Where the store keeps the value of ODD_BYTES bytes. */
+static bool find_value(const char *folder, char *path, size_t capacity) {
+    DIR *directory = opendir(folder);
+    bool found = false;
+    for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;) {
+        struct stat status;
+        char name[8192];
+        snprintf(name, sizeof(name), "%s/%s", folder, entry->d_name);
+        if (lstat(name, &status) != 0 || !S_ISREG(status.st_mode) || status.st_size != ODD_BYTES)
+            continue;
+        snprintf(path, capacity, "%s", name);
+        found = true;
+    }
+    if (directory != NULL)
+        closedir(directory);
+    return found;
+}
+
+static bool put_in_place(const char *path, int kind) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd;
+    switch (kind) {
+    case 0:
+        return mkfifo(path, 0600) == 0;
+    case 1:
+        return symlink("/dev/zero", path) == 0;
+    case 2:
+        return mkdir(path, 0700) == 0;
+    case 3: /* longer than a value may be, though nothing is in it */
+        fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        if (fd >= 0 && ftruncate(fd, (off_t)SYMMEM_STORE_VALUE_MAX + 1) == 0)
+            return close(fd) == 0;
+        return false;
+    default:
+        if (strlen(path) >= sizeof(address.sun_path))
+            return true; /* the case goes without */
+        memcpy(address.sun_path, path, strlen(path));
+        fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        return fd >= 0 && bind(fd, (const struct sockaddr *)&address, sizeof(address)) == 0 &&
+               close(fd) == 0;
+    }
+}
+
+static void file_store_reads_values_only(struct tk *t) {
+    char folder[4096], path[8192], value[64] = "unchanged";
+    size_t bytes = 99;
+    symmem_store *store = NULL;
+    TK_REQ(t, "SM-STORE-09");
+    snprintf(folder, sizeof(folder), "%s/values", t->scratch_dir);
+    TK_REQUIRE_STATUS(t, SYMMEM_OK, symmem_store_open_file(folder, &store));
+    for (int kind = 0; kind < 5; kind++) {
+        struct stat status;
+        TK_OK(t, symmem_store_set(store, "odd", folder, ODD_BYTES, LIMIT_MS));
+        TK_REQUIRE(t, find_value(folder, path, sizeof(path)) && unlink(path) == 0);
+        TK_REQUIRE(t, put_in_place(path, kind));
+        if (lstat(path, &status) != 0)
+            continue;
+        tk_checkpoint(t, "kind %d", kind);
+        TK_STATUS(t, SYMMEM_CORRUPT,
+                  symmem_store_get(store, "odd", value, sizeof(value), &bytes, 0));
+        TK_EQ_INT(t, 99, bytes);
+        TK_EQ_STR(t, "unchanged", value);
+        TK_REQUIRE(t, remove(path) == 0);
+    }
+    symmem_store_close(store);
+}
+
+static size_t claimed_bytes;
+
+static symmem_status get_claimed(void *self, const char *key, void *value, size_t capacity,
+                                 size_t *bytes_p, uint32_t timeout_ms) {
+    (void)self, (void)key, (void)value, (void)capacity, (void)timeout_ms;
+    *bytes_p = claimed_bytes;
+    return claimed_bytes > SYMMEM_STORE_VALUE_MAX ? SYMMEM_OUT_OF_RANGE : SYMMEM_OK;
+}
+
+static void custom_sizes_are_checked(struct tk *t) {
+    struct counting_store counting = {0};
+    symmem_store_ops ops = counting_store_ops;
+    symmem_store *store = NULL;
+    char value[8];
+    size_t bytes = 99;
+    TK_REQ(t, "SM-STORE-10");
+    ops.get = get_claimed;
+    TK_REQUIRE_STATUS(t, SYMMEM_OK, symmem_store_open_custom(&ops, &counting, &store));
+    claimed_bytes = sizeof(value) + 1;
+    TK_STATUS(t, SYMMEM_CORRUPT, symmem_store_get(store, "k", value, sizeof(value), &bytes, 10));
+    claimed_bytes = (size_t)SYMMEM_STORE_VALUE_MAX + 1;
+    TK_STATUS(t, SYMMEM_CORRUPT, symmem_store_get(store, "k", value, sizeof(value), &bytes, 10));
+    TK_EQ_INT(t, 99, bytes);
+    claimed_bytes = sizeof(value);
+    TK_OK(t, symmem_store_get(store, "k", value, sizeof(value), &bytes, 10));
+    TK_EQ_INT(t, sizeof(value), bytes);
+    symmem_store_close(store);
+}
+
 /* --- custom tables ------------------------------------------------------------------ */
 
 static void custom_table_is_checked(struct tk *t) {
@@ -128,6 +233,14 @@ static const struct tk_case cases[] = {
      .requirements = "SM-STORE-07",
      .max_ranks = 1,
      .body = file_store_makes_its_directory},
+    {.name = "store_open.file_store_reads_values_only",
+     .requirements = "SM-STORE-09,SM-ERROR-04",
+     .max_ranks = 1,
+     .body = file_store_reads_values_only},
+    {.name = "store_open.custom_sizes_are_checked",
+     .requirements = "SM-STORE-10,SM-ERROR-04",
+     .max_ranks = 1,
+     .body = custom_sizes_are_checked},
     {.name = "store_open.custom_table_is_checked",
      .requirements = "SM-STORE-08,SM-ERROR-04",
      .max_ranks = 1,

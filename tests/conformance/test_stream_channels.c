@@ -99,6 +99,27 @@ static void null_stream_takes_its_turn(struct tk *t) {
     check_nothing_pending(t, ring.handle, -1, 0);
 }
 
+static void *open_later(void *arg) {
+    tk_sleep_ms(60);
+    gate_open(arg);
+    return NULL;
+}
+
+/* Alone in its group a rank waits for nobody but its own stream. */
+static void null_stream_waits_for_the_stream(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_group(t, "alone", &t->rank, 1));
+    symmem_stream *stream = tk_stream(t);
+    struct gate gate = {0};
+    pthread_t thread;
+    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
+    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), stream));
+    TK_REQUIRE(t, pthread_create(&thread, NULL, open_later, &gate) == 0);
+    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_CHECK_MSG(t, atomic_load(&gate.open), "the call overtook the channel's work on the stream");
+    TK_CHECK(t, pthread_join(thread, NULL) == 0);
+    tk_synchronize(t, stream);
+}
+
 /* A: barrier, then something slow. B: barrier. B must be done while A is still busy. */
 static void waits_on_pad_kernel_only(struct tk *t) {
     struct ring ring = ring_begin(t);
@@ -198,6 +219,11 @@ static const struct tk_case cases[] = {
      .needs = STREAM_FN,
      .max_ranks = 4,
      .body = null_stream_takes_its_turn},
+    {.name = "stream.null_stream_waits_for_the_stream",
+     .requirements = "SM-STREAM-05,SM-STREAM-02",
+     .needs = STREAM_FN,
+     .max_ranks = 2,
+     .body = null_stream_waits_for_the_stream},
     {.name = "test_stream_serialization_waits_on_pad_kernel_only",
      .requirements = "SM-STREAM-06",
      .needs = STREAM_FN,

@@ -217,7 +217,53 @@ static void waiting_holds_nothing_up(struct tk *t) {
     }
 }
 
+/* --- who releases last ------------------------------------------------------------------------ */
+
+/* A thread that looks at its handle and gives it back. It makes no check meanwhile, and nothing
+ * else with it: the order of the two threads is the library's business alone. */
+struct releaser {
+    symmem_handle *handle;
+    symmem_status status;
+};
+
+static void *look_and_release(void *arg) {
+    struct releaser *own = arg;
+    symmem_handle_info info;
+    own->status = symmem_handle_get_info(own->handle, &info);
+    symmem_handle_release(own->handle);
+    return NULL;
+}
+
+/* Two threads hold one handle, or one link with a handle for each. Whoever is last takes it down,
+ * after all that the other did. */
+static void last_release_comes_last(struct tk *t) {
+    TK_REQ(t, "SM-HANDLE-12");
+    for (int round = 0; round < 10; round++) {
+        void *memory = tk_alloc(t, 64);
+        struct releaser own, others;
+        pthread_t other;
+        TK_REQUIRE_OK(
+            t, symmem_rendezvous(t->context, memory, tk_world_group(t), LIMIT_MS, &own.handle));
+        others.handle = own.handle;
+        if (round % 2 == 0)
+            TK_REQUIRE_OK(t, symmem_handle_retain(own.handle));
+        else
+            TK_REQUIRE_OK(t, symmem_rendezvous(t->context, memory, tk_world_group(t), LIMIT_MS,
+                                               &others.handle));
+        tk_free(t, memory);
+        TK_REQUIRE(t, pthread_create(&other, NULL, look_and_release, &others) == 0);
+        (void)look_and_release(&own);
+        TK_EQ_INT(t, 0, pthread_join(other, NULL));
+        TK_EQ_INT(t, SYMMEM_OK, own.status);
+        TK_EQ_INT(t, SYMMEM_OK, others.status);
+    }
+}
+
 static const struct tk_case cases[] = {
+    {.name = "thread.last_release_comes_last",
+     .requirements = "SM-HANDLE-12,SM-THREAD-01",
+     .max_ranks = 2,
+     .body = last_release_comes_last},
     {.name = "thread.allocations_in_threads",
      .requirements = "SM-THREAD-01",
      .max_ranks = 2,

@@ -294,6 +294,7 @@ static const struct tk_case cases[] = {
      .requirements = "SM-TIMEOUT-07",
      .min_ranks = 2,
      .max_ranks = 4,
+     .flags = TK_WRITES_PADS,
      .body = reset_cleans},
     {.name = "timeout.reset_forgets_pending_signals",
      .requirements = "SM-TIMEOUT-07",
@@ -321,6 +322,7 @@ static const struct tk_case cases[] = {
     {.name = "timeout.waits_ignore_the_users_pad",
      .requirements = "SM-TIMEOUT-10",
      .max_ranks = 4,
+     .flags = TK_WRITES_PADS,
      .body = waits_ignore_the_users_pad},
 };
 TK_SUITE(timeout_poison, cases);

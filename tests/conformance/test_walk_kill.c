@@ -5,23 +5,24 @@
  */
 #include "walk.h"
 
-#define SCENARIOS(X) \
-    X(first_rendezvous, 0, 0) \
-    X(second_rendezvous, 0, 8) \
-    X(multicast, SYMMEM_CAP_MULTICAST, 8) \
-    X(persistent, 0, 8) \
-    X(pool, SYMMEM_CAP_POOL, 8) \
-    X(pool_rendezvous, SYMMEM_CAP_POOL, 8) \
-    X(subgroup, 0, 8) \
-    X(regroup, 0, 8) \
-    X(exchange, 0, 8) \
-    X(reset, 0, 8) \
-    X(signals, 0, 0) \
-    X(data, 0, 8) \
-    X(multimem, SYMMEM_CAP_MULTICAST, 8) \
-    X(stream, SYMMEM_CAP_STREAMS, 8) \
-    X(graph, SYMMEM_CAP_CAPTURE, 8) \
-    X(free, 0, 8) \
+#define SCENARIOS(X)                                                                               \
+    X(first_rendezvous, 0, 0)                                                                      \
+    X(second_rendezvous, 0, 8)                                                                     \
+    X(multicast, SYMMEM_CAP_MULTICAST, 8)                                                          \
+    X(persistent, 0, 8)                                                                            \
+    X(pool, SYMMEM_CAP_POOL, 8)                                                                    \
+    X(pool_rendezvous, SYMMEM_CAP_POOL, 8)                                                         \
+    X(subgroup, 0, 8)                                                                              \
+    X(regroup, 0, 8)                                                                               \
+    X(exchange, 0, 8)                                                                              \
+    X(descriptors, 0, 8)                                                                           \
+    X(reset, 0, 8)                                                                                 \
+    X(signals, 0, 0)                                                                               \
+    X(data, 0, 8)                                                                                  \
+    X(multimem, SYMMEM_CAP_MULTICAST, 8)                                                           \
+    X(stream, SYMMEM_CAP_STREAMS, 8)                                                               \
+    X(graph, SYMMEM_CAP_CAPTURE, 8)                                                                \
+    X(free, 0, 8)                                                                                  \
     X(finalise, 0, 8)
 
 #define BODY(scenario, needs_, max_)                                                               \

@@ -25,10 +25,11 @@ enum walk_outcome {
 /* One run of a scenario on one rank. All that is not NULL is given back afterwards. */
 struct walk_run {
     struct tk *t;
-    int number;        /* the same on all ranks, different for each run of the case */
-    uint32_t limit_ms; /* of each call */
-    bool multicast;    /* allowed in the context */
-    symmem_store *store; /* NULL: the case's */
+    int number;             /* the same on all ranks, different for each run of the case */
+    uint32_t limit_ms;      /* of each call */
+    bool multicast;         /* allowed in the context */
+    symmem_store *store;    /* NULL: the case's */
+    const char *socket_dir; /* NULL: sockets without a file */
     symmem_context *context;
     symmem_group *group;
     void *memory;
@@ -36,8 +37,8 @@ struct walk_run {
     symmem_stream *stream;
     symmem_graph *graph;
     symmem_pool *pool;
-    void *block; /* of the pool */
-    int stage;   /* how far the steps have come, for scenarios of several calls */
+    void *block;                 /* of the pool */
+    int stage;                   /* how far the steps have come, for scenarios of several calls */
     symmem_error_record failure; /* of act, where later calls have changed the thread's record */
 };
 
@@ -45,9 +46,11 @@ struct walk_scenario {
     const char *name;
     uint64_t needs; /* SYMMEM_CAP_ bits */
     enum walk_outcome outcome;
-    int32_t from;     /* the first rank that takes part */
-    bool multicast;   /* may fail without failing the step: then no rank has it */
-    uint32_t limit_ms; /* of each call; 0: WALK_LIMIT_MS */
+    int32_t from;   /* the first rank that takes part */
+    bool multicast; /* may fail without failing the step: then no rank has it */
+    /* Of each call where a rank fails, because others may wait for it in vain; 0: WALK_LIMIT_MS. */
+    uint32_t vain_ms;
+    bool ends; /* act ends the context */
     /* Comes to where the walk begins. Must succeed. */
     void (*prepare)(struct walk_run *run);
     /* The walk. Called again after a failure, it takes up where it failed, or begins anew. */
@@ -76,8 +79,9 @@ symmem_group *walk_group(struct walk_run *run, const char *what, int32_t without
 /* The core's points, in the table of SPEC.md. */
 struct walk_point {
     const char *name;
-    bool observes; /* its status is ignored */
+    bool observes;  /* its status is ignored */
     uint64_t needs; /* SYMMEM_CAP_ bits without which it is not passed */
+    bool rare;      /* may not be passed, for reasons that no capability tells */
 };
 extern const struct walk_point walk_core_points[];
 extern const int walk_core_point_count;
@@ -89,11 +93,11 @@ bool walk_observes(const char *name);
 
 /* Steps to be taken by a case. */
 struct walk_list {
-    int total;                           /* over all ranks */
+    int total;                            /* over all ranks */
     int first[SYMMEM_MAX_WORLD_SIZE + 1]; /* of each rank's */
-    int *order;                          /* a permutation; steps are numbered by rank */
-    int taken;                           /* so many of them are walked */
-    bool multicast;                      /* the run had it */
+    int *order;                           /* a permutation; steps are numbered by rank */
+    int taken;                            /* so many of them are walked */
+    bool multicast;                       /* the run had it */
 };
 /* Runs the scenario once while recording; the same list on every rank. */
 void walk_list_make(struct tk *t, const struct walk_scenario *scenario, int *number, int budget,

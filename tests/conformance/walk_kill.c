@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Steps at which a rank is killed. Each rank sends a process in its place, so that there can be many
- * steps in one case; the processes have a store of their own.
+ * Steps at which a rank is killed. Each rank sends a process in its place, so that there can be
+ * many steps in one case; the processes have a store of their own.
  */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "resources.h"
 #include "walk.h"
@@ -14,12 +16,15 @@
 #define HANG_MS 20000u
 /* What a promise of one second may take here: the time of death is known to some milliseconds. */
 #define GRACE_MS 250u
+/* What a killed rank left stays; what other programs of the same user have just made goes. */
+#define STRANGERS_MS 5000u
 
 struct step {
     const struct walk_scenario *scenario;
     int32_t odd; /* the rank that dies */
     int number, nth;
     char name[32];
+    char socket_dir[64]; /* "": sockets without a file */
 };
 
 struct holdings {
@@ -34,7 +39,8 @@ static uint32_t promise_ms(const struct tk *t) {
     return tk_scaled_ms((t->world_size >= 64 ? 2000u : 1000u) + GRACE_MS);
 }
 
-/* --- the rank that dies ------------------------------------------------------------------------ */
+/* --- the rank that dies ------------------------------------------------------------------------
+ */
 
 /* If it does not pass the point this time, it dies after the last step. */
 static void die(struct tk *t, const struct step *step, struct walk_run *run) {
@@ -45,7 +51,8 @@ static void die(struct tk *t, const struct step *step, struct walk_run *run) {
     raise(SIGKILL);
 }
 
-/* --- the others -------------------------------------------------------------------------------- */
+/* --- the others --------------------------------------------------------------------------------
+ */
 
 static void expect_in_time(struct tk *t, const struct step *step, uint64_t end_ms) {
     uint64_t death_ms = tk_read_u64(t, step->odd, TK_DEATH_SLOT);
@@ -99,7 +106,8 @@ static void survive(struct tk *t, const struct step *step, struct walk_run *run)
     walk_survivors_work(run, step->odd);
 }
 
-/* --- one step ---------------------------------------------------------------------------------- */
+/* --- one step ----------------------------------------------------------------------------------
+ */
 
 static void open_store(struct tk *t, struct walk_run *run) {
     char path[4096];
@@ -114,6 +122,8 @@ static void be_rank(struct tk *t, void *arg) {
     struct holdings before = look();
 
     open_store(t, &run);
+    if (step->socket_dir[0] != '\0')
+        run.socket_dir = step->socket_dir;
     walk_begin(&run, step->scenario);
     tk_out_of_band_barrier(t);
     if (t->rank == step->odd) {
@@ -133,27 +143,61 @@ static void be_rank(struct tk *t, void *arg) {
                  after.mappings, before.mappings);
 }
 
-static bool take_step(struct tk *t, struct step *step, const struct walk_list *list, int index) {
+static void expect_no_names(struct tk *t, const struct step *step,
+                            const struct resources_names *before) {
+    char first[300];
+    uint64_t end_ms = tk_now_ms() + tk_scaled_ms(STRANGERS_MS);
+    int count = resources_new_names(before, first, sizeof(first));
+
+    while (count > 0 && tk_now_ms() < end_ms)
+        count = resources_new_names(before, first, sizeof(first));
+    TK_REQ(t, "SM-POINT-08");
+    TK_CHECK_MSG(t, count == 0, "rank %d killed at %s: %s was left behind", (int)step->odd,
+                 step->name, first);
+}
+
+/* Every other step has sockets in a directory. It must be there before anybody uses it. A rank that
+ * dies when the others need it no more has nobody to remove its socket. */
+static void choose_sockets(struct tk *t, struct step *step) {
+    int length = snprintf(step->socket_dir, sizeof(step->socket_dir), "%s/s", t->scratch_dir);
+
+    if ((t->seed + (uint64_t)step->number) % 2 != 0 || step->scenario->ends ||
+        length >= (int)sizeof(step->socket_dir)) {
+        step->socket_dir[0] = '\0';
+        return;
+    }
+    if (t->rank == 0 && mkdir(step->socket_dir, 0700) != 0)
+        TK_CHECK_MSG(t, errno == EEXIST, "no directory %s", step->socket_dir);
+}
+
+static void expect_no_sockets(struct tk *t, const struct step *step) {
+    if (step->socket_dir[0] == '\0')
+        return;
+    TK_REQ(t, "SM-POINT-08");
+    TK_CHECK_MSG(t, resources_count_entries(step->socket_dir) == 0,
+                 "rank %d killed at %s: sockets were left behind", (int)step->odd, step->name);
+}
+
+static bool take_step(struct tk *t, struct step *step, const struct walk_list *list, int index,
+                      const struct resources_names *names) {
     step->odd = walk_list_rank(list, index);
     if (t->rank == step->odd)
         walk_show_name(t, walk_list_point(t, list, index, &step->nth));
+    choose_sockets(t, step);
     tk_out_of_band_barrier(t);
     walk_read_name(t, step->odd, step->name);
     tk_checkpoint(t, "%s: rank %d killed at %s", step->scenario->name, (int)step->odd, step->name);
     TK_REQ(t, "SM-POINT-07");
     enum tk_child_end end = tk_run_child(t, be_rank, step, tk_scaled_ms(HANG_MS));
     TK_CHECK_MSG(t, (end == TK_CHILD_KILLED) == (t->rank == step->odd),
-                 "rank %d at %s: %s was killed", (int)step->odd, step->name,
-                 t->rank == step->odd ? "it was not, another" : "this rank");
+                 "rank %d at %s: this rank was %skilled", (int)step->odd, step->name,
+                 t->rank == step->odd ? "not " : "");
+    tk_out_of_band_barrier(t);
+    if (t->rank == 0)
+        expect_no_names(t, step, names);
+    if (t->rank == 0)
+        expect_no_sockets(t, step);
     return walk_all_good(t);
-}
-
-static void expect_no_names(struct tk *t, const struct resources_names *before) {
-    char first[300];
-
-    TK_REQ(t, "SM-POINT-08");
-    TK_CHECK_MSG(t, resources_new_names(before, first, sizeof(first)) == 0, "%s was left behind",
-                 first);
 }
 
 void walk_kills(struct tk *t, const char *name) {
@@ -169,9 +213,7 @@ void walk_kills(struct tk *t, const char *name) {
     tk_out_of_band_barrier(t);
     for (; good && killed < list.taken; killed++) {
         struct step step = {.scenario = scenario, .number = number++};
-        good = take_step(t, &step, &list, list.order[killed]);
-        if (good && t->rank == 0)
-            expect_no_names(t, &before);
+        good = take_step(t, &step, &list, list.order[killed], &before);
     }
     if (t->rank == 0)
         tk_note(t, "%d of %d steps x ranks killed%s", killed, list.total,

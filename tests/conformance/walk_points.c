@@ -4,10 +4,15 @@
 
 #include <string.h>
 
-#define FAILS(name) {(name), false, 0}
-#define FAILS_WITH(name, needs) {(name), false, (needs)}
-#define OBSERVES(name) {(name), true, 0}
-#define OBSERVES_WITH(name, needs) {(name), true, (needs)}
+#define FAILS_WITH(name_, needs_)                                                                  \
+    { .name = name_, .needs = needs_ }
+#define FAILS(name_) FAILS_WITH(name_, 0)
+#define OBSERVES_WITH(name_, needs_)                                                               \
+    { .name = name_, .needs = needs_, .observes = true }
+#define OBSERVES(name_) OBSERVES_WITH(name_, 0)
+/* With a backend that registers memory collectively. */
+#define RARE(name_)                                                                                \
+    { .name = name_, .rare = true }
 
 const struct walk_point walk_core_points[] = {
     FAILS("init.identity"),
@@ -47,6 +52,8 @@ const struct walk_point walk_core_points[] = {
     FAILS("rendezvous.descriptors.after"),
     FAILS("rendezvous.map.before"),
     FAILS("rendezvous.map.peer"),
+    RARE("rendezvous.open.after"),
+    RARE("rendezvous.register.after"),
     FAILS_WITH("rendezvous.attach.before", SYMMEM_CAP_MULTICAST),
     FAILS_WITH("rendezvous.bind.before", SYMMEM_CAP_MULTICAST),
     FAILS("rendezvous.peers.before"),
@@ -59,6 +66,9 @@ const struct walk_point walk_core_points[] = {
     OBSERVES("put_signal.done"),
     OBSERVES("wait_signal.begin"),
     OBSERVES("wait_signal.done"),
+    FAILS("copy.before"),
+    FAILS("fill.before"),
+    FAILS_WITH("multimem.before", SYMMEM_CAP_MULTICAST),
     FAILS("reset.begin"),
     FAILS("reset.state.before"),
     FAILS("reset.state.after"),

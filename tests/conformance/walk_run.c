@@ -32,6 +32,7 @@ symmem_context_options walk_options(const struct walk_run *run) {
 
     options.multicast = run->multicast ? -1 : 0;
     options.log = say_nothing;
+    options.socket_dir = run->socket_dir;
     if (run->store != NULL)
         options.store = run->store;
     return options;
@@ -44,7 +45,7 @@ static void open_context(struct walk_run *run) {
 }
 
 void walk_begin(struct walk_run *run, const struct walk_scenario *scenario) {
-    run->limit_ms = tk_scaled_ms(scenario->limit_ms != 0 ? scenario->limit_ms : WALK_LIMIT_MS);
+    run->limit_ms = tk_scaled_ms(WALK_LIMIT_MS);
     run->multicast = scenario->multicast;
     if (scenario->prepare == NULL)
         return;
@@ -118,5 +119,6 @@ void walk_give_back(struct walk_run *run) {
         TK_OK(t, symmem_finalize(run->context));
         symmem_context_free(run->context);
     }
-    *run = (struct walk_run){.t = t, .number = run->number, .store = run->store};
+    *run = (struct walk_run){
+        .t = t, .number = run->number, .store = run->store, .socket_dir = run->socket_dir};
 }

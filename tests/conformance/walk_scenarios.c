@@ -2,8 +2,10 @@
 /* What is walked. */
 #include "walk.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define BYTES 4096
 #define DATA_WORDS 16
@@ -54,8 +56,8 @@ static void prepare_second(struct walk_run *run) {
 
     prepare_memory(run);
     TK_REQUIRE_OK(run->t, symmem_alloc(run->context, BYTES, -1, NULL, &first));
-    TK_REQUIRE_OK(run->t, symmem_rendezvous(run->context, first, run->group, run->limit_ms,
-                                            &handle));
+    TK_REQUIRE_OK(run->t,
+                  symmem_rendezvous(run->context, first, run->group, run->limit_ms, &handle));
     symmem_handle_release(handle);
     TK_REQUIRE_OK(run->t, symmem_free(run->context, first));
 }
@@ -139,8 +141,8 @@ static void prepare_pool(struct walk_run *run) {
     TK_REQUIRE_OK(run->t, symmem_pool_create(run->context, -1, 64 * 1024, &run->pool));
     TK_REQUIRE_OK(run->t, symmem_pool_alloc(run->pool, BYTES, &first));
     TK_REQUIRE_OK(run->t, symmem_pool_alloc(run->pool, BYTES, &run->block));
-    TK_REQUIRE_OK(run->t, symmem_rendezvous(run->context, first, run->group, run->limit_ms,
-                                            &run->handle));
+    TK_REQUIRE_OK(run->t,
+                  symmem_rendezvous(run->context, first, run->group, run->limit_ms, &run->handle));
     symmem_handle_release(run->handle);
     run->handle = NULL;
     TK_REQUIRE_OK(run->t, symmem_pool_free(run->pool, first));
@@ -185,14 +187,15 @@ static symmem_status give_back(struct walk_run *run) {
     return SYMMEM_OK;
 }
 
-/* With work, a stream and all kinds of objects alive. */
+/* With a stream and all kinds of objects alive. No work: finalise does not tell of its failure. */
 static void prepare_finalise(struct walk_run *run) {
     prepare_handle(run);
     if ((run->t->capabilities & SYMMEM_CAP_STREAMS) == 0)
         return;
     TK_REQUIRE_OK(run->t, symmem_stream_create(run->context, -1, &run->stream));
-    TK_REQUIRE_OK(run->t, symmem_put_signal(run->handle, next_of(run), CHANNEL, run->limit_ms,
-                                            run->stream));
+    TK_REQUIRE_OK(
+        run->t, symmem_put_signal(run->handle, next_of(run), CHANNEL, run->limit_ms, run->stream));
+    TK_REQUIRE_OK(run->t, symmem_stream_synchronize(run->stream, run->limit_ms));
 }
 
 static symmem_status finalise(struct walk_run *run) {
@@ -218,6 +221,32 @@ static symmem_status exchange(struct walk_run *run) {
     return symmem_group_barrier(run->group, run->limit_ms);
 }
 
+static void close_all(int *fds, int32_t count) {
+    for (int32_t i = 0; i < count; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+}
+
+/* Each rank's descriptor to all, then rank 0's. */
+static symmem_status descriptors(struct walk_run *run) {
+    const int32_t count = run->t->world_size;
+    int own = open("/dev/null", O_RDONLY | O_CLOEXEC), all[SYMMEM_MAX_WORLD_SIZE], one = -1;
+
+    for (int32_t i = 0; i < count; i++)
+        all[i] = -1;
+    TK_REQUIRE(run->t, own >= 0);
+    symmem_status status = symmem_group_all_gather_fds(run->group, own, all, run->limit_ms);
+    for (int32_t i = 0; i < count; i++)
+        TK_CHECK(run->t, (all[i] >= 0) == (status == SYMMEM_OK));
+    if (status == SYMMEM_OK)
+        status = symmem_group_broadcast_fds(run->group, 0, own, &one, run->limit_ms);
+    TK_CHECK(run->t, status != SYMMEM_OK || one >= 0);
+    close_all(all, count);
+    close_all(&one, 1);
+    close(own);
+    return status;
+}
+
 /* --- signals and data --------------------------------------------------------------- */
 
 /* One rank's wait that nobody serves. */
@@ -239,7 +268,22 @@ static symmem_status signals(struct walk_run *run) {
     return symmem_barrier(run->handle, CHANNEL, run->limit_ms, NULL);
 }
 
-/* One-sided copies, by the calling thread. */
+/* Some words of the own memory, where no other rank writes. */
+static DLTensor own_words(const struct walk_run *run, int64_t *count) {
+    symmem_handle_info info;
+
+    TK_REQUIRE_OK(run->t, symmem_handle_get_info(run->handle, &info));
+    *count = DATA_WORDS;
+    return (DLTensor){
+        .data = (char *)run->memory + 3072,
+        .device = {.device_type = (DLDeviceType)run->t->device_type, .device_id = info.device},
+        .ndim = 1,
+        .dtype = {.code = kDLUInt, .bits = 32, .lanes = 1},
+        .shape = count,
+    };
+}
+
+/* One-sided copies and a fill, by the calling thread. */
 static symmem_status data(struct walk_run *run) {
     uint32_t words[DATA_WORDS] = {1, 2, 3};
 
@@ -248,7 +292,10 @@ static symmem_status data(struct walk_run *run) {
     /* Each to a place where nobody else writes. */
     STEP(symmem_put(run->handle, next_of(run), 0, words, sizeof(words), NULL));
     STEP(symmem_get(run->handle, previous_of(run), 1024, words, sizeof(words), NULL));
-    return symmem_copy(run->context, memory + 2048, memory + 1024, 64, NULL);
+    STEP(symmem_copy(run->context, memory + 2048, memory + 1024, 64, NULL));
+    int64_t count;
+    DLTensor tensor = own_words(run, &count);
+    return symmem_memset32(run->context, &tensor, 0, 7, count, NULL);
 }
 
 static symmem_status multimem(struct walk_run *run) {
@@ -256,8 +303,8 @@ static symmem_status multimem(struct walk_run *run) {
     size_t offset = (size_t)run->t->rank * sizeof(words); /* nobody else's */
 
     STEP(symmem_multimem_store(run->handle, offset, words, sizeof(words), NULL));
-    STEP(symmem_multimem_ld_reduce(run->handle, offset, words, DATA_WORDS, SYMMEM_INT32,
-                                   SYMMEM_SUM, NULL));
+    STEP(symmem_multimem_ld_reduce(run->handle, offset, words, DATA_WORDS, SYMMEM_INT32, SYMMEM_SUM,
+                                   NULL));
     TK_EQ_INT(run->t, 3 * run->t->world_size, words[2]);
     return SYMMEM_OK;
 }
@@ -268,7 +315,11 @@ static symmem_status enqueue(struct walk_run *run) {
     char *memory = run->memory;
 
     STEP(symmem_barrier(run->handle, CHANNEL, run->limit_ms, run->stream));
+    int64_t count;
+    DLTensor tensor = own_words(run, &count);
+
     STEP(symmem_copy(run->context, memory + 256, memory, 64, run->stream));
+    STEP(symmem_stream_write_value32(run->context, &tensor, 0, 7, run->stream));
     STEP(symmem_put_signal(run->handle, next_of(run), CHANNEL, run->limit_ms, run->stream));
     STEP(symmem_wait_signal(run->handle, previous_of(run), CHANNEL, run->limit_ms, run->stream));
     return symmem_barrier(run->handle, CHANNEL, run->limit_ms, run->stream);
@@ -327,43 +378,58 @@ const struct walk_scenario walk_scenarios[] = {
     {.name = "start", .outcome = WALK_LOCAL, .act = start},
     {.name = "first_rendezvous", .outcome = WALK_AGREED, .prepare = prepare_memory, .act = meet},
     {.name = "second_rendezvous", .outcome = WALK_AGREED, .prepare = prepare_second, .act = meet},
-    {.name = "multicast", .needs = SYMMEM_CAP_MULTICAST,
+    {.name = "multicast",
+     .needs = SYMMEM_CAP_MULTICAST,
      .outcome = WALK_AGREED,
      .multicast = true,
      .prepare = prepare_memory,
      .act = meet},
-    {.name = "persistent",
+    {.name = "persistent", .outcome = WALK_LOCAL, .prepare = prepare_persistent, .act = persistent},
+    {.name = "pool",
+     .needs = SYMMEM_CAP_POOL,
      .outcome = WALK_LOCAL,
-     .prepare = prepare_persistent,
-     .act = persistent},
-    {.name = "pool", .needs = SYMMEM_CAP_POOL, .outcome = WALK_LOCAL, .prepare = prepare_group, .act = pool},
-    {.name = "pool_rendezvous", .needs = SYMMEM_CAP_POOL,
+     .prepare = prepare_group,
+     .act = pool},
+    {.name = "pool_rendezvous",
+     .needs = SYMMEM_CAP_POOL,
      .outcome = WALK_AGREED,
      .prepare = prepare_pool,
      .act = pool_rendezvous},
-    {.name = "subgroup", .outcome = WALK_AGREED, .from = 1, .prepare = prepare_subgroup, .act = subgroup},
+    {.name = "subgroup",
+     .outcome = WALK_AGREED,
+     .from = 1,
+     .prepare = prepare_subgroup,
+     .act = subgroup},
     {.name = "regroup", .outcome = WALK_LOCAL, .prepare = prepare_handle, .act = regroup},
     {.name = "exchange", .outcome = WALK_AGREED, .prepare = prepare_group, .act = exchange},
+    {.name = "descriptors", .outcome = WALK_AGREED, .prepare = prepare_group, .act = descriptors},
     {.name = "reset", .outcome = WALK_AGREED, .prepare = prepare_reset, .act = reset},
     {.name = "signals", .outcome = WALK_SIGNALS, .prepare = prepare_handle, .act = signals},
     {.name = "data", .outcome = WALK_LOCAL, .prepare = prepare_handle, .act = data},
-    {.name = "multimem", .needs = SYMMEM_CAP_MULTICAST,
+    {.name = "multimem",
+     .needs = SYMMEM_CAP_MULTICAST,
      .outcome = WALK_LOCAL,
      .multicast = true,
      .prepare = prepare_handle,
      .act = multimem},
-    {.name = "stream", .needs = SYMMEM_CAP_STREAMS,
+    {.name = "stream",
+     .needs = SYMMEM_CAP_STREAMS,
      .outcome = WALK_SIGNALS,
-     .limit_ms = 400,
+     .vain_ms = 400,
      .prepare = prepare_handle,
      .act = stream},
-    {.name = "graph", .needs = SYMMEM_CAP_CAPTURE,
+    {.name = "graph",
+     .needs = SYMMEM_CAP_CAPTURE,
      .outcome = WALK_SIGNALS,
-     .limit_ms = 400,
+     .vain_ms = 400,
      .prepare = prepare_graph,
      .act = graph},
     {.name = "free", .outcome = WALK_LOCAL, .prepare = prepare_handle, .act = give_back},
-    {.name = "finalise", .outcome = WALK_LOCAL, .prepare = prepare_finalise, .act = finalise},
+    {.name = "finalise",
+     .ends = true,
+     .outcome = WALK_LOCAL,
+     .prepare = prepare_finalise,
+     .act = finalise},
 };
 const int walk_scenario_count = (int)(sizeof(walk_scenarios) / sizeof(walk_scenarios[0]));
 

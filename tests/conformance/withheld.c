@@ -20,7 +20,7 @@ struct plan {
 };
 
 static uint32_t limit_of(const struct tk *t, int attempt) {
-    uint32_t limit_ms = t->world_size <= SMALL ? 60 : 100 + 2 * (uint32_t)t->world_size;
+    uint32_t limit_ms = t->world_size <= SMALL ? 40 : 100 + 2 * (uint32_t)t->world_size;
 
     return tk_scaled_ms(limit_ms) << (2 * attempt);
 }
@@ -167,9 +167,12 @@ static bool try_batch(const struct plan *plan, struct withheld *objects, int32_t
     for (int32_t i = 0; i < count; i++)
         good = (objects[i].absent < 0 || judge(plan, &objects[i], attempt)) && good;
     good = all_agree(t, good);
-    for (int32_t i = 0; i < count; i++)
+    for (int32_t i = 0; i < count; i++) {
+        objects[i].decisive = attempt == ATTEMPTS - 1;
         if (plan->kind->mend != NULL)
             plan->kind->mend(&objects[i]);
+        good = good && !objects[i].again; /* the same on all ranks */
+    }
     return good;
 }
 

@@ -26,6 +26,8 @@ struct withheld {
     symmem_handle *handle;
     symmem_stream *stream;
     symmem_graph *graph;
+    bool decisive; /* the last attempt: what is wrong now is a failure */
+    bool again;    /* set by `mend`: a rank was kept from running, more time is needed */
     symmem_status status;
     symmem_error_record record;
     uint64_t took_ms;

@@ -17,7 +17,9 @@ limit() {
 if [ "${1:-}" = --inside ]; then
     shift
     mount --make-rprivate / || exit 125
-    for folder in /tmp /var/tmp /dev/shm; do
+    for folder in /dev/shm /tmp /var/tmp; do
+        # Not over the program itself; the targets write below TMPDIR only.
+        [[ $1/ != "$folder"/* && $PWD/ != "$folder"/* ]] || continue
         mount -t tmpfs -o size=512m,mode=1777 tmpfs "$folder" || exit 125
     done
     limit

@@ -218,8 +218,18 @@ static symmem_status evil_set(void *self, const char *text, const void *value, s
             evil->given(evil, evil->arg);
     } else if (set.kind == KEY_ALL) {
         keep(&evil->all, &evil->all_bytes, value, bytes);
+        evil->combined = true;
     }
     return SYMMEM_OK;
+}
+
+static void remember(evil_store *evil, const key *asked, const void *value, size_t bytes) {
+    if (asked->kind == KEY_ALL) {
+        keep(&evil->all, &evil->all_bytes, value, bytes);
+        evil->combined = false;
+    } else if (asked->kind == KEY_PART && asked->rank >= 0 && asked->rank < EVIL_TOLD_MAX) {
+        keep(&evil->told[asked->rank].value, &evil->told[asked->rank].bytes, value, bytes);
+    }
 }
 
 static symmem_status evil_get(void *self, const char *text, void *value, size_t capacity,
@@ -239,8 +249,8 @@ static symmem_status evil_get(void *self, const char *text, void *value, size_t 
         else if (bytes > 0)
             memcpy(value, found, bytes);
     }
-    if (status == SYMMEM_OK && asked.kind == KEY_ALL)
-        keep(&evil->all, &evil->all_bytes, found, bytes);
+    if (status == SYMMEM_OK)
+        remember(evil, &asked, found, bytes);
     free(found);
     return status;
 }
@@ -302,4 +312,6 @@ void evil_store_close(evil_store *evil, symmem_store *store) {
     symmem_store_close(store);
     free(evil->part);
     free(evil->all);
+    for (size_t i = 0; i < EVIL_TOLD_MAX; i++)
+        free(evil->told[i].value);
 }

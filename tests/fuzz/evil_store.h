@@ -12,6 +12,8 @@
 
 typedef struct evil_store evil_store;
 
+#define EVIL_TOLD_MAX 8
+
 struct evil_store {
     fuzz_input *in;
     int32_t rank; /* the real one */
@@ -31,9 +33,15 @@ struct evil_store {
     sm_join join;
     unsigned char *part;
     size_t part_bytes;
-    /* the latest combined value, whoever made it */
+    /* the latest combined value, and whether the real rank made it */
     unsigned char *all;
     size_t all_bytes;
+    bool combined;
+    /* the latest part that was answered for each of the first ranks */
+    struct {
+        unsigned char *value;
+        size_t bytes;
+    } told[EVIL_TOLD_MAX];
     uint64_t id; /* of the latest exchange */
 };
 

@@ -24,8 +24,9 @@ typedef struct world {
     sm_ipc *peer;
     uint8_t address[SM_IPC_ADDRESS_MAX];
     uint32_t address_bytes;
-    int raw;   /* a socket without our protocol */
-    int spare; /* the descriptor that messages carry */
+    int raw;            /* a socket without our protocol */
+    size_t deliverable; /* messages of the protocol's length that were sent and not received */
+    int spare;          /* the descriptor that messages carry */
 } world;
 
 static sm_ipc_tag any_tag(fuzz_input *in) {
@@ -47,6 +48,7 @@ static void open_world(world *self) {
     FUZZ_CHECK(sm_ipc_create(NULL, NULL, &self->model) == SYMMEM_OK);
     FUZZ_CHECK(sm_ipc_create(NULL, NULL, &self->peer) == SYMMEM_OK);
     sm_ipc_address(self->own, self->address, &self->address_bytes);
+    self->deliverable = 0;
     self->raw = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     self->spare = open("/dev/null", O_RDWR | O_CLOEXEC);
     FUZZ_CHECK(self->raw >= 0 && self->spare >= 0);
@@ -69,7 +71,7 @@ static int many(const world *self, fuzz_input *in, int *fds, int count) {
     return count;
 }
 
-static void send_honest(const world *self, fuzz_input *in) {
+static void send_honest(world *self, fuzz_input *in) {
     int fds[SM_IPC_MAX_FDS];
     sm_ipc_tag tag = any_tag(in);
     uint8_t form = fuzz_u8(in);
@@ -78,6 +80,7 @@ static void send_honest(const world *self, fuzz_input *in) {
         sm_ipc_send(self->peer, self->address, self->address_bytes, &tag, fds, count, STEP_MS);
     if (status != SYMMEM_OK)
         fuzz_check_failure(status, 1);
+    self->deliverable += status == SYMMEM_OK ? 1 : 0;
 }
 
 /* One honest message as the kernel carries it. */
@@ -117,9 +120,10 @@ static void send_bytes(const world *self, const unsigned char *message, size_t b
     (void)!sendmsg(self->raw, &header, MSG_NOSIGNAL); /* a full queue is fine, too */
 }
 
-static void send_spoiled(const world *self, fuzz_input *in) {
+static void send_spoiled(world *self, fuzz_input *in) {
     unsigned char message[MESSAGE_MAX] = {0};
     size_t bytes = wire_form(self, in, message);
+    const size_t right_bytes = bytes;
     uint8_t form = fuzz_u8(in);
     if ((form & 3) == 0)
         bytes = fuzz_u16(in) % MESSAGE_MAX;
@@ -130,11 +134,12 @@ static void send_spoiled(const world *self, fuzz_input *in) {
     /* Number of entries and their marks agree more often than chance would have it. */
     size_t fd_count = form / 4 % 8 == 7 ? fuzz_u8(in) % (FDS_MAX + 1) : form / 4 % 8;
     send_bytes(self, message, bytes, fd_count);
+    self->deliverable += bytes == right_bytes ? 1 : 0;
 }
 
 /* --- receiving ------------------------------------------------------------------------ */
 
-static void receive(const world *self, fuzz_input *in) {
+static void receive(world *self, fuzz_input *in) {
     struct {
         int fds[SM_IPC_MAX_FDS];
         int guard;
@@ -156,6 +161,7 @@ static void receive(const world *self, fuzz_input *in) {
         FUZZ_CHECK(count == -7 && place.fds[0] == 0x7e7e7e7e);
         return;
     }
+    FUZZ_CHECK(self->deliverable-- > 0);
     FUZZ_CHECK(count >= 0 && count <= SM_IPC_MAX_FDS);
     FUZZ_CHECK(want.source == -1 || source == want.source);
     for (int i = 0; i < count; i++) {

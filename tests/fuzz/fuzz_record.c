@@ -61,8 +61,15 @@ static void make_world(world *self, fuzz_input *in, sm_rendezvous_record *record
         identity->boot_id = 1;
         identity->pid = 100 + rank;
         records[rank] = honest_record(rank);
-        if ((fuzz_u8(in) & 1) != 0)
+        uint8_t form = fuzz_u8(in);
+        if ((form & 1) != 0)
             fuzz_spoil(in, identity, sizeof(*identity));
+        /* A failure whose texts have no end before that of the record. */
+        if ((form & 6) == 6) {
+            records[rank].status = -1 - form / 8;
+            memset(records[rank].stage, 'x',
+                   sizeof(records[rank]) - offsetof(sm_rendezvous_record, stage));
+        }
         identity->host[sizeof(identity->host) - 1] = '\0'; /* the session does that */
         fuzz_spoil(in, &records[rank], sizeof(records[rank]));
     }

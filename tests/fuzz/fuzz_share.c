@@ -34,17 +34,25 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
 
 /* --- descriptors of all kinds ----------------------------------------------------------- */
 
+/* A multicast object as the emulation lays it out. */
+typedef struct multicast_head {
+    uint32_t attached, bound;
+    int32_t world_size;
+    uint32_t reserved;
+    uint64_t bytes;
+} multicast_head;
+
 static int memory_file(fuzz_input *in, uint8_t form) {
     int fd = memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    unsigned char head[64];
+    multicast_head head = {.attached = 3, .world_size = 4, .bytes = 4096};
     uint64_t bytes = fuzz_number(in, 4096);
     FUZZ_CHECK(fd >= 0);
     /* A large one has no pages, only a length. */
     if (ftruncate(fd, (off_t)bytes) != 0)
         (void)!ftruncate(fd, (off_t)(bytes % FILE_MAX));
-    fuzz_take(in, head, sizeof(head));
+    fuzz_spoil(in, &head, sizeof(head));
     if (bytes >= sizeof(head))
-        (void)!pwrite(fd, head, sizeof(head), 0);
+        (void)!pwrite(fd, &head, sizeof(head), 0);
     if ((form & 0x40) != 0)
         (void)fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
     if ((form & 0x80) != 0)
@@ -140,15 +148,18 @@ static void join_multicast(fuzz_input *in, const int *fds) {
         FUZZ_CHECK(multicast == NULL);
         return;
     }
+    multicast_head head;
+    FUZZ_CHECK(pread(share.fd, &head, sizeof(head), 0) == sizeof(head) && head.bytes == bytes);
     status = table->multicast_bind(instance, multicast, NULL, &peers, &address);
     if (status == SYMMEM_OK) {
+        FUZZ_CHECK(head.world_size == peers.world_size);
         const symmem_exec exec = {0};
         size_t offset = fuzz_number(in, 0), count = fuzz_number(in, 32);
         unsigned char source[64] = {1};
         if (count > sizeof(source))
             count = sizeof(source);
-        status =
-            table->multimem_store(instance, &peers, (char *)address + offset, source, count, &exec);
+        status = table->multimem_store(instance, &peers, (void *)((uintptr_t)address + offset),
+                                       source, count, &exec);
         FUZZ_CHECK(status != SYMMEM_OK || (offset <= bytes && count <= bytes - offset &&
                                            offset + count <= sizeof(buffer)));
     } else {

@@ -26,6 +26,7 @@
 typedef struct known {
     bool sure; /* nobody has meddled with its file since */
     bool there;
+    bool odd; /* what stands in its place is no file */
     unsigned char value[VALUE_MAX];
     size_t bytes;
 } known;
@@ -35,11 +36,12 @@ static char path[192];
 
 /* --- meddling ------------------------------------------------------------------------ */
 
-/* The file of a key, or one of the store's own. */
-static void victim(fuzz_input *in, char *name, size_t capacity, known *table) {
+/* The file of a key, or one of the store's own (NULL). */
+static known *victim(fuzz_input *in, char *name, size_t capacity, known *table) {
     uint8_t which = fuzz_u8(in);
     if (which % 8 == 7) {
         snprintf(name, capacity, "%s/lock", path);
+        return NULL;
     } else if (which % 8 == 6) {
         snprintf(name, capacity, "%s/notify", path);
     } else {
@@ -48,7 +50,9 @@ static void victim(fuzz_input *in, char *name, size_t capacity, known *table) {
             if (*at == '/')
                 *at = '%';
         table[which % 8].sure = false;
+        return &table[which % 8];
     }
+    return NULL;
 }
 
 static void put_file(fuzz_input *in, const char *name, uint8_t form) {
@@ -83,7 +87,8 @@ static void meddle(fuzz_input *in, known *table, bool opened) {
     static const char *const targets[] = {"/dev/null", "nowhere", "notify", ".", "ka", "/dev/zero"};
     char name[256];
     uint8_t form = fuzz_u8(in);
-    victim(in, name, sizeof(name), table);
+    struct stat about;
+    known *entry = victim(in, name, sizeof(name), table);
     if (strstr(name, "/notify") != NULL && opened)
         return;
     (void)unlink(name);
@@ -107,6 +112,8 @@ static void meddle(fuzz_input *in, known *table, bool opened) {
     default:
         break;
     }
+    if (entry != NULL)
+        entry->odd = lstat(name, &about) == 0 && !S_ISREG(about.st_mode);
 }
 
 /* --- calls ------------------------------------------------------------------------------ */
@@ -125,6 +132,7 @@ static void call_get(symmem_store *store, fuzz_input *in, known *entry, const ch
     memset(value, 0xa5, capacity + 1);
     symmem_status status = symmem_store_get(store, key, value, capacity, &bytes, WAIT_MS);
     FUZZ_CHECK(value[capacity] == 0xa5);
+    FUZZ_CHECK(!entry->odd || status == SYMMEM_CORRUPT);
     if (entry->sure && entry->there && entry->bytes <= capacity) {
         FUZZ_CHECK(status == SYMMEM_OK && bytes == entry->bytes);
         FUZZ_CHECK(memcmp(value, entry->value, bytes) == 0);
@@ -154,6 +162,7 @@ static void call_set(symmem_store *store, fuzz_input *in, known *entry, const ch
         return;
     }
     entry->sure = entry->there = true;
+    entry->odd = false;
     entry->bytes = bytes;
     memcpy(entry->value, value, bytes);
 }
@@ -171,6 +180,7 @@ static void call_add(symmem_store *store, fuzz_input *in, known *entry, const ch
     if (entry->sure && entry->there)
         memcpy(&before, entry->value, sizeof(before));
     FUZZ_CHECK(!entry->sure || (uint64_t)value == before + (uint64_t)delta);
+    FUZZ_CHECK(!entry->odd);
     entry->sure = entry->there = true;
     entry->bytes = sizeof(value);
     memcpy(entry->value, &value, sizeof(value));
@@ -185,6 +195,7 @@ static void call_rest(symmem_store *store, known *entry, const char *key, bool r
         FUZZ_CHECK(status == SYMMEM_OK || !entry->sure);
         entry->there = false;
         entry->sure = status == SYMMEM_OK;
+        entry->odd = entry->odd && status != SYMMEM_OK;
     } else if (entry->sure) {
         FUZZ_CHECK(status == (entry->there ? SYMMEM_OK : SYMMEM_TIMEOUT));
     }

@@ -5,7 +5,7 @@
 # printed in base64, so that it can be replayed from a log alone:
 #   base64 -d <<< '...' | build/bin/fuzz_TARGET
 # --keep: afterwards the corpus in tests/fuzz/corpus/TARGET is replaced by the smallest set of inputs,
-# old and new, that reaches the same code.
+# old and new, that reaches the same code. What once broke something (found-*) stays.
 set -u
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || exit 2
 build=$here/../../build-fuzz seconds=60 seed=1 keep=
@@ -36,31 +36,42 @@ print_inputs() { # FOLDER PROGRAM
     done
 }
 
-result=0
-for target in "$@"; do
-    program=$build/bin/fuzz_$target corpus=$here/corpus/$target work=$build/fuzz/$target
+keep_smallest() { # TARGET PROGRAM CORPUS WORK
+    rm -rf "$4/merged" && mkdir "$4/merged" && chmod 777 "$4/merged" || return 1
+    timeout -k 10 300 nice "$here/contain.sh" "$2" "${limits[@]}" -merge=1 -use_counters=0 \
+        "$4/merged" "$3" "$4/new" || return 1
+    cp "$3"/found-* "$4/merged"/ 2>/dev/null # whether they reach new code or not
+    rm -rf "$3" && cp -r "$4/merged" "$3" && chmod 755 "$3" && chmod 644 "$3"/*
+}
+
+run_target() { # TARGET
+    local program=$build/bin/fuzz_$1 corpus=$here/corpus/$1 work=$build/fuzz/$1 options result=0
     if [ ! -x "$program" ] || [ ! -d "$corpus" ]; then
-        echo "run.sh: no target $target in $build" >&2
-        exit 2
+        echo "run.sh: no target $1 in $build" >&2
+        return 2
     fi
-    mkdir -p "$work/new" "$work/bad" && chmod 777 "$work/new" "$work/bad" || exit 2
+    mkdir -p "$work/new" "$work/bad" && chmod 777 "$work/new" "$work/bad" || return 2
     rm -f "$work/bad"/*
     options=("${limits[@]}" "-seed=$seed" "-max_total_time=$seconds" "-artifact_prefix=$work/bad/")
-    [ ! -f "$here/dict/$target.dict" ] || options+=("-dict=$here/dict/$target.dict")
-    echo "== $target"
+    [ ! -f "$here/dict/$1.dict" ] || options+=("-dict=$here/dict/$1.dict")
+    echo "== $1"
     timeout -k 10 "$((seconds + 60))" nice "$here/contain.sh" "$program" "${options[@]}" \
         "$work/new" "$corpus" || {
         result=1
         print_inputs "$work/bad" "$program"
     }
-    if [ -n "$keep" ]; then
-        rm -rf "$work/merged" && mkdir "$work/merged" && chmod 777 "$work/merged" || exit 2
-        timeout -k 10 300 nice "$here/contain.sh" "$program" "${limits[@]}" -merge=1 \
-            "$work/merged" "$corpus" "$work/new" || exit 2
-        mkdir -p "$corpus.new" && cp "$work/merged"/* "$corpus.new"/ || exit 2
-        # What once broke something stays whether it reaches new code or not.
-        cp "$corpus"/found-* "$corpus.new"/ 2>/dev/null
-        rm -rf "$corpus" && mv "$corpus.new" "$corpus"
-    fi
-done
-exit "$result"
+    [ -z "$keep" ] || keep_smallest "$1" "$program" "$corpus" "$work" || return 2
+    return "$result"
+}
+
+# In a function: the shell has read all of this file before it runs any.
+main() {
+    local target status result=0
+    for target in "$@"; do
+        run_target "$target"
+        status=$?
+        [ "$status" -le "$result" ] || result=$status
+    done
+    exit "$result"
+}
+main "$@"

@@ -60,9 +60,9 @@ ulimit -f 1048576
 [ -n "${UNLIMITED_ADDRESSES:-}" ] || ulimit -v 16777216
 rights=(--no-new-privs --bounding-set=-all --inh-caps=-all)
 if [ "$(awk '{ print $3; exit }' /proc/self/uid_map)" = 1 ]; then
-    ulimit -u 2000 # an older kernel counts what the real user runs elsewhere, too
+    ulimit -u "${PROCESSES:-2000}" # an older kernel counts what the real user runs elsewhere, too
 else
-    ulimit -u 700
+    ulimit -u "${PROCESSES:-700}"
     rights+=(--reuid "$user" --regid "$user" --clear-groups)
 fi
 export HOME=/tmp CCACHE_DIR=/tmp/ccache

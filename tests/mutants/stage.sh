@@ -14,6 +14,7 @@ stage_mutants() {
         stage_failed=$((stage_failed + BASH_REMATCH[2] + BASH_REMATCH[3]))
         verdict "$([ "$status" -eq 0 ] && echo ok || echo FAILED)" "mutants: $counts"
         grep -E '^(survived|error) ' "$log" | sed 's/^/    | /'
+        check "what the driver says of bad mutants" tests/mutants/selfcheck.sh
     else
         verdict FAILED "mutants: exit status $status"
         tail -n 30 "$log" | sed 's/^/    | /'

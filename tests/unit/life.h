@@ -428,7 +428,8 @@ static void life_walk(int32_t world_size, bool files) {
     printf("\n  %d ranks, %s store: %d calls to fail in turn\n", world_size,
            files ? "file" : "memory", calls);
     fflush(stdout);
-    CU_ASSERT_TRUE(calls > 20);
+    /* Of the calls that may be interrupted a rank alone makes few: memory has no name to draw. */
+    CU_ASSERT_TRUE(calls > (life_faults.harmless ? 10 : 20));
     for (int i = 0; i < LIFE_WORKERS; i++) {
         pid_t parent = getpid();
         workers[i] = fork();

@@ -515,10 +515,8 @@ static void test_absent(void) {
     }
 }
 
-/* Different hosts: refused at once, with the ranks' names. */
-static int body_hosts(test_rank *self) {
-    if (self->rank == 2)
-        self->identity.boot_id++;
+/* Out of reach, on another host or in another network: refused at once, with the ranks' names. */
+static int refused_at_once(test_rank *self) {
     int fd = 0, all[3], got;
     uint64_t start_ns = sm_now_ns();
     EXPECT(sm_session_all_gather_fds(self->session, "op", &fd, 1, all, sm_deadline_ns(5000)) ==
@@ -534,6 +532,20 @@ static int body_hosts(test_rank *self) {
     EXPECT(sm_session_agree(self->session, "op", "end", SYMMEM_OK, sm_deadline_ns(5000)) ==
            SYMMEM_OK);
     return 0;
+}
+
+static int body_hosts(test_rank *self) {
+    if (self->rank == 2)
+        self->identity.boot_id++;
+    return refused_at_once(self);
+}
+
+/* These sockets have no file names, so it is the network that counts, not the file system. */
+static int body_networks(test_rank *self) {
+    self->identity.mount_namespace += (uint64_t)self->rank;
+    if (self->rank == 2)
+        self->identity.net_namespace++;
+    return refused_at_once(self);
 }
 
 static int body_not_up(test_rank *self) {
@@ -574,6 +586,8 @@ static void test_refusals(void) {
     CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
     test_rank ranks[3];
     prepare_ranks(ranks, 3, store, body_hosts, NULL);
+    CU_ASSERT_TRUE(run_threads(ranks, 3));
+    prepare_ranks(ranks, 3, store, body_networks, NULL);
     CU_ASSERT_TRUE(run_threads(ranks, 3));
     prepare_ranks(ranks, 3, store, body_bad_fd, NULL);
     CU_ASSERT_TRUE(run_threads(ranks, 3));

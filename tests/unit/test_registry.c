@@ -412,6 +412,7 @@ static void services(void) {
     const symmem_host *host = &context->host;
     symmem_error_record record;
     CU_ASSERT_EQUAL(host->size, sizeof(symmem_host));
+    CU_ASSERT_FALSE(host->has_points);
     EXPECT_FAIL(host->fail(host, SYMMEM_LIMIT, 24, "op", "number %d", 17), SYMMEM_LIMIT, "op");
     symmem_last_error(&record);
     CU_ASSERT_PTR_NOT_NULL(strstr(record.message, "number 17"));

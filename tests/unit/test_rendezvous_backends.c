@@ -216,10 +216,21 @@ static void body_exchange(rank_env *env) {
     check_works(env);
     CHECK_OK(env, meet_at(env, ptr, 5000, &handle));
     symmem_handle_release(handle);
-    env->fault_point = env->rank == 1 ? "rendezvous.map.before" : NULL;
+    static const char *const points[] = {"rendezvous.map.before", "rendezvous.open.after",
+                                         "rendezvous.register.after"};
     env->fault_status = SYMMEM_PERMISSION;
-    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
-    CHECK_STATUS(env, meet_at(env, ptr, 5000, &handle), SYMMEM_PERMISSION);
+    for (int i = 0; i < 3; i++) {
+        env_meet(env);
+        env->fault_point = env->rank == 1 ? points[i] : NULL;
+        CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+        CHECK_STATUS(env, meet_at(env, ptr, 5000, &handle), SYMMEM_PERMISSION);
+        CHECK(env, last_record().failed_rank == 1);
+        CHECK(env, env->rank != 1 || strcmp(last_record().stage, points[i]) == 0);
+        CHECK_OK(env, meet_at(env, ptr, 5000, &handle));
+        CHECK_OK(env, symmem_barrier(handle, 0, 5000, NULL));
+        symmem_handle_release(handle);
+        CHECK_OK(env, symmem_free(env->context, ptr));
+    }
     body_pool(env);
 }
 

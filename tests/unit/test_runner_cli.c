@@ -5,15 +5,29 @@
  */
 #include <CUnit/Basic.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <libgen.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define HAS_SANITIZER 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define HAS_SANITIZER 1
+#endif
 
 static char program[512];
 static char output[1 << 20];
@@ -95,6 +109,16 @@ static void test_many_and_few_ranks(void) {
     CU_ASSERT(closes_with("12 passed, 0 failed, 2 skipped\n"));
 }
 
+/* What the walks of test points are made of, and the line that they say. */
+static void test_walks_tools(void) {
+    CU_ASSERT_EQUAL(run("--backend fake --filter 'walk.*'"), 0);
+    CU_ASSERT(says(" s): a line beside the verdict\n"));
+    CU_ASSERT(closes_with("2 passed, 0 failed, 0 skipped\n"));
+    CU_ASSERT_EQUAL(run("--backend fake --filter 'walk.*' --rank-mode thread"), 0);
+    CU_ASSERT(says("not planned: walk.children_are_ranks (needs ranks as processes)\n"));
+    CU_ASSERT(closes_with("1 passed, 0 failed, 0 skipped\n"));
+}
+
 struct expectation {
     const char *test;
     const char *process; /* what the report must say; NULL: not planned */
@@ -125,9 +149,49 @@ static const struct expectation expectations[] = {
      1},
     {"bad.leaks_process", "leak: 4 process(es) left behind", "leak: 4 process(es)", 1},
     {"bad.leaks_name", "leak: names left behind: /dev/shm/symmem-selfcheck-", NULL, 1},
+    {"bad.leaks_held_name", "leak: names left behind: /dev/shm/symmem-selfcheck-held", NULL, 1},
+    {"bad.leaks_held_name", "leak: shared memory descriptor", NULL, 1},
+    {"bad.leaks_socket", "leak: names left behind: /tmp/selfcheck-0", "/tmp/selfcheck-3", 1},
+    {"bad.leaks_socket", "leak: socket ", "leak: socket ", 1},
+    {"bad.leaks_temporary", "/tmp/any-name", "/tmp/any-name", 1},
+    {"bad.leaks_thread", "ranks 0-3: leak: 1 thread left running", NULL, 1},
+    {"bad.leaks_eventfd", "ranks 0-3: leak: eventfd ", "leak: eventfd ", 1},
+    {"bad.leaks_timer", "ranks 0-3: leak: 1 timer", "leak: 4 timers", 1},
+    {"bad.changes_directory", "leak: working directory changed to /",
+     "leak: working directory changed to /", 1},
+    {"bad.changes_umask", "leak: umask or signal mask changed", "umask or signal mask changed", 1},
+    {"bad.changes_environment", "leak: environment variable set: SYMMEM_SELFCHECK=1",
+     "environment variable set: SYMMEM_SELFCHECK=1", 1},
+    {"bad.changes_limit", "leak: resource limit 7 changed", NULL, 1},
+    {"bad.changes_signals", "leak: disposition of signal 10 changed",
+     "leak: disposition of signal 10 changed", 1},
+    {"bad.changes_mask", "leak: umask or signal mask changed", NULL, 1},
+    {"bad.changes_flags", "leak: flags of descriptor 0 ", "leak: flags of descriptor 0 ", 1},
+    {"bad.replaces_descriptor", "leak: descriptor 0 was ", "leak: descriptor 0 was ", 1},
+#ifndef HAS_SANITIZER /* which have an eye on the heap themselves */
+    {"bad.leaks_heap",
+     "ranks 0-3: leak: 1 heap block of 96 bytes together, asked for in "
+     "libselfcheck_leaker.so",
+     "leak: 4 heap blocks of 384 bytes", 1},
+#endif
+    {"bad.overwrites_before --seed 5",
+     "rank 0: canary: byte 255 of 256 before the own buffer is 0x78, expected 0xa5 (test_bad.c:",
+     "canary: byte 255 of 256 before the own buffer", 1},
+    {"bad.overwrites_behind --seed 5",
+     "ranks 0-3: canary: byte 0 of 256 behind the own buffer is 0x78, expected 0xa5 (test_bad.c:",
+     "canary: byte 0 of 256 behind the own buffer", 1},
+    {"bad.overwrites_pad", "canary: byte 5 of 128 of the own signal pad is 0x09, expected 0x00",
+     "canary: byte 5 of 128 of the own signal pad", 1},
+    {"bad.overwrites_table", "canary: entry 0 of the table of buffers is (nil), was 0x",
+     "canary: entry 0 of the table of buffers is (nil), was 0x", 1},
+    {"bad.overwrites_output", "symmem_handle_get_info wrote 0x01 3 bytes behind its output",
+     "symmem_handle_get_info wrote 0x01 3 bytes behind its output", 1},
     {"bad.leaks_key", "leak: store keys left behind: forgotten-key", NULL, 1},
     {"bad.barrier_misses_one",
      "because rank 3 has ended (test_bad.c:", "because rank 3 has ended (test_bad.c:", 1},
+    {"bad.child_fails", "the process in this rank's place ended with status 3", NULL, 1},
+    {"bad.child_hangs", "the process in this rank's place hung for 100 ms", NULL, 1},
+    {"bad.child_checks", "rank 1: seen in the child", NULL, 1},
     {"bad.follows_another",
      "s): rank 2: the cause (test_bad.c:", "s): rank 2: the cause (test_bad.c:", 1},
     {"bad.exit_status", "exit status 66 after its end", NULL, 1},
@@ -150,8 +214,21 @@ static void expect(const struct expectation *expected, const char *mode, const c
     }
     CU_ASSERT_EQUAL(status, expected->exit_status);
     CU_ASSERT(says(text));
+    if (!says(text))
+        fprintf(stderr, "%s: does not say \"%s\":\n%s\n", expected->test, text, output);
     CU_ASSERT(says("last seen: rank"));
     CU_ASSERT(closes_with("0 passed, 1 failed, 0 skipped\n"));
+}
+
+/* What the cases are there to leave behind. */
+static void remove_leaks(void) {
+    static const char *const sockets[] = {"/tmp/selfcheck-0", "/tmp/selfcheck-1",
+                                          "/tmp/selfcheck-2", "/tmp/selfcheck-3"};
+
+    shm_unlink("/symmem-selfcheck-name");
+    shm_unlink("/symmem-selfcheck-held");
+    for (size_t i = 0; i < sizeof(sockets) / sizeof(sockets[0]); i++)
+        unlink(sockets[i]);
 }
 
 static void test_bad_cases(void) {
@@ -159,7 +236,88 @@ static void test_bad_cases(void) {
         expect(&expectations[i], "process", expectations[i].process);
         expect(&expectations[i], "thread", expectations[i].thread);
     }
-    shm_unlink("/symmem-selfcheck-name"); /* what bad.leaks_name is there to leave behind */
+    remove_leaks();
+}
+
+/* --- names that somebody else makes ----------------------------------------------------------- */
+
+static void make_names_of(int round) {
+    char path[64];
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd;
+
+    snprintf(path, sizeof(path), "/symmem-stranger-%d", round);
+    fd = shm_open(path, O_CREAT | O_RDWR, 0600);
+    if (fd >= 0)
+        close(fd);
+    snprintf(address.sun_path, sizeof(address.sun_path), "/tmp/symm-stranger-%d", round);
+    fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+    (void)bind(fd, (const struct sockaddr *)&address, sizeof(address));
+    close(fd);
+}
+
+static void remove_names_of(int round) {
+    char path[64];
+
+    snprintf(path, sizeof(path), "/symmem-stranger-%d", round);
+    shm_unlink(path);
+    snprintf(path, sizeof(path), "/tmp/symm-stranger-%d", round);
+    unlink(path);
+}
+
+/* Each name stays for more than a second. */
+static void be_a_stranger(void) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (int round = 0; round < 100000; round++) {
+        struct timespec pause = {0, 10000000};
+
+        make_names_of(round % 200);
+        remove_names_of((round + 1) % 200);
+        nanosleep(&pause, NULL);
+    }
+    _exit(0);
+}
+
+static void judge_beside_a_stranger(void) {
+    CU_ASSERT_EQUAL(run("--backend fake --filter 'good.*,kit.*' --repeat 3"), 0);
+    CU_ASSERT_EQUAL(run("--backend fake --filter bad.leaks_held_name"), 1);
+    CU_ASSERT(says("names left behind: /dev/shm/symmem-selfcheck-held\n"));
+    CU_ASSERT_EQUAL(run("--backend fake --filter bad.leaks_socket"), 1);
+    CU_ASSERT(says("names left behind: /tmp/selfcheck-0 /tmp/selfcheck-1 /tmp/selfcheck-2 "
+                   "/tmp/selfcheck-3\n"));
+    remove_leaks();
+}
+
+static void test_strangers_names(void) {
+    pid_t stranger = fork();
+
+    if (stranger == 0)
+        be_a_stranger();
+    CU_ASSERT_FATAL(stranger > 1);
+    judge_beside_a_stranger();
+    setenv("SYMMEM_PRIVATE_SHM", "0", 1);
+    judge_beside_a_stranger();
+    unsetenv("SYMMEM_PRIVATE_SHM");
+    kill(stranger, SIGKILL);
+    waitpid(stranger, NULL, 0);
+    for (int round = 0; round < 200; round++)
+        remove_names_of(round);
+}
+
+/* Whatever it was overwritten with: zeros would look as if nothing had failed. */
+static void test_overwritten_reports(void) {
+    static const char *const filters[] = {"bad.overwrites_reports", "bad.clears_reports"};
+
+    for (int i = 0; i < 4; i++) {
+        char arguments[128];
+
+        snprintf(arguments, sizeof(arguments), "--backend fake --filter %s --rank-mode %s",
+                 filters[i / 2], i % 2 == 0 ? "process" : "thread");
+        CU_ASSERT_EQUAL(run(arguments), 1);
+        CU_ASSERT(says("the memory in which the ranks report was overwritten"));
+        CU_ASSERT(strstr(output, "last seen") == NULL);
+        CU_ASSERT(closes_with("0 passed, 1 failed, 0 skipped\n"));
+    }
 }
 
 static void test_failure_quotes_requirement(void) {
@@ -187,12 +345,36 @@ static void test_backends(void) {
     CU_ASSERT(says("backend unloadable cannot be loaded: LOAD"));
     CU_ASSERT_EQUAL(run("--backend crashing 2>&1"), 3);
     CU_ASSERT(says("signal 11"));
+    CU_ASSERT_EQUAL(run("--backend hanging --timeout 1 2>&1"), 3);
+    CU_ASSERT(says("backend hanging cannot be loaded: opening it hangs: no end within 1.0 s"));
     CU_ASSERT_EQUAL(run("--backend processes --rank-mode thread 2>&1"), 3);
     CU_ASSERT(says("does not declare THREAD_RANKS"));
     CU_ASSERT_EQUAL(run("--backend device --ranks 2 --filter 'good.passes,kit.try*'"), 2);
     CU_ASSERT(says("good.passes (0.00 s): needs 2 devices, the machine has 1"));
     CU_ASSERT(closes_with("1 passed, 1 failed, 0 skipped\n"));
     CU_ASSERT_EQUAL(run("--backend device --ranks 1 --filter good.passes"), 0);
+}
+
+static void test_profiles(void) {
+    CU_ASSERT_EQUAL(run("--backend fake --profile core --filter 'good.*,kit.*'"), 0);
+    CU_ASSERT(strstr(output, "good.skipped ") == NULL);
+    CU_ASSERT(says("\nprofiles passed in part: core (15, "));
+    CU_ASSERT(says("\nprofiles not declared: multicast\n"));
+    CU_ASSERT(says("\nclaim: none, because profile core was run in part only\n"));
+    CU_ASSERT(closes_with("15 passed, 0 failed, 1 skipped\n"));
+    CU_ASSERT_EQUAL(run("--backend fake --filter bad.fails"), 1);
+    CU_ASSERT(says("\nclaim: none, because profile core failed\n"));
+    /* Not to have what was asked for is no pass. */
+    CU_ASSERT_EQUAL(run("--backend fake --profile core,multicast 2>&1"), 1);
+    CU_ASSERT(says("symmem-conformance: profile multicast: backend fake does not declare "
+                   "MULTICAST\n"));
+    CU_ASSERT(closes_with("0 passed, 1 failed, 0 skipped\n"));
+    CU_ASSERT_EQUAL(run("--profile cores 2>&1"), 1);
+    CU_ASSERT(says("unknown profile 'cores'; there are: core direct-access"));
+    CU_ASSERT_EQUAL(run("--list-profiles"), 0);
+    CU_ASSERT(says("\nmulticast\tMULTICAST\t1\n"));
+    CU_ASSERT_EQUAL(run("--list --profile multicast"), 0);
+    CU_ASSERT_STRING_EQUAL(output, "good.skipped\tSM-SELF-01,SM-SELF-02\tMULTICAST\n");
 }
 
 static void test_wrong_usage(void) {
@@ -285,6 +467,20 @@ static void test_timeout_option(void) {
     CU_ASSERT_EQUAL(run("--backend fake --filter bad.hangs --timeout 1"), 1);
     CU_ASSERT(says("no end within 1.5 s"));
     unsetenv("SYMMEM_TIMEOUT_SCALE");
+}
+
+/* A backend that hangs in every case costs only so much time. */
+static void test_stop_after(void) {
+    CU_ASSERT_EQUAL(run("--backend fake --stop-after 2 --filter "
+                        "'bad.fails,bad.vacuous,bad.hangs,bad.stops,good.passes'"),
+                    1);
+    CU_ASSERT(says("error: 2 of 5 planned cases did not run, because of --stop-after\n"));
+    CU_ASSERT(says("claim: none"));
+    CU_ASSERT(closes_with("1 passed, 4 failed, 0 skipped\n"));
+    CU_ASSERT_EQUAL(run("--backend fake --filter good.passes --stop-after 1"), 0);
+    CU_ASSERT_EQUAL(run("--backend fake --filter bad.fails --stop-after 5"), 1);
+    CU_ASSERT(strstr(output, "did not run") == NULL);
+    CU_ASSERT_EQUAL(run("--stop-after 0 2>&1"), 1);
 }
 
 static void test_interrupt(void) {
@@ -391,15 +587,20 @@ static const CU_TestInfo tests[] = {
     {"good cases pass", test_good_cases_pass},
     {"good cases pass with threads", test_good_cases_pass_with_threads},
     {"many and few ranks", test_many_and_few_ranks},
+    {"tools of walks", test_walks_tools},
     {"bad cases", test_bad_cases},
+    {"overwritten reports", test_overwritten_reports},
+    {"strangers make names", test_strangers_names},
     {"failure quotes requirement", test_failure_quotes_requirement},
     {"worst exit status wins", test_worst_exit_status_wins},
     {"backends", test_backends},
+    {"profiles", test_profiles},
     {"wrong usage", test_wrong_usage},
     {"list and trace", test_list_and_trace},
     {"broken trace", test_broken_trace},
     {"repeat and seed", test_repeat_and_seed},
     {"timeout option", test_timeout_option},
+    {"stop after", test_stop_after},
     {"json", test_json},
     {"tap", test_tap},
     {"junit", test_junit},

@@ -196,6 +196,28 @@ static void test_import(void) {
     CU_ASSERT_EQUAL(fake_count_shared_mappings(), mappings);
 }
 
+/* A mapping that was long enough once is not taken for a file that has grown since. */
+static void test_grown_import(void) {
+    int mappings = fake_count_shared_mappings();
+    fake_host host;
+    void *instance = fake_open(&host);
+    symmem_memory first, second;
+    symmem_share share = {.kind = SYMMEM_SHARE_FD, .mapped_bytes = 4096};
+    share.fd = memfd_create("grows", MFD_CLOEXEC);
+    CU_ASSERT_FATAL(share.fd >= 0 && ftruncate(share.fd, 4096) == 0);
+    CU_ASSERT_EQUAL_FATAL(backend->memory_import(instance, 0, &share, 4096, &first), SYMMEM_OK);
+    CU_ASSERT_EQUAL(ftruncate(share.fd, 1 << 20), 0);
+    share.mapped_bytes = 1 << 20;
+    CU_ASSERT_EQUAL_FATAL(backend->memory_import(instance, 0, &share, 1 << 20, &second), SYMMEM_OK);
+    CU_ASSERT_PTR_NOT_EQUAL_FATAL(second.ptr, first.ptr);
+    ((char *)second.ptr)[(1 << 20) - 1] = 1; /* was behind the mapping */
+    backend->memory_release(instance, &first);
+    backend->memory_release(instance, &second);
+    backend->share_close(instance, &share);
+    backend->close(instance);
+    CU_ASSERT_EQUAL(fake_count_shared_mappings(), mappings);
+}
+
 static void test_too_much(void) {
     fake_host host;
     void *instance = fake_open(&host);
@@ -414,6 +436,7 @@ int main(void) {
         !CU_add_test(suite, "settings", test_settings) ||
         !CU_add_test(suite, "alloc", test_alloc) || !CU_add_test(suite, "privacy", test_privacy) ||
         !CU_add_test(suite, "import", test_import) ||
+        !CU_add_test(suite, "import of a file that grew", test_grown_import) ||
         !CU_add_test(suite, "too much", test_too_much) ||
         !CU_add_test(suite, "test points", test_points) ||
         !CU_add_test(suite, "limits", test_limits) || !CU_add_test(suite, "worlds", test_worlds))

@@ -270,6 +270,10 @@ static void test_slots(void) {
                           SYMMEM_OK);
     CU_ASSERT_EQUAL(backend->multicast_attach(instance, 0, &share, 100, &view[0]), SYMMEM_OK);
     CU_ASSERT_EQUAL(backend->multicast_attach(instance, 0, &share, 101, &view[1]), SYMMEM_MISMATCH);
+    host.fail_name = "shm.multicast.attached"; /* gives its slot back */
+    host.fail_status = SYMMEM_BACKEND;
+    CU_ASSERT_EQUAL(backend->multicast_attach(instance, 0, &share, 100, &view[1]), SYMMEM_BACKEND);
+    host.fail_name = NULL;
     CU_ASSERT_EQUAL(backend->multicast_attach(instance, 0, &share, 100, &view[1]), SYMMEM_OK);
     view[2] = NULL;
     CU_ASSERT_EQUAL(backend->multicast_attach(instance, 0, &share, 100, &view[2]), SYMMEM_LIMIT);

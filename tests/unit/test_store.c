@@ -233,11 +233,14 @@ static void test_wake(void) {
     remove_tree(path);
 }
 
+enum { ADDERS = 8, ADDS = 300 };
+
+/* NULL if all went well. The lock is no queue: on a busy machine one may wait for long. */
 static void *add_many(void *arg) {
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < ADDS; i++) {
         int64_t sum;
-        if (symmem_store_add(arg, "count", 1, &sum, 30000) != SYMMEM_OK)
-            break;
+        if (symmem_store_add(arg, "count", 1, &sum, 90000) != SYMMEM_OK)
+            return arg;
     }
     return NULL;
 }
@@ -262,27 +265,30 @@ static pid_t start(void (*body)(void)) {
 
 static void add_child(void) {
     symmem_store *store = open_file(); /* all open it at once: also a race of creators */
-    add_many(store);
+    bool failed = add_many(store) != NULL;
     symmem_store_close(store);
+    if (failed)
+        exit(3);
 }
 
 static void test_add(void) {
     symmem_store *store = open_memory();
-    pthread_t threads[8];
-    for (int i = 0; i < 8; i++)
+    pthread_t threads[ADDERS];
+    void *failed = NULL;
+    for (int i = 0; i < ADDERS; i++)
         CU_ASSERT_EQUAL_FATAL(pthread_create(&threads[i], NULL, add_many, store), 0);
-    for (int i = 0; i < 8; i++)
-        pthread_join(threads[i], NULL);
-    CU_ASSERT_EQUAL(total(store), 8000);
+    for (int i = 0; i < ADDERS; i++)
+        CU_ASSERT(pthread_join(threads[i], &failed) == 0 && failed == NULL);
+    CU_ASSERT_EQUAL(total(store), ADDERS * ADDS);
     symmem_store_close(store);
 
-    pid_t pids[8];
-    for (int i = 0; i < 8; i++)
+    pid_t pids[ADDERS];
+    for (int i = 0; i < ADDERS; i++)
         pids[i] = start(add_child);
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < ADDERS; i++)
         CU_ASSERT_EQUAL(reap(pids[i]), 0);
     store = open_file();
-    CU_ASSERT_EQUAL(total(store), 8000);
+    CU_ASSERT_EQUAL(total(store), ADDERS * ADDS);
     symmem_store_close(store);
     CU_ASSERT_EQUAL(count_files(path, 't'), 0);
     remove_tree(path);
@@ -300,7 +306,7 @@ static void test_inherited(void) {
     pid_t pid = start(inherit_child);
     add_many(inherited);
     CU_ASSERT_EQUAL(reap(pid), 0);
-    CU_ASSERT_EQUAL(total(inherited), 2000);
+    CU_ASSERT_EQUAL(total(inherited), 2 * ADDS);
     symmem_store_close(inherited);
     remove_tree(path);
 }

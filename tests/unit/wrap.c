@@ -142,8 +142,9 @@ int __wrap_open(const char *path, int flags, ...) {
     va_start(args, flags);
     mode_t mode = (flags & O_CREAT) != 0 ? va_arg(args, mode_t) : 0;
     va_end(args);
+    /* As a file system that cannot make nameless files: then another way has to be found. */
     if (fails("open", false))
-        ERRNO(EACCES, -1);
+        ERRNO((flags & O_TMPFILE) == O_TMPFILE ? EOPNOTSUPP : EACCES, -1);
     return __real_open(path, flags, mode);
 }
 

@@ -32,7 +32,9 @@ typedef struct symmem_context_options {
                                world of one needs none */
     const char *backend;    /* name or path for set_backend; NULL: SYMMEM_BACKEND, else none yet */
     const char *socket_dir; /* directory for path sockets; NULL: SYMMEM_SOCKET_DIR, else sockets
-                               without a file name (abstract) */
+                               without a file name (abstract), which do not reach beyond a network
+                               namespace, as a container has one. Those of killed ranks are removed
+                               by others that end a group with sockets there */
     int32_t allow_overlapping_devices; /* -1: the environment, read at each rendezvous */
     int32_t multicast;                 /* -1: the environment, read at each query; 0 off; 1 on */
     symmem_point_fn point;

@@ -65,9 +65,10 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_group_barrier(symmem_group *group
 
 /*
  * Descriptor passing over authenticated Unix sockets (peer credentials, nonce, group and sequence
- * tag). Ranks on one host only: UNREACHABLE otherwise. A descriptor -1 is legal and arrives as -1.
+ * tag). UNREACHABLE for ranks on different hosts or in namespaces that hide their sockets from one
+ * another (see socket_dir in context.h). A descriptor -1 is legal and arrives as -1.
  * Received descriptors are close-on-exec and owned by the caller. A process out of descriptors
- * gets LIMIT.
+ * gets LIMIT, and in a collective call so does every rank: none keeps a descriptor then.
  */
 /* Collective. fds_p[i] is rank i's descriptor, a duplicate of the own one included. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_group_all_gather_fds(symmem_group *group, int fd,

@@ -30,7 +30,8 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_get_buffer(symmem_handle *handle,
 SYMMEM_API SYMMEM_CHECKED symmem_status
 symmem_get_remote_tensor(symmem_handle *handle, int32_t rank, int32_t ndim, const int64_t *sizes,
                          symmem_dtype dtype, int64_t storage_offset, DLManagedTensor **tensor_p);
-/* The user's signal pad. ndim 0: one dimension with signal_pad_size / element size entries. */
+/* Local. The user's signal pad. ndim 0: one dimension with signal_pad_size / element size entries.
+ */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_get_signal_pad(symmem_handle *handle, int32_t rank,
                                                               int32_t ndim, const int64_t *sizes,
                                                               symmem_dtype dtype,
@@ -47,7 +48,7 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_memset32(symmem_context *context,
                                                         const DLTensor *tensor, int64_t offset,
                                                         int64_t value, int64_t count,
                                                         symmem_stream *stream);
-/* One word; all earlier work of the stream is visible system-wide before it (release). */
+/* Local. One word; all earlier work of the stream is visible system-wide before it (release). */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_write_value32(symmem_context *context,
                                                                     const DLTensor *tensor,
                                                                     int64_t offset, int64_t value,

@@ -48,7 +48,8 @@ struct arena_rank {
     char got[400];
     char checkpoint[128];
     char unresolved_text[256];
-    char leak[256];
+    char leak[512];
+    char held[512]; /* names of files and sockets that it held, one a line */
 };
 
 /* What the probe child found out about the backend. */

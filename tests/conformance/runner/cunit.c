@@ -16,6 +16,10 @@ static struct {
     int next; /* entry that runs next: CUnit keeps the order of registration */
 } current;
 
+static bool enough_bad(const struct runner *runner) {
+    return runner->options.stop_after > 0 && runner->bad_count >= runner->options.stop_after;
+}
+
 static void trampoline(void) {
     struct runner *runner = current.runner;
     const CU_pTest test = CU_get_current_test();
@@ -23,12 +27,13 @@ static void trampoline(void) {
     struct runner_result *result = &runner->results[runner->result_count];
     bool good;
 
-    if (runner->interrupted != 0 || test == NULL)
+    if (runner->interrupted != 0 || test == NULL || enough_bad(runner))
         return; /* the shortfall fails the run */
     report_start(runner, entry);
     runner_run_case(runner, entry, current.repeat, result);
     runner->result_count++;
     good = runner_verdict_is_good(result->verdict);
+    runner->bad_count += !good;
     CU_assertImplementation(good ? CU_TRUE : CU_FALSE, 0,
                             result->reason == NULL ? "passed" : result->reason, entry->test->name,
                             "", CU_FALSE);

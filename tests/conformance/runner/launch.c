@@ -53,7 +53,10 @@ void runner_child_main(struct runner_run *run, int rank) {
         .timeout_ms = run->timeout_ms,
     };
     char number[16];
+    char temporary[sizeof(run->scratch) + 8];
 
+    snprintf(temporary, sizeof(temporary), "%s/tmp", run->scratch);
+    setenv("TMPDIR", temporary, 1);
     if (setup.mode == TK_MODE_THREAD) {
         runner_run_threads(&setup);
         exit(0);
@@ -82,18 +85,18 @@ void runner_launch(struct runner_run *run) {
     }
 }
 
-static void find_leaks(struct runner_run *run, const struct shm_names *before) {
+static void find_leaks(struct runner_run *run, const struct names *before) {
     char path[sizeof(run->scratch) + 8];
 
     if ((run->entry->test->flags & TK_MAY_LEAK) != 0)
         return;
-    shm_names_new(before, run->shm_leak, sizeof(run->shm_leak));
+    names_find(before, run, run->name_leak, sizeof(run->name_leak));
     snprintf(path, sizeof(path), "%s/store", run->scratch);
     scratch_list_files(path, run->store_leak, MAX_LEAKED_KEYS_SHOWN);
 }
 
 static void start_and_judge(struct runner_run *run, struct runner_result *result) {
-    struct shm_names *before = shm_names_take();
+    struct names *before = names_take(run);
 
     free(output_take(run->runner->output)); /* of a stray of the case before */
     runner_launch(run);
@@ -101,7 +104,7 @@ static void start_and_judge(struct runner_run *run, struct runner_result *result
     run->arena_broken =
         !arena_check(run->runner->arena, run->entry->ranks, run->runner->arena_guard);
     find_leaks(run, before);
-    shm_names_free(before);
+    names_free(before);
     result->output = output_take(run->runner->output);
     runner_judge(run, result);
 }

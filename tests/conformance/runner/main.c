@@ -49,7 +49,7 @@ static enum runner_exit run_planned(struct runner *runner) {
     if (!runner_probe(runner)) {
         fprintf(stderr, "symmem-conformance: backend %s cannot be loaded: %s\n",
                 runner->options.backend, runner->arena->probe.reason);
-        return RUNNER_NO_BACKEND;
+        return runner->interrupted != 0 ? RUNNER_FAILED : RUNNER_NO_BACKEND;
     }
     if (!mode_is_possible(runner))
         return RUNNER_NO_BACKEND;
@@ -82,6 +82,9 @@ static enum runner_exit run(const struct runner_options *options) {
     enum runner_exit status;
 
     clear_environment();
+    runner.private_shm = private_shm_enter();
+    /* For cases that look at the names themselves. */
+    setenv("SYMMEM_PRIVATE_SHM", runner.private_shm ? "1" : "0", 1);
     block_signals(&runner);
     runner.arena_guard = arena_now_ns() ^ UINT64_C(0x9e3779b97f4a7c15);
     runner.arena = arena_create();

@@ -21,6 +21,7 @@ enum option_id {
     OPT_SEED,
     OPT_REPEAT,
     OPT_TIMEOUT,
+    OPT_STOP_AFTER,
     OPT_NO_LARGE,
     OPT_NO_COLOR,
     OPT_TRACE,
@@ -44,6 +45,7 @@ static const struct option long_options[] = {
     {"seed", required_argument, NULL, OPT_SEED},
     {"repeat", required_argument, NULL, OPT_REPEAT},
     {"timeout", required_argument, NULL, OPT_TIMEOUT},
+    {"stop-after", required_argument, NULL, OPT_STOP_AFTER},
     {"no-large", no_argument, NULL, OPT_NO_LARGE},
     {"no-color", no_argument, NULL, OPT_NO_COLOR},
     {"trace", no_argument, NULL, OPT_TRACE},
@@ -71,6 +73,7 @@ void runner_usage(FILE *out) {
           "  --seed N              replay the random numbers of an earlier run\n"
           "  --repeat N            run the whole list N times, each with its own seed\n"
           "  --timeout SECONDS     the limit of every case, in place of its own\n"
+          "  --stop-after N        end the run after N cases that did not pass\n"
           "  --no-large            leave out cases that need much memory\n"
           "  --no-color            plain text on a terminal too\n"
           "  --verbose             a line for each case, with its requirements, on a terminal too, "
@@ -82,7 +85,10 @@ void runner_usage(FILE *out) {
           "  --trace               print each requirement with its tests\n"
           "  --check-trace         only check that tests and requirements cover each other\n"
           "  --help                this text\n"
+          "SYMMEM_SUITE_LONG=1 walks every test point on every rank instead of a sample.\n"
           "SYMMEM_TIMEOUT_SCALE multiplies every time limit, for slow builds and machines.\n"
+          "SYMMEM_PRIVATE_SHM=0 leaves the run in the system's /dev/shm, where names that others\n"
+          "make cannot be told from a rank's that it no longer holds.\n"
           "NO_COLOR=1 is --no-color. TERM=dumb and CI=true mean plain lines, no status line.\n"
           "Exit status: 0 all passed or were skipped for a missing capability, 1 a failure or an\n"
           "error, 2 something stayed unresolved, 3 the backend cannot be loaded.\n",
@@ -185,6 +191,11 @@ static bool take_number(int id, const char *text, struct runner_options *options
             return false;
         options->slowest = (int)value;
         return true;
+    case OPT_STOP_AFTER:
+        if (!parse_number("stop-after", text, 1, 1000000, &value))
+            return false;
+        options->stop_after = (int)value;
+        return true;
     default:
         if (!parse_number("timeout", text, 1, 86400, &value))
             return false;
@@ -234,6 +245,7 @@ static bool take_option(int id, const char *text, struct runner_options *options
     case OPT_REPEAT:
     case OPT_TIMEOUT:
     case OPT_SLOWEST:
+    case OPT_STOP_AFTER:
         return take_number(id, text, options);
     default:
         return false; /* getopt has said why */

@@ -50,6 +50,7 @@ pid_t runner_fork(struct runner *runner) {
 static void note_failure(struct arena_probe *probe, symmem_status status) {
     symmem_error_record record;
 
+    probe->ok = 0; /* whatever a backend that writes at random made of it */
     symmem_last_error(&record);
     snprintf(probe->reason, sizeof(probe->reason), "%s: %s", symmem_status_name(status),
              record.message[0] != '\0' ? record.message : symmem_status_text(status));
@@ -124,19 +125,20 @@ static void ask_backend(const char *backend, struct arena_probe *probe) {
     symmem_context_free(context);
 }
 
-/* What became of a probe that did not answer. */
+/* What became of a probe that did not end as it should. */
 static void explain(struct runner *runner, bool ended, uint64_t limit_ms, int status) {
     struct arena_probe *probe = &runner->arena->probe;
+    const char *what = probe->ok == 1 ? "closing" : "opening";
 
     if (runner->interrupted != 0)
         snprintf(probe->reason, sizeof(probe->reason), "the run was interrupted");
     else if (!ended)
-        snprintf(probe->reason, sizeof(probe->reason), "opening it hangs: no end within %.1f s",
+        snprintf(probe->reason, sizeof(probe->reason), "%s it hangs: no end within %.1f s", what,
                  (double)limit_ms / 1000.0);
     else if (WIFSIGNALED(status))
-        snprintf(probe->reason, sizeof(probe->reason), "opening it ended with signal %d (%s)",
+        snprintf(probe->reason, sizeof(probe->reason), "%s it ended with signal %d (%s)", what,
                  WTERMSIG(status), strsignal(WTERMSIG(status)));
-    else if (!probe->ok && probe->reason[0] == '\0')
+    else if (probe->reason[0] == '\0')
         snprintf(probe->reason, sizeof(probe->reason),
                  "opening it ended the process with exit status %d", WEXITSTATUS(status));
 }
@@ -159,7 +161,7 @@ bool runner_probe(struct runner *runner) {
         exit(0);
     }
     ended = runner_await(runner, pid, limit_ms, &status);
-    good = ended && probe->ok && WIFEXITED(status);
+    good = ended && probe->ok == 1 && WIFEXITED(status);
     probe->name[sizeof(probe->name) - 1] = '\0';
     probe->reason[sizeof(probe->reason) - 1] = '\0';
     if (!good)

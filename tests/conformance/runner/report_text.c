@@ -166,8 +166,11 @@ static void show_outcome(const struct runner *runner) {
     FILE *out = runner->progress;
 
     if (runner->result_count < runner->planned_count)
-        fprintf(out, "error: %d of %d planned cases did not run\n",
-                runner->planned_count - runner->result_count, runner->planned_count);
+        fprintf(out, "error: %d of %d planned cases did not run%s\n",
+                runner->planned_count - runner->result_count, runner->planned_count,
+                runner->interrupted != 0         ? ", because the run was interrupted"
+                : runner->options.stop_after > 0 ? ", because of --stop-after"
+                                                 : "");
     if (summary->errors + summary->unresolved > 0)
         fprintf(out, "of the failed, %d ended in error and %d stayed unresolved\n", summary->errors,
                 summary->unresolved);

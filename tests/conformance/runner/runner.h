@@ -58,6 +58,7 @@ struct runner_options {
     struct runner_report reports[RUNNER_MAX_REPORTS]; /* beside the one of `format` */
     int report_count;
     unsigned timeout_s; /* 0: each case's own */
+    int stop_after;     /* cases that did not pass; 0: go on to the end */
     double timeout_scale;
     bool list, list_profiles, trace, check_trace, help, no_large, no_color, verbose;
 };
@@ -166,8 +167,10 @@ struct runner {
     int result_count;
     int planned_count; /* entry_count * repeat */
     int interrupted;   /* signal that ends the run, 0 if none */
+    int bad_count;     /* cases that did not pass */
     uint64_t arena_guard;
     sigset_t original_signals;
+    bool private_shm;  /* nobody else can make a name in /dev/shm */
     uint64_t start_ns; /* CLOCK_MONOTONIC, as arena_now_ns */
     time_t started;    /* the calendar's */
     double seconds;    /* that the run took */
@@ -198,7 +201,8 @@ void runner_print_profiles(FILE *out);
 /* Which profiles the backend passed in this run, and what may be claimed from that. */
 void runner_print_claim(const struct runner *runner, FILE *out);
 
-/* --- running (probe.c, launch.c, watch.c, rank.c, scratch.c, verdict.c, cunit.c) ---- */
+/* --- running (probe.c, launch.c, watch.c, scratch.c, names.c, private.c,
+ * verdict.c, cunit.c) ---- */
 
 /* Asks the backend for its capabilities in a child process, since opening a device in the
  * controller would be inherited by every rank. The answer is in arena->probe. */
@@ -228,7 +232,7 @@ struct runner_run {
     bool fork_failed;
     int strays;        /* processes that ranks left behind */
     bool arena_broken; /* what the ranks have written there is not to be believed */
-    char shm_leak[256];
+    char name_leak[512];
     char store_leak[256];
 };
 
@@ -261,17 +265,23 @@ bool output_drain(struct runner_output *output);
 /* All since the last call, on the heap; NULL if nothing. */
 char *output_take(struct runner_output *output);
 
+/* With a sub-directory "tmp", the TMPDIR of the case. */
 bool scratch_create(char *path, size_t capacity);
 void scratch_remove(const char *path);
 /* Names of files below `path`, blank-separated; how many. */
 int scratch_list_files(const char *path, char *names, size_t capacity);
 
-struct shm_names;
-/* The own files in /dev/shm; NULL without memory. */
-struct shm_names *shm_names_take(void);
-void shm_names_free(struct shm_names *names);
-/* Writes the names that are new since `before` and stay; how many. */
-int shm_names_new(const struct shm_names *before, char *text, size_t capacity);
+/* A /dev/shm of the run's own, unless SYMMEM_PRIVATE_SHM=0 or the system does not permit it. */
+bool private_shm_enter(void);
+
+/* What a case leaves behind in places that have names; by the controller (names.c). */
+struct names;
+/* Before the case; NULL without memory. */
+struct names *names_take(const struct runner_run *run);
+/* After it: writes what is new and the case's, blank-separated. */
+void names_find(const struct names *before, const struct runner_run *run, char *text,
+                size_t capacity);
+void names_free(struct names *names);
 
 /* --- what was found (findings.c) ---------------------------------------------------- */
 
@@ -360,11 +370,14 @@ struct kit_setup {
 /* Prologue, body, epilogue of one rank. */
 void kit_run_rank(const struct kit_setup *setup);
 
+/* Remembers in the arena which names this process holds (kit_held.c). */
+void kit_note_held(const struct kit_setup *setup);
+
 /* The leak ledger of one process. */
 struct kit_ledger;
 struct kit_ledger *kit_ledger_open(void);
 /* Compares and frees; text is empty if nothing leaked. */
-void kit_ledger_close(struct kit_ledger *ledger, char *text, size_t capacity);
+void kit_ledger_close(struct kit_ledger *ledger, unsigned case_flags, char *text, size_t capacity);
 /* Opens and closes a context, so that what a device driver keeps for the life of a process is
  * there before the ledger is opened. */
 void kit_warm_up(const struct kit_setup *setup);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The directory of a case, and the names that must not stay in /dev/shm. */
+/* The directory of a case. */
 #include "runner.h"
 
 #include <dirent.h>
@@ -9,17 +9,23 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SETTLE_MS 300
 #define MAX_OPEN_DIRECTORIES 16
 
 bool scratch_create(char *path, size_t capacity) {
     const char *parent = getenv("TMPDIR");
+    char temporary[300];
 
     if (parent == NULL || parent[0] != '/' || strlen(parent) > capacity - 40)
         parent = "/tmp";
     snprintf(path, capacity, "%s/symmem-conformance-XXXXXX", parent);
-    if (mkdtemp(path) != NULL)
+    if (mkdtemp(path) == NULL) {
+        path[0] = '\0';
+        return false;
+    }
+    snprintf(temporary, sizeof(temporary), "%s/tmp", path);
+    if (mkdir(temporary, 0700) == 0)
         return true;
+    rmdir(path);
     path[0] = '\0';
     return false;
 }
@@ -43,8 +49,8 @@ void scratch_remove(const char *path) {
 
 /* The file store's lock and its word for waiters; everything else is a key or half of one. */
 static bool is_stores_own(const struct dirent *entry) {
-    return entry->d_name[0] == '.' || strcmp(entry->d_name, "lock") == 0 ||
-           strcmp(entry->d_name, "notify") == 0;
+    return strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+           strcmp(entry->d_name, "lock") == 0 || strcmp(entry->d_name, "notify") == 0;
 }
 
 int scratch_list_files(const char *path, char *names, size_t capacity) {
@@ -65,86 +71,5 @@ int scratch_list_files(const char *path, char *names, size_t capacity) {
         count++;
     }
     closedir(directory);
-    return count;
-}
-
-struct shm_names {
-    int count;
-    char (*names)[256];
-};
-
-static bool is_own(const char *name) {
-    char path[300];
-    struct stat info;
-
-    snprintf(path, sizeof(path), "/dev/shm/%s", name);
-    return lstat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid();
-}
-
-struct shm_names *shm_names_take(void) {
-    struct shm_names *taken = calloc(1, sizeof(*taken));
-    DIR *directory = opendir("/dev/shm");
-    const struct dirent *entry;
-
-    while (taken != NULL && directory != NULL && (entry = readdir(directory)) != NULL) {
-        void *grown;
-
-        if (!is_own(entry->d_name))
-            continue;
-        grown = realloc(taken->names, (size_t)(taken->count + 1) * sizeof(*taken->names));
-        if (grown == NULL)
-            break;
-        taken->names = grown;
-        snprintf(taken->names[taken->count++], sizeof(*taken->names), "%s", entry->d_name);
-    }
-    if (directory != NULL)
-        closedir(directory);
-    return taken;
-}
-
-void shm_names_free(struct shm_names *names) {
-    if (names != NULL)
-        free(names->names);
-    free(names);
-}
-
-static bool contains(const struct shm_names *names, const char *name) {
-    for (int i = 0; i < names->count; i++)
-        if (strcmp(names->names[i], name) == 0)
-            return true;
-    return false;
-}
-
-/* The names of `later` that `before` lacks and that still exist. */
-static int new_names(const struct shm_names *before, const struct shm_names *later, char *text,
-                     size_t capacity) {
-    size_t used = 0;
-    int count = 0;
-
-    text[0] = '\0';
-    for (int i = 0; i < later->count; i++) {
-        if (contains(before, later->names[i]) || !is_own(later->names[i]))
-            continue;
-        if (used < capacity)
-            used += (size_t)snprintf(text + used, capacity - used, "%s/dev/shm/%s",
-                                     count == 0 ? "" : " ", later->names[i]);
-        count++;
-    }
-    return count;
-}
-
-int shm_names_new(const struct shm_names *before, char *text, size_t capacity) {
-    struct shm_names *later = shm_names_take();
-    int count = 0;
-
-    text[0] = '\0';
-    if (before != NULL && later != NULL)
-        count = new_names(before, later, text, capacity);
-    if (count > 0) {
-        /* Another program's name may live for a moment between its creation and its unlink. */
-        tk_sleep_ms(SETTLE_MS);
-        count = new_names(before, later, text, capacity);
-    }
-    shm_names_free(later);
     return count;
 }

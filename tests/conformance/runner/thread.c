@@ -47,7 +47,7 @@ void runner_run_threads(const struct kit_setup *setup) {
         shared.shared_store = NULL;
     start_and_join(&shared, setups, threads);
     symmem_store_close(shared.shared_store);
-    kit_ledger_close(ledger, first->leak, sizeof(first->leak));
+    kit_ledger_close(ledger, setup->test->flags, first->leak, sizeof(first->leak));
     free(threads);
     free(setups);
 }

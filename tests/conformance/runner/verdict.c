@@ -136,8 +136,8 @@ static void judge_case(struct judgement *judgement, const struct runner_run *run
         checks += load(&arena->ranks[rank].checks);
     if (run->strays > 0)
         find(judgement, VERDICT_FAILED, -1, "leak: %d process(es) left behind", run->strays);
-    if (run->shm_leak[0] != '\0')
-        find(judgement, VERDICT_FAILED, -1, "leak: names left behind: %s", run->shm_leak);
+    if (run->name_leak[0] != '\0')
+        find(judgement, VERDICT_FAILED, -1, "leak: names left behind: %s", run->name_leak);
     /* What a failed or killed case leaves in the store is no finding of its own. */
     if (run->store_leak[0] != '\0' && judgement->result->verdict == VERDICT_PASSED)
         find(judgement, VERDICT_FAILED, -1, "leak: store keys left behind: %s", run->store_leak);
@@ -160,26 +160,29 @@ static void judge_process_of_all(struct judgement *judgement, const struct runne
     judge_end(judgement, run, last, &run->children[0]);
 }
 
-void runner_judge(const struct runner_run *run, struct runner_result *result) {
-    struct judgement judgement = {.result = result};
-
-    result->verdict = VERDICT_PASSED;
-    /* Causes before consequences, so that the reason names a cause. */
+/* Causes before consequences, so that the reason names a cause. */
+static void judge_all(struct judgement *judgement, const struct runner_run *run) {
     for (int secondary = 0; secondary <= 1; secondary++) {
         if (run->runner->options.mode == TK_MODE_PROCESS)
-            judge_ends(&judgement, run, secondary == 1);
+            judge_ends(judgement, run, secondary == 1);
         else if (secondary == 0)
-            judge_process_of_all(&judgement, run);
+            judge_process_of_all(judgement, run);
         for (int rank = 0; rank < run->entry->ranks && !run->arena_broken; rank++)
-            judge_findings(&judgement, run, rank, secondary == 1);
+            judge_findings(judgement, run, rank, secondary == 1);
     }
     if (run->arena_broken)
-        find(&judgement, VERDICT_ERROR, -1,
+        find(judgement, VERDICT_ERROR, -1,
              "the memory in which the ranks report was overwritten: this case shows nothing");
-    judge_case(&judgement, run);
-    if (result->verdict == VERDICT_PASSED) {
-        const char *note = run->runner->arena->note;
+    judge_case(judgement, run);
+}
 
+void runner_judge(const struct runner_run *run, struct runner_result *result) {
+    struct judgement judgement = {.result = result};
+    const char *note = run->runner->arena->note;
+
+    result->verdict = VERDICT_PASSED;
+    judge_all(&judgement, run);
+    if (result->verdict == VERDICT_PASSED) {
         result->reason = note[0] != '\0' ? strdup(note) : NULL;
         return;
     }

@@ -2,14 +2,15 @@
 /*
  * A stand-in for the library, so that the runner is checked by itself. Every rank sees only its own
  * memory. Backends by name: "fake" has every capability but MULTICAST; "processes" lacks
- * THREAD_RANKS; "device" has one device and no OVERLAP; "unloadable" and "crashing" say it all.
+ * THREAD_RANKS; "device" has one device and no OVERLAP; "unloadable", "crashing" and
+ * "hanging" say it all.
  */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
+#include <sys/stat.h>
 
 #include <symmem/backend.h>
 #include <symmem/symmem.h>
@@ -22,6 +23,8 @@ struct symmem_context {
 
 struct symmem_handle {
     unsigned char *ptr;
+    void *buffers[1], *pads[1]; /* a rank sees itself alone */
+    uint32_t pad[32];
 };
 
 static char any_object; /* what groups, streams and stores point at */
@@ -71,6 +74,13 @@ symmem_status symmem_init(const symmem_context_options *options, symmem_context 
     *context_p = NULL;
     if (strcmp(backend, "unloadable") == 0)
         return SYMMEM_LOAD;
+    while (strcmp(backend, "hanging") == 0) {
+        sigset_t all; /* nothing but SIGKILL ends it */
+
+        sigfillset(&all);
+        sigprocmask(SIG_BLOCK, &all, NULL);
+        pause();
+    }
     if (strcmp(backend, "crashing") == 0) {
         signal(SIGSEGV, SIG_DFL);
         raise(SIGSEGV);
@@ -175,11 +185,41 @@ symmem_status symmem_rendezvous(symmem_context *context, void *ptr, symmem_group
     (void)context;
     (void)group;
     (void)timeout_ms;
-    *handle_p = malloc(sizeof(**handle_p));
+    *handle_p = calloc(1, sizeof(**handle_p));
     if (*handle_p == NULL)
         return SYMMEM_OUT_OF_MEMORY;
     (*handle_p)->ptr = ptr;
+    (*handle_p)->buffers[0] = ptr;
+    (*handle_p)->pads[0] = (*handle_p)->pad;
     return SYMMEM_OK;
+}
+
+int selfcheck_long_info; /* not 0: more is written than the structure holds */
+
+symmem_status symmem_handle_get_info(const symmem_handle *handle, symmem_handle_info *info_p) {
+    memset(info_p, 0, sizeof(*info_p));
+    info_p->world_size = 1;
+    info_p->signal_pad_size = sizeof(handle->pad);
+    if (selfcheck_long_info != 0)
+        ((char *)info_p)[sizeof(*info_p) + 3] = 1;
+    return SYMMEM_OK;
+}
+
+symmem_status symmem_handle_buffer_ptrs(const symmem_handle *handle, void *const **ptrs_p) {
+    *ptrs_p = handle->buffers;
+    return SYMMEM_OK;
+}
+
+symmem_status symmem_handle_signal_pad_ptrs(const symmem_handle *handle, void *const **ptrs_p) {
+    *ptrs_p = handle->pads;
+    return SYMMEM_OK;
+}
+
+symmem_status symmem_copy(symmem_context *context, void *dst, const void *src, size_t bytes,
+                          symmem_stream *stream) {
+    (void)stream;
+    memcpy(dst, src, bytes);
+    return context == NULL ? SYMMEM_INVALID_ARGUMENT : SYMMEM_OK;
 }
 
 void symmem_handle_release(symmem_handle *handle) {

@@ -3,11 +3,18 @@
 #include "kit.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 static int last(const struct tk *t) {
@@ -111,6 +118,152 @@ static void leaks_name(struct tk *t) {
     close(fd);
 }
 
+/* Held at the end of the body, which is seen wherever it is. */
+static void leaks_held_name(struct tk *t) {
+    int fd = shm_open("/symmem-selfcheck-held", O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+
+    TK_REQUIRE(t, fd >= 0);
+}
+
+static void bind_socket(struct tk *t, const char *directory) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    TK_REQUIRE(t, fd >= 0);
+    snprintf(address.sun_path, sizeof(address.sun_path), "%.80s/selfcheck-%d", directory, t->rank);
+    (void)unlink(address.sun_path);
+    TK_CHECK(t, bind(fd, (const struct sockaddr *)&address, sizeof(address)) == 0);
+}
+
+static void leaks_socket(struct tk *t) {
+    bind_socket(t, "/tmp");
+}
+
+static void leaks_temporary(struct tk *t) {
+    char path[400];
+    int fd;
+
+    TK_REQUIRE(t, getenv("TMPDIR") != NULL);
+    snprintf(path, sizeof(path), "%s/any-name", getenv("TMPDIR"));
+    fd = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    TK_REQUIRE(t, fd >= 0);
+    close(fd);
+}
+
+static void *sleep_on(void *arg) {
+    (void)arg;
+    for (;;)
+        pause();
+    return NULL;
+}
+
+static void leaks_thread(struct tk *t) {
+    pthread_t thread;
+
+    TK_CHECK(t, pthread_create(&thread, NULL, sleep_on, NULL) == 0);
+}
+
+static void leaks_eventfd(struct tk *t) {
+    TK_CHECK(t, eventfd(0, EFD_CLOEXEC) >= 0);
+}
+
+static void leaks_timer(struct tk *t) {
+    struct sigevent event = {.sigev_notify = SIGEV_NONE};
+    timer_t timer;
+
+    TK_CHECK(t, timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
+}
+
+static void leaks_heap(struct tk *t) {
+    extern void *selfcheck_leak(size_t bytes);
+
+    TK_CHECK(t, selfcheck_leak(96) != NULL);
+}
+
+static void changes_directory(struct tk *t) {
+    TK_CHECK(t, chdir("/") == 0);
+}
+
+static void changes_umask(struct tk *t) {
+    TK_CHECK(t, true);
+    (void)umask(0);
+}
+
+static void changes_environment(struct tk *t) {
+    TK_CHECK(t, setenv("SYMMEM_SELFCHECK", "1", 1) == 0);
+}
+
+static void changes_limit(struct tk *t) {
+    struct rlimit limit;
+
+    TK_REQUIRE(t, getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    limit.rlim_cur--;
+    TK_CHECK(t, setrlimit(RLIMIT_NOFILE, &limit) == 0);
+}
+
+static void changes_signals(struct tk *t) {
+    TK_CHECK(t, signal(SIGUSR1, SIG_IGN) != SIG_ERR);
+}
+
+static void changes_mask(struct tk *t) {
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR2);
+    TK_CHECK(t, pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
+}
+
+static void changes_flags(struct tk *t) {
+    TK_CHECK(t, fcntl(STDIN_FILENO, F_SETFD, FD_CLOEXEC) == 0);
+}
+
+static void replaces_descriptor(struct tk *t) {
+    int fd = open("/dev/full", O_RDONLY | O_CLOEXEC);
+
+    TK_REQUIRE(t, fd >= 0 && dup2(fd, STDIN_FILENO) >= 0);
+    close(fd);
+}
+
+/* The stand-in for the library looks at no range. With other seeds than the self-test's there are
+ * no canaries, and these overwrite the heap. */
+static void overwrite(struct tk *t, size_t offset) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+
+    TK_OK(t, symmem_put(handle, 0, offset, "x", 1, NULL));
+}
+
+static void overwrites_before(struct tk *t) {
+    overwrite(t, (size_t)-1);
+}
+
+static void overwrites_behind(struct tk *t) {
+    overwrite(t, 64);
+}
+
+static void overwrites_pad(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    void *const *pads = NULL;
+
+    TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(handle, &pads));
+    ((unsigned char *)pads[0])[5] = 9;
+}
+
+static void overwrites_table(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    void *const *buffers = NULL;
+
+    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
+    *(void **)(uintptr_t)buffers = NULL;
+}
+
+static void overwrites_output(struct tk *t) {
+    extern int selfcheck_long_info;
+
+    TK_CHECK(t, true);
+    selfcheck_long_info = 1;
+    tk_handle(t, 64, tk_world_group(t));
+}
+
 static void leaks_key(struct tk *t) {
     char path[400];
     FILE *file;
@@ -134,6 +287,36 @@ static void follows_another(struct tk *t) {
         tk_leave(t);
     }
     tk_out_of_band_barrier(t);
+}
+
+/* Byte by byte and unseen by ThreadSanitizer, which would end the process before a byte is written.
+ */
+__attribute__((no_sanitize("thread"))) static void fill(unsigned long start, unsigned long end,
+                                                        int byte) {
+    for (volatile char *at = (char *)start; at < (volatile char *)end; at++)
+        *at = (char)byte;
+}
+
+/* Fills the memory that the ranks share with the runner, as a backend that runs wild might. */
+static void fill_reports(struct tk *t, int byte) {
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[512], permissions[8];
+    unsigned long start, end;
+
+    TK_REQUIRE(t, maps != NULL);
+    while (t->rank == last(t) && fgets(line, sizeof(line), maps) != NULL)
+        if (sscanf(line, "%lx-%lx %7s", &start, &end, permissions) == 3 &&
+            strcmp(permissions, "rw-s") == 0 && strstr(line, "/dev/zero") != NULL)
+            fill(start, end, byte);
+    fclose(maps);
+}
+
+static void overwrites_reports(struct tk *t) {
+    fill_reports(t, 0xa5);
+}
+
+static void clears_reports(struct tk *t) {
+    fill_reports(t, 0);
 }
 
 static void exit_status(struct tk *t) {
@@ -191,9 +374,31 @@ static const struct tk_case cases[] = {
     BAD("leaks_mapping", leaks_mapping),
     BAD("leaks_process", leaks_process),
     BAD_FLAGS("leaks_name", leaks_name, TK_PROCESS_ONLY),
+    BAD_FLAGS("leaks_held_name", leaks_held_name, TK_PROCESS_ONLY),
+    BAD("leaks_socket", leaks_socket),
+    BAD("leaks_temporary", leaks_temporary),
+    BAD_FLAGS("leaks_thread", leaks_thread, TK_PROCESS_ONLY),
+    BAD("leaks_eventfd", leaks_eventfd),
+    BAD("leaks_timer", leaks_timer),
+    BAD("leaks_heap", leaks_heap),
+    BAD("changes_directory", changes_directory),
+    BAD("changes_umask", changes_umask),
+    BAD("changes_environment", changes_environment),
+    BAD_FLAGS("changes_limit", changes_limit, TK_PROCESS_ONLY),
+    BAD("changes_signals", changes_signals),
+    BAD_FLAGS("changes_mask", changes_mask, TK_PROCESS_ONLY),
+    BAD("changes_flags", changes_flags),
+    BAD("replaces_descriptor", replaces_descriptor),
+    BAD("overwrites_before", overwrites_before),
+    BAD("overwrites_behind", overwrites_behind),
+    BAD("overwrites_pad", overwrites_pad),
+    BAD("overwrites_table", overwrites_table),
+    BAD("overwrites_output", overwrites_output),
     BAD_FLAGS("leaks_key", leaks_key, TK_PROCESS_ONLY),
     BAD("barrier_misses_one", barrier_misses_one),
     BAD("follows_another", follows_another),
+    BAD("overwrites_reports", overwrites_reports),
+    BAD("clears_reports", clears_reports),
     BAD("any_bytes", any_bytes),
     {.name = "bad.prints_much", .requirements = "SM-SELF-02", .body = prints_much},
     BAD_FLAGS("exit_status", exit_status, TK_PROCESS_ONLY),

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static void shares_values(struct tk *t) {
     for (int round = 0; round < 20; round++) {
@@ -67,6 +68,88 @@ static void points_count(struct tk *t) {
     TK_STATUS(t, SYMMEM_OK, options.point(options.point_arg, "other"));
     TK_EQ_INT(t, 3, tk_point_count(t, "step"));
     TK_EQ_INT(t, 0, tk_point_count(t, "other"));
+}
+
+static void points_are_recorded(struct tk *t) {
+    symmem_context_options options = tk_options(t);
+    int count = 0;
+
+    tk_record_points(t, true);
+    for (int i = 0; i < 3; i++)
+        TK_OK(t, options.point(options.point_arg, i == 1 ? "other" : "step"));
+    tk_record_points(t, false);
+    TK_OK(t, options.point(options.point_arg, "later"));
+    TK_EQ_INT(t, 2, tk_recorded_points(t));
+    TK_EQ_STR(t, "step", tk_recorded_point(t, 0, &count));
+    TK_EQ_INT(t, 2, count);
+    TK_EQ_STR(t, "other", tk_recorded_point(t, 1, &count));
+    TK_EQ_INT(t, 1, count);
+    tk_record_points(t, true);
+    TK_EQ_INT(t, 0, tk_recorded_points(t));
+    tk_on_point(t, "step", 1, (struct tk_action){.status = SYMMEM_SYSTEM});
+    tk_forget_points(t);
+    TK_STATUS(t, SYMMEM_OK, options.point(options.point_arg, "step"));
+    if (t->rank == 0)
+        tk_note(t, "a line beside the verdict");
+}
+
+static void show_and_leave(struct tk *t, void *arg) {
+    tk_share_u64(t, 0, (uint64_t)(t->rank + *(int *)arg));
+    tk_out_of_band_barrier(t);
+    if (t->rank == 0)
+        tk_leave(t);
+}
+
+static void end_at_a_point(struct tk *t, void *arg) {
+    symmem_context_options options = tk_options(t);
+    symmem_status status;
+
+    (void)arg;
+    tk_on_point(t, "step", 1, (struct tk_action){.kill = true});
+    status = options.point(options.point_arg, "step");
+    TK_CHECK_MSG(t, false, "lives on with %d", (int)status);
+}
+
+static void children_are_ranks(struct tk *t) {
+    int base = 40;
+    uint64_t before_ms = tk_now_ms();
+
+    TK_EQ_INT(t, TK_CHILD_DONE, tk_run_child(t, show_and_leave, &base, 10000));
+    TK_EQ_INT(t, 40 + t->rank, tk_read_u64(t, t->rank, 0));
+    TK_EQ_INT(t, TK_CHILD_KILLED, tk_run_child(t, end_at_a_point, NULL, 10000));
+    TK_CHECK(t, tk_read_u64(t, t->rank, TK_DEATH_SLOT) >= before_ms);
+    tk_out_of_band_barrier(t);
+}
+
+static void leave_badly(struct tk *t, void *arg) {
+    (void)t;
+    _exit(*(int *)arg);
+}
+
+static void child_fails(struct tk *t) {
+    int status = 3;
+
+    TK_EQ_INT(t, TK_CHILD_FAILED, tk_run_child(t, leave_badly, &status, 10000));
+}
+
+static void never_end(struct tk *t, void *arg) {
+    (void)t;
+    (void)arg;
+    for (;;)
+        pause();
+}
+
+static void child_hangs(struct tk *t) {
+    TK_EQ_INT(t, TK_CHILD_HUNG, tk_run_child(t, never_end, NULL, 100));
+}
+
+static void check_in_place(struct tk *t, void *arg) {
+    (void)arg;
+    TK_CHECK_MSG(t, t->rank != 1, "seen in the child");
+}
+
+static void child_checks(struct tk *t) {
+    TK_EQ_INT(t, TK_CHILD_DONE, tk_run_child(t, check_in_place, NULL, 10000));
 }
 
 struct shape_log {
@@ -155,6 +238,23 @@ static const struct tk_case cases[] = {
     {.name = "kit.seeds_replay", .requirements = "SM-SELF-04", .body = seeds_replay},
     {.name = "kit.environment", .requirements = "SM-SELF-04", .body = environment},
     {.name = "kit.points_count", .requirements = "SM-SELF-04", .body = points_count},
+    {.name = "walk.points_are_recorded", .requirements = "SM-SELF-04", .body = points_are_recorded},
+    {.name = "walk.children_are_ranks",
+     .requirements = "SM-SELF-04",
+     .flags = TK_PROCESS_ONLY,
+     .body = children_are_ranks},
+    {.name = "bad.child_fails",
+     .requirements = "SM-SELF-02",
+     .flags = TK_PROCESS_ONLY,
+     .body = child_fails},
+    {.name = "bad.child_hangs",
+     .requirements = "SM-SELF-02",
+     .flags = TK_PROCESS_ONLY,
+     .body = child_hangs},
+    {.name = "bad.child_checks",
+     .requirements = "SM-SELF-02",
+     .flags = TK_PROCESS_ONLY,
+     .body = child_checks},
     {.name = "kit.visits_shapes", .requirements = "SM-SELF-04", .body = visits_shapes},
     {.name = "kit.requires_end_the_body",
      .requirements = "SM-SELF-04",

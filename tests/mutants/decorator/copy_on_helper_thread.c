@@ -23,7 +23,7 @@ static void *late_copy(void *arg) {
 static symmem_status copy(void *instance, int32_t device, void *dst, const void *src, size_t bytes,
                           const symmem_exec *exec) {
     pthread_t thread;
-    struct job *job = exec->stream ? NULL : malloc(sizeof *job + bytes);
+    struct job *job = exec->stream || !mutant_is_a_peers(dst) ? NULL : malloc(sizeof *job + bytes);
     if (!job)
         return real->copy(instance, device, dst, src, bytes, exec);
     job->dst = dst;
@@ -36,6 +36,13 @@ static symmem_status copy(void *instance, int32_t device, void *dst, const void 
     return SYMMEM_OK;
 }
 
+static void peers_close(void *instance, symmem_peers *peers) {
+    mutant_sleep_ms(20); /* nothing is written after the memory is gone: that is not the point */
+    real->peers_close(instance, peers);
+}
+
 void mutate(symmem_backend *table) {
     table->copy = copy;
+    table->peers_close = peers_close;
+    mutant_watch_imports(table);
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,17 @@ static bool beside(const char *file, char *path, size_t capacity) {
     return length > 0 && (size_t)length < capacity;
 }
 
+/* What the backend underneath lacks, the mutant lacks, too: else the core would refuse its table.
+ */
+static void take_away_what_is_not_there(void) {
+    const unsigned char none[sizeof(void (*)(void))] = {0};
+    unsigned char *mine = (unsigned char *)&table;
+    const unsigned char *theirs = (const unsigned char *)real;
+    for (size_t at = offsetof(symmem_backend, probe); at < sizeof table; at += sizeof none)
+        if (at >= real->size || memcmp(theirs + at, none, sizeof none) == 0)
+            memset(mine + at, 0, sizeof none);
+}
+
 static void load(void) {
     char path[PATH_MAX];
     const char *name = getenv("SYMMEM_MUTANTS_OF");
@@ -50,6 +62,7 @@ static void load(void) {
     memcpy(&table, real, real->size < sizeof table ? real->size : sizeof table);
     table.size = sizeof table;
     mutate(&table);
+    take_away_what_is_not_there();
 }
 
 const symmem_backend *symmem_backend_entry(uint32_t abi) {
@@ -61,4 +74,49 @@ void mutant_sleep_ms(unsigned ms) {
     struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
     while (nanosleep(&left, &left) != 0 && errno == EINTR) {
     }
+}
+
+/* --- peers' memory --------------------------------------------------------------------------- */
+
+#define RANGES 256
+
+static pthread_mutex_t ranges_lock = PTHREAD_MUTEX_INITIALIZER;
+static symmem_memory ranges[RANGES];
+
+static symmem_status watched_import(void *instance, int32_t device, const symmem_share *share,
+                                    size_t bytes, symmem_memory *memory) {
+    symmem_status status = real->memory_import(instance, device, share, bytes, memory);
+    pthread_mutex_lock(&ranges_lock);
+    for (int i = 0; i < RANGES && status == SYMMEM_OK; i++)
+        if (!ranges[i].ptr) {
+            ranges[i] = *memory;
+            break;
+        }
+    pthread_mutex_unlock(&ranges_lock);
+    return status;
+}
+
+static void watched_release(void *instance, symmem_memory *memory) {
+    pthread_mutex_lock(&ranges_lock);
+    for (int i = 0; i < RANGES; i++)
+        if (ranges[i].ptr == memory->ptr)
+            ranges[i].ptr = NULL;
+    pthread_mutex_unlock(&ranges_lock);
+    real->memory_release(instance, memory);
+}
+
+void mutant_watch_imports(symmem_backend *changed) {
+    changed->memory_import = watched_import;
+    changed->memory_release = watched_release;
+}
+
+bool mutant_is_a_peers(const void *ptr) {
+    bool found = false;
+    pthread_mutex_lock(&ranges_lock);
+    for (int i = 0; i < RANGES && !found; i++) {
+        const char *base = ranges[i].ptr;
+        found = base && (const char *)ptr >= base && (const char *)ptr < base + ranges[i].bytes;
+    }
+    pthread_mutex_unlock(&ranges_lock);
+    return found;
 }

@@ -20,6 +20,11 @@ void mutate(symmem_backend *table);
 
 void mutant_sleep_ms(unsigned ms);
 
+/* For mutants that go wrong with peers' memory only: keeps track of what is imported in this
+ * process, by the table's entries for it. */
+void mutant_watch_imports(symmem_backend *table);
+bool mutant_is_a_peers(const void *ptr);
+
 SYMMEM_API const symmem_backend *symmem_backend_entry(uint32_t abi);
 
 #endif

@@ -3,7 +3,7 @@
 
 static symmem_exec changed(const symmem_exec *exec) {
     symmem_exec copy = *exec;
-    copy.timeout_ms = exec->timeout_ms > 100 ? 100 : exec->timeout_ms;
+    copy.timeout_ms = exec->timeout_ms > 50 ? 50 : exec->timeout_ms;
     return copy;
 }
 

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Socket files of processes that were killed. A file outlives its socket, and nobody answers there
+ * any more: that tells it from one in use, whoever made it.
+ */
+#include "internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* Ours by name, kind and owner. */
+static bool is_ours(int directory, const char *name) {
+    struct stat file;
+    return strncmp(name, SM_IPC_NAME_PREFIX, sizeof(SM_IPC_NAME_PREFIX) - 1) == 0 &&
+           fstatat(directory, name, &file, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(file.st_mode) &&
+           file.st_uid == geteuid();
+}
+
+/* A datagram socket that is bound can be connected to at once, so a new one is never taken for
+ * dead. Whatever else goes wrong says nothing. */
+static bool is_dead(const char *directory, const char *name) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    size_t directory_bytes = strlen(directory);
+    size_t name_bytes = strlen(name) + 1;
+    if (directory_bytes + 1 + name_bytes > sizeof(address.sun_path))
+        return false;
+    memcpy(address.sun_path, directory, directory_bytes);
+    address.sun_path[directory_bytes] = '/';
+    memcpy(address.sun_path + directory_bytes + 1, name, name_bytes);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return false;
+    bool dead = connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 &&
+                errno == ECONNREFUSED;
+    close(fd);
+    return dead;
+}
+
+void sm_ipc_sweep(const char *directory) {
+    DIR *listing = opendir(directory);
+    if (listing == NULL)
+        return;
+    const struct dirent *entry;
+    while ((entry = readdir(listing)) != NULL)
+        if (is_ours(dirfd(listing), entry->d_name) && is_dead(directory, entry->d_name))
+            (void)unlinkat(dirfd(listing), entry->d_name, 0);
+    closedir(listing);
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Where descriptors cannot go: other hosts, and namespaces that hide a rank's socket. */
+#include "session.h"
+
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static bool apart(uint64_t one_namespace, uint64_t other) {
+    return one_namespace != 0 && other != 0 && one_namespace != other;
+}
+
+const char *sm_session_out_of_reach(const sm_session *session, int32_t rank) {
+    const sm_join *peer = &session->joins[rank];
+    const sm_identity *own = session->config.identity;
+    if (!sm_identity_same_host(&peer->identity, own))
+        return "on another host";
+    struct sockaddr_un address;
+    memcpy(&address, peer->address, sizeof(address));
+    address.sun_path[sizeof(address.sun_path) - 1] = '\0';
+    if (address.sun_path[0] == '\0') /* lives in its network namespace */
+        return apart(peer->identity.net_namespace, own->net_namespace)
+                   ? "in another network namespace (a socket directory that all see would do)"
+                   : NULL;
+    return apart(peer->identity.mount_namespace, own->mount_namespace) &&
+                   access(address.sun_path, F_OK) != 0
+               ? "in another mount namespace, its socket's directory is not this one's"
+               : NULL;
+}
+
+symmem_status sm_session_check_reach(sm_session *session, const sm_call *call) {
+    uint64_t remote[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
+    const char *why = NULL;
+    for (int32_t rank = 0; rank < session->config.world_size; rank++) {
+        const char *reason = sm_session_out_of_reach(session, rank);
+        if (reason == NULL)
+            continue;
+        remote[rank / 64] |= 1ull << (rank % 64);
+        why = reason;
+    }
+    if (why == NULL)
+        return SYMMEM_OK;
+    sm_outcome outcome = sm_session_watch(session, call); /* a rank that ended has no socket */
+    if (outcome.status != SYMMEM_OK)
+        return outcome.status;
+    return sm_session_fail_ranks(session, call, SYMMEM_UNREACHABLE, remote, why);
+}

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash disable=SC2154
+# The stage of test.sh: what the runner says to backends that do harm. Sourced by tests/stages.sh.
+
+stage_bad_backends() {
+    plain_build || return
+    local log=$logs/bad-backends.log status
+    timeout -k 15 "$run_limit" tests/bad_backends/run.sh build-gcc >"$log" 2>&1 </dev/null
+    status=$?
+    if [ "$status" -eq 77 ]; then
+        skip bad-backends "$(grep 'cannot be contained' "$log")"
+    elif [[ $(tail -n 1 "$log") =~ $closing_pattern ]]; then
+        add_counts "bad backends" "$log" "$status" "${BASH_REMATCH[@]:1:3}"
+    else
+        add_counts "bad backends" "$log" 1 0 0 0
+    fi
+}

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Heap blocks that the library or a backend asked for and has not given back. The runner's
+ * allocation functions stand before the C library's for the whole process; they remember the blocks
+ * asked for by code that is neither the runner's nor the C library's, which keep caches for life.
+ * A sanitizer has functions of its own and finds leaks itself: there nothing is remembered.
+ */
+#include "kit_internal.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <link.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define HAS_SANITIZER 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
+#define HAS_SANITIZER 1
+#endif
+
+#ifndef HAS_SANITIZER
+
+#define SLOTS 16384u /* blocks alive at once, a power of two */
+#define PROBES 64u
+#define MAX_FOREIGN 16
+#define EXPORTED __attribute__((visibility("default")))
+
+extern void *__libc_malloc(size_t bytes);
+extern void *__libc_calloc(size_t count, size_t bytes);
+extern void *__libc_realloc(void *block, size_t bytes);
+extern void *__libc_memalign(size_t alignment, size_t bytes);
+extern void __libc_free(void *block);
+
+struct block {
+    void *at;
+    size_t bytes;
+    const void *caller;
+};
+
+struct range {
+    uintptr_t low, high;
+};
+
+/* A process-wide thing by nature: the heap is one. */
+static struct {
+    pthread_mutex_t lock;
+    _Atomic int on;
+    int range_count;
+    struct range others[MAX_FOREIGN]; /* code whose blocks do not count */
+    int live;
+    struct block blocks[SLOTS];
+} heap = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static uint32_t slot_of(const void *at) {
+    uint64_t mixed = (uint64_t)(uintptr_t)at >> 4;
+
+    mixed *= UINT64_C(0x9e3779b97f4a7c15);
+    return (uint32_t)(mixed >> 40) & (SLOTS - 1);
+}
+
+static bool is_others(const void *caller) {
+    for (int i = 0; i < heap.range_count; i++)
+        if ((uintptr_t)caller >= heap.others[i].low && (uintptr_t)caller < heap.others[i].high)
+            return true;
+    return false;
+}
+
+static void remember(void *at, size_t bytes, const void *caller) {
+    if (at == NULL || atomic_load_explicit(&heap.on, memory_order_acquire) == 0 ||
+        is_others(caller))
+        return;
+    pthread_mutex_lock(&heap.lock);
+    for (uint32_t i = 0, slot = slot_of(at); i < PROBES; i++, slot = (slot + 1) & (SLOTS - 1))
+        if (heap.blocks[slot].at == NULL) {
+            heap.blocks[slot] = (struct block){at, bytes, caller};
+            heap.live++;
+            break;
+        }
+    pthread_mutex_unlock(&heap.lock);
+}
+
+static void forget(void *at) {
+    if (at == NULL || atomic_load_explicit(&heap.on, memory_order_acquire) == 0)
+        return;
+    pthread_mutex_lock(&heap.lock);
+    for (uint32_t i = 0, slot = slot_of(at); i < PROBES; i++, slot = (slot + 1) & (SLOTS - 1))
+        if (heap.blocks[slot].at == at) {
+            heap.blocks[slot].at = NULL;
+            heap.live--;
+            break;
+        }
+    pthread_mutex_unlock(&heap.lock);
+}
+
+/* --- in place of the C library's ---------------------------------------------------------------
+ */
+
+EXPORTED void *malloc(size_t bytes) {
+    void *at = __libc_malloc(bytes);
+
+    remember(at, bytes, __builtin_return_address(0));
+    return at;
+}
+
+EXPORTED void *calloc(size_t count, size_t bytes) {
+    void *at = __libc_calloc(count, bytes);
+
+    remember(at, count * bytes, __builtin_return_address(0));
+    return at;
+}
+
+EXPORTED void *realloc(void *block, size_t bytes) {
+    void *at;
+
+    forget(block);
+    at = __libc_realloc(block, bytes);
+    if (at != NULL || bytes == 0)
+        remember(at, bytes, __builtin_return_address(0));
+    return at;
+}
+
+EXPORTED void *memalign(size_t alignment, size_t bytes) {
+    void *at = __libc_memalign(alignment, bytes);
+
+    remember(at, bytes, __builtin_return_address(0));
+    return at;
+}
+
+EXPORTED void *aligned_alloc(size_t alignment, size_t bytes) {
+    void *at = __libc_memalign(alignment, bytes);
+
+    remember(at, bytes, __builtin_return_address(0));
+    return at;
+}
+
+EXPORTED int posix_memalign(void **at_p, size_t alignment, size_t bytes) {
+    int saved = errno;
+    void *at;
+
+    if (alignment % sizeof(void *) != 0 || (alignment & (alignment - 1)) != 0 || alignment == 0)
+        return EINVAL;
+    at = __libc_memalign(alignment, bytes);
+    errno = saved;
+    if (at == NULL)
+        return ENOMEM;
+    remember(at, bytes, __builtin_return_address(0));
+    *at_p = at;
+    return 0;
+}
+
+EXPORTED void free(void *block) {
+    forget(block);
+    __libc_free(block);
+}
+
+/* --- the ledger ---------------------------------------------------------------------------------
+ */
+
+/* What was there before a library or backend of ours: the program and the C library's parts. */
+static int note_range(struct dl_phdr_info *info, size_t size, void *arg) {
+    const char *name = info->dlpi_name;
+    const char *base = strrchr(name, '/');
+
+    (void)size;
+    (void)arg;
+    base = base == NULL ? name : base + 1;
+    if (name[0] != '\0' && strncmp(base, "libc.", 5) != 0 && strncmp(base, "ld-", 3) != 0 &&
+        strncmp(base, "libpthread", 10) != 0 && strncmp(base, "libdl.", 6) != 0 &&
+        strncmp(base, "librt.", 6) != 0 && strncmp(base, "libcunit", 8) != 0 &&
+        strncmp(base, "linux-", 6) != 0 && strncmp(base, "libgcc", 6) != 0)
+        return 0;
+    for (int i = 0; i < info->dlpi_phnum && heap.range_count < MAX_FOREIGN; i++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+        uintptr_t low = info->dlpi_addr + part->p_vaddr;
+
+        if (part->p_type == PT_LOAD && (part->p_flags & PF_X) != 0)
+            heap.others[heap.range_count++] = (struct range){low, low + part->p_memsz};
+    }
+    return 0;
+}
+
+/* A child of fork must not find the lock taken by a thread that it does not have. */
+static void lock_heap(void) {
+    pthread_mutex_lock(&heap.lock);
+}
+
+static void unlock_heap(void) {
+    pthread_mutex_unlock(&heap.lock);
+}
+
+/* Once in a process: each case has its own. */
+void kit_heap_begin(void) {
+    if (pthread_atfork(lock_heap, unlock_heap, unlock_heap) != 0)
+        return;
+    heap.range_count = 0;
+    dl_iterate_phdr(note_range, NULL);
+    atomic_store_explicit(&heap.on, 1, memory_order_release);
+}
+
+static void describe(const struct block *block, int count, size_t bytes, struct kit_text *text) {
+    Dl_info info;
+    const char *name = "unloaded code";
+
+    if (dladdr(block->caller, &info) != 0 && info.dli_fname != NULL)
+        name = strrchr(info.dli_fname, '/') == NULL ? info.dli_fname
+                                                    : strrchr(info.dli_fname, '/') + 1;
+    else
+        info = (Dl_info){0};
+    kit_add(text, "%d heap block%s of %zu bytes together, asked for in %s at %p%s%s", count,
+            count == 1 ? "" : "s", bytes, name,
+            (void *)((uintptr_t)block->caller - (uintptr_t)info.dli_fbase),
+            info.dli_sname == NULL ? "" : " in ", info.dli_sname == NULL ? "" : info.dli_sname);
+}
+
+/* One line for each place that asked. */
+void kit_heap_end(struct kit_text *text) {
+    atomic_store_explicit(&heap.on, 0, memory_order_release);
+    for (uint32_t i = 0; i < SLOTS && heap.live > 0; i++) {
+        struct block first = heap.blocks[i];
+        size_t bytes = 0;
+        int count = 0;
+
+        for (uint32_t j = i; first.at != NULL && j < SLOTS; j++)
+            if (heap.blocks[j].at != NULL && heap.blocks[j].caller == first.caller) {
+                bytes += heap.blocks[j].bytes;
+                count++;
+                heap.blocks[j].at = NULL;
+                heap.live--;
+            }
+        if (count > 0)
+            describe(&first, count, bytes, text);
+    }
+}
+
+#else
+
+void kit_heap_begin(void) {}
+
+void kit_heap_end(struct kit_text *text) {
+    (void)text;
+}
+
+#endif

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a process is set to: working directory, umask, environment, limits, signals, timers, and its
+ * threads. A library that changes any of it for good changes its user's program.
+ */
+#include "kit_internal.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define MAX_THREADS 64
+#define SETTLE_MS 500
+#define SIGNAL_COUNT 65
+
+extern char **environ;
+
+struct kit_state {
+    char directory[512];
+    char status[512]; /* the lines of /proc/self/status that must not change */
+    char **environment;
+    int environment_count;
+    struct rlimit limits[RLIM_NLIMITS];
+    struct sigaction actions[SIGNAL_COUNT];
+    int timers;
+    int threads[MAX_THREADS];
+    int thread_count;
+};
+
+/* The umask and the signal mask of the calling thread. */
+static void take_status(char *text, size_t capacity) {
+    static const char *const kept[] = {"Umask:", "SigBlk:"};
+    FILE *file = fopen("/proc/thread-self/status", "re");
+    char line[256];
+    size_t used = 0;
+
+    text[0] = '\0';
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+        for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++)
+            if (strncmp(line, kept[i], strlen(kept[i])) == 0 && used < capacity)
+                used += (size_t)snprintf(text + used, capacity - used, "%s", line);
+    if (file != NULL)
+        fclose(file);
+}
+
+static int count_timers(void) {
+    FILE *file = fopen("/proc/self/timers", "re");
+    char line[256];
+    int count = 0;
+
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+        count += strncmp(line, "ID:", 3) == 0;
+    if (file != NULL)
+        fclose(file);
+    return count;
+}
+
+static int list_threads(int *threads) {
+    DIR *directory = opendir("/proc/self/task");
+    const struct dirent *entry;
+    int count = 0;
+
+    while (directory != NULL && (entry = readdir(directory)) != NULL)
+        if (entry->d_name[0] != '.' && count < MAX_THREADS)
+            threads[count++] = atoi(entry->d_name);
+    if (directory != NULL)
+        closedir(directory);
+    return count;
+}
+
+static void take_environment(struct kit_state *state) {
+    int count = 0;
+
+    while (environ != NULL && environ[count] != NULL)
+        count++;
+    state->environment = calloc((size_t)count + 1, sizeof(*state->environment));
+    for (int i = 0; state->environment != NULL && i < count; i++)
+        state->environment[i] = strdup(environ[i]);
+    state->environment_count = count;
+}
+
+struct kit_state *kit_state_take(void) {
+    struct kit_state *state = calloc(1, sizeof(*state));
+
+    if (state == NULL)
+        return NULL;
+    if (getcwd(state->directory, sizeof(state->directory)) == NULL)
+        state->directory[0] = '\0';
+    take_status(state->status, sizeof(state->status));
+    take_environment(state);
+    for (int i = 0; i < RLIM_NLIMITS; i++)
+        (void)getrlimit((__rlimit_resource_t)i, &state->limits[i]);
+    for (int i = 1; i < SIGNAL_COUNT; i++)
+        (void)sigaction(i, NULL, &state->actions[i]);
+    state->timers = count_timers();
+    state->thread_count = list_threads(state->threads);
+    return state;
+}
+
+static bool has_variable(char *const *list, const char *variable) {
+    for (int i = 0; list != NULL && list[i] != NULL; i++)
+        if (strcmp(list[i], variable) == 0)
+            return true;
+    return false;
+}
+
+static void compare_environment(const struct kit_state *before, struct kit_text *text) {
+    for (int i = 0; before->environment != NULL && i < before->environment_count; i++)
+        if (!has_variable(environ, before->environment[i]))
+            kit_add(text, "environment variable changed or gone, was %.60s",
+                    before->environment[i]);
+    for (int i = 0; before->environment != NULL && environ != NULL && environ[i] != NULL; i++)
+        if (!has_variable(before->environment, environ[i]))
+            kit_add(text, "environment variable set: %.60s", environ[i]);
+}
+
+static void compare_signals(const struct kit_state *before, struct kit_text *text) {
+    for (int i = 1; i < SIGNAL_COUNT; i++) {
+        struct sigaction now;
+
+        if (sigaction(i, NULL, &now) == 0 && (now.sa_handler != before->actions[i].sa_handler ||
+                                              now.sa_flags != before->actions[i].sa_flags))
+            kit_add(text, "disposition of signal %d changed", i);
+    }
+}
+
+static bool was_running(const struct kit_state *before, int thread) {
+    for (int i = 0; i < before->thread_count; i++)
+        if (before->threads[i] == thread)
+            return true;
+    return false;
+}
+
+static int new_threads(const struct kit_state *before) {
+    int threads[MAX_THREADS];
+    int count = list_threads(threads), left = 0;
+
+    for (int i = 0; i < count; i++)
+        left += !was_running(before, threads[i]);
+    return left;
+}
+
+/* The kernel lists a thread for a moment after it was joined. */
+static void compare_threads(const struct kit_state *before, struct kit_text *text) {
+    int left = new_threads(before);
+
+    for (int waited_ms = 0; left > 0 && waited_ms < SETTLE_MS; waited_ms += 5) {
+        tk_sleep_ms(5);
+        left = new_threads(before);
+    }
+    if (left > 0)
+        kit_add(text, "%d thread%s left running", left, left == 1 ? "" : "s");
+}
+
+static void compare(const struct kit_state *before, struct kit_text *text) {
+    char directory[sizeof(before->directory)] = "";
+    char status[sizeof(before->status)];
+    int timers = count_timers();
+
+    compare_threads(before, text);
+    if (getcwd(directory, sizeof(directory)) == NULL || strcmp(directory, before->directory) != 0)
+        kit_add(text, "working directory changed to %.100s", directory);
+    take_status(status, sizeof(status));
+    if (strcmp(status, before->status) != 0)
+        kit_add(text, "umask or signal mask changed");
+    for (int i = 0; i < RLIM_NLIMITS; i++) {
+        struct rlimit now;
+
+        if (getrlimit((__rlimit_resource_t)i, &now) == 0 &&
+            (now.rlim_cur != before->limits[i].rlim_cur ||
+             now.rlim_max != before->limits[i].rlim_max))
+            kit_add(text, "resource limit %d changed", i);
+    }
+    compare_signals(before, text);
+    if (timers > before->timers)
+        kit_add(text, "%d timer%s", timers - before->timers,
+                timers > before->timers + 1 ? "s" : "");
+}
+
+void kit_state_compare(struct kit_state *before, unsigned case_flags, struct kit_text *text) {
+    if (before == NULL)
+        return;
+    compare(before, text);
+    if ((case_flags & TK_SETS_ENVIRONMENT) == 0)
+        compare_environment(before, text);
+    for (int i = 0; before->environment != NULL && i < before->environment_count; i++)
+        free(before->environment[i]);
+    free(before->environment);
+    free(before);
+}

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash disable=SC2154
+# Each rank in turn withheld from everything that waits, at the world sizes where the sets of
+# missing ranks change their shape. Small worlds as processes; large ones as threads, which is
+# cheaper, if the process may have the descriptors that all ranks together need. Most of the time
+# is spent waiting for limits to pass: so two runs go on at once.
+
+# One run; its log and exit status go to files. A subshell: the limit it raises is its own.
+withheld_run() ( # RANKS
+    local ranks=$1 mode=process filter='withheld.*' log=$logs/$stage.$1
+    # Beyond this number a rank's store directory would be most of the work: in memory if possible.
+    local scratch=$root/build-logs/$stage.tmp
+    local mount="mount -t tmpfs -o size=256m,mode=0700 tmpfs '$scratch' && TMPDIR='$scratch'"
+    local namespace=()
+    ulimit -n "$(ulimit -Hn)" 2>/dev/null
+    if [ "$ranks" -gt 9 ] && [ "$(ulimit -n)" = unlimited ]; then
+        mode=thread
+    elif [ "$ranks" -gt 9 ] && [ "$(ulimit -n)" -gt $((2 * ranks * ranks + 1000)) ]; then
+        mode=thread
+    elif [ "$ranks" -gt 72 ]; then
+        filter='withheld.barrier,withheld.wait_signal'
+        namespace=(unshare -m sh -c "$mount exec \"\$@\"" sh)
+        unshare -m sh -c "$mount true" 2>/dev/null || namespace=()
+    fi
+    timeout -k 15 "$run_limit" "${namespace[@]}" "$root/build-gcc/bin/symmem-conformance" \
+        --backend shm --ranks "$ranks" --rank-mode "$mode" --filter "$filter" \
+        >"$log.log" 2>&1 </dev/null
+    echo "$? $mode" >"$log.status"
+)
+
+withheld_runs() { # RANKS...
+    local ranks
+    for ranks in "$@"; do
+        withheld_run "$ranks"
+    done
+}
+
+stage_withheld() {
+    plain_build || return
+    mkdir -p "$logs/$stage.tmp"
+    rm -f "$logs/$stage".*.status
+    withheld_runs 1 2 3 4 5 6 7 8 9 31 32 33 63 64 65 72 &
+    local other=$! ranks status mode
+    withheld_runs 128
+    wait "$other"
+    for ranks in 1 2 3 4 5 6 7 8 9 31 32 33 63 64 65 72 128; do
+        status=1 mode=unknown
+        [ ! -f "$logs/$stage.$ranks.status" ] || read -r status mode <"$logs/$stage.$ranks.status"
+        if [[ $(tail -n 1 "$logs/$stage.$ranks.log") =~ $closing_pattern ]]; then
+            add_counts "$ranks ranks ($mode)" "$logs/$stage.$ranks.log" "$status" \
+                "${BASH_REMATCH[@]:1:3}"
+        else
+            add_counts "$ranks ranks ($mode)" "$logs/$stage.$ranks.log" 1 0 0 0
+        fi
+    done
+}

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The arguments of what works on handles and tensors. */
+#include "limits_help.h"
+
+#define BYTES 512
+#define LIMIT_MS 2000u
+
+/* A handle of all ranks with a pattern in buffer and pad, which every refused call has to leave. */
+struct scene {
+    struct tk *t;
+    symmem_handle *handle;
+    symmem_handle_info info;
+    struct outputs out;
+};
+
+static void scene_begin(struct tk *t, struct scene *s) {
+    *s = (struct scene){.t = t, .handle = tk_handle(t, BYTES, tk_world_group(t))};
+    s->info = info_of(t, s->handle);
+    s->out = outputs_fresh();
+    tk_fill(t, s->handle, t->rank, 0, BYTES, 0x37);
+    pad_fill(t, s->handle, 0x37);
+    tk_group_barrier(t, tk_world_group(t));
+}
+
+/* Nothing was written on any rank, and no signal was left: the same channels work. */
+static void scene_end(struct scene *s) {
+    struct tk *t = s->t;
+
+    outputs_check(t, &s->out);
+    tk_group_barrier(t, tk_world_group(t));
+    tk_expect_bytes(t, s->handle, t->rank, 0, BYTES, 0x37);
+    pad_expect(t, s->handle, 0x37);
+    ring_signal(t, s->handle, 0);
+    ring_signal(t, s->handle, s->info.channel_count - 1);
+    TK_OK(t, symmem_barrier(s->handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(s->handle, s->info.channel_count - 1, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_handle_status(s->handle, NULL));
+}
+
+/* --- signals ---------------------------------------------------------------------------------- */
+
+static void signal_arguments(struct tk *t) {
+    struct scene s;
+
+    scene_begin(t, &s);
+    const int32_t n = s.info.world_size, channels = s.info.channel_count;
+    const int32_t bad_channels[] = {-1, channels, INT32_MIN, INT32_MAX};
+    const int32_t bad_ranks[] = {-1, n, INT32_MIN, INT32_MAX};
+
+    for (int i = 0; i < 4; i++) {
+        TK_REQ(t, "SM-BARRIER-06");
+        REFUSED(t, OUT_OF_RANGE, symmem_barrier(s.handle, bad_channels[i], LIMIT_MS, NULL));
+        TK_REQ(t, "SM-SIGNAL-09");
+        REFUSED(t, OUT_OF_RANGE, symmem_put_signal(s.handle, 0, bad_channels[i], LIMIT_MS, NULL));
+        REFUSED(t, OUT_OF_RANGE, symmem_wait_signal(s.handle, 0, bad_channels[i], LIMIT_MS, NULL));
+        REFUSED(t, OUT_OF_RANGE, symmem_put_signal(s.handle, bad_ranks[i], 0, LIMIT_MS, NULL));
+        REFUSED(t, OUT_OF_RANGE, symmem_wait_signal(s.handle, bad_ranks[i], 0, LIMIT_MS, NULL));
+    }
+    REFUSED(t, INVALID_ARGUMENT, symmem_barrier(NULL, 0, LIMIT_MS, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_put_signal(NULL, 0, 0, LIMIT_MS, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_wait_signal(NULL, 0, 0, LIMIT_MS, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_handle_reset(NULL, LIMIT_MS));
+    scene_end(&s);
+}
+
+/* The smallest limit, the largest that is one, and the two with a meaning of their own. */
+static void limits_of_time(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    const uint32_t limits_ms[] = {UINT32_MAX - 1, SYMMEM_TIMEOUT_DEFAULT, 0, INT32_MAX};
+    uint64_t begin_ms = tk_now_ms();
+
+    TK_REQ(t, "SM-TIMEOUT-03");
+    for (int i = 0; i < 4; i++) {
+        TK_OK(t, symmem_barrier(handle, 0, limits_ms[i], NULL));
+        TK_OK(t, symmem_put_signal(handle, t->rank, 0, limits_ms[i], NULL));
+        TK_OK(t, symmem_wait_signal(handle, t->rank, 0, limits_ms[i], NULL));
+        TK_OK(t, symmem_group_barrier(tk_world_group(t), limits_ms[i]));
+        TK_OK(t, symmem_handle_reset(handle, limits_ms[i]));
+    }
+    TK_OK(t, symmem_put_signal(handle, t->rank, 0, 1, NULL));
+    TK_OK(t, symmem_wait_signal(handle, t->rank, 0, 1, NULL));
+    tk_out_of_band_barrier(t);
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(handle, t->rank, 0, 1, NULL));
+    TK_CHECK(t, tk_now_ms() - begin_ms < tk_scaled_ms(LONG_MS));
+}
+
+/* --- one-sided data --------------------------------------------------------------------------- */
+
+static void onesided_arguments(struct tk *t) {
+    struct scene s;
+    unsigned char data[BYTES + 1];
+
+    scene_begin(t, &s);
+    const int32_t bad_ranks[] = {-1, s.info.world_size, INT32_MIN, INT32_MAX};
+    unsigned char *out = s.out.bytes;
+
+    memset(data, 0x99, sizeof(data));
+    TK_REQ(t, "SM-ONESIDED-03");
+    for (int i = 0; i < 4; i++) {
+        REFUSED(t, OUT_OF_RANGE, symmem_put(s.handle, bad_ranks[i], 0, data, 1, NULL));
+        REFUSED(t, OUT_OF_RANGE, symmem_get(s.handle, bad_ranks[i], 0, out, 1, NULL));
+        REFUSED(t, OUT_OF_RANGE, symmem_put(s.handle, bad_ranks[i], 0, data, 0, NULL));
+    }
+    REFUSED(t, OUT_OF_RANGE, symmem_put(s.handle, 0, BYTES, data, 1, NULL));
+    REFUSED(t, OUT_OF_RANGE, symmem_put(s.handle, 0, 0, data, BYTES + 1, NULL));
+    REFUSED(t, OUT_OF_RANGE, symmem_put(s.handle, 0, BYTES + 1, data, 0, NULL));
+    REFUSED(t, OUT_OF_RANGE, symmem_get(s.handle, 0, BYTES, out, 1, NULL));
+    REFUSED(t, OUT_OF_RANGE, symmem_get(s.handle, 0, BYTES - 63, out, 64, NULL));
+    REFUSED(t, OUT_OF_RANGE, symmem_get(s.handle, 0, BYTES + 1, out, 0, NULL));
+    REFUSED(t, OVERFLOW, symmem_put(s.handle, 0, SIZE_MAX, data, 1, NULL));
+    REFUSED(t, OVERFLOW, symmem_get(s.handle, 0, 1, out, SIZE_MAX, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_put(s.handle, 0, 0, NULL, 1, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_get(s.handle, 0, 0, NULL, 1, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_put(NULL, 0, 0, data, 1, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_get(NULL, 0, 0, out, 1, NULL));
+    TK_OK(t, symmem_put(s.handle, 0, BYTES, NULL, 0, NULL));
+    TK_OK(t, symmem_get(s.handle, 0, BYTES, NULL, 0, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_copy(t->context, NULL, data, 1, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_copy(t->context, out, NULL, 1, NULL));
+    TK_OK(t, symmem_copy(t->context, NULL, NULL, 0, NULL));
+    scene_end(&s);
+}
+
+static void multimem_arguments(struct tk *t) {
+    struct scene s;
+    unsigned char data[BYTES + 16];
+
+    scene_begin(t, &s);
+    if (s.info.multicast_ptr == NULL) {
+        tk_unresolved(t, "no multicast for this handle");
+        return;
+    }
+    unsigned char *out = s.out.bytes;
+    memset(data, 0x99, sizeof(data));
+    TK_REQ(t, "SM-MCAST-08");
+    REFUSED(t, OUT_OF_RANGE, symmem_multimem_store(s.handle, BYTES, data, 16, NULL));
+    REFUSED(t, OUT_OF_RANGE, symmem_multimem_store(s.handle, 0, data, BYTES + 16, NULL));
+    REFUSED(t, OVERFLOW, symmem_multimem_store(s.handle, SIZE_MAX - 15, data, 32, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_multimem_store(s.handle, 0, NULL, 16, NULL));
+    REFUSED(
+        t, OUT_OF_RANGE,
+        symmem_multimem_ld_reduce(s.handle, BYTES - 12, out, 4, SYMMEM_INT32, SYMMEM_SUM, NULL));
+    REFUSED(t, OVERFLOW,
+            symmem_multimem_ld_reduce(s.handle, 0, out, SIZE_MAX, SYMMEM_INT32, SYMMEM_SUM, NULL));
+    REFUSED(t, INVALID_ARGUMENT,
+            symmem_multimem_ld_reduce(s.handle, 0, NULL, 4, SYMMEM_INT32, SYMMEM_SUM, NULL));
+    REFUSED(t, INVALID_ARGUMENT,
+            symmem_multimem_ld_reduce(s.handle, 0, out, 4, (symmem_dtype)-1, SYMMEM_SUM, NULL));
+    REFUSED(t, INVALID_ARGUMENT,
+            symmem_multimem_ld_reduce(s.handle, 0, out, 4, SYMMEM_DTYPE_COUNT, SYMMEM_SUM, NULL));
+    REFUSED(
+        t, INVALID_ARGUMENT,
+        symmem_multimem_ld_reduce(s.handle, 0, out, 4, SYMMEM_INT32, (symmem_reduce_op)-1, NULL));
+    REFUSED(
+        t, INVALID_ARGUMENT,
+        symmem_multimem_ld_reduce(s.handle, 0, out, 4, SYMMEM_INT32, SYMMEM_REDUCE_OP_COUNT, NULL));
+    scene_end(&s);
+}
+
+/* --- queries ---------------------------------------------------------------------------------- */
+
+static void handle_arguments(struct tk *t) {
+    struct scene s;
+    symmem_handle_info info;
+    const char *name = NULL;
+    void *const *table = NULL;
+
+    scene_begin(t, &s);
+    const int32_t bad_ranks[] = {-1, s.info.world_size, INT32_MIN, INT32_MAX};
+
+    TK_REQ(t, "SM-HANDLE-06");
+    for (int i = 0; i < 4; i++)
+        REFUSED(t, OUT_OF_RANGE, symmem_handle_global_rank(s.handle, bad_ranks[i], &s.out.number));
+    TK_REQ(t, "SM-ERROR-01");
+    REFUSED(t, INVALID_ARGUMENT, symmem_handle_global_rank(s.handle, 0, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_handle_global_rank(NULL, 0, &s.out.number));
+    REFUSED(t, INVALID_ARGUMENT, symmem_handle_get_info(s.handle, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_handle_get_info(NULL, &info));
+    REFUSED(t, INVALID_ARGUMENT, symmem_handle_buffer_ptrs(s.handle, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_handle_buffer_ptrs(NULL, &table));
+    REFUSED(t, INVALID_ARGUMENT, symmem_handle_signal_pad_ptrs(s.handle, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_handle_signal_pad_ptrs(NULL, &table));
+    REFUSED(t, INVALID_ARGUMENT, symmem_handle_buffer_ptrs_dev(s.handle, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_handle_buffer_ptrs_dev(NULL, &s.out.pointer));
+    REFUSED(t, INVALID_ARGUMENT, symmem_handle_signal_pad_ptrs_dev(s.handle, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_handle_signal_pad_ptrs_dev(NULL, &s.out.pointer));
+    REFUSED(t, INVALID_ARGUMENT, symmem_handle_group_name(s.handle, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_handle_group_name(NULL, &name));
+    REFUSED(t, INVALID_ARGUMENT, symmem_handle_retain(NULL));
+    symmem_handle_release(NULL);
+    TK_CHECK(t, name == NULL && table == NULL);
+    scene_end(&s);
+}
+
+/* --- views ------------------------------------------------------------------------------------ */
+
+typedef symmem_status (*view_fn)(symmem_handle *, int32_t, int32_t, const int64_t *, symmem_dtype,
+                                 int64_t, DLManagedTensor **);
+
+/* `symmem_`, for the record's operation. */
+#define VIEW_REFUSED(t, expected, name, ...)                                                       \
+    refused((t), SYMMEM_##expected, view(__VA_ARGS__), name, __LINE__)
+
+static void view_arguments_of(struct scene *s, view_fn view, const char *name, int64_t words) {
+    struct tk *t = s->t;
+    DLManagedTensor *tensor = UNTOUCHED_POINTER;
+    const int64_t one[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1}, all[1] = {words}, more[1] = {words + 1};
+    const int64_t negative[2] = {1, -1}, huge[2] = {INT64_MAX, INT64_MAX};
+    const int32_t bad_ranks[] = {-1, s->info.world_size, INT32_MIN, INT32_MAX};
+    const symmem_dtype u32 = SYMMEM_UINT32;
+
+    for (int i = 0; i < 4; i++)
+        VIEW_REFUSED(t, OUT_OF_RANGE, name, s->handle, bad_ranks[i], 1, one, u32, 0, &tensor);
+    VIEW_REFUSED(t, INVALID_ARGUMENT, name, s->handle, 0, -1, one, u32, 0, &tensor);
+    VIEW_REFUSED(t, INVALID_ARGUMENT, name, s->handle, 0, 9, one, u32, 0, &tensor);
+    VIEW_REFUSED(t, INVALID_ARGUMENT, name, s->handle, 0, 1, NULL, u32, 0, &tensor);
+    VIEW_REFUSED(t, INVALID_ARGUMENT, name, s->handle, 0, 1, one, (symmem_dtype)-1, 0, &tensor);
+    VIEW_REFUSED(t, INVALID_ARGUMENT, name, s->handle, 0, 1, one, SYMMEM_DTYPE_COUNT, 0, &tensor);
+    VIEW_REFUSED(t, OUT_OF_RANGE, name, s->handle, 0, 1, one, u32, -1, &tensor);
+    VIEW_REFUSED(t, OUT_OF_RANGE, name, s->handle, 0, 1, one, u32, INT64_MIN, &tensor);
+    VIEW_REFUSED(t, OUT_OF_RANGE, name, s->handle, 0, 1, one, u32, words, &tensor);
+    VIEW_REFUSED(t, OUT_OF_RANGE, name, s->handle, 0, 1, more, u32, 0, &tensor);
+    VIEW_REFUSED(t, OUT_OF_RANGE, name, s->handle, 0, 1, all, u32, 1, &tensor);
+    VIEW_REFUSED(t, OUT_OF_RANGE, name, s->handle, 0, 2, negative, u32, 0, &tensor);
+    VIEW_REFUSED(t, OVERFLOW, name, s->handle, 0, 2, huge, u32, 0, &tensor);
+    VIEW_REFUSED(t, OVERFLOW, name, s->handle, 0, 1, one, u32, INT64_MAX, &tensor);
+    VIEW_REFUSED(t, INVALID_ARGUMENT, name, s->handle, 0, 1, one, u32, 0, NULL);
+    VIEW_REFUSED(t, INVALID_ARGUMENT, name, NULL, 0, 1, one, u32, 0, &tensor);
+    TK_CHECK(t, (void *)tensor == UNTOUCHED_POINTER);
+    TK_REQUIRE_OK(t, view(s->handle, 0, 1, all, u32, 0, &tensor));
+    tensor->deleter(tensor);
+    TK_REQUIRE_OK(t, view(s->handle, 0, 8, one, u32, 0, &tensor));
+    tensor->deleter(tensor);
+}
+
+static void view_arguments(struct tk *t) {
+    struct scene s;
+
+    scene_begin(t, &s);
+    TK_REQ(t, "SM-VIEW-03");
+    view_arguments_of(&s, symmem_get_buffer, "get_buffer", BYTES / 4);
+    view_arguments_of(&s, symmem_get_remote_tensor, "get_remote_tensor", BYTES / 4);
+    view_arguments_of(&s, symmem_get_signal_pad, "get_signal_pad",
+                      (int64_t)s.info.signal_pad_size / 4);
+    scene_end(&s);
+}
+
+static void fill_arguments(struct tk *t) {
+    struct scene s;
+    DLManagedTensor *tensor = NULL;
+    const int64_t words = BYTES / 4, all[1] = {words};
+
+    scene_begin(t, &s);
+    TK_REQUIRE_OK(t, symmem_get_buffer(s.handle, t->rank, 1, all, SYMMEM_UINT32, 0, &tensor));
+    const DLTensor *whole = &tensor->dl_tensor;
+    const int64_t values[] = {-1, (int64_t)1 << 32, INT64_MIN, INT64_MAX};
+    const int64_t places[] = {-1, words, INT64_MIN, INT64_MAX};
+
+    TK_REQ(t, "SM-FILL-03");
+    for (int i = 0; i < 4; i++) {
+        REFUSED(t, OUT_OF_RANGE, symmem_memset32(t->context, whole, 0, values[i], 1, NULL));
+        REFUSED(t, OUT_OF_RANGE, symmem_memset32(t->context, whole, places[i], 1, 1, NULL));
+        REFUSED(t, OUT_OF_RANGE,
+                symmem_stream_write_value32(t->context, whole, 0, values[i], NULL));
+        REFUSED(t, OUT_OF_RANGE,
+                symmem_stream_write_value32(t->context, whole, places[i], 1, NULL));
+    }
+    REFUSED(t, OUT_OF_RANGE, symmem_memset32(t->context, whole, 0, 1, 0, NULL));
+    REFUSED(t, OUT_OF_RANGE, symmem_memset32(t->context, whole, 0, 1, -1, NULL));
+    REFUSED(t, OUT_OF_RANGE, symmem_memset32(t->context, whole, 0, 1, words + 1, NULL));
+    REFUSED(t, OUT_OF_RANGE, symmem_memset32(t->context, whole, 1, 1, words, NULL));
+    REFUSED(t, OUT_OF_RANGE, symmem_memset32(t->context, whole, 1, 1, INT64_MAX, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_memset32(t->context, NULL, 0, 1, 1, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_stream_write_value32(t->context, NULL, 0, 1, NULL));
+    tensor->deleter(tensor);
+    scene_end(&s);
+}
+
+#define CASE(name_, requirements_, needs_, flags_, body_)                                          \
+    {                                                                                              \
+        .name = "limits." name_, .requirements = requirements_, .needs = needs_, .max_ranks = 4,   \
+        .flags = TK_WRITES_PADS | (flags_), .body = body_                                          \
+    }
+
+static const struct tk_case cases[] = {
+    CASE("signals", "SM-SIGNAL-09,SM-BARRIER-06,SM-ERROR-01", SYMMEM_CAP_DIRECT_ACCESS, 0,
+         signal_arguments),
+    CASE("time", "SM-TIMEOUT-03,SM-TIMEOUT-11", 0, 0, limits_of_time),
+    CASE("onesided", "SM-ONESIDED-03,SM-ERROR-01,SM-ERROR-04", SYMMEM_CAP_DIRECT_ACCESS,
+         TK_PLAIN_MEMORY, onesided_arguments),
+    CASE("multimem", "SM-MCAST-08,SM-ERROR-01,SM-ERROR-04",
+         SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_MULTICAST, TK_PLAIN_MEMORY, multimem_arguments),
+    CASE("handles", "SM-HANDLE-06,SM-ERROR-01,SM-ERROR-04", SYMMEM_CAP_DIRECT_ACCESS, 0,
+         handle_arguments),
+    CASE("views", "SM-VIEW-03,SM-VIEW-04,SM-ERROR-01,SM-ERROR-04", SYMMEM_CAP_DIRECT_ACCESS,
+         TK_PLAIN_MEMORY, view_arguments),
+    CASE("fills", "SM-FILL-03,SM-ERROR-01", SYMMEM_CAP_DIRECT_ACCESS, TK_PLAIN_MEMORY,
+         fill_arguments),
+};
+TK_SUITE(limits, cases);

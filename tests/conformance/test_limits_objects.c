@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The arguments of what makes and asks about contexts, groups, memory, stores and streams. */
+#include "limits_help.h"
+
+#define LIMIT_MS 2000u
+
+/* --- contexts --------------------------------------------------------------------------------- */
+
+static void init_arguments(struct tk *t) {
+    const int32_t bad[][2] = {{-2, 2}, {2, 2},    {INT32_MIN, 2}, {INT32_MAX, 2}, {0, 0},
+                              {0, -2}, {0, 1025}, {0, INT32_MIN}, {0, INT32_MAX}};
+    symmem_context_options options = tk_options(t);
+
+    TK_REQ(t, "SM-CONTEXT-02");
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        symmem_context *context = UNTOUCHED_POINTER;
+        options.rank = bad[i][0];
+        options.world_size = bad[i][1];
+        REFUSED(t, INVALID_ARGUMENT, symmem_init(&options, &context));
+        TK_CHECK(t, context == NULL);
+    }
+    options = tk_options(t);
+    REFUSED(t, INVALID_ARGUMENT, symmem_init(&options, NULL));
+    REFUSED(t, NOT_INITIALISED, symmem_finalize(NULL));
+    symmem_context_free(NULL);
+}
+
+static void context_arguments(struct tk *t) {
+    struct outputs out = outputs_fresh();
+    int32_t devices = 0;
+    int32_t type = 0;
+
+    TK_REQUIRE_OK(t, symmem_device_count(t->context, &devices));
+    TK_REQUIRE_OK(t, symmem_device_type(t->context, &type));
+    TK_REQ(t, "SM-ERROR-01");
+    REFUSED(t, INVALID_ARGUMENT, symmem_context_rank(t->context, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_context_world_size(t->context, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_context_local_rank(t->context, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_get_backend(t->context, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_backend_capabilities(t->context, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_device_count(t->context, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_device_type(t->context, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_backend_available(t->context, "x", NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_backend_available(t->context, NULL, &out.flag));
+    REFUSED(t, INVALID_ARGUMENT, symmem_set_backend(t->context, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_load_backend(t->context, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_set_allow_overlapping_devices(t->context, -2));
+    REFUSED(t, INVALID_ARGUMENT, symmem_set_allow_overlapping_devices(t->context, 2));
+    REFUSED(t, INVALID_ARGUMENT, symmem_has_multicast_support(t->context, type, 0, NULL));
+    TK_REQ(t, "SM-BACKEND-11");
+    REFUSED(t, OUT_OF_RANGE, symmem_has_multicast_support(t->context, type, -2, &out.flag));
+    REFUSED(t, OUT_OF_RANGE, symmem_has_multicast_support(t->context, type, devices, &out.flag));
+    outputs_check(t, &out);
+}
+
+/* --- groups ----------------------------------------------------------------------------------- */
+
+static void group_refused(struct tk *t, symmem_status expected, const char *name,
+                          const int32_t *ranks, int32_t count, int line) {
+    symmem_group *group = NULL;
+    symmem_status status = symmem_group_create(t->context, name, ranks, count, NULL, &group);
+
+    refused(t, expected, status, "group_create", line);
+    TK_CHECK(t, group == NULL);
+}
+
+static void group_making(struct tk *t) {
+    const int32_t n = t->world_size, own = t->rank;
+    int32_t ranks[SYMMEM_MAX_WORLD_SIZE + 1] = {own};
+    char longest[SYMMEM_NAME_MAX + 1];
+    symmem_group *group = NULL;
+    const int32_t bad[] = {-1, n, INT32_MIN, INT32_MAX};
+
+    memset(longest, 'n', sizeof(longest));
+    TK_REQ(t, "SM-GROUP-03");
+    for (int i = 0; i < 4; i++) {
+        ranks[1] = bad[i];
+        group_refused(t, SYMMEM_OUT_OF_RANGE, "g", ranks, 2, __LINE__);
+    }
+    ranks[1] = own;
+    group_refused(t, SYMMEM_INVALID_ARGUMENT, "g", ranks, 2, __LINE__);
+    group_refused(t, SYMMEM_INVALID_ARGUMENT, "g", ranks, 0, __LINE__);
+    group_refused(t, SYMMEM_INVALID_ARGUMENT, "g", ranks, -1, __LINE__);
+    group_refused(t, SYMMEM_INVALID_ARGUMENT, "g", NULL, 1, __LINE__);
+    group_refused(t, SYMMEM_INVALID_ARGUMENT, "g", NULL, -1, __LINE__);
+    group_refused(t, SYMMEM_INVALID_ARGUMENT, NULL, ranks, 1, __LINE__);
+    group_refused(t, SYMMEM_INVALID_ARGUMENT, "", ranks, 1, __LINE__);
+    longest[SYMMEM_NAME_MAX] = '\0';
+    group_refused(t, SYMMEM_INVALID_ARGUMENT, longest, ranks, 1, __LINE__);
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_create(t->context, "g", ranks, 1, NULL, NULL));
+    for (int32_t i = 0; i <= n; i++)
+        ranks[i] = i < n ? i : own;
+    group_refused(t, SYMMEM_INVALID_ARGUMENT, "g", ranks, n + 1, __LINE__);
+    longest[SYMMEM_NAME_MAX - 1] = '\0';
+    group = tk_group(t, longest, &own, 1);
+    tk_group_destroy(t, group);
+}
+
+static void group_arguments(struct tk *t) {
+    symmem_group *group = tk_world_group(t);
+    struct outputs out = outputs_fresh();
+    symmem_group *found = UNTOUCHED_POINTER;
+    const char *name = NULL;
+    const int32_t bad[] = {-1, t->world_size, INT32_MIN, INT32_MAX};
+
+    TK_REQ(t, "SM-ERROR-01");
+    for (int i = 0; i < 4; i++) {
+        REFUSED(t, OUT_OF_RANGE, symmem_group_global_rank(group, bad[i], &out.number));
+        REFUSED(t, OUT_OF_RANGE, symmem_group_broadcast_fds(group, bad[i], -1, out.fds, LIMIT_MS));
+        REFUSED(t, OUT_OF_RANGE, symmem_group_send_fd(group, bad[i], -1, LIMIT_MS));
+        REFUSED(t, OUT_OF_RANGE, symmem_group_recv_fd(group, bad[i], out.fds, LIMIT_MS));
+    }
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_global_rank(group, 0, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_rank(group, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_rank(NULL, &out.number));
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_world_size(group, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_world_size(NULL, &out.number));
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_name(group, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_name(NULL, &name));
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_find(t->context, NULL, &found));
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_find(t->context, "g", NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_barrier(NULL, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_all_gather_fds(group, -2, out.fds, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_all_gather_fds(group, -1, NULL, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_broadcast_fds(group, t->rank, -2, out.fds, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_broadcast_fds(group, 0, -1, NULL, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_send_fd(group, 0, -2, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_recv_fd(group, 0, NULL, LIMIT_MS));
+    TK_CHECK(t, name == NULL && (void *)found == UNTOUCHED_POINTER);
+    outputs_check(t, &out);
+    tk_group_barrier(t, group);
+}
+
+/* All ranks refuse alike, so nobody waits; the largest size works. */
+static void gather_sizes(struct tk *t) {
+    symmem_group *group = tk_world_group(t);
+    const size_t most = 65536;
+    struct outputs out = outputs_fresh();
+    unsigned char *in = calloc(1, most + 1);
+    unsigned char *all = calloc((size_t)t->world_size, most + 1);
+
+    if (TK_CHECK(t, in != NULL && all != NULL)) {
+        unsigned char *nowhere = out.bytes;
+
+        TK_REQ(t, "SM-ERROR-01");
+        REFUSED(t, INVALID_ARGUMENT, symmem_group_all_gather(group, in, 0, nowhere, LIMIT_MS));
+        REFUSED(t, OUT_OF_RANGE, symmem_group_all_gather(group, in, most + 1, nowhere, LIMIT_MS));
+        REFUSED(t, OUT_OF_RANGE, symmem_group_all_gather(group, in, SIZE_MAX, nowhere, LIMIT_MS));
+        REFUSED(t, INVALID_ARGUMENT, symmem_group_all_gather(group, NULL, 1, nowhere, LIMIT_MS));
+        REFUSED(t, INVALID_ARGUMENT, symmem_group_all_gather(group, in, 1, NULL, LIMIT_MS));
+        memset(in, t->rank + 1, most);
+        TK_OK(t, symmem_group_all_gather(group, in, most, all, tk_scaled_ms(LONG_MS)));
+        for (int32_t r = 0; r < t->world_size; r++)
+            TK_EQ_INT(t, r + 1, all[(size_t)r * most + most - 1]);
+    }
+    free(in);
+    free(all);
+    outputs_check(t, &out);
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+static void memory_arguments(struct tk *t) {
+    struct outputs out = outputs_fresh();
+    symmem_alloc_info info;
+    symmem_handle *handle = UNTOUCHED_POINTER;
+    void *memory = tk_alloc(t, 256);
+    const size_t gib = (size_t)1 << 30;
+    size_t before = 0, after = 0;
+    int32_t devices = 0;
+    int here = 0;
+
+    TK_REQUIRE_OK(t, symmem_device_count(t->context, &devices));
+    TK_REQUIRE_OK(t, symmem_get_signal_pad_size(t->context, &before));
+    TK_REQ(t, "SM-ALLOC-04");
+    REFUSED(t, INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &out.pointer));
+    REFUSED(t, OVERFLOW, symmem_alloc(t->context, SIZE_MAX, -1, NULL, &out.pointer));
+    TK_REQ(t, "SM-BACKEND-11");
+    REFUSED(t, OUT_OF_RANGE, symmem_alloc(t->context, 8, -2, NULL, &out.pointer));
+    REFUSED(t, OUT_OF_RANGE, symmem_alloc(t->context, 8, devices, NULL, &out.pointer));
+    REFUSED(t, OUT_OF_RANGE, symmem_alloc(t->context, 8, INT32_MAX, NULL, &out.pointer));
+    TK_REQ(t, "SM-ERROR-01");
+    REFUSED(t, INVALID_ARGUMENT, symmem_alloc(t->context, 8, -1, NULL, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_alloc_query(t->context, memory, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_alloc_size(t->context, memory, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_is_symmetric(t->context, memory, NULL));
+    REFUSED(t, NOT_SYMMETRIC, symmem_alloc_query(t->context, NULL, &info));
+    REFUSED(t, NOT_SYMMETRIC, symmem_alloc_size(t->context, &here, &out.size));
+    REFUSED(t, NOT_SYMMETRIC, symmem_alloc_size(t->context, (char *)memory - 1, &out.size));
+    REFUSED(t, NOT_SYMMETRIC, symmem_alloc_size(t->context, (char *)memory + 256, &out.size));
+    REFUSED(t, INVALID_ARGUMENT, symmem_free(t->context, (char *)memory + 1));
+    REFUSED(t, INVALID_ARGUMENT, symmem_free(t->context, (char *)memory + 255));
+    REFUSED(t, NOT_SYMMETRIC, symmem_free(t->context, (char *)memory + 256));
+    REFUSED(t, NOT_SYMMETRIC, symmem_free(t->context, (char *)memory - 1));
+    TK_REQ(t, "SM-ALLOC-10");
+    for (size_t bytes = 1; bytes < 4; bytes++)
+        REFUSED(t, MISALIGNED, symmem_set_signal_pad_size(t->context, bytes));
+    REFUSED(t, OUT_OF_RANGE, symmem_set_signal_pad_size(t->context, gib + 4));
+    REFUSED(t, OUT_OF_RANGE, symmem_set_signal_pad_size(t->context, SIZE_MAX - 3));
+    REFUSED(t, INVALID_ARGUMENT, symmem_get_signal_pad_size(t->context, NULL));
+    TK_OK(t, symmem_get_signal_pad_size(t->context, &after));
+    TK_EQ_SIZE(t, before, after);
+    TK_OK(t, symmem_set_signal_pad_size(t->context, gib));
+    TK_OK(t, symmem_set_signal_pad_size(t->context, 4));
+    TK_OK(t, symmem_set_signal_pad_size(t->context, 0));
+    REFUSED(t, INVALID_ARGUMENT, symmem_rendezvous(t->context, memory, NULL, LIMIT_MS, &handle));
+    TK_CHECK(t, handle == NULL);
+    REFUSED(t, INVALID_ARGUMENT,
+            symmem_rendezvous(t->context, memory, tk_world_group(t), LIMIT_MS, NULL));
+    outputs_check(t, &out);
+    TK_OK(t, symmem_free(t->context, NULL));
+}
+
+static void pool_arguments(struct tk *t) {
+    struct outputs out = outputs_fresh();
+    symmem_pool *pool = UNTOUCHED_POINTER;
+    symmem_pool_stats stats;
+    void *block = NULL;
+    int32_t devices = 0;
+    int here = 0;
+
+    TK_REQUIRE_OK(t, symmem_device_count(t->context, &devices));
+    TK_REQ(t, "SM-ERROR-01");
+    REFUSED(t, OUT_OF_RANGE, symmem_pool_create(t->context, -2, 4096, &pool));
+    REFUSED(t, OUT_OF_RANGE, symmem_pool_create(t->context, devices, 4096, &pool));
+    REFUSED(t, INVALID_ARGUMENT, symmem_pool_create(t->context, -1, 0, &pool));
+    REFUSED(t, OVERFLOW, symmem_pool_create(t->context, -1, SIZE_MAX, &pool));
+    REFUSED(t, INVALID_ARGUMENT, symmem_pool_create(t->context, -1, 4096, NULL));
+    TK_CHECK(t, (void *)pool == UNTOUCHED_POINTER);
+    TK_REQUIRE_OK(t, symmem_pool_create(t->context, -1, 65536, &pool));
+    REFUSED(t, INVALID_ARGUMENT, symmem_pool_alloc(pool, 0, &out.pointer));
+    REFUSED(t, OVERFLOW, symmem_pool_alloc(pool, SIZE_MAX, &out.pointer));
+    REFUSED(t, INVALID_ARGUMENT, symmem_pool_alloc(pool, 8, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_pool_alloc(NULL, 8, &out.pointer));
+    REFUSED(t, INVALID_ARGUMENT, symmem_pool_get_stats(pool, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_pool_get_stats(NULL, &stats));
+    TK_REQUIRE_OK(t, symmem_pool_alloc(pool, 256, &block));
+    TK_REQ(t, "SM-POOL-05");
+    REFUSED(t, INVALID_ARGUMENT, symmem_pool_free(pool, (char *)block + 1));
+    REFUSED(t, INVALID_ARGUMENT, symmem_pool_free(pool, (char *)block + 255));
+    REFUSED(t, NOT_SYMMETRIC, symmem_pool_free(pool, (char *)block + 256));
+    REFUSED(t, NOT_SYMMETRIC, symmem_pool_free(pool, &here));
+    REFUSED(t, BUSY, symmem_pool_destroy(pool));
+    TK_OK(t, symmem_pool_free(pool, block));
+    TK_OK(t, symmem_pool_destroy(pool));
+    TK_OK(t, symmem_pool_destroy(NULL));
+    outputs_check(t, &out);
+}
+
+/* --- stores ----------------------------------------------------------------------------------- */
+
+static void keys_refused(struct tk *t, const char *key) {
+    struct outputs out = outputs_fresh();
+    int64_t value = UNTOUCHED;
+
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_set(t->store, key, "x", 1, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT,
+            symmem_store_get(t->store, key, out.bytes, 1, &out.size, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_wait(t->store, key, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_add(t->store, key, 1, &value, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_remove(t->store, key, LIMIT_MS));
+    TK_EQ_INT(t, UNTOUCHED, value);
+    outputs_check(t, &out);
+}
+
+static void store_arguments(struct tk *t) {
+    struct outputs out = outputs_fresh();
+    char key[SYMMEM_STORE_KEY_MAX + 2], own[32];
+    symmem_store *store = UNTOUCHED_POINTER;
+    int64_t value = UNTOUCHED;
+
+    memset(key, 'k', sizeof(key));
+    key[SYMMEM_STORE_KEY_MAX + 1] = '\0';
+    snprintf(own, sizeof(own), "limits/%d", t->rank);
+    TK_REQ(t, "SM-STORE-06");
+    keys_refused(t, NULL);
+    keys_refused(t, "");
+    keys_refused(t, key);
+    keys_refused(t, "a b");
+    keys_refused(t, "a\x80");
+    keys_refused(t, "@"); /* before A */
+    keys_refused(t, "["); /* after Z */
+    keys_refused(t, "`"); /* before a */
+    keys_refused(t, "{"); /* after z */
+    keys_refused(t, ";"); /* after 9 and : */
+    REFUSED(t, INVALID_ARGUMENT,
+            symmem_store_set(t->store, own, key, SYMMEM_STORE_VALUE_MAX + 1, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_set(t->store, own, key, SIZE_MAX, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_set(t->store, own, NULL, 1, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_set(NULL, own, "x", 1, LIMIT_MS));
+    REFUSED(t, NOT_FOUND, symmem_store_get(t->store, own, out.bytes, 1, &out.size, LIMIT_MS));
+    TK_OK(t, symmem_store_set(t->store, own, "xy", 2, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_get(t->store, own, NULL, 2, &out.size, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_get(t->store, own, out.bytes, 2, NULL, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_add(t->store, own, 1, NULL, LIMIT_MS));
+    outputs_check(t, &out);
+    REFUSED(t, OUT_OF_RANGE, symmem_store_get(t->store, own, out.bytes, 1, &out.size, LIMIT_MS));
+    TK_EQ_SIZE(t, 2, out.size);
+    TK_EQ_INT(t, 0x5b, out.bytes[0]);
+    TK_OK(t, symmem_store_remove(t->store, own, LIMIT_MS));
+    TK_REQ(t, "SM-ERROR-01");
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_open_file(NULL, &store));
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_open_file(t->scratch_dir, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_open_memory(NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_open_custom(NULL, NULL, &store));
+    symmem_store_close(NULL);
+    TK_EQ_INT(t, UNTOUCHED, value);
+}
+
+/* --- streams ---------------------------------------------------------------------------------- */
+
+static void stream_arguments(struct tk *t) {
+    struct outputs out = outputs_fresh();
+    symmem_stream *stream = tk_stream(t);
+    symmem_stream *none = UNTOUCHED_POINTER;
+    symmem_event *event = UNTOUCHED_POINTER;
+    int32_t devices = 0;
+
+    TK_REQUIRE_OK(t, symmem_device_count(t->context, &devices));
+    TK_REQ(t, "SM-BACKEND-11");
+    REFUSED(t, OUT_OF_RANGE, symmem_stream_create(t->context, -2, &none));
+    REFUSED(t, OUT_OF_RANGE, symmem_stream_create(t->context, devices, &none));
+    REFUSED(t, OUT_OF_RANGE, symmem_event_create(t->context, -2, &event));
+    REFUSED(t, OUT_OF_RANGE, symmem_event_create(t->context, devices, &event));
+    TK_REQ(t, "SM-ERROR-01");
+    REFUSED(t, INVALID_ARGUMENT, symmem_stream_create(t->context, 0, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_event_create(t->context, 0, NULL));
+    TK_CHECK(t, (void *)none == UNTOUCHED_POINTER && (void *)event == UNTOUCHED_POINTER);
+    TK_REQUIRE_OK(t, symmem_event_create(t->context, 0, &event));
+    REFUSED(t, INVALID_ARGUMENT, symmem_stream_synchronize(NULL, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_stream_query(stream, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_stream_query(NULL, &out.flag));
+    REFUSED(t, INVALID_ARGUMENT, symmem_event_record(NULL, stream));
+    REFUSED(t, INVALID_ARGUMENT, symmem_event_record(event, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_stream_wait_event(NULL, event));
+    REFUSED(t, INVALID_ARGUMENT, symmem_stream_wait_event(stream, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_event_synchronize(NULL, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_event_query(event, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_event_query(NULL, &out.flag));
+    outputs_check(t, &out);
+    symmem_event_destroy(event);
+    symmem_event_destroy(NULL);
+    TK_OK(t, symmem_stream_destroy(NULL));
+    tk_synchronize(t, stream);
+}
+
+static void capture_arguments(struct tk *t) {
+    symmem_stream *stream = tk_stream(t);
+    symmem_graph *graph = UNTOUCHED_POINTER;
+    bool flag = true;
+
+    TK_REQ(t, "SM-ERROR-01");
+    REFUSED(t, INVALID_ARGUMENT, symmem_stream_host_fn(stream, NULL, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_stream_begin_capture(NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_stream_end_capture(NULL, &graph));
+    REFUSED(t, INVALID_ARGUMENT, symmem_stream_is_capturing(NULL, &flag));
+    REFUSED(t, INVALID_ARGUMENT, symmem_stream_is_capturing(stream, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_graph_launch(NULL, stream));
+    REFUSED(t, CAPTURE, symmem_stream_end_capture(stream, &graph));
+    TK_CHECK(t, (void *)graph == UNTOUCHED_POINTER && flag);
+    TK_OK(t, symmem_stream_begin_capture(stream));
+    TK_OK(t, symmem_stream_end_capture(stream, &graph));
+    REFUSED(t, INVALID_ARGUMENT, symmem_graph_launch(graph, NULL));
+    TK_OK(t, symmem_graph_destroy(graph));
+    TK_OK(t, symmem_graph_destroy(NULL));
+    tk_synchronize(t, stream);
+}
+
+#define CASE(name_, requirements_, needs_, body_)                                                  \
+    {                                                                                              \
+        .name = "limits." name_, .requirements = requirements_, .needs = needs_, .max_ranks = 4,   \
+        .body = body_                                                                              \
+    }
+
+static const struct tk_case cases[] = {
+    CASE("init", "SM-CONTEXT-02,SM-ERROR-01", 0, init_arguments),
+    CASE("contexts", "SM-BACKEND-11,SM-ERROR-01,SM-ERROR-04", 0, context_arguments),
+    CASE("group_making", "SM-GROUP-03,SM-ERROR-01", 0, group_making),
+    CASE("groups", "SM-ERROR-01,SM-ERROR-04", 0, group_arguments),
+    CASE("gathering", "SM-EXCHANGE-01,SM-ERROR-01,SM-ERROR-04", 0, gather_sizes),
+    CASE("memory", "SM-ALLOC-04,SM-ALLOC-07,SM-ALLOC-10,SM-ERROR-04", 0, memory_arguments),
+    CASE("pools", "SM-POOL-05,SM-ERROR-01,SM-ERROR-04", SYMMEM_CAP_POOL, pool_arguments),
+    CASE("stores", "SM-STORE-02,SM-STORE-06,SM-ERROR-04", 0, store_arguments),
+    CASE("streams", "SM-BACKEND-11,SM-ERROR-01,SM-ERROR-04", SYMMEM_CAP_STREAMS, stream_arguments),
+    CASE("captures", "SM-STREAM-13,SM-ERROR-01",
+         SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN, capture_arguments),
+};
+TK_SUITE(limits_objects, cases);

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The library's signal state, spoilt by hand. No call gives its address, so the active backend's
+ * table is registered once more, under another name, with an entry that remembers it.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+
+#include "sync_help.h"
+
+#define SPY_NAME "suite_spy"
+
+/* What peers_open saw last, in the rank's own thread. */
+struct seen {
+    void *state;
+    size_t bytes;
+};
+
+static _Thread_local struct seen seen;
+static const symmem_backend *real; /* both constant once made */
+static symmem_backend spy;
+static pthread_mutex_t spy_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static symmem_status remember_peers(void *instance, symmem_peers *peers, void **buffers_dev_p,
+                                    void **pads_dev_p) {
+    seen = (struct seen){peers->signals[peers->rank], peers->signal_bytes};
+    return real->peers_open(instance, peers, buffers_dev_p, pads_dev_p);
+}
+
+/* The path of the shared object of a backend that was given by its name, once it is loaded. */
+static bool find_loaded(const char *name, char *path, size_t capacity) {
+    char wanted[96], line[512];
+    FILE *maps = fopen("/proc/self/maps", "re");
+    bool found = false;
+    snprintf(wanted, sizeof(wanted), "/libsymmem_backend_%s.so", name);
+    while (maps != NULL && !found && fgets(line, (int)sizeof(line), maps) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        const char *start = strchr(line, '/');
+        found = start != NULL && strstr(start, wanted) != NULL && strlen(start) < capacity;
+        if (found)
+            memcpy(path, start, strlen(start) + 1);
+    }
+    if (maps != NULL)
+        fclose(maps);
+    return found;
+}
+
+static const symmem_backend *table_of(struct tk *t) {
+    char path[512];
+    bool available = false;
+    const char *file = t->backend;
+    symmem_backend_entry_fn entry = NULL;
+    if (strchr(t->backend, '/') == NULL) {
+        TK_OK(t, symmem_backend_available(t->context, t->backend, &available)); /* loads it */
+        TK_REQUIRE(t, find_loaded(t->backend, path, sizeof(path)));
+        file = path;
+    }
+    void *object = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    void *symbol = object != NULL ? dlsym(object, SYMMEM_BACKEND_ENTRY) : NULL;
+    TK_REQUIRE(t, symbol != NULL);
+    memcpy(&entry, &symbol, sizeof(entry));
+    return entry(SYMMEM_BACKEND_ABI);
+}
+
+/* Sets the spying table as the context's backend. */
+static void use_spy(struct tk *t) {
+    const symmem_backend *table = table_of(t);
+    TK_REQUIRE(t, table != NULL);
+    pthread_mutex_lock(&spy_lock);
+    if (real == NULL) {
+        memcpy(&spy, table, table->size < sizeof(spy) ? table->size : sizeof(spy));
+        spy.size = sizeof(spy);
+        spy.name = SPY_NAME;
+        spy.peers_open = remember_peers;
+        real = table;
+    }
+    pthread_mutex_unlock(&spy_lock);
+    TK_REQUIRE_OK(t, symmem_register_backend(t->context, &spy));
+    TK_REQUIRE_OK(t, symmem_set_backend(t->context, SPY_NAME));
+}
+
+/* Every word of rank 0's state holds what no protocol knows. */
+static void spoilt_state_is_no_signal(struct tk *t) {
+    use_spy(t);
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    TK_REQUIRE(t, seen.state != NULL && seen.bytes >= 4);
+    tk_out_of_band_barrier(t);
+    if (t->rank == 0) {
+        for (size_t i = 0; i < seen.bytes / 4; i++)
+            atomic_store_explicit((_Atomic uint32_t *)seen.state + i, 0xDEADu,
+                                  memory_order_relaxed);
+        symmem_status status = symmem_wait_signal(handle, t->world_size - 1, 2, 200, NULL);
+        TK_CHECK_MSG(
+            t, status == SYMMEM_CORRUPT || status == SYMMEM_TIMEOUT || status == SYMMEM_POISONED,
+            "0xDEAD in place of a signal: %s", symmem_status_name(status));
+        TK_CHECK(t, status != SYMMEM_CORRUPT || last_record().actual == 0xDEADu);
+    }
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+    ring_signal(t, handle, 2);
+    TK_OK(t, symmem_barrier(handle, 2, tk_scaled_ms(LONG_MS), NULL));
+}
+
+static const struct tk_case cases[] = {
+    {.name = "signal.spoilt_state_is_no_signal",
+     .requirements = "SM-TIMEOUT-10,SM-TIMEOUT-07",
+     .needs = SYMMEM_CAP_HOST_ACCESS,
+     .max_ranks = 2,
+     .flags = TK_NO_BACKEND,
+     .body = spoilt_state_is_no_signal},
+};
+TK_SUITE(signal_state, cases);

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash disable=SC2154
+# The stage of test.sh: a stranger's view. symmem is installed, the tree it came from is out of
+# sight, and the example backend is built and tested from what was installed. Sourced by
+# tests/stages.sh.
+
+# Where namespaces are permitted the source tree is hidden and names are private; elsewhere the checks
+# for its path have to do, and runs wait for each other, lest one be blamed for another's names.
+plugin_outside() { # FOLDER COMMAND...
+    local folder=$1 mounts="mount -t tmpfs tmpfs '$root' &&
+        mount -t tmpfs -o size=2g,mode=1777 tmpfs /dev/shm"
+    shift
+    local bare=(env -i -C "$folder" PATH="$PATH" HOME="$folder" TMPDIR="$folder/tmp" LC_ALL=C.UTF-8
+        SYMMEM_TIMEOUT_SCALE="$SYMMEM_TIMEOUT_SCALE")
+    "${plugin_namespace[@]}" sh -c \
+        "[ \$# -gt 0 ] && ${plugin_namespace:+$mounts &&} exec \"\$@\"" sh "${bare[@]}" "$@"
+}
+
+plugin_find_namespace() {
+    for plugin_namespace in "unshare -mn" "unshare -Urmn"; do
+        read -ra plugin_namespace <<<"$plugin_namespace"
+        ! "${plugin_namespace[@]}" mount -t tmpfs tmpfs /mnt 2>/dev/null || return 0
+    done
+    plugin_namespace=()
+    skip "source tree hidden" "namespaces are not permitted here"
+}
+
+# Installed in one place, used in another: nothing may depend on where that is.
+plugin_install() { # FOLDER
+    cmake --install build-gcc --prefix "$1/first" && mv "$1/first" "$1/prefix" &&
+        cp -R "$1/prefix/share/doc/symmem/plugin_example" "$1/src" &&
+        cp tests/example.c tests/run_ranks.sh "$1/src" && mkdir "$1/tmp"
+}
+
+# What was installed, and built from it, has no path of the source tree. Debug information apart,
+# which tells where a library's source was.
+plugin_no_trace() { # FOLDER
+    ! grep -rIlF -- "$root" "$1/prefix" "$1/build" || return 1
+    local file
+    for file in "$1"/prefix/bin/* "$1"/prefix/lib*/*.so "$1"/prefix/lib*/symmem/*.so; do
+        ! readelf -d "$file" | grep -F -- "$root" || return 1
+    done
+    ! strings -a "$1/build/libsymmem_backend_example.so" | grep -F -- "$root"
+}
+
+plugin_is_small() { # FOLDER
+    [ "$(wc -l <"$1/src/backend.c")" -le 400 ] || return 1
+    # Of this project it knows one header, and it exports one symbol.
+    [ "$(grep -h '^#include [<"]symmem' "$1/src/backend.c")" = '#include <symmem/backend.h>' ] &&
+        ! grep -n '^#include "' "$1/src/backend.c" &&
+        [ "$(nm -D --defined-only "$1/build/libsymmem_backend_example.so" |
+            awk '{ print $3 }')" = symmem_backend_entry ]
+}
+
+# The README's program, compiled as its words say, on the backend given.
+plugin_program() { # FOLDER BACKEND COMPILER AND OPTIONS
+    local folder=$1 backend=$2
+    shift 2
+    # shellcheck disable=SC2016
+    plugin_outside "$folder" sh -c 'export PKG_CONFIG_PATH=$1 SYMMEM_BACKEND=$2; shift 2
+        "$@" -Wall -Wextra -Werror src/example.c $(pkg-config --cflags --libs symmem) \
+            -Wl,-rpath,"$(pkg-config --variable=libdir symmem)" -o tmp/program || exit 1
+        src/run_ranks.sh 2 tmp/program >tmp/out && cat tmp/out &&
+            grep -q "rank 0 holds 42, written by rank 1" tmp/out' sh \
+        "$(echo "$folder"/prefix/lib*/pkgconfig)" "$backend" "$@"
+}
+
+# The same by CMake. A version that is not there must not be found.
+plugin_cmake_program() { # FOLDER
+    local version configure=(cmake -S program -B program/build -DCMAKE_PREFIX_PATH="$1/prefix")
+    mkdir -p "$1/program" && cp tests/example.c "$1/program" || return 1
+    for version in 99 0.1; do
+        printf '%s\n' 'cmake_minimum_required(VERSION 3.22)' 'project(program C)' \
+            "find_package(symmem $version REQUIRED)" 'add_executable(program example.c)' \
+            'target_link_libraries(program PRIVATE symmem::symmem)' >"$1/program/CMakeLists.txt"
+        if [ "$version" = 99 ]; then
+            ! plugin_outside "$1" "${configure[@]}" || return 1
+        fi
+    done
+    plugin_outside "$1" "${configure[@]}" && plugin_outside "$1" cmake --build program/build &&
+        plugin_outside "$1" env SYMMEM_BACKEND=shm src/run_ranks.sh 2 program/build/program |
+        grep 'rank 0 holds 42, written by rank 1'
+}
+
+plugin_suite() { # FOLDER LOG OPTIONS...
+    local folder=$1 log=$2
+    shift 2
+    plugin_outside "$folder" timeout -k 15 "$run_limit" prefix/bin/symmem-conformance --no-large "$@" \
+        >"$log" 2>&1 </dev/null
+    echo "@status $?" >>"$log"
+}
+
+# A run counts as passed only if it says so about the profile that it was made for.
+plugin_judge() { # NAME LOG PROFILE
+    local status last
+    status=$(sed -n 's/^@status //p' "$2")
+    last=$(sed '/^@status/d' "$2" | tail -n 1)
+    if ! grep -qE "^profiles passed in (full|part): ([^,]*, )*$3 \(" "$2"; then
+        status=1
+    fi
+    if [[ $last =~ $closing_pattern ]]; then
+        add_counts "$1" "$2" "$status" "${BASH_REMATCH[@]:1:3}"
+    else
+        add_counts "$1" "$2" 1 0 0 0
+    fi
+}
+
+# The long ones in two halves, by name: they wait far more than they work.
+plugin_runs() { # FOLDER
+    local run options log=$logs/plugin.suite example=build/libsymmem_backend_example.so
+    local -A runs=(
+        ["example backend, core, 4 ranks, a to m"]="$example core --ranks 4 --filter [a-m]*"
+        ["example backend, core, 4 ranks, n to z"]="$example core --ranks 4 --filter [!a-m]*"
+        ["example backend, core, 2 ranks"]="$example core --ranks 2"
+        ["example backend, core, 1 rank"]="$example core --ranks 1"
+        ["installed CPU backend, 2 ranks, a to m"]="shm multicast --ranks 2 --filter [a-m]*"
+        ["installed CPU backend, 2 ranks, n to z"]="shm streams --ranks 2 --filter [!a-m]*"
+    )
+    for run in "${!runs[@]}"; do
+        read -ra options <<<"${runs[$run]}"
+        [ "${options[1]}" != core ] || options+=(--profile core)
+        plugin_suite "$1" "$log.${run//[ ,]/_}.log" --backend "${options[0]}" "${options[@]:2}" &
+        [ "${#plugin_namespace[@]}" -gt 0 ] || wait
+    done
+    wait
+    while IFS= read -r run; do
+        read -ra options <<<"${runs[$run]}"
+        plugin_judge "$run" "$log.${run//[ ,]/_}.log" "${options[1]}"
+    done < <(printf '%s\n' "${!runs[@]}" | sort)
+}
+
+stage_plugin() {
+    plain_build || return
+    local folder plugin_namespace=()
+    folder=$(mktemp -d "/tmp/symmem-plugin.XXXXXX") || return
+    plugin_find_namespace
+    if check install plugin_install "$folder" &&
+        check "configure the example" plugin_outside "$folder" \
+            cmake -S src -B build -DCMAKE_PREFIX_PATH="$folder/prefix" &&
+        check "build the example" plugin_outside "$folder" cmake --build build; then
+        check "no path of the source tree" plugin_no_trace "$folder"
+        check "at most 400 lines, one header, one symbol" plugin_is_small "$folder"
+        check "program in C" plugin_program "$folder" shm cc -std=gnu11
+        check "program in C++" plugin_program "$folder" "$folder/build/libsymmem_backend_example.so" \
+            g++ -std=c++17 -x c++
+        check "program by CMake" plugin_cmake_program "$folder"
+        plugin_runs "$folder"
+    fi
+    rm -rf -- "$folder"
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Only the socket files that nobody answers at go, whatever else lies beside them. */
+#include "internal.h"
+
+#include <CUnit/Basic.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static char directory[] = "/tmp/symmem-sweep-XXXXXX";
+
+static bool exists(const char *name) {
+    char path[128];
+    struct stat file;
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    return lstat(path, &file) == 0;
+}
+
+/* A bound socket; the caller closes it, and so kills it. */
+static int bind_at(const char *name) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    snprintf(address.sun_path, sizeof address.sun_path, "%.60s/%.30s", directory, name);
+    CU_ASSERT_EQUAL(bind(fd, (const struct sockaddr *)&address, sizeof address), 0);
+    return fd;
+}
+
+static void remove_at(const char *name) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    CU_ASSERT_EQUAL(unlink(path), 0);
+}
+
+static void test_sweep(void) {
+    sm_ipc *alive = NULL;
+    CU_ASSERT_EQUAL_FATAL(sm_ipc_create(directory, "symmem-alive", &alive), SYMMEM_OK);
+    close(bind_at("symmem-dead"));
+    close(bind_at("other-dead"));
+    char path[128];
+    snprintf(path, sizeof path, "%s/symmem-file", directory);
+    int file = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    CU_ASSERT(file >= 0);
+    close(file);
+    snprintf(path, sizeof path, "%s/symmem-link", directory);
+    CU_ASSERT_EQUAL(symlink("other-dead", path), 0);
+
+    symmem_clear_error();
+    sm_ipc_sweep(directory);
+    CU_ASSERT_FALSE(exists("symmem-dead"));
+    CU_ASSERT_TRUE(exists("symmem-alive"));
+    CU_ASSERT_TRUE(exists("other-dead"));
+    CU_ASSERT_TRUE(exists("symmem-file"));
+    CU_ASSERT_TRUE(exists("symmem-link"));
+    sm_ipc_sweep("/nowhere/at/all");
+    symmem_error_record record;
+    symmem_last_error(&record);
+    CU_ASSERT_EQUAL(record.status, SYMMEM_OK);
+
+    sm_ipc_destroy(alive);
+    remove_at("other-dead");
+    remove_at("symmem-file");
+    remove_at("symmem-link");
+}
+
+/* A path that no socket can have is nobody's socket. */
+static void test_long_path(void) {
+    char path[160], name[80];
+    memset(name, 'x', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    CU_ASSERT_EQUAL_FATAL(mkdir(path, 0700), 0);
+    int own = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = "symmem-dead"};
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    CU_ASSERT_EQUAL(chdir(path), 0);
+    CU_ASSERT_EQUAL(bind(fd, (const struct sockaddr *)&address, sizeof address), 0);
+    close(fd);
+    sm_ipc_sweep(path);
+    CU_ASSERT_EQUAL(access("symmem-dead", F_OK), 0);
+    CU_ASSERT_EQUAL(unlink("symmem-dead"), 0);
+    CU_ASSERT_EQUAL(fchdir(own), 0);
+    close(own);
+    CU_ASSERT_EQUAL(rmdir(path), 0);
+}
+
+int main(void) {
+    if (mkdtemp(directory) == NULL || CU_initialize_registry() != CUE_SUCCESS)
+        return 2;
+    CU_pSuite suite = CU_add_suite("socket files", NULL, NULL);
+    if (suite == NULL || CU_add_test(suite, "sweep", test_sweep) == NULL ||
+        CU_add_test(suite, "long path", test_long_path) == NULL)
+        return 2;
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return rmdir(directory) != 0 || failures != 0;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Runs of the conformance runner that end short: what was planned and did not come to its end is
+ * never left out of the count. */
+#include "unit.h"
+
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char folder[400];
+
+/* The last line of the self-check's report under the command `before`. */
+static bool closes_with(const char *before, const char *arguments, const char *line) {
+    char command[1400];
+    snprintf(command, sizeof(command),
+             "timeout -k 5 30 %s '%s/runner-selfcheck' --backend fake %s 2>/dev/null | tail -n 1 | "
+             "grep -qx '%s'",
+             before, folder, arguments, line);
+    int status = system(command);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static void test_interrupted(void) {
+    CU_ASSERT_TRUE(closes_with("timeout -s TERM 1", "--filter bad.hangs --repeat 2 --timeout 50",
+                               "0 passed, 2 failed, 0 skipped"));
+}
+
+static void test_left_early(void) {
+    CU_ASSERT_TRUE(closes_with("", "--filter bad.leaves_by_exit", "0 passed, 1 failed, 0 skipped"));
+    CU_ASSERT_TRUE(closes_with("", "--filter bad.exit_status", "0 passed, 1 failed, 0 skipped"));
+}
+
+static const unit_case cases[] = {
+    {"an interrupted run counts what it did not run", test_interrupted},
+    {"a rank that leaves early is an error", test_left_early},
+};
+
+int main(void) {
+    char self[400] = "";
+    /* The limits of the self-check's cases are part of what is expected here. */
+    if (unsetenv("SYMMEM_TIMEOUT_SCALE") != 0 ||
+        readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
+        return 1;
+    snprintf(folder, sizeof(folder), "%s", dirname(self));
+    return UNIT_MAIN("runner", cases);
+}
