@@ -4,6 +4,7 @@
 # /mnt/tree. For the driver it prints lines that begin with @: "@build" and "@stale" for a mutant
 # that cannot be made, else "@report", the report, "@end".
 set -u
+export SYMMEM_PRIVATE_SHM=own # a runner without rights could not make one
 kind=$1 name=$2 ranks=$3 mode=$4 filter=$5
 limit=${SYMMEM_MUTANT_CASE_LIMIT:-5}
 [ "$kind" != contained ] || limit=2 # a fork bomb need not run long

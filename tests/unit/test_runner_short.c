@@ -32,9 +32,14 @@ static void test_left_early(void) {
     CU_ASSERT_TRUE(closes_with("", "--filter bad.exit_status", "0 passed, 1 failed, 0 skipped"));
 }
 
+static void test_no_check(void) {
+    CU_ASSERT_TRUE(closes_with("", "--filter bad.vacuous", "0 passed, 1 failed, 0 skipped"));
+}
+
 static const unit_case cases[] = {
     {"an interrupted run counts what it did not run", test_interrupted},
     {"a rank that leaves early is an error", test_left_early},
+    {"a case that makes no check is a failure", test_no_check},
 };
 
 int main(void) {
