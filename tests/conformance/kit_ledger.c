@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define MAX_FD 65536
@@ -19,7 +20,9 @@ struct mapping {
 
 struct descriptor {
     int fd;
-    int flags[2]; /* of the file and of the descriptor */
+    int flags;    /* the descriptor's own: those of the open file others may share and change */
+    dev_t device; /* device and number tell the file, whose name others may change too */
+    ino_t number;
     char target[96];
 };
 
@@ -49,12 +52,16 @@ static const struct descriptor *find_fd(const struct kit_ledger *ledger, int fd)
 }
 
 static void describe_fd(const DIR *directory, const char *name, int fd, struct descriptor *found) {
+    struct stat info;
     ssize_t length;
 
     memset(found, 0, sizeof(*found));
     found->fd = fd;
-    found->flags[0] = fcntl(fd, F_GETFL);
-    found->flags[1] = fcntl(fd, F_GETFD);
+    found->flags = fcntl(fd, F_GETFD);
+    if (fstat(fd, &info) == 0) {
+        found->device = info.st_dev;
+        found->number = info.st_ino;
+    }
     length = readlinkat(dirfd((DIR *)(uintptr_t)directory), name, found->target,
                         sizeof(found->target) - 1);
     if (length < 0)
@@ -173,9 +180,9 @@ static void name_new_fds(const struct kit_ledger *before, struct kit_text *text)
             continue;
         }
         still_open++;
-        if (strcmp(now.target, known->target) != 0)
+        if (now.device != known->device || now.number != known->number)
             kit_add(text, "descriptor %d was %s, is %s", fd, known->target, now.target);
-        else if (memcmp(now.flags, known->flags, sizeof(now.flags)) != 0)
+        else if (now.flags != known->flags)
             kit_add(text, "flags of descriptor %d (%s) changed", fd, now.target);
     }
     if (directory != NULL)
