@@ -559,7 +559,8 @@ static void test_output_file(void) {
     fclose(report);
     snprintf(arguments, sizeof(arguments), MIXED "--output %s", path);
     CU_ASSERT_EQUAL(run(arguments), 1);
-    CU_ASSERT_STRING_EQUAL(output, "1 passed, 2 failed, 1 skipped\n");
+    CU_ASSERT(closes_with("1 passed, 2 failed, 1 skipped\n"));
+    CU_ASSERT_EQUAL(strlen(output), strlen("1 passed, 2 failed, 1 skipped\n"));
     unlink(path);
     rmdir(directory);
     /* A report that cannot be written fails a run that would have passed. */
