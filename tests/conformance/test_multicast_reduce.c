@@ -267,7 +267,7 @@ static void edges(struct tk *t) {
 #define REDUCE(name_, requirements_, body_)                                                        \
     {                                                                                              \
         .name = "multicast." name_, .requirements = requirements_, .needs = SYMMEM_CAP_MULTICAST,  \
-        .max_ranks = 4, .flags = TK_PLAIN_MEMORY, .body = body_                                    \
+        .min_ranks = 2, .max_ranks = 4, .flags = TK_PLAIN_MEMORY, .body = body_                    \
     }
 
 static const struct tk_case cases[] = {

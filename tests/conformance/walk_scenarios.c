@@ -325,13 +325,14 @@ static symmem_status enqueue(struct walk_run *run) {
     return symmem_barrier(run->handle, CHANNEL, run->limit_ms, run->stream);
 }
 
-/* The failure of the call, or else of the work. */
+/* The failure of the call, or else of the work. Work that has failed already makes later calls
+ * POISONED, which is then not the first failure. */
 static symmem_status settle(struct walk_run *run, symmem_status called) {
     symmem_error_record record;
 
     symmem_last_error(&record);
     symmem_status worked = symmem_stream_synchronize(run->stream, tk_scaled_ms(WALK_LIMIT_MS));
-    if (called == SYMMEM_OK)
+    if (called == SYMMEM_OK || (called == SYMMEM_POISONED && worked != SYMMEM_OK))
         return worked;
     run->failure = record;
     return called;
