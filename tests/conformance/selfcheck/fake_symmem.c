@@ -230,7 +230,8 @@ symmem_status symmem_put(symmem_handle *handle, int32_t dst_rank, size_t dst_off
                          const void *src, size_t bytes, symmem_stream *stream) {
     (void)dst_rank;
     (void)stream;
-    memcpy(handle->ptr + dst_offset, src, bytes);
+    /* An offset before the buffer wraps round, on purpose in bad.overwrites_before. */
+    memcpy((void *)((uintptr_t)handle->ptr + dst_offset), src, bytes);
     return SYMMEM_OK;
 }
 
