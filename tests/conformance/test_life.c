@@ -21,9 +21,9 @@ static int cycle_count(const struct tk *t) {
     if (long_suite != NULL && strcmp(long_suite, "1") == 0 && t->world_size <= 8)
         return 1000;
     return t->world_size == 1   ? 1000
-           : t->world_size <= 2 ? 250
-           : t->world_size <= 4 ? 100
-           : t->world_size <= 8 ? 40
+           : t->world_size <= 2 ? 150
+           : t->world_size <= 4 ? 40
+           : t->world_size <= 8 ? 20
                                 : 5;
 }
 

@@ -10,7 +10,7 @@ enum { SLOT_STATUS = 8, SLOT_HIT, SLOT_POISONED, SLOT_MULTICAST };
 
 #define DELAY_MS 25u /* the others come to where they need this rank long before */
 /* Steps without SYMMEM_SUITE_LONG. Threads meet through memory, processes through files. */
-#define FAIL_BUDGET 3
+#define FAIL_BUDGET 2
 #define FAIL_BUDGET_THREADS 40
 #define FAIL_BUDGET_VAIN 2 /* where some steps end by a time limit only */
 #define DELAY_BUDGET 1
