@@ -3,6 +3,8 @@
 # one.sh KIND[@thread] FILTER: the runner on one bad backend. Runs inside the namespaces, in a build folder.
 # Afterwards it prints "@status N" and a line "@left ..." for each process that is still there.
 set -u
+# The tree may have been built in a folder that is not to be seen from here.
+export LD_LIBRARY_PATH=$PWD/lib
 kind=${1%@*} filter=$2
 mode=process
 [[ $1 != *@thread ]] || mode=thread

@@ -22,7 +22,7 @@ withheld_run() ( # RANKS
         namespace=(unshare -m sh -c "$mount exec \"\$@\"" sh)
         unshare -m sh -c "$mount true" 2>/dev/null || namespace=()
     fi
-    timeout -k 15 "$run_limit" "${namespace[@]}" "$root/build-gcc/bin/symmem-conformance" \
+    SYMMEM_SUITE_LONG=1 timeout -k 15 "$run_limit" "${namespace[@]}" "$root/build-gcc/bin/symmem-conformance" \
         --backend shm --ranks "$ranks" --rank-mode "$mode" --filter "$filter" \
         >"$log.log" 2>&1 </dev/null
     echo "$? $mode" >"$log.status"

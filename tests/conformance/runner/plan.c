@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define FEW_RANKS 9
+
 static const struct {
     uint64_t bit;
     const char *name;
@@ -78,6 +80,12 @@ static void reason_not_planned(const struct runner_options *options, const struc
         snprintf(reason, capacity, "large, left out by --no-large");
 }
 
+static bool is_long(void) {
+    const char *text = getenv("SYMMEM_SUITE_LONG");
+
+    return text != NULL && strcmp(text, "1") == 0;
+}
+
 static void plan_case(struct runner *runner, const struct tk_suite *suite,
                       const struct tk_case *test) {
     const struct runner_options *options = &runner->options;
@@ -97,6 +105,8 @@ static void plan_case(struct runner *runner, const struct tk_suite *suite,
     entry->suite = suite;
     entry->test = test;
     entry->ranks = options->ranks;
+    if ((test->flags & TK_GROWS_FAST) != 0 && entry->ranks > FEW_RANKS && !is_long())
+        entry->ranks = FEW_RANKS;
     if (test->max_ranks != 0 && entry->ranks > test->max_ranks)
         entry->ranks = test->max_ranks;
     entry->missing_caps = test->needs & ~declared;
