@@ -66,7 +66,7 @@ unit_tests() { # BUILD [COMMAND PREFIX...]
     shift
     rm -f "$report"
     timeout -k 15 "$run_limit" "$@" ctest --test-dir "$directory" --output-on-failure \
-        --no-tests=error --timeout 300 --parallel 2 --output-junit "$report" \
+        --no-tests=error --timeout 300 --parallel 4 --output-junit "$report" \
         >"$log" 2>&1 </dev/null
     local status=$? tests bad other
     tests=$(junit_count tests "$report")
@@ -84,7 +84,7 @@ junit_count() { # ATTRIBUTE FILE
 }
 
 # The suite on the CPU emulation, once for each string of runner options. Much of a run is waiting for
-# deadlines, so two go on at a time. PREFIX is an array that a stage may fill (setarch, unshare).
+# deadlines, so three go on at a time. PREFIX is an array that a stage may fill (setarch, unshare).
 prefix=()
 conformance() { # BUILD RUNNER_OPTIONS...
     local runner=$root/$1/bin/symmem-conformance options running=0
@@ -95,7 +95,7 @@ conformance() { # BUILD RUNNER_OPTIONS...
         return
     fi
     for options in "$@"; do
-        [ "$running" -lt 2 ] || wait -n
+        [ "$running" -lt 3 ] || wait -n
         run_suite "$runner" "$options" &
         running=$((running + 1))
     done

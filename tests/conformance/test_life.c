@@ -22,7 +22,7 @@ static int cycle_count(const struct tk *t) {
         return 1000;
     return t->world_size == 1   ? 1000
            : t->world_size <= 2 ? 150
-           : t->world_size <= 4 ? 40
+           : t->world_size <= 4 ? 30
            : t->world_size <= 8 ? 20
                                 : 5;
 }

@@ -157,7 +157,7 @@ static void stopped_rank_times_out(struct tk *t) {
             make_unsatisfied(t, handles[op], (enum signal_op)op, 1, 0);
             /* long enough for a wrong detector to call the stopped rank lost */
             TK_STATUS(t, SYMMEM_TIMEOUT,
-                      run_op(handles[op], (enum signal_op)op, 1, 0, op == 0 ? 1300 : 400, NULL));
+                      run_op(handles[op], (enum signal_op)op, 1, 0, op == 0 ? 1300 : 100, NULL));
             TK_EQ_INT(t, 1, last_record().failed_rank);
         }
         if (stopped)

@@ -33,7 +33,7 @@ static void check_record(struct tk *t, enum signal_op op, int32_t channel, uint3
  * and each the lower one.
  */
 static void op_times_out(struct tk *t, enum signal_op op) {
-    const uint32_t limits_ms[] = {50, 200};
+    const uint32_t limits_ms[] = {50, 120};
     for (size_t i = 0; i < 2; i++) {
         uint64_t best_ms = UINT64_MAX;
         for (int attempt = 0; attempt < 2; attempt++) {

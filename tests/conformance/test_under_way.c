@@ -184,7 +184,7 @@ static void out_of_descriptors(struct tk *t) {
     for (int32_t poor = 0; poor < 2; poor++) {
         rlim_t enough = 4u * (rlim_t)t->world_size + 64;
         symmem_status status = SYMMEM_LIMIT;
-        for (rlim_t spare = 0; spare <= enough && status != SYMMEM_OK; spare++) {
+        for (rlim_t spare = 0; spare <= enough && status != SYMMEM_OK; spare += 1 + spare / 3) {
             status = rendezvous_with(t, poor, spare);
             tk_checkpoint(t, "%d spare: %s", (int)spare, symmem_status_name(status));
             TK_CHECK_MSG(t, status == SYMMEM_LIMIT || status == SYMMEM_OK, "%d spare: %s",
