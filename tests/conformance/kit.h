@@ -50,7 +50,7 @@ typedef void (*tk_body_fn)(struct tk *t);
 #define TK_SETS_ENVIRONMENT (1u << 7) /* the body leaves the environment changed */
 #define TK_WRITES_PADS (1u << 8)      /* the user's signal pads are not zero at the end */
 #define TK_PLAIN_MEMORY (1u << 9)     /* a tk_handle's block is the buffer: offset 0, no guards */
-#define TK_GROWS_FAST (1u << 10) /* runs on the first 4 ranks, on all with SYMMEM_SUITE_LONG=1 */
+#define TK_GROWS_FAST (1u << 10) /* runs on the first 3 ranks, on all with SYMMEM_SUITE_LONG=1 */
 
 struct tk_case {
     const char *name;         /* "area.what_it_shows", unique; one word: no blank, no comma */

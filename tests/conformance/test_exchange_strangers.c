@@ -118,7 +118,7 @@ static void strangers_are_ignored(struct tk *t) {
     int before = resources_descriptors();
     int count = find_sockets(passing.directory, sockets);
     TK_CHECK_MSG(t, count == t->world_size, "%d sockets", count);
-    for (size_t bytes = 1; bytes <= LONGEST && !tk_failed(t); bytes += 4) {
+    for (size_t bytes = 1; bytes <= LONGEST && !tk_failed(t); bytes += 7) {
         tk_out_of_band_barrier(t);
         if (t->rank == (int32_t)bytes / 4 % t->world_size)
             for (int i = 0; i < count; i++)

@@ -157,7 +157,7 @@ static void stopped_rank_times_out(struct tk *t) {
             make_unsatisfied(t, handles[op], (enum signal_op)op, 1, 0);
             /* long enough for a wrong detector to call the stopped rank lost */
             TK_STATUS(t, SYMMEM_TIMEOUT,
-                      run_op(handles[op], (enum signal_op)op, 1, 0, op == 0 ? 1300 : 100, NULL));
+                      run_op(handles[op], (enum signal_op)op, 1, 0, op == 0 ? 1150 : 100, NULL));
             TK_EQ_INT(t, 1, last_record().failed_rank);
         }
         if (stopped)
@@ -175,7 +175,7 @@ struct continuer {
 
 static void *continue_later(void *arg) {
     struct continuer *self = arg;
-    tk_sleep_ms(1300);
+    tk_sleep_ms(1150);
     self->sent = signal_rank(self->t, 1, SIGCONT);
     return NULL;
 }

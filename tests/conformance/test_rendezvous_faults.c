@@ -195,7 +195,7 @@ static void early_signal_is_not_lost(struct tk *t) {
             uint8_t zero[4032] = {0};
             memset(data, 0xB0 + i, sizeof(data));
             if (t->rank == slow)
-                tk_on_point(t, points[i], 1, (struct tk_action){.delay_ms = 25});
+                tk_on_point(t, points[i], 1, (struct tk_action){.delay_ms = 15});
             tk_out_of_band_barrier(t);
             TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, tk_world_group(t),
                                                tk_scaled_ms(LONG_MS), &handle));

@@ -103,7 +103,7 @@ static void points_are_in_the_table(struct tk *t) {
      .needs = needs_,                                                                              \
      .min_ranks = 2,                                                                               \
      .max_ranks = 8,                                                                               \
-     .flags = TK_NO_CONTEXT,                                                                       \
+     .flags = TK_NO_CONTEXT | TK_GROWS_FAST,                                                       \
      .timeout_s = 1800,                                                                            \
      .body = at_##scenario},
 

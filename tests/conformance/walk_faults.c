@@ -10,9 +10,8 @@ enum { SLOT_STATUS = 8, SLOT_HIT, SLOT_POISONED, SLOT_MULTICAST };
 
 #define DELAY_MS 25u /* the others come to where they need this rank long before */
 /* Steps without SYMMEM_SUITE_LONG. Threads meet through memory, processes through files. */
-#define FAIL_BUDGET 2
+#define FAIL_BUDGET 1
 #define FAIL_BUDGET_THREADS 40
-#define FAIL_BUDGET_VAIN 2 /* where some steps end by a time limit only */
 #define DELAY_BUDGET 1
 
 struct step {
@@ -246,8 +245,8 @@ void walk_faults(struct tk *t, const char *name) {
 
     TK_REQUIRE(t, scenario != NULL);
     int budget = t->mode == TK_MODE_THREAD ? FAIL_BUDGET_THREADS : FAIL_BUDGET;
-    if (scenario->vain_ms != 0)
-        budget = FAIL_BUDGET_VAIN;
+    if (scenario->vain_ms != 0) /* some steps end by a time limit only */
+        budget = FAIL_BUDGET;
     walk_list_make(t, scenario, &number, budget, &list);
     struct step step = {.t = t, .scenario = scenario, .had_multicast = list.multicast};
     int late_count = walk_long() ? list.total : DELAY_BUDGET;
