@@ -3,7 +3,7 @@
 # Each rank in turn withheld from everything that waits, at the world sizes where the sets of
 # missing ranks change their shape. Small worlds as processes; large ones as threads, which is
 # cheaper, if the process may have the descriptors that all ranks together need. Most of the time
-# is spent waiting for limits to pass: so three runs go on at once.
+# is spent waiting for limits to pass: so two runs go on at once.
 
 # One run; its log and exit status go to files. A subshell: the limit it raises is its own.
 withheld_run() ( # RANKS
@@ -39,8 +39,7 @@ stage_withheld() {
     plain_build || return
     mkdir -p "$logs/$stage.tmp"
     rm -f "$logs/$stage".*.status
-    withheld_runs 1 2 3 4 5 6 7 8 9 &
-    withheld_runs 31 32 33 63 64 65 72 &
+    withheld_runs 1 2 3 4 5 6 7 8 9 31 32 33 63 64 65 72 &
     withheld_runs 128
     wait
     local ranks status mode

@@ -20,6 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../conformance/runner/runner.h"
+
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define HAS_SANITIZER 1
@@ -231,9 +233,25 @@ static void remove_leaks(void) {
         unlink(sockets[i]);
 }
 
+/* Where the run cannot have a /dev/shm of its own, a name that nobody holds any more is missed. */
+static bool shm_can_be_private(void) {
+    int status = 1;
+    pid_t child = fork();
+
+    if (child == 0)
+        _exit(private_shm_enter() ? 0 : 1);
+    CU_ASSERT_FATAL(child > 1);
+    CU_ASSERT_EQUAL(waitpid(child, &status, 0), child);
+    return status == 0;
+}
+
 static void test_bad_cases(void) {
+    bool private_shm = shm_can_be_private();
+
     remove_leaks(); /* of a run that was cut off */
     for (size_t i = 0; i < sizeof(expectations) / sizeof(expectations[0]); i++) {
+        if (!private_shm && strcmp(expectations[i].test, "bad.leaks_name") == 0)
+            continue;
         expect(&expectations[i], "process", expectations[i].process);
         expect(&expectations[i], "thread", expectations[i].thread);
     }
