@@ -50,11 +50,10 @@ static bool mount_shm(void) {
     if (hidden.f_blocks > 0)
         snprintf(options, sizeof(options), "mode=1777,size=%llu",
                  (unsigned long long)hidden.f_bavail * hidden.f_frsize);
-    /* In a changed root "/" is no mount point, but the directory itself may be one. */
-    if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 &&
-        mount("none", shm_directory, NULL, MS_PRIVATE, NULL) != 0)
-        return false;
-    return mount("tmpfs", shm_directory, "tmpfs", MS_NOSUID | MS_NODEV, options) == 0;
+    /* In a changed root this fails, and so it should: there the kernel would no longer give the
+     * program's own path. */
+    return mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount("tmpfs", shm_directory, "tmpfs", MS_NOSUID | MS_NODEV, options) == 0;
 }
 
 /* The rights that a user namespace gives would hide missing permission checks. */
