@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../conformance/runner/runner.h"
+#include "../conformance/kit_internal.h"
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
@@ -252,6 +252,9 @@ static void test_bad_cases(void) {
     for (size_t i = 0; i < sizeof(expectations) / sizeof(expectations[0]); i++) {
         if (!private_shm && strcmp(expectations[i].test, "bad.leaks_name") == 0)
             continue;
+        if (KIT_THREAD_SANITIZER && (strcmp(expectations[i].test, "bad.leaks_socket") == 0 ||
+                                     strcmp(expectations[i].test, "bad.leaks_held_name") == 0))
+            continue; /* what is held is not looked at then, see kit_held.c */
         expect(&expectations[i], "process", expectations[i].process);
         expect(&expectations[i], "thread", expectations[i].thread);
     }
@@ -299,6 +302,8 @@ static void be_a_stranger(void) {
 
 static void judge_beside_a_stranger(void) {
     CU_ASSERT_EQUAL(run("--backend fake --filter 'good.*,kit.*' --repeat 3"), 0);
+    if (KIT_THREAD_SANITIZER)
+        return; /* what is held is not looked at */
     CU_ASSERT_EQUAL(run("--backend fake --filter bad.leaks_held_name"), 1);
     CU_ASSERT(says("names left behind: /dev/shm/symmem-selfcheck-held\n"));
     CU_ASSERT_EQUAL(run("--backend fake --filter bad.leaks_socket"), 1);
