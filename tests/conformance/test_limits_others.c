@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Arguments that are no object at all, or an object of another context, and those of calls that have
- * no status to answer with. coverage/arguments.tsv names the case of each argument. */
+/* Arguments that are no object at all, or an object of another context, and those of calls that
+ * have no status to answer with. coverage/arguments.tsv names the case of each argument. */
 #include "limits_help.h"
 
 #define LIMIT_MS 2000u
@@ -46,7 +46,8 @@ static void no_pool(struct tk *t) {
     TK_REQ(t, "SM-ERROR-07");
     REFUSED(t, INVALID_ARGUMENT, symmem_pool_free(NULL, &byte));
     TK_REQUIRE_OK(t, symmem_pool_create(t->context, -1, 65536, &pool));
-    REFUSED(t, NOT_SYMMETRIC, symmem_pool_free(pool, NULL));
+    TK_REQ(t, "SM-POOL-09");
+    TK_OK(t, symmem_pool_free(pool, NULL));
     TK_OK(t, symmem_pool_destroy(pool));
 }
 
@@ -167,8 +168,7 @@ static void foreign_stream(struct tk *t) {
     REFUSED(t, INVALID_ARGUMENT, symmem_event_record(their_event, own));
     REFUSED(t, INVALID_ARGUMENT, symmem_stream_wait_event(theirs, event));
     REFUSED(t, INVALID_ARGUMENT, symmem_stream_wait_event(own, their_event));
-    REFUSED(t, INVALID_ARGUMENT,
-            symmem_memset32(t->context, &tensor->dl_tensor, 0, 1, 1, theirs));
+    REFUSED(t, INVALID_ARGUMENT, symmem_memset32(t->context, &tensor->dl_tensor, 0, 1, 1, theirs));
     REFUSED(t, INVALID_ARGUMENT,
             symmem_stream_write_value32(t->context, &tensor->dl_tensor, 0, 1, theirs));
     if (info_of(t, handle).multicast_ptr != NULL) {
@@ -202,6 +202,25 @@ static void foreign_launch(struct tk *t) {
     symmem_context_free(alone);
 }
 
+/* --- descriptors ------------------------------------------------------------------------------ */
+
+/* Rank 0 passes a descriptor that is not open: all hear of it, and none gets anything. */
+static void closed_descriptor(struct tk *t) {
+    symmem_group *group = tk_world_group(t);
+    struct outputs out = outputs_fresh();
+    const int fd = t->rank == 0 ? 100000 : -1; /* beyond the usual limit */
+    const uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+
+    TK_REQ(t, "SM-ERROR-04");
+    REFUSED(t, SYSTEM, symmem_group_all_gather_fds(group, fd, out.fds, limit_ms));
+    outputs_check(t, &out);
+    REFUSED(t, SYSTEM, symmem_group_broadcast_fds(group, 0, fd, out.fds, limit_ms));
+    outputs_check(t, &out);
+    if (t->rank == 0)
+        REFUSED(t, SYSTEM, symmem_group_send_fd(group, t->world_size - 1, fd, limit_ms));
+    tk_group_barrier(t, group);
+}
+
 /* --- ranges and names ------------------------------------------------------------------------- */
 
 /* Own memory has an end; the host's has none that the library knows. */
@@ -210,7 +229,7 @@ static void copy_ranges(struct tk *t) {
     unsigned char *memory = tk_alloc(t, 256);
 
     memset(data, 0x5b, sizeof(data));
-    TK_REQ(t, "SM-ONESIDED-03");
+    TK_REQ(t, "SM-ONESIDED-07");
     REFUSED(t, OUT_OF_RANGE, symmem_copy(t->context, memory, data, 257, NULL));
     REFUSED(t, OUT_OF_RANGE, symmem_copy(t->context, data, memory, 257, NULL));
     REFUSED(t, OUT_OF_RANGE, symmem_copy(t->context, memory + 255, data, 2, NULL));
@@ -243,9 +262,9 @@ static void names(struct tk *t) {
         TK_OK(t, symmem_backend_available(t->context, bad[i], &available));
         TK_CHECK(t, !available);
     }
-    TK_REQ(t, "SM-BACKEND-08");
-    REFUSED(t, LOAD, symmem_load_backend(t->context, ""));
-    TK_REQ(t, "SM-BACKEND-06");
+    TK_REQ(t, "SM-ERROR-01");
+    REFUSED(t, INVALID_ARGUMENT, symmem_load_backend(t->context, ""));
+    TK_REQ(t, "SM-ERROR-07");
     REFUSED(t, INVALID_ARGUMENT, symmem_register_backend(t->context, NULL));
     TK_OK(t, symmem_get_backend(t->context, &active));
     TK_CHECK(t, active != NULL);
@@ -279,6 +298,18 @@ static void dtypes(struct tk *t) {
     for (int i = 0; i < 4; i++) {
         TK_EQ_SIZE(t, 0, symmem_dtype_size((symmem_dtype)bad[i]));
         TK_EQ_STR(t, "unknown", symmem_dtype_name((symmem_dtype)bad[i]));
+    }
+}
+
+static void reductions(struct tk *t) {
+    const int bad_dtypes[] = {-1, SYMMEM_DTYPE_COUNT, INT32_MIN, INT32_MAX};
+    const int bad_ops[] = {-1, SYMMEM_REDUCE_OP_COUNT, INT32_MIN, INT32_MAX};
+
+    TK_REQ(t, "SM-ERROR-06");
+    TK_CHECK(t, symmem_reduce_supported(SYMMEM_FLOAT32, SYMMEM_SUM));
+    for (int i = 0; i < 4; i++) {
+        TK_CHECK(t, !symmem_reduce_supported((symmem_dtype)bad_dtypes[i], SYMMEM_SUM));
+        TK_CHECK(t, !symmem_reduce_supported(SYMMEM_FLOAT32, (symmem_reduce_op)bad_ops[i]));
     }
 }
 
@@ -358,7 +389,7 @@ static void allocator_pair(struct tk *t) {
 static const struct tk_case cases[] = {
     CASE("no_store", "SM-ERROR-04,SM-ERROR-07", 0, no_store),
     CASE("no_group", "SM-ERROR-04,SM-ERROR-07", 0, no_group),
-    CASE("no_pool", "SM-ERROR-07", SYMMEM_CAP_POOL, no_pool),
+    CASE("no_pool", "SM-ERROR-07,SM-POOL-09", SYMMEM_CAP_POOL, no_pool),
     CASE("no_handle", "SM-ERROR-04,SM-ERROR-07", 0, no_handle),
     CASE("no_stream", "SM-ERROR-07", SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN,
          no_stream),
@@ -371,12 +402,16 @@ static const struct tk_case cases[] = {
      .max_ranks = 2, /* one has no multicast */
      .flags = TK_PLAIN_MEMORY,
      .body = foreign_stream},
-    CASE("foreign_launch", "SM-STREAM-16", SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
-         foreign_launch),
-    CASE("copies", "SM-ONESIDED-03,SM-ERROR-04", SYMMEM_CAP_HOST_ACCESS, copy_ranges),
-    CASE("names", "SM-BACKEND-01,SM-BACKEND-04,SM-BACKEND-06,SM-BACKEND-08,SM-GROUP-09", 0, names),
+    CASE("foreign_launch", "SM-STREAM-16", SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, foreign_launch),
+    {.name = "limits.closed_descriptor",
+     .requirements = "SM-ERROR-01,SM-ERROR-04",
+     .max_ranks = 3,
+     .body = closed_descriptor},
+    CASE("copies", "SM-ONESIDED-07,SM-ERROR-04", SYMMEM_CAP_HOST_ACCESS, copy_ranges),
+    CASE("names", "SM-BACKEND-01,SM-BACKEND-04,SM-GROUP-09,SM-ERROR-01,SM-ERROR-07", 0, names),
     CASE("device_types", "SM-BACKEND-10", 0, device_types),
     CASE("dtypes", "SM-ERROR-06", 0, dtypes),
+    CASE("reductions", "SM-ERROR-06", 0, reductions),
     CASE("allocator_pair", "SM-POOL-06", SYMMEM_CAP_POOL, allocator_pair),
 };
 TK_SUITE(limits_others, cases);
