@@ -242,6 +242,12 @@ static void test_json(void) {
     CU_ASSERT(says("\"summary\": {\"passed\": 1, \"failed\": 1, \"skipped\": 1, \"errors\": 0, "
                    "\"unresolved\": 1}\n}\n"));
     CU_ASSERT(strstr(output, "1 passed, 2 failed") == NULL);
+    /* The claim, in words and for a program. */
+    CU_ASSERT(says("\"claim\": \"profiles failed: core (1 of 3)\\n"));
+    CU_ASSERT(says("claim: none, because profile core failed\\n\""));
+    CU_ASSERT(says("{\"name\": \"core\", \"standing\": \"failed\", \"passed\": 1, "));
+    CU_ASSERT(says("{\"name\": \"multicast\", \"standing\": \"not declared\", \"passed\": 0, "
+                   "\"failed\": 0, \"undecided\": 0, \"left_out\": 0, \"claimed\": false}"));
 }
 
 static void test_tap(void) {
