@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Walks every system call of a complete run that a signal may interrupt and lets each be interrupted
- * once, which must go unnoticed.
+ * Walks every system call of a complete run that a signal may interrupt and lets each be
+ * interrupted once, which must go unnoticed.
  */
 #include "life.h"
 #include "wrap.h"
