@@ -146,7 +146,7 @@ symmem_status symmem_graph_launch(symmem_graph *graph, symmem_stream *stream) {
     const char *entry = "";
     status = launch(graph, stream, &entry);
     if (status != SYMMEM_OK)
-        (void)sm_backend_failed(context, status, operation, entry);
+        status = sm_backend_failed(context, status, operation, entry);
     sm_turn_give(&graph->turn);
     return status;
 }

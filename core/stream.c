@@ -77,8 +77,8 @@ static symmem_status make_native(symmem_context *context, int32_t device, void *
     status = foreign != NULL ? backend->stream_wrap(context->instance, device, foreign, native_p)
                              : backend->stream_create(context->instance, device, native_p);
     if (status != SYMMEM_OK)
-        (void)sm_backend_failed(context, status, operation,
-                                foreign != NULL ? "stream_wrap" : "stream_create");
+        status = sm_backend_failed(context, status, operation,
+                                   foreign != NULL ? "stream_wrap" : "stream_create");
     return status;
 }
 
@@ -150,6 +150,11 @@ static void abandon_capture(symmem_context *context, void *native) {
         context->backend->graph_destroy(context->instance, graph);
 }
 
+/* Whether a backend's record is that of what it answered. */
+static bool tells_of(const symmem_error_record *record, symmem_status status) {
+    return record->status == status && sm_status_known(status);
+}
+
 /* Ends the stream natively. Returns what its work did. */
 static symmem_status end_stream(symmem_context *context, void *native, bool capturing,
                                 uint32_t timeout_ms) {
@@ -162,7 +167,7 @@ static symmem_status end_stream(symmem_context *context, void *native, bool capt
     context->backend->stream_destroy(context->instance, native);
     if (status == SYMMEM_OK)
         return SYMMEM_OK;
-    if (record.status != status)
+    if (!tells_of(&record, status))
         return sm_backend_failed(context, status, "stream_destroy", "stream_synchronize");
     /* The stream's own answer, rather than that of an operation of its. */
     if (strcmp(record.operation, "stream_synchronize") == 0)
@@ -232,7 +237,7 @@ symmem_status symmem_stream_synchronize(symmem_stream *stream, uint32_t timeout_
     if (status == SYMMEM_OK)
         return SYMMEM_OK;
     /* Without a record it is this call that failed, not work of the stream. */
-    return record.status == status
+    return tells_of(&record, status)
                ? sm_fail_record(&record)
                : sm_backend_failed(context, status, operation, "stream_synchronize");
 }
