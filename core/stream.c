@@ -5,6 +5,7 @@
 
 #include "streams.h"
 
+#define DRAIN_SLEEP_NS 200000u
 #define FINALISE_WAIT_MS 2000u
 
 symmem_status sm_stream_check(const symmem_context *context, const symmem_stream *stream,
@@ -240,6 +241,18 @@ symmem_status symmem_stream_synchronize(symmem_stream *stream, uint32_t timeout_
     return tells_of(&record, status)
                ? sm_fail_record(&record)
                : sm_backend_failed(context, status, operation, "stream_synchronize");
+}
+
+bool sm_stream_drain(const symmem_context *context, void *native, uint32_t timeout_ms) {
+    const symmem_error_record record = *sm_record();
+    uint64_t deadline_ns = sm_deadline_ns(timeout_ms);
+    bool idle = false;
+    /* Asked, not synchronised: that would take the first failure of the stream from its user. */
+    while (context->backend->stream_query(context->instance, native, &idle) == SYMMEM_OK && !idle &&
+           !sm_expired(deadline_ns))
+        sm_sleep_ns(DRAIN_SLEEP_NS);
+    *sm_record() = record;
+    return idle;
 }
 
 symmem_status symmem_stream_query(symmem_stream *stream, bool *idle_p) {

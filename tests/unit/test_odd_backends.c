@@ -233,6 +233,54 @@ static void test_wrap(void) {
     run_threads((plan){.world = 1, .body = body_wrap, .backend = &table});
 }
 
+/* --- an end of work that cannot be marked --------------------------------------------- */
+
+static _Thread_local bool marks_fail;
+
+static symmem_status fail_mark(void *instance, void *event, void *stream) {
+    return marks_fail ? SYMMEM_BACKEND : shm()->event_record(instance, event, stream);
+}
+
+static void slow_work(void *arg) {
+    sm_sleep_ns(20000000);
+    atomic_store((atomic_bool *)arg, true);
+}
+
+/* Nothing could wait for such work later: the call does. */
+static void body_unmarked(rank_env *env) {
+    atomic_bool done = false;
+    void *ptr = NULL;
+    symmem_stream *stream = NULL;
+    symmem_graph *graph = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    CHECK_OK(env, symmem_stream_begin_capture(stream));
+    CHECK_OK(env, symmem_stream_host_fn(stream, slow_work, &done));
+    CHECK_OK(env, symmem_stream_end_capture(stream, &graph));
+    marks_fail = true;
+    CHECK_STATUS(env, symmem_graph_launch(graph, stream), SYMMEM_BACKEND);
+    CHECK(env, atomic_load(&done));
+    CHECK(env, strcmp(last_record().operation, "graph_launch") == 0);
+    CHECK(env, strcmp(last_record().stage, "event_record") == 0);
+    atomic_store(&done, false);
+    CHECK_OK(env, symmem_stream_host_fn(stream, slow_work, &done));
+    CHECK_STATUS(env, symmem_barrier(handle, 0, 10000, stream), SYMMEM_BACKEND);
+    CHECK(env, atomic_load(&done));
+    marks_fail = false;
+    CHECK_OK(env, symmem_barrier(handle, 0, 10000, NULL));
+    CHECK_OK(env, symmem_graph_launch(graph, stream));
+    CHECK_OK(env, symmem_graph_destroy(graph));
+    CHECK_OK(env, symmem_stream_destroy(stream));
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_unmarked(void) {
+    symmem_backend table = *shm();
+    table.event_record = fail_mark;
+    run_threads((plan){.world = 1, .body = body_unmarked, .backend = &table});
+}
+
 /* --- a context that another thread ends while one makes something ------------------- */
 
 static symmem_context *ending; /* to be finalised at the next call of the entry */
@@ -315,6 +363,7 @@ static const named_test tests[] = {
     {"shares, devices and names", test_unsuited},
     {"signals", test_signals},
     {"streams of others", test_wrap},
+    {"an end that cannot be marked", test_unmarked},
     {"contexts that end meanwhile", test_ends},
 };
 
