@@ -207,6 +207,9 @@ void runner_print_claim(const struct runner *runner, FILE *out);
 /* Asks the backend for its capabilities in a child process, since opening a device in the
  * controller would be inherited by every rank. The answer is in arena->probe. */
 bool runner_probe(struct runner *runner);
+/* With which a rank's process ends that came to its end. Nobody uses it by chance: a backend whose
+ * exit handler or destructor ends the process as if all were well is seen through. */
+#define RUNNER_RANK_DONE 87
 /* Forks. Returns 0 in the child, which is bound to the parent's life; -1 on failure. */
 pid_t runner_fork(struct runner *runner);
 
