@@ -21,6 +21,8 @@
 #define MAX_THREADS 64
 #define SETTLE_MS 500
 #define SIGNAL_COUNT 65
+/* Set by the C library on whatever it restores; not a setting. */
+#define SA_RESTORER_FLAG 0x04000000
 
 extern char **environ;
 
@@ -165,8 +167,9 @@ static void compare_signals(const struct kit_state *before, struct kit_text *tex
     for (int i = 1; i < SIGNAL_COUNT; i++) {
         struct sigaction now;
 
-        if (sigaction(i, NULL, &now) == 0 && (now.sa_handler != before->actions[i].sa_handler ||
-                                              now.sa_flags != before->actions[i].sa_flags))
+        if (sigaction(i, NULL, &now) == 0 &&
+            (now.sa_handler != before->actions[i].sa_handler ||
+             (now.sa_flags ^ before->actions[i].sa_flags) & ~SA_RESTORER_FLAG))
             kit_add(text, "disposition of signal %d changed", i);
     }
 }

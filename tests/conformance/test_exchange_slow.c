@@ -4,6 +4,8 @@
 #include "counting_store.h"
 #include "sync_help.h"
 
+enum { LIMIT = 12 };
+
 enum slowness { SET_FAILS, SET_LATE, ADD_FAILS, GET_FAILS, GETS_NEED_TIME, SLOWNESS_COUNT };
 
 struct slow_store {
@@ -14,7 +16,7 @@ struct slow_store {
 
 /* What a store does that cannot reach its server within the time it was given. */
 static symmem_status give_up_after(uint32_t ms) {
-    tk_sleep_ms(ms);
+    tk_sleep_ms(ms < LIMIT ? ms : LIMIT);
     return SYMMEM_TIMEOUT;
 }
 
@@ -55,7 +57,6 @@ static symmem_status slow_get(void *self, const char *key, void *value, size_t c
 
 static void absent_rank_is_named(struct tk *t, struct slow_store *slow, symmem_group *group,
                                  enum slowness slowness) {
-    enum { LIMIT = 12 };
     symmem_error_record record;
     tk_checkpoint(t, "slowness %d", (int)slowness);
     tk_out_of_band_barrier(t);
