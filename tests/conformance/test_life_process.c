@@ -29,12 +29,13 @@ static void no_thread_takes_signals(struct tk *t) {
     struct sigaction action = {.sa_handler = take}, before;
     sigset_t one, mask, pending;
     atomic_store(&taken, 0);
+    /* Their threads begin with the mask of the thread that they are started by. */
+    if ((t->capabilities & SYMMEM_CAP_STREAMS) != 0)
+        stream = tk_stream(t);
     sigemptyset(&one);
     sigaddset(&one, SIGUSR2);
     TK_REQUIRE(t, pthread_sigmask(SIG_BLOCK, &one, &mask) == 0);
     TK_REQUIRE(t, sigaction(SIGUSR2, &action, &before) == 0);
-    if ((t->capabilities & SYMMEM_CAP_STREAMS) != 0)
-        stream = tk_stream(t);
     TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), stream));
     if (stream != NULL)
         tk_synchronize(t, stream);

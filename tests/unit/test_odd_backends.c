@@ -202,6 +202,40 @@ static void test_signals(void) {
     run_threads((plan){.world = 2, .body = body_signals, .backend = &table});
 }
 
+static atomic_int poisonings;
+
+static void count_poisoning(void *instance, const symmem_peers *peers) {
+    atomic_fetch_add(&poisonings, 1);
+    shm()->signal_poison(instance, peers);
+}
+
+/* However many operations fail, the peers are told once, and again after a reset. */
+static void body_poisoned(rank_env *env) {
+    void *ptr = NULL;
+    symmem_stream *streams[2] = {NULL, NULL};
+    symmem_handle *handle = env_handle(env, &ptr);
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(env, symmem_stream_create(env->context, -1, &streams[i]));
+    for (int round = 1; round <= 2; round++) {
+        for (int i = 0; i < 2; i++)
+            CHECK_OK(env, symmem_wait_signal(handle, env->rank, i, 20, streams[i]));
+        for (int i = 0; i < 2; i++)
+            CHECK(env, symmem_stream_synchronize(streams[i], 10000) != SYMMEM_OK);
+        CHECK(env, atomic_load(&poisonings) == round);
+        CHECK_OK(env, symmem_handle_reset(handle, 10000));
+    }
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(env, symmem_stream_destroy(streams[i]));
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_poisoned(void) {
+    symmem_backend table = *shm();
+    table.signal_poison = count_poisoning;
+    run_threads((plan){.world = 1, .body = body_poisoned, .backend = &table});
+}
+
 /* --- streams of others -------------------------------------------------------------- */
 
 static int foreign, bad;
@@ -362,6 +396,7 @@ static const named_test tests[] = {
     {"memory exchange fails late", test_exchange},
     {"shares, devices and names", test_unsuited},
     {"signals", test_signals},
+    {"peers are told of a poisoning once", test_poisoned},
     {"streams of others", test_wrap},
     {"an end that cannot be marked", test_unmarked},
     {"contexts that end meanwhile", test_ends},
