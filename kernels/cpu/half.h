@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Vectors of 16-bit floats from and to float32. A NaN to be rounded must be the one of finish(). */
-#ifndef KERNELS_CPU_HALF_H
-#define KERNELS_CPU_HALF_H
+#ifndef SYMMEM_KERNELS_CPU_HALF_H
+#define SYMMEM_KERNELS_CPU_HALF_H
 
 #include "vector.h"
 

@@ -4,15 +4,14 @@
  * is computed is said in kernels/reference/reduce.h; the result has those bits, each element's
  * whatever its place, its neighbours and the addresses: so all ranks hold the same.
  */
-#ifndef KERNELS_CPU_REDUCE_H
-#define KERNELS_CPU_REDUCE_H
+#ifndef SYMMEM_KERNELS_CPU_REDUCE_H
+#define SYMMEM_KERNELS_CPU_REDUCE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "symmem/handle.h"
-#include "symmem/status.h"
+#include <symmem/handle.h>
 
 /*
  * `count` elements of each source are reduced, and each result is stored in every destination. A

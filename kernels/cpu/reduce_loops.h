@@ -3,8 +3,8 @@
  * The loops of one instruction set. A file that includes this is compiled for that set and offers
  * the table at the end under a name of its own.
  */
-#ifndef KERNELS_CPU_REDUCE_LOOPS_H
-#define KERNELS_CPU_REDUCE_LOOPS_H
+#ifndef SYMMEM_KERNELS_CPU_REDUCE_LOOPS_H
+#define SYMMEM_KERNELS_CPU_REDUCE_LOOPS_H
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the files of one instruction set each offer to symmem_cpu_reduce_find. */
-#ifndef KERNELS_CPU_REDUCE_TABLE_H
-#define KERNELS_CPU_REDUCE_TABLE_H
+#ifndef SYMMEM_KERNELS_CPU_REDUCE_TABLE_H
+#define SYMMEM_KERNELS_CPU_REDUCE_TABLE_H
 
 #include "reduce.h"
 

@@ -4,8 +4,8 @@
  * before anything that publishes them, stream_fence(). Sanitizers do not see them: instrumented
  * builds, and machines for which the compiler has none, store plainly.
  */
-#ifndef KERNELS_CPU_STREAM_H
-#define KERNELS_CPU_STREAM_H
+#ifndef SYMMEM_KERNELS_CPU_STREAM_H
+#define SYMMEM_KERNELS_CPU_STREAM_H
 
 #include "vector.h"
 

@@ -4,8 +4,8 @@
  * vector types, and what the reductions need of it. Everything is inlined; `dtype` and `op` are
  * constants at every use, so that their switches vanish.
  */
-#ifndef KERNELS_CPU_VECTOR_H
-#define KERNELS_CPU_VECTOR_H
+#ifndef SYMMEM_KERNELS_CPU_VECTOR_H
+#define SYMMEM_KERNELS_CPU_VECTOR_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,8 +15,7 @@
 #include <immintrin.h>
 #endif
 
-#include "symmem/handle.h"
-#include "symmem/status.h"
+#include <symmem/handle.h>
 
 #if defined(__AVX512BW__)
 #define VECTOR_BYTES 64

@@ -18,15 +18,14 @@
  * The floating-point environment must be the one a program starts with: rounding to nearest,
  * denormals kept.
  */
-#ifndef KERNELS_REFERENCE_REDUCE_H
-#define KERNELS_REFERENCE_REDUCE_H
+#ifndef SYMMEM_KERNELS_REFERENCE_REDUCE_H
+#define SYMMEM_KERNELS_REFERENCE_REDUCE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "symmem/handle.h"
-#include "symmem/status.h"
+#include <symmem/handle.h>
 
 /* Bytes of one element; 0 if op cannot be done with dtype, or one of them is unknown. */
 size_t symmem_reference_element_bytes(symmem_dtype dtype, symmem_reduce_op op);

@@ -30,6 +30,7 @@ typedef struct arena {
 static arena sources[MOST_SOURCES], destinations[MOST_DESTINATIONS];
 /* The same as generated, and what the reference made of it. */
 static char data[MOST_SOURCES][MOST_BYTES], expected[MOST_BYTES];
+static char marks[MARKED_BYTES]; /* MARK everywhere */
 
 static bool open_arena(arena *a) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -43,6 +44,7 @@ static bool open_arena(arena *a) {
 
 static bool open_arenas(void) {
     bool open = true;
+    memset(marks, MARK, sizeof marks);
     for (int k = 0; k < MOST_SOURCES; k++)
         open = open && open_arena(&sources[k]);
     for (int k = 0; k < MOST_DESTINATIONS; k++)
@@ -121,21 +123,14 @@ static char *place(const arena *a, const call *c) {
     return c->at_end ? a->end - c->count * bytes : a->start + c->shift * bytes;
 }
 
-static bool is_marked(const char *from, const char *to) {
-    for (; from < to; from++) {
-        if (*from != MARK)
-            return false;
-    }
-    return true;
-}
-
 /* Marks, or looks at the marks, before and after a place as far as the arena goes. */
 static bool around(const arena *a, char *at, size_t bytes, bool look) {
     char *before = at - a->start > MARKED_BYTES ? at - MARKED_BYTES : a->start;
     char *end = at + bytes;
     char *after = a->end - end > MARKED_BYTES ? end + MARKED_BYTES : a->end;
     if (look)
-        return is_marked(before, at) && is_marked(end, after);
+        return memcmp(before, marks, (size_t)(at - before)) == 0 &&
+               memcmp(end, marks, (size_t)(after - end)) == 0;
     memset(before, MARK, (size_t)(after - before));
     return true;
 }
