@@ -95,6 +95,7 @@ static void waits_for_poisoned(struct tk *t, enum signal_op op, bool before, sym
         uint64_t now_ms = tk_now_ms();
         symmem_error_record record = last_record();
         TK_EQ_INT(t, failing, record.failed_rank);
+        TK_EQ_INT(t, 0, record.missing_count);
         TK_EQ_STR(t, op_name(op), record.operation);
         TK_CHECK(t, info_of(t, handle).poisoned);
         (void)await_shared(t, 0, 6, 1);
