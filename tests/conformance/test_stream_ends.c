@@ -71,7 +71,7 @@ static void destroyed_in_vain(struct tk *t) {
 
 static const struct tk_case cases[] = {
     {.name = "stream.work_outlives_its_handle",
-     .requirements = "SM-STREAM-20",
+     .requirements = "SM-STREAM-23",
      .needs = STREAM_FN,
      .max_ranks = 4,
      .body = work_outlives_its_handle},
