@@ -202,6 +202,8 @@ bool runner_declares_profiles(const char *list, const char *backend, uint64_t de
 void runner_print_profiles(FILE *out);
 /* Which profiles the backend passed in this run, and what may be claimed from that. */
 void runner_print_claim(const struct runner *runner, FILE *out);
+/* A case of ranks as threads in a run with processes, or the reverse. */
+bool runner_is_of_other_mode(const struct runner_options *options, const struct tk_case *test);
 
 /* --- running (probe.c, launch.c, watch.c, scratch.c, names.c, private.c,
  * verdict.c, cunit.c) ---- */
