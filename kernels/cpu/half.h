@@ -23,7 +23,8 @@ INLINE vec from_half(half_vec half) {
 }
 
 INLINE half_vec to_half(vec value) {
-    return (half_vec)_mm512_cvtps_ph((__m512)value, _MM_FROUND_TO_NEAREST_INT);
+    return (half_vec)_mm512_maskz_cvtps_ph((__mmask16)0xffff, (__m512)value, /* all lanes */
+                                           _MM_FROUND_TO_NEAREST_INT);
 }
 
 #elif defined(__F16C__) && VECTOR_BYTES == 32
