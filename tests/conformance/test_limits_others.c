@@ -12,7 +12,7 @@ static void no_store(struct tk *t) {
     int64_t value = UNTOUCHED;
     symmem_store_ops table = {.size = sizeof(table)};
 
-    TK_REQ(t, "SM-ERROR-07");
+    TK_REQ(t, "SM-ERROR-08");
     REFUSED(t, INVALID_ARGUMENT, symmem_store_set(NULL, "k", "x", 1, LIMIT_MS));
     REFUSED(t, INVALID_ARGUMENT, symmem_store_get(NULL, "k", out.bytes, 1, &out.size, LIMIT_MS));
     REFUSED(t, INVALID_ARGUMENT, symmem_store_wait(NULL, "k", LIMIT_MS));
@@ -27,7 +27,7 @@ static void no_group(struct tk *t) {
     struct outputs out = outputs_fresh();
     unsigned char byte = 1;
 
-    TK_REQ(t, "SM-ERROR-07");
+    TK_REQ(t, "SM-ERROR-08");
     REFUSED(t, INVALID_ARGUMENT, symmem_group_global_rank(NULL, 0, &out.number));
     REFUSED(t, INVALID_ARGUMENT, symmem_group_all_gather(NULL, &byte, 1, out.bytes, LIMIT_MS));
     REFUSED(t, INVALID_ARGUMENT, symmem_group_barrier(NULL, LIMIT_MS));
@@ -43,7 +43,7 @@ static void no_pool(struct tk *t) {
     symmem_pool *pool = NULL;
     unsigned char byte = 1;
 
-    TK_REQ(t, "SM-ERROR-07");
+    TK_REQ(t, "SM-ERROR-08");
     REFUSED(t, INVALID_ARGUMENT, symmem_pool_free(NULL, &byte));
     TK_REQUIRE_OK(t, symmem_pool_create(t->context, -1, 65536, &pool));
     TK_REQ(t, "SM-POOL-09");
@@ -58,7 +58,7 @@ static void no_handle(struct tk *t) {
 
     memset(&record, 0x5b, sizeof(record));
     const symmem_error_record untouched = record;
-    TK_REQ(t, "SM-ERROR-07");
+    TK_REQ(t, "SM-ERROR-08");
     REFUSED(t, INVALID_ARGUMENT, symmem_multimem_store(NULL, 0, data, 16, NULL));
     REFUSED(t, INVALID_ARGUMENT,
             symmem_multimem_ld_reduce(NULL, 0, out.bytes, 4, SYMMEM_INT32, SYMMEM_SUM, NULL));
@@ -76,7 +76,7 @@ static void no_stream(struct tk *t) {
     symmem_graph *graph = UNTOUCHED_POINTER;
     bool capturing = false;
 
-    TK_REQ(t, "SM-ERROR-07");
+    TK_REQ(t, "SM-ERROR-08");
     REFUSED(t, INVALID_ARGUMENT, symmem_stream_host_fn(NULL, nothing, NULL));
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     REFUSED(t, INVALID_ARGUMENT, symmem_stream_end_capture(stream, NULL));
@@ -264,7 +264,7 @@ static void names(struct tk *t) {
     }
     TK_REQ(t, "SM-ERROR-01");
     REFUSED(t, INVALID_ARGUMENT, symmem_load_backend(t->context, ""));
-    TK_REQ(t, "SM-ERROR-07");
+    TK_REQ(t, "SM-ERROR-08");
     REFUSED(t, INVALID_ARGUMENT, symmem_register_backend(t->context, NULL));
     TK_OK(t, symmem_get_backend(t->context, &active));
     TK_CHECK(t, active != NULL);
@@ -287,7 +287,7 @@ static void dtypes(struct tk *t) {
     static const size_t bytes[SYMMEM_DTYPE_COUNT] = {1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8};
     const int bad[] = {-1, SYMMEM_DTYPE_COUNT, INT32_MIN, INT32_MAX};
 
-    TK_REQ(t, "SM-ERROR-06");
+    TK_REQ(t, "SM-ERROR-07");
     for (int i = 0; i < SYMMEM_DTYPE_COUNT; i++) {
         TK_EQ_SIZE(t, bytes[i], symmem_dtype_size((symmem_dtype)i));
         TK_CHECK(t, strcmp(symmem_dtype_name((symmem_dtype)i), "unknown") != 0);
@@ -305,7 +305,7 @@ static void reductions(struct tk *t) {
     const int bad_dtypes[] = {-1, SYMMEM_DTYPE_COUNT, INT32_MIN, INT32_MAX};
     const int bad_ops[] = {-1, SYMMEM_REDUCE_OP_COUNT, INT32_MIN, INT32_MAX};
 
-    TK_REQ(t, "SM-ERROR-06");
+    TK_REQ(t, "SM-ERROR-07");
     TK_CHECK(t, symmem_reduce_supported(SYMMEM_FLOAT32, SYMMEM_SUM));
     for (int i = 0; i < 4; i++) {
         TK_CHECK(t, !symmem_reduce_supported((symmem_dtype)bad_dtypes[i], SYMMEM_SUM));
@@ -317,7 +317,7 @@ static void reductions(struct tk *t) {
 static void no_output(struct tk *t) {
     symmem_error_record record;
 
-    TK_REQ(t, "SM-ERROR-07");
+    TK_REQ(t, "SM-ERROR-08");
     REFUSED(t, INVALID_ARGUMENT, symmem_group_rank(NULL, NULL));
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_group_rank(NULL, NULL));
     symmem_context_options_init(NULL);
@@ -387,13 +387,13 @@ static void allocator_pair(struct tk *t) {
     }
 
 static const struct tk_case cases[] = {
-    CASE("no_store", "SM-ERROR-04,SM-ERROR-07", 0, no_store),
-    CASE("no_group", "SM-ERROR-04,SM-ERROR-07", 0, no_group),
-    CASE("no_pool", "SM-ERROR-07,SM-POOL-09", SYMMEM_CAP_POOL, no_pool),
-    CASE("no_handle", "SM-ERROR-04,SM-ERROR-07", 0, no_handle),
-    CASE("no_stream", "SM-ERROR-07", SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN,
+    CASE("no_store", "SM-ERROR-04,SM-ERROR-08", 0, no_store),
+    CASE("no_group", "SM-ERROR-04,SM-ERROR-08", 0, no_group),
+    CASE("no_pool", "SM-ERROR-08,SM-POOL-09", SYMMEM_CAP_POOL, no_pool),
+    CASE("no_handle", "SM-ERROR-04,SM-ERROR-08", 0, no_handle),
+    CASE("no_stream", "SM-ERROR-08", SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN,
          no_stream),
-    CASE("no_output", "SM-ERROR-07", 0, no_output),
+    CASE("no_output", "SM-ERROR-08", 0, no_output),
     CASE("foreign_group", "SM-CONTEXT-08,SM-ERROR-04", 0, foreign_group),
     CASE("foreign_memory", "SM-CONTEXT-08,SM-ERROR-04", 0, foreign_memory),
     {.name = "limits.foreign_stream",
@@ -408,10 +408,10 @@ static const struct tk_case cases[] = {
      .max_ranks = 3,
      .body = closed_descriptor},
     CASE("copies", "SM-ONESIDED-07,SM-ERROR-04", SYMMEM_CAP_HOST_ACCESS, copy_ranges),
-    CASE("names", "SM-BACKEND-01,SM-BACKEND-04,SM-GROUP-09,SM-ERROR-01,SM-ERROR-07", 0, names),
+    CASE("names", "SM-BACKEND-01,SM-BACKEND-04,SM-GROUP-09,SM-ERROR-01,SM-ERROR-08", 0, names),
     CASE("device_types", "SM-BACKEND-10", 0, device_types),
-    CASE("dtypes", "SM-ERROR-06", 0, dtypes),
-    CASE("reductions", "SM-ERROR-06", 0, reductions),
+    CASE("dtypes", "SM-ERROR-07", 0, dtypes),
+    CASE("reductions", "SM-ERROR-07", 0, reductions),
     CASE("allocator_pair", "SM-POOL-06", SYMMEM_CAP_POOL, allocator_pair),
 };
 TK_SUITE(limits_others, cases);

@@ -20,7 +20,7 @@ static char output[1 << 20];
 /* Runs the self-check under a limit; its exit status, with standard output (and error) in output.
  */
 static inline int run(const char *arguments) {
-    char command[1024];
+    char command[1200];
     size_t used = 0, got;
     FILE *pipe_end;
     int status;

@@ -129,6 +129,8 @@ struct runner_place {
     struct runner_ranks ranks;
     const char *state;
     char checkpoint[128];
+    char check[48]; /* FILE:LINE of the last check; empty for a rank that was done, or made none */
+    char point[32]; /* the last test point passed; likewise */
 };
 
 struct runner_result {
@@ -211,6 +213,8 @@ struct runner_profile_result {
 /* Profiles count from 0; false beyond the last. */
 bool runner_profile_result(const struct runner *runner, int index,
                            struct runner_profile_result *result);
+/* A case of ranks as threads in a run with processes, or the reverse. */
+bool runner_is_of_other_mode(const struct runner_options *options, const struct tk_case *test);
 
 /* --- running (probe.c, launch.c, watch.c, scratch.c, names.c, private.c,
  * verdict.c, cunit.c) ---- */
@@ -218,6 +222,9 @@ bool runner_profile_result(const struct runner *runner, int index,
 /* Asks the backend for its capabilities in a child process, since opening a device in the
  * controller would be inherited by every rank. The answer is in arena->probe. */
 bool runner_probe(struct runner *runner);
+/* With which a rank's process ends that came to its end. Nobody uses it by chance: a backend whose
+ * exit handler or destructor ends the process as if all were well is seen through. */
+#define RUNNER_RANK_DONE 87
 /* Forks. Returns 0 in the child, which is bound to the parent's life; -1 on failure. */
 pid_t runner_fork(struct runner *runner);
 
