@@ -3,7 +3,7 @@
 # Each rank in turn withheld from everything that waits, at the world sizes where the sets of
 # missing ranks change their shape. Small worlds as processes; large ones as threads, which is
 # cheaper, if the process may have the descriptors that all ranks together need. Most of the time
-# is spent waiting for limits to pass: so two runs go on at once.
+# is spent waiting for limits to pass: so several runs go on at once.
 
 # One run; its log and exit status go to files. A subshell: the limit it raises is its own.
 withheld_run() ( # RANKS
@@ -28,21 +28,13 @@ withheld_run() ( # RANKS
     echo "$? $mode" >"$log.status"
 )
 
-withheld_runs() { # RANKS...
-    local ranks
-    for ranks in "$@"; do
-        withheld_run "$ranks"
-    done
-}
-
 stage_withheld() {
     plain_build || return
     mkdir -p "$logs/$stage.tmp"
     rm -f "$logs/$stage".*.status
-    withheld_runs 128 # alone: it has the machine's hands full
-    withheld_runs 1 2 3 4 5 6 7 8 9 &
-    withheld_runs 31 32 33 63 64 65 72
-    wait
+    withheld_run 128 # alone: it has the machine's hands full
+    # Those first that take long; large worlds work, small ones only wait.
+    in_lanes 4 withheld_run 9 72 8 65 7 64 63 6 33 32 31 5 4 3 2 1
     local ranks status mode
     for ranks in 1 2 3 4 5 6 7 8 9 31 32 33 63 64 65 72 128; do
         status=1 mode=unknown

@@ -42,22 +42,15 @@ stage_fuzz() {
     fi
     check "build build-fuzz" fuzz_build || return
     sanitizer_prefix
-    local targets=() target lanes running=0
+    local targets=() target lanes
     for target in tests/fuzz/fuzz_*.c; do
         target=${target##*/fuzz_}
         targets+=("${target%.c}")
     done
     lanes=$(getconf _NPROCESSORS_ONLN)
     [ "$lanes" -le 4 ] || lanes=4
-    for target in "${targets[@]}"; do
-        rm -f "$logs/fuzz.run.$target.status"
-        if [ "$running" -ge "$lanes" ]; then
-            wait -n
-        fi
-        fuzz_run "$target" &
-        running=$((running + 1))
-    done
-    wait
+    rm -f "$logs"/fuzz.run.*.status
+    in_lanes "$lanes" fuzz_run "${targets[@]}"
     for target in "${targets[@]}"; do
         check "fuzz $target" fuzz_result "$target"
     done

@@ -132,7 +132,7 @@ plugin_runs() { # FOLDER
 stage_plugin() {
     plain_build || return
     local folder plugin_namespace=()
-    folder=$(mktemp -d "/tmp/symmem-plugin.XXXXXX") || return
+    folder=$(mktemp -d "/tmp/plugin-symmem.XXXXXX") || return
     plugin_find_namespace
     if check install plugin_install "$folder" &&
         check "configure the example" plugin_outside "$folder" \
