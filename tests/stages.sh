@@ -205,8 +205,8 @@ stage_gcc() {
     plain_build || return
     unit_tests build-gcc
     # With 8 ranks all but what the stage "withheld" does there, and more of it.
-    conformance build-gcc "--ranks 8 --filter [!w]*,wa*" "--ranks 5" "--ranks 4" "--ranks 3" "--ranks 2" "--ranks 1" \
-        "--ranks 2 --rank-mode thread"
+    conformance build-gcc "--ranks 8 --filter [!w]*,wa*" "--ranks 5" "--ranks 4" "--ranks 3" \
+        "--ranks 2" "--ranks 2 --rank-mode thread" "--ranks 1"
 }
 
 stage_clang() {

@@ -3,7 +3,8 @@
  * Heap blocks that the library or a backend asked for and has not given back. The runner's
  * allocation functions stand before the C library's for the whole process; they remember the blocks
  * asked for by code that is neither the runner's nor the C library's, which keep caches for life.
- * A sanitizer has functions of its own and finds leaks itself: there nothing is remembered.
+ * A sanitizer has functions of its own and finds leaks itself, at the end of each rank's process,
+ * which has one case: there nothing is remembered.
  */
 #include "kit_internal.h"
 

@@ -21,10 +21,14 @@
 #else
 #define KIT_THREAD_SANITIZER 0
 #endif
+#if defined(__SANITIZE_ADDRESS__) || KIT_HAS(address_sanitizer)
+#define KIT_ADDRESS_SANITIZER 1
+#else
+#define KIT_ADDRESS_SANITIZER 0
+#endif
 /* Whether the runner's allocation functions stand before the C library's. A sanitizer has its own.
  */
-#if defined(__SANITIZE_ADDRESS__) || KIT_HAS(address_sanitizer) || KIT_THREAD_SANITIZER ||         \
-    !defined(__GLIBC__)
+#if KIT_ADDRESS_SANITIZER || KIT_THREAD_SANITIZER || !defined(__GLIBC__)
 #define KIT_OWNS_ALLOCATION 0
 #else
 #define KIT_OWNS_ALLOCATION 1
