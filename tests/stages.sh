@@ -115,7 +115,7 @@ conformance() { # BUILD RUNNER_OPTIONS...
 
 suite_log() { # RUNNER_OPTIONS
     local name="conformance $1"
-    echo "$logs/$stage.${name//[ \/]/_}.log"
+    echo "$logs/$stage.${name//[!A-Za-z0-9.-]/_}.log"
 }
 
 run_suite() { # RUNNER_OPTIONS, the runner is the caller's

@@ -281,4 +281,18 @@ static inline int steps_done(struct step_log *log) {
     return atomic_load_explicit(&log->count, memory_order_acquire);
 }
 
+/* A context beside this rank's own, in a world of one. NULL after a failed check. */
+static inline symmem_context *context_alone(struct tk *t) {
+    symmem_context *alone = NULL;
+    symmem_context_options options;
+
+    symmem_context_options_init(&options);
+    options.rank = 0;
+    options.world_size = 1;
+    options.local_rank = 0;
+    options.backend = t->backend;
+    TK_OK(t, symmem_init(&options, &alone));
+    return alone;
+}
+
 #endif

@@ -89,20 +89,6 @@ static void no_stream(struct tk *t) {
 
 /* --- objects of another context --------------------------------------------------------------- */
 
-/* A world of one, in which this rank is alone. */
-static symmem_context *context_alone(struct tk *t) {
-    symmem_context *alone = NULL;
-    symmem_context_options options;
-
-    symmem_context_options_init(&options);
-    options.rank = 0;
-    options.world_size = 1;
-    options.local_rank = 0;
-    options.backend = t->backend;
-    TK_OK(t, symmem_init(&options, &alone));
-    return alone;
-}
-
 static void foreign_group(struct tk *t) {
     struct outputs out = outputs_fresh();
     symmem_context *alone = context_alone(t);

@@ -263,16 +263,10 @@ static void event_marks_a_point(struct tk *t) {
 
 static void foreign_stream_is_refused(struct tk *t) {
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
-    symmem_context_options options;
-    symmem_context *alone = NULL;
+    symmem_context *alone = context_alone(t);
     symmem_stream *foreign = NULL;
     uint8_t data[16] = {0xEE};
-    symmem_context_options_init(&options);
-    options.rank = 0;
-    options.world_size = 1;
-    options.local_rank = 0;
-    options.backend = t->backend;
-    TK_REQUIRE_OK(t, symmem_init(&options, &alone));
+    TK_REQUIRE(t, alone != NULL);
     if (TK_OK(t, symmem_stream_create(alone, 0, &foreign))) {
         for (int op = 0; op < OP_COUNT; op++)
             TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
