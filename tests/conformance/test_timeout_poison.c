@@ -238,13 +238,15 @@ static void reset_with_pending_work_is_busy(struct tk *t) {
     symmem_stream *stream = tk_stream(t);
     int32_t last = t->world_size - 1;
     for (int32_t pending = 0; pending < last; pending++) {
+        int32_t channel = pending % 2 == 0 ? info_of(t, handle).channel_count - 1 : 0;
         if (t->rank == pending)
-            TK_OK(t, symmem_wait_signal(handle, last, 0, tk_scaled_ms(LONG_MS), stream));
+            TK_OK(t, symmem_wait_signal(handle, last, channel, tk_scaled_ms(LONG_MS), stream));
         tk_out_of_band_barrier(t);
         TK_STATUS(t, SYMMEM_BUSY, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+        TK_EQ_INT(t, channel, last_record().channel);
         tk_out_of_band_barrier(t);
         if (t->rank == last)
-            TK_OK(t, symmem_put_signal(handle, pending, 0, LONG_MS, NULL));
+            TK_OK(t, symmem_put_signal(handle, pending, channel, LONG_MS, NULL));
         if (t->rank == pending)
             tk_synchronize(t, stream);
         tk_out_of_band_barrier(t);

@@ -69,6 +69,7 @@ bool arena_check(struct arena *arena, int world_size, uint64_t guard) {
     bool whole =
         arena->guard == guard && arena->last_guard == guard && world_size_of(arena) == world_size;
 
+    END_TEXT(arena->note);
     for (int i = 0; i < world_size; i++) {
         struct arena_rank *rank = &arena->ranks[i];
 
@@ -81,6 +82,8 @@ bool arena_check(struct arena *arena, int world_size, uint64_t guard) {
         END_TEXT(rank->checkpoint);
         END_TEXT(rank->unresolved_text);
         END_TEXT(rank->leak);
+        END_TEXT(rank->held);
+        END_TEXT(rank->inherited);
     }
     return whole;
 }

@@ -211,6 +211,9 @@ bool runner_is_of_other_mode(const struct runner_options *options, const struct 
 /* Asks the backend for its capabilities in a child process, since opening a device in the
  * controller would be inherited by every rank. The answer is in arena->probe. */
 bool runner_probe(struct runner *runner);
+/* With which a rank's process ends that came to its end. Nobody uses it by chance: a backend whose
+ * exit handler or destructor ends the process as if all were well is seen through. */
+#define RUNNER_RANK_DONE 87
 /* Forks. Returns 0 in the child, which is bound to the parent's life; -1 on failure. */
 pid_t runner_fork(struct runner *runner);
 
