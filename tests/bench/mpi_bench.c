@@ -7,7 +7,6 @@
  *   barrier             MPI_Barrier
  *   put_wait            MPI_Send and MPI_Recv, there and back, halved
  *   rendezvous          MPI_Win_allocate and MPI_Win_free
- *   put, get            MPI_Put or MPI_Get and MPI_Win_flush, in one long access epoch
  *   all_reduce and its forms   MPI_Allreduce of a sum; in place where symmem's is
  *   reduce_scatter, all_gather, broadcast, all_to_all   the call of that name, equal parts
  */
@@ -20,13 +19,11 @@
 
 typedef struct state {
     const bench_options *options;
-    int rank, ranks, left, right;
+    int rank, ranks;
     size_t bytes; /* of the input */
     int count;    /* elements, float32 */
     int part;     /* one rank's part of them */
     float *in, *out;
-    MPI_Win window; /* of put and get; its memory is `shared` */
-    float *shared;
 } state;
 
 typedef enum scale { SAME, TIMES_RANKS, PER_RANK } scale;
@@ -39,7 +36,6 @@ typedef struct op {
     int divisor;
     bool unsized;
     bool in_place;
-    bool window;
 } op;
 
 /* As symmem-bench has it. */
@@ -82,18 +78,6 @@ static int rendezvous(state *self) {
     return error != MPI_SUCCESS ? error : MPI_Win_free(&window);
 }
 
-static int put(state *self) {
-    int error = MPI_Put(self->in, self->count, MPI_FLOAT, self->right, 0, self->count, MPI_FLOAT,
-                        self->window);
-    return error != MPI_SUCCESS ? error : MPI_Win_flush(self->right, self->window);
-}
-
-static int get(state *self) {
-    int error = MPI_Get(self->out, self->count, MPI_FLOAT, self->right, 0, self->count, MPI_FLOAT,
-                        self->window);
-    return error != MPI_SUCCESS ? error : MPI_Win_flush(self->right, self->window);
-}
-
 static int all_reduce(state *self) {
     return MPI_Allreduce(self->in, self->out, self->count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }
@@ -127,14 +111,6 @@ static double of_peer(const state *self, int index) {
     return self->rank > 1 ? 0 : pattern(1 - self->rank, index);
 }
 
-static double of_left(const state *self, int index) {
-    return pattern(self->left, index);
-}
-
-static double of_right(const state *self, int index) {
-    return pattern(self->right, index);
-}
-
 static double of_root(const state *self, int index) {
     (void)self;
     return pattern(0, index);
@@ -163,8 +139,6 @@ static const op ops[] = {
     {.name = "barrier", .once = barrier, .unsized = true},
     {.name = "put_wait", .once = put_wait, .expected = of_peer, .divisor = 2},
     {.name = "rendezvous", .once = rendezvous},
-    {.name = "put", .once = put, .expected = of_left, .window = true},
-    {.name = "get", .once = get, .expected = of_right, .window = true},
     {.name = "all_reduce", .once = all_reduce, .expected = summed},
     {.name = "all_reduce_in_place",
      .once = all_reduce_in_place,
@@ -202,18 +176,9 @@ static float *memory(int count) {
 static void prepare(state *self, const op *which) {
     self->in = memory(self->count);
     self->out = which->in_place ? self->in : memory(out_count(self, which));
-    if (which->window) {
-        MPI_Win_allocate((MPI_Aint)self->bytes, sizeof(float), MPI_INFO_NULL, MPI_COMM_WORLD,
-                         &self->shared, &self->window);
-        MPI_Win_lock_all(0, self->window);
-    }
 }
 
 static void finish(state *self, const op *which) {
-    if (which->window) {
-        MPI_Win_unlock_all(self->window);
-        MPI_Win_free(&self->window);
-    }
     if (self->out != self->in)
         free(self->out);
     free(self->in);
@@ -223,17 +188,14 @@ static void finish(state *self, const op *which) {
 static bool check(state *self, const op *which) {
     for (int i = 0; i < self->count; i++)
         self->in[i] = (float)pattern(self->rank, i);
-    if (which->window)
-        memcpy(self->shared, self->in, self->bytes);
     MPI_Barrier(MPI_COMM_WORLD);
     if (which->once(self) != MPI_SUCCESS)
         return false;
     MPI_Barrier(MPI_COMM_WORLD);
-    const float *result = which->once == put ? self->shared : self->out;
     for (int i = 0; which->expected != NULL && i < out_count(self, which); i++)
-        if ((double)result[i] != which->expected(self, i)) {
+        if ((double)self->out[i] != which->expected(self, i)) {
             fprintf(stderr, "rank %d: %s of %zu bytes: element %d is %g, not %g\n", self->rank,
-                    which->name, self->bytes, i, (double)result[i], which->expected(self, i));
+                    which->name, self->bytes, i, (double)self->out[i], which->expected(self, i));
             return false;
         }
     memset(self->in, 0, self->bytes);
@@ -338,8 +300,6 @@ int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &self.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &self.ranks);
-    self.right = (self.rank + 1) % self.ranks;
-    self.left = (self.rank + self.ranks - 1) % self.ranks;
     bench_pin(&options, self.rank);
     status = run_ops(&self);
     if (status != BENCH_DONE)

@@ -24,8 +24,8 @@ usage: tests/bench/run.sh [options]
 END
 }
 
-ranks=2 rounds=7 ops= bytes=8,1K,8K,64K,512K,4M,32M seconds=0.1 inputs=reused bars=0 cores= pin=()
-backend=shm build=build out=
+ranks=2 rounds=7 ops="" bytes=8,1K,8K,64K,512K,4M,32M seconds=0.1 inputs=reused bars=0 cores="" pin=()
+backend=shm build=build out=""
 while [ "$#" -gt 0 ]; do
     option=$1
     case $option in
@@ -61,6 +61,7 @@ fi
 cd "$root" || exit 1
 need_build_tools
 install_missing || exit 1
+build_target=bench-programs
 build_in "$build" || exit 1
 [ -n "$out" ] || out=$build/bench/results
 mkdir -p -- "$out" || exit 1
@@ -131,7 +132,7 @@ has_op() { # LIST OP
 }
 
 our_ops=$("$build/bin/symmem-bench" --list --op all | paste -sd' ') || exit 1
-mpi_ops=
+mpi_ops=""
 [ "${#mpis[@]}" -eq 0 ] || mpi_ops=$("$build/bench/mpi-bench-${mpis[0]}" --list | paste -sd' ')
 
 # Everybody's turn with one op.
