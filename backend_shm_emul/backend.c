@@ -223,6 +223,7 @@ static const symmem_backend table = {
     .multicast_release = shm_multicast_release,
     .multimem_store = shm_multimem_store,
     .multimem_ld_reduce = shm_multimem_ld_reduce,
+    .collective = shm_collective,
 };
 
 const symmem_backend *symmem_backend_entry(uint32_t abi) {

@@ -127,7 +127,15 @@ struct shm_op {
             int32_t rank;
             int32_t channel;
             uint32_t timeout_ms;
+            symmem_call_id call;
         } signal;
+        struct {
+            const symmem_peers *peers;
+            int32_t channel;
+            uint32_t timeout_ms;
+            symmem_call_id id;
+            symmem_collective call;
+        } collective;
         struct {
             void *dst;
             const void *src;
@@ -328,6 +336,13 @@ symmem_status shm_wait_fault(const shm_wait *wait, symmem_status status, int32_t
 /* `word` has changed: wakes threads of the rank with that header that sleep on it. */
 void shm_wake(shm_signal_header *header, shm_word *word);
 
+/* A meeting of all ranks on a channel, which a barrier is, and the parts of a collective. */
+void shm_meet_prepare(const shm_instance *instance, const symmem_peers *peers,
+                      const char *operation, int32_t channel, uint32_t timeout_ms, shm_wait *wait);
+/* Release, then acquire. Compares calls if *id is one. A failure's *fault_p is complete but not yet
+ * reported. */
+symmem_status shm_meet(shm_wait *wait, const symmem_call_id *id, symmem_fault *fault_p);
+
 size_t shm_signal_bytes(void *instance, int32_t world_size, int32_t channel_count);
 symmem_status shm_peers_open(void *instance, symmem_peers *peers, void **buffers_dev_p,
                              void **pads_dev_p);
@@ -340,6 +355,11 @@ symmem_status shm_wait_signal(void *instance, const symmem_peers *peers, int32_t
                               int32_t channel, const symmem_exec *exec);
 symmem_status shm_signal_reset(void *instance, const symmem_peers *peers);
 void shm_signal_poison(void *instance, const symmem_peers *peers);
+
+/* --- collective.c ------------------------------------------------------------------- */
+
+symmem_status shm_collective(void *instance, const symmem_peers *peers, int32_t channel,
+                             const symmem_collective *call, const symmem_exec *exec);
 
 /* --- multicast.c, reduce.c ---------------------------------------------------------- */
 

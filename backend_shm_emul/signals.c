@@ -7,8 +7,9 @@
  *   slots    [channel][source]  0 or 1: put by `source`, consumed by the owner
  *   arrivals [channel][source]  the epoch of the last barrier that `source` entered
  *   epochs   [channel]          the owner's own count of barriers; nobody else touches it
- * The epoch lives here and never in an argument, so that a captured barrier can be replayed. It
- * wraps; differences are compared.
+ *   calls    [channel][2]       what the owner calls in its last two barriers, where that is
+ * checked The epoch lives here and never in an argument, so that a captured barrier can be
+ * replayed. It wraps; differences are compared.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,10 +26,17 @@ static size_t table_words(int32_t world_size, int32_t channel_count) {
     return (size_t)world_size * (size_t)channel_count;
 }
 
+/* From the start of the state to its calls. */
+static size_t calls_offset(int32_t world_size, int32_t channel_count) {
+    size_t words = 2 * table_words(world_size, channel_count) + (size_t)channel_count;
+    size_t bytes = sizeof(shm_signal_header) + words * sizeof(shm_word);
+    return (bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t) * sizeof(uint64_t);
+}
+
 size_t shm_signal_bytes(void *instance, int32_t world_size, int32_t channel_count) {
     (void)instance;
-    size_t words = 2 * table_words(world_size, channel_count) + (size_t)channel_count;
-    return sizeof(shm_signal_header) + words * sizeof(shm_word);
+    return calls_offset(world_size, channel_count) +
+           2 * (size_t)channel_count * sizeof(symmem_call_id);
 }
 
 static shm_word *slot(const symmem_peers *peers, int32_t owner, int32_t channel, int32_t source) {
@@ -45,6 +53,15 @@ static shm_word *arrival(const symmem_peers *peers, int32_t owner, int32_t chann
 static shm_word *epoch(const symmem_peers *peers, int32_t channel) {
     return slot(peers, peers->rank, 0, 0) +
            2 * table_words(peers->world_size, peers->channel_count) + channel;
+}
+
+/* Rank `owner`'s call in the barrier of that epoch. Two of them by turns: who writes the one again
+ * has met everybody since, and so after they read it. */
+static symmem_call_id *call_of(const symmem_peers *peers, int32_t owner, int32_t channel,
+                               uint32_t in_epoch) {
+    char *calls =
+        (char *)peers->signals[owner] + calls_offset(peers->world_size, peers->channel_count);
+    return (symmem_call_id *)(void *)calls + 2 * (size_t)channel + in_epoch % 2;
 }
 
 /* --- the peers' tables -------------------------------------------------------------- */
@@ -127,16 +144,26 @@ static bool wait_peek(const shm_wait *wait, int32_t rank) {
 
 /* --- running them ------------------------------------------------------------------- */
 
-static void prepare(const shm_op *op, const char *operation, shm_wait *wait) {
+void shm_meet_prepare(const shm_instance *instance, const symmem_peers *peers,
+                      const char *operation, int32_t channel, uint32_t timeout_ms, shm_wait *wait) {
     memset(wait, 0, sizeof *wait);
-    wait->peers = op->u.signal.peers;
+    wait->peers = peers;
     wait->operation = operation;
-    wait->channel = op->u.signal.channel;
-    wait->rank = op->u.signal.rank;
-    wait->timeout_ms = op->u.signal.timeout_ms;
+    wait->channel = channel;
+    wait->rank = -1;
+    wait->timeout_ms = timeout_ms;
     wait->spin_count =
-        wait->peers->local_rank_count <= op->instance->core_count ? SPIN_COUNT : SPIN_COUNT_CROWDED;
+        peers->local_rank_count <= instance->core_count ? SPIN_COUNT : SPIN_COUNT_CROWDED;
     wait->start_ns = shm_now_ns();
+    wait->word = barrier_word;
+    wait->attempt = barrier_attempt;
+    wait->peek = barrier_peek;
+}
+
+static void prepare(const shm_op *op, const char *operation, shm_wait *wait) {
+    shm_meet_prepare(op->instance, op->u.signal.peers, operation, op->u.signal.channel,
+                     op->u.signal.timeout_ms, wait);
+    wait->rank = op->u.signal.rank;
 }
 
 /* A test point; its failure is the operation's and this rank's own. */
@@ -182,24 +209,45 @@ static void arrive(const shm_wait *wait) {
     }
 }
 
+/* All have met: whether they came for the same. Every rank finds the same, differing or not. */
+static symmem_status compare_calls(const shm_wait *wait, const symmem_call_id *id,
+                                   symmem_fault *fault_p) {
+    for (int32_t rank = 0; rank < wait->peers->world_size; rank++) {
+        const symmem_call_id *other = call_of(wait->peers, rank, wait->channel, wait->epoch);
+        if (other->kind == SYMMEM_CALL_NONE || memcmp(other, id, sizeof *id) == 0)
+            continue;
+        shm_wait_fault(wait, SYMMEM_MISMATCH, rank, -1, fault_p);
+        fault_p->own = *id;
+        fault_p->other = *other;
+        return SYMMEM_MISMATCH;
+    }
+    return SYMMEM_OK;
+}
+
+symmem_status shm_meet(shm_wait *wait, const symmem_call_id *id, symmem_fault *fault_p) {
+    bool checked = id->kind != SYMMEM_CALL_NONE;
+    /* relaxed: only this rank uses the word, and the core serialises a channel's operations. */
+    shm_word *own = epoch(wait->peers, wait->channel);
+    wait->epoch = atomic_load_explicit(own, memory_order_relaxed) + 1;
+    symmem_status status = before(wait, "shm.barrier.before_arrive", fault_p);
+    if (status != SYMMEM_OK)
+        return status;
+    if (checked)
+        *call_of(wait->peers, wait->peers->rank, wait->channel, wait->epoch) = *id;
+    atomic_store_explicit(own, wait->epoch, memory_order_relaxed);
+    arrive(wait);
+    status = point(wait, "shm.barrier.after_arrive", fault_p);
+    if (status == SYMMEM_OK)
+        status = shm_wait_run(wait, fault_p);
+    return status == SYMMEM_OK && checked ? compare_calls(wait, id, fault_p) : status;
+}
+
 static symmem_status run_barrier(const shm_op *op, symmem_error_record *record_p) {
     shm_wait wait;
     symmem_fault fault;
-    prepare(op, "barrier", &wait);
-    wait.word = barrier_word;
-    wait.attempt = barrier_attempt;
-    wait.peek = barrier_peek;
-    /* relaxed: only this rank uses the word, and the core serialises a channel's operations. */
-    shm_word *own = epoch(wait.peers, wait.channel);
-    wait.epoch = atomic_load_explicit(own, memory_order_relaxed) + 1;
-    symmem_status status = before(&wait, "shm.barrier.before_arrive", &fault);
-    if (status == SYMMEM_OK) {
-        atomic_store_explicit(own, wait.epoch, memory_order_relaxed);
-        arrive(&wait);
-        status = point(&wait, "shm.barrier.after_arrive", &fault);
-        if (status == SYMMEM_OK)
-            status = shm_wait_run(&wait, &fault);
-    }
+    shm_meet_prepare(op->instance, op->u.signal.peers, "barrier", op->u.signal.channel,
+                     op->u.signal.timeout_ms, &wait);
+    symmem_status status = shm_meet(&wait, &op->u.signal.call, &fault);
     return finish(&wait, "shm.barrier.done*", status, &fault, record_p);
 }
 
@@ -245,6 +293,7 @@ static symmem_status submit(void *instance, const symmem_peers *peers, int32_t r
     op.u.signal.rank = rank;
     op.u.signal.channel = channel;
     op.u.signal.timeout_ms = exec->timeout_ms;
+    op.u.signal.call = exec->call;
     return shm_submit(&op, exec, operation);
 }
 

@@ -84,6 +84,12 @@ static symmem_status choose_plain(symmem_context *context, const symmem_context_
     atomic_store_explicit(&context->allow_overlapping_devices, options->allow_overlapping_devices,
                           memory_order_relaxed);
     context->multicast = options->multicast;
+    if (!three_way(options->check_collectives))
+        return sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "options",
+                       "check_collectives is %d, not -1, 0 or 1", (int)options->check_collectives);
+    context->check_collectives = options->check_collectives >= 0
+                                     ? options->check_collectives == 1
+                                     : sm_env_flag("SYMMEM_CHECK_COLLECTIVES", false);
     context->default_timeout_ms = options->default_timeout_ms;
     if (context->default_timeout_ms == 0 || context->default_timeout_ms == SYMMEM_TIMEOUT_DEFAULT)
         context->default_timeout_ms = DEFAULT_TIMEOUT_MS;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous.h"
+#include "collective.h"
 
 /* "rank 2" or "ranks 1, 3": as many as fit. */
 static void list_missing(const symmem_fault *fault, int32_t world_size, char *text,
@@ -30,6 +30,23 @@ static uint32_t count_missing(const symmem_fault *fault) {
     return count;
 }
 
+static void describe_call(const symmem_call_id *id, char *text, size_t capacity) {
+    if (id->kind == SYMMEM_CALL_BARRIER)
+        snprintf(text, capacity, "barrier");
+    else
+        snprintf(text, capacity, "%s of %" PRIu64 " %s (%s)", sm_call_name(id->kind), id->count,
+                 symmem_dtype_name((symmem_dtype)id->dtype), sm_reduce_op_name(id->op));
+}
+
+static void describe_mismatch(const symmem_fault *fault, char *message, size_t capacity) {
+    char own[80], other[80];
+    describe_call(&fault->own, own, sizeof own);
+    describe_call(&fault->other, other, sizeof other);
+    bool alike = strcmp(own, other) == 0;
+    snprintf(message, capacity, "rank %d called %s%s, this rank %s", fault->failed_rank, other,
+             alike ? " with another offset, root or shape" : "", alike ? "too" : own);
+}
+
 static void describe_fault(const symmem_fault *fault, uint32_t missing_count, int32_t world_size,
                            char *message, size_t capacity) {
     char ranks[128];
@@ -51,6 +68,9 @@ static void describe_fault(const symmem_fault *fault, uint32_t missing_count, in
     case SYMMEM_CORRUPT:
         snprintf(message, capacity, "a signal slot holds %" PRIu64, fault->actual);
         return;
+    case SYMMEM_MISMATCH:
+        describe_mismatch(fault, message, capacity);
+        return;
     default:
         snprintf(message, capacity, "%s", symmem_status_text(fault->status));
         return;
@@ -67,6 +87,10 @@ static void build_record(const sm_link *link, const symmem_fault *fault,
     record->elapsed_ns = fault->elapsed_ns;
     record->missing_count = count_missing(fault);
     memcpy(record->missing, fault->missing, sizeof record->missing);
+    if (fault->status == SYMMEM_MISMATCH) {
+        record->expected = fault->own.count;
+        record->actual = fault->other.count;
+    }
     sm_copy_text(record->operation, sizeof record->operation, fault->operation);
     if (fault->stage != NULL)
         sm_copy_text(record->stage, sizeof record->stage, fault->stage);
@@ -103,7 +127,8 @@ void sm_link_signal_failed(const symmem_peers *peers, const symmem_fault *fault,
     symmem_error_record record;
     build_record(link, fault, &record);
     pthread_mutex_lock(&link->lock);
-    bool first = set_poison(link, &record);
+    /* Ranks that see a mismatch all see it, at a point where nothing is half done. */
+    bool first = fault->status != SYMMEM_MISMATCH && set_poison(link, &record);
     keep_for_caller(link, fault, &record);
     pthread_mutex_unlock(&link->lock);
     /* Once for each poisoning, so that ranks which poison each other come to an end. */

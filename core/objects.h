@@ -69,6 +69,7 @@ struct symmem_context {
     bool identity_published;
     atomic_int allow_overlapping_devices; /* -1, 0, 1 */
     int32_t multicast;                    /* -1, 0, 1 */
+    bool check_collectives;               /* constant */
     symmem_point_fn point;
     void *point_arg;
     symmem_log_fn log;

@@ -14,6 +14,7 @@ void symmem_context_options_init(symmem_context_options *options) {
     options->local_rank = -1;
     options->allow_overlapping_devices = -1;
     options->multicast = -1;
+    options->check_collectives = -1;
 }
 
 void symmem_alloc_options_init(symmem_alloc_options *options) {

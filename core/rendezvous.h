@@ -168,4 +168,33 @@ symmem_status sm_refs_cover(sm_refs *refs, symmem_context *context, const char *
 void sm_refs_finish(sm_refs *refs);
 symmem_exec sm_refs_exec(const sm_refs *refs, const symmem_stream *stream);
 
+/* --- operations on a channel (signal_ops.c) ----------------------------------------- */
+
+typedef enum sm_signal_kind {
+    SM_BARRIER,
+    SM_PUT_SIGNAL,
+    SM_WAIT_SIGNAL,
+    SM_COLLECTIVE
+} sm_signal_kind;
+
+/* One call. */
+typedef struct sm_signal_op {
+    sm_signal_kind kind;
+    const char *name; /* the public call */
+    const char *begin_point;
+    const char *done_point;
+    sm_link *link;
+    int32_t peer; /* of put and wait */
+    int32_t channel;
+    uint32_t timeout_ms;
+    const symmem_ref *refs;
+    int32_t ref_count;
+    symmem_call_id id;
+    const symmem_collective *collective;
+} sm_signal_op;
+/* OUT_OF_RANGE unless the link has the channel. */
+symmem_status sm_signal_check_channel(const sm_signal_op *op);
+/* Runs or enqueues an operation whose arguments are checked, in its channel's turn. */
+symmem_status sm_signal_run(const sm_signal_op *op, const symmem_stream *stream);
+
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Barrier, put_signal and wait_signal: checks, and the order of one channel's operations.
+ * Barrier, put_signal and wait_signal: checks; and the order of one channel's operations, which
+ * collectives (collective.c) keep too.
  *
  * Operations on one channel run in the order of the calls, on whatever streams they are. The event
  * after the last one is the channel's frontier: an operation on another stream waits for it, an
@@ -10,48 +11,36 @@
  */
 #include "rendezvous.h"
 
-typedef enum signal_kind { BARRIER, PUT_SIGNAL, WAIT_SIGNAL } signal_kind;
-
-static const char *const names[] = {"barrier", "put_signal", "wait_signal"};
-static const char *const begin_points[] = {"barrier.begin", "put_signal.begin",
-                                           "wait_signal.begin"};
-static const char *const done_points[] = {"barrier.done", "put_signal.done", "wait_signal.done"};
-
-/* One call. */
-typedef struct signal_op {
-    sm_link *link;
-    signal_kind kind;
-    int32_t peer; /* not of a barrier */
-    int32_t channel;
-    uint32_t timeout_ms;
-    symmem_ref ref;
-} signal_op;
-
-static symmem_status call_backend(const signal_op *op, void *stream) {
+static symmem_status call_backend(const sm_signal_op *op, void *stream) {
     const sm_link *link = op->link;
     const symmem_backend *backend = link->context->backend;
     void *instance = link->context->instance;
-    const symmem_exec exec = {
-        .stream = stream, .refs = &op->ref, .ref_count = 1, .timeout_ms = op->timeout_ms};
+    const symmem_exec exec = {.stream = stream,
+                              .refs = op->refs,
+                              .ref_count = op->ref_count,
+                              .timeout_ms = op->timeout_ms,
+                              .call = op->id};
     switch (op->kind) {
-    case BARRIER:
+    case SM_BARRIER:
         return backend->barrier(instance, &link->peers, op->channel, &exec);
-    case PUT_SIGNAL:
+    case SM_PUT_SIGNAL:
         return backend->put_signal(instance, &link->peers, op->peer, op->channel, &exec);
-    default:
+    case SM_WAIT_SIGNAL:
         return backend->wait_signal(instance, &link->peers, op->peer, op->channel, &exec);
+    default:
+        return backend->collective(instance, &link->peers, op->channel, op->collective, &exec);
     }
 }
 
-static symmem_status failed(const signal_op *op, symmem_status status, const char *entry) {
-    (void)sm_backend_failed(op->link->context, status, names[op->kind], entry);
+static symmem_status failed(const sm_signal_op *op, symmem_status status, const char *entry) {
+    (void)sm_backend_failed(op->link->context, status, op->name, entry);
     sm_record()->channel = op->channel;
     return sm_link_describe(op->link, sm_record());
 }
 
 /* --- with a stream ------------------------------------------------------------------ */
 
-static symmem_status capture_of(const signal_op *op, void *stream, uint64_t *capture_p) {
+static symmem_status capture_of(const sm_signal_op *op, void *stream, uint64_t *capture_p) {
     symmem_context *context = op->link->context;
     *capture_p = 0;
     if (!sm_backend_has(context, SYMMEM_CAP_CAPTURE))
@@ -60,7 +49,7 @@ static symmem_status capture_of(const signal_op *op, void *stream, uint64_t *cap
 }
 
 /* Makes `stream` wait for the frontier, if that is another stream's. */
-static symmem_status wait_frontier(const signal_op *op, void *stream, void **event_p,
+static symmem_status wait_frontier(const sm_signal_op *op, void *stream, void **event_p,
                                    const void *last_stream) {
     symmem_context *context = op->link->context;
     if (*event_p == NULL)
@@ -71,7 +60,7 @@ static symmem_status wait_frontier(const signal_op *op, void *stream, void **eve
 }
 
 /* The channel's turn is taken. */
-static symmem_status enqueue(const signal_op *op, sm_channel *channel, void *stream) {
+static symmem_status enqueue(const sm_signal_op *op, sm_channel *channel, void *stream) {
     symmem_context *context = op->link->context;
     uint64_t capture;
     symmem_status status = capture_of(op, stream, &capture);
@@ -97,15 +86,15 @@ static symmem_status enqueue(const signal_op *op, sm_channel *channel, void *str
 /* --- without a stream --------------------------------------------------------------- */
 
 /* A place for the record of this thread's operation, which the backend hands to signal_failed. */
-static void set_caller(const signal_op *op, sm_channel *channel, symmem_error_record *record) {
+static void set_caller(const sm_signal_op *op, sm_channel *channel, symmem_error_record *record) {
     pthread_mutex_lock(&op->link->lock);
     channel->caller_record = record;
     channel->caller = pthread_self();
     pthread_mutex_unlock(&op->link->lock);
 }
 
-static symmem_status busy(const signal_op *op, uint64_t begin_ns) {
-    (void)sm_fail(SYMMEM_TIMEOUT, names[op->kind], "channel",
+static symmem_status busy(const sm_signal_op *op, uint64_t begin_ns) {
+    (void)sm_fail(SYMMEM_TIMEOUT, op->name, "channel",
                   "channel %d stayed busy with an earlier operation", op->channel);
     sm_record()->channel = op->channel;
     sm_record()->elapsed_ns = sm_now_ns() - begin_ns;
@@ -113,7 +102,7 @@ static symmem_status busy(const signal_op *op, uint64_t begin_ns) {
 }
 
 /* The channel's turn is taken. */
-static symmem_status run_now(const signal_op *op, sm_channel *channel, uint64_t begin_ns,
+static symmem_status run_now(const sm_signal_op *op, sm_channel *channel, uint64_t begin_ns,
                              uint64_t deadline_ns) {
     symmem_context *context = op->link->context;
     if (channel->eager_stream != NULL) {
@@ -140,73 +129,91 @@ static symmem_status run_now(const signal_op *op, sm_channel *channel, uint64_t 
 
 /* --- front -------------------------------------------------------------------------- */
 
-static symmem_status check_channel(const signal_op *op) {
+symmem_status sm_signal_check_channel(const sm_signal_op *op) {
     if (op->channel >= 0 && op->channel < op->link->channel_count)
         return SYMMEM_OK;
-    (void)sm_fail(SYMMEM_OUT_OF_RANGE, names[op->kind], "", "channel %d is not in [0, %d)",
-                  op->channel, op->link->channel_count);
+    (void)sm_fail(SYMMEM_OUT_OF_RANGE, op->name, "", "channel %d is not in [0, %d)", op->channel,
+                  op->link->channel_count);
     sm_record()->channel = op->channel;
     sm_record()->expected = (uint64_t)op->link->channel_count;
     sm_record()->actual = (uint64_t)(int64_t)op->channel;
     return sm_link_describe(op->link, sm_record());
 }
 
-static symmem_status run(const signal_op *op, const symmem_stream *stream) {
+symmem_status sm_signal_run(const sm_signal_op *op, const symmem_stream *stream) {
     sm_channel *channel;
     symmem_status status = sm_link_channel(op->link, op->channel, &channel);
     if (status != SYMMEM_OK)
         return status;
     uint64_t begin_ns = sm_now_ns();
     uint64_t deadline_ns = sm_deadline_ns(op->timeout_ms);
-    sm_context_observe(op->link->context, begin_points[op->kind]);
+    sm_context_observe(op->link->context, op->begin_point);
     if (!sm_turn_take(&channel->turn, deadline_ns))
         return busy(op, begin_ns);
     /* An operation that this one waited for may have poisoned the handle. */
-    status = sm_link_refuse_poisoned(op->link, names[op->kind]);
+    status = sm_link_refuse_poisoned(op->link, op->name);
     if (status == SYMMEM_OK)
         status = stream != NULL ? enqueue(op, channel, stream->native)
                                 : run_now(op, channel, begin_ns, deadline_ns);
     sm_turn_give(&channel->turn);
-    sm_context_observe(op->link->context, done_points[op->kind]);
+    sm_context_observe(op->link->context, op->done_point);
     return status;
 }
 
-static symmem_status signal_call(symmem_handle *handle, signal_kind kind, int32_t peer,
+/* Names and points of an operation, by its kind. */
+static const sm_signal_op forms[] = {
+    {.kind = SM_BARRIER,
+     .name = "barrier",
+     .begin_point = "barrier.begin",
+     .done_point = "barrier.done"},
+    {.kind = SM_PUT_SIGNAL,
+     .name = "put_signal",
+     .begin_point = "put_signal.begin",
+     .done_point = "put_signal.done"},
+    {.kind = SM_WAIT_SIGNAL,
+     .name = "wait_signal",
+     .begin_point = "wait_signal.begin",
+     .done_point = "wait_signal.done"},
+};
+
+static symmem_status signal_call(symmem_handle *handle, sm_signal_kind kind, int32_t peer,
                                  int32_t channel, uint32_t timeout_ms,
                                  const symmem_stream *stream) {
-    symmem_status status = sm_handle_check(handle, names[kind]);
+    sm_signal_op op = forms[kind];
+    symmem_status status = sm_handle_check(handle, op.name);
     if (status != SYMMEM_OK)
         return status;
     sm_link *link = handle->link;
-    const signal_op op = {
-        .link = link,
-        .kind = kind,
-        .peer = peer,
-        .channel = channel,
-        .timeout_ms = sm_context_timeout(link->context, timeout_ms),
-        .ref = sm_link_ref(link),
-    };
-    status = check_channel(&op);
-    if (status == SYMMEM_OK && kind != BARRIER)
-        status = sm_handle_rank_check(handle, names[kind], peer);
+    const symmem_ref ref = sm_link_ref(link);
+    op.link = link;
+    op.peer = peer;
+    op.channel = channel;
+    op.timeout_ms = sm_context_timeout(link->context, timeout_ms);
+    op.refs = &ref;
+    op.ref_count = 1;
+    if (kind == SM_BARRIER && link->context->check_collectives)
+        op.id.kind = SYMMEM_CALL_BARRIER;
+    status = sm_signal_check_channel(&op);
+    if (status == SYMMEM_OK && kind != SM_BARRIER)
+        status = sm_handle_rank_check(handle, op.name, peer);
     if (status == SYMMEM_OK)
-        status = sm_stream_check(link->context, stream, names[kind]);
+        status = sm_stream_check(link->context, stream, op.name);
     if (status == SYMMEM_OK)
-        status = sm_link_refuse_poisoned(link, names[kind]);
-    return status == SYMMEM_OK ? run(&op, stream) : status;
+        status = sm_link_refuse_poisoned(link, op.name);
+    return status == SYMMEM_OK ? sm_signal_run(&op, stream) : status;
 }
 
 symmem_status symmem_barrier(symmem_handle *handle, int32_t channel, uint32_t timeout_ms,
                              symmem_stream *stream) {
-    return signal_call(handle, BARRIER, 0, channel, timeout_ms, stream);
+    return signal_call(handle, SM_BARRIER, 0, channel, timeout_ms, stream);
 }
 
 symmem_status symmem_put_signal(symmem_handle *handle, int32_t dst_rank, int32_t channel,
                                 uint32_t timeout_ms, symmem_stream *stream) {
-    return signal_call(handle, PUT_SIGNAL, dst_rank, channel, timeout_ms, stream);
+    return signal_call(handle, SM_PUT_SIGNAL, dst_rank, channel, timeout_ms, stream);
 }
 
 symmem_status symmem_wait_signal(symmem_handle *handle, int32_t src_rank, int32_t channel,
                                  uint32_t timeout_ms, symmem_stream *stream) {
-    return signal_call(handle, WAIT_SIGNAL, src_rank, channel, timeout_ms, stream);
+    return signal_call(handle, SM_WAIT_SIGNAL, src_rank, channel, timeout_ms, stream);
 }

@@ -58,10 +58,13 @@ static const entry entries[] = {
     ENTRY(multicast_release, SYMMEM_CAP_MULTICAST),
     ENTRY(multimem_store, SYMMEM_CAP_MULTICAST),
     ENTRY(multimem_ld_reduce, SYMMEM_CAP_MULTICAST),
+    ENTRY(collective, SYMMEM_CAP_COLLECTIVES),
 };
 
 static bool present(const symmem_backend *backend, size_t offset) {
     void (*function)(void) = NULL;
+    if (offset + sizeof(function) > backend->size)
+        return false; /* an older, shorter table */
     memcpy(&function, (const char *)backend + offset, sizeof(function));
     return function != NULL;
 }

@@ -2,7 +2,7 @@
 /* Tensors over buffers and signal pads. */
 #include <stdlib.h>
 
-#include "rendezvous.h"
+#include "collective.h"
 
 #define MAX_NDIM 8
 
@@ -26,15 +26,6 @@ typedef struct view_request {
     symmem_dtype dtype;
     int64_t storage_offset;
 } view_request;
-
-static const DLDataType dl_types[SYMMEM_DTYPE_COUNT] = {
-    [SYMMEM_UINT8] = {kDLUInt, 8, 1},     [SYMMEM_INT8] = {kDLInt, 8, 1},
-    [SYMMEM_INT16] = {kDLInt, 16, 1},     [SYMMEM_UINT16] = {kDLUInt, 16, 1},
-    [SYMMEM_INT32] = {kDLInt, 32, 1},     [SYMMEM_UINT32] = {kDLUInt, 32, 1},
-    [SYMMEM_INT64] = {kDLInt, 64, 1},     [SYMMEM_UINT64] = {kDLUInt, 64, 1},
-    [SYMMEM_FLOAT16] = {kDLFloat, 16, 1}, [SYMMEM_BFLOAT16] = {kDLBfloat, 16, 1},
-    [SYMMEM_FLOAT32] = {kDLFloat, 32, 1}, [SYMMEM_FLOAT64] = {kDLFloat, 64, 1},
-};
 
 static void delete_view(DLManagedTensor *tensor) {
     if (tensor == NULL)
@@ -135,7 +126,7 @@ static symmem_status make_view(const view_request *request, const int64_t *strid
     tensor->device.device_type = (DLDeviceType)info.device_type;
     tensor->device.device_id = link->device;
     tensor->ndim = request->ndim;
-    tensor->dtype = dl_types[request->dtype];
+    tensor->dtype = sm_dtype_to_dl(request->dtype);
     tensor->shape = owner->shape;
     tensor->strides = owner->strides;
     owner->tensor.manager_ctx = owner;

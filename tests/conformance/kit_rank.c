@@ -35,6 +35,7 @@ symmem_context_options tk_options(struct tk *t) {
     /* A backend that can share a device need not have one for each rank. */
     options.allow_overlapping_devices = shares_devices(setup) ? 1 : -1;
     options.multicast = -1;
+    options.check_collectives = 1;
     options.point = kit_point;
     options.point_arg = t;
     return options;

@@ -56,6 +56,7 @@ static const struct entry declared[] = {
     ENTRY(multicast_release, SYMMEM_CAP_MULTICAST),
     ENTRY(multimem_store, SYMMEM_CAP_MULTICAST),
     ENTRY(multimem_ld_reduce, SYMMEM_CAP_MULTICAST),
+    ENTRY(collective, SYMMEM_CAP_COLLECTIVES),
 };
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -89,6 +90,12 @@ static void well_formed_tables(struct tk *t) {
     fake_table_full(&full);
     full.name = "suite_fake_full";
     TK_OK(t, symmem_register_backend(t->context, &full));
+    /* Written before the later entries were appended: what follows it in memory is no entry. */
+    symmem_backend shorter = full;
+    shorter.name = "suite_fake_short";
+    shorter.size = SYMMEM_BACKEND_SIZE_ABI1;
+    shorter.capabilities &= ~SYMMEM_CAP_COLLECTIVES;
+    TK_OK(t, symmem_register_backend(t->context, &shorter));
     tk_end_context(t); /* before the tables on this stack go */
 }
 

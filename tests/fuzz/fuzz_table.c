@@ -81,6 +81,7 @@ static const entry entries[] = {
     GATED(multimem_store, MULTICAST),
     GATED(multimem_ld_reduce, MULTICAST),
     FREE(signal_check),
+    GATED(collective, COLLECTIVES),
 };
 #define ENTRY_COUNT (sizeof(entries) / sizeof(entries[0]))
 
@@ -132,6 +133,8 @@ typedef struct draft {
 
 static bool there(const symmem_backend *table, size_t offset) {
     void (*function)(void);
+    if (offset + sizeof(function) > table->size)
+        return false;
     memcpy(&function, (const char *)table + offset, sizeof(function));
     return function != NULL;
 }

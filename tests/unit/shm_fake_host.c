@@ -363,6 +363,12 @@ int fake_count_threads(void) {
     return count_entries("/proc/self/task");
 }
 
+bool fake_threads_settle(int most) {
+    for (int i = 0; i < 5000 && fake_count_threads() > most; i++)
+        fake_sleep_us(1000);
+    return fake_count_threads() <= most;
+}
+
 int fake_count_shared_mappings(void) {
     FILE *file = fopen("/proc/self/maps", "re");
     CHECK(file);

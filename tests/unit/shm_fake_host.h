@@ -92,5 +92,8 @@ void fake_sleep_us(unsigned microseconds);
 int fake_count_descriptors(void);
 int fake_count_shared_mappings(void);
 int fake_count_threads(void);
+/* Whether no more than `most` threads are left: one that was joined may be listed a moment longer.
+ */
+bool fake_threads_settle(int most);
 
 #endif

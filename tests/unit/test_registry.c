@@ -91,11 +91,11 @@ static const struct {
                   OFFSET(stream_query),      OFFSET(device_synchronize), OFFSET(event_create),
                   OFFSET(event_destroy),     OFFSET(event_record),       OFFSET(stream_wait_event),
                   OFFSET(event_synchronize), OFFSET(event_query)},
-  of_others[] = {OFFSET(stream_wrap),       OFFSET(host_fn),           OFFSET(capture_begin),
-                 OFFSET(capture_end),       OFFSET(capture_id),        OFFSET(graph_launch),
-                 OFFSET(graph_destroy),     OFFSET(multicast_create),  OFFSET(multicast_attach),
-                 OFFSET(multicast_bind),    OFFSET(multicast_release), OFFSET(multimem_store),
-                 OFFSET(multimem_ld_reduce)};
+  of_others[] = {OFFSET(stream_wrap),        OFFSET(host_fn),           OFFSET(capture_begin),
+                 OFFSET(capture_end),        OFFSET(capture_id),        OFFSET(graph_launch),
+                 OFFSET(graph_destroy),      OFFSET(multicast_create),  OFFSET(multicast_attach),
+                 OFFSET(multicast_bind),     OFFSET(multicast_release), OFFSET(multimem_store),
+                 OFFSET(multimem_ld_reduce), OFFSET(collective)};
 
 static void table_entries(void) {
     symmem_backend good, table;

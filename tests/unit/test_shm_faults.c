@@ -209,13 +209,6 @@ static symmem_status run_scenario(scenario *s) {
     return status == SYMMEM_OK ? use_all(s) : status;
 }
 
-/* A thread that was joined may be listed a moment longer. */
-static bool threads_settle(int expected) {
-    for (int i = 0; i < 1000 && fake_count_threads() != expected; i++)
-        fake_sleep_us(1000);
-    return fake_count_threads() == expected;
-}
-
 #ifndef SANITIZED
 static void test_resources(void) {
     int descriptors = fake_count_descriptors();
@@ -250,7 +243,7 @@ static void test_resources(void) {
     CU_ASSERT(count > 40);
     CU_ASSERT_EQUAL(fake_count_descriptors(), descriptors);
     CU_ASSERT_EQUAL(fake_count_shared_mappings(), mappings);
-    CU_ASSERT(threads_settle(threads));
+    CU_ASSERT(fake_threads_settle(threads));
     CU_ASSERT_EQUAL(atomic_load(&live_count), live);
 }
 #endif
@@ -311,7 +304,7 @@ static void test_points(void) {
             pthread_mutex_destroy(&s.host.lock);
             CU_ASSERT_EQUAL(fake_count_descriptors(), descriptors);
             CU_ASSERT_EQUAL(fake_count_shared_mappings(), mappings);
-            CU_ASSERT(threads_settle(threads));
+            CU_ASSERT(fake_threads_settle(threads));
         }
     }
 }

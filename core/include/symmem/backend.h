@@ -55,7 +55,8 @@ extern "C" {
 #define SYMMEM_CAP_CROSS_HOST (1ull << 9)    /* ranks may be on different hosts */
 #define SYMMEM_CAP_POOL (1ull << 10)         /* pools work; no entries: the core cuts the blocks */
 #define SYMMEM_CAP_WRAP_STREAM (1ull << 11)  /* stream_wrap; needs STREAMS */
-#define SYMMEM_CAP_ALL ((1ull << 12) - 1)    /* every bit of this ABI; others must be 0 */
+#define SYMMEM_CAP_COLLECTIVES (1ull << 12)  /* collective */
+#define SYMMEM_CAP_ALL ((1ull << 13) - 1)    /* every bit of this ABI; others must be 0 */
 
 /* --- what the core offers to a backend ---------------------------------------------- */
 
@@ -71,10 +72,36 @@ typedef struct symmem_ref {
     void *object;
 } symmem_ref;
 
+/* What a call that all ranks make together is. */
+typedef enum symmem_call_kind {
+    SYMMEM_CALL_NONE = 0, /* in a symmem_call_id: not to be compared */
+    SYMMEM_CALL_BARRIER,  /* in a symmem_call_id only */
+    SYMMEM_CALL_ONE_SHOT_ALL_REDUCE,
+    SYMMEM_CALL_TWO_SHOT_ALL_REDUCE,
+    SYMMEM_CALL_REDUCE_SCATTER,
+    SYMMEM_CALL_ALL_GATHER,
+    SYMMEM_CALL_BROADCAST,
+    SYMMEM_CALL_ALL_TO_ALL,
+    SYMMEM_CALL_MULTIMEM_ALL_REDUCE,
+    SYMMEM_CALL_MULTIMEM_ONE_SHOT_ALL_REDUCE,
+    SYMMEM_CALL_MULTIMEM_ONE_SHOT_REDUCE,
+    SYMMEM_CALL_MULTIMEM_ALL_GATHER,
+    SYMMEM_CALL_KIND_COUNT
+} symmem_call_kind;
+
+/* By what ranks see that they make the same call. Fixed size, no padding. */
+typedef struct symmem_call_id {
+    uint32_t kind; /* symmem_call_kind */
+    uint16_t dtype;
+    uint16_t op;     /* symmem_reduce_op */
+    uint64_t count;  /* elements */
+    uint64_t detail; /* a hash of all else that has to agree: offset, root, shape */
+} symmem_call_id;
+
 /* What became of a signal operation. Plain data, so that a device can fill in its own form. */
 typedef struct symmem_fault {
     const char *operation; /* "barrier", "put_signal", "wait_signal"; static string */
-    symmem_status status;  /* TIMEOUT, PEER_LOST, POISONED, CORRUPT, or a test point's */
+    symmem_status status;  /* TIMEOUT, PEER_LOST, POISONED, CORRUPT, MISMATCH, or a test point's */
     int32_t channel;
     int32_t failed_rank; /* group rank of the one peer concerned, -1 if several. POISONED: the
                             peer whose state says so, the own rank if is_poisoned does */
@@ -82,7 +109,8 @@ typedef struct symmem_fault {
     uint64_t elapsed_ns; /* since the operation began to run */
     /* Bit r: group rank r was waited for in vain. TIMEOUT and PEER_LOST; else 0. */
     uint64_t missing[SYMMEM_MAX_WORLD_SIZE / 64];
-    const char *stage; /* the test point that failed, static string; NULL: none did */
+    const char *stage;         /* the test point that failed, static string; NULL: none did */
+    symmem_call_id own, other; /* MISMATCH: this rank's call and failed_rank's */
 } symmem_fault;
 
 typedef enum symmem_peer_state {
@@ -128,12 +156,13 @@ struct symmem_host {
      */
     symmem_status (*point)(const symmem_host *host, const char *name);
     /*
-     * A signal operation on `peers` failed: poisons the shared state, builds the full record
-     * (group, ranks, text) into *record_p (NULL: not wanted). Does not touch the thread's record.
-     * For asynchronous work the backend keeps the first record of a stream until
-     * stream_synchronize. An operation without stream calls it in the thread it was called in and
-     * returns fault->status; the core then reports the record. May call signal_poison for the
-     * same peers before it returns, so no lock that signal_poison takes may be held.
+     * A signal operation or collective on `peers` failed: poisons the shared state (but for
+     * MISMATCH), builds the full record (group, ranks, text) into *record_p (NULL: not wanted).
+     * Does not touch the thread's record. For asynchronous work the backend keeps the first record
+     * of a stream until stream_synchronize. An operation without stream calls it in the thread it
+     * was called in and returns fault->status; the core then reports the record. May call
+     * signal_poison for the same peers before it returns, so no lock that signal_poison takes may
+     * be held.
      */
     void (*signal_failed)(const symmem_peers *peers, const symmem_fault *fault,
                           symmem_error_record *record_p);
@@ -229,8 +258,30 @@ typedef struct symmem_exec {
     void *stream;           /* the backend's; NULL: run to completion before returning */
     const symmem_ref *refs; /* retain before enqueueing or capturing, release when done for good */
     int32_t ref_count;      /* at most 3 */
-    uint32_t timeout_ms;    /* signal operations: from the moment it begins to run; 0 = no limit */
+    uint32_t timeout_ms;    /* signal operations and collectives: from the moment it begins to run;
+                               0 = no limit */
+    symmem_call_id call;    /* barrier and collective: see there */
 } symmem_exec;
+
+/*
+ * One collective operation. Which fields a kind uses, what it does and in which order it
+ * synchronises stands in its contract, kernels/<kind in small letters>.h; the others are 0.
+ */
+typedef struct symmem_collective {
+    size_t size;
+    const char *name; /* for fault->operation; static string */
+    symmem_call_kind kind;
+    symmem_dtype dtype;
+    symmem_reduce_op op;
+    int32_t root;
+    size_t count;   /* elements */
+    size_t offset;  /* of the symmetric argument, bytes from each rank's peers->buffers entry */
+    const void *in; /* other input, anywhere this rank's device can reach; NULL: none */
+    void *out;      /* other output, likewise */
+    size_t in_row;  /* elements; see the contracts */
+    size_t out_row;
+    void *multicast; /* address of the symmetric argument; NULL: not a multimem kind */
+} symmem_collective;
 
 typedef struct symmem_device_info {
     int32_t device_type; /* DLPack */
@@ -337,7 +388,10 @@ struct symmem_backend {
      * and for what the peer's signal_poison left (POISONED). Orderings are system-wide.
      * [SM-SIGNAL, SM-BARRIER]
      *   barrier      release, then acquire: all ranks' earlier writes are visible after it. Keeps
-     *                state of its own; a pending signal is never an arrival.
+     *                state of its own; a pending signal is never an arrival. If exec->call.kind is
+     *                not NONE it is published with the arrival and compared with each peer's that
+     *                is not NONE either: if one differs the outcome is MISMATCH on every rank, with
+     *                both in the fault, and otherwise the barrier counts as passed.
      *   put_signal   slot (channel, own rank) at dst: waits until it is 0, makes it 1, release.
      *   wait_signal  own slot (channel, src): waits until it is 1, makes it 0, acquire. A value
      *                other than 0 and 1 is CORRUPT.
@@ -428,6 +482,17 @@ struct symmem_backend {
      * handle's state, and the backend passes what it finds there to host->signal_failed. Optional.
      */
     void (*signal_check)(void *instance, const symmem_peers *peers);
+
+    /* ---- appended; a table may end before them ---- */
+
+    /* CAP_COLLECTIVES. Collective; one of the signal operations as far as channel, order, waiting
+     * and failing are concerned. Every rank has direct access to every other. exec->call is
+     * compared in the operation's first synchronisation, which comes before anything is written.
+     * Every kind but the multimem ones, which need CAP_MULTICAST too, in every pair of dtype and
+     * op that symmem_reduce_supported names, every size and any alignment of whole elements. Sums
+     * in rank order (SM-COLL). */
+    symmem_status (*collective)(void *instance, const symmem_peers *peers, int32_t channel,
+                                const symmem_collective *call, const symmem_exec *exec);
 };
 
 /* A shorter table of ABI 1 is refused. */

@@ -7,6 +7,7 @@
 #include <symmem/group.h>
 #include <symmem/handle.h>
 #include <symmem/memory.h>
+#include <symmem/ops.h>
 #include <symmem/status.h>
 #include <symmem/store.h>
 #include <symmem/stream.h>

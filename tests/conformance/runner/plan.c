@@ -24,6 +24,7 @@ static const struct {
     {SYMMEM_CAP_CROSS_HOST, "CROSS_HOST"},
     {SYMMEM_CAP_POOL, "POOL"},
     {SYMMEM_CAP_WRAP_STREAM, "WRAP_STREAM"},
+    {SYMMEM_CAP_COLLECTIVES, "COLLECTIVES"},
 };
 
 void runner_capability_names(uint64_t bits, char *text, size_t capacity) {

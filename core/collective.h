@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the public collective operations share: tensors, checks, the way to the backend. */
+#ifndef SYMMEM_CORE_COLLECTIVE_H
+#define SYMMEM_CORE_COLLECTIVE_H
+
+#include "rendezvous.h"
+
+#include <symmem/ops.h>
+
+/* A DLTensor argument that was found to be usable. */
+typedef struct sm_tensor {
+    const char *what; /* the argument's name */
+    char *data;
+    symmem_dtype dtype;
+    size_t count; /* elements */
+    size_t bytes;
+    int32_t ndim;
+    const int64_t *shape; /* the caller's */
+} sm_tensor;
+
+/* tensor.c. Reads a contiguous, aligned tensor of a known dtype. INVALID_ARGUMENT, MISALIGNED,
+ * OVERFLOW. */
+symmem_status sm_tensor_read(const DLTensor *from, const char *operation, const char *what,
+                             sm_tensor *tensor_p);
+/* INVALID_ARGUMENT unless both have the same dtype. */
+symmem_status sm_tensor_same_dtype(const sm_tensor *a, const sm_tensor *b, const char *operation);
+/* The same dtype and shape. */
+symmem_status sm_tensor_alike(const sm_tensor *a, const sm_tensor *b, const char *operation);
+/* The dtype of a DLPack type; false if there is none. */
+bool sm_dtype_of(DLDataType type, symmem_dtype *dtype_p);
+DLDataType sm_dtype_to_dl(symmem_dtype dtype);
+
+/* One collective call on its way. */
+typedef struct sm_collective_op {
+    const char *name; /* the public call */
+    symmem_handle *handle;
+    sm_link *link;
+    const symmem_stream *stream;
+    int32_t channel;
+    uint32_t timeout_ms;
+    symmem_collective call;
+    uint64_t detail; /* of the call id, beyond what `call` shows */
+} sm_collective_op;
+
+/* collective.c. What can be checked without tensors: handle, capability, channel, stream, poison,
+ * direct access. */
+symmem_status sm_collective_begin(sm_collective_op *op, const char *name, symmem_handle *handle,
+                                  symmem_call_kind kind, int32_t channel, uint32_t timeout_ms,
+                                  const symmem_stream *stream);
+/* *offset_p: of a tensor in the handle's block, from the allocation's base. NOT_SYMMETRIC,
+ * OUT_OF_RANGE. */
+symmem_status sm_collective_symmetric(const sm_collective_op *op, const sm_tensor *tensor,
+                                      size_t *offset_p);
+/* INVALID_ARGUMENT if the tensor overlaps `bytes` bytes at `offset` of any rank's buffer. */
+symmem_status sm_collective_apart(const sm_collective_op *op, const sm_tensor *tensor,
+                                  size_t offset, size_t bytes);
+/* UNSUPPORTED unless the pair can be reduced. */
+symmem_status sm_collective_reduction(sm_collective_op *op, symmem_dtype dtype,
+                                      symmem_reduce_op reduce_op);
+/* Runs or enqueues. The tensors, NULL or not, are what the call reads and writes beside the
+ * handle's own block. */
+symmem_status sm_collective_run(sm_collective_op *op, const sm_tensor *in, const sm_tensor *out);
+
+/* "one_shot_all_reduce" and so on; "?" for others. */
+const char *sm_call_name(uint32_t kind);
+const char *sm_reduce_op_name(uint32_t op);
+
+#endif

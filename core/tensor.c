@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Tensors as arguments of collective operations. */
+#include "collective.h"
+
+static const DLDataType dl_types[SYMMEM_DTYPE_COUNT] = {
+    [SYMMEM_UINT8] = {kDLUInt, 8, 1},     [SYMMEM_INT8] = {kDLInt, 8, 1},
+    [SYMMEM_INT16] = {kDLInt, 16, 1},     [SYMMEM_UINT16] = {kDLUInt, 16, 1},
+    [SYMMEM_INT32] = {kDLInt, 32, 1},     [SYMMEM_UINT32] = {kDLUInt, 32, 1},
+    [SYMMEM_INT64] = {kDLInt, 64, 1},     [SYMMEM_UINT64] = {kDLUInt, 64, 1},
+    [SYMMEM_FLOAT16] = {kDLFloat, 16, 1}, [SYMMEM_BFLOAT16] = {kDLBfloat, 16, 1},
+    [SYMMEM_FLOAT32] = {kDLFloat, 32, 1}, [SYMMEM_FLOAT64] = {kDLFloat, 64, 1},
+};
+
+DLDataType sm_dtype_to_dl(symmem_dtype dtype) {
+    return dl_types[dtype];
+}
+
+bool sm_dtype_of(DLDataType type, symmem_dtype *dtype_p) {
+    for (int i = 0; i < SYMMEM_DTYPE_COUNT; i++)
+        if (dl_types[i].code == type.code && dl_types[i].bits == type.bits &&
+            dl_types[i].lanes == type.lanes) {
+            *dtype_p = (symmem_dtype)i;
+            return true;
+        }
+    return false;
+}
+
+static symmem_status refuse(const char *operation, const char *what, const char *why) {
+    return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "%s %s", what, why);
+}
+
+/* Elements, and whether the strides are those of a dense tensor. */
+static symmem_status measure(const DLTensor *from, const char *operation, const char *what,
+                             size_t *count_p) {
+    size_t count = 1;
+    bool dense = true, empty = false;
+    for (int32_t d = from->ndim - 1; d >= 0; d--) {
+        int64_t size = from->shape[d];
+        if (size < 0)
+            return refuse(operation, what, "has a negative size");
+        /* The stride of a dimension of one element means nothing. */
+        if (size > 1 && from->strides != NULL && from->strides[d] != (int64_t)count)
+            dense = false;
+        empty = empty || size == 0;
+        if (size > 0 && (!sm_mul(count, (size_t)size, &count) || count > PTRDIFF_MAX))
+            return sm_fail(SYMMEM_OVERFLOW, operation, "", "the size of %s overflows", what);
+    }
+    *count_p = empty ? 0 : count;
+    return dense || empty ? SYMMEM_OK : refuse(operation, what, "is not contiguous");
+}
+
+symmem_status sm_tensor_read(const DLTensor *from, const char *operation, const char *what,
+                             sm_tensor *tensor_p) {
+    if (from == NULL)
+        return refuse(operation, what, "is NULL");
+    sm_tensor tensor = {.what = what, .ndim = from->ndim, .shape = from->shape};
+    if (!sm_dtype_of(from->dtype, &tensor.dtype))
+        return refuse(operation, what, "has an unknown dtype");
+    if (from->ndim < 0 || (from->ndim > 0 && from->shape == NULL))
+        return refuse(operation, what, "has no shape");
+    symmem_status status = measure(from, operation, what, &tensor.count);
+    if (status != SYMMEM_OK)
+        return status;
+    size_t element = symmem_dtype_size(tensor.dtype);
+    if (!sm_mul(tensor.count, element, &tensor.bytes) || tensor.bytes > PTRDIFF_MAX)
+        return sm_fail(SYMMEM_OVERFLOW, operation, "", "the size of %s overflows", what);
+    if (from->data == NULL && tensor.count > 0)
+        return refuse(operation, what, "has no data");
+    if (from->data != NULL)
+        tensor.data = (char *)from->data + from->byte_offset;
+    if ((uintptr_t)tensor.data % element != 0)
+        return sm_fail(SYMMEM_MISALIGNED, operation, "",
+                       "%s at %p is not aligned to elements of %zu bytes", what,
+                       (void *)tensor.data, element);
+    *tensor_p = tensor;
+    return SYMMEM_OK;
+}
+
+symmem_status sm_tensor_same_dtype(const sm_tensor *a, const sm_tensor *b, const char *operation) {
+    if (a->dtype == b->dtype)
+        return SYMMEM_OK;
+    return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "%s is of %s, %s of %s", a->what,
+                   symmem_dtype_name(a->dtype), b->what, symmem_dtype_name(b->dtype));
+}
+
+symmem_status sm_tensor_alike(const sm_tensor *a, const sm_tensor *b, const char *operation) {
+    symmem_status status = sm_tensor_same_dtype(a, b, operation);
+    if (status != SYMMEM_OK)
+        return status;
+    bool same = a->ndim == b->ndim;
+    for (int32_t d = 0; same && d < a->ndim; d++)
+        same = a->shape[d] == b->shape[d];
+    if (same)
+        return SYMMEM_OK;
+    (void)sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "",
+                  "%s (%zu elements) and %s (%zu) differ in shape", a->what, a->count, b->what,
+                  b->count);
+    sm_record()->expected = a->count;
+    sm_record()->actual = b->count;
+    return SYMMEM_INVALID_ARGUMENT;
+}

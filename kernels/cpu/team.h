@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a collective on the CPU needs of its rank's peers: their buffers, and a way to meet. It
+ * allocates nothing, exchanges nothing and waits only in `meet`.
+ */
+#ifndef SYMMEM_KERNELS_CPU_TEAM_H
+#define SYMMEM_KERNELS_CPU_TEAM_H
+
+#include <symmem/backend.h>
+
+typedef struct symmem_cpu_team symmem_cpu_team;
+struct symmem_cpu_team {
+    int32_t rank;
+    int32_t world_size;
+    void *const *buffers;
+    bool checking; /* the first meeting compares the ranks' calls */
+    /* Release, then acquire: what any rank wrote before it meets is visible to all after it. Not
+     * OK: the operation has failed, and no rank will meet again. */
+    symmem_status (*meet)(symmem_cpu_team *team);
+};
+
+/* Rank r's symmetric argument. */
+static inline char *symmem_cpu_at(const symmem_cpu_team *team, int32_t rank, size_t offset) {
+    return (char *)team->buffers[rank] + offset;
+}
+
+/* Runs any kind that has a CPU implementation; UNSUPPORTED for others, with nothing done. */
+symmem_status symmem_cpu_collective(const symmem_collective *call, symmem_cpu_team *team);
+
+#endif

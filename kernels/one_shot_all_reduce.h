@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Contract of one_shot_all_reduce (SYMMEM_CALL_ONE_SHOT_ALL_REDUCE).
+ *
+ * What        out[i] = in_0[i] op in_1[i] op ... op in_(n-1)[i] on every rank, in_r being `count`
+ *             elements of `dtype` at `offset` of rank r's buffer. Each rank reads all of them.
+ * Fields      dtype, op, count, offset, out; in: the copy form, NULL otherwise.
+ * Copy form   `in`, `count` elements anywhere, is first copied to `offset` of the own buffer.
+ * Checked     by the core, before anything is written: channel, dtype and op supported, input in
+ *             the handle's block, out of the input's dtype and shape, both aligned to whole
+ *             elements, count * element size in bounds.
+ * Before      all ranks meet: every rank's earlier writes are visible. The copy form without
+ *             checking copies first and meets then: that a peer no longer reads the buffer is owed
+ *             to the meeting at the end of whatever read it last. With checking the ranks meet
+ *             before the copy too.
+ * After       all ranks meet: a rank that returns may write its buffer again.
+ * Aliasing    out overlaps no rank's input, nor does `in` overlap out.
+ * Determined  rank order, reference/reduce.h: equal bits on all ranks and in all runs.
+ * Source      PyTorch symm_mem::one_shot_all_reduce and its _out, _copy and _copy_out forms, which
+ *             take only float32, bfloat16 and sum, add bfloat16 in bfloat16 and read past a shorter
+ *             local input.
+ */
+#ifndef SYMMEM_KERNELS_ONE_SHOT_ALL_REDUCE_H
+#define SYMMEM_KERNELS_ONE_SHOT_ALL_REDUCE_H
+
+#include "cpu/team.h"
+
+symmem_status symmem_cpu_one_shot_all_reduce(const symmem_collective *call, symmem_cpu_team *team);
+
+#endif

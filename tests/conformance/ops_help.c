@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "ops_help.h"
+
+static const DLDataType dl_types[SYMMEM_DTYPE_COUNT] = {
+    [SYMMEM_UINT8] = {kDLUInt, 8, 1},     [SYMMEM_INT8] = {kDLInt, 8, 1},
+    [SYMMEM_INT16] = {kDLInt, 16, 1},     [SYMMEM_UINT16] = {kDLUInt, 16, 1},
+    [SYMMEM_INT32] = {kDLInt, 32, 1},     [SYMMEM_UINT32] = {kDLUInt, 32, 1},
+    [SYMMEM_INT64] = {kDLInt, 64, 1},     [SYMMEM_UINT64] = {kDLUInt, 64, 1},
+    [SYMMEM_FLOAT16] = {kDLFloat, 16, 1}, [SYMMEM_BFLOAT16] = {kDLBfloat, 16, 1},
+    [SYMMEM_FLOAT32] = {kDLFloat, 32, 1}, [SYMMEM_FLOAT64] = {kDLFloat, 64, 1},
+};
+
+const DLTensor *ops_shaped(struct ops_tensor *tensor, void *data, symmem_dtype dtype, int32_t ndim,
+                           const int64_t *shape) {
+    memset(tensor, 0, sizeof *tensor);
+    tensor->dl.data = data;
+    tensor->dl.dtype = dl_types[dtype];
+    tensor->dl.ndim = ndim;
+    tensor->dl.shape = tensor->shape;
+    for (int32_t d = 0; d < ndim; d++)
+        tensor->shape[d] = shape[d];
+    return &tensor->dl;
+}
+
+const DLTensor *ops_flat(struct ops_tensor *tensor, void *data, symmem_dtype dtype, size_t count) {
+    const int64_t shape[1] = {(int64_t)count};
+    return ops_shaped(tensor, data, dtype, 1, shape);
+}
+
+char *ops_own(struct tk *t, symmem_handle *handle) {
+    symmem_handle_info info = info_of(t, handle);
+    void *const *buffers = NULL;
+    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
+    return (char *)buffers[info.rank] + info.offset;
+}
+
+/* The bits of a small whole number in [-128, 127], whatever the dtype. */
+static uint64_t bits_of(symmem_dtype dtype, int value) {
+    union {
+        float f;
+        uint32_t u;
+    } single = {.f = (float)value};
+    union {
+        double f;
+        uint64_t u;
+    } wide = {.f = value};
+    uint32_t sign = single.u >> 31, exponent = single.u >> 23 & 0xff,
+             fraction = single.u & 0x7fffff;
+    switch (dtype) {
+    case SYMMEM_FLOAT32:
+        return single.u;
+    case SYMMEM_FLOAT64:
+        return wide.u;
+    case SYMMEM_BFLOAT16:
+        return single.u >> 16;
+    case SYMMEM_FLOAT16:
+        return exponent == 0 ? 0 : sign << 15 | (exponent - 112) << 10 | fraction >> 13;
+    default:
+        return (uint64_t)(int64_t)value;
+    }
+}
+
+void ops_fill(void *host, symmem_dtype dtype, size_t count, int32_t rank, uint32_t generation) {
+    size_t element = symmem_dtype_size(dtype);
+    for (size_t i = 0; i < count; i++) {
+        int value = (int)(word_of(rank, generation, i) >> 7 & 15) - 3;
+        uint64_t bits = bits_of(dtype, value);
+        memcpy((char *)host + i * element, &bits, element); /* little-endian */
+    }
+}
+
+void ops_upload(struct tk *t, void *device, const void *host, size_t bytes) {
+    TK_REQUIRE_OK(t, symmem_copy(t->context, device, host, bytes, NULL));
+}
+
+void ops_download(struct tk *t, void *host, const void *device, size_t bytes) {
+    TK_REQUIRE_OK(t, symmem_copy(t->context, host, device, bytes, NULL));
+}
+
+static bool is_nan(symmem_dtype dtype, const void *element) {
+    uint64_t bits = 0;
+    memcpy(&bits, element, symmem_dtype_size(dtype));
+    switch (dtype) {
+    case SYMMEM_FLOAT16:
+        return (bits & 0x7fff) > 0x7c00;
+    case SYMMEM_BFLOAT16:
+        return (bits & 0x7fff) > 0x7f80;
+    case SYMMEM_FLOAT32:
+        return (bits & 0x7fffffff) > 0x7f800000;
+    case SYMMEM_FLOAT64:
+        return (bits & INT64_MAX) > 0x7ff0000000000000;
+    default:
+        return false;
+    }
+}
+
+bool ops_expect(struct tk *t, const void *expected, const void *actual, symmem_dtype dtype,
+                size_t count, const char *what) {
+    size_t element = symmem_dtype_size(dtype), wrong = 0;
+    const char *e = expected, *a = actual;
+    if (memcmp(e, a, count * element) == 0)
+        return TK_CHECK(t, true);
+    while (wrong < count &&
+           (memcmp(e + wrong * element, a + wrong * element, element) == 0 ||
+            (is_nan(dtype, e + wrong * element) && is_nan(dtype, a + wrong * element))))
+        wrong++;
+    if (wrong == count)
+        return TK_CHECK(t, true);
+    uint64_t got = 0, wanted = 0;
+    memcpy(&wanted, e + wrong * element, element);
+    memcpy(&got, a + wrong * element, element);
+    return TK_CHECK_MSG(t, false, "%s: element %zu of %zu %s has the bits 0x%llx, not 0x%llx", what,
+                        wrong, count, symmem_dtype_name(dtype), (unsigned long long)got,
+                        (unsigned long long)wanted);
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the tests of collectives share. All data goes through symmem_copy, so that it may lie in the
+ * memory of any device. All state is the caller's.
+ */
+#ifndef SYMMEM_CONFORMANCE_OPS_HELP_H
+#define SYMMEM_CONFORMANCE_OPS_HELP_H
+
+#include <symmem/ops.h>
+
+#include "sync_help.h"
+
+#define COLLECTIVES (SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_DIRECT_ACCESS)
+
+/* A tensor with its shape. Do not copy: dl points into it. */
+struct ops_tensor {
+    DLTensor dl;
+    int64_t shape[4];
+};
+
+/* A flat one. */
+const DLTensor *ops_flat(struct ops_tensor *tensor, void *data, symmem_dtype dtype, size_t count);
+/* Of up to 4 dimensions. */
+const DLTensor *ops_shaped(struct ops_tensor *tensor, void *data, symmem_dtype dtype, int32_t ndim,
+                           const int64_t *shape);
+
+/* The rank's own memory behind the handle's pointer. */
+char *ops_own(struct tk *t, symmem_handle *handle);
+
+/* Element i of what `rank` puts in: small numbers whose sums are exact in every dtype and depend on
+ * rank, place and generation. */
+void ops_fill(void *host, symmem_dtype dtype, size_t count, int32_t rank, uint32_t generation);
+
+/* To and from memory of the device. Required to succeed. */
+void ops_upload(struct tk *t, void *device, const void *host, size_t bytes);
+void ops_download(struct tk *t, void *host, const void *device, size_t bytes);
+
+/* One check: `count` elements are bit for bit as expected, two NaNs being equal. */
+bool ops_expect(struct tk *t, const void *expected, const void *actual, symmem_dtype dtype,
+                size_t count, const char *what);
+
+#endif
