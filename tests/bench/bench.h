@@ -19,7 +19,6 @@ typedef struct bench_options {
     const char *backend;
     const char *ops; /* names with commas between them, or "all" */
     const char *dtype;
-    const char *algorithm; /* of ops that have several; "auto": the library's choice */
     size_t sizes[BENCH_MAX_SIZES];
     int size_count;
     int ranks;
@@ -93,8 +92,7 @@ typedef struct bench_line {
     const char *library; /* "symmem", "Open MPI 4.1.4" and so on */
     const char *backend; /* "" for others */
     const char *op;
-    const char *dtype; /* "" where it does not matter */
-    const char *algorithm;
+    const char *dtype;  /* "" where it does not matter */
     const char *device; /* NULL: the processor */
     size_t bytes;
     int ranks;

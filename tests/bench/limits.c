@@ -117,7 +117,6 @@ static bool run_one(limit_rank *self, const limit *which, size_t bytes) {
                              .backend = "",
                              .op = which->name,
                              .dtype = which->once == reduce ? "float32" : "",
-                             .algorithm = "",
                              .bytes = self->bytes,
                              .ranks = self->world->ranks};
     if (good && self->rank == 0)

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const bench_op *const tables[] = {bench_sync_ops, bench_move_ops};
+static const bench_op *const tables[] = {bench_sync_ops, bench_move_ops, bench_collective_ops};
 #define TABLE_COUNT (sizeof tables / sizeof tables[0])
 
 /* What all ranks are told. */
@@ -23,8 +23,7 @@ static const bench_op *next_op(const bench_options *options, const bench_op *op)
     bool found = op == NULL;
     for (size_t i = 0; i < TABLE_COUNT; i++)
         for (const bench_op *other = tables[i]; other->name != NULL; other++) {
-            if (found && (options->list || bench_list_has(options->ops, other->name)) &&
-                (other->algorithm == NULL || strcmp(other->algorithm, options->algorithm) == 0))
+            if (found && (options->list || bench_list_has(options->ops, other->name)))
                 return other;
             found = found || other == op;
         }
@@ -46,6 +45,8 @@ static int open_rank(bench_rank *self, const job *work, symmem_store **store_p) 
     options.store = *store_p;
     options.backend = work->options->backend;
     options.allow_overlapping_devices = 1;
+    if (work->options->checking >= 0)
+        options.check_collectives = work->options->checking;
     if (symmem_init(&options, &self->context) != SYMMEM_OK) {
         (void)bench_failed(self, "init");
         return BENCH_NO_BACKEND;
@@ -118,8 +119,7 @@ static bool check_names(const bench_options *options, symmem_dtype *dtype_p) {
         return false;
     }
     if (next_op(options, NULL) == NULL) {
-        fprintf(stderr, "there is no op '%s', or not with that algorithm; --list names them\n",
-                options->ops);
+        fprintf(stderr, "there is no op '%s'; --list names them\n", options->ops);
         return false;
     }
     return true;

@@ -139,6 +139,11 @@ static const op ops[] = {
     {.name = "barrier", .once = barrier, .unsized = true},
     {.name = "put_wait", .once = put_wait, .expected = of_peer, .divisor = 2},
     {.name = "rendezvous", .once = rendezvous},
+    {.name = "one_shot_all_reduce", .once = all_reduce, .expected = summed},
+    {.name = "two_shot_all_reduce",
+     .once = all_reduce_in_place,
+     .expected = summed,
+     .in_place = true},
     {.name = "all_reduce", .once = all_reduce, .expected = summed},
     {.name = "all_reduce_in_place",
      .once = all_reduce_in_place,
@@ -178,7 +183,7 @@ static void prepare(state *self, const op *which) {
     self->out = which->in_place ? self->in : memory(out_count(self, which));
 }
 
-static void finish(state *self, const op *which) {
+static void finish(state *self) {
     if (self->out != self->in)
         free(self->out);
     free(self->in);
@@ -241,12 +246,11 @@ static bool run_one(state *self, const op *which, size_t bytes, const char *libr
         check(self, which) &&
         bench_measure(&side, self->options, self->options->rewrite ? rewrite_and_step : step, &run,
                       which->divisor > 0 ? which->divisor : 1, &result);
-    finish(self, which);
+    finish(self);
     const bench_line line = {.library = library,
                              .backend = "",
                              .op = which->name,
                              .dtype = which->unsized ? "" : "float32",
-                             .algorithm = "",
                              .bytes = self->bytes,
                              .ranks = self->ranks};
     if (good && self->rank == 0)

@@ -157,7 +157,6 @@ static void print(const bench_rank *self, const bench_result *result) {
                              .backend = backend != NULL ? backend : "",
                              .op = self->op->name,
                              .dtype = self->op->unsized ? "" : self->options->dtype,
-                             .algorithm = self->op->algorithm != NULL ? self->op->algorithm : "",
                              .bytes = self->bytes,
                              .ranks = self->ranks};
     if (self->rank == 0)

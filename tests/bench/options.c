@@ -19,7 +19,6 @@ static const char usage[] =
     "  --backend NAME|PATH   shm (default), cuda, nccl, or a shared object: /path/to/backend.so\n"
     "  --rank-mode MODE      process (default) or thread\n"
     "  --dtype T             default float32\n"
-    "  --algorithm NAME      of ops that have several; default auto: as the library chooses\n"
     "  --checking on|off     whether the library compares the ranks' arguments\n"
     "  --input KIND          reused (default): the same input again and again; rewritten: each\n"
     "                        rank writes into every cache line of its input before each call\n"
@@ -40,7 +39,6 @@ static const struct option long_options[] = {
     {"backend", required_argument, NULL, 'B'},
     {"rank-mode", required_argument, NULL, 'm'},
     {"dtype", required_argument, NULL, 'd'},
-    {"algorithm", required_argument, NULL, 'a'},
     {"checking", required_argument, NULL, 'c'},
     {"input", required_argument, NULL, 'i'},
     {"seconds", required_argument, NULL, SECONDS},
@@ -141,9 +139,6 @@ static bool take(int option, const char *text, bench_options *options) {
     case 'd':
         options->dtype = text;
         break;
-    case 'a':
-        options->algorithm = text;
-        break;
     case 'b':
         good = parse_sizes(text, options);
         break;
@@ -194,7 +189,6 @@ static bool take(int option, const char *text, bench_options *options) {
 bool bench_options_parse(int argc, char **argv, bench_options *options, int *status_p) {
     *options = (bench_options){.backend = "shm",
                                .dtype = "float32",
-                               .algorithm = "auto",
                                .sizes = {1 << 10, 64 << 10, 1 << 20},
                                .size_count = 3,
                                .ranks = 2,

@@ -51,7 +51,6 @@ typedef enum bench_scale {
 
 struct bench_op {
     const char *name;
-    const char *algorithm; /* of the op's several; NULL: it has one */
     int flags;
     bench_scale scale;
     int divisor;   /* see bench_measure; 0 counts as 1 */
@@ -67,6 +66,7 @@ struct bench_op {
 /* All ops, one table each file; NULL ends a table. */
 extern const bench_op bench_sync_ops[];
 extern const bench_op bench_move_ops[];
+extern const bench_op bench_collective_ops[];
 
 /* What rank `rank` has at `index` of its input: small whole numbers, whose sums are exact. */
 double bench_pattern(int rank, size_t index);

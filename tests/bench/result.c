@@ -54,7 +54,6 @@ static void print_json(const bench_options *options, const bench_line *line,
     print_text("backend", line->backend);
     printf("\"ranks\":%d,", line->ranks);
     print_text("rank_mode", options->threads ? "thread" : "process");
-    print_text("algorithm", line->algorithm);
     print_text("input", options->rewrite ? "rewritten" : "reused");
     printf("\"pinned\":%s,", options->pin ? "true" : "false");
     print_text("device", line->device != NULL ? line->device : processor);
