@@ -35,10 +35,10 @@ typedef struct symmem_cpu_reduce_args {
 typedef void (*symmem_cpu_reduce_fn)(const symmem_cpu_reduce_args *args);
 
 /*
- * From how many bytes of result on streaming pays off. Into memory that was not in the cache: as
- * soon as the second level cannot hold the result. In place, or if the result is read next: only
- * when sources and result together go beyond the last level. (Measured with 1 MiB and 32 MiB of
- * them: the one breaks even at 512 KiB to 1 MiB, the other at 8 to 16 MiB.)
+ * From how many bytes of result on streaming pays off: as soon as the second level of the cache
+ * cannot hold it; or, if it is read next, once sources and result together go beyond the last
+ * level. In place it never does, as the lines were read anyway. (Measured with levels of 1 MiB and
+ * 32 MiB: the one breaks even at 512 KiB to 1 MiB, the other at 8 to 16 MiB.)
  */
 #define SYMMEM_CPU_STREAMING_BYTES ((size_t)1 << 20)
 #define SYMMEM_CPU_STREAMING_REUSED_BYTES ((size_t)12 << 20)
