@@ -75,7 +75,7 @@ static void findings(const struct runner_result *result, FILE *out) {
         fputs(", ", out);
         key_text(out, "checkpoint", result->places[i].checkpoint);
         fputs(", ", out);
-        key_text(out, "check", result->places[i].check);
+        key_text(out, "line", result->places[i].line);
         fputs(", ", out);
         key_text(out, "point", result->places[i].point);
         fputc('}', out);

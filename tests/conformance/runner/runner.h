@@ -129,7 +129,7 @@ struct runner_place {
     struct runner_ranks ranks;
     const char *state;
     char checkpoint[128];
-    char check[48]; /* FILE:LINE of the last check; empty for a rank that was done, or made none */
+    char line[48];  /* FILE:LINE of the case that it came to; empty for a rank that was done */
     char point[32]; /* the last test point passed; likewise */
 };
 
