@@ -130,6 +130,8 @@ static void finalised_objects(struct tk *t) {
     TK_STATUS(t, GONE, symmem_multimem_store(handle, 0, &byte, 1, NULL));
     TK_STATUS(t, GONE,
               symmem_multimem_ld_reduce(handle, 0, &byte, 1, SYMMEM_UINT8, SYMMEM_SUM, NULL));
+    TK_STATUS(t, GONE,
+              symmem_one_shot_all_reduce_out(handle, NULL, SYMMEM_SUM, NULL, 0, LIMIT_MS, NULL));
     TK_STATUS(t, GONE, symmem_get_buffer(handle, 0, 1, &one, SYMMEM_UINT8, 0, &tensor));
     TK_STATUS(t, GONE, symmem_get_remote_tensor(handle, 0, 1, &one, SYMMEM_UINT8, 0, &tensor));
     TK_STATUS(t, GONE, symmem_get_signal_pad(handle, 0, 0, NULL, SYMMEM_UINT32, 0, &tensor));

@@ -2,6 +2,7 @@
 /* Arguments that are no object at all, or an object of another context, and those of calls that
  * have no status to answer with. coverage/arguments.tsv names the case of each argument. */
 #include "limits_help.h"
+#include "ops_help.h"
 
 #define LIMIT_MS 2000u
 
@@ -161,6 +162,14 @@ static void foreign_stream(struct tk *t) {
         REFUSED(t, INVALID_ARGUMENT, symmem_multimem_store(handle, 0, data, 16, theirs));
         REFUSED(t, INVALID_ARGUMENT,
                 symmem_multimem_ld_reduce(handle, 0, data, 4, SYMMEM_INT32, SYMMEM_SUM, theirs));
+    }
+    if ((t->capabilities & SYMMEM_CAP_COLLECTIVES) != 0) {
+        struct ops_tensor input, out;
+        void *result = tk_alloc(t, 64);
+        REFUSED(t, INVALID_ARGUMENT,
+                symmem_one_shot_all_reduce_out(
+                    handle, ops_flat(&input, ops_own(t, handle), SYMMEM_UINT32, 16), SYMMEM_SUM,
+                    ops_flat(&out, result, SYMMEM_UINT32, 16), 0, LIMIT_MS, theirs));
     }
     tensor->deleter(tensor);
     symmem_event_destroy(event);
