@@ -33,6 +33,7 @@ mount -t tmpfs -o size=1g,mode=755 tmpfs /mnt && mkdir /mnt/base /mnt/tree || re
 for folder in /tmp /var/tmp /dev/shm; do
     mount -t tmpfs -o size=1g,mode=1777 tmpfs "$folder" || refuse "no $folder"
 done
+export TMPDIR=/tmp # whatever it was out there, it is covered or read-only
 case $how in
 build) mount -c --bind /proc/self/fd/9 /mnt/tree ;;
 use) mount -c --bind /proc/self/fd/9 /mnt/tree && mount -o remount,bind,ro /mnt/tree ;;
