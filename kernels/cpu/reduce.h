@@ -1,9 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Reductions and copies for the CPU, as fast as the machine's vector units and memory allow. What
+ * is computed is said in kernels/reference/reduce.h; the result has those bits, each element's
+ * whatever its place, its neighbours and the addresses: so all ranks hold the same.
+ */
 #ifndef SYMMEM_KERNELS_CPU_REDUCE_H
 #define SYMMEM_KERNELS_CPU_REDUCE_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include <symmem/handle.h>
 
+/*
+ * `count` elements of each source are reduced, and each result is stored in every destination. A
+ * destination may be one of the sources (the same address); else they do not overlap. All addresses
+ * are aligned to the element's size, to no more. src_count and dst_count are at least 1.
+ *
+ * streaming: the result goes past the cache to memory. Right for results that will be pushed out of
+ * the cache before they are read: of SYMMEM_CPU_STREAMING_BYTES or more. Stores of this kind are
+ * not ordered by a release store; so the function ends with a fence of its own, and a release store
+ * (a signal, a barrier) after it publishes the results as usual.
+ */
 typedef struct symmem_cpu_reduce_args {
     void *const *dsts;
     int32_t dst_count;
@@ -15,6 +34,30 @@ typedef struct symmem_cpu_reduce_args {
 
 typedef void (*symmem_cpu_reduce_fn)(const symmem_cpu_reduce_args *args);
 
+/* The loop for this machine, NULL if op cannot be done with dtype. To be looked up once and called
+ * for block after block: a call costs some nanoseconds more than its elements. */
 symmem_cpu_reduce_fn symmem_cpu_reduce_find(symmem_dtype dtype, symmem_reduce_op op);
+
+/* The same loops, compiled for more and less capable machines. */
+typedef enum symmem_cpu_isa {
+    SYMMEM_CPU_PORTABLE = 0, /* whatever the compiler may use everywhere */
+    SYMMEM_CPU_AVX2,         /* with F16C */
+    SYMMEM_CPU_AVX512,       /* F, BW, DQ and VL */
+    SYMMEM_CPU_ISA_COUNT
+} symmem_cpu_isa;
+
+/* "portable" and so on. */
+const char *symmem_cpu_isa_name(symmem_cpu_isa isa);
+/* The best that both machine and build have. */
+symmem_cpu_isa symmem_cpu_isa_best(void);
+/* As symmem_cpu_reduce_find, of one kind; NULL also if machine or build lacks it. */
+symmem_cpu_reduce_fn symmem_cpu_reduce_find_isa(symmem_cpu_isa isa, symmem_dtype dtype,
+                                                symmem_reduce_op op);
+
+/*
+ * Copies between two places that do not overlap, at any address. streaming as above: bytes go past
+ * the cache if there are enough of them for that to pay off, and a fence follows.
+ */
+void symmem_cpu_copy(void *dst, const void *src, size_t bytes, bool streaming);
 
 #endif

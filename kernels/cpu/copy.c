@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Copies. What fits in the cache is memcpy's, which nobody beats there. */
+#include <string.h>
+
+#include "reduce.h"
+#include "stream.h"
+
+enum {
+    AT_A_TIME = 4 * VECTOR_BYTES,
+    LEAST_BYTES = 4096, /* below, the fence costs more than the cache's lines */
+};
+
+/* to is aligned to lines. */
+static void copy_past_cache(char *to, const char *from, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += AT_A_TIME) {
+        vec a = load_vec(from + at), b = load_vec(from + at + VECTOR_BYTES);
+        vec c = load_vec(from + at + 2 * VECTOR_BYTES), d = load_vec(from + at + 3 * VECTOR_BYTES);
+        store_vec(to + at, a, true);
+        store_vec(to + at + VECTOR_BYTES, b, true);
+        store_vec(to + at + 2 * VECTOR_BYTES, c, true);
+        store_vec(to + at + 3 * VECTOR_BYTES, d, true);
+    }
+}
+
+void symmem_cpu_copy(void *dst, const void *src, size_t bytes, bool streaming) {
+    if (!streaming || !CAN_STREAM || bytes < LEAST_BYTES) {
+        memcpy(dst, src, bytes);
+        return;
+    }
+    size_t lead = -(uintptr_t)dst % STREAM_LINE_BYTES;
+    size_t whole = (bytes - lead) / AT_A_TIME * AT_A_TIME;
+    memcpy(dst, src, lead);
+    copy_past_cache((char *)dst + lead, (const char *)src + lead, whole);
+    memcpy((char *)dst + lead + whole, (const char *)src + lead + whole, bytes - lead - whole);
+    stream_fence();
+}

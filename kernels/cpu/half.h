@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Vectors of 16-bit floats from and to float32. A NaN to be rounded must be the one of finish(). */
+#ifndef SYMMEM_KERNELS_CPU_HALF_H
+#define SYMMEM_KERNELS_CPU_HALF_H
+
+#include "vector.h"
+
+INLINE vec from_bfloat(half_vec half) {
+    return (vec)(__builtin_convertvector(half, vec_u32) << 16);
+}
+
+/* Adds just less than half a unit of what stays, or just half if that is odd, and cuts. */
+INLINE half_vec to_bfloat(vec value) {
+    vec_u32 bits = (vec_u32)value;
+    vec_u32 rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    return __builtin_convertvector(rounded, half_vec);
+}
+
+#if VECTOR_BYTES == 64
+
+INLINE vec from_half(half_vec half) {
+    return (vec)_mm512_cvtph_ps((__m256i)half);
+}
+
+INLINE half_vec to_half(vec value) {
+    return (half_vec)_mm512_cvtps_ph((__m512)value, _MM_FROUND_TO_NEAREST_INT);
+}
+
+#elif defined(__F16C__) && VECTOR_BYTES == 32
+
+INLINE vec from_half(half_vec half) {
+    return (vec)_mm256_cvtph_ps((__m128i)half);
+}
+
+INLINE half_vec to_half(vec value) {
+    return (half_vec)_mm256_cvtps_ph((__m256)value, _MM_FROUND_TO_NEAREST_INT);
+}
+
+#else
+
+/* Exponent and mantissa in their new places are a float 2^-112 times too small: even for subnormals
+ * the product is exact. Exponent 31 becomes 255. */
+INLINE vec from_half(half_vec half) {
+    vec_u32 bits = __builtin_convertvector(half, vec_u32);
+    vec_u32 sign = (bits & 0x8000u) << 16;
+    vec_u32 small = (bits & 0x7fffu) << 13;
+    vec_u32 scaled = (vec_u32)((vec_f32)small * 0x1p112f);
+    vec special = (vec)((vec_i32)small >= 0x0f800000);
+    return (vec)(sign | (vec_u32)pick(special, (vec)(small | 0x7f800000u), (vec)scaled));
+}
+
+/* The cases of the scalar reference, chosen by masks. */
+INLINE half_vec to_half(vec value) {
+    vec_u32 bits = (vec_u32)value;
+    vec_u32 sign = bits >> 16 & 0x8000u;
+    vec_i32 magnitude = (vec_i32)(bits & 0x7fffffffu);
+    vec_u32 odd = (vec_u32)magnitude >> 13 & 1u;
+    vec_u32 normal = ((vec_u32)magnitude - 0x38000000u + 0xfffu + odd) >> 13;
+    vec_u32 subnormal = (vec_u32)((vec_f32)magnitude + 0.5f) - 0x3f000000u;
+    vec_u32 infinity = (vec_u32){0} + 0x7c00u, nan = (vec_u32){0} + 0x7e00u;
+    vec result = pick((vec)(magnitude < 0x38800000), (vec)subnormal, (vec)normal);
+    result = pick((vec)(magnitude >= 0x477ff000), (vec)infinity, result);
+    result = pick((vec)(magnitude > 0x7f800000), (vec)nan, result);
+    return __builtin_convertvector((vec_u32)result | sign, half_vec);
+}
+
+#endif
+#endif

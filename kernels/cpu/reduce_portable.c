@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the compiler may use on every machine it builds for: SSE2 on x86-64, NEON on aarch64. */
+#include "reduce_loops.h"
+
+symmem_cpu_reduce_fn symmem_cpu_reduce_portable(symmem_dtype dtype, symmem_reduce_op op) {
+    return loops[dtype][op];
+}
