@@ -44,6 +44,9 @@ void sm_list_remove(sm_node *node);             /* fine on a removed node */
 bool sm_list_empty(const sm_node *head);
 #define SM_CONTAINER(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
 
+/* Which algorithm symmem_all_reduce takes (ops_all_reduce.c); plain memory of the context's. */
+typedef struct sm_all_reduce_table sm_all_reduce_table;
+
 /* --- context (context.c, registry.c, loader.c, host.c) ------------------------------ */
 
 typedef struct sm_registered {
@@ -67,9 +70,10 @@ struct symmem_context {
     sm_identity identity;
     sm_liveness *liveness;
     bool identity_published;
-    atomic_int allow_overlapping_devices; /* -1, 0, 1 */
-    int32_t multicast;                    /* -1, 0, 1 */
-    bool check_collectives;               /* constant */
+    atomic_int allow_overlapping_devices;  /* -1, 0, 1 */
+    int32_t multicast;                     /* -1, 0, 1 */
+    bool check_collectives;                /* constant */
+    sm_all_reduce_table *all_reduce_table; /* under lock; NULL: the built-in one */
     symmem_point_fn point;
     void *point_arg;
     symmem_log_fn log;

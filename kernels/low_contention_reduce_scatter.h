@@ -21,7 +21,8 @@
  * Aliasing    out overlaps no rank's input or buffer part, nor `in`; nor does `in` a buffer part.
  * Determined  rank order, reference/reduce.h: the bits of reduce_scatter.
  * Failure     out and, in the push form, the buffer parts are undefined.
- * Source      PyTorch _low_contention_reduce_scatter, which looks at the op when all has been moved.
+ * Source      PyTorch _low_contention_reduce_scatter, which looks at the op when all has been
+ * moved.
  */
 #ifndef SYMMEM_KERNELS_LOW_CONTENTION_REDUCE_SCATTER_H
 #define SYMMEM_KERNELS_LOW_CONTENTION_REDUCE_SCATTER_H

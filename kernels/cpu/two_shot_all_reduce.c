@@ -102,8 +102,7 @@ static part kept_part(const symmem_cpu_work *work, size_t whole, size_t index) {
     const symmem_collective *call = work->call;
     size_t begin = index * whole;
     return part_of(work, symmem_cpu_min(whole, call->count - begin),
-                   call->offset + begin * work->element,
-                   (char *)call->out + begin * work->element);
+                   call->offset + begin * work->element, (char *)call->out + begin * work->element);
 }
 
 /* Nobody else reads the own shard of the own buffer before it holds results; what it held is kept
