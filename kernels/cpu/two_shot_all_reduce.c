@@ -10,31 +10,31 @@
 
 /* Some elements on their way, and the shards of them that the ranks reduce: whole cache lines, so
  * that no two ranks write one. */
-typedef struct part {
+typedef struct portion {
     size_t count;
     size_t shard;  /* elements of each rank; the last ones may have less */
     size_t offset; /* in the buffers, bytes */
     char *out;     /* where the results go, NULL: nowhere else */
-} part;
+} portion;
 
-static part part_of(const symmem_cpu_work *work, size_t count, size_t offset, char *out) {
+static portion part_of(const symmem_cpu_work *work, size_t count, size_t offset, char *out) {
     size_t ranks = (size_t)work->team->world_size, line = LINE_BYTES / work->element;
     size_t shard = count / ranks + (count % ranks != 0);
     shard = (shard + line - 1) / line * line;
-    return (part){.count = count, .shard = shard, .offset = offset, .out = out};
+    return (portion){.count = count, .shard = shard, .offset = offset, .out = out};
 }
 
 /* Bytes from the part's begin to the rank's shard, and in it. */
-static size_t shard_begin(const symmem_cpu_work *work, const part *part, int32_t rank) {
+static size_t shard_begin(const symmem_cpu_work *work, const portion *part, int32_t rank) {
     return symmem_cpu_min((size_t)rank * part->shard, part->count) * work->element;
 }
 
-static size_t shard_bytes(const symmem_cpu_work *work, const part *part, int32_t rank) {
+static size_t shard_bytes(const symmem_cpu_work *work, const portion *part, int32_t rank) {
     size_t begin = symmem_cpu_min((size_t)rank * part->shard, part->count);
     return symmem_cpu_min(part->shard, part->count - begin) * work->element;
 }
 
-static char *own_shard(const symmem_cpu_work *work, const part *part) {
+static char *own_shard(const symmem_cpu_work *work, const portion *part) {
     const symmem_cpu_team *team = work->team;
     return symmem_cpu_at(team, team->rank, part->offset + shard_begin(work, part, team->rank));
 }
@@ -48,7 +48,7 @@ static size_t part_count(const symmem_cpu_work *work, size_t whole) {
 static void push_shard(const symmem_cpu_work *work) {
     const symmem_collective *call = work->call;
     const symmem_cpu_team *team = work->team;
-    const part all = part_of(work, call->count, call->offset, NULL);
+    const portion all = part_of(work, call->count, call->offset, NULL);
     size_t offset = all.offset + shard_begin(work, &all, team->rank);
     void *dsts[SYMMEM_MAX_WORLD_SIZE];
     for (int32_t rank = 0; rank < team->world_size; rank++)
@@ -78,7 +78,7 @@ static symmem_status in_place(const symmem_cpu_work *work) {
 /* --- what both other forms do with a part ------------------------------------------- */
 
 /* The own shard, also left in the own buffer for the others. */
-static void reduce_shard(const symmem_cpu_work *work, const part *part) {
+static void reduce_shard(const symmem_cpu_work *work, const portion *part) {
     int32_t rank = work->team->rank;
     size_t begin = shard_begin(work, part, rank);
     void *const dsts[2] = {own_shard(work, part), part->out + begin};
@@ -86,7 +86,7 @@ static void reduce_shard(const symmem_cpu_work *work, const part *part) {
                            shard_bytes(work, part, rank) / work->element, dsts, 2);
 }
 
-static void gather_shards(const symmem_cpu_work *work, const part *part) {
+static void gather_shards(const symmem_cpu_work *work, const portion *part) {
     const symmem_cpu_team *team = work->team;
     for (int32_t step = 1; step < team->world_size; step++) {
         int32_t rank = (team->rank + step) % team->world_size;
@@ -98,7 +98,7 @@ static void gather_shards(const symmem_cpu_work *work, const part *part) {
 
 /* --- from the buffers to `out`, the inputs kept ------------------------------------- */
 
-static part kept_part(const symmem_cpu_work *work, size_t whole, size_t index) {
+static portion kept_part(const symmem_cpu_work *work, size_t whole, size_t index) {
     const symmem_collective *call = work->call;
     size_t begin = index * whole;
     return part_of(work, symmem_cpu_min(whole, call->count - begin),
@@ -110,7 +110,7 @@ static part kept_part(const symmem_cpu_work *work, size_t whole, size_t index) {
 static symmem_status keeping_inputs(const symmem_cpu_work *work) {
     symmem_cpu_team *team = work->team;
     char kept[2][KEPT_BYTES];
-    part now, before = {.count = 0};
+    portion now, before = {.count = 0};
     size_t whole = KEPT_BYTES / work->element * (size_t)team->world_size;
     size_t parts = part_count(work, whole);
     symmem_status status = team->meet(team);
@@ -137,7 +137,7 @@ static symmem_status keeping_inputs(const symmem_cpu_work *work) {
 /* --- from `in` to `out`, by way of the buffers -------------------------------------- */
 
 /* Three slots by turns. */
-static part passing_part(const symmem_cpu_work *work, size_t whole, size_t index) {
+static portion passing_part(const symmem_cpu_work *work, size_t whole, size_t index) {
     const symmem_collective *call = work->call;
     size_t begin = index * whole;
     return part_of(work, symmem_cpu_min(whole, call->count - begin),
@@ -145,7 +145,7 @@ static part passing_part(const symmem_cpu_work *work, size_t whole, size_t index
                    (char *)call->out + begin * work->element);
 }
 
-static void copy_in(const symmem_cpu_work *work, const part *part, size_t done) {
+static void copy_in(const symmem_cpu_work *work, const portion *part, size_t done) {
     const symmem_cpu_team *team = work->team;
     symmem_cpu_copy(symmem_cpu_at(team, team->rank, part->offset),
                     (const char *)work->call->in + done * work->element,
@@ -158,7 +158,7 @@ static void copy_in(const symmem_cpu_work *work, const part *part, size_t done) 
 static symmem_status by_parts(const symmem_cpu_work *work) {
     const symmem_collective *call = work->call;
     symmem_cpu_team *team = work->team;
-    part now = {.count = 0}, before = {.count = 0};
+    portion now = {.count = 0}, before = {.count = 0};
     size_t whole = SYMMEM_CPU_PIECE_BYTES / work->element;
     if (call->count > call->in_row)
         whole = symmem_cpu_min(whole, call->in_row / 3);
