@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cpu/work.h"
 
+#include "reference/reduce.h"
+
 symmem_cpu_work symmem_cpu_work_of(const symmem_collective *call, symmem_cpu_team *team) {
-    size_t element = symmem_dtype_size(call->dtype);
+    size_t element = symmem_reference_element_bytes(call->dtype, call->op);
     return (symmem_cpu_work){.call = call,
                              .team = team,
                              .reduce = symmem_cpu_reduce_find(call->dtype, call->op),
