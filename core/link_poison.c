@@ -44,7 +44,7 @@ static void describe_mismatch(const symmem_fault *fault, char *message, size_t c
     describe_call(&fault->other, other, sizeof other);
     bool alike = strcmp(own, other) == 0;
     snprintf(message, capacity, "rank %d called %s%s, this rank %s", fault->failed_rank, other,
-             alike ? " with another offset, root or shape" : "", alike ? "too" : own);
+             alike ? " with another offset, root, shape or split" : "", alike ? "too" : own);
 }
 
 static void describe_fault(const symmem_fault *fault, uint32_t missing_count, int32_t world_size,

@@ -86,6 +86,9 @@ typedef enum symmem_call_kind {
     SYMMEM_CALL_MULTIMEM_ONE_SHOT_ALL_REDUCE,
     SYMMEM_CALL_MULTIMEM_ONE_SHOT_REDUCE,
     SYMMEM_CALL_MULTIMEM_ALL_GATHER,
+    /* Made of other entries, so in a symmem_call_id only. */
+    SYMMEM_CALL_LOW_CONTENTION_ALL_GATHER,
+    SYMMEM_CALL_LOW_CONTENTION_ALL_GATHER_CE_MULTICAST,
     SYMMEM_CALL_KIND_COUNT
 } symmem_call_kind;
 
@@ -261,6 +264,8 @@ typedef struct symmem_exec {
     uint32_t timeout_ms;    /* signal operations and collectives: from the moment it begins to run;
                                0 = no limit */
     symmem_call_id call;    /* barrier and collective: see there */
+    const char *operation;  /* the public call that barrier, copy or multimem_store is a part of,
+                               for fault and record; static string; NULL: the entry's own name */
 } symmem_exec;
 
 /*
@@ -281,6 +286,9 @@ typedef struct symmem_collective {
     size_t in_row;  /* elements; see the contracts */
     size_t out_row;
     void *multicast; /* address of the symmetric argument; NULL: not a multimem kind */
+    /* all_to_all: world_size numbers of elements each, kept alive by exec->refs. */
+    const size_t *in_splits;
+    const size_t *out_splits;
 } symmem_collective;
 
 typedef struct symmem_device_info {
