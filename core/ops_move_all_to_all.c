@@ -53,15 +53,14 @@ static symmem_status take_splits(const char *name, const sm_tensor *tensor, cons
     return sum == tensor->count ? SYMMEM_OK : wrong_sum(name, tensor, sum);
 }
 
-/* INVALID_ARGUMENT if out overlaps the own input, or a peer's, of which only the place is known. */
+/* INVALID_ARGUMENT if out overlaps the own input, or a peer's block: where the input is in that,
+ * nobody knows here. */
 static symmem_status check_apart(const sm_collective_op *call, const sm_tensor *in,
                                  const sm_tensor *out) {
     symmem_status status = sm_tensor_apart(out, in, call->name);
     if (status != SYMMEM_OK || sm_collective_inside(call, out))
         return status;
-    const sm_link *link = call->link;
-    size_t offset = call->call.offset;
-    return sm_collective_apart(call, out, offset, link->block_offset + link->block_bytes - offset);
+    return sm_collective_apart(call, out, call->link->block_offset, call->link->block_bytes);
 }
 
 static symmem_status run(sm_collective_op *call, const sm_tensor *in, const size_t *in_splits,
@@ -78,6 +77,7 @@ static symmem_status run(sm_collective_op *call, const sm_tensor *in, const size
                              kept->numbers + world_size);
     if (status == SYMMEM_OK) {
         call->call.dtype = in->dtype;
+        call->call.in = in->count > 0 ? in->data : NULL;
         call->call.out = out->data;
         call->call.in_splits = kept->numbers;
         call->call.out_splits = kept->numbers + world_size;
@@ -95,6 +95,7 @@ symmem_status symmem_all_to_all_out(symmem_handle *handle, const DLTensor *input
     static const char name[] = "all_to_all_out";
     sm_collective_op call;
     sm_tensor in, result;
+    size_t offset; /* the ranks' need not be the same */
     symmem_status status = sm_collective_begin(&call, name, handle, SYMMEM_CALL_ALL_TO_ALL, channel,
                                                timeout_ms, stream);
     if (status == SYMMEM_OK)
@@ -104,7 +105,7 @@ symmem_status symmem_all_to_all_out(symmem_handle *handle, const DLTensor *input
     if (status == SYMMEM_OK)
         status = sm_tensor_same_dtype(&in, &result, name);
     if (status == SYMMEM_OK)
-        status = sm_collective_symmetric(&call, &in, &call.call.offset);
+        status = sm_collective_symmetric(&call, &in, &offset);
     if (status == SYMMEM_OK)
         status = check_apart(&call, &in, &result);
     return status == SYMMEM_OK ? run(&call, &in, in_splits, &result, out_splits) : status;

@@ -2,12 +2,12 @@
 /*
  * Contract of all_to_all (SYMMEM_CALL_ALL_TO_ALL).
  *
- * What        Rank r's input, symmetric at `offset`, consists of parts for ranks 0, 1, ... of
- *             in_splits[0], in_splits[1], ... elements; rank p's `out` of one part from each rank,
- *             of out_splits[0], out_splits[1], ... elements. Part p of rank r goes to part r of
- *             rank p, byte for byte.
- * Fields      dtype (its size only), offset, out, in_splits, out_splits. count is 0: ranks may have
- *             inputs of different lengths.
+ * What        Rank r's `in`, in its buffer, consists of parts for ranks 0, 1, ... of in_splits[0],
+ *             in_splits[1], ... elements; rank p's `out` of one part from each rank, of
+ *             out_splits[0], out_splits[1], ... elements. Part p of rank r goes to part r of rank
+ *             p, byte for byte.
+ * Fields      dtype (its size only), in (NULL: no elements), out, in_splits, out_splits. count and
+ *             offset are 0: ranks may have inputs of different lengths, at different places.
  * Checked     by the core, before anything is written: channel, same dtype, the splits add up to
  *             what the tensors hold, input in the handle's block. By the operation, while checking:
  *             in_splits[p] of rank r is out_splits[r] of rank p, for all pairs; else MISMATCH on

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A rank's board: at [p] where its part for rank p begins, in elements, at [world_size] where the
- * last one ends; then, while checking, its verdict: 0, or 1 + the rank whose part for it is not of
- * the length that it expects, and that length.
+ * A rank's board: at [p] where its part for rank p begins, in bytes from its buffer, at
+ * [world_size] where the last one ends; then, while checking, its verdict: 0, or 1 + the rank whose
+ * part for it is not of the length that it expects, and that length in elements.
  */
 #include "all_to_all.h"
 
@@ -10,15 +10,18 @@
 
 static void show_parts(const symmem_collective *call, const symmem_cpu_team *team) {
     uint64_t *board = team->board(team, team->rank);
+    size_t width = symmem_cpu_width(call);
     board[0] = 0;
+    if (call->in != NULL)
+        board[0] = (uint64_t)((const char *)call->in - symmem_cpu_at(team, team->rank, 0));
     for (int32_t rank = 0; rank < team->world_size; rank++)
-        board[rank + 1] = board[rank] + call->in_splits[rank];
+        board[rank + 1] = board[rank] + call->in_splits[rank] * width;
 }
 
-/* What `rank` has for this one. */
-static size_t part_of(const symmem_cpu_team *team, int32_t rank) {
+/* The elements that `rank` has for this one. */
+static size_t part_of(const symmem_collective *call, const symmem_cpu_team *team, int32_t rank) {
     const uint64_t *board = team->board(team, rank);
-    return (size_t)(board[team->rank + 1] - board[team->rank]);
+    return (size_t)(board[team->rank + 1] - board[team->rank]) / symmem_cpu_width(call);
 }
 
 /* --- agreement ---------------------------------------------------------------------- */
@@ -30,7 +33,7 @@ static uint64_t *verdict_of(const symmem_cpu_team *team, int32_t rank) {
 static void show_verdict(const symmem_collective *call, const symmem_cpu_team *team) {
     uint64_t *verdict = verdict_of(team, team->rank);
     int32_t rank = 0;
-    while (rank < team->world_size && part_of(team, rank) == call->out_splits[rank])
+    while (rank < team->world_size && part_of(call, team, rank) == call->out_splits[rank])
         rank++;
     bool differs = rank < team->world_size;
     verdict[0] = differs ? (uint64_t)rank + 1 : 0;
@@ -52,7 +55,7 @@ static dispute find_dispute(const symmem_collective *call, const symmem_cpu_team
             continue;
         int32_t blamed = (int32_t)verdict[0] - 1;
         if (rank == team->rank)
-            found = (dispute){blamed, verdict[1], part_of(team, blamed), 2};
+            found = (dispute){blamed, verdict[1], part_of(call, team, blamed), 2};
         else if (blamed == team->rank)
             found = (dispute){rank, call->in_splits[rank], verdict[1], 2};
         else if (found.rating == 0)
@@ -86,11 +89,9 @@ static void fetch_parts(const symmem_collective *call, const symmem_cpu_team *te
         int32_t rank = symmem_cpu_turn(team, step);
         if (rank == 0)
             at = 0;
-        size_t part = part_of(team, rank), room = call->out_splits[rank];
-        const char *from = symmem_cpu_at(team, rank, call->offset);
-        symmem_cpu_move((char *)call->out + at * width,
-                        from + team->board(team, rank)[team->rank] * width,
-                        (part < room ? part : room) * width);
+        size_t part = part_of(call, team, rank), room = call->out_splits[rank];
+        const char *from = symmem_cpu_at(team, rank, team->board(team, rank)[team->rank]);
+        symmem_cpu_move((char *)call->out + at * width, from, (part < room ? part : room) * width);
         at += room;
     }
 }

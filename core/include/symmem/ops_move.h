@@ -32,9 +32,10 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_broadcast(symmem_handle *handle,
                                                          symmem_stream *stream);
 
 /*
- * Each rank has a part for each. The first in_splits[0] elements of the symmetric input go to rank
- * 0, the next in_splits[1] to rank 1 and so on; out holds what came from rank 0, out_splits[0]
- * elements, then what came from rank 1 and so on. It overlaps no rank's input. Shapes play no part.
+ * Each rank has a part for each. The first in_splits[0] elements of the input go to rank 0, the
+ * next in_splits[1] to rank 1 and so on; out holds what came from rank 0, out_splits[0] elements,
+ * then what came from rank 1 and so on. The input lies in the handle's block, on each rank where it
+ * likes; out overlaps neither the own input nor a peer's block. Shapes play no part.
  * The splits are arrays of world_size numbers of elements in host memory, read during the call
  * only; NULL: equal parts. They may be 0, and differ from rank to rank, but in_splits[p] of rank r
  * has to be out_splits[r] of rank p: with check_collectives MISMATCH on every rank where it is not,
