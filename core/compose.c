@@ -10,30 +10,22 @@ void sm_parts_begin(sm_parts *parts, const sm_signal_op *op, const symmem_exec *
         parts->deadline_ns = sm_deadline_ns(exec->timeout_ms);
 }
 
-/* Peers wait for parts that will not come. */
-static void give_up(const sm_parts *parts) {
-    sm_link *link = parts->op->link;
-    const symmem_backend *backend = link->context->backend;
-    sm_link_poison(link, sm_record());
-    if (backend->signal_poison != NULL)
-        backend->signal_poison(link->context->instance, &link->peers);
-}
-
 /* A captured part has told nobody anything yet. A barrier that ran and failed has done all this
  * itself. */
 static symmem_status part_done(sm_parts *parts, symmem_status status, const char *entry) {
-    const sm_link *link = parts->op->link;
+    sm_link *link = parts->op->link;
     if (status == SYMMEM_OK) {
         parts->begun = true;
         return SYMMEM_OK;
     }
     bool told = status == SYMMEM_MISMATCH || sm_link_is_poisoned(&link->peers);
-    if (parts->begun && !parts->capturing && !told) {
-        (void)sm_backend_failed(link->context, status, parts->op->name, entry);
-        (void)sm_link_describe(link, sm_record());
-        sm_record()->channel = parts->op->channel;
-        give_up(parts);
-    }
+    if (!parts->begun || parts->capturing || told)
+        return status;
+    /* Peers wait for parts that will not come. */
+    status = sm_backend_failed(link->context, status, parts->op->name, entry);
+    sm_record()->channel = parts->op->channel;
+    (void)sm_link_describe(link, sm_record());
+    sm_link_give_up(link, sm_record());
     return status;
 }
 

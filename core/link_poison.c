@@ -72,7 +72,11 @@ static void describe_fault(const symmem_fault *fault, uint32_t missing_count, in
         describe_mismatch(fault, message, capacity);
         return;
     default:
-        snprintf(message, capacity, "%s", symmem_status_text(fault->status));
+        if (sm_status_known(fault->status))
+            snprintf(message, capacity, "%s", symmem_status_text(fault->status));
+        else
+            snprintf(message, capacity, "the backend reported %d, which is no status",
+                     (int)fault->status);
         return;
     }
 }
@@ -80,7 +84,7 @@ static void describe_fault(const symmem_fault *fault, uint32_t missing_count, in
 static void build_record(const sm_link *link, const symmem_fault *fault,
                          symmem_error_record *record) {
     memset(record, 0, sizeof *record);
-    record->status = fault->status;
+    record->status = sm_status_known(fault->status) ? fault->status : SYMMEM_BACKEND;
     record->channel = fault->channel;
     record->failed_rank = fault->failed_rank;
     record->actual = fault->actual;
@@ -109,6 +113,13 @@ static bool set_poison(sm_link *link, const symmem_error_record *record) {
     return true;
 }
 
+/* Once for each poisoning, so that ranks which poison each other come to an end. */
+static void tell_peers(const sm_link *link) {
+    const symmem_backend *backend = link->context->backend;
+    if (backend->signal_poison != NULL)
+        backend->signal_poison(link->context->instance, &link->peers);
+}
+
 /* The record of a call without stream goes to that call, whose thread this is. link->lock held. */
 static void keep_for_caller(sm_link *link, const symmem_fault *fault,
                             const symmem_error_record *record) {
@@ -131,12 +142,18 @@ void sm_link_signal_failed(const symmem_peers *peers, const symmem_fault *fault,
     bool first = fault->status != SYMMEM_MISMATCH && set_poison(link, &record);
     keep_for_caller(link, fault, &record);
     pthread_mutex_unlock(&link->lock);
-    /* Once for each poisoning, so that ranks which poison each other come to an end. */
-    const symmem_backend *backend = link->context->backend;
-    if (first && backend->signal_poison != NULL)
-        backend->signal_poison(link->context->instance, peers);
+    if (first)
+        tell_peers(link);
     if (record_p != NULL)
         *record_p = record;
+}
+
+void sm_link_give_up(sm_link *link, const symmem_error_record *record) {
+    pthread_mutex_lock(&link->lock);
+    bool first = set_poison(link, record);
+    pthread_mutex_unlock(&link->lock);
+    if (first)
+        tell_peers(link);
 }
 
 void sm_link_poison(sm_link *link, const symmem_error_record *record) {

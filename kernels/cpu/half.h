@@ -5,28 +5,37 @@
 
 #include "vector.h"
 
-INLINE vec from_bfloat(half_vec half) {
-    return (vec)(__builtin_convertvector(half, vec_u32) << 16);
-}
-
-/* Adds just less than half a unit of what stays, or just half if that is odd, and cuts. */
-INLINE half_vec to_bfloat(vec value) {
-    vec_u32 bits = (vec_u32)value;
-    vec_u32 rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-    return __builtin_convertvector(rounded, half_vec);
-}
-
 #if VECTOR_BYTES == 64
+
+INLINE vec_u32 widen(half_vec half) {
+    return (vec_u32)_mm512_cvtepu16_epi32((__m256i)half);
+}
+
+/* The upper 16 bits are zero. */
+INLINE half_vec narrow(vec_u32 wide) {
+    return (half_vec)_mm512_cvtepi32_epi16((__m512i)wide);
+}
 
 INLINE vec from_half(half_vec half) {
     return (vec)_mm512_cvtph_ps((__m256i)half);
 }
 
 INLINE half_vec to_half(vec value) {
-    return (half_vec)_mm512_cvtps_ph((__m512)value, _MM_FROUND_TO_NEAREST_INT);
+    return (half_vec)_mm512_maskz_cvtps_ph((__mmask16)0xffff, (__m512)value, /* all lanes */
+                                           _MM_FROUND_TO_NEAREST_INT);
 }
 
-#elif defined(__F16C__) && VECTOR_BYTES == 32
+#elif VECTOR_BYTES == 32
+
+INLINE vec_u32 widen(half_vec half) {
+    return (vec_u32)_mm256_cvtepu16_epi32((__m128i)half);
+}
+
+/* The upper 16 bits are zero. */
+INLINE half_vec narrow(vec_u32 wide) {
+    __m256i packed = _mm256_packus_epi32((__m256i)wide, (__m256i)wide);
+    return (half_vec)_mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08));
+}
 
 INLINE vec from_half(half_vec half) {
     return (vec)_mm256_cvtph_ps((__m128i)half);
@@ -38,10 +47,18 @@ INLINE half_vec to_half(vec value) {
 
 #else
 
+INLINE vec_u32 widen(half_vec half) {
+    return __builtin_convertvector(half, vec_u32);
+}
+
+INLINE half_vec narrow(vec_u32 wide) {
+    return __builtin_convertvector(wide, half_vec);
+}
+
 /* Exponent and mantissa in their new places are a float 2^-112 times too small: even for subnormals
  * the product is exact. Exponent 31 becomes 255. */
 INLINE vec from_half(half_vec half) {
-    vec_u32 bits = __builtin_convertvector(half, vec_u32);
+    vec_u32 bits = widen(half);
     vec_u32 sign = (bits & 0x8000u) << 16;
     vec_u32 small = (bits & 0x7fffu) << 13;
     vec_u32 scaled = (vec_u32)((vec_f32)small * 0x1p112f);
@@ -61,8 +78,19 @@ INLINE half_vec to_half(vec value) {
     vec result = pick((vec)(magnitude < 0x38800000), (vec)subnormal, (vec)normal);
     result = pick((vec)(magnitude >= 0x477ff000), (vec)infinity, result);
     result = pick((vec)(magnitude > 0x7f800000), (vec)nan, result);
-    return __builtin_convertvector((vec_u32)result | sign, half_vec);
+    return narrow((vec_u32)result | sign);
 }
 
 #endif
+
+INLINE vec from_bfloat(half_vec half) {
+    return (vec)(widen(half) << 16);
+}
+
+/* Adds just less than half a unit of what stays, or just half if that is odd, and cuts. */
+INLINE half_vec to_bfloat(vec value) {
+    vec_u32 bits = (vec_u32)value;
+    return narrow((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
 #endif

@@ -415,8 +415,8 @@ struct symmem_backend {
     symmem_status (*signal_reset)(void *instance, const symmem_peers *peers);
     /* Local. The state was poisoned in this process: tell peers, so that their waits on this rank
      * end with POISONED rather than run on (SM-TIMEOUT-05). Called once for each poisoning, within
-     * host->signal_failed. Never waits. Optional only for a backend whose peers learn of a failure
-     * otherwise. */
+     * host->signal_failed or when the core gives up an operation made of several. Never waits.
+     * Optional only for a backend whose peers learn of a failure otherwise. */
     void (*signal_poison)(void *instance, const symmem_peers *peers);
 
     /* Stream operations on bytes; the device can reach both ends. bytes and count may be 0.
