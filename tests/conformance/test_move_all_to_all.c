@@ -7,7 +7,7 @@
 /* How many elements each rank has for each, and one rank's view of that. */
 struct exchange {
     symmem_handle *handle;
-    int32_t rank, size;
+    int32_t rank, size, channel;
     uint32_t limit_ms;
     struct area own, far;
     size_t table[MAX_RANKS][MAX_RANKS]; /* [from][to], the same on all ranks */
@@ -19,6 +19,7 @@ static void exchange_init(struct tk *t, struct exchange *x, symmem_group *group)
     symmem_handle_info info = info_of(t, x->handle);
     x->rank = info.rank;
     x->size = info.world_size;
+    x->channel = 1;
     x->limit_ms = tk_scaled_ms(LONG_MS);
     area_init(&x->own, ops_own(t, x->handle), AREA_BYTES);
     area_init(&x->far, tk_alloc(t, AREA_BYTES), AREA_BYTES);
@@ -79,7 +80,7 @@ static symmem_status exchange_run(const struct exchange *x, symmem_dtype dtype, 
     return symmem_all_to_all_out(
         x->handle, ops_flat(&input, x->own.at + in_at, dtype, sum_of(x->in_splits, x->size)),
         in_splits, ops_flat(&out, x->far.at + out_at, dtype, sum_of(x->out_splits, x->size)),
-        out_splits, 1, x->limit_ms, stream);
+        out_splits, x->channel, x->limit_ms, stream);
 }
 
 /* --- what comes out --------------------------------------------------------------------------- */
@@ -89,6 +90,7 @@ static void exchange_once(struct tk *t, struct exchange *x, uint64_t *state, uin
     symmem_dtype dtype = draw(state, SYMMEM_DTYPE_COUNT);
     size_t width = symmem_dtype_size(dtype);
     size_t in_at = draw(state, 40) * width, out_at = draw(state, 40) * width;
+    in_at += (size_t)x->rank * 3 * width; /* on each rank where it likes */
     draw_table(x, state, below);
     exchange_load(t, x, width, in_at, generation);
     bool held = TK_OK(t, exchange_run(x, dtype, in_at, out_at, x->in_splits, x->out_splits, NULL));
@@ -305,6 +307,38 @@ static void arrays_of_the_call_only(struct tk *t) {
     TK_OK(t, symmem_graph_destroy(graph));
 }
 
+/* On two channels at once, one rank a step behind: what it sees of its peers is of its own call. */
+static void on_two_channels(struct tk *t) {
+    struct exchange x[2];
+    symmem_stream *streams[2];
+    uint64_t state = t->seed;
+    for (int i = 0; i < 2; i++) {
+        exchange_init(t, &x[i], tk_world_group(t));
+        x[i].channel = i;
+        streams[i] = tk_stream(t);
+    }
+    x[1].handle = x[0].handle;
+    area_init(&x[1].own, x[0].own.at + AREA_BYTES / 2, AREA_BYTES / 2);
+    area_init(&x[0].own, x[0].own.at, AREA_BYTES / 2);
+    for (int32_t slow = 0; slow < x[0].size; slow++) {
+        for (int i = 0; i < 2; i++) {
+            draw_table(&x[i], &state, 40);
+            exchange_load(t, &x[i], 4, 0, (uint32_t)i);
+        }
+        tk_out_of_band_barrier(t);
+        if (x[0].rank == slow)
+            tk_on_point(t, "shm.barrier.after_arrive", 1, (struct tk_action){.delay_ms = 6});
+        for (int i = 0; i < 2; i++)
+            TK_OK(t, exchange_run(&x[i], SYMMEM_INT32, 0, 0, x[i].in_splits, x[i].out_splits,
+                                  streams[i]));
+        for (int i = 0; i < 2; i++) {
+            tk_synchronize(t, streams[i]);
+            exchange_expect(t, &x[i], 4, 0, (uint32_t)i, "one of two channels");
+        }
+        tk_forget_points(t);
+    }
+}
+
 static const struct tk_case cases[] = {
     {.name = "move.all_to_all_on_every_group_shape",
      .requirements = "SM-MOVE-05",
@@ -331,6 +365,12 @@ static const struct tk_case cases[] = {
      .needs = COLLECTIVES,
      .max_ranks = 3,
      .body = all_splits_wrong},
+    {.name = "move.all_to_all_on_two_channels",
+     .requirements = "SM-MOVE-05,SM-COLL-10",
+     .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
+     .min_ranks = 2,
+     .max_ranks = 3,
+     .body = on_two_channels},
     {.name = "move.all_to_all_places",
      .requirements = "SM-COLL-02,SM-COLL-03,SM-COLL-04",
      .needs = COLLECTIVES,

@@ -208,6 +208,7 @@ static void part_that_fails(struct tk *t) {
     struct gather g;
     TK_REQ(t, "SM-MOVE-10");
     gather_init(t, &g, tk_world_group(t));
+    g.limit_ms = tk_scaled_ms(3000);
     tk_on_point(t, "shm.copy", 2, (struct tk_action){.status = SYMMEM_SYSTEM});
     if (g.rank != 0)
         tk_forget_points(t);
@@ -234,6 +235,7 @@ static void part_that_cannot_be_enqueued(struct tk *t) {
     struct gather g;
     TK_REQ(t, "SM-MOVE-10");
     gather_init(t, &g, tk_world_group(t));
+    g.limit_ms = tk_scaled_ms(3000);
     symmem_stream *stream = tk_stream(t);
     tk_on_point(t, "shm.enqueue", 2, (struct tk_action){.status = SYMMEM_OUT_OF_MEMORY});
     if (g.rank != 0)
