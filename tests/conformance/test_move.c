@@ -230,6 +230,26 @@ static void all_gather_places(struct tk *t) {
     area_check(t, &p.far, "other memory");
 }
 
+/* One pulls from where the others push to. */
+static void all_gather_forms_differ(struct tk *t) {
+    struct places p;
+    struct ops_tensor input, out;
+    places_init(t, &p, tk_world_group(t));
+    for (int32_t odd = 0; odd < p.size; odd++) {
+        bool pulls = p.rank == odd;
+        area_upload(t, &p.own);
+        area_upload(t, &p.far);
+        TK_STATUS(t, SYMMEM_MISMATCH,
+                  symmem_all_gather_out(
+                      p.handle, ops_flat(&input, pulls ? p.own.at : p.far.at, SYMMEM_INT64, 9),
+                      ops_flat(&out, pulls ? p.far.at : p.own.at, SYMMEM_INT64, 9 * (size_t)p.size),
+                      0, p.limit_ms, NULL));
+        area_check(t, &p.own, "the block after a mismatch");
+        area_check(t, &p.far, "other memory after a mismatch");
+    }
+    TK_OK(t, symmem_barrier(p.handle, 0, p.limit_ms, NULL));
+}
+
 /* --- broadcast -------------------------------------------------------------------------------- */
 
 static void broadcast_once(struct tk *t, struct places *p, symmem_dtype dtype, size_t count,
@@ -332,6 +352,12 @@ static const struct tk_case cases[] = {
      .max_ranks = 2,
      .flags = TK_PLAIN_MEMORY,
      .body = all_gather_places},
+    {.name = "move.all_gather_forms_differ",
+     .requirements = "SM-COLL-06",
+     .needs = COLLECTIVES,
+     .min_ranks = 2,
+     .max_ranks = 3,
+     .body = all_gather_forms_differ},
     {.name = "move.broadcast_on_every_group_shape",
      .requirements = "SM-MOVE-04",
      .needs = COLLECTIVES,
