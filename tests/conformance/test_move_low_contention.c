@@ -5,6 +5,8 @@
 /* No collectives needed. */
 #define REACH SYMMEM_CAP_DIRECT_ACCESS
 
+#define PLACE 256 /* of the handle in its block */
+
 struct gather {
     symmem_handle *handle;
     int32_t rank, size;
@@ -13,7 +15,8 @@ struct gather {
 };
 
 static void gather_init(struct tk *t, struct gather *g, symmem_group *group) {
-    g->handle = tk_handle(t, AREA_BYTES, group);
+    char *block = tk_alloc(t, AREA_BYTES + PLACE);
+    g->handle = tk_rendezvous(t, block + PLACE, group);
     symmem_handle_info info = info_of(t, g->handle);
     g->rank = info.rank;
     g->size = info.world_size;
@@ -101,9 +104,9 @@ static void refusals(struct tk *t) {
     gather_init(t, &g, tk_world_group(t));
     area_upload(t, &g.own);
     area_upload(t, &g.far);
-    size_t n = (size_t)g.size, block = info_of(t, g.handle).block_size;
-    char *end = g.own.at + block;
-    char *large = tk_alloc(t, 2 * block * n);
+    size_t n = (size_t)g.size, room = AREA_BYTES;
+    char *end = g.own.at + room;
+    char *large = tk_alloc(t, 2 * (room + 1) * n);
     const struct {
         const char *what;
         char *in, *out;
@@ -113,7 +116,7 @@ static void refusals(struct tk *t) {
         {"out on the input", g.own.at, g.own.at + 16, 64, 64 * n, SYMMEM_INVALID_ARGUMENT},
         {"out on the workspace", g.far.at, g.own.at + 63, 64, 64 * n, SYMMEM_INVALID_ARGUMENT},
         {"out on a staged input", g.far.at + 63, g.far.at, 64, 64 * n, SYMMEM_INVALID_ARGUMENT},
-        {"more than the block holds", large, large + block + 1, block + 1, (block + 1) * n,
+        {"more than the block holds", large, large + room + 1, room + 1, (room + 1) * n,
          SYMMEM_OUT_OF_RANGE},
         {"input past the end", end - 8, g.far.at, 64, 64 * n, SYMMEM_OUT_OF_RANGE},
         {"a short out", g.own.at, g.far.at, 64, 64 * n - 1, SYMMEM_INVALID_ARGUMENT},
@@ -139,6 +142,7 @@ static void forms_differ(struct tk *t) {
     struct gather g;
     struct ops_tensor input, out;
     gather_init(t, &g, tk_world_group(t));
+    move_fill(g.far.expected, AREA_BYTES, g.rank, 1);
     area_upload(t, &g.own);
     area_upload(t, &g.far);
     for (int32_t odd = 0; odd < g.size; odd++) {
@@ -270,7 +274,6 @@ static const struct tk_case cases[] = {
      .requirements = "SM-MOVE-09,SM-COLL-03,SM-COLL-04",
      .needs = REACH,
      .max_ranks = 2,
-     .flags = TK_PLAIN_MEMORY,
      .body = refusals},
     {.name = "move.low_contention_forms_differ",
      .requirements = "SM-COLL-06",
