@@ -2,7 +2,6 @@
 #include "all_gather.h"
 
 #include "cpu/move.h"
-#include "multimem_all_gather.h"
 
 static void pull(const symmem_collective *call, const symmem_cpu_team *team, size_t bytes) {
     for (int32_t step = 0; step < team->world_size; step++) {
@@ -28,9 +27,4 @@ symmem_status symmem_cpu_all_gather(const symmem_collective *call, symmem_cpu_te
     else
         pull(call, team, bytes);
     return team->meet(team);
-}
-
-/* All buffers are within reach here: no need of the multicast address. */
-symmem_status symmem_cpu_multimem_all_gather(const symmem_collective *call, symmem_cpu_team *team) {
-    return symmem_cpu_all_gather(call, team);
 }
