@@ -40,6 +40,7 @@ static const char *entry_of(const sm_signal_op *op) {
     return op->kind == SM_BARRIER       ? "barrier"
            : op->kind == SM_PUT_SIGNAL  ? "put_signal"
            : op->kind == SM_WAIT_SIGNAL ? "wait_signal"
+           : op->kind == SM_COMPOSED    ? "parts"
                                         : "collective";
 }
 
