@@ -44,7 +44,7 @@ static void describe_mismatch(const symmem_fault *fault, char *message, size_t c
     describe_call(&fault->other, other, sizeof other);
     bool alike = strcmp(own, other) == 0;
     snprintf(message, capacity, "rank %d called %s%s, this rank %s", fault->failed_rank, other,
-             alike ? " with another offset, root or shape" : "", alike ? "too" : own);
+             alike ? " with another offset, root, shape or split" : "", alike ? "too" : own);
 }
 
 static void describe_fault(const symmem_fault *fault, uint32_t missing_count, int32_t world_size,
@@ -113,16 +113,24 @@ static bool set_poison(sm_link *link, const symmem_error_record *record) {
     return true;
 }
 
-/* The record of a call without stream goes to that call, whose thread this is. link->lock held. */
-static void keep_for_caller(sm_link *link, const symmem_fault *fault,
+/* Once for each poisoning, so that ranks which poison each other come to an end. */
+static void tell_peers(const sm_link *link) {
+    const symmem_backend *backend = link->context->backend;
+    if (backend->signal_poison != NULL)
+        backend->signal_poison(link->context->instance, &link->peers);
+}
+
+/* The call without stream that runs in this thread: its failure goes there. */
+static _Thread_local sm_caller caller;
+
+void sm_link_set_caller(sm_caller now) {
+    caller = now;
+}
+
+static void keep_for_caller(const sm_link *link, const symmem_fault *fault,
                             const symmem_error_record *record) {
-    if (fault->channel < 0 || fault->channel >= link->channel_count)
-        return;
-    sm_channel *channel = link->channels[fault->channel];
-    if (channel == NULL || channel->caller_record == NULL ||
-        !pthread_equal(channel->caller, pthread_self()))
-        return;
-    *channel->caller_record = *record;
+    if (caller.record != NULL && caller.link == link && caller.channel == fault->channel)
+        *caller.record = *record;
 }
 
 void sm_link_signal_failed(const symmem_peers *peers, const symmem_fault *fault,
@@ -133,14 +141,20 @@ void sm_link_signal_failed(const symmem_peers *peers, const symmem_fault *fault,
     pthread_mutex_lock(&link->lock);
     /* Ranks that see a mismatch all see it, at a point where nothing is half done. */
     bool first = fault->status != SYMMEM_MISMATCH && set_poison(link, &record);
-    keep_for_caller(link, fault, &record);
     pthread_mutex_unlock(&link->lock);
-    /* Once for each poisoning, so that ranks which poison each other come to an end. */
-    const symmem_backend *backend = link->context->backend;
-    if (first && backend->signal_poison != NULL)
-        backend->signal_poison(link->context->instance, peers);
+    keep_for_caller(link, fault, &record);
+    if (first)
+        tell_peers(link);
     if (record_p != NULL)
         *record_p = record;
+}
+
+void sm_link_give_up(sm_link *link, const symmem_error_record *record) {
+    pthread_mutex_lock(&link->lock);
+    bool first = set_poison(link, record);
+    pthread_mutex_unlock(&link->lock);
+    if (first)
+        tell_peers(link);
 }
 
 void sm_link_poison(sm_link *link, const symmem_error_record *record) {

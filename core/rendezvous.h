@@ -141,6 +141,16 @@ void sm_link_check_device(const sm_link *link);
 void sm_link_clear_poison(sm_link *link);
 symmem_ref sm_link_ref(sm_link *link);
 
+/* link_poison.c */
+typedef struct sm_caller {
+    const sm_link *link;
+    int32_t channel;
+    symmem_error_record *record;
+} sm_caller;
+/* While a call without stream is at the backend: where signal_failed in this thread, for that link
+ * and channel, leaves the record. All zero: nowhere. */
+void sm_link_set_caller(sm_caller caller);
+
 /* handle.c */
 /* Takes over a reference of link on success. */
 symmem_status sm_handle_create(sm_link *link, size_t offset, symmem_handle **handle_p);
@@ -174,11 +184,13 @@ typedef enum sm_signal_kind {
     SM_BARRIER,
     SM_PUT_SIGNAL,
     SM_WAIT_SIGNAL,
-    SM_COLLECTIVE
+    SM_COLLECTIVE,
+    SM_COMPOSED /* of the backend's other entries */
 } sm_signal_kind;
 
 /* One call. */
-typedef struct sm_signal_op {
+typedef struct sm_signal_op sm_signal_op;
+struct sm_signal_op {
     sm_signal_kind kind;
     const char *name; /* the public call */
     const char *begin_point;
@@ -191,7 +203,10 @@ typedef struct sm_signal_op {
     int32_t ref_count;
     symmem_call_id id;
     const symmem_collective *collective;
-} sm_signal_op;
+    /* SM_COMPOSED: hands the parts to the backend, with the channel's turn. */
+    symmem_status (*compose)(const sm_signal_op *op, const symmem_exec *exec, bool capturing);
+    const void *plan; /* its own */
+};
 /* OUT_OF_RANGE unless the link has the channel. */
 symmem_status sm_signal_check_channel(const sm_signal_op *op);
 /* Runs or enqueues an operation whose arguments are checked, in its channel's turn. */
