@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What every collective checks before it looks at its tensors: handle, channel, stream; and the
+ * tensor that it cannot do without. */
+#include "limits_help.h"
+#include "ops_help.h"
+
+#define LIMIT_MS 2000u
+
+/* How all of them are called, and what all must answer. */
+struct call {
+    symmem_handle *handle;
+    int32_t channel;
+    symmem_stream *stream;
+    symmem_status expected;
+    const char *words; /* of the record's message; "": any */
+};
+
+static void answer(struct tk *t, const struct call *call, symmem_status status, const char *name,
+                   int line) {
+    symmem_error_record record = last_record();
+
+    tk_status_at(t, call->expected, status, name, "limits", line);
+    tk_check_at(t, record.status == status && strstr(record.message, call->words) != NULL, "limits",
+                line, "%s: the record says %s: %s", name, symmem_status_name(record.status),
+                record.message);
+    symmem_clear_error();
+}
+
+static void call_reductions(struct tk *t, const struct call *c) {
+    DLManagedTensor *made = UNTOUCHED_POINTER;
+    symmem_handle *h = c->handle;
+    const symmem_reduce_op op = SYMMEM_SUM;
+    const int32_t at = c->channel;
+    symmem_stream *s = c->stream;
+
+    answer(t, c, symmem_one_shot_all_reduce(h, NULL, op, at, LIMIT_MS, s, &made),
+           "one_shot_all_reduce", __LINE__);
+    answer(t, c, symmem_one_shot_all_reduce_out(h, NULL, op, NULL, at, LIMIT_MS, s),
+           "one_shot_all_reduce_out", __LINE__);
+    answer(t, c, symmem_one_shot_all_reduce_copy(h, NULL, NULL, op, at, LIMIT_MS, s, &made),
+           "one_shot_all_reduce_copy", __LINE__);
+    answer(t, c, symmem_one_shot_all_reduce_copy_out(h, NULL, NULL, op, NULL, at, LIMIT_MS, s),
+           "one_shot_all_reduce_copy_out", __LINE__);
+    answer(t, c, symmem_two_shot_all_reduce(h, NULL, op, at, LIMIT_MS, s), "two_shot_all_reduce",
+           __LINE__);
+    answer(t, c, symmem_two_shot_all_reduce_out(h, NULL, op, NULL, at, LIMIT_MS, s),
+           "two_shot_all_reduce_out", __LINE__);
+    answer(t, c, symmem_reduce_scatter_out(h, NULL, op, false, NULL, at, LIMIT_MS, s),
+           "reduce_scatter_out", __LINE__);
+    answer(t, c, symmem_low_contention_reduce_scatter(h, NULL, op, NULL, at, LIMIT_MS, s),
+           "low_contention_reduce_scatter", __LINE__);
+    answer(t, c, symmem_all_reduce(h, NULL, op, NULL, at, LIMIT_MS, s), "all_reduce", __LINE__);
+    TK_CHECK(t, (void *)made == UNTOUCHED_POINTER || made == NULL);
+}
+
+static void call_moves(struct tk *t, const struct call *c) {
+    symmem_handle *h = c->handle;
+    const int32_t at = c->channel;
+    symmem_stream *s = c->stream;
+
+    answer(t, c, symmem_all_gather_out(h, NULL, NULL, at, LIMIT_MS, s), "all_gather_out", __LINE__);
+    answer(t, c, symmem_broadcast(h, NULL, 0, at, LIMIT_MS, s), "broadcast", __LINE__);
+    answer(t, c, symmem_all_to_all_out(h, NULL, NULL, NULL, NULL, at, LIMIT_MS, s),
+           "all_to_all_out", __LINE__);
+    answer(t, c, symmem_low_contention_all_gather_out(h, NULL, NULL, at, LIMIT_MS, s),
+           "low_contention_all_gather_out", __LINE__);
+}
+
+static void call_multicast(struct tk *t, const struct call *c) {
+    symmem_handle *h = c->handle;
+    const symmem_reduce_op op = SYMMEM_SUM;
+    const int32_t at = c->channel;
+    symmem_stream *s = c->stream;
+
+    answer(t, c, symmem_multimem_all_reduce(h, NULL, op, at, LIMIT_MS, s), "multimem_all_reduce",
+           __LINE__);
+    answer(t, c, symmem_multimem_one_shot_all_reduce_out(h, NULL, op, NULL, at, LIMIT_MS, s),
+           "multimem_one_shot_all_reduce_out", __LINE__);
+    answer(t, c, symmem_multimem_one_shot_reduce_out(h, NULL, op, 0, NULL, at, LIMIT_MS, s),
+           "multimem_one_shot_reduce_out", __LINE__);
+    answer(t, c, symmem_multimem_all_gather_out(h, NULL, NULL, at, LIMIT_MS, s),
+           "multimem_all_gather_out", __LINE__);
+    answer(t, c, symmem_low_contention_all_gather_ce_multicast_out(h, NULL, NULL, at, LIMIT_MS, s),
+           "low_contention_all_gather_ce_multicast_out", __LINE__);
+}
+
+static void arguments_of(struct tk *t, void (*calls)(struct tk *t, const struct call *call)) {
+    symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
+    const int32_t channels = info_of(t, handle).channel_count;
+    const int32_t bad[] = {-1, channels, INT32_MIN, INT32_MAX};
+
+    TK_REQ(t, "SM-COLL-02");
+    for (int i = 0; i < 4; i++)
+        calls(t, &(struct call){handle, bad[i], NULL, SYMMEM_OUT_OF_RANGE, "channel"});
+    calls(t, &(struct call){handle, 0, NULL, SYMMEM_INVALID_ARGUMENT, ""}); /* no tensor */
+    TK_REQ(t, "SM-ERROR-08");
+    calls(t, &(struct call){NULL, 0, NULL, SYMMEM_INVALID_ARGUMENT, "handle"});
+    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    tk_expect_bytes(t, handle, t->rank, 0, 256, 0);
+}
+
+static void reductions(struct tk *t) {
+    arguments_of(t, call_reductions);
+}
+
+static void moves(struct tk *t) {
+    arguments_of(t, call_moves);
+}
+
+static void multicast(struct tk *t) {
+    if (info_of(t, tk_handle(t, 64, tk_world_group(t))).multicast_ptr == NULL) {
+        tk_unresolved(t, "no multicast for this handle");
+        return;
+    }
+    arguments_of(t, call_multicast);
+}
+
+static void foreign_stream(struct tk *t) {
+    symmem_context *alone = context_alone(t);
+    symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
+    symmem_stream *theirs = NULL;
+
+    TK_REQUIRE(t, alone != NULL);
+    TK_REQUIRE_OK(t, symmem_stream_create(alone, 0, &theirs));
+    TK_REQ(t, "SM-STREAM-16");
+    const struct call call = {handle, 0, theirs, SYMMEM_INVALID_ARGUMENT, "another context"};
+    call_reductions(t, &call);
+    call_moves(t, &call);
+    if (info_of(t, handle).multicast_ptr != NULL)
+        call_multicast(t, &call);
+    TK_OK(t, symmem_stream_destroy(theirs));
+    symmem_context_free(alone);
+}
+
+static void finalised(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
+    const struct call call = {handle, 0, NULL, SYMMEM_NOT_INITIALISED, ""};
+
+    TK_REQ(t, "SM-CONTEXT-05");
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_finalize(t->context));
+    call_reductions(t, &call);
+    call_moves(t, &call);
+    call_multicast(t, &call);
+}
+
+#define CASE(name_, requirements_, needs_, body_)                                                  \
+    {                                                                                              \
+        .name = "limits." name_, .requirements = requirements_, .needs = COLLECTIVES | (needs_),   \
+        .min_ranks = 2, .max_ranks = 2, .body = body_                                              \
+    }
+
+static const struct tk_case cases[] = {
+    CASE("collective_reductions", "SM-COLL-02,SM-ERROR-08", 0, reductions),
+    CASE("collective_moves", "SM-COLL-02,SM-ERROR-08", 0, moves),
+    CASE("collective_multicast", "SM-COLL-02,SM-ERROR-08", SYMMEM_CAP_MULTICAST, multicast),
+    CASE("collective_streams", "SM-STREAM-16", SYMMEM_CAP_STREAMS, foreign_stream),
+    CASE("collective_finalised", "SM-CONTEXT-05", 0, finalised),
+};
+TK_SUITE(limits_collectives, cases);
