@@ -89,6 +89,9 @@ static void signal_pad_size_disagreement(struct tk *t) {
     void *ptr = tk_alloc(t, 256);
     TK_OK(t, symmem_set_signal_pad_size(t->context, 0));
     expect_mismatch(t, ptr, 0);
+    symmem_error_record record = last_record();
+    TK_EQ_SIZE(t, original, record.expected);
+    TK_EQ_SIZE(t, original + 4096, record.actual);
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     TK_EQ_SIZE(t, original, info_of(t, handle).signal_pad_size);
     TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
