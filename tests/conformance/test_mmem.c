@@ -116,7 +116,7 @@ static void every_count(struct tk *t) {
         return;
     reduction_init(t, &r, tk_world_group(t));
     for (size_t i = 0; i < 131 + sizeof(primes) / sizeof(primes[0]); i++)
-        for (int again = walk_long() ? 100 : 1; again > 0; again--) {
+        for (int again = tk_suite_is_long() ? 100 : 1; again > 0; again--) {
             draw_reduction(&r, &state, i <= 130 ? i : primes[i - 131]);
             reduce_once(t, &r);
         }

@@ -72,7 +72,7 @@ static void gather_on_shape(struct tk *t, symmem_group *group, const struct tk_s
     gather_init(t, &g, group, plan->call);
     bool multicast = info_of(t, g.handle).multicast_ptr != NULL;
     plan->seen += multicast;
-    for (uint32_t i = 0; multicast && i < (walk_long() ? 200 : 8); i++)
+    for (uint32_t i = 0; multicast && i < (tk_suite_is_long() ? 200 : 8); i++)
         gather_once(t, &g, &state, draw(&state, 131), i);
     if (!multicast) /* a group of one may go without */
         TK_STATUS(t, SYMMEM_UNSUPPORTED,

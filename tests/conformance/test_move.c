@@ -89,7 +89,7 @@ static void all_gather_every_count(struct tk *t) {
     places_init(t, &p, tk_world_group(t));
     for (size_t i = 0; i < 131 + sizeof(primes) / sizeof(primes[0]); i++) {
         size_t count = i <= 130 ? i : primes[i - 131];
-        for (int again = walk_long() ? 2 * SYMMEM_DTYPE_COUNT * FORM_COUNT : 1; again > 0;
+        for (int again = tk_suite_is_long() ? 2 * SYMMEM_DTYPE_COUNT * FORM_COUNT : 1; again > 0;
              again--) {
             struct gather g = draw_gather(&state, p.size, count, generation++);
             gather_once(t, &p, &g);
@@ -117,7 +117,7 @@ static void all_gather_on_every_group_shape(struct tk *t) {
 /* Large ones, in and past the caches. */
 static void all_gather_large(struct tk *t) {
     static const size_t counts[] = {100003, (1u << 20) - 1, (1u << 20) + 1};
-    int last = walk_long() ? 3 : 1;
+    int last = tk_suite_is_long() ? 3 : 1;
     size_t most = counts[last - 1] * 4;
     symmem_handle *handle = tk_handle(t, most, tk_world_group(t));
     char *own = ops_own(t, handle), *far = tk_alloc(t, most * (size_t)t->world_size);
@@ -290,7 +290,7 @@ static void broadcast_every_count(struct tk *t) {
     uint64_t state = t->seed;
     places_init(t, &p, tk_world_group(t));
     for (size_t count = 0; count <= 130; count++)
-        for (int again = walk_long() ? SYMMEM_DTYPE_COUNT : 1; again > 0; again--) {
+        for (int again = tk_suite_is_long() ? SYMMEM_DTYPE_COUNT : 1; again > 0; again--) {
             symmem_dtype dtype = (symmem_dtype)((count + (size_t)again) % SYMMEM_DTYPE_COUNT);
             broadcast_once(t, &p, dtype, count, draw(&state, 40) * symmem_dtype_size(dtype),
                            (int32_t)draw(&state, (uint32_t)p.size), (uint32_t)count);

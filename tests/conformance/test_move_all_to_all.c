@@ -104,7 +104,7 @@ static void exchange_on_shape(struct tk *t, symmem_group *group, const struct tk
     uint64_t state = t->seed + (uint64_t)shape->count;
     (void)arg;
     exchange_init(t, &x, group);
-    for (uint32_t i = 0; i < (walk_long() ? 200 : 6); i++)
+    for (uint32_t i = 0; i < (tk_suite_is_long() ? 200 : 6); i++)
         exchange_once(t, &x, &state, 1 + draw(&state, 2000 / (uint32_t)x.size / 8), i);
 }
 

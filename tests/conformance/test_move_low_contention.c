@@ -88,7 +88,7 @@ static void gather_on_shape(struct tk *t, symmem_group *group, const struct tk_s
     uint64_t state = t->seed + (uint64_t)shape->count;
     (void)arg;
     gather_init(t, &g, group);
-    for (uint32_t i = 0; i < (walk_long() ? 200 : 8); i++)
+    for (uint32_t i = 0; i < (tk_suite_is_long() ? 200 : 8); i++)
         gather_once(t, &g, &state, draw(&state, 131), i);
 }
 
