@@ -35,12 +35,13 @@ static symmem_status call_backend(const sm_signal_op *op, void *stream, bool cap
     }
 }
 
-/* As backend.h calls it: its author reads this. A part of a composed one has told already. */
+/* As backend.h calls it: its author reads this. Of a composed one the part has told already. */
 static const char *entry_of(const sm_signal_op *op) {
-    return op->kind == SM_PUT_SIGNAL    ? "put_signal"
+    return op->kind == SM_BARRIER       ? "barrier"
+           : op->kind == SM_PUT_SIGNAL  ? "put_signal"
            : op->kind == SM_WAIT_SIGNAL ? "wait_signal"
-           : op->kind == SM_COLLECTIVE  ? "collective"
-                                        : "barrier";
+           : op->kind == SM_COMPOSED    ? "parts"
+                                        : "collective";
 }
 
 static symmem_status failed(const sm_signal_op *op, symmem_status status, const char *entry) {
