@@ -344,6 +344,7 @@ static const struct tk_case cases[] = {
     {.name = "move.all_gather_shapes",
      .requirements = "SM-MOVE-03",
      .needs = COLLECTIVES,
+     .min_ranks = 2,
      .max_ranks = 3,
      .body = all_gather_shapes},
     {.name = "move.all_gather_places",
