@@ -10,19 +10,19 @@ void sm_parts_begin(sm_parts *parts, const sm_signal_op *op, const symmem_exec *
         parts->deadline_ns = sm_deadline_ns(exec->timeout_ms);
 }
 
-/* A captured part has told nobody anything yet. A barrier that ran and failed has done all this
- * itself. */
+/* A barrier that ran and failed has poisoned and told all that is to be told. Otherwise, if parts
+ * are under way, peers wait for the rest, which will not come; captured ones are not. */
 static symmem_status part_done(sm_parts *parts, symmem_status status, const char *entry) {
     sm_link *link = parts->op->link;
     if (status == SYMMEM_OK) {
         parts->begun = true;
         return SYMMEM_OK;
     }
-    bool told = status == SYMMEM_MISMATCH || sm_link_is_poisoned(&link->peers);
-    if (!parts->begun || parts->capturing || told)
+    if (status == SYMMEM_MISMATCH || sm_link_is_poisoned(&link->peers))
         return status;
-    /* Peers wait for parts that will not come. */
     status = sm_backend_failed(link->context, status, parts->op->name, entry);
+    if (!parts->begun || parts->capturing)
+        return status;
     sm_record()->channel = parts->op->channel;
     (void)sm_link_describe(link, sm_record());
     sm_link_give_up(link, sm_record());

@@ -11,5 +11,8 @@ symmem_status sm_multimem_begin(sm_collective_op *op, const char *name, symmem_h
                                 const symmem_stream *stream);
 /* As sm_collective_symmetric, for the call's own argument. */
 symmem_status sm_multimem_symmetric(sm_collective_op *op, const sm_tensor *tensor);
+/* The rest of the one-shot forms. `writes`: this rank has an out. */
+symmem_status sm_multimem_one_shot(sm_collective_op *call, const DLTensor *input,
+                                   symmem_reduce_op op, const DLTensor *out, bool writes);
 
 #endif

@@ -49,9 +49,8 @@ static symmem_status read_out(const sm_collective_op *call, const DLTensor *out,
                                : status;
 }
 
-/* The rest of both one-shot forms. `writes`: this rank has an out. */
-static symmem_status one_shot(sm_collective_op *call, const DLTensor *input, symmem_reduce_op op,
-                              const DLTensor *out, bool writes) {
+symmem_status sm_multimem_one_shot(sm_collective_op *call, const DLTensor *input,
+                                   symmem_reduce_op op, const DLTensor *out, bool writes) {
     sm_tensor in, result;
     symmem_status status = sm_tensor_read(input, call->name, "input", &in);
     if (status == SYMMEM_OK)
@@ -75,7 +74,7 @@ symmem_status symmem_multimem_one_shot_all_reduce_out(symmem_handle *handle, con
     symmem_status status =
         sm_multimem_begin(&call, "multimem_one_shot_all_reduce_out", handle,
                           SYMMEM_CALL_MULTIMEM_ONE_SHOT_ALL_REDUCE, channel, timeout_ms, stream);
-    return status == SYMMEM_OK ? one_shot(&call, input, op, out, true) : status;
+    return status == SYMMEM_OK ? sm_multimem_one_shot(&call, input, op, out, true) : status;
 }
 
 symmem_status symmem_multimem_one_shot_reduce_out(symmem_handle *handle, const DLTensor *input,
@@ -91,5 +90,5 @@ symmem_status symmem_multimem_one_shot_reduce_out(symmem_handle *handle, const D
     if (status != SYMMEM_OK)
         return status;
     call.call.root = root;
-    return one_shot(&call, input, op, out, call.link->group->rank == root);
+    return sm_multimem_one_shot(&call, input, op, out, call.link->group->rank == root);
 }

@@ -35,7 +35,7 @@ static symmem_status call_backend(const sm_signal_op *op, void *stream, bool cap
     }
 }
 
-/* As backend.h calls it: its author reads this. */
+/* As backend.h calls it: its author reads this. Of a composed one the part has told already. */
 static const char *entry_of(const sm_signal_op *op) {
     return op->kind == SM_BARRIER       ? "barrier"
            : op->kind == SM_PUT_SIGNAL  ? "put_signal"

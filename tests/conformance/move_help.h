@@ -4,7 +4,6 @@
 #define SYMMEM_CONFORMANCE_MOVE_HELP_H
 
 #include "ops_help.h"
-#include "walk.h" /* walk_long */
 
 #define CANARY 0xE7
 #define AREA_BYTES 16384u

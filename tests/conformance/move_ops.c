@@ -18,18 +18,19 @@ bool mover_in_place(const struct mover *mover) {
     return mover->kind == MOVER_BROADCAST || mover->kind == MOVER_MULTIMEM_ALL_REDUCE;
 }
 
-void mover_init(struct tk *t, struct mover *mover, const struct mover_memory *memory,
-                enum mover_kind kind, int32_t channel) {
+void mover_init(struct tk *t, struct mover *mover, const struct mover_memory *memory, int kind,
+                int32_t channel) {
     symmem_handle_info info = info_of(t, memory->handle);
-    bool far_input = output_is_symmetric(kind) || kind == MOVER_STAGED;
-    *mover = (struct mover){.kind = kind,
-                            .handle = memory->handle,
-                            .rank = info.rank,
-                            .size = info.world_size,
-                            .channel = channel,
-                            .limit_ms = tk_scaled_ms(LONG_MS),
-                            .in = far_input ? memory->far : memory->own,
-                            .out = (output_is_symmetric(kind) ? memory->own : memory->far) + BYTES};
+    bool far_input = output_is_symmetric((enum mover_kind)kind) || kind == MOVER_STAGED;
+    *mover = (struct mover){
+        .kind = (enum mover_kind)kind,
+        .handle = memory->handle,
+        .rank = info.rank,
+        .size = info.world_size,
+        .channel = channel,
+        .limit_ms = tk_scaled_ms(LONG_MS),
+        .in = far_input ? memory->far : memory->own,
+        .out = (output_is_symmetric((enum mover_kind)kind) ? memory->own : memory->far) + BYTES};
     if (mover_in_place(mover))
         mover->out = mover->in;
 }

@@ -43,8 +43,8 @@ struct mover_memory {
 };
 void mover_memory_init(struct tk *t, struct mover_memory *memory, symmem_group *group);
 
-void mover_init(struct tk *t, struct mover *mover, const struct mover_memory *memory,
-                enum mover_kind kind, int32_t channel);
+void mover_init(struct tk *t, struct mover *mover, const struct mover_memory *memory, int kind,
+                int32_t channel);
 const char *mover_name(const struct mover *mover);
 /* The input of that generation, and canaries in the output. In place: the one is the other. */
 void mover_load(struct tk *t, const struct mover *mover, uint32_t generation);

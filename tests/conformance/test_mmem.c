@@ -264,7 +264,7 @@ static void refusals(struct tk *t) {
     char *peer = (char *)buffers[(r.rank + 1) % r.size];
     const struct {
         char *in, *out;
-        int32_t dtype;
+        symmem_dtype dtype;
         int op;
         size_t out_count;
         symmem_status all_reduce, one_shot;
@@ -318,27 +318,32 @@ static const struct tk_case cases[] = {
     {.name = "mmem.every_count",
      .requirements = "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07,SM-COLL-07",
      .needs = MULTIMEM,
+     .min_ranks = 2,
      .max_ranks = 3,
      .timeout_s = 60,
      .body = every_count},
     {.name = "test_multimem_all_reduce",
      .requirements = "SM-MMEM-01,SM-MMEM-07",
      .needs = MULTIMEM,
+     .min_ranks = 2,
      .max_ranks = 4,
      .body = every_dtype_and_op},
     {.name = "test_multimem_one_shot_all_reduce",
      .requirements = "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07",
      .needs = MULTIMEM,
+     .min_ranks = 2,
      .max_ranks = MAX_RANKS,
      .body = on_every_group_shape},
     {.name = "test_multimem_one_shot_reduce_out",
      .requirements = "SM-MMEM-02",
      .needs = MULTIMEM,
+     .min_ranks = 2,
      .max_ranks = 4,
      .body = every_root},
     {.name = "mmem.within_the_bound",
      .requirements = "SM-MMEM-01,SM-MMEM-02",
      .needs = MULTIMEM,
+     .min_ranks = 2,
      .max_ranks = 4,
      .body = within_the_bound},
     {.name = "mmem.refusals",

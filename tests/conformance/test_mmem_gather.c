@@ -5,6 +5,8 @@
 #define STORES (SYMMEM_CAP_MULTICAST | SYMMEM_CAP_DIRECT_ACCESS)
 #define MULTIMEM (STORES | SYMMEM_CAP_COLLECTIVES)
 
+#define UNTOUCHED_TENSOR ((DLManagedTensor *)(uintptr_t)0x5b5b5b50)
+
 typedef symmem_status (*gather_fn)(symmem_handle *handle, const DLTensor *input,
                                    const DLTensor *out, int32_t channel, uint32_t timeout_ms,
                                    symmem_stream *stream);
@@ -133,6 +135,87 @@ static void ce_multicast_shapes(struct tk *t) {
     }
 }
 
+/* --- outputs of their own --------------------------------------------------------------------- */
+
+static void outputs_of_their_own(struct tk *t) {
+    enum { ROWS = 3, COLUMNS = 5, COUNT = ROWS * COLUMNS };
+    const int64_t shape[2] = {ROWS, COLUMNS};
+    int32_t values[COUNT], sums[COUNT] = {0}, got[COUNT];
+    struct ops_tensor input;
+    DLManagedTensor *sum = NULL, *all = NULL;
+    if (!multicast_allowed(t))
+        return;
+    symmem_handle *handle = tk_handle(t, sizeof(values), tk_world_group(t));
+    char *own = ops_own(t, handle);
+    for (int round = 0; round < 3; round++) {
+        memset(sums, 0, sizeof(sums));
+        for (int32_t r = 0; r < t->world_size; r++) {
+            ops_fill(values, SYMMEM_INT32, COUNT, r, (uint32_t)round);
+            for (int i = 0; i < COUNT; i++)
+                sums[i] += values[i];
+        }
+        ops_fill(values, SYMMEM_INT32, COUNT, t->rank, (uint32_t)round);
+        ops_upload(t, own, values, sizeof(values));
+        (void)ops_shaped(&input, own, SYMMEM_INT32, 2, shape);
+        TK_REQUIRE_OK(t, symmem_multimem_one_shot_all_reduce(handle, &input.dl, SYMMEM_SUM, 0,
+                                                             tk_scaled_ms(LONG_MS), NULL, &sum));
+        TK_REQUIRE_OK(t, symmem_low_contention_all_gather_ce_multicast(
+                             handle, &input.dl, 1, tk_scaled_ms(LONG_MS), NULL, &all));
+        TK_CHECK(t, sum->dl_tensor.ndim == 2 && sum->dl_tensor.shape[0] == ROWS &&
+                        sum->dl_tensor.shape[1] == COLUMNS);
+        TK_CHECK(t, all->dl_tensor.ndim == 2 && all->dl_tensor.shape[1] == COLUMNS &&
+                        all->dl_tensor.shape[0] == ROWS * (int64_t)t->world_size);
+        ops_download(t, got, sum->dl_tensor.data, sizeof(got));
+        ops_expect(t, sums, got, SYMMEM_INT32, COUNT, "the sum");
+        for (int32_t r = 0; r < t->world_size; r++) {
+            ops_fill(values, SYMMEM_INT32, COUNT, r, (uint32_t)round);
+            ops_download(t, got, (char *)all->dl_tensor.data + (size_t)r * sizeof(got),
+                         sizeof(got));
+            ops_expect(t, values, got, SYMMEM_INT32, COUNT, "a chunk");
+        }
+        void *places[2] = {sum->dl_tensor.data, all->dl_tensor.data};
+        sum->deleter(sum);
+        all->deleter(all);
+        for (int i = 0; i < 2; i++) {
+            bool symmetric = true;
+            TK_OK(t, symmem_is_symmetric(t->context, places[i], &symmetric));
+            TK_CHECK_MSG(t, !symmetric, "the memory is still there");
+        }
+    }
+    sum = all = UNTOUCHED_TENSOR;
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+              symmem_low_contention_all_gather_ce_multicast(handle, NULL, 1, 50, NULL, &all));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+              symmem_multimem_one_shot_all_reduce(handle, NULL, SYMMEM_SUM, 0, 50, NULL, &sum));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+              symmem_low_contention_all_gather_ce_multicast(handle, &input.dl, 1, 50, NULL, NULL));
+    TK_STATUS(
+        t, SYMMEM_INVALID_ARGUMENT,
+        symmem_multimem_one_shot_all_reduce(handle, &input.dl, SYMMEM_SUM, 0, 50, NULL, NULL));
+    TK_CHECK(t, sum == UNTOUCHED_TENSOR && all == UNTOUCHED_TENSOR);
+}
+
+static void no_outputs_in_a_capture(struct tk *t) {
+    struct ops_tensor input;
+    DLManagedTensor *made = UNTOUCHED_TENSOR;
+    symmem_graph *graph = NULL;
+    if (!multicast_allowed(t))
+        return;
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    symmem_stream *stream = tk_stream(t);
+    (void)ops_flat(&input, ops_own(t, handle), SYMMEM_INT32, 16);
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
+    TK_STATUS(
+        t, SYMMEM_CAPTURE,
+        symmem_multimem_one_shot_all_reduce(handle, &input.dl, SYMMEM_SUM, 0, 50, stream, &made));
+    TK_STATUS(
+        t, SYMMEM_CAPTURE,
+        symmem_low_contention_all_gather_ce_multicast(handle, &input.dl, 0, 50, stream, &made));
+    TK_OK(t, symmem_stream_end_capture(stream, &graph));
+    TK_OK(t, symmem_graph_destroy(graph));
+    TK_CHECK(t, made == UNTOUCHED_TENSOR);
+}
+
 /* --- refusals --------------------------------------------------------------------------------- */
 
 static void refusals(struct tk *t) {
@@ -204,6 +287,12 @@ static void without_multicast(struct tk *t) {
     TK_STATUS(t, SYMMEM_UNSUPPORTED,
               symmem_low_contention_all_gather_ce_multicast_out(g.handle, in, out, 0, 0, NULL));
     TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_memcpy_to_multicast(g.handle, 0, alike, NULL));
+    DLManagedTensor *made = UNTOUCHED_TENSOR;
+    TK_STATUS(t, SYMMEM_UNSUPPORTED,
+              symmem_multimem_one_shot_all_reduce(g.handle, in, SYMMEM_SUM, 0, 0, NULL, &made));
+    TK_STATUS(t, SYMMEM_UNSUPPORTED,
+              symmem_low_contention_all_gather_ce_multicast(g.handle, in, 0, 0, NULL, &made));
+    TK_CHECK(t, made == UNTOUCHED_TENSOR);
     TK_CHECK(t, tk_now_ms() - begin_ms < tk_scaled_ms(2000));
     area_check(t, &g.own, "the block");
     area_check(t, &g.far, "other memory");
@@ -250,18 +339,33 @@ static const struct tk_case cases[] = {
     {.name = "test_multimem_all_gather",
      .requirements = "SM-MMEM-03,SM-COLL-07",
      .needs = MULTIMEM,
+     .min_ranks = 2,
      .max_ranks = 8,
      .body = all_gather},
     {.name = "test_low_contention_all_gather_ce_multicast",
      .requirements = "SM-MMEM-05,SM-COLL-07",
      .needs = STORES,
+     .min_ranks = 2,
      .max_ranks = 8,
      .body = ce_multicast},
     {.name = "test_low_contention_all_gather_ce_multicast_out",
      .requirements = "SM-MMEM-05,SM-MOVE-03",
      .needs = STORES,
+     .min_ranks = 2,
      .max_ranks = 4,
      .body = ce_multicast_shapes},
+    {.name = "mmem.outputs_of_their_own",
+     .requirements = "SM-MMEM-08",
+     .needs = MULTIMEM,
+     .min_ranks = 2,
+     .max_ranks = 3,
+     .body = outputs_of_their_own},
+    {.name = "mmem.no_outputs_in_a_capture",
+     .requirements = "SM-MMEM-08",
+     .needs = MULTIMEM | SYMMEM_CAP_CAPTURE,
+     .min_ranks = 2,
+     .max_ranks = 2,
+     .body = no_outputs_in_a_capture},
     {.name = "mmem.gather_refusals",
      .requirements = "SM-MMEM-03,SM-COLL-02,SM-COLL-03,SM-COLL-04",
      .needs = MULTIMEM,
@@ -277,6 +381,7 @@ static const struct tk_case cases[] = {
     {.name = "mmem.memcpy_reaches_all",
      .requirements = "SM-MMEM-04",
      .needs = STORES,
+     .min_ranks = 2,
      .max_ranks = 4,
      .flags = TK_PLAIN_MEMORY,
      .body = memcpy_reaches_all},

@@ -319,6 +319,18 @@ static symmem_status collective(struct walk_run *run) {
     return symmem_barrier(run->handle, CHANNEL, run->limit_ms, NULL);
 }
 
+/* Of barriers and copies, by way of the block. */
+static symmem_status composed(struct walk_run *run) {
+    uint32_t words[DATA_WORDS] = {1, 2, 3};
+    int64_t input_count, out_count;
+    DLTensor input = own_words(run, &input_count), out = own_words(run, &out_count);
+
+    input.data = words;
+    out_count *= run->t->world_size;
+    return symmem_low_contention_all_gather_out(run->handle, &input, &out, CHANNEL, run->limit_ms,
+                                                NULL);
+}
+
 /* --- streams ------------------------------------------------------------------------ */
 
 static symmem_status enqueue(struct walk_run *run) {
@@ -422,6 +434,12 @@ const struct walk_scenario walk_scenarios[] = {
      .vain_ms = 400,
      .prepare = prepare_handle,
      .act = collective},
+    {.name = "composed",
+     .needs = SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_HOST_ACCESS,
+     .outcome = WALK_SIGNALS,
+     .vain_ms = 400,
+     .prepare = prepare_handle,
+     .act = composed},
     {.name = "data", .outcome = WALK_LOCAL, .prepare = prepare_handle, .act = data},
     {.name = "multimem",
      .needs = SYMMEM_CAP_MULTICAST,

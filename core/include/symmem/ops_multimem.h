@@ -26,6 +26,11 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_multimem_one_shot_all_reduce_out(
     symmem_handle *handle, const DLTensor *input, symmem_reduce_op op, const DLTensor *out,
     int32_t channel, uint32_t timeout_ms, symmem_stream *stream);
 
+/* Once more with an out of its own, as symmem_one_shot_all_reduce makes one. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_multimem_one_shot_all_reduce(
+    symmem_handle *handle, const DLTensor *input, symmem_reduce_op op, int32_t channel,
+    uint32_t timeout_ms, symmem_stream *stream, DLManagedTensor **out_p);
+
 /* The same on rank `root` only; the others' out may be NULL and is not looked at. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_multimem_one_shot_reduce_out(
     symmem_handle *handle, const DLTensor *input, symmem_reduce_op op, int32_t root,
@@ -52,6 +57,13 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_memcpy_to_multicast(symmem_handle
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_low_contention_all_gather_ce_multicast_out(
     symmem_handle *handle, const DLTensor *input, const DLTensor *out, int32_t channel,
     uint32_t timeout_ms, symmem_stream *stream);
+/* Once more with an out of its own: new symmetric memory on the handle's device, with which the
+ * ranks meet first, on the handle's group and in the calling thread; further errors are those of
+ * symmem_alloc (CAPTURE while a stream of the context captures) and symmem_rendezvous. The tensor's
+ * deleter gives the memory back, once, on any thread. *out_p is written on success only. */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_low_contention_all_gather_ce_multicast(
+    symmem_handle *handle, const DLTensor *input, int32_t channel, uint32_t timeout_ms,
+    symmem_stream *stream, DLManagedTensor **out_p);
 
 #ifdef __cplusplus
 }
