@@ -12,7 +12,7 @@
 #include "rendezvous.h"
 #include "streams.h"
 
-static symmem_status call_backend(const sm_signal_op *op, void *stream) {
+static symmem_status call_backend(const sm_signal_op *op, void *stream, bool capturing) {
     const sm_link *link = op->link;
     const symmem_backend *backend = link->context->backend;
     void *instance = link->context->instance;
@@ -28,9 +28,20 @@ static symmem_status call_backend(const sm_signal_op *op, void *stream) {
         return backend->put_signal(instance, &link->peers, op->peer, op->channel, &exec);
     case SM_WAIT_SIGNAL:
         return backend->wait_signal(instance, &link->peers, op->peer, op->channel, &exec);
+    case SM_COMPOSED:
+        return op->compose(op, &exec, capturing);
     default:
         return backend->collective(instance, &link->peers, op->channel, op->collective, &exec);
     }
+}
+
+/* As backend.h calls it: its author reads this. */
+static const char *entry_of(const sm_signal_op *op) {
+    return op->kind == SM_BARRIER       ? "barrier"
+           : op->kind == SM_PUT_SIGNAL  ? "put_signal"
+           : op->kind == SM_WAIT_SIGNAL ? "wait_signal"
+           : op->kind == SM_COMPOSED    ? "parts"
+                                        : "collective";
 }
 
 static symmem_status failed(const sm_signal_op *op, symmem_status status, const char *entry) {
@@ -71,12 +82,13 @@ static symmem_status enqueue(const sm_signal_op *op, sm_channel *channel, void *
         channel->capture_stream = NULL; /* the frontier of a capture that is over */
     void **event_p = capture != 0 ? &channel->capture_event : &channel->eager_event;
     void **stream_p = capture != 0 ? &channel->capture_stream : &channel->eager_stream;
+    const char *entry = *event_p == NULL ? "event_create" : "stream_wait_event";
     status = wait_frontier(op, stream, event_p, *stream_p);
     if (status != SYMMEM_OK)
-        return failed(op, status, "order");
-    status = call_backend(op, stream);
+        return failed(op, status, entry);
+    status = call_backend(op, stream, capture != 0);
     if (status != SYMMEM_OK)
-        return failed(op, status, "enqueue");
+        return failed(op, status, entry_of(op));
     *stream_p = stream;
     if (capture != 0)
         channel->capture = capture;
@@ -86,7 +98,7 @@ static symmem_status enqueue(const sm_signal_op *op, sm_channel *channel, void *
     /* The frontier lags behind; a capture's only orders what is not running yet. */
     if (capture == 0 && sm_stream_drain(context, stream, op->timeout_ms))
         *stream_p = NULL;
-    return failed(op, status, "order");
+    return failed(op, status, "event_record");
 }
 
 /* --- without a stream --------------------------------------------------------------- */
@@ -115,7 +127,7 @@ static symmem_status wait_for_stream(const sm_signal_op *op, sm_channel *channel
     if (status == SYMMEM_TIMEOUT)
         return busy(op, begin_ns);
     if (status != SYMMEM_OK)
-        return failed(op, status, "order");
+        return failed(op, status, "event_synchronize");
     channel->eager_stream = NULL;
     return SYMMEM_OK;
 }
@@ -130,12 +142,15 @@ static symmem_status run_now(const sm_signal_op *op, sm_channel *channel, uint64
     symmem_error_record record;
     record.status = SYMMEM_OK; /* the rest matters only once it is filled */
     sm_link_set_caller((sm_caller){.link = op->link, .channel = op->channel, .record = &record});
-    symmem_status status = call_backend(op, NULL);
+    symmem_status status = call_backend(op, NULL, false);
     sm_link_set_caller((sm_caller){.record = NULL});
     if (status == SYMMEM_OK)
         return SYMMEM_OK;
     /* No record: it failed as a call rather than as a signal operation. */
-    return record.status == status ? sm_fail_record(&record) : failed(op, status, "run");
+    if (record.status != status)
+        return failed(op, status, entry_of(op));
+    sm_copy_text(record.operation, sizeof record.operation, op->name); /* a part's, it may be */
+    return sm_fail_record(&record);
 }
 
 /* --- front -------------------------------------------------------------------------- */

@@ -21,7 +21,7 @@ static void forms_on_shape(struct tk *t, symmem_group *group, const struct tk_sh
     struct reduce_desk desk = reduce_desk_begin(t, group, MOST_BYTES);
     (void)shape;
     for (int i = 0; i < reduce_pair_count(); i++) {
-        for (int f = 0; f < (walk_long() ? some->count : 1); f++) {
+        for (int f = 0; f < (tk_suite_is_long() ? some->count : 1); f++) {
             uint64_t turn = t->seed + (uint64_t)i + (uint64_t)f;
             struct reduce_call call = {.form = some->forms[turn % (uint64_t)some->count],
                                        .count = (size_t)(turn * 37 % 131),
@@ -126,7 +126,7 @@ static void lowering_one_shot_all_reduce(struct tk *t) {
 static void every_count(struct tk *t) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
     int pairs = reduce_pair_count();
-    int rounds = walk_long() ? pairs * FORM_COUNT : 1;
+    int rounds = tk_suite_is_long() ? pairs * FORM_COUNT : 1;
     TK_REQ(t, "SM-REDUCE-02");
     for (size_t count = 0; count <= 130; count++)
         for (int round = 0; round < rounds; round++) {
@@ -149,12 +149,12 @@ static void odd_counts(struct tk *t) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), ((size_t)1 << 20) * 8 + 64);
     TK_REQ(t, "SM-REDUCE-02");
     for (int i = 0; i < kinds; i++)
-        for (int f = 0; f < (walk_long() ? FORM_COUNT : i < 4 ? 3 : 1); f++) {
+        for (int f = 0; f < (tk_suite_is_long() ? FORM_COUNT : i < 4 ? 3 : 1); f++) {
             uint64_t turn = t->seed + (uint64_t)(3 * i + f);
             struct reduce_call call = {
                 .form = (enum reduce_form)(turn % FORM_COUNT), .count = counts[i], .at = turn % 5};
             reduce_pair((int)(turn % (uint64_t)reduce_pair_count()), &call.dtype, &call.op);
-            if (!walk_long() && i >= 4) /* the host's part takes long */
+            if (!tk_suite_is_long() && i >= 4) /* the host's part takes long */
                 call.dtype = i % 2 == 0 ? SYMMEM_FLOAT32 : SYMMEM_UINT8, call.op = SYMMEM_SUM;
             tk_checkpoint(t, "%zu of dtype %d, op %d, form %d", call.count, (int)call.dtype,
                           (int)call.op, (int)call.form);
@@ -167,7 +167,7 @@ static void odd_counts(struct tk *t) {
 static void random_sequence(struct tk *t) {
     enum { GROUPS = 4 };
     struct reduce_desk desks[GROUPS] = {{0}};
-    int desk_count = 0, rounds = walk_long() ? 10000 : 300;
+    int desk_count = 0, rounds = tk_suite_is_long() ? 10000 : 300;
     int32_t ranks[SYMMEM_MAX_WORLD_SIZE];
     uint64_t random = t->seed;
     static const char *const names[GROUPS] = {"first_1", "first_2", "first_3", "all"};
