@@ -272,6 +272,28 @@ static void copy_arguments(struct tk *t) {
     reduce_expect_laid(t, out, NULL, SYMMEM_FLOAT32, COUNT, "out");
 }
 
+/* Empty tensors, with data on some ranks and without on others, are one and the same call. */
+static void empty_with_and_without_data(struct tk *t) {
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 64);
+    struct ops_tensor b, i, o;
+    uint32_t ms = desk.limit_ms;
+    TK_REQ(t, "SM-COLL-07");
+    for (int32_t without = 0; without < 4; without++) {
+        bool bare = t->rank == 0;
+        const DLTensor *buffer = ops_flat(&b, desk.own, SYMMEM_FLOAT32, 0);
+        const DLTensor *input =
+            ops_flat(&i, bare && without % 2 ? NULL : desk.input, SYMMEM_FLOAT32, 0);
+        const DLTensor *out =
+            ops_flat(&o, bare && without / 2 ? NULL : desk.out, SYMMEM_FLOAT32, 0);
+        TK_OK(t, symmem_one_shot_all_reduce_copy_out(desk.handle, buffer, input, SYMMEM_SUM, out, 0,
+                                                     ms, NULL));
+        TK_OK(t, symmem_two_shot_all_reduce_out(desk.handle, input, SYMMEM_SUM, out, 0, ms, NULL));
+        TK_OK(t, symmem_all_reduce(desk.handle, input, SYMMEM_SUM, out, 0, ms, NULL));
+        TK_OK(t, symmem_low_contention_reduce_scatter(desk.handle, input, SYMMEM_SUM, out, 0, ms,
+                                                      NULL));
+    }
+}
+
 /* Overlaps of which only whole in-place ones are allowed, in each kind of memory. */
 static void overlaps(struct tk *t) {
     enum { COUNT = 32, BYTES = COUNT * 4 };
@@ -349,6 +371,12 @@ static const struct tk_case cases[] = {
      .needs = COLLECTIVES,
      .max_ranks = 2,
      .body = copy_arguments},
+    {.name = "all_reduce.empty_with_and_without_data",
+     .requirements = "SM-COLL-07",
+     .needs = COLLECTIVES,
+     .min_ranks = 2,
+     .max_ranks = 3,
+     .body = empty_with_and_without_data},
     {.name = "all_reduce.overlaps",
      .requirements = "SM-COLL-04",
      .needs = COLLECTIVES,
