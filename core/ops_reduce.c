@@ -4,6 +4,14 @@
 
 /* --- what all reductions share ------------------------------------------------------ */
 
+/* A backend tells forms apart by which pointers there are. So that all ranks have the same form, an
+ * empty tensor without data gets an address as well. */
+static void give_address(const sm_collective_op *op, sm_tensor *tensor) {
+    const sm_link *link = op->link;
+    if (tensor->data == NULL)
+        tensor->data = (char *)link->mapping->buffers[link->group->rank] + link->block_offset;
+}
+
 symmem_status sm_reduction_begin(const sm_reduction *reduction, sm_reduction_call *call) {
     const char *name = reduction->name;
     symmem_status status =
@@ -21,9 +29,13 @@ symmem_status sm_reduction_begin(const sm_reduction *reduction, sm_reduction_cal
         status = sm_tensor_same_dtype(&call->input, &call->out, name);
     if (status == SYMMEM_OK)
         status = sm_collective_reduction(&call->op, call->input.dtype, reduction->op);
-    if (status == SYMMEM_OK)
-        call->op.call.count = call->input.count;
-    return status;
+    if (status != SYMMEM_OK)
+        return status;
+    give_address(&call->op, &call->input);
+    if (reduction->has_out)
+        give_address(&call->op, &call->out);
+    call->op.call.count = call->input.count;
+    return SYMMEM_OK;
 }
 
 symmem_status sm_reduction_unequal(const sm_collective_op *op, const char *what, uint64_t expected,
@@ -98,6 +110,7 @@ static symmem_status one_shot_made(const sm_reduction *reduction, DLManagedTenso
     if (status != SYMMEM_OK)
         return status;
     status = sm_tensor_read(&made->dl_tensor, reduction->name, "out", &call.out);
+    give_address(&call.op, &call.out);
     if (status == SYMMEM_OK)
         status = reduction->has_buffer ? one_shot_copy(&call) : one_shot_plain(&call);
     if (status == SYMMEM_OK)

@@ -10,8 +10,8 @@ static symmem_status pull(const symmem_cpu_work *work) {
     symmem_status status = team->meet(team);
     if (status != SYMMEM_OK)
         return status;
-    symmem_cpu_work_reduce(work, call->offset + (size_t)team->rank * bytes, call->count, &call->out,
-                           1);
+    symmem_cpu_work_reduce(work, call->offset + (size_t)team->rank * bytes, NULL, call->count,
+                           &call->out, 1);
     return team->meet(team);
 }
 

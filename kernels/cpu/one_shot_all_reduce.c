@@ -8,7 +8,7 @@ static symmem_status directly(const symmem_cpu_work *work) {
     symmem_status status = work->team->meet(work->team);
     if (status != SYMMEM_OK)
         return status;
-    symmem_cpu_work_reduce(work, call->offset, call->count, &call->out, 1);
+    symmem_cpu_work_reduce(work, call->offset, NULL, call->count, &call->out, 1);
     return work->team->meet(work->team);
 }
 
@@ -22,7 +22,7 @@ static symmem_status pass_piece(const symmem_cpu_work *work, size_t offset, size
                     (const char *)call->in + done * work->element, count * work->element, false);
     symmem_status status = team->meet(team);
     if (status == SYMMEM_OK)
-        symmem_cpu_work_reduce(work, offset, count, &out, 1);
+        symmem_cpu_work_reduce(work, offset, NULL, count, &out, 1);
     return status;
 }
 

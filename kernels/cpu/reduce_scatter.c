@@ -12,7 +12,7 @@ symmem_status symmem_cpu_reduce_scatter(const symmem_collective *call, symmem_cp
         return status;
     for (size_t done = 0; done < call->count; done += call->out_row, offset += row_bytes) {
         void *out = (char *)call->out + done * work.element;
-        symmem_cpu_work_reduce(&work, offset, call->out_row, &out, 1);
+        symmem_cpu_work_reduce(&work, offset, NULL, call->out_row, &out, 1);
     }
     return team->meet(team);
 }

@@ -53,8 +53,8 @@ static void push_shard(const symmem_cpu_work *work) {
     void *dsts[SYMMEM_MAX_WORLD_SIZE];
     for (int32_t rank = 0; rank < team->world_size; rank++)
         dsts[rank] = symmem_cpu_at(team, rank, offset);
-    symmem_cpu_work_reduce(work, offset, shard_bytes(work, &all, team->rank) / work->element, dsts,
-                           team->world_size);
+    symmem_cpu_work_reduce(work, offset, NULL, shard_bytes(work, &all, team->rank) / work->element,
+                           dsts, team->world_size);
 }
 
 static symmem_status in_place(const symmem_cpu_work *work) {
@@ -77,12 +77,13 @@ static symmem_status in_place(const symmem_cpu_work *work) {
 
 /* --- what both other forms do with a part ------------------------------------------- */
 
-/* The own shard, also left in the own buffer for the others. */
-static void reduce_shard(const symmem_cpu_work *work, const portion *part) {
+/* The own shard, also left in the own buffer for the others. `in` not NULL: where the own elements
+ * of the part are. */
+static void reduce_shard(const symmem_cpu_work *work, const portion *part, const char *in) {
     int32_t rank = work->team->rank;
     size_t begin = shard_begin(work, part, rank);
     void *const dsts[2] = {own_shard(work, part), part->out + begin};
-    symmem_cpu_work_reduce(work, part->offset + begin,
+    symmem_cpu_work_reduce(work, part->offset + begin, in != NULL ? in + begin : NULL,
                            shard_bytes(work, part, rank) / work->element, dsts, 2);
 }
 
@@ -117,7 +118,7 @@ static symmem_status keeping_inputs(const symmem_cpu_work *work) {
     for (size_t i = 0; status == SYMMEM_OK && i < parts; i++, before = now) {
         now = kept_part(work, whole, i);
         memcpy(kept[i % 2], own_shard(work, &now), shard_bytes(work, &now, team->rank));
-        reduce_shard(work, &now);
+        reduce_shard(work, &now, NULL);
         status = team->meet(team);
         if (status != SYMMEM_OK)
             return status;
@@ -145,11 +146,18 @@ static portion passing_part(const symmem_cpu_work *work, size_t whole, size_t in
                    (char *)call->out + begin * work->element);
 }
 
-static void copy_in(const symmem_cpu_work *work, const portion *part, size_t done) {
+static const char *input_of(const symmem_cpu_work *work, size_t done) {
+    return (const char *)work->call->in + done * work->element;
+}
+
+/* The other ranks' shards: nobody else reads the own one. */
+static void copy_in(const symmem_cpu_work *work, const portion *part, const char *in) {
     const symmem_cpu_team *team = work->team;
-    symmem_cpu_copy(symmem_cpu_at(team, team->rank, part->offset),
-                    (const char *)work->call->in + done * work->element,
-                    part->count * work->element, false);
+    char *slot = symmem_cpu_at(team, team->rank, part->offset);
+    size_t begin = shard_begin(work, part, team->rank);
+    size_t end = begin + shard_bytes(work, part, team->rank), all = part->count * work->element;
+    symmem_cpu_copy(slot, in, begin, false);
+    symmem_cpu_copy(slot + end, in + end, all - end, false);
 }
 
 /* One meeting a part: after it, everybody's input of this part is there, and everybody's results of
@@ -167,11 +175,11 @@ static symmem_status by_parts(const symmem_cpu_work *work) {
     for (size_t i = 0; status == SYMMEM_OK && i <= parts; i++, before = now) {
         if (i < parts) {
             now = passing_part(work, whole, i);
-            copy_in(work, &now, i * whole);
+            copy_in(work, &now, input_of(work, i * whole));
         }
         status = team->meet(team);
         if (status == SYMMEM_OK && i < parts)
-            reduce_shard(work, &now);
+            reduce_shard(work, &now, input_of(work, i * whole));
         if (status == SYMMEM_OK && i > 0)
             gather_shards(work, &before);
     }

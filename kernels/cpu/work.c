@@ -12,13 +12,15 @@ symmem_cpu_work symmem_cpu_work_of(const symmem_collective *call, symmem_cpu_tea
                              .streaming = call->count * element > SYMMEM_CPU_LARGE_BYTES};
 }
 
-void symmem_cpu_work_reduce(const symmem_cpu_work *work, size_t offset, size_t count,
-                            void *const *dsts, int32_t dst_count) {
+void symmem_cpu_work_reduce(const symmem_cpu_work *work, size_t offset, const void *own,
+                            size_t count, void *const *dsts, int32_t dst_count) {
     const void *srcs[SYMMEM_MAX_WORLD_SIZE];
     if (count == 0)
         return;
     for (int32_t rank = 0; rank < work->team->world_size; rank++)
         srcs[rank] = symmem_cpu_at(work->team, rank, offset);
+    if (own != NULL)
+        srcs[work->team->rank] = own;
     const symmem_cpu_reduce_args args = {.dsts = dsts,
                                          .dst_count = dst_count,
                                          .srcs = srcs,

@@ -6,9 +6,10 @@
 #include "cpu/reduce.h"
 #include "cpu/team.h"
 
-/* Pieces that are passed from rank to rank: several fit into a core's own cache, and one takes much
- * longer than a meeting. */
-#define SYMMEM_CPU_PIECE_BYTES ((size_t)64 << 10)
+/* Pieces that are passed from rank to rank: some fit into the caches together, and one takes much
+ * longer than a meeting and than it takes until a stream of lines from another core is up to speed.
+ */
+#define SYMMEM_CPU_PIECE_BYTES ((size_t)512 << 10)
 /* Results of more than this leave the caches before anybody reads them. */
 #define SYMMEM_CPU_LARGE_BYTES ((size_t)8 << 20)
 
@@ -22,9 +23,10 @@ typedef struct symmem_cpu_work {
 
 symmem_cpu_work symmem_cpu_work_of(const symmem_collective *call, symmem_cpu_team *team);
 
-/* Reduces `count` elements at byte `offset` of all buffers into each destination. */
-void symmem_cpu_work_reduce(const symmem_cpu_work *work, size_t offset, size_t count,
-                            void *const *dsts, int32_t dst_count);
+/* Reduces `count` elements at byte `offset` of all buffers into each destination. `own` not NULL:
+ * the own ones are there instead. */
+void symmem_cpu_work_reduce(const symmem_cpu_work *work, size_t offset, const void *own,
+                            size_t count, void *const *dsts, int32_t dst_count);
 
 static inline size_t symmem_cpu_min(size_t a, size_t b) {
     return a < b ? a : b;

@@ -112,31 +112,40 @@ static void tables_are_checked(struct tk *t) {
     TK_STATUS(t, SYMMEM_NOT_INITIALISED, symmem_set_all_reduce_table(NULL, &entry, 0));
 }
 
-/* One rank's table or form is another's: refused on every rank, although the choice is the same. */
+enum difference {
+    DIFFERENT_TABLE,
+    DIFFERENT_INPUT,
+    DIFFERENT_OUTPUT,
+    IN_PLACE_OR_NOT,
+    DIFFERENCES
+};
+
+/* One rank's table or kind of memory is another's: refused on every rank, even where the choice is
+ * the same. Between private tensors it makes no difference what is in place. */
 static void ranks_choose_alike(struct tk *t) {
     enum { COUNT = 40 };
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 4 * COUNT);
     struct ops_tensor input, out;
-    symmem_all_reduce_entry entry = {
-        .symmetric = -1, .max_bytes = 1000, .algorithm = SYMMEM_ALL_REDUCE_TWO_SHOT};
+    char *out_at = desk.out + REDUCE_MARGIN;
     bool odd = t->rank == t->world_size - 1;
     TK_REQ(t, "SM-REDUCE-12");
-    for (int i = 0; i < 4; i++) {
-        entry.max_bytes += i < 2 && odd;
+    for (int i = 0; i < DIFFERENCES; i++) {
+        const symmem_all_reduce_entry entry = {.symmetric = -1,
+                                               .max_bytes =
+                                                   i == DIFFERENT_TABLE && odd ? 999 : 1000,
+                                               .algorithm = SYMMEM_ALL_REDUCE_TWO_SHOT};
+        bool private = (i == DIFFERENT_INPUT && odd) || i == IN_PLACE_OR_NOT;
+        bool in_place = (i == DIFFERENT_OUTPUT || i == IN_PLACE_OR_NOT) && odd;
+        tk_checkpoint(t, "difference %d", i);
         TK_OK(t, symmem_set_all_reduce_table(t->context, &entry, 1));
-        reduce_lay(t, desk.out + REDUCE_MARGIN, NULL, 4 * COUNT);
-        const DLTensor *to = ops_flat(&out, desk.out + REDUCE_MARGIN, SYMMEM_FLOAT32, COUNT);
-        const DLTensor *from = ops_flat(
-            &input, (i % 2 == 1 || (i == 2 && odd) ? desk.input : desk.own) + REDUCE_MARGIN,
-            SYMMEM_FLOAT32, COUNT);
-        if (i == 3 && odd)
-            to = from;
-        symmem_status status =
-            symmem_all_reduce(desk.handle, from, SYMMEM_SUM, to, 0, desk.limit_ms, NULL);
-        TK_STATUS(t, i < 3 ? SYMMEM_MISMATCH : SYMMEM_OK, status);
-        if (i < 3)
-            reduce_expect_laid(t, desk.out + REDUCE_MARGIN, NULL, SYMMEM_FLOAT32, COUNT, "out");
-        entry.max_bytes = 1000;
+        reduce_lay(t, out_at, NULL, 4 * COUNT);
+        const DLTensor *from = ops_flat(&input, (private ? desk.input : desk.own) + REDUCE_MARGIN,
+                                        SYMMEM_FLOAT32, COUNT);
+        const DLTensor *to = in_place ? from : ops_flat(&out, out_at, SYMMEM_FLOAT32, COUNT);
+        TK_STATUS(t, i == IN_PLACE_OR_NOT ? SYMMEM_OK : SYMMEM_MISMATCH,
+                  symmem_all_reduce(desk.handle, from, SYMMEM_SUM, to, 0, desk.limit_ms, NULL));
+        if (i != IN_PLACE_OR_NOT)
+            reduce_expect_laid(t, out_at, NULL, SYMMEM_FLOAT32, COUNT, "out");
     }
 }
 
@@ -263,6 +272,28 @@ static void copy_arguments(struct tk *t) {
     reduce_expect_laid(t, out, NULL, SYMMEM_FLOAT32, COUNT, "out");
 }
 
+/* Empty tensors, with data on some ranks and without on others, are one and the same call. */
+static void empty_with_and_without_data(struct tk *t) {
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 64);
+    struct ops_tensor b, i, o;
+    uint32_t ms = desk.limit_ms;
+    TK_REQ(t, "SM-COLL-07");
+    for (int32_t without = 0; without < 4; without++) {
+        bool bare = t->rank == 0;
+        const DLTensor *buffer = ops_flat(&b, desk.own, SYMMEM_FLOAT32, 0);
+        const DLTensor *input =
+            ops_flat(&i, bare && without % 2 ? NULL : desk.input, SYMMEM_FLOAT32, 0);
+        const DLTensor *out =
+            ops_flat(&o, bare && without / 2 ? NULL : desk.out, SYMMEM_FLOAT32, 0);
+        TK_OK(t, symmem_one_shot_all_reduce_copy_out(desk.handle, buffer, input, SYMMEM_SUM, out, 0,
+                                                     ms, NULL));
+        TK_OK(t, symmem_two_shot_all_reduce_out(desk.handle, input, SYMMEM_SUM, out, 0, ms, NULL));
+        TK_OK(t, symmem_all_reduce(desk.handle, input, SYMMEM_SUM, out, 0, ms, NULL));
+        TK_OK(t, symmem_low_contention_reduce_scatter(desk.handle, input, SYMMEM_SUM, out, 0, ms,
+                                                      NULL));
+    }
+}
+
 /* Overlaps of which only whole in-place ones are allowed, in each kind of memory. */
 static void overlaps(struct tk *t) {
     enum { COUNT = 32, BYTES = COUNT * 4 };
@@ -340,6 +371,12 @@ static const struct tk_case cases[] = {
      .needs = COLLECTIVES,
      .max_ranks = 2,
      .body = copy_arguments},
+    {.name = "all_reduce.empty_with_and_without_data",
+     .requirements = "SM-COLL-07",
+     .needs = COLLECTIVES,
+     .min_ranks = 2,
+     .max_ranks = 3,
+     .body = empty_with_and_without_data},
     {.name = "all_reduce.overlaps",
      .requirements = "SM-COLL-04",
      .needs = COLLECTIVES,

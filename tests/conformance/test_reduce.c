@@ -181,7 +181,8 @@ static void random_sequence(struct tk *t) {
         desks[g] = reduce_desk_begin(t, tk_group(t, names[g], ranks, size), MOST_BYTES);
         desk_count = g + 1;
     }
-    tk_note(t, "%d reductions, seed %llu", rounds, (unsigned long long)t->seed);
+    if (t->rank == 0)
+        tk_note(t, "%d reductions, seed %llu", rounds, (unsigned long long)t->seed);
     for (int round = 0; round < rounds; round++) {
         random = random * 6364136223846793005u + 1442695040888963407u;
         uint64_t bits = random >> 24;
@@ -287,6 +288,44 @@ static void on_streams(struct tk *t) {
     }
 }
 
+/* Two at a time on one handle, on two streams and channels, which the ranks begin in opposite
+ * order: neither waits for the other, nor meets it. */
+static void channels_are_apart(struct tk *t) {
+    enum { ROUNDS = 8, BYTES = 2048 };
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 4 * BYTES);
+    symmem_stream *streams[2] = {tk_stream(t), tk_stream(t)};
+    TK_REQ(t, "SM-REDUCE-14");
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        struct reduce_data data[2];
+        struct ops_tensor input, out;
+        for (int i = 0; i < 2; i++) {
+            size_t place = REDUCE_MARGIN + (size_t)i * BYTES;
+            reduce_data_begin(t, &data[i], SYMMEM_FLOAT32, SYMMEM_SUM, 300 + (size_t)i,
+                              t->world_size, 2 * round + (uint32_t)i);
+            ops_upload(t, desk.own + place, data[i].inputs + (size_t)t->rank * data[i].bytes,
+                       data[i].bytes);
+        }
+        for (int k = 0; k < 2; k++) {
+            int i = (k + t->rank) % 2;
+            size_t place = REDUCE_MARGIN + (size_t)i * BYTES;
+            TK_OK(t,
+                  symmem_one_shot_all_reduce_out(
+                      desk.handle,
+                      ops_flat(&input, desk.own + place, SYMMEM_FLOAT32, data[i].count), SYMMEM_SUM,
+                      ops_flat(&out, desk.out + place, SYMMEM_FLOAT32, data[i].count), i,
+                      desk.limit_ms, streams[i]));
+            tk_sleep_ms(1);
+        }
+        for (int i = 0; i < 2; i++) {
+            char got[BYTES];
+            tk_synchronize(t, streams[i]);
+            ops_download(t, got, desk.out + REDUCE_MARGIN + (size_t)i * BYTES, data[i].bytes);
+            ops_expect(t, data[i].expected, got, SYMMEM_FLOAT32, data[i].count, "the result");
+            reduce_data_end(&data[i]);
+        }
+    }
+}
+
 static const struct tk_case cases[] = {
     {.name = "test_one_shot_all_reduce",
      .requirements = "SM-REDUCE-01,SM-REDUCE-02,SM-REDUCE-03,SM-COLL-01",
@@ -328,6 +367,12 @@ static const struct tk_case cases[] = {
      .needs = COLLECTIVES,
      .min_ranks = 2,
      .body = late_rank},
+    {.name = "reduce.channels_are_apart",
+     .requirements = "SM-REDUCE-14,SM-COLL-10",
+     .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = channels_are_apart},
     {.name = "reduce.on_streams",
      .requirements = "SM-REDUCE-02",
      .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,

@@ -21,7 +21,7 @@ extern "C" {
  *   only output so     every rank's output is used as the way there
  *   neither            the handle's block, from the handle's place to its end, is the way there:
  *                      what it holds is lost. It may be smaller than the tensors, of at least 3
- *                      elements (or as many as they have), else OUT_OF_RANGE; from 1 MiB on it
+ *                      elements (or as many as they have), else OUT_OF_RANGE; from 2 MiB on it
  *                      makes no difference.
  * Contracts: kernels/one_shot_all_reduce.h, kernels/two_shot_all_reduce.h.
  */
