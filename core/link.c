@@ -21,7 +21,7 @@ static bool allocate_arrays(sm_link *link, size_t world_size) {
     link->pads = calloc(world_size, sizeof *link->pads);
     link->signals = calloc(world_size, sizeof *link->signals);
     /* At least one, because a pad without room for a channel is found out later, by all ranks. */
-    link->channels = calloc((size_t)link->channel_count + 1, sizeof(sm_channel *));
+    link->channels = calloc((size_t)link->channel_count + 1, sizeof *link->channels);
     return link->peer_signals != NULL && link->pads != NULL && link->signals != NULL &&
            link->channels != NULL;
 }
@@ -181,15 +181,22 @@ symmem_ref sm_link_ref(sm_link *link) {
 }
 
 symmem_status sm_link_channel(sm_link *link, int32_t index, sm_channel **channel_p) {
+    /* acquire; pairs with: the store below */
+    sm_channel *channel = atomic_load_explicit(&link->channels[index], memory_order_acquire);
+    if (channel != NULL) {
+        *channel_p = channel;
+        return SYMMEM_OK;
+    }
     pthread_mutex_lock(&link->lock);
-    sm_channel *channel = link->channels[index];
+    channel = link->channels[index];
     if (channel == NULL) {
         channel = calloc(1, sizeof *channel);
         if (channel != NULL && sm_turn_init(&channel->turn) != SYMMEM_OK) {
             free(channel);
             channel = NULL;
         }
-        link->channels[index] = channel;
+        /* release; pairs with: the load above */
+        atomic_store_explicit(&link->channels[index], channel, memory_order_release);
         link->used_channels = true;
     }
     pthread_mutex_unlock(&link->lock);

@@ -119,10 +119,14 @@ static void keep_for_caller(sm_link *link, const symmem_fault *fault,
     if (fault->channel < 0 || fault->channel >= link->channel_count)
         return;
     sm_channel *channel = link->channels[fault->channel];
-    if (channel == NULL || channel->caller_record == NULL ||
-        !pthread_equal(channel->caller, pthread_self()))
+    if (channel == NULL)
         return;
-    *channel->caller_record = *record;
+    /* acquire; pairs with: set_caller */
+    symmem_error_record *place =
+        atomic_load_explicit(&channel->caller_record, memory_order_acquire);
+    if (place != NULL &&
+        pthread_equal(atomic_load_explicit(&channel->caller, memory_order_relaxed), pthread_self()))
+        *place = *record;
 }
 
 void sm_link_signal_failed(const symmem_peers *peers, const symmem_fault *fault,

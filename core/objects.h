@@ -31,6 +31,8 @@ symmem_status sm_turn_init(sm_turn *turn);
 void sm_turn_finish(sm_turn *turn);
 /* False when the deadline (0: none) passed first. No record. */
 bool sm_turn_take(sm_turn *turn, uint64_t deadline_ns);
+/* Takes it if nobody has it. */
+bool sm_turn_try(sm_turn *turn);
 void sm_turn_give(sm_turn *turn);
 
 /* --- intrusive list ----------------------------------------------------------------- */
@@ -281,9 +283,9 @@ typedef struct sm_channel {
     void *capture_event; /* the same inside one capture */
     void *capture_stream;
     uint64_t capture;
-    /* While a call without stream runs: where its failure goes, and its thread. link->lock. */
-    symmem_error_record *caller_record;
-    pthread_t caller;
+    /* While a call without stream runs: where its failure goes, and its thread. */
+    _Atomic(symmem_error_record *) caller_record;
+    _Atomic(pthread_t) caller;
 } sm_channel;
 
 typedef struct sm_link {
@@ -306,7 +308,7 @@ typedef struct sm_link {
     pthread_mutex_t lock; /* poison record, channel table */
     atomic_bool poisoned;
     symmem_error_record poison_record;
-    sm_channel **channels; /* made at first use */
+    _Atomic(sm_channel *) *channels; /* made at first use */
     bool used_channels;
 } sm_link;
 void sm_link_retain(sm_link *link);

@@ -93,10 +93,11 @@ static symmem_status enqueue(const sm_signal_op *op, sm_channel *channel, void *
 
 /* A place for the record of this thread's operation, which the backend hands to signal_failed. */
 static void set_caller(const sm_signal_op *op, sm_channel *channel, symmem_error_record *record) {
-    pthread_mutex_lock(&op->link->lock);
-    channel->caller_record = record;
-    channel->caller = pthread_self();
-    pthread_mutex_unlock(&op->link->lock);
+    (void)op;
+    /* The thread first: whoever sees a record sees whose it is. */
+    atomic_store_explicit(&channel->caller, pthread_self(), memory_order_relaxed);
+    /* release; pairs with: keep_for_caller */
+    atomic_store_explicit(&channel->caller_record, record, memory_order_release);
 }
 
 static symmem_status busy(const sm_signal_op *op, uint64_t begin_ns) {
@@ -123,7 +124,8 @@ static symmem_status run_now(const sm_signal_op *op, sm_channel *channel, uint64
             return failed(op, status, "order");
         channel->eager_stream = NULL;
     }
-    symmem_error_record record = {.status = SYMMEM_OK};
+    symmem_error_record record;
+    record.status = SYMMEM_OK; /* the rest only where that changes: it is large */
     set_caller(op, channel, &record);
     symmem_status status = call_backend(op, NULL);
     set_caller(op, channel, NULL);
@@ -151,10 +153,15 @@ symmem_status sm_signal_run(const sm_signal_op *op, const symmem_stream *stream)
     symmem_status status = sm_link_channel(op->link, op->channel, &channel);
     if (status != SYMMEM_OK)
         return status;
-    uint64_t begin_ns = sm_now_ns();
-    uint64_t deadline_ns = sm_deadline_ns(op->timeout_ms);
     sm_context_observe(op->link->context, op->begin_point);
-    if (!sm_turn_take(&channel->turn, deadline_ns))
+    /* Only who has to wait asks for the time: that takes longer than all else here. */
+    uint64_t begin_ns = 0, deadline_ns = 0;
+    bool taken = sm_turn_try(&channel->turn);
+    if (!taken || channel->eager_stream != NULL) {
+        begin_ns = sm_now_ns();
+        deadline_ns = sm_deadline_ns(op->timeout_ms);
+    }
+    if (!taken && !sm_turn_take(&channel->turn, deadline_ns))
         return busy(op, begin_ns);
     /* An operation that this one waited for may have poisoned the handle. */
     status = sm_link_refuse_poisoned(op->link, op->name);

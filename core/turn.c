@@ -50,6 +50,14 @@ bool sm_turn_take(sm_turn *turn, uint64_t deadline_ns) {
     return got;
 }
 
+bool sm_turn_try(sm_turn *turn) {
+    (void)pthread_mutex_lock(&turn->mutex);
+    bool got = !turn->taken;
+    turn->taken = true;
+    (void)pthread_mutex_unlock(&turn->mutex);
+    return got;
+}
+
 void sm_turn_give(sm_turn *turn) {
     (void)pthread_mutex_lock(&turn->mutex);
     turn->taken = false;
