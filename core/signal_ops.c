@@ -33,6 +33,14 @@ static symmem_status call_backend(const sm_signal_op *op, void *stream) {
     }
 }
 
+/* As backend.h calls it: its author reads this. */
+static const char *entry_of(const sm_signal_op *op) {
+    return op->kind == SM_BARRIER       ? "barrier"
+           : op->kind == SM_PUT_SIGNAL  ? "put_signal"
+           : op->kind == SM_WAIT_SIGNAL ? "wait_signal"
+                                        : "collective";
+}
+
 static symmem_status failed(const sm_signal_op *op, symmem_status status, const char *entry) {
     (void)sm_backend_failed(op->link->context, status, op->name, entry);
     sm_record()->channel = op->channel;
@@ -71,12 +79,13 @@ static symmem_status enqueue(const sm_signal_op *op, sm_channel *channel, void *
         channel->capture_stream = NULL; /* the frontier of a capture that is over */
     void **event_p = capture != 0 ? &channel->capture_event : &channel->eager_event;
     void **stream_p = capture != 0 ? &channel->capture_stream : &channel->eager_stream;
+    const char *entry = *event_p == NULL ? "event_create" : "stream_wait_event";
     status = wait_frontier(op, stream, event_p, *stream_p);
     if (status != SYMMEM_OK)
-        return failed(op, status, "order");
+        return failed(op, status, entry);
     status = call_backend(op, stream);
     if (status != SYMMEM_OK)
-        return failed(op, status, "enqueue");
+        return failed(op, status, entry_of(op));
     *stream_p = stream;
     if (capture != 0)
         channel->capture = capture;
@@ -86,7 +95,7 @@ static symmem_status enqueue(const sm_signal_op *op, sm_channel *channel, void *
     /* The frontier lags behind; a capture's only orders what is not running yet. */
     if (capture == 0 && sm_stream_drain(context, stream, op->timeout_ms))
         *stream_p = NULL;
-    return failed(op, status, "order");
+    return failed(op, status, "event_record");
 }
 
 /* --- without a stream --------------------------------------------------------------- */
@@ -121,7 +130,7 @@ static symmem_status run_now(const sm_signal_op *op, sm_channel *channel, uint64
         if (status == SYMMEM_TIMEOUT)
             return busy(op, begin_ns);
         if (status != SYMMEM_OK)
-            return failed(op, status, "order");
+            return failed(op, status, "event_synchronize");
         channel->eager_stream = NULL;
     }
     symmem_error_record record;
@@ -132,7 +141,7 @@ static symmem_status run_now(const sm_signal_op *op, sm_channel *channel, uint64
     if (status == SYMMEM_OK)
         return SYMMEM_OK;
     /* No record: it failed as a call rather than as a signal operation. */
-    return record.status == status ? sm_fail_record(&record) : failed(op, status, "run");
+    return record.status == status ? sm_fail_record(&record) : failed(op, status, entry_of(op));
 }
 
 /* --- front -------------------------------------------------------------------------- */
