@@ -21,7 +21,7 @@ static bool allocate_arrays(sm_link *link, size_t world_size) {
     link->pads = calloc(world_size, sizeof *link->pads);
     link->signals = calloc(world_size, sizeof *link->signals);
     /* At least one, because a pad without room for a channel is found out later, by all ranks. */
-    link->channels = calloc((size_t)link->channel_count + 1, sizeof *link->channels);
+    link->channels = calloc((size_t)link->channel_count + 1, sizeof(sm_channel *));
     return link->peer_signals != NULL && link->pads != NULL && link->signals != NULL &&
            link->channels != NULL;
 }
@@ -180,26 +180,29 @@ symmem_ref sm_link_ref(sm_link *link) {
     return (symmem_ref){.retain = ref_retain, .release = ref_release, .object = link};
 }
 
-symmem_status sm_link_channel(sm_link *link, int32_t index, sm_channel **channel_p) {
-    /* acquire; pairs with: the store below */
-    sm_channel *channel = atomic_load_explicit(&link->channels[index], memory_order_acquire);
-    if (channel != NULL) {
-        *channel_p = channel;
-        return SYMMEM_OK;
-    }
+/* The channel's first use. */
+static sm_channel *make_channel(sm_link *link, int32_t index) {
     pthread_mutex_lock(&link->lock);
-    channel = link->channels[index];
+    sm_channel *channel = atomic_load_explicit(&link->channels[index], memory_order_relaxed);
     if (channel == NULL) {
         channel = calloc(1, sizeof *channel);
         if (channel != NULL && sm_turn_init(&channel->turn) != SYMMEM_OK) {
             free(channel);
             channel = NULL;
         }
-        /* release; pairs with: the load above */
+        /* release; pairs with: sm_link_channel */
         atomic_store_explicit(&link->channels[index], channel, memory_order_release);
         link->used_channels = true;
     }
     pthread_mutex_unlock(&link->lock);
+    return channel;
+}
+
+symmem_status sm_link_channel(sm_link *link, int32_t index, sm_channel **channel_p) {
+    /* acquire; pairs with: make_channel */
+    sm_channel *channel = atomic_load_explicit(&link->channels[index], memory_order_acquire);
+    if (channel == NULL)
+        channel = make_channel(link, index);
     if (channel == NULL)
         return sm_fail(SYMMEM_OUT_OF_MEMORY, "signal", "channel", "no memory for channel %d",
                        index);

@@ -100,15 +100,6 @@ static symmem_status enqueue(const sm_signal_op *op, sm_channel *channel, void *
 
 /* --- without a stream --------------------------------------------------------------- */
 
-/* A place for the record of this thread's operation, which the backend hands to signal_failed. */
-static void set_caller(const sm_signal_op *op, sm_channel *channel, symmem_error_record *record) {
-    (void)op;
-    /* The thread first: whoever sees a record sees whose it is. */
-    atomic_store_explicit(&channel->caller, pthread_self(), memory_order_relaxed);
-    /* release; pairs with: keep_for_caller */
-    atomic_store_explicit(&channel->caller_record, record, memory_order_release);
-}
-
 static symmem_status busy(const sm_signal_op *op, uint64_t begin_ns) {
     (void)sm_fail(SYMMEM_TIMEOUT, op->name, "channel",
                   "channel %d stayed busy with an earlier operation", op->channel);
@@ -117,27 +108,39 @@ static symmem_status busy(const sm_signal_op *op, uint64_t begin_ns) {
     return sm_link_describe(op->link, sm_record());
 }
 
-/* The channel's turn is taken. */
-static symmem_status run_now(const sm_signal_op *op, sm_channel *channel, uint64_t begin_ns,
-                             uint64_t deadline_ns) {
+/* Until the channel's last operation on a stream is over. */
+static symmem_status wait_for_stream(const sm_signal_op *op, sm_channel *channel,
+                                     uint64_t begin_ns) {
     symmem_context *context = op->link->context;
+    uint32_t left_ms = 0;
+    if (op->timeout_ms != 0) {
+        uint64_t limit_ns = (uint64_t)op->timeout_ms * 1000000u;
+        left_ms = sm_remaining_ms(begin_ns + limit_ns, UINT32_MAX);
+        if (left_ms == 0)
+            return busy(op, begin_ns);
+    }
+    symmem_status status =
+        context->backend->event_synchronize(context->instance, channel->eager_event, left_ms);
+    if (status == SYMMEM_TIMEOUT)
+        return busy(op, begin_ns);
+    if (status != SYMMEM_OK)
+        return failed(op, status, "event_synchronize");
+    channel->eager_stream = NULL;
+    return SYMMEM_OK;
+}
+
+/* The channel's turn is taken. */
+static symmem_status run_now(const sm_signal_op *op, sm_channel *channel, uint64_t begin_ns) {
     if (channel->eager_stream != NULL) {
-        uint32_t left_ms = deadline_ns == 0 ? 0 : sm_remaining_ms(deadline_ns, UINT32_MAX);
-        if (deadline_ns != 0 && left_ms == 0)
-            return busy(op, begin_ns);
-        symmem_status status =
-            context->backend->event_synchronize(context->instance, channel->eager_event, left_ms);
-        if (status == SYMMEM_TIMEOUT)
-            return busy(op, begin_ns);
+        symmem_status status = wait_for_stream(op, channel, begin_ns != 0 ? begin_ns : sm_now_ns());
         if (status != SYMMEM_OK)
-            return failed(op, status, "event_synchronize");
-        channel->eager_stream = NULL;
+            return status;
     }
     symmem_error_record record;
-    record.status = SYMMEM_OK; /* the rest only where that changes: it is large */
-    set_caller(op, channel, &record);
+    record.status = SYMMEM_OK; /* the rest matters only once it is filled */
+    sm_link_set_caller((sm_caller){.link = op->link, .channel = op->channel, .record = &record});
     symmem_status status = call_backend(op, NULL);
-    set_caller(op, channel, NULL);
+    sm_link_set_caller((sm_caller){.record = NULL});
     if (status == SYMMEM_OK)
         return SYMMEM_OK;
     /* No record: it failed as a call rather than as a signal operation. */
@@ -162,21 +165,18 @@ symmem_status sm_signal_run(const sm_signal_op *op, const symmem_stream *stream)
     symmem_status status = sm_link_channel(op->link, op->channel, &channel);
     if (status != SYMMEM_OK)
         return status;
+    uint64_t begin_ns = 0; /* read where there is something to wait for */
     sm_context_observe(op->link->context, op->begin_point);
-    /* Only who has to wait asks for the time: that takes longer than all else here. */
-    uint64_t begin_ns = 0, deadline_ns = 0;
-    bool taken = sm_turn_try(&channel->turn);
-    if (!taken || channel->eager_stream != NULL) {
+    if (!sm_turn_try(&channel->turn)) {
         begin_ns = sm_now_ns();
-        deadline_ns = sm_deadline_ns(op->timeout_ms);
+        if (!sm_turn_take(&channel->turn, sm_deadline_ns(op->timeout_ms)))
+            return busy(op, begin_ns);
     }
-    if (!taken && !sm_turn_take(&channel->turn, deadline_ns))
-        return busy(op, begin_ns);
     /* An operation that this one waited for may have poisoned the handle. */
     status = sm_link_refuse_poisoned(op->link, op->name);
     if (status == SYMMEM_OK)
-        status = stream != NULL ? enqueue(op, channel, stream->native)
-                                : run_now(op, channel, begin_ns, deadline_ns);
+        status =
+            stream != NULL ? enqueue(op, channel, stream->native) : run_now(op, channel, begin_ns);
     sm_turn_give(&channel->turn);
     sm_context_observe(op->link->context, op->done_point);
     return status;
