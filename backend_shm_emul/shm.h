@@ -304,7 +304,8 @@ typedef _Atomic uint32_t shm_word;
 typedef struct shm_signal_header {
     shm_word sleepers; /* threads of this rank that sleep in the kernel, on whatever word */
     shm_word poisoned;
-    uint32_t reserved[14]; /* to the next cache line */
+    shm_word processor;    /* on which this rank last began to wait, plus 1; 0: it never had to */
+    uint32_t reserved[13]; /* to the next cache line */
 } shm_signal_header;
 
 typedef enum shm_seen { SHM_READY, SHM_MISSING, SHM_BROKEN } shm_seen;
@@ -317,7 +318,7 @@ struct shm_wait {
     int32_t channel;
     int32_t rank; /* -1: all but the own */
     uint32_t epoch;
-    bool crowded; /* more ranks than processors */
+    int32_t core_count; /* that this process may run on */
     uint32_t timeout_ms;
     uint64_t start_ns; /* 0: the clock is asked when the wait turns out to be one */
     shm_word *(*word)(const shm_wait *wait, int32_t rank); /* that changes when `rank` is ready */

@@ -149,7 +149,7 @@ void shm_meet_prepare(const shm_instance *instance, const symmem_peers *peers,
     wait->channel = channel;
     wait->rank = -1;
     wait->timeout_ms = timeout_ms;
-    wait->crowded = peers->local_rank_count > instance->core_count;
+    wait->core_count = instance->core_count;
     wait->word = barrier_word;
     wait->attempt = barrier_attempt;
     wait->peek = barrier_peek;

@@ -211,6 +211,36 @@ static shm_seen spin(const shm_wait *wait, int32_t rank, int32_t count, uint32_t
     return seen;
 }
 
+/* Where this rank runs, which others get to see. */
+static uint32_t own_processor(const shm_wait *wait) {
+    shm_word *word = &header_of(wait->peers, wait->peers->rank)->processor;
+    uint32_t now = (uint32_t)sched_getcpu() + 1; /* 0 for the error -1 */
+    /* relaxed: a hint */
+    if (atomic_load_explicit(word, memory_order_relaxed) != now)
+        atomic_store_explicit(word, now, memory_order_relaxed);
+    return now;
+}
+
+/* Whether `rank` began its last wait on this processor. Then it is most likely not running, and to
+ * spin would only keep it from that; to sleep is also what makes the kernel part the two. */
+static bool was_on(const shm_wait *wait, int32_t rank, uint32_t processor) {
+    return processor != 0 && atomic_load_explicit(&header_of(wait->peers, rank)->processor,
+                                                  memory_order_relaxed) == processor;
+}
+
+/* Whether ranks have to share processors. */
+static bool is_crowded(const shm_wait *wait, uint32_t processor) {
+    if (wait->peers->local_rank_count <= wait->core_count)
+        return false;
+    if (wait->core_count > 1)
+        return true;
+    /* Bound to one, as launchers like to do: what matters is who else is. */
+    for (int32_t rank = 0; rank < wait->peers->world_size; rank++)
+        if (rank != wait->peers->rank && was_on(wait, rank, processor))
+            return true;
+    return false;
+}
+
 /* Where ranks share processors, the one that is waited for may be next on this one: that is cheaper
  * than a sleep and its wake-up by far. Where each has its own, strangers would take a whole slice.
  */
@@ -230,11 +260,12 @@ static symmem_status wait_for(shm_wait *wait, int32_t rank, symmem_fault *fault_
     if (seen == SHM_MISSING) {
         if (wait->start_ns == 0)
             wait->start_ns = shm_now_ns();
-        if (!wait->crowded)
+        uint32_t processor = own_processor(wait);
+        if (is_crowded(wait, processor))
+            seen = give_way(wait, rank, &value);
+        else if (!was_on(wait, rank, processor))
             seen = spin(wait, rank, SPIN_COUNT, &value);
     }
-    if (seen == SHM_MISSING && wait->crowded)
-        seen = give_way(wait, rank, &value);
     if (seen == SHM_BROKEN)
         return corrupt(wait, rank, value, fault_p);
     return seen == SHM_READY ? SYMMEM_OK : sleep_until_ready(wait, rank, fault_p);
