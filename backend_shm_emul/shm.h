@@ -128,6 +128,7 @@ struct shm_op {
             int32_t channel;
             uint32_t timeout_ms;
             symmem_call_id call;
+            const char *operation; /* for the fault */
         } signal;
         struct {
             const symmem_peers *peers;
@@ -140,6 +141,7 @@ struct shm_op {
             void *dst;
             const void *src;
             size_t bytes;
+            const char *operation; /* for the record */
         } copy;
         struct {
             void *dst;
@@ -151,6 +153,7 @@ struct shm_op {
             size_t offset;
             const void *src;
             size_t bytes;
+            const char *operation; /* for the record */
         } store;
         struct {
             const symmem_peers *peers;
@@ -182,6 +185,10 @@ static inline symmem_status shm_op_point(const shm_op *op, const char *name, con
 shm_op *shm_op_clone(const shm_op *op);
 void shm_op_free(shm_op *op); /* gives the references back */
 void shm_op_free_list(shm_op *first);
+/* What the operation is called in records: exec's name for it, or its own. */
+static inline const char *shm_operation(const symmem_exec *exec, const char *own) {
+    return exec->operation ? exec->operation : own;
+}
 /* Runs *op as exec says: now, later in its stream, or in each launch of the capture's graph. */
 symmem_status shm_submit(shm_op *op, const symmem_exec *exec, const char *operation);
 /* Queues or captures a clone that the stream or capture then owns. With instance->lock. */
@@ -343,6 +350,8 @@ void shm_meet_prepare(const shm_instance *instance, const symmem_peers *peers,
 /* Release, then acquire. Compares calls if *id is one. A failure's *fault_p is complete but not yet
  * reported. */
 symmem_status shm_meet(shm_wait *wait, const symmem_call_id *id, symmem_fault *fault_p);
+/* SYMMEM_CPU_BOARD_WORDS words of rank `owner` for the collective on the channel. */
+uint64_t *shm_board(const symmem_peers *peers, int32_t owner, int32_t channel);
 
 size_t shm_signal_bytes(void *instance, int32_t world_size, int32_t channel_count);
 symmem_status shm_peers_open(void *instance, symmem_peers *peers, void **buffers_dev_p,

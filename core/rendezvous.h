@@ -184,11 +184,13 @@ typedef enum sm_signal_kind {
     SM_BARRIER,
     SM_PUT_SIGNAL,
     SM_WAIT_SIGNAL,
-    SM_COLLECTIVE
+    SM_COLLECTIVE,
+    SM_COMPOSED /* of the backend's other entries */
 } sm_signal_kind;
 
 /* One call. */
-typedef struct sm_signal_op {
+typedef struct sm_signal_op sm_signal_op;
+struct sm_signal_op {
     sm_signal_kind kind;
     const char *name; /* the public call */
     const char *begin_point;
@@ -201,7 +203,10 @@ typedef struct sm_signal_op {
     int32_t ref_count;
     symmem_call_id id;
     const symmem_collective *collective;
-} sm_signal_op;
+    /* SM_COMPOSED: hands the parts to the backend, with the channel's turn. */
+    symmem_status (*compose)(const sm_signal_op *op, const symmem_exec *exec, bool capturing);
+    const void *plan; /* its own */
+};
 /* OUT_OF_RANGE unless the link has the channel. */
 symmem_status sm_signal_check_channel(const sm_signal_op *op);
 /* Runs or enqueues an operation whose arguments are checked, in its channel's turn. */

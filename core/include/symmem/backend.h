@@ -91,6 +91,9 @@ typedef enum symmem_call_kind {
     SYMMEM_CALL_MULTIMEM_ONE_SHOT_REDUCE,
     SYMMEM_CALL_MULTIMEM_ALL_GATHER,
     SYMMEM_CALL_LOW_CONTENTION_REDUCE_SCATTER,
+    /* Made of other entries, so in a symmem_call_id only. */
+    SYMMEM_CALL_LOW_CONTENTION_ALL_GATHER,
+    SYMMEM_CALL_LOW_CONTENTION_ALL_GATHER_CE_MULTICAST,
     SYMMEM_CALL_KIND_COUNT
 } symmem_call_kind;
 
@@ -267,6 +270,8 @@ typedef struct symmem_exec {
     uint32_t timeout_ms;    /* signal operations and collectives: from the moment it begins to run;
                                0 = no limit */
     symmem_call_id call;    /* barrier and collective: see there */
+    const char *operation;  /* the public call that barrier, copy or multimem_store is a part of,
+                               for fault and record; static string; NULL: the entry's own name */
 } symmem_exec;
 
 /*
@@ -287,6 +292,9 @@ typedef struct symmem_collective {
     size_t in_row;  /* elements; see the contracts */
     size_t out_row;
     void *multicast; /* address of the symmetric argument; NULL: not a multimem kind */
+    /* all_to_all: world_size numbers of elements each, kept alive by exec->refs. */
+    const size_t *in_splits;
+    const size_t *out_splits;
 } symmem_collective;
 
 typedef struct symmem_device_info {
@@ -415,8 +423,8 @@ struct symmem_backend {
     symmem_status (*signal_reset)(void *instance, const symmem_peers *peers);
     /* Local. The state was poisoned in this process: tell peers, so that their waits on this rank
      * end with POISONED rather than run on (SM-TIMEOUT-05). Called once for each poisoning, within
-     * host->signal_failed. Never waits. Optional only for a backend whose peers learn of a failure
-     * otherwise. */
+     * host->signal_failed or when the core gives up an operation made of several. Never waits.
+     * Optional only for a backend whose peers learn of a failure otherwise. */
     void (*signal_poison)(void *instance, const symmem_peers *peers);
 
     /* Stream operations on bytes; the device can reach both ends. bytes and count may be 0.
