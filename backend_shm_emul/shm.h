@@ -311,7 +311,8 @@ typedef _Atomic uint32_t shm_word;
 typedef struct shm_signal_header {
     shm_word sleepers; /* threads of this rank that sleep in the kernel, on whatever word */
     shm_word poisoned;
-    uint32_t reserved[14]; /* to the next cache line */
+    shm_word processor;    /* on which this rank last began to wait, plus 1; 0: it never had to */
+    uint32_t reserved[13]; /* to the next cache line */
 } shm_signal_header;
 
 typedef enum shm_seen { SHM_READY, SHM_MISSING, SHM_BROKEN } shm_seen;
@@ -324,9 +325,9 @@ struct shm_wait {
     int32_t channel;
     int32_t rank; /* -1: all but the own */
     uint32_t epoch;
-    int32_t spin_count;
+    int32_t core_count; /* that this process may run on */
     uint32_t timeout_ms;
-    uint64_t start_ns;
+    uint64_t start_ns; /* 0: the clock is asked when the wait turns out to be one */
     shm_word *(*word)(const shm_wait *wait, int32_t rank); /* that changes when `rank` is ready */
     /* Takes what is waited for, if it is there. *value_p: the word's value otherwise. */
     shm_seen (*attempt)(const shm_wait *wait, int32_t rank, uint32_t *value_p);
@@ -335,7 +336,7 @@ struct shm_wait {
 };
 
 /* Waits. A failure's *fault_p is complete but not yet reported. */
-symmem_status shm_wait_run(const shm_wait *wait, symmem_fault *fault_p);
+symmem_status shm_wait_run(shm_wait *wait, symmem_fault *fault_p);
 /* Describes a failure of the whole operation, seen while waiting for `awaited_rank` (-1: before or
  * between waits). Returns `status`. */
 symmem_status shm_wait_fault(const shm_wait *wait, symmem_status status, int32_t failed_rank,

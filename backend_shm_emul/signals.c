@@ -19,9 +19,6 @@
 #include "cpu/team.h"
 #include "shm.h"
 
-/* About 5 us; no more than a moment where others need the core to get here. */
-#define SPIN_COUNT 200
-#define SPIN_COUNT_CROWDED 4
 /* So many channels' sleepers are woken when the state is poisoned; the others' tick finds out. */
 #define POISON_WAKE_CHANNELS 256
 
@@ -166,9 +163,7 @@ void shm_meet_prepare(const shm_instance *instance, const symmem_peers *peers,
     wait->channel = channel;
     wait->rank = -1;
     wait->timeout_ms = timeout_ms;
-    wait->spin_count =
-        peers->local_rank_count <= instance->core_count ? SPIN_COUNT : SPIN_COUNT_CROWDED;
-    wait->start_ns = shm_now_ns();
+    wait->core_count = instance->core_count;
     wait->word = barrier_word;
     wait->attempt = barrier_attempt;
     wait->peek = barrier_peek;
@@ -301,7 +296,13 @@ static symmem_status run_wait(const shm_op *op, symmem_error_record *record_p) {
 static symmem_status submit(void *instance, const symmem_peers *peers, int32_t rank,
                             int32_t channel, const symmem_exec *exec, const char *operation,
                             symmem_status (*run)(const shm_op *, symmem_error_record *)) {
-    shm_op op = {.run = run, .instance = instance};
+    shm_op op; /* field by field: most of it are other operations' arguments */
+    op.next = NULL;
+    op.run = run;
+    op.instance = instance;
+    op.report = NULL;
+    op.mark = NULL;
+    op.ref_count = 0;
     op.u.signal.peers = peers;
     op.u.signal.rank = rank;
     op.u.signal.channel = channel;

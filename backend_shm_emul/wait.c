@@ -24,7 +24,11 @@
 #define TICK_NS (50 * NS_PER_MS)
 #define TICK_MANY_NS (250 * NS_PER_MS)
 #define MANY_RANKS 16
-/* How long a rank gives way before it sleeps. */
+/* About 50 us; nothing where others need the processor to get here. */
+#define SPIN_COUNT 2000
+/* To look at the clock takes longer than most waits of ranks that are close together. */
+#define SPINS_BEFORE_CLOCK 4
+/* How long a rank gives way to others before it sleeps. */
 #define YIELD_NS 50000ull
 
 _Static_assert(sizeof(shm_word) == 4 && ATOMIC_INT_LOCK_FREE == 2,
@@ -103,7 +107,7 @@ symmem_status shm_wait_fault(const shm_wait *wait, symmem_status status, int32_t
     fault_p->operation = wait->operation;
     fault_p->status = status;
     fault_p->channel = wait->channel;
-    fault_p->elapsed_ns = shm_now_ns() - wait->start_ns;
+    fault_p->elapsed_ns = wait->start_ns != 0 ? shm_now_ns() - wait->start_ns : 0;
     fault_p->failed_rank = failed_rank;
     if (status == SYMMEM_POISONED && failed_rank < 0)
         fault_p->failed_rank = wait->peers->rank;
@@ -207,29 +211,67 @@ static shm_seen spin(const shm_wait *wait, int32_t rank, int32_t count, uint32_t
     return seen;
 }
 
-/* Between looking and sleeping: lets others have the processor, of whom one may be the rank that is
- * waited for. Cheaper than a sleep and its wake-up by far if so, and little lost if not. */
-static shm_seen spin_politely(const shm_wait *wait, int32_t rank, uint32_t *value_p) {
+/* Where this rank runs, which others get to see. */
+static uint32_t own_processor(const shm_wait *wait) {
+    shm_word *word = &header_of(wait->peers, wait->peers->rank)->processor;
+    uint32_t now = (uint32_t)sched_getcpu() + 1; /* 0 for the error -1 */
+    /* relaxed: a hint */
+    if (atomic_load_explicit(word, memory_order_relaxed) != now)
+        atomic_store_explicit(word, now, memory_order_relaxed);
+    return now;
+}
+
+/* Whether `rank` began its last wait on this processor. Then it is most likely not running, and to
+ * spin would only keep it from that; to sleep is also what makes the kernel part the two. */
+static bool was_on(const shm_wait *wait, int32_t rank, uint32_t processor) {
+    return processor != 0 && atomic_load_explicit(&header_of(wait->peers, rank)->processor,
+                                                  memory_order_relaxed) == processor;
+}
+
+/* Whether ranks have to share processors. */
+static bool is_crowded(const shm_wait *wait, uint32_t processor) {
+    if (wait->peers->local_rank_count <= wait->core_count)
+        return false;
+    if (wait->core_count > 1)
+        return true;
+    /* Bound to one, as launchers like to do: what matters is who else is. */
+    for (int32_t rank = 0; rank < wait->peers->world_size; rank++)
+        if (rank != wait->peers->rank && was_on(wait, rank, processor))
+            return true;
+    return false;
+}
+
+/* Where ranks share processors, the one that is waited for may be next on this one: that is cheaper
+ * than a sleep and its wake-up by far. Where each has its own, strangers would take a whole slice.
+ */
+static shm_seen give_way(const shm_wait *wait, int32_t rank, uint32_t *value_p) {
     shm_seen seen = SHM_MISSING;
     uint64_t end_ns = shm_now_ns() + YIELD_NS;
     while (seen == SHM_MISSING && shm_now_ns() < end_ns) {
         sched_yield();
-        seen = spin(wait, rank, 1 + wait->spin_count / 16, value_p);
+        seen = spin(wait, rank, 1, value_p);
     }
     return seen;
 }
 
-static symmem_status wait_for(const shm_wait *wait, int32_t rank, symmem_fault *fault_p) {
+static symmem_status wait_for(shm_wait *wait, int32_t rank, symmem_fault *fault_p) {
     uint32_t value;
-    shm_seen seen = spin(wait, rank, wait->spin_count, &value);
-    if (seen == SHM_MISSING)
-        seen = spin_politely(wait, rank, &value);
+    shm_seen seen = spin(wait, rank, SPINS_BEFORE_CLOCK, &value);
+    if (seen == SHM_MISSING) {
+        if (wait->start_ns == 0)
+            wait->start_ns = shm_now_ns();
+        uint32_t processor = own_processor(wait);
+        if (is_crowded(wait, processor))
+            seen = give_way(wait, rank, &value);
+        else if (!was_on(wait, rank, processor))
+            seen = spin(wait, rank, SPIN_COUNT, &value);
+    }
     if (seen == SHM_BROKEN)
         return corrupt(wait, rank, value, fault_p);
     return seen == SHM_READY ? SYMMEM_OK : sleep_until_ready(wait, rank, fault_p);
 }
 
-symmem_status shm_wait_run(const shm_wait *wait, symmem_fault *fault_p) {
+symmem_status shm_wait_run(shm_wait *wait, symmem_fault *fault_p) {
     if (wait->rank >= 0)
         return wait_for(wait, wait->rank, fault_p);
     for (int32_t rank = 0; rank < wait->peers->world_size; rank++) {

@@ -25,9 +25,12 @@ typedef struct compare_point {
     size_t bytes;
     int ranks;
     double us[SIDE_COUNT][COMPARE_MAX_ROUNDS]; /* medians; 0: not measured in that round */
+    double fastest[SIDE_COUNT];                /* batch of all rounds; 0: none */
     compare_spread spread[SIDE_COUNT];
     compare_side best;    /* the faster MPI; OURS: there is none */
     compare_spread ratio; /* of that to ours, round by round */
+    double fastest_ratio; /* of the faster MPI's fastest batch to ours: what a busy machine leaves
+                             alone */
     double limit_us;      /* 0: unknown */
 } compare_point;
 

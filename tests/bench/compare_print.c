@@ -23,7 +23,8 @@ static void time_text(const compare_spread *spread, char *text, size_t capacity)
 }
 
 static void print_row(const compare_data *data, const compare_point *point, FILE *out) {
-    char size[32] = "", ours[64], best[64] = "-", ratio[64] = "-", limit[32] = "-", name[96];
+    char size[32] = "", ours[64], best[64] = "-", ratio[64] = "-", fastest[32] = "-",
+         limit[32] = "-", name[96];
     if (point->bytes > 0)
         compare_size_text(point->bytes, size, sizeof size);
     time_text(&point->spread[OURS], ours, sizeof ours);
@@ -32,12 +33,15 @@ static void print_row(const compare_data *data, const compare_point *point, FILE
         snprintf(ratio, sizeof ratio, "%.2f [%.2f .. %.2f]", point->ratio.median, point->ratio.low,
                  point->ratio.high);
     }
+    if (point->fastest_ratio > 0)
+        snprintf(fastest, sizeof fastest, "%.2f", point->fastest_ratio);
     if (point->limit_us > 0)
         snprintf(limit, sizeof limit, "%.4g", point->limit_us);
     snprintf(name, sizeof name, "%s%s", point->op,
              strcmp(point->input, "rewritten") == 0 ? " (rewritten)" : "");
-    fprintf(out, "%5d  %-32s %8s  %-28s %-28s %-10s %-22s %s\n", point->ranks, name, size, ours,
-            best, point->best == OURS ? "" : data->library[point->best], ratio, limit);
+    fprintf(out, "%5d  %-32s %8s  %-28s %-28s %-10s %-22s %7s  %s\n", point->ranks, name, size,
+            ours, best, point->best == OURS ? "" : data->library[point->best], ratio, fastest,
+            limit);
 }
 
 void compare_print_table(const compare_data *data, FILE *out) {
@@ -45,12 +49,14 @@ void compare_print_table(const compare_data *data, FILE *out) {
             data->commit, data->rounds);
     fputs(
         "Times in microseconds: median of the rounds' medians [fastest .. slowest round]. ratio:\n"
-        "better MPI to symmem, round by round. limit: one cache line's way from core to core "
+        "better MPI to symmem, round by round; fastest: of the fastest batches of all rounds, "
+        "which other\n"
+        "work on the machine disturbs least. limit: one cache line's way from core to core "
         "where\n"
         "ranks meet, and one pass over the bytes where there are any.\n\n",
         out);
-    fprintf(out, "%5s  %-32s %8s  %-28s %-28s %-10s %-22s %s\n", "ranks", "op", "size", "symmem",
-            "better MPI", "", "ratio", "limit");
+    fprintf(out, "%5s  %-32s %8s  %-28s %-28s %-10s %-22s %7s  %s\n", "ranks", "op", "size",
+            "symmem", "better MPI", "", "ratio", "fastest", "limit");
     for (size_t i = 0; i < data->count; i++)
         if (data->points[i].spread[OURS].count > 0)
             print_row(data, &data->points[i], out);
@@ -90,6 +96,8 @@ void compare_print_json(const compare_data *data, FILE *out) {
         if (point->best != OURS)
             fprintf(out, ",\"better_mpi\":\"%s\"", data->library[point->best]);
         print_spread("ratio", &point->ratio, "", out);
+        if (point->fastest_ratio > 0)
+            fprintf(out, ",\"fastest_ratio\":%.6g", point->fastest_ratio);
         if (point->limit_us > 0)
             fprintf(out, ",\"limit_us\":%.6g", point->limit_us);
         fputc('}', out);

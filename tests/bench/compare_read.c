@@ -75,12 +75,13 @@ static compare_point *add_point(compare_data *data, const char *op, const char *
 /* False without memory. Lines that are not results are passed over. */
 static bool take_line(compare_data *data, const char *line) {
     char op[COMPARE_NAME], input[COMPARE_NAME], library[COMPARE_NAME];
-    double bytes, ranks, round, median;
+    double bytes, ranks, round, median, fastest;
     if (!find_text(line, "op", op, sizeof op) || !find_text(line, "input", input, sizeof input) ||
         !find_text(line, "library", library, sizeof library) ||
         !find_number(line, "bytes", &bytes) || !find_number(line, "ranks", &ranks) ||
         !find_number(line, "round", &round) || !find_number(line, "median_us", &median) ||
-        round < 0 || round >= COMPARE_MAX_ROUNDS || bytes < 0)
+        !find_number(line, "min_us", &fastest) || round < 0 || round >= COMPARE_MAX_ROUNDS ||
+        bytes < 0)
         return true;
     compare_side side = side_of(library);
     compare_point *point = find_point(data, op, input, (size_t)bytes, (int)ranks);
@@ -89,6 +90,8 @@ static bool take_line(compare_data *data, const char *line) {
     if (point == NULL)
         return false;
     point->us[side][(int)round] = median;
+    if (fastest > 0 && (point->fastest[side] <= 0 || fastest < point->fastest[side]))
+        point->fastest[side] = fastest;
     snprintf(data->library[side], sizeof data->library[side], "%s", library);
     if (side == OURS) {
         find_text(line, "device", data->device, sizeof data->device);
@@ -127,6 +130,11 @@ static void find_ratio(compare_point *point, int rounds) {
         if (point->us[OURS][i] > 0)
             ratios[i] = point->us[best][i] / point->us[OURS][i];
     point->ratio = spread_of(ratios, rounds);
+    double fastest = point->fastest[OPEN_MPI];
+    if (fastest <= 0 || (point->fastest[MPICH] > 0 && point->fastest[MPICH] < fastest))
+        fastest = point->fastest[MPICH];
+    if (fastest > 0 && point->fastest[OURS] > 0)
+        point->fastest_ratio = fastest / point->fastest[OURS];
 }
 
 static double limit_of(const compare_data *data, const char *limit, const compare_point *point,

@@ -9,6 +9,7 @@
  */
 #include "world.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,7 @@ typedef struct limit {
 } limit;
 
 /* More ranks than processors need the processor to get anywhere. */
-#define SPINS_BEFORE_LOOKING 100000
+#define SPINS_BEFORE_LOOKING 10000
 
 static bool await(limit_rank *self, int player, uint32_t value) {
     _Atomic uint32_t *word = &self->world->hop[player].value;
@@ -38,7 +39,7 @@ static bool await(limit_rank *self, int player, uint32_t value) {
         if (spin > SPINS_BEFORE_LOOKING) {
             if (atomic_load_explicit(&self->world->lost.value, memory_order_relaxed) != 0)
                 return false;
-            spin = 0;
+            sched_yield();
         }
     return true;
 }

@@ -8,7 +8,7 @@
 #include <time.h>
 
 #define MAX_SAMPLES 20000
-#define MIN_SAMPLES 5
+#define MIN_SAMPLES 3
 #define MAX_BATCH ((int64_t)1 << 24)
 
 uint64_t bench_now_ns(void) {
@@ -104,13 +104,19 @@ static int64_t sample_count(const bench_options *options, int64_t batch, double 
     return count < least ? least : count > MAX_SAMPLES ? MAX_SAMPLES : count;
 }
 
+/* Fewer than planned where batches have become slow: on a busy machine they do, by far. */
 static bool take_samples(const bench_side *side, bench_step once, void *state, int divisor,
-                         bench_result *result, double *samples) {
-    for (int64_t i = 0; i < result->samples; i++) {
+                         double limit_us, bench_result *result, double *samples) {
+    int64_t planned = result->samples;
+    double total_us = 0;
+    for (result->samples = 0; result->samples < planned; result->samples++) {
         double us;
+        if (result->samples >= MIN_SAMPLES && total_us > limit_us)
+            break;
         if (!time_batch(side, once, state, result->batch, &us))
             return false;
-        samples[i] = us / (double)result->batch / divisor;
+        samples[result->samples] = us / (double)result->batch / divisor;
+        total_us += us;
     }
     result->median_us = bench_median(samples, (size_t)result->samples);
     result->min_us = samples[0];
@@ -129,7 +135,7 @@ bool bench_measure(const bench_side *side, const bench_options *options, bench_s
     double *samples = calloc((size_t)result->samples, sizeof *samples);
     if (samples == NULL)
         return false;
-    bool taken = take_samples(side, once, state, divisor, result, samples);
+    bool taken = take_samples(side, once, state, divisor, 2e6 * options->seconds, result, samples);
     free(samples);
     return taken;
 }

@@ -135,25 +135,27 @@ static double exchanged(const state *self, int index) {
     return pattern(index / self->part, self->rank * self->part + index % self->part);
 }
 
+/* symmem has several of one kind. */
+#define ALL_REDUCE(text)                                                                           \
+    { .name = (text), .once = all_reduce, .expected = summed }
+#define ALL_REDUCE_IN_PLACE(text)                                                                  \
+    { .name = (text), .once = all_reduce_in_place, .expected = summed, .in_place = true }
+#define REDUCE_SCATTER(text)                                                                       \
+    { .name = (text), .once = reduce_scatter, .expected = summed_part, .out_scale = PER_RANK }
+
 static const op ops[] = {
     {.name = "barrier", .once = barrier, .unsized = true},
     {.name = "put_wait", .once = put_wait, .expected = of_peer, .divisor = 2},
     {.name = "rendezvous", .once = rendezvous},
-    {.name = "one_shot_all_reduce", .once = all_reduce, .expected = summed},
-    {.name = "two_shot_all_reduce",
-     .once = all_reduce_in_place,
-     .expected = summed,
-     .in_place = true},
-    {.name = "all_reduce", .once = all_reduce, .expected = summed},
-    {.name = "all_reduce_in_place",
-     .once = all_reduce_in_place,
-     .expected = summed,
-     .in_place = true},
-    {.name = "all_reduce_copy_out", .once = all_reduce, .expected = summed},
-    {.name = "reduce_scatter",
-     .once = reduce_scatter,
-     .expected = summed_part,
-     .out_scale = PER_RANK},
+    ALL_REDUCE("all_reduce"),
+    ALL_REDUCE("all_reduce_copy_out"),
+    ALL_REDUCE("one_shot_all_reduce"),
+    ALL_REDUCE("one_shot_all_reduce_copy_out"),
+    ALL_REDUCE("two_shot_all_reduce_out"),
+    ALL_REDUCE_IN_PLACE("all_reduce_in_place"),
+    ALL_REDUCE_IN_PLACE("two_shot_all_reduce"),
+    REDUCE_SCATTER("reduce_scatter"),
+    REDUCE_SCATTER("low_contention_reduce_scatter"),
     {.name = "all_gather", .once = all_gather, .expected = gathered, .out_scale = TIMES_RANKS},
     {.name = "broadcast", .once = broadcast, .expected = of_root, .in_place = true},
     {.name = "all_to_all", .once = all_to_all, .expected = exchanged},

@@ -46,7 +46,8 @@ static void set_tensor(DLTensor *tensor, symmem_dtype dtype, void *data, int64_t
 
 static bool make_symmetric(bench_rank *self, size_t in_bytes, size_t out_bytes) {
     int flags = self->op->flags;
-    size_t in_size = flags & BENCH_IN_SYMMETRIC ? (in_bytes / PAGE + 1) * PAGE : 0;
+    bool inside = (flags & (BENCH_IN_SYMMETRIC | BENCH_WAY_SYMMETRIC)) != 0;
+    size_t in_size = inside ? (in_bytes / PAGE + 1) * PAGE : 0;
     size_t words = (size_t)self->ranks * sizeof(uint32_t); /* for check_barrier */
     self->out_offset = in_size;
     if (symmem_alloc(self->context, in_size + out_bytes + words, -1, NULL, &self->symmetric) !=

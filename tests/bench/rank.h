@@ -39,8 +39,9 @@ typedef struct bench_rank {
 enum {
     BENCH_IN_SYMMETRIC = 1,
     BENCH_OUT_SYMMETRIC = 2,
-    BENCH_IN_PLACE = 4, /* the output is the input */
-    BENCH_NO_HANDLE = 8 /* the op makes what it needs */
+    BENCH_IN_PLACE = 4,      /* the output is the input */
+    BENCH_NO_HANDLE = 8,     /* the op makes what it needs */
+    BENCH_WAY_SYMMETRIC = 16 /* neither: the handle's memory, as large as the input, is the way */
 };
 
 typedef enum bench_scale {

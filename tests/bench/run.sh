@@ -15,7 +15,8 @@ usage: tests/bench/run.sh [options]
   --bytes LIST     default 8,1K,8K,64K,512K,4M,32M
   --seconds S      of measuring each op and size in each round, default 0.1
   --input KIND     reused (default), rewritten, or both; see symmem-bench --help
-  --bars           instead: what the project's wanted ratios are about, 2 ranks, and 8, on 2 processors
+  --bars           instead: what the project's wanted ratios are about, 2 ranks, and 8, on 2 processors;
+                   with --pin, or the scheduler's choice of processors decides the result
   --cores N        keep all programs to the first N processors allowed; default all, with --bars 2
   --pin            in each program rank r stays on the r-th processor, round about
   --backend B      default shm
@@ -92,7 +93,9 @@ fi
 
 # The first $cores of the processors that this shell may run on.
 bound=()
-[ "$bars" -eq 0 ] || cores=${cores:-2}
+if [ "$bars" -eq 1 ]; then
+    cores=${cores:-2} pin=(--pin)
+fi
 if [ -n "$cores" ]; then
     allowed=$(taskset -cp $$ | sed 's/.*: //')
     list=$(for part in ${allowed//,/ }; do seq "${part%-*}" "${part#*-}"; done | head -n "$cores")

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# check.sh SYMMEM_BENCH BENCH_LIMITS BENCH_COMPARE: each op runs for a moment and gives correct results
+# (each is checked before it is timed), the lines are JSON, and what compares them understands them.
+# Nothing here looks at a time.
+set -u -o pipefail
+bench=${1:?usage: check.sh SYMMEM_BENCH BENCH_LIMITS BENCH_COMPARE} limits=${2:?} compare=${3:?}
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || exit 1
+work=$(mktemp -d) || exit 1
+trap 'rm -rf -- "$work"' EXIT
+result=0
+fail() {
+    echo "failed: $*" >&2
+    result=1
+}
+
+# shellcheck disable=SC2054
+quick=(--bytes 8,4K --iterations 20 --warmup 1 --timeout 60 --json)
+"$bench" --op all --ranks 2 "${quick[@]}" >"$work/ours" || fail "the ops, ranks as processes"
+"$bench" --op barrier,put_wait --ranks 3 --rank-mode thread --input rewritten "${quick[@]}" \
+    >>"$work/ours" || fail "ranks as threads"
+"$limits" --op all --ranks 2 "${quick[@]}" >"$work/limits" || fail "the limits"
+
+# One line an op at least, and every line what it should be.
+for op in $("$bench" --list --op all); do
+    grep -q "^{\"op\":\"$op\"," "$work/ours" || fail "no line of $op"
+done
+number='[0-9]+(\.[0-9]+)?' text='"[^"\\]*"'
+pair="\"[a-z_0-9]+\":($number|$text|true|false)"
+if grep -vxE "\{$pair(,$pair)*\}" "$work/ours" "$work/limits" >&2; then
+    fail "these lines are not JSON"
+fi
+
+# Everything wrong is refused before a rank is started.
+for wrong in "--op none" "--op barrier --ranks 0" "--op put --bytes 1x" "--op put --dtype int3" ""; do
+    # shellcheck disable=SC2086
+    "$bench" $wrong >/dev/null 2>&1
+    [ $? -eq 2 ] || fail "'$wrong' was not refused"
+done
+"$bench" --op barrier --backend no_such_backend >/dev/null 2>&1
+[ $? -eq 3 ] || fail "a backend that is not there was not named as such"
+
+# Two rounds, MPI's lines made up: as fast as ours.
+{
+    sed 's/^{/{"round":0,/' "$work/ours" "$work/limits"
+    sed 's/^{/{"round":1,/' "$work/ours"
+    sed 's/^{/{"round":0,/; s/"library":"symmem"/"library":"Open MPI 0.0.0"/' "$work/ours"
+} >"$work/lines"
+"$compare" --bars --json "$work/all.json" --svg "$work/all.svg" <"$work/lines" >"$work/table" ||
+    fail "bench-compare"
+grep -q 'barrier .* 1\.00 \[1\.00 \.\. 1\.00\]' "$work/table" || fail "the table has no ratio"
+grep -q '"op":"barrier","bytes":0,"ranks":2,"input":"reused","wanted":2,"ratio":1,' \
+    "$work/all.json" || fail "no bar in the JSON"
+if command -v xmllint >/dev/null 2>&1; then
+    xmllint --noout "$work/all.svg" || fail "the plot is not XML"
+fi
+"$here/run.sh" --help >/dev/null || fail "run.sh"
+[ "$result" -eq 0 ] && echo "all as it should be"
+exit "$result"
