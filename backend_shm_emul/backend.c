@@ -123,9 +123,17 @@ static symmem_status shm_open_instance(const symmem_host *host, const symmem_bac
         status = shm_fail_errno(host, error, "set_backend", "creating a condition");
         goto destroy_lock;
     }
+    error = pthread_mutex_init(&self->blas_lock, NULL);
+    if (error != 0) {
+        status = shm_fail_errno(host, error, "set_backend", "creating a lock");
+        goto destroy_cond;
+    }
+    atomic_init(&self->closing, false);
     *instance_p = self;
     return SYMMEM_OK;
 
+destroy_cond:
+    pthread_cond_destroy(&self->stream_gone);
 destroy_lock:
     pthread_mutex_destroy(&self->lock);
 free_slots:
@@ -149,8 +157,11 @@ static bool wait_for_streams(shm_instance *self) {
 static void shm_close_instance(void *instance) {
     shm_instance *self = instance;
     shm_observe(self->host, "shm.close*");
+    /* release; pairs with: the wait for a chunk's signal */
+    atomic_store_explicit(&self->closing, true, memory_order_release);
     if (!wait_for_streams(self))
         return; /* a host function that does not return: its memory is given up */
+    pthread_mutex_destroy(&self->blas_lock);
     pthread_cond_destroy(&self->stream_gone);
     pthread_mutex_destroy(&self->lock);
     free(self->slots_used);
@@ -224,6 +235,9 @@ static const symmem_backend table = {
     .multimem_store = shm_multimem_store,
     .multimem_ld_reduce = shm_multimem_ld_reduce,
     .collective = shm_collective,
+    .matmul = shm_matmul,
+    .copy_strided = shm_copy_strided,
+    .reduce_local = shm_reduce_local,
 };
 
 const symmem_backend *symmem_backend_entry(uint32_t abi) {

@@ -43,7 +43,7 @@ static void run_one(shm_stream *stream, shm_op *op) {
     symmem_error_record record;
     memset(&record, 0, sizeof record);
     shm_observe(stream->instance->host, "shm.op.before*");
-    symmem_status status = op->run(op, &record);
+    symmem_status status = shm_op_run(op, &record);
     shm_observe(stream->instance->host, "shm.op.done*");
     if (status != SYMMEM_OK) {
         record.status = status;

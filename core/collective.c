@@ -16,6 +16,8 @@ static const char *const call_names[SYMMEM_CALL_KIND_COUNT] = {
     [SYMMEM_CALL_MULTIMEM_ONE_SHOT_ALL_REDUCE] = "multimem_one_shot_all_reduce",
     [SYMMEM_CALL_MULTIMEM_ONE_SHOT_REDUCE] = "multimem_one_shot_reduce",
     [SYMMEM_CALL_MULTIMEM_ALL_GATHER] = "multimem_all_gather",
+    [SYMMEM_CALL_FUSED_ALL_GATHER_MATMUL] = "fused_all_gather_matmul",
+    [SYMMEM_CALL_FUSED_MATMUL_REDUCE_SCATTER] = "fused_matmul_reduce_scatter",
 };
 
 const char *sm_call_name(uint32_t kind) {

@@ -153,11 +153,12 @@ symmem_status sm_handle_bounds(const symmem_handle *handle, const char *operatio
 symmem_status sm_handle_rank_check(const symmem_handle *handle, const char *operation,
                                    int32_t rank);
 
-/* The memory of one operation that must stay: at most a link and two allocations. */
+/* The memory of one operation that must stay: at most a link and two allocations, or five of a
+ * matrix product. */
 typedef struct sm_refs {
-    symmem_ref refs[3];
+    symmem_ref refs[6];
     int32_t count;
-    sm_allocation *held[2]; /* this call's own references */
+    sm_allocation *held[5]; /* this call's own references */
     int32_t held_count;
     int32_t device; /* of the first covering allocation, -1 without */
 } sm_refs;
