@@ -12,7 +12,7 @@
 
 /* SYMMEM_SHM_BLAS: a library's name or path, or 0 for none. */
 static const char *const names[] = {"libopenblas.so.0", "libcblas.so.3", "libblas.so.3",
-                                    "libopenblas.so", "libcblas.so", "libblas.so"};
+                                    "libopenblas.so",   "libcblas.so",   "libblas.so"};
 
 static bool find(void *library, symmem_cpu_blas *blas) {
     void *sgemm = dlsym(library, "cblas_sgemm"), *dgemm = dlsym(library, "cblas_dgemm");

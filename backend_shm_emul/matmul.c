@@ -85,9 +85,8 @@ static symmem_status run_matmul(const shm_op *op, symmem_error_record *record_p)
     symmem_status status = shm_op_point(op, "shm.matmul", "matmul", record_p);
     if (status != SYMMEM_OK)
         return status;
-    return op->u.matmul.product.signals != NULL
-               ? multiply_arriving(op, record_p)
-               : multiply(op, &op->u.matmul.product, record_p);
+    return op->u.matmul.product.signals != NULL ? multiply_arriving(op, record_p)
+                                                : multiply(op, &op->u.matmul.product, record_p);
 }
 
 symmem_status shm_matmul(void *instance, int32_t device, const symmem_matmul *product,

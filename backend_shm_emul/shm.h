@@ -126,8 +126,8 @@ struct shm_op {
     /* Failures are OK or a status with *record_p filled. */
     symmem_status (*run)(const shm_op *op, symmem_error_record *record_p);
     shm_instance *instance;
-    shm_stream *report; /* keeps a failure; NULL: the stream that runs it */
-    shm_mark *mark;     /* of event operations; referenced */
+    shm_stream *report;          /* keeps a failure; NULL: the stream that runs it */
+    shm_mark *mark;              /* of event operations; referenced */
     const symmem_peers *step_of; /* a collective's step; NULL: none */
     union {
         struct {

@@ -38,8 +38,8 @@ symmem_status sm_pipeline_check(sm_pipeline *pipeline, const char *name, symmem_
                                 symmem_stream *second) {
     sm_collective_op op;
     memset(pipeline, 0, sizeof *pipeline);
-    symmem_status status = sm_collective_begin(&op, name, workspace, SYMMEM_CALL_NONE, channel,
-                                               timeout_ms, stream);
+    symmem_status status =
+        sm_collective_begin(&op, name, workspace, SYMMEM_CALL_NONE, channel, timeout_ms, stream);
     if (status != SYMMEM_OK)
         return status;
     sm_link *link = workspace->link;
@@ -150,8 +150,8 @@ static symmem_status capture_of(const sm_pipeline *pipeline, int lane, uint64_t 
     *capture_p = 0;
     if (!sm_backend_has(context, SYMMEM_CAP_CAPTURE))
         return SYMMEM_OK;
-    symmem_status status = context->backend->capture_id(
-        context->instance, pipeline->lanes[lane]->native, capture_p);
+    symmem_status status =
+        context->backend->capture_id(context->instance, pipeline->lanes[lane]->native, capture_p);
     return status == SYMMEM_OK ? status
                                : sm_backend_failed(context, status, pipeline->name, "capture_id");
 }
@@ -240,8 +240,7 @@ symmem_status sm_pipeline_order(sm_pipeline *pipeline, int from, int to) {
     void *event = NULL;
     if (native(pipeline, from) == native(pipeline, to))
         return SYMMEM_OK;
-    symmem_status status =
-        backend->event_create(context->instance, pipeline->link->device, &event);
+    symmem_status status = backend->event_create(context->instance, pipeline->link->device, &event);
     if (status != SYMMEM_OK)
         return sm_backend_failed(context, status, pipeline->name, "event_create");
     status = backend->event_record(context->instance, event, native(pipeline, from));
@@ -256,8 +255,7 @@ symmem_status sm_pipeline_order(sm_pipeline *pipeline, int from, int to) {
 static symmem_status cover(const sm_pipeline *pipeline, sm_refs *refs, const void *first,
                            const void *second) {
     sm_refs_init(refs, pipeline->link);
-    symmem_status status =
-        sm_refs_cover(refs, pipeline->link->context, pipeline->name, first, 0);
+    symmem_status status = sm_refs_cover(refs, pipeline->link->context, pipeline->name, first, 0);
     if (status == SYMMEM_OK)
         status = sm_refs_cover(refs, pipeline->link->context, pipeline->name, second, 0);
     return status;
@@ -300,8 +298,8 @@ symmem_status sm_pipeline_copy_strided(sm_pipeline *pipeline, int lane,
     symmem_status status = cover(pipeline, &refs, copy->dst, copy->src);
     if (status == SYMMEM_OK) {
         const symmem_exec exec = step_exec(pipeline, &refs, lane);
-        status = context->backend->copy_strided(context->instance, pipeline->link->device, copy,
-                                                &exec);
+        status =
+            context->backend->copy_strided(context->instance, pipeline->link->device, copy, &exec);
     }
     return finish(pipeline, &refs, status, "copy_strided");
 }

@@ -207,8 +207,7 @@ symmem_status sm_strided_inside(const sm_strided *tensor, symmem_context *contex
     if (tensor->count == 0)
         return SYMMEM_OK;
     sm_refs_init(&refs, NULL);
-    symmem_status status =
-        sm_refs_cover(&refs, context, operation, tensor->data, tensor->extent);
+    symmem_status status = sm_refs_cover(&refs, context, operation, tensor->data, tensor->extent);
     sm_refs_finish(&refs);
     return status;
 }

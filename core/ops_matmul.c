@@ -152,8 +152,9 @@ static symmem_status check_signals(const DLTensor *from, int64_t pivot, int64_t 
                        "%lld rows cannot be cut into %lld chunks", (long long)rows,
                        (long long)chunks);
     if (pivot < 0 || pivot >= chunks)
-        return sm_fail(SYMMEM_OUT_OF_RANGE, async_name, "", "a_chunk_pivot %lld is not in [0, %lld)",
-                       (long long)pivot, (long long)chunks);
+        return sm_fail(SYMMEM_OUT_OF_RANGE, async_name, "",
+                       "a_chunk_pivot %lld is not in [0, %lld)", (long long)pivot,
+                       (long long)chunks);
     return sm_strided_apart(out, signals, async_name);
 }
 
@@ -172,8 +173,8 @@ symmem_status symmem_async_input_mm(symmem_context *context, const DLTensor *a, 
     if (status == SYMMEM_OK)
         status = check_product(a, b, out, tensors, matrices);
     if (status == SYMMEM_OK)
-        status = check_signals(a_chunk_signals, a_chunk_pivot, matrices[0].rows, &tensors[2],
-                               &signals);
+        status =
+            check_signals(a_chunk_signals, a_chunk_pivot, matrices[0].rows, &tensors[2], &signals);
     for (int i = 0; i < 3 && status == SYMMEM_OK; i++)
         status = sm_strided_inside(&tensors[i], context, async_name);
     if (status == SYMMEM_OK)

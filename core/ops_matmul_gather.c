@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Gather, then multiply. The contract and the order of the steps: kernels/fused_all_gather_matmul.h.
+ * Gather, then multiply. The contract and the order of the steps:
+ * kernels/fused_all_gather_matmul.h.
  *
  * A rank's workspace: what peers read of it (its shard, and its scales if they are sharded), then
  * places of its own: for each lane the shard at hand, unless that goes to a_out, and its scales;
@@ -17,7 +18,7 @@ typedef enum scaling { NOT_SCALED, BY_TENSOR, ROWS_REPLICATED, ROWS_SHARDED } sc
 
 /* Where things lie in the workspace. */
 typedef struct places {
-    size_t shard, scale;            /* for the peers */
+    size_t shard, scale;             /* for the peers */
     size_t at_hand[2], its_scale[2]; /* one a lane */
     size_t all_scales;
     size_t bytes;
@@ -285,16 +286,16 @@ static symmem_status multiply(gather *g, int lane, int32_t source, const char *a
         product.a_row = g->along_k ? 1 : (g->k > 1 ? g->k : 1);
         product.a_column = g->along_k ? (g->rows > 1 ? g->rows : 1) : 1;
         if (g->along_k) {
-            product.b = (const char *)product.b + source * g->k * product.b_row *
-                                                      (int64_t)symmem_dtype_size(product.dtype);
+            product.b = (const char *)product.b +
+                        source * g->k * product.b_row * (int64_t)symmem_dtype_size(product.dtype);
             product.accumulate = source != g->pipeline.rank; /* the first one */
         } else {
             product.out = (char *)product.out + source * g->rows * product.out_row *
                                                     (int64_t)symmem_dtype_size(product.out_dtype);
         }
         product.a_scale_by_row = g->scaling > BY_TENSOR;
-        product.a_scale = g->scaling == ROWS_SHARDED ? (const float *)(const void *)scale
-                                                     : g->all_scales;
+        product.a_scale =
+            g->scaling == ROWS_SHARDED ? (const float *)(const void *)scale : g->all_scales;
         if (g->scaling == ROWS_REPLICATED)
             product.a_scale += source * g->rows;
         status = sm_pipeline_matmul(&g->pipeline, lane, &product);
@@ -308,8 +309,7 @@ static symmem_status take_shard(gather *g, int lane, int32_t source, int last) {
     const char *theirs = sm_pipeline_at(&g->pipeline, source);
     char *a = g->want_a ? g->a_out.data + (size_t)source * bytes : own(g, g->places.at_hand[lane]);
     char *scale = own(g, g->places.its_scale[lane]);
-    symmem_status status =
-        sm_pipeline_copy(&g->pipeline, lane, a, theirs + g->places.shard, bytes);
+    symmem_status status = sm_pipeline_copy(&g->pipeline, lane, a, theirs + g->places.shard, bytes);
     if (status == SYMMEM_OK && g->scaling == ROWS_SHARDED)
         status = sm_pipeline_copy(&g->pipeline, lane, scale, theirs + g->places.scale,
                                   (size_t)g->rows * sizeof(float));
@@ -340,8 +340,8 @@ static symmem_status run_steps(gather *g) {
     }
     if (status == SYMMEM_OK && g->want_a)
         status = sm_pipeline_copy(p, p->world_size % 2 == 0 ? 0 : 1,
-                                  g->a_out.data + (size_t)p->rank * bytes,
-                                  own(g, g->places.shard), bytes);
+                                  g->a_out.data + (size_t)p->rank * bytes, own(g, g->places.shard),
+                                  bytes);
     if (status == SYMMEM_OK)
         status = sm_pipeline_order(p, 1, 0);
     return status == SYMMEM_OK ? sm_pipeline_barrier(p, 0, 0, NULL) : status;

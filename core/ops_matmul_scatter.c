@@ -274,8 +274,8 @@ static symmem_status run_steps(scatter *s) {
     for (int32_t step = 1; step < p->world_size && status == SYMMEM_OK; step++)
         status = exchange(s, step);
     if (status == SYMMEM_OK)
-        status = produce(s, 0, p->rank,
-                         own(s, s->places.parts + (size_t)p->rank * s->places.stride));
+        status =
+            produce(s, 0, p->rank, own(s, s->places.parts + (size_t)p->rank * s->places.stride));
     if (status == SYMMEM_OK)
         status = sm_pipeline_order(p, 1, 0);
     /* Before the last barrier, which the next call's first one comes after on any stream. */

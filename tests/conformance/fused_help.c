@@ -60,7 +60,9 @@ void fused_fill(struct fused_tensor *tensor, int32_t rank, uint32_t generation, 
         double value = (double)(word >> 27 & 7) - (tensor->dtype == SYMMEM_UINT8 ? 0 : 3);
         if (!whole && !small)
             value = ((double)(word >> 8) - 0x1p23) * 0x1p-22;
-        tensor->values[i] = value;
+        uint64_t bits;
+        symmem_reference_store(tensor->dtype, &bits, 0, value);
+        tensor->values[i] = symmem_reference_load(tensor->dtype, &bits, 0);
     }
 }
 
@@ -76,11 +78,8 @@ static int64_t place(const struct fused_tensor *tensor, size_t index) {
 
 void fused_upload(struct tk *t, struct fused_tensor *tensor) {
     char *host = zeroed(t, tensor->bytes, 1);
-    for (size_t i = 0; i < tensor->count; i++) {
-        int64_t at = place(tensor, i);
-        symmem_reference_store(tensor->dtype, host, at, tensor->values[i]);
-        tensor->values[i] = symmem_reference_load(tensor->dtype, host, at);
-    }
+    for (size_t i = 0; i < tensor->count; i++)
+        symmem_reference_store(tensor->dtype, host, place(tensor, i), tensor->values[i]);
     ops_upload(t, tensor->memory, host, tensor->bytes);
     free(host);
 }
@@ -117,8 +116,8 @@ bool fused_expect(struct tk *t, const struct fused_tensor *tensor, const double 
                   const char *what) {
     double *values = fused_download(t, tensor);
     size_t wrong = 0;
-    while (wrong < tensor->count && fabs(values[wrong] - tensor->values[wrong]) <=
-                                        (bounds != NULL ? bounds[wrong] : 0))
+    while (wrong < tensor->count &&
+           fabs(values[wrong] - tensor->values[wrong]) <= (bounds != NULL ? bounds[wrong] : 0))
         wrong++;
     double got = wrong < tensor->count ? values[wrong] : 0;
     free(values);
@@ -129,24 +128,67 @@ bool fused_expect(struct tk *t, const struct fused_tensor *tensor, const double 
                         tensor->values[wrong], bounds != NULL ? bounds[wrong] : 0);
 }
 
-void fused_multiply(const double *a, const double *b, int64_t rows, int64_t k, int64_t n,
-                    const double *a_scale, const double *b_scale, symmem_dtype dtype, double *out,
-                    double *bounds) {
+/* --- what is expected ------------------------------------------------------------------------- */
+
+void fused_sum_make(struct tk *t, struct fused_sum *sum, size_t count) {
+    sum->count = count;
+    sum->values = zeroed(t, count, sizeof(double));
+    sum->magnitudes = zeroed(t, count, sizeof(double));
+}
+
+void fused_sum_free(struct fused_sum *sum) {
+    free(sum->values);
+    free(sum->magnitudes);
+}
+
+void fused_sum_add(struct fused_sum *sum, const double *a, int64_t rows, int64_t k, const double *b,
+                   int64_t n, int64_t b_row, const double *a_scale, const double *b_scale) {
     const symmem_matmul product = {.k = k,
                                    .a = a,
                                    .a_row = k,
                                    .a_column = 1,
                                    .b = b,
-                                   .b_row = n,
+                                   .b_row = b_row,
                                    .b_column = 1,
                                    .dtype = SYMMEM_FLOAT64};
-    double eps = symmem_reference_matmul_eps(dtype);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < n; j++) {
-            double magnitude;
+            double magnitude, scale = a_scale != NULL ? a_scale[i] * b_scale[j] : 1;
             double value = symmem_reference_matmul(&product, i, j, &magnitude);
-            double scale = a_scale != NULL ? a_scale[i] * b_scale[j] : 1;
-            out[i * n + j] += value * scale;
-            bounds[i * n + j] += (double)(k + 4) * eps * magnitude * fabs(scale);
+            sum->values[i * n + j] += value * scale;
+            sum->magnitudes[i * n + j] += magnitude * fabs(scale);
         }
+}
+
+bool fused_sum_expect(struct tk *t, const struct fused_sum *sum, struct fused_tensor *tensor,
+                      bool exact, int64_t terms, int roundings, const char *what) {
+    double eps = symmem_reference_matmul_eps(tensor->dtype);
+    double *bounds = zeroed(t, sum->count, sizeof *bounds);
+    TK_REQUIRE(t, sum->count == tensor->count);
+    for (size_t i = 0; i < sum->count; i++) {
+        double magnitude = sum->magnitudes[i];
+        if (!exact)
+            bounds[i] = (double)(terms + 4) * eps * magnitude +
+                        roundings * symmem_reference_rounding(tensor->dtype, magnitude);
+        tensor->values[i] = sum->values[i];
+    }
+    bool held = fused_expect(t, tensor, bounds, what);
+    free(bounds);
+    return held;
+}
+
+double *fused_gather(struct tk *t, const double *const *shards, int32_t count, int32_t ndim,
+                     const int64_t *shape, int32_t dim) {
+    size_t outer = 1, inner = 1;
+    for (int32_t d = 0; d < ndim; d++)
+        if (d < dim)
+            outer *= (size_t)shape[d];
+        else
+            inner *= (size_t)shape[d];
+    double *all = zeroed(t, outer * inner * (size_t)count, sizeof *all);
+    for (size_t o = 0; o < outer; o++)
+        for (int32_t r = 0; r < count; r++)
+            memcpy(all + (o * (size_t)count + (size_t)r) * inner, shards[r] + o * inner,
+                   inner * sizeof *all);
+    return all;
 }

@@ -88,7 +88,7 @@ typedef enum symmem_call_kind {
     SYMMEM_CALL_MULTIMEM_ONE_SHOT_ALL_REDUCE,
     SYMMEM_CALL_MULTIMEM_ONE_SHOT_REDUCE,
     SYMMEM_CALL_MULTIMEM_ALL_GATHER,
-    SYMMEM_CALL_FUSED_ALL_GATHER_MATMUL,    /* these two in a symmem_call_id only: the core makes */
+    SYMMEM_CALL_FUSED_ALL_GATHER_MATMUL, /* these two in a symmem_call_id only: the core makes */
     SYMMEM_CALL_FUSED_MATMUL_REDUCE_SCATTER, /* them of barriers, copies and products */
     SYMMEM_CALL_KIND_COUNT
 } symmem_call_kind;
@@ -542,8 +542,8 @@ struct symmem_backend {
                             const symmem_exec *exec);
     symmem_status (*copy_strided)(void *instance, int32_t device, const symmem_strided_copy *copy,
                                   const symmem_exec *exec);
-    symmem_status (*reduce_local)(void *instance, int32_t device,
-                                  const symmem_local_reduce *reduce, const symmem_exec *exec);
+    symmem_status (*reduce_local)(void *instance, int32_t device, const symmem_local_reduce *reduce,
+                                  const symmem_exec *exec);
 };
 
 /* A shorter table of ABI 1 is refused. */

@@ -100,10 +100,10 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_fused_matmul_reduce_scatter_works
 
 /*
  * out = this rank's part, along scatter_dim of the product, of the ranks' products a x b combined
- * with `op`, sum or avg, in rank order, each rank's rounded to out's dtype first. a is (..., K) with
- * at least 2 dimensions, b (K, N), row- or column-major; out has a's shape with N for K and the
- * size of scatter_dim, which has to be a multiple of world_size, divided by it. out has the layout
- * of scatter_dim, or is contiguous if that is the last one (N). Contract:
+ * with `op`, sum or avg, in rank order, each rank's rounded to out's dtype first. a is (..., K)
+ * with at least 2 dimensions, b (K, N), row- or column-major; out has a's shape with N for K and
+ * the size of scatter_dim, which has to be a multiple of world_size, divided by it. out has the
+ * layout of scatter_dim, or is contiguous if that is the last one (N). Contract:
  * kernels/fused_matmul_reduce_scatter.h.
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_fused_matmul_reduce_scatter(
@@ -131,10 +131,9 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_fused_scaled_matmul_reduce_scatte
  * all of it, from the moment it begins to run: TIMEOUT names the chunk in the record's message and
  * leaves the rows of that chunk and later ones alone. Contract: kernels/async_input_mm.h.
  */
-SYMMEM_API SYMMEM_CHECKED symmem_status
-symmem_async_input_mm(symmem_context *context, const DLTensor *a, const DLTensor *b,
-                      const DLTensor *a_chunk_signals, int64_t a_chunk_pivot, const DLTensor *out,
-                      uint32_t timeout_ms, symmem_stream *stream);
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_async_input_mm(
+    symmem_context *context, const DLTensor *a, const DLTensor *b, const DLTensor *a_chunk_signals,
+    int64_t a_chunk_pivot, const DLTensor *out, uint32_t timeout_ms, symmem_stream *stream);
 
 #ifdef __cplusplus
 }
