@@ -224,6 +224,7 @@ symmem_status sm_pipeline_barrier(sm_pipeline *pipeline, int lane, int which,
         .timeout_ms = pipeline->timeout_ms,
         .refs = &ref,
         .ref_count = 1,
+        .later_step = id == NULL,
     };
     if (link->context->check_collectives) {
         if (id != NULL)

@@ -38,7 +38,8 @@ symmem_status sm_pipeline_end(sm_pipeline *pipeline, symmem_status status);
 /* Rank r's workspace. */
 char *sm_pipeline_at(const sm_pipeline *pipeline, int32_t rank);
 
-/* Steps, each with the lane's number. which: 0 or 1, the channel. id: to be compared, or NULL. */
+/* Steps, each with the lane's number. which: 0 or 1, the channel. id: of the first
+ * barrier, to be compared; NULL in later ones. */
 symmem_status sm_pipeline_barrier(sm_pipeline *pipeline, int lane, int which,
                                   const symmem_call_id *id);
 /* What `to` does from here on comes after what `from` was given so far. */

@@ -192,6 +192,8 @@ typedef struct sm_signal_op {
     int32_t ref_count;
     symmem_call_id id;
     const symmem_collective *collective;
+    bool later_step; /* with a stream: of an operation whose earlier steps are enqueued; goes there
+                        even if one of those has failed by now, so that the stream tells of that */
 } sm_signal_op;
 /* OUT_OF_RANGE unless the link has the channel. */
 symmem_status sm_signal_check_channel(const sm_signal_op *op);

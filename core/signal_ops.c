@@ -151,7 +151,8 @@ symmem_status sm_signal_run(const sm_signal_op *op, const symmem_stream *stream)
     if (!sm_turn_take(&channel->turn, deadline_ns))
         return busy(op, begin_ns);
     /* An operation that this one waited for may have poisoned the handle. */
-    status = sm_link_refuse_poisoned(op->link, op->name);
+    if (!op->later_step || stream == NULL)
+        status = sm_link_refuse_poisoned(op->link, op->name);
     if (status == SYMMEM_OK)
         status = stream != NULL ? enqueue(op, channel, stream->native)
                                 : run_now(op, channel, begin_ns, deadline_ns);

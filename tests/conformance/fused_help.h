@@ -49,6 +49,10 @@ bool fused_expect_bytes(struct tk *t, const struct fused_tensor *tensor, uint8_t
 bool fused_expect(struct tk *t, const struct fused_tensor *tensor, const double *bounds,
                   const char *what);
 
+/* Whether the default run has case `i` on a group of that shape: all of them on the world, some on
+ * others. With SYMMEM_SUITE_LONG=1: all. */
+bool fused_wanted(const struct tk_shape *shape, int i);
+
 /* What a product is expected to be: for each element its value and that of the magnitudes. */
 struct fused_sum {
     double *values, *magnitudes;

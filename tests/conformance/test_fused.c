@@ -4,6 +4,7 @@
 
 #define B_COUNT 3
 #define NDIM 3
+#define WORKSPACE_BYTES 32768 /* more than any case needs */
 
 struct gather_case {
     symmem_dtype dtype, out_dtype;
@@ -86,11 +87,13 @@ static void begin_run(struct tk *t, symmem_group *group, struct gather_run *run)
     TK_REQUIRE_OK(t, symmem_fused_all_gather_matmul_workspace(
                          &run->shard.dl, is_scaled(c) ? &run->a_scale.dl : NULL, c->dim, c->want_a,
                          run->group->count, &bytes));
-    run->workspace = tk_handle(t, bytes, group);
+    if (run->workspace == NULL)
+        run->workspace = tk_handle(t, bytes, group);
+    else
+        TK_REQUIRE(t, bytes <= WORKSPACE_BYTES);
 }
 
 static void end_run(struct tk *t, struct gather_run *run) {
-    tk_release(t, run->workspace);
     struct fused_tensor *const all[] = {&run->shard, &run->a_scale, &run->a_out};
     for (int i = 0; i < 3 + 3 * B_COUNT; i++) {
         struct fused_tensor *tensor = i < 3                 ? all[i]
@@ -227,8 +230,12 @@ static void gather_on_shape(struct tk *t, symmem_group *group, const struct tk_s
                             void *arg) {
     const struct gather_plan *plan = arg;
     symmem_stream *stream = plan->streams ? tk_stream(t) : NULL;
+    symmem_handle *workspace = tk_handle(t, WORKSPACE_BYTES, group);
     for (int i = 0; i < plan->count; i++) {
-        struct gather_run run = {.c = &plan->cases[i], .group = shape, .stream = stream};
+        if (!fused_wanted(shape, i))
+            continue;
+        struct gather_run run = {
+            .c = &plan->cases[i], .group = shape, .workspace = workspace, .stream = stream};
         tk_checkpoint(t, "%s, case %d", shape->name, i);
         begin_run(t, group, &run);
         put_shard(t, &run, 1);

@@ -131,7 +131,7 @@ static void gather_refusals(struct tk *t) {
     begin(t, &x, 0);
     fused_make(t, &half, SYMMEM_BFLOAT16, 2, x.b.shape, 0);
     fused_make_columns(t, &columns, SYMMEM_FLOAT32, x.out.shape[0], N);
-    const int64_t wide_shape[2] = {K + 1, N};
+    const int64_t wide_shape[2] = {K + 4, N};
     fused_make(t, &wide, SYMMEM_FLOAT32, 2, wide_shape, 0);
     DLTensor misplaced = x.shard.dl, crooked = x.out.dl, outside = x.out.dl;
     misplaced.data = ops_own(t, x.workspace);
@@ -286,9 +286,10 @@ static void own_product_on_stream(struct tk *t) {
 /* --- failures --------------------------------------------------------------------------------- */
 
 static symmem_status both_ends(symmem_status status, symmem_stream *stream) {
-    if (status != SYMMEM_OK || stream == NULL)
+    if (stream == NULL)
         return status;
-    return symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS));
+    symmem_status late = symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS));
+    return status != SYMMEM_OK ? status : late;
 }
 
 /* The last rank's product fails, in one operation and then in the other. */
@@ -305,7 +306,12 @@ static void failing(struct tk *t, symmem_stream *stream) {
         symmem_status status = i == 0 ? gather(&x, tk_scaled_ms(LONG_MS), stream)
                                       : scatter(&x, tk_scaled_ms(LONG_MS), stream);
         status = both_ends(status, stream);
-        TK_STATUS(t, fails ? SYMMEM_LIMIT : SYMMEM_POISONED, status);
+        if (fails && stream != NULL) /* it may have been the second stream's */
+            TK_STATUS_EITHER(t, SYMMEM_LIMIT, SYMMEM_POISONED, status);
+        else
+            TK_STATUS(t, fails ? SYMMEM_LIMIT : SYMMEM_POISONED, status);
+        if (fails)
+            TK_STATUS(t, SYMMEM_LIMIT, symmem_handle_status(x.workspace, NULL));
         TK_CHECK_MSG(t, tk_now_ms() - begin_ms < tk_scaled_ms(LONG_MS) / 2, "it took too long");
         TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
         TK_STATUS(t, SYMMEM_POISONED, gather(&x, 1000, stream));
