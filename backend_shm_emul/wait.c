@@ -101,6 +101,11 @@ symmem_status shm_wait_fault(const shm_wait *wait, symmem_status status, int32_t
     fault_p->status = status;
     fault_p->channel = wait->channel;
     fault_p->elapsed_ns = shm_now_ns() - wait->start_ns;
+    fault_p->failed_rank = failed_rank;
+    if (status == SYMMEM_POISONED && failed_rank < 0)
+        fault_p->failed_rank = wait->peers->rank;
+    if (status != SYMMEM_TIMEOUT && status != SYMMEM_PEER_LOST)
+        return status; /* nobody is late */
     int32_t count = 0;
     int32_t last = -1;
     for (int32_t rank = 0; rank < wait->peers->world_size; rank++) {
@@ -112,8 +117,7 @@ symmem_status shm_wait_fault(const shm_wait *wait, symmem_status status, int32_t
         last = rank;
     }
     if (failed_rank < 0 && count == 1)
-        failed_rank = last;
-    fault_p->failed_rank = failed_rank;
+        fault_p->failed_rank = last;
     return status;
 }
 

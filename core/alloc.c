@@ -227,7 +227,7 @@ symmem_status symmem_free(symmem_context *context, void *ptr) {
         status = context->backend->device_synchronize(context->instance, allocation->device,
                                                       context->default_timeout_ms);
         if (status != SYMMEM_OK)
-            (void)sm_backend_failed(context, status, "free", "device_synchronize");
+            status = sm_backend_failed(context, status, "free", "device_synchronize");
     }
     if (status == SYMMEM_OK && !retire(context, allocation))
         status = sm_context_fail(context, SYMMEM_NOT_SYMMETRIC, "free", "",

@@ -31,7 +31,7 @@ static symmem_status make_event(symmem_context *context, int32_t device, const c
         goto fail_instance;
     status = context->backend->event_create(context->instance, device, &event->native);
     if (status != SYMMEM_OK) {
-        (void)sm_backend_failed(context, status, operation, "event_create");
+        status = sm_backend_failed(context, status, operation, "event_create");
         goto fail_native;
     }
     event->context = context;

@@ -45,12 +45,13 @@ static symmem_status publish(sm_gathering *x) {
     return SYMMEM_OK;
 }
 
-/* Which ranks have no part here, and which have given up. */
+/* Which ranks have no part here, which have given up, and of which the store does not tell. */
 typedef struct roll {
     uint64_t absent[SYMMEM_MAX_WORLD_SIZE / 64];
     uint64_t left[SYMMEM_MAX_WORLD_SIZE / 64];
     bool any_absent;
     bool any_left;
+    bool any_unread;
 } roll;
 
 static void call_roll(sm_gathering *x, roll *r) {
@@ -58,8 +59,11 @@ static void call_roll(sm_gathering *x, roll *r) {
     for (int32_t rank = 0; rank < x->session->config.world_size; rank++) {
         sm_part found;
         bool gave_up = false;
-        if (rank == x->session->config.rank ||
-            sm_gathering_read_part(x, rank, &found, &gave_up) != SYMMEM_NOT_FOUND)
+        if (rank == x->session->config.rank)
+            continue;
+        symmem_status status = sm_gathering_read_part(x, rank, &found, &gave_up);
+        r->any_unread = r->any_unread || status == SYMMEM_TIMEOUT;
+        if (status != SYMMEM_NOT_FOUND)
             continue;
         uint64_t *ranks = gave_up ? r->left : r->absent;
         ranks[rank / 64] |= 1ull << (rank % 64);
@@ -68,8 +72,9 @@ static void call_roll(sm_gathering *x, roll *r) {
     }
 }
 
-/* Who is it that we waited for? Those without a part; if there is none, those that gave up. */
-static symmem_status timed_out(sm_gathering *x) {
+/* Who is it that we waited for? Those without a part; if there is none, those that gave up; if all
+ * others are there, `otherwise` is the reason. */
+static symmem_status timed_out(sm_gathering *x, const char *otherwise) {
     roll r;
     call_roll(x, &r);
     if (r.any_absent)
@@ -77,8 +82,9 @@ static symmem_status timed_out(sm_gathering *x) {
                                      "did not arrive");
     if (r.any_left)
         return sm_session_fail_ranks(x->session, x->call, SYMMEM_TIMEOUT, r.left, "gave up");
-    return sm_session_fail(x->session, x->call, SYMMEM_TIMEOUT,
-                           "all ranks arrived, but the last one did not combine their values");
+    return sm_session_fail(x->session, x->call, SYMMEM_TIMEOUT, "%s",
+                           r.any_unread ? "the store did not tell in time who is missing"
+                                        : otherwise);
 }
 
 /* A peer that was here and has given up did so for want of another: that one is to be named. */
@@ -113,11 +119,13 @@ static sm_outcome wait_for_all(sm_gathering *x) {
         /* Looked at last: a peer may have ended or moved on because the exchange is complete. */
         symmem_error_record record = *sm_record();
         status = sm_gathering_read_all(x);
-        if (status != SYMMEM_NOT_FOUND)
+        if (status != SYMMEM_NOT_FOUND && status != SYMMEM_TIMEOUT)
             return sm_outcome_of(status);
         *sm_record() = record;
-        if (outcome.status == SYMMEM_OK)
-            outcome.status = timed_out(x);
+        /* TIMEOUT without a peer that started over is the store's: it says nothing of the peers. */
+        if (outcome.status == SYMMEM_OK || (outcome.status == SYMMEM_TIMEOUT && !outcome.again))
+            outcome.status =
+                timed_out(x, "all ranks arrived, but their combined value was not there in time");
         else if (outcome.again && !x->call->restart)
             name_the_absent(x, outcome.over);
         return outcome;
@@ -237,6 +245,8 @@ static sm_outcome run(sm_gathering *x) {
     note(x, sm_session_point(x->session, x->call, "exchange.publish.before"));
     note(x, sm_gathering_allocate(x));
     symmem_status status = publish(x);
+    if (status == SYMMEM_TIMEOUT)
+        status = timed_out(x, "the time was up before this rank had arrived, after all others");
     if (status != SYMMEM_OK)
         return sm_outcome_of(status);
     sm_outcome outcome = x->last ? sm_gathering_combine(x) : wait_for_all(x);

@@ -103,7 +103,7 @@ symmem_status symmem_memset32(symmem_context *context, const DLTensor *tensor, i
         status = context->backend->memset32(context->instance, device, dst, (uint32_t)value,
                                             (size_t)count, &exec);
         if (status != SYMMEM_OK)
-            (void)sm_backend_failed(context, status, "memset32", "memset32");
+            status = sm_backend_failed(context, status, "memset32", "memset32");
     }
     sm_refs_finish(&refs);
     return status;
@@ -126,7 +126,7 @@ symmem_status symmem_stream_write_value32(symmem_context *context, const DLTenso
         status =
             context->backend->write_value32(context->instance, device, dst, (uint32_t)value, &exec);
         if (status != SYMMEM_OK)
-            (void)sm_backend_failed(context, status, "stream_write_value32", "write_value32");
+            status = sm_backend_failed(context, status, "stream_write_value32", "write_value32");
     }
     sm_refs_finish(&refs);
     return status;

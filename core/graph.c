@@ -122,7 +122,11 @@ static symmem_status launch(symmem_graph *graph, const symmem_stream *stream,
     if (status != SYMMEM_OK)
         return status;
     *entry_p = "event_record";
-    return backend->event_record(context->instance, graph->done_event, stream->native);
+    status = backend->event_record(context->instance, graph->done_event, stream->native);
+    if (status != SYMMEM_OK)
+        (void)sm_stream_drain(context, stream->native,
+                              sm_context_timeout(context, SYMMEM_TIMEOUT_DEFAULT));
+    return status;
 }
 
 symmem_status symmem_graph_launch(symmem_graph *graph, symmem_stream *stream) {
@@ -146,7 +150,7 @@ symmem_status symmem_graph_launch(symmem_graph *graph, symmem_stream *stream) {
     const char *entry = "";
     status = launch(graph, stream, &entry);
     if (status != SYMMEM_OK)
-        (void)sm_backend_failed(context, status, operation, entry);
+        status = sm_backend_failed(context, status, operation, entry);
     sm_turn_give(&graph->turn);
     return status;
 }

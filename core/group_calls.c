@@ -226,6 +226,8 @@ static symmem_status exchange_barrier(const symmem_exchange *exchange) {
 static symmem_status exchange_agree(const symmem_exchange *exchange, symmem_status own,
                                     const char *stage) {
     const symmem_group *group = exchange->self;
+    if (!sm_status_known(own)) /* peers would take it for a corrupt record */
+        own = sm_backend_failed(group->context, own, backend_operation, stage);
     return sm_session_agree(group->session, backend_operation, stage, own, exchange->deadline_ns);
 }
 

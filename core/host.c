@@ -103,6 +103,11 @@ void sm_host_init(symmem_context *context) {
 symmem_status sm_backend_failed(const symmem_context *context, symmem_status status,
                                 const char *operation, const char *entry) {
     symmem_error_record *record = sm_record();
+    if (!sm_status_known(status))
+        return sm_context_fail(context, SYMMEM_BACKEND, operation, entry,
+                               "the backend's %s answered %d, which is no status%s%s", entry,
+                               (int)status, record->status == status ? ": " : "",
+                               record->status == status ? record->message : "");
     if (record->status != status)
         return sm_context_fail(context, status, operation, entry, "the backend's %s gave no reason",
                                entry);

@@ -72,7 +72,11 @@ static void describe_fault(const symmem_fault *fault, uint32_t missing_count, in
         describe_mismatch(fault, message, capacity);
         return;
     default:
-        snprintf(message, capacity, "%s", symmem_status_text(fault->status));
+        if (sm_status_known(fault->status))
+            snprintf(message, capacity, "%s", symmem_status_text(fault->status));
+        else
+            snprintf(message, capacity, "the backend reported %d, which is no status",
+                     (int)fault->status);
         return;
     }
 }
@@ -80,7 +84,7 @@ static void describe_fault(const symmem_fault *fault, uint32_t missing_count, in
 static void build_record(const sm_link *link, const symmem_fault *fault,
                          symmem_error_record *record) {
     memset(record, 0, sizeof *record);
-    record->status = fault->status;
+    record->status = sm_status_known(fault->status) ? fault->status : SYMMEM_BACKEND;
     record->channel = fault->channel;
     record->failed_rank = fault->failed_rank;
     record->actual = fault->actual;

@@ -40,7 +40,7 @@ symmem_status symmem_multimem_store(symmem_handle *handle, size_t offset, const 
         status = link->context->backend->multimem_store(link->context->instance, &link->peers,
                                                         address, src, bytes, &exec);
         if (status != SYMMEM_OK)
-            (void)sm_backend_failed(link->context, status, operation, operation);
+            status = sm_backend_failed(link->context, status, operation, operation);
     }
     sm_refs_finish(&refs);
     return status;
@@ -85,7 +85,7 @@ symmem_status symmem_multimem_ld_reduce(symmem_handle *handle, size_t offset, vo
         status = link->context->backend->multimem_ld_reduce(link->context->instance, &link->peers,
                                                             address, dst, count, dtype, op, &exec);
         if (status != SYMMEM_OK)
-            (void)sm_backend_failed(link->context, status, operation, operation);
+            status = sm_backend_failed(link->context, status, operation, operation);
     }
     sm_refs_finish(&refs);
     return status;

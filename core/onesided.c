@@ -125,7 +125,7 @@ static symmem_status transfer(sm_link *link, const char *operation, void *dst, c
         symmem_exec exec = sm_refs_exec(&refs, stream);
         status = context->backend->copy(context->instance, link->device, dst, src, bytes, &exec);
         if (status != SYMMEM_OK)
-            (void)sm_backend_failed(context, status, operation, "copy");
+            status = sm_backend_failed(context, status, operation, "copy");
     }
     sm_refs_finish(&refs);
     return status;

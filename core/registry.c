@@ -68,9 +68,11 @@ static symmem_status resolve(symmem_context *context, const char *name, const ch
     if (strchr(name, '/'))
         return load(name, operation, found);
     if (!sm_backend_name_valid(name))
-        return sm_context_fail(
-            context, SYMMEM_NOT_FOUND, operation, "",
-            "no backend can have the name '%.40s': names are 1 to 31 of a-z 0-9 _", name);
+        return sm_context_fail(context, SYMMEM_NOT_FOUND, operation, "",
+                               "no backend can have the name '%.40s': names are 1 to 31 of a-z 0-9 "
+                               "_, and a path has a "
+                               "slash in it",
+                               name);
     found->table = find(context, name);
     if (found->table)
         return SYMMEM_OK;

@@ -11,7 +11,7 @@ enum { SIGNALS_FD, DATA_FD, MULTICAST_FD };
 static symmem_status described(const sm_rendezvous *rendezvous, symmem_status status,
                                const char *entry) {
     if (status != SYMMEM_OK)
-        (void)sm_backend_failed(rendezvous->context, status, SM_RENDEZVOUS, entry);
+        status = sm_backend_failed(rendezvous->context, status, SM_RENDEZVOUS, entry);
     return status;
 }
 

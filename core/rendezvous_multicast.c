@@ -60,7 +60,7 @@ static symmem_status step(sm_rendezvous *rendezvous, const char *stage, int fd, 
     if (own == SYMMEM_OK && !rendezvous->incomplete)
         own = is_attach ? attach(rendezvous, fd) : bind_own(rendezvous);
     if (rendezvous->status == SYMMEM_OK && own != SYMMEM_OK)
-        (void)sm_backend_failed(rendezvous->context, own, SM_RENDEZVOUS, stage);
+        own = sm_backend_failed(rendezvous->context, own, SM_RENDEZVOUS, stage);
     else if (own != SYMMEM_OK)
         (void)sm_fail_record(&rendezvous->failure);
     return sm_session_agree(rendezvous->group->session, SM_RENDEZVOUS, stage, own,

@@ -228,6 +228,8 @@ static symmem_status read_one(sm_session *session, const sm_call *call, reading 
             return fail_lost(session, call, rank);
         return SYMMEM_OK;
     }
+    if (status == SYMMEM_TIMEOUT && sm_expired(call->deadline_ns))
+        return SYMMEM_OK; /* not read: the last look decides */
     if (status != SYMMEM_OK)
         return status;
     sm_liveness_learn(session->config.liveness, session->config.global_ranks[rank],
@@ -361,6 +363,16 @@ static symmem_status acknowledge(sm_session *session, const sm_call *call,
     }
 }
 
+/* Publishes. With the time up, after following a peer or in a slow store, says who is missing. */
+static symmem_status arrive(sm_session *session, const sm_call *call) {
+    symmem_status status = publish(session, call);
+    if (status != SYMMEM_TIMEOUT || !sm_expired(call->deadline_ns))
+        return status;
+    symmem_error_record late = *sm_record();
+    status = read_joins(session, call);
+    return status == SYMMEM_OK ? sm_fail_record(&late) : status;
+}
+
 /* Socket and join record, and whatever this rank cannot do: made known to all instead of letting
  * them wait. *own_p: its failure, if the status is not OK. */
 static symmem_status introduce(sm_session *session, const sm_call *call,
@@ -371,10 +383,7 @@ static symmem_status introduce(sm_session *session, const sm_call *call,
     if (prepared != SYMMEM_OK)
         *own_p = *sm_record();
     own = prepared != SYMMEM_OK ? prepared : own;
-    /* After following a peer the time may be up: only say who is not there. */
-    symmem_status status = sm_expired(call->deadline_ns) ? read_joins(session, call) : SYMMEM_OK;
-    if (status == SYMMEM_OK)
-        status = publish(session, call);
+    symmem_status status = arrive(session, call);
     if (status != SYMMEM_OK)
         return status;
     if (own == SYMMEM_OK) {
@@ -440,7 +449,12 @@ symmem_status sm_session_ensure(sm_session *session, const char *operation, uint
     sm_call call = sm_call_start(operation, "join", deadline_ns);
     call.restart = true;
     if (session->id != 0 && session->config.world_size > 1) {
+        symmem_error_record record = *sm_record();
         sm_outcome outcome = sm_session_watch(session, &call);
+        if (outcome.status == SYMMEM_TIMEOUT && !outcome.again) {
+            *sm_record() = record; /* a slow store: the call itself finds out who is missing */
+            outcome.status = SYMMEM_OK;
+        }
         if (outcome.status != SYMMEM_OK)
             sm_session_take_down(session, &call);
         if (outcome.status != SYMMEM_OK && !outcome.again)

@@ -21,6 +21,8 @@
 /* For a store call that does not wait for a peer, and for one that only cleans up. */
 #define SM_STORE_CALL_MS 60000u
 #define SM_STORE_CLEAN_MS 100u
+/* After the deadline, for all looks at who is missing together. */
+#define SM_LAST_LOOKS_NS 100000000u
 
 /* Published by each rank at a bring-up. Travels as bytes. */
 typedef struct sm_join {

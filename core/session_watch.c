@@ -21,8 +21,11 @@ void sm_session_join_key(const sm_session *session, int32_t rank, char key[SM_SE
 
 symmem_status sm_session_get(const sm_session *session, const sm_call *call, const char *key,
                              void *value, size_t capacity, size_t *bytes_p) {
-    /* At the deadline a last look is still wanted: at least one millisecond. */
+    /* After the deadline last looks are still wanted, to say who is missing. All together they have
+     * a moment, and each at least one millisecond. */
     uint32_t limit_ms = sm_remaining_ms(call->deadline_ns, SM_STORE_CALL_MS);
+    if (limit_ms == 0)
+        limit_ms = sm_remaining_ms(call->deadline_ns + SM_LAST_LOOKS_NS, SM_STORE_CALL_MS);
     symmem_error_record record = *sm_record();
     symmem_status status = symmem_store_get(session->config.store, key, value, capacity, bytes_p,
                                             limit_ms == 0 ? 1 : limit_ms);

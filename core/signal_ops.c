@@ -10,6 +10,7 @@
  * other. Two captures that take turns on one channel forget each other's frontier.
  */
 #include "rendezvous.h"
+#include "streams.h"
 
 static symmem_status call_backend(const sm_signal_op *op, void *stream) {
     const sm_link *link = op->link;
@@ -80,7 +81,12 @@ static symmem_status enqueue(const sm_signal_op *op, sm_channel *channel, void *
     if (capture != 0)
         channel->capture = capture;
     status = context->backend->event_record(context->instance, *event_p, stream);
-    return status == SYMMEM_OK ? status : failed(op, status, "order");
+    if (status == SYMMEM_OK)
+        return status;
+    /* The frontier lags behind; a capture's only orders what is not running yet. */
+    if (capture == 0 && sm_stream_drain(context, stream, op->timeout_ms))
+        *stream_p = NULL;
+    return failed(op, status, "order");
 }
 
 /* --- without a stream --------------------------------------------------------------- */

@@ -76,6 +76,10 @@ static symmem_status described(const symmem_store *store, symmem_status status,
                                const char *operation, const char *key) {
     if (status == SYMMEM_OK || !store->foreign)
         return status;
+    if (!sm_status_known(status))
+        return sm_fail(SYMMEM_SYSTEM, operation, "",
+                       "the custom store answered %d for key %.120s, which is no status",
+                       (int)status, key);
     return sm_fail(status, operation, "", "the custom store failed for key %.120s: %s", key,
                    symmem_status_text(status));
 }

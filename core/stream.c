@@ -5,6 +5,7 @@
 
 #include "streams.h"
 
+#define DRAIN_SLEEP_NS 200000u
 #define FINALISE_WAIT_MS 2000u
 
 symmem_status sm_stream_check(const symmem_context *context, const symmem_stream *stream,
@@ -77,8 +78,8 @@ static symmem_status make_native(symmem_context *context, int32_t device, void *
     status = foreign != NULL ? backend->stream_wrap(context->instance, device, foreign, native_p)
                              : backend->stream_create(context->instance, device, native_p);
     if (status != SYMMEM_OK)
-        (void)sm_backend_failed(context, status, operation,
-                                foreign != NULL ? "stream_wrap" : "stream_create");
+        status = sm_backend_failed(context, status, operation,
+                                   foreign != NULL ? "stream_wrap" : "stream_create");
     return status;
 }
 
@@ -150,6 +151,11 @@ static void abandon_capture(symmem_context *context, void *native) {
         context->backend->graph_destroy(context->instance, graph);
 }
 
+/* Whether a backend's record is that of what it answered. */
+static bool tells_of(const symmem_error_record *record, symmem_status status) {
+    return record->status == status && sm_status_known(status);
+}
+
 /* Ends the stream natively. Returns what its work did. */
 static symmem_status end_stream(symmem_context *context, void *native, bool capturing,
                                 uint32_t timeout_ms) {
@@ -162,7 +168,7 @@ static symmem_status end_stream(symmem_context *context, void *native, bool capt
     context->backend->stream_destroy(context->instance, native);
     if (status == SYMMEM_OK)
         return SYMMEM_OK;
-    if (record.status != status)
+    if (!tells_of(&record, status))
         return sm_backend_failed(context, status, "stream_destroy", "stream_synchronize");
     /* The stream's own answer, rather than that of an operation of its. */
     if (strcmp(record.operation, "stream_synchronize") == 0)
@@ -232,9 +238,21 @@ symmem_status symmem_stream_synchronize(symmem_stream *stream, uint32_t timeout_
     if (status == SYMMEM_OK)
         return SYMMEM_OK;
     /* Without a record it is this call that failed, not work of the stream. */
-    return record.status == status
+    return tells_of(&record, status)
                ? sm_fail_record(&record)
                : sm_backend_failed(context, status, operation, "stream_synchronize");
+}
+
+bool sm_stream_drain(const symmem_context *context, void *native, uint32_t timeout_ms) {
+    const symmem_error_record record = *sm_record();
+    uint64_t deadline_ns = sm_deadline_ns(timeout_ms);
+    bool idle = false;
+    /* Asked, not synchronised: that would take the first failure of the stream from its user. */
+    while (context->backend->stream_query(context->instance, native, &idle) == SYMMEM_OK && !idle &&
+           !sm_expired(deadline_ns))
+        sm_sleep_ns(DRAIN_SLEEP_NS);
+    *sm_record() = record;
+    return idle;
 }
 
 symmem_status symmem_stream_query(symmem_stream *stream, bool *idle_p) {

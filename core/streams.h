@@ -17,6 +17,9 @@ symmem_status sm_stream_not_capturing(const symmem_stream *stream, const char *o
 bool sm_enlist(symmem_context *context, sm_node *head, sm_node *node);
 /* Takes an object out of the list and its native part, which is NULL if finalise was first. */
 void *sm_delist(symmem_context *context, sm_node *node, void **native);
+/* For work whose end could not be marked by an event, so that nothing can wait for it later: waits
+ * until its stream is idle. The record stays. False if the time was up first. */
+bool sm_stream_drain(const symmem_context *context, void *native, uint32_t timeout_ms);
 /* By finalise. */
 void sm_graph_destroy_all(symmem_context *context, uint64_t deadline_ns);
 void sm_event_destroy_all(symmem_context *context);

@@ -30,7 +30,7 @@ static const symmem_backend *load_real(uint32_t abi) {
 
 static const struct bad_kind *find(const char *name) {
     static const struct bad_kind *const lists[] = {bad_hanging, bad_crashing, bad_corrupting,
-                                                   bad_lying};
+                                                   bad_lying, bad_rude};
     for (size_t list = 0; list < sizeof lists / sizeof lists[0]; list++)
         for (const struct bad_kind *kind = lists[list]; kind->name != NULL; kind++)
             if (strcmp(kind->name, name) == 0)

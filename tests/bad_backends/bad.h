@@ -21,6 +21,7 @@ extern const struct bad_kind bad_hanging[];
 extern const struct bad_kind bad_crashing[];
 extern const struct bad_kind bad_corrupting[];
 extern const struct bad_kind bad_lying[];
+extern const struct bad_kind bad_rude[];
 
 /* The emulation's own table, for entries that do something before or after. */
 extern const symmem_backend *bad_real;

@@ -47,14 +47,19 @@ void kit_fail_at(struct tk *t, const char *file, int line, const char *format, .
     va_end(args);
 }
 
-static void count_check(struct tk *t) {
-    atomic_fetch_add_explicit(&t->own->slot->checks, 1, memory_order_relaxed);
+/* Also notes where, for a rank that is stuck later. */
+static void count_check(struct tk *t, const char *file, int line) {
+    struct arena_rank *slot = t->own->slot;
+
+    atomic_fetch_add_explicit(&slot->checks, 1, memory_order_relaxed);
+    arena_put_word(&slot->last_check, base_name(file));
+    atomic_store_explicit(&slot->last_check_line, (uint32_t)line, memory_order_relaxed);
 }
 
 bool tk_check_at(struct tk *t, bool held, const char *file, int line, const char *format, ...) {
     va_list args;
 
-    count_check(t);
+    count_check(t, file, line);
     if (!held) {
         va_start(args, format);
         fail_with(t, file, line, &(struct values){NULL, NULL}, format, args);
@@ -106,7 +111,7 @@ bool kit_compared_at(struct tk *t, bool same, const char *file, int line, const 
                      const char *got, const char *format, ...) {
     va_list args;
 
-    count_check(t);
+    count_check(t, file, line);
     if (!same) {
         va_start(args, format);
         fail_with(t, file, line, &(struct values){expected, got}, format, args);

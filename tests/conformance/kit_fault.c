@@ -77,6 +77,7 @@ symmem_status kit_point(void *arg, const char *point) {
     int count = atomic_load_explicit(&t->own->point_count, memory_order_acquire);
     symmem_status status = SYMMEM_OK;
 
+    arena_put_word(&t->own->slot->last_point, point);
     kit_record_point(&t->own->record, point);
     for (int i = 0; i < count; i++) {
         struct kit_point *watched = &t->own->points[i];

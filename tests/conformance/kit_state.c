@@ -1,21 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a process is set to: working directory, umask, environment, limits, signals, timers, and its
- * threads. A library that changes any of it for good changes its user's program.
+ * What a process is set to: working directory, umask, environment, limits, signals, timers, cores,
+ * priority, arithmetic, and its threads. A library that changes any of it for good changes its
+ * user's program.
  */
 #include "kit_internal.h"
 
 #include <dirent.h>
+#include <fenv.h>
+#include <float.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #define MAX_THREADS 64
 #define SETTLE_MS 500
 #define SIGNAL_COUNT 65
+/* Set by the C library on whatever it restores; not a setting. */
+#define SA_RESTORER_FLAG 0x04000000
 
 extern char **environ;
 
@@ -27,6 +34,11 @@ struct kit_state {
     struct rlimit limits[RLIM_NLIMITS];
     struct sigaction actions[SIGNAL_COUNT];
     int timers;
+    struct itimerval intervals[3];
+    cpu_set_t cores;
+    int priority;
+    int rounding;
+    bool has_subnormals;
     int threads[MAX_THREADS];
     int thread_count;
 };
@@ -95,6 +107,25 @@ static void start_sanitizers_thread(void) {
         pthread_join(thread, NULL);
 }
 
+/* What code that was built for speed switches off for everybody. */
+static bool subnormals_work(void) {
+    volatile float smallest = FLT_MIN;
+
+    smallest /= 2;
+    return smallest > 0;
+}
+
+static void take_execution(struct kit_state *state) {
+    for (int i = 0; i < 3; i++)
+        if (getitimer((__itimer_which_t)i, &state->intervals[i]) != 0)
+            memset(&state->intervals[i], 0, sizeof(state->intervals[i]));
+    CPU_ZERO(&state->cores);
+    (void)sched_getaffinity(0, sizeof(state->cores), &state->cores); /* fails on over 1024 cores */
+    state->priority = getpriority(PRIO_PROCESS, 0);
+    state->rounding = fegetround();
+    state->has_subnormals = subnormals_work();
+}
+
 struct kit_state *kit_state_take(void) {
     struct kit_state *state = calloc(1, sizeof(*state));
 
@@ -110,6 +141,7 @@ struct kit_state *kit_state_take(void) {
     for (int i = 1; i < SIGNAL_COUNT; i++)
         (void)sigaction(i, NULL, &state->actions[i]);
     state->timers = count_timers();
+    take_execution(state);
     state->thread_count = list_threads(state->threads);
     return state;
 }
@@ -135,8 +167,9 @@ static void compare_signals(const struct kit_state *before, struct kit_text *tex
     for (int i = 1; i < SIGNAL_COUNT; i++) {
         struct sigaction now;
 
-        if (sigaction(i, NULL, &now) == 0 && (now.sa_handler != before->actions[i].sa_handler ||
-                                              now.sa_flags != before->actions[i].sa_flags))
+        if (sigaction(i, NULL, &now) == 0 &&
+            (now.sa_handler != before->actions[i].sa_handler ||
+             (now.sa_flags ^ before->actions[i].sa_flags) & ~SA_RESTORER_FLAG))
             kit_add(text, "disposition of signal %d changed", i);
     }
 }
@@ -169,6 +202,23 @@ static void compare_threads(const struct kit_state *before, struct kit_text *tex
         kit_add(text, "%d thread%s left running", left, left == 1 ? "" : "s");
 }
 
+static void compare_execution(const struct kit_state *before, struct kit_text *text) {
+    struct kit_state now;
+
+    take_execution(&now);
+    for (int i = 0; i < 3; i++)
+        if (timerisset(&now.intervals[i].it_value) && !timerisset(&before->intervals[i].it_value))
+            kit_add(text, "an interval timer or alarm");
+    if (!CPU_EQUAL(&now.cores, &before->cores))
+        kit_add(text, "affinity changed: %d cores, were %d", CPU_COUNT(&now.cores),
+                CPU_COUNT(&before->cores));
+    if (now.priority != before->priority)
+        kit_add(text, "priority changed to %d", now.priority);
+    if (now.rounding != before->rounding || now.has_subnormals != before->has_subnormals)
+        kit_add(text, "floating-point %s changed",
+                now.rounding != before->rounding ? "rounding" : "treatment of subnormals");
+}
+
 static void compare(const struct kit_state *before, struct kit_text *text) {
     char directory[sizeof(before->directory)] = "";
     char status[sizeof(before->status)];
@@ -189,6 +239,7 @@ static void compare(const struct kit_state *before, struct kit_text *text) {
             kit_add(text, "resource limit %d changed", i);
     }
     compare_signals(before, text);
+    compare_execution(before, text);
     if (timers > before->timers)
         kit_add(text, "%d timer%s", timers - before->timers,
                 timers > before->timers + 1 ? "s" : "");

@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "counting_store.h"
+#include "fake_table.h"
 #include "kit.h"
 
 #define LIMIT_MS 10000u
@@ -262,6 +264,107 @@ static void missing_set(struct tk *t) {
     TK_CHECK(t, symmem_error_is_missing(&record, 63));
 }
 
+/* --- answers that are no status --------------------------------------------------------------- */
+
+#define NO_STATUS ((symmem_status)77)
+
+static symmem_status odd_open(const symmem_host *host, const symmem_backend_config *config,
+                              void **instance_p) {
+    (void)config, (void)instance_p;
+    return host->fail(host, NO_STATUS, 0, "open", "the fake driver said so");
+}
+
+static symmem_status odd_alloc(void *instance, int32_t device, size_t bytes,
+                               symmem_memory *memory) {
+    (void)instance, (void)device, (void)bytes, (void)memory;
+    return NO_STATUS;
+}
+
+static symmem_status odd_copy(void *instance, int32_t device, void *dst, const void *src,
+                              size_t bytes, const symmem_exec *exec) {
+    (void)instance, (void)device, (void)dst, (void)src, (void)bytes, (void)exec;
+    return NO_STATUS;
+}
+
+static symmem_status odd_barrier(void *instance, const symmem_peers *peers, int32_t channel,
+                                 const symmem_exec *exec) {
+    (void)instance, (void)peers, (void)channel, (void)exec;
+    return NO_STATUS;
+}
+
+static symmem_status odd_open_peers(void *instance, symmem_peers *peers, void **buffers_dev_p,
+                                    void **pads_dev_p) {
+    (void)instance, (void)peers, (void)buffers_dev_p, (void)pads_dev_p;
+    return NO_STATUS;
+}
+
+static symmem_status odd_get(void *self, const char *key, void *value, size_t capacity,
+                             size_t *bytes_p, uint32_t timeout_ms) {
+    (void)self, (void)key, (void)value, (void)capacity, (void)bytes_p, (void)timeout_ms;
+    return NO_STATUS;
+}
+
+static void expect_odd(struct tk *t, symmem_status expected, symmem_status status,
+                       const char *operation) {
+    symmem_error_record record;
+    symmem_last_error(&record);
+    TK_CHECK_MSG(t, strstr(record.message, "77") != NULL, "%s: the message does not say 77: %s",
+                 operation, record.message);
+    expect_record(t, expected, status, operation);
+}
+
+/* In a context of its own, whose backend is the odd table. */
+static void call_odd(struct tk *t, const symmem_backend *table) {
+    symmem_context_options options = tk_options(t);
+    symmem_context *context = NULL;
+    symmem_group *group = NULL;
+    symmem_handle *handle = NULL;
+    void *memory = NULL;
+    char byte = 0;
+    options.backend = NULL;
+    options.store = NULL;
+    TK_REQUIRE_OK(t, symmem_init(&options, &context));
+    TK_REQUIRE_OK(t, symmem_register_backend(context, table));
+    TK_REQUIRE_OK(t, symmem_set_backend(context, table->name));
+    TK_OK(t, symmem_group_create(context, "own", NULL, 0, NULL, &group));
+    symmem_status status = symmem_alloc(context, 64, -1, NULL, &memory);
+    if (status != SYMMEM_OK) {
+        expect_odd(t, SYMMEM_BACKEND, status, "alloc");
+    } else if ((status = symmem_rendezvous(context, memory, group, LIMIT_MS, &handle)) !=
+               SYMMEM_OK) {
+        expect_odd(t, SYMMEM_BACKEND, status, "rendezvous");
+    } else {
+        expect_odd(t, SYMMEM_BACKEND, symmem_put(handle, 0, 0, &byte, 1, NULL), "put");
+        expect_odd(t, SYMMEM_BACKEND, symmem_barrier(handle, 0, LIMIT_MS, NULL), "barrier");
+    }
+    symmem_handle_release(handle);
+    symmem_context_free(context);
+}
+
+static void unknown_status_is_the_backends(struct tk *t) {
+    struct counting_store counting = {.inner = t->store};
+    symmem_store_ops ops = counting_store_ops;
+    symmem_backend opens = fake_table_a, allocates = fake_table_a, runs = fake_table_a,
+                   links = fake_table_a;
+    symmem_store *store = NULL;
+    size_t bytes = 0;
+    char value;
+    opens.open = odd_open;
+    call_odd(t, &opens);
+    allocates.memory_alloc = odd_alloc;
+    call_odd(t, &allocates);
+    links.peers_open = odd_open_peers;
+    call_odd(t, &links);
+    runs.copy = odd_copy;
+    runs.barrier = odd_barrier;
+    call_odd(t, &runs);
+    ops.get = odd_get;
+    TK_REQUIRE_OK(t, symmem_store_open_custom(&ops, &counting, &store));
+    expect_odd(t, SYMMEM_SYSTEM, symmem_store_get(store, "odd", &value, 1, &bytes, LIMIT_MS),
+               "store_get");
+    symmem_store_close(store);
+}
+
 #define CASE(name_, requirements_, max_, body_)                                                    \
     { .name = "error." name_, .requirements = requirements_, .max_ranks = max_, .body = body_, }
 
@@ -292,5 +395,6 @@ static const struct tk_case cases[] = {
      .flags = TK_PLAIN_MEMORY,
      .body = outputs_stay_after_failure},
     CASE("clear", "SM-ERROR-05", 2, clear),
+    CASE("unknown_status_is_the_backends", "SM-ERROR-06", 1, unknown_status_is_the_backends),
 };
 TK_SUITE(error, cases);

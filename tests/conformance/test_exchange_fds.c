@@ -117,6 +117,35 @@ static void pairwise_descriptors(struct tk *t) {
     close_checked(t, own[1]);
 }
 
+/* After a failed call numbers begin anew, and what nobody took before it is not taken later. */
+static void pairwise_starts_afresh(struct tk *t) {
+    symmem_group *group = tk_world_group(t);
+    int own[3], fd = -2;
+    TK_REQ(t, "SM-EXCHANGE-06");
+    for (int i = 0; i < 3; i++)
+        own[i] = open_own_file(t, 10 * i + t->rank);
+    tk_group_barrier(t, group);
+    for (int i = 0; t->rank == 0 && i < 2; i++)
+        TK_OK(t, symmem_group_send_fd(group, 1, own[i], LIMIT_MS));
+    if (t->rank == 1) {
+        TK_REQUIRE_OK(t, symmem_group_recv_fd(group, 0, &fd, LIMIT_MS));
+        expect_file(t, fd, 0);
+        close_checked(t, fd);
+        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_group_barrier(group, 10));
+    }
+    tk_out_of_band_barrier(t);
+    tk_group_barrier(t, group);
+    if (t->rank == 0)
+        TK_OK(t, symmem_group_send_fd(group, 1, own[2], LIMIT_MS));
+    if (t->rank == 1 && TK_OK(t, symmem_group_recv_fd(group, 0, &fd, tk_scaled_ms(1000)))) {
+        expect_file(t, fd, 20);
+        close_checked(t, fd);
+    }
+    tk_group_barrier(t, group);
+    for (int i = 0; i < 3; i++)
+        close_checked(t, own[i]);
+}
+
 /* What the third rank sent first is not what the second is asked for. */
 static void sources_are_told_apart(struct tk *t) {
     symmem_group *group = tk_world_group(t);
@@ -330,6 +359,11 @@ static const struct tk_case cases[] = {
      .min_ranks = 2,
      .max_ranks = 8,
      .body = pairwise_descriptors},
+    {.name = "exchange_fds.pairwise_starts_afresh",
+     .requirements = "SM-EXCHANGE-06",
+     .min_ranks = 2,
+     .max_ranks = 2,
+     .body = pairwise_starts_afresh},
     {.name = "exchange_fds.sources_are_told_apart",
      .requirements = "SM-EXCHANGE-06",
      .min_ranks = 3,

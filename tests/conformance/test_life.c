@@ -291,7 +291,8 @@ static int open_files_for_others(char *first, size_t capacity) {
         if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || (status.st_mode & 077) == 0)
             continue;
         snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-        if (readlink(link, target, sizeof(target) - 1) <= 0 || strncmp(target, "/dev/shm", 8) != 0)
+        if (readlink(link, target, sizeof(target) - 1) <= 0 ||
+            (strncmp(target, "/dev/shm", 8) != 0 && strncmp(target, "/memfd:", 7) != 0))
             continue;
         if (count++ == 0)
             snprintf(first, capacity, "%s", target);

@@ -1,12 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What neither descriptors nor shared mappings show: address space, heap, threads, and one
+/* What neither descriptors nor shared mappings show: address space, heap, threads, exec, and one
  * address for ranks of one process. */
+#include <fcntl.h>
 #include <stdio.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "resources.h"
 #include "sync_help.h"
 
 #define BIG_BYTES ((size_t)4 << 20)
+
+/* A sanitizer needs address space of its own, and would end the process without. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
 
 /* With a group of its own, if `named`. */
 static void one_cycle(struct tk *t, int cycle, size_t bytes, bool named) {
@@ -54,6 +70,75 @@ static void heap_is_bounded(struct tk *t) {
                  (unsigned long long)(after - before));
 }
 
+/* Memory and sockets, of which a program that the user starts would get a copy. Devices are the
+ * driver's. */
+static bool is_inherited(int fd) {
+    struct stat status;
+    int flags = fcntl(fd, F_GETFD);
+    return flags >= 0 && (flags & FD_CLOEXEC) == 0 && fstat(fd, &status) == 0 &&
+           !S_ISCHR(status.st_mode);
+}
+
+static void descriptors_end_at_exec(struct tk *t) {
+    bool before[1024];
+    for (int fd = 0; fd < 1024; fd++)
+        before[fd] = is_inherited(fd);
+    symmem_context_options options = tk_options(t);
+    symmem_context *context = NULL;
+    symmem_handle *handle = NULL;
+    symmem_group *group = NULL;
+    void *ptr = NULL;
+    TK_REQUIRE_OK(t, symmem_init(&options, &context));
+    TK_REQUIRE_OK(t, symmem_set_backend(context, t->backend));
+    TK_REQUIRE_OK(t, symmem_group_create(context, "exec", NULL, 0, NULL, &group));
+    TK_REQUIRE_OK(t, symmem_alloc(context, 4096, -1, NULL, &ptr));
+    TK_REQUIRE_OK(t, symmem_rendezvous(context, ptr, group, tk_scaled_ms(LONG_MS), &handle));
+    for (int fd = 3; fd < 1024; fd++) {
+        char link[64], target[256] = "";
+        snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+        if (!before[fd] && is_inherited(fd) && readlink(link, target, sizeof(target) - 1) >= 0)
+            TK_CHECK_MSG(t, false, "descriptor %d (%s) is not close-on-exec", fd, target);
+    }
+    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    symmem_handle_release(handle);
+    TK_OK(t, symmem_finalize(context));
+    symmem_context_free(context);
+}
+
+/* --- too little of it ------------------------------------------------------------------ */
+
+/* No more address space than now and a little; *before gets the limit to be set again. */
+static void limit_address_space(struct tk *t, struct rlimit *before) {
+    TK_REQUIRE(t, getrlimit(RLIMIT_AS, before) == 0);
+    struct rlimit narrow = *before;
+    narrow.rlim_cur = resources_address_space_bytes() + BIG_BYTES;
+    if (!SANITIZED && narrow.rlim_cur < narrow.rlim_max)
+        TK_REQUIRE(t, setrlimit(RLIMIT_AS, &narrow) == 0);
+}
+
+/* Where a backend maps memory, there is a step behind the one that gets it. What fails there must
+ * give back what the step before took; the ledger looks. */
+static void no_room_to_map(struct tk *t) {
+    symmem_handle *handle = NULL;
+    symmem_group *group = tk_world_group(t);
+    struct rlimit limit;
+    void *own = tk_alloc(t, 4 * BIG_BYTES), *more = NULL;
+    limit_address_space(t, &limit);
+    symmem_status allocated = symmem_alloc(t->context, 4 * BIG_BYTES, -1, NULL, &more);
+    symmem_status met = symmem_rendezvous(t->context, own, group, tk_scaled_ms(LONG_MS), &handle);
+    TK_REQUIRE(t, setrlimit(RLIMIT_AS, &limit) == 0);
+    tk_share_u64(t, 0, (uint64_t)met);
+    tk_out_of_band_barrier(t);
+    for (int32_t r = 0; r < t->world_size; r++)
+        TK_EQ_INT(t, (int64_t)met, (int64_t)tk_read_u64(t, r, 0));
+    if (allocated == SYMMEM_OK)
+        TK_OK(t, symmem_free(t->context, more));
+    symmem_handle_release(handle);
+    tk_free(t, own);
+    symmem_handle *fresh = tk_handle(t, BIG_BYTES, group);
+    TK_OK(t, symmem_barrier(fresh, 0, tk_scaled_ms(LONG_MS), NULL));
+}
+
 /* A context that ends while its stream's shell is kept; once to warm up. */
 static void context_takes_its_threads(struct tk *t) {
     for (int round = 0; round < 2; round++) {
@@ -96,6 +181,16 @@ static void one_address_for_threads(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
+    {.name = "life.descriptors_end_at_exec",
+     .requirements = "SM-LIFE-12",
+     .max_ranks = 2,
+     .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT,
+     .body = descriptors_end_at_exec},
+    {.name = "alloc.no_room_to_map",
+     .requirements = "SM-ALLOC-15",
+     .max_ranks = 2,
+     .flags = TK_PROCESS_ONLY,
+     .body = no_room_to_map},
     {.name = "life.address_space_is_bounded",
      .requirements = "SM-LIFE-01,SM-LIFE-05",
      .max_ranks = 2,

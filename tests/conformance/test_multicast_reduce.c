@@ -206,6 +206,31 @@ static void odd_floats(struct tk *t) {
     tk_expect_data(t, handle, t->rank, 0, own, sizeof(own)); /* not made canonical in place */
 }
 
+/* What a reduction must not flush. Subnormal values and those of the first binade above have one
+ * distance, so their bits add like their values. */
+static void subnormals_add_up(struct tk *t) {
+    enum { PLACES = 24 };
+    static const symmem_dtype dtypes[] = {SYMMEM_FLOAT16, SYMMEM_BFLOAT16};
+    symmem_handle *handle;
+    uint16_t own[PLACES], expected[PLACES], sums[PLACES];
+    if (!multicast_begin(t, &handle))
+        return;
+    for (int32_t i = 0; i < PLACES; i++) {
+        own[i] = (uint16_t)(i + t->rank);
+        expected[i] = (uint16_t)(t->world_size * i + t->world_size * (t->world_size - 1) / 2);
+    }
+    tk_write(t, handle, t->rank, 0, own, sizeof(own));
+    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
+        symmem_status status =
+            symmem_multimem_ld_reduce(handle, 0, sums, PLACES, dtypes[i], SYMMEM_SUM, NULL);
+        if (status != SYMMEM_UNSUPPORTED && TK_STATUS(t, SYMMEM_OK, status))
+            TK_CHECK_MSG(t, memcmp(sums, expected, sizeof(sums)) == 0,
+                         "sums of subnormal values of dtype %d", (int)dtypes[i]);
+    }
+    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+}
+
 /* --- stores of every size --------------------------------------------------------------------- */
 
 static void stores_move_exactly(struct tk *t) {
@@ -273,6 +298,7 @@ static void edges(struct tk *t) {
 static const struct tk_case cases[] = {
     REDUCE("reduce_every_kind", "SM-MCAST-09,SM-MCAST-04,SM-MCAST-08", reduce_every_kind),
     REDUCE("odd_floats", "SM-MCAST-09", odd_floats),
+    REDUCE("subnormals_add_up", "SM-MCAST-09", subnormals_add_up),
     REDUCE("stores_move_exactly", "SM-MCAST-03", stores_move_exactly),
     REDUCE("edges", "SM-MCAST-08,SM-MCAST-10", edges),
 };

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The library's signal state, spoilt by hand. No call gives its address, so the active backend's
- * table is registered once more, under another name, with an entry that remembers it.
+ * The library's signal state, spoilt by hand, and a descriptor that is not what it stands for. No
+ * call gives either, so the active backend's table is registered once more, under another name,
+ * with an entry that remembers the one and another that exchanges the other.
  */
 #include <dlfcn.h>
 #include <pthread.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "sync_help.h"
 
@@ -26,6 +30,21 @@ static symmem_status remember_peers(void *instance, symmem_peers *peers, void **
                                     void **pads_dev_p) {
     seen = (struct seen){peers->signals[peers->rank], peers->signal_bytes};
     return real->peers_open(instance, peers, buffers_dev_p, pads_dev_p);
+}
+
+static _Thread_local bool lies;
+
+/* While this rank lies, what its peers get is an empty file. */
+static symmem_status export_or_lie(void *instance, symmem_memory *memory, symmem_share *share) {
+    symmem_status status = real->memory_export(instance, memory, share);
+    if (status != SYMMEM_OK || !lies || (share->kind & SYMMEM_SHARE_FD) == 0)
+        return status;
+    int empty = memfd_create("symmem-suite-empty", MFD_CLOEXEC);
+    if (empty >= 0) {
+        (void)dup3(empty, share->fd, O_CLOEXEC);
+        close(empty);
+    }
+    return status;
 }
 
 /* The path of the shared object of a backend that was given by its name, once it is loaded. */
@@ -73,6 +92,8 @@ static void use_spy(struct tk *t) {
         spy.size = sizeof(spy);
         spy.name = SPY_NAME;
         spy.peers_open = remember_peers;
+        if (table->memory_export != NULL)
+            spy.memory_export = export_or_lie;
         real = table;
     }
     pthread_mutex_unlock(&spy_lock);
@@ -102,7 +123,39 @@ static void spoilt_state_is_no_signal(struct tk *t) {
     TK_OK(t, symmem_barrier(handle, 2, tk_scaled_ms(LONG_MS), NULL));
 }
 
+/* Whoever maps it without a look dies of the first access beyond its end. A backend that shares no
+ * descriptors has nothing to be deceived by. */
+static void empty_file_for_memory(struct tk *t) {
+    use_spy(t);
+    void *ptr = NULL;
+    symmem_handle *handle = NULL;
+    TK_REQUIRE_OK(t, symmem_alloc(t->context, 1 << 16, -1, NULL, &ptr));
+    lies = t->rank == 0;
+    symmem_status status =
+        symmem_rendezvous(t->context, ptr, tk_world_group(t), tk_scaled_ms(LONG_MS), &handle);
+    lies = false;
+    tk_share_u64(t, 0, (uint64_t)status);
+    tk_out_of_band_barrier(t);
+    TK_EQ_INT(t, (int64_t)tk_read_u64(t, 0, 0), (int64_t)status);
+    if (status == SYMMEM_OK) { /* then it is the memory after all */
+        tk_fill(t, handle, 0, (1 << 16) - 8, 8, (uint8_t)t->rank);
+        symmem_handle_release(handle);
+    }
+    tk_out_of_band_barrier(t);
+    handle = tk_rendezvous(t, ptr, tk_world_group(t));
+    ring_signal(t, handle, 0);
+    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    tk_release(t, handle);
+    TK_OK(t, symmem_free(t->context, ptr));
+}
+
 static const struct tk_case cases[] = {
+    {.name = "rendezvous.empty_file_for_memory",
+     .requirements = "SM-RDV-22",
+     .min_ranks = 2,
+     .max_ranks = 2,
+     .flags = TK_NO_BACKEND,
+     .body = empty_file_for_memory},
     {.name = "signal.spoilt_state_is_no_signal",
      .requirements = "SM-TIMEOUT-10,SM-TIMEOUT-07",
      .needs = SYMMEM_CAP_HOST_ACCESS,

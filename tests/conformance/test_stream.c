@@ -179,15 +179,20 @@ static void every_operation_fails_on_a_stream(struct tk *t) {
 }
 
 /* The limit counts from the moment the operation begins to run, not from the call. */
+/* The wait is held back for longer than its limit, and has still to wait when it begins. */
 static void limit_counts_from_the_start_of_work(struct tk *t) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     struct gate gate = {0};
-    TK_OK(t, symmem_put_signal(handle, t->rank, 0, 1000, NULL));
+    uint32_t limit_ms = tk_scaled_ms(250);
+    int32_t peer = 1 - t->rank;
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
-    TK_OK(t, symmem_wait_signal(handle, t->rank, 0, 40, stream));
-    tk_sleep_ms(100);
+    TK_OK(t, symmem_wait_signal(handle, peer, t->rank, limit_ms, stream));
+    tk_sleep_ms(limit_ms + 5);
+    tk_out_of_band_barrier(t);
     gate_open(&gate);
+    tk_sleep_ms(20);
+    TK_OK(t, symmem_put_signal(handle, peer, peer, tk_scaled_ms(LONG_MS), NULL));
     tk_synchronize(t, stream);
     TK_CHECK(t, !info_of(t, handle).poisoned);
 }
@@ -394,6 +399,7 @@ static const struct tk_case cases[] = {
     {.name = "stream.limit_counts_from_the_start_of_work",
      .requirements = "SM-TIMEOUT-03",
      .needs = STREAM_FN,
+     .min_ranks = 2,
      .max_ranks = 2,
      .body = limit_counts_from_the_start_of_work},
     {.name = "stream.events_order_streams",

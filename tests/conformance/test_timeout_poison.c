@@ -67,9 +67,18 @@ static void data_and_memory_work_on(struct tk *t) {
 
 /* --- the others ------------------------------------------------------------------------------- */
 
+/* All ranks, the last first: there a rank of the world is not the rank of the group. */
+static symmem_group *reversed_group(struct tk *t) {
+    int32_t ranks[4];
+    for (int32_t i = 0; i < t->world_size; i++)
+        ranks[i] = t->world_size - 1 - i;
+    return tk_group(t, "reversed", ranks, t->world_size);
+}
+
 /* Rank 0 fails; the others wait for it without limit, from before or from after the failure. */
-static void waits_for_poisoned(struct tk *t, enum signal_op op, bool before) {
-    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+static void waits_for_poisoned(struct tk *t, enum signal_op op, bool before, symmem_group *group) {
+    symmem_handle *handle = tk_handle(t, 64, group);
+    int32_t failing = group == tk_world_group(t) ? 0 : t->world_size - 1;
     uint64_t failed_ms = 0;
     if (t->rank == 0) {
         for (int32_t r = 1; r < t->world_size; r++)
@@ -78,14 +87,15 @@ static void waits_for_poisoned(struct tk *t, enum signal_op op, bool before) {
         poison_own(t, handle, 9);
         tk_share_u64(t, 6, tk_now_ms());
     } else {
-        make_unsatisfied(t, handle, op, 0, 1);
+        make_unsatisfied(t, handle, op, failing, 1);
         tk_share_u64(t, 5, 1);
         if (!before)
             (void)await_shared(t, 0, 6, 1);
-        TK_STATUS(t, SYMMEM_POISONED, run_op(handle, op, 0, 1, 0, NULL));
+        TK_STATUS(t, SYMMEM_POISONED, run_op(handle, op, failing, 1, 0, NULL));
         uint64_t now_ms = tk_now_ms();
         symmem_error_record record = last_record();
-        TK_EQ_INT(t, 0, record.failed_rank);
+        TK_EQ_INT(t, failing, record.failed_rank);
+        TK_EQ_INT(t, 0, record.missing_count);
         TK_EQ_STR(t, op_name(op), record.operation);
         TK_CHECK(t, info_of(t, handle).poisoned);
         (void)await_shared(t, 0, 6, 1);
@@ -101,12 +111,13 @@ static void waits_for_poisoned(struct tk *t, enum signal_op op, bool before) {
 
 static void waiting_for_poisoned_ends(struct tk *t) {
     for (int op = 0; op < OP_COUNT; op++)
-        waits_for_poisoned(t, (enum signal_op)op, true);
+        waits_for_poisoned(t, (enum signal_op)op, true, tk_world_group(t));
 }
 
 static void poisoned_peer_is_seen_later(struct tk *t) {
+    symmem_group *group = reversed_group(t);
     for (int op = 0; op < OP_COUNT; op++)
-        waits_for_poisoned(t, (enum signal_op)op, false);
+        waits_for_poisoned(t, (enum signal_op)op, false, group);
 }
 
 /* --- reset ------------------------------------------------------------------------------------ */
@@ -227,13 +238,15 @@ static void reset_with_pending_work_is_busy(struct tk *t) {
     symmem_stream *stream = tk_stream(t);
     int32_t last = t->world_size - 1;
     for (int32_t pending = 0; pending < last; pending++) {
+        int32_t channel = pending % 2 == 0 ? info_of(t, handle).channel_count - 1 : 0;
         if (t->rank == pending)
-            TK_OK(t, symmem_wait_signal(handle, last, 0, tk_scaled_ms(LONG_MS), stream));
+            TK_OK(t, symmem_wait_signal(handle, last, channel, tk_scaled_ms(LONG_MS), stream));
         tk_out_of_band_barrier(t);
         TK_STATUS(t, SYMMEM_BUSY, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+        TK_EQ_INT(t, channel, last_record().channel);
         tk_out_of_band_barrier(t);
         if (t->rank == last)
-            TK_OK(t, symmem_put_signal(handle, pending, 0, LONG_MS, NULL));
+            TK_OK(t, symmem_put_signal(handle, pending, channel, LONG_MS, NULL));
         if (t->rank == pending)
             tk_synchronize(t, stream);
         tk_out_of_band_barrier(t);

@@ -18,6 +18,7 @@
     X(descriptors, 0)                                                                              \
     X(reset, 0)                                                                                    \
     X(signals, 0)                                                                                  \
+    X(collective, SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_DIRECT_ACCESS)                               \
     X(data, 0)                                                                                     \
     X(multimem, SYMMEM_CAP_MULTICAST)                                                              \
     X(stream, SYMMEM_CAP_STREAMS)                                                                  \

@@ -18,6 +18,7 @@
     X(descriptors, 0, 8)                                                                           \
     X(reset, 0, 8)                                                                                 \
     X(signals, 0, 0)                                                                               \
+    X(collective, SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_DIRECT_ACCESS, 8)                            \
     X(data, 0, 8)                                                                                  \
     X(multimem, SYMMEM_CAP_MULTICAST, 8)                                                           \
     X(stream, SYMMEM_CAP_STREAMS, 8)                                                               \

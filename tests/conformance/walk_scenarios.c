@@ -309,6 +309,16 @@ static symmem_status multimem(struct walk_run *run) {
     return SYMMEM_OK;
 }
 
+static symmem_status collective(struct walk_run *run) {
+    int64_t input_count, out_count;
+    DLTensor input = own_words(run, &input_count), out = own_words(run, &out_count);
+
+    out.data = (char *)input.data + DATA_WORDS * sizeof(uint32_t);
+    STEP(symmem_one_shot_all_reduce_out(run->handle, &input, SYMMEM_SUM, &out, CHANNEL,
+                                        run->limit_ms, NULL));
+    return symmem_barrier(run->handle, CHANNEL, run->limit_ms, NULL);
+}
+
 /* --- streams ------------------------------------------------------------------------ */
 
 static symmem_status enqueue(struct walk_run *run) {
@@ -406,6 +416,12 @@ const struct walk_scenario walk_scenarios[] = {
     {.name = "descriptors", .outcome = WALK_AGREED, .prepare = prepare_group, .act = descriptors},
     {.name = "reset", .outcome = WALK_AGREED, .prepare = prepare_reset, .act = reset},
     {.name = "signals", .outcome = WALK_SIGNALS, .prepare = prepare_handle, .act = signals},
+    {.name = "collective",
+     .needs = SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_DIRECT_ACCESS,
+     .outcome = WALK_SIGNALS,
+     .vain_ms = 400,
+     .prepare = prepare_handle,
+     .act = collective},
     {.name = "data", .outcome = WALK_LOCAL, .prepare = prepare_handle, .act = data},
     {.name = "multimem",
      .needs = SYMMEM_CAP_MULTICAST,

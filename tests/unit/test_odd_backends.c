@@ -202,6 +202,40 @@ static void test_signals(void) {
     run_threads((plan){.world = 2, .body = body_signals, .backend = &table});
 }
 
+static atomic_int poisonings;
+
+static void count_poisoning(void *instance, const symmem_peers *peers) {
+    atomic_fetch_add(&poisonings, 1);
+    shm()->signal_poison(instance, peers);
+}
+
+/* However many operations fail, the peers are told once, and again after a reset. */
+static void body_poisoned(rank_env *env) {
+    void *ptr = NULL;
+    symmem_stream *streams[2] = {NULL, NULL};
+    symmem_handle *handle = env_handle(env, &ptr);
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(env, symmem_stream_create(env->context, -1, &streams[i]));
+    for (int round = 1; round <= 2; round++) {
+        for (int i = 0; i < 2; i++)
+            CHECK_OK(env, symmem_wait_signal(handle, env->rank, i, 20, streams[i]));
+        for (int i = 0; i < 2; i++)
+            CHECK(env, symmem_stream_synchronize(streams[i], 10000) != SYMMEM_OK);
+        CHECK(env, atomic_load(&poisonings) == round);
+        CHECK_OK(env, symmem_handle_reset(handle, 10000));
+    }
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(env, symmem_stream_destroy(streams[i]));
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_poisoned(void) {
+    symmem_backend table = *shm();
+    table.signal_poison = count_poisoning;
+    run_threads((plan){.world = 1, .body = body_poisoned, .backend = &table});
+}
+
 /* --- streams of others -------------------------------------------------------------- */
 
 static int foreign, bad;
@@ -231,6 +265,54 @@ static void test_wrap(void) {
     table.capabilities |= SYMMEM_CAP_WRAP_STREAM;
     table.stream_wrap = wrap_stream;
     run_threads((plan){.world = 1, .body = body_wrap, .backend = &table});
+}
+
+/* --- an end of work that cannot be marked --------------------------------------------- */
+
+static _Thread_local bool marks_fail;
+
+static symmem_status fail_mark(void *instance, void *event, void *stream) {
+    return marks_fail ? SYMMEM_BACKEND : shm()->event_record(instance, event, stream);
+}
+
+static void slow_work(void *arg) {
+    sm_sleep_ns(20000000);
+    atomic_store((atomic_bool *)arg, true);
+}
+
+/* Nothing could wait for such work later: the call does. */
+static void body_unmarked(rank_env *env) {
+    atomic_bool done = false;
+    void *ptr = NULL;
+    symmem_stream *stream = NULL;
+    symmem_graph *graph = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    CHECK_OK(env, symmem_stream_begin_capture(stream));
+    CHECK_OK(env, symmem_stream_host_fn(stream, slow_work, &done));
+    CHECK_OK(env, symmem_stream_end_capture(stream, &graph));
+    marks_fail = true;
+    CHECK_STATUS(env, symmem_graph_launch(graph, stream), SYMMEM_BACKEND);
+    CHECK(env, atomic_load(&done));
+    CHECK(env, strcmp(last_record().operation, "graph_launch") == 0);
+    CHECK(env, strcmp(last_record().stage, "event_record") == 0);
+    atomic_store(&done, false);
+    CHECK_OK(env, symmem_stream_host_fn(stream, slow_work, &done));
+    CHECK_STATUS(env, symmem_barrier(handle, 0, 10000, stream), SYMMEM_BACKEND);
+    CHECK(env, atomic_load(&done));
+    marks_fail = false;
+    CHECK_OK(env, symmem_barrier(handle, 0, 10000, NULL));
+    CHECK_OK(env, symmem_graph_launch(graph, stream));
+    CHECK_OK(env, symmem_graph_destroy(graph));
+    CHECK_OK(env, symmem_stream_destroy(stream));
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_unmarked(void) {
+    symmem_backend table = *shm();
+    table.event_record = fail_mark;
+    run_threads((plan){.world = 1, .body = body_unmarked, .backend = &table});
 }
 
 /* --- a context that another thread ends while one makes something ------------------- */
@@ -314,7 +396,9 @@ static const named_test tests[] = {
     {"memory exchange fails late", test_exchange},
     {"shares, devices and names", test_unsuited},
     {"signals", test_signals},
+    {"peers are told of a poisoning once", test_poisoned},
     {"streams of others", test_wrap},
+    {"an end that cannot be marked", test_unmarked},
     {"contexts that end meanwhile", test_ends},
 };
 

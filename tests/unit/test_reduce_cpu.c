@@ -34,7 +34,7 @@ static char marks[MARKED_BYTES]; /* MARK everywhere */
 
 static bool open_arena(arena *a) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t bytes = (MOST_BYTES + page) / page * page;
+    size_t bytes = (MOST_BYTES + MARKED_BYTES + page) / page * page;
     char *all = mmap(NULL, bytes + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED || mprotect(all + page, bytes, PROT_READ | PROT_WRITE) != 0)
         return false;
@@ -114,13 +114,16 @@ typedef struct call {
     size_t count;
     int32_t in_place; /* the source that is the first destination, or -1 */
     bool streaming;
-    bool at_end; /* of each arena, wherever that is; else shift elements behind its start */
+    bool at_end;
     size_t shift;
 } call;
 
-static char *place(const arena *a, const call *c) {
+/* The k-th place: at the end of its arena, whatever alignment that gives; or some elements behind
+ * its start, with at_end only every other one. */
+static char *place(const arena *a, const call *c, int32_t k) {
     size_t bytes = symmem_dtype_size(c->dtype);
-    return c->at_end ? a->end - c->count * bytes : a->start + c->shift * bytes;
+    return c->at_end && k % 2 == 0 ? a->end - c->count * bytes
+                                   : a->start + (c->shift + (c->shift ? (size_t)k : 0)) * bytes;
 }
 
 /* Marks, or looks at the marks, before and after a place as far as the arena goes. */
@@ -144,11 +147,11 @@ static bool runs_right(const call *c) {
     for (int32_t k = 0; k < c->dst_count; k++) {
         bool in_place = k == 0 && c->in_place >= 0;
         dst_arenas[k] = in_place ? &sources[c->in_place] : &destinations[k];
-        dsts[k] = place(dst_arenas[k], c);
+        dsts[k] = place(dst_arenas[k], c, in_place ? c->in_place : k);
         around(dst_arenas[k], dsts[k], bytes, false);
     }
     for (int32_t k = 0; k < c->src_count; k++) {
-        char *at = place(&sources[k], c);
+        char *at = place(&sources[k], c, k);
         memcpy(at, data[k], bytes);
         srcs[k] = at;
     }

@@ -71,6 +71,12 @@ static void set(struct runner *runner, const char *name, enum runner_verdict ver
             runner->results[i].verdict = verdict;
 }
 
+static const char *build = "gcc 12";
+
+const char *runner_build(void) {
+    return build;
+}
+
 static char said[4096];
 
 static bool says(struct runner *runner, const char *text) {
@@ -106,6 +112,13 @@ static void test_undeclared_is_no_pass(void) {
     runner_free_plan(&runner);
 }
 
+/* Declared, and nothing in the suite can tell. */
+static void test_unshown_capabilities(void) {
+    struct runner runner = plan(PLAIN | SYMMEM_CAP_CROSS_HOST, (struct runner_options){0});
+    CU_ASSERT(says(&runner, "declared, but not shown by any test: CROSS_HOST\n"));
+    runner_free_plan(&runner);
+}
+
 static void test_skip_for_another_capability(void) {
     struct runner runner = plan(PLAIN | STREAMS | SYMMEM_CAP_CAPTURE, (struct runner_options){0});
     /* a.pool_in_stream is skipped and a.graph too: nothing of either profile has run. */
@@ -133,6 +146,10 @@ static void test_threads(void) {
         plan(SYMMEM_CAP_THREAD_RANKS, (struct runner_options){.mode = TK_MODE_THREAD});
     CU_ASSERT(says(&runner, "passed in full: core (5)\n"));
     CU_ASSERT(says(&runner, "with 2 ranks as threads on "));
+    CU_ASSERT(says(&runner, "; a run under ThreadSanitizer belongs to it\n"));
+    build = "gcc 12, ThreadSanitizer";
+    CU_ASSERT(says(&runner, " under ThreadSanitizer\n"));
+    build = "gcc 12";
     runner_free_plan(&runner);
 }
 
@@ -183,6 +200,7 @@ int main(void) {
     static const CU_TestInfo tests[] = {
         {"full claim", test_full_claim},
         {"undeclared is no pass", test_undeclared_is_no_pass},
+        {"unshown capabilities", test_unshown_capabilities},
         {"skip for another capability", test_skip_for_another_capability},
         {"left out is in part", test_left_out_is_in_part},
         {"threads", test_threads},

@@ -226,12 +226,15 @@ static int body_agree(test_rank *self) {
     if (self->rank == 0) {
         own = sm_fail(SYMMEM_PEER_LOST, "op", "x", "lost");
         sm_record()->failed_rank = 2;
+        sm_record()->missing[0] = 1u << 2;
+        sm_record()->missing_count = 1;
     } else {
         own = SYMMEM_OK;
     }
     EXPECT(sm_session_agree(self->session, "op", "end", own, sm_deadline_ns(10000)) ==
            SYMMEM_PEER_LOST);
     EXPECT(sm_record()->failed_rank == 2);
+    EXPECT(sm_record()->missing_count == 1 && symmem_error_is_missing(sm_record(), 2));
     return 0;
 }
 

@@ -69,6 +69,7 @@ bool arena_check(struct arena *arena, int world_size, uint64_t guard) {
     bool whole =
         arena->guard == guard && arena->last_guard == guard && world_size_of(arena) == world_size;
 
+    END_TEXT(arena->note);
     for (int i = 0; i < world_size; i++) {
         struct arena_rank *rank = &arena->ranks[i];
 
@@ -81,8 +82,27 @@ bool arena_check(struct arena *arena, int world_size, uint64_t guard) {
         END_TEXT(rank->checkpoint);
         END_TEXT(rank->unresolved_text);
         END_TEXT(rank->leak);
+        END_TEXT(rank->held);
+        END_TEXT(rank->inherited);
     }
     return whole;
+}
+
+void arena_put_word(struct arena_word *word, const char *text) {
+    uint64_t parts[4] = {0};
+
+    memcpy(parts, text, strnlen(text, sizeof(parts) - 1));
+    for (int i = 0; i < 4; i++) /* relaxed: it is read when the rank has ended or hangs */
+        atomic_store_explicit(&word->parts[i], parts[i], memory_order_relaxed);
+}
+
+void arena_get_word(struct arena_word *word, char text[static 32]) {
+    uint64_t parts[4];
+
+    for (int i = 0; i < 4; i++)
+        parts[i] = atomic_load_explicit(&word->parts[i], memory_order_relaxed);
+    memcpy(text, parts, sizeof(parts));
+    text[sizeof(parts) - 1] = '\0';
 }
 
 static void futex_sleep(struct arena *arena, uint32_t seen) {

@@ -26,6 +26,12 @@ enum arena_state {
     ARENA_STATE_COUNT
 };
 
+/* A word or two that any thread of a rank writes and the controller reads: never torn into
+ * something without an end, and no race. */
+struct arena_word {
+    _Atomic uint64_t parts[4];
+};
+
 struct arena_rank {
     uint64_t guard;                  /* by the controller; changed by whoever runs over it */
     _Atomic uint32_t state;          /* by the rank */
@@ -39,6 +45,9 @@ struct arena_rank {
     _Atomic int32_t process_id;
     _Atomic uint64_t arrived; /* out-of-band barriers entered */
     _Atomic uint64_t slots[ARENA_SLOTS];
+    struct arena_word last_point; /* that the rank passed; empty: none yet */
+    struct arena_word last_check; /* the file of the last check that it made; empty: none yet */
+    _Atomic uint32_t last_check_line;
     int line;
     int32_t secondary; /* the record tells of another rank's end, not of an own fault */
     char file[64];
@@ -100,6 +109,10 @@ enum arena_wait arena_barrier(struct arena *arena, int rank, uint32_t timeout_ms
 bool arena_wait_gone(struct arena *arena, int rank, uint32_t timeout_ms);
 /* By the controller. */
 void arena_set_gone(struct arena *arena, int rank);
+
+/* Keeps the first 31 bytes. */
+void arena_put_word(struct arena_word *word, const char *text);
+void arena_get_word(struct arena_word *word, char text[static 32]);
 
 uint64_t arena_now_ns(void);
 

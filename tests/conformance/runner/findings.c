@@ -106,6 +106,25 @@ static const char *state_text(struct arena_rank *rank) {
     return state < ARENA_STATE_COUNT ? names[state] : "unknown";
 }
 
+/* What it did last: for a rank that hangs this says in which call. */
+static void note_last(struct runner_place *place, struct arena_rank *rank) {
+    char file[32];
+
+    if (atomic_load_explicit(&rank->state, memory_order_acquire) == ARENA_DONE)
+        return;
+    arena_get_word(&rank->last_point, place->point);
+    arena_get_word(&rank->last_check, file);
+    if (file[0] != '\0')
+        snprintf(place->check, sizeof(place->check), "%s:%u", file,
+                 atomic_load_explicit(&rank->last_check_line, memory_order_relaxed));
+}
+
+static bool same_place(const struct runner_place *one, const struct runner_place *other) {
+    return strcmp(one->state, other->state) == 0 &&
+           strcmp(one->checkpoint, other->checkpoint) == 0 &&
+           strcmp(one->check, other->check) == 0 && strcmp(one->point, other->point) == 0;
+}
+
 /* A new place for the rank unless an earlier rank was seen there. */
 static void note_place(struct runner_result *result, struct arena *arena, int rank) {
     struct runner_place place = {.state = state_text(&arena->ranks[rank])};
@@ -113,8 +132,8 @@ static void note_place(struct runner_result *result, struct arena *arena, int ra
 
     snprintf(place.checkpoint, sizeof(place.checkpoint), "%.*s", (int)sizeof(place.checkpoint) - 1,
              arena->ranks[rank].checkpoint);
-    while (at < result->place_count && (strcmp(result->places[at].state, place.state) != 0 ||
-                                        strcmp(result->places[at].checkpoint, place.checkpoint)))
+    note_last(&place, &arena->ranks[rank]);
+    while (at < result->place_count && !same_place(&result->places[at], &place))
         at++;
     if (at == result->place_count)
         result->places[result->place_count++] = place;

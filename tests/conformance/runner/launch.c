@@ -60,7 +60,7 @@ void runner_child_main(struct runner_run *run, int rank) {
     kit_note_inherited(&setup);
     if (setup.mode == TK_MODE_THREAD) {
         runner_run_threads(&setup);
-        exit(0);
+        exit(RUNNER_RANK_DONE);
     }
     snprintf(number, sizeof(number), "%d", rank);
     setenv("RANK", number, 1);
@@ -68,7 +68,7 @@ void runner_child_main(struct runner_run *run, int rank) {
     snprintf(number, sizeof(number), "%d", setup.world_size);
     setenv("WORLD_SIZE", number, 1);
     kit_run_rank(&setup);
-    exit(0); /* not _exit: coverage and leak detection work at exit */
+    exit(RUNNER_RANK_DONE); /* not _exit: coverage and leak detection work at exit */
 }
 
 void runner_launch(struct runner_run *run) {

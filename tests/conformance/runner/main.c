@@ -32,14 +32,15 @@ static void block_signals(struct runner *runner) {
 static bool mode_is_possible(const struct runner *runner) {
     uint64_t needed =
         runner->options.mode == TK_MODE_THREAD ? SYMMEM_CAP_THREAD_RANKS : SYMMEM_CAP_PROCESS_RANKS;
+    enum tk_mode other = runner->options.mode == TK_MODE_THREAD ? TK_MODE_PROCESS : TK_MODE_THREAD;
     char name[32];
 
     if ((runner->arena->probe.capabilities & needed) != 0)
         return true;
     runner_capability_names(needed, name, sizeof(name));
     fprintf(stderr,
-            "symmem-conformance: backend %s does not declare %s: choose another --rank-mode\n",
-            runner->options.backend, name);
+            "symmem-conformance: backend %s does not declare %s: run it with --rank-mode %s\n",
+            runner->arena->probe.name, name, runner_mode_name(other));
     return false;
 }
 
@@ -105,7 +106,7 @@ int runner_main(int argc, char **argv) {
     struct runner_options options;
 
     if (!runner_parse_options(argc, argv, &options)) {
-        runner_usage(stderr);
+        fputs("usage: symmem-conformance [options], all of them by --help\n", stderr);
         return RUNNER_FAILED;
     }
     if (options.help) {

@@ -109,7 +109,7 @@ void runner_print_profiles(FILE *out) {
 /* --- the claim ---------------------------------------------------------------------- */
 
 /* A case of the other rank mode is no omission: that is another run, and another claim. */
-static bool is_of_other_mode(const struct runner_options *options, const struct tk_case *test) {
+bool runner_is_of_other_mode(const struct runner_options *options, const struct tk_case *test) {
     return (test->flags & (options->mode == TK_MODE_THREAD ? TK_PROCESS_ONLY : TK_THREAD_ONLY)) !=
            0;
 }
@@ -134,7 +134,7 @@ static void count_results(const struct runner *runner, struct tally tallies[]) {
         for (int c = 0; c < runner_suites[s]->count; c++) {
             const struct tk_case *test = &runner_suites[s]->cases[c];
 
-            if (!is_of_other_mode(&runner->options, test) && !is_planned(runner, test))
+            if (!runner_is_of_other_mode(&runner->options, test) && !is_planned(runner, test))
                 tallies[profile_of(test)].left_out++;
         }
     if (runner->result_count < runner->planned_count)
@@ -205,9 +205,25 @@ static void print_sentence(FILE *out, const struct runner *runner,
             fprintf(out, "%s%s", separator, profiles[i].name);
             separator = ", ";
         }
-    fprintf(out, " with %d ranks as %s on %s\n", runner->options.ranks,
+    fprintf(out, " with %d ranks as %s on %s", runner->options.ranks,
             runner->options.mode == TK_MODE_THREAD ? "threads" : "processes",
             uname(&machine) == 0 ? machine.machine : "this machine");
+    if (strstr(runner_build(), "ThreadSanitizer") != NULL)
+        fputs(" under ThreadSanitizer", out);
+    else if (runner->options.mode == TK_MODE_THREAD)
+        fputs("; a run under ThreadSanitizer belongs to it", out);
+    fputc('\n', out);
+}
+
+/* What is declared, but cannot be claimed: SPEC.md, "Profiles". */
+static void print_unshown(FILE *out, uint64_t declared) {
+    uint64_t unshown = declared & (SYMMEM_CAP_CROSS_HOST | SYMMEM_CAP_WRAP_STREAM);
+    char names[64];
+
+    if (unshown == 0)
+        return;
+    runner_capability_names(unshown, names, sizeof(names));
+    fprintf(out, "declared, but not shown by any test: %s\n", names);
 }
 
 void runner_print_claim(const struct runner *runner, FILE *out) {
@@ -223,5 +239,6 @@ void runner_print_claim(const struct runner *runner, FILE *out) {
     print_standing(out, "profiles failed: ", FAILED, tallies, standings);
     print_standing(out, "profiles not decided: ", NOT_DECIDED, tallies, standings);
     print_standing(out, "profiles not declared: ", NOT_DECLARED, tallies, standings);
+    print_unshown(out, runner->arena->probe.capabilities);
     print_sentence(out, runner, standings);
 }

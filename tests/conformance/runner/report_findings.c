@@ -98,6 +98,14 @@ static void show_places(const struct runner_result *result, const struct style *
             report_escape_plain(out, place->checkpoint);
             fputc('"', out);
         }
+        if (place->check[0] != '\0') {
+            fputs(", last check ", out);
+            report_escape_plain(out, place->check);
+        }
+        if (place->point[0] != '\0') {
+            fputs(", last point ", out);
+            report_escape_plain(out, place->point);
+        }
         fputc('\n', out);
     }
 }

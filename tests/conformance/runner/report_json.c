@@ -74,6 +74,10 @@ static void findings(const struct runner_result *result, FILE *out) {
         key_text(out, "state", result->places[i].state);
         fputs(", ", out);
         key_text(out, "checkpoint", result->places[i].checkpoint);
+        fputs(", ", out);
+        key_text(out, "check", result->places[i].check);
+        fputs(", ", out);
+        key_text(out, "point", result->places[i].point);
         fputc('}', out);
     }
     fputc(']', out);

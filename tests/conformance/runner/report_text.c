@@ -61,10 +61,29 @@ void report_text_case(struct runner *runner, const struct runner_result *result)
 
 /* --- at the end --------------------------------------------------------------------- */
 
-static void list_unplanned(const struct runner *runner) {
+/* With some backends there are many whose reason is the rank mode, and the same in each run. */
+static int of_other_mode(const struct runner *runner) {
+    int count = 0;
+
     for (int i = 0; i < runner->unplanned_count; i++)
-        fprintf(runner->progress, "not planned: %s (%s)\n", runner->unplanned[i].test->name,
-                runner->unplanned[i].reason);
+        count += runner_is_of_other_mode(&runner->options, runner->unplanned[i].test);
+    return count;
+}
+
+static void list_unplanned(const struct runner *runner) {
+    int many = of_other_mode(runner);
+    bool in_one = !runner->options.verbose && many > 8;
+
+    for (int i = 0; i < runner->unplanned_count; i++) {
+        const char *reason = runner->unplanned[i].reason;
+
+        if (!in_one || !runner_is_of_other_mode(&runner->options, runner->unplanned[i].test))
+            fprintf(runner->progress, "not planned: %s (%s)\n", runner->unplanned[i].test->name,
+                    reason);
+    }
+    if (in_one)
+        fprintf(runner->progress, "not planned: %d cases (needs ranks as %s), named by --verbose\n",
+                many, runner->options.mode == TK_MODE_THREAD ? "processes" : "threads");
 }
 
 /* How many were skipped or not planned for each reason; the names are for --verbose. */

@@ -129,6 +129,8 @@ struct runner_place {
     struct runner_ranks ranks;
     const char *state;
     char checkpoint[128];
+    char check[48]; /* FILE:LINE of the last check; empty for a rank that was done, or made none */
+    char point[32]; /* the last test point passed; likewise */
 };
 
 struct runner_result {
@@ -200,6 +202,8 @@ bool runner_declares_profiles(const char *list, const char *backend, uint64_t de
 void runner_print_profiles(FILE *out);
 /* Which profiles the backend passed in this run, and what may be claimed from that. */
 void runner_print_claim(const struct runner *runner, FILE *out);
+/* A case of ranks as threads in a run with processes, or the reverse. */
+bool runner_is_of_other_mode(const struct runner_options *options, const struct tk_case *test);
 
 /* --- running (probe.c, launch.c, watch.c, scratch.c, names.c, private.c,
  * verdict.c, cunit.c) ---- */
@@ -207,6 +211,9 @@ void runner_print_claim(const struct runner *runner, FILE *out);
 /* Asks the backend for its capabilities in a child process, since opening a device in the
  * controller would be inherited by every rank. The answer is in arena->probe. */
 bool runner_probe(struct runner *runner);
+/* With which a rank's process ends that came to its end. Nobody uses it by chance: a backend whose
+ * exit handler or destructor ends the process as if all were well is seen through. */
+#define RUNNER_RANK_DONE 87
 /* Forks. Returns 0 in the child, which is bound to the parent's life; -1 on failure. */
 pid_t runner_fork(struct runner *runner);
 

@@ -101,10 +101,15 @@ static void judge_end(struct judgement *judgement, const struct runner_run *run,
     else if (WIFSIGNALED(child->status) && !death_is_fine(run, rank, child->status))
         find(judgement, VERDICT_ERROR, about, "%skilled by signal %d (%s)", who,
              WTERMSIG(child->status), strsignal(WTERMSIG(child->status)));
-    else if (WIFEXITED(child->status) && done && WEXITSTATUS(child->status) != 0)
+    else if (WIFEXITED(child->status) && done && WEXITSTATUS(child->status) == 0)
+        find(judgement, VERDICT_ERROR, about,
+             "%sended with exit status 0 by somebody else, on its way out", who);
+    else if (WIFEXITED(child->status) && done && WEXITSTATUS(child->status) != RUNNER_RANK_DONE)
         find(judgement, VERDICT_ERROR, about,
              "%sexit status %d after its end (a sanitizer's report is on standard error)", who,
              WEXITSTATUS(child->status));
+    else if (WIFEXITED(child->status) && !done && WEXITSTATUS(child->status) == RUNNER_RANK_DONE)
+        find(judgement, VERDICT_ERROR, about, "%sa rank's thread ended before its test did", who);
     else if (WIFEXITED(child->status) && !done)
         find(judgement, VERDICT_ERROR, about, "%sleft the test with exit status %d", who,
              WEXITSTATUS(child->status));

@@ -169,8 +169,8 @@ static int end_strays(void) {
             if (arena_now_ns() > deadline)
                 return strays + 1;
             tk_sleep_ms(1);
-        } else if (!WIFEXITED(status)) {
-            strays++; /* one that had ended by itself did no harm */
+        } else if (!WIFEXITED(status) || WEXITSTATUS(status) == RUNNER_RANK_DONE) {
+            strays++; /* one that ended by itself did no harm, but for a second self of a rank */
         }
     }
 }

@@ -58,6 +58,14 @@ static void hangs_hard(struct tk *t) {
     hangs(t);
 }
 
+static void hangs_in_a_call(struct tk *t) {
+    symmem_context_options options = tk_options(t);
+
+    TK_CHECK(t, options.point(options.point_arg, "some.point") == SYMMEM_OK);
+    while (t->rank == last(t))
+        pause();
+}
+
 static void stops(struct tk *t) {
     TK_CHECK(t, true);
     if (t->rank == last(t))
@@ -364,6 +372,7 @@ static const struct tk_case cases[] = {
     {.name = "bad.crashes", .requirements = "SM-SELF-02", .timeout_s = 30, .body = crashes},
     BAD("hangs", hangs),
     BAD("hangs_hard", hangs_hard),
+    BAD("hangs_in_a_call", hangs_in_a_call),
     BAD_FLAGS("stops", stops, TK_PROCESS_ONLY),
     BAD("leaves_by_exit", leaves_by_exit),
     BAD_FLAGS("is_killed", is_killed, TK_MAY_DIE),

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Backends that work, but do as they like with the process that uses them, or with its neighbours.
+ */
+#include "bad.h"
+
+#include <fenv.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static void (*rudeness)(void);
+
+static symmem_status open_rudely(const symmem_host *host, const symmem_backend_config *config,
+                                 void **instance_p) {
+    if (config->world_size > 1) /* not in the probe */
+        rudeness();
+    return bad_real->open(host, config, instance_p);
+}
+
+static symmem_status barrier_rudely(void *instance, const symmem_peers *peers, int32_t channel,
+                                    const symmem_exec *exec) {
+    rudeness();
+    return bad_real->barrier(instance, peers, channel, exec);
+}
+
+/* --- settings of the process -------------------------------------------------------- */
+
+static void ignore(int number) {
+    (void)number;
+}
+
+static void block_signals(void) {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, NULL);
+}
+
+static void change_settings(void) {
+    struct rlimit limit = {.rlim_cur = 64, .rlim_max = 64};
+    block_signals();
+    setrlimit(RLIMIT_NOFILE, &limit);
+    signal(SIGUSR1, ignore);
+    alarm(3600);
+    if (chdir("/") != 0)
+        abort();
+}
+
+static void change_execution(void) {
+    cpu_set_t allowed, one;
+    CPU_ZERO(&one);
+    sched_getaffinity(0, sizeof allowed, &allowed);
+    for (size_t cpu = 0; CPU_COUNT(&one) == 0; cpu++)
+        if (CPU_ISSET(cpu, &allowed))
+            CPU_SET(cpu, &one);
+    sched_setaffinity(0, sizeof one, &one);
+    (void)!nice(5);
+    fesetround(FE_DOWNWARD);
+}
+
+/* What linking with -ffast-math does to everybody. */
+static void flush_subnormals(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);
+#elif defined(__aarch64__)
+    unsigned long control;
+    __asm__ __volatile__("mrs %0, fpcr" : "=r"(control));
+    __asm__ __volatile__("msr fpcr, %0" : : "r"(control | 1ul << 24));
+#endif
+}
+
+/* --- ends --------------------------------------------------------------------------- */
+
+static void end_thread(void) {
+    pthread_exit(NULL);
+}
+
+static void become_another(void) {
+    execl("/bin/true", "true", (char *)NULL);
+}
+
+static void end_at_exit(void) {
+    _exit(0);
+}
+
+static void arm_exit(void) {
+    if (atexit(end_at_exit) != 0)
+        abort();
+}
+
+static bool ends_in_destructor;
+
+static void arm_destructor(void) {
+    ends_in_destructor = true;
+}
+
+__attribute__((destructor)) static void destructor(void) {
+    if (ends_in_destructor)
+        _exit(0);
+}
+
+__attribute__((constructor)) static void constructor(void) {
+    const char *name = getenv("BAD_KIND");
+    if (name != NULL && strcmp(name, "rude.constructor") == 0)
+        raise(SIGSEGV);
+}
+
+/* --- neighbours --------------------------------------------------------------------- */
+
+/* The other ranks: our parent's other children. */
+static void kill_siblings(void) {
+    char path[64];
+    int pid;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)getppid(), (int)getppid());
+    FILE *list = fopen(path, "re");
+    while (list != NULL && fscanf(list, "%d", &pid) == 1)
+        if (pid > 1 && pid != (int)getpid())
+            kill(pid, SIGKILL);
+    if (list != NULL)
+        fclose(list);
+}
+
+static void end_controller(void) {
+    kill(getppid(), SIGTERM);
+}
+
+/* Two processes go on as one rank. */
+static void fork_and_go_on(void) {
+    static bool done;
+    if (!done && fork() < 0)
+        abort();
+    done = true;
+}
+
+static void print_for_ever(void) {
+    char text[4096];
+    memset(text, 'x', sizeof text);
+    for (;;)
+        if (write(STDOUT_FILENO, text, sizeof text) + write(STDERR_FILENO, text, sizeof text) < 0)
+            break;
+}
+
+static void close_everything(void) {
+    for (int fd = 0; fd < 1024; fd++)
+        close(fd);
+}
+
+/* --- what they spoil ---------------------------------------------------------------- */
+
+#define IN(entry, function)                                                                        \
+    static void entry##_##function(symmem_backend *table) {                                        \
+        rudeness = function;                                                                       \
+        table->entry = entry##_rudely;                                                             \
+    }
+IN(open, change_settings)
+IN(open, change_execution)
+IN(open, flush_subnormals)
+IN(barrier, end_thread)
+IN(barrier, become_another)
+IN(open, arm_exit)
+IN(open, arm_destructor)
+IN(barrier, kill_siblings)
+IN(barrier, end_controller)
+IN(open, fork_and_go_on)
+IN(barrier, print_for_ever)
+IN(barrier, close_everything)
+
+static void nothing(symmem_backend *table) {
+    (void)table;
+}
+
+const struct bad_kind bad_rude[] = {
+    {"rude.settings", open_change_settings},
+    {"rude.execution", open_change_execution},
+    {"rude.flushes_subnormals", open_flush_subnormals},
+    {"rude.ends_thread", barrier_end_thread},
+    {"rude.becomes_another", barrier_become_another},
+    {"rude.ends_at_exit", open_arm_exit},
+    {"rude.ends_in_destructor", open_arm_destructor},
+    {"rude.constructor", nothing},
+    {"rude.kills_siblings", barrier_kill_siblings},
+    {"rude.ends_controller", barrier_end_controller},
+    {"rude.forks", open_fork_and_go_on},
+    {"rude.prints", barrier_print_for_ever},
+    {"rude.closes_everything", barrier_close_everything},
+    {NULL, NULL},
+};

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Streams at their edges: work that is running, work that comes later, limits, and what the lanes
+ * of a capture that are not the origin's do. */
+#include "sync_help.h"
+
+#define STREAM_FN (SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN)
+#define CAPTURE (SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE)
+
+static bool await_flag(atomic_int *flag, uint32_t limit_ms) {
+    uint64_t end_ms = tk_now_ms() + limit_ms;
+    while (!atomic_load(flag) && tk_now_ms() < end_ms)
+        tk_sleep_ms(1);
+    return atomic_load(flag) != 0;
+}
+
+/* Nothing is queued behind what runs. */
+static void running_work_is_no_idleness(struct tk *t) {
+    symmem_stream *stream = tk_stream(t);
+    struct gate gate = {0};
+    bool idle = true;
+    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
+    TK_CHECK(t, await_flag(&gate.entered, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_stream_query(stream, &idle));
+    TK_CHECK(t, !idle);
+    gate_open(&gate);
+    tk_synchronize(t, stream);
+    TK_OK(t, symmem_stream_query(stream, &idle));
+    TK_CHECK(t, idle);
+}
+
+struct waiter {
+    struct tk *t;
+    symmem_stream *stream;
+    atomic_int done;
+};
+
+static void *synchronize(void *arg) {
+    struct waiter *waiter = arg;
+    TK_OK(waiter->t, symmem_stream_synchronize(waiter->stream, 2 * tk_scaled_ms(LONG_MS)));
+    atomic_store(&waiter->done, 1);
+    return NULL;
+}
+
+/* True if a thread that waits for the first gate alone has come back while the second is closed. */
+static bool synchronize_before_more(struct tk *t, symmem_stream *stream, uint32_t moment_ms) {
+    struct waiter waiter = {.t = t, .stream = stream};
+    struct gate first = {0}, second = {0};
+    pthread_t thread;
+    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &first));
+    bool started = TK_CHECK(t, pthread_create(&thread, NULL, synchronize, &waiter) == 0);
+    tk_sleep_ms(moment_ms); /* for the thread to begin to wait */
+    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &second));
+    gate_open(&first);
+    bool back = await_flag(&waiter.done, tk_scaled_ms(20 * moment_ms));
+    gate_open(&second);
+    if (started)
+        TK_CHECK(t, pthread_join(thread, NULL) == 0);
+    tk_synchronize(t, stream);
+    return back;
+}
+
+static void later_work_is_not_waited_for(struct tk *t) {
+    symmem_stream *stream = tk_stream(t);
+    uint32_t moment_ms = 5;
+    while (!synchronize_before_more(t, stream, moment_ms) && moment_ms < 80)
+        moment_ms *= 4;
+    TK_CHECK_MSG(t, moment_ms < 80, "the call waited for work that was enqueued after it");
+}
+
+/* --- free ----------------------------------------------------------------------------------- */
+
+struct opener {
+    struct gate gate;
+    atomic_int returned;
+};
+
+/* When the call has returned, or is not going to. */
+static void *open_afterwards(void *arg) {
+    struct opener *opener = arg;
+    await_flag(&opener->returned, tk_scaled_ms(1500));
+    gate_open(&opener->gate);
+    return NULL;
+}
+
+static void free_has_a_limit(struct tk *t) {
+    symmem_context_options options = tk_options(t);
+    struct opener opener = {.returned = 0};
+    symmem_stream *stream;
+    pthread_t thread;
+    void *memory;
+    bool symmetric = false;
+    options.default_timeout_ms = 20;
+    tk_reinit(t, &options);
+    memory = tk_alloc(t, 64);
+    stream = tk_stream(t);
+    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &opener.gate));
+    TK_REQUIRE(t, pthread_create(&thread, NULL, open_afterwards, &opener) == 0);
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_free(t->context, memory));
+    atomic_store(&opener.returned, 1);
+    TK_CHECK(t, pthread_join(thread, NULL) == 0);
+    TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_is_symmetric(t->context, memory, &symmetric));
+    TK_CHECK(t, symmetric);
+    tk_free(t, memory);
+}
+
+/* --- lanes ---------------------------------------------------------------------------------- */
+
+struct fork {
+    symmem_handle *handle;
+    symmem_stream *origin, *side;
+    symmem_event *out, *back, *late;
+    symmem_graph *graph;
+};
+
+static void fork_begin(struct tk *t, struct fork *fork) {
+    symmem_event **events[] = {&fork->out, &fork->back, &fork->late};
+    fork->handle = tk_handle(t, 64, tk_world_group(t));
+    fork->origin = tk_stream(t);
+    fork->side = tk_stream(t);
+    for (int i = 0; i < 3; i++)
+        TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), events[i]));
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(fork->origin));
+    TK_OK(t, symmem_event_record(fork->out, fork->origin));
+    TK_OK(t, symmem_stream_wait_event(fork->side, fork->out));
+}
+
+static void fork_join(struct tk *t, struct fork *fork) {
+    TK_OK(t, symmem_event_record(fork->back, fork->side));
+    TK_OK(t, symmem_stream_wait_event(fork->origin, fork->back));
+}
+
+static void fork_end(struct tk *t, struct fork *fork) {
+    TK_OK(t, symmem_graph_destroy(fork->graph));
+    symmem_event_destroy(fork->out);
+    symmem_event_destroy(fork->back);
+    symmem_event_destroy(fork->late);
+}
+
+static void record_after_joining(struct tk *t) {
+    struct fork fork = {0};
+    uint32_t value = 0x5151;
+    fork_begin(t, &fork);
+    TK_OK(t, symmem_put(fork.handle, t->rank, 0, &value, 4, fork.side));
+    fork_join(t, &fork);
+    TK_OK(t, symmem_event_record(fork.late, fork.side));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(fork.origin, &fork.graph));
+    TK_OK(t, symmem_graph_launch(fork.graph, fork.origin));
+    tk_synchronize(t, fork.origin);
+    tk_expect_data(t, fork.handle, t->rank, 0, &value, 4);
+    fork_end(t, &fork);
+}
+
+static void failure_beside_the_origin(struct tk *t) {
+    struct fork fork = {0};
+    fork_begin(t, &fork);
+    TK_OK(t, symmem_wait_signal(fork.handle, t->rank, 2, 15, fork.side));
+    fork_join(t, &fork);
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(fork.origin, &fork.graph));
+    TK_OK(t, symmem_graph_launch(fork.graph, fork.origin));
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(fork.origin, tk_scaled_ms(LONG_MS)));
+    TK_EQ_INT(t, 2, last_record().channel);
+    TK_OK(t, symmem_stream_synchronize(fork.side, tk_scaled_ms(LONG_MS)));
+    fork_end(t, &fork);
+}
+
+#define EDGE(name_, requirement_, needs_, body_)                                                   \
+    { .name = name_, .requirements = requirement_, .needs = needs_, .max_ranks = 1, .body = body_ }
+
+static const struct tk_case cases[] = {
+    EDGE("stream.running_work_is_no_idleness", "SM-STREAM-20", STREAM_FN,
+         running_work_is_no_idleness),
+    EDGE("stream.later_work_is_not_waited_for", "SM-STREAM-21", STREAM_FN,
+         later_work_is_not_waited_for),
+    EDGE("alloc_stream.free_has_a_limit", "SM-ALLOC-14", STREAM_FN, free_has_a_limit),
+    EDGE("capture.record_after_joining", "SM-STREAM-22", CAPTURE, record_after_joining),
+    EDGE("capture.failure_beside_the_origin", "SM-STREAM-15", CAPTURE, failure_beside_the_origin),
+};
+TK_SUITE(stream_edges, cases);

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What becomes of work whose stream or handle goes before it has run. */
+#include "timeout_help.h"
+
+#define STREAM_FN (SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN)
+
+static int32_t next_of(const struct tk *t) {
+    return (t->rank + 1) % t->world_size;
+}
+
+/* Enqueues on a held stream: data to the next rank, a barrier, and the way back of what came. */
+static void enqueue_exchange(struct tk *t, symmem_handle *handle, symmem_stream *stream,
+                             const uint32_t *value, uint32_t *seen) {
+    TK_OK(t, symmem_put(handle, next_of(t), 128, value, 4, stream));
+    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), stream));
+    TK_OK(t, symmem_get(handle, t->rank, 128, seen, 4, stream));
+    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), stream));
+}
+
+/* Handle and group, which keeps what its handles had, go while the work is held back; what they
+ * needed would be there to have again. */
+static void work_outlives_its_handle(struct tk *t) {
+    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
+    symmem_stream *stream = tk_stream(t);
+    symmem_handle *handle = NULL;
+    symmem_group *group = NULL;
+    struct gate gate = {0};
+    uint32_t value = 1000u + (uint32_t)t->rank;
+    uint32_t seen = 0;
+    void *ptr = NULL;
+    TK_REQUIRE_OK(t, symmem_alloc(t->context, 4096, -1, NULL, &ptr));
+    TK_REQUIRE_OK(t, symmem_group_create(t->context, "short", NULL, 0, NULL, &group));
+    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, group, tk_scaled_ms(LONG_MS), &handle));
+    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
+    enqueue_exchange(t, handle, stream, &value, &seen);
+    symmem_handle_release(handle);
+    TK_OK(t, symmem_group_destroy(group));
+    symmem_handle *fresh = tk_handle(t, 4096, tk_world_group(t));
+    tk_out_of_band_barrier(t);
+    gate_open(&gate);
+    tk_synchronize(t, stream);
+    TK_EQ_INT(t, 1000 + previous, seen);
+    tk_expect_bytes(t, fresh, t->rank, 0, 4096, 0);
+    TK_OK(t, symmem_barrier(fresh, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_free(t->context, ptr));
+}
+
+/* Destroying waits for a while and then gives up: what is enqueued runs nevertheless. */
+static void destroyed_in_vain(struct tk *t) {
+    symmem_context_options options = tk_options(t);
+    symmem_context *context = NULL;
+    symmem_stream *stream = NULL;
+    struct gate gate = {0};
+    struct step_log log = {0};
+    struct step step = {.log = &log, .number = 1};
+    uint64_t end_ms = tk_now_ms() + tk_scaled_ms(5000);
+    options.default_timeout_ms = 20;
+    TK_REQUIRE_OK(t, symmem_init(&options, &context));
+    TK_REQUIRE_OK(t, symmem_set_backend(context, t->backend));
+    TK_REQUIRE_OK(t, symmem_stream_create(context, -1, &stream));
+    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
+    TK_OK(t, symmem_stream_host_fn(stream, step_fn, &step));
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
+    gate_open(&gate);
+    while (steps_done(&log) == 0 && tk_now_ms() < end_ms)
+        tk_sleep_ms(1);
+    TK_EQ_INT(t, 1, steps_done(&log));
+    TK_OK(t, symmem_finalize(context));
+    symmem_context_free(context);
+}
+
+static const struct tk_case cases[] = {
+    {.name = "stream.work_outlives_its_handle",
+     .requirements = "SM-STREAM-23",
+     .needs = STREAM_FN,
+     .max_ranks = 4,
+     .body = work_outlives_its_handle},
+    {.name = "stream.destroyed_in_vain",
+     .requirements = "SM-STREAM-17,SM-LIFE-09",
+     .needs = STREAM_FN,
+     .max_ranks = 1,
+     .body = destroyed_in_vain},
+};
+TK_SUITE(stream_ends, cases);
