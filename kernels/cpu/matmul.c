@@ -8,6 +8,7 @@
 #include <limits.h>
 
 #include "reference/matmul.h"
+#include "reference/reduce.h"
 
 enum { ROWS = 16, COLUMNS = 32, DEPTH = 64 };
 
@@ -135,13 +136,16 @@ void symmem_cpu_matmul(const symmem_matmul *product, const symmem_cpu_blas *blas
         plain(product);
 }
 
+/* Not the library's, on which no kernel depends. */
+static int64_t element_bytes(symmem_dtype dtype) {
+    return (int64_t)symmem_reference_element_bytes(dtype, SYMMEM_SUM);
+}
+
 symmem_matmul symmem_cpu_matmul_rows(const symmem_matmul *product, int64_t first, int64_t rows) {
     symmem_matmul some = *product;
     some.m = rows;
-    some.a = (const char *)product->a +
-             first * product->a_row * (int64_t)symmem_dtype_size(product->dtype);
-    some.out = (char *)product->out +
-               first * product->out_row * (int64_t)symmem_dtype_size(product->out_dtype);
+    some.a = (const char *)product->a + first * product->a_row * element_bytes(product->dtype);
+    some.out = (char *)product->out + first * product->out_row * element_bytes(product->out_dtype);
     if (product->a_scale_by_row)
         some.a_scale = product->a_scale + first;
     some.signals = NULL;
