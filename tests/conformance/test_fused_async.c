@@ -58,7 +58,7 @@ static void all_there(struct tk *t) {
         struct arrival x;
         const uint32_t set[CHUNKS] = {1, 7, 0x80000000u, 2};
         uint32_t after[CHUNKS] = {0};
-        begin(t, &x, dtypes[i], ROWS, CHUNKS, i == 1);
+        begin(t, &x, dtypes[i], ROWS, CHUNKS, i == 0);
         ops_upload(t, x.signals, set, sizeof set);
         TK_OK(t, symmem_async_input_mm(t->context, &x.a.dl, &x.b.dl, x.signals_dl, i, &x.out.dl,
                                        tk_scaled_ms(LONG_MS), NULL));
