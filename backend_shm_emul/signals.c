@@ -16,9 +16,9 @@
 
 #include "shm.h"
 
-/* About 50 us; no more than a moment where others need the core to get here. */
-#define SPIN_COUNT 2000
-#define SPIN_COUNT_CROWDED 20
+/* About 5 us; no more than a moment where others need the core to get here. */
+#define SPIN_COUNT 200
+#define SPIN_COUNT_CROWDED 4
 /* So many channels' sleepers are woken when the state is poisoned; the others' tick finds out. */
 #define POISON_WAKE_CHANNELS 256
 

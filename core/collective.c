@@ -18,6 +18,7 @@ static const char *const call_names[SYMMEM_CALL_KIND_COUNT] = {
     [SYMMEM_CALL_MULTIMEM_ALL_GATHER] = "multimem_all_gather",
     [SYMMEM_CALL_FUSED_ALL_GATHER_MATMUL] = "fused_all_gather_matmul",
     [SYMMEM_CALL_FUSED_MATMUL_REDUCE_SCATTER] = "fused_matmul_reduce_scatter",
+    [SYMMEM_CALL_LOW_CONTENTION_REDUCE_SCATTER] = "low_contention_reduce_scatter",
 };
 
 const char *sm_call_name(uint32_t kind) {
@@ -83,6 +84,13 @@ symmem_status sm_collective_begin(sm_collective_op *op, const char *name, symmem
     return status == SYMMEM_OK ? check_reach(op->link, name) : status;
 }
 
+bool sm_collective_inside(const sm_collective_op *op, const sm_tensor *tensor) {
+    const sm_link *link = op->link;
+    uintptr_t begin = (uintptr_t)link->mapping->buffers[link->group->rank] + link->block_offset;
+    uintptr_t at = (uintptr_t)tensor->data;
+    return tensor->count == 0 || (at >= begin && at - begin < link->block_bytes);
+}
+
 symmem_status sm_collective_symmetric(const sm_collective_op *op, const sm_tensor *tensor,
                                       size_t *offset_p) {
     const sm_link *link = op->link;
@@ -91,7 +99,7 @@ symmem_status sm_collective_symmetric(const sm_collective_op *op, const sm_tenso
     *offset_p = link->block_offset;
     if (tensor->count == 0)
         return SYMMEM_OK; /* wherever it is */
-    if (at < begin || at - begin >= link->block_bytes) {
+    if (!sm_collective_inside(op, tensor)) {
         (void)sm_fail(SYMMEM_NOT_SYMMETRIC, op->name, "", "%s at %p is not in the handle's block",
                       tensor->what, (void *)tensor->data);
         return sm_link_describe(link, sm_record());
@@ -138,7 +146,7 @@ symmem_status sm_collective_reduction(sm_collective_op *op, symmem_dtype dtype,
 
 /* --- running -------------------------------------------------------------------------------- */
 
-static uint64_t mix(uint64_t hash, uint64_t value) {
+uint64_t sm_collective_mix(uint64_t hash, uint64_t value) {
     hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
     return hash ^ hash >> 29;
 }
@@ -148,10 +156,10 @@ static symmem_call_id identify(const sm_collective_op *op) {
     const symmem_collective *call = &op->call;
     if (!op->link->context->check_collectives)
         return (symmem_call_id){.kind = SYMMEM_CALL_NONE};
-    uint64_t detail = mix(op->detail, call->offset);
-    detail = mix(detail, (uint64_t)(int64_t)call->root);
-    detail = mix(detail, call->in_row);
-    detail = mix(detail, call->out_row);
+    uint64_t detail = sm_collective_mix(op->detail, call->offset);
+    detail = sm_collective_mix(detail, (uint64_t)(int64_t)call->root);
+    detail = sm_collective_mix(detail, call->in_row);
+    detail = sm_collective_mix(detail, call->out_row);
     return (symmem_call_id){.kind = (uint32_t)call->kind,
                             .dtype = (uint16_t)call->dtype,
                             .op = (uint16_t)call->op,

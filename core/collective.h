@@ -47,6 +47,8 @@ typedef struct sm_collective_op {
 symmem_status sm_collective_begin(sm_collective_op *op, const char *name, symmem_handle *handle,
                                   symmem_call_kind kind, int32_t channel, uint32_t timeout_ms,
                                   const symmem_stream *stream);
+/* Whether a tensor begins in the handle's block. One without elements does, wherever it is. */
+bool sm_collective_inside(const sm_collective_op *op, const sm_tensor *tensor);
 /* *offset_p: of a tensor in the handle's block, from the allocation's base. NOT_SYMMETRIC,
  * OUT_OF_RANGE. */
 symmem_status sm_collective_symmetric(const sm_collective_op *op, const sm_tensor *tensor,
@@ -64,5 +66,8 @@ symmem_status sm_collective_run(sm_collective_op *op, const sm_tensor *in, const
 /* "one_shot_all_reduce" and so on; "?" for others. */
 const char *sm_call_name(uint32_t kind);
 const char *sm_reduce_op_name(uint32_t op);
+
+/* For hashes that go into a call's detail. */
+uint64_t sm_collective_mix(uint64_t hash, uint64_t value);
 
 #endif

@@ -2,6 +2,7 @@
 /* The host-side exchange that a group offers, to users and to backends. */
 #include "objects.h"
 
+#include <string.h>
 #include <unistd.h>
 
 #define ALL_GATHER_MAX_BYTES ((size_t)64 * 1024)
@@ -104,15 +105,14 @@ static symmem_status check_output(const symmem_group *group, const void *output,
 /* What one rank lacks is every rank's failure: the others give back what they got. A rank whose
  * session broke has nobody to agree with; the others find that out by themselves. */
 static symmem_status agree_on_fds(symmem_group *group, const char *operation, symmem_status own,
-                                  int *fds_p, int32_t count, uint64_t deadline_ns) {
+                                  const int *fds, int32_t count, uint64_t deadline_ns) {
     if (own != SYMMEM_OK && sm_session_id(group->session) == 0)
         return own;
     symmem_status status =
         sm_session_agree(group->session, operation, "descriptors", own, deadline_ns);
     for (int32_t i = 0; status != SYMMEM_OK && own == SYMMEM_OK && i < count; i++) {
-        if (fds_p[i] >= 0)
-            close(fds_p[i]);
-        fds_p[i] = -1;
+        if (fds[i] >= 0)
+            close(fds[i]);
     }
     return status;
 }
@@ -133,10 +133,13 @@ symmem_status symmem_group_all_gather_fds(symmem_group *group, int fd, int *fds_
         return status;
     /* Descriptors go by way of one rank: the others would not learn who is missing. */
     status = meet(group, operation, deadline_ns);
+    int fds[SYMMEM_MAX_WORLD_SIZE]; /* the caller's are written when all ranks have theirs */
     if (status == SYMMEM_OK) {
-        status = sm_session_all_gather_fds(group->session, operation, &fd, 1, fds_p, deadline_ns);
-        status = agree_on_fds(group, operation, status, fds_p, group->world_size, deadline_ns);
+        status = sm_session_all_gather_fds(group->session, operation, &fd, 1, fds, deadline_ns);
+        status = agree_on_fds(group, operation, status, fds, group->world_size, deadline_ns);
     }
+    if (status == SYMMEM_OK)
+        memcpy(fds_p, fds, (size_t)group->world_size * sizeof(fds[0]));
     sm_group_leave(group);
     return status;
 }
@@ -158,10 +161,13 @@ symmem_status symmem_group_broadcast_fds(symmem_group *group, int root, int fd, 
     if (status != SYMMEM_OK)
         return status;
     status = meet(group, operation, deadline_ns); /* nothing tells the root who did not take it */
+    int got = -1;
     if (status == SYMMEM_OK) {
-        status = sm_session_broadcast_fd(group->session, operation, root, fd, fd_p, deadline_ns);
-        status = agree_on_fds(group, operation, status, fd_p, 1, deadline_ns);
+        status = sm_session_broadcast_fd(group->session, operation, root, fd, &got, deadline_ns);
+        status = agree_on_fds(group, operation, status, &got, 1, deadline_ns);
     }
+    if (status == SYMMEM_OK)
+        *fd_p = got;
     sm_group_leave(group);
     return status;
 }

@@ -180,19 +180,29 @@ symmem_ref sm_link_ref(sm_link *link) {
     return (symmem_ref){.retain = ref_retain, .release = ref_release, .object = link};
 }
 
-symmem_status sm_link_channel(sm_link *link, int32_t index, sm_channel **channel_p) {
+/* The channel's first use. */
+static sm_channel *make_channel(sm_link *link, int32_t index) {
     pthread_mutex_lock(&link->lock);
-    sm_channel *channel = link->channels[index];
+    sm_channel *channel = atomic_load_explicit(&link->channels[index], memory_order_relaxed);
     if (channel == NULL) {
         channel = calloc(1, sizeof *channel);
         if (channel != NULL && sm_turn_init(&channel->turn) != SYMMEM_OK) {
             free(channel);
             channel = NULL;
         }
-        link->channels[index] = channel;
+        /* release; pairs with: sm_link_channel */
+        atomic_store_explicit(&link->channels[index], channel, memory_order_release);
         link->used_channels = true;
     }
     pthread_mutex_unlock(&link->lock);
+    return channel;
+}
+
+symmem_status sm_link_channel(sm_link *link, int32_t index, sm_channel **channel_p) {
+    /* acquire; pairs with: make_channel */
+    sm_channel *channel = atomic_load_explicit(&link->channels[index], memory_order_acquire);
+    if (channel == NULL)
+        channel = make_channel(link, index);
     if (channel == NULL)
         return sm_fail(SYMMEM_OUT_OF_MEMORY, "signal", "channel", "no memory for channel %d",
                        index);

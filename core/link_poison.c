@@ -125,16 +125,17 @@ static bool set_poison(sm_link *link, const symmem_error_record *record) {
     return true;
 }
 
-/* The record of a call without stream goes to that call, whose thread this is. link->lock held. */
-static void keep_for_caller(sm_link *link, const symmem_fault *fault,
+/* The call without stream that runs in this thread: its failure goes there. */
+static _Thread_local sm_caller caller;
+
+void sm_link_set_caller(sm_caller now) {
+    caller = now;
+}
+
+static void keep_for_caller(const sm_link *link, const symmem_fault *fault,
                             const symmem_error_record *record) {
-    if (fault->channel < 0 || fault->channel >= link->channel_count)
-        return;
-    sm_channel *channel = link->channels[fault->channel];
-    if (channel == NULL || channel->caller_record == NULL ||
-        !pthread_equal(channel->caller, pthread_self()))
-        return;
-    *channel->caller_record = *record;
+    if (caller.record != NULL && caller.link == link && caller.channel == fault->channel)
+        *caller.record = *record;
 }
 
 void sm_link_signal_failed(const symmem_peers *peers, const symmem_fault *fault,
@@ -144,8 +145,8 @@ void sm_link_signal_failed(const symmem_peers *peers, const symmem_fault *fault,
     build_record(link, fault, &record);
     pthread_mutex_lock(&link->lock);
     bool first = poisons(fault) && set_poison(link, &record);
-    keep_for_caller(link, fault, &record);
     pthread_mutex_unlock(&link->lock);
+    keep_for_caller(link, fault, &record);
     /* Once for each poisoning, so that ranks which poison each other come to an end. */
     const symmem_backend *backend = link->context->backend;
     if (first && backend->signal_poison != NULL)

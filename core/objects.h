@@ -23,12 +23,15 @@
 /* --- a turn: a lock that may be held across waits and is taken with a deadline (turn.c) --- */
 
 typedef struct sm_turn {
+    atomic_bool taken;
+    atomic_int waiting; /* threads that sleep until it is given */
     pthread_mutex_t mutex;
     pthread_cond_t condition; /* CLOCK_MONOTONIC */
-    bool taken;
 } sm_turn;
 symmem_status sm_turn_init(sm_turn *turn);
 void sm_turn_finish(sm_turn *turn);
+/* Never waits, costs no system call. */
+bool sm_turn_try(sm_turn *turn);
 /* False when the deadline (0: none) passed first. No record. */
 bool sm_turn_take(sm_turn *turn, uint64_t deadline_ns);
 void sm_turn_give(sm_turn *turn);
@@ -49,6 +52,8 @@ typedef struct sm_second_stream {
     struct sm_second_stream *next;
     symmem_stream *stream; /* ended by finalise like any other; the shell is the context's */
 } sm_second_stream;
+/* Which algorithm symmem_all_reduce takes (ops_all_reduce.c); plain memory of the context's. */
+typedef struct sm_all_reduce_table sm_all_reduce_table;
 
 /* --- context (context.c, registry.c, loader.c, host.c) ------------------------------ */
 
@@ -73,9 +78,10 @@ struct symmem_context {
     sm_identity identity;
     sm_liveness *liveness;
     bool identity_published;
-    atomic_int allow_overlapping_devices; /* -1, 0, 1 */
-    int32_t multicast;                    /* -1, 0, 1 */
-    bool check_collectives;               /* constant */
+    atomic_int allow_overlapping_devices;  /* -1, 0, 1 */
+    int32_t multicast;                     /* -1, 0, 1 */
+    bool check_collectives;                /* constant */
+    sm_all_reduce_table *all_reduce_table; /* under lock; NULL: the built-in one */
     symmem_point_fn point;
     void *point_arg;
     symmem_log_fn log;
@@ -290,9 +296,6 @@ typedef struct sm_channel {
     void *capture_event; /* the same inside one capture */
     void *capture_stream;
     uint64_t capture;
-    /* While a call without stream runs: where its failure goes, and its thread. link->lock. */
-    symmem_error_record *caller_record;
-    pthread_t caller;
 } sm_channel;
 
 typedef struct sm_link {
@@ -315,7 +318,7 @@ typedef struct sm_link {
     pthread_mutex_t lock; /* poison record, channel table */
     atomic_bool poisoned;
     symmem_error_record poison_record;
-    sm_channel **channels; /* made at first use */
+    _Atomic(sm_channel *) *channels; /* made at first use */
     bool used_channels;
 } sm_link;
 void sm_link_retain(sm_link *link);

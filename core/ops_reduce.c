@@ -1,31 +1,224 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The public reductions: checks of their arguments. */
-#include "collective.h"
+/* One-shot and two-shot all-reduce: checks of their arguments. */
+#include "ops_reduce.h"
+
+/* --- what all reductions share ------------------------------------------------------ */
+
+symmem_status sm_reduction_begin(const sm_reduction *reduction, sm_reduction_call *call) {
+    const char *name = reduction->name;
+    symmem_status status =
+        sm_collective_begin(&call->op, name, reduction->handle, reduction->kind, reduction->channel,
+                            reduction->timeout_ms, reduction->stream);
+    if (status == SYMMEM_OK)
+        status = sm_tensor_read(reduction->input, name, "input", &call->input);
+    if (status == SYMMEM_OK && reduction->has_buffer)
+        status = sm_tensor_read(reduction->buffer, name, "buffer", &call->buffer);
+    if (status == SYMMEM_OK && reduction->has_buffer)
+        status = sm_tensor_same_dtype(&call->buffer, &call->input, name);
+    if (status == SYMMEM_OK && reduction->has_out)
+        status = sm_tensor_read(reduction->out, name, "out", &call->out);
+    if (status == SYMMEM_OK && reduction->has_out)
+        status = sm_tensor_same_dtype(&call->input, &call->out, name);
+    if (status == SYMMEM_OK)
+        status = sm_collective_reduction(&call->op, call->input.dtype, reduction->op);
+    if (status == SYMMEM_OK)
+        call->op.call.count = call->input.count;
+    return status;
+}
+
+symmem_status sm_reduction_unequal(const sm_collective_op *op, const char *what, uint64_t expected,
+                                   uint64_t actual) {
+    (void)sm_fail(SYMMEM_INVALID_ARGUMENT, op->name, "", "%s: %llu, not %llu", what,
+                  (unsigned long long)actual, (unsigned long long)expected);
+    sm_record()->expected = expected;
+    sm_record()->actual = actual;
+    return sm_link_describe(op->link, sm_record());
+}
+
+symmem_status sm_reduction_distinct(const sm_collective_op *op, const sm_tensor *a,
+                                    const sm_tensor *b, bool same_allowed) {
+    uintptr_t first = (uintptr_t)a->data, second = (uintptr_t)b->data;
+    if (first == second && a->bytes == b->bytes && same_allowed)
+        return SYMMEM_OK;
+    if (first >= second + b->bytes || second >= first + a->bytes)
+        return SYMMEM_OK;
+    (void)sm_fail(SYMMEM_INVALID_ARGUMENT, op->name, "", "%s and %s overlap", a->what, b->what);
+    return sm_link_describe(op->link, sm_record());
+}
+
+/* --- one-shot ----------------------------------------------------------------------- */
+
+static symmem_status one_shot_plain(sm_reduction_call *call) {
+    sm_collective_op *op = &call->op;
+    symmem_status status = sm_collective_symmetric(op, &call->input, &op->call.offset);
+    if (status == SYMMEM_OK)
+        status = sm_collective_apart(op, &call->out, op->call.offset, call->input.bytes);
+    op->call.out = call->out.data;
+    return status == SYMMEM_OK ? sm_collective_run(op, NULL, &call->out) : status;
+}
+
+static symmem_status one_shot_copy(sm_reduction_call *call) {
+    sm_collective_op *op = &call->op;
+    if (call->buffer.count != call->input.count)
+        return sm_reduction_unequal(op, "elements of the input, which the buffer lacks or exceeds",
+                                    call->buffer.count, call->input.count);
+    symmem_status status = sm_collective_symmetric(op, &call->buffer, &op->call.offset);
+    if (status == SYMMEM_OK)
+        status = sm_collective_apart(op, &call->input, op->call.offset, call->buffer.bytes);
+    if (status == SYMMEM_OK)
+        status = sm_collective_apart(op, &call->out, op->call.offset, call->buffer.bytes);
+    if (status == SYMMEM_OK)
+        status = sm_reduction_distinct(op, &call->input, &call->out, true);
+    op->call.in = call->input.data;
+    op->call.out = call->out.data;
+    op->call.in_row = call->input.count;
+    op->detail = SM_FORM_COPY;
+    return status == SYMMEM_OK ? sm_collective_run(op, &call->input, &call->out) : status;
+}
+
+static symmem_status one_shot(const sm_reduction *reduction) {
+    sm_reduction_call call;
+    symmem_status status = sm_reduction_begin(reduction, &call);
+    if (status == SYMMEM_OK)
+        status = sm_tensor_alike(&call.input, &call.out, reduction->name);
+    if (status != SYMMEM_OK)
+        return status;
+    return reduction->has_buffer ? one_shot_copy(&call) : one_shot_plain(&call);
+}
+
+/* With an out of its own. */
+static symmem_status one_shot_made(const sm_reduction *reduction, DLManagedTensor **out_p) {
+    sm_reduction_call call;
+    DLManagedTensor *made = NULL;
+    symmem_status status = sm_reduction_begin(reduction, &call);
+    if (status == SYMMEM_OK && out_p == NULL)
+        status = sm_fail(SYMMEM_INVALID_ARGUMENT, reduction->name, "", "out_p is NULL");
+    if (status == SYMMEM_OK)
+        status = sm_result_create(&call.op, &call.input, &made);
+    if (status != SYMMEM_OK)
+        return status;
+    status = sm_tensor_read(&made->dl_tensor, reduction->name, "out", &call.out);
+    if (status == SYMMEM_OK)
+        status = reduction->has_buffer ? one_shot_copy(&call) : one_shot_plain(&call);
+    if (status == SYMMEM_OK)
+        *out_p = made;
+    else
+        made->deleter(made);
+    return status;
+}
 
 symmem_status symmem_one_shot_all_reduce_out(symmem_handle *handle, const DLTensor *input,
                                              symmem_reduce_op op, const DLTensor *out,
                                              int32_t channel, uint32_t timeout_ms,
                                              symmem_stream *stream) {
-    static const char name[] = "one_shot_all_reduce_out";
-    sm_collective_op call;
-    sm_tensor in, result;
-    symmem_status status = sm_collective_begin(&call, name, handle, SYMMEM_CALL_ONE_SHOT_ALL_REDUCE,
-                                               channel, timeout_ms, stream);
+    const sm_reduction reduction = {.name = "one_shot_all_reduce_out",
+                                    .kind = SYMMEM_CALL_ONE_SHOT_ALL_REDUCE,
+                                    .handle = handle,
+                                    .has_out = true,
+                                    .input = input,
+                                    .out = out,
+                                    .op = op,
+                                    .channel = channel,
+                                    .timeout_ms = timeout_ms,
+                                    .stream = stream};
+    return one_shot(&reduction);
+}
+
+symmem_status symmem_one_shot_all_reduce_copy_out(symmem_handle *handle, const DLTensor *buffer,
+                                                  const DLTensor *input, symmem_reduce_op op,
+                                                  const DLTensor *out, int32_t channel,
+                                                  uint32_t timeout_ms, symmem_stream *stream) {
+    const sm_reduction reduction = {.name = "one_shot_all_reduce_copy_out",
+                                    .kind = SYMMEM_CALL_ONE_SHOT_ALL_REDUCE,
+                                    .handle = handle,
+                                    .has_buffer = true,
+                                    .has_out = true,
+                                    .buffer = buffer,
+                                    .input = input,
+                                    .out = out,
+                                    .op = op,
+                                    .channel = channel,
+                                    .timeout_ms = timeout_ms,
+                                    .stream = stream};
+    return one_shot(&reduction);
+}
+
+symmem_status symmem_one_shot_all_reduce(symmem_handle *handle, const DLTensor *input,
+                                         symmem_reduce_op op, int32_t channel, uint32_t timeout_ms,
+                                         symmem_stream *stream, DLManagedTensor **out_p) {
+    const sm_reduction reduction = {.name = "one_shot_all_reduce",
+                                    .kind = SYMMEM_CALL_ONE_SHOT_ALL_REDUCE,
+                                    .handle = handle,
+                                    .input = input,
+                                    .op = op,
+                                    .channel = channel,
+                                    .timeout_ms = timeout_ms,
+                                    .stream = stream};
+    return one_shot_made(&reduction, out_p);
+}
+
+symmem_status symmem_one_shot_all_reduce_copy(symmem_handle *handle, const DLTensor *buffer,
+                                              const DLTensor *input, symmem_reduce_op op,
+                                              int32_t channel, uint32_t timeout_ms,
+                                              symmem_stream *stream, DLManagedTensor **out_p) {
+    const sm_reduction reduction = {.name = "one_shot_all_reduce_copy",
+                                    .kind = SYMMEM_CALL_ONE_SHOT_ALL_REDUCE,
+                                    .handle = handle,
+                                    .has_buffer = true,
+                                    .buffer = buffer,
+                                    .input = input,
+                                    .op = op,
+                                    .channel = channel,
+                                    .timeout_ms = timeout_ms,
+                                    .stream = stream};
+    return one_shot_made(&reduction, out_p);
+}
+
+/* --- two-shot ----------------------------------------------------------------------- */
+
+symmem_status symmem_two_shot_all_reduce(symmem_handle *handle, const DLTensor *input,
+                                         symmem_reduce_op op, int32_t channel, uint32_t timeout_ms,
+                                         symmem_stream *stream) {
+    sm_reduction_call call;
+    const sm_reduction reduction = {.name = "two_shot_all_reduce",
+                                    .kind = SYMMEM_CALL_TWO_SHOT_ALL_REDUCE,
+                                    .handle = handle,
+                                    .input = input,
+                                    .op = op,
+                                    .channel = channel,
+                                    .timeout_ms = timeout_ms,
+                                    .stream = stream};
+    symmem_status status = sm_reduction_begin(&reduction, &call);
     if (status == SYMMEM_OK)
-        status = sm_tensor_read(input, name, "input", &in);
+        status = sm_collective_symmetric(&call.op, &call.input, &call.op.call.offset);
+    call.op.detail = SM_FORM_IN_PLACE;
+    return status == SYMMEM_OK ? sm_collective_run(&call.op, NULL, NULL) : status;
+}
+
+symmem_status symmem_two_shot_all_reduce_out(symmem_handle *handle, const DLTensor *input,
+                                             symmem_reduce_op op, const DLTensor *out,
+                                             int32_t channel, uint32_t timeout_ms,
+                                             symmem_stream *stream) {
+    sm_reduction_call call;
+    const sm_reduction reduction = {.name = "two_shot_all_reduce_out",
+                                    .kind = SYMMEM_CALL_TWO_SHOT_ALL_REDUCE,
+                                    .handle = handle,
+                                    .has_out = true,
+                                    .input = input,
+                                    .out = out,
+                                    .op = op,
+                                    .channel = channel,
+                                    .timeout_ms = timeout_ms,
+                                    .stream = stream};
+    symmem_status status = sm_reduction_begin(&reduction, &call);
     if (status == SYMMEM_OK)
-        status = sm_tensor_read(out, name, "out", &result);
+        status = sm_tensor_alike(&call.input, &call.out, reduction.name);
     if (status == SYMMEM_OK)
-        status = sm_tensor_alike(&in, &result, name);
+        status = sm_collective_symmetric(&call.op, &call.input, &call.op.call.offset);
     if (status == SYMMEM_OK)
-        status = sm_collective_reduction(&call, in.dtype, op);
-    if (status == SYMMEM_OK)
-        status = sm_collective_symmetric(&call, &in, &call.call.offset);
-    if (status == SYMMEM_OK)
-        status = sm_collective_apart(&call, &result, call.call.offset, in.bytes);
+        status = sm_collective_apart(&call.op, &call.out, call.op.call.offset, call.input.bytes);
     if (status != SYMMEM_OK)
         return status;
-    call.call.count = in.count;
-    call.call.out = result.data;
-    return sm_collective_run(&call, NULL, &result);
+    call.op.call.out = call.out.data;
+    return sm_collective_run(&call.op, NULL, &call.out);
 }

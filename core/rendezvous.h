@@ -141,6 +141,16 @@ void sm_link_check_device(const sm_link *link);
 void sm_link_clear_poison(sm_link *link);
 symmem_ref sm_link_ref(sm_link *link);
 
+/* link_poison.c */
+typedef struct sm_caller {
+    const sm_link *link;
+    int32_t channel;
+    symmem_error_record *record;
+} sm_caller;
+/* While a call without stream is at the backend: where signal_failed in this thread, for that link
+ * and channel, leaves the record. All zero: nowhere. */
+void sm_link_set_caller(sm_caller caller);
+
 /* handle.c */
 /* Takes over a reference of link on success. */
 symmem_status sm_handle_create(sm_link *link, size_t offset, symmem_handle **handle_p);

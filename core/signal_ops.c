@@ -33,6 +33,14 @@ static symmem_status call_backend(const sm_signal_op *op, void *stream) {
     }
 }
 
+/* As backend.h calls it: its author reads this. */
+static const char *entry_of(const sm_signal_op *op) {
+    return op->kind == SM_BARRIER       ? "barrier"
+           : op->kind == SM_PUT_SIGNAL  ? "put_signal"
+           : op->kind == SM_WAIT_SIGNAL ? "wait_signal"
+                                        : "collective";
+}
+
 static symmem_status failed(const sm_signal_op *op, symmem_status status, const char *entry) {
     (void)sm_backend_failed(op->link->context, status, op->name, entry);
     sm_record()->channel = op->channel;
@@ -71,12 +79,13 @@ static symmem_status enqueue(const sm_signal_op *op, sm_channel *channel, void *
         channel->capture_stream = NULL; /* the frontier of a capture that is over */
     void **event_p = capture != 0 ? &channel->capture_event : &channel->eager_event;
     void **stream_p = capture != 0 ? &channel->capture_stream : &channel->eager_stream;
+    const char *entry = *event_p == NULL ? "event_create" : "stream_wait_event";
     status = wait_frontier(op, stream, event_p, *stream_p);
     if (status != SYMMEM_OK)
-        return failed(op, status, "order");
+        return failed(op, status, entry);
     status = call_backend(op, stream);
     if (status != SYMMEM_OK)
-        return failed(op, status, "enqueue");
+        return failed(op, status, entry_of(op));
     *stream_p = stream;
     if (capture != 0)
         channel->capture = capture;
@@ -86,18 +95,10 @@ static symmem_status enqueue(const sm_signal_op *op, sm_channel *channel, void *
     /* The frontier lags behind; a capture's only orders what is not running yet. */
     if (capture == 0 && sm_stream_drain(context, stream, op->timeout_ms))
         *stream_p = NULL;
-    return failed(op, status, "order");
+    return failed(op, status, "event_record");
 }
 
 /* --- without a stream --------------------------------------------------------------- */
-
-/* A place for the record of this thread's operation, which the backend hands to signal_failed. */
-static void set_caller(const sm_signal_op *op, sm_channel *channel, symmem_error_record *record) {
-    pthread_mutex_lock(&op->link->lock);
-    channel->caller_record = record;
-    channel->caller = pthread_self();
-    pthread_mutex_unlock(&op->link->lock);
-}
 
 static symmem_status busy(const sm_signal_op *op, uint64_t begin_ns) {
     (void)sm_fail(SYMMEM_TIMEOUT, op->name, "channel",
@@ -107,30 +108,43 @@ static symmem_status busy(const sm_signal_op *op, uint64_t begin_ns) {
     return sm_link_describe(op->link, sm_record());
 }
 
-/* The channel's turn is taken. */
-static symmem_status run_now(const sm_signal_op *op, sm_channel *channel, uint64_t begin_ns,
-                             uint64_t deadline_ns) {
+/* Until the channel's last operation on a stream is over. */
+static symmem_status wait_for_stream(const sm_signal_op *op, sm_channel *channel,
+                                     uint64_t begin_ns) {
     symmem_context *context = op->link->context;
-    if (channel->eager_stream != NULL) {
-        uint32_t left_ms = deadline_ns == 0 ? 0 : sm_remaining_ms(deadline_ns, UINT32_MAX);
-        if (deadline_ns != 0 && left_ms == 0)
+    uint32_t left_ms = 0;
+    if (op->timeout_ms != 0) {
+        uint64_t limit_ns = (uint64_t)op->timeout_ms * 1000000u;
+        left_ms = sm_remaining_ms(begin_ns + limit_ns, UINT32_MAX);
+        if (left_ms == 0)
             return busy(op, begin_ns);
-        symmem_status status =
-            context->backend->event_synchronize(context->instance, channel->eager_event, left_ms);
-        if (status == SYMMEM_TIMEOUT)
-            return busy(op, begin_ns);
-        if (status != SYMMEM_OK)
-            return failed(op, status, "order");
-        channel->eager_stream = NULL;
     }
-    symmem_error_record record = {.status = SYMMEM_OK};
-    set_caller(op, channel, &record);
+    symmem_status status =
+        context->backend->event_synchronize(context->instance, channel->eager_event, left_ms);
+    if (status == SYMMEM_TIMEOUT)
+        return busy(op, begin_ns);
+    if (status != SYMMEM_OK)
+        return failed(op, status, "event_synchronize");
+    channel->eager_stream = NULL;
+    return SYMMEM_OK;
+}
+
+/* The channel's turn is taken. */
+static symmem_status run_now(const sm_signal_op *op, sm_channel *channel, uint64_t begin_ns) {
+    if (channel->eager_stream != NULL) {
+        symmem_status status = wait_for_stream(op, channel, begin_ns != 0 ? begin_ns : sm_now_ns());
+        if (status != SYMMEM_OK)
+            return status;
+    }
+    symmem_error_record record;
+    record.status = SYMMEM_OK; /* the rest matters only once it is filled */
+    sm_link_set_caller((sm_caller){.link = op->link, .channel = op->channel, .record = &record});
     symmem_status status = call_backend(op, NULL);
-    set_caller(op, channel, NULL);
+    sm_link_set_caller((sm_caller){.record = NULL});
     if (status == SYMMEM_OK)
         return SYMMEM_OK;
     /* No record: it failed as a call rather than as a signal operation. */
-    return record.status == status ? sm_fail_record(&record) : failed(op, status, "run");
+    return record.status == status ? sm_fail_record(&record) : failed(op, status, entry_of(op));
 }
 
 /* --- front -------------------------------------------------------------------------- */
@@ -151,17 +165,19 @@ symmem_status sm_signal_run(const sm_signal_op *op, const symmem_stream *stream)
     symmem_status status = sm_link_channel(op->link, op->channel, &channel);
     if (status != SYMMEM_OK)
         return status;
-    uint64_t begin_ns = sm_now_ns();
-    uint64_t deadline_ns = sm_deadline_ns(op->timeout_ms);
+    uint64_t begin_ns = 0; /* read where there is something to wait for */
     sm_context_observe(op->link->context, op->begin_point);
-    if (!sm_turn_take(&channel->turn, deadline_ns))
-        return busy(op, begin_ns);
+    if (!sm_turn_try(&channel->turn)) {
+        begin_ns = sm_now_ns();
+        if (!sm_turn_take(&channel->turn, sm_deadline_ns(op->timeout_ms)))
+            return busy(op, begin_ns);
+    }
     /* An operation that this one waited for may have poisoned the handle. */
     if (!op->later_step || stream == NULL)
         status = sm_link_refuse_poisoned(op->link, op->name);
     if (status == SYMMEM_OK)
-        status = stream != NULL ? enqueue(op, channel, stream->native)
-                                : run_now(op, channel, begin_ns, deadline_ns);
+        status =
+            stream != NULL ? enqueue(op, channel, stream->native) : run_now(op, channel, begin_ns);
     sm_turn_give(&channel->turn);
     sm_context_observe(op->link->context, op->done_point);
     return status;

@@ -16,13 +16,26 @@ DLDataType sm_dtype_to_dl(symmem_dtype dtype) {
 }
 
 bool sm_dtype_of(DLDataType type, symmem_dtype *dtype_p) {
-    for (int i = 0; i < SYMMEM_DTYPE_COUNT; i++)
-        if (dl_types[i].code == type.code && dl_types[i].bits == type.bits &&
-            dl_types[i].lanes == type.lanes) {
-            *dtype_p = (symmem_dtype)i;
-            return true;
-        }
-    return false;
+    /* By code, and by the number of whole bytes. */
+    static const uint8_t known[5][9] = {
+        [kDLInt] = {[1] = 1 + SYMMEM_INT8,
+                    [2] = 1 + SYMMEM_INT16,
+                    [4] = 1 + SYMMEM_INT32,
+                    [8] = 1 + SYMMEM_INT64},
+        [kDLUInt] = {[1] = 1 + SYMMEM_UINT8,
+                     [2] = 1 + SYMMEM_UINT16,
+                     [4] = 1 + SYMMEM_UINT32,
+                     [8] = 1 + SYMMEM_UINT64},
+        [kDLFloat] = {[2] = 1 + SYMMEM_FLOAT16, [4] = 1 + SYMMEM_FLOAT32, [8] = 1 + SYMMEM_FLOAT64},
+        [kDLBfloat] = {[2] = 1 + SYMMEM_BFLOAT16},
+    };
+    if (type.code >= 5 || type.bits > 64 || type.bits % 8 != 0 || type.lanes != 1)
+        return false;
+    uint8_t found = known[type.code][type.bits / 8];
+    if (found == 0)
+        return false;
+    *dtype_p = (symmem_dtype)(found - 1);
+    return true;
 }
 
 static symmem_status refuse(const char *operation, const char *what, const char *why) {

@@ -21,7 +21,8 @@ symmem_status sm_turn_init(sm_turn *turn) {
         (void)pthread_cond_destroy(&turn->condition);
         goto fail;
     }
-    turn->taken = false;
+    atomic_init(&turn->taken, false);
+    atomic_init(&turn->waiting, 0);
     return SYMMEM_OK;
 fail:
     return sm_fail_errno(error, "turn", "", "cannot make a lock");
@@ -32,27 +33,40 @@ void sm_turn_finish(sm_turn *turn) {
     (void)pthread_cond_destroy(&turn->condition);
 }
 
+bool sm_turn_try(sm_turn *turn) {
+    bool taken = false;
+    /* acquire; pairs with: sm_turn_give */
+    return atomic_compare_exchange_strong_explicit(&turn->taken, &taken, true, memory_order_seq_cst,
+                                                   memory_order_seq_cst);
+}
+
 bool sm_turn_take(sm_turn *turn, uint64_t deadline_ns) {
     struct timespec until = {.tv_sec = (time_t)(deadline_ns / 1000000000u),
                              .tv_nsec = (long)(deadline_ns % 1000000000u)};
-    bool expired = false;
+    if (sm_turn_try(turn))
+        return true;
+    bool expired = false, got = false;
     (void)pthread_mutex_lock(&turn->mutex);
-    while (turn->taken && !expired) {
+    /* seq_cst; pairs with: sm_turn_give, which gives first and then looks for sleepers. One of the
+     * two sees the other, and between this and the sleep the giver does not get the mutex. */
+    (void)atomic_fetch_add_explicit(&turn->waiting, 1, memory_order_seq_cst);
+    while (!(got = sm_turn_try(turn)) && !expired) {
         if (deadline_ns == 0)
             (void)pthread_cond_wait(&turn->condition, &turn->mutex);
         else
             expired = pthread_cond_timedwait(&turn->condition, &turn->mutex, &until) == ETIMEDOUT;
     }
-    bool got = !turn->taken;
-    if (got)
-        turn->taken = true;
+    (void)atomic_fetch_sub_explicit(&turn->waiting, 1, memory_order_relaxed);
     (void)pthread_mutex_unlock(&turn->mutex);
     return got;
 }
 
 void sm_turn_give(sm_turn *turn) {
+    /* release; pairs with: sm_turn_try. seq_cst for the sleepers' sake. */
+    atomic_store_explicit(&turn->taken, false, memory_order_seq_cst);
+    if (atomic_load_explicit(&turn->waiting, memory_order_seq_cst) == 0)
+        return;
     (void)pthread_mutex_lock(&turn->mutex);
-    turn->taken = false;
     (void)pthread_cond_signal(&turn->condition);
     (void)pthread_mutex_unlock(&turn->mutex);
 }

@@ -2,20 +2,27 @@
 /*
  * Contract of one_shot_all_reduce (SYMMEM_CALL_ONE_SHOT_ALL_REDUCE).
  *
- * What        out[i] = in_0[i] op in_1[i] op ... op in_(n-1)[i] on every rank, in_r being `count`
- *             elements of `dtype` at `offset` of rank r's buffer. Each rank reads all of them.
- * Fields      dtype, op, count, offset, out; in: the copy form, NULL otherwise.
- * Copy form   `in`, `count` elements anywhere, is first copied to `offset` of the own buffer.
+ * What        out[i] = in_0[i] op in_1[i] op ... op in_(n-1)[i] on every rank, in_r being rank r's
+ *             `count` elements of `dtype`. Each rank reads all of them.
+ * Plain form  in_r lies at `offset` of rank r's buffer; `in` is NULL. The inputs stay as they are.
+ * Copy form   in_r is rank r's `in`, anywhere. It travels through the buffers: `in_row` elements
+ *             from `offset` on, of which min(count, 2) are enough, and which are undefined
+ *             afterwards.
+ * Fields      dtype, op, count, offset, out; copy form: in, in_row.
  * Checked     by the core, before anything is written: channel, dtype and op supported, input in
  *             the handle's block, out of the input's dtype and shape, both aligned to whole
- *             elements, count * element size in bounds.
+ *             elements, count * element size in bounds; copy form: in and out outside of every
+ *             rank's buffer part.
  * Before      all ranks meet: every rank's earlier writes are visible. The copy form without
  *             checking copies first and meets then: that a peer no longer reads the buffer is owed
  *             to the meeting at the end of whatever read it last. With checking the ranks meet
  *             before the copy too.
  * After       all ranks meet: a rank that returns may write its buffer again.
- * Aliasing    out overlaps no rank's input, nor does `in` overlap out.
- * Determined  rank order, reference/reduce.h: equal bits on all ranks and in all runs.
+ * Aliasing    plain: out overlaps no rank's input. Copy: out may be `in` itself; else they are
+ *             apart.
+ * Determined  rank order, reference/reduce.h: equal bits on all ranks and in all runs, the same as
+ *             two_shot_all_reduce's.
+ * Failure     out and, in the copy form, the buffer part are undefined.
  * Source      PyTorch symm_mem::one_shot_all_reduce and its _out, _copy and _copy_out forms, which
  *             take only float32, bfloat16 and sum, add bfloat16 in bfloat16 and read past a shorter
  *             local input.

@@ -66,7 +66,7 @@ unit_tests() { # BUILD [COMMAND PREFIX...]
     shift
     rm -f "$report"
     timeout -k 15 "$run_limit" "$@" ctest --test-dir "$directory" --output-on-failure \
-        --no-tests=error --timeout 300 --parallel 4 --output-junit "$report" \
+        --no-tests=error --timeout 300 --parallel 8 --output-junit "$report" \
         >"$log" 2>&1 </dev/null
     local status=$? tests bad other
     tests=$(junit_count tests "$report")

@@ -47,6 +47,20 @@ INLINE half_vec to_half(vec value) {
 
 #else
 
+#ifdef __SSE2__ /* for which the compiler takes the vectors apart */
+
+INLINE vec_u32 widen(half_vec half) {
+    return (vec_u32)_mm_unpacklo_epi16(_mm_cvtsi64_si128((long long)half), _mm_setzero_si128());
+}
+
+/* Extended by their sign, 16 bits saturate to themselves. */
+INLINE half_vec narrow(vec_u32 wide) {
+    __m128i extended = _mm_srai_epi32(_mm_slli_epi32((__m128i)wide, 16), 16);
+    return (half_vec)_mm_cvtsi128_si64(_mm_packs_epi32(extended, extended));
+}
+
+#else
+
 INLINE vec_u32 widen(half_vec half) {
     return __builtin_convertvector(half, vec_u32);
 }
@@ -54,6 +68,8 @@ INLINE vec_u32 widen(half_vec half) {
 INLINE half_vec narrow(vec_u32 wide) {
     return __builtin_convertvector(wide, half_vec);
 }
+
+#endif
 
 /* Exponent and mantissa in their new places are a float 2^-112 times too small: even for subnormals
  * the product is exact. Exponent 31 becomes 255. */

@@ -18,10 +18,10 @@
  * destination may be one of the sources (the same address); else they do not overlap. All addresses
  * are aligned to the element's size, to no more. src_count and dst_count are at least 1.
  *
- * streaming: the result goes past the cache to memory. Right for results that will be pushed out of
- * the cache before they are read: of SYMMEM_CPU_STREAMING_BYTES or more. Stores of this kind are
- * not ordered by a release store; so the function ends with a fence of its own, and a release store
- * (a signal, a barrier) after it publishes the results as usual.
+ * streaming: the result goes past the cache to memory; the caller says so, as it alone knows how
+ * much is reduced in all, how many bytes at a time it ever does it. Stores of this kind are not
+ * ordered by a release store; so the function ends with a fence of its own, and a release store (a
+ * signal, a barrier) after it publishes the results as usual.
  */
 typedef struct symmem_cpu_reduce_args {
     void *const *dsts;
@@ -33,6 +33,15 @@ typedef struct symmem_cpu_reduce_args {
 } symmem_cpu_reduce_args;
 
 typedef void (*symmem_cpu_reduce_fn)(const symmem_cpu_reduce_args *args);
+
+/*
+ * From how many bytes of result on streaming pays off: as soon as the second level of the cache
+ * cannot hold it; or, if it is read next, once sources and result together go beyond the last
+ * level. In place it never does, as the lines were read anyway. (Measured with levels of 1 MiB and
+ * 32 MiB: the one breaks even at 512 KiB to 1 MiB, the other at 8 to 16 MiB.)
+ */
+#define SYMMEM_CPU_STREAMING_BYTES ((size_t)1 << 20)
+#define SYMMEM_CPU_STREAMING_REUSED_BYTES ((size_t)12 << 20)
 
 /* The loop for this machine, NULL if op cannot be done with dtype. To be looked up once and called
  * for block after block: a call costs some nanoseconds more than its elements. */
@@ -55,8 +64,8 @@ symmem_cpu_reduce_fn symmem_cpu_reduce_find_isa(symmem_cpu_isa isa, symmem_dtype
                                                 symmem_reduce_op op);
 
 /*
- * Copies between two places that do not overlap, at any address. streaming as above: bytes go past
- * the cache if there are enough of them for that to pay off, and a fence follows.
+ * Copies between two places that do not overlap, at any address. streaming as above, of more than
+ * the few bytes for which the fence would cost more than it gains.
  */
 void symmem_cpu_copy(void *dst, const void *src, size_t bytes, bool streaming);
 

@@ -120,37 +120,30 @@ INLINE void reduce_bytes(const symmem_cpu_reduce_args *args, size_t at, size_t e
 
 /* --- all of it ---------------------------------------------------------------------- */
 
-/* As many whole quads as there are; where they end. */
-INLINE size_t reduce_quads(const symmem_cpu_reduce_args *args, size_t at, size_t end,
-                           int32_t src_count, symmem_dtype dtype, symmem_reduce_op op,
-                           bool past_cache) {
-    size_t quad_bytes = 4 * step_bytes(dtype);
-    for (; end - at >= quad_bytes; at += quad_bytes)
-        reduce_quad(args, at, src_count, dtype, op, past_cache);
-    return at;
+/* Up to the first whole line of the cache, if lines are to be written past it. */
+INLINE size_t lead_bytes(const symmem_cpu_reduce_args *args, size_t end, bool past_cache) {
+    size_t bytes = past_cache ? -(uintptr_t)args->dsts[0] % STREAM_LINE_BYTES : 0;
+    return bytes < end ? bytes : end;
 }
 
 /* Which elements share a register, and which stores go past the cache, may depend on addresses;
- * what an element becomes depends on neither. */
+ * what an element becomes depends on neither. Two sources are no special case: that was no faster.
+ */
 INLINE void reduce(const symmem_cpu_reduce_args *args, symmem_dtype dtype, symmem_reduce_op op) {
-    if (args->src_count < 2) {
+    int32_t src_count = args->src_count;
+    if (src_count == 1) {
         symmem_cpu_reduce_copy(args, element_bytes(dtype));
         return;
     }
     bool past_cache = args->streaming && CAN_STREAM;
-    size_t end = args->count * element_bytes(dtype), at = 0, stop = 0;
-    if (past_cache) { /* up to the first whole line */
-        stop = -(uintptr_t)args->dsts[0] % STREAM_LINE_BYTES;
-        stop = stop < end ? stop : end;
-    }
-    for (;;) {
-        reduce_bytes(args, at, stop, args->src_count, dtype, op);
+    size_t quad_bytes = 4 * step_bytes(dtype), end = args->count * element_bytes(dtype);
+    size_t at = 0, stop = lead_bytes(args, end, past_cache);
+    for (;;) { /* the lead, quads, the rest: the first and last by one and the same code */
+        reduce_bytes(args, at, stop, src_count, dtype, op);
         if (stop == end)
             break;
-        if (args->src_count == 2)
-            at = reduce_quads(args, stop, end, 2, dtype, op, past_cache);
-        else
-            at = reduce_quads(args, stop, end, args->src_count, dtype, op, past_cache);
+        for (at = stop; end - at >= quad_bytes; at += quad_bytes)
+            reduce_quad(args, at, src_count, dtype, op, past_cache);
         stop = end;
     }
     if (past_cache)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Stores of vectors, plain or past the cache. The latter need addresses aligned to the vector and,
- * before anything that publishes them, stream_fence(). Sanitizers do not see them: instrumented
- * builds, and machines for which the compiler has none, store plainly.
+ * before anything that publishes them, stream_fence(). Sanitizers do not see them: builds with
+ * those, and machines for which the compiler has none, store plainly.
  */
 #ifndef SYMMEM_KERNELS_CPU_STREAM_H
 #define SYMMEM_KERNELS_CPU_STREAM_H
@@ -11,7 +11,7 @@
 
 #define STREAM_LINE_BYTES 64 /* whole lines spare the memory a read */
 
-#if defined(__SSE2__) && !defined(SYMMEM_INSTRUMENTED)
+#if defined(__SSE2__) && (!defined(SYMMEM_INSTRUMENTED) || defined(SYMMEM_COVERAGE_BUILD))
 
 #define CAN_STREAM true
 

@@ -12,7 +12,8 @@
  * - min and max: -0.0 and +0.0 are equal; of equals the earlier source's stays. A NaN in any source
  *   makes the result a NaN.
  * - A result that is a NaN is the quiet NaN with positive sign and no payload, whatever NaNs or
- *   infinities it came from.
+ *   infinities it came from: ranks agree on its bits whatever their machines make of a NaN. (Users
+ *   are promised less, that it is a NaN and the same on all ranks.)
  * - With one source every op is a copy of the bits: even a signalling NaN stays as it is.
  *
  * The floating-point environment must be the one a program starts with: rounding to nearest,

@@ -199,8 +199,7 @@ void fake_table_full(symmem_backend *table) {
     char *bytes = (char *)table;
     *table = fake_table_a;
     table->capabilities = SYMMEM_CAP_ALL;
-    for (size_t at = offsetof(symmem_backend, probe); at < sizeof(*table);
-         at += sizeof(never)) {
+    for (size_t at = offsetof(symmem_backend, probe); at < sizeof(*table); at += sizeof(never)) {
         void (*entry)(void);
         memcpy(&entry, bytes + at, sizeof(entry));
         if (entry == NULL)

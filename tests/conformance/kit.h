@@ -185,6 +185,8 @@ uint64_t tk_now_ms(void);                               /* CLOCK_MONOTONIC */
 void tk_sleep_ms(uint32_t ms);
 /* Times `ms` by SYMMEM_TIMEOUT_SCALE: for upper bounds on how long something may take. */
 uint32_t tk_scaled_ms(uint32_t ms);
+/* SYMMEM_SUITE_LONG=1: what takes minutes is not cut to a sample. */
+bool tk_suite_is_long(void);
 
 /* --- symmem objects that the epilogue gives back ------------------------------------------------
  * All are made in t->context, or the context given last to tk_use_context. A failure to make one

@@ -47,13 +47,20 @@ void kit_fail_at(struct tk *t, const char *file, int line, const char *format, .
     va_end(args);
 }
 
-/* Also notes where, for a rank that is stuck later. */
-static void count_check(struct tk *t, const char *file, int line) {
+/* Where the case is, for a rank that is stuck later. Lines of the kit tell nothing about that. */
+static void note_line(struct tk *t, const char *file, int line) {
     struct arena_rank *slot = t->own->slot;
+    const char *name = base_name(file);
 
-    atomic_fetch_add_explicit(&slot->checks, 1, memory_order_relaxed);
-    arena_put_word(&slot->last_check, base_name(file));
-    atomic_store_explicit(&slot->last_check_line, (uint32_t)line, memory_order_relaxed);
+    if (strncmp(name, "kit_", 4) == 0)
+        return;
+    arena_put_word(&slot->last_file, name);
+    atomic_store_explicit(&slot->last_line, (uint32_t)line, memory_order_relaxed);
+}
+
+static void count_check(struct tk *t, const char *file, int line) {
+    atomic_fetch_add_explicit(&t->own->slot->checks, 1, memory_order_relaxed);
+    note_line(t, file, line);
 }
 
 bool tk_check_at(struct tk *t, bool held, const char *file, int line, const char *format, ...) {
@@ -232,6 +239,7 @@ bool tk_failed(const struct tk *t) {
 }
 
 void tk_at(struct tk *t, const char *file, int line) {
+    note_line(t, file, line);
     t->own->file = file;
     t->own->line = line;
 }

@@ -15,16 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define HAS_SANITIZER 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
-#define HAS_SANITIZER 1
-#endif
-
-#ifndef HAS_SANITIZER
+#if KIT_OWNS_ALLOCATION
 
 #define SLOTS 16384u /* blocks alive at once, a power of two */
 #define PROBES 64u
@@ -64,7 +55,7 @@ static uint32_t slot_of(const void *at) {
     return (uint32_t)(mixed >> 40) & (SLOTS - 1);
 }
 
-static bool is_others(const void *caller) {
+bool kit_heap_is_others(const void *caller) {
     for (int i = 0; i < heap.range_count; i++)
         if ((uintptr_t)caller >= heap.others[i].low && (uintptr_t)caller < heap.others[i].high)
             return true;
@@ -73,7 +64,7 @@ static bool is_others(const void *caller) {
 
 static void remember(void *at, size_t bytes, const void *caller) {
     if (at == NULL || atomic_load_explicit(&heap.on, memory_order_acquire) == 0 ||
-        is_others(caller))
+        kit_heap_is_others(caller))
         return;
     pthread_mutex_lock(&heap.lock);
     for (uint32_t i = 0, slot = slot_of(at); i < PROBES; i++, slot = (slot + 1) & (SLOTS - 1))
@@ -203,18 +194,19 @@ void kit_heap_begin(void) {
     atomic_store_explicit(&heap.on, 1, memory_order_release);
 }
 
-static void describe(const struct block *block, int count, size_t bytes, struct kit_text *text) {
+void kit_describe_asked(struct kit_text *text, const char *what, int count, size_t bytes,
+                        const void *caller) {
     Dl_info info;
     const char *name = "unloaded code";
 
-    if (dladdr(block->caller, &info) != 0 && info.dli_fname != NULL)
+    if (dladdr(caller, &info) != 0 && info.dli_fname != NULL)
         name = strrchr(info.dli_fname, '/') == NULL ? info.dli_fname
                                                     : strrchr(info.dli_fname, '/') + 1;
     else
         info = (Dl_info){0};
-    kit_add(text, "%d heap block%s of %zu bytes together, asked for in %s at %p%s%s", count,
+    kit_add(text, "%d %s%s of %zu bytes together, asked for in %s at %p%s%s", count, what,
             count == 1 ? "" : "s", bytes, name,
-            (void *)((uintptr_t)block->caller - (uintptr_t)info.dli_fbase),
+            (void *)((uintptr_t)caller - (uintptr_t)info.dli_fbase),
             info.dli_sname == NULL ? "" : " in ", info.dli_sname == NULL ? "" : info.dli_sname);
 }
 
@@ -234,7 +226,7 @@ void kit_heap_end(struct kit_text *text) {
                 heap.live--;
             }
         if (count > 0)
-            describe(&first, count, bytes, text);
+            kit_describe_asked(text, "heap block", count, bytes, first.caller);
     }
 }
 

@@ -11,15 +11,23 @@
 
 #define KIT_POINT_MAX 16
 
-#if defined(__SANITIZE_THREAD__)
-#define KIT_THREAD_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define KIT_THREAD_SANITIZER 1
+#if defined(__has_feature)
+#define KIT_HAS(sanitizer) __has_feature(sanitizer)
+#else
+#define KIT_HAS(sanitizer) 0
 #endif
-#endif
-#ifndef KIT_THREAD_SANITIZER
+#if defined(__SANITIZE_THREAD__) || KIT_HAS(thread_sanitizer)
+#define KIT_THREAD_SANITIZER 1
+#else
 #define KIT_THREAD_SANITIZER 0
+#endif
+/* Whether the runner's allocation functions stand before the C library's. A sanitizer has its own.
+ */
+#if defined(__SANITIZE_ADDRESS__) || KIT_HAS(address_sanitizer) || KIT_THREAD_SANITIZER ||         \
+    !defined(__GLIBC__)
+#define KIT_OWNS_ALLOCATION 0
+#else
+#define KIT_OWNS_ALLOCATION 1
 #endif
 
 /* In the order in which the epilogue gives them back. */
@@ -79,13 +87,20 @@ struct kit_text {
 };
 void kit_add(struct kit_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Parts of the leak ledger (kit_state.c, kit_heap.c). */
+/* Parts of the leak ledger (kit_state.c, kit_heap.c, kit_map.c). */
 struct kit_state;
 struct kit_state *kit_state_take(void);
 /* Adds what has changed and frees. */
 void kit_state_compare(struct kit_state *before, unsigned case_flags, struct kit_text *text);
 void kit_heap_begin(void);
 void kit_heap_end(struct kit_text *text);
+/* Whether code at that address is the program's or the C library's, which keep what they like. */
+bool kit_heap_is_others(const void *caller);
+void kit_map_begin(void);
+void kit_map_end(struct kit_text *text);
+/* "2 heap blocks of 96 bytes together, asked for in libx.so at 0x1234 in f". */
+void kit_describe_asked(struct kit_text *text, const char *what, int count, size_t bytes,
+                        const void *caller);
 
 /* Records a failure without counting a check. */
 void kit_fail_at(struct tk *t, const char *file, int line, const char *format, ...)

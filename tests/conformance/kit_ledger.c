@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What a process holds before and after a case: descriptors and shared mappings;
- * the rest of the ledger is in kit_state.c and kit_heap.c.
+ * the rest of the ledger is in kit_state.c, kit_heap.c and kit_map.c.
  */
 #include "kit_internal.h"
 
@@ -128,6 +128,7 @@ struct kit_ledger *kit_ledger_open(void) {
         take_mappings(ledger);
         ledger->state = kit_state_take();
         kit_heap_begin();
+        kit_map_begin();
     }
     return ledger;
 }
@@ -224,6 +225,7 @@ void kit_ledger_close(struct kit_ledger *ledger, unsigned case_flags, char *text
     if (ledger == NULL)
         return;
     kit_heap_end(&found);
+    kit_map_end(&found);
     name_new_fds(ledger, &found);
     name_new_mappings(ledger, &found);
     kit_state_compare(ledger->state, case_flags, &found);

@@ -128,6 +128,8 @@ static void finalised_objects(struct tk *t) {
     TK_STATUS(t, GONE, symmem_put(handle, 0, 0, &byte, 1, NULL));
     TK_STATUS(t, GONE, symmem_get(handle, 0, 0, &byte, 1, NULL));
     TK_STATUS(t, GONE, symmem_multimem_store(handle, 0, &byte, 1, NULL));
+    TK_STATUS(t, GONE,
+              symmem_multimem_ld_reduce(handle, 0, &byte, 1, SYMMEM_UINT8, SYMMEM_SUM, NULL));
     TK_STATUS(t, GONE, symmem_get_buffer(handle, 0, 1, &one, SYMMEM_UINT8, 0, &tensor));
     TK_STATUS(t, GONE, symmem_get_remote_tensor(handle, 0, 1, &one, SYMMEM_UINT8, 0, &tensor));
     TK_STATUS(t, GONE, symmem_get_signal_pad(handle, 0, 0, NULL, SYMMEM_UINT32, 0, &tensor));
@@ -149,6 +151,44 @@ static void finalised_stream(struct tk *t) {
     TK_STATUS(t, GONE, symmem_event_query(event, &flag));
     TK_STATUS(t, GONE, symmem_event_synchronize(event, LIMIT_MS));
     symmem_event_destroy(event);
+}
+
+static void finalised_pool(struct tk *t) {
+    symmem_pool *pool = NULL;
+    symmem_pool_stats stats;
+    void *block = NULL, *ptr = NULL;
+    TK_REQ(t, "SM-CONTEXT-05");
+    TK_REQUIRE_OK(t, symmem_pool_create(t->context, 0, 65536, &pool));
+    TK_REQUIRE_OK(t, symmem_pool_alloc(pool, 256, &block));
+    symmem_pool_bind(pool);
+    TK_OK(t, symmem_finalize(t->context));
+    TK_STATUS(t, GONE, symmem_pool_alloc(pool, 64, &ptr));
+    TK_STATUS(t, GONE, symmem_pool_free(pool, block));
+    TK_STATUS(t, GONE, symmem_pool_get_stats(pool, &stats));
+    TK_STATUS(t, GONE, symmem_pool_destroy(pool));
+    TK_CHECK(t, ptr == NULL);
+    TK_CHECK(t, symmem_pool_malloc(64, 0, NULL) == NULL); /* the binding ended, too */
+}
+
+static void host_fn_of_nothing(void *arg) {
+    (void)arg;
+}
+
+static void finalised_capture(struct tk *t) {
+    symmem_stream *stream = tk_stream(t);
+    symmem_graph *graph = NULL, *other = NULL;
+    bool flag = false;
+    TK_REQ(t, "SM-CONTEXT-05");
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    TK_OK(t, symmem_finalize(t->context));
+    TK_STATUS(t, GONE, symmem_stream_host_fn(stream, host_fn_of_nothing, NULL));
+    TK_STATUS(t, GONE, symmem_stream_begin_capture(stream));
+    TK_STATUS(t, GONE, symmem_stream_is_capturing(stream, &flag));
+    TK_STATUS(t, GONE, symmem_stream_end_capture(stream, &other));
+    TK_STATUS(t, GONE, symmem_graph_launch(graph, stream));
+    TK_CHECK(t, other == NULL && !flag);
+    TK_OK(t, symmem_graph_destroy(graph));
 }
 
 /* --- test points -------------------------------------------------------------------- */
@@ -345,6 +385,16 @@ static const struct tk_case cases[] = {
      .needs = SYMMEM_CAP_STREAMS,
      .max_ranks = 1,
      .body = finalised_stream},
+    {.name = "context_state.finalised_pool",
+     .requirements = "SM-CONTEXT-05",
+     .needs = SYMMEM_CAP_POOL,
+     .max_ranks = 1,
+     .body = finalised_pool},
+    {.name = "context_state.finalised_capture",
+     .requirements = "SM-CONTEXT-05",
+     .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN,
+     .max_ranks = 1,
+     .body = finalised_capture},
     {.name = "context_state.point_fails_init",
      .requirements = "SM-CONTEXT-09",
      .max_ranks = 2,

@@ -157,6 +157,7 @@ static void stay_away(struct tk *t, symmem_group *group, const char *name, int32
                          symmem_error_is_missing(&record, rank) ==
                              (rank >= first && rank < first + count),
                          "rank %d in the missing set of %s", rank, name);
+        TK_EQ_INT(t, count == 1 ? first : -1, record.failed_rank);
         TK_EQ_INT(t, t->rank, record.rank);
         TK_EQ_INT(t, t->world_size, record.world_size);
         TK_EQ_STR(t, name, record.group);

@@ -17,8 +17,7 @@
 /* --- cycles ----------------------------------------------------------------------------------- */
 
 static int cycle_count(const struct tk *t) {
-    const char *long_suite = getenv("SYMMEM_SUITE_LONG");
-    if (long_suite != NULL && strcmp(long_suite, "1") == 0 && t->world_size <= 8)
+    if (tk_suite_is_long() && t->world_size <= 8)
         return 1000;
     return t->world_size == 1   ? 1000
            : t->world_size <= 2 ? 150

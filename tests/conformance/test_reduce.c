@@ -1,40 +1,337 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reductions: every dtype, op, size and group against the scalar reference. */
-#include "ops_help.h"
+/* One-shot and two-shot all-reduce: every dtype, op, size and group against the scalar reference.
+ */
+#include "reduce_help.h"
+#include "walk.h"
 
-static void one_shot_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
-                              void *arg) {
-    enum { COUNT = 1000 };
-    float own[COUNT], sums[COUNT], got[COUNT];
-    struct ops_tensor input, out;
-    (void)arg;
-    symmem_handle *handle = tk_handle(t, sizeof own, group);
-    char *result = tk_alloc(t, sizeof own);
-    memset(sums, 0, sizeof sums);
-    for (int32_t r = 0; r < shape->count; r++) {
-        ops_fill(own, SYMMEM_FLOAT32, COUNT, r, 1);
-        for (int i = 0; i < COUNT; i++)
-            sums[i] += own[i];
+#define MOST_BYTES ((size_t)1 << 16)
+
+/* --- PyTorch's counterparts ------------------------------------------------------------------- */
+
+struct some_forms {
+    const enum reduce_form *forms;
+    int count;
+};
+
+/* Every dtype with every op, the forms by turns (all with SYMMEM_SUITE_LONG=1), in small sizes that
+ * leave tails of every length, at the handle's place and behind it. */
+static void forms_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
+                           void *arg) {
+    const struct some_forms *some = arg;
+    struct reduce_desk desk = reduce_desk_begin(t, group, MOST_BYTES);
+    (void)shape;
+    for (int i = 0; i < reduce_pair_count(); i++) {
+        for (int f = 0; f < (tk_suite_is_long() ? some->count : 1); f++) {
+            uint64_t turn = t->seed + (uint64_t)i + (uint64_t)f;
+            struct reduce_call call = {.form = some->forms[turn % (uint64_t)some->count],
+                                       .count = (size_t)(turn * 37 % 131),
+                                       .at = turn % 3 == 0 ? 0 : turn % 8};
+            reduce_pair(i, &call.dtype, &call.op);
+            tk_checkpoint(t, "%s, pair %d, form %d, %zu elements", shape->name, i, (int)call.form,
+                          call.count);
+            reduce_check(t, &desk, &call);
+        }
     }
-    ops_fill(own, SYMMEM_FLOAT32, COUNT, shape->rank, 1);
-    ops_upload(t, ops_own(t, handle), own, sizeof own);
-    TK_OK(t, symmem_one_shot_all_reduce_out(
-                 handle, ops_flat(&input, ops_own(t, handle), SYMMEM_FLOAT32, COUNT), SYMMEM_SUM,
-                 ops_flat(&out, result, SYMMEM_FLOAT32, COUNT), 0, tk_scaled_ms(LONG_MS), NULL));
-    ops_download(t, got, result, sizeof got);
-    ops_expect(t, sums, got, SYMMEM_FLOAT32, COUNT, "out");
-    tk_expect_data(t, handle, shape->rank, 0, own, sizeof own);
+    /* The sizes and places of PyTorch's test. */
+    const size_t sizes[3] = {4, 8192, 8196};
+    for (int i = 0; i < 6; i++) {
+        const struct reduce_call call = {.form = some->forms[i % some->count],
+                                         .dtype = i < 3 ? SYMMEM_FLOAT32 : SYMMEM_BFLOAT16,
+                                         .op = SYMMEM_SUM,
+                                         .count = sizes[i % 3] / (i < 3 ? 4 : 2),
+                                         .at = i % 2 == 0 ? 0 : 16};
+        reduce_check(t, &desk, &call);
+    }
 }
 
 static void one_shot_all_reduce(struct tk *t) {
-    TK_REQ(t, "SM-REDUCE-01");
-    tk_for_each_group_shape(t, one_shot_on_shape, NULL);
+    static const enum reduce_form forms[] = {FORM_ONE_SHOT_OUT, FORM_ONE_SHOT_COPY_OUT,
+                                             FORM_ONE_SHOT, FORM_ONE_SHOT_COPY};
+    struct some_forms some = {forms, 4};
+    TK_REQ(t, "SM-REDUCE-02");
+    tk_for_each_group_shape(t, forms_on_shape, &some);
+}
+
+static void two_shot_all_reduce(struct tk *t) {
+    static const enum reduce_form forms[] = {FORM_TWO_SHOT, FORM_TWO_SHOT_OUT};
+    struct some_forms some = {forms, 2};
+    TK_REQ(t, "SM-REDUCE-02");
+    tk_for_each_group_shape(t, forms_on_shape, &some);
+}
+
+/* Recorded once on persistent memory, launched with new data each time: what the eager call gives.
+ */
+struct lowered {
+    symmem_handle *handle;
+    char *own, *out;
+    symmem_stream *stream;
+};
+
+static void launch_and_compare(struct tk *t, const struct lowered *l, symmem_graph *graph,
+                               uint32_t generation) {
+    enum { COUNT = 1000 };
+    struct reduce_data data;
+    struct ops_tensor input, out;
+    char got[COUNT * 4];
+    symmem_handle_info info = info_of(t, l->handle);
+    reduce_data_begin(t, &data, SYMMEM_FLOAT32, SYMMEM_SUM, COUNT, info.world_size, generation);
+    for (int eager = 0; eager < 2; eager++) {
+        reduce_lay(t, l->out, NULL, sizeof got);
+        reduce_lay(t, l->own, data.inputs + (size_t)info.rank * sizeof got, sizeof got);
+        if (eager)
+            TK_OK(t, symmem_one_shot_all_reduce_out(
+                         l->handle, ops_flat(&input, l->own, SYMMEM_FLOAT32, COUNT), SYMMEM_SUM,
+                         ops_flat(&out, l->out, SYMMEM_FLOAT32, COUNT), 0, tk_scaled_ms(LONG_MS),
+                         l->stream));
+        else
+            TK_OK(t, symmem_graph_launch(graph, l->stream));
+        tk_synchronize(t, l->stream);
+        reduce_expect_laid(t, l->out, data.expected, SYMMEM_FLOAT32, COUNT,
+                           eager ? "the eager result" : "the launched result");
+    }
+    reduce_data_end(&data);
+}
+
+static void lowering_one_shot_all_reduce(struct tk *t) {
+    enum { COUNT = 1000, BYTES = COUNT * 4 + 2 * REDUCE_MARGIN };
+    struct ops_tensor input, out;
+    symmem_alloc_options options;
+    struct lowered l = {.stream = tk_stream(t)};
+    symmem_graph *graph = NULL;
+    void *memory[2];
+    TK_REQ(t, "SM-REDUCE-15");
+    for (int i = 0; i < 2; i++) {
+        symmem_alloc_options_init(&options);
+        options.alloc_id = 71 + (uint64_t)i;
+        TK_REQUIRE_OK(t, symmem_alloc(t->context, BYTES, -1, &options, &memory[i]));
+    }
+    l.handle = tk_rendezvous(t, memory[0], tk_world_group(t));
+    l.own = ops_own(t, l.handle) + REDUCE_MARGIN;
+    l.out = (char *)memory[1] + REDUCE_MARGIN;
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(l.stream));
+    TK_OK(t, symmem_one_shot_all_reduce_out(
+                 l.handle, ops_flat(&input, l.own, SYMMEM_FLOAT32, COUNT), SYMMEM_SUM,
+                 ops_flat(&out, l.out, SYMMEM_FLOAT32, COUNT), 0, tk_scaled_ms(LONG_MS), l.stream));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(l.stream, &graph));
+    for (uint32_t generation = 1; generation <= 4; generation++)
+        launch_and_compare(t, &l, graph, generation);
+    TK_OK(t, symmem_graph_destroy(graph));
+    for (int i = 0; i < 2; i++)
+        TK_OK(t, symmem_free(t->context, memory[i]));
+}
+
+/* --- sizes ------------------------------------------------------------------------------------ */
+
+/* Any count with any pair and form: sampled, all forms and pairs with SYMMEM_SUITE_LONG=1. */
+static void every_count(struct tk *t) {
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
+    int pairs = reduce_pair_count();
+    int rounds = tk_suite_is_long() ? pairs * FORM_COUNT : 1;
+    TK_REQ(t, "SM-REDUCE-02");
+    for (size_t count = 0; count <= 130; count++)
+        for (int round = 0; round < rounds; round++) {
+            uint64_t turn = t->seed + count * 7 + (uint64_t)round;
+            struct reduce_call call = {
+                .form = (enum reduce_form)(turn % FORM_COUNT), .count = count, .at = turn / 11 % 9};
+            reduce_pair((int)(turn / FORM_COUNT % (uint64_t)pairs), &call.dtype, &call.op);
+            tk_checkpoint(t, "%zu of dtype %d, op %d, form %d", count, (int)call.dtype,
+                          (int)call.op, (int)call.form);
+            reduce_check(t, &desk, &call);
+        }
+    reduce_expect_same_digest(t, &desk);
+}
+
+/* Sizes at which pieces, shards and vectors do not come out even. */
+static void odd_counts(struct tk *t) {
+    static const size_t counts[] = {997,   1009,   4099,   16381,         65537,
+                                    99991, 100003, 262147, (1 << 20) - 1, (1 << 20) + 1};
+    int kinds = (int)(sizeof counts / sizeof counts[0]);
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), ((size_t)1 << 20) * 8 + 64);
+    TK_REQ(t, "SM-REDUCE-02");
+    for (int i = 0; i < kinds; i++)
+        for (int f = 0; f < (tk_suite_is_long() ? FORM_COUNT : i < 4 ? 3 : 1); f++) {
+            uint64_t turn = t->seed + (uint64_t)(3 * i + f);
+            struct reduce_call call = {
+                .form = (enum reduce_form)(turn % FORM_COUNT), .count = counts[i], .at = turn % 5};
+            reduce_pair((int)(turn % (uint64_t)reduce_pair_count()), &call.dtype, &call.op);
+            if (!tk_suite_is_long() && i >= 4) /* the host's part takes long */
+                call.dtype = i % 2 == 0 ? SYMMEM_FLOAT32 : SYMMEM_UINT8, call.op = SYMMEM_SUM;
+            tk_checkpoint(t, "%zu of dtype %d, op %d, form %d", call.count, (int)call.dtype,
+                          (int)call.op, (int)call.form);
+            reduce_check(t, &desk, &call);
+        }
+    reduce_expect_same_digest(t, &desk);
+}
+
+/* Random counts, places, dtypes, ops, forms and groups, one after the other. */
+static void random_sequence(struct tk *t) {
+    enum { GROUPS = 4 };
+    struct reduce_desk desks[GROUPS] = {{0}};
+    int desk_count = 0, rounds = tk_suite_is_long() ? 10000 : 300;
+    int32_t ranks[SYMMEM_MAX_WORLD_SIZE];
+    uint64_t random = t->seed;
+    static const char *const names[GROUPS] = {"first_1", "first_2", "first_3", "all"};
+    TK_REQ(t, "SM-REDUCE-14");
+    for (int32_t r = 0; r < t->world_size; r++)
+        ranks[r] = t->world_size - 1 - r;
+    for (int g = 0; g < GROUPS && g < t->world_size; g++) {
+        int32_t size = g == GROUPS - 1 ? t->world_size : g + 1;
+        if (t->rank < t->world_size - size)
+            continue;
+        desks[g] = reduce_desk_begin(t, tk_group(t, names[g], ranks, size), MOST_BYTES);
+        desk_count = g + 1;
+    }
+    tk_note(t, "%d reductions, seed %llu", rounds, (unsigned long long)t->seed);
+    for (int round = 0; round < rounds; round++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        uint64_t bits = random >> 24;
+        int g = (int)(bits % 5 % (uint64_t)(t->world_size < GROUPS ? t->world_size : GROUPS));
+        struct reduce_call call = {.form = (enum reduce_form)(bits / 8 % FORM_COUNT),
+                                   .count = (size_t)(bits / 128 % ((uint64_t)1 << bits / 16 % 13)),
+                                   .at = bits / 32 % 8};
+        reduce_pair((int)(bits / 64 % (uint64_t)reduce_pair_count()), &call.dtype, &call.op);
+        bool member = t->rank >= t->world_size - (g == GROUPS - 1 ? t->world_size : g + 1);
+        if (!member || g >= desk_count)
+            continue;
+        tk_checkpoint(t, "round %d of seed %llu: group %d, %zu of dtype %d, op %d, form %d", round,
+                      (unsigned long long)t->seed, g, call.count, (int)call.dtype, (int)call.op,
+                      (int)call.form);
+        reduce_check(t, &desks[g], &call);
+    }
+}
+
+/* More bytes than 31 bits count. */
+static void beyond_31_bits(struct tk *t) {
+    size_t count = ((size_t)1 << 31) + ((size_t)1 << 20) + 3;
+    enum { SOME = 4096 };
+    uint8_t own[SOME], expected[SOME], got[SOME];
+    struct ops_tensor input;
+    void *memory = NULL;
+    TK_REQ(t, "SM-REDUCE-02");
+    symmem_status status = symmem_alloc(t->context, count, -1, NULL, &memory);
+    tk_share_u64(t, 5, status == SYMMEM_OK);
+    tk_out_of_band_barrier(t);
+    for (int32_t r = 0; r < t->world_size; r++)
+        if (tk_read_u64(t, r, 5) == 0) {
+            tk_unresolved(t, "no memory for %zu bytes a rank", count);
+            if (memory != NULL)
+                TK_OK(t, symmem_free(t->context, memory));
+            return;
+        }
+    symmem_handle *handle = tk_rendezvous(t, memory, tk_world_group(t));
+    const size_t places[4] = {0, count / 2 - SOME / 2, ((size_t)1 << 31) - SOME / 2, count - SOME};
+    for (int i = 0; i < 4; i++) {
+        reduce_fill(own, SYMMEM_UINT8, SOME, t->rank, (uint32_t)i);
+        ops_upload(t, (char *)memory + places[i], own, SOME);
+    }
+    TK_OK(t, symmem_two_shot_all_reduce(handle, ops_flat(&input, memory, SYMMEM_UINT8, count),
+                                        SYMMEM_SUM, 0, tk_scaled_ms(LONG_MS), NULL));
+    for (int i = 0; i < 4; i++) {
+        memset(expected, 0, sizeof expected);
+        for (int32_t r = 0; r < t->world_size; r++) {
+            reduce_fill(own, SYMMEM_UINT8, SOME, r, (uint32_t)i);
+            for (int k = 0; k < SOME; k++)
+                expected[k] = (uint8_t)(expected[k] + own[k]);
+        }
+        ops_download(t, got, (char *)memory + places[i], SOME);
+        ops_expect(t, expected, got, SYMMEM_UINT8, SOME, "a piece of the large result");
+    }
+    tk_release(t, handle);
+    TK_OK(t, symmem_free(t->context, memory));
+}
+
+/* --- in order, however late ------------------------------------------------------------------- */
+
+/* Two different reductions on one place, the input rewritten between them, one rank late at the
+ * first, or after it has arrived there: where nobody waits for what it reads, it reads too late. */
+static void late_rank(struct tk *t) {
+    static const enum reduce_form pairs[][2] = {
+        {FORM_ONE_SHOT_OUT, FORM_TWO_SHOT},       {FORM_ONE_SHOT_OUT, FORM_ONE_SHOT_OUT},
+        {FORM_TWO_SHOT_OUT, FORM_ONE_SHOT_OUT},   {FORM_TWO_SHOT, FORM_ONE_SHOT_OUT},
+        {FORM_ONE_SHOT_COPY_OUT, FORM_TWO_SHOT},  {FORM_CHOSEN_PRIVATE, FORM_CHOSEN_PRIVATE},
+        {FORM_CHOSEN_PRIVATE, FORM_ONE_SHOT_OUT}, {FORM_CHOSEN_TO_SYMMETRIC, FORM_TWO_SHOT},
+    };
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
+    TK_REQ(t, "SM-REDUCE-14");
+    for (int i = 0; i < (int)(sizeof pairs / sizeof pairs[0]); i++) {
+        int32_t late = (int32_t)((t->seed + (uint64_t)i) % (uint64_t)t->world_size);
+        bool arrived = i % 2 == 0;
+        tk_checkpoint(t, "forms %d and %d, rank %d late", (int)pairs[i][0], (int)pairs[i][1],
+                      (int)late);
+        if (t->rank == late && arrived)
+            tk_on_point(t, "shm.barrier.after_arrive", 0, (struct tk_action){.delay_ms = 2});
+        if (t->rank == late && !arrived)
+            tk_sleep_ms(3);
+        for (int k = 0; k < 2; k++) {
+            const struct reduce_call call = {
+                .form = pairs[i][k], .dtype = SYMMEM_FLOAT32, .op = SYMMEM_SUM, .count = 700};
+            reduce_check(t, &desk, &call);
+        }
+        tk_forget_points(t);
+    }
+}
+
+/* On a stream of its own, and on a channel other than the first. */
+static void on_streams(struct tk *t) {
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
+    TK_REQ(t, "SM-REDUCE-02");
+    desk.stream = tk_stream(t);
+    desk.channel = info_of(t, desk.handle).channel_count - 1;
+    for (int form = 0; form < FORM_COUNT; form++) {
+        const struct reduce_call call = {.form = (enum reduce_form)form,
+                                         .dtype = SYMMEM_BFLOAT16,
+                                         .op = SYMMEM_AVG,
+                                         .count = 333 + (size_t)form,
+                                         .at = 3};
+        reduce_check(t, &desk, &call);
+    }
 }
 
 static const struct tk_case cases[] = {
     {.name = "test_one_shot_all_reduce",
-     .requirements = "SM-REDUCE-01,SM-COLL-01",
+     .requirements = "SM-REDUCE-01,SM-REDUCE-02,SM-REDUCE-03,SM-COLL-01",
      .needs = COLLECTIVES,
      .body = one_shot_all_reduce},
+    {.name = "test_two_shot_all_reduce",
+     .requirements = "SM-REDUCE-02,SM-REDUCE-06,SM-REDUCE-07,SM-COLL-01",
+     .needs = COLLECTIVES,
+     .body = two_shot_all_reduce},
+    {.name = "test_lowering_one_shot_all_reduce",
+     .requirements = "SM-REDUCE-15",
+     .needs = COLLECTIVES | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
+     .body = lowering_one_shot_all_reduce},
+    {.name = "reduce.every_count",
+     .requirements = "SM-REDUCE-02,SM-REDUCE-11",
+     .needs = COLLECTIVES,
+     .timeout_s = 60,
+     .body = every_count},
+    {.name = "reduce.odd_counts",
+     .requirements = "SM-REDUCE-02,SM-REDUCE-11",
+     .needs = COLLECTIVES,
+     .max_ranks = 4,
+     .timeout_s = 60,
+     .body = odd_counts},
+    {.name = "reduce.random_sequence",
+     .requirements = "SM-REDUCE-02,SM-REDUCE-14",
+     .needs = COLLECTIVES,
+     .timeout_s = 60,
+     .body = random_sequence},
+    {.name = "reduce.beyond_31_bits",
+     .requirements = "SM-REDUCE-02",
+     .needs = COLLECTIVES,
+     .max_ranks = 2,
+     .flags = TK_LARGE,
+     .timeout_s = 120,
+     .body = beyond_31_bits},
+    {.name = "reduce.late_rank",
+     .requirements = "SM-REDUCE-14,SM-COLL-01",
+     .needs = COLLECTIVES,
+     .min_ranks = 2,
+     .body = late_rank},
+    {.name = "reduce.on_streams",
+     .requirements = "SM-REDUCE-02",
+     .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
+     .max_ranks = 3,
+     .body = on_streams},
 };
 TK_SUITE(reduce, cases);

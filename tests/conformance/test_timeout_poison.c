@@ -254,6 +254,21 @@ static void reset_with_pending_work_is_busy(struct tk *t) {
     }
 }
 
+/* Some ranks' state is reset then, others' may not be. */
+static void failed_reset_poisons(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    int32_t last = t->world_size - 1;
+    if (t->rank == last)
+        tk_on_point(t, "reset.state.before", 1, (struct tk_action){.status = SYMMEM_SYSTEM});
+    TK_STATUS(t, SYMMEM_SYSTEM, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+    TK_EQ_INT(t, last, last_record().failed_rank);
+    TK_STATUS(t, SYMMEM_POISONED, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_STATUS(t, SYMMEM_SYSTEM, symmem_handle_status(handle, NULL));
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+    ring_signal(t, handle, 0);
+}
+
 /* --- the user's pad is not looked at ---------------------------------------------------------- */
 
 static void waits_ignore_the_users_pad(struct tk *t) {
@@ -326,6 +341,11 @@ static const struct tk_case cases[] = {
      .requirements = "SM-TIMEOUT-07",
      .max_ranks = 8,
      .body = reset_works_on_every_group_shape},
+    {.name = "timeout.failed_reset_poisons",
+     .requirements = "SM-TIMEOUT-13",
+     .min_ranks = 2,
+     .max_ranks = 3,
+     .body = failed_reset_poisons},
     {.name = "timeout.reset_with_pending_work_is_busy",
      .requirements = "SM-TIMEOUT-12",
      .needs = SYMMEM_CAP_STREAMS,

@@ -112,7 +112,6 @@ void walk_show_name(struct tk *t, const char *name);
 void walk_read_name(struct tk *t, int32_t rank, char name[32]);
 /* All ranks meet; false if a rank has failed a check. */
 bool walk_all_good(struct tk *t);
-bool walk_long(void);
 
 /* The cases. */
 void walk_faults(struct tk *t, const char *scenario);

@@ -249,7 +249,7 @@ void walk_faults(struct tk *t, const char *name) {
         budget = FAIL_BUDGET;
     walk_list_make(t, scenario, &number, budget, &list);
     struct step step = {.t = t, .scenario = scenario, .had_multicast = list.multicast};
-    int late_count = walk_long() ? list.total : DELAY_BUDGET;
+    int late_count = tk_suite_is_long() ? list.total : DELAY_BUDGET;
     bool good = true;
     for (; good && failed < list.taken; failed++)
         good = take_step(&step, &list, list.order[failed], &number);

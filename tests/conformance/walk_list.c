@@ -7,12 +7,6 @@
 
 enum { SLOT_STEPS = 0, SLOT_GOOD = 1, SLOT_NAME = 2 }; /* four of the last */
 
-bool walk_long(void) {
-    const char *text = getenv("SYMMEM_SUITE_LONG");
-
-    return text != NULL && strcmp(text, "1") == 0;
-}
-
 bool walk_all_good(struct tk *t) {
     bool good = true;
 
@@ -129,7 +123,7 @@ void walk_list_make(struct tk *t, const struct walk_scenario *scenario, int *num
 
     count_steps(t, list, own);
     TK_CHECK_MSG(t, list->total > 0, "no test point is passed");
-    list->taken = walk_long() || budget > list->total ? list->total : budget;
+    list->taken = tk_suite_is_long() || budget > list->total ? list->total : budget;
     list->order = calloc((size_t)list->total + 1, sizeof(list->order[0]));
     TK_REQUIRE(t, list->order != NULL);
     shuffle(list->order, list->total, t->seed);

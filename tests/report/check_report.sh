@@ -197,6 +197,11 @@ has "$page" '&lt;script&gt;alert(1)&lt;/script&gt;&amp;&quot;?'
 # --- the command line -------------------------------------------------------------------------------------
 expect_status 2 "$report" good.json
 expect_status 2 "$report" --frobnicate
+# Installed, it finds the specification that was installed with it.
+mkdir -p "$work/installed/bin" "$work/installed/share/doc/symmem"
+cp "$report" "$work/installed/bin/" && cp "$spec" "$work/installed/share/doc/symmem/"
+expect_status 0 "$work/installed/bin/$(basename -- "$report")" good.json
+has "$work/out" 'SM-SELF-02'
 expect_status 2 "$report" --spec "$spec" --output /nowhere/page good.json
 expect_status 0 "$report" --help
 expect_status 1 "$report" --spec /nowhere/SPEC.md --output "$page" good.json

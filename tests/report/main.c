@@ -13,17 +13,18 @@ enum { WRITTEN = 0, INPUT_LEFT_OUT = 1, NOT_WRITTEN = 2 };
 
 struct options {
     const char *spec, *lock, *output, *title, *root;
+    char installed[4096]; /* the specification's place, if there is one beside this program */
     char **files;
     int file_count;
 };
 
 static void usage(FILE *out) {
     fputs(
-        "usage: symmem-report --spec SPEC.md [options] FILE...\n"
+        "usage: symmem-report [options] FILE...\n"
         "Writes one HTML page from any number of FILEs: results of symmem-conformance --format\n"
         "json, mutants of tests/mutants/run.sh, lcov's .info, coverage/museum.tsv. What a file is\n"
         "is seen from what is in it.\n"
-        "  --spec FILE     the requirements and their sentences\n"
+        "  --spec FILE     the requirements and their sentences (default: the installed SPEC.md)\n"
         "  --lock FILE     their digests (default: SPEC.lock beside SPEC.md, if it is there)\n"
         "  --output FILE   default: standard output\n"
         "  --title TEXT    the page's heading\n"
@@ -31,6 +32,21 @@ static void usage(FILE *out) {
         "Exit status: 0 the page was written, 1 it was, but a file could not be used (the page\n"
         "names it), 2 it was not.\n",
         out);
+}
+
+/* Wherever the installed tree was moved to. */
+static const char *installed_spec(char *path, size_t capacity) {
+    ssize_t length = readlink("/proc/self/exe", path, capacity - 1);
+    size_t used;
+
+    if (length <= 0)
+        return NULL;
+    path[length] = '\0';
+    used = (size_t)(strrchr(path, '/') + 1 - path);
+    if ((size_t)snprintf(path + used, capacity - used, "%s/SPEC.md", SYMMEM_DOC_FROM_BIN) >=
+        capacity - used)
+        return NULL;
+    return access(path, R_OK) == 0 ? path : NULL;
 }
 
 static bool parse(int argc, char **argv, struct options *options) {
@@ -72,6 +88,8 @@ static bool parse(int argc, char **argv, struct options *options) {
     }
     options->files = argv + optind;
     options->file_count = argc - optind;
+    if (options->spec == NULL)
+        options->spec = installed_spec(options->installed, sizeof(options->installed));
     if (options->spec == NULL)
         fputs("symmem-report: --spec is missing\n", stderr);
     return options->spec != NULL;

@@ -27,7 +27,7 @@
 const symmem_backend *symmem_backend_entry(uint32_t abi);
 
 enum {
-    LIFE_WORKERS = 4,
+    LIFE_WORKERS = 8,    /* they mostly wait */
     LIFE_LONGEST_S = 30, /* for one run: nothing hangs */
 };
 

@@ -170,6 +170,11 @@ static inline int count_files(const char *path, char prefix) {
     return count;
 }
 
+/* Of this process. */
+static inline int open_fds(void) {
+    return count_files("/proc/self/fd", '\0');
+}
+
 static inline void remove_tree(const char *path) {
     DIR *directory = opendir(path);
     if (directory == NULL)

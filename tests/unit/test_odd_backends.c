@@ -315,6 +315,33 @@ static void test_unmarked(void) {
     run_threads((plan){.world = 1, .body = body_unmarked, .backend = &table});
 }
 
+/* A graph is not taken from under its launch, whatever the backend would make of that. */
+static atomic_bool launched_work_done;
+
+static void destroy_after_work(void *instance, void *graph) {
+    if (!atomic_load(&launched_work_done))
+        abort();
+    shm()->graph_destroy(instance, graph);
+}
+
+static void body_destroyed_graph(rank_env *env) {
+    symmem_stream *stream = NULL;
+    symmem_graph *graph = NULL;
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    CHECK_OK(env, symmem_stream_begin_capture(stream));
+    CHECK_OK(env, symmem_stream_host_fn(stream, slow_work, &launched_work_done));
+    CHECK_OK(env, symmem_stream_end_capture(stream, &graph));
+    CHECK_OK(env, symmem_graph_launch(graph, stream));
+    CHECK_OK(env, symmem_graph_destroy(graph));
+    CHECK_OK(env, symmem_stream_destroy(stream));
+}
+
+static void test_destroyed_graph(void) {
+    symmem_backend table = *shm();
+    table.graph_destroy = destroy_after_work;
+    run_threads((plan){.world = 1, .body = body_destroyed_graph, .backend = &table});
+}
+
 /* --- a context that another thread ends while one makes something ------------------- */
 
 static symmem_context *ending; /* to be finalised at the next call of the entry */
@@ -399,6 +426,7 @@ static const named_test tests[] = {
     {"peers are told of a poisoning once", test_poisoned},
     {"streams of others", test_wrap},
     {"an end that cannot be marked", test_unmarked},
+    {"a graph is destroyed after its launch", test_destroyed_graph},
     {"contexts that end meanwhile", test_ends},
 };
 

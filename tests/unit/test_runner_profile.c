@@ -90,6 +90,16 @@ static bool says(struct runner *runner, const char *text) {
     return found;
 }
 
+/* The same for a program: the profile's standing, and whether the claim names it. */
+static bool stands(const struct runner *runner, const char *name, const char *standing,
+                   bool claimed) {
+    struct runner_profile_result result;
+    for (int i = 0; runner_profile_result(runner, i, &result); i++)
+        if (strcmp(result.name, name) == 0)
+            return strcmp(result.standing, standing) == 0 && result.claimed == claimed;
+    return false;
+}
+
 /* --- the claims --------------------------------------------------------------------- */
 
 static void test_full_claim(void) {
@@ -100,6 +110,10 @@ static void test_full_claim(void) {
     CU_ASSERT(says(&runner, "claim: backend unit conforms to core, host-access, pool, streams, "
                             "capture with 2 ranks as processes on "));
     CU_ASSERT(strstr(said, "in part") == NULL && strstr(said, "failed") == NULL);
+    CU_ASSERT(stands(&runner, "core", "in full", true));
+    CU_ASSERT(stands(&runner, "capture", "in full", true));
+    CU_ASSERT(stands(&runner, "multicast", "not declared", false));
+    CU_ASSERT(stands(&runner, "overlap", "not run", false));
     runner_free_plan(&runner);
 }
 
@@ -162,6 +176,8 @@ static void test_no_claim_after_a_failure(void) {
     set(&runner, "a.pool", VERDICT_FAILED);
     CU_ASSERT(says(&runner, "passed in full: core (3), "));
     CU_ASSERT(says(&runner, "claim: none, because profile pool failed\n"));
+    CU_ASSERT(stands(&runner, "pool", "failed", false));
+    CU_ASSERT(stands(&runner, "core", "in full", false)); /* nothing is claimed then */
     runner_free_plan(&runner);
 }
 
@@ -170,6 +186,8 @@ static void test_no_claim_without_a_decision(void) {
     set(&runner, "a.pool", VERDICT_UNRESOLVED);
     CU_ASSERT(says(&runner, "profiles not decided: pool (1 of 1)\n"));
     CU_ASSERT(says(&runner, "conforms to core, host-access, streams, capture with"));
+    CU_ASSERT(stands(&runner, "pool", "not decided", false));
+    CU_ASSERT(stands(&runner, "core", "in full", true));
     set(&runner, "a.plain", VERDICT_UNRESOLVED);
     CU_ASSERT(says(&runner, "claim: none, because profile core is not decided\n"));
     set(&runner, "a.plain", VERDICT_PASSED);

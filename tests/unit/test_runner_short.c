@@ -36,10 +36,34 @@ static void test_no_check(void) {
     CU_ASSERT_TRUE(closes_with("", "--filter bad.vacuous", "0 passed, 1 failed, 0 skipped"));
 }
 
+static int status_with(const char *arguments) {
+    char command[1000];
+    snprintf(command, sizeof(command),
+             "timeout -k 5 30 '%s/runner-selfcheck' --backend fake --filter good.passes %s", folder,
+             arguments);
+    int status = system(command);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void test_unwritten(void) {
+    static const char *const formats[] = {"text", "tap", "junit", "json", "html"};
+    char arguments[100];
+    for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
+        snprintf(arguments, sizeof(arguments), "--format %s >/dev/full 2>&1", formats[i]);
+        CU_ASSERT_EQUAL(status_with(arguments), 1);
+        snprintf(arguments, sizeof(arguments), "--format %s --output /dev/full >/dev/null 2>&1",
+                 formats[i]);
+        CU_ASSERT_EQUAL(status_with(arguments), 1);
+    }
+    /* Who closes them wants no text; nothing of the run's own may come to lie in their places. */
+    CU_ASSERT_EQUAL(status_with("<&- >&- 2>&-"), 0);
+}
+
 static const unit_case cases[] = {
     {"an interrupted run counts what it did not run", test_interrupted},
     {"a rank that leaves early is an error", test_left_early},
     {"a case that makes no check is a failure", test_no_check},
+    {"a report that cannot be written is a failure", test_unwritten},
 };
 
 int main(void) {

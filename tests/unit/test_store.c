@@ -1,29 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The stores, one by one and with several users. */
-#include "session_ranks.h"
+/* The stores, one by one: what each must do, opening and its refusals, foreign ones. */
+#include "store_files.h"
 
-#include <CUnit/Basic.h>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-
-static char directory[] = "/tmp/symmem-store-XXXXXX";
-static char path[64];
-
-static symmem_store *open_file(void) {
-    symmem_store *store = NULL;
-    if (symmem_store_open_file(path, &store) != SYMMEM_OK)
-        abort();
-    return store;
-}
-
-static symmem_store *open_memory(void) {
-    symmem_store *store = NULL;
-    if (symmem_store_open_memory(&store) != SYMMEM_OK)
-        abort();
-    return store;
-}
 
 static symmem_status forward_set(void *s, const char *k, const void *v, size_t n, uint32_t t) {
     return symmem_store_set(s, k, v, n, t);
@@ -142,232 +122,6 @@ static void test_basics(void) {
     check_store(open_file());
     check_store(open_custom());
     symmem_store_close(NULL);
-    remove_tree(path);
-}
-
-/* --- many users at once ------------------------------------------------------------- */
-
-typedef struct waiter {
-    symmem_store *store;
-    symmem_status status;
-    uint64_t waited_ns;
-    uint32_t timeout_ms;
-} waiter;
-
-static void *wait_for_key(void *arg) {
-    waiter *self = arg;
-    uint64_t start_ns = sm_now_ns();
-    self->status = symmem_store_wait(self->store, "late", self->timeout_ms);
-    self->waited_ns = sm_now_ns() - start_ns;
-    return NULL;
-}
-
-static void wake(symmem_store *store) {
-    waiter waiters[4];
-    pthread_t threads[4];
-    for (int i = 0; i < 4; i++) {
-        waiters[i] = (waiter){.store = store, .timeout_ms = i == 0 ? 0 : 5000};
-        CU_ASSERT_EQUAL_FATAL(pthread_create(&threads[i], NULL, wait_for_key, &waiters[i]), 0);
-    }
-    sm_sleep_ns(130000000);
-    CU_ASSERT_EQUAL(symmem_store_set(store, "other", "", 0, 0), SYMMEM_OK);
-    CU_ASSERT_EQUAL(symmem_store_set(store, "late", "", 0, 0), SYMMEM_OK);
-    for (int i = 0; i < 4; i++) {
-        pthread_join(threads[i], NULL);
-        CU_ASSERT_EQUAL(waiters[i].status, SYMMEM_OK);
-        CU_ASSERT(waiters[i].waited_ns >= 100000000 && waiters[i].waited_ns < 900000000);
-    }
-    CU_ASSERT_EQUAL(symmem_store_remove(store, "late", 0), SYMMEM_OK);
-    /* And without anybody: sleeping costs no time of the processor. */
-    struct rusage before, after;
-    getrusage(RUSAGE_SELF, &before);
-    CU_ASSERT_EQUAL(symmem_store_wait(store, "late", 300), SYMMEM_TIMEOUT);
-    getrusage(RUSAGE_SELF, &after);
-    long used_us = (after.ru_utime.tv_usec - before.ru_utime.tv_usec) +
-                   (after.ru_stime.tv_usec - before.ru_stime.tv_usec) +
-                   1000000 * (after.ru_utime.tv_sec - before.ru_utime.tv_sec +
-                              after.ru_stime.tv_sec - before.ru_stime.tv_sec);
-    CU_ASSERT(used_us < 30000);
-    symmem_store_close(store);
-}
-
-#define ROUNDS 40
-
-/* Answers each "ping/<i>" with "pong/<i>". */
-static void *answer(void *arg) {
-    char key[32];
-    for (int i = 0; i < ROUNDS; i++) {
-        snprintf(key, sizeof(key), "ping/%d", i);
-        if (symmem_store_wait(arg, key, 5000) != SYMMEM_OK)
-            break;
-        snprintf(key, sizeof(key), "pong/%d", i);
-        if (symmem_store_set(arg, key, "", 0, 5000) != SYMMEM_OK)
-            break;
-    }
-    return NULL;
-}
-
-/* Waiters are woken, not found awake by their next tick. */
-static void wake_at_once(symmem_store *store) {
-    pthread_t thread;
-    char key[32];
-    CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, answer, store), 0);
-    uint64_t start_ns = sm_now_ns();
-    for (int i = 0; i < ROUNDS; i++) {
-        sm_sleep_ns(1000000); /* the other one sleeps by now */
-        snprintf(key, sizeof(key), "ping/%d", i);
-        CU_ASSERT_EQUAL(symmem_store_set(store, key, "", 0, 5000), SYMMEM_OK);
-        snprintf(key, sizeof(key), "pong/%d", i);
-        CU_ASSERT_EQUAL(symmem_store_wait(store, key, 5000), SYMMEM_OK);
-    }
-    CU_ASSERT(sm_now_ns() - start_ns < ROUNDS * 20000000ull);
-    pthread_join(thread, NULL);
-    symmem_store_close(store);
-}
-
-static void test_wake(void) {
-    wake_at_once(open_memory());
-    wake_at_once(open_file());
-    wake(open_memory());
-    wake(open_file());
-    remove_tree(path);
-}
-
-enum { ADDERS = 8, ADDS = 300 };
-
-/* NULL if all went well. The lock is no queue: on a busy machine one may wait for long. */
-static void *add_many(void *arg) {
-    for (int i = 0; i < ADDS; i++) {
-        int64_t sum;
-        if (symmem_store_add(arg, "count", 1, &sum, 90000) != SYMMEM_OK)
-            return arg;
-    }
-    return NULL;
-}
-
-static int64_t total(symmem_store *store) {
-    int64_t sum = -1;
-    CU_ASSERT_EQUAL(symmem_store_add(store, "count", 0, &sum, 0), SYMMEM_OK);
-    return sum;
-}
-
-static pid_t start(void (*body)(void)) {
-    pid_t parent = getpid();
-    pid_t pid = fork();
-    if (pid == 0) {
-        if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
-            _exit(99);
-        body();
-        exit(0);
-    }
-    return pid;
-}
-
-static void add_child(void) {
-    symmem_store *store = open_file(); /* all open it at once: also a race of creators */
-    bool failed = add_many(store) != NULL;
-    symmem_store_close(store);
-    if (failed)
-        exit(3);
-}
-
-static void test_add(void) {
-    symmem_store *store = open_memory();
-    pthread_t threads[ADDERS];
-    void *failed = NULL;
-    for (int i = 0; i < ADDERS; i++)
-        CU_ASSERT_EQUAL_FATAL(pthread_create(&threads[i], NULL, add_many, store), 0);
-    for (int i = 0; i < ADDERS; i++)
-        CU_ASSERT(pthread_join(threads[i], &failed) == 0 && failed == NULL);
-    CU_ASSERT_EQUAL(total(store), ADDERS * ADDS);
-    symmem_store_close(store);
-
-    pid_t pids[ADDERS];
-    for (int i = 0; i < ADDERS; i++)
-        pids[i] = start(add_child);
-    for (int i = 0; i < ADDERS; i++)
-        CU_ASSERT_EQUAL(reap(pids[i]), 0);
-    store = open_file();
-    CU_ASSERT_EQUAL(total(store), ADDERS * ADDS);
-    symmem_store_close(store);
-    CU_ASSERT_EQUAL(count_files(path, 't'), 0);
-    remove_tree(path);
-}
-
-/* A store inherited over fork: two processes on one open directory. */
-static symmem_store *inherited;
-
-static void inherit_child(void) {
-    add_many(inherited);
-}
-
-static void test_inherited(void) {
-    inherited = open_file();
-    pid_t pid = start(inherit_child);
-    add_many(inherited);
-    CU_ASSERT_EQUAL(reap(pid), 0);
-    CU_ASSERT_EQUAL(total(inherited), 2 * ADDS);
-    symmem_store_close(inherited);
-    remove_tree(path);
-}
-
-/* Values of one letter and changing length: never a mix, never a part. */
-#define REPLACED_BYTES 50000u
-
-static void replace_child(void) {
-    symmem_store *store = open_file();
-    static char value[REPLACED_BYTES];
-    for (int i = 0; i < 3000; i++) {
-        size_t bytes = 1 + (size_t)i * 7919 % REPLACED_BYTES;
-        memset(value, 'a' + i % 26, bytes);
-        if (symmem_store_set(store, "r", value, bytes, 0) != SYMMEM_OK)
-            exit(1);
-    }
-    if (symmem_store_set(store, "done", "", 0, 0) != SYMMEM_OK)
-        exit(1);
-    symmem_store_close(store);
-}
-
-static void test_replaced_while_read(void) {
-    pid_t pid = start(replace_child);
-    symmem_store *store = open_file();
-    static char value[REPLACED_BYTES];
-    size_t bytes = 0, reads = 0;
-    bool whole = true;
-    CU_ASSERT_EQUAL(symmem_store_wait(store, "r", 10000), SYMMEM_OK);
-    while (symmem_store_get(store, "done", NULL, 0, &bytes, 0) == SYMMEM_NOT_FOUND) {
-        if (symmem_store_get(store, "r", value, sizeof(value), &bytes, 0) != SYMMEM_OK ||
-            bytes == 0)
-            whole = false;
-        for (size_t i = 1; i < bytes; i++)
-            whole = whole && value[i] == value[0];
-        reads++;
-        if (reads > 1000000)
-            break;
-    }
-    CU_ASSERT_TRUE(whole);
-    CU_ASSERT(reads > 1);
-    CU_ASSERT_EQUAL(reap(pid), 0);
-    symmem_store_close(store);
-    remove_tree(path);
-}
-
-/* Somebody holds the lock and does not go on. */
-static void test_lock_held(void) {
-    symmem_store *store = open_file();
-    char name[128];
-    snprintf(name, sizeof(name), "%s/lock", path);
-    int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    CU_ASSERT_FATAL(fd >= 0 && flock(fd, LOCK_EX) == 0);
-    uint64_t start_ns = sm_now_ns();
-    int64_t sum = 7;
-    CU_ASSERT_EQUAL(symmem_store_add(store, "n", 1, &sum, 100), SYMMEM_TIMEOUT);
-    CU_ASSERT(sm_now_ns() - start_ns < 500000000);
-    CU_ASSERT_EQUAL(symmem_store_set(store, "k", "", 0, 100), SYMMEM_OK);
-    close(fd);
-    CU_ASSERT_EQUAL(symmem_store_add(store, "n", 1, &sum, 100), SYMMEM_OK);
-    CU_ASSERT_EQUAL(sum, 1);
-    symmem_store_close(store);
     remove_tree(path);
 }
 
@@ -512,27 +266,12 @@ static void test_custom(void) {
     symmem_store_close(store);
 }
 
+static const unit_case cases[] = {
+    {"basics", test_basics},
+    {"opening", test_open},
+    {"custom", test_custom},
+};
+
 int main(void) {
-    CU_pSuite suite;
-    if (mkdtemp(directory) == NULL || CU_initialize_registry() != CUE_SUCCESS ||
-        (suite = CU_add_suite("store", NULL, NULL)) == NULL)
-        return 2;
-    /* Open to other users, so that the refusal is the store's own. */
-    chmod(directory, 0755);
-    snprintf(path, sizeof(path), "%s/store", directory);
-    CU_add_test(suite, "basics", test_basics);
-    CU_add_test(suite, "waking", test_wake);
-    CU_add_test(suite, "adding at once", test_add);
-    CU_add_test(suite, "inherited", test_inherited);
-    CU_add_test(suite, "replaced while read", test_replaced_while_read);
-    CU_add_test(suite, "lock held", test_lock_held);
-    CU_add_test(suite, "opening", test_open);
-    CU_add_test(suite, "custom", test_custom);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    unsigned run = CU_get_number_of_tests_run();
-    CU_cleanup_registry();
-    rmdir(directory);
-    return failures == 0 && run == 8 ? 0 : 1;
+    return STORE_MAIN("store", cases);
 }

@@ -23,6 +23,9 @@
  *              the same step, and the core makes all ranks agree on the outcome afterwards.
  *   Device     An entry leaves the calling thread's current device, context and stream as they
  *              were.
+ *   State      What an entry keeps belongs to the instance, and there may be several in a process.
+ *              Only what ranks that are threads must find of one another (their memory, by what a
+ *              share holds) may be the process's, under a lock of its own.
  *   NULL       An entry under a capability is NULL if that is not declared; a declared capability
  *              with a missing entry, or the reverse, is refused at registration. An entry marked
  *              optional may be NULL with any capabilities. Every other entry is mandatory.
@@ -34,6 +37,7 @@
 
 #include <symmem/handle.h>
 #include <symmem/matmul.h>
+#include <symmem/memory.h> /* SYMMEM_ALIGNMENT */
 #include <symmem/status.h>
 
 #ifdef __cplusplus
@@ -88,6 +92,7 @@ typedef enum symmem_call_kind {
     SYMMEM_CALL_MULTIMEM_ONE_SHOT_ALL_REDUCE,
     SYMMEM_CALL_MULTIMEM_ONE_SHOT_REDUCE,
     SYMMEM_CALL_MULTIMEM_ALL_GATHER,
+    SYMMEM_CALL_LOW_CONTENTION_REDUCE_SCATTER,
     SYMMEM_CALL_FUSED_ALL_GATHER_MATMUL, /* these two in a symmem_call_id only: the core makes */
     SYMMEM_CALL_FUSED_MATMUL_REDUCE_SCATTER, /* them of barriers, copies and products */
     SYMMEM_CALL_KIND_COUNT
@@ -153,7 +158,8 @@ struct symmem_host {
      *   status  other than OK: this step's own failure. Undo what the entry did and return it; the
      *           thread's record is filled, so do not call fail. A signal operation passes it to
      *           signal_failed with the name in fault->stage. Work of a stream keeps it as the
-     *           stream's failure, with the name as the record's stage.
+     *           stream's failure: a record with that status, the own rank, channel and failed_rank
+     *           -1, and the name as its stage.
      *   where   any thread. Under no lock that another rank may need, for a delay must hold up
      *           nobody whom this rank would not hold up anyway.
      * has_points false: point does nothing; asking that first makes a step cost one branch.
@@ -355,8 +361,9 @@ struct symmem_backend {
      * `host` stays valid until close. Errors: UNSUPPORTED, LIMIT. */
     symmem_status (*open)(const symmem_host *host, const symmem_backend_config *config,
                           void **instance_p);
-    /* Local, last call on the instance. All memory, streams, peers and graphs were released.
-     * Never waits for a peer. */
+    /* Local, last call on the instance. All memory, streams, peers and graphs were released. Never
+     * waits for a peer; what a stream that was destroyed too early still runs it waits for, and
+     * is_poisoned has ended what of that waited for peers. */
     void (*close)(void *instance);
 
     /* Local. At least 1. */
@@ -382,9 +389,10 @@ struct symmem_backend {
      * With memory_export. */
     void (*share_close)(void *instance, symmem_share *share);
     /* Local. Maps a peer's memory of `bytes` bytes for use by `device`. The core closes share->fd
-     * afterwards. If share->same_process the backend should make both ranks see one mapping, found
-     * by what the share itself holds: the exporter may fail and release its memory at any moment.
-     * Errors: NO_SPACE, LIMIT, UNREACHABLE, MISMATCH. With memory_export. */
+     * afterwards. If share->same_process both ranks see one mapping (SM-HANDLE-13), found by what
+     * the share itself holds, such as the file's number or an id: never by an address in it, for
+     * the exporter may fail and release its memory at any moment. Errors: NO_SPACE, LIMIT,
+     * UNREACHABLE, MISMATCH. With memory_export. */
     symmem_status (*memory_import)(void *instance, int32_t device, const symmem_share *share,
                                    size_t bytes, symmem_memory *memory);
     /* Collective, replaces export and import for backends that register memory collectively. Gets
@@ -456,7 +464,8 @@ struct symmem_backend {
                                    const symmem_exec *exec);
 
     /* Streams and events, all local. [SM-STREAM] CAP_STREAMS. synchronize: waits for all work
-     * enqueued before; returns and forgets the first failure with its record, or TIMEOUT.
+     * enqueued before; returns and forgets the first failure, with its record in *record_p (never
+     * NULL, comes in as OK), or TIMEOUT by host->fail, *record_p as it was, and forgets nothing.
      * destroy: the core has synchronised, but an operation may still be running after a TIMEOUT;
      * then resources are given back when it ends. event_record and stream_wait_event are also
      * capture operations. Event objects may be destroyed while a stream still waits for them. */

@@ -94,7 +94,8 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_pool_destroy(symmem_pool *pool);
 /* Errors: as symmem_alloc. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_pool_alloc(symmem_pool *pool, size_t bytes,
                                                           void **ptr_p);
-/* By the block's exact pointer (inside a block: INVALID_ARGUMENT; else NOT_SYMMETRIC). */
+/* By the block's exact pointer (inside a block: INVALID_ARGUMENT; else NOT_SYMMETRIC). NULL is OK.
+ */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_pool_free(symmem_pool *pool, void *ptr);
 
 typedef struct symmem_pool_stats {

@@ -46,8 +46,8 @@ struct arena_rank {
     _Atomic uint64_t arrived; /* out-of-band barriers entered */
     _Atomic uint64_t slots[ARENA_SLOTS];
     struct arena_word last_point; /* that the rank passed; empty: none yet */
-    struct arena_word last_check; /* the file of the last check that it made; empty: none yet */
-    _Atomic uint32_t last_check_line;
+    struct arena_word last_file;  /* and line of the case that it came to; empty: none yet */
+    _Atomic uint32_t last_line;
     int line;
     int32_t secondary; /* the record tells of another rank's end, not of an own fault */
     char file[64];

@@ -113,16 +113,16 @@ static void note_last(struct runner_place *place, struct arena_rank *rank) {
     if (atomic_load_explicit(&rank->state, memory_order_acquire) == ARENA_DONE)
         return;
     arena_get_word(&rank->last_point, place->point);
-    arena_get_word(&rank->last_check, file);
+    arena_get_word(&rank->last_file, file);
     if (file[0] != '\0')
-        snprintf(place->check, sizeof(place->check), "%s:%u", file,
-                 atomic_load_explicit(&rank->last_check_line, memory_order_relaxed));
+        snprintf(place->line, sizeof(place->line), "%s:%u", file,
+                 atomic_load_explicit(&rank->last_line, memory_order_relaxed));
 }
 
 static bool same_place(const struct runner_place *one, const struct runner_place *other) {
     return strcmp(one->state, other->state) == 0 &&
-           strcmp(one->checkpoint, other->checkpoint) == 0 &&
-           strcmp(one->check, other->check) == 0 && strcmp(one->point, other->point) == 0;
+           strcmp(one->checkpoint, other->checkpoint) == 0 && strcmp(one->line, other->line) == 0 &&
+           strcmp(one->point, other->point) == 0;
 }
 
 /* A new place for the rank unless an earlier rank was seen there. */

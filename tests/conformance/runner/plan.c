@@ -82,7 +82,7 @@ static void reason_not_planned(const struct runner_options *options, const struc
         snprintf(reason, capacity, "large, left out by --no-large");
 }
 
-static bool is_long(void) {
+bool tk_suite_is_long(void) {
     const char *text = getenv("SYMMEM_SUITE_LONG");
 
     return text != NULL && strcmp(text, "1") == 0;
@@ -107,7 +107,7 @@ static void plan_case(struct runner *runner, const struct tk_suite *suite,
     entry->suite = suite;
     entry->test = test;
     entry->ranks = options->ranks;
-    if ((test->flags & TK_GROWS_FAST) != 0 && entry->ranks > FEW_RANKS && !is_long())
+    if ((test->flags & TK_GROWS_FAST) != 0 && entry->ranks > FEW_RANKS && !tk_suite_is_long())
         entry->ranks = FEW_RANKS;
     if (test->max_ranks != 0 && entry->ranks > test->max_ranks)
         entry->ranks = test->max_ranks;

@@ -182,6 +182,21 @@ static void print_standing(FILE *out, const char *title, enum standing wanted,
         fputc('\n', out);
 }
 
+static void judge(const struct runner *runner, struct tally tallies[], enum standing standings[]) {
+    count_results(runner, tallies);
+    for (int i = 0; i < PROFILE_COUNT; i++)
+        standings[i] =
+            standing_of(&tallies[i], profiles[i].needed, runner->arena->probe.capabilities);
+}
+
+/* The profile that stands in the way of a claim; -1: none. */
+static int obstacle(const enum standing standings[]) {
+    for (int i = 0; i < PROFILE_COUNT; i++)
+        if (i == 0 ? standings[0] != IN_FULL : standings[i] == FAILED)
+            return i;
+    return -1;
+}
+
 static void print_sentence(FILE *out, const struct runner *runner,
                            const enum standing standings[]) {
     static const char *const why[STANDING_COUNT] = {
@@ -192,13 +207,13 @@ static void print_sentence(FILE *out, const struct runner *runner,
     };
     const char *separator = "";
     struct utsname machine;
+    int against = obstacle(standings);
 
-    for (int i = 0; i < PROFILE_COUNT; i++)
-        if (i == 0 ? standings[0] != IN_FULL : standings[i] == FAILED) {
-            fprintf(out, "claim: none, because profile %s %s\n", profiles[i].name,
-                    why[standings[i]]);
-            return;
-        }
+    if (against >= 0) {
+        fprintf(out, "claim: none, because profile %s %s\n", profiles[against].name,
+                why[standings[against]]);
+        return;
+    }
     fprintf(out, "claim: backend %s conforms to ", runner->arena->probe.name);
     for (int i = 0; i < PROFILE_COUNT; i++)
         if (standings[i] == IN_FULL) {
@@ -230,10 +245,7 @@ void runner_print_claim(const struct runner *runner, FILE *out) {
     struct tally tallies[PROFILE_COUNT] = {{0}};
     enum standing standings[PROFILE_COUNT];
 
-    count_results(runner, tallies);
-    for (int i = 0; i < PROFILE_COUNT; i++)
-        standings[i] =
-            standing_of(&tallies[i], profiles[i].needed, runner->arena->probe.capabilities);
+    judge(runner, tallies, standings);
     print_standing(out, "profiles passed in full: ", IN_FULL, tallies, standings);
     print_standing(out, "profiles passed in part: ", IN_PART, tallies, standings);
     print_standing(out, "profiles failed: ", FAILED, tallies, standings);
@@ -241,4 +253,28 @@ void runner_print_claim(const struct runner *runner, FILE *out) {
     print_standing(out, "profiles not declared: ", NOT_DECLARED, tallies, standings);
     print_unshown(out, runner->arena->probe.capabilities);
     print_sentence(out, runner, standings);
+}
+
+bool runner_profile_result(const struct runner *runner, int index,
+                           struct runner_profile_result *result) {
+    static const char *const words[STANDING_COUNT] = {
+        [IN_FULL] = "in full", [IN_PART] = "in part",           [NOT_DECIDED] = "not decided",
+        [FAILED] = "failed",   [NOT_DECLARED] = "not declared", [NOT_RUN] = "not run",
+    };
+    struct tally tallies[PROFILE_COUNT] = {{0}};
+    enum standing standings[PROFILE_COUNT];
+
+    if (index < 0 || index >= PROFILE_COUNT)
+        return false;
+    judge(runner, tallies, standings);
+    *result = (struct runner_profile_result){
+        .name = profiles[index].name,
+        .standing = words[standings[index]],
+        .passed = tallies[index].passed,
+        .failed = tallies[index].bad,
+        .undecided = tallies[index].undecided,
+        .left_out = tallies[index].left_out,
+        .claimed = standings[index] == IN_FULL && obstacle(standings) < 0,
+    };
+    return true;
 }

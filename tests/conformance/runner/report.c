@@ -87,6 +87,12 @@ static void closing_line(const struct runner *runner) {
             failed, summary->skipped);
 }
 
+static bool unwritten(const char *path) {
+    fprintf(stderr, "symmem-conformance: the report could not be written%s%s\n",
+            path == NULL ? "" : ": ", path == NULL ? "" : path);
+    return false;
+}
+
 /* NULL: standard output. True if it was written to the end. */
 static bool write_report(const struct runner *runner, enum runner_format format, const char *path) {
     static void (*const writers[])(const struct runner *, FILE *) = {
@@ -106,10 +112,20 @@ static bool write_report(const struct runner *runner, enum runner_format format,
     good = ferror(out) == 0 && fflush(out) == 0;
     if (path != NULL)
         good = fclose(out) == 0 && good;
-    if (!good)
-        fprintf(stderr, "symmem-conformance: the report could not be written%s%s\n",
-                path == NULL ? "" : ": ", path == NULL ? "" : path);
-    return good;
+    return good || unwritten(path);
+}
+
+/* The text was written as the cases ran: what went wrong then is remembered by the stream. */
+static bool end_text(const struct runner *runner) {
+    const char *path = runner->options.output;
+    bool good;
+
+    if (path != NULL && runner->progress == stdout)
+        return false; /* report_begin could not open it */
+    good = ferror(runner->progress) == 0 && fflush(runner->progress) == 0;
+    if (runner->progress != stdout)
+        good = fclose(runner->progress) == 0 && good;
+    return good || unwritten(path);
 }
 
 static bool write_reports(const struct runner *runner) {
@@ -121,9 +137,7 @@ static bool write_reports(const struct runner *runner) {
             write_report(runner, options->reports[i].format, options->reports[i].path) && written;
     if (options->format != FORMAT_TEXT)
         return write_report(runner, options->format, options->output) && written;
-    if (runner->progress != stdout)
-        return fclose(runner->progress) == 0 && written;
-    return options->output == NULL && written; /* else report_begin could not open it */
+    return end_text(runner) && written;
 }
 
 enum runner_exit report_end(struct runner *runner) {
@@ -136,7 +150,8 @@ enum runner_exit report_end(struct runner *runner) {
     report_text_end(runner);
     written = write_reports(runner);
     closing_line(runner);
-    fflush(stdout);
+    if (fflush(stdout) != 0 || ferror(stdout) != 0)
+        written = false;
     if (summary->failed + summary->errors > 0 || !written)
         return RUNNER_FAILED;
     return summary->unresolved > 0 ? RUNNER_UNRESOLVED : RUNNER_PASSED;

@@ -98,9 +98,9 @@ static void show_places(const struct runner_result *result, const struct style *
             report_escape_plain(out, place->checkpoint);
             fputc('"', out);
         }
-        if (place->check[0] != '\0') {
-            fputs(", last check ", out);
-            report_escape_plain(out, place->check);
+        if (place->line[0] != '\0') {
+            fputs(", last line ", out);
+            report_escape_plain(out, place->line);
         }
         if (place->point[0] != '\0') {
             fputs(", last point ", out);

@@ -75,7 +75,7 @@ static void findings(const struct runner_result *result, FILE *out) {
         fputs(", ", out);
         key_text(out, "checkpoint", result->places[i].checkpoint);
         fputs(", ", out);
-        key_text(out, "check", result->places[i].check);
+        key_text(out, "line", result->places[i].line);
         fputs(", ", out);
         key_text(out, "point", result->places[i].point);
         fputc('}', out);
@@ -198,6 +198,25 @@ static void claim(const struct runner *runner, FILE *out) {
     free(text);
 }
 
+/* The same for a program to read. */
+static void profile_results(const struct runner *runner, FILE *out) {
+    struct runner_profile_result result;
+
+    fputs("  \"profiles\": [", out);
+    for (int i = 0; runner_profile_result(runner, i, &result); i++) {
+        fputs(i == 0 ? "\n    {" : ",\n    {", out);
+        key_text(out, "name", result.name);
+        fputs(", ", out);
+        key_text(out, "standing", result.standing);
+        fprintf(out,
+                ", \"passed\": %d, \"failed\": %d, \"undecided\": %d, \"left_out\": %d, "
+                "\"claimed\": %s}",
+                result.passed, result.failed, result.undecided, result.left_out,
+                result.claimed ? "true" : "false");
+    }
+    fputs("],\n", out);
+}
+
 static void header(const struct runner *runner, FILE *out) {
     const struct runner_options *options = &runner->options;
     const struct arena_probe *probe = &runner->arena->probe;
@@ -232,7 +251,9 @@ static void header(const struct runner *runner, FILE *out) {
     key_text(out, "profile", options->profile == NULL ? "" : options->profile);
     fputs(",\n  ", out);
     claim(runner, out);
-    fprintf(out, ",\n  \"planned\": %d,\n", runner->planned_count);
+    fputs(",\n", out);
+    profile_results(runner, out);
+    fprintf(out, "  \"planned\": %d,\n", runner->planned_count);
 }
 
 static void unplanned(const struct runner *runner, FILE *out) {

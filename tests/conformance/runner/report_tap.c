@@ -67,7 +67,7 @@ static void findings(const struct runner_result *result, FILE *out) {
         text(out, "    - ", "ranks", line);
         text(out, "      ", "state", result->places[i].state);
         text(out, "      ", "checkpoint", result->places[i].checkpoint);
-        text(out, "      ", "check", result->places[i].check);
+        text(out, "      ", "line", result->places[i].line);
         text(out, "      ", "point", result->places[i].point);
     }
 }

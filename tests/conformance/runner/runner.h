@@ -129,7 +129,7 @@ struct runner_place {
     struct runner_ranks ranks;
     const char *state;
     char checkpoint[128];
-    char check[48]; /* FILE:LINE of the last check; empty for a rank that was done, or made none */
+    char line[48];  /* FILE:LINE of the case that it came to; empty for a rank that was done */
     char point[32]; /* the last test point passed; likewise */
 };
 
@@ -202,6 +202,17 @@ bool runner_declares_profiles(const char *list, const char *backend, uint64_t de
 void runner_print_profiles(FILE *out);
 /* Which profiles the backend passed in this run, and what may be claimed from that. */
 void runner_print_claim(const struct runner *runner, FILE *out);
+/* The same of one profile for a program to read. */
+struct runner_profile_result {
+    const char *name;
+    const char *standing; /* "in full", "in part", "failed", "not decided" and so on */
+    int passed, failed, undecided;
+    int left_out;
+    bool claimed; /* the run shows that the backend conforms to it */
+};
+/* Profiles count from 0; false beyond the last. */
+bool runner_profile_result(const struct runner *runner, int index,
+                           struct runner_profile_result *result);
 /* A case of ranks as threads in a run with processes, or the reverse. */
 bool runner_is_of_other_mode(const struct runner_options *options, const struct tk_case *test);
 

@@ -1,11 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Stands for a library or backend that forgets a block of the heap. */
+/* Stands for a library or backend that forgets a block of the heap, or what it reserved. */
+#include <stdbool.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 void *selfcheck_leak(size_t bytes) __attribute__((visibility("default")));
+bool selfcheck_reserve(bool all_back) __attribute__((visibility("default")));
 
 void *selfcheck_leak(size_t bytes) {
     void *forgotten = malloc(bytes);
 
     return forgotten == NULL ? NULL : (char *)forgotten + 1;
+}
+
+/* Three pages, of which only the middle one is given back, or all. */
+bool selfcheck_reserve(bool all_back) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *reserved = mmap(NULL, 3 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (reserved == MAP_FAILED || munmap(reserved + page, page) != 0)
+        return false;
+    return !all_back || munmap(reserved, 3 * page) == 0;
 }

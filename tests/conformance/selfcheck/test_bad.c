@@ -182,6 +182,13 @@ static void leaks_timer(struct tk *t) {
     TK_CHECK(t, timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
 }
 
+static void leaks_reservation(struct tk *t) {
+    extern bool selfcheck_reserve(bool all_back);
+
+    TK_CHECK(t, selfcheck_reserve(true));
+    TK_CHECK(t, selfcheck_reserve(false));
+}
+
 static void leaks_heap(struct tk *t) {
     extern void *selfcheck_leak(size_t bytes);
 
@@ -390,6 +397,7 @@ static const struct tk_case cases[] = {
     BAD("leaks_eventfd", leaks_eventfd),
     BAD("leaks_timer", leaks_timer),
     BAD("leaks_heap", leaks_heap),
+    BAD("leaks_reservation", leaks_reservation),
     BAD("changes_directory", changes_directory),
     BAD("changes_umask", changes_umask),
     BAD("changes_environment", changes_environment),

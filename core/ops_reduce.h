@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the public reductions share. Private to ops_reduce*.c and ops_all_reduce.c. */
+#ifndef SYMMEM_CORE_OPS_REDUCE_H
+#define SYMMEM_CORE_OPS_REDUCE_H
+
+#include "collective.h"
+
+/* The arguments of a reduction. */
+typedef struct sm_reduction {
+    const char *name;
+    symmem_call_kind kind;
+    bool has_buffer, has_out;
+    symmem_handle *handle;
+    const DLTensor *buffer; /* symmetric, on the way */
+    const DLTensor *input;
+    const DLTensor *out;
+    symmem_reduce_op op;
+    int32_t channel;
+    uint32_t timeout_ms;
+    const symmem_stream *stream;
+} sm_reduction;
+
+/* The same, read. */
+typedef struct sm_reduction_call {
+    sm_collective_op op;
+    sm_tensor buffer, input, out;
+} sm_reduction_call;
+
+/* Which of the forms of its kind a call is; part of the call id, for their meetings differ. */
+typedef enum sm_reduction_form {
+    SM_FORM_PLAIN = 0,
+    SM_FORM_COPY,     /* by way of the buffers */
+    SM_FORM_IN_PLACE, /* the result in the buffers */
+    SM_FORM_COPY_IN_PLACE,
+    SM_FORM_SPLIT /* the last dimension is */
+} sm_reduction_form;
+
+/* All that can be checked without regard to where the tensors are, and to their shapes. The input's
+ * dtype and count are the call's. */
+symmem_status sm_reduction_begin(const sm_reduction *reduction, sm_reduction_call *call);
+/* INVALID_ARGUMENT if two tensors overlap; `same_allowed`: unless they are one. */
+symmem_status sm_reduction_distinct(const sm_collective_op *op, const sm_tensor *a,
+                                    const sm_tensor *b, bool same_allowed);
+/* INVALID_ARGUMENT with both numbers. */
+symmem_status sm_reduction_unequal(const sm_collective_op *op, const char *what, uint64_t expected,
+                                   uint64_t actual);
+
+/* ops_result.c. A new tensor like `like` on the handle's device; its deleter frees it. */
+symmem_status sm_result_create(const sm_collective_op *op, const sm_tensor *like,
+                               DLManagedTensor **tensor_p);
+
+#endif

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "two_shot_all_reduce.h"
+
+#include <string.h>
+
+#include "cpu/work.h"
+
+#define LINE_BYTES 64
+#define KEPT_BYTES ((size_t)16 << 10)
+
+/* Some elements on their way, and the shards of them that the ranks reduce: whole cache lines, so
+ * that no two ranks write one. */
+typedef struct portion {
+    size_t count;
+    size_t shard;  /* elements of each rank; the last ones may have less */
+    size_t offset; /* in the buffers, bytes */
+    char *out;     /* where the results go, NULL: nowhere else */
+} portion;
+
+static portion part_of(const symmem_cpu_work *work, size_t count, size_t offset, char *out) {
+    size_t ranks = (size_t)work->team->world_size, line = LINE_BYTES / work->element;
+    size_t shard = count / ranks + (count % ranks != 0);
+    shard = (shard + line - 1) / line * line;
+    return (portion){.count = count, .shard = shard, .offset = offset, .out = out};
+}
+
+/* Bytes from the part's begin to the rank's shard, and in it. */
+static size_t shard_begin(const symmem_cpu_work *work, const portion *part, int32_t rank) {
+    return symmem_cpu_min((size_t)rank * part->shard, part->count) * work->element;
+}
+
+static size_t shard_bytes(const symmem_cpu_work *work, const portion *part, int32_t rank) {
+    size_t begin = symmem_cpu_min((size_t)rank * part->shard, part->count);
+    return symmem_cpu_min(part->shard, part->count - begin) * work->element;
+}
+
+static char *own_shard(const symmem_cpu_work *work, const portion *part) {
+    const symmem_cpu_team *team = work->team;
+    return symmem_cpu_at(team, team->rank, part->offset + shard_begin(work, part, team->rank));
+}
+
+static size_t part_count(const symmem_cpu_work *work, size_t whole) {
+    return work->call->count / whole + (work->call->count % whole != 0);
+}
+
+/* --- in place: everybody's shard into everybody's buffer ---------------------------- */
+
+static void push_shard(const symmem_cpu_work *work) {
+    const symmem_collective *call = work->call;
+    const symmem_cpu_team *team = work->team;
+    const portion all = part_of(work, call->count, call->offset, NULL);
+    size_t offset = all.offset + shard_begin(work, &all, team->rank);
+    void *dsts[SYMMEM_MAX_WORLD_SIZE];
+    for (int32_t rank = 0; rank < team->world_size; rank++)
+        dsts[rank] = symmem_cpu_at(team, rank, offset);
+    symmem_cpu_work_reduce(work, offset, shard_bytes(work, &all, team->rank) / work->element, dsts,
+                           team->world_size);
+}
+
+static symmem_status in_place(const symmem_cpu_work *work) {
+    const symmem_collective *call = work->call;
+    symmem_cpu_team *team = work->team;
+    symmem_status status = SYMMEM_OK;
+    if (call->in != NULL) {
+        status = team->checking ? team->meet(team) : SYMMEM_OK;
+        if (status == SYMMEM_OK)
+            symmem_cpu_copy(symmem_cpu_at(team, team->rank, call->offset), call->in,
+                            call->count * work->element, work->streaming);
+    }
+    if (status == SYMMEM_OK)
+        status = team->meet(team);
+    if (status != SYMMEM_OK)
+        return status;
+    push_shard(work);
+    return team->meet(team);
+}
+
+/* --- what both other forms do with a part ------------------------------------------- */
+
+/* The own shard, also left in the own buffer for the others. */
+static void reduce_shard(const symmem_cpu_work *work, const portion *part) {
+    int32_t rank = work->team->rank;
+    size_t begin = shard_begin(work, part, rank);
+    void *const dsts[2] = {own_shard(work, part), part->out + begin};
+    symmem_cpu_work_reduce(work, part->offset + begin,
+                           shard_bytes(work, part, rank) / work->element, dsts, 2);
+}
+
+static void gather_shards(const symmem_cpu_work *work, const portion *part) {
+    const symmem_cpu_team *team = work->team;
+    for (int32_t step = 1; step < team->world_size; step++) {
+        int32_t rank = (team->rank + step) % team->world_size;
+        size_t begin = shard_begin(work, part, rank);
+        symmem_cpu_copy(part->out + begin, symmem_cpu_at(team, rank, part->offset + begin),
+                        shard_bytes(work, part, rank), work->streaming);
+    }
+}
+
+/* --- from the buffers to `out`, the inputs kept ------------------------------------- */
+
+static portion kept_part(const symmem_cpu_work *work, size_t whole, size_t index) {
+    const symmem_collective *call = work->call;
+    size_t begin = index * whole;
+    return part_of(work, symmem_cpu_min(whole, call->count - begin),
+                   call->offset + begin * work->element, (char *)call->out + begin * work->element);
+}
+
+/* Nobody else reads the own shard of the own buffer before it holds results; what it held is kept
+ * here meanwhile. When a part's results are to be gathered, all have gathered the part before. */
+static symmem_status keeping_inputs(const symmem_cpu_work *work) {
+    symmem_cpu_team *team = work->team;
+    char kept[2][KEPT_BYTES];
+    portion now, before = {.count = 0};
+    size_t whole = KEPT_BYTES / work->element * (size_t)team->world_size;
+    size_t parts = part_count(work, whole);
+    symmem_status status = team->meet(team);
+    for (size_t i = 0; status == SYMMEM_OK && i < parts; i++, before = now) {
+        now = kept_part(work, whole, i);
+        memcpy(kept[i % 2], own_shard(work, &now), shard_bytes(work, &now, team->rank));
+        reduce_shard(work, &now);
+        status = team->meet(team);
+        if (status != SYMMEM_OK)
+            return status;
+        if (i > 0)
+            memcpy(own_shard(work, &before), kept[1 - i % 2],
+                   shard_bytes(work, &before, team->rank));
+        gather_shards(work, &now);
+    }
+    if (status == SYMMEM_OK)
+        status = team->meet(team);
+    if (status == SYMMEM_OK && parts > 0)
+        memcpy(own_shard(work, &before), kept[1 - parts % 2],
+               shard_bytes(work, &before, team->rank));
+    return status;
+}
+
+/* --- from `in` to `out`, by way of the buffers -------------------------------------- */
+
+/* Three slots by turns. */
+static portion passing_part(const symmem_cpu_work *work, size_t whole, size_t index) {
+    const symmem_collective *call = work->call;
+    size_t begin = index * whole;
+    return part_of(work, symmem_cpu_min(whole, call->count - begin),
+                   call->offset + index % 3 * whole * work->element,
+                   (char *)call->out + begin * work->element);
+}
+
+static void copy_in(const symmem_cpu_work *work, const portion *part, size_t done) {
+    const symmem_cpu_team *team = work->team;
+    symmem_cpu_copy(symmem_cpu_at(team, team->rank, part->offset),
+                    (const char *)work->call->in + done * work->element,
+                    part->count * work->element, false);
+}
+
+/* One meeting a part: after it, everybody's input of this part is there, and everybody's results of
+ * the one before, which is gathered while this one is reduced. Who copies into a slot again has met
+ * all others since they gathered from it. */
+static symmem_status by_parts(const symmem_cpu_work *work) {
+    const symmem_collective *call = work->call;
+    symmem_cpu_team *team = work->team;
+    portion now = {.count = 0}, before = {.count = 0};
+    size_t whole = SYMMEM_CPU_PIECE_BYTES / work->element;
+    if (call->count > call->in_row)
+        whole = symmem_cpu_min(whole, call->in_row / 3);
+    size_t parts = part_count(work, whole);
+    symmem_status status = team->checking ? team->meet(team) : SYMMEM_OK;
+    for (size_t i = 0; status == SYMMEM_OK && i <= parts; i++, before = now) {
+        if (i < parts) {
+            now = passing_part(work, whole, i);
+            copy_in(work, &now, i * whole);
+        }
+        status = team->meet(team);
+        if (status == SYMMEM_OK && i < parts)
+            reduce_shard(work, &now);
+        if (status == SYMMEM_OK && i > 0)
+            gather_shards(work, &before);
+    }
+    return status == SYMMEM_OK ? team->meet(team) : status;
+}
+
+symmem_status symmem_cpu_two_shot_all_reduce(const symmem_collective *call, symmem_cpu_team *team) {
+    const symmem_cpu_work work = symmem_cpu_work_of(call, team);
+    if (call->out == NULL)
+        return in_place(&work);
+    return call->in == NULL ? keeping_inputs(&work) : by_parts(&work);
+}

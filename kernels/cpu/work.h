@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the reducing collectives share: one call's loop over pieces of all ranks' buffers. */
+#ifndef SYMMEM_KERNELS_CPU_WORK_H
+#define SYMMEM_KERNELS_CPU_WORK_H
+
+#include "cpu/reduce.h"
+#include "cpu/team.h"
+
+/* Pieces that are passed from rank to rank: several fit into a core's own cache, and one takes much
+ * longer than a meeting. */
+#define SYMMEM_CPU_PIECE_BYTES ((size_t)64 << 10)
+/* Results of more than this leave the caches before anybody reads them. */
+#define SYMMEM_CPU_LARGE_BYTES ((size_t)8 << 20)
+
+typedef struct symmem_cpu_work {
+    const symmem_collective *call;
+    symmem_cpu_team *team;
+    symmem_cpu_reduce_fn reduce;
+    size_t element; /* bytes */
+    bool streaming; /* the result goes past the cache */
+} symmem_cpu_work;
+
+symmem_cpu_work symmem_cpu_work_of(const symmem_collective *call, symmem_cpu_team *team);
+
+/* Reduces `count` elements at byte `offset` of all buffers into each destination. */
+void symmem_cpu_work_reduce(const symmem_cpu_work *work, size_t offset, size_t count,
+                            void *const *dsts, int32_t dst_count);
+
+static inline size_t symmem_cpu_min(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+#endif

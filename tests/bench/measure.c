@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How long an operation takes. bench.h says how it is measured. */
+#include "bench.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define MAX_SAMPLES 20000
+#define MIN_SAMPLES 5
+#define MAX_BATCH ((int64_t)1 << 24)
+
+uint64_t bench_now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static int compare(const void *a, const void *b) {
+    double left = *(const double *)a, right = *(const double *)b;
+    return (left > right) - (left < right);
+}
+
+double bench_median(double *values, size_t count) {
+    qsort(values, count, sizeof *values, compare);
+    return count % 2 != 0 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+void bench_pin(const bench_options *options, int rank) {
+    cpu_set_t allowed, one;
+    if (!options->pin || sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+        return;
+    int wanted = rank % CPU_COUNT(&allowed);
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &allowed) || wanted-- > 0)
+            continue;
+        CPU_ZERO(&one);
+        CPU_SET(cpu, &one);
+        (void)sched_setaffinity(0, sizeof one, &one); /* a wish */
+        return;
+    }
+}
+
+void bench_rewrite(void *memory, size_t bytes) {
+    volatile uint32_t *words = memory;
+    for (size_t i = 0; i < bytes / sizeof *words; i += BENCH_LINE / sizeof *words)
+        words[i] = 0;
+}
+
+void bench_read(const void *memory, size_t bytes) {
+    const volatile uint32_t *words = memory;
+    for (size_t i = 0; i < bytes / sizeof *words; i += BENCH_LINE / sizeof *words)
+        (void)words[i];
+}
+
+size_t bench_whole_bytes(size_t bytes, size_t element, size_t parts) {
+    size_t unit = element * parts;
+    return (bytes + unit - 1) / unit * unit;
+}
+
+static bool run_steps(bench_step once, void *state, int64_t count) {
+    for (int64_t i = 0; i < count; i++)
+        if (!once(state))
+            return false;
+    return true;
+}
+
+/* Microseconds that `count` operations take on the slowest rank. */
+static bool time_batch(const bench_side *side, bench_step once, void *state, int64_t count,
+                       double *us_p) {
+    if (!side->meet(side->arg))
+        return false;
+    uint64_t start_ns = bench_now_ns();
+    if (!run_steps(once, state, count))
+        return false;
+    return side->largest(side->arg, (double)(bench_now_ns() - start_ns) / 1000, us_p);
+}
+
+/* The batch to use, and what it takes. Every rank sees the same times and decides the same. */
+static bool calibrate(const bench_side *side, const bench_options *options, bench_step once,
+                      void *state, int64_t *batch_p, double *us_p) {
+    int64_t limit = options->iterations > 0 ? options->iterations : MAX_BATCH;
+    int64_t batch = 1;
+    for (;;) {
+        if (!time_batch(side, once, state, batch, us_p))
+            return false;
+        if (*us_p >= BENCH_BATCH_US || batch >= limit)
+            break;
+        double factor = *us_p > 0 ? 1.3 * BENCH_BATCH_US / *us_p : 8;
+        factor = factor < 1.5 ? 1.5 : factor > 8 ? 8 : factor;
+        batch = (int64_t)((double)batch * factor) + 1;
+        if (batch > limit)
+            batch = limit;
+    }
+    *batch_p = batch;
+    return true;
+}
+
+static int64_t sample_count(const bench_options *options, int64_t batch, double batch_us) {
+    int64_t count = options->iterations > 0 ? options->iterations / batch
+                                            : (int64_t)(options->seconds * 1e6 / batch_us);
+    int64_t least = options->iterations > 0 ? 1 : MIN_SAMPLES;
+    return count < least ? least : count > MAX_SAMPLES ? MAX_SAMPLES : count;
+}
+
+static bool take_samples(const bench_side *side, bench_step once, void *state, int divisor,
+                         bench_result *result, double *samples) {
+    for (int64_t i = 0; i < result->samples; i++) {
+        double us;
+        if (!time_batch(side, once, state, result->batch, &us))
+            return false;
+        samples[i] = us / (double)result->batch / divisor;
+    }
+    result->median_us = bench_median(samples, (size_t)result->samples);
+    result->min_us = samples[0];
+    result->max_us = samples[result->samples - 1];
+    return true;
+}
+
+bool bench_measure(const bench_side *side, const bench_options *options, bench_step once,
+                   void *state, int divisor, bench_result *result) {
+    double batch_us;
+    memset(result, 0, sizeof *result);
+    if (!run_steps(once, state, options->warmup) ||
+        !calibrate(side, options, once, state, &result->batch, &batch_us))
+        return false;
+    result->samples = sample_count(options, result->batch, batch_us);
+    double *samples = calloc((size_t)result->samples, sizeof *samples);
+    if (samples == NULL)
+        return false;
+    bool taken = take_samples(side, once, state, divisor, result, samples);
+    free(samples);
+    return taken;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Ops that move bytes and wait for nobody. All ranks work at once, each with its neighbour. */
+#include "rank.h"
+
+static symmem_status put(bench_rank *self) {
+    return symmem_put(self->handle, self->right, self->out_offset, self->in, self->bytes, NULL);
+}
+
+static symmem_status get(bench_rank *self) {
+    return symmem_get(self->handle, self->right, 0, self->out, self->bytes, NULL);
+}
+
+static symmem_status copy(bench_rank *self) {
+    return symmem_copy(self->context, self->out, self->in, self->bytes, NULL);
+}
+
+static double of_left(const bench_rank *self, size_t index) {
+    return bench_pattern(self->left, index);
+}
+
+static double of_right(const bench_rank *self, size_t index) {
+    return bench_pattern(self->right, index);
+}
+
+static double of_self(const bench_rank *self, size_t index) {
+    return bench_pattern(self->rank, index);
+}
+
+const bench_op bench_move_ops[] = {
+    {.name = "put", .flags = BENCH_OUT_SYMMETRIC, .once = put, .expected = of_left},
+    {.name = "get", .flags = BENCH_IN_SYMMETRIC, .once = get, .expected = of_right},
+    {.name = "copy", .flags = BENCH_NO_HANDLE, .once = copy, .expected = of_self},
+    {.name = NULL},
+};

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Ops whose time is that of the ranks' meeting. */
+#include "rank.h"
+
+#include <stdio.h>
+
+static symmem_status barrier(bench_rank *self) {
+    return symmem_barrier(self->handle, 0, BENCH_TIMEOUT_MS, NULL);
+}
+
+static symmem_status host_barrier(bench_rank *self) {
+    return symmem_group_barrier(self->group, BENCH_TIMEOUT_MS);
+}
+
+/* After a barrier everybody sees what everybody wrote before it. */
+static bool check_barrier(bench_rank *self) {
+    uint32_t number = (uint32_t)self->rank + 1;
+    size_t own = (size_t)self->rank * sizeof number;
+    bool right = true;
+    for (int peer = 0; peer < self->ranks; peer++)
+        if (symmem_put(self->handle, peer, own, &number, sizeof number, NULL) != SYMMEM_OK)
+            return bench_failed(self, "put");
+    if (self->op->once(self) != SYMMEM_OK)
+        return bench_failed(self, "barrier");
+    for (int peer = 0; peer < self->ranks; peer++) {
+        if (symmem_get(self->handle, self->rank, (size_t)peer * sizeof number, &number,
+                       sizeof number, NULL) != SYMMEM_OK)
+            return bench_failed(self, "get");
+        right = right && number == (uint32_t)peer + 1;
+    }
+    return right;
+}
+
+/* Ping-pong of ranks 0 and 1. Whoever waits looks at every cache line that has come. */
+static symmem_status send(bench_rank *self, int peer) {
+    symmem_status status = SYMMEM_OK;
+    if (self->bytes > 0)
+        status = symmem_put(self->handle, peer, self->out_offset, self->in, self->bytes, NULL);
+    return status != SYMMEM_OK ? status
+                               : symmem_put_signal(self->handle, peer, 0, BENCH_TIMEOUT_MS, NULL);
+}
+
+static symmem_status receive(bench_rank *self, int peer) {
+    symmem_status status = symmem_wait_signal(self->handle, peer, 0, BENCH_TIMEOUT_MS, NULL);
+    bench_read(self->out, self->bytes);
+    return status;
+}
+
+static symmem_status put_wait(bench_rank *self) {
+    if (self->rank > 1)
+        return SYMMEM_OK;
+    symmem_status status = self->rank == 0 ? send(self, 1) : receive(self, 0);
+    if (status != SYMMEM_OK)
+        return status;
+    return self->rank == 0 ? receive(self, 1) : send(self, 0);
+}
+
+static double put_wait_expected(const bench_rank *self, size_t index) {
+    return self->rank > 1 ? 0 : bench_pattern(1 - self->rank, index);
+}
+
+/* A buffer from its allocation to its end. */
+static symmem_status rendezvous(bench_rank *self) {
+    symmem_handle *handle = NULL;
+    void *memory = NULL;
+    size_t bytes = self->bytes > 0 ? self->bytes : 1;
+    symmem_status status = symmem_alloc(self->context, bytes, -1, NULL, &memory);
+    if (status != SYMMEM_OK)
+        return status;
+    status = symmem_rendezvous(self->context, memory, self->group, BENCH_TIMEOUT_MS, &handle);
+    symmem_handle_release(handle);
+    symmem_status freed = symmem_free(self->context, memory);
+    return status != SYMMEM_OK ? status : freed;
+}
+
+static bool check_rendezvous(bench_rank *self) {
+    return rendezvous(self) == SYMMEM_OK || bench_failed(self, "rendezvous");
+}
+
+const bench_op bench_sync_ops[] = {
+    {.name = "barrier", .unsized = true, .once = barrier, .check = check_barrier},
+    {.name = "host_barrier", .unsized = true, .once = host_barrier, .check = check_barrier},
+    {.name = "put_wait",
+     .flags = BENCH_OUT_SYMMETRIC,
+     .divisor = 2,
+     .min_ranks = 2,
+     .once = put_wait,
+     .expected = put_wait_expected},
+    {.name = "rendezvous", .flags = BENCH_NO_HANDLE, .once = rendezvous, .check = check_rendezvous},
+    {.name = NULL},
+};

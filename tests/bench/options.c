@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The command line, the same for all the programs. */
+#include "bench.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_RANKS 1024
+
+static const char usage[] =
+    "  --op OP[,OP]          what to measure, or \"all\"; --list names them\n"
+    "  --bytes N[,N]         sizes, with K, M or G for powers of 1024; default 1K,64K,1M.\n"
+    "                        What each rank passes in; where the result is larger or smaller,\n"
+    "                        it is so by the number of ranks\n"
+    "  --ranks N             default 2\n"
+    "  --backend NAME|PATH   shm (default), cuda, nccl, or a shared object: /path/to/backend.so\n"
+    "  --rank-mode MODE      process (default) or thread\n"
+    "  --dtype T             default float32\n"
+    "  --checking on|off     whether the library compares the ranks' arguments\n"
+    "  --input KIND          reused (default): the same input again and again; rewritten: each\n"
+    "                        rank writes into every cache line of its input before each call\n"
+    "  --seconds S           of measuring, each size; default 0.2\n"
+    "  --iterations N        at most so many operations each size, instead of --seconds\n"
+    "  --warmup N            operations before the first that counts; default 10\n"
+    "  --pin                 rank r stays on the r-th processor that is allowed, round about\n"
+    "  --timeout SECONDS     the whole run is ended after that; default 120\n"
+    "  --json                one JSON line a size instead of a table\n"
+    "  --list                print the names of the ops\n"
+    "  --help                this text\n";
+
+enum { LONG_BASE = 256, ITERATIONS, WARMUP, TIMEOUT, SECONDS, PIN, JSON, LIST, HELP };
+static const struct option long_options[] = {
+    {"op", required_argument, NULL, 'o'},
+    {"bytes", required_argument, NULL, 'b'},
+    {"ranks", required_argument, NULL, 'n'},
+    {"backend", required_argument, NULL, 'B'},
+    {"rank-mode", required_argument, NULL, 'm'},
+    {"dtype", required_argument, NULL, 'd'},
+    {"checking", required_argument, NULL, 'c'},
+    {"input", required_argument, NULL, 'i'},
+    {"seconds", required_argument, NULL, SECONDS},
+    {"iterations", required_argument, NULL, ITERATIONS},
+    {"warmup", required_argument, NULL, WARMUP},
+    {"timeout", required_argument, NULL, TIMEOUT},
+    {"pin", no_argument, NULL, PIN},
+    {"json", no_argument, NULL, JSON},
+    {"list", no_argument, NULL, LIST},
+    {"help", no_argument, NULL, HELP},
+    {NULL, 0, NULL, 0},
+};
+
+bool bench_list_has(const char *list, const char *name) {
+    size_t length = strlen(name);
+    if (strcmp(list, "all") == 0)
+        return true;
+    for (const char *at = list; at != NULL; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncmp(at, name, length) == 0 && (at[length] == ',' || at[length] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+static bool wrong(const char *name, const char *text) {
+    fprintf(stderr, "--%s cannot be '%s'; --help lists the options\n", name, text);
+    return false;
+}
+
+static bool parse_whole(const char *name, const char *text, uint64_t low, uint64_t high,
+                        uint64_t *value_p) {
+    char *end = NULL;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || strchr(text, '-') != NULL || value < low ||
+        value > high)
+        return wrong(name, text);
+    *value_p = value;
+    return true;
+}
+
+/* One of two words. */
+static bool parse_choice(const char *name, const char *text, const char *no, const char *yes,
+                         bool *value_p) {
+    *value_p = strcmp(text, yes) == 0;
+    return *value_p || strcmp(text, no) == 0 || wrong(name, text);
+}
+
+/* One size at *text_p, which is moved behind it. */
+static bool parse_size(const char **text_p, size_t *bytes_p) {
+    static const char units[] = "KMG";
+    char *end = NULL;
+    errno = 0;
+    unsigned long long value = strtoull(*text_p, &end, 10);
+    if (errno != 0 || end == *text_p || **text_p == '-')
+        return false;
+    const char *unit = *end != '\0' ? strchr(units, *end) : NULL;
+    unsigned shift = unit != NULL ? 10 * (unsigned)(unit - units + 1) : 0;
+    end += unit != NULL;
+    if ((*end != '\0' && *end != ',') || value > SIZE_MAX >> shift)
+        return false;
+    *bytes_p = (size_t)value << shift;
+    *text_p = end;
+    return true;
+}
+
+static bool parse_sizes(const char *text, bench_options *options) {
+    options->size_count = 0;
+    for (const char *at = text;; at++) {
+        if (options->size_count == BENCH_MAX_SIZES ||
+            !parse_size(&at, &options->sizes[options->size_count]))
+            return wrong("bytes", text);
+        options->size_count++;
+        if (*at == '\0')
+            return true;
+    }
+}
+
+static bool parse_seconds(const char *text, double *seconds_p) {
+    char *end = NULL;
+    *seconds_p = strtod(text, &end);
+    if (end == text || *end != '\0' || !(*seconds_p > 0 && *seconds_p <= 3600))
+        return wrong("seconds", text);
+    return true;
+}
+
+static bool take(int option, const char *text, bench_options *options) {
+    uint64_t number = 0;
+    bool yes = false, good = true;
+    switch (option) {
+    case 'o':
+        options->ops = text;
+        break;
+    case 'B':
+        options->backend = text;
+        break;
+    case 'd':
+        options->dtype = text;
+        break;
+    case 'b':
+        good = parse_sizes(text, options);
+        break;
+    case 'm':
+        good = parse_choice("rank-mode", text, "process", "thread", &options->threads);
+        break;
+    case 'i':
+        good = parse_choice("input", text, "reused", "rewritten", &options->rewrite);
+        break;
+    case 'c':
+        good = parse_choice("checking", text, "off", "on", &yes);
+        options->checking = yes;
+        break;
+    case 'n':
+        good = parse_whole("ranks", text, 1, MAX_RANKS, &number);
+        options->ranks = (int)number;
+        break;
+    case SECONDS:
+        good = parse_seconds(text, &options->seconds);
+        break;
+    case ITERATIONS:
+        good = parse_whole("iterations", text, 1, INT32_MAX, &number);
+        options->iterations = (int64_t)number;
+        break;
+    case WARMUP:
+        good = parse_whole("warmup", text, 0, INT32_MAX, &number);
+        options->warmup = (int64_t)number;
+        break;
+    case TIMEOUT:
+        good = parse_whole("timeout", text, 1, 86400, &number);
+        options->timeout_s = (unsigned)number;
+        break;
+    case PIN:
+        options->pin = true;
+        break;
+    case JSON:
+        options->json = true;
+        break;
+    case LIST:
+        options->list = true;
+        break;
+    default:
+        good = false;
+    }
+    return good;
+}
+
+bool bench_options_parse(int argc, char **argv, bench_options *options, int *status_p) {
+    *options = (bench_options){.backend = "shm",
+                               .dtype = "float32",
+                               .sizes = {1 << 10, 64 << 10, 1 << 20},
+                               .size_count = 3,
+                               .ranks = 2,
+                               .checking = -1,
+                               .seconds = 0.2,
+                               .warmup = 10,
+                               .timeout_s = 120};
+    *status_p = BENCH_USAGE;
+    int option;
+    while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
+        if (option == HELP) {
+            printf("usage: %s --op OP [options]\n%s", argv[0], usage);
+            *status_p = BENCH_DONE;
+            return false;
+        }
+        if (!take(option, optarg, options))
+            return false;
+    }
+    if (optind < argc || (options->ops == NULL && !options->list)) {
+        fprintf(stderr, "usage: %s --op OP [options]; --help lists them\n", argv[0]);
+        return false;
+    }
+    return true;
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * One rank of symmem-bench, and what an op is to it. A new op is a line in a table of ops_*.c:
+ * where its input and output lie, the call, and what each element of the output has to be.
+ */
+#ifndef SYMMEM_BENCH_RANK_H
+#define SYMMEM_BENCH_RANK_H
+
+#include "world.h"
+
+#include <symmem/symmem.h>
+
+#define BENCH_TIMEOUT_MS 20000
+
+typedef struct bench_op bench_op;
+
+typedef struct bench_rank {
+    const bench_options *options;
+    bench_world *world;
+    int rank, ranks;
+    int left, right; /* neighbours */
+    symmem_context *context;
+    symmem_group *group;
+    /* Of the op and size at hand. */
+    const bench_op *op;
+    symmem_dtype dtype;
+    size_t bytes; /* of the input */
+    size_t count; /* elements in it */
+    size_t out_count;
+    void *in, *out;
+    size_t out_offset; /* of a symmetric output, from the handle's memory */
+    void *symmetric;   /* all of the op's symmetric memory */
+    symmem_handle *handle;
+    int64_t in_shape[1], out_shape[1];
+    DLTensor in_tensor, out_tensor;
+} bench_rank;
+
+/* Where input and output lie; neither flag: in private memory. */
+enum {
+    BENCH_IN_SYMMETRIC = 1,
+    BENCH_OUT_SYMMETRIC = 2,
+    BENCH_IN_PLACE = 4, /* the output is the input */
+    BENCH_NO_HANDLE = 8 /* the op makes what it needs */
+};
+
+typedef enum bench_scale {
+    BENCH_SAME,        /* the output is as large as the input */
+    BENCH_TIMES_RANKS, /* so many times as large */
+    BENCH_PER_RANK     /* the part of one rank; the input is a multiple of the ranks */
+} bench_scale;
+
+struct bench_op {
+    const char *name;
+    int flags;
+    bench_scale scale;
+    int divisor;   /* see bench_measure; 0 counts as 1 */
+    bool unsized;  /* bytes mean nothing */
+    int min_ranks; /* 0 counts as 1 */
+    symmem_status (*once)(bench_rank *self);
+    /* The output's element `index` after one run on the inputs of bench_pattern; NULL: no output,
+     * the op's own `check` looks. */
+    double (*expected)(const bench_rank *self, size_t index);
+    bool (*check)(bench_rank *self);
+};
+
+/* All ops, one table each file; NULL ends a table. */
+extern const bench_op bench_sync_ops[];
+extern const bench_op bench_move_ops[];
+extern const bench_op bench_collective_ops[];
+
+/* What rank `rank` has at `index` of its input: small whole numbers, whose sums are exact. */
+double bench_pattern(int rank, size_t index);
+
+/* elements.c: one element at `index`. */
+void bench_store(symmem_dtype dtype, void *memory, size_t index, double value);
+double bench_load(symmem_dtype dtype, const void *memory, size_t index);
+
+/* --- one.c -------------------------------------------------------------------------- */
+
+/* Measures and prints one op at one size. False: it failed, and why was printed. */
+bool bench_run_one(bench_rank *self, const bench_op *op, size_t bytes);
+/* Prints the thread's error record. Always false. */
+bool bench_failed(const bench_rank *self, const char *what);
+
+#endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Ranks on this machine, and how they meet beside what is measured.
+ *
+ * Why not the conformance runner's way of starting ranks: that judges cases, with watchdogs,
+ * ledgers and reports that a measurement has no use for.
+ */
+#ifndef SYMMEM_BENCH_WORLD_H
+#define SYMMEM_BENCH_WORLD_H
+
+#include "bench.h"
+
+#include <stdatomic.h>
+
+#define WORLD_MAX_RANKS 1024
+
+/* One cache line. */
+typedef struct world_word {
+    _Alignas(BENCH_LINE) _Atomic uint32_t value;
+} world_word;
+
+/* Memory that all ranks share. */
+typedef struct bench_world {
+    world_word arrived;
+    world_word round;
+    world_word lost;   /* a rank has ended too early */
+    world_word hop[2]; /* for whoever wants to play ping-pong */
+    int ranks;
+    bool threads;
+    double values[WORLD_MAX_RANKS];
+} bench_world;
+
+/* What a rank does; returns its exit status. */
+typedef int (*world_main)(bench_world *self, int rank, void *arg);
+
+/*
+ * Starts the ranks and waits for their end, at most options->timeout_s. Returns the largest of
+ * their exit statuses. Ranks are child processes, or threads of one child process; none outlives
+ * this call or the caller's process.
+ */
+int world_run(const bench_options *options, world_main rank_main, void *arg);
+
+/* Returns when all ranks have come; false if one is lost. */
+bool world_meet(bench_world *self);
+/* Meets, and gives every rank the largest value. */
+bool world_largest(bench_world *self, int rank, double value, double *largest_p);
+
+/* The two as bench_measure wants them. */
+typedef struct world_seat {
+    bench_world *world;
+    int rank;
+} world_seat;
+bench_side world_side(world_seat *seat);
+
+#endif

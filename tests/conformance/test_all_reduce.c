@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* symmem_all_reduce and its table, tensors that an all-reduce makes, and what is refused. */
+#include "reduce_help.h"
+
+/* --- the choice ------------------------------------------------------------------------------- */
+
+static void set_table(struct tk *t, symmem_all_reduce_algorithm algorithm) {
+    const symmem_all_reduce_entry entry = {
+        .symmetric = -1, .max_bytes = UINT64_MAX, .algorithm = algorithm};
+    TK_REQUIRE_OK(t, symmem_set_all_reduce_table(t->context, &entry, 1));
+}
+
+/* Either algorithm, between all kinds of memory, gives the same. */
+static void whatever_is_chosen(struct tk *t, symmem_group *group, const struct tk_shape *shape,
+                               void *arg) {
+    struct reduce_desk desk = reduce_desk_begin(t, group, (size_t)1 << 18);
+    (void)arg;
+    for (int algorithm = 0; algorithm < SYMMEM_ALL_REDUCE_ALGORITHM_COUNT; algorithm++) {
+        set_table(t, (symmem_all_reduce_algorithm)algorithm);
+        for (int form = FORM_CHOSEN_IN_PLACE; form <= FORM_CHOSEN_TO_SYMMETRIC; form++) {
+            const struct reduce_call call = {.form = (enum reduce_form)form,
+                                             .dtype = SYMMEM_FLOAT32,
+                                             .op = form % 2 ? SYMMEM_SUM : SYMMEM_MAX,
+                                             .count = form % 2 ? 321 : 40000,
+                                             .at = 1};
+            tk_checkpoint(t, "%s, algorithm %d, form %d", shape->name, algorithm, form);
+            reduce_check(t, &desk, &call);
+        }
+    }
+    TK_OK(t, symmem_set_all_reduce_table(t->context, NULL, 0));
+}
+
+static void chosen_on_every_shape(struct tk *t) {
+    TK_REQ(t, "SM-REDUCE-11");
+    tk_for_each_group_shape(t, whatever_is_chosen, NULL);
+}
+
+/* From private to private memory by way of a block that is smaller than the data, down to three
+ * elements, and not more of it is written than is there. */
+static void small_way(struct tk *t) {
+    enum { COUNT = 500 };
+    static const size_t rooms[] = {3, 4, 5, 16, 62, 499};
+    char *input = tk_alloc(t, COUNT * 2 + 2 * REDUCE_MARGIN);
+    char *out = tk_alloc(t, COUNT * 2 + 2 * REDUCE_MARGIN);
+    TK_REQ(t, "SM-REDUCE-11");
+    for (int i = 0; i < 6; i++) {
+        struct reduce_data data;
+        struct ops_tensor from, to;
+        size_t room = rooms[i] * 2 + 1;
+        symmem_handle *whole = tk_handle(t, 64 + room, tk_world_group(t));
+        symmem_handle *handle = tk_rendezvous(t, ops_own(t, whole) + 64, tk_world_group(t));
+        set_table(t, (symmem_all_reduce_algorithm)(i % 2));
+        reduce_data_begin(t, &data, SYMMEM_BFLOAT16, SYMMEM_SUM, COUNT, t->world_size, (uint32_t)i);
+        reduce_lay(t, input + REDUCE_MARGIN, data.inputs + (size_t)t->rank * data.bytes,
+                   data.bytes);
+        reduce_lay(t, out + REDUCE_MARGIN, NULL, data.bytes);
+        TK_OK(t, symmem_all_reduce(
+                     handle, ops_flat(&from, input + REDUCE_MARGIN, SYMMEM_BFLOAT16, COUNT),
+                     SYMMEM_SUM, ops_flat(&to, out + REDUCE_MARGIN, SYMMEM_BFLOAT16, COUNT), 0,
+                     tk_scaled_ms(LONG_MS), NULL));
+        reduce_expect_laid(t, out + REDUCE_MARGIN, data.expected, SYMMEM_BFLOAT16, COUNT, "out");
+        tk_expect_bytes(t, whole, t->rank, 0, 64, 0);
+        reduce_data_end(&data);
+        tk_release(t, handle);
+        tk_release(t, whole);
+    }
+}
+
+static void too_small_way(struct tk *t) {
+    struct ops_tensor from, to;
+    char *input = tk_alloc(t, 400), *out = tk_alloc(t, 400);
+    char *memory = tk_alloc(t, 64 + 11);
+    symmem_handle *handle = tk_rendezvous(t, memory + 64, tk_world_group(t));
+    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    TK_REQ(t, "SM-REDUCE-13");
+    reduce_lay(t, out + REDUCE_MARGIN, NULL, 200);
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
+              symmem_all_reduce(handle, ops_flat(&from, input, SYMMEM_FLOAT32, 50), SYMMEM_SUM,
+                                ops_flat(&to, out + REDUCE_MARGIN, SYMMEM_FLOAT32, 50), 0, limit_ms,
+                                NULL));
+    TK_EQ_SIZE(t, 3, last_record().expected);
+    TK_EQ_SIZE(t, 2, last_record().actual);
+    reduce_expect_laid(t, out + REDUCE_MARGIN, NULL, SYMMEM_UINT8, 200, "out");
+    TK_OK(t, symmem_all_reduce(handle, ops_flat(&from, input, SYMMEM_FLOAT32, 2), SYMMEM_SUM,
+                               ops_flat(&to, out, SYMMEM_FLOAT32, 2), 0, limit_ms, NULL));
+}
+
+static void tables_are_checked(struct tk *t) {
+    symmem_all_reduce_entry entry = {.symmetric = -1, .max_bytes = 8};
+    symmem_all_reduce_entry many[SYMMEM_ALL_REDUCE_MAX_ENTRIES + 1];
+    symmem_context *context = t->context;
+    TK_REQ(t, "SM-REDUCE-12");
+    TK_OK(t, symmem_set_all_reduce_table(context, &entry, 1));
+    TK_OK(t, symmem_set_all_reduce_table(context, &entry, 0));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_set_all_reduce_table(context, NULL, 1));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_set_all_reduce_table(context, &entry, -1));
+    for (size_t i = 0; i < sizeof many / sizeof many[0]; i++)
+        many[i] = entry;
+    TK_OK(t, symmem_set_all_reduce_table(context, many, SYMMEM_ALL_REDUCE_MAX_ENTRIES));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
+              symmem_set_all_reduce_table(context, many, SYMMEM_ALL_REDUCE_MAX_ENTRIES + 1));
+    TK_EQ_SIZE(t, SYMMEM_ALL_REDUCE_MAX_ENTRIES, last_record().expected);
+    many[3].algorithm = SYMMEM_ALL_REDUCE_ALGORITHM_COUNT;
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_set_all_reduce_table(context, many, 4));
+    entry.symmetric = 2;
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_set_all_reduce_table(context, &entry, 1));
+    entry.symmetric = -2;
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_set_all_reduce_table(context, &entry, 1));
+    entry.symmetric = 0;
+    entry.max_world_size = -1;
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_set_all_reduce_table(context, &entry, 1));
+    TK_STATUS(t, SYMMEM_NOT_INITIALISED, symmem_set_all_reduce_table(NULL, &entry, 0));
+}
+
+/* One rank's table or form is another's: refused on every rank, although the choice is the same. */
+static void ranks_choose_alike(struct tk *t) {
+    enum { COUNT = 40 };
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 4 * COUNT);
+    struct ops_tensor input, out;
+    symmem_all_reduce_entry entry = {
+        .symmetric = -1, .max_bytes = 1000, .algorithm = SYMMEM_ALL_REDUCE_TWO_SHOT};
+    bool odd = t->rank == t->world_size - 1;
+    TK_REQ(t, "SM-REDUCE-12");
+    for (int i = 0; i < 4; i++) {
+        entry.max_bytes += i < 2 && odd;
+        TK_OK(t, symmem_set_all_reduce_table(t->context, &entry, 1));
+        reduce_lay(t, desk.out + REDUCE_MARGIN, NULL, 4 * COUNT);
+        const DLTensor *to = ops_flat(&out, desk.out + REDUCE_MARGIN, SYMMEM_FLOAT32, COUNT);
+        const DLTensor *from = ops_flat(
+            &input, (i % 2 == 1 || (i == 2 && odd) ? desk.input : desk.own) + REDUCE_MARGIN,
+            SYMMEM_FLOAT32, COUNT);
+        if (i == 3 && odd)
+            to = from;
+        symmem_status status =
+            symmem_all_reduce(desk.handle, from, SYMMEM_SUM, to, 0, desk.limit_ms, NULL);
+        TK_STATUS(t, i < 3 ? SYMMEM_MISMATCH : SYMMEM_OK, status);
+        if (i < 3)
+            reduce_expect_laid(t, desk.out + REDUCE_MARGIN, NULL, SYMMEM_FLOAT32, COUNT, "out");
+        entry.max_bytes = 1000;
+    }
+}
+
+/* --- tensors that an operation makes ---------------------------------------------------------- */
+
+static void made_tensors(struct tk *t) {
+    enum { COUNT = 6 };
+    const int64_t shape[3] = {2, 1, 3}, none[2] = {0, 5};
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 4 * COUNT);
+    struct ops_tensor input;
+    DLManagedTensor *made = NULL, *empty = NULL;
+    bool symmetric = true;
+    TK_REQ(t, "SM-REDUCE-05");
+    TK_OK(t, symmem_one_shot_all_reduce(desk.handle,
+                                        ops_shaped(&input, desk.own, SYMMEM_INT32, 3, shape),
+                                        SYMMEM_SUM, 0, desk.limit_ms, NULL, &made));
+    TK_REQUIRE(t, made != NULL);
+    const DLTensor *tensor = &made->dl_tensor;
+    TK_CHECK(t, tensor->ndim == 3 && tensor->shape[0] == 2 && tensor->shape[2] == 3);
+    TK_CHECK(t, tensor->strides[0] == 3 && tensor->strides[2] == 1);
+    TK_EQ_INT(t, t->device_type, tensor->device.device_type);
+    TK_EQ_INT(t, own_device(t), tensor->device.device_id);
+    TK_OK(t, symmem_is_symmetric(t->context, tensor->data, &symmetric));
+    TK_CHECK(t, !symmetric);
+    TK_OK(t,
+          symmem_one_shot_all_reduce(desk.handle, ops_shaped(&input, NULL, SYMMEM_INT32, 2, none),
+                                     SYMMEM_SUM, 0, desk.limit_ms, NULL, &empty));
+    TK_CHECK(t, empty != NULL && empty->dl_tensor.shape[0] == 0);
+    if (empty != NULL)
+        empty->deleter(empty);
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+              symmem_one_shot_all_reduce(desk.handle,
+                                         ops_shaped(&input, desk.own, SYMMEM_INT32, 3, shape),
+                                         SYMMEM_SUM, 0, desk.limit_ms, NULL, NULL));
+    tk_out_of_band_barrier(t);
+    tk_end_context(t);
+    made->deleter(made); /* the last to go */
+}
+
+/* The deleter may run before the work has. */
+static void made_on_a_stream(struct tk *t) {
+    enum { COUNT = 1000 };
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 4 * COUNT);
+    struct ops_tensor input;
+    DLManagedTensor *made = NULL;
+    TK_REQ(t, "SM-REDUCE-05");
+    desk.stream = tk_stream(t);
+    for (int i = 0; i < 3; i++) {
+        TK_OK(t, symmem_one_shot_all_reduce(desk.handle,
+                                            ops_flat(&input, desk.own, SYMMEM_FLOAT32, COUNT),
+                                            SYMMEM_SUM, 0, desk.limit_ms, desk.stream, &made));
+        TK_REQUIRE(t, made != NULL);
+        made->deleter(made);
+        made = NULL;
+    }
+    tk_synchronize(t, desk.stream);
+}
+
+static void made_in_a_capture(struct tk *t) {
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 64);
+    struct ops_tensor input;
+    DLManagedTensor *made = NULL;
+    symmem_graph *graph = NULL;
+    TK_REQ(t, "SM-REDUCE-05");
+    desk.stream = tk_stream(t);
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(desk.stream));
+    for (size_t count = 0; count < 2; count++)
+        TK_STATUS(t, SYMMEM_CAPTURE,
+                  symmem_one_shot_all_reduce(desk.handle,
+                                             ops_flat(&input, desk.own, SYMMEM_FLOAT32, count),
+                                             SYMMEM_SUM, 0, desk.limit_ms, desk.stream, &made));
+    TK_EQ_PTR(t, NULL, made);
+    TK_OK(t, symmem_stream_end_capture(desk.stream, &graph));
+    TK_OK(t, symmem_graph_destroy(graph));
+}
+
+/* --- refusals --------------------------------------------------------------------------------- */
+
+static void copy_arguments(struct tk *t) {
+    enum { COUNT = 32, BYTES = COUNT * 4 };
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 4 * BYTES);
+    struct ops_tensor b, i, o;
+    symmem_handle *handle = desk.handle;
+    uint32_t ms = desk.limit_ms;
+    char *own = desk.own + REDUCE_MARGIN, *out = desk.out + REDUCE_MARGIN;
+    TK_REQ(t, "SM-REDUCE-04");
+    reduce_lay(t, own, NULL, BYTES);
+    reduce_lay(t, out, NULL, BYTES);
+    const DLTensor *buffer = ops_flat(&b, own, SYMMEM_FLOAT32, COUNT);
+    const DLTensor *to = ops_flat(&o, out, SYMMEM_FLOAT32, COUNT);
+    for (size_t count = COUNT - 1; count <= COUNT + 1; count += 2) {
+        const DLTensor *input = ops_flat(&i, desk.input, SYMMEM_FLOAT32, count);
+        to = ops_flat(&o, out, SYMMEM_FLOAT32, count);
+        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+                  symmem_one_shot_all_reduce_copy_out(handle, buffer, input, SYMMEM_SUM, to, 0, ms,
+                                                      NULL));
+        TK_EQ_SIZE(t, COUNT, last_record().expected);
+        TK_EQ_SIZE(t, count, last_record().actual);
+    }
+    const DLTensor *input = ops_flat(&i, desk.input, SYMMEM_INT32, COUNT);
+    to = ops_flat(&o, out, SYMMEM_INT32, COUNT);
+    TK_STATUS(
+        t, SYMMEM_INVALID_ARGUMENT,
+        symmem_one_shot_all_reduce_copy_out(handle, buffer, input, SYMMEM_SUM, to, 0, ms, NULL));
+    input = ops_flat(&i, desk.input, SYMMEM_FLOAT32, COUNT);
+    to = ops_flat(&o, out, SYMMEM_FLOAT32, COUNT);
+    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC,
+              symmem_one_shot_all_reduce_copy_out(handle, to, input, SYMMEM_SUM, to, 0, ms, NULL));
+    TK_STATUS(
+        t, SYMMEM_INVALID_ARGUMENT,
+        symmem_one_shot_all_reduce_copy_out(handle, NULL, input, SYMMEM_SUM, to, 0, ms, NULL));
+    TK_REQ(t, "SM-COLL-04");
+    TK_STATUS(
+        t, SYMMEM_INVALID_ARGUMENT,
+        symmem_one_shot_all_reduce_copy_out(handle, buffer, buffer, SYMMEM_SUM, to, 0, ms, NULL));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+              symmem_one_shot_all_reduce_copy_out(handle, buffer, input, SYMMEM_SUM, buffer, 0, ms,
+                                                  NULL));
+    to = ops_flat(&o, desk.input + 4, SYMMEM_FLOAT32, COUNT);
+    TK_STATUS(
+        t, SYMMEM_INVALID_ARGUMENT,
+        symmem_one_shot_all_reduce_copy_out(handle, buffer, input, SYMMEM_SUM, to, 0, ms, NULL));
+    reduce_expect_laid(t, own, NULL, SYMMEM_FLOAT32, COUNT, "the buffer");
+    reduce_expect_laid(t, out, NULL, SYMMEM_FLOAT32, COUNT, "out");
+}
+
+/* Overlaps of which only whole in-place ones are allowed, in each kind of memory. */
+static void overlaps(struct tk *t) {
+    enum { COUNT = 32, BYTES = COUNT * 4 };
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 4 * BYTES);
+    struct ops_tensor i, o;
+    symmem_handle *handle = desk.handle;
+    uint32_t ms = desk.limit_ms;
+    char *const places[3][2] = {
+        {desk.own, desk.own + 4}, {desk.input, desk.input + 4}, {desk.own + 4, desk.own}};
+    TK_REQ(t, "SM-COLL-04");
+    for (int k = 0; k < 3; k++) {
+        const DLTensor *input = ops_flat(&i, places[k][0], SYMMEM_FLOAT32, COUNT);
+        const DLTensor *out = ops_flat(&o, places[k][1], SYMMEM_FLOAT32, COUNT);
+        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+                  symmem_all_reduce(handle, input, SYMMEM_SUM, out, 0, ms, NULL));
+        if (k != 1)
+            TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+                      symmem_two_shot_all_reduce_out(handle, input, SYMMEM_SUM, out, 0, ms, NULL));
+    }
+    const DLTensor *input = ops_flat(&i, desk.own, SYMMEM_FLOAT32, COUNT);
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+              symmem_two_shot_all_reduce_out(handle, input, SYMMEM_SUM, input, 0, ms, NULL));
+    input = ops_flat(&i, desk.out, SYMMEM_FLOAT32, COUNT);
+    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC,
+              symmem_two_shot_all_reduce(handle, input, SYMMEM_SUM, 0, ms, NULL));
+    input = ops_flat(&i, desk.own, SYMMEM_INT32, COUNT);
+    TK_STATUS(t, SYMMEM_UNSUPPORTED,
+              symmem_two_shot_all_reduce(handle, input, SYMMEM_AVG, 0, ms, NULL));
+}
+
+static const struct tk_case cases[] = {
+    {.name = "all_reduce.every_shape",
+     .requirements = "SM-REDUCE-11",
+     .needs = COLLECTIVES,
+     .body = chosen_on_every_shape},
+    {.name = "all_reduce.small_way",
+     .requirements = "SM-REDUCE-11",
+     .needs = COLLECTIVES,
+     .max_ranks = 4,
+     .flags = TK_PLAIN_MEMORY,
+     .body = small_way},
+    {.name = "all_reduce.too_small_way",
+     .requirements = "SM-REDUCE-13",
+     .needs = COLLECTIVES,
+     .max_ranks = 2,
+     .body = too_small_way},
+    {.name = "all_reduce.tables_are_checked",
+     .requirements = "SM-REDUCE-12",
+     .needs = COLLECTIVES,
+     .max_ranks = 1,
+     .body = tables_are_checked},
+    {.name = "all_reduce.ranks_choose_alike",
+     .requirements = "SM-REDUCE-12",
+     .needs = COLLECTIVES,
+     .min_ranks = 2,
+     .max_ranks = 3,
+     .body = ranks_choose_alike},
+    {.name = "all_reduce.made_tensors",
+     .requirements = "SM-REDUCE-05",
+     .needs = COLLECTIVES,
+     .max_ranks = 2,
+     .body = made_tensors},
+    {.name = "all_reduce.made_on_a_stream",
+     .requirements = "SM-REDUCE-05",
+     .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
+     .max_ranks = 2,
+     .body = made_on_a_stream},
+    {.name = "all_reduce.made_in_a_capture",
+     .requirements = "SM-REDUCE-05",
+     .needs = COLLECTIVES | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
+     .max_ranks = 2,
+     .body = made_in_a_capture},
+    {.name = "all_reduce.copy_arguments",
+     .requirements = "SM-REDUCE-04,SM-COLL-04",
+     .needs = COLLECTIVES,
+     .max_ranks = 2,
+     .body = copy_arguments},
+    {.name = "all_reduce.overlaps",
+     .requirements = "SM-COLL-04",
+     .needs = COLLECTIVES,
+     .max_ranks = 2,
+     .body = overlaps},
+};
+TK_SUITE(all_reduce, cases);

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Reduce-scatter: rank r's part of what the scalar reference makes of all inputs. */
+#include "reduce_help.h"
+#include "walk.h"
+
+/* --- one checked call ------------------------------------------------------------------------- */
+
+enum scatter_form { SCATTER_FLAT, SCATTER_ROWS, SCATTER_PULL, SCATTER_PUSH, SCATTER_COUNT };
+
+struct scatter_call {
+    enum scatter_form form;
+    symmem_dtype dtype;
+    symmem_reduce_op op;
+    size_t rows, part; /* of each row, a rank's elements */
+    size_t at;
+};
+
+/* The rank's columns of `rows` rows of ranks * part elements. */
+static void cut(char *to, const char *from, const struct scatter_call *call, int32_t rank,
+                int32_t ranks) {
+    size_t element = symmem_dtype_size(call->dtype), bytes = call->part * element;
+    for (size_t row = 0; row < call->rows; row++)
+        memcpy(to + row * bytes, from + (row * (size_t)ranks + (size_t)rank) * bytes, bytes);
+}
+
+static symmem_status run_form(const struct reduce_desk *desk, const struct scatter_call *call,
+                              char *input, char *out) {
+    struct ops_tensor from, to;
+    const int64_t wide = (int64_t)(call->part * (size_t)desk->size), part = (int64_t)call->part;
+    const int64_t rows = (int64_t)call->rows;
+    const int64_t shapes[4][4] = {
+        {wide, 0, part, 0}, {rows, wide, rows, part}, {wide, 1, part, 1}, {wide, 1, part, 1}};
+    const int64_t *shape = shapes[call->form];
+    int32_t ndim = call->form == SCATTER_FLAT ? 1 : 2;
+    const DLTensor *in = ops_shaped(&from, input, call->dtype, ndim, shape);
+    const DLTensor *result = ops_shaped(&to, out, call->dtype, ndim, shape + 2);
+    if (call->form >= SCATTER_PULL)
+        return symmem_low_contention_reduce_scatter(desk->handle, in, call->op, result,
+                                                    desk->channel, desk->limit_ms, desk->stream);
+    return symmem_reduce_scatter_out(desk->handle, in, call->op, call->form == SCATTER_ROWS, result,
+                                     desk->channel, desk->limit_ms, desk->stream);
+}
+
+static void scatter_check(struct tk *t, struct reduce_desk *desk, const struct scatter_call *call) {
+    struct reduce_data data;
+    size_t element = symmem_dtype_size(call->dtype), count = call->rows * call->part;
+    size_t offset = REDUCE_MARGIN + call->at * element;
+    char *input = (call->form == SCATTER_PUSH ? desk->input : desk->own) + offset;
+    char *out = desk->out + offset, *expected = malloc(count * element + 1);
+    reduce_data_begin(t, &data, call->dtype, call->op, count * (size_t)desk->size, desk->size,
+                      desk->generation++);
+    TK_REQUIRE(t, expected != NULL && offset + data.bytes + REDUCE_MARGIN <= desk->room);
+    cut(expected, data.expected, call, desk->rank, desk->size);
+    const char *own = data.inputs + (size_t)desk->rank * data.bytes;
+    reduce_lay(t, out, NULL, count * element);
+    reduce_lay(t, input, own, data.bytes);
+    if (TK_OK(t, run_form(desk, call, input, out))) {
+        if (desk->stream != NULL)
+            tk_synchronize(t, desk->stream);
+        reduce_expect_laid(t, out, expected, call->dtype, count, "the part");
+        reduce_expect_laid(t, input, own, call->dtype, data.count, "the input");
+    }
+    free(expected);
+    reduce_data_end(&data);
+}
+
+/* --- what it computes ------------------------------------------------------------------------- */
+
+static void pairs_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
+                           void *arg) {
+    int first = *(int *)arg;
+    struct reduce_desk desk = reduce_desk_begin(t, group, (size_t)1 << 16);
+    for (int i = 0; i < reduce_pair_count(); i++)
+        for (int f = 0; f < (tk_suite_is_long() ? 2 : 1); f++) {
+            uint64_t turn = t->seed + (uint64_t)i + (uint64_t)f;
+            struct scatter_call call = {.form = (enum scatter_form)(first + (int)(turn % 2)),
+                                        .rows = 1,
+                                        .part = (size_t)(turn * 37 % 131),
+                                        .at = turn % 3 == 0 ? 0 : turn % 8};
+            reduce_pair(i, &call.dtype, &call.op);
+            if (first == SCATTER_PULL && call.op > SYMMEM_AVG)
+                call.op = SYMMEM_SUM;
+            if (call.form == SCATTER_ROWS) {
+                call.rows = turn % 5;
+                call.part %= 40;
+            }
+            tk_checkpoint(t, "%s, pair %d, form %d, %zu x %zu", shape->name, i, (int)call.form,
+                          call.rows, call.part);
+            scatter_check(t, &desk, &call);
+        }
+}
+
+static void reduce_scatter(struct tk *t) {
+    int first = SCATTER_FLAT;
+    TK_REQ(t, "SM-REDUCE-08");
+    tk_for_each_group_shape(t, pairs_on_shape, &first);
+}
+
+static void low_contention_reduce_scatter(struct tk *t) {
+    int first = SCATTER_PULL;
+    TK_REQ(t, "SM-REDUCE-10");
+    tk_for_each_group_shape(t, pairs_on_shape, &first);
+}
+
+/* All of PyTorch's sizes but the largest, and one that is no whole line per rank. */
+static void larger_sizes(struct tk *t) {
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), (size_t)1 << 19);
+    static const size_t parts[] = {16, 1009, 4099, 10007};
+    TK_REQ(t, "SM-REDUCE-08");
+    for (int i = 0; i < 8; i++) {
+        const struct scatter_call call = {.form = (enum scatter_form)((i + i / 4) % SCATTER_COUNT),
+                                          .dtype = i < 4 ? SYMMEM_BFLOAT16 : SYMMEM_FLOAT32,
+                                          .op = SYMMEM_AVG,
+                                          .rows = 1,
+                                          .part = parts[i % 4]};
+        scatter_check(t, &desk, &call);
+    }
+}
+
+/* Several of them, and an all-reduce between, while one rank is late where it has arrived. */
+static void late_rank(struct tk *t) {
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), (size_t)1 << 16);
+    TK_REQ(t, "SM-REDUCE-14");
+    for (int i = 0; i < 2 * SCATTER_COUNT; i++) {
+        const struct scatter_call call = {.form = (enum scatter_form)(i % SCATTER_COUNT),
+                                          .dtype = SYMMEM_FLOAT32,
+                                          .op = SYMMEM_SUM,
+                                          .rows = i % SCATTER_COUNT == SCATTER_ROWS ? 3 : 1,
+                                          .part = 100};
+        const struct reduce_call next = {.form = i % 2 ? FORM_TWO_SHOT : FORM_ONE_SHOT_OUT,
+                                         .dtype = SYMMEM_FLOAT32,
+                                         .op = SYMMEM_SUM,
+                                         .count = 300};
+        if ((t->seed + (uint64_t)i) % (uint64_t)t->world_size == (uint64_t)t->rank)
+            tk_on_point(t, "shm.barrier.after_arrive", 0, (struct tk_action){.delay_ms = 2});
+        scatter_check(t, &desk, &call);
+        reduce_check(t, &desk, &next);
+        tk_forget_points(t);
+    }
+}
+
+static void scatter_on_streams(struct tk *t) {
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), (size_t)1 << 16);
+    TK_REQ(t, "SM-REDUCE-08");
+    desk.stream = tk_stream(t);
+    for (int form = 0; form < SCATTER_COUNT; form++) {
+        const struct scatter_call call = {.form = (enum scatter_form)form,
+                                          .dtype = SYMMEM_FLOAT16,
+                                          .op = SYMMEM_SUM,
+                                          .rows = form == SCATTER_ROWS ? 4 : 1,
+                                          .part = 77,
+                                          .at = 3};
+        scatter_check(t, &desk, &call);
+    }
+}
+
+/* --- what is refused -------------------------------------------------------------------------- */
+
+struct corner {
+    const char *what;
+    bool split;
+    int32_t in_ndim, out_ndim;
+    int64_t in[3], out[3];
+    uint64_t expected, actual;
+};
+
+/* For four ranks. */
+static const struct corner corners[] = {
+    {"46 elements", false, 1, 1, {46}, {11}, 44, 46},
+    {"rows of 46", true, 2, 2, {2, 46}, {2, 11}, 44, 46},
+    {"an out of another size", false, 1, 1, {48}, {11}, 12, 11},
+    {"columns of another size", true, 2, 2, {2, 48}, {2, 13}, 12, 13},
+    {"another number of rows", true, 2, 2, {2, 48}, {3, 12}, 2, 3},
+    {"an out of fewer dimensions", true, 2, 1, {2, 48}, {24}, 2, 1},
+    {"two dimensions unsplit", false, 2, 1, {2, 48}, {24}, 1, 2},
+    {"an out of two dimensions", false, 1, 2, {48}, {1, 12}, 1, 2},
+    {"no dimension", true, 0, 0, {0}, {0}, 1, 0},
+};
+
+static void reduce_scatter_corner_cases(struct tk *t) {
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 512);
+    struct ops_tensor from, to;
+    char *out = desk.out + REDUCE_MARGIN;
+    TK_REQ(t, "SM-REDUCE-09");
+    reduce_lay(t, out, NULL, 256);
+    for (size_t i = 0; i < sizeof corners / sizeof corners[0]; i++) {
+        const struct corner *corner = &corners[i];
+        tk_checkpoint(t, "%s", corner->what);
+        const DLTensor *input =
+            ops_shaped(&from, desk.own, SYMMEM_BFLOAT16, corner->in_ndim, corner->in);
+        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+                  symmem_reduce_scatter_out(
+                      desk.handle, input, SYMMEM_SUM, corner->split,
+                      ops_shaped(&to, out, SYMMEM_BFLOAT16, corner->out_ndim, corner->out), 0,
+                      desk.limit_ms, NULL));
+        TK_EQ_SIZE(t, corner->expected, last_record().expected);
+        TK_EQ_SIZE(t, corner->actual, last_record().actual);
+    }
+    /* What PyTorch does not look at: the output's alignment and side. */
+    const DLTensor *input = ops_flat(&from, desk.own, SYMMEM_BFLOAT16, 48);
+    TK_STATUS(t, SYMMEM_MISALIGNED,
+              symmem_reduce_scatter_out(desk.handle, input, SYMMEM_SUM, false,
+                                        ops_flat(&to, out + 1, SYMMEM_BFLOAT16, 12), 0,
+                                        desk.limit_ms, NULL));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+              symmem_reduce_scatter_out(desk.handle, input, SYMMEM_SUM, false,
+                                        ops_flat(&to, desk.own + 94, SYMMEM_BFLOAT16, 12), 0,
+                                        desk.limit_ms, NULL));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+              symmem_reduce_scatter_out(desk.handle, input, SYMMEM_SUM, false,
+                                        ops_flat(&to, out, SYMMEM_FLOAT16, 12), 0, desk.limit_ms,
+                                        NULL));
+    reduce_expect_laid(t, out, NULL, SYMMEM_UINT8, 256, "out");
+    /* Any size that divides will do, none as well. */
+    for (size_t part = 0; part < 4; part++) {
+        const struct scatter_call call = {.form = part % 2 ? SCATTER_ROWS : SCATTER_FLAT,
+                                          .dtype = SYMMEM_BFLOAT16,
+                                          .op = SYMMEM_SUM,
+                                          .rows = 1,
+                                          .part = part};
+        scatter_check(t, &desk, &call);
+    }
+}
+
+/* Refused on the rank that asks, before it has met or moved anything. */
+static void low_contention_refusals(struct tk *t) {
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 256);
+    struct ops_tensor from, to;
+    int64_t wide[2] = {2 * t->world_size, 3}, part[2] = {2, 3};
+    size_t many = desk.room / 4 / (size_t)t->world_size + 1;
+    TK_REQ(t, "SM-REDUCE-10");
+    reduce_lay(t, desk.own + REDUCE_MARGIN, NULL, 128);
+    const DLTensor *out = ops_shaped(&to, desk.out, SYMMEM_FLOAT32, 2, part);
+    for (int k = 0; k < 2; k++) {
+        const DLTensor *input =
+            ops_shaped(&from, k == 0 ? desk.own : desk.input, SYMMEM_FLOAT32, 2, wide);
+        for (int op = SYMMEM_MIN; op <= SYMMEM_MAX; op++)
+            TK_STATUS(t, SYMMEM_UNSUPPORTED,
+                      symmem_low_contention_reduce_scatter(desk.handle, input, (symmem_reduce_op)op,
+                                                           out, 0, desk.limit_ms, NULL));
+        wide[0]++;
+        input = ops_shaped(&from, k == 0 ? desk.own : desk.input, SYMMEM_FLOAT32, 2, wide);
+        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+                  symmem_low_contention_reduce_scatter(desk.handle, input, SYMMEM_SUM, out, 0,
+                                                       desk.limit_ms, NULL));
+        wide[0]--;
+    }
+    char *large = tk_alloc(t, many * 4 * (size_t)t->world_size);
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
+              symmem_low_contention_reduce_scatter(
+                  desk.handle, ops_flat(&from, large, SYMMEM_FLOAT32, many * (size_t)t->world_size),
+                  SYMMEM_SUM, ops_flat(&to, desk.out, SYMMEM_FLOAT32, many), 0, desk.limit_ms,
+                  NULL));
+    reduce_expect_laid(t, desk.own + REDUCE_MARGIN, NULL, SYMMEM_UINT8, 128, "the buffer");
+}
+
+static const struct tk_case cases[] = {
+    {.name = "test_reduce_scatter",
+     .requirements = "SM-REDUCE-08,SM-COLL-01",
+     .needs = COLLECTIVES,
+     .body = reduce_scatter},
+    {.name = "test_low_contention_reduce_scatter",
+     .requirements = "SM-REDUCE-10,SM-COLL-01",
+     .needs = COLLECTIVES,
+     .body = low_contention_reduce_scatter},
+    {.name = "test_reduce_scatter_corner_cases",
+     .requirements = "SM-REDUCE-08,SM-REDUCE-09,SM-COLL-04",
+     .needs = COLLECTIVES,
+     .min_ranks = 4,
+     .max_ranks = 4,
+     .body = reduce_scatter_corner_cases},
+    {.name = "reduce_scatter.larger_sizes",
+     .requirements = "SM-REDUCE-08,SM-REDUCE-10",
+     .needs = COLLECTIVES,
+     .max_ranks = 3,
+     .body = larger_sizes},
+    {.name = "reduce_scatter.late_rank",
+     .requirements = "SM-REDUCE-14,SM-COLL-01",
+     .needs = COLLECTIVES,
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = late_rank},
+    {.name = "reduce_scatter.on_streams",
+     .requirements = "SM-REDUCE-08,SM-REDUCE-10",
+     .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
+     .max_ranks = 3,
+     .body = scatter_on_streams},
+    {.name = "reduce_scatter.low_contention_refusals",
+     .requirements = "SM-REDUCE-10",
+     .needs = COLLECTIVES,
+     .min_ranks = 2,
+     .max_ranks = 3,
+     .body = low_contention_refusals},
+};
+TK_SUITE(reduce_scatter, cases);

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Descriptors between ranks: gathered, broadcast, sent to one; absent, dying and distant ranks. */
+#include "session_ranks.h"
+#include "unit.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+/* A file whose size says whose it is. */
+static int own_file(int32_t rank, int index) {
+    int fd = memfd_create("rank", MFD_CLOEXEC);
+    if (fd >= 0 && ftruncate(fd, 1 + rank * 10 + index) != 0)
+        return -1;
+    return fd;
+}
+
+static bool is_file_of(int fd, int32_t rank, int index) {
+    struct stat about;
+    return fstat(fd, &about) == 0 && about.st_size == 1 + rank * 10 + index &&
+           (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0;
+}
+
+static int gather_fds(test_rank *self, int count, uint32_t timeout_ms, symmem_status *status_p) {
+    int own[4], all[4 * RANKS_MAX];
+    for (int i = 0; i < count; i++)
+        own[i] = self->rank == 1 && i == 0 ? -1 : own_file(self->rank, i);
+    *status_p =
+        sm_session_all_gather_fds(self->session, "op", own, count, all, sm_deadline_ns(timeout_ms));
+    bool right = true;
+    for (int at = 0; at < count * self->world_size; at++) {
+        int32_t rank = at / count;
+        int index = at % count;
+        if (*status_p != SYMMEM_OK || (rank == 1 && index == 0))
+            right = right && all[at] == -1;
+        else
+            right = right && is_file_of(all[at], rank, index);
+        if (all[at] >= 0)
+            close(all[at]);
+    }
+    for (int i = 0; i < count; i++)
+        if (own[i] >= 0)
+            close(own[i]);
+    EXPECT(right);
+    return 0;
+}
+
+static int body_fds(test_rank *self) {
+    symmem_status status;
+    for (int count = 1; count <= 4; count++) {
+        EXPECT(gather_fds(self, count, 10000, &status) == 0);
+        EXPECT(status == SYMMEM_OK);
+    }
+    for (int root = 0; root < self->world_size; root++) {
+        int file = own_file(self->rank, 0), got = -1;
+        status =
+            sm_session_broadcast_fd(self->session, "op", root, file, &got, sm_deadline_ns(10000));
+        close(file);
+        EXPECT(status == SYMMEM_OK && is_file_of(got, root, 0));
+        close(got);
+    }
+    int got = 5;
+    EXPECT(sm_session_broadcast_fd(self->session, "op", 0, -1, &got, sm_deadline_ns(10000)) ==
+           SYMMEM_OK);
+    EXPECT(got == -1);
+    if (self->world_size < 2)
+        return 0;
+    /* In a ring, twice, both ends in the same order. */
+    int32_t next = (self->rank + 1) % self->world_size;
+    int32_t last = (self->rank + self->world_size - 1) % self->world_size;
+    for (int i = 0; i < 2; i++) {
+        int file = own_file(self->rank, i);
+        status = sm_session_send_fd(self->session, next, file, sm_deadline_ns(10000));
+        close(file);
+        EXPECT(status == SYMMEM_OK);
+    }
+    for (int i = 0; i < 2; i++) {
+        EXPECT(sm_session_recv_fd(self->session, last, &got, sm_deadline_ns(10000)) == SYMMEM_OK);
+        EXPECT(is_file_of(got, last, i));
+        close(got);
+    }
+    EXPECT(sm_session_recv_fd(self->session, 99, &got, 0) == SYMMEM_OUT_OF_RANGE);
+    EXPECT(sm_session_send_fd(self->session, -1, 0, 0) == SYMMEM_OUT_OF_RANGE);
+    return 0;
+}
+
+static void test_ranks(void) {
+    int before = open_fds();
+    for (int32_t count = 1; count <= 8; count++) {
+        symmem_store *store = NULL;
+        CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+        test_rank ranks[8];
+        prepare_ranks(ranks, count, store, body_fds, NULL);
+        CU_ASSERT_TRUE(run_threads(ranks, count));
+        symmem_store_close(store);
+        CU_ASSERT_EQUAL(open_fds(), before);
+    }
+}
+
+static int body_processes(test_rank *self) {
+    symmem_status status;
+    int before = 0;
+    for (int i = 0; i < 3; i++) {
+        EXPECT(gather_fds(self, 4, 20000, &status) == 0);
+        EXPECT(status == SYMMEM_OK);
+        if (i == 0)
+            before = open_fds();
+    }
+    EXPECT(open_fds() == before);
+    EXPECT(sm_session_agree(self->session, "op", "end", SYMMEM_OK, sm_deadline_ns(20000)) ==
+           SYMMEM_OK);
+    return 0;
+}
+
+/* 70 ranks, 280 descriptors: two messages to each, queues of ten. */
+static void test_many_processes(void) {
+    enum { COUNT = 70 };
+    char path[] = "/tmp/symmem-ipc-XXXXXX";
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+    static test_rank ranks[COUNT];
+    pid_t pids[COUNT];
+    prepare_ranks(ranks, COUNT, NULL, body_processes, NULL);
+    for (int i = 0; i < COUNT; i++)
+        pids[i] = fork_rank(&ranks[i], path);
+    bool fine = true;
+    for (int i = 0; i < COUNT; i++)
+        fine = reap(pids[i]) == 0 && fine;
+    CU_ASSERT_TRUE(fine);
+    remove_tree(path);
+}
+
+static void test_socket_files(void) {
+    char path[] = "/tmp/symmem-ipc-XXXXXX";
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+    symmem_store *store = NULL;
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    test_rank ranks[3];
+    prepare_ranks(ranks, 3, store, body_fds, NULL);
+    for (int i = 0; i < 3; i++)
+        ranks[i].socket_dir = path;
+    CU_ASSERT_TRUE(run_threads(ranks, 3));
+    CU_ASSERT_EQUAL(count_files(path, '\0'), 0);
+    symmem_store_close(store);
+    rmdir(path);
+}
+
+/* One rank's step fails: it is agreed afterwards, quickly, and the session goes on. */
+static int body_fd_points(test_rank *self) {
+    int own[2] = {own_file(self->rank, 0), own_file(self->rank, 1)}, all[2 * 3];
+    uint64_t start_ns = sm_now_ns();
+    symmem_status status =
+        sm_session_all_gather_fds(self->session, "op", own, 2, all, sm_deadline_ns(3000));
+    for (int i = 0; i < 6; i++)
+        if (all[i] >= 0)
+            close(all[i]);
+    close(own[0]);
+    close(own[1]);
+    EXPECT(self->point_name == NULL || status == SYMMEM_BACKEND);
+    status = sm_session_agree(self->session, "op", "fds", status, sm_deadline_ns(3000));
+    EXPECT(status == SYMMEM_BACKEND);
+    EXPECT(sm_record()->failed_rank == *(const int32_t *)self->arg);
+    EXPECT(sm_now_ns() - start_ns < 1000000000);
+    EXPECT(sm_session_id(self->session) != 0);
+    EXPECT(gather_fds(self, 2, 3000, &status) == 0);
+    EXPECT(status == SYMMEM_OK);
+    return 0;
+}
+
+static int body_broadcast_points(test_rank *self) {
+    int file = own_file(self->rank, 0), got = -1;
+    symmem_status status =
+        sm_session_broadcast_fd(self->session, "op", 1, file, &got, sm_deadline_ns(3000));
+    EXPECT(status == SYMMEM_OK ? got >= 0 : got == -1);
+    if (got >= 0)
+        close(got);
+    status = sm_session_agree(self->session, "op", "fds", status, sm_deadline_ns(3000));
+    EXPECT(status != SYMMEM_OK);
+    EXPECT(sm_session_id(self->session) != 0);
+    status = sm_session_broadcast_fd(self->session, "op", 1, file, &got, sm_deadline_ns(3000));
+    close(file);
+    EXPECT(status == SYMMEM_OK && is_file_of(got, 1, 0));
+    close(got);
+    return 0;
+}
+
+static void test_points(void) {
+    static const char *const names[] = {"ipc.send.before", "ipc.send.after", "ipc.recv.after"};
+    int before = open_fds();
+    for (size_t i = 0; i < 3; i++) {
+        for (int32_t rank = 0; rank < 3; rank++) {
+            symmem_store *store = NULL;
+            CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+            test_rank ranks[3];
+            prepare_ranks(ranks, 3, store, body_fd_points, &rank);
+            ranks[rank].point_name = names[i];
+            ranks[rank].point_status = SYMMEM_BACKEND;
+            CU_ASSERT_TRUE(run_threads(ranks, 3));
+            bool called = rank == 1 ? i < 2 : i == 2;
+            prepare_ranks(ranks, 3, store, body_broadcast_points, &rank);
+            ranks[rank].point_name = names[i];
+            ranks[rank].point_status = SYMMEM_BACKEND;
+            if (called)
+                CU_ASSERT_TRUE(run_threads(ranks, 3));
+            symmem_store_close(store);
+            CU_ASSERT_EQUAL(open_fds(), before);
+        }
+    }
+}
+
+/* A rank that does not come, and one that dies. */
+static int body_absent(test_rank *self) {
+    EXPECT(sm_session_ensure(self->session, "op", sm_deadline_ns(10000)) == SYMMEM_OK);
+    symmem_status status;
+    if (self->rank == 2) {
+        sm_sleep_ns(500000000);
+    } else {
+        EXPECT(gather_fds(self, 2, 200, &status) == 0);
+        EXPECT(status == SYMMEM_TIMEOUT);
+        EXPECT(sm_record()->failed_rank == (self->rank == 0 ? 2 : 0));
+        EXPECT(sm_session_id(self->session) == 0);
+    }
+    EXPECT(sm_session_ensure(self->session, "op", sm_deadline_ns(10000)) == SYMMEM_OK);
+    EXPECT(gather_fds(self, 2, 10000, &status) == 0);
+    EXPECT(status == SYMMEM_OK);
+    return 0;
+}
+
+static int body_dies(test_rank *self) {
+    EXPECT(sm_session_ensure(self->session, "op", sm_deadline_ns(10000)) == SYMMEM_OK);
+    if (self->rank == *(const int32_t *)self->arg) {
+        sm_sleep_ns(50000000);
+        raise(SIGKILL);
+    }
+    symmem_status status;
+    uint64_t start_ns = sm_now_ns();
+    EXPECT(gather_fds(self, 1, 10000, &status) == 0);
+    EXPECT(status == SYMMEM_PEER_LOST);
+    EXPECT(sm_record()->failed_rank == *(const int32_t *)self->arg);
+    EXPECT(sm_now_ns() - start_ns < 1000000000);
+    sm_sleep_ns(500000000);
+    return 0;
+}
+
+static void test_absent(void) {
+    symmem_store *store = NULL;
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    test_rank ranks[3];
+    prepare_ranks(ranks, 3, store, body_absent, NULL);
+    CU_ASSERT_TRUE(run_threads(ranks, 3));
+    symmem_store_close(store);
+    for (int32_t victim = 0; victim < 2; victim++) {
+        char path[] = "/tmp/symmem-ipc-XXXXXX";
+        CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+        pid_t pids[3];
+        prepare_ranks(ranks, 3, NULL, body_dies, &victim);
+        for (int i = 0; i < 3; i++)
+            pids[i] = fork_rank(&ranks[i], path);
+        for (int i = 0; i < 3; i++)
+            CU_ASSERT_EQUAL(reap(pids[i]), i == victim ? 1000 + SIGKILL : 0);
+        remove_tree(path);
+    }
+}
+
+/* Out of reach, on another host or in another network: refused at once, with the ranks' names. */
+static int refused_at_once(test_rank *self) {
+    int fd = 0, all[3], got;
+    uint64_t start_ns = sm_now_ns();
+    EXPECT(sm_session_all_gather_fds(self->session, "op", &fd, 1, all, sm_deadline_ns(5000)) ==
+           SYMMEM_UNREACHABLE);
+    EXPECT(symmem_error_is_missing(sm_record(), 2) == (self->rank != 2));
+    EXPECT(sm_record()->missing_count == (self->rank == 2 ? 2u : 1u) && all[0] == -1);
+    EXPECT(sm_session_broadcast_fd(self->session, "op", 0, fd, &got, sm_deadline_ns(5000)) ==
+           SYMMEM_UNREACHABLE);
+    EXPECT(sm_now_ns() - start_ns < 1000000000);
+    if (self->rank != 2)
+        EXPECT(sm_session_send_fd(self->session, 2, fd, 0) == SYMMEM_UNREACHABLE);
+    /* The session is up all the same. */
+    EXPECT(sm_session_agree(self->session, "op", "end", SYMMEM_OK, sm_deadline_ns(5000)) ==
+           SYMMEM_OK);
+    return 0;
+}
+
+static int body_hosts(test_rank *self) {
+    if (self->rank == 2)
+        self->identity.boot_id++;
+    return refused_at_once(self);
+}
+
+/* These sockets have no file names, so it is the network that counts, not the file system. */
+static int body_networks(test_rank *self) {
+    self->identity.mount_namespace += (uint64_t)self->rank;
+    if (self->rank == 2)
+        self->identity.net_namespace++;
+    return refused_at_once(self);
+}
+
+static int body_not_up(test_rank *self) {
+    int got = -1;
+    EXPECT(sm_session_send_fd(self->session, 0, 0, 0) == SYMMEM_INVALID_ARGUMENT);
+    EXPECT(sm_session_recv_fd(self->session, 0, &got, 0) == SYMMEM_INVALID_ARGUMENT);
+    return 0;
+}
+
+/* A bad descriptor fails at its rank only, and counts differ nowhere. */
+static int body_bad_fd(test_rank *self) {
+    int own = self->rank == 2 ? 9999 : own_file(self->rank, 0), all[3];
+    symmem_status status =
+        sm_session_all_gather_fds(self->session, "op", &own, 1, all, sm_deadline_ns(3000));
+    EXPECT(status == (self->rank == 2 ? SYMMEM_SYSTEM : SYMMEM_OK));
+    EXPECT(self->rank == 2 || all[2] == -1);
+    for (int i = 0; i < 3; i++)
+        if (all[i] >= 0)
+            close(all[i]);
+    if (self->rank != 2)
+        close(own);
+    EXPECT(sm_session_agree(self->session, "op", "end", status, sm_deadline_ns(3000)) ==
+           SYMMEM_SYSTEM);
+    EXPECT(sm_record()->failed_rank == 2 && sm_record()->system_errno == EBADF);
+    /* The root's own. */
+    own = self->rank == 0 ? 9999 : -1;
+    status = sm_session_all_gather_fds(self->session, "op", &own, 1, all, sm_deadline_ns(3000));
+    EXPECT(status == SYMMEM_SYSTEM);
+    /* Nobody leaves while others may still send to it. */
+    EXPECT(sm_session_agree(self->session, "op", "end", status, sm_deadline_ns(3000)) ==
+           SYMMEM_SYSTEM);
+    EXPECT(sm_record()->failed_rank == 0);
+    return 0;
+}
+
+static void test_refusals(void) {
+    symmem_store *store = NULL;
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    test_rank ranks[3];
+    prepare_ranks(ranks, 3, store, body_hosts, NULL);
+    CU_ASSERT_TRUE(run_threads(ranks, 3));
+    prepare_ranks(ranks, 3, store, body_networks, NULL);
+    CU_ASSERT_TRUE(run_threads(ranks, 3));
+    prepare_ranks(ranks, 3, store, body_bad_fd, NULL);
+    CU_ASSERT_TRUE(run_threads(ranks, 3));
+    prepare_ranks(ranks, 2, store, body_not_up, NULL);
+    CU_ASSERT_TRUE(run_threads(ranks, 2));
+    symmem_store_close(store);
+}
+
+/* To the own rank: more than a socket's queue holds, in order; what is not received is closed. */
+static int body_to_itself(test_rank *self) {
+    int32_t own = self->rank;
+    int got = -2;
+    if (self->world_size > 1)
+        EXPECT(sm_session_ensure(self->session, "op", sm_deadline_ns(10000)) == SYMMEM_OK);
+    EXPECT(sm_session_recv_fd(self->session, own, &got, sm_deadline_ns(10000)) == SYMMEM_TIMEOUT);
+    EXPECT(got == -2 && sm_record()->failed_rank == own);
+    EXPECT(sm_session_send_fd(self->session, own, 9999, 0) == SYMMEM_SYSTEM);
+    for (int i = 0; i < 30; i++) {
+        int file = i == 7 ? -1 : own_file(self->rank, i);
+        EXPECT(sm_session_send_fd(self->session, own, file, sm_deadline_ns(10000)) == SYMMEM_OK);
+        if (file >= 0)
+            close(file);
+    }
+    for (int i = 0; i < 28; i++) {
+        EXPECT(sm_session_recv_fd(self->session, own, &got, 0) == SYMMEM_OK);
+        EXPECT(i == 7 ? got == -1 : is_file_of(got, own, i));
+        EXPECT(got < 0 || (fcntl(got, F_GETFD) & FD_CLOEXEC) != 0);
+        if (got >= 0)
+            close(got);
+    }
+    self->point_name = "ipc.recv.after";
+    self->point_status = SYMMEM_LIMIT;
+    atomic_store(&self->point_hits, 0);
+    EXPECT(sm_session_recv_fd(self->session, own, &got, 0) == SYMMEM_LIMIT);
+    EXPECT(strcmp(sm_record()->stage, "ipc.recv.after") == 0);
+    return 0;
+}
+
+static void test_to_itself(void) {
+    test_rank ranks[3];
+    int before = open_fds();
+    prepare_ranks(ranks, 1, NULL, body_to_itself, NULL);
+    CU_ASSERT_TRUE(run_threads(ranks, 1));
+    CU_ASSERT_EQUAL(open_fds(), before);
+    symmem_store *store = NULL;
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    prepare_ranks(ranks, 3, store, body_to_itself, NULL);
+    CU_ASSERT_TRUE(run_threads(ranks, 3));
+    symmem_store_close(store);
+    CU_ASSERT_EQUAL(open_fds(), before);
+}
+
+static const unit_case cases[] = {
+    {"1 to 8 ranks", test_ranks},
+    {"70 processes", test_many_processes},
+    {"socket files", test_socket_files},
+    {"points", test_points},
+    {"absent and dying ranks", test_absent},
+    {"refusals", test_refusals},
+    {"to itself", test_to_itself},
+};
+
+int main(void) {
+    return UNIT_MAIN("ipc_ranks", cases);
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Exchanges in which something fails on one rank: all learn of it, and the session goes on. */
+#include "session_store.h"
+#include "unit.h"
+
+#include <sys/resource.h>
+
+/* --- a failure at each test point on each rank, then a retry ---------------------------- */
+
+static int body_points(test_rank *self) {
+    int attempts = 0;
+    symmem_status status;
+    do {
+        status = gather(self, "op", true, 400);
+        if (status == SYMMEM_OK)
+            status = sm_session_agree(self->session, "op", "end", SYMMEM_OK, sm_deadline_ns(400));
+        attempts++;
+    } while (status != SYMMEM_OK && attempts < 10);
+    EXPECT(status == SYMMEM_OK);
+    /* The last rank to come does not wait. */
+    EXPECT(self->point_name == NULL || atomic_load(&self->point_hits) >= 1 ||
+           strcmp(self->point_name, "exchange.wait.before") == 0);
+    /* All meet here: nobody is a step behind. */
+    EXPECT(gather(self, "meet", true, 10000) == SYMMEM_OK);
+    return 0;
+}
+
+static void test_points(void) {
+    static const char *const names[] = {"session.join.before",    "session.join.published",
+                                        "session.join.done",      "exchange.publish.before",
+                                        "exchange.publish.after", "exchange.wait.before",
+                                        "exchange.done"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        for (int32_t rank = 0; rank < 3; rank++) {
+            counting c;
+            symmem_store *store = counting_store(&c);
+            test_rank ranks[3];
+            prepare_ranks(ranks, 3, store, body_points, NULL);
+            ranks[rank].point_name = names[i];
+            ranks[rank].point_status = SYMMEM_BACKEND;
+            bool fine = run_threads(ranks, 3);
+            if (!fine)
+                fprintf(stderr, "point %s on rank %d\n", names[i], rank);
+            CU_ASSERT_TRUE(fine);
+            CU_ASSERT_EQUAL(keys_of(store, 3), 0);
+            symmem_store_close(store);
+        }
+    }
+}
+
+/* --- one that has nothing to give ------------------------------------------------------- */
+
+typedef struct failing {
+    int32_t first, second; /* ranks that fail; -1: none */
+    int32_t late;          /* comes last, and so combines */
+} failing;
+
+static int body_nothing_to_give(test_rank *self) {
+    const failing *plan = self->arg;
+    static const char point[] = "exchange.publish.before";
+    EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+    uint64_t id = sm_session_id(self->session);
+    if (self->rank == plan->late)
+        sm_sleep_ns(30000000);
+    if (self->rank == plan->first || self->rank == plan->second) {
+        self->point_status = self->rank == plan->first ? SYMMEM_LIMIT : SYMMEM_BACKEND;
+        atomic_store(&self->point_hits, 0);
+        self->point_name = point;
+    }
+    uint64_t in = 1, out[RANKS_MAX] = {77}, start_ns = sm_now_ns();
+    EXPECT(sm_session_all_gather(self->session, "op", "step", &in, sizeof(in), out, false,
+                                 sm_deadline_ns(10000)) == SYMMEM_LIMIT);
+    const symmem_error_record *record = sm_record();
+    EXPECT(record->status == SYMMEM_LIMIT && record->failed_rank == plan->first);
+    EXPECT(strcmp(record->stage, point) == 0 && strcmp(record->operation, "op") == 0);
+    EXPECT(record->rank == self->rank && record->world_size == self->world_size);
+    EXPECT(strcmp(record->group, "test") == 0 && strstr(record->message, point) != NULL);
+    EXPECT(out[0] == 77 && sm_now_ns() - start_ns < 2000000000);
+    EXPECT(sm_session_id(self->session) == id); /* agreed: the session stays */
+    self->point_name = NULL;
+    EXPECT(gather(self, "op", false, 10000) == SYMMEM_OK);
+    EXPECT(sm_session_id(self->session) == id);
+    return 0;
+}
+
+static void test_nothing_to_give(void) {
+    static const failing plans[] = {{0, -1, 0}, {0, -1, 2}, {1, -1, 1}, {1, -1, 0}, {2, -1, 2},
+                                    {2, -1, 0}, {0, 2, 2},  {0, 1, 0},  {1, 2, 2},  {1, 2, 0}};
+    for (size_t i = 0; i < sizeof(plans) / sizeof(plans[0]); i++) {
+        counting c;
+        symmem_store *store = counting_store(&c);
+        test_rank ranks[3];
+        failing plan = plans[i];
+        prepare_ranks(ranks, 3, store, body_nothing_to_give, &plan);
+        bool fine = run_threads(ranks, 3);
+        if (!fine)
+            fprintf(stderr, "ranks %d and %d fail, rank %d comes last\n", plan.first, plan.second,
+                    plan.late);
+        CU_ASSERT_TRUE(fine);
+        /* The join's and three exchanges: each rank counts itself, each but one its reading. */
+        CU_ASSERT_EQUAL(atomic_load(&c.adds), 4 * 5);
+        symmem_store_close(store);
+    }
+}
+
+#ifndef SYMMEM_INSTRUMENTED /* a sanitizer's own memory cannot be limited */
+/* No memory for the buffers: still only an agreed failure. */
+static int body_no_memory(test_rank *self) {
+    enum { BYTES = 400000 };
+    static uint8_t in[BYTES], out[3 * BYTES];
+    EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+    uint64_t id = sm_session_id(self->session);
+    if (self->rank == *(const int *)self->arg)
+        sm_sleep_ns(30000000); /* as the last one it has to combine */
+    struct rlimit before, none;
+    EXPECT(getrlimit(RLIMIT_AS, &before) == 0);
+    none = before;
+    none.rlim_cur = 1;
+    if (self->rank == 1)
+        EXPECT(setrlimit(RLIMIT_AS, &none) == 0);
+    symmem_status status = sm_session_all_gather(self->session, "op", "s", in, BYTES, out, false,
+                                                 sm_deadline_ns(10000));
+    EXPECT(setrlimit(RLIMIT_AS, &before) == 0);
+    EXPECT(status == SYMMEM_OUT_OF_MEMORY && sm_record()->failed_rank == 1);
+    EXPECT(strcmp(sm_record()->stage, "s") == 0 && sm_session_id(self->session) == id);
+    EXPECT(gather(self, "op", false, 10000) == SYMMEM_OK);
+    return 0;
+}
+
+static void test_no_memory(void) {
+    for (int late = 0; late < 3; late++) {
+        char path[] = "/tmp/symmem-session-XXXXXX";
+        CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+        test_rank ranks[3];
+        pid_t pids[3];
+        prepare_ranks(ranks, 3, NULL, body_no_memory, &late);
+        for (int i = 0; i < 3; i++)
+            pids[i] = fork_rank(&ranks[i], path);
+        for (int i = 0; i < 3; i++)
+            CU_ASSERT_EQUAL(reap(pids[i]), 0);
+        CU_ASSERT_EQUAL(count_files(path, 'k'), 3);
+        remove_tree(path);
+    }
+}
+#else
+static void test_no_memory(void) {
+    CU_PASS("not with sanitizers");
+}
+#endif
+
+/* Where a rank has given its part its point fails nothing. */
+static symmem_status observing_point(void *arg, const char *name) {
+    static const char *const observing[] = {"session.join.done", "exchange.publish.after",
+                                            "exchange.wait.before", "exchange.done"};
+    test_rank *self = arg;
+    for (size_t i = 0; i < sizeof(observing) / sizeof(observing[0]); i++)
+        if (strcmp(name, observing[i]) == 0) {
+            atomic_fetch_add(&self->point_hits, 1);
+            return SYMMEM_BACKEND;
+        }
+    return SYMMEM_OK;
+}
+
+static int body_observing(test_rank *self) {
+    EXPECT(reopen_with(self, observing_point) == 0);
+    symmem_clear_error();
+    for (int i = 0; i < 5; i++)
+        EXPECT(gather(self, "op", false, 10000) == SYMMEM_OK);
+    EXPECT(atomic_load(&self->point_hits) >= 1 + 2 * 6);
+    EXPECT(sm_record()->status == SYMMEM_OK);
+    return 0;
+}
+
+static void test_observing(void) {
+    counting c;
+    symmem_store *store = counting_store(&c);
+    test_rank ranks[3];
+    prepare_ranks(ranks, 3, store, body_observing, NULL);
+    CU_ASSERT_TRUE(run_threads(ranks, 3));
+    symmem_store_close(store);
+}
+
+/* --- a store that fails ----------------------------------------------------------------- */
+
+static int body_store_fails(test_rank *self) {
+    counting *c = self->arg;
+    EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+    if (self->rank == 0) {
+        atomic_store(&c->fail_sets, 1);
+        EXPECT(gather(self, "op", true, 10000) == SYMMEM_SYSTEM);
+        EXPECT(sm_record()->rank == 0 && strcmp(sm_record()->operation, "op") == 0);
+        EXPECT(sm_session_id(self->session) == 0);
+        EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+        atomic_store(&c->fail_adds, 1);
+        EXPECT(gather(self, "op", true, 10000) == SYMMEM_SYSTEM);
+        EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+    } else {
+        /* Later than rank 0's failure, and then it follows without noticing. */
+        sm_sleep_ns(50000000);
+        EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+        sm_sleep_ns(50000000);
+        EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+    }
+    return 0;
+}
+
+static void test_store_fails(void) {
+    counting c;
+    symmem_store *store = counting_store(&c);
+    test_rank ranks[2];
+    prepare_ranks(ranks, 2, store, body_store_fails, &c);
+    CU_ASSERT_TRUE(run_threads(ranks, 2));
+    symmem_store_close(store);
+}
+
+static const unit_case cases[] = {
+    /* First: what other tests freed would serve it. */
+    {"no memory", test_no_memory},
+    {"each point fails", test_points},
+    {"nothing to give", test_nothing_to_give},
+    {"observing points", test_observing},
+    {"store fails", test_store_fails},
+};
+
+int main(void) {
+    return UNIT_MAIN("session_faults", cases);
+}

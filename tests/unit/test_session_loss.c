@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Ranks that come late, start over, stop or end: who waits learns of it, and a retry works. */
+#include "session_store.h"
+#include "unit.h"
+
+/* --- absent, then late -------------------------------------------------------------- */
+
+/* Rank 2 misses the first round; the others' records must name exactly it. arg: rounds before. */
+static int body_late(test_rank *self) {
+    int before = self->arg == NULL ? 0 : *(const int *)self->arg;
+    for (int i = 0; i < before; i++)
+        EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+    if (self->rank == 2) {
+        sm_sleep_ns(1200000000);
+    } else {
+        /* Different limits: who leaves first must not look like a missing rank. They lie apart by
+         * what a busy machine may keep a rank from running. */
+        uint64_t start_ns = sm_now_ns();
+        symmem_status status = gather(self, "op", true, 250 + 150 * (uint32_t)self->rank);
+        EXPECT(status == SYMMEM_TIMEOUT);
+        EXPECT(sm_now_ns() - start_ns < 1800000000);
+        EXPECT(sm_record()->missing_count == 1 && symmem_error_is_missing(sm_record(), 2));
+        EXPECT(sm_record()->failed_rank == 2 && sm_record()->elapsed_ns >= 200000000);
+        EXPECT(strcmp(sm_record()->operation, "op") == 0);
+    }
+    EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+    EXPECT(gather(self, "op", false, 10000) == SYMMEM_OK);
+    return 0;
+}
+
+static void late(int before) {
+    counting c;
+    symmem_store *store = counting_store(&c);
+    test_rank ranks[5];
+    prepare_ranks(ranks, 5, store, body_late, &before);
+    CU_ASSERT_TRUE(run_threads(ranks, 5));
+    CU_ASSERT_EQUAL(keys_of(store, 5), 0);
+    symmem_store_close(store);
+
+    char path[] = "/tmp/symmem-session-XXXXXX";
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+    pid_t pids[5];
+    prepare_ranks(ranks, 5, NULL, body_late, &before);
+    for (int i = 0; i < 5; i++)
+        pids[i] = fork_rank(&ranks[i], path);
+    for (int i = 0; i < 5; i++)
+        CU_ASSERT_EQUAL(reap(pids[i]), 0);
+    CU_ASSERT_EQUAL(count_files(path, 'k'), 5);
+    remove_tree(path);
+}
+
+static void test_late_bring_up(void) {
+    late(0);
+}
+
+static void test_late_exchange(void) {
+    late(3);
+}
+
+/* --- a peer that started over in the middle --------------------------------------------- */
+
+static int body_started_over(test_rank *self) {
+    EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+    if (self->rank == 0) {
+        rank_close(self);
+        EXPECT(rank_open(self) == 0);
+        EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+        return 0;
+    }
+    sm_sleep_ns(30000000);
+    EXPECT(gather(self, "op", false, 5000) == SYMMEM_TIMEOUT);
+    EXPECT(sm_record()->failed_rank == 0 && symmem_error_is_missing(sm_record(), 0));
+    EXPECT(sm_record()->elapsed_ns < 1000000000);
+    EXPECT(strstr(sm_record()->message, "started over") != NULL);
+    EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+    return 0;
+}
+
+static int body_recreated(test_rank *self) {
+    for (int i = 0; i < 10; i++) {
+        if (i % 2 != 0)
+            EXPECT(sm_session_ensure(self->session, "op", sm_deadline_ns(10000)) == SYMMEM_OK);
+        EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+        if (i % 3 == self->rank % 3) {
+            rank_close(self);
+            EXPECT(rank_open(self) == 0);
+        }
+    }
+    return 0;
+}
+
+/* Rank 2 is late; rank 0 gives up first and starts over; rank 1 must name 2 all the same. */
+static int body_names_the_absent(test_rank *self) {
+    EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+    if (self->rank == 2)
+        sm_sleep_ns(700000000);
+    if (self->rank == 0)
+        EXPECT(gather(self, "op", false, 150) == SYMMEM_TIMEOUT);
+    if (self->rank == 1)
+        EXPECT(gather(self, "op", false, 5000) == SYMMEM_TIMEOUT);
+    EXPECT(self->rank == 2 || sm_record()->failed_rank == 2);
+    EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+    return 0;
+}
+
+static void test_started_over(void) {
+    counting c;
+    symmem_store *store = counting_store(&c);
+    test_rank ranks[4];
+    prepare_ranks(ranks, 3, store, body_started_over, NULL);
+    CU_ASSERT_TRUE(run_threads(ranks, 3));
+    prepare_ranks(ranks, 3, store, body_names_the_absent, NULL);
+    CU_ASSERT_TRUE(run_threads(ranks, 3));
+    prepare_ranks(ranks, 4, store, body_recreated, NULL);
+    CU_ASSERT_TRUE(run_threads(ranks, 4));
+    CU_ASSERT_EQUAL(keys_of(store, 4), 0);
+    symmem_store_close(store);
+}
+
+/* --- processes that end ----------------------------------------------------------------- */
+
+typedef struct kill_plan {
+    int before; /* exchanges before the end */
+    const char *point;
+} kill_plan;
+
+static symmem_status kill_point(void *arg, const char *name) {
+    const kill_plan *plan = ((test_rank *)arg)->arg;
+    if (plan->point != NULL && strcmp(name, plan->point) == 0)
+        raise(SIGKILL);
+    return SYMMEM_OK;
+}
+
+static int body_killed(test_rank *self) {
+    const kill_plan *plan = self->arg;
+    for (int i = 0; i < plan->before; i++)
+        EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+    if (self->rank == 1) {
+        sm_sleep_ns(100000000); /* the others wait by now */
+        if (plan->point == NULL)
+            raise(SIGKILL);
+        EXPECT(reopen_with(self, kill_point) == 0);
+        gather(self, "op", true, 10000);
+        EXPECT(false);
+    }
+    uint64_t start_ns = sm_now_ns();
+    symmem_status status = SYMMEM_OK;
+    while (status == SYMMEM_OK)
+        status = gather(self, "op", true, 10000);
+    EXPECT(status == SYMMEM_PEER_LOST);
+    EXPECT(sm_record()->failed_rank == 1 && sm_record()->missing_count == 1);
+    EXPECT(sm_now_ns() - start_ns < 1100000000);
+    sm_sleep_ns(600000000); /* the other one must not see this rank end */
+    return 0;
+}
+
+static void killed(kill_plan plan) {
+    char path[] = "/tmp/symmem-session-XXXXXX";
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+    test_rank ranks[3];
+    pid_t pids[3];
+    prepare_ranks(ranks, 3, NULL, body_killed, &plan);
+    for (int i = 0; i < 3; i++)
+        pids[i] = fork_rank(&ranks[i], path);
+    CU_ASSERT_EQUAL(reap(pids[1]), 1000 + SIGKILL);
+    int first = reap(pids[0]), last = reap(pids[2]);
+    if (first != 0 || last != 0)
+        fprintf(stderr, "killed at %s\n", plan.point == NULL ? "-" : plan.point);
+    CU_ASSERT_EQUAL(first, 0);
+    CU_ASSERT_EQUAL(last, 0);
+    remove_tree(path);
+}
+
+static void test_killed(void) {
+    killed((kill_plan){0, NULL});
+    killed((kill_plan){2, NULL});
+    static const char *const points[] = {"session.join.before",    "session.join.published",
+                                         "session.join.done",      "exchange.publish.before",
+                                         "exchange.publish.after", "exchange.done"};
+    for (size_t i = 0; i < sizeof(points) / sizeof(points[0]); i++)
+        killed((kill_plan){0, points[i]});
+}
+
+/* Rank 0 publishes its record and ends. Rank 1 has read it and waits for rank 2, which saw the end,
+ * left, and will not come: rank 1 must see the end, too. */
+static symmem_status slow_kill_point(void *arg, const char *name) {
+    (void)arg;
+    if (strcmp(name, "session.join.published") != 0)
+        return SYMMEM_OK;
+    sm_sleep_ns(200000000);
+    raise(SIGKILL);
+    return SYMMEM_OK;
+}
+
+static int body_left_waiting(test_rank *self) {
+    if (self->rank == 0) {
+        EXPECT(reopen_with(self, slow_kill_point) == 0);
+        gather(self, "op", true, 10000);
+        EXPECT(false);
+    }
+    if (self->rank == 1) {
+        uint64_t start_ns = sm_now_ns();
+        EXPECT(gather(self, "op", true, 10000) == SYMMEM_PEER_LOST);
+        EXPECT(sm_record()->failed_rank == 0 && sm_record()->missing_count == 1);
+        EXPECT(sm_now_ns() - start_ns < 1200000000);
+    } else {
+        sm_sleep_ns(1500000000);
+    }
+    return 0;
+}
+
+static void test_left_waiting(void) {
+    char path[] = "/tmp/symmem-session-XXXXXX";
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+    test_rank ranks[3];
+    pid_t pids[3];
+    prepare_ranks(ranks, 3, NULL, body_left_waiting, NULL);
+    for (int i = 0; i < 3; i++)
+        pids[i] = fork_rank(&ranks[i], path);
+    for (int i = 0; i < 3; i++)
+        CU_ASSERT_EQUAL(reap(pids[i]), i == 0 ? 1000 + SIGKILL : 0);
+    remove_tree(path);
+}
+
+/* A process dies, its successor takes its place: the others follow it. */
+static int body_successor(test_rank *self) {
+    const int *generation = self->arg;
+    if (*generation == 1) {
+        EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+        return 0;
+    }
+    EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+    if (self->rank == 1)
+        raise(SIGKILL);
+    symmem_status status;
+    uint64_t until_ns = sm_deadline_ns(8000);
+    do
+        status = gather(self, "op", true, 2000);
+    while (status == SYMMEM_PEER_LOST && !sm_expired(until_ns));
+    EXPECT(status == SYMMEM_OK);
+    return 0;
+}
+
+static void test_successor(void) {
+    char path[] = "/tmp/symmem-session-XXXXXX";
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+    test_rank ranks[3];
+    pid_t pids[3];
+    int generation = 0;
+    prepare_ranks(ranks, 3, NULL, body_successor, &generation);
+    for (int i = 0; i < 3; i++)
+        pids[i] = fork_rank(&ranks[i], path);
+    CU_ASSERT_EQUAL(reap(pids[1]), 1000 + SIGKILL);
+    sm_sleep_ns(200000000);
+    generation = 1;
+    pid_t next = fork_rank(&ranks[1], path);
+    CU_ASSERT_EQUAL(reap(pids[0]), 0);
+    CU_ASSERT_EQUAL(reap(pids[2]), 0);
+    CU_ASSERT_EQUAL(reap(next), 0);
+    CU_ASSERT_EQUAL(count_files(path, 'k'), 3);
+    remove_tree(path);
+}
+
+/* A stopped process is not a dead one. */
+static int body_stopped(test_rank *self) {
+    EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+    if (self->rank == 1)
+        raise(SIGSTOP);
+    else {
+        EXPECT(gather(self, "op", true, 500) == SYMMEM_TIMEOUT);
+        EXPECT(sm_record()->failed_rank == 1);
+    }
+    EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+    sm_sleep_ns(100000000);
+    return 0;
+}
+
+static void test_stopped(void) {
+    char path[] = "/tmp/symmem-session-XXXXXX";
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+    test_rank ranks[3];
+    pid_t pids[3];
+    prepare_ranks(ranks, 3, NULL, body_stopped, NULL);
+    for (int i = 0; i < 3; i++)
+        pids[i] = fork_rank(&ranks[i], path);
+    sm_sleep_ns(1200000000);
+    if (pids[1] > 1)
+        kill(pids[1], SIGCONT);
+    for (int i = 0; i < 3; i++)
+        CU_ASSERT_EQUAL(reap(pids[i]), 0);
+    remove_tree(path);
+}
+
+static const unit_case cases[] = {
+    {"late at the bring-up", test_late_bring_up},
+    {"late at an exchange", test_late_exchange},
+    {"started over", test_started_over},
+    {"killed", test_killed},
+    {"left waiting", test_left_waiting},
+    {"successor", test_successor},
+    {"stopped", test_stopped},
+};
+
+int main(void) {
+    return UNIT_MAIN("session_loss", cases);
+}
