@@ -9,7 +9,8 @@
 typedef struct run_state {
     symmem_cpu_team team; /* first: meet() gets it */
     shm_wait wait;
-    symmem_call_id id; /* zero after the first meeting */
+    symmem_call_id called;
+    symmem_call_id id; /* the same, zero after the first meeting */
     symmem_fault fault;
 } run_state;
 
@@ -20,6 +21,20 @@ static symmem_status meet(symmem_cpu_team *team) {
     return shm_meet(&state->wait, &id, &state->fault);
 }
 
+static uint64_t *board(const symmem_cpu_team *team, int32_t rank) {
+    const run_state *state = (const run_state *)team;
+    return shm_board(state->wait.peers, rank, state->wait.channel);
+}
+
+static symmem_status mismatch(symmem_cpu_team *team, int32_t rank, uint64_t own, uint64_t other) {
+    run_state *state = (run_state *)team;
+    shm_wait_fault(&state->wait, SYMMEM_MISMATCH, rank, -1, &state->fault);
+    state->fault.own = state->fault.other = state->called;
+    state->fault.own.count = own;
+    state->fault.other.count = other;
+    return SYMMEM_MISMATCH;
+}
+
 static symmem_status run_collective(const shm_op *op, symmem_error_record *record_p) {
     const symmem_peers *peers = op->u.collective.peers;
     run_state state = {
@@ -27,7 +42,10 @@ static symmem_status run_collective(const shm_op *op, symmem_error_record *recor
                  .world_size = peers->world_size,
                  .buffers = peers->buffers,
                  .checking = op->u.collective.id.kind != SYMMEM_CALL_NONE,
-                 .meet = meet},
+                 .meet = meet,
+                 .board = board,
+                 .mismatch = mismatch},
+        .called = op->u.collective.id,
         .id = op->u.collective.id,
     };
     shm_meet_prepare(op->instance, peers, op->u.collective.call.name, op->u.collective.channel,

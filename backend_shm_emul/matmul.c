@@ -14,8 +14,8 @@
 /* --- the product ---------------------------------------------------------------------------- */
 
 /* In the stream's record as well as in the thread's, which is what counts without a stream. */
-static symmem_status fail(const shm_op *op, symmem_status status, const char *operation,
-                          const char *text, symmem_error_record *record_p) {
+static symmem_status fail(const shm_op *op, symmem_status status, const char *text,
+                          symmem_error_record *record_p) {
     const symmem_host *host = op->instance->host;
     memset(record_p, 0, sizeof *record_p);
     record_p->status = status;
@@ -23,10 +23,10 @@ static symmem_status fail(const shm_op *op, symmem_status status, const char *op
     record_p->world_size = op->instance->world_size;
     record_p->channel = -1;
     record_p->failed_rank = -1;
-    snprintf(record_p->operation, sizeof record_p->operation, "%s", operation);
+    snprintf(record_p->operation, sizeof record_p->operation, "%s", op->operation);
     snprintf(record_p->stage, sizeof record_p->stage, "matmul");
     snprintf(record_p->message, sizeof record_p->message, "%s", text);
-    return host->fail(host, status, 0, operation, "%s", text);
+    return host->fail(host, status, 0, op->operation, "%s", text);
 }
 
 static symmem_status multiply(const shm_op *op, const symmem_matmul *product,
@@ -36,9 +36,8 @@ static symmem_status multiply(const shm_op *op, const symmem_matmul *product,
         return SYMMEM_OK;
     }
     symmem_status status = product->fn(product->fn_arg, product, NULL);
-    return status == SYMMEM_OK
-               ? status
-               : fail(op, status, "matmul", "the user's matrix product failed", record_p);
+    return status == SYMMEM_OK ? status
+                               : fail(op, status, "the user's matrix product failed", record_p);
 }
 
 /* Until the word is not 0. */
@@ -71,7 +70,7 @@ static symmem_status multiply_arriving(const shm_op *op, symmem_error_record *re
             char text[80];
             snprintf(text, sizeof text, "chunk %d of %d did not arrive in time", (int)chunk,
                      (int)product->signal_count);
-            return fail(op, status, "async_input_mm", text, record_p);
+            return fail(op, status, text, record_p);
         }
         const symmem_matmul some = symmem_cpu_matmul_rows(product, chunk * rows, rows);
         status = multiply(op, &some, record_p);
@@ -82,7 +81,7 @@ static symmem_status multiply_arriving(const shm_op *op, symmem_error_record *re
 }
 
 static symmem_status run_matmul(const shm_op *op, symmem_error_record *record_p) {
-    symmem_status status = shm_op_point(op, "shm.matmul", "matmul", record_p);
+    symmem_status status = shm_op_point(op, "shm.matmul", op->operation, record_p);
     if (status != SYMMEM_OK)
         return status;
     return op->u.matmul.product.signals != NULL ? multiply_arriving(op, record_p)
@@ -95,13 +94,13 @@ symmem_status shm_matmul(void *instance, int32_t device, const symmem_matmul *pr
     shm_op op = {.run = run_matmul, .instance = instance};
     op.u.matmul.product = *product;
     op.u.matmul.timeout_ms = exec->timeout_ms;
-    return shm_submit(&op, exec, "matmul");
+    return shm_submit(&op, exec, shm_operation(exec, "matmul"));
 }
 
 /* --- copies and reductions ------------------------------------------------------------------ */
 
 static symmem_status run_copy_strided(const shm_op *op, symmem_error_record *record_p) {
-    symmem_status status = shm_op_point(op, "shm.copy_strided", "copy", record_p);
+    symmem_status status = shm_op_point(op, "shm.copy_strided", op->operation, record_p);
     if (status == SYMMEM_OK)
         symmem_cpu_copy_strided(&op->u.strided);
     return status;
@@ -112,14 +111,14 @@ symmem_status shm_copy_strided(void *instance, int32_t device, const symmem_stri
     (void)device;
     shm_op op = {.run = run_copy_strided, .instance = instance};
     op.u.strided = *copy;
-    return shm_submit(&op, exec, "copy");
+    return shm_submit(&op, exec, shm_operation(exec, "copy_strided"));
 }
 
 static symmem_status run_reduce_local(const shm_op *op, symmem_error_record *record_p) {
     const symmem_local_reduce *reduce = &op->u.local;
     const void *srcs[SYMMEM_MAX_WORLD_SIZE];
     void *dst = reduce->dst;
-    symmem_status status = shm_op_point(op, "shm.reduce_local", "reduce", record_p);
+    symmem_status status = shm_op_point(op, "shm.reduce_local", op->operation, record_p);
     if (status != SYMMEM_OK)
         return status;
     for (int32_t s = 0; s < reduce->src_count; s++)
@@ -138,5 +137,5 @@ symmem_status shm_reduce_local(void *instance, int32_t device, const symmem_loca
     (void)device;
     shm_op op = {.run = run_reduce_local, .instance = instance};
     op.u.local = *reduce;
-    return shm_submit(&op, exec, "reduce");
+    return shm_submit(&op, exec, shm_operation(exec, "reduce_local"));
 }

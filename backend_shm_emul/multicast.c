@@ -227,7 +227,7 @@ static symmem_status find_offset(shm_instance *self, const symmem_peers *peers, 
 
 static symmem_status run_store(const shm_op *op, symmem_error_record *record_p) {
     const symmem_peers *peers = op->u.store.peers;
-    symmem_status status = shm_op_point(op, "shm.store", "multimem_store", record_p);
+    symmem_status status = shm_op_point(op, "shm.store", op->u.store.operation, record_p);
     if (status != SYMMEM_OK || op->u.store.bytes == 0)
         return status;
     /* The own buffer last: the source may lie in it. */
@@ -250,7 +250,8 @@ symmem_status shm_multimem_store(void *instance, const symmem_peers *peers, void
     op.u.store.peers = peers;
     op.u.store.src = src;
     op.u.store.bytes = bytes;
-    return shm_submit(&op, exec, "multimem_store");
+    op.u.store.operation = shm_operation(exec, "multimem_store");
+    return shm_submit(&op, exec, op.u.store.operation);
 }
 
 symmem_status shm_multimem_ld_reduce(void *instance, const symmem_peers *peers, const void *address,

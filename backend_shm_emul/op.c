@@ -70,19 +70,19 @@ symmem_status shm_op_run(const shm_op *op, symmem_error_record *record_p) {
         return status;
     symmem_error_record record = *record_p; /* it says more than the fault can */
     const symmem_fault fault = {
-        .operation = "matmul", .status = status, .channel = -1, .failed_rank = peers->rank};
+        .operation = op->operation, .status = status, .channel = -1, .failed_rank = peers->rank};
     peers->host->signal_failed(peers, &fault, NULL);
     *record_p = record;
     return status;
 }
 
 symmem_status shm_submit(shm_op *op, const symmem_exec *exec, const char *operation) {
+    op->step_of = exec->step_of;
+    op->operation = operation;
     if (!exec->stream) {
         symmem_error_record record; /* the core has its own copy, from signal_failed */
-        op->step_of = exec->step_of;
         return shm_op_run(op, &record);
     }
-    op->step_of = exec->step_of;
     symmem_status status = shm_point(op->instance->host, "shm.enqueue");
     if (status != SYMMEM_OK)
         return status;

@@ -5,7 +5,7 @@
 #include "shm.h"
 
 static symmem_status run_copy(const shm_op *op, symmem_error_record *record_p) {
-    symmem_status status = shm_op_point(op, "shm.copy", "copy", record_p);
+    symmem_status status = shm_op_point(op, "shm.copy", op->u.copy.operation, record_p);
     if (status != SYMMEM_OK)
         return status;
     if (op->u.copy.bytes > 0)
@@ -20,7 +20,8 @@ symmem_status shm_copy(void *instance, int32_t device, void *dst, const void *sr
     op.u.copy.dst = dst;
     op.u.copy.src = src;
     op.u.copy.bytes = bytes;
-    return shm_submit(&op, exec, "copy");
+    op.u.copy.operation = shm_operation(exec, "copy");
+    return shm_submit(&op, exec, op.u.copy.operation);
 }
 
 static symmem_status run_memset32(const shm_op *op, symmem_error_record *record_p) {

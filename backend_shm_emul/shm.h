@@ -129,6 +129,7 @@ struct shm_op {
     shm_stream *report;          /* keeps a failure; NULL: the stream that runs it */
     shm_mark *mark;              /* of event operations; referenced */
     const symmem_peers *step_of; /* a collective's step; NULL: none */
+    const char *operation;       /* that it is known by, in a record or fault */
     union {
         struct {
             const symmem_peers *peers;
@@ -136,6 +137,7 @@ struct shm_op {
             int32_t channel;
             uint32_t timeout_ms;
             symmem_call_id call;
+            const char *operation; /* for the fault */
         } signal;
         struct {
             const symmem_peers *peers;
@@ -148,6 +150,7 @@ struct shm_op {
             void *dst;
             const void *src;
             size_t bytes;
+            const char *operation; /* for the record */
         } copy;
         struct {
             void *dst;
@@ -159,6 +162,7 @@ struct shm_op {
             size_t offset;
             const void *src;
             size_t bytes;
+            const char *operation; /* for the record */
         } store;
         struct {
             const symmem_peers *peers;
@@ -198,6 +202,10 @@ symmem_status shm_op_run(const shm_op *op, symmem_error_record *record_p);
 shm_op *shm_op_clone(const shm_op *op);
 void shm_op_free(shm_op *op); /* gives the references back */
 void shm_op_free_list(shm_op *first);
+/* What the operation is called in records: exec's name for it, or its own. */
+static inline const char *shm_operation(const symmem_exec *exec, const char *own) {
+    return exec->operation ? exec->operation : own;
+}
 /* Runs *op as exec says: now, later in its stream, or in each launch of the capture's graph. */
 symmem_status shm_submit(shm_op *op, const symmem_exec *exec, const char *operation);
 /* Queues or captures a clone that the stream or capture then owns. With instance->lock. */
@@ -369,6 +377,8 @@ void shm_meet_prepare(const shm_instance *instance, const symmem_peers *peers,
 /* Release, then acquire. Compares calls if *id is one. A failure's *fault_p is complete but not yet
  * reported. */
 symmem_status shm_meet(shm_wait *wait, const symmem_call_id *id, symmem_fault *fault_p);
+/* SYMMEM_CPU_BOARD_WORDS words of rank `owner` for the collective on the channel. */
+uint64_t *shm_board(const symmem_peers *peers, int32_t owner, int32_t channel);
 
 size_t shm_signal_bytes(void *instance, int32_t world_size, int32_t channel_count);
 symmem_status shm_peers_open(void *instance, symmem_peers *peers, void **buffers_dev_p,

@@ -8,12 +8,15 @@
  *   arrivals [channel][source]  the epoch of the last barrier that `source` entered
  *   epochs   [channel]          the owner's own count of barriers; nobody else touches it
  *   calls    [channel][2]       what the owner calls in its last two barriers, where that is
- * checked The epoch lives here and never in an argument, so that a captured barrier can be
+ *                               checked
+ *   boards   [channel][words]   64-bit words that a collective shows its peers, see cpu/team.h
+ * The epoch lives here and never in an argument, so that a captured barrier can be
  * replayed. It wraps; differences are compared.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu/team.h"
 #include "shm.h"
 
 /* About 5 us; no more than a moment where others need the core to get here. */
@@ -33,10 +36,15 @@ static size_t calls_offset(int32_t world_size, int32_t channel_count) {
     return (bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t) * sizeof(uint64_t);
 }
 
-size_t shm_signal_bytes(void *instance, int32_t world_size, int32_t channel_count) {
-    (void)instance;
+static size_t boards_offset(int32_t world_size, int32_t channel_count) {
     return calls_offset(world_size, channel_count) +
            2 * (size_t)channel_count * sizeof(symmem_call_id);
+}
+
+size_t shm_signal_bytes(void *instance, int32_t world_size, int32_t channel_count) {
+    (void)instance;
+    return boards_offset(world_size, channel_count) +
+           (size_t)channel_count * SYMMEM_CPU_BOARD_WORDS(world_size) * sizeof(uint64_t);
 }
 
 static shm_word *slot(const symmem_peers *peers, int32_t owner, int32_t channel, int32_t source) {
@@ -62,6 +70,12 @@ static symmem_call_id *call_of(const symmem_peers *peers, int32_t owner, int32_t
     char *calls =
         (char *)peers->signals[owner] + calls_offset(peers->world_size, peers->channel_count);
     return (symmem_call_id *)(void *)calls + 2 * (size_t)channel + in_epoch % 2;
+}
+
+uint64_t *shm_board(const symmem_peers *peers, int32_t owner, int32_t channel) {
+    char *boards =
+        (char *)peers->signals[owner] + boards_offset(peers->world_size, peers->channel_count);
+    return (uint64_t *)(void *)boards + (size_t)channel * SYMMEM_CPU_BOARD_WORDS(peers->world_size);
 }
 
 /* --- the peers' tables -------------------------------------------------------------- */
@@ -160,8 +174,8 @@ void shm_meet_prepare(const shm_instance *instance, const symmem_peers *peers,
     wait->peek = barrier_peek;
 }
 
-static void prepare(const shm_op *op, const char *operation, shm_wait *wait) {
-    shm_meet_prepare(op->instance, op->u.signal.peers, operation, op->u.signal.channel,
+static void prepare(const shm_op *op, shm_wait *wait) {
+    shm_meet_prepare(op->instance, op->u.signal.peers, op->u.signal.operation, op->u.signal.channel,
                      op->u.signal.timeout_ms, wait);
     wait->rank = op->u.signal.rank;
 }
@@ -245,8 +259,7 @@ symmem_status shm_meet(shm_wait *wait, const symmem_call_id *id, symmem_fault *f
 static symmem_status run_barrier(const shm_op *op, symmem_error_record *record_p) {
     shm_wait wait;
     symmem_fault fault;
-    shm_meet_prepare(op->instance, op->u.signal.peers, "barrier", op->u.signal.channel,
-                     op->u.signal.timeout_ms, &wait);
+    prepare(op, &wait);
     symmem_status status = shm_meet(&wait, &op->u.signal.call, &fault);
     return finish(&wait, "shm.barrier.done*", status, &fault, record_p);
 }
@@ -254,7 +267,7 @@ static symmem_status run_barrier(const shm_op *op, symmem_error_record *record_p
 static symmem_status run_put(const shm_op *op, symmem_error_record *record_p) {
     shm_wait wait;
     symmem_fault fault;
-    prepare(op, "put_signal", &wait);
+    prepare(op, &wait);
     wait.word = put_word;
     wait.attempt = put_attempt;
     wait.peek = put_peek;
@@ -271,7 +284,7 @@ static symmem_status run_put(const shm_op *op, symmem_error_record *record_p) {
 static symmem_status run_wait(const shm_op *op, symmem_error_record *record_p) {
     shm_wait wait;
     symmem_fault fault;
-    prepare(op, "wait_signal", &wait);
+    prepare(op, &wait);
     wait.word = wait_word;
     wait.attempt = wait_attempt;
     wait.peek = wait_peek;
@@ -294,7 +307,8 @@ static symmem_status submit(void *instance, const symmem_peers *peers, int32_t r
     op.u.signal.channel = channel;
     op.u.signal.timeout_ms = exec->timeout_ms;
     op.u.signal.call = exec->call;
-    return shm_submit(&op, exec, operation);
+    op.u.signal.operation = shm_operation(exec, operation);
+    return shm_submit(&op, exec, op.u.signal.operation);
 }
 
 symmem_status shm_barrier(void *instance, const symmem_peers *peers, int32_t channel,

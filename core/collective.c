@@ -19,6 +19,8 @@ static const char *const call_names[SYMMEM_CALL_KIND_COUNT] = {
     [SYMMEM_CALL_FUSED_ALL_GATHER_MATMUL] = "fused_all_gather_matmul",
     [SYMMEM_CALL_FUSED_MATMUL_REDUCE_SCATTER] = "fused_matmul_reduce_scatter",
     [SYMMEM_CALL_LOW_CONTENTION_REDUCE_SCATTER] = "low_contention_reduce_scatter",
+    [SYMMEM_CALL_LOW_CONTENTION_ALL_GATHER] = "low_contention_all_gather",
+    [SYMMEM_CALL_LOW_CONTENTION_ALL_GATHER_CE_MULTICAST] = "low_contention_all_gather_ce_multicast",
 };
 
 const char *sm_call_name(uint32_t kind) {
@@ -71,7 +73,8 @@ symmem_status sm_collective_begin(sm_collective_op *op, const char *name, symmem
     op->call.size = sizeof op->call;
     op->call.name = name;
     op->call.kind = kind;
-    if (!sm_backend_has(op->link->context, SYMMEM_CAP_COLLECTIVES)) {
+    bool composed = kind >= SYMMEM_CALL_LOW_CONTENTION_ALL_GATHER;
+    if (!composed && !sm_backend_has(op->link->context, SYMMEM_CAP_COLLECTIVES)) {
         (void)sm_fail(SYMMEM_UNSUPPORTED, name, "", "the backend has no collectives");
         return sm_link_describe(op->link, sm_record());
     }
@@ -94,8 +97,6 @@ bool sm_collective_inside(const sm_collective_op *op, const sm_tensor *tensor) {
 symmem_status sm_collective_symmetric(const sm_collective_op *op, const sm_tensor *tensor,
                                       size_t *offset_p) {
     const sm_link *link = op->link;
-    uintptr_t begin = (uintptr_t)link->mapping->buffers[link->group->rank] + link->block_offset;
-    uintptr_t at = (uintptr_t)tensor->data;
     *offset_p = link->block_offset;
     if (tensor->count == 0)
         return SYMMEM_OK; /* wherever it is */
@@ -104,15 +105,17 @@ symmem_status sm_collective_symmetric(const sm_collective_op *op, const sm_tenso
                       tensor->what, (void *)tensor->data);
         return sm_link_describe(link, sm_record());
     }
-    if (tensor->bytes > link->block_bytes - (at - begin)) {
+    const char *base = (const char *)link->mapping->buffers[link->group->rank];
+    size_t at = (size_t)(tensor->data - base) - link->block_offset;
+    if (tensor->bytes > link->block_bytes - at) {
         (void)sm_fail(SYMMEM_OUT_OF_RANGE, op->name, "",
                       "%s of %zu bytes at byte %zu of a block of %zu", tensor->what, tensor->bytes,
-                      (size_t)(at - begin), link->block_bytes);
-        sm_record()->expected = link->block_bytes - (at - begin);
+                      at, link->block_bytes);
+        sm_record()->expected = link->block_bytes - at;
         sm_record()->actual = tensor->bytes;
         return sm_link_describe(link, sm_record());
     }
-    *offset_p += at - begin;
+    *offset_p += at;
     return SYMMEM_OK;
 }
 
@@ -123,12 +126,21 @@ symmem_status sm_collective_apart(const sm_collective_op *op, const sm_tensor *t
         uintptr_t other = (uintptr_t)op->link->mapping->buffers[rank] + offset;
         if (begin < other + bytes && other < end) {
             (void)sm_fail(SYMMEM_INVALID_ARGUMENT, op->name, "",
-                          "%s overlaps what is read of rank %d", tensor->what, rank);
+                          "%s overlaps the symmetric argument of rank %d", tensor->what, rank);
             sm_record()->failed_rank = rank;
             return sm_link_describe(op->link, sm_record());
         }
     }
     return SYMMEM_OK;
+}
+
+symmem_status sm_collective_apart_or_chunk(const sm_collective_op *op, const sm_tensor *in,
+                                           size_t offset, size_t bytes) {
+    int32_t rank = op->link->group->rank;
+    const char *chunk = (const char *)op->link->mapping->buffers[rank] + offset;
+    if (in->data == chunk + (size_t)rank * in->bytes)
+        return SYMMEM_OK;
+    return sm_collective_apart(op, in, offset, bytes);
 }
 
 symmem_status sm_collective_reduction(sm_collective_op *op, symmem_dtype dtype,
@@ -181,9 +193,11 @@ symmem_status sm_collective_run(sm_collective_op *op, const sm_tensor *in, const
         status = cover(op, &refs, in);
     if (status == SYMMEM_OK)
         status = cover(op, &refs, out);
+    if (op->keep.object != NULL)
+        refs.refs[refs.count++] = op->keep;
     if (status == SYMMEM_OK) {
         const sm_signal_op signal = {
-            .kind = SM_COLLECTIVE,
+            .kind = op->compose != NULL ? SM_COMPOSED : SM_COLLECTIVE,
             .name = op->name,
             .begin_point = "collective.begin",
             .done_point = "collective.done",
@@ -194,6 +208,8 @@ symmem_status sm_collective_run(sm_collective_op *op, const sm_tensor *in, const
             .ref_count = refs.count,
             .id = identify(op),
             .collective = &op->call,
+            .compose = op->compose,
+            .plan = op->plan,
         };
         status = sm_signal_run(&signal, op->stream);
     }

@@ -192,12 +192,13 @@ symmem_status sm_pipeline_end(sm_pipeline *pipeline, symmem_status status) {
     if (status == SYMMEM_OK)
         return status;
     const symmem_error_record record = *sm_record();
-    const symmem_fault fault = {.operation = pipeline->name,
-                                .status = status,
-                                .channel = pipeline->channel,
-                                .failed_rank = pipeline->rank};
-    /* A failed barrier has done so already: then this changes nothing. */
-    sm_link_signal_failed(&pipeline->link->peers, &fault, NULL);
+    uint64_t capture = 0;
+    symmem_status asked =
+        pipeline->lanes[0] != NULL ? capture_of(pipeline, 0, &capture) : SYMMEM_OK;
+    /* What is captured has told nobody anything yet. A failed barrier has done this already: then
+     * it changes nothing. */
+    if (asked == SYMMEM_OK && capture == 0)
+        sm_link_give_up(pipeline->link, &record);
     /* What was enqueued ends by itself; a capture would otherwise stay forked. */
     symmem_status joined = sm_pipeline_order(pipeline, 1, 0);
     (void)joined;
@@ -264,6 +265,7 @@ static symmem_status cover(const sm_pipeline *pipeline, sm_refs *refs, const voi
 
 static symmem_exec step_exec(const sm_pipeline *pipeline, const sm_refs *refs, int lane) {
     symmem_exec exec = sm_refs_exec(refs, pipeline->lanes[lane]);
+    exec.operation = pipeline->name;
     exec.step_of = &pipeline->link->peers;
     return exec;
 }
@@ -328,8 +330,4 @@ symmem_status sm_pipeline_matmul(sm_pipeline *pipeline, int lane, const symmem_m
         sm_product_run(pipeline->link->context, pipeline->name, pipeline->link, &with_fn, 0,
                        pipeline->link->device, pipeline->lanes[lane]);
     return status == SYMMEM_OK ? status : sm_link_describe(pipeline->link, sm_record());
-}
-
-uint64_t sm_pipeline_mix(uint64_t hash, uint64_t value) {
-    return sm_hash(&value, sizeof value, hash);
 }

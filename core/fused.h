@@ -70,7 +70,4 @@ symmem_status sm_product_run(symmem_context *context, const char *operation, sm_
                              const symmem_matmul *product, uint32_t timeout_ms, int32_t device,
                              const symmem_stream *stream);
 
-/* For a call's identity, to which its arguments are added one by one. */
-uint64_t sm_pipeline_mix(uint64_t hash, uint64_t value);
-
 #endif

@@ -44,7 +44,7 @@ static void describe_mismatch(const symmem_fault *fault, char *message, size_t c
     describe_call(&fault->other, other, sizeof other);
     bool alike = strcmp(own, other) == 0;
     snprintf(message, capacity, "rank %d called %s%s, this rank %s", fault->failed_rank, other,
-             alike ? " with another offset, root or shape" : "", alike ? "too" : own);
+             alike ? " with another offset, root, shape or split" : "", alike ? "too" : own);
 }
 
 static void describe_fault(const symmem_fault *fault, uint32_t missing_count, int32_t world_size,
@@ -125,6 +125,13 @@ static bool set_poison(sm_link *link, const symmem_error_record *record) {
     return true;
 }
 
+/* Once for each poisoning, so that ranks which poison each other come to an end. */
+static void tell_peers(const sm_link *link) {
+    const symmem_backend *backend = link->context->backend;
+    if (backend->signal_poison != NULL)
+        backend->signal_poison(link->context->instance, &link->peers);
+}
+
 /* The call without stream that runs in this thread: its failure goes there. */
 static _Thread_local sm_caller caller;
 
@@ -147,12 +154,18 @@ void sm_link_signal_failed(const symmem_peers *peers, const symmem_fault *fault,
     bool first = poisons(fault) && set_poison(link, &record);
     pthread_mutex_unlock(&link->lock);
     keep_for_caller(link, fault, &record);
-    /* Once for each poisoning, so that ranks which poison each other come to an end. */
-    const symmem_backend *backend = link->context->backend;
-    if (first && backend->signal_poison != NULL)
-        backend->signal_poison(link->context->instance, peers);
+    if (first)
+        tell_peers(link);
     if (record_p != NULL)
         *record_p = record;
+}
+
+void sm_link_give_up(sm_link *link, const symmem_error_record *record) {
+    pthread_mutex_lock(&link->lock);
+    bool first = set_poison(link, record);
+    pthread_mutex_unlock(&link->lock);
+    if (first)
+        tell_peers(link);
 }
 
 void sm_link_poison(sm_link *link, const symmem_error_record *record) {

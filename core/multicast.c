@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The two multicast operations: checks before the backend. */
-#include "rendezvous.h"
+#include "collective.h"
 
 static symmem_status check_multicast(symmem_handle *handle, const char *operation,
                                      const void *local, size_t offset, size_t bytes,
@@ -22,9 +22,8 @@ static symmem_status check_multicast(symmem_handle *handle, const char *operatio
                                : status;
 }
 
-symmem_status symmem_multimem_store(symmem_handle *handle, size_t offset, const void *src,
-                                    size_t bytes, symmem_stream *stream) {
-    static const char operation[] = "multimem_store";
+symmem_status sm_multimem_store(symmem_handle *handle, const char *operation, size_t offset,
+                                const void *src, size_t bytes, symmem_stream *stream) {
     char *address;
     symmem_status status = sm_handle_check(handle, operation);
     if (status == SYMMEM_OK)
@@ -37,13 +36,19 @@ symmem_status symmem_multimem_store(symmem_handle *handle, size_t offset, const 
     status = sm_refs_cover(&refs, link->context, operation, src, bytes);
     if (status == SYMMEM_OK) {
         symmem_exec exec = sm_refs_exec(&refs, stream);
+        exec.operation = operation;
         status = link->context->backend->multimem_store(link->context->instance, &link->peers,
                                                         address, src, bytes, &exec);
         if (status != SYMMEM_OK)
-            status = sm_backend_failed(link->context, status, operation, operation);
+            status = sm_backend_failed(link->context, status, operation, "multimem_store");
     }
     sm_refs_finish(&refs);
     return status;
+}
+
+symmem_status symmem_multimem_store(symmem_handle *handle, size_t offset, const void *src,
+                                    size_t bytes, symmem_stream *stream) {
+    return sm_multimem_store(handle, "multimem_store", offset, src, bytes, stream);
 }
 
 static symmem_status check_elements(const char *operation, size_t count, symmem_dtype dtype,

@@ -328,6 +328,9 @@ void sm_link_release(sm_link *link);
 bool sm_link_uncache(sm_link *link);
 /* Poisons every link of the context (finalise: pending work gives up). */
 void sm_link_poison(sm_link *link, const symmem_error_record *record);
+/* Poisons this one, unless it is poisoned, and tells the peers: an operation of this rank ended in
+ * the middle. */
+void sm_link_give_up(sm_link *link, const symmem_error_record *record);
 
 struct symmem_handle {
     atomic_int references;

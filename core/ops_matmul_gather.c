@@ -231,11 +231,11 @@ static symmem_status check_products(gather *g, const DLTensor *const *bs,
 /* --- steps ---------------------------------------------------------------------------------- */
 
 static symmem_call_id identify(const gather *g) {
-    uint64_t detail = sm_pipeline_mix(SM_HASH_SEED, g->pipeline.offset);
-    detail = sm_pipeline_mix(detail, (uint64_t)g->dim);
-    detail = sm_pipeline_mix(detail, (uint64_t)g->scaling);
+    uint64_t detail = sm_collective_mix(0, g->pipeline.offset);
+    detail = sm_collective_mix(detail, (uint64_t)g->dim);
+    detail = sm_collective_mix(detail, (uint64_t)g->scaling);
     for (int32_t d = 0; d < g->shard.ndim; d++)
-        detail = sm_pipeline_mix(detail, (uint64_t)g->shard.shape[d]);
+        detail = sm_collective_mix(detail, (uint64_t)g->shard.shape[d]);
     return (symmem_call_id){.kind = SYMMEM_CALL_FUSED_ALL_GATHER_MATMUL,
                             .dtype = (uint16_t)g->shard.dtype,
                             .count = g->shard.count,

@@ -177,10 +177,10 @@ static symmem_status check_op(scatter *s, symmem_reduce_op op) {
 /* --- steps ---------------------------------------------------------------------------------- */
 
 static symmem_call_id identify(const scatter *s) {
-    uint64_t detail = sm_pipeline_mix(SM_HASH_SEED, s->pipeline.offset);
-    detail = sm_pipeline_mix(detail, (uint64_t)s->dim);
+    uint64_t detail = sm_collective_mix(0, s->pipeline.offset);
+    detail = sm_collective_mix(detail, (uint64_t)s->dim);
     for (int32_t d = 0; d < s->out.ndim; d++)
-        detail = sm_pipeline_mix(detail, (uint64_t)s->out.shape[d]);
+        detail = sm_collective_mix(detail, (uint64_t)s->out.shape[d]);
     return (symmem_call_id){.kind = SYMMEM_CALL_FUSED_MATMUL_REDUCE_SCATTER,
                             .dtype = (uint16_t)s->out.dtype,
                             .op = (uint16_t)s->op,

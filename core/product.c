@@ -108,6 +108,7 @@ symmem_status sm_product_run(symmem_context *context, const char *operation, sm_
     if (status == SYMMEM_OK) {
         symmem_exec exec = sm_refs_exec(&refs, stream);
         exec.timeout_ms = timeout_ms;
+        exec.operation = operation;
         exec.step_of = link != NULL ? &link->peers : NULL;
         status = context->backend->matmul(context->instance, device, product, &exec);
         if (status != SYMMEM_OK)

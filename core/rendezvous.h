@@ -185,11 +185,13 @@ typedef enum sm_signal_kind {
     SM_BARRIER,
     SM_PUT_SIGNAL,
     SM_WAIT_SIGNAL,
-    SM_COLLECTIVE
+    SM_COLLECTIVE,
+    SM_COMPOSED /* of the backend's other entries */
 } sm_signal_kind;
 
 /* One call. */
-typedef struct sm_signal_op {
+typedef struct sm_signal_op sm_signal_op;
+struct sm_signal_op {
     sm_signal_kind kind;
     const char *name; /* the public call */
     const char *begin_point;
@@ -202,9 +204,12 @@ typedef struct sm_signal_op {
     int32_t ref_count;
     symmem_call_id id;
     const symmem_collective *collective;
+    /* SM_COMPOSED: hands the parts to the backend, with the channel's turn. */
+    symmem_status (*compose)(const sm_signal_op *op, const symmem_exec *exec, bool capturing);
+    const void *plan; /* its own */
     bool later_step; /* with a stream: of an operation whose earlier steps are enqueued; goes there
                         even if one of those has failed by now, so that the stream tells of that */
-} sm_signal_op;
+};
 /* OUT_OF_RANGE unless the link has the channel. */
 symmem_status sm_signal_check_channel(const sm_signal_op *op);
 /* Runs or enqueues an operation whose arguments are checked, in its channel's turn. */

@@ -12,7 +12,7 @@
 #include "rendezvous.h"
 #include "streams.h"
 
-static symmem_status call_backend(const sm_signal_op *op, void *stream) {
+static symmem_status call_backend(const sm_signal_op *op, void *stream, bool capturing) {
     const sm_link *link = op->link;
     const symmem_backend *backend = link->context->backend;
     void *instance = link->context->instance;
@@ -20,7 +20,8 @@ static symmem_status call_backend(const sm_signal_op *op, void *stream) {
                               .refs = op->refs,
                               .ref_count = op->ref_count,
                               .timeout_ms = op->timeout_ms,
-                              .call = op->id};
+                              .call = op->id,
+                              .operation = op->kind == SM_BARRIER ? op->name : NULL};
     switch (op->kind) {
     case SM_BARRIER:
         return backend->barrier(instance, &link->peers, op->channel, &exec);
@@ -28,6 +29,8 @@ static symmem_status call_backend(const sm_signal_op *op, void *stream) {
         return backend->put_signal(instance, &link->peers, op->peer, op->channel, &exec);
     case SM_WAIT_SIGNAL:
         return backend->wait_signal(instance, &link->peers, op->peer, op->channel, &exec);
+    case SM_COMPOSED:
+        return op->compose(op, &exec, capturing);
     default:
         return backend->collective(instance, &link->peers, op->channel, op->collective, &exec);
     }
@@ -38,6 +41,7 @@ static const char *entry_of(const sm_signal_op *op) {
     return op->kind == SM_BARRIER       ? "barrier"
            : op->kind == SM_PUT_SIGNAL  ? "put_signal"
            : op->kind == SM_WAIT_SIGNAL ? "wait_signal"
+           : op->kind == SM_COMPOSED    ? "parts"
                                         : "collective";
 }
 
@@ -83,7 +87,7 @@ static symmem_status enqueue(const sm_signal_op *op, sm_channel *channel, void *
     status = wait_frontier(op, stream, event_p, *stream_p);
     if (status != SYMMEM_OK)
         return failed(op, status, entry);
-    status = call_backend(op, stream);
+    status = call_backend(op, stream, capture != 0);
     if (status != SYMMEM_OK)
         return failed(op, status, entry_of(op));
     *stream_p = stream;
@@ -139,12 +143,15 @@ static symmem_status run_now(const sm_signal_op *op, sm_channel *channel, uint64
     symmem_error_record record;
     record.status = SYMMEM_OK; /* the rest matters only once it is filled */
     sm_link_set_caller((sm_caller){.link = op->link, .channel = op->channel, .record = &record});
-    symmem_status status = call_backend(op, NULL);
+    symmem_status status = call_backend(op, NULL, false);
     sm_link_set_caller((sm_caller){.record = NULL});
     if (status == SYMMEM_OK)
         return SYMMEM_OK;
     /* No record: it failed as a call rather than as a signal operation. */
-    return record.status == status ? sm_fail_record(&record) : failed(op, status, entry_of(op));
+    if (record.status != status)
+        return failed(op, status, entry_of(op));
+    sm_copy_text(record.operation, sizeof record.operation, op->name); /* a part's, it may be */
+    return sm_fail_record(&record);
 }
 
 /* --- front -------------------------------------------------------------------------- */

@@ -96,6 +96,41 @@ symmem_status sm_tensor_same_dtype(const sm_tensor *a, const sm_tensor *b, const
                    symmem_dtype_name(a->dtype), b->what, symmem_dtype_name(b->dtype));
 }
 
+static symmem_status shapes_differ(const sm_tensor *a, const sm_tensor *b, size_t wanted,
+                                   const char *operation) {
+    (void)sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "",
+                  "the shapes of %s (%zu elements) and %s (%zu) do not fit", a->what, a->count,
+                  b->what, b->count);
+    sm_record()->expected = wanted;
+    sm_record()->actual = b->count;
+    return SYMMEM_INVALID_ARGUMENT;
+}
+
+symmem_status sm_tensor_gathers(const sm_tensor *in, const sm_tensor *out, int32_t world_size,
+                                const char *operation) {
+    symmem_status status = sm_tensor_same_dtype(in, out, operation);
+    if (status != SYMMEM_OK)
+        return status;
+    size_t wanted;
+    if (!sm_mul(in->count, (size_t)world_size, &wanted))
+        return sm_fail(SYMMEM_OVERFLOW, operation, "", "the size of %s overflows", out->what);
+    bool fits = out->ndim == (in->ndim > 0 ? in->ndim : 1) && out->count == wanted;
+    for (int32_t d = 1; fits && d < in->ndim; d++)
+        fits = in->shape[d] == out->shape[d];
+    if (fits) { /* an empty tensor's first dimension is in no count */
+        size_t first = in->ndim > 0 ? (size_t)in->shape[0] : 1;
+        fits = sm_mul(first, (size_t)world_size, &first) && (size_t)out->shape[0] == first;
+    }
+    return fits ? SYMMEM_OK : shapes_differ(in, out, wanted, operation);
+}
+
+symmem_status sm_tensor_apart(const sm_tensor *a, const sm_tensor *b, const char *operation) {
+    uintptr_t a_begin = (uintptr_t)a->data, b_begin = (uintptr_t)b->data;
+    if (a_begin >= b_begin + b->bytes || b_begin >= a_begin + a->bytes)
+        return SYMMEM_OK;
+    return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "%s overlaps %s", a->what, b->what);
+}
+
 symmem_status sm_tensor_alike(const sm_tensor *a, const sm_tensor *b, const char *operation) {
     symmem_status status = sm_tensor_same_dtype(a, b, operation);
     if (status != SYMMEM_OK)
@@ -103,12 +138,5 @@ symmem_status sm_tensor_alike(const sm_tensor *a, const sm_tensor *b, const char
     bool same = a->ndim == b->ndim;
     for (int32_t d = 0; same && d < a->ndim; d++)
         same = a->shape[d] == b->shape[d];
-    if (same)
-        return SYMMEM_OK;
-    (void)sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "",
-                  "%s (%zu elements) and %s (%zu) differ in shape", a->what, a->count, b->what,
-                  b->count);
-    sm_record()->expected = a->count;
-    sm_record()->actual = b->count;
-    return SYMMEM_INVALID_ARGUMENT;
+    return same ? SYMMEM_OK : shapes_differ(a, b, a->count, operation);
 }

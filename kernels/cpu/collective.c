@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* From a kind of collective to its implementation. */
+#include "all_gather.h"
+#include "all_to_all.h"
+#include "broadcast.h"
 #include "low_contention_reduce_scatter.h"
+#include "multimem_all_gather.h"
+#include "multimem_all_reduce.h"
+#include "multimem_one_shot_all_reduce.h"
 #include "one_shot_all_reduce.h"
 #include "reduce_scatter.h"
 #include "two_shot_all_reduce.h"
@@ -15,6 +21,19 @@ symmem_status symmem_cpu_collective(const symmem_collective *call, symmem_cpu_te
         return symmem_cpu_reduce_scatter(call, team);
     case SYMMEM_CALL_LOW_CONTENTION_REDUCE_SCATTER:
         return symmem_cpu_low_contention_reduce_scatter(call, team);
+    case SYMMEM_CALL_ALL_GATHER:
+        return symmem_cpu_all_gather(call, team);
+    case SYMMEM_CALL_BROADCAST:
+        return symmem_cpu_broadcast(call, team);
+    case SYMMEM_CALL_ALL_TO_ALL:
+        return symmem_cpu_all_to_all(call, team);
+    case SYMMEM_CALL_MULTIMEM_ALL_REDUCE:
+        return symmem_cpu_multimem_all_reduce(call, team);
+    case SYMMEM_CALL_MULTIMEM_ONE_SHOT_ALL_REDUCE:
+    case SYMMEM_CALL_MULTIMEM_ONE_SHOT_REDUCE:
+        return symmem_cpu_multimem_one_shot(call, team);
+    case SYMMEM_CALL_MULTIMEM_ALL_GATHER:
+        return symmem_cpu_multimem_all_gather(call, team);
     default:
         return SYMMEM_UNSUPPORTED;
     }

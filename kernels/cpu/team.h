@@ -17,7 +17,16 @@ struct symmem_cpu_team {
     /* Release, then acquire: what any rank wrote before it meets is visible to all after it. Not
      * OK: the operation has failed, and no rank will meet again. */
     symmem_status (*meet)(symmem_cpu_team *team);
+    /* SYMMEM_CPU_BOARD_WORDS words that the rank shows its peers: one board for each rank and
+     * channel. Only its rank writes it: before a meeting after which the peers read it, and not
+     * before they all have met again. */
+    uint64_t *(*board)(const symmem_cpu_team *team, int32_t rank);
+    /* Fails the operation with MISMATCH, which poisons nothing: every rank has found so, and none
+     * will meet again. Names a rank and what both have. */
+    symmem_status (*mismatch)(symmem_cpu_team *team, int32_t rank, uint64_t own, uint64_t other);
 };
+
+#define SYMMEM_CPU_BOARD_WORDS(world_size) ((size_t)(world_size) + 3)
 
 /* Rank r's symmetric argument. */
 static inline char *symmem_cpu_at(const symmem_cpu_team *team, int32_t rank, size_t offset) {

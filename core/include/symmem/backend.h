@@ -93,8 +93,11 @@ typedef enum symmem_call_kind {
     SYMMEM_CALL_MULTIMEM_ONE_SHOT_REDUCE,
     SYMMEM_CALL_MULTIMEM_ALL_GATHER,
     SYMMEM_CALL_LOW_CONTENTION_REDUCE_SCATTER,
-    SYMMEM_CALL_FUSED_ALL_GATHER_MATMUL, /* these two in a symmem_call_id only: the core makes */
-    SYMMEM_CALL_FUSED_MATMUL_REDUCE_SCATTER, /* them of barriers, copies and products */
+    /* Made of other entries, so in a symmem_call_id only. */
+    SYMMEM_CALL_LOW_CONTENTION_ALL_GATHER,
+    SYMMEM_CALL_LOW_CONTENTION_ALL_GATHER_CE_MULTICAST,
+    SYMMEM_CALL_FUSED_ALL_GATHER_MATMUL,
+    SYMMEM_CALL_FUSED_MATMUL_REDUCE_SCATTER,
     SYMMEM_CALL_KIND_COUNT
 } symmem_call_kind;
 
@@ -271,6 +274,9 @@ typedef struct symmem_exec {
     uint32_t timeout_ms;    /* signal operations and collectives, matmul with signals: from the
                                moment it begins to run; 0 = no limit */
     symmem_call_id call;    /* barrier and collective: see there */
+    const char *operation;  /* the public call that an entry is a part of (barrier, copy,
+                                multimem_store, those of CAP_MATMUL), for fault and record; static
+                                string; NULL: the entry's own name */
     /* copy and the entries of CAP_MATMUL. Not NULL: a step of a collective on these peers. Its
      * failure goes through host->signal_failed, as a signal operation's does, and it may be left
      * out, as a success, once host->is_poisoned. */
@@ -295,6 +301,9 @@ typedef struct symmem_collective {
     size_t in_row;  /* elements; see the contracts */
     size_t out_row;
     void *multicast; /* address of the symmetric argument; NULL: not a multimem kind */
+    /* all_to_all: world_size numbers of elements each, kept alive by exec->refs. */
+    const size_t *in_splits;
+    const size_t *out_splits;
 } symmem_collective;
 
 /* A copy between any two layouts: `element` bytes at each of the shape's places. Strides are in
@@ -450,8 +459,8 @@ struct symmem_backend {
     symmem_status (*signal_reset)(void *instance, const symmem_peers *peers);
     /* Local. The state was poisoned in this process: tell peers, so that their waits on this rank
      * end with POISONED rather than run on (SM-TIMEOUT-05). Called once for each poisoning, within
-     * host->signal_failed. Never waits. Optional only for a backend whose peers learn of a failure
-     * otherwise. */
+     * host->signal_failed or when the core gives up an operation made of several. Never waits.
+     * Optional only for a backend whose peers learn of a failure otherwise. */
     void (*signal_poison)(void *instance, const symmem_peers *peers);
 
     /* Stream operations on bytes; the device can reach both ends. bytes and count may be 0.

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Contract of all_gather (SYMMEM_CALL_ALL_GATHER).
+ *
+ * What        Chunk r of the result, `count` elements, is rank r's input, byte for byte.
+ *             pull  in is NULL: the input is symmetric at `offset`, each rank reads all of them
+ *                   into `out`.
+ *             push  out is NULL: the result is symmetric at `offset`, each rank writes its `in`
+ *                   into chunk `rank` of all of them.
+ * Fields      dtype (its size only), count, offset, and in or out. No elements: pull.
+ * Checked     by the core, before anything is written: channel, same dtype, out as long as all
+ *             inputs together, alignment, bounds, that all ranks pull or all push.
+ * Before      all ranks meet: every rank's earlier writes are visible, and in a push nobody reads
+ *             the result any more.
+ * After       all ranks meet: in a pull a rank that returns may write its input again, in a push
+ *             all chunks are there.
+ * Aliasing    pull: out overlaps no rank's input. push: `in` is the own chunk `rank` of the result,
+ *             or overlaps no rank's result.
+ * Source      PyTorch has no such operation of its own; its symm_mem low-contention all-gather and
+ *             NCCL's ncclAllGather (in place too) say the same in the result.
+ */
+#ifndef SYMMEM_KERNELS_ALL_GATHER_H
+#define SYMMEM_KERNELS_ALL_GATHER_H
+
+#include "cpu/team.h"
+
+symmem_status symmem_cpu_all_gather(const symmem_collective *call, symmem_cpu_team *team);
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Contract of broadcast (SYMMEM_CALL_BROADCAST).
+ *
+ * What        The root's `count` elements at `offset` are at that place of every rank's buffer.
+ * Fields      dtype (its size only), count, offset, root.
+ * Checked     by the core, before anything is written: channel, root, tensor in the handle's block.
+ * Before      all ranks meet: the root's earlier writes are visible, and nobody reads what will be
+ *             overwritten.
+ * After       all ranks meet: the root may write again.
+ * Aliasing    in place by nature.
+ * Source      PyTorch symm_mem::nvshmem_broadcast, which takes the group's name for the handle.
+ */
+#ifndef SYMMEM_KERNELS_BROADCAST_H
+#define SYMMEM_KERNELS_BROADCAST_H
+
+#include "cpu/team.h"
+
+symmem_status symmem_cpu_broadcast(const symmem_collective *call, symmem_cpu_team *team);
+
+#endif

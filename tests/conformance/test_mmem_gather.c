@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Moves through multicast: into every rank's buffer, at the same place. */
+#include "move_help.h"
+
+#define STORES (SYMMEM_CAP_MULTICAST | SYMMEM_CAP_DIRECT_ACCESS)
+#define MULTIMEM (STORES | SYMMEM_CAP_COLLECTIVES)
+
+typedef symmem_status (*gather_fn)(symmem_handle *handle, const DLTensor *input,
+                                   const DLTensor *out, int32_t channel, uint32_t timeout_ms,
+                                   symmem_stream *stream);
+
+struct gather {
+    symmem_handle *handle;
+    gather_fn call;
+    int32_t rank, size;
+    uint32_t limit_ms;
+    struct area own, far;
+};
+
+static void gather_init(struct tk *t, struct gather *g, symmem_group *group, gather_fn call) {
+    g->handle = tk_handle(t, AREA_BYTES, group);
+    symmem_handle_info info = info_of(t, g->handle);
+    g->call = call;
+    g->rank = info.rank;
+    g->size = info.world_size;
+    g->limit_ms = tk_scaled_ms(LONG_MS);
+    area_init(&g->own, ops_own(t, g->handle), AREA_BYTES);
+    area_init(&g->far, tk_alloc(t, AREA_BYTES), AREA_BYTES);
+    area_clear(&g->own);
+    area_clear(&g->far);
+}
+
+/* From ordinary memory, from the block beside out, or in place. */
+static void gather_once(struct tk *t, struct gather *g, uint64_t *state, size_t count,
+                        uint32_t generation) {
+    symmem_dtype dtype = draw(state, SYMMEM_DTYPE_COUNT);
+    size_t width = symmem_dtype_size(dtype), bytes = count * width;
+    size_t out_at = draw(state, 40) * width, in_at = draw(state, 40) * width;
+    uint32_t from = draw(state, 3);
+    struct area *in = from == 0 ? &g->far : &g->own;
+    if (from == 1)
+        in_at += AREA_BYTES - 4096;
+    else if (from == 2)
+        in_at = out_at + (size_t)g->rank * bytes;
+    area_clear(&g->own);
+    area_clear(&g->far);
+    move_fill(in->expected + in_at, bytes, g->rank, generation);
+    area_upload(t, &g->own);
+    area_upload(t, &g->far);
+    struct ops_tensor input, out;
+    bool held = TK_OK(t, g->call(g->handle, ops_flat(&input, in->at + in_at, dtype, count),
+                                 ops_flat(&out, g->own.at + out_at, dtype, count * (size_t)g->size),
+                                 (int32_t)generation % 3, g->limit_ms, NULL));
+    for (int32_t r = 0; r < g->size; r++)
+        move_fill(g->own.expected + out_at + (size_t)r * bytes, bytes, r, generation);
+    held = held && area_check(t, &g->own, "the block") && area_check(t, &g->far, "other memory");
+    TK_CHECK_MSG(t, held, "%zu %s from byte %zu to %zu", count, symmem_dtype_name(dtype), in_at,
+                 out_at);
+}
+
+struct plan {
+    gather_fn call;
+    int seen;
+};
+
+static void gather_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
+                            void *arg) {
+    struct plan *plan = arg;
+    struct gather g;
+    struct ops_tensor input, out;
+    uint64_t state = t->seed + (uint64_t)shape->count;
+    gather_init(t, &g, group, plan->call);
+    bool multicast = info_of(t, g.handle).multicast_ptr != NULL;
+    plan->seen += multicast;
+    for (uint32_t i = 0; multicast && i < (tk_suite_is_long() ? 200 : 8); i++)
+        gather_once(t, &g, &state, draw(&state, 131), i);
+    if (!multicast) /* a group of one may go without */
+        TK_STATUS(t, SYMMEM_UNSUPPORTED,
+                  g.call(g.handle, ops_flat(&input, g.far.at, SYMMEM_UINT8, 8),
+                         ops_flat(&out, g.own.at, SYMMEM_UINT8, 8 * (size_t)g.size), 0, 50, NULL));
+}
+
+static void on_every_group_shape(struct tk *t, gather_fn call) {
+    struct plan plan = {.call = call};
+    if (!multicast_allowed(t))
+        return;
+    tk_for_each_group_shape(t, gather_on_shape, &plan);
+    TK_CHECK_MSG(t, plan.seen > 0, "no group had a multicast pointer");
+}
+
+static void all_gather(struct tk *t) {
+    on_every_group_shape(t, symmem_multimem_all_gather_out);
+}
+
+static void ce_multicast(struct tk *t) {
+    on_every_group_shape(t, symmem_low_contention_all_gather_ce_multicast_out);
+}
+
+/* PyTorch's shapes: a scalar and (64, 64), symmetric input or not. */
+static void ce_multicast_shapes(struct tk *t) {
+    enum { COUNT = 64 * 64 };
+    float values[COUNT], got[COUNT];
+    struct ops_tensor input, out;
+    if (!multicast_allowed(t))
+        return;
+    size_t n = (size_t)t->world_size;
+    symmem_handle *handle = tk_handle(t, (n + 1) * sizeof(values), tk_world_group(t));
+    char *own = ops_own(t, handle), *far = tk_alloc(t, sizeof(values));
+    for (int i = 0; i < 4; i++) {
+        bool scalar = i % 2;
+        char *in = i / 2 ? own + n * sizeof(values) : far;
+        const int64_t shape[2] = {64, 64};
+        const int64_t all[2] = {scalar ? (int64_t)n : 64 * (int64_t)n, 64};
+        const int64_t more[2] = {all[0] + 1, 64};
+        size_t count = scalar ? 1 : COUNT;
+        for (size_t k = 0; k < count; k++)
+            values[k] = (float)(t->rank + 10 * i);
+        ops_upload(t, in, values, count * 4);
+        (void)ops_shaped(&input, in, SYMMEM_FLOAT32, scalar ? 0 : 2, shape);
+        (void)ops_shaped(&out, own, SYMMEM_FLOAT32, scalar ? 1 : 2, all);
+        TK_OK(t, symmem_low_contention_all_gather_ce_multicast_out(handle, &input.dl, &out.dl, 3,
+                                                                   tk_scaled_ms(LONG_MS), NULL));
+        for (int32_t r = 0; r < t->world_size; r++) {
+            for (size_t k = 0; k < count; k++)
+                values[k] = (float)(r + 10 * i);
+            ops_download(t, got, own + (size_t)r * count * 4, count * 4);
+            ops_expect(t, values, got, SYMMEM_FLOAT32, count, "a chunk");
+        }
+        (void)ops_shaped(&out, own, SYMMEM_FLOAT32, scalar ? 1 : 2, more);
+        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+                  symmem_low_contention_all_gather_ce_multicast_out(handle, &input.dl, &out.dl, 3,
+                                                                    50, NULL));
+    }
+}
+
+/* --- refusals --------------------------------------------------------------------------------- */
+
+static void refusals(struct tk *t) {
+    static const gather_fn calls[2] = {symmem_multimem_all_gather_out,
+                                       symmem_low_contention_all_gather_ce_multicast_out};
+    static const char *const names[2] = {"multimem_all_gather_out",
+                                         "low_contention_all_gather_ce_multicast_out"};
+    struct gather g;
+    struct ops_tensor input, out;
+    if (!multicast_allowed(t))
+        return;
+    gather_init(t, &g, tk_world_group(t), NULL);
+    area_upload(t, &g.own);
+    area_upload(t, &g.far);
+    size_t all = 64 * (size_t)g.size;
+    char *end = g.own.at + info_of(t, g.handle).block_size;
+    void *const *buffers = NULL;
+    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(g.handle, &buffers));
+    char *peer = (char *)buffers[(g.rank + 1) % g.size];
+    const struct {
+        char *in, *out;
+        symmem_dtype dtype;
+        size_t bytes;
+        symmem_status status;
+    } wrong[] = {
+        {g.own.at, g.far.at, SYMMEM_INT32, all, SYMMEM_NOT_SYMMETRIC},
+        {g.far.at, end - 64, SYMMEM_INT32, all, SYMMEM_OUT_OF_RANGE},
+        {g.far.at + 1, g.own.at, SYMMEM_INT32, all, SYMMEM_MISALIGNED},
+        {g.far.at, g.own.at + 2, SYMMEM_INT32, all, SYMMEM_MISALIGNED},
+        {g.far.at, g.own.at, SYMMEM_INT32, all - 4, SYMMEM_INVALID_ARGUMENT},
+        {g.far.at, g.own.at, SYMMEM_FLOAT32, all, SYMMEM_INVALID_ARGUMENT},
+        {g.own.at + 4, g.own.at, SYMMEM_INT32, all, SYMMEM_INVALID_ARGUMENT},
+        {peer + 4, g.own.at, SYMMEM_INT32, all, SYMMEM_INVALID_ARGUMENT},
+    };
+    for (size_t i = 0; i < 2 * sizeof(wrong) / sizeof(wrong[0]); i++) {
+        (void)ops_flat(&input, wrong[i / 2].in, SYMMEM_INT32, 16);
+        (void)ops_flat(&out, wrong[i / 2].out, wrong[i / 2].dtype, wrong[i / 2].bytes / 4);
+        symmem_status status = calls[i % 2](g.handle, &input.dl, &out.dl, 0, 50, NULL);
+        TK_CHECK_MSG(t, status == wrong[i / 2].status, "call %zu: %s", i / 2,
+                     symmem_status_name(status));
+        TK_CHECK(t, recorded_as(names[i % 2]));
+    }
+    area_check(t, &g.own, "the block after refusals");
+    area_check(t, &g.far, "other memory after refusals");
+}
+
+/* Multicast is forbidden: nobody waits, nothing is written. */
+static void without_multicast(struct tk *t) {
+    struct gather g;
+    struct ops_tensor input, all;
+    symmem_context_options options = tk_options(t);
+    options.multicast = 0;
+    tk_reinit(t, &options);
+    gather_init(t, &g, tk_world_group(t), NULL);
+    area_upload(t, &g.own);
+    area_upload(t, &g.far);
+    const DLTensor *in = ops_flat(&input, g.own.at, SYMMEM_FLOAT32, 16);
+    const DLTensor *out = ops_flat(&all, g.far.at, SYMMEM_FLOAT32, 16 * (size_t)g.size);
+    struct ops_tensor same;
+    const DLTensor *alike = ops_flat(&same, g.far.at, SYMMEM_FLOAT32, 16);
+    uint64_t begin_ms = tk_now_ms();
+    TK_STATUS(t, SYMMEM_UNSUPPORTED,
+              symmem_multimem_all_reduce(g.handle, in, SYMMEM_SUM, 0, 0, NULL));
+    TK_STATUS(t, SYMMEM_UNSUPPORTED,
+              symmem_multimem_one_shot_all_reduce_out(g.handle, in, SYMMEM_SUM, alike, 0, 0, NULL));
+    TK_STATUS(t, SYMMEM_UNSUPPORTED,
+              symmem_multimem_one_shot_reduce_out(g.handle, in, SYMMEM_SUM, 0, alike, 0, 0, NULL));
+    TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_multimem_all_gather_out(g.handle, in, out, 0, 0, NULL));
+    TK_STATUS(t, SYMMEM_UNSUPPORTED,
+              symmem_low_contention_all_gather_ce_multicast_out(g.handle, in, out, 0, 0, NULL));
+    TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_memcpy_to_multicast(g.handle, 0, alike, NULL));
+    TK_CHECK(t, tk_now_ms() - begin_ms < tk_scaled_ms(2000));
+    area_check(t, &g.own, "the block");
+    area_check(t, &g.far, "other memory");
+}
+
+/* --- memcpy_to_multicast ---------------------------------------------------------------------- */
+
+static void memcpy_reaches_all(struct tk *t) {
+    struct gather g;
+    struct ops_tensor src;
+    if (!multicast_allowed(t))
+        return;
+    gather_init(t, &g, tk_world_group(t), NULL);
+    const int64_t shape[2] = {5, 13};
+    size_t bytes = 65 * 8, block = info_of(t, g.handle).block_size;
+    for (int32_t writer = 0; writer < g.size; writer++) {
+        size_t at = 24 + 640 * (size_t)writer; /* bytes: of no dtype's alignment but this one's */
+        area_clear(&g.own);
+        area_upload(t, &g.own);
+        tk_group_barrier(t, tk_world_group(t));
+        move_fill(g.far.expected, bytes, writer, 7);
+        area_upload(t, &g.far);
+        (void)ops_shaped(&src, g.far.at, SYMMEM_INT64, 2, shape);
+        if (g.rank == writer)
+            TK_OK(t, symmem_memcpy_to_multicast(g.handle, at, &src.dl, NULL));
+        tk_group_barrier(t, tk_world_group(t));
+        move_fill(g.own.expected + at, bytes, writer, 7);
+        area_check(t, &g.own, "the block");
+        tk_group_barrier(t, tk_world_group(t));
+    }
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
+              symmem_memcpy_to_multicast(g.handle, block - bytes + 1, &src.dl, NULL));
+    TK_EQ_STR(t, "memcpy_to_multicast", last_record().operation);
+    TK_STATUS_EITHER(t, SYMMEM_OUT_OF_RANGE, SYMMEM_OVERFLOW,
+                     symmem_memcpy_to_multicast(g.handle, SIZE_MAX - 7, &src.dl, NULL));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_memcpy_to_multicast(g.handle, 0, NULL, NULL));
+    int64_t gaps[2] = {14, 1};
+    src.dl.strides = gaps;
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_memcpy_to_multicast(g.handle, 0, &src.dl, NULL));
+    area_check(t, &g.own, "the block after refusals");
+}
+
+static const struct tk_case cases[] = {
+    {.name = "test_multimem_all_gather",
+     .requirements = "SM-MMEM-03,SM-COLL-07",
+     .needs = MULTIMEM,
+     .max_ranks = 8,
+     .body = all_gather},
+    {.name = "test_low_contention_all_gather_ce_multicast",
+     .requirements = "SM-MMEM-05,SM-COLL-07",
+     .needs = STORES,
+     .max_ranks = 8,
+     .body = ce_multicast},
+    {.name = "test_low_contention_all_gather_ce_multicast_out",
+     .requirements = "SM-MMEM-05,SM-MOVE-03",
+     .needs = STORES,
+     .max_ranks = 4,
+     .body = ce_multicast_shapes},
+    {.name = "mmem.gather_refusals",
+     .requirements = "SM-MMEM-03,SM-COLL-02,SM-COLL-03,SM-COLL-04",
+     .needs = MULTIMEM,
+     .min_ranks = 2,
+     .max_ranks = 2,
+     .flags = TK_PLAIN_MEMORY,
+     .body = refusals},
+    {.name = "mmem.without_multicast",
+     .requirements = "SM-MMEM-06",
+     .needs = MULTIMEM,
+     .max_ranks = 3,
+     .body = without_multicast},
+    {.name = "mmem.memcpy_reaches_all",
+     .requirements = "SM-MMEM-04",
+     .needs = STORES,
+     .max_ranks = 4,
+     .flags = TK_PLAIN_MEMORY,
+     .body = memcpy_reaches_all},
+};
+TK_SUITE(mmem_gather, cases);

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The all-gather of barriers and copies: one operation, whatever its parts do. */
+#include "move_help.h"
+
+/* No collectives needed. */
+#define REACH SYMMEM_CAP_DIRECT_ACCESS
+
+#define PLACE 256 /* of the handle in its block */
+
+struct gather {
+    symmem_handle *handle;
+    int32_t rank, size;
+    uint32_t limit_ms;
+    struct area own, far;
+};
+
+static void gather_init(struct tk *t, struct gather *g, symmem_group *group) {
+    char *block = tk_alloc(t, AREA_BYTES + PLACE);
+    g->handle = tk_rendezvous(t, block + PLACE, group);
+    symmem_handle_info info = info_of(t, g->handle);
+    g->rank = info.rank;
+    g->size = info.world_size;
+    g->limit_ms = tk_scaled_ms(LONG_MS);
+    area_init(&g->own, ops_own(t, g->handle), AREA_BYTES);
+    area_init(&g->far, tk_alloc(t, AREA_BYTES), AREA_BYTES);
+    area_clear(&g->own);
+    area_clear(&g->far);
+}
+
+/* PyTorch's: (64, 64) float32 of the rank's number. */
+static void like_pytorch(struct tk *t) {
+    enum { ROWS = 64, COUNT = ROWS * 64 };
+    float values[COUNT], got[COUNT];
+    symmem_handle *handle = tk_handle(t, sizeof(values), tk_world_group(t));
+    char *own = ops_own(t, handle), *far = tk_alloc(t, sizeof(values));
+    char *out = tk_alloc(t, sizeof(values) * (size_t)t->world_size);
+    const int64_t shape[2] = {ROWS, 64}, all[2] = {ROWS * (int64_t)t->world_size, 64};
+    for (int symmetric = 0; symmetric < 2; symmetric++) {
+        struct ops_tensor input, result;
+        for (int i = 0; i < COUNT; i++)
+            values[i] = (float)(t->rank + 100 * symmetric);
+        ops_upload(t, symmetric ? own : far, values, sizeof(values));
+        TK_OK(t, symmem_low_contention_all_gather_out(
+                     handle, ops_shaped(&input, symmetric ? own : far, SYMMEM_FLOAT32, 2, shape),
+                     ops_shaped(&result, out, SYMMEM_FLOAT32, 2, all), 0, tk_scaled_ms(LONG_MS),
+                     NULL));
+        for (int32_t r = 0; r < t->world_size; r++) {
+            for (int i = 0; i < COUNT; i++)
+                values[i] = (float)(r + 100 * symmetric);
+            ops_download(t, got, out + (size_t)r * sizeof(got), sizeof(got));
+            ops_expect(t, values, got, SYMMEM_FLOAT32, COUNT, symmetric ? "symmetric" : "staged");
+        }
+    }
+}
+
+static void gather_once(struct tk *t, struct gather *g, uint64_t *state, size_t count,
+                        uint32_t generation) {
+    symmem_dtype dtype = draw(state, SYMMEM_DTYPE_COUNT);
+    size_t width = symmem_dtype_size(dtype);
+    bool staged = draw(state, 2);
+    size_t bytes = count * width, in_at = draw(state, 40) * width;
+    /* The staged input lies behind out. */
+    size_t out_at = draw(state, 40) * width, staged_at = AREA_BYTES - 4096 + in_at;
+    char *in = staged ? g->far.at + staged_at : g->own.at + in_at;
+    area_clear(&g->own);
+    area_clear(&g->far);
+    move_fill(staged ? g->far.expected + staged_at : g->own.expected + in_at, bytes, g->rank,
+              generation);
+    area_upload(t, &g->own);
+    area_upload(t, &g->far);
+    struct ops_tensor input, out;
+    bool held = TK_OK(t, symmem_low_contention_all_gather_out(
+                             g->handle, ops_flat(&input, in, dtype, count),
+                             ops_flat(&out, g->far.at + out_at, dtype, count * (size_t)g->size),
+                             (int32_t)generation % 3, g->limit_ms, NULL));
+    for (int32_t r = 0; r < g->size; r++)
+        move_fill(g->far.expected + out_at + (size_t)r * bytes, bytes, r, generation);
+    if (staged)
+        move_fill(g->own.expected, bytes, g->rank, generation); /* the way there */
+    held = held && area_check(t, &g->own, "the block") && area_check(t, &g->far, "other memory");
+    TK_CHECK_MSG(t, held, "%s, %zu %s from byte %zu to %zu", staged ? "staged" : "symmetric", count,
+                 symmem_dtype_name(dtype), in_at, out_at);
+}
+
+static void gather_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
+                            void *arg) {
+    struct gather g;
+    uint64_t state = t->seed + (uint64_t)shape->count;
+    (void)arg;
+    gather_init(t, &g, group);
+    for (uint32_t i = 0; i < (tk_suite_is_long() ? 200 : 8); i++)
+        gather_once(t, &g, &state, draw(&state, 131), i);
+}
+
+static void on_every_group_shape(struct tk *t) {
+    tk_for_each_group_shape(t, gather_on_shape, NULL);
+}
+
+/* --- arguments -------------------------------------------------------------------------------- */
+
+static void refusals(struct tk *t) {
+    struct gather g;
+    struct ops_tensor input, out;
+    gather_init(t, &g, tk_world_group(t));
+    area_upload(t, &g.own);
+    area_upload(t, &g.far);
+    size_t n = (size_t)g.size, room = AREA_BYTES;
+    char *end = g.own.at + room;
+    char *large = tk_alloc(t, 2 * (room + 1) * n);
+    const struct {
+        const char *what;
+        char *in, *out;
+        size_t count, out_count;
+        symmem_status status;
+    } calls[] = {
+        {"out on the input", g.own.at, g.own.at + 16, 64, 64 * n, SYMMEM_INVALID_ARGUMENT},
+        {"out on the workspace", g.far.at, g.own.at + 63, 64, 64 * n, SYMMEM_INVALID_ARGUMENT},
+        {"out on a staged input", g.far.at + 63, g.far.at, 64, 64 * n, SYMMEM_INVALID_ARGUMENT},
+        {"more than the block holds", large, large + room + 1, room + 1, (room + 1) * n,
+         SYMMEM_OUT_OF_RANGE},
+        {"input past the end", end - 8, g.far.at, 64, 64 * n, SYMMEM_OUT_OF_RANGE},
+        {"a short out", g.own.at, g.far.at, 64, 64 * n - 1, SYMMEM_INVALID_ARGUMENT},
+    };
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        symmem_status status = symmem_low_contention_all_gather_out(
+            g.handle, ops_flat(&input, calls[i].in, SYMMEM_UINT8, calls[i].count),
+            ops_flat(&out, calls[i].out, SYMMEM_UINT8, calls[i].out_count), 0, 50, NULL);
+        TK_CHECK_MSG(t, status == calls[i].status, "%s: %s", calls[i].what,
+                     symmem_status_name(status));
+        TK_EQ_STR(t, "low_contention_all_gather_out", last_record().operation);
+    }
+    (void)ops_flat(&input, g.own.at, SYMMEM_UINT8, 64);
+    (void)ops_flat(&out, g.far.at, SYMMEM_UINT8, 64 * n);
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
+              symmem_low_contention_all_gather_out(g.handle, &input.dl, &out.dl, -1, 50, NULL));
+    area_check(t, &g.own, "the block");
+    area_check(t, &g.far, "other memory");
+}
+
+/* Some pull, some stage: nobody writes his workspace. */
+static void forms_differ(struct tk *t) {
+    struct gather g;
+    struct ops_tensor input, out;
+    gather_init(t, &g, tk_world_group(t));
+    move_fill(g.far.expected, AREA_BYTES, g.rank, 1);
+    area_upload(t, &g.own);
+    area_upload(t, &g.far);
+    for (int32_t odd = 0; odd < g.size; odd++) {
+        char *in = g.rank == odd ? g.far.at + AREA_BYTES / 2 : g.own.at;
+        TK_STATUS(t, SYMMEM_MISMATCH,
+                  symmem_low_contention_all_gather_out(
+                      g.handle, ops_flat(&input, in, SYMMEM_INT32, 32),
+                      ops_flat(&out, g.far.at, SYMMEM_INT32, 32 * (size_t)g.size), 0, g.limit_ms,
+                      NULL));
+        TK_EQ_STR(t, "low_contention_all_gather_out", last_record().operation);
+        TK_CHECK(t, !info_of(t, g.handle).poisoned);
+    }
+    area_check(t, &g.own, "the block");
+    area_check(t, &g.far, "other memory");
+    TK_OK(t, symmem_barrier(g.handle, 0, g.limit_ms, NULL));
+}
+
+/* --- failures --------------------------------------------------------------------------------- */
+
+static symmem_status gather_words(const struct gather *g, uint32_t limit_ms,
+                                  symmem_stream *stream) {
+    struct ops_tensor input, out;
+    return symmem_low_contention_all_gather_out(
+        g->handle, ops_flat(&input, g->own.at, SYMMEM_INT32, 32),
+        ops_flat(&out, g->far.at, SYMMEM_INT32, 32 * (size_t)g->size), 2, limit_ms, stream);
+}
+
+/* A rank that does not come: the limit holds, under the operation's name. */
+static void missing_rank(struct tk *t) {
+    struct gather g;
+    TK_REQ(t, "SM-MOVE-10");
+    gather_init(t, &g, tk_world_group(t));
+    area_upload(t, &g.far);
+    if (g.rank != g.size - 1) {
+        uint64_t begin_ms = tk_now_ms();
+        TK_STATUS(t, SYMMEM_TIMEOUT, gather_words(&g, 60, NULL));
+        symmem_error_record record = last_record();
+        TK_CHECK(t, tk_now_ms() - begin_ms < tk_scaled_ms(2000));
+        TK_EQ_STR(t, "low_contention_all_gather_out", record.operation);
+        TK_EQ_INT(t, 2, record.channel);
+        check_missing_one(t, &record, g.size - 1, g.size);
+        TK_CHECK(t, info_of(t, g.handle).poisoned);
+        TK_STATUS(t, SYMMEM_POISONED, gather_words(&g, 60, NULL));
+        area_check(t, &g.far, "out");
+    }
+    tk_out_of_band_barrier(t);
+}
+
+static void missing_rank_on_a_stream(struct tk *t) {
+    struct gather g;
+    TK_REQ(t, "SM-MOVE-10");
+    gather_init(t, &g, tk_world_group(t));
+    symmem_stream *stream = tk_stream(t);
+    if (g.rank != 0) {
+        symmem_error_record record;
+        TK_OK(t, gather_words(&g, 60, stream));
+        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+        record = last_record();
+        TK_EQ_STR(t, "low_contention_all_gather_out", record.operation);
+        check_missing_one(t, &record, 0, g.size);
+    }
+    tk_out_of_band_barrier(t);
+}
+
+/* A part of one rank's fails between the barriers: nobody waits for the rest of it. */
+static void part_that_fails(struct tk *t) {
+    struct gather g;
+    TK_REQ(t, "SM-MOVE-10");
+    gather_init(t, &g, tk_world_group(t));
+    g.limit_ms = tk_scaled_ms(3000);
+    tk_on_point(t, "shm.copy", 2, (struct tk_action){.status = SYMMEM_SYSTEM});
+    if (g.rank != 0)
+        tk_forget_points(t);
+    uint64_t begin_ms = tk_now_ms();
+    symmem_status status = gather_words(&g, g.limit_ms, NULL);
+    if (g.rank == 0 && tk_point_count(t, "shm.copy") == 0) { /* another backend */
+        TK_STATUS(t, SYMMEM_OK, status);
+    } else if (g.rank == 0) {
+        TK_STATUS(t, SYMMEM_SYSTEM, status);
+        TK_EQ_STR(t, "low_contention_all_gather_out", last_record().operation);
+        TK_CHECK(t, info_of(t, g.handle).poisoned);
+    } else {
+        TK_STATUS_EITHER(t, SYMMEM_POISONED, SYMMEM_OK, status);
+        TK_CHECK(t, tk_now_ms() - begin_ms < tk_scaled_ms(2000));
+    }
+    tk_forget_points(t);
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_handle_reset(g.handle, g.limit_ms));
+    TK_OK(t, gather_words(&g, g.limit_ms, NULL));
+}
+
+/* Enqueueing fails in the middle. */
+static void part_that_cannot_be_enqueued(struct tk *t) {
+    struct gather g;
+    TK_REQ(t, "SM-MOVE-10");
+    gather_init(t, &g, tk_world_group(t));
+    g.limit_ms = tk_scaled_ms(3000);
+    symmem_stream *stream = tk_stream(t);
+    tk_on_point(t, "shm.enqueue", 2, (struct tk_action){.status = SYMMEM_OUT_OF_MEMORY});
+    if (g.rank != 0)
+        tk_forget_points(t);
+    symmem_status status = gather_words(&g, g.limit_ms, stream);
+    bool passed = g.rank != 0 || tk_point_count(t, "shm.enqueue") > 0;
+    TK_STATUS(t, g.rank == 0 && passed ? SYMMEM_OUT_OF_MEMORY : SYMMEM_OK, status);
+    if (g.rank == 0 && passed)
+        TK_CHECK(t, info_of(t, g.handle).poisoned);
+    tk_forget_points(t);
+    uint64_t begin_ms = tk_now_ms();
+    status = symmem_stream_synchronize(stream, g.limit_ms);
+    TK_CHECK(t, status == SYMMEM_OK || status == SYMMEM_POISONED);
+    TK_CHECK(t, g.rank == 0 || !passed || tk_now_ms() - begin_ms < tk_scaled_ms(2000));
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_handle_reset(g.handle, g.limit_ms));
+    TK_OK(t, gather_words(&g, g.limit_ms, NULL));
+}
+
+static const struct tk_case cases[] = {
+    {.name = "test_low_contention_all_gather",
+     .requirements = "SM-MOVE-09",
+     .needs = REACH,
+     .max_ranks = 4,
+     .body = like_pytorch},
+    {.name = "move.low_contention_on_every_group_shape",
+     .requirements = "SM-MOVE-09,SM-COLL-07",
+     .needs = REACH,
+     .max_ranks = 8,
+     .body = on_every_group_shape},
+    {.name = "move.low_contention_refusals",
+     .requirements = "SM-MOVE-09,SM-COLL-03,SM-COLL-04",
+     .needs = REACH,
+     .max_ranks = 2,
+     .body = refusals},
+    {.name = "move.low_contention_forms_differ",
+     .requirements = "SM-COLL-06",
+     .needs = REACH,
+     .min_ranks = 2,
+     .max_ranks = 3,
+     .body = forms_differ},
+    {.name = "move.low_contention_missing_rank",
+     .requirements = "SM-MOVE-10,SM-COLL-08",
+     .needs = REACH,
+     .min_ranks = 2,
+     .max_ranks = 3,
+     .body = missing_rank},
+    {.name = "move.low_contention_missing_rank_on_a_stream",
+     .requirements = "SM-MOVE-10,SM-COLL-08",
+     .needs = REACH | SYMMEM_CAP_STREAMS,
+     .min_ranks = 2,
+     .max_ranks = 3,
+     .body = missing_rank_on_a_stream},
+    {.name = "move.low_contention_part_that_fails",
+     .requirements = "SM-MOVE-10",
+     .needs = REACH,
+     .min_ranks = 2,
+     .max_ranks = 3,
+     .body = part_that_fails},
+    {.name = "move.low_contention_part_that_cannot_be_enqueued",
+     .requirements = "SM-MOVE-10",
+     .needs = REACH | SYMMEM_CAP_STREAMS,
+     .min_ranks = 2,
+     .max_ranks = 3,
+     .body = part_that_cannot_be_enqueued},
+};
+TK_SUITE(move_low_contention, cases);

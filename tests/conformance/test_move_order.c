@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What holds for every move and multimem operation: what they wait for, in which order they run,
+ * streams and graphs. Multimem operations take part where there is a multicast pointer.
+ */
+#include "move_ops.h"
+
+#define STREAMS (COLLECTIVES | SYMMEM_CAP_STREAMS)
+
+/* The kinds that can be run on this handle. */
+static int kinds_of(struct tk *t, const struct mover_memory *memory) {
+    return info_of(t, memory->handle).multicast_ptr != NULL ? MOVER_ALL_KINDS : MOVER_KINDS;
+}
+
+/* The kinds of one case: those through multicast, or the others. */
+struct range {
+    int first, end;
+};
+
+static bool range_begin(struct tk *t, struct mover_memory *memory, bool multicast,
+                        struct range *range) {
+    if (multicast && !multicast_allowed(t))
+        return false;
+    mover_memory_init(t, memory, tk_world_group(t));
+    *range = (struct range){0, MOVER_KINDS};
+    if (multicast)
+        *range = (struct range){MOVER_KINDS, kinds_of(t, memory)};
+    return TK_CHECK_MSG(t, range->first < range->end, "no multicast pointer");
+}
+
+/* --- what an operation waits for -------------------------------------------------------------- */
+
+/* The last one to come loads its input when all others wait for it already. */
+static void late(struct tk *t, bool multicast) {
+    struct mover_memory memory = {0};
+    struct range range;
+    TK_REQ(t, "SM-COLL-01");
+    if (!range_begin(t, &memory, multicast, &range))
+        return;
+    uint32_t generation = 0;
+    for (int kind = range.first; kind < range.end; kind++)
+        for (int32_t held = 0;
+             held<t->world_size; held += t->world_size> 1 ? t->world_size - 1 : 1) {
+            struct mover mover;
+            mover_init(t, &mover, &memory, kind, 1);
+            mover_load(t, &mover, 1000 + generation++);
+            tk_out_of_band_barrier(t);
+            if (t->rank == held)
+                tk_sleep_ms(4);
+            mover_load(t, &mover, generation);
+            TK_OK(t, mover_run(&mover, mover.limit_ms, NULL));
+            mover_expect(t, &mover, generation, "late rank");
+        }
+}
+
+static void late_rank(struct tk *t) {
+    late(t, false);
+}
+
+static void late_rank_multimem(struct tk *t) {
+    late(t, true);
+}
+
+/* One rank lags behind the others after the first meeting: they may not go on to write the inputs
+ * it still has to read, nor believe that what it writes is there. */
+static void lagging(struct tk *t, bool multicast) {
+    struct mover_memory memory = {0};
+    struct range range;
+    TK_REQ(t, "SM-COLL-01");
+    if (!range_begin(t, &memory, multicast, &range))
+        return;
+    uint32_t generation = 0;
+    for (int kind = range.first; kind < range.end; kind++)
+        for (int32_t slow = 0;
+             slow<t->world_size; slow += t->world_size> 1 ? t->world_size - 1 : 1) {
+            struct mover mover;
+            mover_init(t, &mover, &memory, kind, 0);
+            mover_load(t, &mover, ++generation);
+            tk_out_of_band_barrier(t);
+            if (t->rank == slow)
+                tk_on_point(t, "shm.barrier.after_arrive", 1, (struct tk_action){.delay_ms = 6});
+            TK_OK(t, mover_run(&mover, mover.limit_ms, NULL));
+            bool sent = kind == MOVER_BROADCAST && t->rank == t->world_size - 1; /* the root */
+            if (!mover_in_place(&mover) || sent)
+                mover_overwrite(t, &mover);
+            if (!sent)
+                mover_expect(t, &mover, generation, "lagging rank");
+            tk_forget_points(t);
+            tk_out_of_band_barrier(t);
+        }
+}
+
+static void lagging_rank(struct tk *t) {
+    lagging(t, false);
+}
+
+static void lagging_rank_multimem(struct tk *t) {
+    lagging(t, true);
+}
+
+/* Two different operations back to back through one memory, all pairs, one rank delayed. */
+static void pairs(struct tk *t, bool multicast) {
+    struct mover_memory memory[2] = {0};
+    struct range range;
+    if (!range_begin(t, &memory[0], multicast, &range))
+        return;
+    mover_memory_init(t, &memory[1], tk_world_group(t));
+    uint32_t generation = 0;
+    for (int first = 0; first < kinds_of(t, &memory[0]); first++)
+        for (int second = range.first; second < range.end; second++) {
+            struct mover a, b;
+            mover_init(t, &a, &memory[0], first, 2);
+            mover_init(t, &b, &memory[1], second, 2);
+            generation++;
+            mover_load(t, &a, generation);
+            mover_load(t, &b, generation);
+            if (generation % 4 == 0 && t->rank == (int32_t)(generation / 4) % t->world_size)
+                tk_sleep_ms(1);
+            TK_OK(t, mover_run(&a, a.limit_ms, NULL));
+            TK_OK(t, mover_run(&b, b.limit_ms, NULL));
+            mover_expect(t, &a, generation, "the first of two");
+            mover_expect(t, &b, generation, "the second of two");
+        }
+}
+
+static void back_to_back(struct tk *t) {
+    pairs(t, false);
+}
+
+static void back_to_back_multimem(struct tk *t) {
+    pairs(t, true);
+}
+
+/* --- agreement -------------------------------------------------------------------------------- */
+
+/* Rank 0 calls one operation, the others another: all see it, nothing is written. */
+static void other_calls(struct tk *t, bool multicast) {
+    struct mover_memory memory = {0};
+    struct range range;
+    TK_REQ(t, "SM-COLL-06");
+    if (!range_begin(t, &memory, multicast, &range))
+        return;
+    for (int kind = range.first; kind < range.end; kind++) {
+        struct mover mover;
+        int other = kind + 1 < range.end ? kind + 1 : 0;
+        mover_init(t, &mover, &memory, t->rank == 0 ? kind : other, 1);
+        mover_load(t, &mover, 7);
+        /* A push or a store of a wrong rank would be in the block. */
+        TK_STATUS(t, SYMMEM_MISMATCH, mover_run(&mover, mover.limit_ms, NULL));
+        mover_untouched(t, &mover, 7, "after a mismatch");
+        TK_CHECK(t, !info_of(t, mover.handle).poisoned);
+        mover_init(t, &mover, &memory, kind, 1);
+        mover_load(t, &mover, 8);
+        TK_OK(t, mover_run(&mover, mover.limit_ms, NULL));
+        mover_expect(t, &mover, 8, "after a mismatch");
+    }
+}
+
+static void calls_differ(struct tk *t) {
+    other_calls(t, false);
+}
+
+static void calls_differ_multimem(struct tk *t) {
+    other_calls(t, true);
+}
+
+/* --- streams and graphs ----------------------------------------------------------------------- */
+
+/* All at once behind a gate, on two streams by turns, one channel. */
+static void streams(struct tk *t, bool multicast) {
+    struct mover_memory memory[MOVER_ALL_KINDS];
+    struct mover movers[MOVER_ALL_KINDS];
+    struct range range;
+    struct gate gate = {0};
+    TK_REQ(t, "SM-COLL-09");
+    if (!range_begin(t, &memory[0], multicast, &range))
+        return;
+    symmem_stream *two[2] = {tk_stream(t), tk_stream(t)};
+    TK_OK(t, symmem_stream_host_fn(two[0], gate_fn, &gate));
+    for (int kind = range.first; kind < range.end; kind++) {
+        struct mover_memory *own = &memory[kind - range.first];
+        if (kind > range.first)
+            mover_memory_init(t, own, tk_world_group(t));
+        mover_init(t, &movers[kind], own, kind, 1);
+        mover_load(t, &movers[kind], 3);
+    }
+    for (int kind = range.first; kind < range.end; kind++)
+        TK_OK(t, mover_run(&movers[kind], movers[kind].limit_ms, two[(kind - range.first) % 2]));
+    mover_untouched(t, &movers[range.first], 3, "enqueued");
+    gate_open(&gate);
+    tk_synchronize(t, two[0]);
+    tk_synchronize(t, two[1]);
+    for (int kind = range.first; kind < range.end; kind++)
+        mover_expect(t, &movers[kind], 3, "on a stream");
+}
+
+static void on_streams(struct tk *t) {
+    streams(t, false);
+}
+
+static void on_streams_multimem(struct tk *t) {
+    streams(t, true);
+}
+
+/* Each captured once, replayed with other data. */
+static void replays(struct tk *t, bool multicast) {
+    struct mover_memory memory = {0};
+    struct range range;
+    TK_REQ(t, "SM-COLL-09");
+    if (!range_begin(t, &memory, multicast, &range))
+        return;
+    symmem_stream *stream = tk_stream(t);
+    for (int kind = range.first; kind < range.end; kind++) {
+        struct mover mover;
+        symmem_graph *graph = NULL;
+        mover_init(t, &mover, &memory, kind, 0);
+        mover_load(t, &mover, 1);
+        TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
+        TK_OK(t, mover_run(&mover, mover.limit_ms, stream));
+        TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+        mover_untouched(t, &mover, 1, "captured");
+        tk_out_of_band_barrier(t);
+        for (uint32_t generation = 2; generation < 5; generation++) {
+            mover_load(t, &mover, generation);
+            TK_OK(t, symmem_graph_launch(graph, stream));
+            tk_synchronize(t, stream);
+            mover_expect(t, &mover, generation, "replayed");
+            if (generation == 3) { /* an eager one between two launches */
+                mover_load(t, &mover, 9);
+                TK_OK(t, mover_run(&mover, mover.limit_ms, NULL));
+                mover_expect(t, &mover, 9, "between two launches");
+            }
+        }
+        TK_OK(t, symmem_graph_destroy(graph));
+        tk_out_of_band_barrier(t);
+    }
+}
+
+static void replayed(struct tk *t) {
+    replays(t, false);
+}
+
+static void replayed_multimem(struct tk *t) {
+    replays(t, true);
+}
+
+#define ORDER_CASE(name_, requirements_, needs_, body_)                                            \
+    {                                                                                              \
+        .name = "move." name_, .requirements = requirements_, .needs = needs_, .min_ranks = 2,     \
+        .max_ranks = 3, .body = body_                                                              \
+    }
+
+static const struct tk_case cases[] = {
+    ORDER_CASE("late_rank", "SM-COLL-01", COLLECTIVES, late_rank),
+    ORDER_CASE("lagging_rank", "SM-COLL-01", COLLECTIVES, lagging_rank),
+    ORDER_CASE("back_to_back", "SM-COLL-01,SM-COLL-10", COLLECTIVES, back_to_back),
+    ORDER_CASE("calls_differ", "SM-COLL-06", COLLECTIVES, calls_differ),
+    ORDER_CASE("on_streams", "SM-COLL-09,SM-COLL-10,SM-MOVE-10", STREAMS | SYMMEM_CAP_HOST_FN,
+               on_streams),
+    ORDER_CASE("replayed", "SM-COLL-09,SM-MOVE-10", COLLECTIVES | SYMMEM_CAP_CAPTURE, replayed),
+    ORDER_CASE("late_rank_multimem", "SM-COLL-01", COLLECTIVES | SYMMEM_CAP_MULTICAST,
+               late_rank_multimem),
+    ORDER_CASE("lagging_rank_multimem", "SM-COLL-01", COLLECTIVES | SYMMEM_CAP_MULTICAST,
+               lagging_rank_multimem),
+    ORDER_CASE("back_to_back_multimem", "SM-COLL-01,SM-COLL-10", COLLECTIVES | SYMMEM_CAP_MULTICAST,
+               back_to_back_multimem),
+    ORDER_CASE("calls_differ_multimem", "SM-COLL-06", COLLECTIVES | SYMMEM_CAP_MULTICAST,
+               calls_differ_multimem),
+    ORDER_CASE("on_streams_multimem", "SM-COLL-09,SM-COLL-10,SM-MOVE-10",
+               STREAMS | SYMMEM_CAP_HOST_FN | SYMMEM_CAP_MULTICAST, on_streams_multimem),
+    ORDER_CASE("replayed_multimem", "SM-COLL-09,SM-MOVE-10",
+               COLLECTIVES | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_MULTICAST, replayed_multimem),
+};
+TK_SUITE(move_order, cases);
