@@ -207,8 +207,8 @@ struct sm_signal_op {
     /* SM_COMPOSED: hands the parts to the backend, with the channel's turn. */
     symmem_status (*compose)(const sm_signal_op *op, const symmem_exec *exec, bool capturing);
     const void *plan; /* its own */
-    bool later_step; /* with a stream: of an operation whose earlier steps are enqueued; goes there
-                        even if one of those has failed by now, so that the stream tells of that */
+    bool later_step;  /* with a stream: of an operation whose earlier steps are enqueued; goes there
+                         even if one of those has failed by now, so that the stream tells of that */
 };
 /* OUT_OF_RANGE unless the link has the channel. */
 symmem_status sm_signal_check_channel(const sm_signal_op *op);
