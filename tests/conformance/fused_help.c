@@ -129,9 +129,7 @@ bool fused_expect(struct tk *t, const struct fused_tensor *tensor, const double 
 }
 
 bool fused_wanted(const struct tk_shape *shape, int i) {
-    const char *text = getenv("SYMMEM_SUITE_LONG");
-    bool all = text != NULL && strcmp(text, "1") == 0;
-    return all || strcmp(shape->name, "world") == 0 || i % 4 == (shape->name[0] + shape->count) % 4;
+    return tk_suite_is_long() || strcmp(shape->name, "world") == 0 || i % 4 == (shape->name[0] + shape->count) % 4;
 }
 
 /* --- what is expected ------------------------------------------------------------------------- */

@@ -253,6 +253,45 @@ static void native(struct tk *t) {
     end(&x);
 }
 
+/* A is gathered by multicast, into symmetric memory, and multiplied where it lies. */
+static void multimem(struct tk *t) {
+    struct arrival x;
+    struct ops_tensor in, all;
+    size_t count = CHUNK_ROWS * K, shard = count * sizeof(float);
+    symmem_handle *handle = tk_handle(t, shard * (size_t)t->world_size, tk_world_group(t));
+    const uint32_t there = 1;
+    TK_REQ(t, "SM-FUSED-07");
+    begin(t, &x, SYMMEM_FLOAT32, CHUNK_ROWS * t->world_size, 1, false);
+    ops_upload(t, x.signals, &there, sizeof there);
+    if (info_of(t, handle).multicast_ptr == NULL) /* not allowed here, or a group of one */
+        TK_STATUS(t, SYMMEM_UNSUPPORTED,
+                  symmem_multimem_all_gather_out(
+                      handle, ops_flat(&in, x.a.memory, SYMMEM_FLOAT32, count),
+                      ops_flat(&all, ops_own(t, handle), SYMMEM_FLOAT32, x.a.count), 0, 50, NULL));
+    else {
+        const char *own = x.a.memory + (size_t)t->rank * shard;
+        TK_OK(t, symmem_multimem_all_gather_out(
+                     handle, ops_flat(&in, (char *)(uintptr_t)own, SYMMEM_FLOAT32, count),
+                     ops_flat(&all, ops_own(t, handle), SYMMEM_FLOAT32, x.a.count), 0,
+                     tk_scaled_ms(LONG_MS), NULL));
+        for (int32_t r = 0; r < t->world_size; r++) {
+            struct fused_tensor theirs = x.a; /* rank r's part of what rank r has in all of a */
+            theirs.values = calloc(x.a.count, sizeof(double));
+            TK_REQUIRE(t, theirs.values != NULL);
+            fused_fill(&theirs, r, 1, true);
+            memcpy(x.a.values + (size_t)r * count, theirs.values + (size_t)r * count,
+                   count * sizeof(double));
+            free(theirs.values);
+        }
+        DLTensor gathered = x.a.dl;
+        gathered.data = ops_own(t, handle);
+        TK_OK(t, symmem_async_input_mm(t->context, &gathered, &x.b.dl, x.signals_dl, 0, &x.out.dl,
+                                       tk_scaled_ms(LONG_MS), NULL));
+        expect_product(t, &x);
+    }
+    end(&x);
+}
+
 static const struct tk_case cases[] = {
     {.name = "fused_async.all_there",
      .requirements = "SM-FUSED-07",
@@ -289,5 +328,10 @@ static const struct tk_case cases[] = {
      .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
      .max_ranks = 4,
      .body = native},
+    {.name = "test_multimem_all_gather_matmul",
+     .requirements = "SM-FUSED-07",
+     .needs = PRODUCTS | SYMMEM_CAP_MULTICAST,
+     .max_ranks = 4,
+     .body = multimem},
 };
 TK_SUITE(fused_async, cases);
