@@ -128,7 +128,6 @@ static symmem_status shm_open_instance(const symmem_host *host, const symmem_bac
         status = shm_fail_errno(host, error, "set_backend", "creating a lock");
         goto destroy_cond;
     }
-    atomic_init(&self->closing, false);
     *instance_p = self;
     return SYMMEM_OK;
 
@@ -157,8 +156,6 @@ static bool wait_for_streams(shm_instance *self) {
 static void shm_close_instance(void *instance) {
     shm_instance *self = instance;
     shm_observe(self->host, "shm.close*");
-    /* release; pairs with: the wait for a chunk's signal */
-    atomic_store_explicit(&self->closing, true, memory_order_release);
     if (!wait_for_streams(self))
         return; /* a host function that does not return: its memory is given up */
     pthread_mutex_destroy(&self->blas_lock);

@@ -51,8 +51,7 @@ static symmem_status await(const shm_op *op, const shm_word *word, uint64_t dead
             continue;
         if (deadline_ns != 0 && shm_now_ns() >= deadline_ns)
             return SYMMEM_TIMEOUT;
-        /* acquire; pairs with: shm_close_instance */
-        if (atomic_load_explicit(&op->instance->closing, memory_order_acquire))
+        if (op->runner != NULL && shm_stream_stopping(op->runner))
             return SYMMEM_NOT_INITIALISED;
         nanosleep(&nap, NULL);
     }

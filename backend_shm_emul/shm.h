@@ -46,7 +46,6 @@ struct shm_instance {
     uint64_t last_capture_id;
     shm_multicast *multicasts;
     int32_t *slots_used; /* [device] */
-    atomic_bool closing; /* waits for no peer give up */
     pthread_mutex_t blas_lock;
     bool blas_asked; /* with blas_lock; once true they and blas are constant */
     bool blas_found;
@@ -128,6 +127,7 @@ struct shm_op {
     shm_instance *instance;
     shm_stream *report;          /* keeps a failure; NULL: the stream that runs it */
     shm_mark *mark;              /* of event operations; referenced */
+    shm_stream *runner;          /* the stream whose worker runs it; NULL: the caller does */
     const symmem_peers *step_of; /* a collective's step; NULL: none */
     const char *operation;       /* that it is known by, in a record or fault */
     union {
@@ -259,6 +259,9 @@ void shm_stream_push(shm_stream *stream, shm_op *first, shm_op *last, uint64_t c
 
 symmem_status shm_stream_create(void *instance, int32_t device, void **stream_p);
 void shm_stream_destroy(void *instance, void *stream);
+/* Whether it was destroyed: then what it still waits for, and no peer is asked about, is given up.
+ */
+bool shm_stream_stopping(shm_stream *stream);
 symmem_status shm_stream_synchronize(void *instance, void *stream, uint32_t timeout_ms,
                                      symmem_error_record *record_p);
 symmem_status shm_stream_query(void *instance, void *stream, bool *idle_p);

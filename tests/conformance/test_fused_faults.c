@@ -228,6 +228,43 @@ static void small_workspace(struct tk *t) {
     end(&x);
 }
 
+/* Sides of no elements: the ranks meet all the same, and K = 0 gives zeros. */
+static void check_empty(struct tk *t, int64_t rows, int64_t k, int64_t n) {
+    struct fused_tensor shard, b, out, a, part;
+    const int64_t shapes[5][2] = {
+        {rows, k}, {k, n}, {rows * t->world_size, n}, {rows * t->world_size, k}, {rows, n}};
+    size_t bytes = 0, other = 0;
+    fused_make(t, &shard, SYMMEM_FLOAT32, 2, shapes[0], 0);
+    fused_make(t, &b, SYMMEM_FLOAT32, 2, shapes[1], 0);
+    fused_make(t, &out, SYMMEM_FLOAT32, 2, shapes[2], 0);
+    fused_make(t, &a, SYMMEM_FLOAT32, 2, shapes[3], 0);
+    fused_make(t, &part, SYMMEM_FLOAT32, 2, shapes[4], 0);
+    fused_set_bytes(t, &out, 0x55);
+    fused_set_bytes(t, &part, 0x55);
+    TK_OK(t, symmem_fused_all_gather_matmul_workspace(&shard.dl, NULL, 0, false, t->world_size,
+                                                      &bytes));
+    TK_OK(t, symmem_fused_matmul_reduce_scatter_workspace(&a.dl, &b.dl, NULL, 0, &part.dl,
+                                                          t->world_size, &other));
+    symmem_handle *workspace = tk_handle(t, bytes + other + 1, tk_world_group(t));
+    const DLTensor *bs[1] = {&b.dl}, *outs[1] = {&out.dl};
+    TK_OK(t, symmem_fused_all_gather_matmul(workspace, &shard.dl, 0, 1, bs, NULL, outs, 0,
+                                            tk_scaled_ms(LONG_MS), NULL, NULL));
+    TK_OK(t, symmem_fused_matmul_reduce_scatter(workspace, &a.dl, &b.dl, SYMMEM_SUM, 0, &part.dl, 0,
+                                                tk_scaled_ms(LONG_MS), NULL, NULL));
+    fused_expect(t, &out, NULL, "out");
+    fused_expect(t, &part, NULL, "part");
+    struct fused_tensor *const all[] = {&shard, &b, &out, &a, &part};
+    for (int i = 0; i < 5; i++)
+        fused_free(all[i]);
+}
+
+static void empty(struct tk *t) {
+    TK_REQ(t, "SM-FUSED-01");
+    check_empty(t, 0, 3, 4);
+    check_empty(t, 2, 0, 4);
+    check_empty(t, 2, 3, 0);
+}
+
 /* --- a user's own product --------------------------------------------------------------------- */
 
 struct own_product {
@@ -328,6 +365,54 @@ static void product_fails(struct tk *t) {
 
 static void product_fails_on_stream(struct tk *t) {
     failing(t, tk_stream(t));
+}
+
+/* Rank 0 does not call. */
+static void rank_missing(struct tk *t) {
+    struct set_up x;
+    TK_REQ(t, "SM-FUSED-12");
+    begin(t, &x, 0);
+    for (int i = 0; i < 2; i++) {
+        uint64_t begin_ms = tk_now_ms();
+        if (t->rank != 0) {
+            TK_STATUS_EITHER(t, SYMMEM_TIMEOUT, SYMMEM_POISONED,
+                             i == 0 ? gather(&x, 30, NULL) : scatter(&x, 30, NULL));
+            TK_CHECK(t, tk_now_ms() - begin_ms < tk_scaled_ms(5000));
+            expect_untouched(t, &x);
+        }
+        TK_OK(t, symmem_handle_reset(x.workspace, tk_scaled_ms(LONG_MS)));
+    }
+    TK_OK(t, gather(&x, tk_scaled_ms(LONG_MS), NULL));
+    expect_gather(t, &x, 1);
+    end(&x);
+}
+
+/* Without the capability nothing is done. */
+static void refused_without(struct tk *t) {
+    struct fused_tensor a, b;
+    struct ops_tensor words;
+    const int64_t shape[2] = {4, 4};
+    uint32_t *signal = tk_alloc(t, sizeof *signal);
+    TK_REQ(t, "SM-BACKEND-09");
+    fused_make(t, &a, SYMMEM_FLOAT32, 2, shape, 0);
+    fused_make(t, &b, SYMMEM_FLOAT32, 2, shape, 0);
+    fused_set_bytes(t, &b, 0x55);
+    TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_restride(t->context, &a.dl, &b.dl, NULL));
+    TK_STATUS(t, SYMMEM_UNSUPPORTED,
+              symmem_async_input_mm(t->context, &a.dl, &a.dl,
+                                    ops_flat(&words, signal, SYMMEM_UINT32, 1), 0, &b.dl, 30,
+                                    NULL));
+    symmem_handle *workspace = tk_handle(t, 4096, tk_world_group(t));
+    const DLTensor *bs[1] = {&a.dl}, *outs[1] = {&b.dl};
+    TK_STATUS(
+        t, SYMMEM_UNSUPPORTED,
+        symmem_fused_all_gather_matmul(workspace, &a.dl, 0, 1, bs, NULL, outs, 0, 30, NULL, NULL));
+    TK_STATUS(t, SYMMEM_UNSUPPORTED,
+              symmem_fused_matmul_reduce_scatter(workspace, &a.dl, &a.dl, SYMMEM_SUM, 0, &b.dl, 0,
+                                                 30, NULL, NULL));
+    fused_expect_bytes(t, &b, 0x55, "out");
+    fused_free(&a);
+    fused_free(&b);
 }
 
 /* --- reuse ------------------------------------------------------------------------------------ */
@@ -448,6 +533,22 @@ static const struct tk_case cases[] = {
      .min_ranks = 2,
      .max_ranks = 3,
      .body = product_fails_on_stream},
+    {.name = "fused_faults.rank_missing",
+     .requirements = "SM-FUSED-12",
+     .needs = PRODUCTS,
+     .min_ranks = 2,
+     .max_ranks = 3,
+     .body = rank_missing},
+    {.name = "fused_faults.refused_without_products",
+     .requirements = "SM-BACKEND-09",
+     .needs_absent = SYMMEM_CAP_MATMUL,
+     .max_ranks = 2,
+     .body = refused_without},
+    {.name = "fused_faults.empty",
+     .requirements = "SM-FUSED-01,SM-FUSED-04",
+     .needs = PRODUCTS,
+     .max_ranks = 3,
+     .body = empty},
     {.name = "fused_faults.reused_at_once",
      .requirements = "SM-FUSED-13",
      .needs = PRODUCTS | SYMMEM_CAP_HOST_ACCESS,

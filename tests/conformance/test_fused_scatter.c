@@ -4,7 +4,7 @@
 
 #define NDIM 3
 #define WORKSPACE_BYTES 32768 /* more than any case needs */
-#define MAX_RANKS 16
+#define MAX_RANKS 8
 
 struct scatter_case {
     symmem_dtype dtype, out_dtype;
@@ -242,18 +242,22 @@ static const struct tk_case cases[] = {
     {.name = "test_fused_matmul_reduce_scatter",
      .requirements = "SM-FUSED-04,SM-FUSED-03",
      .needs = PRODUCTS,
+     .max_ranks = MAX_RANKS,
      .body = matmul_reduce_scatter},
     {.name = "test_fused_scaled_matmul_reduce_scatter",
      .requirements = "SM-FUSED-05,SM-FUSED-03",
      .needs = PRODUCTS,
+     .max_ranks = MAX_RANKS,
      .body = scaled_matmul_reduce_scatter},
     {.name = "fused_scatter.on_streams",
      .requirements = "SM-FUSED-04,SM-FUSED-05",
      .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
+     .max_ranks = MAX_RANKS,
      .body = on_streams},
     {.name = "fused_scatter.replayed",
      .requirements = "SM-FUSED-09",
      .needs = PRODUCTS | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
+     .max_ranks = 4,
      .body = replayed},
 };
 TK_SUITE(fused_scatter, cases);

@@ -13,7 +13,8 @@
  * streams    `stream` as for symmem_barrier. Copies and products alternate between it and `second`,
  *            which joins it and a capture of its. second NULL: one that the context makes for each
  *            device at first use; if that takes part in another capture meanwhile, or second is
- *            `stream`, all runs on `stream` in turn. With stream NULL second must be NULL and all
+ *            `stream`, all runs on `stream` in turn. Threads that call at once, in an order that
+ *            may differ between ranks, need a second stream each. With stream NULL second must be NULL and all
  *            runs in the calling thread.
  * layout     Tensors have up to 8 dimensions. The layout "of a dimension d" is the one in which the
  *            tensor is contiguous once d is moved to the front; symmem_fused_strides gives it. An
