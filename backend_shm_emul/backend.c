@@ -123,9 +123,16 @@ static symmem_status shm_open_instance(const symmem_host *host, const symmem_bac
         status = shm_fail_errno(host, error, "set_backend", "creating a condition");
         goto destroy_lock;
     }
+    error = pthread_mutex_init(&self->blas_lock, NULL);
+    if (error != 0) {
+        status = shm_fail_errno(host, error, "set_backend", "creating a lock");
+        goto destroy_cond;
+    }
     *instance_p = self;
     return SYMMEM_OK;
 
+destroy_cond:
+    pthread_cond_destroy(&self->stream_gone);
 destroy_lock:
     pthread_mutex_destroy(&self->lock);
 free_slots:
@@ -151,6 +158,7 @@ static void shm_close_instance(void *instance) {
     shm_observe(self->host, "shm.close*");
     if (!wait_for_streams(self))
         return; /* a host function that does not return: its memory is given up */
+    pthread_mutex_destroy(&self->blas_lock);
     pthread_cond_destroy(&self->stream_gone);
     pthread_mutex_destroy(&self->lock);
     free(self->slots_used);
@@ -224,6 +232,9 @@ static const symmem_backend table = {
     .multimem_store = shm_multimem_store,
     .multimem_ld_reduce = shm_multimem_ld_reduce,
     .collective = shm_collective,
+    .matmul = shm_matmul,
+    .copy_strided = shm_copy_strided,
+    .reduce_local = shm_reduce_local,
 };
 
 const symmem_backend *symmem_backend_entry(uint32_t abi) {

@@ -59,10 +59,29 @@ symmem_status shm_op_ask_point(const shm_op *op, const char *name, const char *o
     return status;
 }
 
+symmem_status shm_op_run(const shm_op *op, symmem_error_record *record_p) {
+    const symmem_peers *peers = op->step_of;
+    if (peers == NULL)
+        return op->run(op, record_p);
+    if (peers->host->is_poisoned(peers))
+        return SYMMEM_OK; /* whoever waits for the collective learns of it */
+    symmem_status status = op->run(op, record_p);
+    if (status == SYMMEM_OK)
+        return status;
+    symmem_error_record record = *record_p; /* it says more than the fault can */
+    const symmem_fault fault = {
+        .operation = op->operation, .status = status, .channel = -1, .failed_rank = peers->rank};
+    peers->host->signal_failed(peers, &fault, NULL);
+    *record_p = record;
+    return status;
+}
+
 symmem_status shm_submit(shm_op *op, const symmem_exec *exec, const char *operation) {
+    op->step_of = exec->step_of;
+    op->operation = operation;
     if (!exec->stream) {
         symmem_error_record record; /* the core has its own copy, from signal_failed */
-        return op->run(op, &record);
+        return shm_op_run(op, &record);
     }
     symmem_status status = shm_point(op->instance->host, "shm.enqueue");
     if (status != SYMMEM_OK)

@@ -13,8 +13,10 @@
 #include <sys/types.h>
 #include <symmem/backend.h>
 
+#include "cpu/matmul.h"
+
 #define SHM_MAX_DEVICES 1024
-#define SHM_MAX_REFS 3
+#define SHM_MAX_REFS 6
 
 typedef struct shm_instance shm_instance;
 typedef struct shm_segment shm_segment;
@@ -44,6 +46,10 @@ struct shm_instance {
     uint64_t last_capture_id;
     shm_multicast *multicasts;
     int32_t *slots_used; /* [device] */
+    pthread_mutex_t blas_lock;
+    bool blas_asked; /* with blas_lock; once true they and blas are constant */
+    bool blas_found;
+    symmem_cpu_blas blas;
 };
 
 /* --- backend.c ---------------------------------------------------------------------- */
@@ -119,8 +125,11 @@ struct shm_op {
     /* Failures are OK or a status with *record_p filled. */
     symmem_status (*run)(const shm_op *op, symmem_error_record *record_p);
     shm_instance *instance;
-    shm_stream *report; /* keeps a failure; NULL: the stream that runs it */
-    shm_mark *mark;     /* of event operations; referenced */
+    shm_stream *report;          /* keeps a failure; NULL: the stream that runs it */
+    shm_mark *mark;              /* of event operations; referenced */
+    shm_stream *runner;          /* the stream whose worker runs it; NULL: the caller does */
+    const symmem_peers *step_of; /* a collective's step; NULL: none */
+    const char *operation;       /* that it is known by, in a record or fault */
     union {
         struct {
             const symmem_peers *peers;
@@ -167,6 +176,12 @@ struct shm_op {
             void (*fn)(void *arg);
             void *arg;
         } call;
+        struct {
+            symmem_matmul product;
+            uint32_t timeout_ms;
+        } matmul;
+        symmem_strided_copy strided;
+        symmem_local_reduce local;
     } u;
     int32_t ref_count;
     symmem_ref refs[SHM_MAX_REFS];
@@ -181,6 +196,8 @@ static inline symmem_status shm_op_point(const shm_op *op, const char *name, con
         return SYMMEM_OK;
     return shm_op_ask_point(op, name, operation, record_p);
 }
+/* Runs it, unless it is a step of a collective that has failed. */
+symmem_status shm_op_run(const shm_op *op, symmem_error_record *record_p);
 /* A heap copy with references of its own; NULL without memory. */
 shm_op *shm_op_clone(const shm_op *op);
 void shm_op_free(shm_op *op); /* gives the references back */
@@ -201,6 +218,17 @@ symmem_status shm_memset32(void *instance, int32_t device, void *dst, uint32_t v
 symmem_status shm_write_value32(void *instance, int32_t device, void *dst, uint32_t value,
                                 const symmem_exec *exec);
 symmem_status shm_host_fn(void *instance, void *stream, void (*fn)(void *arg), void *arg);
+
+/* --- matmul.c, blas.c --------------------------------------------------------------- */
+
+symmem_status shm_matmul(void *instance, int32_t device, const symmem_matmul *product,
+                         const symmem_exec *exec);
+symmem_status shm_copy_strided(void *instance, int32_t device, const symmem_strided_copy *copy,
+                               const symmem_exec *exec);
+symmem_status shm_reduce_local(void *instance, int32_t device, const symmem_local_reduce *reduce,
+                               const symmem_exec *exec);
+/* NULL: there is none. */
+const symmem_cpu_blas *shm_blas(shm_instance *instance);
 
 /* --- stream.c ----------------------------------------------------------------------- */
 
@@ -231,6 +259,9 @@ void shm_stream_push(shm_stream *stream, shm_op *first, shm_op *last, uint64_t c
 
 symmem_status shm_stream_create(void *instance, int32_t device, void **stream_p);
 void shm_stream_destroy(void *instance, void *stream);
+/* Whether it was destroyed: then what it still waits for, and no peer is asked about, is given up.
+ */
+bool shm_stream_stopping(shm_stream *stream);
 symmem_status shm_stream_synchronize(void *instance, void *stream, uint32_t timeout_ms,
                                      symmem_error_record *record_p);
 symmem_status shm_stream_query(void *instance, void *stream, bool *idle_p);

@@ -42,8 +42,9 @@ static void keep_failure(shm_stream *stream, const symmem_error_record *record) 
 static void run_one(shm_stream *stream, shm_op *op) {
     symmem_error_record record;
     memset(&record, 0, sizeof record);
+    op->runner = stream;
     shm_observe(stream->instance->host, "shm.op.before*");
-    symmem_status status = op->run(op, &record);
+    symmem_status status = shm_op_run(op, &record);
     shm_observe(stream->instance->host, "shm.op.done*");
     if (status != SYMMEM_OK) {
         record.status = status;
@@ -152,6 +153,13 @@ void shm_stream_destroy(void *instance, void *stream) {
     else
         pthread_detach(thread);
     release(self);
+}
+
+bool shm_stream_stopping(shm_stream *stream) {
+    pthread_mutex_lock(&stream->lock);
+    bool stopping = stream->stopping;
+    pthread_mutex_unlock(&stream->lock);
+    return stopping;
 }
 
 /* --- work --------------------------------------------------------------------------- */

@@ -347,6 +347,7 @@ void symmem_context_free(symmem_context *context) {
 static void free_memory(symmem_context *context) {
     sm_group_free_shells(context);
     sm_pool_free_shells(context);
+    sm_second_streams_free(context);
     while (!sm_list_empty(&context->notices)) {
         sm_node *node = context->notices.next;
         sm_list_remove(node);

@@ -47,6 +47,11 @@ void sm_list_remove(sm_node *node);             /* fine on a removed node */
 bool sm_list_empty(const sm_node *head);
 #define SM_CONTAINER(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
 
+/* A stream that the context made for the fused operations of a device (fused.c). */
+typedef struct sm_second_stream {
+    struct sm_second_stream *next;
+    symmem_stream *stream; /* ended by finalise like any other; the shell is the context's */
+} sm_second_stream;
 /* Which algorithm symmem_all_reduce takes (ops_all_reduce.c); plain memory of the context's. */
 typedef struct sm_all_reduce_table sm_all_reduce_table;
 
@@ -96,6 +101,9 @@ struct symmem_context {
     uint64_t next_group_uid, next_ordinal;
     size_t signal_pad_size;
     atomic_int captures; /* streams capturing now */
+    sm_second_stream *second_streams;
+    symmem_matmul_fn matmul_fn; /* the user's product, or NULL */
+    void *matmul_arg;
 };
 
 /* NOT_INITIALISED with a record for NULL and finalised contexts. */
@@ -356,6 +364,8 @@ struct symmem_graph {
 /* Checks that stream is NULL or usable and of this context. */
 symmem_status sm_stream_check(const symmem_context *context, const symmem_stream *stream,
                               const char *operation);
+/* Frees the shells of the streams that the context made for itself. */
+void sm_second_streams_free(symmem_context *context);
 /* By finalise: ends streams, graphs and events natively; the shells stay. */
 void sm_stream_destroy_all(symmem_context *context);
 

@@ -163,11 +163,12 @@ symmem_status sm_handle_bounds(const symmem_handle *handle, const char *operatio
 symmem_status sm_handle_rank_check(const symmem_handle *handle, const char *operation,
                                    int32_t rank);
 
-/* The memory of one operation that must stay: at most a link and two allocations. */
+/* The memory of one operation that must stay: at most a link and two allocations, or five of a
+ * matrix product. */
 typedef struct sm_refs {
-    symmem_ref refs[3];
+    symmem_ref refs[6];
     int32_t count;
-    sm_allocation *held[2]; /* this call's own references */
+    sm_allocation *held[5]; /* this call's own references */
     int32_t held_count;
     int32_t device; /* of the first covering allocation, -1 without */
 } sm_refs;
@@ -206,6 +207,8 @@ struct sm_signal_op {
     /* SM_COMPOSED: hands the parts to the backend, with the channel's turn. */
     symmem_status (*compose)(const sm_signal_op *op, const symmem_exec *exec, bool capturing);
     const void *plan; /* its own */
+    bool later_step;  /* with a stream: of an operation whose earlier steps are enqueued; goes there
+                         even if one of those has failed by now, so that the stream tells of that */
 };
 /* OUT_OF_RANGE unless the link has the channel. */
 symmem_status sm_signal_check_channel(const sm_signal_op *op);

@@ -20,7 +20,8 @@ static symmem_status call_backend(const sm_signal_op *op, void *stream, bool cap
                               .refs = op->refs,
                               .ref_count = op->ref_count,
                               .timeout_ms = op->timeout_ms,
-                              .call = op->id};
+                              .call = op->id,
+                              .operation = op->kind == SM_BARRIER ? op->name : NULL};
     switch (op->kind) {
     case SM_BARRIER:
         return backend->barrier(instance, &link->peers, op->channel, &exec);
@@ -179,7 +180,8 @@ symmem_status sm_signal_run(const sm_signal_op *op, const symmem_stream *stream)
             return busy(op, begin_ns);
     }
     /* An operation that this one waited for may have poisoned the handle. */
-    status = sm_link_refuse_poisoned(op->link, op->name);
+    if (!op->later_step || stream == NULL)
+        status = sm_link_refuse_poisoned(op->link, op->name);
     if (status == SYMMEM_OK)
         status =
             stream != NULL ? enqueue(op, channel, stream->native) : run_now(op, channel, begin_ns);

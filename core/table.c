@@ -59,6 +59,9 @@ static const entry entries[] = {
     ENTRY(multimem_store, SYMMEM_CAP_MULTICAST),
     ENTRY(multimem_ld_reduce, SYMMEM_CAP_MULTICAST),
     ENTRY(collective, SYMMEM_CAP_COLLECTIVES),
+    ENTRY(matmul, SYMMEM_CAP_MATMUL),
+    ENTRY(copy_strided, SYMMEM_CAP_MATMUL),
+    ENTRY(reduce_local, SYMMEM_CAP_MATMUL),
 };
 
 static bool present(const symmem_backend *backend, size_t offset) {

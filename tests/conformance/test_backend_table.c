@@ -57,6 +57,9 @@ static const struct entry declared[] = {
     ENTRY(multimem_store, SYMMEM_CAP_MULTICAST),
     ENTRY(multimem_ld_reduce, SYMMEM_CAP_MULTICAST),
     ENTRY(collective, SYMMEM_CAP_COLLECTIVES),
+    ENTRY(matmul, SYMMEM_CAP_MATMUL),
+    ENTRY(copy_strided, SYMMEM_CAP_MATMUL),
+    ENTRY(reduce_local, SYMMEM_CAP_MATMUL),
 };
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -94,7 +97,7 @@ static void well_formed_tables(struct tk *t) {
     symmem_backend shorter = full;
     shorter.name = "suite_fake_short";
     shorter.size = SYMMEM_BACKEND_SIZE_ABI1;
-    shorter.capabilities &= ~SYMMEM_CAP_COLLECTIVES;
+    shorter.capabilities &= ~(SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_MATMUL);
     TK_OK(t, symmem_register_backend(t->context, &shorter));
     tk_end_context(t); /* before the tables on this stack go */
 }

@@ -82,6 +82,9 @@ static const entry entries[] = {
     GATED(multimem_ld_reduce, MULTICAST),
     FREE(signal_check),
     GATED(collective, COLLECTIVES),
+    GATED(matmul, MATMUL),
+    GATED(copy_strided, MATMUL),
+    GATED(reduce_local, MATMUL),
 };
 #define ENTRY_COUNT (sizeof(entries) / sizeof(entries[0]))
 

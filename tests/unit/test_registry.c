@@ -95,7 +95,8 @@ static const struct {
                  OFFSET(capture_end),        OFFSET(capture_id),        OFFSET(graph_launch),
                  OFFSET(graph_destroy),      OFFSET(multicast_create),  OFFSET(multicast_attach),
                  OFFSET(multicast_bind),     OFFSET(multicast_release), OFFSET(multimem_store),
-                 OFFSET(multimem_ld_reduce), OFFSET(collective)};
+                 OFFSET(multimem_ld_reduce), OFFSET(collective),        OFFSET(matmul),
+                 OFFSET(copy_strided),       OFFSET(reduce_local)};
 
 static void table_entries(void) {
     symmem_backend good, table;

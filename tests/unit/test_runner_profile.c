@@ -121,7 +121,7 @@ static void test_undeclared_is_no_pass(void) {
     struct runner runner = plan(PLAIN, (struct runner_options){0});
     CU_ASSERT(says(&runner, "passed in full: core (4)\n")); /* the refusal, too */
     CU_ASSERT(says(&runner, "not declared: direct-access, host-access, overlap, pool, streams, "
-                            "host-functions, capture, collectives, multicast\n"));
+                            "host-functions, capture, collectives, products, multicast\n"));
     CU_ASSERT(says(&runner, "conforms to core with 2 ranks"));
     runner_free_plan(&runner);
 }

@@ -36,6 +36,7 @@
 #define SYMMEM_BACKEND_H
 
 #include <symmem/handle.h>
+#include <symmem/matmul.h>
 #include <symmem/memory.h> /* SYMMEM_ALIGNMENT */
 #include <symmem/status.h>
 
@@ -60,7 +61,8 @@ extern "C" {
 #define SYMMEM_CAP_POOL (1ull << 10)         /* pools work; no entries: the core cuts the blocks */
 #define SYMMEM_CAP_WRAP_STREAM (1ull << 11)  /* stream_wrap; needs STREAMS */
 #define SYMMEM_CAP_COLLECTIVES (1ull << 12)  /* collective */
-#define SYMMEM_CAP_ALL ((1ull << 13) - 1)    /* every bit of this ABI; others must be 0 */
+#define SYMMEM_CAP_MATMUL (1ull << 13)       /* matmul, copy_strided, reduce_local */
+#define SYMMEM_CAP_ALL ((1ull << 14) - 1)    /* every bit of this ABI; others must be 0 */
 
 /* --- what the core offers to a backend ---------------------------------------------- */
 
@@ -94,6 +96,8 @@ typedef enum symmem_call_kind {
     /* Made of other entries, so in a symmem_call_id only. */
     SYMMEM_CALL_LOW_CONTENTION_ALL_GATHER,
     SYMMEM_CALL_LOW_CONTENTION_ALL_GATHER_CE_MULTICAST,
+    SYMMEM_CALL_FUSED_ALL_GATHER_MATMUL,
+    SYMMEM_CALL_FUSED_MATMUL_REDUCE_SCATTER,
     SYMMEM_CALL_KIND_COUNT
 } symmem_call_kind;
 
@@ -266,12 +270,17 @@ struct symmem_peers {
 typedef struct symmem_exec {
     void *stream;           /* the backend's; NULL: run to completion before returning */
     const symmem_ref *refs; /* retain before enqueueing or capturing, release when done for good */
-    int32_t ref_count;      /* at most 3 */
-    uint32_t timeout_ms;    /* signal operations and collectives: from the moment it begins to run;
-                               0 = no limit */
+    int32_t ref_count;      /* at most 3; of the entries of CAP_MATMUL at most 6 */
+    uint32_t timeout_ms;    /* signal operations and collectives, matmul with signals: from the
+                               moment it begins to run; 0 = no limit */
     symmem_call_id call;    /* barrier and collective: see there */
-    const char *operation;  /* the public call that barrier, copy or multimem_store is a part of,
-                               for fault and record; static string; NULL: the entry's own name */
+    const char *operation;  /* the public call that an entry is a part of (barrier, copy,
+                                multimem_store, those of CAP_MATMUL), for fault and record; static
+                                string; NULL: the entry's own name */
+    /* copy and the entries of CAP_MATMUL. Not NULL: a step of a collective on these peers. Its
+     * failure goes through host->signal_failed, as a signal operation's does, and it may be left
+     * out, as a success, once host->is_poisoned. */
+    const symmem_peers *step_of;
 } symmem_exec;
 
 /*
@@ -296,6 +305,33 @@ typedef struct symmem_collective {
     const size_t *in_splits;
     const size_t *out_splits;
 } symmem_collective;
+
+/* A copy between any two layouts: `element` bytes at each of the shape's places. Strides are in
+ * elements. */
+#define SYMMEM_COPY_MAX_NDIM 8
+typedef struct symmem_strided_copy {
+    size_t size;
+    size_t element; /* 1, 2, 4 or 8 */
+    int32_t ndim;
+    int64_t shape[SYMMEM_COPY_MAX_NDIM];
+    const void *src;
+    int64_t src_strides[SYMMEM_COPY_MAX_NDIM];
+    void *dst;
+    int64_t dst_strides[SYMMEM_COPY_MAX_NDIM];
+} symmem_strided_copy;
+
+/* dst[i] = src_0[i] op src_1[i] op ..., in that order, where src_s is `count` elements at
+ * src + s * src_stride bytes. */
+typedef struct symmem_local_reduce {
+    size_t size;
+    symmem_dtype dtype;
+    symmem_reduce_op op;
+    int32_t src_count;
+    size_t count;
+    const void *src;
+    size_t src_stride;
+    void *dst;
+} symmem_local_reduce;
 
 typedef struct symmem_device_info {
     int32_t device_type; /* DLPack */
@@ -510,6 +546,22 @@ struct symmem_backend {
      * in rank order (SM-COLL). */
     symmem_status (*collective)(void *instance, const symmem_peers *peers, int32_t channel,
                                 const symmem_collective *call, const symmem_exec *exec);
+
+    /* CAP_MATMUL. Local stream operations on memory that the device reaches, with any alignment of
+     * whole elements. A failure when the work runs is the stream's, like a copy's, or the call's
+     * without a stream; then, or where it cannot be enqueued, described with host->fail.
+     *   matmul        see symmem/matmul.h. product->fn, if any, in place of the backend's own. With
+     *                 signals the waiting is part of the operation: TIMEOUT, with the chunk in the
+     *                 message, and the rows of that chunk and later ones are left alone.
+     *   copy_strided  src and dst do not overlap
+     *   reduce_local  every pair that symmem_reduce_supported names, the same bits as a collective
+     *                 that reduces in that order. Contract: kernels/reference/reduce.h */
+    symmem_status (*matmul)(void *instance, int32_t device, const symmem_matmul *product,
+                            const symmem_exec *exec);
+    symmem_status (*copy_strided)(void *instance, int32_t device, const symmem_strided_copy *copy,
+                                  const symmem_exec *exec);
+    symmem_status (*reduce_local)(void *instance, int32_t device, const symmem_local_reduce *reduce,
+                                  const symmem_exec *exec);
 };
 
 /* A shorter table of ABI 1 is refused. */

@@ -25,6 +25,8 @@ static const struct profile profiles[] = {
     {"host-functions", SYMMEM_CAP_HOST_FN, SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN},
     {"capture", SYMMEM_CAP_CAPTURE, SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE},
     {"collectives", SYMMEM_CAP_COLLECTIVES, SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_DIRECT_ACCESS},
+    {"products", SYMMEM_CAP_MATMUL,
+     SYMMEM_CAP_MATMUL | SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_DIRECT_ACCESS},
     {"multicast", SYMMEM_CAP_MULTICAST, SYMMEM_CAP_MULTICAST},
 };
 #define PROFILE_COUNT ((int)(sizeof(profiles) / sizeof(profiles[0])))

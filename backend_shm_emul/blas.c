@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * CBLAS, if the machine has one: looked for when the first product runs, so that a process that
+ * multiplies nothing gets none of its threads. How many those are is the user's affair
+ * (OPENBLAS_NUM_THREADS and the like).
+ */
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm.h"
+
+/* Sanitizers see nothing of what a library reads and writes, but all that the plain loops do. */
+#ifdef __has_feature
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer) ||                         \
+    __has_feature(memory_sanitizer)
+#define PLAIN_UNLESS_WANTED
+#endif
+#endif
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define PLAIN_UNLESS_WANTED
+#endif
+
+/* SYMMEM_SHM_BLAS: a library's name or path, or 0 for none. */
+static const char *const names[] = {"libopenblas.so.0", "libcblas.so.3", "libblas.so.3",
+                                    "libopenblas.so",   "libcblas.so",   "libblas.so"};
+
+static bool find(void *library, symmem_cpu_blas *blas) {
+    void *sgemm = dlsym(library, "cblas_sgemm"), *dgemm = dlsym(library, "cblas_dgemm");
+    /* ISO C has no cast between the two kinds of pointer. */
+    memcpy(&blas->sgemm, &sgemm, sizeof sgemm);
+    memcpy(&blas->dgemm, &dgemm, sizeof dgemm);
+    return sgemm != NULL && dgemm != NULL;
+}
+
+/* A library with both functions is never closed: threads of its own may run its code. */
+static bool load(const char *name, symmem_cpu_blas *blas) {
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL)
+        return false;
+    if (find(library, blas))
+        return true;
+    dlclose(library);
+    return false;
+}
+
+static bool load_any(const symmem_host *host, symmem_cpu_blas *blas) {
+    const char *wanted = secure_getenv("SYMMEM_SHM_BLAS");
+    if (wanted != NULL && strcmp(wanted, "0") == 0)
+        return false;
+    if (wanted != NULL && *wanted != '\0') {
+        if (load(wanted, blas))
+            return true;
+        host->notice(host, "SYMMEM_SHM_BLAS cannot be loaded: matrix products use plain loops");
+        return false;
+    }
+#ifdef PLAIN_UNLESS_WANTED
+    return false;
+#endif
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (load(names[i], blas))
+            return true;
+    host->notice(host, "no CBLAS found: matrix products use plain loops");
+    return false;
+}
+
+const symmem_cpu_blas *shm_blas(shm_instance *instance) {
+    pthread_mutex_lock(&instance->blas_lock);
+    if (!instance->blas_asked) {
+        instance->blas_found = load_any(instance->host, &instance->blas);
+        instance->blas_asked = true;
+    }
+    pthread_mutex_unlock(&instance->blas_lock);
+    return instance->blas_found ? &instance->blas : NULL;
+}

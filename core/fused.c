@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The steps that fused operations are made of. */
+#include "fused.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- checks --------------------------------------------------------------------------------- */
+
+static symmem_status check_streams(sm_pipeline *pipeline, const symmem_stream *stream,
+                                   const symmem_stream *second) {
+    symmem_context *context = pipeline->link->context;
+    symmem_status status = sm_stream_check(context, stream, pipeline->name);
+    if (status == SYMMEM_OK)
+        status = sm_stream_check(context, second, pipeline->name);
+    if (status != SYMMEM_OK)
+        return status;
+    if (stream == NULL && second != NULL)
+        return sm_fail(SYMMEM_INVALID_ARGUMENT, pipeline->name, "",
+                       "a second stream without a first");
+    pipeline->lanes[0] = stream;
+    pipeline->lanes[1] = second;
+    return SYMMEM_OK;
+}
+
+static symmem_status check_channels(const sm_pipeline *pipeline) {
+    sm_signal_op signal = {
+        .name = pipeline->name, .link = pipeline->link, .channel = pipeline->channel};
+    symmem_status status = sm_signal_check_channel(&signal);
+    if (status != SYMMEM_OK)
+        return status;
+    signal.channel++; /* no overflow: the first one is in range */
+    return sm_signal_check_channel(&signal);
+}
+
+symmem_status sm_pipeline_check(sm_pipeline *pipeline, const char *name, symmem_handle *workspace,
+                                int32_t channel, uint32_t timeout_ms, symmem_stream *stream,
+                                symmem_stream *second) {
+    sm_collective_op op;
+    memset(pipeline, 0, sizeof *pipeline);
+    symmem_status status =
+        sm_collective_begin(&op, name, workspace, SYMMEM_CALL_NONE, channel, timeout_ms, stream);
+    if (status != SYMMEM_OK)
+        return status;
+    sm_link *link = workspace->link;
+    pipeline->name = name;
+    pipeline->link = link;
+    pipeline->offset = workspace->offset;
+    pipeline->available = link->block_bytes - (workspace->offset - link->block_offset);
+    pipeline->rank = link->group->rank;
+    pipeline->world_size = link->group->world_size;
+    pipeline->channel = channel;
+    pipeline->timeout_ms = op.timeout_ms;
+    if (!sm_backend_has(link->context, SYMMEM_CAP_MATMUL)) {
+        (void)sm_fail(SYMMEM_UNSUPPORTED, name, "", "the backend has no matrix product");
+        return sm_link_describe(link, sm_record());
+    }
+    status = check_channels(pipeline);
+    return status == SYMMEM_OK ? check_streams(pipeline, stream, second) : status;
+}
+
+symmem_status sm_pipeline_fits(const sm_pipeline *pipeline, size_t bytes) {
+    if (bytes <= pipeline->available)
+        return SYMMEM_OK;
+    (void)sm_fail(SYMMEM_OUT_OF_RANGE, pipeline->name, "",
+                  "the workspace has %zu bytes, %zu are needed", pipeline->available, bytes);
+    sm_record()->expected = bytes;
+    sm_record()->actual = pipeline->available;
+    return sm_link_describe(pipeline->link, sm_record());
+}
+
+char *sm_pipeline_at(const sm_pipeline *pipeline, int32_t rank) {
+    return (char *)pipeline->link->mapping->buffers[rank] + pipeline->offset;
+}
+
+symmem_status sm_pipeline_apart(const sm_pipeline *pipeline, const sm_strided *tensor,
+                                size_t bytes) {
+    sm_strided workspace = {.what = "the workspace", .extent = bytes};
+    for (int32_t rank = 0; rank < pipeline->world_size; rank++) {
+        workspace.data = sm_pipeline_at(pipeline, rank);
+        symmem_status status = sm_strided_apart(tensor, &workspace, pipeline->name);
+        if (status != SYMMEM_OK) {
+            sm_record()->failed_rank = rank;
+            return sm_link_describe(pipeline->link, sm_record());
+        }
+    }
+    return SYMMEM_OK;
+}
+
+/* --- the second lane ------------------------------------------------------------------------ */
+
+static symmem_stream *find_second(symmem_context *context, int32_t device) {
+    for (sm_second_stream *second = context->second_streams; second != NULL; second = second->next)
+        if (second->stream->device == device)
+            return second->stream;
+    return NULL;
+}
+
+/* Keeps a new stream, unless another thread was faster. The context owns the shell, which so must
+ * not count as one of its users. */
+static symmem_stream *keep_second(symmem_context *context, sm_second_stream *second) {
+    pthread_mutex_lock(&context->lock);
+    symmem_stream *found = find_second(context, second->stream->device);
+    if (found == NULL) {
+        second->next = context->second_streams;
+        context->second_streams = second;
+    }
+    pthread_mutex_unlock(&context->lock);
+    if (found == NULL)
+        sm_context_release(context);
+    return found;
+}
+
+static symmem_status make_second(symmem_context *context, int32_t device,
+                                 const symmem_stream **stream_p) {
+    pthread_mutex_lock(&context->lock);
+    *stream_p = find_second(context, device);
+    pthread_mutex_unlock(&context->lock);
+    if (*stream_p != NULL)
+        return SYMMEM_OK;
+    sm_second_stream *second = calloc(1, sizeof *second);
+    if (second == NULL)
+        return sm_context_fail(context, SYMMEM_OUT_OF_MEMORY, "stream_create", "", "no memory");
+    symmem_status status = symmem_stream_create(context, device, &second->stream);
+    if (status != SYMMEM_OK) {
+        free(second);
+        return status;
+    }
+    symmem_stream *found = keep_second(context, second);
+    *stream_p = second->stream;
+    if (found != NULL) {
+        *stream_p = found;
+        status = symmem_stream_destroy(second->stream);
+        free(second);
+    }
+    return status;
+}
+
+void sm_second_streams_free(symmem_context *context) {
+    while (context->second_streams != NULL) {
+        sm_second_stream *second = context->second_streams;
+        context->second_streams = second->next;
+        free(second->stream); /* ended by finalise */
+        free(second);
+    }
+}
+
+static symmem_status capture_of(const sm_pipeline *pipeline, int lane, uint64_t *capture_p) {
+    symmem_context *context = pipeline->link->context;
+    *capture_p = 0;
+    if (!sm_backend_has(context, SYMMEM_CAP_CAPTURE))
+        return SYMMEM_OK;
+    symmem_status status =
+        context->backend->capture_id(context->instance, pipeline->lanes[lane]->native, capture_p);
+    return status == SYMMEM_OK ? status
+                               : sm_backend_failed(context, status, pipeline->name, "capture_id");
+}
+
+static symmem_status choose_second(sm_pipeline *pipeline) {
+    symmem_context *context = pipeline->link->context;
+    bool own = pipeline->lanes[1] == NULL;
+    symmem_status status = SYMMEM_OK;
+    uint64_t capture = 0, other = 0;
+    if (own)
+        status = make_second(context, pipeline->lanes[0]->device, &pipeline->lanes[1]);
+    if (status == SYMMEM_OK)
+        status = capture_of(pipeline, 0, &capture);
+    if (status == SYMMEM_OK)
+        status = capture_of(pipeline, 1, &other);
+    if (status != SYMMEM_OK || other == 0 || other == capture)
+        return status;
+    if (!own)
+        return sm_context_fail(context, SYMMEM_CAPTURE, pipeline->name, "",
+                               "the second stream takes part in another capture");
+    pipeline->lanes[1] = pipeline->lanes[0];
+    return SYMMEM_OK;
+}
+
+symmem_status sm_pipeline_begin(sm_pipeline *pipeline) {
+    symmem_context *context = pipeline->link->context;
+    symmem_status status = sm_context_point(context, pipeline->name, "collective.before");
+    if (status == SYMMEM_OK && pipeline->lanes[0] != NULL)
+        status = choose_second(pipeline);
+    pthread_mutex_lock(&context->lock);
+    pipeline->fn = context->matmul_fn;
+    pipeline->fn_arg = context->matmul_arg;
+    pthread_mutex_unlock(&context->lock);
+    return status;
+}
+
+symmem_status sm_pipeline_end(sm_pipeline *pipeline, symmem_status status) {
+    if (status == SYMMEM_OK)
+        return status;
+    const symmem_error_record record = *sm_record();
+    uint64_t capture = 0;
+    symmem_status asked =
+        pipeline->lanes[0] != NULL ? capture_of(pipeline, 0, &capture) : SYMMEM_OK;
+    /* What is captured has told nobody anything yet. A failed barrier has done this already: then
+     * it changes nothing. */
+    if (asked == SYMMEM_OK && capture == 0)
+        sm_link_give_up(pipeline->link, &record);
+    /* What was enqueued ends by itself; a capture would otherwise stay forked. */
+    symmem_status joined = sm_pipeline_order(pipeline, 1, 0);
+    (void)joined;
+    return sm_fail_record(&record);
+}
+
+/* --- steps ---------------------------------------------------------------------------------- */
+
+static void *native(const sm_pipeline *pipeline, int lane) {
+    return pipeline->lanes[lane] != NULL ? pipeline->lanes[lane]->native : NULL;
+}
+
+symmem_status sm_pipeline_barrier(sm_pipeline *pipeline, int lane, int which,
+                                  const symmem_call_id *id) {
+    sm_link *link = pipeline->link;
+    const symmem_ref ref = sm_link_ref(link);
+    sm_signal_op signal = {
+        .kind = SM_BARRIER,
+        .name = pipeline->name,
+        .begin_point = "collective.begin",
+        .done_point = "collective.done",
+        .link = link,
+        .channel = pipeline->channel + which,
+        .timeout_ms = pipeline->timeout_ms,
+        .refs = &ref,
+        .ref_count = 1,
+        .later_step = id == NULL,
+    };
+    if (link->context->check_collectives) {
+        if (id != NULL)
+            signal.id = *id;
+        else
+            signal.id.kind = SYMMEM_CALL_BARRIER;
+    }
+    return sm_signal_run(&signal, pipeline->lanes[lane]);
+}
+
+symmem_status sm_pipeline_order(sm_pipeline *pipeline, int from, int to) {
+    symmem_context *context = pipeline->link->context;
+    const symmem_backend *backend = context->backend;
+    void *event = NULL;
+    if (native(pipeline, from) == native(pipeline, to))
+        return SYMMEM_OK;
+    symmem_status status = backend->event_create(context->instance, pipeline->link->device, &event);
+    if (status != SYMMEM_OK)
+        return sm_backend_failed(context, status, pipeline->name, "event_create");
+    status = backend->event_record(context->instance, event, native(pipeline, from));
+    if (status == SYMMEM_OK)
+        status = backend->stream_wait_event(context->instance, native(pipeline, to), event);
+    backend->event_destroy(context->instance, event);
+    return status == SYMMEM_OK ? status
+                               : sm_backend_failed(context, status, pipeline->name, "order");
+}
+
+/* The memory that a step uses: the workspace, and what else the pointers lie in. */
+static symmem_status cover(const sm_pipeline *pipeline, sm_refs *refs, const void *first,
+                           const void *second) {
+    sm_refs_init(refs, pipeline->link);
+    symmem_status status = sm_refs_cover(refs, pipeline->link->context, pipeline->name, first, 0);
+    if (status == SYMMEM_OK)
+        status = sm_refs_cover(refs, pipeline->link->context, pipeline->name, second, 0);
+    return status;
+}
+
+static symmem_exec step_exec(const sm_pipeline *pipeline, const sm_refs *refs, int lane) {
+    symmem_exec exec = sm_refs_exec(refs, pipeline->lanes[lane]);
+    exec.operation = pipeline->name;
+    exec.step_of = &pipeline->link->peers;
+    return exec;
+}
+
+static symmem_status finish(const sm_pipeline *pipeline, sm_refs *refs, symmem_status status,
+                            const char *entry) {
+    sm_refs_finish(refs);
+    if (status == SYMMEM_OK)
+        return status;
+    (void)sm_backend_failed(pipeline->link->context, status, pipeline->name, entry);
+    return sm_link_describe(pipeline->link, sm_record());
+}
+
+symmem_status sm_pipeline_copy(sm_pipeline *pipeline, int lane, void *dst, const void *src,
+                               size_t bytes) {
+    symmem_context *context = pipeline->link->context;
+    sm_refs refs;
+    if (bytes == 0)
+        return SYMMEM_OK;
+    symmem_status status = cover(pipeline, &refs, dst, src);
+    if (status == SYMMEM_OK) {
+        const symmem_exec exec = step_exec(pipeline, &refs, lane);
+        status = context->backend->copy(context->instance, pipeline->link->device, dst, src, bytes,
+                                        &exec);
+    }
+    return finish(pipeline, &refs, status, "copy");
+}
+
+symmem_status sm_pipeline_copy_strided(sm_pipeline *pipeline, int lane,
+                                       const symmem_strided_copy *copy) {
+    symmem_context *context = pipeline->link->context;
+    sm_refs refs;
+    symmem_status status = cover(pipeline, &refs, copy->dst, copy->src);
+    if (status == SYMMEM_OK) {
+        const symmem_exec exec = step_exec(pipeline, &refs, lane);
+        status =
+            context->backend->copy_strided(context->instance, pipeline->link->device, copy, &exec);
+    }
+    return finish(pipeline, &refs, status, "copy_strided");
+}
+
+symmem_status sm_pipeline_reduce(sm_pipeline *pipeline, int lane,
+                                 const symmem_local_reduce *reduce) {
+    symmem_context *context = pipeline->link->context;
+    sm_refs refs;
+    if (reduce->count == 0)
+        return SYMMEM_OK;
+    symmem_status status = cover(pipeline, &refs, reduce->dst, NULL);
+    if (status == SYMMEM_OK) {
+        const symmem_exec exec = step_exec(pipeline, &refs, lane);
+        status = context->backend->reduce_local(context->instance, pipeline->link->device, reduce,
+                                                &exec);
+    }
+    return finish(pipeline, &refs, status, "reduce_local");
+}
+
+symmem_status sm_pipeline_matmul(sm_pipeline *pipeline, int lane, const symmem_matmul *product) {
+    symmem_matmul with_fn = *product;
+    with_fn.fn = pipeline->fn;
+    with_fn.fn_arg = pipeline->fn_arg;
+    symmem_status status =
+        sm_product_run(pipeline->link->context, pipeline->name, pipeline->link, &with_fn, 0,
+                       pipeline->link->device, pipeline->lanes[lane]);
+    return status == SYMMEM_OK ? status : sm_link_describe(pipeline->link, sm_record());
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What all calls that multiply share: dtypes, matrices, scales, the way to the backend. */
+#include "fused.h"
+
+#include <string.h>
+
+static bool is_half(symmem_dtype dtype) {
+    return dtype == SYMMEM_FLOAT16 || dtype == SYMMEM_BFLOAT16;
+}
+
+static bool plain_pair(symmem_dtype dtype, symmem_dtype out) {
+    if (dtype != SYMMEM_FLOAT32 && dtype != SYMMEM_FLOAT64 && !is_half(dtype))
+        return false;
+    return out == dtype || (is_half(dtype) && out == SYMMEM_FLOAT32);
+}
+
+static bool scaled_pair(symmem_dtype dtype, symmem_dtype out) {
+    if (dtype != SYMMEM_FLOAT32 && dtype != SYMMEM_INT8 && dtype != SYMMEM_UINT8 && !is_half(dtype))
+        return false;
+    return out == SYMMEM_FLOAT32 || is_half(out);
+}
+
+symmem_status sm_product_dtypes(const char *operation, const sm_strided *a, const sm_strided *b,
+                                const sm_strided *out, bool scaled) {
+    if (a->dtype != b->dtype)
+        return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "%s is of %s, %s of %s", a->what,
+                       symmem_dtype_name(a->dtype), b->what, symmem_dtype_name(b->dtype));
+    if (scaled ? scaled_pair(a->dtype, out->dtype) : plain_pair(a->dtype, out->dtype))
+        return SYMMEM_OK;
+    return sm_fail(SYMMEM_UNSUPPORTED, operation, "", "no %sproduct of %s into %s",
+                   scaled ? "scaled " : "", symmem_dtype_name(a->dtype),
+                   symmem_dtype_name(out->dtype));
+}
+
+symmem_status sm_product_matrix(const sm_strided *tensor, const char *operation,
+                                sm_matrix *matrix_p) {
+    symmem_status status = sm_strided_ndim(tensor, 2, 2, operation);
+    if (status != SYMMEM_OK || sm_strided_flatten(tensor, 0, matrix_p))
+        return status;
+    return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "%s is neither row- nor column-major",
+                   tensor->what);
+}
+
+symmem_status sm_product_b_scale(const DLTensor *from, int64_t n, const char *operation,
+                                 const float **scale_p, bool *by_column_p) {
+    sm_strided scale;
+    symmem_status status = sm_strided_read(from, operation, "b_scale", &scale);
+    if (status == SYMMEM_OK)
+        status = sm_strided_layout(&scale, 0, operation);
+    if (status != SYMMEM_OK)
+        return status;
+    if (scale.dtype != SYMMEM_FLOAT32)
+        return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "b_scale is of %s, not of float32",
+                       symmem_dtype_name(scale.dtype));
+    const int64_t row[2] = {1, n};
+    *scale_p = (const float *)(void *)scale.data;
+    *by_column_p = sm_strided_is_shape(&scale, 1, &n) || sm_strided_is_shape(&scale, 2, row);
+    if (*by_column_p || scale.count == 1)
+        return SYMMEM_OK;
+    return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "",
+                   "b_scale has %zu elements, neither one nor one a column", scale.count);
+}
+
+void sm_product_fill(symmem_matmul *product, const sm_matrix *a, const sm_matrix *b,
+                     const sm_matrix *out, symmem_dtype dtype, symmem_dtype out_dtype) {
+    memset(product, 0, sizeof *product);
+    product->size = sizeof *product;
+    product->m = out->rows;
+    product->n = out->columns;
+    product->k = a->columns;
+    product->a = a->data;
+    product->a_row = a->row_stride;
+    product->a_column = a->column_stride;
+    product->b = b->data;
+    product->b_row = b->row_stride;
+    product->b_column = b->column_stride;
+    product->out = out->data;
+    product->out_row = out->row_stride;
+    product->out_column = out->column_stride;
+    product->dtype = dtype;
+    product->out_dtype = out_dtype;
+}
+
+/* All that the product touches. */
+static symmem_status cover(sm_refs *refs, symmem_context *context, const char *operation,
+                           const symmem_matmul *product) {
+    const void *const pointers[] = {product->out, product->a, product->b, product->a_scale,
+                                    product->b_scale};
+    symmem_status status = SYMMEM_OK;
+    for (size_t i = 0; i < sizeof pointers / sizeof pointers[0] && status == SYMMEM_OK; i++)
+        status = sm_refs_cover(refs, context, operation, pointers[i], 0);
+    /* Never scaled, so there is room. */
+    if (status == SYMMEM_OK && product->signals != NULL)
+        status = sm_refs_cover(refs, context, operation, product->signals, 0);
+    return status;
+}
+
+symmem_status sm_product_run(symmem_context *context, const char *operation, sm_link *link,
+                             const symmem_matmul *product, uint32_t timeout_ms, int32_t device,
+                             const symmem_stream *stream) {
+    sm_refs refs;
+    sm_refs_init(&refs, link);
+    symmem_status status = cover(&refs, context, operation, product);
+    if (device < 0)
+        device = stream != NULL ? stream->device : refs.device;
+    if (status == SYMMEM_OK)
+        status = sm_device_resolve(context, device, operation, &device);
+    if (status == SYMMEM_OK) {
+        symmem_exec exec = sm_refs_exec(&refs, stream);
+        exec.timeout_ms = timeout_ms;
+        exec.operation = operation;
+        exec.step_of = link != NULL ? &link->peers : NULL;
+        status = context->backend->matmul(context->instance, device, product, &exec);
+        if (status != SYMMEM_OK)
+            (void)sm_backend_failed(context, status, operation, "matmul");
+    }
+    sm_refs_finish(&refs);
+    return status;
+}

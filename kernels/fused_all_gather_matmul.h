@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Contract of fused_all_gather_matmul and fused_all_gather_scaled_matmul
+ * (SYMMEM_CALL_FUSED_ALL_GATHER_MATMUL). The core makes them of a backend's entries barrier, copy,
+ * copy_strided and matmul, so there is nothing to implement: core/ops_matmul_gather.c.
+ *
+ * What        A = the ranks' shards one after the other along gather_dim; out_i = A x b_i.
+ * Steps       n ranks, r the own one; cur and bk the two streams, ch 0 and ch 1 the two channels:
+ *             1. barrier ch 0 on cur: nobody reads the workspace any more. Calls are compared here.
+ *             2. own shard (and scales, if sharded) into the own workspace on cur, in the layout of
+ *                gather_dim; barrier ch 1 on cur: all shards are there. bk waits for cur.
+ *             3. the own shard's products on cur.
+ *             4. for step 1 to n - 1, on bk if it is odd, else on cur: the shard of rank
+ *                (r + step) mod n is copied into its place in a_out, or into a place that this
+ *                stream keeps for it; then its products.
+ *             5. if A is wanted, the own shard's copy, on cur if n is even, else on bk.
+ *             6. cur waits for bk; barrier ch 0 on cur.
+ *             So one stream copies while the other multiplies, and no two ranks read one peer in
+ *             the same step.
+ * Along K     gather_dim is the last one: b is cut into n blocks of rows, and the products are added
+ *             up, the own one first, then in the order of the steps: each waits for the one before.
+ *             An out of 16 bits is rounded n times. The order differs from rank to rank, and so may
+ *             the last bits.
+ * Layout      a_out, and out unless gather_dim is the last: contiguous once gather_dim is moved to
+ *             the front, so that each rank's part is one block. Else out is contiguous.
+ * Scales      sharded: row i of rank p's shard by rank p's scale i, which travels with the shard.
+ *             Replicated and tensor-wise: as on this rank; all ranks should have the same.
+ * Checked     by the core, before the first barrier: everything in symmem/ops_matmul.h. All ranks
+ *             compare shape, dtype, gather_dim, kind of scales and workspace in step 1; what is
+ *             multiplied with is each rank's own affair.
+ * After       the workspace and all inputs may be written again.
+ * Aliasing    outputs overlap nothing; no argument lies in the part of any rank's workspace that is
+ *             used.
+ * Bound       symmem/matmul.h for each product; the gathered A is bit for bit.
+ * Source      PyTorch symm_mem::fused_all_gather_matmul and fused_all_gather_scaled_matmul, which
+ *             check after the first barrier, take no scales along K, and use channels 0 and 1 and
+ *             one second stream of the process.
+ */
+#ifndef SYMMEM_KERNELS_FUSED_ALL_GATHER_MATMUL_H
+#define SYMMEM_KERNELS_FUSED_ALL_GATHER_MATMUL_H
+#endif

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The product whose input arrives chunk by chunk. */
+#include "fused_help.h"
+
+#define CHUNKS 4
+#define CHUNK_ROWS 3
+#define ROWS (CHUNKS * CHUNK_ROWS)
+#define K 5
+#define N 6
+
+struct arrival {
+    struct fused_tensor a, b, out;
+    struct ops_tensor words;
+    uint32_t *signals; /* in the device's memory */
+    const DLTensor *signals_dl;
+};
+
+static void begin(struct tk *t, struct arrival *x, symmem_dtype dtype, int64_t rows, int64_t chunks,
+                  bool b_columns) {
+    const int64_t a_shape[2] = {rows, K}, b_shape[2] = {K, N}, out_shape[2] = {rows, N};
+    const uint32_t none[16] = {0};
+    TK_REQUIRE(t, chunks <= 16);
+    fused_make(t, &x->a, dtype, 2, a_shape, 0);
+    if (b_columns)
+        fused_make_columns(t, &x->b, dtype, K, N);
+    else
+        fused_make(t, &x->b, dtype, 2, b_shape, 0);
+    fused_make(t, &x->out, dtype, 2, out_shape, 0);
+    fused_fill(&x->a, t->rank, 1, true);
+    fused_fill(&x->b, 9, 1, true);
+    fused_upload(t, &x->a);
+    fused_upload(t, &x->b);
+    fused_set_bytes(t, &x->out, 0x55);
+    x->signals = tk_alloc(t, sizeof none);
+    ops_upload(t, x->signals, none, sizeof none);
+    x->signals_dl = ops_flat(&x->words, x->signals, SYMMEM_UINT32, (size_t)chunks);
+}
+
+static void end(struct arrival *x) {
+    fused_free(&x->a);
+    fused_free(&x->b);
+    fused_free(&x->out);
+}
+
+static void expect_product(struct tk *t, struct arrival *x) {
+    struct fused_sum sum;
+    fused_sum_make(t, &sum, x->out.count);
+    fused_sum_add(&sum, x->a.values, x->a.shape[0], K, x->b.values, N, N, NULL, NULL);
+    fused_sum_expect(t, &sum, &x->out, symmem_dtype_size(x->out.dtype) > 2, K, 1, "out");
+    fused_sum_free(&sum);
+}
+
+/* All signals are there: the product, with both orders of b; the words stay. */
+static void all_there(struct tk *t) {
+    static const symmem_dtype dtypes[] = {SYMMEM_FLOAT32, SYMMEM_BFLOAT16, SYMMEM_FLOAT64};
+    TK_REQ(t, "SM-FUSED-07");
+    for (int i = 0; i < 3; i++) {
+        struct arrival x;
+        const uint32_t set[CHUNKS] = {1, 7, 0x80000000u, 2};
+        uint32_t after[CHUNKS] = {0};
+        begin(t, &x, dtypes[i], ROWS, CHUNKS, i == 0);
+        ops_upload(t, x.signals, set, sizeof set);
+        TK_OK(t, symmem_async_input_mm(t->context, &x.a.dl, &x.b.dl, x.signals_dl, i, &x.out.dl,
+                                       tk_scaled_ms(LONG_MS), NULL));
+        expect_product(t, &x);
+        ops_download(t, after, x.signals, sizeof after);
+        TK_CHECK(t, memcmp(set, after, sizeof set) == 0);
+        end(&x);
+    }
+}
+
+/* The first chunk of a row is what the user's product sees of each call. */
+struct order_log {
+    const char *a;
+    int count;
+    int64_t first_rows[CHUNKS + 1];
+};
+
+static symmem_status log_order(void *arg, const symmem_matmul *product, void *native_stream) {
+    struct order_log *log = arg;
+    (void)native_stream;
+    if (log->count <= CHUNKS)
+        log->first_rows[log->count] =
+            ((const char *)product->a - log->a) / (int64_t)sizeof(float) / K;
+    log->count++;
+    return product->m == CHUNK_ROWS && product->signals == NULL ? SYMMEM_OK : SYMMEM_MISMATCH;
+}
+
+/* Chunks arrive out of order while the product waits on its stream. */
+static void as_they_arrive(struct tk *t) {
+    struct arrival x;
+    double *late;
+    bool idle = true;
+    symmem_stream *stream = tk_stream(t);
+    TK_REQ(t, "SM-FUSED-07");
+    begin(t, &x, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
+    /* The chunk is written only now: read too early it would be all zeros. */
+    late = calloc(x.a.count, sizeof *late);
+    TK_REQUIRE(t, late != NULL);
+    memcpy(late, x.a.values, x.a.count * sizeof *late);
+    memset(x.a.values, 0, x.a.count * sizeof *late);
+    fused_upload(t, &x.a);
+    TK_OK(t, symmem_async_input_mm(t->context, &x.a.dl, &x.b.dl, x.signals_dl, 2, &x.out.dl,
+                                   tk_scaled_ms(LONG_MS), stream));
+    for (int i = 0; i < CHUNKS; i++) {
+        static const int order[CHUNKS] = {1, 2, 0, 3};
+        size_t first = (size_t)order[i] * CHUNK_ROWS * K;
+        float rows[CHUNK_ROWS * K];
+        tk_sleep_ms(2);
+        TK_OK(t, symmem_stream_query(stream, &idle));
+        TK_CHECK_MSG(t, !idle, "the product ended before chunk %d was there", order[i]);
+        for (size_t at = 0; at < CHUNK_ROWS * K; at++)
+            rows[at] = (float)late[first + at];
+        memcpy(x.a.values + first, late + first, sizeof rows / sizeof rows[0] * sizeof *late);
+        ops_upload(t, x.a.memory + first * sizeof(float), rows, sizeof rows);
+        TK_OK(t, symmem_stream_write_value32(t->context, x.signals_dl, order[i], 1, NULL));
+    }
+    tk_synchronize(t, stream);
+    expect_product(t, &x);
+    free(late);
+    end(&x);
+}
+
+static void order_of_chunks(struct tk *t) {
+    struct arrival x;
+    const uint32_t set[CHUNKS] = {1, 1, 1, 1};
+    TK_REQ(t, "SM-FUSED-07");
+    begin(t, &x, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
+    ops_upload(t, x.signals, set, sizeof set);
+    for (int64_t pivot = 0; pivot < CHUNKS; pivot++) {
+        struct order_log log = {.a = x.a.memory};
+        TK_OK(t, symmem_set_matmul(t->context, log_order, &log));
+        TK_OK(t, symmem_async_input_mm(t->context, &x.a.dl, &x.b.dl, x.signals_dl, pivot, &x.out.dl,
+                                       tk_scaled_ms(LONG_MS), NULL));
+        TK_EQ_INT(t, CHUNKS, log.count);
+        for (int i = 0; i < CHUNKS; i++)
+            TK_EQ_INT(t, (pivot + i) % CHUNKS * CHUNK_ROWS, log.first_rows[i]);
+    }
+    TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
+    end(&x);
+}
+
+/* One chunk does not come: those before it are done, the others untouched. */
+static void check_timeout(struct tk *t, symmem_stream *stream) {
+    struct arrival x;
+    const uint32_t some[CHUNKS] = {1, 0, 1, 1};
+    uint64_t begin_ms = tk_now_ms();
+    begin(t, &x, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
+    ops_upload(t, x.signals, some, sizeof some);
+    symmem_status status =
+        symmem_async_input_mm(t->context, &x.a.dl, &x.b.dl, x.signals_dl, 3, &x.out.dl, 30, stream);
+    if (stream != NULL) {
+        TK_OK(t, status);
+        status = symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS));
+    }
+    TK_STATUS(t, SYMMEM_TIMEOUT, status);
+    symmem_error_record record = last_record();
+    TK_CHECK_MSG(t, strstr(record.message, "chunk 1 ") != NULL, "the record says '%s'",
+                 record.message);
+    TK_CHECK(t, tk_now_ms() - begin_ms < tk_scaled_ms(5000));
+    size_t row = N * sizeof(float), chunk = CHUNK_ROWS * row;
+    uint8_t out[ROWS * N * sizeof(float)];
+    ops_download(t, out, x.out.memory, sizeof out);
+    bool untouched = true;
+    for (size_t i = chunk; i < 3 * chunk; i++)
+        untouched = untouched && out[i] == 0x55;
+    TK_CHECK_MSG(t, untouched, "rows behind the missing chunk were written");
+    end(&x);
+}
+
+static void chunk_missing(struct tk *t) {
+    TK_REQ(t, "SM-FUSED-08");
+    check_timeout(t, NULL);
+}
+
+static void chunk_missing_on_stream(struct tk *t) {
+    TK_REQ(t, "SM-FUSED-08");
+    check_timeout(t, tk_stream(t));
+}
+
+static void refusals(struct tk *t) {
+    struct arrival x;
+    struct ops_tensor words;
+    TK_REQ(t, "SM-FUSED-10");
+    begin(t, &x, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
+#define CALL(a_, b_, signals_, pivot_, out_)                                                       \
+    symmem_async_input_mm(t->context, a_, b_, signals_, pivot_, out_, 30, NULL)
+    const DLTensor *a = &x.a.dl, *b = &x.b.dl, *out = &x.out.dl;
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, CALL(a, b, x.signals_dl, CHUNKS, out));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, CALL(a, b, x.signals_dl, -1, out));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, CALL(NULL, b, x.signals_dl, 0, out));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, CALL(a, b, NULL, 0, out));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, CALL(b, a, x.signals_dl, 0, out));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, CALL(a, b, x.signals_dl, 0, a));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+              CALL(a, b, ops_flat(&words, x.signals, SYMMEM_UINT32, 5), 0, out));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+              CALL(a, b, ops_flat(&words, x.signals, SYMMEM_UINT32, 0), 0, out));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+              CALL(a, b, ops_flat(&words, x.signals, SYMMEM_INT32, 4), 0, out));
+    TK_STATUS(t, SYMMEM_MISALIGNED,
+              CALL(a, b, ops_flat(&words, (char *)x.signals + 2, SYMMEM_UINT32, 4), 0, out));
+#undef CALL
+    fused_expect_bytes(t, &x.out, 0x55, "out");
+    end(&x);
+}
+
+/*
+ * PyTorch's native form: own shard and its signal first, the product waits for all others while a
+ * second stream copies them and sets their signals.
+ */
+static void native(struct tk *t) {
+    struct arrival x;
+    symmem_stream *stream = tk_stream(t), *copies = tk_stream(t);
+    symmem_event *start = NULL, *done = NULL;
+    size_t shard = CHUNK_ROWS * K * sizeof(float);
+    symmem_handle *handle = tk_handle(t, shard, tk_world_group(t));
+    TK_REQ(t, "SM-FUSED-07");
+    begin(t, &x, SYMMEM_FLOAT32, CHUNK_ROWS * t->world_size, t->world_size, true);
+    TK_REQUIRE_OK(t, symmem_event_create(t->context, -1, &start));
+    TK_REQUIRE_OK(t, symmem_event_create(t->context, -1, &done));
+    for (int32_t r = 0; r < t->world_size; r++) {
+        struct fused_tensor theirs = x.a;
+        theirs.count = CHUNK_ROWS * K;
+        theirs.values = x.a.values + (size_t)r * theirs.count;
+        fused_fill(&theirs, r, 3, true);
+    }
+    float own[CHUNK_ROWS * K];
+    for (int i = 0; i < CHUNK_ROWS * K; i++)
+        own[i] = (float)x.a.values[t->rank * CHUNK_ROWS * K + i];
+    tk_write(t, handle, t->rank, 0, own, shard);
+    fused_set_bytes(t, &x.a, 0x55);
+    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), stream));
+    TK_OK(t, symmem_event_record(start, stream));
+    TK_OK(t, symmem_stream_wait_event(copies, start));
+    for (int32_t step = 0; step < t->world_size; step++) {
+        int32_t peer = (t->rank + step) % t->world_size;
+        symmem_stream *on = step == 0 ? stream : copies;
+        TK_OK(t, symmem_get(handle, peer, 0, x.a.memory + (size_t)peer * shard, shard, on));
+        TK_OK(t, symmem_stream_write_value32(t->context, x.signals_dl, peer, 1, on));
+        if (step == 0)
+            TK_OK(t, symmem_async_input_mm(t->context, &x.a.dl, &x.b.dl, x.signals_dl, t->rank,
+                                           &x.out.dl, tk_scaled_ms(LONG_MS), stream));
+    }
+    TK_OK(t, symmem_event_record(done, copies));
+    TK_OK(t, symmem_stream_wait_event(stream, done));
+    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), stream));
+    tk_synchronize(t, stream);
+    fused_expect(t, &x.a, NULL, "the gathered A");
+    expect_product(t, &x);
+    symmem_event_destroy(start);
+    symmem_event_destroy(done);
+    end(&x);
+}
+
+/* A is gathered by multicast, into symmetric memory, and multiplied where it lies. */
+static void multimem(struct tk *t) {
+    struct arrival x;
+    struct ops_tensor in, all;
+    size_t count = CHUNK_ROWS * K, shard = count * sizeof(float);
+    symmem_handle *handle = tk_handle(t, shard * (size_t)t->world_size, tk_world_group(t));
+    const uint32_t there = 1;
+    TK_REQ(t, "SM-FUSED-07");
+    begin(t, &x, SYMMEM_FLOAT32, CHUNK_ROWS * t->world_size, 1, false);
+    ops_upload(t, x.signals, &there, sizeof there);
+    if (info_of(t, handle).multicast_ptr == NULL) /* not allowed here, or a group of one */
+        TK_STATUS(t, SYMMEM_UNSUPPORTED,
+                  symmem_multimem_all_gather_out(
+                      handle, ops_flat(&in, x.a.memory, SYMMEM_FLOAT32, count),
+                      ops_flat(&all, ops_own(t, handle), SYMMEM_FLOAT32, x.a.count), 0, 50, NULL));
+    else {
+        const char *own = x.a.memory + (size_t)t->rank * shard;
+        TK_OK(t, symmem_multimem_all_gather_out(
+                     handle, ops_flat(&in, (char *)(uintptr_t)own, SYMMEM_FLOAT32, count),
+                     ops_flat(&all, ops_own(t, handle), SYMMEM_FLOAT32, x.a.count), 0,
+                     tk_scaled_ms(LONG_MS), NULL));
+        for (int32_t r = 0; r < t->world_size; r++) {
+            struct fused_tensor theirs = x.a; /* rank r's part of what rank r has in all of a */
+            theirs.values = calloc(x.a.count, sizeof(double));
+            TK_REQUIRE(t, theirs.values != NULL);
+            fused_fill(&theirs, r, 1, true);
+            memcpy(x.a.values + (size_t)r * count, theirs.values + (size_t)r * count,
+                   count * sizeof(double));
+            free(theirs.values);
+        }
+        DLTensor gathered = x.a.dl;
+        gathered.data = ops_own(t, handle);
+        TK_OK(t, symmem_async_input_mm(t->context, &gathered, &x.b.dl, x.signals_dl, 0, &x.out.dl,
+                                       tk_scaled_ms(LONG_MS), NULL));
+        expect_product(t, &x);
+    }
+    end(&x);
+}
+
+static const struct tk_case cases[] = {
+    {.name = "fused_async.all_there",
+     .requirements = "SM-FUSED-07",
+     .needs = SYMMEM_CAP_MATMUL,
+     .max_ranks = 1,
+     .body = all_there},
+    {.name = "fused_async.as_they_arrive",
+     .requirements = "SM-FUSED-07",
+     .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS,
+     .max_ranks = 1,
+     .body = as_they_arrive},
+    {.name = "fused_async.order_of_chunks",
+     .requirements = "SM-FUSED-07,SM-FUSED-11",
+     .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_HOST_ACCESS,
+     .max_ranks = 1,
+     .body = order_of_chunks},
+    {.name = "fused_async.chunk_missing",
+     .requirements = "SM-FUSED-08",
+     .needs = SYMMEM_CAP_MATMUL,
+     .max_ranks = 1,
+     .body = chunk_missing},
+    {.name = "fused_async.chunk_missing_on_stream",
+     .requirements = "SM-FUSED-08",
+     .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS,
+     .max_ranks = 1,
+     .body = chunk_missing_on_stream},
+    {.name = "fused_async.refusals",
+     .requirements = "SM-FUSED-10",
+     .needs = SYMMEM_CAP_MATMUL,
+     .max_ranks = 1,
+     .body = refusals},
+    {.name = "test_fused_all_gather_matmul_native",
+     .requirements = "SM-FUSED-07",
+     .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
+     .max_ranks = 4,
+     .body = native},
+    {.name = "test_multimem_all_gather_matmul",
+     .requirements = "SM-FUSED-07",
+     .needs = PRODUCTS | SYMMEM_CAP_MULTICAST,
+     .max_ranks = 4,
+     .body = multimem},
+};
+TK_SUITE(fused_async, cases);
