@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the public reductions share. Private to ops_reduce*.c and ops_all_reduce.c. */
+/* What the public reductions share. Private to ops_reduce*.c, ops_all_reduce.c and, for
+ * results, ops_multimem_result.c. */
 #ifndef SYMMEM_CORE_OPS_REDUCE_H
 #define SYMMEM_CORE_OPS_REDUCE_H
 
