@@ -121,6 +121,8 @@ struct shm_op {
     shm_instance *instance;
     shm_stream *report; /* keeps a failure; NULL: the stream that runs it */
     shm_mark *mark;     /* of event operations; referenced */
+    const void *whole;  /* see symmem_exec */
+    uint32_t part;
     union {
         struct {
             const symmem_peers *peers;
@@ -223,6 +225,7 @@ struct shm_stream {
     bool stopping;
     bool failed;
     symmem_error_record failure; /* the first since the last synchronize */
+    const void *broken; /* the worker's: the operation of which a part failed; NULL: none */
     pthread_t worker;
 };
 
