@@ -87,6 +87,8 @@ symmem_status shm_submit(shm_op *op, const symmem_exec *exec, const char *operat
     if (status != SYMMEM_OK)
         return status;
     op->ref_count = exec->ref_count;
+    op->whole = exec->whole;
+    op->part = exec->part;
     for (int32_t i = 0; i < exec->ref_count; i++)
         op->refs[i] = exec->refs[i];
     shm_op *clone = shm_op_clone(op);

@@ -130,6 +130,8 @@ struct shm_op {
     shm_stream *runner;          /* the stream whose worker runs it; NULL: the caller does */
     const symmem_peers *step_of; /* a collective's step; NULL: none */
     const char *operation;       /* that it is known by, in a record or fault */
+    const void *whole;           /* see symmem_exec */
+    uint32_t part;
     union {
         struct {
             const symmem_peers *peers;
@@ -251,6 +253,7 @@ struct shm_stream {
     bool stopping;
     bool failed;
     symmem_error_record failure; /* the first since the last synchronize */
+    const void *broken; /* the worker's: the operation of which a part failed; NULL: none */
     pthread_t worker;
 };
 

@@ -187,6 +187,9 @@ static symmem_status cover(sm_collective_op *op, sm_refs *refs, const sm_tensor 
 
 symmem_status sm_collective_run(sm_collective_op *op, const sm_tensor *in, const sm_tensor *out) {
     sm_refs refs;
+    /* Forms are told apart by it, and an empty tensor's address is not the same on all ranks. */
+    if (op->call.count == 0 && op->call.in_splits == NULL)
+        op->call.in = NULL;
     sm_refs_init(&refs, op->link);
     symmem_status status = sm_context_point(op->link->context, op->name, "collective.before");
     if (status == SYMMEM_OK)

@@ -6,6 +6,7 @@ void sm_parts_begin(sm_parts *parts, const sm_signal_op *op, const symmem_exec *
                     bool capturing) {
     *parts = (sm_parts){.op = op, .exec = *exec, .capturing = capturing};
     parts->exec.operation = op->name;
+    parts->exec.whole = parts;
     if (exec->stream == NULL)
         parts->deadline_ns = sm_deadline_ns(exec->timeout_ms);
 }
@@ -16,6 +17,7 @@ static symmem_status part_done(sm_parts *parts, symmem_status status, const char
     sm_link *link = parts->op->link;
     if (status == SYMMEM_OK) {
         parts->begun = true;
+        parts->exec.part++;
         return SYMMEM_OK;
     }
     if (status == SYMMEM_MISMATCH || sm_link_is_poisoned(&link->peers))

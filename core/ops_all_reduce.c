@@ -116,11 +116,13 @@ symmem_status symmem_set_all_reduce_table(symmem_context *context,
 
 /* --- the forms ---------------------------------------------------------------------- */
 
+/* The call id is never that of the form called by its own name, even where they do the same:
+ * another table, or another size, would part them. */
 static void take_form(sm_collective_op *op, symmem_all_reduce_algorithm algorithm,
                       sm_reduction_form form) {
     op->call.kind = algorithm == SYMMEM_ALL_REDUCE_ONE_SHOT ? SYMMEM_CALL_ONE_SHOT_ALL_REDUCE
                                                             : SYMMEM_CALL_TWO_SHOT_ALL_REDUCE;
-    op->detail = sm_collective_mix(op->detail, form);
+    op->detail = sm_collective_mix(op->detail, (uint64_t)form + 1);
 }
 
 /* The input is in the handle's block. */

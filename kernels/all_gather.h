@@ -16,6 +16,7 @@
  *             all chunks are there.
  * Aliasing    pull: out overlaps no rank's input. push: `in` is the own chunk `rank` of the result,
  *             or overlaps no rank's result.
+ * Failure     out, or in a push every rank's result, is undefined.
  * Source      PyTorch has no such operation of its own; its symm_mem low-contention all-gather and
  *             NCCL's ncclAllGather (in place too) say the same in the result.
  */

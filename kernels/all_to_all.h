@@ -17,6 +17,7 @@
  *             While checking they meet once more, to agree on the splits.
  * After       all ranks meet: a rank that returns may write its input again.
  * Aliasing    out overlaps no rank's input.
+ * Failure     out is undefined, but for MISMATCH.
  * Source      PyTorch symm_mem::all_to_all_vdev (there the splits lie on the device and the
  *             receiver's are an output) and torch.distributed.all_to_all_single (there in rows).
  */

@@ -7,8 +7,10 @@
  * Checked     by the core, before anything is written: channel, root, tensor in the handle's block.
  * Before      all ranks meet: the root's earlier writes are visible, and nobody reads what will be
  *             overwritten.
- * After       all ranks meet: the root may write again.
+ * After       all ranks meet: the root may write again. Who moves the bytes is open: the root may
+ *             write them or the others read them.
  * Aliasing    in place by nature.
+ * Failure     the tensors of all ranks but the root are undefined.
  * Source      PyTorch symm_mem::nvshmem_broadcast, which takes the group's name for the handle.
  */
 #ifndef SYMMEM_KERNELS_BROADCAST_H

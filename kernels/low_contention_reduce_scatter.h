@@ -17,12 +17,11 @@
  * After       pull: all ranks meet, and a rank that returns may write its input again. Push: the
  *             ranks have met after the last part was there. A rank that returns may write its own
  *             input and its own buffer; for a peer's it has to meet that once more, as every
- *             collective does first.
+ *             collective does first, but not every user: a put needs a barrier before it.
  * Aliasing    out overlaps no rank's input or buffer part, nor `in`; nor does `in` a buffer part.
  * Determined  rank order, reference/reduce.h: the bits of reduce_scatter.
  * Failure     out and, in the push form, the buffer parts are undefined.
- * Source      PyTorch _low_contention_reduce_scatter, which looks at the op when all has been
- * moved.
+ * Source      PyTorch _low_contention_reduce_scatter, which looks at the op only at the end.
  */
 #ifndef SYMMEM_KERNELS_LOW_CONTENTION_REDUCE_SCATTER_H
 #define SYMMEM_KERNELS_LOW_CONTENTION_REDUCE_SCATTER_H

@@ -10,6 +10,7 @@
  * Before      all ranks meet: nobody reads the result any more.
  * After       all ranks meet: all chunks are there.
  * Aliasing    `in` is the own chunk `rank` of the result, or overlaps no rank's result.
+ * Failure     every rank's result is undefined.
  * Source      PyTorch symm_mem::multimem_all_gather_out, which checks neither the input's alignment
  *             nor its dtype.
  */

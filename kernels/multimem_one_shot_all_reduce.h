@@ -16,6 +16,7 @@
  * Aliasing    out overlaps no rank's input.
  * Determined  The emulation reduces in rank order, reference/reduce.h. Hardware may differ from
  *             that, see multimem_error.h, and, as each rank loads by itself, between ranks.
+ * Failure     out is undefined.
  * Source      PyTorch symm_mem::multimem_one_shot_all_reduce, its _out and
  *             multimem_one_shot_reduce_out, which take float32, bfloat16 and sum, and want an out
  *             of the right dtype on ranks that do not write it.

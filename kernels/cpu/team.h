@@ -8,6 +8,10 @@
 
 #include <symmem/backend.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct symmem_cpu_team symmem_cpu_team;
 struct symmem_cpu_team {
     int32_t rank;
@@ -36,4 +40,7 @@ static inline char *symmem_cpu_at(const symmem_cpu_team *team, int32_t rank, siz
 /* Runs any kind that has a CPU implementation; UNSUPPORTED for others, with nothing done. */
 symmem_status symmem_cpu_collective(const symmem_collective *call, symmem_cpu_team *team);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

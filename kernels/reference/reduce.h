@@ -3,8 +3,8 @@
  * What a reduction computes, element by element: the contract of every reducing operation, and a
  * scalar loop that follows it word for word. Faster ones must give the same bits.
  *
- * - The elements at one index are combined in the order srcs[0], srcs[1], ...: every rank that
- * lists the sources in one order gets the same bits.
+ * - The elements at one index are combined in the order srcs[0], srcs[1], ...: so every rank
+ *   that lists the sources in one order gets the same bits.
  * - float32 and float64 are added in their own type, float16 and bfloat16 in float32, the result
  *   rounded once at the end; all to nearest, ties to even. Infinities and denormals are kept.
  * - avg is the sum divided once by src_count, in the type of the sum; for floats only.

@@ -51,6 +51,7 @@ static void context_calls(struct tk *t, symmem_context *context, symmem_status e
     TK_STATUS(t, expected, symmem_copy(context, bytes, bytes + 4, 1, NULL));
     TK_STATUS(t, expected, symmem_memset32(context, &tensor, 0, 0, 1, NULL));
     TK_STATUS(t, expected, symmem_stream_write_value32(context, &tensor, 0, 0, NULL));
+    TK_STATUS(t, expected, symmem_set_all_reduce_table(context, NULL, 0));
     TK_STATUS(t, expected, symmem_finalize(context));
     TK_CHECK(t, group == NULL && handle == NULL && pool == NULL && ptr == NULL && name == NULL &&
                     !flag && size == 0 && value == 0 && capabilities == 0);

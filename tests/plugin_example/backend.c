@@ -2,8 +2,7 @@
 /*
  * A backend to start from, written from symmem's installed headers and SPEC.md alone: ranks are
  * processes of one host, memory is a file without a name that peers map, signals are words in it.
- * It has what the core profile asks for and no more. GUIDE.md leads through it. It has no variables
- * of its own either: with those it could not serve two contexts of one process.
+ * It has what core asks for. GUIDE.md leads through it. No variables: contexts would share them.
  */
 #define _GNU_SOURCE /* memfd_create */
 #include <errno.h>
@@ -214,6 +213,7 @@ typedef struct wait {
     uint32_t number; /* BARRIER: of this round */
     uint32_t timeout_ms;
     uint64_t start_ns;
+    const char *operation; /* that it is a part of; NULL: none */
 } wait;
 
 static uint64_t now_ns(void) {
@@ -282,7 +282,7 @@ static symmem_status wait_for(const wait *w, int32_t rank) {
     uint64_t limit_ns = w->timeout_ms * NS_PER_MS, next_look_ns = w->start_ns + LOOK_NS;
     uint32_t found = 0;
     for (uint32_t round = 0; !take(w, rank, &found); round++) {
-        symmem_fault fault = {.operation = names[w->kind],
+        symmem_fault fault = {.operation = w->operation ? w->operation : names[w->kind],
                               .channel = w->row % w->peers->channel_count};
         uint64_t now = now_ns();
         bool expired = limit_ns > 0 && now - w->start_ns >= limit_ns; /* 0: no limit */
@@ -310,20 +310,20 @@ static symmem_status wait_for(const wait *w, int32_t rank) {
 static symmem_status example_put_signal(void *instance, const symmem_peers *peers, int32_t dst,
                                         int32_t channel, const symmem_exec *exec) {
     (void)instance;
-    return wait_for(&(wait){peers, PUT, dst, channel, 0, exec->timeout_ms, now_ns()}, dst);
+    return wait_for(&(wait){peers, PUT, dst, channel, 0, exec->timeout_ms, now_ns(), NULL}, dst);
 }
 
 static symmem_status example_wait_signal(void *instance, const symmem_peers *peers, int32_t src,
                                          int32_t channel, const symmem_exec *exec) {
     (void)instance;
-    return wait_for(&(wait){peers, TAKE, src, channel, 0, exec->timeout_ms, now_ns()}, src);
+    return wait_for(&(wait){peers, TAKE, src, channel, 0, exec->timeout_ms, now_ns(), NULL}, src);
 }
 
 static symmem_status example_barrier(void *instance, const symmem_peers *peers, int32_t channel,
                                      const symmem_exec *exec) {
     (void)instance;
     int32_t row = peers->channel_count + channel;
-    wait w = {peers, BARRIER, -1, row, 0, exec->timeout_ms, now_ns()};
+    wait w = {peers, BARRIER, -1, row, 0, exec->timeout_ms, now_ns(), exec->operation};
     /* relaxed: only this rank uses the word, and the core serialises a channel's operations. */
     word *number = table_word(peers, peers->rank, 2 * peers->channel_count, channel);
     w.number = atomic_fetch_add_explicit(number, 1, memory_order_relaxed) + 1;

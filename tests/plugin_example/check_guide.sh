@@ -17,7 +17,7 @@ complain() { printf '%s\n' "$*"; bad=1; }
 # In code marks: names of tests, patterns of them, and file names.
 grep -oE '`[a-z_]+\.[a-z_*]+`' "$guide" | tr -d '`' | sort -u | while read -r name; do
     case $name in
-    *.c | *.h | *.so | *.md) continue ;;
+    *.c | *.h | *.so | *.a | *.sh | *.md) continue ;;
     esac
     # shellcheck disable=SC2053 # the guide's pattern is one
     while read -r test; do [[ $test == $name ]] && continue 2; done <"$work/tests"
@@ -34,7 +34,7 @@ done >>"$work/names"
 [ ! -s "$work/names" ] || complain "$(cat "$work/names")"
 
 # The first program, and the words with which it is refused.
-sed -n '/^```c$/,/^```$/{/^```/d;p}' "$guide" >"$work/mine.c"
+sed -n '/^```c$/,/^```$/{/^```$/q;/^```c$/d;p}' "$guide" >"$work/mine.c"
 refusal=$(grep -m 1 -oE 'cannot be loaded: ABI: .*' "$guide")
 if ! "${CC:-cc}" -std=gnu11 -shared -fPIC -I "$repository/core/include" "$work/mine.c" \
     -o "$work/mine.so"; then
@@ -42,6 +42,15 @@ if ! "${CC:-cc}" -std=gnu11 -shared -fPIC -I "$repository/core/include" "$work/m
 elif ! "$runner" --backend "$work/mine.so" 2>&1 | tr -s 0-9 N | # the table's size grows
     grep -qF -- "$(tr -s 0-9 N <<<"$refusal")"; then
     complain "the guide's first program is not refused with: $refusal"
+fi
+
+# What it adds for collectives is a program still. The headers as they will be installed.
+mkdir -p "$work/include/symmem" && ln -s "$repository"/core/include/symmem/* "$work/include/symmem/" &&
+    ln -s "$(cd -- "$repository/kernels" && pwd)" "$work/include/symmem/kernels"
+if ! "$here/add_collectives.sh" "$guide" "$here/backend.c" >"$work/coll.c" ||
+    ! "${CC:-cc}" -std=gnu11 -fsyntax-only -Wall -Wextra -Wshadow -Wconversion -Werror \
+        -I "$work/include" "$work/coll.c"; then
+    complain "the guide's collectives do not compile"
 fi
 
 exit "$bad"

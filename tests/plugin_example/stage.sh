@@ -90,6 +90,18 @@ plugin_suite() { # FOLDER LOG OPTIONS...
     echo "@status $?" >>"$log"
 }
 
+# What the guide says about collectives: a few lines and the installed CPU kernels.
+plugin_collectives() { # FOLDER
+    # shellcheck disable=SC2016
+    plugin_outside "$1" sh -c 'export PKG_CONFIG_PATH=$1
+        src/add_collectives.sh src/GUIDE.md src/backend.c >tmp/coll.c &&
+        cc -std=gnu11 -O2 -Wall -Wextra -Werror -shared -fPIC -fvisibility=hidden \
+            $(pkg-config --cflags symmem) tmp/coll.c -L"$(pkg-config --variable=libdir symmem)" \
+            -lsymmem_kernels_cpu -o tmp/coll.so' sh "$(echo "$1"/prefix/lib*/pkgconfig)" &&
+        plugin_outside "$1" timeout -k 15 "$run_limit" prefix/bin/symmem-conformance \
+            --backend tmp/coll.so --ranks 2 --no-large --filter 'coll.*,ops*'
+}
+
 # A run counts as passed only if it says so about the profile that it was made for.
 plugin_judge() { # NAME LOG PROFILE
     local status last
@@ -144,6 +156,7 @@ stage_plugin() {
         check "program in C++" plugin_program "$folder" "$folder/build/libsymmem_backend_example.so" \
             g++ -std=c++17 -x c++
         check "program by CMake" plugin_cmake_program "$folder"
+        check "the guide's collectives" plugin_collectives "$folder"
         plugin_runs "$folder"
     fi
     rm -rf -- "$folder"

@@ -281,11 +281,27 @@ typedef struct symmem_exec {
      * failure goes through host->signal_failed, as a signal operation's does, and it may be left
      * out, as a success, once host->is_poisoned. */
     const symmem_peers *step_of;
+    /* On a stream, of barrier, copy and multimem_store: NULL, or an address by which those that are
+     * parts of one operation know each other, enqueued one after the other; part counts them from
+     * 0. Once a part has failed on a stream, later ones of the same operation are not run, in a
+     * graph until part 0 is run again. The address is never looked behind, and comes again. */
+    const void *whole;
+    uint32_t part;
 } symmem_exec;
 
 /*
- * One collective operation. Which fields a kind uses, what it does and in which order it
- * synchronises stands in its contract, kernels/<kind in small letters>.h; the others are 0.
+ * One collective operation, the core's: an entry that enqueues keeps a copy. What a kind does,
+ * which fields it uses and what they mean there, when its ranks meet, what may overlap, and whether
+ * ranks and runs get the same bits: that is its contract, the header symmem/kernels/<kind in small
+ * letters>.h (multimem_one_shot_reduce shares that of multimem_one_shot_all_reduce). Fields that it
+ * does not name are 0. What reductions compute is said in symmem/kernels/reference/reduce.h. In the
+ * source these headers lie in kernels/.
+ *
+ * What holds for all kinds. Every pointer is a multiple of the element's size, of no more; whoever
+ * wants wider loads takes care of the ends. `offset` is the same on all ranks, unless the contract
+ * says otherwise, and bytes are in bounds. count may be 0: then in is NULL, out NULL or anything,
+ * nothing is moved, and the ranks meet all the same. Forms of a kind are told apart by which of in
+ * and out are NULL, which is the same on every rank.
  */
 typedef struct symmem_collective {
     size_t size;
@@ -294,14 +310,14 @@ typedef struct symmem_collective {
     symmem_dtype dtype;
     symmem_reduce_op op;
     int32_t root;
-    size_t count;   /* elements */
+    size_t count;   /* elements, of which tensor: see the contract */
     size_t offset;  /* of the symmetric argument, bytes from each rank's peers->buffers entry */
     const void *in; /* other input, anywhere this rank's device can reach; NULL: none */
     void *out;      /* other output, likewise */
-    size_t in_row;  /* elements; see the contracts */
+    size_t in_row;  /* elements: of a row, or of the room in the buffers; see the contracts */
     size_t out_row;
     void *multicast; /* address of the symmetric argument; NULL: not a multimem kind */
-    /* all_to_all: world_size numbers of elements each, kept alive by exec->refs. */
+    /* all_to_all: world_size numbers of elements each, in host memory, kept by exec->refs. */
     const size_t *in_splits;
     const size_t *out_splits;
 } symmem_collective;
@@ -443,7 +459,9 @@ struct symmem_backend {
      *                state of its own; a pending signal is never an arrival. If exec->call.kind is
      *                not NONE it is published with the arrival and compared with each peer's that
      *                is not NONE either: if one differs the outcome is MISMATCH on every rank, with
-     *                both in the fault, and otherwise the barrier counts as passed.
+     *                both in the fault, and otherwise the barrier counts as passed. Ids are
+     *                compared as bytes. A backend without CAP_COLLECTIVES may leave that out: it
+     *                ignores exec->call, and differing calls are then not found.
      *   put_signal   slot (channel, own rank) at dst: waits until it is 0, makes it 1, release.
      *   wait_signal  own slot (channel, src): waits until it is 1, makes it 0, acquire. A value
      *                other than 0 and 1 is CORRUPT.
@@ -539,11 +557,17 @@ struct symmem_backend {
     /* ---- appended; a table may end before them ---- */
 
     /* CAP_COLLECTIVES. Collective; one of the signal operations as far as channel, order, waiting
-     * and failing are concerned. Every rank has direct access to every other. exec->call is
-     * compared in the operation's first synchronisation, which comes before anything is written.
-     * Every kind but the multimem ones, which need CAP_MULTICAST too, in every pair of dtype and
-     * op that symmem_reduce_supported names, every size and any alignment of whole elements. Sums
-     * in rank order (SM-COLL). */
+     * and failing are concerned: serialised with the channel's others, exec->timeout_ms is for the
+     * whole operation and not for each meeting, a failure goes through host->signal_failed with
+     * call->name as the fault's operation. Every rank has direct access to every other.
+     * exec->call, if its kind is not NONE, is compared as a barrier's is, in the operation's first
+     * synchronisation, which comes before anything is written, the own buffer included, and may be
+     * with a peer's barrier. Every kind but the multimem ones, which need CAP_MULTICAST too, in
+     * every pair of dtype and op that symmem_reduce_supported names, every size, and groups of one
+     * rank too. UNSUPPORTED, by host->fail, only for what every rank refuses alike: kinds that it
+     * does not know (a later core may have more), and pairs that multicast hardware cannot reduce;
+     * before anything is written, and without meeting.
+     * For memory that the CPU reaches libsymmem_kernels_cpu.a has all kinds; see the guide. */
     symmem_status (*collective)(void *instance, const symmem_peers *peers, int32_t channel,
                                 const symmem_collective *call, const symmem_exec *exec);
 

@@ -114,7 +114,9 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_reduce_scatter_out(
  * work: SUM and AVG only, others are UNSUPPORTED. out has the input's shape but for the first
  * dimension, divided by the world size. A symmetric input is pulled from; one that is not is pushed
  * through the handle's block, from the handle's place on, which has to be as large as the input
- * (OUT_OF_RANGE) and is undefined afterwards. On every rank alike. Contract:
+ * (OUT_OF_RANGE), aligned to elements (MISALIGNED), and is undefined afterwards; until the next
+ * barrier or collective only its own rank may write it. On every rank alike. out overlaps neither
+ * the own input nor what is used of any rank's block. Contract:
  * kernels/low_contention_reduce_scatter.h.
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_low_contention_reduce_scatter(

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Every public collective operation, one row each and one more for each way in which it goes about
+ * its work. What holds for all of them is tested by going through the rows, so that a new operation
+ * adds its row and nothing else.
+ */
+#ifndef SYMMEM_CONFORMANCE_OPS_TABLE_HELP_H
+#define SYMMEM_CONFORMANCE_OPS_TABLE_HELP_H
+
+#include "move_help.h"
+
+/* --- the rows ------------------------------------------------------------------------------- */
+
+/* One call's arguments. A row passes on what its operation takes. */
+struct ops_call {
+    symmem_handle *handle;
+    const DLTensor *buffer, *input, *out;
+    const size_t *in_splits, *out_splits;
+    symmem_reduce_op op;
+    int32_t root;
+    int32_t channel;
+    uint32_t limit_ms;
+    symmem_stream *stream;
+    DLManagedTensor **made_p;
+};
+
+enum ops_place {
+    NOWHERE,   /* the operation has no such tensor */
+    BLOCK,     /* symmetric */
+    FAR,       /* in memory that is not */
+    SAME,      /* out: the input itself */
+    OWN_CHUNK, /* input: part `rank` of out */
+    NEW        /* out: made by the call */
+};
+
+#define ROW_IN_WHOLE (1u << 0)  /* the input has a part for each rank, */
+#define ROW_OUT_WHOLE (1u << 1) /* the output one of each */
+#define ROW_BUFFER (1u << 2)
+#define ROW_REDUCES (1u << 3)
+#define ROW_ROOTED (1u << 4)
+#define ROW_MULTIMEM (1u << 5)
+#define ROW_SPLITS (1u << 6)   /* takes splits; ranks may have their inputs at different places */
+#define ROW_TABLE (1u << 7)    /* chooses by the context's table */
+#define ROW_COMPOSED (1u << 8) /* of barriers and copies */
+
+struct ops_row {
+    const char *what; /* the operation, with the way after a blank */
+    enum ops_place input, out;
+    unsigned traits;
+    symmem_status (*run)(const struct ops_call *call);
+    const char *like; /* rows that ranks may mix; NULL: none */
+};
+
+static inline symmem_status row_all_reduce(const struct ops_call *c) {
+    return symmem_all_reduce(c->handle, c->input, c->op, c->out, c->channel, c->limit_ms,
+                             c->stream);
+}
+static inline symmem_status row_one_shot_out(const struct ops_call *c) {
+    return symmem_one_shot_all_reduce_out(c->handle, c->input, c->op, c->out, c->channel,
+                                          c->limit_ms, c->stream);
+}
+static inline symmem_status row_one_shot(const struct ops_call *c) {
+    return symmem_one_shot_all_reduce(c->handle, c->input, c->op, c->channel, c->limit_ms,
+                                      c->stream, c->made_p);
+}
+static inline symmem_status row_one_shot_copy_out(const struct ops_call *c) {
+    return symmem_one_shot_all_reduce_copy_out(c->handle, c->buffer, c->input, c->op, c->out,
+                                               c->channel, c->limit_ms, c->stream);
+}
+static inline symmem_status row_one_shot_copy(const struct ops_call *c) {
+    return symmem_one_shot_all_reduce_copy(c->handle, c->buffer, c->input, c->op, c->channel,
+                                           c->limit_ms, c->stream, c->made_p);
+}
+static inline symmem_status row_two_shot(const struct ops_call *c) {
+    return symmem_two_shot_all_reduce(c->handle, c->input, c->op, c->channel, c->limit_ms,
+                                      c->stream);
+}
+static inline symmem_status row_two_shot_out(const struct ops_call *c) {
+    return symmem_two_shot_all_reduce_out(c->handle, c->input, c->op, c->out, c->channel,
+                                          c->limit_ms, c->stream);
+}
+static inline symmem_status row_reduce_scatter(const struct ops_call *c) {
+    return symmem_reduce_scatter_out(c->handle, c->input, c->op, false, c->out, c->channel,
+                                     c->limit_ms, c->stream);
+}
+static inline symmem_status row_reduce_scatter_split(const struct ops_call *c) {
+    return symmem_reduce_scatter_out(c->handle, c->input, c->op, true, c->out, c->channel,
+                                     c->limit_ms, c->stream);
+}
+static inline symmem_status row_low_contention_reduce_scatter(const struct ops_call *c) {
+    return symmem_low_contention_reduce_scatter(c->handle, c->input, c->op, c->out, c->channel,
+                                                c->limit_ms, c->stream);
+}
+static inline symmem_status row_all_gather(const struct ops_call *c) {
+    return symmem_all_gather_out(c->handle, c->input, c->out, c->channel, c->limit_ms, c->stream);
+}
+static inline symmem_status row_broadcast(const struct ops_call *c) {
+    return symmem_broadcast(c->handle, c->input, c->root, c->channel, c->limit_ms, c->stream);
+}
+static inline symmem_status row_all_to_all(const struct ops_call *c) {
+    return symmem_all_to_all_out(c->handle, c->input, c->in_splits, c->out, c->out_splits,
+                                 c->channel, c->limit_ms, c->stream);
+}
+static inline symmem_status row_low_contention_all_gather(const struct ops_call *c) {
+    return symmem_low_contention_all_gather_out(c->handle, c->input, c->out, c->channel,
+                                                c->limit_ms, c->stream);
+}
+static inline symmem_status row_multimem_all_reduce(const struct ops_call *c) {
+    return symmem_multimem_all_reduce(c->handle, c->input, c->op, c->channel, c->limit_ms,
+                                      c->stream);
+}
+static inline symmem_status row_multimem_one_shot(const struct ops_call *c) {
+    return symmem_multimem_one_shot_all_reduce_out(c->handle, c->input, c->op, c->out, c->channel,
+                                                   c->limit_ms, c->stream);
+}
+static inline symmem_status row_multimem_reduce(const struct ops_call *c) {
+    return symmem_multimem_one_shot_reduce_out(c->handle, c->input, c->op, c->root, c->out,
+                                               c->channel, c->limit_ms, c->stream);
+}
+static inline symmem_status row_multimem_all_gather(const struct ops_call *c) {
+    return symmem_multimem_all_gather_out(c->handle, c->input, c->out, c->channel, c->limit_ms,
+                                          c->stream);
+}
+static inline symmem_status row_ce_multicast(const struct ops_call *c) {
+    return symmem_low_contention_all_gather_ce_multicast_out(c->handle, c->input, c->out,
+                                                             c->channel, c->limit_ms, c->stream);
+}
+
+#define ROW_GATHERS ROW_OUT_WHOLE
+#define ROW_SCATTERS (ROW_IN_WHOLE | ROW_REDUCES)
+#define ROW_EVEN (ROW_IN_WHOLE | ROW_OUT_WHOLE)
+
+static const struct ops_row ops_rows[] = {
+    {"all_reduce plain", BLOCK, FAR, ROW_REDUCES | ROW_TABLE, row_all_reduce, NULL},
+    {"all_reduce in place", BLOCK, SAME, ROW_REDUCES | ROW_TABLE, row_all_reduce, NULL},
+    {"all_reduce to symmetric", FAR, BLOCK, ROW_REDUCES | ROW_TABLE, row_all_reduce, NULL},
+    {"all_reduce private", FAR, FAR, ROW_REDUCES | ROW_TABLE, row_all_reduce, NULL},
+    {"one_shot_all_reduce_out", BLOCK, FAR, ROW_REDUCES, row_one_shot_out, "one-shot"},
+    {"one_shot_all_reduce", BLOCK, NEW, ROW_REDUCES, row_one_shot, "one-shot"},
+    {"one_shot_all_reduce_copy_out", FAR, FAR, ROW_REDUCES | ROW_BUFFER, row_one_shot_copy_out,
+     "one-shot copy"},
+    {"one_shot_all_reduce_copy", FAR, NEW, ROW_REDUCES | ROW_BUFFER, row_one_shot_copy,
+     "one-shot copy"},
+    {"two_shot_all_reduce", BLOCK, NOWHERE, ROW_REDUCES, row_two_shot, NULL},
+    {"two_shot_all_reduce_out", BLOCK, FAR, ROW_REDUCES, row_two_shot_out, NULL},
+    {"reduce_scatter_out", BLOCK, FAR, ROW_SCATTERS, row_reduce_scatter, NULL},
+    {"reduce_scatter_out split", BLOCK, FAR, ROW_SCATTERS, row_reduce_scatter_split, NULL},
+    {"low_contention_reduce_scatter", BLOCK, FAR, ROW_SCATTERS, row_low_contention_reduce_scatter,
+     NULL},
+    {"low_contention_reduce_scatter push", FAR, FAR, ROW_SCATTERS,
+     row_low_contention_reduce_scatter, NULL},
+    {"all_gather_out", BLOCK, FAR, ROW_GATHERS, row_all_gather, NULL},
+    {"all_gather_out push", FAR, BLOCK, ROW_GATHERS, row_all_gather, "push"},
+    {"all_gather_out own chunk", OWN_CHUNK, BLOCK, ROW_GATHERS, row_all_gather, "push"},
+    {"broadcast", BLOCK, NOWHERE, ROW_ROOTED, row_broadcast, NULL},
+    {"all_to_all_out", BLOCK, FAR, ROW_EVEN | ROW_SPLITS, row_all_to_all, NULL},
+    {"low_contention_all_gather_out", BLOCK, FAR, ROW_GATHERS | ROW_COMPOSED,
+     row_low_contention_all_gather, NULL},
+    {"low_contention_all_gather_out staged", FAR, FAR, ROW_GATHERS | ROW_COMPOSED,
+     row_low_contention_all_gather, NULL},
+    {"multimem_all_reduce", BLOCK, NOWHERE, ROW_REDUCES | ROW_MULTIMEM, row_multimem_all_reduce,
+     NULL},
+    {"multimem_one_shot_all_reduce_out", BLOCK, FAR, ROW_REDUCES | ROW_MULTIMEM,
+     row_multimem_one_shot, NULL},
+    {"multimem_one_shot_reduce_out", BLOCK, FAR, ROW_REDUCES | ROW_ROOTED | ROW_MULTIMEM,
+     row_multimem_reduce, NULL},
+    {"multimem_all_gather_out", FAR, BLOCK, ROW_GATHERS | ROW_MULTIMEM, row_multimem_all_gather,
+     NULL},
+    {"low_contention_all_gather_ce_multicast_out", FAR, BLOCK,
+     ROW_GATHERS | ROW_MULTIMEM | ROW_COMPOSED, row_ce_multicast, NULL},
+};
+#define OPS_ROWS ((int)(sizeof(ops_rows) / sizeof(ops_rows[0])))
+
+/* --- their memory --------------------------------------------------------------------------- */
+
+enum { OPS_COUNT = 6, OPS_MAX_RANKS = 64, OPS_HALF = 2048 };
+
+/* The input, or what it is staged in, in the first half of the block or of other memory, the output
+ * in the second one. */
+struct ops_desk {
+    symmem_handle *handle;
+    char *block, *far;
+    int32_t rank, size;
+    bool multicast;
+    uint32_t limit_ms;
+};
+
+static inline struct ops_desk ops_desk_begin(struct tk *t) {
+    if (t->capabilities & SYMMEM_CAP_MULTICAST)
+        (void)multicast_allowed(t);
+    struct ops_desk desk = {.handle = tk_handle(t, 2 * OPS_HALF, tk_world_group(t)),
+                            .far = tk_alloc(t, 2 * OPS_HALF),
+                            .limit_ms = tk_scaled_ms(LONG_MS)};
+    symmem_handle_info info = info_of(t, desk.handle);
+    desk.block = ops_own(t, desk.handle);
+    desk.rank = info.rank;
+    desk.size = info.world_size;
+    desk.multicast = info.multicast_ptr != NULL;
+    return desk;
+}
+
+static inline bool ops_can(const struct ops_desk *desk, const struct ops_row *row) {
+    return desk->multicast || !(row->traits & ROW_MULTIMEM);
+}
+
+/* What the ranks have to agree on. */
+struct ops_terms {
+    symmem_dtype dtype;
+    symmem_reduce_op op;
+    size_t count; /* elements of a part */
+    int32_t root;
+    size_t shift; /* elements from where a symmetric tensor is otherwise */
+};
+static const struct ops_terms ops_usual = {SYMMEM_FLOAT32, SYMMEM_SUM, OPS_COUNT, 0, 0};
+
+/* A call's arguments and what they point to. Do not copy. */
+struct ops_setting {
+    struct ops_call call;
+    struct ops_tensor buffer, input, out;
+    DLManagedTensor *made;
+};
+
+static inline void ops_place_tensor(const struct ops_desk *desk, const struct ops_terms *terms,
+                                    struct ops_tensor *tensor, enum ops_place place, size_t half,
+                                    bool whole) {
+    char *at = (place == FAR ? desk->far : desk->block) + half;
+    if (place != FAR)
+        at += terms->shift * symmem_dtype_size(terms->dtype);
+    (void)ops_flat(tensor, at, terms->dtype, terms->count * (whole ? (size_t)desk->size : 1));
+}
+
+static inline void ops_set(const struct ops_desk *desk, const struct ops_row *row,
+                           const struct ops_terms *terms, struct ops_setting *set) {
+    memset(set, 0, sizeof(*set));
+    set->call = (struct ops_call){.handle = desk->handle,
+                                  .op = terms->op,
+                                  .root = terms->root,
+                                  .limit_ms = desk->limit_ms,
+                                  .made_p = &set->made};
+    ops_place_tensor(desk, terms, &set->buffer, BLOCK, 0, false);
+    ops_place_tensor(desk, terms, &set->input, row->input, 0, row->traits & ROW_IN_WHOLE);
+    ops_place_tensor(desk, terms, &set->out, row->out, OPS_HALF, row->traits & ROW_OUT_WHOLE);
+    if (row->input == OWN_CHUNK)
+        set->input.dl.data = (char *)set->out.dl.data +
+                             (size_t)desk->rank * terms->count * symmem_dtype_size(terms->dtype);
+    set->call.buffer = row->traits & ROW_BUFFER ? &set->buffer.dl : NULL;
+    set->call.input = &set->input.dl;
+    if (row->out == SAME)
+        set->call.out = &set->input.dl;
+    else if (row->out == BLOCK || row->out == FAR)
+        set->call.out = &set->out.dl;
+}
+
+/* Runs it. What it made goes where an output would be, and is given back at once. */
+static inline symmem_status ops_run(struct tk *t, const struct ops_desk *desk,
+                                    const struct ops_row *row, struct ops_setting *set) {
+    symmem_status status = row->run(&set->call);
+    if (status == SYMMEM_OK && set->made != NULL) {
+        size_t bytes = (size_t)set->input.shape[0] * sizeof(float);
+        TK_OK(t, symmem_copy(t->context, desk->far + OPS_HALF, set->made->dl_tensor.data, bytes,
+                             set->call.stream));
+        set->made->deleter(set->made);
+    }
+    set->made = NULL;
+    return status;
+}
+
+static inline symmem_status ops_run_usual(struct tk *t, const struct ops_desk *desk,
+                                          const struct ops_row *row, int32_t channel,
+                                          symmem_stream *stream) {
+    struct ops_setting set;
+    ops_set(desk, row, &ops_usual, &set);
+    set.call.channel = channel;
+    set.call.stream = stream;
+    return ops_run(t, desk, row, &set);
+}
+
+/* --- their contents --------------------------------------------------------------------------- */
+
+static inline void ops_model(const struct ops_desk *desk, uint8_t *bytes, uint32_t generation) {
+    ops_fill(bytes, SYMMEM_FLOAT32, 2 * OPS_HALF / sizeof(float), desk->rank, generation);
+}
+
+/* All memory, so that whatever is written shows. Nobody may be using it. */
+static inline void ops_load(struct tk *t, const struct ops_desk *desk, uint32_t generation) {
+    uint8_t bytes[2 * OPS_HALF];
+    ops_model(desk, bytes, generation);
+    ops_upload(t, desk->block, bytes, sizeof(bytes));
+    ops_upload(t, desk->far, bytes, sizeof(bytes));
+}
+
+static inline bool ops_untouched(struct tk *t, const struct ops_desk *desk, uint32_t generation,
+                                 const char *what) {
+    uint8_t expected[2 * OPS_HALF], found[2][2 * OPS_HALF];
+    ops_model(desk, expected, generation);
+    ops_download(t, found[0], desk->block, sizeof(expected));
+    ops_download(t, found[1], desk->far, sizeof(expected));
+    return TK_CHECK_MSG(t, memcmp(expected, found[0], sizeof(expected)) == 0,
+                        "%s: the block was written", what) &&
+           TK_CHECK_MSG(t, memcmp(expected, found[1], sizeof(expected)) == 0,
+                        "%s: other memory was written", what);
+}
+
+/* The half that the result is in. */
+static inline void ops_result(struct tk *t, const struct ops_desk *desk, const struct ops_row *row,
+                              uint8_t *bytes) {
+    const char *at = row->out == NOWHERE || row->out == SAME ? desk->block
+                     : row->out == BLOCK                     ? desk->block + OPS_HALF
+                                                             : desk->far + OPS_HALF;
+    ops_download(t, bytes, at, OPS_HALF);
+}
+
+/* Whether the last record is of that row's operation. */
+static inline bool ops_recorded(const struct ops_row *row) {
+    symmem_error_record record = last_record();
+    size_t length = strcspn(row->what, " "), room = sizeof(record.operation) - 1;
+    return strncmp(record.operation, row->what, length < room ? length : room) == 0 &&
+           strlen(record.operation) == (length < room ? length : room);
+}
+
+#endif

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What holds for every collective, shown by all of them: agreement, waiting, failing, order. */
+#include "ops_table_help.h"
+
+/* --- agreement ------------------------------------------------------------------------------ */
+
+/* What the odd rank does instead. */
+enum oddity { ODD_COUNT, ODD_DTYPE, ODD_OP, ODD_ROOT, ODD_OFFSET, ODD_BARRIER, ODD_ROW, ODDITIES };
+
+/* The next row that is another call. */
+static const struct ops_row *other_row(const struct ops_desk *desk, int row, uint64_t draw) {
+    for (int step = 1 + (int)(draw % (OPS_ROWS - 1));; step = step % (OPS_ROWS - 1) + 1) {
+        const struct ops_row *own = &ops_rows[row], *other = &ops_rows[(row + step) % OPS_ROWS];
+        bool alike = own->like != NULL && other->like != NULL && !strcmp(own->like, other->like);
+        if (ops_can(desk, other) && !alike)
+            return other;
+    }
+}
+
+static bool applies(const struct ops_row *row, int oddity) {
+    switch (oddity) {
+    case ODD_OP:
+        return row->traits & ROW_REDUCES;
+    case ODD_ROOT:
+        return row->traits & ROW_ROOTED;
+    case ODD_OFFSET: /* of what is the same on all ranks */
+        return !(row->traits & ROW_SPLITS) &&
+               (row->input != FAR || row->out == BLOCK || (row->traits & ROW_BUFFER));
+    default:
+        return true;
+    }
+}
+
+static symmem_status odd_call(struct tk *t, const struct ops_desk *desk, const struct ops_row *row,
+                              const struct ops_row *other, int oddity, symmem_stream *stream) {
+    struct ops_setting set;
+    struct ops_terms terms = ops_usual;
+    terms.count -= oddity == ODD_COUNT;
+    terms.dtype = oddity == ODD_DTYPE ? SYMMEM_INT32 : terms.dtype;
+    terms.op = oddity == ODD_OP ? SYMMEM_AVG : terms.op;
+    terms.root = oddity == ODD_ROOT;
+    terms.shift = oddity == ODD_OFFSET;
+    if (oddity == ODD_BARRIER)
+        return symmem_barrier(desk->handle, 0, desk->limit_ms, stream);
+    row = oddity == ODD_ROW ? other : row;
+    ops_set(desk, row, &terms, &set);
+    set.call.stream = stream;
+    return ops_run(t, desk, row, &set);
+}
+
+static void disagree_once(struct tk *t, const struct ops_desk *desk, const struct ops_row *row,
+                          const struct ops_row *other, int oddity, int32_t odd,
+                          symmem_stream *stream) {
+    tk_checkpoint(t, "%s, oddity %d (%s) at rank %d", row->what, oddity, other->what, (int)odd);
+    symmem_status status = desk->rank == odd ? odd_call(t, desk, row, other, oddity, stream)
+                                             : ops_run_usual(t, desk, row, 0, stream);
+    if (stream != NULL && status == SYMMEM_OK)
+        status = symmem_stream_synchronize(stream, desk->limit_ms);
+    symmem_error_record record = last_record();
+    int32_t named = desk->rank != odd ? odd : odd == 0 ? 1 : 0;
+    bool held =
+        TK_CHECK_MSG(t, status == SYMMEM_MISMATCH && record.failed_rank == named,
+                     "%s, oddity %d (%s) at rank %d: %s, naming rank %d", row->what, oddity,
+                     other->what, (int)odd, symmem_status_name(status), (int)record.failed_rank);
+    if (held && (desk->rank != odd || (oddity != ODD_BARRIER && oddity != ODD_ROW)))
+        TK_CHECK_MSG(t, ops_recorded(row), "%s: a record of %s", row->what, record.operation);
+    TK_CHECK_MSG(t, !info_of(t, desk->handle).poisoned, "%s: poisoned", row->what);
+}
+
+static void disagree(struct tk *t, symmem_stream *(*stream_of)(struct tk *t)) {
+    struct ops_desk desk = ops_desk_begin(t);
+    symmem_stream *stream = stream_of != NULL ? stream_of(t) : NULL;
+    uint64_t state = t->seed;
+    TK_REQ(t, "SM-COLL-06");
+    for (int i = 0; i < OPS_ROWS && !tk_failed(t); i++) {
+        const struct ops_row *row = &ops_rows[i];
+        for (int oddity = 0; oddity < ODDITIES && ops_can(&desk, row); oddity++) {
+            const struct ops_row *other = other_row(&desk, i, draw(&state, 1000));
+            int32_t odd = (int32_t)draw(&state, (uint32_t)desk.size);
+            if (!applies(row, oddity))
+                continue;
+            ops_load(t, &desk, (uint32_t)i);
+            disagree_once(t, &desk, row, other, oddity, odd, stream);
+            /* On a stream what a call made is copied behind it, whatever became of it. */
+            if (stream == NULL || (row->out != NEW && other->out != NEW))
+                ops_untouched(t, &desk, (uint32_t)i, row->what);
+            TK_OK(t, ops_run_usual(t, &desk, row, 0, NULL));
+        }
+    }
+}
+
+static void ranks_disagree(struct tk *t) {
+    disagree(t, NULL);
+}
+
+static symmem_stream *own_stream(struct tk *t) {
+    return tk_stream(t);
+}
+
+static void ranks_disagree_on_a_stream(struct tk *t) {
+    disagree(t, own_stream);
+}
+
+/* --- waiting and failing -------------------------------------------------------------------- */
+
+static void empty_ones_synchronise(struct tk *t) {
+    struct ops_desk desk = ops_desk_begin(t);
+    struct ops_terms nothing = ops_usual;
+    TK_REQ(t, "SM-COLL-07");
+    nothing.count = 0;
+    ops_load(t, &desk, 1);
+    for (int i = 0; i < OPS_ROWS; i++) {
+        int32_t held = (int32_t)((t->seed + (uint64_t)i) % (uint64_t)desk.size);
+        struct ops_setting set;
+        if (!ops_can(&desk, &ops_rows[i]))
+            continue;
+        tk_checkpoint(t, "%s", ops_rows[i].what);
+        if (t->rank == held)
+            check_others_held(t, NULL, desk.size, (uint64_t)i + 1);
+        else
+            show_entered(t, (uint64_t)i + 1);
+        ops_set(&desk, &ops_rows[i], &nothing, &set);
+        if (t->rank == held) /* where nothing is, is nobody's affair */
+            set.buffer.dl.data = set.input.dl.data = set.out.dl.data = NULL;
+        TK_OK(t, ops_run(t, &desk, &ops_rows[i], &set));
+        show_passed(t, (uint64_t)i + 1);
+    }
+    ops_untouched(t, &desk, 1, "operations without elements");
+}
+
+static void missing_rank(struct tk *t) {
+    struct ops_desk desk = ops_desk_begin(t);
+    TK_REQ(t, "SM-COLL-08");
+    /* A third of them, for the resets take their time; the next seed takes others. */
+    int step = tk_suite_is_long() ? 1 : 3;
+    for (int i = (int)(t->seed % (uint64_t)step); i < OPS_ROWS && !tk_failed(t); i += step) {
+        const struct ops_row *row = &ops_rows[i];
+        int32_t absent = (int32_t)((t->seed / 3 + (uint64_t)i) % (uint64_t)desk.size);
+        struct ops_setting set;
+        if (!ops_can(&desk, row))
+            continue;
+        tk_checkpoint(t, "%s without rank %d", row->what, (int)absent);
+        ops_load(t, &desk, (uint32_t)i);
+        ops_set(&desk, row, &ops_usual, &set);
+        set.call.limit_ms = 10;
+        if (desk.rank != absent) {
+            TK_STATUS(t, SYMMEM_TIMEOUT, ops_run(t, &desk, row, &set));
+            symmem_error_record record = last_record();
+            TK_CHECK_MSG(t, ops_recorded(row), "%s: a record of %s", row->what, record.operation);
+            TK_CHECK(t, symmem_error_is_missing(&record, absent));
+            TK_CHECK(t, info_of(t, desk.handle).poisoned);
+            TK_STATUS(t, SYMMEM_POISONED, ops_run(t, &desk, row, &set));
+        }
+        ops_untouched(t, &desk, (uint32_t)i, row->what);
+        tk_out_of_band_barrier(t);
+        TK_REQUIRE_OK(t, symmem_handle_reset(desk.handle, desk.limit_ms));
+        TK_OK(t, ops_run_usual(t, &desk, row, 0, NULL));
+    }
+}
+
+/* One of them, another one with each seed. */
+static void lost_rank(struct tk *t) {
+    struct ops_desk desk = ops_desk_begin(t);
+    const struct ops_row *row = &ops_rows[t->seed % OPS_ROWS];
+    int32_t victim = desk.size - 1;
+    TK_REQ(t, "SM-COLL-08");
+    row = ops_can(&desk, row) ? row : &ops_rows[0];
+    tk_note(t, "%s", row->what);
+    tk_expect_death(t, victim);
+    tk_out_of_band_barrier(t);
+    if (desk.rank == victim)
+        tk_kill_self(t);
+    uint64_t begin_ms = tk_now_ms();
+    TK_STATUS(t, SYMMEM_PEER_LOST, ops_run_usual(t, &desk, row, 0, NULL));
+    TK_EQ_INT(t, victim, last_record().failed_rank);
+    TK_CHECK(t, tk_now_ms() - begin_ms < tk_scaled_ms(1000));
+    TK_CHECK(t, info_of(t, desk.handle).poisoned);
+}
+
+/* --- order ---------------------------------------------------------------------------------- */
+
+/* What the row makes of a generation's data. */
+static void eager_result(struct tk *t, const struct ops_desk *desk, const struct ops_row *row,
+                         uint32_t generation, uint8_t *bytes) {
+    ops_load(t, desk, generation);
+    TK_OK(t, ops_run_usual(t, desk, row, 0, NULL));
+    ops_result(t, desk, row, bytes);
+}
+
+static void expect_result(struct tk *t, const struct ops_desk *desk, const struct ops_row *row,
+                          const uint8_t *expected, const char *how) {
+    uint8_t found[OPS_HALF];
+    ops_result(t, desk, row, found);
+    TK_CHECK_MSG(t, memcmp(expected, found, sizeof(found)) == 0,
+                 "%s: %s another result than the eager one", row->what, how);
+}
+
+/* A row is held on its stream at one rank. The call does not wait; another stream's barrier on the
+ * same channel comes after it, one on another channel does not. */
+static void hold_row(struct tk *t, const struct ops_desk *desk, const struct ops_row *row,
+                     symmem_stream *const *streams, int32_t held) {
+    struct gate gate = {0};
+    bool idle = true;
+    if (desk->rank != held)
+        gate_open(&gate);
+    TK_OK(t, symmem_stream_host_fn(streams[0], gate_fn, &gate));
+    TK_OK(t, ops_run_usual(t, desk, row, 0, streams[0]));
+    TK_OK(t, symmem_barrier(desk->handle, 0, desk->limit_ms, streams[1]));
+    TK_OK(t, symmem_barrier(desk->handle, 1, desk->limit_ms, streams[2]));
+    tk_synchronize(t, streams[2]);
+    if (desk->rank == held) {
+        tk_sleep_ms(3);
+        TK_OK(t, symmem_stream_query(streams[1], &idle));
+        TK_CHECK_MSG(t, !idle, "a barrier overtook %s", row->what);
+        gate_open(&gate);
+    }
+    tk_synchronize(t, streams[1]);
+    tk_synchronize(t, streams[0]);
+}
+
+static void order_on_a_channel(struct tk *t) {
+    struct ops_desk desk = ops_desk_begin(t);
+    symmem_stream *const streams[3] = {tk_stream(t), tk_stream(t), tk_stream(t)};
+    uint8_t expected[OPS_HALF];
+    for (int i = 0; i < OPS_ROWS && !tk_failed(t); i++) {
+        const struct ops_row *row = &ops_rows[i];
+        if (!ops_can(&desk, row))
+            continue;
+        tk_checkpoint(t, "%s", row->what);
+        eager_result(t, &desk, row, (uint32_t)i, expected);
+        ops_load(t, &desk, (uint32_t)i);
+        TK_REQ(t, "SM-COLL-10");
+        hold_row(t, &desk, row, streams, (int32_t)(t->seed % (uint64_t)desk.size));
+        TK_REQ(t, "SM-COLL-09");
+        expect_result(t, &desk, row, expected, "on a stream");
+    }
+}
+
+static void captured(struct tk *t) {
+    struct ops_desk desk = ops_desk_begin(t);
+    symmem_stream *stream = tk_stream(t);
+    uint8_t expected[OPS_HALF];
+    TK_REQ(t, "SM-COLL-09");
+    for (int i = 0; i < OPS_ROWS && !tk_failed(t); i++) {
+        const struct ops_row *row = &ops_rows[i];
+        symmem_graph *graph = NULL;
+        if (!ops_can(&desk, row))
+            continue;
+        tk_checkpoint(t, "%s", row->what);
+        ops_load(t, &desk, 99);
+        TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
+        symmem_status status = ops_run_usual(t, &desk, row, 0, stream);
+        TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+        TK_STATUS(t, row->out == NEW ? SYMMEM_CAPTURE : SYMMEM_OK, status);
+        ops_untouched(t, &desk, 99, row->what);
+        for (uint32_t launch = 0; launch < 2 && row->out != NEW; launch++) {
+            eager_result(t, &desk, row, launch, expected);
+            ops_load(t, &desk, launch);
+            TK_OK(t, symmem_graph_launch(graph, stream));
+            tk_synchronize(t, stream);
+            expect_result(t, &desk, row, expected, "a launch has");
+        }
+        TK_OK(t, symmem_graph_destroy(graph));
+    }
+}
+
+#define CASE(name_, requirements_, needs_, min_, flags_, body_)                                    \
+    {                                                                                              \
+        .name = "ops." name_, .requirements = requirements_, .needs = COLLECTIVES | (needs_),      \
+        .min_ranks = min_, .max_ranks = OPS_MAX_RANKS, .flags = flags_, .body = body_              \
+    }
+#define STREAMS SYMMEM_CAP_STREAMS
+static const struct tk_case cases[] = {
+    CASE("ranks_disagree", "SM-COLL-06", 0, 2, 0, ranks_disagree),
+    CASE("ranks_disagree_on_a_stream", "SM-COLL-06", STREAMS, 2, 0, ranks_disagree_on_a_stream),
+    CASE("empty_ones_synchronise", "SM-COLL-07", 0, 2, 0, empty_ones_synchronise),
+    CASE("missing_rank", "SM-COLL-08", 0, 2, 0, missing_rank),
+    CASE("lost_rank", "SM-COLL-08", 0, 2, TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK, lost_rank),
+    CASE("order_on_a_channel", "SM-COLL-09,SM-COLL-10", STREAMS | SYMMEM_CAP_HOST_FN, 2, 0,
+         order_on_a_channel),
+    CASE("captured", "SM-COLL-09", STREAMS | SYMMEM_CAP_CAPTURE, 1, 0, captured),
+};
+TK_SUITE(ops, cases);

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Each argument of each collective with the first values that it may not have: refused at once, on
+ * the one rank that has them, with nothing written. */
+#include "ops_table_help.h"
+
+static void refused(struct tk *t, const struct ops_desk *desk, const struct ops_row *row,
+                    struct ops_setting *set, symmem_status expected, const char *what) {
+    set->call.limit_ms = 50;
+    symmem_status status = ops_run(t, desk, row, set);
+    TK_CHECK_MSG(t, status == expected, "%s with %s: %s, not %s", row->what, what,
+                 symmem_status_name(status), symmem_status_name(expected));
+    TK_CHECK_MSG(t, ops_recorded(row), "%s with %s: a record of %s", row->what, what,
+                 last_record().operation);
+    symmem_clear_error();
+}
+
+/* Sets the row up anew, changes one thing, and wants it refused. */
+#define REFUSED_IF(change_, expected_)                                                             \
+    do {                                                                                           \
+        struct ops_setting set;                                                                    \
+        ops_set(desk, row, &ops_usual, &set);                                                      \
+        change_;                                                                                   \
+        refused(t, desk, row, &set, SYMMEM_##expected_, #change_);                                 \
+    } while (0)
+
+/* --- one call's arguments ------------------------------------------------------------------- */
+
+static void plain_arguments(struct tk *t, const struct ops_desk *desk, const struct ops_row *row) {
+    int32_t channels = info_of(t, desk->handle).channel_count;
+    REFUSED_IF(set.call.handle = NULL, INVALID_ARGUMENT);
+    REFUSED_IF(set.call.channel = -1, OUT_OF_RANGE);
+    REFUSED_IF(set.call.channel = channels, OUT_OF_RANGE);
+    if (row->traits & ROW_REDUCES) {
+        REFUSED_IF(set.call.op = (symmem_reduce_op)-1, INVALID_ARGUMENT);
+        REFUSED_IF(set.call.op = SYMMEM_REDUCE_OP_COUNT, INVALID_ARGUMENT);
+    }
+    if (row->traits & ROW_ROOTED) {
+        REFUSED_IF(set.call.root = -1, OUT_OF_RANGE);
+        REFUSED_IF(set.call.root = desk->size, OUT_OF_RANGE);
+    }
+    if (row->out == NEW)
+        REFUSED_IF(set.call.made_p = NULL, INVALID_ARGUMENT);
+}
+
+static void tensor_arguments(struct tk *t, const struct ops_desk *desk, const struct ops_row *row) {
+    bool has_out = row->out == BLOCK || row->out == FAR;
+    if ((row->traits & ROW_ROOTED) && (row->traits & ROW_MULTIMEM))
+        has_out = desk->rank == ops_usual.root;
+    REFUSED_IF(set.call.input = NULL, INVALID_ARGUMENT);
+    REFUSED_IF(set.input.dl.byte_offset = 2, MISALIGNED);
+    REFUSED_IF(set.input.dl.dtype.bits = 24, INVALID_ARGUMENT);
+    if (row->traits & ROW_BUFFER) {
+        REFUSED_IF(set.call.buffer = NULL, INVALID_ARGUMENT);
+        REFUSED_IF(set.buffer.dl.byte_offset = 2, MISALIGNED);
+        REFUSED_IF(set.buffer.dl.dtype.bits = 24, INVALID_ARGUMENT);
+        REFUSED_IF(set.buffer.shape[0]++, INVALID_ARGUMENT);
+    }
+    if (has_out) {
+        REFUSED_IF(set.call.out = NULL, INVALID_ARGUMENT);
+        REFUSED_IF(set.out.dl.byte_offset = 2, MISALIGNED);
+        REFUSED_IF(set.out.dl.dtype.bits = 24, INVALID_ARGUMENT);
+        REFUSED_IF(set.out.dl.dtype.code = kDLInt, INVALID_ARGUMENT);
+        REFUSED_IF(set.out.shape[0]++, INVALID_ARGUMENT);
+    }
+}
+
+static void split_arguments(struct tk *t, const struct ops_desk *desk, const struct ops_row *row) {
+    size_t splits[OPS_MAX_RANKS];
+    for (int32_t rank = 0; rank < desk->size; rank++)
+        splits[rank] = OPS_COUNT;
+    splits[desk->size - 1]--;
+    REFUSED_IF(set.call.in_splits = splits, INVALID_ARGUMENT);
+    REFUSED_IF(set.call.out_splits = splits, INVALID_ARGUMENT);
+    splits[desk->size - 1] += 2;
+    REFUSED_IF(set.call.in_splits = splits, INVALID_ARGUMENT);
+    REFUSED_IF(set.call.out_splits = splits, INVALID_ARGUMENT);
+}
+
+static void arguments(struct tk *t) {
+    struct ops_desk own = ops_desk_begin(t), *desk = &own;
+    TK_REQ(t, "SM-COLL-02");
+    ops_load(t, desk, 1);
+    for (int i = 0; i < OPS_ROWS; i++) {
+        const struct ops_row *row = &ops_rows[i];
+        if (!ops_can(desk, row))
+            continue;
+        plain_arguments(t, desk, row);
+        tensor_arguments(t, desk, row);
+        if ((row->traits & ROW_SPLITS) && desk->size > 1)
+            split_arguments(t, desk, row);
+    }
+    ops_untouched(t, desk, 1, "refused calls");
+    TK_CHECK(t, !info_of(t, desk->handle).poisoned);
+}
+
+/* A copy to all ranks waits for nobody, so it has no row. */
+static void memcpy_arguments(struct tk *t) {
+    struct ops_desk desk = ops_desk_begin(t);
+    struct ops_tensor src;
+    const DLTensor *from = ops_flat(&src, desk.far, SYMMEM_FLOAT32, 1);
+    size_t block = info_of(t, desk.handle).block_size;
+    TK_REQ(t, "SM-MMEM-04");
+    ops_load(t, &desk, 1);
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_memcpy_to_multicast(NULL, 0, from, NULL));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_memcpy_to_multicast(desk.handle, 0, NULL, NULL));
+    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_memcpy_to_multicast(desk.handle, block, from, NULL));
+    TK_STATUS(t, SYMMEM_OVERFLOW, symmem_memcpy_to_multicast(desk.handle, SIZE_MAX, from, NULL));
+    src.dl.byte_offset = 2;
+    TK_STATUS(t, SYMMEM_MISALIGNED, symmem_memcpy_to_multicast(desk.handle, 0, from, NULL));
+    ops_untouched(t, &desk, 1, "refused copies");
+}
+
+/* --- objects of others ---------------------------------------------------------------------- */
+
+static void foreign_streams(struct tk *t) {
+    struct ops_desk own = ops_desk_begin(t), *desk = &own;
+    symmem_context_options options;
+    symmem_context *alone = NULL;
+    symmem_stream *theirs = NULL;
+    struct ops_tensor src;
+    symmem_context_options_init(&options);
+    options.rank = 0;
+    options.world_size = 1;
+    options.local_rank = 0;
+    options.backend = t->backend;
+    TK_REQUIRE_OK(t, symmem_init(&options, &alone));
+    TK_REQUIRE_OK(t, symmem_stream_create(alone, 0, &theirs));
+    TK_REQ(t, "SM-STREAM-16");
+    ops_load(t, desk, 1);
+    for (int i = 0; i < OPS_ROWS; i++) {
+        const struct ops_row *row = &ops_rows[i];
+        if (ops_can(desk, row))
+            REFUSED_IF(set.call.stream = theirs, INVALID_ARGUMENT);
+    }
+    (void)ops_flat(&src, desk->far, SYMMEM_FLOAT32, 1);
+    if (desk->multicast)
+        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+                  symmem_memcpy_to_multicast(desk->handle, 0, &src.dl, theirs));
+    ops_untouched(t, desk, 1, "refused calls");
+    TK_OK(t, symmem_stream_destroy(theirs));
+    symmem_context_free(alone);
+}
+
+static void finalised_handles(struct tk *t) {
+    struct ops_desk own = ops_desk_begin(t), *desk = &own;
+    struct ops_tensor src;
+    TK_REQ(t, "SM-CONTEXT-05");
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_finalize(t->context));
+    for (int i = 0; i < OPS_ROWS; i++) {
+        const struct ops_row *row = &ops_rows[i];
+        REFUSED_IF((void)0, NOT_INITIALISED);
+    }
+    (void)ops_flat(&src, desk->far, SYMMEM_FLOAT32, 1);
+    TK_STATUS(t, SYMMEM_NOT_INITIALISED,
+              symmem_memcpy_to_multicast(desk->handle, 0, &src.dl, NULL));
+}
+
+static const struct tk_case cases[] = {
+    {.name = "ops_refused.arguments",
+     .requirements = "SM-COLL-02",
+     .needs = COLLECTIVES,
+     .max_ranks = OPS_MAX_RANKS,
+     .body = arguments},
+    {.name = "ops_refused.memcpy_arguments",
+     .requirements = "SM-MMEM-04",
+     .needs = SYMMEM_CAP_MULTICAST,
+     .max_ranks = OPS_MAX_RANKS,
+     .body = memcpy_arguments},
+    {.name = "ops_refused.foreign_streams",
+     .requirements = "SM-STREAM-16",
+     .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
+     .max_ranks = OPS_MAX_RANKS,
+     .body = foreign_streams},
+    {.name = "ops_refused.finalised_handles",
+     .requirements = "SM-CONTEXT-05",
+     .needs = COLLECTIVES,
+     .max_ranks = OPS_MAX_RANKS,
+     .body = finalised_handles},
+};
+TK_SUITE(ops_refused, cases);
