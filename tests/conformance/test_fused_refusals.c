@@ -86,6 +86,7 @@ static void scatter_refusals(struct tk *t) {
     REFUSED(SYMMEM_UNSUPPORTED, a, b, SYMMEM_MIN, 0, part, 0);
     REFUSED(SYMMEM_INVALID_ARGUMENT, a, b, (symmem_reduce_op)99, 0, part, 0);
     REFUSED(SYMMEM_INVALID_ARGUMENT, NULL, b, SYMMEM_SUM, 0, part, 0);
+    REFUSED(SYMMEM_INVALID_ARGUMENT, a, NULL, SYMMEM_SUM, 0, part, 0);
     REFUSED(SYMMEM_INVALID_ARGUMENT, a, b, SYMMEM_SUM, 0, NULL, 0);
     REFUSED(SYMMEM_INVALID_ARGUMENT, a, b, SYMMEM_SUM, 0, &inside, 0);
     if (t->world_size > 1) {
