@@ -191,7 +191,12 @@ static void refusals(struct tk *t) {
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, CALL(NULL, b, x.signals_dl, 0, out));
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, CALL(a, b, NULL, 0, out));
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, CALL(b, a, x.signals_dl, 0, out));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, CALL(a, NULL, x.signals_dl, 0, out));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, CALL(a, b, x.signals_dl, 0, NULL));
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, CALL(a, b, x.signals_dl, 0, a));
+    DLTensor overlapping = x.out.dl;
+    overlapping.data = x.a.memory;
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, CALL(a, b, x.signals_dl, 0, &overlapping));
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
               CALL(a, b, ops_flat(&words, x.signals, SYMMEM_UINT32, 5), 0, out));
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Fused operations: arguments that are refused, or are just not. */
+#include "fused_pair.h"
+
+struct gather_args {
+    const DLTensor *shard, *b, *a_out, *out;
+    int32_t dim, b_count, channel;
+};
+
+static struct gather_args good(const struct fused_pair *x) {
+    return (struct gather_args){&x->shard.dl, &x->b.dl, &x->a_out.dl, &x->out.dl, 0, 1, 0};
+}
+
+static symmem_status gather_with(const struct fused_pair *x, struct gather_args args) {
+    return symmem_fused_all_gather_matmul(x->workspace, args.shard, args.dim, args.b_count, &args.b,
+                                          args.a_out, &args.out, args.channel, 2000, NULL, NULL);
+}
+
+/* Each rank is refused at once: a rank that waited would end with TIMEOUT. */
+static void gather_refusals(struct tk *t) {
+    struct fused_pair x;
+    struct fused_tensor half, columns, wide;
+    TK_REQ(t, "SM-FUSED-10");
+    pair_begin(t, &x);
+    fused_make(t, &half, SYMMEM_BFLOAT16, 2, x.b.shape, 0);
+    fused_make_columns(t, &columns, SYMMEM_FLOAT32, x.out.shape[0], PAIR_N);
+    const int64_t wide_shape[2] = {PAIR_K + 4, PAIR_N};
+    fused_make(t, &wide, SYMMEM_FLOAT32, 2, wide_shape, 0);
+    DLTensor misplaced = x.shard.dl, crooked = x.out.dl, outside = x.out.dl;
+    misplaced.data = ops_own(t, x.workspace);
+    crooked.byte_offset = 2;
+    outside.byte_offset = x.out.bytes / 2;
+    symmem_handle_info info = info_of(t, x.workspace);
+#define REFUSED(expected, ...)                                                                     \
+    do {                                                                                           \
+        struct gather_args args = good(&x);                                                        \
+        __VA_ARGS__;                                                                               \
+        TK_STATUS(t, expected, gather_with(&x, args));                                             \
+    } while (0)
+    REFUSED(SYMMEM_OUT_OF_RANGE, args.dim = 2);
+    REFUSED(SYMMEM_OUT_OF_RANGE, args.dim = -1);
+    REFUSED(SYMMEM_OUT_OF_RANGE, args.channel = -1);
+    REFUSED(SYMMEM_OUT_OF_RANGE, args.channel = info.channel_count - 1);
+    REFUSED(SYMMEM_INVALID_ARGUMENT, args.b_count = 0);
+    REFUSED(SYMMEM_INVALID_ARGUMENT, args.shard = NULL);
+    REFUSED(SYMMEM_INVALID_ARGUMENT, args.b = NULL);
+    REFUSED(SYMMEM_INVALID_ARGUMENT, args.out = NULL);
+    REFUSED(SYMMEM_INVALID_ARGUMENT, args.b = &half.dl);
+    REFUSED(SYMMEM_INVALID_ARGUMENT, args.b = &wide.dl);
+    REFUSED(SYMMEM_INVALID_ARGUMENT, args.out = &wide.dl);
+    REFUSED(SYMMEM_INVALID_ARGUMENT, args.out = &columns.dl);
+    REFUSED(SYMMEM_INVALID_ARGUMENT, args.out = &x.a_out.dl; args.a_out = NULL);
+    REFUSED(SYMMEM_INVALID_ARGUMENT, args.a_out = &x.out.dl);
+    REFUSED(SYMMEM_INVALID_ARGUMENT, args.shard = &misplaced);
+    REFUSED(SYMMEM_MISALIGNED, args.out = &crooked);
+    REFUSED(SYMMEM_OUT_OF_RANGE, args.out = &outside);
+#undef REFUSED
+    pair_expect_untouched(t, &x);
+    TK_OK(t, pair_gather(&x, tk_scaled_ms(LONG_MS), NULL));
+    pair_expect_gather(t, &x, 1);
+    fused_free(&half);
+    fused_free(&columns);
+    fused_free(&wide);
+    pair_end(&x);
+}
+
+static void scatter_refusals(struct tk *t) {
+    struct fused_pair x;
+    struct fused_tensor odd;
+    TK_REQ(t, "SM-FUSED-10");
+    pair_begin(t, &x);
+    const int64_t odd_shape[2] = {PAIR_ROWS * t->world_size + 1, PAIR_K};
+    fused_make(t, &odd, SYMMEM_FLOAT32, 2, odd_shape, 0);
+    symmem_handle_info info = info_of(t, x.workspace);
+    DLTensor inside = x.part.dl;
+    inside.data = ops_own(t, x.workspace);
+#define REFUSED(expected, a_, b_, op_, dim_, out_, channel_)                                       \
+    TK_STATUS(t, expected,                                                                         \
+              symmem_fused_matmul_reduce_scatter(x.workspace, a_, b_, op_, dim_, out_, channel_,   \
+                                                 2000, NULL, NULL))
+    const DLTensor *a = &x.a.dl, *b = &x.scatter_b.dl, *part = &x.part.dl;
+    REFUSED(SYMMEM_OUT_OF_RANGE, a, b, SYMMEM_SUM, 2, part, 0);
+    REFUSED(SYMMEM_OUT_OF_RANGE, a, b, SYMMEM_SUM, -1, part, 0);
+    REFUSED(SYMMEM_OUT_OF_RANGE, a, b, SYMMEM_SUM, 0, part, info.channel_count - 1);
+    REFUSED(SYMMEM_UNSUPPORTED, a, b, SYMMEM_MAX, 0, part, 0);
+    REFUSED(SYMMEM_UNSUPPORTED, a, b, SYMMEM_MIN, 0, part, 0);
+    REFUSED(SYMMEM_INVALID_ARGUMENT, a, b, (symmem_reduce_op)99, 0, part, 0);
+    REFUSED(SYMMEM_INVALID_ARGUMENT, NULL, b, SYMMEM_SUM, 0, part, 0);
+    REFUSED(SYMMEM_INVALID_ARGUMENT, a, NULL, SYMMEM_SUM, 0, part, 0);
+    REFUSED(SYMMEM_INVALID_ARGUMENT, a, b, SYMMEM_SUM, 0, NULL, 0);
+    REFUSED(SYMMEM_INVALID_ARGUMENT, a, b, SYMMEM_SUM, 0, &inside, 0);
+    if (t->world_size > 1) {
+        REFUSED(SYMMEM_INVALID_ARGUMENT, &odd.dl, b, SYMMEM_SUM, 0, part, 0);
+        REFUSED(SYMMEM_INVALID_ARGUMENT, a, b, SYMMEM_SUM, 0, &x.out.dl, 0);
+    }
+#undef REFUSED
+    pair_expect_untouched(t, &x);
+    TK_OK(t, pair_scatter(&x, tk_scaled_ms(LONG_MS), NULL));
+    pair_expect_scatter(t, &x, 1);
+    fused_free(&odd);
+    pair_end(&x);
+}
+
+/* A byte too few, behind the handle's pointer. */
+static void small_workspace(struct tk *t) {
+    struct fused_pair x;
+    TK_REQ(t, "SM-FUSED-10");
+    pair_begin(t, &x);
+    symmem_handle *whole = x.workspace;
+    x.workspace = tk_rendezvous(t, tk_alloc(t, x.bytes - 1), tk_world_group(t));
+    size_t gather_bytes = 0;
+    TK_OK(t, symmem_fused_all_gather_matmul_workspace(&x.shard.dl, NULL, 0, true, t->world_size,
+                                                      &gather_bytes));
+    TK_STATUS(t, gather_bytes == x.bytes ? SYMMEM_OUT_OF_RANGE : SYMMEM_OUT_OF_RANGE,
+              pair_scatter(&x, 2000, NULL));
+    TK_EQ_SIZE(t, x.bytes, last_record().expected);
+    pair_expect_untouched(t, &x);
+    tk_release(t, x.workspace);
+    x.workspace = whole;
+    TK_OK(t, pair_scatter(&x, tk_scaled_ms(LONG_MS), NULL));
+    pair_expect_scatter(t, &x, 1);
+    pair_end(&x);
+}
+
+/* Sides of no elements: the ranks meet all the same, and PAIR_K = 0 gives zeros. */
+static void check_empty(struct tk *t, int64_t rows, int64_t k, int64_t n) {
+    struct fused_tensor shard, b, out, a, part;
+    const int64_t shapes[5][2] = {
+        {rows, k}, {k, n}, {rows * t->world_size, n}, {rows * t->world_size, k}, {rows, n}};
+    size_t bytes = 0, other = 0;
+    fused_make(t, &shard, SYMMEM_FLOAT32, 2, shapes[0], 0);
+    fused_make(t, &b, SYMMEM_FLOAT32, 2, shapes[1], 0);
+    fused_make(t, &out, SYMMEM_FLOAT32, 2, shapes[2], 0);
+    fused_make(t, &a, SYMMEM_FLOAT32, 2, shapes[3], 0);
+    fused_make(t, &part, SYMMEM_FLOAT32, 2, shapes[4], 0);
+    fused_set_bytes(t, &out, 0x55);
+    fused_set_bytes(t, &part, 0x55);
+    TK_OK(t, symmem_fused_all_gather_matmul_workspace(&shard.dl, NULL, 0, false, t->world_size,
+                                                      &bytes));
+    TK_OK(t, symmem_fused_matmul_reduce_scatter_workspace(&a.dl, &b.dl, NULL, 0, &part.dl,
+                                                          t->world_size, &other));
+    symmem_handle *workspace = tk_handle(t, bytes + other + 1, tk_world_group(t));
+    const DLTensor *bs[1] = {&b.dl}, *outs[1] = {&out.dl};
+    TK_OK(t, symmem_fused_all_gather_matmul(workspace, &shard.dl, 0, 1, bs, NULL, outs, 0,
+                                            tk_scaled_ms(LONG_MS), NULL, NULL));
+    TK_OK(t, symmem_fused_matmul_reduce_scatter(workspace, &a.dl, &b.dl, SYMMEM_SUM, 0, &part.dl, 0,
+                                                tk_scaled_ms(LONG_MS), NULL, NULL));
+    fused_expect(t, &out, NULL, "out");
+    fused_expect(t, &part, NULL, "part");
+    struct fused_tensor *const all[] = {&shard, &b, &out, &a, &part};
+    for (int i = 0; i < 5; i++)
+        fused_free(all[i]);
+}
+
+static void empty(struct tk *t) {
+    TK_REQ(t, "SM-FUSED-01");
+    check_empty(t, 0, 3, 4);
+    check_empty(t, 2, 0, 4);
+    check_empty(t, 2, 3, 0);
+}
+
+/* Without the capability nothing is done. */
+static void refused_without(struct tk *t) {
+    struct fused_tensor a, b;
+    struct ops_tensor words;
+    const int64_t shape[2] = {4, 4};
+    uint32_t *signal = tk_alloc(t, sizeof *signal);
+    TK_REQ(t, "SM-BACKEND-09");
+    fused_make(t, &a, SYMMEM_FLOAT32, 2, shape, 0);
+    fused_make(t, &b, SYMMEM_FLOAT32, 2, shape, 0);
+    fused_set_bytes(t, &b, 0x55);
+    TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_restride(t->context, &a.dl, &b.dl, NULL));
+    TK_STATUS(t, SYMMEM_UNSUPPORTED,
+              symmem_async_input_mm(t->context, &a.dl, &a.dl,
+                                    ops_flat(&words, signal, SYMMEM_UINT32, 1), 0, &b.dl, 30,
+                                    NULL));
+    symmem_handle *workspace = tk_handle(t, 4096, tk_world_group(t));
+    const DLTensor *bs[1] = {&a.dl}, *outs[1] = {&b.dl};
+    TK_STATUS(
+        t, SYMMEM_UNSUPPORTED,
+        symmem_fused_all_gather_matmul(workspace, &a.dl, 0, 1, bs, NULL, outs, 0, 30, NULL, NULL));
+    TK_STATUS(t, SYMMEM_UNSUPPORTED,
+              symmem_fused_matmul_reduce_scatter(workspace, &a.dl, &a.dl, SYMMEM_SUM, 0, &b.dl, 0,
+                                                 30, NULL, NULL));
+    fused_expect_bytes(t, &b, 0x55, "out");
+    fused_free(&a);
+    fused_free(&b);
+}
+
+static const struct tk_case cases[] = {
+    {.name = "fused_refusals.gather_refusals",
+     .requirements = "SM-FUSED-10",
+     .needs = PRODUCTS,
+     .max_ranks = 3,
+     .body = gather_refusals},
+    {.name = "fused_refusals.scatter_refusals",
+     .requirements = "SM-FUSED-10",
+     .needs = PRODUCTS,
+     .max_ranks = 3,
+     .body = scatter_refusals},
+    {.name = "fused_refusals.small_workspace",
+     .requirements = "SM-FUSED-10",
+     .needs = PRODUCTS,
+     .max_ranks = 3,
+     .flags = TK_PLAIN_MEMORY,
+     .body = small_workspace},
+    {.name = "fused_refusals.refused_without_products",
+     .requirements = "SM-BACKEND-09",
+     .needs_absent = SYMMEM_CAP_MATMUL,
+     .max_ranks = 2,
+     .body = refused_without},
+    {.name = "fused_refusals.empty",
+     .requirements = "SM-FUSED-01,SM-FUSED-04",
+     .needs = PRODUCTS,
+     .max_ranks = 3,
+     .body = empty},
+};
+TK_SUITE(fused_refusals, cases);
