@@ -19,6 +19,8 @@
 #include "cpu/team.h"
 #include "shm.h"
 
+/* How often a rank looks for the others before it wakes any: about 1 us. */
+#define LOOKS 100
 /* So many channels' sleepers are woken when the state is poisoned; the others' tick finds out. */
 #define POISON_WAKE_CHANNELS 256
 
@@ -209,12 +211,37 @@ static void arrive(const shm_wait *wait) {
     for (int32_t rank = 0; rank < peers->world_size; rank++) {
         if (rank == peers->rank)
             continue;
-        shm_word *word = arrival(peers, rank, wait->channel, peers->rank);
         shm_observe(peers->host, "shm.barrier.arrive*");
-        /* release; pairs with: barrier_attempt. seq_cst for shm_wake's sake. */
-        atomic_store_explicit(word, wait->epoch, memory_order_seq_cst);
+        /* release; pairs with: barrier_attempt */
+        atomic_store_explicit(arrival(peers, rank, wait->channel, peers->rank), wait->epoch,
+                              memory_order_release);
+    }
+}
+
+/* Whether all others are there, looking no longer than ranks that are in step need. A line takes as
+ * long from one processor to another either way: so this rank's arrival travels meanwhile. */
+static bool all_are_there(const shm_wait *wait) {
+    int32_t looks = wait->crowded ? 0 : LOOKS;
+    for (int32_t rank = 0; rank < wait->peers->world_size; rank++)
+        while (rank != wait->peers->rank && !barrier_peek(wait, rank))
+            if (looks-- <= 0)
+                return false;
+    return true;
+}
+
+/* Wakes those that sleep until this rank arrives. */
+static void wake_sleepers(const shm_wait *wait) {
+    const symmem_peers *peers = wait->peers;
+    shm_word here;
+    atomic_init(&here, 0);
+    /* seq_cst, on a word of nobody else's: the arrivals are seen before the sleepers are looked
+     * for. Who counted itself as one too late to be seen here has seen the arrival. */
+    atomic_fetch_add_explicit(&here, 1, memory_order_seq_cst);
+    for (int32_t rank = 0; rank < peers->world_size; rank++) {
+        if (rank == peers->rank)
+            continue;
         shm_observe(peers->host, "shm.barrier.wake*");
-        shm_wake(peers->signals[rank], word);
+        shm_wake(peers->signals[rank], arrival(peers, rank, wait->channel, peers->rank));
     }
 }
 
@@ -246,7 +273,9 @@ symmem_status shm_meet(shm_wait *wait, const symmem_call_id *id, symmem_fault *f
     atomic_store_explicit(own, wait->epoch, memory_order_relaxed);
     arrive(wait);
     status = point(wait, "shm.barrier.after_arrive", fault_p);
-    if (status == SYMMEM_OK)
+    bool met = status == SYMMEM_OK && all_are_there(wait);
+    wake_sleepers(wait);
+    if (status == SYMMEM_OK && !met)
         status = shm_wait_run(wait, fault_p);
     return status == SYMMEM_OK && checked ? compare_calls(wait, id, fault_p) : status;
 }
