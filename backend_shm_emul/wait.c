@@ -5,7 +5,8 @@
  *
  * No wake-up is lost. The sleeper counts itself in its header, then looks at the word; the changer
  * changes the word, then looks at the count. All four accesses are seq_cst, so one of the two sees
- * the other; the barrier's change is not, but an access between it and the look is. Were a wake-up lost all the same (a killed process), the next tick would find out.
+ * the other; the barrier's change is not, but an access between it and the look is. Were a wake-up
+ * lost all the same (a killed process), the next tick would find out.
  */
 #include <errno.h>
 #include <limits.h>
