@@ -147,8 +147,10 @@ static bool measure(bench_rank *self, bench_result *result) {
     int divisor = self->op->divisor > 0 ? self->op->divisor : 1;
     /* Zeros: sums in place stay what they are. */
     memset(self->in, 0, self->count * symmem_dtype_size(self->dtype));
-    return bench_measure(&side, self->options, self->options->rewrite ? rewrite_and_step : step,
-                         self, divisor, result);
+    bool rewrite = self->options->rewrite && !self->op->keep;
+    return world_meet(self->world) &&
+           bench_measure(&side, self->options, rewrite ? rewrite_and_step : step, self, divisor,
+                         result);
 }
 
 static void print(const bench_rank *self, const bench_result *result) {

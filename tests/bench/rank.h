@@ -59,6 +59,7 @@ struct bench_op {
     bench_scale scale;
     int divisor;   /* see bench_measure; 0 counts as 1 */
     bool unsized;  /* bytes mean nothing */
+    bool keep;     /* others read the input at any time: it is never rewritten */
     int min_ranks; /* 0 counts as 1 */
     symmem_status (*once)(bench_rank *self);
     /* The output's element `index` after one run on the inputs of bench_pattern; NULL: no output,
