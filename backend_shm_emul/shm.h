@@ -346,7 +346,8 @@ typedef struct shm_signal_header {
     shm_word sleepers; /* threads of this rank that sleep in the kernel, on whatever word */
     shm_word poisoned;
     shm_word processor;    /* on which this rank last began to wait, plus 1; 0: it never had to */
-    uint32_t reserved[13]; /* to the next cache line */
+    shm_word impatience;   /* in so many waits to come this rank will not give way to others */
+    uint32_t reserved[12]; /* to the next cache line */
 } shm_signal_header;
 
 typedef enum shm_seen { SHM_READY, SHM_MISSING, SHM_BROKEN } shm_seen;

@@ -221,7 +221,7 @@ static void arrive(const shm_wait *wait) {
 /* Whether all others are there, looking no longer than ranks that are in step need. A line takes as
  * long from one processor to another either way: so this rank's arrival travels meanwhile. */
 static bool all_are_there(const shm_wait *wait) {
-    int32_t looks = wait->crowded ? 0 : LOOKS;
+    int32_t looks = wait->peers->local_rank_count > wait->core_count ? 0 : LOOKS;
     for (int32_t rank = 0; rank < wait->peers->world_size; rank++)
         while (rank != wait->peers->rank && !barrier_peek(wait, rank))
             if (looks-- <= 0)

@@ -31,6 +31,8 @@
 #define SPINS_BEFORE_CLOCK 4
 /* How long a rank gives way to others before it sleeps. */
 #define YIELD_NS 50000ull
+#define SLOW_YIELD_NS 500000ull
+#define IMPATIENT_WAITS 1000
 
 _Static_assert(sizeof(shm_word) == 4 && ATOMIC_INT_LOCK_FREE == 2,
                "signals need lock-free 32-bit words, as wide as a futex");
@@ -243,15 +245,25 @@ static bool is_crowded(const shm_wait *wait, uint32_t processor) {
 }
 
 /* Where ranks share processors, the one that is waited for may be next on this one: that is cheaper
- * than a sleep and its wake-up by far. Where each has its own, strangers would take a whole slice.
- */
+ * than a sleep and its wake-up by far. But strangers take whole slices, milliseconds; where one
+ * has, the next waits are sleeps at once. */
 static shm_seen give_way(const shm_wait *wait, int32_t rank, uint32_t *value_p) {
+    shm_word *impatience = &header_of(wait->peers, wait->peers->rank)->impatience;
+    /* relaxed: only this rank's threads, and it need not be exact */
+    uint32_t left = atomic_load_explicit(impatience, memory_order_relaxed);
+    if (left > 0) {
+        atomic_store_explicit(impatience, left - 1, memory_order_relaxed);
+        return SHM_MISSING;
+    }
     shm_seen seen = SHM_MISSING;
-    uint64_t end_ns = shm_now_ns() + YIELD_NS;
-    while (seen == SHM_MISSING && shm_now_ns() < end_ns) {
+    uint64_t start_ns = shm_now_ns(), now_ns = start_ns;
+    while (seen == SHM_MISSING && now_ns - start_ns < YIELD_NS) {
         sched_yield();
         seen = spin(wait, rank, 1, value_p);
+        now_ns = shm_now_ns();
     }
+    if (now_ns - start_ns > SLOW_YIELD_NS)
+        atomic_store_explicit(impatience, IMPATIENT_WAITS, memory_order_relaxed);
     return seen;
 }
 

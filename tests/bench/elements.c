@@ -1,11 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Elements of every type that can hold the benchmark's small whole numbers. */
+/* What the ops' inputs and outputs hold: elements of every type, with small whole numbers. */
 #include "rank.h"
 
 #include <string.h>
 
 double bench_pattern(int rank, size_t index) {
     return (double)((index * 7 + (size_t)rank * 3) % 13);
+}
+
+double bench_summed(const bench_rank *self, size_t index) {
+    double sum = 0;
+    for (int rank = 0; rank < self->ranks; rank++)
+        sum += bench_pattern(rank, index);
+    return sum;
+}
+
+double bench_gathered(const bench_rank *self, size_t index) {
+    return bench_pattern((int)(index / self->count), index % self->count);
 }
 
 /* The upper half of a float32. */

@@ -7,7 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static const bench_op *const tables[] = {bench_sync_ops, bench_move_ops, bench_collective_ops};
+static const bench_op *const tables[] = {bench_sync_ops, bench_move_ops, bench_collective_ops,
+                                         bench_multimem_ops};
 #define TABLE_COUNT (sizeof tables / sizeof tables[0])
 
 /* What all ranks are told. */
@@ -44,7 +45,7 @@ static int open_rank(bench_rank *self, const job *work, symmem_store **store_p) 
     options.world_size = self->ranks;
     options.store = *store_p;
     options.backend = work->options->backend;
-    options.allow_overlapping_devices = 1;
+    options.allow_overlapping_devices = options.multicast = 1;
     if (work->options->checking >= 0)
         options.check_collectives = work->options->checking;
     if (symmem_init(&options, &self->context) != SYMMEM_OK) {

@@ -86,6 +86,10 @@ static int all_reduce_in_place(state *self) {
     return MPI_Allreduce(MPI_IN_PLACE, self->in, self->count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }
 
+static int reduce(state *self) {
+    return MPI_Reduce(self->in, self->out, self->count, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
+}
+
 static int reduce_scatter(state *self) {
     return MPI_Reduce_scatter_block(self->in, self->out, self->part, MPI_FLOAT, MPI_SUM,
                                     MPI_COMM_WORLD);
@@ -123,6 +127,10 @@ static double summed(const state *self, int index) {
     return sum;
 }
 
+static double summed_on_root(const state *self, int index) {
+    return self->rank == 0 ? summed(self, index) : 0;
+}
+
 static double summed_part(const state *self, int index) {
     return summed(self, self->rank * self->part + index);
 }
@@ -143,6 +151,9 @@ static double exchanged(const state *self, int index) {
 #define REDUCE_SCATTER(text)                                                                       \
     { .name = (text), .once = reduce_scatter, .expected = summed_part, .out_scale = PER_RANK }
 
+#define ALL_GATHER(text)                                                                           \
+    { .name = (text), .once = all_gather, .expected = gathered, .out_scale = TIMES_RANKS }
+
 static const op ops[] = {
     {.name = "barrier", .once = barrier, .unsized = true},
     {.name = "put_wait", .once = put_wait, .expected = of_peer, .divisor = 2},
@@ -154,9 +165,16 @@ static const op ops[] = {
     ALL_REDUCE("two_shot_all_reduce_out"),
     ALL_REDUCE_IN_PLACE("all_reduce_in_place"),
     ALL_REDUCE_IN_PLACE("two_shot_all_reduce"),
+    ALL_REDUCE_IN_PLACE("multimem_all_reduce"),
+    ALL_REDUCE("multimem_one_shot_all_reduce"),
+    {.name = "multimem_one_shot_reduce", .once = reduce, .expected = summed_on_root},
     REDUCE_SCATTER("reduce_scatter"),
     REDUCE_SCATTER("low_contention_reduce_scatter"),
-    {.name = "all_gather", .once = all_gather, .expected = gathered, .out_scale = TIMES_RANKS},
+    ALL_GATHER("all_gather"),
+    ALL_GATHER("all_gather_push"),
+    ALL_GATHER("low_contention_all_gather"),
+    ALL_GATHER("multimem_all_gather"),
+    ALL_GATHER("low_contention_all_gather_ce_multicast"),
     {.name = "broadcast", .once = broadcast, .expected = of_root, .in_place = true},
     {.name = "all_to_all", .once = all_to_all, .expected = exchanged},
 };

@@ -147,8 +147,10 @@ static bool measure(bench_rank *self, bench_result *result) {
     int divisor = self->op->divisor > 0 ? self->op->divisor : 1;
     /* Zeros: sums in place stay what they are. */
     memset(self->in, 0, self->count * symmem_dtype_size(self->dtype));
-    return bench_measure(&side, self->options, self->options->rewrite ? rewrite_and_step : step,
-                         self, divisor, result);
+    bool rewrite = self->options->rewrite && !self->op->keep;
+    return world_meet(self->world) &&
+           bench_measure(&side, self->options, rewrite ? rewrite_and_step : step, self, divisor,
+                         result);
 }
 
 static void print(const bench_rank *self, const bench_result *result) {
@@ -167,11 +169,11 @@ static void print(const bench_rank *self, const bench_result *result) {
 static void set_size(bench_rank *self, size_t bytes) {
     size_t element = symmem_dtype_size(self->dtype);
     size_t ranks = (size_t)self->ranks;
-    bool parts = self->op->scale == BENCH_PER_RANK;
+    bool parts = self->op->scale == BENCH_PER_RANK || self->op->scale == BENCH_PARTS;
     self->bytes = bench_whole_bytes(self->op->unsized ? 0 : bytes, element, parts ? ranks : 1);
     self->count = self->bytes / element;
     self->out_count = self->op->scale == BENCH_TIMES_RANKS ? self->count * ranks
-                      : parts                              ? self->count / ranks
+                      : self->op->scale == BENCH_PER_RANK  ? self->count / ranks
                                                            : self->count;
 }
 

@@ -28,7 +28,7 @@ static double of_self(const bench_rank *self, size_t index) {
 
 const bench_op bench_move_ops[] = {
     {.name = "put", .flags = BENCH_OUT_SYMMETRIC, .once = put, .expected = of_left},
-    {.name = "get", .flags = BENCH_IN_SYMMETRIC, .once = get, .expected = of_right},
+    {.name = "get", .flags = BENCH_IN_SYMMETRIC, .keep = true, .once = get, .expected = of_right},
     {.name = "copy", .flags = BENCH_NO_HANDLE, .once = copy, .expected = of_self},
     {.name = NULL},
 };

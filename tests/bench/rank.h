@@ -11,6 +11,8 @@
 #include <symmem/symmem.h>
 
 #define BENCH_TIMEOUT_MS 20000
+/* What the calls with a channel end with. */
+#define BENCH_ON_CHANNEL 0, BENCH_TIMEOUT_MS, NULL
 
 typedef struct bench_op bench_op;
 
@@ -47,7 +49,8 @@ enum {
 typedef enum bench_scale {
     BENCH_SAME,        /* the output is as large as the input */
     BENCH_TIMES_RANKS, /* so many times as large */
-    BENCH_PER_RANK     /* the part of one rank; the input is a multiple of the ranks */
+    BENCH_PER_RANK,    /* the part of one rank; the input is a multiple of the ranks */
+    BENCH_PARTS        /* as large, and a multiple of the ranks */
 } bench_scale;
 
 struct bench_op {
@@ -56,6 +59,7 @@ struct bench_op {
     bench_scale scale;
     int divisor;   /* see bench_measure; 0 counts as 1 */
     bool unsized;  /* bytes mean nothing */
+    bool keep;     /* others read the input at any time: it is never rewritten */
     int min_ranks; /* 0 counts as 1 */
     symmem_status (*once)(bench_rank *self);
     /* The output's element `index` after one run on the inputs of bench_pattern; NULL: no output,
@@ -68,9 +72,14 @@ struct bench_op {
 extern const bench_op bench_sync_ops[];
 extern const bench_op bench_move_ops[];
 extern const bench_op bench_collective_ops[];
+extern const bench_op bench_multimem_ops[];
 
 /* What rank `rank` has at `index` of its input: small whole numbers, whose sums are exact. */
 double bench_pattern(int rank, size_t index);
+/* What all ranks have there, added. */
+double bench_summed(const bench_rank *self, size_t index);
+/* All ranks' inputs, one after the other. */
+double bench_gathered(const bench_rank *self, size_t index);
 
 /* elements.c: one element at `index`. */
 void bench_store(symmem_dtype dtype, void *memory, size_t index, double value);

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The operations on multicast addresses. Without multicast they are unsupported, and left out. */
+#include "rank.h"
+
+static symmem_status all_reduce(bench_rank *self) {
+    return symmem_multimem_all_reduce(self->handle, &self->in_tensor, SYMMEM_SUM, BENCH_ON_CHANNEL);
+}
+
+static symmem_status one_shot_all_reduce(bench_rank *self) {
+    return symmem_multimem_one_shot_all_reduce_out(self->handle, &self->in_tensor, SYMMEM_SUM,
+                                                   &self->out_tensor, BENCH_ON_CHANNEL);
+}
+
+static symmem_status one_shot_reduce(bench_rank *self) {
+    return symmem_multimem_one_shot_reduce_out(self->handle, &self->in_tensor, SYMMEM_SUM, 0,
+                                               &self->out_tensor, BENCH_ON_CHANNEL);
+}
+
+static symmem_status all_gather(bench_rank *self) {
+    return symmem_multimem_all_gather_out(self->handle, &self->in_tensor, &self->out_tensor,
+                                          BENCH_ON_CHANNEL);
+}
+
+static symmem_status ce_all_gather(bench_rank *self) {
+    return symmem_low_contention_all_gather_ce_multicast_out(self->handle, &self->in_tensor,
+                                                             &self->out_tensor, BENCH_ON_CHANNEL);
+}
+
+/* All ranks at once, each to its own place. */
+static symmem_status copy(bench_rank *self) {
+    return symmem_memcpy_to_multicast(
+        self->handle, self->out_offset + (size_t)self->rank * self->bytes, &self->in_tensor, NULL);
+}
+
+static double summed_on_root(const bench_rank *self, size_t index) {
+    return self->rank == 0 ? bench_summed(self, index) : 0;
+}
+
+const bench_op bench_multimem_ops[] = {
+    {.name = "multimem_all_reduce",
+     .flags = BENCH_IN_SYMMETRIC | BENCH_IN_PLACE,
+     .once = all_reduce,
+     .expected = bench_summed},
+    {.name = "multimem_one_shot_all_reduce",
+     .flags = BENCH_IN_SYMMETRIC,
+     .once = one_shot_all_reduce,
+     .expected = bench_summed},
+    {.name = "multimem_one_shot_reduce",
+     .flags = BENCH_IN_SYMMETRIC,
+     .once = one_shot_reduce,
+     .expected = summed_on_root},
+    {.name = "multimem_all_gather",
+     .flags = BENCH_OUT_SYMMETRIC,
+     .scale = BENCH_TIMES_RANKS,
+     .once = all_gather,
+     .expected = bench_gathered},
+    {.name = "low_contention_all_gather_ce_multicast",
+     .flags = BENCH_OUT_SYMMETRIC,
+     .scale = BENCH_TIMES_RANKS,
+     .once = ce_all_gather,
+     .expected = bench_gathered},
+    {.name = "memcpy_to_multicast",
+     .flags = BENCH_OUT_SYMMETRIC,
+     .scale = BENCH_TIMES_RANKS,
+     .once = copy,
+     .expected = bench_gathered},
+    {.name = NULL},
+};
