@@ -18,6 +18,8 @@
  * Limits      without a stream the time limit is that of all barriers together; on a stream it is
  *             that of each, from the moment it begins.
  * Aliasing    out overlaps no rank's input or workspace, nor the input that is staged.
+ * Failure     out and the workspace are undefined, but for MISMATCH. On a stream the backend leaves
+ *             out what follows a step that failed, see symmem_exec.
  * Source      PyTorch symm_mem::_low_contention_all_gather, which always uses channel 0.
  */
 #ifndef SYMMEM_KERNELS_LOW_CONTENTION_ALL_GATHER_H

@@ -17,6 +17,8 @@
  *   Limits    without a stream the time limit is that of both barriers together; on a stream it is
  *             that of each, from the moment it begins.
  *   Aliasing  the input is the own chunk of out, or overlaps no rank's out.
+ *   Failure   out is undefined, but for MISMATCH. On a stream the backend leaves out what follows a
+ *             step that failed, see symmem_exec.
  *   Source    PyTorch symm_mem::_low_contention_all_gather_ce_multicast and its _out form, which
  *             always use channel 3.
  */

@@ -103,14 +103,20 @@ static void ranks_disagree_on_a_stream(struct tk *t) {
 
 /* --- waiting and failing -------------------------------------------------------------------- */
 
+/* From row to row where all would take long; the next seed takes others. */
+static int stride(int usual) {
+    return tk_suite_is_long() ? 1 : usual;
+}
+
 static void empty_ones_synchronise(struct tk *t) {
     struct ops_desk desk = ops_desk_begin(t);
     struct ops_terms nothing = ops_usual;
     TK_REQ(t, "SM-COLL-07");
     nothing.count = 0;
     ops_load(t, &desk, 1);
-    for (int i = 0; i < OPS_ROWS; i++) {
-        int32_t held = (int32_t)((t->seed + (uint64_t)i) % (uint64_t)desk.size);
+    int step = stride(2);
+    for (int i = (int)(t->seed % (uint64_t)step); i < OPS_ROWS; i += step) {
+        int32_t held = (int32_t)((t->seed / 2 + (uint64_t)i) % (uint64_t)desk.size);
         struct ops_setting set;
         if (!ops_can(&desk, &ops_rows[i]))
             continue;
@@ -131,8 +137,8 @@ static void empty_ones_synchronise(struct tk *t) {
 static void missing_rank(struct tk *t) {
     struct ops_desk desk = ops_desk_begin(t);
     TK_REQ(t, "SM-COLL-08");
-    /* A third of them, for the resets take their time; the next seed takes others. */
-    int step = tk_suite_is_long() ? 1 : 3;
+    /* A third of them, for the resets take their time. */
+    int step = stride(3);
     for (int i = (int)(t->seed % (uint64_t)step); i < OPS_ROWS && !tk_failed(t); i += step) {
         const struct ops_row *row = &ops_rows[i];
         int32_t absent = (int32_t)((t->seed / 3 + (uint64_t)i) % (uint64_t)desk.size);
@@ -222,7 +228,8 @@ static void order_on_a_channel(struct tk *t) {
     struct ops_desk desk = ops_desk_begin(t);
     symmem_stream *const streams[3] = {tk_stream(t), tk_stream(t), tk_stream(t)};
     uint8_t expected[OPS_HALF];
-    for (int i = 0; i < OPS_ROWS && !tk_failed(t); i++) {
+    int step = stride(2);
+    for (int i = (int)(t->seed % (uint64_t)step); i < OPS_ROWS && !tk_failed(t); i += step) {
         const struct ops_row *row = &ops_rows[i];
         if (!ops_can(&desk, row))
             continue;

@@ -86,7 +86,7 @@ static void arguments(struct tk *t) {
             continue;
         plain_arguments(t, desk, row);
         tensor_arguments(t, desk, row);
-        if ((row->traits & ROW_SPLITS) && desk->size > 1)
+        if (row->traits & ROW_SPLITS)
             split_arguments(t, desk, row);
     }
     ops_untouched(t, desk, 1, "refused calls");
@@ -160,11 +160,13 @@ static const struct tk_case cases[] = {
     {.name = "ops_refused.arguments",
      .requirements = "SM-COLL-02",
      .needs = COLLECTIVES,
+     .min_ranks = 2,
      .max_ranks = OPS_MAX_RANKS,
      .body = arguments},
     {.name = "ops_refused.memcpy_arguments",
      .requirements = "SM-MMEM-04",
      .needs = SYMMEM_CAP_MULTICAST,
+     .min_ranks = 2, /* a group of one has no multicast */
      .max_ranks = OPS_MAX_RANKS,
      .body = memcpy_arguments},
     {.name = "ops_refused.foreign_streams",
