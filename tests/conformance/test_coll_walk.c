@@ -46,20 +46,24 @@ enum { ROOM = 1 << 14 };
 struct bench {
     symmem_handle *handle;
     char *own, *far;
-    int32_t rank, size, kinds;
+    int32_t rank, size, kinds, channel;
+    symmem_stream *stream; /* NULL: none */
     uint32_t limit_ms;
 };
 
-static struct bench bench_begin(struct tk *t) {
-    struct bench b = {.handle = tk_handle(t, (size_t)2 * ROOM, tk_world_group(t)),
-                      .far = tk_alloc(t, (size_t)2 * ROOM),
-                      .limit_ms = tk_scaled_ms(LONG_MS)};
+static struct bench bench_on(struct tk *t, symmem_handle *handle) {
+    struct bench b = {
+        .handle = handle, .far = tk_alloc(t, (size_t)2 * ROOM), .limit_ms = tk_scaled_ms(LONG_MS)};
     symmem_handle_info info = info_of(t, b.handle);
     b.own = ops_own(t, b.handle);
     b.rank = info.rank;
     b.size = info.world_size;
     b.kinds = info.multicast_ptr != NULL ? ALL_KINDS : KINDS;
     return b;
+}
+
+static struct bench bench_begin(struct tk *t) {
+    return bench_on(t, tk_handle(t, (size_t)2 * ROOM, tk_world_group(t)));
 }
 
 static symmem_status gather(const struct bench *b, const struct call *c) {
@@ -70,14 +74,15 @@ static symmem_status gather(const struct bench *b, const struct call *c) {
     (void)ops_flat(&in, from, c->dtype, c->count);
     (void)ops_flat(&out, to, c->dtype, c->count * (size_t)b->size);
     if (c->kind == MULTIMEM_GATHER)
-        return symmem_multimem_all_gather_out(b->handle, &in.dl, &out.dl, 0, b->limit_ms, NULL);
+        return symmem_multimem_all_gather_out(b->handle, &in.dl, &out.dl, b->channel, b->limit_ms,
+                                              b->stream);
     if (c->kind == MULTIMEM_GATHER_CE)
-        return symmem_low_contention_all_gather_ce_multicast_out(b->handle, &in.dl, &out.dl, 0,
-                                                                 b->limit_ms, NULL);
+        return symmem_low_contention_all_gather_ce_multicast_out(
+            b->handle, &in.dl, &out.dl, b->channel, b->limit_ms, b->stream);
     if (c->kind == GATHER_LOW_CONTENTION || c->kind == GATHER_STAGED)
-        return symmem_low_contention_all_gather_out(b->handle, &in.dl, &out.dl, 0, b->limit_ms,
-                                                    NULL);
-    return symmem_all_gather_out(b->handle, &in.dl, &out.dl, 0, b->limit_ms, NULL);
+        return symmem_low_contention_all_gather_out(b->handle, &in.dl, &out.dl, b->channel,
+                                                    b->limit_ms, b->stream);
+    return symmem_all_gather_out(b->handle, &in.dl, &out.dl, b->channel, b->limit_ms, b->stream);
 }
 
 static symmem_status scatter(const struct bench *b, const struct call *c) {
@@ -90,9 +95,10 @@ static symmem_status scatter(const struct bench *b, const struct call *c) {
     (void)ops_shaped(&in, data, c->dtype, rows ? 2 : 1, from);
     (void)ops_shaped(&out, b->far + ROOM, c->dtype, rows ? 2 : 1, to);
     if (c->kind == SCATTER_PULL || c->kind == SCATTER_PUSH)
-        return symmem_low_contention_reduce_scatter(b->handle, &in.dl, c->op, &out.dl, 0,
-                                                    b->limit_ms, NULL);
-    return symmem_reduce_scatter_out(b->handle, &in.dl, c->op, rows, &out.dl, 0, b->limit_ms, NULL);
+        return symmem_low_contention_reduce_scatter(b->handle, &in.dl, c->op, &out.dl, b->channel,
+                                                    b->limit_ms, b->stream);
+    return symmem_reduce_scatter_out(b->handle, &in.dl, c->op, rows, &out.dl, b->channel,
+                                     b->limit_ms, b->stream);
 }
 
 static symmem_status run(const struct bench *b, const struct call *c) {
@@ -104,31 +110,34 @@ static symmem_status run(const struct bench *b, const struct call *c) {
     (void)ops_flat(&out, b->far + ROOM, c->dtype, c->count);
     switch (c->kind) {
     case ONE_SHOT:
-        return symmem_one_shot_all_reduce_out(h, &own.dl, c->op, &out.dl, 0, ms, NULL);
+        return symmem_one_shot_all_reduce_out(h, &own.dl, c->op, &out.dl, b->channel, ms,
+                                              b->stream);
     case ONE_SHOT_COPY:
-        return symmem_one_shot_all_reduce_copy_out(h, &own.dl, &far.dl, c->op, &out.dl, 0, ms,
-                                                   NULL);
+        return symmem_one_shot_all_reduce_copy_out(h, &own.dl, &far.dl, c->op, &out.dl, b->channel,
+                                                   ms, b->stream);
     case TWO_SHOT:
-        return symmem_two_shot_all_reduce(h, &own.dl, c->op, 0, ms, NULL);
+        return symmem_two_shot_all_reduce(h, &own.dl, c->op, b->channel, ms, b->stream);
     case TWO_SHOT_OUT:
-        return symmem_two_shot_all_reduce_out(h, &own.dl, c->op, &out.dl, 0, ms, NULL);
+        return symmem_two_shot_all_reduce_out(h, &own.dl, c->op, &out.dl, b->channel, ms,
+                                              b->stream);
     case CHOSEN_PRIVATE:
-        return symmem_all_reduce(h, &far.dl, c->op, &out.dl, 0, ms, NULL);
+        return symmem_all_reduce(h, &far.dl, c->op, &out.dl, b->channel, ms, b->stream);
     case CHOSEN_TO_SYMMETRIC:
-        return symmem_all_reduce(h, &far.dl, c->op, &own.dl, 0, ms, NULL);
+        return symmem_all_reduce(h, &far.dl, c->op, &own.dl, b->channel, ms, b->stream);
     case BROADCAST:
-        return symmem_broadcast(h, &own.dl, c->root, 0, ms, NULL);
+        return symmem_broadcast(h, &own.dl, c->root, b->channel, ms, b->stream);
     case ALL_TO_ALL:
-        return symmem_all_to_all_out(h, &own.dl, NULL, &out.dl, NULL, 0, ms, NULL);
+        return symmem_all_to_all_out(h, &own.dl, NULL, &out.dl, NULL, b->channel, ms, b->stream);
     case BARRIER:
-        return symmem_barrier(h, 0, ms, NULL);
+        return symmem_barrier(h, b->channel, ms, b->stream);
     case MULTIMEM_ALL_REDUCE:
-        return symmem_multimem_all_reduce(h, &own.dl, c->op, 0, ms, NULL);
+        return symmem_multimem_all_reduce(h, &own.dl, c->op, b->channel, ms, b->stream);
     case MULTIMEM_ONE_SHOT:
-        return symmem_multimem_one_shot_all_reduce_out(h, &own.dl, c->op, &out.dl, 0, ms, NULL);
+        return symmem_multimem_one_shot_all_reduce_out(h, &own.dl, c->op, &out.dl, b->channel, ms,
+                                                       b->stream);
     case MULTIMEM_REDUCE:
-        return symmem_multimem_one_shot_reduce_out(h, &own.dl, c->op, c->root, &out.dl, 0, ms,
-                                                   NULL);
+        return symmem_multimem_one_shot_reduce_out(h, &own.dl, c->op, c->root, &out.dl, b->channel,
+                                                   ms, b->stream);
     case SCATTER:
     case SCATTER_ROWS:
     case SCATTER_PULL:
@@ -256,7 +265,8 @@ static void fails_half_way(struct tk *t) {
     static const char *const points[2] = {"shm.barrier.before_arrive", "shm.barrier.after_arrive"};
     struct bench b = bench_begin(t);
     TK_REQ(t, "SM-COLL-12");
-    for (int kind = 0; kind < b.kinds; kind++) {
+    int stride = tk_suite_is_long() ? 1 : 5;
+    for (int kind = (int)(t->seed % (uint64_t)stride); kind < b.kinds; kind += stride) {
         const struct call c = {
             .kind = kind, .dtype = SYMMEM_FLOAT32, .op = SYMMEM_SUM, .count = (size_t)b.size * 16};
         tk_on_point(t, points[0], INT32_MAX, (struct tk_action){0});
@@ -264,6 +274,8 @@ static void fails_half_way(struct tk *t) {
         int meetings = tk_point_count(t, points[0]);
         tk_forget_points(t);
         for (int nth = 1; nth <= meetings; nth++) {
+            if (!tk_suite_is_long() && nth != 1 + (int)(t->seed / 5 + (uint64_t)kind) % meetings)
+                continue;
             int32_t victim = (int32_t)((t->seed + (uint64_t)(kind + nth)) % (uint64_t)b.size);
             tk_checkpoint(t, "kind %d, meeting %d of %d, rank %d", kind, nth, meetings,
                           (int)victim);
@@ -271,6 +283,118 @@ static void fails_half_way(struct tk *t) {
             expect_sum(t, &b, (uint32_t)(8 * kind + nth));
         }
     }
+}
+
+/* --- many at once --------------------------------------------------------------------------- */
+
+enum { THREADS = 4, MOST = 1024 /* int32 elements of any argument */ };
+
+/* What int32 sums leave in the result. Returns the number of elements. */
+static size_t model(const struct bench *b, const struct call *c, uint32_t generation,
+                    int32_t *out) {
+    int32_t sum[MOST] = {0}, input[MOST];
+    size_t part = c->count / (size_t)b->size;
+    for (int32_t r = 0; r < b->size; r++) {
+        ops_fill(input, SYMMEM_INT32, c->count, r, generation);
+        for (size_t i = 0; i < c->count; i++)
+            sum[i] += input[i];
+        if (c->kind == ALL_TO_ALL)
+            memcpy(out + part * (size_t)r, input + part * (size_t)b->rank, part * 4);
+        else if (c->kind == BROADCAST && r == c->root)
+            memcpy(out, input, c->count * 4);
+        else if (c->kind >= GATHER_PULL && c->kind != BROADCAST && !reduces(c->kind))
+            memcpy(out + c->count * (size_t)r, input, c->count * 4);
+    }
+    if (c->kind >= SCATTER && c->kind <= SCATTER_PUSH) {
+        size_t rows = c->kind == SCATTER_ROWS ? 2 : 1, width = part / rows;
+        for (size_t row = 0; row < rows; row++)
+            memcpy(out + row * width, sum + (row * (size_t)b->size + (size_t)b->rank) * width,
+                   width * 4);
+        return part;
+    }
+    if (reduces(c->kind))
+        memcpy(out, sum, c->count * 4);
+    bool whole = reduces(c->kind) || c->kind == BROADCAST || c->kind == ALL_TO_ALL;
+    return whole ? c->count : c->count * (size_t)b->size;
+}
+
+static bool reads_far(int kind) {
+    return kind == ONE_SHOT_COPY || kind == CHOSEN_PRIVATE || kind == CHOSEN_TO_SYMMETRIC ||
+           kind == SCATTER_PUSH || kind == GATHER_STAGED || kind == GATHER_PUSH ||
+           kind == MULTIMEM_GATHER || kind == MULTIMEM_GATHER_CE;
+}
+
+static char *result_of(const struct bench *b, const struct call *c) {
+    switch (c->kind) {
+    case TWO_SHOT:
+    case CHOSEN_TO_SYMMETRIC:
+    case BROADCAST:
+    case MULTIMEM_ALL_REDUCE:
+        return b->own + c->at;
+    case GATHER_PUSH:
+    case MULTIMEM_GATHER:
+    case MULTIMEM_GATHER_CE:
+        return b->own + ROOM + c->at;
+    default:
+        return b->far + ROOM;
+    }
+}
+
+struct worker {
+    struct tk *t;
+    struct bench bench;
+    int rounds;
+};
+
+static bool one_round(struct worker *own, struct call c, uint32_t generation) {
+    struct tk *t = own->t;
+    const struct bench *b = &own->bench;
+    int32_t input[MOST], expected[MOST], got[MOST];
+    c.dtype = SYMMEM_INT32;
+    c.op = SYMMEM_SUM;
+    ops_fill(input, SYMMEM_INT32, c.count, b->rank, generation);
+    ops_upload(t, reads_far(c.kind) ? b->far : b->own + c.at, input, c.count * 4);
+    if (!TK_OK(t, run(b, &c)) ||
+        (b->stream != NULL && !TK_OK(t, symmem_stream_synchronize(b->stream, b->limit_ms))))
+        return false;
+    if (c.kind == BARRIER || (c.kind == MULTIMEM_REDUCE && c.root != b->rank))
+        return true;
+    size_t count = model(b, &c, generation, expected);
+    ops_download(t, got, result_of(b, &c), count * 4);
+    return ops_expect(t, expected, got, SYMMEM_INT32, count, "a result beside others");
+}
+
+static void *work(void *arg) {
+    struct worker *own = arg;
+    uint64_t random = own->t->seed + (uint64_t)own->bench.channel;
+    for (int round = 0; round < own->rounds; round++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        if (!one_round(own, random_call(&own->bench, random >> 20), (uint32_t)round))
+            break;
+    }
+    return NULL;
+}
+
+/* In each thread all kinds in an order of its own, on a channel of its own, with and without a
+ * stream; all threads' handles lie in one allocation, so that they share their state. */
+static void many_threads(struct tk *t) {
+    struct worker workers[THREADS];
+    pthread_t threads[THREADS];
+    bool started[THREADS];
+    char *base = tk_alloc(t, (size_t)2 * ROOM * THREADS);
+    TK_REQ(t, "SM-COLL-10");
+    for (int i = 0; i < THREADS; i++) {
+        char *place = base + (size_t)2 * ROOM * (size_t)i;
+        struct bench b = bench_on(t, tk_rendezvous(t, place, tk_world_group(t)));
+        b.channel = i;
+        b.stream = i % 2 ? tk_stream(t) : NULL;
+        workers[i] = (struct worker){.t = t, .bench = b, .rounds = tk_suite_is_long() ? 5000 : 60};
+    }
+    for (int i = 0; i < THREADS; i++)
+        started[i] = TK_CHECK(t, pthread_create(&threads[i], NULL, work, &workers[i]) == 0);
+    for (int i = 0; i < THREADS; i++)
+        if (started[i])
+            TK_EQ_INT(t, 0, pthread_join(threads[i], NULL));
 }
 
 static const struct tk_case cases[] = {
@@ -285,5 +409,11 @@ static const struct tk_case cases[] = {
      .needs = COLLECTIVES,
      .min_ranks = 2,
      .body = fails_half_way},
+    {.name = "coll.many_threads",
+     .requirements = "SM-COLL-10",
+     .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
+     .max_ranks = 8,
+     .timeout_s = 60,
+     .body = many_threads},
 };
 TK_SUITE(coll_walk, cases);

@@ -181,7 +181,8 @@ static void random_sequence(struct tk *t) {
         desks[g] = reduce_desk_begin(t, tk_group(t, names[g], ranks, size), MOST_BYTES);
         desk_count = g + 1;
     }
-    tk_note(t, "%d reductions, seed %llu", rounds, (unsigned long long)t->seed);
+    if (t->rank == 0)
+        tk_note(t, "%d reductions, seed %llu", rounds, (unsigned long long)t->seed);
     for (int round = 0; round < rounds; round++) {
         random = random * 6364136223846793005u + 1442695040888963407u;
         uint64_t bits = random >> 24;
