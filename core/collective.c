@@ -120,8 +120,6 @@ symmem_status sm_collective_symmetric(const sm_collective_op *op, const sm_tenso
 symmem_status sm_collective_apart(const sm_collective_op *op, const sm_tensor *tensor,
                                   size_t offset, size_t bytes) {
     uintptr_t begin = (uintptr_t)tensor->data, end = begin + tensor->bytes;
-    if (begin == end)
-        return SYMMEM_OK; /* wherever it is */
     for (int32_t rank = 0; rank < op->link->group->world_size; rank++) {
         uintptr_t other = (uintptr_t)op->link->mapping->buffers[rank] + offset;
         if (begin < other + bytes && other < end) {
