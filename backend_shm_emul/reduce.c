@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The multicast load-reduce: in rank order, so that every rank gets the same bits. */
+#include "cpu/float_mode.h"
 #include "cpu/reduce.h"
 #include "reference/reduce.h"
 #include "shm.h"
@@ -22,6 +23,8 @@ symmem_status shm_run_reduce(const shm_op *op, symmem_error_record *record_p) {
                                    .srcs = from,
                                    .src_count = peers->world_size,
                                    .count = op->u.reduce.count};
+    uint64_t mode = symmem_cpu_float_begin();
     symmem_cpu_reduce_find(op->u.reduce.dtype, op->u.reduce.op)(&args);
+    symmem_cpu_float_end(mode);
     return SYMMEM_OK;
 }

@@ -96,11 +96,15 @@ symmem_status sm_allocation_create(symmem_context *context, size_t bytes, int32_
     if (status == SYMMEM_OK) {
         (void)pthread_mutex_lock(&context->lock);
         status = sm_context_check(context, operation);
-        if (status == SYMMEM_OK) {
+        bool placed = status == SYMMEM_OK && sm_places_add(&context->places, allocation);
+        if (placed) {
             sm_allocation_retain(allocation); /* the table's */
             sm_list_add(&context->allocations, &allocation->node);
         }
         (void)pthread_mutex_unlock(&context->lock);
+        if (status == SYMMEM_OK && !placed)
+            status = sm_context_fail(context, SYMMEM_OUT_OF_MEMORY, operation, "",
+                                     "no memory for an allocation's place");
     }
     if (status != SYMMEM_OK) {
         sm_allocation_release(allocation); /* leaves the instance, too */
@@ -137,6 +141,8 @@ bool sm_allocation_drop(sm_allocation *allocation) {
     (void)pthread_mutex_lock(&context->lock);
     bool ours = !sm_list_empty(&allocation->node);
     sm_list_remove(&allocation->node);
+    if (ours)
+        sm_places_remove(&context->places, allocation);
     (void)pthread_mutex_unlock(&context->lock);
     if (!ours)
         return false;

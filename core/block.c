@@ -18,13 +18,7 @@ static bool covers(const void *base, size_t bytes, const void *ptr) {
 }
 
 sm_allocation *sm_allocation_covering(symmem_context *context, const void *ptr) {
-    for (sm_node *node = context->allocations.next; node != &context->allocations;
-         node = node->next) {
-        sm_allocation *allocation = SM_CONTAINER(node, sm_allocation, node);
-        if (covers(allocation->memory.ptr, allocation->bytes, ptr))
-            return allocation;
-    }
-    return NULL;
+    return sm_places_find(&context->places, ptr);
 }
 
 sm_block *sm_block_covering(const sm_allocation *allocation, const void *ptr) {

@@ -63,6 +63,12 @@ typedef struct sm_registered {
     void *library; /* from dlopen; never closed, its code may still be referenced */
 } sm_registered;
 
+/* places.c. The allocations by address, under context->lock. */
+typedef struct sm_places {
+    struct sm_allocation **sorted;
+    size_t count, room;
+} sm_places;
+
 struct symmem_context {
     atomic_int references;
     atomic_int instance_users;
@@ -97,6 +103,7 @@ struct symmem_context {
 
     sm_node groups;      /* symmem_group, live and destroyed shells */
     sm_node allocations; /* sm_allocation in the table, any order */
+    sm_places places;    /* the same, by address */
     sm_node streams, events, graphs, pools;
     uint64_t next_group_uid, next_ordinal;
     size_t signal_pad_size;
@@ -219,6 +226,10 @@ typedef struct sm_allocation {
     sm_node retired;  /* dropped blocks that a sm_block_find still pins */
     sm_node mappings; /* sm_mapping cache; nothing is added once sm_allocation_live is false */
 } sm_allocation;
+
+bool sm_places_add(sm_places *places, sm_allocation *allocation); /* false: no memory */
+void sm_places_remove(sm_places *places, const sm_allocation *allocation);
+sm_allocation *sm_places_find(const sm_places *places, const void *ptr);
 
 typedef struct sm_block {
     sm_node node;              /* allocation->blocks while live */

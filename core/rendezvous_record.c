@@ -56,6 +56,8 @@ void sm_record_fill(sm_rendezvous *rendezvous) {
     }
     if (sm_context_overlap_allowed(context))
         own->flags |= SM_RECORD_OVERLAP;
+    if (context->check_collectives)
+        own->flags |= SM_RECORD_CHECKING;
     if (rendezvous->allocation == NULL)
         return;
     if (rendezvous->mapping != NULL)
@@ -123,6 +125,18 @@ static symmem_status judge_format(const sm_rendezvous *rendezvous) {
     return SYMMEM_OK;
 }
 
+/* Who checks meets once more than who does not: they would read what is not there yet. */
+static symmem_status judge_checking(const sm_rendezvous *rendezvous) {
+    uint32_t first = rendezvous->records[0].flags & SM_RECORD_CHECKING;
+    for (int32_t r = 1; r < rendezvous->group->world_size; r++) {
+        uint32_t theirs = rendezvous->records[r].flags & SM_RECORD_CHECKING;
+        if (theirs != first)
+            return disagree(r, SYMMEM_MISMATCH, "option check_collectives", first != 0, theirs != 0,
+                            "");
+    }
+    return SYMMEM_OK;
+}
+
 static symmem_status judge_protocol(const sm_rendezvous *rendezvous) {
     const sm_rendezvous_record *first = &rendezvous->records[0];
     int32_t world_size = rendezvous->group->world_size;
@@ -141,7 +155,7 @@ static symmem_status judge_protocol(const sm_rendezvous *rendezvous) {
         sm_record()->failed_rank = r;
         return SYMMEM_MISMATCH;
     }
-    return SYMMEM_OK;
+    return judge_checking(rendezvous);
 }
 
 /* Sizes and places. The ordinals tell whether it is the same allocation at all. */

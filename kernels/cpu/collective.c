@@ -3,6 +3,7 @@
 #include "all_gather.h"
 #include "all_to_all.h"
 #include "broadcast.h"
+#include "cpu/float_mode.h"
 #include "low_contention_reduce_scatter.h"
 #include "multimem_all_gather.h"
 #include "multimem_all_reduce.h"
@@ -11,7 +12,7 @@
 #include "reduce_scatter.h"
 #include "two_shot_all_reduce.h"
 
-symmem_status symmem_cpu_collective(const symmem_collective *call, symmem_cpu_team *team) {
+static symmem_status dispatch(const symmem_collective *call, symmem_cpu_team *team) {
     switch (call->kind) {
     case SYMMEM_CALL_ONE_SHOT_ALL_REDUCE:
         return symmem_cpu_one_shot_all_reduce(call, team);
@@ -37,4 +38,11 @@ symmem_status symmem_cpu_collective(const symmem_collective *call, symmem_cpu_te
     default:
         return SYMMEM_UNSUPPORTED;
     }
+}
+
+symmem_status symmem_cpu_collective(const symmem_collective *call, symmem_cpu_team *team) {
+    uint64_t mode = symmem_cpu_float_begin();
+    symmem_status status = dispatch(call, team);
+    symmem_cpu_float_end(mode);
+    return status;
 }

@@ -16,8 +16,8 @@
  *   are promised less, that it is a NaN and the same on all ranks.)
  * - With one source every op is a copy of the bits: even a signalling NaN stays as it is.
  *
- * The floating-point environment must be the one a program starts with: rounding to nearest,
- * denormals kept.
+ * The floating-point environment of the scalar loop must be the one a program starts with: rounding
+ * to nearest, denormals kept. The collectives see to that themselves, cpu/float_mode.h.
  */
 #ifndef SYMMEM_KERNELS_REFERENCE_REDUCE_H
 #define SYMMEM_KERNELS_REFERENCE_REDUCE_H

@@ -121,6 +121,28 @@ static bool is_symmetric(struct tk *t, const void *ptr) {
     return symmetric;
 }
 
+/* Many allocations that come and go in any order: each is found as long as it is there. */
+static void found_among_many(struct tk *t) {
+    enum { MANY = 60, BYTES = 100 };
+    char *there[MANY] = {NULL};
+    TK_REQ(t, "SM-ALLOC-06");
+    for (int step = 0; step < 4 * MANY && !tk_failed(t); step++) {
+        size_t i = (size_t)tk_random_below(t, MANY);
+        if (there[i] != NULL) {
+            tk_free(t, there[i]);
+            there[i] = NULL;
+        } else {
+            there[i] = tk_alloc(t, BYTES);
+        }
+        size_t other = (size_t)tk_random_below(t, MANY);
+        for (size_t k = other; k < MANY && k < other + 5; k++)
+            if (there[k] != NULL)
+                TK_CHECK(t, is_symmetric(t, there[k]) && is_symmetric(t, there[k] + BYTES - 1) &&
+                                !is_symmetric(t, there[k] + BYTES) &&
+                                !is_symmetric(t, there[k] - 1));
+    }
+}
+
 static void what_is_symmetric(struct tk *t) {
     static const size_t sizes[] = {1, 1000, 4096, 4096 * 3 + 1};
     char on_stack[64] = "", *on_heap = malloc(4096);
@@ -361,6 +383,10 @@ static const struct tk_case cases[] = {
      .flags = TK_LARGE,
      .timeout_s = 60,
      .body = past_four_gib},
+    {.name = "alloc.found_among_many",
+     .requirements = "SM-ALLOC-06",
+     .max_ranks = 2,
+     .body = found_among_many},
     {.name = "test_get_signal_pad_size",
      .requirements = "SM-ALLOC-10",
      .max_ranks = 4,

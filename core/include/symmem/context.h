@@ -38,8 +38,9 @@ typedef struct symmem_context_options {
     int32_t allow_overlapping_devices; /* -1: the environment, read at each rendezvous */
     int32_t multicast;                 /* -1: the environment, read at each query; 0 off; 1 on */
     int32_t check_collectives; /* 1: barriers and collective operations compare what the ranks
-                                  call and answer MISMATCH if they differ; all ranks of a job
-                                  alike. 0: off. -1: SYMMEM_CHECK_COLLECTIVES=1, else off */
+                                  call and answer MISMATCH if they differ; all ranks alike, which
+                                  rendezvous sees to. 0: off. -1: SYMMEM_CHECK_COLLECTIVES=1, else
+                                  off */
     symmem_point_fn point;
     void *point_arg;
     symmem_log_fn log;

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What callers of collectives may bring along: empty tensors, options, a state of their floats. */
+#include <fenv.h>
+
+#include "reduce_help.h"
+
+/* Everybody sends to rank 0 alone; what the others receive, nothing, lies inside of their input, or
+ * of a peer's. */
+static void empty_tensors(struct tk *t) {
+    enum { COUNT = 64 };
+    symmem_handle *handle = tk_handle(t, COUNT * sizeof(float), tk_world_group(t));
+    char *own = ops_own(t, handle);
+    struct ops_tensor in, out;
+    size_t to[SYMMEM_MAX_WORLD_SIZE] = {COUNT}, from[SYMMEM_MAX_WORLD_SIZE] = {0};
+    void *const *buffers = NULL;
+    TK_REQ(t, "SM-COLL-13");
+    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
+    size_t offset = info_of(t, handle).offset;
+    char *all = tk_alloc(t, COUNT * sizeof(float) * (size_t)t->world_size);
+    for (int32_t r = 0; r < t->world_size; r++)
+        from[r] = t->rank == 0 ? COUNT : 0;
+    for (int32_t r = 0; r < t->world_size; r++) {
+        char *inside = (char *)buffers[r] + offset + 8;
+        (void)ops_flat(&in, own, SYMMEM_FLOAT32, COUNT);
+        (void)ops_flat(&out, t->rank == 0 ? all : inside, SYMMEM_FLOAT32,
+                       t->rank == 0 ? COUNT * (size_t)t->world_size : 0);
+        TK_OK(t, symmem_all_to_all_out(handle, &in.dl, to, &out.dl, from, 0, tk_scaled_ms(LONG_MS),
+                                       NULL));
+    }
+}
+
+static void some_ranks_check(struct tk *t) {
+    symmem_context_options options = tk_options(t);
+    int32_t odd = 1 + (int32_t)(t->seed % (uint64_t)(t->world_size - 1));
+    symmem_handle *handle = NULL;
+    TK_REQ(t, "SM-COLL-14");
+    options.check_collectives = t->rank == odd;
+    tk_reinit(t, &options);
+    void *memory = tk_alloc(t, 64);
+    TK_STATUS(
+        t, SYMMEM_MISMATCH,
+        symmem_rendezvous(t->context, memory, tk_world_group(t), tk_scaled_ms(LONG_MS), &handle));
+    TK_EQ_INT(t, odd, last_record().failed_rank);
+    TK_EQ_PTR(t, NULL, handle);
+}
+
+/* --- the caller's floating-point environment ------------------------------------------------ */
+
+#ifdef __SSE2__
+/* Upwards, denormals flushed, every exception a trap; the flags, below, nobody has to keep. */
+static uint32_t strange_floats(void) {
+    uint32_t usual = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(0xC040);
+    return usual;
+}
+
+static bool usual_floats(uint32_t usual) {
+    bool kept = (__builtin_ia32_stmxcsr() & ~0x3Fu) == 0xC040;
+    __builtin_ia32_ldmxcsr(usual);
+    return kept;
+}
+#else
+static uint32_t strange_floats(void) {
+    return (uint32_t)fegetround() + 0 * (uint32_t)fesetround(FE_UPWARD);
+}
+
+static bool usual_floats(uint32_t usual) {
+    bool kept = fegetround() == FE_UPWARD;
+    return fesetround((int)usual) == 0 && kept;
+}
+#endif
+
+/* One rank's thread, or its stream's, has such an environment. */
+static void float_environment(struct tk *t) {
+    enum { MANY = 300 };
+    symmem_handle *handle = tk_handle(t, MANY * sizeof(double), tk_world_group(t));
+    char *own = ops_own(t, handle), *out = tk_alloc(t, MANY * sizeof(double));
+    int32_t odd = (int32_t)(t->seed % (uint64_t)t->world_size);
+    TK_REQ(t, "SM-COLL-11");
+    for (int i = 0; i < 8; i++) {
+        struct reduce_data data;
+        struct ops_tensor from, to;
+        symmem_dtype dtype = (symmem_dtype)(SYMMEM_FLOAT16 + i % 4);
+        bool strange = t->rank == odd;
+        reduce_data_begin(t, &data, dtype, i < 4 ? SYMMEM_SUM : SYMMEM_AVG, MANY, t->world_size,
+                          (uint32_t)i);
+        ops_upload(t, own, data.inputs + (size_t)t->rank * data.bytes, data.bytes);
+        (void)ops_flat(&from, own, dtype, MANY);
+        (void)ops_flat(&to, out, dtype, MANY);
+        uint32_t usual = strange ? strange_floats() : 0;
+        symmem_status status = symmem_one_shot_all_reduce_out(handle, &from.dl, data.op, &to.dl, 0,
+                                                              tk_scaled_ms(LONG_MS), NULL);
+        TK_CHECK_MSG(t, !strange || usual_floats(usual), "the environment was changed");
+        char got[MANY * sizeof(double)];
+        if (TK_OK(t, status)) {
+            ops_download(t, got, out, data.bytes);
+            TK_CHECK_MSG(t, memcmp(got, data.expected, data.bytes) == 0, "%s: other bits",
+                         symmem_dtype_name(dtype));
+        }
+        reduce_data_end(&data);
+    }
+}
+
+static const struct tk_case cases[] = {
+    {.name = "coll.empty_tensors_overlap_nothing",
+     .requirements = "SM-COLL-13",
+     .needs = COLLECTIVES,
+     .min_ranks = 2,
+     .flags = TK_PLAIN_MEMORY,
+     .body = empty_tensors},
+    {.name = "coll.some_ranks_check",
+     .requirements = "SM-COLL-14",
+     .needs = COLLECTIVES,
+     .min_ranks = 2,
+     .body = some_ranks_check},
+    {.name = "coll.float_environment",
+     .requirements = "SM-COLL-11",
+     .needs = COLLECTIVES,
+     .min_ranks = 2,
+     .body = float_environment},
+};
+TK_SUITE(coll_callers, cases);

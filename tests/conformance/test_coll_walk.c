@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Every collective under what goes wrong: one rank that calls another thing, or fails half-way. */
+#include "ops_help.h"
+
+/* --- every collective as one thing to call -------------------------------------------------- */
+
+enum kind {
+    ONE_SHOT,
+    ONE_SHOT_COPY,
+    TWO_SHOT,
+    TWO_SHOT_OUT,
+    CHOSEN_PRIVATE,
+    CHOSEN_TO_SYMMETRIC,
+    SCATTER,
+    SCATTER_ROWS,
+    SCATTER_PULL,
+    SCATTER_PUSH,
+    BROADCAST,
+    GATHER_PULL,
+    GATHER_PUSH,
+    ALL_TO_ALL,
+    GATHER_LOW_CONTENTION,
+    GATHER_STAGED,
+    BARRIER,
+    KINDS, /* from here on through multicast */
+    MULTIMEM_ALL_REDUCE = KINDS,
+    MULTIMEM_ONE_SHOT,
+    MULTIMEM_REDUCE,
+    MULTIMEM_GATHER,
+    MULTIMEM_GATHER_CE,
+    ALL_KINDS
+};
+
+struct call {
+    int kind;
+    symmem_dtype dtype;
+    symmem_reduce_op op;
+    size_t count; /* elements of an input, divisible by 2 * world_size */
+    size_t at;    /* bytes behind the handle's place */
+    int32_t root;
+};
+
+enum { ROOM = 1 << 14 };
+
+/* On one group: a symmetric input, then as much room for a result, and both elsewhere too. */
+struct bench {
+    symmem_handle *handle;
+    char *own, *far;
+    int32_t rank, size, kinds, channel;
+    symmem_stream *stream; /* NULL: none */
+    uint32_t limit_ms;
+};
+
+static struct bench bench_on(struct tk *t, symmem_handle *handle) {
+    struct bench b = {
+        .handle = handle, .far = tk_alloc(t, (size_t)2 * ROOM), .limit_ms = tk_scaled_ms(LONG_MS)};
+    symmem_handle_info info = info_of(t, b.handle);
+    b.own = ops_own(t, b.handle);
+    b.rank = info.rank;
+    b.size = info.world_size;
+    b.kinds = info.multicast_ptr != NULL ? ALL_KINDS : KINDS;
+    return b;
+}
+
+static struct bench bench_begin(struct tk *t) {
+    return bench_on(t, tk_handle(t, (size_t)2 * ROOM, tk_world_group(t)));
+}
+
+static symmem_status gather(const struct bench *b, const struct call *c) {
+    struct ops_tensor in, out;
+    bool push = c->kind == GATHER_PUSH || c->kind >= MULTIMEM_GATHER;
+    char *from = push || c->kind == GATHER_STAGED ? b->far : b->own + c->at;
+    char *to = push ? b->own + ROOM + c->at : b->far + ROOM;
+    (void)ops_flat(&in, from, c->dtype, c->count);
+    (void)ops_flat(&out, to, c->dtype, c->count * (size_t)b->size);
+    if (c->kind == MULTIMEM_GATHER)
+        return symmem_multimem_all_gather_out(b->handle, &in.dl, &out.dl, b->channel, b->limit_ms,
+                                              b->stream);
+    if (c->kind == MULTIMEM_GATHER_CE)
+        return symmem_low_contention_all_gather_ce_multicast_out(
+            b->handle, &in.dl, &out.dl, b->channel, b->limit_ms, b->stream);
+    if (c->kind == GATHER_LOW_CONTENTION || c->kind == GATHER_STAGED)
+        return symmem_low_contention_all_gather_out(b->handle, &in.dl, &out.dl, b->channel,
+                                                    b->limit_ms, b->stream);
+    return symmem_all_gather_out(b->handle, &in.dl, &out.dl, b->channel, b->limit_ms, b->stream);
+}
+
+static symmem_status scatter(const struct bench *b, const struct call *c) {
+    struct ops_tensor in, out;
+    bool rows = c->kind == SCATTER_ROWS;
+    int64_t size = (int64_t)c->count / (rows ? 2 : 1);
+    const int64_t from[2] = {rows ? 2 : size, size};
+    const int64_t to[2] = {rows ? 2 : size / b->size, size / b->size};
+    char *data = c->kind == SCATTER_PUSH ? b->far : b->own + c->at;
+    (void)ops_shaped(&in, data, c->dtype, rows ? 2 : 1, from);
+    (void)ops_shaped(&out, b->far + ROOM, c->dtype, rows ? 2 : 1, to);
+    if (c->kind == SCATTER_PULL || c->kind == SCATTER_PUSH)
+        return symmem_low_contention_reduce_scatter(b->handle, &in.dl, c->op, &out.dl, b->channel,
+                                                    b->limit_ms, b->stream);
+    return symmem_reduce_scatter_out(b->handle, &in.dl, c->op, rows, &out.dl, b->channel,
+                                     b->limit_ms, b->stream);
+}
+
+static symmem_status run(const struct bench *b, const struct call *c) {
+    struct ops_tensor own, far, out;
+    symmem_handle *h = b->handle;
+    uint32_t ms = b->limit_ms;
+    (void)ops_flat(&own, b->own + c->at, c->dtype, c->count);
+    (void)ops_flat(&far, b->far, c->dtype, c->count);
+    (void)ops_flat(&out, b->far + ROOM, c->dtype, c->count);
+    switch (c->kind) {
+    case ONE_SHOT:
+        return symmem_one_shot_all_reduce_out(h, &own.dl, c->op, &out.dl, b->channel, ms,
+                                              b->stream);
+    case ONE_SHOT_COPY:
+        return symmem_one_shot_all_reduce_copy_out(h, &own.dl, &far.dl, c->op, &out.dl, b->channel,
+                                                   ms, b->stream);
+    case TWO_SHOT:
+        return symmem_two_shot_all_reduce(h, &own.dl, c->op, b->channel, ms, b->stream);
+    case TWO_SHOT_OUT:
+        return symmem_two_shot_all_reduce_out(h, &own.dl, c->op, &out.dl, b->channel, ms,
+                                              b->stream);
+    case CHOSEN_PRIVATE:
+        return symmem_all_reduce(h, &far.dl, c->op, &out.dl, b->channel, ms, b->stream);
+    case CHOSEN_TO_SYMMETRIC:
+        return symmem_all_reduce(h, &far.dl, c->op, &own.dl, b->channel, ms, b->stream);
+    case BROADCAST:
+        return symmem_broadcast(h, &own.dl, c->root, b->channel, ms, b->stream);
+    case ALL_TO_ALL:
+        return symmem_all_to_all_out(h, &own.dl, NULL, &out.dl, NULL, b->channel, ms, b->stream);
+    case BARRIER:
+        return symmem_barrier(h, b->channel, ms, b->stream);
+    case MULTIMEM_ALL_REDUCE:
+        return symmem_multimem_all_reduce(h, &own.dl, c->op, b->channel, ms, b->stream);
+    case MULTIMEM_ONE_SHOT:
+        return symmem_multimem_one_shot_all_reduce_out(h, &own.dl, c->op, &out.dl, b->channel, ms,
+                                                       b->stream);
+    case MULTIMEM_REDUCE:
+        return symmem_multimem_one_shot_reduce_out(h, &own.dl, c->op, c->root, &out.dl, b->channel,
+                                                   ms, b->stream);
+    case SCATTER:
+    case SCATTER_ROWS:
+    case SCATTER_PULL:
+    case SCATTER_PUSH:
+        return scatter(b, c);
+    default:
+        return gather(b, c);
+    }
+}
+
+/* --- agreement ------------------------------------------------------------------------------ */
+
+static bool reduces(int kind) {
+    return kind <= SCATTER_PUSH || (kind >= MULTIMEM_ALL_REDUCE && kind <= MULTIMEM_REDUCE);
+}
+
+/* Whether ranks have to have the same `at`. */
+static bool has_place(int kind) {
+    return kind != CHOSEN_PRIVATE && kind != SCATTER_PUSH && kind != GATHER_STAGED &&
+           kind != ALL_TO_ALL && kind != BARRIER;
+}
+
+static struct call random_call(const struct bench *b, uint64_t bits) {
+    static const symmem_dtype dtypes[] = {SYMMEM_FLOAT32, SYMMEM_INT32, SYMMEM_BFLOAT16,
+                                          SYMMEM_FLOAT64};
+    return (struct call){.kind = (int)(bits % (uint64_t)b->kinds),
+                         .dtype = dtypes[bits >> 8 & 3],
+                         .op = SYMMEM_SUM,
+                         .count = (size_t)b->size * 2 * (1 + (bits >> 12 & 7)),
+                         .at = (bits >> 16 & 3) * 16,
+                         .root = (int32_t)((bits >> 20) % (uint64_t)b->size)};
+}
+
+/* Another call than `c` in one thing that ranks have to agree on. */
+static struct call odd_one(const struct bench *b, struct call c, uint64_t bits) {
+    int what = c.kind == BARRIER ? 0 : (int)(bits % 6);
+    switch (what) {
+    case 1:
+        c.dtype = c.dtype == SYMMEM_FLOAT32 ? SYMMEM_INT32 : SYMMEM_FLOAT32;
+        return c;
+    case 2:
+        c.count += (size_t)b->size * 2;
+        return c;
+    case 3:
+        if (!has_place(c.kind))
+            break;
+        c.at += 16;
+        return c;
+    case 4:
+        if (!reduces(c.kind) || c.kind == SCATTER_PULL || c.kind == SCATTER_PUSH)
+            break;
+        c.op = SYMMEM_MIN;
+        return c;
+    case 5:
+        if (c.kind != BROADCAST && c.kind != MULTIMEM_REDUCE)
+            break;
+        c.root = (c.root + 1) % b->size;
+        return c;
+    default:
+        break;
+    }
+    c.kind = (c.kind + 1 + (int)((bits >> 8) % (uint64_t)(b->kinds - 1))) % b->kinds;
+    return c;
+}
+
+/* Programs of random calls, in which at some step one rank does another thing: that one fails on
+ * all, and all others work. */
+static void one_rank_strays(struct tk *t) {
+    struct bench b = bench_begin(t);
+    int steps = tk_suite_is_long() ? 20000 : 400;
+    uint64_t random = t->seed;
+    TK_REQ(t, "SM-COLL-06");
+    for (int step = 0; step < steps && !tk_failed(t); step++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        struct call agreed = random_call(&b, random >> 20);
+        struct call odd = odd_one(&b, agreed, random >> 44);
+        bool strays = (random >> 33) % 3 == 0;
+        int32_t stray = (int32_t)((random >> 36) % (uint64_t)b.size);
+        tk_checkpoint(t, "step %d of seed %llu: kind %d, rank %d kind %d", step,
+                      (unsigned long long)t->seed, agreed.kind, strays ? (int)stray : -1, odd.kind);
+        symmem_status status = run(&b, strays && b.rank == stray ? &odd : &agreed);
+        TK_STATUS(t, strays ? SYMMEM_MISMATCH : SYMMEM_OK, status);
+    }
+    TK_CHECK(t, !info_of(t, b.handle).poisoned);
+}
+
+/* --- failures half-way ---------------------------------------------------------------------- */
+
+/* One rank's nth meeting of an operation fails: it says so, and nobody waits for it for long. */
+static void fail_once(struct tk *t, const struct bench *b, const struct call *c, int32_t victim,
+                      const char *point, int nth) {
+    uint64_t begin_ms = tk_now_ms();
+    if (b->rank == victim)
+        tk_on_point(t, point, nth, (struct tk_action){.status = SYMMEM_SYSTEM});
+    symmem_status status = run(b, c);
+    tk_forget_points(t);
+    if (b->rank == victim)
+        TK_STATUS(t, SYMMEM_SYSTEM, status);
+    else
+        TK_CHECK_MSG(t, status == SYMMEM_POISONED || status == SYMMEM_OK, "a peer got %s",
+                     symmem_status_name(status));
+    TK_CHECK(t, tk_now_ms() - begin_ms < tk_scaled_ms(1000));
+    tk_out_of_band_barrier(t);
+    TK_REQUIRE_OK(t, symmem_handle_reset(b->handle, b->limit_ms));
+}
+
+static void expect_sum(struct tk *t, const struct bench *b, uint32_t generation) {
+    enum { COUNT = 24 };
+    int32_t words[COUNT], expected[COUNT] = {0}, got[COUNT];
+    for (int32_t r = 0; r < b->size; r++) {
+        ops_fill(words, SYMMEM_INT32, COUNT, r, generation);
+        for (int i = 0; i < COUNT; i++)
+            expected[i] += words[i];
+    }
+    ops_fill(words, SYMMEM_INT32, COUNT, b->rank, generation);
+    ops_upload(t, b->own, words, sizeof(words));
+    const struct call c = {
+        .kind = ONE_SHOT, .dtype = SYMMEM_INT32, .op = SYMMEM_SUM, .count = COUNT};
+    TK_OK(t, run(b, &c));
+    ops_download(t, got, b->far + ROOM, sizeof(got));
+    ops_expect(t, expected, got, SYMMEM_INT32, COUNT, "after a failure");
+}
+
+static void fails_half_way(struct tk *t) {
+    static const char *const points[2] = {"shm.barrier.before_arrive", "shm.barrier.after_arrive"};
+    struct bench b = bench_begin(t);
+    TK_REQ(t, "SM-COLL-12");
+    int stride = tk_suite_is_long() ? 1 : 5;
+    for (int kind = (int)(t->seed % (uint64_t)stride); kind < b.kinds; kind += stride) {
+        const struct call c = {
+            .kind = kind, .dtype = SYMMEM_FLOAT32, .op = SYMMEM_SUM, .count = (size_t)b.size * 16};
+        tk_on_point(t, points[0], INT32_MAX, (struct tk_action){0});
+        TK_OK(t, run(&b, &c));
+        int meetings = tk_point_count(t, points[0]);
+        tk_forget_points(t);
+        for (int nth = 1; nth <= meetings; nth++) {
+            if (!tk_suite_is_long() && nth != 1 + (int)(t->seed / 5 + (uint64_t)kind) % meetings)
+                continue;
+            int32_t victim = (int32_t)((t->seed + (uint64_t)(kind + nth)) % (uint64_t)b.size);
+            tk_checkpoint(t, "kind %d, meeting %d of %d, rank %d", kind, nth, meetings,
+                          (int)victim);
+            fail_once(t, &b, &c, victim, points[(kind + nth) % 2], nth);
+            expect_sum(t, &b, (uint32_t)(8 * kind + nth));
+        }
+    }
+}
+
+/* --- many at once --------------------------------------------------------------------------- */
+
+enum { THREADS = 4, MOST = 1024 /* int32 elements of any argument */ };
+
+/* What int32 sums leave in the result. Returns the number of elements. */
+static size_t model(const struct bench *b, const struct call *c, uint32_t generation,
+                    int32_t *out) {
+    int32_t sum[MOST] = {0}, input[MOST];
+    size_t part = c->count / (size_t)b->size;
+    for (int32_t r = 0; r < b->size; r++) {
+        ops_fill(input, SYMMEM_INT32, c->count, r, generation);
+        for (size_t i = 0; i < c->count; i++)
+            sum[i] += input[i];
+        if (c->kind == ALL_TO_ALL)
+            memcpy(out + part * (size_t)r, input + part * (size_t)b->rank, part * 4);
+        else if (c->kind == BROADCAST && r == c->root)
+            memcpy(out, input, c->count * 4);
+        else if (c->kind >= GATHER_PULL && c->kind != BROADCAST && !reduces(c->kind))
+            memcpy(out + c->count * (size_t)r, input, c->count * 4);
+    }
+    if (c->kind >= SCATTER && c->kind <= SCATTER_PUSH) {
+        size_t rows = c->kind == SCATTER_ROWS ? 2 : 1, width = part / rows;
+        for (size_t row = 0; row < rows; row++)
+            memcpy(out + row * width, sum + (row * (size_t)b->size + (size_t)b->rank) * width,
+                   width * 4);
+        return part;
+    }
+    if (reduces(c->kind))
+        memcpy(out, sum, c->count * 4);
+    bool whole = reduces(c->kind) || c->kind == BROADCAST || c->kind == ALL_TO_ALL;
+    return whole ? c->count : c->count * (size_t)b->size;
+}
+
+static bool reads_far(int kind) {
+    return kind == ONE_SHOT_COPY || kind == CHOSEN_PRIVATE || kind == CHOSEN_TO_SYMMETRIC ||
+           kind == SCATTER_PUSH || kind == GATHER_STAGED || kind == GATHER_PUSH ||
+           kind == MULTIMEM_GATHER || kind == MULTIMEM_GATHER_CE;
+}
+
+static char *result_of(const struct bench *b, const struct call *c) {
+    switch (c->kind) {
+    case TWO_SHOT:
+    case CHOSEN_TO_SYMMETRIC:
+    case BROADCAST:
+    case MULTIMEM_ALL_REDUCE:
+        return b->own + c->at;
+    case GATHER_PUSH:
+    case MULTIMEM_GATHER:
+    case MULTIMEM_GATHER_CE:
+        return b->own + ROOM + c->at;
+    default:
+        return b->far + ROOM;
+    }
+}
+
+struct worker {
+    struct tk *t;
+    struct bench bench;
+    int rounds;
+};
+
+static bool one_round(struct worker *own, struct call c, uint32_t generation) {
+    struct tk *t = own->t;
+    const struct bench *b = &own->bench;
+    int32_t input[MOST], expected[MOST], got[MOST];
+    c.dtype = SYMMEM_INT32;
+    c.op = SYMMEM_SUM;
+    ops_fill(input, SYMMEM_INT32, c.count, b->rank, generation);
+    ops_upload(t, reads_far(c.kind) ? b->far : b->own + c.at, input, c.count * 4);
+    if (!TK_OK(t, run(b, &c)) ||
+        (b->stream != NULL && !TK_OK(t, symmem_stream_synchronize(b->stream, b->limit_ms))))
+        return false;
+    if (c.kind == BARRIER || (c.kind == MULTIMEM_REDUCE && c.root != b->rank))
+        return true;
+    size_t count = model(b, &c, generation, expected);
+    ops_download(t, got, result_of(b, &c), count * 4);
+    return ops_expect(t, expected, got, SYMMEM_INT32, count, "a result beside others");
+}
+
+static void *work(void *arg) {
+    struct worker *own = arg;
+    uint64_t random = own->t->seed + (uint64_t)own->bench.channel;
+    for (int round = 0; round < own->rounds; round++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        if (!one_round(own, random_call(&own->bench, random >> 20), (uint32_t)round))
+            break;
+    }
+    return NULL;
+}
+
+/* In each thread all kinds in an order of its own, on a channel of its own, with and without a
+ * stream; all threads' handles lie in one allocation, so that they share their state. */
+static void many_threads(struct tk *t) {
+    struct worker workers[THREADS];
+    pthread_t threads[THREADS];
+    bool started[THREADS];
+    char *base = tk_alloc(t, (size_t)2 * ROOM * THREADS);
+    TK_REQ(t, "SM-COLL-10");
+    for (int i = 0; i < THREADS; i++) {
+        char *place = base + (size_t)2 * ROOM * (size_t)i;
+        struct bench b = bench_on(t, tk_rendezvous(t, place, tk_world_group(t)));
+        b.channel = i;
+        b.stream = i % 2 ? tk_stream(t) : NULL;
+        workers[i] = (struct worker){.t = t, .bench = b, .rounds = tk_suite_is_long() ? 5000 : 60};
+    }
+    for (int i = 0; i < THREADS; i++)
+        started[i] = TK_CHECK(t, pthread_create(&threads[i], NULL, work, &workers[i]) == 0);
+    for (int i = 0; i < THREADS; i++)
+        if (started[i])
+            TK_EQ_INT(t, 0, pthread_join(threads[i], NULL));
+}
+
+static const struct tk_case cases[] = {
+    {.name = "coll.one_rank_strays",
+     .requirements = "SM-COLL-06",
+     .needs = COLLECTIVES,
+     .min_ranks = 2,
+     .max_ranks = 8,
+     .timeout_s = 60,
+     .body = one_rank_strays},
+    {.name = "coll.fails_half_way",
+     .requirements = "SM-COLL-12",
+     .needs = COLLECTIVES,
+     .min_ranks = 2,
+     .max_ranks = 8,
+     .body = fails_half_way},
+    {.name = "coll.many_threads",
+     .requirements = "SM-COLL-10",
+     .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
+     .max_ranks = 8,
+     .timeout_s = 60,
+     .body = many_threads},
+};
+TK_SUITE(coll_walk, cases);
