@@ -11,8 +11,8 @@
  *             out are ready in stream order.
  * After       the words are as they were: who wants to use them again sets them to 0.
  * Deadline    one for all chunks, from the moment the operation begins to run. TIMEOUT names the
- *             chunk; neither its rows nor those of chunks behind it are written. It poisons nothing:
- *             no peer is known here.
+ *             chunk; neither its rows nor those of later chunks are written. It poisons nothing: no
+ *             peer is known here.
  * Checked     by the core, before anything is enqueued: shapes, dtypes (no scales), layouts,
  *             overlaps, pivot, m a multiple of signal_count, words of uint32 aligned to 4 bytes.
  * Bound       symmem/matmul.h.

@@ -17,7 +17,7 @@
  *             6. cur waits for bk; barrier ch 0 on cur.
  *             So one stream copies while the other multiplies, and no two ranks read one peer in
  *             the same step.
- * Along K     gather_dim is the last one: b is cut into n blocks of rows, and the products are added
+ * Along K     gather_dim is the last one: b is cut into n blocks of rows and the products are added
  *             up, the own one first, then in the order of the steps: each waits for the one before.
  *             An out of 16 bits is rounded n times. The order differs from rank to rank, and so may
  *             the last bits.

@@ -18,8 +18,9 @@
  *             4. the n chunks are reduced into out; barrier ch 0 on cur.
  * Along N     scatter_dim is the last one: b is cut into n blocks of columns instead of a into
  *             blocks of rows.
- * Layout      out is contiguous once scatter_dim is moved to the front, or contiguous if that is the
- *             last one. a is copied only if its rows, scatter_dim first, do not lie at one distance.
+ * Layout      out is contiguous once scatter_dim is moved to the front, or contiguous if that is
+ *             the last one. a is copied only if its rows, scatter_dim first, do not lie at one
+ *             distance.
  * Scales      row-wise: row i of a by scale i of the same rank; both are cut alike.
  * Checked     by the core, before the first barrier: everything in symmem/ops_matmul.h. All ranks
  *             compare out's shape and dtype, op, scatter_dim and workspace in step 1; K is each

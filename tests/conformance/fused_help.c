@@ -129,7 +129,8 @@ bool fused_expect(struct tk *t, const struct fused_tensor *tensor, const double 
 }
 
 bool fused_wanted(const struct tk_shape *shape, int i) {
-    return tk_suite_is_long() || strcmp(shape->name, "world") == 0 || i % 4 == (shape->name[0] + shape->count) % 4;
+    return tk_suite_is_long() || strcmp(shape->name, "world") == 0 ||
+           i % 4 == (shape->name[0] + shape->count) % 4;
 }
 
 /* --- what is expected ------------------------------------------------------------------------- */
