@@ -17,12 +17,18 @@ typedef struct bar {
 /* 8 ranks: on 2 processors. */
 static const bar bars[] = {
     {"barrier", 2, 0, 0, 2},
+    /* On symmetric buffers: both in one, or the output elsewhere. */
+    {"all_reduce_in_place", 2, KIB, KIB, 2},
+    {"all_reduce_in_place", 2, 8 * KIB, 512 * KIB, 5},
+    {"all_reduce_in_place", 2, 4 * MIB, 4 * MIB, 3.5},
+    {"all_reduce_in_place", 2, 32 * MIB, 32 * MIB, 5},
     {"all_reduce", 2, KIB, KIB, 2},
     {"all_reduce", 2, 8 * KIB, 512 * KIB, 5},
     {"all_reduce", 2, 4 * MIB, 4 * MIB, 3.5},
     {"all_reduce", 2, 32 * MIB, 32 * MIB, 5},
     {"all_reduce_copy_out", 2, KIB, 32 * MIB, 1.5},
     {"barrier", 8, 0, 0, 1},
+    {"all_reduce_in_place", 8, 8 * KIB, 8 * KIB, 1},
     {"all_reduce", 8, 8 * KIB, 8 * KIB, 1},
 };
 #define BAR_COUNT (sizeof bars / sizeof bars[0])

@@ -173,11 +173,13 @@ one_round_of_bars() {
     local op sizes=1K,8K,64K,512K,4M,32M
     limits 2 "$sizes"
     measure 2 barrier 0
-    for op in all_reduce all_reduce_copy_out; do
+    for op in all_reduce_in_place all_reduce all_reduce_copy_out; do
         ! has_op "$our_ops" "$op" || measure 2 "$op" "$sizes"
     done
     measure 8 barrier 0
-    ! has_op "$our_ops" all_reduce || measure 8 all_reduce 8K
+    for op in all_reduce_in_place all_reduce; do
+        ! has_op "$our_ops" "$op" || measure 8 "$op" 8K
+    done
 }
 
 compare=("$build/bin/bench-compare" --json "$out/results.json" --svg "$out/results.svg")
