@@ -11,6 +11,11 @@
 
 SYMMEM_API const symmem_backend *symmem_backend_entry(uint32_t abi);
 
+bool cuda_is_capture_error(CUresult result) {
+    return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
+           result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+}
+
 symmem_status cuda_fail(const cuda_instance *instance, CUresult result, const char *operation) {
     symmem_status status = SYMMEM_BACKEND;
     const char *name = NULL;
@@ -19,8 +24,7 @@ symmem_status cuda_fail(const cuda_instance *instance, CUresult result, const ch
         name = "unknown CUresult";
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         status = SYMMEM_NO_SPACE;
-    else if (result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
-             result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
+    else if (cuda_is_capture_error(result))
         status = SYMMEM_CAPTURE;
     return instance->host->fail(instance->host, status, 0, operation, "driver: %s (%d)", name,
                                 (int)result);

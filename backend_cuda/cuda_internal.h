@@ -29,6 +29,7 @@ typedef struct cuda_device {
     CUfunction barrier;
     CUfunction put_signal;
     CUfunction wait_signal;
+    CUstream control; /* poisons and resets, in the order of the calls */
     cuda_lane *lanes; /* idle ones */
 } cuda_device;
 
@@ -53,7 +54,8 @@ typedef struct cuda_instance {
     /* Held while finished work is looked after, recursively: releasing a reference comes back
      * here. Taken before `lock`. */
     pthread_mutex_t collecting;
-    pthread_mutex_t lock; /* over all below; never held during a call of the core */
+    /* Over all below. Of the core's entries only peer_state and is_poisoned are called under it. */
+    pthread_mutex_t lock;
     pthread_cond_t work;
     cuda_device devices[CUDA_MAX_DEVICES];
     cuda_slab *slabs;
@@ -72,6 +74,7 @@ typedef struct cuda_stream {
     CUstream native;
     int32_t device;
     bool wrapped;
+    cuuint64_t capture;         /* the one that began here; 0: none */
     int32_t users;              /* under the instance's lock: the owner, and pending work */
     symmem_error_record record; /* the first failure; status OK: none. Under the same lock */
 } cuda_stream;
@@ -126,6 +129,7 @@ typedef struct cuda_peers {
 
 /* backend.c */
 symmem_status cuda_fail(const cuda_instance *instance, CUresult result, const char *operation);
+bool cuda_is_capture_error(CUresult result);
 symmem_status cuda_no_memory(const cuda_instance *instance, const char *operation);
 symmem_status cuda_point(const cuda_instance *instance, const char *name);
 

@@ -49,11 +49,16 @@ static CUresult open_device(cuda_instance *instance, int32_t index) {
     if (result != CUDA_SUCCESS)
         goto release;
     result = load_kernels(driver, device);
+    if (result == CUDA_SUCCESS)
+        result = driver->StreamCreate(&device->control, CU_STREAM_NON_BLOCKING);
     if (result != CUDA_SUCCESS)
         goto pop;
     device->context = context;
     return CUDA_SUCCESS;
 pop:
+    if (device->module != NULL)
+        (void)driver->ModuleUnload(device->module);
+    device->module = NULL;
     (void)driver->CtxPopCurrent(&context);
 release:
     (void)driver->DevicePrimaryCtxRelease(device->id);
@@ -111,6 +116,7 @@ static void close_device(cuda_instance *instance, cuda_device *device) {
             (void)driver->StreamDestroy(lane->native);
             free(lane);
         }
+        (void)driver->StreamDestroy(device->control);
         (void)driver->ModuleUnload(device->module);
         cuda_leave(instance);
     }

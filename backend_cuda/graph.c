@@ -57,7 +57,7 @@ static void put_capture(cuda_instance *instance, cuda_capture *capture) {
 /* Relaxed: the end may come from another thread, and allocations elsewhere go on. */
 symmem_status cuda_capture_begin(void *opaque, void *opaque_stream) {
     cuda_instance *instance = opaque;
-    const cuda_stream *stream = opaque_stream;
+    cuda_stream *stream = opaque_stream;
     CUgraph graph = NULL;
     cuda_capture *capture = calloc(1, sizeof *capture);
     if (capture == NULL)
@@ -80,6 +80,7 @@ symmem_status cuda_capture_begin(void *opaque, void *opaque_stream) {
         goto free_capture;
     }
     capture->id = id;
+    stream->capture = id;
     put_capture(instance, capture);
     return SYMMEM_OK;
 free_capture:
@@ -128,17 +129,15 @@ static CUresult end_capture(const cuda_driver *driver, CUstream native, CUgraphE
 
 symmem_status cuda_capture_end(void *opaque, void *opaque_stream, void **graph_p) {
     cuda_instance *instance = opaque;
-    const cuda_stream *stream = opaque_stream;
-    uint64_t id = 0;
+    cuda_stream *stream = opaque_stream;
     CUgraphExec executable = NULL;
-    symmem_status status = cuda_capture_id(instance, opaque_stream, &id);
-    if (status == SYMMEM_OK)
-        status = cuda_enter(instance, stream->device, "capture_end");
+    symmem_status status = cuda_enter(instance, stream->device, "capture_end");
     if (status != SYMMEM_OK)
         return status;
     CUresult result = end_capture(&instance->driver, stream->native, &executable);
     cuda_leave(instance);
-    cuda_capture *capture = take_capture(instance, id);
+    cuda_capture *capture = take_capture(instance, stream->capture);
+    stream->capture = 0;
     cuda_captured *held = capture != NULL ? capture->held : NULL;
     free(capture);
     cuda_graph *graph = calloc(1, sizeof *graph);
@@ -150,6 +149,9 @@ symmem_status cuda_capture_end(void *opaque, void *opaque_stream, void **graph_p
     }
     free(graph);
     free_held(instance, held);
+    if (result == CUDA_ERROR_ILLEGAL_STATE)
+        return instance->host->fail(instance->host, SYMMEM_CAPTURE, 0, "capture_end",
+                                    "the stream does not capture");
     if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, "capture_end");
     (void)instance->driver.GraphExecDestroy(executable);

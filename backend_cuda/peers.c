@@ -89,24 +89,21 @@ void cuda_peers_close(void *opaque, symmem_peers *peers) {
     free(own);
 }
 
+/* On the stream that poisons, so that no poisoning of earlier comes after it. */
 symmem_status cuda_signal_reset(void *opaque, const symmem_peers *peers) {
     cuda_instance *instance = opaque;
     cuda_peers *own = peers->priv;
-    cuda_lane *lane;
     symmem_status status = cuda_point(instance, "cuda.reset.before");
     if (status == SYMMEM_OK)
         status = cuda_enter(instance, peers->device, "reset");
     if (status != SYMMEM_OK)
         return status;
-    CUresult result = cuda_lane_take(instance, peers->device, &lane);
-    if (result == CUDA_SUCCESS) {
-        result = instance->driver.MemsetD8Async(
-            cuda_address(peers->signals[peers->rank]), 0,
-            cuda_signal_bytes(NULL, peers->world_size, peers->channel_count), lane->native);
-        if (result == CUDA_SUCCESS)
-            result = cuda_wait_idle(instance, lane->native, 0, NULL);
-        cuda_lane_give(instance, peers->device, lane);
-    }
+    CUstream control = instance->devices[peers->device].control;
+    CUresult result = instance->driver.MemsetD8Async(
+        cuda_address(peers->signals[peers->rank]), 0,
+        symmem_cuda_signal_size(peers->world_size, peers->channel_count), control);
+    if (result == CUDA_SUCCESS)
+        result = cuda_wait_idle(instance, control, 0, NULL);
     cuda_leave(instance);
     if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, "reset");
@@ -119,16 +116,12 @@ symmem_status cuda_signal_reset(void *opaque, const symmem_peers *peers) {
 void cuda_signal_poison(void *opaque, const symmem_peers *peers) {
     cuda_instance *instance = opaque;
     cuda_peers *own = peers->priv;
-    cuda_lane *lane;
     (void)cuda_point(instance, "cuda.poison*");
     __atomic_store_n(&own->control->poisoned, 1, __ATOMIC_RELEASE);
     if (cuda_enter(instance, peers->device, "poison") != SYMMEM_OK)
         return;
-    if (cuda_lane_take(instance, peers->device, &lane) == CUDA_SUCCESS) {
-        (void)instance->driver.MemsetD32Async(cuda_address(peers->signals[peers->rank]), 1, 1,
-                                              lane->native);
-        cuda_lane_give(instance, peers->device, lane);
-    }
+    (void)instance->driver.MemsetD32Async(cuda_address(peers->signals[peers->rank]), 1, 1,
+                                          instance->devices[peers->device].control);
     cuda_leave(instance);
 }
 

@@ -11,7 +11,7 @@
 
 #include "cuda_internal.h"
 
-#define TICK_NS (5 * CUDA_NS_PER_MS)
+#define TICK_NS (10 * CUDA_NS_PER_MS)
 
 /* --- faults ------------------------------------------------------------------------- */
 
@@ -101,14 +101,15 @@ symmem_status cuda_pending_add(cuda_stream *stream, const symmem_exec *exec,
     return SYMMEM_OK;
 }
 
-/* Also true where the context is lost and nothing runs any more. */
+/* Also where the context is lost and nothing runs any more; not where a capture of somebody else's
+ * forbids to ask. */
 static bool is_over(cuda_instance *instance, const cuda_pending *pending) {
     CUcontext context = instance->devices[pending->device].context;
     if (instance->driver.CtxPushCurrent(context) != CUDA_SUCCESS)
         return true;
-    bool over = instance->driver.EventQuery(pending->done) != CUDA_ERROR_NOT_READY;
+    CUresult result = instance->driver.EventQuery(pending->done);
     cuda_leave(instance);
-    return over;
+    return result != CUDA_ERROR_NOT_READY && !cuda_is_capture_error(result);
 }
 
 static cuda_pending *take_finished(cuda_instance *instance) {
@@ -174,7 +175,7 @@ static void watch(const cuda_pending *pending) {
             cuda_watch_peers(&held->signal);
 }
 
-/* `collecting` keeps the peers; the core's entries that this calls come back for no lock. */
+/* `collecting` keeps the peers. */
 static void watch_all(cuda_instance *instance) {
     pthread_mutex_lock(&instance->collecting);
     pthread_mutex_lock(&instance->lock);
