@@ -65,7 +65,7 @@ static const entry_point entry_points[] = {
     ENTRY(EventDestroy, 4000),
     ENTRY(EventRecord, 2000),
     ENTRY(EventQuery, 2000),
-    ENTRY(GraphInstantiate, 12000),
+    ENTRY(GraphInstantiateWithFlags, 11040),
     ENTRY(GraphDestroy, 10000),
     ENTRY(GraphLaunch, 10000),
     ENTRY(GraphExecDestroy, 10000),

@@ -59,7 +59,7 @@ typedef struct cuda_driver {
     __typeof__(cuEventDestroy) *EventDestroy;
     __typeof__(cuEventRecord) *EventRecord;
     __typeof__(cuEventQuery) *EventQuery;
-    __typeof__(cuGraphInstantiate) *GraphInstantiate;
+    __typeof__(cuGraphInstantiateWithFlags) *GraphInstantiateWithFlags;
     __typeof__(cuGraphDestroy) *GraphDestroy;
     __typeof__(cuGraphLaunch) *GraphLaunch;
     __typeof__(cuGraphExecDestroy) *GraphExecDestroy;

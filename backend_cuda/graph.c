@@ -121,7 +121,7 @@ static CUresult end_capture(const cuda_driver *driver, CUstream native, CUgraphE
     CUgraph graph = NULL;
     CUresult result = driver->StreamEndCapture(native, &graph);
     if (result == CUDA_SUCCESS)
-        result = driver->GraphInstantiate(executable_p, graph, 0);
+        result = driver->GraphInstantiateWithFlags(executable_p, graph, 0);
     if (graph != NULL)
         (void)driver->GraphDestroy(graph);
     return result;

@@ -311,8 +311,9 @@ stage_skeletons() {
 }
 
 refused_without_driver() {
-    build-gcc/bin/symmem-conformance --backend cuda --ranks 2 --filter 'barrier*'
-    [ $? -eq 3 ]
+    local answer
+    answer=$(build-gcc/bin/symmem-conformance --backend cuda --ranks 2 --filter 'barrier*' 2>&1)
+    [ $? -eq 3 ] && grep 'UNSUPPORTED.*no driver' <<<"$answer"
 }
 
 # --- parts of the style stage -----------------------------------------------------------------------
