@@ -39,7 +39,9 @@ symmem_status cuda_take_fault(const cuda_signal_op *signal, symmem_error_record 
         fault.own = signal->call;
         memcpy(&fault.other, found->other, sizeof fault.other);
     }
-    memset(found, 0, sizeof *found);
+    /* The code last: from then on the next launch of the same graph may write there. */
+    memset((char *)found + sizeof found->code, 0, sizeof *found - sizeof found->code);
+    __atomic_store_n(&found->code, 0, __ATOMIC_RELEASE);
     signal->peers->host->signal_failed(signal->peers, &fault, record_p);
     return fault.status;
 }

@@ -37,7 +37,8 @@ for mode in thread process; do
         --ranks "$ranks" --rank-mode "$mode" --no-color --format text \
         --output "$results/$mode.txt" --report "json=$results/$mode.json" "$@"
     status=$?
-    printf '%s: exit status %s: %s\n' "$mode" "$status" "$(tail -n 1 "$results/$mode.txt")"
+    printf '%s: exit status %s: %s\n' "$mode" "$status" \
+        "$(tail -n 1 "$results/$mode.txt" 2>/dev/null || echo nothing was run)"
     [ "$status" -le "$worst" ] || worst=$status
 done
 exit "$worst"
