@@ -1,112 +1,155 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The table of the CUDA skeleton, its instance and its devices. */
-#include "cuda_internal.h"
-
+/* The table of the CUDA backend, its instance, and what it says of devices. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cuda_internal.h"
+
+#define DLPACK_CUDA 2
+#define CLOSE_WAIT_MS 5000
+
 SYMMEM_API const symmem_backend *symmem_backend_entry(uint32_t abi);
+
+bool cuda_is_capture_error(CUresult result) {
+    return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
+           result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+}
 
 symmem_status cuda_fail(const cuda_instance *instance, CUresult result, const char *operation) {
     symmem_status status = SYMMEM_BACKEND;
     const char *name = NULL;
 
-    if (cuGetErrorName(result, &name) != CUDA_SUCCESS) {
+    if (instance->driver.GetErrorName(result, &name) != CUDA_SUCCESS)
         name = "unknown CUresult";
-    }
-    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
         status = SYMMEM_NO_SPACE;
-    } else if (result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
-               result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD) {
+    else if (cuda_is_capture_error(result))
         status = SYMMEM_CAPTURE;
-    }
     return instance->host->fail(instance->host, status, 0, operation, "driver: %s (%d)", name,
                                 (int)result);
 }
 
-symmem_status cuda_enter(const cuda_instance *instance, int32_t device, const char *operation) {
-    CUresult result = cuCtxPushCurrent(instance->devices[device].context);
-    return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, operation);
+symmem_status cuda_no_memory(const cuda_instance *instance, const char *operation) {
+    return instance->host->fail(instance->host, SYMMEM_OUT_OF_MEMORY, 0, operation, "no memory");
 }
 
-void cuda_leave(void) {
-    CUcontext context;
-    (void)cuCtxPopCurrent(&context);
+symmem_status cuda_point(const cuda_instance *instance, const char *name) {
+    return instance->host->has_points ? instance->host->point(instance->host, name) : SYMMEM_OK;
 }
 
-CUdeviceptr cuda_address(const void *pointer) {
-    return (CUdeviceptr)(uintptr_t)pointer;
+/* --- probe -------------------------------------------------------------------------- */
+
+static bool has_attribute(const cuda_driver *driver, CUdevice_attribute attribute) {
+    CUdevice device;
+    int value = 0;
+    return driver->DeviceGet(&device, 0) == CUDA_SUCCESS &&
+           driver->DeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS && value != 0;
 }
 
 static symmem_status probe(char *reason, size_t capacity) {
-    snprintf(reason, capacity, "skeleton: only the shape of the table is checked");
+    cuda_driver driver;
+    int count = 0;
+
+    if (!cuda_driver_load(&driver, reason, capacity))
+        return SYMMEM_UNSUPPORTED;
+    CUresult result = driver.Init(0);
+    if (result == CUDA_SUCCESS)
+        result = driver.DeviceGetCount(&count);
+    if (result != CUDA_SUCCESS || count == 0)
+        snprintf(reason, capacity, "no device: the driver answered %d", (int)result);
+    else if (!has_attribute(&driver, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) ||
+             !has_attribute(&driver,
+                            CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
+        snprintf(reason, capacity, "the device cannot share memory by descriptor");
+    else if (cuda_image() == NULL)
+        snprintf(reason, capacity, "built without kernels (no nvcc)");
+    else
+        return SYMMEM_OK;
     return SYMMEM_UNSUPPORTED;
 }
 
-static void close_instance(void *opaque) {
-    cuda_instance *instance = opaque;
+/* --- instance ----------------------------------------------------------------------- */
 
-    cuda_collect(instance);
-    for (int32_t i = 0; i < instance->device_count; i++) {
-        if (instance->devices[i].context != NULL) {
-            if (cuda_enter(instance, i, "close") == SYMMEM_OK) {
-                (void)cuStreamDestroy(instance->devices[i].stream);
-                cuda_leave();
-            }
-            (void)cuDevicePrimaryCtxRelease(instance->devices[i].id);
-        }
-    }
-    pthread_mutex_destroy(&instance->lock);
-    free(instance);
+static bool init_locks(cuda_instance *instance) {
+    pthread_mutexattr_t attributes;
+    if (pthread_mutexattr_init(&attributes) != 0)
+        return false;
+    bool done = pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE) == 0 &&
+                pthread_mutex_init(&instance->collecting, &attributes) == 0;
+    pthread_mutexattr_destroy(&attributes);
+    if (!done)
+        return false;
+    /* Neither can fail on Linux with these attributes. */
+    (void)pthread_mutex_init(&instance->lock, NULL);
+    (void)pthread_cond_init(&instance->work, NULL);
+    return true;
 }
 
-static symmem_status open_device(cuda_instance *instance, int32_t index) {
-    cuda_device *device = &instance->devices[index];
-    CUresult result = cuDeviceGet(&device->id, index);
+static void destroy_locks(cuda_instance *instance) {
+    pthread_cond_destroy(&instance->work);
+    pthread_mutex_destroy(&instance->lock);
+    pthread_mutex_destroy(&instance->collecting);
+}
 
-    if (result == CUDA_SUCCESS) {
-        result = cuDevicePrimaryCtxRetain(&device->context, device->id);
-    }
-    if (result != CUDA_SUCCESS) {
+static symmem_status open_driver(cuda_instance *instance) {
+    char reason[200];
+    int count = 0;
+    if (!cuda_driver_load(&instance->driver, reason, sizeof reason))
+        return instance->host->fail(instance->host, SYMMEM_UNSUPPORTED, 0, "open", "%s", reason);
+    CUresult result = instance->driver.Init(0);
+    if (result == CUDA_SUCCESS)
+        result = instance->driver.DeviceGetCount(&count);
+    if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, "open");
-    }
-    symmem_status status = cuda_enter(instance, index, "open");
-    if (status != SYMMEM_OK) {
-        return status;
-    }
-    result = cuStreamCreate(&device->stream, CU_STREAM_NON_BLOCKING);
-    cuda_leave();
-    /* The kernels would come from kernels/ here: cuLibraryLoadData, cuLibraryGetKernel. */
-    return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, "open");
+    instance->device_count = count < CUDA_MAX_DEVICES ? count : CUDA_MAX_DEVICES;
+    return SYMMEM_OK;
 }
 
 static symmem_status open_instance(const symmem_host *host, const symmem_backend_config *config,
                                    void **instance_p) {
+    (void)config;
     cuda_instance *instance = calloc(1, sizeof *instance);
-    int count = 0;
-
-    if (instance == NULL) {
-        return host->fail(host, SYMMEM_OUT_OF_MEMORY, 0, "open", "no memory for the instance");
-    }
+    if (instance == NULL)
+        return host->fail(host, SYMMEM_OUT_OF_MEMORY, 0, "open", "no memory");
     instance->host = host;
-    instance->multicast_allowed = config->multicast_allowed;
-    pthread_mutex_init(&instance->lock, NULL);
-    CUresult result = cuInit(0);
-    if (result == CUDA_SUCCESS) {
-        result = cuDeviceGetCount(&count);
+    instance->pending_end = &instance->pending;
+    symmem_status status = cuda_point(instance, "cuda.open");
+    if (status == SYMMEM_OK)
+        status = open_driver(instance);
+    if (status != SYMMEM_OK)
+        goto free_instance;
+    if (!init_locks(instance)) {
+        status = cuda_no_memory(instance, "open");
+        goto free_instance;
     }
-    symmem_status status = result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, "open");
-    instance->device_count = count < CUDA_MAX_DEVICES ? count : CUDA_MAX_DEVICES;
-    for (int32_t i = 0; status == SYMMEM_OK && i < instance->device_count; i++) {
-        status = open_device(instance, i);
-    }
-    if (status != SYMMEM_OK) {
-        close_instance(instance);
-        return status;
-    }
+    status = cuda_watcher_start(instance);
+    if (status != SYMMEM_OK)
+        goto destroy;
     *instance_p = instance;
     return SYMMEM_OK;
+destroy:
+    destroy_locks(instance);
+free_instance:
+    free(instance);
+    return status;
+}
+
+static void close_instance(void *opaque) {
+    cuda_instance *instance = opaque;
+    uint64_t end_ns = cuda_now_ns() + CLOSE_WAIT_MS * CUDA_NS_PER_MS;
+    (void)cuda_point(instance, "cuda.close*");
+    cuda_collect(instance);
+    while (atomic_load(&instance->pending_count) != 0 && cuda_now_ns() < end_ns) {
+        cuda_sleep_ns(CUDA_NS_PER_MS / 10);
+        cuda_collect(instance);
+    }
+    cuda_watcher_stop(instance);
+    if (atomic_load(&instance->pending_count) != 0)
+        return; /* a host function that does not return: its memory is given up */
+    cuda_devices_close(instance);
+    destroy_locks(instance);
+    free(instance);
 }
 
 static symmem_status device_count(void *opaque, int32_t *count_p) {
@@ -115,75 +158,39 @@ static symmem_status device_count(void *opaque, int32_t *count_p) {
 }
 
 static symmem_status device_info(void *opaque, int32_t device, symmem_device_info *info_p) {
-    cuda_instance *instance = opaque;
-    CUmemAllocationProp property = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
-    symmem_device_info info = {.device_type = 2 /* kDLCUDA */};
+    const cuda_instance *instance = opaque;
+    const cuda_driver *driver = &instance->driver;
+    CUmemAllocationProp property = {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+    };
+    symmem_device_info info = {.device_type = DLPACK_CUDA};
+    CUdevice id;
+    CUuuid uuid;
+    CUresult result = driver->DeviceGet(&id, device);
 
-    property.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    property.location.id = device;
-    CUresult result = cuMemGetAllocationGranularity(&info.granularity, &property,
-                                                    CU_MEM_ALLOC_GRANULARITY_MINIMUM);
-    if (result == CUDA_SUCCESS) {
-        result = cuDeviceGetName(info.name, (int)sizeof info.name, instance->devices[device].id);
-    }
-    if (result != CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
+        result = driver->MemGetAllocationGranularity(&info.granularity, &property,
+                                                     CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+    if (result == CUDA_SUCCESS)
+        result = driver->DeviceGetName(info.name, (int)sizeof info.name, id);
+    if (result == CUDA_SUCCESS)
+        result = driver->DeviceGetUuid(&uuid, id);
+    if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, "device_info");
-    }
+    memcpy(info.unique_id, &uuid, sizeof info.unique_id);
     *info_p = info;
     return SYMMEM_OK;
-}
-
-/* Multicast can put shared hosts' GPUs out of service: here it is only declared. */
-static symmem_status refuse_multicast(void *opaque) {
-    const symmem_host *host = ((cuda_instance *)opaque)->host;
-    return host->fail(host, SYMMEM_UNSUPPORTED, 0, "multicast", "not part of the skeleton");
-}
-
-static symmem_status multicast_create(void *instance, int32_t device, int32_t world_size,
-                                      size_t bytes, void **object_p, symmem_share *share) {
-    (void)device, (void)world_size, (void)bytes, (void)object_p, (void)share;
-    return refuse_multicast(instance);
-}
-
-static symmem_status multicast_attach(void *instance, int32_t device, const symmem_share *share,
-                                      size_t bytes, void **multicast_p) {
-    (void)device, (void)share, (void)bytes, (void)multicast_p;
-    return refuse_multicast(instance);
-}
-
-static symmem_status multicast_bind(void *instance, void *multicast, symmem_memory *own,
-                                    const symmem_peers *peers, void **address_p) {
-    (void)multicast, (void)own, (void)peers, (void)address_p;
-    return refuse_multicast(instance);
-}
-
-static void multicast_release(void *instance, void *object) {
-    (void)instance, (void)object;
-}
-
-static symmem_status multimem_store(void *instance, const symmem_peers *peers, void *address,
-                                    const void *src, size_t bytes, const symmem_exec *exec) {
-    (void)peers, (void)address, (void)src, (void)bytes, (void)exec;
-    return refuse_multicast(instance);
-}
-
-static symmem_status multimem_ld_reduce(void *instance, const symmem_peers *peers,
-                                        const void *address, void *dst, size_t count,
-                                        symmem_dtype dtype, symmem_reduce_op op,
-                                        const symmem_exec *exec) {
-    (void)peers, (void)address, (void)dst, (void)count, (void)dtype, (void)op, (void)exec;
-    return refuse_multicast(instance);
 }
 
 static const symmem_backend table = {
     .size = sizeof table,
     .abi = SYMMEM_BACKEND_ABI,
     .name = "cuda",
-    .description = "CUDA virtual memory management (skeleton)",
-    .capabilities = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_MULTICAST |
-                    SYMMEM_CAP_OVERLAP | SYMMEM_CAP_THREAD_RANKS | SYMMEM_CAP_PROCESS_RANKS |
-                    SYMMEM_CAP_HOST_FN | SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_POOL |
-                    SYMMEM_CAP_WRAP_STREAM,
+    .description = "CUDA virtual memory management",
+    .capabilities = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_OVERLAP |
+                    SYMMEM_CAP_THREAD_RANKS | SYMMEM_CAP_PROCESS_RANKS | SYMMEM_CAP_HOST_FN |
+                    SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_POOL | SYMMEM_CAP_WRAP_STREAM,
     .probe = probe,
     .open = open_instance,
     .close = close_instance,
@@ -202,6 +209,7 @@ static const symmem_backend table = {
     .wait_signal = cuda_wait_signal,
     .signal_reset = cuda_signal_reset,
     .signal_poison = cuda_signal_poison,
+    .signal_check = cuda_signal_check,
     .copy = cuda_copy,
     .memset32 = cuda_memset32,
     .write_value32 = cuda_write_value32,
@@ -223,12 +231,6 @@ static const symmem_backend table = {
     .capture_id = cuda_capture_id,
     .graph_launch = cuda_graph_launch,
     .graph_destroy = cuda_graph_destroy,
-    .multicast_create = multicast_create,
-    .multicast_attach = multicast_attach,
-    .multicast_bind = multicast_bind,
-    .multicast_release = multicast_release,
-    .multimem_store = multimem_store,
-    .multimem_ld_reduce = multimem_ld_reduce,
 };
 
 const symmem_backend *symmem_backend_entry(uint32_t abi) {

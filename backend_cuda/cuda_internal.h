@@ -1,60 +1,72 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the files of the CUDA skeleton share. See README.md: a check of shapes, not a backend. */
+/* What the files of the CUDA backend share. */
 #ifndef SYMMEM_CUDA_INTERNAL_H
 #define SYMMEM_CUDA_INTERNAL_H
 
-#include <cuda.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <symmem/backend.h>
 
+#include "cuda/signal.h"
+#include "driver.h"
+
 #define CUDA_MAX_DEVICES 64
 #define CUDA_MAX_REFS 3
+#define CUDA_NS_PER_MS 1000000ull
 
+/* A private stream, for one call at a time: two calls without a stream never wait for each other.
+ */
+typedef struct cuda_lane {
+    struct cuda_lane *next;
+    CUstream native;
+} cuda_lane;
+
+/* Opened when it is first used, so that ranks do not load every device of the host. */
 typedef struct cuda_device {
     CUdevice id;
-    CUcontext context; /* the primary one, retained */
-    CUstream stream;   /* for calls with exec->stream NULL; never the legacy stream */
-    CUfunction barrier_kernel;
-    CUfunction put_kernel;
-    CUfunction wait_kernel;
+    CUcontext context; /* the primary one, retained; NULL: not open */
+    CUmodule module;
+    CUfunction barrier;
+    CUfunction put_signal;
+    CUfunction wait_signal;
+    CUstream control; /* poisons and resets, in the order of the calls */
+    cuda_lane *lanes; /* idle ones */
 } cuda_device;
 
-/* References that wait for an event: released by a thread that may call the driver. */
-typedef struct cuda_pending {
-    struct cuda_pending *next;
-    CUevent done;
-    symmem_ref refs[CUDA_MAX_REFS];
-    int32_t ref_count;
-} cuda_pending;
+/* Pinned memory in pieces of one size: the driver's own calls may wait for running kernels. */
+#define CUDA_PIECE_BYTES 256
+typedef struct cuda_piece {
+    struct cuda_piece *next;
+} cuda_piece;
 
-/* The device's form of symmem_fault, in host memory that the device can write. 0: none. */
-typedef struct cuda_fault {
-    _Atomic uint32_t code; /* a status, negated; written last by the kernel */
-    uint32_t operation;
-    int32_t channel;
-    int32_t failed_rank;
-    uint64_t elapsed_ns;
-    uint64_t missing[SYMMEM_MAX_WORLD_SIZE / 64];
-} cuda_fault;
+typedef struct cuda_slab {
+    struct cuda_slab *next;
+    void *pinned;
+} cuda_slab;
+
+typedef struct cuda_pending cuda_pending;
+typedef struct cuda_capture cuda_capture;
 
 typedef struct cuda_instance {
     const symmem_host *host;
+    cuda_driver driver;
     int32_t device_count;
-    int32_t multicast_allowed;
-    cuda_device devices[CUDA_MAX_DEVICES];
+    /* Held while finished work is looked after, recursively: releasing a reference comes back
+     * here. Taken before `lock`. */
+    pthread_mutex_t collecting;
+    /* Over all below. Of the core's entries only peer_state and is_poisoned are called under it. */
     pthread_mutex_t lock;
-    cuda_pending *pending;       /* under lock */
-    struct cuda_stream *streams; /* under lock: device_synchronize walks it */
+    pthread_cond_t work;
+    cuda_device devices[CUDA_MAX_DEVICES];
+    cuda_slab *slabs;
+    cuda_piece *pieces;
+    cuda_pending *pending, **pending_end;
+    _Atomic int32_t pending_count; /* until the last of it is done, failures told */
+    struct cuda_stream *streams;
+    cuda_capture *captures;
+    bool closing;
+    pthread_t watcher;
 } cuda_instance;
-
-/* One mapping in this process, shared by the exporter and importers of the same process. */
-typedef struct cuda_mapping {
-    _Atomic int32_t users;
-    CUmemGenericAllocationHandle handle;
-    CUdeviceptr address;
-    size_t mapped_bytes;
-} cuda_mapping;
 
 typedef struct cuda_stream {
     struct cuda_stream *next;
@@ -62,22 +74,86 @@ typedef struct cuda_stream {
     CUstream native;
     int32_t device;
     bool wrapped;
-    cuda_fault *fault; /* pinned */
+    cuuint64_t capture;         /* the one that began here; 0: none */
+    int32_t users;              /* under the instance's lock: the owner, and pending work */
+    symmem_error_record record; /* the first failure; status OK: none. Under the same lock */
 } cuda_stream;
+
+/* A signal operation that a kernel runs, and what the host needs to tell of its failure. */
+typedef struct cuda_signal_op {
+    const symmem_peers *peers;
+    const char *operation;
+    int32_t channel;
+    symmem_call_id call;
+    symmem_cuda_fault *fault;
+} cuda_signal_op;
+
+/* What a capture holds, and later its graph. */
+typedef struct cuda_captured {
+    struct cuda_captured *next;
+    symmem_ref refs[CUDA_MAX_REFS];
+    int32_t ref_count;
+    cuda_signal_op signal; /* fault NULL: another operation */
+} cuda_captured;
+
+struct cuda_capture {
+    cuda_capture *next;
+    cuuint64_t id;
+    cuda_captured *held, **held_end;
+};
+
+typedef struct cuda_graph {
+    int32_t users; /* under the instance's lock: the owner, and launches */
+    int32_t device;
+    CUgraphExec executable;
+    cuda_captured *held;
+} cuda_graph;
+
+/* Work of a stream that is not known to be over. */
+struct cuda_pending {
+    cuda_pending *next;
+    CUevent done;
+    int32_t device;
+    cuda_stream *stream;
+    cuda_graph *graph;
+    cuda_signal_op signal; /* fault NULL: another operation */
+    symmem_ref refs[CUDA_MAX_REFS];
+    int32_t ref_count;
+};
 
 /* The backend's part of symmem_peers. */
 typedef struct cuda_peers {
     CUdeviceptr tables; /* buffers, pads and signals: world_size pointers each */
-    cuda_fault *fault;  /* pinned; for operations without a stream and in graphs */
-    uint32_t *abort;    /* pinned; waiting kernels poll it */
+    symmem_cuda_control *control;
 } cuda_peers;
 
 /* backend.c */
 symmem_status cuda_fail(const cuda_instance *instance, CUresult result, const char *operation);
-/* Makes the device's context current; the caller's comes back with leave. */
-symmem_status cuda_enter(const cuda_instance *instance, int32_t device, const char *operation);
-void cuda_leave(void);
+bool cuda_is_capture_error(CUresult result);
+symmem_status cuda_no_memory(const cuda_instance *instance, const char *operation);
+symmem_status cuda_point(const cuda_instance *instance, const char *name);
+
+/* device.c */
+/* Makes the device's context current, opening the device if need be; the caller's comes back with
+ * leave. */
+symmem_status cuda_enter(cuda_instance *instance, int32_t device, const char *operation);
+void cuda_leave(const cuda_instance *instance);
+void cuda_devices_close(cuda_instance *instance);
+/* The context is current. A lane that is not given back is idle again only when its work ends. */
+CUresult cuda_lane_take(cuda_instance *instance, int32_t device, cuda_lane **lane_p);
+void cuda_lane_give(cuda_instance *instance, int32_t device, cuda_lane *lane);
 CUdeviceptr cuda_address(const void *pointer);
+uint64_t cuda_now_ns(void);
+void cuda_sleep_ns(uint64_t ns);
+
+/* image.c */
+const void *cuda_image(void);
+
+/* pinned.c */
+/* Zeroed. The context of some device is current. */
+CUresult cuda_piece_take(cuda_instance *instance, void **piece_p);
+void cuda_piece_give(cuda_instance *instance, void *piece);
+void cuda_slabs_free(cuda_instance *instance);
 
 /* memory.c */
 symmem_status cuda_memory_alloc(void *instance, int32_t device, size_t bytes,
@@ -88,19 +164,34 @@ void cuda_share_close(void *instance, symmem_share *share);
 symmem_status cuda_memory_import(void *instance, int32_t device, const symmem_share *share,
                                  size_t bytes, symmem_memory *memory);
 
-/* stream.c */
-/* Where an operation goes: the stream's own, or the device's private one for exec->stream NULL. */
-CUstream cuda_exec_stream(const cuda_instance *instance, int32_t device, const symmem_exec *exec);
-/* After enqueueing: keeps exec->refs until the work is over, or waits if there is no stream. */
-symmem_status cuda_exec_done(cuda_instance *instance, int32_t device, const symmem_exec *exec,
-                             const char *operation);
+/* pending.c: work under way, its references and failures */
+/* After enqueueing: keeps references, and watches the signal operation (NULL: none), whose fault
+ * it takes over. On failure the caller keeps both. The context is current. */
+symmem_status cuda_pending_add(cuda_stream *stream, const symmem_exec *exec,
+                               const cuda_signal_op *signal, cuda_graph *graph,
+                               const char *operation);
+/* Looks after all work that is over: failures are told, references released. */
 void cuda_collect(cuda_instance *instance);
+/* Tells the device what the host knows of the peers. */
+void cuda_watch_peers(const cuda_signal_op *signal);
+/* Builds the core's fault of what the kernel wrote, tells the core, and clears it. */
+symmem_status cuda_take_fault(const cuda_signal_op *signal, symmem_error_record *record_p);
+symmem_status cuda_watcher_start(cuda_instance *instance);
+void cuda_watcher_stop(cuda_instance *instance);
+void cuda_stream_drop(cuda_stream *stream);
+
+/* copy.c */
 symmem_status cuda_copy(void *instance, int32_t device, void *dst, const void *src, size_t bytes,
                         const symmem_exec *exec);
 symmem_status cuda_memset32(void *instance, int32_t device, void *dst, uint32_t value, size_t count,
                             const symmem_exec *exec);
 symmem_status cuda_write_value32(void *instance, int32_t device, void *dst, uint32_t value,
                                  const symmem_exec *exec);
+
+/* stream.c */
+/* Until the stream's work so far has ended; not for capturing streams. */
+CUresult cuda_wait_idle(cuda_instance *instance, CUstream native, uint32_t timeout_ms,
+                        const cuda_signal_op *signal);
 symmem_status cuda_stream_create(void *instance, int32_t device, void **stream_p);
 symmem_status cuda_stream_wrap(void *instance, int32_t device, void *native, void **stream_p);
 void cuda_stream_destroy(void *instance, void *stream);
@@ -110,33 +201,40 @@ symmem_status cuda_stream_query(void *instance, void *stream, bool *idle_p);
 symmem_status cuda_device_synchronize(void *instance, int32_t device, uint32_t timeout_ms);
 symmem_status cuda_host_fn(void *instance, void *stream, void (*fn)(void *arg), void *arg);
 
-/* graph.c: events and capture */
+/* event.c */
 symmem_status cuda_event_create(void *instance, int32_t device, void **event_p);
 void cuda_event_destroy(void *instance, void *event);
 symmem_status cuda_event_record(void *instance, void *event, void *stream);
 symmem_status cuda_stream_wait_event(void *instance, void *stream, void *event);
 symmem_status cuda_event_synchronize(void *instance, void *event, uint32_t timeout_ms);
 symmem_status cuda_event_query(void *instance, void *event, bool *reached_p);
+
+/* graph.c */
 symmem_status cuda_capture_begin(void *instance, void *stream);
 symmem_status cuda_capture_end(void *instance, void *stream, void **graph_p);
 symmem_status cuda_capture_id(void *instance, void *stream, uint64_t *id_p);
 symmem_status cuda_graph_launch(void *instance, void *graph, void *stream);
 void cuda_graph_destroy(void *instance, void *graph);
-/* Ties references to the graph that the stream is recording. */
-symmem_status cuda_capture_refs(cuda_instance *instance, CUgraph graph, const symmem_exec *exec);
+void cuda_graph_drop(cuda_instance *instance, cuda_graph *graph);
+/* As cuda_pending_add, for a stream that captures. */
+symmem_status cuda_captured_add(cuda_instance *instance, cuuint64_t id, const symmem_exec *exec,
+                                const cuda_signal_op *signal, const char *operation);
 
 /* signal.c */
 size_t cuda_signal_bytes(void *instance, int32_t world_size, int32_t channel_count);
-symmem_status cuda_peers_open(void *instance, symmem_peers *peers, void **buffers_dev_p,
-                              void **pads_dev_p);
-void cuda_peers_close(void *instance, symmem_peers *peers);
 symmem_status cuda_barrier(void *instance, const symmem_peers *peers, int32_t channel,
                            const symmem_exec *exec);
 symmem_status cuda_put_signal(void *instance, const symmem_peers *peers, int32_t dst_rank,
                               int32_t channel, const symmem_exec *exec);
 symmem_status cuda_wait_signal(void *instance, const symmem_peers *peers, int32_t src_rank,
                                int32_t channel, const symmem_exec *exec);
+
+/* peers.c */
+symmem_status cuda_peers_open(void *instance, symmem_peers *peers, void **buffers_dev_p,
+                              void **pads_dev_p);
+void cuda_peers_close(void *instance, symmem_peers *peers);
 symmem_status cuda_signal_reset(void *instance, const symmem_peers *peers);
 void cuda_signal_poison(void *instance, const symmem_peers *peers);
+void cuda_signal_check(void *instance, const symmem_peers *peers);
 
 #endif

@@ -1,160 +1,197 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Events, and captured graphs with the references that they hold. */
-#include "cuda_internal.h"
-
+/* Captured graphs, and what they hold: references, and where their kernels tell of failures. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-symmem_status cuda_event_create(void *opaque, int32_t device, void **event_p) {
-    CUevent event = NULL;
-    symmem_status status = cuda_enter(opaque, device, "event_create");
-    if (status != SYMMEM_OK) {
-        return status;
-    }
-    CUresult result = cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
-    cuda_leave();
-    if (result != CUDA_SUCCESS) {
-        return cuda_fail(opaque, result, "event_create");
-    }
-    *event_p = event;
-    return SYMMEM_OK;
-}
+#include "cuda_internal.h"
 
-void cuda_event_destroy(void *opaque, void *event) {
-    (void)opaque;
-    (void)cuEventDestroy(event);
-}
-
-symmem_status cuda_event_record(void *opaque, void *event, void *stream) {
-    CUresult result = cuEventRecord(event, ((cuda_stream *)stream)->native);
-    return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(opaque, result, "event_record");
-}
-
-/* Refused by the driver if exactly one of the two belongs to a capture. */
-symmem_status cuda_stream_wait_event(void *opaque, void *stream, void *event) {
-    CUresult result =
-        cuStreamWaitEvent(((cuda_stream *)stream)->native, event, CU_EVENT_WAIT_DEFAULT);
-    return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(opaque, result, "stream_wait_event");
-}
-
-symmem_status cuda_event_query(void *opaque, void *event, bool *reached_p) {
-    CUresult result = cuEventQuery(event);
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) {
-        return cuda_fail(opaque, result, "event_query");
-    }
-    *reached_p = result == CUDA_SUCCESS;
-    return SYMMEM_OK;
-}
-
-symmem_status cuda_event_synchronize(void *opaque, void *event, uint32_t timeout_ms) {
+symmem_status cuda_capture_id(void *opaque, void *opaque_stream, uint64_t *id_p) {
     cuda_instance *instance = opaque;
-    const struct timespec pause = {.tv_nsec = 50000};
-    struct timespec start, now;
-    bool reached = false;
+    const cuda_stream *stream = opaque_stream;
+    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+    cuuint64_t id = 0;
+    symmem_status status = cuda_enter(instance, stream->device, "capture_id");
+    if (status != SYMMEM_OK)
+        return status;
+    CUresult result =
+        instance->driver.StreamGetCaptureInfo(stream->native, &capturing, &id, NULL, NULL, NULL);
+    cuda_leave(instance);
+    if (result != CUDA_SUCCESS)
+        return cuda_fail(instance, result, "capture_id");
+    *id_p = capturing == CU_STREAM_CAPTURE_STATUS_NONE ? 0 : id;
+    return SYMMEM_OK;
+}
 
-    clock_gettime(CLOCK_MONOTONIC, &start);
-    for (;;) {
-        symmem_status status = cuda_event_query(opaque, event, &reached);
-        if (status != SYMMEM_OK || reached) {
-            return status;
-        }
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        int64_t elapsed_ms =
-            (now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000;
-        if (timeout_ms != 0 && elapsed_ms >= (int64_t)timeout_ms) {
-            return instance->host->fail(instance->host, SYMMEM_TIMEOUT, 0, "event_synchronize",
-                                        "the event was not reached");
-        }
-        nanosleep(&pause, NULL);
+static void free_held(cuda_instance *instance, cuda_captured *held) {
+    while (held != NULL) {
+        cuda_captured *next = held->next;
+        for (int32_t i = 0; i < held->ref_count; i++)
+            held->refs[i].release(held->refs[i].object);
+        cuda_piece_give(instance, held->signal.fault);
+        free(held);
+        held = next;
     }
 }
 
 /* --- capture ------------------------------------------------------------------------ */
 
-/* Relaxed: the end may come from another thread, and allocations elsewhere go on. */
-symmem_status cuda_capture_begin(void *opaque, void *stream) {
-    CUresult result =
-        cuStreamBeginCapture(((cuda_stream *)stream)->native, CU_STREAM_CAPTURE_MODE_RELAXED);
-    return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(opaque, result, "capture_begin");
+static cuda_capture *take_capture(cuda_instance *instance, cuuint64_t id) {
+    pthread_mutex_lock(&instance->lock);
+    cuda_capture **link = &instance->captures;
+    while (*link != NULL && (*link)->id != id)
+        link = &(*link)->next;
+    cuda_capture *capture = *link;
+    if (capture != NULL)
+        *link = capture->next;
+    pthread_mutex_unlock(&instance->lock);
+    return capture;
 }
 
-symmem_status cuda_capture_id(void *opaque, void *stream, uint64_t *id_p) {
-    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-    cuuint64_t id = 0;
-    CUresult result = cuStreamGetCaptureInfo(((cuda_stream *)stream)->native, &capturing, &id, NULL,
-                                             NULL, NULL, NULL);
+static void put_capture(cuda_instance *instance, cuda_capture *capture) {
+    pthread_mutex_lock(&instance->lock);
+    capture->next = instance->captures;
+    instance->captures = capture;
+    pthread_mutex_unlock(&instance->lock);
+}
+
+/* Relaxed: the end may come from another thread, and allocations elsewhere go on. */
+symmem_status cuda_capture_begin(void *opaque, void *opaque_stream) {
+    cuda_instance *instance = opaque;
+    cuda_stream *stream = opaque_stream;
+    CUgraph graph = NULL;
+    cuda_capture *capture = calloc(1, sizeof *capture);
+    if (capture == NULL)
+        return cuda_no_memory(instance, "capture_begin");
+    capture->held_end = &capture->held;
+    symmem_status status = cuda_enter(instance, stream->device, "capture_begin");
+    if (status != SYMMEM_OK)
+        goto free_capture;
+    CUresult result =
+        instance->driver.StreamBeginCapture(stream->native, CU_STREAM_CAPTURE_MODE_RELAXED);
+    cuda_leave(instance);
     if (result != CUDA_SUCCESS) {
-        return cuda_fail(opaque, result, "capture_id");
+        status = cuda_fail(instance, result, "capture_begin");
+        goto free_capture;
     }
-    *id_p = capturing == CU_STREAM_CAPTURE_STATUS_NONE ? 0 : id;
+    uint64_t id = 0;
+    status = cuda_capture_id(instance, opaque_stream, &id);
+    if (status != SYMMEM_OK) {
+        (void)instance->driver.StreamEndCapture(stream->native, &graph);
+        goto free_capture;
+    }
+    capture->id = id;
+    stream->capture = id;
+    put_capture(instance, capture);
+    return SYMMEM_OK;
+free_capture:
+    free(capture);
+    return status;
+}
+
+symmem_status cuda_captured_add(cuda_instance *instance, cuuint64_t id, const symmem_exec *exec,
+                                const cuda_signal_op *signal, const char *operation) {
+    cuda_captured *held = calloc(1, sizeof *held);
+    if (held == NULL)
+        return cuda_no_memory(instance, operation);
+    if (signal != NULL)
+        held->signal = *signal;
+    pthread_mutex_lock(&instance->lock);
+    cuda_capture *capture = instance->captures;
+    while (capture != NULL && capture->id != id)
+        capture = capture->next;
+    if (capture != NULL) {
+        for (int32_t i = 0; i < exec->ref_count; i++)
+            held->refs[held->ref_count++] = exec->refs[i];
+        *capture->held_end = held;
+        capture->held_end = &held->next;
+    }
+    pthread_mutex_unlock(&instance->lock);
+    if (capture == NULL) {
+        free(held);
+        return instance->host->fail(instance->host, SYMMEM_CAPTURE, 0, operation,
+                                    "the capture was not begun by this library");
+    }
+    for (int32_t i = 0; i < exec->ref_count; i++)
+        exec->refs[i].retain(exec->refs[i].object);
     return SYMMEM_OK;
 }
 
-/* The driver runs this in a thread of its own, where no driver call is allowed. symmem_ref.release
- * may come to memory_release, so a real backend only queues here; see README.md. */
-static void CUDA_CB drop_ref(void *argument) {
-    symmem_ref *ref = argument;
-    ref->release(ref->object);
-    free(ref);
-}
-
-static CUresult give_ref(CUgraph graph, const symmem_ref *ref) {
-    symmem_ref *copy = malloc(sizeof *copy);
-    CUuserObject object = NULL;
-    if (copy == NULL) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    *copy = *ref;
-    CUresult result =
-        cuUserObjectCreate(&object, copy, drop_ref, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
-    if (result != CUDA_SUCCESS) {
-        free(copy);
-        return result;
-    }
-    copy->retain(copy->object);
-    result = cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE);
-    if (result != CUDA_SUCCESS) {
-        (void)cuUserObjectRelease(object, 1); /* runs drop_ref */
-    }
+/* Ends the capture; *executable_p is NULL if it was malformed. */
+static CUresult end_capture(const cuda_driver *driver, CUstream native, CUgraphExec *executable_p) {
+    CUgraph graph = NULL;
+    CUresult result = driver->StreamEndCapture(native, &graph);
+    if (result == CUDA_SUCCESS)
+        result = driver->GraphInstantiateWithFlags(executable_p, graph, 0);
+    if (graph != NULL)
+        (void)driver->GraphDestroy(graph);
     return result;
 }
 
-symmem_status cuda_capture_refs(cuda_instance *instance, CUgraph graph, const symmem_exec *exec) {
-    for (int32_t i = 0; i < exec->ref_count; i++) {
-        CUresult result = give_ref(graph, &exec->refs[i]);
-        if (result != CUDA_SUCCESS) {
-            return cuda_fail(instance, result, "capture");
-        }
-    }
-    return SYMMEM_OK;
-}
-
-symmem_status cuda_capture_end(void *opaque, void *stream, void **graph_p) {
-    CUgraph graph = NULL;
+symmem_status cuda_capture_end(void *opaque, void *opaque_stream, void **graph_p) {
+    cuda_instance *instance = opaque;
+    cuda_stream *stream = opaque_stream;
     CUgraphExec executable = NULL;
-    CUresult result = cuStreamEndCapture(((cuda_stream *)stream)->native, &graph);
-
-    if (result == CUDA_SUCCESS) {
-        /* The executable takes over the user objects, so the template can go. */
-        result = cuGraphInstantiate(&executable, graph, 0);
+    symmem_status status = cuda_enter(instance, stream->device, "capture_end");
+    if (status != SYMMEM_OK)
+        return status;
+    CUresult result = end_capture(&instance->driver, stream->native, &executable);
+    cuda_leave(instance);
+    cuda_capture *capture = take_capture(instance, stream->capture);
+    stream->capture = 0;
+    cuda_captured *held = capture != NULL ? capture->held : NULL;
+    free(capture);
+    cuda_graph *graph = calloc(1, sizeof *graph);
+    if (result == CUDA_SUCCESS && graph != NULL) {
+        *graph = (cuda_graph){
+            .users = 1, .device = stream->device, .executable = executable, .held = held};
+        *graph_p = graph;
+        return SYMMEM_OK;
     }
-    if (graph != NULL) {
-        (void)cuGraphDestroy(graph);
-    }
-    if (result != CUDA_SUCCESS) {
-        return cuda_fail(opaque, result, "capture_end");
-    }
-    *graph_p = executable;
-    return SYMMEM_OK;
+    free(graph);
+    free_held(instance, held);
+    if (result == CUDA_ERROR_ILLEGAL_STATE)
+        return instance->host->fail(instance->host, SYMMEM_CAPTURE, 0, "capture_end",
+                                    "the stream does not capture");
+    if (result != CUDA_SUCCESS)
+        return cuda_fail(instance, result, "capture_end");
+    (void)instance->driver.GraphExecDestroy(executable);
+    return cuda_no_memory(instance, "capture_end");
 }
 
-symmem_status cuda_graph_launch(void *opaque, void *graph, void *stream) {
-    CUresult result = cuGraphLaunch(graph, ((cuda_stream *)stream)->native);
-    return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(opaque, result, "graph_launch");
+/* --- graphs ------------------------------------------------------------------------- */
+
+symmem_status cuda_graph_launch(void *opaque, void *opaque_graph, void *opaque_stream) {
+    cuda_instance *instance = opaque;
+    cuda_graph *graph = opaque_graph;
+    cuda_stream *stream = opaque_stream;
+    cuda_collect(instance);
+    symmem_status status = cuda_enter(instance, stream->device, "graph_launch");
+    if (status != SYMMEM_OK)
+        return status;
+    CUresult result = instance->driver.GraphLaunch(graph->executable, stream->native);
+    if (result != CUDA_SUCCESS)
+        status = cuda_fail(instance, result, "graph_launch");
+    else
+        status = cuda_pending_add(stream, NULL, NULL, graph, "graph_launch");
+    cuda_leave(instance);
+    return status;
+}
+
+void cuda_graph_drop(cuda_instance *instance, cuda_graph *graph) {
+    pthread_mutex_lock(&instance->lock);
+    bool last = --graph->users == 0;
+    pthread_mutex_unlock(&instance->lock);
+    if (!last)
+        return;
+    if (cuda_enter(instance, graph->device, "graph_destroy") == SYMMEM_OK) {
+        (void)instance->driver.GraphExecDestroy(graph->executable);
+        cuda_leave(instance);
+    }
+    free_held(instance, graph->held);
+    free(graph);
 }
 
 void cuda_graph_destroy(void *opaque, void *graph) {
-    (void)opaque;
-    (void)cuGraphExecDestroy(graph);
+    cuda_collect(opaque);
+    cuda_graph_drop(opaque, graph);
 }

@@ -1,168 +1,58 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Streams, and the operations on bytes that run on them. */
-#include "cuda_internal.h"
-
+/* Streams, and waiting for them. The driver's own waits have no deadline, so all of these ask. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-static uint64_t now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
+#include "cuda_internal.h"
 
-CUstream cuda_exec_stream(const cuda_instance *instance, int32_t device, const symmem_exec *exec) {
-    const cuda_stream *stream = exec->stream;
-    return stream != NULL ? stream->native : instance->devices[device].stream;
-}
+#define SPIN_NS 100000ull
+#define PAUSE_NS 20000ull
+#define WATCH_NS (10 * CUDA_NS_PER_MS)
 
-/* Releases the references whose work is over. Runs outside every driver callback, because the last
- * release unmaps memory. A real backend needs a thread for this: the user may never call again. */
-void cuda_collect(cuda_instance *instance) {
-    cuda_pending *ready = NULL;
-
-    pthread_mutex_lock(&instance->lock);
-    for (cuda_pending **link = &instance->pending; *link != NULL;) {
-        cuda_pending *pending = *link;
-        if (cuEventQuery(pending->done) == CUDA_ERROR_NOT_READY) {
-            link = &pending->next;
-        } else { /* over, or the context is lost and nothing runs any more */
-            *link = pending->next;
-            pending->next = ready;
-            ready = pending;
+CUresult cuda_wait_idle(cuda_instance *instance, CUstream native, uint32_t timeout_ms,
+                        const cuda_signal_op *signal) {
+    uint64_t start_ns = cuda_now_ns(), watched_ns = start_ns;
+    CUresult result;
+    while ((result = instance->driver.StreamQuery(native)) == CUDA_ERROR_NOT_READY) {
+        uint64_t now_ns = cuda_now_ns();
+        if (timeout_ms != 0 && now_ns - start_ns >= timeout_ms * CUDA_NS_PER_MS)
+            break;
+        if (signal != NULL && now_ns - watched_ns >= WATCH_NS) {
+            cuda_watch_peers(signal);
+            watched_ns = now_ns;
         }
+        if (now_ns - start_ns > SPIN_NS)
+            cuda_sleep_ns(PAUSE_NS);
     }
-    pthread_mutex_unlock(&instance->lock);
-    while (ready != NULL) {
-        cuda_pending *pending = ready;
-        ready = pending->next;
-        for (int32_t i = 0; i < pending->ref_count; i++) {
-            pending->refs[i].release(pending->refs[i].object);
-        }
-        (void)cuEventDestroy(pending->done);
-        free(pending);
-    }
+    return result;
 }
 
-static symmem_status keep_refs(cuda_instance *instance, CUstream native, const symmem_exec *exec,
+static symmem_status fail_wait(const cuda_instance *instance, CUresult result,
                                const char *operation) {
-    cuda_pending *pending = calloc(1, sizeof *pending);
-    if (pending == NULL) {
-        return instance->host->fail(instance->host, SYMMEM_OUT_OF_MEMORY, 0, operation, "refs");
-    }
-    CUresult result = cuEventCreate(&pending->done, CU_EVENT_DISABLE_TIMING);
-    if (result == CUDA_SUCCESS) {
-        result = cuEventRecord(pending->done, native);
-    }
-    if (result != CUDA_SUCCESS) {
-        free(pending);
-        return cuda_fail(instance, result, operation);
-    }
-    pending->ref_count = exec->ref_count;
-    for (int32_t i = 0; i < exec->ref_count; i++) {
-        pending->refs[i] = exec->refs[i];
-        exec->refs[i].retain(exec->refs[i].object);
-    }
-    pthread_mutex_lock(&instance->lock);
-    pending->next = instance->pending;
-    instance->pending = pending;
-    pthread_mutex_unlock(&instance->lock);
-    return SYMMEM_OK;
+    if (result == CUDA_ERROR_NOT_READY)
+        return instance->host->fail(instance->host, SYMMEM_TIMEOUT, 0, operation,
+                                    "work is still running");
+    return cuda_fail(instance, result, operation);
 }
 
-symmem_status cuda_exec_done(cuda_instance *instance, int32_t device, const symmem_exec *exec,
-                             const char *operation) {
-    CUstream native = cuda_exec_stream(instance, device, exec);
-    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUgraph graph = NULL;
-
-    if (exec->stream == NULL) {
-        CUresult result = cuStreamSynchronize(native);
-        return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, operation);
-    }
-    CUresult result = cuStreamGetCaptureInfo(native, &capturing, NULL, &graph, NULL, NULL, NULL);
-    if (result != CUDA_SUCCESS) {
-        return cuda_fail(instance, result, operation);
-    }
-    if (capturing == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
-        return cuda_capture_refs(instance, graph, exec);
-    }
-    cuda_collect(instance);
-    return keep_refs(instance, native, exec, operation);
-}
-
-symmem_status cuda_copy(void *opaque, int32_t device, void *dst, const void *src, size_t bytes,
-                        const symmem_exec *exec) {
-    cuda_instance *instance = opaque;
-    symmem_status status = cuda_enter(instance, device, "copy");
-    if (status != SYMMEM_OK) {
-        return status;
-    }
-    CUresult result = cuMemcpyAsync(cuda_address(dst), cuda_address(src), bytes,
-                                    cuda_exec_stream(instance, device, exec));
-    status = result == CUDA_SUCCESS ? cuda_exec_done(instance, device, exec, "copy")
-                                    : cuda_fail(instance, result, "copy");
-    cuda_leave();
-    return status;
-}
-
-symmem_status cuda_memset32(void *opaque, int32_t device, void *dst, uint32_t value, size_t count,
-                            const symmem_exec *exec) {
-    cuda_instance *instance = opaque;
-    symmem_status status = cuda_enter(instance, device, "memset32");
-    if (status != SYMMEM_OK) {
-        return status;
-    }
-    CUresult result =
-        cuMemsetD32Async(cuda_address(dst), value, count, cuda_exec_stream(instance, device, exec));
-    status = result == CUDA_SUCCESS ? cuda_exec_done(instance, device, exec, "memset32")
-                                    : cuda_fail(instance, result, "memset32");
-    cuda_leave();
-    return status;
-}
-
-symmem_status cuda_write_value32(void *opaque, int32_t device, void *dst, uint32_t value,
-                                 const symmem_exec *exec) {
-    cuda_instance *instance = opaque;
-    symmem_status status = cuda_enter(instance, device, "write_value32");
-    if (status != SYMMEM_OK) {
-        return status;
-    }
-    /* The default flag fences the stream's earlier work system-wide before the write. */
-    CUresult result = cuStreamWriteValue32(cuda_exec_stream(instance, device, exec),
-                                           cuda_address(dst), value, CU_STREAM_WRITE_VALUE_DEFAULT);
-    status = result == CUDA_SUCCESS ? cuda_exec_done(instance, device, exec, "write_value32")
-                                    : cuda_fail(instance, result, "write_value32");
-    cuda_leave();
-    return status;
-}
-
-/* --- streams ------------------------------------------------------------------------ */
+/* --- create and destroy ------------------------------------------------------------- */
 
 static symmem_status make_stream(cuda_instance *instance, int32_t device, CUstream native,
                                  bool wrapped, void **stream_p) {
     cuda_stream *stream = calloc(1, sizeof *stream);
-    if (stream == NULL) {
-        return instance->host->fail(instance->host, SYMMEM_OUT_OF_MEMORY, 0, "stream", "stream");
-    }
-    CUresult result = cuMemHostAlloc((void **)&stream->fault, sizeof *stream->fault,
-                                     CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
-    if (result == CUDA_SUCCESS && !wrapped) {
-        result = cuStreamCreate(&native, CU_STREAM_NON_BLOCKING);
-    }
+    if (stream == NULL)
+        return cuda_no_memory(instance, "stream_create");
+    CUresult result =
+        wrapped ? CUDA_SUCCESS : instance->driver.StreamCreate(&native, CU_STREAM_NON_BLOCKING);
     if (result != CUDA_SUCCESS) {
-        if (stream->fault != NULL) {
-            (void)cuMemFreeHost(stream->fault);
-        }
         free(stream);
-        return cuda_fail(instance, result, "stream");
+        return cuda_fail(instance, result, "stream_create");
     }
-    memset(stream->fault, 0, sizeof *stream->fault);
     stream->instance = instance;
     stream->native = native;
     stream->device = device;
     stream->wrapped = wrapped;
+    stream->users = 1;
     pthread_mutex_lock(&instance->lock);
     stream->next = instance->streams;
     instance->streams = stream;
@@ -172,67 +62,80 @@ static symmem_status make_stream(cuda_instance *instance, int32_t device, CUstre
 }
 
 symmem_status cuda_stream_create(void *opaque, int32_t device, void **stream_p) {
-    symmem_status status = cuda_enter(opaque, device, "stream");
-    if (status == SYMMEM_OK) {
-        status = make_stream(opaque, device, NULL, false, stream_p);
-        cuda_leave();
-    }
+    cuda_instance *instance = opaque;
+    symmem_status status = cuda_point(instance, "cuda.stream.create");
+    if (status == SYMMEM_OK)
+        status = cuda_enter(instance, device, "stream_create");
+    if (status != SYMMEM_OK)
+        return status;
+    status = make_stream(instance, device, NULL, false, stream_p);
+    cuda_leave(instance);
     return status;
 }
 
 symmem_status cuda_stream_wrap(void *opaque, int32_t device, void *native, void **stream_p) {
-    symmem_status status = cuda_enter(opaque, device, "stream");
-    if (status == SYMMEM_OK) {
-        status = make_stream(opaque, device, native, true, stream_p);
-        cuda_leave();
-    }
+    cuda_instance *instance = opaque;
+    symmem_status status = cuda_enter(instance, device, "stream_wrap");
+    if (status != SYMMEM_OK)
+        return status;
+    status = make_stream(instance, device, native, true, stream_p);
+    cuda_leave(instance);
     return status;
 }
 
-/* Running work may still write stream->fault: a real backend frees that when an event says so. */
+void cuda_stream_drop(cuda_stream *stream) {
+    pthread_mutex_lock(&stream->instance->lock);
+    bool last = --stream->users == 0;
+    pthread_mutex_unlock(&stream->instance->lock);
+    if (last)
+        free(stream);
+}
+
 void cuda_stream_destroy(void *opaque, void *opaque_stream) {
     cuda_instance *instance = opaque;
     cuda_stream *stream = opaque_stream;
 
     pthread_mutex_lock(&instance->lock);
-    for (cuda_stream **link = &instance->streams; *link != NULL; link = &(*link)->next) {
-        if (*link == stream) {
-            *link = stream->next;
-            break;
-        }
-    }
+    cuda_stream **link = &instance->streams;
+    while (*link != NULL && *link != stream)
+        link = &(*link)->next;
+    if (*link != NULL)
+        *link = stream->next;
     pthread_mutex_unlock(&instance->lock);
-    if (cuda_enter(instance, stream->device, "stream") == SYMMEM_OK) {
-        if (!stream->wrapped) {
-            (void)cuStreamDestroy(stream->native);
-        }
-        (void)cuMemFreeHost(stream->fault);
-        cuda_leave();
+    /* Work that still runs goes on; the driver gives the stream back after it. */
+    if (!stream->wrapped && cuda_enter(instance, stream->device, "stream_destroy") == SYMMEM_OK) {
+        (void)instance->driver.StreamDestroy(stream->native);
+        cuda_leave(instance);
     }
-    free(stream);
+    cuda_stream_drop(stream);
 }
 
-/* The driver's own wait has no deadline, so this asks again and again. */
-static CUresult wait_idle(CUstream native, uint32_t timeout_ms) {
-    const struct timespec pause = {.tv_nsec = 50000};
-    uint64_t end_ms = now_ms() + timeout_ms;
-    CUresult result;
+/* --- waiting ------------------------------------------------------------------------ */
 
-    while ((result = cuStreamQuery(native)) == CUDA_ERROR_NOT_READY) {
-        if (timeout_ms != 0 && now_ms() >= end_ms) {
+static CUresult wait_event(cuda_instance *instance, CUevent event, uint32_t timeout_ms) {
+    uint64_t start_ns = cuda_now_ns();
+    CUresult result;
+    while ((result = instance->driver.EventQuery(event)) == CUDA_ERROR_NOT_READY) {
+        uint64_t now_ns = cuda_now_ns();
+        if (timeout_ms != 0 && now_ns - start_ns >= timeout_ms * CUDA_NS_PER_MS)
             break;
-        }
-        nanosleep(&pause, NULL);
+        if (now_ns - start_ns > SPIN_NS)
+            cuda_sleep_ns(PAUSE_NS);
     }
     return result;
 }
 
-static symmem_status fail_wait(cuda_instance *instance, CUresult result, const char *operation) {
-    if (result == CUDA_ERROR_NOT_READY) {
-        return instance->host->fail(instance->host, SYMMEM_TIMEOUT, 0, operation,
-                                    "the stream's work has not ended");
-    }
-    return cuda_fail(instance, result, operation);
+/* For the work so far and no longer. The context is current. */
+static CUresult wait_so_far(cuda_instance *instance, CUstream native, uint32_t timeout_ms) {
+    CUevent event;
+    CUresult result = instance->driver.EventCreate(&event, CU_EVENT_DISABLE_TIMING);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = instance->driver.EventRecord(event, native);
+    if (result == CUDA_SUCCESS)
+        result = wait_event(instance, event, timeout_ms);
+    (void)instance->driver.EventDestroy(event);
+    return result;
 }
 
 symmem_status cuda_stream_synchronize(void *opaque, void *opaque_stream, uint32_t timeout_ms,
@@ -240,56 +143,106 @@ symmem_status cuda_stream_synchronize(void *opaque, void *opaque_stream, uint32_
     cuda_instance *instance = opaque;
     cuda_stream *stream = opaque_stream;
     symmem_status status = cuda_enter(instance, stream->device, "stream_synchronize");
-    if (status != SYMMEM_OK) {
+    if (status != SYMMEM_OK)
         return status;
-    }
-    CUresult result = wait_idle(stream->native, timeout_ms);
-    cuda_leave();
+    CUresult result = wait_so_far(instance, stream->native, timeout_ms);
+    cuda_leave(instance);
     cuda_collect(instance);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return fail_wait(instance, result, "stream_synchronize");
+    pthread_mutex_lock(&instance->lock);
+    status = stream->record.status;
+    if (status != SYMMEM_OK) {
+        *record_p = stream->record;
+        stream->record.status = SYMMEM_OK;
     }
-    /* acquire; pairs with: the kernel's release store of the code. The record would be the one that
-     * host->signal_failed made; that needs the peers, which the fault slot has to name. */
-    uint32_t code = atomic_exchange_explicit(&stream->fault->code, 0, memory_order_acquire);
-    if (code != 0) {
-        memset(record_p, 0, sizeof *record_p);
-        record_p->status = (symmem_status)(-(int32_t)code);
-        return record_p->status;
-    }
-    return SYMMEM_OK;
+    pthread_mutex_unlock(&instance->lock);
+    return status;
 }
 
 symmem_status cuda_stream_query(void *opaque, void *opaque_stream, bool *idle_p) {
-    cuda_stream *stream = opaque_stream;
-    CUresult result = cuStreamQuery(stream->native);
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) {
-        return cuda_fail(opaque, result, "stream_query");
+    cuda_instance *instance = opaque;
+    const cuda_stream *stream = opaque_stream;
+    uint64_t id = 0;
+    symmem_status status = cuda_capture_id(instance, opaque_stream, &id);
+    if (status == SYMMEM_OK && id == 0)
+        status = cuda_enter(instance, stream->device, "stream_query");
+    if (status != SYMMEM_OK)
+        return status;
+    CUresult result = CUDA_SUCCESS; /* while it captures, nothing of it runs */
+    if (id == 0) {
+        result = instance->driver.StreamQuery(stream->native);
+        cuda_leave(instance);
     }
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
+        return cuda_fail(instance, result, "stream_query");
+    cuda_collect(instance);
     *idle_p = result == CUDA_SUCCESS;
     return SYMMEM_OK;
 }
 
-/* Only streams made or wrapped here: the driver cannot wait for others with a deadline. */
+/* One event for each stream of the device that does not capture. lock held; context current. */
+static CUresult record_all(cuda_instance *instance, int32_t device, CUevent *events,
+                           int32_t *count_p) {
+    const cuda_driver *driver = &instance->driver;
+    for (const cuda_stream *stream = instance->streams; stream != NULL; stream = stream->next) {
+        CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+        CUevent *event = &events[*count_p];
+        if (stream->device != device ||
+            driver->StreamGetCaptureInfo(stream->native, &capturing, NULL, NULL, NULL, NULL) !=
+                CUDA_SUCCESS ||
+            capturing != CU_STREAM_CAPTURE_STATUS_NONE)
+            continue;
+        CUresult result = driver->EventCreate(event, CU_EVENT_DISABLE_TIMING);
+        if (result != CUDA_SUCCESS)
+            return result;
+        (*count_p)++;
+        result = driver->EventRecord(*event, stream->native);
+        if (result != CUDA_SUCCESS)
+            return result;
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult synchronize_all(cuda_instance *instance, int32_t device, uint32_t timeout_ms) {
+    uint64_t end_ns = cuda_now_ns() + timeout_ms * CUDA_NS_PER_MS;
+    int32_t capacity = 0, count = 0;
+    pthread_mutex_lock(&instance->lock);
+    for (const cuda_stream *stream = instance->streams; stream != NULL; stream = stream->next)
+        capacity++;
+    CUevent *events = calloc((size_t)capacity + 1, sizeof *events);
+    CUresult result =
+        events != NULL ? record_all(instance, device, events, &count) : CUDA_ERROR_OUT_OF_MEMORY;
+    pthread_mutex_unlock(&instance->lock);
+    for (int32_t i = 0; i < count; i++) {
+        uint64_t now_ns = cuda_now_ns();
+        uint64_t left_ms = end_ns > now_ns ? (end_ns - now_ns) / CUDA_NS_PER_MS + 1 : 1;
+        if (result == CUDA_SUCCESS)
+            result = wait_event(instance, events[i], timeout_ms == 0 ? 0 : (uint32_t)left_ms);
+        (void)instance->driver.EventDestroy(events[i]);
+    }
+    free(events);
+    return result;
+}
+
 symmem_status cuda_device_synchronize(void *opaque, int32_t device, uint32_t timeout_ms) {
     cuda_instance *instance = opaque;
-    uint64_t end_ms = now_ms() + timeout_ms;
-    CUresult result = CUDA_SUCCESS;
-
-    pthread_mutex_lock(&instance->lock);
-    for (cuda_stream *stream = instance->streams; stream != NULL && result == CUDA_SUCCESS;
-         stream = stream->next) {
-        if (stream->device == device) {
-            uint64_t left_ms = end_ms > now_ms() ? end_ms - now_ms() : 1;
-            result = wait_idle(stream->native, timeout_ms == 0 ? 0 : (uint32_t)left_ms);
-        }
-    }
-    pthread_mutex_unlock(&instance->lock);
+    symmem_status status = cuda_enter(instance, device, "device_synchronize");
+    if (status != SYMMEM_OK)
+        return status;
+    CUresult result = synchronize_all(instance, device, timeout_ms);
+    cuda_leave(instance);
+    cuda_collect(instance);
     return result == CUDA_SUCCESS ? SYMMEM_OK : fail_wait(instance, result, "device_synchronize");
 }
 
 symmem_status cuda_host_fn(void *opaque, void *opaque_stream, void (*fn)(void *arg), void *arg) {
-    cuda_stream *stream = opaque_stream;
-    CUresult result = cuLaunchHostFunc(stream->native, fn, arg);
-    return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(opaque, result, "host_fn");
+    cuda_instance *instance = opaque;
+    const cuda_stream *stream = opaque_stream;
+    symmem_status status = cuda_enter(instance, stream->device, "host_fn");
+    if (status != SYMMEM_OK)
+        return status;
+    CUresult result = instance->driver.LaunchHostFunc(stream->native, fn, arg);
+    cuda_leave(instance);
+    return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, "host_fn");
 }

@@ -302,17 +302,29 @@ stage_small_shm() {
     prefix=()
 }
 
-# The shape of backend.h against the real headers.
+# What is built against headers that not every machine has: the CUDA backend, which without a driver
+# has to say so, and the shape of backend.h against NCCL's.
 stage_skeletons() {
     plain_build || return
-    local room
+    local room target
     for room in cuda nccl; do
+        target=symmem_${room}_skeleton
+        [[ $room == cuda ]] && target=symmem_backend_cuda
         if grep -q "^${room^^}_INCLUDE_DIR:PATH=.*-NOTFOUND" build-gcc/CMakeCache.txt; then
             skip "backend_$room" "no ${room^^} headers on this machine"
         else
-            check "backend_$room" cmake --build build-gcc --target "symmem_${room}_skeleton"
+            check "backend_$room" cmake --build build-gcc --target "$target"
         fi
     done
+    if [ -f build-gcc/lib/libsymmem_backend_cuda.so ] && ! ldconfig -p | grep -q 'libcuda\.so\.1'; then
+        check "backend_cuda without a driver" refused_without_driver
+    fi
+}
+
+refused_without_driver() {
+    local answer
+    answer=$(build-gcc/bin/symmem-conformance --backend cuda --ranks 2 --filter 'barrier*' 2>&1)
+    [ $? -eq 3 ] && grep 'UNSUPPORTED.*no driver' <<<"$answer"
 }
 
 # --- parts of the style stage -----------------------------------------------------------------------

@@ -113,6 +113,10 @@ static inline symmem_status row_multimem_one_shot(const struct ops_call *c) {
     return symmem_multimem_one_shot_all_reduce_out(c->handle, c->input, c->op, c->out, c->channel,
                                                    c->limit_ms, c->stream);
 }
+static inline symmem_status row_multimem_one_shot_made(const struct ops_call *c) {
+    return symmem_multimem_one_shot_all_reduce(c->handle, c->input, c->op, c->channel, c->limit_ms,
+                                               c->stream, c->made_p);
+}
 static inline symmem_status row_multimem_reduce(const struct ops_call *c) {
     return symmem_multimem_one_shot_reduce_out(c->handle, c->input, c->op, c->root, c->out,
                                                c->channel, c->limit_ms, c->stream);
@@ -161,7 +165,9 @@ static const struct ops_row ops_rows[] = {
     {"multimem_all_reduce", BLOCK, NOWHERE, ROW_REDUCES | ROW_MULTIMEM, row_multimem_all_reduce,
      NULL},
     {"multimem_one_shot_all_reduce_out", BLOCK, FAR, ROW_REDUCES | ROW_MULTIMEM,
-     row_multimem_one_shot, NULL},
+     row_multimem_one_shot, "multimem one-shot"},
+    {"multimem_one_shot_all_reduce", BLOCK, NEW, ROW_REDUCES | ROW_MULTIMEM,
+     row_multimem_one_shot_made, "multimem one-shot"},
     {"multimem_one_shot_reduce_out", BLOCK, FAR, ROW_REDUCES | ROW_ROOTED | ROW_MULTIMEM,
      row_multimem_reduce, NULL},
     {"multimem_all_gather_out", FAR, BLOCK, ROW_GATHERS | ROW_MULTIMEM, row_multimem_all_gather,

@@ -181,17 +181,6 @@ static void arguments(struct tk *t) {
     pair_end(&x);
 }
 
-/* A context of this rank's own. */
-static symmem_context *context_alone(struct tk *t) {
-    symmem_context *context = NULL;
-    symmem_context_options options = tk_options(t);
-    options.rank = 0;
-    options.world_size = 1;
-    options.store = NULL;
-    TK_OK(t, symmem_init(&options, &context));
-    return context;
-}
-
 static void foreign_streams(struct tk *t) {
     struct fused_pair x;
     struct fused_tensor one;

@@ -67,6 +67,7 @@ static void call_moves(struct tk *t, const struct call *c) {
 }
 
 static void call_multicast(struct tk *t, const struct call *c) {
+    DLManagedTensor *made = UNTOUCHED_POINTER;
     symmem_handle *h = c->handle;
     const symmem_reduce_op op = SYMMEM_SUM;
     const int32_t at = c->channel;
@@ -76,12 +77,17 @@ static void call_multicast(struct tk *t, const struct call *c) {
            __LINE__);
     answer(t, c, symmem_multimem_one_shot_all_reduce_out(h, NULL, op, NULL, at, LIMIT_MS, s),
            "multimem_one_shot_all_reduce_out", __LINE__);
+    answer(t, c, symmem_multimem_one_shot_all_reduce(h, NULL, op, at, LIMIT_MS, s, &made),
+           "multimem_one_shot_all_reduce", __LINE__);
     answer(t, c, symmem_multimem_one_shot_reduce_out(h, NULL, op, 0, NULL, at, LIMIT_MS, s),
            "multimem_one_shot_reduce_out", __LINE__);
     answer(t, c, symmem_multimem_all_gather_out(h, NULL, NULL, at, LIMIT_MS, s),
            "multimem_all_gather_out", __LINE__);
     answer(t, c, symmem_low_contention_all_gather_ce_multicast_out(h, NULL, NULL, at, LIMIT_MS, s),
            "low_contention_all_gather_ce_multicast_out", __LINE__);
+    answer(t, c, symmem_low_contention_all_gather_ce_multicast(h, NULL, at, LIMIT_MS, s, &made),
+           "low_contention_all_gather_ce_multicast", __LINE__);
+    TK_CHECK(t, (void *)made == UNTOUCHED_POINTER || made == NULL);
 }
 
 static void arguments_of(struct tk *t, void (*calls)(struct tk *t, const struct call *call)) {

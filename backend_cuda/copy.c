@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Operations on bytes: copy, fill, and one word behind a fence. */
+#include <string.h>
+
+#include "cuda_internal.h"
+
+/* What to do, in a form that all three share. */
+typedef struct byte_op {
+    const char *operation;
+    CUresult (*enqueue)(const cuda_driver *driver, const struct byte_op *op, CUstream native);
+    CUdeviceptr dst, src;
+    size_t count;
+    uint32_t value;
+} byte_op;
+
+static CUresult enqueue_copy(const cuda_driver *driver, const byte_op *op, CUstream native) {
+    return op->count == 0 ? CUDA_SUCCESS : driver->MemcpyAsync(op->dst, op->src, op->count, native);
+}
+
+static CUresult enqueue_fill(const cuda_driver *driver, const byte_op *op, CUstream native) {
+    return op->count == 0 ? CUDA_SUCCESS
+                          : driver->MemsetD32Async(op->dst, op->value, op->count, native);
+}
+
+/* The default flag makes the stream's earlier work visible system-wide before the write. */
+static CUresult enqueue_write(const cuda_driver *driver, const byte_op *op, CUstream native) {
+    return driver->StreamWriteValue32(native, op->dst, op->value, CU_STREAM_WRITE_VALUE_DEFAULT);
+}
+
+static symmem_status run_now(cuda_instance *instance, int32_t device, const byte_op *op) {
+    cuda_lane *lane;
+    CUresult result = cuda_lane_take(instance, device, &lane);
+    if (result != CUDA_SUCCESS)
+        return cuda_fail(instance, result, op->operation);
+    result = op->enqueue(&instance->driver, op, lane->native);
+    if (result == CUDA_SUCCESS)
+        result = cuda_wait_idle(instance, lane->native, 0, NULL);
+    cuda_lane_give(instance, device, lane);
+    return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, op->operation);
+}
+
+static symmem_status run_on(cuda_instance *instance, const byte_op *op, const symmem_exec *exec) {
+    cuda_stream *stream = exec->stream;
+    uint64_t id = 0;
+    symmem_status status = cuda_capture_id(instance, stream, &id);
+    if (status != SYMMEM_OK)
+        return status;
+    CUresult result = op->enqueue(&instance->driver, op, stream->native);
+    if (result != CUDA_SUCCESS)
+        return cuda_fail(instance, result, op->operation);
+    if (exec->ref_count == 0)
+        return SYMMEM_OK;
+    return id != 0 ? cuda_captured_add(instance, id, exec, NULL, op->operation)
+                   : cuda_pending_add(stream, exec, NULL, NULL, op->operation);
+}
+
+static symmem_status run(cuda_instance *instance, int32_t device, const byte_op *op,
+                         const symmem_exec *exec) {
+    cuda_collect(instance);
+    symmem_status status = cuda_enter(instance, device, op->operation);
+    if (status != SYMMEM_OK)
+        return status;
+    status = exec->stream == NULL ? run_now(instance, device, op) : run_on(instance, op, exec);
+    cuda_leave(instance);
+    return status;
+}
+
+symmem_status cuda_copy(void *instance, int32_t device, void *dst, const void *src, size_t bytes,
+                        const symmem_exec *exec) {
+    const byte_op op = {.operation = "copy",
+                        .enqueue = enqueue_copy,
+                        .dst = cuda_address(dst),
+                        .src = cuda_address(src),
+                        .count = bytes};
+    return run(instance, device, &op, exec);
+}
+
+symmem_status cuda_memset32(void *instance, int32_t device, void *dst, uint32_t value, size_t count,
+                            const symmem_exec *exec) {
+    const byte_op op = {.operation = "memset32",
+                        .enqueue = enqueue_fill,
+                        .dst = cuda_address(dst),
+                        .count = count,
+                        .value = value};
+    return run(instance, device, &op, exec);
+}
+
+symmem_status cuda_write_value32(void *instance, int32_t device, void *dst, uint32_t value,
+                                 const symmem_exec *exec) {
+    const byte_op op = {.operation = "write_value32",
+                        .enqueue = enqueue_write,
+                        .dst = cuda_address(dst),
+                        .value = value};
+    return run(instance, device, &op, exec);
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Devices: the primary context, the kernels, and private streams. */
+#include "cuda_internal.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+CUdeviceptr cuda_address(const void *pointer) {
+    return (CUdeviceptr)(uintptr_t)pointer;
+}
+
+uint64_t cuda_now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 * CUDA_NS_PER_MS + (uint64_t)now.tv_nsec;
+}
+
+void cuda_sleep_ns(uint64_t ns) {
+    const struct timespec pause = {.tv_nsec = (long)ns};
+    nanosleep(&pause, NULL);
+}
+
+static CUresult load_kernels(const cuda_driver *driver, cuda_device *device) {
+    const struct {
+        const char *name;
+        CUfunction *function;
+    } kernels[] = {
+        {"symmem_barrier", &device->barrier},
+        {"symmem_put_signal", &device->put_signal},
+        {"symmem_wait_signal", &device->wait_signal},
+    };
+    CUresult result = driver->ModuleLoadData(&device->module, cuda_image());
+    for (size_t i = 0; result == CUDA_SUCCESS && i < sizeof kernels / sizeof kernels[0]; i++)
+        result = driver->ModuleGetFunction(kernels[i].function, device->module, kernels[i].name);
+    return result;
+}
+
+/* lock held. Leaves the context current. */
+static CUresult open_device(cuda_instance *instance, int32_t index) {
+    const cuda_driver *driver = &instance->driver;
+    cuda_device *device = &instance->devices[index];
+    CUcontext context;
+    CUresult result = driver->DeviceGet(&device->id, index);
+    if (result == CUDA_SUCCESS)
+        result = driver->DevicePrimaryCtxRetain(&context, device->id);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = driver->CtxPushCurrent(context);
+    if (result != CUDA_SUCCESS)
+        goto release;
+    result = load_kernels(driver, device);
+    if (result == CUDA_SUCCESS)
+        result = driver->StreamCreate(&device->control, CU_STREAM_NON_BLOCKING);
+    if (result != CUDA_SUCCESS)
+        goto pop;
+    device->context = context;
+    return CUDA_SUCCESS;
+pop:
+    if (device->module != NULL)
+        (void)driver->ModuleUnload(device->module);
+    device->module = NULL;
+    (void)driver->CtxPopCurrent(&context);
+release:
+    (void)driver->DevicePrimaryCtxRelease(device->id);
+    return result;
+}
+
+symmem_status cuda_enter(cuda_instance *instance, int32_t index, const char *operation) {
+    cuda_device *device = &instance->devices[index];
+    pthread_mutex_lock(&instance->lock);
+    CUresult result = device->context != NULL ? instance->driver.CtxPushCurrent(device->context)
+                                              : open_device(instance, index);
+    pthread_mutex_unlock(&instance->lock);
+    return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, operation);
+}
+
+void cuda_leave(const cuda_instance *instance) {
+    CUcontext context;
+    (void)instance->driver.CtxPopCurrent(&context);
+}
+
+CUresult cuda_lane_take(cuda_instance *instance, int32_t index, cuda_lane **lane_p) {
+    cuda_device *device = &instance->devices[index];
+    pthread_mutex_lock(&instance->lock);
+    cuda_lane *lane = device->lanes;
+    if (lane != NULL)
+        device->lanes = lane->next;
+    pthread_mutex_unlock(&instance->lock);
+    if (lane == NULL) {
+        lane = calloc(1, sizeof *lane);
+        if (lane == NULL)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        CUresult result = instance->driver.StreamCreate(&lane->native, CU_STREAM_NON_BLOCKING);
+        if (result != CUDA_SUCCESS) {
+            free(lane);
+            return result;
+        }
+    }
+    *lane_p = lane;
+    return CUDA_SUCCESS;
+}
+
+void cuda_lane_give(cuda_instance *instance, int32_t index, cuda_lane *lane) {
+    pthread_mutex_lock(&instance->lock);
+    lane->next = instance->devices[index].lanes;
+    instance->devices[index].lanes = lane;
+    pthread_mutex_unlock(&instance->lock);
+}
+
+static void close_device(cuda_instance *instance, cuda_device *device) {
+    const cuda_driver *driver = &instance->driver;
+    if (driver->CtxPushCurrent(device->context) == CUDA_SUCCESS) {
+        while (device->lanes != NULL) {
+            cuda_lane *lane = device->lanes;
+            device->lanes = lane->next;
+            (void)driver->StreamDestroy(lane->native);
+            free(lane);
+        }
+        (void)driver->StreamDestroy(device->control);
+        (void)driver->ModuleUnload(device->module);
+        cuda_leave(instance);
+    }
+    (void)driver->DevicePrimaryCtxRelease(device->id);
+}
+
+void cuda_devices_close(cuda_instance *instance) {
+    for (int32_t i = 0; i < instance->device_count; i++)
+        if (instance->devices[i].context != NULL) {
+            /* Pinned memory is portable: any context will do, and the last one may be this. */
+            if (instance->driver.CtxPushCurrent(instance->devices[i].context) == CUDA_SUCCESS) {
+                cuda_slabs_free(instance);
+                cuda_leave(instance);
+            }
+            close_device(instance, &instance->devices[i]);
+        }
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The driver's entry points, found at run time: nothing here is linked with the driver. */
+#ifndef SYMMEM_CUDA_DRIVER_H
+#define SYMMEM_CUDA_DRIVER_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* One member each, with the type that cuda.h declares (its names stand for the newest versions). */
+typedef struct cuda_driver {
+    __typeof__(cuInit) *Init;
+    __typeof__(cuGetErrorName) *GetErrorName;
+    __typeof__(cuDeviceGet) *DeviceGet;
+    __typeof__(cuDeviceGetCount) *DeviceGetCount;
+    __typeof__(cuDeviceGetName) *DeviceGetName;
+    __typeof__(cuDeviceGetUuid) *DeviceGetUuid;
+    __typeof__(cuDeviceGetAttribute) *DeviceGetAttribute;
+    __typeof__(cuDevicePrimaryCtxRetain) *DevicePrimaryCtxRetain;
+    __typeof__(cuDevicePrimaryCtxRelease) *DevicePrimaryCtxRelease;
+    __typeof__(cuCtxPushCurrent) *CtxPushCurrent;
+    __typeof__(cuCtxPopCurrent) *CtxPopCurrent;
+    __typeof__(cuModuleLoadData) *ModuleLoadData;
+    __typeof__(cuModuleUnload) *ModuleUnload;
+    __typeof__(cuModuleGetFunction) *ModuleGetFunction;
+    __typeof__(cuLaunchKernel) *LaunchKernel;
+    __typeof__(cuLaunchHostFunc) *LaunchHostFunc;
+    __typeof__(cuMemGetInfo) *MemGetInfo;
+    __typeof__(cuMemHostAlloc) *MemHostAlloc;
+    __typeof__(cuMemFreeHost) *MemFreeHost;
+    __typeof__(cuMemAllocAsync) *MemAllocAsync;
+    __typeof__(cuMemFreeAsync) *MemFreeAsync;
+    __typeof__(cuMemGetAllocationGranularity) *MemGetAllocationGranularity;
+    __typeof__(cuMemCreate) *MemCreate;
+    __typeof__(cuMemRelease) *MemRelease;
+    __typeof__(cuMemAddressReserve) *MemAddressReserve;
+    __typeof__(cuMemAddressFree) *MemAddressFree;
+    __typeof__(cuMemMap) *MemMap;
+    __typeof__(cuMemUnmap) *MemUnmap;
+    __typeof__(cuMemSetAccess) *MemSetAccess;
+    __typeof__(cuMemExportToShareableHandle) *MemExportToShareableHandle;
+    __typeof__(cuMemImportFromShareableHandle) *MemImportFromShareableHandle;
+    __typeof__(cuMemcpyAsync) *MemcpyAsync;
+    __typeof__(cuMemsetD8Async) *MemsetD8Async;
+    __typeof__(cuMemsetD32Async) *MemsetD32Async;
+    __typeof__(cuStreamCreate) *StreamCreate;
+    __typeof__(cuStreamDestroy) *StreamDestroy;
+    __typeof__(cuStreamQuery) *StreamQuery;
+    __typeof__(cuStreamWaitEvent) *StreamWaitEvent;
+    __typeof__(cuStreamWriteValue32) *StreamWriteValue32;
+    __typeof__(cuStreamBeginCapture) *StreamBeginCapture;
+    __typeof__(cuStreamEndCapture) *StreamEndCapture;
+    /* Its second version: the third differs between toolkits. */
+    CUresult(CUDAAPI *StreamGetCaptureInfo)(CUstream stream, CUstreamCaptureStatus *status,
+                                            cuuint64_t *id, CUgraph *graph,
+                                            const CUgraphNode **dependencies, size_t *count);
+    __typeof__(cuThreadExchangeStreamCaptureMode) *ThreadExchangeStreamCaptureMode;
+    __typeof__(cuEventCreate) *EventCreate;
+    __typeof__(cuEventDestroy) *EventDestroy;
+    __typeof__(cuEventRecord) *EventRecord;
+    __typeof__(cuEventQuery) *EventQuery;
+    __typeof__(cuGraphInstantiateWithFlags) *GraphInstantiateWithFlags;
+    __typeof__(cuGraphDestroy) *GraphDestroy;
+    __typeof__(cuGraphLaunch) *GraphLaunch;
+    __typeof__(cuGraphExecDestroy) *GraphExecDestroy;
+} cuda_driver;
+
+/* False with a reason if there is no driver, or one that is too old. The library stays loaded. */
+bool cuda_driver_load(cuda_driver *driver, char *reason, size_t capacity);
+
+#endif

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The peers' tables on the device, and what poisons and resets their state. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_internal.h"
+
+/* Fills the tables on a lane and waits: the driver's plain copies use a stream of everybody's. */
+static CUresult fill_tables(cuda_instance *instance, const symmem_peers *peers, cuda_peers *own,
+                            CUstream native) {
+    const cuda_driver *driver = &instance->driver;
+    size_t bytes = sizeof(void *) * (size_t)peers->world_size;
+    const void *const tables[] = {peers->buffers, peers->pads, peers->signals};
+    CUresult result = driver->MemAllocAsync(&own->tables, 3 * bytes, native);
+    for (size_t i = 0; result == CUDA_SUCCESS && i < 3; i++)
+        result =
+            driver->MemcpyAsync(own->tables + i * bytes, cuda_address(tables[i]), bytes, native);
+    if (result == CUDA_SUCCESS)
+        result = cuda_wait_idle(instance, native, 0, NULL);
+    return result;
+}
+
+static CUresult open_own(cuda_instance *instance, const symmem_peers *peers, cuda_peers *own) {
+    cuda_lane *lane;
+    void *control = NULL;
+    CUresult result = cuda_piece_take(instance, &control);
+    if (result != CUDA_SUCCESS)
+        return result;
+    own->control = control;
+    result = cuda_lane_take(instance, peers->device, &lane);
+    if (result != CUDA_SUCCESS)
+        goto give_control;
+    result = fill_tables(instance, peers, own, lane->native);
+    if (result != CUDA_SUCCESS && own->tables != 0)
+        (void)instance->driver.MemFreeAsync(own->tables, lane->native);
+    cuda_lane_give(instance, peers->device, lane);
+    if (result == CUDA_SUCCESS)
+        return CUDA_SUCCESS;
+give_control:
+    cuda_piece_give(instance, control);
+    return result;
+}
+
+symmem_status cuda_peers_open(void *opaque, symmem_peers *peers, void **buffers_dev_p,
+                              void **pads_dev_p) {
+    cuda_instance *instance = opaque;
+    symmem_status status = cuda_point(instance, "cuda.peers.open");
+    if (status != SYMMEM_OK)
+        return status;
+    cuda_peers *own = calloc(1, sizeof *own);
+    if (own == NULL)
+        return cuda_no_memory(instance, "rendezvous");
+    status = cuda_enter(instance, peers->device, "rendezvous");
+    if (status != SYMMEM_OK)
+        goto free_own;
+    CUresult result = open_own(instance, peers, own);
+    cuda_leave(instance);
+    if (result != CUDA_SUCCESS) {
+        status = cuda_fail(instance, result, "rendezvous");
+        goto free_own;
+    }
+    peers->priv = own;
+    *buffers_dev_p = (void *)(uintptr_t)own->tables;
+    *pads_dev_p = (void *)(uintptr_t)(own->tables + sizeof(void *) * (size_t)peers->world_size);
+    return SYMMEM_OK;
+free_own:
+    free(own);
+    return status;
+}
+
+/* In stream order: nothing is pending, and freeing at once would wait for the whole device. */
+void cuda_peers_close(void *opaque, symmem_peers *peers) {
+    cuda_instance *instance = opaque;
+    cuda_peers *own = peers->priv;
+    cuda_lane *lane;
+    (void)cuda_point(instance, "cuda.peers.close*");
+    pthread_mutex_lock(&instance->collecting); /* the watcher is not looking at them */
+    peers->priv = NULL;
+    pthread_mutex_unlock(&instance->collecting);
+    if (cuda_enter(instance, peers->device, "release") == SYMMEM_OK) {
+        if (cuda_lane_take(instance, peers->device, &lane) == CUDA_SUCCESS) {
+            (void)instance->driver.MemFreeAsync(own->tables, lane->native);
+            (void)cuda_wait_idle(instance, lane->native, 0, NULL);
+            cuda_lane_give(instance, peers->device, lane);
+        }
+        cuda_leave(instance);
+    }
+    cuda_piece_give(instance, own->control);
+    free(own);
+}
+
+/* On the stream that poisons, so that no poisoning of earlier comes after it. */
+symmem_status cuda_signal_reset(void *opaque, const symmem_peers *peers) {
+    cuda_instance *instance = opaque;
+    cuda_peers *own = peers->priv;
+    symmem_status status = cuda_point(instance, "cuda.reset.before");
+    if (status == SYMMEM_OK)
+        status = cuda_enter(instance, peers->device, "reset");
+    if (status != SYMMEM_OK)
+        return status;
+    CUstream control = instance->devices[peers->device].control;
+    CUresult result = instance->driver.MemsetD8Async(
+        cuda_address(peers->signals[peers->rank]), 0,
+        symmem_cuda_signal_size(peers->world_size, peers->channel_count), control);
+    if (result == CUDA_SUCCESS)
+        result = cuda_wait_idle(instance, control, 0, NULL);
+    cuda_leave(instance);
+    if (result != CUDA_SUCCESS)
+        return cuda_fail(instance, result, "reset");
+    memset(own->control, 0, sizeof *own->control);
+    return cuda_point(instance, "cuda.reset.done");
+}
+
+/* Own kernels learn of it by the control word. Peers' look at the state's first word: a kernel that
+ * failed has written it, but a failure may be the host's alone. */
+void cuda_signal_poison(void *opaque, const symmem_peers *peers) {
+    cuda_instance *instance = opaque;
+    cuda_peers *own = peers->priv;
+    (void)cuda_point(instance, "cuda.poison*");
+    __atomic_store_n(&own->control->poisoned, 1, __ATOMIC_RELEASE);
+    if (cuda_enter(instance, peers->device, "poison") != SYMMEM_OK)
+        return;
+    (void)instance->driver.MemsetD32Async(cuda_address(peers->signals[peers->rank]), 1, 1,
+                                          instance->devices[peers->device].control);
+    cuda_leave(instance);
+}
+
+void cuda_signal_check(void *opaque, const symmem_peers *peers) {
+    (void)peers;
+    cuda_collect(opaque);
+}

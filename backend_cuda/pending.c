@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Work under way on streams. Each piece that holds references, or may fail on the device, is
+ * followed by an event; who finds that reached, an entry that is about to call work complete or the
+ * instance's watcher thread, tells the core of failures and releases the references. None of that
+ * happens in a callback of the driver, which may not call it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_internal.h"
+
+#define TICK_NS (10 * CUDA_NS_PER_MS)
+
+/* --- faults ------------------------------------------------------------------------- */
+
+_Static_assert(sizeof(symmem_call_id) == sizeof(((symmem_cuda_fault *)0)->other),
+               "a call as the device sees it");
+_Static_assert(SYMMEM_MAX_WORLD_SIZE == SYMMEM_CUDA_MAX_RANKS, "both count the same ranks");
+
+symmem_status cuda_take_fault(const cuda_signal_op *signal, symmem_error_record *record_p) {
+    symmem_cuda_fault *found = signal->fault;
+    /* acquire; pairs with: the fence before the kernel's store. The kernel has ended. */
+    uint32_t code = __atomic_load_n(&found->code, __ATOMIC_ACQUIRE);
+    if (code == 0)
+        return SYMMEM_OK;
+    symmem_fault fault = {
+        .operation = signal->operation,
+        .status = (symmem_status)(-(int32_t)code),
+        .channel = signal->channel,
+        .failed_rank = found->failed_rank,
+        .actual = found->actual,
+        .elapsed_ns = found->elapsed_ns,
+    };
+    for (size_t i = 0; i < SYMMEM_MAX_WORLD_SIZE / 32; i++)
+        fault.missing[i / 2] |= (uint64_t)found->missing[i] << (i % 2 * 32);
+    if (fault.status == SYMMEM_MISMATCH) {
+        fault.own = signal->call;
+        memcpy(&fault.other, found->other, sizeof fault.other);
+    }
+    /* The code last: from then on the next launch of the same graph may write there. */
+    memset((char *)found + sizeof found->code, 0, sizeof *found - sizeof found->code);
+    __atomic_store_n(&found->code, 0, __ATOMIC_RELEASE);
+    signal->peers->host->signal_failed(signal->peers, &fault, record_p);
+    return fault.status;
+}
+
+void cuda_watch_peers(const cuda_signal_op *signal) {
+    const symmem_peers *peers = signal->peers;
+    symmem_cuda_control *control = ((cuda_peers *)peers->priv)->control;
+    for (int32_t rank = 0; rank < peers->world_size; rank++)
+        if (rank != peers->rank && peers->host->peer_state(peers, rank) == SYMMEM_PEER_GONE)
+            __atomic_fetch_or(&control->gone[rank / 32], 1u << (rank % 32), __ATOMIC_RELEASE);
+    if (peers->host->is_poisoned(peers))
+        __atomic_store_n(&control->poisoned, 1, __ATOMIC_RELEASE);
+}
+
+/* --- pending work ------------------------------------------------------------------- */
+
+static void free_pending(cuda_instance *instance, cuda_pending *pending) {
+    if (pending->done != NULL)
+        (void)instance->driver.EventDestroy(pending->done);
+    free(pending);
+}
+
+static CUresult mark(const cuda_driver *driver, cuda_pending *pending) {
+    CUresult result = driver->EventCreate(&pending->done, CU_EVENT_DISABLE_TIMING);
+    return result == CUDA_SUCCESS ? driver->EventRecord(pending->done, pending->stream->native)
+                                  : result;
+}
+
+symmem_status cuda_pending_add(cuda_stream *stream, const symmem_exec *exec,
+                               const cuda_signal_op *signal, cuda_graph *graph,
+                               const char *operation) {
+    cuda_instance *instance = stream->instance;
+    cuda_pending *pending = calloc(1, sizeof *pending);
+    if (pending == NULL)
+        return cuda_no_memory(instance, operation);
+    pending->device = stream->device;
+    pending->stream = stream;
+    pending->graph = graph;
+    if (signal != NULL)
+        pending->signal = *signal;
+    CUresult result = mark(&instance->driver, pending);
+    if (result != CUDA_SUCCESS) {
+        free_pending(instance, pending);
+        return cuda_fail(instance, result, operation);
+    }
+    for (int32_t i = 0; exec != NULL && i < exec->ref_count; i++) {
+        pending->refs[pending->ref_count++] = exec->refs[i];
+        exec->refs[i].retain(exec->refs[i].object);
+    }
+    pthread_mutex_lock(&instance->lock);
+    stream->users++;
+    if (graph != NULL)
+        graph->users++;
+    *instance->pending_end = pending;
+    instance->pending_end = &pending->next;
+    atomic_fetch_add(&instance->pending_count, 1);
+    pthread_cond_signal(&instance->work);
+    pthread_mutex_unlock(&instance->lock);
+    return SYMMEM_OK;
+}
+
+/* Also where the context is lost and nothing runs any more; not where a capture of somebody else's
+ * forbids to ask. */
+static bool is_over(cuda_instance *instance, const cuda_pending *pending) {
+    CUcontext context = instance->devices[pending->device].context;
+    if (instance->driver.CtxPushCurrent(context) != CUDA_SUCCESS)
+        return true;
+    CUresult result = instance->driver.EventQuery(pending->done);
+    cuda_leave(instance);
+    return result != CUDA_ERROR_NOT_READY && !cuda_is_capture_error(result);
+}
+
+static cuda_pending *take_finished(cuda_instance *instance) {
+    pthread_mutex_lock(&instance->lock);
+    cuda_pending **link = &instance->pending;
+    while (*link != NULL && !is_over(instance, *link))
+        link = &(*link)->next;
+    cuda_pending *pending = *link;
+    if (pending != NULL) {
+        *link = pending->next;
+        if (pending->next == NULL)
+            instance->pending_end = link;
+    }
+    pthread_mutex_unlock(&instance->lock);
+    return pending;
+}
+
+static void look_for_fault(cuda_stream *stream, const cuda_signal_op *signal) {
+    symmem_error_record record;
+    if (signal->fault == NULL || cuda_take_fault(signal, &record) == SYMMEM_OK)
+        return;
+    pthread_mutex_lock(&stream->instance->lock);
+    if (stream->record.status == SYMMEM_OK)
+        stream->record = record;
+    pthread_mutex_unlock(&stream->instance->lock);
+}
+
+static void finish(cuda_instance *instance, cuda_pending *pending) {
+    look_for_fault(pending->stream, &pending->signal);
+    cuda_piece_give(instance, pending->signal.fault);
+    if (pending->graph != NULL) {
+        for (cuda_captured *held = pending->graph->held; held != NULL; held = held->next)
+            look_for_fault(pending->stream, &held->signal);
+        cuda_graph_drop(instance, pending->graph);
+    }
+    for (int32_t i = 0; i < pending->ref_count; i++)
+        pending->refs[i].release(pending->refs[i].object);
+    cuda_stream_drop(pending->stream);
+    free_pending(instance, pending);
+}
+
+void cuda_collect(cuda_instance *instance) {
+    if (atomic_load(&instance->pending_count) == 0)
+        return;
+    pthread_mutex_lock(&instance->collecting);
+    cuda_pending *pending;
+    while ((pending = take_finished(instance)) != NULL) {
+        finish(instance, pending);
+        atomic_fetch_sub(&instance->pending_count, 1);
+    }
+    pthread_mutex_unlock(&instance->collecting);
+}
+
+/* --- the watcher -------------------------------------------------------------------- */
+
+static void watch(const cuda_pending *pending) {
+    if (pending->signal.fault != NULL)
+        cuda_watch_peers(&pending->signal);
+    if (pending->graph == NULL)
+        return;
+    for (const cuda_captured *held = pending->graph->held; held != NULL; held = held->next)
+        if (held->signal.fault != NULL)
+            cuda_watch_peers(&held->signal);
+}
+
+/* `collecting` keeps the peers. */
+static void watch_all(cuda_instance *instance) {
+    pthread_mutex_lock(&instance->collecting);
+    pthread_mutex_lock(&instance->lock);
+    for (const cuda_pending *pending = instance->pending; pending != NULL; pending = pending->next)
+        watch(pending);
+    pthread_mutex_unlock(&instance->lock);
+    pthread_mutex_unlock(&instance->collecting);
+}
+
+static void *run_watcher(void *opaque) {
+    cuda_instance *instance = opaque;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    /* Captures of others must not be broken by what this thread asks. */
+    (void)instance->driver.ThreadExchangeStreamCaptureMode(&mode);
+    for (;;) {
+        pthread_mutex_lock(&instance->lock);
+        while (!instance->closing && instance->pending == NULL)
+            pthread_cond_wait(&instance->work, &instance->lock);
+        bool closing = instance->closing;
+        pthread_mutex_unlock(&instance->lock);
+        if (closing)
+            return NULL;
+        cuda_sleep_ns(TICK_NS);
+        cuda_collect(instance);
+        watch_all(instance);
+    }
+}
+
+symmem_status cuda_watcher_start(cuda_instance *instance) {
+    int error = pthread_create(&instance->watcher, NULL, run_watcher, instance);
+    if (error == 0)
+        return SYMMEM_OK;
+    return instance->host->fail(instance->host, error == EAGAIN ? SYMMEM_LIMIT : SYMMEM_SYSTEM,
+                                error, "open", "starting a thread");
+}
+
+void cuda_watcher_stop(cuda_instance *instance) {
+    pthread_mutex_lock(&instance->lock);
+    instance->closing = true;
+    pthread_cond_signal(&instance->work);
+    pthread_mutex_unlock(&instance->lock);
+    pthread_join(instance->watcher, NULL);
+}

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Put, wait and barrier on the device: one small block each.
+//
+// A kernel that waits looks for what it waits for, then, every LOOKS_BETWEEN_CHECKS looks, for the
+// deadline, for its host's word that the state is poisoned or a peer's process has ended, and for a
+// peer's word in its own signal state that that is poisoned. A failure is written to host memory
+// and the kernel ends: the context goes on working.
+#include "cuda/signal.h"
+
+namespace {
+
+constexpr int LOOKS_BETWEEN_CHECKS = 64;
+constexpr uint64_t NS_PER_MS = 1000000;
+constexpr uint32_t CALL_NONE = 0;
+
+// Of symmem_status, negated.
+enum code : uint32_t { OK = 0, TIMEOUT = 6, PEER_LOST = 7, MISMATCH = 8, POISONED = 13, CORRUPT = 28 };
+enum look { READY, ABSENT, BROKEN };
+enum operation { BARRIER, PUT, WAIT };
+
+// What became of the block's operation; in shared memory.
+struct verdict {
+    uint32_t code;
+    int32_t failed_rank;
+    uint32_t actual;
+    uint32_t epoch;
+    uint32_t missing[SYMMEM_CUDA_MAX_RANKS / 32];
+    uint32_t other[SYMMEM_CUDA_CALL_WORDS];
+};
+
+__device__ uint64_t now_ns() {
+    uint64_t ns;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+    return ns;
+}
+
+__device__ uint32_t load_acquire(const uint32_t *word) {
+    uint32_t value;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+
+__device__ void store_release(uint32_t *word, uint32_t value) {
+    asm volatile("st.release.sys.global.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
+}
+
+__device__ uint32_t load_volatile(const uint32_t *word) {
+    return *static_cast<const volatile uint32_t *>(word);
+}
+
+__device__ uint32_t exchange_if(uint32_t *word, uint32_t expected, uint32_t value) {
+    uint32_t found;
+    asm volatile("atom.acq_rel.sys.global.cas.b32 %0, [%1], %2, %3;"
+                 : "=r"(found)
+                 : "l"(word), "r"(expected), "r"(value)
+                 : "memory");
+    return found;
+}
+
+__device__ uint32_t *word_at(const symmem_cuda_signal_args &args, int32_t owner, size_t offset) {
+    return reinterpret_cast<uint32_t *>(static_cast<char *>(args.signals[owner]) + offset);
+}
+
+__device__ uint32_t *arrival(const symmem_cuda_signal_args &args, int32_t owner, int32_t source) {
+    return word_at(args, owner, symmem_cuda_arrival_at(args.world_size, args.channel_count,
+                                                       args.channel, source));
+}
+
+template <operation OP>
+__device__ look attempt(const symmem_cuda_signal_args &args, int32_t rank, uint32_t epoch,
+                        uint32_t *value) {
+    if (OP == BARRIER) {
+        *value = load_acquire(arrival(args, args.rank, rank));
+        return static_cast<int32_t>(*value - epoch) >= 0 ? READY : ABSENT;
+    }
+    const uint32_t from = OP == PUT ? 0 : 1;
+    uint32_t *slot = OP == PUT ? word_at(args, rank,
+                                         symmem_cuda_slot_at(args.world_size, args.channel,
+                                                             args.rank))
+                               : word_at(args, args.rank,
+                                         symmem_cuda_slot_at(args.world_size, args.channel, rank));
+    *value = load_acquire(slot);
+    if (*value == from) {
+        *value = exchange_if(slot, from, 1 - from);
+        if (*value == from)
+            return READY;
+    }
+    return *value <= 1 ? ABSENT : BROKEN;
+}
+
+// The first failure of the block's is the operation's.
+__device__ void decide(verdict *verdict, uint32_t code, int32_t failed_rank, uint32_t actual) {
+    if (atomicCAS(&verdict->code, OK, code) == OK) {
+        verdict->failed_rank = failed_rank;
+        verdict->actual = actual;
+    }
+}
+
+__device__ bool own_poisoned(const symmem_cuda_signal_args &args) {
+    return load_volatile(&args.control->poisoned) != 0 ||
+           load_volatile(word_at(args, args.rank, 0)) != 0;
+}
+
+// Whether it makes sense to go on waiting for `rank`; the caller looks once more before it acts.
+__device__ uint32_t check(const symmem_cuda_signal_args &args, int32_t rank, uint64_t start_ns,
+                          int32_t *failed_rank) {
+    *failed_rank = rank;
+    if ((load_volatile(&args.control->gone[rank / 32]) >> (rank % 32) & 1) != 0)
+        return PEER_LOST;
+    if (rank != args.rank && load_volatile(word_at(args, rank, 0)) != 0)
+        return POISONED;
+    *failed_rank = args.rank;
+    if (own_poisoned(args))
+        return POISONED;
+    *failed_rank = -1;
+    if (args.timeout_ms != 0 && now_ns() - start_ns >= args.timeout_ms * NS_PER_MS)
+        return TIMEOUT;
+    return OK;
+}
+
+template <operation OP>
+__device__ void wait_for(const symmem_cuda_signal_args &args, int32_t rank, uint64_t start_ns,
+                         verdict *verdict) {
+    const uint32_t epoch = OP == BARRIER ? verdict->epoch : 0;
+    for (;;) {
+        uint32_t value = 0;
+        look seen = ABSENT;
+#pragma unroll 1
+        for (int i = 0; i < LOOKS_BETWEEN_CHECKS && seen == ABSENT; i++)
+            seen = attempt<OP>(args, rank, epoch, &value);
+        if (seen == READY || load_volatile(&verdict->code) != OK)
+            return;
+        int32_t failed_rank = rank;
+        uint32_t code = seen == BROKEN ? CORRUPT : check(args, rank, start_ns, &failed_rank);
+        if (code == OK)
+            continue;
+        // What the peer did before it ended or was poisoned counts, so look again.
+        if (seen != BROKEN && attempt<OP>(args, rank, epoch, &value) == READY)
+            return;
+        if (code == TIMEOUT || code == PEER_LOST)
+            atomicOr(&verdict->missing[rank / 32], 1u << (rank % 32));
+        decide(verdict, code, failed_rank, code == CORRUPT ? value : 0);
+        return;
+    }
+}
+
+__device__ void begin(const symmem_cuda_signal_args &args, verdict *verdict) {
+    for (int i = threadIdx.x; i < SYMMEM_CUDA_MAX_RANKS / 32; i += blockDim.x)
+        verdict->missing[i] = 0;
+    if (threadIdx.x == 0) {
+        verdict->code = OK;
+        verdict->failed_rank = -1;
+        verdict->actual = 0;
+        if (own_poisoned(args))
+            decide(verdict, POISONED, args.rank, 0);
+    }
+    __syncthreads();
+}
+
+// One rank late: it is named.
+__device__ void name_late(verdict *verdict) {
+    int32_t count = 0, last = -1;
+    for (int32_t i = 0; i < SYMMEM_CUDA_MAX_RANKS / 32; i++) {
+        count += __popc(verdict->missing[i]);
+        if (verdict->missing[i] != 0)
+            last = 32 * i + 31 - __clz(verdict->missing[i]);
+    }
+    if (verdict->failed_rank < 0 && count == 1)
+        verdict->failed_rank = last;
+}
+
+// One thread, after a failure: peers are told, then the host.
+__device__ void fail(const symmem_cuda_signal_args &args, verdict *verdict, uint64_t start_ns) {
+    symmem_cuda_fault *fault = args.fault;
+    if (verdict->code == TIMEOUT || verdict->code == PEER_LOST)
+        name_late(verdict);
+    if (verdict->code != MISMATCH)
+        store_release(word_at(args, args.rank, 0), 1);
+    // In a graph that was launched again before the host looked, the first failure stays.
+    if (load_volatile(&fault->code) != OK)
+        return;
+    fault->failed_rank = verdict->failed_rank;
+    fault->elapsed_ns = now_ns() - start_ns;
+    fault->actual = verdict->actual;
+    for (int32_t i = 0; i < SYMMEM_CUDA_MAX_RANKS / 32; i++)
+        fault->missing[i] = verdict->missing[i];
+    for (int32_t i = 0; i < SYMMEM_CUDA_CALL_WORDS; i++)
+        fault->other[i] = verdict->other[i];
+    __threadfence_system();
+    *static_cast<volatile uint32_t *>(&fault->code) = verdict->code;
+    __threadfence_system();
+}
+
+// --- barrier ---------------------------------------------------------------------------
+
+__device__ void arrive(const symmem_cuda_signal_args &args, uint32_t epoch) {
+    __threadfence_system();
+    for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x)
+        if (rank != args.rank)
+            store_release(arrival(args, rank, args.rank), epoch);
+}
+
+// Ranks that had not come when another thread gave up.
+__device__ void collect_late(const symmem_cuda_signal_args &args, verdict *verdict) {
+    for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x) {
+        uint32_t value;
+        if (rank != args.rank && attempt<BARRIER>(args, rank, verdict->epoch, &value) != READY)
+            atomicOr(&verdict->missing[rank / 32], 1u << (rank % 32));
+    }
+}
+
+__device__ uint32_t *call_of(const symmem_cuda_signal_args &args, int32_t rank, uint32_t epoch) {
+    return word_at(args, rank, symmem_cuda_call_at(args.world_size, args.channel_count,
+                                                   args.channel, epoch));
+}
+
+// All have met: whether they came for the same. The lowest rank that differs is named.
+__device__ void compare_calls(const symmem_cuda_signal_args &args, verdict *verdict) {
+    for (int32_t rank = 0; rank < args.world_size; rank++) {
+        const uint32_t *other = call_of(args, rank, verdict->epoch);
+        bool same = true;
+        for (int i = 0; i < SYMMEM_CUDA_CALL_WORDS; i++) {
+            verdict->other[i] = load_volatile(other + i);
+            same = same && verdict->other[i] == args.call[i];
+        }
+        if (!same && verdict->other[0] != CALL_NONE) {
+            decide(verdict, MISMATCH, rank, 0);
+            return;
+        }
+    }
+}
+
+// One thread: the epoch and this rank's call, before anybody is told.
+__device__ void enter(const symmem_cuda_signal_args &args, verdict *verdict) {
+    uint32_t *epoch = word_at(args, args.rank,
+                              symmem_cuda_epoch_at(args.world_size, args.channel_count,
+                                                   args.channel));
+    verdict->epoch = *epoch + 1;
+    *epoch = verdict->epoch;
+    uint32_t *call = call_of(args, args.rank, verdict->epoch);
+    for (int i = 0; i < SYMMEM_CUDA_CALL_WORDS; i++)
+        call[i] = args.call[i];
+}
+
+template <operation OP> __device__ void one_slot(const symmem_cuda_signal_args &args) {
+    __shared__ verdict result;
+    const uint64_t start_ns = now_ns();
+    begin(args, &result);
+    if (threadIdx.x != 0)
+        return;
+    __threadfence_system();
+    if (result.code == OK)
+        wait_for<OP>(args, args.peer, start_ns, &result);
+    __threadfence_system();
+    if (result.code != OK)
+        fail(args, &result, start_ns);
+}
+
+} // namespace
+
+extern "C" __global__ void symmem_put_signal(const symmem_cuda_signal_args args) {
+    one_slot<PUT>(args);
+}
+
+extern "C" __global__ void symmem_wait_signal(const symmem_cuda_signal_args args) {
+    one_slot<WAIT>(args);
+}
+
+extern "C" __global__ void symmem_barrier(const symmem_cuda_signal_args args) {
+    __shared__ verdict result;
+    const uint64_t start_ns = now_ns();
+    begin(args, &result);
+    if (threadIdx.x == 0 && result.code == OK)
+        enter(args, &result);
+    __syncthreads();
+    if (result.code == OK) {
+        __syncthreads(); // nobody changes the code while others still read it
+        arrive(args, result.epoch);
+        for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x)
+            if (rank != args.rank)
+                wait_for<BARRIER>(args, rank, start_ns, &result);
+        __syncthreads();
+        if (result.code == TIMEOUT || result.code == PEER_LOST)
+            collect_late(args, &result);
+        __syncthreads();
+    }
+    if (threadIdx.x != 0)
+        return;
+    __threadfence_system();
+    if (result.code == OK && args.call[0] != CALL_NONE)
+        compare_calls(args, &result);
+    if (result.code != OK)
+        fail(args, &result, start_ns);
+}
