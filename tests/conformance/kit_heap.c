@@ -2,9 +2,10 @@
 /*
  * Heap blocks that the library or a backend asked for and has not given back. The runner's
  * allocation functions stand before the C library's for the whole process; they remember the blocks
- * asked for by code that is neither the runner's nor the C library's, which keep caches for life.
- * A sanitizer has functions of its own and finds leaks itself, at the end of each rank's process,
- * which has one case: there nothing is remembered.
+ * asked for by code that is neither the runner's nor the C library's, which keep caches for life,
+ * and count those of the library and of backends: what a driver or another library that a backend
+ * loads keeps is not the backend's to give back. A sanitizer has functions of its own and finds
+ * leaks itself, at the end of each rank's process, which has one case: there nothing is remembered.
  */
 #include "kit_internal.h"
 
@@ -195,11 +196,26 @@ void kit_heap_begin(void) {
     atomic_store_explicit(&heap.on, 1, memory_order_release);
 }
 
+/* Whether the object that code lies in is the library or a backend: either exports what makes it
+ * one. Unloaded code was, for drivers stay. */
+static bool is_judged(const Dl_info *info) {
+    void *object = dlopen(info->dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+
+    if (object == NULL)
+        return true;
+    bool judged =
+        dlsym(object, SYMMEM_BACKEND_ENTRY) != NULL || dlsym(object, "symmem_init") != NULL;
+    dlclose(object);
+    return judged;
+}
+
 void kit_describe_asked(struct kit_text *text, const char *what, int count, size_t bytes,
                         const void *caller) {
     Dl_info info;
     const char *name = "unloaded code";
 
+    if (dladdr(caller, &info) != 0 && info.dli_fname != NULL && !is_judged(&info))
+        return;
     if (dladdr(caller, &info) != 0 && info.dli_fname != NULL)
         name = strrchr(info.dli_fname, '/') == NULL ? info.dli_fname
                                                     : strrchr(info.dli_fname, '/') + 1;

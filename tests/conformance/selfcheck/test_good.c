@@ -5,7 +5,11 @@
 #include <stdio.h>
 
 static void passes(struct tk *t) {
+    extern bool selfcheck_driver_keeps(size_t bytes);
+
     TK_REQ(t, "SM-SELF-01");
+    if (t->rank == 0) /* no leak of the backend's */
+        TK_CHECK(t, selfcheck_driver_keeps(4096));
     TK_CHECK(t, t->rank >= 0 && t->rank < t->world_size);
     TK_CHECK(t, t->context != NULL);
     TK_STATUS(t, SYMMEM_OK, SYMMEM_OK);
