@@ -27,7 +27,8 @@ static symmem_status compose(const sm_signal_op *op, const symmem_exec *exec, bo
     symmem_status status = plan->staged != NULL ? stage(&parts, plan) : SYMMEM_OK;
     if (status == SYMMEM_OK)
         status = sm_parts_barrier(&parts);
-    for (int32_t step = 0; step < world_size && status == SYMMEM_OK; step++) {
+    /* Without elements out may be NULL. */
+    for (int32_t step = 0; step < world_size && plan->bytes > 0 && status == SYMMEM_OK; step++) {
         int32_t rank = (op->link->group->rank - step + world_size) % world_size;
         status =
             sm_parts_copy(&parts, plan->out + (size_t)rank * plan->bytes,

@@ -22,6 +22,8 @@ symmem_status symmem_cpu_all_gather(const symmem_collective *call, symmem_cpu_te
     symmem_status status = team->meet(team);
     if (status != SYMMEM_OK)
         return status;
+    if (bytes == 0)
+        return team->meet(team); /* out may be NULL */
     if (call->in != NULL)
         push(call, team, bytes);
     else

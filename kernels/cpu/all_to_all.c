@@ -91,7 +91,9 @@ static void fetch_parts(const symmem_collective *call, const symmem_cpu_team *te
             at = 0;
         size_t part = part_of(call, team, rank), room = call->out_splits[rank];
         const char *from = symmem_cpu_at(team, rank, team->board(team, rank)[team->rank]);
-        symmem_cpu_move((char *)call->out + at * width, from, (part < room ? part : room) * width);
+        if (room > 0) /* without any out may be NULL */
+            symmem_cpu_move((char *)call->out + at * width, from,
+                            (part < room ? part : room) * width);
         at += room;
     }
 }
