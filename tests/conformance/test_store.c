@@ -119,7 +119,7 @@ static void every_store_keeps_values(struct tk *t) {
 
 /* A reader beside a writer sees one of the two values whole, never a mixture or a cut one. */
 static void value_is_whole_or_not_there(struct tk *t) {
-    enum { LONG_BYTES = 9000, SHORT_BYTES = 70, ROUNDS = 60 };
+    enum { LONG_BYTES = 9000, SHORT_BYTES = 70, ROUNDS = 600 };
     char *value = malloc(LONG_BYTES);
     TK_REQ(t, "SM-STORE-01");
     TK_REQUIRE(t, value != NULL);
@@ -128,7 +128,8 @@ static void value_is_whole_or_not_there(struct tk *t) {
         TK_OK(t, symmem_store_set(t->store, "whole", value, LONG_BYTES, LIMIT_MS));
     }
     tk_out_of_band_barrier(t);
-    for (int round = 0; round < ROUNDS; round++) {
+    /* Readers look as long as there is a writer. */
+    for (int round = 0; t->rank == 0 ? round < ROUNDS : tk_read_u64(t, 0, 0) == 0; round++) {
         size_t bytes = t->rank == 0 && round % 2 == 0 ? SHORT_BYTES : LONG_BYTES;
         bool uniform = true;
         if (t->rank == 0) {
@@ -142,6 +143,7 @@ static void value_is_whole_or_not_there(struct tk *t) {
         TK_CHECK(t, uniform);
         TK_EQ_SIZE(t, value[0] == 's' ? SHORT_BYTES : LONG_BYTES, bytes);
     }
+    tk_share_u64(t, 0, 1);
     tk_out_of_band_barrier(t);
     if (t->rank == 0)
         TK_OK(t, symmem_store_remove(t->store, "whole", LIMIT_MS));
