@@ -88,11 +88,15 @@ static void take_fds(struct kit_ledger *ledger) {
         closedir(directory);
 }
 
-/* True for a line of /proc/self/maps that shows memory others can see. */
+/* True for a line of /proc/self/maps that shows memory others can see. What a driver maps of its
+ * device stays as long as the process and is no backend's to give back. */
 static bool parse_shared(const char *line, struct mapping *mapping) {
     char permissions[8] = "";
 
     if (sscanf(line, "%lx-%lx %7s", &mapping->start, &mapping->end, permissions) != 3)
+        return false;
+    if (strstr(line, " /dev/") != NULL && strstr(line, " /dev/shm/") == NULL &&
+        strstr(line, " /dev/zero") == NULL)
         return false;
     return permissions[3] == 's' || strstr(line, "/memfd:") != NULL ||
            strstr(line, "/dev/shm/") != NULL;

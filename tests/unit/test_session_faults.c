@@ -191,6 +191,7 @@ static int body_store_fails(test_rank *self) {
         EXPECT(sm_record()->rank == 0 && strcmp(sm_record()->operation, "op") == 0);
         EXPECT(sm_session_id(self->session) == 0);
         EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+        sm_sleep_ns(50000000); /* the other's part of it is over, too, and takes no failure */
         atomic_store(&c->fail_adds, 1);
         EXPECT(gather(self, "op", true, 10000) == SYMMEM_SYSTEM);
         EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
@@ -198,7 +199,7 @@ static int body_store_fails(test_rank *self) {
         /* Later than rank 0's failure, and then it follows without noticing. */
         sm_sleep_ns(50000000);
         EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
-        sm_sleep_ns(50000000);
+        sm_sleep_ns(200000000);
         EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
     }
     return 0;
