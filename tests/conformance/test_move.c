@@ -324,58 +324,6 @@ static void broadcast_refusals(struct tk *t) {
     }
 }
 
-/* --- past 2 GiB ------------------------------------------------------------------------------- */
-
-/* Some bytes around places where 32 bits end, of that rank and generation. */
-static const size_t marks[] = {0, (1u << 30) - 8, (1u << 30) + 4096, (1u << 31) - 16, 1u << 31};
-#define MARK_COUNT (sizeof(marks) / sizeof(marks[0]))
-
-static void mark(struct tk *t, char *at, int32_t rank, uint32_t generation) {
-    uint8_t bytes[16];
-    for (uint32_t i = 0; i < MARK_COUNT; i++) {
-        move_fill(bytes, sizeof(bytes), rank, generation + i);
-        ops_upload(t, at + marks[i], bytes, sizeof(bytes));
-    }
-}
-
-static void expect_mark(struct tk *t, const char *at, uint32_t i, int32_t rank,
-                        uint32_t generation) {
-    uint8_t expected[16], found[16];
-    move_fill(expected, sizeof(expected), rank, generation + i);
-    ops_download(t, found, at + marks[i], sizeof(found));
-    ops_expect(t, expected, found, SYMMEM_UINT8, sizeof(found), "a place past 2 GiB");
-}
-
-/* One block of each rank: broadcast as a whole, then gathered in place. */
-static void past_two_gib(struct tk *t) {
-    const size_t half = (1u << 30) + 4096, bytes = 2 * half;
-    struct ops_tensor whole, chunk;
-    void *ptr = NULL;
-    symmem_status status = symmem_alloc(t->context, bytes, -1, NULL, &ptr);
-    TK_CHECK(t, status == SYMMEM_OK || status == SYMMEM_NO_SPACE);
-    tk_share_u64(t, 0, status == SYMMEM_OK);
-    tk_out_of_band_barrier(t);
-    if (tk_read_u64(t, 0, 0) == 0 || tk_read_u64(t, 1, 0) == 0) {
-        tk_unresolved(t, "no room for 2 blocks of 2 GiB");
-        TK_OK(t, symmem_free(t->context, ptr));
-        return;
-    }
-    symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
-    mark(t, ptr, t->rank, 10);
-    (void)ops_flat(&whole, ptr, SYMMEM_UINT8, bytes);
-    TK_OK(t, symmem_broadcast(handle, &whole.dl, 1, 0, tk_scaled_ms(60000), NULL));
-    for (uint32_t i = 0; i < MARK_COUNT; i++)
-        expect_mark(t, ptr, i, 1, 10);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
-    mark(t, ptr, t->rank, 20);
-    (void)ops_flat(&chunk, (char *)ptr + (size_t)t->rank * half, SYMMEM_UINT8, half);
-    TK_OK(t, symmem_all_gather_out(handle, &chunk.dl, &whole.dl, 0, tk_scaled_ms(60000), NULL));
-    for (uint32_t i = 0; i < MARK_COUNT; i++)
-        expect_mark(t, ptr, i, marks[i] >= half, 20);
-    tk_release(t, handle);
-    TK_OK(t, symmem_free(t->context, ptr));
-}
-
 static const struct tk_case cases[] = {
     {.name = "move.all_gather_every_count",
      .requirements = "SM-MOVE-01,SM-MOVE-02,SM-COLL-07",
@@ -393,14 +341,6 @@ static const struct tk_case cases[] = {
      .needs = COLLECTIVES,
      .max_ranks = 2,
      .body = all_gather_large},
-    {.name = "move.past_two_gib",
-     .requirements = "SM-MOVE-02,SM-MOVE-04",
-     .needs = COLLECTIVES,
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .flags = TK_LARGE,
-     .timeout_s = 120,
-     .body = past_two_gib},
     {.name = "move.all_gather_shapes",
      .requirements = "SM-MOVE-03",
      .needs = COLLECTIVES,

@@ -201,46 +201,6 @@ static void random_sequence(struct tk *t) {
     }
 }
 
-/* More bytes than 31 bits count. */
-static void beyond_31_bits(struct tk *t) {
-    size_t count = ((size_t)1 << 31) + ((size_t)1 << 20) + 3;
-    enum { SOME = 4096 };
-    uint8_t own[SOME], expected[SOME], got[SOME];
-    struct ops_tensor input;
-    void *memory = NULL;
-    TK_REQ(t, "SM-REDUCE-02");
-    symmem_status status = symmem_alloc(t->context, count, -1, NULL, &memory);
-    tk_share_u64(t, 5, status == SYMMEM_OK);
-    tk_out_of_band_barrier(t);
-    for (int32_t r = 0; r < t->world_size; r++)
-        if (tk_read_u64(t, r, 5) == 0) {
-            tk_unresolved(t, "no memory for %zu bytes a rank", count);
-            if (memory != NULL)
-                TK_OK(t, symmem_free(t->context, memory));
-            return;
-        }
-    symmem_handle *handle = tk_rendezvous(t, memory, tk_world_group(t));
-    const size_t places[4] = {0, count / 2 - SOME / 2, ((size_t)1 << 31) - SOME / 2, count - SOME};
-    for (int i = 0; i < 4; i++) {
-        reduce_fill(own, SYMMEM_UINT8, SOME, t->rank, (uint32_t)i);
-        ops_upload(t, (char *)memory + places[i], own, SOME);
-    }
-    TK_OK(t, symmem_two_shot_all_reduce(handle, ops_flat(&input, memory, SYMMEM_UINT8, count),
-                                        SYMMEM_SUM, 0, tk_scaled_ms(LONG_MS), NULL));
-    for (int i = 0; i < 4; i++) {
-        memset(expected, 0, sizeof expected);
-        for (int32_t r = 0; r < t->world_size; r++) {
-            reduce_fill(own, SYMMEM_UINT8, SOME, r, (uint32_t)i);
-            for (int k = 0; k < SOME; k++)
-                expected[k] = (uint8_t)(expected[k] + own[k]);
-        }
-        ops_download(t, got, (char *)memory + places[i], SOME);
-        ops_expect(t, expected, got, SYMMEM_UINT8, SOME, "a piece of the large result");
-    }
-    tk_release(t, handle);
-    TK_OK(t, symmem_free(t->context, memory));
-}
-
 /* --- in order, however late ------------------------------------------------------------------- */
 
 /* Two different reductions on one place, the input rewritten between them, one rank late at the
@@ -355,13 +315,6 @@ static const struct tk_case cases[] = {
      .needs = COLLECTIVES,
      .timeout_s = 60,
      .body = random_sequence},
-    {.name = "reduce.beyond_31_bits",
-     .requirements = "SM-REDUCE-02",
-     .needs = COLLECTIVES,
-     .max_ranks = 2,
-     .flags = TK_LARGE,
-     .timeout_s = 120,
-     .body = beyond_31_bits},
     {.name = "reduce.late_rank",
      .requirements = "SM-REDUCE-14,SM-COLL-01",
      .needs = COLLECTIVES,

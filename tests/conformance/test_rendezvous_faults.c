@@ -93,9 +93,8 @@ FAIL_AT_EACH(fail_in_descriptors, "ipc.send.before", "ipc.send.after", "ipc.recv
 static void absent_rank_is_named(struct tk *t) {
     void *ptr = tk_alloc(t, 256);
     symmem_group *group = tk_world_group(t);
-    int rounds = t->world_size <= 4 ? t->world_size : 1;
-    for (int i = 0; i < rounds; i++) {
-        int32_t absent = rounds == 1 ? t->world_size / 2 : i;
+    for (int i = t->world_size > 4; i < 2; i++) { /* withheld.* takes each in turn */
+        int32_t absent = i == 0 ? 0 : 1 + (int32_t)(t->seed % (uint64_t)(t->world_size - 1));
         symmem_handle *handle = NULL;
         uint32_t limit_ms = t->world_size <= 8 ? 250 : 2500;
         tk_out_of_band_barrier(t);
@@ -123,7 +122,8 @@ static void absent_rank_is_named(struct tk *t) {
 
 /* A group of its own where not even the session exists yet. */
 static void absent_rank_of_a_new_group(struct tk *t) {
-    for (int32_t absent = 0; absent < t->world_size; absent++) {
+    for (int i = 0; i < 2; i++) {
+        int32_t absent = i == 0 ? 0 : 1 + (int32_t)(t->seed % (uint64_t)(t->world_size - 1));
         char name[SYMMEM_NAME_MAX];
         int32_t ranks[4] = {0, 1, 2, 3};
         symmem_handle *handle = NULL;

@@ -229,7 +229,7 @@ static void last_arrival_needs_no_time(struct tk *t) {
     TK_CHECK_MSG(t, served, "a barrier that all others had entered timed out");
 }
 
-/* Peers that come after 100 ms of a limit of many seconds. */
+/* Peers that come after 40 ms of a limit of many seconds. */
 static void late_peers_are_served(struct tk *t) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     uint32_t limit_ms = tk_scaled_ms(LONG_MS);
@@ -239,24 +239,24 @@ static void late_peers_are_served(struct tk *t) {
         TK_OK(t, symmem_put_signal(handle, 1, 0, limit_ms, NULL));
         TK_OK(t, symmem_put_signal(handle, 1, 0, limit_ms, NULL));
     } else {
-        tk_sleep_ms(100);
+        tk_sleep_ms(40);
         TK_OK(t, symmem_barrier(handle, 0, limit_ms, NULL));
-        tk_sleep_ms(100);
+        tk_sleep_ms(40);
         TK_OK(t, symmem_put_signal(handle, 0, 0, limit_ms, NULL));
-        tk_sleep_ms(100);
+        tk_sleep_ms(40);
         TK_OK(t, symmem_wait_signal(handle, 0, 0, limit_ms, NULL));
         TK_OK(t, symmem_wait_signal(handle, 0, 0, limit_ms, NULL));
     }
 }
 
-/* No limit: the peer comes after 300 ms. */
+/* No limit: the peer comes after 150 ms. */
 static void zero_is_no_limit(struct tk *t) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     if (t->rank == 0) {
         TK_OK(t, symmem_wait_signal(handle, 1, 0, 0, NULL));
         TK_OK(t, symmem_barrier(handle, 0, 0, NULL));
     } else {
-        tk_sleep_ms(300);
+        tk_sleep_ms(150);
         TK_OK(t, symmem_put_signal(handle, 0, 0, 0, NULL));
         TK_OK(t, symmem_barrier(handle, 0, 0, NULL));
     }
@@ -266,11 +266,11 @@ static void default_limit_is_the_contexts(struct tk *t) {
     symmem_context_options options = tk_options(t);
     options.default_timeout_ms = 5000;
     tk_reinit(t, &options);
-    void *ptr = tk_alloc(t, 64); /* rendezvous with 5 s, then operations with 120 ms */
+    void *ptr = tk_alloc(t, 64); /* rendezvous with 5 s, then operations with 60 ms */
     symmem_handle *warm = tk_rendezvous(t, ptr, tk_world_group(t));
     tk_release(t, warm);
     tk_out_of_band_barrier(t);
-    options.default_timeout_ms = 120;
+    options.default_timeout_ms = 60;
     tk_reinit(t, &options);
     for (int op = 0; op < OP_COUNT; op++) {
         void *block = tk_alloc(t, 64);
@@ -283,7 +283,7 @@ static void default_limit_is_the_contexts(struct tk *t) {
             TK_STATUS(t, SYMMEM_TIMEOUT,
                       run_op(handle, (enum signal_op)op, 1, 0, SYMMEM_TIMEOUT_DEFAULT, NULL));
             uint64_t took_ms = tk_now_ms() - begin_ms;
-            TK_CHECK(t, took_ms + 2 >= 120);
+            TK_CHECK(t, took_ms + 2 >= 60);
             TK_CHECK(t, took_ms < tk_scaled_ms(4000));
         }
         tk_out_of_band_barrier(t);
