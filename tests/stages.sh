@@ -207,15 +207,17 @@ install_clang_runtime() {
 stage_gcc() {
     plain_build || return
     unit_tests build-gcc
-    # With 8 ranks all but what the stage "withheld" does there, and more of it.
-    conformance build-gcc "--ranks 8 --filter [!w]*,wa*" "--ranks 5" "--ranks 4" "--ranks 3" \
-        "--ranks 2" "--ranks 2 --rank-mode thread" "--ranks 1"
+    # With 8 ranks all but what the stage "withheld" does there, and more of it. Large memory in
+    # two of the lanes: each takes up to 9 GiB, and other stages may run beside.
+    conformance build-gcc "--ranks 8 --no-large --filter [!w]*,wa*" "--ranks 5 --no-large" \
+        "--ranks 4" "--ranks 3 --no-large" "--ranks 2 --no-large" "--ranks 2 --rank-mode thread" \
+        "--ranks 1 --no-large"
 }
 
 stage_clang() {
     build build-clang -DCMAKE_C_COMPILER=clang || return
     unit_tests build-clang
-    conformance build-clang "--ranks 2"
+    conformance build-clang "--ranks 2 --no-large"
 }
 
 stage_asan() {
@@ -249,7 +251,7 @@ stage_coverage() {
     export SYMMEM_TIMEOUT_SCALE=$((time_scale * 2))
     find build-coverage -name '*.gcda' -delete # counts of earlier runs
     unit_tests build-coverage
-    conformance build-coverage "--ranks 4" "--ranks 2 --rank-mode thread"
+    conformance build-coverage "--ranks 4" "--ranks 2 --rank-mode thread --no-large"
     check thresholds coverage/check.sh build-coverage &&
         sed 's/^/    /' "$logs/coverage.thresholds.log"
     report_page build-coverage

@@ -56,18 +56,21 @@ static void address_space_is_bounded(struct tk *t) {
 }
 
 /* Less than 16 bytes a cycle, so nothing that belongs to a cycle. On one group: a destroyed group's
- * object stays until the context ends. */
+ * object stays until the context ends. What is kept once only, like a thread's own variables of
+ * a library that was loaded late, is in one window of several. */
 static void heap_is_bounded(struct tk *t) {
-    enum { CYCLES = 60, WARM = 20 };
-    uint64_t before = 0;
-    for (int cycle = 0; cycle < CYCLES; cycle++) {
-        if (cycle == WARM)
-            before = resources_heap_bytes();
-        one_cycle(t, cycle, 64, false);
+    enum { CYCLES = 20, WINDOWS = 4 };
+    uint64_t before = 0, least = UINT64_MAX;
+    for (int window = 0; window < WINDOWS; window++) {
+        before = resources_heap_bytes();
+        for (int cycle = 0; cycle < CYCLES; cycle++)
+            one_cycle(t, window * CYCLES + cycle, 64, false);
+        uint64_t after = resources_heap_bytes();
+        if (window > 0 && (after <= before || after - before < least))
+            least = after <= before ? 0 : after - before;
     }
-    uint64_t after = resources_heap_bytes();
-    TK_CHECK_MSG(t, after <= before + 16 * (CYCLES - WARM), "%llu bytes of heap were kept",
-                 (unsigned long long)(after - before));
+    TK_CHECK_MSG(t, least <= 16 * CYCLES, "%llu bytes of heap were kept by each %d cycles",
+                 (unsigned long long)least, (int)CYCLES);
 }
 
 /* Memory and sockets, of which a program that the user starts would get a copy. Devices are the

@@ -55,9 +55,13 @@ static void forbidden_by_option(struct tk *t) {
 static void forbidden_by_environment(struct tk *t) {
     const char *const names[2] = {"TORCH_SYMM_MEM_DISABLE_MULTICAST", "SYMMEM_MULTICAST"};
     const char *const forbid[2] = {"1", "0"};
+    char *users[2] = {NULL, NULL};
     symmem_context_options options = tk_options(t);
     options.multicast = -1;
-    TK_REQUIRE(t, unsetenv(names[0]) == 0 && unsetenv(names[1]) == 0);
+    for (int i = 0; i < 2; i++) {
+        users[i] = getenv(names[i]) != NULL ? strdup(getenv(names[i])) : NULL;
+        TK_REQUIRE(t, unsetenv(names[i]) == 0);
+    }
     tk_reinit(t, &options);
     bool before = query(t);
     for (int i = 0; i < 2; i++) {
@@ -66,6 +70,10 @@ static void forbidden_by_environment(struct tk *t) {
         TK_REQUIRE(t, unsetenv(names[i]) == 0);
         TK_CHECK_MSG(t, query(t) == before, "%s is remembered", names[i]);
         TK_CHECK(t, query(t) == before);
+    }
+    for (int i = 0; i < 2; i++) {
+        TK_CHECK(t, users[i] == NULL || setenv(names[i], users[i], 1) == 0);
+        free(users[i]);
     }
 }
 

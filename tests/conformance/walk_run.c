@@ -30,7 +30,8 @@ static void say_nothing(void *arg, const char *line) {
 symmem_context_options walk_options(const struct walk_run *run) {
     symmem_context_options options = tk_options(run->t);
 
-    options.multicast = run->multicast ? -1 : 0;
+    /* Whatever the environment says: the scenario is about it. */
+    options.multicast = run->multicast && (run->t->capabilities & SYMMEM_CAP_MULTICAST) != 0;
     options.log = say_nothing;
     options.socket_dir = run->socket_dir;
     if (run->store != NULL)

@@ -94,14 +94,15 @@ else
 fi
 
 # --- an interrupted run says so in every format -----------------------------------------------------
-timeout -k 5 60 "$runner" --backend fake --filter 'bad.hangs,bad.any_bytes' --timeout 50 \
-    "${reports[@]}" >/dev/null 2>&1 </dev/null &
+timeout -k 5 60 "$runner" --backend fake --filter 'good.passes,bad.hangs,bad.any_bytes' \
+    --timeout 50 "${reports[@]}" >"$work/interrupted" 2>&1 </dev/null &
 interrupted=$!
-# TERM once ranks of the first case run: the children of the runner, which is timeout's child.
+# TERM once the first case is over and ranks of the second run: children of the runner, which is
+# timeout's child.
 children() { cat "/proc/$1/task/$1/children" 2>/dev/null; }
 for ((tick = 0; tick < 300; tick++)); do
     read -r pid _ < <(children "$interrupted")
-    [ -n "${pid:-}" ] && [ -n "$(children "$pid")" ] && break
+    grep -q good.passes "$work/interrupted" && [ -n "$(children "$pid")" ] && break
     sleep 0.1
 done
 kill -TERM "$interrupted"

@@ -7,13 +7,19 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-/* What the user's environment says must not steer contexts that the kit or a test makes. */
-static void clear_environment(void) {
+/* What the user's environment says must not steer contexts that the kit or a test makes. A BLAS
+ * that a backend loads shall start no threads: ranks are many already, and threads that stay would
+ * be found left over. */
+static void settle_environment(void) {
     static const char *const names[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "SYMMEM_BACKEND",
                                         "SYMMEM_STORE"};
+    static const char *const threads[] = {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS",
+                                          "MKL_NUM_THREADS", "BLIS_NUM_THREADS"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         unsetenv(names[i]);
+    for (size_t i = 0; i < sizeof(threads) / sizeof(threads[0]); i++)
+        setenv(threads[i], "1", 1);
 }
 
 /* Or files of our own would come to lie where everybody writes. */
@@ -94,7 +100,7 @@ static enum runner_exit run(const struct runner_options *options) {
     struct runner runner = {.options = *options};
     enum runner_exit status;
 
-    clear_environment();
+    settle_environment();
     runner.private_shm = private_shm_enter();
     /* For cases that look at the names themselves. */
     setenv("SYMMEM_PRIVATE_SHM", runner.private_shm ? "1" : "0", 1);
