@@ -83,6 +83,14 @@ int reduce_pair_count(void) {
     return count;
 }
 
+int reduce_step(const struct reduce_desk *desk) {
+    return desk->size <= 8 || tk_suite_is_long() ? 1 : 5;
+}
+
+int reduce_first_pair(const struct tk *t, const struct reduce_desk *desk) {
+    return (int)(t->seed % (uint64_t)reduce_step(desk));
+}
+
 void reduce_pair(int index, symmem_dtype *dtype_p, symmem_reduce_op *op_p) {
     for (int i = 0; i < SYMMEM_DTYPE_COUNT * SYMMEM_REDUCE_OP_COUNT; i++) {
         *dtype_p = (symmem_dtype)(i / SYMMEM_REDUCE_OP_COUNT);

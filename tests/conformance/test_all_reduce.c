@@ -14,6 +14,7 @@ static void set_table(struct tk *t, symmem_all_reduce_algorithm algorithm) {
 static void whatever_is_chosen(struct tk *t, symmem_group *group, const struct tk_shape *shape,
                                void *arg) {
     struct reduce_desk desk = reduce_desk_begin(t, group, (size_t)1 << 18);
+    const size_t most = desk.size <= 8 ? 40000 : 4000; /* each rank computes what all have */
     (void)arg;
     for (int algorithm = 0; algorithm < SYMMEM_ALL_REDUCE_ALGORITHM_COUNT; algorithm++) {
         set_table(t, (symmem_all_reduce_algorithm)algorithm);
@@ -21,7 +22,7 @@ static void whatever_is_chosen(struct tk *t, symmem_group *group, const struct t
             const struct reduce_call call = {.form = (enum reduce_form)form,
                                              .dtype = SYMMEM_FLOAT32,
                                              .op = form % 2 ? SYMMEM_SUM : SYMMEM_MAX,
-                                             .count = form % 2 ? 321 : 40000,
+                                             .count = form % 2 ? 321 : most,
                                              .at = 1};
             tk_checkpoint(t, "%s, algorithm %d, form %d", shape->name, algorithm, form);
             reduce_check(t, &desk, &call);

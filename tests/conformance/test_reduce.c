@@ -20,7 +20,7 @@ static void forms_on_shape(struct tk *t, symmem_group *group, const struct tk_sh
     const struct some_forms *some = arg;
     struct reduce_desk desk = reduce_desk_begin(t, group, MOST_BYTES);
     (void)shape;
-    for (int i = 0; i < reduce_pair_count(); i++) {
+    for (int i = reduce_first_pair(t, &desk); i < reduce_pair_count(); i += reduce_step(&desk)) {
         for (int f = 0; f < (tk_suite_is_long() ? some->count : 1); f++) {
             uint64_t turn = t->seed + (uint64_t)i + (uint64_t)f;
             struct reduce_call call = {.form = some->forms[turn % (uint64_t)some->count],

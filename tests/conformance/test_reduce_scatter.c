@@ -70,7 +70,7 @@ static void pairs_on_shape(struct tk *t, symmem_group *group, const struct tk_sh
                            void *arg) {
     int first = *(int *)arg;
     struct reduce_desk desk = reduce_desk_begin(t, group, (size_t)1 << 16);
-    for (int i = 0; i < reduce_pair_count(); i++)
+    for (int i = reduce_first_pair(t, &desk); i < reduce_pair_count(); i += reduce_step(&desk))
         for (int f = 0; f < (tk_suite_is_long() ? 2 : 1); f++) {
             uint64_t turn = t->seed + (uint64_t)i + (uint64_t)f;
             struct scatter_call call = {.form = (enum scatter_form)(first + (int)(turn % 2)),
