@@ -195,6 +195,8 @@ static symmem_status begin(symmem_context *context, const symmem_context_options
     if (status == SYMMEM_OK)
         status = choose_plain(context, options);
     if (status == SYMMEM_OK)
+        status = sm_all_reduce_env(context);
+    if (status == SYMMEM_OK)
         status = choose_store(context, options);
     if (status == SYMMEM_OK)
         status = publish(context);

@@ -54,6 +54,8 @@ typedef struct sm_second_stream {
 } sm_second_stream;
 /* Which algorithm symmem_all_reduce takes (ops_all_reduce.c); plain memory of the context's. */
 typedef struct sm_all_reduce_table sm_all_reduce_table;
+/* all_reduce_env.c. The table that the environment names, if it does; called by init. */
+symmem_status sm_all_reduce_env(symmem_context *context);
 
 /* --- context (context.c, registry.c, loader.c, host.c) ------------------------------ */
 

@@ -31,8 +31,9 @@ static bool fits(const symmem_all_reduce_entry *entry, bool symmetric, int32_t w
            bytes <= entry->max_bytes;
 }
 
-static symmem_all_reduce_algorithm look_up(const symmem_all_reduce_entry *entries, int32_t count,
-                                           bool symmetric, int32_t world_size, uint64_t bytes) {
+symmem_all_reduce_algorithm sm_all_reduce_look_up(const symmem_all_reduce_entry *entries,
+                                                  int32_t count, bool symmetric, int32_t world_size,
+                                                  uint64_t bytes) {
     for (int32_t i = 0; i < count; i++)
         if (fits(&entries[i], symmetric, world_size, bytes))
             return entries[i].algorithm;
@@ -48,12 +49,13 @@ static symmem_all_reduce_algorithm choose(sm_collective_op *op, bool symmetric, 
     const sm_all_reduce_table *table = context->all_reduce_table;
     if (table != NULL) {
         op->detail = table->hash;
-        algorithm = look_up(table->entries, table->count, symmetric, world_size, bytes);
+        algorithm =
+            sm_all_reduce_look_up(table->entries, table->count, symmetric, world_size, bytes);
     }
     pthread_mutex_unlock(&context->lock);
     if (table == NULL)
-        algorithm = look_up(built_in, (int32_t)(sizeof built_in / sizeof built_in[0]), symmetric,
-                            world_size, bytes);
+        algorithm = sm_all_reduce_look_up(built_in, (int32_t)(sizeof built_in / sizeof built_in[0]),
+                                          symmetric, world_size, bytes);
     return algorithm;
 }
 
@@ -88,14 +90,8 @@ static uint64_t hash_of(const symmem_all_reduce_entry *entries, int32_t count) {
     return hash;
 }
 
-symmem_status symmem_set_all_reduce_table(symmem_context *context,
-                                          const symmem_all_reduce_entry *entries, int32_t count) {
-    static const char name[] = "set_all_reduce_table";
-    symmem_status status = sm_context_check(context, name);
-    if (status == SYMMEM_OK)
-        status = check_entries(context, name, entries, count);
-    if (status != SYMMEM_OK)
-        return status;
+symmem_status sm_all_reduce_set(symmem_context *context, const char *name,
+                                const symmem_all_reduce_entry *entries, int32_t count) {
     sm_all_reduce_table *table = NULL;
     if (entries != NULL) {
         table = malloc(sizeof *table + (size_t)count * sizeof *entries);
@@ -112,6 +108,15 @@ symmem_status symmem_set_all_reduce_table(symmem_context *context,
     pthread_mutex_unlock(&context->lock);
     free(old);
     return SYMMEM_OK;
+}
+
+symmem_status symmem_set_all_reduce_table(symmem_context *context,
+                                          const symmem_all_reduce_entry *entries, int32_t count) {
+    static const char name[] = "set_all_reduce_table";
+    symmem_status status = sm_context_check(context, name);
+    if (status == SYMMEM_OK)
+        status = check_entries(context, name, entries, count);
+    return status == SYMMEM_OK ? sm_all_reduce_set(context, name, entries, count) : status;
 }
 
 /* --- the forms ---------------------------------------------------------------------- */

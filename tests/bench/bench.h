@@ -27,12 +27,15 @@ typedef struct bench_options {
     bool list;
     bool pin;           /* rank r on the r-th processor allowed, round about */
     bool rewrite;       /* each rank writes its input anew before every operation */
-    int checking;       /* 0 off, 1 on, -1: as the library has it */
+    int checking;       /* 0 off, 1 on, -1: as the library has it; BENCH_CHECKING_BOTH */
+    bool tune;          /* measure the algorithms of all_reduce and print the table instead */
     double seconds;     /* of measuring, a size */
     int64_t iterations; /* at most so many operations a size; 0: what fits into `seconds` */
     int64_t warmup;     /* operations before the first that counts; 0: some */
     unsigned timeout_s; /* the whole run is ended after that */
 } bench_options;
+
+#define BENCH_CHECKING_BOTH 2 /* off and on by turns */
 
 /* Exit statuses. */
 enum { BENCH_DONE = 0, BENCH_FAILED = 1, BENCH_USAGE = 2, BENCH_NO_BACKEND = 3 };
@@ -61,16 +64,30 @@ typedef struct bench_result {
 /* One operation. False if it failed. */
 typedef bool (*bench_step)(void *state);
 
+/* What one kind of samples consists of. */
+typedef struct bench_turn {
+    bench_step once;
+    bench_step prepare; /* before each batch, outside of what is timed; NULL: nothing */
+    void *state;
+    int divisor; /* 2 where an operation goes there and back and one way is asked for; 0 counts as 1
+                  */
+} bench_turn;
+
 /*
- * Times `once` on all ranks together; all pass the same options. The result is the same everywhere.
+ * Times the operations on all ranks together, one batch of each by turns, so that what the machine
+ * does meanwhile meets all of them alike; all ranks pass the same. The results, one a turn, are the
+ * same everywhere.
  *
  * Operations shorter than the clock's own time are timed in batches: as many in a row as take
  * BENCH_BATCH_US, which is thousands of times what reading the clock takes, and short beside a time
  * slice of the scheduler. Before each batch the ranks meet; the batch took as long as its slowest
- * rank. One batch is one sample. `divisor`: 2 where an operation goes there and back and one way is
- * asked for.
+ * rank. One batch is one sample.
  */
 #define BENCH_BATCH_US 300.0
+#define BENCH_MAX_TURNS 4
+bool bench_measure_by_turns(const bench_side *side, const bench_options *options,
+                            const bench_turn *turns, int count, bench_result *results);
+/* One operation alone. */
 bool bench_measure(const bench_side *side, const bench_options *options, bench_step once,
                    void *state, int divisor, bench_result *result);
 
@@ -96,6 +113,7 @@ typedef struct bench_line {
     const char *device; /* NULL: the processor */
     size_t bytes;
     int ranks;
+    int checking; /* of the ranks' arguments: 0 off, 1 on, -1: not asked for */
 } bench_line;
 
 /* One line on standard output: JSON or, for people, a row of a table. */

@@ -32,13 +32,51 @@ if grep -vxE "\{$pair(,$pair)*\}" "$work/ours" "$work/limits" >&2; then
 fi
 
 # Everything wrong is refused before a rank is started.
-for wrong in "--op none" "--op barrier --ranks 0" "--op put --bytes 1x" "--op put --dtype int3" ""; do
+for wrong in "--op none" "--op barrier --ranks 0" "--op put --bytes 1x" "--op put --dtype int3" "" \
+    "--tune --ranks 1" "--tune --ranks 18" "--tune --op put" "--op put --checking maybe"; do
     # shellcheck disable=SC2086
     "$bench" $wrong >/dev/null 2>&1
     [ $? -eq 2 ] || fail "'$wrong' was not refused"
 done
 "$bench" --op barrier --backend no_such_backend >/dev/null 2>&1
 [ $? -eq 3 ] || fail "a backend that is not there was not named as such"
+
+# Checking off and on by turns: a line of each.
+"$bench" --op barrier,all_reduce --checking both "${quick[@]}" >"$work/both" || fail "--checking both"
+for op in barrier all_reduce; do
+    for checking in true false; do
+        grep -q "^{\"op\":\"$op\",.*\"checking\":$checking," "$work/both" ||
+            fail "no line of $op with checking $checking"
+    done
+done
+
+# The table: every world, place and size has a line, the crossovers are such that one-shot comes
+# first, and the library takes what is printed; what it then chooses is the unit test's affair.
+tune() {
+    "$bench" --tune --bytes 4K,64,1K --iterations 20 --warmup 1 --timeout 60 "$@"
+}
+tune --ranks 3 --json >"$work/tuned" || fail "--tune"
+for place in symmetric private; do
+    for ranks in 2 3; do
+        sed -n "s/^{\"tune\":\"all_reduce\",\"ranks\":$ranks,\"place\":\"$place\",\"bytes\":\([0-9]*\),.*\"chosen\":\"\(.*\)\"}$/\1 \2/p" \
+            "$work/tuned" >"$work/cells"
+        [ "$(cut -d' ' -f1 "$work/cells" | paste -sd,)" = 64,1024,4096 ] ||
+            fail "not each size in a world of $ranks, $place"
+        cut -d' ' -f2 "$work/cells" | sort -c || fail "choices that come and go"
+    done
+done
+table=$(sed -n 's/^{"table":"\(.*\)"}$/\1/p' "$work/tuned")
+entry='[01]:[0-9]+:([0-9]+|any):(one|two)_shot'
+grep -qxE "$entry(,$entry)*" <<<"$table" || fail "no table but '$table'"
+SYMMEM_ALL_REDUCE_TABLE=$table "$bench" --op all_reduce,all_reduce_copy_out --ranks 3 --checking on \
+    "${quick[@]}" >/dev/null || fail "the table is not taken"
+tune --ranks 2 >"$work/tuned" || fail "--tune for people"
+grep -q '^static const symmem_all_reduce_entry all_reduce_table\[\] = {$' "$work/tuned" ||
+    fail "no table in C"
+table=$(sed -n 's/^export SYMMEM_ALL_REDUCE_TABLE=//p' "$work/tuned")
+grep -qxE "$entry(,$entry)*" <<<"$table" || fail "no table but '$table'"
+SYMMEM_ALL_REDUCE_TABLE=x "$bench" --op all_reduce "${quick[@]}" >/dev/null 2>&1 &&
+    fail "a table that is none was taken"
 
 # Two rounds, MPI's lines made up: as fast as ours.
 {

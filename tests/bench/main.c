@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* symmem-bench: how long symmem's operations take. --help lists the options. */
 #include "rank.h"
+#include "tune.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,15 +9,21 @@
 #include <unistd.h>
 
 static const bench_op *const tables[] = {bench_sync_ops, bench_move_ops, bench_collective_ops,
-                                         bench_multimem_ops};
+                                         bench_multimem_ops, bench_fused_ops};
 #define TABLE_COUNT (sizeof tables / sizeof tables[0])
+
+/* Where the ranks' contexts meet. */
+typedef struct meeting {
+    char directory[64];  /* of ranks that are processes */
+    symmem_store *store; /* of threads */
+} meeting;
 
 /* What all ranks are told. */
 typedef struct job {
     const bench_options *options;
     symmem_dtype dtype;
-    char directory[64];  /* the store of ranks that are processes */
-    symmem_store *store; /* of threads */
+    meeting meetings[2]; /* the second for --checking both */
+    tune_data *tune;     /* shared by all; NULL: the options name ops */
 } job;
 
 /* The next op after `op` (NULL: the first) that the options name; NULL at the end. */
@@ -33,36 +40,44 @@ static const bench_op *next_op(const bench_options *options, const bench_op *op)
 
 /* --- a rank ------------------------------------------------------------------------- */
 
-static int open_rank(bench_rank *self, const job *work, symmem_store **store_p) {
+typedef struct seat {
+    bench_rank rank;
+    const meeting *meeting;
+    symmem_store *store;
+} seat;
+
+static int open_seat(seat *self, const bench_options *wanted) {
+    bench_rank *rank = &self->rank;
     symmem_context_options options;
     symmem_context_options_init(&options);
-    *store_p = work->store;
-    if (work->store == NULL && symmem_store_open_file(work->directory, store_p) != SYMMEM_OK) {
-        (void)bench_failed(self, "store");
+    self->store = self->meeting->store;
+    if (self->store == NULL &&
+        symmem_store_open_file(self->meeting->directory, &self->store) != SYMMEM_OK) {
+        (void)bench_failed(rank, "store");
         return BENCH_FAILED;
     }
-    options.rank = options.local_rank = self->rank;
-    options.world_size = self->ranks;
-    options.store = *store_p;
-    options.backend = work->options->backend;
+    options.rank = options.local_rank = rank->rank;
+    options.world_size = rank->ranks;
+    options.store = self->store;
+    options.backend = wanted->backend;
     options.allow_overlapping_devices = options.multicast = 1;
-    if (work->options->checking >= 0)
-        options.check_collectives = work->options->checking;
-    if (symmem_init(&options, &self->context) != SYMMEM_OK) {
-        (void)bench_failed(self, "init");
+    if (rank->checking >= 0)
+        options.check_collectives = rank->checking;
+    if (symmem_init(&options, &rank->context) != SYMMEM_OK) {
+        (void)bench_failed(rank, "init");
         return BENCH_NO_BACKEND;
     }
-    if (symmem_group_create(self->context, "bench", NULL, 0, NULL, &self->group) != SYMMEM_OK) {
-        (void)bench_failed(self, "group_create");
+    if (symmem_group_create(rank->context, "bench", NULL, 0, NULL, &rank->group) != SYMMEM_OK) {
+        (void)bench_failed(rank, "group_create");
         return BENCH_FAILED;
     }
     return BENCH_DONE;
 }
 
-static void close_rank(bench_rank *self, const job *work, symmem_store *store) {
-    symmem_context_free(self->context);
-    if (store != work->store)
-        symmem_store_close(store);
+static void close_seat(seat *self) {
+    symmem_context_free(self->rank.context);
+    if (self->store != self->meeting->store)
+        symmem_store_close(self->store);
 }
 
 static bool run_op(bench_rank *self, const bench_op *op) {
@@ -78,22 +93,39 @@ static bool run_op(bench_rank *self, const bench_op *op) {
     return true;
 }
 
+static int run_ops(bench_rank *self) {
+    const bench_options *options = self->options;
+    for (const bench_op *op = next_op(options, NULL); op != NULL; op = next_op(options, op))
+        if (!run_op(self, op))
+            return BENCH_FAILED;
+    return BENCH_DONE;
+}
+
 static int rank_main(bench_world *world, int rank, void *arg) {
     const job *work = arg;
-    bench_rank self = {.options = work->options,
-                       .world = world,
-                       .rank = rank,
-                       .ranks = world->ranks,
-                       .right = (rank + 1) % world->ranks,
-                       .left = (rank + world->ranks - 1) % world->ranks,
-                       .dtype = work->dtype};
-    symmem_store *store = NULL;
-    int status = open_rank(&self, work, &store);
-    for (const bench_op *op = next_op(work->options, NULL); status == BENCH_DONE && op != NULL;
-         op = next_op(work->options, op))
-        if (!run_op(&self, op))
-            status = BENCH_FAILED;
-    close_rank(&self, work, store);
+    bool both = work->options->checking == BENCH_CHECKING_BOTH;
+    int opened = 0, count = both ? 2 : 1, status = BENCH_DONE;
+    seat seats[2];
+    for (; opened < count && status == BENCH_DONE; opened++) {
+        seats[opened] = (seat){.rank = {.options = work->options,
+                                        .world = world,
+                                        .rank = rank,
+                                        .ranks = world->ranks,
+                                        .right = (rank + 1) % world->ranks,
+                                        .left = (rank + world->ranks - 1) % world->ranks,
+                                        .dtype = work->dtype,
+                                        .checking = both ? opened : work->options->checking},
+                               .meeting = &work->meetings[opened]};
+        status = open_seat(&seats[opened], work->options);
+    }
+    bench_rank *self = &seats[0].rank;
+    self->twin = both ? &seats[1].rank : NULL;
+    if (status == BENCH_DONE && work->tune != NULL)
+        status = tune_rank(self, work->tune) ? BENCH_DONE : BENCH_FAILED;
+    else if (status == BENCH_DONE)
+        status = run_ops(self);
+    while (opened > 0)
+        close_seat(&seats[--opened]);
     return status;
 }
 
@@ -119,7 +151,7 @@ static bool check_names(const bench_options *options, symmem_dtype *dtype_p) {
         fprintf(stderr, "there is no dtype '%s'\n", options->dtype);
         return false;
     }
-    if (next_op(options, NULL) == NULL) {
+    if (!options->tune && next_op(options, NULL) == NULL) {
         fprintf(stderr, "there is no op '%s'; --list names them\n", options->ops);
         return false;
     }
@@ -137,22 +169,56 @@ static void remove_store(const char *directory) {
     rmdir(directory);
 }
 
-static int run_job(job *work) {
-    if (work->options->threads) {
-        if (symmem_store_open_memory(&work->store) != SYMMEM_OK)
-            return BENCH_FAILED;
-    } else {
-        snprintf(work->directory, sizeof work->directory, "/tmp/symmem-bench-XXXXXX");
-        if (mkdtemp(work->directory) == NULL) {
-            perror(work->directory);
-            return BENCH_FAILED;
-        }
-    }
-    int status = world_run(work->options, rank_main, work);
-    if (work->store != NULL)
-        symmem_store_close(work->store);
+static bool open_meeting(meeting *self, bool threads) {
+    if (threads)
+        return symmem_store_open_memory(&self->store) == SYMMEM_OK;
+    snprintf(self->directory, sizeof self->directory, "/tmp/symmem-bench-XXXXXX");
+    if (mkdtemp(self->directory) != NULL)
+        return true;
+    perror(self->directory);
+    return false;
+}
+
+static void close_meeting(meeting *self) {
+    if (self->store != NULL)
+        symmem_store_close(self->store);
     else
-        remove_store(work->directory);
+        remove_store(self->directory);
+}
+
+static int run_job(job *work) {
+    int count = work->options->checking == BENCH_CHECKING_BOTH ? 2 : 1, opened = 0;
+    bool good = true;
+    memset(work->meetings, 0, sizeof work->meetings);
+    while (good && opened < count) {
+        good = open_meeting(&work->meetings[opened], work->options->threads);
+        opened += good;
+    }
+    int status = good ? world_run(work->options, rank_main, work) : BENCH_FAILED;
+    while (opened > 0)
+        close_meeting(&work->meetings[--opened]);
+    return status;
+}
+
+/* A world of each size in turn, then what follows from all. */
+static int run_tune(job *work, bench_options *options) {
+    int last = options->ranks, status = BENCH_DONE;
+    if (last < TUNE_FIRST_WORLD || last > TUNE_LAST_WORLD ||
+        options->checking == BENCH_CHECKING_BOTH) {
+        fprintf(stderr, "--tune wants --ranks from %d to %d, and no --checking both\n",
+                TUNE_FIRST_WORLD, TUNE_LAST_WORLD);
+        return BENCH_USAGE;
+    }
+    work->tune = tune_open(options, symmem_dtype_size(work->dtype));
+    if (work->tune == NULL)
+        return BENCH_FAILED;
+    for (int ranks = TUNE_FIRST_WORLD; ranks <= last && status == BENCH_DONE; ranks++) {
+        options->ranks = ranks;
+        status = run_job(work);
+    }
+    if (status == BENCH_DONE)
+        tune_print(work->tune, options);
+    tune_close(work->tune);
     return status;
 }
 
@@ -164,5 +230,7 @@ int main(int argc, char **argv) {
         return status;
     if (options.list)
         return list_ops(&options);
-    return check_names(&options, &work.dtype) ? run_job(&work) : BENCH_USAGE;
+    if (!check_names(&options, &work.dtype))
+        return BENCH_USAGE;
+    return options.tune ? run_tune(&work, &options) : run_job(&work);
 }

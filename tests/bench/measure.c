@@ -67,23 +67,23 @@ static bool run_steps(bench_step once, void *state, int64_t count) {
 }
 
 /* Microseconds that `count` operations take on the slowest rank. */
-static bool time_batch(const bench_side *side, bench_step once, void *state, int64_t count,
+static bool time_batch(const bench_side *side, const bench_turn *turn, int64_t count,
                        double *us_p) {
-    if (!side->meet(side->arg))
+    if ((turn->prepare != NULL && !turn->prepare(turn->state)) || !side->meet(side->arg))
         return false;
     uint64_t start_ns = bench_now_ns();
-    if (!run_steps(once, state, count))
+    if (!run_steps(turn->once, turn->state, count))
         return false;
     return side->largest(side->arg, (double)(bench_now_ns() - start_ns) / 1000, us_p);
 }
 
 /* The batch to use, and what it takes. Every rank sees the same times and decides the same. */
-static bool calibrate(const bench_side *side, const bench_options *options, bench_step once,
-                      void *state, int64_t *batch_p, double *us_p) {
+static bool calibrate(const bench_side *side, const bench_options *options, const bench_turn *turn,
+                      int64_t *batch_p, double *us_p) {
     int64_t limit = options->iterations > 0 ? options->iterations : MAX_BATCH;
     int64_t batch = 1;
     for (;;) {
-        if (!time_batch(side, once, state, batch, us_p))
+        if (!time_batch(side, turn, batch, us_p))
             return false;
         if (*us_p >= BENCH_BATCH_US || batch >= limit)
             break;
@@ -97,6 +97,15 @@ static bool calibrate(const bench_side *side, const bench_options *options, benc
     return true;
 }
 
+/* One turn's own plan: how often it runs, and for how long at most. */
+typedef struct plan {
+    bench_turn turn;
+    bench_result *result;
+    double *samples;
+    int64_t planned;
+    double total_us;
+} plan;
+
 static int64_t sample_count(const bench_options *options, int64_t batch, double batch_us) {
     int64_t count = options->iterations > 0 ? options->iterations / batch
                                             : (int64_t)(options->seconds * 1e6 / batch_us);
@@ -104,38 +113,75 @@ static int64_t sample_count(const bench_options *options, int64_t batch, double 
     return count < least ? least : count > MAX_SAMPLES ? MAX_SAMPLES : count;
 }
 
+static bool begin_plan(const bench_side *side, const bench_options *options, plan *self) {
+    double batch_us;
+    if ((self->turn.prepare != NULL && !self->turn.prepare(self->turn.state)) ||
+        !run_steps(self->turn.once, self->turn.state, options->warmup) ||
+        !calibrate(side, options, &self->turn, &self->result->batch, &batch_us))
+        return false;
+    self->planned = sample_count(options, self->result->batch, batch_us);
+    self->samples = calloc((size_t)self->planned, sizeof *self->samples);
+    return self->samples != NULL;
+}
+
 /* Fewer than planned where batches have become slow: on a busy machine they do, by far. */
-static bool take_samples(const bench_side *side, bench_step once, void *state, int divisor,
-                         double limit_us, bench_result *result, double *samples) {
-    int64_t planned = result->samples;
-    double total_us = 0;
-    for (result->samples = 0; result->samples < planned; result->samples++) {
-        double us;
-        if (result->samples >= MIN_SAMPLES && total_us > limit_us)
-            break;
-        if (!time_batch(side, once, state, result->batch, &us))
-            return false;
-        samples[result->samples] = us / (double)result->batch / divisor;
-        total_us += us;
-    }
-    result->median_us = bench_median(samples, (size_t)result->samples);
-    result->min_us = samples[0];
-    result->max_us = samples[result->samples - 1];
+static bool wants_more(const plan *self, const bench_options *options) {
+    return self->result->samples < self->planned &&
+           (self->result->samples < MIN_SAMPLES || self->total_us <= 2e6 * options->seconds);
+}
+
+static bool take_sample(const bench_side *side, plan *self) {
+    bench_result *result = self->result;
+    int divisor = self->turn.divisor > 0 ? self->turn.divisor : 1;
+    double us;
+    if (!time_batch(side, &self->turn, result->batch, &us))
+        return false;
+    self->samples[result->samples++] = us / (double)result->batch / divisor;
+    self->total_us += us;
     return true;
+}
+
+/* One of each as long as each wants more: what is compared has stood side by side. */
+static bool take_samples(const bench_side *side, const bench_options *options, plan *plans,
+                         int count) {
+    for (;;) {
+        for (int i = 0; i < count; i++)
+            if (!wants_more(&plans[i], options))
+                return true;
+        for (int i = 0; i < count; i++)
+            if (!take_sample(side, &plans[i]))
+                return false;
+    }
+}
+
+static void summarise(plan *self) {
+    bench_result *result = self->result;
+    result->median_us = bench_median(self->samples, (size_t)result->samples);
+    result->min_us = self->samples[0];
+    result->max_us = self->samples[result->samples - 1];
+}
+
+bool bench_measure_by_turns(const bench_side *side, const bench_options *options,
+                            const bench_turn *turns, int count, bench_result *results) {
+    plan plans[BENCH_MAX_TURNS];
+    bool good = count <= BENCH_MAX_TURNS;
+    int begun = 0;
+    for (; good && begun < count; begun++) {
+        plans[begun] = (plan){.turn = turns[begun], .result = &results[begun]};
+        memset(&results[begun], 0, sizeof results[begun]);
+        good = begin_plan(side, options, &plans[begun]);
+    }
+    good = good && take_samples(side, options, plans, count);
+    for (int i = 0; i < begun; i++) {
+        if (good)
+            summarise(&plans[i]);
+        free(plans[i].samples);
+    }
+    return good;
 }
 
 bool bench_measure(const bench_side *side, const bench_options *options, bench_step once,
                    void *state, int divisor, bench_result *result) {
-    double batch_us;
-    memset(result, 0, sizeof *result);
-    if (!run_steps(once, state, options->warmup) ||
-        !calibrate(side, options, once, state, &result->batch, &batch_us))
-        return false;
-    result->samples = sample_count(options, result->batch, batch_us);
-    double *samples = calloc((size_t)result->samples, sizeof *samples);
-    if (samples == NULL)
-        return false;
-    bool taken = take_samples(side, once, state, divisor, 2e6 * options->seconds, result, samples);
-    free(samples);
-    return taken;
+    const bench_turn turn = {.once = once, .state = state, .divisor = divisor};
+    return bench_measure_by_turns(side, options, &turn, 1, result);
 }

@@ -272,7 +272,8 @@ static bool run_one(state *self, const op *which, size_t bytes, const char *libr
                              .op = which->name,
                              .dtype = which->unsized ? "" : "float32",
                              .bytes = self->bytes,
-                             .ranks = self->ranks};
+                             .ranks = self->ranks,
+                             .checking = -1};
     if (good && self->rank == 0)
         bench_print(self->options, &line, &result);
     return good;

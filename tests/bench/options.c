@@ -9,6 +9,8 @@
 #include <string.h>
 
 #define MAX_RANKS 1024
+#define USUAL_SIZES "1K,64K,1M"
+#define TUNE_SIZES "256,1K,2K,4K,8K,16K,32K,64K,256K,1M,4M,16M"
 
 static const char usage[] =
     "  --op OP[,OP]          what to measure, or \"all\"; --list names them\n"
@@ -19,7 +21,12 @@ static const char usage[] =
     "  --backend NAME|PATH   shm (default), cuda, nccl, or a shared object: /path/to/backend.so\n"
     "  --rank-mode MODE      process (default) or thread\n"
     "  --dtype T             default float32\n"
-    "  --checking on|off     whether the library compares the ranks' arguments\n"
+    "  --checking on|off|both  whether the library compares the ranks' arguments; both: by\n"
+    "                        turns, and what it costs\n"
+    "  --tune                instead of --op: the algorithms of all_reduce by turns, for every "
+    "world\n"
+    "                        size from 2 to --ranks (at most 17); prints the table that\n"
+    "                        symmem_set_all_reduce_table takes. Default sizes: 256 to 16M\n"
     "  --input KIND          reused (default): the same input again and again; rewritten: each\n"
     "                        rank writes into every cache line of its input before each call\n"
     "  --seconds S           of measuring, each size; default 0.2\n"
@@ -31,7 +38,7 @@ static const char usage[] =
     "  --list                print the names of the ops\n"
     "  --help                this text\n";
 
-enum { LONG_BASE = 256, ITERATIONS, WARMUP, TIMEOUT, SECONDS, PIN, JSON, LIST, HELP };
+enum { LONG_BASE = 256, ITERATIONS, WARMUP, TIMEOUT, SECONDS, PIN, TUNE, JSON, LIST, HELP };
 static const struct option long_options[] = {
     {"op", required_argument, NULL, 'o'},
     {"bytes", required_argument, NULL, 'b'},
@@ -46,6 +53,7 @@ static const struct option long_options[] = {
     {"warmup", required_argument, NULL, WARMUP},
     {"timeout", required_argument, NULL, TIMEOUT},
     {"pin", no_argument, NULL, PIN},
+    {"tune", no_argument, NULL, TUNE},
     {"json", no_argument, NULL, JSON},
     {"list", no_argument, NULL, LIST},
     {"help", no_argument, NULL, HELP},
@@ -88,6 +96,16 @@ static bool parse_choice(const char *name, const char *text, const char *no, con
     return *value_p || strcmp(text, no) == 0 || wrong(name, text);
 }
 
+static bool parse_checking(const char *text, int *checking_p) {
+    static const char *const words[] = {"off", "on", "both"};
+    for (int i = 0; i < 3; i++)
+        if (strcmp(text, words[i]) == 0) {
+            *checking_p = i;
+            return true;
+        }
+    return wrong("checking", text);
+}
+
 /* One size at *text_p, which is moved behind it. */
 static bool parse_size(const char **text_p, size_t *bytes_p) {
     static const char units[] = "KMG";
@@ -128,7 +146,7 @@ static bool parse_seconds(const char *text, double *seconds_p) {
 
 static bool take(int option, const char *text, bench_options *options) {
     uint64_t number = 0;
-    bool yes = false, good = true;
+    bool good = true;
     switch (option) {
     case 'o':
         options->ops = text;
@@ -149,8 +167,7 @@ static bool take(int option, const char *text, bench_options *options) {
         good = parse_choice("input", text, "reused", "rewritten", &options->rewrite);
         break;
     case 'c':
-        good = parse_choice("checking", text, "off", "on", &yes);
-        options->checking = yes;
+        good = parse_checking(text, &options->checking);
         break;
     case 'n':
         good = parse_whole("ranks", text, 1, MAX_RANKS, &number);
@@ -174,6 +191,9 @@ static bool take(int option, const char *text, bench_options *options) {
     case PIN:
         options->pin = true;
         break;
+    case TUNE:
+        options->tune = true;
+        break;
     case JSON:
         options->json = true;
         break;
@@ -189,8 +209,6 @@ static bool take(int option, const char *text, bench_options *options) {
 bool bench_options_parse(int argc, char **argv, bench_options *options, int *status_p) {
     *options = (bench_options){.backend = "shm",
                                .dtype = "float32",
-                               .sizes = {1 << 10, 64 << 10, 1 << 20},
-                               .size_count = 3,
                                .ranks = 2,
                                .checking = -1,
                                .seconds = 0.2,
@@ -207,9 +225,14 @@ bool bench_options_parse(int argc, char **argv, bench_options *options, int *sta
         if (!take(option, optarg, options))
             return false;
     }
-    if (optind < argc || (options->ops == NULL && !options->list)) {
+    if (optind < argc || (options->ops == NULL && !options->list && !options->tune) ||
+        (options->ops != NULL && options->tune)) {
         fprintf(stderr, "usage: %s --op OP [options]; --help lists them\n", argv[0]);
         return false;
     }
+    if (options->ops == NULL)
+        options->ops = "";
+    if (options->size_count == 0)
+        (void)parse_sizes(options->tune ? TUNE_SIZES : USUAL_SIZES, options);
     return true;
 }

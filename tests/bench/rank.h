@@ -16,7 +16,8 @@
 
 typedef struct bench_op bench_op;
 
-typedef struct bench_rank {
+typedef struct bench_rank bench_rank;
+struct bench_rank {
     const bench_options *options;
     bench_world *world;
     int rank, ranks;
@@ -33,9 +34,18 @@ typedef struct bench_rank {
     size_t out_offset; /* of a symmetric output, from the handle's memory */
     void *symmetric;   /* all of the op's symmetric memory */
     symmem_handle *handle;
-    int64_t in_shape[1], out_shape[1];
+    int64_t in_shape[2], out_shape[2];
     DLTensor in_tensor, out_tensor;
-} bench_rank;
+    /* Of products only: the second matrix, the scales and the signals. */
+    void *factor;
+    float scale;
+    uint32_t signals[4];
+    int64_t factor_shape[2], scale_shape[2], signals_shape[2];
+    DLTensor factor_tensor, scale_tensor, signals_tensor;
+    int checking;     /* what was asked of the context, -1: nothing */
+    bench_rank *twin; /* the same rank with a context that checks, measured by turns with this
+                         one's; NULL: none */
+};
 
 /* Where input and output lie; neither flag: in private memory. */
 enum {
@@ -61,6 +71,9 @@ struct bench_op {
     bool unsized;  /* bytes mean nothing */
     bool keep;     /* others read the input at any time: it is never rewritten */
     int min_ranks; /* 0 counts as 1 */
+    size_t unit;   /* the input has a multiple of so many elements, each rank's part too; 0: of 1 */
+    bool scaled;   /* a product with scales */
+    bool (*prepare)(bench_rank *self); /* more than input and output; NULL: nothing */
     symmem_status (*once)(bench_rank *self);
     /* The output's element `index` after one run on the inputs of bench_pattern; NULL: no output,
      * the op's own `check` looks. */
@@ -73,6 +86,7 @@ extern const bench_op bench_sync_ops[];
 extern const bench_op bench_move_ops[];
 extern const bench_op bench_collective_ops[];
 extern const bench_op bench_multimem_ops[];
+extern const bench_op bench_fused_ops[];
 
 /* What rank `rank` has at `index` of its input: small whole numbers, whose sums are exact. */
 double bench_pattern(int rank, size_t index);
@@ -89,6 +103,23 @@ double bench_load(symmem_dtype dtype, const void *memory, size_t index);
 
 /* Measures and prints one op at one size. False: it failed, and why was printed. */
 bool bench_run_one(bench_rank *self, const bench_op *op, size_t bytes);
+/* Memory and tensors for one op, and its first run, on inputs whose result is checked. After it,
+ * whatever it returns, bench_end. False: it failed, and why was printed. *supported_p: the backend
+ * has the op. */
+bool bench_begin(bench_rank *self, const bench_op *op, size_t bytes, bool *supported_p);
+void bench_end(bench_rank *self);
+/* What bench_begin has made ready, as one turn of a measurement. */
+bench_turn bench_turn_of(bench_rank *self);
+bool bench_measure_turns(bench_rank *self, const bench_turn *turns, int count,
+                         bench_result *results);
+/* For an op's `prepare`: symmetric memory of its own, and zeroed private memory, which bench_end
+ * gives back with `factor`; flat tensors, and the same with rows of BENCH_COLUMNS elements. */
+#define BENCH_COLUMNS 64
+bool bench_make_symmetric(bench_rank *self, size_t bytes);
+void *bench_private_memory(size_t bytes);
+void bench_set_tensor(DLTensor *tensor, symmem_dtype dtype, void *data, int64_t *shape,
+                      size_t count);
+void bench_make_rows(DLTensor *tensor, int64_t *shape);
 /* Prints the thread's error record. Always false. */
 bool bench_failed(const bench_rank *self, const char *what);
 

@@ -55,6 +55,8 @@ static void print_json(const bench_options *options, const bench_line *line,
     printf("\"ranks\":%d,", line->ranks);
     print_text("rank_mode", options->threads ? "thread" : "process");
     print_text("input", options->rewrite ? "rewritten" : "reused");
+    if (line->checking >= 0)
+        printf("\"checking\":%s,", line->checking ? "true" : "false");
     printf("\"pinned\":%s,", options->pin ? "true" : "false");
     print_text("device", line->device != NULL ? line->device : processor);
     print_text("arch", names.machine);
@@ -62,9 +64,10 @@ static void print_json(const bench_options *options, const bench_line *line,
 }
 
 static void print_row(const bench_line *line, const bench_result *result) {
-    printf("%-28s %10zu B  %12.3f us  [%.3f .. %.3f]  %lld samples of %lld\n", line->op,
+    static const char *const checking[] = {"", "  checking off", "  checking on"};
+    printf("%-28s %10zu B  %12.3f us  [%.3f .. %.3f]  %lld samples of %lld%s\n", line->op,
            line->bytes, result->median_us, result->min_us, result->max_us,
-           (long long)result->samples, (long long)result->batch);
+           (long long)result->samples, (long long)result->batch, checking[line->checking + 1]);
 }
 
 void bench_print(const bench_options *options, const bench_line *line, const bench_result *result) {

@@ -2,6 +2,9 @@
 /* symmem_all_reduce and its table, tensors that an all-reduce makes, and what is refused. */
 #include "reduce_help.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+
 /* --- the choice ------------------------------------------------------------------------------- */
 
 static void set_table(struct tk *t, symmem_all_reduce_algorithm algorithm) {
@@ -111,6 +114,81 @@ static void tables_are_checked(struct tk *t) {
     entry.max_world_size = -1;
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_set_all_reduce_table(context, &entry, 1));
     TK_STATUS(t, SYMMEM_NOT_INITIALISED, symmem_set_all_reduce_table(NULL, &entry, 0));
+}
+
+/* The first of so many entries, and as text. */
+static void write_entries(symmem_all_reduce_entry *entries, char *text, size_t capacity,
+                          int count) {
+    size_t used = 0;
+    for (int i = 0; i < count; i++) {
+        entries[i] =
+            (symmem_all_reduce_entry){.symmetric = i % 3 - 1,
+                                      .max_world_size = i % 5,
+                                      .max_bytes = i % 7 == 6 ? UINT64_MAX : 1000 * (uint64_t)i,
+                                      .algorithm = i % 2};
+        used += (size_t)snprintf(text + used, capacity - used, "%s%d:%d:", i > 0 ? "," : "",
+                                 i % 3 - 1, i % 5);
+        if (i % 7 == 6)
+            used += (size_t)snprintf(text + used, capacity - used, "any:");
+        else
+            used += (size_t)snprintf(text + used, capacity - used, "%d:", 1000 * i);
+        used += (size_t)snprintf(text + used, capacity - used, i % 2 ? "two_shot" : "one_shot");
+    }
+}
+
+static void refuse_environment(struct tk *t, const char *text, symmem_status expected) {
+    symmem_context_options options = tk_options(t);
+    symmem_context *context = NULL;
+    TK_REQUIRE(t, setenv("SYMMEM_ALL_REDUCE_TABLE", text, 1) == 0);
+    symmem_status status = symmem_init(&options, &context);
+    TK_CHECK_MSG(t, status == expected && context == NULL, "\"%.40s\": %s", text,
+                 symmem_status_name(status));
+}
+
+/* All ranks begin with the environment's table; one of them then sets it by the call, and it is the
+ * same; and then one that differs in the last entry. */
+static void table_of_the_environment(struct tk *t) {
+    enum { MANY = SYMMEM_ALL_REDUCE_MAX_ENTRIES };
+    static const char *const wrong[] = {
+        "x",
+        ",",
+        "1:0:32",
+        "1:0:32:one_shot,",
+        "1:0:32:one_shot 1:0:32:one_shot",
+        "2:0:32:one_shot",
+        "-2:0:32:one_shot",
+        "1:-1:32:one_shot",
+        "1:2147483648:32:one_shot",
+        "1:0:+1:one_shot",
+        "1: 0:32:one_shot",
+        "1:0::one_shot",
+        "1:0:18446744073709551616:one_shot",
+        "1:0:32:one_shots",
+        "1:0:32:three_shot",
+    };
+    symmem_all_reduce_entry entries[MANY + 1];
+    char text[(MANY + 1) * 32];
+    struct ops_tensor input, out;
+    TK_REQ(t, "SM-REDUCE-16");
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        refuse_environment(t, wrong[i], SYMMEM_INVALID_ARGUMENT);
+    write_entries(entries, text, sizeof text, MANY + 1);
+    refuse_environment(t, text, SYMMEM_OUT_OF_RANGE);
+    write_entries(entries, text, sizeof text, MANY);
+    TK_REQUIRE(t, setenv("SYMMEM_ALL_REDUCE_TABLE", text, 1) == 0);
+    symmem_context_options options = tk_options(t);
+    tk_reinit(t, &options);
+    TK_REQUIRE(t, unsetenv("SYMMEM_ALL_REDUCE_TABLE") == 0);
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 512);
+    for (int step = 0; step < 3; step++) {
+        entries[MANY - 1].max_bytes += step == 2;
+        if (step > 0 && t->rank == t->world_size - 1)
+            TK_OK(t, symmem_set_all_reduce_table(t->context, entries, MANY));
+        TK_STATUS(t, step < 2 ? SYMMEM_OK : SYMMEM_MISMATCH,
+                  symmem_all_reduce(desk.handle, ops_flat(&input, desk.own, SYMMEM_FLOAT32, 9),
+                                    SYMMEM_SUM, ops_flat(&out, desk.out, SYMMEM_FLOAT32, 9), 0,
+                                    desk.limit_ms, NULL));
+    }
 }
 
 enum difference {
@@ -346,6 +424,13 @@ static const struct tk_case cases[] = {
      .needs = COLLECTIVES,
      .max_ranks = 1,
      .body = tables_are_checked},
+    {.name = "all_reduce.table_of_the_environment",
+     .requirements = "SM-REDUCE-16",
+     .needs = COLLECTIVES,
+     .min_ranks = 2,
+     .max_ranks = 3,
+     .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT,
+     .body = table_of_the_environment},
     {.name = "all_reduce.ranks_choose_alike",
      .requirements = "SM-REDUCE-12",
      .needs = COLLECTIVES,

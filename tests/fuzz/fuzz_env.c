@@ -38,7 +38,8 @@ static const char *const others[] = {"SYMMEM_BACKEND",
                                      "SYMMEM_SHM_DEVICES",
                                      "SYMMEM_SHM_MULTICAST_SLOTS",
                                      "SYMMEM_SHM_FALLBACK",
-                                     "SYMMEM_STORE"};
+                                     "SYMMEM_STORE",
+                                     "SYMMEM_ALL_REDUCE_TABLE"};
 #define COUNT(list) (sizeof(list) / sizeof((list)[0]))
 
 static void forget_all(void) {
