@@ -125,7 +125,7 @@ static void write_entries(symmem_all_reduce_entry *entries, char *text, size_t c
             (symmem_all_reduce_entry){.symmetric = i % 3 - 1,
                                       .max_world_size = i % 5,
                                       .max_bytes = i % 7 == 6 ? UINT64_MAX : 1000 * (uint64_t)i,
-                                      .algorithm = i % 2};
+                                      .algorithm = (symmem_all_reduce_algorithm)(i % 2)};
         used += (size_t)snprintf(text + used, capacity - used, "%s%d:%d:", i > 0 ? "," : "",
                                  i % 3 - 1, i % 5);
         if (i % 7 == 6)

@@ -117,6 +117,54 @@ static void larger_sizes(struct tk *t) {
     }
 }
 
+/* A part of so many elements for each rank. */
+static void scatter_part(struct tk *t, struct reduce_desk *desk, size_t part, uint64_t form,
+                         uint64_t pair) {
+    struct scatter_call call = {.form = (enum scatter_form)(form % SCATTER_COUNT),
+                                .rows = 1,
+                                .part = part,
+                                .at = (form + pair) % 5};
+    bool pulled = call.form >= SCATTER_PULL;
+    reduce_pair((int)(pair % (uint64_t)reduce_pair_count()), &call.dtype, &call.op);
+    if (pulled && call.op > SYMMEM_AVG)
+        call.op = SYMMEM_SUM;
+    TK_REQ(t, pulled ? "SM-REDUCE-10" : "SM-REDUCE-08");
+    tk_checkpoint(t, "parts of %zu of dtype %d, op %d, form %d", part, (int)call.dtype,
+                  (int)call.op, (int)call.form);
+    scatter_check(t, desk, &call);
+}
+
+/* Parts of any size: a form and pair for each, all of both with SYMMEM_SUITE_LONG=1. */
+static void every_count(struct tk *t) {
+    struct reduce_desk desk =
+        reduce_desk_begin(t, tk_world_group(t), (size_t)t->world_size * 140 * 8);
+    uint64_t pairs = (uint64_t)reduce_pair_count();
+    uint64_t turns = tk_suite_is_long() ? SCATTER_COUNT * pairs : 1;
+    for (size_t part = 0; part <= 130; part++)
+        for (uint64_t i = 0; i < turns; i++) {
+            uint64_t turn = t->seed + part * 5 + i;
+            scatter_part(t, &desk, part, turn, turn / SCATTER_COUNT);
+        }
+}
+
+/* Whole sizes near 10^3, 10^5 and 2^20, in parts of which the most are no whole lines: a form and
+ * pair by turns, every pair with SYMMEM_SUITE_LONG=1. */
+static void odd_counts(struct tk *t) {
+    static const size_t wholes[] = {997, 1009, 99991, 100003, (1 << 20) - 1, (1 << 20) + 1};
+    bool all = tk_suite_is_long();
+    int kinds = all ? (int)(sizeof wholes / sizeof wholes[0]) : 3;
+    uint64_t pairs = all ? (uint64_t)reduce_pair_count() : 1;
+    size_t ranks = (size_t)t->world_size;
+    struct reduce_desk desk =
+        reduce_desk_begin(t, tk_world_group(t), (wholes[kinds - 1] + ranks) * 8);
+    for (int i = 0; i < kinds; i++)
+        for (uint64_t pair = 0; pair < pairs; pair++) {
+            uint64_t turn = t->seed + (uint64_t)i + pair;
+            scatter_part(t, &desk, (wholes[i] + ranks - 1) / ranks, turn + turn / SCATTER_COUNT,
+                         turn);
+        }
+}
+
 /* Several of them, and an all-reduce between, while one rank is late where it has arrived. */
 static void late_rank(struct tk *t) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), (size_t)1 << 16);
@@ -274,6 +322,18 @@ static const struct tk_case cases[] = {
      .needs = COLLECTIVES,
      .max_ranks = 3,
      .body = larger_sizes},
+    {.name = "reduce_scatter.every_count",
+     .requirements = "SM-REDUCE-08,SM-REDUCE-10",
+     .needs = COLLECTIVES,
+     .max_ranks = 8,
+     .timeout_s = 60,
+     .body = every_count},
+    {.name = "reduce_scatter.odd_counts",
+     .requirements = "SM-REDUCE-08,SM-REDUCE-10",
+     .needs = COLLECTIVES,
+     .max_ranks = 8,
+     .timeout_s = 120,
+     .body = odd_counts},
     {.name = "reduce_scatter.late_rank",
      .requirements = "SM-REDUCE-14,SM-COLL-01",
      .needs = COLLECTIVES,
