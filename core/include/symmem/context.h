@@ -40,7 +40,10 @@ typedef struct symmem_context_options {
     int32_t check_collectives; /* 1: barriers and collective operations compare what the ranks
                                   call and answer MISMATCH if they differ; all ranks alike, which
                                   rendezvous sees to. 0: off. -1: SYMMEM_CHECK_COLLECTIVES=1, else
-                                  off */
+                                  off. On the CPU, two ranks on two processors, a barrier takes
+                                  about 0.15 us longer with it and a collective 0.1 to 0.25 us,
+                                  whatever its size; 0.2 to 0.45 us where it has to meet once more
+                                  before it writes (between private memory, all-to-all) */
     symmem_point_fn point;
     void *point_arg;
     symmem_log_fn log;
