@@ -37,6 +37,28 @@ static symmem_status reduce_scatter(bench_rank *self) {
                                      &self->out_tensor, BENCH_ON_CHANNEL);
 }
 
+/* Each row's own part: the last dimension is split. */
+#define ROWS 16
+
+static bool make_rows(bench_rank *self) {
+    self->in_shape[1] = self->in_shape[0] / ROWS;
+    self->out_shape[1] = self->out_shape[0] / ROWS;
+    self->in_shape[0] = self->out_shape[0] = ROWS;
+    self->in_tensor.ndim = self->out_tensor.ndim = 2;
+    return true;
+}
+
+static symmem_status reduce_scatter_rows(bench_rank *self) {
+    return symmem_reduce_scatter_out(self->handle, &self->in_tensor, SYMMEM_SUM, true,
+                                     &self->out_tensor, BENCH_ON_CHANNEL);
+}
+
+static double summed_columns(const bench_rank *self, size_t index) {
+    size_t columns = self->out_count / ROWS, row = index / columns;
+    size_t before = (row * (size_t)self->ranks + (size_t)self->rank) * columns;
+    return bench_summed(self, before + index % columns);
+}
+
 static symmem_status low_contention_reduce_scatter(bench_rank *self) {
     return symmem_low_contention_reduce_scatter(self->handle, &self->in_tensor, SYMMEM_SUM,
                                                 &self->out_tensor, BENCH_ON_CHANNEL);
@@ -64,6 +86,15 @@ static symmem_status broadcast(bench_rank *self) {
 
 static symmem_status all_to_all(bench_rank *self) {
     return symmem_all_to_all_out(self->handle, &self->in_tensor, NULL, &self->out_tensor, NULL,
+                                 BENCH_ON_CHANNEL);
+}
+
+/* The same parts by arrays, which ranks have to compare. */
+static symmem_status all_to_all_splits(bench_rank *self) {
+    size_t splits[SYMMEM_MAX_WORLD_SIZE];
+    for (int rank = 0; rank < self->ranks; rank++)
+        splits[rank] = self->count / (size_t)self->ranks;
+    return symmem_all_to_all_out(self->handle, &self->in_tensor, splits, &self->out_tensor, splits,
                                  BENCH_ON_CHANNEL);
 }
 
@@ -111,6 +142,13 @@ const bench_op bench_collective_ops[] = {
      .scale = BENCH_PER_RANK,
      .once = reduce_scatter,
      .expected = summed_part},
+    {.name = "reduce_scatter_rows",
+     .flags = BENCH_IN_SYMMETRIC,
+     .scale = BENCH_PER_RANK,
+     .unit = ROWS,
+     .prepare = make_rows,
+     .once = reduce_scatter_rows,
+     .expected = summed_columns},
     {.name = "low_contention_reduce_scatter",
      .flags = BENCH_IN_SYMMETRIC,
      .scale = BENCH_PER_RANK,
@@ -139,6 +177,11 @@ const bench_op bench_collective_ops[] = {
      .flags = BENCH_IN_SYMMETRIC,
      .scale = BENCH_PARTS,
      .once = all_to_all,
+     .expected = exchanged},
+    {.name = "all_to_all_splits",
+     .flags = BENCH_IN_SYMMETRIC,
+     .scale = BENCH_PARTS,
+     .once = all_to_all_splits,
      .expected = exchanged},
     {.name = NULL},
 };

@@ -179,7 +179,7 @@ static const struct tk_case cases[] = {
      .requirements = "SM-MOVE-01,SM-MOVE-02,SM-MOVE-04,SM-MOVE-05,SM-MOVE-09",
      .needs = COLLECTIVES,
      .max_ranks = 8,
-     .timeout_s = 120,
+     .timeout_s = 300,
      .body = large_counts},
 };
 TK_SUITE(move_large, cases);
