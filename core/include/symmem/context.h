@@ -57,8 +57,9 @@ SYMMEM_API void symmem_context_options_init(symmem_context_options *options);
  * Local. Creates a context and publishes this process's identity in the store (one set), so that
  * peers can tell a dead rank from a late one from here on. `options` NULL means all defaults.
  * Errors: INVALID_ARGUMENT (rank or world size missing, malformed or out of range; no store for a
- * world above one), whatever the store or set_backend returns. *context_p is NULL
- * on failure.
+ * world above one; a malformed SYMMEM_ALL_REDUCE_TABLE, see symmem_set_all_reduce_table; one that
+ * is too long is OUT_OF_RANGE), whatever the store or set_backend returns. *context_p is NULL on
+ * failure.
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_init(const symmem_context_options *options,
                                                     symmem_context **context_p);
