@@ -50,11 +50,11 @@ typedef struct symmem_all_reduce_entry {
  * decides, and two-shot where none does. Where an output is symmetric only two-shot will do. All
  * ranks need the same table; a context with check_collectives answers MISMATCH where they differ.
  * NULL with count 0: the one that is built in. Any thread; calls that have begun keep the old one.
- * A context begins with the table in the environment variable SYMMEM_ALL_REDUCE_TABLE, if it is set:
- * SYMMETRIC:MAX_WORLD_SIZE:MAX_BYTES:ALGORITHM[,...], the entry's members in decimal, "any" for
- * UINT64_MAX, and one_shot or two_shot. symmem-bench --tune measures and prints one.
- * Errors: INVALID_ARGUMENT (an unknown algorithm, symmetric outside -1..1, negative max_world_size,
- * NULL), OUT_OF_RANGE (too many).
+ * A context begins with the table in the environment variable SYMMEM_ALL_REDUCE_TABLE, if it is
+ * set: SYMMETRIC:MAX_WORLD_SIZE:MAX_BYTES:ALGORITHM[,...], the entry's members in decimal, "any"
+ * for UINT64_MAX, and one_shot or two_shot. symmem-bench --tune measures and prints one. Errors:
+ * INVALID_ARGUMENT (an unknown algorithm, symmetric outside -1..1, negative max_world_size, NULL),
+ * OUT_OF_RANGE (too many).
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_set_all_reduce_table(
     symmem_context *context, const symmem_all_reduce_entry *entries, int32_t count);
