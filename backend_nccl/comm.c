@@ -104,6 +104,7 @@ static symmem_status start(cuda_instance *instance, const symmem_exchange *excha
     symmem_status status = cuda_enter(instance, comm->device, "rendezvous");
     if (status != SYMMEM_OK)
         return status;
+    (void)cuda_point(instance, "nccl.comm.init*");
     ncclResult_t result = library->CommInitRankConfig(&comm->handle, exchange->world_size, id,
                                                       exchange->rank, &config);
     if (result != ncclSuccess && result != ncclInProgress)
@@ -137,7 +138,6 @@ symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exc
         status = start(instance, exchange, comm, records[0].id);
         if (status == SYMMEM_OK)
             status = cuda_point(instance, "nccl.comm.done");
-        comm->failed = status != SYMMEM_OK;
     }
     free(records);
     if (status == SYMMEM_OK)
@@ -151,11 +151,17 @@ symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exc
 
 /* --- ending ------------------------------------------------------------------------- */
 
+/* While NCCL is at work on the communicator only an abort is allowed. */
+static bool is_busy(const nccl_library *library, const nccl_comm *comm) {
+    ncclResult_t state = ncclInProgress;
+    return library->CommGetAsyncError(comm->handle, &state) != ncclSuccess ||
+           state == ncclInProgress;
+}
+
 void nccl_window_end(cuda_instance *instance, nccl_window *window) {
-    const nccl_comm *comm = window->comm;
-    /* While NCCL is at work on the communicator only an abort is allowed. */
-    if (!comm->failed && window->handle != NULL)
-        (void)nccl_state_of(instance)->library.CommWindowDeregister(comm->handle, window->handle);
+    const nccl_library *library = &nccl_state_of(instance)->library;
+    if (window->handle != NULL && !is_busy(library, window->comm))
+        (void)library->CommWindowDeregister(window->comm->handle, window->handle);
 }
 
 /* Abort, not finalize and destroy: it waits for nobody. Before it the windows, for 2.28 keeps the

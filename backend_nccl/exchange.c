@@ -204,6 +204,7 @@ static symmem_status register_new(registration *r, nccl_comm *comm) {
     if (status != SYMMEM_OK)
         return status;
     adopt(r, comm);
+    (void)cuda_point(instance, "nccl.window.register*");
     /* Not NCCL_WIN_COLL_SYMMETRIC: that prepares kernels of NCCL's own. */
     ncclResult_t result = nccl_state_of(instance)->library.CommWindowRegister(
         comm->handle, r->own->ptr, r->own->bytes, &r->window->handle, NCCL_WIN_DEFAULT);
@@ -212,7 +213,6 @@ static symmem_status register_new(registration *r, nccl_comm *comm) {
     else
         status = nccl_comm_wait(instance, comm->handle, r->exchange, "registration");
     cuda_leave(instance);
-    comm->failed = status != SYMMEM_OK;
     if (status == SYMMEM_OK && r->window->handle == NULL)
         status = instance->host->fail(instance->host, SYMMEM_UNSUPPORTED, 0, "rendezvous",
                                       "NCCL makes no windows here: some ranks of a host cannot "

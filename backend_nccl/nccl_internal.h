@@ -38,7 +38,6 @@ typedef struct nccl_window {
 typedef struct nccl_comm {
     int32_t users; /* under the state's lock: the group, and each window that has users */
     int32_t device;
-    bool failed; /* NCCL may still be at work on it: only to be aborted, once nobody uses it */
     ncclComm_t handle;
     nccl_window *windows; /* the list is the group's turn's, or the last user's */
 } nccl_comm;
@@ -46,7 +45,7 @@ typedef struct nccl_comm {
 typedef struct nccl_group {
     int32_t rank;
     int32_t world_size;
-    bool failed;
+    bool failed; /* its communicators are not called again, but to end them */
     uint64_t last_serial;
     int32_t comm_count;
     nccl_comm *comms[NCCL_MAX_COMMS]; /* the same places on all ranks */
