@@ -206,6 +206,8 @@ PUBLIC ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm_p, int world, ncclUn
 
 PUBLIC ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state_p) {
     *state_p = (ncclResult_t)atomic_load(&comm->state);
+    if (*state_p != ncclInProgress)
+        join(comm);
     return ncclSuccess;
 }
 
