@@ -331,7 +331,9 @@ static void test_faults(void) {
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
         run_nccl(3, body_faults, (int)i);
     use_library(NEW_NCCL);
-    run_nccl(3, body_faults, 0);
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
+        if (faults[i].call == FAKE_UNIQUE_ID || faults[i].way == FAKE_NO_WINDOW)
+            run_nccl(3, body_faults, (int)i);
 }
 
 /* A rank's own failure at each step of the backend: the others learn of it, nobody waits for long.
@@ -515,11 +517,63 @@ static void body_order(rank_env *env) {
     d.backend->group_close(d.instance, d.group);
 }
 
+/* A window that one rank still uses stays registered on all. */
+static void body_sweep(rank_env *env) {
+    direct d;
+    symmem_memory first = {0}, second = {0}, third = {0};
+    symmem_memory one[MAX_RANKS], two[MAX_RANKS], three[MAX_RANKS];
+    if (!direct_open(env, &d))
+        return;
+    CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &first));
+    CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &second));
+    CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &third));
+    expect_agreed(env, direct_exchange(&d, &first, one), SYMMEM_OK);
+    if (env->rank != 0)
+        direct_release(&d, one);
+    env_meet(env);
+    int before = atomic_load(&nccl->deregistrations);
+    expect_agreed(env, direct_exchange(&d, &second, two), SYMMEM_OK);
+    CHECK(env, atomic_load(&nccl->deregistrations) == before);
+    if (env->rank == 0)
+        direct_release(&d, one);
+    env_meet(env);
+    expect_agreed(env, direct_exchange(&d, &third, three), SYMMEM_OK);
+    CHECK(env, atomic_load(&nccl->deregistrations) == before + env->world);
+    env_meet(env);
+    direct_release(&d, two);
+    direct_release(&d, three);
+    d.backend->memory_release(d.instance, &first);
+    d.backend->memory_release(d.instance, &second);
+    d.backend->memory_release(d.instance, &third);
+    d.backend->group_close(d.instance, d.group);
+}
+
+/* A further communicator that one rank does not get: the others do not wait for it in NCCL. */
+static void body_further(rank_env *env) {
+    direct d;
+    symmem_memory own = {0}, peers[MAX_RANKS];
+    if (!direct_open(env, &d))
+        return;
+    int32_t device = (env->rank + 1) % env->world;
+    CHECK_OK(env, d.backend->memory_alloc(d.instance, device, BYTES, &own));
+    env->fault_status = SYMMEM_PERMISSION;
+    env->fault_point = env->rank == 1 ? "nccl.comm.done" : NULL;
+    env_meet(env);
+    int before = atomic_load(&nccl->registrations);
+    env_meet(env);
+    expect_agreed(env, direct_exchange(&d, &own, peers), SYMMEM_PERMISSION);
+    CHECK(env, atomic_load(&nccl->registrations) == before);
+    d.backend->group_close(d.instance, d.group);
+    d.backend->memory_release(d.instance, &own);
+}
+
 static void test_records(void) {
     use_library(PLAIN_NCCL);
     atomic_store(&nccl->windows, 0);
     run_nccl(3, body_sizes, 0);
     run_nccl(3, body_order, 0);
+    run_nccl(3, body_sweep, 0);
+    run_nccl(3, body_further, 0);
     CU_ASSERT_EQUAL(atomic_load(&nccl->windows), 0);
 }
 
