@@ -308,7 +308,7 @@ stage_small_shm() {
 }
 
 # What is built against headers that not every machine has: the backends for GPUs, which without a
-# driver have to say so. What else of them can be seen without a GPU unit.test_nccl shows.
+# driver have to say so. What else of them can be seen without a GPU unit.test_nccl* show.
 stage_skeletons() {
     plain_build || return
     local room
