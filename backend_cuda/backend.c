@@ -9,8 +9,6 @@
 #define DLPACK_CUDA 2
 #define CLOSE_WAIT_MS 5000
 
-SYMMEM_API const symmem_backend *symmem_backend_entry(uint32_t abi);
-
 bool cuda_is_capture_error(CUresult result) {
     return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
            result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
@@ -183,8 +181,8 @@ static symmem_status device_info(void *opaque, int32_t device, symmem_device_inf
     return SYMMEM_OK;
 }
 
-static const symmem_backend table = {
-    .size = sizeof table,
+const symmem_backend cuda_table = {
+    .size = sizeof cuda_table,
     .abi = SYMMEM_BACKEND_ABI,
     .name = "cuda",
     .description = "CUDA virtual memory management",
@@ -232,7 +230,3 @@ static const symmem_backend table = {
     .graph_launch = cuda_graph_launch,
     .graph_destroy = cuda_graph_destroy,
 };
-
-const symmem_backend *symmem_backend_entry(uint32_t abi) {
-    return abi == SYMMEM_BACKEND_ABI ? &table : NULL;
-}

@@ -66,6 +66,7 @@ typedef struct cuda_instance {
     cuda_capture *captures;
     bool closing;
     pthread_t watcher;
+    void *extension; /* of a backend that is this one but for some entries; NULL otherwise */
 } cuda_instance;
 
 typedef struct cuda_stream {
@@ -128,6 +129,7 @@ typedef struct cuda_peers {
 } cuda_peers;
 
 /* backend.c */
+extern const symmem_backend cuda_table;
 symmem_status cuda_fail(const cuda_instance *instance, CUresult result, const char *operation);
 bool cuda_is_capture_error(CUresult result);
 symmem_status cuda_no_memory(const cuda_instance *instance, const char *operation);
@@ -159,6 +161,8 @@ void cuda_slabs_free(cuda_instance *instance);
 symmem_status cuda_memory_alloc(void *instance, int32_t device, size_t bytes,
                                 symmem_memory *memory);
 void cuda_memory_release(void *instance, symmem_memory *memory);
+/* Of own memory: the size that the driver gave it. */
+size_t cuda_memory_mapped_bytes(const symmem_memory *memory);
 symmem_status cuda_memory_export(void *instance, symmem_memory *memory, symmem_share *share);
 void cuda_share_close(void *instance, symmem_share *share);
 symmem_status cuda_memory_import(void *instance, int32_t device, const symmem_share *share,

@@ -217,6 +217,10 @@ void cuda_memory_release(void *opaque, symmem_memory *memory) {
     }
 }
 
+size_t cuda_memory_mapped_bytes(const symmem_memory *memory) {
+    return ((const cuda_mapping *)memory->priv)->mapped_bytes;
+}
+
 /* --- shares ------------------------------------------------------------------------- */
 
 symmem_status cuda_memory_export(void *opaque, symmem_memory *memory, symmem_share *share) {

@@ -1,100 +1,114 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * NCCL skeleton: a check of backend.h's collective entries against nccl.h; see README.md. What a
- * rank does on its own GPU (streams, copies, graphs, kernels) is the CUDA skeleton's, on other
- * pointers, and is not repeated: those entries are NULL here.
+ * The table of the NCCL backend. What a rank does on its own GPU, and through a peer's pointer, is
+ * the CUDA backend's; how pointers to peers come about is replaced.
  */
-#include "nccl_internal.h"
-
-#include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-SYMMEM_API const symmem_backend *symmem_backend_entry(uint32_t abi);
+#include "nccl_internal.h"
+
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
 
 /* ncclResult_t grows from version to version: never an index into a table. */
-symmem_status nccl_fail(const nccl_instance *instance, ncclResult_t result, const char *operation) {
+symmem_status nccl_fail(const cuda_instance *instance, ncclResult_t result, const char *operation) {
+    const nccl_library *library = &nccl_state_of(instance)->library;
     symmem_status status = SYMMEM_BACKEND;
-    if (result == ncclRemoteError) {
+    if (result == ncclRemoteError)
         status = SYMMEM_PEER_LOST;
-    } else if (result == ncclInProgress) {
-        status = SYMMEM_TIMEOUT;
-    }
-    return instance->host->fail(instance->host, status, 0, operation, "NCCL: %s (%d)",
-                                ncclGetErrorString(result), (int)result);
+    const char *more = library->GetLastError(NULL);
+    return instance->host->fail(instance->host, status, 0, operation, "NCCL: %s (%d) %.100s",
+                                library->GetErrorString(result), (int)result,
+                                more != NULL ? more : "");
 }
 
+/* Neither sets the environment nor keeps the library: probing has no lasting effect. */
 static symmem_status probe(char *reason, size_t capacity) {
-    snprintf(reason, capacity, "skeleton: only the shape of the table is checked");
-    return SYMMEM_UNSUPPORTED;
+    nccl_library library;
+    symmem_status status = cuda_table.probe(reason, capacity);
+    if (status == SYMMEM_OK && !nccl_library_load(&library, false, reason, capacity))
+        status = SYMMEM_UNSUPPORTED;
+    return status;
 }
 
-/*
- * A communicator makes multicast objects by itself unless NCCL_NVLS_ENABLE is 0 in the environment
- * before NCCL's first call. Changing the environment here would be process-wide state and a race,
- * so the user has to set it.
- */
+/* The environment first: loading NCCL is before its first call. */
+static symmem_status open_library(const symmem_host *host, const symmem_backend_config *config,
+                                  nccl_state *state) {
+    char reason[200];
+    bool set = false;
+    if (!config->multicast_allowed && !nccl_forbid_multicast(&set, reason, sizeof reason))
+        return host->fail(host, SYMMEM_UNSUPPORTED, 0, "open", "%s", reason);
+    if (!nccl_library_load(&state->library, true, reason, sizeof reason))
+        return host->fail(host, SYMMEM_UNSUPPORTED, 0, "open", "%s", reason);
+    if (set)
+        host->notice(host, "NCCL_NVLS_ENABLE=0 was set: NCCL makes no multicast objects");
+    return SYMMEM_OK;
+}
+
 static symmem_status open_instance(const symmem_host *host, const symmem_backend_config *config,
                                    void **instance_p) {
-    const char *nvls = getenv("NCCL_NVLS_ENABLE");
-    if (!config->multicast_allowed && (nvls == NULL || strcmp(nvls, "0") != 0)) {
-        return host->fail(host, SYMMEM_UNSUPPORTED, 0, "open",
-                          "multicast is off: set NCCL_NVLS_ENABLE=0 before starting");
-    }
-    nccl_instance *instance = calloc(1, sizeof *instance);
-    if (instance == NULL) {
-        return host->fail(host, SYMMEM_OUT_OF_MEMORY, 0, "open", "no memory for the instance");
-    }
-    instance->host = host;
-    *instance_p = instance;
+    void *opaque = NULL;
+    nccl_state *state = calloc(1, sizeof *state);
+    if (state == NULL)
+        return host->fail(host, SYMMEM_OUT_OF_MEMORY, 0, "open", "no memory");
+    symmem_status status = cuda_table.open(host, config, &opaque);
+    if (status != SYMMEM_OK)
+        goto free_state;
+    status = open_library(host, config, state);
+    if (status != SYMMEM_OK)
+        goto close;
+    (void)pthread_mutex_init(&state->lock, NULL);
+    ((cuda_instance *)opaque)->extension = state;
+    *instance_p = opaque;
     return SYMMEM_OK;
+close:
+    cuda_table.close(opaque);
+free_state:
+    free(state);
+    return status;
 }
 
-static void close_instance(void *instance) {
-    free(instance);
+/* The core has released all memory and closed all groups. */
+static void close_instance(void *opaque) {
+    cuda_instance *instance = opaque;
+    nccl_state *state = nccl_state_of(instance);
+    nccl_modules_unload(instance);
+    cuda_table.close(instance);
+    pthread_mutex_destroy(&state->lock);
+    free(state);
 }
 
-static symmem_status device_count(void *opaque, int32_t *count_p) {
-    nccl_instance *instance = opaque;
-    int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess) {
-        return instance->host->fail(instance->host, SYMMEM_BACKEND, 0, "device_count", "no device");
-    }
-    *count_p = count;
-    return SYMMEM_OK;
+/* Written once, before anybody sees it: the CUDA backend's table grows by itself. */
+static symmem_backend table;
+
+static void fill_table(void) {
+    table = cuda_table;
+    table.name = "nccl";
+    table.description = "NCCL windows (built with " TEXT(NCCL_MAJOR) "." TEXT(NCCL_MINOR) "." TEXT(
+        NCCL_PATCH) ", needs 2.28 or later); NCCL_NVLS_ENABLE=0 is enforced unless multicast is "
+                    "allowed";
+    /* NCCL refuses two ranks on one device; groups may span hosts. */
+    table.capabilities &= ~SYMMEM_CAP_OVERLAP;
+    table.capabilities |= SYMMEM_CAP_CROSS_HOST;
+    table.probe = probe;
+    table.open = open_instance;
+    table.close = close_instance;
+    table.memory_alloc = nccl_memory_alloc;
+    table.memory_release = nccl_memory_release;
+    table.memory_export = NULL;
+    table.share_close = NULL;
+    table.memory_import = NULL;
+    table.memory_exchange = nccl_memory_exchange;
+    table.group_open = nccl_group_open;
+    table.group_close = nccl_group_close;
+    table.barrier = nccl_barrier;
+    table.put_signal = nccl_put_signal;
+    table.wait_signal = nccl_wait_signal;
 }
 
-static symmem_status device_info(void *opaque, int32_t device, symmem_device_info *info_p) {
-    nccl_instance *instance = opaque;
-    struct cudaDeviceProp properties;
-    symmem_device_info info = {.device_type = 2 /* kDLCUDA */, .granularity = 2u << 20};
-    if (cudaGetDeviceProperties(&properties, device) != cudaSuccess) {
-        return instance->host->fail(instance->host, SYMMEM_BACKEND, 0, "device_info", "device");
-    }
-    memcpy(info.name, properties.name, sizeof info.name - 1);
-    *info_p = info;
-    return SYMMEM_OK;
-}
-
-static const symmem_backend table = {
-    .size = sizeof table,
-    .abi = SYMMEM_BACKEND_ABI,
-    .name = "nccl",
-    .description = "NCCL windows (skeleton)",
-    .capabilities = SYMMEM_CAP_THREAD_RANKS | SYMMEM_CAP_PROCESS_RANKS | SYMMEM_CAP_DIRECT_ACCESS,
-    .probe = probe,
-    .open = open_instance,
-    .close = close_instance,
-    .device_count = device_count,
-    .device_info = device_info,
-    .memory_alloc = nccl_memory_alloc,
-    .memory_release = nccl_memory_release,
-    .memory_exchange = nccl_memory_exchange,
-    .group_open = nccl_group_open,
-    .group_close = nccl_group_close,
-};
-
-const symmem_backend *symmem_backend_entry(uint32_t abi) {
-    return abi == SYMMEM_BACKEND_ABI ? &table : NULL;
+const symmem_backend *nccl_table(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, fill_table);
+    return &table;
 }

@@ -1,67 +1,115 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the files of the NCCL skeleton share. See README.md: a check of shapes, not a backend. */
+/*
+ * What the files of the NCCL backend share. An instance is one of the CUDA backend's, with
+ * nccl_state as its extension; all entries that this backend does not replace are the CUDA ones.
+ */
 #ifndef SYMMEM_NCCL_INTERNAL_H
 #define SYMMEM_NCCL_INTERNAL_H
 
-#include <nccl.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <symmem/backend.h>
 
-typedef struct nccl_instance {
-    const symmem_host *host;
-} nccl_instance;
+#include "cuda_internal.h"
+#include "library.h"
 
-/*
- * One communicator. It outlives group_close while windows of it are mapped, because a window can
- * only be given back with its communicator. One call at a time: a second one while NCCL works in
- * the background is refused, so a release queues its window and the next owner of the turn does it.
- */
-typedef struct nccl_group {
-    _Atomic int32_t users; /* the group itself and each window */
-    ncclComm_t comm;
-    int32_t device;
-    int32_t rank;
-    int32_t world_size;
-    pthread_mutex_t lock; /* of `retired` only, never held during a call of NCCL */
-    struct nccl_window *retired;
-} nccl_group;
+#define NCCL_MAX_COMMS 16 /* of one group */
 
-/* Own memory; given back once the user and all windows on it are gone. */
+/* Own memory. It is given back once its owner and all windows on it are gone. */
 typedef struct nccl_allocation {
-    _Atomic int32_t users;
-    void *pointer;
-    int32_t device;
+    int32_t users; /* under the state's lock */
+    symmem_memory memory;
 } nccl_allocation;
 
-/* One registration. NCCL writes `window` from a thread of its own, so it may not move. */
+/* One registration. NCCL writes `handle` from a thread of its own, so it may not move. */
 typedef struct nccl_window {
     struct nccl_window *next;
-    nccl_group *group;
+    struct nccl_comm *comm;
     nccl_allocation *allocation;
-    _Atomic int32_t users; /* entries of peers[] that are still there */
-    ncclWindow_t window;
+    uint64_t serial; /* the same on all ranks */
+    int32_t users;   /* under the state's lock: entries of peers[] that are still there */
+    ncclWindow_t handle;
 } nccl_window;
 
-/* symmem_memory.priv: an allocation for own memory, a window for an entry of peers[]. */
+/*
+ * A communicator, and the windows that are registered with it. Bound to one device. It may outlive
+ * its group: windows are of use only as long as it is there. NCCL takes one call at a time for it:
+ * whoever has the group's turn, or nobody else any more.
+ */
+typedef struct nccl_comm {
+    int32_t users; /* under the state's lock: the group, and each window that has users */
+    int32_t device;
+    ncclComm_t handle;
+    nccl_window *windows; /* the list is the group's turn's, or the last user's */
+} nccl_comm;
 
-symmem_status nccl_fail(const nccl_instance *instance, ncclResult_t result, const char *operation);
+typedef struct nccl_group {
+    int32_t rank;
+    int32_t world_size;
+    bool failed; /* its communicators are not called again, but to end them */
+    uint64_t last_serial;
+    int32_t comm_count;
+    nccl_comm *comms[NCCL_MAX_COMMS]; /* the same places on all ranks */
+} nccl_group;
+
+typedef struct nccl_state {
+    nccl_library library;
+    pthread_mutex_t lock; /* of the counts above; never held during a call of NCCL */
+    CUmodule modules[CUDA_MAX_DEVICES];
+} nccl_state;
+
+static inline nccl_state *nccl_state_of(const cuda_instance *instance) {
+    return instance->extension;
+}
+
+/* symmem_memory.priv: an nccl_allocation for own memory, an nccl_window for an entry of peers[]. */
+
+/* backend.c */
+const symmem_backend *nccl_table(void);
+symmem_status nccl_fail(const cuda_instance *instance, ncclResult_t result, const char *operation);
+
+/* comm.c */
+/* Collective; what a rank finds here is to be agreed on afterwards. */
+symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exchange,
+                             int32_t device, nccl_comm **comm_p);
+/* Waits for what NCCL does in the background. */
+symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
+                             const symmem_exchange *exchange, const char *what);
+/* Gives up one use; the last one gives everything back, without waiting for peers. */
+void nccl_comm_leave(cuda_instance *instance, nccl_comm *comm);
+/* The context is current. Undoes a registration; the window is in no list any more. */
+void nccl_window_end(cuda_instance *instance, nccl_window *window);
 
 /* group.c */
 symmem_status nccl_group_open(void *instance, const symmem_exchange *exchange, int32_t device,
                               void **group_p);
 void nccl_group_close(void *instance, void *group);
-void nccl_group_drop(nccl_group *group);
-/* Waits, until the deadline, for what NCCL does in the background; ncclInProgress: too late. */
-ncclResult_t nccl_wait(ncclComm_t comm, uint64_t deadline_ns);
 
 /* memory.c */
 symmem_status nccl_memory_alloc(void *instance, int32_t device, size_t bytes,
                                 symmem_memory *memory);
 void nccl_memory_release(void *instance, symmem_memory *memory);
+void nccl_allocation_leave(cuda_instance *instance, nccl_allocation *allocation);
+
+/* exchange.c */
 symmem_status nccl_memory_exchange(void *instance, void *group, symmem_memory *own,
                                    const symmem_exchange *exchange, symmem_memory *peers);
-/* Gives back the windows that were released since the last call. The caller has NCCL's turn. */
-void nccl_drain_retired(nccl_group *group);
+
+/* resolve.c */
+/* pointers[0..world_size): each rank's part of the window, NULL where it cannot be reached. */
+symmem_status nccl_resolve(cuda_instance *instance, const nccl_window *window, int32_t rank,
+                           int32_t world_size, void **pointers);
+void nccl_modules_unload(cuda_instance *instance);
+
+/* image.c */
+/* The compiled resolve.cu; NULL: built without. */
+const void *nccl_image(void);
+
+/* reach.c: the CUDA backend's signal operations where all pointers they need are there */
+symmem_status nccl_barrier(void *instance, const symmem_peers *peers, int32_t channel,
+                           const symmem_exec *exec);
+symmem_status nccl_put_signal(void *instance, const symmem_peers *peers, int32_t dst_rank,
+                              int32_t channel, const symmem_exec *exec);
+symmem_status nccl_wait_signal(void *instance, const symmem_peers *peers, int32_t src_rank,
+                               int32_t channel, const symmem_exec *exec);
 
 #endif

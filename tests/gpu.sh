@@ -4,20 +4,33 @@
 # ranks as threads and as processes. RANKS is the number of GPUs unless it is given; more ranks than
 # GPUs share them. Needs a driver, nvcc and no network. Results: build/gpu/*.json, *.txt and
 # about.txt; the last lines are the summaries. Exit status: the worst of the runner's, 4 if nothing
-# was built.
+# was built. SYMMEM_GPU_BACKEND=nccl: the NCCL backend instead, results in build/gpu-nccl/; NCCL
+# wants a GPU for each rank.
 set -u
 cd "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit 4
+backend=${SYMMEM_GPU_BACKEND:-cuda}
 results=build/gpu
-ranks=${1:-$(nvidia-smi -L | wc -l)}
+[ "$backend" = cuda ] || results=build/gpu-$backend
+gpus=$(nvidia-smi -L | wc -l)
+ranks=${1:-$gpus}
 [ $# -eq 0 ] || shift
 # Never multicast: on shared hosts it can put GPUs out of service.
 export SYMMEM_MULTICAST=0 NCCL_NVLS_ENABLE=0
 export TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 # Streams of one process must not queue behind one another's waiting kernels.
 export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-32}
+if [ "$backend" = nccl ]; then
+    if [ "$ranks" -gt "$gpus" ]; then
+        printf 'NCCL refuses several ranks on a GPU: %s ranks, %s GPUs\n' "$ranks" "$gpus"
+        exit 4
+    fi
+    # One host: no other network than its own, no service threads, and what NCCL warns of.
+    export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo} NCCL_RAS_ENABLE=0
+    export NCCL_DEBUG=${NCCL_DEBUG:-WARN}
+fi
 
 cmake -S . -B build -G Ninja >build.gpu.log 2>&1 &&
-    cmake --build build --target symmem-conformance symmem_backend_cuda >>build.gpu.log 2>&1
+    cmake --build build --target symmem-conformance "symmem_backend_$backend" >>build.gpu.log 2>&1
 built=$?
 mkdir -p "$results" && mv build.gpu.log "$results/build.log"
 if [ "$built" -ne 0 ]; then
@@ -33,7 +46,7 @@ cat "$results/about.txt"
 
 worst=0
 for mode in thread process; do
-    timeout "${SYMMEM_GPU_LIMIT_S:-3600}" build/bin/symmem-conformance --backend cuda \
+    timeout "${SYMMEM_GPU_LIMIT_S:-3600}" build/bin/symmem-conformance --backend "$backend" \
         --ranks "$ranks" --rank-mode "$mode" --no-color --format text \
         --output "$results/$mode.txt" --report "json=$results/$mode.json" "$@"
     status=$?

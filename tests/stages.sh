@@ -307,28 +307,27 @@ stage_small_shm() {
     prefix=()
 }
 
-# What is built against headers that not every machine has: the CUDA backend, which without a driver
-# has to say so, and the shape of backend.h against NCCL's.
+# What is built against headers that not every machine has: the backends for GPUs, which without a
+# driver have to say so. What else of them can be seen without a GPU unit.test_nccl* show.
 stage_skeletons() {
     plain_build || return
-    local room target
+    local room
     for room in cuda nccl; do
-        target=symmem_${room}_skeleton
-        [[ $room == cuda ]] && target=symmem_backend_cuda
-        if grep -q "^${room^^}_INCLUDE_DIR:PATH=.*-NOTFOUND" build-gcc/CMakeCache.txt; then
+        if grep -q "^${room^^}_INCLUDE_DIR:PATH=.*-NOTFOUND" build-gcc/CMakeCache.txt ||
+            ! grep -q "^CUDA_INCLUDE_DIR:PATH=/" build-gcc/CMakeCache.txt; then
             skip "backend_$room" "no ${room^^} headers on this machine"
-        else
-            check "backend_$room" cmake --build build-gcc --target "$target"
+            continue
+        fi
+        check "backend_$room" cmake --build build-gcc --target "symmem_backend_$room"
+        if ! ldconfig -p | grep -q 'libcuda\.so\.1'; then
+            check "backend_$room without a driver" refused_without_driver "$room"
         fi
     done
-    if [ -f build-gcc/lib/libsymmem_backend_cuda.so ] && ! ldconfig -p | grep -q 'libcuda\.so\.1'; then
-        check "backend_cuda without a driver" refused_without_driver
-    fi
 }
 
-refused_without_driver() {
+refused_without_driver() { # ROOM
     local answer
-    answer=$(build-gcc/bin/symmem-conformance --backend cuda --ranks 2 --filter 'barrier*' 2>&1)
+    answer=$(build-gcc/bin/symmem-conformance --backend "$1" --ranks 2 --filter 'barrier*' 2>&1)
     [ $? -eq 3 ] && grep 'UNSUPPORTED.*no driver' <<<"$answer"
 }
 

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Communicators: made without blocking, under the caller's deadline, and ended without waiting for
+ * peers. The context is pushed around every call, or NCCL would make another device's current.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "nccl_internal.h"
+
+#define POLL_NS 200000ull
+#define PEERS_NS (10 * CUDA_NS_PER_MS)
+#define TELLING_NS (1000 * CUDA_NS_PER_MS)
+
+/* What rank 0 tells all others, and all compare. */
+typedef struct id_record {
+    int32_t version;
+    int32_t result; /* rank 0's, of asking for the id */
+    ncclUniqueId id;
+} id_record;
+
+/* --- waiting ------------------------------------------------------------------------ */
+
+/* A part of the time is left for telling the others how it went. */
+static uint64_t deadline_for_nccl(uint64_t deadline_ns) {
+    uint64_t now_ns = cuda_now_ns();
+    if (deadline_ns <= now_ns)
+        return deadline_ns;
+    uint64_t telling_ns = (deadline_ns - now_ns) / 4;
+    return deadline_ns - (telling_ns < TELLING_NS ? telling_ns : TELLING_NS);
+}
+
+static symmem_status find_lost(const cuda_instance *instance, const symmem_exchange *exchange,
+                               const char *what) {
+    for (int32_t r = 0; r < exchange->world_size; r++)
+        if (r != exchange->rank && exchange->peer_state(exchange, r) == SYMMEM_PEER_GONE)
+            return instance->host->fail(instance->host, SYMMEM_PEER_LOST, 0, "rendezvous",
+                                        "rank %d ended during NCCL's %s", (int)r, what);
+    return SYMMEM_OK;
+}
+
+symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
+                             const symmem_exchange *exchange, const char *what) {
+    const nccl_library *library = &nccl_state_of(instance)->library;
+    uint64_t deadline_ns = deadline_for_nccl(exchange->deadline_ns);
+    uint64_t asked_ns = cuda_now_ns();
+    for (;;) {
+        ncclResult_t state = ncclInProgress;
+        ncclResult_t result = library->CommGetAsyncError(handle, &state);
+        if (result == ncclSuccess)
+            result = state;
+        if (result != ncclInProgress)
+            return result == ncclSuccess ? SYMMEM_OK : nccl_fail(instance, result, "rendezvous");
+        uint64_t now_ns = cuda_now_ns();
+        if (deadline_ns != 0 && now_ns >= deadline_ns)
+            return instance->host->fail(instance->host, SYMMEM_TIMEOUT, 0, "rendezvous",
+                                        "NCCL's %s did not end in time", what);
+        if (now_ns - asked_ns >= PEERS_NS) {
+            asked_ns = now_ns;
+            symmem_status status = find_lost(instance, exchange, what);
+            if (status != SYMMEM_OK)
+                return status;
+        }
+        cuda_sleep_ns(POLL_NS);
+    }
+}
+
+/* --- making ------------------------------------------------------------------------- */
+
+/* From here to the peers' connections NCCL has a thread in rank 0 that waits for all of them, so
+ * this comes only once all are known to be ready. */
+static symmem_status share_id(cuda_instance *instance, const symmem_exchange *exchange,
+                              int32_t device, id_record *records) {
+    const nccl_library *library = &nccl_state_of(instance)->library;
+    const symmem_host *host = instance->host;
+    id_record own = {.version = library->version, .result = ncclSuccess};
+    if (exchange->rank == 0) {
+        if (cuda_enter(instance, device, "rendezvous") == SYMMEM_OK) {
+            own.result = (int32_t)library->GetUniqueId(&own.id);
+            cuda_leave(instance);
+        } else {
+            own.result = ncclUnhandledCudaError;
+        }
+    }
+    symmem_status status = exchange->all_gather(exchange, &own, sizeof own, records);
+    if (status != SYMMEM_OK)
+        return status;
+    if (records[0].result != ncclSuccess)
+        return host->fail(host, SYMMEM_BACKEND, 0, "rendezvous",
+                          "NCCL gave rank 0 no id for a communicator (%d)", (int)records[0].result);
+    for (int32_t r = 1; r < exchange->world_size; r++)
+        if (records[r].version != records[0].version)
+            return host->fail(host, SYMMEM_MISMATCH, 0, "rendezvous",
+                              "rank 0 has libnccl %d, rank %d has %d", (int)records[0].version,
+                              (int)r, (int)records[r].version);
+    return SYMMEM_OK;
+}
+
+static symmem_status start(cuda_instance *instance, const symmem_exchange *exchange,
+                           nccl_comm *comm, ncclUniqueId id) {
+    const nccl_library *library = &nccl_state_of(instance)->library;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    symmem_status status = cuda_enter(instance, comm->device, "rendezvous");
+    if (status != SYMMEM_OK)
+        return status;
+    (void)cuda_point(instance, "nccl.comm.init*");
+    ncclResult_t result = library->CommInitRankConfig(&comm->handle, exchange->world_size, id,
+                                                      exchange->rank, &config);
+    if (result != ncclSuccess && result != ncclInProgress)
+        status = nccl_fail(instance, result, "rendezvous");
+    else
+        status = nccl_comm_wait(instance, comm->handle, exchange, "communicator");
+    cuda_leave(instance);
+    return status;
+}
+
+static symmem_status prepare(cuda_instance *instance, const symmem_exchange *exchange,
+                             id_record **records_p, nccl_comm **comm_p) {
+    symmem_status status = cuda_point(instance, "nccl.comm.before");
+    *records_p = calloc((size_t)exchange->world_size, sizeof **records_p);
+    *comm_p = calloc(1, sizeof **comm_p);
+    if (status == SYMMEM_OK && (*records_p == NULL || *comm_p == NULL))
+        status = cuda_no_memory(instance, "rendezvous");
+    return exchange->agree(exchange, status, "nccl communicator");
+}
+
+symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exchange,
+                             int32_t device, nccl_comm **comm_p) {
+    id_record *records;
+    nccl_comm *comm;
+    symmem_status status = prepare(instance, exchange, &records, &comm);
+    if (status == SYMMEM_OK)
+        status = share_id(instance, exchange, device, records);
+    if (status == SYMMEM_OK) {
+        comm->users = 1;
+        comm->device = device;
+        status = start(instance, exchange, comm, records[0].id);
+        if (status == SYMMEM_OK)
+            status = cuda_point(instance, "nccl.comm.done");
+    }
+    free(records);
+    if (status == SYMMEM_OK)
+        *comm_p = comm;
+    else if (comm != NULL && comm->handle != NULL)
+        nccl_comm_leave(instance, comm);
+    else
+        free(comm);
+    return status;
+}
+
+/* --- ending ------------------------------------------------------------------------- */
+
+/* While NCCL is at work on the communicator only an abort is allowed. */
+static bool is_busy(const nccl_library *library, const nccl_comm *comm) {
+    ncclResult_t state = ncclInProgress;
+    return library->CommGetAsyncError(comm->handle, &state) != ncclSuccess ||
+           state == ncclInProgress;
+}
+
+void nccl_window_end(cuda_instance *instance, nccl_window *window) {
+    const nccl_library *library = &nccl_state_of(instance)->library;
+    if (window->handle != NULL && !is_busy(library, window->comm))
+        (void)library->CommWindowDeregister(window->comm->handle, window->handle);
+}
+
+/* Abort, not finalize and destroy: it waits for nobody. Before it the windows, for 2.28 keeps the
+ * memory of windows that are left over; after it what they registered, for NCCL looks there. */
+static void end(cuda_instance *instance, nccl_comm *comm) {
+    (void)cuda_point(instance, "nccl.comm.end*");
+    bool entered = cuda_enter(instance, comm->device, "release") == SYMMEM_OK;
+    for (nccl_window *window = comm->windows; window != NULL; window = window->next)
+        nccl_window_end(instance, window);
+    (void)nccl_state_of(instance)->library.CommAbort(comm->handle);
+    if (entered)
+        cuda_leave(instance);
+    while (comm->windows != NULL) {
+        nccl_window *window = comm->windows;
+        comm->windows = window->next;
+        nccl_allocation_leave(instance, window->allocation);
+        free(window);
+    }
+    free(comm);
+}
+
+void nccl_comm_leave(cuda_instance *instance, nccl_comm *comm) {
+    nccl_state *state = nccl_state_of(instance);
+    pthread_mutex_lock(&state->lock);
+    bool last = --comm->users == 0;
+    pthread_mutex_unlock(&state->lock);
+    if (last)
+        end(instance, comm);
+}

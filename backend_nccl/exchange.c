@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * One collective registration. NCCL hangs where ranks differ, so they compare all that matters
+ * first, and decide the same from the same records:
+ *   - sizes, offset and the number of registrations so far have to agree
+ *   - windows that nobody uses any more on any rank are deregistered, all ranks having met
+ *   - a window that all ranks have of this very memory is used again
+ *   - or else the first communicator that suits all ranks registers it: one on the memory's device
+ *     that has no window of it, for NCCL meets its peers only for memory that is new to it. If
+ *     there is none a new one is made.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "nccl_internal.h"
+
+#define RECORD_MAGIC 0x6e63636cu
+#define MAX_RETIRED 16 /* at a time */
+
+/* No padding. */
+typedef struct record {
+    uint32_t magic;
+    int32_t version; /* of libnccl */
+    uint64_t bytes, mapped_bytes, offset;
+    uint64_t last_serial;
+    uint64_t own_window; /* the serial of a window of this memory; 0: none */
+    uint64_t suitable;   /* bit i: comms[i] can register it */
+    uint64_t retired[MAX_RETIRED];
+} record;
+
+typedef struct registration {
+    cuda_instance *instance;
+    nccl_group *group;
+    const symmem_exchange *exchange;
+    symmem_memory *own;
+    nccl_allocation *allocation;
+    nccl_window *window; /* the new one, until a communicator has it; then the one to use */
+    record *records;
+    void **pointers;
+    symmem_memory *peers;
+} registration;
+
+/* --- what this rank says ------------------------------------------------------------ */
+
+static void describe_windows(const registration *r, record *own) {
+    const nccl_group *group = r->group;
+    int retired = 0;
+    for (int32_t i = 0; i < group->comm_count; i++) {
+        const nccl_comm *comm = group->comms[i];
+        bool suitable = comm->device == r->own->device;
+        for (const nccl_window *window = comm->windows; window != NULL; window = window->next) {
+            if (window->allocation == r->allocation) {
+                suitable = false;
+                own->own_window = window->serial;
+            } else if (window->users == 0 && retired < MAX_RETIRED) {
+                own->retired[retired++] = window->serial;
+            }
+        }
+        if (suitable)
+            own->suitable |= (uint64_t)1 << i;
+    }
+}
+
+static record describe(const registration *r) {
+    nccl_state *state = nccl_state_of(r->instance);
+    record own = {
+        .magic = RECORD_MAGIC,
+        .version = state->library.version,
+        .bytes = r->own->bytes,
+        .mapped_bytes = cuda_memory_mapped_bytes(&r->allocation->memory),
+        .offset = (uint64_t)((char *)r->own->ptr - (char *)r->allocation->memory.ptr),
+        .last_serial = r->group->last_serial,
+    };
+    pthread_mutex_lock(&state->lock);
+    describe_windows(r, &own);
+    pthread_mutex_unlock(&state->lock);
+    return own;
+}
+
+/* --- what all ranks make of it ------------------------------------------------------ */
+
+static symmem_status judge(const registration *r) {
+    static const struct {
+        const char *what;
+        size_t at;
+    } fields[] = {
+        {"size", offsetof(record, bytes)},
+        {"size on the device", offsetof(record, mapped_bytes)},
+        {"offset", offsetof(record, offset)},
+        {"number of registrations", offsetof(record, last_serial)},
+    };
+    const symmem_host *host = r->instance->host;
+    for (int32_t rank = 0; rank < r->exchange->world_size; rank++) {
+        const record *first = &r->records[0], *theirs = &r->records[rank];
+        if (theirs->magic != RECORD_MAGIC || theirs->version != first->version)
+            return host->fail(host, SYMMEM_MISMATCH, 0, "rendezvous",
+                              "rank %d has another NCCL backend than rank 0", (int)rank);
+        for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+            uint64_t expected, actual;
+            memcpy(&expected, (const char *)first + fields[i].at, sizeof expected);
+            memcpy(&actual, (const char *)theirs + fields[i].at, sizeof actual);
+            if (actual != expected)
+                return host->fail(host, SYMMEM_MISMATCH, 0, "rendezvous",
+                                  "ranks disagree on the %s of a window: rank 0 has %llu, rank %d "
+                                  "has %llu",
+                                  fields[i].what, (unsigned long long)expected, (int)rank,
+                                  (unsigned long long)actual);
+        }
+    }
+    return SYMMEM_OK;
+}
+
+static bool retired_by(const record *theirs, uint64_t serial) {
+    for (int i = 0; i < MAX_RETIRED; i++)
+        if (theirs->retired[i] == serial)
+            return true;
+    return false;
+}
+
+static bool retired_by_all(const registration *r, uint64_t serial) {
+    for (int32_t rank = 0; rank < r->exchange->world_size; rank++)
+        if (!retired_by(&r->records[rank], serial))
+            return false;
+    return true;
+}
+
+/* The gathering was the barrier: no rank uses its pointers into these any more. */
+static void sweep_comm(const registration *r, nccl_comm *comm) {
+    nccl_window **link = &comm->windows;
+    bool entered = cuda_enter(r->instance, comm->device, "release") == SYMMEM_OK;
+    while (entered && *link != NULL) {
+        nccl_window *window = *link;
+        if (!retired_by_all(r, window->serial)) {
+            link = &window->next;
+            continue;
+        }
+        *link = window->next;
+        nccl_window_end(r->instance, window);
+        nccl_allocation_leave(r->instance, window->allocation);
+        free(window);
+    }
+    if (entered)
+        cuda_leave(r->instance);
+}
+
+static nccl_window *common_window(const registration *r) {
+    uint64_t serial = r->records[0].own_window;
+    for (int32_t rank = 1; rank < r->exchange->world_size; rank++)
+        if (r->records[rank].own_window != serial)
+            return NULL;
+    for (int32_t i = 0; serial != 0 && i < r->group->comm_count; i++)
+        for (nccl_window *window = r->group->comms[i]->windows; window != NULL;
+             window = window->next)
+            if (window->serial == serial)
+                return window;
+    return NULL;
+}
+
+static symmem_status add_comm(const registration *r) {
+    nccl_group *group = r->group;
+    if (group->comm_count == NCCL_MAX_COMMS) /* on all ranks alike */
+        return r->instance->host->fail(r->instance->host, SYMMEM_LIMIT, 0, "rendezvous",
+                                       "a group has at most %d communicators", NCCL_MAX_COMMS);
+    nccl_comm *comm = NULL;
+    symmem_status status = nccl_comm_make(r->instance, r->exchange, r->own->device, &comm);
+    if (status == SYMMEM_OK)
+        group->comms[group->comm_count++] = comm;
+    /* Whoever has it must not wait in NCCL for one that has not. */
+    return r->exchange->agree(r->exchange, status, "nccl communicator");
+}
+
+static symmem_status choose_comm(const registration *r, nccl_comm **comm_p) {
+    uint64_t suitable = r->records[0].suitable;
+    for (int32_t rank = 1; rank < r->exchange->world_size; rank++)
+        suitable &= r->records[rank].suitable;
+    if (suitable != 0) {
+        *comm_p = r->group->comms[__builtin_ctzll(suitable)];
+        return SYMMEM_OK;
+    }
+    symmem_status status = add_comm(r);
+    if (status == SYMMEM_OK)
+        *comm_p = r->group->comms[r->group->comm_count - 1];
+    return status;
+}
+
+/* --- registering -------------------------------------------------------------------- */
+
+/* The communicator takes the window over at once: NCCL may write it until an abort. */
+static void adopt(registration *r, nccl_comm *comm) {
+    nccl_state *state = nccl_state_of(r->instance);
+    pthread_mutex_lock(&state->lock);
+    r->allocation->users++;
+    r->window->allocation = r->allocation;
+    r->window->comm = comm;
+    r->window->serial = ++r->group->last_serial;
+    r->window->next = comm->windows;
+    comm->windows = r->window;
+    pthread_mutex_unlock(&state->lock);
+}
+
+static symmem_status register_new(registration *r, nccl_comm *comm) {
+    cuda_instance *instance = r->instance;
+    symmem_status status = cuda_enter(instance, comm->device, "rendezvous");
+    if (status != SYMMEM_OK)
+        return status;
+    adopt(r, comm);
+    (void)cuda_point(instance, "nccl.window.register*");
+    /* Not NCCL_WIN_COLL_SYMMETRIC: that prepares kernels of NCCL's own. */
+    ncclResult_t result = nccl_state_of(instance)->library.CommWindowRegister(
+        comm->handle, r->own->ptr, r->own->bytes, &r->window->handle, NCCL_WIN_DEFAULT);
+    if (result != ncclSuccess && result != ncclInProgress)
+        status = nccl_fail(instance, result, "rendezvous");
+    else
+        status = nccl_comm_wait(instance, comm->handle, r->exchange, "registration");
+    cuda_leave(instance);
+    if (status == SYMMEM_OK && r->window->handle == NULL)
+        status = instance->host->fail(instance->host, SYMMEM_UNSUPPORTED, 0, "rendezvous",
+                                      "NCCL makes no windows here: some ranks of a host cannot "
+                                      "reach each other's memory, or NCCL_WIN_ENABLE or "
+                                      "NCCL_CUMEM_ENABLE is 0");
+    return status == SYMMEM_OK ? cuda_point(instance, "nccl.window.done") : status;
+}
+
+static symmem_status obtain(registration *r) {
+    for (int32_t i = 0; i < r->group->comm_count; i++)
+        sweep_comm(r, r->group->comms[i]);
+    nccl_window *common = common_window(r);
+    if (common != NULL) {
+        free(r->window);
+        r->window = common;
+        return SYMMEM_OK;
+    }
+    nccl_comm *comm;
+    symmem_status status = choose_comm(r, &comm);
+    if (status == SYMMEM_OK)
+        return register_new(r, comm);
+    free(r->window);
+    return status;
+}
+
+static void fill_peers(const registration *r) {
+    nccl_state *state = nccl_state_of(r->instance);
+    for (int32_t rank = 0; rank < r->exchange->world_size; rank++)
+        r->peers[rank] = (symmem_memory){
+            /* NCCL maps the own part a second time; users see the pointer they allocated. */
+            .ptr = rank == r->exchange->rank ? r->own->ptr : r->pointers[rank],
+            .bytes = r->own->bytes,
+            .device = r->own->device,
+            .imported = 1,
+            .priv = r->window,
+        };
+    pthread_mutex_lock(&state->lock);
+    if (r->window->users == 0)
+        r->window->comm->users++;
+    r->window->users += r->exchange->world_size;
+    pthread_mutex_unlock(&state->lock);
+}
+
+static symmem_status prepare(registration *r) {
+    size_t count = (size_t)r->exchange->world_size;
+    r->window = calloc(1, sizeof *r->window);
+    r->records = calloc(count, sizeof *r->records);
+    r->pointers = calloc(count, sizeof *r->pointers);
+    if (r->window == NULL || r->records == NULL || r->pointers == NULL)
+        return cuda_no_memory(r->instance, "rendezvous");
+    if (r->group->failed)
+        return r->instance->host->fail(r->instance->host, SYMMEM_PEER_LOST, 0, "rendezvous",
+                                       "the group's communicator was given up");
+    return cuda_point(r->instance, "nccl.window.before");
+}
+
+static symmem_status run(registration *r) {
+    symmem_status status = r->exchange->agree(r->exchange, prepare(r), "nccl window");
+    if (status == SYMMEM_OK) {
+        record own = describe(r);
+        status = r->exchange->all_gather(r->exchange, &own, sizeof own, r->records);
+    }
+    if (status == SYMMEM_OK)
+        status = judge(r);
+    if (status != SYMMEM_OK) {
+        free(r->window);
+        return status;
+    }
+    status = obtain(r);
+    if (status == SYMMEM_OK)
+        status = nccl_resolve(r->instance, r->window, r->exchange->rank, r->exchange->world_size,
+                              r->pointers);
+    if (status == SYMMEM_OK)
+        fill_peers(r);
+    return status;
+}
+
+symmem_status nccl_memory_exchange(void *opaque, void *group, symmem_memory *own,
+                                   const symmem_exchange *exchange, symmem_memory *peers) {
+    registration r = {
+        .instance = opaque,
+        .group = group,
+        .exchange = exchange,
+        .own = own,
+        .allocation = own->priv,
+        .peers = peers,
+    };
+    symmem_status status = run(&r);
+    r.group->failed = status != SYMMEM_OK; /* the core closes it */
+    free(r.records);
+    free(r.pointers);
+    return status;
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Finding libnccl, what its version can do, and keeping it from multicast. */
+#include "library.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nccl_internal.h"
+
+#define SINCE_WINDOWS 22700
+#define SINCE_DEVICE_POINTERS 22800
+#define SINCE_HOST_QUERIES 22900
+#define NVLS "NCCL_NVLS_ENABLE"
+
+typedef struct entry_point {
+    const char *name;
+    size_t offset;
+} entry_point;
+
+#define ENTRY(member)                                                                              \
+    { "nccl" #member, offsetof(nccl_library, member) }
+
+static const entry_point entry_points[] = {
+    ENTRY(GetErrorString),     ENTRY(GetLastError),         ENTRY(GetUniqueId),
+    ENTRY(CommInitRankConfig), ENTRY(CommGetAsyncError),    ENTRY(CommAbort),
+    ENTRY(CommWindowRegister), ENTRY(CommWindowDeregister),
+};
+
+/* SYMMEM_NCCL_LIBRARY: a name or path instead of the usual one. */
+static const char *library_name(void) {
+    const char *wanted = secure_getenv("SYMMEM_NCCL_LIBRARY");
+    return wanted != NULL && *wanted != '\0' ? wanted : "libnccl.so.2";
+}
+
+/* ISO C has no cast from object to function; that is what the copy is for. */
+static bool find(void *library, const char *name, void *function) {
+    void *symbol = dlsym(library, name);
+    memcpy(function, &symbol, sizeof symbol);
+    return symbol != NULL;
+}
+
+/* NCCL_VERSION_CODE reads 2.28.9 as 22809. */
+static int printed(int version, char text[16]) {
+    return snprintf(text, 16, "%d.%d.%d", version / 10000 % 100, version / 100 % 100,
+                    version % 100);
+}
+
+nccl_resolver nccl_choose_resolver(int library, int built, bool has_kernel, bool has_host_query,
+                                   char *reason, size_t capacity) {
+    char there[16], here[16];
+    printed(library, there);
+    printed(built, here);
+    if (library < SINCE_WINDOWS)
+        snprintf(reason, capacity, "libnccl %s is too old: windows came with 2.27", there);
+    else if (library < SINCE_DEVICE_POINTERS)
+        snprintf(reason, capacity, "libnccl %s is too old: pointers to peers came with 2.28",
+                 there);
+    else if (library >= SINCE_HOST_QUERIES && has_host_query)
+        return NCCL_RESOLVE_BY_HOST;
+    else if (library >= SINCE_HOST_QUERIES)
+        snprintf(reason, capacity, "libnccl %s has no ncclGetPeerDevicePointer", there);
+    else if (!has_kernel)
+        snprintf(reason, capacity,
+                 "libnccl %s needs a kernel, and this was built without (no nvcc)", there);
+    else if (library / 100 != built / 100) /* 2.28's layout on the device is not promised */
+        snprintf(reason, capacity,
+                 "libnccl is %s, but this was built with %s: for 2.28 both have "
+                 "to be of one release",
+                 there, here);
+    else
+        return NCCL_RESOLVE_BY_KERNEL;
+    return NCCL_RESOLVE_NOT;
+}
+
+static bool find_entries(void *handle, nccl_library *library, char *reason, size_t capacity) {
+    for (size_t i = 0; i < sizeof entry_points / sizeof entry_points[0]; i++) {
+        if (!find(handle, entry_points[i].name, (char *)library + entry_points[i].offset)) {
+            snprintf(reason, capacity, "libnccl has no %s", entry_points[i].name);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool examine(void *handle, nccl_library *library, char *reason, size_t capacity) {
+    if (!find(handle, "ncclGetVersion", &library->GetVersion) ||
+        library->GetVersion(&library->version) != ncclSuccess) {
+        snprintf(reason, capacity, "libnccl does not tell its version");
+        return false;
+    }
+    bool has_team = find(handle, "ncclTeamLsa", &library->TeamLsa);
+    bool has_query = find(handle, "ncclGetPeerDevicePointer", &library->GetPeerDevicePointer);
+    library->resolver =
+        nccl_choose_resolver(library->version, NCCL_VERSION_CODE, nccl_image() != NULL && has_team,
+                             has_query, reason, capacity);
+    return library->resolver != NCCL_RESOLVE_NOT && find_entries(handle, library, reason, capacity);
+}
+
+bool nccl_library_load(nccl_library *library, bool stay, char *reason, size_t capacity) {
+    memset(library, 0, sizeof *library);
+    void *handle = dlopen(library_name(), RTLD_NOW | RTLD_LOCAL | (stay ? RTLD_NODELETE : 0));
+    if (handle == NULL) {
+        const char *text = dlerror();
+        snprintf(reason, capacity, "no libnccl: %s", text != NULL ? text : library_name());
+        return false;
+    }
+    bool usable = examine(handle, library, reason, capacity);
+    (void)dlclose(handle);
+    return usable;
+}
+
+/* The environment and NCCL's own parameters are the process's, so there is no narrower place. */
+bool nccl_forbid_multicast(bool *set_p, char *reason, size_t capacity) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    bool forbidden = false;
+    *set_p = false;
+    pthread_mutex_lock(&lock);
+    const char *value = getenv(NVLS);
+    void *loaded = value == NULL ? dlopen(library_name(), RTLD_NOW | RTLD_NOLOAD) : NULL;
+    if (value != NULL && strcmp(value, "0") == 0)
+        forbidden = true;
+    else if (value != NULL)
+        snprintf(reason, capacity, "multicast is off, but " NVLS "=%.20s", value);
+    else if (loaded != NULL)
+        snprintf(reason, capacity,
+                 "multicast is off, and libnccl is in use already: set " NVLS
+                 "=0 before the program starts");
+    else if (setenv(NVLS, "0", 1) != 0)
+        snprintf(reason, capacity, "cannot set " NVLS "=0");
+    else
+        *set_p = forbidden = true;
+    if (loaded != NULL)
+        (void)dlclose(loaded);
+    pthread_mutex_unlock(&lock);
+    return forbidden;
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* From a window to pointers: by the host's query where NCCL has one, or by a small kernel. */
+#include <string.h>
+
+#include "nccl_internal.h"
+
+#define POINTERS_PER_PIECE ((int)(CUDA_PIECE_BYTES / sizeof(void *)))
+#define RESOLVE_MS 30000u
+
+static symmem_status ask_host(cuda_instance *instance, const nccl_window *window,
+                              int32_t world_size, void **pointers) {
+    for (int32_t r = 0; r < world_size; r++) {
+        ncclResult_t result = nccl_state_of(instance)->library.GetPeerDevicePointer(
+            window->handle, 0, (int)r, &pointers[r]);
+        if (result != ncclSuccess)
+            return nccl_fail(instance, result, "rendezvous");
+    }
+    return SYMMEM_OK;
+}
+
+/* Where windows are not supported 2.28 gives a registration of its own instead, on the host: a
+ * kernel that followed it would take the context down. */
+static bool is_on_device(const cuda_instance *instance, const nccl_window *window) {
+    unsigned int type = 0;
+    return instance->driver.PointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                                cuda_address(window->handle)) == CUDA_SUCCESS &&
+           type == CU_MEMORYTYPE_DEVICE;
+}
+
+static CUresult find_kernel(cuda_instance *instance, int32_t device, CUfunction *kernel_p) {
+    nccl_state *state = nccl_state_of(instance);
+    pthread_mutex_lock(&state->lock);
+    CUmodule *module = &state->modules[device];
+    CUresult result = CUDA_SUCCESS;
+    if (*module == NULL)
+        result = instance->driver.ModuleLoadData(module, nccl_image());
+    if (result == CUDA_SUCCESS)
+        result = instance->driver.ModuleGetFunction(kernel_p, *module, "symmem_nccl_resolve");
+    pthread_mutex_unlock(&state->lock);
+    return result;
+}
+
+/* A piece that the kernel did not finish with in time is given up. */
+static CUresult run_kernel(cuda_instance *instance, CUstream native, CUfunction kernel,
+                           ncclWindow_t window, int first, int count, void **pointers) {
+    void *piece;
+    CUresult result = cuda_piece_take(instance, &piece);
+    if (result != CUDA_SUCCESS)
+        return result;
+    void *arguments[] = {&window, &first, &count, &piece};
+    result = instance->driver.LaunchKernel(kernel, 1, 1, 1, 32, 1, 1, 0, native, arguments, NULL);
+    if (result == CUDA_SUCCESS)
+        result = cuda_wait_idle(instance, native, RESOLVE_MS, NULL);
+    if (result == CUDA_SUCCESS)
+        memcpy(pointers, piece, sizeof(void *) * (size_t)count);
+    if (result != CUDA_ERROR_NOT_READY)
+        cuda_piece_give(instance, piece);
+    return result;
+}
+
+/* pointers[0..count): the ranks of the load/store domain. */
+static CUresult ask_device(cuda_instance *instance, const nccl_window *window, int count,
+                           void **pointers) {
+    int32_t device = window->comm->device;
+    CUfunction kernel;
+    cuda_lane *lane;
+    CUresult result = find_kernel(instance, device, &kernel);
+    if (result == CUDA_SUCCESS)
+        result = cuda_lane_take(instance, device, &lane);
+    if (result != CUDA_SUCCESS)
+        return result;
+    for (int first = 0; result == CUDA_SUCCESS && first < count; first += POINTERS_PER_PIECE) {
+        int left = count - first;
+        result =
+            run_kernel(instance, lane->native, kernel, window->handle, first,
+                       left < POINTERS_PER_PIECE ? left : POINTERS_PER_PIECE, pointers + first);
+    }
+    if (result != CUDA_ERROR_NOT_READY)
+        cuda_lane_give(instance, device, lane);
+    return result;
+}
+
+/* The domain is a run of ranks around the own one. */
+static symmem_status ask_kernel(cuda_instance *instance, const nccl_window *window, int32_t rank,
+                                int32_t world_size, void **pointers) {
+    const symmem_host *host = instance->host;
+    if (!is_on_device(instance, window))
+        return host->fail(host, SYMMEM_UNSUPPORTED, 0, "rendezvous",
+                          "NCCL registered the memory without a window: some ranks of a host "
+                          "cannot reach each other's memory");
+    nccl_team team = nccl_state_of(instance)->library.TeamLsa(window->comm->handle);
+    int32_t first = rank - team.rank;
+    if (team.stride != 1 || team.rank_count < 1 || team.rank < 0 || first < 0 ||
+        team.rank >= team.rank_count || first + team.rank_count > world_size)
+        return host->fail(host, SYMMEM_BACKEND, 0, "rendezvous",
+                          "NCCL's load/store domain makes no sense: place %d of %d, stride %d",
+                          team.rank, team.rank_count, team.stride);
+    CUresult result = ask_device(instance, window, team.rank_count, pointers + first);
+    return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, "rendezvous");
+}
+
+symmem_status nccl_resolve(cuda_instance *instance, const nccl_window *window, int32_t rank,
+                           int32_t world_size, void **pointers) {
+    symmem_status status = cuda_point(instance, "nccl.resolve");
+    if (status == SYMMEM_OK)
+        status = cuda_enter(instance, window->comm->device, "rendezvous");
+    if (status != SYMMEM_OK)
+        return status;
+    if (nccl_state_of(instance)->library.resolver == NCCL_RESOLVE_BY_HOST)
+        status = ask_host(instance, window, world_size, pointers);
+    else
+        status = ask_kernel(instance, window, rank, world_size, pointers);
+    cuda_leave(instance);
+    return status;
+}
+
+void nccl_modules_unload(cuda_instance *instance) {
+    nccl_state *state = nccl_state_of(instance);
+    for (int32_t i = 0; i < instance->device_count; i++)
+        if (state->modules[i] != NULL && cuda_enter(instance, i, "close") == SYMMEM_OK) {
+            (void)instance->driver.ModuleUnload(state->modules[i]);
+            cuda_leave(instance);
+        }
+}

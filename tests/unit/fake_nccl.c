@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A libnccl without GPUs, for unit tests of backend_nccl: communicators that come up in threads of
+ * its own once all ranks have called, windows likewise, and calls that fail as a test asks. It is
+ * strict: a call while another is under way is refused, and counted.
+ *
+ * FAKE_VERSION decides what it offers: windows from 2.27 on, ncclTeamLsa from 2.28, the host's
+ * query from 2.29.
+ */
+#include "fake_nccl.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#define PUBLIC __attribute__((visibility("default")))
+#define MAX_MEETINGS 4096
+#define MAX_STEPS 64
+
+/* Of one id. In memory that forked ranks share; 0 at the start. */
+typedef struct meeting {
+    atomic_int world;
+    atomic_int joined;
+    atomic_int registered[MAX_STEPS];
+    _Atomic(void *) buffers[MAX_STEPS][FAKE_NCCL_RANKS];
+} meeting;
+
+struct ncclComm {
+    int rank, world;
+    meeting *meeting;
+    _Atomic int state; /* ncclResult_t */
+    atomic_bool aborted;
+    int step; /* registrations so far */
+    pthread_t thread;
+    bool has_thread, has_joined;
+    /* Of the operation under way. */
+    atomic_int *count;
+    bool fails, hangs, no_window, host_window;
+    ncclResult_t result;
+    void *buffer;
+    ncclWindow_t *window_p;
+};
+
+PUBLIC fake_nccl_state fake_nccl = {.version = FAKE_VERSION};
+
+static struct shared {
+    atomic_int last_id;
+    meeting meetings[MAX_MEETINGS];
+} * shared;
+
+static pthread_mutex_t windows_lock = PTHREAD_MUTEX_INITIALIZER;
+static fake_window *windows[1024];
+
+__attribute__((constructor)) static void start(void) {
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        abort();
+}
+
+__attribute__((destructor)) static void stop(void) {
+    munmap(shared, sizeof *shared);
+}
+
+static void note_call(void) {
+    if (fake_nccl.called)
+        return;
+    const char *nvls = getenv("NCCL_NVLS_ENABLE");
+    fake_nccl.nvls_at_first = nvls == NULL || strcmp(nvls, "0") != 0;
+    fake_nccl.called = true;
+}
+
+static bool goes_wrong(fake_nccl_call call, int rank) {
+    if (fake_nccl.call != call || fake_nccl.rank != rank)
+        return false;
+    return atomic_fetch_sub(&fake_nccl.skip, 1) == 0;
+}
+
+PUBLIC ncclResult_t ncclGetVersion(int *version) {
+    *version = fake_nccl.version;
+    return ncclSuccess;
+}
+
+PUBLIC const char *ncclGetErrorString(ncclResult_t result) {
+    return result == ncclSuccess ? "no error" : "an error";
+}
+
+PUBLIC const char *ncclGetLastError(ncclComm_t comm) {
+    (void)comm;
+    return "of the fake";
+}
+
+PUBLIC ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
+    note_call();
+    if (goes_wrong(FAKE_UNIQUE_ID, 0))
+        return fake_nccl.result;
+    int index = atomic_fetch_add(&shared->last_id, 1) % MAX_MEETINGS;
+    memset(id, 0, sizeof *id);
+    memset(&shared->meetings[index], 0, sizeof shared->meetings[index]);
+    memcpy(id->internal, &index, sizeof index);
+    return ncclSuccess;
+}
+
+/* --- what goes on in the background ------------------------------------------------- */
+
+static void make_window(struct ncclComm *comm) {
+    if (comm->no_window)
+        return;
+    fake_window *window = calloc(1, sizeof *window);
+    if (window == NULL)
+        abort();
+    int step = comm->step - 1;
+    int domain = fake_nccl.domain != 0 ? fake_nccl.domain : comm->world;
+    int first = comm->rank / domain * domain;
+    window->first = first;
+    window->count = domain;
+    for (int i = 0; i < domain; i++)
+        window->pointers[i] = atomic_load(&comm->meeting->buffers[step][first + i]);
+    pthread_mutex_lock(&windows_lock);
+    for (size_t i = 0; !comm->host_window && i < sizeof windows / sizeof windows[0]; i++)
+        if (windows[i] == NULL) {
+            windows[i] = window;
+            break;
+        }
+    pthread_mutex_unlock(&windows_lock);
+    atomic_fetch_add(&fake_nccl.windows, 1);
+    memcpy(comm->window_p, &window, sizeof window);
+}
+
+static void *work(void *opaque) {
+    struct ncclComm *comm = opaque;
+    const struct timespec pause = {.tv_nsec = 300000};
+    ncclResult_t result = comm->result;
+    nanosleep(&pause, NULL);
+    if (!comm->fails && !comm->hangs)
+        atomic_fetch_add(comm->count, 1);
+    while (!comm->fails && !atomic_load(&comm->aborted) &&
+           (comm->hangs || atomic_load(comm->count) < comm->world))
+        nanosleep(&pause, NULL);
+    if (!comm->fails && atomic_load(&comm->aborted))
+        result = ncclInternalError;
+    else if (!comm->fails && comm->window_p != NULL)
+        make_window(comm);
+    atomic_store(&comm->state, (int)result);
+    return NULL;
+}
+
+static void join(struct ncclComm *comm) {
+    if (comm->has_thread && !comm->has_joined) {
+        pthread_join(comm->thread, NULL);
+        atomic_fetch_sub(&fake_nccl.threads, 1);
+        comm->has_joined = true;
+    }
+}
+
+/* One operation under way, which goes wrong if the test said so. */
+static ncclResult_t launch(struct ncclComm *comm, fake_nccl_call call, atomic_int *count) {
+    bool wrong = goes_wrong(call, comm->rank);
+    if (wrong && fake_nccl.way == FAKE_FAILS_AT_ONCE)
+        return fake_nccl.result;
+    join(comm);
+    comm->count = count;
+    comm->fails = wrong && fake_nccl.way == FAKE_FAILS_LATER;
+    comm->hangs = wrong && fake_nccl.way == FAKE_NEVER_ENDS;
+    comm->no_window = wrong && fake_nccl.way == FAKE_NO_WINDOW;
+    comm->host_window = wrong && fake_nccl.way == FAKE_HOST_WINDOW;
+    comm->result = comm->fails ? fake_nccl.result : ncclSuccess;
+    atomic_store(&comm->state, ncclInProgress);
+    comm->has_joined = false;
+    comm->has_thread = pthread_create(&comm->thread, NULL, work, comm) == 0;
+    if (!comm->has_thread)
+        return ncclSystemError;
+    atomic_fetch_add(&fake_nccl.threads, 1);
+    return ncclInProgress;
+}
+
+/* --- communicators ------------------------------------------------------------------ */
+
+PUBLIC ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm_p, int world, ncclUniqueId id, int rank,
+                                           ncclConfig_t *config) {
+    int index;
+    note_call();
+    memcpy(&index, id.internal, sizeof index);
+    *comm_p = NULL;
+    if (config->blocking != 0 || config->magic != 0xcafebeef || index >= MAX_MEETINGS) {
+        atomic_fetch_add(&fake_nccl.misuses, 1);
+        return ncclInvalidArgument;
+    }
+    struct ncclComm *comm = calloc(1, sizeof *comm);
+    if (comm == NULL)
+        return ncclSystemError;
+    comm->rank = rank;
+    comm->world = world;
+    comm->meeting = &shared->meetings[index];
+    atomic_fetch_add(&fake_nccl.inits, 1);
+    ncclResult_t result = launch(comm, FAKE_INIT, &comm->meeting->joined);
+    if (result != ncclInProgress) {
+        free(comm);
+        return result;
+    }
+    atomic_fetch_add(&fake_nccl.comms, 1);
+    *comm_p = comm;
+    return ncclInProgress;
+}
+
+PUBLIC ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state_p) {
+    *state_p = (ncclResult_t)atomic_load(&comm->state);
+    if (*state_p != ncclInProgress)
+        join(comm);
+    return ncclSuccess;
+}
+
+PUBLIC ncclResult_t ncclCommAbort(ncclComm_t comm) {
+    atomic_store(&comm->aborted, true);
+    join(comm);
+    atomic_fetch_sub(&fake_nccl.comms, 1);
+    atomic_fetch_add(&fake_nccl.aborts, 1);
+    free(comm);
+    return ncclSuccess;
+}
+
+/* --- windows ------------------------------------------------------------------------ */
+
+#if FAKE_VERSION >= 22700
+static bool is_window(const void *pointer) {
+    bool found = false;
+    pthread_mutex_lock(&windows_lock);
+    for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++)
+        found = found || (windows[i] != NULL && windows[i] == pointer);
+    pthread_mutex_unlock(&windows_lock);
+    return found;
+}
+
+__attribute__((constructor)) static void offer(void) {
+    fake_nccl.is_window = is_window;
+}
+
+static bool is_busy(struct ncclComm *comm) {
+    if (atomic_load(&comm->state) != ncclInProgress)
+        return false;
+    atomic_fetch_add(&fake_nccl.misuses, 1);
+    return true;
+}
+
+PUBLIC ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buffer, size_t bytes,
+                                           ncclWindow_t *window_p, int flags) {
+    if (is_busy(comm) || bytes == 0 || flags != NCCL_WIN_DEFAULT || comm->step == MAX_STEPS)
+        return ncclInvalidArgument;
+    int step = comm->step++;
+    comm->window_p = window_p;
+    atomic_store(&comm->meeting->buffers[step][comm->rank], buffer);
+    atomic_fetch_add(&fake_nccl.registrations, 1);
+    return launch(comm, FAKE_REGISTER, &comm->meeting->registered[step]);
+}
+
+PUBLIC ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t opaque) {
+    fake_window *window;
+    memcpy(&window, &opaque, sizeof window);
+    if (is_busy(comm))
+        return ncclInvalidArgument;
+    pthread_mutex_lock(&windows_lock);
+    for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++)
+        if (windows[i] == window)
+            windows[i] = NULL;
+    pthread_mutex_unlock(&windows_lock);
+    free(window);
+    atomic_fetch_sub(&fake_nccl.windows, 1);
+    atomic_fetch_add(&fake_nccl.deregistrations, 1);
+    return ncclSuccess;
+}
+#endif
+
+#if FAKE_VERSION >= 22800
+typedef struct team {
+    int rank_count, rank, stride;
+} team;
+
+PUBLIC team ncclTeamLsa(ncclComm_t comm);
+PUBLIC team ncclTeamLsa(ncclComm_t comm) {
+    int domain = fake_nccl.domain != 0 ? fake_nccl.domain : comm->world;
+    return (team){domain, comm->rank % domain, 1};
+}
+#endif
+
+#if FAKE_VERSION >= 22900
+PUBLIC ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t opaque, size_t offset, int peer,
+                                             void **pointer_p);
+PUBLIC ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t opaque, size_t offset, int peer,
+                                             void **pointer_p) {
+    fake_window *window;
+    memcpy(&window, &opaque, sizeof window);
+    if (offset != 0 || peer < 0 || peer >= FAKE_NCCL_RANKS)
+        return ncclInvalidArgument;
+    if (goes_wrong(FAKE_POINTER, fake_nccl.rank))
+        return fake_nccl.result;
+    int place = peer - window->first;
+    *pointer_p = place >= 0 && place < window->count ? window->pointers[place] : NULL;
+    return ncclSuccess;
+}
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a test tells the library of fake_nccl.c, and asks it. The library holds one of these, under
+ * the name fake_nccl; ranks may be threads, or processes forked after it was loaded.
+ */
+#ifndef FAKE_NCCL_H
+#define FAKE_NCCL_H
+
+#include <nccl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#define FAKE_NCCL_RANKS 8
+
+typedef enum fake_nccl_call {
+    FAKE_NO_CALL,
+    FAKE_UNIQUE_ID,
+    FAKE_INIT,
+    FAKE_REGISTER,
+    FAKE_POINTER /* the host's query */
+} fake_nccl_call;
+
+typedef enum fake_nccl_way {
+    FAKE_FAILS_AT_ONCE,
+    FAKE_FAILS_LATER, /* as the asynchronous state */
+    FAKE_NEVER_ENDS,
+    FAKE_NO_WINDOW,   /* success, and the window untouched */
+    FAKE_HOST_WINDOW, /* success, and a window that is none */
+} fake_nccl_way;
+
+/* What the device finds behind a window. */
+typedef struct fake_window {
+    int first, count; /* the ranks of the load/store domain */
+    void *pointers[FAKE_NCCL_RANKS];
+} fake_window;
+
+typedef struct fake_nccl_state {
+    int version;
+    int domain; /* ranks of a load/store domain; 0: all */
+    /* One call of one rank, the skip-th of its kind there, goes wrong. */
+    fake_nccl_call call;
+    fake_nccl_way way;
+    int rank;
+    atomic_int skip;
+    ncclResult_t result;
+    /* Alive in this process. */
+    atomic_int comms, windows, threads;
+    /* Since the start. */
+    atomic_int registrations, deregistrations, inits, aborts;
+    atomic_int misuses; /* calls that NCCL forbids */
+    bool nvls_at_first; /* NCCL_NVLS_ENABLE was not 0 at the first call */
+    bool called;
+    bool (*is_window)(const void *pointer);
+} fake_nccl_state;
+
+#endif

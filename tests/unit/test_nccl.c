@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The NCCL backend on a fake libnccl and a fake driver: versions, the environment, communicators
+ * and windows as they should be. What a GPU does is not tested here.
+ */
+#include "nccl_ranks.h"
+
+/* --- versions and probing ----------------------------------------------------------- */
+
+static void test_versions(void) {
+    static const struct {
+        int library, built;
+        bool kernel, query;
+        nccl_resolver wanted;
+        const char *says;
+    } cases[] = {
+        {22605, 22809, true, false, NCCL_RESOLVE_NOT, "windows came with 2.27"},
+        {22703, 22809, true, false, NCCL_RESOLVE_NOT, "pointers to peers came with 2.28"},
+        {22803, 22809, true, false, NCCL_RESOLVE_BY_KERNEL, ""},
+        {22809, 22803, true, false, NCCL_RESOLVE_BY_KERNEL, ""},
+        {22809, 22809, false, false, NCCL_RESOLVE_NOT, "built without"},
+        {22809, 22703, true, false, NCCL_RESOLVE_NOT, "built with 2.27.3"},
+        {22809, 22902, true, false, NCCL_RESOLVE_NOT, "built with 2.29.2"},
+        {22902, 22809, false, true, NCCL_RESOLVE_BY_HOST, ""},
+        {23007, 22703, true, true, NCCL_RESOLVE_BY_HOST, ""},
+        {22902, 22902, true, false, NCCL_RESOLVE_NOT, "no ncclGetPeerDevicePointer"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char reason[200] = "";
+        CU_ASSERT_EQUAL(nccl_choose_resolver(cases[i].library, cases[i].built, cases[i].kernel,
+                                             cases[i].query, reason, sizeof reason),
+                        cases[i].wanted);
+        CU_ASSERT_PTR_NOT_NULL(strstr(reason, cases[i].says));
+    }
+}
+
+static void expect_probe(symmem_status wanted, const char *says) {
+    char reason[200] = "";
+    CU_ASSERT_EQUAL(nccl_table()->probe(reason, sizeof reason), wanted);
+    CU_ASSERT_PTR_NOT_NULL(strstr(reason, says));
+}
+
+static void test_probe(void) {
+    unsetenv("NCCL_NVLS_ENABLE");
+    fake_cuda.absent = true;
+    expect_probe(SYMMEM_UNSUPPORTED, "no driver");
+    fake_cuda.absent = false;
+    fake_cuda.init = CUDA_ERROR_NO_DEVICE;
+    expect_probe(SYMMEM_UNSUPPORTED, "no device");
+    fake_cuda.init = CUDA_SUCCESS;
+    setenv("SYMMEM_NCCL_LIBRARY", UNIT_FAKE_DIR "/none.so", 1);
+    expect_probe(SYMMEM_UNSUPPORTED, "no libnccl");
+    setenv("SYMMEM_NCCL_LIBRARY", OLD_NCCL, 1);
+    expect_probe(SYMMEM_UNSUPPORTED, "libnccl 2.26.5 is too old");
+    setenv("SYMMEM_NCCL_LIBRARY", PLAIN_NCCL, 1);
+    expect_probe(SYMMEM_OK, "");
+    setenv("SYMMEM_NCCL_LIBRARY", NEW_NCCL, 1);
+    expect_probe(SYMMEM_OK, "");
+    with_kernels = false;
+    expect_probe(SYMMEM_UNSUPPORTED, "without kernels");
+    with_kernels = true;
+    CU_ASSERT_PTR_NULL(getenv("NCCL_NVLS_ENABLE")); /* probing leaves no trace */
+}
+
+/* The table is the CUDA backend's but for how memory is exchanged. */
+static void test_table(void) {
+    const symmem_backend *table = nccl_table();
+    CU_ASSERT_STRING_EQUAL(table->name, "nccl");
+    CU_ASSERT_PTR_NOT_NULL(strstr(table->description, "NCCL_NVLS_ENABLE=0"));
+    CU_ASSERT_PTR_NULL(table->memory_export);
+    CU_ASSERT_PTR_NULL(table->memory_import);
+    CU_ASSERT_PTR_NULL(table->share_close);
+    CU_ASSERT_PTR_NOT_NULL(table->memory_exchange);
+    CU_ASSERT(table->collective == cuda_table.collective && table->copy == cuda_table.copy);
+    CU_ASSERT_EQUAL(table->capabilities & (SYMMEM_CAP_OVERLAP | SYMMEM_CAP_MULTICAST), 0);
+    CU_ASSERT_EQUAL(table->capabilities | SYMMEM_CAP_OVERLAP,
+                    cuda_table.capabilities | SYMMEM_CAP_CROSS_HOST | SYMMEM_CAP_OVERLAP);
+}
+
+/* --- the environment: in a process for each case, for there is one try in each ------- */
+
+static char last_text[256];
+
+static symmem_status host_fail(const symmem_host *host, symmem_status status, int system_errno,
+                               const char *operation, const char *format, ...) {
+    va_list arguments;
+    (void)host, (void)system_errno, (void)operation;
+    va_start(arguments, format);
+    vsnprintf(last_text, sizeof last_text, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+static void host_notice(const symmem_host *host, const char *text) {
+    (void)host;
+    snprintf(last_text, sizeof last_text, "%s", text);
+}
+
+static bool open_says(const char *value, int32_t allowed, bool loaded, symmem_status wanted,
+                      const char *says, const char *value_after) {
+    const symmem_host host = {.size = sizeof host, .fail = host_fail, .notice = host_notice};
+    const symmem_backend_config config = {.size = sizeof config, .multicast_allowed = allowed};
+    void *instance = NULL;
+    setenv("SYMMEM_NCCL_LIBRARY", PLAIN_NCCL, 1);
+    unsetenv("NCCL_NVLS_ENABLE");
+    if (value != NULL)
+        setenv("NCCL_NVLS_ENABLE", value, 1);
+    if (loaded && dlopen(PLAIN_NCCL, RTLD_NOW) == NULL)
+        return false;
+    last_text[0] = '\0';
+    symmem_status status = nccl_table()->open(&host, &config, &instance);
+    const char *after = getenv("NCCL_NVLS_ENABLE");
+    bool same = after == value_after ||
+                (after != NULL && value_after != NULL && strcmp(after, value_after) == 0);
+    if (status == SYMMEM_OK)
+        nccl_table()->close(instance);
+    return status == wanted && strstr(last_text, says) != NULL && same &&
+           atomic_load(&fake_cuda.live) == 0;
+}
+
+static void test_environment(void) {
+    static const struct {
+        const char *value;
+        int32_t allowed;
+        bool loaded;
+        symmem_status wanted;
+        const char *says, *after;
+    } cases[] = {
+        {NULL, 0, false, SYMMEM_OK, "NCCL_NVLS_ENABLE=0 was set", "0"},
+        {"0", 0, false, SYMMEM_OK, "", "0"},
+        {"0", 0, true, SYMMEM_OK, "", "0"},
+        {"1", 0, false, SYMMEM_UNSUPPORTED, "NCCL_NVLS_ENABLE=1", "1"},
+        {NULL, 0, true, SYMMEM_UNSUPPORTED, "in use already", NULL},
+        {NULL, 1, false, SYMMEM_OK, "", NULL},
+        {"2", 1, true, SYMMEM_OK, "", "2"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int code = -1;
+        fflush(NULL);
+        pid_t child = fork();
+        CU_ASSERT_FATAL(child >= 0);
+        if (child == 0)
+            _exit(open_says(cases[i].value, cases[i].allowed, cases[i].loaded, cases[i].wanted,
+                            cases[i].says, cases[i].after)
+                      ? 0
+                      : 1);
+        CU_ASSERT_EQUAL(waitpid(child, &code, 0), child);
+        CU_ASSERT_EQUAL(code, 0);
+        if (code != 0)
+            fprintf(stderr, "case %zu\n", i);
+    }
+}
+
+/* --- what works --------------------------------------------------------------------- */
+
+static void body_works(rank_env *env) {
+    void *ptr = NULL, *other = NULL;
+    symmem_handle *handle = env_handle(env, &ptr), *again = NULL;
+    if (handle == NULL)
+        return;
+    check_data(env, ptr, handle, 100);
+    int before = atomic_load(&nccl->registrations);
+    CHECK(env, before == 2 * env->world); /* the data, and pad with signals */
+    CHECK_OK(env, meet_at(env, (char *)ptr + 64, 5000, &again));
+    CHECK_OK(env, symmem_group_barrier(env->group, 5000));
+    CHECK(env, atomic_load(&nccl->registrations) == before);
+    CHECK_OK(env, symmem_group_barrier(env->group, 5000));
+    symmem_handle_release(again);
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+    /* The next registration takes the freed windows along. */
+    for (int i = 0; i < 5; i++)
+        check_fresh(env);
+    CHECK_OK(env, symmem_group_barrier(env->group, 5000));
+    CHECK(env, atomic_load(&nccl->windows) <= 2 * env->world);
+    CHECK(env, atomic_load(&nccl->deregistrations) >= 4 * 2 * env->world);
+    CHECK_OK(env, symmem_group_barrier(env->group, 5000));
+    /* Another device takes another communicator. */
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, (env->rank + 1) % env->world, NULL, &other));
+    CHECK_OK(env, meet_at(env, other, 5000, &handle));
+    check_data(env, other, handle, 200);
+    CHECK(env, atomic_load(&nccl->inits) == (env->world == 1 ? 1 : 2 * env->world));
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, other));
+    check_fresh(env);
+}
+
+static void test_works(void) {
+    static const char *const libraries[] = {PLAIN_NCCL, NEW_NCCL};
+    for (int i = 0; i < 2; i++) {
+        use_library(libraries[i]);
+        for (int32_t world = 1; world <= 4; world++) {
+            atomic_store(&nccl->registrations, 0);
+            atomic_store(&nccl->deregistrations, 0);
+            atomic_store(&nccl->inits, 0);
+            run_nccl(world, body_works, 0);
+            CU_ASSERT_EQUAL(atomic_load(&nccl->windows), 0);
+        }
+    }
+}
+
+/* Handles outlive their group; so does the communicator, until the last is released. */
+static void body_outlives(rank_env *env) {
+    void *ptr = NULL;
+    void *const *buffers = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    if (handle == NULL)
+        return;
+    check_data(env, ptr, handle, 300);
+    env_meet(env);
+    CHECK_OK(env, symmem_group_destroy(env->group));
+    env_meet(env);
+    CHECK(env, atomic_load(&nccl->comms) == env->world);
+    CHECK_OK(env, symmem_handle_buffer_ptrs(handle, &buffers));
+    for (int32_t r = 0; r < env->world; r++)
+        CHECK(env, *(int *)buffers[r] == 300 + r);
+    env_meet(env);
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+    env_meet(env);
+    CHECK(env, atomic_load(&nccl->comms) == 0 && atomic_load(&nccl->windows) == 0);
+    env_meet(env);
+}
+
+static void test_outlives(void) {
+    use_library(PLAIN_NCCL);
+    run_nccl(3, body_outlives, 0);
+}
+
+/* --- load/store domains smaller than the group ------------------------------------- */
+
+static void body_domains(rank_env *env) {
+    void *ptr = NULL;
+    void *const *buffers = NULL;
+    symmem_handle_info info;
+    symmem_handle *handle = env_handle(env, &ptr);
+    if (handle == NULL)
+        return;
+    CHECK_OK(env, symmem_handle_get_info(handle, &info));
+    CHECK(env, !info.world_within_direct_access);
+    CHECK_OK(env, symmem_handle_buffer_ptrs(handle, &buffers));
+    for (int32_t r = 0; r < env->world; r++)
+        CHECK(env, (buffers[r] != NULL) == (r / 2 == env->rank / 2));
+    CHECK_STATUS(env, symmem_barrier(handle, 0, 1000, NULL), SYMMEM_UNREACHABLE);
+    int32_t far = (env->rank + 2) % env->world;
+    CHECK_STATUS(env, symmem_put_signal(handle, far, 0, 1000, NULL), SYMMEM_UNREACHABLE);
+    CHECK_STATUS(env, symmem_wait_signal(handle, far, 0, 1000, NULL), SYMMEM_UNREACHABLE);
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_domains(void) {
+    static const char *const libraries[] = {PLAIN_NCCL, NEW_NCCL};
+    for (int i = 0; i < 2; i++) {
+        use_library(libraries[i]);
+        nccl->domain = 2;
+        run_nccl(4, body_domains, 0);
+        nccl->domain = 0;
+    }
+}
+
+static const named_test tests[] = {
+    {"versions", test_versions},
+    {"probe", test_probe},
+    {"table", test_table},
+    {"environment", test_environment},
+    {"rendezvous", test_works},
+    {"handles outlive groups", test_outlives},
+    {"load/store domains", test_domains},
+};
+
+int main(void) {
+    return RUN_TESTS("nccl", tests);
+}
