@@ -48,20 +48,18 @@ static symmem_status run_collective(const shm_op *op, symmem_error_record *recor
     const symmem_peers *peers = op->u.collective.peers;
     symmem_fault fault; /* large, and filled where there is one */
     fault.status = SYMMEM_OK;
-    run_state state = {
-        .team = {.rank = peers->rank,
-                 .world_size = peers->world_size,
-                 .buffers = peers->buffers,
-                 .checking = op->u.collective.id.kind != SYMMEM_CALL_NONE,
-                 .meet = meet,
-                 .board = board,
-                 .mismatch = mismatch,
-                 .tray_bytes = shm_tray_bytes(op->u.collective.channel),
-                 .tray = tray_of},
-        .called = op->u.collective.id,
-        .id = op->u.collective.id,
-        .fault_p = &fault,
-    };
+    run_state state; /* its wait: below */
+    state.team = (symmem_cpu_team){.rank = peers->rank,
+                                   .world_size = peers->world_size,
+                                   .buffers = peers->buffers,
+                                   .checking = op->u.collective.id.kind != SYMMEM_CALL_NONE,
+                                   .meet = meet,
+                                   .board = board,
+                                   .mismatch = mismatch,
+                                   .tray_bytes = shm_tray_bytes(op->u.collective.channel),
+                                   .tray = tray_of};
+    state.called = state.id = op->u.collective.id;
+    state.fault_p = &fault;
     shm_meet_prepare(op->instance, peers, op->u.collective.call.name, op->u.collective.channel,
                      op->u.collective.timeout_ms, &state.wait);
     if (op->u.collective.call.count > BRIEF_COUNT || op->u.collective.call.in_splits != NULL)
