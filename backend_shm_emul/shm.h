@@ -209,7 +209,6 @@ void shm_op_free_list(shm_op *first);
 static inline const char *shm_operation(const symmem_exec *exec, const char *own) {
     return exec->operation ? exec->operation : own;
 }
-/* Runs *op as exec says: now, later in its stream, or in each launch of the capture's graph. */
 /* What every operation begins with; most of the rest are other operations' arguments. */
 static inline void shm_op_init(shm_op *op, shm_instance *instance,
                                symmem_status (*run)(const shm_op *, symmem_error_record *)) {
@@ -220,6 +219,7 @@ static inline void shm_op_init(shm_op *op, shm_instance *instance,
     op->mark = NULL;
     op->ref_count = 0;
 }
+/* Runs *op as exec says: now, later in its stream, or in each launch of the capture's graph. */
 symmem_status shm_submit(shm_op *op, const symmem_exec *exec, const char *operation);
 /* Queues or captures a clone that the stream or capture then owns. With instance->lock. */
 void shm_route_locked(shm_stream *stream, shm_op *op);
