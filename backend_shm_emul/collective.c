@@ -11,14 +11,17 @@ typedef struct run_state {
     shm_wait wait;
     symmem_call_id called;
     symmem_call_id id; /* the same, zero after the first meeting */
-    symmem_fault fault;
+    symmem_fault *fault_p;
 } run_state;
+
+/* With so few elements it is waits alone that take long, and they read the clock themselves. */
+#define BRIEF_COUNT 16384
 
 static symmem_status meet(symmem_cpu_team *team) {
     run_state *state = (run_state *)team;
     symmem_call_id id = state->id;
     memset(&state->id, 0, sizeof state->id);
-    return shm_meet(&state->wait, &id, &state->fault);
+    return shm_meet(&state->wait, &id, state->fault_p);
 }
 
 static uint64_t *board(const symmem_cpu_team *team, int32_t rank) {
@@ -26,41 +29,55 @@ static uint64_t *board(const symmem_cpu_team *team, int32_t rank) {
     return shm_board(state->wait.peers, rank, state->wait.channel);
 }
 
+static void *tray_of(const symmem_cpu_team *team, int32_t rank) {
+    const run_state *state = (const run_state *)team;
+    return shm_tray(state->wait.peers, rank, state->wait.channel);
+}
+
 static symmem_status mismatch(symmem_cpu_team *team, int32_t rank, uint64_t own, uint64_t other) {
     run_state *state = (run_state *)team;
-    shm_wait_fault(&state->wait, SYMMEM_MISMATCH, rank, -1, &state->fault);
-    state->fault.own = state->fault.other = state->called;
-    state->fault.own.count = own;
-    state->fault.other.count = other;
+    symmem_fault *fault = state->fault_p;
+    shm_wait_fault(&state->wait, SYMMEM_MISMATCH, rank, -1, fault);
+    fault->own = fault->other = state->called;
+    fault->own.count = own;
+    fault->other.count = other;
     return SYMMEM_MISMATCH;
 }
 
 static symmem_status run_collective(const shm_op *op, symmem_error_record *record_p) {
     const symmem_peers *peers = op->u.collective.peers;
-    run_state state = {
-        .team = {.rank = peers->rank,
-                 .world_size = peers->world_size,
-                 .buffers = peers->buffers,
-                 .checking = op->u.collective.id.kind != SYMMEM_CALL_NONE,
-                 .meet = meet,
-                 .board = board,
-                 .mismatch = mismatch},
-        .called = op->u.collective.id,
-        .id = op->u.collective.id,
-    };
+    symmem_fault fault; /* large, and filled where there is one */
+    fault.status = SYMMEM_OK;
+    run_state state; /* its wait: below */
+    state.team = (symmem_cpu_team){.rank = peers->rank,
+                                   .world_size = peers->world_size,
+                                   .buffers = peers->buffers,
+                                   .checking = op->u.collective.id.kind != SYMMEM_CALL_NONE,
+                                   .meet = meet,
+                                   .board = board,
+                                   .mismatch = mismatch,
+                                   .tray_bytes = shm_tray_bytes(op->u.collective.channel),
+                                   .tray = tray_of};
+    state.called = state.id = op->u.collective.id;
+    state.fault_p = &fault;
     shm_meet_prepare(op->instance, peers, op->u.collective.call.name, op->u.collective.channel,
                      op->u.collective.timeout_ms, &state.wait);
-    state.wait.start_ns = shm_now_ns();
+    if (op->u.collective.call.count > BRIEF_COUNT || op->u.collective.call.in_splits != NULL)
+        state.wait.start_ns = shm_now_ns();
     symmem_status status = symmem_cpu_collective(&op->u.collective.call, &state.team);
     shm_observe(peers->host, "shm.collective.done*");
-    if (status != SYMMEM_OK)
-        peers->host->signal_failed(peers, &state.fault, record_p);
+    if (status == SYMMEM_OK)
+        return SYMMEM_OK;
+    if (fault.status == SYMMEM_OK) /* no meeting's: the kernel refused */
+        shm_wait_fault(&state.wait, status, peers->rank, -1, &fault);
+    peers->host->signal_failed(peers, &fault, record_p);
     return status;
 }
 
 symmem_status shm_collective(void *instance, const symmem_peers *peers, int32_t channel,
                              const symmem_collective *call, const symmem_exec *exec) {
-    shm_op op = {.run = run_collective, .instance = instance};
+    shm_op op;
+    shm_op_init(&op, instance, run_collective);
     op.u.collective.peers = peers;
     op.u.collective.channel = channel;
     op.u.collective.timeout_ms = exec->timeout_ms;

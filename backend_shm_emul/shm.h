@@ -17,6 +17,7 @@
 
 #define SHM_MAX_DEVICES 1024
 #define SHM_MAX_REFS 6
+#define SHM_TRAY_BYTES ((size_t)8 << 10) /* beyond, what is moved takes longer than a meeting */
 
 typedef struct shm_instance shm_instance;
 typedef struct shm_segment shm_segment;
@@ -208,6 +209,16 @@ void shm_op_free_list(shm_op *first);
 static inline const char *shm_operation(const symmem_exec *exec, const char *own) {
     return exec->operation ? exec->operation : own;
 }
+/* What every operation begins with; most of the rest are other operations' arguments. */
+static inline void shm_op_init(shm_op *op, shm_instance *instance,
+                               symmem_status (*run)(const shm_op *, symmem_error_record *)) {
+    op->next = NULL;
+    op->run = run;
+    op->instance = instance;
+    op->report = NULL;
+    op->mark = NULL;
+    op->ref_count = 0;
+}
 /* Runs *op as exec says: now, later in its stream, or in each launch of the capture's graph. */
 symmem_status shm_submit(shm_op *op, const symmem_exec *exec, const char *operation);
 /* Queues or captures a clone that the stream or capture then owns. With instance->lock. */
@@ -387,6 +398,10 @@ void shm_meet_prepare(const shm_instance *instance, const symmem_peers *peers,
 symmem_status shm_meet(shm_wait *wait, const symmem_call_id *id, symmem_fault *fault_p);
 /* SYMMEM_CPU_BOARD_WORDS words of rank `owner` for the collective on the channel. */
 uint64_t *shm_board(const symmem_peers *peers, int32_t owner, int32_t channel);
+/* Rank `owner`'s tray for the next meeting on the channel. Of shm_tray_bytes(channel) bytes, which
+ * may be 0. */
+void *shm_tray(const symmem_peers *peers, int32_t owner, int32_t channel);
+size_t shm_tray_bytes(int32_t channel);
 
 size_t shm_signal_bytes(void *instance, int32_t world_size, int32_t channel_count);
 symmem_status shm_peers_open(void *instance, symmem_peers *peers, void **buffers_dev_p,

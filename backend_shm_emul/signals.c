@@ -10,6 +10,8 @@
  *   calls    [channel][2]       what the owner calls in its last two barriers, where that is
  *                               checked
  *   boards   [channel][words]   64-bit words that a collective shows its peers, see cpu/team.h
+ *   trays    [channel][2]       what the owner shows its peers in even and odd meetings, see there
+ *                               too; of the first channels only, as they take most of the state
  * The epoch lives here and never in an argument, so that a captured barrier can be
  * replayed. It wraps; differences are compared.
  */
@@ -23,6 +25,9 @@
 #define LOOKS 100
 /* So many channels' sleepers are woken when the state is poisoned; the others' tick finds out. */
 #define POISON_WAKE_CHANNELS 256
+/* So many channels have trays. */
+#define TRAY_CHANNELS 4
+#define LINE_BYTES 64
 
 static size_t table_words(int32_t world_size, int32_t channel_count) {
     return (size_t)world_size * (size_t)channel_count;
@@ -40,10 +45,16 @@ static size_t boards_offset(int32_t world_size, int32_t channel_count) {
            2 * (size_t)channel_count * sizeof(symmem_call_id);
 }
 
+static size_t trays_offset(int32_t world_size, int32_t channel_count) {
+    size_t bytes = boards_offset(world_size, channel_count) +
+                   (size_t)channel_count * SYMMEM_CPU_BOARD_WORDS(world_size) * sizeof(uint64_t);
+    return (bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
+}
+
 size_t shm_signal_bytes(void *instance, int32_t world_size, int32_t channel_count) {
     (void)instance;
-    return boards_offset(world_size, channel_count) +
-           (size_t)channel_count * SYMMEM_CPU_BOARD_WORDS(world_size) * sizeof(uint64_t);
+    int32_t channels = channel_count < TRAY_CHANNELS ? channel_count : TRAY_CHANNELS;
+    return trays_offset(world_size, channel_count) + 2 * (size_t)channels * SHM_TRAY_BYTES;
 }
 
 static shm_word *slot(const symmem_peers *peers, int32_t owner, int32_t channel, int32_t source) {
@@ -75,6 +86,18 @@ uint64_t *shm_board(const symmem_peers *peers, int32_t owner, int32_t channel) {
     char *boards =
         (char *)peers->signals[owner] + boards_offset(peers->world_size, peers->channel_count);
     return (uint64_t *)(void *)boards + (size_t)channel * SYMMEM_CPU_BOARD_WORDS(peers->world_size);
+}
+
+size_t shm_tray_bytes(int32_t channel) {
+    return channel < TRAY_CHANNELS ? SHM_TRAY_BYTES : 0;
+}
+
+void *shm_tray(const symmem_peers *peers, int32_t owner, int32_t channel) {
+    char *trays =
+        (char *)peers->signals[owner] + trays_offset(peers->world_size, peers->channel_count);
+    /* relaxed: as in shm_meet, whose next epoch this is */
+    uint32_t next = atomic_load_explicit(epoch(peers, channel), memory_order_relaxed) + 1;
+    return trays + (2 * (size_t)channel + next % 2) * SHM_TRAY_BYTES;
 }
 
 /* --- the peers' tables -------------------------------------------------------------- */
@@ -325,13 +348,8 @@ static symmem_status run_wait(const shm_op *op, symmem_error_record *record_p) {
 static symmem_status submit(void *instance, const symmem_peers *peers, int32_t rank,
                             int32_t channel, const symmem_exec *exec, const char *operation,
                             symmem_status (*run)(const shm_op *, symmem_error_record *)) {
-    shm_op op; /* field by field: most of it are other operations' arguments */
-    op.next = NULL;
-    op.run = run;
-    op.instance = instance;
-    op.report = NULL;
-    op.mark = NULL;
-    op.ref_count = 0;
+    shm_op op;
+    shm_op_init(&op, instance, run);
     op.u.signal.peers = peers;
     op.u.signal.rank = rank;
     op.u.signal.channel = channel;

@@ -78,8 +78,7 @@ symmem_status sm_collective_begin(sm_collective_op *op, const char *name, symmem
         (void)sm_fail(SYMMEM_UNSUPPORTED, name, "", "the backend has no collectives");
         return sm_link_describe(op->link, sm_record());
     }
-    const sm_signal_op signal = {.name = name, .link = op->link, .channel = channel};
-    status = sm_signal_check_channel(&signal);
+    status = sm_signal_check_channel(op->link, channel, name);
     if (status == SYMMEM_OK)
         status = sm_stream_check(op->link->context, stream, name);
     if (status == SYMMEM_OK)

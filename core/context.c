@@ -364,7 +364,8 @@ static void free_memory(symmem_context *context) {
         sm_liveness_destroy(context->liveness);
     if (context->owns_store)
         symmem_store_close(context->store);
-    free(context->all_reduce_table);
+    free(
+        atomic_load_explicit(&context->all_reduce_table, memory_order_relaxed)); /* the last user */
     free(context->socket_dir);
     (void)pthread_mutex_destroy(&context->open_lock);
     (void)pthread_mutex_destroy(&context->lock);

@@ -24,13 +24,12 @@ static symmem_status check_streams(sm_pipeline *pipeline, const symmem_stream *s
 }
 
 static symmem_status check_channels(const sm_pipeline *pipeline) {
-    sm_signal_op signal = {
-        .name = pipeline->name, .link = pipeline->link, .channel = pipeline->channel};
-    symmem_status status = sm_signal_check_channel(&signal);
+    int32_t first = pipeline->channel;
+    symmem_status status = sm_signal_check_channel(pipeline->link, first, pipeline->name);
     if (status != SYMMEM_OK)
         return status;
-    signal.channel++; /* no overflow: the first one is in range */
-    return sm_signal_check_channel(&signal);
+    /* No overflow: the first one is in range. */
+    return sm_signal_check_channel(pipeline->link, first + 1, pipeline->name);
 }
 
 symmem_status sm_pipeline_check(sm_pipeline *pipeline, const char *name, symmem_handle *workspace,

@@ -86,10 +86,11 @@ struct symmem_context {
     sm_identity identity;
     sm_liveness *liveness;
     bool identity_published;
-    atomic_int allow_overlapping_devices;  /* -1, 0, 1 */
-    int32_t multicast;                     /* -1, 0, 1 */
-    bool check_collectives;                /* constant */
-    sm_all_reduce_table *all_reduce_table; /* under lock; NULL: the built-in one */
+    atomic_int allow_overlapping_devices; /* -1, 0, 1 */
+    int32_t multicast;                    /* -1, 0, 1 */
+    bool check_collectives;               /* constant */
+    /* NULL: the built-in one. Changed, and looked behind, under lock. */
+    _Atomic(sm_all_reduce_table *) all_reduce_table;
     symmem_point_fn point;
     void *point_arg;
     symmem_log_fn log;

@@ -43,7 +43,8 @@ static void allocation_ref_release(void *object) {
 }
 
 void sm_refs_init(sm_refs *refs, sm_link *link) {
-    *refs = (sm_refs){.device = -1};
+    refs->count = refs->held_count = 0; /* of the arrays nothing is used yet */
+    refs->device = -1;
     if (link != NULL)
         refs->refs[refs->count++] = sm_link_ref(link);
 }

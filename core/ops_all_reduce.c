@@ -45,22 +45,31 @@ symmem_all_reduce_algorithm sm_all_reduce_look_up(const symmem_all_reduce_entry 
     return SYMMEM_ALL_REDUCE_TWO_SHOT;
 }
 
+static symmem_all_reduce_algorithm built_in_choice(bool symmetric, int32_t world_size,
+                                                   uint64_t bytes) {
+    return sm_all_reduce_look_up(built_in, (int32_t)(sizeof built_in / sizeof built_in[0]),
+                                 symmetric, world_size, bytes);
+}
+
 /* What the context's table says, and the hash that ranks compare. */
 static symmem_all_reduce_algorithm choose(sm_collective_op *op, bool symmetric, uint64_t bytes) {
     symmem_context *context = op->link->context;
     int32_t world_size = op->link->group->world_size;
-    symmem_all_reduce_algorithm algorithm = SYMMEM_ALL_REDUCE_TWO_SHOT;
+    /* relaxed: where there is none, there is nothing to look behind */
+    if (atomic_load_explicit(&context->all_reduce_table, memory_order_relaxed) == NULL)
+        return built_in_choice(symmetric, world_size, bytes);
+    symmem_all_reduce_algorithm algorithm;
     pthread_mutex_lock(&context->lock);
-    const sm_all_reduce_table *table = context->all_reduce_table;
+    const sm_all_reduce_table *table =
+        atomic_load_explicit(&context->all_reduce_table, memory_order_relaxed);
     if (table != NULL) {
         op->detail = table->hash;
         algorithm =
             sm_all_reduce_look_up(table->entries, table->count, symmetric, world_size, bytes);
+    } else {
+        algorithm = built_in_choice(symmetric, world_size, bytes);
     }
     pthread_mutex_unlock(&context->lock);
-    if (table == NULL)
-        algorithm = sm_all_reduce_look_up(built_in, (int32_t)(sizeof built_in / sizeof built_in[0]),
-                                          symmetric, world_size, bytes);
     return algorithm;
 }
 
@@ -108,8 +117,9 @@ symmem_status sm_all_reduce_set(symmem_context *context, const char *name,
             memcpy(table->entries, entries, (size_t)count * sizeof *entries);
     }
     pthread_mutex_lock(&context->lock);
-    sm_all_reduce_table *old = context->all_reduce_table;
-    context->all_reduce_table = table;
+    /* relaxed: see choose */
+    sm_all_reduce_table *old =
+        atomic_exchange_explicit(&context->all_reduce_table, table, memory_order_relaxed);
     pthread_mutex_unlock(&context->lock);
     free(old);
     return SYMMEM_OK;

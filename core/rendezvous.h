@@ -212,7 +212,7 @@ struct sm_signal_op {
                          even if one of those has failed by now, so that the stream tells of that */
 };
 /* OUT_OF_RANGE unless the link has the channel. */
-symmem_status sm_signal_check_channel(const sm_signal_op *op);
+symmem_status sm_signal_check_channel(const sm_link *link, int32_t channel, const char *operation);
 /* Runs or enqueues an operation whose arguments are checked, in its channel's turn. */
 symmem_status sm_signal_run(const sm_signal_op *op, const symmem_stream *stream);
 

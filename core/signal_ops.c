@@ -156,15 +156,15 @@ static symmem_status run_now(const sm_signal_op *op, sm_channel *channel, uint64
 
 /* --- front -------------------------------------------------------------------------- */
 
-symmem_status sm_signal_check_channel(const sm_signal_op *op) {
-    if (op->channel >= 0 && op->channel < op->link->channel_count)
+symmem_status sm_signal_check_channel(const sm_link *link, int32_t channel, const char *operation) {
+    if (channel >= 0 && channel < link->channel_count)
         return SYMMEM_OK;
-    (void)sm_fail(SYMMEM_OUT_OF_RANGE, op->name, "", "channel %d is not in [0, %d)", op->channel,
-                  op->link->channel_count);
-    sm_record()->channel = op->channel;
-    sm_record()->expected = (uint64_t)op->link->channel_count;
-    sm_record()->actual = (uint64_t)(int64_t)op->channel;
-    return sm_link_describe(op->link, sm_record());
+    (void)sm_fail(SYMMEM_OUT_OF_RANGE, operation, "", "channel %d is not in [0, %d)", channel,
+                  link->channel_count);
+    sm_record()->channel = channel;
+    sm_record()->expected = (uint64_t)link->channel_count;
+    sm_record()->actual = (uint64_t)(int64_t)channel;
+    return sm_link_describe(link, sm_record());
 }
 
 symmem_status sm_signal_run(const sm_signal_op *op, const symmem_stream *stream) {
@@ -223,7 +223,7 @@ static symmem_status signal_call(symmem_handle *handle, sm_signal_kind kind, int
     op.ref_count = 1;
     if (kind == SM_BARRIER && link->context->check_collectives)
         op.id.kind = SYMMEM_CALL_BARRIER;
-    status = sm_signal_check_channel(&op);
+    status = sm_signal_check_channel(link, channel, op.name);
     if (status == SYMMEM_OK && kind != SM_BARRIER)
         status = sm_handle_rank_check(handle, op.name, peer);
     if (status == SYMMEM_OK)

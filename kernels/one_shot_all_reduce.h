@@ -7,7 +7,7 @@
  * Plain form  in_r lies at `offset` of rank r's buffer; `in` is NULL. The inputs stay as they are.
  * Copy form   in_r is rank r's `in`, anywhere. It travels through the buffers: `in_row` elements
  *             from `offset` on, of which min(count, 2) are enough, and which are undefined
- *             afterwards.
+ *             afterwards. A small one may travel through memory of the implementation's own.
  * Fields      dtype, op, count, offset, out; copy form: in, in_row.
  * Checked     by the core, before anything is written: channel, dtype and op supported, input in
  *             the handle's block, out of the input's dtype and shape, both aligned to whole
@@ -17,7 +17,9 @@
  *             checking copies first and meets then: that a peer no longer reads the buffer is owed
  *             to the meeting at the end of whatever read it last. With checking the ranks meet
  *             before the copy too.
- * After       all ranks meet: a rank that returns may write its buffer again.
+ * After       all ranks meet: a rank that returns may write its buffer again. A copy form that did
+ *             not use the buffers needs no such meeting: all ranks have called it when one returns,
+ *             but not all have their results.
  * Aliasing    plain: out overlaps no rank's input. Copy: out may be `in` itself; else they are
  *             apart.
  * Determined  rank order, reference/reduce.h: equal bits on all ranks and in all runs, the same as

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "one_shot_all_reduce.h"
 
+#include <string.h>
+
+#include "cpu/lines.h"
 #include "cpu/work.h"
 
 static symmem_status directly(const symmem_cpu_work *work) {
@@ -17,12 +20,12 @@ static symmem_status pass_piece(const symmem_cpu_work *work, size_t offset, size
                                 size_t count) {
     const symmem_collective *call = work->call;
     symmem_cpu_team *team = work->team;
+    const char *in = (const char *)call->in + done * work->element;
     void *out = (char *)call->out + done * work->element;
-    symmem_cpu_copy(symmem_cpu_at(team, team->rank, offset),
-                    (const char *)call->in + done * work->element, count * work->element, false);
+    symmem_cpu_copy_to_readers(symmem_cpu_at(team, team->rank, offset), in, count * work->element);
     symmem_status status = team->meet(team);
     if (status == SYMMEM_OK)
-        symmem_cpu_work_reduce(work, offset, NULL, count, &out, 1);
+        symmem_cpu_work_reduce(work, offset, in, count, &out, 1);
     return status;
 }
 
@@ -45,7 +48,33 @@ static symmem_status by_pieces(const symmem_cpu_work *work) {
     return status == SYMMEM_OK ? team->meet(team) : status;
 }
 
+/* All of a small input by way of the trays, in one meeting: nobody reads a rank's buffer, and the
+ * tray that it fills next is one that all have met since they read. With checking, too: nothing of
+ * the caller's is written before the ranks have met. */
+static symmem_status by_trays(const symmem_cpu_work *work, size_t bytes) {
+    const symmem_collective *call = work->call;
+    symmem_cpu_team *team = work->team;
+    const void *srcs[SYMMEM_MAX_WORLD_SIZE];
+    for (int32_t rank = 0; rank < team->world_size; rank++)
+        srcs[rank] = team->tray(team, rank);
+    memcpy(team->tray(team, team->rank), call->in, bytes);
+    symmem_status status = team->meet(team);
+    if (status != SYMMEM_OK)
+        return status;
+    srcs[team->rank] = call->in;
+    work->reduce(&(symmem_cpu_reduce_args){.dsts = &call->out,
+                                           .dst_count = 1,
+                                           .srcs = srcs,
+                                           .src_count = team->world_size,
+                                           .count = call->count});
+    symmem_cpu_claim_lines(team->tray(team, team->rank), bytes); /* the next operation's */
+    return SYMMEM_OK;
+}
+
 symmem_status symmem_cpu_one_shot_all_reduce(const symmem_collective *call, symmem_cpu_team *team) {
     const symmem_cpu_work work = symmem_cpu_work_of(call, team);
-    return call->in == NULL ? directly(&work) : by_pieces(&work);
+    size_t bytes = call->count * work.element;
+    if (call->in == NULL)
+        return directly(&work);
+    return bytes <= team->tray_bytes ? by_trays(&work, bytes) : by_pieces(&work);
 }

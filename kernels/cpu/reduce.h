@@ -68,5 +68,7 @@ symmem_cpu_reduce_fn symmem_cpu_reduce_find_isa(symmem_cpu_isa isa, symmem_dtype
  * the few bytes for which the fence would cost more than it gains.
  */
 void symmem_cpu_copy(void *dst, const void *src, size_t bytes, bool streaming);
+/* The same, to where other processors read, and have read before: within the cache. */
+void symmem_cpu_copy_to_readers(void *dst, const void *src, size_t bytes);
 
 #endif

@@ -28,6 +28,14 @@ struct symmem_cpu_team {
     /* Fails the operation with MISMATCH, which poisons nothing: every rank has found so, and none
      * will meet again. Names a rank and what both have. */
     symmem_status (*mismatch)(symmem_cpu_team *team, int32_t rank, uint64_t own, uint64_t other);
+    /* Optional: a tray of tray_bytes bytes for each rank and channel, by way of which small
+     * reductions need one meeting only. 0, the same on all ranks: there are none. tray() gives the
+     * one that the rank shows its peers in its next meeting, aligned to 8 bytes. Only the rank
+     * writes it, before that meeting; its peers read it after it, and before they meet again. So
+     * there are two of each, for even and odd meetings: when a rank writes one again, all have met
+     * since they read it. */
+    size_t tray_bytes;
+    void *(*tray)(const symmem_cpu_team *team, int32_t rank);
 };
 
 #define SYMMEM_CPU_BOARD_WORDS(world_size) ((size_t)(world_size) + 3)

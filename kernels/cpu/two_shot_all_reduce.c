@@ -71,7 +71,9 @@ static symmem_status in_place(const symmem_cpu_work *work) {
         status = team->meet(team);
     if (status != SYMMEM_OK)
         return status;
-    push_shard(work);
+    symmem_cpu_work within_cache = *work; /* whose lines it reads, it writes: they are here */
+    within_cache.streaming = false;
+    push_shard(&within_cache);
     return team->meet(team);
 }
 

@@ -57,13 +57,18 @@ static void small_way(struct tk *t) {
         reduce_data_begin(t, &data, SYMMEM_BFLOAT16, SYMMEM_SUM, COUNT, t->world_size, (uint32_t)i);
         reduce_lay(t, input + REDUCE_MARGIN, data.inputs + (size_t)t->rank * data.bytes,
                    data.bytes);
-        reduce_lay(t, out + REDUCE_MARGIN, NULL, data.bytes);
-        TK_OK(t, symmem_all_reduce(
-                     handle, ops_flat(&from, input + REDUCE_MARGIN, SYMMEM_BFLOAT16, COUNT),
-                     SYMMEM_SUM, ops_flat(&to, out + REDUCE_MARGIN, SYMMEM_BFLOAT16, COUNT), 0,
-                     tk_scaled_ms(LONG_MS), NULL));
-        reduce_expect_laid(t, out + REDUCE_MARGIN, data.expected, SYMMEM_BFLOAT16, COUNT, "out");
-        tk_expect_bytes(t, whole, t->rank, 0, 64, 0);
+        /* On the last channel, too: a backend may do more for the first ones. */
+        int32_t last = info_of(t, handle).channel_count - 1;
+        for (int k = 0; k < 2; k++) {
+            reduce_lay(t, out + REDUCE_MARGIN, NULL, data.bytes);
+            TK_OK(t, symmem_all_reduce(
+                         handle, ops_flat(&from, input + REDUCE_MARGIN, SYMMEM_BFLOAT16, COUNT),
+                         SYMMEM_SUM, ops_flat(&to, out + REDUCE_MARGIN, SYMMEM_BFLOAT16, COUNT),
+                         k == 0 ? 0 : last, tk_scaled_ms(LONG_MS), NULL));
+            reduce_expect_laid(t, out + REDUCE_MARGIN, data.expected, SYMMEM_BFLOAT16, COUNT,
+                               "out");
+            tk_expect_bytes(t, whole, t->rank, 0, 64, 0);
+        }
         reduce_data_end(&data);
         tk_release(t, handle);
         tk_release(t, whole);

@@ -315,12 +315,16 @@ static bool copies_right(size_t bytes, size_t from, size_t to, bool streaming) {
     memcpy(src, data[0], bytes);
     around(&destinations[0], dst, bytes, false);
     symmem_cpu_copy(dst, src, bytes, streaming);
-    return memcmp(dst, data[0], bytes) == 0 && around(&destinations[0], dst, bytes, true) &&
-           memcmp(src, data[0], bytes) == 0;
+    bool right = memcmp(dst, data[0], bytes) == 0 && around(&destinations[0], dst, bytes, true);
+    around(&destinations[0], dst, bytes, false);
+    symmem_cpu_copy_to_readers(dst, src, bytes);
+    return right && memcmp(dst, data[0], bytes) == 0 &&
+           around(&destinations[0], dst, bytes, true) && memcmp(src, data[0], bytes) == 0;
 }
 
 static void test_copy(void) {
-    static const size_t larger[] = {4095, 4096, 4097, 4159, 4160, 8191, 65537, 400001};
+    static const size_t larger[] = {1023, 1024, 1025, 2047, 2048, 2049,  4095,
+                                    4096, 4097, 4159, 4160, 8191, 65537, 400001};
     bool right = true;
     for (size_t i = 0; i < 300 + sizeof larger / sizeof larger[0]; i++) {
         size_t bytes = i < 300 ? i : larger[i - 300];

@@ -116,6 +116,63 @@ static void test_barrier_wraps(void) {
     fake_world_close(world);
 }
 
+/* What each rank puts on its tray before a barrier, all find there after it, with one barrier a
+ * round and a late rank now and then. */
+static int tray_rounds(fake_rank *rank) {
+    const symmem_peers *peers = &rank->peers;
+    uint64_t *trays[FAKE_MAX_RANKS];
+    size_t words = shm_tray_bytes(1) / sizeof(uint64_t);
+    unsigned seed = (unsigned)peers->rank + 1;
+    for (uint64_t round = 1; round <= 300; round++) {
+        for (int32_t peer = 0; peer < peers->world_size; peer++)
+            trays[peer] = shm_tray(peers, peer, 1);
+        for (size_t i = 0; i < words; i++)
+            trays[peers->rank][i] = round * 1000000 + (uint64_t)peers->rank * 10000 + i;
+        REQUIRE(fake_barrier(rank, 1, 20000, NULL) == SYMMEM_OK);
+        if (rand_r(&seed) % 16 == 0)
+            fake_sleep_us(500);
+        for (int32_t peer = 0; peer < peers->world_size; peer++)
+            for (size_t i = 0; i < words; i++)
+                REQUIRE(trays[peer][i] == round * 1000000 + (uint64_t)peer * 10000 + i);
+    }
+    return 0;
+}
+
+/* Across the wrap of the epoch, too. */
+static void test_trays(void) {
+    fake_world *world = fake_world_open(3, 2, 4096);
+    for (int32_t r = 0; r < 3; r++) {
+        atomic_store(epoch_word(&world->ranks[r], 1), UINT32_MAX - 30);
+        for (int32_t p = 0; p < 3; p++)
+            atomic_store(arrival_word(&world->ranks[r], r, 1, p), UINT32_MAX - 30);
+    }
+    CU_ASSERT_EQUAL(fake_run_threads(world, tray_rounds), 0);
+    fake_world_reset(world);
+    CU_ASSERT_EQUAL(fake_run_processes(world, tray_rounds), 0);
+    fake_world_close(world);
+}
+
+/* Whole lines inside the state, apart from each other. */
+static void test_tray_places(void) {
+    for (int32_t channels = 1; channels <= 9; channels += 4) {
+        fake_world *world = fake_world_open(2, channels, 4096);
+        const symmem_peers *peers = &world->ranks[0].peers;
+        char *begin = peers->signals[1], *end = begin + peers->signal_bytes, *last = begin;
+        for (int32_t channel = 0; channel < channels; channel++) {
+            size_t bytes = shm_tray_bytes(channel);
+            for (uint32_t epoch = 1; bytes > 0 && epoch <= 2; epoch++) {
+                atomic_store(epoch_word(&world->ranks[0], channel), epoch);
+                char *tray = shm_tray(peers, 1, channel);
+                CU_ASSERT(tray >= last && tray + bytes <= end);
+                CU_ASSERT_EQUAL((tray - begin) % 64, 0);
+                last = tray + bytes;
+            }
+        }
+        CU_ASSERT(last > begin);
+        fake_world_close(world);
+    }
+}
+
 static bool is_missing(const fake_rank *rank, int32_t peer) {
     return rank->host.fault.missing[peer / 64] >> (peer % 64) & 1;
 }
@@ -395,6 +452,8 @@ int main(void) {
         !CU_add_test(suite, "barrier", test_barrier) ||
         !CU_add_test(suite, "barrier of 128", test_barrier_wide) ||
         !CU_add_test(suite, "barrier wraps", test_barrier_wraps) ||
+        !CU_add_test(suite, "trays", test_trays) ||
+        !CU_add_test(suite, "places of trays", test_tray_places) ||
         !CU_add_test(suite, "barrier withheld", test_barrier_withheld) ||
         !CU_add_test(suite, "timeouts", test_timeouts) ||
         !CU_add_test(suite, "isolation", test_isolation) ||

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Lines of the cache on their way between processors. */
+#ifndef SYMMEM_KERNELS_CPU_LINES_H
+#define SYMMEM_KERNELS_CPU_LINES_H
+
+#include <stddef.h>
+
+#define SYMMEM_CPU_LINE_BYTES 64
+
+/* This processor is about to write `bytes` bytes that others have read, and asks for them: they are
+ * taken from the others meanwhile, many at a time, where each store would wait for its own. A hint:
+ * nothing is read or written, and any address will do. */
+static inline void symmem_cpu_claim_lines(const void *at, size_t bytes) {
+    for (size_t i = 0; i < bytes; i += SYMMEM_CPU_LINE_BYTES) {
+        const char *line = (const char *)at + i;
+#ifdef __x86_64__ /* compilers give the builtin's wish to write up, unless told of the processor   \
+                   */
+        __asm__ __volatile__("prefetchw %0" : : "m"(*line));
+#else
+        __builtin_prefetch(line, 1, 3);
+#endif
+    }
+}
+
+#endif

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Reductions between tensors outside of symmetric memory, small enough that a backend may move them
+ * in some shorter way than large ones: however they alternate, whoever is late, absent or lost.
+ */
+#include "reduce_help.h"
+
+#define MOST_BYTES ((size_t)1 << 16)
+
+/* Sizes around powers of two, of which some are small to a backend and some are not. */
+static const size_t counts[] = {1, 17, 256, 700, 1024, 2048, 2049, 4099, 9000};
+static const enum reduce_form forms[] = {FORM_CHOSEN_PRIVATE, FORM_ONE_SHOT_COPY_OUT,
+                                         FORM_CHOSEN_PRIVATE_IN_PLACE, FORM_CHOSEN_OUT,
+                                         FORM_CHOSEN_IN_PLACE};
+#define COUNTS (sizeof counts / sizeof counts[0])
+#define FORMS (sizeof forms / sizeof forms[0])
+
+static struct reduce_call small_sum(size_t count) {
+    return (struct reduce_call){
+        .form = FORM_CHOSEN_PRIVATE, .dtype = SYMMEM_FLOAT32, .op = SYMMEM_SUM, .count = count};
+}
+
+/* Half of them small and private, so that many of these follow each other directly. */
+static struct reduce_call random_one(uint64_t bits) {
+    struct reduce_call call = small_sum(counts[bits % 5]);
+    if (bits >> 8 & 1) {
+        call.form = forms[(bits >> 12) % FORMS];
+        call.count = counts[(bits >> 16) % COUNTS];
+        call.at = bits >> 20 & 3;
+    }
+    return call;
+}
+
+/* One rank comes late, or stays behind when it has arrived, while the others go on. */
+static void by_turns(struct tk *t) {
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
+    int32_t last = info_of(t, desk.handle).channel_count - 1;
+    int rounds = tk_suite_is_long() ? 4000 : 160;
+    uint64_t random = t->seed;
+    TK_REQ(t, "SM-REDUCE-14");
+    for (int round = 0; round < rounds && !tk_failed(t); round++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        uint64_t bits = random >> 24;
+        int32_t late = (int32_t)((bits >> 24) % (uint64_t)t->world_size);
+        const struct reduce_call call = random_one(bits);
+        desk.channel = round % 16 < 12 ? 0 : last;
+        tk_checkpoint(t, "round %d of seed %llu: form %d, %zu elements, rank %d late", round,
+                      (unsigned long long)t->seed, (int)call.form, call.count, (int)late);
+        if (t->rank == late && round % 4 == 1)
+            tk_sleep_ms(1);
+        if (t->rank == late && round % 4 == 3)
+            tk_on_point(t, "shm.barrier.after_arrive", 0, (struct tk_action){.delay_ms = 1});
+        reduce_check(t, &desk, &call);
+        tk_forget_points(t);
+    }
+}
+
+/* A rank that stays behind in one finds what the others had in that, not in the next. */
+static void left_behind(struct tk *t) {
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
+    const struct reduce_call call = small_sum(300);
+    TK_REQ(t, "SM-COLL-01");
+    for (int round = 0; round < 6; round++) {
+        if (t->rank == round % t->world_size)
+            tk_on_point(t, "shm.barrier.after_arrive", 1, (struct tk_action){.delay_ms = 4});
+        for (int i = 0; i < 3; i++)
+            reduce_check(t, &desk, &call);
+        tk_forget_points(t);
+    }
+}
+
+static symmem_status run_small(const struct reduce_desk *desk, size_t count, uint32_t limit_ms,
+                               symmem_stream *stream) {
+    struct ops_tensor input, out;
+    return symmem_all_reduce(
+        desk->handle, ops_flat(&input, desk->input + REDUCE_MARGIN, SYMMEM_FLOAT32, count),
+        SYMMEM_SUM, ops_flat(&out, desk->out + REDUCE_MARGIN, SYMMEM_FLOAT32, count), 0, limit_ms,
+        stream);
+}
+
+static void without_a_rank(struct tk *t) {
+    enum { COUNT = 200 };
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
+    const struct reduce_call call = small_sum(COUNT);
+    TK_REQ(t, "SM-COLL-08");
+    for (int round = 0; round < 2; round++) {
+        int32_t absent = (int32_t)((t->seed + (uint64_t)round) % (uint64_t)t->world_size);
+        for (int i = 0; i <= round; i++)
+            reduce_check(t, &desk, &call);
+        reduce_lay(t, desk.out + REDUCE_MARGIN, NULL, COUNT * sizeof(float));
+        if (t->rank != absent) {
+            TK_STATUS(t, SYMMEM_TIMEOUT, run_small(&desk, COUNT, 30, NULL));
+            symmem_error_record record = last_record();
+            TK_EQ_STR(t, "all_reduce", record.operation);
+            TK_CHECK(t, symmem_error_is_missing(&record, absent));
+            TK_CHECK(t, record.elapsed_ns >= 30000000u);
+            TK_CHECK(t, info_of(t, desk.handle).poisoned);
+            TK_STATUS(t, SYMMEM_POISONED, run_small(&desk, COUNT, 30, NULL));
+            reduce_expect_laid(t, desk.out + REDUCE_MARGIN, NULL, SYMMEM_FLOAT32, COUNT, "out");
+        }
+        tk_out_of_band_barrier(t);
+        TK_REQUIRE_OK(t, symmem_handle_reset(desk.handle, desk.limit_ms));
+        for (int i = 0; i < 3; i++)
+            reduce_check(t, &desk, &call);
+    }
+}
+
+static void rank_lost(struct tk *t) {
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
+    const struct reduce_call call = small_sum(200);
+    int32_t victim = t->world_size - 1;
+    TK_REQ(t, "SM-COLL-08");
+    tk_expect_death(t, victim);
+    reduce_check(t, &desk, &call);
+    tk_out_of_band_barrier(t);
+    if (t->rank == victim) {
+        tk_share_u64(t, 0, tk_now_ms());
+        tk_kill_self(t);
+    }
+    TK_STATUS(t, SYMMEM_PEER_LOST, run_small(&desk, 200, 60000, NULL));
+    TK_EQ_INT(t, victim, last_record().failed_rank);
+    TK_CHECK(t, tk_now_ms() - tk_read_u64(t, victim, 0) < tk_scaled_ms(1000));
+}
+
+/* Sizes that differ are found before anything is written, the memory on the way included. */
+static void ranks_disagree(struct tk *t) {
+    enum { COUNT = 200, BYTES = COUNT * 4 };
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
+    const struct reduce_call call = small_sum(COUNT);
+    TK_REQ(t, "SM-COLL-06");
+    for (int round = 0; round < 4; round++) {
+        bool odd = t->rank == round % t->world_size;
+        size_t other = round % 2 ? COUNT / 2 : 9000; /* of another size, or of another kind */
+        reduce_lay(t, desk.out + REDUCE_MARGIN, NULL, BYTES);
+        reduce_lay(t, desk.own + REDUCE_MARGIN, NULL, BYTES);
+        TK_STATUS(t, SYMMEM_MISMATCH, run_small(&desk, odd ? other : COUNT, desk.limit_ms, NULL));
+        char marks[BYTES], got[BYTES];
+        memset(marks, REDUCE_MARK, sizeof marks);
+        ops_download(t, got, desk.out + REDUCE_MARGIN, BYTES);
+        ops_expect(t, marks, got, SYMMEM_UINT8, BYTES, "out");
+        ops_download(t, got, desk.own + REDUCE_MARGIN, BYTES);
+        ops_expect(t, marks, got, SYMMEM_UINT8, BYTES, "the memory on the way");
+        TK_CHECK(t, !info_of(t, desk.handle).poisoned);
+        reduce_check(t, &desk, &call);
+    }
+}
+
+/* Three in a graph, eager ones between its launches: an odd number of each. */
+static void captured(struct tk *t) {
+    enum { COUNT = 500, LAUNCHES = 5 };
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
+    symmem_graph *graph = NULL;
+    struct ops_tensor input, out;
+    char *in = desk.input + REDUCE_MARGIN, *results = tk_alloc(t, (size_t)3 * COUNT * 4);
+    TK_REQ(t, "SM-REDUCE-15");
+    desk.stream = tk_stream(t);
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(desk.stream));
+    for (size_t i = 0; i < 3; i++)
+        TK_OK(t, symmem_all_reduce(desk.handle, ops_flat(&input, in, SYMMEM_FLOAT32, COUNT),
+                                   SYMMEM_SUM,
+                                   ops_flat(&out, results + i * COUNT * 4, SYMMEM_FLOAT32, COUNT),
+                                   0, desk.limit_ms, desk.stream));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(desk.stream, &graph));
+    for (uint32_t launch = 0; launch < LAUNCHES; launch++) {
+        struct reduce_data data;
+        const struct reduce_call eager = small_sum(100 + launch);
+        float got[COUNT];
+        reduce_data_begin(t, &data, SYMMEM_FLOAT32, SYMMEM_SUM, COUNT, desk.size, 900 + launch);
+        ops_upload(t, in, data.inputs + (size_t)desk.rank * data.bytes, data.bytes);
+        TK_OK(t, symmem_graph_launch(graph, desk.stream));
+        tk_synchronize(t, desk.stream);
+        for (size_t i = 0; i < 3; i++) {
+            ops_download(t, got, results + i * COUNT * 4, sizeof got);
+            ops_expect(t, data.expected, got, SYMMEM_FLOAT32, COUNT, "a launched result");
+        }
+        reduce_data_end(&data);
+        reduce_check(t, &desk, &eager);
+    }
+    TK_OK(t, symmem_graph_destroy(graph));
+}
+
+static const struct tk_case cases[] = {
+    {.name = "reduce_small.by_turns",
+     .requirements = "SM-REDUCE-14",
+     .needs = COLLECTIVES,
+     .body = by_turns},
+    {.name = "reduce_small.left_behind",
+     .requirements = "SM-COLL-01",
+     .needs = COLLECTIVES,
+     .min_ranks = 2,
+     .body = left_behind},
+    {.name = "reduce_small.without_a_rank",
+     .requirements = "SM-COLL-08",
+     .needs = COLLECTIVES,
+     .min_ranks = 2,
+     .body = without_a_rank},
+    {.name = "reduce_small.rank_lost",
+     .requirements = "SM-COLL-08",
+     .needs = COLLECTIVES,
+     .min_ranks = 2,
+     .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK,
+     .body = rank_lost},
+    {.name = "reduce_small.ranks_disagree",
+     .requirements = "SM-COLL-06",
+     .needs = COLLECTIVES,
+     .min_ranks = 2,
+     .body = ranks_disagree},
+    {.name = "reduce_small.captured",
+     .requirements = "SM-REDUCE-15",
+     .needs = COLLECTIVES | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
+     .body = captured},
+};
+TK_SUITE(reduce_small, cases);
