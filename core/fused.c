@@ -181,6 +181,11 @@ symmem_status sm_pipeline_begin(sm_pipeline *pipeline) {
     symmem_status status = sm_context_point(context, pipeline->name, "collective.before");
     if (status == SYMMEM_OK && pipeline->lanes[0] != NULL)
         status = choose_second(pipeline);
+    sm_channel *channel = NULL;
+    if (status == SYMMEM_OK)
+        status = sm_link_channel(pipeline->link, pipeline->channel, &channel);
+    if (status == SYMMEM_OK && pipeline->lanes[0] != NULL)
+        pipeline->whole = &channel->whole;
     pthread_mutex_lock(&context->lock);
     pipeline->fn = context->matmul_fn;
     pipeline->fn_arg = context->matmul_arg;
@@ -189,7 +194,7 @@ symmem_status sm_pipeline_begin(sm_pipeline *pipeline) {
 }
 
 symmem_status sm_pipeline_end(sm_pipeline *pipeline, symmem_status status) {
-    if (status == SYMMEM_OK)
+    if (status == SYMMEM_OK || (status == SYMMEM_MISMATCH && pipeline->part == 0))
         return status;
     const symmem_error_record record = *sm_record();
     uint64_t capture = 0;
@@ -211,6 +216,13 @@ static void *native(const sm_pipeline *pipeline, int lane) {
     return pipeline->lanes[lane] != NULL ? pipeline->lanes[lane]->native : NULL;
 }
 
+/* A step that is done, or enqueued, counts. */
+static symmem_status taken(sm_pipeline *pipeline, symmem_status status) {
+    if (status == SYMMEM_OK)
+        pipeline->part++;
+    return status;
+}
+
 symmem_status sm_pipeline_barrier(sm_pipeline *pipeline, int lane, int which,
                                   const symmem_call_id *id) {
     sm_link *link = pipeline->link;
@@ -225,7 +237,8 @@ symmem_status sm_pipeline_barrier(sm_pipeline *pipeline, int lane, int which,
         .timeout_ms = pipeline->timeout_ms,
         .refs = &ref,
         .ref_count = 1,
-        .later_step = id == NULL,
+        .whole = pipeline->whole,
+        .part = pipeline->part,
     };
     if (link->context->check_collectives) {
         if (id != NULL)
@@ -233,7 +246,7 @@ symmem_status sm_pipeline_barrier(sm_pipeline *pipeline, int lane, int which,
         else
             signal.id.kind = SYMMEM_CALL_BARRIER;
     }
-    return sm_signal_run(&signal, pipeline->lanes[lane]);
+    return taken(pipeline, sm_signal_run(&signal, pipeline->lanes[lane]));
 }
 
 symmem_status sm_pipeline_order(sm_pipeline *pipeline, int from, int to) {
@@ -263,18 +276,20 @@ static symmem_status cover(const sm_pipeline *pipeline, sm_refs *refs, const voi
     return status;
 }
 
-static symmem_exec step_exec(const sm_pipeline *pipeline, const sm_refs *refs, int lane) {
-    symmem_exec exec = sm_refs_exec(refs, pipeline->lanes[lane]);
+symmem_exec sm_pipeline_exec(const sm_pipeline *pipeline, const sm_refs *refs,
+                             const symmem_stream *lane) {
+    symmem_exec exec = sm_refs_exec(refs, lane);
     exec.operation = pipeline->name;
-    exec.step_of = &pipeline->link->peers;
+    exec.whole = pipeline->whole;
+    exec.part = pipeline->part;
     return exec;
 }
 
-static symmem_status finish(const sm_pipeline *pipeline, sm_refs *refs, symmem_status status,
+static symmem_status finish(sm_pipeline *pipeline, sm_refs *refs, symmem_status status,
                             const char *entry) {
     sm_refs_finish(refs);
     if (status == SYMMEM_OK)
-        return status;
+        return taken(pipeline, status);
     (void)sm_backend_failed(pipeline->link->context, status, pipeline->name, entry);
     return sm_link_describe(pipeline->link, sm_record());
 }
@@ -287,7 +302,7 @@ symmem_status sm_pipeline_copy(sm_pipeline *pipeline, int lane, void *dst, const
         return SYMMEM_OK;
     symmem_status status = cover(pipeline, &refs, dst, src);
     if (status == SYMMEM_OK) {
-        const symmem_exec exec = step_exec(pipeline, &refs, lane);
+        const symmem_exec exec = sm_pipeline_exec(pipeline, &refs, pipeline->lanes[lane]);
         status = context->backend->copy(context->instance, pipeline->link->device, dst, src, bytes,
                                         &exec);
     }
@@ -300,7 +315,7 @@ symmem_status sm_pipeline_copy_strided(sm_pipeline *pipeline, int lane,
     sm_refs refs;
     symmem_status status = cover(pipeline, &refs, copy->dst, copy->src);
     if (status == SYMMEM_OK) {
-        const symmem_exec exec = step_exec(pipeline, &refs, lane);
+        const symmem_exec exec = sm_pipeline_exec(pipeline, &refs, pipeline->lanes[lane]);
         status =
             context->backend->copy_strided(context->instance, pipeline->link->device, copy, &exec);
     }
@@ -315,7 +330,7 @@ symmem_status sm_pipeline_reduce(sm_pipeline *pipeline, int lane,
         return SYMMEM_OK;
     symmem_status status = cover(pipeline, &refs, reduce->dst, NULL);
     if (status == SYMMEM_OK) {
-        const symmem_exec exec = step_exec(pipeline, &refs, lane);
+        const symmem_exec exec = sm_pipeline_exec(pipeline, &refs, pipeline->lanes[lane]);
         status = context->backend->reduce_local(context->instance, pipeline->link->device, reduce,
                                                 &exec);
     }
@@ -326,8 +341,8 @@ symmem_status sm_pipeline_matmul(sm_pipeline *pipeline, int lane, const symmem_m
     symmem_matmul with_fn = *product;
     with_fn.fn = pipeline->fn;
     with_fn.fn_arg = pipeline->fn_arg;
-    symmem_status status =
-        sm_product_run(pipeline->link->context, pipeline->name, pipeline->link, &with_fn, 0,
-                       pipeline->link->device, pipeline->lanes[lane]);
-    return status == SYMMEM_OK ? status : sm_link_describe(pipeline->link, sm_record());
+    symmem_status status = sm_product_run(pipeline->link->context, pipeline->name, pipeline,
+                                          &with_fn, 0, pipeline->lanes[lane]);
+    return status == SYMMEM_OK ? taken(pipeline, status)
+                               : sm_link_describe(pipeline->link, sm_record());
 }

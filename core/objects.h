@@ -307,6 +307,7 @@ typedef struct sm_channel {
     void *capture_event; /* the same inside one capture */
     void *capture_stream;
     uint64_t capture;
+    symmem_whole whole; /* its operations made of parts, one after the other */
 } sm_channel;
 
 typedef struct sm_link {

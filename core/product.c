@@ -95,21 +95,22 @@ static symmem_status cover(sm_refs *refs, symmem_context *context, const char *o
     return status;
 }
 
-symmem_status sm_product_run(symmem_context *context, const char *operation, sm_link *link,
-                             const symmem_matmul *product, uint32_t timeout_ms, int32_t device,
-                             const symmem_stream *stream) {
+symmem_status sm_product_run(symmem_context *context, const char *operation,
+                             const sm_pipeline *pipeline, const symmem_matmul *product,
+                             uint32_t timeout_ms, const symmem_stream *stream) {
     sm_refs refs;
-    sm_refs_init(&refs, link);
+    sm_refs_init(&refs, pipeline != NULL ? pipeline->link : NULL);
     symmem_status status = cover(&refs, context, operation, product);
-    if (device < 0)
-        device = stream != NULL ? stream->device : refs.device;
+    int32_t device = pipeline != NULL ? pipeline->link->device
+                     : stream != NULL ? stream->device
+                                      : refs.device;
     if (status == SYMMEM_OK)
         status = sm_device_resolve(context, device, operation, &device);
     if (status == SYMMEM_OK) {
-        symmem_exec exec = sm_refs_exec(&refs, stream);
+        symmem_exec exec = pipeline != NULL ? sm_pipeline_exec(pipeline, &refs, stream)
+                                            : sm_refs_exec(&refs, stream);
         exec.timeout_ms = timeout_ms;
         exec.operation = operation;
-        exec.step_of = link != NULL ? &link->peers : NULL;
         status = context->backend->matmul(context->instance, device, product, &exec);
         if (status != SYMMEM_OK)
             (void)sm_backend_failed(context, status, operation, "matmul");
