@@ -319,9 +319,8 @@ static inline void ops_result(struct tk *t, const struct ops_desk *desk, const s
 /* Whether the last record is of that row's operation. */
 static inline bool ops_recorded(const struct ops_row *row) {
     symmem_error_record record = last_record();
-    size_t length = strcspn(row->what, " "), room = sizeof(record.operation) - 1;
-    return strncmp(record.operation, row->what, length < room ? length : room) == 0 &&
-           strlen(record.operation) == (length < room ? length : room);
+    size_t length = strcspn(row->what, " ");
+    return strncmp(record.operation, row->what, length) == 0 && record.operation[length] == '\0';
 }
 
 #endif
