@@ -91,7 +91,8 @@ symmem_status shm_op_run(const shm_op *op, shm_stream *stream, symmem_error_reco
         return SYMMEM_OK;
     (void)__atomic_compare_exchange_n(&op->whole->failed, &told, stream, false, __ATOMIC_ACQ_REL,
                                       __ATOMIC_RELAXED);
-    fail_part(op, status, NULL); /* of a signal operation it is known: then this changes nothing */
+    if (!op->tells)
+        fail_part(op, status, NULL);
     return status;
 }
 

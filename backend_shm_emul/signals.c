@@ -331,6 +331,7 @@ static symmem_status submit(void *instance, const symmem_peers *peers, int32_t r
     op.instance = instance;
     op.report = NULL;
     op.mark = NULL;
+    op.tells = true;
     op.ref_count = 0;
     op.u.signal.peers = peers;
     op.u.signal.rank = rank;

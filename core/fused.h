@@ -63,7 +63,7 @@ symmem_status sm_product_matrix(const sm_strided *tensor, const char *operation,
                                 sm_matrix *matrix_p);
 /* The scales of b, of one element or n; *by_column_p tells. INVALID_ARGUMENT, MISALIGNED. */
 symmem_status sm_product_b_scale(const DLTensor *from, int64_t n, const char *operation,
-                                 const float **scale_p, bool *by_column_p);
+                                 sm_strided *scale_p, bool *by_column_p);
 /* Fills in sides, pointers and strides. */
 void sm_product_fill(symmem_matmul *product, const sm_matrix *a, const sm_matrix *b,
                      const sm_matrix *out, symmem_dtype dtype, symmem_dtype out_dtype);

@@ -139,8 +139,9 @@ void sm_link_signal_failed(const symmem_peers *peers, const symmem_fault *fault,
     symmem_error_record record;
     build_record(link, fault, &record);
     pthread_mutex_lock(&link->lock);
-    /* Ranks that see a mismatch all see it, at a point where nothing is half done. */
-    bool first = fault->status != SYMMEM_MISMATCH && set_poison(link, &record);
+    /* Ranks whose calls differ all see it, at a point where nothing is half done. */
+    bool calls_differ = fault->status == SYMMEM_MISMATCH && fault->own.kind != SYMMEM_CALL_NONE;
+    bool first = !calls_differ && set_poison(link, &record);
     pthread_mutex_unlock(&link->lock);
     keep_for_caller(link, fault, &record);
     if (first)

@@ -42,23 +42,21 @@ symmem_status sm_product_matrix(const sm_strided *tensor, const char *operation,
 }
 
 symmem_status sm_product_b_scale(const DLTensor *from, int64_t n, const char *operation,
-                                 const float **scale_p, bool *by_column_p) {
-    sm_strided scale;
-    symmem_status status = sm_strided_read(from, operation, "b_scale", &scale);
+                                 sm_strided *scale_p, bool *by_column_p) {
+    symmem_status status = sm_strided_read(from, operation, "b_scale", scale_p);
     if (status == SYMMEM_OK)
-        status = sm_strided_layout(&scale, 0, operation);
+        status = sm_strided_layout(scale_p, 0, operation);
     if (status != SYMMEM_OK)
         return status;
-    if (scale.dtype != SYMMEM_FLOAT32)
+    if (scale_p->dtype != SYMMEM_FLOAT32)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "b_scale is of %s, not of float32",
-                       symmem_dtype_name(scale.dtype));
+                       symmem_dtype_name(scale_p->dtype));
     const int64_t row[2] = {1, n};
-    *scale_p = (const float *)(void *)scale.data;
-    *by_column_p = sm_strided_is_shape(&scale, 1, &n) || sm_strided_is_shape(&scale, 2, row);
-    if (*by_column_p || scale.count == 1)
+    *by_column_p = sm_strided_is_shape(scale_p, 1, &n) || sm_strided_is_shape(scale_p, 2, row);
+    if (*by_column_p || scale_p->count == 1)
         return SYMMEM_OK;
     return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "",
-                   "b_scale has %zu elements, neither one nor one a column", scale.count);
+                   "b_scale has %zu elements, neither one nor one a column", scale_p->count);
 }
 
 void sm_product_fill(symmem_matmul *product, const sm_matrix *a, const sm_matrix *b,

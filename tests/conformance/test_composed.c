@@ -114,36 +114,50 @@ static void copy_fails_in_a_graph(struct tk *t) {
 
 /* --- a product that fails --------------------------------------------------------------------- */
 
+struct failing {
+    atomic_int calls;
+    symmem_status status;
+};
+
 static symmem_status failing_product(void *arg, const symmem_matmul *product, void *native_stream) {
+    struct failing *failing = arg;
     (void)product;
     (void)native_stream;
-    atomic_fetch_add_explicit((atomic_int *)arg, 1, memory_order_relaxed);
-    return SYMMEM_LIMIT;
+    atomic_fetch_add_explicit(&failing->calls, 1, memory_order_relaxed);
+    return failing->status;
 }
 
 /* Both lanes on one stream: then the first product's failure leaves out all others. */
-static void product_fails(struct tk *t) {
+static void product_fails_with(struct tk *t, symmem_status failure) {
     struct fused_pair x;
-    atomic_int calls;
+    struct failing failing = {.status = failure};
     symmem_stream *stream = tk_stream(t);
     bool fails = t->rank == t->world_size - 1;
     TK_REQ(t, "SM-COLL-15");
     pair_begin(t, &x);
-    atomic_init(&calls, 0);
     if (fails)
-        TK_OK(t, symmem_set_matmul(t->context, failing_product, &calls));
+        TK_OK(t, symmem_set_matmul(t->context, failing_product, &failing));
     TK_OK(t, symmem_fused_all_gather_matmul(x.workspace, &x.shard.dl, 0, 1, x.bs, &x.a_out.dl,
                                             x.outs, 0, tk_scaled_ms(LONG_MS), stream, stream));
-    TK_STATUS(t, fails ? SYMMEM_LIMIT : SYMMEM_POISONED,
+    uint64_t begin_ms = tk_now_ms();
+    TK_STATUS(t, fails ? failure : SYMMEM_POISONED,
               symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    TK_CHECK_MSG(t, tk_now_ms() - begin_ms < tk_scaled_ms(LONG_MS) / 2, "a peer was waited for");
     TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
-    TK_EQ_INT(t, fails ? 1 : 0, atomic_load_explicit(&calls, memory_order_relaxed));
+    TK_EQ_INT(t, fails ? 1 : 0, atomic_load_explicit(&failing.calls, memory_order_relaxed));
     TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
     TK_OK(t, symmem_handle_reset(x.workspace, tk_scaled_ms(LONG_MS)));
     TK_OK(t, pair_gather(&x, tk_scaled_ms(LONG_MS), stream));
     tk_synchronize(t, stream);
     pair_expect_gather(t, &x, 1);
     pair_end(&x);
+}
+
+/* With whatever a product says, MISMATCH too, which of the calls themselves would poison nothing.
+ */
+static void product_fails(struct tk *t) {
+    product_fails_with(t, SYMMEM_LIMIT);
+    product_fails_with(t, SYMMEM_MISMATCH);
 }
 
 /* Fails for what the second stream multiplies first. */
