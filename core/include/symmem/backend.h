@@ -170,12 +170,12 @@ struct symmem_host {
     symmem_status (*point)(const symmem_host *host, const char *name);
     /*
      * A signal operation, a collective or a part of one on `peers` failed: poisons the shared state
-     * (but not where calls differ: MISMATCH, with fault->own), builds the full record (group, ranks,
-     * text) into *record_p (NULL: not wanted). Does not touch the thread's record. For asynchronous work the backend keeps the first record
-     * of a stream until stream_synchronize. An operation without stream calls it in the thread it
-     * was called in and returns fault->status; the core then reports the record. May call
-     * signal_poison for the same peers before it returns, so no lock that signal_poison takes may
-     * be held.
+     * (but not where calls differ: MISMATCH, with fault->own), builds the full record (group,
+     * ranks, text) into *record_p (NULL: not wanted). Does not touch the thread's record. For
+     * asynchronous work the backend keeps the first record of a stream until stream_synchronize. An
+     * operation without stream calls it in the thread it was called in and returns fault->status;
+     * the core then reports the record. May call signal_poison for the same peers before it
+     * returns, so no lock that signal_poison takes may be held.
      */
     void (*signal_failed)(const symmem_peers *peers, const symmem_fault *fault,
                           symmem_error_record *record_p);
