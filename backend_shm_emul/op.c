@@ -59,29 +59,48 @@ symmem_status shm_op_ask_point(const shm_op *op, const char *name, const char *o
     return status;
 }
 
-symmem_status shm_op_run(const shm_op *op, symmem_error_record *record_p) {
-    const symmem_peers *peers = op->step_of;
-    if (peers == NULL)
-        return op->run(op, record_p);
-    if (peers->host->is_poisoned(peers))
-        return SYMMEM_OK; /* whoever waits for the collective learns of it */
-    symmem_status status = op->run(op, record_p);
-    if (status == SYMMEM_OK)
-        return status;
-    symmem_error_record record = *record_p; /* it says more than the fault can */
+/* The fault of a part that no signal operation has described, or that is left out. */
+static void fail_part(const shm_op *op, symmem_status status, symmem_error_record *record_p) {
+    const symmem_peers *peers = op->whole->peers;
     const symmem_fault fault = {
         .operation = op->operation, .status = status, .channel = -1, .failed_rank = peers->rank};
-    peers->host->signal_failed(peers, &fault, NULL);
-    *record_p = record;
+    peers->host->signal_failed(peers, &fault, record_p);
+}
+
+/* Does nothing. A stream that has not told of the failure does so, if others are concerned. */
+static symmem_status leave_out(const shm_op *op, const void *told, const shm_stream *stream,
+                               symmem_error_record *record_p) {
+    const symmem_peers *peers = op->whole->peers;
+    if (told == stream || !peers->host->is_poisoned(peers))
+        return SYMMEM_OK;
+    fail_part(op, SYMMEM_POISONED, record_p);
+    return SYMMEM_POISONED;
+}
+
+symmem_status shm_op_run(const shm_op *op, shm_stream *stream, symmem_error_record *record_p) {
+    if (op->whole == NULL)
+        return op->run(op, record_p);
+    /* Streams that share an operation are ordered by events where it matters, and by these. */
+    if (op->part == 0)
+        __atomic_store_n(&op->whole->failed, NULL, __ATOMIC_RELEASE);
+    void *told = __atomic_load_n(&op->whole->failed, __ATOMIC_ACQUIRE);
+    if (told != NULL)
+        return leave_out(op, told, stream, record_p);
+    symmem_status status = op->run(op, record_p);
+    if (status == SYMMEM_OK)
+        return SYMMEM_OK;
+    (void)__atomic_compare_exchange_n(&op->whole->failed, &told, stream, false, __ATOMIC_ACQ_REL,
+                                      __ATOMIC_RELAXED);
+    if (!op->tells)
+        fail_part(op, status, NULL);
     return status;
 }
 
 symmem_status shm_submit(shm_op *op, const symmem_exec *exec, const char *operation) {
-    op->step_of = exec->step_of;
     op->operation = operation;
     if (!exec->stream) {
         symmem_error_record record; /* the core has its own copy, from signal_failed */
-        return shm_op_run(op, &record);
+        return op->run(op, &record);
     }
     symmem_status status = shm_point(op->instance->host, "shm.enqueue");
     if (status != SYMMEM_OK)

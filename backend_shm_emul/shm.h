@@ -126,13 +126,13 @@ struct shm_op {
     /* Failures are OK or a status with *record_p filled. */
     symmem_status (*run)(const shm_op *op, symmem_error_record *record_p);
     shm_instance *instance;
-    shm_stream *report;          /* keeps a failure; NULL: the stream that runs it */
-    shm_mark *mark;              /* of event operations; referenced */
-    shm_stream *runner;          /* the stream whose worker runs it; NULL: the caller does */
-    const symmem_peers *step_of; /* a collective's step; NULL: none */
-    const char *operation;       /* that it is known by, in a record or fault */
-    const void *whole;           /* see symmem_exec */
+    shm_stream *report;    /* keeps a failure; NULL: the stream that runs it */
+    shm_mark *mark;        /* of event operations; referenced */
+    shm_stream *runner;    /* the stream whose worker runs it; NULL: the caller does */
+    const char *operation; /* that it is known by, in a record or fault */
+    symmem_whole *whole;   /* see symmem_exec; NULL in one that runs now */
     uint32_t part;
+    bool tells; /* a signal operation: its failure has gone to the core already */
     union {
         struct {
             const symmem_peers *peers;
@@ -199,8 +199,9 @@ static inline symmem_status shm_op_point(const shm_op *op, const char *name, con
         return SYMMEM_OK;
     return shm_op_ask_point(op, name, operation, record_p);
 }
-/* Runs it, unless it is a step of a collective that has failed. */
-symmem_status shm_op_run(const shm_op *op, symmem_error_record *record_p);
+/* Runs it in a stream, unless it is a part of an operation that has failed. The stream is the one
+ * that is to tell of a failure. */
+symmem_status shm_op_run(const shm_op *op, shm_stream *stream, symmem_error_record *record_p);
 /* A heap copy with references of its own; NULL without memory. */
 shm_op *shm_op_clone(const shm_op *op);
 void shm_op_free(shm_op *op); /* gives the references back */
@@ -264,7 +265,6 @@ struct shm_stream {
     bool stopping;
     bool failed;
     symmem_error_record failure; /* the first since the last synchronize */
-    const void *broken; /* the worker's: the operation of which a part failed; NULL: none */
     pthread_t worker;
 };
 

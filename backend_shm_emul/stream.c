@@ -39,26 +39,17 @@ static void keep_failure(shm_stream *stream, const symmem_error_record *record) 
     pthread_mutex_unlock(&stream->lock);
 }
 
-/* Not what follows a part that failed. */
-static symmem_status run_part(shm_stream *stream, const shm_op *op, symmem_error_record *record_p) {
-    if (op->whole != NULL && op->part > 0 && op->whole == stream->broken)
-        return SYMMEM_OK;
-    symmem_status status = shm_op_run(op, record_p);
-    if (op->whole != NULL)
-        stream->broken = status == SYMMEM_OK ? NULL : op->whole;
-    return status;
-}
-
 static void run_one(shm_stream *stream, shm_op *op) {
     symmem_error_record record;
     memset(&record, 0, sizeof record);
     op->runner = stream;
     shm_observe(stream->instance->host, "shm.op.before*");
-    symmem_status status = run_part(stream, op, &record);
+    shm_stream *told = op->report ? op->report : stream;
+    symmem_status status = shm_op_run(op, told, &record);
     shm_observe(stream->instance->host, "shm.op.done*");
     if (status != SYMMEM_OK) {
         record.status = status;
-        keep_failure(op->report ? op->report : stream, &record);
+        keep_failure(told, &record);
     }
     shm_op_free(op); /* before the operation counts as done: then nothing of it is left */
 }

@@ -6,9 +6,10 @@ void sm_parts_begin(sm_parts *parts, const sm_signal_op *op, const symmem_exec *
                     bool capturing) {
     *parts = (sm_parts){.op = op, .exec = *exec, .capturing = capturing};
     parts->exec.operation = op->name;
-    parts->exec.whole = parts;
     if (exec->stream == NULL)
         parts->deadline_ns = sm_deadline_ns(exec->timeout_ms);
+    else
+        parts->exec.whole = sm_link_whole(op->link, op->channel);
 }
 
 /* A barrier that ran and failed has poisoned and told all that is to be told. Otherwise, if parts

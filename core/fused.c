@@ -88,18 +88,27 @@ symmem_status sm_pipeline_apart(const sm_pipeline *pipeline, const sm_strided *t
 
 /* --- the second lane ------------------------------------------------------------------------ */
 
-static symmem_stream *find_second(symmem_context *context, int32_t device) {
+/* The stream's own, or one that is nobody's any more and so becomes its own. context->lock held. */
+static symmem_stream *find_second(symmem_context *context, const symmem_stream *first) {
+    sm_second_stream *found = NULL;
     for (sm_second_stream *second = context->second_streams; second != NULL; second = second->next)
-        if (second->stream->device == device)
-            return second->stream;
-    return NULL;
+        if (second->first == first ||
+            (second->first == NULL && second->stream->device == first->device)) {
+            found = second;
+            if (second->first == first)
+                break;
+        }
+    if (found == NULL)
+        return NULL;
+    found->first = first;
+    return found->stream;
 }
 
 /* Keeps a new stream, unless another thread was faster. The context owns the shell, which so must
  * not count as one of its users. */
 static symmem_stream *keep_second(symmem_context *context, sm_second_stream *second) {
     pthread_mutex_lock(&context->lock);
-    symmem_stream *found = find_second(context, second->stream->device);
+    symmem_stream *found = find_second(context, second->first);
     if (found == NULL) {
         second->next = context->second_streams;
         context->second_streams = second;
@@ -110,17 +119,18 @@ static symmem_stream *keep_second(symmem_context *context, sm_second_stream *sec
     return found;
 }
 
-static symmem_status make_second(symmem_context *context, int32_t device,
+static symmem_status make_second(symmem_context *context, const symmem_stream *first,
                                  const symmem_stream **stream_p) {
     pthread_mutex_lock(&context->lock);
-    *stream_p = find_second(context, device);
+    *stream_p = find_second(context, first);
     pthread_mutex_unlock(&context->lock);
     if (*stream_p != NULL)
         return SYMMEM_OK;
     sm_second_stream *second = calloc(1, sizeof *second);
     if (second == NULL)
         return sm_context_fail(context, SYMMEM_OUT_OF_MEMORY, "stream_create", "", "no memory");
-    symmem_status status = symmem_stream_create(context, device, &second->stream);
+    second->first = first;
+    symmem_status status = symmem_stream_create(context, first->device, &second->stream);
     if (status != SYMMEM_OK) {
         free(second);
         return status;
@@ -133,6 +143,14 @@ static symmem_status make_second(symmem_context *context, int32_t device,
         free(second);
     }
     return status;
+}
+
+void sm_second_stream_leave(symmem_context *context, const symmem_stream *first) {
+    pthread_mutex_lock(&context->lock);
+    for (sm_second_stream *second = context->second_streams; second != NULL; second = second->next)
+        if (second->first == first)
+            second->first = NULL;
+    pthread_mutex_unlock(&context->lock);
 }
 
 void sm_second_streams_free(symmem_context *context) {
@@ -161,7 +179,7 @@ static symmem_status choose_second(sm_pipeline *pipeline) {
     symmem_status status = SYMMEM_OK;
     uint64_t capture = 0, other = 0;
     if (own)
-        status = make_second(context, pipeline->lanes[0]->device, &pipeline->lanes[1]);
+        status = make_second(context, pipeline->lanes[0], &pipeline->lanes[1]);
     if (status == SYMMEM_OK)
         status = capture_of(pipeline, 0, &capture);
     if (status == SYMMEM_OK)
@@ -180,6 +198,11 @@ symmem_status sm_pipeline_begin(sm_pipeline *pipeline) {
     symmem_status status = sm_context_point(context, pipeline->name, "collective.before");
     if (status == SYMMEM_OK && pipeline->lanes[0] != NULL)
         status = choose_second(pipeline);
+    sm_channel *channel = NULL;
+    if (status == SYMMEM_OK)
+        status = sm_link_channel(pipeline->link, pipeline->channel, &channel);
+    if (status == SYMMEM_OK && pipeline->lanes[0] != NULL)
+        pipeline->whole = &channel->whole;
     pthread_mutex_lock(&context->lock);
     pipeline->fn = context->matmul_fn;
     pipeline->fn_arg = context->matmul_arg;
@@ -188,7 +211,7 @@ symmem_status sm_pipeline_begin(sm_pipeline *pipeline) {
 }
 
 symmem_status sm_pipeline_end(sm_pipeline *pipeline, symmem_status status) {
-    if (status == SYMMEM_OK)
+    if (status == SYMMEM_OK || (status == SYMMEM_MISMATCH && pipeline->part == 0))
         return status;
     const symmem_error_record record = *sm_record();
     uint64_t capture = 0;
@@ -210,6 +233,13 @@ static void *native(const sm_pipeline *pipeline, int lane) {
     return pipeline->lanes[lane] != NULL ? pipeline->lanes[lane]->native : NULL;
 }
 
+/* A step that is done, or enqueued, counts. */
+static symmem_status taken(sm_pipeline *pipeline, symmem_status status) {
+    if (status == SYMMEM_OK)
+        pipeline->part++;
+    return status;
+}
+
 symmem_status sm_pipeline_barrier(sm_pipeline *pipeline, int lane, int which,
                                   const symmem_call_id *id) {
     sm_link *link = pipeline->link;
@@ -224,7 +254,8 @@ symmem_status sm_pipeline_barrier(sm_pipeline *pipeline, int lane, int which,
         .timeout_ms = pipeline->timeout_ms,
         .refs = &ref,
         .ref_count = 1,
-        .later_step = id == NULL,
+        .whole = pipeline->whole,
+        .part = pipeline->part,
     };
     if (link->context->check_collectives) {
         if (id != NULL)
@@ -232,7 +263,7 @@ symmem_status sm_pipeline_barrier(sm_pipeline *pipeline, int lane, int which,
         else
             signal.id.kind = SYMMEM_CALL_BARRIER;
     }
-    return sm_signal_run(&signal, pipeline->lanes[lane]);
+    return taken(pipeline, sm_signal_run(&signal, pipeline->lanes[lane]));
 }
 
 symmem_status sm_pipeline_order(sm_pipeline *pipeline, int from, int to) {
@@ -262,18 +293,20 @@ static symmem_status cover(const sm_pipeline *pipeline, sm_refs *refs, const voi
     return status;
 }
 
-static symmem_exec step_exec(const sm_pipeline *pipeline, const sm_refs *refs, int lane) {
-    symmem_exec exec = sm_refs_exec(refs, pipeline->lanes[lane]);
+symmem_exec sm_pipeline_exec(const sm_pipeline *pipeline, const sm_refs *refs,
+                             const symmem_stream *lane) {
+    symmem_exec exec = sm_refs_exec(refs, lane);
     exec.operation = pipeline->name;
-    exec.step_of = &pipeline->link->peers;
+    exec.whole = pipeline->whole;
+    exec.part = pipeline->part;
     return exec;
 }
 
-static symmem_status finish(const sm_pipeline *pipeline, sm_refs *refs, symmem_status status,
+static symmem_status finish(sm_pipeline *pipeline, sm_refs *refs, symmem_status status,
                             const char *entry) {
     sm_refs_finish(refs);
     if (status == SYMMEM_OK)
-        return status;
+        return taken(pipeline, status);
     (void)sm_backend_failed(pipeline->link->context, status, pipeline->name, entry);
     return sm_link_describe(pipeline->link, sm_record());
 }
@@ -286,7 +319,7 @@ symmem_status sm_pipeline_copy(sm_pipeline *pipeline, int lane, void *dst, const
         return SYMMEM_OK;
     symmem_status status = cover(pipeline, &refs, dst, src);
     if (status == SYMMEM_OK) {
-        const symmem_exec exec = step_exec(pipeline, &refs, lane);
+        const symmem_exec exec = sm_pipeline_exec(pipeline, &refs, pipeline->lanes[lane]);
         status = context->backend->copy(context->instance, pipeline->link->device, dst, src, bytes,
                                         &exec);
     }
@@ -299,7 +332,7 @@ symmem_status sm_pipeline_copy_strided(sm_pipeline *pipeline, int lane,
     sm_refs refs;
     symmem_status status = cover(pipeline, &refs, copy->dst, copy->src);
     if (status == SYMMEM_OK) {
-        const symmem_exec exec = step_exec(pipeline, &refs, lane);
+        const symmem_exec exec = sm_pipeline_exec(pipeline, &refs, pipeline->lanes[lane]);
         status =
             context->backend->copy_strided(context->instance, pipeline->link->device, copy, &exec);
     }
@@ -314,7 +347,7 @@ symmem_status sm_pipeline_reduce(sm_pipeline *pipeline, int lane,
         return SYMMEM_OK;
     symmem_status status = cover(pipeline, &refs, reduce->dst, NULL);
     if (status == SYMMEM_OK) {
-        const symmem_exec exec = step_exec(pipeline, &refs, lane);
+        const symmem_exec exec = sm_pipeline_exec(pipeline, &refs, pipeline->lanes[lane]);
         status = context->backend->reduce_local(context->instance, pipeline->link->device, reduce,
                                                 &exec);
     }
@@ -325,8 +358,8 @@ symmem_status sm_pipeline_matmul(sm_pipeline *pipeline, int lane, const symmem_m
     symmem_matmul with_fn = *product;
     with_fn.fn = pipeline->fn;
     with_fn.fn_arg = pipeline->fn_arg;
-    symmem_status status =
-        sm_product_run(pipeline->link->context, pipeline->name, pipeline->link, &with_fn, 0,
-                       pipeline->link->device, pipeline->lanes[lane]);
-    return status == SYMMEM_OK ? status : sm_link_describe(pipeline->link, sm_record());
+    symmem_status status = sm_product_run(pipeline->link->context, pipeline->name, pipeline,
+                                          &with_fn, 0, pipeline->lanes[lane]);
+    return status == SYMMEM_OK ? taken(pipeline, status)
+                               : sm_link_describe(pipeline->link, sm_record());
 }

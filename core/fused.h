@@ -19,6 +19,8 @@ typedef struct sm_pipeline {
     const symmem_stream *lanes[2]; /* both NULL: run now; the same twice: one after the other */
     symmem_matmul_fn fn;
     void *fn_arg;
+    symmem_whole *whole; /* of the first channel; NULL without a stream */
+    uint32_t part;       /* the next step's */
 } sm_pipeline;
 
 /* fused.c. Handle, capabilities, channels, streams, poison, direct access. */
@@ -32,7 +34,8 @@ symmem_status sm_pipeline_apart(const sm_pipeline *pipeline, const sm_strided *t
                                 size_t bytes);
 /* Takes the context's second stream where the caller gave none, and passes the test point. */
 symmem_status sm_pipeline_begin(sm_pipeline *pipeline);
-/* Poisons the handle everywhere if status is a failure. Returns it. */
+/* Poisons the handle everywhere if status is a failure, but not where the ranks found their calls
+ * to differ before anything was done. Returns it. */
 symmem_status sm_pipeline_end(sm_pipeline *pipeline, symmem_status status);
 
 /* Rank r's workspace. */
@@ -60,14 +63,17 @@ symmem_status sm_product_matrix(const sm_strided *tensor, const char *operation,
                                 sm_matrix *matrix_p);
 /* The scales of b, of one element or n; *by_column_p tells. INVALID_ARGUMENT, MISALIGNED. */
 symmem_status sm_product_b_scale(const DLTensor *from, int64_t n, const char *operation,
-                                 const float **scale_p, bool *by_column_p);
+                                 sm_strided *scale_p, bool *by_column_p);
 /* Fills in sides, pointers and strides. */
 void sm_product_fill(symmem_matmul *product, const sm_matrix *a, const sm_matrix *b,
                      const sm_matrix *out, symmem_dtype dtype, symmem_dtype out_dtype);
-/* Calls the backend's entry. link: whose collective it is a step of, or NULL. device -1: that of
- * the stream, or of the memory. */
-symmem_status sm_product_run(symmem_context *context, const char *operation, sm_link *link,
-                             const symmem_matmul *product, uint32_t timeout_ms, int32_t device,
-                             const symmem_stream *stream);
+/* Calls the backend's entry. pipeline: whose step it is, or NULL: then it runs where the stream is,
+ * or the memory. */
+symmem_status sm_product_run(symmem_context *context, const char *operation,
+                             const sm_pipeline *pipeline, const symmem_matmul *product,
+                             uint32_t timeout_ms, const symmem_stream *stream);
+/* How the pipeline's next step runs in that lane. */
+symmem_exec sm_pipeline_exec(const sm_pipeline *pipeline, const sm_refs *refs,
+                             const symmem_stream *lane);
 
 #endif

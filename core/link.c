@@ -190,6 +190,8 @@ static sm_channel *make_channel(sm_link *link, int32_t index) {
             free(channel);
             channel = NULL;
         }
+        if (channel != NULL)
+            channel->whole.peers = &link->peers;
         /* release; pairs with: sm_link_channel */
         atomic_store_explicit(&link->channels[index], channel, memory_order_release);
         link->used_channels = true;
@@ -208,6 +210,11 @@ symmem_status sm_link_channel(sm_link *link, int32_t index, sm_channel **channel
                        index);
     *channel_p = channel;
     return SYMMEM_OK;
+}
+
+symmem_whole *sm_link_whole(const sm_link *link, int32_t index) {
+    /* acquire; pairs with: make_channel */
+    return &atomic_load_explicit(&link->channels[index], memory_order_acquire)->whole;
 }
 
 symmem_status sm_link_describe(const sm_link *link, symmem_error_record *record) {

@@ -103,18 +103,6 @@ static void build_record(const sm_link *link, const symmem_fault *fault,
                    sizeof record->message);
 }
 
-static bool is_pipeline(const symmem_call_id *id) {
-    return id->kind == SYMMEM_CALL_FUSED_ALL_GATHER_MATMUL ||
-           id->kind == SYMMEM_CALL_FUSED_MATMUL_REDUCE_SCATTER;
-}
-
-/* Ranks that see a mismatch all see it, at a point where nothing is half done; but of an operation
- * of several steps the later ones may be enqueued already. */
-static bool poisons(const symmem_fault *fault) {
-    return fault->status != SYMMEM_MISMATCH || is_pipeline(&fault->own) ||
-           is_pipeline(&fault->other);
-}
-
 /* True for the first failure, whose record stays. link->lock held. */
 static bool set_poison(sm_link *link, const symmem_error_record *record) {
     if (atomic_load_explicit(&link->poisoned, memory_order_relaxed))
@@ -151,7 +139,9 @@ void sm_link_signal_failed(const symmem_peers *peers, const symmem_fault *fault,
     symmem_error_record record;
     build_record(link, fault, &record);
     pthread_mutex_lock(&link->lock);
-    bool first = poisons(fault) && set_poison(link, &record);
+    /* Ranks whose calls differ all see it, at a point where nothing is half done. */
+    bool calls_differ = fault->status == SYMMEM_MISMATCH && fault->own.kind != SYMMEM_CALL_NONE;
+    bool first = !calls_differ && set_poison(link, &record);
     pthread_mutex_unlock(&link->lock);
     keep_for_caller(link, fault, &record);
     if (first)

@@ -179,8 +179,8 @@ bool sm_strided_flatten(const sm_strided *tensor, int32_t dim, sm_matrix *matrix
         if (size != 1 && tensor->count > 0) {
             if (m.rows == 1)
                 m.row_stride = tensor->strides[at];
-            else if (tensor->strides[at] != m.row_stride * m.rows)
-                return false;
+            else if ((uint64_t)tensor->strides[at] != (uint64_t)m.row_stride * (uint64_t)m.rows)
+                return false; /* no place is that far off, but an argument may say so */
         }
         m.rows *= size;
     }
@@ -192,6 +192,16 @@ bool sm_strided_flatten(const sm_strided *tensor, int32_t dim, sm_matrix *matrix
     }
     *matrix_p = m;
     return true;
+}
+
+bool sm_strided_sides(const sm_strided *tensor, int32_t ranks, int64_t *rows_p) {
+    size_t rows = 1, widest = (size_t)ranks * sizeof(double), bytes;
+    for (int32_t d = 0; d < tensor->ndim - 1; d++)
+        if (!sm_mul(rows, (size_t)tensor->shape[d], &rows))
+            return false;
+    *rows_p = (int64_t)rows;
+    return sm_mul(rows, widest, &bytes) && bytes <= PTRDIFF_MAX &&
+           sm_mul((size_t)tensor->shape[tensor->ndim - 1], widest, &bytes) && bytes <= PTRDIFF_MAX;
 }
 
 symmem_status sm_strided_apart(const sm_strided *a, const sm_strided *b, const char *operation) {

@@ -46,6 +46,11 @@ symmem_status sm_strided_layout(const sm_strided *tensor, int32_t dim, const cha
  * if it is one. False if the strides do not allow that.
  */
 bool sm_strided_flatten(const sm_strided *tensor, int32_t dim, sm_matrix *matrix_p);
+/*
+ * The product of all dimensions but the last. False if so many rows, or columns, of each of `ranks`
+ * ranks would have no addresses: in tensors without elements sides may be of any size.
+ */
+bool sm_strided_sides(const sm_strided *tensor, int32_t ranks, int64_t *rows_p);
 /* INVALID_ARGUMENT if two of the tensors share bytes. */
 symmem_status sm_strided_apart(const sm_strided *a, const sm_strided *b, const char *operation);
 /* OUT_OF_RANGE if the tensor runs past the end of an allocation of the context's. */

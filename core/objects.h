@@ -47,10 +47,11 @@ void sm_list_remove(sm_node *node);             /* fine on a removed node */
 bool sm_list_empty(const sm_node *head);
 #define SM_CONTAINER(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
 
-/* A stream that the context made for the fused operations of a device (fused.c). */
+/* A stream that the context made for the fused operations on another one (fused.c). */
 typedef struct sm_second_stream {
     struct sm_second_stream *next;
-    symmem_stream *stream; /* ended by finalise like any other; the shell is the context's */
+    const symmem_stream *first; /* whose it is now; NULL: nobody's, that one was destroyed */
+    symmem_stream *stream;      /* ended by finalise like any other; the shell is the context's */
 } sm_second_stream;
 /* Which algorithm symmem_all_reduce takes (ops_all_reduce.c); plain memory of the context's. */
 typedef struct sm_all_reduce_table sm_all_reduce_table;
@@ -310,6 +311,7 @@ typedef struct sm_channel {
     void *capture_event; /* the same inside one capture */
     void *capture_stream;
     uint64_t capture;
+    symmem_whole whole; /* its operations made of parts, one after the other */
 } sm_channel;
 
 typedef struct sm_link {
@@ -378,6 +380,8 @@ struct symmem_graph {
 /* Checks that stream is NULL or usable and of this context. */
 symmem_status sm_stream_check(const symmem_context *context, const symmem_stream *stream,
                               const char *operation);
+/* The stream is destroyed: another one may have its second stream. */
+void sm_second_stream_leave(symmem_context *context, const symmem_stream *first);
 /* Frees the shells of the streams that the context made for itself. */
 void sm_second_streams_free(symmem_context *context);
 /* By finalise: ends streams, graphs and events natively; the shells stay. */

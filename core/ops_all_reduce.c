@@ -221,16 +221,9 @@ symmem_status symmem_all_reduce(symmem_handle *handle, const DLTensor *input, sy
                                 const DLTensor *output, int32_t channel, uint32_t timeout_ms,
                                 symmem_stream *stream) {
     sm_reduction_call call;
-    const sm_reduction reduction = {.name = "all_reduce",
-                                    .kind = SYMMEM_CALL_TWO_SHOT_ALL_REDUCE,
-                                    .handle = handle,
-                                    .has_out = true,
-                                    .input = input,
-                                    .out = output,
-                                    .op = op,
-                                    .channel = channel,
-                                    .timeout_ms = timeout_ms,
-                                    .stream = stream};
+    sm_reduction reduction = sm_reduction_of("all_reduce", SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, handle,
+                                             input, op, channel, timeout_ms, stream);
+    sm_reduction_to(&reduction, output);
     symmem_status status = sm_reduction_begin(&reduction, &call);
     if (status == SYMMEM_OK)
         status = sm_tensor_alike(&call.input, &call.out, reduction.name);

@@ -193,5 +193,5 @@ symmem_status symmem_async_input_mm(symmem_context *context, const DLTensor *a, 
     product.fn_arg = context->matmul_arg;
     pthread_mutex_unlock(&context->lock);
     return sm_product_run(context, async_name, NULL, &product,
-                          sm_context_timeout(context, timeout_ms), -1, stream);
+                          sm_context_timeout(context, timeout_ms), stream);
 }

@@ -61,13 +61,12 @@ static symmem_status check_shard(gather *g, const char *name, const DLTensor *a_
     g->world_size = world_size;
     g->along_k = gather_dim == last;
     g->k = g->shard.shape[last];
-    g->rows = 1;
-    for (int32_t d = 0; d < last; d++)
-        g->rows *= g->shard.shape[d]; /* of an empty shard it may be anything that fits */
     memcpy(g->full_shape, g->shard.shape, sizeof g->full_shape);
     size_t along;
     if (!sm_mul((size_t)g->shard.shape[gather_dim], (size_t)world_size, &along) ||
-        !sm_mul(g->shard.count, (size_t)world_size * g->shard.element, &(size_t){0}))
+        along > PTRDIFF_MAX ||
+        !sm_mul(g->shard.count, (size_t)world_size * g->shard.element, &(size_t){0}) ||
+        !sm_strided_sides(&g->shard, world_size, &g->rows))
         return sm_fail(SYMMEM_OVERFLOW, name, "", "the size of the gathered A overflows");
     g->full_shape[gather_dim] = (int64_t)along;
     return SYMMEM_OK;
@@ -164,25 +163,30 @@ static symmem_status check_places(const gather *g, const sm_strided *tensor, boo
     return status;
 }
 
-/* One b with its output, into *product. */
+/* One b with its scale, if there is one, and its output. */
+typedef struct sides {
+    sm_strided b, scale, out;
+} sides;
+
+/* Into *product. */
 static symmem_status check_product(const gather *g, const DLTensor *from_b, const DLTensor *b_scale,
-                                   const DLTensor *from_out, sm_strided *out_p,
+                                   const DLTensor *from_out, sides *sides_p,
                                    symmem_matmul *product) {
     const char *name = g->pipeline.name;
-    sm_strided b, *out = out_p;
+    sm_strided *b = &sides_p->b, *out = &sides_p->out;
     sm_matrix b_matrix, out_matrix, a_matrix = {.columns = g->full_shape[g->shard.ndim - 1]};
-    symmem_status status = sm_strided_read(from_b, name, "b", &b);
+    symmem_status status = sm_strided_read(from_b, name, "b", b);
     if (status == SYMMEM_OK)
-        status = sm_product_matrix(&b, name, &b_matrix);
+        status = sm_product_matrix(b, name, &b_matrix);
     if (status != SYMMEM_OK)
         return status;
-    const int64_t b_shape[2] = {a_matrix.columns, b.shape[1]};
+    const int64_t b_shape[2] = {a_matrix.columns, b->shape[1]};
     int64_t out_shape[SYMMEM_COPY_MAX_NDIM];
     memcpy(out_shape, g->full_shape, sizeof out_shape);
     if (g->along_k)
         out_shape[g->dim] = g->k;
-    out_shape[g->shard.ndim - 1] = b.shape[1];
-    status = sm_strided_shape(&b, 2, b_shape, name);
+    out_shape[g->shard.ndim - 1] = b->shape[1];
+    status = sm_strided_shape(b, 2, b_shape, name);
     if (status == SYMMEM_OK)
         status = sm_strided_read(from_out, name, "out", out);
     if (status == SYMMEM_OK)
@@ -190,41 +194,62 @@ static symmem_status check_product(const gather *g, const DLTensor *from_b, cons
     if (status == SYMMEM_OK)
         status = sm_strided_layout(out, g->along_k ? 0 : g->dim, name);
     if (status == SYMMEM_OK)
-        status = sm_product_dtypes(name, &g->shard, &b, out, g->scaling != NOT_SCALED);
+        status = sm_product_dtypes(name, &g->shard, b, out, g->scaling != NOT_SCALED);
     if (status == SYMMEM_OK)
-        status = check_places(g, &b, false);
+        status = check_places(g, b, false);
     if (status == SYMMEM_OK)
         status = check_places(g, out, true);
-    if (status == SYMMEM_OK)
-        status = sm_strided_apart(out, &b, name);
-    if (status == SYMMEM_OK && g->want_a)
-        status = sm_strided_apart(out, &g->a_out, name);
     if (status != SYMMEM_OK)
         return status;
     /* In its layout it can be flattened. */
     (void)sm_strided_flatten(out, g->along_k ? 0 : g->dim, &out_matrix);
     sm_product_fill(product, &a_matrix, &b_matrix, &out_matrix, g->shard.dtype, out->dtype);
     product->k = g->k;
-    if (g->scaling != NOT_SCALED)
-        status = sm_product_b_scale(b_scale, product->n, name, &product->b_scale,
-                                    &product->b_scale_by_column);
+    if (g->scaling == NOT_SCALED)
+        return SYMMEM_OK;
+    status =
+        sm_product_b_scale(b_scale, product->n, name, &sides_p->scale, &product->b_scale_by_column);
+    product->b_scale = (const float *)(void *)sides_p->scale.data;
+    return status == SYMMEM_OK ? check_places(g, &sides_p->scale, false) : status;
+}
+
+/* What is written, of one product, and the inputs of another, or the same. */
+static symmem_status check_apart(const gather *g, const sm_strided *written, const sides *other) {
+    symmem_status status = sm_strided_apart(written, &other->b, g->pipeline.name);
+    if (status == SYMMEM_OK) /* without one it has no extent */
+        status = sm_strided_apart(written, &other->scale, g->pipeline.name);
+    return status;
+}
+
+static symmem_status check_overlaps(const gather *g, const sides *all) {
+    const char *name = g->pipeline.name;
+    symmem_status status = SYMMEM_OK;
+    for (int32_t i = 0; i < g->product_count && status == SYMMEM_OK; i++) {
+        for (int32_t other = 0; other < g->product_count && status == SYMMEM_OK; other++) {
+            status = check_apart(g, &all[i].out, &all[other]);
+            if (status == SYMMEM_OK && other < i)
+                status = sm_strided_apart(&all[i].out, &all[other].out, name);
+        }
+        if (status == SYMMEM_OK && g->want_a)
+            status = sm_strided_apart(&all[i].out, &g->a_out, name);
+        if (status == SYMMEM_OK && g->want_a)
+            status = check_apart(g, &g->a_out, &all[i]);
+    }
     return status;
 }
 
 static symmem_status check_products(gather *g, const DLTensor *const *bs,
                                     const DLTensor *const *b_scales, const DLTensor *const *outs) {
-    const char *name = g->pipeline.name;
-    sm_strided *out_tensors = calloc((size_t)g->product_count, sizeof *out_tensors);
+    sides *all = calloc((size_t)g->product_count, sizeof *all);
     symmem_status status = SYMMEM_OK;
-    if (out_tensors == NULL)
-        return sm_fail(SYMMEM_OUT_OF_MEMORY, name, "", "no memory for the outputs");
-    for (int32_t i = 0; i < g->product_count && status == SYMMEM_OK; i++) {
-        status = check_product(g, bs[i], b_scales != NULL ? b_scales[i] : NULL, outs[i],
-                               &out_tensors[i], &g->products[i]);
-        for (int32_t other = 0; other < i && status == SYMMEM_OK; other++)
-            status = sm_strided_apart(&out_tensors[i], &out_tensors[other], name);
-    }
-    free(out_tensors);
+    if (all == NULL)
+        return sm_fail(SYMMEM_OUT_OF_MEMORY, g->pipeline.name, "", "no memory for the products");
+    for (int32_t i = 0; i < g->product_count && status == SYMMEM_OK; i++)
+        status = check_product(g, bs[i], b_scales != NULL ? b_scales[i] : NULL, outs[i], &all[i],
+                               &g->products[i]);
+    if (status == SYMMEM_OK)
+        status = check_overlaps(g, all);
+    free(all);
     return status;
 }
 

@@ -23,7 +23,7 @@ typedef struct places {
 
 typedef struct scatter {
     sm_pipeline pipeline;
-    sm_strided a, b, a_scale, out;
+    sm_strided a, b, a_scale, b_scale, out;
     int32_t dim;
     int32_t world_size;
     int32_t rows_dim; /* whose layout the rows are taken from */
@@ -86,10 +86,10 @@ static symmem_status check_shapes(scatter *s, const char *name, const DLTensor *
     if (status != SYMMEM_OK)
         return status;
     s->columns = s->out.shape[s->a.ndim - 1];
-    s->rows = 1;
-    for (int32_t d = 0; d < s->a.ndim - 1; d++)
-        s->rows *= s->out.shape[d];
-    return SYMMEM_OK;
+    int64_t rows_of_a;
+    if (sm_strided_sides(&s->out, world_size, &s->rows) && sm_strided_sides(&s->a, 1, &rows_of_a))
+        return SYMMEM_OK;
+    return sm_fail(SYMMEM_OVERFLOW, name, "", "the size of the product overflows");
 }
 
 static symmem_status check_a_scale(scatter *s, const char *name, const DLTensor *a_scale) {
@@ -150,8 +150,8 @@ symmem_status symmem_fused_matmul_reduce_scatter_workspace(const DLTensor *a, co
 
 static symmem_status check_places(const scatter *s) {
     const sm_pipeline *p = &s->pipeline;
-    const sm_strided *const tensors[] = {&s->a, &s->b, &s->out, &s->a_scale};
-    int count = s->scaled ? 4 : 3;
+    const sm_strided *const tensors[] = {&s->a, &s->b, &s->out, &s->a_scale, &s->b_scale};
+    int count = s->scaled ? 5 : 3;
     symmem_status status = SYMMEM_OK;
     for (int i = 0; i < count && status == SYMMEM_OK; i++) {
         status = sm_strided_inside(tensors[i], p->link->context, p->name);
@@ -299,6 +299,9 @@ static symmem_status check_all(scatter *s, const DLTensor *a, const DLTensor *b,
         status = lay_out(s, p->name);
     if (status == SYMMEM_OK)
         status = sm_pipeline_fits(p, s->places.bytes);
+    bool by_column = false;
+    if (status == SYMMEM_OK && s->scaled)
+        status = sm_product_b_scale(b_scale, s->b.shape[1], p->name, &s->b_scale, &by_column);
     if (status == SYMMEM_OK)
         status = check_places(s);
     if (status != SYMMEM_OK)
@@ -310,10 +313,9 @@ static symmem_status check_all(scatter *s, const DLTensor *a, const DLTensor *b,
     a_matrix.columns = s->a.shape[s->a.ndim - 1];
     sm_product_fill(&s->product, &a_matrix, &s->b_matrix, &chunk, s->a.dtype, s->out.dtype);
     s->product.a_scale_by_row = s->scaled_by_row;
-    if (s->scaled)
-        status = sm_product_b_scale(b_scale, s->b.shape[1], p->name, &s->product.b_scale,
-                                    &s->product.b_scale_by_column);
-    return status;
+    s->product.b_scale = (const float *)(void *)s->b_scale.data;
+    s->product.b_scale_by_column = by_column;
+    return SYMMEM_OK;
 }
 
 static symmem_status run(symmem_handle *workspace, const char *name, bool scaled, const DLTensor *a,

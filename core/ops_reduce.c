@@ -4,6 +4,19 @@
 
 /* --- what all reductions share ------------------------------------------------------ */
 
+sm_reduction sm_reduction_of(const char *name, symmem_call_kind kind, symmem_handle *handle,
+                             const DLTensor *input, symmem_reduce_op op, int32_t channel,
+                             uint32_t timeout_ms, const symmem_stream *stream) {
+    return (sm_reduction){.name = name,
+                          .kind = kind,
+                          .handle = handle,
+                          .input = input,
+                          .op = op,
+                          .channel = channel,
+                          .timeout_ms = timeout_ms,
+                          .stream = stream};
+}
+
 /* A backend tells forms apart by which pointers there are. So that all ranks have the same form, an
  * empty tensor without data gets an address as well. */
 static void give_address(const sm_collective_op *op, sm_tensor *tensor) {
@@ -124,16 +137,10 @@ symmem_status symmem_one_shot_all_reduce_out(symmem_handle *handle, const DLTens
                                              symmem_reduce_op op, const DLTensor *out,
                                              int32_t channel, uint32_t timeout_ms,
                                              symmem_stream *stream) {
-    const sm_reduction reduction = {.name = "one_shot_all_reduce_out",
-                                    .kind = SYMMEM_CALL_ONE_SHOT_ALL_REDUCE,
-                                    .handle = handle,
-                                    .has_out = true,
-                                    .input = input,
-                                    .out = out,
-                                    .op = op,
-                                    .channel = channel,
-                                    .timeout_ms = timeout_ms,
-                                    .stream = stream};
+    sm_reduction reduction =
+        sm_reduction_of("one_shot_all_reduce_out", SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, handle, input,
+                        op, channel, timeout_ms, stream);
+    sm_reduction_to(&reduction, out);
     return one_shot(&reduction);
 }
 
@@ -141,32 +148,20 @@ symmem_status symmem_one_shot_all_reduce_copy_out(symmem_handle *handle, const D
                                                   const DLTensor *input, symmem_reduce_op op,
                                                   const DLTensor *out, int32_t channel,
                                                   uint32_t timeout_ms, symmem_stream *stream) {
-    const sm_reduction reduction = {.name = "one_shot_all_reduce_copy_out",
-                                    .kind = SYMMEM_CALL_ONE_SHOT_ALL_REDUCE,
-                                    .handle = handle,
-                                    .has_buffer = true,
-                                    .has_out = true,
-                                    .buffer = buffer,
-                                    .input = input,
-                                    .out = out,
-                                    .op = op,
-                                    .channel = channel,
-                                    .timeout_ms = timeout_ms,
-                                    .stream = stream};
+    sm_reduction reduction =
+        sm_reduction_of("one_shot_all_reduce_copy_out", SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, handle,
+                        input, op, channel, timeout_ms, stream);
+    sm_reduction_by(&reduction, buffer);
+    sm_reduction_to(&reduction, out);
     return one_shot(&reduction);
 }
 
 symmem_status symmem_one_shot_all_reduce(symmem_handle *handle, const DLTensor *input,
                                          symmem_reduce_op op, int32_t channel, uint32_t timeout_ms,
                                          symmem_stream *stream, DLManagedTensor **out_p) {
-    const sm_reduction reduction = {.name = "one_shot_all_reduce",
-                                    .kind = SYMMEM_CALL_ONE_SHOT_ALL_REDUCE,
-                                    .handle = handle,
-                                    .input = input,
-                                    .op = op,
-                                    .channel = channel,
-                                    .timeout_ms = timeout_ms,
-                                    .stream = stream};
+    const sm_reduction reduction =
+        sm_reduction_of("one_shot_all_reduce", SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, handle, input, op,
+                        channel, timeout_ms, stream);
     return one_shot_made(&reduction, out_p);
 }
 
@@ -174,16 +169,10 @@ symmem_status symmem_one_shot_all_reduce_copy(symmem_handle *handle, const DLTen
                                               const DLTensor *input, symmem_reduce_op op,
                                               int32_t channel, uint32_t timeout_ms,
                                               symmem_stream *stream, DLManagedTensor **out_p) {
-    const sm_reduction reduction = {.name = "one_shot_all_reduce_copy",
-                                    .kind = SYMMEM_CALL_ONE_SHOT_ALL_REDUCE,
-                                    .handle = handle,
-                                    .has_buffer = true,
-                                    .buffer = buffer,
-                                    .input = input,
-                                    .op = op,
-                                    .channel = channel,
-                                    .timeout_ms = timeout_ms,
-                                    .stream = stream};
+    sm_reduction reduction =
+        sm_reduction_of("one_shot_all_reduce_copy", SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, handle, input,
+                        op, channel, timeout_ms, stream);
+    sm_reduction_by(&reduction, buffer);
     return one_shot_made(&reduction, out_p);
 }
 
@@ -193,14 +182,9 @@ symmem_status symmem_two_shot_all_reduce(symmem_handle *handle, const DLTensor *
                                          symmem_reduce_op op, int32_t channel, uint32_t timeout_ms,
                                          symmem_stream *stream) {
     sm_reduction_call call;
-    const sm_reduction reduction = {.name = "two_shot_all_reduce",
-                                    .kind = SYMMEM_CALL_TWO_SHOT_ALL_REDUCE,
-                                    .handle = handle,
-                                    .input = input,
-                                    .op = op,
-                                    .channel = channel,
-                                    .timeout_ms = timeout_ms,
-                                    .stream = stream};
+    const sm_reduction reduction =
+        sm_reduction_of("two_shot_all_reduce", SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, handle, input, op,
+                        channel, timeout_ms, stream);
     symmem_status status = sm_reduction_begin(&reduction, &call);
     if (status == SYMMEM_OK)
         status = sm_collective_symmetric(&call.op, &call.input, &call.op.call.offset);
@@ -213,16 +197,10 @@ symmem_status symmem_two_shot_all_reduce_out(symmem_handle *handle, const DLTens
                                              int32_t channel, uint32_t timeout_ms,
                                              symmem_stream *stream) {
     sm_reduction_call call;
-    const sm_reduction reduction = {.name = "two_shot_all_reduce_out",
-                                    .kind = SYMMEM_CALL_TWO_SHOT_ALL_REDUCE,
-                                    .handle = handle,
-                                    .has_out = true,
-                                    .input = input,
-                                    .out = out,
-                                    .op = op,
-                                    .channel = channel,
-                                    .timeout_ms = timeout_ms,
-                                    .stream = stream};
+    sm_reduction reduction =
+        sm_reduction_of("two_shot_all_reduce_out", SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, handle, input,
+                        op, channel, timeout_ms, stream);
+    sm_reduction_to(&reduction, out);
     symmem_status status = sm_reduction_begin(&reduction, &call);
     if (status == SYMMEM_OK)
         status = sm_tensor_alike(&call.input, &call.out, reduction.name);

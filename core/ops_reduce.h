@@ -21,6 +21,20 @@ typedef struct sm_reduction {
     const symmem_stream *stream;
 } sm_reduction;
 
+/* What every reduction has; without buffer and out. */
+sm_reduction sm_reduction_of(const char *name, symmem_call_kind kind, symmem_handle *handle,
+                             const DLTensor *input, symmem_reduce_op op, int32_t channel,
+                             uint32_t timeout_ms, const symmem_stream *stream);
+/* With a buffer on the way; with the caller's out. */
+static inline void sm_reduction_by(sm_reduction *reduction, const DLTensor *buffer) {
+    reduction->has_buffer = true;
+    reduction->buffer = buffer;
+}
+static inline void sm_reduction_to(sm_reduction *reduction, const DLTensor *out) {
+    reduction->has_out = true;
+    reduction->out = out;
+}
+
 /* The same, read. */
 typedef struct sm_reduction_call {
     sm_collective_op op;

@@ -63,16 +63,9 @@ symmem_status symmem_reduce_scatter_out(symmem_handle *handle, const DLTensor *i
                                         symmem_stream *stream) {
     sm_reduction_call call;
     int64_t row = 0;
-    const sm_reduction reduction = {.name = "reduce_scatter_out",
-                                    .kind = SYMMEM_CALL_REDUCE_SCATTER,
-                                    .handle = handle,
-                                    .has_out = true,
-                                    .input = input,
-                                    .out = out,
-                                    .op = op,
-                                    .channel = channel,
-                                    .timeout_ms = timeout_ms,
-                                    .stream = stream};
+    sm_reduction reduction = sm_reduction_of("reduce_scatter_out", SYMMEM_CALL_REDUCE_SCATTER,
+                                             handle, input, op, channel, timeout_ms, stream);
+    sm_reduction_to(&reduction, out);
     symmem_status status = sm_reduction_begin(&reduction, &call);
     if (status == SYMMEM_OK && !split_last_dim)
         status = check_flat(&call.op, &call.input);
@@ -129,16 +122,10 @@ symmem_status symmem_low_contention_reduce_scatter(symmem_handle *handle, const 
                                                    int32_t channel, uint32_t timeout_ms,
                                                    symmem_stream *stream) {
     sm_reduction_call call;
-    const sm_reduction reduction = {.name = "low_contention_reduce_scatter",
-                                    .kind = SYMMEM_CALL_LOW_CONTENTION_REDUCE_SCATTER,
-                                    .handle = handle,
-                                    .has_out = true,
-                                    .input = input,
-                                    .out = out,
-                                    .op = op,
-                                    .channel = channel,
-                                    .timeout_ms = timeout_ms,
-                                    .stream = stream};
+    sm_reduction reduction =
+        sm_reduction_of("low_contention_reduce_scatter", SYMMEM_CALL_LOW_CONTENTION_REDUCE_SCATTER,
+                        handle, input, op, channel, timeout_ms, stream);
+    sm_reduction_to(&reduction, out);
     symmem_status status = sm_reduction_begin(&reduction, &call);
     if (status == SYMMEM_OK)
         status = check_low_contention(&call);

@@ -42,23 +42,21 @@ symmem_status sm_product_matrix(const sm_strided *tensor, const char *operation,
 }
 
 symmem_status sm_product_b_scale(const DLTensor *from, int64_t n, const char *operation,
-                                 const float **scale_p, bool *by_column_p) {
-    sm_strided scale;
-    symmem_status status = sm_strided_read(from, operation, "b_scale", &scale);
+                                 sm_strided *scale_p, bool *by_column_p) {
+    symmem_status status = sm_strided_read(from, operation, "b_scale", scale_p);
     if (status == SYMMEM_OK)
-        status = sm_strided_layout(&scale, 0, operation);
+        status = sm_strided_layout(scale_p, 0, operation);
     if (status != SYMMEM_OK)
         return status;
-    if (scale.dtype != SYMMEM_FLOAT32)
+    if (scale_p->dtype != SYMMEM_FLOAT32)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "b_scale is of %s, not of float32",
-                       symmem_dtype_name(scale.dtype));
+                       symmem_dtype_name(scale_p->dtype));
     const int64_t row[2] = {1, n};
-    *scale_p = (const float *)(void *)scale.data;
-    *by_column_p = sm_strided_is_shape(&scale, 1, &n) || sm_strided_is_shape(&scale, 2, row);
-    if (*by_column_p || scale.count == 1)
+    *by_column_p = sm_strided_is_shape(scale_p, 1, &n) || sm_strided_is_shape(scale_p, 2, row);
+    if (*by_column_p || scale_p->count == 1)
         return SYMMEM_OK;
     return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "",
-                   "b_scale has %zu elements, neither one nor one a column", scale.count);
+                   "b_scale has %zu elements, neither one nor one a column", scale_p->count);
 }
 
 void sm_product_fill(symmem_matmul *product, const sm_matrix *a, const sm_matrix *b,
@@ -95,21 +93,22 @@ static symmem_status cover(sm_refs *refs, symmem_context *context, const char *o
     return status;
 }
 
-symmem_status sm_product_run(symmem_context *context, const char *operation, sm_link *link,
-                             const symmem_matmul *product, uint32_t timeout_ms, int32_t device,
-                             const symmem_stream *stream) {
+symmem_status sm_product_run(symmem_context *context, const char *operation,
+                             const sm_pipeline *pipeline, const symmem_matmul *product,
+                             uint32_t timeout_ms, const symmem_stream *stream) {
     sm_refs refs;
-    sm_refs_init(&refs, link);
+    sm_refs_init(&refs, pipeline != NULL ? pipeline->link : NULL);
     symmem_status status = cover(&refs, context, operation, product);
-    if (device < 0)
-        device = stream != NULL ? stream->device : refs.device;
+    int32_t device = pipeline != NULL ? pipeline->link->device
+                     : stream != NULL ? stream->device
+                                      : refs.device;
     if (status == SYMMEM_OK)
         status = sm_device_resolve(context, device, operation, &device);
     if (status == SYMMEM_OK) {
-        symmem_exec exec = sm_refs_exec(&refs, stream);
+        symmem_exec exec = pipeline != NULL ? sm_pipeline_exec(pipeline, &refs, stream)
+                                            : sm_refs_exec(&refs, stream);
         exec.timeout_ms = timeout_ms;
         exec.operation = operation;
-        exec.step_of = link != NULL ? &link->peers : NULL;
         status = context->backend->matmul(context->instance, device, product, &exec);
         if (status != SYMMEM_OK)
             (void)sm_backend_failed(context, status, operation, "matmul");

@@ -218,6 +218,8 @@ static symmem_status make_handle(sm_rendezvous *rendezvous, sm_link *link,
 
 static symmem_status meet(sm_rendezvous *rendezvous, symmem_handle **handle_p) {
     const symmem_error_record before = *sm_record();
+    /* Where an entry fails without a reason, none may be found in what an earlier call left. */
+    symmem_clear_error();
     sm_rendezvous_point(rendezvous, "rendezvous.begin");
     symmem_status tables = allocate_tables(rendezvous);
     sm_rendezvous_note(rendezvous, tables);

@@ -133,6 +133,8 @@ size_t sm_link_signal_offset(const sm_link *link);
 size_t sm_link_signal_total(const sm_link *link, size_t signal_bytes);
 /* OUT_OF_MEMORY with a record. */
 symmem_status sm_link_channel(sm_link *link, int32_t channel, sm_channel **channel_p);
+/* Of a channel that was made. */
+symmem_whole *sm_link_whole(const sm_link *link, int32_t channel);
 /* Adds group, rank and world size to the thread's record. Returns its status. */
 symmem_status sm_link_describe(const sm_link *link, symmem_error_record *record);
 /* POISONED with the reason in the record, or OK. */
@@ -208,8 +210,10 @@ struct sm_signal_op {
     /* SM_COMPOSED: hands the parts to the backend, with the channel's turn. */
     symmem_status (*compose)(const sm_signal_op *op, const symmem_exec *exec, bool capturing);
     const void *plan; /* its own */
-    bool later_step;  /* with a stream: of an operation whose earlier steps are enqueued; goes there
-                         even if one of those has failed by now, so that the stream tells of that */
+    /* SM_BARRIER: a part of an operation, see symmem_exec. A later one goes to its stream even if
+     * one before has failed by now, so that the stream tells of that. */
+    symmem_whole *whole;
+    uint32_t part;
 };
 /* OUT_OF_RANGE unless the link has the channel. */
 symmem_status sm_signal_check_channel(const sm_link *link, int32_t channel, const char *operation);

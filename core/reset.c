@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "rendezvous.h"
+#include "session.h"
 
 static const char operation[] = "handle_reset";
 
@@ -84,11 +85,17 @@ static symmem_status begin_together(sm_link *link, uint64_t deadline_ns) {
         own.status = check_pending(link);
     if (own.status != SYMMEM_OK)
         own.channel = sm_record()->channel;
+    sm_session *session = link->group->session;
     readiness *all = calloc((size_t)link->group->world_size, sizeof *all);
-    if (all == NULL)
-        return sm_fail(SYMMEM_OUT_OF_MEMORY, operation, "reset.begin", "no memory");
-    symmem_status status = sm_session_all_gather(link->group->session, operation, "reset.begin",
-                                                 &own, sizeof own, all, true, deadline_ns);
+    if (all == NULL) { /* nowhere to put what the others say: only tell them */
+        (void)sm_fail(SYMMEM_OUT_OF_MEMORY, operation, "reset.begin", "no memory for %d ranks",
+                      (int)link->group->world_size);
+        const symmem_error_record failure = *sm_record();
+        return sm_session_gather(session, operation, "reset.begin", &failure, NULL, 0, NULL, true,
+                                 deadline_ns);
+    }
+    symmem_status status = sm_session_all_gather(session, operation, "reset.begin", &own,
+                                                 sizeof own, all, true, deadline_ns);
     if (status == SYMMEM_OK)
         status = judge(link, all);
     free(all);

@@ -166,7 +166,7 @@ typedef struct sm_verdict {
     uint32_t missing_count;
     uint32_t reserved;
     uint64_t missing[SYMMEM_MAX_WORLD_SIZE / 64];
-    char operation[32];
+    char operation[64];
     char stage[32];
     char message[256];
 } sm_verdict;

@@ -21,7 +21,9 @@ static symmem_status call_backend(const sm_signal_op *op, void *stream, bool cap
                               .ref_count = op->ref_count,
                               .timeout_ms = op->timeout_ms,
                               .call = op->id,
-                              .operation = op->kind == SM_BARRIER ? op->name : NULL};
+                              .operation = op->kind == SM_BARRIER ? op->name : NULL,
+                              .whole = op->whole,
+                              .part = op->part};
     switch (op->kind) {
     case SM_BARRIER:
         return backend->barrier(instance, &link->peers, op->channel, &exec);
@@ -180,7 +182,7 @@ symmem_status sm_signal_run(const sm_signal_op *op, const symmem_stream *stream)
             return busy(op, begin_ns);
     }
     /* An operation that this one waited for may have poisoned the handle. */
-    if (!op->later_step || stream == NULL)
+    if (op->part == 0 || stream == NULL)
         status = sm_link_refuse_poisoned(op->link, op->name);
     if (status == SYMMEM_OK)
         status =

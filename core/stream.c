@@ -187,6 +187,7 @@ symmem_status symmem_stream_destroy(symmem_stream *stream) {
                             sm_context_timeout(context, SYMMEM_TIMEOUT_DEFAULT));
         sm_instance_release(context);
     }
+    sm_second_stream_leave(context, stream);
     free(stream);
     sm_context_release(context);
     return status;

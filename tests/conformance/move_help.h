@@ -46,10 +46,9 @@ static inline void move_fill(uint8_t *to, size_t bytes, int32_t rank, uint32_t g
         to[i] = (uint8_t)(word_of(rank, generation, i / 4 + 1) >> (i % 4 * 8));
 }
 
-/* Whether the last record is of that call; a record has room for 31 characters of its name. */
+/* Whether the last record is of that call. */
 static inline bool recorded_as(const char *operation) {
-    symmem_error_record record = last_record();
-    return strncmp(record.operation, operation, sizeof(record.operation) - 1) == 0;
+    return strcmp(last_record().operation, operation) == 0;
 }
 
 /* The same on all ranks, unlike tk_random. */

@@ -9,6 +9,8 @@
 
 #include "move_help.h"
 
+#include <symmem/ops_matmul.h>
+
 /* --- the rows ------------------------------------------------------------------------------- */
 
 /* One call's arguments. A row passes on what its operation takes. */
@@ -22,6 +24,7 @@ struct ops_call {
     uint32_t limit_ms;
     symmem_stream *stream;
     DLManagedTensor **made_p;
+    char *more; /* memory for what a row needs beside these */
 };
 
 enum ops_place {
@@ -42,6 +45,7 @@ enum ops_place {
 #define ROW_SPLITS (1u << 6)   /* takes splits; ranks may have their inputs at different places */
 #define ROW_TABLE (1u << 7)    /* chooses by the context's table */
 #define ROW_COMPOSED (1u << 8) /* of barriers and copies */
+#define ROW_FUSED (1u << 9)    /* with products; the block is the workspace */
 
 struct ops_row {
     const char *what; /* the operation, with the way after a blank */
@@ -130,6 +134,88 @@ static inline symmem_status row_ce_multicast(const struct ops_call *c) {
                                                              c->channel, c->limit_ms, c->stream);
 }
 
+/* --- with products -------------------------------------------------------------------------- */
+
+enum { OPS_HALF = 2048 };
+
+/* A flat tensor as a matrix with so many rows, or, if they do not divide it, with one. */
+struct row_matrix {
+    DLTensor dl;
+    int64_t shape[2];
+};
+
+static inline const DLTensor *row_matrix_of(struct row_matrix *matrix, const DLTensor *flat,
+                                            int64_t rows) {
+    if (flat == NULL)
+        return NULL;
+    matrix->dl = *flat;
+    matrix->shape[0] = flat->shape[0] % rows == 0 ? rows : 1;
+    matrix->shape[1] = flat->shape[0] / matrix->shape[0];
+    matrix->dl.ndim = 2;
+    matrix->dl.strides = NULL;
+    matrix->dl.shape = matrix->shape;
+    return &matrix->dl;
+}
+
+/* The tensors of a product: a is the input, b is square, and both scales are single numbers. */
+struct row_product {
+    struct row_matrix in, out, b, scale;
+    const DLTensor *a, *to; /* NULL where the call has none */
+    const DLTensor *bs[1], *scales[1], *outs[1];
+};
+
+/* A square matrix of the input's dtype. */
+static inline void row_product_side(struct row_matrix *matrix, const struct row_matrix *in,
+                                    int64_t side, char *data) {
+    *matrix = *in;
+    matrix->dl.shape = matrix->shape;
+    matrix->dl.byte_offset = 0;
+    matrix->dl.data = data;
+    matrix->shape[0] = matrix->shape[1] = side;
+}
+
+static inline void row_product_set(struct row_product *p, const struct ops_call *c, bool gathers) {
+    symmem_handle_info info;
+    int64_t size = symmem_handle_get_info(c->handle, &info) == SYMMEM_OK ? info.world_size : 1;
+    const DLTensor *any = c->input != NULL ? c->input : c->out;
+    (void)row_matrix_of(&p->in, any, gathers ? 1 : size);
+    row_product_side(&p->b, &p->in, p->in.shape[1], c->more);
+    row_product_side(&p->scale, &p->in, 1, c->more + OPS_HALF / 4);
+    p->scale.dl.ndim = 1; /* one for all, even if there is one row only */
+    p->a = row_matrix_of(&p->in, c->input, gathers ? 1 : size);
+    p->to = row_matrix_of(&p->out, c->out, gathers ? size : 1);
+    p->bs[0] = &p->b.dl;
+    p->scales[0] = &p->scale.dl;
+    p->outs[0] = p->to;
+}
+
+static inline symmem_status row_fused_gather(const struct ops_call *c) {
+    struct row_product p;
+    row_product_set(&p, c, true);
+    return symmem_fused_all_gather_matmul(c->handle, p.a, 0, 1, p.bs, NULL, p.outs, c->channel,
+                                          c->limit_ms, c->stream, NULL);
+}
+static inline symmem_status row_fused_scaled_gather(const struct ops_call *c) {
+    struct row_product p;
+    row_product_set(&p, c, true);
+    return symmem_fused_all_gather_scaled_matmul(c->handle, p.a, &p.scale.dl, 0, 1, p.bs, p.scales,
+                                                 NULL, p.outs, c->channel, c->limit_ms, c->stream,
+                                                 NULL);
+}
+static inline symmem_status row_fused_scatter(const struct ops_call *c) {
+    struct row_product p;
+    row_product_set(&p, c, false);
+    return symmem_fused_matmul_reduce_scatter(c->handle, p.a, &p.b.dl, c->op, 0, p.to, c->channel,
+                                              c->limit_ms, c->stream, NULL);
+}
+static inline symmem_status row_fused_scaled_scatter(const struct ops_call *c) {
+    struct row_product p;
+    row_product_set(&p, c, false);
+    return symmem_fused_scaled_matmul_reduce_scatter(c->handle, p.a, &p.b.dl, &p.scale.dl,
+                                                     &p.scale.dl, c->op, 0, p.to, c->channel,
+                                                     c->limit_ms, c->stream, NULL);
+}
+
 #define ROW_GATHERS ROW_OUT_WHOLE
 #define ROW_SCATTERS (ROW_IN_WHOLE | ROW_REDUCES)
 #define ROW_EVEN (ROW_IN_WHOLE | ROW_OUT_WHOLE)
@@ -174,12 +260,20 @@ static const struct ops_row ops_rows[] = {
      NULL},
     {"low_contention_all_gather_ce_multicast_out", FAR, BLOCK,
      ROW_GATHERS | ROW_MULTIMEM | ROW_COMPOSED, row_ce_multicast, NULL},
+    {"fused_all_gather_matmul", FAR, FAR, ROW_GATHERS | ROW_FUSED, row_fused_gather, NULL},
+    {"fused_all_gather_scaled_matmul", FAR, FAR, ROW_GATHERS | ROW_FUSED, row_fused_scaled_gather,
+     NULL},
+    {"fused_matmul_reduce_scatter", FAR, FAR, ROW_SCATTERS | ROW_FUSED, row_fused_scatter,
+     "fused scatter"},
+    {"fused_scaled_matmul_reduce_scatter", FAR, FAR, ROW_SCATTERS | ROW_FUSED,
+     row_fused_scaled_scatter, "fused scatter"},
 };
 #define OPS_ROWS ((int)(sizeof(ops_rows) / sizeof(ops_rows[0])))
 
 /* --- their memory --------------------------------------------------------------------------- */
 
-enum { OPS_COUNT = 6, OPS_MAX_RANKS = 64, OPS_HALF = 2048 };
+/* So many ranks find room for their parts of a fused product in the block. */
+enum { OPS_COUNT = 6, OPS_MAX_RANKS = 64, OPS_FUSED_RANKS = 12 };
 
 /* The input, or what it is staged in, in the first half of the block or of other memory, the output
  * in the second one. */
@@ -187,7 +281,7 @@ struct ops_desk {
     symmem_handle *handle;
     char *block, *far;
     int32_t rank, size;
-    bool multicast;
+    bool multicast, products;
     uint32_t limit_ms;
 };
 
@@ -202,11 +296,13 @@ static inline struct ops_desk ops_desk_begin(struct tk *t) {
     desk.rank = info.rank;
     desk.size = info.world_size;
     desk.multicast = info.multicast_ptr != NULL;
+    desk.products = (t->capabilities & SYMMEM_CAP_MATMUL) && desk.size <= OPS_FUSED_RANKS;
     return desk;
 }
 
 static inline bool ops_can(const struct ops_desk *desk, const struct ops_row *row) {
-    return desk->multicast || !(row->traits & ROW_MULTIMEM);
+    return (desk->multicast || !(row->traits & ROW_MULTIMEM)) &&
+           (desk->products || !(row->traits & ROW_FUSED));
 }
 
 /* What the ranks have to agree on. */
@@ -242,7 +338,8 @@ static inline void ops_set(const struct ops_desk *desk, const struct ops_row *ro
                                   .op = terms->op,
                                   .root = terms->root,
                                   .limit_ms = desk->limit_ms,
-                                  .made_p = &set->made};
+                                  .made_p = &set->made,
+                                  .more = desk->far + OPS_HALF / 2};
     ops_place_tensor(desk, terms, &set->buffer, BLOCK, 0, false);
     ops_place_tensor(desk, terms, &set->input, row->input, 0, row->traits & ROW_IN_WHOLE);
     ops_place_tensor(desk, terms, &set->out, row->out, OPS_HALF, row->traits & ROW_OUT_WHOLE);
@@ -319,9 +416,8 @@ static inline void ops_result(struct tk *t, const struct ops_desk *desk, const s
 /* Whether the last record is of that row's operation. */
 static inline bool ops_recorded(const struct ops_row *row) {
     symmem_error_record record = last_record();
-    size_t length = strcspn(row->what, " "), room = sizeof(record.operation) - 1;
-    return strncmp(record.operation, row->what, length < room ? length : room) == 0 &&
-           strlen(record.operation) == (length < room ? length : room);
+    size_t length = strcspn(row->what, " ");
+    return strncmp(record.operation, row->what, length) == 0 && record.operation[length] == '\0';
 }
 
 #endif

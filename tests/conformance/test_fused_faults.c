@@ -147,6 +147,34 @@ static void reused_at_once(struct tk *t) {
     pair_end(&x);
 }
 
+/* --- two at once ------------------------------------------------------------------------------ */
+
+/* One operation is held on its stream; another one, on a stream and channels of its own, is not
+ * held by what the first one does on a second stream. */
+static void two_at_once(struct tk *t) {
+    struct fused_pair held, free_one;
+    struct gate gate = {0};
+    symmem_stream *stream = tk_stream(t), *other = tk_stream(t);
+    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    TK_REQ(t, "SM-COLL-10");
+    pair_begin(t, &held);
+    pair_begin(t, &free_one);
+    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
+    TK_OK(t, pair_gather(&held, limit_ms, stream));
+    TK_OK(t, symmem_fused_all_gather_matmul(free_one.workspace, &free_one.shard.dl, 0, 1,
+                                            free_one.bs, &free_one.a_out.dl, free_one.outs, 2,
+                                            limit_ms, other, NULL));
+    TK_OK(t, symmem_stream_synchronize(other, tk_scaled_ms(2000)));
+    pair_expect_untouched(t, &held);
+    gate_open(&gate);
+    tk_synchronize(t, stream);
+    tk_synchronize(t, other);
+    pair_expect_gather(t, &held, 1);
+    pair_expect_gather(t, &free_one, 1);
+    pair_end(&held);
+    pair_end(&free_one);
+}
+
 /* --- disagreement ----------------------------------------------------------------------------- */
 
 static void check_apart(struct tk *t, struct fused_pair *x, int kind, symmem_stream *stream) {
@@ -177,8 +205,8 @@ static void check_apart(struct tk *t, struct fused_pair *x, int kind, symmem_str
     TK_EQ_INT(t, odd ? 0 : t->world_size - 1, last_record().failed_rank);
     fused_free(&wide_b);
     fused_free(&few_out);
+    TK_CHECK(t, !info_of(t, x->workspace).poisoned);
     pair_expect_untouched(t, x);
-    TK_OK(t, symmem_handle_reset(x->workspace, limit_ms));
 }
 
 static void ranks_disagree(struct tk *t) {
@@ -197,7 +225,7 @@ static void ranks_disagree_on_streams(struct tk *t) {
     symmem_stream *stream = tk_stream(t);
     TK_REQ(t, "SM-FUSED-14");
     pair_begin(t, &x);
-    for (int kind = 0; kind < 2; kind++)
+    for (int kind = 0; kind < 3; kind++)
         check_apart(t, &x, kind, stream);
     TK_OK(t, both_ends(pair_gather(&x, tk_scaled_ms(LONG_MS), stream), stream));
     pair_expect_gather(t, &x, 1);
@@ -239,6 +267,11 @@ static const struct tk_case cases[] = {
      .min_ranks = 2,
      .max_ranks = 3,
      .body = reused_at_once},
+    {.name = "fused_faults.two_at_once",
+     .requirements = "SM-COLL-10",
+     .needs = PRODUCTS | SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN,
+     .max_ranks = 3,
+     .body = two_at_once},
     {.name = "fused_faults.ranks_disagree",
      .requirements = "SM-FUSED-14",
      .needs = PRODUCTS,

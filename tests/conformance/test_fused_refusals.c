@@ -64,6 +64,82 @@ static void gather_refusals(struct tk *t) {
     pair_end(&x);
 }
 
+/* Two products: nothing that is written lies in any input of either, nor a scale in the workspace.
+ */
+static void overlaps(struct tk *t) {
+    struct fused_pair x;
+    struct fused_tensor more;
+    const int64_t one_shape[1] = {1};
+    TK_REQ(t, "SM-FUSED-10");
+    pair_begin(t, &x);
+    fused_make(t, &more, SYMMEM_FLOAT32, 2, x.out.shape, 0);
+    int64_t shape[1] = {one_shape[0]};
+    DLTensor in_out = x.out.dl, in_a = x.a_out.dl, in_workspace = x.b.dl, one = x.b.dl;
+    DLTensor b_in_out = x.b.dl, b_in_a = x.b.dl;
+    b_in_out.data = x.out.dl.data;
+    b_in_a.data = x.a_out.dl.data;
+    in_workspace.data = ops_own(t, x.workspace);
+    DLTensor *const scales_of_one[] = {&in_out, &in_a, &in_workspace, &one};
+    for (int i = 0; i < 4; i++) {
+        scales_of_one[i]->ndim = 1;
+        scales_of_one[i]->shape = shape;
+        scales_of_one[i]->strides = NULL;
+    }
+#define REFUSED(b0, b1, scale0, scale1)                                                            \
+    do {                                                                                           \
+        const DLTensor *bs[2] = {b0, b1}, *outs[2] = {&x.out.dl, &more.dl};                        \
+        const DLTensor *scales[2] = {scale0, scale1};                                              \
+        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,                                                      \
+                  symmem_fused_all_gather_scaled_matmul(x.workspace, &x.shard.dl, &one, 0, 2, bs,  \
+                                                        scales, &x.a_out.dl, outs, 0, 2000, NULL,  \
+                                                        NULL));                                    \
+    } while (0)
+    const DLTensor *b = &x.b.dl;
+    REFUSED(b, &b_in_out, &one, &one);
+    REFUSED(&b_in_a, b, &one, &one);
+    REFUSED(b, b, &in_out, &one);
+    REFUSED(b, b, &one, &in_out);
+    REFUSED(b, b, &one, &in_a);
+    REFUSED(b, b, &in_workspace, &one);
+#undef REFUSED
+    in_out.data = x.part.dl.data;
+    const DLTensor *const scales[] = {&in_out, &in_workspace};
+    for (int i = 0; i < 2; i++)
+        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+                  symmem_fused_scaled_matmul_reduce_scatter(x.workspace, &x.a.dl, &x.scatter_b.dl,
+                                                            &one, scales[i], SYMMEM_SUM, 0,
+                                                            &x.part.dl, 0, 2000, NULL, NULL));
+    pair_expect_untouched(t, &x);
+    fused_free(&more);
+    pair_end(&x);
+}
+
+/* Sides whose product no address reaches, of tensors without elements. */
+static void endless(struct tk *t) {
+    struct fused_pair x;
+    const int64_t far = INT64_C(1) << 40;
+    int64_t shape[3] = {far, far, 0}, b_shape[2] = {0, 0}, wide[2] = {0, INT64_MAX};
+    size_t bytes = 7;
+    TK_REQ(t, "SM-FUSED-10");
+    pair_begin(t, &x);
+    DLTensor a = x.shard.dl, b = x.b.dl, out = x.out.dl, row = x.shard.dl;
+    DLTensor *const all[] = {&a, &b, &out, &row};
+    for (int i = 0; i < 4; i++)
+        all[i]->strides = NULL;
+    a.ndim = out.ndim = 3;
+    a.shape = out.shape = shape;
+    b.shape = b_shape;
+    row.shape = wide;
+    TK_STATUS(t, SYMMEM_OVERFLOW,
+              symmem_fused_all_gather_matmul_workspace(&a, NULL, 2, false, 1, &bytes));
+    TK_STATUS(t, SYMMEM_OVERFLOW,
+              symmem_fused_all_gather_matmul_workspace(&row, NULL, 1, false, 2, &bytes));
+    TK_STATUS(t, SYMMEM_OVERFLOW,
+              symmem_fused_matmul_reduce_scatter_workspace(&a, &b, NULL, 2, &out, 1, &bytes));
+    TK_EQ_SIZE(t, 7, bytes);
+    pair_end(&x);
+}
+
 static void scatter_refusals(struct tk *t) {
     struct fused_pair x;
     struct fused_tensor odd;
@@ -193,6 +269,17 @@ static const struct tk_case cases[] = {
      .needs = PRODUCTS,
      .max_ranks = 3,
      .body = gather_refusals},
+    {.name = "fused_refusals.overlaps",
+     .requirements = "SM-FUSED-10",
+     .needs = PRODUCTS,
+     .min_ranks = 2, /* or b would not find room in out */
+     .max_ranks = 3,
+     .body = overlaps},
+    {.name = "fused_refusals.endless",
+     .requirements = "SM-FUSED-10",
+     .needs = PRODUCTS,
+     .max_ranks = 2,
+     .body = endless},
     {.name = "fused_refusals.scatter_refusals",
      .requirements = "SM-FUSED-10",
      .needs = PRODUCTS,

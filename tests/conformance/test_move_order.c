@@ -28,74 +28,77 @@ static bool range_begin(struct tk *t, struct mover_memory *memory, bool multicas
     return TK_CHECK_MSG(t, range->first < range->end, "no multicast pointer");
 }
 
+/* Runs the body for each kind of the case, with the memory that all of them share. */
+static void each_kind(struct tk *t, bool multicast,
+                      void (*body)(struct tk *t, const struct mover_memory *memory, int kind)) {
+    struct mover_memory memory = {0};
+    struct range range;
+    if (range_begin(t, &memory, multicast, &range))
+        for (int kind = range.first; kind < range.end; kind++)
+            body(t, &memory, kind);
+}
+
+/* The first rank, the last one, and then no other. */
+static int32_t next_end(const struct tk *t, int32_t rank) {
+    return rank < t->world_size - 1 ? t->world_size - 1 : t->world_size;
+}
+
 /* --- what an operation waits for -------------------------------------------------------------- */
 
 /* The last one to come loads its input when all others wait for it already. */
-static void late(struct tk *t, bool multicast) {
-    struct mover_memory memory = {0};
-    struct range range;
+static void late(struct tk *t, const struct mover_memory *memory, int kind) {
     TK_REQ(t, "SM-COLL-01");
-    if (!range_begin(t, &memory, multicast, &range))
-        return;
-    uint32_t generation = 0;
-    for (int kind = range.first; kind < range.end; kind++)
-        for (int32_t held = 0;
-             held<t->world_size; held += t->world_size> 1 ? t->world_size - 1 : 1) {
-            struct mover mover;
-            mover_init(t, &mover, &memory, kind, 1);
-            mover_load(t, &mover, 1000 + generation++);
-            tk_out_of_band_barrier(t);
-            if (t->rank == held)
-                tk_sleep_ms(4);
-            mover_load(t, &mover, generation);
-            TK_OK(t, mover_run(&mover, mover.limit_ms, NULL));
-            mover_expect(t, &mover, generation, "late rank");
-        }
+    for (int32_t held = 0; held < t->world_size; held = next_end(t, held)) {
+        uint32_t generation = (uint32_t)(10 * kind + held + 1);
+        struct mover mover;
+        mover_init(t, &mover, memory, kind, 1);
+        mover_load(t, &mover, 1000 + generation);
+        tk_out_of_band_barrier(t);
+        if (t->rank == held)
+            tk_sleep_ms(4);
+        mover_load(t, &mover, generation);
+        TK_OK(t, mover_run(&mover, mover.limit_ms, NULL));
+        mover_expect(t, &mover, generation, "late rank");
+    }
 }
 
 static void late_rank(struct tk *t) {
-    late(t, false);
+    each_kind(t, false, late);
 }
 
 static void late_rank_multimem(struct tk *t) {
-    late(t, true);
+    each_kind(t, true, late);
 }
 
 /* One rank lags behind the others after the first meeting: they may not go on to write the inputs
  * it still has to read, nor believe that what it writes is there. */
-static void lagging(struct tk *t, bool multicast) {
-    struct mover_memory memory = {0};
-    struct range range;
+static void lagging(struct tk *t, const struct mover_memory *memory, int kind) {
     TK_REQ(t, "SM-COLL-01");
-    if (!range_begin(t, &memory, multicast, &range))
-        return;
-    uint32_t generation = 0;
-    for (int kind = range.first; kind < range.end; kind++)
-        for (int32_t slow = 0;
-             slow<t->world_size; slow += t->world_size> 1 ? t->world_size - 1 : 1) {
-            struct mover mover;
-            mover_init(t, &mover, &memory, kind, 0);
-            mover_load(t, &mover, ++generation);
-            tk_out_of_band_barrier(t);
-            if (t->rank == slow)
-                tk_on_point(t, "shm.barrier.after_arrive", 1, (struct tk_action){.delay_ms = 6});
-            TK_OK(t, mover_run(&mover, mover.limit_ms, NULL));
-            bool sent = kind == MOVER_BROADCAST && t->rank == t->world_size - 1; /* the root */
-            if (!mover_in_place(&mover) || sent)
-                mover_overwrite(t, &mover);
-            if (!sent)
-                mover_expect(t, &mover, generation, "lagging rank");
-            tk_forget_points(t);
-            tk_out_of_band_barrier(t);
-        }
+    for (int32_t slow = 0; slow < t->world_size; slow = next_end(t, slow)) {
+        uint32_t generation = (uint32_t)(10 * kind + slow + 1);
+        struct mover mover;
+        mover_init(t, &mover, memory, kind, 0);
+        mover_load(t, &mover, generation);
+        tk_out_of_band_barrier(t);
+        if (t->rank == slow)
+            tk_on_point(t, "shm.barrier.after_arrive", 1, (struct tk_action){.delay_ms = 6});
+        TK_OK(t, mover_run(&mover, mover.limit_ms, NULL));
+        bool sent = kind == MOVER_BROADCAST && t->rank == t->world_size - 1; /* the root */
+        if (!mover_in_place(&mover) || sent)
+            mover_overwrite(t, &mover);
+        if (!sent)
+            mover_expect(t, &mover, generation, "lagging rank");
+        tk_forget_points(t);
+        tk_out_of_band_barrier(t);
+    }
 }
 
 static void lagging_rank(struct tk *t) {
-    lagging(t, false);
+    each_kind(t, false, lagging);
 }
 
 static void lagging_rank_multimem(struct tk *t) {
-    lagging(t, true);
+    each_kind(t, true, lagging);
 }
 
 /* Two different operations back to back through one memory, all pairs, one rank delayed. */
@@ -202,46 +205,40 @@ static void on_streams_multimem(struct tk *t) {
     streams(t, true);
 }
 
-/* Each captured once, replayed with other data. */
-static void replays(struct tk *t, bool multicast) {
-    struct mover_memory memory = {0};
-    struct range range;
-    TK_REQ(t, "SM-COLL-09");
-    if (!range_begin(t, &memory, multicast, &range))
-        return;
+/* Captured once, replayed with other data. */
+static void replays(struct tk *t, const struct mover_memory *memory, int kind) {
     symmem_stream *stream = tk_stream(t);
-    for (int kind = range.first; kind < range.end; kind++) {
-        struct mover mover;
-        symmem_graph *graph = NULL;
-        mover_init(t, &mover, &memory, kind, 0);
-        mover_load(t, &mover, 1);
-        TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
-        TK_OK(t, mover_run(&mover, mover.limit_ms, stream));
-        TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
-        mover_untouched(t, &mover, 1, "captured");
-        tk_out_of_band_barrier(t);
-        for (uint32_t generation = 2; generation < 5; generation++) {
-            mover_load(t, &mover, generation);
-            TK_OK(t, symmem_graph_launch(graph, stream));
-            tk_synchronize(t, stream);
-            mover_expect(t, &mover, generation, "replayed");
-            if (generation == 3) { /* an eager one between two launches */
-                mover_load(t, &mover, 9);
-                TK_OK(t, mover_run(&mover, mover.limit_ms, NULL));
-                mover_expect(t, &mover, 9, "between two launches");
-            }
+    symmem_graph *graph = NULL;
+    struct mover mover;
+    TK_REQ(t, "SM-COLL-09");
+    mover_init(t, &mover, memory, kind, 0);
+    mover_load(t, &mover, 1);
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
+    TK_OK(t, mover_run(&mover, mover.limit_ms, stream));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    mover_untouched(t, &mover, 1, "captured");
+    tk_out_of_band_barrier(t);
+    for (uint32_t generation = 2; generation < 5; generation++) {
+        mover_load(t, &mover, generation);
+        TK_OK(t, symmem_graph_launch(graph, stream));
+        tk_synchronize(t, stream);
+        mover_expect(t, &mover, generation, "replayed");
+        if (generation == 3) { /* an eager one between two launches */
+            mover_load(t, &mover, 9);
+            TK_OK(t, mover_run(&mover, mover.limit_ms, NULL));
+            mover_expect(t, &mover, 9, "between two launches");
         }
-        TK_OK(t, symmem_graph_destroy(graph));
-        tk_out_of_band_barrier(t);
     }
+    TK_OK(t, symmem_graph_destroy(graph));
+    tk_out_of_band_barrier(t);
 }
 
 static void replayed(struct tk *t) {
-    replays(t, false);
+    each_kind(t, false, replays);
 }
 
 static void replayed_multimem(struct tk *t) {
-    replays(t, true);
+    each_kind(t, true, replays);
 }
 
 #define ORDER_CASE(name_, requirements_, needs_, body_)                                            \

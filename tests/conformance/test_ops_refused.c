@@ -59,7 +59,10 @@ static void tensor_arguments(struct tk *t, const struct ops_desk *desk, const st
         REFUSED_IF(set.call.out = NULL, INVALID_ARGUMENT);
         REFUSED_IF(set.out.dl.byte_offset = 2, MISALIGNED);
         REFUSED_IF(set.out.dl.dtype.bits = 24, INVALID_ARGUMENT);
-        REFUSED_IF(set.out.dl.dtype.code = kDLInt, INVALID_ARGUMENT);
+        if (row->traits & ROW_FUSED)
+            REFUSED_IF(set.out.dl.dtype.code = kDLInt, UNSUPPORTED);
+        else
+            REFUSED_IF(set.out.dl.dtype.code = kDLInt, INVALID_ARGUMENT);
         REFUSED_IF(set.out.shape[0]++, INVALID_ARGUMENT);
     }
 }

@@ -14,6 +14,8 @@
 
 #define WALK_LIMIT_MS 8000u /* that only a broken library reaches */
 #define WALK_INJECTED SYMMEM_LIMIT
+#define WALK_CHANNEL 1
+#define WALK_WORDS 16
 
 /* What a rank's failure at a point means for the ranks. */
 enum walk_outcome {
@@ -60,6 +62,22 @@ struct walk_scenario {
 extern const struct walk_scenario walk_scenarios[];
 extern const int walk_scenario_count;
 const struct walk_scenario *walk_find(const char *name);
+
+/* In act: a call whose failure is the step's. */
+#define WALK_STEP(call)                                                                            \
+    do {                                                                                           \
+        symmem_status status_ = (call);                                                            \
+        if (status_ != SYMMEM_OK)                                                                  \
+            return status_;                                                                        \
+    } while (0)
+
+/* --- walk_collectives.c: scenarios of walk_scenarios.c ------------------------------ */
+
+/* Some words of the own memory, where no other rank writes. */
+DLTensor walk_words(const struct walk_run *run, int64_t *count);
+symmem_status walk_collective(struct walk_run *run);
+symmem_status walk_composed(struct walk_run *run);
+symmem_status walk_fused(struct walk_run *run);
 
 /* --- walk_run.c: one run ------------------------------------------------------------ */
 

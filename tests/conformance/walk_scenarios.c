@@ -8,16 +8,8 @@
 #include <unistd.h>
 
 #define BYTES 4096
-#define DATA_WORDS 16
-#define CHANNEL 1
+#define CHANNEL WALK_CHANNEL
 #define PERSISTENT_ID 77
-
-#define STEP(call)                                                                                 \
-    do {                                                                                           \
-        symmem_status status_ = (call);                                                            \
-        if (status_ != SYMMEM_OK)                                                                  \
-            return status_;                                                                        \
-    } while (0)
 
 static int32_t next_of(const struct walk_run *run) {
     return (run->t->rank + 1) % run->t->world_size;
@@ -68,15 +60,15 @@ static void prepare_second(struct walk_run *run) {
 static symmem_status start(struct walk_run *run) {
     if (run->context == NULL) {
         symmem_context_options options = walk_options(run);
-        STEP(symmem_init(&options, &run->context));
+        WALK_STEP(symmem_init(&options, &run->context));
     }
     if (run->group == NULL) {
         char name[SYMMEM_NAME_MAX];
         snprintf(name, sizeof(name), "walk.start.%d", run->number);
-        STEP(symmem_group_create(run->context, name, NULL, 0, NULL, &run->group));
+        WALK_STEP(symmem_group_create(run->context, name, NULL, 0, NULL, &run->group));
     }
     if (run->memory == NULL)
-        STEP(symmem_alloc(run->context, BYTES, -1, NULL, &run->memory));
+        WALK_STEP(symmem_alloc(run->context, BYTES, -1, NULL, &run->memory));
     return SYMMEM_OK;
 }
 
@@ -99,12 +91,12 @@ static void prepare_persistent(struct walk_run *run) {
 /* Freed, back again, and found by rendezvous without the others. */
 static symmem_status persistent(struct walk_run *run) {
     if (run->stage == 0) {
-        STEP(symmem_free(run->context, run->memory));
+        WALK_STEP(symmem_free(run->context, run->memory));
         run->memory = NULL;
         run->stage = 1;
     }
     if (run->memory == NULL)
-        STEP(allocate_persistent(run));
+        WALK_STEP(allocate_persistent(run));
     return meet(run);
 }
 
@@ -112,24 +104,24 @@ static symmem_status pool(struct walk_run *run) {
     void *second = NULL;
 
     if (run->pool == NULL)
-        STEP(symmem_pool_create(run->context, -1, 64 * 1024, &run->pool));
+        WALK_STEP(symmem_pool_create(run->context, -1, 64 * 1024, &run->pool));
     if (run->stage == 0 && run->block == NULL)
-        STEP(symmem_pool_alloc(run->pool, BYTES, &run->block));
+        WALK_STEP(symmem_pool_alloc(run->pool, BYTES, &run->block));
     if (run->stage == 0) {
-        STEP(symmem_pool_alloc(run->pool, BYTES, &second));
+        WALK_STEP(symmem_pool_alloc(run->pool, BYTES, &second));
         run->stage = 1;
         run->memory = second; /* until it is freed below */
     }
     if (run->stage == 1) {
-        STEP(symmem_pool_free(run->pool, run->memory));
+        WALK_STEP(symmem_pool_free(run->pool, run->memory));
         run->memory = NULL;
         run->stage = 2;
     }
     if (run->block != NULL) {
-        STEP(symmem_pool_free(run->pool, run->block));
+        WALK_STEP(symmem_pool_free(run->pool, run->block));
         run->block = NULL;
     }
-    STEP(symmem_pool_destroy(run->pool));
+    WALK_STEP(symmem_pool_destroy(run->pool));
     run->pool = NULL;
     return SYMMEM_OK;
 }
@@ -169,20 +161,20 @@ static symmem_status regroup(struct walk_run *run) {
     char name[SYMMEM_NAME_MAX];
 
     if (run->stage == 0) {
-        STEP(symmem_group_destroy(run->group));
+        WALK_STEP(symmem_group_destroy(run->group));
         run->group = NULL;
         run->stage = 1;
     }
     snprintf(name, sizeof(name), "walk.group.%d", run->number);
     if (run->group == NULL)
-        STEP(symmem_group_create(run->context, name, NULL, 0, NULL, &run->group));
+        WALK_STEP(symmem_group_create(run->context, name, NULL, 0, NULL, &run->group));
     return SYMMEM_OK;
 }
 
 static symmem_status give_back(struct walk_run *run) {
     symmem_handle_release(run->handle);
     run->handle = NULL;
-    STEP(symmem_free(run->context, run->memory));
+    WALK_STEP(symmem_free(run->context, run->memory));
     run->memory = NULL;
     return SYMMEM_OK;
 }
@@ -215,7 +207,7 @@ static symmem_status finalise(struct walk_run *run) {
 static symmem_status exchange(struct walk_run *run) {
     uint64_t own = (uint64_t)run->t->rank + 1, all[SYMMEM_MAX_WORLD_SIZE] = {0};
 
-    STEP(symmem_group_all_gather(run->group, &own, sizeof(own), all, run->limit_ms));
+    WALK_STEP(symmem_group_all_gather(run->group, &own, sizeof(own), all, run->limit_ms));
     for (int32_t r = 0; r < run->t->world_size; r++)
         TK_EQ_INT(run->t, r + 1, all[r]);
     return symmem_group_barrier(run->group, run->limit_ms);
@@ -257,78 +249,41 @@ static void prepare_reset(struct walk_run *run) {
 }
 
 static symmem_status reset(struct walk_run *run) {
-    STEP(symmem_handle_reset(run->handle, run->limit_ms));
+    WALK_STEP(symmem_handle_reset(run->handle, run->limit_ms));
     return SYMMEM_OK;
 }
 
 static symmem_status signals(struct walk_run *run) {
-    STEP(symmem_barrier(run->handle, CHANNEL, run->limit_ms, NULL));
-    STEP(symmem_put_signal(run->handle, next_of(run), CHANNEL, run->limit_ms, NULL));
-    STEP(symmem_wait_signal(run->handle, previous_of(run), CHANNEL, run->limit_ms, NULL));
+    WALK_STEP(symmem_barrier(run->handle, CHANNEL, run->limit_ms, NULL));
+    WALK_STEP(symmem_put_signal(run->handle, next_of(run), CHANNEL, run->limit_ms, NULL));
+    WALK_STEP(symmem_wait_signal(run->handle, previous_of(run), CHANNEL, run->limit_ms, NULL));
     return symmem_barrier(run->handle, CHANNEL, run->limit_ms, NULL);
-}
-
-/* Some words of the own memory, where no other rank writes. */
-static DLTensor own_words(const struct walk_run *run, int64_t *count) {
-    symmem_handle_info info;
-
-    TK_REQUIRE_OK(run->t, symmem_handle_get_info(run->handle, &info));
-    *count = DATA_WORDS;
-    return (DLTensor){
-        .data = (char *)run->memory + 3072,
-        .device = {.device_type = (DLDeviceType)run->t->device_type, .device_id = info.device},
-        .ndim = 1,
-        .dtype = {.code = kDLUInt, .bits = 32, .lanes = 1},
-        .shape = count,
-    };
 }
 
 /* One-sided copies and a fill, by the calling thread. */
 static symmem_status data(struct walk_run *run) {
-    uint32_t words[DATA_WORDS] = {1, 2, 3};
+    uint32_t words[WALK_WORDS] = {1, 2, 3};
 
     char *memory = run->memory;
 
     /* Each to a place where nobody else writes. */
-    STEP(symmem_put(run->handle, next_of(run), 0, words, sizeof(words), NULL));
-    STEP(symmem_get(run->handle, previous_of(run), 1024, words, sizeof(words), NULL));
-    STEP(symmem_copy(run->context, memory + 2048, memory + 1024, 64, NULL));
+    WALK_STEP(symmem_put(run->handle, next_of(run), 0, words, sizeof(words), NULL));
+    WALK_STEP(symmem_get(run->handle, previous_of(run), 1024, words, sizeof(words), NULL));
+    WALK_STEP(symmem_copy(run->context, memory + 2048, memory + 1024, 64, NULL));
     int64_t count;
-    DLTensor tensor = own_words(run, &count);
+    DLTensor tensor = walk_words(run, &count);
     return symmem_memset32(run->context, &tensor, 0, 7, count, NULL);
 }
 
 static symmem_status multimem(struct walk_run *run) {
-    uint32_t words[DATA_WORDS] = {1, 2, 3};
+    uint32_t words[WALK_WORDS] = {1, 2, 3};
     size_t offset = (size_t)run->t->rank * sizeof(words); /* nobody else's */
 
-    STEP(symmem_multimem_store(run->handle, offset, words, sizeof(words), NULL));
-    STEP(symmem_multimem_ld_reduce(run->handle, offset, words, DATA_WORDS, SYMMEM_INT32, SYMMEM_SUM,
-                                   NULL));
+    WALK_STEP(symmem_multimem_store(run->handle, offset, words, sizeof(words), NULL));
+    WALK_STEP(symmem_multimem_ld_reduce(run->handle, offset, words, WALK_WORDS, SYMMEM_INT32,
+                                        SYMMEM_SUM, NULL));
     TK_EQ_INT(run->t, 3 * run->t->world_size, words[2]);
     return SYMMEM_OK;
-}
-
-static symmem_status collective(struct walk_run *run) {
-    int64_t input_count, out_count;
-    DLTensor input = own_words(run, &input_count), out = own_words(run, &out_count);
-
-    out.data = (char *)input.data + DATA_WORDS * sizeof(uint32_t);
-    STEP(symmem_one_shot_all_reduce_out(run->handle, &input, SYMMEM_SUM, &out, CHANNEL,
-                                        run->limit_ms, NULL));
-    return symmem_barrier(run->handle, CHANNEL, run->limit_ms, NULL);
-}
-
-/* Of barriers and copies, by way of the block. */
-static symmem_status composed(struct walk_run *run) {
-    uint32_t words[DATA_WORDS] = {1, 2, 3};
-    int64_t input_count, out_count;
-    DLTensor input = own_words(run, &input_count), out = own_words(run, &out_count);
-
-    input.data = words;
-    out_count *= run->t->world_size;
-    return symmem_low_contention_all_gather_out(run->handle, &input, &out, CHANNEL, run->limit_ms,
-                                                NULL);
 }
 
 /* --- streams ------------------------------------------------------------------------ */
@@ -336,14 +291,15 @@ static symmem_status composed(struct walk_run *run) {
 static symmem_status enqueue(struct walk_run *run) {
     char *memory = run->memory;
 
-    STEP(symmem_barrier(run->handle, CHANNEL, run->limit_ms, run->stream));
+    WALK_STEP(symmem_barrier(run->handle, CHANNEL, run->limit_ms, run->stream));
     int64_t count;
-    DLTensor tensor = own_words(run, &count);
+    DLTensor tensor = walk_words(run, &count);
 
-    STEP(symmem_copy(run->context, memory + 256, memory, 64, run->stream));
-    STEP(symmem_stream_write_value32(run->context, &tensor, 0, 7, run->stream));
-    STEP(symmem_put_signal(run->handle, next_of(run), CHANNEL, run->limit_ms, run->stream));
-    STEP(symmem_wait_signal(run->handle, previous_of(run), CHANNEL, run->limit_ms, run->stream));
+    WALK_STEP(symmem_copy(run->context, memory + 256, memory, 64, run->stream));
+    WALK_STEP(symmem_stream_write_value32(run->context, &tensor, 0, 7, run->stream));
+    WALK_STEP(symmem_put_signal(run->handle, next_of(run), CHANNEL, run->limit_ms, run->stream));
+    WALK_STEP(
+        symmem_wait_signal(run->handle, previous_of(run), CHANNEL, run->limit_ms, run->stream));
     return symmem_barrier(run->handle, CHANNEL, run->limit_ms, run->stream);
 }
 
@@ -362,14 +318,14 @@ static symmem_status settle(struct walk_run *run, symmem_status called) {
 
 static symmem_status stream(struct walk_run *run) {
     if (run->stream == NULL)
-        STEP(symmem_stream_create(run->context, -1, &run->stream));
+        WALK_STEP(symmem_stream_create(run->context, -1, &run->stream));
     return settle(run, enqueue(run));
 }
 
 static symmem_status record_graph(struct walk_run *run) {
     symmem_graph *graph = NULL;
 
-    STEP(symmem_stream_begin_capture(run->stream));
+    WALK_STEP(symmem_stream_begin_capture(run->stream));
     symmem_status status = enqueue(run);
     symmem_error_record record;
     symmem_last_error(&record);
@@ -391,9 +347,9 @@ static void prepare_graph(struct walk_run *run) {
 
 static symmem_status graph(struct walk_run *run) {
     if (run->graph == NULL)
-        STEP(record_graph(run));
+        WALK_STEP(record_graph(run));
     for (int i = 0; i < 2; i++)
-        STEP(settle(run, symmem_graph_launch(run->graph, run->stream)));
+        WALK_STEP(settle(run, symmem_graph_launch(run->graph, run->stream)));
     return SYMMEM_OK;
 }
 
@@ -433,13 +389,19 @@ const struct walk_scenario walk_scenarios[] = {
      .outcome = WALK_SIGNALS,
      .vain_ms = 400,
      .prepare = prepare_handle,
-     .act = collective},
+     .act = walk_collective},
     {.name = "composed",
      .needs = SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_HOST_ACCESS,
      .outcome = WALK_SIGNALS,
      .vain_ms = 400,
      .prepare = prepare_handle,
-     .act = composed},
+     .act = walk_composed},
+    {.name = "fused",
+     .needs = SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_MATMUL | SYMMEM_CAP_HOST_ACCESS,
+     .outcome = WALK_SIGNALS,
+     .vain_ms = 400,
+     .prepare = prepare_handle,
+     .act = walk_fused},
     {.name = "data", .outcome = WALK_LOCAL, .prepare = prepare_handle, .act = data},
     {.name = "multimem",
      .needs = SYMMEM_CAP_MULTICAST,

@@ -74,6 +74,33 @@ static void test_backend_fails(void) {
     }
 }
 
+/* Again and again, with an entry that gives no reason: none is found in what an earlier call said.
+ */
+static void body_fails_again(rank_env *env) {
+    void *ptr = NULL;
+    symmem_handle *handle = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+    for (int turn = 0; turn < 3; turn++) {
+        env_meet(env);
+        if (env->rank == 0)
+            atomic_store(&countdown, 1);
+        env_meet(env);
+        CHECK_STATUS(env, meet_at(env, ptr, 5000, &handle), SYMMEM_NO_SPACE);
+        CHECK(env, strstr(last_record().message, "gave no reason") != NULL);
+        CHECK(env, strncmp(last_record().message, "rank ", 5) == 0);
+        CHECK(env, strstr(last_record().message + 5, "rank ") == NULL);
+    }
+    check_works(env);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_fails_again(void) {
+    symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    table.memory_alloc = fail_alloc;
+    atomic_store(&countdown, 0);
+    run_threads((plan){.world = 2, .body = body_fails_again, .backend = &table});
+}
+
 /* --- multicast ---------------------------------------------------------------------- */
 
 static symmem_status fail_create(void *instance, int32_t device, int32_t world, size_t bytes,
@@ -251,6 +278,7 @@ static void test_exchange(void) {
 
 static const named_test tests[] = {
     {"backend entries fail", test_backend_fails},
+    {"a backend entry fails again", test_fails_again},
     {"multicast", test_multicast},
     {"memory exchanged by the backend", test_exchange},
 };

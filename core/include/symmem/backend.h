@@ -169,13 +169,13 @@ struct symmem_host {
      */
     symmem_status (*point)(const symmem_host *host, const char *name);
     /*
-     * A signal operation or collective on `peers` failed: poisons the shared state (but for
-     * MISMATCH), builds the full record (group, ranks, text) into *record_p (NULL: not wanted).
-     * Does not touch the thread's record. For asynchronous work the backend keeps the first record
-     * of a stream until stream_synchronize. An operation without stream calls it in the thread it
-     * was called in and returns fault->status; the core then reports the record. May call
-     * signal_poison for the same peers before it returns, so no lock that signal_poison takes may
-     * be held.
+     * A signal operation, a collective or a part of one on `peers` failed: poisons the shared state
+     * (but not where calls differ: MISMATCH, with fault->own), builds the full record (group,
+     * ranks, text) into *record_p (NULL: not wanted). Does not touch the thread's record. For
+     * asynchronous work the backend keeps the first record of a stream until stream_synchronize. An
+     * operation without stream calls it in the thread it was called in and returns fault->status;
+     * the core then reports the record. May call signal_poison for the same peers before it
+     * returns, so no lock that signal_poison takes may be held.
      */
     void (*signal_failed)(const symmem_peers *peers, const symmem_fault *fault,
                           symmem_error_record *record_p);
@@ -266,6 +266,24 @@ struct symmem_peers {
     int32_t reserved;
 };
 
+/*
+ * An operation that the core composes of several entries, on one stream or on two that it orders by
+ * events. The core makes one for each channel, whose composed operations follow each other, and it
+ * lives as long as the peers: so a device may keep a word of its own for each address. [SM-COLL-15]
+ *   Part 0, in each launch of a graph too, begins anew: no part has failed.
+ *   A part that fails is noted, in `failed` or elsewhere, and its failure goes through
+ *   host->signal_failed, whatever the entry.
+ *   A part that begins after one has failed does nothing. It counts as a success on the stream that
+ *   tells of the failure, and on any other too unless host->is_poisoned: then it is POISONED there,
+ *   for both streams' synchronisations have to tell.
+ */
+typedef struct symmem_whole {
+    const symmem_peers *peers;
+    /* The backend's, of atomic accesses: the stream that tells of the failure; NULL: no part has
+     * failed. */
+    void *failed;
+} symmem_whole;
+
 /* How and where an operation runs. */
 typedef struct symmem_exec {
     void *stream;           /* the backend's; NULL: run to completion before returning */
@@ -277,15 +295,9 @@ typedef struct symmem_exec {
     const char *operation;  /* the public call that an entry is a part of (barrier, copy,
                                 multimem_store, those of CAP_MATMUL), for fault and record; static
                                 string; NULL: the entry's own name */
-    /* copy and the entries of CAP_MATMUL. Not NULL: a step of a collective on these peers. Its
-     * failure goes through host->signal_failed, as a signal operation's does, and it may be left
-     * out, as a success, once host->is_poisoned. */
-    const symmem_peers *step_of;
-    /* On a stream, of barrier, copy and multimem_store: NULL, or an address by which those that are
-     * parts of one operation know each other, enqueued one after the other; part counts them from
-     * 0. Once a part has failed on a stream, later ones of the same operation are not run, in a
-     * graph until part 0 is run again. The address is never looked behind, and comes again. */
-    const void *whole;
+    /* On a stream, of barrier, copy, multimem_store and the entries of CAP_MATMUL. Not NULL: this
+     * is a part of that operation; part counts them from 0. */
+    symmem_whole *whole;
     uint32_t part;
 } symmem_exec;
 

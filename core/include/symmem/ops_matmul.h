@@ -12,18 +12,18 @@
  * channel    The operation uses `channel` and `channel + 1`.
  * streams    `stream` as for symmem_barrier. Copies and products alternate between it and `second`,
  *            which joins it and a capture of its. second NULL: one that the context makes for each
- *            device at first use; if that takes part in another capture meanwhile, or second is
- *            `stream`, all runs on `stream` in turn. Threads that call at once, in an order that
- *            may differ between ranks, need a second stream each. With stream NULL second must be
- *            NULL and all runs in the calling thread.
+ *            stream at first use; if that takes part in another capture meanwhile, or second is
+ *            `stream`, all runs on `stream` in turn. Operations that share a second stream wait for
+ *            each other, so they are called in the same order on all ranks. With stream NULL second
+ *            must be NULL and all runs in the calling thread.
  * layout     Tensors have up to 8 dimensions. The layout "of a dimension d" is the one in which the
  *            tensor is contiguous once d is moved to the front; symmem_fused_strides gives it. An
  *            input in another layout is copied into it first, in the workspace.
  * failure    All arguments are checked before the first barrier. A failure after that poisons the
- *            handle on all ranks, so that none waits for long; outputs are then undefined. So does
- *            MISMATCH: with a stream, work behind the first barrier is enqueued already. A failure
- *            of the second stream's work is that stream's; `stream` reports POISONED, and
- *            symmem_handle_status the failure.
+ *            handle on all ranks, so that none waits for long; outputs are then undefined. Calls
+ *            that differ are MISMATCH: then nothing is written or poisoned. A failure of the second
+ *            stream's work is that stream's; `stream` reports POISONED, and symmem_handle_status
+ *            the failure.
  *
  * Errors: those of ops.h, INVALID_ARGUMENT also for a layout of an output that is not as the
  * operation wants it, OUT_OF_RANGE also for a workspace that is too small.

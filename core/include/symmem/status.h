@@ -88,7 +88,7 @@ typedef struct symmem_error_record {
     uint32_t missing_count;
     uint32_t reserved;
     uint64_t missing[SYMMEM_MAX_WORLD_SIZE / 64]; /* bit r: group rank r did not arrive */
-    char operation[32]; /* the public call, e.g. "rendezvous", cut where it is longer */
+    char operation[64]; /* the public call, e.g. "rendezvous"; none has a longer name */
     char stage[32];     /* the step inside it, e.g. "metadata" */
     char group[SYMMEM_NAME_MAX];
     char message[256]; /* one line for people */

@@ -106,8 +106,8 @@ static void judge_end(struct judgement *judgement, const struct runner_run *run,
              "%sended with exit status 0 by somebody else, on its way out", who);
     else if (WIFEXITED(child->status) && done && WEXITSTATUS(child->status) != RUNNER_RANK_DONE)
         find(judgement, VERDICT_ERROR, about,
-             "%sexit status %d after its end (a sanitizer's report is on standard error)", who,
-             WEXITSTATUS(child->status));
+             "%sexit status %d after its end (a sanitizer's report is in what the ranks printed)",
+             who, WEXITSTATUS(child->status));
     else if (WIFEXITED(child->status) && !done && WEXITSTATUS(child->status) == RUNNER_RANK_DONE)
         find(judgement, VERDICT_ERROR, about, "%sa rank's thread ended before its test did", who);
     else if (WIFEXITED(child->status) && !done)

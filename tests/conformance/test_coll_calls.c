@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What holds for every collective, shown by one_shot_all_reduce: agreement of the calls, waiting
+ * and failing, order. */
+#include "coll_help.h"
+
+/* --- agreement ------------------------------------------------------------------------------ */
+
+/* What the odd rank does instead. */
+enum oddity { ODD_COUNT, ODD_DTYPE, ODD_OP, ODD_OFFSET, ODD_BARRIER, ODDITIES };
+
+static symmem_status odd_call(const struct sum *s, enum oddity oddity, symmem_stream *stream) {
+    struct ops_tensor input, out;
+    switch (oddity) {
+    case ODD_COUNT:
+        return sum_count(s, SYMMEM_FLOAT32, COUNT / 2 - 1, SYMMEM_SUM, 0, s->limit_ms, stream);
+    case ODD_DTYPE:
+        return sum_count(s, SYMMEM_INT32, COUNT / 2, SYMMEM_SUM, 0, s->limit_ms, stream);
+    case ODD_OP:
+        return sum_count(s, SYMMEM_FLOAT32, COUNT / 2, SYMMEM_MAX, 0, s->limit_ms, stream);
+    case ODD_OFFSET:
+        return symmem_one_shot_all_reduce_out(
+            s->handle, ops_flat(&input, s->own + 4, SYMMEM_FLOAT32, COUNT / 2), SYMMEM_SUM,
+            ops_flat(&out, s->out, SYMMEM_FLOAT32, COUNT / 2), 0, s->limit_ms, stream);
+    default:
+        return symmem_barrier(s->handle, 0, s->limit_ms, stream);
+    }
+}
+
+static void expect_mismatch(struct tk *t, const struct sum *s, enum oddity oddity, int32_t odd) {
+    symmem_error_record record = last_record();
+    bool own = s->rank == odd;
+    TK_EQ_INT(t, SYMMEM_MISMATCH, record.status);
+    TK_EQ_INT(t, own ? (odd == 0 ? 1 : 0) : odd, record.failed_rank);
+    TK_EQ_INT(t, 0, record.channel);
+    TK_EQ_STR(t, own && oddity == ODD_BARRIER ? "barrier" : "one_shot_all_reduce_out",
+              record.operation);
+    if (oddity == ODD_COUNT) {
+        TK_EQ_SIZE(t, own ? COUNT / 2 - 1 : COUNT / 2, record.expected);
+        TK_EQ_SIZE(t, own ? COUNT / 2 : COUNT / 2 - 1, record.actual);
+    }
+    TK_EQ_INT(t, 0, record.missing_count);
+}
+
+static void disagree(struct tk *t, struct sum *s, symmem_stream *stream) {
+    for (int oddity = 0; oddity < ODDITIES; oddity++) {
+        int32_t odd = (int32_t)(t->seed + (uint64_t)oddity) % s->size;
+        odd = odd < 0 ? -odd : odd;
+        out_mark(t, s);
+        tk_checkpoint(t, "oddity %d at rank %d", oddity, (int)odd);
+        symmem_status status = s->rank == odd ? odd_call(s, (enum oddity)oddity, stream)
+                                              : sum_count(s, SYMMEM_FLOAT32, COUNT / 2, SYMMEM_SUM,
+                                                          0, s->limit_ms, stream);
+        if (stream != NULL && TK_OK(t, status))
+            status = symmem_stream_synchronize(stream, s->limit_ms);
+        TK_STATUS(t, SYMMEM_MISMATCH, status);
+        expect_mismatch(t, s, (enum oddity)oddity, odd);
+        out_untouched(t, s);
+        TK_CHECK(t, !info_of(t, s->handle).poisoned);
+        sum_load(t, s, (uint32_t)oddity);
+        TK_OK(t, sum_run(s, 0, s->limit_ms, NULL));
+        sum_expect(t, s, (uint32_t)oddity, "after a mismatch");
+        tk_out_of_band_barrier(t); /* inputs change again */
+    }
+}
+
+static void ranks_disagree(struct tk *t) {
+    struct sum s = sum_begin(t, tk_world_group(t));
+    TK_REQ(t, "SM-COLL-06");
+    disagree(t, &s, NULL);
+}
+
+static void ranks_disagree_on_a_stream(struct tk *t) {
+    struct sum s = sum_begin(t, tk_world_group(t));
+    TK_REQ(t, "SM-COLL-06");
+    disagree(t, &s, tk_stream(t));
+}
+
+/* Without checking nothing is compared: a barrier meets a collective's first meeting, and its last.
+ */
+static void unchecked_calls_are_not_compared(struct tk *t) {
+    symmem_context_options options = tk_options(t);
+    options.check_collectives = 0;
+    tk_reinit(t, &options);
+    struct sum s = sum_begin(t, tk_world_group(t));
+    TK_REQ(t, "SM-COLL-06");
+    if (s.rank == 0) {
+        TK_OK(t, symmem_barrier(s.handle, 0, s.limit_ms, NULL));
+        TK_OK(t, symmem_barrier(s.handle, 0, s.limit_ms, NULL));
+    } else {
+        TK_OK(t, sum_run(&s, 0, s.limit_ms, NULL));
+    }
+}
+
+static void options_of_checking(struct tk *t) {
+    static const int32_t wrong[] = {-2, 2, INT32_MAX};
+    TK_REQ(t, "SM-COLL-06");
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        symmem_context_options options = tk_options(t);
+        symmem_context *context = NULL;
+        options.check_collectives = wrong[i];
+        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_init(&options, &context));
+        TK_EQ_PTR(t, NULL, context);
+    }
+    symmem_context_options options = tk_options(t);
+    options.check_collectives = -1;
+    TK_REQUIRE(t, setenv("SYMMEM_CHECK_COLLECTIVES", "1", 1) == 0);
+    tk_reinit(t, &options);
+    TK_REQUIRE(t, unsetenv("SYMMEM_CHECK_COLLECTIVES") == 0);
+    struct sum s = sum_begin(t, tk_world_group(t));
+    TK_STATUS(t, SYMMEM_MISMATCH,
+              sum_count(&s, SYMMEM_FLOAT32, s.rank == 0 ? 3 : 4, SYMMEM_SUM, 0, s.limit_ms, NULL));
+}
+
+/* --- waiting and failing -------------------------------------------------------------------- */
+
+/* Nobody passes an operation without elements before the held rank comes. */
+static void empty_ones_synchronise(struct tk *t) {
+    struct sum s = sum_begin(t, tk_world_group(t));
+    TK_REQ(t, "SM-COLL-07");
+    out_mark(t, &s);
+    for (int i = 0; i < held_count(s.size); i++) {
+        int32_t held = held_rank(s.size, i);
+        if (t->rank == held)
+            check_others_held(t, NULL, s.size, (uint64_t)i + 1);
+        else
+            show_entered(t, (uint64_t)i + 1);
+        TK_OK(t, sum_count(&s, SYMMEM_FLOAT32, 0, SYMMEM_SUM, 0, s.limit_ms, NULL));
+        show_passed(t, (uint64_t)i + 1);
+    }
+    out_untouched(t, &s);
+}
+
+static void missing_rank(struct tk *t) {
+    struct sum s = sum_begin(t, tk_world_group(t));
+    int32_t absent = (int32_t)(t->seed % (uint64_t)s.size);
+    TK_REQ(t, "SM-COLL-08");
+    out_mark(t, &s);
+    if (s.rank != absent) {
+        uint64_t begin_ms = tk_now_ms();
+        TK_STATUS(t, SYMMEM_TIMEOUT, sum_run(&s, 0, 40, NULL));
+        uint64_t took_ms = tk_now_ms() - begin_ms;
+        TK_CHECK_MSG(t, took_ms >= 40 && took_ms < tk_scaled_ms(2000), "%u ms for a limit of 40",
+                     (unsigned)took_ms);
+        symmem_error_record record = last_record();
+        TK_EQ_STR(t, "one_shot_all_reduce_out", record.operation);
+        TK_CHECK(t, symmem_error_is_missing(&record, absent));
+        TK_CHECK(t, info_of(t, s.handle).poisoned);
+        TK_STATUS(t, SYMMEM_POISONED, sum_run(&s, 0, 40, NULL));
+        out_untouched(t, &s);
+    }
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_handle_reset(s.handle, s.limit_ms));
+    sum_load(t, &s, 3);
+    TK_OK(t, sum_run(&s, 0, s.limit_ms, NULL));
+    sum_expect(t, &s, 3, "after a reset");
+}
+
+static void lost_rank(struct tk *t) {
+    struct sum s = sum_begin(t, tk_world_group(t));
+    int32_t victim = s.size - 1;
+    TK_REQ(t, "SM-COLL-08");
+    tk_expect_death(t, victim);
+    tk_out_of_band_barrier(t);
+    if (s.rank == victim) {
+        tk_sleep_ms(20);
+        tk_share_u64(t, 0, tk_now_ms());
+        tk_kill_self(t);
+    }
+    TK_STATUS(t, SYMMEM_PEER_LOST, sum_run(&s, 0, 60000, NULL));
+    TK_EQ_INT(t, victim, last_record().failed_rank);
+    TK_CHECK(t, tk_now_ms() - tk_read_u64(t, victim, 0) < tk_scaled_ms(1000));
+    TK_CHECK(t, info_of(t, s.handle).poisoned);
+}
+
+/* --- order ---------------------------------------------------------------------------------- */
+
+/* Round after round each rank changes its input as soon as its call has ended. */
+static void inputs_are_free_afterwards(struct tk *t) {
+    enum { ROUNDS = 200 };
+    struct sum s = sum_begin(t, tk_world_group(t));
+    TK_REQ(t, "SM-COLL-01");
+    for (uint32_t round = 0; round < ROUNDS && !tk_failed(t); round++) {
+        sum_load(t, &s, round);
+        if (tk_random_below(t, 16) == 0)
+            tk_sleep_ms(1);
+        TK_OK(t, sum_run(&s, 0, s.limit_ms, NULL));
+        sum_expect(t, &s, round, "round");
+    }
+}
+
+static void on_a_stream(struct tk *t) {
+    struct sum s = sum_begin(t, tk_world_group(t));
+    symmem_stream *stream = tk_stream(t);
+    float values[2][COUNT];
+    struct gate gate = {0};
+    TK_REQ(t, "SM-COLL-09");
+    for (uint32_t i = 0; i < 2; i++)
+        ops_fill(values[i], SYMMEM_FLOAT32, COUNT, s.rank, i);
+    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
+    TK_OK(t, symmem_copy(t->context, s.own, values[0], sizeof(values[0]), stream));
+    TK_OK(t, sum_run(&s, 0, s.limit_ms, stream));
+    char *second = tk_alloc(t, COUNT * sizeof(float));
+    struct sum later = s;
+    later.out = second;
+    TK_OK(t, symmem_copy(t->context, s.own, values[1], sizeof(values[1]), stream));
+    TK_OK(t, sum_run(&later, 0, s.limit_ms, stream));
+    bool idle = true;
+    TK_OK(t, symmem_stream_query(stream, &idle));
+    TK_CHECK(t, !idle);
+    gate_open(&gate);
+    tk_synchronize(t, stream);
+    sum_expect(t, &s, 0, "the first");
+    sum_expect(t, &later, 1, "the second");
+}
+
+static void captured(struct tk *t) {
+    enum { LAUNCHES = 5 };
+    struct sum s = sum_begin(t, tk_world_group(t));
+    symmem_stream *stream = tk_stream(t);
+    symmem_graph *graph = NULL;
+    TK_REQ(t, "SM-COLL-09");
+    out_mark(t, &s);
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
+    TK_OK(t, sum_run(&s, 0, s.limit_ms, stream));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    out_untouched(t, &s);
+    for (uint32_t launch = 0; launch < LAUNCHES; launch++) {
+        sum_load(t, &s, launch);
+        TK_OK(t, symmem_graph_launch(graph, stream));
+        tk_synchronize(t, stream);
+        sum_expect(t, &s, launch, "a launch");
+        /* An eager one between the launches takes its turn. */
+        out_mark(t, &s);
+        TK_OK(t, sum_run(&s, 0, s.limit_ms, stream));
+        tk_synchronize(t, stream);
+        sum_expect(t, &s, launch, "an eager call");
+    }
+    TK_OK(t, symmem_graph_destroy(graph));
+}
+
+/* One stream's collective is held at one rank; another stream's barrier on the same channel comes
+ * after it, one on another channel does not wait. */
+static void order_on_a_channel(struct tk *t) {
+    struct sum s = sum_begin(t, tk_world_group(t));
+    symmem_stream *streams[3] = {tk_stream(t), tk_stream(t), tk_stream(t)};
+    struct gate gate = {0};
+    TK_REQ(t, "SM-COLL-10");
+    sum_load(t, &s, 7);
+    if (s.rank != 0)
+        gate_open(&gate);
+    TK_OK(t, symmem_stream_host_fn(streams[0], gate_fn, &gate));
+    TK_OK(t, sum_run(&s, 0, s.limit_ms, streams[0]));
+    TK_OK(t, symmem_barrier(s.handle, 0, s.limit_ms, streams[1]));
+    TK_OK(t, symmem_barrier(s.handle, 1, s.limit_ms, streams[2]));
+    tk_synchronize(t, streams[2]);
+    if (s.rank == 0) {
+        bool idle = true;
+        tk_sleep_ms(20);
+        TK_OK(t, symmem_stream_query(streams[1], &idle));
+        TK_CHECK_MSG(t, !idle, "a barrier overtook the collective before it");
+        gate_open(&gate);
+    }
+    tk_synchronize(t, streams[1]);
+    tk_synchronize(t, streams[0]);
+    sum_expect(t, &s, 7, "the held one");
+}
+
+#define STREAMS SYMMEM_CAP_STREAMS
+static const struct tk_case cases[] = {
+    COLL_CASE("ranks_disagree", "SM-COLL-06", 0, 2, 0, ranks_disagree),
+    COLL_CASE("ranks_disagree_on_a_stream", "SM-COLL-06", STREAMS, 2, 0,
+              ranks_disagree_on_a_stream),
+    COLL_CASE("unchecked_calls_are_not_compared", "SM-COLL-06", 0, 2, 0,
+              unchecked_calls_are_not_compared),
+    COLL_CASE("options_of_checking", "SM-COLL-06", 0, 2, TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT,
+              options_of_checking),
+    COLL_CASE("empty_ones_synchronise", "SM-COLL-07", 0, 2, 0, empty_ones_synchronise),
+    COLL_CASE("missing_rank", "SM-COLL-08", 0, 2, 0, missing_rank),
+    COLL_CASE("lost_rank", "SM-COLL-08", 0, 2, TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK,
+              lost_rank),
+    COLL_CASE("inputs_are_free_afterwards", "SM-COLL-01", 0, 2, 0, inputs_are_free_afterwards),
+    COLL_CASE("on_a_stream", "SM-COLL-09", STREAMS | SYMMEM_CAP_HOST_FN, 1, 0, on_a_stream),
+    COLL_CASE("captured", "SM-COLL-09", STREAMS | SYMMEM_CAP_CAPTURE, 1, 0, captured),
+    COLL_CASE("order_on_a_channel", "SM-COLL-10", STREAMS | SYMMEM_CAP_HOST_FN, 2, 0,
+              order_on_a_channel),
+};
+TK_SUITE(coll_calls, cases);

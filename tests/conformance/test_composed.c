@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Operations that are composed of several entries, on streams: once a part has failed, the later
+ * ones do nothing, and the failure is told once. */
+#include "fused_pair.h"
+#include "move_help.h"
+
+#define COUNT 32
+
+/* --- a part that fails ------------------------------------------------------------------------ */
+
+struct gather {
+    symmem_handle *handle;
+    symmem_stream *stream;
+    char *out;
+    struct ops_tensor input, result;
+    uint32_t limit_ms;
+};
+
+static void gather_begin(struct tk *t, struct gather *g) {
+    size_t bytes = COUNT * sizeof(int32_t);
+    int32_t words[COUNT];
+    g->handle = tk_handle(t, bytes, tk_world_group(t));
+    g->stream = tk_stream(t);
+    g->out = tk_alloc(t, bytes * (size_t)t->world_size);
+    g->limit_ms = tk_scaled_ms(6000);
+    for (int i = 0; i < COUNT; i++)
+        words[i] = 100 * t->rank + i;
+    ops_upload(t, ops_own(t, g->handle), words, bytes);
+    (void)ops_flat(&g->input, ops_own(t, g->handle), SYMMEM_INT32, COUNT);
+    (void)ops_flat(&g->result, g->out, SYMMEM_INT32, COUNT * (size_t)t->world_size);
+}
+
+static symmem_status gather_enqueue(struct gather *g) {
+    return symmem_low_contention_all_gather_out(g->handle, &g->input.dl, &g->result.dl, 1,
+                                                g->limit_ms, g->stream);
+}
+
+static void gather_clear(struct tk *t, struct gather *g) {
+    int32_t none[COUNT] = {0};
+    for (int32_t r = 0; r < t->world_size; r++)
+        ops_upload(t, g->out + (size_t)r * sizeof none, none, sizeof none);
+}
+
+/* Whether all is there, or nothing is. */
+static void gather_expect(struct tk *t, const struct gather *g, bool there) {
+    int32_t found[COUNT], wrong = 0;
+    for (int32_t r = 0; r < t->world_size; r++) {
+        ops_download(t, found, g->out + (size_t)r * sizeof found, sizeof found);
+        for (int i = 0; i < COUNT; i++)
+            wrong += found[i] != (there ? 100 * r + i : 0);
+    }
+    TK_CHECK_MSG(t, wrong == 0, "%d elements of out are wrong", (int)wrong);
+}
+
+/* Runs what was enqueued, while rank 0's first copy of it fails. */
+static void one_that_fails(struct tk *t, struct gather *g, symmem_status enqueued) {
+    uint64_t begin_ms = tk_now_ms();
+    TK_OK(t, enqueued);
+    symmem_status status = symmem_stream_synchronize(g->stream, tk_scaled_ms(LONG_MS));
+    bool passed = tk_point_count(t, "shm.copy") > 0; /* of this backend */
+    if (t->rank == 0 && passed) {
+        symmem_error_record record = last_record();
+        TK_STATUS(t, SYMMEM_SYSTEM, status);
+        TK_EQ_STR(t, "low_contention_all_gather_out", record.operation);
+        TK_EQ_INT(t, 1, tk_point_count(t, "shm.copy"));
+        TK_STATUS(t, SYMMEM_SYSTEM, symmem_handle_status(g->handle, NULL));
+        gather_expect(t, g, false);
+    } else {
+        TK_STATUS_EITHER(t, SYMMEM_POISONED, SYMMEM_OK, status);
+    }
+    TK_CHECK_MSG(t, tk_now_ms() - begin_ms < g->limit_ms / 2, "a peer was waited for");
+    TK_OK(t, symmem_stream_synchronize(g->stream, tk_scaled_ms(LONG_MS)));
+    tk_forget_points(t);
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_handle_reset(g->handle, g->limit_ms));
+}
+
+static void fail_first_copy(struct tk *t) {
+    if (t->rank == 0)
+        tk_on_point(t, "shm.copy", 1, (struct tk_action){.status = SYMMEM_SYSTEM});
+}
+
+static void copy_fails(struct tk *t) {
+    struct gather g;
+    TK_REQ(t, "SM-COLL-15");
+    gather_begin(t, &g);
+    gather_clear(t, &g);
+    fail_first_copy(t);
+    one_that_fails(t, &g, gather_enqueue(&g));
+    TK_OK(t, gather_enqueue(&g));
+    tk_synchronize(t, g.stream);
+    gather_expect(t, &g, true);
+}
+
+static void copy_fails_in_a_graph(struct tk *t) {
+    struct gather g;
+    symmem_graph *graph = NULL;
+    TK_REQ(t, "SM-COLL-15");
+    gather_begin(t, &g);
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(g.stream));
+    TK_OK(t, gather_enqueue(&g));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(g.stream, &graph));
+    for (int launch = 0; launch < 2; launch++) {
+        gather_clear(t, &g);
+        tk_out_of_band_barrier(t);
+        fail_first_copy(t);
+        one_that_fails(t, &g, symmem_graph_launch(graph, g.stream));
+        TK_OK(t, symmem_graph_launch(graph, g.stream));
+        tk_synchronize(t, g.stream);
+        gather_expect(t, &g, true);
+    }
+    TK_OK(t, symmem_graph_destroy(graph));
+}
+
+/* --- a product that fails --------------------------------------------------------------------- */
+
+struct failing {
+    atomic_int calls;
+    symmem_status status;
+};
+
+static symmem_status failing_product(void *arg, const symmem_matmul *product, void *native_stream) {
+    struct failing *failing = arg;
+    (void)product;
+    (void)native_stream;
+    atomic_fetch_add_explicit(&failing->calls, 1, memory_order_relaxed);
+    return failing->status;
+}
+
+/* Both lanes on one stream: then the first product's failure leaves out all others. */
+static void product_fails_with(struct tk *t, symmem_status failure) {
+    struct fused_pair x;
+    struct failing failing = {.status = failure};
+    symmem_stream *stream = tk_stream(t);
+    bool fails = t->rank == t->world_size - 1;
+    TK_REQ(t, "SM-COLL-15");
+    pair_begin(t, &x);
+    if (fails)
+        TK_OK(t, symmem_set_matmul(t->context, failing_product, &failing));
+    TK_OK(t, symmem_fused_all_gather_matmul(x.workspace, &x.shard.dl, 0, 1, x.bs, &x.a_out.dl,
+                                            x.outs, 0, tk_scaled_ms(LONG_MS), stream, stream));
+    uint64_t begin_ms = tk_now_ms();
+    TK_STATUS(t, fails ? failure : SYMMEM_POISONED,
+              symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    TK_CHECK_MSG(t, tk_now_ms() - begin_ms < tk_scaled_ms(LONG_MS) / 2, "a peer was waited for");
+    TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    TK_EQ_INT(t, fails ? 1 : 0, atomic_load_explicit(&failing.calls, memory_order_relaxed));
+    TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
+    TK_OK(t, symmem_handle_reset(x.workspace, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, pair_gather(&x, tk_scaled_ms(LONG_MS), stream));
+    tk_synchronize(t, stream);
+    pair_expect_gather(t, &x, 1);
+    pair_end(&x);
+}
+
+/* With whatever a product says, MISMATCH too, which of the calls themselves would poison nothing.
+ */
+static void product_fails(struct tk *t) {
+    product_fails_with(t, SYMMEM_LIMIT);
+    product_fails_with(t, SYMMEM_MISMATCH);
+}
+
+/* Fails for what the second stream multiplies first. */
+struct fussy {
+    const void *out;
+};
+
+static symmem_status fussy_product(void *arg, const symmem_matmul *product, void *native_stream) {
+    const struct fussy *fussy = arg;
+    (void)native_stream;
+    return product->out == fussy->out ? SYMMEM_LIMIT : SYMMEM_OK;
+}
+
+/* The second stream tells what happened there, and the first one that it did not get through. */
+static void product_fails_on_the_second_stream(struct tk *t) {
+    struct fused_pair x;
+    symmem_stream *stream = tk_stream(t), *second = tk_stream(t);
+    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    TK_REQ(t, "SM-COLL-15");
+    pair_begin(t, &x);
+    size_t part = PAIR_ROWS * PAIR_N * sizeof(float);
+    size_t next = (size_t)((t->rank + 1) % t->world_size);
+    struct fussy fussy = {.out = (char *)x.out.dl.data + x.out.dl.byte_offset + next * part};
+    TK_OK(t, symmem_set_matmul(t->context, fussy_product, &fussy));
+    TK_OK(t, symmem_fused_all_gather_matmul(x.workspace, &x.shard.dl, 0, 1, x.bs, NULL, x.outs, 0,
+                                            limit_ms, stream, second));
+    TK_STATUS(t, SYMMEM_POISONED, symmem_stream_synchronize(stream, limit_ms));
+    TK_STATUS(t, SYMMEM_LIMIT, symmem_stream_synchronize(second, limit_ms));
+    TK_OK(t, symmem_stream_synchronize(stream, limit_ms));
+    TK_OK(t, symmem_stream_synchronize(second, limit_ms));
+    TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
+    TK_OK(t, symmem_handle_reset(x.workspace, limit_ms));
+    TK_OK(t, pair_gather(&x, limit_ms, stream));
+    tk_synchronize(t, stream);
+    pair_expect_gather(t, &x, 1);
+    pair_end(&x);
+}
+
+/* --- calls that differ ------------------------------------------------------------------------ */
+
+/* Rank 0 gathers, the others scatter, with a second stream of the caller's: told once, by the
+ * first stream, and no harm done. */
+static void calls_differ_on_two_streams(struct tk *t) {
+    struct fused_pair x;
+    symmem_stream *stream = tk_stream(t), *second = tk_stream(t);
+    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    TK_REQ(t, "SM-COLL-15");
+    pair_begin(t, &x);
+    for (int turn = 0; turn < 3; turn++) {
+        symmem_status status;
+        if (t->rank == 0)
+            status =
+                symmem_fused_all_gather_matmul(x.workspace, &x.shard.dl, 0, 1, x.bs, &x.a_out.dl,
+                                               x.outs, 0, limit_ms, stream, second);
+        else
+            status = symmem_fused_matmul_reduce_scatter(x.workspace, &x.a.dl, &x.scatter_b.dl,
+                                                        SYMMEM_SUM, 0, &x.part.dl, 0, limit_ms,
+                                                        stream, second);
+        TK_OK(t, status);
+        TK_STATUS(t, SYMMEM_MISMATCH, symmem_stream_synchronize(stream, limit_ms));
+        TK_OK(t, symmem_stream_synchronize(second, limit_ms));
+        TK_OK(t, symmem_stream_synchronize(stream, limit_ms));
+        TK_CHECK(t, !info_of(t, x.workspace).poisoned);
+        pair_expect_untouched(t, &x);
+        tk_out_of_band_barrier(t);
+    }
+    TK_OK(t, pair_gather(&x, limit_ms, stream));
+    tk_synchronize(t, stream);
+    pair_expect_gather(t, &x, 1);
+    pair_end(&x);
+}
+
+static void calls_differ_in_graphs(struct tk *t) {
+    struct fused_pair x;
+    symmem_graph *graph = NULL;
+    symmem_stream *stream = tk_stream(t);
+    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    TK_REQ(t, "SM-COLL-15");
+    pair_begin(t, &x);
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
+    TK_OK(t, t->rank == 0 ? pair_gather(&x, limit_ms, stream) : pair_scatter(&x, limit_ms, stream));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    for (int launch = 0; launch < 3; launch++) {
+        TK_OK(t, symmem_graph_launch(graph, stream));
+        TK_STATUS(t, SYMMEM_MISMATCH, symmem_stream_synchronize(stream, limit_ms));
+        TK_OK(t, symmem_stream_synchronize(stream, limit_ms));
+        TK_CHECK(t, !info_of(t, x.workspace).poisoned);
+        pair_expect_untouched(t, &x);
+        tk_out_of_band_barrier(t);
+    }
+    TK_OK(t, symmem_graph_destroy(graph));
+    TK_OK(t, pair_gather(&x, limit_ms, stream));
+    tk_synchronize(t, stream);
+    pair_expect_gather(t, &x, 1);
+    pair_end(&x);
+}
+
+#define CASE(name_, needs_, body_)                                                                 \
+    {                                                                                              \
+        .name = "composed." name_, .requirements = "SM-COLL-15",                                   \
+        .needs = SYMMEM_CAP_STREAMS | (needs_), .min_ranks = 2, .max_ranks = 4, .body = body_      \
+    }
+
+static const struct tk_case cases[] = {
+    CASE("copy_fails", SYMMEM_CAP_DIRECT_ACCESS, copy_fails),
+    CASE("copy_fails_in_a_graph", SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_CAPTURE,
+         copy_fails_in_a_graph),
+    CASE("product_fails", PRODUCTS | SYMMEM_CAP_HOST_ACCESS, product_fails),
+    CASE("product_fails_on_the_second_stream", PRODUCTS | SYMMEM_CAP_HOST_ACCESS,
+         product_fails_on_the_second_stream),
+    CASE("calls_differ_on_two_streams", PRODUCTS, calls_differ_on_two_streams),
+    CASE("calls_differ_in_graphs", PRODUCTS | SYMMEM_CAP_CAPTURE, calls_differ_in_graphs),
+};
+TK_SUITE(composed, cases);
