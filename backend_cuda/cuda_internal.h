@@ -25,6 +25,9 @@ typedef struct cuda_lane {
 typedef struct cuda_device {
     CUdevice id;
     CUcontext context; /* the primary one, retained; NULL: not open */
+    bool kept;         /* until the process ends */
+    bool described;    /* the next one is filled */
+    symmem_device_info info;
     CUmodule module;
     CUfunction barrier;
     CUfunction put_signal;
@@ -219,6 +222,10 @@ void cuda_graph_drop(cuda_instance *instance, cuda_graph *graph);
 /* As cuda_pending_add, for a stream that captures. */
 symmem_status cuda_captured_add(cuda_instance *instance, cuuint64_t id, const symmem_exec *exec,
                                 const cuda_signal_op *signal, const char *operation);
+
+/* connectivity.c */
+symmem_status cuda_connectivity(void *instance, const char *connection, int32_t device_count,
+                                int32_t *matrix);
 
 /* signal.c */
 size_t cuda_signal_bytes(void *instance, int32_t world_size, int32_t channel_count);
