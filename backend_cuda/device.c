@@ -71,6 +71,8 @@ static CUresult open_device(cuda_instance *instance, int32_t index) {
     result = load_kernels(driver, device);
     if (result == CUDA_SUCCESS)
         result = driver->StreamCreate(&device->control, CU_STREAM_NON_BLOCKING);
+    if (result == CUDA_SUCCESS && instance->stagings == NULL)
+        result = cuda_stagings_make(instance);
     if (result != CUDA_SUCCESS)
         goto pop;
     device->context = context;

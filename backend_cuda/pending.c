@@ -71,17 +71,17 @@ static CUresult mark(const cuda_driver *driver, cuda_pending *pending) {
 }
 
 symmem_status cuda_pending_add(cuda_stream *stream, const symmem_exec *exec,
-                               const cuda_signal_op *signal, cuda_graph *graph,
-                               const char *operation) {
+                               const cuda_needs *needs, const char *operation) {
     cuda_instance *instance = stream->instance;
     cuda_pending *pending = calloc(1, sizeof *pending);
     if (pending == NULL)
         return cuda_no_memory(instance, operation);
     pending->device = stream->device;
     pending->stream = stream;
-    pending->graph = graph;
-    if (signal != NULL)
-        pending->signal = *signal;
+    pending->graph = needs->graph;
+    pending->staging = needs->staging;
+    if (needs->signal != NULL)
+        pending->signal = *needs->signal;
     CUresult result = mark(&instance->driver, pending);
     if (result != CUDA_SUCCESS) {
         free_pending(instance, pending);
@@ -93,8 +93,8 @@ symmem_status cuda_pending_add(cuda_stream *stream, const symmem_exec *exec,
     }
     pthread_mutex_lock(&instance->lock);
     stream->users++;
-    if (graph != NULL)
-        graph->users++;
+    if (needs->graph != NULL)
+        needs->graph->users++;
     *instance->pending_end = pending;
     instance->pending_end = &pending->next;
     atomic_fetch_add(&instance->pending_count, 1);
@@ -142,6 +142,7 @@ static void look_for_fault(cuda_stream *stream, const cuda_signal_op *signal) {
 static void finish(cuda_instance *instance, cuda_pending *pending) {
     look_for_fault(pending->stream, &pending->signal);
     cuda_piece_give(instance, pending->signal.fault);
+    cuda_staging_give(instance, pending->staging);
     if (pending->graph != NULL) {
         for (cuda_captured *held = pending->graph->held; held != NULL; held = held->next)
             look_for_fault(pending->stream, &held->signal);
