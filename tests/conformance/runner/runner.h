@@ -395,7 +395,7 @@ void kit_note_inherited(const struct kit_setup *setup);
 
 /* The leak ledger of one process. */
 struct kit_ledger;
-struct kit_ledger *kit_ledger_open(void);
+struct kit_ledger *kit_ledger_open(const struct kit_setup *setup);
 /* Compares and frees; text is empty if nothing leaked. */
 void kit_ledger_close(struct kit_ledger *ledger, unsigned case_flags, char *text, size_t capacity);
 /* Opens and closes a context, so that what a device driver keeps for the life of a process is
