@@ -88,9 +88,13 @@ static enum runner_exit run_planned(struct runner *runner) {
     }
     if (!runner->options.verbose)
         runner->output = output_open();
+    if (runner->options.keep_ranks)
+        runner->crew = crew_open();
     report_begin(runner);
     if (!runner_run_cunit(runner) && runner->interrupted == 0)
         fputs("symmem-conformance: CUnit did not run the whole list\n", stderr);
+    crew_close(runner->crew);
+    runner->crew = NULL;
     runner->reported = true;
     status = report_end(runner);
     return runner->interrupted != 0 ? RUNNER_FAILED : status;
