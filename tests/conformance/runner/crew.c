@@ -24,6 +24,7 @@ struct member {
 struct runner_crew {
     struct member members[ARENA_MAX_RANKS];
     int parked_read, parked_write; /* members' numbers, as they come to an end of their case */
+    int bad_ends;                  /* members that ended otherwise than they should, told to end */
 };
 
 /* What a member is told. Cases are where they were when it was forked. */
@@ -49,9 +50,12 @@ struct runner_crew *crew_open(void) {
     return crew;
 }
 
-/* Without a backend no device is opened, and a new process costs nothing. */
+/* Without a backend no device is opened, and a new process costs nothing. Without a context the
+ * case may fork before it makes one: in a process that has had one, drivers of devices do not work
+ * in the child, nor do libraries that keep threads. */
 bool crew_takes(const struct runner_crew *crew, const struct tk_case *test) {
-    const unsigned alone = TK_MAY_DIE | TK_MAY_LEAK | TK_SETS_ENVIRONMENT | TK_NO_BACKEND;
+    const unsigned alone =
+        TK_MAY_DIE | TK_MAY_LEAK | TK_SETS_ENVIRONMENT | TK_NO_BACKEND | TK_NO_CONTEXT;
 
     return crew != NULL && (test->flags & alone) == 0;
 }
@@ -187,9 +191,9 @@ void crew_forget(struct runner_crew *crew, pid_t pid) {
         }
 }
 
-/* Waits for the member until the deadline, then ends it. */
-static void reap_member(struct member *member, uint64_t deadline_ns) {
-    int status;
+/* Waits for the member until the deadline, then ends it. False if it did not end as it should. */
+static bool reap_member(struct member *member, uint64_t deadline_ns) {
+    int status = 0;
 
     while (waitpid(member->pid, &status, WNOHANG) == 0) {
         if (arena_now_ns() > deadline_ns) {
@@ -200,6 +204,7 @@ static void reap_member(struct member *member, uint64_t deadline_ns) {
     }
     close(member->order_fd);
     member->pid = 0;
+    return WIFEXITED(status) && WEXITSTATUS(status) == RUNNER_RANK_DONE;
 }
 
 void crew_end(struct runner_crew *crew) {
@@ -211,14 +216,18 @@ void crew_end(struct runner_crew *crew) {
             (void)send_order(&crew->members[i], &end);
     for (int i = 0; crew != NULL && i < ARENA_MAX_RANKS; i++)
         if (crew->members[i].pid != 0)
-            reap_member(&crew->members[i], deadline);
+            crew->bad_ends += !reap_member(&crew->members[i], deadline);
 }
 
-void crew_close(struct runner_crew *crew) {
+int crew_close(struct runner_crew *crew) {
+    int bad_ends = 0;
+
     if (crew == NULL)
-        return;
+        return 0;
     crew_end(crew);
+    bad_ends = crew->bad_ends;
     close(crew->parked_read);
     close(crew->parked_write);
     free(crew);
+    return bad_ends;
 }

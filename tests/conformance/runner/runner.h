@@ -278,8 +278,8 @@ bool runner_run_cunit(struct runner *runner);
 
 /* Processes that are kept from case to case (crew.c). All but the first do nothing with NULL. */
 struct runner_crew *crew_open(void);
-/* Ends the members, too. */
-void crew_close(struct runner_crew *crew);
+/* Ends the members, too. How many of all that were told to end did otherwise than they should. */
+int crew_close(struct runner_crew *crew);
 bool crew_takes(const struct runner_crew *crew, const struct tk_case *test);
 /* As runner_launch, with members, new ones where there are none. */
 void crew_launch(struct runner_run *run);
