@@ -51,8 +51,8 @@ struct runner_crew *crew_open(void) {
 }
 
 /* Without a backend no device is opened, and a new process costs nothing. Without a context the
- * case may fork before it makes one: in a process that has had one, drivers of devices do not work
- * in the child, nor do libraries that keep threads. */
+ * case may fork before it makes one: after one was made, drivers of devices do not work in the
+ * child. */
 bool crew_takes(const struct runner_crew *crew, const struct tk_case *test) {
     const unsigned alone =
         TK_MAY_DIE | TK_MAY_LEAK | TK_SETS_ENVIRONMENT | TK_NO_BACKEND | TK_NO_CONTEXT;
