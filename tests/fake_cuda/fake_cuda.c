@@ -7,6 +7,7 @@
  * ordinary memory holds the caller until it is over, here and in the driver with the context's lock
  * held.
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -232,7 +233,7 @@ static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t bytes,
     if (bytes > MAX_BYTES)
         return CUDA_ERROR_OUT_OF_MEMORY;
     int fd = memfd_create("fake-cuda", MFD_CLOEXEC);
-    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0)
+    if (fd < 0 || fchmod(fd, 0600) != 0 || ftruncate(fd, (off_t)bytes) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *handle = (CUmemGenericAllocationHandle)fd + 1;
     return CUDA_SUCCESS;
@@ -294,7 +295,9 @@ static CUresult fake_export(void *share, CUmemGenericAllocationHandle handle,
 
 static CUresult fake_import(CUmemGenericAllocationHandle *handle, void *share,
                             CUmemAllocationHandleType type) {
-    int fd = type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ? dup((int)(intptr_t)share) : -1;
+    int fd = type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+                 ? fcntl((int)(intptr_t)share, F_DUPFD_CLOEXEC, 0)
+                 : -1;
     *handle = (CUmemGenericAllocationHandle)fd + 1;
     return fd >= 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

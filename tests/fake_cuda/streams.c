@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Streams as threads, events, and graphs as lists of operations. */
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,11 +28,13 @@ struct CUstream_st {
     fake_op *first, **end;
     bool busy, closing;
     CUgraph capture;
+    bool joined; /* nothing was captured here since an event that another stream waits for */
 };
 
 struct CUevent_st {
     int users; /* the owner and operations */
     uint64_t recorded, reached;
+    CUstream source; /* that it was last recorded on while it captured */
     CUgraph capture; /* that it was last recorded in */
 };
 
@@ -79,7 +82,12 @@ CUresult fake_stream_create(CUstream *stream_p, unsigned int flags) {
     stream->next = streams;
     streams = stream;
     pthread_mutex_unlock(&lock);
-    if (pthread_create(&stream->thread, NULL, run_stream, stream) != 0)
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&stream->thread, NULL, run_stream, stream);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *stream_p = stream;
     return CUDA_SUCCESS;
@@ -132,6 +140,7 @@ static fake_op *new_op(void (*run)(void *arg), void (*drop)(void *arg), const vo
 
 /* lock held */
 static void append(CUstream stream, fake_op *op) {
+    stream->joined = false;
     fake_op ***end = stream->capture != NULL ? &stream->capture->end : &stream->end;
     **end = op;
     *end = &op->next;
@@ -207,6 +216,7 @@ CUresult fake_event_destroy(CUevent event) {
 CUresult fake_event_record(CUevent event, CUstream stream) {
     pthread_mutex_lock(&lock);
     event->capture = stream->capture;
+    event->source = stream;
     if (stream->capture == NULL) {
         struct ticket ticket = {event, ++event->recorded};
         event->users++;
@@ -225,6 +235,10 @@ CUresult fake_stream_wait_event(CUstream stream, CUevent event, unsigned int fla
             result = CUDA_ERROR_STREAM_CAPTURE_MERGE;
         else
             stream->capture = event->capture;
+        if (result == CUDA_SUCCESS && stream != event->source) {
+            stream->joined = false;
+            event->source->joined = true;
+        }
     } else if (stream->capture == NULL) {
         struct ticket ticket = {event, event->recorded};
         event->users++;
@@ -266,17 +280,24 @@ CUresult fake_begin_capture(CUstream stream, CUstreamCaptureMode mode) {
     return capturing ? CUDA_ERROR_ILLEGAL_STATE : CUDA_SUCCESS;
 }
 
-/* Streams that joined are let go with the origin; whether they were joined back is not looked at.
- */
+/* Streams that joined are let go with the origin, and spoil it if nobody has waited for them. */
 CUresult fake_end_capture(CUstream stream, CUgraph *graph_p) {
+    bool spoilt = false;
     pthread_mutex_lock(&lock);
     CUgraph graph = stream->capture;
+    stream->capture = NULL;
     for (CUstream other = streams; other != NULL && graph != NULL; other = other->next)
-        if (other->capture == graph)
+        if (other->capture == graph) {
+            spoilt = spoilt || !other->joined;
             other->capture = NULL;
+        }
     pthread_mutex_unlock(&lock);
-    *graph_p = graph;
-    return graph != NULL ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_STATE;
+    if (graph == NULL)
+        return CUDA_ERROR_ILLEGAL_STATE;
+    if (spoilt)
+        (void)fake_graph_destroy(graph);
+    *graph_p = spoilt ? NULL : graph;
+    return spoilt ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED : CUDA_SUCCESS;
 }
 
 CUresult fake_capture_info(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
