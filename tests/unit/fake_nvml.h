@@ -3,7 +3,7 @@
 #ifndef FAKE_NVML_H
 #define FAKE_NVML_H
 
-#define FAKE_NVML_DEVICES 4
+#define FAKE_NVML_DEVICES 8
 #define FAKE_NVML_LINKS 18
 
 enum fake_link { LINK_NONE, LINK_OFF, LINK_SWITCH, LINK_OTHER, LINK_GPU /* + the device */ };

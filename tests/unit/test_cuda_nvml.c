@@ -7,7 +7,7 @@
 #include "../../backend_cuda/nvml.h"
 #include "fake_nvml.h"
 
-#define COUNT FAKE_NVML_DEVICES
+#define COUNT 4
 #define UNTOUCHED (-5)
 
 static fake_nvml_state *fake;
