@@ -223,7 +223,10 @@ static inline void shm_op_init(shm_op *op, shm_instance *instance,
     op->instance = instance;
     op->report = NULL;
     op->mark = NULL;
+    op->tells = false;
     op->ref_count = 0;
+    op->whole = NULL;
+    op->part = 0;
 }
 /* Runs *op as exec says: now, later in its stream, or in each launch of the capture's graph. */
 symmem_status shm_submit(shm_op *op, const symmem_exec *exec, const char *operation);

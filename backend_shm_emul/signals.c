@@ -348,19 +348,9 @@ static symmem_status run_wait(const shm_op *op, symmem_error_record *record_p) {
 static symmem_status submit(void *instance, const symmem_peers *peers, int32_t rank,
                             int32_t channel, const symmem_exec *exec, const char *operation,
                             symmem_status (*run)(const shm_op *, symmem_error_record *)) {
-<<<<<<< HEAD
     shm_op op;
     shm_op_init(&op, instance, run);
-=======
-    shm_op op; /* field by field: most of it are other operations' arguments */
-    op.next = NULL;
-    op.run = run;
-    op.instance = instance;
-    op.report = NULL;
-    op.mark = NULL;
     op.tells = true;
-    op.ref_count = 0;
->>>>>>> parts
     op.u.signal.peers = peers;
     op.u.signal.rank = rank;
     op.u.signal.channel = channel;
