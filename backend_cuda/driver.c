@@ -41,7 +41,6 @@ static const entry_point entry_points[] = {
     ENTRY(LaunchHostFunc, 10000),
     ENTRY(PointerGetAttribute, 4000),
     ENTRY(MemGetInfo, 3020),
-    ENTRY(PointerGetAttribute, 4000),
     ENTRY(MemHostAlloc, 2020),
     ENTRY(MemFreeHost, 2000),
     ENTRY(MemAllocAsync, 11020),

@@ -29,7 +29,6 @@ typedef struct cuda_driver {
     __typeof__(cuLaunchHostFunc) *LaunchHostFunc;
     __typeof__(cuPointerGetAttribute) *PointerGetAttribute;
     __typeof__(cuMemGetInfo) *MemGetInfo;
-    __typeof__(cuPointerGetAttribute) *PointerGetAttribute;
     __typeof__(cuMemHostAlloc) *MemHostAlloc;
     __typeof__(cuMemFreeHost) *MemFreeHost;
     __typeof__(cuMemAllocAsync) *MemAllocAsync;

@@ -223,6 +223,7 @@ static inline void shm_op_init(shm_op *op, shm_instance *instance,
     op->instance = instance;
     op->report = NULL;
     op->mark = NULL;
+    op->runner = NULL;
     op->tells = false;
     op->ref_count = 0;
     op->whole = NULL;
