@@ -43,6 +43,12 @@ CUresult fake_graph_destroy(CUgraph graph);
 CUresult fake_graph_launch(CUgraphExec executable, CUstream stream);
 CUresult fake_exec_destroy(CUgraphExec executable);
 
+/* --- ranges.c ------------------------------------------------------------------------ */
+
+void fake_know(CUdeviceptr at, size_t bytes);
+void fake_forget(CUdeviceptr at);
+bool fake_is_known(CUdeviceptr at);
+
 /* --- kernels.c ----------------------------------------------------------------------- */
 
 /* The host's form of a kernel of kernels/cuda/signal.cu; NULL: there is none of that name. */

@@ -31,14 +31,7 @@ struct CUmod_st {
     int loaded;
 };
 
-typedef struct range {
-    struct range *next;
-    CUdeviceptr at;
-    size_t bytes;
-} range;
-
 static struct CUctx_st contexts[DEVICES];
-static range *ranges; /* what the driver knows: device and pinned memory */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* Held by every call that enqueues. */
 static pthread_mutex_t enqueueing = PTHREAD_MUTEX_INITIALIZER;
@@ -50,37 +43,6 @@ static __thread int depth;
         if (depth == 0 || stack[depth - 1]->references == 0)                                       \
             return CUDA_ERROR_INVALID_CONTEXT;                                                     \
     } while (0)
-
-static void know(CUdeviceptr at, size_t bytes) {
-    range *known = malloc(sizeof *known);
-    if (known == NULL)
-        abort();
-    pthread_mutex_lock(&lock);
-    *known = (range){.next = ranges, .at = at, .bytes = bytes};
-    ranges = known;
-    pthread_mutex_unlock(&lock);
-}
-
-static void forget(CUdeviceptr at) {
-    pthread_mutex_lock(&lock);
-    range **link = &ranges;
-    while (*link != NULL && (*link)->at != at)
-        link = &(*link)->next;
-    range *known = *link;
-    if (known != NULL)
-        *link = known->next;
-    pthread_mutex_unlock(&lock);
-    free(known);
-}
-
-static bool is_known(CUdeviceptr at) {
-    pthread_mutex_lock(&lock);
-    const range *known = ranges;
-    while (known != NULL && (at < known->at || at >= known->at + known->bytes))
-        known = known->next;
-    pthread_mutex_unlock(&lock);
-    return known != NULL;
-}
 
 static void *pointer(CUdeviceptr at) {
     return (void *)(uintptr_t)at;
@@ -194,7 +156,7 @@ static CUresult fake_load_function(CUfunction function) {
 
 static CUresult fake_memory_type(void *type, CUpointer_attribute attribute, CUdeviceptr at) {
     NEED_CONTEXT();
-    if (attribute != CU_POINTER_ATTRIBUTE_MEMORY_TYPE || !is_known(at))
+    if (attribute != CU_POINTER_ATTRIBUTE_MEMORY_TYPE || !fake_is_known(at))
         return CUDA_ERROR_INVALID_VALUE;
     *(CUmemorytype *)type = CU_MEMORYTYPE_DEVICE;
     return CUDA_SUCCESS;
@@ -218,13 +180,13 @@ static CUresult fake_host_alloc(void **memory, size_t bytes, unsigned int flags)
     *memory = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     if (*memory == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    know((CUdeviceptr)(uintptr_t)*memory, bytes);
+    fake_know((CUdeviceptr)(uintptr_t)*memory, bytes);
     return CUDA_SUCCESS;
 }
 
 static CUresult fake_host_free(void *memory) {
     NEED_CONTEXT();
-    forget((CUdeviceptr)(uintptr_t)memory);
+    fake_forget((CUdeviceptr)(uintptr_t)memory);
     free(memory);
     return CUDA_SUCCESS;
 }
@@ -271,12 +233,12 @@ static CUresult fake_map(CUdeviceptr at, size_t bytes, size_t offset,
         mmap(pointer(at), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
             MAP_FAILED)
         return CUDA_ERROR_INVALID_VALUE;
-    know(at, bytes);
+    fake_know(at, bytes);
     return CUDA_SUCCESS;
 }
 
 static CUresult fake_unmap(CUdeviceptr at, size_t bytes) {
-    forget(at);
+    fake_forget(at);
     return mmap(pointer(at), bytes, PROT_NONE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED
                ? CUDA_ERROR_INVALID_VALUE
@@ -286,7 +248,7 @@ static CUresult fake_unmap(CUdeviceptr at, size_t bytes) {
 static CUresult fake_access(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access,
                             size_t count) {
     (void)bytes, (void)access;
-    return is_known(at) && count == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return fake_is_known(at) && count == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult fake_export(void *share, CUmemGenericAllocationHandle handle,
@@ -347,26 +309,26 @@ static CUresult enqueue(CUstream stream, void (*run)(void *arg), const void *arg
 
 static CUresult fake_copy(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
     const struct bytes_op op = {.dst = pointer(dst), .src = pointer(src), .count = bytes};
-    return enqueue(stream, run_copy, &op, sizeof op, !is_known(dst) || !is_known(src));
+    return enqueue(stream, run_copy, &op, sizeof op, !fake_is_known(dst) || !fake_is_known(src));
 }
 
 static CUresult fake_fill8(CUdeviceptr dst, unsigned char value, size_t count, CUstream stream) {
     const struct bytes_op op = {.dst = pointer(dst), .count = count, .width = 1, .value = value};
-    return is_known(dst) ? enqueue(stream, run_fill, &op, sizeof op, false)
-                         : CUDA_ERROR_INVALID_VALUE;
+    return fake_is_known(dst) ? enqueue(stream, run_fill, &op, sizeof op, false)
+                              : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult fake_fill32(CUdeviceptr dst, unsigned int value, size_t count, CUstream stream) {
     const struct bytes_op op = {.dst = pointer(dst), .count = count, .width = 4, .value = value};
-    return is_known(dst) ? enqueue(stream, run_fill, &op, sizeof op, false)
-                         : CUDA_ERROR_INVALID_VALUE;
+    return fake_is_known(dst) ? enqueue(stream, run_fill, &op, sizeof op, false)
+                              : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult fake_write(CUstream stream, CUdeviceptr dst, cuuint32_t value, unsigned int flags) {
     const struct bytes_op op = {.dst = pointer(dst), .value = value};
     (void)flags;
-    return is_known(dst) ? enqueue(stream, run_write, &op, sizeof op, false)
-                         : CUDA_ERROR_INVALID_VALUE;
+    return fake_is_known(dst) ? enqueue(stream, run_write, &op, sizeof op, false)
+                              : CUDA_ERROR_INVALID_VALUE;
 }
 
 struct host_op {
@@ -394,7 +356,7 @@ static CUresult fake_alloc_async(CUdeviceptr *at, size_t bytes, CUstream stream)
 
 static void run_free(void *arg) {
     void *memory = *(void **)arg;
-    forget((CUdeviceptr)(uintptr_t)memory);
+    fake_forget((CUdeviceptr)(uintptr_t)memory);
     free(memory);
 }
 
