@@ -190,7 +190,8 @@ static const symmem_backend table = {
     .description = "CUDA virtual memory management",
     .capabilities = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_OVERLAP |
                     SYMMEM_CAP_THREAD_RANKS | SYMMEM_CAP_PROCESS_RANKS | SYMMEM_CAP_HOST_FN |
-                    SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_POOL | SYMMEM_CAP_WRAP_STREAM,
+                    SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_POOL | SYMMEM_CAP_WRAP_STREAM |
+                    SYMMEM_CAP_COLLECTIVES,
     .probe = probe,
     .open = open_instance,
     .close = close_instance,
@@ -231,6 +232,7 @@ static const symmem_backend table = {
     .capture_id = cuda_capture_id,
     .graph_launch = cuda_graph_launch,
     .graph_destroy = cuda_graph_destroy,
+    .collective = cuda_collective,
 };
 
 const symmem_backend *symmem_backend_entry(uint32_t abi) {

@@ -169,9 +169,17 @@ __device__ void name_late(verdict *verdict) {
         verdict->failed_rank = last;
 }
 
+__device__ symmem_cuda_state *state_of(const symmem_cuda_signal_args &args) {
+    return reinterpret_cast<symmem_cuda_state *>(
+        word_at(args, args.rank, symmem_cuda_state_at(args.world_size, args.channel_count,
+                                                      args.channel)));
+}
+
 // One thread, after a failure: peers are told, then the host.
 __device__ void fail(const symmem_cuda_signal_args &args, verdict *verdict, uint64_t start_ns) {
     symmem_cuda_fault *fault = args.fault;
+    if (args.turn != SYMMEM_CUDA_ALONE)
+        state_of(args)->failed = 1;
     if (verdict->code == TIMEOUT || verdict->code == PEER_LOST)
         name_late(verdict);
     if (verdict->code != MISMATCH)
@@ -230,8 +238,8 @@ __device__ void compare_calls(const symmem_cuda_signal_args &args, verdict *verd
     }
 }
 
-// One thread: the epoch and this rank's call, before anybody is told.
-__device__ void enter(const symmem_cuda_signal_args &args, verdict *verdict) {
+// One thread: the epoch and this rank's call, if that is to be compared, before anybody is told.
+__device__ void enter(const symmem_cuda_signal_args &args, verdict *verdict, bool comparing) {
     uint32_t *epoch = word_at(args, args.rank,
                               symmem_cuda_epoch_at(args.world_size, args.channel_count,
                                                    args.channel));
@@ -239,7 +247,56 @@ __device__ void enter(const symmem_cuda_signal_args &args, verdict *verdict) {
     *epoch = verdict->epoch;
     uint32_t *call = call_of(args, args.rank, verdict->epoch);
     for (int i = 0; i < SYMMEM_CUDA_CALL_WORDS; i++)
-        call[i] = args.call[i];
+        call[i] = comparing ? args.call[i] : 0;
+}
+
+// One block: all ranks meet. False, for every thread: the operation has failed, and peers and host
+// know. What the block wrote before is visible to all ranks after it, and what they wrote to it.
+__device__ __noinline__ bool meet(const symmem_cuda_signal_args &args, verdict *result,
+                                  uint64_t start_ns, bool comparing) {
+    begin(args, result);
+    if (threadIdx.x == 0 && result->code == OK)
+        enter(args, result, comparing);
+    __syncthreads();
+    if (result->code == OK) {
+        __syncthreads(); // nobody changes the code while others still read it
+        arrive(args, result->epoch);
+        for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x)
+            if (rank != args.rank)
+                wait_for<BARRIER>(args, rank, start_ns, result);
+        __syncthreads();
+        if (result->code == TIMEOUT || result->code == PEER_LOST)
+            collect_late(args, result);
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) {
+        __threadfence_system();
+        if (result->code == OK && comparing)
+            compare_calls(args, result);
+        if (result->code != OK)
+            fail(args, result, start_ns);
+    }
+    __syncthreads();
+    const bool met = result->code == OK;
+    __syncthreads(); // before the next one begins
+    return met;
+}
+
+// Whether the operation that this kernel is a part of is still to be run, and when it began.
+__device__ bool join(const symmem_cuda_signal_args &args, uint64_t *start_ns) {
+    *start_ns = now_ns();
+    if (args.turn == SYMMEM_CUDA_ALONE)
+        return true;
+    symmem_cuda_state *state = state_of(args);
+    if (args.turn == SYMMEM_CUDA_LATER) {
+        *start_ns = state->start_ns;
+        return state->failed == 0;
+    }
+    if (threadIdx.x == 0) {
+        state->start_ns = *start_ns;
+        state->failed = 0;
+    }
+    return true;
 }
 
 template <operation OP> __device__ void one_slot(const symmem_cuda_signal_args &args) {
@@ -266,29 +323,10 @@ extern "C" __global__ void symmem_wait_signal(const symmem_cuda_signal_args args
     one_slot<WAIT>(args);
 }
 
-extern "C" __global__ void symmem_barrier(const symmem_cuda_signal_args args) {
+extern "C" __global__ void symmem_barrier(const __grid_constant__ symmem_cuda_signal_args args) {
     __shared__ verdict result;
-    const uint64_t start_ns = now_ns();
-    begin(args, &result);
-    if (threadIdx.x == 0 && result.code == OK)
-        enter(args, &result);
-    __syncthreads();
-    if (result.code == OK) {
-        __syncthreads(); // nobody changes the code while others still read it
-        arrive(args, result.epoch);
-        for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x)
-            if (rank != args.rank)
-                wait_for<BARRIER>(args, rank, start_ns, &result);
-        __syncthreads();
-        if (result.code == TIMEOUT || result.code == PEER_LOST)
-            collect_late(args, &result);
-        __syncthreads();
-    }
-    if (threadIdx.x != 0)
-        return;
-    __threadfence_system();
-    if (result.code == OK && args.call[0] != CALL_NONE)
-        compare_calls(args, &result);
-    if (result.code != OK)
-        fail(args, &result, start_ns);
+    uint64_t start_ns;
+    const bool comparing = args.turn != SYMMEM_CUDA_LATER && args.call[0] != CALL_NONE;
+    if (join(args, &start_ns))
+        (void)meet(args, &result, start_ns, comparing);
 }
