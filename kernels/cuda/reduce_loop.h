@@ -185,6 +185,21 @@ SYMMEM_CUDA_CALLED void symmem_cuda_reduce_rows(const symmem_cuda_job &job,
     }
 }
 
+/* Whole units from byte `begin` on. Of job and step there are copies, so that no store can change
+ * what the next load needs to know. */
+template <typename Element>
+SYMMEM_CUDA_CALLED void symmem_cuda_reduce_units(const symmem_cuda_job &job,
+                                                 const symmem_cuda_step &step, size_t begin,
+                                                 size_t units, size_t lane, size_t lanes) {
+    const symmem_cuda_job own_job = job;
+    const symmem_cuda_step own_step = step;
+    const int per_unit = sizeof(symmem_cuda_unit) / sizeof(typename Element::bits);
+    for (size_t i = lane; i < units; i += lanes) {
+        const size_t at = begin + i * sizeof(symmem_cuda_unit);
+        symmem_cuda_reduce_group<Element, per_unit>(own_job, own_step, at, at);
+    }
+}
+
 /* One source: its bits, whatever they are. */
 SYMMEM_CUDA_CALLED void symmem_cuda_reduce_alone(const symmem_cuda_job &job,
                                                  const symmem_cuda_step &step, size_t lane,
@@ -203,7 +218,7 @@ SYMMEM_CUDA_CALLED void symmem_cuda_run_reduce(const symmem_cuda_job &job,
                                                const symmem_cuda_step &step, size_t lane,
                                                size_t lanes) {
     const size_t bytes = sizeof(typename Element::bits);
-    const int per_unit = static_cast<int>(sizeof(symmem_cuda_unit) / bytes);
+    const size_t per_unit = sizeof(symmem_cuda_unit) / bytes;
     if (step.count == 0)
         return;
     if (job.world_size == 1) {
@@ -223,10 +238,7 @@ SYMMEM_CUDA_CALLED void symmem_cuda_run_reduce(const symmem_cuda_job &job,
                         bytes;
     const size_t units = (step.count - head) / per_unit, tail = head + units * per_unit;
     symmem_cuda_reduce_singly<Element>(job, step, 0, head, lane, lanes);
-    for (size_t i = lane; i < units; i += lanes) {
-        const size_t at = head * bytes + i * sizeof(symmem_cuda_unit);
-        symmem_cuda_reduce_group<Element, per_unit>(job, step, at, at);
-    }
+    symmem_cuda_reduce_units<Element>(job, step, head * bytes, units, lane, lanes);
     symmem_cuda_reduce_singly<Element>(job, step, tail, step.count, lane, lanes);
 }
 
