@@ -10,6 +10,7 @@
 #define SMALL_BYTES ((size_t)64 << 10) /* of a step: below, one block does all of them */
 #define PIECE_BYTES ((size_t)1 << 20)  /* likewise where there are many */
 #define MANY_STEPS 16
+#define MOST_STEPS 256
 #define BLOCK_BYTES ((size_t)32 << 10) /* that a block moves before another one pays off */
 #define MAX_BLOCKS 256                 /* enough to fill any device */
 
@@ -56,17 +57,18 @@ static size_t bytes_of(const collective_launch *c, const symmem_cuda_step *step)
     return symmem_cuda_step_bytes(&c->args.job, step, parts);
 }
 
+/* Very many would fill the stream's queue, and the call would wait. */
 static bool is_for_one_block(const collective_launch *c) {
     symmem_cuda_place place = {0};
     symmem_cuda_step step;
     size_t most = 0;
     int32_t steps = 0;
-    while (steps <= MANY_STEPS && symmem_cuda_next(&c->args.job, &place, &step)) {
+    while (steps <= MOST_STEPS && symmem_cuda_next(&c->args.job, &place, &step)) {
         size_t bytes = bytes_of(c, &step);
         most = bytes > most ? bytes : most;
         steps++;
     }
-    return most <= (steps > MANY_STEPS ? PIECE_BYTES : SMALL_BYTES);
+    return steps > MOST_STEPS || most <= (steps > MANY_STEPS ? PIECE_BYTES : SMALL_BYTES);
 }
 
 static unsigned int blocks_for(size_t bytes) {

@@ -58,7 +58,7 @@ __device__ __noinline__ bool agree(const symmem_cuda_collective_args &args, verd
         for (int i = 0; i < SYMMEM_CUDA_CALL_WORDS; i++)
             result->other[i] = args.signal.call[i];
         memcpy(&result->other[2], &found.other, sizeof found.other); // symmem_call_id's count
-        fail(args.signal, result, start_ns);
+        fail(args.signal, result);
     }
     return false;
 }

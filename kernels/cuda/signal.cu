@@ -24,10 +24,12 @@ struct verdict {
     int32_t failed_rank;
     uint32_t actual;
     uint32_t epoch;
+    uint64_t start_ns; // of one thread's clock, for all
     uint32_t missing[SYMMEM_CUDA_MAX_RANKS / 32];
     uint32_t other[SYMMEM_CUDA_CALL_WORDS];
 };
 
+#ifndef SYMMEM_CUDA_ON_HOST // tests/unit has others for the CPU
 __device__ uint64_t now_ns() {
     uint64_t ns;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
@@ -44,10 +46,6 @@ __device__ void store_release(uint32_t *word, uint32_t value) {
     asm volatile("st.release.sys.global.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
 }
 
-__device__ uint32_t load_volatile(const uint32_t *word) {
-    return *static_cast<const volatile uint32_t *>(word);
-}
-
 __device__ uint32_t exchange_if(uint32_t *word, uint32_t expected, uint32_t value) {
     uint32_t found;
     asm volatile("atom.acq_rel.sys.global.cas.b32 %0, [%1], %2, %3;"
@@ -56,6 +54,11 @@ __device__ uint32_t exchange_if(uint32_t *word, uint32_t expected, uint32_t valu
                  : "memory");
     return found;
 }
+
+__device__ uint32_t load_volatile(const uint32_t *word) {
+    return *static_cast<const volatile uint32_t *>(word);
+}
+#endif
 
 __device__ uint32_t *word_at(const symmem_cuda_signal_args &args, int32_t owner, size_t offset) {
     return reinterpret_cast<uint32_t *>(static_cast<char *>(args.signals[owner]) + offset);
@@ -113,14 +116,15 @@ __device__ uint32_t check(const symmem_cuda_signal_args &args, int32_t rank, uin
     if (own_poisoned(args))
         return POISONED;
     *failed_rank = -1;
-    if (args.timeout_ms != 0 && now_ns() - start_ns >= args.timeout_ms * NS_PER_MS)
+    // Signed: it may be another processor's clock that says when the operation began.
+    const int64_t elapsed_ns = static_cast<int64_t>(now_ns() - start_ns);
+    if (args.timeout_ms != 0 && elapsed_ns >= static_cast<int64_t>(args.timeout_ms * NS_PER_MS))
         return TIMEOUT;
     return OK;
 }
 
 template <operation OP>
-__device__ void wait_for(const symmem_cuda_signal_args &args, int32_t rank, uint64_t start_ns,
-                         verdict *verdict) {
+__device__ void wait_for(const symmem_cuda_signal_args &args, int32_t rank, verdict *verdict) {
     const uint32_t epoch = OP == BARRIER ? verdict->epoch : 0;
     for (;;) {
         uint32_t value = 0;
@@ -131,7 +135,8 @@ __device__ void wait_for(const symmem_cuda_signal_args &args, int32_t rank, uint
         if (seen == READY || load_volatile(&verdict->code) != OK)
             return;
         int32_t failed_rank = rank;
-        uint32_t code = seen == BROKEN ? CORRUPT : check(args, rank, start_ns, &failed_rank);
+        uint32_t code = seen == BROKEN ? CORRUPT
+                                     : check(args, rank, verdict->start_ns, &failed_rank);
         if (code == OK)
             continue;
         // What the peer did before it ended or was poisoned counts, so look again.
@@ -144,13 +149,14 @@ __device__ void wait_for(const symmem_cuda_signal_args &args, int32_t rank, uint
     }
 }
 
-__device__ void begin(const symmem_cuda_signal_args &args, verdict *verdict) {
+__device__ void begin(const symmem_cuda_signal_args &args, verdict *verdict, uint64_t start_ns) {
     for (int i = threadIdx.x; i < SYMMEM_CUDA_MAX_RANKS / 32; i += blockDim.x)
         verdict->missing[i] = 0;
     if (threadIdx.x == 0) {
         verdict->code = OK;
         verdict->failed_rank = -1;
         verdict->actual = 0;
+        verdict->start_ns = start_ns;
         if (own_poisoned(args))
             decide(verdict, POISONED, args.rank, 0);
     }
@@ -176,7 +182,7 @@ __device__ symmem_cuda_state *state_of(const symmem_cuda_signal_args &args) {
 }
 
 // One thread, after a failure: peers are told, then the host.
-__device__ void fail(const symmem_cuda_signal_args &args, verdict *verdict, uint64_t start_ns) {
+__device__ void fail(const symmem_cuda_signal_args &args, verdict *verdict) {
     symmem_cuda_fault *fault = args.fault;
     if (args.turn != SYMMEM_CUDA_ALONE)
         state_of(args)->failed = 1;
@@ -188,7 +194,7 @@ __device__ void fail(const symmem_cuda_signal_args &args, verdict *verdict, uint
     if (load_volatile(&fault->code) != OK)
         return;
     fault->failed_rank = verdict->failed_rank;
-    fault->elapsed_ns = now_ns() - start_ns;
+    fault->elapsed_ns = now_ns() - verdict->start_ns;
     fault->actual = verdict->actual;
     for (int32_t i = 0; i < SYMMEM_CUDA_MAX_RANKS / 32; i++)
         fault->missing[i] = verdict->missing[i];
@@ -254,7 +260,7 @@ __device__ void enter(const symmem_cuda_signal_args &args, verdict *verdict, boo
 // know. What the block wrote before is visible to all ranks after it, and what they wrote to it.
 __device__ __noinline__ bool meet(const symmem_cuda_signal_args &args, verdict *result,
                                   uint64_t start_ns, bool comparing) {
-    begin(args, result);
+    begin(args, result, start_ns);
     if (threadIdx.x == 0 && result->code == OK)
         enter(args, result, comparing);
     __syncthreads();
@@ -263,7 +269,7 @@ __device__ __noinline__ bool meet(const symmem_cuda_signal_args &args, verdict *
         arrive(args, result->epoch);
         for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x)
             if (rank != args.rank)
-                wait_for<BARRIER>(args, rank, start_ns, result);
+                wait_for<BARRIER>(args, rank, result);
         __syncthreads();
         if (result->code == TIMEOUT || result->code == PEER_LOST)
             collect_late(args, result);
@@ -274,7 +280,7 @@ __device__ __noinline__ bool meet(const symmem_cuda_signal_args &args, verdict *
         if (result->code == OK && comparing)
             compare_calls(args, result);
         if (result->code != OK)
-            fail(args, result, start_ns);
+            fail(args, result);
     }
     __syncthreads();
     const bool met = result->code == OK;
@@ -302,15 +308,15 @@ __device__ bool join(const symmem_cuda_signal_args &args, uint64_t *start_ns) {
 template <operation OP> __device__ void one_slot(const symmem_cuda_signal_args &args) {
     __shared__ verdict result;
     const uint64_t start_ns = now_ns();
-    begin(args, &result);
+    begin(args, &result, start_ns);
     if (threadIdx.x != 0)
         return;
     __threadfence_system();
     if (result.code == OK)
-        wait_for<OP>(args, args.peer, start_ns, &result);
+        wait_for<OP>(args, args.peer, &result);
     __threadfence_system();
     if (result.code != OK)
-        fail(args, &result, start_ns);
+        fail(args, &result);
 }
 
 } // namespace
