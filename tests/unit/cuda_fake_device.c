@@ -7,9 +7,33 @@
 #include <string.h>
 #include <time.h>
 
+#include "cuda/collective.h"
 #include "cuda_host_kernels.h"
 
 fake_device fake;
+
+static size_t args_bytes(CUfunction function) {
+    switch ((host_kernel)(uintptr_t)function) {
+    case HOST_BARRIER:
+        return sizeof(symmem_cuda_signal_args);
+    case HOST_SHOW_WORDS:
+        return sizeof(symmem_cuda_show_args);
+    default:
+        return sizeof(symmem_cuda_collective_args);
+    }
+}
+
+static CUresult keep_launch(CUfunction function, unsigned int blocks, unsigned int threads,
+                            const void *args) {
+    if (fake.node_count == FAKE_MOST_NODES || args_bytes(function) > FAKE_MOST_ARGS)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    fake_node *node = &fake.nodes[fake.node_count++];
+    node->function = function;
+    node->blocks = blocks;
+    node->threads = threads;
+    memcpy(node->args, args, args_bytes(function));
+    return CUDA_SUCCESS;
+}
 
 static CUresult CUDAAPI launch_kernel(CUfunction function, unsigned int blocks, unsigned int y,
                                       unsigned int z, unsigned int threads, unsigned int block_y,
@@ -19,6 +43,8 @@ static CUresult CUDAAPI launch_kernel(CUfunction function, unsigned int blocks, 
     if (fake.launches == fake.fail_launch)
         return CUDA_ERROR_LAUNCH_FAILED;
     fake.launches++;
+    if (fake.capturing)
+        return keep_launch(function, blocks, threads, params[0]);
     host_launch_kernel((host_kernel)(uintptr_t)function, blocks, threads, params[0]);
     return CUDA_SUCCESS;
 }
@@ -126,14 +152,28 @@ void cuda_piece_give(cuda_instance *instance, void *piece) {
 
 symmem_status cuda_capture_id(void *instance, void *stream, uint64_t *id_p) {
     (void)instance, (void)stream;
-    *id_p = 0;
+    *id_p = fake.capturing;
     return SYMMEM_OK;
 }
 
 symmem_status cuda_captured_add(cuda_instance *instance, cuuint64_t id, const symmem_exec *exec,
                                 const cuda_signal_op *signal, const char *operation) {
-    (void)instance, (void)id, (void)exec, (void)signal, (void)operation;
-    return SYMMEM_BACKEND;
+    (void)instance, (void)id, (void)exec, (void)operation;
+    fake.held = *signal;
+    return SYMMEM_OK;
+}
+
+symmem_status fake_replay(void) {
+    symmem_error_record record;
+    for (int i = 0; i < fake.node_count; i++)
+        host_launch_kernel((host_kernel)(uintptr_t)fake.nodes[i].function, fake.nodes[i].blocks,
+                           fake.nodes[i].threads, fake.nodes[i].args);
+    return cuda_take_fault(&fake.held, &record);
+}
+
+void fake_drop_graph(void) {
+    cuda_piece_give(&fake.instance, fake.held.fault);
+    fake.node_count = 0;
 }
 
 void cuda_graph_drop(cuda_instance *instance, cuda_graph *graph) {

@@ -4,96 +4,8 @@
  * and signals are shared memory. What is seen here is how kernels follow each other, meetings,
  * failures and what they leave; what the loops compute in detail is cuda_collective.cpp's.
  */
-#include <CUnit/Basic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "cuda_fake_device.h"
+#include "cuda_ranks.h"
 #include "reference/reduce.h"
-
-#define RANKS 3
-#define CHANNELS 2
-#define MOST 70000 /* elements */
-#define BUFFER_BYTES ((size_t)RANKS * MOST * sizeof(float))
-#define SIGNAL_BYTES ((size_t)1 << 16)
-#define LIMIT_MS 20000
-#define MARK 0x5a
-
-/* In every process at the same addresses; peers change it. */
-static char *arena;
-static void *tables[3 * RANKS];
-/* The rank's own. */
-static float in[RANKS * MOST], out[RANKS * MOST], wanted[RANKS * MOST];
-
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "rank %d: line %d: %s\n", (int)fake.peers.rank, __LINE__, #condition); \
-            return false;                                                                          \
-        }                                                                                          \
-    } while (0)
-
-/* --- ranks -------------------------------------------------------------------------- */
-
-static int child(bool (*scenario)(int32_t rank), int32_t rank) {
-    alarm(100);
-    fake_open(tables, rank, RANKS, CHANNELS);
-    bool right = scenario(rank) && fake.pieces == 0;
-    return right ? 0 : 1;
-}
-
-static void run_ranks(bool (*scenario)(int32_t rank)) {
-    pid_t pids[RANKS];
-    size_t each = BUFFER_BYTES + SIGNAL_BYTES;
-    memset(arena, 0, RANKS * each);
-    for (int32_t r = 0; r < RANKS; r++) {
-        tables[r] = arena + (size_t)r * each;
-        tables[2 * RANKS + r] = arena + (size_t)r * each + BUFFER_BYTES;
-    }
-    for (int32_t r = 0; r < RANKS; r++) {
-        pids[r] = fork();
-        CU_ASSERT_FATAL(pids[r] >= 0);
-        if (pids[r] == 0)
-            _exit(child(scenario, r));
-    }
-    for (int32_t r = 0; r < RANKS; r++) {
-        int status = -1;
-        CU_ASSERT_EQUAL(waitpid(pids[r], &status, 0), pids[r]);
-        CU_ASSERT_EQUAL(status, 0);
-    }
-}
-
-/* What rank r has at i in a round. */
-static float value(int32_t r, int round, size_t i) {
-    return (float)((i * 7 + (size_t)r * 13 + (size_t)round * 31) % 1009) / 8.0f - 50.0f;
-}
-
-static void fill(float *at, int32_t r, int round, size_t count) {
-    for (size_t i = 0; i < count; i++)
-        at[i] = value(r, round, i);
-}
-
-static float *buffer(void) {
-    return fake.peers.buffers[fake.peers.rank];
-}
-
-static symmem_status run(const symmem_collective *call, bool checking, uint32_t timeout_ms) {
-    symmem_exec exec = {.timeout_ms = timeout_ms};
-    if (checking)
-        exec.call = (symmem_call_id){.kind = call->kind,
-                                     .dtype = (uint16_t)call->dtype,
-                                     .op = (uint16_t)call->op,
-                                     .count = call->count,
-                                     .detail = 1};
-    return cuda_collective(&fake.instance, &fake.peers, 1, call, &exec);
-}
-
-static bool same(const float *found, const float *expected, size_t count) {
-    return memcmp(found, expected, count * sizeof *found) == 0;
-}
 
 /* --- reductions --------------------------------------------------------------------- */
 
@@ -265,6 +177,81 @@ static bool exchanges(int32_t rank) {
     return true;
 }
 
+/* --- graphs ------------------------------------------------------------------------- */
+
+static symmem_status capture(const symmem_collective *call, bool checking) {
+    static cuda_stream stream;
+    static fake_node nodes[FAKE_MOST_NODES];
+    symmem_exec exec = {.stream = &stream, .timeout_ms = LIMIT_MS};
+    if (checking)
+        exec.call = (symmem_call_id){.kind = call->kind, .detail = 1};
+    fake.nodes = nodes;
+    fake.capturing = true;
+    symmem_status status = cuda_collective(&fake.instance, &fake.peers, 1, call, &exec);
+    fake.capturing = false;
+    return status;
+}
+
+/* What was captured does in each launch what the call does, with the data of that moment, and
+ * eager operations on the same channel in between. */
+static bool graphs_of_reductions(int32_t rank) {
+    for (int round = 0; round < ROUNDS; round++) {
+        symmem_collective call = reduction(SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, round);
+        call.op = SYMMEM_SUM;
+        call.out = out;
+        CHECK(capture(&call, round % 2 != 0) == SYMMEM_OK);
+        for (int launch = 0; launch < 3; launch++) {
+            fill(buffer(), rank, round + launch, call.count);
+            memset(out, MARK, sizeof out);
+            expect(round + launch, call.count, call.op);
+            CHECK(fake_replay() == SYMMEM_OK && same(out, wanted, call.count));
+            CHECK(run(&call, false, LIMIT_MS) == SYMMEM_OK && same(out, wanted, call.count));
+        }
+        fake_drop_graph();
+    }
+    return true;
+}
+
+/* The splits were looked at when it was captured. */
+static bool graphs_of_exchanges(int32_t rank) {
+    size_t in_splits[RANKS], out_splits[RANKS];
+    for (int round = 0; round < ROUNDS; round++) {
+        const symmem_collective call = exchange(rank, round, in_splits, out_splits);
+        CHECK(capture(&call, round % 3 != 0) == SYMMEM_OK);
+        memset(in_splits, MARK, sizeof in_splits);
+        memset(out_splits, MARK, sizeof out_splits);
+        for (int launch = 0; launch < 3; launch++) {
+            memset(out, MARK, sizeof out);
+            CHECK(fake_replay() == SYMMEM_OK && came(rank, round));
+        }
+        fake_drop_graph();
+    }
+    return true;
+}
+
+/* A launch that fails leaves nothing that the next one stumbles over. */
+static bool graphs_that_fail(int32_t rank) {
+    symmem_collective call = reduction(SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, 0);
+    for (int round = 0; round < 2; round++) {
+        call.count = round == 0 ? 10 : MOST;
+        call.out = out;
+        CHECK(capture(&call, true) == SYMMEM_OK);
+        for (int launch = 0; launch < 4; launch++) {
+            const symmem_collective other = {.name = "test", .kind = SYMMEM_CALL_BROADCAST};
+            bool differs = launch % 2 == 0;
+            fill(buffer(), rank, launch, call.count);
+            memset(out, MARK, sizeof out);
+            expect(launch, call.count, call.op);
+            symmem_status status =
+                differs && rank == 1 ? run(&other, true, LIMIT_MS) : fake_replay();
+            CHECK(status == (differs ? SYMMEM_MISMATCH : SYMMEM_OK));
+            CHECK(differs ? ((const char *)out)[0] == MARK : same(out, wanted, call.count));
+        }
+        fake_drop_graph();
+    }
+    return true;
+}
+
 /* --- failures ----------------------------------------------------------------------- */
 
 static bool disputes(int32_t rank) {
@@ -403,6 +390,9 @@ RANKS_TEST(all_reduces_passing)
 RANKS_TEST(reduce_scatters)
 RANKS_TEST(moves)
 RANKS_TEST(exchanges)
+RANKS_TEST(graphs_of_reductions)
+RANKS_TEST(graphs_of_exchanges)
+RANKS_TEST(graphs_that_fail)
 RANKS_TEST(disputes)
 RANKS_TEST(mismatches)
 RANKS_TEST(one_is_late_small)
@@ -422,6 +412,9 @@ int main(void) {
         {"reduce-scatters", test_reduce_scatters},
         {"all-gathers and broadcasts", test_moves},
         {"all-to-alls", test_exchanges},
+        {"graphs of all-reduces", test_graphs_of_reductions},
+        {"graphs of all-to-alls", test_graphs_of_exchanges},
+        {"graphs that fail", test_graphs_that_fail},
         {"splits that differ", test_disputes},
         {"calls that differ", test_mismatches},
         {"one is late, one kernel", test_one_is_late_small},
