@@ -157,8 +157,8 @@ static symmem_status device_count(void *opaque, int32_t *count_p) {
     return SYMMEM_OK;
 }
 
-static symmem_status device_info(void *opaque, int32_t device, symmem_device_info *info_p) {
-    const cuda_instance *instance = opaque;
+static symmem_status describe_device(const cuda_instance *instance, int32_t device,
+                                     symmem_device_info *info_p) {
     const cuda_driver *driver = &instance->driver;
     CUmemAllocationProp property = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -183,6 +183,21 @@ static symmem_status device_info(void *opaque, int32_t device, symmem_device_inf
     return SYMMEM_OK;
 }
 
+/* Asked for often, and nothing of it changes. */
+static symmem_status device_info(void *opaque, int32_t index, symmem_device_info *info_p) {
+    cuda_instance *instance = opaque;
+    cuda_device *device = &instance->devices[index];
+    symmem_status status = SYMMEM_OK;
+    pthread_mutex_lock(&instance->lock);
+    if (!device->described)
+        status = describe_device(instance, index, &device->info);
+    device->described = status == SYMMEM_OK;
+    if (device->described)
+        *info_p = device->info;
+    pthread_mutex_unlock(&instance->lock);
+    return status;
+}
+
 static const symmem_backend table = {
     .size = sizeof table,
     .abi = SYMMEM_BACKEND_ABI,
@@ -191,7 +206,8 @@ static const symmem_backend table = {
     .capabilities = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_OVERLAP |
                     SYMMEM_CAP_THREAD_RANKS | SYMMEM_CAP_PROCESS_RANKS | SYMMEM_CAP_HOST_FN |
                     SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_POOL | SYMMEM_CAP_WRAP_STREAM |
-                    SYMMEM_CAP_COLLECTIVES,
+                    SYMMEM_CAP_COLLECTIVES |
+                    SYMMEM_CAP_CONNECTIVITY,
     .probe = probe,
     .open = open_instance,
     .close = close_instance,
@@ -233,6 +249,7 @@ static const symmem_backend table = {
     .graph_launch = cuda_graph_launch,
     .graph_destroy = cuda_graph_destroy,
     .collective = cuda_collective,
+    .connectivity = cuda_connectivity,
 };
 
 const symmem_backend *symmem_backend_entry(uint32_t abi) {

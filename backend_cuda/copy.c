@@ -8,6 +8,7 @@
 typedef struct byte_op {
     const char *operation;
     CUresult (*enqueue)(const cuda_driver *driver, const struct byte_op *op, CUstream native);
+    bool copies;
     CUdeviceptr dst, src;
     size_t count;
     uint32_t value;
@@ -39,19 +40,33 @@ static symmem_status run_now(cuda_instance *instance, int32_t device, const byte
     return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, op->operation);
 }
 
+/* What is enqueued of a copy that failed goes through it, and must have ended. What was captured
+ * keeps it until the instance is closed: its graph may be somebody else's. */
+static void end_staging(cuda_instance *instance, const cuda_stream *stream, cuda_staging *staging) {
+    if (staging != NULL && cuda_wait_idle(instance, stream->native, 0, NULL) == CUDA_SUCCESS)
+        cuda_staging_give(instance, staging);
+}
+
 static symmem_status run_on(cuda_instance *instance, const byte_op *op, const symmem_exec *exec) {
     cuda_stream *stream = exec->stream;
     uint64_t id = 0;
     symmem_status status = cuda_capture_id(instance, stream, &id);
     if (status != SYMMEM_OK)
         return status;
-    CUresult result = op->enqueue(&instance->driver, op, stream->native);
+    cuda_needs needs = {.staging = NULL};
+    CUresult result = op->copies ? cuda_copy_enqueue(instance, stream->native, id != 0, op->dst,
+                                                     op->src, op->count, &needs.staging)
+                                 : op->enqueue(&instance->driver, op, stream->native);
     if (result != CUDA_SUCCESS)
-        return cuda_fail(instance, result, op->operation);
-    if (exec->ref_count == 0)
+        status = cuda_fail(instance, result, op->operation);
+    else if (exec->ref_count == 0 && needs.staging == NULL)
         return SYMMEM_OK;
-    return id != 0 ? cuda_captured_add(instance, id, exec, NULL, op->operation)
-                   : cuda_pending_add(stream, exec, NULL, NULL, op->operation);
+    else
+        status = id != 0 ? cuda_captured_add(instance, id, exec, &needs, op->operation)
+                         : cuda_pending_add(stream, exec, &needs, op->operation);
+    if (status != SYMMEM_OK && id == 0)
+        end_staging(instance, stream, needs.staging);
+    return status;
 }
 
 static symmem_status run(cuda_instance *instance, int32_t device, const byte_op *op,
@@ -69,6 +84,7 @@ symmem_status cuda_copy(void *instance, int32_t device, void *dst, const void *s
                         const symmem_exec *exec) {
     const byte_op op = {.operation = "copy",
                         .enqueue = enqueue_copy,
+                        .copies = true,
                         .dst = cuda_address(dst),
                         .src = cuda_address(src),
                         .count = bytes};

@@ -25,6 +25,9 @@ typedef struct cuda_lane {
 typedef struct cuda_device {
     CUdevice id;
     CUcontext context; /* the primary one, retained; NULL: not open */
+    bool kept;         /* until the process ends */
+    bool described;    /* the next one is filled */
+    symmem_device_info info;
     CUmodule module;
     CUfunction barrier;
     CUfunction put_signal;
@@ -49,6 +52,8 @@ typedef struct cuda_slab {
 
 typedef struct cuda_pending cuda_pending;
 typedef struct cuda_capture cuda_capture;
+typedef struct cuda_staging cuda_staging;
+typedef struct cuda_graph cuda_graph;
 
 typedef struct cuda_instance {
     const symmem_host *host;
@@ -63,6 +68,7 @@ typedef struct cuda_instance {
     cuda_device devices[CUDA_MAX_DEVICES];
     cuda_slab *slabs;
     cuda_piece *pieces;
+    cuda_staging *stagings; /* idle ones */
     cuda_pending *pending, **pending_end;
     _Atomic int32_t pending_count; /* until the last of it is done, failures told */
     struct cuda_stream *streams;
@@ -91,12 +97,20 @@ typedef struct cuda_signal_op {
     symmem_cuda_fault *fault;
 } cuda_signal_op;
 
+/* What work needs until it is over, beside references; each NULL: none. */
+typedef struct cuda_needs {
+    const cuda_signal_op *signal; /* its fault */
+    cuda_graph *graph;
+    cuda_staging *staging;
+} cuda_needs;
+
 /* What a capture holds, and later its graph. */
 typedef struct cuda_captured {
     struct cuda_captured *next;
     symmem_ref refs[CUDA_MAX_REFS];
     int32_t ref_count;
     cuda_signal_op signal; /* fault NULL: another operation */
+    cuda_staging *staging;
 } cuda_captured;
 
 struct cuda_capture {
@@ -105,12 +119,12 @@ struct cuda_capture {
     cuda_captured *held, **held_end;
 };
 
-typedef struct cuda_graph {
+struct cuda_graph {
     int32_t users; /* under the instance's lock: the owner, and launches */
     int32_t device;
     CUgraphExec executable;
     cuda_captured *held;
-} cuda_graph;
+};
 
 /* Work of a stream that is not known to be over. */
 struct cuda_pending {
@@ -119,6 +133,7 @@ struct cuda_pending {
     int32_t device;
     cuda_stream *stream;
     cuda_graph *graph;
+    cuda_staging *staging;
     cuda_signal_op signal; /* fault NULL: another operation */
     symmem_ref refs[CUDA_MAX_REFS];
     int32_t ref_count;
@@ -156,7 +171,21 @@ const void *cuda_image(void);
 /* Zeroed. The context of some device is current. */
 CUresult cuda_piece_take(cuda_instance *instance, void **piece_p);
 void cuda_piece_give(cuda_instance *instance, void *piece);
+/* `bytes` of pinned memory that lives as long as the instance. lock held. */
+CUresult cuda_slab_add(cuda_instance *instance, size_t bytes, void **pinned_p);
 void cuda_slabs_free(cuda_instance *instance);
+
+/* staging.c: a stream's copies from and to ordinary host memory */
+/* Sees to it that there are some: making one may wait for running kernels. lock held. */
+CUresult cuda_stagings_make(cuda_instance *instance);
+/*
+ * Enqueues the copy. *staging_p: what it needs until it is over, NULL if nothing; after a failure
+ * too. The context is current.
+ */
+CUresult cuda_copy_enqueue(cuda_instance *instance, CUstream native, bool capturing,
+                           CUdeviceptr dst, CUdeviceptr src, size_t bytes,
+                           cuda_staging **staging_p);
+void cuda_staging_give(cuda_instance *instance, cuda_staging *staging);
 
 /* memory.c */
 symmem_status cuda_memory_alloc(void *instance, int32_t device, size_t bytes,
@@ -168,11 +197,10 @@ symmem_status cuda_memory_import(void *instance, int32_t device, const symmem_sh
                                  size_t bytes, symmem_memory *memory);
 
 /* pending.c: work under way, its references and failures */
-/* After enqueueing: keeps references, and watches the signal operation (NULL: none), whose fault
- * it takes over. On failure the caller keeps both. The context is current. */
+/* After enqueueing: keeps references, watches the signal operation, and takes over what the work
+ * needs. On failure the caller keeps that. The context is current. */
 symmem_status cuda_pending_add(cuda_stream *stream, const symmem_exec *exec,
-                               const cuda_signal_op *signal, cuda_graph *graph,
-                               const char *operation);
+                               const cuda_needs *needs, const char *operation);
 /* Looks after all work that is over: failures are told, references released. */
 void cuda_collect(cuda_instance *instance);
 /* Tells the device what the host knows of the peers. */
@@ -221,7 +249,11 @@ void cuda_graph_destroy(void *instance, void *graph);
 void cuda_graph_drop(cuda_instance *instance, cuda_graph *graph);
 /* As cuda_pending_add, for a stream that captures. */
 symmem_status cuda_captured_add(cuda_instance *instance, cuuint64_t id, const symmem_exec *exec,
-                                const cuda_signal_op *signal, const char *operation);
+                                const cuda_needs *needs, const char *operation);
+
+/* connectivity.c */
+symmem_status cuda_connectivity(void *instance, const char *connection, int32_t device_count,
+                                int32_t *matrix);
 
 /* signal.c */
 /* A signal operation or collective: kernels on a stream, and what the host keeps of them. */

@@ -44,9 +44,29 @@ static CUresult load_kernels(const cuda_driver *driver, cuda_device *device) {
         {"symmem_show_words", &device->show_words},
     };
     CUresult result = driver->ModuleLoadData(&device->module, cuda_image());
-    for (size_t i = 0; result == CUDA_SUCCESS && i < sizeof kernels / sizeof kernels[0]; i++)
+    for (size_t i = 0; result == CUDA_SUCCESS && i < sizeof kernels / sizeof kernels[0]; i++) {
         result = driver->ModuleGetFunction(kernels[i].function, device->module, kernels[i].name);
+        /* Now, for loading waits for all that runs in the context: with ranks as threads for a
+         * peer's kernel, which may wait for ours. */
+        if (result == CUDA_SUCCESS && driver->FuncLoad != NULL)
+            result = driver->FuncLoad(*kernels[i].function);
+    }
     return result;
+}
+
+/*
+ * The primary context is made by who first retains it and destroyed with the last reference. Both
+ * take a good part of a second, one process after the other, so the first instance of a process
+ * keeps its reference for the process's life, as the CUDA runtime does. Whoever finds the context
+ * there, made by the runtime, by its user or by an earlier instance, gives its reference back.
+ */
+static CUresult retain_context(const cuda_driver *driver, cuda_device *device,
+                               CUcontext *context_p) {
+    unsigned int flags = 0;
+    int active = 0;
+    CUresult result = driver->DevicePrimaryCtxGetState(device->id, &flags, &active);
+    device->kept = active == 0;
+    return result == CUDA_SUCCESS ? driver->DevicePrimaryCtxRetain(context_p, device->id) : result;
 }
 
 /* lock held. Leaves the context current. */
@@ -56,7 +76,7 @@ static CUresult open_device(cuda_instance *instance, int32_t index) {
     CUcontext context;
     CUresult result = driver->DeviceGet(&device->id, index);
     if (result == CUDA_SUCCESS)
-        result = driver->DevicePrimaryCtxRetain(&context, device->id);
+        result = retain_context(driver, device, &context);
     if (result != CUDA_SUCCESS)
         return result;
     result = driver->CtxPushCurrent(context);
@@ -65,6 +85,8 @@ static CUresult open_device(cuda_instance *instance, int32_t index) {
     result = load_kernels(driver, device);
     if (result == CUDA_SUCCESS)
         result = driver->StreamCreate(&device->control, CU_STREAM_NON_BLOCKING);
+    if (result == CUDA_SUCCESS && instance->stagings == NULL)
+        result = cuda_stagings_make(instance);
     if (result != CUDA_SUCCESS)
         goto pop;
     device->context = context;
@@ -134,7 +156,8 @@ static void close_device(cuda_instance *instance, cuda_device *device) {
         (void)driver->ModuleUnload(device->module);
         cuda_leave(instance);
     }
-    (void)driver->DevicePrimaryCtxRelease(device->id);
+    if (!device->kept)
+        (void)driver->DevicePrimaryCtxRelease(device->id);
 }
 
 void cuda_devices_close(cuda_instance *instance) {

@@ -12,10 +12,13 @@ typedef struct entry_point {
     const char *name;
     int version;
     size_t offset;
+    bool optional;
 } entry_point;
 
 #define ENTRY(member, since)                                                                       \
-    { "cu" #member, since, offsetof(cuda_driver, member) }
+    { "cu" #member, since, offsetof(cuda_driver, member), false }
+#define OPTIONAL(member, since)                                                                    \
+    { "cu" #member, since, offsetof(cuda_driver, member), true }
 
 static const entry_point entry_points[] = {
     ENTRY(Init, 2000),
@@ -25,6 +28,7 @@ static const entry_point entry_points[] = {
     ENTRY(DeviceGetName, 2000),
     ENTRY(DeviceGetUuid, 11040),
     ENTRY(DeviceGetAttribute, 2000),
+    ENTRY(DevicePrimaryCtxGetState, 7000),
     ENTRY(DevicePrimaryCtxRetain, 7000),
     ENTRY(DevicePrimaryCtxRelease, 11000),
     ENTRY(CtxPushCurrent, 4000),
@@ -32,8 +36,10 @@ static const entry_point entry_points[] = {
     ENTRY(ModuleLoadData, 2000),
     ENTRY(ModuleUnload, 2000),
     ENTRY(ModuleGetFunction, 2000),
+    OPTIONAL(FuncLoad, 12040),
     ENTRY(LaunchKernel, 4000),
     ENTRY(LaunchHostFunc, 10000),
+    ENTRY(PointerGetAttribute, 4000),
     ENTRY(MemGetInfo, 3020),
     ENTRY(MemHostAlloc, 2020),
     ENTRY(MemFreeHost, 2000),
@@ -95,7 +101,9 @@ bool cuda_driver_load(cuda_driver *driver, char *reason, size_t capacity) {
         CUdriverProcAddressQueryResult found;
         CUresult result =
             find(entry->name, &symbol, entry->version, CU_GET_PROC_ADDRESS_DEFAULT, &found);
-        if (result != CUDA_SUCCESS || symbol == NULL) {
+        if (result != CUDA_SUCCESS)
+            symbol = NULL;
+        if (symbol == NULL && !entry->optional) {
             snprintf(reason, capacity, "the driver has no %s", entry->name);
             return false;
         }

@@ -16,6 +16,7 @@ typedef struct cuda_driver {
     __typeof__(cuDeviceGetName) *DeviceGetName;
     __typeof__(cuDeviceGetUuid) *DeviceGetUuid;
     __typeof__(cuDeviceGetAttribute) *DeviceGetAttribute;
+    __typeof__(cuDevicePrimaryCtxGetState) *DevicePrimaryCtxGetState;
     __typeof__(cuDevicePrimaryCtxRetain) *DevicePrimaryCtxRetain;
     __typeof__(cuDevicePrimaryCtxRelease) *DevicePrimaryCtxRelease;
     __typeof__(cuCtxPushCurrent) *CtxPushCurrent;
@@ -23,8 +24,10 @@ typedef struct cuda_driver {
     __typeof__(cuModuleLoadData) *ModuleLoadData;
     __typeof__(cuModuleUnload) *ModuleUnload;
     __typeof__(cuModuleGetFunction) *ModuleGetFunction;
+    CUresult(CUDAAPI *FuncLoad)(CUfunction function); /* since 12.4; NULL: it is not there */
     __typeof__(cuLaunchKernel) *LaunchKernel;
     __typeof__(cuLaunchHostFunc) *LaunchHostFunc;
+    __typeof__(cuPointerGetAttribute) *PointerGetAttribute;
     __typeof__(cuMemGetInfo) *MemGetInfo;
     __typeof__(cuMemHostAlloc) *MemHostAlloc;
     __typeof__(cuMemFreeHost) *MemFreeHost;

@@ -28,6 +28,7 @@ static void free_held(cuda_instance *instance, cuda_captured *held) {
         for (int32_t i = 0; i < held->ref_count; i++)
             held->refs[i].release(held->refs[i].object);
         cuda_piece_give(instance, held->signal.fault);
+        cuda_staging_give(instance, held->staging);
         free(held);
         held = next;
     }
@@ -89,12 +90,13 @@ free_capture:
 }
 
 symmem_status cuda_captured_add(cuda_instance *instance, cuuint64_t id, const symmem_exec *exec,
-                                const cuda_signal_op *signal, const char *operation) {
+                                const cuda_needs *needs, const char *operation) {
     cuda_captured *held = calloc(1, sizeof *held);
     if (held == NULL)
         return cuda_no_memory(instance, operation);
-    if (signal != NULL)
-        held->signal = *signal;
+    held->staging = needs->staging;
+    if (needs->signal != NULL)
+        held->signal = *needs->signal;
     pthread_mutex_lock(&instance->lock);
     cuda_capture *capture = instance->captures;
     while (capture != NULL && capture->id != id)
@@ -172,7 +174,7 @@ symmem_status cuda_graph_launch(void *opaque, void *opaque_graph, void *opaque_s
     if (result != CUDA_SUCCESS)
         status = cuda_fail(instance, result, "graph_launch");
     else
-        status = cuda_pending_add(stream, NULL, NULL, graph, "graph_launch");
+        status = cuda_pending_add(stream, NULL, &(cuda_needs){.graph = graph}, "graph_launch");
     cuda_leave(instance);
     return status;
 }

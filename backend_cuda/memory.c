@@ -6,6 +6,7 @@
  * it in the list below by the number that the share carries; if its owner has given it up
  * meanwhile, the descriptor is imported as another process would.
  */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -234,7 +235,9 @@ symmem_status cuda_memory_export(void *opaque, symmem_memory *memory, symmem_sha
     cuda_leave(instance);
     if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, "export");
-    share->kind = SYMMEM_SHARE_FD | SYMMEM_SHARE_BYTES;
+    (void)fcntl(fd, F_SETFD, FD_CLOEXEC); /* the driver does not promise it */
+    /* The bytes are no other way to the memory, so they are not announced as one. */
+    share->kind = SYMMEM_SHARE_FD;
     share->fd = fd;
     share->mapped_bytes = mapping->mapped_bytes;
     memcpy(share->bytes, &mapping->number, sizeof mapping->number);

@@ -6,12 +6,17 @@
  * happens in a callback of the driver, which may not call it.
  */
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cuda_internal.h"
 
 #define TICK_NS (10 * CUDA_NS_PER_MS)
+/* How long a consequence waits for its cause, which may be a call without a stream of another
+ * thread's. */
+#define CAUSE_NS (20 * CUDA_NS_PER_MS)
+#define CAUSE_PAUSE_NS 20000ull
 
 /* --- faults ------------------------------------------------------------------------- */
 
@@ -73,17 +78,17 @@ static CUresult mark(const cuda_driver *driver, cuda_pending *pending) {
 }
 
 symmem_status cuda_pending_add(cuda_stream *stream, const symmem_exec *exec,
-                               const cuda_signal_op *signal, cuda_graph *graph,
-                               const char *operation) {
+                               const cuda_needs *needs, const char *operation) {
     cuda_instance *instance = stream->instance;
     cuda_pending *pending = calloc(1, sizeof *pending);
     if (pending == NULL)
         return cuda_no_memory(instance, operation);
     pending->device = stream->device;
     pending->stream = stream;
-    pending->graph = graph;
-    if (signal != NULL)
-        pending->signal = *signal;
+    pending->graph = needs->graph;
+    pending->staging = needs->staging;
+    if (needs->signal != NULL)
+        pending->signal = *needs->signal;
     CUresult result = mark(&instance->driver, pending);
     if (result != CUDA_SUCCESS) {
         free_pending(instance, pending);
@@ -95,8 +100,8 @@ symmem_status cuda_pending_add(cuda_stream *stream, const symmem_exec *exec,
     }
     pthread_mutex_lock(&instance->lock);
     stream->users++;
-    if (graph != NULL)
-        graph->users++;
+    if (needs->graph != NULL)
+        needs->graph->users++;
     *instance->pending_end = pending;
     instance->pending_end = &pending->next;
     atomic_fetch_add(&instance->pending_count, 1);
@@ -116,11 +121,31 @@ static bool is_over(cuda_instance *instance, const cuda_pending *pending) {
     return result != CUDA_ERROR_NOT_READY && !cuda_is_capture_error(result);
 }
 
-static cuda_pending *take_finished(cuda_instance *instance) {
+/*
+ * Whether the work failed because this rank's state was poisoned, by a failure that the core does
+ * not know yet. That one is told first, or the core would take the consequence for the cause. Its
+ * kernel ends as soon as it has poisoned the state.
+ */
+static bool is_consequence(const cuda_pending *pending) {
+    const cuda_signal_op *signal = &pending->signal;
+    return signal->fault != NULL &&
+           __atomic_load_n(&signal->fault->code, __ATOMIC_ACQUIRE) == -(uint32_t)SYMMEM_POISONED &&
+           signal->fault->failed_rank == signal->peers->rank &&
+           !signal->peers->host->is_poisoned(signal->peers);
+}
+
+/* *held_back_p: there is one more, which follows from a failure that is not known. */
+static cuda_pending *take_finished(cuda_instance *instance, bool with_consequences,
+                                   bool *held_back_p) {
     pthread_mutex_lock(&instance->lock);
     cuda_pending **link = &instance->pending;
-    while (*link != NULL && !is_over(instance, *link))
-        link = &(*link)->next;
+    for (; *link != NULL; link = &(*link)->next) {
+        if (!is_over(instance, *link))
+            continue;
+        if (with_consequences || !is_consequence(*link))
+            break;
+        *held_back_p = true;
+    }
     cuda_pending *pending = *link;
     if (pending != NULL) {
         *link = pending->next;
@@ -144,6 +169,7 @@ static void look_for_fault(cuda_stream *stream, const cuda_signal_op *signal) {
 static void finish(cuda_instance *instance, cuda_pending *pending) {
     look_for_fault(pending->stream, &pending->signal);
     cuda_piece_give(instance, pending->signal.fault);
+    cuda_staging_give(instance, pending->staging);
     if (pending->graph != NULL) {
         for (cuda_captured *held = pending->graph->held; held != NULL; held = held->next)
             look_for_fault(pending->stream, &held->signal);
@@ -159,10 +185,19 @@ void cuda_collect(cuda_instance *instance) {
     if (atomic_load(&instance->pending_count) == 0)
         return;
     pthread_mutex_lock(&instance->collecting);
-    cuda_pending *pending;
-    while ((pending = take_finished(instance)) != NULL) {
-        finish(instance, pending);
-        atomic_fetch_sub(&instance->pending_count, 1);
+    const uint64_t patience_ns = cuda_now_ns() + CAUSE_NS;
+    for (;;) {
+        bool held_back = false;
+        bool impatient = cuda_now_ns() >= patience_ns;
+        cuda_pending *pending = take_finished(instance, impatient, &held_back);
+        if (pending != NULL) {
+            finish(instance, pending);
+            atomic_fetch_sub(&instance->pending_count, 1);
+        } else if (held_back && !impatient) {
+            cuda_sleep_ns(CAUSE_PAUSE_NS);
+        } else if (!held_back) {
+            break;
+        }
     }
     pthread_mutex_unlock(&instance->collecting);
 }
@@ -208,8 +243,13 @@ static void *run_watcher(void *opaque) {
     }
 }
 
+/* Signals are the program's: the thread takes none. */
 symmem_status cuda_watcher_start(cuda_instance *instance) {
+    sigset_t all, before;
+    sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(&instance->watcher, NULL, run_watcher, instance);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error == 0)
         return SYMMEM_OK;
     return instance->host->fail(instance->host, error == EAGAIN ? SYMMEM_LIMIT : SYMMEM_SYSTEM,

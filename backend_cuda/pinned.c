@@ -10,21 +10,30 @@
 _Static_assert(sizeof(symmem_cuda_fault) <= CUDA_PIECE_BYTES, "a fault is one piece");
 _Static_assert(sizeof(symmem_cuda_control) <= CUDA_PIECE_BYTES, "a control word is one piece");
 
-/* lock held */
-static CUresult add_slab(cuda_instance *instance) {
+CUresult cuda_slab_add(cuda_instance *instance, size_t bytes, void **pinned_p) {
     cuda_slab *slab = calloc(1, sizeof *slab);
     if (slab == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = instance->driver.MemHostAlloc(
-        &slab->pinned, SLAB_BYTES, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+        &slab->pinned, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
     if (result != CUDA_SUCCESS) {
         free(slab);
         return result;
     }
     slab->next = instance->slabs;
     instance->slabs = slab;
+    *pinned_p = slab->pinned;
+    return CUDA_SUCCESS;
+}
+
+/* lock held */
+static CUresult add_pieces(cuda_instance *instance) {
+    void *pinned;
+    CUresult result = cuda_slab_add(instance, SLAB_BYTES, &pinned);
+    if (result != CUDA_SUCCESS)
+        return result;
     for (size_t at = 0; at < SLAB_BYTES; at += CUDA_PIECE_BYTES) {
-        cuda_piece *piece = (cuda_piece *)(void *)((char *)slab->pinned + at);
+        cuda_piece *piece = (cuda_piece *)(void *)((char *)pinned + at);
         piece->next = instance->pieces;
         instance->pieces = piece;
     }
@@ -33,7 +42,7 @@ static CUresult add_slab(cuda_instance *instance) {
 
 CUresult cuda_piece_take(cuda_instance *instance, void **piece_p) {
     pthread_mutex_lock(&instance->lock);
-    CUresult result = instance->pieces != NULL ? CUDA_SUCCESS : add_slab(instance);
+    CUresult result = instance->pieces != NULL ? CUDA_SUCCESS : add_pieces(instance);
     if (result == CUDA_SUCCESS) {
         cuda_piece *piece = instance->pieces;
         instance->pieces = piece->next;

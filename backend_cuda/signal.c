@@ -76,8 +76,9 @@ static symmem_status run_on(cuda_instance *instance, cuda_stream *stream, cuda_l
         cuda_piece_give(instance, launch->signal.fault);
         return status;
     }
-    status = id != 0 ? cuda_captured_add(instance, id, exec, &launch->signal, operation)
-                     : cuda_pending_add(stream, exec, &launch->signal, NULL, operation);
+    const cuda_needs needs = {.signal = &launch->signal};
+    status = id != 0 ? cuda_captured_add(instance, id, exec, &needs, operation)
+                     : cuda_pending_add(stream, exec, &needs, operation);
     /* The kernel is on its way: it must not find its memory given to another. */
     if (status != SYMMEM_OK && id == 0 &&
         cuda_wait_idle(instance, stream->native, 0, &launch->signal) == CUDA_SUCCESS)

@@ -235,6 +235,7 @@ static const symmem_backend table = {
     .matmul = shm_matmul,
     .copy_strided = shm_copy_strided,
     .reduce_local = shm_reduce_local,
+    .connectivity = shm_connectivity,
 };
 
 const symmem_backend *symmem_backend_entry(uint32_t abi) {

@@ -108,6 +108,11 @@ symmem_status shm_backing_create(shm_instance *instance, size_t bytes, const cha
                                  int *fd_p);
 bool shm_backing_usable(bool fallback, char *reason, size_t capacity);
 
+/* --- connectivity.c ----------------------------------------------------------------- */
+
+symmem_status shm_connectivity(void *instance, const char *connection, int32_t device_count,
+                               int32_t *matrix);
+
 /* --- memory.c ----------------------------------------------------------------------- */
 
 symmem_status shm_memory_alloc(void *instance, int32_t device, size_t bytes, symmem_memory *memory);

@@ -32,9 +32,7 @@ symmem_status symmem_set_allow_overlapping_devices(symmem_context *context, int3
     return SYMMEM_OK;
 }
 
-/* The instance is entered. */
-static symmem_status count_devices(symmem_context *context, const char *operation,
-                                   int32_t *count_p) {
+symmem_status sm_device_count(symmem_context *context, const char *operation, int32_t *count_p) {
     int32_t count = 0;
     symmem_status status = context->backend->device_count(context->instance, &count);
     if (status != SYMMEM_OK)
@@ -58,7 +56,7 @@ static symmem_status device_info(symmem_context *context, const char *operation,
 static symmem_status resolve(symmem_context *context, int32_t device, const char *operation,
                              int32_t *device_p) {
     int32_t count = 0;
-    symmem_status status = count_devices(context, operation, &count);
+    symmem_status status = sm_device_count(context, operation, &count);
     if (status != SYMMEM_OK)
         return status;
     if (device < -1 || device >= count) {
@@ -97,7 +95,7 @@ symmem_status symmem_device_count(symmem_context *context, int32_t *count_p) {
     symmem_status status = begin(context, "device_count", count_p);
     if (status != SYMMEM_OK)
         return status;
-    status = count_devices(context, "device_count", count_p);
+    status = sm_device_count(context, "device_count", count_p);
     sm_instance_release(context);
     return status;
 }

@@ -280,6 +280,8 @@ void sm_block_release(sm_block *block);
 /* The live allocation that covers ptr, retained, or NULL. No record. */
 sm_allocation *sm_allocation_find(symmem_context *context, const void *ptr);
 /* -1 -> default device; OUT_OF_RANGE otherwise. Opens the backend. */
+/* The instance is entered. At least 1. */
+symmem_status sm_device_count(symmem_context *context, const char *operation, int32_t *count_p);
 symmem_status sm_device_resolve(symmem_context *context, int32_t device, const char *operation,
                                 int32_t *device_p);
 void sm_pool_destroy_all(symmem_context *context);    /* by finalise */

@@ -62,6 +62,7 @@ static const entry entries[] = {
     ENTRY(matmul, SYMMEM_CAP_MATMUL),
     ENTRY(copy_strided, SYMMEM_CAP_MATMUL),
     ENTRY(reduce_local, SYMMEM_CAP_MATMUL),
+    ENTRY(connectivity, SYMMEM_CAP_CONNECTIVITY),
 };
 
 static bool present(const symmem_backend *backend, size_t offset) {

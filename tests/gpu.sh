@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # gpu.sh [RANKS [runner options]]: builds, and runs the conformance suite on the CUDA backend, with
 # ranks as threads and as processes. RANKS is the number of GPUs unless it is given; more ranks than
-# GPUs share them. Needs a driver, nvcc and no network. Results: build/gpu/*.json, *.txt and
-# about.txt; the last lines are the summaries. Exit status: the worst of the runner's, 4 if nothing
-# was built.
+# GPUs share them. Needs a driver, nvcc and no network. The ranks' processes are kept from case to
+# case, for opening a device takes seconds; SYMMEM_GPU_KEEP_RANKS=0 gives each case new ones. Results:
+# build/gpu/*.json, *.txt and about.txt; the last lines are the summaries. Exit status: the worst of
+# the runner's, 4 if nothing was built.
 set -u
 cd "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit 4
 results=build/gpu
@@ -31,10 +32,13 @@ fi
 } >"$results/about.txt"
 cat "$results/about.txt"
 
+keep=(--keep-ranks)
+[ "${SYMMEM_GPU_KEEP_RANKS:-1}" != 0 ] || keep=()
+
 worst=0
 for mode in thread process; do
     timeout "${SYMMEM_GPU_LIMIT_S:-3600}" build/bin/symmem-conformance --backend cuda \
-        --ranks "$ranks" --rank-mode "$mode" --no-color --format text \
+        --ranks "$ranks" --rank-mode "$mode" "${keep[@]}" --no-color --format text \
         --output "$results/$mode.txt" --report "json=$results/$mode.json" "$@"
     status=$?
     printf '%s: exit status %s: %s\n' "$mode" "$status" \

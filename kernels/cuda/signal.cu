@@ -5,16 +5,30 @@
 // deadline, for its host's word that the state is poisoned or a peer's process has ended, and for a
 // peer's word in its own signal state that that is poisoned. A failure is written to host memory
 // and the kernel ends: the context goes on working.
+#ifndef SYMMEM_CUDA_ON_HOST // tests/unit has the words and the clock of it for the CPU
+#include "cuda/device.cuh"
+#endif
 #include "cuda/signal.h"
 
 namespace {
+
+using symmem::load_acquire;
+using symmem::now_ns;
+using symmem::store_release;
 
 constexpr int LOOKS_BETWEEN_CHECKS = 64;
 constexpr uint64_t NS_PER_MS = 1000000;
 constexpr uint32_t CALL_NONE = 0;
 
 // Of symmem_status, negated.
-enum code : uint32_t { OK = 0, TIMEOUT = 6, PEER_LOST = 7, MISMATCH = 8, POISONED = 13, CORRUPT = 28 };
+enum code : uint32_t {
+    OK = 0,
+    TIMEOUT = 6,
+    PEER_LOST = 7,
+    MISMATCH = 8,
+    POISONED = 13,
+    CORRUPT = 28
+};
 enum look { READY, ABSENT, BROKEN };
 enum operation { BARRIER, PUT, WAIT };
 
@@ -30,31 +44,6 @@ struct verdict {
 };
 
 #ifndef SYMMEM_CUDA_ON_HOST // tests/unit has others for the CPU
-__device__ uint64_t now_ns() {
-    uint64_t ns;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
-    return ns;
-}
-
-__device__ uint32_t load_acquire(const uint32_t *word) {
-    uint32_t value;
-    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
-    return value;
-}
-
-__device__ void store_release(uint32_t *word, uint32_t value) {
-    asm volatile("st.release.sys.global.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
-}
-
-__device__ uint32_t exchange_if(uint32_t *word, uint32_t expected, uint32_t value) {
-    uint32_t found;
-    asm volatile("atom.acq_rel.sys.global.cas.b32 %0, [%1], %2, %3;"
-                 : "=r"(found)
-                 : "l"(word), "r"(expected), "r"(value)
-                 : "memory");
-    return found;
-}
-
 __device__ uint32_t load_volatile(const uint32_t *word) {
     return *static_cast<const volatile uint32_t *>(word);
 }
@@ -65,8 +54,9 @@ __device__ uint32_t *word_at(const symmem_cuda_signal_args &args, int32_t owner,
 }
 
 __device__ uint32_t *arrival(const symmem_cuda_signal_args &args, int32_t owner, int32_t source) {
-    return word_at(args, owner, symmem_cuda_arrival_at(args.world_size, args.channel_count,
-                                                       args.channel, source));
+    return word_at(
+        args, owner,
+        symmem_cuda_arrival_at(args.world_size, args.channel_count, args.channel, source));
 }
 
 template <operation OP>
@@ -77,14 +67,13 @@ __device__ look attempt(const symmem_cuda_signal_args &args, int32_t rank, uint3
         return static_cast<int32_t>(*value - epoch) >= 0 ? READY : ABSENT;
     }
     const uint32_t from = OP == PUT ? 0 : 1;
-    uint32_t *slot = OP == PUT ? word_at(args, rank,
-                                         symmem_cuda_slot_at(args.world_size, args.channel,
-                                                             args.rank))
-                               : word_at(args, args.rank,
-                                         symmem_cuda_slot_at(args.world_size, args.channel, rank));
+    uint32_t *slot =
+        OP == PUT
+            ? word_at(args, rank, symmem_cuda_slot_at(args.world_size, args.channel, args.rank))
+            : word_at(args, args.rank, symmem_cuda_slot_at(args.world_size, args.channel, rank));
     *value = load_acquire(slot);
     if (*value == from) {
-        *value = exchange_if(slot, from, 1 - from);
+        *value = symmem::exchange_if<symmem::order::acq_rel>(slot, from, 1 - from);
         if (*value == from)
             return READY;
     }
@@ -224,8 +213,8 @@ __device__ void collect_late(const symmem_cuda_signal_args &args, verdict *verdi
 }
 
 __device__ uint32_t *call_of(const symmem_cuda_signal_args &args, int32_t rank, uint32_t epoch) {
-    return word_at(args, rank, symmem_cuda_call_at(args.world_size, args.channel_count,
-                                                   args.channel, epoch));
+    return word_at(args, rank,
+                   symmem_cuda_call_at(args.world_size, args.channel_count, args.channel, epoch));
 }
 
 // All have met: whether they came for the same. The lowest rank that differs is named.

@@ -46,7 +46,7 @@ typedef void (*tk_body_fn)(struct tk *t);
 #define TK_MAY_DIE (1u << 3)          /* ranks announced by tk_expect_death may end by SIGKILL */
 #define TK_NO_BACKEND (1u << 4)       /* t->context has no backend set */
 #define TK_NO_CONTEXT (1u << 5)       /* t->context is NULL; the body makes its own, or none */
-#define TK_MAY_LEAK (1u << 6)         /* no leak ledger, e.g. because ranks are killed */
+#define TK_MAY_LEAK (1u << 6)         /* names and keys may stay, e.g. because ranks are killed */
 #define TK_SETS_ENVIRONMENT (1u << 7) /* the body leaves the environment changed */
 #define TK_WRITES_PADS (1u << 8)      /* the user's signal pads are not zero at the end */
 #define TK_PLAIN_MEMORY (1u << 9)     /* a tk_handle's block is the buffer: offset 0, no guards */

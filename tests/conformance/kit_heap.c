@@ -44,6 +44,7 @@ struct range {
 static struct {
     pthread_mutex_t lock;
     _Atomic int on;
+    bool at_fork; /* the functions below are registered, which is for good */
     int range_count;
     struct range others[MAX_FOREIGN]; /* code whose blocks do not count */
     int live;
@@ -187,10 +188,11 @@ static void unlock_heap(void) {
     pthread_mutex_unlock(&heap.lock);
 }
 
-/* Once in a process: each case has its own. */
+/* Never twice at once: a process has one case at a time. */
 void kit_heap_begin(void) {
-    if (pthread_atfork(lock_heap, unlock_heap, unlock_heap) != 0)
+    if (!heap.at_fork && pthread_atfork(lock_heap, unlock_heap, unlock_heap) != 0)
         return;
+    heap.at_fork = true;
     heap.range_count = 0;
     dl_iterate_phdr(note_range, NULL);
     atomic_store_explicit(&heap.on, 1, memory_order_release);

@@ -10,9 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #define MAX_FD 65536
+#define DEVICE_TYPE_CPU 1 /* kDLCPU */
 
 struct mapping {
     unsigned long start, end;
@@ -20,13 +22,15 @@ struct mapping {
 
 struct descriptor {
     int fd;
-    int flags;    /* the descriptor's own: those of the open file others may share and change */
-    dev_t device; /* device and number tell the file, whose name others may change too */
+    bool is_driver; /* a node of a device's driver, see is_driver_node */
+    int flags;      /* the descriptor's own: those of the open file others may share and change */
+    dev_t device;   /* device and number tell the file, whose name others may change too */
     ino_t number;
     char target[96];
 };
 
 struct kit_ledger {
+    bool has_driver; /* the backend's devices are not the CPU */
     struct descriptor *fds;
     int fd_count;
     struct kit_state *state;
@@ -51,6 +55,19 @@ static const struct descriptor *find_fd(const struct kit_ledger *ledger, int fd)
     return NULL;
 }
 
+/* A driver opens its nodes when it first needs them, and keeps them as long as the process. Not
+ * those that the kernel makes for everybody: memory, terminals and the like. */
+static bool is_driver_node(const struct stat *info) {
+    static const unsigned int of_the_kernel[] = {1, 4, 5, 10};
+
+    if (!S_ISCHR(info->st_mode) || (major(info->st_rdev) >= 136 && major(info->st_rdev) <= 143))
+        return false;
+    for (size_t i = 0; i < sizeof(of_the_kernel) / sizeof(of_the_kernel[0]); i++)
+        if (major(info->st_rdev) == of_the_kernel[i])
+            return false;
+    return true;
+}
+
 static void describe_fd(const DIR *directory, const char *name, int fd, struct descriptor *found) {
     struct stat info;
     ssize_t length;
@@ -61,6 +78,7 @@ static void describe_fd(const DIR *directory, const char *name, int fd, struct d
     if (fstat(fd, &info) == 0) {
         found->device = info.st_dev;
         found->number = info.st_ino;
+        found->is_driver = is_driver_node(&info);
     }
     length = readlinkat(dirfd((DIR *)(uintptr_t)directory), name, found->target,
                         sizeof(found->target) - 1);
@@ -124,10 +142,11 @@ static void take_mappings(struct kit_ledger *ledger) {
         fclose(maps);
 }
 
-struct kit_ledger *kit_ledger_open(void) {
+struct kit_ledger *kit_ledger_open(const struct kit_setup *setup) {
     struct kit_ledger *ledger = calloc(1, sizeof(*ledger));
 
     if (ledger != NULL) {
+        ledger->has_driver = setup->arena->probe.device_type != DEVICE_TYPE_CPU;
         take_fds(ledger);
         take_mappings(ledger);
         ledger->state = kit_state_take();
@@ -166,7 +185,35 @@ static const char *kind_of(const char *target) {
     return "descriptor";
 }
 
+/* Whether a device was opened in the case: its driver then opened more than its nodes. */
+static bool opened_device(const struct kit_ledger *before) {
+    DIR *directory = opendir("/proc/self/fd");
+    const struct dirent *entry;
+    bool opened = false;
+
+    while (before->has_driver && directory != NULL && (entry = readdir(directory)) != NULL) {
+        int fd = listed_fd(entry, directory);
+        struct descriptor now;
+
+        if (fd < 0 || find_fd(before, fd) != NULL)
+            continue;
+        describe_fd(directory, entry->d_name, fd, &now);
+        opened = opened || now.is_driver;
+    }
+    if (directory != NULL)
+        closedir(directory);
+    return opened;
+}
+
+/* Pipes, sockets and the like have no name by which the driver's could be told from others. */
+static bool may_be_drivers(const struct descriptor *found) {
+    return found->is_driver || strncmp(found->target, "pipe:", 5) == 0 ||
+           strncmp(found->target, "socket:", 7) == 0 ||
+           strcmp(found->target, "anon_inode:[eventfd]") == 0;
+}
+
 static void name_new_fds(const struct kit_ledger *before, struct kit_text *text) {
+    bool device = opened_device(before);
     DIR *directory = opendir("/proc/self/fd");
     const struct dirent *entry;
     int still_open = 0;
@@ -180,6 +227,8 @@ static void name_new_fds(const struct kit_ledger *before, struct kit_text *text)
             continue;
         known = find_fd(before, fd);
         describe_fd(directory, entry->d_name, fd, &now);
+        if (known == NULL && device && may_be_drivers(&now))
+            continue;
         if (known == NULL) {
             kit_add(text, "%s %d (%s)", kind_of(now.target), fd, now.target);
             continue;

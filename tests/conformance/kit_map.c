@@ -36,6 +36,7 @@ struct range {
 static struct {
     pthread_mutex_t lock;
     _Atomic int on;
+    bool at_fork; /* the functions below are registered, which is for good */
     int count;
     struct range ranges[MAX_RANGES];
 } map = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -106,10 +107,13 @@ static void unlock_map(void) {
     pthread_mutex_unlock(&map.lock);
 }
 
-/* Once in a process, after kit_heap_begin, which looks whose code is whose. */
+/* Never twice at once, and after kit_heap_begin, which looks whose code is whose. */
 void kit_map_begin(void) {
-    if (pthread_atfork(lock_map, unlock_map, unlock_map) == 0)
-        atomic_store_explicit(&map.on, 1, memory_order_release);
+    if (!map.at_fork && pthread_atfork(lock_map, unlock_map, unlock_map) != 0)
+        return;
+    map.at_fork = true;
+    map.count = 0;
+    atomic_store_explicit(&map.on, 1, memory_order_release);
 }
 
 /* One line for each place that asked. */

@@ -187,7 +187,7 @@ void kit_run_rank(const struct kit_setup *setup) {
     arena_enter(setup->arena, setup->rank, ARENA_PROLOGUE);
     if (setup->mode == TK_MODE_PROCESS) {
         kit_warm_up(setup);
-        ledger = kit_ledger_open();
+        ledger = kit_ledger_open(setup);
     }
     run_phases(&t);
     if (setup->mode == TK_MODE_PROCESS)
@@ -209,8 +209,9 @@ void kit_warm_up(const struct kit_setup *setup) {
     if (pthread_create(&thread, NULL, do_nothing, NULL) == 0)
         pthread_join(thread, NULL);
 
+    /* Cases in which ranks die count as well: the ledger of those that live is judged. */
     if (setup->arena->probe.device_type == DEVICE_TYPE_CPU ||
-        (setup->test->flags & (TK_NO_BACKEND | TK_NO_CONTEXT | TK_MAY_LEAK)) != 0)
+        (setup->test->flags & (TK_NO_BACKEND | TK_NO_CONTEXT)) != 0)
         return;
     symmem_context_options_init(&options);
     options.rank = 0;

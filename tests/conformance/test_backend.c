@@ -160,6 +160,20 @@ static void refuse_wrap(struct tk *t) {
     TK_EQ_PTR(t, NULL, stream);
 }
 
+static void refuse_connectivity(struct tk *t) {
+    int32_t count = 0, matrix[4] = {-7, -7, -7, -7};
+    TK_OK(t, symmem_device_count(t->context, &count));
+    TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_connectivity(t->context, "nvlink", count, matrix));
+    TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_connectivity(t->context, "nothing", 1, matrix));
+    for (int i = 0; i < 4; i++)
+        TK_EQ_INT(t, -7, matrix[i]);
+}
+
+static void without_connectivity(struct tk *t) {
+    TK_REQ(t, "SM-BACKEND-09");
+    refuse_connectivity(t);
+}
+
 static void refuse_multicast(struct tk *t) {
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     symmem_handle_info info = {0};
@@ -238,6 +252,7 @@ static void without_anything(struct tk *t) {
     refuse_wrap(t);
     refuse_pool(t);
     refuse_multicast(t);
+    refuse_connectivity(t);
     tk_end_context(t);
 }
 
@@ -334,6 +349,7 @@ static const struct tk_case cases[] = {
     LACKING("backend.without_wrapped_streams", 0, SYMMEM_CAP_WRAP_STREAM, without_wrapped_streams),
     LACKING("backend.without_multicast", 0, SYMMEM_CAP_MULTICAST, without_multicast),
     LACKING("backend.without_pools", 0, SYMMEM_CAP_POOL, without_pools),
+    LACKING("backend.without_connectivity", 0, SYMMEM_CAP_CONNECTIVITY, without_connectivity),
     LACKING("backend.without_capture", SYMMEM_CAP_STREAMS, SYMMEM_CAP_CAPTURE, without_capture),
     LACKING("backend.without_host_functions", SYMMEM_CAP_STREAMS, SYMMEM_CAP_HOST_FN,
             without_host_functions),

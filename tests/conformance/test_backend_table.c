@@ -60,6 +60,7 @@ static const struct entry declared[] = {
     ENTRY(matmul, SYMMEM_CAP_MATMUL),
     ENTRY(copy_strided, SYMMEM_CAP_MATMUL),
     ENTRY(reduce_local, SYMMEM_CAP_MATMUL),
+    ENTRY(connectivity, SYMMEM_CAP_CONNECTIVITY),
 };
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -97,7 +98,7 @@ static void well_formed_tables(struct tk *t) {
     symmem_backend shorter = full;
     shorter.name = "suite_fake_short";
     shorter.size = SYMMEM_BACKEND_SIZE_ABI1;
-    shorter.capabilities &= ~(SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_MATMUL);
+    shorter.capabilities &= ~(SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_MATMUL | SYMMEM_CAP_CONNECTIVITY);
     TK_OK(t, symmem_register_backend(t->context, &shorter));
     tk_end_context(t); /* before the tables on this stack go */
 }

@@ -36,6 +36,7 @@ static void context_calls(struct tk *t, symmem_context *context, symmem_status e
     TK_STATUS(t, expected, symmem_device_count(context, &value));
     TK_STATUS(t, expected, symmem_device_type(context, &value));
     TK_STATUS(t, expected, symmem_has_multicast_support(context, 1, 0, &flag));
+    TK_STATUS(t, expected, symmem_connectivity(context, "nvlink", 1, &value));
     TK_STATUS(t, expected, symmem_set_allow_overlapping_devices(context, 1));
     TK_STATUS(t, expected, symmem_group_create(context, "g", NULL, 0, NULL, &group));
     TK_STATUS(t, expected, symmem_group_find(context, "g", &group));

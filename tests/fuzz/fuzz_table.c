@@ -85,6 +85,7 @@ static const entry entries[] = {
     GATED(matmul, MATMUL),
     GATED(copy_strided, MATMUL),
     GATED(reduce_local, MATMUL),
+    GATED(connectivity, CONNECTIVITY),
 };
 #define ENTRY_COUNT (sizeof(entries) / sizeof(entries[0]))
 

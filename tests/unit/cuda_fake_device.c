@@ -157,9 +157,9 @@ symmem_status cuda_capture_id(void *instance, void *stream, uint64_t *id_p) {
 }
 
 symmem_status cuda_captured_add(cuda_instance *instance, cuuint64_t id, const symmem_exec *exec,
-                                const cuda_signal_op *signal, const char *operation) {
+                                const cuda_needs *needs, const char *operation) {
     (void)instance, (void)id, (void)exec, (void)operation;
-    fake.held = *signal;
+    fake.held = *needs->signal;
     return SYMMEM_OK;
 }
 
@@ -174,6 +174,10 @@ symmem_status fake_replay(void) {
 void fake_drop_graph(void) {
     cuda_piece_give(&fake.instance, fake.held.fault);
     fake.node_count = 0;
+}
+
+void cuda_staging_give(cuda_instance *instance, cuda_staging *staging) {
+    (void)instance, (void)staging;
 }
 
 void cuda_graph_drop(cuda_instance *instance, cuda_graph *graph) {

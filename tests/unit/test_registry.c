@@ -96,7 +96,7 @@ static const struct {
                  OFFSET(graph_destroy),      OFFSET(multicast_create),  OFFSET(multicast_attach),
                  OFFSET(multicast_bind),     OFFSET(multicast_release), OFFSET(multimem_store),
                  OFFSET(multimem_ld_reduce), OFFSET(collective),        OFFSET(matmul),
-                 OFFSET(copy_strided),       OFFSET(reduce_local)};
+                 OFFSET(copy_strided),       OFFSET(reduce_local),      OFFSET(connectivity)};
 
 static void table_entries(void) {
     symmem_backend good, table;

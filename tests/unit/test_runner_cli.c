@@ -34,6 +34,20 @@ static void test_good_cases_pass_with_threads(void) {
     CU_ASSERT(closes_with("15 passed, 0 failed, 2 skipped\n"));
 }
 
+/* Kept ranks see the same; one that ends is replaced, one that ends badly in the end is told of. */
+static void test_kept_ranks(void) {
+    CU_ASSERT_EQUAL(run("--backend fake --filter 'good.*,kit.*,walk.*' --keep-ranks"), 0);
+    CU_ASSERT_EQUAL(
+        run("--backend fake --filter 'good.*,kit.*' --keep-ranks --rank-mode thread --repeat 2"),
+        0);
+    CU_ASSERT_EQUAL(run("--backend fake --ranks 3 --keep-ranks --repeat 2 --no-color --timeout 5 "
+                        "--filter 'good.passes,bad.fails,bad.crashes,bad.leaks_socket'"),
+                    1);
+    CU_ASSERT(closes_with("2 passed, 6 failed, 0 skipped\n"));
+    CU_ASSERT_EQUAL(run("--backend fake --keep-ranks --filter bad.exit_status 2>&1"), 1);
+    CU_ASSERT(says("4 kept rank(s) did not end as they should"));
+}
+
 static void test_many_and_few_ranks(void) {
     CU_ASSERT_EQUAL(run("--backend fake --ranks 128 --filter 'good.passes,kit.*'"), 0);
     CU_ASSERT(closes_with("10 passed, 0 failed, 0 skipped\n"));
@@ -339,6 +353,7 @@ static void test_leaves_nothing(void) {
 static const unit_case cases[] = {
     {"good cases pass", test_good_cases_pass},
     {"good cases pass with threads", test_good_cases_pass_with_threads},
+    {"kept ranks", test_kept_ranks},
     {"many and few ranks", test_many_and_few_ranks},
     {"many of the other mode", test_many_of_the_other_mode},
     {"tools of walks", test_walks_tools},

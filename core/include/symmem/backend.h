@@ -62,7 +62,8 @@ extern "C" {
 #define SYMMEM_CAP_WRAP_STREAM (1ull << 11)  /* stream_wrap; needs STREAMS */
 #define SYMMEM_CAP_COLLECTIVES (1ull << 12)  /* collective */
 #define SYMMEM_CAP_MATMUL (1ull << 13)       /* matmul, copy_strided, reduce_local */
-#define SYMMEM_CAP_ALL ((1ull << 14) - 1)    /* every bit of this ABI; others must be 0 */
+#define SYMMEM_CAP_CONNECTIVITY (1ull << 14) /* connectivity */
+#define SYMMEM_CAP_ALL ((1ull << 15) - 1)    /* every bit of this ABI; others must be 0 */
 
 /* --- what the core offers to a backend ---------------------------------------------- */
 
@@ -586,6 +587,13 @@ struct symmem_backend {
                                   const symmem_exec *exec);
     symmem_status (*reduce_local)(void *instance, int32_t device, const symmem_local_reduce *reduce,
                                   const symmem_exec *exec);
+
+    /* CAP_CONNECTIVITY. Local. Row by row, how many links of the kind `connection` ("nvlink") join
+     * each two of the instance's `device_count` devices; the core checks that it is the same both
+     * ways. By host->fail: NOT_FOUND for a kind that it does not know, UNSUPPORTED where this
+     * machine does not tell. */
+    symmem_status (*connectivity)(void *instance, const char *connection, int32_t device_count,
+                                  int32_t *matrix);
 };
 
 /* A shorter table of ABI 1 is refused. */

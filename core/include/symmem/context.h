@@ -130,6 +130,18 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_has_multicast_support(symmem_cont
                                                                      int32_t device_type,
                                                                      int32_t device,
                                                                      bool *supported_p);
+/*
+ * Fills matrix[i * device_count + j], device_count rows of as many, with the number of links of the
+ * kind `connection` by which devices i and j reach each other's memory: 0 where there are none and
+ * for a device and itself. "nvlink": direct links, and of links to switches as many as both have.
+ * `device_count` is what symmem_device_count gives. Asks the machine each time. Nothing is written
+ * on failure. Errors: OUT_OF_RANGE (another count), NOT_FOUND (a kind that the backend does not
+ * know), UNSUPPORTED (the backend has no CONNECTIVITY, or this machine does not tell), BACKEND (the
+ * backend's answer cannot be). [SM-BACKEND]
+ */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_connectivity(symmem_context *context,
+                                                            const char *connection,
+                                                            int32_t device_count, int32_t *matrix);
 /* Overrides the environment and the option from now on: 0 forbid, 1 allow, -1 environment. */
 SYMMEM_API SYMMEM_CHECKED symmem_status
 symmem_set_allow_overlapping_devices(symmem_context *context, int32_t allow);

@@ -39,7 +39,7 @@ static uint32_t case_timeout_ms(const struct runner_options *options, const stru
     return ms > 86400000.0 ? 86400000u : (uint32_t)ms;
 }
 
-void runner_child_main(struct runner_run *run, int rank) {
+void runner_child_run(struct runner_run *run, int rank) {
     const struct runner *runner = run->runner;
     struct kit_setup setup = {
         .arena = runner->arena,
@@ -60,7 +60,7 @@ void runner_child_main(struct runner_run *run, int rank) {
     kit_note_inherited(&setup);
     if (setup.mode == TK_MODE_THREAD) {
         runner_run_threads(&setup);
-        exit(RUNNER_RANK_DONE);
+        return;
     }
     snprintf(number, sizeof(number), "%d", rank);
     setenv("RANK", number, 1);
@@ -68,15 +68,16 @@ void runner_child_main(struct runner_run *run, int rank) {
     snprintf(number, sizeof(number), "%d", setup.world_size);
     setenv("WORLD_SIZE", number, 1);
     kit_run_rank(&setup);
-    exit(RUNNER_RANK_DONE); /* not _exit: coverage and leak detection work at exit */
 }
 
 void runner_launch(struct runner_run *run) {
     for (int i = 0; i < run->child_count; i++) {
         pid_t pid = runner_fork(run->runner);
 
-        if (pid == 0)
-            runner_child_main(run, i);
+        if (pid == 0) {
+            runner_child_run(run, i);
+            exit(RUNNER_RANK_DONE); /* not _exit: coverage and leak detection work at exit */
+        }
         if (pid < 0) {
             run->fork_failed = true;
             return;
@@ -100,7 +101,10 @@ static void start_and_judge(struct runner_run *run, struct runner_result *result
     struct names *before = names_take(run);
 
     free(output_take(run->runner->output)); /* of a stray of the case before */
-    runner_launch(run);
+    if (run->by_crew)
+        crew_launch(run);
+    else
+        runner_launch(run);
     runner_watch(run);
     run->arena_broken =
         !arena_check(run->runner->arena, run->entry->ranks, run->runner->arena_guard);
@@ -108,6 +112,8 @@ static void start_and_judge(struct runner_run *run, struct runner_result *result
     names_free(before);
     result->output = output_take(run->runner->output);
     runner_judge(run, result);
+    if (result->verdict != VERDICT_PASSED)
+        crew_end(run->runner->crew);
 }
 
 /* True if the case cannot or need not be started; the result says why. */
@@ -149,6 +155,7 @@ void runner_run_case(struct runner *runner, const struct runner_entry *entry, in
     if (decided_before(runner, entry, result))
         return;
     run.timeout_ms = case_timeout_ms(&runner->options, entry->test);
+    run.by_crew = crew_takes(runner->crew, entry->test);
     run.child_count = runner->options.mode == TK_MODE_THREAD ? 1 : entry->ranks;
     run.children = calloc((size_t)run.child_count, sizeof(*run.children));
     if (run.children == NULL || !scratch_create(run.scratch, sizeof(run.scratch))) {

@@ -64,6 +64,7 @@ static bool mode_is_possible(const struct runner *runner) {
 
 static enum runner_exit run_planned(struct runner *runner) {
     enum runner_exit status;
+    int bad_ends;
 
     if (!runner_probe(runner)) {
         fprintf(stderr, "symmem-conformance: backend %s cannot be loaded: %s\n",
@@ -88,11 +89,22 @@ static enum runner_exit run_planned(struct runner *runner) {
     }
     if (!runner->options.verbose)
         runner->output = output_open();
+    if (runner->options.keep_ranks)
+        runner->crew = crew_open();
     report_begin(runner);
     if (!runner_run_cunit(runner) && runner->interrupted == 0)
         fputs("symmem-conformance: CUnit did not run the whole list\n", stderr);
+    bad_ends = crew_close(runner->crew);
+    runner->crew = NULL;
     runner->reported = true;
     status = report_end(runner);
+    if (bad_ends > 0)
+        fprintf(stderr,
+                "symmem-conformance: %d kept rank(s) did not end as they should after their last "
+                "case\n",
+                bad_ends);
+    if (bad_ends > 0 && status == RUNNER_PASSED)
+        status = RUNNER_FAILED;
     return runner->interrupted != 0 ? RUNNER_FAILED : status;
 }
 

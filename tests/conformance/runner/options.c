@@ -23,6 +23,7 @@ enum option_id {
     OPT_TIMEOUT,
     OPT_STOP_AFTER,
     OPT_NO_LARGE,
+    OPT_KEEP_RANKS,
     OPT_NO_COLOR,
     OPT_TRACE,
     OPT_CHECK_TRACE,
@@ -47,6 +48,7 @@ static const struct option long_options[] = {
     {"timeout", required_argument, NULL, OPT_TIMEOUT},
     {"stop-after", required_argument, NULL, OPT_STOP_AFTER},
     {"no-large", no_argument, NULL, OPT_NO_LARGE},
+    {"keep-ranks", no_argument, NULL, OPT_KEEP_RANKS},
     {"no-color", no_argument, NULL, OPT_NO_COLOR},
     {"trace", no_argument, NULL, OPT_TRACE},
     {"check-trace", no_argument, NULL, OPT_CHECK_TRACE},
@@ -60,39 +62,42 @@ static const struct option long_options[] = {
 static const char *const format_names[] = {"text", "tap", "junit", "json", "html"};
 
 void runner_usage(FILE *out) {
-    fputs("usage: symmem-conformance [options]\n"
-          "  --backend NAME|PATH   shm (default), cuda, nccl, or a shared object: "
-          "/path/to/backend.so\n"
-          "  --ranks N             1 to 1024, default 4\n"
-          "  --rank-mode MODE      process (default) or thread\n"
-          "  --filter GLOB[,GLOB]  only tests whose name matches one of the patterns\n"
-          "  --profile NAME[,NAME] only tests of these profiles, which the backend must declare\n"
-          "  --format FORMAT       text (default), tap, junit, json, html\n"
-          "  --output FILE         write the report there instead of standard output\n"
-          "  --report FORMAT=FILE  one more report of the same run; may be repeated\n"
-          "  --seed N              replay the random numbers of an earlier run\n"
-          "  --repeat N            run the whole list N times, each with its own seed\n"
-          "  --timeout SECONDS     the limit of every case, in place of its own\n"
-          "  --stop-after N        end the run after N cases that did not pass\n"
-          "  --no-large            leave out cases that need much memory\n"
-          "  --no-color            plain text on a terminal too\n"
-          "  --verbose             a line for each case, with its requirements, on a terminal too, "
-          "and\n"
-          "                        what the ranks print, which is otherwise kept for failures\n"
-          "  --slowest N           name the N cases that took longest\n"
-          "  --list                print the tests: name, requirements, capability needed\n"
-          "  --list-profiles       print the profiles: name, capabilities needed, number of tests\n"
-          "  --trace               print each requirement with its tests\n"
-          "  --check-trace         only check that tests and requirements cover each other\n"
-          "  --help                this text\n"
-          "SYMMEM_SUITE_LONG=1 walks every test point on every rank instead of a sample.\n"
-          "SYMMEM_TIMEOUT_SCALE multiplies every time limit, for slow builds and machines.\n"
-          "SYMMEM_PRIVATE_SHM=0 leaves the run in the system's /dev/shm, where names that others\n"
-          "make cannot be told from a rank's that it no longer holds.\n"
-          "NO_COLOR=1 is --no-color. TERM=dumb and CI=true mean plain lines, no status line.\n"
-          "Exit status: 0 all passed or were skipped for a missing capability, 1 a failure or an\n"
-          "error, 2 something stayed unresolved, 3 the backend cannot be loaded.\n",
-          out);
+    fputs(
+        "usage: symmem-conformance [options]\n"
+        "  --backend NAME|PATH   shm (default), cuda, nccl, or a shared object: "
+        "/path/to/backend.so\n"
+        "  --ranks N             1 to 1024, default 4\n"
+        "  --rank-mode MODE      process (default) or thread\n"
+        "  --filter GLOB[,GLOB]  only tests whose name matches one of the patterns\n"
+        "  --profile NAME[,NAME] only tests of these profiles, which the backend must declare\n"
+        "  --format FORMAT       text (default), tap, junit, json, html\n"
+        "  --output FILE         write the report there instead of standard output\n"
+        "  --report FORMAT=FILE  one more report of the same run; may be repeated\n"
+        "  --seed N              replay the random numbers of an earlier run\n"
+        "  --repeat N            run the whole list N times, each with its own seed\n"
+        "  --timeout SECONDS     the limit of every case, in place of its own\n"
+        "  --stop-after N        end the run after N cases that did not pass\n"
+        "  --no-large            leave out cases that need much memory\n"
+        "  --keep-ranks          keep the ranks' processes from case to case where nothing speaks\n"
+        "                        against it: for backends that take long to open\n"
+        "  --no-color            plain text on a terminal too\n"
+        "  --verbose             a line for each case, with its requirements, on a terminal too, "
+        "and\n"
+        "                        what the ranks print, which is otherwise kept for failures\n"
+        "  --slowest N           name the N cases that took longest\n"
+        "  --list                print the tests: name, requirements, capability needed\n"
+        "  --list-profiles       print the profiles: name, capabilities needed, number of tests\n"
+        "  --trace               print each requirement with its tests\n"
+        "  --check-trace         only check that tests and requirements cover each other\n"
+        "  --help                this text\n"
+        "SYMMEM_SUITE_LONG=1 walks every test point on every rank instead of a sample.\n"
+        "SYMMEM_TIMEOUT_SCALE multiplies every time limit, for slow builds and machines.\n"
+        "SYMMEM_PRIVATE_SHM=0 leaves the run in the system's /dev/shm, where names that others\n"
+        "make cannot be told from a rank's that it no longer holds.\n"
+        "NO_COLOR=1 is --no-color. TERM=dumb and CI=true mean plain lines, no status line.\n"
+        "Exit status: 0 all passed or were skipped for a missing capability, 1 a failure or an\n"
+        "error, 2 something stayed unresolved, 3 the backend cannot be loaded.\n",
+        out);
 }
 
 const char *runner_mode_name(enum tk_mode mode) {
@@ -230,6 +235,8 @@ static bool take_option(int id, const char *text, struct runner_options *options
         return parse_report(text, options);
     case OPT_NO_LARGE:
         return options->no_large = true;
+    case OPT_KEEP_RANKS:
+        return options->keep_ranks = true;
     case OPT_NO_COLOR:
         return options->no_color = true;
     case OPT_TRACE:

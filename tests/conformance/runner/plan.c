@@ -26,6 +26,7 @@ static const struct {
     {SYMMEM_CAP_WRAP_STREAM, "WRAP_STREAM"},
     {SYMMEM_CAP_COLLECTIVES, "COLLECTIVES"},
     {SYMMEM_CAP_MATMUL, "MATMUL"},
+    {SYMMEM_CAP_CONNECTIVITY, "CONNECTIVITY"},
 };
 
 void runner_capability_names(uint64_t bits, char *text, size_t capacity) {

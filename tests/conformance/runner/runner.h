@@ -61,6 +61,7 @@ struct runner_options {
     int stop_after;     /* cases that did not pass; 0: go on to the end */
     double timeout_scale;
     bool list, list_profiles, trace, check_trace, help, no_large, no_color, verbose;
+    bool keep_ranks;
 };
 
 /* False after a message: wrong usage. */
@@ -178,6 +179,7 @@ struct runner {
     double seconds;    /* that the run took */
     struct runner_summary summary;
     struct runner_output *output; /* of the ranks; NULL: they print where the runner does */
+    struct runner_crew *crew;     /* NULL: each case gets processes of its own */
     FILE *progress;
     bool color;
     struct report_live live;
@@ -247,6 +249,7 @@ struct runner_run {
     char scratch[256];
     struct runner_child *children;
     int child_count; /* 1 with ranks as threads */
+    bool by_crew;    /* the children go on after the case */
     bool fork_failed;
     int strays;        /* processes that ranks left behind */
     bool arena_broken; /* what the ranks have written there is not to be believed */
@@ -265,13 +268,28 @@ void runner_launch(struct runner_run *run);
 bool runner_await(struct runner *runner, pid_t pid, uint64_t timeout_ms, int *status_p);
 /* Waits for the children, ends them when time is up, and reaps all. */
 void runner_watch(struct runner_run *run);
-/* Body of a child: runs rank `rank` (process mode) or all ranks (thread mode) and exits. */
-void runner_child_main(struct runner_run *run, int rank) __attribute__((noreturn));
+/* Body of a child: runs rank `rank` (process mode) or all ranks (thread mode). */
+void runner_child_run(struct runner_run *run, int rank);
 /* The one child of thread mode: every rank a thread. */
 void runner_run_threads(const struct kit_setup *setup);
 void runner_judge(const struct runner_run *run, struct runner_result *result);
 /* Runs the plan under CUnit, which counts the cases. False: CUnit itself failed. */
 bool runner_run_cunit(struct runner *runner);
+
+/* Processes that are kept from case to case (crew.c). All but the first do nothing with NULL. */
+struct runner_crew *crew_open(void);
+/* Ends the members, too. How many of all that were told to end did otherwise than they should. */
+int crew_close(struct runner_crew *crew);
+bool crew_takes(const struct runner_crew *crew, const struct tk_case *test);
+/* As runner_launch, with members, new ones where there are none. */
+void crew_launch(struct runner_run *run);
+/* Takes those that are through with the case off run->children. */
+void crew_collect(struct runner_run *run);
+bool crew_has(const struct runner_crew *crew, pid_t pid);
+/* That process was reaped. */
+void crew_forget(struct runner_crew *crew, pid_t pid);
+/* Ends all members, so that the next case gets new ones. */
+void crew_end(struct runner_crew *crew);
 
 /* What ranks print (output.c). All but the first do nothing with NULL. */
 struct runner_output *output_open(void);
@@ -395,7 +413,7 @@ void kit_note_inherited(const struct kit_setup *setup);
 
 /* The leak ledger of one process. */
 struct kit_ledger;
-struct kit_ledger *kit_ledger_open(void);
+struct kit_ledger *kit_ledger_open(const struct kit_setup *setup);
 /* Compares and frees; text is empty if nothing leaked. */
 void kit_ledger_close(struct kit_ledger *ledger, unsigned case_flags, char *text, size_t capacity);
 /* Opens and closes a context, so that what a device driver keeps for the life of a process is

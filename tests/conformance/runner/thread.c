@@ -41,7 +41,7 @@ void runner_run_threads(const struct kit_setup *setup) {
     if (setups == NULL || threads == NULL)
         _exit(126);
     kit_warm_up(setup);
-    ledger = kit_ledger_open();
+    ledger = kit_ledger_open(setup);
     /* NULL on failure: each rank's prologue then reports it. */
     if (symmem_store_open_memory(&shared.shared_store) != SYMMEM_OK)
         shared.shared_store = NULL;

@@ -23,12 +23,15 @@ static void mark_gone(struct runner_run *run, int child) {
 static int reap(struct runner_run *run) {
     int running = 0;
 
+    if (run->by_crew)
+        crew_collect(run);
     for (int i = 0; i < run->child_count; i++) {
         struct runner_child *child = &run->children[i];
 
         if (child->pid < 2)
             continue;
         if (waitpid(child->pid, &child->status, WNOHANG) == child->pid) {
+            crew_forget(run->runner->crew, child->pid);
             child->pid = 0;
             mark_gone(run, i);
         } else {
@@ -76,8 +79,8 @@ static bool some_ended_badly(const struct runner_run *run) {
 static void sleep_for_signal(struct runner *runner, uint64_t until_ns) {
     uint64_t now = arena_now_ns();
     uint64_t left = until_ns > now ? until_ns - now : 0;
-    /* Who prints goes on printing, and does not notify. */
-    uint64_t most = output_drain(runner->output) ? 1000000u : 100000000u;
+    /* Who prints goes on printing, and does not notify; nor does who ends a case and goes on. */
+    uint64_t most = output_drain(runner->output) || runner->crew != NULL ? 1000000u : 100000000u;
     struct timespec limit;
     sigset_t awaited;
     int got;
@@ -137,24 +140,27 @@ static void end_running(struct runner_run *run, bool crashed) {
         sleep_for_signal(run->runner, arena_now_ns() + 100000000u);
 }
 
-/* Ends the processes that the kernel lists as our children: orphans of the ranks, which come to us
- * because the controller is their subreaper. */
-static void kill_listed_children(void) {
+/* Ends the processes that the kernel lists as our children, the crew apart: orphans of the ranks,
+ * which come to us because the controller is their subreaper. How many there are. */
+static int kill_listed_children(const struct runner *runner) {
     char path[64];
     FILE *list;
-    int pid;
+    int pid, count = 0;
 
     snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
     list = fopen(path, "re");
     if (list == NULL)
-        return;
+        return 1; /* not known */
     while (fscanf(list, "%d", &pid) == 1)
-        if (pid >= 2)
+        if (pid >= 2 && !crew_has(runner->crew, pid)) {
             kill(pid, SIGKILL);
+            count++;
+        }
     fclose(list);
+    return count;
 }
 
-static int end_strays(void) {
+static int end_strays(const struct runner *runner) {
     uint64_t deadline = arena_now_ns() + (uint64_t)STRAY_DEADLINE_MS * 1000000u;
     int strays = 0;
 
@@ -165,10 +171,13 @@ static int end_strays(void) {
         if (pid < 0)
             return strays; /* no children */
         if (pid == 0) {
-            kill_listed_children();
+            if (kill_listed_children(runner) == 0)
+                return strays; /* the crew alone */
             if (arena_now_ns() > deadline)
                 return strays + 1;
             tk_sleep_ms(1);
+        } else if (crew_has(runner->crew, pid)) {
+            crew_forget(runner->crew, pid); /* it ended while it waited */
         } else if (!WIFEXITED(status) || WEXITSTATUS(status) == RUNNER_RANK_DONE) {
             strays++; /* one that ended by itself did no harm, but for a second self of a rank */
         }
@@ -188,7 +197,7 @@ bool runner_await(struct runner *runner, pid_t pid, uint64_t timeout_ms, int *st
         while (waitpid(pid, status_p, 0) < 0 && errno == EINTR)
             continue;
     }
-    end_strays();
+    end_strays(runner);
     return got == pid;
 }
 
@@ -198,5 +207,5 @@ void runner_watch(struct runner_run *run) {
 
     if (run->fork_failed || !wait_for_end(run, deadline, &crashed))
         end_running(run, crashed || run->fork_failed);
-    run->strays = end_strays();
+    run->strays = end_strays(run->runner);
 }

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A stream's copies from and to ordinary host memory. The driver's own make the calling thread wait
+ * for all that is before them in the stream, in a call that keeps other threads out of the context:
+ * with ranks as threads of one process, or two streams used by two threads, what the stream waits
+ * for can then never be enqueued. So they go through pinned memory, piece by piece, between which a
+ * host function copies. In a graph that happens in each launch.
+ */
+#include <string.h>
+
+#include "cuda_internal.h"
+
+#define UNIT_BYTES 65536
+#define UNITS 16
+#define HEAD_BYTES 256
+
+/* The head of a unit of pinned memory; the data come behind it. Its host functions run one after
+ * the other, as the stream does. */
+struct cuda_staging {
+    cuda_staging *next; /* while idle */
+    char *dst;
+    const char *src; /* of the ordinary memory there is one or both; of the other NULL */
+    size_t bytes;
+    size_t done; /* bytes; begins anew when the next launch of a graph does */
+};
+
+_Static_assert(sizeof(cuda_staging) <= HEAD_BYTES, "the head of a unit");
+
+static char *data_of(cuda_staging *staging) {
+    return (char *)staging + HEAD_BYTES;
+}
+
+CUresult cuda_stagings_make(cuda_instance *instance) {
+    void *pinned;
+    CUresult result = cuda_slab_add(instance, (size_t)UNITS * UNIT_BYTES, &pinned);
+    for (size_t i = 0; result == CUDA_SUCCESS && i < UNITS; i++) {
+        cuda_staging *staging = (cuda_staging *)(void *)((char *)pinned + i * UNIT_BYTES);
+        staging->next = instance->stagings;
+        instance->stagings = staging;
+    }
+    return result;
+}
+
+static CUresult take(cuda_instance *instance, cuda_staging **staging_p) {
+    pthread_mutex_lock(&instance->lock);
+    CUresult result = instance->stagings != NULL ? CUDA_SUCCESS : cuda_stagings_make(instance);
+    if (result == CUDA_SUCCESS) {
+        *staging_p = instance->stagings;
+        instance->stagings = (*staging_p)->next;
+    }
+    pthread_mutex_unlock(&instance->lock);
+    return result;
+}
+
+void cuda_staging_give(cuda_instance *instance, cuda_staging *staging) {
+    if (staging == NULL)
+        return;
+    pthread_mutex_lock(&instance->lock);
+    staging->next = instance->stagings;
+    instance->stagings = staging;
+    pthread_mutex_unlock(&instance->lock);
+}
+
+/* --- in the stream ------------------------------------------------------------------ */
+
+static size_t piece_of(const cuda_staging *staging, size_t done) {
+    const size_t most = UNIT_BYTES - HEAD_BYTES;
+    return staging->bytes - done < most ? staging->bytes - done : most;
+}
+
+/* Called by the driver, which must not be called here. */
+static void CUDA_CB copy_piece(void *opaque) {
+    cuda_staging *staging = opaque;
+    size_t piece = staging->src != NULL && staging->dst != NULL ? staging->bytes
+                                                                : piece_of(staging, staging->done);
+    char *dst = staging->dst != NULL ? staging->dst + staging->done : data_of(staging);
+    const char *src = staging->src != NULL ? staging->src + staging->done : data_of(staging);
+    memcpy(dst, src, piece);
+    staging->done += piece;
+    if (staging->done == staging->bytes)
+        staging->done = 0;
+}
+
+static CUresult enqueue_pieces(const cuda_driver *driver, CUstream native, cuda_staging *staging,
+                               CUdeviceptr device) {
+    const CUdeviceptr data = cuda_address(data_of(staging));
+    const bool from_host = staging->src != NULL;
+    CUresult result = CUDA_SUCCESS;
+    for (size_t at = 0; result == CUDA_SUCCESS && at < staging->bytes;) {
+        size_t piece = piece_of(staging, at);
+        if (from_host)
+            result = driver->LaunchHostFunc(native, copy_piece, staging);
+        if (result == CUDA_SUCCESS)
+            result = from_host ? driver->MemcpyAsync(device + at, data, piece, native)
+                               : driver->MemcpyAsync(data, device + at, piece, native);
+        if (result == CUDA_SUCCESS && !from_host)
+            result = driver->LaunchHostFunc(native, copy_piece, staging);
+        at += piece;
+    }
+    return result;
+}
+
+/* --- which way ---------------------------------------------------------------------- */
+
+/* Memory that the driver does not know. */
+static bool is_ordinary(const cuda_driver *driver, CUdeviceptr address) {
+    CUmemorytype type;
+    return driver->PointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) !=
+           CUDA_SUCCESS;
+}
+
+/* With an idle stream the driver's own copy waits for nothing. */
+static bool goes_straight(const cuda_driver *driver, CUstream native, bool capturing) {
+    return !capturing && driver->StreamQuery(native) == CUDA_SUCCESS;
+}
+
+CUresult cuda_copy_enqueue(cuda_instance *instance, CUstream native, bool capturing,
+                           CUdeviceptr dst, CUdeviceptr src, size_t bytes,
+                           cuda_staging **staging_p) {
+    const cuda_driver *driver = &instance->driver;
+    cuda_staging *staging;
+    if (bytes == 0)
+        return CUDA_SUCCESS;
+    const bool from_host = is_ordinary(driver, src), to_host = is_ordinary(driver, dst);
+    if ((!from_host && !to_host) || goes_straight(driver, native, capturing))
+        return driver->MemcpyAsync(dst, src, bytes, native);
+    CUresult result = take(instance, &staging);
+    if (result != CUDA_SUCCESS)
+        return result;
+    staging->dst = to_host ? (char *)(uintptr_t)dst : NULL;
+    staging->src = from_host ? (const char *)(uintptr_t)src : NULL;
+    staging->bytes = bytes;
+    staging->done = 0;
+    *staging_p = staging;
+    if (from_host && to_host)
+        return driver->LaunchHostFunc(native, copy_piece, staging);
+    return enqueue_pieces(driver, native, staging, from_host ? dst : src);
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Ranks' processes that are kept from case to case, by --keep-ranks: where opening a device takes
+ * seconds, a process for each case would take most of a run. Each member waits on a pipe for its
+ * next case and tells by another that it is through. A case gets new processes of its own if it may
+ * end one or leaves traces in it; after a case that did not pass all members are ended.
+ */
+#include "runner.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define END_GRACE_MS 5000
+
+struct member {
+    pid_t pid; /* 0: none */
+    int order_fd;
+};
+
+struct runner_crew {
+    struct member members[ARENA_MAX_RANKS];
+    int parked_read, parked_write; /* members' numbers, as they come to an end of their case */
+    int bad_ends;                  /* members that ended otherwise than they should, told to end */
+};
+
+/* What a member is told. Cases are where they were when it was forked. */
+struct order {
+    const struct tk_case *test; /* NULL: end */
+    int ranks;
+    uint64_t seed;
+    uint32_t timeout_ms;
+    char scratch[256];
+};
+
+struct runner_crew *crew_open(void) {
+    struct runner_crew *crew = calloc(1, sizeof(*crew));
+    int fds[2];
+
+    if (crew == NULL || pipe2(fds, O_CLOEXEC) != 0) {
+        free(crew);
+        return NULL;
+    }
+    crew->parked_read = fds[0];
+    crew->parked_write = fds[1];
+    fcntl(crew->parked_read, F_SETFL, O_NONBLOCK);
+    return crew;
+}
+
+/* Without a backend no device is opened, and a new process costs nothing. Without a context the
+ * case may fork before it makes one: after one was made, drivers of devices do not work in the
+ * child. */
+bool crew_takes(const struct runner_crew *crew, const struct tk_case *test) {
+    const unsigned alone =
+        TK_MAY_DIE | TK_MAY_LEAK | TK_SETS_ENVIRONMENT | TK_NO_BACKEND | TK_NO_CONTEXT;
+
+    return crew != NULL && (test->flags & alone) == 0;
+}
+
+bool crew_has(const struct runner_crew *crew, pid_t pid) {
+    for (int i = 0; crew != NULL && i < ARENA_MAX_RANKS; i++)
+        if (crew->members[i].pid == pid)
+            return true;
+    return false;
+}
+
+/* --- the member's side ---------------------------------------------------------------- */
+
+static bool read_all(int fd, void *bytes, size_t count) {
+    for (size_t got = 0; got < count;) {
+        ssize_t some = read(fd, (char *)bytes + got, count - got);
+
+        if (some == 0 || (some < 0 && errno != EINTR))
+            return false;
+        got += some > 0 ? (size_t)some : 0;
+    }
+    return true;
+}
+
+/* What a case left running is found when its parent ends. */
+static bool has_children(void) {
+    siginfo_t info;
+
+    return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+/* A member that must not go on ends as a rank of a single case does. */
+static void serve(struct runner_run *run, struct runner_crew *crew, int number, int order_fd)
+    __attribute__((noreturn));
+static void serve(struct runner_run *run, struct runner_crew *crew, int number, int order_fd) {
+    struct runner_entry entry = {.suite = run->entry->suite};
+    struct order order;
+
+    run->entry = &entry;
+    while (read_all(order_fd, &order, sizeof(order)) && order.test != NULL) {
+        entry.test = order.test;
+        entry.ranks = order.ranks;
+        run->seed = order.seed;
+        run->timeout_ms = order.timeout_ms;
+        memcpy(run->scratch, order.scratch, sizeof(run->scratch));
+        runner_child_run(run, number);
+        fflush(NULL); /* what it printed is this case's */
+        if (has_children() || write(crew->parked_write, &number, sizeof(number)) < 0)
+            break;
+    }
+    exit(RUNNER_RANK_DONE); /* not _exit: coverage and leak detection work at exit */
+}
+
+/* --- the controller's side -------------------------------------------------------------- */
+
+static bool start_member(struct runner_run *run, int number) {
+    struct runner_crew *crew = run->runner->crew;
+    struct member *member = &crew->members[number];
+    int fds[2];
+
+    if (pipe2(fds, O_CLOEXEC) != 0)
+        return false;
+    member->pid = runner_fork(run->runner);
+    if (member->pid == 0) {
+        close(fds[1]);
+        serve(run, crew, number, fds[0]);
+    }
+    close(fds[0]);
+    member->order_fd = fds[1];
+    if (member->pid > 0)
+        return true;
+    close(fds[1]);
+    member->pid = 0;
+    return false;
+}
+
+static bool send_order(const struct member *member, const struct order *order) {
+    return write(member->order_fd, order, sizeof(*order)) == (ssize_t)sizeof(*order);
+}
+
+/* Those that ended while they waited. */
+static void forget_ended(struct runner_crew *crew) {
+    int status;
+
+    for (int i = 0; i < ARENA_MAX_RANKS; i++) {
+        pid_t pid = crew->members[i].pid;
+
+        if (pid != 0 && waitpid(pid, &status, WNOHANG) != 0)
+            crew_forget(crew, pid);
+    }
+}
+
+void crew_launch(struct runner_run *run) {
+    struct runner_crew *crew = run->runner->crew;
+    struct order order = {.test = run->entry->test,
+                          .ranks = run->entry->ranks,
+                          .seed = run->seed,
+                          .timeout_ms = run->timeout_ms};
+
+    memcpy(order.scratch, run->scratch, sizeof(order.scratch));
+    forget_ended(crew);
+    crew_collect(run); /* of a case before, which nobody waits for */
+    for (int i = 0; i < run->child_count; i++) {
+        struct member *member = &crew->members[i];
+
+        if ((member->pid == 0 && !start_member(run, i)) || !send_order(member, &order)) {
+            run->fork_failed = true;
+            return;
+        }
+        run->children[i].pid = member->pid;
+        run->children[i].started = true;
+    }
+}
+
+/* Who is through counts as ended well: it is no longer the case's. */
+void crew_collect(struct runner_run *run) {
+    struct runner_crew *crew = run->runner->crew;
+    int number;
+
+    while (crew != NULL &&
+           read(crew->parked_read, &number, sizeof(number)) == (ssize_t)sizeof(number))
+        if (number >= 0 && number < run->child_count && run->children[number].pid != 0) {
+            run->children[number].pid = 0;
+            run->children[number].status = RUNNER_RANK_DONE << 8;
+        }
+}
+
+void crew_forget(struct runner_crew *crew, pid_t pid) {
+    for (int i = 0; crew != NULL && i < ARENA_MAX_RANKS; i++)
+        if (crew->members[i].pid == pid && pid != 0) {
+            close(crew->members[i].order_fd);
+            crew->members[i].pid = 0;
+        }
+}
+
+/* Waits for the member until the deadline, then ends it. False if it did not end as it should. */
+static bool reap_member(struct member *member, uint64_t deadline_ns) {
+    int status = 0;
+
+    while (waitpid(member->pid, &status, WNOHANG) == 0) {
+        if (arena_now_ns() > deadline_ns) {
+            kill(-member->pid, SIGKILL);
+            kill(member->pid, SIGKILL);
+        }
+        tk_sleep_ms(1);
+    }
+    close(member->order_fd);
+    member->pid = 0;
+    return WIFEXITED(status) && WEXITSTATUS(status) == RUNNER_RANK_DONE;
+}
+
+void crew_end(struct runner_crew *crew) {
+    const struct order end = {.test = NULL};
+    uint64_t deadline = arena_now_ns() + (uint64_t)END_GRACE_MS * 1000000u;
+
+    for (int i = 0; crew != NULL && i < ARENA_MAX_RANKS; i++)
+        if (crew->members[i].pid != 0)
+            (void)send_order(&crew->members[i], &end);
+    for (int i = 0; crew != NULL && i < ARENA_MAX_RANKS; i++)
+        if (crew->members[i].pid != 0)
+            crew->bad_ends += !reap_member(&crew->members[i], deadline);
+}
+
+int crew_close(struct runner_crew *crew) {
+    int bad_ends = 0;
+
+    if (crew == NULL)
+        return 0;
+    crew_end(crew);
+    bad_ends = crew->bad_ends;
+    close(crew->parked_read);
+    close(crew->parked_write);
+    free(crew);
+    return bad_ends;
+}

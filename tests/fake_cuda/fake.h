@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the files of the fake driver share. */
+#ifndef FAKE_CUDA_H
+#define FAKE_CUDA_H
+
+#include <cuda.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* --- streams.c ----------------------------------------------------------------------- */
+
+typedef struct fake_op {
+    struct fake_op *next;
+    void (*run)(void *arg);
+    void (*drop)(void *arg); /* when it is over, or its graph is destroyed; NULL: nothing */
+    bool blocks;             /* the driver holds whoever launches it until it is over */
+    size_t bytes;
+    _Alignas(16) char arg[];
+} fake_op;
+
+/* Enqueues or captures a copy of `arg`. */
+CUresult fake_enqueue(CUstream stream, void (*run)(void *arg), void (*drop)(void *arg),
+                      const void *arg, size_t bytes, bool blocks);
+bool fake_is_capturing(CUstream stream);
+void fake_wait_stream(CUstream stream);
+
+CUresult fake_stream_create(CUstream *stream, unsigned int flags);
+CUresult fake_stream_destroy(CUstream stream);
+CUresult fake_stream_query(CUstream stream);
+CUresult fake_stream_wait_event(CUstream stream, CUevent event, unsigned int flags);
+CUresult fake_begin_capture(CUstream stream, CUstreamCaptureMode mode);
+CUresult fake_end_capture(CUstream stream, CUgraph *graph);
+CUresult fake_capture_info(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
+                           CUgraph *graph, const CUgraphNode **dependencies, size_t *count);
+CUresult fake_event_create(CUevent *event, unsigned int flags);
+CUresult fake_event_destroy(CUevent event);
+CUresult fake_event_record(CUevent event, CUstream stream);
+CUresult fake_event_query(CUevent event);
+CUresult fake_instantiate(CUgraphExec *executable, CUgraph graph, unsigned long long flags);
+CUresult fake_graph_destroy(CUgraph graph);
+CUresult fake_graph_launch(CUgraphExec executable, CUstream stream);
+CUresult fake_exec_destroy(CUgraphExec executable);
+
+#include "kernels.h"
+
+#endif

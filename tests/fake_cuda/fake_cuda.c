@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A fake of the CUDA driver, for machines without one: memory of the host, streams that are
+ * threads, the signal kernels as functions of the host. It lets the host code of backend_cuda run,
+ * under sanitizers too. It shows nothing about GPUs: not their memory model, not their time, not
+ * which of the driver's calls wait for what, but for one: as documented, a copy from the device to
+ * ordinary memory holds the caller until it is over, here and in the driver with the context's lock
+ * held.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fake.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define DEVICES 8
+#define GRANULARITY ((size_t)2 << 20)
+#define MAX_BYTES ((size_t)8 << 30) /* of one allocation, and of all that a process may reserve */
+#define MAX_DEPTH 16
+
+struct CUctx_st {
+    int references;
+};
+
+struct CUmod_st {
+    int loaded;
+};
+
+typedef struct range {
+    struct range *next;
+    CUdeviceptr at;
+    size_t bytes;
+} range;
+
+static struct CUctx_st contexts[DEVICES];
+static range *ranges; /* what the driver knows: device and pinned memory */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* Held by every call that enqueues. */
+static pthread_mutex_t enqueueing = PTHREAD_MUTEX_INITIALIZER;
+static __thread CUcontext stack[MAX_DEPTH];
+static __thread int depth;
+
+#define NEED_CONTEXT()                                                                             \
+    do {                                                                                           \
+        if (depth == 0 || stack[depth - 1]->references == 0)                                       \
+            return CUDA_ERROR_INVALID_CONTEXT;                                                     \
+    } while (0)
+
+static void know(CUdeviceptr at, size_t bytes) {
+    range *known = malloc(sizeof *known);
+    if (known == NULL)
+        abort();
+    pthread_mutex_lock(&lock);
+    *known = (range){.next = ranges, .at = at, .bytes = bytes};
+    ranges = known;
+    pthread_mutex_unlock(&lock);
+}
+
+static void forget(CUdeviceptr at) {
+    pthread_mutex_lock(&lock);
+    range **link = &ranges;
+    while (*link != NULL && (*link)->at != at)
+        link = &(*link)->next;
+    range *known = *link;
+    if (known != NULL)
+        *link = known->next;
+    pthread_mutex_unlock(&lock);
+    free(known);
+}
+
+static bool is_known(CUdeviceptr at) {
+    pthread_mutex_lock(&lock);
+    const range *known = ranges;
+    while (known != NULL && (at < known->at || at >= known->at + known->bytes))
+        known = known->next;
+    pthread_mutex_unlock(&lock);
+    return known != NULL;
+}
+
+static void *pointer(CUdeviceptr at) {
+    return (void *)(uintptr_t)at;
+}
+
+/* --- devices and contexts ------------------------------------------------------------- */
+
+static CUresult fake_init(unsigned int flags) {
+    return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult fake_error_name(CUresult error, const char **name) {
+    static __thread char text[32];
+    snprintf(text, sizeof text, "FAKE_ERROR_%d", (int)error);
+    *name = text;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_device_get(CUdevice *device, int index) {
+    *device = index;
+    return index >= 0 && index < DEVICES ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+static CUresult fake_device_count(int *count) {
+    *count = DEVICES;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_device_name(char *name, int capacity, CUdevice device) {
+    snprintf(name, (size_t)capacity, "fake device %d, no GPU", device);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_device_uuid(CUuuid *uuid, CUdevice device) {
+    memset(uuid, device + 1, sizeof *uuid);
+    return CUDA_SUCCESS;
+}
+
+/* PCI places as tests/unit/fake_nvml.c has them; all else that is asked for is there. */
+static CUresult fake_attribute(int *value, CUdevice_attribute attribute, CUdevice device) {
+    *value = attribute == CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID   ? 0
+             : attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID    ? 0x10 + device
+             : attribute == CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID ? device
+                                                              : 1;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_state(CUdevice device, unsigned int *flags, int *active) {
+    pthread_mutex_lock(&lock);
+    *active = contexts[device].references > 0;
+    pthread_mutex_unlock(&lock);
+    *flags = 0;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_retain(CUcontext *context, CUdevice device) {
+    pthread_mutex_lock(&lock);
+    contexts[device].references++;
+    pthread_mutex_unlock(&lock);
+    *context = &contexts[device];
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_release(CUdevice device) {
+    pthread_mutex_lock(&lock);
+    bool held = contexts[device].references > 0;
+    contexts[device].references -= held;
+    pthread_mutex_unlock(&lock);
+    return held ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+static CUresult fake_push(CUcontext context) {
+    if (depth == MAX_DEPTH)
+        return CUDA_ERROR_INVALID_VALUE;
+    stack[depth++] = context;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_pop(CUcontext *context) {
+    if (depth == 0)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    *context = stack[--depth];
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_load(CUmodule *module, const void *image) {
+    NEED_CONTEXT();
+    *module = calloc(1, sizeof **module);
+    return *module != NULL && image != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
+}
+
+static CUresult fake_unload(CUmodule module) {
+    NEED_CONTEXT();
+    free(module);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_function(CUfunction *function, CUmodule module, const char *name) {
+    const fake_kernel *kernel = fake_find_kernel(name);
+    (void)module;
+    memcpy(function, &kernel, sizeof kernel);
+    return kernel != NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+static CUresult fake_load_function(CUfunction function) {
+    NEED_CONTEXT();
+    return function != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* --- memory ----------------------------------------------------------------------------- */
+
+static CUresult fake_memory_type(void *type, CUpointer_attribute attribute, CUdeviceptr at) {
+    NEED_CONTEXT();
+    if (attribute != CU_POINTER_ATTRIBUTE_MEMORY_TYPE || !is_known(at))
+        return CUDA_ERROR_INVALID_VALUE;
+    *(CUmemorytype *)type = CU_MEMORYTYPE_DEVICE;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_memory_info(size_t *free_bytes, size_t *total_bytes) {
+    *free_bytes = *total_bytes = MAX_BYTES;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_granularity(size_t *bytes, const CUmemAllocationProp *property,
+                                 CUmemAllocationGranularity_flags option) {
+    (void)property, (void)option;
+    *bytes = GRANULARITY;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_host_alloc(void **memory, size_t bytes, unsigned int flags) {
+    NEED_CONTEXT();
+    (void)flags;
+    *memory = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    if (*memory == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    know((CUdeviceptr)(uintptr_t)*memory, bytes);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_host_free(void *memory) {
+    NEED_CONTEXT();
+    forget((CUdeviceptr)(uintptr_t)memory);
+    free(memory);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t bytes,
+                            const CUmemAllocationProp *property, unsigned long long flags) {
+    (void)property;
+    if (bytes == 0 || bytes % GRANULARITY != 0 || flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (bytes > MAX_BYTES)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    int fd = memfd_create("fake-cuda", MFD_CLOEXEC);
+    if (fd < 0 || fchmod(fd, 0600) != 0 || ftruncate(fd, (off_t)bytes) != 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *handle = (CUmemGenericAllocationHandle)fd + 1;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_release_memory(CUmemGenericAllocationHandle handle) {
+    return close((int)handle - 1) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult fake_reserve(CUdeviceptr *at, size_t bytes, size_t alignment, CUdeviceptr wanted,
+                             unsigned long long flags) {
+    (void)alignment, (void)wanted, (void)flags;
+    void *reserved =
+        mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (reserved == MAP_FAILED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *at = (CUdeviceptr)(uintptr_t)reserved;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_free_address(CUdeviceptr at, size_t bytes) {
+    return munmap(pointer(at), bytes) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult fake_map(CUdeviceptr at, size_t bytes, size_t offset,
+                         CUmemGenericAllocationHandle handle, unsigned long long flags) {
+    struct stat info;
+    int fd = (int)handle - 1;
+    (void)flags;
+    if (offset != 0 || fstat(fd, &info) != 0 || (size_t)info.st_size != bytes ||
+        mmap(pointer(at), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
+            MAP_FAILED)
+        return CUDA_ERROR_INVALID_VALUE;
+    know(at, bytes);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_unmap(CUdeviceptr at, size_t bytes) {
+    forget(at);
+    return mmap(pointer(at), bytes, PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED
+               ? CUDA_ERROR_INVALID_VALUE
+               : CUDA_SUCCESS;
+}
+
+static CUresult fake_access(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access,
+                            size_t count) {
+    (void)bytes, (void)access;
+    return is_known(at) && count == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult fake_export(void *share, CUmemGenericAllocationHandle handle,
+                            CUmemAllocationHandleType type, unsigned long long flags) {
+    (void)flags;
+    int fd = type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ? dup((int)handle - 1) : -1;
+    *(int *)share = fd;
+    return fd >= 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult fake_import(CUmemGenericAllocationHandle *handle, void *share,
+                            CUmemAllocationHandleType type) {
+    int fd = type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+                 ? fcntl((int)(intptr_t)share, F_DUPFD_CLOEXEC, 0)
+                 : -1;
+    *handle = (CUmemGenericAllocationHandle)fd + 1;
+    return fd >= 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* --- work --------------------------------------------------------------------------------- */
+
+struct bytes_op {
+    void *dst;
+    const void *src;
+    size_t count, width;
+    uint32_t value;
+};
+
+static void run_copy(void *arg) {
+    const struct bytes_op *op = arg;
+    memcpy(op->dst, op->src, op->count);
+}
+
+static void run_fill(void *arg) {
+    const struct bytes_op *op = arg;
+    if (op->width == 1)
+        memset(op->dst, (int)op->value, op->count);
+    else
+        for (size_t i = 0; i < op->count; i++)
+            ((uint32_t *)op->dst)[i] = op->value;
+}
+
+static void run_write(void *arg) {
+    const struct bytes_op *op = arg;
+    __atomic_store_n((uint32_t *)op->dst, op->value, __ATOMIC_RELEASE);
+}
+
+static CUresult enqueue(CUstream stream, void (*run)(void *arg), const void *arg, size_t bytes,
+                        bool blocks) {
+    NEED_CONTEXT();
+    pthread_mutex_lock(&enqueueing);
+    CUresult result = fake_enqueue(stream, run, NULL, arg, bytes, blocks);
+    if (blocks && !fake_is_capturing(stream))
+        fake_wait_stream(stream);
+    pthread_mutex_unlock(&enqueueing);
+    return result;
+}
+
+static CUresult fake_copy(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
+    const struct bytes_op op = {.dst = pointer(dst), .src = pointer(src), .count = bytes};
+    return enqueue(stream, run_copy, &op, sizeof op, !is_known(dst) || !is_known(src));
+}
+
+static CUresult fake_fill8(CUdeviceptr dst, unsigned char value, size_t count, CUstream stream) {
+    const struct bytes_op op = {.dst = pointer(dst), .count = count, .width = 1, .value = value};
+    return is_known(dst) ? enqueue(stream, run_fill, &op, sizeof op, false)
+                         : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult fake_fill32(CUdeviceptr dst, unsigned int value, size_t count, CUstream stream) {
+    const struct bytes_op op = {.dst = pointer(dst), .count = count, .width = 4, .value = value};
+    return is_known(dst) ? enqueue(stream, run_fill, &op, sizeof op, false)
+                         : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult fake_write(CUstream stream, CUdeviceptr dst, cuuint32_t value, unsigned int flags) {
+    const struct bytes_op op = {.dst = pointer(dst), .value = value};
+    (void)flags;
+    return is_known(dst) ? enqueue(stream, run_write, &op, sizeof op, false)
+                         : CUDA_ERROR_INVALID_VALUE;
+}
+
+struct host_op {
+    CUhostFn fn;
+    void *arg;
+};
+
+static void run_host(void *arg) {
+    const struct host_op *op = arg;
+    op->fn(op->arg);
+}
+
+static CUresult fake_host_fn(CUstream stream, CUhostFn fn, void *arg) {
+    const struct host_op op = {fn, arg};
+    return enqueue(stream, run_host, &op, sizeof op, false);
+}
+
+static CUresult fake_alloc_async(CUdeviceptr *at, size_t bytes, CUstream stream) {
+    void *memory = NULL;
+    (void)stream;
+    CUresult result = fake_host_alloc(&memory, bytes, 0);
+    *at = (CUdeviceptr)(uintptr_t)memory;
+    return result;
+}
+
+static void run_free(void *arg) {
+    void *memory = *(void **)arg;
+    forget((CUdeviceptr)(uintptr_t)memory);
+    free(memory);
+}
+
+static CUresult fake_free_async(CUdeviceptr at, CUstream stream) {
+    void *memory = pointer(at);
+    return enqueue(stream, run_free, &memory, sizeof memory, false);
+}
+
+struct kernel_op {
+    const fake_kernel *kernel;
+    _Alignas(16) char args[FAKE_MOST_ARGS];
+};
+
+static void run_kernel(void *arg) {
+    const struct kernel_op *op = arg;
+    op->kernel->run(op->args);
+}
+
+static CUresult fake_launch(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                            unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                            unsigned int block_z, unsigned int shared, CUstream stream, void **args,
+                            void **extra) {
+    struct kernel_op op;
+    (void)grid_y, (void)grid_z, (void)block_y, (void)block_z, (void)shared, (void)extra;
+    if (grid_x == 0 || block_x == 0 || function == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    memcpy(&op.kernel, &function, sizeof function);
+    if (op.kernel->args_bytes > sizeof op.args)
+        return CUDA_ERROR_INVALID_VALUE;
+    memcpy(op.args, args[0], op.kernel->args_bytes);
+    return enqueue(stream, run_kernel, &op, sizeof op, false);
+}
+
+static CUresult fake_launch_graph(CUgraphExec executable, CUstream stream) {
+    NEED_CONTEXT();
+    pthread_mutex_lock(&enqueueing);
+    CUresult result = fake_graph_launch(executable, stream);
+    pthread_mutex_unlock(&enqueueing);
+    return result;
+}
+
+static CUresult fake_exchange_mode(CUstreamCaptureMode *mode) {
+    *mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    return CUDA_SUCCESS;
+}
+
+/* --- finding them ------------------------------------------------------------------------- */
+
+#define ENTRY(name, function)                                                                      \
+    { "cu" #name, (void (*)(void))function }
+
+EXPORT CUresult cuGetProcAddress_v2(const char *name, void **entry, int version, cuuint64_t flags,
+                                    CUdriverProcAddressQueryResult *found);
+
+CUresult cuGetProcAddress_v2(const char *name, void **entry, int version, cuuint64_t flags,
+                             CUdriverProcAddressQueryResult *found) {
+    static const struct {
+        const char *name;
+        void (*function)(void);
+    } entries[] = {
+        ENTRY(Init, fake_init),
+        ENTRY(GetErrorName, fake_error_name),
+        ENTRY(DeviceGet, fake_device_get),
+        ENTRY(DeviceGetCount, fake_device_count),
+        ENTRY(DeviceGetName, fake_device_name),
+        ENTRY(DeviceGetUuid, fake_device_uuid),
+        ENTRY(DeviceGetAttribute, fake_attribute),
+        ENTRY(DevicePrimaryCtxGetState, fake_state),
+        ENTRY(DevicePrimaryCtxRetain, fake_retain),
+        ENTRY(DevicePrimaryCtxRelease, fake_release),
+        ENTRY(CtxPushCurrent, fake_push),
+        ENTRY(CtxPopCurrent, fake_pop),
+        ENTRY(ModuleLoadData, fake_load),
+        ENTRY(ModuleUnload, fake_unload),
+        ENTRY(ModuleGetFunction, fake_function),
+        ENTRY(FuncLoad, fake_load_function),
+        ENTRY(LaunchKernel, fake_launch),
+        ENTRY(LaunchHostFunc, fake_host_fn),
+        ENTRY(PointerGetAttribute, fake_memory_type),
+        ENTRY(MemGetInfo, fake_memory_info),
+        ENTRY(MemHostAlloc, fake_host_alloc),
+        ENTRY(MemFreeHost, fake_host_free),
+        ENTRY(MemAllocAsync, fake_alloc_async),
+        ENTRY(MemFreeAsync, fake_free_async),
+        ENTRY(MemGetAllocationGranularity, fake_granularity),
+        ENTRY(MemCreate, fake_create),
+        ENTRY(MemRelease, fake_release_memory),
+        ENTRY(MemAddressReserve, fake_reserve),
+        ENTRY(MemAddressFree, fake_free_address),
+        ENTRY(MemMap, fake_map),
+        ENTRY(MemUnmap, fake_unmap),
+        ENTRY(MemSetAccess, fake_access),
+        ENTRY(MemExportToShareableHandle, fake_export),
+        ENTRY(MemImportFromShareableHandle, fake_import),
+        ENTRY(MemcpyAsync, fake_copy),
+        ENTRY(MemsetD8Async, fake_fill8),
+        ENTRY(MemsetD32Async, fake_fill32),
+        ENTRY(StreamCreate, fake_stream_create),
+        ENTRY(StreamDestroy, fake_stream_destroy),
+        ENTRY(StreamQuery, fake_stream_query),
+        ENTRY(StreamWaitEvent, fake_stream_wait_event),
+        ENTRY(StreamWriteValue32, fake_write),
+        ENTRY(StreamBeginCapture, fake_begin_capture),
+        ENTRY(StreamEndCapture, fake_end_capture),
+        ENTRY(StreamGetCaptureInfo, fake_capture_info),
+        ENTRY(ThreadExchangeStreamCaptureMode, fake_exchange_mode),
+        ENTRY(EventCreate, fake_event_create),
+        ENTRY(EventDestroy, fake_event_destroy),
+        ENTRY(EventRecord, fake_event_record),
+        ENTRY(EventQuery, fake_event_query),
+        ENTRY(GraphInstantiateWithFlags, fake_instantiate),
+        ENTRY(GraphDestroy, fake_graph_destroy),
+        ENTRY(GraphLaunch, fake_launch_graph),
+        ENTRY(GraphExecDestroy, fake_exec_destroy),
+    };
+    (void)version, (void)flags;
+    for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++)
+        if (strcmp(entries[i].name, name) == 0) {
+            memcpy(entry, &entries[i].function, sizeof *entry);
+            *found = CU_GET_PROC_ADDRESS_SUCCESS;
+            return CUDA_SUCCESS;
+        }
+    *found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    return CUDA_ERROR_NOT_FOUND;
+}

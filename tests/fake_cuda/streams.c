@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Streams as threads, events, and graphs as lists of operations. */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fake.h"
+
+/* One lock for all of it: this is no performance model. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static uint64_t last_capture;
+static CUstream streams;
+
+struct CUgraph_st {
+    uint64_t id;
+    CUstream origin;
+    fake_op *first, **end;
+};
+
+struct CUgraphExec_st {
+    fake_op *first;
+};
+
+struct CUstream_st {
+    CUstream next;
+    pthread_t thread;
+    fake_op *first, **end;
+    bool busy, closing;
+    CUgraph capture;
+    bool joined; /* nothing was captured here since an event that another stream waits for */
+};
+
+struct CUevent_st {
+    int users; /* the owner and operations */
+    uint64_t recorded, reached;
+    CUstream source; /* that it was last recorded on while it captured */
+    CUgraph capture; /* that it was last recorded in */
+};
+
+static void end_op(fake_op *op) {
+    if (op->drop != NULL)
+        op->drop(op->arg);
+    free(op);
+}
+
+static void *run_stream(void *opaque) {
+    CUstream stream = opaque;
+    pthread_mutex_lock(&lock);
+    while (stream->first != NULL || !stream->closing) {
+        fake_op *op = stream->first;
+        if (op == NULL) {
+            pthread_cond_wait(&changed, &lock);
+            continue;
+        }
+        stream->first = op->next;
+        if (op->next == NULL)
+            stream->end = &stream->first;
+        stream->busy = true;
+        pthread_mutex_unlock(&lock);
+        op->run(op->arg);
+        end_op(op);
+        pthread_mutex_lock(&lock);
+        stream->busy = false;
+        pthread_cond_broadcast(&changed);
+    }
+    CUstream *link = &streams;
+    while (*link != stream)
+        link = &(*link)->next;
+    *link = stream->next;
+    pthread_mutex_unlock(&lock);
+    free(stream);
+    return NULL;
+}
+
+CUresult fake_stream_create(CUstream *stream_p, unsigned int flags) {
+    CUstream stream = calloc(1, sizeof *stream);
+    if (stream == NULL || flags != CU_STREAM_NON_BLOCKING)
+        return CUDA_ERROR_INVALID_VALUE;
+    stream->end = &stream->first;
+    pthread_mutex_lock(&lock);
+    stream->next = streams;
+    streams = stream;
+    pthread_mutex_unlock(&lock);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&stream->thread, NULL, run_stream, stream);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *stream_p = stream;
+    return CUDA_SUCCESS;
+}
+
+/* An idle one is gone at once, for the suite counts threads; a busy one ends after its work. */
+CUresult fake_stream_destroy(CUstream stream) {
+    pthread_t thread = stream->thread;
+    pthread_mutex_lock(&lock);
+    bool idle = stream->first == NULL && !stream->busy;
+    stream->closing = true;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    return (idle ? pthread_join(thread, NULL) : pthread_detach(thread)) == 0 ? CUDA_SUCCESS
+                                                                             : CUDA_ERROR_UNKNOWN;
+}
+
+CUresult fake_stream_query(CUstream stream) {
+    pthread_mutex_lock(&lock);
+    CUresult result = stream->capture != NULL ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+                      : stream->first != NULL || stream->busy ? CUDA_ERROR_NOT_READY
+                                                              : CUDA_SUCCESS;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+void fake_wait_stream(CUstream stream) {
+    pthread_mutex_lock(&lock);
+    while (stream->first != NULL || stream->busy)
+        pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
+bool fake_is_capturing(CUstream stream) {
+    pthread_mutex_lock(&lock);
+    bool capturing = stream->capture != NULL;
+    pthread_mutex_unlock(&lock);
+    return capturing;
+}
+
+static fake_op *new_op(void (*run)(void *arg), void (*drop)(void *arg), const void *arg,
+                       size_t bytes, bool blocks) {
+    fake_op *op = malloc(sizeof *op + bytes);
+    if (op == NULL)
+        abort();
+    *op = (fake_op){.run = run, .drop = drop, .bytes = bytes, .blocks = blocks};
+    memcpy(op->arg, arg, bytes);
+    return op;
+}
+
+/* lock held */
+static void append(CUstream stream, fake_op *op) {
+    stream->joined = false;
+    fake_op ***end = stream->capture != NULL ? &stream->capture->end : &stream->end;
+    **end = op;
+    *end = &op->next;
+    pthread_cond_broadcast(&changed);
+}
+
+CUresult fake_enqueue(CUstream stream, void (*run)(void *arg), void (*drop)(void *arg),
+                      const void *arg, size_t bytes, bool blocks) {
+    fake_op *op = new_op(run, drop, arg, bytes, blocks);
+    pthread_mutex_lock(&lock);
+    append(stream, op);
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+/* lock held. Whether an event's capture is still under way. */
+static bool is_live(CUgraph capture) {
+    CUstream stream = streams;
+    while (stream != NULL && stream->capture != capture)
+        stream = stream->next;
+    return stream != NULL;
+}
+
+/* --- events ------------------------------------------------------------------------- */
+
+struct ticket {
+    CUevent event;
+    uint64_t number;
+};
+
+static void drop_event(void *arg) {
+    CUevent event = ((struct ticket *)arg)->event;
+    pthread_mutex_lock(&lock);
+    bool last = --event->users == 0;
+    pthread_mutex_unlock(&lock);
+    if (last)
+        free(event);
+}
+
+static void reach(void *arg) {
+    struct ticket *ticket = arg;
+    pthread_mutex_lock(&lock);
+    if (ticket->event->reached < ticket->number)
+        ticket->event->reached = ticket->number;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+static void wait_reached(void *arg) {
+    struct ticket *ticket = arg;
+    pthread_mutex_lock(&lock);
+    while (ticket->event->reached < ticket->number)
+        pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
+CUresult fake_event_create(CUevent *event_p, unsigned int flags) {
+    CUevent event = calloc(1, sizeof *event);
+    if (event == NULL || flags != CU_EVENT_DISABLE_TIMING)
+        return CUDA_ERROR_INVALID_VALUE;
+    event->users = 1;
+    *event_p = event;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_event_destroy(CUevent event) {
+    drop_event(&(struct ticket){.event = event});
+    return CUDA_SUCCESS;
+}
+
+/* In a capture, where all operations of a graph run in the order in which they came, it only marks
+ * the event. */
+CUresult fake_event_record(CUevent event, CUstream stream) {
+    pthread_mutex_lock(&lock);
+    event->capture = stream->capture;
+    event->source = stream;
+    if (stream->capture == NULL) {
+        struct ticket ticket = {event, ++event->recorded};
+        event->users++;
+        append(stream, new_op(reach, drop_event, &ticket, sizeof ticket, false));
+    }
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_stream_wait_event(CUstream stream, CUevent event, unsigned int flags) {
+    (void)flags;
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&lock);
+    if (event->capture != NULL && is_live(event->capture)) {
+        if (stream->capture != NULL && stream->capture != event->capture)
+            result = CUDA_ERROR_STREAM_CAPTURE_MERGE;
+        else
+            stream->capture = event->capture;
+        if (result == CUDA_SUCCESS && stream != event->source) {
+            stream->joined = false;
+            event->source->joined = true;
+        }
+    } else if (stream->capture == NULL) {
+        struct ticket ticket = {event, event->recorded};
+        event->users++;
+        append(stream, new_op(wait_reached, drop_event, &ticket, sizeof ticket, false));
+    } else {
+        result = CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+CUresult fake_event_query(CUevent event) {
+    pthread_mutex_lock(&lock);
+    CUresult result = event->capture != NULL             ? CUDA_ERROR_CAPTURED_EVENT
+                      : event->reached < event->recorded ? CUDA_ERROR_NOT_READY
+                                                         : CUDA_SUCCESS;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* --- graphs ------------------------------------------------------------------------- */
+
+CUresult fake_begin_capture(CUstream stream, CUstreamCaptureMode mode) {
+    (void)mode;
+    CUgraph graph = calloc(1, sizeof *graph);
+    if (graph == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    pthread_mutex_lock(&lock);
+    bool capturing = stream->capture != NULL;
+    if (!capturing) {
+        graph->id = ++last_capture;
+        graph->origin = stream;
+        graph->end = &graph->first;
+        stream->capture = graph;
+    }
+    pthread_mutex_unlock(&lock);
+    if (capturing)
+        free(graph);
+    return capturing ? CUDA_ERROR_ILLEGAL_STATE : CUDA_SUCCESS;
+}
+
+/* Streams that joined are let go with the origin, and spoil it if nobody has waited for them. */
+CUresult fake_end_capture(CUstream stream, CUgraph *graph_p) {
+    bool spoilt = false;
+    pthread_mutex_lock(&lock);
+    CUgraph graph = stream->capture;
+    stream->capture = NULL;
+    for (CUstream other = streams; other != NULL && graph != NULL; other = other->next)
+        if (other->capture == graph) {
+            spoilt = spoilt || !other->joined;
+            other->capture = NULL;
+        }
+    pthread_mutex_unlock(&lock);
+    if (graph == NULL)
+        return CUDA_ERROR_ILLEGAL_STATE;
+    if (spoilt)
+        (void)fake_graph_destroy(graph);
+    *graph_p = spoilt ? NULL : graph;
+    return spoilt ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED : CUDA_SUCCESS;
+}
+
+CUresult fake_capture_info(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
+                           CUgraph *graph, const CUgraphNode **dependencies, size_t *count) {
+    (void)graph, (void)dependencies, (void)count;
+    pthread_mutex_lock(&lock);
+    *status =
+        stream->capture != NULL ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    if (stream->capture != NULL && id != NULL)
+        *id = stream->capture->id;
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+static void end_list(fake_op *op) {
+    while (op != NULL) {
+        fake_op *next = op->next;
+        end_op(op);
+        op = next;
+    }
+}
+
+CUresult fake_instantiate(CUgraphExec *executable_p, CUgraph graph, unsigned long long flags) {
+    CUgraphExec executable = calloc(1, sizeof *executable);
+    if (executable == NULL || flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    executable->first = graph->first;
+    graph->first = NULL;
+    *executable_p = executable;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_graph_destroy(CUgraph graph) {
+    end_list(graph->first);
+    free(graph);
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_graph_launch(CUgraphExec executable, CUstream stream) {
+    bool blocks = false;
+    pthread_mutex_lock(&lock);
+    for (const fake_op *op = executable->first; op != NULL; op = op->next) {
+        append(stream, new_op(op->run, NULL, op->arg, op->bytes, op->blocks));
+        blocks = blocks || op->blocks;
+    }
+    pthread_mutex_unlock(&lock);
+    if (blocks)
+        fake_wait_stream(stream);
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_exec_destroy(CUgraphExec executable) {
+    end_list(executable->first);
+    free(executable);
+    return CUDA_SUCCESS;
+}

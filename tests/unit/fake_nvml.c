@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The entries of the management library that backend_cuda uses, on a table. Not the library. */
+#include "fake_nvml.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define NOT_FOUND 6
+#define INVALID_ARGUMENT 2
+#define UNINITIALIZED 1
+
+typedef struct nvml_pci {
+    char legacy_id[16];
+    unsigned int domain, bus, device, device_id, subsystem_id;
+    char id[32];
+} nvml_pci;
+
+EXPORT extern fake_nvml_state fake_nvml;
+fake_nvml_state fake_nvml = {.unknown_device = -1};
+
+EXPORT int nvmlInit_v2(void);
+EXPORT int nvmlShutdown(void);
+EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char *id, void **device);
+EXPORT int nvmlDeviceGetNvLinkState(const int *links, unsigned int link, unsigned int *active);
+EXPORT int nvmlDeviceGetNvLinkRemoteDeviceType(const int *links, unsigned int link,
+                                               unsigned int *type);
+EXPORT int nvmlDeviceGetNvLinkRemotePciInfo_v2(const int *links, unsigned int link, nvml_pci *pci);
+
+int nvmlInit_v2(void) {
+    if (fake_nvml.refuses_start)
+        return 999;
+    fake_nvml.starts++;
+    return 0;
+}
+
+int nvmlShutdown(void) {
+    fake_nvml.starts--;
+    return 0;
+}
+
+int nvmlDeviceGetHandleByPciBusId_v2(const char *id, void **device) {
+    unsigned int domain, bus, place;
+    if (fake_nvml.starts < 1)
+        return UNINITIALIZED;
+    if (sscanf(id, "%x:%x:%x.0", &domain, &bus, &place) != 3 || domain != 0 || bus < 0x10 ||
+        bus - 0x10 >= FAKE_NVML_DEVICES || place != bus - 0x10 ||
+        (int)place == fake_nvml.unknown_device)
+        return NOT_FOUND;
+    *device = fake_nvml.links[place];
+    return 0;
+}
+
+int nvmlDeviceGetNvLinkState(const int *links, unsigned int link, unsigned int *active) {
+    if (link >= FAKE_NVML_LINKS || links[link] == LINK_NONE)
+        return INVALID_ARGUMENT;
+    *active = links[link] != LINK_OFF;
+    return 0;
+}
+
+int nvmlDeviceGetNvLinkRemoteDeviceType(const int *links, unsigned int link, unsigned int *type) {
+    if (link >= FAKE_NVML_LINKS || links[link] <= LINK_OFF)
+        return INVALID_ARGUMENT;
+    *type = links[link] == LINK_SWITCH ? 2 : links[link] == LINK_OTHER ? 1 : 0;
+    return 0;
+}
+
+/* Behind a switch: all ones, as in a virtual machine. */
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(const int *links, unsigned int link, nvml_pci *pci) {
+    if (link >= FAKE_NVML_LINKS || links[link] <= LINK_OFF)
+        return INVALID_ARGUMENT;
+    memset(pci, 0xff, sizeof *pci);
+    if (links[link] < LINK_GPU)
+        return 0;
+    pci->domain = 0;
+    pci->device = (unsigned int)(links[link] - LINK_GPU);
+    pci->bus = 0x10 + pci->device;
+    return 0;
+}
