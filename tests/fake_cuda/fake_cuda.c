@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A fake of the CUDA driver, for machines without one: memory of the host, streams that are
- * threads, the signal kernels as functions of the host. It lets the host code of backend_cuda run,
- * under sanitizers too. It shows nothing about GPUs: not their memory model, not their time, not
- * which of the driver's calls wait for what, but for one: as documented, a copy from the device to
- * ordinary memory holds the caller until it is over, here and in the driver with the context's lock
- * held.
+ * threads, the kernels from their own source (kernels.cpp). It lets the host code of backend_cuda
+ * run, under sanitizers too. It shows nothing about GPUs: not their memory model, not their time,
+ * not which of the driver's calls wait for what, but for one: as documented, a copy from the device
+ * to ordinary memory holds the caller until it is over, here and in the driver with the context's
+ * lock held.
  */
 #include <fcntl.h>
 #include <stdio.h>
