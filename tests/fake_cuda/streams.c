@@ -38,6 +38,18 @@ struct CUevent_st {
     CUgraph capture; /* that it was last recorded in */
 };
 
+struct ticket {
+    CUevent event;
+    uint64_t number;
+};
+
+/* lock held */
+static void reach(void *arg) {
+    struct ticket *ticket = arg;
+    if (ticket->event->reached < ticket->number)
+        ticket->event->reached = ticket->number;
+}
+
 static void end_op(fake_op *op) {
     if (op->drop != NULL)
         op->drop(op->arg);
@@ -56,9 +68,16 @@ static void *run_stream(void *opaque) {
         stream->first = op->next;
         if (op->next == NULL)
             stream->end = &stream->first;
-        stream->busy = true;
+        /* An event is reached at the moment at which the stream has nothing before it any more. */
+        bool is_event = op->run == reach;
+        stream->busy = !is_event;
+        if (is_event) {
+            reach(op->arg);
+            pthread_cond_broadcast(&changed);
+        }
         pthread_mutex_unlock(&lock);
-        op->run(op->arg);
+        if (!is_event)
+            op->run(op->arg);
         end_op(op);
         pthread_mutex_lock(&lock);
         stream->busy = false;
@@ -166,11 +185,6 @@ static bool is_live(CUgraph capture) {
 
 /* --- events ------------------------------------------------------------------------- */
 
-struct ticket {
-    CUevent event;
-    uint64_t number;
-};
-
 static void drop_event(void *arg) {
     CUevent event = ((struct ticket *)arg)->event;
     pthread_mutex_lock(&lock);
@@ -178,15 +192,6 @@ static void drop_event(void *arg) {
     pthread_mutex_unlock(&lock);
     if (last)
         free(event);
-}
-
-static void reach(void *arg) {
-    struct ticket *ticket = arg;
-    pthread_mutex_lock(&lock);
-    if (ticket->event->reached < ticket->number)
-        ticket->event->reached = ticket->number;
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
 }
 
 static void wait_reached(void *arg) {
