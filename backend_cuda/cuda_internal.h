@@ -32,6 +32,9 @@ typedef struct cuda_device {
     CUfunction barrier;
     CUfunction put_signal;
     CUfunction wait_signal;
+    CUfunction collective[SYMMEM_DTYPE_COUNT]; /* those that reduce */
+    CUfunction collective_bytes;               /* those that only move */
+    CUfunction show_words;
     CUstream control; /* poisons and resets, in the order of the calls */
     cuda_lane *lanes; /* idle ones */
 } cuda_device;
@@ -257,6 +260,21 @@ symmem_status cuda_connectivity(void *instance, const char *connection, int32_t 
                                 int32_t *matrix);
 
 /* signal.c */
+/* A signal operation or collective: kernels on a stream, and what the host keeps of them. */
+typedef struct cuda_launch {
+    symmem_cuda_signal_args args;
+    cuda_signal_op signal; /* the caller sets the operation's name, the rest is filled in */
+    CUresult (*enqueue)(cuda_instance *instance, struct cuda_launch *launch, CUstream native);
+    CUfunction kernel;
+    unsigned int threads;
+    bool begun; /* set by enqueue: a kernel is on its way, so a failure of the next is a fault */
+} cuda_launch;
+/* Runs or enqueues it. */
+symmem_status cuda_launch_run(cuda_instance *instance, const symmem_peers *peers, int32_t peer,
+                              int32_t channel, const symmem_exec *exec, cuda_launch *launch);
+CUresult cuda_launch_kernel(const cuda_instance *instance, CUfunction kernel, unsigned int blocks,
+                            unsigned int threads, void *args, CUstream native);
+unsigned int cuda_barrier_threads(int32_t world_size);
 size_t cuda_signal_bytes(void *instance, int32_t world_size, int32_t channel_count);
 symmem_status cuda_barrier(void *instance, const symmem_peers *peers, int32_t channel,
                            const symmem_exec *exec);
@@ -264,6 +282,10 @@ symmem_status cuda_put_signal(void *instance, const symmem_peers *peers, int32_t
                               int32_t channel, const symmem_exec *exec);
 symmem_status cuda_wait_signal(void *instance, const symmem_peers *peers, int32_t src_rank,
                                int32_t channel, const symmem_exec *exec);
+
+/* collective.c */
+symmem_status cuda_collective(void *instance, const symmem_peers *peers, int32_t channel,
+                              const symmem_collective *call, const symmem_exec *exec);
 
 /* peers.c */
 symmem_status cuda_peers_open(void *instance, symmem_peers *peers, void **buffers_dev_p,

@@ -28,6 +28,20 @@ static CUresult load_kernels(const cuda_driver *driver, cuda_device *device) {
         {"symmem_barrier", &device->barrier},
         {"symmem_put_signal", &device->put_signal},
         {"symmem_wait_signal", &device->wait_signal},
+        {"symmem_collective_bytes", &device->collective_bytes},
+        {"symmem_collective_u8", &device->collective[SYMMEM_UINT8]},
+        {"symmem_collective_i8", &device->collective[SYMMEM_INT8]},
+        {"symmem_collective_i16", &device->collective[SYMMEM_INT16]},
+        {"symmem_collective_u16", &device->collective[SYMMEM_UINT16]},
+        {"symmem_collective_i32", &device->collective[SYMMEM_INT32]},
+        {"symmem_collective_u32", &device->collective[SYMMEM_UINT32]},
+        {"symmem_collective_i64", &device->collective[SYMMEM_INT64]},
+        {"symmem_collective_u64", &device->collective[SYMMEM_UINT64]},
+        {"symmem_collective_f16", &device->collective[SYMMEM_FLOAT16]},
+        {"symmem_collective_bf16", &device->collective[SYMMEM_BFLOAT16]},
+        {"symmem_collective_f32", &device->collective[SYMMEM_FLOAT32]},
+        {"symmem_collective_f64", &device->collective[SYMMEM_FLOAT64]},
+        {"symmem_show_words", &device->show_words},
     };
     CUresult result = driver->ModuleLoadData(&device->module, cuda_image());
     for (size_t i = 0; result == CUDA_SUCCESS && i < sizeof kernels / sizeof kernels[0]; i++) {

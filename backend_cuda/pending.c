@@ -43,6 +43,8 @@ symmem_status cuda_take_fault(const cuda_signal_op *signal, symmem_error_record 
     if (fault.status == SYMMEM_MISMATCH) {
         fault.own = signal->call;
         memcpy(&fault.other, found->other, sizeof fault.other);
+        if (fault.other.kind == SYMMEM_CALL_ALL_TO_ALL && fault.own.kind == fault.other.kind)
+            fault.own.count = found->actual; /* their splits, which no call id has */
     }
     /* The code last: from then on the next launch of the same graph may write there. */
     memset((char *)found + sizeof found->code, 0, sizeof *found - sizeof found->code);

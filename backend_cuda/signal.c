@@ -9,82 +9,95 @@ size_t cuda_signal_bytes(void *opaque, int32_t world_size, int32_t channel_count
     return symmem_cuda_signal_size(world_size, channel_count);
 }
 
-/* A kernel, and what the host keeps of it. */
-typedef struct launch_op {
-    CUfunction kernel;
-    unsigned int threads;
-    symmem_cuda_signal_args args;
-    cuda_signal_op signal;
-} launch_op;
-
-static unsigned int barrier_threads(int32_t world_size) {
+unsigned int cuda_barrier_threads(int32_t world_size) {
     unsigned int threads = ((unsigned int)world_size + 31) / 32 * 32;
     return threads < SYMMEM_CUDA_MAX_THREADS ? threads : SYMMEM_CUDA_MAX_THREADS;
 }
 
-static CUresult launch(cuda_instance *instance, launch_op *op, CUstream native) {
-    void *arguments[] = {&op->args};
-    return instance->driver.LaunchKernel(op->kernel, 1, 1, 1, op->threads, 1, 1, 0, native,
-                                         arguments, NULL);
+CUresult cuda_launch_kernel(const cuda_instance *instance, CUfunction kernel, unsigned int blocks,
+                            unsigned int threads, void *args, CUstream native) {
+    void *arguments[] = {args};
+    return instance->driver.LaunchKernel(kernel, blocks, 1, 1, threads, 1, 1, 0, native, arguments,
+                                         NULL);
+}
+
+static CUresult enqueue_one(cuda_instance *instance, cuda_launch *launch, CUstream native) {
+    return cuda_launch_kernel(instance, launch->kernel, 1, launch->threads, &launch->args, native);
+}
+
+/* Its first kernels are on their way and the rest will not come: neither those nor peers are to
+ * wait for it. They end before their memory is given to another. */
+static void give_up(cuda_instance *instance, const cuda_launch *launch, CUstream native) {
+    const symmem_peers *peers = launch->signal.peers;
+    const symmem_fault fault = {.operation = launch->signal.operation,
+                                .status = SYMMEM_BACKEND,
+                                .channel = launch->signal.channel,
+                                .failed_rank = peers->rank};
+    peers->host->signal_failed(peers, &fault, NULL);
+    (void)cuda_wait_idle(instance, native, 0, &launch->signal);
 }
 
 /* A launch that failed before it ran left nothing behind. */
-static symmem_status run_now(cuda_instance *instance, int32_t device, launch_op *op) {
-    const char *operation = op->signal.operation;
+static symmem_status run_now(cuda_instance *instance, int32_t device, cuda_launch *launch) {
+    const char *operation = launch->signal.operation;
     cuda_lane *lane;
     CUresult result = cuda_lane_take(instance, device, &lane);
     if (result == CUDA_SUCCESS) {
-        result = launch(instance, op, lane->native);
+        result = launch->enqueue(instance, launch, lane->native);
         if (result == CUDA_SUCCESS)
-            result = cuda_wait_idle(instance, lane->native, 0, &op->signal);
+            result = cuda_wait_idle(instance, lane->native, 0, &launch->signal);
+        else if (launch->begun)
+            give_up(instance, launch, lane->native);
         cuda_lane_give(instance, device, lane);
     }
     if (result != CUDA_SUCCESS) {
-        cuda_piece_give(instance, op->signal.fault);
+        cuda_piece_give(instance, launch->signal.fault);
         return cuda_fail(instance, result, operation);
     }
     symmem_error_record record;
-    symmem_status status = cuda_take_fault(&op->signal, &record);
-    cuda_piece_give(instance, op->signal.fault);
+    symmem_status status = cuda_take_fault(&launch->signal, &record);
+    cuda_piece_give(instance, launch->signal.fault);
     return status;
 }
 
-static symmem_status run_on(cuda_instance *instance, cuda_stream *stream, launch_op *op,
+static symmem_status run_on(cuda_instance *instance, cuda_stream *stream, cuda_launch *launch,
                             const symmem_exec *exec) {
-    const char *operation = op->signal.operation;
+    const char *operation = launch->signal.operation;
     uint64_t id = 0;
     symmem_status status = cuda_capture_id(instance, stream, &id);
     if (status == SYMMEM_OK) {
-        CUresult result = launch(instance, op, stream->native);
+        CUresult result = launch->enqueue(instance, launch, stream->native);
+        if (result != CUDA_SUCCESS && launch->begun && id == 0)
+            give_up(instance, launch, stream->native);
         if (result != CUDA_SUCCESS)
             status = cuda_fail(instance, result, operation);
     }
     if (status != SYMMEM_OK) {
-        cuda_piece_give(instance, op->signal.fault);
+        cuda_piece_give(instance, launch->signal.fault);
         return status;
     }
-    const cuda_needs needs = {.signal = &op->signal};
+    const cuda_needs needs = {.signal = &launch->signal};
     status = id != 0 ? cuda_captured_add(instance, id, exec, &needs, operation)
                      : cuda_pending_add(stream, exec, &needs, operation);
     /* The kernel is on its way: it must not find its memory given to another. */
     if (status != SYMMEM_OK && id == 0 &&
-        cuda_wait_idle(instance, stream->native, 0, &op->signal) == CUDA_SUCCESS)
-        cuda_piece_give(instance, op->signal.fault);
+        cuda_wait_idle(instance, stream->native, 0, &launch->signal) == CUDA_SUCCESS)
+        cuda_piece_give(instance, launch->signal.fault);
     return status;
 }
 
 static symmem_status prepare(cuda_instance *instance, const symmem_peers *peers, int32_t peer,
-                             int32_t channel, const symmem_exec *exec, launch_op *op) {
+                             int32_t channel, const symmem_exec *exec, cuda_launch *launch) {
     const cuda_peers *own = peers->priv;
     void *fault;
     CUresult result = cuda_piece_take(instance, &fault);
     if (result != CUDA_SUCCESS)
-        return cuda_fail(instance, result, op->signal.operation);
-    op->signal.peers = peers;
-    op->signal.channel = channel;
-    op->signal.call = exec->call;
-    op->signal.fault = fault;
-    op->args = (symmem_cuda_signal_args){
+        return cuda_fail(instance, result, launch->signal.operation);
+    launch->signal.peers = peers;
+    launch->signal.channel = channel;
+    launch->signal.call = exec->call;
+    launch->signal.fault = fault;
+    launch->args = (symmem_cuda_signal_args){
         .signals = (void *const *)(uintptr_t)(own->tables +
                                               2 * sizeof(void *) * (size_t)peers->world_size),
         .fault = fault,
@@ -96,22 +109,22 @@ static symmem_status prepare(cuda_instance *instance, const symmem_peers *peers,
         .peer = peer,
         .timeout_ms = exec->timeout_ms,
     };
-    memcpy(op->args.call, &exec->call, sizeof op->args.call);
+    memcpy(launch->args.call, &exec->call, sizeof launch->args.call);
     return SYMMEM_OK;
 }
 
-static symmem_status run(cuda_instance *instance, const symmem_peers *peers, int32_t peer,
-                         int32_t channel, const symmem_exec *exec, launch_op *op) {
+symmem_status cuda_launch_run(cuda_instance *instance, const symmem_peers *peers, int32_t peer,
+                              int32_t channel, const symmem_exec *exec, cuda_launch *launch) {
     if (exec->operation != NULL)
-        op->signal.operation = exec->operation;
+        launch->signal.operation = exec->operation;
     cuda_collect(instance);
-    symmem_status status = cuda_enter(instance, peers->device, op->signal.operation);
+    symmem_status status = cuda_enter(instance, peers->device, launch->signal.operation);
     if (status != SYMMEM_OK)
         return status;
-    status = prepare(instance, peers, peer, channel, exec, op);
+    status = prepare(instance, peers, peer, channel, exec, launch);
     if (status == SYMMEM_OK)
-        status = exec->stream == NULL ? run_now(instance, peers->device, op)
-                                      : run_on(instance, exec->stream, op, exec);
+        status = exec->stream == NULL ? run_now(instance, peers->device, launch)
+                                      : run_on(instance, exec->stream, launch, exec);
     cuda_leave(instance);
     return status;
 }
@@ -120,26 +133,29 @@ static symmem_status run(cuda_instance *instance, const symmem_peers *peers, int
 symmem_status cuda_barrier(void *opaque, const symmem_peers *peers, int32_t channel,
                            const symmem_exec *exec) {
     cuda_instance *instance = opaque;
-    launch_op op = {.kernel = instance->devices[peers->device].barrier,
-                    .threads = barrier_threads(peers->world_size),
-                    .signal = {.operation = "barrier"}};
-    return run(instance, peers, -1, channel, exec, &op);
+    cuda_launch launch = {.enqueue = enqueue_one,
+                          .kernel = instance->devices[peers->device].barrier,
+                          .threads = cuda_barrier_threads(peers->world_size),
+                          .signal = {.operation = "barrier"}};
+    return cuda_launch_run(instance, peers, -1, channel, exec, &launch);
 }
 
 symmem_status cuda_put_signal(void *opaque, const symmem_peers *peers, int32_t dst_rank,
                               int32_t channel, const symmem_exec *exec) {
     cuda_instance *instance = opaque;
-    launch_op op = {.kernel = instance->devices[peers->device].put_signal,
-                    .threads = 32,
-                    .signal = {.operation = "put_signal"}};
-    return run(instance, peers, dst_rank, channel, exec, &op);
+    cuda_launch launch = {.enqueue = enqueue_one,
+                          .kernel = instance->devices[peers->device].put_signal,
+                          .threads = 32,
+                          .signal = {.operation = "put_signal"}};
+    return cuda_launch_run(instance, peers, dst_rank, channel, exec, &launch);
 }
 
 symmem_status cuda_wait_signal(void *opaque, const symmem_peers *peers, int32_t src_rank,
                                int32_t channel, const symmem_exec *exec) {
     cuda_instance *instance = opaque;
-    launch_op op = {.kernel = instance->devices[peers->device].wait_signal,
-                    .threads = 32,
-                    .signal = {.operation = "wait_signal"}};
-    return run(instance, peers, src_rank, channel, exec, &op);
+    cuda_launch launch = {.enqueue = enqueue_one,
+                          .kernel = instance->devices[peers->device].wait_signal,
+                          .threads = 32,
+                          .signal = {.operation = "wait_signal"}};
+    return cuda_launch_run(instance, peers, src_rank, channel, exec, &launch);
 }

@@ -5,7 +5,9 @@
 // deadline, for its host's word that the state is poisoned or a peer's process has ended, and for a
 // peer's word in its own signal state that that is poisoned. A failure is written to host memory
 // and the kernel ends: the context goes on working.
+#ifndef SYMMEM_CUDA_ON_HOST // tests/unit has the words and the clock of it for the CPU
 #include "cuda/device.cuh"
+#endif
 #include "cuda/signal.h"
 
 namespace {
@@ -36,13 +38,16 @@ struct verdict {
     int32_t failed_rank;
     uint32_t actual;
     uint32_t epoch;
+    uint64_t start_ns; // of one thread's clock, for all
     uint32_t missing[SYMMEM_CUDA_MAX_RANKS / 32];
     uint32_t other[SYMMEM_CUDA_CALL_WORDS];
 };
 
+#ifndef SYMMEM_CUDA_ON_HOST // tests/unit has others for the CPU
 __device__ uint32_t load_volatile(const uint32_t *word) {
     return *static_cast<const volatile uint32_t *>(word);
 }
+#endif
 
 __device__ uint32_t *word_at(const symmem_cuda_signal_args &args, int32_t owner, size_t offset) {
     return reinterpret_cast<uint32_t *>(static_cast<char *>(args.signals[owner]) + offset);
@@ -100,14 +105,15 @@ __device__ uint32_t check(const symmem_cuda_signal_args &args, int32_t rank, uin
     if (own_poisoned(args))
         return POISONED;
     *failed_rank = -1;
-    if (args.timeout_ms != 0 && now_ns() - start_ns >= args.timeout_ms * NS_PER_MS)
+    // Signed: it may be another processor's clock that says when the operation began.
+    const int64_t elapsed_ns = static_cast<int64_t>(now_ns() - start_ns);
+    if (args.timeout_ms != 0 && elapsed_ns >= static_cast<int64_t>(args.timeout_ms * NS_PER_MS))
         return TIMEOUT;
     return OK;
 }
 
 template <operation OP>
-__device__ void wait_for(const symmem_cuda_signal_args &args, int32_t rank, uint64_t start_ns,
-                         verdict *verdict) {
+__device__ void wait_for(const symmem_cuda_signal_args &args, int32_t rank, verdict *verdict) {
     const uint32_t epoch = OP == BARRIER ? verdict->epoch : 0;
     for (;;) {
         uint32_t value = 0;
@@ -118,7 +124,8 @@ __device__ void wait_for(const symmem_cuda_signal_args &args, int32_t rank, uint
         if (seen == READY || load_volatile(&verdict->code) != OK)
             return;
         int32_t failed_rank = rank;
-        uint32_t code = seen == BROKEN ? CORRUPT : check(args, rank, start_ns, &failed_rank);
+        uint32_t code = seen == BROKEN ? CORRUPT
+                                     : check(args, rank, verdict->start_ns, &failed_rank);
         if (code == OK)
             continue;
         // What the peer did before it ended or was poisoned counts, so look again.
@@ -131,13 +138,14 @@ __device__ void wait_for(const symmem_cuda_signal_args &args, int32_t rank, uint
     }
 }
 
-__device__ void begin(const symmem_cuda_signal_args &args, verdict *verdict) {
+__device__ void begin(const symmem_cuda_signal_args &args, verdict *verdict, uint64_t start_ns) {
     for (int i = threadIdx.x; i < SYMMEM_CUDA_MAX_RANKS / 32; i += blockDim.x)
         verdict->missing[i] = 0;
     if (threadIdx.x == 0) {
         verdict->code = OK;
         verdict->failed_rank = -1;
         verdict->actual = 0;
+        verdict->start_ns = start_ns;
         if (own_poisoned(args))
             decide(verdict, POISONED, args.rank, 0);
     }
@@ -156,9 +164,17 @@ __device__ void name_late(verdict *verdict) {
         verdict->failed_rank = last;
 }
 
+__device__ symmem_cuda_state *state_of(const symmem_cuda_signal_args &args) {
+    return reinterpret_cast<symmem_cuda_state *>(
+        word_at(args, args.rank, symmem_cuda_state_at(args.world_size, args.channel_count,
+                                                      args.channel)));
+}
+
 // One thread, after a failure: peers are told, then the host.
-__device__ void fail(const symmem_cuda_signal_args &args, verdict *verdict, uint64_t start_ns) {
+__device__ void fail(const symmem_cuda_signal_args &args, verdict *verdict) {
     symmem_cuda_fault *fault = args.fault;
+    if (args.turn != SYMMEM_CUDA_ALONE)
+        state_of(args)->failed = 1;
     if (verdict->code == TIMEOUT || verdict->code == PEER_LOST)
         name_late(verdict);
     if (verdict->code != MISMATCH)
@@ -167,7 +183,7 @@ __device__ void fail(const symmem_cuda_signal_args &args, verdict *verdict, uint
     if (load_volatile(&fault->code) != OK)
         return;
     fault->failed_rank = verdict->failed_rank;
-    fault->elapsed_ns = now_ns() - start_ns;
+    fault->elapsed_ns = now_ns() - verdict->start_ns;
     fault->actual = verdict->actual;
     for (int32_t i = 0; i < SYMMEM_CUDA_MAX_RANKS / 32; i++)
         fault->missing[i] = verdict->missing[i];
@@ -217,29 +233,79 @@ __device__ void compare_calls(const symmem_cuda_signal_args &args, verdict *verd
     }
 }
 
-// One thread: the epoch and this rank's call, before anybody is told.
-__device__ void enter(const symmem_cuda_signal_args &args, verdict *verdict) {
-    uint32_t *epoch = word_at(
-        args, args.rank, symmem_cuda_epoch_at(args.world_size, args.channel_count, args.channel));
+// One thread: the epoch and this rank's call, if that is to be compared, before anybody is told.
+__device__ void enter(const symmem_cuda_signal_args &args, verdict *verdict, bool comparing) {
+    uint32_t *epoch = word_at(args, args.rank,
+                              symmem_cuda_epoch_at(args.world_size, args.channel_count,
+                                                   args.channel));
     verdict->epoch = *epoch + 1;
     *epoch = verdict->epoch;
     uint32_t *call = call_of(args, args.rank, verdict->epoch);
     for (int i = 0; i < SYMMEM_CUDA_CALL_WORDS; i++)
-        call[i] = args.call[i];
+        call[i] = comparing ? args.call[i] : 0;
+}
+
+// One block: all ranks meet. False, for every thread: the operation has failed, and peers and host
+// know. What the block wrote before is visible to all ranks after it, and what they wrote to it.
+__device__ __noinline__ bool meet(const symmem_cuda_signal_args &args, verdict *result,
+                                  uint64_t start_ns, bool comparing) {
+    begin(args, result, start_ns);
+    if (threadIdx.x == 0 && result->code == OK)
+        enter(args, result, comparing);
+    __syncthreads();
+    if (result->code == OK) {
+        __syncthreads(); // nobody changes the code while others still read it
+        arrive(args, result->epoch);
+        for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x)
+            if (rank != args.rank)
+                wait_for<BARRIER>(args, rank, result);
+        __syncthreads();
+        if (result->code == TIMEOUT || result->code == PEER_LOST)
+            collect_late(args, result);
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) {
+        __threadfence_system();
+        if (result->code == OK && comparing)
+            compare_calls(args, result);
+        if (result->code != OK)
+            fail(args, result);
+    }
+    __syncthreads();
+    const bool met = result->code == OK;
+    __syncthreads(); // before the next one begins
+    return met;
+}
+
+// Whether the operation that this kernel is a part of is still to be run, and when it began.
+__device__ bool join(const symmem_cuda_signal_args &args, uint64_t *start_ns) {
+    *start_ns = now_ns();
+    if (args.turn == SYMMEM_CUDA_ALONE)
+        return true;
+    symmem_cuda_state *state = state_of(args);
+    if (args.turn == SYMMEM_CUDA_LATER) {
+        *start_ns = state->start_ns;
+        return state->failed == 0;
+    }
+    if (threadIdx.x == 0) {
+        state->start_ns = *start_ns;
+        state->failed = 0;
+    }
+    return true;
 }
 
 template <operation OP> __device__ void one_slot(const symmem_cuda_signal_args &args) {
     __shared__ verdict result;
     const uint64_t start_ns = now_ns();
-    begin(args, &result);
+    begin(args, &result, start_ns);
     if (threadIdx.x != 0)
         return;
     __threadfence_system();
     if (result.code == OK)
-        wait_for<OP>(args, args.peer, start_ns, &result);
+        wait_for<OP>(args, args.peer, &result);
     __threadfence_system();
     if (result.code != OK)
-        fail(args, &result, start_ns);
+        fail(args, &result);
 }
 
 } // namespace
@@ -252,29 +318,10 @@ extern "C" __global__ void symmem_wait_signal(const symmem_cuda_signal_args args
     one_slot<WAIT>(args);
 }
 
-extern "C" __global__ void symmem_barrier(const symmem_cuda_signal_args args) {
+extern "C" __global__ void symmem_barrier(const __grid_constant__ symmem_cuda_signal_args args) {
     __shared__ verdict result;
-    const uint64_t start_ns = now_ns();
-    begin(args, &result);
-    if (threadIdx.x == 0 && result.code == OK)
-        enter(args, &result);
-    __syncthreads();
-    if (result.code == OK) {
-        __syncthreads(); // nobody changes the code while others still read it
-        arrive(args, result.epoch);
-        for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x)
-            if (rank != args.rank)
-                wait_for<BARRIER>(args, rank, start_ns, &result);
-        __syncthreads();
-        if (result.code == TIMEOUT || result.code == PEER_LOST)
-            collect_late(args, &result);
-        __syncthreads();
-    }
-    if (threadIdx.x != 0)
-        return;
-    __threadfence_system();
-    if (result.code == OK && args.call[0] != CALL_NONE)
-        compare_calls(args, &result);
-    if (result.code != OK)
-        fail(args, &result, start_ns);
+    uint64_t start_ns;
+    const bool comparing = args.turn != SYMMEM_CUDA_LATER && args.call[0] != CALL_NONE;
+    if (join(args, &start_ns))
+        (void)meet(args, &result, start_ns, comparing);
 }

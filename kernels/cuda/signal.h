@@ -9,6 +9,9 @@
  *   arrivals [channel][source]  the epoch of the last barrier that `source` entered
  *   epochs   [channel]          the owner's own count of barriers; nobody else touches it
  *   calls    [channel][2]       what the owner calls in its last two barriers
+ * and behind those, at a multiple of 64 bytes, words of 64 bits:
+ *   states   [channel]          of the owner's operation of several kernels; nobody else's
+ *   boards   [channel]          what the owner shows of an all-to-all, collective_plan.h
  * The epoch lives here and never in an argument, so that a captured barrier can be replayed. It
  * wraps; differences are compared.
  */
@@ -28,7 +31,7 @@ typedef struct symmem_cuda_fault {
     uint32_t code;
     int32_t failed_rank;
     uint64_t elapsed_ns;
-    uint64_t actual;
+    uint64_t actual; /* MISMATCH of an all-to-all's splits: the own elements, `other` has theirs */
     uint32_t missing[SYMMEM_CUDA_MAX_RANKS / 32];
     uint32_t other[SYMMEM_CUDA_CALL_WORDS];
 } symmem_cuda_fault;
@@ -38,6 +41,13 @@ typedef struct symmem_cuda_control {
     uint32_t poisoned;                         /* of this rank, as its host knows it */
     uint32_t gone[SYMMEM_CUDA_MAX_RANKS / 32]; /* bit r: the process of group rank r has ended */
 } symmem_cuda_control;
+
+/* A barrier's place in an operation of several kernels. */
+typedef enum symmem_cuda_turn {
+    SYMMEM_CUDA_ALONE = 0,
+    SYMMEM_CUDA_FIRST, /* of the operation's meetings */
+    SYMMEM_CUDA_LATER, /* not run once the operation has failed; one limit for all of them */
+} symmem_cuda_turn;
 
 typedef struct symmem_cuda_signal_args {
     void *const *signals; /* every rank's signal state; the device reads the table */
@@ -49,14 +59,17 @@ typedef struct symmem_cuda_signal_args {
     int32_t channel;
     int32_t peer;        /* put, wait */
     uint32_t timeout_ms; /* 0: no limit */
+    int32_t turn;        /* barrier: symmem_cuda_turn */
     uint32_t call[SYMMEM_CUDA_CALL_WORDS];
 } symmem_cuda_signal_args;
 
 /* Byte offsets in a rank's signal state. */
 #ifdef __CUDACC__
 #define SYMMEM_CUDA_BOTH static __host__ __device__ inline
+#define SYMMEM_CUDA_CALLED static __host__ __device__ __noinline__ /* one copy in a kernel */
 #else
 #define SYMMEM_CUDA_BOTH static inline
+#define SYMMEM_CUDA_CALLED static inline
 #endif
 
 SYMMEM_CUDA_BOTH size_t symmem_cuda_slot_at(int32_t world_size, int32_t channel, int32_t source) {
@@ -83,8 +96,28 @@ SYMMEM_CUDA_BOTH size_t symmem_cuda_call_at(int32_t world_size, int32_t channel_
            sizeof(uint32_t) * SYMMEM_CUDA_CALL_WORDS * (2 * (size_t)channel + epoch % 2);
 }
 
+/* An operation of several kernels: the first meeting sets it, what follows looks at it. */
+typedef struct symmem_cuda_state {
+    uint64_t start_ns;
+    uint64_t failed;
+} symmem_cuda_state;
+
+SYMMEM_CUDA_BOTH size_t symmem_cuda_state_at(int32_t world_size, int32_t channel_count,
+                                             int32_t channel) {
+    size_t words = symmem_cuda_call_at(world_size, channel_count, channel_count, 0);
+    return (words + 63) / 64 * 64 + sizeof(symmem_cuda_state) * (size_t)channel;
+}
+
+#define SYMMEM_CUDA_BOARD_WORDS(world_size) (2 * (size_t)(world_size) + 4)
+
+SYMMEM_CUDA_BOTH size_t symmem_cuda_board_at(int32_t world_size, int32_t channel_count,
+                                             int32_t channel) {
+    return symmem_cuda_state_at(world_size, channel_count, channel_count) +
+           sizeof(uint64_t) * SYMMEM_CUDA_BOARD_WORDS(world_size) * (size_t)channel;
+}
+
 SYMMEM_CUDA_BOTH size_t symmem_cuda_signal_size(int32_t world_size, int32_t channel_count) {
-    return symmem_cuda_call_at(world_size, channel_count, channel_count, 0);
+    return symmem_cuda_board_at(world_size, channel_count, channel_count);
 }
 
 #endif

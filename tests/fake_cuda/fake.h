@@ -49,11 +49,6 @@ void fake_know(CUdeviceptr at, size_t bytes);
 void fake_forget(CUdeviceptr at);
 bool fake_is_known(CUdeviceptr at);
 
-/* --- kernels.c ----------------------------------------------------------------------- */
-
-/* The host's form of a kernel of kernels/cuda/signal.cu; NULL: there is none of that name. */
-typedef void (*fake_kernel)(const void *args);
-fake_kernel fake_find_kernel(const char *name);
-size_t fake_kernel_bytes(void);
+#include "kernels.h"
 
 #endif

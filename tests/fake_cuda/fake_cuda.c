@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A fake of the CUDA driver, for machines without one: memory of the host, streams that are
- * threads, the signal kernels as functions of the host. It lets the host code of backend_cuda run,
- * under sanitizers too. It shows nothing about GPUs: not their memory model, not their time, not
- * which of the driver's calls wait for what, but for one: as documented, a copy from the device to
- * ordinary memory holds the caller until it is over, here and in the driver with the context's lock
- * held.
+ * threads, the kernels from their own source (kernels.cpp). It lets the host code of backend_cuda
+ * run, under sanitizers too. It shows nothing about GPUs: not their memory model, not their time,
+ * not which of the driver's calls wait for what, but for one: as documented, a copy from the device
+ * to ordinary memory holds the caller until it is over, here and in the driver with the context's
+ * lock held.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -141,7 +141,7 @@ static CUresult fake_unload(CUmodule module) {
 }
 
 static CUresult fake_function(CUfunction *function, CUmodule module, const char *name) {
-    fake_kernel kernel = fake_find_kernel(name);
+    const fake_kernel *kernel = fake_find_kernel(name);
     (void)module;
     memcpy(function, &kernel, sizeof kernel);
     return kernel != NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
@@ -366,13 +366,13 @@ static CUresult fake_free_async(CUdeviceptr at, CUstream stream) {
 }
 
 struct kernel_op {
-    fake_kernel kernel;
-    _Alignas(16) char args[256];
+    const fake_kernel *kernel;
+    _Alignas(16) char args[FAKE_MOST_ARGS];
 };
 
 static void run_kernel(void *arg) {
     const struct kernel_op *op = arg;
-    op->kernel(op->args);
+    op->kernel->run(op->args);
 }
 
 static CUresult fake_launch(CUfunction function, unsigned int grid_x, unsigned int grid_y,
@@ -381,10 +381,12 @@ static CUresult fake_launch(CUfunction function, unsigned int grid_x, unsigned i
                             void **extra) {
     struct kernel_op op;
     (void)grid_y, (void)grid_z, (void)block_y, (void)block_z, (void)shared, (void)extra;
-    if (grid_x == 0 || block_x == 0 || fake_kernel_bytes() > sizeof op.args)
+    if (grid_x == 0 || block_x == 0 || function == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     memcpy(&op.kernel, &function, sizeof function);
-    memcpy(op.args, args[0], fake_kernel_bytes());
+    if (op.kernel->args_bytes > sizeof op.args)
+        return CUDA_ERROR_INVALID_VALUE;
+    memcpy(op.args, args[0], op.kernel->args_bytes);
     return enqueue(stream, run_kernel, &op, sizeof op, false);
 }
 

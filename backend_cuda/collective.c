@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Collectives: their steps, as kernels on a stream. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/collective.h"
+#include "cuda/collective_job.h"
+#include "cuda_internal.h"
+
+#define SMALL_BYTES ((size_t)64 << 10) /* of a step: below, one block does all of them */
+#define PIECE_BYTES ((size_t)1 << 20)  /* likewise where there are many */
+#define MANY_STEPS 16
+#define MOST_STEPS 256
+#define BLOCK_BYTES ((size_t)32 << 10) /* that a block moves before another one pays off */
+#define MAX_BLOCKS 256                 /* enough to fill any device */
+
+/* One collective on its way to a stream. */
+typedef struct collective_launch {
+    cuda_launch launch; /* first: enqueue gets it */
+    symmem_cuda_collective_args args;
+    CUfunction kernel, barrier, show_words;
+    uint64_t *board;       /* the own one, on the device */
+    const uint64_t *words; /* what it is to show; NULL: not an all-to-all */
+} collective_launch;
+
+static size_t element_bytes(symmem_dtype dtype) {
+    switch (dtype) {
+    case SYMMEM_INT8:
+    case SYMMEM_UINT8:
+        return 1;
+    case SYMMEM_INT16:
+    case SYMMEM_UINT16:
+    case SYMMEM_FLOAT16:
+    case SYMMEM_BFLOAT16:
+        return 2;
+    case SYMMEM_INT32:
+    case SYMMEM_UINT32:
+    case SYMMEM_FLOAT32:
+        return 4;
+    default:
+        return 8;
+    }
+}
+
+static bool reduces(symmem_call_kind kind) {
+    return kind == SYMMEM_CALL_ONE_SHOT_ALL_REDUCE || kind == SYMMEM_CALL_TWO_SHOT_ALL_REDUCE ||
+           kind == SYMMEM_CALL_REDUCE_SCATTER || kind == SYMMEM_CALL_LOW_CONTENTION_REDUCE_SCATTER;
+}
+
+/* --- how many kernels and blocks ---------------------------------------------------- */
+
+/* Of an all-to-all: what comes to this rank. */
+static size_t bytes_of(const collective_launch *c, const symmem_cuda_step *step) {
+    size_t parts = c->words != NULL
+                       ? (size_t)c->words[SYMMEM_CUDA_BOARD_WORDS(c->args.job.world_size) - 1]
+                       : 0;
+    return symmem_cuda_step_bytes(&c->args.job, step, parts);
+}
+
+/* Very many would fill the stream's queue, and the call would wait. */
+static bool is_for_one_block(const collective_launch *c) {
+    symmem_cuda_place place = {0};
+    symmem_cuda_step step;
+    size_t most = 0;
+    int32_t steps = 0;
+    while (steps <= MOST_STEPS && symmem_cuda_next(&c->args.job, &place, &step)) {
+        size_t bytes = bytes_of(c, &step);
+        most = bytes > most ? bytes : most;
+        steps++;
+    }
+    return steps > MOST_STEPS || most <= (steps > MANY_STEPS ? PIECE_BYTES : SMALL_BYTES);
+}
+
+static unsigned int blocks_for(size_t bytes) {
+    size_t blocks = bytes / BLOCK_BYTES + 1;
+    return (unsigned int)(blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS);
+}
+
+/* --- launches ----------------------------------------------------------------------- */
+
+static CUresult launch(const cuda_instance *instance, collective_launch *c, CUfunction kernel,
+                       unsigned int blocks, unsigned int threads, void *args, CUstream native) {
+    CUresult result = cuda_launch_kernel(instance, kernel, blocks, threads, args, native);
+    c->launch.begun = c->launch.begun || result == CUDA_SUCCESS;
+    return result;
+}
+
+/* The board's words travel as arguments: a graph keeps them, and nobody else need. */
+static CUresult show_board(const cuda_instance *instance, collective_launch *c, CUstream native) {
+    size_t words = SYMMEM_CUDA_BOARD_WORDS(c->args.job.world_size);
+    CUresult result = CUDA_SUCCESS;
+    for (size_t at = 0; at < words && result == CUDA_SUCCESS; at += SYMMEM_CUDA_MAX_WORDS) {
+        size_t count = words - at < SYMMEM_CUDA_MAX_WORDS ? words - at : SYMMEM_CUDA_MAX_WORDS;
+        symmem_cuda_show_args args = {.to = c->board + at, .count = (uint32_t)count};
+        memcpy(args.words, c->words + at, count * sizeof args.words[0]);
+        result = launch(instance, c, c->show_words, 1, SYMMEM_CUDA_MAX_WORDS, &args, native);
+    }
+    return result;
+}
+
+static CUresult run_step(const cuda_instance *instance, collective_launch *c,
+                         const symmem_cuda_step *step, CUstream native) {
+    symmem_cuda_signal_args *signal = &c->args.signal;
+    signal->turn = step->first ? SYMMEM_CUDA_FIRST : SYMMEM_CUDA_LATER;
+    if (step->kind == SYMMEM_CUDA_MEET)
+        return launch(instance, c, c->barrier, 1, cuda_barrier_threads(signal->world_size), signal,
+                      native);
+    size_t bytes = bytes_of(c, step);
+    if (bytes == 0 && step->kind != SYMMEM_CUDA_AGREE)
+        return CUDA_SUCCESS;
+    c->args.step = *step;
+    return launch(instance, c, c->kernel, blocks_for(bytes), SYMMEM_CUDA_COLLECTIVE_THREADS,
+                  &c->args, native);
+}
+
+static CUresult enqueue(cuda_instance *instance, cuda_launch *opaque, CUstream native) {
+    collective_launch *c = (collective_launch *)opaque;
+    symmem_cuda_place place = {0};
+    symmem_cuda_step step;
+    c->args.signal = c->launch.args;
+    CUresult result = c->words != NULL ? show_board(instance, c, native) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS)
+        return result;
+    c->args.all_steps = is_for_one_block(c);
+    if (c->args.all_steps)
+        return launch(instance, c, c->kernel, 1, SYMMEM_CUDA_COLLECTIVE_THREADS, &c->args, native);
+    while (result == CUDA_SUCCESS && symmem_cuda_next(&c->args.job, &place, &step))
+        result = run_step(instance, c, &step, native);
+    return result;
+}
+
+/* --- the call ----------------------------------------------------------------------- */
+
+static void prepare(const cuda_instance *instance, const symmem_peers *peers, int32_t channel,
+                    const symmem_collective *call, const symmem_exec *exec, collective_launch *c) {
+    const cuda_device *device = &instance->devices[peers->device];
+    const cuda_peers *own = peers->priv;
+    size_t table_bytes = sizeof(void *) * (size_t)peers->world_size;
+    symmem_cuda_job *job = &c->args.job;
+    *job = symmem_cuda_job_of(call, peers->rank, peers->world_size, element_bytes(call->dtype),
+                              exec->call.kind != SYMMEM_CALL_NONE);
+    job->buffers = (void *const *)(uintptr_t)own->tables;
+    job->signals = (void *const *)(uintptr_t)(own->tables + 2 * table_bytes);
+    job->board_at = symmem_cuda_board_at(peers->world_size, peers->channel_count, channel);
+    c->launch.signal.operation = call->name;
+    c->launch.enqueue = enqueue;
+    c->kernel = reduces(call->kind) ? device->collective[call->dtype] : device->collective_bytes;
+    c->barrier = device->barrier;
+    c->show_words = device->show_words;
+    c->board = (uint64_t *)(void *)((char *)peers->signals[peers->rank] + job->board_at);
+}
+
+symmem_status cuda_collective(void *opaque, const symmem_peers *peers, int32_t channel,
+                              const symmem_collective *call, const symmem_exec *exec) {
+    cuda_instance *instance = opaque;
+    collective_launch c = {.words = NULL};
+    uint64_t *words = NULL;
+    if (!symmem_cuda_knows(call->kind))
+        return instance->host->fail(instance->host, SYMMEM_UNSUPPORTED, 0, call->name,
+                                    "this backend has no such collective");
+    (void)cuda_point(instance, "cuda.collective*"); /* peers have counted on this rank by now */
+    prepare(instance, peers, channel, call, exec, &c);
+    if (call->kind == SYMMEM_CALL_ALL_TO_ALL) {
+        words = malloc(sizeof *words * SYMMEM_CUDA_BOARD_WORDS(peers->world_size));
+        if (words == NULL)
+            return cuda_no_memory(instance, call->name);
+        symmem_cuda_fill_board(&c.args.job, call, peers->buffers[peers->rank], words);
+        c.words = words;
+    }
+    symmem_status status = cuda_launch_run(instance, peers, -1, channel, exec, &c.launch);
+    free(words);
+    return status;
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Collectives on the device. collective_plan.h says what their steps are.
+//
+// A large one is a kernel for each step, one after the other on a stream: a meeting is the barrier's
+// kernel, one block, so that ranks which share a device do not keep each other from running; what
+// moves and reduces has as many blocks as it likes, for they wait for nobody. A small one, or one of
+// many small pieces, is one kernel of one block that does all of it. Ranks need not choose alike:
+// they only meet as often.
+//
+// This file takes in that of the signals: one image, and the same meeting for all.
+#include "cuda/signal.cu"
+
+#include "cuda/collective.h"
+#include "cuda/reduce_loop.h"
+
+namespace {
+
+struct bytes_only {
+    static __device__ void run(const symmem_cuda_job &, const symmem_cuda_step &, size_t, size_t) {}
+};
+
+template <typename Element> struct reduces {
+    static __device__ void run(const symmem_cuda_job &job, const symmem_cuda_step &step,
+                               size_t lane, size_t lanes) {
+        symmem_cuda_run_reduce<Element>(job, step, lane, lanes);
+    }
+};
+
+template <typename Reduce>
+__device__ void work(const symmem_cuda_job &job, const symmem_cuda_step &step, size_t lane,
+                     size_t lanes) {
+    if (step.kind == SYMMEM_CUDA_MOVE)
+        symmem_cuda_run_move(job, step, lane, lanes);
+    else if (step.kind == SYMMEM_CUDA_SWAP)
+        symmem_cuda_run_swap(job, step, lane, lanes);
+    else
+        Reduce::run(job, step, lane, lanes);
+}
+
+// One block: no rank moves anything unless all splits fit. Every rank comes to the same conclusion.
+__device__ __noinline__ bool agree(const symmem_cuda_collective_args &args, verdict *result,
+                                   uint64_t start_ns) {
+    __shared__ symmem_cuda_dispute found;
+    if (threadIdx.x == 0)
+        symmem_cuda_show_verdict(&args.job);
+    if (!meet(args.signal, result, start_ns, false))
+        return false;
+    if (threadIdx.x == 0)
+        found = symmem_cuda_find_dispute(&args.job);
+    __syncthreads();
+    if (found.rank < 0)
+        return true;
+    // Before the next operation writes the boards, all have read them.
+    if (!meet(args.signal, result, start_ns, false))
+        return false;
+    if (threadIdx.x == 0) {
+        decide(result, MISMATCH, found.rank, found.own);
+        for (int i = 0; i < SYMMEM_CUDA_CALL_WORDS; i++)
+            result->other[i] = args.signal.call[i];
+        memcpy(&result->other[2], &found.other, sizeof found.other); // symmem_call_id's count
+        fail(args.signal, result);
+    }
+    return false;
+}
+
+template <typename Reduce> __device__ void run_all(const symmem_cuda_collective_args &args) {
+    __shared__ verdict result;
+    const uint64_t start_ns = now_ns();
+    symmem_cuda_place place = {};
+    symmem_cuda_step step;
+    bool going = true;
+    while (going && symmem_cuda_next(&args.job, &place, &step)) {
+        if (step.kind == SYMMEM_CUDA_MEET)
+            going = meet(args.signal, &result, start_ns,
+                         step.first && args.signal.call[0] != CALL_NONE);
+        else if (step.kind == SYMMEM_CUDA_AGREE)
+            going = agree(args, &result, start_ns);
+        else
+            work<Reduce>(args.job, step, threadIdx.x, blockDim.x);
+        __syncthreads(); // each step is complete before the next one
+    }
+}
+
+__device__ void agree_alone(const symmem_cuda_collective_args &args) {
+    __shared__ verdict result;
+    uint64_t start_ns;
+    if (join(args.signal, &start_ns))
+        (void)agree(args, &result, start_ns);
+}
+
+template <typename Reduce> __device__ void run(const symmem_cuda_collective_args &args) {
+    if (args.all_steps)
+        run_all<Reduce>(args);
+    else if (args.step.kind == SYMMEM_CUDA_AGREE)
+        agree_alone(args);
+    else if (args.step.first || state_of(args.signal)->failed == 0)
+        work<Reduce>(args.job, args.step, blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x,
+                     gridDim.x * static_cast<size_t>(blockDim.x));
+}
+
+} // namespace
+
+#define KERNEL(name, reduce)                                                                       \
+    extern "C" __global__ void __launch_bounds__(SYMMEM_CUDA_COLLECTIVE_THREADS)                   \
+        symmem_collective_##name(const __grid_constant__ symmem_cuda_collective_args args) {       \
+        run<reduce>(args);                                                                         \
+    }
+
+KERNEL(bytes, bytes_only)
+KERNEL(u8, reduces<symmem_cuda_unsigned<uint8_t>>)
+KERNEL(i8, reduces<symmem_cuda_signed<int8_t>>)
+KERNEL(i16, reduces<symmem_cuda_signed<int16_t>>)
+KERNEL(u16, reduces<symmem_cuda_unsigned<uint16_t>>)
+KERNEL(i32, reduces<symmem_cuda_signed<int32_t>>)
+KERNEL(u32, reduces<symmem_cuda_unsigned<uint32_t>>)
+KERNEL(i64, reduces<symmem_cuda_signed<int64_t>>)
+KERNEL(u64, reduces<symmem_cuda_unsigned<uint64_t>>)
+KERNEL(f16, reduces<symmem_cuda_f16>)
+KERNEL(bf16, reduces<symmem_cuda_bf16>)
+KERNEL(f32, reduces<symmem_cuda_f32>)
+KERNEL(f64, reduces<symmem_cuda_f64>)
+
+#undef KERNEL
+
+extern "C" __global__ void symmem_show_words(const __grid_constant__ symmem_cuda_show_args args) {
+    for (uint32_t i = threadIdx.x; i < args.count; i += blockDim.x)
+        args.to[i] = args.words[i];
+}

@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a collective on the device does, step by step, and which bytes each step touches. Computed
+ * alike by the host, which starts a kernel for each step of a large one, by the one block that runs
+ * all steps of a small one, and by the unit test, which runs all ranks on the CPU. Plain C.
+ *
+ * Between two meetings no rank writes what another one reads or writes. Each step is complete, on
+ * its rank, before the next one begins.
+ */
+#ifndef SYMMEM_KERNELS_CUDA_COLLECTIVE_PLAN_H
+#define SYMMEM_KERNELS_CUDA_COLLECTIVE_PLAN_H
+
+#include <stdbool.h>
+
+#include "cuda/signal.h"
+
+#define SYMMEM_CUDA_LINE_BYTES 64
+
+typedef enum symmem_cuda_form {
+    SYMMEM_CUDA_NOTHING, /* no elements: only a meeting */
+    SYMMEM_CUDA_ONE_SHOT,
+    SYMMEM_CUDA_ONE_SHOT_COPY,
+    SYMMEM_CUDA_IN_PLACE, /* two-shot */
+    SYMMEM_CUDA_COPY_IN_PLACE,
+    SYMMEM_CUDA_TWO_SHOT, /* out apart, the inputs kept */
+    SYMMEM_CUDA_TWO_SHOT_COPY,
+    SYMMEM_CUDA_SCATTER, /* reduce-scatter, and the low-contention pull */
+    SYMMEM_CUDA_PUSH_SCATTER,
+    SYMMEM_CUDA_GATHER_PULL,
+    SYMMEM_CUDA_GATHER_PUSH,
+    SYMMEM_CUDA_BROADCAST,
+    SYMMEM_CUDA_ALL_TO_ALL,
+} symmem_cuda_form;
+
+/* One collective of one rank. Tables of pointers are the device's. */
+typedef struct symmem_cuda_job {
+    int32_t form;
+    int32_t op;
+    int32_t rank;
+    int32_t world_size;
+    int32_t root;
+    int32_t checking; /* the first meeting compares the ranks' calls */
+    size_t element;   /* bytes */
+    size_t count;     /* elements, as in symmem_collective, and so on */
+    size_t offset;
+    size_t in_row;
+    size_t out_row;
+    const char *in;
+    char *out;
+    void *const *buffers;
+    void *const *signals;
+    size_t board_at; /* in a rank's signal state: the channel's board */
+} symmem_cuda_job;
+
+typedef enum symmem_cuda_step_kind {
+    SYMMEM_CUDA_MEET,
+    SYMMEM_CUDA_AGREE, /* on splits; meets, too */
+    SYMMEM_CUDA_MOVE,
+    SYMMEM_CUDA_SWAP, /* bytes at `out` and in the own buffer */
+    SYMMEM_CUDA_REDUCE,
+} symmem_cuda_step_kind;
+
+/* What a MOVE moves; p is each rank in turn, beginning with another one on each rank. */
+typedef enum symmem_cuda_route {
+    SYMMEM_CUDA_IN_TO_OWN,
+    SYMMEM_CUDA_OWN_TO_OUT,
+    SYMMEM_CUDA_GATHER, /* p's elements to chunk p of out */
+    SYMMEM_CUDA_SHARDS, /* p's shard to its place in out; not the own one */
+    SYMMEM_CUDA_SPREAD, /* in to chunk `rank` of p's buffer */
+    SYMMEM_CUDA_DEAL,   /* part p of in to chunk `rank` of p's buffer */
+    SYMMEM_CUDA_FROM_ROOT,
+    SYMMEM_CUDA_FETCH_PARTS, /* all-to-all */
+} symmem_cuda_route;
+
+/* Where a REDUCE leaves its results: bits. */
+enum { SYMMEM_CUDA_TO_OUT = 1, SYMMEM_CUDA_TO_OWN = 2, SYMMEM_CUDA_TO_ALL = 4 };
+
+typedef struct symmem_cuda_step {
+    int32_t kind;
+    int32_t route;
+    bool first;    /* no meeting came before */
+    bool from_own; /* REDUCE: source k is the k-th of the parts in the own buffer */
+    int32_t to;    /* REDUCE */
+    size_t at;     /* bytes, of in and out; source and other destinations: from `offset` */
+    size_t offset; /* bytes, in the buffers */
+    size_t count;  /* elements; SHARDS: of all shards */
+    size_t row;    /* REDUCE: elements of a row of out, and from row to row of a source */
+    size_t row_step;
+} symmem_cuda_step;
+
+/* --- boards: what ranks tell each other of an all-to-all ---------------------------- */
+
+/* Words of 64 bits: where the rank's part for p begins, in bytes from its buffer, for p up to the
+ * world's size, where the last one ends; two words of verdict, as in cpu/all_to_all.c; and, for the
+ * rank alone, where p's part begins in out, in bytes. */
+SYMMEM_CUDA_BOTH const uint64_t *symmem_cuda_board(const symmem_cuda_job *job, int32_t rank) {
+    return (const uint64_t *)(const void *)((const char *)job->signals[rank] + job->board_at);
+}
+
+/* Bytes that `rank` has for this one. */
+SYMMEM_CUDA_BOTH uint64_t symmem_cuda_part(const symmem_cuda_job *job, int32_t rank) {
+    const uint64_t *board = symmem_cuda_board(job, rank);
+    return board[job->rank + 1] - board[job->rank];
+}
+
+SYMMEM_CUDA_BOTH const uint64_t *symmem_cuda_rooms(const symmem_cuda_job *job) {
+    return symmem_cuda_board(job, job->rank) + job->world_size + 3;
+}
+
+SYMMEM_CUDA_BOTH uint64_t symmem_cuda_room(const symmem_cuda_job *job, int32_t rank) {
+    return symmem_cuda_rooms(job)[rank + 1] - symmem_cuda_rooms(job)[rank];
+}
+
+/* The first rank whose part is not as long as the room for it; world_size: all are. */
+SYMMEM_CUDA_BOTH int32_t symmem_cuda_wrong_part(const symmem_cuda_job *job) {
+    int32_t rank = 0;
+    while (rank < job->world_size && symmem_cuda_part(job, rank) == symmem_cuda_room(job, rank))
+        rank++;
+    return rank;
+}
+
+/* On the own board; before a meeting. */
+SYMMEM_CUDA_BOTH void symmem_cuda_show_verdict(const symmem_cuda_job *job) {
+    uint64_t *verdict =
+        (uint64_t *)(void *)((char *)job->signals[job->rank] + job->board_at) + job->world_size + 1;
+    int32_t rank = symmem_cuda_wrong_part(job);
+    bool differs = rank < job->world_size;
+    verdict[0] = differs ? (uint64_t)rank + 1 : 0;
+    verdict[1] = differs ? symmem_cuda_room(job, rank) / job->element : 0;
+}
+
+/* A pair of ranks whose splits differ, as this rank sees it. */
+typedef struct symmem_cuda_dispute {
+    int32_t rank; /* -1: there is none */
+    int32_t own_matter;
+    uint64_t own, other; /* elements */
+} symmem_cuda_dispute;
+
+SYMMEM_CUDA_BOTH symmem_cuda_dispute symmem_cuda_find_dispute(const symmem_cuda_job *job) {
+    symmem_cuda_dispute found = {-1, 0, 0, 0};
+    for (int32_t rank = 0; rank < job->world_size && !found.own_matter; rank++) {
+        const uint64_t *verdict = symmem_cuda_board(job, rank) + job->world_size + 1;
+        if (verdict[0] == 0)
+            continue;
+        int32_t blamed = (int32_t)verdict[0] - 1;
+        const uint64_t *own = symmem_cuda_board(job, job->rank);
+        symmem_cuda_dispute seen = {rank, 0, 0, 0};
+        if (rank == job->rank) {
+            seen.rank = blamed;
+            seen.own = verdict[1];
+            seen.other = symmem_cuda_part(job, blamed) / job->element;
+        } else if (blamed == job->rank) {
+            seen.own = (own[rank + 1] - own[rank]) / job->element;
+            seen.other = verdict[1];
+        }
+        seen.own_matter = rank == job->rank || blamed == job->rank;
+        if (seen.own_matter || found.rank < 0)
+            found = seen;
+    }
+    return found;
+}
+
+/* --- shards: what each rank reduces for all in a two-shot --------------------------- */
+
+SYMMEM_CUDA_BOTH size_t symmem_cuda_least(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+/* Where `rank`'s shard of `count` elements begins: whole lines; the last ones may have less, or
+ * nothing. */
+SYMMEM_CUDA_BOTH size_t symmem_cuda_shard(const symmem_cuda_job *job, size_t count, int32_t rank) {
+    size_t ranks = (size_t)job->world_size, line = SYMMEM_CUDA_LINE_BYTES / job->element;
+    size_t shard = count / ranks + (count % ranks != 0);
+    shard = (shard + line - 1) / line * line;
+    if (rank > 0 && shard > count / (size_t)rank)
+        return count;
+    return (size_t)rank * shard;
+}
+
+/* --- steps -------------------------------------------------------------------------- */
+
+/* Elements that travel through the buffers at a time. */
+SYMMEM_CUDA_BOTH size_t symmem_cuda_piece(const symmem_cuda_job *job) {
+    bool passes = job->form == SYMMEM_CUDA_ONE_SHOT_COPY || job->form == SYMMEM_CUDA_TWO_SHOT_COPY;
+    return passes ? symmem_cuda_least(job->in_row, job->count) : job->count;
+}
+
+SYMMEM_CUDA_BOTH symmem_cuda_step symmem_cuda_move_step(const symmem_cuda_job *job, int32_t route,
+                                                        size_t count) {
+    symmem_cuda_step step = {SYMMEM_CUDA_MOVE, route, false, false, 0, 0, job->offset, count, 0, 0};
+    return step;
+}
+
+/* Of `count` elements from `begin` on, in one row. */
+SYMMEM_CUDA_BOTH symmem_cuda_step symmem_cuda_reduce_step(const symmem_cuda_job *job, size_t begin,
+                                                          size_t count, int32_t to) {
+    size_t at = begin * job->element;
+    symmem_cuda_step step = {SYMMEM_CUDA_REDUCE, 0,     false, false, to, at,
+                             job->offset + at,   count, count, count};
+    return step;
+}
+
+/* The own shard of `count` elements. */
+SYMMEM_CUDA_BOTH symmem_cuda_step symmem_cuda_shard_step(const symmem_cuda_job *job, size_t count,
+                                                         int32_t to) {
+    size_t begin = symmem_cuda_shard(job, count, job->rank);
+    return symmem_cuda_reduce_step(job, begin, symmem_cuda_shard(job, count, job->rank + 1) - begin,
+                                   to);
+}
+
+/* The step's place in out and in for elements that begin there. */
+SYMMEM_CUDA_BOTH symmem_cuda_step symmem_cuda_step_behind(const symmem_cuda_job *job,
+                                                          symmem_cuda_step step, size_t elements) {
+    step.at += elements * job->element;
+    return step;
+}
+
+SYMMEM_CUDA_BOTH symmem_cuda_step symmem_cuda_scatter_step(const symmem_cuda_job *job) {
+    symmem_cuda_step step = symmem_cuda_reduce_step(job, 0, job->count, SYMMEM_CUDA_TO_OUT);
+    step.offset += (size_t)job->rank * job->out_row * job->element;
+    step.row = job->out_row;
+    step.row_step = job->in_row;
+    return step;
+}
+
+/* The parts that were pushed here. */
+SYMMEM_CUDA_BOTH symmem_cuda_step symmem_cuda_parts_step(const symmem_cuda_job *job) {
+    symmem_cuda_step step = symmem_cuda_reduce_step(job, 0, job->count, SYMMEM_CUDA_TO_OUT);
+    step.from_own = true;
+    return step;
+}
+
+/* Of those that are not meetings, the index-th; of pieces, in the piece. */
+SYMMEM_CUDA_BOTH symmem_cuda_step symmem_cuda_work(const symmem_cuda_job *job, size_t piece,
+                                                   int32_t index) {
+    size_t whole = symmem_cuda_piece(job), begin = piece * whole;
+    size_t count = symmem_cuda_least(whole, job->count - begin);
+    switch (job->form) {
+    case SYMMEM_CUDA_ONE_SHOT:
+        return symmem_cuda_reduce_step(job, 0, count, SYMMEM_CUDA_TO_OUT);
+    case SYMMEM_CUDA_ONE_SHOT_COPY:
+        return symmem_cuda_step_behind(
+            job,
+            index == 0 ? symmem_cuda_move_step(job, SYMMEM_CUDA_IN_TO_OWN, count)
+                       : symmem_cuda_reduce_step(job, 0, count, SYMMEM_CUDA_TO_OUT),
+            begin);
+    case SYMMEM_CUDA_IN_PLACE:
+        return symmem_cuda_shard_step(job, count, SYMMEM_CUDA_TO_ALL);
+    case SYMMEM_CUDA_COPY_IN_PLACE:
+        return index == 0 ? symmem_cuda_move_step(job, SYMMEM_CUDA_IN_TO_OWN, count)
+                          : symmem_cuda_shard_step(job, count, SYMMEM_CUDA_TO_ALL);
+    case SYMMEM_CUDA_TWO_SHOT: { /* the own shard of the input waits in its place of out */
+        symmem_cuda_step step = symmem_cuda_shard_step(job, count, SYMMEM_CUDA_TO_OWN);
+        if (index == 2)
+            return symmem_cuda_move_step(job, SYMMEM_CUDA_SHARDS, count);
+        if (index != 1)
+            step.kind = index == 0 ? SYMMEM_CUDA_MOVE : SYMMEM_CUDA_SWAP;
+        step.route = SYMMEM_CUDA_OWN_TO_OUT;
+        return step;
+    }
+    case SYMMEM_CUDA_TWO_SHOT_COPY: {
+        symmem_cuda_step step =
+            symmem_cuda_shard_step(job, count, SYMMEM_CUDA_TO_OUT | SYMMEM_CUDA_TO_OWN);
+        if (index != 1)
+            step = symmem_cuda_move_step(
+                job, index == 0 ? SYMMEM_CUDA_IN_TO_OWN : SYMMEM_CUDA_SHARDS, count);
+        return symmem_cuda_step_behind(job, step, begin);
+    }
+    case SYMMEM_CUDA_SCATTER:
+        return symmem_cuda_scatter_step(job);
+    case SYMMEM_CUDA_PUSH_SCATTER:
+        return index == 0 ? symmem_cuda_move_step(job, SYMMEM_CUDA_DEAL, count)
+                          : symmem_cuda_parts_step(job);
+    case SYMMEM_CUDA_GATHER_PULL:
+        return symmem_cuda_move_step(job, SYMMEM_CUDA_GATHER, count);
+    case SYMMEM_CUDA_GATHER_PUSH:
+        return symmem_cuda_move_step(job, SYMMEM_CUDA_SPREAD, count);
+    case SYMMEM_CUDA_BROADCAST:
+        return symmem_cuda_move_step(job, SYMMEM_CUDA_FROM_ROOT, count);
+    default:
+        return symmem_cuda_move_step(job, SYMMEM_CUDA_FETCH_PARTS, count);
+    }
+}
+
+/* A form's steps: '.' a meeting, a digit the work of that index, '?' agreement on splits. Those
+ * before the bar come once, the others once for each piece. Where ranks do not compare their calls
+ * a ',' is left out, the meeting that lets nothing be written before; and so is '?'. */
+SYMMEM_CUDA_BOTH const char *symmem_cuda_script(int32_t form) {
+    switch (form) {
+    case SYMMEM_CUDA_NOTHING:
+        return "|.";
+    case SYMMEM_CUDA_ONE_SHOT_COPY:
+        return ",|0.1.";
+    case SYMMEM_CUDA_COPY_IN_PLACE:
+        return ",|0.1.";
+    case SYMMEM_CUDA_TWO_SHOT:
+        return "|.01.2.3";
+    case SYMMEM_CUDA_TWO_SHOT_COPY:
+        return ",|0.1.2.";
+    case SYMMEM_CUDA_PUSH_SCATTER:
+        return "|.0.1";
+    case SYMMEM_CUDA_ALL_TO_ALL:
+        return "|.?0.";
+    default:
+        return "|.0.";
+    }
+}
+
+/* Where in a job one is; all zero at the start. */
+typedef struct symmem_cuda_place {
+    size_t piece;
+    int32_t at; /* in the script */
+    bool met;
+} symmem_cuda_place;
+
+SYMMEM_CUDA_BOTH bool symmem_cuda_another_piece(const symmem_cuda_job *job,
+                                                symmem_cuda_place *place) {
+    size_t whole = symmem_cuda_piece(job);
+    size_t pieces = whole == 0 ? 1 : job->count / whole + (job->count % whole != 0);
+    const char *script = symmem_cuda_script(job->form);
+    if (++place->piece >= pieces)
+        return false;
+    place->at = 0;
+    while (script[place->at++] != '|')
+        ;
+    return true;
+}
+
+/* The next step; false: there is none. */
+SYMMEM_CUDA_CALLED bool symmem_cuda_next(const symmem_cuda_job *job, symmem_cuda_place *place,
+                                         symmem_cuda_step *step) {
+    const char *script = symmem_cuda_script(job->form);
+    char sign;
+    do {
+        if (script[place->at] == 0 && !symmem_cuda_another_piece(job, place))
+            return false;
+        sign = script[place->at++];
+    } while (sign == '|' || ((sign == ',' || sign == '?') && !job->checking));
+    if (sign >= '0' && sign <= '9') {
+        *step = symmem_cuda_work(job, place->piece, sign - '0');
+    } else {
+        *step = symmem_cuda_move_step(job, 0, 0);
+        step->kind = sign == '?' ? SYMMEM_CUDA_AGREE : SYMMEM_CUDA_MEET;
+    }
+    step->first = !place->met;
+    place->met = place->met || step->kind == SYMMEM_CUDA_MEET;
+    return true;
+}
+
+/* --- what a step touches ------------------------------------------------------------ */
+
+/* One piece of memory to another one. */
+typedef struct symmem_cuda_segment {
+    char *dst;
+    const char *src;
+    size_t bytes;
+} symmem_cuda_segment;
+
+SYMMEM_CUDA_BOTH char *symmem_cuda_at(const symmem_cuda_job *job, int32_t rank, size_t offset) {
+    return (char *)job->buffers[rank] + offset;
+}
+
+SYMMEM_CUDA_BOTH int32_t symmem_cuda_segments(const symmem_cuda_job *job,
+                                              const symmem_cuda_step *step) {
+    bool one = step->route == SYMMEM_CUDA_IN_TO_OWN || step->route == SYMMEM_CUDA_OWN_TO_OUT ||
+               step->route == SYMMEM_CUDA_FROM_ROOT;
+    return one ? 1 : job->world_size;
+}
+
+/* The index-th of a MOVE; one that moves to where it comes from is the caller's to leave out. */
+SYMMEM_CUDA_BOTH symmem_cuda_segment symmem_cuda_segment_of(const symmem_cuda_job *job,
+                                                            const symmem_cuda_step *step,
+                                                            int32_t index) {
+    int32_t p = (int32_t)(((int64_t)job->rank + index) % job->world_size);
+    size_t bytes = step->count * job->element, chunk = step->offset + (size_t)job->rank * bytes;
+    char *own = symmem_cuda_at(job, job->rank, step->offset);
+    symmem_cuda_segment segment = {own, own, bytes};
+    switch (step->route) {
+    case SYMMEM_CUDA_IN_TO_OWN:
+        segment.src = job->in + step->at;
+        break;
+    case SYMMEM_CUDA_OWN_TO_OUT:
+        segment.dst = job->out + step->at;
+        break;
+    case SYMMEM_CUDA_GATHER:
+        segment.dst = job->out + (size_t)p * bytes;
+        segment.src = symmem_cuda_at(job, p, step->offset);
+        break;
+    case SYMMEM_CUDA_SHARDS: {
+        size_t begin = symmem_cuda_shard(job, step->count, p) * job->element;
+        size_t end = symmem_cuda_shard(job, step->count, p + 1) * job->element;
+        segment.dst = job->out + step->at + begin;
+        segment.src = symmem_cuda_at(job, p, step->offset + begin);
+        segment.bytes = p == job->rank ? 0 : end - begin;
+        break;
+    }
+    case SYMMEM_CUDA_SPREAD:
+        segment.dst = symmem_cuda_at(job, p, chunk);
+        segment.src = job->in;
+        break;
+    case SYMMEM_CUDA_DEAL: /* backwards: nobody sends to where another one does */
+        p = (int32_t)(((int64_t)job->rank - index + job->world_size) % job->world_size);
+        segment.dst = symmem_cuda_at(job, p, chunk);
+        segment.src = job->in + (size_t)p * bytes;
+        break;
+    case SYMMEM_CUDA_FROM_ROOT:
+        segment.src = symmem_cuda_at(job, job->root, step->offset);
+        break;
+    default: /* FETCH_PARTS; without checking the shorter of the two counts */
+        segment.dst = job->out + symmem_cuda_rooms(job)[p];
+        segment.src = symmem_cuda_at(job, p, symmem_cuda_board(job, p)[job->rank]);
+        segment.bytes = symmem_cuda_least(symmem_cuda_part(job, p), symmem_cuda_room(job, p));
+        break;
+    }
+    return segment;
+}
+
+/* Source k of a REDUCE. */
+SYMMEM_CUDA_BOTH const char *symmem_cuda_source(const symmem_cuda_job *job,
+                                                const symmem_cuda_step *step, int32_t k) {
+    if (step->from_own)
+        return symmem_cuda_at(job, job->rank,
+                              step->offset + (size_t)k * step->count * job->element);
+    return symmem_cuda_at(job, k, step->offset);
+}
+
+/* Destinations of a REDUCE: out, the own buffer, or all of them. */
+SYMMEM_CUDA_BOTH int32_t symmem_cuda_targets(const symmem_cuda_job *job,
+                                             const symmem_cuda_step *step) {
+    if (step->to == SYMMEM_CUDA_TO_ALL)
+        return job->world_size;
+    return step->to == (SYMMEM_CUDA_TO_OUT | SYMMEM_CUDA_TO_OWN) ? 2 : 1;
+}
+
+SYMMEM_CUDA_BOTH char *symmem_cuda_target(const symmem_cuda_job *job, const symmem_cuda_step *step,
+                                          int32_t index) {
+    if (step->to == SYMMEM_CUDA_TO_ALL)
+        return symmem_cuda_at(job, (int32_t)(((int64_t)job->rank + index) % job->world_size),
+                              step->offset);
+    if (index == 0 && (step->to & SYMMEM_CUDA_TO_OUT) != 0)
+        return job->out + step->at;
+    return symmem_cuda_at(job, job->rank, step->offset);
+}
+
+#endif

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the device does with one element of a reduction: reference/reduce.h, word for word. Plain C,
+ * so that a machine without a device can compare every one of these with the reference. Compiled
+ * without contraction of products and sums, and without flushing denormals.
+ */
+#ifndef SYMMEM_KERNELS_CUDA_REDUCE_ELEMENT_H
+#define SYMMEM_KERNELS_CUDA_REDUCE_ELEMENT_H
+
+#include <string.h>
+
+#include "cuda/signal.h"
+
+/* The device does not see symmem_reduce_op; collective_job.h holds both to be the same. */
+enum { SYMMEM_CUDA_SUM, SYMMEM_CUDA_AVG, SYMMEM_CUDA_MIN, SYMMEM_CUDA_MAX };
+
+SYMMEM_CUDA_BOTH uint32_t symmem_cuda_bits(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+SYMMEM_CUDA_BOTH float symmem_cuda_float(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+SYMMEM_CUDA_BOTH double symmem_cuda_double(uint64_t bits) {
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* --- 16-bit floats ------------------------------------------------------------------ */
+
+SYMMEM_CUDA_BOTH float symmem_cuda_from_half(uint16_t half) {
+    uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
+    uint32_t exponent = ((uint32_t)half >> 10) & 0x1fu;
+    uint32_t mantissa = half & 0x3ffu;
+    if (exponent == 0x1f) /* infinity, NaN */
+        return symmem_cuda_float(sign | 0x7f800000u | mantissa << 13);
+    if (exponent == 0) /* mantissa * 2^-24, exact */
+        return symmem_cuda_float(sign | symmem_cuda_bits((float)mantissa * 5.9604644775390625e-8f));
+    return symmem_cuda_float(sign | (exponent + 112) << 23 | mantissa << 13);
+}
+
+SYMMEM_CUDA_BOTH uint16_t symmem_cuda_to_half(float value) {
+    uint32_t bits = symmem_cuda_bits(value);
+    uint32_t sign = bits >> 16 & 0x8000u;
+    uint32_t magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u)
+        return (uint16_t)(sign | 0x7e00u);
+    if (magnitude >= 0x477ff000u) /* rounds to 2^16 or more */
+        return (uint16_t)(sign | 0x7c00u);
+    if (magnitude < 0x38800000u) { /* subnormal: adding 2^-1 leaves units of 2^-24, rounded */
+        float shifted = symmem_cuda_float(magnitude) + 0.5f;
+        return (uint16_t)(sign | (symmem_cuda_bits(shifted) - 0x3f000000u));
+    }
+    uint32_t odd = magnitude >> 13 & 1u;
+    return (uint16_t)(sign | (magnitude - 0x38000000u + 0xfffu + odd) >> 13);
+}
+
+SYMMEM_CUDA_BOTH float symmem_cuda_from_bfloat(uint16_t half) {
+    return symmem_cuda_float((uint32_t)half << 16);
+}
+
+/* Adds just less than half a unit of what stays, or just half if that is odd, and cuts. */
+SYMMEM_CUDA_BOTH uint16_t symmem_cuda_to_bfloat(float value) {
+    uint32_t bits = symmem_cuda_bits(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)(bits >> 16 | 0x40u);
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+/* --- two elements to one ------------------------------------------------------------ */
+
+/* float16 and bfloat16 too. Of equals, as -0.0 and +0.0 are, the first stays. */
+SYMMEM_CUDA_BOTH float symmem_cuda_combine_float(float a, float b, int32_t op) {
+    if (op == SYMMEM_CUDA_SUM || op == SYMMEM_CUDA_AVG)
+        return a + b;
+    if (a != a || b != b)
+        return symmem_cuda_float(0x7fc00000u);
+    if (op == SYMMEM_CUDA_MIN)
+        return b < a ? b : a;
+    return b > a ? b : a;
+}
+
+SYMMEM_CUDA_BOTH double symmem_cuda_combine_double(double a, double b, int32_t op) {
+    if (op == SYMMEM_CUDA_SUM || op == SYMMEM_CUDA_AVG)
+        return a + b;
+    if (a != a || b != b)
+        return symmem_cuda_double(0x7ff8000000000000u);
+    if (op == SYMMEM_CUDA_MIN)
+        return b < a ? b : a;
+    return b > a ? b : a;
+}
+
+/* Integers of every width are extended to 64 bits and cut again: sums wrap. */
+SYMMEM_CUDA_BOTH int64_t symmem_cuda_combine_signed(int64_t a, int64_t b, int32_t op) {
+    if (op == SYMMEM_CUDA_SUM)
+        return (int64_t)((uint64_t)a + (uint64_t)b);
+    if (op == SYMMEM_CUDA_MIN)
+        return b < a ? b : a;
+    return b > a ? b : a;
+}
+
+SYMMEM_CUDA_BOTH uint64_t symmem_cuda_combine_unsigned(uint64_t a, uint64_t b, int32_t op) {
+    if (op == SYMMEM_CUDA_SUM)
+        return a + b;
+    if (op == SYMMEM_CUDA_MIN)
+        return b < a ? b : a;
+    return b > a ? b : a;
+}
+
+/* --- the end of several sources ----------------------------------------------------- */
+
+/* Of any NaN the one that all ranks agree on. */
+SYMMEM_CUDA_BOTH float symmem_cuda_finish_float(float sum, int32_t src_count, int32_t op) {
+    if (op == SYMMEM_CUDA_AVG)
+        sum /= (float)src_count;
+    return sum != sum ? symmem_cuda_float(0x7fc00000u) : sum;
+}
+
+SYMMEM_CUDA_BOTH double symmem_cuda_finish_double(double sum, int32_t src_count, int32_t op) {
+    if (op == SYMMEM_CUDA_AVG)
+        sum /= (double)src_count;
+    return sum != sum ? symmem_cuda_double(0x7ff8000000000000u) : sum;
+}
+
+#endif

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The kernels' own source, in blocks of one thread, which does all that blocks and threads share
+// out. Several may run at once.
+#define CUDA_ON_HOST_ALONE
+#include "cuda_on_host.h"
+
+#include "cuda/collective.cu"
+
+#include <cstring>
+
+#include "kernels.h"
+
+template <typename Args, void (*KERNEL)(Args)> static void run_kernel(const void *args) {
+    gridDim.x = blockDim.x = 1;
+    KERNEL(*static_cast<const Args *>(args));
+}
+
+#define KERNEL(name, args)                                                                         \
+    { #name, run_kernel < const args, name>, sizeof(args) }
+
+static const fake_kernel kernels[] = {
+    KERNEL(symmem_barrier, symmem_cuda_signal_args),
+    KERNEL(symmem_put_signal, symmem_cuda_signal_args),
+    KERNEL(symmem_wait_signal, symmem_cuda_signal_args),
+    KERNEL(symmem_show_words, symmem_cuda_show_args),
+    KERNEL(symmem_collective_bytes, symmem_cuda_collective_args),
+    KERNEL(symmem_collective_u8, symmem_cuda_collective_args),
+    KERNEL(symmem_collective_i8, symmem_cuda_collective_args),
+    KERNEL(symmem_collective_i16, symmem_cuda_collective_args),
+    KERNEL(symmem_collective_u16, symmem_cuda_collective_args),
+    KERNEL(symmem_collective_i32, symmem_cuda_collective_args),
+    KERNEL(symmem_collective_u32, symmem_cuda_collective_args),
+    KERNEL(symmem_collective_i64, symmem_cuda_collective_args),
+    KERNEL(symmem_collective_u64, symmem_cuda_collective_args),
+    KERNEL(symmem_collective_f16, symmem_cuda_collective_args),
+    KERNEL(symmem_collective_bf16, symmem_cuda_collective_args),
+    KERNEL(symmem_collective_f32, symmem_cuda_collective_args),
+    KERNEL(symmem_collective_f64, symmem_cuda_collective_args),
+};
+
+const fake_kernel *fake_find_kernel(const char *name) {
+    for (const fake_kernel &kernel : kernels)
+        if (strcmp(kernel.name, name) == 0)
+            return &kernel;
+    return nullptr;
+}

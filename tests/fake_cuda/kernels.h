@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The kernels of kernels/cuda/ as functions of the host. */
+#ifndef FAKE_CUDA_KERNELS_H
+#define FAKE_CUDA_KERNELS_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FAKE_MOST_ARGS 4096 /* bytes */
+
+typedef struct fake_kernel {
+    const char *name;
+    void (*run)(const void *args);
+    size_t args_bytes;
+} fake_kernel;
+
+/* NULL: there is none of that name. */
+const fake_kernel *fake_find_kernel(const char *name);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

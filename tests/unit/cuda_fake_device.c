@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Stands in for backend_cuda's device, streams and graphs: a launch runs its kernel on the CPU,
+ * and has ended when it returns. */
+#include "cuda_fake_device.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cuda/collective.h"
+#include "cuda_host_kernels.h"
+
+fake_device fake;
+
+static size_t args_bytes(CUfunction function) {
+    switch ((host_kernel)(uintptr_t)function) {
+    case HOST_BARRIER:
+        return sizeof(symmem_cuda_signal_args);
+    case HOST_SHOW_WORDS:
+        return sizeof(symmem_cuda_show_args);
+    default:
+        return sizeof(symmem_cuda_collective_args);
+    }
+}
+
+static CUresult keep_launch(CUfunction function, unsigned int blocks, unsigned int threads,
+                            const void *args) {
+    if (fake.node_count == FAKE_MOST_NODES || args_bytes(function) > FAKE_MOST_ARGS)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    fake_node *node = &fake.nodes[fake.node_count++];
+    node->function = function;
+    node->blocks = blocks;
+    node->threads = threads;
+    memcpy(node->args, args, args_bytes(function));
+    return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI launch_kernel(CUfunction function, unsigned int blocks, unsigned int y,
+                                      unsigned int z, unsigned int threads, unsigned int block_y,
+                                      unsigned int block_z, unsigned int shared_bytes,
+                                      CUstream stream, void **params, void **extra) {
+    (void)y, (void)z, (void)block_y, (void)block_z, (void)shared_bytes, (void)stream, (void)extra;
+    if (fake.launches == fake.fail_launch)
+        return CUDA_ERROR_LAUNCH_FAILED;
+    fake.launches++;
+    if (fake.capturing)
+        return keep_launch(function, blocks, threads, params[0]);
+    host_launch_kernel((host_kernel)(uintptr_t)function, blocks, threads, params[0]);
+    return CUDA_SUCCESS;
+}
+
+static CUfunction function_of(host_kernel kernel) {
+    return (CUfunction)(uintptr_t)kernel;
+}
+
+static symmem_status fail(const symmem_host *host, symmem_status status, int system_errno,
+                          const char *operation, const char *format, ...) {
+    (void)host, (void)system_errno, (void)operation, (void)format;
+    return status;
+}
+
+/* As the core does: a failure that is no mismatch poisons. */
+static void signal_failed(const symmem_peers *peers, const symmem_fault *fault,
+                          symmem_error_record *record_p) {
+    (void)record_p;
+    fake.fault = *fault;
+    if (fault->status != SYMMEM_MISMATCH)
+        ((cuda_peers *)peers->priv)->control->poisoned = 1;
+}
+
+static symmem_peer_state peer_state(const symmem_peers *peers, int32_t rank) {
+    (void)peers, (void)rank;
+    return SYMMEM_PEER_ALIVE;
+}
+
+static bool is_poisoned(const symmem_peers *peers) {
+    return ((cuda_peers *)peers->priv)->control->poisoned != 0;
+}
+
+static const symmem_host host = {.size = sizeof host,
+                                 .fail = fail,
+                                 .signal_failed = signal_failed,
+                                 .peer_state = peer_state,
+                                 .is_poisoned = is_poisoned};
+
+void fake_open(void **tables, int32_t rank, int32_t world_size, int32_t channel_count) {
+    memset(&fake, 0, sizeof fake);
+    fake.fail_launch = -1;
+    fake.instance.host = &host;
+    fake.instance.driver.LaunchKernel = launch_kernel;
+    cuda_device *device = &fake.instance.devices[0];
+    device->barrier = function_of(HOST_BARRIER);
+    device->show_words = function_of(HOST_SHOW_WORDS);
+    device->collective_bytes = function_of(HOST_COLLECTIVE_BYTES);
+    device->collective[SYMMEM_FLOAT32] = function_of(HOST_COLLECTIVE_F32);
+    device->collective[SYMMEM_BFLOAT16] = function_of(HOST_COLLECTIVE_BF16);
+    fake.own.tables = (CUdeviceptr)(uintptr_t)tables;
+    fake.own.control = &fake.control;
+    fake.peers = (symmem_peers){
+        .size = sizeof fake.peers,
+        .host = &host,
+        .priv = &fake.own,
+        .rank = rank,
+        .world_size = world_size,
+        .channel_count = channel_count,
+        .buffers = tables,
+        .pads = tables + world_size,
+        .signals = tables + (ptrdiff_t)2 * world_size,
+    };
+}
+
+/* --- what signal.c, collective.c and pending.c ask for ------------------------------- */
+
+symmem_status cuda_enter(cuda_instance *instance, int32_t device, const char *operation) {
+    (void)instance, (void)device, (void)operation;
+    return SYMMEM_OK;
+}
+
+void cuda_leave(const cuda_instance *instance) {
+    (void)instance;
+}
+
+CUresult cuda_lane_take(cuda_instance *instance, int32_t device, cuda_lane **lane_p) {
+    static cuda_lane lane;
+    (void)instance, (void)device;
+    *lane_p = &lane;
+    return CUDA_SUCCESS;
+}
+
+void cuda_lane_give(cuda_instance *instance, int32_t device, cuda_lane *lane) {
+    (void)instance, (void)device, (void)lane;
+}
+
+CUresult cuda_wait_idle(cuda_instance *instance, CUstream native, uint32_t timeout_ms,
+                        const cuda_signal_op *signal) {
+    (void)instance, (void)native, (void)timeout_ms, (void)signal;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuda_piece_take(cuda_instance *instance, void **piece_p) {
+    (void)instance;
+    fake.pieces++;
+    *piece_p = calloc(1, CUDA_PIECE_BYTES);
+    return *piece_p != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+void cuda_piece_give(cuda_instance *instance, void *piece) {
+    (void)instance;
+    fake.pieces--;
+    free(piece);
+}
+
+symmem_status cuda_capture_id(void *instance, void *stream, uint64_t *id_p) {
+    (void)instance, (void)stream;
+    *id_p = fake.capturing;
+    return SYMMEM_OK;
+}
+
+symmem_status cuda_captured_add(cuda_instance *instance, cuuint64_t id, const symmem_exec *exec,
+                                const cuda_needs *needs, const char *operation) {
+    (void)instance, (void)id, (void)exec, (void)operation;
+    fake.held = *needs->signal;
+    return SYMMEM_OK;
+}
+
+symmem_status fake_replay(void) {
+    symmem_error_record record;
+    for (int i = 0; i < fake.node_count; i++)
+        host_launch_kernel((host_kernel)(uintptr_t)fake.nodes[i].function, fake.nodes[i].blocks,
+                           fake.nodes[i].threads, fake.nodes[i].args);
+    return cuda_take_fault(&fake.held, &record);
+}
+
+void fake_drop_graph(void) {
+    cuda_piece_give(&fake.instance, fake.held.fault);
+    fake.node_count = 0;
+}
+
+void cuda_staging_give(cuda_instance *instance, cuda_staging *staging) {
+    (void)instance, (void)staging;
+}
+
+void cuda_graph_drop(cuda_instance *instance, cuda_graph *graph) {
+    (void)instance, (void)graph;
+}
+
+void cuda_stream_drop(cuda_stream *stream) {
+    (void)stream;
+}
+
+bool cuda_is_capture_error(CUresult result) {
+    (void)result;
+    return false;
+}
+
+symmem_status cuda_fail(const cuda_instance *instance, CUresult result, const char *operation) {
+    (void)instance, (void)result, (void)operation;
+    return SYMMEM_BACKEND;
+}
+
+symmem_status cuda_no_memory(const cuda_instance *instance, const char *operation) {
+    (void)instance, (void)operation;
+    return SYMMEM_OUT_OF_MEMORY;
+}
+
+symmem_status cuda_point(const cuda_instance *instance, const char *name) {
+    (void)instance, (void)name;
+    return SYMMEM_OK;
+}
+
+uint64_t cuda_now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 * CUDA_NS_PER_MS + (uint64_t)now.tv_nsec;
+}
+
+void cuda_sleep_ns(uint64_t ns) {
+    const struct timespec pause = {.tv_nsec = (long)ns};
+    nanosleep(&pause, NULL);
+}

@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The CUDA backend's collectives with kernels that run on the CPU: each rank is a process, buffers
+ * and signals are shared memory. What is seen here is how kernels follow each other, meetings,
+ * failures and what they leave; what the loops compute in detail is cuda_collective.cpp's.
+ */
+#include "cuda_ranks.h"
+#include "reference/reduce.h"
+
+/* --- reductions --------------------------------------------------------------------- */
+
+/* All ranks' `count` elements, reduced into `wanted`. */
+static void expect(int round, size_t count, symmem_reduce_op op) {
+    static float inputs[RANKS][RANKS * MOST];
+    const void *srcs[RANKS];
+    for (int32_t r = 0; r < RANKS; r++) {
+        fill(inputs[r], r, round, count);
+        srcs[r] = inputs[r];
+    }
+    (void)symmem_reference_reduce(wanted, srcs, RANKS, count, SYMMEM_FLOAT32, op);
+}
+
+/* Small ones are one kernel, large ones one a step; one after the other on one channel. */
+static const size_t counts[] = {0, 1, 300, 20000, 7, MOST, 4097};
+#define ROUNDS 14
+
+static symmem_collective reduction(symmem_call_kind kind, int round) {
+    return (symmem_collective){.size = sizeof(symmem_collective),
+                               .name = "test",
+                               .kind = kind,
+                               .dtype = SYMMEM_FLOAT32,
+                               .op = (symmem_reduce_op)(round % SYMMEM_REDUCE_OP_COUNT),
+                               .count = counts[round % 7]};
+}
+
+static bool all_reduces(int32_t rank) {
+    for (int round = 0; round < 3 * ROUNDS; round++) {
+        symmem_collective call = reduction(round / 7 % 2 ? SYMMEM_CALL_ONE_SHOT_ALL_REDUCE
+                                                         : SYMMEM_CALL_TWO_SHOT_ALL_REDUCE,
+                                           round);
+        fill(buffer(), rank, round, call.count);
+        memset(out, MARK, sizeof out);
+        call.out = out;
+        expect(round, call.count, call.op);
+        CHECK(run(&call, round % 2 != 0, LIMIT_MS) == SYMMEM_OK);
+        CHECK(same(out, wanted, call.count));
+        fill(wanted, rank, round, call.count); /* the input is kept */
+        CHECK(same(buffer(), wanted, call.count));
+    }
+    return true;
+}
+
+static bool all_reduces_in_place(int32_t rank) {
+    for (int round = 0; round < ROUNDS; round++) {
+        symmem_collective call = reduction(SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, round);
+        bool copies = round % 3 == 0 && call.count > 0;
+        fill(copies ? in : buffer(), rank, round, call.count);
+        call.in = copies ? in : NULL;
+        expect(round, call.count, call.op);
+        CHECK(run(&call, round % 2 != 0, LIMIT_MS) == SYMMEM_OK);
+        CHECK(same(buffer(), wanted, call.count));
+    }
+    return true;
+}
+
+/* By ways that hold all, a part, or next to nothing of it. */
+static bool all_reduces_passing(int32_t rank) {
+    static const size_t ways[] = {MOST, 9000, 100, 40000};
+    for (int round = 0; round < 2 * ROUNDS; round++) {
+        symmem_collective call = reduction(round / 7 % 2 ? SYMMEM_CALL_ONE_SHOT_ALL_REDUCE
+                                                         : SYMMEM_CALL_TWO_SHOT_ALL_REDUCE,
+                                           round);
+        fill(in, rank, round, call.count);
+        call.in = call.count > 0 ? in : NULL;
+        call.out = round % 5 == 0 ? in : out;
+        call.in_row = ways[round / 3 % 4];
+        if (call.count > 5000 && call.in_row == 100)
+            call.in_row = 3000; /* each piece is a meeting of processes */
+        expect(round, call.count, call.op);
+        CHECK(run(&call, round % 2 != 0, LIMIT_MS) == SYMMEM_OK);
+        CHECK(same(call.out, wanted, call.count));
+    }
+    return true;
+}
+
+static bool reduce_scatters(int32_t rank) {
+    for (int round = 0; round < ROUNDS; round++) {
+        bool low = round % 2 != 0;
+        symmem_collective call = reduction(
+            low ? SYMMEM_CALL_LOW_CONTENTION_REDUCE_SCATTER : SYMMEM_CALL_REDUCE_SCATTER, round);
+        size_t all = call.count * RANKS;
+        bool push = low && round % 4 == 1 && call.count > 0;
+        call.op = low ? SYMMEM_SUM : call.op;
+        call.in_row = low ? 0 : all;
+        call.out_row = low ? 0 : call.count;
+        call.in = push ? in : NULL;
+        call.out = out;
+        fill(push ? in : buffer(), rank, round, all);
+        expect(round, all, call.op);
+        CHECK(run(&call, round % 3 == 0, LIMIT_MS) == SYMMEM_OK);
+        CHECK(same(out, wanted + (size_t)rank * call.count, call.count));
+        /* After a push the buffer is not the peers' to leave alone before they meet again. */
+        const symmem_collective meeting = {.name = "test", .kind = SYMMEM_CALL_BROADCAST};
+        CHECK(run(&meeting, false, LIMIT_MS) == SYMMEM_OK);
+    }
+    return true;
+}
+
+/* --- moves -------------------------------------------------------------------------- */
+
+static bool moves(int32_t rank) {
+    for (int round = 0; round < 2 * ROUNDS; round++) {
+        symmem_collective call =
+            reduction(round / 7 % 2 ? SYMMEM_CALL_ALL_GATHER : SYMMEM_CALL_BROADCAST, round);
+        bool push = call.kind == SYMMEM_CALL_ALL_GATHER && round % 2 && call.count > 0;
+        float *result = call.kind == SYMMEM_CALL_BROADCAST || push ? buffer() : out;
+        call.op = SYMMEM_SUM;
+        call.root = call.kind == SYMMEM_CALL_BROADCAST ? round % RANKS : 0;
+        fill(push ? in : buffer(), rank, round, call.count);
+        call.in = push ? in : NULL;
+        call.out = call.kind == SYMMEM_CALL_ALL_GATHER && !push ? out : NULL;
+        CHECK(run(&call, round % 3 == 0, LIMIT_MS) == SYMMEM_OK);
+        for (int32_t r = 0; r < RANKS && call.kind == SYMMEM_CALL_ALL_GATHER; r++)
+            fill(wanted + (size_t)r * call.count, r, round, call.count);
+        if (call.kind == SYMMEM_CALL_BROADCAST)
+            fill(wanted, call.root, round, call.count);
+        CHECK(same(result, wanted, call.count * (call.kind == SYMMEM_CALL_ALL_GATHER ? RANKS : 1)));
+    }
+    return true;
+}
+
+/* Part p of rank r in a round. */
+static size_t part(int32_t r, int32_t p, int round) {
+    size_t scale = round % 2 ? 3000 : 10;
+    return ((size_t)r + 2 * (size_t)p + (size_t)round) % 4 * scale;
+}
+
+static symmem_collective exchange(int32_t rank, int round, size_t *in_splits, size_t *out_splits) {
+    size_t all = 0;
+    for (int32_t p = 0; p < RANKS; p++) {
+        in_splits[p] = part(rank, p, round);
+        out_splits[p] = part(p, rank, round);
+        all += in_splits[p];
+    }
+    float *at = buffer() + 5 * rank;
+    fill(at, rank, round, all);
+    return (symmem_collective){.size = sizeof(symmem_collective),
+                               .name = "test",
+                               .kind = SYMMEM_CALL_ALL_TO_ALL,
+                               .dtype = SYMMEM_FLOAT32,
+                               .in = all > 0 ? at : NULL,
+                               .out = out,
+                               .in_splits = in_splits,
+                               .out_splits = out_splits};
+}
+
+static bool came(int32_t rank, int round) {
+    const float *at = out;
+    for (int32_t p = 0; p < RANKS; p++) {
+        size_t begin = 0;
+        for (int32_t q = 0; q < rank; q++)
+            begin += part(p, q, round);
+        for (size_t i = 0; i < part(p, rank, round); i++)
+            if (*at++ != value(p, round, begin + i))
+                return false;
+    }
+    return true;
+}
+
+static bool exchanges(int32_t rank) {
+    size_t in_splits[RANKS], out_splits[RANKS];
+    for (int round = 0; round < ROUNDS; round++) {
+        const symmem_collective call = exchange(rank, round, in_splits, out_splits);
+        CHECK(run(&call, round % 3 != 0, LIMIT_MS) == SYMMEM_OK);
+        CHECK(came(rank, round));
+    }
+    return true;
+}
+
+/* --- graphs ------------------------------------------------------------------------- */
+
+static symmem_status capture(const symmem_collective *call, bool checking) {
+    static cuda_stream stream;
+    static fake_node nodes[FAKE_MOST_NODES];
+    symmem_exec exec = {.stream = &stream, .timeout_ms = LIMIT_MS};
+    if (checking)
+        exec.call = (symmem_call_id){.kind = call->kind, .detail = 1};
+    fake.nodes = nodes;
+    fake.capturing = true;
+    symmem_status status = cuda_collective(&fake.instance, &fake.peers, 1, call, &exec);
+    fake.capturing = false;
+    return status;
+}
+
+/* What was captured does in each launch what the call does, with the data of that moment, and
+ * eager operations on the same channel in between. */
+static bool graphs_of_reductions(int32_t rank) {
+    for (int round = 0; round < ROUNDS; round++) {
+        symmem_collective call = reduction(SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, round);
+        call.op = SYMMEM_SUM;
+        call.out = out;
+        CHECK(capture(&call, round % 2 != 0) == SYMMEM_OK);
+        for (int launch = 0; launch < 3; launch++) {
+            fill(buffer(), rank, round + launch, call.count);
+            memset(out, MARK, sizeof out);
+            expect(round + launch, call.count, call.op);
+            CHECK(fake_replay() == SYMMEM_OK && same(out, wanted, call.count));
+            CHECK(run(&call, false, LIMIT_MS) == SYMMEM_OK && same(out, wanted, call.count));
+        }
+        fake_drop_graph();
+    }
+    return true;
+}
+
+/* The splits were looked at when it was captured. */
+static bool graphs_of_exchanges(int32_t rank) {
+    size_t in_splits[RANKS], out_splits[RANKS];
+    for (int round = 0; round < ROUNDS; round++) {
+        const symmem_collective call = exchange(rank, round, in_splits, out_splits);
+        CHECK(capture(&call, round % 3 != 0) == SYMMEM_OK);
+        memset(in_splits, MARK, sizeof in_splits);
+        memset(out_splits, MARK, sizeof out_splits);
+        for (int launch = 0; launch < 3; launch++) {
+            memset(out, MARK, sizeof out);
+            CHECK(fake_replay() == SYMMEM_OK && came(rank, round));
+        }
+        fake_drop_graph();
+    }
+    return true;
+}
+
+/* A launch that fails leaves nothing that the next one stumbles over. */
+static bool graphs_that_fail(int32_t rank) {
+    symmem_collective call = reduction(SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, 0);
+    for (int round = 0; round < 2; round++) {
+        call.count = round == 0 ? 10 : MOST;
+        call.out = out;
+        CHECK(capture(&call, true) == SYMMEM_OK);
+        for (int launch = 0; launch < 4; launch++) {
+            const symmem_collective other = {.name = "test", .kind = SYMMEM_CALL_BROADCAST};
+            bool differs = launch % 2 == 0;
+            fill(buffer(), rank, launch, call.count);
+            memset(out, MARK, sizeof out);
+            expect(launch, call.count, call.op);
+            symmem_status status =
+                differs && rank == 1 ? run(&other, true, LIMIT_MS) : fake_replay();
+            CHECK(status == (differs ? SYMMEM_MISMATCH : SYMMEM_OK));
+            CHECK(differs ? ((const char *)out)[0] == MARK : same(out, wanted, call.count));
+        }
+        fake_drop_graph();
+    }
+    return true;
+}
+
+/* --- failures ----------------------------------------------------------------------- */
+
+static bool disputes(int32_t rank) {
+    size_t in_splits[RANKS], out_splits[RANKS];
+    for (int round = 1; round < 7; round++) { /* small and large by turns */
+        symmem_collective call = exchange(rank, round, in_splits, out_splits);
+        if (rank == 1)
+            out_splits[2]++;
+        memset(out, MARK, sizeof out);
+        CHECK(run(&call, true, LIMIT_MS) == SYMMEM_MISMATCH);
+        CHECK(fake.fault.status == SYMMEM_MISMATCH);
+        CHECK(fake.fault.failed_rank == (rank == 1 ? 2 : 1));
+        CHECK(fake.fault.own.kind == SYMMEM_CALL_ALL_TO_ALL);
+        CHECK(fake.fault.own.count == (rank == 1   ? part(2, 1, round) + 1
+                                       : rank == 2 ? part(2, 1, round)
+                                                   : 0));
+        CHECK(fake.fault.other.count == (rank == 1   ? part(2, 1, round)
+                                         : rank == 2 ? part(2, 1, round) + 1
+                                                     : 0));
+        for (size_t i = 0; i < sizeof out; i++)
+            CHECK(((const char *)out)[i] == MARK);
+        call = exchange(rank, round + 1, in_splits, out_splits); /* the channel goes on */
+        CHECK(run(&call, true, LIMIT_MS) == SYMMEM_OK && came(rank, round + 1));
+    }
+    return true;
+}
+
+static bool mismatches(int32_t rank) {
+    for (int round = 0; round < ROUNDS; round++) {
+        symmem_collective call = reduction(SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, round);
+        fill(buffer(), rank, round, call.count);
+        memset(out, MARK, sizeof out);
+        call.out = out;
+        if (rank == 2)
+            call.count++;
+        CHECK(run(&call, true, LIMIT_MS) == SYMMEM_MISMATCH);
+        CHECK(fake.fault.failed_rank == (rank == 2 ? 0 : 2));
+        CHECK(fake.fault.own.count == call.count && fake.fault.other.count != call.count);
+        CHECK(((const char *)out)[0] == MARK);
+        call.count = counts[round % 7];
+        fill(buffer(), rank, round, call.count);
+        expect(round, call.count, call.op);
+        CHECK(run(&call, true, LIMIT_MS) == SYMMEM_OK && same(out, wanted, call.count));
+    }
+    return true;
+}
+
+/* One rank does not come, and nothing is moved. */
+static bool one_is_late(int32_t rank, size_t count) {
+    symmem_collective call = {.name = "test",
+                              .kind = SYMMEM_CALL_ONE_SHOT_ALL_REDUCE,
+                              .dtype = SYMMEM_FLOAT32,
+                              .count = count,
+                              .out = out};
+    memset(out, MARK, sizeof out);
+    if (rank == 2)
+        return true;
+    uint64_t begin_ns = cuda_now_ns();
+    CHECK(run(&call, false, 300) == SYMMEM_TIMEOUT);
+    CHECK(fake.fault.status == SYMMEM_TIMEOUT && strcmp(fake.fault.operation, "test") == 0);
+    CHECK(fake.fault.missing[0] == 4 && fake.fault.failed_rank == 2);
+    CHECK(fake.fault.elapsed_ns >= 300 * CUDA_NS_PER_MS);
+    CHECK(cuda_now_ns() - begin_ns < 5000 * CUDA_NS_PER_MS);
+    CHECK(((const char *)out)[0] == MARK);
+    CHECK(run(&call, false, LIMIT_MS) == SYMMEM_POISONED); /* and stays so */
+    return true;
+}
+
+static bool one_is_late_small(int32_t rank) {
+    return one_is_late(rank, 10);
+}
+
+static bool one_is_late_large(int32_t rank) {
+    return one_is_late(rank, MOST);
+}
+
+/* The limit is the whole operation's: a rank that comes late to the first meeting, and not to the
+ * last, uses up one limit. */
+static bool limit_is_for_all(int32_t rank) {
+    symmem_collective call = {.name = "test",
+                              .kind = SYMMEM_CALL_ONE_SHOT_ALL_REDUCE,
+                              .dtype = SYMMEM_FLOAT32,
+                              .count = MOST,
+                              .out = out};
+    if (rank == 2) {
+        const symmem_exec exec = {.timeout_ms = LIMIT_MS};
+        cuda_sleep_ns(600 * CUDA_NS_PER_MS);
+        CHECK(cuda_barrier(&fake.instance, &fake.peers, 1, &exec) == SYMMEM_OK);
+        return true;
+    }
+    uint64_t begin_ns = cuda_now_ns();
+    CHECK(run(&call, false, 900) == SYMMEM_TIMEOUT);
+    CHECK(fake.fault.missing[0] == 4);
+    CHECK(fake.fault.elapsed_ns >= 900 * CUDA_NS_PER_MS);
+    CHECK(cuda_now_ns() - begin_ns < 1400 * CUDA_NS_PER_MS); /* a limit each would be 1500 */
+    return true;
+}
+
+/* The driver refuses the second kernel: the rank says so and is poisoned. */
+static bool launch_fails(int32_t rank) {
+    symmem_collective call = {.name = "test",
+                              .kind = SYMMEM_CALL_TWO_SHOT_ALL_REDUCE,
+                              .dtype = SYMMEM_FLOAT32,
+                              .count = MOST,
+                              .out = out};
+    fake.fail_launch = rank == 1 ? 1 : -1;
+    if (rank != 1) /* here the first meeting is over, and the core of rank 1 tells nobody */
+        return run(&call, false, 500) == SYMMEM_TIMEOUT || fake.fault.status == SYMMEM_POISONED;
+    CHECK(run(&call, false, LIMIT_MS) == SYMMEM_BACKEND);
+    CHECK(fake.fault.status == SYMMEM_BACKEND && fake.fault.failed_rank == 1);
+    CHECK(fake.launches == 1 && fake.control.poisoned == 1);
+    return true;
+}
+
+static bool unknown_kinds(int32_t rank) {
+    (void)rank;
+    for (int kind = 0; kind < SYMMEM_CALL_KIND_COUNT; kind++) {
+        const symmem_collective call = {.name = "test", .kind = (symmem_call_kind)kind};
+        bool known = (kind >= SYMMEM_CALL_ONE_SHOT_ALL_REDUCE && kind <= SYMMEM_CALL_ALL_TO_ALL) ||
+                     kind == SYMMEM_CALL_LOW_CONTENTION_REDUCE_SCATTER;
+        if (!known)
+            CHECK(run(&call, false, LIMIT_MS) == SYMMEM_UNSUPPORTED);
+    }
+    CHECK(fake.launches == 0);
+    return true;
+}
+
+#define RANKS_TEST(scenario)                                                                       \
+    static void test_##scenario(void) {                                                            \
+        run_ranks(scenario);                                                                       \
+    }
+
+RANKS_TEST(all_reduces)
+RANKS_TEST(all_reduces_in_place)
+RANKS_TEST(all_reduces_passing)
+RANKS_TEST(reduce_scatters)
+RANKS_TEST(moves)
+RANKS_TEST(exchanges)
+RANKS_TEST(graphs_of_reductions)
+RANKS_TEST(graphs_of_exchanges)
+RANKS_TEST(graphs_that_fail)
+RANKS_TEST(disputes)
+RANKS_TEST(mismatches)
+RANKS_TEST(one_is_late_small)
+RANKS_TEST(one_is_late_large)
+RANKS_TEST(limit_is_for_all)
+RANKS_TEST(launch_fails)
+RANKS_TEST(unknown_kinds)
+
+int main(void) {
+    static const struct {
+        const char *name;
+        CU_TestFunc function;
+    } cases[] = {
+        {"all-reduces", test_all_reduces},
+        {"all-reduces in place", test_all_reduces_in_place},
+        {"all-reduces by way of the buffers", test_all_reduces_passing},
+        {"reduce-scatters", test_reduce_scatters},
+        {"all-gathers and broadcasts", test_moves},
+        {"all-to-alls", test_exchanges},
+        {"graphs of all-reduces", test_graphs_of_reductions},
+        {"graphs of all-to-alls", test_graphs_of_exchanges},
+        {"graphs that fail", test_graphs_that_fail},
+        {"splits that differ", test_disputes},
+        {"calls that differ", test_mismatches},
+        {"one is late, one kernel", test_one_is_late_small},
+        {"one is late, several kernels", test_one_is_late_large},
+        {"one limit for all meetings", test_limit_is_for_all},
+        {"a launch fails", test_launch_fails},
+        {"unknown kinds", test_unknown_kinds},
+    };
+    arena = mmap(NULL, RANKS * (BUFFER_BYTES + SIGNAL_BYTES), PROT_READ | PROT_WRITE,
+                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (arena == MAP_FAILED || CU_initialize_registry() != CUE_SUCCESS)
+        return 1;
+    CU_pSuite suite = CU_add_suite("cuda launches on the host", NULL, NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        if (suite == NULL || CU_add_test(suite, cases[i].name, cases[i].function) == NULL)
+            return 1;
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures(), ran = CU_get_number_of_tests_run();
+    CU_cleanup_registry();
+    return failures == 0 && ran == sizeof cases / sizeof cases[0] ? 0 : 1;
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the kernels' source needs to be compiled for the CPU: a block is some threads of this
+// process, and one block runs at a time. So `__shared__` is static.
+#ifndef UNIT_CUDA_ON_HOST_H
+#define UNIT_CUDA_ON_HOST_H
+
+#include <cstdint>
+#include <pthread.h>
+#include <sched.h>
+#include <time.h>
+
+#define SYMMEM_CUDA_ON_HOST
+#define __device__
+#define __global__
+#define __grid_constant__
+#define __launch_bounds__(threads)
+#define __noinline__
+
+struct host_place {
+    unsigned int x;
+};
+
+#ifdef CUDA_ON_HOST_ALONE // a block of one thread; several may run at once
+#define __shared__ static thread_local
+static thread_local host_place threadIdx, blockIdx, blockDim, gridDim;
+
+static inline void __syncthreads() {}
+#else
+#define __shared__ static
+static thread_local host_place threadIdx;
+static host_place blockIdx, blockDim, gridDim;
+static pthread_barrier_t host_block;
+
+static inline void __syncthreads() {
+    pthread_barrier_wait(&host_block);
+}
+#endif
+
+static inline void __threadfence_system() {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+static inline uint32_t atomicCAS(uint32_t *word, uint32_t expected, uint32_t value) {
+    __atomic_compare_exchange_n(word, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return expected;
+}
+
+static inline void atomicOr(uint32_t *word, uint32_t bits) {
+    __atomic_fetch_or(word, bits, __ATOMIC_RELAXED);
+}
+
+static inline int __popc(uint32_t bits) {
+    return __builtin_popcount(bits);
+}
+
+static inline int __clz(uint32_t bits) {
+    return __builtin_clz(bits);
+}
+
+static inline uint32_t load_volatile(const uint32_t *word) {
+    return __atomic_load_n(word, __ATOMIC_RELAXED);
+}
+
+// What kernels/cuda/device.cuh has for the device.
+namespace symmem {
+
+static inline uint64_t now_ns() {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
+}
+
+// Who waits lets others run: there are fewer cores than threads.
+static inline uint32_t load_acquire(const uint32_t *word) {
+    const uint32_t value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+    sched_yield();
+    return value;
+}
+
+static inline void store_release(uint32_t *word, uint32_t value) {
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+enum class order { acq_rel };
+
+template <order ORDER>
+static inline uint32_t exchange_if(uint32_t *word, uint32_t expected, uint32_t value) {
+    __atomic_compare_exchange_n(word, &expected, value, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    return expected;
+}
+
+} // namespace symmem
+
+#endif

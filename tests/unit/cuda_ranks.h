@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Ranks of the CUDA backend as processes, and what their tests share. Of cuda_launches.c. */
+#ifndef UNIT_CUDA_RANKS_H
+#define UNIT_CUDA_RANKS_H
+
+#include <CUnit/Basic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cuda_fake_device.h"
+
+#define RANKS 3
+#define CHANNELS 2
+#define MOST 70000 /* elements */
+#define BUFFER_BYTES ((size_t)RANKS * MOST * sizeof(float))
+#define SIGNAL_BYTES ((size_t)1 << 16)
+#define LIMIT_MS 20000
+#define MARK 0x5a
+
+/* In every process at the same addresses; peers change it. */
+static char *arena;
+static void *tables[3 * RANKS];
+/* The rank's own. */
+static float in[RANKS * MOST], out[RANKS * MOST], wanted[RANKS * MOST];
+
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "rank %d: line %d: %s\n", (int)fake.peers.rank, __LINE__, #condition); \
+            return false;                                                                          \
+        }                                                                                          \
+    } while (0)
+
+/* --- ranks -------------------------------------------------------------------------- */
+
+static int child(bool (*scenario)(int32_t rank), int32_t rank) {
+    alarm(100);
+    fake_open(tables, rank, RANKS, CHANNELS);
+    bool right = scenario(rank) && fake.pieces == 0;
+    return right ? 0 : 1;
+}
+
+static void run_ranks(bool (*scenario)(int32_t rank)) {
+    pid_t pids[RANKS];
+    size_t each = BUFFER_BYTES + SIGNAL_BYTES;
+    memset(arena, 0, RANKS * each);
+    for (int32_t r = 0; r < RANKS; r++) {
+        tables[r] = arena + (size_t)r * each;
+        tables[2 * RANKS + r] = arena + (size_t)r * each + BUFFER_BYTES;
+    }
+    for (int32_t r = 0; r < RANKS; r++) {
+        pids[r] = fork();
+        CU_ASSERT_FATAL(pids[r] >= 0);
+        if (pids[r] == 0)
+            _exit(child(scenario, r));
+    }
+    for (int32_t r = 0; r < RANKS; r++) {
+        int status = -1;
+        CU_ASSERT_EQUAL(waitpid(pids[r], &status, 0), pids[r]);
+        CU_ASSERT_EQUAL(status, 0);
+    }
+}
+
+/* What rank r has at i in a round. */
+static float value(int32_t r, int round, size_t i) {
+    return (float)((i * 7 + (size_t)r * 13 + (size_t)round * 31) % 1009) / 8.0f - 50.0f;
+}
+
+static void fill(float *at, int32_t r, int round, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        at[i] = value(r, round, i);
+}
+
+static float *buffer(void) {
+    return fake.peers.buffers[fake.peers.rank];
+}
+
+static symmem_status run(const symmem_collective *call, bool checking, uint32_t timeout_ms) {
+    symmem_exec exec = {.timeout_ms = timeout_ms};
+    if (checking)
+        exec.call = (symmem_call_id){.kind = call->kind,
+                                     .dtype = (uint16_t)call->dtype,
+                                     .op = (uint16_t)call->op,
+                                     .count = call->count,
+                                     .detail = 1};
+    return cuda_collective(&fake.instance, &fake.peers, 1, call, &exec);
+}
+
+static bool same(const float *found, const float *expected, size_t count) {
+    return memcmp(found, expected, count * sizeof *found) == 0;
+}
+
+#endif
