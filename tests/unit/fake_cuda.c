@@ -108,6 +108,14 @@ static CUresult context_retain(CUcontext *context_p, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
+/* Somebody else uses the device already, so that the backend keeps no reference of its own. */
+static CUresult context_state(CUdevice device, unsigned int *flags_p, int *active_p) {
+    (void)device;
+    *flags_p = 0;
+    *active_p = 1;
+    return CUDA_SUCCESS;
+}
+
 static CUresult context_release(CUdevice device) {
     (void)device;
     count(-1);
@@ -143,6 +151,11 @@ static CUresult module_function(CUfunction *function_p, CUmodule module, const c
     (void)module;
     MAY_FAIL("ModuleGetFunction");
     memcpy(function_p, &name, sizeof name); /* string constants of the backend */
+    return CUDA_SUCCESS;
+}
+
+static CUresult function_load(CUfunction function) {
+    (void)function;
     return CUDA_SUCCESS;
 }
 
@@ -349,6 +362,7 @@ static const entry entries[] = {
     ENTRY("DeviceGetName", device_name),
     ENTRY("DeviceGetUuid", device_uuid),
     ENTRY("DeviceGetAttribute", device_attribute),
+    ENTRY("DevicePrimaryCtxGetState", context_state),
     ENTRY("DevicePrimaryCtxRetain", context_retain),
     ENTRY("DevicePrimaryCtxRelease", context_release),
     ENTRY("CtxPushCurrent", context_push),
@@ -356,6 +370,7 @@ static const entry entries[] = {
     ENTRY("ModuleLoadData", module_load),
     ENTRY("ModuleUnload", module_unload),
     ENTRY("ModuleGetFunction", module_function),
+    ENTRY("FuncLoad", function_load),
     ENTRY("LaunchKernel", launch_kernel),
     ENTRY("MemGetInfo", mem_info),
     ENTRY("PointerGetAttribute", pointer_attribute),
