@@ -55,7 +55,9 @@ static void test_record(void) {
     CU_ASSERT_STRING_EQUAL(sm_record()->operation, "operation");
     CU_ASSERT_EQUAL(strncmp(sm_record()->message, "a 1 and 0", 9), 0);
     CU_ASSERT_EQUAL(strlen(sm_record()->message), sizeof(record.message) - 1);
-    sm_fail(SYMMEM_BUSY, "an operation with a name that is longer than any public call has, and too long", "", "x");
+    sm_fail(SYMMEM_BUSY,
+            "an operation with a name that is longer than any public call has, and too long", "",
+            "x");
     CU_ASSERT_EQUAL(strlen(sm_record()->operation), sizeof(record.operation) - 1);
 
     CU_ASSERT_EQUAL(sm_fail_record(&record), SYMMEM_BUSY);
