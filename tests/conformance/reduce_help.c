@@ -84,7 +84,7 @@ int reduce_pair_count(void) {
 }
 
 int reduce_step(const struct reduce_desk *desk) {
-    return desk->size <= 8 || tk_suite_is_long() ? 1 : 5;
+    return desk->size <= 8 || tk_suite_is_long() ? 1 : desk->size <= 64 ? 5 : 13;
 }
 
 int reduce_first_pair(const struct tk *t, const struct reduce_desk *desk) {

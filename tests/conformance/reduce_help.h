@@ -59,8 +59,8 @@ struct reduce_desk {
 
 /* Collective; room for `bytes` bytes of data at up to 64 bytes behind each place. */
 struct reduce_desk reduce_desk_begin(struct tk *t, symmem_group *group, size_t bytes);
-/* For loops over all pairs: on large groups, where each rank computes what all ranks have, every
- * fifth, from a place that the seed chooses. */
+/* For loops over all pairs: on large groups, where each rank computes what all ranks have, only
+ * some, from a place that the seed chooses. */
 int reduce_step(const struct reduce_desk *desk);
 int reduce_first_pair(const struct tk *t, const struct reduce_desk *desk);
 /* Checks that all ranks of the case had the same results so far. Collective, meets out of band. */

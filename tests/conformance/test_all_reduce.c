@@ -17,7 +17,9 @@ static void set_table(struct tk *t, symmem_all_reduce_algorithm algorithm) {
 static void whatever_is_chosen(struct tk *t, symmem_group *group, const struct tk_shape *shape,
                                void *arg) {
     struct reduce_desk desk = reduce_desk_begin(t, group, (size_t)1 << 18);
-    const size_t most = desk.size <= 8 ? 40000 : 4000; /* each rank computes what all have */
+    const size_t most = desk.size <= 8    ? 40000
+                        : desk.size <= 64 ? 4000
+                                          : 1000; /* each rank computes what all have */
     (void)arg;
     for (int algorithm = 0; algorithm < SYMMEM_ALL_REDUCE_ALGORITHM_COUNT; algorithm++) {
         set_table(t, (symmem_all_reduce_algorithm)algorithm);

@@ -69,7 +69,8 @@ static void scatter_check(struct tk *t, struct reduce_desk *desk, const struct s
 static void pairs_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
                            void *arg) {
     int first = *(int *)arg;
-    struct reduce_desk desk = reduce_desk_begin(t, group, (size_t)1 << 16);
+    struct reduce_desk desk =
+        reduce_desk_begin(t, group, (size_t)1 << (t->world_size <= 32 ? 16 : 18));
     for (int i = reduce_first_pair(t, &desk); i < reduce_pair_count(); i += reduce_step(&desk))
         for (int f = 0; f < (tk_suite_is_long() ? 2 : 1); f++) {
             uint64_t turn = t->seed + (uint64_t)i + (uint64_t)f;
@@ -306,10 +307,12 @@ static const struct tk_case cases[] = {
     {.name = "test_reduce_scatter",
      .requirements = "SM-REDUCE-08,SM-COLL-01",
      .needs = COLLECTIVES,
+     .timeout_s = 60,
      .body = reduce_scatter},
     {.name = "test_low_contention_reduce_scatter",
      .requirements = "SM-REDUCE-10,SM-COLL-01",
      .needs = COLLECTIVES,
+     .timeout_s = 60,
      .body = low_contention_reduce_scatter},
     {.name = "test_reduce_scatter_corner_cases",
      .requirements = "SM-REDUCE-08,SM-REDUCE-09,SM-COLL-04",

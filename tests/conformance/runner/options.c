@@ -94,6 +94,7 @@ void runner_usage(FILE *out) {
         "SYMMEM_TIMEOUT_SCALE multiplies every time limit, for slow builds and machines.\n"
         "SYMMEM_PRIVATE_SHM=0 leaves the run in the system's /dev/shm, where names that others\n"
         "make cannot be told from a rank's that it no longer holds.\n"
+        "TMPDIR is where the cases' directories lie; unset, it is memory if the run can have it.\n"
         "NO_COLOR=1 is --no-color. TERM=dumb and CI=true mean plain lines, no status line.\n"
         "Exit status: 0 all passed or were skipped for a missing capability, 1 a failure or an\n"
         "error, 2 something stayed unresolved, 3 the backend cannot be loaded.\n",

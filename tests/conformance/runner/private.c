@@ -3,6 +3,9 @@
  * A /dev/shm of the run's own. Who made a name there cannot be found out afterwards; where nobody
  * else can make one, whatever is left is a rank's. It takes a mount namespace: with root's rights,
  * or in a user namespace in which the user stays who it is and gets no rights beyond.
+ *
+ * In it lies another one for the cases' directories, unless TMPDIR says where they shall be: the
+ * stores' files are made and renamed so often that a disk's file system takes a fifth of all time.
  */
 #include "runner.h"
 
@@ -12,12 +15,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 static const char shm_directory[] = "/dev/shm";
+static const char scratch_directory[] = "/dev/shm/symmem-scratch";
 
 static bool write_text(const char *path, const char *text) {
     int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -56,6 +61,15 @@ static bool mount_shm(void) {
            mount("tmpfs", shm_directory, "tmpfs", MS_NOSUID | MS_NODEV, options) == 0;
 }
 
+/* Of its own, so that nothing of what it holds counts against the size of /dev/shm. */
+static void mount_scratch(void) {
+    const char options[] = "mode=0700,size=512m";
+
+    if (getenv("TMPDIR") == NULL && mkdir(scratch_directory, 0700) == 0 &&
+        mount("tmpfs", scratch_directory, "tmpfs", MS_NOSUID | MS_NODEV, options) != 0)
+        rmdir(scratch_directory);
+}
+
 /* The rights that a user namespace gives would hide missing permission checks. */
 static bool drop_rights(void) {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
@@ -66,9 +80,10 @@ static bool drop_rights(void) {
 }
 
 static bool enter(bool root) {
-    if (root)
-        return unshare(CLONE_NEWNS) == 0 && mount_shm();
-    return enter_user_namespace() && mount_shm() && drop_rights();
+    if (!(root ? unshare(CLONE_NEWNS) == 0 : enter_user_namespace()) || !mount_shm())
+        return false;
+    mount_scratch();
+    return root || drop_rights();
 }
 
 /* Tried in a child first, for half of it done could not be undone. */
@@ -95,5 +110,9 @@ bool private_shm_enter(void) {
         return false;
     if (setting != NULL && strcmp(setting, "own") == 0)
         return true; /* whoever started this has made it private */
-    return is_permitted(root) && enter(root);
+    if (!is_permitted(root) || !enter(root))
+        return false;
+    if (getenv("TMPDIR") == NULL && access(scratch_directory, W_OK) == 0)
+        setenv("TMPDIR", scratch_directory, 1);
+    return true;
 }
