@@ -69,14 +69,13 @@ static void scatter_check(struct tk *t, struct reduce_desk *desk, const struct s
 static void pairs_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
                            void *arg) {
     int first = *(int *)arg;
-    struct reduce_desk desk =
-        reduce_desk_begin(t, group, (size_t)1 << (t->world_size <= 32 ? 16 : 18));
+    struct reduce_desk desk = reduce_desk_begin(t, group, (size_t)1 << 16);
     for (int i = reduce_first_pair(t, &desk); i < reduce_pair_count(); i += reduce_step(&desk))
         for (int f = 0; f < (tk_suite_is_long() ? 2 : 1); f++) {
             uint64_t turn = t->seed + (uint64_t)i + (uint64_t)f;
             struct scatter_call call = {.form = (enum scatter_form)(first + (int)(turn % 2)),
                                         .rows = 1,
-                                        .part = (size_t)(turn * 37 % 131),
+                                        .part = (size_t)(turn * 37 % (desk.size <= 32 ? 131 : 17)),
                                         .at = turn % 3 == 0 ? 0 : turn % 8};
             reduce_pair(i, &call.dtype, &call.op);
             if (first == SCATTER_PULL && call.op > SYMMEM_AVG)

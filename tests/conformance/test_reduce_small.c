@@ -35,7 +35,7 @@ static struct reduce_call random_one(uint64_t bits) {
 static void by_turns(struct tk *t) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
     int32_t last = info_of(t, desk.handle).channel_count - 1;
-    int rounds = tk_suite_is_long() ? 4000 : t->world_size <= 8 ? 160 : 48;
+    int rounds = tk_suite_is_long() ? 4000 : t->world_size <= 8 ? 160 : 32;
     uint64_t random = t->seed;
     TK_REQ(t, "SM-REDUCE-14");
     for (int round = 0; round < rounds && !tk_failed(t); round++) {
