@@ -76,4 +76,9 @@ symmem_status sm_product_run(symmem_context *context, const char *operation,
 symmem_exec sm_pipeline_exec(const sm_pipeline *pipeline, const sm_refs *refs,
                              const symmem_stream *lane);
 
+/* That many bytes behind `at`; NULL stays NULL: what has no elements need not have memory. */
+static inline char *sm_bytes_behind(const void *at, int64_t bytes) {
+    return at == NULL ? NULL : (char *)(uintptr_t)at + bytes;
+}
+
 #endif

@@ -311,18 +311,20 @@ static symmem_status multiply(gather *g, int lane, int32_t source, const char *a
         product.a_row = g->along_k ? 1 : (g->k > 1 ? g->k : 1);
         product.a_column = g->along_k ? (g->rows > 1 ? g->rows : 1) : 1;
         if (g->along_k) {
-            product.b = (const char *)product.b +
-                        source * g->k * product.b_row * (int64_t)symmem_dtype_size(product.dtype);
+            product.b = sm_bytes_behind(product.b, source * g->k * product.b_row *
+                                                       (int64_t)symmem_dtype_size(product.dtype));
             product.accumulate = source != g->pipeline.rank; /* the first one */
         } else {
-            product.out = (char *)product.out + source * g->rows * product.out_row *
-                                                    (int64_t)symmem_dtype_size(product.out_dtype);
+            product.out =
+                sm_bytes_behind(product.out, source * g->rows * product.out_row *
+                                                 (int64_t)symmem_dtype_size(product.out_dtype));
         }
         product.a_scale_by_row = g->scaling > BY_TENSOR;
         product.a_scale =
             g->scaling == ROWS_SHARDED ? (const float *)(const void *)scale : g->all_scales;
         if (g->scaling == ROWS_REPLICATED)
-            product.a_scale += source * g->rows;
+            product.a_scale = (const float *)(const void *)sm_bytes_behind(
+                product.a_scale, source * g->rows * (int64_t)sizeof(float));
         status = sm_pipeline_matmul(&g->pipeline, lane, &product);
     }
     return status;
@@ -332,7 +334,8 @@ static symmem_status multiply(gather *g, int lane, int32_t source, const char *a
 static symmem_status take_shard(gather *g, int lane, int32_t source, int last) {
     size_t bytes = g->shard.count * g->shard.element;
     const char *theirs = sm_pipeline_at(&g->pipeline, source);
-    char *a = g->want_a ? g->a_out.data + (size_t)source * bytes : own(g, g->places.at_hand[lane]);
+    char *a = g->want_a ? sm_bytes_behind(g->a_out.data, source * (int64_t)bytes)
+                        : own(g, g->places.at_hand[lane]);
     char *scale = own(g, g->places.its_scale[lane]);
     symmem_status status = sm_pipeline_copy(&g->pipeline, lane, a, theirs + g->places.shard, bytes);
     if (status == SYMMEM_OK && g->scaling == ROWS_SHARDED)
@@ -365,8 +368,8 @@ static symmem_status run_steps(gather *g) {
     }
     if (status == SYMMEM_OK && g->want_a)
         status = sm_pipeline_copy(p, p->world_size % 2 == 0 ? 0 : 1,
-                                  g->a_out.data + (size_t)p->rank * bytes, own(g, g->places.shard),
-                                  bytes);
+                                  sm_bytes_behind(g->a_out.data, p->rank * (int64_t)bytes),
+                                  own(g, g->places.shard), bytes);
     if (status == SYMMEM_OK)
         status = sm_pipeline_order(p, 1, 0);
     return status == SYMMEM_OK ? sm_pipeline_barrier(p, 0, 0, NULL) : status;

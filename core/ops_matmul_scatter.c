@@ -222,13 +222,15 @@ static symmem_status produce(scatter *s, int lane, int32_t target, void *dst) {
     int64_t element = (int64_t)symmem_dtype_size(product.dtype);
     product.out = dst;
     if (s->along_n) {
-        product.b = (const char *)product.b + target * s->columns * product.b_column * element;
+        product.b = sm_bytes_behind(product.b, target * s->columns * product.b_column * element);
         if (product.b_scale_by_column)
-            product.b_scale += target * s->columns;
+            product.b_scale = (const float *)(const void *)sm_bytes_behind(
+                product.b_scale, target * s->columns * (int64_t)sizeof(float));
     } else {
-        product.a = (const char *)product.a + target * s->rows * product.a_row * element;
+        product.a = sm_bytes_behind(product.a, target * s->rows * product.a_row * element);
         if (product.a_scale_by_row)
-            product.a_scale += target * s->rows;
+            product.a_scale = (const float *)(const void *)sm_bytes_behind(
+                product.a_scale, target * s->rows * (int64_t)sizeof(float));
     }
     return sm_pipeline_matmul(&s->pipeline, lane, &product);
 }
