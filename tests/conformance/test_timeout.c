@@ -229,7 +229,7 @@ static void last_arrival_needs_no_time(struct tk *t) {
     TK_CHECK_MSG(t, served, "a barrier that all others had entered timed out");
 }
 
-/* Peers that come after 40 ms of a limit of many seconds. */
+/* Peers that come after 100 ms of a limit of many seconds. */
 static void late_peers_are_served(struct tk *t) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     uint32_t limit_ms = tk_scaled_ms(LONG_MS);
@@ -239,11 +239,11 @@ static void late_peers_are_served(struct tk *t) {
         TK_OK(t, symmem_put_signal(handle, 1, 0, limit_ms, NULL));
         TK_OK(t, symmem_put_signal(handle, 1, 0, limit_ms, NULL));
     } else {
-        tk_sleep_ms(40);
+        tk_sleep_ms(100);
         TK_OK(t, symmem_barrier(handle, 0, limit_ms, NULL));
-        tk_sleep_ms(40);
+        tk_sleep_ms(100);
         TK_OK(t, symmem_put_signal(handle, 0, 0, limit_ms, NULL));
-        tk_sleep_ms(40);
+        tk_sleep_ms(100);
         TK_OK(t, symmem_wait_signal(handle, 0, 0, limit_ms, NULL));
         TK_OK(t, symmem_wait_signal(handle, 0, 0, limit_ms, NULL));
     }
