@@ -43,7 +43,7 @@ static void transfers(struct tk *t) {
 /* Waits long enough for whoever looks after the wrong ranks to find one that has ended. */
 static void late_barrier(struct tk *t, symmem_handle *handle, int32_t late) {
     if (t->rank == late)
-        tk_sleep_ms(300);
+        tk_sleep_ms(500);
     TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
 }
 
