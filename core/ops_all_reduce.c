@@ -20,8 +20,8 @@ static const symmem_all_reduce_entry built_in[] = {
      * outweighed the reading, of four until 16 MiB, where two-shot took 0.6 times as long. */
     {1, 3, UINT64_MAX, SYMMEM_ALL_REDUCE_ONE_SHOT},
     {1, 4, 4u << 20, SYMMEM_ALL_REDUCE_ONE_SHOT},
-    /* Between private memory: two-shot mostly took 0.6 to 0.95 times as long from 64 KiB on, but not
-     * in every run. Measured before small copy forms met once only. */
+    /* Between private memory two-shot mostly took 0.6 to 0.95 times as long from 64 KiB on, though
+     * not in every run. Measured before small copy forms met once only. */
     {0, 2, 32u << 10, SYMMEM_ALL_REDUCE_ONE_SHOT},
     {0, 2, UINT64_MAX, SYMMEM_ALL_REDUCE_TWO_SHOT},
     /* More ranks than processors: 64 KiB to 256 KiB, from run to run. */
