@@ -51,7 +51,7 @@ static symmem_status probe(char *reason, size_t capacity) {
 
     if (!cuda_driver_load(&driver, reason, capacity))
         return SYMMEM_UNSUPPORTED;
-    CUresult result = driver.Init(0);
+    CUresult result = cuda_driver_init(&driver);
     if (result == CUDA_SUCCESS)
         result = driver.DeviceGetCount(&count);
     if (result != CUDA_SUCCESS || count == 0)
@@ -95,7 +95,7 @@ static symmem_status open_driver(cuda_instance *instance) {
     int count = 0;
     if (!cuda_driver_load(&instance->driver, reason, sizeof reason))
         return instance->host->fail(instance->host, SYMMEM_UNSUPPORTED, 0, "open", "%s", reason);
-    CUresult result = instance->driver.Init(0);
+    CUresult result = cuda_driver_init(&instance->driver);
     if (result == CUDA_SUCCESS)
         result = instance->driver.DeviceGetCount(&count);
     if (result != CUDA_SUCCESS)

@@ -71,7 +71,7 @@ static bool is_for_one_block(const collective_launch *c) {
     return steps > MOST_STEPS || most <= (steps > MANY_STEPS ? PIECE_BYTES : SMALL_BYTES);
 }
 
-static unsigned int blocks_for(size_t bytes) {
+unsigned int cuda_blocks_for(size_t bytes) {
     size_t blocks = bytes / BLOCK_BYTES + 1;
     return (unsigned int)(blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS);
 }
@@ -109,7 +109,7 @@ static CUresult run_step(const cuda_instance *instance, collective_launch *c,
     if (bytes == 0 && step->kind != SYMMEM_CUDA_AGREE)
         return CUDA_SUCCESS;
     c->args.step = *step;
-    return launch(instance, c, c->kernel, blocks_for(bytes), SYMMEM_CUDA_COLLECTIVE_THREADS,
+    return launch(instance, c, c->kernel, cuda_blocks_for(bytes), SYMMEM_CUDA_COLLECTIVE_THREADS,
                   &c->args, native);
 }
 

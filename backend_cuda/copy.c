@@ -47,6 +47,27 @@ static void end_staging(cuda_instance *instance, const cuda_stream *stream, cuda
         cuda_staging_give(instance, staging);
 }
 
+/* Of a part that may find another one failed; ordinary memory is copied nevertheless, for a kernel
+ * does not see it. */
+static bool looks_first(const cuda_driver *driver, const byte_op *op, const symmem_exec *exec) {
+    return op->copies && op->count > 0 && exec->whole != NULL && exec->part > 0 &&
+           !cuda_is_ordinary(driver, op->dst) && !cuda_is_ordinary(driver, op->src);
+}
+
+static CUresult enqueue(cuda_instance *instance, const byte_op *op, const symmem_exec *exec,
+                        bool capturing, cuda_staging **staging_p) {
+    const cuda_driver *driver = &instance->driver;
+    CUstream native = ((const cuda_stream *)exec->stream)->native;
+    if (!op->copies)
+        return op->enqueue(driver, op, native);
+    CUresult result = cuda_part_begin(instance, exec, native);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (looks_first(driver, op, exec))
+        return cuda_part_move(instance, exec, op->dst, op->src, op->count, native);
+    return cuda_copy_enqueue(instance, native, capturing, op->dst, op->src, op->count, staging_p);
+}
+
 static symmem_status run_on(cuda_instance *instance, const byte_op *op, const symmem_exec *exec) {
     cuda_stream *stream = exec->stream;
     uint64_t id = 0;
@@ -54,9 +75,7 @@ static symmem_status run_on(cuda_instance *instance, const byte_op *op, const sy
     if (status != SYMMEM_OK)
         return status;
     cuda_needs needs = {.staging = NULL};
-    CUresult result = op->copies ? cuda_copy_enqueue(instance, stream->native, id != 0, op->dst,
-                                                     op->src, op->count, &needs.staging)
-                                 : op->enqueue(&instance->driver, op, stream->native);
+    CUresult result = enqueue(instance, op, exec, id != 0, &needs.staging);
     if (result != CUDA_SUCCESS)
         status = cuda_fail(instance, result, op->operation);
     else if (exec->ref_count == 0 && needs.staging == NULL)

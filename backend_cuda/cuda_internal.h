@@ -34,7 +34,7 @@ typedef struct cuda_device {
     CUfunction wait_signal;
     CUfunction collective[SYMMEM_DTYPE_COUNT]; /* those that reduce */
     CUfunction collective_bytes;               /* those that only move */
-    CUfunction show_words;
+    CUfunction show_words, move_part;
     CUstream control; /* poisons and resets, in the order of the calls */
     cuda_lane *lanes; /* idle ones */
 } cuda_device;
@@ -184,6 +184,7 @@ CUresult cuda_stagings_make(cuda_instance *instance);
  * Enqueues the copy. *staging_p: what it needs until it is over, NULL if nothing; after a failure
  * too. The context is current.
  */
+bool cuda_is_ordinary(const cuda_driver *driver, CUdeviceptr address);
 CUresult cuda_copy_enqueue(cuda_instance *instance, CUstream native, bool capturing,
                            CUdeviceptr dst, CUdeviceptr src, size_t bytes,
                            cuda_staging **staging_p);
@@ -286,6 +287,18 @@ symmem_status cuda_wait_signal(void *instance, const symmem_peers *peers, int32_
 /* collective.c */
 symmem_status cuda_collective(void *instance, const symmem_peers *peers, int32_t channel,
                               const symmem_collective *call, const symmem_exec *exec);
+
+/* How many blocks are to move them. */
+unsigned int cuda_blocks_for(size_t bytes);
+
+/* part.c: parts of composed operations, on streams */
+/* On the device: what the operation's parts look at. */
+symmem_cuda_state *cuda_state_of(const symmem_whole *whole);
+/* Before every part: the first begins the operation anew. */
+CUresult cuda_part_begin(const cuda_instance *instance, const symmem_exec *exec, CUstream native);
+/* A copy of memory that the device sees, unless a part has failed. */
+CUresult cuda_part_move(const cuda_instance *instance, const symmem_exec *exec, CUdeviceptr dst,
+                        CUdeviceptr src, size_t bytes, CUstream native);
 
 /* peers.c */
 symmem_status cuda_peers_open(void *instance, symmem_peers *peers, void **buffers_dev_p,

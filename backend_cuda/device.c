@@ -42,6 +42,7 @@ static CUresult load_kernels(const cuda_driver *driver, cuda_device *device) {
         {"symmem_collective_f32", &device->collective[SYMMEM_FLOAT32]},
         {"symmem_collective_f64", &device->collective[SYMMEM_FLOAT64]},
         {"symmem_show_words", &device->show_words},
+        {"symmem_move_part", &device->move_part},
     };
     CUresult result = driver->ModuleLoadData(&device->module, cuda_image());
     for (size_t i = 0; result == CUDA_SUCCESS && i < sizeof kernels / sizeof kernels[0]; i++) {
@@ -69,8 +70,14 @@ static CUresult retain_context(const cuda_driver *driver, cuda_device *device,
     return result == CUDA_SUCCESS ? driver->DevicePrimaryCtxRetain(context_p, device->id) : result;
 }
 
+/* The driver starts the thread that calls host functions with the first of them. This one does
+ * nothing, is not waited for, since others may hold that thread, and is never unloaded. */
+static CUresult start_callbacks(const cuda_driver *driver, const cuda_device *device) {
+    return driver->LaunchHostFunc(device->control, free, NULL);
+}
+
 /* lock held. Leaves the context current. */
-static CUresult open_device(cuda_instance *instance, int32_t index) {
+static CUresult make_device(cuda_instance *instance, int32_t index) {
     const cuda_driver *driver = &instance->driver;
     cuda_device *device = &instance->devices[index];
     CUcontext context;
@@ -85,6 +92,8 @@ static CUresult open_device(cuda_instance *instance, int32_t index) {
     result = load_kernels(driver, device);
     if (result == CUDA_SUCCESS)
         result = driver->StreamCreate(&device->control, CU_STREAM_NON_BLOCKING);
+    if (result == CUDA_SUCCESS)
+        result = start_callbacks(driver, device);
     if (result == CUDA_SUCCESS && instance->stagings == NULL)
         result = cuda_stagings_make(instance);
     if (result != CUDA_SUCCESS)
@@ -92,12 +101,23 @@ static CUresult open_device(cuda_instance *instance, int32_t index) {
     device->context = context;
     return CUDA_SUCCESS;
 pop:
+    if (device->control != NULL)
+        (void)driver->StreamDestroy(device->control);
+    device->control = NULL;
     if (device->module != NULL)
         (void)driver->ModuleUnload(device->module);
     device->module = NULL;
     (void)driver->CtxPopCurrent(&context);
 release:
     (void)driver->DevicePrimaryCtxRelease(device->id);
+    return result;
+}
+
+static CUresult open_device(cuda_instance *instance, int32_t index) {
+    sigset_t before;
+    cuda_signals_block(&before);
+    CUresult result = make_device(instance, index);
+    cuda_signals_allow(&before);
     return result;
 }
 

@@ -111,3 +111,11 @@ bool cuda_driver_load(cuda_driver *driver, char *reason, size_t capacity) {
     }
     return true;
 }
+
+CUresult cuda_driver_init(const cuda_driver *driver) {
+    sigset_t before;
+    cuda_signals_block(&before);
+    CUresult result = driver->Init(0);
+    cuda_signals_allow(&before);
+    return result;
+}

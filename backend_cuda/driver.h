@@ -4,6 +4,7 @@
 #define SYMMEM_CUDA_DRIVER_H
 
 #include <cuda.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -70,5 +71,11 @@ typedef struct cuda_driver {
 
 /* False with a reason if there is no driver, or one that is too old. The library stays loaded. */
 bool cuda_driver_load(cuda_driver *driver, char *reason, size_t capacity);
+CUresult cuda_driver_init(const cuda_driver *driver);
+
+/* Signals are the program's. A thread takes its mask from who starts it: threads of our own and of
+ * the driver begin between these two. */
+void cuda_signals_block(sigset_t *before);
+void cuda_signals_allow(const sigset_t *before);
 
 #endif

@@ -6,7 +6,6 @@
  * happens in a callback of the driver, which may not call it.
  */
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -243,13 +242,11 @@ static void *run_watcher(void *opaque) {
     }
 }
 
-/* Signals are the program's: the thread takes none. */
 symmem_status cuda_watcher_start(cuda_instance *instance) {
-    sigset_t all, before;
-    sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t before;
+    cuda_signals_block(&before);
     int error = pthread_create(&instance->watcher, NULL, run_watcher, instance);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    cuda_signals_allow(&before);
     if (error == 0)
         return SYMMEM_OK;
     return instance->host->fail(instance->host, error == EAGAIN ? SYMMEM_LIMIT : SYMMEM_SYSTEM,

@@ -66,7 +66,9 @@ static symmem_status run_on(cuda_instance *instance, cuda_stream *stream, cuda_l
     uint64_t id = 0;
     symmem_status status = cuda_capture_id(instance, stream, &id);
     if (status == SYMMEM_OK) {
-        CUresult result = launch->enqueue(instance, launch, stream->native);
+        CUresult result = cuda_part_begin(instance, exec, stream->native);
+        if (result == CUDA_SUCCESS)
+            result = launch->enqueue(instance, launch, stream->native);
         if (result != CUDA_SUCCESS && launch->begun && id == 0)
             give_up(instance, launch, stream->native);
         if (result != CUDA_SUCCESS)
@@ -110,6 +112,10 @@ static symmem_status prepare(cuda_instance *instance, const symmem_peers *peers,
         .timeout_ms = exec->timeout_ms,
     };
     memcpy(launch->args.call, &exec->call, sizeof launch->args.call);
+    if (exec->stream != NULL && exec->whole != NULL) {
+        launch->args.turn = SYMMEM_CUDA_PART;
+        launch->args.state = cuda_state_of(exec->whole);
+    }
     return SYMMEM_OK;
 }
 

@@ -103,7 +103,7 @@ static CUresult enqueue_pieces(const cuda_driver *driver, CUstream native, cuda_
 /* --- which way ---------------------------------------------------------------------- */
 
 /* Memory that the driver does not know. */
-static bool is_ordinary(const cuda_driver *driver, CUdeviceptr address) {
+bool cuda_is_ordinary(const cuda_driver *driver, CUdeviceptr address) {
     CUmemorytype type;
     return driver->PointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) !=
            CUDA_SUCCESS;
@@ -121,7 +121,7 @@ CUresult cuda_copy_enqueue(cuda_instance *instance, CUstream native, bool captur
     cuda_staging *staging;
     if (bytes == 0)
         return CUDA_SUCCESS;
-    const bool from_host = is_ordinary(driver, src), to_host = is_ordinary(driver, dst);
+    const bool from_host = cuda_is_ordinary(driver, src), to_host = cuda_is_ordinary(driver, dst);
     if ((!from_host && !to_host) || goes_straight(driver, native, capturing))
         return driver->MemcpyAsync(dst, src, bytes, native);
     CUresult result = take(instance, &staging);

@@ -35,6 +35,7 @@ static symmem_status make_event(symmem_context *context, int32_t device, const c
         goto fail_native;
     }
     event->context = context;
+    event->device = device;
     if (!sm_enlist(context, &context->events, &event->node)) {
         status = sm_context_check(context, operation);
         goto fail_enlist;
@@ -99,6 +100,8 @@ void sm_event_destroy_all(symmem_context *context) {
 symmem_status symmem_event_record(symmem_event *event, symmem_stream *stream) {
     static const char operation[] = "event_record";
     symmem_status status = check_pair(event, stream, operation);
+    if (status == SYMMEM_OK)
+        status = sm_stream_check(event->context, stream, event->device, operation);
     if (status != SYMMEM_OK)
         return status;
     symmem_context *context = event->context;

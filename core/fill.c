@@ -64,6 +64,8 @@ static symmem_status prepare(symmem_context *context, sm_refs *refs, const char 
     symmem_status status = sm_context_point(context, operation, "fill.before");
     if (status == SYMMEM_OK)
         status = sm_refs_cover(refs, context, operation, dst, bytes);
+    if (status == SYMMEM_OK)
+        status = sm_refs_stream(refs, context, operation, stream);
     if (status != SYMMEM_OK)
         return status;
     return sm_device_resolve(context, stream != NULL ? stream->device : refs->device, operation,
@@ -80,7 +82,7 @@ static symmem_status check_all(symmem_context *context, const char *operation,
     if (status == SYMMEM_OK)
         status = check_range(tensor, operation, offset, value, count);
     if (status == SYMMEM_OK)
-        status = sm_stream_check(context, stream, operation);
+        status = sm_stream_check(context, stream, -1, operation);
     if (status == SYMMEM_OK)
         *dst_p = data + (size_t)offset * sizeof(uint32_t);
     return status;

@@ -10,9 +10,10 @@
 static symmem_status check_streams(sm_pipeline *pipeline, const symmem_stream *stream,
                                    const symmem_stream *second) {
     symmem_context *context = pipeline->link->context;
-    symmem_status status = sm_stream_check(context, stream, pipeline->name);
+    const int32_t device = pipeline->link->device;
+    symmem_status status = sm_stream_check(context, stream, device, pipeline->name);
     if (status == SYMMEM_OK)
-        status = sm_stream_check(context, second, pipeline->name);
+        status = sm_stream_check(context, second, device, pipeline->name);
     if (status != SYMMEM_OK)
         return status;
     if (stream == NULL && second != NULL)

@@ -31,8 +31,8 @@ symmem_status symmem_stream_begin_capture(symmem_stream *stream) {
 }
 
 /* Makes the graph's shell; its native part is there already and stays the caller's on failure. */
-static symmem_status make_graph(symmem_context *context, void *native, const char *operation,
-                                symmem_graph **graph_p) {
+static symmem_status make_graph(symmem_context *context, int32_t device, void *native,
+                                const char *operation, symmem_graph **graph_p) {
     symmem_graph *graph = calloc(1, sizeof *graph);
     if (graph == NULL)
         return sm_context_fail(context, SYMMEM_OUT_OF_MEMORY, operation, "", "no memory");
@@ -44,6 +44,7 @@ static symmem_status make_graph(symmem_context *context, void *native, const cha
         goto fail_instance;
     graph->context = context;
     graph->native = native;
+    graph->device = device;
     if (!sm_enlist(context, &context->graphs, &graph->node)) {
         status = sm_context_check(context, operation);
         goto fail_enlist;
@@ -78,7 +79,7 @@ symmem_status symmem_stream_end_capture(symmem_stream *stream, symmem_graph **gr
     atomic_fetch_sub_explicit(&context->captures, 1, memory_order_relaxed);
     if (status != SYMMEM_OK)
         return sm_backend_failed(context, status, operation, "capture_end");
-    status = make_graph(context, native, operation, graph_p);
+    status = make_graph(context, stream->device, native, operation, graph_p);
     if (status != SYMMEM_OK)
         context->backend->graph_destroy(context->instance, native);
     return status;
@@ -135,7 +136,7 @@ symmem_status symmem_graph_launch(symmem_graph *graph, symmem_stream *stream) {
         return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "graph is NULL");
     symmem_status status = sm_stream_need(stream, operation);
     if (status == SYMMEM_OK)
-        status = sm_stream_check(graph->context, stream, operation);
+        status = sm_stream_check(graph->context, stream, graph->device, operation);
     if (status == SYMMEM_OK)
         status = sm_stream_not_capturing(stream, operation);
     if (status == SYMMEM_OK)

@@ -191,7 +191,7 @@ static sm_channel *make_channel(sm_link *link, int32_t index) {
             channel = NULL;
         }
         if (channel != NULL)
-            channel->whole.peers = &link->peers;
+            channel->whole = (symmem_whole){.peers = &link->peers, .channel = index};
         /* release; pairs with: sm_link_channel */
         atomic_store_explicit(&link->channels[index], channel, memory_order_release);
         link->used_channels = true;

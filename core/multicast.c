@@ -15,7 +15,7 @@ static symmem_status check_multicast(symmem_handle *handle, const char *operatio
         return status;
     if (local == NULL && bytes > 0)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "local pointer is NULL");
-    status = sm_stream_check(link->context, stream, operation);
+    status = sm_stream_check(link->context, stream, link->device, operation);
     if (status == SYMMEM_OK)
         *address_p = (char *)link->multicast_address + handle->offset + offset;
     return status == SYMMEM_OK ? sm_context_point(link->context, operation, "multimem.before")

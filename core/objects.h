@@ -371,17 +371,19 @@ struct symmem_event {
     sm_node node;
     symmem_context *context;
     void *native;
+    int32_t device;
 };
 struct symmem_graph {
     sm_node node;
     symmem_context *context;
     void *native;
+    int32_t device;
     sm_turn turn;
     void *done_event; /* native, recorded after each launch; NULL before the first */
 };
-/* Checks that stream is NULL or usable and of this context. */
+/* Checks that stream is NULL or usable, of this context, and of this device unless that is -1. */
 symmem_status sm_stream_check(const symmem_context *context, const symmem_stream *stream,
-                              const char *operation);
+                              int32_t device, const char *operation);
 /* The stream is destroyed: another one may have its second stream. */
 void sm_second_stream_leave(symmem_context *context, const symmem_stream *first);
 /* Frees the shells of the streams that the context made for itself. */

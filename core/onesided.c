@@ -74,6 +74,14 @@ symmem_status sm_refs_cover(sm_refs *refs, symmem_context *context, const char *
     return SYMMEM_OUT_OF_RANGE;
 }
 
+symmem_status sm_refs_stream(const sm_refs *refs, const symmem_context *context,
+                             const char *operation, const symmem_stream *stream) {
+    for (int32_t i = 0; stream != NULL && i < refs->held_count; i++)
+        if (refs->held[i]->device == stream->device)
+            return SYMMEM_OK;
+    return sm_stream_check(context, stream, refs->device, operation);
+}
+
 void sm_refs_finish(sm_refs *refs) {
     for (int32_t i = 0; i < refs->held_count; i++)
         sm_allocation_release(refs->held[i]);
@@ -101,7 +109,7 @@ static symmem_status check_transfer(symmem_handle *handle, const char *operation
         return status;
     if (local == NULL && bytes > 0)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "local pointer is NULL");
-    status = sm_stream_check(handle->link->context, stream, operation);
+    status = sm_stream_check(handle->link->context, stream, handle->link->device, operation);
     if (status != SYMMEM_OK)
         return status;
     char *base = handle->link->mapping->buffers[rank];
@@ -159,6 +167,8 @@ static symmem_status copy_between(symmem_context *context, sm_refs *refs, void *
         status = sm_refs_cover(refs, context, "copy", dst, bytes);
     if (status == SYMMEM_OK)
         status = sm_refs_cover(refs, context, "copy", src, bytes);
+    if (status == SYMMEM_OK)
+        status = sm_refs_stream(refs, context, "copy", stream);
     int32_t device = stream != NULL ? stream->device : refs->device;
     if (status == SYMMEM_OK)
         status = sm_device_resolve(context, device, "copy", &device);
@@ -173,7 +183,7 @@ symmem_status symmem_copy(symmem_context *context, void *dst, const void *src, s
                           symmem_stream *stream) {
     symmem_status status = sm_context_check(context, "copy");
     if (status == SYMMEM_OK)
-        status = sm_stream_check(context, stream, "copy");
+        status = sm_stream_check(context, stream, -1, "copy");
     if (status != SYMMEM_OK)
         return status;
     if (bytes > 0 && (dst == NULL || src == NULL))

@@ -56,7 +56,7 @@ static symmem_status check_restride(symmem_context *context, const char *name, c
                                     sm_strided *from, sm_strided *to) {
     symmem_status status = sm_context_check(context, name);
     if (status == SYMMEM_OK)
-        status = sm_stream_check(context, stream, name);
+        status = sm_stream_check(context, stream, -1, name);
     if (status == SYMMEM_OK)
         status = sm_need_capability(context, SYMMEM_CAP_MATMUL, name, "strided copies");
     if (status == SYMMEM_OK)
@@ -167,7 +167,7 @@ symmem_status symmem_async_input_mm(symmem_context *context, const DLTensor *a, 
     symmem_matmul product;
     symmem_status status = sm_context_check(context, async_name);
     if (status == SYMMEM_OK)
-        status = sm_stream_check(context, stream, async_name);
+        status = sm_stream_check(context, stream, -1, async_name);
     if (status == SYMMEM_OK)
         status = sm_need_capability(context, SYMMEM_CAP_MATMUL, async_name, "matrix product");
     if (status == SYMMEM_OK)

@@ -179,6 +179,9 @@ void sm_refs_init(sm_refs *refs, sm_link *link);
 /* Adds the allocation that covers ptr, if any; OUT_OF_RANGE if the bytes run past its end. */
 symmem_status sm_refs_cover(sm_refs *refs, symmem_context *context, const char *operation,
                             const void *ptr, size_t bytes);
+/* INVALID_ARGUMENT if none of the allocations is of the stream's device. */
+symmem_status sm_refs_stream(const sm_refs *refs, const symmem_context *context,
+                             const char *operation, const symmem_stream *stream);
 void sm_refs_finish(sm_refs *refs);
 symmem_exec sm_refs_exec(const sm_refs *refs, const symmem_stream *stream);
 

@@ -9,13 +9,20 @@
 #define FINALISE_WAIT_MS 2000u
 
 symmem_status sm_stream_check(const symmem_context *context, const symmem_stream *stream,
-                              const char *operation) {
+                              int32_t device, const char *operation) {
     if (stream == NULL)
         return SYMMEM_OK;
     if (stream->context != context)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "",
                        "the stream belongs to another context");
-    return sm_context_check(context, operation);
+    symmem_status status = sm_context_check(context, operation);
+    if (status != SYMMEM_OK || device < 0 || stream->device == device)
+        return status;
+    (void)sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "a stream of device %d for device %d",
+                  stream->device, device);
+    sm_record()->expected = (uint64_t)device;
+    sm_record()->actual = (uint64_t)stream->device;
+    return SYMMEM_INVALID_ARGUMENT;
 }
 
 symmem_status sm_stream_need(const symmem_stream *stream, const char *operation) {

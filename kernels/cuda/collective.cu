@@ -126,3 +126,11 @@ extern "C" __global__ void symmem_show_words(const __grid_constant__ symmem_cuda
     for (uint32_t i = threadIdx.x; i < args.count; i += blockDim.x)
         args.to[i] = args.words[i];
 }
+
+// Once a part has failed, the rest of the operation does nothing.
+extern "C" __global__ void __launch_bounds__(SYMMEM_CUDA_COLLECTIVE_THREADS)
+    symmem_move_part(const __grid_constant__ symmem_cuda_part_args args) {
+    if (args.state->failed == 0)
+        symmem_cuda_move(args.segment, blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x,
+                         gridDim.x * static_cast<size_t>(blockDim.x));
+}

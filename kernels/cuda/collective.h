@@ -23,4 +23,10 @@ typedef struct symmem_cuda_show_args {
     uint64_t words[SYMMEM_CUDA_MAX_WORDS];
 } symmem_cuda_show_args;
 
+/* A copy that is a part of an operation. */
+typedef struct symmem_cuda_part_args {
+    symmem_cuda_segment segment;
+    const symmem_cuda_state *state; /* the operation's */
+} symmem_cuda_part_args;
+
 #endif

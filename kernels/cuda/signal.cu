@@ -165,6 +165,8 @@ __device__ void name_late(verdict *verdict) {
 }
 
 __device__ symmem_cuda_state *state_of(const symmem_cuda_signal_args &args) {
+    if (args.turn == SYMMEM_CUDA_PART)
+        return args.state;
     return reinterpret_cast<symmem_cuda_state *>(
         word_at(args, args.rank, symmem_cuda_state_at(args.world_size, args.channel_count,
                                                       args.channel)));
@@ -283,7 +285,10 @@ __device__ bool join(const symmem_cuda_signal_args &args, uint64_t *start_ns) {
     if (args.turn == SYMMEM_CUDA_ALONE)
         return true;
     symmem_cuda_state *state = state_of(args);
-    if (args.turn == SYMMEM_CUDA_LATER) {
+    if (args.turn == SYMMEM_CUDA_PART && threadIdx.x == 0 && state->start_ns == 0)
+        state->start_ns = *start_ns;
+    __syncthreads();
+    if (args.turn != SYMMEM_CUDA_FIRST) {
         *start_ns = state->start_ns;
         return state->failed == 0;
     }

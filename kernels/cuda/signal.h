@@ -42,11 +42,18 @@ typedef struct symmem_cuda_control {
     uint32_t gone[SYMMEM_CUDA_MAX_RANKS / 32]; /* bit r: the process of group rank r has ended */
 } symmem_cuda_control;
 
+/* An operation of several kernels: the first meeting sets it, what follows looks at it. */
+typedef struct symmem_cuda_state {
+    uint64_t start_ns;
+    uint64_t failed;
+} symmem_cuda_state;
+
 /* A barrier's place in an operation of several kernels. */
 typedef enum symmem_cuda_turn {
     SYMMEM_CUDA_ALONE = 0,
     SYMMEM_CUDA_FIRST, /* of the operation's meetings */
     SYMMEM_CUDA_LATER, /* not run once the operation has failed; one limit for all of them */
+    SYMMEM_CUDA_PART,  /* as LATER, the first one too: the host has cleared the state before */
 } symmem_cuda_turn;
 
 typedef struct symmem_cuda_signal_args {
@@ -57,9 +64,10 @@ typedef struct symmem_cuda_signal_args {
     int32_t world_size;
     int32_t channel_count;
     int32_t channel;
-    int32_t peer;        /* put, wait */
-    uint32_t timeout_ms; /* 0: no limit */
-    int32_t turn;        /* barrier: symmem_cuda_turn */
+    int32_t peer;             /* put, wait */
+    uint32_t timeout_ms;      /* 0: no limit */
+    int32_t turn;             /* barrier: symmem_cuda_turn */
+    symmem_cuda_state *state; /* PART: the operation's, which may be another channel's */
     uint32_t call[SYMMEM_CUDA_CALL_WORDS];
 } symmem_cuda_signal_args;
 
@@ -95,12 +103,6 @@ SYMMEM_CUDA_BOTH size_t symmem_cuda_call_at(int32_t world_size, int32_t channel_
     return symmem_cuda_epoch_at(world_size, channel_count, channel_count) +
            sizeof(uint32_t) * SYMMEM_CUDA_CALL_WORDS * (2 * (size_t)channel + epoch % 2);
 }
-
-/* An operation of several kernels: the first meeting sets it, what follows looks at it. */
-typedef struct symmem_cuda_state {
-    uint64_t start_ns;
-    uint64_t failed;
-} symmem_cuda_state;
 
 SYMMEM_CUDA_BOTH size_t symmem_cuda_state_at(int32_t world_size, int32_t channel_count,
                                              int32_t channel) {

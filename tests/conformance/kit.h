@@ -265,6 +265,9 @@ int32_t tk_process_id(struct tk *t, int32_t rank);
 /* Options filled in as the prologue does: rank, world_size, local rank, store, backend, a default
  * timeout of 20 s or three quarters of the case's limit, the point function of tk_on_point. */
 symmem_context_options tk_options(struct tk *t);
+/* Opens the rank's device as a first context does, so that a case that has none to begin with can
+ * compare what the process holds. The process must not fork afterwards. Nothing on the CPU. */
+void tk_open_device(struct tk *t);
 /* Ends t->context (tracked objects first) and makes a new one with these options. A check. */
 void tk_reinit(struct tk *t, const symmem_context_options *options);
 /* Ends t->context and frees it; t->context is NULL afterwards. A check. */

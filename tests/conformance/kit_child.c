@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,15 +19,17 @@ static void run_body(struct tk *t, void (*body)(struct tk *t, void *arg), void *
         body(t, arg);
 }
 
-static void be_child(struct tk *t, pid_t parent, void (*body)(struct tk *t, void *arg), void *arg)
-    __attribute__((noreturn));
-static void be_child(struct tk *t, pid_t parent, void (*body)(struct tk *t, void *arg), void *arg) {
+static void be_child(struct tk *t, pid_t parent, void (*body)(struct tk *t, void *arg), void *arg,
+                     struct kit_points *points) __attribute__((noreturn));
+static void be_child(struct tk *t, pid_t parent, void (*body)(struct tk *t, void *arg), void *arg,
+                     struct kit_points *points) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(1);
     t->own->is_child = true;
     t->context = NULL;
     run_body(t, body, arg);
+    *points = t->own->record.points;
     exit(0); /* not _exit: coverage and leak detection work at exit */
 }
 
@@ -58,17 +61,25 @@ enum tk_child_end tk_run_child(struct tk *t, void (*body)(struct tk *t, void *ar
                                uint32_t limit_ms) {
     pid_t parent = getpid(), child;
     int status = 0;
+    bool ended;
+    struct kit_points *points;
 
     TK_REQUIRE(t, t->mode == TK_MODE_PROCESS);
     tk_share_u64(t, TK_DEATH_SLOT, 0);
+    points = mmap(NULL, sizeof(*points), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    TK_REQUIRE(t, points != MAP_FAILED);
+    *points = t->own->record.points;
     child = fork();
     if (child == 0)
-        be_child(t, parent, body, arg);
+        be_child(t, parent, body, arg, points);
+    ended = child > 0 && wait_for(child, limit_ms, &status);
+    t->own->record.points = *points;
+    munmap(points, sizeof(*points));
     if (child < 0) {
         TK_CHECK_MSG(t, false, "cannot start a process: %s", strerror(errno));
         return TK_CHILD_FAILED;
     }
-    if (!wait_for(child, limit_ms, &status)) {
+    if (!ended) {
         TK_CHECK_MSG(t, false, "the process in this rank's place hung for %u ms", limit_ms);
         return TK_CHILD_HUNG;
     }

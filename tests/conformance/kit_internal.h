@@ -53,14 +53,17 @@ struct kit_point {
 #define KIT_RECORD_MAX 256
 
 /* The points passed while recording, by whatever threads. */
-struct kit_record {
-    pthread_mutex_t lock;
-    _Atomic bool on;
+struct kit_points {
     int count;
     struct {
         char name[64];
         int count;
-    } points[KIT_RECORD_MAX];
+    } at[KIT_RECORD_MAX];
+};
+struct kit_record {
+    pthread_mutex_t lock;
+    _Atomic bool on;
+    struct kit_points points;
 };
 
 struct tk_rank {
@@ -94,8 +97,10 @@ void kit_add(struct kit_text *text, const char *format, ...) __attribute__((form
 /* Parts of the leak ledger (kit_state.c, kit_heap.c, kit_map.c). */
 struct kit_state;
 struct kit_state *kit_state_take(void);
-/* Adds what has changed and frees. */
-void kit_state_compare(struct kit_state *before, unsigned case_flags, struct kit_text *text);
+/* Adds what has changed and frees. `device`: one was opened since, which starts threads of its
+ * driver. */
+void kit_state_compare(struct kit_state *before, unsigned case_flags, bool device,
+                       struct kit_text *text);
 void kit_heap_begin(void);
 void kit_heap_end(struct kit_text *text);
 /* Whether code at that address is the program's or the C library's, which keep what they like. */

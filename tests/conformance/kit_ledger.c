@@ -212,8 +212,7 @@ static bool may_be_drivers(const struct descriptor *found) {
            strcmp(found->target, "anon_inode:[eventfd]") == 0;
 }
 
-static void name_new_fds(const struct kit_ledger *before, struct kit_text *text) {
-    bool device = opened_device(before);
+static void name_new_fds(const struct kit_ledger *before, bool device, struct kit_text *text) {
     DIR *directory = opendir("/proc/self/fd");
     const struct dirent *entry;
     int still_open = 0;
@@ -252,7 +251,12 @@ static bool was_mapped(const struct kit_ledger *before, const struct mapping *ma
     return false;
 }
 
-static void name_new_mappings(const struct kit_ledger *before, struct kit_text *text) {
+/* Its driver's memory that both it and the device see, which the kernel shows so. */
+static bool may_map_drivers(const char *line) {
+    return strstr(line, " /dev/zero") != NULL;
+}
+
+static void name_new_mappings(const struct kit_ledger *before, bool device, struct kit_text *text) {
     FILE *maps = fopen("/proc/self/maps", "re");
     struct mapping mapping;
     char line[512];
@@ -260,7 +264,8 @@ static void name_new_mappings(const struct kit_ledger *before, struct kit_text *
     while (maps != NULL && fgets(line, sizeof(line), maps) != NULL) {
         const char *path;
 
-        if (!parse_shared(line, &mapping) || was_mapped(before, &mapping))
+        if (!parse_shared(line, &mapping) || was_mapped(before, &mapping) ||
+            (device && may_map_drivers(line)))
             continue;
         line[strcspn(line, "\n")] = '\0';
         path = strchr(line, '/');
@@ -273,15 +278,17 @@ static void name_new_mappings(const struct kit_ledger *before, struct kit_text *
 
 void kit_ledger_close(struct kit_ledger *ledger, unsigned case_flags, char *text, size_t capacity) {
     struct kit_text found = {text, capacity};
+    bool device;
 
     text[0] = '\0';
     if (ledger == NULL)
         return;
     kit_heap_end(&found);
     kit_map_end(&found);
-    name_new_fds(ledger, &found);
-    name_new_mappings(ledger, &found);
-    kit_state_compare(ledger->state, case_flags, &found);
+    device = opened_device(ledger);
+    name_new_fds(ledger, device, &found);
+    name_new_mappings(ledger, device, &found);
+    kit_state_compare(ledger->state, case_flags, device, &found);
     free(ledger->mappings);
     free(ledger->fds);
     free(ledger);

@@ -11,7 +11,6 @@
 #define PROLOGUE_MEET_MS 60000
 /* A rank that has ended its body keeps its context this long for ranks that are still at work. */
 #define BODY_MEET_MS 5000
-#define DEVICE_TYPE_CPU 1 /* kDLCPU */
 
 static bool shares_devices(const struct kit_setup *setup) {
     const struct arena_probe *probe = &setup->arena->probe;
@@ -193,35 +192,4 @@ void kit_run_rank(const struct kit_setup *setup) {
     if (setup->mode == TK_MODE_PROCESS)
         kit_ledger_close(ledger, setup->test->flags, slot->leak, sizeof(slot->leak));
     arena_enter(setup->arena, setup->rank, ARENA_DONE);
-}
-
-static void *do_nothing(void *arg) {
-    return arg;
-}
-
-void kit_warm_up(const struct kit_setup *setup) {
-    symmem_context_options options;
-    symmem_context *context = NULL;
-    pthread_t thread;
-    void *ptr = NULL;
-
-    /* With a process' first thread ThreadSanitizer starts one of its own, which stays. */
-    if (pthread_create(&thread, NULL, do_nothing, NULL) == 0)
-        pthread_join(thread, NULL);
-
-    /* Cases in which ranks die count as well: the ledger of those that live is judged. */
-    if (setup->arena->probe.device_type == DEVICE_TYPE_CPU ||
-        (setup->test->flags & (TK_NO_BACKEND | TK_NO_CONTEXT)) != 0)
-        return;
-    symmem_context_options_init(&options);
-    options.rank = 0;
-    options.world_size = 1;
-    options.local_rank = setup->rank;
-    options.backend = setup->backend;
-    /* What fails here fails again, and is reported, in the prologue. */
-    if (symmem_init(&options, &context) == SYMMEM_OK &&
-        symmem_alloc(context, 1, -1, NULL, &ptr) == SYMMEM_OK &&
-        symmem_free(context, ptr) != SYMMEM_OK)
-        fprintf(stderr, "symmem-conformance: warm-up: symmem_free failed\n");
-    symmem_context_free(context);
 }

@@ -9,7 +9,7 @@ void tk_record_points(struct tk *t, bool on) {
 
     pthread_mutex_lock(&record->lock);
     if (on)
-        record->count = 0;
+        record->points.count = 0;
     atomic_store_explicit(&record->on, on, memory_order_relaxed); /* the lock orders the rest */
     pthread_mutex_unlock(&record->lock);
 }
@@ -20,15 +20,15 @@ void kit_record_point(struct kit_record *record, const char *point) {
     if (!atomic_load_explicit(&record->on, memory_order_relaxed))
         return;
     pthread_mutex_lock(&record->lock);
-    while (i < record->count && strcmp(record->points[i].name, point) != 0)
+    while (i < record->points.count && strcmp(record->points.at[i].name, point) != 0)
         i++;
-    if (i == record->count && i < KIT_RECORD_MAX) {
-        snprintf(record->points[i].name, sizeof(record->points[i].name), "%s", point);
-        record->points[i].count = 0;
-        record->count++;
+    if (i == record->points.count && i < KIT_RECORD_MAX) {
+        snprintf(record->points.at[i].name, sizeof(record->points.at[i].name), "%s", point);
+        record->points.at[i].count = 0;
+        record->points.count++;
     }
     if (i < KIT_RECORD_MAX)
-        record->points[i].count++;
+        record->points.at[i].count++;
     pthread_mutex_unlock(&record->lock);
 }
 
@@ -37,7 +37,7 @@ int tk_recorded_points(struct tk *t) {
     int count;
 
     pthread_mutex_lock(&record->lock);
-    count = record->count;
+    count = record->points.count;
     pthread_mutex_unlock(&record->lock);
     TK_CHECK_MSG(t, count < KIT_RECORD_MAX, "more than %d points", KIT_RECORD_MAX - 1);
     return count;
@@ -46,7 +46,7 @@ int tk_recorded_points(struct tk *t) {
 const char *tk_recorded_point(struct tk *t, int index, int *count_p) {
     const struct kit_record *record = &t->own->record;
 
-    TK_REQUIRE(t, index >= 0 && index < record->count);
-    *count_p = record->points[index].count;
-    return record->points[index].name;
+    TK_REQUIRE(t, index >= 0 && index < record->points.count);
+    *count_p = record->points.at[index].count;
+    return record->points.at[index].name;
 }

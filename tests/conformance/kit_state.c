@@ -219,12 +219,13 @@ static void compare_execution(const struct kit_state *before, struct kit_text *t
                 now.rounding != before->rounding ? "rounding" : "treatment of subnormals");
 }
 
-static void compare(const struct kit_state *before, struct kit_text *text) {
+static void compare(const struct kit_state *before, bool device, struct kit_text *text) {
     char directory[sizeof(before->directory)] = "";
     char status[sizeof(before->status)];
     int timers = count_timers();
 
-    compare_threads(before, text);
+    if (!device)
+        compare_threads(before, text);
     if (getcwd(directory, sizeof(directory)) == NULL || strcmp(directory, before->directory) != 0)
         kit_add(text, "working directory changed to %.100s", directory);
     take_status(status, sizeof(status));
@@ -245,10 +246,11 @@ static void compare(const struct kit_state *before, struct kit_text *text) {
                 timers > before->timers + 1 ? "s" : "");
 }
 
-void kit_state_compare(struct kit_state *before, unsigned case_flags, struct kit_text *text) {
+void kit_state_compare(struct kit_state *before, unsigned case_flags, bool device,
+                       struct kit_text *text) {
     if (before == NULL)
         return;
-    compare(before, text);
+    compare(before, device, text);
     if ((case_flags & TK_SETS_ENVIRONMENT) == 0)
         compare_environment(before, text);
     for (int i = 0; before->environment != NULL && i < before->environment_count; i++)

@@ -234,7 +234,7 @@ static void devices_alternate(struct tk *t) {
     symmem_handle *handles[2];
     symmem_stream *streams[2] = {NULL, NULL};
     void *memory[2] = {NULL, NULL};
-    symmem_event *event = NULL;
+    symmem_event *events[2] = {NULL, NULL};
     int32_t count = 0;
     int32_t next = (t->rank + 1) % t->world_size;
     uint32_t words[ROUNDS];
@@ -246,15 +246,15 @@ static void devices_alternate(struct tk *t) {
         handles[i] = tk_rendezvous(t, memory[i], tk_world_group(t));
         TK_EQ_INT(t, device, info_of(t, handles[i]).device);
         TK_REQUIRE_OK(t, symmem_stream_create(t->context, device, &streams[i]));
+        TK_REQUIRE_OK(t, symmem_event_create(t->context, device, &events[i]));
     }
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
     for (int32_t i = 0; i < ROUNDS; i++) {
         int32_t from = i % 2;
         size_t at = (size_t)i * 4;
         words[i] = word_of(t->rank, (uint32_t)i, 0);
         TK_OK(t, symmem_put(handles[from], next, at, &words[i], 4, streams[from]));
-        TK_OK(t, symmem_event_record(event, streams[from]));
-        TK_OK(t, symmem_stream_wait_event(streams[1 - from], event));
+        TK_OK(t, symmem_event_record(events[from], streams[from]));
+        TK_OK(t, symmem_stream_wait_event(streams[1 - from], events[from]));
         TK_OK(t, symmem_barrier(handles[1 - from], 0, tk_scaled_ms(LONG_MS), streams[1 - from]));
         TK_OK(t, symmem_put(handles[1 - from], next, at, &words[i], 4, streams[1 - from]));
     }
@@ -268,8 +268,8 @@ static void devices_alternate(struct tk *t) {
         tk_expect_data(t, handles[i], t->rank, 0, words, sizeof(words));
     }
     tk_out_of_band_barrier(t);
-    symmem_event_destroy(event);
     for (int i = 0; i < 2; i++) {
+        symmem_event_destroy(events[i]);
         TK_OK(t, symmem_stream_destroy(streams[i]));
         tk_release(t, handles[i]);
         TK_OK(t, symmem_free(t->context, memory[i]));

@@ -261,8 +261,8 @@ static void streams_and_graphs_after_finalise(struct tk *t) {
     TK_REQUIRE_OK(t, symmem_group_create(context, "late", NULL, 0, NULL, &group));
     TK_REQUIRE_OK(t, symmem_alloc(context, BYTES, -1, NULL, &memory));
     TK_REQUIRE_OK(t, symmem_rendezvous(context, memory, group, LIMIT_MS, &handle));
-    TK_REQUIRE_OK(t, symmem_stream_create(context, 0, &stream));
-    TK_REQUIRE_OK(t, symmem_event_create(context, 0, &event));
+    TK_REQUIRE_OK(t, symmem_stream_create(context, -1, &stream));
+    TK_REQUIRE_OK(t, symmem_event_create(context, -1, &event));
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, stream));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Streams at their edges: work that is running, work that comes later, limits, and what the lanes
  * of a capture that are not the origin's do. */
-#include "sync_help.h"
+#include "timeout_help.h"
 
 #define STREAM_FN (SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN)
 #define CAPTURE (SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE)
@@ -164,6 +164,79 @@ static void failure_beside_the_origin(struct tk *t) {
     fork_end(t, &fork);
 }
 
+/* --- other devices ---------------------------------------------------------------------------- */
+
+static void other_device_refused_for_memory(struct tk *t, symmem_handle *handle,
+                                            symmem_stream *stream) {
+    int64_t words = 16;
+    void *const *buffers = NULL;
+    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
+    DLTensor tensor = {.data = buffers[info_of(t, handle).rank],
+                       .device = {(DLDeviceType)t->device_type, own_device(t)},
+                       .ndim = 1,
+                       .dtype = {kDLUInt, 32, 1},
+                       .shape = &words};
+    uint8_t data[16] = {0xEE};
+    for (int op = 0; op < OP_COUNT; op++)
+        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+                  run_op(handle, (enum signal_op)op, t->rank, 0, 50, stream));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_put(handle, t->rank, 0, data, 16, stream));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_get(handle, t->rank, 0, data, 16, stream));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_copy(t->context, tensor.data, data, 16, stream));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_memset32(t->context, &tensor, 0, 7, 4, stream));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+              symmem_stream_write_value32(t->context, &tensor, 0, 7, stream));
+    TK_OK(t, symmem_copy(t->context, data, data + 8, 8, stream)); /* of no device */
+    TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    tk_expect_bytes(t, handle, t->rank, 0, 256, 0);
+    TK_CHECK(t, !info_of(t, handle).poisoned);
+}
+
+/* A machine with one device has no other one: then this is nothing. */
+static void other_devices_are_refused(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
+    symmem_stream *own = tk_stream(t), *other = NULL;
+    symmem_event *event = NULL;
+    int32_t count = 0;
+    bool reached = false;
+    TK_OK(t, symmem_device_count(t->context, &count));
+    if (count < 2)
+        return;
+    TK_REQUIRE_OK(t, symmem_stream_create(t->context, (own_device(t) + 1) % count, &other));
+    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
+    other_device_refused_for_memory(t, handle, other);
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_event_record(event, other));
+    TK_OK(t, symmem_event_record(event, own));
+    TK_OK(t, symmem_stream_wait_event(other, event)); /* any device's may wait */
+    TK_OK(t, symmem_stream_synchronize(other, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_event_query(event, &reached));
+    TK_CHECK(t, reached);
+    symmem_event_destroy(event);
+    TK_OK(t, symmem_stream_destroy(other));
+}
+
+static void graph_on_another_device_is_refused(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
+    symmem_stream *own = tk_stream(t), *other = NULL;
+    symmem_graph *graph = NULL;
+    uint8_t byte = 9;
+    int32_t count = 0;
+    TK_OK(t, symmem_device_count(t->context, &count));
+    if (count < 2)
+        return;
+    TK_REQUIRE_OK(t, symmem_stream_create(t->context, (own_device(t) + 1) % count, &other));
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(own));
+    TK_OK(t, symmem_put(handle, t->rank, 0, &byte, 1, own));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(own, &graph));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_graph_launch(graph, other));
+    tk_expect_bytes(t, handle, t->rank, 0, 256, 0);
+    TK_OK(t, symmem_graph_launch(graph, own));
+    tk_synchronize(t, own);
+    tk_expect_data(t, handle, t->rank, 0, &byte, 1);
+    TK_OK(t, symmem_graph_destroy(graph));
+    TK_OK(t, symmem_stream_destroy(other));
+}
+
 #define EDGE(name_, requirement_, needs_, body_)                                                   \
     { .name = name_, .requirements = requirement_, .needs = needs_, .max_ranks = 1, .body = body_ }
 
@@ -175,5 +248,9 @@ static const struct tk_case cases[] = {
     EDGE("alloc_stream.free_has_a_limit", "SM-ALLOC-14", STREAM_FN, free_has_a_limit),
     EDGE("capture.record_after_joining", "SM-STREAM-22", CAPTURE, record_after_joining),
     EDGE("capture.failure_beside_the_origin", "SM-STREAM-15", CAPTURE, failure_beside_the_origin),
+    EDGE("stream.other_devices_are_refused", "SM-STREAM-24", SYMMEM_CAP_STREAMS,
+         other_devices_are_refused),
+    EDGE("capture.graph_on_another_device_is_refused", "SM-STREAM-24", CAPTURE,
+         graph_on_another_device_is_refused),
 };
 TK_SUITE(stream_edges, cases);

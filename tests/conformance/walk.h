@@ -82,6 +82,8 @@ symmem_status walk_fused(struct walk_run *run);
 /* --- walk_run.c: one run ------------------------------------------------------------ */
 
 symmem_context_options walk_options(const struct walk_run *run);
+/* A store of the run's own, in a folder of that name and its number. */
+void walk_open_store(struct walk_run *run, const char *name);
 /* The context and what the scenario prepares. */
 void walk_begin(struct walk_run *run, const struct walk_scenario *scenario);
 /* Shows that everything works: memory, rendezvous on the group, barrier, data, signals. */
@@ -117,9 +119,11 @@ struct walk_list {
     int taken;                            /* so many of them are walked */
     bool multicast;                       /* the run had it */
 };
-/* Runs the scenario once while recording; the same list on every rank. */
+/* Runs the scenario once while recording; the same list on every rank. `apart`: in a process of its
+ * own, for drivers of devices do not work in what is forked after they were used; list->multicast
+ * is then not known. */
 void walk_list_make(struct tk *t, const struct walk_scenario *scenario, int *number, int budget,
-                    struct walk_list *list);
+                    bool apart, struct walk_list *list);
 void walk_list_free(struct walk_list *list);
 /* The rank whose step `index` is. */
 int32_t walk_list_rank(const struct walk_list *list, int index);

@@ -247,7 +247,7 @@ void walk_faults(struct tk *t, const char *name) {
     int budget = t->mode == TK_MODE_THREAD ? FAIL_BUDGET_THREADS : FAIL_BUDGET;
     if (scenario->vain_ms != 0) /* some steps end by a time limit only */
         budget = FAIL_BUDGET;
-    walk_list_make(t, scenario, &number, budget, &list);
+    walk_list_make(t, scenario, &number, budget, false, &list);
     struct step step = {.t = t, .scenario = scenario, .had_multicast = list.multicast};
     int late_count = tk_suite_is_long() ? list.total : DELAY_BUDGET;
     bool good = true;

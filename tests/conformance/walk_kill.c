@@ -109,19 +109,14 @@ static void survive(struct tk *t, const struct step *step, struct walk_run *run)
 /* --- one step ----------------------------------------------------------------------------------
  */
 
-static void open_store(struct tk *t, struct walk_run *run) {
-    char path[4096];
-
-    snprintf(path, sizeof(path), "%s/kill.%d", t->scratch_dir, run->number);
-    TK_REQUIRE_OK(t, symmem_store_open_file(path, &run->store));
-}
-
 static void be_rank(struct tk *t, void *arg) {
     const struct step *step = arg;
     struct walk_run run = {.t = t, .number = step->number};
-    struct holdings before = look();
+    struct holdings before;
 
-    open_store(t, &run);
+    tk_open_device(t);
+    before = look();
+    walk_open_store(&run, "kill");
     if (step->socket_dir[0] != '\0')
         run.socket_dir = step->socket_dir;
     walk_begin(&run, step->scenario);
@@ -208,7 +203,7 @@ void walk_kills(struct tk *t, const char *name) {
     bool good = true;
 
     TK_REQUIRE(t, scenario != NULL);
-    walk_list_make(t, scenario, &number, KILL_BUDGET, &list);
+    walk_list_make(t, scenario, &number, KILL_BUDGET, true, &list);
     resources_take_names(&before);
     tk_out_of_band_barrier(t);
     for (; good && killed < list.taken; killed++) {

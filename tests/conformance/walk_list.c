@@ -5,6 +5,8 @@
 
 #include "walk.h"
 
+#define DRY_MS 60000u
+
 enum { SLOT_STEPS = 0, SLOT_GOOD = 1, SLOT_NAME = 2 }; /* four of the last */
 
 bool walk_all_good(struct tk *t) {
@@ -102,11 +104,20 @@ static void prefer_backends(const struct walk_list *list, const int own[], uint6
     }
 }
 
-void walk_list_make(struct tk *t, const struct walk_scenario *scenario, int *number, int budget,
-                    struct walk_list *list) {
-    struct walk_run run = {.t = t, .number = (*number)++};
-    int own[SYMMEM_MAX_WORLD_SIZE] = {0};
+struct dry_run {
+    const struct walk_scenario *scenario;
+    int number;
+    bool apart;
+    bool multicast;
+};
 
+static void run_dry(struct tk *t, void *arg) {
+    struct dry_run *dry = arg;
+    const struct walk_scenario *scenario = dry->scenario;
+    struct walk_run run = {.t = t, .number = dry->number};
+
+    if (dry->apart)
+        walk_open_store(&run, "dry");
     walk_begin(&run, scenario);
     tk_out_of_band_barrier(t);
     tk_record_points(t, true);
@@ -115,12 +126,25 @@ void walk_list_make(struct tk *t, const struct walk_scenario *scenario, int *num
     if (run.handle != NULL) {
         symmem_handle_info info;
         TK_REQUIRE_OK(t, symmem_handle_get_info(run.handle, &info));
-        list->multicast = info.multicast_ptr != NULL;
+        dry->multicast = info.multicast_ptr != NULL;
     }
     tk_out_of_band_barrier(t);
     walk_works(&run, scenario->from == 0 ? run.group : NULL); /* the store has all its folders */
     walk_give_back(&run);
+    if (dry->apart)
+        symmem_store_close(run.store);
+}
 
+void walk_list_make(struct tk *t, const struct walk_scenario *scenario, int *number, int budget,
+                    bool apart, struct walk_list *list) {
+    struct dry_run dry = {.scenario = scenario, .number = (*number)++, .apart = apart};
+    int own[SYMMEM_MAX_WORLD_SIZE] = {0};
+
+    if (apart)
+        TK_REQUIRE(t, tk_run_child(t, run_dry, &dry, tk_scaled_ms(DRY_MS)) == TK_CHILD_DONE);
+    else
+        run_dry(t, &dry);
+    list->multicast = dry.multicast;
     count_steps(t, list, own);
     TK_CHECK_MSG(t, list->total > 0, "no test point is passed");
     list->taken = tk_suite_is_long() || budget > list->total ? list->total : budget;

@@ -45,6 +45,13 @@ static void open_context(struct walk_run *run) {
     TK_REQUIRE_OK(run->t, symmem_init(&options, &run->context));
 }
 
+void walk_open_store(struct walk_run *run, const char *name) {
+    char path[4096];
+
+    snprintf(path, sizeof(path), "%s/%s.%d", run->t->scratch_dir, name, run->number);
+    TK_REQUIRE_OK(run->t, symmem_store_open_file(path, &run->store));
+}
+
 void walk_begin(struct walk_run *run, const struct walk_scenario *scenario) {
     run->limit_ms = tk_scaled_ms(WALK_LIMIT_MS);
     run->multicast = scenario->multicast;

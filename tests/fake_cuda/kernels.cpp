@@ -23,6 +23,7 @@ static const fake_kernel kernels[] = {
     KERNEL(symmem_put_signal, symmem_cuda_signal_args),
     KERNEL(symmem_wait_signal, symmem_cuda_signal_args),
     KERNEL(symmem_show_words, symmem_cuda_show_args),
+    KERNEL(symmem_move_part, symmem_cuda_part_args),
     KERNEL(symmem_collective_bytes, symmem_cuda_collective_args),
     KERNEL(symmem_collective_u8, symmem_cuda_collective_args),
     KERNEL(symmem_collective_i8, symmem_cuda_collective_args),

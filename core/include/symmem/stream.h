@@ -8,7 +8,9 @@
  * A graph keeps the memory that its operations use alive and may be launched any number of times,
  * one launch at a time: a launch waits for the one before it.
  * A backend without SYMMEM_CAP_STREAMS (or _CAPTURE, _HOST_FN, _WRAP_STREAM) answers UNSUPPORTED.
- * `device` -1 means local_rank modulo device count.
+ * `device` -1 means local_rank modulo device count. Work on a stream is of the stream's device:
+ * with a handle, an event to record or a graph of another one a call answers INVALID_ARGUMENT; a
+ * stream may wait for an event of any device. [SM-STREAM-24]
  */
 #ifndef SYMMEM_STREAM_H
 #define SYMMEM_STREAM_H
@@ -43,6 +45,7 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_host_fn(symmem_stream *str
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_event_create(symmem_context *context, int32_t device,
                                                             symmem_event **event_p);
 SYMMEM_API void symmem_event_destroy(symmem_event *event);
+/* On a stream of the event's device. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_event_record(symmem_event *event,
                                                             symmem_stream *stream);
 /* A never recorded event counts as reached. */

@@ -416,8 +416,8 @@ struct kit_ledger;
 struct kit_ledger *kit_ledger_open(const struct kit_setup *setup);
 /* Compares and frees; text is empty if nothing leaked. */
 void kit_ledger_close(struct kit_ledger *ledger, unsigned case_flags, char *text, size_t capacity);
-/* Opens and closes a context, so that what a device driver keeps for the life of a process is
- * there before the ledger is opened. */
+/* Once in a process: uses the rank's device, with ranks as threads all ranks' devices, so that what
+ * a device's driver keeps for the life of a process is there before the ledger is opened. */
 void kit_warm_up(const struct kit_setup *setup);
 
 #endif

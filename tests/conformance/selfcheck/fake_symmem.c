@@ -260,3 +260,43 @@ symmem_status symmem_stream_synchronize(symmem_stream *stream, uint32_t timeout_
     (void)timeout_ms;
     return stream == NULL ? SYMMEM_INVALID_ARGUMENT : SYMMEM_OK;
 }
+
+/* The kit refers to these for backends with devices, which this is not. */
+
+symmem_status symmem_stream_host_fn(symmem_stream *stream, void (*fn)(void *arg), void *arg) {
+    (void)stream;
+    (void)fn;
+    (void)arg;
+    return SYMMEM_UNSUPPORTED;
+}
+
+symmem_status symmem_stream_begin_capture(symmem_stream *stream) {
+    (void)stream;
+    return SYMMEM_UNSUPPORTED;
+}
+
+symmem_status symmem_stream_end_capture(symmem_stream *stream, symmem_graph **graph_p) {
+    (void)stream;
+    (void)graph_p;
+    return SYMMEM_UNSUPPORTED;
+}
+
+symmem_status symmem_graph_launch(symmem_graph *graph, symmem_stream *stream) {
+    (void)graph;
+    (void)stream;
+    return SYMMEM_UNSUPPORTED;
+}
+
+symmem_status symmem_graph_destroy(symmem_graph *graph) {
+    (void)graph;
+    return SYMMEM_UNSUPPORTED;
+}
+
+symmem_status symmem_connectivity(symmem_context *context, const char *connection,
+                                  int32_t device_count, int32_t *matrix) {
+    (void)context;
+    (void)connection;
+    (void)device_count;
+    (void)matrix;
+    return SYMMEM_UNSUPPORTED;
+}

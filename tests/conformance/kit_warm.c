@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a process has once and keeps, made before the ledger looks: a device that is opened, and
+ * what its driver makes when it first runs a stream, a host function or a graph.
+ */
+#include "kit_internal.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEVICE_TYPE_CPU 1 /* kDLCPU */
+#define WARM_MS 20000u
+#define BYTES 4096
+/* Drivers make what streams need for several at a time. */
+#define STREAMS 40
+
+static void *do_nothing(void *arg) {
+    return arg;
+}
+
+static void call_nothing(void *arg) {
+    (void)arg;
+}
+
+struct warmth {
+    symmem_context *context;
+    uint64_t capabilities;
+    uint8_t *memory;
+    symmem_stream *streams[STREAMS];
+};
+
+static bool has(const struct warmth *warmth, uint64_t capabilities) {
+    return (warmth->capabilities & capabilities) == capabilities;
+}
+
+/* All kinds of work that a stream knows, with copies behind other work. */
+static bool enqueue(const struct warmth *warmth, symmem_stream *stream, uint8_t *bytes) {
+    return (!has(warmth, SYMMEM_CAP_HOST_FN) ||
+            symmem_stream_host_fn(stream, call_nothing, NULL) == SYMMEM_OK) &&
+           symmem_copy(warmth->context, warmth->memory, bytes, BYTES, stream) == SYMMEM_OK &&
+           symmem_copy(warmth->context, bytes, warmth->memory, BYTES, stream) == SYMMEM_OK;
+}
+
+static bool run_graph(const struct warmth *warmth, symmem_stream *stream, uint8_t *bytes) {
+    symmem_graph *graph = NULL;
+
+    if (!has(warmth, SYMMEM_CAP_CAPTURE))
+        return true;
+    if (symmem_stream_begin_capture(stream) != SYMMEM_OK)
+        return false;
+    (void)enqueue(warmth, stream, bytes);
+    return symmem_stream_end_capture(stream, &graph) == SYMMEM_OK &&
+           symmem_graph_launch(graph, stream) == SYMMEM_OK &&
+           symmem_stream_synchronize(stream, tk_scaled_ms(WARM_MS)) == SYMMEM_OK &&
+           symmem_graph_destroy(graph) == SYMMEM_OK;
+}
+
+static bool use_streams(struct warmth *warmth) {
+    uint8_t bytes[BYTES] = {0};
+    bool fine = true;
+
+    for (int i = 0; i < STREAMS && fine; i++)
+        fine = symmem_stream_create(warmth->context, -1, &warmth->streams[i]) == SYMMEM_OK &&
+               enqueue(warmth, warmth->streams[i], bytes);
+    for (int i = 0; i < STREAMS && fine; i++)
+        fine = symmem_stream_synchronize(warmth->streams[i], tk_scaled_ms(WARM_MS)) == SYMMEM_OK;
+    fine = fine && run_graph(warmth, warmth->streams[0], bytes);
+    for (int i = 0; i < STREAMS; i++)
+        fine = symmem_stream_destroy(warmth->streams[i]) == SYMMEM_OK && fine;
+    return fine;
+}
+
+/* A library of its own may know how devices are linked. That a machine does not tell is no failure.
+ */
+static void ask_connectivity(const struct warmth *warmth, int32_t devices) {
+    int32_t *links = calloc((size_t)devices * (size_t)devices, sizeof(*links));
+
+    if (links != NULL && has(warmth, SYMMEM_CAP_CONNECTIVITY))
+        (void)!symmem_connectivity(warmth->context, "nvlink", devices, links);
+    free(links);
+}
+
+static bool warm_device(const struct kit_setup *setup, int32_t rank) {
+    struct warmth warmth = {.capabilities = setup->arena->probe.capabilities};
+    symmem_context_options options;
+    void *memory = NULL;
+    bool fine;
+
+    symmem_context_options_init(&options);
+    options.rank = 0;
+    options.world_size = 1;
+    options.local_rank = rank;
+    options.backend = setup->backend;
+    if (symmem_init(&options, &warmth.context) != SYMMEM_OK)
+        return false;
+    fine = symmem_alloc(warmth.context, BYTES, -1, NULL, &memory) == SYMMEM_OK;
+    warmth.memory = memory;
+    if (fine && has(&warmth, SYMMEM_CAP_STREAMS))
+        fine = use_streams(&warmth);
+    if (fine)
+        ask_connectivity(&warmth, setup->arena->probe.device_count);
+    fine = symmem_free(warmth.context, memory) == SYMMEM_OK && fine;
+    symmem_context_free(warmth.context);
+    return fine;
+}
+
+static void warm_devices(const struct kit_setup *setup, int32_t first_rank, int32_t ranks) {
+    if (setup->arena->probe.device_type == DEVICE_TYPE_CPU)
+        return;
+    /* What fails here fails again, and is reported, where it is needed. */
+    for (int32_t rank = first_rank; rank < first_rank + ranks; rank++)
+        if (!warm_device(setup, rank))
+            fprintf(stderr, "symmem-conformance: device of rank %d: warming up failed\n", rank);
+}
+
+void kit_warm_up(const struct kit_setup *setup) {
+    static bool warm; /* this process; cases of it come one after the other */
+    const int32_t devices = setup->arena->probe.device_count;
+    pthread_t thread;
+
+    /* With a process' first thread ThreadSanitizer starts one of its own, which stays. */
+    if (pthread_create(&thread, NULL, do_nothing, NULL) == 0)
+        pthread_join(thread, NULL);
+
+    /* Cases in which ranks die count as well: the ledger of those that live is judged. */
+    if (warm || (setup->test->flags & (TK_NO_BACKEND | TK_NO_CONTEXT)) != 0)
+        return;
+    if (setup->mode == TK_MODE_PROCESS)
+        warm_devices(setup, setup->rank, 1);
+    else
+        warm_devices(setup, 0, devices < setup->world_size ? devices : setup->world_size);
+    warm = true;
+}
+
+void tk_open_device(struct tk *t) {
+    warm_devices(t->own->setup, t->rank, 1);
+}
