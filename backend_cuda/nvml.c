@@ -24,7 +24,6 @@ _Static_assert(sizeof(nvml_pci) == 68, "as the library has it");
 
 typedef struct nvml_entries {
     int (*init)(void);
-    int (*shutdown)(void);
     int (*handle_by_pci)(const char *id, nvml_device *device);
     int (*link_state)(nvml_device device, unsigned int link, unsigned int *active);
     int (*remote_type)(nvml_device device, unsigned int link, unsigned int *type);
@@ -44,7 +43,6 @@ static bool find_entries(void *library, nvml_entries *nvml, char *reason, size_t
         void *entry;
     } entries[] = {
         {"nvmlInit_v2", &nvml->init},
-        {"nvmlShutdown", &nvml->shutdown},
         {"nvmlDeviceGetHandleByPciBusId_v2", &nvml->handle_by_pci},
         {"nvmlDeviceGetNvLinkState", &nvml->link_state},
         {"nvmlDeviceGetNvLinkRemoteDeviceType", &nvml->remote_type},
@@ -118,6 +116,7 @@ static void write_matrix(const link_tally *tally, int32_t *matrix) {
                              smaller(tally->switches[i], tally->switches[j]);
 }
 
+/* The library stays started: each start after a stop would leave a descriptor behind. */
 static bool ask(const nvml_entries *nvml, int32_t count, const cuda_place *places, int32_t *matrix,
                 char *reason, size_t capacity) {
     link_tally tally = {.count = count, .places = places};
@@ -137,14 +136,13 @@ static bool ask(const nvml_entries *nvml, int32_t count, const cuda_place *place
     if (told)
         write_matrix(&tally, matrix);
     free(tally.direct);
-    (void)nvml->shutdown();
     return told;
 }
 
 bool cuda_nvml_links(const char *name, int32_t count, const cuda_place *places, int32_t *matrix,
                      char *reason, size_t capacity) {
     nvml_entries nvml;
-    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library == NULL) {
         const char *text = dlerror();
         snprintf(reason, capacity, "no management library: %s", text != NULL ? text : name);

@@ -81,9 +81,26 @@ static void ask_connectivity(const struct warmth *warmth, int32_t devices) {
     free(links);
 }
 
+/* What the first handle and its operations leave with a driver. */
+static bool meet_alone(const struct warmth *warmth) {
+    const uint32_t limit_ms = tk_scaled_ms(WARM_MS);
+    symmem_group *group = NULL;
+    symmem_handle *handle = NULL;
+    uint8_t byte = 0;
+    bool fine =
+        symmem_group_create(warmth->context, "warm", NULL, 0, NULL, &group) == SYMMEM_OK &&
+        symmem_rendezvous(warmth->context, warmth->memory, group, limit_ms, &handle) == SYMMEM_OK &&
+        symmem_barrier(handle, 0, limit_ms, NULL) == SYMMEM_OK &&
+        symmem_put(handle, 0, 0, &byte, 1, NULL) == SYMMEM_OK;
+
+    symmem_handle_release(handle);
+    return symmem_group_destroy(group) == SYMMEM_OK && fine;
+}
+
 static bool warm_device(const struct kit_setup *setup, int32_t rank) {
     struct warmth warmth = {.capabilities = setup->arena->probe.capabilities};
     symmem_context_options options;
+    symmem_store *store = NULL;
     void *memory = NULL;
     bool fine;
 
@@ -92,16 +109,23 @@ static bool warm_device(const struct kit_setup *setup, int32_t rank) {
     options.world_size = 1;
     options.local_rank = rank;
     options.backend = setup->backend;
-    if (symmem_init(&options, &warmth.context) != SYMMEM_OK)
+    if (symmem_store_open_memory(&store) != SYMMEM_OK)
         return false;
+    options.store = store;
+    if (symmem_init(&options, &warmth.context) != SYMMEM_OK) {
+        symmem_store_close(store);
+        return false;
+    }
     fine = symmem_alloc(warmth.context, BYTES, -1, NULL, &memory) == SYMMEM_OK;
     warmth.memory = memory;
+    fine = fine && meet_alone(&warmth);
     if (fine && has(&warmth, SYMMEM_CAP_STREAMS))
         fine = use_streams(&warmth);
     if (fine)
         ask_connectivity(&warmth, setup->arena->probe.device_count);
     fine = symmem_free(warmth.context, memory) == SYMMEM_OK && fine;
     symmem_context_free(warmth.context);
+    symmem_store_close(store);
     return fine;
 }
 

@@ -300,3 +300,12 @@ symmem_status symmem_connectivity(symmem_context *context, const char *connectio
     (void)matrix;
     return SYMMEM_UNSUPPORTED;
 }
+
+symmem_status symmem_barrier(symmem_handle *handle, int32_t channel, uint32_t timeout_ms,
+                             symmem_stream *stream) {
+    (void)handle;
+    (void)channel;
+    (void)timeout_ms;
+    (void)stream;
+    return SYMMEM_UNSUPPORTED;
+}
