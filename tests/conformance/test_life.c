@@ -13,6 +13,7 @@
 
 #define LIMIT_MS 15000u
 #define BYTES 4096
+#define DEVICE_TYPE_CPU 1 /* kDLCPU */
 
 /* --- cycles ----------------------------------------------------------------------------------- */
 
@@ -26,12 +27,29 @@ static int cycle_count(const struct tk *t) {
                                 : 5;
 }
 
-static void one_cycle(struct tk *t, const symmem_context_options *options) {
+/* Of a device's memory, what its driver says is free: a shortage tells. Nothing on the CPU, and
+ * where ranks share a device. */
+static uint64_t device_bytes(struct tk *t, symmem_context *context) {
+    symmem_error_record record;
+    void *none = NULL;
+    int32_t devices = 0;
+    TK_OK(t, symmem_device_count(context, &devices));
+    if (t->device_type == DEVICE_TYPE_CPU || devices < t->world_size)
+        return 0;
+    TK_STATUS(t, SYMMEM_NO_SPACE, symmem_alloc(context, (size_t)1 << 46, -1, NULL, &none));
+    symmem_last_error(&record);
+    TK_CHECK(t, record.actual > 0);
+    return record.actual;
+}
+
+static void one_cycle(struct tk *t, const symmem_context_options *options, uint64_t *free_p) {
     symmem_context *context = NULL;
     symmem_group *group = NULL;
     symmem_handle *handle = NULL;
     void *memory = NULL;
     TK_REQUIRE_OK(t, symmem_init(options, &context));
+    if (free_p != NULL)
+        *free_p = device_bytes(t, context);
     TK_REQUIRE_OK(t, symmem_group_create(context, "cycle", NULL, 0, NULL, &group));
     TK_REQUIRE_OK(t, symmem_alloc(context, BYTES, -1, NULL, &memory));
     TK_REQUIRE_OK(t, symmem_rendezvous(context, memory, group, LIMIT_MS, &handle));
@@ -48,6 +66,7 @@ static void cycles_leave_nothing(struct tk *t) {
     char path[4096], first[300];
     symmem_store *store = NULL;
     int cycles = cycle_count(t), descriptors = 0, mappings = 0, keys = 0;
+    uint64_t free_bytes = 0, free_at_end = 0;
     TK_REQ(t, "SM-LIFE-01");
     TK_REQUIRE(t, names != NULL);
     snprintf(path, sizeof(path), "%s/cycles", t->scratch_dir);
@@ -62,9 +81,14 @@ static void cycles_leave_nothing(struct tk *t) {
             resources_take_names(names);
             tk_out_of_band_barrier(t);
         }
-        one_cycle(t, &options);
+        one_cycle(t, &options,
+                  cycle == 3            ? &free_bytes
+                  : cycle == cycles - 1 ? &free_at_end
+                                        : NULL);
     }
     tk_out_of_band_barrier(t);
+    TK_CHECK_MSG(t, free_at_end >= free_bytes, "%llu bytes of the device were left, before %llu",
+                 (unsigned long long)free_at_end, (unsigned long long)free_bytes);
     TK_EQ_INT(t, descriptors, resources_descriptors());
     TK_EQ_INT(t, mappings, resources_shared_mappings());
     TK_EQ_INT(t, keys, resources_count_entries(path));

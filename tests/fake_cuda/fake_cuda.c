@@ -162,8 +162,12 @@ static CUresult fake_memory_type(void *type, CUpointer_attribute attribute, CUde
     return CUDA_SUCCESS;
 }
 
+/* Handles of memory that have not been given back: each counts as the least that there is. */
+static _Atomic size_t handles_held;
+
 static CUresult fake_memory_info(size_t *free_bytes, size_t *total_bytes) {
-    *free_bytes = *total_bytes = MAX_BYTES;
+    *total_bytes = MAX_BYTES;
+    *free_bytes = MAX_BYTES - handles_held * GRANULARITY;
     return CUDA_SUCCESS;
 }
 
@@ -202,10 +206,12 @@ static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t bytes,
     if (fd < 0 || fchmod(fd, 0600) != 0 || ftruncate(fd, (off_t)bytes) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *handle = (CUmemGenericAllocationHandle)fd + 1;
+    handles_held++;
     return CUDA_SUCCESS;
 }
 
 static CUresult fake_release_memory(CUmemGenericAllocationHandle handle) {
+    handles_held--;
     return close((int)handle - 1) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -265,6 +271,7 @@ static CUresult fake_import(CUmemGenericAllocationHandle *handle, void *share,
                  ? fcntl((int)(intptr_t)share, F_DUPFD_CLOEXEC, 0)
                  : -1;
     *handle = (CUmemGenericAllocationHandle)fd + 1;
+    handles_held += fd >= 0;
     return fd >= 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
