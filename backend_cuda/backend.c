@@ -200,7 +200,7 @@ const symmem_backend cuda_table = {
     .size = sizeof cuda_table,
     .abi = SYMMEM_BACKEND_ABI,
     .name = "cuda",
-    .description = "CUDA virtual memory management",
+    .description = "CUDA virtual memory management (built with CUDA " SYMMEM_CUDA_TOOLKIT ")",
     .capabilities = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_OVERLAP |
                     SYMMEM_CAP_THREAD_RANKS | SYMMEM_CAP_PROCESS_RANKS | SYMMEM_CAP_HOST_FN |
                     SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_POOL | SYMMEM_CAP_WRAP_STREAM |
