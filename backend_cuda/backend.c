@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "blas.h"
 #include "cuda_internal.h"
 
 #define DLPACK_CUDA 2
@@ -106,11 +107,12 @@ static symmem_status open_driver(cuda_instance *instance) {
 
 static symmem_status open_instance(const symmem_host *host, const symmem_backend_config *config,
                                    void **instance_p) {
-    (void)config;
     cuda_instance *instance = calloc(1, sizeof *instance);
     if (instance == NULL)
         return host->fail(host, SYMMEM_OUT_OF_MEMORY, 0, "open", "no memory");
     instance->host = host;
+    instance->rank = config->rank;
+    instance->world_size = config->world_size;
     instance->pending_end = &instance->pending;
     symmem_status status = cuda_point(instance, "cuda.open");
     if (status == SYMMEM_OK)
@@ -121,11 +123,16 @@ static symmem_status open_instance(const symmem_host *host, const symmem_backend
         status = cuda_no_memory(instance, "open");
         goto free_instance;
     }
-    status = cuda_watcher_start(instance);
+    status = cuda_blas_open(instance);
     if (status != SYMMEM_OK)
         goto destroy;
+    status = cuda_watcher_start(instance);
+    if (status != SYMMEM_OK)
+        goto close_blas;
     *instance_p = instance;
     return SYMMEM_OK;
+close_blas:
+    cuda_blas_close(instance);
 destroy:
     destroy_locks(instance);
 free_instance:
@@ -137,6 +144,7 @@ static void close_instance(void *opaque) {
     cuda_instance *instance = opaque;
     uint64_t end_ns = cuda_now_ns() + CLOSE_WAIT_MS * CUDA_NS_PER_MS;
     (void)cuda_point(instance, "cuda.close*");
+    atomic_store(&instance->ending, true);
     cuda_collect(instance);
     while (atomic_load(&instance->pending_count) != 0 && cuda_now_ns() < end_ns) {
         cuda_sleep_ns(CUDA_NS_PER_MS / 10);
@@ -145,6 +153,8 @@ static void close_instance(void *opaque) {
     cuda_watcher_stop(instance);
     if (atomic_load(&instance->pending_count) != 0)
         return; /* a host function that does not return: its memory is given up */
+    cuda_blas_close(instance);
+    cuda_scratch_close(instance);
     cuda_devices_close(instance);
     destroy_locks(instance);
     free(instance);
@@ -204,7 +214,7 @@ const symmem_backend cuda_table = {
     .capabilities = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_OVERLAP |
                     SYMMEM_CAP_THREAD_RANKS | SYMMEM_CAP_PROCESS_RANKS | SYMMEM_CAP_HOST_FN |
                     SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_POOL | SYMMEM_CAP_WRAP_STREAM |
-                    SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_CONNECTIVITY,
+                    SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_MATMUL | SYMMEM_CAP_CONNECTIVITY,
     .probe = probe,
     .open = open_instance,
     .close = close_instance,
@@ -246,5 +256,8 @@ const symmem_backend cuda_table = {
     .graph_launch = cuda_graph_launch,
     .graph_destroy = cuda_graph_destroy,
     .collective = cuda_collective,
+    .matmul = cuda_matmul,
+    .copy_strided = cuda_copy_strided,
+    .reduce_local = cuda_reduce_local,
     .connectivity = cuda_connectivity,
 };

@@ -11,7 +11,7 @@
 #include "driver.h"
 
 #define CUDA_MAX_DEVICES 64
-#define CUDA_MAX_REFS 3
+#define CUDA_MAX_REFS 6
 #define CUDA_NS_PER_MS 1000000ull
 
 /* A private stream, for one call at a time: two calls without a stream never wait for each other.
@@ -20,6 +20,15 @@ typedef struct cuda_lane {
     struct cuda_lane *next;
     CUstream native;
 } cuda_lane;
+
+/* What needs no peers: products, copies, reductions. */
+typedef struct cuda_local_kernels {
+    CUfunction product[SYMMEM_DTYPE_COUNT]; /* NULL: no product of those */
+    CUfunction finish, finish_double;
+    CUfunction await_chunk;
+    CUfunction copy_strided;
+    CUfunction reduce[SYMMEM_DTYPE_COUNT];
+} cuda_local_kernels;
 
 /* Opened when it is first used, so that ranks do not load every device of the host. */
 typedef struct cuda_device {
@@ -35,8 +44,10 @@ typedef struct cuda_device {
     CUfunction collective[SYMMEM_DTYPE_COUNT]; /* those that reduce */
     CUfunction collective_bytes;               /* those that only move */
     CUfunction show_words, move_part;
-    CUstream control; /* poisons and resets, in the order of the calls */
-    cuda_lane *lanes; /* idle ones */
+    cuda_local_kernels local;
+    CUmemoryPool scratch; /* NULL: not made yet */
+    CUstream control;     /* poisons and resets, in the order of the calls */
+    cuda_lane *lanes;     /* idle ones */
 } cuda_device;
 
 /* Pinned memory in pieces of one size: the driver's own calls may wait for running kernels. */
@@ -54,11 +65,15 @@ typedef struct cuda_pending cuda_pending;
 typedef struct cuda_capture cuda_capture;
 typedef struct cuda_staging cuda_staging;
 typedef struct cuda_graph cuda_graph;
+typedef struct cuda_blas cuda_blas;
 
 typedef struct cuda_instance {
     const symmem_host *host;
     cuda_driver driver;
+    int32_t rank, world_size;
     int32_t device_count;
+    cuda_blas *blas;     /* with a lock of its own */
+    _Atomic bool ending; /* nobody is to wait for chunks any more */
     /* Held while finished work is looked after, recursively: releasing a reference comes back
      * here. Taken before `lock`. */
     pthread_mutex_t collecting;
@@ -89,9 +104,12 @@ typedef struct cuda_stream {
     symmem_error_record record; /* the first failure; status OK: none. Under the same lock */
 } cuda_stream;
 
-/* A signal operation that a kernel runs, and what the host needs to tell of its failure. */
+/* A signal operation that a kernel runs, and what the host needs to tell of its failure. Also a
+ * product's waiting for chunks, which knows no peers. */
 typedef struct cuda_signal_op {
-    const symmem_peers *peers;
+    const symmem_peers *peers;     /* NULL: chunks are waited for */
+    const cuda_instance *instance; /* then */
+    int32_t chunk_count;
     const char *operation;
     int32_t channel;
     symmem_call_id call;
@@ -168,6 +186,42 @@ void cuda_sleep_ns(uint64_t ns);
 
 /* image.c */
 const void *cuda_image(void);
+
+/* work.c: work of a device that knows no peers, on a stream or now */
+typedef struct cuda_work {
+    const char *operation;
+    /* Enqueues it; what fails is described. The context is current. */
+    symmem_status (*enqueue)(cuda_instance *instance, struct cuda_work *work, CUstream native);
+    int32_t device;
+    const uint64_t *failed; /* see cuda/product.h */
+    cuda_signal_op signal;  /* fault NULL: none */
+} cuda_work;
+symmem_status cuda_work_run(cuda_instance *instance, cuda_work *work, const symmem_exec *exec);
+/* So many blocks as `count` elements fill, up to a bound. */
+symmem_status cuda_work_launch(cuda_instance *instance, const cuda_work *work, CUfunction kernel,
+                               uint64_t count, void *args, CUstream native);
+/* With the device's other kernels. */
+CUresult cuda_local_load(const cuda_driver *driver, CUmodule module, cuda_local_kernels *local);
+
+/* scratch.c: memory for the time of a product, aligned to 256 bytes. The context is current. */
+CUresult cuda_scratch_take(cuda_instance *instance, int32_t device, size_t bytes, CUstream native,
+                           CUdeviceptr *at_p);
+void cuda_scratch_give(const cuda_instance *instance, CUdeviceptr at, CUstream native);
+void cuda_scratch_close(cuda_instance *instance);
+
+/* local.c */
+symmem_status cuda_copy_strided(void *instance, int32_t device, const symmem_strided_copy *copy,
+                                const symmem_exec *exec);
+symmem_status cuda_reduce_local(void *instance, int32_t device, const symmem_local_reduce *reduce,
+                                const symmem_exec *exec);
+/* product.c */
+symmem_status cuda_matmul(void *instance, int32_t device, const symmem_matmul *product,
+                          const symmem_exec *exec);
+
+/* late.c: a product whose input does not come */
+/* As cuda_take_fault and cuda_watch_peers, of an operation without peers. */
+symmem_status cuda_take_late(const cuda_signal_op *signal, symmem_error_record *record_p);
+void cuda_watch_ending(const cuda_signal_op *signal);
 
 /* pinned.c */
 /* Zeroed. The context of some device is current. */

@@ -52,7 +52,8 @@ static CUresult load_kernels(const cuda_driver *driver, cuda_device *device) {
         if (result == CUDA_SUCCESS && driver->FuncLoad != NULL)
             result = driver->FuncLoad(*kernels[i].function);
     }
-    return result;
+    return result == CUDA_SUCCESS ? cuda_local_load(driver, device->module, &device->local)
+                                  : result;
 }
 
 /*

@@ -34,6 +34,10 @@ typedef struct cuda_driver {
     __typeof__(cuMemFreeHost) *MemFreeHost;
     __typeof__(cuMemAllocAsync) *MemAllocAsync;
     __typeof__(cuMemFreeAsync) *MemFreeAsync;
+    __typeof__(cuMemPoolCreate) *MemPoolCreate;
+    __typeof__(cuMemPoolDestroy) *MemPoolDestroy;
+    __typeof__(cuMemPoolSetAttribute) *MemPoolSetAttribute;
+    __typeof__(cuMemAllocFromPoolAsync) *MemAllocFromPoolAsync;
     __typeof__(cuMemGetAllocationGranularity) *MemGetAllocationGranularity;
     __typeof__(cuMemCreate) *MemCreate;
     __typeof__(cuMemRelease) *MemRelease;

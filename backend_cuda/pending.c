@@ -24,6 +24,8 @@ _Static_assert(sizeof(symmem_call_id) == sizeof(((symmem_cuda_fault *)0)->other)
 _Static_assert(SYMMEM_MAX_WORLD_SIZE == SYMMEM_CUDA_MAX_RANKS, "both count the same ranks");
 
 symmem_status cuda_take_fault(const cuda_signal_op *signal, symmem_error_record *record_p) {
+    if (signal->peers == NULL)
+        return cuda_take_late(signal, record_p);
     symmem_cuda_fault *found = signal->fault;
     /* acquire; pairs with: the fence before the kernel's store. The kernel has ended. */
     uint32_t code = __atomic_load_n(&found->code, __ATOMIC_ACQUIRE);
@@ -54,6 +56,10 @@ symmem_status cuda_take_fault(const cuda_signal_op *signal, symmem_error_record 
 
 void cuda_watch_peers(const cuda_signal_op *signal) {
     const symmem_peers *peers = signal->peers;
+    if (peers == NULL) {
+        cuda_watch_ending(signal);
+        return;
+    }
     symmem_cuda_control *control = ((cuda_peers *)peers->priv)->control;
     for (int32_t rank = 0; rank < peers->world_size; rank++)
         if (rank != peers->rank && peers->host->peer_state(peers, rank) == SYMMEM_PEER_GONE)
@@ -127,7 +133,7 @@ static bool is_over(cuda_instance *instance, const cuda_pending *pending) {
  */
 static bool is_consequence(const cuda_pending *pending) {
     const cuda_signal_op *signal = &pending->signal;
-    return signal->fault != NULL &&
+    return signal->fault != NULL && signal->peers != NULL &&
            __atomic_load_n(&signal->fault->code, __ATOMIC_ACQUIRE) == -(uint32_t)SYMMEM_POISONED &&
            signal->fault->failed_rank == signal->peers->rank &&
            !signal->peers->host->is_poisoned(signal->peers);

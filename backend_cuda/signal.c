@@ -110,6 +110,7 @@ static symmem_status prepare(cuda_instance *instance, const symmem_peers *peers,
         .channel = channel,
         .peer = peer,
         .timeout_ms = exec->timeout_ms,
+        .stream = exec->stream != NULL ? (uint64_t)(uintptr_t)exec->stream : 1,
     };
     memcpy(launch->args.call, &exec->call, sizeof launch->args.call);
     if (exec->stream != NULL && exec->whole != NULL) {

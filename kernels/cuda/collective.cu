@@ -7,7 +7,8 @@
 // many small pieces, is one kernel of one block that does all of it. Ranks need not choose alike:
 // they only meet as often.
 //
-// This file takes in that of the signals: one image, and the same meeting for all.
+// This file takes in that of the signals, for the same meeting in all, and at its end that of the
+// products: one image.
 #include "cuda/signal.cu"
 
 #include "cuda/collective.h"
@@ -134,3 +135,5 @@ extern "C" __global__ void __launch_bounds__(SYMMEM_CUDA_COLLECTIVE_THREADS)
         symmem_cuda_move(args.segment, blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x,
                          gridDim.x * static_cast<size_t>(blockDim.x));
 }
+
+#include "cuda/product.cu"

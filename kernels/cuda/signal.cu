@@ -23,6 +23,7 @@ constexpr uint32_t CALL_NONE = 0;
 // Of symmem_status, negated.
 enum code : uint32_t {
     OK = 0,
+    NOT_INITIALISED = 2,
     TIMEOUT = 6,
     PEER_LOST = 7,
     MISMATCH = 8,
@@ -175,8 +176,8 @@ __device__ symmem_cuda_state *state_of(const symmem_cuda_signal_args &args) {
 // One thread, after a failure: peers are told, then the host.
 __device__ void fail(const symmem_cuda_signal_args &args, verdict *verdict) {
     symmem_cuda_fault *fault = args.fault;
-    if (args.turn != SYMMEM_CUDA_ALONE)
-        state_of(args)->failed = 1;
+    if (args.turn != SYMMEM_CUDA_ALONE && state_of(args)->failed == 0)
+        state_of(args)->failed = args.stream;
     if (verdict->code == TIMEOUT || verdict->code == PEER_LOST)
         name_late(verdict);
     if (verdict->code != MISMATCH)
@@ -290,7 +291,9 @@ __device__ bool join(const symmem_cuda_signal_args &args, uint64_t *start_ns) {
     __syncthreads();
     if (args.turn != SYMMEM_CUDA_FIRST) {
         *start_ns = state->start_ns;
-        return state->failed == 0;
+        // A stream that has not told of the failure does so now, if that concerns others.
+        return state->failed == 0 || (args.turn == SYMMEM_CUDA_PART &&
+                                      state->failed != args.stream && own_poisoned(args));
     }
     if (threadIdx.x == 0) {
         state->start_ns = *start_ns;
@@ -325,8 +328,13 @@ extern "C" __global__ void symmem_wait_signal(const symmem_cuda_signal_args args
 
 extern "C" __global__ void symmem_barrier(const __grid_constant__ symmem_cuda_signal_args args) {
     __shared__ verdict result;
+    __shared__ bool going;
     uint64_t start_ns;
     const bool comparing = args.turn != SYMMEM_CUDA_LATER && args.call[0] != CALL_NONE;
-    if (join(args, &start_ns))
+    const bool joins = join(args, &start_ns);
+    if (threadIdx.x == 0) // for all: another stream's part may fail just now
+        going = joins;
+    __syncthreads();
+    if (going)
         (void)meet(args, &result, start_ns, comparing);
 }

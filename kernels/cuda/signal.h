@@ -45,7 +45,7 @@ typedef struct symmem_cuda_control {
 /* An operation of several kernels: the first meeting sets it, what follows looks at it. */
 typedef struct symmem_cuda_state {
     uint64_t start_ns;
-    uint64_t failed;
+    uint64_t failed; /* by a kernel of the stream that this names; 0: not */
 } symmem_cuda_state;
 
 /* A barrier's place in an operation of several kernels. */
@@ -68,6 +68,7 @@ typedef struct symmem_cuda_signal_args {
     uint32_t timeout_ms;      /* 0: no limit */
     int32_t turn;             /* barrier: symmem_cuda_turn */
     symmem_cuda_state *state; /* PART: the operation's, which may be another channel's */
+    uint64_t stream;          /* a name for it, not 0 */
     uint32_t call[SYMMEM_CUDA_CALL_WORDS];
 } symmem_cuda_signal_args;
 

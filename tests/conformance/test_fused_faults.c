@@ -57,6 +57,36 @@ static void own_product_on_stream(struct tk *t) {
     own_product_of(t, tk_stream(t));
 }
 
+/* Does nothing, which shows on any backend: no product of its own is made beside it. */
+static symmem_status none_at_all(void *arg, const symmem_matmul *p, void *native_stream) {
+    atomic_int *calls = arg;
+    (void)native_stream;
+    if (p->m == PAIR_ROWS && p->n == PAIR_N && p->k == PAIR_K && p->signals == NULL)
+        atomic_fetch_add_explicit(calls, 1, memory_order_relaxed);
+    return SYMMEM_OK;
+}
+
+static void own_product_in_its_place(struct tk *t) {
+    struct fused_pair x;
+    TK_REQ(t, "SM-FUSED-11");
+    pair_begin(t, &x);
+    for (int on_stream = 0; on_stream < 2; on_stream++) {
+        symmem_stream *stream = on_stream ? tk_stream(t) : NULL;
+        atomic_int calls = 0;
+        TK_OK(t, symmem_set_matmul(t->context, none_at_all, &calls));
+        TK_OK(t, symmem_fused_all_gather_matmul(x.workspace, &x.shard.dl, 0, 1, x.bs, NULL, x.outs,
+                                                0, tk_scaled_ms(LONG_MS), stream, NULL));
+        TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
+        if (stream != NULL)
+            tk_synchronize(t, stream);
+        TK_EQ_INT(t, t->world_size, atomic_load_explicit(&calls, memory_order_relaxed));
+        pair_expect_untouched(t, &x);
+    }
+    TK_OK(t, pair_gather(&x, tk_scaled_ms(LONG_MS), NULL));
+    pair_expect_gather(t, &x, 1);
+    pair_end(&x);
+}
+
 /* --- failures --------------------------------------------------------------------------------- */
 
 static symmem_status both_ends(symmem_status status, symmem_stream *stream) {
@@ -243,6 +273,11 @@ static const struct tk_case cases[] = {
      .needs = PRODUCTS | SYMMEM_CAP_HOST_ACCESS | SYMMEM_CAP_STREAMS,
      .max_ranks = 3,
      .body = own_product_on_stream},
+    {.name = "fused_faults.own_product_in_its_place",
+     .requirements = "SM-FUSED-11",
+     .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
+     .max_ranks = 3,
+     .body = own_product_in_its_place},
     {.name = "fused_faults.product_fails",
      .requirements = "SM-FUSED-12",
      .needs = PRODUCTS,

@@ -49,6 +49,20 @@ void fake_know(CUdeviceptr at, size_t bytes);
 void fake_forget(CUdeviceptr at);
 bool fake_is_known(CUdeviceptr at);
 
+/* --- fake_cuda.c --------------------------------------------------------------------- */
+
+/* A call of the driver that enqueues; for other libraries that are played here, too. */
+CUresult fake_cuda_enqueue(CUstream stream, void (*run)(void *arg), const void *arg, size_t bytes);
+
+/* --- pools.c ------------------------------------------------------------------------- */
+
+CUresult fake_alloc_async(CUdeviceptr *at, size_t bytes, CUstream stream);
+CUresult fake_free_async(CUdeviceptr at, CUstream stream);
+CUresult fake_pool_create(CUmemoryPool *pool, const CUmemPoolProps *properties);
+CUresult fake_pool_destroy(CUmemoryPool pool);
+CUresult fake_pool_set(CUmemoryPool pool, CUmemPool_attribute attribute, void *value);
+CUresult fake_alloc_from_pool(CUdeviceptr *at, size_t bytes, CUmemoryPool pool, CUstream stream);
+
 #include "kernels.h"
 
 #endif

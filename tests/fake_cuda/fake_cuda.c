@@ -353,23 +353,9 @@ static CUresult fake_host_fn(CUstream stream, CUhostFn fn, void *arg) {
     return enqueue(stream, run_host, &op, sizeof op, false);
 }
 
-static CUresult fake_alloc_async(CUdeviceptr *at, size_t bytes, CUstream stream) {
-    void *memory = NULL;
-    (void)stream;
-    CUresult result = fake_host_alloc(&memory, bytes, 0);
-    *at = (CUdeviceptr)(uintptr_t)memory;
-    return result;
-}
-
-static void run_free(void *arg) {
-    void *memory = *(void **)arg;
-    fake_forget((CUdeviceptr)(uintptr_t)memory);
-    free(memory);
-}
-
-static CUresult fake_free_async(CUdeviceptr at, CUstream stream) {
-    void *memory = pointer(at);
-    return enqueue(stream, run_free, &memory, sizeof memory, false);
+EXPORT CUresult fake_cuda_enqueue(CUstream stream, void (*run)(void *arg), const void *arg,
+                                  size_t bytes) {
+    return enqueue(stream, run, arg, bytes, false);
 }
 
 struct kernel_op {
@@ -448,6 +434,10 @@ CUresult cuGetProcAddress_v2(const char *name, void **entry, int version, cuuint
         ENTRY(MemFreeHost, fake_host_free),
         ENTRY(MemAllocAsync, fake_alloc_async),
         ENTRY(MemFreeAsync, fake_free_async),
+        ENTRY(MemPoolCreate, fake_pool_create),
+        ENTRY(MemPoolDestroy, fake_pool_destroy),
+        ENTRY(MemPoolSetAttribute, fake_pool_set),
+        ENTRY(MemAllocFromPoolAsync, fake_alloc_from_pool),
         ENTRY(MemGetAllocationGranularity, fake_granularity),
         ENTRY(MemCreate, fake_create),
         ENTRY(MemRelease, fake_release_memory),

@@ -49,6 +49,36 @@ static CUresult CUDAAPI launch_kernel(CUfunction function, unsigned int blocks, 
     return CUDA_SUCCESS;
 }
 
+typedef struct fill {
+    CUdeviceptr dst;
+    size_t bytes;
+    unsigned char value;
+} fill;
+
+static void run_fill(const void *args) {
+    fill wanted;
+    memcpy(&wanted, args, sizeof wanted);
+    memset((void *)(uintptr_t)wanted.dst, wanted.value, wanted.bytes);
+}
+
+/* A node without a kernel. */
+static CUresult CUDAAPI set_bytes(CUdeviceptr dst, unsigned char value, size_t bytes,
+                                  CUstream stream) {
+    const fill wanted = {dst, bytes, value};
+    (void)stream;
+    if (!fake.capturing) {
+        run_fill(&wanted);
+        return CUDA_SUCCESS;
+    }
+    if (fake.node_count == FAKE_MOST_NODES)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    fake_node *node = &fake.nodes[fake.node_count++];
+    node->function = NULL;
+    node->blocks = 0;
+    memcpy(node->args, &wanted, sizeof wanted);
+    return CUDA_SUCCESS;
+}
+
 static CUfunction function_of(host_kernel kernel) {
     return (CUfunction)(uintptr_t)kernel;
 }
@@ -88,6 +118,7 @@ void fake_open(void **tables, int32_t rank, int32_t world_size, int32_t channel_
     fake.fail_launch = -1;
     fake.instance.host = &host;
     fake.instance.driver.LaunchKernel = launch_kernel;
+    fake.instance.driver.MemsetD8Async = set_bytes;
     cuda_device *device = &fake.instance.devices[0];
     device->barrier = function_of(HOST_BARRIER);
     device->show_words = function_of(HOST_SHOW_WORDS);
@@ -166,8 +197,11 @@ symmem_status cuda_captured_add(cuda_instance *instance, cuuint64_t id, const sy
 symmem_status fake_replay(void) {
     symmem_error_record record;
     for (int i = 0; i < fake.node_count; i++)
-        host_launch_kernel((host_kernel)(uintptr_t)fake.nodes[i].function, fake.nodes[i].blocks,
-                           fake.nodes[i].threads, fake.nodes[i].args);
+        if (fake.nodes[i].blocks == 0)
+            run_fill(fake.nodes[i].args);
+        else
+            host_launch_kernel((host_kernel)(uintptr_t)fake.nodes[i].function, fake.nodes[i].blocks,
+                               fake.nodes[i].threads, fake.nodes[i].args);
     return cuda_take_fault(&fake.held, &record);
 }
 

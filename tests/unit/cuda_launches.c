@@ -4,6 +4,7 @@
  * and signals are shared memory. What is seen here is how kernels follow each other, meetings,
  * failures and what they leave; what the loops compute in detail is cuda_collective.cpp's.
  */
+#include "cuda_parts.h"
 #include "cuda_ranks.h"
 #include "reference/reduce.h"
 
@@ -398,6 +399,8 @@ RANKS_TEST(mismatches)
 RANKS_TEST(one_is_late_small)
 RANKS_TEST(one_is_late_large)
 RANKS_TEST(limit_is_for_all)
+RANKS_TEST(parts_that_differ)
+RANKS_TEST(parts_without_a_peer)
 RANKS_TEST(launch_fails)
 RANKS_TEST(unknown_kinds)
 
@@ -420,6 +423,8 @@ int main(void) {
         {"one is late, one kernel", test_one_is_late_small},
         {"one is late, several kernels", test_one_is_late_large},
         {"one limit for all meetings", test_limit_is_for_all},
+        {"parts that differ", test_parts_that_differ},
+        {"parts without a peer", test_parts_without_a_peer},
         {"a launch fails", test_launch_fails},
         {"unknown kinds", test_unknown_kinds},
     };

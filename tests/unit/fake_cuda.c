@@ -211,6 +211,28 @@ static CUresult alloc_async(CUdeviceptr *address_p, size_t bytes, CUstream strea
     return result;
 }
 
+static CUresult pool_create(CUmemoryPool *pool_p, const CUmemPoolProps *properties) {
+    (void)properties;
+    MAY_FAIL("MemPoolCreate");
+    return make(pool_p, 1);
+}
+
+static CUresult pool_destroy(CUmemoryPool pool) {
+    return drop(pool);
+}
+
+static CUresult pool_set(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
+    (void)pool, (void)attribute, (void)value;
+    MAY_FAIL("MemPoolSetAttribute");
+    return CUDA_SUCCESS;
+}
+
+static CUresult alloc_from_pool(CUdeviceptr *address_p, size_t bytes, CUmemoryPool pool,
+                                CUstream stream) {
+    (void)pool;
+    return alloc_async(address_p, bytes, stream);
+}
+
 static CUresult free_async(CUdeviceptr address, CUstream stream) {
     (void)stream;
     return drop(at(address));
@@ -378,6 +400,10 @@ static const entry entries[] = {
     ENTRY("MemFreeHost", host_free),
     ENTRY("MemAllocAsync", alloc_async),
     ENTRY("MemFreeAsync", free_async),
+    ENTRY("MemPoolCreate", pool_create),
+    ENTRY("MemPoolDestroy", pool_destroy),
+    ENTRY("MemPoolSetAttribute", pool_set),
+    ENTRY("MemAllocFromPoolAsync", alloc_from_pool),
     ENTRY("MemGetAllocationGranularity", granularity),
     ENTRY("MemCreate", mem_create),
     ENTRY("MemRelease", mem_release),

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * cuBLASLt, if the machine has one: looked for when the first product is enqueued. A product takes
+ * three steps, for its caller gets the memory between them: plan, enqueue, and, if the sums went
+ * elsewhere, the kernel that finishes them.
+ */
+#ifndef SYMMEM_CUDA_BLAS_H
+#define SYMMEM_CUDA_BLAS_H
+
+#include "cuda_internal.h"
+
+/* Once for the instance; loads nothing. */
+symmem_status cuda_blas_open(cuda_instance *instance);
+void cuda_blas_close(cuda_instance *instance);
+
+/* One product as the library is to make it. */
+typedef struct cuda_blas_job {
+    const symmem_matmul *product;
+    void *sums; /* not NULL: a x b goes there and not to out, (m, n) close together in out's order,
+                   in float32 (float64 for float64); neither scaled nor added to anything */
+    size_t workspace_bytes; /* from the plan */
+    void *workspace;        /* aligned to 256 bytes */
+} cuda_blas_job;
+
+/* Whether the library can do it, given addresses aligned like these; asks it once for each shape.
+ * The device's context is current. Addresses that are not known yet may be any multiple of 256. */
+bool cuda_blas_plan(cuda_instance *instance, int32_t device, cuda_blas_job *job);
+/* Planned with the same. 0, or the library's error; then nothing that counts was enqueued. */
+int cuda_blas_enqueue(cuda_instance *instance, int32_t device, const cuda_blas_job *job,
+                      CUstream native);
+
+#endif

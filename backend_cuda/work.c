@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Work of a device that knows no peers: products, strided copies, reductions. */
+#include <stddef.h>
+#include <string.h>
+
+#include "cuda/product.h"
+#include "cuda_internal.h"
+
+#define MAX_BLOCKS 2048 /* more than a device runs at once */
+
+typedef struct kernel_name {
+    const char *name;
+    size_t offset;
+} kernel_name;
+
+#define NAMED(name, member)                                                                        \
+    { "symmem_" name, offsetof(cuda_local_kernels, member) }
+
+static const kernel_name names[] = {
+    NAMED("product_f32", product[SYMMEM_FLOAT32]),
+    NAMED("product_f64", product[SYMMEM_FLOAT64]),
+    NAMED("product_f16", product[SYMMEM_FLOAT16]),
+    NAMED("product_bf16", product[SYMMEM_BFLOAT16]),
+    NAMED("product_i8", product[SYMMEM_INT8]),
+    NAMED("product_u8", product[SYMMEM_UINT8]),
+    NAMED("finish_f32", finish),
+    NAMED("finish_f64", finish_double),
+    NAMED("await_chunk", await_chunk),
+    NAMED("copy_strided", copy_strided),
+    NAMED("local_u8", reduce[SYMMEM_UINT8]),
+    NAMED("local_i8", reduce[SYMMEM_INT8]),
+    NAMED("local_i16", reduce[SYMMEM_INT16]),
+    NAMED("local_u16", reduce[SYMMEM_UINT16]),
+    NAMED("local_i32", reduce[SYMMEM_INT32]),
+    NAMED("local_u32", reduce[SYMMEM_UINT32]),
+    NAMED("local_i64", reduce[SYMMEM_INT64]),
+    NAMED("local_u64", reduce[SYMMEM_UINT64]),
+    NAMED("local_f16", reduce[SYMMEM_FLOAT16]),
+    NAMED("local_bf16", reduce[SYMMEM_BFLOAT16]),
+    NAMED("local_f32", reduce[SYMMEM_FLOAT32]),
+    NAMED("local_f64", reduce[SYMMEM_FLOAT64]),
+};
+
+CUresult cuda_local_load(const cuda_driver *driver, CUmodule module, cuda_local_kernels *local) {
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; result == CUDA_SUCCESS && i < sizeof names / sizeof names[0]; i++) {
+        CUfunction *function = (CUfunction *)(void *)((char *)local + names[i].offset);
+        result = driver->ModuleGetFunction(function, module, names[i].name);
+        if (result == CUDA_SUCCESS && driver->FuncLoad != NULL)
+            result = driver->FuncLoad(*function);
+    }
+    return result;
+}
+
+symmem_status cuda_work_launch(cuda_instance *instance, const cuda_work *work, CUfunction kernel,
+                               uint64_t count, void *args, CUstream native) {
+    uint64_t blocks = (count + SYMMEM_CUDA_PRODUCT_THREADS - 1) / SYMMEM_CUDA_PRODUCT_THREADS;
+    if (blocks == 0)
+        return SYMMEM_OK;
+    CUresult result = cuda_launch_kernel(instance, kernel,
+                                         (unsigned int)(blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS),
+                                         SYMMEM_CUDA_PRODUCT_THREADS, args, native);
+    return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, work->operation);
+}
+
+/* In the thread's record what the device has told, if it has. */
+static symmem_status tell(const cuda_instance *instance, const cuda_work *work) {
+    symmem_error_record record;
+    if (work->signal.fault == NULL)
+        return SYMMEM_OK;
+    symmem_status status = cuda_take_fault(&work->signal, &record);
+    return status == SYMMEM_OK ? status
+                               : instance->host->fail(instance->host, status, 0, work->operation,
+                                                      "%s", record.message);
+}
+
+static symmem_status run_now(cuda_instance *instance, cuda_work *work) {
+    cuda_lane *lane;
+    CUresult result = cuda_lane_take(instance, work->device, &lane);
+    if (result != CUDA_SUCCESS)
+        return cuda_fail(instance, result, work->operation);
+    symmem_status status = work->enqueue(instance, work, lane->native);
+    /* After a failure too: a part may be under way. */
+    result = cuda_wait_idle(instance, lane->native, 0,
+                            work->signal.fault != NULL ? &work->signal : NULL);
+    cuda_lane_give(instance, work->device, lane);
+    if (status == SYMMEM_OK && result != CUDA_SUCCESS)
+        status = cuda_fail(instance, result, work->operation);
+    return status == SYMMEM_OK ? tell(instance, work) : status;
+}
+
+static symmem_status keep(cuda_instance *instance, cuuint64_t id, const cuda_work *work,
+                          const symmem_exec *exec) {
+    const cuda_needs needs = {.signal = work->signal.fault != NULL ? &work->signal : NULL};
+    if (exec->ref_count == 0 && needs.signal == NULL)
+        return SYMMEM_OK;
+    return id != 0 ? cuda_captured_add(instance, id, exec, &needs, work->operation)
+                   : cuda_pending_add(exec->stream, exec, &needs, work->operation);
+}
+
+/* *taken_p: the fault is the stream's now. */
+static symmem_status run_on(cuda_instance *instance, cuda_work *work, const symmem_exec *exec,
+                            bool *taken_p) {
+    cuda_stream *stream = exec->stream;
+    uint64_t id = 0;
+    symmem_status status = cuda_capture_id(instance, stream, &id);
+    if (status != SYMMEM_OK)
+        return status;
+    CUresult result = cuda_part_begin(instance, exec, stream->native);
+    status = result == CUDA_SUCCESS ? work->enqueue(instance, work, stream->native)
+                                    : cuda_fail(instance, result, work->operation);
+    if (status == SYMMEM_OK)
+        status = keep(instance, id, work, exec);
+    /* What is captured keeps it until the instance is closed: its graph may be somebody else's. */
+    *taken_p = status == SYMMEM_OK || id != 0;
+    /* What is under way must not outlive what nobody keeps for it. */
+    if (status != SYMMEM_OK && id == 0)
+        (void)cuda_wait_idle(instance, stream->native, 0,
+                             work->signal.fault != NULL ? &work->signal : NULL);
+    return status;
+}
+
+symmem_status cuda_work_run(cuda_instance *instance, cuda_work *work, const symmem_exec *exec) {
+    bool taken = false;
+    cuda_collect(instance);
+    symmem_status status = cuda_enter(instance, work->device, work->operation);
+    if (status != SYMMEM_OK)
+        return status;
+    if (exec->stream != NULL && exec->whole != NULL)
+        work->failed = &cuda_state_of(exec->whole)->failed;
+    status = exec->stream == NULL ? run_now(instance, work) : run_on(instance, work, exec, &taken);
+    if (!taken)
+        cuda_piece_give(instance, work->signal.fault);
+    cuda_leave(instance);
+    return status;
+}
