@@ -178,6 +178,45 @@ static void chunk_missing_on_stream(struct tk *t) {
     check_timeout(t, tk_stream(t));
 }
 
+static void put_words(struct tk *t, const struct arrival *x, int missing) {
+    uint32_t words[CHUNKS];
+    for (int i = 0; i < CHUNKS; i++)
+        words[i] = i != missing;
+    ops_upload(t, x->signals, words, sizeof words);
+}
+
+/* In a graph: each launch looks at the words of its time, and a launch whose chunk does not come
+ * does not harm the next one. */
+static void replayed(struct tk *t) {
+    struct arrival x;
+    symmem_graph *graph = NULL;
+    symmem_stream *stream = tk_stream(t);
+    TK_REQ(t, "SM-FUSED-09");
+    begin(t, &x, SYMMEM_FLOAT32, ROWS, CHUNKS, true);
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
+    TK_OK(t, symmem_async_input_mm(t->context, &x.a.dl, &x.b.dl, x.signals_dl, 1, &x.out.dl,
+                                   tk_scaled_ms(100), stream));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    for (int launch = 0; launch < 6; launch++) {
+        bool late = launch % 3 == 1;
+        put_words(t, &x, late ? 2 : -1);
+        fused_fill(&x.a, t->rank, (uint32_t)launch, true);
+        fused_upload(t, &x.a);
+        fused_set_bytes(t, &x.out, 0x55);
+        TK_OK(t, symmem_graph_launch(graph, stream));
+        if (!late) {
+            tk_synchronize(t, stream);
+            expect_product(t, &x);
+            continue;
+        }
+        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+        TK_CHECK(t, strstr(last_record().message, "chunk 2 ") != NULL);
+        TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    }
+    TK_OK(t, symmem_graph_destroy(graph));
+    end(&x);
+}
+
 static void refusals(struct tk *t) {
     struct arrival x;
     struct ops_tensor words;
@@ -323,6 +362,11 @@ static const struct tk_case cases[] = {
      .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS,
      .max_ranks = 1,
      .body = chunk_missing_on_stream},
+    {.name = "fused_async.replayed",
+     .requirements = "SM-FUSED-09",
+     .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
+     .max_ranks = 1,
+     .body = replayed},
     {.name = "fused_async.refusals",
      .requirements = "SM-FUSED-10",
      .needs = SYMMEM_CAP_MATMUL,
