@@ -83,7 +83,7 @@ typedef struct blas_shape {
 
 typedef struct blas_plan {
     blas_shape shape;
-    bool known, usable;
+    bool known, usable, launched;
     lt_desc desc;
     lt_layout left, right, out;
     lt_algo algo;
@@ -355,8 +355,10 @@ bool cuda_blas_plan(cuda_instance *instance, int32_t device, cuda_blas_job *job)
     blas_device *own = device_of(instance, device);
     const blas_plan *plan = own != NULL ? plan_of(&instance->blas->library, own, &s) : NULL;
     const bool usable = plan != NULL && plan->usable;
-    if (usable)
+    if (usable) {
         job->workspace_bytes = plan->workspace_bytes;
+        job->fresh = !plan->launched;
+    }
     pthread_mutex_unlock(&instance->blas->lock);
     return usable;
 }
@@ -375,13 +377,14 @@ int cuda_blas_enqueue(cuda_instance *instance, int32_t device, const cuda_blas_j
         wide ? (const void *)&wide_ones[s.accumulate != 0] : &ones[s.accumulate != 0];
     pthread_mutex_lock(&blas->lock);
     blas_device *own = blas->devices[device];
-    const blas_plan *plan = plan_of(&blas->library, own, &s);
+    blas_plan *plan = plan_of(&blas->library, own, &s);
     int error =
         plan->usable && plan->workspace_bytes <= job->workspace_bytes
             ? blas->library.matmul(own->handle, plan->desc, alpha, left, plan->left, right,
                                    plan->right, beta, out, plan->out, out, plan->out, &plan->algo,
                                    job->workspace, job->workspace_bytes, native)
             : -1;
+    plan->launched = plan->launched || error == SUCCESS;
     pthread_mutex_unlock(&blas->lock);
     return error;
 }

@@ -19,6 +19,7 @@ typedef struct cuda_blas_job {
     void *sums; /* not NULL: a x b goes there and not to out, (m, n) close together in out's order,
                    in float32 (float64 for float64); neither scaled nor added to anything */
     size_t workspace_bytes; /* from the plan */
+    bool fresh;             /* likewise: it was not enqueued yet, so its kernel is to be loaded */
     void *workspace;        /* aligned to 256 bytes */
 } cuda_blas_job;
 

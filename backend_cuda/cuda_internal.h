@@ -193,6 +193,7 @@ typedef struct cuda_work {
     /* Enqueues it; what fails is described. The context is current. */
     symmem_status (*enqueue)(cuda_instance *instance, struct cuda_work *work, CUstream native);
     int32_t device;
+    bool capturing;
     const uint64_t *failed; /* see cuda/product.h */
     cuda_signal_op signal;  /* fault NULL: none */
 } cuda_work;

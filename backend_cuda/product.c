@@ -171,6 +171,37 @@ static symmem_matmul chunk_of(const symmem_matmul *p, int32_t chunk) {
     return some;
 }
 
+/* Bytes from the first element to behind the last. */
+static size_t extent_of_a(const symmem_matmul *p) {
+    return ((size_t)(p->m - 1) * (size_t)p->a_row + (size_t)(p->k - 1) * (size_t)p->a_column + 1) *
+           element_bytes(p->dtype);
+}
+
+/* The product of whatever lies in memory of the stream's, to nowhere: the library then has loaded
+ * its kernel, which it might not get done while another one waits for a chunk. */
+static void warm(cuda_instance *instance, const cuda_work *work, const symmem_matmul *p,
+                 CUstream native) {
+    symmem_matmul idle = *p;
+    const size_t sum = p->dtype == SYMMEM_FLOAT64 ? sizeof(double) : sizeof(float);
+    const size_t sums = places((size_t)p->m * (size_t)p->n * sum);
+    cuda_blas_job job = {.product = p, .sums = (void *)(uintptr_t)PLACE};
+    CUdeviceptr memory;
+    if (p->m == 0 || p->n == 0 || p->fn != NULL || !cuda_blas_plan(instance, work->device, &job) ||
+        !job.fresh)
+        return;
+    const size_t workspace = places(job.workspace_bytes), shift = (uintptr_t)p->a % PLACE;
+    if (cuda_scratch_take(instance, work->device, sums + workspace + shift + extent_of_a(p), native,
+                          &memory) != CUDA_SUCCESS)
+        return;
+    idle.a = (const void *)(uintptr_t)(memory + sums + workspace + shift);
+    job.product = &idle;
+    job.sums = (void *)(uintptr_t)memory;
+    job.workspace = workspace > 0 ? (void *)(uintptr_t)(memory + sums) : NULL;
+    (void)cuda_blas_enqueue(instance, work->device, &job,
+                            native); /* the product itself will tell */
+    cuda_scratch_give(instance, memory, native);
+}
+
 static symmem_status enqueue_chunk(cuda_instance *instance, const product_work *product, int32_t i,
                                    symmem_cuda_state *state, CUstream native) {
     const symmem_matmul *p = product->product;
@@ -198,6 +229,10 @@ static symmem_status enqueue_chunks(cuda_instance *instance, const product_work 
     if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, product->work.operation);
     symmem_status status = SYMMEM_OK;
+    for (int32_t i = 0; i < product->product->signal_count && !product->work.capturing; i++) {
+        const symmem_matmul some = chunk_of(product->product, i);
+        warm(instance, &product->work, &some, native);
+    }
     for (int32_t i = 0; i < product->product->signal_count && status == SYMMEM_OK; i++)
         status = enqueue_chunk(instance, product, i, (symmem_cuda_state *)(uintptr_t)state, native);
     cuda_scratch_give(instance, state, native);

@@ -106,6 +106,7 @@ static symmem_status run_on(cuda_instance *instance, cuda_work *work, const symm
     symmem_status status = cuda_capture_id(instance, stream, &id);
     if (status != SYMMEM_OK)
         return status;
+    work->capturing = id != 0;
     CUresult result = cuda_part_begin(instance, exec, stream->native);
     status = result == CUDA_SUCCESS ? work->enqueue(instance, work, stream->native)
                                     : cuda_fail(instance, result, work->operation);
