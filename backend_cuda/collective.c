@@ -76,6 +76,33 @@ unsigned int cuda_blocks_for(size_t bytes) {
     return (unsigned int)(blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS);
 }
 
+/* For how much each block of a kernel that meets in its blocks has a place in one go. */
+#define SPREAD_BYTES ((size_t)SYMMEM_CUDA_COLLECTIVE_THREADS * 16)
+/* Beyond, meetings do not matter, and more blocks do. */
+#define MOST_SPREAD_BYTES ((size_t)32 << 20)
+#define SPREAD_OF_ALL_RANKS 128 /* blocks, for ranks may share a device */
+
+/* What each rank's blocks work on, of things that all ranks pass alike. */
+static size_t spread_bytes(const symmem_cuda_job *job) {
+    size_t bytes = job->count * job->element, ranks = (size_t)job->world_size;
+    if (job->form == SYMMEM_CUDA_IN_PLACE)
+        return bytes / ranks;
+    bool gathers = job->form == SYMMEM_CUDA_GATHER_PULL || job->form == SYMMEM_CUDA_GATHER_PUSH;
+    return gathers ? bytes * ranks : bytes;
+}
+
+/* How many blocks that meet each for itself, the same on all ranks; 0: not in this way. */
+static unsigned int spread_blocks(const collective_launch *c) {
+    const symmem_cuda_job *job = &c->args.job;
+    size_t bytes = spread_bytes(job), blocks = (bytes + SPREAD_BYTES - 1) / SPREAD_BYTES;
+    size_t most = SPREAD_OF_ALL_RANKS / (size_t)job->world_size;
+    if (c->launch.args.channel >= SYMMEM_CUDA_SPREAD_CHANNELS || bytes > MOST_SPREAD_BYTES ||
+        strcmp(symmem_cuda_script(job->form), "|.0.") != 0)
+        return 0;
+    most = most < 1 ? 1 : most > SYMMEM_CUDA_SPREAD_BLOCKS ? SYMMEM_CUDA_SPREAD_BLOCKS : most;
+    return (unsigned int)(blocks < 1 ? 1 : blocks < most ? blocks : most);
+}
+
 /* --- launches ----------------------------------------------------------------------- */
 
 static CUresult launch(const cuda_instance *instance, collective_launch *c, CUfunction kernel,
@@ -113,6 +140,23 @@ static CUresult run_step(const cuda_instance *instance, collective_launch *c,
                   &c->args, native);
 }
 
+static CUresult enqueue_spread(const cuda_instance *instance, collective_launch *c,
+                               unsigned int blocks, CUstream native) {
+    symmem_cuda_place place = {0};
+    symmem_cuda_step step;
+    bool found = symmem_cuda_next(&c->args.job, &place, &step); /* the meeting */
+    CUresult result = CUDA_SUCCESS;
+    if (c->args.job.checking)
+        result = run_step(instance, c, &step, native);
+    found = found && symmem_cuda_next(&c->args.job, &place, &c->args.step);
+    if (!found || result != CUDA_SUCCESS)
+        return found ? result : CUDA_ERROR_INVALID_VALUE;
+    c->args.way = c->args.job.checking ? SYMMEM_CUDA_IN_BLOCKS_AFTER : SYMMEM_CUDA_IN_BLOCKS;
+    if (c->args.job.checking)
+        c->args.signal.turn = SYMMEM_CUDA_LATER;
+    return launch(instance, c, c->kernel, blocks, SYMMEM_CUDA_COLLECTIVE_THREADS, &c->args, native);
+}
+
 static CUresult enqueue(cuda_instance *instance, cuda_launch *opaque, CUstream native) {
     collective_launch *c = (collective_launch *)opaque;
     symmem_cuda_place place = {0};
@@ -121,8 +165,12 @@ static CUresult enqueue(cuda_instance *instance, cuda_launch *opaque, CUstream n
     CUresult result = c->words != NULL ? show_board(instance, c, native) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS)
         return result;
-    c->args.all_steps = is_for_one_block(c);
-    if (c->args.all_steps)
+    bool small = is_for_one_block(c);
+    unsigned int blocks = small && c->args.job.checking ? 0 : spread_blocks(c);
+    if (blocks > 0)
+        return enqueue_spread(instance, c, blocks, native);
+    c->args.way = small ? SYMMEM_CUDA_ALL_STEPS : SYMMEM_CUDA_ONE_STEP;
+    if (small)
         return launch(instance, c, c->kernel, 1, SYMMEM_CUDA_COLLECTIVE_THREADS, &c->args, native);
     while (result == CUDA_SUCCESS && symmem_cuda_next(&c->args.job, &place, &step))
         result = run_step(instance, c, &step, native);

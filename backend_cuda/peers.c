@@ -112,7 +112,8 @@ symmem_status cuda_signal_reset(void *opaque, const symmem_peers *peers) {
 }
 
 /* Own kernels learn of it by the control word. Peers' look at the state's first word: a kernel that
- * failed has written it, but a failure may be the host's alone. */
+ * failed has written it, but a failure may be the host's alone. Waits until it is written: kernels
+ * that are launched after this are to find it there, and its memory may be given back. */
 void cuda_signal_poison(void *opaque, const symmem_peers *peers) {
     cuda_instance *instance = opaque;
     cuda_peers *own = peers->priv;
@@ -120,8 +121,11 @@ void cuda_signal_poison(void *opaque, const symmem_peers *peers) {
     __atomic_store_n(&own->control->poisoned, 1, __ATOMIC_RELEASE);
     if (cuda_enter(instance, peers->device, "poison") != SYMMEM_OK)
         return;
-    (void)instance->driver.MemsetD32Async(cuda_address(peers->signals[peers->rank]), 1, 1,
-                                          instance->devices[peers->device].control);
+    CUstream control = instance->devices[peers->device].control;
+    CUresult result =
+        instance->driver.MemsetD32Async(cuda_address(peers->signals[peers->rank]), 1, 1, control);
+    if (result == CUDA_SUCCESS)
+        (void)cuda_wait_idle(instance, control, 0, NULL);
     cuda_leave(instance);
 }
 

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Collectives on the device. collective_plan.h says what their steps are.
 //
-// A large one is a kernel for each step, one after the other on a stream: a meeting is the barrier's
-// kernel, one block, so that ranks which share a device do not keep each other from running; what
-// moves and reduces has as many blocks as it likes, for they wait for nobody. A small one, or one of
-// many small pieces, is one kernel of one block that does all of it. Ranks need not choose alike:
-// they only meet as often.
+// One that is meeting, step, meeting is one kernel of several blocks, unless it is very large or on
+// a high channel. Each block meets those of its number on the other ranks and waits for no other of
+// its own rank. All ranks have as many blocks, which follows from what they pass alike; where ranks
+// compare that, they have met and done so in a kernel before. All blocks of all ranks that share a
+// device must fit there at once, or they wait for those that do not run: hence so few, and those
+// channels only.
+//
+// Of the others a large one is a kernel for each step, one after the other on a stream: a meeting
+// is the barrier's kernel, one block, and what moves and reduces has as many blocks as it likes,
+// for they wait for nobody. A small one, or one of many small pieces, is one kernel of one block
+// that does all of it. Of these ranks need not choose alike: they only meet as often.
 //
 // This file takes in that of the signals, for the same meeting in all, and at its end that of the
 // products: one image.
@@ -44,7 +50,7 @@ __device__ __noinline__ bool agree(const symmem_cuda_collective_args &args, verd
     __shared__ symmem_cuda_dispute found;
     if (threadIdx.x == 0)
         symmem_cuda_show_verdict(&args.job);
-    if (!meet(args.signal, result, start_ns, false))
+    if (!meet(args.signal, channel_spot(args.signal), result, start_ns, false))
         return false;
     if (threadIdx.x == 0)
         found = symmem_cuda_find_dispute(&args.job);
@@ -52,7 +58,7 @@ __device__ __noinline__ bool agree(const symmem_cuda_collective_args &args, verd
     if (found.rank < 0)
         return true;
     // Before the next operation writes the boards, all have read them.
-    if (!meet(args.signal, result, start_ns, false))
+    if (!meet(args.signal, channel_spot(args.signal), result, start_ns, false))
         return false;
     if (threadIdx.x == 0) {
         decide(result, MISMATCH, found.rank, found.own);
@@ -72,7 +78,7 @@ template <typename Reduce> __device__ void run_all(const symmem_cuda_collective_
     bool going = true;
     while (going && symmem_cuda_next(&args.job, &place, &step)) {
         if (step.kind == SYMMEM_CUDA_MEET)
-            going = meet(args.signal, &result, start_ns,
+            going = meet(args.signal, channel_spot(args.signal), &result, start_ns,
                          step.first && args.signal.call[0] != CALL_NONE);
         else if (step.kind == SYMMEM_CUDA_AGREE)
             going = agree(args, &result, start_ns);
@@ -89,14 +95,41 @@ __device__ void agree_alone(const symmem_cuda_collective_args &args) {
         (void)agree(args, &result, start_ns);
 }
 
+// The lane of a thread and how many there are, over all blocks.
+__device__ size_t own_lane() {
+    return blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x;
+}
+
+__device__ size_t all_lanes() {
+    return gridDim.x * static_cast<size_t>(blockDim.x);
+}
+
+// A meeting, one step, a meeting; but where ranks compare their calls, a barrier's kernel was the
+// first one.
+template <typename Reduce> __device__ void run_spread(const symmem_cuda_collective_args &args) {
+    __shared__ verdict result;
+    const spot where = block_spot(args.signal);
+    uint64_t start_ns = now_ns();
+    if (args.way == SYMMEM_CUDA_IN_BLOCKS_AFTER) {
+        if (state_of(args.signal)->failed != 0)
+            return;
+        start_ns = state_of(args.signal)->start_ns;
+    } else if (!meet(args.signal, where, &result, start_ns, false)) {
+        return;
+    }
+    work<Reduce>(args.job, args.step, own_lane(), all_lanes());
+    (void)meet(args.signal, where, &result, start_ns, false);
+}
+
 template <typename Reduce> __device__ void run(const symmem_cuda_collective_args &args) {
-    if (args.all_steps)
+    if (args.way == SYMMEM_CUDA_ALL_STEPS)
         run_all<Reduce>(args);
+    else if (args.way != SYMMEM_CUDA_ONE_STEP)
+        run_spread<Reduce>(args);
     else if (args.step.kind == SYMMEM_CUDA_AGREE)
         agree_alone(args);
     else if (args.step.first || state_of(args.signal)->failed == 0)
-        work<Reduce>(args.job, args.step, blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x,
-                     gridDim.x * static_cast<size_t>(blockDim.x));
+        work<Reduce>(args.job, args.step, own_lane(), all_lanes());
 }
 
 } // namespace
@@ -132,8 +165,7 @@ extern "C" __global__ void symmem_show_words(const __grid_constant__ symmem_cuda
 extern "C" __global__ void __launch_bounds__(SYMMEM_CUDA_COLLECTIVE_THREADS)
     symmem_move_part(const __grid_constant__ symmem_cuda_part_args args) {
     if (args.state->failed == 0)
-        symmem_cuda_move(args.segment, blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x,
-                         gridDim.x * static_cast<size_t>(blockDim.x));
+        symmem_cuda_move(args.segment, own_lane(), all_lanes());
 }
 
 #include "cuda/product.cu"

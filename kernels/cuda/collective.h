@@ -8,12 +8,19 @@
 #define SYMMEM_CUDA_COLLECTIVE_THREADS 512
 #define SYMMEM_CUDA_MAX_WORDS 256
 
-/* One block that runs all steps, or as many as one likes that run a single one. */
+/* What a kernel does of a collective. */
+typedef enum symmem_cuda_way {
+    SYMMEM_CUDA_ONE_STEP,        /* as many blocks as one likes */
+    SYMMEM_CUDA_ALL_STEPS,       /* one block */
+    SYMMEM_CUDA_IN_BLOCKS,       /* meeting, the step, meeting; at most SYMMEM_CUDA_SPREAD_BLOCKS */
+    SYMMEM_CUDA_IN_BLOCKS_AFTER, /* likewise, but ranks have met before */
+} symmem_cuda_way;
+
 typedef struct symmem_cuda_collective_args {
     symmem_cuda_signal_args signal;
     symmem_cuda_job job;
     symmem_cuda_step step;
-    bool all_steps;
+    int32_t way;
 } symmem_cuda_collective_args;
 
 /* Words of the host's to a place of the device's, as they are at the launch. */

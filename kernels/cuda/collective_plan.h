@@ -360,6 +360,12 @@ SYMMEM_CUDA_BOTH char *symmem_cuda_at(const symmem_cuda_job *job, int32_t rank, 
     return (char *)job->buffers[rank] + offset;
 }
 
+/* The index-th rank from the own one on, round about. No division: the device is slow at it. */
+SYMMEM_CUDA_BOTH int32_t symmem_cuda_turn_of(const symmem_cuda_job *job, int32_t index) {
+    int32_t rank = job->rank + index;
+    return rank < job->world_size ? rank : rank - job->world_size;
+}
+
 SYMMEM_CUDA_BOTH int32_t symmem_cuda_segments(const symmem_cuda_job *job,
                                               const symmem_cuda_step *step) {
     bool one = step->route == SYMMEM_CUDA_IN_TO_OWN || step->route == SYMMEM_CUDA_OWN_TO_OUT ||
@@ -371,7 +377,7 @@ SYMMEM_CUDA_BOTH int32_t symmem_cuda_segments(const symmem_cuda_job *job,
 SYMMEM_CUDA_BOTH symmem_cuda_segment symmem_cuda_segment_of(const symmem_cuda_job *job,
                                                             const symmem_cuda_step *step,
                                                             int32_t index) {
-    int32_t p = (int32_t)(((int64_t)job->rank + index) % job->world_size);
+    int32_t p = symmem_cuda_turn_of(job, index);
     size_t bytes = step->count * job->element, chunk = step->offset + (size_t)job->rank * bytes;
     char *own = symmem_cuda_at(job, job->rank, step->offset);
     symmem_cuda_segment segment = {own, own, bytes};
@@ -399,7 +405,7 @@ SYMMEM_CUDA_BOTH symmem_cuda_segment symmem_cuda_segment_of(const symmem_cuda_jo
         segment.src = job->in;
         break;
     case SYMMEM_CUDA_DEAL: /* backwards: nobody sends to where another one does */
-        p = (int32_t)(((int64_t)job->rank - index + job->world_size) % job->world_size);
+        p = symmem_cuda_turn_of(job, index == 0 ? 0 : job->world_size - index);
         segment.dst = symmem_cuda_at(job, p, chunk);
         segment.src = job->in + (size_t)p * bytes;
         break;
@@ -435,8 +441,7 @@ SYMMEM_CUDA_BOTH int32_t symmem_cuda_targets(const symmem_cuda_job *job,
 SYMMEM_CUDA_BOTH char *symmem_cuda_target(const symmem_cuda_job *job, const symmem_cuda_step *step,
                                           int32_t index) {
     if (step->to == SYMMEM_CUDA_TO_ALL)
-        return symmem_cuda_at(job, (int32_t)(((int64_t)job->rank + index) % job->world_size),
-                              step->offset);
+        return symmem_cuda_at(job, symmem_cuda_turn_of(job, index), step->offset);
     if (index == 0 && (step->to & SYMMEM_CUDA_TO_OUT) != 0)
         return job->out + step->at;
     return symmem_cuda_at(job, job->rank, step->offset);

@@ -185,12 +185,81 @@ SYMMEM_CUDA_CALLED void symmem_cuda_reduce_rows(const symmem_cuda_job &job,
     }
 }
 
-/* Whole units from byte `begin` on. Of job and step there are copies, so that no store can change
- * what the next load needs to know. */
+/* Sources and destinations of a world of at most `Most` ranks, in registers: between two loads
+ * nothing has to be looked up. */
+template <int Most> struct symmem_cuda_ends {
+    const char *from[Most];
+    char *to[Most];
+    int32_t ranks, targets, op;
+};
+
+template <int Most>
+SYMMEM_CUDA_BOTH symmem_cuda_ends<Most>
+symmem_cuda_ends_of(const symmem_cuda_job &job, const symmem_cuda_step &step, size_t begin) {
+    symmem_cuda_ends<Most> ends;
+    ends.ranks = job.world_size;
+    ends.targets = symmem_cuda_targets(&job, &step);
+    ends.op = job.op;
+#pragma unroll
+    for (int k = 0; k < Most; k++) {
+        ends.from[k] = k < ends.ranks ? symmem_cuda_source(&job, &step, k) + begin : NULL;
+        ends.to[k] = k < ends.targets ? symmem_cuda_target(&job, &step, k) + begin : NULL;
+    }
+    return ends;
+}
+
+/* Sums and means. The loads of `Units` units are all under way before the first of them is used:
+ * one from a peer takes as long as thousands of sums. `apart`: bytes from unit to unit. */
+template <typename Element, int Most, int Units>
+SYMMEM_CUDA_BOTH void symmem_cuda_reduce_together(const symmem_cuda_ends<Most> &ends, size_t at,
+                                                  size_t apart) {
+    const int count = sizeof(symmem_cuda_unit) / sizeof(typename Element::bits);
+    typedef symmem_cuda_group<typename Element::bits, count> group;
+    group bits[Units][Most];
+#pragma unroll
+    for (int u = 0; u < Units; u++)
+#pragma unroll
+        for (int k = 0; k < Most; k++)
+            if (k < ends.ranks)
+                bits[u][k] = symmem_cuda_load_group<group>(ends.from[k] + at + (size_t)u * apart);
+#pragma unroll
+    for (int u = 0; u < Units; u++) {
+        group result;
+#pragma unroll
+        for (int i = 0; i < count; i++) {
+            typename Element::value sum = Element::load(bits[u][0].at[i]);
+#pragma unroll
+            for (int k = 1; k < Most; k++)
+                if (k < ends.ranks)
+                    sum = Element::combine(sum, Element::load(bits[u][k].at[i]), SYMMEM_CUDA_SUM);
+            result.at[i] = Element::store(Element::finish(sum, ends.ranks, ends.op));
+        }
+#pragma unroll
+        for (int k = 0; k < Most; k++)
+            if (k < ends.targets)
+                symmem_cuda_store_group(ends.to[k] + at + (size_t)u * apart, result);
+    }
+}
+
+template <typename Element, int Most, int Units>
+SYMMEM_CUDA_CALLED void symmem_cuda_reduce_few(const symmem_cuda_job &job,
+                                               const symmem_cuda_step &step, size_t begin,
+                                               size_t units, size_t lane, size_t lanes) {
+    const symmem_cuda_ends<Most> ends = symmem_cuda_ends_of<Most>(job, step, begin);
+    const size_t bytes = sizeof(symmem_cuda_unit);
+    size_t i = lane;
+    for (; i < units && units - i > (Units - 1) * lanes; i += Units * lanes)
+        symmem_cuda_reduce_together<Element, Most, Units>(ends, i * bytes, lanes * bytes);
+    for (; i < units; i += lanes)
+        symmem_cuda_reduce_together<Element, Most, 1>(ends, i * bytes, 0);
+}
+
+/* Of job and step there are copies, so that no store can change what the next load needs to know.
+ */
 template <typename Element>
-SYMMEM_CUDA_CALLED void symmem_cuda_reduce_units(const symmem_cuda_job &job,
-                                                 const symmem_cuda_step &step, size_t begin,
-                                                 size_t units, size_t lane, size_t lanes) {
+SYMMEM_CUDA_CALLED void symmem_cuda_reduce_many(const symmem_cuda_job &job,
+                                                const symmem_cuda_step &step, size_t begin,
+                                                size_t units, size_t lane, size_t lanes) {
     const symmem_cuda_job own_job = job;
     const symmem_cuda_step own_step = step;
     const int per_unit = sizeof(symmem_cuda_unit) / sizeof(typename Element::bits);
@@ -198,6 +267,24 @@ SYMMEM_CUDA_CALLED void symmem_cuda_reduce_units(const symmem_cuda_job &job,
         const size_t at = begin + i * sizeof(symmem_cuda_unit);
         symmem_cuda_reduce_group<Element, per_unit>(own_job, own_step, at, at);
     }
+}
+
+/* Whole units from byte `begin` on. What is most used has code of its own. */
+template <typename Element>
+SYMMEM_CUDA_BOTH void symmem_cuda_reduce_units(const symmem_cuda_job &job,
+                                               const symmem_cuda_step &step, size_t begin,
+                                               size_t units, size_t lane, size_t lanes) {
+    const bool adds = job.op == SYMMEM_CUDA_SUM || job.op == SYMMEM_CUDA_AVG;
+    if (sizeof(typename Element::bits) == 1 || !adds)
+        symmem_cuda_reduce_many<Element>(job, step, begin, units, lane, lanes);
+    else if (job.world_size == 2)
+        symmem_cuda_reduce_few<Element, 2, 4>(job, step, begin, units, lane, lanes);
+    else if (job.world_size <= 4)
+        symmem_cuda_reduce_few<Element, 4, 2>(job, step, begin, units, lane, lanes);
+    else if (job.world_size <= 8)
+        symmem_cuda_reduce_few<Element, 8, 1>(job, step, begin, units, lane, lanes);
+    else
+        symmem_cuda_reduce_many<Element>(job, step, begin, units, lane, lanes);
 }
 
 /* One source: its bits, whatever they are. */

@@ -39,6 +39,7 @@ struct verdict {
     int32_t failed_rank;
     uint32_t actual;
     uint32_t epoch;
+    bool entered;      // the meeting
     uint64_t start_ns; // of one thread's clock, for all
     uint32_t missing[SYMMEM_CUDA_MAX_RANKS / 32];
     uint32_t other[SYMMEM_CUDA_CALL_WORDS];
@@ -54,24 +55,48 @@ __device__ uint32_t *word_at(const symmem_cuda_signal_args &args, int32_t owner,
     return reinterpret_cast<uint32_t *>(static_cast<char *>(args.signals[owner]) + offset);
 }
 
-__device__ uint32_t *arrival(const symmem_cuda_signal_args &args, int32_t owner, int32_t source) {
-    return word_at(
-        args, owner,
-        symmem_cuda_arrival_at(args.world_size, args.channel_count, args.channel, source));
+// Where ranks meet, in each one's signal state: bytes.
+struct spot {
+    size_t arrivals; // a word for each rank
+    size_t epoch;
+};
+
+__device__ spot channel_spot(const symmem_cuda_signal_args &args) {
+    return {symmem_cuda_arrival_at(args.world_size, args.channel_count, args.channel, 0),
+            symmem_cuda_epoch_at(args.world_size, args.channel_count, args.channel)};
 }
 
+// Of this block and those of its number. The first one's is the channel's own, so that a rank that
+// comes with one block meets whoever comes with any.
+__device__ spot block_spot(const symmem_cuda_signal_args &args) {
+    if (blockIdx.x == 0)
+        return channel_spot(args);
+    const size_t at = symmem_cuda_block_at(args.world_size, args.channel_count, args.channel,
+                                           static_cast<int32_t>(blockIdx.x));
+    return {at, at + sizeof(uint32_t) * static_cast<size_t>(args.world_size)};
+}
+
+__device__ uint32_t *arrival(const symmem_cuda_signal_args &args, const spot &where, int32_t owner,
+                             int32_t source) {
+    return word_at(args, owner, where.arrivals) + source;
+}
+
+// The word to look at for `rank`; of a barrier at `where`.
 template <operation OP>
-__device__ look attempt(const symmem_cuda_signal_args &args, int32_t rank, uint32_t epoch,
-                        uint32_t *value) {
+__device__ uint32_t *word_of(const symmem_cuda_signal_args &args, const spot &where, int32_t rank) {
+    if (OP == BARRIER)
+        return arrival(args, where, args.rank, rank);
+    return OP == PUT
+               ? word_at(args, rank, symmem_cuda_slot_at(args.world_size, args.channel, args.rank))
+               : word_at(args, args.rank, symmem_cuda_slot_at(args.world_size, args.channel, rank));
+}
+
+template <operation OP> __device__ look attempt(uint32_t *slot, uint32_t epoch, uint32_t *value) {
     if (OP == BARRIER) {
-        *value = load_acquire(arrival(args, args.rank, rank));
+        *value = load_acquire(slot);
         return static_cast<int32_t>(*value - epoch) >= 0 ? READY : ABSENT;
     }
     const uint32_t from = OP == PUT ? 0 : 1;
-    uint32_t *slot =
-        OP == PUT
-            ? word_at(args, rank, symmem_cuda_slot_at(args.world_size, args.channel, args.rank))
-            : word_at(args, args.rank, symmem_cuda_slot_at(args.world_size, args.channel, rank));
     *value = load_acquire(slot);
     if (*value == from) {
         *value = symmem::exchange_if<symmem::order::acq_rel>(slot, from, 1 - from);
@@ -89,9 +114,10 @@ __device__ void decide(verdict *verdict, uint32_t code, int32_t failed_rank, uin
     }
 }
 
+// Both loads at once: the host's memory is far.
 __device__ bool own_poisoned(const symmem_cuda_signal_args &args) {
-    return load_volatile(&args.control->poisoned) != 0 ||
-           load_volatile(word_at(args, args.rank, 0)) != 0;
+    const uint32_t by_host = load_volatile(&args.control->poisoned);
+    return (by_host | load_volatile(word_at(args, args.rank, 0))) != 0;
 }
 
 // Whether it makes sense to go on waiting for `rank`; the caller looks once more before it acts.
@@ -114,14 +140,16 @@ __device__ uint32_t check(const symmem_cuda_signal_args &args, int32_t rank, uin
 }
 
 template <operation OP>
-__device__ void wait_for(const symmem_cuda_signal_args &args, int32_t rank, verdict *verdict) {
+__device__ void wait_for(const symmem_cuda_signal_args &args, const spot &where, int32_t rank,
+                         verdict *verdict) {
     const uint32_t epoch = OP == BARRIER ? verdict->epoch : 0;
+    uint32_t *word = word_of<OP>(args, where, rank);
     for (;;) {
         uint32_t value = 0;
         look seen = ABSENT;
 #pragma unroll 1
         for (int i = 0; i < LOOKS_BETWEEN_CHECKS && seen == ABSENT; i++)
-            seen = attempt<OP>(args, rank, epoch, &value);
+            seen = attempt<OP>(word, epoch, &value);
         if (seen == READY || load_volatile(&verdict->code) != OK)
             return;
         int32_t failed_rank = rank;
@@ -130,7 +158,7 @@ __device__ void wait_for(const symmem_cuda_signal_args &args, int32_t rank, verd
         if (code == OK)
             continue;
         // What the peer did before it ended or was poisoned counts, so look again.
-        if (seen != BROKEN && attempt<OP>(args, rank, epoch, &value) == READY)
+        if (seen != BROKEN && attempt<OP>(word, epoch, &value) == READY)
             return;
         if (code == TIMEOUT || code == PEER_LOST)
             atomicOr(&verdict->missing[rank / 32], 1u << (rank % 32));
@@ -139,7 +167,8 @@ __device__ void wait_for(const symmem_cuda_signal_args &args, int32_t rank, verd
     }
 }
 
-__device__ void begin(const symmem_cuda_signal_args &args, verdict *verdict, uint64_t start_ns) {
+// All threads; what one of them writes is seen after the next __syncthreads().
+__device__ void begin(verdict *verdict, uint64_t start_ns) {
     for (int i = threadIdx.x; i < SYMMEM_CUDA_MAX_RANKS / 32; i += blockDim.x)
         verdict->missing[i] = 0;
     if (threadIdx.x == 0) {
@@ -147,10 +176,7 @@ __device__ void begin(const symmem_cuda_signal_args &args, verdict *verdict, uin
         verdict->failed_rank = -1;
         verdict->actual = 0;
         verdict->start_ns = start_ns;
-        if (own_poisoned(args))
-            decide(verdict, POISONED, args.rank, 0);
     }
-    __syncthreads();
 }
 
 // One rank late: it is named.
@@ -173,17 +199,20 @@ __device__ symmem_cuda_state *state_of(const symmem_cuda_signal_args &args) {
                                                       args.channel)));
 }
 
-// One thread, after a failure: peers are told, then the host.
+// One thread, after a failure: peers are told, then the host. Of several blocks the first one's is
+// the operation's: it has claimed the place before others see the poison that follows from it. In a
+// graph that was launched again before the host looked, the first failure stays.
 __device__ void fail(const symmem_cuda_signal_args &args, verdict *verdict) {
     symmem_cuda_fault *fault = args.fault;
+    const bool first =
+        load_volatile(&fault->code) == OK && atomicCAS(&fault->claimed, 0, 1) == 0;
     if (args.turn != SYMMEM_CUDA_ALONE && state_of(args)->failed == 0)
         state_of(args)->failed = args.stream;
     if (verdict->code == TIMEOUT || verdict->code == PEER_LOST)
         name_late(verdict);
     if (verdict->code != MISMATCH)
         store_release(word_at(args, args.rank, 0), 1);
-    // In a graph that was launched again before the host looked, the first failure stays.
-    if (load_volatile(&fault->code) != OK)
+    if (!first)
         return;
     fault->failed_rank = verdict->failed_rank;
     fault->elapsed_ns = now_ns() - verdict->start_ns;
@@ -199,18 +228,20 @@ __device__ void fail(const symmem_cuda_signal_args &args, verdict *verdict) {
 
 // --- barrier ---------------------------------------------------------------------------
 
-__device__ void arrive(const symmem_cuda_signal_args &args, uint32_t epoch) {
-    __threadfence_system();
+// After a __syncthreads(): the release is of what the whole block wrote before that.
+__device__ void arrive(const symmem_cuda_signal_args &args, const spot &where, uint32_t epoch) {
     for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x)
         if (rank != args.rank)
-            store_release(arrival(args, rank, args.rank), epoch);
+            store_release(arrival(args, where, rank, args.rank), epoch);
 }
 
 // Ranks that had not come when another thread gave up.
-__device__ void collect_late(const symmem_cuda_signal_args &args, verdict *verdict) {
+__device__ void collect_late(const symmem_cuda_signal_args &args, const spot &where,
+                             verdict *verdict) {
     for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x) {
         uint32_t value;
-        if (rank != args.rank && attempt<BARRIER>(args, rank, verdict->epoch, &value) != READY)
+        if (rank != args.rank && attempt<BARRIER>(word_of<BARRIER>(args, where, rank),
+                                                  verdict->epoch, &value) != READY)
             atomicOr(&verdict->missing[rank / 32], 1u << (rank % 32));
     }
 }
@@ -236,39 +267,59 @@ __device__ void compare_calls(const symmem_cuda_signal_args &args, verdict *verd
     }
 }
 
-// One thread: the epoch and this rank's call, if that is to be compared, before anybody is told.
-__device__ void enter(const symmem_cuda_signal_args &args, verdict *verdict, bool comparing) {
-    uint32_t *epoch = word_at(args, args.rank,
-                              symmem_cuda_epoch_at(args.world_size, args.channel_count,
-                                                   args.channel));
-    verdict->epoch = *epoch + 1;
-    *epoch = verdict->epoch;
-    uint32_t *call = call_of(args, args.rank, verdict->epoch);
-    for (int i = 0; i < SYMMEM_CUDA_CALL_WORDS; i++)
-        call[i] = comparing ? args.call[i] : 0;
+// One thread of a first block: this rank's call, if that is to be compared, before anybody is told
+// that it came; else that none is, if one is still there. Other blocks' meetings have none.
+__device__ void show_call(const symmem_cuda_signal_args &args, uint32_t epoch, bool comparing,
+                          bool shown) {
+    uint32_t *call = call_of(args, args.rank, epoch);
+    if (!comparing && shown)
+        call[0] = CALL_NONE;
+    for (int i = 0; comparing && i < SYMMEM_CUDA_CALL_WORDS; i++)
+        call[i] = args.call[i];
 }
 
-// One block: all ranks meet. False, for every thread: the operation has failed, and peers and host
-// know. What the block wrote before is visible to all ranks after it, and what they wrote to it.
-__device__ __noinline__ bool meet(const symmem_cuda_signal_args &args, verdict *result,
-                                  uint64_t start_ns, bool comparing) {
-    begin(args, result, start_ns);
-    if (threadIdx.x == 0 && result->code == OK)
-        enter(args, result, comparing);
+// One block: all ranks meet at `where`. False, for every thread: the operation has failed, and
+// peers and host know. What the block wrote before is visible to all ranks after it, and what they
+// wrote to it. No fence is needed for that: the release and the acquire of each thread come after
+// and before a __syncthreads(), and orders pass through.
+//
+// The host's word that this rank is poisoned takes longer to get than all else together, so it is
+// fetched after the release, which would wait for it, and looked at in the end. A rank that is
+// poisoned on the device does not arrive, and soon after the host's word that is so on the device.
+__device__ __noinline__ bool meet(const symmem_cuda_signal_args &args, const spot &where,
+                                  verdict *result, uint64_t start_ns, bool comparing) {
+    uint32_t by_host = 0;
+    begin(result, start_ns);
+    if (threadIdx.x == 0) {
+        // All loads before the first of them is used.
+        const uint32_t poisoned = load_volatile(word_at(args, args.rank, 0));
+        const uint32_t calls[2] = {load_volatile(call_of(args, args.rank, 0)),
+                                   load_volatile(call_of(args, args.rank, 1))};
+        result->epoch = load_volatile(word_at(args, args.rank, where.epoch)) + 1;
+        result->entered = poisoned == 0;
+        if (poisoned != 0)
+            decide(result, POISONED, args.rank, 0);
+        else if (blockIdx.x == 0)
+            show_call(args, result->epoch, comparing, (calls[0] | calls[1]) != CALL_NONE);
+    }
     __syncthreads();
-    if (result->code == OK) {
-        __syncthreads(); // nobody changes the code while others still read it
-        arrive(args, result->epoch);
+    if (result->entered) {
+        arrive(args, where, result->epoch);
+        if (threadIdx.x == 0) {
+            *word_at(args, args.rank, where.epoch) = result->epoch; // nobody else looks there
+            by_host = load_volatile(&args.control->poisoned);
+        }
         for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x)
             if (rank != args.rank)
-                wait_for<BARRIER>(args, rank, result);
-        __syncthreads();
-        if (result->code == TIMEOUT || result->code == PEER_LOST)
-            collect_late(args, result);
-        __syncthreads();
+                wait_for<BARRIER>(args, where, rank, result);
     }
+    __syncthreads();
+    if (result->code == TIMEOUT || result->code == PEER_LOST)
+        collect_late(args, where, result);
+    __syncthreads();
     if (threadIdx.x == 0) {
-        __threadfence_system();
+        if (by_host != 0)
+            decide(result, POISONED, args.rank, 0);
         if (result->code == OK && comparing)
             compare_calls(args, result);
         if (result->code != OK)
@@ -305,12 +356,15 @@ __device__ bool join(const symmem_cuda_signal_args &args, uint64_t *start_ns) {
 template <operation OP> __device__ void one_slot(const symmem_cuda_signal_args &args) {
     __shared__ verdict result;
     const uint64_t start_ns = now_ns();
-    begin(args, &result, start_ns);
+    begin(&result, start_ns);
+    __syncthreads();
     if (threadIdx.x != 0)
         return;
+    if (own_poisoned(args))
+        decide(&result, POISONED, args.rank, 0);
     __threadfence_system();
     if (result.code == OK)
-        wait_for<OP>(args, args.peer, &result);
+        wait_for<OP>(args, spot(), args.peer, &result);
     __threadfence_system();
     if (result.code != OK)
         fail(args, &result);
@@ -336,5 +390,5 @@ extern "C" __global__ void symmem_barrier(const __grid_constant__ symmem_cuda_si
         going = joins;
     __syncthreads();
     if (going)
-        (void)meet(args, &result, start_ns, comparing);
+        (void)meet(args, channel_spot(args), &result, start_ns, comparing);
 }

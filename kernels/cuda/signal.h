@@ -12,6 +12,8 @@
  * and behind those, at a multiple of 64 bytes, words of 64 bits:
  *   states   [channel]          of the owner's operation of several kernels; nobody else's
  *   boards   [channel]          what the owner shows of an all-to-all, collective_plan.h
+ *   blocks   [channel][block]   of kernels whose blocks meet each for itself: arrivals [source] and
+ *                               the owner's epoch; for the first channels only
  * The epoch lives here and never in an argument, so that a captured barrier can be replayed. It
  * wraps; differences are compared.
  */
@@ -31,7 +33,8 @@ typedef struct symmem_cuda_fault {
     uint32_t code;
     int32_t failed_rank;
     uint64_t elapsed_ns;
-    uint64_t actual; /* MISMATCH of an all-to-all's splits: the own elements, `other` has theirs */
+    uint32_t claimed; /* by the block that writes all this, for several may fail at once */
+    uint64_t actual;  /* MISMATCH of an all-to-all's splits: the own elements, `other` has theirs */
     uint32_t missing[SYMMEM_CUDA_MAX_RANKS / 32];
     uint32_t other[SYMMEM_CUDA_CALL_WORDS];
 } symmem_cuda_fault;
@@ -119,8 +122,22 @@ SYMMEM_CUDA_BOTH size_t symmem_cuda_board_at(int32_t world_size, int32_t channel
            sizeof(uint64_t) * SYMMEM_CUDA_BOARD_WORDS(world_size) * (size_t)channel;
 }
 
+/* Blocks that meet each for itself must all fit on the device at once, in several kernels on
+ * several channels. */
+#define SYMMEM_CUDA_SPREAD_BLOCKS 32
+#define SYMMEM_CUDA_SPREAD_CHANNELS 4
+
+SYMMEM_CUDA_BOTH size_t symmem_cuda_block_at(int32_t world_size, int32_t channel_count,
+                                             int32_t channel, int32_t block) {
+    return symmem_cuda_board_at(world_size, channel_count, channel_count) +
+           sizeof(uint32_t) * ((size_t)world_size + 1) *
+               ((size_t)channel * SYMMEM_CUDA_SPREAD_BLOCKS + (size_t)block);
+}
+
 SYMMEM_CUDA_BOTH size_t symmem_cuda_signal_size(int32_t world_size, int32_t channel_count) {
-    return symmem_cuda_board_at(world_size, channel_count, channel_count);
+    int32_t channels =
+        channel_count < SYMMEM_CUDA_SPREAD_CHANNELS ? channel_count : SYMMEM_CUDA_SPREAD_CHANNELS;
+    return symmem_cuda_block_at(world_size, channel_count, channels, 0);
 }
 
 #endif

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #define BENCH_MAX_SIZES 64
+#define BENCH_MAX_GRAPH 10000
 #define BENCH_LINE 64 /* bytes of a cache line */
 
 /* --- options (options.c) ------------------------------------------------------------ */
@@ -29,6 +30,8 @@ typedef struct bench_options {
     bool rewrite;       /* each rank writes its input anew before every operation */
     int checking;       /* 0 off, 1 on, -1: as the library has it; BENCH_CHECKING_BOTH */
     bool tune;          /* measure the algorithms of all_reduce and print the table instead */
+    bool serve;         /* measure what lines on standard input ask for, serve.c */
+    int graph;          /* operations in a captured graph, which is timed; 0: calls are timed */
     double seconds;     /* of measuring, a size */
     int64_t iterations; /* at most so many operations a size; 0: what fits into `seconds` */
     int64_t warmup;     /* operations before the first that counts; 0: some */
@@ -71,6 +74,7 @@ typedef struct bench_turn {
     void *state;
     int divisor; /* 2 where an operation goes there and back and one way is asked for; 0 counts as 1
                   */
+    bool single; /* each operation needs `prepare` before it: batches of one */
 } bench_turn;
 
 /*
@@ -113,7 +117,9 @@ typedef struct bench_line {
     const char *device; /* NULL: the processor */
     size_t bytes;
     int ranks;
-    int checking; /* of the ranks' arguments: 0 off, 1 on, -1: not asked for */
+    int checking;   /* of the ranks' arguments: 0 off, 1 on, -1: not asked for */
+    int graph;      /* operations in the graph that was timed; 0: calls were */
+    bool by_device; /* timed by the device's clock */
 } bench_line;
 
 /* One line on standard output: JSON or, for people, a row of a table. */

@@ -19,6 +19,15 @@ quick=(--bytes 8,4K --iterations 20 --warmup 1 --timeout 60 --json)
 "$bench" --op all --ranks 2 "${quick[@]}" >"$work/ours" || fail "the ops, ranks as processes"
 "$bench" --op barrier,put_wait --ranks 3 --rank-mode thread --input rewritten "${quick[@]}" \
     >>"$work/ours" || fail "ranks as threads"
+# Captured in graphs, where an op can be; and on request, with what is none passed over.
+"$bench" --op all --ranks 2 --graph 5 "${quick[@]}" >"$work/captured" || fail "the ops in graphs"
+grep '"graph":5,"clock":"host"' "$work/captured" | grep -q '^{"op":"all_reduce",' || fail "no graph"
+grep '"graph":' "$work/captured" | grep -q '^{"op":"rendezvous",' && fail "rendezvous in a graph"
+cat "$work/captured" >>"$work/ours"
+printf 'barrier 0 4\nno_such_op 8 1\nput 8\none_shot_all_reduce 4096 0\n' |
+    "$bench" --serve --ranks 2 "${quick[@]}" >"$work/served" 2>"$work/refused" || fail "--serve"
+counts="$(grep -cx '{"done":true}' "$work/served") $(wc -l <"$work/served") $(wc -l <"$work/refused")"
+[ "$counts" = "4 6 2" ] || fail "requests and answers: $counts"
 "$limits" --op all --ranks 2 "${quick[@]}" >"$work/limits" || fail "the limits"
 
 # One line an op at least, and every line what it should be.
@@ -33,7 +42,9 @@ fi
 
 # Everything wrong is refused before a rank is started.
 for wrong in "--op none" "--op barrier --ranks 0" "--op put --bytes 1x" "--op put --dtype int3" "" \
-    "--tune --ranks 1" "--tune --ranks 18" "--tune --op put" "--op put --checking maybe"; do
+    "--tune --ranks 1" "--tune --ranks 18" "--tune --op put" "--op put --checking maybe" \
+    "--op put --graph 0" "--op put --serve" "--tune --graph 4" "--serve --checking both" \
+    "--op put --graph 4 --input rewritten"; do
     # shellcheck disable=SC2086
     "$bench" $wrong >/dev/null 2>&1
     [ $? -eq 2 ] || fail "'$wrong' was not refused"
@@ -93,5 +104,16 @@ if command -v xmllint >/dev/null 2>&1; then
     xmllint --noout "$work/all.svg" || fail "the plot is not XML"
 fi
 "$here/run.sh" --help >/dev/null || fail "run.sh"
+
+# Turns with another program, of which ours plays the part.
+if command -v python3 >/dev/null 2>&1; then
+    python3 -B "$here/gpu_turns.py" --bench "$bench" --backend shm --out "$work" --rounds 1 \
+        --sizes 4K --seconds 0.001 --peer "$bench --serve --json --dtype bfloat16 --seconds 0.001" \
+        >"$work/turns" 2>/dev/null || fail "gpu_turns.py"
+    grep -qE '^barrier .*[0-9] \[.*\]$' "$work/turns" || fail "the table of turns has no ratio"
+    [ -s "$work/results.json" ] || fail "gpu_turns.py has written nothing"
+    python3 -B -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$here/peer_torch.py" ||
+        fail "peer_torch.py is not Python"
+fi
 [ "$result" -eq 0 ] && echo "all as it should be"
 exit "$result"

@@ -26,6 +26,14 @@ typedef struct job {
     tune_data *tune;     /* shared by all; NULL: the options name ops */
 } job;
 
+const bench_op *bench_find_op(const char *name) {
+    for (size_t i = 0; i < TABLE_COUNT; i++)
+        for (const bench_op *op = tables[i]; op->name != NULL; op++)
+            if (strcmp(op->name, name) == 0)
+                return op;
+    return NULL;
+}
+
 /* The next op after `op` (NULL: the first) that the options name; NULL at the end. */
 static const bench_op *next_op(const bench_options *options, const bench_op *op) {
     bool found = op == NULL;
@@ -45,6 +53,18 @@ typedef struct seat {
     const meeting *meeting;
     symmem_store *store;
 } seat;
+
+/* Where memory is, and whose clock to look at. */
+static bool find_device(bench_rank *rank) {
+    int32_t type = kDLCPU, count = 1;
+    if (symmem_device_type(rank->context, &type) != SYMMEM_OK ||
+        symmem_device_count(rank->context, &count) != SYMMEM_OK)
+        return bench_failed(rank, "device");
+    rank->device = (DLDevice){(DLDeviceType)type, rank->rank % count};
+    if (type == kDLCUDA)
+        rank->clock = device_clock_open(rank->device.device_id);
+    return true;
+}
 
 static int open_seat(seat *self, const bench_options *wanted) {
     bench_rank *rank = &self->rank;
@@ -67,6 +87,8 @@ static int open_seat(seat *self, const bench_options *wanted) {
         (void)bench_failed(rank, "init");
         return BENCH_NO_BACKEND;
     }
+    if (!find_device(rank))
+        return BENCH_NO_BACKEND;
     if (symmem_group_create(rank->context, "bench", NULL, 0, NULL, &rank->group) != SYMMEM_OK) {
         (void)bench_failed(rank, "group_create");
         return BENCH_FAILED;
@@ -75,6 +97,7 @@ static int open_seat(seat *self, const bench_options *wanted) {
 }
 
 static void close_seat(seat *self) {
+    device_clock_close(self->rank.clock);
     symmem_context_free(self->rank.context);
     if (self->store != self->meeting->store)
         symmem_store_close(self->store);
@@ -123,7 +146,7 @@ static int rank_main(bench_world *world, int rank, void *arg) {
     if (status == BENCH_DONE && work->tune != NULL)
         status = tune_rank(self, work->tune) ? BENCH_DONE : BENCH_FAILED;
     else if (status == BENCH_DONE)
-        status = run_ops(self);
+        status = work->options->serve ? bench_serve(self) : run_ops(self);
     while (opened > 0)
         close_seat(&seats[--opened]);
     return status;
@@ -151,7 +174,7 @@ static bool check_names(const bench_options *options, symmem_dtype *dtype_p) {
         fprintf(stderr, "there is no dtype '%s'\n", options->dtype);
         return false;
     }
-    if (!options->tune && next_op(options, NULL) == NULL) {
+    if (!options->tune && !options->serve && next_op(options, NULL) == NULL) {
         fprintf(stderr, "there is no op '%s'; --list names them\n", options->ops);
         return false;
     }

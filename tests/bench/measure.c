@@ -80,7 +80,7 @@ static bool time_batch(const bench_side *side, const bench_turn *turn, int64_t c
 /* The batch to use, and what it takes. Every rank sees the same times and decides the same. */
 static bool calibrate(const bench_side *side, const bench_options *options, const bench_turn *turn,
                       int64_t *batch_p, double *us_p) {
-    int64_t limit = options->iterations > 0 ? options->iterations : MAX_BATCH;
+    int64_t limit = turn->single ? 1 : options->iterations > 0 ? options->iterations : MAX_BATCH;
     int64_t batch = 1;
     for (;;) {
         if (!time_batch(side, turn, batch, us_p))
@@ -113,10 +113,18 @@ static int64_t sample_count(const bench_options *options, int64_t batch, double 
     return count < least ? least : count > MAX_SAMPLES ? MAX_SAMPLES : count;
 }
 
+static bool warm_up(const bench_turn *turn, int64_t count) {
+    int64_t in_a_row = turn->single ? 1 : count;
+    for (int64_t i = 0; i < count; i += in_a_row)
+        if ((turn->prepare != NULL && !turn->prepare(turn->state)) ||
+            !run_steps(turn->once, turn->state, in_a_row))
+            return false;
+    return true;
+}
+
 static bool begin_plan(const bench_side *side, const bench_options *options, plan *self) {
     double batch_us;
-    if ((self->turn.prepare != NULL && !self->turn.prepare(self->turn.state)) ||
-        !run_steps(self->turn.once, self->turn.state, options->warmup) ||
+    if (!warm_up(&self->turn, options->warmup) ||
         !calibrate(side, options, &self->turn, &self->result->batch, &batch_us))
         return false;
     self->planned = sample_count(options, self->result->batch, batch_us);

@@ -18,14 +18,35 @@ bool bench_failed(const bench_rank *self, const char *what) {
 
 /* --- memory ------------------------------------------------------------------------- */
 
-void *bench_private_memory(size_t bytes) {
+bool bench_on_device(const bench_rank *self) {
+    return self->device.device_type != kDLCPU;
+}
+
+/* Of a device: symmetric memory that nobody else asks for is as good as any. */
+static void *device_memory(bench_rank *self, size_t bytes) {
+    void *memory = NULL;
+    if (symmem_alloc(self->context, bytes, -1, NULL, &memory) != SYMMEM_OK)
+        (void)bench_failed(self, "alloc");
+    return memory;
+}
+
+void *bench_private_memory(bench_rank *self, size_t bytes) {
     size_t whole = (bytes / PAGE + 1) * PAGE;
+    if (bench_on_device(self))
+        return device_memory(self, whole);
     void *memory = aligned_alloc(PAGE, whole);
     if (memory != NULL)
         memset(memory, 0, whole); /* every page is there */
     else
         fprintf(stderr, "no memory: %zu bytes\n", whole);
     return memory;
+}
+
+static void free_private(bench_rank *self, void *memory) {
+    if (bench_on_device(self))
+        (void)!symmem_free(self->context, memory);
+    else
+        free(memory);
 }
 
 void bench_set_tensor(DLTensor *tensor, symmem_dtype dtype, void *data, int64_t *shape,
@@ -80,46 +101,88 @@ static bool make_memory(bench_rank *self) {
     if (!(self->op->flags & BENCH_NO_HANDLE) && !make_symmetric(self, in_bytes, out_bytes))
         return false;
     if (self->in == NULL)
-        self->in = bench_private_memory(in_bytes);
+        self->in = bench_private_memory(self, in_bytes);
     if (self->op->flags & BENCH_IN_PLACE)
         self->out = self->in;
     if (self->out == NULL)
-        self->out = bench_private_memory(out_bytes);
+        self->out = bench_private_memory(self, out_bytes);
     bench_set_tensor(&self->in_tensor, self->dtype, self->in, self->in_shape, self->count);
     bench_set_tensor(&self->out_tensor, self->dtype, self->out, self->out_shape, self->out_count);
+    self->in_tensor.device = self->out_tensor.device = self->device;
     return self->in != NULL && self->out != NULL &&
            (self->op->prepare == NULL || self->op->prepare(self));
 }
 
 void bench_end(bench_rank *self) {
     if (self->out != self->in && !(self->op->flags & BENCH_OUT_SYMMETRIC))
-        free(self->out);
+        free_private(self, self->out);
     if (!(self->op->flags & BENCH_IN_SYMMETRIC))
-        free(self->in);
-    free(self->factor);
+        free_private(self, self->in);
+    free_private(self, self->factor);
     self->factor = NULL;
     symmem_handle_release(self->handle);
     (void)!symmem_free(self->context, self->symmetric);
     self->in = self->out = self->symmetric = NULL;
     self->handle = NULL;
+    symmem_handle_release(self->fresh_handle);
+    (void)!symmem_free(self->context, self->fresh);
+    self->fresh_handle = NULL;
+    self->fresh = NULL;
 }
 
 /* --- the first run ------------------------------------------------------------------ */
 
-static bool wrong(const bench_rank *self, size_t index, double expected) {
-    fprintf(stderr, "rank %d: %s of %zu bytes: element %zu is %g, not %g\n", self->rank,
-            self->op->name, self->bytes, index, bench_load(self->dtype, self->out, index),
-            expected);
-    return false;
+/* The host's copy of memory that is a device's, else the memory. */
+static void *open_copy(bench_rank *self, void *memory, size_t bytes) {
+    void *copy = bench_on_device(self) ? malloc(bytes > 0 ? bytes : 1) : memory;
+    if (copy == NULL)
+        fprintf(stderr, "no memory: %zu bytes\n", bytes);
+    return copy;
 }
 
-static bool check_output(const bench_rank *self) {
+static bool close_copy(bench_rank *self, void *copy, void *memory, size_t bytes, bool write) {
+    bool good = copy == memory || !write || bytes == 0 ||
+                symmem_copy(self->context, memory, copy, bytes, NULL) == SYMMEM_OK;
+    if (copy != memory)
+        free(copy);
+    return good || bench_failed(self, "copy");
+}
+
+/* Known numbers, or zeros. */
+static bool fill_input(bench_rank *self, bool zeros) {
+    size_t bytes = self->count * symmem_dtype_size(self->dtype);
+    void *in = open_copy(self, self->in, bytes);
+    if (in == NULL)
+        return false;
+    if (zeros)
+        memset(in, 0, bytes);
+    for (size_t i = 0; !zeros && i < self->count; i++)
+        bench_store(self->dtype, in, i, bench_pattern(self->rank, i));
+    return close_copy(self, in, self->in, bytes, true);
+}
+
+static bool compare_output(const bench_rank *self, const void *out) {
     for (size_t i = 0; i < self->out_count; i++) {
-        double expected = self->op->expected(self, i);
-        if (bench_load(self->dtype, self->out, i) != expected)
-            return wrong(self, i, expected);
+        double expected = self->op->expected(self, i), found = bench_load(self->dtype, out, i);
+        if (found == expected)
+            continue;
+        fprintf(stderr, "rank %d: %s of %zu bytes: element %zu is %g, not %g\n", self->rank,
+                self->op->name, self->bytes, i, found, expected);
+        return false;
     }
     return true;
+}
+
+static bool check_output(bench_rank *self) {
+    size_t bytes = self->out_count * symmem_dtype_size(self->dtype);
+    void *out = open_copy(self, self->out, bytes);
+    if (out == NULL)
+        return false;
+    bool good = out == self->out || bytes == 0 ||
+                symmem_copy(self->context, out, self->out, bytes, NULL) == SYMMEM_OK ||
+                bench_failed(self, "copy");
+    good = good && compare_output(self, out);
+    return close_copy(self, out, self->out, bytes, false) && good;
 }
 
 /* Runs once on known inputs and looks at what came out. *supported_p: the backend has the op. */
@@ -127,9 +190,7 @@ static bool check(bench_rank *self, bool *supported_p) {
     *supported_p = true;
     if (self->op->check != NULL)
         return self->op->check(self);
-    for (size_t i = 0; i < self->count; i++)
-        bench_store(self->dtype, self->in, i, bench_pattern(self->rank, i));
-    if (!world_meet(self->world))
+    if (!fill_input(self, false) || !world_meet(self->world))
         return false;
     symmem_status status = self->op->once(self);
     *supported_p = status != SYMMEM_UNSUPPORTED;
@@ -155,10 +216,18 @@ static bool rewrite_and_step(void *state) {
     return step(state);
 }
 
+static bool before(void *state) {
+    bench_rank *self = state;
+    return self->op->before(self);
+}
+
 bench_turn bench_turn_of(bench_rank *self) {
     bool rewrite = self->options->rewrite && !self->op->keep;
-    return (bench_turn){
-        .once = rewrite ? rewrite_and_step : step, .state = self, .divisor = self->op->divisor};
+    return (bench_turn){.once = rewrite ? rewrite_and_step : step,
+                        .prepare = self->op->before != NULL ? before : NULL,
+                        .state = self,
+                        .divisor = self->op->divisor,
+                        .single = self->op->before != NULL};
 }
 
 bool bench_measure_turns(bench_rank *self, const bench_turn *turns, int count,
@@ -167,6 +236,11 @@ bool bench_measure_turns(bench_rank *self, const bench_turn *turns, int count,
     bench_side side = world_side(&seat);
     return world_meet(self->world) &&
            bench_measure_by_turns(&side, self->options, turns, count, results);
+}
+
+static bool is_captured(const bench_rank *self) {
+    return self->options->graph > 0 &&
+           (self->op->flags & (BENCH_HOST_MEMORY | BENCH_NO_STREAM)) == 0;
 }
 
 static void print(const bench_rank *self, const bench_result *result) {
@@ -178,7 +252,10 @@ static void print(const bench_rank *self, const bench_result *result) {
                              .dtype = self->op->unsized ? "" : self->options->dtype,
                              .bytes = self->bytes,
                              .ranks = self->ranks,
-                             .checking = self->checking};
+                             .device = self->clock != NULL ? device_clock_name(self->clock) : NULL,
+                             .checking = self->checking,
+                             .graph = is_captured(self) ? self->options->graph : 0,
+                             .by_device = self->clock != NULL};
     if (self->rank == 0)
         bench_print(self->options, &line, result);
 }
@@ -198,11 +275,11 @@ static void set_size(bench_rank *self, size_t bytes) {
 bool bench_begin(bench_rank *self, const bench_op *op, size_t bytes, bool *supported_p) {
     self->op = op;
     set_size(self, bytes);
-    if (!make_memory(self) || !check(self, supported_p))
-        return false;
-    /* Zeros: sums in place stay what they are. */
-    memset(self->in, 0, self->count * symmem_dtype_size(self->dtype));
-    return true;
+    *supported_p = !bench_on_device(self) || (op->flags & BENCH_HOST_MEMORY) == 0;
+    if (!*supported_p)
+        return true;
+    /* Zeros in the end: sums in place stay what they are. */
+    return make_memory(self) && check(self, supported_p) && fill_input(self, true);
 }
 
 bool bench_run_one(bench_rank *self, const bench_op *op, size_t bytes) {
@@ -215,7 +292,9 @@ bool bench_run_one(bench_rank *self, const bench_op *op, size_t bytes) {
         good = bench_begin(seats[begun], op, bytes, &supported);
         turns[begun] = bench_turn_of(seats[begun]);
     }
-    if (good && supported)
+    if (good && supported && is_captured(self))
+        good = bench_measure_graph(self, &results[0]);
+    else if (good && supported)
         good = bench_measure_turns(self, turns, count, results);
     for (int i = 0; good && supported && i < count; i++)
         print(seats[i], &results[i]);

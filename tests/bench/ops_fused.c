@@ -21,8 +21,8 @@ static const DLTensor *scale_of(const bench_rank *self) {
 static bool make_factor(bench_rank *self) {
     bench_make_rows(&self->in_tensor, self->in_shape);
     bench_make_rows(&self->out_tensor, self->out_shape);
-    self->factor = bench_private_memory((size_t)BENCH_COLUMNS * BENCH_COLUMNS *
-                                        symmem_dtype_size(self->dtype));
+    self->factor = bench_private_memory(self, (size_t)BENCH_COLUMNS * BENCH_COLUMNS *
+                                                  symmem_dtype_size(self->dtype));
     if (self->factor == NULL)
         return false;
     bench_set_tensor(&self->factor_tensor, self->dtype, self->factor, self->factor_shape,
@@ -110,15 +110,15 @@ static double of_self(const bench_rank *self, size_t index) {
 
 #define GATHER(name_, scaled_)                                                                     \
     {                                                                                              \
-        .name = name_, .flags = BENCH_NO_HANDLE, .scale = BENCH_TIMES_RANKS,                       \
+        .name = name_, .flags = BENCH_NO_HANDLE | BENCH_HOST_MEMORY, .scale = BENCH_TIMES_RANKS,   \
         .unit = BENCH_COLUMNS, .scaled = scaled_, .prepare = prepare_gather,                       \
         .once = all_gather_matmul, .expected = bench_gathered                                      \
     }
 #define SCATTER(name_, scaled_)                                                                    \
     {                                                                                              \
-        .name = name_, .flags = BENCH_NO_HANDLE, .scale = BENCH_PER_RANK, .unit = BENCH_COLUMNS,   \
-        .scaled = scaled_, .prepare = prepare_scatter, .once = matmul_reduce_scatter,              \
-        .expected = summed_part                                                                    \
+        .name = name_, .flags = BENCH_NO_HANDLE | BENCH_HOST_MEMORY, .scale = BENCH_PER_RANK,      \
+        .unit = BENCH_COLUMNS, .scaled = scaled_, .prepare = prepare_scatter,                      \
+        .once = matmul_reduce_scatter, .expected = summed_part                                     \
     }
 
 const bench_op bench_fused_ops[] = {
@@ -127,7 +127,7 @@ const bench_op bench_fused_ops[] = {
     SCATTER("fused_matmul_reduce_scatter", false),
     SCATTER("fused_scaled_matmul_reduce_scatter", true),
     {.name = "async_input_mm",
-     .flags = BENCH_NO_HANDLE,
+     .flags = BENCH_NO_HANDLE | BENCH_HOST_MEMORY,
      .unit = CHUNKS * BENCH_COLUMNS,
      .prepare = prepare_chunks,
      .once = async_input_mm,

@@ -3,15 +3,16 @@
 #include "rank.h"
 
 static symmem_status put(bench_rank *self) {
-    return symmem_put(self->handle, self->right, self->out_offset, self->in, self->bytes, NULL);
+    return symmem_put(self->handle, self->right, self->out_offset, self->in, self->bytes,
+                      self->stream);
 }
 
 static symmem_status get(bench_rank *self) {
-    return symmem_get(self->handle, self->right, 0, self->out, self->bytes, NULL);
+    return symmem_get(self->handle, self->right, 0, self->out, self->bytes, self->stream);
 }
 
 static symmem_status copy(bench_rank *self) {
-    return symmem_copy(self->context, self->out, self->in, self->bytes, NULL);
+    return symmem_copy(self->context, self->out, self->in, self->bytes, self->stream);
 }
 
 static double of_left(const bench_rank *self, size_t index) {

@@ -28,8 +28,9 @@ static symmem_status ce_all_gather(bench_rank *self) {
 
 /* All ranks at once, each to its own place. */
 static symmem_status copy(bench_rank *self) {
-    return symmem_memcpy_to_multicast(
-        self->handle, self->out_offset + (size_t)self->rank * self->bytes, &self->in_tensor, NULL);
+    return symmem_memcpy_to_multicast(self->handle,
+                                      self->out_offset + (size_t)self->rank * self->bytes,
+                                      &self->in_tensor, self->stream);
 }
 
 static double summed_on_root(const bench_rank *self, size_t index) {

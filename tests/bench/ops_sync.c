@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 static symmem_status barrier(bench_rank *self) {
-    return symmem_barrier(self->handle, 0, BENCH_TIMEOUT_MS, NULL);
+    return symmem_barrier(self->handle, BENCH_ON_CHANNEL);
 }
 
 static symmem_status host_barrier(bench_rank *self) {
@@ -73,19 +73,48 @@ static symmem_status rendezvous(bench_rank *self) {
     return status != SYMMEM_OK ? status : freed;
 }
 
+/* The same without its memory's allocation and end. */
+static bool allocate(bench_rank *self) {
+    symmem_handle_release(self->fresh_handle);
+    self->fresh_handle = NULL;
+    if (symmem_free(self->context, self->fresh) != SYMMEM_OK)
+        return bench_failed(self, "free");
+    self->fresh = NULL;
+    size_t bytes = self->bytes > 0 ? self->bytes : 1;
+    return symmem_alloc(self->context, bytes, -1, NULL, &self->fresh) == SYMMEM_OK ||
+           bench_failed(self, "alloc");
+}
+
+static symmem_status meet_with_it(bench_rank *self) {
+    return symmem_rendezvous(self->context, self->fresh, self->group, BENCH_TIMEOUT_MS,
+                             &self->fresh_handle);
+}
+
 static bool check_rendezvous(bench_rank *self) {
     return rendezvous(self) == SYMMEM_OK || bench_failed(self, "rendezvous");
 }
 
 const bench_op bench_sync_ops[] = {
     {.name = "barrier", .unsized = true, .once = barrier, .check = check_barrier},
-    {.name = "host_barrier", .unsized = true, .once = host_barrier, .check = check_barrier},
+    {.name = "host_barrier",
+     .flags = BENCH_NO_STREAM,
+     .unsized = true,
+     .once = host_barrier,
+     .check = check_barrier},
     {.name = "put_wait",
-     .flags = BENCH_OUT_SYMMETRIC,
+     .flags = BENCH_OUT_SYMMETRIC | BENCH_HOST_MEMORY,
      .divisor = 2,
      .min_ranks = 2,
      .once = put_wait,
      .expected = put_wait_expected},
-    {.name = "rendezvous", .flags = BENCH_NO_HANDLE, .once = rendezvous, .check = check_rendezvous},
+    {.name = "rendezvous",
+     .flags = BENCH_NO_HANDLE | BENCH_NO_STREAM,
+     .once = rendezvous,
+     .check = check_rendezvous},
+    {.name = "rendezvous_alone",
+     .flags = BENCH_NO_HANDLE | BENCH_NO_STREAM,
+     .before = allocate,
+     .once = meet_with_it,
+     .check = check_rendezvous},
     {.name = NULL},
 };

@@ -27,6 +27,13 @@ static const char usage[] =
     "world\n"
     "                        size from 2 to --ranks (at most 17); prints the table that\n"
     "                        symmem_set_all_reduce_table takes. Default sizes: 256 to 16M\n"
+    "  --graph N             N operations are captured in a graph, and its launches timed, by the\n"
+    "                        device's clock where there is one. Not with --tune, --checking both "
+    "and\n"
+    "                        --input rewritten; ops that cannot be captured are timed as calls\n"
+    "  --serve               instead of --op: lines of standard input, OP BYTES GRAPH, are what "
+    "to\n"
+    "                        measure next; {\"done\":true} follows each one's results\n"
     "  --input KIND          reused (default): the same input again and again; rewritten: each\n"
     "                        rank writes into every cache line of its input before each call\n"
     "  --seconds S           of measuring, each size; default 0.2\n"
@@ -38,7 +45,20 @@ static const char usage[] =
     "  --list                print the names of the ops\n"
     "  --help                this text\n";
 
-enum { LONG_BASE = 256, ITERATIONS, WARMUP, TIMEOUT, SECONDS, PIN, TUNE, JSON, LIST, HELP };
+enum {
+    LONG_BASE = 256,
+    ITERATIONS,
+    WARMUP,
+    TIMEOUT,
+    SECONDS,
+    PIN,
+    TUNE,
+    GRAPH,
+    SERVE,
+    JSON,
+    LIST,
+    HELP
+};
 static const struct option long_options[] = {
     {"op", required_argument, NULL, 'o'},
     {"bytes", required_argument, NULL, 'b'},
@@ -54,6 +74,8 @@ static const struct option long_options[] = {
     {"timeout", required_argument, NULL, TIMEOUT},
     {"pin", no_argument, NULL, PIN},
     {"tune", no_argument, NULL, TUNE},
+    {"graph", required_argument, NULL, GRAPH},
+    {"serve", no_argument, NULL, SERVE},
     {"json", no_argument, NULL, JSON},
     {"list", no_argument, NULL, LIST},
     {"help", no_argument, NULL, HELP},
@@ -188,6 +210,13 @@ static bool take(int option, const char *text, bench_options *options) {
         good = parse_whole("timeout", text, 1, 86400, &number);
         options->timeout_s = (unsigned)number;
         break;
+    case GRAPH:
+        good = parse_whole("graph", text, 1, BENCH_MAX_GRAPH, &number);
+        options->graph = (int)number;
+        break;
+    case SERVE:
+        options->serve = true;
+        break;
     case PIN:
         options->pin = true;
         break;
@@ -225,8 +254,11 @@ bool bench_options_parse(int argc, char **argv, bench_options *options, int *sta
         if (!take(option, optarg, options))
             return false;
     }
-    if (optind < argc || (options->ops == NULL && !options->list && !options->tune) ||
-        (options->ops != NULL && options->tune)) {
+    bool calls = options->tune || options->rewrite || options->checking == BENCH_CHECKING_BOTH;
+    if (optind < argc ||
+        (options->ops != NULL) + options->list + options->tune + options->serve < 1 ||
+        (options->ops != NULL) + options->tune + options->serve > 1 ||
+        (calls && (options->graph > 0 || options->serve))) {
         fprintf(stderr, "usage: %s --op OP [options]; --help lists them\n", argv[0]);
         return false;
     }

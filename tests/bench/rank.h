@@ -10,9 +10,11 @@
 
 #include <symmem/symmem.h>
 
+#include "device_clock.h"
+
 #define BENCH_TIMEOUT_MS 20000
-/* What the calls with a channel end with. */
-#define BENCH_ON_CHANNEL 0, BENCH_TIMEOUT_MS, NULL
+/* What the calls with a channel end with, in functions that have `self`. */
+#define BENCH_ON_CHANNEL 0, BENCH_TIMEOUT_MS, self->stream
 
 typedef struct bench_op bench_op;
 
@@ -24,6 +26,9 @@ struct bench_rank {
     int left, right; /* neighbours */
     symmem_context *context;
     symmem_group *group;
+    DLDevice device;       /* where the backend's memory is */
+    device_clock *clock;   /* NULL: there is none */
+    symmem_stream *stream; /* what a graph is captured from; NULL: calls run at once */
     /* Of the op and size at hand. */
     const bench_op *op;
     symmem_dtype dtype;
@@ -36,6 +41,8 @@ struct bench_rank {
     symmem_handle *handle;
     int64_t in_shape[2], out_shape[2];
     DLTensor in_tensor, out_tensor;
+    void *fresh; /* of rendezvous_alone */
+    symmem_handle *fresh_handle;
     /* Of products only: the second matrix, the scales and the signals. */
     void *factor;
     float scale;
@@ -51,9 +58,11 @@ struct bench_rank {
 enum {
     BENCH_IN_SYMMETRIC = 1,
     BENCH_OUT_SYMMETRIC = 2,
-    BENCH_IN_PLACE = 4,      /* the output is the input */
-    BENCH_NO_HANDLE = 8,     /* the op makes what it needs */
-    BENCH_WAY_SYMMETRIC = 16 /* neither: the handle's memory, as large as the input, is the way */
+    BENCH_IN_PLACE = 4,       /* the output is the input */
+    BENCH_NO_HANDLE = 8,      /* the op makes what it needs */
+    BENCH_WAY_SYMMETRIC = 16, /* neither: the handle's memory, as large as the input, is the way */
+    BENCH_HOST_MEMORY = 32,   /* the op itself looks at memory: no devices, no graphs */
+    BENCH_NO_STREAM = 64      /* a call of the host's: no graphs */
 };
 
 typedef enum bench_scale {
@@ -74,6 +83,7 @@ struct bench_op {
     size_t unit;   /* the input has a multiple of so many elements, each rank's part too; 0: of 1 */
     bool scaled;   /* a product with scales */
     bool (*prepare)(bench_rank *self); /* more than input and output; NULL: nothing */
+    bool (*before)(bench_rank *self);  /* before each run, and not timed; NULL: nothing */
     symmem_status (*once)(bench_rank *self);
     /* The output's element `index` after one run on the inputs of bench_pattern; NULL: no output,
      * the op's own `check` looks. */
@@ -116,10 +126,18 @@ bool bench_measure_turns(bench_rank *self, const bench_turn *turns, int count,
  * gives back with `factor`; flat tensors, and the same with rows of BENCH_COLUMNS elements. */
 #define BENCH_COLUMNS 64
 bool bench_make_symmetric(bench_rank *self, size_t bytes);
-void *bench_private_memory(size_t bytes);
+void *bench_private_memory(bench_rank *self, size_t bytes);
 void bench_set_tensor(DLTensor *tensor, symmem_dtype dtype, void *data, int64_t *shape,
                       size_t count);
 void bench_make_rows(DLTensor *tensor, int64_t *shape);
+/* Whether the backend's memory is a device's. */
+bool bench_on_device(const bench_rank *self);
+/* graph.c: what bench_begin has made ready, captured options->graph times; launches are timed. */
+bool bench_measure_graph(bench_rank *self, bench_result *result);
+/* serve.c: until the end of standard input. */
+int bench_serve(bench_rank *self);
+/* main.c: NULL: there is none of that name. */
+const bench_op *bench_find_op(const char *name);
 /* Prints the thread's error record. Always false. */
 bool bench_failed(const bench_rank *self, const char *what);
 

@@ -57,6 +57,8 @@ static void print_json(const bench_options *options, const bench_line *line,
     print_text("input", options->rewrite ? "rewritten" : "reused");
     if (line->checking >= 0)
         printf("\"checking\":%s,", line->checking ? "true" : "false");
+    if (line->graph > 0)
+        printf("\"graph\":%d,\"clock\":\"%s\",", line->graph, line->by_device ? "device" : "host");
     printf("\"pinned\":%s,", options->pin ? "true" : "false");
     print_text("device", line->device != NULL ? line->device : processor);
     print_text("arch", names.machine);

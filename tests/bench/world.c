@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #define SPIN_COUNT 2000
+#define LINE_PAUSE_NS 200000
 #define GRACE_NS 3000000000u /* for the others, once a rank has failed */
 #define NS_PER_S 1000000000u
 
@@ -51,6 +53,38 @@ bool world_largest(bench_world *self, int rank, double value, double *largest_p)
         largest = self->values[i] > largest ? self->values[i] : largest;
     *largest_p = largest;
     return world_meet(self); /* before anybody writes the next value */
+}
+
+static void sleep_ns(long ns) {
+    const struct timespec pause = {.tv_nsec = ns};
+    nanosleep(&pause, NULL);
+}
+
+/* Sleeps: somebody else may be measuring meanwhile. */
+static bool await_line(bench_world *self, uint32_t count) {
+    /* acquire; pairs with: the release in world_read_line */
+    while (atomic_load_explicit(&self->lines.value, memory_order_acquire) == count) {
+        if (atomic_load_explicit(&self->lost.value, memory_order_relaxed) != 0)
+            return false;
+        sleep_ns(LINE_PAUSE_NS);
+    }
+    return true;
+}
+
+bool world_read_line(bench_world *self, int rank, uint32_t *count_p, char line[WORLD_LINE]) {
+    if (rank == 0) {
+        if (fgets(self->line, WORLD_LINE, stdin) == NULL)
+            self->line[0] = '\0';
+        /* release: the line */
+        atomic_store_explicit(&self->lines.value, *count_p + 1, memory_order_release);
+    } else if (!await_line(self, *count_p)) {
+        return false;
+    }
+    ++*count_p;
+    memcpy(line, self->line, WORLD_LINE);
+    bool ended = line[0] == '\0';
+    line[strcspn(line, "\n")] = '\0';
+    return world_meet(self) && !ended; /* before the next one is read */
 }
 
 static bool seat_meet(void *arg) {

@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 
 #define WORLD_MAX_RANKS 1024
+#define WORLD_LINE 128
 
 /* One cache line. */
 typedef struct world_word {
@@ -25,6 +26,8 @@ typedef struct bench_world {
     world_word round;
     world_word lost;   /* a rank has ended too early */
     world_word hop[2]; /* for whoever wants to play ping-pong */
+    world_word lines;  /* that rank 0 has read */
+    char line[WORLD_LINE];
     int ranks;
     bool threads;
     double values[WORLD_MAX_RANKS];
@@ -44,6 +47,10 @@ int world_run(const bench_options *options, world_main rank_main, void *arg);
 bool world_meet(bench_world *self);
 /* Meets, and gives every rank the largest value. */
 bool world_largest(bench_world *self, int rank, double value, double *largest_p);
+
+/* The next line of standard input, without its end: rank 0 reads it, the others sleep until it has.
+ * *count_p is the rank's own, 0 at first. False at the end of the input, or if a rank is lost. */
+bool world_read_line(bench_world *self, int rank, uint32_t *count_p, char line[WORLD_LINE]);
 
 /* The two as bench_measure wants them. */
 typedef struct world_seat {

@@ -38,6 +38,7 @@ CUresult fake_event_create(CUevent *event, unsigned int flags);
 CUresult fake_event_destroy(CUevent event);
 CUresult fake_event_record(CUevent event, CUstream stream);
 CUresult fake_event_query(CUevent event);
+CUresult fake_event_elapsed(float *ms, CUevent start, CUevent end);
 CUresult fake_instantiate(CUgraphExec *executable, CUgraph graph, unsigned long long flags);
 CUresult fake_graph_destroy(CUgraph graph);
 CUresult fake_graph_launch(CUgraphExec executable, CUstream stream);

@@ -464,6 +464,7 @@ CUresult cuGetProcAddress_v2(const char *name, void **entry, int version, cuuint
         ENTRY(EventDestroy, fake_event_destroy),
         ENTRY(EventRecord, fake_event_record),
         ENTRY(EventQuery, fake_event_query),
+        ENTRY(EventElapsedTime, fake_event_elapsed),
         ENTRY(GraphInstantiateWithFlags, fake_instantiate),
         ENTRY(GraphDestroy, fake_graph_destroy),
         ENTRY(GraphLaunch, fake_launch_graph),

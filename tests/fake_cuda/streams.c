@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "fake.h"
 
@@ -34,6 +35,7 @@ struct CUstream_st {
 struct CUevent_st {
     int users; /* the owner and operations */
     uint64_t recorded, reached;
+    struct timespec reached_at;
     CUstream source; /* that it was last recorded on while it captured */
     CUgraph capture; /* that it was last recorded in */
 };
@@ -48,6 +50,7 @@ static void reach(void *arg) {
     struct ticket *ticket = arg;
     if (ticket->event->reached < ticket->number)
         ticket->event->reached = ticket->number;
+    clock_gettime(CLOCK_MONOTONIC, &ticket->event->reached_at);
 }
 
 static void end_op(fake_op *op) {
@@ -204,7 +207,7 @@ static void wait_reached(void *arg) {
 
 CUresult fake_event_create(CUevent *event_p, unsigned int flags) {
     CUevent event = calloc(1, sizeof *event);
-    if (event == NULL || flags != CU_EVENT_DISABLE_TIMING)
+    if (event == NULL || (flags != CU_EVENT_DISABLE_TIMING && flags != CU_EVENT_DEFAULT))
         return CUDA_ERROR_INVALID_VALUE;
     event->users = 1;
     *event_p = event;
@@ -262,6 +265,15 @@ CUresult fake_event_query(CUevent event) {
                                                          : CUDA_SUCCESS;
     pthread_mutex_unlock(&lock);
     return result;
+}
+
+CUresult fake_event_elapsed(float *ms, CUevent start, CUevent end) {
+    pthread_mutex_lock(&lock);
+    bool over = start->reached == start->recorded && end->reached == end->recorded;
+    *ms = (float)(end->reached_at.tv_sec - start->reached_at.tv_sec) * 1e3F +
+          (float)(end->reached_at.tv_nsec - start->reached_at.tv_nsec) / 1e6F;
+    pthread_mutex_unlock(&lock);
+    return over ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 /* --- graphs ------------------------------------------------------------------------- */

@@ -331,23 +331,62 @@ static bool one_is_late_large(int32_t rank) {
 
 /* The limit is the whole operation's: a rank that comes late to the first meeting, and not to the
  * last, uses up one limit. */
-static bool limit_is_for_all(int32_t rank) {
-    symmem_collective call = {.name = "test",
-                              .kind = SYMMEM_CALL_ONE_SHOT_ALL_REDUCE,
-                              .dtype = SYMMEM_FLOAT32,
-                              .count = MOST,
-                              .out = out};
+static bool limit_is_for_all_of(int32_t rank, symmem_call_kind kind, bool checking) {
+    symmem_collective call = {
+        .name = "test", .kind = kind, .dtype = SYMMEM_FLOAT32, .count = MOST, .out = out};
     if (rank == 2) {
-        const symmem_exec exec = {.timeout_ms = LIMIT_MS};
+        symmem_exec exec = {.timeout_ms = LIMIT_MS};
+        if (checking)
+            exec.call = id_of(&call);
         cuda_sleep_ns(600 * CUDA_NS_PER_MS);
         CHECK(cuda_barrier(&fake.instance, &fake.peers, 1, &exec) == SYMMEM_OK);
         return true;
     }
     uint64_t begin_ns = cuda_now_ns();
-    CHECK(run(&call, false, 900) == SYMMEM_TIMEOUT);
+    CHECK(run(&call, checking, 900) == SYMMEM_TIMEOUT);
     CHECK(fake.fault.missing[0] == 4);
     CHECK(fake.fault.elapsed_ns >= 900 * CUDA_NS_PER_MS);
     CHECK(cuda_now_ns() - begin_ns < 1400 * CUDA_NS_PER_MS); /* a limit each would be 1500 */
+    return true;
+}
+
+static bool limit_is_for_all(int32_t rank) {
+    return limit_is_for_all_of(rank, SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, false);
+}
+
+/* Its second meeting is each block's own. */
+static bool limit_is_for_all_blocks(int32_t rank) {
+    return limit_is_for_all_of(rank, SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, true);
+}
+
+/* Launches are what small messages cost: one kernel, and one more where calls are compared first.
+ */
+static bool counts_kernels(int32_t rank) {
+    (void)rank;
+    static const struct {
+        symmem_call_kind kind;
+        bool out, checking;
+        size_t count;
+        int launches;
+    } calls[] = {
+        {SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, true, false, 10, 1},
+        {SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, true, true, 10, 1},
+        {SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, true, false, MOST, 1},
+        {SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, true, true, MOST, 2},
+        {SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, false, false, MOST, 1},
+        {SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, true, false, MOST, 7},
+        {SYMMEM_CALL_ALL_GATHER, true, false, MOST / RANKS, 1},
+    };
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        const symmem_collective call = {.name = "test",
+                                        .kind = calls[i].kind,
+                                        .dtype = SYMMEM_FLOAT32,
+                                        .count = calls[i].count,
+                                        .out = calls[i].out ? out : NULL};
+        int before = fake.launches;
+        CHECK(run(&call, calls[i].checking, LIMIT_MS) == SYMMEM_OK);
+        CHECK(fake.launches - before == calls[i].launches);
+    }
     return true;
 }
 
@@ -401,6 +440,8 @@ RANKS_TEST(one_is_late_large)
 RANKS_TEST(limit_is_for_all)
 RANKS_TEST(parts_that_differ)
 RANKS_TEST(parts_without_a_peer)
+RANKS_TEST(limit_is_for_all_blocks)
+RANKS_TEST(counts_kernels)
 RANKS_TEST(launch_fails)
 RANKS_TEST(unknown_kinds)
 
@@ -425,6 +466,8 @@ int main(void) {
         {"one limit for all meetings", test_limit_is_for_all},
         {"parts that differ", test_parts_that_differ},
         {"parts without a peer", test_parts_without_a_peer},
+        {"one limit for all meetings of blocks", test_limit_is_for_all_blocks},
+        {"kernels of a call", test_counts_kernels},
         {"a launch fails", test_launch_fails},
         {"unknown kinds", test_unknown_kinds},
     };

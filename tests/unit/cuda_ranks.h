@@ -78,14 +78,18 @@ static float *buffer(void) {
     return fake.peers.buffers[fake.peers.rank];
 }
 
+static symmem_call_id id_of(const symmem_collective *call) {
+    return (symmem_call_id){.kind = call->kind,
+                            .dtype = (uint16_t)call->dtype,
+                            .op = (uint16_t)call->op,
+                            .count = call->count,
+                            .detail = 1};
+}
+
 static symmem_status run(const symmem_collective *call, bool checking, uint32_t timeout_ms) {
     symmem_exec exec = {.timeout_ms = timeout_ms};
     if (checking)
-        exec.call = (symmem_call_id){.kind = call->kind,
-                                     .dtype = (uint16_t)call->dtype,
-                                     .op = (uint16_t)call->op,
-                                     .count = call->count,
-                                     .detail = 1};
+        exec.call = id_of(call);
     return cuda_collective(&fake.instance, &fake.peers, 1, call, &exec);
 }
 

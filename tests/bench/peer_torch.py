@@ -1,0 +1,325 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""peer_torch.py --ranks N: PyTorch's symmetric memory and NCCL, asked as symmem-bench --serve is.
+
+Lines of standard input, OP BYTES GRAPH, say what to measure next; a line of JSON with the result and
+{"done":true} answer each. GRAPH operations are captured in a CUDA graph, launched several times in a
+row, and timed by events between the launches; 0: calls are timed by the host's clock. A sample is the
+slowest rank's. Ranks are processes, one for each GPU; while nothing is asked they sleep.
+
+Never with NVLink multicast, on either side.
+"""
+
+import os
+
+for variable, value in (
+    ("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"),
+    ("NCCL_NVLS_ENABLE", "0"),
+    ("NVSHMEM_DISABLE_NVLS", "1"),
+    ("SYMMEM_MULTICAST", "0"),
+    ("PYTORCH_NVML_BASED_CUDA_CHECK", "1"),  # or asking for CUDA would start it before the fork
+):
+    os.environ[variable] = value  # before anything of CUDA is loaded
+
+import argparse
+import ctypes
+import json
+import multiprocessing
+import signal
+import socket
+import statistics
+import sys
+import time
+
+LAUNCHES = 8  # in a row, that count
+MOST_BYTES = 16 << 20  # of what NCCL's window has
+PR_SET_PDEATHSIG = 1
+
+
+# --- a rank ---------------------------------------------------------------------------------------
+
+
+class Rank:
+    """One GPU. What is measured is kept, with its graph, for the next time it is asked for."""
+
+    def __init__(self, rank, ranks, port):
+        import torch
+        import torch.distributed as dist
+        import torch.distributed._symmetric_memory as symm_mem
+
+        self.torch, self.dist, self.symm_mem = torch, dist, symm_mem
+        self.rank, self.ranks = rank, ranks
+        self.device = torch.device("cuda", rank)
+        torch.cuda.set_device(self.device)
+        dist.init_process_group(
+            "nccl",
+            init_method=f"tcp://127.0.0.1:{port}",
+            rank=rank,
+            world_size=ranks,
+            device_id=self.device,
+        )
+        self.group = dist.group.WORLD
+        self.name = self.group.group_name
+        self.graphs = {}
+        self.window = None
+        self.fresh = None
+        self.kept = []
+        dist.all_reduce(torch.ones(1, device=self.device))  # NCCL connects
+        self.pad = symm_mem.empty(1024, dtype=torch.bfloat16, device=self.device)
+        self.handle = symm_mem.rendezvous(self.pad, self.name)
+        torch.cuda.synchronize()
+
+    # What is called again and again; each checks once what it gives.
+
+    def symmetric(self, nbytes):
+        tensor = self.symm_mem.empty(nbytes // 2, dtype=self.torch.bfloat16, device=self.device)
+        self.kept.append((tensor, self.symm_mem.rendezvous(tensor, self.name)))
+        return tensor
+
+    def windowed(self, nbytes):
+        """A part of memory that NCCL has as a symmetric window."""
+        if self.window is None:
+            backend = self.group._get_backend(self.device)
+            pool = self.torch.cuda.MemPool(backend.mem_allocator)
+            with self.torch.cuda.use_mem_pool(pool):
+                self.window = self.torch.zeros(
+                    MOST_BYTES // 2, dtype=self.torch.bfloat16, device=self.device
+                )
+            backend.register_mem_pool(pool, symm=True)
+            self.kept.append(pool)
+        return self.window[: nbytes // 2]
+
+    def plain(self, nbytes):
+        return self.torch.zeros(nbytes // 2, dtype=self.torch.bfloat16, device=self.device)
+
+    def make(self, op, nbytes):
+        ops = self.torch.ops.symm_mem
+        if op == "barrier":
+            return lambda: self.handle.barrier(channel=0)
+        if op == "one_shot_all_reduce":
+            tensor = self.symmetric(nbytes)
+            run = lambda: ops.one_shot_all_reduce(tensor, "sum", self.name)
+        elif op == "two_shot_all_reduce":
+            tensor = self.symmetric(nbytes)
+            run = lambda: ops.two_shot_all_reduce_(tensor, "sum", self.name)
+        elif op == "nccl_all_reduce":
+            tensor = self.plain(nbytes)
+            run = lambda: self.reduced(tensor)
+        elif op == "nccl_symmetric_all_reduce":
+            tensor = self.windowed(nbytes)
+            run = lambda: self.reduced(tensor)
+        else:
+            raise ValueError(f"there is no op {op}")
+        self.check(op, tensor, run)
+        return run
+
+    def reduced(self, tensor):
+        self.dist.all_reduce(tensor)
+        return tensor
+
+    def check(self, op, tensor, run):
+        tensor.fill_(self.rank + 1)
+        self.dist.barrier()
+        result = run()
+        self.torch.cuda.synchronize()
+        wanted = self.ranks * (self.ranks + 1) / 2
+        if not bool((result == wanted).all()):
+            raise RuntimeError(f"{op}: wrong sums")
+        self.dist.barrier()
+        tensor.zero_()  # sums in place stay what they are
+        self.dist.barrier()
+        self.torch.cuda.synchronize()
+
+    # How long it takes.
+
+    def capture(self, op, nbytes, count):
+        torch = self.torch
+        run = self.make(op, nbytes)
+        run()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            for _ in range(count):
+                run()
+        graph.replay()
+        torch.cuda.synchronize()
+        return graph
+
+    def launches(self, op, nbytes, count):
+        """Microseconds of each of some launches; what comes first lets the ranks meet."""
+        key = (op, nbytes, count)
+        if key not in self.graphs:
+            self.graphs[key] = self.capture(*key)
+        graph = self.graphs[key]
+        events = [self.torch.cuda.Event(enable_timing=True) for _ in range(LAUNCHES + 1)]
+        graph.replay()
+        for event in events[:-1]:
+            event.record()
+            graph.replay()
+        events[-1].record()
+        self.torch.cuda.synchronize()
+        return [1000 * a.elapsed_time(b) for a, b in zip(events, events[1:])]
+
+    def rendezvous(self, nbytes):
+        """A buffer from its allocation to its end."""
+        tensor = self.symm_mem.empty(nbytes, dtype=self.torch.uint8, device=self.device)
+        handle = self.symm_mem.rendezvous(tensor, self.name)
+        del handle, tensor
+
+    def rendezvous_alone(self, _):
+        self.symm_mem.rendezvous(self.fresh, self.name)
+
+    def allocate(self, nbytes):
+        self.fresh = None
+        self.fresh = self.symm_mem.empty(nbytes, dtype=self.torch.uint8, device=self.device)
+
+    def calls(self, op, nbytes):
+        if op not in ("rendezvous", "rendezvous_alone"):
+            raise ValueError(f"{op} is to be captured")
+        call = getattr(self, op)
+        times = []
+        for _ in range(LAUNCHES):
+            if op == "rendezvous_alone":
+                self.allocate(nbytes)
+            self.dist.barrier()
+            self.torch.cuda.synchronize()
+            start = time.perf_counter()
+            call(nbytes)
+            times.append(1e6 * (time.perf_counter() - start))
+        return times
+
+    def answer(self, op, nbytes, count):
+        return self.launches(op, nbytes, count) if count > 0 else self.calls(op, nbytes)
+
+
+def about(torch):
+    return {
+        "library": f"PyTorch {torch.__version__}",
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+        "device": torch.cuda.get_device_name(),
+    }
+
+
+def rank_main(rank, ranks, port, pipe):
+    """Until None comes: a request in, (True, times) or (False, why not) out."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        self = Rank(rank, ranks, port)
+        pipe.send((True, about(self.torch)))
+    except Exception as error:  # whatever it is, the controller is to know
+        pipe.send((False, str(error)))
+        return
+    while (request := pipe.recv()) is not None:
+        try:
+            pipe.send((True, self.answer(*request)))
+        except Exception as error:
+            pipe.send((False, f"{type(error).__name__}: {error}"))
+    # Without the process group's own end, which waits for all kinds of things.
+    sys.stdout.flush()
+    os._exit(0)
+
+
+# --- the controller -------------------------------------------------------------------------------
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class World:
+    def __init__(self, ranks):
+        # Imported once, before the ranks are forked; CUDA itself each rank starts for itself.
+        import torch.distributed._symmetric_memory  # noqa: F401
+
+        context = multiprocessing.get_context("fork")
+        port = free_port()
+        self.pipes, self.children = [], []
+        for rank in range(ranks):
+            pipe, end = context.Pipe()
+            child = context.Process(target=rank_main, args=(rank, ranks, port, end), daemon=True)
+            child.start()
+            end.close()
+            self.pipes.append(pipe)
+            self.children.append(child)
+        self.about = self.collect()[0]
+
+    def collect(self):
+        try:
+            answers = [pipe.recv() for pipe in self.pipes]
+        except EOFError:
+            raise RuntimeError("a rank has ended") from None
+        for good, what in answers:
+            if not good:
+                raise RuntimeError(what)
+        return [what for _, what in answers]
+
+    def ask(self, *request):
+        """Each sample is the slowest rank's."""
+        for pipe in self.pipes:
+            pipe.send(request)
+        return [max(times) for times in zip(*self.collect())]
+
+    def close(self):
+        for pipe in self.pipes:
+            pipe.send(None)
+        for child in self.children:
+            child.join(5)
+
+
+def measure(world, op, nbytes, count, seconds):
+    divisor = max(count, 1)
+    world.ask(op, nbytes, count)  # for warming up
+    samples = []
+    while sum(samples) < seconds * 1e6:
+        samples += world.ask(op, nbytes, count)
+    samples = [us / divisor for us in samples]
+    return {
+        "op": op,
+        "bytes": nbytes,
+        "dtype": "bfloat16",
+        "median_us": statistics.median(samples),
+        "min_us": min(samples),
+        "max_us": max(samples),
+        "samples": len(samples),
+        "batch": divisor,
+        "graph": count,
+        "clock": "device" if count > 0 else "host",
+    }
+
+
+def serve(world, ranks, seconds, output):
+    def say(line):
+        print(json.dumps(line), file=output, flush=True)
+
+    for line in sys.stdin:
+        words = line.split()
+        result = {"op": words[0] if words else "", "library": "PyTorch", "ranks": ranks}
+        try:
+            op, nbytes, count = words[0], int(words[1]), int(words[2])
+            result.update(world.about)
+            result.update(measure(world, op, nbytes, count, seconds))
+        except Exception as error:
+            result["error"] = str(error)
+        say(result)
+        say({"done": True})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=0.05, help="of measuring, each request")
+    options = parser.parse_args()
+    # Standard output is for answers alone, whatever libraries have to say.
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    world = World(options.ranks)
+    print(json.dumps({"ready": True}), file=output, flush=True)
+    serve(world, options.ranks, options.seconds, output)
+    world.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Measures what lines on standard input ask for: whoever compares programs that take long to start
+ * starts each once, and lets them take turns. While nothing is asked, all ranks sleep. */
+#include "rank.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define NAME_BYTES 40
+
+/* One line; what cannot be measured is said in a line of its own. */
+static bool answer(bench_rank *self, const char *line) {
+    bench_options own = *self->options;
+    const bench_options *options = self->options;
+    char name[NAME_BYTES] = "";
+    size_t bytes = 0;
+    bool read = sscanf(line, "%39s %zu %d", name, &bytes, &own.graph) == 3 && own.graph >= 0 &&
+                own.graph <= BENCH_MAX_GRAPH;
+    const bench_op *op = read ? bench_find_op(name) : NULL;
+    if (op == NULL || self->ranks < op->min_ranks) {
+        if (self->rank == 0)
+            fprintf(stderr, "not to be measured: '%s'; it should be: OP BYTES GRAPH\n", line);
+        return true;
+    }
+    self->options = &own;
+    bool good = bench_run_one(self, op, bytes);
+    self->options = options;
+    return good;
+}
+
+int bench_serve(bench_rank *self) {
+    char line[WORLD_LINE];
+    uint32_t count = 0;
+    while (world_read_line(self->world, self->rank, &count, line)) {
+        if (!answer(self, line))
+            return BENCH_FAILED;
+        if (self->rank == 0) {
+            puts("{\"done\":true}");
+            fflush(stdout);
+        }
+    }
+    return BENCH_DONE;
+}
