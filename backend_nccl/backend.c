@@ -8,6 +8,7 @@
 
 #include "nccl_internal.h"
 
+#define DISMISS_NS (500 * CUDA_NS_PER_MS)
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
 
@@ -73,6 +74,7 @@ free_state:
 static void close_instance(void *opaque) {
     cuda_instance *instance = opaque;
     nccl_state *state = nccl_state_of(instance);
+    nccl_roots_finish(instance, nccl_roots_dismiss(instance), DISMISS_NS);
     nccl_modules_unload(instance);
     cuda_table.close(instance);
     pthread_mutex_destroy(&state->lock);
@@ -102,6 +104,7 @@ static void fill_table(void) {
     table.memory_exchange = nccl_memory_exchange;
     table.group_open = nccl_group_open;
     table.group_close = nccl_group_close;
+    table.communicator_check = nccl_communicator_check;
     table.barrier = nccl_barrier;
     table.put_signal = nccl_put_signal;
     table.wait_signal = nccl_wait_signal;

@@ -26,7 +26,8 @@ typedef struct entry_point {
 static const entry_point entry_points[] = {
     ENTRY(GetErrorString),     ENTRY(GetLastError),         ENTRY(GetUniqueId),
     ENTRY(CommInitRankConfig), ENTRY(CommGetAsyncError),    ENTRY(CommAbort),
-    ENTRY(CommWindowRegister), ENTRY(CommWindowDeregister),
+    ENTRY(CommWindowRegister), ENTRY(CommWindowDeregister), ENTRY(CommCount),
+    ENTRY(CommUserRank),       ENTRY(CommCuDevice),
 };
 
 /* SYMMEM_NCCL_LIBRARY: a name or path instead of the usual one. */

@@ -35,6 +35,9 @@ typedef struct nccl_library {
     __typeof__(ncclCommInitRankConfig) *CommInitRankConfig;
     __typeof__(ncclCommGetAsyncError) *CommGetAsyncError;
     __typeof__(ncclCommAbort) *CommAbort;
+    __typeof__(ncclCommCount) *CommCount;
+    __typeof__(ncclCommUserRank) *CommUserRank;
+    __typeof__(ncclCommCuDevice) *CommCuDevice;
     __typeof__(ncclCommWindowRegister) *CommWindowRegister;
     __typeof__(ncclCommWindowDeregister) *CommWindowDeregister;
     /* NULL where the resolver is the other one. */

@@ -38,6 +38,7 @@ typedef struct nccl_window {
 typedef struct nccl_comm {
     int32_t users; /* under the state's lock: the group, and each window that has users */
     int32_t device;
+    bool is_users; /* handed in: never ended here */
     ncclComm_t handle;
     nccl_window *windows; /* the list is the group's turn's, or the last user's */
 } nccl_comm;
@@ -55,6 +56,7 @@ typedef struct nccl_state {
     nccl_library library;
     pthread_mutex_t lock; /* of the counts above; never held during a call of NCCL */
     CUmodule modules[CUDA_MAX_DEVICES];
+    struct nccl_root *roots; /* under the lock too */
 } nccl_state;
 
 static inline nccl_state *nccl_state_of(const cuda_instance *instance) {
@@ -71,6 +73,11 @@ symmem_status nccl_fail(const cuda_instance *instance, ncclResult_t result, cons
 /* Collective; what a rank finds here is to be agreed on afterwards. */
 symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exchange,
                              int32_t device, nccl_comm **comm_p);
+/* Local. The user's, whatever device it is for. */
+symmem_status nccl_comm_adopt(cuda_instance *instance, const symmem_exchange *exchange,
+                              nccl_comm **comm_p);
+symmem_status nccl_communicator_check(void *instance, void *communicator, int32_t rank,
+                                      int32_t world_size);
 /* Waits for what NCCL does in the background. */
 symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
                              const symmem_exchange *exchange, const char *what);
@@ -78,6 +85,14 @@ symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
 void nccl_comm_leave(cuda_instance *instance, nccl_comm *comm);
 /* The context is current. Undoes a registration; the window is in no list any more. */
 void nccl_window_end(cuda_instance *instance, nccl_window *window);
+
+/* root.c: what NCCL keeps in this process for ids whose communicator did not come up */
+typedef struct nccl_root nccl_root;
+void nccl_root_note(cuda_instance *instance, int32_t device, const ncclUniqueId *id);
+/* Begins to end all that were noted; never waits. They are then the caller's, NULL: none. */
+nccl_root *nccl_roots_dismiss(cuda_instance *instance);
+/* Gives them that time at most. */
+void nccl_roots_finish(cuda_instance *instance, nccl_root *first, uint64_t limit_ns);
 
 /* group.c */
 symmem_status nccl_group_open(void *instance, const symmem_exchange *exchange, int32_t device,

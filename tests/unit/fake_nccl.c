@@ -21,7 +21,8 @@
 
 /* Of one id. In memory that forked ranks share; 0 at the start. */
 typedef struct meeting {
-    atomic_int world;
+    atomic_int root;      /* there is somebody who waits for the ranks of this id */
+    atomic_int announced; /* how many, by the first that came */
     atomic_int joined;
     atomic_int registered[MAX_STEPS];
     _Atomic(void *) buffers[MAX_STEPS][FAKE_NCCL_RANKS];
@@ -53,10 +54,18 @@ static struct shared {
 static pthread_mutex_t windows_lock = PTHREAD_MUTEX_INITIALIZER;
 static fake_window *windows[1024];
 
+static int count_roots(void) {
+    int roots = 0;
+    for (int i = 0; i < MAX_MEETINGS; i++)
+        roots += atomic_load(&shared->meetings[i].root);
+    return roots;
+}
+
 __attribute__((constructor)) static void start(void) {
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)
         abort();
+    fake_nccl.roots = count_roots;
 }
 
 __attribute__((destructor)) static void stop(void) {
@@ -98,6 +107,7 @@ PUBLIC ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
     int index = atomic_fetch_add(&shared->last_id, 1) % MAX_MEETINGS;
     memset(id, 0, sizeof *id);
     memset(&shared->meetings[index], 0, sizeof shared->meetings[index]);
+    atomic_store(&shared->meetings[index].root, 1);
     memcpy(id->internal, &index, sizeof index);
     return ncclSuccess;
 }
@@ -128,6 +138,16 @@ static void make_window(struct ncclComm *comm) {
     memcpy(comm->window_p, &window, sizeof window);
 }
 
+/* The root is done once all have come, and gives up on one that expects another number of ranks. */
+static void check_in(const struct ncclComm *comm) {
+    int announced = 0;
+    if (!atomic_compare_exchange_strong(&comm->meeting->announced, &announced, comm->world) &&
+        announced != comm->world)
+        atomic_store(&comm->meeting->root, 0);
+    if (atomic_load(&comm->meeting->joined) >= comm->world)
+        atomic_store(&comm->meeting->root, 0);
+}
+
 static void *work(void *opaque) {
     struct ncclComm *comm = opaque;
     const struct timespec pause = {.tv_nsec = 300000};
@@ -135,6 +155,8 @@ static void *work(void *opaque) {
     nanosleep(&pause, NULL);
     if (!comm->fails && !comm->hangs)
         atomic_fetch_add(comm->count, 1);
+    if (!comm->fails && !comm->hangs && comm->count == &comm->meeting->joined)
+        check_in(comm);
     while (!comm->fails && !atomic_load(&comm->aborted) &&
            (comm->hangs || atomic_load(comm->count) < comm->world))
         nanosleep(&pause, NULL);
@@ -217,6 +239,21 @@ PUBLIC ncclResult_t ncclCommAbort(ncclComm_t comm) {
     atomic_fetch_sub(&fake_nccl.comms, 1);
     atomic_fetch_add(&fake_nccl.aborts, 1);
     free(comm);
+    return ncclSuccess;
+}
+
+PUBLIC ncclResult_t ncclCommCount(const ncclComm_t comm, int *count_p) {
+    *count_p = comm->world;
+    return ncclSuccess;
+}
+
+PUBLIC ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank_p) {
+    *rank_p = comm->rank;
+    return ncclSuccess;
+}
+
+PUBLIC ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device_p) {
+    *device_p = comm->rank; /* as the tests place their ranks */
     return ncclSuccess;
 }
 

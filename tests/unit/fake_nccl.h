@@ -51,6 +51,7 @@ typedef struct fake_nccl_state {
     bool nvls_at_first; /* NCCL_NVLS_ENABLE was not 0 at the first call */
     bool called;
     bool (*is_window)(const void *pointer);
+    int (*roots)(void); /* that wait for ranks of their id, in all processes */
 } fake_nccl_state;
 
 #endif
