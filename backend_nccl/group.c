@@ -27,7 +27,9 @@ symmem_status nccl_group_open(void *opaque, const symmem_exchange *exchange, int
     nccl_comm *first = NULL;
     bool handed_in = false;
     nccl_group *group = calloc(1, sizeof *group);
-    symmem_status status = group != NULL ? SYMMEM_OK : cuda_no_memory(instance, "rendezvous");
+    nccl_span *span = nccl_span_create();
+    symmem_status status =
+        group != NULL && span != NULL ? SYMMEM_OK : cuda_no_memory(instance, "rendezvous");
     if (status == SYMMEM_OK && exchange->communicator != NULL)
         status = nccl_comm_adopt(instance, exchange, &first);
     status = exchange->agree(exchange, status, "nccl group");
@@ -38,10 +40,12 @@ symmem_status nccl_group_open(void *opaque, const symmem_exchange *exchange, int
     if (status != SYMMEM_OK) {
         if (first != NULL)
             nccl_comm_leave(instance, first);
+        nccl_span_leave(instance, span);
         free(group);
         return status;
     }
     group->comms[0] = first;
+    group->span = span;
     group->rank = exchange->rank;
     group->world_size = exchange->world_size;
     group->comm_count = 1;
@@ -54,5 +58,6 @@ void nccl_group_close(void *opaque, void *opaque_group) {
     nccl_group *group = opaque_group;
     for (int32_t i = 0; i < group->comm_count; i++)
         nccl_comm_leave(opaque, group->comms[i]);
+    nccl_span_leave(opaque, group->span);
     free(group);
 }

@@ -14,9 +14,13 @@
 
 #define NCCL_MAX_COMMS 16 /* of one group */
 
+typedef struct nccl_span nccl_span; /* span.h */
+
 /* Own memory. It is given back once its owner and all windows on it are gone. */
 typedef struct nccl_allocation {
-    int32_t users; /* under the state's lock */
+    int32_t users; /* this and what follows under the state's lock */
+    struct nccl_allocation *next;
+    nccl_span *span; /* of the group that registered it last, where that has one; NULL: none */
     symmem_memory memory;
 } nccl_allocation;
 
@@ -50,13 +54,21 @@ typedef struct nccl_group {
     uint64_t last_serial;
     int32_t comm_count;
     nccl_comm *comms[NCCL_MAX_COMMS]; /* the same places on all ranks */
+    bool spans;                       /* some pointers were NULL */
+    nccl_span *span;                  /* its communicator comes with the next registration */
 } nccl_group;
 
 typedef struct nccl_state {
     nccl_library library;
     pthread_mutex_t lock; /* of the counts above; never held during a call of NCCL */
     CUmodule modules[CUDA_MAX_DEVICES];
-    struct nccl_root *roots; /* under the lock too */
+    /* Under the lock, too. */
+    struct nccl_root *roots;
+    struct nccl_allocation *allocations;
+    struct nccl_flight *flights; /* NCCL's collectives under way */
+    pthread_cond_t work;
+    bool has_watcher, closing;
+    pthread_t watcher;
 } nccl_state;
 
 static inline nccl_state *nccl_state_of(const cuda_instance *instance) {
@@ -104,6 +116,8 @@ symmem_status nccl_memory_alloc(void *instance, int32_t device, size_t bytes,
                                 symmem_memory *memory);
 void nccl_memory_release(void *instance, symmem_memory *memory);
 void nccl_allocation_leave(cuda_instance *instance, nccl_allocation *allocation);
+/* Of the allocation that an address is in; it has to stay meanwhile. */
+nccl_span *nccl_span_find(cuda_instance *instance, const void *address);
 
 /* exchange.c */
 symmem_status nccl_memory_exchange(void *instance, void *group, symmem_memory *own,
@@ -114,6 +128,16 @@ symmem_status nccl_memory_exchange(void *instance, void *group, symmem_memory *o
 symmem_status nccl_resolve(cuda_instance *instance, const nccl_window *window, int32_t rank,
                            int32_t world_size, void **pointers);
 void nccl_modules_unload(cuda_instance *instance);
+
+/* span.c: NCCL's own collectives, see span.h */
+nccl_span *nccl_span_create(void);
+void nccl_span_leave(cuda_instance *instance, nccl_span *span);
+bool nccl_span_is_ready(nccl_span *span);
+/* Takes the communicator over; the one before is left. */
+void nccl_span_set(cuda_instance *instance, nccl_span *span, nccl_comm *comm);
+symmem_status nccl_collective_apart(void *instance, const symmem_peers *peers, int32_t channel,
+                                    const symmem_collective *call, const symmem_exec *exec);
+void nccl_watcher_stop(cuda_instance *instance);
 
 /* image.c */
 /* The compiled resolve.cu; NULL: built without. */

@@ -54,6 +54,7 @@ static void use_library(const char *path) {
     setenv("NCCL_NVLS_ENABLE", "0", 1);
     fake_cuda.launch = launch;
     fake_cuda.is_device = nccl->is_window;
+    fake_cuda.is_busy = nccl->is_running;
 }
 
 static void expect_nothing_left(void) {
