@@ -8,7 +8,7 @@
 # the runner's, 4 if nothing was built. SYMMEM_GPU_MODES="thread process": which of them, in order.
 # SYMMEM_GPU_BACKEND=nccl: the NCCL backend instead, results in build/gpu-nccl/; NCCL wants a GPU for
 # each rank. NCCL_HOME: a folder with include/ and lib/ of the NCCL to use, where it is not the
-# system's; see backend_nccl/README.md.
+# system's; see backend_nccl/README.md. symmem-nccl-check comes last there; SYMMEM_GPU_CHECK=0: not.
 set -u
 cd "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit 4
 backend=${SYMMEM_GPU_BACKEND:-cuda}
@@ -70,4 +70,26 @@ for mode in ${SYMMEM_GPU_MODES:-thread process}; do
         "$(tail -n 1 "$results/$mode.txt" 2>/dev/null || echo nothing was run)"
     [ "$status" -le "$worst" ] || worst=$status
 done
+
+# What the suite cannot know of NCCL; then the same ranks, each on what NCCL takes for a host of its own.
+run_check() { # NAME PROGRAM...
+    local name=$1 status
+    shift
+    timeout 300 tests/run_ranks.sh "$ranks" "$@" >"$results/check-$name.txt" 2>&1
+    status=$?
+    printf 'check %s: exit status %s, %s good, %s bad\n' "$name" "$status" \
+        "$(grep -c '^rank [0-9]*: good' "$results/check-$name.txt")" \
+        "$(grep -c '^rank [0-9]*: BAD' "$results/check-$name.txt")"
+    grep '^rank [0-9]*: BAD' "$results/check-$name.txt"
+    [ "$status" -le "$worst" ] || worst=$status
+}
+if [ "$backend" = nccl ] && [ "${SYMMEM_GPU_CHECK:-1}" != 0 ]; then
+    if cmake --build build --target symmem-nccl-check >>"$results/build.log" 2>&1; then
+        run_check within build/bin/symmem-nccl-check
+        # shellcheck disable=SC2016 # for the ranks' shells
+        run_check apart bash -c 'NCCL_HOSTID=host$RANK exec build/bin/symmem-nccl-check'
+    else
+        printf 'check: not built, see %s\n' "$results/build.log"
+    fi
+fi
 exit "$worst"
