@@ -115,15 +115,16 @@ static ncclResult_t all_to_all(const nccl_call *c) {
     size_t bytes = element_bytes(c->call->dtype);
     const char *in = c->call->in;
     char *out = c->call->out;
+    size_t in_at = 0, out_at = 0;
     ncclResult_t result = c->library->GroupStart();
     for (int32_t r = 0; result == ncclSuccess && r < c->peers->world_size; r++) {
         size_t sent = c->call->in_splits[r] * bytes, got = c->call->out_splits[r] * bytes;
         if (sent != 0)
-            result = c->library->Send(in, sent, ncclUint8, (int)r, c->comm, c->native);
+            result = c->library->Send(in + in_at, sent, ncclUint8, (int)r, c->comm, c->native);
         if (got != 0 && result == ncclSuccess)
-            result = c->library->Recv(out, got, ncclUint8, (int)r, c->comm, c->native);
-        in += sent;
-        out += got;
+            result = c->library->Recv(out + out_at, got, ncclUint8, (int)r, c->comm, c->native);
+        in_at += sent;
+        out_at += got;
     }
     ncclResult_t ended = c->library->GroupEnd();
     return result == ncclSuccess || result == ncclInProgress ? ended : result;

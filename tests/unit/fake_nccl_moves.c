@@ -73,7 +73,8 @@ void move_all(struct ncclComm *comm) {
         if (atomic_load(&comm->aborted))
             break;
     for (int n = 0; n < own->count; n++) {
-        memcpy(own->calls[n].out, results[n], result_bytes(comm, &own->calls[n]));
+        if (own->calls[n].out != NULL)
+            memcpy(own->calls[n].out, results[n], result_bytes(comm, &own->calls[n]));
         free(results[n]);
     }
 }
