@@ -8,6 +8,7 @@
 
 #include "nccl_internal.h"
 
+#define DISMISS_NS (500 * CUDA_NS_PER_MS)
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
 
@@ -59,6 +60,7 @@ static symmem_status open_instance(const symmem_host *host, const symmem_backend
     if (status != SYMMEM_OK)
         goto close;
     (void)pthread_mutex_init(&state->lock, NULL);
+    (void)pthread_cond_init(&state->work, NULL);
     ((cuda_instance *)opaque)->extension = state;
     *instance_p = opaque;
     return SYMMEM_OK;
@@ -73,8 +75,11 @@ free_state:
 static void close_instance(void *opaque) {
     cuda_instance *instance = opaque;
     nccl_state *state = nccl_state_of(instance);
+    nccl_watcher_stop(instance);
+    nccl_roots_finish(instance, nccl_roots_dismiss(instance), DISMISS_NS);
     nccl_modules_unload(instance);
     cuda_table.close(instance);
+    pthread_cond_destroy(&state->work);
     pthread_mutex_destroy(&state->lock);
     free(state);
 }
@@ -87,7 +92,7 @@ static void fill_table(void) {
     table.name = "nccl";
     table.description = "NCCL windows (built with " TEXT(NCCL_MAJOR) "." TEXT(NCCL_MINOR) "." TEXT(
         NCCL_PATCH) ", needs 2.28 or later); NCCL_NVLS_ENABLE=0 is enforced unless multicast is "
-                    "allowed";
+                    "allowed; collectives by own kernels within direct access, by NCCL's beyond";
     /* NCCL refuses two ranks on one device; groups may span hosts. */
     table.capabilities &= ~SYMMEM_CAP_OVERLAP;
     table.capabilities |= SYMMEM_CAP_CROSS_HOST;
@@ -102,6 +107,8 @@ static void fill_table(void) {
     table.memory_exchange = nccl_memory_exchange;
     table.group_open = nccl_group_open;
     table.group_close = nccl_group_close;
+    table.communicator_check = nccl_communicator_check;
+    table.collective_apart = nccl_collective_apart;
     table.barrier = nccl_barrier;
     table.put_signal = nccl_put_signal;
     table.wait_signal = nccl_wait_signal;

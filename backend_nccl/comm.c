@@ -67,24 +67,9 @@ symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
 
 /* --- making ------------------------------------------------------------------------- */
 
-/* From here to the peers' connections NCCL has a thread in rank 0 that waits for all of them, so
- * this comes only once all are known to be ready. */
-static symmem_status share_id(cuda_instance *instance, const symmem_exchange *exchange,
-                              int32_t device, id_record *records) {
-    const nccl_library *library = &nccl_state_of(instance)->library;
+static symmem_status judge(const cuda_instance *instance, const symmem_exchange *exchange,
+                           const id_record *records) {
     const symmem_host *host = instance->host;
-    id_record own = {.version = library->version, .result = ncclSuccess};
-    if (exchange->rank == 0) {
-        if (cuda_enter(instance, device, "rendezvous") == SYMMEM_OK) {
-            own.result = (int32_t)library->GetUniqueId(&own.id);
-            cuda_leave(instance);
-        } else {
-            own.result = ncclUnhandledCudaError;
-        }
-    }
-    symmem_status status = exchange->all_gather(exchange, &own, sizeof own, records);
-    if (status != SYMMEM_OK)
-        return status;
     if (records[0].result != ncclSuccess)
         return host->fail(host, SYMMEM_BACKEND, 0, "rendezvous",
                           "NCCL gave rank 0 no id for a communicator (%d)", (int)records[0].result);
@@ -96,22 +81,47 @@ static symmem_status share_id(cuda_instance *instance, const symmem_exchange *ex
     return SYMMEM_OK;
 }
 
+/* From here to the peers' connections NCCL has a thread in rank 0 that waits for all of them, so
+ * this comes only once all are known to be ready. */
+static symmem_status share_id(cuda_instance *instance, const symmem_exchange *exchange,
+                              int32_t device, id_record *records) {
+    const nccl_library *library = &nccl_state_of(instance)->library;
+    id_record own = {.version = library->version, .result = ncclSuccess};
+    if (exchange->rank == 0) {
+        if (cuda_enter(instance, device, "rendezvous") == SYMMEM_OK) {
+            own.result = (int32_t)library->GetUniqueId(&own.id);
+            cuda_leave(instance);
+        } else {
+            own.result = ncclUnhandledCudaError;
+        }
+    }
+    symmem_status status = exchange->all_gather(exchange, &own, sizeof own, records);
+    if (status == SYMMEM_OK)
+        status = judge(instance, exchange, records);
+    if (status != SYMMEM_OK && exchange->rank == 0 && own.result == ncclSuccess)
+        nccl_root_note(instance, device, &own.id);
+    return status;
+}
+
 static symmem_status start(cuda_instance *instance, const symmem_exchange *exchange,
-                           nccl_comm *comm, ncclUniqueId id) {
+                           nccl_comm *comm, const ncclUniqueId *id) {
     const nccl_library *library = &nccl_state_of(instance)->library;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     symmem_status status = cuda_enter(instance, comm->device, "rendezvous");
     if (status != SYMMEM_OK)
-        return status;
+        goto note;
     (void)cuda_point(instance, "nccl.comm.init*");
-    ncclResult_t result = library->CommInitRankConfig(&comm->handle, exchange->world_size, id,
+    ncclResult_t result = library->CommInitRankConfig(&comm->handle, exchange->world_size, *id,
                                                       exchange->rank, &config);
     if (result != ncclSuccess && result != ncclInProgress)
         status = nccl_fail(instance, result, "rendezvous");
     else
         status = nccl_comm_wait(instance, comm->handle, exchange, "communicator");
     cuda_leave(instance);
+note:
+    if (status != SYMMEM_OK && exchange->rank == 0)
+        nccl_root_note(instance, comm->device, id);
     return status;
 }
 
@@ -129,16 +139,18 @@ symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exc
                              int32_t device, nccl_comm **comm_p) {
     id_record *records;
     nccl_comm *comm;
+    nccl_root *roots = nccl_roots_dismiss(instance); /* of earlier tries */
     symmem_status status = prepare(instance, exchange, &records, &comm);
     if (status == SYMMEM_OK)
         status = share_id(instance, exchange, device, records);
     if (status == SYMMEM_OK) {
         comm->users = 1;
         comm->device = device;
-        status = start(instance, exchange, comm, records[0].id);
+        status = start(instance, exchange, comm, &records[0].id);
         if (status == SYMMEM_OK)
             status = cuda_point(instance, "nccl.comm.done");
     }
+    nccl_roots_finish(instance, roots, 0);
     free(records);
     if (status == SYMMEM_OK)
         *comm_p = comm;
@@ -165,15 +177,21 @@ void nccl_window_end(cuda_instance *instance, nccl_window *window) {
 }
 
 /* Abort, not finalize and destroy: it waits for nobody. Before it the windows, for 2.28 keeps the
- * memory of windows that are left over; after it what they registered, for NCCL looks there. */
+ * memory of windows that are left over; after it what they registered, for NCCL looks there. A
+ * user's communicator that is still at work keeps its last window, which NCCL may yet write. */
 static void end(cuda_instance *instance, nccl_comm *comm) {
+    const nccl_library *library = &nccl_state_of(instance)->library;
     (void)cuda_point(instance, "nccl.comm.end*");
     bool entered = cuda_enter(instance, comm->device, "release") == SYMMEM_OK;
+    bool left_over = comm->is_users && is_busy(library, comm);
     for (nccl_window *window = comm->windows; window != NULL; window = window->next)
         nccl_window_end(instance, window);
-    (void)nccl_state_of(instance)->library.CommAbort(comm->handle);
+    if (!comm->is_users)
+        (void)library->CommAbort(comm->handle);
     if (entered)
         cuda_leave(instance);
+    if (left_over)
+        return;
     while (comm->windows != NULL) {
         nccl_window *window = comm->windows;
         comm->windows = window->next;

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nccl_internal.h"
+#include "span.h"
 
 #define RECORD_MAGIC 0x6e63636cu
 #define MAX_RETIRED 16 /* at a time */
@@ -25,6 +25,8 @@ typedef struct record {
     uint64_t last_serial;
     uint64_t own_window; /* the serial of a window of this memory; 0: none */
     uint64_t suitable;   /* bit i: comms[i] can register it */
+    uint64_t spans;      /* this rank's pointers of earlier were not all there */
+    uint64_t is_ready;   /* and it has the communicator for that */
     uint64_t retired[MAX_RETIRED];
 } record;
 
@@ -70,6 +72,8 @@ static record describe(const registration *r) {
         .mapped_bytes = cuda_memory_mapped_bytes(&r->allocation->memory),
         .offset = (uint64_t)((char *)r->own->ptr - (char *)r->allocation->memory.ptr),
         .last_serial = r->group->last_serial,
+        .spans = r->group->spans,
+        .is_ready = nccl_span_is_ready(r->group->span),
     };
     pthread_mutex_lock(&state->lock);
     describe_windows(r, &own);
@@ -156,6 +160,23 @@ static nccl_window *common_window(const registration *r) {
     return NULL;
 }
 
+/* The first registration of a group shows whether it spans more than direct access. Each first
+ * rendezvous has another, of pad and signals, and there all ranks know. */
+static symmem_status ensure_span(const registration *r) {
+    bool needed = false, ready = true;
+    for (int32_t rank = 0; rank < r->exchange->world_size; rank++) {
+        needed = needed || r->records[rank].spans != 0;
+        ready = ready && r->records[rank].is_ready != 0;
+    }
+    if (!needed || ready)
+        return SYMMEM_OK;
+    nccl_comm *comm = NULL;
+    symmem_status status = nccl_comm_make(r->instance, r->exchange, r->own->device, &comm);
+    if (status == SYMMEM_OK)
+        nccl_span_set(r->instance, r->group->span, comm);
+    return r->exchange->agree(r->exchange, status, "nccl communicator");
+}
+
 static symmem_status add_comm(const registration *r) {
     nccl_group *group = r->group;
     if (group->comm_count == NCCL_MAX_COMMS) /* on all ranks alike */
@@ -224,6 +245,11 @@ static symmem_status register_new(registration *r, nccl_comm *comm) {
 static symmem_status obtain(registration *r) {
     for (int32_t i = 0; i < r->group->comm_count; i++)
         sweep_comm(r, r->group->comms[i]);
+    symmem_status status = ensure_span(r);
+    if (status != SYMMEM_OK) {
+        free(r->window);
+        return status;
+    }
     nccl_window *common = common_window(r);
     if (common != NULL) {
         free(r->window);
@@ -231,11 +257,27 @@ static symmem_status obtain(registration *r) {
         return SYMMEM_OK;
     }
     nccl_comm *comm;
-    symmem_status status = choose_comm(r, &comm);
+    status = choose_comm(r, &comm);
     if (status == SYMMEM_OK)
         return register_new(r, comm);
     free(r->window);
     return status;
+}
+
+/* Calls find their way from the memory to the communicator. */
+static void note_span(const registration *r) {
+    nccl_state *state = nccl_state_of(r->instance);
+    nccl_group *group = r->group;
+    for (int32_t rank = 0; rank < r->exchange->world_size; rank++)
+        group->spans = group->spans || r->pointers[rank] == NULL;
+    if (!group->spans)
+        return;
+    pthread_mutex_lock(&state->lock);
+    nccl_span *before = r->allocation->span;
+    r->allocation->span = group->span;
+    group->span->users++;
+    pthread_mutex_unlock(&state->lock);
+    nccl_span_leave(r->instance, before);
 }
 
 static void fill_peers(const registration *r) {
@@ -254,6 +296,7 @@ static void fill_peers(const registration *r) {
         r->window->comm->users++;
     r->window->users += r->exchange->world_size;
     pthread_mutex_unlock(&state->lock);
+    note_span(r);
 }
 
 static symmem_status prepare(registration *r) {

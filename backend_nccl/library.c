@@ -24,9 +24,25 @@ typedef struct entry_point {
     { "nccl" #member, offsetof(nccl_library, member) }
 
 static const entry_point entry_points[] = {
-    ENTRY(GetErrorString),     ENTRY(GetLastError),         ENTRY(GetUniqueId),
-    ENTRY(CommInitRankConfig), ENTRY(CommGetAsyncError),    ENTRY(CommAbort),
-    ENTRY(CommWindowRegister), ENTRY(CommWindowDeregister),
+    ENTRY(GetErrorString),
+    ENTRY(GetLastError),
+    ENTRY(GetUniqueId),
+    ENTRY(CommInitRankConfig),
+    ENTRY(CommGetAsyncError),
+    ENTRY(CommAbort),
+    ENTRY(CommWindowRegister),
+    ENTRY(CommWindowDeregister),
+    ENTRY(CommCount),
+    ENTRY(CommUserRank),
+    ENTRY(CommCuDevice),
+    ENTRY(GroupStart),
+    ENTRY(GroupEnd),
+    ENTRY(AllReduce),
+    ENTRY(ReduceScatter),
+    ENTRY(AllGather),
+    ENTRY(Broadcast),
+    ENTRY(Send),
+    ENTRY(Recv),
 };
 
 /* SYMMEM_NCCL_LIBRARY: a name or path instead of the usual one. */

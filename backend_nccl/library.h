@@ -35,8 +35,19 @@ typedef struct nccl_library {
     __typeof__(ncclCommInitRankConfig) *CommInitRankConfig;
     __typeof__(ncclCommGetAsyncError) *CommGetAsyncError;
     __typeof__(ncclCommAbort) *CommAbort;
+    __typeof__(ncclCommCount) *CommCount;
+    __typeof__(ncclCommUserRank) *CommUserRank;
+    __typeof__(ncclCommCuDevice) *CommCuDevice;
     __typeof__(ncclCommWindowRegister) *CommWindowRegister;
     __typeof__(ncclCommWindowDeregister) *CommWindowDeregister;
+    __typeof__(ncclGroupStart) *GroupStart;
+    __typeof__(ncclGroupEnd) *GroupEnd;
+    __typeof__(ncclAllReduce) *AllReduce;
+    __typeof__(ncclReduceScatter) *ReduceScatter;
+    __typeof__(ncclAllGather) *AllGather;
+    __typeof__(ncclBroadcast) *Broadcast;
+    __typeof__(ncclSend) *Send;
+    __typeof__(ncclRecv) *Recv;
     /* NULL where the resolver is the other one. */
     nccl_team (*TeamLsa)(ncclComm_t comm);
     ncclResult_t (*GetPeerDevicePointer)(ncclWindow_t window, size_t offset, int peer,

@@ -18,18 +18,45 @@ symmem_status nccl_memory_alloc(void *opaque, int32_t device, size_t bytes, symm
         return status;
     }
     allocation->users = 1;
+    nccl_state *state = nccl_state_of(instance);
+    pthread_mutex_lock(&state->lock);
+    allocation->next = state->allocations;
+    state->allocations = allocation;
+    pthread_mutex_unlock(&state->lock);
     *memory = allocation->memory;
     memory->priv = allocation;
     return SYMMEM_OK;
+}
+
+/* The state's lock is held. */
+static void delist(nccl_state *state, const nccl_allocation *allocation) {
+    nccl_allocation **link = &state->allocations;
+    while (*link != allocation)
+        link = &(*link)->next;
+    *link = allocation->next;
+}
+
+nccl_span *nccl_span_find(cuda_instance *instance, const void *address) {
+    nccl_state *state = nccl_state_of(instance);
+    nccl_span *span = NULL;
+    pthread_mutex_lock(&state->lock);
+    for (const nccl_allocation *a = state->allocations; a != NULL; a = a->next)
+        if ((uintptr_t)address - (uintptr_t)a->memory.ptr < a->memory.bytes)
+            span = a->span;
+    pthread_mutex_unlock(&state->lock);
+    return span;
 }
 
 void nccl_allocation_leave(cuda_instance *instance, nccl_allocation *allocation) {
     nccl_state *state = nccl_state_of(instance);
     pthread_mutex_lock(&state->lock);
     bool last = --allocation->users == 0;
+    if (last)
+        delist(state, allocation);
     pthread_mutex_unlock(&state->lock);
     if (!last)
         return;
+    nccl_span_leave(instance, allocation->span);
     cuda_memory_release(instance, &allocation->memory);
     free(allocation);
 }

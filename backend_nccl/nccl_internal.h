@@ -14,9 +14,13 @@
 
 #define NCCL_MAX_COMMS 16 /* of one group */
 
+typedef struct nccl_span nccl_span; /* span.h */
+
 /* Own memory. It is given back once its owner and all windows on it are gone. */
 typedef struct nccl_allocation {
-    int32_t users; /* under the state's lock */
+    int32_t users; /* this and what follows under the state's lock */
+    struct nccl_allocation *next;
+    nccl_span *span; /* of the group that registered it last, where that has one; NULL: none */
     symmem_memory memory;
 } nccl_allocation;
 
@@ -38,6 +42,7 @@ typedef struct nccl_window {
 typedef struct nccl_comm {
     int32_t users; /* under the state's lock: the group, and each window that has users */
     int32_t device;
+    bool is_users; /* handed in: never ended here */
     ncclComm_t handle;
     nccl_window *windows; /* the list is the group's turn's, or the last user's */
 } nccl_comm;
@@ -49,12 +54,21 @@ typedef struct nccl_group {
     uint64_t last_serial;
     int32_t comm_count;
     nccl_comm *comms[NCCL_MAX_COMMS]; /* the same places on all ranks */
+    bool spans;                       /* some pointers were NULL */
+    nccl_span *span;                  /* its communicator comes with the next registration */
 } nccl_group;
 
 typedef struct nccl_state {
     nccl_library library;
     pthread_mutex_t lock; /* of the counts above; never held during a call of NCCL */
     CUmodule modules[CUDA_MAX_DEVICES];
+    /* Under the lock, too. */
+    struct nccl_root *roots;
+    struct nccl_allocation *allocations;
+    struct nccl_flight *flights; /* NCCL's collectives under way */
+    pthread_cond_t work;
+    bool has_watcher, closing;
+    pthread_t watcher;
 } nccl_state;
 
 static inline nccl_state *nccl_state_of(const cuda_instance *instance) {
@@ -71,6 +85,11 @@ symmem_status nccl_fail(const cuda_instance *instance, ncclResult_t result, cons
 /* Collective; what a rank finds here is to be agreed on afterwards. */
 symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exchange,
                              int32_t device, nccl_comm **comm_p);
+/* Local. The user's, whatever device it is for. */
+symmem_status nccl_comm_adopt(cuda_instance *instance, const symmem_exchange *exchange,
+                              nccl_comm **comm_p);
+symmem_status nccl_communicator_check(void *instance, void *communicator, int32_t rank,
+                                      int32_t world_size);
 /* Waits for what NCCL does in the background. */
 symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
                              const symmem_exchange *exchange, const char *what);
@@ -78,6 +97,14 @@ symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
 void nccl_comm_leave(cuda_instance *instance, nccl_comm *comm);
 /* The context is current. Undoes a registration; the window is in no list any more. */
 void nccl_window_end(cuda_instance *instance, nccl_window *window);
+
+/* root.c: what NCCL keeps in this process for ids whose communicator did not come up */
+typedef struct nccl_root nccl_root;
+void nccl_root_note(cuda_instance *instance, int32_t device, const ncclUniqueId *id);
+/* Begins to end all that were noted; never waits. They are then the caller's, NULL: none. */
+nccl_root *nccl_roots_dismiss(cuda_instance *instance);
+/* Gives them that time at most. */
+void nccl_roots_finish(cuda_instance *instance, nccl_root *first, uint64_t limit_ns);
 
 /* group.c */
 symmem_status nccl_group_open(void *instance, const symmem_exchange *exchange, int32_t device,
@@ -89,6 +116,8 @@ symmem_status nccl_memory_alloc(void *instance, int32_t device, size_t bytes,
                                 symmem_memory *memory);
 void nccl_memory_release(void *instance, symmem_memory *memory);
 void nccl_allocation_leave(cuda_instance *instance, nccl_allocation *allocation);
+/* Of the allocation that an address is in; it has to stay meanwhile. */
+nccl_span *nccl_span_find(cuda_instance *instance, const void *address);
 
 /* exchange.c */
 symmem_status nccl_memory_exchange(void *instance, void *group, symmem_memory *own,
@@ -99,6 +128,16 @@ symmem_status nccl_memory_exchange(void *instance, void *group, symmem_memory *o
 symmem_status nccl_resolve(cuda_instance *instance, const nccl_window *window, int32_t rank,
                            int32_t world_size, void **pointers);
 void nccl_modules_unload(cuda_instance *instance);
+
+/* span.c: NCCL's own collectives, see span.h */
+nccl_span *nccl_span_create(void);
+void nccl_span_leave(cuda_instance *instance, nccl_span *span);
+bool nccl_span_is_ready(nccl_span *span);
+/* Takes the communicator over; the one before is left. */
+void nccl_span_set(cuda_instance *instance, nccl_span *span, nccl_comm *comm);
+symmem_status nccl_collective_apart(void *instance, const symmem_peers *peers, int32_t channel,
+                                    const symmem_collective *call, const symmem_exec *exec);
+void nccl_watcher_stop(cuda_instance *instance);
 
 /* image.c */
 /* The compiled resolve.cu; NULL: built without. */

@@ -46,8 +46,14 @@ bool symmem_reduce_supported(symmem_dtype dtype, symmem_reduce_op op) {
 
 /* --- checks --------------------------------------------------------------------------------- */
 
-static symmem_status check_reach(const sm_link *link, const char *name) {
-    if (link->within_direct_access)
+/* Whether the backend has a way of its own for those without direct access to each other. */
+static bool goes_apart(const sm_link *link, symmem_call_kind kind) {
+    return kind >= SYMMEM_CALL_ONE_SHOT_ALL_REDUCE && kind <= SYMMEM_CALL_ALL_TO_ALL &&
+           sm_backend_present(link->context->backend, offsetof(symmem_backend, collective_apart));
+}
+
+static symmem_status check_reach(const sm_link *link, symmem_call_kind kind, const char *name) {
+    if (link->within_direct_access || goes_apart(link, kind))
         return SYMMEM_OK;
     int32_t rank = 0;
     while (link->mapping->buffers[rank] != NULL)
@@ -83,7 +89,7 @@ symmem_status sm_collective_begin(sm_collective_op *op, const char *name, symmem
         status = sm_stream_check(op->link->context, stream, op->link->device, name);
     if (status == SYMMEM_OK)
         status = sm_link_refuse_poisoned(op->link, name);
-    return status == SYMMEM_OK ? check_reach(op->link, name) : status;
+    return status == SYMMEM_OK ? check_reach(op->link, kind, name) : status;
 }
 
 bool sm_collective_inside(const sm_collective_op *op, const sm_tensor *tensor) {
@@ -123,6 +129,8 @@ symmem_status sm_collective_apart(const sm_collective_op *op, const sm_tensor *t
     uintptr_t begin = (uintptr_t)tensor->data, end = begin + tensor->bytes;
     for (int32_t rank = 0; rank < op->link->group->world_size; rank++) {
         uintptr_t other = (uintptr_t)op->link->mapping->buffers[rank] + offset;
+        if (op->link->mapping->buffers[rank] == NULL) /* elsewhere */
+            continue;
         if (begin < other + bytes && other < end) {
             (void)sm_fail(SYMMEM_INVALID_ARGUMENT, op->name, "",
                           "%s overlaps the symmetric argument of rank %d", tensor->what, rank);

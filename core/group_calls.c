@@ -258,5 +258,6 @@ void sm_group_exchange(symmem_group *group, uint64_t deadline_ns, symmem_exchang
         .barrier = exchange_barrier,
         .agree = exchange_agree,
         .peer_state = exchange_peer_state,
+        .communicator = group->communicator,
     };
 }

@@ -160,6 +160,8 @@ bool sm_context_multicast_allowed(const symmem_context *context);
 bool sm_backend_has(const symmem_context *context, uint64_t capability);
 /* Refuses a table: ABI version, size, name, capability bits, missing or superfluous entries. */
 symmem_status sm_backend_check(const symmem_backend *backend, const char *operation);
+/* Whether the entry at that offset of the table is there: older tables are shorter. */
+bool sm_backend_present(const symmem_backend *backend, size_t offset);
 /* 1 to 31 of a-z 0-9 _ (registry.c). */
 bool sm_backend_name_valid(const char *name);
 /* The table of the shared object at `path`, not yet checked (loader.c). LOAD, ABI. */
@@ -191,6 +193,7 @@ struct symmem_group {
     symmem_store *store;
     sm_session *session;
     sm_turn turn;        /* held by the one collective call under way */
+    void *communicator;  /* the user's; under the turn */
     void *backend_group; /* from group_open */
     bool backend_group_open;
 };

@@ -34,6 +34,9 @@ static symmem_status call_backend(const sm_signal_op *op, void *stream, bool cap
     case SM_COMPOSED:
         return op->compose(op, &exec, capturing);
     default:
+        if (!link->within_direct_access)
+            return backend->collective_apart(instance, &link->peers, op->channel, op->collective,
+                                             &exec);
         return backend->collective(instance, &link->peers, op->channel, op->collective, &exec);
     }
 }

@@ -65,7 +65,7 @@ static const entry entries[] = {
     ENTRY(connectivity, SYMMEM_CAP_CONNECTIVITY),
 };
 
-static bool present(const symmem_backend *backend, size_t offset) {
+bool sm_backend_present(const symmem_backend *backend, size_t offset) {
     void (*function)(void) = NULL;
     if (offset + sizeof(function) > backend->size)
         return false; /* an older, shorter table */
@@ -130,7 +130,7 @@ static symmem_status check_entries(const symmem_backend *backend, const char *op
     for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
         bool wanted =
             entries[i].capability == 0 || (backend->capabilities & entries[i].capability) != 0;
-        if (wanted != present(backend, entries[i].offset))
+        if (wanted != sm_backend_present(backend, entries[i].offset))
             return sm_fail(SYMMEM_ABI, operation, "check",
                            "backend table '%s' refused: entry %s %s", backend->name,
                            entries[i].name,

@@ -5,11 +5,14 @@
 # GPUs share them. Needs a driver, nvcc and no network. The ranks' processes are kept from case to
 # case, for opening a device takes seconds; SYMMEM_GPU_KEEP_RANKS=0 gives each case new ones. Results:
 # build/gpu/*.json, *.txt and about.txt; the last lines are the summaries. Exit status: the worst of
-# the runner's, 4 if nothing was built. SYMMEM_GPU_BACKEND=nccl: the NCCL backend instead, results in
-# build/gpu-nccl/; NCCL wants a GPU for each rank.
+# the runner's, 4 if nothing was built. SYMMEM_GPU_MODES="thread process": which of them, in order.
+# SYMMEM_GPU_BACKEND=nccl: the NCCL backend instead, results in build/gpu-nccl/; NCCL wants a GPU for
+# each rank. NCCL_HOME: a folder with include/ and lib/ of the NCCL to use, where it is not the
+# system's; see backend_nccl/README.md. symmem-nccl-check comes last there; SYMMEM_GPU_CHECK=0: not.
 set -u
 cd "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit 4
 backend=${SYMMEM_GPU_BACKEND:-cuda}
+options=()
 results=build/gpu
 [ "$backend" = cuda ] || results=build/gpu-$backend
 gpus=$(nvidia-smi -L | wc -l)
@@ -28,9 +31,17 @@ if [ "$backend" = nccl ]; then
     # One host: no other network than its own, no service threads, and what NCCL warns of.
     export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo} NCCL_RAS_ENABLE=0
     export NCCL_DEBUG=${NCCL_DEBUG:-WARN}
+    # A communicator takes half a second, where the cases expect milliseconds.
+    export SYMMEM_TIMEOUT_SCALE=${SYMMEM_TIMEOUT_SCALE:-3}
+    if [ -f "${NCCL_HOME:-}/include/nccl_device.h" ]; then
+        options=("-DNCCL_INCLUDE_DIR=$NCCL_HOME/include")
+    fi
+    if [ -z "${SYMMEM_NCCL_LIBRARY:-}" ] && [ -f "${NCCL_HOME:-}/lib/libnccl.so.2" ]; then
+        export SYMMEM_NCCL_LIBRARY=$NCCL_HOME/lib/libnccl.so.2
+    fi
 fi
 
-cmake -S . -B build -G Ninja >build.gpu.log 2>&1 &&
+cmake -S . -B build -G Ninja "${options[@]}" >build.gpu.log 2>&1 &&
     cmake --build build --target symmem-conformance "symmem_backend_$backend" >>build.gpu.log 2>&1
 built=$?
 mkdir -p "$results" && mv build.gpu.log "$results/build.log"
@@ -42,6 +53,7 @@ fi
     nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
     nvcc --version | grep release
     printf 'ranks %s, commit %s\n' "$ranks" "$(git rev-parse HEAD 2>/dev/null || echo unknown)"
+    [ "$backend" != nccl ] || printf 'libnccl: %s\n' "${SYMMEM_NCCL_LIBRARY:-of the system}"
 } >"$results/about.txt"
 cat "$results/about.txt"
 
@@ -49,7 +61,7 @@ keep=(--keep-ranks)
 [ "${SYMMEM_GPU_KEEP_RANKS:-1}" != 0 ] || keep=()
 
 worst=0
-for mode in thread process; do
+for mode in ${SYMMEM_GPU_MODES:-thread process}; do
     timeout "${SYMMEM_GPU_LIMIT_S:-3600}" build/bin/symmem-conformance --backend "$backend" \
         --ranks "$ranks" --rank-mode "$mode" "${keep[@]}" --no-color --format text \
         --output "$results/$mode.txt" --report "json=$results/$mode.json" "$@"
@@ -58,4 +70,26 @@ for mode in thread process; do
         "$(tail -n 1 "$results/$mode.txt" 2>/dev/null || echo nothing was run)"
     [ "$status" -le "$worst" ] || worst=$status
 done
+
+# What the suite cannot know of NCCL; then the same ranks, each on what NCCL takes for a host of its own.
+run_check() { # NAME PROGRAM...
+    local name=$1 status
+    shift
+    timeout 300 tests/run_ranks.sh "$ranks" "$@" >"$results/check-$name.txt" 2>&1
+    status=$?
+    printf 'check %s: exit status %s, %s good, %s bad\n' "$name" "$status" \
+        "$(grep -c '^rank [0-9]*: good' "$results/check-$name.txt")" \
+        "$(grep -c '^rank [0-9]*: BAD' "$results/check-$name.txt")"
+    grep '^rank [0-9]*: BAD' "$results/check-$name.txt"
+    [ "$status" -le "$worst" ] || worst=$status
+}
+if [ "$backend" = nccl ] && [ "${SYMMEM_GPU_CHECK:-1}" != 0 ]; then
+    if cmake --build build --target symmem-nccl-check >>"$results/build.log" 2>&1; then
+        run_check within build/bin/symmem-nccl-check
+        # shellcheck disable=SC2016 # for the ranks' shells
+        run_check apart bash -c 'NCCL_HOSTID=host$RANK exec build/bin/symmem-nccl-check'
+    else
+        printf 'check: not built, see %s\n' "$results/build.log"
+    fi
+fi
 exit "$worst"

@@ -2,6 +2,7 @@
 #include "fake_cuda.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -351,8 +352,92 @@ static CUresult stream_destroy(CUstream stream) {
     return drop(stream);
 }
 
+/* Callbacks behind work that is not over. */
+static struct {
+    pthread_mutex_t lock;
+    struct deferred {
+        CUstream stream;
+        CUhostFn function;
+        void *argument;
+    } calls[64];
+    int count;
+} deferred = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static bool is_busy(CUstream stream) {
+    return fake_cuda.is_busy != NULL && fake_cuda.is_busy(stream);
+}
+
+static bool take_deferred(CUstream stream, struct deferred *call) {
+    bool found = false;
+    pthread_mutex_lock(&deferred.lock);
+    for (int i = 0; !found && i < deferred.count; i++)
+        if (deferred.calls[i].stream == stream) {
+            *call = deferred.calls[i];
+            memmove(&deferred.calls[i], &deferred.calls[i + 1],
+                    sizeof deferred.calls[0] * (size_t)(--deferred.count - i));
+            found = true;
+        }
+    pthread_mutex_unlock(&deferred.lock);
+    return found;
+}
+
 static CUresult stream_query(CUstream stream) {
-    (void)stream;
+    struct deferred call;
+    if (is_busy(stream))
+        return CUDA_ERROR_NOT_READY;
+    while (take_deferred(stream, &call))
+        call.function(call.argument);
+    return CUDA_SUCCESS;
+}
+
+static CUresult launch_host(CUstream stream, CUhostFn function, void *argument) {
+    MAY_FAIL("LaunchHostFunc");
+    if (stream_query(stream) == CUDA_SUCCESS) {
+        function(argument);
+        return CUDA_SUCCESS;
+    }
+    pthread_mutex_lock(&deferred.lock);
+    if (deferred.count == (int)(sizeof deferred.calls / sizeof deferred.calls[0]))
+        abort();
+    deferred.calls[deferred.count++] = (struct deferred){stream, function, argument};
+    pthread_mutex_unlock(&deferred.lock);
+    return CUDA_SUCCESS;
+}
+
+static CUresult capture_info(CUstream stream, CUstreamCaptureStatus *status_p, cuuint64_t *id_p,
+                             CUgraph *graph_p, const CUgraphNode **nodes_p, size_t *count_p) {
+    (void)stream, (void)id_p, (void)graph_p, (void)nodes_p, (void)count_p;
+    *status_p =
+        fake_cuda.captures ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    if (id_p != NULL)
+        *id_p = 7;
+    return CUDA_SUCCESS;
+}
+
+/* An event is the stream that it was recorded on, as that is when one asks. */
+static CUresult event_create(CUevent *event_p, unsigned int flags) {
+    (void)flags;
+    MAY_FAIL("EventCreate");
+    return make(event_p, sizeof(CUstream));
+}
+
+static CUresult event_destroy(CUevent event) {
+    return drop(event);
+}
+
+static CUresult event_record(CUevent event, CUstream stream) {
+    memcpy(event, &stream, sizeof stream);
+    return CUDA_SUCCESS;
+}
+
+static CUresult event_query(CUevent event) {
+    CUstream stream;
+    memcpy(&stream, event, sizeof stream);
+    return stream_query(stream);
+}
+
+static CUresult wait_event(CUstream stream, CUevent event, unsigned int flags) {
+    (void)stream, (void)event, (void)flags;
     return CUDA_SUCCESS;
 }
 
@@ -418,6 +503,13 @@ static const entry entries[] = {
     ENTRY("StreamCreate", stream_create),
     ENTRY("StreamDestroy", stream_destroy),
     ENTRY("StreamQuery", stream_query),
+    ENTRY("StreamGetCaptureInfo", capture_info),
+    ENTRY("StreamWaitEvent", wait_event),
+    ENTRY("LaunchHostFunc", launch_host),
+    ENTRY("EventCreate", event_create),
+    ENTRY("EventDestroy", event_destroy),
+    ENTRY("EventRecord", event_record),
+    ENTRY("EventQuery", event_query),
     ENTRY("ThreadExchangeStreamCaptureMode", capture_mode),
 };
 

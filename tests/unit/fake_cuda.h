@@ -25,6 +25,8 @@ typedef struct fake_cuda_state {
     /* The kernels, by name. */
     void (*launch)(const char *name, void **arguments);
     bool (*is_device)(const void *pointer);
+    bool (*is_busy)(const void *stream); /* NULL: streams do everything at once */
+    bool captures;                       /* every stream does */
 } fake_cuda_state;
 
 extern fake_cuda_state fake_cuda;

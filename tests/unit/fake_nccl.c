@@ -7,43 +7,14 @@
  * FAKE_VERSION decides what it offers: windows from 2.27 on, ncclTeamLsa from 2.28, the host's
  * query from 2.29.
  */
-#include "fake_nccl.h"
+#include "fake_nccl_internal.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 
-#define PUBLIC __attribute__((visibility("default")))
-#define MAX_MEETINGS 4096
-#define MAX_STEPS 64
-
-/* Of one id. In memory that forked ranks share; 0 at the start. */
-typedef struct meeting {
-    atomic_int world;
-    atomic_int joined;
-    atomic_int registered[MAX_STEPS];
-    _Atomic(void *) buffers[MAX_STEPS][FAKE_NCCL_RANKS];
-} meeting;
-
-struct ncclComm {
-    int rank, world;
-    meeting *meeting;
-    _Atomic int state; /* ncclResult_t */
-    atomic_bool aborted;
-    int step; /* registrations so far */
-    pthread_t thread;
-    bool has_thread, has_joined;
-    /* Of the operation under way. */
-    atomic_int *count;
-    bool fails, hangs, no_window, host_window;
-    ncclResult_t result;
-    void *buffer;
-    ncclWindow_t *window_p;
-};
-
-PUBLIC fake_nccl_state fake_nccl = {.version = FAKE_VERSION};
+fake_nccl_state fake_nccl = {.version = FAKE_VERSION};
 
 static struct shared {
     atomic_int last_id;
@@ -53,10 +24,19 @@ static struct shared {
 static pthread_mutex_t windows_lock = PTHREAD_MUTEX_INITIALIZER;
 static fake_window *windows[1024];
 
+static int count_roots(void) {
+    int roots = 0;
+    for (int i = 0; i < MAX_MEETINGS; i++)
+        roots += atomic_load(&shared->meetings[i].root);
+    return roots;
+}
+
 __attribute__((constructor)) static void start(void) {
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)
         abort();
+    fake_nccl.roots = count_roots;
+    fake_nccl.is_running = is_running;
 }
 
 __attribute__((destructor)) static void stop(void) {
@@ -71,7 +51,7 @@ static void note_call(void) {
     fake_nccl.called = true;
 }
 
-static bool goes_wrong(fake_nccl_call call, int rank) {
+bool goes_wrong(fake_nccl_call call, int rank) {
     if (fake_nccl.call != call || fake_nccl.rank != rank)
         return false;
     return atomic_fetch_sub(&fake_nccl.skip, 1) == 0;
@@ -98,6 +78,7 @@ PUBLIC ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
     int index = atomic_fetch_add(&shared->last_id, 1) % MAX_MEETINGS;
     memset(id, 0, sizeof *id);
     memset(&shared->meetings[index], 0, sizeof shared->meetings[index]);
+    atomic_store(&shared->meetings[index].root, 1);
     memcpy(id->internal, &index, sizeof index);
     return ncclSuccess;
 }
@@ -128,6 +109,16 @@ static void make_window(struct ncclComm *comm) {
     memcpy(comm->window_p, &window, sizeof window);
 }
 
+/* The root is done once all have come, and gives up on one that expects another number of ranks. */
+static void check_in(const struct ncclComm *comm) {
+    int announced = 0;
+    if (!atomic_compare_exchange_strong(&comm->meeting->announced, &announced, comm->world) &&
+        announced != comm->world)
+        atomic_store(&comm->meeting->root, 0);
+    if (atomic_load(&comm->meeting->joined) >= comm->world)
+        atomic_store(&comm->meeting->root, 0);
+}
+
 static void *work(void *opaque) {
     struct ncclComm *comm = opaque;
     const struct timespec pause = {.tv_nsec = 300000};
@@ -135,11 +126,15 @@ static void *work(void *opaque) {
     nanosleep(&pause, NULL);
     if (!comm->fails && !comm->hangs)
         atomic_fetch_add(comm->count, 1);
+    if (!comm->fails && !comm->hangs && comm->count == &comm->meeting->joined)
+        check_in(comm);
     while (!comm->fails && !atomic_load(&comm->aborted) &&
            (comm->hangs || atomic_load(comm->count) < comm->world))
         nanosleep(&pause, NULL);
     if (!comm->fails && atomic_load(&comm->aborted))
         result = ncclInternalError;
+    else if (!comm->fails && comm->moves)
+        move_all(comm);
     else if (!comm->fails && comm->window_p != NULL)
         make_window(comm);
     atomic_store(&comm->state, (int)result);
@@ -154,13 +149,13 @@ static void join(struct ncclComm *comm) {
     }
 }
 
-/* One operation under way, which goes wrong if the test said so. */
-static ncclResult_t launch(struct ncclComm *comm, fake_nccl_call call, atomic_int *count) {
+ncclResult_t launch(struct ncclComm *comm, fake_nccl_call call, atomic_int *count) {
     bool wrong = goes_wrong(call, comm->rank);
     if (wrong && fake_nccl.way == FAKE_FAILS_AT_ONCE)
         return fake_nccl.result;
     join(comm);
     comm->count = count;
+    comm->moves = call == FAKE_COLLECTIVE;
     comm->fails = wrong && fake_nccl.way == FAKE_FAILS_LATER;
     comm->hangs = wrong && fake_nccl.way == FAKE_NEVER_ENDS;
     comm->no_window = wrong && fake_nccl.way == FAKE_NO_WINDOW;
@@ -212,11 +207,27 @@ PUBLIC ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state_p
 }
 
 PUBLIC ncclResult_t ncclCommAbort(ncclComm_t comm) {
+    stop_running(comm);
     atomic_store(&comm->aborted, true);
     join(comm);
     atomic_fetch_sub(&fake_nccl.comms, 1);
     atomic_fetch_add(&fake_nccl.aborts, 1);
     free(comm);
+    return ncclSuccess;
+}
+
+PUBLIC ncclResult_t ncclCommCount(const ncclComm_t comm, int *count_p) {
+    *count_p = comm->world;
+    return ncclSuccess;
+}
+
+PUBLIC ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank_p) {
+    *rank_p = comm->rank;
+    return ncclSuccess;
+}
+
+PUBLIC ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device_p) {
+    *device_p = comm->rank; /* as the tests place their ranks */
     return ncclSuccess;
 }
 

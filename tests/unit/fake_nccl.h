@@ -17,6 +17,7 @@ typedef enum fake_nccl_call {
     FAKE_UNIQUE_ID,
     FAKE_INIT,
     FAKE_REGISTER,
+    FAKE_COLLECTIVE,
     FAKE_POINTER /* the host's query */
 } fake_nccl_call;
 
@@ -26,6 +27,7 @@ typedef enum fake_nccl_way {
     FAKE_NEVER_ENDS,
     FAKE_NO_WINDOW,   /* success, and the window untouched */
     FAKE_HOST_WINDOW, /* success, and a window that is none */
+    FAKE_RUNS_ON,     /* a collective: success, and its kernel never ends */
 } fake_nccl_way;
 
 /* What the device finds behind a window. */
@@ -46,11 +48,13 @@ typedef struct fake_nccl_state {
     /* Alive in this process. */
     atomic_int comms, windows, threads;
     /* Since the start. */
-    atomic_int registrations, deregistrations, inits, aborts;
+    atomic_int registrations, deregistrations, inits, aborts, collectives;
     atomic_int misuses; /* calls that NCCL forbids */
     bool nvls_at_first; /* NCCL_NVLS_ENABLE was not 0 at the first call */
     bool called;
     bool (*is_window)(const void *pointer);
+    bool (*is_running)(const void *stream); /* a kernel of a collective that runs on */
+    int (*roots)(void);                     /* that wait for ranks of their id, in all processes */
 } fake_nccl_state;
 
 #endif

@@ -54,12 +54,14 @@ static void use_library(const char *path) {
     setenv("NCCL_NVLS_ENABLE", "0", 1);
     fake_cuda.launch = launch;
     fake_cuda.is_device = nccl->is_window;
+    fake_cuda.is_busy = nccl->is_running;
 }
 
 static void expect_nothing_left(void) {
     CU_ASSERT_EQUAL(atomic_load(&nccl->comms), 0);
     CU_ASSERT_EQUAL(atomic_load(&nccl->threads), 0);
     CU_ASSERT_EQUAL(atomic_load(&nccl->misuses), 0);
+    CU_ASSERT_EQUAL(nccl->roots(), 0);
     CU_ASSERT_EQUAL(atomic_load(&fake_cuda.live), 0);
     CU_ASSERT_EQUAL(atomic_load(&fake_cuda.contexts), 0);
     CU_ASSERT_FALSE(nccl->nvls_at_first);
@@ -84,6 +86,13 @@ static inline void expect_agreed(rank_env *env, symmem_status own, symmem_status
     env_meet(env);
 }
 
+static inline void check_data_of_others(rank_env *env, symmem_handle *handle, int value) {
+    void *const *buffers = NULL;
+    CHECK_OK(env, symmem_handle_buffer_ptrs(handle, &buffers));
+    for (int32_t r = 0; r < env->world; r++)
+        CHECK(env, buffers[r] != NULL && *(int *)buffers[r] == value + r);
+}
+
 /* Each rank writes its own part and reads all others'. */
 static inline void check_data(rank_env *env, void *ptr, symmem_handle *handle, int value) {
     void *const *buffers = NULL;
@@ -91,8 +100,7 @@ static inline void check_data(rank_env *env, void *ptr, symmem_handle *handle, i
     CHECK_OK(env, symmem_group_barrier(env->group, 20000));
     CHECK_OK(env, symmem_handle_buffer_ptrs(handle, &buffers));
     CHECK(env, buffers[env->rank] == ptr);
-    for (int32_t r = 0; r < env->world; r++)
-        CHECK(env, buffers[r] != NULL && *(int *)buffers[r] == value + r);
+    check_data_of_others(env, handle, value);
     CHECK_OK(env, symmem_group_barrier(env->group, 20000));
 }
 

@@ -339,6 +339,12 @@ static void body_ends(rank_env *env) {
     CHECK(env, cuda_now_ns() - begin_ns < 5000 * CUDA_NS_PER_MS);
     CHECK(env, atomic_load(&nccl->comms) == 0 && atomic_load(&nccl->threads) == 0);
     CHECK_OK(env, symmem_free(env->context, ptr));
+    if (env->rank != 0)
+        return;
+    CHECK(env, nccl->roots() == (env->plan->argument == 1));
+    symmem_context_free(env->context); /* no rank is needed for that */
+    env->context = NULL;
+    CHECK(env, nccl->roots() == 0);
 }
 
 static void test_ends(void) {

@@ -209,6 +209,8 @@ typedef struct symmem_exchange {
     /* Local, never waits: whether group rank `rank` is known to have ended. For waits that are the
      * backend's own (a library's set-up call that is polled). */
     symmem_peer_state (*peer_state)(const struct symmem_exchange *exchange, int32_t rank);
+    /* group_open: what the user handed in for this group, see communicator_check; NULL: nothing. */
+    void *communicator;
 } symmem_exchange;
 
 /* --- objects shared between core and backend ------------------------------------------------- */
@@ -608,6 +610,22 @@ struct symmem_backend {
      * machine does not tell. */
     symmem_status (*connectivity)(void *instance, const char *connection, int32_t device_count,
                                   int32_t *matrix);
+
+    /* Local, never waits. Whether a communicator of the user's, of the kind that this backend is
+     * built on, can serve a group in which the caller is `rank` of `world_size`; group_open then
+     * finds it in the exchange, on the ranks that handed one in. It is the user's: used, never
+     * ended. INVALID_ARGUMENT if its own numbers are others. Optional; without it the core answers
+     * UNSUPPORTED. */
+    symmem_status (*communicator_check)(void *instance, void *communicator, int32_t rank,
+                                        int32_t world_size);
+
+    /* As collective, for `peers` in which some pointers are NULL, on every rank: the backend's own
+     * way of moving data, of the kinds ONE_SHOT_ALL_REDUCE, TWO_SHOT_ALL_REDUCE, REDUCE_SCATTER,
+     * ALL_GATHER, BROADCAST and ALL_TO_ALL. What may be different there: SM-COLL-16. UNSUPPORTED
+     * also for what it cannot do on any rank. Optional; without it the core answers UNREACHABLE,
+     * as it does for all other kinds. */
+    symmem_status (*collective_apart)(void *instance, const symmem_peers *peers, int32_t channel,
+                                      const symmem_collective *call, const symmem_exec *exec);
 };
 
 /* A shorter table of ABI 1 is refused. */

@@ -50,6 +50,21 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_group_find(symmem_context *contex
                                                           symmem_group **group_p);
 
 /*
+ * Local. Hands over a communicator of yours for this group, of the kind that the backend is built
+ * on, which otherwise makes its own: for "nccl" an ncclComm_t over the group's ranks in their
+ * order, made with blocking = 0 (with another one rendezvous may wait in NCCL beyond its limit), on
+ * the device of the group's first allocation, by the same libnccl. Before the group's first
+ * rendezvous, and on all ranks or none, else that answers MISMATCH. It stays yours and is never
+ * ended here; it has to live until the group is destroyed and every handle made on it released.
+ * During a rendezvous of the group nobody else may use it. NULL takes it back.
+ * Errors: UNSUPPORTED (the backend takes none), INVALID_ARGUMENT (the communicator's rank or size
+ * is not the group's), BUSY (the group has had its rendezvous, or a call is under way), NOT_FOUND
+ * (no backend is set); the communicator of before stays then. [SM-GROUP]
+ */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_group_set_communicator(symmem_group *group,
+                                                                      void *communicator);
+
+/*
  * Collective over the group. Gathers `bytes` bytes of every rank into `out`, in rank order
  * (world_size * bytes). All ranks pass the same size; a difference is MISMATCH on every rank.
  * bytes at most 64 KiB. TIMEOUT and PEER_LOST name the missing ranks. One store phase; the keys

@@ -26,7 +26,9 @@
  * shape than needed; overlapping arguments), NOT_SYMMETRIC (a symmetric argument outside the
  * handle's block), OUT_OF_RANGE (channel, root, end beyond the block), MISALIGNED, OVERFLOW,
  * UNSUPPORTED (pair of dtype and op; backend without SYMMEM_CAP_COLLECTIVES), UNREACHABLE (a rank
- * without direct access), and those of symmem_barrier. Nothing is written then.
+ * without direct access, where the backend has no way of its own there, see SM-COLL-16), STALE
+ * (that way ended with a failure: the group's next rendezvous opens it again), and those of
+ * symmem_barrier. Nothing is written then.
  */
 #ifndef SYMMEM_OPS_H
 #define SYMMEM_OPS_H

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Collectives of groups that span more than direct access: the communicator, and a call's way. */
+#include "span.h"
+
+#include <stdlib.h>
+
+#define POLL_NS 50000ull
+
+/* --- the group's -------------------------------------------------------------------- */
+
+nccl_span *nccl_span_create(void) {
+    nccl_span *span = calloc(1, sizeof *span);
+    if (span == NULL)
+        return NULL;
+    span->users = 1;
+    (void)pthread_mutex_init(&span->turn, NULL);
+    return span;
+}
+
+void nccl_span_leave(cuda_instance *instance, nccl_span *span) {
+    nccl_state *state = nccl_state_of(instance);
+    if (span == NULL)
+        return;
+    pthread_mutex_lock(&state->lock);
+    bool last = --span->users == 0;
+    pthread_mutex_unlock(&state->lock);
+    if (!last)
+        return;
+    if (span->comm != NULL)
+        nccl_comm_leave(instance, span->comm);
+    (void)pthread_mutex_destroy(&span->turn);
+    free(span);
+}
+
+bool nccl_span_is_ready(nccl_span *span) {
+    pthread_mutex_lock(&span->turn);
+    bool ready = span->comm != NULL;
+    pthread_mutex_unlock(&span->turn);
+    return ready;
+}
+
+void nccl_span_set(cuda_instance *instance, nccl_span *span, nccl_comm *comm) {
+    pthread_mutex_lock(&span->turn);
+    nccl_comm *before = span->comm;
+    span->comm = comm;
+    pthread_mutex_unlock(&span->turn);
+    if (before != NULL)
+        nccl_comm_leave(instance, before);
+}
+
+/* --- a call ------------------------------------------------------------------------- */
+
+typedef struct span_launch {
+    cuda_launch launch; /* first: enqueue gets it */
+    nccl_span *span;
+    const symmem_collective *call;
+} span_launch;
+
+/* NCCL enqueues its kernels only once it is ready, which for the first of a kind takes the peers.
+ * The turn is held. */
+static void wait_ready(nccl_flight *flight, ncclResult_t result) {
+    const nccl_library *library = &nccl_state_of(flight->instance)->library;
+    ncclComm_t comm = flight->span->comm->handle;
+    while (result == ncclInProgress && nccl_flight_look(flight)) {
+        cuda_sleep_ns(POLL_NS);
+        ncclResult_t answer = library->CommGetAsyncError(comm, &result);
+        if (answer != ncclSuccess)
+            result = answer;
+    }
+    if (result != ncclSuccess && result != ncclInProgress)
+        nccl_flight_fail(flight, result == ncclRemoteError ? SYMMEM_PEER_LOST : SYMMEM_BACKEND, -1);
+}
+
+/* The turn is held. */
+static void run_steps(nccl_flight *flight, const nccl_call *call) {
+    int steps = nccl_call_steps(call->call);
+    for (int step = 0; step < steps && nccl_flight_look(flight); step++)
+        wait_ready(flight, nccl_call_step(call, step));
+    if (!nccl_flight_look(flight))
+        nccl_span_give_up(flight->instance, flight->span);
+}
+
+static nccl_flight *make_flight(cuda_instance *instance, const span_launch *l) {
+    nccl_flight *flight = calloc(1, sizeof *flight);
+    if (flight == NULL)
+        return NULL;
+    flight->instance = instance;
+    flight->span = l->span;
+    flight->peers = l->launch.signal.peers;
+    flight->fault = l->launch.signal.fault;
+    flight->timeout_ms = l->launch.args.timeout_ms;
+    return flight;
+}
+
+/* After `begin` is on the stream there is no way back: what fails is the operation's failure. */
+static CUresult fly(const span_launch *l, nccl_flight *flight, CUstream native) {
+    cuda_instance *instance = flight->instance;
+    const symmem_peers *peers = flight->peers;
+    size_t word_at =
+        symmem_cuda_board_at(peers->world_size, peers->channel_count, l->launch.signal.channel);
+    CUresult result = instance->driver.LaunchHostFunc(native, nccl_flight_begin, flight);
+    if (result != CUDA_SUCCESS) {
+        nccl_flight_end(flight);
+        return result;
+    }
+    if (l->span->comm == NULL) {
+        nccl_flight_fail(flight, SYMMEM_POISONED, peers->rank);
+    } else {
+        const nccl_call call = {.library = &nccl_state_of(instance)->library,
+                                .peers = peers,
+                                .call = l->call,
+                                .comm = l->span->comm->handle,
+                                .native = native,
+                                .word = (char *)peers->signals[peers->rank] + word_at};
+        run_steps(flight, &call);
+    }
+    if (instance->driver.LaunchHostFunc(native, nccl_flight_end, flight) != CUDA_SUCCESS) {
+        (void)cuda_wait_idle(instance, native, 0, NULL);
+        nccl_flight_end(flight);
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult enqueue(cuda_instance *instance, cuda_launch *opaque, CUstream native) {
+    const span_launch *l = (const span_launch *)opaque;
+    nccl_flight *flight = make_flight(instance, l);
+    if (flight == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (nccl_flight_enlist(flight) != SYMMEM_OK) {
+        free(flight);
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    pthread_mutex_lock(&l->span->turn);
+    CUresult result = fly(l, flight, native);
+    pthread_mutex_unlock(&l->span->turn);
+    return result;
+}
+
+/* What is refused here is refused on every rank, before NCCL hears of it. */
+static symmem_status check(cuda_instance *instance, nccl_span *span, const symmem_collective *call,
+                           const symmem_exec *exec) {
+    const symmem_host *host = instance->host;
+    uint64_t capture = 0;
+    symmem_status status = nccl_call_check(instance, call);
+    if (status == SYMMEM_OK && exec->stream != NULL)
+        status = cuda_capture_id(instance, exec->stream, &capture);
+    if (status != SYMMEM_OK)
+        return status;
+    if (capture != 0)
+        return host->fail(host, SYMMEM_UNSUPPORTED, 0, call->name,
+                          "NCCL, which serves this group, cannot be captured with a limit");
+    if (span == NULL || !nccl_span_is_ready(span))
+        return host->fail(host, SYMMEM_STALE, 0, call->name,
+                          "the group's communicator was given up: its next rendezvous makes "
+                          "another");
+    return SYMMEM_OK;
+}
+
+symmem_status nccl_collective_apart(void *opaque, const symmem_peers *peers, int32_t channel,
+                                    const symmem_collective *call, const symmem_exec *exec) {
+    cuda_instance *instance = opaque;
+    nccl_span *span = nccl_span_find(instance, peers->signals[peers->rank]);
+    symmem_status status = check(instance, span, call, exec);
+    if (status != SYMMEM_OK)
+        return status;
+    (void)cuda_point(instance, "nccl.collective*"); /* peers count on this rank by now */
+    span_launch l = {.span = span,
+                     .call = call,
+                     .launch = {.enqueue = enqueue, .signal = {.operation = call->name}}};
+    return cuda_launch_run(instance, peers, -1, channel, exec, &l.launch);
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Collectives of groups that span more than direct access: NCCL's own, on a communicator of their
+ * own, for a failure ends it and windows must not go with it. NCCL's kernels know no limit, so the
+ * host watches them: where one is over, or a peer has ended, it writes the failure where a kernel
+ * of ours would have, and aborts the communicator, which ends the kernels.
+ */
+#ifndef SYMMEM_NCCL_SPAN_H
+#define SYMMEM_NCCL_SPAN_H
+
+#include "nccl_internal.h"
+
+/* Of a group; it outlives the group as long as memory registered there is alive. */
+struct nccl_span {
+    int32_t users;        /* under the state's lock: the group, and its allocations */
+    pthread_mutex_t turn; /* NCCL takes one call at a time. Taken before the state's lock */
+    nccl_comm *comm;      /* under the turn; NULL: none, or given up */
+};
+
+/* One collective, from the call to its end on the stream. */
+typedef struct nccl_flight {
+    struct nccl_flight *next;
+    cuda_instance *instance;
+    nccl_span *span;
+    const symmem_peers *peers;
+    symmem_cuda_fault *fault;
+    uint32_t timeout_ms;
+    _Atomic uint64_t begun_ns; /* 0: the stream is not there yet */
+    uint64_t asked_ns;         /* for peers, last */
+    bool failed;               /* under the state's lock: the fault is written */
+} nccl_flight;
+
+/* span_watch.c */
+/* The watcher knows it from here until the stream is through with it. Starts the watcher. */
+symmem_status nccl_flight_enlist(nccl_flight *flight);
+/* A callback of the driver's, too: calls neither the driver nor NCCL. Frees it. */
+void nccl_flight_end(void *flight);
+/* The callback before it. */
+void nccl_flight_begin(void *flight);
+/* The state of what is under way, as it is now; tells the flight of a failure that it finds. The
+ * turn is held. */
+bool nccl_flight_look(nccl_flight *flight);
+/* Tells it, unless it has been told. */
+void nccl_flight_fail(nccl_flight *flight, symmem_status status, int32_t rank);
+/* Ends the communicator, and with it what is under way on it. The turn is held. */
+void nccl_span_give_up(cuda_instance *instance, nccl_span *span);
+
+/* span_calls.c */
+typedef struct nccl_call {
+    const nccl_library *library;
+    const symmem_peers *peers;
+    const symmem_collective *call;
+    ncclComm_t comm;
+    CUstream native;
+    void *word; /* four bytes of this rank's that nobody uses, of the channel */
+} nccl_call;
+
+/* What NCCL can do; described if it cannot. The same on every rank. */
+symmem_status nccl_call_check(const cuda_instance *instance, const symmem_collective *call);
+/* How many calls of NCCL it takes, each to be complete before the next. */
+int nccl_call_steps(const symmem_collective *call);
+ncclResult_t nccl_call_step(const nccl_call *call, int step);
+
+#endif

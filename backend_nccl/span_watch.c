@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Looks after NCCL's collectives under way. A flight is in the state's list from before its first
+ * kernel until the stream has passed it; its fault is written under the state's lock while it is in
+ * there, so never after the stream has passed and the fault's memory is another's.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include "span.h"
+
+#define TICK_NS (1 * CUDA_NS_PER_MS)
+#define CLOSING_NS (5000 * CUDA_NS_PER_MS) /* for what never comes, the device being lost */
+#define PEERS_NS (10 * CUDA_NS_PER_MS)
+
+/* --- failures ----------------------------------------------------------------------- */
+
+/* The state's lock is held. The code last: who reads it may take all then. */
+static void tell(nccl_flight *flight, symmem_status status, int32_t rank) {
+    symmem_cuda_fault *fault = flight->fault;
+    uint64_t begun_ns = atomic_load(&flight->begun_ns);
+    if (flight->failed)
+        return;
+    flight->failed = true;
+    fault->failed_rank = rank;
+    fault->elapsed_ns = begun_ns != 0 ? cuda_now_ns() - begun_ns : 0;
+    if (status == SYMMEM_PEER_LOST && rank >= 0)
+        fault->missing[rank / 32] |= 1u << (rank % 32);
+    __atomic_store_n(&fault->code, -(uint32_t)status, __ATOMIC_RELEASE);
+}
+
+void nccl_flight_fail(nccl_flight *flight, symmem_status status, int32_t rank) {
+    nccl_state *state = nccl_state_of(flight->instance);
+    pthread_mutex_lock(&state->lock);
+    tell(flight, status, rank);
+    pthread_mutex_unlock(&state->lock);
+}
+
+/* All that wait on it end with it, though only one has failed. */
+void nccl_span_give_up(cuda_instance *instance, nccl_span *span) {
+    nccl_state *state = nccl_state_of(instance);
+    nccl_comm *comm = span->comm;
+    pthread_mutex_lock(&state->lock);
+    for (nccl_flight *flight = state->flights; flight != NULL; flight = flight->next)
+        if (flight->span == span)
+            tell(flight, SYMMEM_POISONED, flight->peers->rank);
+    pthread_mutex_unlock(&state->lock);
+    span->comm = NULL;
+    if (comm != NULL)
+        nccl_comm_leave(instance, comm);
+}
+
+/* What is wrong from outside: a limit, a peer that ended, the state poisoned. The lock is held. */
+static void judge(nccl_flight *flight) {
+    const symmem_peers *peers = flight->peers;
+    const symmem_host *host = peers->host;
+    uint64_t now_ns = cuda_now_ns(), begun_ns = atomic_load(&flight->begun_ns);
+    if (begun_ns != 0 && flight->timeout_ms != 0 &&
+        now_ns - begun_ns >= flight->timeout_ms * CUDA_NS_PER_MS)
+        tell(flight, SYMMEM_TIMEOUT, -1);
+    if (now_ns - flight->asked_ns < PEERS_NS)
+        return;
+    flight->asked_ns = now_ns;
+    if (host->is_poisoned(peers))
+        tell(flight, SYMMEM_POISONED, peers->rank);
+    for (int32_t r = 0; r < peers->world_size; r++)
+        if (r != peers->rank && host->peer_state(peers, r) == SYMMEM_PEER_GONE)
+            tell(flight, SYMMEM_PEER_LOST, r);
+}
+
+bool nccl_flight_look(nccl_flight *flight) {
+    nccl_state *state = nccl_state_of(flight->instance);
+    pthread_mutex_lock(&state->lock);
+    judge(flight);
+    bool failed = flight->failed;
+    pthread_mutex_unlock(&state->lock);
+    return !failed;
+}
+
+/* --- the list ----------------------------------------------------------------------- */
+
+void nccl_flight_begin(void *opaque) {
+    nccl_flight *flight = opaque;
+    atomic_store(&flight->begun_ns, cuda_now_ns());
+}
+
+void nccl_flight_end(void *opaque) {
+    nccl_flight *flight = opaque;
+    nccl_state *state = nccl_state_of(flight->instance);
+    pthread_mutex_lock(&state->lock);
+    nccl_flight **link = &state->flights;
+    while (*link != NULL && *link != flight)
+        link = &(*link)->next;
+    if (*link != NULL)
+        *link = flight->next;
+    pthread_mutex_unlock(&state->lock);
+    free(flight);
+}
+
+/* --- the thread --------------------------------------------------------------------- */
+
+/* What NCCL says itself: a connection broke. The turn is held. */
+static void ask_nccl(cuda_instance *instance, nccl_span *span) {
+    nccl_state *state = nccl_state_of(instance);
+    ncclResult_t result = ncclSuccess;
+    if (span->comm == NULL ||
+        (state->library.CommGetAsyncError(span->comm->handle, &result) == ncclSuccess &&
+         (result == ncclSuccess || result == ncclInProgress)))
+        return;
+    pthread_mutex_lock(&state->lock);
+    for (nccl_flight *flight = state->flights; flight != NULL; flight = flight->next)
+        if (flight->span == span)
+            tell(flight, result == ncclRemoteError ? SYMMEM_PEER_LOST : SYMMEM_BACKEND, -1);
+    pthread_mutex_unlock(&state->lock);
+}
+
+/* A span with a flight that failed, or the first of the list's from `*at_p` on; kept for the
+ * caller.
+ */
+static nccl_span *next_span(nccl_state *state, int *at_p) {
+    int at = 0;
+    nccl_span *span = NULL;
+    pthread_mutex_lock(&state->lock);
+    for (nccl_flight *flight = state->flights; flight != NULL && span == NULL;
+         flight = flight->next)
+        if (at++ == *at_p) {
+            judge(flight);
+            span = flight->span;
+            span->users++;
+        }
+    (*at_p)++;
+    pthread_mutex_unlock(&state->lock);
+    return span;
+}
+
+static bool has_failed(nccl_state *state, const nccl_span *span) {
+    bool failed = false;
+    pthread_mutex_lock(&state->lock);
+    for (const nccl_flight *flight = state->flights; flight != NULL; flight = flight->next)
+        failed = failed || (flight->span == span && flight->failed);
+    pthread_mutex_unlock(&state->lock);
+    return failed;
+}
+
+/* Who has the turn looks himself. */
+static void watch(cuda_instance *instance) {
+    nccl_state *state = nccl_state_of(instance);
+    nccl_span *span;
+    for (int at = 0; (span = next_span(state, &at)) != NULL;) {
+        if (pthread_mutex_trylock(&span->turn) == 0) {
+            ask_nccl(instance, span);
+            if (has_failed(state, span))
+                nccl_span_give_up(instance, span);
+            pthread_mutex_unlock(&span->turn);
+        }
+        nccl_span_leave(instance, span);
+    }
+}
+
+static void *run(void *opaque) {
+    cuda_instance *instance = opaque;
+    nccl_state *state = nccl_state_of(instance);
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    (void)instance->driver.ThreadExchangeStreamCaptureMode(&mode);
+    uint64_t closing_ns = 0;
+    for (;;) {
+        pthread_mutex_lock(&state->lock);
+        while (!state->closing && state->flights == NULL)
+            pthread_cond_wait(&state->work, &state->lock);
+        bool closing = state->closing, idle = state->flights == NULL;
+        pthread_mutex_unlock(&state->lock);
+        if (closing && closing_ns == 0)
+            closing_ns = cuda_now_ns();
+        if (closing && (idle || cuda_now_ns() - closing_ns > CLOSING_NS))
+            return NULL;
+        cuda_sleep_ns(TICK_NS);
+        watch(instance);
+    }
+}
+
+/* The state's lock is held. Signals are the program's: the thread takes none. */
+static int start(cuda_instance *instance) {
+    nccl_state *state = nccl_state_of(instance);
+    sigset_t all, before;
+    if (state->has_watcher)
+        return 0;
+    sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&state->watcher, NULL, run, instance);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    state->has_watcher = error == 0;
+    return error;
+}
+
+symmem_status nccl_flight_enlist(nccl_flight *flight) {
+    const symmem_host *host = flight->instance->host;
+    nccl_state *state = nccl_state_of(flight->instance);
+    pthread_mutex_lock(&state->lock);
+    int error = start(flight->instance);
+    if (error == 0) {
+        flight->next = state->flights;
+        state->flights = flight;
+        pthread_cond_signal(&state->work);
+    }
+    pthread_mutex_unlock(&state->lock);
+    if (error == 0)
+        return SYMMEM_OK;
+    return host->fail(host, error == EAGAIN ? SYMMEM_LIMIT : SYMMEM_SYSTEM, error, "collective",
+                      "starting a thread");
+}
+
+void nccl_watcher_stop(cuda_instance *instance) {
+    nccl_state *state = nccl_state_of(instance);
+    pthread_mutex_lock(&state->lock);
+    bool has_watcher = state->has_watcher;
+    state->closing = true;
+    pthread_cond_signal(&state->work);
+    pthread_mutex_unlock(&state->lock);
+    if (has_watcher)
+        pthread_join(state->watcher, NULL);
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Collectives of ranks without direct access to each other, on a fake backend of two ranks whose
+ * pointers to one another are NULL: what reaches the backend and what does not. */
+#include <string.h>
+
+#include "fake_table.h"
+#include "kit.h"
+
+#define N 8
+#define LIMIT_MS 20000u
+
+/* What each rank's backend was asked last; ranks may be threads. */
+static struct {
+    int calls;
+    symmem_call_kind kind;
+    int32_t channel, root;
+    uint32_t timeout_ms;
+    size_t count;
+} seen[2];
+
+static symmem_status fake_open(void *instance, const symmem_exchange *exchange, int32_t device,
+                               void **group_p) {
+    (void)instance, (void)exchange, (void)device;
+    *group_p = seen;
+    return SYMMEM_OK;
+}
+
+static void fake_close(void *instance, void *group) {
+    (void)instance, (void)group;
+}
+
+static symmem_status fake_exchange(void *instance, void *group, symmem_memory *own,
+                                   const symmem_exchange *exchange, symmem_memory *peers) {
+    (void)instance, (void)group;
+    for (int32_t r = 0; r < exchange->world_size; r++) {
+        peers[r] = *own;
+        peers[r].imported = 1;
+        if (r != exchange->rank)
+            peers[r].ptr = NULL;
+    }
+    return SYMMEM_OK;
+}
+
+static void fake_release(void *instance, symmem_memory *memory) {
+    if (!memory->imported)
+        fake_table_a.memory_release(instance, memory);
+}
+
+static symmem_status fake_collective(void *instance, const symmem_peers *peers, int32_t channel,
+                                     const symmem_collective *call, const symmem_exec *exec) {
+    (void)instance, (void)channel, (void)call, (void)exec;
+    seen[peers->rank].calls += 100; /* never to be called here */
+    return SYMMEM_OK;
+}
+
+static symmem_status fake_apart(void *instance, const symmem_peers *peers, int32_t channel,
+                                const symmem_collective *call, const symmem_exec *exec) {
+    (void)instance;
+    seen[peers->rank].calls++;
+    seen[peers->rank].kind = call->kind;
+    seen[peers->rank].channel = channel;
+    seen[peers->rank].root = call->root;
+    seen[peers->rank].count = call->count;
+    seen[peers->rank].timeout_ms = exec->timeout_ms;
+    return SYMMEM_OK;
+}
+
+/* Alive as long as a context may use it, after a failed check too. */
+static symmem_backend tables[2];
+
+static const symmem_backend *fake_of_two(const struct tk *t, bool has_a_way) {
+    symmem_backend table = fake_table_a;
+    table.capabilities |= SYMMEM_CAP_THREAD_RANKS | SYMMEM_CAP_COLLECTIVES;
+    table.group_open = fake_open;
+    table.group_close = fake_close;
+    table.memory_exchange = fake_exchange;
+    table.memory_release = fake_release;
+    table.memory_export = NULL;
+    table.memory_import = NULL;
+    table.share_close = NULL;
+    table.collective = fake_collective;
+    table.collective_apart = has_a_way ? fake_apart : NULL;
+    tables[t->rank] = table;
+    return &tables[t->rank];
+}
+
+typedef struct scene {
+    struct tk *t;
+    symmem_handle *handle;
+    int data[4 * N];
+    int *own; /* symmetric */
+    DLTensor part, whole, out_part, out_whole;
+    int64_t part_shape, whole_shape;
+} scene;
+
+static DLTensor tensor_of(const struct tk *t, void *data, int64_t *shape) {
+    return (DLTensor){.data = data,
+                      .device = {kDLCPU, t->rank},
+                      .ndim = 1,
+                      .dtype = {kDLInt, 32, 1},
+                      .shape = shape};
+}
+
+static void begin(struct tk *t, scene *s, const symmem_backend *table) {
+    void *memory = NULL;
+    memset(s, 0, sizeof(*s));
+    s->t = t;
+    seen[t->rank].calls = 0;
+    TK_REQUIRE_OK(t, symmem_register_backend(t->context, table));
+    TK_REQUIRE_OK(t, symmem_set_backend(t->context, table->name));
+    TK_REQUIRE_OK(t, symmem_alloc(t->context, 4096, t->rank, NULL, &memory));
+    TK_REQUIRE_OK(t,
+                  symmem_rendezvous(t->context, memory, tk_world_group(t), LIMIT_MS, &s->handle));
+    s->own = memory;
+    s->part_shape = N;
+    s->whole_shape = 2 * N;
+    s->part = tensor_of(t, s->own, &s->part_shape);
+    s->whole = tensor_of(t, s->own, &s->whole_shape);
+    s->out_part = tensor_of(t, s->data, &s->part_shape);
+    s->out_whole = tensor_of(t, s->data, &s->whole_shape);
+}
+
+static void end(scene *s) {
+    tk_out_of_band_barrier(s->t);
+    symmem_handle_release(s->handle);
+    TK_OK(s->t, symmem_free(s->t->context, s->own));
+    tk_end_context(s->t);
+}
+
+static symmem_status call(scene *s, symmem_call_kind kind) {
+    const size_t splits[] = {N / 2, N / 2};
+    switch (kind) {
+    case SYMMEM_CALL_ONE_SHOT_ALL_REDUCE:
+        return symmem_one_shot_all_reduce_out(s->handle, &s->part, SYMMEM_SUM, &s->out_part, 3,
+                                              LIMIT_MS, NULL);
+    case SYMMEM_CALL_TWO_SHOT_ALL_REDUCE:
+        return symmem_two_shot_all_reduce(s->handle, &s->part, SYMMEM_SUM, 3, LIMIT_MS, NULL);
+    case SYMMEM_CALL_REDUCE_SCATTER:
+        return symmem_reduce_scatter_out(s->handle, &s->whole, SYMMEM_SUM, false, &s->out_part, 3,
+                                         LIMIT_MS, NULL);
+    case SYMMEM_CALL_ALL_GATHER:
+        return symmem_all_gather_out(s->handle, &s->part, &s->out_whole, 3, LIMIT_MS, NULL);
+    case SYMMEM_CALL_BROADCAST:
+        return symmem_broadcast(s->handle, &s->part, 1, 3, LIMIT_MS, NULL);
+    case SYMMEM_CALL_ALL_TO_ALL:
+        return symmem_all_to_all_out(s->handle, &s->part, splits, &s->out_part, splits, 3, LIMIT_MS,
+                                     NULL);
+    default:
+        return symmem_low_contention_reduce_scatter(s->handle, &s->whole, SYMMEM_SUM, &s->out_part,
+                                                    3, LIMIT_MS, NULL);
+    }
+}
+
+static void refused(scene *s, symmem_call_kind kind) {
+    struct tk *t = s->t;
+    symmem_error_record record;
+    memset(s->data, 0xEE, sizeof(s->data));
+    TK_STATUS(t, SYMMEM_UNREACHABLE, call(s, kind));
+    symmem_last_error(&record);
+    TK_EQ_INT(t, 1 - t->rank, record.failed_rank);
+    for (size_t i = 0; i < sizeof(s->data); i++)
+        TK_EQ_INT(t, 0xEE, ((unsigned char *)s->data)[i]);
+}
+
+static void without_a_way(struct tk *t) {
+    scene s;
+    TK_REQ(t, "SM-COLL-16");
+    begin(t, &s, fake_of_two(t, false));
+    for (int kind = SYMMEM_CALL_ONE_SHOT_ALL_REDUCE; kind <= SYMMEM_CALL_ALL_TO_ALL; kind++)
+        refused(&s, (symmem_call_kind)kind);
+    refused(&s, SYMMEM_CALL_LOW_CONTENTION_REDUCE_SCATTER);
+    TK_EQ_INT(t, 0, seen[t->rank].calls);
+    end(&s);
+}
+
+static void by_the_backends_way(struct tk *t) {
+    scene s;
+    TK_REQ(t, "SM-COLL-16");
+    begin(t, &s, fake_of_two(t, true));
+    for (int kind = SYMMEM_CALL_ONE_SHOT_ALL_REDUCE; kind <= SYMMEM_CALL_ALL_TO_ALL; kind++) {
+        int before = seen[t->rank].calls;
+        TK_OK(t, call(&s, (symmem_call_kind)kind));
+        TK_EQ_INT(t, before + 1, seen[t->rank].calls);
+        TK_EQ_INT(t, kind, seen[t->rank].kind);
+        TK_EQ_INT(t, 3, seen[t->rank].channel);
+        TK_EQ_INT(t, LIMIT_MS, seen[t->rank].timeout_ms);
+        TK_EQ_INT(t, kind == SYMMEM_CALL_BROADCAST ? 1 : 0, seen[t->rank].root);
+        TK_EQ_INT(t, kind == SYMMEM_CALL_ALL_TO_ALL ? 0 : N, (long long)seen[t->rank].count);
+    }
+    refused(&s, SYMMEM_CALL_LOW_CONTENTION_REDUCE_SCATTER);
+    end(&s);
+}
+
+static const struct tk_case cases[] = {
+    {.name = "apart.without_a_way",
+     .requirements = "SM-COLL-16",
+     .min_ranks = 2,
+     .max_ranks = 2,
+     .flags = TK_NO_BACKEND,
+     .body = without_a_way},
+    {.name = "apart.by_the_backends_way",
+     .requirements = "SM-COLL-16",
+     .min_ranks = 2,
+     .max_ranks = 2,
+     .flags = TK_NO_BACKEND,
+     .body = by_the_backends_way},
+};
+TK_SUITE(apart, cases);

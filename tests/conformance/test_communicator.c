@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Communicators of the user's: what becomes of them, on any backend and on a fake that takes them.
+ */
+#include <stdlib.h>
+
+#include "fake_table.h"
+#include "kit.h"
+
+/* The kit's groups have had their rendezvous, or will have. */
+static symmem_group *fresh(struct tk *t, const char *name) {
+    return tk_group(t, name, NULL, 0);
+}
+
+static void taken_or_refused(struct tk *t) {
+    int any = 0;
+    symmem_group *group = fresh(t, "communicator");
+    TK_REQ(t, "SM-GROUP-12");
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_group_set_communicator(NULL, NULL));
+    symmem_status status = symmem_group_set_communicator(group, NULL);
+    TK_CHECK_MSG(t, status == SYMMEM_OK || status == SYMMEM_UNSUPPORTED, "the status is %s",
+                 symmem_status_name(status));
+    if (status == SYMMEM_UNSUPPORTED)
+        TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_group_set_communicator(group, &any));
+    symmem_handle *handle = tk_handle(t, 512, group);
+    TK_OK(t, symmem_barrier(handle, 0, SYMMEM_TIMEOUT_DEFAULT, NULL));
+    TK_STATUS(t, status == SYMMEM_OK ? SYMMEM_BUSY : SYMMEM_UNSUPPORTED,
+              symmem_group_set_communicator(group, NULL));
+    tk_release(t, handle);
+    tk_group_destroy(t, group);
+    TK_STATUS(t, SYMMEM_STALE, symmem_group_set_communicator(group, NULL));
+}
+
+/* --- a fake that takes them; its cases have one rank ------------------------------------------ */
+
+static struct {
+    int answered, opened;
+    void *asked, *found;
+    int32_t rank, world_size;
+    symmem_status answer;
+} seen;
+
+static symmem_status fake_check(void *instance, void *communicator, int32_t rank,
+                                int32_t world_size) {
+    (void)instance;
+    seen.answered++;
+    seen.asked = communicator;
+    seen.rank = rank;
+    seen.world_size = world_size;
+    return seen.answer;
+}
+
+static symmem_status fake_open(void *instance, const symmem_exchange *exchange, int32_t device,
+                               void **group_p) {
+    (void)instance, (void)device;
+    seen.opened++;
+    seen.found = exchange->communicator;
+    *group_p = &seen;
+    return SYMMEM_OK;
+}
+
+static void fake_close(void *instance, void *group) {
+    (void)instance, (void)group;
+}
+
+static symmem_status fake_exchange(void *instance, void *group, symmem_memory *own,
+                                   const symmem_exchange *exchange, symmem_memory *peers) {
+    (void)instance, (void)group;
+    peers[exchange->rank] = *own;
+    peers[exchange->rank].imported = 1;
+    return SYMMEM_OK;
+}
+
+static void fake_release(void *instance, symmem_memory *memory) {
+    if (!memory->imported)
+        fake_table_a.memory_release(instance, memory);
+}
+
+static void open_once(struct tk *t, const char *name, void *wanted) {
+    symmem_group *group = NULL;
+    symmem_handle *handle = NULL;
+    void *memory = NULL;
+    int opened = seen.opened;
+    TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
+    seen.answer = SYMMEM_OK;
+    TK_OK(t, symmem_group_set_communicator(group, &opened));
+    TK_OK(t, symmem_group_set_communicator(group, wanted));
+    TK_EQ_PTR(t, wanted != NULL ? wanted : &opened, seen.asked);
+    TK_EQ_INT(t, 0, seen.rank);
+    TK_EQ_INT(t, 1, seen.world_size);
+    seen.answer = SYMMEM_INVALID_ARGUMENT;
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_group_set_communicator(group, &handle));
+    TK_REQUIRE_OK(t, symmem_alloc(t->context, 512, -1, NULL, &memory));
+    TK_EQ_INT(t, opened, seen.opened);
+    TK_REQ(t, "SM-GROUP-13");
+    TK_OK(t, symmem_rendezvous(t->context, memory, group, SYMMEM_TIMEOUT_DEFAULT, &handle));
+    TK_EQ_INT(t, opened + 1, seen.opened);
+    TK_EQ_PTR(t, wanted, seen.found);
+    TK_REQ(t, "SM-GROUP-12");
+    int answered = seen.answered;
+    TK_STATUS(t, SYMMEM_BUSY, symmem_group_set_communicator(group, wanted));
+    TK_EQ_INT(t, answered, seen.answered);
+    symmem_handle_release(handle);
+    TK_OK(t, symmem_free(t->context, memory));
+    TK_OK(t, symmem_group_destroy(group));
+}
+
+static void handed_over(struct tk *t) {
+    symmem_backend table = fake_table_a;
+    int communicator = 0;
+    TK_REQ(t, "SM-GROUP-12");
+    table.communicator_check = fake_check;
+    table.group_open = fake_open;
+    table.group_close = fake_close;
+    table.memory_exchange = fake_exchange;
+    table.memory_release = fake_release;
+    table.memory_export = NULL;
+    table.memory_import = NULL;
+    table.share_close = NULL;
+    TK_REQUIRE_OK(t, symmem_register_backend(t->context, &table));
+    TK_REQUIRE_OK(t, symmem_set_backend(t->context, table.name));
+    open_once(t, "with", &communicator);
+    open_once(t, "without", NULL);
+    tk_end_context(t); /* before the table on this stack goes */
+}
+
+static const struct tk_case cases[] = {
+    {.name = "communicator.taken_or_refused",
+     .requirements = "SM-GROUP-12",
+     .max_ranks = 4,
+     .body = taken_or_refused},
+    {.name = "communicator.handed_over",
+     .requirements = "SM-GROUP-12,SM-GROUP-13",
+     .max_ranks = 1,
+     .flags = TK_NO_BACKEND,
+     .body = handed_over},
+};
+TK_SUITE(communicator, cases);

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the files of symmem-nccl-check share. */
+#ifndef SYMMEM_NCCL_CHECK_H
+#define SYMMEM_NCCL_CHECK_H
+
+#include <cuda.h>
+#include <nccl.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <symmem/symmem.h>
+
+#define LIMIT_MS 30000u
+
+/* The driver's and NCCL's entries, found at run time as the plug-in finds them. */
+typedef struct entries {
+    __typeof__(cuInit) *Init;
+    __typeof__(cuDevicePrimaryCtxRetain) *CtxRetain;
+    __typeof__(cuDevicePrimaryCtxRelease) *CtxRelease;
+    __typeof__(cuCtxSetCurrent) *CtxSetCurrent;
+    __typeof__(cuCtxSynchronize) *CtxSynchronize;
+    __typeof__(cuModuleLoadData) *ModuleLoadData;
+    __typeof__(cuModuleGetFunction) *ModuleGetFunction;
+    __typeof__(cuModuleGetGlobal) *ModuleGetGlobal;
+    __typeof__(cuLaunchKernel) *LaunchKernel;
+    __typeof__(cuMemcpyDtoH) *MemcpyDtoH;
+    __typeof__(cuMemcpyHtoD) *MemcpyHtoD;
+    __typeof__(ncclGetVersion) *GetVersion;
+    __typeof__(ncclGetUniqueId) *GetUniqueId;
+    __typeof__(ncclCommInitRankConfig) *CommInitRankConfig;
+    __typeof__(ncclCommGetAsyncError) *CommGetAsyncError;
+    __typeof__(ncclCommAbort) *CommAbort;
+    /* Their headers are not C. */
+    ncclResult_t (*DevCommCreate)(ncclComm_t comm, const void *requirements, void *dev_comm);
+    ncclResult_t (*DevCommDestroy)(ncclComm_t comm, const void *dev_comm);
+} entries;
+
+typedef struct check {
+    entries api;
+    int rank, world, failures;
+    int version; /* of libnccl */
+    symmem_context *context;
+    symmem_group *group;
+    ncclComm_t comm; /* the user's */
+    symmem_handle *handle;
+    void *memory;
+    const char *slow_point; /* where this rank is late, once */
+} check;
+
+/* entries.c */
+/* False with a reason: this machine has nothing to check. */
+bool find_entries(check *c, char *reason, size_t capacity);
+bool wait_ready(check *c, ncclComm_t comm, uint32_t limit_ms);
+
+/* Prints one line. */
+void say(const check *c, const char *what, bool good, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+#define EXPECT(c, what, condition, ...)                                                            \
+    do {                                                                                           \
+        bool good_ = (condition);                                                                  \
+        say((c), (what), good_, __VA_ARGS__);                                                      \
+        (c)->failures += !good_;                                                                   \
+    } while (0)
+
+#define EXPECT_OK(c, what, call)                                                                   \
+    do {                                                                                           \
+        symmem_status status_ = (call);                                                            \
+        EXPECT((c), (what), status_ == SYMMEM_OK, "%s", symmem_status_name(status_));              \
+    } while (0)
+
+uint64_t now_ms(void);
+
+/* device_barrier.c */
+void check_device_barrier(check *c);
+/* apart.c */
+void check_apart(check *c);
+
+#endif
