@@ -11,14 +11,6 @@ __device__ bool is_left_out(const uint64_t *failed) {
     return failed != nullptr && *static_cast<const volatile uint64_t *>(failed) != 0;
 }
 
-__device__ size_t own_lane() {
-    return blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x;
-}
-
-__device__ size_t all_lanes() {
-    return gridDim.x * static_cast<size_t>(blockDim.x);
-}
-
 // The chunk's word, acquired; else why not, once the host or the clock says so.
 __device__ uint32_t await_chunk(const symmem_cuda_await &args, uint64_t start_ns) {
     const uint64_t limit_ns = args.timeout_ms * NS_PER_MS;
