@@ -53,7 +53,8 @@ static symmem_status open_instance(const symmem_host *host, const symmem_backend
     nccl_state *state = calloc(1, sizeof *state);
     if (state == NULL)
         return host->fail(host, SYMMEM_OUT_OF_MEMORY, 0, "open", "no memory");
-    symmem_status status = cuda_table.open(host, config, &opaque);
+    nccl_host_init(&state->host, host);
+    symmem_status status = cuda_table.open(&state->host.host, config, &opaque);
     if (status != SYMMEM_OK)
         goto free_state;
     status = open_library(host, config, state);

@@ -58,7 +58,14 @@ typedef struct nccl_group {
     nccl_span *span;                  /* its communicator comes with the next registration */
 } nccl_group;
 
+/* The core's services, as the CUDA backend's code gets them here. */
+typedef struct nccl_host {
+    symmem_host host; /* first: points are asked with it */
+    const symmem_host *cores;
+} nccl_host;
+
 typedef struct nccl_state {
+    nccl_host host;
     nccl_library library;
     pthread_mutex_t lock; /* of the counts above; never held during a call of NCCL */
     CUmodule modules[CUDA_MAX_DEVICES];
@@ -80,6 +87,9 @@ static inline nccl_state *nccl_state_of(const cuda_instance *instance) {
 /* backend.c */
 const symmem_backend *nccl_table(void);
 symmem_status nccl_fail(const cuda_instance *instance, ncclResult_t result, const char *operation);
+
+/* points.c */
+void nccl_host_init(nccl_host *own, const symmem_host *cores);
 
 /* comm.c */
 /* Collective; what a rank finds here is to be agreed on afterwards. */

@@ -32,7 +32,9 @@ static int count_roots(void) {
 }
 
 __attribute__((constructor)) static void start(void) {
-    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
+                  (getenv("FAKE_NCCL_THREADS") != NULL ? MAP_PRIVATE : MAP_SHARED) | MAP_ANONYMOUS,
+                  -1, 0);
     if (shared == MAP_FAILED)
         abort();
     fake_nccl.roots = count_roots;

@@ -9,7 +9,7 @@
 
 #define PUBLIC __attribute__((visibility("default")))
 #define MAX_MEETINGS 512
-#define MAX_STEPS 64
+#define MAX_STEPS 1024
 #define MAX_MOVES 64
 #define MAX_CALLS 16
 

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Test points carry their backend's name, and the suite looks for that. So what the CUDA backend's
+ * code gets as its host has our names for its points; all else is the core's own.
+ */
+#include <string.h>
+
+#include "nccl_internal.h"
+
+#define STEP(step)                                                                                 \
+    { "cuda." step, "nccl." step }
+
+static const struct {
+    const char *theirs, *ours;
+} names[] = {
+    STEP("open"),         STEP("close*"),        STEP("stream.create"), STEP("alloc.create"),
+    STEP("alloc.done"),   STEP("release*"),      STEP("peers.open"),    STEP("peers.close*"),
+    STEP("reset.before"), STEP("reset.done"),    STEP("poison*"),       STEP("collective*"),
+    STEP("event.create"), STEP("capture.begin"),
+};
+
+/* A step that the CUDA backend got since is one of no name. */
+static const char *name_of(const char *name) {
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(names[i].theirs, name) == 0)
+            return names[i].ours;
+    return strncmp(name, "cuda.", 5) != 0  ? name
+           : name[strlen(name) - 1] == '*' ? "nccl.step*"
+                                           : "nccl.step";
+}
+
+static symmem_status point(const symmem_host *host, const char *name) {
+    const nccl_host *own = (const nccl_host *)host;
+    return own->cores->point(own->cores, name_of(name));
+}
+
+void nccl_host_init(nccl_host *own, const symmem_host *cores) {
+    own->host = *cores;
+    own->host.size = sizeof own->host;
+    own->host.point = point;
+    own->cores = cores;
+}
