@@ -99,9 +99,10 @@ symmem_group *walk_group(struct walk_run *run, const char *what, int32_t without
 /* The core's points, in the table of SPEC.md. */
 struct walk_point {
     const char *name;
-    bool observes;  /* its status is ignored */
-    uint64_t needs; /* SYMMEM_CAP_ bits without which it is not passed */
-    bool rare;      /* may not be passed, for reasons that no capability tells */
+    bool observes;      /* its status is ignored */
+    uint64_t needs;     /* SYMMEM_CAP_ bits without which it is not passed */
+    bool rare;          /* may not be passed, for reasons that no capability tells */
+    const char *unless; /* a point that is passed in its place */
 };
 extern const struct walk_point walk_core_points[];
 extern const int walk_core_point_count;

@@ -51,7 +51,7 @@ const struct walk_point walk_core_points[] = {
     FAILS("rendezvous.descriptors.before"),
     FAILS("rendezvous.descriptors.after"),
     FAILS("rendezvous.map.before"),
-    FAILS("rendezvous.map.peer"),
+    {.name = "rendezvous.map.peer", .unless = "rendezvous.register.after"},
     RARE("rendezvous.open.after"),
     RARE("rendezvous.register.after"),
     FAILS_WITH("rendezvous.attach.before", SYMMEM_CAP_MULTICAST),
