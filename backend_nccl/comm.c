@@ -65,6 +65,16 @@ symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
     }
 }
 
+void nccl_signals_off(sigset_t *before) {
+    sigset_t all;
+    sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, before);
+}
+
+void nccl_signals_on(const sigset_t *before) {
+    (void)pthread_sigmask(SIG_SETMASK, before, NULL);
+}
+
 /* --- making ------------------------------------------------------------------------- */
 
 static symmem_status judge(const cuda_instance *instance, const symmem_exchange *exchange,
@@ -89,7 +99,10 @@ static symmem_status share_id(cuda_instance *instance, const symmem_exchange *ex
     id_record own = {.version = library->version, .result = ncclSuccess};
     if (exchange->rank == 0) {
         if (cuda_enter(instance, device, "rendezvous") == SYMMEM_OK) {
+            sigset_t before;
+            nccl_signals_off(&before);
             own.result = (int32_t)library->GetUniqueId(&own.id);
+            nccl_signals_on(&before);
             cuda_leave(instance);
         } else {
             own.result = ncclUnhandledCudaError;
@@ -112,8 +125,11 @@ static symmem_status start(cuda_instance *instance, const symmem_exchange *excha
     if (status != SYMMEM_OK)
         goto note;
     (void)cuda_point(instance, "nccl.comm.init*");
+    sigset_t before;
+    nccl_signals_off(&before);
     ncclResult_t result = library->CommInitRankConfig(&comm->handle, exchange->world_size, *id,
                                                       exchange->rank, &config);
+    nccl_signals_on(&before);
     if (result != ncclSuccess && result != ncclInProgress)
         status = nccl_fail(instance, result, "rendezvous");
     else

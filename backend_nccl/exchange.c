@@ -227,8 +227,11 @@ static symmem_status register_new(registration *r, nccl_comm *comm) {
     adopt(r, comm);
     (void)cuda_point(instance, "nccl.window.register*");
     /* Not NCCL_WIN_COLL_SYMMETRIC: that prepares kernels of NCCL's own. */
+    sigset_t before;
+    nccl_signals_off(&before);
     ncclResult_t result = nccl_state_of(instance)->library.CommWindowRegister(
         comm->handle, r->own->ptr, r->own->bytes, &r->window->handle, NCCL_WIN_DEFAULT);
+    nccl_signals_on(&before);
     if (result != ncclSuccess && result != ncclInProgress)
         status = nccl_fail(instance, result, "rendezvous");
     else

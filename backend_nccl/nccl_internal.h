@@ -7,6 +7,7 @@
 #define SYMMEM_NCCL_INTERNAL_H
 
 #include <pthread.h>
+#include <signal.h>
 #include <symmem/backend.h>
 
 #include "cuda_internal.h"
@@ -92,6 +93,10 @@ symmem_status nccl_fail(const cuda_instance *instance, ncclResult_t result, cons
 void nccl_host_init(nccl_host *own, const symmem_host *cores);
 
 /* comm.c */
+/* Around calls of NCCL that may start threads, which take over the caller's mask: signals are the
+ * program's, and NCCL leaves its threads open to them. */
+void nccl_signals_off(sigset_t *before);
+void nccl_signals_on(const sigset_t *before);
 /* Collective; what a rank finds here is to be agreed on afterwards. */
 symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exchange,
                              int32_t device, nccl_comm **comm_p);

@@ -37,8 +37,11 @@ static void start(cuda_instance *instance, nccl_root *root) {
     config.blocking = 0;
     if (cuda_enter(instance, root->device, "release") != SYMMEM_OK)
         return;
+    sigset_t before;
+    nccl_signals_off(&before);
     ncclResult_t result =
         nccl_state_of(instance)->library.CommInitRankConfig(&root->last, 1, root->id, 0, &config);
+    nccl_signals_on(&before);
     if (result != ncclSuccess && result != ncclInProgress)
         root->last = NULL;
     cuda_leave(instance);

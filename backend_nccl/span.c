@@ -74,8 +74,13 @@ static void wait_ready(nccl_flight *flight, ncclResult_t result) {
 /* The turn is held. */
 static void run_steps(nccl_flight *flight, const nccl_call *call) {
     int steps = nccl_call_steps(call->call);
-    for (int step = 0; step < steps && nccl_flight_look(flight); step++)
-        wait_ready(flight, nccl_call_step(call, step));
+    for (int step = 0; step < steps && nccl_flight_look(flight); step++) {
+        sigset_t before;
+        nccl_signals_off(&before);
+        ncclResult_t result = nccl_call_step(call, step);
+        nccl_signals_on(&before);
+        wait_ready(flight, result);
+    }
     if (!nccl_flight_look(flight))
         nccl_span_give_up(flight->instance, flight->span);
 }

@@ -9,6 +9,7 @@
  */
 #include "fake_nccl_internal.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -73,8 +74,17 @@ PUBLIC const char *ncclGetLastError(ncclComm_t comm) {
     return "of the fake";
 }
 
+/* A thread that is started now takes the program's signals. */
+static void note_mask(void) {
+    sigset_t mask;
+    (void)pthread_sigmask(SIG_SETMASK, NULL, &mask);
+    if (!sigismember(&mask, SIGUSR1))
+        atomic_fetch_add(&fake_nccl.takers, 1);
+}
+
 PUBLIC ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
     note_call();
+    note_mask();
     if (goes_wrong(FAKE_UNIQUE_ID, 0))
         return fake_nccl.result;
     int index = atomic_fetch_add(&shared->last_id, 1) % MAX_MEETINGS;
@@ -165,6 +175,7 @@ ncclResult_t launch(struct ncclComm *comm, fake_nccl_call call, atomic_int *coun
     comm->result = comm->fails ? fake_nccl.result : ncclSuccess;
     atomic_store(&comm->state, ncclInProgress);
     comm->has_joined = false;
+    note_mask();
     comm->has_thread = pthread_create(&comm->thread, NULL, work, comm) == 0;
     if (!comm->has_thread)
         return ncclSystemError;

@@ -50,6 +50,7 @@ typedef struct fake_nccl_state {
     /* Since the start. */
     atomic_int registrations, deregistrations, inits, aborts, collectives;
     atomic_int misuses; /* calls that NCCL forbids */
+    atomic_int takers;  /* threads that take the program's signals */
     bool nvls_at_first; /* NCCL_NVLS_ENABLE was not 0 at the first call */
     bool called;
     bool (*is_window)(const void *pointer);

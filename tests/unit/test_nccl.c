@@ -195,6 +195,7 @@ static void test_works(void) {
             atomic_store(&nccl->inits, 0);
             run_nccl(world, body_works, 0);
             CU_ASSERT_EQUAL(atomic_load(&nccl->windows), 0);
+            CU_ASSERT_EQUAL(atomic_load(&nccl->takers), 0);
         }
     }
 }

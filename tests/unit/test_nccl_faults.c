@@ -80,6 +80,7 @@ static void test_faults(void) {
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
         if (faults[i].call == FAKE_UNIQUE_ID || faults[i].way == FAKE_NO_WINDOW)
             run_nccl(3, body_faults, (int)i);
+    CU_ASSERT_EQUAL(atomic_load(&nccl->takers), 0);
 }
 
 /* A rank's own failure at each step of the backend: the others learn of it, nobody waits for long.

@@ -207,6 +207,7 @@ static void test_works(void) {
         nccl->domain = 1;
         run_nccl(2, body_works, i);
         nccl->domain = 0;
+        CU_ASSERT_EQUAL(atomic_load(&nccl->takers), 0);
     }
 }
 
