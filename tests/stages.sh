@@ -30,8 +30,18 @@ check() { # NAME COMMAND...
     fi
 }
 
-build() { # NAME CMAKE_OPTIONS...
-    check "build $1" build_in "$@"
+# A stage's tree, which the builder of test.sh makes.
+made() { # TREE
+    check "build build-$1" tree_is_made "$1"
+}
+
+tree_is_made() { # TREE
+    # The builder may write the file and end between a look at one and at the other.
+    while [ ! -f "$logs/$1.tree" ] && kill -0 "$builder" 2>/dev/null; do
+        sleep 0.2
+    done
+    cat "$logs/$1.tree.log"
+    [ "$(cat "$logs/$1.tree")" = 0 ]
 }
 
 # Adds a run's counts; a run that failed without saying so counts as one failure.
@@ -156,11 +166,6 @@ sanitizer_prefix() {
     fi
 }
 
-# What other stages need of the plain build.
-plain_build() {
-    build build-gcc -DCMAKE_C_COMPILER=gcc
-}
-
 # --- installation beyond lib.sh --------------------------------------------------------------------
 
 # Formatting differs between major versions of clang-format; ours is 14.
@@ -202,10 +207,31 @@ install_clang_runtime() {
     install_missing
 }
 
+# --- the trees -------------------------------------------------------------------------------------
+
+# Which tree a stage needs: its own, or the plain one.
+tree_of() { # STAGE
+    declare -F "make_$1" >/dev/null && echo "$1" || echo gcc
+}
+
+make_gcc() { build_in build-gcc -DCMAKE_C_COMPILER=gcc; }
+
+make_clang() { build_in build-clang -DCMAKE_C_COMPILER=clang; }
+
+make_asan() {
+    build_in build-asan -DCMAKE_C_COMPILER=clang -DSYMMEM_SANITIZE=address,undefined
+}
+
+make_tsan() { build_in build-tsan -DCMAKE_C_COMPILER=gcc -DSYMMEM_SANITIZE=thread; }
+
+make_coverage() {
+    build_in build-coverage -DCMAKE_C_COMPILER=gcc -DCMAKE_BUILD_TYPE=Debug -DSYMMEM_COVERAGE=ON
+}
+
 # --- the stages ------------------------------------------------------------------------------------
 
 stage_gcc() {
-    plain_build || return
+    made gcc || return
     unit_tests build-gcc
     # With 8 ranks all but what the stage "withheld" does there, and more of it. Large memory in
     # two of the lanes: each takes up to 9 GiB, and other stages may run beside.
@@ -215,13 +241,13 @@ stage_gcc() {
 }
 
 stage_clang() {
-    build build-clang -DCMAKE_C_COMPILER=clang || return
+    made clang || return
     unit_tests build-clang
     conformance build-clang "--ranks 2 --no-large"
 }
 
 stage_asan() {
-    build build-asan -DCMAKE_C_COMPILER=clang -DSYMMEM_SANITIZE=address,undefined || return
+    made asan || return
     export SYMMEM_TIMEOUT_SCALE=$((time_scale * 3))
     export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1
     export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
@@ -234,7 +260,7 @@ stage_asan() {
 
 # Threads only: ThreadSanitizer sees a missing release or acquire only through one mapping.
 stage_tsan() {
-    build build-tsan -DCMAKE_C_COMPILER=gcc -DSYMMEM_SANITIZE=thread || return
+    made tsan || return
     export SYMMEM_TIMEOUT_SCALE=$((time_scale * 5))
     export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
     sanitizer_prefix
@@ -246,8 +272,7 @@ stage_tsan() {
 }
 
 stage_coverage() {
-    build build-coverage -DCMAKE_C_COMPILER=gcc -DCMAKE_BUILD_TYPE=Debug -DSYMMEM_COVERAGE=ON ||
-        return
+    made coverage || return
     export SYMMEM_TIMEOUT_SCALE=$((time_scale * 2))
     find build-coverage -name '*.gcda' -delete # counts of earlier runs
     unit_tests build-coverage
@@ -279,7 +304,7 @@ stage_style() {
         "g++ -x c++ -std=c++17" "clang++ -x c++ -std=c++17"; do
         check "headers stand alone, ${compiler%% *}" check_headers "$compiler"
     done
-    plain_build || return
+    made gcc || return
     check "exported symbols" check_symbols
     if [ -x build-gcc/bin/symmem-conformance ]; then
         check trace build-gcc/bin/symmem-conformance --check-trace
@@ -301,7 +326,7 @@ stage_small_shm() {
         skip small-shm "mount namespaces are not permitted here"
         return
     fi
-    plain_build || return
+    made gcc || return
     prefix=("${namespace[@]}" sh -c "$mount && exec \"\$@\"" sh)
     conformance build-gcc "--ranks 4"
     prefix=()
@@ -310,7 +335,7 @@ stage_small_shm() {
 # What is built against headers that not every machine has: the backends for GPUs, which without a
 # driver have to say so. What else of them can be seen without a GPU unit.test_nccl* show.
 stage_skeletons() {
-    plain_build || return
+    made gcc || return
     local room
     for room in cuda nccl; do
         if grep -q "^${room^^}_INCLUDE_DIR:PATH=.*-NOTFOUND" build-gcc/CMakeCache.txt ||

@@ -11,8 +11,9 @@ cd "$root" || exit 1
 # shellcheck source=tests/stages.sh
 . tests/stages.sh
 
-all_stages=(gcc withheld clang asan tsan coverage style small-shm skeletons mutants plugin
-    bad-backends fuzz)
+# In this order, as far as they wait for each other.
+all_stages=(gcc clang asan tsan coverage mutants fuzz withheld small-shm plugin bad-backends style
+    skeletons)
 stages=("$@")
 [ "$#" -gt 0 ] || stages=("${all_stages[@]}")
 for stage in "${stages[@]}"; do
@@ -54,20 +55,38 @@ run_stage() ( # STAGE
     echo "$((SECONDS - begin)) $stage_passed $stage_failed $stage_skipped" >"$logs/$stage.counts"
 )
 
-# Some stages mostly wait and need the plain build only: they go one after the other beside those that
-# compile. First what makes that build, and what has the machine's hands full.
-first=() beside=() others=()
-for stage in "${stages[@]}"; do
+# Some stages mostly wait, or are short, and need the plain build only: they go one after the other
+# beside those that need one of their own.
+beside=() others=() trees=()
+for stage in "${all_stages[@]}"; do
+    [[ " ${stages[*]} " == *" $stage "* ]] || continue
     rm -f "$logs/$stage.counts"
     case $stage in
-    gcc | withheld) first+=("$stage") ;;
-    style | small-shm | skeletons | plugin | bad-backends) beside+=("$stage") ;;
+    withheld | style | small-shm | skeletons | plugin | bad-backends) beside+=("$stage") ;;
     *) others+=("$stage") ;;
     esac
+    tree=$(tree_of "$stage")
+    rm -f "$logs/$tree.tree"
+    [[ " ${trees[*]} " == *" $tree "* ]] || trees+=("$tree")
 done
-for stage in "${first[@]}"; do
-    run_stage "$stage"
-done
+
+# All that is compiled, one tree after the other, so that what tests do not use of the machine while
+# they wait is used. Of lower priority than they, which have limits to keep.
+make_trees() {
+    local tree begin status
+    renice -n 10 "$BASHPID" >/dev/null 2>&1
+    for tree in "${trees[@]}"; do
+        kill -0 "$$" 2>/dev/null || return # interrupted
+        begin=$SECONDS
+        "make_$tree" >"$logs/$tree.tree.log" 2>&1
+        status=$?
+        echo "made in $((SECONDS - begin)) s" >>"$logs/$tree.tree.log"
+        echo "$status" >"$logs/$tree.tree.part" && mv -- "$logs/$tree.tree.part" "$logs/$tree.tree"
+    done
+}
+make_trees &
+builder=$!
+
 # With a folder for temporary files of their own, lest a unit test that counts names sees theirs.
 temporary=$(mktemp -d /tmp/beside.XXXXXX) || exit 1
 trap 'rm -rf -- "$temporary"' EXIT

@@ -3,7 +3,7 @@
 # The stage of test.sh: what the runner says to backends that do harm. Sourced by tests/stages.sh.
 
 stage_bad_backends() {
-    plain_build || return
+    made gcc || return
     local log=$logs/bad-backends.log status
     timeout -k 15 "$run_limit" tests/bad_backends/run.sh build-gcc >"$log" 2>&1 </dev/null
     status=$?

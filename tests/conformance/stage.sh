@@ -29,7 +29,7 @@ withheld_run() ( # RANKS
 )
 
 stage_withheld() {
-    plain_build || return
+    made gcc || return
     mkdir -p "$logs/$stage.tmp"
     rm -f "$logs/$stage".*.status
     withheld_run 128 # alone: it has the machine's hands full

@@ -7,7 +7,8 @@ fuzz_seconds=${SYMMEM_FUZZ_SECONDS:-4} # for each target
 fuzz_seed=${SYMMEM_FUZZ_SEED:-1}
 
 # The build of the other stages would take time that this one does not have.
-fuzz_build() {
+make_fuzz() {
+    clang_links_libfuzzer || return 0 # the stage says so
     build_target=fuzzers build_in build-fuzz -DCMAKE_C_COMPILER=clang -DSYMMEM_FUZZ=ON \
         -DSYMMEM_SANITIZE=address,undefined
 }
@@ -40,7 +41,7 @@ stage_fuzz() {
         skip fuzz "this clang has no libFuzzer"
         return
     fi
-    check "build build-fuzz" fuzz_build || return
+    made fuzz || return
     sanitizer_prefix
     local targets=() target lanes
     for target in tests/fuzz/fuzz_*.c; do

@@ -38,10 +38,14 @@ case $how in
 build) mount -c --bind /proc/self/fd/9 /mnt/tree ;;
 use) mount -c --bind /proc/self/fd/9 /mnt/tree && mount -o remount,bind,ro /mnt/tree ;;
 copy)
-    mount -c --bind /proc/self/fd/9 /mnt/base && mount -o remount,bind,ro /mnt/base &&
+    mount -c --bind /proc/self/fd/9 /mnt/base && mount -o remount,bind,ro /mnt/base || refuse "no base"
+    # Only what is written is copied, where the system can do that.
+    if ! { mkdir /mnt/{upper,work} && chmod 777 /mnt/upper && mount -t overlay \
+        -o lowerdir=/mnt/base,upperdir=/mnt/upper,workdir=/mnt/work overlay /mnt/tree; } 2>/dev/null; then
         chmod 1777 /mnt/tree
-    set -- bash -c 'cp -dR --preserve=mode,timestamps /mnt/base/src /mnt/base/build . && exec "$@"' \
-        bash "$@"
+        set -- bash -c 'cp -dR --preserve=mode,timestamps /mnt/base/src /mnt/base/build . &&
+            exec "$@"' bash "$@"
+    fi
     ;;
 esac || refuse "no /mnt/tree"
 exec 9<&-

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# run.sh [--jobs N] [--only GLOB] [--kind KIND] [--output FILE.json] [--backend FILE.so]: makes every
-# mutant of list*.txt, runs the tests that are to kill it, and prints a table. See README.md.
+# run.sh [--jobs N] [--only GLOB] [--kind KIND] [--output FILE.json] [--backend FILE.so] [--prepare]:
+# makes every mutant of list*.txt, runs the tests that are to kill it, and prints a table; or only
+# builds what they are made from. See README.md.
 # The last line is "N killed, N survived, N errors"; exit status 0 if all were killed, 1 if not,
 # 2 for wrong usage, 4 if the unmutated product does not build or fails, 77 if mutants cannot be
 # contained on this machine (then none is run).
@@ -11,8 +12,9 @@ set -u
 root=$(cd -- "$mutants/../.." && pwd) || exit 1
 
 # Twice the cores: what hangs only waits.
-jobs=$(($(getconf _NPROCESSORS_ONLN) * 2)) only='*' kind='*' output=
+jobs=$(($(getconf _NPROCESSORS_ONLN) * 2)) only='*' kind='*' output='' prepare=''
 while [ "$#" -gt 0 ]; do
+    [ "$1" != --prepare ] || { prepare=1 && shift && continue; }
     [ "$#" -gt 1 ] || { echo "run.sh: $1 wants a value, or is unknown" >&2; exit 2; }
     case $1 in
     --jobs) jobs=$2 ;;
@@ -33,7 +35,8 @@ WORK=$root/build-mutants TABLE=$root/build-mutants/table
 export WORK TABLE
 mkdir -p "$WORK"/{plain,tsan} && rm -rf "$WORK"/{results,logs} && mkdir "$WORK"/{results,logs} ||
     exit 4
-chmod 755 "$WORK" "$WORK"/{plain,tsan}
+# What is in there the lanes' users may write to, where they see but a copy. Nobody else gets there.
+chmod 700 "$WORK" && chmod 755 "$WORK"/{plain,tsan} || exit 4
 
 # --- the list ---------------------------------------------------------------------------------------
 
@@ -63,13 +66,24 @@ fi
 
 # --- the unmutated product ----------------------------------------------------------------------------
 
+checksums() { # FOLDER
+    (cd "$1" && find . -type f -exec sha256sum {} + | sort)
+}
+
+# A file that is as it was in the last copy keeps its time there, any other gets today's: its own may
+# be older than an object that was compiled from the one before, while it was being changed.
 copy_source() { # BASE
-    rm -rf "$1/src" && mkdir "$1/src" || return 1
+    rm -rf "$1/new" && mkdir -p "$1"/{src,new} || return 1
     (cd "$root" && {
         git ls-files -z --cached --others --exclude-standard 2>/dev/null ||
             find . -path './build*' -prune -o -type f -print0
     } | while IFS= read -r -d '' file; do [ ! -f "$file" ] || printf '%s\0' "$file"; done |
-        xargs -0 cp -a --parents -t "$1/src") && chmod -R a+rX "$1/src"
+        xargs -0 cp -d --preserve=mode --parents -t "$1/new") && chmod -R a+rwX "$1/new" &&
+        checksums "$1/new" >"$1/sums" || return 1
+    # The names of those that are alike, behind the checksum and two characters.
+    checksums "$1/src" | comm -12 - "$1/sums" | cut -c 67- | tr '\n' '\0' |
+        (cd "$1/src" && xargs -0 -r cp -d --preserve=mode,timestamps --parents -t ../new) &&
+        rm -rf "$1/src" && mv "$1/new" "$1/src"
 }
 
 make_base() { # BASE CMAKE_OPTIONS...
@@ -77,14 +91,21 @@ make_base() { # BASE CMAKE_OPTIONS...
     shift
     ! command -v ninja >/dev/null || generator=Ninja
     copy_source "$base" || return 1
-    # Quick to compile: what is taken out by a patch leaves unused things behind.
+    # From the same as last time, and that went well?
+    if cmp -s "$base/sums" "$base/build/made"; then
+        return
+    fi
+    rm -f "$base/build/made"
+    # Quick to compile: what is taken out by a patch leaves unused things behind. Nor is it looked for
+    # new files with each mutant.
     contained 900 build "$base" 0 bash -c 'jobs=$1 && shift && umask 022 &&
         cmake -S src -B build "$@" &&
-        cmake --build build --parallel "$jobs" --target symmem-conformance symmem_backend_shm mutants
-        ' bash "$jobs" -G "$generator" -DCMAKE_BUILD_TYPE=None -DSYMMEM_MUTANTS=ON \
-        -DSYMMEM_SKELETONS=OFF -DCMAKE_LINK_DEPENDS_NO_SHARED=ON \
+        cmake --build build --parallel "$jobs" --target symmem-conformance symmem_backend_shm mutants &&
+        chmod -R a+rwX build' bash "$jobs" -G "$generator" -DCMAKE_BUILD_TYPE=None -DSYMMEM_MUTANTS=ON \
+        -DSYMMEM_SKELETONS=OFF -DCMAKE_LINK_DEPENDS_NO_SHARED=ON -DCMAKE_SUPPRESS_REGENERATION=ON \
         -DCMAKE_C_FLAGS="-O1 -Wno-unused-function -Wno-unused-parameter -Wno-unused-variable \
--Wno-unused-but-set-variable -Wno-unused-label" "$@" >"$base.log" 2>&1 && return
+-Wno-unused-but-set-variable -Wno-unused-label" "$@" >"$base.log" 2>&1 &&
+        mv "$base/sums" "$base/build/made" && return
     echo "the unmutated product does not build:"
     tail -n 30 "$base.log"
     return 1
@@ -97,6 +118,8 @@ fi
 if [[ $kinds == *" tsan "* ]]; then
     make_base "$WORK/tsan" -DSYMMEM_SANITIZE=thread || exit 4
 fi
+
+[ -z "$prepare" ] || exit 0
 
 in_lanes() { # NAME...
     # Process slots count from 0; so do lanes.

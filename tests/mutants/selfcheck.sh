@@ -11,7 +11,7 @@ copy=$(mktemp -d) || exit 1
 trap 'rm -rf "$copy"' EXIT
 chmod 755 "$copy"
 mkdir -p "$copy/build-mutants/plain" && cp -a "$base/src/." "$copy" &&
-    cp -a "$base/build" "$copy/build-mutants/plain/" || exit 1
+    cp -a "$base/build" "$base/src" "$copy/build-mutants/plain/" || exit 1
 cd "$copy/tests/mutants" || exit 1
 
 change() { # NAME OLD NEW: a patch of one line

@@ -2,7 +2,10 @@
 # shellcheck shell=bash disable=SC2154
 # The stage of test.sh: every mutant is killed. Sourced by tests/stages.sh.
 
+make_mutants() { tests/mutants/run.sh --prepare; }
+
 stage_mutants() {
+    tree_is_made mutants >/dev/null # if not, what follows says so
     local log=$logs/mutants.log status counts
     timeout -k 15 "$run_limit" tests/mutants/run.sh --output "$logs/mutants.json" >"$log" 2>&1
     status=$?

@@ -142,7 +142,7 @@ plugin_runs() { # FOLDER
 }
 
 stage_plugin() {
-    plain_build || return
+    made gcc || return
     local folder plugin_namespace=()
     folder=$(mktemp -d "/tmp/plugin-symmem.XXXXXX") || return
     plugin_find_namespace
