@@ -175,9 +175,18 @@ static bool try_batch(const struct plan *plan, struct withheld *objects, int32_t
     return good;
 }
 
+/* What ranks map of each other is their number squared for each object, and each has a thread that
+ * waits: there large worlds have more to do than they save. Even, for the groups in turn. */
+static int32_t batch_of(int32_t world_size) {
+    return world_size > 72   ? WITHHELD_BATCH / 4
+           : world_size > 32 ? WITHHELD_BATCH / 2
+                             : WITHHELD_BATCH;
+}
+
 static void run_plan(const struct plan *plan) {
     struct withheld objects[WITHHELD_BATCH];
-    int32_t count = plan->trials < WITHHELD_BATCH ? plan->trials : WITHHELD_BATCH;
+    int32_t most = batch_of(plan->t->world_size);
+    int32_t count = plan->trials < most ? plan->trials : most;
     int attempt = 0;
 
     make_objects(plan, objects, count, limit_of(plan->t, 0));

@@ -11,7 +11,7 @@
 
 #include "sync_help.h"
 
-/* So many objects at once. */
+/* So many objects at once; in large worlds fewer. */
 #define WITHHELD_BATCH 16
 
 /*
