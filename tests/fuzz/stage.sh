@@ -10,7 +10,7 @@ fuzz_seed=${SYMMEM_FUZZ_SEED:-1}
 make_fuzz() {
     clang_links_libfuzzer || return 0 # the stage says so
     build_target=fuzzers build_in build-fuzz -DCMAKE_C_COMPILER=clang -DSYMMEM_FUZZ=ON \
-        -DSYMMEM_SANITIZE=address,undefined
+        -DSYMMEM_SANITIZE=address,undefined "${sanitized[@]}"
 }
 
 # Sanitizer and fuzzer runtimes are one package on Debian and Ubuntu, but not everywhere.

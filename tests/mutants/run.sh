@@ -11,8 +11,8 @@ set -u
 . "$(dirname -- "${BASH_SOURCE[0]}")/namespace.sh"
 root=$(cd -- "$mutants/../.." && pwd) || exit 1
 
-# Twice the cores: what hangs only waits.
-jobs=$(($(getconf _NPROCESSORS_ONLN) * 2)) only='*' kind='*' output='' prepare=''
+# More than cores: what hangs only waits.
+jobs=$(($(getconf _NPROCESSORS_ONLN) * 3)) only='*' kind='*' output='' prepare=''
 while [ "$#" -gt 0 ]; do
     [ "$1" != --prepare ] || { prepare=1 && shift && continue; }
     [ "$#" -gt 1 ] || { echo "run.sh: $1 wants a value, or is unknown" >&2; exit 2; }
@@ -44,11 +44,11 @@ chmod 700 "$WORK" && chmod 755 "$WORK"/{plain,tsan} || exit 4
 cat "$mutants"/list*.txt | grep -vE '^[[:space:]]*(#|$)' | sed -E 's/[[:space:]]*\|[[:space:]]*/\t/g' |
     awk -F'\t' 'NF != 8 { print "list: not 8 fields: " $1 > "/dev/stderr"; exit 1 }
         seen[$1]++ { print "list: twice: " $1 > "/dev/stderr"; exit 1 } 1' >"$TABLE" || exit 2
-selected=()
+selected=() # those that take long first, or the lanes wait for them in the end
 while IFS=$'\t' read -r name its_kind _; do
     # shellcheck disable=SC2053
     [[ $name != $only || $its_kind != $kind ]] || selected+=("$name")
-done <"$TABLE"
+done < <(sort -s -t $'\t' -k 2,2r "$TABLE")
 [ "${#selected[@]}" -gt 0 ] || { echo "run.sh: no mutant is called that" >&2; exit 2; }
 
 field() { # NAME NUMBER
