@@ -9,6 +9,8 @@
 
 #define MAX_LINKS 36 /* Hopper and Blackwell have 18; those that are not there answer an error */
 #define NVML_SUCCESS 0
+#define NVML_INVALID_ARGUMENT 2
+#define NVML_NOT_SUPPORTED 3
 #define REMOTE_GPU 0
 #define REMOTE_SWITCH 2
 
@@ -69,20 +71,36 @@ static void count_direct(const link_tally *tally, int32_t i, const nvml_pci *rem
     }
 }
 
+/* A device without such a link says so; any other error would make a smaller matrix of it. */
+static bool is_no_link(int error) {
+    return error == NVML_INVALID_ARGUMENT || error == NVML_NOT_SUPPORTED;
+}
+
+static int count_link(const nvml_entries *nvml, const link_tally *tally, int32_t i,
+                      nvml_device device, unsigned int link) {
+    unsigned int active = 0, type = 0;
+    nvml_pci remote;
+    int error = nvml->link_state(device, link, &active);
+    if (error != NVML_SUCCESS || active == 0)
+        return is_no_link(error) ? NVML_SUCCESS : error;
+    error = nvml->remote_type(device, link, &type);
+    if (error == NVML_SUCCESS && type == REMOTE_SWITCH)
+        tally->switches[i]++;
+    if (error != NVML_SUCCESS || type != REMOTE_GPU)
+        return is_no_link(error) ? NVML_SUCCESS : error;
+    error = nvml->remote_pci(device, link, &remote);
+    if (error == NVML_SUCCESS)
+        count_direct(tally, i, &remote);
+    return error;
+}
+
 /* All links are asked: one that is switched off does not end the list. */
-static void count_links(const nvml_entries *nvml, const link_tally *tally, int32_t i,
-                        nvml_device device) {
-    for (unsigned int link = 0; link < MAX_LINKS; link++) {
-        unsigned int active = 0, type = 0;
-        nvml_pci remote;
-        if (nvml->link_state(device, link, &active) != NVML_SUCCESS || active == 0 ||
-            nvml->remote_type(device, link, &type) != NVML_SUCCESS)
-            continue;
-        if (type == REMOTE_SWITCH)
-            tally->switches[i]++;
-        else if (type == REMOTE_GPU && nvml->remote_pci(device, link, &remote) == NVML_SUCCESS)
-            count_direct(tally, i, &remote);
-    }
+static int count_links(const nvml_entries *nvml, const link_tally *tally, int32_t i,
+                       nvml_device device) {
+    int error = NVML_SUCCESS;
+    for (unsigned int link = 0; link < MAX_LINKS && error == NVML_SUCCESS; link++)
+        error = count_link(nvml, tally, i, device, link);
+    return error;
 }
 
 static bool count_all(const nvml_entries *nvml, const link_tally *tally, char *reason,
@@ -97,7 +115,12 @@ static bool count_all(const nvml_entries *nvml, const link_tally *tally, char *r
             snprintf(reason, capacity, "the management library does not know %s (%d)", id, error);
             return false;
         }
-        count_links(nvml, tally, i, device);
+        error = count_links(nvml, tally, i, device);
+        if (error != NVML_SUCCESS) {
+            snprintf(reason, capacity, "the management library failed at %s's links (%d)", id,
+                     error);
+            return false;
+        }
     }
     return true;
 }

@@ -12,7 +12,7 @@ cd "$root" || exit 1
 . tests/stages.sh
 
 # In this order, as far as they wait for each other.
-all_stages=(gcc clang asan tsan coverage mutants fuzz withheld small-shm plugin bad-backends style
+all_stages=(gcc withheld clang asan tsan coverage mutants fuzz small-shm plugin bad-backends style
     skeletons)
 stages=("$@")
 [ "$#" -gt 0 ] || stages=("${all_stages[@]}")
@@ -56,13 +56,14 @@ run_stage() ( # STAGE
 )
 
 # Some stages mostly wait, or are short, and need the plain build only: they go one after the other
-# beside those that need one of their own.
-beside=() others=() trees=()
+# beside those that need one of their own. But first what has the machine's hands full.
+first=() beside=() others=() trees=()
 for stage in "${all_stages[@]}"; do
     [[ " ${stages[*]} " == *" $stage "* ]] || continue
     rm -f "$logs/$stage.counts"
     case $stage in
-    withheld | style | small-shm | skeletons | plugin | bad-backends) beside+=("$stage") ;;
+    gcc | withheld) first+=("$stage") ;;
+    style | small-shm | skeletons | plugin | bad-backends) beside+=("$stage") ;;
     *) others+=("$stage") ;;
     esac
     tree=$(tree_of "$stage")
@@ -87,6 +88,9 @@ make_trees() {
 make_trees &
 builder=$!
 
+for stage in "${first[@]}"; do
+    run_stage "$stage"
+done
 # With a folder for temporary files of their own, lest a unit test that counts names sees theirs.
 temporary=$(mktemp -d /tmp/beside.XXXXXX) || exit 1
 trap 'rm -rf -- "$temporary"' EXIT

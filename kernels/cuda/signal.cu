@@ -114,10 +114,10 @@ __device__ void decide(verdict *verdict, uint32_t code, int32_t failed_rank, uin
     }
 }
 
-// Both loads at once: the host's memory is far.
+// As the device has it. The host writes it there too, before it says that it has; its own word is
+// for who waits already, for a look at the host's memory takes as long as a meeting.
 __device__ bool own_poisoned(const symmem_cuda_signal_args &args) {
-    const uint32_t by_host = load_volatile(&args.control->poisoned);
-    return (by_host | load_volatile(word_at(args, args.rank, 0))) != 0;
+    return load_volatile(word_at(args, args.rank, 0)) != 0;
 }
 
 // Whether it makes sense to go on waiting for `rank`; the caller looks once more before it acts.
@@ -129,7 +129,7 @@ __device__ uint32_t check(const symmem_cuda_signal_args &args, int32_t rank, uin
     if (rank != args.rank && load_volatile(word_at(args, rank, 0)) != 0)
         return POISONED;
     *failed_rank = args.rank;
-    if (own_poisoned(args))
+    if (load_volatile(&args.control->poisoned) != 0 || own_poisoned(args))
         return POISONED;
     *failed_rank = -1;
     // Signed: it may be another processor's clock that says when the operation began.
@@ -283,12 +283,9 @@ __device__ void show_call(const symmem_cuda_signal_args &args, uint32_t epoch, b
 // wrote to it. No fence is needed for that: the release and the acquire of each thread come after
 // and before a __syncthreads(), and orders pass through.
 //
-// The host's word that this rank is poisoned takes longer to get than all else together, so it is
-// fetched after the release, which would wait for it, and looked at in the end. A rank that is
-// poisoned on the device does not arrive, and soon after the host's word that is so on the device.
+// A rank that is poisoned on the device does not arrive.
 __device__ __noinline__ bool meet(const symmem_cuda_signal_args &args, const spot &where,
                                   verdict *result, uint64_t start_ns, bool comparing) {
-    uint32_t by_host = 0;
     begin(result, start_ns);
     if (threadIdx.x == 0) {
         // All loads before the first of them is used.
@@ -305,10 +302,8 @@ __device__ __noinline__ bool meet(const symmem_cuda_signal_args &args, const spo
     __syncthreads();
     if (result->entered) {
         arrive(args, where, result->epoch);
-        if (threadIdx.x == 0) {
+        if (threadIdx.x == 0)
             *word_at(args, args.rank, where.epoch) = result->epoch; // nobody else looks there
-            by_host = load_volatile(&args.control->poisoned);
-        }
         for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x)
             if (rank != args.rank)
                 wait_for<BARRIER>(args, where, rank, result);
@@ -318,8 +313,6 @@ __device__ __noinline__ bool meet(const symmem_cuda_signal_args &args, const spo
         collect_late(args, where, result);
     __syncthreads();
     if (threadIdx.x == 0) {
-        if (by_host != 0)
-            decide(result, POISONED, args.rank, 0);
         if (result->code == OK && comparing)
             compare_calls(args, result);
         if (result->code != OK)
