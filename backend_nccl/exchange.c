@@ -237,7 +237,7 @@ static symmem_status register_new(registration *r, nccl_comm *comm) {
     else
         status = nccl_comm_wait(instance, comm->handle, r->exchange, "registration");
     cuda_leave(instance);
-    if (status == SYMMEM_OK && r->window->handle == NULL)
+    if (status == SYMMEM_OK && r->window->handle == NULL && r->exchange->world_size > 1)
         status = instance->host->fail(instance->host, SYMMEM_UNSUPPORTED, 0, "rendezvous",
                                       "NCCL makes no windows here: some ranks of a host cannot "
                                       "reach each other's memory, or NCCL_WIN_ENABLE or "
