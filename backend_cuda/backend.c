@@ -6,6 +6,7 @@
 
 #include "blas.h"
 #include "cuda_internal.h"
+#include "multicast.h"
 
 #define DLPACK_CUDA 2
 #define CLOSE_WAIT_MS 5000
@@ -155,6 +156,9 @@ static void close_instance(void *opaque) {
         return; /* a host function that does not return: its memory is given up */
     cuda_blas_close(instance);
     cuda_scratch_close(instance);
+#ifdef SYMMEM_CUDA_MULTICAST
+    cuda_multicast_close(instance);
+#endif
     cuda_devices_close(instance);
     destroy_locks(instance);
     free(instance);
@@ -191,7 +195,7 @@ static symmem_status describe_device(const cuda_instance *instance, int32_t devi
     return SYMMEM_OK;
 }
 
-/* Asked for often, and nothing of it changes. */
+/* Asked for often, and nothing of it changes but what the environment says of multicast. */
 static symmem_status device_info(void *opaque, int32_t index, symmem_device_info *info_p) {
     cuda_instance *instance = opaque;
     cuda_device *device = &instance->devices[index];
@@ -203,6 +207,11 @@ static symmem_status device_info(void *opaque, int32_t index, symmem_device_info
     if (device->described)
         *info_p = device->info;
     pthread_mutex_unlock(&instance->lock);
+#ifdef SYMMEM_CUDA_MULTICAST
+    CUdevice id;
+    if (status == SYMMEM_OK && instance->driver.DeviceGet(&id, index) == CUDA_SUCCESS)
+        info_p->multicast = cuda_multicast_now(instance, id);
+#endif
     return status;
 }
 
@@ -210,11 +219,13 @@ const symmem_backend cuda_table = {
     .size = sizeof cuda_table,
     .abi = SYMMEM_BACKEND_ABI,
     .name = "cuda",
-    .description = "CUDA virtual memory management (built with CUDA " SYMMEM_CUDA_TOOLKIT ")",
+    .description = "CUDA virtual memory management (built with CUDA " SYMMEM_CUDA_TOOLKIT
+        CUDA_MULTICAST_DESCRIPTION ")",
     .capabilities = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_OVERLAP |
                     SYMMEM_CAP_THREAD_RANKS | SYMMEM_CAP_PROCESS_RANKS | SYMMEM_CAP_HOST_FN |
                     SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_POOL | SYMMEM_CAP_WRAP_STREAM |
-                    SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_MATMUL | SYMMEM_CAP_CONNECTIVITY,
+                    SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_MATMUL | SYMMEM_CAP_CONNECTIVITY |
+                    CUDA_MULTICAST_CAPABILITY,
     .probe = probe,
     .open = open_instance,
     .close = close_instance,
@@ -260,4 +271,12 @@ const symmem_backend cuda_table = {
     .copy_strided = cuda_copy_strided,
     .reduce_local = cuda_reduce_local,
     .connectivity = cuda_connectivity,
+#ifdef SYMMEM_CUDA_MULTICAST
+    .multicast_create = cuda_multicast_create,
+    .multicast_attach = cuda_multicast_attach,
+    .multicast_bind = cuda_multicast_bind,
+    .multicast_release = cuda_multicast_release,
+    .multimem_store = cuda_multimem_store,
+    .multimem_ld_reduce = cuda_multimem_ld_reduce,
+#endif
 };

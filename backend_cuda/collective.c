@@ -6,6 +6,7 @@
 #include "cuda/collective.h"
 #include "cuda/collective_job.h"
 #include "cuda_internal.h"
+#include "multicast.h"
 
 #define SMALL_BYTES ((size_t)64 << 10) /* of a step: below, one block does all of them */
 #define PIECE_BYTES ((size_t)1 << 20)  /* likewise where there are many */
@@ -203,6 +204,10 @@ symmem_status cuda_collective(void *opaque, const symmem_peers *peers, int32_t c
     cuda_instance *instance = opaque;
     collective_launch c = {.words = NULL};
     uint64_t *words = NULL;
+#ifdef SYMMEM_CUDA_MULTICAST
+    if (cuda_is_multimem(call->kind))
+        return cuda_multimem_collective(instance, peers, channel, call, exec);
+#endif
     if (!symmem_cuda_knows(call->kind))
         return instance->host->fail(instance->host, SYMMEM_UNSUPPORTED, 0, call->name,
                                     "this backend has no such collective");

@@ -90,6 +90,7 @@ typedef struct cuda_instance {
     cuda_capture *captures;
     bool closing;
     pthread_t watcher;
+    struct cuda_multicast_state *multicast; /* multicast.c; NULL: not in use */
     void *extension; /* of a backend that is this one but for some entries; NULL otherwise */
 } cuda_instance;
 
@@ -244,6 +245,17 @@ CUresult cuda_copy_enqueue(cuda_instance *instance, CUstream native, bool captur
                            CUdeviceptr dst, CUdeviceptr src, size_t bytes,
                            cuda_staging **staging_p);
 void cuda_staging_give(cuda_instance *instance, cuda_staging *staging);
+/* Another way than the driver's copy to get bytes from one place to another, both of which the
+ * device sees. */
+typedef struct cuda_mover {
+    CUresult (*move)(const cuda_instance *instance, const struct cuda_mover *mover, CUdeviceptr dst,
+                     CUdeviceptr src, size_t bytes, CUstream native);
+} cuda_mover;
+/* As cuda_copy_enqueue, by `mover`; at most one end is ordinary memory. Pieces are multiples of 16
+ * bytes but for the last. */
+CUresult cuda_move_enqueue(cuda_instance *instance, CUstream native, CUdeviceptr dst,
+                           CUdeviceptr src, size_t bytes, const cuda_mover *mover,
+                           cuda_staging **staging_p);
 
 /* memory.c */
 symmem_status cuda_memory_alloc(void *instance, int32_t device, size_t bytes,
@@ -251,6 +263,7 @@ symmem_status cuda_memory_alloc(void *instance, int32_t device, size_t bytes,
 void cuda_memory_release(void *instance, symmem_memory *memory);
 /* Of own memory: the size that the driver gave it. */
 size_t cuda_memory_mapped_bytes(const symmem_memory *memory);
+CUmemGenericAllocationHandle cuda_memory_handle(const symmem_memory *memory);
 symmem_status cuda_memory_export(void *instance, symmem_memory *memory, symmem_share *share);
 void cuda_share_close(void *instance, symmem_share *share);
 symmem_status cuda_memory_import(void *instance, int32_t device, const symmem_share *share,

@@ -222,6 +222,10 @@ size_t cuda_memory_mapped_bytes(const symmem_memory *memory) {
     return ((const cuda_mapping *)memory->priv)->mapped_bytes;
 }
 
+CUmemGenericAllocationHandle cuda_memory_handle(const symmem_memory *memory) {
+    return ((const cuda_mapping *)memory->priv)->handle;
+}
+
 /* --- shares ------------------------------------------------------------------------- */
 
 symmem_status cuda_memory_export(void *opaque, symmem_memory *memory, symmem_share *share) {

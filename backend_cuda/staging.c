@@ -81,8 +81,17 @@ static void CUDA_CB copy_piece(void *opaque) {
         staging->done = 0;
 }
 
-static CUresult enqueue_pieces(const cuda_driver *driver, CUstream native, cuda_staging *staging,
-                               CUdeviceptr device) {
+static CUresult copy_across(const cuda_instance *instance, const cuda_mover *mover, CUdeviceptr dst,
+                            CUdeviceptr src, size_t bytes, CUstream native) {
+    (void)mover;
+    return instance->driver.MemcpyAsync(dst, src, bytes, native);
+}
+
+static const cuda_mover plain_copy = {copy_across};
+
+static CUresult enqueue_pieces(const cuda_instance *instance, CUstream native,
+                               cuda_staging *staging, CUdeviceptr device, const cuda_mover *mover) {
+    const cuda_driver *driver = &instance->driver;
     const CUdeviceptr data = cuda_address(data_of(staging));
     const bool from_host = staging->src != NULL;
     CUresult result = CUDA_SUCCESS;
@@ -91,8 +100,8 @@ static CUresult enqueue_pieces(const cuda_driver *driver, CUstream native, cuda_
         if (from_host)
             result = driver->LaunchHostFunc(native, copy_piece, staging);
         if (result == CUDA_SUCCESS)
-            result = from_host ? driver->MemcpyAsync(device + at, data, piece, native)
-                               : driver->MemcpyAsync(data, device + at, piece, native);
+            result = mover->move(instance, mover, from_host ? device + at : data,
+                                 from_host ? data : device + at, piece, native);
         if (result == CUDA_SUCCESS && !from_host)
             result = driver->LaunchHostFunc(native, copy_piece, staging);
         at += piece;
@@ -114,25 +123,47 @@ static bool goes_straight(const cuda_driver *driver, CUstream native, bool captu
     return !capturing && driver->StreamQuery(native) == CUDA_SUCCESS;
 }
 
+/* Of `bytes` bytes; an end that is not ordinary memory is 0. */
+static CUresult take_for(cuda_instance *instance, CUdeviceptr dst, CUdeviceptr src, size_t bytes,
+                         cuda_staging **staging_p) {
+    CUresult result = take(instance, staging_p);
+    if (result != CUDA_SUCCESS)
+        return result;
+    (*staging_p)->dst = (char *)(uintptr_t)dst;
+    (*staging_p)->src = (const char *)(uintptr_t)src;
+    (*staging_p)->bytes = bytes;
+    (*staging_p)->done = 0;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuda_copy_enqueue(cuda_instance *instance, CUstream native, bool capturing,
                            CUdeviceptr dst, CUdeviceptr src, size_t bytes,
                            cuda_staging **staging_p) {
     const cuda_driver *driver = &instance->driver;
-    cuda_staging *staging;
     if (bytes == 0)
         return CUDA_SUCCESS;
     const bool from_host = cuda_is_ordinary(driver, src), to_host = cuda_is_ordinary(driver, dst);
     if ((!from_host && !to_host) || goes_straight(driver, native, capturing))
         return driver->MemcpyAsync(dst, src, bytes, native);
-    CUresult result = take(instance, &staging);
+    CUresult result = take_for(instance, to_host ? dst : 0, from_host ? src : 0, bytes, staging_p);
     if (result != CUDA_SUCCESS)
         return result;
-    staging->dst = to_host ? (char *)(uintptr_t)dst : NULL;
-    staging->src = from_host ? (const char *)(uintptr_t)src : NULL;
-    staging->bytes = bytes;
-    staging->done = 0;
-    *staging_p = staging;
     if (from_host && to_host)
-        return driver->LaunchHostFunc(native, copy_piece, staging);
-    return enqueue_pieces(driver, native, staging, from_host ? dst : src);
+        return driver->LaunchHostFunc(native, copy_piece, *staging_p);
+    return enqueue_pieces(instance, native, *staging_p, from_host ? dst : src, &plain_copy);
+}
+
+CUresult cuda_move_enqueue(cuda_instance *instance, CUstream native, CUdeviceptr dst,
+                           CUdeviceptr src, size_t bytes, const cuda_mover *mover,
+                           cuda_staging **staging_p) {
+    const cuda_driver *driver = &instance->driver;
+    if (bytes == 0)
+        return CUDA_SUCCESS;
+    const bool from_host = cuda_is_ordinary(driver, src), to_host = cuda_is_ordinary(driver, dst);
+    if (!from_host && !to_host)
+        return mover->move(instance, mover, dst, src, bytes, native);
+    CUresult result = take_for(instance, to_host ? dst : 0, from_host ? src : 0, bytes, staging_p);
+    return result == CUDA_SUCCESS
+               ? enqueue_pieces(instance, native, *staging_p, from_host ? dst : src, mover)
+               : result;
 }

@@ -96,6 +96,14 @@ static void fill_table(void) {
                     "allowed; collectives by own kernels within direct access, by NCCL's beyond";
     /* NCCL refuses two ranks on one device; groups may span hosts. */
     table.capabilities &= ~SYMMEM_CAP_OVERLAP;
+    /* The CUDA backend's multicast, where that is compiled in, does not know NCCL's windows. */
+    table.capabilities &= ~SYMMEM_CAP_MULTICAST;
+    table.multicast_create = NULL;
+    table.multicast_attach = NULL;
+    table.multicast_bind = NULL;
+    table.multicast_release = NULL;
+    table.multimem_store = NULL;
+    table.multimem_ld_reduce = NULL;
     table.capabilities |= SYMMEM_CAP_CROSS_HOST;
     table.probe = probe;
     table.open = open_instance;

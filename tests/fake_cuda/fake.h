@@ -64,6 +64,38 @@ CUresult fake_pool_destroy(CUmemoryPool pool);
 CUresult fake_pool_set(CUmemoryPool pool, CUmemPool_attribute attribute, void *value);
 CUresult fake_alloc_from_pool(CUdeviceptr *at, size_t bytes, CUmemoryPool pool, CUstream stream);
 
+/* --- multicast.c --------------------------------------------------------------------- */
+
+#define FAKE_DEVICES 8
+
+/* A handle of memory or of a multicast object is a descriptor of this process. */
+static inline int fake_fd_of(CUmemGenericAllocationHandle handle) {
+    return (int)handle - 1;
+}
+
+static inline CUmemGenericAllocationHandle fake_handle_of(int fd) {
+    return (CUmemGenericAllocationHandle)fd + 1;
+}
+
+bool fake_is_multicast(int fd);
+CUresult fake_multicast_granularity(size_t *bytes, const CUmulticastObjectProp *property,
+                                    CUmulticastGranularity_flags option);
+CUresult fake_multicast_create(CUmemGenericAllocationHandle *handle,
+                               const CUmulticastObjectProp *property);
+CUresult fake_multicast_add(CUmemGenericAllocationHandle handle, CUdevice device);
+CUresult fake_multicast_bind(CUmemGenericAllocationHandle handle, size_t at,
+                             CUmemGenericAllocationHandle memory, size_t memory_at, size_t bytes,
+                             unsigned long long flags);
+CUresult fake_multicast_unbind(CUmemGenericAllocationHandle handle, CUdevice device, size_t at,
+                               size_t bytes);
+void fake_multicast_released(int fd);
+CUresult fake_multicast_map(CUdeviceptr at, size_t bytes, int fd);
+void fake_multicast_unmap(CUdeviceptr at);
+int fake_multicast_find(const void *address, size_t bytes, char **places);
+/* For tests: how many calls there were, and how many of cuMulticastCreate. */
+__attribute__((visibility("default"))) unsigned int fake_multicast_calls(void);
+__attribute__((visibility("default"))) unsigned int fake_multicast_creates(void);
+
 #include "kernels.h"
 
 #endif

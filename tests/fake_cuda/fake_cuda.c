@@ -18,7 +18,7 @@
 #include "fake.h"
 
 #define EXPORT __attribute__((visibility("default")))
-#define DEVICES 8
+#define DEVICES FAKE_DEVICES
 #define GRANULARITY ((size_t)2 << 20)
 #define MAX_BYTES ((size_t)8 << 30) /* of one allocation, and of all that a process may reserve */
 #define MAX_DEPTH 16
@@ -211,7 +211,10 @@ static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t bytes,
 }
 
 static CUresult fake_release_memory(CUmemGenericAllocationHandle handle) {
-    handles_held--;
+    if (fake_is_multicast(fake_fd_of(handle)))
+        fake_multicast_released(fake_fd_of(handle));
+    else
+        handles_held--;
     return close((int)handle - 1) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -235,6 +238,8 @@ static CUresult fake_map(CUdeviceptr at, size_t bytes, size_t offset,
     struct stat info;
     int fd = (int)handle - 1;
     (void)flags;
+    if (offset == 0 && fake_is_multicast(fd))
+        return fake_multicast_map(at, bytes, fd);
     if (offset != 0 || fstat(fd, &info) != 0 || (size_t)info.st_size != bytes ||
         mmap(pointer(at), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
             MAP_FAILED)
@@ -245,6 +250,7 @@ static CUresult fake_map(CUdeviceptr at, size_t bytes, size_t offset,
 
 static CUresult fake_unmap(CUdeviceptr at, size_t bytes) {
     fake_forget(at);
+    fake_multicast_unmap(at);
     return mmap(pointer(at), bytes, PROT_NONE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED
                ? CUDA_ERROR_INVALID_VALUE
@@ -271,7 +277,7 @@ static CUresult fake_import(CUmemGenericAllocationHandle *handle, void *share,
                  ? fcntl((int)(intptr_t)share, F_DUPFD_CLOEXEC, 0)
                  : -1;
     *handle = (CUmemGenericAllocationHandle)fd + 1;
-    handles_held += fd >= 0;
+    handles_held += fd >= 0 && !fake_is_multicast(fd);
     return fd >= 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -448,6 +454,11 @@ CUresult cuGetProcAddress_v2(const char *name, void **entry, int version, cuuint
         ENTRY(MemSetAccess, fake_access),
         ENTRY(MemExportToShareableHandle, fake_export),
         ENTRY(MemImportFromShareableHandle, fake_import),
+        ENTRY(MulticastGetGranularity, fake_multicast_granularity),
+        ENTRY(MulticastCreate, fake_multicast_create),
+        ENTRY(MulticastAddDevice, fake_multicast_add),
+        ENTRY(MulticastBindMem, fake_multicast_bind),
+        ENTRY(MulticastUnbind, fake_multicast_unbind),
         ENTRY(MemcpyAsync, fake_copy),
         ENTRY(MemsetD8Async, fake_fill8),
         ENTRY(MemsetD32Async, fake_fill32),

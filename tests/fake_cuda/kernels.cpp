@@ -4,7 +4,10 @@
 #define CUDA_ON_HOST_ALONE
 #include "cuda_on_host.h"
 
+#include "multimem_on_host.h"
+
 #include "cuda/collective.cu"
+#include "cuda/multimem.cu"
 
 #include <cstring>
 
@@ -24,6 +27,8 @@ static const fake_kernel kernels[] = {
     KERNEL(symmem_wait_signal, symmem_cuda_signal_args),
     KERNEL(symmem_show_words, symmem_cuda_show_args),
     KERNEL(symmem_move_part, symmem_cuda_part_args),
+    KERNEL(symmem_multimem_store, symmem_multimem_store_args),
+    KERNEL(symmem_multimem_reduce, symmem_multimem_reduce_args),
     KERNEL(symmem_collective_bytes, symmem_cuda_collective_args),
     KERNEL(symmem_collective_u8, symmem_cuda_collective_args),
     KERNEL(symmem_collective_i8, symmem_cuda_collective_args),
