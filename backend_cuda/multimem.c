@@ -226,7 +226,7 @@ bool cuda_is_multimem(symmem_call_kind kind) {
 static CUresult meet(const cuda_instance *instance, multimem_launch *m, symmem_cuda_turn turn,
                      CUstream native) {
     symmem_cuda_signal_args args = m->launch.args;
-    args.turn = turn;
+    args.turn = (int32_t)turn;
     return cuda_launch_kernel(instance, m->barrier, 1, cuda_barrier_threads(args.world_size), &args,
                               native);
 }

@@ -13,7 +13,7 @@ cd "$root" || exit 1
 
 # In this order, as far as they wait for each other.
 all_stages=(gcc withheld clang asan tsan coverage mutants fuzz small-shm plugin bad-backends style
-    skeletons)
+    skeletons multicast)
 stages=("$@")
 [ "$#" -gt 0 ] || stages=("${all_stages[@]}")
 for stage in "${stages[@]}"; do
@@ -63,7 +63,7 @@ for stage in "${all_stages[@]}"; do
     rm -f "$logs/$stage.counts"
     case $stage in
     gcc | withheld) first+=("$stage") ;;
-    style | small-shm | skeletons | plugin | bad-backends) beside+=("$stage") ;;
+    style | small-shm | skeletons | multicast | plugin | bad-backends) beside+=("$stage") ;;
     *) others+=("$stage") ;;
     esac
     tree=$(tree_of "$stage")

@@ -125,9 +125,9 @@ __device__ void finish(line *value, int32_t type, int32_t op, int32_t world_size
             uint32_t both = 0;
             for (int half = 0; half < 2; half++) {
                 const uint16_t bits = static_cast<uint16_t>(*word >> (16 * half));
-                const float sum = symmem_cuda_finish_float(
-                    brain ? symmem_cuda_from_bfloat(bits) : symmem_cuda_from_half(bits), world_size,
-                    op);
+                const float sum = symmem_cuda_finish_float(brain ? symmem_cuda_from_bfloat(bits)
+                                                                 : symmem_cuda_from_half(bits),
+                                                           world_size, op);
                 const uint32_t done = brain ? symmem_cuda_to_bfloat(sum) : symmem_cuda_to_half(sum);
                 both |= done << (16 * half);
             }
@@ -146,7 +146,8 @@ __device__ void finish(line *value, int32_t type, int32_t op, int32_t world_size
 // --- all lines ----------------------------------------------------------------------------
 
 __device__ uintptr_t first_line(uintptr_t begin) {
-    return begin / LINE * LINE + (blockIdx.x * static_cast<uintptr_t>(blockDim.x) + threadIdx.x) * LINE;
+    return begin / LINE * LINE +
+           (blockIdx.x * static_cast<uintptr_t>(blockDim.x) + threadIdx.x) * LINE;
 }
 
 __device__ uintptr_t stride() {

@@ -154,6 +154,13 @@ static bool reduces(int kind) {
     return kind <= SCATTER_PUSH || (kind >= MULTIMEM_ALL_REDUCE && kind <= MULTIMEM_REDUCE);
 }
 
+/* Hardware that reduces through multicast does not find minima of all dtypes: a rank that asks for
+ * one is refused without meeting anybody. */
+static bool has_minimum(const struct call *c) {
+    bool multimem = c->kind >= MULTIMEM_ALL_REDUCE && c->kind <= MULTIMEM_REDUCE;
+    return !multimem || c->dtype == SYMMEM_INT32;
+}
+
 /* Whether ranks have to have the same `at`. */
 static bool has_place(int kind) {
     return kind != CHOSEN_PRIVATE && kind != SCATTER_PUSH && kind != GATHER_STAGED &&
@@ -187,7 +194,8 @@ static struct call odd_one(const struct bench *b, struct call c, uint64_t bits) 
         c.at += 16;
         return c;
     case 4:
-        if (!reduces(c.kind) || c.kind == SCATTER_PULL || c.kind == SCATTER_PUSH)
+        if (!reduces(c.kind) || c.kind == SCATTER_PULL || c.kind == SCATTER_PUSH ||
+            !has_minimum(&c))
             break;
         c.op = SYMMEM_MIN;
         return c;

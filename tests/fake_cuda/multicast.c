@@ -6,10 +6,7 @@
  * do with the help of fake_multicast_find, which gives the bytes' places in the memory that is
  * bound.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -21,15 +18,13 @@
 #define MAGIC 0x6d756c7469636173ull
 #define OBJECT_BYTES 4096 /* and no memory is so small */
 #define GRANULARITY ((size_t)2 << 20)
+#define MOST_DESCRIPTORS 4096
 #define SLOTS 24 /* objects of a device, of all ranks that are threads of this process */
 
 /* In the shared page. `ready` is set behind all else of an entry. */
 typedef struct bound_memory {
     _Atomic uint32_t ready;
-    int32_t pid;
-    int32_t fd; /* there */
-    int32_t device;
-    uint64_t bytes;
+    uint64_t device, inode; /* of the file that the memory is */
 } bound_memory;
 
 typedef struct object {
@@ -179,18 +174,14 @@ CUresult fake_multicast_bind(CUmemGenericAllocationHandle handle, size_t at,
     object *shared = result == CUDA_SUCCESS ? open_object(fake_fd_of(handle)) : NULL;
     if (shared == NULL)
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    int device = device_of(fake_fd_of(handle)), fd = -1;
+    int device = device_of(fake_fd_of(handle));
     result = CUDA_ERROR_INVALID_VALUE;
     if (device >= 0 && is_complete(shared) && at == 0 && memory_at == 0 && flags == 0 &&
         bytes == shared->bytes && fstat(fake_fd_of(memory), &info) == 0 &&
-        (size_t)info.st_size >= bytes && atomic_load(&shared->bound[device].ready) == 0)
-        fd = fcntl(fake_fd_of(memory), F_DUPFD_CLOEXEC, 0);
-    if (fd >= 0) {
+        (size_t)info.st_size >= bytes && atomic_load(&shared->bound[device].ready) == 0) {
         bound_memory *bound = &shared->bound[device];
-        bound->pid = (int32_t)getpid();
-        bound->fd = fd;
-        bound->device = device;
-        bound->bytes = bytes;
+        bound->device = (uint64_t)info.st_dev;
+        bound->inode = (uint64_t)info.st_ino;
         /* pairs with: memory_of */
         atomic_store_explicit(&bound->ready, 1, memory_order_release);
         result = CUDA_SUCCESS;
@@ -206,11 +197,7 @@ CUresult fake_multicast_unbind(CUmemGenericAllocationHandle handle, CUdevice dev
     if (shared == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     bound_memory *bound = &shared->bound[device];
-    bool right = at == 0 && bytes == shared->bytes && atomic_load(&bound->ready) != 0;
-    if (right) {
-        atomic_store(&bound->ready, 0);
-        close(bound->fd);
-    }
+    bool right = at == 0 && bytes == shared->bytes && atomic_exchange(&bound->ready, 0) != 0;
     munmap(shared, OBJECT_BYTES);
     return right ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -270,23 +257,30 @@ void fake_multicast_unmap(CUdeviceptr at) {
     free(gone);
 }
 
-/* lock held. NULL: nothing is bound, or its process has ended. */
+/* The handle that this process has of it, too: whoever uses an object has imported all ranks'
+ * memory. -1: none. */
+static int descriptor_of(const bound_memory *bound) {
+    struct stat info;
+    for (int fd = 0; fd < MOST_DESCRIPTORS; fd++)
+        if (fstat(fd, &info) == 0 && (uint64_t)info.st_dev == bound->device &&
+            (uint64_t)info.st_ino == bound->inode)
+            return fd;
+    return -1;
+}
+
+/* lock held. NULL: nothing is bound. */
 static char *memory_of(mapping *range, int device) {
     const bound_memory *bound = &range->object->bound[device];
-    char path[64];
     /* pairs with: fake_multicast_bind */
-    if (atomic_load_explicit(&bound->ready, memory_order_acquire) == 0)
-        return NULL;
-    if (range->memory[device] != NULL)
+    if (range->memory[device] != NULL ||
+        atomic_load_explicit(&bound->ready, memory_order_acquire) == 0)
         return range->memory[device];
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)bound->pid, (int)bound->fd);
-    int fd = open(path, O_RDWR | O_CLOEXEC);
     void *memory =
-        fd < 0 ? MAP_FAILED : mmap(NULL, range->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (fd >= 0)
-        close(fd);
-    range->memory[device] = memory != MAP_FAILED ? memory : NULL;
-    return range->memory[device];
+        mmap(NULL, range->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_of(bound), 0);
+    if (memory == MAP_FAILED)
+        abort();
+    range->memory[device] = memory;
+    return memory;
 }
 
 /* As many as there are devices that have bound memory; aborts at an address that is not mapped: the

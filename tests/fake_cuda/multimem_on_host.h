@@ -57,8 +57,8 @@ static inline uint32_t load_32(int32_t type, int32_t op, const char *at) {
             low[i] = static_cast<uint16_t>(words[i]);
             high[i] = static_cast<uint16_t>(words[i] >> 16);
         }
-        return half_sum(type, low, count) |
-               static_cast<uint32_t>(half_sum(type, high, count)) << 16;
+        return half_sum(type, low, count) | static_cast<uint32_t>(half_sum(type, high, count))
+                                                << 16;
     }
     uint32_t value = words[0];
     for (int i = 1; i < count; i++) {
