@@ -134,9 +134,9 @@ static CUresult need_kernels(cuda_instance *instance, int32_t device) {
         cuda_multimem_kernels made = {.module = NULL};
         result = driver->ModuleLoadData(&made.module, cuda_multicast_image());
         if (result == CUDA_SUCCESS)
-            result = driver->ModuleGetFunction(&made.store, made.module, "symmem_multimem_store");
+            result = driver->ModuleGetFunction(&made.store, made.module, "symmem_multicast_store");
         if (result == CUDA_SUCCESS)
-            result = driver->ModuleGetFunction(&made.reduce, made.module, "symmem_multimem_reduce");
+            result = driver->ModuleGetFunction(&made.reduce, made.module, "symmem_multicast_reduce");
         if (result == CUDA_SUCCESS)
             *kernels = made;
         else if (made.module != NULL)

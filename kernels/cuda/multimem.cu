@@ -161,7 +161,7 @@ __device__ bool has_failed(const symmem_cuda_state *state) {
 } // namespace
 
 extern "C" __global__ void __launch_bounds__(SYMMEM_MULTIMEM_THREADS)
-    symmem_multimem_store(const __grid_constant__ symmem_multimem_store_args args) {
+    symmem_multicast_store(const __grid_constant__ symmem_multimem_store_args args) {
     const uintptr_t begin = address_of(args.to.multicast), end = begin + args.bytes;
     if (has_failed(args.state))
         return;
@@ -175,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(SYMMEM_MULTIMEM_THREADS)
 }
 
 extern "C" __global__ void __launch_bounds__(SYMMEM_MULTIMEM_THREADS)
-    symmem_multimem_reduce(const __grid_constant__ symmem_multimem_reduce_args args) {
+    symmem_multicast_reduce(const __grid_constant__ symmem_multimem_reduce_args args) {
     const uintptr_t begin = address_of(args.from.multicast);
     const uintptr_t end = begin + args.count * symmem_multimem_element(args.type);
     if (has_failed(args.state))

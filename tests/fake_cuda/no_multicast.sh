@@ -9,7 +9,7 @@ plugin=$1 build=$2
 kernels=$(cd -- "$(dirname -- "$0")/../../kernels" && pwd)
 found=0
 
-for word in cuMulticast multimem.st multimem.ld multimem.red symmem_multimem; do
+for word in cuMulticast multimem.st multimem.ld multimem.red symmem_multicast_; do
     if LC_ALL=C grep -aqF -- "$word" "$plugin"; then
         echo "$plugin: holds $word"
         found=1
