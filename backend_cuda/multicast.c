@@ -136,7 +136,8 @@ static CUresult need_kernels(cuda_instance *instance, int32_t device) {
         if (result == CUDA_SUCCESS)
             result = driver->ModuleGetFunction(&made.store, made.module, "symmem_multicast_store");
         if (result == CUDA_SUCCESS)
-            result = driver->ModuleGetFunction(&made.reduce, made.module, "symmem_multicast_reduce");
+            result =
+                driver->ModuleGetFunction(&made.reduce, made.module, "symmem_multicast_reduce");
         if (result == CUDA_SUCCESS)
             *kernels = made;
         else if (made.module != NULL)
