@@ -281,7 +281,7 @@ stage_coverage() {
     export SYMMEM_TIMEOUT_SCALE=$((time_scale * 2))
     find build-coverage -name '*.gcda' -delete # counts of earlier runs
     unit_tests build-coverage
-    conformance build-coverage "--ranks 4 --no-large" "--ranks 2 --rank-mode thread --no-large"
+    conformance build-coverage "--ranks 4" "--ranks 2 --rank-mode thread --no-large"
     check thresholds coverage/check.sh build-coverage &&
         sed 's/^/    /' "$logs/coverage.thresholds.log"
     report_page build-coverage

@@ -75,7 +75,7 @@ done
 # they wait is used. Of lower priority than they, which have limits to keep.
 make_trees() {
     local tree begin status
-    renice -n 10 "$BASHPID" >/dev/null 2>&1
+    renice -n 15 "$BASHPID" >/dev/null 2>&1
     for tree in "${trees[@]}"; do
         kill -0 "$$" 2>/dev/null || return # interrupted
         begin=$SECONDS
