@@ -3,6 +3,7 @@
 #include "nvml.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,6 +163,10 @@ static bool ask(const nvml_entries *nvml, int32_t count, const cuda_place *place
     return told;
 }
 
+/* The library is the process's. With driver 580 two threads that asked at once got different links.
+ */
+static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+
 bool cuda_nvml_links(const char *name, int32_t count, const cuda_place *places, int32_t *matrix,
                      char *reason, size_t capacity) {
     nvml_entries nvml;
@@ -171,8 +176,12 @@ bool cuda_nvml_links(const char *name, int32_t count, const cuda_place *places, 
         snprintf(reason, capacity, "no management library: %s", text != NULL ? text : name);
         return false;
     }
-    bool told = find_entries(library, &nvml, reason, capacity) &&
-                ask(&nvml, count, places, matrix, reason, capacity);
+    bool told = find_entries(library, &nvml, reason, capacity);
+    if (told) {
+        (void)pthread_mutex_lock(&one_at_a_time);
+        told = ask(&nvml, count, places, matrix, reason, capacity);
+        (void)pthread_mutex_unlock(&one_at_a_time);
+    }
     (void)dlclose(library);
     return told;
 }
