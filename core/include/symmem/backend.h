@@ -282,11 +282,11 @@ struct symmem_peers {
  */
 typedef struct symmem_whole {
     const symmem_peers *peers;
-    int32_t channel; /* the operation's, or the first of its two */
-    int32_t reserved;
     /* The backend's, of atomic accesses: the stream that tells of the failure; NULL: no part has
      * failed. */
     void *failed;
+    int32_t channel; /* the operation's, or the first of its two */
+    int32_t reserved;
 } symmem_whole;
 
 /* How and where an operation runs. */
