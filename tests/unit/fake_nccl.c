@@ -15,6 +15,8 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#define PAGE 4096u
+
 fake_nccl_state fake_nccl = {.version = FAKE_VERSION};
 
 static struct shared {
@@ -97,6 +99,15 @@ PUBLIC ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
 
 /* --- what goes on in the background ------------------------------------------------- */
 
+/* As NCCL does, each rank has peers' memory at addresses of its own, for a peer may free it while a
+ * kernel here still reads. A test's memory that is no mapping to share is given out as it is. */
+static void *map_anew(void *at, size_t bytes, bool *is_own_p) {
+    uintptr_t before = (uintptr_t)at % PAGE;
+    void *anew = mremap((char *)at - before, 0, before + bytes, MREMAP_MAYMOVE);
+    *is_own_p = anew != MAP_FAILED;
+    return anew != MAP_FAILED ? (char *)anew + before : at;
+}
+
 static void make_window(struct ncclComm *comm) {
     if (comm->no_window)
         return;
@@ -108,8 +119,12 @@ static void make_window(struct ncclComm *comm) {
     int first = comm->rank / domain * domain;
     window->first = first;
     window->count = domain;
-    for (int i = 0; i < domain; i++)
+    window->bytes = comm->bytes;
+    for (int i = 0; i < domain; i++) {
         window->pointers[i] = atomic_load(&comm->meeting->buffers[step][first + i]);
+        if (first + i != comm->rank)
+            window->pointers[i] = map_anew(window->pointers[i], window->bytes, &window->own[i]);
+    }
     pthread_mutex_lock(&windows_lock);
     for (size_t i = 0; !comm->host_window && i < sizeof windows / sizeof windows[0]; i++)
         if (windows[i] == NULL) {
@@ -273,9 +288,18 @@ PUBLIC ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buffer, size_t
         return ncclInvalidArgument;
     int step = comm->step++;
     comm->window_p = window_p;
+    comm->bytes = bytes;
     atomic_store(&comm->meeting->buffers[step][comm->rank], buffer);
     atomic_fetch_add(&fake_nccl.registrations, 1);
     return launch(comm, FAKE_REGISTER, &comm->meeting->registered[step]);
+}
+
+static void unmap(const fake_window *window) {
+    for (int i = 0; i < window->count; i++) {
+        uintptr_t before = (uintptr_t)window->pointers[i] % PAGE;
+        if (window->own[i])
+            munmap((char *)window->pointers[i] - before, before + window->bytes);
+    }
 }
 
 PUBLIC ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t opaque) {
@@ -288,6 +312,7 @@ PUBLIC ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t opaqu
         if (windows[i] == window)
             windows[i] = NULL;
     pthread_mutex_unlock(&windows_lock);
+    unmap(window);
     free(window);
     atomic_fetch_sub(&fake_nccl.windows, 1);
     atomic_fetch_add(&fake_nccl.deregistrations, 1);

@@ -34,6 +34,8 @@ typedef enum fake_nccl_way {
 typedef struct fake_window {
     int first, count; /* the ranks of the load/store domain */
     void *pointers[FAKE_NCCL_RANKS];
+    bool own[FAKE_NCCL_RANKS]; /* a mapping of this window's */
+    size_t bytes;
 } fake_window;
 
 typedef struct fake_nccl_state {

@@ -55,7 +55,7 @@ struct ncclComm {
     atomic_int *count;
     bool fails, hangs, no_window, host_window;
     ncclResult_t result;
-    void *buffer;
+    size_t bytes;
     ncclWindow_t *window_p; /* NULL: not a registration */
     bool moves;
 };
