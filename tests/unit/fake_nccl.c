@@ -10,6 +10,7 @@
 #include "fake_nccl_internal.h"
 
 #include <signal.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
