@@ -194,6 +194,7 @@ static symmem_status cover(sm_collective_op *op, sm_refs *refs, const sm_tensor 
 
 symmem_status sm_collective_run(sm_collective_op *op, const sm_tensor *in, const sm_tensor *out) {
     sm_refs refs;
+    int32_t device;
     /* Forms are told apart by it, and an empty tensor's address is not the same on all ranks. */
     if (op->call.count == 0 && op->call.in_splits == NULL)
         op->call.in = NULL;
@@ -203,6 +204,8 @@ symmem_status sm_collective_run(sm_collective_op *op, const sm_tensor *in, const
         status = cover(op, &refs, in);
     if (status == SYMMEM_OK)
         status = cover(op, &refs, out);
+    if (status == SYMMEM_OK)
+        status = sm_refs_device(&refs, op->link->context, op->name, op->link->device, &device);
     if (op->keep.object != NULL)
         refs.refs[refs.count++] = op->keep;
     if (status == SYMMEM_OK) {

@@ -212,12 +212,14 @@ symmem_status sm_strided_apart(const sm_strided *a, const sm_strided *b, const c
 }
 
 symmem_status sm_strided_inside(const sm_strided *tensor, symmem_context *context,
-                                const char *operation) {
+                                const char *operation, int32_t device) {
     sm_refs refs;
     if (tensor->count == 0)
         return SYMMEM_OK;
     sm_refs_init(&refs, NULL);
     symmem_status status = sm_refs_cover(&refs, context, operation, tensor->data, tensor->extent);
+    if (status == SYMMEM_OK && device >= 0)
+        status = sm_refs_device(&refs, context, operation, device, &device);
     sm_refs_finish(&refs);
     return status;
 }

@@ -82,6 +82,22 @@ symmem_status sm_refs_stream(const sm_refs *refs, const symmem_context *context,
     return sm_stream_check(context, stream, refs->device, operation);
 }
 
+symmem_status sm_refs_device(const sm_refs *refs, symmem_context *context, const char *operation,
+                             int32_t device, int32_t *device_p) {
+    symmem_status status =
+        sm_device_resolve(context, device >= 0 ? device : refs->device, operation, device_p);
+    for (int32_t i = 0; status == SYMMEM_OK && i < refs->held_count; i++) {
+        if (refs->held[i]->device == *device_p)
+            continue;
+        status = sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "",
+                         "memory of device %d, but the work is for device %d",
+                         refs->held[i]->device, *device_p);
+        sm_record()->expected = (uint64_t)*device_p;
+        sm_record()->actual = (uint64_t)refs->held[i]->device;
+    }
+    return status;
+}
+
 void sm_refs_finish(sm_refs *refs) {
     for (int32_t i = 0; i < refs->held_count; i++)
         sm_allocation_release(refs->held[i]);

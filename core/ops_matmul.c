@@ -94,8 +94,8 @@ symmem_status symmem_restride(symmem_context *context, const DLTensor *src, cons
     if (status == SYMMEM_OK)
         status = sm_refs_cover(&refs, context, name, from.data, from.extent);
     if (status == SYMMEM_OK)
-        status = sm_device_resolve(context, stream != NULL ? stream->device : refs.device, name,
-                                   &device);
+        status =
+            sm_refs_device(&refs, context, name, stream != NULL ? stream->device : -1, &device);
     if (status == SYMMEM_OK) {
         const symmem_exec exec = sm_refs_exec(&refs, stream);
         status = context->backend->copy_strided(context->instance, device, &copy, &exec);
@@ -176,9 +176,9 @@ symmem_status symmem_async_input_mm(symmem_context *context, const DLTensor *a, 
         status =
             check_signals(a_chunk_signals, a_chunk_pivot, matrices[0].rows, &tensors[2], &signals);
     for (int i = 0; i < 3 && status == SYMMEM_OK; i++)
-        status = sm_strided_inside(&tensors[i], context, async_name);
+        status = sm_strided_inside(&tensors[i], context, async_name, -1);
     if (status == SYMMEM_OK)
-        status = sm_strided_inside(&signals, context, async_name);
+        status = sm_strided_inside(&signals, context, async_name, -1);
     if (status == SYMMEM_OK)
         status = sm_context_point(context, async_name, "collective.before");
     if (status != SYMMEM_OK)

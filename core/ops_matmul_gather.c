@@ -151,7 +151,7 @@ static symmem_status check_a_out(gather *g, const DLTensor *a_out) {
 /* Not the caller's, nor any other argument's, memory. */
 static symmem_status check_places(const gather *g, const sm_strided *tensor, bool written) {
     const sm_pipeline *p = &g->pipeline;
-    symmem_status status = sm_strided_inside(tensor, p->link->context, p->name);
+    symmem_status status = sm_strided_inside(tensor, p->link->context, p->name, p->link->device);
     if (status == SYMMEM_OK)
         status = sm_pipeline_apart(p, tensor, g->places.bytes);
     if (!written)

@@ -154,7 +154,7 @@ static symmem_status check_places(const scatter *s) {
     int count = s->scaled ? 5 : 3;
     symmem_status status = SYMMEM_OK;
     for (int i = 0; i < count && status == SYMMEM_OK; i++) {
-        status = sm_strided_inside(tensors[i], p->link->context, p->name);
+        status = sm_strided_inside(tensors[i], p->link->context, p->name, p->link->device);
         if (status == SYMMEM_OK)
             status = sm_pipeline_apart(p, tensors[i], s->places.bytes);
         if (status == SYMMEM_OK && tensors[i] != &s->out)

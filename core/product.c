@@ -101,9 +101,9 @@ symmem_status sm_product_run(symmem_context *context, const char *operation,
     symmem_status status = cover(&refs, context, operation, product);
     int32_t device = pipeline != NULL ? pipeline->link->device
                      : stream != NULL ? stream->device
-                                      : refs.device;
+                                      : -1;
     if (status == SYMMEM_OK)
-        status = sm_device_resolve(context, device, operation, &device);
+        status = sm_refs_device(&refs, context, operation, device, &device);
     if (status == SYMMEM_OK) {
         symmem_exec exec = pipeline != NULL ? sm_pipeline_exec(pipeline, &refs, stream)
                                             : sm_refs_exec(&refs, stream);

@@ -182,6 +182,10 @@ symmem_status sm_refs_cover(sm_refs *refs, symmem_context *context, const char *
 /* INVALID_ARGUMENT if none of the allocations is of the stream's device. */
 symmem_status sm_refs_stream(const sm_refs *refs, const symmem_context *context,
                              const char *operation, const symmem_stream *stream);
+/* The device for work that reaches all of the allocations: `device`, or theirs if that is negative.
+ * INVALID_ARGUMENT if one of them is of another. */
+symmem_status sm_refs_device(const sm_refs *refs, symmem_context *context, const char *operation,
+                             int32_t device, int32_t *device_p);
 void sm_refs_finish(sm_refs *refs);
 symmem_exec sm_refs_exec(const sm_refs *refs, const symmem_stream *stream);
 
