@@ -9,15 +9,14 @@
 typedef struct waiter {
     symmem_store *store;
     symmem_status status;
-    uint64_t waited_ns;
+    uint64_t ended_ns;
     uint32_t timeout_ms;
 } waiter;
 
 static void *wait_for_key(void *arg) {
     waiter *self = arg;
-    uint64_t start_ns = sm_now_ns();
     self->status = symmem_store_wait(self->store, "late", self->timeout_ms);
-    self->waited_ns = sm_now_ns() - start_ns;
+    self->ended_ns = sm_now_ns();
     return NULL;
 }
 
@@ -30,11 +29,13 @@ static void wake(symmem_store *store) {
     }
     sm_sleep_ns(130000000);
     CU_ASSERT_EQUAL(symmem_store_set(store, "other", "", 0, 0), SYMMEM_OK);
+    uint64_t set_ns = sm_now_ns();
     CU_ASSERT_EQUAL(symmem_store_set(store, "late", "", 0, 0), SYMMEM_OK);
     for (int i = 0; i < 4; i++) {
         pthread_join(threads[i], NULL);
         CU_ASSERT_EQUAL(waiters[i].status, SYMMEM_OK);
-        CU_ASSERT(waiters[i].waited_ns >= 100000000 && waiters[i].waited_ns < 900000000);
+        /* Not before, and far from the limit, however busy the machine is. */
+        CU_ASSERT(waiters[i].ended_ns >= set_ns && waiters[i].ended_ns - set_ns < 3000000000ull);
     }
     CU_ASSERT_EQUAL(symmem_store_remove(store, "late", 0), SYMMEM_OK);
     /* And without anybody: sleeping costs no time of the processor. */
@@ -66,8 +67,8 @@ static void *answer(void *arg) {
     return NULL;
 }
 
-/* Waiters are woken, not found awake by their next tick. */
-static void wake_at_once(symmem_store *store) {
+/* How long it takes to pass so many keys to and fro. */
+static uint64_t ping_pong(symmem_store *store) {
     pthread_t thread;
     char key[32];
     CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, answer, store), 0);
@@ -79,8 +80,23 @@ static void wake_at_once(symmem_store *store) {
         snprintf(key, sizeof(key), "pong/%d", i);
         CU_ASSERT_EQUAL(symmem_store_wait(store, key, 5000), SYMMEM_OK);
     }
-    CU_ASSERT(sm_now_ns() - start_ns < ROUNDS * 20000000ull);
+    uint64_t elapsed_ns = sm_now_ns() - start_ns;
     pthread_join(thread, NULL);
+    for (int i = 0; i < ROUNDS; i++) {
+        snprintf(key, sizeof(key), "ping/%d", i);
+        CU_ASSERT_EQUAL(symmem_store_remove(store, key, 0), SYMMEM_OK);
+        snprintf(key, sizeof(key), "pong/%d", i);
+        CU_ASSERT_EQUAL(symmem_store_remove(store, key, 0), SYMMEM_OK);
+    }
+    return elapsed_ns;
+}
+
+/* Waiters are woken, not found awake by their next tick: once in a few tries, on a busy machine. */
+static void wake_at_once(symmem_store *store) {
+    bool quick = false;
+    for (int i = 0; i < 5 && !quick; i++)
+        quick = ping_pong(store) < ROUNDS * 20000000ull;
+    CU_ASSERT_TRUE(quick);
     symmem_store_close(store);
 }
 

@@ -23,8 +23,9 @@
  * to it, and when it is over on one rank, that rank may write its inputs again.
  *
  * Errors of all: INVALID_ARGUMENT (tensor NULL, malformed, not contiguous, of another dtype or
- * shape than needed; overlapping arguments), NOT_SYMMETRIC (a symmetric argument outside the
- * handle's block), OUT_OF_RANGE (channel, root, end beyond the block), MISALIGNED, OVERFLOW,
+ * shape than needed; overlapping arguments; this context's memory of another device than the
+ * handle's, SM-STREAM-25), NOT_SYMMETRIC (a symmetric argument outside the handle's block),
+ * OUT_OF_RANGE (channel, root, end beyond the block), MISALIGNED, OVERFLOW,
  * UNSUPPORTED (pair of dtype and op; backend without SYMMEM_CAP_COLLECTIVES), UNREACHABLE (a rank
  * without direct access, where the backend has no way of its own there, see SM-COLL-16), STALE
  * (that way ended with a failure: the group's next rendezvous opens it again), and those of

@@ -53,7 +53,9 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_fused_strides(int32_t ndim, const
  * strides; dst's elements must not overlap. Into the layout of the gather dimension of
  * symmem_fused_all_gather_matmul, or of the scatter dimension of
  * symmem_fused_matmul_reduce_scatter, it is PyTorch's restride_A_shard_for_fused_all_gather_matmul
- * and restride_A_for_fused_matmul_reduce_scatter: those operations then need no copy.
+ * and restride_A_for_fused_matmul_reduce_scatter: those operations then need no copy. Symmetric
+ * memory must be of the stream's device, or without one all of the same: else INVALID_ARGUMENT.
+ * [SM-STREAM-25]
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_restride(symmem_context *context,
                                                         const DLTensor *src, const DLTensor *dst,
