@@ -27,10 +27,10 @@ static void expect_far_untouched(struct tk *t, char *far) {
 }
 
 static void of_collectives(struct tk *t) {
+    struct ops_desk desk = ops_desk_begin(t), apart = desk; /* it may make the context anew */
     char *far = far_memory(t);
     if (far == NULL)
         return;
-    struct ops_desk desk = ops_desk_begin(t), apart = desk;
     symmem_stream *streams[2] = {NULL, tk_stream(t)};
     apart.far = far;
     ops_load(t, &desk, 1);
