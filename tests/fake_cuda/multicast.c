@@ -17,7 +17,7 @@
 
 #define MAGIC 0x6d756c7469636173ull
 #define OBJECT_BYTES 4096 /* and no memory is so small */
-#define GRANULARITY ((size_t)2 << 20)
+#define GRANULARITY ((size_t)64 << 10)
 #define MOST_DESCRIPTORS 4096
 #define SLOTS 24 /* objects of a device, of all ranks that are threads of this process */
 

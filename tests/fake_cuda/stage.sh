@@ -11,7 +11,8 @@ stage_multicast() {
         return
     fi
     build_target=multicast_check check "build build-multicast" build_in build-multicast \
-        -DCMAKE_C_COMPILER=gcc -DSYMMEM_CUDA_MULTICAST=ON || return
+        -DCMAKE_C_COMPILER=gcc -DSYMMEM_CUDA_MULTICAST=ON \
+        -DSYMMEM_CUDA_FATBIN="$root/build-gcc/backend_cuda/kernels.fatbin" || return
     check "multicast's conditions" ctest --test-dir build-multicast --no-tests=error \
         --output-on-failure -R 'fake_cuda\.multicast_(is_on|absent)'
     if ! grep -q "^NVCC:FILEPATH=/" build-multicast/CMakeCache.txt; then
