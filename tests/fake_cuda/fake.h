@@ -46,8 +46,9 @@ CUresult fake_exec_destroy(CUgraphExec executable);
 
 /* --- ranges.c ------------------------------------------------------------------------ */
 
-void fake_know(CUdeviceptr at, size_t bytes);
-void fake_forget(CUdeviceptr at);
+/* Also for a fake of a library that maps memory itself; `bytes` of forget is not looked at. */
+__attribute__((visibility("default"))) void fake_know(CUdeviceptr at, size_t bytes);
+__attribute__((visibility("default"))) void fake_forget(CUdeviceptr at, size_t bytes);
 bool fake_is_known(CUdeviceptr at);
 
 /* --- fake_cuda.c --------------------------------------------------------------------- */

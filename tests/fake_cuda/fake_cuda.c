@@ -190,7 +190,7 @@ static CUresult fake_host_alloc(void **memory, size_t bytes, unsigned int flags)
 
 static CUresult fake_host_free(void *memory) {
     NEED_CONTEXT();
-    fake_forget((CUdeviceptr)(uintptr_t)memory);
+    fake_forget((CUdeviceptr)(uintptr_t)memory, 0);
     free(memory);
     return CUDA_SUCCESS;
 }
@@ -249,7 +249,7 @@ static CUresult fake_map(CUdeviceptr at, size_t bytes, size_t offset,
 }
 
 static CUresult fake_unmap(CUdeviceptr at, size_t bytes) {
-    fake_forget(at);
+    fake_forget(at, 0);
     fake_multicast_unmap(at);
     return mmap(pointer(at), bytes, PROT_NONE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED

@@ -9,7 +9,7 @@
 
 static void run_free(void *arg) {
     void *memory = *(void **)arg;
-    fake_forget((CUdeviceptr)(uintptr_t)memory);
+    fake_forget((CUdeviceptr)(uintptr_t)memory, 0);
     free(memory);
 }
 

@@ -23,7 +23,8 @@ void fake_know(CUdeviceptr at, size_t bytes) {
     pthread_mutex_unlock(&lock);
 }
 
-void fake_forget(CUdeviceptr at) {
+void fake_forget(CUdeviceptr at, size_t bytes) {
+    (void)bytes;
     pthread_mutex_lock(&lock);
     range **link = &ranges;
     while (*link != NULL && (*link)->at != at)

@@ -9,6 +9,7 @@
  */
 #include "fake_nccl_internal.h"
 
+#include <dlfcn.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -100,13 +101,28 @@ PUBLIC ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
 
 /* --- what goes on in the background ------------------------------------------------- */
 
+/* A fake driver that is loaded has to hear of memory that it did not map. */
+static void tell_driver(const char *call, const void *at, size_t bytes) {
+    void (*know)(unsigned long long at, size_t bytes) = NULL;
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    void *found = driver != NULL ? dlsym(driver, call) : NULL;
+    memcpy(&know, &found, sizeof know);
+    if (know != NULL)
+        know((uintptr_t)at, bytes);
+    if (driver != NULL)
+        dlclose(driver);
+}
+
 /* As NCCL does, each rank has peers' memory at addresses of its own, for a peer may free it while a
  * kernel here still reads. A test's memory that is no mapping to share is given out as it is. */
 static void *map_anew(void *at, size_t bytes, bool *is_own_p) {
     uintptr_t before = (uintptr_t)at % PAGE;
     void *anew = mremap((char *)at - before, 0, before + bytes, MREMAP_MAYMOVE);
     *is_own_p = anew != MAP_FAILED;
-    return anew != MAP_FAILED ? (char *)anew + before : at;
+    if (anew == MAP_FAILED)
+        return at;
+    tell_driver("fake_know", anew, before + bytes);
+    return (char *)anew + before;
 }
 
 static void make_window(struct ncclComm *comm) {
@@ -298,8 +314,10 @@ PUBLIC ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buffer, size_t
 static void unmap(const fake_window *window) {
     for (int i = 0; i < window->count; i++) {
         uintptr_t before = (uintptr_t)window->pointers[i] % PAGE;
-        if (window->own[i])
-            munmap((char *)window->pointers[i] - before, before + window->bytes);
+        if (!window->own[i])
+            continue;
+        tell_driver("fake_forget", (char *)window->pointers[i] - before, 0);
+        munmap((char *)window->pointers[i] - before, before + window->bytes);
     }
 }
 
