@@ -22,6 +22,15 @@ static symmem_status check_multicast(symmem_handle *handle, const char *operatio
                                : status;
 }
 
+static symmem_status cover(sm_refs *refs, const sm_link *link, const char *operation,
+                           const void *local, size_t bytes) {
+    int32_t device;
+    symmem_status status = sm_refs_cover(refs, link->context, operation, local, bytes);
+    if (status == SYMMEM_OK && bytes > 0)
+        status = sm_refs_device(refs, link->context, operation, link->device, &device);
+    return status;
+}
+
 symmem_status sm_multimem_store(symmem_handle *handle, const char *operation, size_t offset,
                                 const void *src, size_t bytes, symmem_stream *stream) {
     char *address;
@@ -33,7 +42,7 @@ symmem_status sm_multimem_store(symmem_handle *handle, const char *operation, si
     sm_link *link = handle->link;
     sm_refs refs;
     sm_refs_init(&refs, link);
-    status = sm_refs_cover(&refs, link->context, operation, src, bytes);
+    status = cover(&refs, link, operation, src, bytes);
     if (status == SYMMEM_OK) {
         symmem_exec exec = sm_refs_exec(&refs, stream);
         exec.operation = operation;
@@ -84,7 +93,7 @@ symmem_status symmem_multimem_ld_reduce(symmem_handle *handle, size_t offset, vo
     sm_link *link = handle->link;
     sm_refs refs;
     sm_refs_init(&refs, link);
-    status = sm_refs_cover(&refs, link->context, operation, dst, bytes);
+    status = cover(&refs, link, operation, dst, bytes);
     if (status == SYMMEM_OK) {
         symmem_exec exec = sm_refs_exec(&refs, stream);
         status = link->context->backend->multimem_ld_reduce(link->context->instance, &link->peers,

@@ -84,8 +84,10 @@ symmem_status sm_refs_stream(const sm_refs *refs, const symmem_context *context,
 
 symmem_status sm_refs_device(const sm_refs *refs, symmem_context *context, const char *operation,
                              int32_t device, int32_t *device_p) {
-    symmem_status status =
-        sm_device_resolve(context, device >= 0 ? device : refs->device, operation, device_p);
+    symmem_status status = SYMMEM_OK;
+    *device_p = device >= 0 ? device : refs->device;
+    if (*device_p < 0)
+        status = sm_device_resolve(context, -1, operation, device_p);
     for (int32_t i = 0; status == SYMMEM_OK && i < refs->held_count; i++) {
         if (refs->held[i]->device == *device_p)
             continue;

@@ -82,11 +82,18 @@ void sm_product_fill(symmem_matmul *product, const sm_matrix *a, const sm_matrix
 /* All that the product touches. */
 static symmem_status cover(sm_refs *refs, symmem_context *context, const char *operation,
                            const symmem_matmul *product) {
-    const void *const pointers[] = {product->out, product->a, product->b, product->a_scale,
-                                    product->b_scale};
+    const struct {
+        const void *pointer;
+        int64_t rows, columns;
+    } all[] = {{product->out, product->m, product->n},
+               {product->a, product->m, product->k},
+               {product->b, product->k, product->n},
+               {product->a_scale, 1, 1},
+               {product->b_scale, 1, 1}};
     symmem_status status = SYMMEM_OK;
-    for (size_t i = 0; i < sizeof pointers / sizeof pointers[0] && status == SYMMEM_OK; i++)
-        status = sm_refs_cover(refs, context, operation, pointers[i], 0);
+    for (size_t i = 0; i < sizeof all / sizeof all[0] && status == SYMMEM_OK; i++)
+        if (all[i].rows != 0 && all[i].columns != 0)
+            status = sm_refs_cover(refs, context, operation, all[i].pointer, 0);
     /* Never scaled, so there is room. */
     if (status == SYMMEM_OK && product->signals != NULL)
         status = sm_refs_cover(refs, context, operation, product->signals, 0);
@@ -99,10 +106,10 @@ symmem_status sm_product_run(symmem_context *context, const char *operation,
     sm_refs refs;
     sm_refs_init(&refs, pipeline != NULL ? pipeline->link : NULL);
     symmem_status status = cover(&refs, context, operation, product);
-    int32_t device = pipeline != NULL ? pipeline->link->device
-                     : stream != NULL ? stream->device
-                                      : -1;
-    if (status == SYMMEM_OK)
+    int32_t device = stream != NULL ? stream->device : -1;
+    if (pipeline != NULL) /* the arguments were compared before peers counted on this rank */
+        device = pipeline->link->device;
+    else if (status == SYMMEM_OK)
         status = sm_refs_device(&refs, context, operation, device, &device);
     if (status == SYMMEM_OK) {
         symmem_exec exec = pipeline != NULL ? sm_pipeline_exec(pipeline, &refs, stream)

@@ -51,24 +51,72 @@ static void of_collectives(struct tk *t) {
     expect_far_untouched(t, far);
 }
 
+static void of_multicast(struct tk *t) {
+    struct ops_desk desk = ops_desk_begin(t);
+    char *far = desk.multicast ? far_memory(t) : NULL;
+    if (far == NULL)
+        return;
+    ops_load(t, &desk, 1);
+    tk_out_of_band_barrier(t);
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_multimem_store(desk.handle, 0, far, 16, NULL));
+    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+              symmem_multimem_ld_reduce(desk.handle, 0, far, 4, SYMMEM_UINT32, SYMMEM_SUM, NULL));
+    tk_out_of_band_barrier(t);
+    ops_untouched(t, &desk, 1, "multimem_store");
+    expect_far_untouched(t, far);
+}
+
 static DLTensor moved(const struct fused_tensor *tensor, void *data) {
     DLTensor copy = tensor->dl;
     copy.data = data;
     return copy;
 }
 
+/* Each argument of the two fused products by itself. */
+static void one_at_a_time(struct tk *t, const struct fused_pair *x, char *far,
+                          symmem_stream *stream) {
+    for (int i = 0; i < 4; i++) {
+        const struct fused_tensor *all[] = {&x->shard, &x->b, &x->a_out, &x->out};
+        DLTensor moved_one = moved(all[i], far);
+        const DLTensor *used[4];
+        for (int j = 0; j < 4; j++)
+            used[j] = j == i ? &moved_one : &all[j]->dl;
+        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+                  symmem_fused_all_gather_matmul(x->workspace, used[0], 0, 1, &used[1], used[2],
+                                                 &used[3], 0, 2000, stream, NULL));
+    }
+    for (int i = 0; i < 3; i++) {
+        const struct fused_tensor *all[] = {&x->a, &x->scatter_b, &x->part};
+        DLTensor moved_one = moved(all[i], far);
+        const DLTensor *used[3];
+        for (int j = 0; j < 3; j++)
+            used[j] = j == i ? &moved_one : &all[j]->dl;
+        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+                  symmem_fused_matmul_reduce_scatter(x->workspace, used[0], used[1], SYMMEM_SUM, 0,
+                                                     used[2], 0, 2000, stream, NULL));
+    }
+}
+
 static void of_products(struct tk *t) {
     char *far = far_memory(t);
     struct fused_pair x;
-    struct ops_tensor words;
+    struct ops_tensor words, far_words;
     if (far == NULL)
         return;
     pair_begin(t, &x);
     symmem_stream *streams[2] = {NULL, tk_stream(t)};
-    const DLTensor *signals = ops_flat(&words, tk_alloc(t, 4), SYMMEM_UINT32, 1);
+    uint32_t *signal = tk_alloc(t, sizeof *signal);
+    const DLTensor *signals = ops_flat(&words, signal, SYMMEM_UINT32, 1);
     const DLTensor a = moved(&x.shard, far), b = moved(&x.b, far), out = moved(&x.part, far);
+    uint32_t zero = 0, *far_signal = (uint32_t *)(void *)far;
+    const DLTensor *far_signals = ops_flat(&far_words, far_signal, SYMMEM_UINT32, 1);
+    ops_upload(t, signal, &zero, sizeof zero);
     for (int s = 0; s < 2; s++) {
         symmem_stream *stream = streams[s];
+        one_at_a_time(t, &x, far, stream);
+        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
+                  symmem_async_input_mm(t->context, &x.shard.dl, &x.b.dl, far_signals, 0,
+                                        &x.part.dl, 30, stream));
         TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_restride(t->context, &a, &x.shard.dl, stream));
         TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_restride(t->context, &x.shard.dl, &a, stream));
         TK_STATUS(
@@ -93,6 +141,12 @@ static const struct tk_case cases[] = {
      .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
      .max_ranks = 1,
      .body = of_collectives},
+    {.name = "device_memory.of_multicast",
+     .requirements = "SM-STREAM-25",
+     .needs = SYMMEM_CAP_MULTICAST,
+     .min_ranks = 2,
+     .max_ranks = 2,
+     .body = of_multicast},
     {.name = "device_memory.of_products",
      .requirements = "SM-STREAM-25",
      .needs = PRODUCTS | SYMMEM_CAP_STREAMS,

@@ -133,7 +133,9 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_fused_scaled_matmul_reduce_scatte
  * wrapping around; the words are not reset. a is (M, K), b (K, N), out (M, N), all of two
  * dimensions and row- or column-major; M is a multiple of the number of chunks. timeout_ms is for
  * all of it, from the moment it begins to run: TIMEOUT names the chunk in the record's message and
- * leaves the rows of that chunk and later ones alone. Contract: kernels/async_input_mm.h.
+ * leaves the rows of that chunk and later ones alone. Symmetric memory must be of the stream's
+ * device, or without one all of the same: else INVALID_ARGUMENT. [SM-STREAM-25]
+ * Contract: kernels/async_input_mm.h.
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_async_input_mm(
     symmem_context *context, const DLTensor *a, const DLTensor *b, const DLTensor *a_chunk_signals,

@@ -10,7 +10,8 @@
  * A backend without SYMMEM_CAP_STREAMS (or _CAPTURE, _HOST_FN, _WRAP_STREAM) answers UNSUPPORTED.
  * `device` -1 means local_rank modulo device count. Work on a stream is of the stream's device:
  * with a handle, an event to record or a graph of another one a call answers INVALID_ARGUMENT; a
- * stream may wait for an event of any device. [SM-STREAM-24]
+ * stream may wait for an event of any device. [SM-STREAM-24] Operations that run as kernels take no
+ * symmetric memory of another device than their own. [SM-STREAM-25]
  */
 #ifndef SYMMEM_STREAM_H
 #define SYMMEM_STREAM_H
