@@ -261,7 +261,7 @@ stage_asan() {
     export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
     sanitizer_prefix
     unit_tests build-asan "${prefix[@]}"
-    conformance build-asan "--ranks 2 --no-large" "--ranks 3 --no-large"
+    conformance build-asan "--ranks 3 --no-large" # with what is for two of them
     prefix=()
     unset ASAN_OPTIONS UBSAN_OPTIONS
 }
@@ -275,8 +275,7 @@ stage_tsan() {
     # One thread each: nothing that ThreadSanitizer could see.
     left_out='^(report|museum|readme)[.]|^fuzz[.](env|exchange|fds|ipc|options|record|results|share|store_file|table)$'
     unit_tests build-tsan "${prefix[@]}"
-    conformance build-tsan "--rank-mode thread --ranks 2 --no-large" \
-        "--rank-mode thread --ranks 4 --no-large"
+    conformance build-tsan "--rank-mode thread --ranks 4 --no-large" # and for two or three of them
     prefix=()
     unset TSAN_OPTIONS
 }
