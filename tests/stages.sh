@@ -221,7 +221,11 @@ make_gcc() { build_in build-gcc -DCMAKE_C_COMPILER=gcc; }
 # The suite only, for optimised code. What else there is the stage "asan" compiles with clang, and
 # runs, but for the fakes of GPU libraries.
 make_clang() {
-    build_target=suite build_in build-clang -DCMAKE_C_COMPILER=clang "-DCMAKE_C_FLAGS_RELWITHDEBINFO=-O2 -DNDEBUG"
+    local image=$root/build-gcc/backend_cuda/kernels.fatbin
+    # nvcc's work is the same for every compiler: not once more where it was just done.
+    [[ " ${trees[*]} " == *" gcc "* && -f $image ]] || image=
+    build_target=suite build_in build-clang -DCMAKE_C_COMPILER=clang \
+        "-DCMAKE_C_FLAGS_RELWITHDEBINFO=-O2 -DNDEBUG" "-DSYMMEM_CUDA_FATBIN=$image"
 }
 
 # Quick to compile, and reports still name lines.
