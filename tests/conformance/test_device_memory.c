@@ -135,12 +135,68 @@ static void of_products(struct tk *t) {
     pair_end(&x);
 }
 
+/* What is empty may point anywhere. */
+static void of_nothing(struct tk *t) {
+    static const struct ops_terms nothing = {SYMMEM_FLOAT32, SYMMEM_SUM, 0, 0, 0};
+    struct ops_desk desk = ops_desk_begin(t);
+    char *far = far_memory(t);
+    struct ops_setting set;
+    if (far == NULL)
+        return;
+    desk.far = far;
+    for (int i = 0; i < OPS_ROWS; i++) {
+        const struct ops_row *row = &ops_rows[i];
+        if (!ops_can(&desk, row) || (row->traits & (ROW_FUSED | ROW_SPLITS)) ||
+            (row->input != FAR && row->out != FAR))
+            continue;
+        ops_set(&desk, row, &nothing, &set);
+        TK_CHECK_MSG(t, ops_run(t, &desk, row, &set) == SYMMEM_OK, "%s: %s", row->what,
+                     last_record().message);
+    }
+    expect_far_untouched(t, far);
+}
+
+/* A product without terms: what is multiplied is empty, its result is not. */
+static void of_empty_products(struct tk *t) {
+    char *far = far_memory(t);
+    struct ops_tensor words, a, b, out;
+    static const int64_t tall[2] = {2, 0}, flat[2] = {0, 3}, whole[2] = {2, 3};
+    static const float zero[6];
+    float sums[6] = {1, 1, 1, 1, 1, 1};
+    uint32_t one = 1;
+    if (far == NULL)
+        return;
+    uint32_t *signal = tk_alloc(t, sizeof *signal);
+    float *result = tk_alloc(t, sizeof sums);
+    ops_upload(t, signal, &one, sizeof one);
+    ops_upload(t, result, sums, sizeof sums);
+    TK_OK(t, symmem_async_input_mm(t->context, ops_shaped(&a, far, SYMMEM_FLOAT32, 2, tall),
+                                   ops_shaped(&b, far, SYMMEM_FLOAT32, 2, flat),
+                                   ops_flat(&words, signal, SYMMEM_UINT32, 1), 0,
+                                   ops_shaped(&out, result, SYMMEM_FLOAT32, 2, whole), 5000, NULL));
+    ops_download(t, sums, result, sizeof sums);
+    TK_CHECK(t, memcmp(sums, zero, sizeof sums) == 0);
+    TK_OK(t, symmem_restride(t->context, ops_shaped(&a, far, SYMMEM_FLOAT32, 2, flat),
+                             ops_shaped(&b, result, SYMMEM_FLOAT32, 2, flat), NULL));
+    expect_far_untouched(t, far);
+}
+
 static const struct tk_case cases[] = {
     {.name = "device_memory.of_collectives",
      .requirements = "SM-STREAM-25",
      .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
      .max_ranks = 1,
      .body = of_collectives},
+    {.name = "device_memory.of_nothing",
+     .requirements = "SM-STREAM-25",
+     .needs = COLLECTIVES,
+     .max_ranks = 1,
+     .body = of_nothing},
+    {.name = "device_memory.of_empty_products",
+     .requirements = "SM-STREAM-25",
+     .needs = PRODUCTS,
+     .max_ranks = 1,
+     .body = of_empty_products},
     {.name = "device_memory.of_multicast",
      .requirements = "SM-STREAM-25",
      .needs = SYMMEM_CAP_MULTICAST,
