@@ -82,7 +82,7 @@ install_missing() {
 # --- build ----------------------------------------------------------------------------------------
 
 # Configures and builds in $root/NAME, quietly; on failure the end of the log is shown. All of it, or
-# only $build_target.
+# only the targets that $build_target names.
 build_in() { # NAME CMAKE_OPTIONS...
     local name=$1
     shift
@@ -100,11 +100,12 @@ build_in() { # NAME CMAKE_OPTIONS...
         fi
     fi
     mkdir -p -- "$directory" || return 1
-    local log=$directory/build.log
+    local log=$directory/build.log targets=()
+    [ -z "${build_target:-}" ] || read -ra targets <<<"--target $build_target"
     if ! {
         cmake -S "$root" -B "$directory" "${generator[@]}" "$@" &&
             cmake --build "$directory" --parallel "$(getconf _NPROCESSORS_ONLN)" \
-            ${build_target:+--target "$build_target"}
+            "${targets[@]}"
     } >"$log" 2>&1 </dev/null; then
         say "The build in $name/ failed. The end of $name/build.log:"
         grep -nE 'error|CMake Error|FAILED' "$log" | head -n 10 >&2

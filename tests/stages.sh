@@ -219,21 +219,21 @@ install_clang_runtime() {
 
 # --- the trees -------------------------------------------------------------------------------------
 
-# Which tree a stage needs: its own, or the plain one.
-tree_of() { # STAGE
+# Which trees a stage needs: its own, or the plain one.
+trees_of() { # STAGE
+    [ "$1" != clang ] || echo gcc
     declare -F "make_$1" >/dev/null && echo "$1" || echo gcc
 }
 
-make_gcc() { build_in build-gcc -DCMAKE_C_COMPILER=gcc; }
+optimised="-DCMAKE_C_FLAGS_RELWITHDEBINFO=-O2 -DNDEBUG"
 
-# The suite only, for optimised code. What else there is the stage "asan" compiles with clang, and
-# runs, but for the fakes of GPU libraries.
+make_gcc() { build_in build-gcc -DCMAKE_C_COMPILER=gcc "$optimised"; }
+
+# The library and the emulation, for optimised code; the suite is the plain tree's. What else there is
+# the stage "asan" compiles with clang, and runs, but for the fakes of GPU libraries.
 make_clang() {
-    local image=$root/build-gcc/backend_cuda/kernels.fatbin
-    # nvcc's work is the same for every compiler: not once more where it was just done.
-    [[ " ${trees[*]} " == *" gcc "* && -f $image ]] || image=
-    build_target=suite build_in build-clang -DCMAKE_C_COMPILER=clang \
-        "-DCMAKE_C_FLAGS_RELWITHDEBINFO=-O2 -DNDEBUG" "-DSYMMEM_CUDA_FATBIN=$image"
+    build_target="symmem symmem_backend_shm" build_in build-clang -DCMAKE_C_COMPILER=clang \
+        -DSYMMEM_SKELETONS=OFF "$optimised"
 }
 
 # Quick to compile, and reports still name lines.
@@ -258,14 +258,23 @@ stage_gcc() {
     unit_tests build-gcc
     # With 8 ranks all but what the stage "withheld" does there, and more of it. Large memory in
     # two of the lanes: each takes up to 9 GiB, and other stages may run beside.
+    # Three the stage "asan" has.
     conformance build-gcc "--ranks 8 --no-large --filter [!w]*,wa*" "--ranks 5 --no-large" \
-        "--ranks 4" "--ranks 3 --no-large" "--ranks 2 --no-large" "--ranks 2 --rank-mode thread" \
-        "--ranks 1 --no-large"
+        "--ranks 4" "--ranks 2 --no-large" "--ranks 2 --rank-mode thread" "--ranks 1 --no-large"
 }
 
 stage_clang() {
-    made clang || return
-    conformance build-clang "--ranks 2 --no-large" "--ranks 2 --rank-mode thread --no-large"
+    made clang && made gcc || return
+    prefix=(env LD_LIBRARY_PATH="$root/build-clang/lib")
+    check "the suite finds what clang made" finds_library "${prefix[@]}" || return
+    conformance build-gcc "--ranks 2 --no-large" "--ranks 2 --rank-mode thread --no-large"
+    prefix=()
+}
+
+finds_library() { # COMMAND PREFIX...
+    # It looks for backends beside its library.
+    "$@" LD_DEBUG=files build-gcc/bin/symmem-conformance --backend shm --ranks 1 --filter 'barrier.*' 2>&1 |
+        grep "calling init: $root/build-clang/lib/libsymmem_backend_shm"
 }
 
 stage_asan() {
@@ -287,7 +296,7 @@ stage_tsan() {
     export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
     sanitizer_prefix
     # One thread each: nothing that ThreadSanitizer could see.
-    left_out='^(report|museum|readme)[.]|^fuzz[.](env|exchange|fds|ipc|options|record|results|share|store_file|table)$'
+    left_out='^(report|museum|readme)[.]|^unit[.]test_runner_|^fuzz[.](env|exchange|fds|ipc|options|record|results|share|store_file|table)$'
     meanwhile=(unit_tests build-tsan "${prefix[@]}")
     conformance build-tsan "--rank-mode thread --ranks 4 --no-large" # and for two or three of them
     prefix=() meanwhile=()
@@ -301,7 +310,7 @@ stage_coverage() {
     # Tests of other rooms would add nothing but time.
     left_out='^(report|museum|bench)[.]|^unit[.]test_(runner|matmul_cpu|reduce_)'
     meanwhile=(unit_tests build-coverage)
-    conformance build-coverage "--ranks 4" "--ranks 2 --rank-mode thread --no-large"
+    conformance build-coverage "--ranks 4 --no-large" "--ranks 2 --rank-mode thread --no-large"
     meanwhile=()
     check thresholds coverage/check.sh build-coverage &&
         sed 's/^/    /' "$logs/coverage.thresholds.log"

@@ -66,9 +66,10 @@ for stage in "${all_stages[@]}"; do
     style | small-shm | skeletons | multicast | plugin | bad-backends) beside+=("$stage") ;;
     *) others+=("$stage") ;;
     esac
-    tree=$(tree_of "$stage")
-    rm -f "$logs/$tree.tree"
-    [[ " ${trees[*]} " == *" $tree "* ]] || trees+=("$tree")
+    for tree in $(trees_of "$stage"); do
+        rm -f "$logs/$tree.tree"
+        [[ " ${trees[*]} " == *" $tree "* ]] || trees+=("$tree")
+    done
 done
 
 # All that is compiled, one tree after the other, so that what tests do not use of the machine while

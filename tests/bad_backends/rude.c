@@ -125,7 +125,31 @@ static void kill_siblings(void) {
 }
 
 static void end_controller(void) {
+    if (getppid() < 2)
+        abort();
     kill(getppid(), SIGTERM);
+}
+
+/* The same, but while the controller does not look: it wakes with all ranks at their ends. */
+static void end_controller_unseen(void) {
+    static bool done;
+    pid_t controller = getppid(), helper;
+    if (controller < 2)
+        abort();
+    if (done)
+        return;
+    done = true;
+    kill(controller, SIGSTOP);
+    helper = fork();
+    if (helper < 0)
+        abort();
+    if (helper > 0)
+        return;
+    usleep(500000);
+    kill(controller, SIGTERM);
+    kill(controller, SIGCONT);
+    for (;;)
+        pause(); /* the controller ends it */
 }
 
 /* Two processes go on as one rank. */
@@ -165,6 +189,7 @@ IN(open, arm_exit)
 IN(open, arm_destructor)
 IN(barrier, kill_siblings)
 IN(barrier, end_controller)
+IN(barrier, end_controller_unseen)
 IN(open, fork_and_go_on)
 IN(barrier, print_for_ever)
 IN(barrier, close_everything)
@@ -184,6 +209,7 @@ const struct bad_kind bad_rude[] = {
     {"rude.constructor", nothing},
     {"rude.kills_siblings", barrier_kill_siblings},
     {"rude.ends_controller", barrier_end_controller},
+    {"rude.ends_controller_unseen", barrier_end_controller_unseen},
     {"rude.forks", open_fork_and_go_on},
     {"rude.prints", barrier_print_for_ever},
     {"rude.closes_everything", barrier_close_everything},

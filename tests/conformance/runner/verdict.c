@@ -133,6 +133,13 @@ static void judge_findings(struct judgement *judgement, const struct runner_run 
              (int)sizeof(found->unresolved_text) - 1, found->unresolved_text);
 }
 
+static bool ended_some(const struct runner_run *run) {
+    for (int i = 0; i < run->child_count; i++)
+        if (run->children[i].hung || run->children[i].stopped)
+            return true;
+    return false;
+}
+
 static void judge_case(struct judgement *judgement, const struct runner_run *run) {
     struct arena *arena = run->runner->arena;
     uint64_t checks = 0;
@@ -146,6 +153,8 @@ static void judge_case(struct judgement *judgement, const struct runner_run *run
     /* What a failed or killed case leaves in the store is no finding of its own. */
     if (run->store_leak[0] != '\0' && judgement->result->verdict == VERDICT_PASSED)
         find(judgement, VERDICT_FAILED, -1, "leak: store keys left behind: %s", run->store_leak);
+    if (run->runner->interrupted != 0 && !ended_some(run)) /* else their ends say so */
+        find(judgement, VERDICT_ERROR, -1, "the run was interrupted");
     if (checks == 0 && judgement->result->verdict == VERDICT_PASSED)
         find(judgement, VERDICT_FAILED, -1, "made no check");
 }

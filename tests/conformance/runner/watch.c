@@ -75,6 +75,25 @@ static bool some_ended_badly(const struct runner_run *run) {
     return false;
 }
 
+static void add_interrupts(sigset_t *set) {
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGHUP);
+}
+
+/* One that came while nobody slept. */
+static void take_interrupt(struct runner *runner) {
+    const struct timespec none = {0, 0};
+    sigset_t interrupts;
+    int got;
+
+    sigemptyset(&interrupts);
+    add_interrupts(&interrupts);
+    got = sigtimedwait(&interrupts, NULL, &none);
+    if (got > 0)
+        runner->interrupted = got;
+}
+
 /* Sleeps until a child ends, a signal ends the run, or time is up. */
 static void sleep_for_signal(struct runner *runner, uint64_t until_ns) {
     uint64_t now = arena_now_ns();
@@ -91,11 +110,9 @@ static void sleep_for_signal(struct runner *runner, uint64_t until_ns) {
     limit = (struct timespec){.tv_sec = 0, .tv_nsec = (long)left};
     sigemptyset(&awaited);
     sigaddset(&awaited, SIGCHLD);
-    sigaddset(&awaited, SIGINT);
-    sigaddset(&awaited, SIGTERM);
-    sigaddset(&awaited, SIGHUP);
+    add_interrupts(&awaited);
     got = sigtimedwait(&awaited, NULL, &limit);
-    if (got == SIGINT || got == SIGTERM || got == SIGHUP)
+    if (got > 0 && got != SIGCHLD)
         runner->interrupted = got;
 }
 
@@ -208,4 +225,5 @@ void runner_watch(struct runner_run *run) {
     if (run->fork_failed || !wait_for_end(run, deadline, &crashed))
         end_running(run, crashed || run->fork_failed);
     run->strays = end_strays(run->runner);
+    take_interrupt(run->runner);
 }
