@@ -112,8 +112,8 @@ in_lanes() { # LANES COMMAND WORDS...
 
 # The suite on the CPU emulation, once for each string of runner options, those first that take long. A
 # run waits for deadlines six sevenths of its time, so six go on at a time. PREFIX is an array that a
-# stage may fill (setarch, unshare), MEANWHILE a command that goes on at the same time.
-prefix=() meanwhile=()
+# stage may fill (setarch, unshare).
+prefix=()
 conformance() { # BUILD RUNNER_OPTIONS...
     local runner=$root/$1/bin/symmem-conformance options
     shift
@@ -122,15 +122,7 @@ conformance() { # BUILD RUNNER_OPTIONS...
         stage_failed=$((stage_failed + 1))
         return
     fi
-    if [ "${#meanwhile[@]}" -eq 0 ]; then
-        in_lanes 6 run_suite "$@"
-    else
-        # With a folder for temporary files of its own, for unit tests count names.
-        (TMPDIR=$temporary in_lanes 6 run_suite "$@") &
-        local suites=$!
-        "${meanwhile[@]}"
-        wait "$suites"
-    fi
+    in_lanes 6 run_suite "$@"
     for options in "$@"; do
         count_suite "$options"
     done
@@ -283,9 +275,9 @@ stage_asan() {
     export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1
     export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
     sanitizer_prefix
-    meanwhile=(unit_tests build-asan "${prefix[@]}")
+    unit_tests build-asan "${prefix[@]}"
     conformance build-asan "--ranks 3 --no-large" # with what is for two of them
-    prefix=() meanwhile=()
+    prefix=()
     unset ASAN_OPTIONS UBSAN_OPTIONS
 }
 
@@ -297,9 +289,9 @@ stage_tsan() {
     sanitizer_prefix
     # One thread each: nothing that ThreadSanitizer could see.
     left_out='^(report|museum|readme)[.]|^unit[.]test_runner_|^fuzz[.](env|exchange|fds|ipc|options|record|results|share|store_file|table)$'
-    meanwhile=(unit_tests build-tsan "${prefix[@]}")
+    unit_tests build-tsan "${prefix[@]}"
     conformance build-tsan "--rank-mode thread --ranks 4 --no-large" # and for two or three of them
-    prefix=() meanwhile=()
+    prefix=()
     unset TSAN_OPTIONS
 }
 
@@ -309,9 +301,8 @@ stage_coverage() {
     find build-coverage -name '*.gcda' -delete # counts of earlier runs
     # Tests of other rooms would add nothing but time.
     left_out='^(report|museum|bench)[.]|^unit[.]test_(runner|matmul_cpu|reduce_)'
-    meanwhile=(unit_tests build-coverage)
+    unit_tests build-coverage
     conformance build-coverage "--ranks 4 --no-large" "--ranks 2 --rank-mode thread --no-large"
-    meanwhile=()
     check thresholds coverage/check.sh build-coverage &&
         sed 's/^/    /' "$logs/coverage.thresholds.log"
     report_page build-coverage

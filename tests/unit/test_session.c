@@ -222,7 +222,12 @@ static int body_scale(test_rank *self) {
 }
 
 static void test_scale(void) {
+#ifdef SYMMEM_INSTRUMENTED /* on few cores so many take a minute, and a sanitizer sees no more in  \
+                              them */
+    enum { COUNT = 32 };
+#else
     enum { COUNT = 128 };
+#endif
     char path[] = "/tmp/symmem-session-XXXXXX";
     CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
     static test_rank ranks[COUNT];
@@ -243,7 +248,7 @@ static void test_scale(void) {
                  (double)(after.ru_utime.tv_usec + after.ru_stime.tv_usec -
                           before.ru_utime.tv_usec - before.ru_stime.tv_usec) /
                      1e6;
-    printf("128 ranks: %.2f s, %.2f s of CPU for a bring-up and 5 exchanges\n",
+    printf("%d ranks: %.2f s, %.2f s of CPU for a bring-up and 5 exchanges\n", COUNT,
            (double)(sm_now_ns() - start_ns) / 1e9, cpu);
     CU_ASSERT_EQUAL(count_files(path, 'k'), COUNT);
     remove_tree(path);
@@ -302,7 +307,7 @@ static const unit_case cases[] = {
     {"sizes", test_sizes},
     {"agree", test_agree},
     {"agree alone", test_agree_alone},
-    {"128 processes", test_scale},
+    {"many processes", test_scale},
     {"odds and ends", test_odds},
 };
 
