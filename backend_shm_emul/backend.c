@@ -142,27 +142,28 @@ free_self:
     return status;
 }
 
-/* A stream destroyed after a TIMEOUT may still run; its thread must not outlive the instance. */
-static bool wait_for_streams(shm_instance *self) {
-    uint64_t deadline_ns = shm_deadline_ns(CLOSE_WAIT_MS);
-    pthread_mutex_lock(&self->lock);
-    while (self->streams && shm_cond_wait(&self->stream_gone, &self->lock, deadline_ns)) {
-    }
-    bool gone = !self->streams;
-    pthread_mutex_unlock(&self->lock);
-    return gone;
-}
-
-static void shm_close_instance(void *instance) {
-    shm_instance *self = instance;
-    shm_observe(self->host, "shm.close*");
-    if (!wait_for_streams(self))
-        return; /* a host function that does not return: its memory is given up */
+void shm_instance_free(shm_instance *self) {
     pthread_mutex_destroy(&self->blas_lock);
     pthread_cond_destroy(&self->stream_gone);
     pthread_mutex_destroy(&self->lock);
     free(self->slots_used);
     free(self);
+}
+
+/* A stream destroyed after a TIMEOUT may still run. One that is in a host function for long frees
+ * the instance when it goes. */
+static void shm_close_instance(void *instance) {
+    shm_instance *self = instance;
+    shm_observe(self->host, "shm.close*");
+    uint64_t deadline_ns = shm_deadline_ns(CLOSE_WAIT_MS);
+    pthread_mutex_lock(&self->lock);
+    while (self->streams && shm_cond_wait(&self->stream_gone, &self->lock, deadline_ns)) {
+    }
+    bool gone = !self->streams;
+    self->closed = true;
+    pthread_mutex_unlock(&self->lock);
+    if (gone)
+        shm_instance_free(self);
 }
 
 static symmem_status shm_device_count(void *instance, int32_t *count_p) {

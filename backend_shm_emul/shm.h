@@ -43,6 +43,7 @@ struct shm_instance {
     pthread_mutex_t lock; /* guards all below, and every stream's and event's fields that say so */
     pthread_cond_t stream_gone;
     shm_stream *streams;
+    bool closed; /* `host` is no more, and the last of the streams frees the instance */
     shm_capture *captures;
     uint64_t last_capture_id;
     shm_multicast *multicasts;
@@ -68,6 +69,7 @@ static inline void shm_observe(const symmem_host *host, const char *name) {
         (void)host->point(host, name);
 }
 symmem_status shm_out_of_memory(const symmem_host *host, const char *operation);
+void shm_instance_free(shm_instance *self);
 
 /* --- wait.c: time ------------------------------------------------------------------- */
 

@@ -28,7 +28,10 @@ static void release(shm_stream *stream) {
         free(stream);
         pthread_cond_broadcast(&instance->stream_gone);
     }
+    bool all = last && instance->closed && !instance->streams;
     pthread_mutex_unlock(&instance->lock);
+    if (all)
+        shm_instance_free(instance);
 }
 
 static void keep_failure(shm_stream *stream, const symmem_error_record *record) {
@@ -39,14 +42,21 @@ static void keep_failure(shm_stream *stream, const symmem_error_record *record) 
     pthread_mutex_unlock(&stream->lock);
 }
 
+/* Only an operation with references keeps the instance open, and so the host there: events and host
+ * functions may run when both have gone. */
+static void observe_one(const shm_op *op, const char *name) {
+    if (op->ref_count > 0)
+        shm_observe(op->instance->host, name);
+}
+
 static void run_one(shm_stream *stream, shm_op *op) {
     symmem_error_record record;
     memset(&record, 0, sizeof record);
     op->runner = stream;
-    shm_observe(stream->instance->host, "shm.op.before*");
+    observe_one(op, "shm.op.before*");
     shm_stream *told = op->report ? op->report : stream;
     symmem_status status = shm_op_run(op, told, &record);
-    shm_observe(stream->instance->host, "shm.op.done*");
+    observe_one(op, "shm.op.done*");
     if (status != SYMMEM_OK) {
         record.status = status;
         keep_failure(told, &record);

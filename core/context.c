@@ -293,16 +293,6 @@ static void remove_identity(symmem_context *context) {
     (void)ignored;
 }
 
-/* Gives one use of the instance back; the last one closes it. */
-static void instance_leave(symmem_context *context) {
-    /* pairs with: the other users' releases; the closer sees all they did */
-    if (atomic_fetch_sub_explicit(&context->instance_users, 1, memory_order_acq_rel) != 1)
-        return;
-    /* Acquire pairs with: release in sm_context_use_backend */
-    if (atomic_load_explicit(&context->instance_open, memory_order_acquire))
-        context->backend->close(context->instance);
-}
-
 symmem_status symmem_finalize(symmem_context *context) {
     /* pairs with: acquire in sm_context_check */
     if (!context || atomic_exchange_explicit(&context->finalised, true, memory_order_acq_rel))
@@ -329,7 +319,7 @@ symmem_status symmem_finalize(symmem_context *context) {
     remove_identity(context);
     sm_context_observe(context, "finalize.done");
     (void)sm_fail_record(&record); /* what went wrong above is not the caller's failure */
-    instance_leave(context);
+    sm_instance_leave(context);
     return SYMMEM_OK;
 }
 
@@ -381,14 +371,4 @@ void sm_context_release(symmem_context *context) {
     /* pairs with: the other holders' releases */
     if (atomic_fetch_sub_explicit(&context->references, 1, memory_order_acq_rel) == 1)
         free_memory(context);
-}
-
-void sm_instance_retain(symmem_context *context) {
-    sm_context_retain(context);
-    (void)atomic_fetch_add_explicit(&context->instance_users, 1, memory_order_relaxed);
-}
-
-void sm_instance_release(symmem_context *context) {
-    instance_leave(context);
-    sm_context_release(context);
 }

@@ -294,7 +294,7 @@ static symmem_status cover(const sm_pipeline *pipeline, sm_refs *refs, const voi
     return status;
 }
 
-symmem_exec sm_pipeline_exec(const sm_pipeline *pipeline, const sm_refs *refs,
+symmem_exec sm_pipeline_exec(const sm_pipeline *pipeline, sm_refs *refs,
                              const symmem_stream *lane) {
     symmem_exec exec = sm_refs_exec(refs, lane);
     exec.operation = pipeline->name;

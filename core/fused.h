@@ -73,8 +73,7 @@ symmem_status sm_product_run(symmem_context *context, const char *operation,
                              const sm_pipeline *pipeline, const symmem_matmul *product,
                              uint32_t timeout_ms, const symmem_stream *stream);
 /* How the pipeline's next step runs in that lane. */
-symmem_exec sm_pipeline_exec(const sm_pipeline *pipeline, const sm_refs *refs,
-                             const symmem_stream *lane);
+symmem_exec sm_pipeline_exec(const sm_pipeline *pipeline, sm_refs *refs, const symmem_stream *lane);
 
 /* That many bytes behind `at`; NULL stays NULL: what has no elements need not have memory. */
 static inline char *sm_bytes_behind(const void *at, int64_t bytes) {

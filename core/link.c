@@ -173,7 +173,10 @@ static void ref_retain(void *object) {
 }
 
 static void ref_release(void *object) {
+    symmem_context *context = ((sm_link *)object)->context;
+    sm_instance_retain(context);
     sm_link_release(object);
+    sm_instance_release_work(context);
 }
 
 symmem_ref sm_link_ref(sm_link *link) {

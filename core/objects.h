@@ -128,6 +128,13 @@ void sm_context_release(symmem_context *context);
 /* For objects the backend must release: context reference and instance user at once. */
 void sm_instance_retain(symmem_context *context);
 void sm_instance_release(symmem_context *context);
+/* The instance's use alone, closing it if that was the last. */
+void sm_instance_leave(symmem_context *context);
+/* sm_instance_release in a thread of the backend's, which close may have to wait for: if it was the
+ * last use, a thread of its own closes. */
+void sm_instance_release_work(symmem_context *context);
+/* For enqueued work that has no other reference. */
+symmem_ref sm_instance_ref(symmem_context *context);
 /* Opens the active backend on first use and marks it in use. NOT_FOUND without one. context->lock
  * NOT held. */
 symmem_status sm_context_use_backend(symmem_context *context, const char *operation);

@@ -39,7 +39,10 @@ static void allocation_ref_retain(void *object) {
 }
 
 static void allocation_ref_release(void *object) {
+    symmem_context *context = ((sm_allocation *)object)->context;
+    sm_instance_retain(context);
     sm_allocation_release(object);
+    sm_instance_release_work(context);
 }
 
 void sm_refs_init(sm_refs *refs, sm_link *link) {
@@ -106,7 +109,9 @@ void sm_refs_finish(sm_refs *refs) {
     refs->held_count = 0;
 }
 
-symmem_exec sm_refs_exec(const sm_refs *refs, const symmem_stream *stream) {
+symmem_exec sm_refs_exec(sm_refs *refs, const symmem_stream *stream) {
+    if (stream != NULL && refs->count == 0)
+        refs->refs[refs->count++] = sm_instance_ref(stream->context);
     return (symmem_exec){
         .stream = stream != NULL ? stream->native : NULL,
         .refs = refs->refs,

@@ -187,7 +187,8 @@ symmem_status sm_refs_stream(const sm_refs *refs, const symmem_context *context,
 symmem_status sm_refs_device(const sm_refs *refs, symmem_context *context, const char *operation,
                              int32_t device, int32_t *device_p);
 void sm_refs_finish(sm_refs *refs);
-symmem_exec sm_refs_exec(const sm_refs *refs, const symmem_stream *stream);
+/* Work on a stream keeps the backend's instance at least. */
+symmem_exec sm_refs_exec(sm_refs *refs, const symmem_stream *stream);
 
 /* --- operations on a channel (signal_ops.c) ----------------------------------------- */
 

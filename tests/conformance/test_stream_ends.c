@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What becomes of work whose stream or handle goes before it has run. */
+#include "resources.h"
 #include "timeout_help.h"
 
 #define STREAM_FN (SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN)
@@ -69,6 +70,74 @@ static void destroyed_in_vain(struct tk *t) {
     symmem_context_free(context);
 }
 
+/* What is enqueued and what it says once it has run. */
+struct rest {
+    struct gate gates[2];
+    struct step_log log;
+    struct step steps[2];
+    uint32_t from[2], to[2];
+};
+
+static bool step_reached(struct step_log *log, int count) {
+    uint64_t end_ms = tk_now_ms() + tk_scaled_ms(5000);
+    while (steps_done(log) < count && tk_now_ms() < end_ms)
+        tk_sleep_ms(1);
+    return steps_done(log) == count;
+}
+
+/* Two held stretches of work, with memory of the context and without, with an event in each. */
+static void enqueue_rest(struct tk *t, symmem_context *context, void *ptr, symmem_stream *stream,
+                         struct rest *rest) {
+    symmem_event *event = NULL;
+    TK_OK(t, symmem_event_create(context, -1, &event));
+    for (int i = 0; i < 2; i++) {
+        rest->from[i] = 100u + (uint32_t)i;
+        rest->steps[i] = (struct step){.log = &rest->log, .number = i + 1};
+        TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &rest->gates[i]));
+        TK_OK(t, symmem_event_record(event, stream));
+        TK_OK(t, symmem_stream_wait_event(stream, event));
+        if (i == 0) {
+            TK_OK(t, symmem_copy(context, ptr, &rest->from[i], 4, stream));
+            TK_OK(t, symmem_copy(context, &rest->to[i], ptr, 4, stream));
+        } else {
+            TK_OK(t, symmem_copy(context, &rest->to[i], &rest->from[i], 4, stream));
+        }
+        TK_OK(t, symmem_stream_host_fn(stream, step_fn, &rest->steps[i]));
+    }
+    TK_OK(t, symmem_event_record(event, stream));
+    symmem_event_destroy(event);
+}
+
+/* Whoever gives up a stream may go on to give up the context, and its work runs all the same. */
+static void work_outlives_its_context(struct tk *t) {
+    symmem_context_options options = tk_options(t);
+    symmem_context *context = NULL;
+    symmem_stream *stream = tk_stream(t); /* after which the driver has the threads it keeps */
+    struct rest rest = {.log = {0}};
+    void *ptr = NULL;
+    int threads = resources_threads();
+    options.default_timeout_ms = 20;
+    options.point = NULL; /* it would be asked until the work has ended */
+    TK_REQUIRE_OK(t, symmem_init(&options, &context));
+    TK_REQUIRE_OK(t, symmem_set_backend(context, t->backend));
+    TK_REQUIRE_OK(t, symmem_alloc(context, 4096, -1, NULL, &ptr));
+    TK_REQUIRE_OK(t, symmem_stream_create(context, -1, &stream));
+    enqueue_rest(t, context, ptr, stream, &rest);
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
+    symmem_context_free(context);
+    for (int i = 0; i < 2; i++) {
+        TK_EQ_INT(t, i, steps_done(&rest.log));
+        TK_EQ_INT(t, 0, rest.to[i]);
+        gate_open(&rest.gates[i]);
+        TK_CHECK(t, step_reached(&rest.log, i + 1));
+        TK_EQ_INT(t, i + 1, rest.log.order[i]);
+        TK_EQ_INT(t, rest.from[i], rest.to[i]);
+    }
+    /* For what the runner looks at next: nothing else says that the context's end is over. */
+    for (int i = 0; i < 2000 && resources_threads() > threads; i++)
+        tk_sleep_ms(1);
+}
+
 static const struct tk_case cases[] = {
     {.name = "stream.work_outlives_its_handle",
      .requirements = "SM-STREAM-23",
@@ -80,5 +149,10 @@ static const struct tk_case cases[] = {
      .needs = STREAM_FN,
      .max_ranks = 1,
      .body = destroyed_in_vain},
+    {.name = "stream.work_outlives_its_context",
+     .requirements = "SM-LIFE-13,SM-STREAM-17",
+     .needs = STREAM_FN,
+     .max_ranks = 1,
+     .body = work_outlives_its_context},
 };
 TK_SUITE(stream_ends, cases);

@@ -183,6 +183,15 @@ static int32_t batch_of(int32_t world_size) {
                              : WITHHELD_BATCH;
 }
 
+/* The next attempt at a batch, or the first at the next one: once one was late all get some more
+ * time, but the limit that decides takes seconds in large worlds. */
+static int change_attempt(const struct plan *plan, struct withheld *objects, int32_t count,
+                          int attempt) {
+    end_objects(plan, objects, count);
+    make_objects(plan, objects, count, limit_of(plan->t, attempt));
+    return attempt;
+}
+
 static void run_plan(const struct plan *plan) {
     struct withheld objects[WITHHELD_BATCH];
     int32_t most = batch_of(plan->t->world_size);
@@ -193,10 +202,10 @@ static void run_plan(const struct plan *plan) {
     for (int32_t first = 0; first < plan->trials; first += count) {
         int32_t part = plan->trials - first < count ? plan->trials - first : count;
 
-        while (!try_batch(plan, objects, first, part, attempt) && attempt < ATTEMPTS - 1) {
-            end_objects(plan, objects, count);
-            make_objects(plan, objects, count, limit_of(plan->t, ++attempt));
-        }
+        if (attempt == ATTEMPTS - 1)
+            attempt = change_attempt(plan, objects, count, 1);
+        while (!try_batch(plan, objects, first, part, attempt) && attempt < ATTEMPTS - 1)
+            attempt = change_attempt(plan, objects, count, attempt + 1);
     }
     end_objects(plan, objects, count);
 }

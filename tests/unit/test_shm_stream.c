@@ -239,6 +239,42 @@ static void test_close_busy(void) {
     CU_ASSERT(fake_now_ms() - start_ms < 900);
 }
 
+static symmem_status count_point(const symmem_host *closed, const char *name) {
+    (void)name;
+    atomic_fetch_add((atomic_int *)closed->self, 1);
+    return SYMMEM_OK;
+}
+
+static void note_fn(void *arg) {
+    atomic_fetch_add((atomic_int *)arg, 1);
+}
+
+/* What runs once close has given up waiting asks nothing of the host, which may be gone. */
+static void test_outlives_close(void) {
+    int threads = fake_count_threads();
+    fake_host other;
+    void *closed = fake_open(&other);
+    void *stream, *event;
+    atomic_bool open = false;
+    atomic_int asked = 0, ran = 0;
+    CU_ASSERT_EQUAL_FATAL(backend->stream_create(closed, 0, &stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->event_create(closed, 0, &event), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->host_fn(closed, stream, gate_fn, &open), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->event_record(closed, event, stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream_wait_event(closed, stream, event), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->host_fn(closed, stream, note_fn, &ran), SYMMEM_OK);
+    backend->event_destroy(closed, event);
+    backend->stream_destroy(closed, stream);
+    backend->close(closed);
+    other.host.self = &asked;
+    other.host.point = count_point;
+    atomic_store(&open, true);
+    CU_ASSERT(fake_threads_settle(threads));
+    CU_ASSERT_EQUAL(atomic_load(&ran), 1);
+    CU_ASSERT_EQUAL(atomic_load(&asked), 0);
+    pthread_mutex_destroy(&other.lock);
+}
+
 static void test_point(void) {
     void *stream = &host;
     int threads = fake_count_threads();
@@ -364,6 +400,7 @@ int main(void) {
         !CU_add_test(suite, "device synchronize inside", test_device_synchronize_inside) ||
         !CU_add_test(suite, "destroy busy", test_destroy_busy) ||
         !CU_add_test(suite, "close busy", test_close_busy) ||
+        !CU_add_test(suite, "outlives close", test_outlives_close) ||
         !CU_add_test(suite, "test point", test_point) || !CU_add_test(suite, "ring", test_ring) ||
         !CU_add_test(suite, "failures", test_failures) ||
         !CU_add_test(suite, "poison ends waits", test_poison_ends_waits) ||

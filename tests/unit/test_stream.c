@@ -213,6 +213,72 @@ static void test_finalise(void) {
     run_threads((plan){.world = 1, .body = body_finalise, .argument = 1});
 }
 
+/* --- the instance ends with the last work ------------------------------------------- */
+
+static pthread_t worker;
+static atomic_int closed; /* 1; 2: by the stream's own thread */
+
+static void note_close(void *instance) {
+    bool inside = pthread_equal(pthread_self(), worker);
+    symmem_backend_entry(SYMMEM_BACKEND_ABI)->close(instance);
+    atomic_store(&closed, inside ? 2 : 1);
+}
+
+static void note_worker(void *arg) {
+    worker = pthread_self();
+    hold(arg);
+}
+
+enum { LAST_LINK, LAST_ALLOCATION, LAST_INSTANCE, LAST_KINDS };
+
+static void enqueue_last(rank_env *env, const uint32_t *from, uint32_t *to, symmem_stream *stream) {
+    void *ptr = NULL;
+    symmem_handle *handle = NULL;
+    switch (env->plan->argument) {
+    case LAST_LINK:
+        handle = env_handle(env, &ptr);
+        CHECK_OK(env, symmem_get(handle, 0, 0, to, 4, stream));
+        symmem_handle_release(handle);
+        break;
+    case LAST_ALLOCATION:
+        CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+        CHECK_OK(env, symmem_copy(env->context, to, ptr, 4, stream));
+        break;
+    default:
+        CHECK_OK(env, symmem_copy(env->context, to, from, 4, stream));
+        break;
+    }
+}
+
+/* close may wait for the stream's thread, so nothing that runs there may call it. */
+static void body_last_work(rank_env *env) {
+    symmem_stream *stream = NULL;
+    atomic_int gate = 0;
+    uint32_t from = 0, to = 1;
+    atomic_store(&closed, 0);
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    CHECK_OK(env, symmem_stream_host_fn(stream, note_worker, &gate));
+    enqueue_last(env, &from, &to, stream);
+    env->context->default_timeout_ms = 20;
+    CHECK_STATUS(env, symmem_stream_destroy(stream), SYMMEM_TIMEOUT);
+    symmem_context_free(env->context);
+    env->context = NULL;
+    CHECK(env, atomic_load(&closed) == 0);
+    atomic_store(&gate, 1);
+    for (int i = 0; i < 10000 && atomic_load(&closed) == 0; i++)
+        sm_sleep_ns(1000000);
+    CHECK(env, atomic_load(&closed) == 1);
+    CHECK(env, to == 0);
+}
+
+static void test_last_work(void) {
+    symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    table.close = note_close;
+    for (int kind = 0; kind < LAST_KINDS; kind++)
+        run_threads(
+            (plan){.world = 1, .body = body_last_work, .backend = &table, .argument = kind});
+}
+
 /* --- entries that fail, capabilities that lack -------------------------------------- */
 
 static symmem_status no_stream(void *instance, int32_t device, void **stream_p) {
@@ -330,9 +396,9 @@ static void test_lacking(void) {
 }
 
 static const named_test tests[] = {
-    {"streams", test_streams}, {"events", test_events},
-    {"graphs", test_graphs},   {"finalise with live objects", test_finalise},
-    {"lacking", test_lacking},
+    {"streams", test_streams},     {"events", test_events},
+    {"graphs", test_graphs},       {"finalise with live objects", test_finalise},
+    {"last work", test_last_work}, {"lacking", test_lacking},
 };
 
 int main(void) {

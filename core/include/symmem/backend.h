@@ -70,9 +70,11 @@ extern "C" {
 typedef struct symmem_host symmem_host;
 typedef struct symmem_peers symmem_peers;
 
-/* A reference the core hands out so that memory outlives pending and captured work. release may run
- * the backend's own memory_release and peers_close: where the driver forbids that (host callbacks),
- * queue it and release from a thread of the backend's or at its next entry, close at the latest. */
+/* A reference the core hands out so that memory outlives pending and captured work, and with it the
+ * instance: each operation on a stream has one at least (events and host functions are none).
+ * release may run the backend's own memory_release and peers_close: where the driver forbids that
+ * (host callbacks), queue it and release from a thread of the backend's or at its next entry, close
+ * at the latest. */
 typedef struct symmem_ref {
     void (*retain)(void *object); /* any thread, never waits */
     void (*release)(void *object);
@@ -403,9 +405,11 @@ struct symmem_backend {
      * `host` stays valid until close. Errors: UNSUPPORTED, LIMIT. */
     symmem_status (*open)(const symmem_host *host, const symmem_backend_config *config,
                           void **instance_p);
-    /* Local, last call on the instance. All memory, streams, peers and graphs were released. Never
-     * waits for a peer; what a stream that was destroyed too early still runs it waits for, and
-     * is_poisoned has ended what of that waited for peers. */
+    /* Local, last call on the instance, never made in a symmem_ref's release. All memory, streams,
+     * peers and graphs were released, and all work that has references has ended. Events and host
+     * functions of a stream that was destroyed too early may be left, behind a host function that
+     * does not return: close waits for them a while and then leaves them to themselves, with no
+     * word to `host` from then on. */
     void (*close)(void *instance);
 
     /* Local. At least 1. */

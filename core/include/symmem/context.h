@@ -69,7 +69,9 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_init(const symmem_context_options
  * the backend. Objects that are still referenced (handles, views, streams) stay valid memory; each
  * call on them or on the context answers SYMMEM_NOT_INITIALISED. Memory that a live handle maps is
  * unmapped when that handle is released. Peers keep their own mappings. A second call is
- * SYMMEM_NOT_INITIALISED. Never waits for a peer.
+ * SYMMEM_NOT_INITIALISED. Never waits for a peer. A stream's work that does not end within 2 s goes
+ * on; what it needs, the store, `point` and `log` among it, has to stay until it is done, and the
+ * backend is closed then, in a thread that is started for it. [SM-LIFE-13]
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_finalize(symmem_context *context);
 

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Who uses the backend's instance, and its end with the last of them. */
+#include <pthread.h>
+#include <signal.h>
+
+#include "objects.h"
+
+void sm_instance_retain(symmem_context *context) {
+    sm_context_retain(context);
+    (void)atomic_fetch_add_explicit(&context->instance_users, 1, memory_order_relaxed);
+}
+
+/* Whether this was the last use of an open instance. */
+static bool leave(symmem_context *context) {
+    /* pairs with: the other users' releases; the closer sees all they did */
+    if (atomic_fetch_sub_explicit(&context->instance_users, 1, memory_order_acq_rel) != 1)
+        return false;
+    /* Acquire pairs with: release in sm_context_use_backend */
+    return atomic_load_explicit(&context->instance_open, memory_order_acquire);
+}
+
+void sm_instance_leave(symmem_context *context) {
+    if (leave(context))
+        context->backend->close(context->instance);
+}
+
+void sm_instance_release(symmem_context *context) {
+    sm_instance_leave(context);
+    sm_context_release(context);
+}
+
+/* --- references of work --------------------------------------------------------------------- */
+
+static void *close_late(void *argument) {
+    symmem_context *context = argument;
+    context->backend->close(context->instance);
+    sm_context_release(context);
+    return NULL;
+}
+
+void sm_instance_release_work(symmem_context *context) {
+    sigset_t all, before;
+    pthread_t closer;
+    if (!leave(context)) {
+        sm_context_release(context);
+        return;
+    }
+    (void)sigfillset(&all); /* the process's signals are not for this thread */
+    int error = pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (error == 0) {
+        error = pthread_create(&closer, NULL, close_late, context);
+        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    }
+    if (error == 0)
+        (void)pthread_detach(closer);
+    /* Without a thread instance and context are given up: here close could wait for its caller. */
+}
+
+static void ref_retain(void *object) {
+    sm_instance_retain(object);
+}
+
+static void ref_release(void *object) {
+    sm_instance_release_work(object);
+}
+
+symmem_ref sm_instance_ref(symmem_context *context) {
+    return (symmem_ref){.retain = ref_retain, .release = ref_release, .object = context};
+}
