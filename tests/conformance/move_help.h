@@ -57,17 +57,4 @@ static inline uint32_t draw(uint64_t *state, uint32_t below) {
     return (uint32_t)((*state >> 33) % below);
 }
 
-/* A context that allows multicast whatever the environment says;
- * false, with the case marked unresolved, where the device has none. */
-static inline bool multicast_allowed(struct tk *t) {
-    symmem_context_options options = tk_options(t);
-    bool supported = false;
-    options.multicast = 1;
-    tk_reinit(t, &options);
-    TK_OK(t, symmem_has_multicast_support(t->context, t->device_type, own_device(t), &supported));
-    if (!supported)
-        tk_unresolved(t, "the device has no multicast");
-    return supported;
-}
-
 #endif

@@ -281,6 +281,19 @@ static inline int steps_done(struct step_log *log) {
     return atomic_load_explicit(&log->count, memory_order_acquire);
 }
 
+/* A context that allows multicast whatever the environment says;
+ * false, with the case marked unresolved, where the device has none. */
+static inline bool multicast_allowed(struct tk *t) {
+    symmem_context_options options = tk_options(t);
+    bool supported = false;
+    options.multicast = 1;
+    tk_reinit(t, &options);
+    TK_OK(t, symmem_has_multicast_support(t->context, t->device_type, own_device(t), &supported));
+    if (!supported)
+        tk_unresolved(t, "the device has no multicast");
+    return supported;
+}
+
 /* A context beside this rank's own, in a world of one. NULL after a failed check. */
 static inline symmem_context *context_alone(struct tk *t) {
     symmem_context *alone = NULL;

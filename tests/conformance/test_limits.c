@@ -125,11 +125,9 @@ static void multimem_arguments(struct tk *t) {
     struct scene s;
     unsigned char data[BYTES + 16];
 
-    scene_begin(t, &s);
-    if (s.info.multicast_ptr == NULL) {
-        tk_unresolved(t, "no multicast for this handle");
+    if (!multicast_allowed(t))
         return;
-    }
+    scene_begin(t, &s);
     unsigned char *out = s.out.bytes;
     memset(data, 0x99, sizeof(data));
     TK_REQ(t, "SM-MCAST-08");

@@ -114,11 +114,8 @@ static void moves(struct tk *t) {
 }
 
 static void multicast(struct tk *t) {
-    if (info_of(t, tk_handle(t, 64, tk_world_group(t))).multicast_ptr == NULL) {
-        tk_unresolved(t, "no multicast for this handle");
-        return;
-    }
-    arguments_of(t, call_multicast);
+    if (multicast_allowed(t))
+        arguments_of(t, call_multicast);
 }
 
 static void foreign_stream(struct tk *t) {

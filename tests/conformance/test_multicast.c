@@ -4,19 +4,6 @@
 
 #define MULTICAST SYMMEM_CAP_MULTICAST
 
-/* A context that allows multicast whatever the environment says. False, with the case marked
- * unresolved, if the device has none. */
-static bool allow_multicast(struct tk *t) {
-    symmem_context_options options = tk_options(t);
-    bool supported = false;
-    options.multicast = 1;
-    tk_reinit(t, &options);
-    TK_OK(t, symmem_has_multicast_support(t->context, t->device_type, own_device(t), &supported));
-    if (!supported)
-        tk_unresolved(t, "the device has no multicast");
-    return supported;
-}
-
 static bool query(struct tk *t) {
     bool supported = false;
     TK_OK(t, symmem_has_multicast_support(t->context, t->device_type, own_device(t), &supported));
@@ -124,7 +111,7 @@ static void store_on_shape(struct tk *t, symmem_group *group, const struct tk_sh
 
 static void store_reaches_exactly(struct tk *t) {
     bool seen = false;
-    if (!allow_multicast(t))
+    if (!multicast_allowed(t))
         return;
     tk_for_each_group_shape(t, store_on_shape, &seen);
     TK_CHECK_MSG(t, seen, "no group had a multicast pointer");
@@ -132,7 +119,7 @@ static void store_reaches_exactly(struct tk *t) {
 
 /* One block on the world and on a subset: a store through the subset stays inside it. */
 static void store_stays_in_its_group(struct tk *t) {
-    if (!allow_multicast(t))
+    if (!multicast_allowed(t))
         return;
     int32_t ranks[2] = {t->world_size - 1, 0};
     bool member = t->rank == ranks[0] || t->rank == ranks[1];
@@ -155,7 +142,7 @@ static void store_stays_in_its_group(struct tk *t) {
 /* Several buffers at once, and handles with an offset. */
 static void several_buffers_and_offsets(struct tk *t) {
     enum { BLOCKS = 3, BYTES = 4096, AT = 1024 };
-    if (!allow_multicast(t))
+    if (!multicast_allowed(t))
         return;
     uint8_t *ptrs[BLOCKS];
     symmem_handle *whole[BLOCKS];
@@ -191,7 +178,7 @@ static void several_buffers_and_offsets(struct tk *t) {
 
 static void reduce_int32(struct tk *t) {
     enum { COUNT = 250, AT = 64 };
-    if (!allow_multicast(t))
+    if (!multicast_allowed(t))
         return;
     symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
     uint32_t values[COUNT];
@@ -218,7 +205,7 @@ static void reduce_int32(struct tk *t) {
 /* Floats that are whole numbers: exact in any order of summation. */
 static void reduce_float32(struct tk *t) {
     enum { COUNT = 64 };
-    if (!allow_multicast(t))
+    if (!multicast_allowed(t))
         return;
     symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
     float values[COUNT];
@@ -238,7 +225,7 @@ static void reduce_float32(struct tk *t) {
 
 static void ranges_and_kinds(struct tk *t) {
     enum { BYTES = 1024 };
-    if (!allow_multicast(t))
+    if (!multicast_allowed(t))
         return;
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
     uint8_t data[BYTES + 16];
@@ -282,7 +269,7 @@ static void slots_run_out(struct tk *t) {
     int count = 0;
     /* The emulation's slots can be counted down; other backends do not look at this. */
     TK_REQUIRE(t, setenv("SYMMEM_SHM_MULTICAST_SLOTS", "3", 1) == 0);
-    if (!allow_multicast(t))
+    if (!multicast_allowed(t))
         return;
     bool exhausted = false;
     while (count < MAX && !exhausted) {
@@ -313,7 +300,7 @@ static void slots_run_out(struct tk *t) {
 /* --- PyTorch's multicast barrier beside a signal ------------------------------------ */
 
 static void barrier_after_signal(struct tk *t) {
-    if (!allow_multicast(t))
+    if (!multicast_allowed(t))
         return;
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     int32_t last = info_of(t, handle).channel_count - 1;
