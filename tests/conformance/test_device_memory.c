@@ -61,6 +61,8 @@ static void of_multicast(struct tk *t) {
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_multimem_store(desk.handle, 0, far, 16, NULL));
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
               symmem_multimem_ld_reduce(desk.handle, 0, far, 4, SYMMEM_UINT32, SYMMEM_SUM, NULL));
+    TK_OK(t, symmem_multimem_store(desk.handle, 0, far, 0, NULL)); /* nothing is nowhere */
+    TK_OK(t, symmem_multimem_ld_reduce(desk.handle, 0, far, 0, SYMMEM_UINT32, SYMMEM_SUM, NULL));
     tk_out_of_band_barrier(t);
     ops_untouched(t, &desk, 1, "multimem_store");
     expect_far_untouched(t, far);
