@@ -141,11 +141,9 @@ free_instance:
     return status;
 }
 
-static void close_instance(void *opaque) {
-    cuda_instance *instance = opaque;
+static void close_relaxed(cuda_instance *instance) {
     uint64_t end_ns = cuda_now_ns() + CLOSE_WAIT_MS * CUDA_NS_PER_MS;
     (void)cuda_point(instance, "cuda.close*");
-    atomic_store(&instance->ending, true);
     cuda_collect(instance);
     while (atomic_load(&instance->pending_count) != 0 && cuda_now_ns() < end_ns) {
         cuda_sleep_ns(CUDA_NS_PER_MS / 10);
@@ -162,6 +160,17 @@ static void close_instance(void *opaque) {
     cuda_devices_close(instance);
     destroy_locks(instance);
     free(instance);
+}
+
+/* The core may call this at a time that the user does not choose: captures of others must not be
+ * broken by what it asks. */
+static void close_instance(void *opaque) {
+    cuda_instance *instance = opaque;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    const cuda_driver driver = instance->driver;
+    (void)driver.ThreadExchangeStreamCaptureMode(&mode);
+    close_relaxed(instance);
+    (void)driver.ThreadExchangeStreamCaptureMode(&mode);
 }
 
 static symmem_status device_count(void *opaque, int32_t *count_p) {

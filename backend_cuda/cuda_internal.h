@@ -72,8 +72,7 @@ typedef struct cuda_instance {
     cuda_driver driver;
     int32_t rank, world_size;
     int32_t device_count;
-    cuda_blas *blas;     /* with a lock of its own */
-    _Atomic bool ending; /* nobody is to wait for chunks any more */
+    cuda_blas *blas; /* with a lock of its own */
     /* Held while finished work is looked after, recursively: releasing a reference comes back
      * here. Taken before `lock`. */
     pthread_mutex_t collecting;
@@ -102,6 +101,7 @@ typedef struct cuda_stream {
     bool wrapped;
     cuuint64_t capture;         /* the one that began here; 0: none */
     int32_t users;              /* under the instance's lock: the owner, and pending work */
+    bool given_up;              /* likewise: destroyed, and nobody is to wait for chunks any more */
     symmem_error_record record; /* the first failure; status OK: none. Under the same lock */
 } cuda_stream;
 
@@ -221,9 +221,10 @@ symmem_status cuda_matmul(void *instance, int32_t device, const symmem_matmul *p
                           const symmem_exec *exec);
 
 /* late.c: a product whose input does not come */
-/* As cuda_take_fault and cuda_watch_peers, of an operation without peers. */
+/* As cuda_take_fault, of an operation without peers. */
 symmem_status cuda_take_late(const cuda_signal_op *signal, symmem_error_record *record_p);
-void cuda_watch_ending(const cuda_signal_op *signal);
+/* Tells the device that nobody waits any more. */
+void cuda_end_waiting(const cuda_signal_op *signal);
 
 /* pinned.c */
 /* Zeroed. The context of some device is current. */

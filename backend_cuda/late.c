@@ -9,6 +9,8 @@ symmem_status cuda_take_late(const cuda_signal_op *signal, symmem_error_record *
     symmem_cuda_fault *found = signal->fault;
     /* acquire; pairs with: the fence before the kernel's store. The kernel has ended. */
     uint32_t code = __atomic_load_n(&found->code, __ATOMIC_ACQUIRE);
+    /* The next launch of the same graph, on another stream, is not given up. */
+    __atomic_store_n(&found->missing[0], 0, __ATOMIC_RELAXED);
     if (code == 0)
         return SYMMEM_OK;
     memset(record_p, 0, sizeof *record_p);
@@ -27,7 +29,6 @@ symmem_status cuda_take_late(const cuda_signal_op *signal, symmem_error_record *
     return record_p->status;
 }
 
-void cuda_watch_ending(const cuda_signal_op *signal) {
-    if (atomic_load(&signal->instance->ending))
-        __atomic_store_n(&signal->fault->missing[0], 1, __ATOMIC_RELEASE);
+void cuda_end_waiting(const cuda_signal_op *signal) {
+    __atomic_store_n(&signal->fault->missing[0], 1, __ATOMIC_RELEASE);
 }

@@ -56,10 +56,8 @@ symmem_status cuda_take_fault(const cuda_signal_op *signal, symmem_error_record 
 
 void cuda_watch_peers(const cuda_signal_op *signal) {
     const symmem_peers *peers = signal->peers;
-    if (peers == NULL) {
-        cuda_watch_ending(signal);
+    if (peers == NULL)
         return;
-    }
     symmem_cuda_control *control = ((cuda_peers *)peers->priv)->control;
     for (int32_t rank = 0; rank < peers->world_size; rank++)
         if (rank != peers->rank && peers->host->peer_state(peers, rank) == SYMMEM_PEER_GONE)
@@ -209,14 +207,20 @@ void cuda_collect(cuda_instance *instance) {
 
 /* --- the watcher -------------------------------------------------------------------- */
 
+static void watch_signal(const cuda_signal_op *signal, bool given_up) {
+    if (signal->fault == NULL)
+        return;
+    cuda_watch_peers(signal);
+    if (given_up && signal->peers == NULL)
+        cuda_end_waiting(signal);
+}
+
 static void watch(const cuda_pending *pending) {
-    if (pending->signal.fault != NULL)
-        cuda_watch_peers(&pending->signal);
+    watch_signal(&pending->signal, pending->stream->given_up);
     if (pending->graph == NULL)
         return;
     for (const cuda_captured *held = pending->graph->held; held != NULL; held = held->next)
-        if (held->signal.fault != NULL)
-            cuda_watch_peers(&held->signal);
+        watch_signal(&held->signal, pending->stream->given_up);
 }
 
 /* `collecting` keeps the peers. */

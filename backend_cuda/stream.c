@@ -101,6 +101,7 @@ void cuda_stream_destroy(void *opaque, void *opaque_stream) {
         link = &(*link)->next;
     if (*link != NULL)
         *link = stream->next;
+    stream->given_up = true;
     pthread_mutex_unlock(&instance->lock);
     /* Work that still runs goes on; the driver gives the stream back after it. */
     if (!stream->wrapped && cuda_enter(instance, stream->device, "stream_destroy") == SYMMEM_OK) {

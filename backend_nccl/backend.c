@@ -76,10 +76,14 @@ free_state:
 static void close_instance(void *opaque) {
     cuda_instance *instance = opaque;
     nccl_state *state = nccl_state_of(instance);
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* as the CUDA backend's close */
+    const cuda_driver driver = instance->driver;
+    (void)driver.ThreadExchangeStreamCaptureMode(&mode);
     nccl_watcher_stop(instance);
     nccl_roots_finish(instance, nccl_roots_dismiss(instance), DISMISS_NS);
     nccl_modules_unload(instance);
     cuda_table.close(instance);
+    (void)driver.ThreadExchangeStreamCaptureMode(&mode);
     pthread_cond_destroy(&state->work);
     pthread_mutex_destroy(&state->lock);
     free(state);

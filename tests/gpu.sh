@@ -42,7 +42,7 @@ if [ "$backend" = nccl ]; then
 fi
 
 cmake -S . -B build -G Ninja "${options[@]}" >build.gpu.log 2>&1 &&
-    cmake --build build --target symmem-conformance "symmem_backend_$backend" >>build.gpu.log 2>&1
+    cmake --build build --target suite "symmem_backend_$backend" >>build.gpu.log 2>&1
 built=$?
 mkdir -p "$results" && mv build.gpu.log "$results/build.log"
 if [ "$built" -ne 0 ]; then

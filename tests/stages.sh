@@ -265,7 +265,7 @@ stage_clang() {
 
 finds_library() { # COMMAND PREFIX...
     # It looks for backends beside its library.
-    "$@" LD_DEBUG=files build-gcc/bin/symmem-conformance --backend shm --ranks 1 --filter 'barrier.*' 2>&1 |
+    "$@" LD_DEBUG=files timeout 120 build-gcc/bin/symmem-conformance --backend shm --ranks 1 --filter 'barrier.*' 2>&1 |
         grep "calling init: $root/build-clang/lib/libsymmem_backend_shm"
 }
 

@@ -133,9 +133,12 @@ static void work_outlives_its_context(struct tk *t) {
         TK_EQ_INT(t, i + 1, rest.log.order[i]);
         TK_EQ_INT(t, rest.from[i], rest.to[i]);
     }
-    /* For what the runner looks at next: nothing else says that the context's end is over. */
-    for (int i = 0; i < 2000 && resources_threads() > threads; i++)
+    /* Nothing else says that the context's end is over, and the runner looks at what is left. */
+    uint64_t end_ms = tk_now_ms() + tk_scaled_ms(5000);
+    while (resources_threads() > threads && tk_now_ms() < end_ms)
         tk_sleep_ms(1);
+    TK_CHECK_MSG(t, resources_threads() <= threads, "%d threads are left of %d",
+                 resources_threads() - threads, resources_threads());
 }
 
 static const struct tk_case cases[] = {

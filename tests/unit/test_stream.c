@@ -231,7 +231,7 @@ static void note_worker(void *arg) {
 
 enum { LAST_LINK, LAST_ALLOCATION, LAST_INSTANCE, LAST_KINDS };
 
-static void enqueue_last(rank_env *env, const uint32_t *from, uint32_t *to, symmem_stream *stream) {
+static void enqueue_last(rank_env *env, const uint32_t *from, void *to, symmem_stream *stream) {
     void *ptr = NULL;
     symmem_handle *handle = NULL;
     switch (env->plan->argument) {
@@ -254,7 +254,8 @@ static void enqueue_last(rank_env *env, const uint32_t *from, uint32_t *to, symm
 static void body_last_work(rank_env *env) {
     symmem_stream *stream = NULL;
     atomic_int gate = 0;
-    uint32_t from = 0, to = 1;
+    uint32_t from = 0;
+    _Atomic uint32_t to = 1;
     atomic_store(&closed, 0);
     CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
     CHECK_OK(env, symmem_stream_host_fn(stream, note_worker, &gate));
@@ -268,7 +269,10 @@ static void body_last_work(rank_env *env) {
     for (int i = 0; i < 10000 && atomic_load(&closed) == 0; i++)
         sm_sleep_ns(1000000);
     CHECK(env, atomic_load(&closed) == 1);
-    CHECK(env, to == 0);
+    for (int i = 0; i < 10000 && atomic_load(&to) != 0;
+         i++) /* closed too early: it is written yet */
+        sm_sleep_ns(1000000);
+    CHECK(env, atomic_load(&to) == 0);
 }
 
 static void test_last_work(void) {

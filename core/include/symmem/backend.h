@@ -71,10 +71,11 @@ typedef struct symmem_host symmem_host;
 typedef struct symmem_peers symmem_peers;
 
 /* A reference the core hands out so that memory outlives pending and captured work, and with it the
- * instance: each operation on a stream has one at least (events and host functions are none).
- * release may run the backend's own memory_release and peers_close: where the driver forbids that
- * (host callbacks), queue it and release from a thread of the backend's or at its next entry, close
- * at the latest. */
+ * instance: each operation on a stream has one at least (events and host functions are none; a
+ * launch counts on those of its graph). release may run the backend's own memory_release and
+ * peers_close: where the driver forbids that (host callbacks), queue it for a thread of the
+ * backend's own. Not for the next entry: there may be none, for close comes only after the last
+ * release. */
 typedef struct symmem_ref {
     void (*retain)(void *object); /* any thread, never waits */
     void (*release)(void *object);
@@ -405,11 +406,12 @@ struct symmem_backend {
      * `host` stays valid until close. Errors: UNSUPPORTED, LIMIT. */
     symmem_status (*open)(const symmem_host *host, const symmem_backend_config *config,
                           void **instance_p);
-    /* Local, last call on the instance, never made in a symmem_ref's release. All memory, streams,
-     * peers and graphs were released, and all work that has references has ended. Events and host
-     * functions of a stream that was destroyed too early may be left, behind a host function that
-     * does not return: close waits for them a while and then leaves them to themselves, with no
-     * word to `host` from then on. */
+    /* Local, last call on the instance. All memory, streams, peers and graphs were released, and
+     * all work that has references has ended. It is not called from within a symmem_ref's release,
+     * but may begin, in another thread, before the last release has returned: join the thread of
+     * yours that released. Events and host functions of a stream that was destroyed too early may
+     * be left, behind a host function that does not return: close waits for them a while and then
+     * leaves them to themselves, with no word to `host` from then on. */
     void (*close)(void *instance);
 
     /* Local. At least 1. */
@@ -515,8 +517,9 @@ struct symmem_backend {
      * enqueued before; returns and forgets the first failure, with its record in *record_p (never
      * NULL, comes in as OK), or TIMEOUT by host->fail, *record_p as it was, and forgets nothing.
      * destroy: the core has synchronised, but an operation may still be running after a TIMEOUT;
-     * then resources are given back when it ends. event_record and stream_wait_event are also
-     * capture operations. Event objects may be destroyed while a stream still waits for them. */
+     * then resources are given back when it ends, and a product that waits for signals gives up.
+     * event_record and stream_wait_event are also capture operations. Event objects may be
+     * destroyed while a stream still waits for them. */
     symmem_status (*stream_create)(void *instance, int32_t device, void **stream_p);
     symmem_status (*stream_wrap)(void *instance, int32_t device, void *native, void **stream_p);
     void (*stream_destroy)(void *instance, void *stream);

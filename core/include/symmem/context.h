@@ -69,9 +69,11 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_init(const symmem_context_options
  * the backend. Objects that are still referenced (handles, views, streams) stay valid memory; each
  * call on them or on the context answers SYMMEM_NOT_INITIALISED. Memory that a live handle maps is
  * unmapped when that handle is released. Peers keep their own mappings. A second call is
- * SYMMEM_NOT_INITIALISED. Never waits for a peer. A stream's work that does not end within 2 s goes
- * on; what it needs, the store, `point` and `log` among it, has to stay until it is done, and the
- * backend is closed then, in a thread that is started for it. [SM-LIFE-13]
+ * SYMMEM_NOT_INITIALISED. Never waits for a peer. Work of streams that does not end, all together,
+ * within 2 s goes on, and so does that of streams destroyed in vain before; a thread that is
+ * started for it then closes the backend, after which nothing of the context is left but graphs
+ * that were being launched. Nothing tells when: what that work uses, the store, `point` and `log`
+ * have to stay as long as the process to be safe. [SM-LIFE-13]
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_finalize(symmem_context *context);
 
