@@ -178,6 +178,27 @@ static void chunk_missing_on_stream(struct tk *t) {
     check_timeout(t, tk_stream(t));
 }
 
+/* Whoever destroys the stream in vain waits for the chunk no more, whatever the limit was. */
+static void given_up(struct tk *t) {
+    struct arrival x;
+    symmem_context_options options = tk_options(t);
+    symmem_stream *stream = NULL;
+    symmem_event *over = NULL;
+    options.default_timeout_ms = 50;
+    tk_reinit(t, &options);
+    begin(t, &x, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
+    TK_REQUIRE_OK(t, symmem_stream_create(t->context, -1, &stream));
+    TK_REQUIRE_OK(t, symmem_event_create(t->context, -1, &over));
+    TK_OK(t, symmem_async_input_mm(t->context, &x.a.dl, &x.b.dl, x.signals_dl, 0, &x.out.dl,
+                                   tk_scaled_ms(LONG_MS), stream));
+    TK_OK(t, symmem_event_record(over, stream));
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
+    TK_OK(t, symmem_event_synchronize(over, tk_scaled_ms(3000)));
+    fused_expect_bytes(t, &x.out, 0x55, "out");
+    symmem_event_destroy(over);
+    end(&x);
+}
+
 static void put_words(struct tk *t, const struct arrival *x, int missing) {
     uint32_t words[CHUNKS];
     for (int i = 0; i < CHUNKS; i++)
@@ -362,6 +383,11 @@ static const struct tk_case cases[] = {
      .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS,
      .max_ranks = 1,
      .body = chunk_missing_on_stream},
+    {.name = "fused_async.given_up",
+     .requirements = "SM-LIFE-13,SM-STREAM-17",
+     .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS,
+     .max_ranks = 1,
+     .body = given_up},
     {.name = "fused_async.replayed",
      .requirements = "SM-FUSED-09",
      .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
