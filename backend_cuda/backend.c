@@ -9,7 +9,7 @@
 #include "multicast.h"
 
 #define DLPACK_CUDA 2
-#define CLOSE_WAIT_MS 5000
+#define CLOSE_WAIT_MS 1000
 
 bool cuda_is_capture_error(CUresult result) {
     return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
@@ -141,17 +141,9 @@ free_instance:
     return status;
 }
 
-static void close_relaxed(cuda_instance *instance) {
-    uint64_t end_ns = cuda_now_ns() + CLOSE_WAIT_MS * CUDA_NS_PER_MS;
-    (void)cuda_point(instance, "cuda.close*");
-    cuda_collect(instance);
-    while (atomic_load(&instance->pending_count) != 0 && cuda_now_ns() < end_ns) {
-        cuda_sleep_ns(CUDA_NS_PER_MS / 10);
-        cuda_collect(instance);
-    }
-    cuda_watcher_stop(instance);
-    if (atomic_load(&instance->pending_count) != 0)
-        return; /* a host function that does not return: its memory is given up */
+void cuda_instance_end(cuda_instance *instance) {
+    if (instance->end_extension != NULL)
+        instance->end_extension(instance);
     cuda_blas_close(instance);
     cuda_scratch_close(instance);
 #ifdef SYMMEM_CUDA_MULTICAST
@@ -160,6 +152,22 @@ static void close_relaxed(cuda_instance *instance) {
     cuda_devices_close(instance);
     destroy_locks(instance);
     free(instance);
+}
+
+static void close_relaxed(cuda_instance *instance) {
+    uint64_t end_ns = cuda_now_ns() + CLOSE_WAIT_MS * CUDA_NS_PER_MS;
+    (void)cuda_point(instance, "cuda.close*");
+    cuda_collect(instance);
+    while (atomic_load(&instance->pending_count) != 0 && cuda_now_ns() < end_ns) {
+        cuda_sleep_ns(CUDA_NS_PER_MS / 10);
+        cuda_collect(instance);
+    }
+    if (atomic_load(&instance->pending_count) != 0) {
+        cuda_watcher_leave(instance); /* a host function that does not return */
+        return;
+    }
+    cuda_watcher_stop(instance);
+    cuda_instance_end(instance);
 }
 
 /* The core may call this at a time that the user does not choose: captures of others must not be

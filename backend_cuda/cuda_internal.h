@@ -87,10 +87,11 @@ typedef struct cuda_instance {
     _Atomic int32_t pending_count; /* until the last of it is done, failures told */
     struct cuda_stream *streams;
     cuda_capture *captures;
-    bool closing;
+    bool closing, left; /* left: work outlived close, and the watcher ends the instance after it */
     pthread_t watcher;
     struct cuda_multicast_state *multicast; /* multicast.c; NULL: not in use */
     void *extension; /* of a backend that is this one but for some entries; NULL otherwise */
+    void (*end_extension)(struct cuda_instance *instance); /* no work is left; NULL allowed */
 } cuda_instance;
 
 typedef struct cuda_stream {
@@ -281,9 +282,15 @@ void cuda_collect(cuda_instance *instance);
 void cuda_watch_peers(const cuda_signal_op *signal);
 /* Builds the core's fault of what the kernel wrote, tells the core, and clears it. */
 symmem_status cuda_take_fault(const cuda_signal_op *signal, symmem_error_record *record_p);
-symmem_status cuda_watcher_start(cuda_instance *instance);
-void cuda_watcher_stop(cuda_instance *instance);
 void cuda_stream_drop(cuda_stream *stream);
+
+/* watcher.c */
+symmem_status cuda_watcher_start(cuda_instance *instance);
+/* Without work; `leave`: work is left, and after it the watcher ends the instance. */
+void cuda_watcher_stop(cuda_instance *instance);
+void cuda_watcher_leave(cuda_instance *instance);
+/* Gives all back that the instance has. */
+void cuda_instance_end(cuda_instance *instance); /* backend.c */
 
 /* copy.c */
 symmem_status cuda_copy(void *instance, int32_t device, void *dst, const void *src, size_t bytes,

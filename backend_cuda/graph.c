@@ -185,7 +185,8 @@ void cuda_graph_drop(cuda_instance *instance, cuda_graph *graph) {
     pthread_mutex_unlock(&instance->lock);
     if (!last)
         return;
-    if (cuda_enter(instance, graph->device, "graph_destroy") == SYMMEM_OK) {
+    /* Its context is there; and where it is lost nobody may be left to be told. */
+    if (instance->driver.CtxPushCurrent(instance->devices[graph->device].context) == CUDA_SUCCESS) {
         (void)instance->driver.GraphExecDestroy(graph->executable);
         cuda_leave(instance);
     }

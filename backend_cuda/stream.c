@@ -237,13 +237,21 @@ symmem_status cuda_device_synchronize(void *opaque, int32_t device, uint32_t tim
     return result == CUDA_SUCCESS ? SYMMEM_OK : fail_wait(instance, result, "device_synchronize");
 }
 
+/* It has no references, but counts as pending: what close gives back has to wait for it. */
 symmem_status cuda_host_fn(void *opaque, void *opaque_stream, void (*fn)(void *arg), void *arg) {
     cuda_instance *instance = opaque;
-    const cuda_stream *stream = opaque_stream;
-    symmem_status status = cuda_enter(instance, stream->device, "host_fn");
+    cuda_stream *stream = opaque_stream;
+    uint64_t id = 0;
+    symmem_status status = cuda_capture_id(instance, stream, &id);
+    if (status == SYMMEM_OK)
+        status = cuda_enter(instance, stream->device, "host_fn");
     if (status != SYMMEM_OK)
         return status;
     CUresult result = instance->driver.LaunchHostFunc(stream->native, fn, arg);
+    if (result != CUDA_SUCCESS)
+        status = cuda_fail(instance, result, "host_fn");
+    else if (id == 0)
+        status = cuda_pending_add(stream, NULL, &(cuda_needs){.graph = NULL}, "host_fn");
     cuda_leave(instance);
-    return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, "host_fn");
+    return status;
 }

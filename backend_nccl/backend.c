@@ -47,6 +47,15 @@ static symmem_status open_library(const symmem_host *host, const symmem_backend_
     return SYMMEM_OK;
 }
 
+/* The host may have gone. */
+static void end_state(cuda_instance *instance) {
+    nccl_state *state = nccl_state_of(instance);
+    nccl_modules_unload(instance);
+    pthread_cond_destroy(&state->work);
+    pthread_mutex_destroy(&state->lock);
+    free(state);
+}
+
 static symmem_status open_instance(const symmem_host *host, const symmem_backend_config *config,
                                    void **instance_p) {
     void *opaque = NULL;
@@ -62,7 +71,9 @@ static symmem_status open_instance(const symmem_host *host, const symmem_backend
         goto close;
     (void)pthread_mutex_init(&state->lock, NULL);
     (void)pthread_cond_init(&state->work, NULL);
-    ((cuda_instance *)opaque)->extension = state;
+    cuda_instance *instance = opaque;
+    instance->extension = state;
+    instance->end_extension = end_state;
     *instance_p = opaque;
     return SYMMEM_OK;
 close:
@@ -75,18 +86,13 @@ free_state:
 /* The core has released all memory and closed all groups. */
 static void close_instance(void *opaque) {
     cuda_instance *instance = opaque;
-    nccl_state *state = nccl_state_of(instance);
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* as the CUDA backend's close */
     const cuda_driver driver = instance->driver;
     (void)driver.ThreadExchangeStreamCaptureMode(&mode);
     nccl_watcher_stop(instance);
     nccl_roots_finish(instance, nccl_roots_dismiss(instance), DISMISS_NS);
-    nccl_modules_unload(instance);
     cuda_table.close(instance);
     (void)driver.ThreadExchangeStreamCaptureMode(&mode);
-    pthread_cond_destroy(&state->work);
-    pthread_mutex_destroy(&state->lock);
-    free(state);
 }
 
 /* Written once, before anybody sees it: the CUDA backend's table grows by itself. */

@@ -156,20 +156,22 @@ symmem_status symmem_graph_launch(symmem_graph *graph, symmem_stream *stream) {
     return status;
 }
 
-/* Ends the graph natively. On TIMEOUT nothing happened. */
-static symmem_status end_graph(symmem_context *context, void *native, void *done_event,
-                               uint32_t timeout_ms) {
-    const symmem_backend *backend = context->backend;
-    if (done_event != NULL) {
-        symmem_status status =
-            backend->event_synchronize(context->instance, done_event, timeout_ms);
-        if (status != SYMMEM_OK)
-            return sm_backend_failed(context, status, "graph_destroy", "event_synchronize");
-        backend->event_destroy(context->instance, done_event);
-    }
-    backend->graph_destroy(context->instance, native);
+static symmem_status await_launches(symmem_context *context, void *done_event,
+                                    uint32_t timeout_ms) {
+    if (done_event == NULL)
+        return SYMMEM_OK;
+    symmem_status status =
+        context->backend->event_synchronize(context->instance, done_event, timeout_ms);
+    return status == SYMMEM_OK
+               ? status
+               : sm_backend_failed(context, status, "graph_destroy", "event_synchronize");
+}
+
+static void end_graph(symmem_context *context, void *native, void *done_event) {
+    if (done_event != NULL)
+        context->backend->event_destroy(context->instance, done_event);
+    context->backend->graph_destroy(context->instance, native);
     sm_instance_release(context);
-    return SYMMEM_OK;
 }
 
 symmem_status symmem_graph_destroy(symmem_graph *graph) {
@@ -181,11 +183,13 @@ symmem_status symmem_graph_destroy(symmem_graph *graph) {
     void *native = graph->native;
     pthread_mutex_unlock(&context->lock);
     if (native != NULL)
-        status = end_graph(context, native, graph->done_event,
-                           sm_context_timeout(context, SYMMEM_TIMEOUT_DEFAULT));
+        status = await_launches(context, graph->done_event,
+                                sm_context_timeout(context, SYMMEM_TIMEOUT_DEFAULT));
     if (status != SYMMEM_OK)
         return status; /* still the caller's: a launch is using it */
-    (void)sm_delist(context, &graph->node, &graph->native);
+    native = sm_delist(context, &graph->node, &graph->native);
+    if (native != NULL)
+        end_graph(context, native, graph->done_event);
     sm_turn_finish(&graph->turn);
     free(graph);
     sm_context_release(context);
@@ -212,8 +216,8 @@ void sm_graph_destroy_all(symmem_context *context, uint64_t deadline_ns) {
     void *native, *done_event;
     while (take_graph(context, &native, &done_event)) {
         uint32_t left_ms = sm_remaining_ms(deadline_ns, 1000);
-        /* A launch that does not end keeps its graph, and with it the backend's instance: a leak,
-         * but nothing is pulled from under running work. */
-        (void)end_graph(context, native, done_event, left_ms > 0 ? left_ms : 1);
+        /* A launch that does not end goes on; the backend keeps for it what it needs. */
+        (void)await_launches(context, done_event, left_ms > 0 ? left_ms : 1);
+        end_graph(context, native, done_event);
     }
 }

@@ -108,37 +108,126 @@ static void enqueue_rest(struct tk *t, symmem_context *context, void *ptr, symme
     symmem_event_destroy(event);
 }
 
-/* Whoever gives up a stream may go on to give up the context, and its work runs all the same. */
-static void work_outlives_its_context(struct tk *t) {
+/* A context whose streams and graphs are soon given up. No point function: it would be asked until
+ * the work has ended. */
+static symmem_context *hasty_context(struct tk *t) {
     symmem_context_options options = tk_options(t);
     symmem_context *context = NULL;
-    symmem_stream *stream = tk_stream(t); /* after which the driver has the threads it keeps */
-    struct rest rest = {.log = {0}};
-    void *ptr = NULL;
-    int threads = resources_threads();
     options.default_timeout_ms = 20;
-    options.point = NULL; /* it would be asked until the work has ended */
+    options.point = NULL;
     TK_REQUIRE_OK(t, symmem_init(&options, &context));
     TK_REQUIRE_OK(t, symmem_set_backend(context, t->backend));
-    TK_REQUIRE_OK(t, symmem_alloc(context, 4096, -1, NULL, &ptr));
-    TK_REQUIRE_OK(t, symmem_stream_create(context, -1, &stream));
-    enqueue_rest(t, context, ptr, stream, &rest);
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
-    symmem_context_free(context);
-    for (int i = 0; i < 2; i++) {
-        TK_EQ_INT(t, i, steps_done(&rest.log));
-        TK_EQ_INT(t, 0, rest.to[i]);
-        gate_open(&rest.gates[i]);
-        TK_CHECK(t, step_reached(&rest.log, i + 1));
-        TK_EQ_INT(t, i + 1, rest.log.order[i]);
-        TK_EQ_INT(t, rest.from[i], rest.to[i]);
+    return context;
+}
+
+/* How many threads there are once the driver has those that it keeps. A thread that ended may be
+ * counted for a moment yet, so this asks until the number stands still. */
+static int settled_threads(struct tk *t) {
+    (void)tk_stream(t);
+    int threads = resources_threads();
+    for (int same = 0; same < 5; same++) {
+        tk_sleep_ms(1);
+        int now = resources_threads();
+        if (now != threads)
+            same = 0;
+        threads = now;
     }
-    /* Nothing else says that the context's end is over, and the runner looks at what is left. */
+    return threads;
+}
+
+/* Nothing else says that the context's end is over, and the runner looks at what is left. */
+static void await_threads(struct tk *t, int threads) {
     uint64_t end_ms = tk_now_ms() + tk_scaled_ms(5000);
     while (resources_threads() > threads && tk_now_ms() < end_ms)
         tk_sleep_ms(1);
     TK_CHECK_MSG(t, resources_threads() <= threads, "%d threads are left of %d",
                  resources_threads() - threads, resources_threads());
+}
+
+/* The context has gone. Each stretch runs when its gate opens, and no sooner. */
+static void expect_rest(struct tk *t, struct rest *rest) {
+    for (int i = 0; i < 2; i++) {
+        TK_EQ_INT(t, i, steps_done(&rest->log));
+        TK_EQ_INT(t, 0, rest->to[i]);
+        gate_open(&rest->gates[i]);
+        TK_CHECK(t, step_reached(&rest->log, i + 1));
+        TK_EQ_INT(t, i + 1, rest->log.order[i]);
+        TK_EQ_INT(t, rest->from[i], rest->to[i]);
+    }
+}
+
+/* Whoever gives up a stream may go on to give up the context, and its work runs all the same. */
+static void work_outlives_its_context(struct tk *t) {
+    symmem_stream *stream = NULL;
+    struct rest rest = {.log = {0}};
+    void *ptr = NULL;
+    int threads = settled_threads(t);
+    symmem_context *context = hasty_context(t);
+    TK_REQUIRE_OK(t, symmem_alloc(context, 4096, -1, NULL, &ptr));
+    TK_REQUIRE_OK(t, symmem_stream_create(context, -1, &stream));
+    enqueue_rest(t, context, ptr, stream, &rest);
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
+    symmem_context_free(context);
+    expect_rest(t, &rest);
+    await_threads(t, threads);
+}
+
+/* Host functions and events alone: nothing of the context is in them. */
+static void host_functions_outlive_their_context(struct tk *t) {
+    symmem_stream *stream = NULL;
+    struct gate gate = {0};
+    struct step_log log = {0};
+    struct step step = {.log = &log, .number = 1};
+    int threads = settled_threads(t);
+    symmem_context *context = hasty_context(t);
+    TK_REQUIRE_OK(t, symmem_stream_create(context, -1, &stream));
+    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
+    TK_OK(t, symmem_stream_host_fn(stream, step_fn, &step));
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
+    symmem_context_free(context);
+    TK_EQ_INT(t, 0, steps_done(&log));
+    gate_open(&gate);
+    TK_CHECK(t, step_reached(&log, 1));
+    TK_EQ_INT(t, 0, gate.timed_out);
+    await_threads(t, threads);
+}
+
+/* The rest on a stream of its own, forked from `stream` and joined to it. */
+static void capture_rest(struct tk *t, symmem_context *context, void *ptr, symmem_stream *stream,
+                         struct rest *rest, symmem_graph **graph_p) {
+    symmem_stream *side = NULL;
+    symmem_event *event = NULL;
+    TK_REQUIRE_OK(t, symmem_stream_create(context, -1, &side));
+    TK_REQUIRE_OK(t, symmem_event_create(context, -1, &event));
+    TK_OK(t, symmem_stream_begin_capture(stream));
+    TK_OK(t, symmem_event_record(event, stream));
+    TK_OK(t, symmem_stream_wait_event(side, event));
+    enqueue_rest(t, context, ptr, side, rest);
+    TK_OK(t, symmem_event_record(event, side));
+    TK_OK(t, symmem_stream_wait_event(stream, event));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, graph_p));
+    symmem_event_destroy(event);
+    TK_OK(t, symmem_stream_destroy(side));
+}
+
+/* As work of a stream; and the graph itself is given up before the context and freed after it. */
+static void launch_outlives_its_context(struct tk *t) {
+    symmem_stream *stream = NULL;
+    symmem_graph *graph = NULL;
+    struct rest rest = {.log = {0}};
+    void *ptr = NULL;
+    int threads = settled_threads(t);
+    symmem_context *context = hasty_context(t);
+    TK_REQUIRE_OK(t, symmem_alloc(context, 4096, -1, NULL, &ptr));
+    TK_REQUIRE_OK(t, symmem_stream_create(context, -1, &stream));
+    capture_rest(t, context, ptr, stream, &rest, &graph);
+    TK_OK(t, symmem_graph_launch(graph, stream));
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_graph_destroy(graph));
+    symmem_context_free(context);
+    TK_OK(t, symmem_graph_destroy(graph));
+    expect_rest(t, &rest);
+    await_threads(t, threads);
 }
 
 static const struct tk_case cases[] = {
@@ -157,5 +246,15 @@ static const struct tk_case cases[] = {
      .needs = STREAM_FN,
      .max_ranks = 1,
      .body = work_outlives_its_context},
+    {.name = "stream.host_functions_outlive_their_context",
+     .requirements = "SM-LIFE-13,SM-STREAM-17",
+     .needs = STREAM_FN,
+     .max_ranks = 1,
+     .body = host_functions_outlive_their_context},
+    {.name = "stream.launch_outlives_its_context",
+     .requirements = "SM-LIFE-13,SM-STREAM-17",
+     .needs = STREAM_FN | SYMMEM_CAP_CAPTURE,
+     .max_ranks = 1,
+     .body = launch_outlives_its_context},
 };
 TK_SUITE(stream_ends, cases);

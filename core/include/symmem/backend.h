@@ -540,8 +540,9 @@ struct symmem_backend {
     /* Capture. CAP_CAPTURE. While a stream captures, every stream operation on it is recorded and
      * its refs retained until graph_destroy. capture_id is 0 when not capturing; streams of one
      * capture share it. capture_end always ends the capture; CAPTURE if it was malformed. The core
-     * serialises launches of one graph; a launch returns when enqueued. graph_destroy: no launch is
-     * pending. */
+     * serialises launches of one graph; a launch returns when enqueued. graph_destroy: the core has
+     * waited for the launches, but one may still be under way after a TIMEOUT; it goes on, and what
+     * it needs of the graph, the refs among it, is given back when it ends. */
     symmem_status (*capture_begin)(void *instance, void *stream);
     symmem_status (*capture_end)(void *instance, void *stream, void **graph_p);
     symmem_status (*capture_id)(void *instance, void *stream, uint64_t *id_p);

@@ -71,9 +71,9 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_init(const symmem_context_options
  * unmapped when that handle is released. Peers keep their own mappings. A second call is
  * SYMMEM_NOT_INITIALISED. Never waits for a peer. Work of streams that does not end, all together,
  * within 2 s goes on, and so does that of streams destroyed in vain before; a thread that is
- * started for it then closes the backend, after which nothing of the context is left but graphs
- * that were being launched. Nothing tells when: what that work uses, the store, `point` and `log`
- * have to stay as long as the process to be safe. [SM-LIFE-13]
+ * started for it then closes the backend, after which nothing of the context is left. Nothing tells
+ * when: what that work uses, the store, `point` and `log` have to stay as long as the process to be
+ * safe. [SM-LIFE-13]
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_finalize(symmem_context *context);
 

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The instance's own thread: looks after work under way while nobody else does. */
+#include <errno.h>
+
+#include "cuda_internal.h"
+
+#define TICK_NS (10 * CUDA_NS_PER_MS)
+
+static void watch_signal(const cuda_signal_op *signal, bool given_up) {
+    if (signal->fault == NULL)
+        return;
+    cuda_watch_peers(signal);
+    if (given_up && signal->peers == NULL)
+        cuda_end_waiting(signal);
+}
+
+static void watch(const cuda_pending *pending) {
+    watch_signal(&pending->signal, pending->stream->given_up);
+    if (pending->graph == NULL)
+        return;
+    for (const cuda_captured *held = pending->graph->held; held != NULL; held = held->next)
+        watch_signal(&held->signal, pending->stream->given_up);
+}
+
+/* `collecting` keeps the peers. */
+static void watch_all(cuda_instance *instance) {
+    pthread_mutex_lock(&instance->collecting);
+    pthread_mutex_lock(&instance->lock);
+    for (const cuda_pending *pending = instance->pending; pending != NULL; pending = pending->next)
+        watch(pending);
+    pthread_mutex_unlock(&instance->lock);
+    pthread_mutex_unlock(&instance->collecting);
+}
+
+/* False: the instance is closed, and no work is left. */
+static bool wait_for_work(cuda_instance *instance) {
+    pthread_mutex_lock(&instance->lock);
+    while (!instance->closing && instance->pending == NULL)
+        pthread_cond_wait(&instance->work, &instance->lock);
+    bool closing = instance->closing;
+    pthread_mutex_unlock(&instance->lock);
+    return !closing || atomic_load(&instance->pending_count) != 0;
+}
+
+static void *run_watcher(void *opaque) {
+    cuda_instance *instance = opaque;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    /* Captures of others must not be broken by what this thread asks. */
+    (void)instance->driver.ThreadExchangeStreamCaptureMode(&mode);
+    while (wait_for_work(instance)) {
+        cuda_sleep_ns(TICK_NS);
+        cuda_collect(instance);
+        watch_all(instance);
+    }
+    if (instance->left) {
+        (void)pthread_detach(pthread_self());
+        cuda_instance_end(instance);
+    }
+    return NULL;
+}
+
+symmem_status cuda_watcher_start(cuda_instance *instance) {
+    sigset_t before;
+    cuda_signals_block(&before);
+    int error = pthread_create(&instance->watcher, NULL, run_watcher, instance);
+    cuda_signals_allow(&before);
+    if (error == 0)
+        return SYMMEM_OK;
+    return instance->host->fail(instance->host, error == EAGAIN ? SYMMEM_LIMIT : SYMMEM_SYSTEM,
+                                error, "open", "starting a thread");
+}
+
+/* Also waits for whoever counted the last work as done, to leave cuda_collect. */
+static void end_watching(cuda_instance *instance, bool leave) {
+    pthread_mutex_lock(&instance->collecting);
+    pthread_mutex_unlock(&instance->collecting);
+    pthread_mutex_lock(&instance->lock);
+    instance->left = leave;
+    instance->closing = true;
+    pthread_cond_signal(&instance->work);
+    pthread_mutex_unlock(&instance->lock);
+}
+
+void cuda_watcher_leave(cuda_instance *instance) {
+    end_watching(instance, true);
+}
+
+void cuda_watcher_stop(cuda_instance *instance) {
+    end_watching(instance, false);
+    (void)pthread_join(instance->watcher, NULL);
+}
