@@ -27,6 +27,17 @@ static void test_interrupted(void) {
                                "0 passed, 2 failed, 0 skipped"));
 }
 
+/* The rank, which takes no SIGTERM, is given two seconds after its limit of one. */
+static void test_interrupted_late(void) {
+    char command[1000];
+    snprintf(command, sizeof(command),
+             "timeout -k 5 -s TERM 2 '%s/runner-selfcheck' --backend fake --filter bad.hangs_hard "
+             "--timeout 1 2>/dev/null | grep -q 'hang: no end within 1.0 s'",
+             folder);
+    int status = system(command);
+    CU_ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 static void test_left_early(void) {
     CU_ASSERT_TRUE(closes_with("", "--filter bad.leaves_by_exit", "0 passed, 1 failed, 0 skipped"));
     CU_ASSERT_TRUE(closes_with("", "--filter bad.exit_status", "0 passed, 1 failed, 0 skipped"));
@@ -61,6 +72,7 @@ static void test_unwritten(void) {
 
 static const unit_case cases[] = {
     {"an interrupted run counts what it did not run", test_interrupted},
+    {"a hang is told, whatever interrupts the run then", test_interrupted_late},
     {"a rank that leaves early is an error", test_left_early},
     {"a case that makes no check is a failure", test_no_check},
     {"a report that cannot be written is a failure", test_unwritten},

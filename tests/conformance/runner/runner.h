@@ -237,8 +237,9 @@ struct runner_child {
     pid_t pid; /* 0: not started or reaped */
     int status;
     bool started;
-    bool hung;    /* did not end in time */
-    bool stopped; /* ended by the controller because another rank had crashed */
+    bool hung;        /* did not end in time */
+    bool stopped;     /* ended by the controller because another rank had crashed, or: */
+    bool interrupted; /* the run was interrupted */
 };
 
 struct runner_run {

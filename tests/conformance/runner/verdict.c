@@ -89,15 +89,14 @@ static void judge_end(struct judgement *judgement, const struct runner_run *run,
         find(judgement, VERDICT_UNRESOLVED, about, "%scould not be started", who);
     else if (child->stopped && run->fork_failed)
         return;
-    else if (child->hung && run->runner->interrupted == 0 && waits_for_others(run, rank))
+    else if (child->hung && waits_for_others(run, rank))
         find(judgement, VERDICT_ERROR, about, "%sat its end, waiting for the others", who);
-    else if (child->hung && run->runner->interrupted == 0)
+    else if (child->hung)
         find(judgement, VERDICT_ERROR, about, "%shang: no end within %.1f s", who,
              run->timeout_ms / 1000.0);
-    else if (child->hung || child->stopped)
+    else if (child->stopped)
         find(judgement, VERDICT_ERROR, about, "%sstopped because %s", who,
-             run->runner->interrupted != 0 ? "the run was interrupted"
-                                           : "another rank had ended badly");
+             child->interrupted ? "the run was interrupted" : "another rank had ended badly");
     else if (WIFSIGNALED(child->status) && !death_is_fine(run, rank, child->status))
         find(judgement, VERDICT_ERROR, about, "%skilled by signal %d (%s)", who,
              WTERMSIG(child->status), strsignal(WTERMSIG(child->status)));

@@ -146,8 +146,9 @@ static void wait_some(struct runner_run *run, uint32_t ms) {
 static void end_running(struct runner_run *run, bool crashed) {
     for (int i = 0; i < run->child_count; i++)
         if (run->children[i].pid >= 2) {
-            run->children[i].hung = !crashed;
-            run->children[i].stopped = crashed;
+            run->children[i].interrupted = run->runner->interrupted != 0;
+            run->children[i].stopped = crashed || run->children[i].interrupted;
+            run->children[i].hung = !run->children[i].stopped;
         }
     signal_running(run, SIGTERM, false);
     signal_running(run, SIGCONT, false); /* a stopped rank can only end when it runs */
