@@ -5,7 +5,9 @@
  * A rank's signal state, all words 32-bit and 0 at the start:
  *   header
  *   slots    [channel][source]  0 or 1: put by `source`, consumed by the owner
- *   arrivals [channel][source]  the epoch of the last barrier that `source` entered
+ *   arrivals [2][channel][source]  the epoch of the last even barrier that `source` entered, and of
+ *                               the last odd one: what is next written nobody looks at yet, so that
+ *                               its line can be fetched while the ranks do something else
  *   epochs   [channel]          the owner's own count of barriers; nobody else touches it
  *   calls    [channel][2]       what the owner calls in its last two barriers, where that is
  *                               checked
@@ -18,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu/lines.h"
 #include "cpu/team.h"
 #include "shm.h"
 
@@ -28,14 +31,17 @@
 /* So many channels have trays. */
 #define TRAY_CHANNELS 4
 #define LINE_BYTES 64
+#define CLAIMING_RANKS 8
 
+/* Whole cache lines. */
 static size_t table_words(int32_t world_size, int32_t channel_count) {
-    return (size_t)world_size * (size_t)channel_count;
+    const size_t line = LINE_BYTES / sizeof(shm_word);
+    return ((size_t)world_size * (size_t)channel_count + line - 1) / line * line;
 }
 
 /* From the start of the state to its calls. */
 static size_t calls_offset(int32_t world_size, int32_t channel_count) {
-    size_t words = 2 * table_words(world_size, channel_count) + (size_t)channel_count;
+    size_t words = 3 * table_words(world_size, channel_count) + (size_t)channel_count;
     size_t bytes = sizeof(shm_signal_header) + words * sizeof(shm_word);
     return (bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t) * sizeof(uint64_t);
 }
@@ -62,15 +68,15 @@ static shm_word *slot(const symmem_peers *peers, int32_t owner, int32_t channel,
     return words + (size_t)channel * (size_t)peers->world_size + (size_t)source;
 }
 
-static shm_word *arrival(const symmem_peers *peers, int32_t owner, int32_t channel,
-                         int32_t source) {
+static shm_word *arrival(const symmem_peers *peers, int32_t owner, int32_t channel, int32_t source,
+                         uint32_t in_epoch) {
     return slot(peers, owner, channel, source) +
-           table_words(peers->world_size, peers->channel_count);
+           (1 + in_epoch % 2) * table_words(peers->world_size, peers->channel_count);
 }
 
 static shm_word *epoch(const symmem_peers *peers, int32_t channel) {
     return slot(peers, peers->rank, 0, 0) +
-           2 * table_words(peers->world_size, peers->channel_count) + channel;
+           3 * table_words(peers->world_size, peers->channel_count) + channel;
 }
 
 /* Rank `owner`'s call in the barrier of that epoch. Two of them by turns: who writes the one again
@@ -130,7 +136,7 @@ void shm_peers_close(void *instance, symmem_peers *peers) {
 /* --- what the three operations wait for --------------------------------------------- */
 
 static shm_word *barrier_word(const shm_wait *wait, int32_t rank) {
-    return arrival(wait->peers, wait->peers->rank, wait->channel, rank);
+    return arrival(wait->peers, wait->peers->rank, wait->channel, rank, wait->epoch);
 }
 
 static shm_seen barrier_attempt(const shm_wait *wait, int32_t rank, uint32_t *value_p) {
@@ -236,8 +242,8 @@ static void arrive(const shm_wait *wait) {
             continue;
         shm_observe(peers->host, "shm.barrier.arrive*");
         /* release; pairs with: barrier_attempt */
-        atomic_store_explicit(arrival(peers, rank, wait->channel, peers->rank), wait->epoch,
-                              memory_order_release);
+        atomic_store_explicit(arrival(peers, rank, wait->channel, peers->rank, wait->epoch),
+                              wait->epoch, memory_order_release);
     }
 }
 
@@ -252,6 +258,17 @@ static bool all_are_there(const shm_wait *wait) {
     return true;
 }
 
+/* All have met, and read no more what this rank stores into next. */
+static void claim_arrivals(const shm_wait *wait) {
+    const symmem_peers *peers = wait->peers;
+    if (peers->world_size > CLAIMING_RANKS)
+        return;
+    for (int32_t rank = 0; rank < peers->world_size; rank++)
+        if (rank != peers->rank)
+            symmem_cpu_claim_lines(
+                arrival(peers, rank, wait->channel, peers->rank, wait->epoch + 1), 1);
+}
+
 /* Wakes those that sleep until this rank arrives. */
 static void wake_sleepers(const shm_wait *wait) {
     const symmem_peers *peers = wait->peers;
@@ -264,7 +281,8 @@ static void wake_sleepers(const shm_wait *wait) {
         if (rank == peers->rank)
             continue;
         shm_observe(peers->host, "shm.barrier.wake*");
-        shm_wake(peers->signals[rank], arrival(peers, rank, wait->channel, peers->rank));
+        shm_wake(peers->signals[rank],
+                 arrival(peers, rank, wait->channel, peers->rank, wait->epoch));
     }
 }
 
@@ -300,6 +318,8 @@ symmem_status shm_meet(shm_wait *wait, const symmem_call_id *id, symmem_fault *f
     wake_sleepers(wait);
     if (status == SYMMEM_OK && !met)
         status = shm_wait_run(wait, fault_p);
+    if (status == SYMMEM_OK)
+        claim_arrivals(wait);
     return status == SYMMEM_OK && checked ? compare_calls(wait, id, fault_p) : status;
 }
 
@@ -402,7 +422,8 @@ void shm_signal_poison(void *instance, const symmem_peers *peers) {
     for (int32_t rank = 0; rank < peers->world_size; rank++)
         for (int32_t channel = 0; channel < channels; channel++) {
             shm_signal_header *header = peers->signals[rank];
-            shm_wake(header, arrival(peers, rank, channel, peers->rank));
+            for (uint32_t parity = 0; parity < 2; parity++)
+                shm_wake(header, arrival(peers, rank, channel, peers->rank, parity));
             shm_wake(header, slot(peers, rank, channel, peers->rank));
             shm_wake(header, slot(peers, peers->rank, channel, rank));
         }

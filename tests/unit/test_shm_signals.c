@@ -21,14 +21,26 @@ static shm_word *slot_word(fake_rank *rank, int32_t owner, int32_t channel, int3
     return words + channel * rank->peers.world_size + source;
 }
 
-static shm_word *arrival_word(fake_rank *rank, int32_t owner, int32_t channel, int32_t source) {
-    return slot_word(rank, owner, channel, source) +
-           rank->peers.world_size * rank->peers.channel_count;
+static int32_t table_words(const fake_rank *rank) {
+    return (rank->peers.world_size * rank->peers.channel_count + 15) / 16 * 16;
+}
+
+/* Of even and of odd epochs. */
+static shm_word *arrival_word(fake_rank *rank, int32_t owner, int32_t channel, int32_t source,
+                              uint32_t epoch) {
+    return slot_word(rank, owner, channel, source) + (1 + (int32_t)(epoch % 2)) * table_words(rank);
 }
 
 static shm_word *epoch_word(fake_rank *rank, int32_t channel) {
-    return slot_word(rank, rank->peers.rank, 0, 0) +
-           2 * rank->peers.world_size * rank->peers.channel_count + channel;
+    return slot_word(rank, rank->peers.rank, 0, 0) + 3 * table_words(rank) + channel;
+}
+
+/* As if all had met in as many barriers of the channel. */
+static void set_epoch(fake_rank *rank, int32_t channel, uint32_t epoch) {
+    atomic_store(epoch_word(rank, channel), epoch);
+    for (int32_t p = 0; p < rank->peers.world_size; p++)
+        for (uint32_t e = epoch - 1; e != epoch + 1; e++)
+            atomic_store(arrival_word(rank, rank->peers.rank, channel, p, e), e);
 }
 
 /* Rank r writes its buffer, signals r + 1, which checks it and answers. */
@@ -107,11 +119,8 @@ static void test_barrier_wide(void) {
 static void test_barrier_wraps(void) {
     fake_world *world = fake_world_open(3, 2, 4096);
     for (int32_t r = 0; r < 3; r++)
-        for (int32_t channel = 0; channel < 2; channel++) {
-            atomic_store(epoch_word(&world->ranks[r], channel), UINT32_MAX - 3);
-            for (int32_t p = 0; p < 3; p++)
-                atomic_store(arrival_word(&world->ranks[r], r, channel, p), UINT32_MAX - 3);
-        }
+        for (int32_t channel = 0; channel < 2; channel++)
+            set_epoch(&world->ranks[r], channel, UINT32_MAX - 3);
     CU_ASSERT_EQUAL(fake_run_threads(world, some_rounds), 0);
     fake_world_close(world);
 }
@@ -141,11 +150,8 @@ static int tray_rounds(fake_rank *rank) {
 /* Across the wrap of the epoch, too. */
 static void test_trays(void) {
     fake_world *world = fake_world_open(3, 2, 4096);
-    for (int32_t r = 0; r < 3; r++) {
-        atomic_store(epoch_word(&world->ranks[r], 1), UINT32_MAX - 30);
-        for (int32_t p = 0; p < 3; p++)
-            atomic_store(arrival_word(&world->ranks[r], r, 1, p), UINT32_MAX - 30);
-    }
+    for (int32_t r = 0; r < 3; r++)
+        set_epoch(&world->ranks[r], 1, UINT32_MAX - 30);
     CU_ASSERT_EQUAL(fake_run_threads(world, tray_rounds), 0);
     fake_world_reset(world);
     CU_ASSERT_EQUAL(fake_run_processes(world, tray_rounds), 0);
@@ -344,8 +350,8 @@ static void test_peer_gone(void) {
     rank->host.last_deed = slot_word(rank, 0, 0, 2);
     atomic_store(&rank->host.gone[2], true);
     CU_ASSERT_EQUAL(fake_wait(rank, 2, 0, 0, NULL), SYMMEM_OK);
-    rank->host.last_deed = arrival_word(rank, 0, 0, 2);
-    atomic_store(arrival_word(rank, 0, 0, 1), 1);
+    rank->host.last_deed = arrival_word(rank, 0, 0, 2, 1);
+    atomic_store(arrival_word(rank, 0, 0, 1, 1), 1);
     CU_ASSERT_EQUAL(fake_barrier(rank, 0, 0, NULL), SYMMEM_OK);
     fake_world_reset(world);
     CU_ASSERT_EQUAL(fake_put(&world->ranks[2], 0, 0, 0, NULL), SYMMEM_OK);
@@ -419,7 +425,7 @@ static void test_points(void) {
                                         : fake_wait(rank, 1, 0, 5, NULL);
         CU_ASSERT_EQUAL(status, SYMMEM_BACKEND);
         CU_ASSERT_EQUAL(atomic_load(&rank->host.fault_count), 1);
-        CU_ASSERT_EQUAL(atomic_load(arrival_word(rank, 1, 0, 0)), i == 1 ? 1u : 0u);
+        CU_ASSERT_EQUAL(atomic_load(arrival_word(rank, 1, 0, 0, 1)), i == 1 ? 1u : 0u);
         fake_world_reset(world);
     }
     fake_world_close(world);
