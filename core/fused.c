@@ -244,7 +244,8 @@ static symmem_status taken(sm_pipeline *pipeline, symmem_status status) {
 symmem_status sm_pipeline_barrier(sm_pipeline *pipeline, int lane, int which,
                                   const symmem_call_id *id) {
     sm_link *link = pipeline->link;
-    const symmem_ref ref = sm_link_ref(link);
+    symmem_ref ref;
+    sm_link_ref(link, &ref);
     sm_signal_op signal = {
         .kind = SM_BARRIER,
         .name = pipeline->name,

@@ -179,8 +179,10 @@ static void ref_release(void *object) {
     sm_instance_release_work(context);
 }
 
-symmem_ref sm_link_ref(sm_link *link) {
-    return (symmem_ref){.retain = ref_retain, .release = ref_release, .object = link};
+void sm_link_ref(sm_link *link, symmem_ref *ref_p) {
+    ref_p->retain = ref_retain;
+    ref_p->release = ref_release;
+    ref_p->object = link;
 }
 
 /* The channel's first use. */

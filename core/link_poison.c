@@ -121,10 +121,16 @@ static void tell_peers(const sm_link *link) {
 }
 
 /* The call without stream that runs in this thread: its failure goes there. */
-static _Thread_local sm_caller caller;
+static _Thread_local struct {
+    const sm_link *link;
+    int32_t channel;
+    symmem_error_record *record;
+} caller;
 
-void sm_link_set_caller(sm_caller now) {
-    caller = now;
+void sm_link_set_caller(const sm_link *link, int32_t channel, symmem_error_record *record) {
+    caller.link = link;
+    caller.channel = channel;
+    caller.record = record;
 }
 
 static void keep_for_caller(const sm_link *link, const symmem_fault *fault,

@@ -49,7 +49,7 @@ void sm_refs_init(sm_refs *refs, sm_link *link) {
     refs->count = refs->held_count = 0; /* of the arrays nothing is used yet */
     refs->device = -1;
     if (link != NULL)
-        refs->refs[refs->count++] = sm_link_ref(link);
+        sm_link_ref(link, &refs->refs[refs->count++]);
 }
 
 symmem_status sm_refs_cover(sm_refs *refs, symmem_context *context, const char *operation,

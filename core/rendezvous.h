@@ -142,17 +142,12 @@ symmem_status sm_link_refuse_poisoned(sm_link *link, const char *operation);
 /* Lets a backend whose faults lie in device memory report them. */
 void sm_link_check_device(const sm_link *link);
 void sm_link_clear_poison(sm_link *link);
-symmem_ref sm_link_ref(sm_link *link);
+void sm_link_ref(sm_link *link, symmem_ref *ref_p);
 
 /* link_poison.c */
-typedef struct sm_caller {
-    const sm_link *link;
-    int32_t channel;
-    symmem_error_record *record;
-} sm_caller;
 /* While a call without stream is at the backend: where signal_failed in this thread, for that link
- * and channel, leaves the record. All zero: nowhere. */
-void sm_link_set_caller(sm_caller caller);
+ * and channel, leaves the record. NULL: nowhere. */
+void sm_link_set_caller(const sm_link *link, int32_t channel, symmem_error_record *record);
 
 /* handle.c */
 /* Takes over a reference of link on success. */

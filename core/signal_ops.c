@@ -147,9 +147,9 @@ static symmem_status run_now(const sm_signal_op *op, sm_channel *channel, uint64
     }
     symmem_error_record record;
     record.status = SYMMEM_OK; /* the rest matters only once it is filled */
-    sm_link_set_caller((sm_caller){.link = op->link, .channel = op->channel, .record = &record});
+    sm_link_set_caller(op->link, op->channel, &record);
     symmem_status status = call_backend(op, NULL, false);
-    sm_link_set_caller((sm_caller){.record = NULL});
+    sm_link_set_caller(NULL, 0, NULL);
     if (status == SYMMEM_OK)
         return SYMMEM_OK;
     /* No record: it failed as a call rather than as a signal operation. */
@@ -219,7 +219,8 @@ static symmem_status signal_call(symmem_handle *handle, sm_signal_kind kind, int
     if (status != SYMMEM_OK)
         return status;
     sm_link *link = handle->link;
-    const symmem_ref ref = sm_link_ref(link);
+    symmem_ref ref;
+    sm_link_ref(link, &ref);
     op.link = link;
     op.peer = peer;
     op.channel = channel;

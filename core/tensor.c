@@ -66,26 +66,25 @@ symmem_status sm_tensor_read(const DLTensor *from, const char *operation, const 
                              sm_tensor *tensor_p) {
     if (from == NULL)
         return refuse(operation, what, "is NULL");
-    sm_tensor tensor = {.what = what, .ndim = from->ndim, .shape = from->shape};
-    if (!sm_dtype_of(from->dtype, &tensor.dtype))
+    *tensor_p = (sm_tensor){.what = what, .ndim = from->ndim, .shape = from->shape};
+    if (!sm_dtype_of(from->dtype, &tensor_p->dtype))
         return refuse(operation, what, "has an unknown dtype");
     if (from->ndim < 0 || (from->ndim > 0 && from->shape == NULL))
         return refuse(operation, what, "has no shape");
-    symmem_status status = measure(from, operation, what, &tensor.count);
+    symmem_status status = measure(from, operation, what, &tensor_p->count);
     if (status != SYMMEM_OK)
         return status;
-    size_t element = symmem_dtype_size(tensor.dtype);
-    if (!sm_mul(tensor.count, element, &tensor.bytes) || tensor.bytes > PTRDIFF_MAX)
+    size_t element = symmem_dtype_size(tensor_p->dtype);
+    if (!sm_mul(tensor_p->count, element, &tensor_p->bytes) || tensor_p->bytes > PTRDIFF_MAX)
         return sm_fail(SYMMEM_OVERFLOW, operation, "", "the size of %s overflows", what);
-    if (from->data == NULL && tensor.count > 0)
+    if (from->data == NULL && tensor_p->count > 0)
         return refuse(operation, what, "has no data");
     if (from->data != NULL)
-        tensor.data = (char *)from->data + from->byte_offset;
-    if ((uintptr_t)tensor.data % element != 0)
+        tensor_p->data = (char *)from->data + from->byte_offset;
+    if (((uintptr_t)tensor_p->data & (element - 1)) != 0) /* a power of two */
         return sm_fail(SYMMEM_MISALIGNED, operation, "",
                        "%s at %p is not aligned to elements of %zu bytes", what,
-                       (void *)tensor.data, element);
-    *tensor_p = tensor;
+                       (void *)tensor_p->data, element);
     return SYMMEM_OK;
 }
 
