@@ -12,6 +12,8 @@
 #include "reduce_table.h"
 #include "stream.h"
 
+#define AHEAD_BYTES ((size_t)2 << 10)
+
 /* What goes through one register: 16-bit floats are twice as wide there. */
 INLINE size_t step_bytes(symmem_dtype dtype) {
     return dtype == SYMMEM_FLOAT16 || dtype == SYMMEM_BFLOAT16 ? VECTOR_BYTES / 2 : VECTOR_BYTES;
@@ -81,6 +83,14 @@ INLINE void reduce_quad(const symmem_cpu_reduce_args *args, size_t at, int32_t s
     }
 }
 
+/* What a quad will read that is AHEAD_BYTES from here. */
+INLINE void read_ahead(const symmem_cpu_reduce_args *args, size_t at, size_t bytes,
+                       int32_t src_count) {
+    for (int32_t k = 0; k < src_count; k++)
+        for (size_t line = 0; line < bytes; line += STREAM_LINE_BYTES)
+            __builtin_prefetch((const char *)args->srcs[k] + at + AHEAD_BYTES + line, 0, 3);
+}
+
 /* --- what is left over -------------------------------------------------------------- */
 
 /* `bytes` of less than one register: by way of a buffer, so that nothing beyond them is touched. */
@@ -142,8 +152,11 @@ INLINE void reduce(const symmem_cpu_reduce_args *args, symmem_dtype dtype, symme
         reduce_bytes(args, at, stop, src_count, dtype, op);
         if (stop == end)
             break;
-        for (at = stop; end - at >= quad_bytes; at += quad_bytes)
+        for (at = stop; end - at >= quad_bytes; at += quad_bytes) {
+            if (args->read_ahead && end - at >= quad_bytes + AHEAD_BYTES)
+                read_ahead(args, at, quad_bytes, src_count);
             reduce_quad(args, at, src_count, dtype, op, past_cache);
+        }
         stop = end;
     }
     if (past_cache)

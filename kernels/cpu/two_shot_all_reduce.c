@@ -18,9 +18,10 @@ typedef struct portion {
 } portion;
 
 static portion part_of(const symmem_cpu_work *work, size_t count, size_t offset, char *out) {
-    size_t ranks = (size_t)work->team->world_size, line = LINE_BYTES / work->element;
+    size_t ranks = (size_t)work->team->world_size;
+    size_t line = LINE_BYTES / (uint32_t)work->element; /* a power of two */
     size_t shard = count / ranks + (count % ranks != 0);
-    shard = (shard + line - 1) / line * line;
+    shard = (shard + line - 1) & ~(line - 1);
     return (portion){.count = count, .shard = shard, .offset = offset, .out = out};
 }
 
@@ -29,9 +30,13 @@ static size_t shard_begin(const symmem_cpu_work *work, const portion *part, int3
     return symmem_cpu_min((size_t)rank * part->shard, part->count) * work->element;
 }
 
-static size_t shard_bytes(const symmem_cpu_work *work, const portion *part, int32_t rank) {
+static size_t shard_count(const portion *part, int32_t rank) {
     size_t begin = symmem_cpu_min((size_t)rank * part->shard, part->count);
-    return symmem_cpu_min(part->shard, part->count - begin) * work->element;
+    return symmem_cpu_min(part->shard, part->count - begin);
+}
+
+static size_t shard_bytes(const symmem_cpu_work *work, const portion *part, int32_t rank) {
+    return shard_count(part, rank) * work->element;
 }
 
 static char *own_shard(const symmem_cpu_work *work, const portion *part) {
@@ -53,8 +58,8 @@ static void push_shard(const symmem_cpu_work *work) {
     void *dsts[SYMMEM_MAX_WORLD_SIZE];
     for (int32_t rank = 0; rank < team->world_size; rank++)
         dsts[rank] = symmem_cpu_at(team, rank, offset);
-    symmem_cpu_work_reduce(work, offset, NULL, shard_bytes(work, &all, team->rank) / work->element,
-                           dsts, team->world_size);
+    symmem_cpu_work_reduce(work, offset, NULL, shard_count(&all, team->rank), dsts,
+                           team->world_size);
 }
 
 static symmem_status in_place(const symmem_cpu_work *work) {
@@ -86,7 +91,7 @@ static void reduce_shard(const symmem_cpu_work *work, const portion *part, const
     size_t begin = shard_begin(work, part, rank);
     void *const dsts[2] = {own_shard(work, part), part->out + begin};
     symmem_cpu_work_reduce(work, part->offset + begin, in != NULL ? in + begin : NULL,
-                           shard_bytes(work, part, rank) / work->element, dsts, 2);
+                           shard_count(part, rank), dsts, 2);
 }
 
 static void gather_shards(const symmem_cpu_work *work, const portion *part) {

@@ -26,6 +26,7 @@ void symmem_cpu_work_reduce(const symmem_cpu_work *work, size_t offset, const vo
                                          .srcs = srcs,
                                          .src_count = work->team->world_size,
                                          .count = count,
-                                         .streaming = work->streaming};
+                                         .streaming = work->streaming,
+                                         .read_ahead = work->read_ahead};
     work->reduce(&args);
 }
