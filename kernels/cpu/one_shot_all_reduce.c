@@ -6,18 +6,12 @@
 #include "cpu/lines.h"
 #include "cpu/work.h"
 
-/* From here on the second level of the cache has long been too small: past it 8 MiB took 0.8 times
- * as long, 4 MiB 0.8 to 1. */
-#define WHOLE_LARGE_BYTES ((size_t)4 << 20)
-
 static symmem_status directly(const symmem_cpu_work *work) {
     const symmem_collective *call = work->call;
-    symmem_cpu_work whole = *work; /* all ranks' elements, read side by side, and a result */
-    whole.streaming = call->count * work->element >= WHOLE_LARGE_BYTES;
     symmem_status status = work->team->meet(work->team);
     if (status != SYMMEM_OK)
         return status;
-    symmem_cpu_work_reduce(&whole, call->offset, NULL, call->count, &call->out, 1);
+    symmem_cpu_work_reduce(work, call->offset, NULL, call->count, &call->out, 1);
     return work->team->meet(work->team);
 }
 
@@ -80,8 +74,10 @@ static symmem_status by_trays(const symmem_cpu_work *work, size_t bytes) {
 symmem_status symmem_cpu_one_shot_all_reduce(const symmem_collective *call, symmem_cpu_team *team) {
     symmem_cpu_work work = symmem_cpu_work_of(call, team);
     size_t bytes = call->count * work.element;
-    if (call->in == NULL)
+    if (call->in == NULL) {
+        work.streaming = bytes >= SYMMEM_CPU_LARGE_COPY_BYTES;
         return directly(&work);
+    }
     work.read_ahead = bytes <= SYMMEM_CPU_CACHED_BYTES;
     return bytes <= team->tray_bytes ? by_trays(&work, bytes) : by_pieces(&work);
 }

@@ -78,6 +78,6 @@ void symmem_cpu_reduce_copy(const symmem_cpu_reduce_args *args, size_t element_b
     for (int32_t k = 0; k < args->dst_count; k++) {
         if (args->dsts[k] != args->srcs[0])
             symmem_cpu_copy(args->dsts[k], args->srcs[0], args->count * element_bytes,
-                            args->streaming);
+                            args->streaming && k >= args->cached_count);
     }
 }

@@ -18,7 +18,8 @@
  * destination may be one of the sources (the same address); else they do not overlap. All addresses
  * are aligned to the element's size, to no more. src_count and dst_count are at least 1.
  *
- * streaming: the result goes past the cache to memory; the caller says so, as it alone knows how
+ * streaming: the result goes past the cache to memory, but for the first cached_count destinations;
+ * the caller says so, as it alone knows how
  * much is reduced in all, how many bytes at a time it ever does it. Stores of this kind are not
  * ordered by a release store; so the function ends with a fence of its own, and a release store (a
  * signal, a barrier) after it publishes the results as usual.
@@ -34,6 +35,7 @@ typedef struct symmem_cpu_reduce_args {
     int32_t src_count;
     size_t count;
     bool streaming, read_ahead;
+    int32_t cached_count;
 } symmem_cpu_reduce_args;
 
 typedef void (*symmem_cpu_reduce_fn)(const symmem_cpu_reduce_args *args);

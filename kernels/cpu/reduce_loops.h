@@ -76,7 +76,7 @@ INLINE void reduce_quad(const symmem_cpu_reduce_args *args, size_t at, int32_t s
     sum = finish_quad(sum, src_count, dtype, op);
     for (int32_t k = 0; k < args->dst_count; k++) {
         char *to = (char *)args->dsts[k] + at;
-        if (past_cache && (uintptr_t)to % VECTOR_BYTES == 0)
+        if (past_cache && k >= args->cached_count && (uintptr_t)to % VECTOR_BYTES == 0)
             store_quad(to, sum, dtype, true);
         else
             store_quad(to, sum, dtype, false);
@@ -132,7 +132,7 @@ INLINE void reduce_bytes(const symmem_cpu_reduce_args *args, size_t at, size_t e
 
 /* Up to the first whole line of the cache, if lines are to be written past it. */
 INLINE size_t lead_bytes(const symmem_cpu_reduce_args *args, size_t end, bool past_cache) {
-    size_t bytes = past_cache ? -(uintptr_t)args->dsts[0] % STREAM_LINE_BYTES : 0;
+    size_t bytes = past_cache ? -(uintptr_t)args->dsts[args->cached_count] % STREAM_LINE_BYTES : 0;
     return bytes < end ? bytes : end;
 }
 
@@ -145,7 +145,7 @@ INLINE void reduce(const symmem_cpu_reduce_args *args, symmem_dtype dtype, symme
         symmem_cpu_reduce_copy(args, element_bytes(dtype));
         return;
     }
-    bool past_cache = args->streaming && CAN_STREAM;
+    bool past_cache = args->streaming && CAN_STREAM && args->cached_count < args->dst_count;
     size_t quad_bytes = 4 * step_bytes(dtype), end = args->count * element_bytes(dtype);
     size_t at = 0, stop = lead_bytes(args, end, past_cache);
     for (;;) { /* the lead, quads, the rest: the first and last by one and the same code */

@@ -194,8 +194,10 @@ static symmem_status by_parts(const symmem_cpu_work *work) {
 }
 
 symmem_status symmem_cpu_two_shot_all_reduce(const symmem_collective *call, symmem_cpu_team *team) {
-    const symmem_cpu_work work = symmem_cpu_work_of(call, team);
+    symmem_cpu_work work = symmem_cpu_work_of(call, team);
     if (call->out == NULL)
         return in_place(&work);
+    work.cached_count = 1; /* the shard that the others gather */
+    work.streaming = call->count * work.element >= SYMMEM_CPU_LARGE_COPY_BYTES;
     return call->in == NULL ? keeping_inputs(&work) : by_parts(&work);
 }

@@ -27,6 +27,7 @@ void symmem_cpu_work_reduce(const symmem_cpu_work *work, size_t offset, const vo
                                          .src_count = work->team->world_size,
                                          .count = count,
                                          .streaming = work->streaming,
+                                         .cached_count = work->cached_count,
                                          .read_ahead = work->read_ahead};
     work->reduce(&args);
 }

@@ -113,7 +113,8 @@ typedef struct call {
     int32_t src_count, dst_count;
     size_t count;
     int32_t in_place; /* the source that is the first destination, or -1 */
-    bool streaming;
+    bool streaming, read_ahead;
+    int32_t cached_count;
     bool at_end;
     size_t shift;
 } call;
@@ -160,7 +161,9 @@ static bool runs_right(const call *c) {
                                    .srcs = srcs,
                                    .src_count = c->src_count,
                                    .count = c->count,
-                                   .streaming = c->streaming};
+                                   .streaming = c->streaming,
+                                   .read_ahead = c->read_ahead,
+                                   .cached_count = c->cached_count};
     symmem_cpu_reduce_find_isa(c->isa, c->dtype, c->op)(&args);
     bool right = true;
     for (int32_t k = 0; k < c->dst_count; k++) {
@@ -196,6 +199,8 @@ static void check_somehow(call c) {
     c.streaming = choice >> 16 & 1;
     c.at_end = choice >> 17 & 1;
     c.shift = choice >> 18 & 3;
+    c.read_ahead = choice >> 20 & 1;
+    c.cached_count = (int32_t)((choice >> 21) % (unsigned)(c.dst_count + 1));
     check(&c);
 }
 
