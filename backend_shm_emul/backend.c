@@ -13,7 +13,7 @@
 #define DEFAULT_SLOTS 128
 #define DLPACK_CPU 1
 /* How long close waits for work of destroyed streams: poisoned waits end within a tick. */
-#define CLOSE_WAIT_MS 1000
+#define CLOSE_WAIT_MS 300
 
 symmem_status shm_fail_errno(const symmem_host *host, int system_errno, const char *operation,
                              const char *what) {

@@ -4,6 +4,10 @@
 
 #include "streams.h"
 
+/* What finalise waits for launches of a graph. Those on streams of the context's have been waited
+ * for by then; others give up what they wait for within a tick. */
+#define GIVE_UP_MS 300u
+
 static symmem_status check_capture(const symmem_stream *stream, const char *operation) {
     symmem_status status = sm_stream_need(stream, operation);
     if (status == SYMMEM_OK)
@@ -215,7 +219,7 @@ static bool take_graph(symmem_context *context, void **native_p, void **done_eve
 void sm_graph_destroy_all(symmem_context *context, uint64_t deadline_ns) {
     void *native, *done_event;
     while (take_graph(context, &native, &done_event)) {
-        uint32_t left_ms = sm_remaining_ms(deadline_ns, 1000);
+        uint32_t left_ms = sm_remaining_ms(deadline_ns, GIVE_UP_MS);
         /* A launch that does not end goes on; the backend keeps for it what it needs. */
         (void)await_launches(context, done_event, left_ms > 0 ? left_ms : 1);
         end_graph(context, native, done_event);
