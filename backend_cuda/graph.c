@@ -162,6 +162,13 @@ symmem_status cuda_capture_end(void *opaque, void *opaque_stream, void **graph_p
 
 /* --- graphs ------------------------------------------------------------------------- */
 
+/* Nobody will know when its launch is over. */
+static void keep_for_ever(cuda_instance *instance, cuda_graph *graph) {
+    pthread_mutex_lock(&instance->lock);
+    graph->users++;
+    pthread_mutex_unlock(&instance->lock);
+}
+
 symmem_status cuda_graph_launch(void *opaque, void *opaque_graph, void *opaque_stream) {
     cuda_instance *instance = opaque;
     cuda_graph *graph = opaque_graph;
@@ -175,6 +182,8 @@ symmem_status cuda_graph_launch(void *opaque, void *opaque_graph, void *opaque_s
         status = cuda_fail(instance, result, "graph_launch");
     else
         status = cuda_pending_add(stream, NULL, &(cuda_needs){.graph = graph}, "graph_launch");
+    if (result == CUDA_SUCCESS && status != SYMMEM_OK)
+        keep_for_ever(instance, graph);
     cuda_leave(instance);
     return status;
 }

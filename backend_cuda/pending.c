@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Work under way on streams. Each piece that holds references, or may fail on the device, is
- * followed by an event; who finds that reached, an entry that is about to call work complete or the
- * instance's watcher thread, tells the core of failures and releases the references. None of that
- * happens in a callback of the driver, which may not call it.
+ * Work under way on streams. Each piece that holds references, may fail on the device or keeps the
+ * host waiting (a host function) is followed by an event; who finds that reached, an entry that is
+ * about to call work complete or the instance's watcher thread, tells the core of failures and
+ * releases the references. None of that happens in a callback of the driver, which may not call it.
  */
 #include <stdlib.h>
 #include <string.h>

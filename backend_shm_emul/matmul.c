@@ -40,6 +40,12 @@ static symmem_status multiply(const shm_op *op, const symmem_matmul *product,
                                : fail(op, status, "the user's matrix product failed", record_p);
 }
 
+/* Its stream was destroyed in vain: of a graph's launch the stream that it was launched on, too. */
+static bool is_given_up(const shm_op *op) {
+    return (op->runner != NULL && shm_stream_stopping(op->runner)) ||
+           (op->report != NULL && shm_stream_stopping(op->report));
+}
+
 /* Until the word is not 0. */
 static symmem_status await(const shm_op *op, const shm_word *word, uint64_t deadline_ns) {
     const struct timespec nap = {.tv_nsec = NAP_NS};
@@ -51,7 +57,7 @@ static symmem_status await(const shm_op *op, const shm_word *word, uint64_t dead
             continue;
         if (deadline_ns != 0 && shm_now_ns() >= deadline_ns)
             return SYMMEM_TIMEOUT;
-        if (op->runner != NULL && shm_stream_stopping(op->runner))
+        if (is_given_up(op))
             return SYMMEM_NOT_INITIALISED;
         nanosleep(&nap, NULL);
     }

@@ -6,8 +6,8 @@
  *   header
  *   slots    [channel][source]  0 or 1: put by `source`, consumed by the owner
  *   arrivals [2][channel][source]  the epoch of the last even barrier that `source` entered, and of
- *                               the last odd one: what is next written nobody looks at yet, so that
- *                               its line can be fetched while the ranks do something else
+ *                               the last odd one: what is next written nobody looks at yet, but who
+ *                               is a barrier ahead, so that its line can be fetched meanwhile
  *   epochs   [channel]          the owner's own count of barriers; nobody else touches it
  *   calls    [channel][2]       what the owner calls in its last two barriers, where that is
  *                               checked
@@ -140,7 +140,7 @@ static shm_word *barrier_word(const shm_wait *wait, int32_t rank) {
 }
 
 static shm_seen barrier_attempt(const shm_wait *wait, int32_t rank, uint32_t *value_p) {
-    /* acquire; pairs with: the arrival's store in run_barrier. seq_cst for shm_wake's sake. */
+    /* acquire; pairs with: the store in arrive. seq_cst for shm_wake's sake. */
     *value_p = atomic_load_explicit(barrier_word(wait, rank), memory_order_seq_cst);
     return (int32_t)(*value_p - wait->epoch) >= 0 ? SHM_READY : SHM_MISSING;
 }
@@ -258,7 +258,7 @@ static bool all_are_there(const shm_wait *wait) {
     return true;
 }
 
-/* All have met, and read no more what this rank stores into next. */
+/* All have met. Nobody reads what this rank stores into next, but who waits for that already. */
 static void claim_arrivals(const shm_wait *wait) {
     const symmem_peers *peers = wait->peers;
     if (peers->world_size > CLAIMING_RANKS)

@@ -178,20 +178,31 @@ static void end_graph(symmem_context *context, void *native, void *done_event) {
     sm_instance_release(context);
 }
 
+/* A launch is using it: it is the caller's as before. False: the context was finalised meanwhile.
+ */
+static bool keep_graph(symmem_graph *graph, void *native) {
+    symmem_context *context = graph->context;
+    graph->native = native;
+    if (!sm_enlist(context, &context->graphs, &graph->node)) {
+        graph->native = NULL;
+        return false;
+    }
+    sm_context_release(context); /* the shell has its own yet */
+    return true;
+}
+
 symmem_status symmem_graph_destroy(symmem_graph *graph) {
     if (graph == NULL)
         return SYMMEM_OK;
     symmem_context *context = graph->context;
     symmem_status status = SYMMEM_OK;
-    pthread_mutex_lock(&context->lock);
-    void *native = graph->native;
-    pthread_mutex_unlock(&context->lock);
+    /* Off the list, or a finalise meanwhile would end what is waited for here. */
+    void *native = sm_delist(context, &graph->node, &graph->native);
     if (native != NULL)
         status = await_launches(context, graph->done_event,
                                 sm_context_timeout(context, SYMMEM_TIMEOUT_DEFAULT));
-    if (status != SYMMEM_OK)
-        return status; /* still the caller's: a launch is using it */
-    native = sm_delist(context, &graph->node, &graph->native);
+    if (status != SYMMEM_OK && keep_graph(graph, native))
+        return status;
     if (native != NULL)
         end_graph(context, native, graph->done_event);
     sm_turn_finish(&graph->turn);

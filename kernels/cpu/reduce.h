@@ -19,10 +19,10 @@
  * are aligned to the element's size, to no more. src_count and dst_count are at least 1.
  *
  * streaming: the result goes past the cache to memory, but for the first cached_count destinations;
- * the caller says so, as it alone knows how
- * much is reduced in all, how many bytes at a time it ever does it. Stores of this kind are not
- * ordered by a release store; so the function ends with a fence of its own, and a release store (a
- * signal, a barrier) after it publishes the results as usual.
+ * the caller says so, as it alone knows how much is reduced in all, how many bytes at a time it
+ * ever does it. Stores of this kind are not ordered by a release store; so the function ends with a
+ * fence of its own, and a release store (a signal, a barrier) after it publishes the results as
+ * usual.
  *
  * read_ahead: other processors have just written sources, so that each line takes long to come;
  * they are asked for some way ahead. (A fifth less time for 512 KiB; more where all goes to

@@ -13,8 +13,9 @@
 #define SYMMEM_CPU_PIECE_BYTES ((size_t)256 << 10)
 /* Results of more than this leave the caches before anybody reads them. */
 #define SYMMEM_CPU_LARGE_BYTES ((size_t)8 << 20)
-/* The same of all-reduces into another tensor than their input: past the cache 8 MiB took 0.8 to
- * 0.9 times as long, 4 MiB 0.8 to 1, and what the ranks pass on stayed in the caches. */
+/* From so much on it is the same with all-reduces into another tensor than their input, but for
+ * those by pieces: past the cache 8 MiB took 0.8 to 0.9 times as long, 4 MiB 0.8 to 1, and what the
+ * ranks pass on stayed in the caches. */
 #define SYMMEM_CPU_LARGE_COPY_BYTES ((size_t)4 << 20)
 /* Up to so much is passed on from cache to cache, and never goes to memory. */
 #define SYMMEM_CPU_CACHED_BYTES ((size_t)1 << 20)

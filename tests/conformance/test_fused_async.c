@@ -199,6 +199,48 @@ static void given_up(struct tk *t) {
     end(&x);
 }
 
+/* The product on a stream forked from `stream` and joined to it. */
+static void capture_forked(struct tk *t, const struct arrival *x, symmem_stream *stream,
+                           symmem_graph **graph_p) {
+    symmem_stream *side = NULL;
+    symmem_event *event = NULL;
+    TK_REQUIRE_OK(t, symmem_stream_create(t->context, -1, &side));
+    TK_REQUIRE_OK(t, symmem_event_create(t->context, -1, &event));
+    TK_OK(t, symmem_stream_begin_capture(stream));
+    TK_OK(t, symmem_event_record(event, stream));
+    TK_OK(t, symmem_stream_wait_event(side, event));
+    TK_OK(t, symmem_async_input_mm(t->context, &x->a.dl, &x->b.dl, x->signals_dl, 0, &x->out.dl,
+                                   tk_scaled_ms(LONG_MS), side));
+    TK_OK(t, symmem_event_record(event, side));
+    TK_OK(t, symmem_stream_wait_event(stream, event));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, graph_p));
+    symmem_event_destroy(event);
+    TK_OK(t, symmem_stream_destroy(side));
+}
+
+/* Whatever stream of a graph's the product is on: it is the launch that is given up. */
+static void launch_given_up(struct tk *t) {
+    struct arrival x;
+    symmem_context_options options = tk_options(t);
+    symmem_stream *stream = NULL;
+    symmem_event *over = NULL;
+    symmem_graph *graph = NULL;
+    options.default_timeout_ms = 50;
+    tk_reinit(t, &options);
+    begin(t, &x, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
+    TK_REQUIRE_OK(t, symmem_stream_create(t->context, -1, &stream));
+    TK_REQUIRE_OK(t, symmem_event_create(t->context, -1, &over));
+    capture_forked(t, &x, stream, &graph);
+    TK_OK(t, symmem_graph_launch(graph, stream));
+    TK_OK(t, symmem_event_record(over, stream));
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
+    TK_OK(t, symmem_event_synchronize(over, tk_scaled_ms(3000)));
+    TK_OK(t, symmem_graph_destroy(graph));
+    fused_expect_bytes(t, &x.out, 0x55, "out");
+    symmem_event_destroy(over);
+    end(&x);
+}
+
 static void put_words(struct tk *t, const struct arrival *x, int missing) {
     uint32_t words[CHUNKS];
     for (int i = 0; i < CHUNKS; i++)
@@ -388,6 +430,11 @@ static const struct tk_case cases[] = {
      .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS,
      .max_ranks = 1,
      .body = given_up},
+    {.name = "fused_async.launch_given_up",
+     .requirements = "SM-LIFE-13,SM-STREAM-17",
+     .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
+     .max_ranks = 1,
+     .body = launch_given_up},
     {.name = "fused_async.replayed",
      .requirements = "SM-FUSED-09",
      .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,

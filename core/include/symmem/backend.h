@@ -409,9 +409,10 @@ struct symmem_backend {
     /* Local, last call on the instance. All memory, streams, peers and graphs were released, and
      * all work that has references has ended. It is not called from within a symmem_ref's release,
      * but may begin, in another thread, before the last release has returned: join the thread of
-     * yours that released. Events and host functions of a stream that was destroyed too early may
-     * be left, behind a host function that does not return: close waits for them a while and then
-     * leaves them to themselves, with no word to `host` from then on. */
+     * yours that released. Events, host functions and launches of graphs of nothing else may be
+     * left of a stream that was destroyed too early, behind a host function that does not return:
+     * close waits for them a while and then leaves them to themselves, with no word to `host` from
+     * then on. */
     void (*close)(void *instance);
 
     /* Local. At least 1. */
