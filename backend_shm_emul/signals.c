@@ -313,9 +313,10 @@ symmem_status shm_meet(shm_wait *wait, const symmem_call_id *id, symmem_fault *f
         *call_of(wait->peers, wait->peers->rank, wait->channel, wait->epoch) = *id;
     atomic_store_explicit(own, wait->epoch, memory_order_relaxed);
     arrive(wait);
-    status = point(wait, "shm.barrier.after_arrive", fault_p);
-    bool met = status == SYMMEM_OK && all_are_there(wait);
+    bool met = all_are_there(wait);
     wake_sleepers(wait);
+    /* Now all can go on, whatever becomes of this rank. */
+    status = point(wait, "shm.barrier.after_arrive", fault_p);
     if (status == SYMMEM_OK && !met)
         status = shm_wait_run(wait, fault_p);
     if (status == SYMMEM_OK)
