@@ -175,13 +175,23 @@ static void open_handle(const cuda_instance *instance, const lt_library *lt, bla
     device->asked = true;
 }
 
-/* NULL: there is no library, or it does not start here. lock held. */
+/* The library loads a kernel when it first needs it, which waits for all that runs in the context:
+ * with ranks as threads on one device for a peer's kernel, which may wait for this rank. */
+static bool may_load(const cuda_instance *instance, int32_t index) {
+    if (!cuda_kernels_are_shared(index))
+        return true;
+    instance->host->notice(instance->host, "ranks of this process share a device: matrix products "
+                                           "use a plain kernel, which is slow");
+    return false;
+}
+
+/* NULL: there is no library, or it does not start here or may not. lock held. */
 static blas_device *device_of(const cuda_instance *instance, int32_t index) {
     cuda_blas *blas = instance->blas;
     if (!blas->asked)
         blas->found = load_any(instance->host, &blas->library);
     blas->asked = true;
-    if (!blas->found)
+    if (!blas->found || !may_load(instance, index))
         return NULL;
     if (blas->devices[index] == NULL)
         blas->devices[index] = calloc(1, sizeof(blas_device));

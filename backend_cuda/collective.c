@@ -193,9 +193,10 @@ static void prepare(const cuda_instance *instance, const symmem_peers *peers, in
     job->board_at = symmem_cuda_board_at(peers->world_size, peers->channel_count, channel);
     c->launch.signal.operation = call->name;
     c->launch.enqueue = enqueue;
-    c->kernel = reduces(call->kind) ? device->collective[call->dtype] : device->collective_bytes;
-    c->barrier = device->barrier;
-    c->show_words = device->show_words;
+    c->kernel = reduces(call->kind) ? device->kernels.collective[call->dtype]
+                                    : device->kernels.collective_bytes;
+    c->barrier = device->kernels.barrier;
+    c->show_words = device->kernels.show_words;
     c->board = (uint64_t *)(void *)((char *)peers->signals[peers->rank] + job->board_at);
 }
 

@@ -44,7 +44,7 @@ static symmem_status run_now(cuda_instance *instance, int32_t device, const byte
  * keeps it until the instance is closed: its graph may be somebody else's. */
 static void end_staging(cuda_instance *instance, const cuda_stream *stream, cuda_staging *staging) {
     if (staging != NULL && cuda_wait_idle(instance, stream->native, 0, NULL) == CUDA_SUCCESS)
-        cuda_staging_give(instance, staging);
+        cuda_staging_give(staging);
 }
 
 /* Of a part that may find another one failed; ordinary memory is copied nevertheless, for a kernel

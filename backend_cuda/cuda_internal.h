@@ -30,13 +30,7 @@ typedef struct cuda_local_kernels {
     CUfunction reduce[SYMMEM_DTYPE_COUNT];
 } cuda_local_kernels;
 
-/* Opened when it is first used, so that ranks do not load every device of the host. */
-typedef struct cuda_device {
-    CUdevice id;
-    CUcontext context; /* the primary one, retained; NULL: not open */
-    bool kept;         /* until the process ends */
-    bool described;    /* the next one is filled */
-    symmem_device_info info;
+typedef struct cuda_kernels {
     CUmodule module;
     CUfunction barrier;
     CUfunction put_signal;
@@ -45,21 +39,24 @@ typedef struct cuda_device {
     CUfunction collective_bytes;               /* those that only move */
     CUfunction show_words, move_part;
     cuda_local_kernels local;
+} cuda_kernels;
+
+/* Opened when it is first used, so that ranks do not load every device of the host. */
+typedef struct cuda_device {
+    CUdevice id;
+    CUcontext context; /* the primary one, retained; NULL: not open */
+    bool kept;         /* until the process ends */
+    bool described;    /* the next one is filled */
+    symmem_device_info info;
+    cuda_kernels kernels;
     CUmemoryPool scratch; /* NULL: not made yet */
     CUstream control;     /* poisons and resets, in the order of the calls */
     cuda_lane *lanes;     /* idle ones */
 } cuda_device;
 
-/* Pinned memory in pieces of one size: the driver's own calls may wait for running kernels. */
+/* Pinned memory in pieces of two sizes: the driver's own calls may wait for running kernels. */
 #define CUDA_PIECE_BYTES 256
-typedef struct cuda_piece {
-    struct cuda_piece *next;
-} cuda_piece;
-
-typedef struct cuda_slab {
-    struct cuda_slab *next;
-    void *pinned;
-} cuda_slab;
+#define CUDA_UNIT_BYTES 65536
 
 typedef struct cuda_pending cuda_pending;
 typedef struct cuda_capture cuda_capture;
@@ -80,9 +77,6 @@ typedef struct cuda_instance {
     pthread_mutex_t lock;
     pthread_cond_t work;
     cuda_device devices[CUDA_MAX_DEVICES];
-    cuda_slab *slabs;
-    cuda_piece *pieces;
-    cuda_staging *stagings; /* idle ones */
     cuda_pending *pending, **pending_end;
     _Atomic int32_t pending_count; /* until the last of it is done, failures told */
     struct cuda_stream *streams;
@@ -203,6 +197,12 @@ symmem_status cuda_work_run(cuda_instance *instance, cuda_work *work, const symm
 /* So many blocks as `count` elements fill, up to a bound. */
 symmem_status cuda_work_launch(cuda_instance *instance, const cuda_work *work, CUfunction kernel,
                                uint64_t count, void *args, CUstream native);
+/* kernels.c */
+/* The device's kernels, whose context is current, for as long as they are not given back. */
+CUresult cuda_kernels_take(const cuda_driver *driver, int32_t device, cuda_kernels *kernels_p);
+void cuda_kernels_give(const cuda_driver *driver, int32_t device);
+/* Whether another instance of this process uses the device, and so its context. */
+bool cuda_kernels_are_shared(int32_t device);
 /* With the device's other kernels. */
 CUresult cuda_local_load(const cuda_driver *driver, CUmodule module, cuda_local_kernels *local);
 
@@ -228,16 +228,17 @@ symmem_status cuda_take_late(const cuda_signal_op *signal, symmem_error_record *
 void cuda_end_waiting(const cuda_signal_op *signal);
 
 /* pinned.c */
-/* Zeroed. The context of some device is current. */
-CUresult cuda_piece_take(cuda_instance *instance, void **piece_p);
-void cuda_piece_give(cuda_instance *instance, void *piece);
-/* `bytes` of pinned memory that lives as long as the instance. lock held. */
-CUresult cuda_slab_add(cuda_instance *instance, size_t bytes, void **pinned_p);
-void cuda_slabs_free(cuda_instance *instance);
+/* There is pinned memory between the two; some device's context is current, here and below. */
+CUresult cuda_pinned_join(const cuda_driver *driver);
+void cuda_pinned_leave(const cuda_driver *driver);
+/* CUDA_PIECE_BYTES, zeroed. To be given back, or lost until all have left. */
+CUresult cuda_piece_take(const cuda_driver *driver, void **piece_p);
+void cuda_piece_give(void *piece);
+/* CUDA_UNIT_BYTES; likewise. */
+CUresult cuda_unit_take(const cuda_driver *driver, void **unit_p);
+void cuda_unit_give(void *unit);
 
 /* staging.c: a stream's copies from and to ordinary host memory */
-/* Sees to it that there are some: making one may wait for running kernels. lock held. */
-CUresult cuda_stagings_make(cuda_instance *instance);
 /*
  * Enqueues the copy. *staging_p: what it needs until it is over, NULL if nothing; after a failure
  * too. The context is current.
@@ -246,7 +247,7 @@ bool cuda_is_ordinary(const cuda_driver *driver, CUdeviceptr address);
 CUresult cuda_copy_enqueue(cuda_instance *instance, CUstream native, bool capturing,
                            CUdeviceptr dst, CUdeviceptr src, size_t bytes,
                            cuda_staging **staging_p);
-void cuda_staging_give(cuda_instance *instance, cuda_staging *staging);
+void cuda_staging_give(cuda_staging *staging); /* NULL allowed */
 /* Another way than the driver's copy to get bytes from one place to another, both of which the
  * device sees. */
 typedef struct cuda_mover {

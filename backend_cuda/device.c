@@ -20,42 +20,6 @@ void cuda_sleep_ns(uint64_t ns) {
     nanosleep(&pause, NULL);
 }
 
-static CUresult load_kernels(const cuda_driver *driver, cuda_device *device) {
-    const struct {
-        const char *name;
-        CUfunction *function;
-    } kernels[] = {
-        {"symmem_barrier", &device->barrier},
-        {"symmem_put_signal", &device->put_signal},
-        {"symmem_wait_signal", &device->wait_signal},
-        {"symmem_collective_bytes", &device->collective_bytes},
-        {"symmem_collective_u8", &device->collective[SYMMEM_UINT8]},
-        {"symmem_collective_i8", &device->collective[SYMMEM_INT8]},
-        {"symmem_collective_i16", &device->collective[SYMMEM_INT16]},
-        {"symmem_collective_u16", &device->collective[SYMMEM_UINT16]},
-        {"symmem_collective_i32", &device->collective[SYMMEM_INT32]},
-        {"symmem_collective_u32", &device->collective[SYMMEM_UINT32]},
-        {"symmem_collective_i64", &device->collective[SYMMEM_INT64]},
-        {"symmem_collective_u64", &device->collective[SYMMEM_UINT64]},
-        {"symmem_collective_f16", &device->collective[SYMMEM_FLOAT16]},
-        {"symmem_collective_bf16", &device->collective[SYMMEM_BFLOAT16]},
-        {"symmem_collective_f32", &device->collective[SYMMEM_FLOAT32]},
-        {"symmem_collective_f64", &device->collective[SYMMEM_FLOAT64]},
-        {"symmem_show_words", &device->show_words},
-        {"symmem_move_part", &device->move_part},
-    };
-    CUresult result = driver->ModuleLoadData(&device->module, cuda_image());
-    for (size_t i = 0; result == CUDA_SUCCESS && i < sizeof kernels / sizeof kernels[0]; i++) {
-        result = driver->ModuleGetFunction(kernels[i].function, device->module, kernels[i].name);
-        /* Now, for loading waits for all that runs in the context: with ranks as threads for a
-         * peer's kernel, which may wait for ours. */
-        if (result == CUDA_SUCCESS && driver->FuncLoad != NULL)
-            result = driver->FuncLoad(*kernels[i].function);
-    }
-    return result == CUDA_SUCCESS ? cuda_local_load(driver, device->module, &device->local)
-                                  : result;
-}
-
 /*
  * The primary context is made by who first retains it and destroyed with the last reference. Both
  * take a good part of a second, one process after the other, so the first instance of a process
@@ -90,24 +54,27 @@ static CUresult make_device(cuda_instance *instance, int32_t index) {
     result = driver->CtxPushCurrent(context);
     if (result != CUDA_SUCCESS)
         goto release;
-    result = load_kernels(driver, device);
-    if (result == CUDA_SUCCESS)
-        result = driver->StreamCreate(&device->control, CU_STREAM_NON_BLOCKING);
-    if (result == CUDA_SUCCESS)
-        result = start_callbacks(driver, device);
-    if (result == CUDA_SUCCESS && instance->stagings == NULL)
-        result = cuda_stagings_make(instance);
+    result = cuda_kernels_take(driver, index, &device->kernels);
     if (result != CUDA_SUCCESS)
         goto pop;
+    result = cuda_pinned_join(driver);
+    if (result != CUDA_SUCCESS)
+        goto give_kernels;
+    result = driver->StreamCreate(&device->control, CU_STREAM_NON_BLOCKING);
+    if (result != CUDA_SUCCESS)
+        goto leave_pinned;
+    result = start_callbacks(driver, device);
+    if (result != CUDA_SUCCESS)
+        goto destroy_control;
     device->context = context;
     return CUDA_SUCCESS;
+destroy_control:
+    (void)driver->StreamDestroy(device->control);
+leave_pinned:
+    cuda_pinned_leave(driver);
+give_kernels:
+    cuda_kernels_give(driver, index);
 pop:
-    if (device->control != NULL)
-        (void)driver->StreamDestroy(device->control);
-    device->control = NULL;
-    if (device->module != NULL)
-        (void)driver->ModuleUnload(device->module);
-    device->module = NULL;
     (void)driver->CtxPopCurrent(&context);
 release:
     (void)driver->DevicePrimaryCtxRelease(device->id);
@@ -164,8 +131,9 @@ void cuda_lane_give(cuda_instance *instance, int32_t index, cuda_lane *lane) {
     pthread_mutex_unlock(&instance->lock);
 }
 
-static void close_device(cuda_instance *instance, cuda_device *device) {
+static void close_device(cuda_instance *instance, int32_t index) {
     const cuda_driver *driver = &instance->driver;
+    cuda_device *device = &instance->devices[index];
     if (driver->CtxPushCurrent(device->context) == CUDA_SUCCESS) {
         while (device->lanes != NULL) {
             cuda_lane *lane = device->lanes;
@@ -174,7 +142,8 @@ static void close_device(cuda_instance *instance, cuda_device *device) {
             free(lane);
         }
         (void)driver->StreamDestroy(device->control);
-        (void)driver->ModuleUnload(device->module);
+        cuda_pinned_leave(driver);
+        cuda_kernels_give(driver, index);
         cuda_leave(instance);
     }
     if (!device->kept)
@@ -183,12 +152,6 @@ static void close_device(cuda_instance *instance, cuda_device *device) {
 
 void cuda_devices_close(cuda_instance *instance) {
     for (int32_t i = 0; i < instance->device_count; i++)
-        if (instance->devices[i].context != NULL) {
-            /* Pinned memory is portable: any context will do, and the last one may be this. */
-            if (instance->driver.CtxPushCurrent(instance->devices[i].context) == CUDA_SUCCESS) {
-                cuda_slabs_free(instance);
-                cuda_leave(instance);
-            }
-            close_device(instance, &instance->devices[i]);
-        }
+        if (instance->devices[i].context != NULL)
+            close_device(instance, i);
 }

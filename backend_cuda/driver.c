@@ -33,6 +33,7 @@ static const entry_point entry_points[] = {
     ENTRY(DevicePrimaryCtxRelease, 11000),
     ENTRY(CtxPushCurrent, 4000),
     ENTRY(CtxPopCurrent, 4000),
+    ENTRY(CtxGetDevice, 2000),
     ENTRY(ModuleLoadData, 2000),
     ENTRY(ModuleUnload, 2000),
     ENTRY(ModuleGetFunction, 2000),

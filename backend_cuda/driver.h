@@ -22,6 +22,7 @@ typedef struct cuda_driver {
     __typeof__(cuDevicePrimaryCtxRelease) *DevicePrimaryCtxRelease;
     __typeof__(cuCtxPushCurrent) *CtxPushCurrent;
     __typeof__(cuCtxPopCurrent) *CtxPopCurrent;
+    __typeof__(cuCtxGetDevice) *CtxGetDevice;
     __typeof__(cuModuleLoadData) *ModuleLoadData;
     __typeof__(cuModuleUnload) *ModuleUnload;
     __typeof__(cuModuleGetFunction) *ModuleGetFunction;

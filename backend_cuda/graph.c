@@ -22,13 +22,13 @@ symmem_status cuda_capture_id(void *opaque, void *opaque_stream, uint64_t *id_p)
     return SYMMEM_OK;
 }
 
-static void free_held(cuda_instance *instance, cuda_captured *held) {
+static void free_held(cuda_captured *held) {
     while (held != NULL) {
         cuda_captured *next = held->next;
         for (int32_t i = 0; i < held->ref_count; i++)
             held->refs[i].release(held->refs[i].object);
-        cuda_piece_give(instance, held->signal.fault);
-        cuda_staging_give(instance, held->staging);
+        cuda_piece_give(held->signal.fault);
+        cuda_staging_give(held->staging);
         free(held);
         held = next;
     }
@@ -150,7 +150,7 @@ symmem_status cuda_capture_end(void *opaque, void *opaque_stream, void **graph_p
         return SYMMEM_OK;
     }
     free(graph);
-    free_held(instance, held);
+    free_held(held);
     if (result == CUDA_ERROR_ILLEGAL_STATE)
         return instance->host->fail(instance->host, SYMMEM_CAPTURE, 0, "capture_end",
                                     "the stream does not capture");
@@ -199,7 +199,7 @@ void cuda_graph_drop(cuda_instance *instance, cuda_graph *graph) {
         (void)instance->driver.GraphExecDestroy(graph->executable);
         cuda_leave(instance);
     }
-    free_held(instance, graph->held);
+    free_held(graph->held);
     free(graph);
 }
 

@@ -22,7 +22,8 @@ typedef struct strided_work {
 static symmem_status enqueue_strided(cuda_instance *instance, cuda_work *work, CUstream native) {
     strided_work *strided = (strided_work *)work;
     strided->args.failed = work->failed;
-    return cuda_work_launch(instance, work, instance->devices[work->device].local.copy_strided,
+    return cuda_work_launch(instance, work,
+                            instance->devices[work->device].kernels.local.copy_strided,
                             strided->args.count, &strided->args, native);
 }
 
@@ -60,7 +61,7 @@ static symmem_status enqueue_reduce(cuda_instance *instance, cuda_work *work, CU
     reduce_work *reduce = (reduce_work *)work;
     reduce->args.failed = work->failed;
     return cuda_work_launch(instance, work,
-                            instance->devices[work->device].local.reduce[reduce->dtype],
+                            instance->devices[work->device].kernels.local.reduce[reduce->dtype],
                             reduce->args.count, &reduce->args, native);
 }
 

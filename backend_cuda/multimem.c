@@ -120,7 +120,7 @@ static symmem_status run_now(cuda_instance *instance, int32_t device, const line
     if (result == CUDA_SUCCESS)
         result = ended;
     if (ended == CUDA_SUCCESS)
-        cuda_staging_give(instance, staging);
+        cuda_staging_give(staging);
     cuda_lane_give(instance, device, lane);
     return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, lines->operation);
 }
@@ -147,7 +147,7 @@ static symmem_status run_on(cuda_instance *instance, const lines_mover *lines, C
     /* What is enqueued goes through it, and must have ended; see copy.c. */
     if (status != SYMMEM_OK && id == 0 && needs.staging != NULL &&
         cuda_wait_idle(instance, stream->native, 0, NULL) == CUDA_SUCCESS)
-        cuda_staging_give(instance, needs.staging);
+        cuda_staging_give(needs.staging);
     return status;
 }
 
@@ -281,7 +281,7 @@ symmem_status cuda_multimem_collective(cuda_instance *instance, const symmem_pee
         return status;
     (void)cuda_point(instance, "cuda.multimem*"); /* peers have counted on this rank by now */
     multimem_launch m = {.launch = {.enqueue = enqueue, .signal = {.operation = call->name}},
-                         .barrier = instance->devices[peers->device].barrier,
+                         .barrier = instance->devices[peers->device].kernels.barrier,
                          .kernels = cuda_multimem_kernels_of(instance, peers->device)};
     plan(peers, call, &m);
     char *own = peers->signals[peers->rank];

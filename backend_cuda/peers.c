@@ -23,7 +23,7 @@ static CUresult fill_tables(cuda_instance *instance, const symmem_peers *peers, 
 static CUresult open_own(cuda_instance *instance, const symmem_peers *peers, cuda_peers *own) {
     cuda_lane *lane;
     void *control = NULL;
-    CUresult result = cuda_piece_take(instance, &control);
+    CUresult result = cuda_piece_take(&instance->driver, &control);
     if (result != CUDA_SUCCESS)
         return result;
     own->control = control;
@@ -37,7 +37,7 @@ static CUresult open_own(cuda_instance *instance, const symmem_peers *peers, cud
     if (result == CUDA_SUCCESS)
         return CUDA_SUCCESS;
 give_control:
-    cuda_piece_give(instance, control);
+    cuda_piece_give(control);
     return result;
 }
 
@@ -85,7 +85,7 @@ void cuda_peers_close(void *opaque, symmem_peers *peers) {
         }
         cuda_leave(instance);
     }
-    cuda_piece_give(instance, own->control);
+    cuda_piece_give(own->control);
     free(own);
 }
 

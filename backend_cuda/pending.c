@@ -169,8 +169,8 @@ static void look_for_fault(cuda_stream *stream, const cuda_signal_op *signal) {
 
 static void finish(cuda_instance *instance, cuda_pending *pending) {
     look_for_fault(pending->stream, &pending->signal);
-    cuda_piece_give(instance, pending->signal.fault);
-    cuda_staging_give(instance, pending->staging);
+    cuda_piece_give(pending->signal.fault);
+    cuda_staging_give(pending->staging);
     if (pending->graph != NULL) {
         for (cuda_captured *held = pending->graph->held; held != NULL; held = held->next)
             look_for_fault(pending->stream, &held->signal);

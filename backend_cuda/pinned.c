@@ -1,73 +1,141 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Small pieces of pinned memory, cut from slabs that live as long as the instance. */
+/*
+ * Pinned memory in small pieces, of the process and not of an instance: ranks that are threads may
+ * share a context, in which the driver's own calls, which make it or free it, may wait for a peer's
+ * running kernel that waits for this rank. It is cut from slabs, which are freed when nobody uses a
+ * device any more.
+ */
 #include "cuda_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define SLAB_BYTES 65536
+typedef struct slab {
+    struct slab *next;
+    void *pinned;
+    CUdevice device; /* that it was made on; its context is held for it */
+} slab;
+
+/* The head of an idle piece. */
+typedef struct idle {
+    struct idle *next;
+} idle;
+
+typedef struct pool {
+    const size_t piece_bytes, pieces; /* of a slab */
+    idle *first;
+} pool;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* over all of it */
+static int32_t users;
+static slab *slabs;
+static pool pieces = {CUDA_PIECE_BYTES, 256, NULL};
+static pool units = {CUDA_UNIT_BYTES, 16, NULL};
 
 _Static_assert(sizeof(symmem_cuda_fault) <= CUDA_PIECE_BYTES, "a fault is one piece");
 _Static_assert(sizeof(symmem_cuda_control) <= CUDA_PIECE_BYTES, "a control word is one piece");
 
-CUresult cuda_slab_add(cuda_instance *instance, size_t bytes, void **pinned_p) {
-    cuda_slab *slab = calloc(1, sizeof *slab);
-    if (slab == NULL)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = instance->driver.MemHostAlloc(
-        &slab->pinned, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
-    if (result != CUDA_SUCCESS) {
-        free(slab);
-        return result;
-    }
-    slab->next = instance->slabs;
-    instance->slabs = slab;
-    *pinned_p = slab->pinned;
-    return CUDA_SUCCESS;
-}
-
-/* lock held */
-static CUresult add_pieces(cuda_instance *instance) {
-    void *pinned;
-    CUresult result = cuda_slab_add(instance, SLAB_BYTES, &pinned);
+static CUresult make_slab(const cuda_driver *driver, size_t bytes, slab *made) {
+    CUcontext context;
+    CUresult result = driver->CtxGetDevice(&made->device);
+    if (result == CUDA_SUCCESS)
+        result = driver->DevicePrimaryCtxRetain(&context, made->device);
     if (result != CUDA_SUCCESS)
         return result;
-    for (size_t at = 0; at < SLAB_BYTES; at += CUDA_PIECE_BYTES) {
-        cuda_piece *piece = (cuda_piece *)(void *)((char *)pinned + at);
-        piece->next = instance->pieces;
-        instance->pieces = piece;
-    }
-    return CUDA_SUCCESS;
-}
-
-CUresult cuda_piece_take(cuda_instance *instance, void **piece_p) {
-    pthread_mutex_lock(&instance->lock);
-    CUresult result = instance->pieces != NULL ? CUDA_SUCCESS : add_pieces(instance);
-    if (result == CUDA_SUCCESS) {
-        cuda_piece *piece = instance->pieces;
-        instance->pieces = piece->next;
-        memset(piece, 0, CUDA_PIECE_BYTES);
-        *piece_p = piece;
-    }
-    pthread_mutex_unlock(&instance->lock);
+    result = driver->MemHostAlloc(&made->pinned, bytes,
+                                  CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+    if (result != CUDA_SUCCESS)
+        (void)driver->DevicePrimaryCtxRelease(made->device);
     return result;
 }
 
-void cuda_piece_give(cuda_instance *instance, void *opaque) {
-    cuda_piece *piece = opaque;
-    if (piece == NULL)
-        return;
-    pthread_mutex_lock(&instance->lock);
-    piece->next = instance->pieces;
-    instance->pieces = piece;
-    pthread_mutex_unlock(&instance->lock);
+static CUresult grow(const cuda_driver *driver, pool *from) {
+    slab *made = calloc(1, sizeof *made);
+    if (made == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = make_slab(driver, from->pieces * from->piece_bytes, made);
+    if (result != CUDA_SUCCESS) {
+        free(made);
+        return result;
+    }
+    made->next = slabs;
+    slabs = made;
+    for (size_t i = 0; i < from->pieces; i++) {
+        idle *piece = (idle *)(void *)((char *)made->pinned + i * from->piece_bytes);
+        piece->next = from->first;
+        from->first = piece;
+    }
+    return CUDA_SUCCESS;
 }
 
-void cuda_slabs_free(cuda_instance *instance) {
-    while (instance->slabs != NULL) {
-        cuda_slab *slab = instance->slabs;
-        instance->slabs = slab->next;
-        (void)instance->driver.MemFreeHost(slab->pinned);
-        free(slab);
+static CUresult take(const cuda_driver *driver, pool *from, void **piece_p) {
+    pthread_mutex_lock(&lock);
+    CUresult result = from->first != NULL ? CUDA_SUCCESS : grow(driver, from);
+    if (result == CUDA_SUCCESS) {
+        *piece_p = from->first;
+        from->first = from->first->next;
     }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+static void give(pool *to, void *opaque) {
+    idle *piece = opaque;
+    pthread_mutex_lock(&lock);
+    piece->next = to->first;
+    to->first = piece;
+    pthread_mutex_unlock(&lock);
+}
+
+CUresult cuda_piece_take(const cuda_driver *driver, void **piece_p) {
+    CUresult result = take(driver, &pieces, piece_p);
+    if (result == CUDA_SUCCESS)
+        memset(*piece_p, 0, CUDA_PIECE_BYTES);
+    return result;
+}
+
+void cuda_piece_give(void *piece) {
+    if (piece != NULL)
+        give(&pieces, piece);
+}
+
+CUresult cuda_unit_take(const cuda_driver *driver, void **unit_p) {
+    return take(driver, &units, unit_p);
+}
+
+void cuda_unit_give(void *unit) {
+    give(&units, unit);
+}
+
+static void free_slabs(const cuda_driver *driver) {
+    while (slabs != NULL) {
+        slab *freed = slabs;
+        slabs = freed->next;
+        (void)driver->MemFreeHost(freed->pinned);
+        (void)driver->DevicePrimaryCtxRelease(freed->device);
+        free(freed);
+    }
+    pieces.first = NULL;
+    units.first = NULL;
+}
+
+/* So much of both at once as is seldom exceeded: later it might be waited for. */
+CUresult cuda_pinned_join(const cuda_driver *driver) {
+    pthread_mutex_lock(&lock);
+    CUresult result = users > 0 ? CUDA_SUCCESS : grow(driver, &pieces);
+    if (result == CUDA_SUCCESS && users == 0)
+        result = grow(driver, &units);
+    if (result == CUDA_SUCCESS)
+        users++;
+    else if (users == 0)
+        free_slabs(driver);
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+void cuda_pinned_leave(const cuda_driver *driver) {
+    pthread_mutex_lock(&lock);
+    if (--users == 0)
+        free_slabs(driver);
+    pthread_mutex_unlock(&lock);
 }

@@ -80,7 +80,7 @@ static symmem_cuda_product args_of(const symmem_matmul *p, const uint64_t *faile
 static symmem_status enqueue_kernel(cuda_instance *instance, const cuda_work *work,
                                     const symmem_matmul *p, const uint64_t *failed,
                                     const void *sums, CUstream native) {
-    const cuda_local_kernels *local = &instance->devices[work->device].local;
+    const cuda_local_kernels *local = &instance->devices[work->device].kernels.local;
     symmem_cuda_product args = args_of(p, failed, sums);
     CUfunction kernel = sums == NULL                 ? local->product[p->dtype]
                         : p->dtype == SYMMEM_FLOAT64 ? local->finish_double
@@ -213,9 +213,9 @@ static symmem_status enqueue_chunk(cuda_instance *instance, const product_work *
                               .timeout_ms = product->timeout_ms,
                               .chunk = chunk,
                               .first = i == 0};
-    CUresult result =
-        cuda_launch_kernel(instance, instance->devices[product->work.device].local.await_chunk, 1,
-                           AWAIT_THREADS, &args, native);
+    CUresult result = cuda_launch_kernel(
+        instance, instance->devices[product->work.device].kernels.local.await_chunk, 1,
+        AWAIT_THREADS, &args, native);
     if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, product->work.operation);
     return enqueue_one(instance, &product->work, &some, &state->failed, native);
@@ -255,7 +255,7 @@ static symmem_status take_fault(cuda_instance *instance, product_work *product) 
     symmem_status status = cuda_enter(instance, work->device, work->operation);
     if (status != SYMMEM_OK)
         return status;
-    CUresult result = cuda_piece_take(instance, &fault);
+    CUresult result = cuda_piece_take(&instance->driver, &fault);
     cuda_leave(instance);
     if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, work->operation);

@@ -51,12 +51,12 @@ static symmem_status run_now(cuda_instance *instance, int32_t device, cuda_launc
         cuda_lane_give(instance, device, lane);
     }
     if (result != CUDA_SUCCESS) {
-        cuda_piece_give(instance, launch->signal.fault);
+        cuda_piece_give(launch->signal.fault);
         return cuda_fail(instance, result, operation);
     }
     symmem_error_record record;
     symmem_status status = cuda_take_fault(&launch->signal, &record);
-    cuda_piece_give(instance, launch->signal.fault);
+    cuda_piece_give(launch->signal.fault);
     return status;
 }
 
@@ -75,7 +75,7 @@ static symmem_status run_on(cuda_instance *instance, cuda_stream *stream, cuda_l
             status = cuda_fail(instance, result, operation);
     }
     if (status != SYMMEM_OK) {
-        cuda_piece_give(instance, launch->signal.fault);
+        cuda_piece_give(launch->signal.fault);
         return status;
     }
     const cuda_needs needs = {.signal = &launch->signal};
@@ -84,7 +84,7 @@ static symmem_status run_on(cuda_instance *instance, cuda_stream *stream, cuda_l
     /* The kernel is on its way: it must not find its memory given to another. */
     if (status != SYMMEM_OK && id == 0 &&
         cuda_wait_idle(instance, stream->native, 0, &launch->signal) == CUDA_SUCCESS)
-        cuda_piece_give(instance, launch->signal.fault);
+        cuda_piece_give(launch->signal.fault);
     return status;
 }
 
@@ -92,7 +92,7 @@ static symmem_status prepare(cuda_instance *instance, const symmem_peers *peers,
                              int32_t channel, const symmem_exec *exec, cuda_launch *launch) {
     const cuda_peers *own = peers->priv;
     void *fault;
-    CUresult result = cuda_piece_take(instance, &fault);
+    CUresult result = cuda_piece_take(&instance->driver, &fault);
     if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, launch->signal.operation);
     launch->signal.peers = peers;
@@ -141,7 +141,7 @@ symmem_status cuda_barrier(void *opaque, const symmem_peers *peers, int32_t chan
                            const symmem_exec *exec) {
     cuda_instance *instance = opaque;
     cuda_launch launch = {.enqueue = enqueue_one,
-                          .kernel = instance->devices[peers->device].barrier,
+                          .kernel = instance->devices[peers->device].kernels.barrier,
                           .threads = cuda_barrier_threads(peers->world_size),
                           .signal = {.operation = "barrier"}};
     return cuda_launch_run(instance, peers, -1, channel, exec, &launch);
@@ -151,7 +151,7 @@ symmem_status cuda_put_signal(void *opaque, const symmem_peers *peers, int32_t d
                               int32_t channel, const symmem_exec *exec) {
     cuda_instance *instance = opaque;
     cuda_launch launch = {.enqueue = enqueue_one,
-                          .kernel = instance->devices[peers->device].put_signal,
+                          .kernel = instance->devices[peers->device].kernels.put_signal,
                           .threads = 32,
                           .signal = {.operation = "put_signal"}};
     return cuda_launch_run(instance, peers, dst_rank, channel, exec, &launch);
@@ -161,7 +161,7 @@ symmem_status cuda_wait_signal(void *opaque, const symmem_peers *peers, int32_t 
                                int32_t channel, const symmem_exec *exec) {
     cuda_instance *instance = opaque;
     cuda_launch launch = {.enqueue = enqueue_one,
-                          .kernel = instance->devices[peers->device].wait_signal,
+                          .kernel = instance->devices[peers->device].kernels.wait_signal,
                           .threads = 32,
                           .signal = {.operation = "wait_signal"}};
     return cuda_launch_run(instance, peers, src_rank, channel, exec, &launch);

@@ -10,14 +10,11 @@
 
 #include "cuda_internal.h"
 
-#define UNIT_BYTES 65536
-#define UNITS 16
 #define HEAD_BYTES 256
 
 /* The head of a unit of pinned memory; the data come behind it. Its host functions run one after
  * the other, as the stream does. */
 struct cuda_staging {
-    cuda_staging *next; /* while idle */
     char *dst;
     const char *src; /* of the ordinary memory there is one or both; of the other NULL */
     size_t bytes;
@@ -30,41 +27,15 @@ static char *data_of(cuda_staging *staging) {
     return (char *)staging + HEAD_BYTES;
 }
 
-CUresult cuda_stagings_make(cuda_instance *instance) {
-    void *pinned;
-    CUresult result = cuda_slab_add(instance, (size_t)UNITS * UNIT_BYTES, &pinned);
-    for (size_t i = 0; result == CUDA_SUCCESS && i < UNITS; i++) {
-        cuda_staging *staging = (cuda_staging *)(void *)((char *)pinned + i * UNIT_BYTES);
-        staging->next = instance->stagings;
-        instance->stagings = staging;
-    }
-    return result;
-}
-
-static CUresult take(cuda_instance *instance, cuda_staging **staging_p) {
-    pthread_mutex_lock(&instance->lock);
-    CUresult result = instance->stagings != NULL ? CUDA_SUCCESS : cuda_stagings_make(instance);
-    if (result == CUDA_SUCCESS) {
-        *staging_p = instance->stagings;
-        instance->stagings = (*staging_p)->next;
-    }
-    pthread_mutex_unlock(&instance->lock);
-    return result;
-}
-
-void cuda_staging_give(cuda_instance *instance, cuda_staging *staging) {
-    if (staging == NULL)
-        return;
-    pthread_mutex_lock(&instance->lock);
-    staging->next = instance->stagings;
-    instance->stagings = staging;
-    pthread_mutex_unlock(&instance->lock);
+void cuda_staging_give(cuda_staging *staging) {
+    if (staging != NULL)
+        cuda_unit_give(staging);
 }
 
 /* --- in the stream ------------------------------------------------------------------ */
 
 static size_t piece_of(const cuda_staging *staging, size_t done) {
-    const size_t most = UNIT_BYTES - HEAD_BYTES;
+    const size_t most = CUDA_UNIT_BYTES - HEAD_BYTES;
     return staging->bytes - done < most ? staging->bytes - done : most;
 }
 
@@ -124,11 +95,13 @@ static bool goes_straight(const cuda_driver *driver, CUstream native, bool captu
 }
 
 /* Of `bytes` bytes; an end that is not ordinary memory is 0. */
-static CUresult take_for(cuda_instance *instance, CUdeviceptr dst, CUdeviceptr src, size_t bytes,
-                         cuda_staging **staging_p) {
-    CUresult result = take(instance, staging_p);
+static CUresult take_for(const cuda_instance *instance, CUdeviceptr dst, CUdeviceptr src,
+                         size_t bytes, cuda_staging **staging_p) {
+    void *unit;
+    CUresult result = cuda_unit_take(&instance->driver, &unit);
     if (result != CUDA_SUCCESS)
         return result;
+    *staging_p = unit;
     (*staging_p)->dst = (char *)(uintptr_t)dst;
     (*staging_p)->src = (const char *)(uintptr_t)src;
     (*staging_p)->bytes = bytes;

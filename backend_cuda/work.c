@@ -131,7 +131,7 @@ symmem_status cuda_work_run(cuda_instance *instance, cuda_work *work, const symm
         work->failed = &cuda_state_of(exec->whole)->failed;
     status = exec->stream == NULL ? run_now(instance, work) : run_on(instance, work, exec, &taken);
     if (!taken)
-        cuda_piece_give(instance, work->signal.fault);
+        cuda_piece_give(work->signal.fault);
     cuda_leave(instance);
     return status;
 }

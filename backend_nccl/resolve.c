@@ -44,7 +44,7 @@ static CUresult find_kernel(cuda_instance *instance, int32_t device, CUfunction 
 static CUresult run_kernel(cuda_instance *instance, CUstream native, CUfunction kernel,
                            ncclWindow_t window, int first, int count, void **pointers) {
     void *piece;
-    CUresult result = cuda_piece_take(instance, &piece);
+    CUresult result = cuda_piece_take(&instance->driver, &piece);
     if (result != CUDA_SUCCESS)
         return result;
     void *arguments[] = {&window, &first, &count, &piece};
@@ -54,7 +54,7 @@ static CUresult run_kernel(cuda_instance *instance, CUstream native, CUfunction 
     if (result == CUDA_SUCCESS)
         memcpy(pointers, piece, sizeof(void *) * (size_t)count);
     if (result != CUDA_ERROR_NOT_READY)
-        cuda_piece_give(instance, piece);
+        cuda_piece_give(piece);
     return result;
 }
 

@@ -3,11 +3,13 @@
  * cuBLASLt for the fake driver, or for no driver: then a product runs at once. It computes with the
  * scalar reference and is as strict as the library may be: layouts that do not fit, addresses less
  * aligned than was said, another workspace than asked for, all are refused. Shapes of which a side
- * is a multiple of 7 it does not do at all, for the other way to be taken.
+ * is a multiple of 7 it does not do at all, for the other way to be taken. As if each shape had
+ * code of its own, which is loaded when it is first needed, it waits then for all that runs.
  */
 #include <cublasLt.h>
 #include <cuda.h>
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -233,18 +235,42 @@ static void run_product(void *arg) {
 
 typedef CUresult (*enqueue_fn)(CUstream stream, void (*run)(void *arg), const void *arg,
                                size_t bytes);
+typedef void (*quiet_fn)(void);
 
-static cublasStatus_t start(struct fake_run *run, cudaStream_t stream) {
+static bool find_entry(const char *name, void *entry_p) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    void *symbol = driver != NULL ? dlsym(driver, "fake_cuda_enqueue") : NULL;
-    enqueue_fn enqueue;
+    void *symbol = driver != NULL ? dlsym(driver, name) : NULL;
     if (driver != NULL)
         dlclose(driver);
-    if (symbol == NULL) {
+    memcpy(entry_p, &symbol, sizeof symbol);
+    return symbol != NULL;
+}
+
+/* Whether a shape comes for the first time; of the last so many. */
+static bool is_new(const symmem_matmul *p) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static int64_t seen[256][4];
+    static unsigned int next;
+    const int64_t shape[4] = {p->m, p->n, p->k, (int64_t)p->dtype};
+    unsigned int at = 0;
+    pthread_mutex_lock(&lock);
+    while (at < 256 && memcmp(seen[at], shape, sizeof shape) != 0)
+        at++;
+    if (at == 256)
+        memcpy(seen[next++ % 256], shape, sizeof shape);
+    pthread_mutex_unlock(&lock);
+    return at == 256;
+}
+
+static cublasStatus_t start(struct fake_run *run, cudaStream_t stream) {
+    enqueue_fn enqueue;
+    quiet_fn quiet;
+    if (!find_entry("fake_cuda_enqueue", &enqueue) || !find_entry("fake_cuda_quiet", &quiet)) {
         run_product(run);
         return CUBLAS_STATUS_SUCCESS;
     }
-    memcpy(&enqueue, &symbol, sizeof enqueue);
+    if (is_new(&run->product))
+        quiet();
     return enqueue((CUstream)stream, run_product, run, sizeof *run) == CUDA_SUCCESS
                ? CUBLAS_STATUS_SUCCESS
                : CUBLAS_STATUS_EXECUTION_FAILED;

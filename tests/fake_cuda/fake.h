@@ -25,6 +25,7 @@ CUresult fake_enqueue(CUstream stream, void (*run)(void *arg), void (*drop)(void
                       const void *arg, size_t bytes, bool blocks);
 bool fake_is_capturing(CUstream stream);
 void fake_wait_stream(CUstream stream);
+void fake_wait_context(CUcontext context); /* for all its streams */
 
 CUresult fake_stream_create(CUstream *stream, unsigned int flags);
 CUresult fake_stream_destroy(CUstream stream);
@@ -55,6 +56,9 @@ bool fake_is_known(CUdeviceptr at);
 
 /* A call of the driver that enqueues; for other libraries that are played here, too. */
 CUresult fake_cuda_enqueue(CUstream stream, void (*run)(void *arg), const void *arg, size_t bytes);
+/* Waits for all that runs in the calling thread's context, with its lock held; likewise. */
+void fake_cuda_quiet(void);
+CUcontext fake_current(void); /* NULL: none */
 
 /* --- pools.c ------------------------------------------------------------------------- */
 

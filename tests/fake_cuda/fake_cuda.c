@@ -3,9 +3,12 @@
  * A fake of the CUDA driver, for machines without one: memory of the host, streams that are
  * threads, the kernels from their own source (kernels.cpp). It lets the host code of backend_cuda
  * run, under sanitizers too. It shows nothing about GPUs: not their memory model, not their time,
- * not which of the driver's calls wait for what, but for one: as documented, a copy from the device
- * to ordinary memory holds the caller until it is over, here and in the driver with the context's
- * lock held.
+ * not which of the driver's calls wait for what, but for two: a copy from the device to ordinary
+ * memory holds the caller until it is over, and loading code, unloading it and freeing pinned memory
+ * wait for all that runs in the context. As documented, or as the driver may; here and there with
+ * the context's lock held, which keeps other threads from enqueueing.
+ *
+ * FAKE_CUDA_DEVICES: how many devices there are, at most and unless it is set 8.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -25,16 +28,17 @@
 
 struct CUctx_st {
     int references;
+    pthread_mutex_t enqueueing; /* held by every call that enqueues */
 };
 
 struct CUmod_st {
     int loaded;
 };
 
-static struct CUctx_st contexts[DEVICES];
+static struct CUctx_st contexts[DEVICES] = {
+    [0 ... DEVICES - 1] = {.enqueueing = PTHREAD_MUTEX_INITIALIZER},
+};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-/* Held by every call that enqueues. */
-static pthread_mutex_t enqueueing = PTHREAD_MUTEX_INITIALIZER;
 static __thread CUcontext stack[MAX_DEPTH];
 static __thread int depth;
 
@@ -46,6 +50,17 @@ static __thread int depth;
 
 static void *pointer(CUdeviceptr at) {
     return (void *)(uintptr_t)at;
+}
+
+CUcontext fake_current(void) {
+    return depth > 0 ? stack[depth - 1] : NULL;
+}
+
+EXPORT void fake_cuda_quiet(void) {
+    CUcontext context = fake_current();
+    pthread_mutex_lock(&context->enqueueing);
+    fake_wait_context(context);
+    pthread_mutex_unlock(&context->enqueueing);
 }
 
 /* --- devices and contexts ------------------------------------------------------------- */
@@ -61,14 +76,18 @@ static CUresult fake_error_name(CUresult error, const char **name) {
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_device_get(CUdevice *device, int index) {
-    *device = index;
-    return index >= 0 && index < DEVICES ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+static CUresult fake_device_count(int *count) {
+    const char *wanted = getenv("FAKE_CUDA_DEVICES");
+    int number = wanted != NULL ? atoi(wanted) : DEVICES;
+    *count = number >= 1 && number <= DEVICES ? number : DEVICES;
+    return CUDA_SUCCESS;
 }
 
-static CUresult fake_device_count(int *count) {
-    *count = DEVICES;
-    return CUDA_SUCCESS;
+static CUresult fake_device_get(CUdevice *device, int index) {
+    int count;
+    (void)fake_device_count(&count);
+    *device = index;
+    return index >= 0 && index < count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 static CUresult fake_device_name(char *name, int capacity, CUdevice device) {
@@ -128,14 +147,22 @@ static CUresult fake_pop(CUcontext *context) {
     return CUDA_SUCCESS;
 }
 
+static CUresult fake_current_device(CUdevice *device) {
+    NEED_CONTEXT();
+    *device = (CUdevice)(fake_current() - contexts);
+    return CUDA_SUCCESS;
+}
+
 static CUresult fake_load(CUmodule *module, const void *image) {
     NEED_CONTEXT();
+    fake_cuda_quiet();
     *module = calloc(1, sizeof **module);
     return *module != NULL && image != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
 }
 
 static CUresult fake_unload(CUmodule module) {
     NEED_CONTEXT();
+    fake_cuda_quiet();
     free(module);
     return CUDA_SUCCESS;
 }
@@ -149,6 +176,7 @@ static CUresult fake_function(CUfunction *function, CUmodule module, const char 
 
 static CUresult fake_load_function(CUfunction function) {
     NEED_CONTEXT();
+    fake_cuda_quiet();
     return function != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
@@ -190,6 +218,7 @@ static CUresult fake_host_alloc(void **memory, size_t bytes, unsigned int flags)
 
 static CUresult fake_host_free(void *memory) {
     NEED_CONTEXT();
+    fake_cuda_quiet();
     fake_forget((CUdeviceptr)(uintptr_t)memory, 0);
     free(memory);
     return CUDA_SUCCESS;
@@ -312,11 +341,11 @@ static void run_write(void *arg) {
 static CUresult enqueue(CUstream stream, void (*run)(void *arg), const void *arg, size_t bytes,
                         bool blocks) {
     NEED_CONTEXT();
-    pthread_mutex_lock(&enqueueing);
+    pthread_mutex_lock(&fake_current()->enqueueing);
     CUresult result = fake_enqueue(stream, run, NULL, arg, bytes, blocks);
     if (blocks && !fake_is_capturing(stream))
         fake_wait_stream(stream);
-    pthread_mutex_unlock(&enqueueing);
+    pthread_mutex_unlock(&fake_current()->enqueueing);
     return result;
 }
 
@@ -391,9 +420,9 @@ static CUresult fake_launch(CUfunction function, unsigned int grid_x, unsigned i
 
 static CUresult fake_launch_graph(CUgraphExec executable, CUstream stream) {
     NEED_CONTEXT();
-    pthread_mutex_lock(&enqueueing);
+    pthread_mutex_lock(&fake_current()->enqueueing);
     CUresult result = fake_graph_launch(executable, stream);
-    pthread_mutex_unlock(&enqueueing);
+    pthread_mutex_unlock(&fake_current()->enqueueing);
     return result;
 }
 
@@ -428,6 +457,7 @@ CUresult cuGetProcAddress_v2(const char *name, void **entry, int version, cuuint
         ENTRY(DevicePrimaryCtxRelease, fake_release),
         ENTRY(CtxPushCurrent, fake_push),
         ENTRY(CtxPopCurrent, fake_pop),
+        ENTRY(CtxGetDevice, fake_current_device),
         ENTRY(ModuleLoadData, fake_load),
         ENTRY(ModuleUnload, fake_unload),
         ENTRY(ModuleGetFunction, fake_function),

@@ -25,6 +25,7 @@ struct CUgraphExec_st {
 
 struct CUstream_st {
     CUstream next;
+    CUcontext context;
     pthread_t thread;
     fake_op *first, **end;
     bool busy, closing;
@@ -100,6 +101,7 @@ CUresult fake_stream_create(CUstream *stream_p, unsigned int flags) {
     if (stream == NULL || flags != CU_STREAM_NON_BLOCKING)
         return CUDA_ERROR_INVALID_VALUE;
     stream->end = &stream->first;
+    stream->context = fake_current();
     pthread_mutex_lock(&lock);
     stream->next = streams;
     streams = stream;
@@ -139,6 +141,22 @@ CUresult fake_stream_query(CUstream stream) {
 void fake_wait_stream(CUstream stream) {
     pthread_mutex_lock(&lock);
     while (stream->first != NULL || stream->busy)
+        pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
+/* lock held */
+static bool is_quiet(CUcontext context) {
+    const struct CUstream_st *stream = streams;
+    while (stream != NULL &&
+           (stream->context != context || (stream->first == NULL && !stream->busy)))
+        stream = stream->next;
+    return stream == NULL;
+}
+
+void fake_wait_context(CUcontext context) {
+    pthread_mutex_lock(&lock);
+    while (!is_quiet(context))
         pthread_cond_wait(&changed, &lock);
     pthread_mutex_unlock(&lock);
 }

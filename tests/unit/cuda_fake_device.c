@@ -119,12 +119,12 @@ void fake_open(void **tables, int32_t rank, int32_t world_size, int32_t channel_
     fake.instance.host = &host;
     fake.instance.driver.LaunchKernel = launch_kernel;
     fake.instance.driver.MemsetD8Async = set_bytes;
-    cuda_device *device = &fake.instance.devices[0];
-    device->barrier = function_of(HOST_BARRIER);
-    device->show_words = function_of(HOST_SHOW_WORDS);
-    device->collective_bytes = function_of(HOST_COLLECTIVE_BYTES);
-    device->collective[SYMMEM_FLOAT32] = function_of(HOST_COLLECTIVE_F32);
-    device->collective[SYMMEM_BFLOAT16] = function_of(HOST_COLLECTIVE_BF16);
+    cuda_kernels *kernels = &fake.instance.devices[0].kernels;
+    kernels->barrier = function_of(HOST_BARRIER);
+    kernels->show_words = function_of(HOST_SHOW_WORDS);
+    kernels->collective_bytes = function_of(HOST_COLLECTIVE_BYTES);
+    kernels->collective[SYMMEM_FLOAT32] = function_of(HOST_COLLECTIVE_F32);
+    kernels->collective[SYMMEM_BFLOAT16] = function_of(HOST_COLLECTIVE_BF16);
     fake.own.tables = (CUdeviceptr)(uintptr_t)tables;
     fake.own.control = &fake.control;
     fake.peers = (symmem_peers){
@@ -168,15 +168,14 @@ CUresult cuda_wait_idle(cuda_instance *instance, CUstream native, uint32_t timeo
     return CUDA_SUCCESS;
 }
 
-CUresult cuda_piece_take(cuda_instance *instance, void **piece_p) {
-    (void)instance;
+CUresult cuda_piece_take(const cuda_driver *driver, void **piece_p) {
+    (void)driver;
     fake.pieces++;
     *piece_p = calloc(1, CUDA_PIECE_BYTES);
     return *piece_p != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-void cuda_piece_give(cuda_instance *instance, void *piece) {
-    (void)instance;
+void cuda_piece_give(void *piece) {
     fake.pieces--;
     free(piece);
 }
@@ -206,12 +205,12 @@ symmem_status fake_replay(void) {
 }
 
 void fake_drop_graph(void) {
-    cuda_piece_give(&fake.instance, fake.held.fault);
+    cuda_piece_give(fake.held.fault);
     fake.node_count = 0;
 }
 
-void cuda_staging_give(cuda_instance *instance, cuda_staging *staging) {
-    (void)instance, (void)staging;
+void cuda_staging_give(cuda_staging *staging) {
+    (void)staging;
 }
 
 void cuda_graph_drop(cuda_instance *instance, cuda_graph *graph) {

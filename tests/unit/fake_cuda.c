@@ -136,6 +136,11 @@ static CUresult context_pop(CUcontext *context_p) {
     return CUDA_SUCCESS;
 }
 
+static CUresult context_device(CUdevice *device_p) {
+    *device_p = 0;
+    return CUDA_SUCCESS;
+}
+
 /* --- kernels ------------------------------------------------------------------------ */
 
 static CUresult module_load(CUmodule *module_p, const void *image) {
@@ -474,6 +479,7 @@ static const entry entries[] = {
     ENTRY("DevicePrimaryCtxRelease", context_release),
     ENTRY("CtxPushCurrent", context_push),
     ENTRY("CtxPopCurrent", context_pop),
+    ENTRY("CtxGetDevice", context_device),
     ENTRY("ModuleLoadData", module_load),
     ENTRY("ModuleUnload", module_unload),
     ENTRY("ModuleGetFunction", module_function),

@@ -27,6 +27,7 @@ static void notice(const symmem_host *host, const char *text) {
 
 static const symmem_host host = {.size = sizeof host, .notice = notice};
 static cuda_instance instance;
+static bool shared;
 
 static CUresult exchange_mode(CUstreamCaptureMode *mode) {
     (void)mode;
@@ -41,6 +42,11 @@ static CUresult push(CUcontext context) {
 /* What blas.c asks the backend's other files for. */
 void cuda_leave(const cuda_instance *own) {
     (void)own;
+}
+
+bool cuda_kernels_are_shared(int32_t device) {
+    (void)device;
+    return shared;
 }
 
 symmem_status cuda_no_memory(const cuda_instance *own, const char *operation) {
@@ -255,6 +261,22 @@ static void test_no_library(void) {
     cuda_blas_close(&instance);
 }
 
+/* While another instance of the process uses the device, too. */
+static void test_shared_device(void) {
+    symmem_matmul p = make(SYMMEM_FLOAT32, SYMMEM_FLOAT32, 8, 8, 8, 0, 0);
+    begin(UNIT_FAKE_CUBLASLT);
+    shared = true;
+    CU_ASSERT_FALSE(run(&p, false));
+    CU_ASSERT_PTR_NOT_NULL(strstr(last_notice, "share a device"));
+    shared = false;
+    CU_ASSERT_TRUE(run(&p, false));
+    check_out(&p);
+    shared = true;
+    CU_ASSERT_FALSE(run(&p, false));
+    shared = false;
+    cuda_blas_close(&instance);
+}
+
 int main(void) {
     static const struct {
         const char *name;
@@ -262,7 +284,7 @@ int main(void) {
     } cases[] = {
         {"products", test_products},     {"odd strides", test_odd_strides},
         {"others", test_others},         {"many shapes", test_many_shapes},
-        {"no library", test_no_library},
+        {"no library", test_no_library}, {"shared device", test_shared_device},
     };
     if (CU_initialize_registry() != CUE_SUCCESS)
         return 1;
