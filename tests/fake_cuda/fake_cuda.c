@@ -4,9 +4,9 @@
  * threads, the kernels from their own source (kernels.cpp). It lets the host code of backend_cuda
  * run, under sanitizers too. It shows nothing about GPUs: not their memory model, not their time,
  * not which of the driver's calls wait for what, but for two: a copy from the device to ordinary
- * memory holds the caller until it is over, and loading code, unloading it and freeing pinned memory
- * wait for all that runs in the context. As documented, or as the driver may; here and there with
- * the context's lock held, which keeps other threads from enqueueing.
+ * memory holds the caller until it is over, and loading code, unloading it and freeing pinned
+ * memory wait for all that runs in the context. As documented, or as the driver may; here and there
+ * with the context's lock held, which keeps other threads from enqueueing.
  *
  * FAKE_CUDA_DEVICES: how many devices there are, at most and unless it is set 8.
  */
