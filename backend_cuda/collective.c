@@ -158,6 +158,21 @@ static CUresult enqueue_spread(const cuda_instance *instance, collective_launch 
     return launch(instance, c, c->kernel, blocks, SYMMEM_CUDA_COLLECTIVE_THREADS, &c->args, native);
 }
 
+/* Ranks that compare their calls do so in a meeting of one block, which may be that of the kernel.
+ */
+static CUresult enqueue_by_lines(const cuda_instance *instance, collective_launch *c,
+                                 unsigned int blocks, CUstream native) {
+    const bool apart = c->args.job.checking && blocks > 1;
+    const symmem_cuda_step meeting = {.kind = SYMMEM_CUDA_MEET, .first = true};
+    CUresult result = apart ? run_step(instance, c, &meeting, native) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS)
+        return result;
+    c->args.way = apart ? SYMMEM_CUDA_BY_LINES_AFTER : SYMMEM_CUDA_BY_LINES;
+    if (apart)
+        c->args.signal.turn = SYMMEM_CUDA_LATER;
+    return launch(instance, c, c->kernel, blocks, SYMMEM_CUDA_COLLECTIVE_THREADS, &c->args, native);
+}
+
 static CUresult enqueue(cuda_instance *instance, cuda_launch *opaque, CUstream native) {
     collective_launch *c = (collective_launch *)opaque;
     symmem_cuda_place place = {0};
@@ -166,8 +181,12 @@ static CUresult enqueue(cuda_instance *instance, cuda_launch *opaque, CUstream n
     CUresult result = c->words != NULL ? show_board(instance, c, native) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS)
         return result;
+    unsigned int blocks =
+        (unsigned int)symmem_cuda_blocks_by_lines(&c->args.job, c->launch.args.channel);
+    if (blocks > 0)
+        return enqueue_by_lines(instance, c, blocks, native);
     bool small = is_for_one_block(c);
-    unsigned int blocks = small && c->args.job.checking ? 0 : spread_blocks(c);
+    blocks = small && c->args.job.checking ? 0 : spread_blocks(c);
     if (blocks > 0)
         return enqueue_spread(instance, c, blocks, native);
     c->args.way = small ? SYMMEM_CUDA_ALL_STEPS : SYMMEM_CUDA_ONE_STEP;

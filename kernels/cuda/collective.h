@@ -14,6 +14,8 @@ typedef enum symmem_cuda_way {
     SYMMEM_CUDA_ALL_STEPS,       /* one block */
     SYMMEM_CUDA_IN_BLOCKS,       /* meeting, the step, meeting; at most SYMMEM_CUDA_SPREAD_BLOCKS */
     SYMMEM_CUDA_IN_BLOCKS_AFTER, /* likewise, but ranks have met before */
+    SYMMEM_CUDA_BY_LINES,        /* symmem_cuda_line_blocks at most; one, if calls are compared */
+    SYMMEM_CUDA_BY_LINES_AFTER,
 } symmem_cuda_way;
 
 typedef struct symmem_cuda_collective_args {

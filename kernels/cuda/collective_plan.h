@@ -347,6 +347,37 @@ SYMMEM_CUDA_CALLED bool symmem_cuda_next(const symmem_cuda_job *job, symmem_cuda
     return true;
 }
 
+/* --- small reductions, by lines ---------------------------------------------------- */
+
+/* What ranks push to each other's signal state, to be reduced there: 8 bytes a line. */
+typedef struct symmem_cuda_pushed {
+    const char *src;
+    char *dst;
+    bool meets_after; /* peers may write to dst as soon as they are through */
+} symmem_cuda_pushed;
+
+SYMMEM_CUDA_BOTH bool symmem_cuda_is_all_reduce(int32_t form) {
+    return form >= SYMMEM_CUDA_ONE_SHOT && form <= SYMMEM_CUDA_TWO_SHOT_COPY;
+}
+
+/* How many blocks each rank has for that, of things that all ranks pass alike; 0: it is not for
+ * lines. */
+SYMMEM_CUDA_BOTH int32_t symmem_cuda_blocks_by_lines(const symmem_cuda_job *job, int32_t channel) {
+    const size_t block = (size_t)SYMMEM_CUDA_LINES * SYMMEM_CUDA_LINE_DATA;
+    const size_t most = (size_t)symmem_cuda_line_blocks(job->world_size);
+    if (!symmem_cuda_is_all_reduce(job->form) || job->world_size < 2 ||
+        channel >= SYMMEM_CUDA_LINE_CHANNELS || job->count > most * block / job->element)
+        return 0;
+    return (int32_t)((job->count * job->element + block - 1) / block);
+}
+
+SYMMEM_CUDA_BOTH symmem_cuda_pushed symmem_cuda_pushed_of(const symmem_cuda_job *job) {
+    char *own = (char *)job->buffers[job->rank] + job->offset;
+    const symmem_cuda_pushed pushed = {job->in != NULL ? job->in : own,
+                                       job->out != NULL ? job->out : own, job->out == NULL};
+    return pushed;
+}
+
 /* --- what a step touches ------------------------------------------------------------ */
 
 /* One piece of memory to another one. */

@@ -14,6 +14,7 @@
  *   boards   [channel]          what the owner shows of an all-to-all, collective_plan.h
  *   blocks   [channel][block]   of kernels whose blocks meet each for itself: arrivals [source] and
  *                               the owner's epoch; for the first channels only
+ *   lines    [channel][block][source][lane]  16 bytes that `source` pushes, lines.cuh; likewise
  * The epoch lives here and never in an argument, so that a captured barrier can be replayed. It
  * wraps; differences are compared.
  */
@@ -134,10 +135,36 @@ SYMMEM_CUDA_BOTH size_t symmem_cuda_block_at(int32_t world_size, int32_t channel
                ((size_t)channel * SYMMEM_CUDA_SPREAD_BLOCKS + (size_t)block);
 }
 
-SYMMEM_CUDA_BOTH size_t symmem_cuda_signal_size(int32_t world_size, int32_t channel_count) {
-    int32_t channels =
+/* Lines: what a small reduction pushes, 8 bytes of data in each. */
+#define SYMMEM_CUDA_LINE_CHANNELS 2
+#define SYMMEM_CUDA_LINES 512 /* of a block from each source */
+#define SYMMEM_CUDA_LINE_SIZE 16
+#define SYMMEM_CUDA_LINE_DATA 8
+#define SYMMEM_CUDA_LINE_BLOCKS 16
+#define SYMMEM_CUDA_LINE_BLOCKS_OF_ALL 64 /* over all ranks: it bounds the memory that they take   \
+                                           */
+
+/* Blocks of each rank that have lines. */
+SYMMEM_CUDA_BOTH int32_t symmem_cuda_line_blocks(int32_t world_size) {
+    int32_t blocks = SYMMEM_CUDA_LINE_BLOCKS_OF_ALL / world_size;
+    return blocks < SYMMEM_CUDA_LINE_BLOCKS ? blocks : SYMMEM_CUDA_LINE_BLOCKS;
+}
+
+SYMMEM_CUDA_BOTH size_t symmem_cuda_line_at(int32_t world_size, int32_t channel_count,
+                                            int32_t channel, int32_t block, int32_t source) {
+    const int32_t channels =
         channel_count < SYMMEM_CUDA_SPREAD_CHANNELS ? channel_count : SYMMEM_CUDA_SPREAD_CHANNELS;
-    return symmem_cuda_block_at(world_size, channel_count, channels, 0);
+    const size_t begin = symmem_cuda_block_at(world_size, channel_count, channels, 0);
+    const size_t blocks = (size_t)symmem_cuda_line_blocks(world_size);
+    return (begin + 63) / 64 * 64 +
+           (size_t)SYMMEM_CUDA_LINE_SIZE * SYMMEM_CUDA_LINES *
+               (((size_t)channel * blocks + (size_t)block) * (size_t)world_size + (size_t)source);
+}
+
+SYMMEM_CUDA_BOTH size_t symmem_cuda_signal_size(int32_t world_size, int32_t channel_count) {
+    const int32_t channels =
+        channel_count < SYMMEM_CUDA_LINE_CHANNELS ? channel_count : SYMMEM_CUDA_LINE_CHANNELS;
+    return symmem_cuda_line_at(world_size, channel_count, channels, 0, 0);
 }
 
 #endif

@@ -81,6 +81,19 @@ static inline void store_release(uint32_t *word, uint32_t value) {
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
+// kernels/cuda/lines.cuh has the type, which is defined only later.
+template <typename Line> static inline void store_line(Line *to, const Line &value) {
+    __atomic_store_n(&to->low, value.low, __ATOMIC_RELAXED);
+    __atomic_store_n(&to->high, value.high, __ATOMIC_RELAXED);
+}
+
+template <typename Line> static inline Line load_line(const Line *from) {
+    const Line found = {__atomic_load_n(&from->low, __ATOMIC_RELAXED),
+                        __atomic_load_n(&from->high, __ATOMIC_RELAXED)};
+    sched_yield();
+    return found;
+}
+
 enum class order { acq_rel };
 
 template <order ORDER>
