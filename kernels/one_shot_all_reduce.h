@@ -17,9 +17,10 @@
  *             checking copies first and meets then: that a peer no longer reads the buffer is owed
  *             to the meeting at the end of whatever read it last. With checking the ranks meet
  *             before the copy too.
- * After       all ranks meet: a rank that returns may write its buffer again. A copy form that did
- *             not use the buffers needs no such meeting: all ranks have called it when one returns,
- *             but not all have their results.
+ * After       all ranks meet: a rank that returns may write its buffer again. Where ranks hand
+ *             their elements to each other in memory of the implementation's own, and so none
+ *             reads another one's buffer, there need be no such meeting: when one returns, all have
+ *             called it and read their inputs, but not all have their results.
  * Aliasing    plain: out overlaps no rank's input. Copy: out may be `in` itself; else they are
  *             apart.
  * Determined  rank order, reference/reduce.h: equal bits on all ranks and in all runs, the same as
