@@ -41,7 +41,7 @@ static symmem_status run_now(cuda_instance *instance, int32_t device, const byte
 }
 
 /* What is enqueued of a copy that failed goes through it, and must have ended. What was captured
- * keeps it until the instance is closed: its graph may be somebody else's. */
+ * keeps it for good: its graph may be somebody else's. */
 static void end_staging(cuda_instance *instance, const cuda_stream *stream, cuda_staging *staging) {
     if (staging != NULL && cuda_wait_idle(instance, stream->native, 0, NULL) == CUDA_SUCCESS)
         cuda_staging_give(staging);

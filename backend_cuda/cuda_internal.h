@@ -41,6 +41,8 @@ typedef struct cuda_kernels {
     cuda_local_kernels local;
 } cuda_kernels;
 
+struct cuda_mapping;
+
 /* Opened when it is first used, so that ranks do not load every device of the host. */
 typedef struct cuda_device {
     CUdevice id;
@@ -49,9 +51,10 @@ typedef struct cuda_device {
     bool described;    /* the next one is filled */
     symmem_device_info info;
     cuda_kernels kernels;
-    CUmemoryPool scratch; /* NULL: not made yet */
-    CUstream control;     /* poisons and resets, in the order of the calls */
-    cuda_lane *lanes;     /* idle ones */
+    struct cuda_mapping *open_granule; /* memory.c; under its lock; NULL: none */
+    CUmemoryPool scratch;              /* NULL: not made yet */
+    CUstream control;                  /* poisons and resets, in the order of the calls */
+    cuda_lane *lanes;                  /* idle ones */
 } cuda_device;
 
 /* Pinned memory in pieces of two sizes: the driver's own calls may wait for running kernels. */
@@ -63,6 +66,7 @@ typedef struct cuda_capture cuda_capture;
 typedef struct cuda_staging cuda_staging;
 typedef struct cuda_graph cuda_graph;
 typedef struct cuda_blas cuda_blas;
+typedef struct cuda_mapping cuda_mapping;
 
 typedef struct cuda_instance {
     const symmem_host *host;
@@ -78,6 +82,7 @@ typedef struct cuda_instance {
     pthread_cond_t work;
     cuda_device devices[CUDA_MAX_DEVICES];
     cuda_pending *pending, **pending_end;
+    uint64_t looks;                /* at pending work */
     _Atomic int32_t pending_count; /* until the last of it is done, failures told */
     struct cuda_stream *streams;
     cuda_capture *captures;
@@ -97,6 +102,7 @@ typedef struct cuda_stream {
     cuuint64_t capture;         /* the one that began here; 0: none */
     int32_t users;              /* under the instance's lock: the owner, and pending work */
     bool given_up;              /* likewise: destroyed, and nobody is to wait for chunks any more */
+    uint64_t busy_at;           /* likewise: the last look at which some of its work was not over */
     symmem_error_record record; /* the first failure; status OK: none. Under the same lock */
 } cuda_stream;
 
@@ -197,14 +203,18 @@ symmem_status cuda_work_run(cuda_instance *instance, cuda_work *work, const symm
 /* So many blocks as `count` elements fill, up to a bound. */
 symmem_status cuda_work_launch(cuda_instance *instance, const cuda_work *work, CUfunction kernel,
                                uint64_t count, void *args, CUstream native);
-/* kernels.c */
-/* The device's kernels, whose context is current, for as long as they are not given back. */
-CUresult cuda_kernels_take(const cuda_driver *driver, int32_t device, cuda_kernels *kernels_p);
-void cuda_kernels_give(const cuda_driver *driver, int32_t device);
-/* Whether another instance of this process uses the device, and so its context. */
-bool cuda_kernels_are_shared(int32_t device);
 /* With the device's other kernels. */
 CUresult cuda_local_load(const cuda_driver *driver, CUmodule module, cuda_local_kernels *local);
+
+/* kernels.c */
+/* The device's kernels, in its context, which is current, for as long as they are not given back.
+ */
+CUresult cuda_kernels_take(const cuda_driver *driver, int32_t device, int32_t rank,
+                           CUcontext context, cuda_kernels *kernels_p);
+/* Also without a context, if that is broken. */
+void cuda_kernels_give(const cuda_driver *driver, int32_t device, int32_t rank);
+/* Whether several ranks of this process use the device, and so its context. */
+bool cuda_kernels_are_shared(int32_t device);
 
 /* scratch.c: memory for the time of a product, aligned to 256 bytes. The context is current. */
 CUresult cuda_scratch_take(cuda_instance *instance, int32_t device, size_t bytes, CUstream native,
@@ -228,7 +238,8 @@ symmem_status cuda_take_late(const cuda_signal_op *signal, symmem_error_record *
 void cuda_end_waiting(const cuda_signal_op *signal);
 
 /* pinned.c */
-/* There is pinned memory between the two; some device's context is current, here and below. */
+/* There is pinned memory between the two. Some device's context is current, here and below; at
+ * leave, if it is not broken. */
 CUresult cuda_pinned_join(const cuda_driver *driver);
 void cuda_pinned_leave(const cuda_driver *driver);
 /* CUDA_PIECE_BYTES, zeroed. To be given back, or lost until all have left. */
@@ -264,6 +275,8 @@ CUresult cuda_move_enqueue(cuda_instance *instance, CUstream native, CUdeviceptr
 symmem_status cuda_memory_alloc(void *instance, int32_t device, size_t bytes,
                                 symmem_memory *memory);
 void cuda_memory_release(void *instance, symmem_memory *memory);
+/* All own memory was released. */
+void cuda_memory_close(cuda_instance *instance);
 /* Of own memory: the size that the driver gave it. */
 size_t cuda_memory_mapped_bytes(const symmem_memory *memory);
 CUmemGenericAllocationHandle cuda_memory_handle(const symmem_memory *memory);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Devices: the primary context, the kernels, and private streams. */
+/* Devices: the primary context, and private streams. */
 #include "cuda_internal.h"
 
 #include <stdlib.h>
@@ -54,7 +54,7 @@ static CUresult make_device(cuda_instance *instance, int32_t index) {
     result = driver->CtxPushCurrent(context);
     if (result != CUDA_SUCCESS)
         goto release;
-    result = cuda_kernels_take(driver, index, &device->kernels);
+    result = cuda_kernels_take(driver, index, instance->rank, context, &device->kernels);
     if (result != CUDA_SUCCESS)
         goto pop;
     result = cuda_pinned_join(driver);
@@ -73,7 +73,7 @@ destroy_control:
 leave_pinned:
     cuda_pinned_leave(driver);
 give_kernels:
-    cuda_kernels_give(driver, index);
+    cuda_kernels_give(driver, index, instance->rank);
 pop:
     (void)driver->CtxPopCurrent(&context);
 release:
@@ -134,18 +134,21 @@ void cuda_lane_give(cuda_instance *instance, int32_t index, cuda_lane *lane) {
 static void close_device(cuda_instance *instance, int32_t index) {
     const cuda_driver *driver = &instance->driver;
     cuda_device *device = &instance->devices[index];
-    if (driver->CtxPushCurrent(device->context) == CUDA_SUCCESS) {
-        while (device->lanes != NULL) {
-            cuda_lane *lane = device->lanes;
-            device->lanes = lane->next;
+    /* A broken context takes nothing back; what the process counts has to be right all the same. */
+    bool entered = driver->CtxPushCurrent(device->context) == CUDA_SUCCESS;
+    while (device->lanes != NULL) {
+        cuda_lane *lane = device->lanes;
+        device->lanes = lane->next;
+        if (entered)
             (void)driver->StreamDestroy(lane->native);
-            free(lane);
-        }
-        (void)driver->StreamDestroy(device->control);
-        cuda_pinned_leave(driver);
-        cuda_kernels_give(driver, index);
-        cuda_leave(instance);
+        free(lane);
     }
+    if (entered)
+        (void)driver->StreamDestroy(device->control);
+    cuda_pinned_leave(driver);
+    cuda_kernels_give(driver, index, instance->rank);
+    if (entered)
+        cuda_leave(instance);
     if (!device->kept)
         (void)driver->DevicePrimaryCtxRelease(device->id);
 }

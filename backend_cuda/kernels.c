@@ -7,12 +7,18 @@
 #include "cuda_internal.h"
 
 typedef struct loaded {
-    int32_t users;
+    pthread_mutex_t lock; /* held while they are loaded: who comes next needs them, too */
+    CUcontext context;    /* that they were loaded into */
     cuda_kernels kernels;
+    int32_t users;
+    int32_t rank;   /* of the first of them */
+    int32_t others; /* users of other ranks */
+    atomic_bool shared;
 } loaded;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static loaded devices[CUDA_MAX_DEVICES];
+static loaded devices[CUDA_MAX_DEVICES] = {
+    [0 ... CUDA_MAX_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER},
+};
 
 static CUresult find_kernels(const cuda_driver *driver, cuda_kernels *found) {
     const struct {
@@ -58,29 +64,41 @@ static CUresult load(const cuda_driver *driver, cuda_kernels *kernels) {
     return result;
 }
 
-CUresult cuda_kernels_take(const cuda_driver *driver, int32_t device, cuda_kernels *kernels_p) {
+/* lock held. Contexts of one rank do not wait for each other; one whose rank cannot be told any
+ * more counts as another one. */
+static void count_user(loaded *own, int32_t rank, int32_t change) {
+    own->users += change;
+    own->others += rank != own->rank ? change : 0;
+    atomic_store(&own->shared, own->others > 0 && own->users > 1);
+}
+
+CUresult cuda_kernels_take(const cuda_driver *driver, int32_t device, int32_t rank,
+                           CUcontext context, cuda_kernels *kernels_p) {
     loaded *own = &devices[device];
-    pthread_mutex_lock(&lock);
-    CUresult result = own->users > 0 ? CUDA_SUCCESS : load(driver, &own->kernels);
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&own->lock);
+    /* Of another context: who used that one has left it broken, and its kernels went with it. */
+    if (own->users == 0 || own->context != context)
+        result = load(driver, &own->kernels);
     if (result == CUDA_SUCCESS) {
-        own->users++;
+        own->context = context;
+        own->rank = own->users == 0 ? rank : own->rank;
+        count_user(own, rank, 1);
         *kernels_p = own->kernels;
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&own->lock);
     return result;
 }
 
-void cuda_kernels_give(const cuda_driver *driver, int32_t device) {
+void cuda_kernels_give(const cuda_driver *driver, int32_t device, int32_t rank) {
     loaded *own = &devices[device];
-    pthread_mutex_lock(&lock);
-    if (--own->users == 0)
+    pthread_mutex_lock(&own->lock);
+    count_user(own, rank, -1);
+    if (own->users == 0)
         (void)driver->ModuleUnload(own->kernels.module);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&own->lock);
 }
 
 bool cuda_kernels_are_shared(int32_t device) {
-    pthread_mutex_lock(&lock);
-    bool shared = devices[device].users > 1;
-    pthread_mutex_unlock(&lock);
-    return shared;
+    return atomic_load(&devices[device].shared);
 }

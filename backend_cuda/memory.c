@@ -5,26 +5,51 @@
  * Ranks that are threads see one mapping of each rank's memory (SM-HANDLE-13). The importer finds
  * it in the list below by the number that the share carries; if its owner has given it up
  * meanwhile, the descriptor is imported as another process would.
+ *
+ * Importing costs milliseconds, whatever the size, and the driver gives memory by the granule. So
+ * small memory, a buffer and what belongs to its signals, comes from one granule while there is
+ * room in it, and whoever has imported that for the one has it for the other. No place is given
+ * out twice: a peer that is late may still write to what it was.
  */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "cuda_internal.h"
 
-typedef struct cuda_mapping {
+#define PLACE_BYTES ((size_t)4096) /* places in a granule begin at multiples */
+
+/* Where memory is from: the process that made it, and its number there. */
+typedef struct origin {
+    uint64_t process, number;
+} origin;
+
+/* What a share's bytes hold. */
+typedef struct share_bytes {
+    origin from;
+    uint64_t offset, mapped_bytes; /* of the whole mapping */
+} share_bytes;
+
+_Static_assert(sizeof(share_bytes) <= sizeof(((symmem_share *)0)->bytes), "it has to fit");
+
+struct cuda_mapping {
     struct cuda_mapping *next;
-    uint64_t number; /* of own memory, in this process; 0: imported */
+    origin from;
     int32_t users;
     CUmemGenericAllocationHandle handle;
     CUdeviceptr address;
     size_t mapped_bytes;
-} cuda_mapping;
+    size_t used_bytes;     /* of own memory that is given out in places */
+    cuda_mapping **opener; /* who would give out more of it; NULL: nobody */
+    uint64_t devices;      /* bit d: device d has access */
+};
 
 static struct {
-    pthread_mutex_t lock;
+    pthread_mutex_t lock; /* over what is below, and over users, used_bytes, opener and devices */
     cuda_mapping *first;
+    uint64_t process; /* 0: not chosen yet */
     uint64_t last_number;
 } mappings = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -36,13 +61,22 @@ static CUmemAllocationProp allocation_property(int32_t device) {
     };
 }
 
-static CUresult allow_access(const cuda_driver *driver, const cuda_mapping *mapping,
-                             int32_t device) {
+static CUresult allow_access(const cuda_driver *driver, cuda_mapping *mapping, int32_t device) {
+    const uint64_t bit = (uint64_t)1 << device;
+    pthread_mutex_lock(&mappings.lock);
+    bool allowed = (mapping->devices & bit) != 0;
+    pthread_mutex_unlock(&mappings.lock);
+    if (allowed)
+        return CUDA_SUCCESS;
     CUmemAccessDesc access = {
         .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
     };
-    return driver->MemSetAccess(mapping->address, mapping->mapped_bytes, &access, 1);
+    CUresult result = driver->MemSetAccess(mapping->address, mapping->mapped_bytes, &access, 1);
+    pthread_mutex_lock(&mappings.lock);
+    mapping->devices |= result == CUDA_SUCCESS ? bit : 0;
+    pthread_mutex_unlock(&mappings.lock);
+    return result;
 }
 
 /* Reserves addresses for mapping->handle and maps it for one device; undoes its own part. */
@@ -71,18 +105,43 @@ static void destroy(const cuda_driver *driver, cuda_mapping *mapping) {
     free(mapping);
 }
 
-static void enlist(cuda_mapping *mapping) {
-    pthread_mutex_lock(&mappings.lock);
-    mapping->number = ++mappings.last_number;
+/* Another one in each process, a child that was forked too. lock held. */
+static uint64_t own_process(void) {
+    const uint32_t pid = (uint32_t)getpid();
+    if ((uint32_t)mappings.process != pid) {
+        uint64_t chance = 0;
+        (void)!getrandom(&chance, sizeof chance,
+                         GRND_NONBLOCK); /* a process may be on another host */
+        mappings.process = chance << 32 | pid;
+    }
+    return mappings.process;
+}
+
+/* lock held */
+static void add(cuda_mapping *mapping, origin from) {
+    mapping->from = from;
     mapping->next = mappings.first;
     mappings.first = mapping;
+}
+
+static void enlist_own(cuda_mapping *mapping) {
+    pthread_mutex_lock(&mappings.lock);
+    add(mapping, (origin){own_process(), ++mappings.last_number});
     pthread_mutex_unlock(&mappings.lock);
 }
 
-static cuda_mapping *find(uint64_t number) {
+static void enlist_imported(cuda_mapping *mapping, origin from) {
+    pthread_mutex_lock(&mappings.lock);
+    add(mapping, from);
+    pthread_mutex_unlock(&mappings.lock);
+}
+
+/* Own memory for another rank of this process, or what was imported before. */
+static cuda_mapping *find(origin from) {
     pthread_mutex_lock(&mappings.lock);
     cuda_mapping *mapping = mappings.first;
-    while (mapping != NULL && mapping->number != number)
+    while (mapping != NULL &&
+           (mapping->from.process != from.process || mapping->from.number != from.number))
         mapping = mapping->next;
     if (mapping != NULL)
         mapping->users++;
@@ -98,15 +157,17 @@ static void drop(const cuda_driver *driver, cuda_mapping *mapping) {
         link = &(*link)->next;
     if (last && *link != NULL)
         *link = mapping->next;
+    if (last && mapping->opener != NULL)
+        *mapping->opener = NULL;
     pthread_mutex_unlock(&mappings.lock);
     if (last)
         destroy(driver, mapping);
 }
 
-static void describe(symmem_memory *memory, cuda_mapping *mapping, int32_t device, size_t bytes,
-                     int32_t imported) {
+static void describe(symmem_memory *memory, cuda_mapping *mapping, size_t offset, int32_t device,
+                     size_t bytes, int32_t imported) {
     *memory = (symmem_memory){
-        .ptr = (void *)(uintptr_t)mapping->address,
+        .ptr = (void *)(uintptr_t)(mapping->address + offset),
         .bytes = bytes,
         .device = device,
         .imported = imported,
@@ -155,35 +216,113 @@ static CUresult create(cuda_instance *instance, int32_t device, cuda_mapping *ma
 }
 
 static symmem_status alloc_rounded(cuda_instance *instance, int32_t device, size_t bytes,
-                                   cuda_mapping *mapping) {
+                                   size_t granularity, cuda_mapping *mapping) {
     const cuda_driver *driver = &instance->driver;
-    const CUmemAllocationProp property = allocation_property(device);
-    size_t granularity = 0, rounded;
-    /* Recommended: what a multicast object could be bound to as well. */
-    CUresult result = driver->MemGetAllocationGranularity(&granularity, &property,
-                                                          CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
-    if (result != CUDA_SUCCESS)
-        return cuda_fail(instance, result, "alloc");
+    size_t rounded;
     if (__builtin_add_overflow(bytes, granularity - 1, &rounded))
         return fail_alloc(instance, CUDA_ERROR_OUT_OF_MEMORY, bytes);
     mapping->mapped_bytes = rounded / granularity * granularity;
-    symmem_status status = cuda_point(instance, "cuda.alloc.create");
-    if (status != SYMMEM_OK)
-        return status;
-    result = create(instance, device, mapping);
+    CUresult result = create(instance, device, mapping);
     if (result != CUDA_SUCCESS)
         return fail_alloc(instance, result, bytes);
     result = zero(instance, mapping, device);
-    if (result != CUDA_SUCCESS)
-        status = cuda_fail(instance, result, "alloc");
-    if (status == SYMMEM_OK)
-        status = cuda_point(instance, "cuda.alloc.done");
-    if (status == SYMMEM_OK)
-        return status;
+    if (result == CUDA_SUCCESS)
+        return SYMMEM_OK;
     (void)driver->MemUnmap(mapping->address, mapping->mapped_bytes);
     (void)driver->MemAddressFree(mapping->address, mapping->mapped_bytes);
     (void)driver->MemRelease(mapping->handle);
-    return status;
+    return cuda_fail(instance, result, "alloc");
+}
+
+static symmem_status alloc_whole(cuda_instance *instance, int32_t device, size_t bytes,
+                                 size_t granularity, cuda_mapping **mapping_p) {
+    cuda_mapping *mapping = calloc(1, sizeof *mapping);
+    if (mapping == NULL)
+        return cuda_no_memory(instance, "alloc");
+    mapping->users = 1;
+    symmem_status status = alloc_rounded(instance, device, bytes, granularity, mapping);
+    if (status != SYMMEM_OK) {
+        free(mapping);
+        return status;
+    }
+    enlist_own(mapping);
+    *mapping_p = mapping;
+    return SYMMEM_OK;
+}
+
+/* --- places in a granule ------------------------------------------------------------ */
+
+/* Registered with others, or bound to multicast, memory has to be whole. */
+static bool has_places(const cuda_instance *instance) {
+#ifdef SYMMEM_CUDA_MULTICAST
+    (void)instance;
+    return false;
+#else
+    return instance->extension == NULL;
+#endif
+}
+
+static size_t place_bytes(size_t bytes) {
+    return (bytes + PLACE_BYTES - 1) / PLACE_BYTES * PLACE_BYTES;
+}
+
+/* In the granule that is open, if there is one with room; NULL: there is none. */
+static cuda_mapping *take_place(cuda_device *device, size_t bytes, size_t *offset_p) {
+    pthread_mutex_lock(&mappings.lock);
+    cuda_mapping *mapping = device->open_granule;
+    if (mapping != NULL && mapping->mapped_bytes - mapping->used_bytes < bytes)
+        mapping = NULL;
+    if (mapping != NULL) {
+        *offset_p = mapping->used_bytes;
+        mapping->used_bytes += place_bytes(bytes);
+        mapping->users++;
+    }
+    pthread_mutex_unlock(&mappings.lock);
+    return mapping;
+}
+
+/* Its first place is taken. Nobody else opens one meanwhile who would mind: the last one counts. */
+static void open_granule(cuda_device *device, cuda_mapping *mapping, size_t bytes) {
+    pthread_mutex_lock(&mappings.lock);
+    if (device->open_granule != NULL)
+        device->open_granule->opener = NULL;
+    mapping->used_bytes = place_bytes(bytes);
+    mapping->opener = &device->open_granule;
+    device->open_granule = mapping;
+    pthread_mutex_unlock(&mappings.lock);
+}
+
+void cuda_memory_close(cuda_instance *instance) {
+    pthread_mutex_lock(&mappings.lock);
+    for (int32_t i = 0; i < instance->device_count; i++)
+        if (instance->devices[i].open_granule != NULL) /* kept by other ranks of this process */
+            instance->devices[i].open_granule->opener = NULL;
+    pthread_mutex_unlock(&mappings.lock);
+}
+
+static symmem_status alloc(cuda_instance *instance, int32_t index, size_t bytes,
+                           symmem_memory *memory) {
+    const CUmemAllocationProp property = allocation_property(index);
+    cuda_device *device = &instance->devices[index];
+    cuda_mapping *mapping = NULL;
+    size_t granularity = 0, offset = 0;
+    /* Recommended: what a multicast object could be bound to as well. */
+    CUresult result = instance->driver.MemGetAllocationGranularity(
+        &granularity, &property, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+    if (result != CUDA_SUCCESS)
+        return cuda_fail(instance, result, "alloc");
+    const bool small = bytes <= granularity && has_places(instance);
+    if (small)
+        mapping = take_place(device, bytes, &offset);
+    if (mapping == NULL) {
+        symmem_status status = alloc_whole(instance, index, bytes, granularity, &mapping);
+        if (status != SYMMEM_OK)
+            return status;
+        if (small)
+            open_granule(device, mapping, bytes);
+    }
+    describe(memory, mapping, offset, index, bytes, 0);
+    return SYMMEM_OK;
 }
 
 symmem_status cuda_memory_alloc(void *opaque, int32_t device, size_t bytes, symmem_memory *memory) {
@@ -191,20 +330,14 @@ symmem_status cuda_memory_alloc(void *opaque, int32_t device, size_t bytes, symm
     symmem_status status = cuda_enter(instance, device, "alloc");
     if (status != SYMMEM_OK)
         return status;
-    cuda_mapping *mapping = calloc(1, sizeof *mapping);
-    if (mapping == NULL) {
-        status = cuda_no_memory(instance, "alloc");
-        goto leave;
-    }
-    mapping->users = 1;
-    status = alloc_rounded(instance, device, bytes, mapping);
+    status = cuda_point(instance, "cuda.alloc.create");
+    if (status == SYMMEM_OK)
+        status = alloc(instance, device, bytes, memory);
     if (status == SYMMEM_OK) {
-        enlist(mapping);
-        describe(memory, mapping, device, bytes, 0);
-    } else {
-        free(mapping);
+        status = cuda_point(instance, "cuda.alloc.done");
+        if (status != SYMMEM_OK)
+            drop(&instance->driver, memory->priv);
     }
-leave:
     cuda_leave(instance);
     return status;
 }
@@ -245,10 +378,13 @@ symmem_status cuda_memory_export(void *opaque, symmem_memory *memory, symmem_sha
         return cuda_fail(instance, result, "export");
     (void)fcntl(fd, F_SETFD, FD_CLOEXEC); /* the driver does not promise it */
     /* The bytes are no other way to the memory, so they are not announced as one. */
+    const share_bytes bytes = {.from = mapping->from,
+                               .offset = cuda_address(memory->ptr) - mapping->address,
+                               .mapped_bytes = mapping->mapped_bytes};
     share->kind = SYMMEM_SHARE_FD;
     share->fd = fd;
-    share->mapped_bytes = mapping->mapped_bytes;
-    memcpy(share->bytes, &mapping->number, sizeof mapping->number);
+    share->mapped_bytes = mapping->mapped_bytes - bytes.offset;
+    memcpy(share->bytes, &bytes, sizeof bytes);
     return SYMMEM_OK;
 }
 
@@ -261,12 +397,13 @@ void cuda_share_close(void *opaque, symmem_share *share) {
 }
 
 static CUresult import_descriptor(const cuda_driver *driver, const symmem_share *share,
-                                  int32_t device, cuda_mapping **mapping_p) {
+                                  const share_bytes *bytes, int32_t device,
+                                  cuda_mapping **mapping_p) {
     cuda_mapping *mapping = calloc(1, sizeof *mapping);
     if (mapping == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
     mapping->users = 1;
-    mapping->mapped_bytes = share->mapped_bytes;
+    mapping->mapped_bytes = bytes->mapped_bytes;
     CUresult result = driver->MemImportFromShareableHandle(
         &mapping->handle, (void *)(uintptr_t)share->fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     if (result != CUDA_SUCCESS)
@@ -274,6 +411,7 @@ static CUresult import_descriptor(const cuda_driver *driver, const symmem_share 
     result = map_handle(driver, mapping, device);
     if (result != CUDA_SUCCESS)
         goto release_handle;
+    enlist_imported(mapping, bytes->from);
     *mapping_p = mapping;
     return CUDA_SUCCESS;
 release_handle:
@@ -283,13 +421,11 @@ free_mapping:
     return result;
 }
 
-static CUresult import_share(const cuda_driver *driver, const symmem_share *share, int32_t device,
-                             cuda_mapping **mapping_p) {
-    uint64_t number;
-    memcpy(&number, share->bytes, sizeof number);
-    cuda_mapping *mapping = share->same_process ? find(number) : NULL;
+static CUresult import_share(const cuda_driver *driver, const symmem_share *share,
+                             const share_bytes *bytes, int32_t device, cuda_mapping **mapping_p) {
+    cuda_mapping *mapping = find(bytes->from);
     if (mapping == NULL)
-        return import_descriptor(driver, share, device, mapping_p);
+        return import_descriptor(driver, share, bytes, device, mapping_p);
     CUresult result = allow_access(driver, mapping, device);
     if (result == CUDA_SUCCESS)
         *mapping_p = mapping;
@@ -302,18 +438,21 @@ symmem_status cuda_memory_import(void *opaque, int32_t device, const symmem_shar
                                  size_t bytes, symmem_memory *memory) {
     cuda_instance *instance = opaque;
     cuda_mapping *mapping = NULL;
+    share_bytes place;
     symmem_status status = cuda_point(instance, "cuda.import");
     if (status != SYMMEM_OK)
         return status;
-    if (share->mapped_bytes < bytes)
+    memcpy(&place, share->bytes, sizeof place);
+    if (place.offset > place.mapped_bytes || place.mapped_bytes - place.offset < bytes ||
+        share->mapped_bytes < bytes)
         return instance->host->fail_sizes(instance->host, SYMMEM_MISMATCH, 0, "import", bytes,
                                           share->mapped_bytes);
     status = cuda_enter(instance, device, "import");
     if (status != SYMMEM_OK)
         return status;
-    CUresult result = import_share(&instance->driver, share, device, &mapping);
+    CUresult result = import_share(&instance->driver, share, &place, device, &mapping);
     if (result == CUDA_SUCCESS)
-        describe(memory, mapping, device, bytes, 1);
+        describe(memory, mapping, place.offset, device, bytes, 1);
     else if (result == CUDA_ERROR_INVALID_DEVICE || result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)
         status = instance->host->fail(instance->host, SYMMEM_UNREACHABLE, 0, "import",
                                       "device %d cannot map the peer's memory", (int)device);

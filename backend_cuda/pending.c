@@ -135,13 +135,25 @@ static bool is_consequence(const cuda_pending *pending) {
            !signal->peers->host->is_poisoned(signal->peers);
 }
 
+/* Work of one stream ends in its order: behind what is not over nothing needs to be asked. */
+static bool is_found_over(cuda_instance *instance, const cuda_pending *pending) {
+    cuda_stream *stream = pending->stream;
+    if (stream->busy_at == instance->looks)
+        return false;
+    bool over = is_over(instance, pending);
+    if (!over)
+        stream->busy_at = instance->looks;
+    return over;
+}
+
 /* *held_back_p: there is one more, which follows from a failure that is not known. */
 static cuda_pending *take_finished(cuda_instance *instance, bool with_consequences,
                                    bool *held_back_p) {
     pthread_mutex_lock(&instance->lock);
     cuda_pending **link = &instance->pending;
+    instance->looks++;
     for (; *link != NULL; link = &(*link)->next) {
-        if (!is_over(instance, *link))
+        if (!is_found_over(instance, *link))
             continue;
         if (with_consequences || !is_consequence(*link))
             break;

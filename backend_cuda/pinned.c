@@ -29,8 +29,8 @@ typedef struct pool {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* over all of it */
 static int32_t users;
 static slab *slabs;
-static pool pieces = {CUDA_PIECE_BYTES, 256, NULL};
-static pool units = {CUDA_UNIT_BYTES, 16, NULL};
+static pool pieces = {CUDA_PIECE_BYTES, 4096, NULL};
+static pool units = {CUDA_UNIT_BYTES, 64, NULL};
 
 _Static_assert(sizeof(symmem_cuda_fault) <= CUDA_PIECE_BYTES, "a fault is one piece");
 _Static_assert(sizeof(symmem_cuda_control) <= CUDA_PIECE_BYTES, "a control word is one piece");
@@ -49,6 +49,8 @@ static CUresult make_slab(const cuda_driver *driver, size_t bytes, slab *made) {
     return result;
 }
 
+/* lock not held: it may take as long as a kernel runs that others, who need the lock, have to end.
+ */
 static CUresult grow(const cuda_driver *driver, pool *from) {
     slab *made = calloc(1, sizeof *made);
     if (made == NULL)
@@ -58,6 +60,7 @@ static CUresult grow(const cuda_driver *driver, pool *from) {
         free(made);
         return result;
     }
+    pthread_mutex_lock(&lock);
     made->next = slabs;
     slabs = made;
     for (size_t i = 0; i < from->pieces; i++) {
@@ -65,17 +68,25 @@ static CUresult grow(const cuda_driver *driver, pool *from) {
         piece->next = from->first;
         from->first = piece;
     }
+    pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
 }
 
-static CUresult take(const cuda_driver *driver, pool *from, void **piece_p) {
+static idle *take_idle(pool *from) {
     pthread_mutex_lock(&lock);
-    CUresult result = from->first != NULL ? CUDA_SUCCESS : grow(driver, from);
-    if (result == CUDA_SUCCESS) {
-        *piece_p = from->first;
-        from->first = from->first->next;
-    }
+    idle *piece = from->first;
+    if (piece != NULL)
+        from->first = piece->next;
     pthread_mutex_unlock(&lock);
+    return piece;
+}
+
+static CUresult take(const cuda_driver *driver, pool *from, void **piece_p) {
+    CUresult result = CUDA_SUCCESS;
+    idle *piece;
+    while ((piece = take_idle(from)) == NULL && result == CUDA_SUCCESS)
+        result = grow(driver, from);
+    *piece_p = piece;
     return result;
 }
 
@@ -107,35 +118,43 @@ void cuda_unit_give(void *unit) {
     give(&units, unit);
 }
 
-static void free_slabs(const cuda_driver *driver) {
-    while (slabs != NULL) {
-        slab *freed = slabs;
-        slabs = freed->next;
+static void free_slabs(const cuda_driver *driver, slab *list) {
+    while (list != NULL) {
+        slab *freed = list;
+        list = freed->next;
         (void)driver->MemFreeHost(freed->pinned);
         (void)driver->DevicePrimaryCtxRelease(freed->device);
         free(freed);
     }
-    pieces.first = NULL;
-    units.first = NULL;
 }
 
-/* So much of both at once as is seldom exceeded: later it might be waited for. */
+/* There is so much of both as is seldom exceeded: later it might be waited for. */
 CUresult cuda_pinned_join(const cuda_driver *driver) {
+    void *piece = NULL, *unit = NULL;
     pthread_mutex_lock(&lock);
-    CUresult result = users > 0 ? CUDA_SUCCESS : grow(driver, &pieces);
-    if (result == CUDA_SUCCESS && users == 0)
-        result = grow(driver, &units);
-    if (result == CUDA_SUCCESS)
-        users++;
-    else if (users == 0)
-        free_slabs(driver);
+    users++;
     pthread_mutex_unlock(&lock);
+    CUresult result = take(driver, &pieces, &piece);
+    if (result == CUDA_SUCCESS)
+        result = take(driver, &units, &unit);
+    if (piece != NULL)
+        give(&pieces, piece);
+    if (unit != NULL)
+        give(&units, unit);
+    if (result != CUDA_SUCCESS)
+        cuda_pinned_leave(driver);
     return result;
 }
 
 void cuda_pinned_leave(const cuda_driver *driver) {
+    slab *list = NULL;
     pthread_mutex_lock(&lock);
-    if (--users == 0)
-        free_slabs(driver);
+    if (--users == 0) {
+        list = slabs;
+        slabs = NULL;
+        pieces.first = NULL;
+        units.first = NULL;
+    }
     pthread_mutex_unlock(&lock);
+    free_slabs(driver, list);
 }

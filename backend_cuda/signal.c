@@ -41,17 +41,18 @@ static void give_up(cuda_instance *instance, const cuda_launch *launch, CUstream
 static symmem_status run_now(cuda_instance *instance, int32_t device, cuda_launch *launch) {
     const char *operation = launch->signal.operation;
     cuda_lane *lane;
-    CUresult result = cuda_lane_take(instance, device, &lane);
+    CUresult result = cuda_lane_take(instance, device, &lane), ended = CUDA_SUCCESS;
     if (result == CUDA_SUCCESS) {
         result = launch->enqueue(instance, launch, lane->native);
         if (result == CUDA_SUCCESS)
-            result = cuda_wait_idle(instance, lane->native, 0, &launch->signal);
+            result = ended = cuda_wait_idle(instance, lane->native, 0, &launch->signal);
         else if (launch->begun)
             give_up(instance, launch, lane->native);
         cuda_lane_give(instance, device, lane);
     }
     if (result != CUDA_SUCCESS) {
-        cuda_piece_give(launch->signal.fault);
+        if (ended == CUDA_SUCCESS) /* or a kernel may write there that is not known to be over */
+            cuda_piece_give(launch->signal.fault);
         return cuda_fail(instance, result, operation);
     }
     symmem_error_record record;

@@ -98,7 +98,7 @@ static symmem_status keep(cuda_instance *instance, cuuint64_t id, const cuda_wor
                    : cuda_pending_add(exec->stream, exec, &needs, work->operation);
 }
 
-/* *taken_p: the fault is the stream's now. */
+/* *taken_p: the fault is the stream's now, or lost: a kernel may still write there. */
 static symmem_status run_on(cuda_instance *instance, cuda_work *work, const symmem_exec *exec,
                             bool *taken_p) {
     cuda_stream *stream = exec->stream;
@@ -112,12 +112,13 @@ static symmem_status run_on(cuda_instance *instance, cuda_work *work, const symm
                                     : cuda_fail(instance, result, work->operation);
     if (status == SYMMEM_OK)
         status = keep(instance, id, work, exec);
-    /* What is captured keeps it until the instance is closed: its graph may be somebody else's. */
+    /* What is captured keeps it for good: its graph may be somebody else's. */
     *taken_p = status == SYMMEM_OK || id != 0;
     /* What is under way must not outlive what nobody keeps for it. */
     if (status != SYMMEM_OK && id == 0)
-        (void)cuda_wait_idle(instance, stream->native, 0,
-                             work->signal.fault != NULL ? &work->signal : NULL);
+        *taken_p =
+            cuda_wait_idle(instance, stream->native, 0,
+                           work->signal.fault != NULL ? &work->signal : NULL) != CUDA_SUCCESS;
     return status;
 }
 

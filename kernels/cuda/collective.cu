@@ -131,6 +131,15 @@ __device__ __noinline__ bool wait_for_line(const symmem_cuda_signal_args &args,
     }
 }
 
+// Ranks whose lines had not come when another thread gave up: their first one in this block.
+__device__ void collect_late_lines(const symmem_cuda_collective_args &args, verdict *verdict) {
+    const uint32_t flag = symmem::line_flag(verdict->epoch);
+    for (int32_t rank = threadIdx.x; rank < args.job.world_size; rank += blockDim.x)
+        if (!symmem::is_full(
+                symmem::load_line(line_of(args, args.job.rank, blockIdx.x, rank, 0)), flag))
+            atomicOr(&verdict->missing[rank / 32], 1u << (rank % 32));
+}
+
 // Of the elements of one line from all sources, in rank order. Some loads are under way before the
 // first of them is looked at.
 template <typename Element>
@@ -151,11 +160,12 @@ __device__ bool reduce_line(const symmem_cuda_collective_args &args, size_t bloc
             const int32_t source = begin + k;
             if (source >= args.job.world_size)
                 continue;
-            if (!symmem::is_full(found[k], flag) &&
+            symmem::line own = found[k]; // so that `found` stays in registers
+            if (!symmem::is_full(own, flag) &&
                 !wait_for_line(args.signal, from + source * SYMMEM_CUDA_LINES, source, flag,
-                               verdict, &found[k]))
+                               verdict, &own))
                 return false;
-            const uint64_t data = symmem::data_of(found[k]);
+            const uint64_t data = symmem::data_of(own);
 #pragma unroll
             for (int i = 0; i < EACH; i++) {
                 const typename Element::value next =
@@ -174,7 +184,9 @@ __device__ bool reduce_line(const symmem_cuda_collective_args &args, size_t bloc
     return true;
 }
 
-// Without another meeting: that of the operation has been before, in a kernel of its own.
+// Without another meeting: that of the operation has been before, in a kernel of its own. The next
+// one of this channel that compares calls shows its own where this operation's is. Nobody looks
+// there any more: whoever is through has had a line from each rank's kernel behind the comparing one.
 __device__ void begin_after(const symmem_cuda_signal_args &args, verdict *result,
                             uint64_t start_ns) {
     begin(result, start_ns);
@@ -269,6 +281,18 @@ __device__ void agree_alone(const symmem_cuda_collective_args &args) {
         (void)agree(args, &result, start_ns);
 }
 
+// Of a kernel behind the operation's meeting; one answer for the block, as another block may fail
+// just now.
+__device__ bool goes_on(const symmem_cuda_signal_args &args, uint64_t *start_ns) {
+    __shared__ bool going;
+    const symmem_cuda_state *state = state_of(args);
+    if (threadIdx.x == 0)
+        going = state->failed == 0;
+    __syncthreads();
+    *start_ns = state->start_ns;
+    return going;
+}
+
 // The lane of a thread and how many there are, over all blocks.
 __device__ size_t own_lane() {
     return blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x;
@@ -285,9 +309,8 @@ template <typename Reduce> __device__ void run_spread(const symmem_cuda_collecti
     const spot where = block_spot(args.signal);
     uint64_t start_ns = now_ns();
     if (args.way == SYMMEM_CUDA_IN_BLOCKS_AFTER) {
-        if (state_of(args.signal)->failed != 0)
+        if (!goes_on(args.signal, &start_ns))
             return;
-        start_ns = state_of(args.signal)->start_ns;
     } else if (!meet(args.signal, where, &result, start_ns, false)) {
         return;
     }
@@ -301,14 +324,16 @@ template <typename Reduce> __device__ void run_by_lines(const symmem_cuda_collec
     const spot where = block_spot(signal);
     uint64_t start_ns = now_ns();
     if (args.way == SYMMEM_CUDA_BY_LINES_AFTER) {
-        if (state_of(signal)->failed != 0)
+        if (!goes_on(signal, &start_ns))
             return;
-        start_ns = state_of(signal)->start_ns;
         begin_after(signal, &result, start_ns);
     } else if (!meet(signal, where, &result, start_ns, signal.call[0] != CALL_NONE)) {
         return;
     }
     Reduce::run_lines(args, &result);
+    __syncthreads();
+    if (result.code == TIMEOUT || result.code == PEER_LOST)
+        collect_late_lines(args, &result);
     __syncthreads();
     if (result.code != OK) {
         if (threadIdx.x == 0)

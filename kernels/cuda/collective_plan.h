@@ -14,7 +14,7 @@
 
 #include "cuda/signal.h"
 
-#define SYMMEM_CUDA_LINE_BYTES 64
+#define SYMMEM_CUDA_SHARD_UNIT 64
 
 typedef enum symmem_cuda_form {
     SYMMEM_CUDA_NOTHING, /* no elements: only a meeting */
@@ -169,7 +169,7 @@ SYMMEM_CUDA_BOTH size_t symmem_cuda_least(size_t a, size_t b) {
 /* Where `rank`'s shard of `count` elements begins: whole lines; the last ones may have less, or
  * nothing. */
 SYMMEM_CUDA_BOTH size_t symmem_cuda_shard(const symmem_cuda_job *job, size_t count, int32_t rank) {
-    size_t ranks = (size_t)job->world_size, line = SYMMEM_CUDA_LINE_BYTES / job->element;
+    size_t ranks = (size_t)job->world_size, line = SYMMEM_CUDA_SHARD_UNIT / job->element;
     size_t shard = count / ranks + (count % ranks != 0);
     shard = (shard + line - 1) / line * line;
     if (rank > 0 && shard > count / (size_t)rank)

@@ -5,13 +5,14 @@
 #ifndef SYMMEM_KERNELS_CUDA_LINES_CUH
 #define SYMMEM_KERNELS_CUDA_LINES_CUH
 
-#include <stdint.h>
+#include "cuda/signal.h"
 
 namespace symmem {
 
 struct line {
     uint64_t low, high;
 };
+static_assert(sizeof(line) == SYMMEM_CUDA_LINE_SIZE, "lines as signal.h places them");
 
 // Never 0, which lines are at the start.
 __device__ inline uint32_t line_flag(uint32_t epoch) {

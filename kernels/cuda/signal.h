@@ -7,7 +7,8 @@
  *   header   64 bytes; the first word is not 0 once the owner's state is poisoned
  *   slots    [channel][source]  0 or 1: put by `source`, consumed by the owner
  *   arrivals [channel][source]  the epoch of the last barrier that `source` entered
- *   epochs   [channel]          the owner's own count of barriers; nobody else touches it
+ *   epochs   [channel]          the owner's own count of barriers, and of what stands for one;
+ *                               nobody else touches it
  *   calls    [channel][2]       what the owner calls in its last two barriers
  * and behind those, at a multiple of 64 bytes, words of 64 bits:
  *   states   [channel]          of the owner's operation of several kernels; nobody else's
@@ -16,7 +17,8 @@
  *                               the owner's epoch; for the first channels only
  *   lines    [channel][block][source][lane]  16 bytes that `source` pushes, lines.cuh; likewise
  * The epoch lives here and never in an argument, so that a captured barrier can be replayed. It
- * wraps; differences are compared.
+ * wraps; differences are compared, but of lines, which have 31 bits of it: they are old if exactly
+ * 2^31 such operations came between, and the place was not used in any of them.
  */
 #ifndef SYMMEM_KERNELS_CUDA_SIGNAL_H
 #define SYMMEM_KERNELS_CUDA_SIGNAL_H
@@ -141,14 +143,21 @@ SYMMEM_CUDA_BOTH size_t symmem_cuda_block_at(int32_t world_size, int32_t channel
 #define SYMMEM_CUDA_LINE_SIZE 16
 #define SYMMEM_CUDA_LINE_DATA 8
 #define SYMMEM_CUDA_LINE_BLOCKS 16
-#define SYMMEM_CUDA_LINE_BLOCKS_OF_ALL 64 /* over all ranks: it bounds the memory that they take   \
-                                           */
+#define SYMMEM_CUDA_LINE_BLOCKS_OF_ALL                                                             \
+    64 /* over all ranks: it bounds the memory that they take                                      \
+        */
 
 /* Blocks of each rank that have lines. */
 SYMMEM_CUDA_BOTH int32_t symmem_cuda_line_blocks(int32_t world_size) {
     int32_t blocks = SYMMEM_CUDA_LINE_BLOCKS_OF_ALL / world_size;
     return blocks < SYMMEM_CUDA_LINE_BLOCKS ? blocks : SYMMEM_CUDA_LINE_BLOCKS;
 }
+
+#ifdef __cplusplus
+static_assert(SYMMEM_CUDA_LINE_BLOCKS <= SYMMEM_CUDA_SPREAD_BLOCKS &&
+                  SYMMEM_CUDA_LINE_CHANNELS <= SYMMEM_CUDA_SPREAD_CHANNELS,
+              "they meet where spread blocks do");
+#endif
 
 SYMMEM_CUDA_BOTH size_t symmem_cuda_line_at(int32_t world_size, int32_t channel_count,
                                             int32_t channel, int32_t block, int32_t source) {

@@ -170,10 +170,10 @@ static symmem_status gather_words(const struct gather *g, uint32_t limit_ms,
         ops_flat(&out, g->far.at, SYMMEM_INT32, 32 * (size_t)g->size), 2, limit_ms, stream);
 }
 
-/* A rank that does not come: the limit holds, under the operation's name. */
 /* So long that the others, who begin together, are all there before it is over. */
 #define LATE_MS 250
 
+/* A rank that does not come: the limit holds, under the operation's name. */
 static void missing_rank(struct tk *t) {
     struct gather g;
     TK_REQ(t, "SM-MOVE-10");

@@ -22,7 +22,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 #define DEVICES FAKE_DEVICES
-#define GRANULARITY ((size_t)64 << 10) /* the driver has 2 MiB, which would take long to clear */
+#define GRANULARITY ((size_t)2 << 20)
 #define MAX_BYTES ((size_t)8 << 30) /* of one allocation, and of all that a process may reserve */
 #define MAX_DEPTH 16
 

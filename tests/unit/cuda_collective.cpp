@@ -240,7 +240,7 @@ void test_shards() {
         for (int32_t r = 1; r <= job.world_size; r++) {
             const size_t begin = symmem_cuda_shard(&job, count, r);
             CU_ASSERT(begin >= before);
-            CU_ASSERT(begin == count || begin * job.element % SYMMEM_CUDA_LINE_BYTES == 0);
+            CU_ASSERT(begin == count || begin * job.element % SYMMEM_CUDA_SHARD_UNIT == 0);
             before = begin;
         }
     }

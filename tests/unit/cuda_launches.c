@@ -4,6 +4,7 @@
  * and signals are shared memory. What is seen here is how kernels follow each other, meetings,
  * failures and what they leave; what the loops compute in detail is cuda_collective.cpp's.
  */
+#include "cuda_lines.h"
 #include "cuda_parts.h"
 #include "cuda_ranks.h"
 #include "reference/reduce.h"
@@ -371,6 +372,10 @@ static bool counts_kernels(int32_t rank) {
     } calls[] = {
         {SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, true, false, 10, 1},
         {SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, true, true, 10, 1},
+        {SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, true, false, 5000, 1}, /* by lines */
+        {SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, true, true, 5000, 2},
+        {SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, true, false, 5000, 1},
+        {SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, false, true, 300, 1},
         {SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, true, false, MOST, 1},
         {SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, true, true, MOST, 2},
         {SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, false, false, MOST, 1},
@@ -442,6 +447,11 @@ RANKS_TEST(parts_that_differ)
 RANKS_TEST(parts_without_a_peer)
 RANKS_TEST(limit_is_for_all_blocks)
 RANKS_TEST(counts_kernels)
+RANKS_TEST(small_ones_in_a_row)
+RANKS_TEST(writes_before_it_count)
+RANKS_TEST(writes_after_it_stay)
+RANKS_TEST(lines_do_not_come)
+RANKS_TEST(launch_of_lines_fails)
 RANKS_TEST(launch_fails)
 RANKS_TEST(unknown_kinds)
 
@@ -468,6 +478,11 @@ int main(void) {
         {"parts without a peer", test_parts_without_a_peer},
         {"one limit for all meetings of blocks", test_limit_is_for_all_blocks},
         {"kernels of a call", test_counts_kernels},
+        {"small ones in a row", test_small_ones_in_a_row},
+        {"what was written before", test_writes_before_it_count},
+        {"what is written after", test_writes_after_it_stay},
+        {"lines do not come", test_lines_do_not_come},
+        {"a launch of lines fails", test_launch_of_lines_fails},
         {"a launch fails", test_launch_fails},
         {"unknown kinds", test_unknown_kinds},
     };

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Small all-reduces by lines, on kernels that run on the CPU. Of cuda_launches.c. */
+#ifndef UNIT_CUDA_LINES_H
+#define UNIT_CUDA_LINES_H
+
+#include "cuda_ranks.h"
+
+#define LINE_ROUNDS 120
+
+/* Of one block and of up to all that have lines, by turns: what is left of one is in the way of the
+ * next. */
+static const size_t line_counts[] = {1, 2, 1024, 1025, 3, 16384, 2049, 700, 5000, 16383};
+
+static symmem_collective small_sum(int round, bool in_place) {
+    return (symmem_collective){.size = sizeof(symmem_collective),
+                               .name = "test",
+                               .kind = round % 2  ? SYMMEM_CALL_TWO_SHOT_ALL_REDUCE
+                                       : in_place ? SYMMEM_CALL_TWO_SHOT_ALL_REDUCE
+                                                  : SYMMEM_CALL_ONE_SHOT_ALL_REDUCE,
+                               .dtype = SYMMEM_FLOAT32,
+                               .op = SYMMEM_SUM,
+                               .count = line_counts[round % 10],
+                               .out = in_place ? NULL : out};
+}
+
+/* What all ranks' values of that round add up to, in rank order. */
+static void add_up(int round, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        wanted[i] = value(0, round, i);
+        for (int32_t r = 1; r < RANKS; r++)
+            wanted[i] += value(r, round, i);
+    }
+}
+
+/* One rank after the other is late. */
+static bool small_ones_in_a_row(int32_t rank) {
+    for (int round = 0; round < LINE_ROUNDS; round++) {
+        const bool in_place = round % 3 == 0;
+        symmem_collective call = small_sum(round, in_place);
+        if (round % 4 == 1 && !in_place) {
+            call.in = in;
+            call.in_row = MOST;
+        }
+        fill(call.in != NULL ? in : buffer(), rank, round, call.count);
+        add_up(round, call.count);
+        if (round % 7 == rank)
+            cuda_sleep_ns(2 * CUDA_NS_PER_MS);
+        CHECK(run(&call, round % 5 < 2, LIMIT_MS) == SYMMEM_OK);
+        CHECK(same(in_place ? buffer() : out, wanted, call.count));
+    }
+    return true;
+}
+
+/* A rank writes into another one's buffer and then comes: that counts. */
+static bool writes_before_it_count(int32_t rank) {
+    for (int round = 0; round < 20; round++) {
+        const symmem_collective call = small_sum(2 * round, false);
+        const symmem_collective meeting = {.name = "test", .kind = SYMMEM_CALL_BROADCAST};
+        fill(buffer(), rank, round, call.count);
+        CHECK(run(&meeting, false, LIMIT_MS) == SYMMEM_OK);
+        if (rank == 2) {
+            cuda_sleep_ns(3 * CUDA_NS_PER_MS);
+            ((float *)fake.peers.buffers[0])[call.count - 1] = 5000.0f;
+        }
+        add_up(round, call.count);
+        wanted[call.count - 1] = 5000.0f + value(1, round, call.count - 1);
+        wanted[call.count - 1] += value(2, round, call.count - 1);
+        CHECK(run(&call, round % 2 != 0, LIMIT_MS) == SYMMEM_OK);
+        CHECK(same(out, wanted, call.count));
+        CHECK(run(&meeting, false, LIMIT_MS) == SYMMEM_OK);
+    }
+    return true;
+}
+
+/* In place: who is through may write where another one's result was. */
+static bool writes_after_it_stay(int32_t rank) {
+    const symmem_collective meeting = {.name = "test", .kind = SYMMEM_CALL_BROADCAST};
+    for (int round = 0; round < 60; round++) {
+        const symmem_collective call = small_sum(round, true);
+        float *next = fake.peers.buffers[(rank + 1) % RANKS];
+        const float mark = 9000.0f + (float)((rank + RANKS - 1) % RANKS);
+        fill(buffer(), rank, round, call.count);
+        CHECK(run(&call, round % 3 == 0, LIMIT_MS) == SYMMEM_OK);
+        next[call.count - 1] = 9000.0f + (float)rank;
+        CHECK(run(&meeting, false, LIMIT_MS) == SYMMEM_OK);
+        CHECK(buffer()[call.count - 1] == mark);
+        CHECK(run(&meeting, false, LIMIT_MS) == SYMMEM_OK);
+    }
+    return true;
+}
+
+/* A rank meets the others and then has no lines for them. */
+static bool lines_do_not_come(int32_t rank) {
+    symmem_collective call = small_sum(0, false);
+    call.count = 300;
+    if (rank == 2) {
+        const symmem_exec exec = {.timeout_ms = LIMIT_MS};
+        CHECK(cuda_barrier(&fake.instance, &fake.peers, 1, &exec) == SYMMEM_OK);
+        return true;
+    }
+    const uint64_t begin_ns = cuda_now_ns();
+    CHECK(run(&call, false, 400) == SYMMEM_TIMEOUT);
+    CHECK(fake.fault.missing[0] == 4 && fake.fault.failed_rank == 2);
+    CHECK(fake.fault.elapsed_ns >= 400 * CUDA_NS_PER_MS);
+    CHECK(cuda_now_ns() - begin_ns < 5000 * CUDA_NS_PER_MS);
+    CHECK(run(&call, false, LIMIT_MS) == SYMMEM_POISONED);
+    return true;
+}
+
+/* Ranks have compared their calls, and the driver refuses one of them the kernel of the lines. */
+static bool launch_of_lines_fails(int32_t rank) {
+    symmem_collective call = small_sum(0, false);
+    call.count = 5000;
+    fake.fail_launch = rank == 1 ? 1 : -1;
+    if (rank == 1) {
+        CHECK(run(&call, true, LIMIT_MS) == SYMMEM_BACKEND);
+        CHECK(fake.launches == 1 && fake.control.poisoned == 1);
+        return true;
+    }
+    CHECK(run(&call, true, 500) == SYMMEM_TIMEOUT); /* the core of rank 1 tells nobody here */
+    CHECK(fake.fault.missing[0] == 2 && fake.fault.failed_rank == 1);
+    return true;
+}
+
+#endif
