@@ -9,14 +9,24 @@
 # SYMMEM_GPU_BACKEND=nccl: the NCCL backend instead, results in build/gpu-nccl/; NCCL wants a GPU for
 # each rank. NCCL_HOME: a folder with include/ and lib/ of the NCCL to use, where it is not the
 # system's; see backend_nccl/README.md. symmem-nccl-check comes last there; SYMMEM_GPU_CHECK=0: not.
+# Under a launcher (mpirun -n N, srun, torchrun --no-python) its rank 0 does all that, with N ranks
+# that the runner starts itself, since many cases end ranks and start new ones; the others do nothing.
 set -u
 cd "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit 4
+launched=${RANK:-${PMIX_RANK:-${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-${SLURM_PROCID:-0}}}}}
+world=${WORLD_SIZE:-${OMPI_COMM_WORLD_SIZE:-${PMI_SIZE:-${SLURM_NTASKS:-}}}}
+if [ "$launched" -ne 0 ]; then
+    printf 'rank %s of %s: nothing to do, rank 0 runs the suite\n' "$launched" "${world:-?}"
+    exit 0
+fi
+unset RANK PMIX_RANK OMPI_COMM_WORLD_RANK PMI_RANK SLURM_PROCID
+unset WORLD_SIZE OMPI_COMM_WORLD_SIZE PMI_SIZE SLURM_NTASKS LOCAL_RANK OMPI_COMM_WORLD_LOCAL_RANK
 backend=${SYMMEM_GPU_BACKEND:-cuda}
 options=()
 results=build/gpu
 [ "$backend" = cuda ] || results=build/gpu-$backend
 gpus=$(nvidia-smi -L | wc -l)
-ranks=${1:-$gpus}
+ranks=${1:-${world:-$gpus}}
 [ $# -eq 0 ] || shift
 # Never multicast: on shared hosts it can put GPUs out of service.
 export SYMMEM_MULTICAST=0 NCCL_NVLS_ENABLE=0
