@@ -82,9 +82,16 @@ static inline void store_release(uint32_t *word, uint32_t value) {
 }
 
 // kernels/cuda/lines.cuh has the type, which is defined only later.
+// The halves come one by one, this or that first, now and then with time between them.
 template <typename Line> static inline void store_line(Line *to, const Line &value) {
-    __atomic_store_n(&to->low, value.low, __ATOMIC_RELAXED);
-    __atomic_store_n(&to->high, value.high, __ATOMIC_RELAXED);
+    static thread_local unsigned int stores;
+    const bool low_first = ++stores % 2 == 0;
+    __atomic_store_n(low_first ? &to->low : &to->high, low_first ? value.low : value.high,
+                     __ATOMIC_RELAXED);
+    if (stores % 61 == 0)
+        sched_yield();
+    __atomic_store_n(low_first ? &to->high : &to->low, low_first ? value.high : value.low,
+                     __ATOMIC_RELAXED);
 }
 
 // Most are there: others get their turn now and then.
