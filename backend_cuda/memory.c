@@ -300,12 +300,12 @@ void cuda_memory_close(cuda_instance *instance) {
     pthread_mutex_unlock(&mappings.lock);
 }
 
-static symmem_status alloc(cuda_instance *instance, int32_t index, size_t bytes,
-                           symmem_memory *memory) {
+/* *mapping_p stays NULL if it fails. */
+static symmem_status alloc(cuda_instance *instance, int32_t index, size_t bytes, size_t *offset_p,
+                           cuda_mapping **mapping_p) {
     const CUmemAllocationProp property = allocation_property(index);
     cuda_device *device = &instance->devices[index];
-    cuda_mapping *mapping = NULL;
-    size_t granularity = 0, offset = 0;
+    size_t granularity = 0;
     /* Recommended: what a multicast object could be bound to as well. */
     CUresult result = instance->driver.MemGetAllocationGranularity(
         &granularity, &property, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
@@ -313,31 +313,31 @@ static symmem_status alloc(cuda_instance *instance, int32_t index, size_t bytes,
         return cuda_fail(instance, result, "alloc");
     const bool small = bytes <= granularity && has_places(instance);
     if (small)
-        mapping = take_place(device, bytes, &offset);
-    if (mapping == NULL) {
-        symmem_status status = alloc_whole(instance, index, bytes, granularity, &mapping);
-        if (status != SYMMEM_OK)
-            return status;
-        if (small)
-            open_granule(device, mapping, bytes);
-    }
-    describe(memory, mapping, offset, index, bytes, 0);
-    return SYMMEM_OK;
+        *mapping_p = take_place(device, bytes, offset_p);
+    if (*mapping_p != NULL)
+        return SYMMEM_OK;
+    symmem_status status = alloc_whole(instance, index, bytes, granularity, mapping_p);
+    if (status == SYMMEM_OK && small)
+        open_granule(device, *mapping_p, bytes);
+    return status;
 }
 
 symmem_status cuda_memory_alloc(void *opaque, int32_t device, size_t bytes, symmem_memory *memory) {
     cuda_instance *instance = opaque;
+    cuda_mapping *mapping = NULL;
+    size_t offset = 0;
     symmem_status status = cuda_enter(instance, device, "alloc");
     if (status != SYMMEM_OK)
         return status;
     status = cuda_point(instance, "cuda.alloc.create");
     if (status == SYMMEM_OK)
-        status = alloc(instance, device, bytes, memory);
-    if (status == SYMMEM_OK) {
+        status = alloc(instance, device, bytes, &offset, &mapping);
+    if (status == SYMMEM_OK)
         status = cuda_point(instance, "cuda.alloc.done");
-        if (status != SYMMEM_OK)
-            drop(&instance->driver, memory->priv);
-    }
+    if (status == SYMMEM_OK)
+        describe(memory, mapping, offset, device, bytes, 0);
+    else if (mapping != NULL)
+        drop(&instance->driver, mapping);
     cuda_leave(instance);
     return status;
 }
