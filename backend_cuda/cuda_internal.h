@@ -250,11 +250,13 @@ CUresult cuda_unit_take(const cuda_driver *driver, void **unit_p);
 void cuda_unit_give(void *unit);
 
 /* staging.c: a stream's copies from and to ordinary host memory */
+/* A CUmemorytype, or 0 of memory that the driver does not know. */
+unsigned int cuda_memory_type(const cuda_driver *driver, CUdeviceptr address);
+bool cuda_is_ordinary(const cuda_driver *driver, CUdeviceptr address);
 /*
  * Enqueues the copy. *staging_p: what it needs until it is over, NULL if nothing; after a failure
  * too. The context is current.
  */
-bool cuda_is_ordinary(const cuda_driver *driver, CUdeviceptr address);
 CUresult cuda_copy_enqueue(cuda_instance *instance, CUstream native, bool capturing,
                            CUdeviceptr dst, CUdeviceptr src, size_t bytes,
                            cuda_staging **staging_p);

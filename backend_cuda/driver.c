@@ -40,7 +40,7 @@ static const entry_point entry_points[] = {
     OPTIONAL(FuncLoad, 12040),
     ENTRY(LaunchKernel, 4000),
     ENTRY(LaunchHostFunc, 10000),
-    ENTRY(PointerGetAttribute, 4000),
+    ENTRY(PointerGetAttributes, 7000),
     ENTRY(MemGetInfo, 3020),
     ENTRY(MemHostAlloc, 2020),
     ENTRY(MemFreeHost, 2000),

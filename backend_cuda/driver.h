@@ -29,7 +29,7 @@ typedef struct cuda_driver {
     CUresult(CUDAAPI *FuncLoad)(CUfunction function); /* since 12.4; NULL: it is not there */
     __typeof__(cuLaunchKernel) *LaunchKernel;
     __typeof__(cuLaunchHostFunc) *LaunchHostFunc;
-    __typeof__(cuPointerGetAttribute) *PointerGetAttribute;
+    __typeof__(cuPointerGetAttributes) *PointerGetAttributes;
     __typeof__(cuMemGetInfo) *MemGetInfo;
     __typeof__(cuMemHostAlloc) *MemHostAlloc;
     __typeof__(cuMemFreeHost) *MemFreeHost;

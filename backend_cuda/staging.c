@@ -82,11 +82,18 @@ static CUresult enqueue_pieces(const cuda_instance *instance, CUstream native,
 
 /* --- which way ---------------------------------------------------------------------- */
 
-/* Memory that the driver does not know. */
+/* Asked so, and not for one attribute, memory that the driver does not know is no error: tools that
+ * watch for errors of the driver's have none to tell of. */
+unsigned int cuda_memory_type(const cuda_driver *driver, CUdeviceptr address) {
+    CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+    unsigned int type = 0;
+    void *data[] = {&type};
+    CUresult result = driver->PointerGetAttributes(1, &attribute, data, address);
+    return result == CUDA_SUCCESS ? type : 0;
+}
+
 bool cuda_is_ordinary(const cuda_driver *driver, CUdeviceptr address) {
-    CUmemorytype type;
-    return driver->PointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) !=
-           CUDA_SUCCESS;
+    return cuda_memory_type(driver, address) == 0;
 }
 
 /* With an idle stream the driver's own copy waits for nothing. */

@@ -21,10 +21,8 @@ static symmem_status ask_host(cuda_instance *instance, const nccl_window *window
 /* Where windows are not supported 2.28 gives a registration of its own instead, on the host: a
  * kernel that followed it would take the context down. */
 static bool is_on_device(const cuda_instance *instance, const nccl_window *window) {
-    unsigned int type = 0;
-    return instance->driver.PointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                                cuda_address(window->handle)) == CUDA_SUCCESS &&
-           type == CU_MEMORYTYPE_DEVICE;
+    return cuda_memory_type(&instance->driver, cuda_address(window->handle)) ==
+           CU_MEMORYTYPE_DEVICE;
 }
 
 static CUresult find_kernel(cuda_instance *instance, int32_t device, CUfunction *kernel_p) {

@@ -335,12 +335,11 @@ template <typename Reduce> __device__ void run_by_lines(const symmem_cuda_collec
     if (result.code == TIMEOUT || result.code == PEER_LOST)
         collect_late_lines(args, &result);
     __syncthreads();
-    if (result.code != OK) {
-        if (threadIdx.x == 0)
-            fail(signal, &result);
-        return;
-    }
-    if (symmem_cuda_pushed_of(&args.job).meets_after)
+    const bool failed = result.code != OK;
+    if (failed && threadIdx.x == 0)
+        fail(signal, &result);
+    __syncthreads(); // before the next meeting begins
+    if (!failed && symmem_cuda_pushed_of(&args.job).meets_after)
         (void)meet(signal, where, &result, start_ns, false);
 }
 

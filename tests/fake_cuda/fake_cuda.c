@@ -182,11 +182,12 @@ static CUresult fake_load_function(CUfunction function) {
 
 /* --- memory ----------------------------------------------------------------------------- */
 
-static CUresult fake_memory_type(void *type, CUpointer_attribute attribute, CUdeviceptr at) {
+static CUresult fake_memory_type(unsigned int count, CUpointer_attribute *attributes, void **data,
+                                 CUdeviceptr at) {
     NEED_CONTEXT();
-    if (attribute != CU_POINTER_ATTRIBUTE_MEMORY_TYPE || !fake_is_known(at))
+    if (count != 1 || attributes[0] != CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
         return CUDA_ERROR_INVALID_VALUE;
-    *(CUmemorytype *)type = CU_MEMORYTYPE_DEVICE;
+    *(unsigned int *)data[0] = fake_is_known(at) ? CU_MEMORYTYPE_DEVICE : 0;
     return CUDA_SUCCESS;
 }
 
@@ -464,7 +465,7 @@ CUresult cuGetProcAddress_v2(const char *name, void **entry, int version, cuuint
         ENTRY(FuncLoad, fake_load_function),
         ENTRY(LaunchKernel, fake_launch),
         ENTRY(LaunchHostFunc, fake_host_fn),
-        ENTRY(PointerGetAttribute, fake_memory_type),
+        ENTRY(PointerGetAttributes, fake_memory_type),
         ENTRY(MemGetInfo, fake_memory_info),
         ENTRY(MemHostAlloc, fake_host_alloc),
         ENTRY(MemFreeHost, fake_host_free),

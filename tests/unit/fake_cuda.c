@@ -189,11 +189,12 @@ static CUresult mem_info(size_t *free_p, size_t *total_p) {
     return CUDA_SUCCESS;
 }
 
-static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr address) {
-    const unsigned int device = CU_MEMORYTYPE_DEVICE;
-    if (attribute != CU_POINTER_ATTRIBUTE_MEMORY_TYPE || !fake_cuda.is_device(at(address)))
+static CUresult pointer_attributes(unsigned int count, CUpointer_attribute *attributes, void **data,
+                                   CUdeviceptr address) {
+    const unsigned int type = fake_cuda.is_device(at(address)) ? CU_MEMORYTYPE_DEVICE : 0;
+    if (count != 1 || attributes[0] != CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
         return CUDA_ERROR_INVALID_VALUE;
-    memcpy(data, &device, sizeof device);
+    memcpy(data[0], &type, sizeof type);
     return CUDA_SUCCESS;
 }
 
@@ -486,7 +487,7 @@ static const entry entries[] = {
     ENTRY("FuncLoad", function_load),
     ENTRY("LaunchKernel", launch_kernel),
     ENTRY("MemGetInfo", mem_info),
-    ENTRY("PointerGetAttribute", pointer_attribute),
+    ENTRY("PointerGetAttributes", pointer_attributes),
     ENTRY("MemHostAlloc", host_alloc),
     ENTRY("MemFreeHost", host_free),
     ENTRY("MemAllocAsync", alloc_async),

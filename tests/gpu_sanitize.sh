@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# gpu_sanitize.sh [TOOL...]: the suite's cases that run kernels, with two ranks on one GPU, under
+# compute-sanitizer: memcheck, racecheck and synccheck unless tools are named. The ranks are processes:
+# in one process the tools let one rank's kernel wait for another's to end. Needs a driver, nvcc and
+# compute-sanitizer; a few minutes. Results in build/gpu-sanitize/: TOOL.txt with what the tool says,
+# TOOL.json of the suite, about.txt. Exit status: 0 nothing found and all passed, 1 not, 4 nothing built.
+# SYMMEM_SANITIZE_CASES: other cases, as patterns for the suite's --filter.
+set -u
+cd "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit 4
+results=build/gpu-sanitize
+cases=${SYMMEM_SANITIZE_CASES:-$(printf '%s,' 'barrier.*' 'signal.*' 'onesided.*' 'copy*' 'fill*' \
+    'all_reduce.*' 'reduce.*' 'reduce_scatter.*' 'reduce_small.by_turns' 'reduce_small.ranks_disagree' \
+    'move.*' 'ops.*' 'test_*_all_reduce*' 'test_*gather*' 'test_*scatter*' 'fused*' 'composed*')}
+# Never multicast: on shared hosts it can put GPUs out of service.
+export SYMMEM_MULTICAST=0 NCCL_NVLS_ENABLE=0
+export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-32}
+# Under these tools all takes several times as long.
+export SYMMEM_TIMEOUT_SCALE=${SYMMEM_TIMEOUT_SCALE:-10}
+
+if ! command -v compute-sanitizer >/dev/null; then
+    printf 'compute-sanitizer is not there: it comes with the CUDA toolkit\n'
+    exit 4
+fi
+mkdir -p "$results" || exit 4
+if ! { cmake -S . -B build -G Ninja &&
+    cmake --build build --target suite symmem_backend_cuda; } >"$results/build.log" 2>&1; then
+    tail -n 30 "$results/build.log"
+    exit 4
+fi
+{
+    nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+    compute-sanitizer --version | grep Version
+    printf 'ranks 2, commit %s\n' "$(git rev-parse HEAD 2>/dev/null || echo unknown)"
+} >"$results/about.txt"
+cat "$results/about.txt"
+
+[ $# -gt 0 ] || set -- memcheck racecheck synccheck
+worst=0
+for tool in "$@"; do
+    rm -f "$results/$tool".*
+    timeout -k 10 "${SYMMEM_GPU_LIMIT_S:-1200}" compute-sanitizer --tool "$tool" \
+        --target-processes all --log-file "$results/$tool.txt" \
+        build/bin/symmem-conformance --backend cuda --ranks 2 --keep-ranks --no-large --no-color \
+        --filter "${cases%,}" --format text --output "$results/$tool.suite.txt" \
+        --report "json=$results/$tool.json" >/dev/null 2>"$results/$tool.log"
+    status=$?
+    # One summary for each process that the tool saw; a warning of a race counts as well.
+    found=$(grep -h SUMMARY "$results/$tool.txt" | grep -vc ' 0 errors\| 0 hazards')
+    printf '%s: %s, suite: exit status %s, %s\n' "$tool" \
+        "$(grep -h SUMMARY "$results/$tool.txt" | sort | uniq -c | sed 's/ *\(.*\)/\1/' | paste -sd ';')" \
+        "$status" "$(tail -n 1 "$results/$tool.suite.txt" 2>/dev/null)"
+    if [ "$status" -ne 0 ] || [ "$found" -ne 0 ] || ! grep -q SUMMARY "$results/$tool.txt"; then
+        worst=1
+    fi
+done
+exit "$worst"
