@@ -101,10 +101,12 @@ static void start_and_judge(struct runner_run *run, struct runner_result *result
     struct names *before = names_take(run);
 
     free(output_take(run->runner->output)); /* of a stray of the case before */
-    if (run->by_crew)
+    if (run->by_crew) {
         crew_launch(run);
-    else
+    } else {
+        crew_make_room(run->runner->crew, run->entry->test);
         runner_launch(run);
+    }
     runner_watch(run);
     run->arena_broken =
         !arena_check(run->runner->arena, run->entry->ranks, run->runner->arena_guard);

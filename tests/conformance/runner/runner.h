@@ -282,6 +282,8 @@ struct runner_crew *crew_open(void);
 /* Ends the members, too. How many of all that were told to end did otherwise than they should. */
 int crew_close(struct runner_crew *crew);
 bool crew_takes(const struct runner_crew *crew, const struct tk_case *test);
+/* Before processes of a case of their own: ends members, unless the case opens no device. */
+void crew_make_room(struct runner_crew *crew, const struct tk_case *test);
 /* As runner_launch, with members, new ones where there are none. */
 void crew_launch(struct runner_run *run);
 /* Takes those that are through with the case off run->children. */

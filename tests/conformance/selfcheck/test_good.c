@@ -3,6 +3,7 @@
 #include "kit.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 static void passes(struct tk *t) {
     extern bool selfcheck_driver_keeps(size_t bytes);
@@ -24,8 +25,28 @@ static void one_rank_checks(struct tk *t) {
         TK_CHECK(t, true);
 }
 
+/* The controller's processes, or 0 where the system does not tell. */
+static int controllers_children(void) {
+    char path[64];
+    int count = 0;
+    long pid;
+
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)getppid(), (int)getppid());
+    FILE *file = fopen(path, "re");
+    while (file != NULL && fscanf(file, "%ld", &pid) == 1)
+        count++;
+    if (file != NULL)
+        fclose(file);
+    return count;
+}
+
 static void dies_as_announced(struct tk *t) {
     TK_CHECK(t, t->rank >= 0);
+    tk_out_of_band_barrier(t);
+    /* Kept ranks that idle beside a case would hold the device that it uses. */
+    int children = controllers_children();
+    TK_CHECK_MSG(t, children <= t->world_size, "%d ranks and %d processes", (int)t->world_size,
+                 children);
     tk_out_of_band_barrier(t);
     if (t->rank == 1)
         tk_kill_self(t);
