@@ -15,7 +15,7 @@
 
 #include "objects.h"
 
-#define SM_RECORD_MAGIC 0x73796d72u
+#define SM_RECORD_MAGIC 0x73796d73u /* another one when the record changes */
 
 #define SM_RECORD_HAS_MAPPING (1u << 0) /* this rank mapped the allocation for the group before */
 #define SM_RECORD_MULTICAST (1u << 1)   /* this rank could do multicast */
@@ -27,7 +27,7 @@ typedef struct sm_record_share {
     int32_t kind;
     int32_t reserved;
     uint64_t mapped_bytes;
-    uint8_t bytes[64];
+    uint8_t bytes[64], more_bytes[64];
 } sm_record_share;
 
 /* What each rank tells all others. No padding, so that every byte is set. */
@@ -85,7 +85,8 @@ typedef struct sm_rendezvous {
 void sm_record_fill(sm_rendezvous *rendezvous);
 /* Judges all records; the same answer on every rank. Sets exchange_data, overlap, cross_host. */
 symmem_status sm_record_judge(sm_rendezvous *rendezvous);
-/* Rank r's export of that name as this rank may use it. */
+/* An export as it travels, and rank r's of that name as this rank may use it. */
+sm_record_share sm_record_share_from(const symmem_share *share);
 symmem_share sm_record_share_of(const sm_rendezvous *rendezvous, int32_t rank,
                                 const sm_record_share *share, int fd);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The memory side of a rendezvous: own signal memory, exports, descriptors, peers' mappings. */
+#include <stdio.h>
 #include <unistd.h>
 
 #include "rendezvous.h"
@@ -157,16 +158,30 @@ static symmem_status import_data(sm_rendezvous *rendezvous, int32_t rank) {
                                            link->buffer_bytes, &rendezvous->mapping->peers[rank]);
 }
 
+/* The failure that is told of is this rank's; the record says whose memory it is about. */
+static symmem_status import_of(sm_rendezvous *rendezvous, int32_t rank) {
+    symmem_status status = import_signals(rendezvous, rank);
+    if (status == SYMMEM_OK && rendezvous->mapping_is_new)
+        status = import_data(rendezvous, rank);
+    if (status == SYMMEM_OK)
+        return SYMMEM_OK;
+    status = described(rendezvous, status, "memory_import");
+    char text[sizeof sm_record()->message];
+    snprintf(text, sizeof text, "memory of rank %d: %.200s", rank, sm_record()->message);
+    sm_copy_text(sm_record()->message, sizeof text, text);
+    return status;
+}
+
 static symmem_status import_all(sm_rendezvous *rendezvous) {
     symmem_status status = SYMMEM_OK;
     for (int32_t r = 0; r < rendezvous->group->world_size && status == SYMMEM_OK; r++) {
         if (r == rendezvous->group->rank)
             continue;
-        status = sm_context_point(rendezvous->context, SM_RENDEZVOUS, "rendezvous.map.peer");
+        status = described(
+            rendezvous, sm_context_point(rendezvous->context, SM_RENDEZVOUS, "rendezvous.map.peer"),
+            "memory_import");
         if (status == SYMMEM_OK)
-            status = import_signals(rendezvous, r);
-        if (status == SYMMEM_OK && rendezvous->mapping_is_new)
-            status = import_data(rendezvous, r);
+            status = import_of(rendezvous, r);
     }
     return status;
 }
@@ -265,8 +280,7 @@ static symmem_status map_peers(sm_rendezvous *rendezvous) {
         return exchange_all(rendezvous);
     rendezvous->incomplete = lacks_descriptors(rendezvous);
     if (rendezvous->status == SYMMEM_OK && !rendezvous->incomplete)
-        sm_rendezvous_note(rendezvous,
-                           described(rendezvous, import_all(rendezvous), "memory_import"));
+        sm_rendezvous_note(rendezvous, import_all(rendezvous));
     return SYMMEM_OK;
 }
 

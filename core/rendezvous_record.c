@@ -4,16 +4,18 @@
  * records in the same order, so all reach the same verdict without another exchange.
  */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "rendezvous.h"
 
-static sm_record_share share_to_record(const symmem_share *share) {
+sm_record_share sm_record_share_from(const symmem_share *share) {
     sm_record_share record = {
         .kind = share->kind,
         .mapped_bytes = share->mapped_bytes,
     };
     memcpy(record.bytes, share->bytes, sizeof record.bytes);
+    memcpy(record.more_bytes, share->more_bytes, sizeof record.more_bytes);
     return record;
 }
 
@@ -26,6 +28,7 @@ symmem_share sm_record_share_of(const sm_rendezvous *rendezvous, int32_t rank,
         .mapped_bytes = record->mapped_bytes,
     };
     memcpy(share.bytes, record->bytes, sizeof share.bytes);
+    memcpy(share.more_bytes, record->more_bytes, sizeof share.more_bytes);
     if (sm_identity_same_process(sm_session_peer(session, rendezvous->group->rank),
                                  sm_session_peer(session, rank)))
         share.same_process = 1;
@@ -72,9 +75,9 @@ void sm_record_fill(sm_rendezvous *rendezvous) {
     symmem_device_info info = {0};
     if (context->backend->device_info(context->instance, own->device, &info) == SYMMEM_OK)
         memcpy(own->device_id, info.unique_id, sizeof own->device_id);
-    own->data = share_to_record(&rendezvous->data);
-    own->signals = share_to_record(&rendezvous->signals);
-    own->multicast = share_to_record(&rendezvous->multicast);
+    own->data = sm_record_share_from(&rendezvous->data);
+    own->signals = sm_record_share_from(&rendezvous->signals);
+    own->multicast = sm_record_share_from(&rendezvous->multicast);
 }
 
 /* The record of a rank's own failure becomes everybody's. */
@@ -237,23 +240,44 @@ static symmem_status judge_overlap(sm_rendezvous *rendezvous) {
     return SYMMEM_OK;
 }
 
+/* The first rank on another host than rank 0; 0: there is none. */
+static int32_t first_far_rank(const sm_rendezvous *rendezvous) {
+    sm_session *session = rendezvous->group->session;
+    for (int32_t r = 1; r < rendezvous->group->world_size; r++) {
+        if (!sm_identity_same_host(sm_session_peer(session, 0), sm_session_peer(session, r)))
+            return r;
+    }
+    return 0;
+}
+
+/* The first rank whose memory only descriptors lead to, which do not leave its host; -1: none. */
+static int32_t first_bound_rank(const sm_rendezvous *rendezvous) {
+    for (int32_t r = 0; r < rendezvous->group->world_size; r++) {
+        const sm_rendezvous_record *theirs = &rendezvous->records[r];
+        if (theirs->data.kind == SYMMEM_SHARE_FD || theirs->signals.kind == SYMMEM_SHARE_FD)
+            return r;
+    }
+    return -1;
+}
+
 static symmem_status judge_hosts(sm_rendezvous *rendezvous) {
     sm_session *session = rendezvous->group->session;
-    bool far = (rendezvous->context->backend->capabilities & SYMMEM_CAP_CROSS_HOST) != 0;
-    for (int32_t r = 0; r < rendezvous->group->world_size; r++) {
-        if (sm_identity_same_host(sm_session_peer(session, 0), sm_session_peer(session, r)))
-            continue;
-        rendezvous->cross_host = true;
-        const sm_rendezvous_record *theirs = &rendezvous->records[r];
-        if (far && theirs->data.kind != SYMMEM_SHARE_FD && theirs->signals.kind != SYMMEM_SHARE_FD)
-            continue;
-        (void)sm_fail(SYMMEM_UNREACHABLE, SM_RENDEZVOUS, "metadata",
-                      "ranks 0 and %d are on different hosts (%.63s, %.63s)", r,
-                      sm_session_peer(session, 0)->host, sm_session_peer(session, r)->host);
-        sm_record()->failed_rank = r;
-        return SYMMEM_UNREACHABLE;
+    int32_t far = first_far_rank(rendezvous), failed = far;
+    char why[80] = "";
+    if (far == 0)
+        return SYMMEM_OK;
+    rendezvous->cross_host = true;
+    if ((rendezvous->context->backend->capabilities & SYMMEM_CAP_CROSS_HOST) != 0) {
+        failed = first_bound_rank(rendezvous);
+        if (failed < 0)
+            return SYMMEM_OK;
+        snprintf(why, sizeof why, ", and rank %d's memory cannot be shared between hosts", failed);
     }
-    return SYMMEM_OK;
+    (void)sm_fail(SYMMEM_UNREACHABLE, SM_RENDEZVOUS, "metadata",
+                  "ranks 0 and %d are on different hosts (%.63s, %.63s)%s", far,
+                  sm_session_peer(session, 0)->host, sm_session_peer(session, far)->host, why);
+    sm_record()->failed_rank = failed;
+    return SYMMEM_UNREACHABLE;
 }
 
 symmem_status sm_record_judge(sm_rendezvous *rendezvous) {

@@ -51,6 +51,9 @@ static void body_backend_fails(rank_env *env) {
     CHECK(env, last_record().failed_rank >= 0);
     CHECK(env, strncmp(last_record().stage, "memory_", 7) == 0 ||
                    strcmp(last_record().stage, "peers_open") == 0);
+    /* Whose memory it was, beside who could not map it. */
+    if (strcmp(last_record().stage, "memory_import") == 0)
+        CHECK(env, strstr(last_record().message, "memory of rank ") != NULL);
     check_works(env);
     CHECK_OK(env, symmem_free(env->context, ptr));
 }

@@ -228,8 +228,9 @@ typedef struct symmem_memory {
     void *priv;       /* the backend's */
 } symmem_memory;
 
-/* How memory is shared. Bits: an exporter may offer both, the importer takes the one that suits it;
- * between hosts `fd` is -1 at the importer. */
+/* How memory is shared. Bits: an exporter may offer both, the importer takes the one that suits it.
+ * Where a group spans hosts every rank has to offer bytes (or rendezvous is UNREACHABLE, naming one
+ * that does not), and `fd` is -1 at the importer. */
 typedef enum symmem_share_kind {
     SYMMEM_SHARE_NONE = 0,
     SYMMEM_SHARE_FD = 1,    /* `fd` travels as a descriptor; the receiver's number is in `fd` */
@@ -244,6 +245,7 @@ typedef struct symmem_share {
     uint8_t bytes[64];
     int32_t same_process; /* set by the core at the importer: the exporter is this process */
     int32_t reserved;
+    uint8_t more_bytes[64]; /* travels as `bytes` does; at the end, for older plug-ins */
 } symmem_share;
 
 /*
