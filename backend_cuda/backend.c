@@ -241,9 +241,9 @@ const symmem_backend cuda_table = {
         CUDA_MULTICAST_DESCRIPTION ")",
     .capabilities = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_OVERLAP |
                     SYMMEM_CAP_THREAD_RANKS | SYMMEM_CAP_PROCESS_RANKS | SYMMEM_CAP_HOST_FN |
-                    SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_POOL | SYMMEM_CAP_WRAP_STREAM |
-                    SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_MATMUL | SYMMEM_CAP_CONNECTIVITY |
-                    CUDA_MULTICAST_CAPABILITY,
+                    SYMMEM_CAP_CROSS_HOST | SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_POOL |
+                    SYMMEM_CAP_WRAP_STREAM | SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_MATMUL |
+                    SYMMEM_CAP_CONNECTIVITY | CUDA_MULTICAST_CAPABILITY,
     .probe = probe,
     .open = open_instance,
     .close = close_instance,

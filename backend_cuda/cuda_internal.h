@@ -51,6 +51,7 @@ typedef struct cuda_device {
     bool described;    /* the next one is filled */
     symmem_device_info info;
     cuda_kernels kernels;
+    atomic_int fabric;                 /* fabric.c */
     struct cuda_mapping *open_granule; /* memory.c; under its lock; NULL: none */
     CUmemoryPool scratch;              /* NULL: not made yet */
     CUstream control;                  /* poisons and resets, in the order of the calls */
@@ -272,6 +273,16 @@ typedef struct cuda_mover {
 CUresult cuda_move_enqueue(cuda_instance *instance, CUstream native, CUdeviceptr dst,
                            CUdeviceptr src, size_t bytes, const cuda_mover *mover,
                            cuda_staging **staging_p);
+
+/* fabric.c */
+/* Whether memory of a device that is open can be asked for with fabric handles. */
+bool cuda_fabric_is_offered(cuda_instance *instance, int32_t device);
+/* The driver would not give it: it is not asked again. False: it failed of something else. */
+bool cuda_fabric_is_refused(cuda_instance *instance, int32_t device, CUresult result);
+void cuda_fabric_export(const cuda_driver *driver, CUmemGenericAllocationHandle memory,
+                        symmem_share *share);
+CUresult cuda_fabric_import(const cuda_driver *driver, const symmem_share *share,
+                            CUmemGenericAllocationHandle *memory_p);
 
 /* memory.c */
 symmem_status cuda_memory_alloc(void *instance, int32_t device, size_t bytes,

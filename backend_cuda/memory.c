@@ -44,6 +44,7 @@ struct cuda_mapping {
     size_t used_bytes;     /* of own memory that is given out in places */
     cuda_mapping **opener; /* who would give out more of it; NULL: nobody */
     uint64_t devices;      /* bit d: device d has access */
+    bool fabric;           /* own memory that other hosts may import */
 };
 
 static struct {
@@ -53,10 +54,12 @@ static struct {
     uint64_t last_number;
 } mappings = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static CUmemAllocationProp allocation_property(int32_t device) {
+static CUmemAllocationProp allocation_property(int32_t device, bool fabric) {
     return (CUmemAllocationProp){
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-        .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        .requestedHandleTypes =
+            fabric ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC
+                   : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
     };
 }
@@ -200,11 +203,20 @@ static symmem_status fail_alloc(const cuda_instance *instance, CUresult result, 
                                       free_bytes);
 }
 
-/* Creates, maps and zeroes mapping->mapped_bytes. */
+static CUresult create_handle(cuda_instance *instance, int32_t device, bool fabric,
+                              cuda_mapping *mapping) {
+    const CUmemAllocationProp property = allocation_property(device, fabric);
+    mapping->fabric = fabric;
+    return instance->driver.MemCreate(&mapping->handle, mapping->mapped_bytes, &property, 0);
+}
+
+/* Creates and maps mapping->mapped_bytes. */
 static CUresult create(cuda_instance *instance, int32_t device, cuda_mapping *mapping) {
     const cuda_driver *driver = &instance->driver;
-    const CUmemAllocationProp property = allocation_property(device);
-    CUresult result = driver->MemCreate(&mapping->handle, mapping->mapped_bytes, &property, 0);
+    const bool fabric = cuda_fabric_is_offered(instance, device);
+    CUresult result = create_handle(instance, device, fabric, mapping);
+    if (fabric && cuda_fabric_is_refused(instance, device, result))
+        result = create_handle(instance, device, false, mapping);
     if (result != CUDA_SUCCESS)
         return result;
     result = map_handle(driver, mapping, device);
@@ -303,7 +315,8 @@ void cuda_memory_close(cuda_instance *instance) {
 /* *mapping_p stays NULL if it fails. */
 static symmem_status alloc(cuda_instance *instance, int32_t index, size_t bytes, size_t *offset_p,
                            cuda_mapping **mapping_p) {
-    const CUmemAllocationProp property = allocation_property(index);
+    const CUmemAllocationProp property =
+        allocation_property(index, cuda_fabric_is_offered(instance, index));
     cuda_device *device = &instance->devices[index];
     size_t granularity = 0;
     /* Recommended: what a multicast object could be bound to as well. */
@@ -373,15 +386,16 @@ symmem_status cuda_memory_export(void *opaque, symmem_memory *memory, symmem_sha
         return status;
     CUresult result = instance->driver.MemExportToShareableHandle(
         &fd, mapping->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    share->kind = SYMMEM_SHARE_FD;
+    if (result == CUDA_SUCCESS && mapping->fabric)
+        cuda_fabric_export(&instance->driver, mapping->handle, share);
     cuda_leave(instance);
     if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, "export");
     (void)fcntl(fd, F_SETFD, FD_CLOEXEC); /* the driver does not promise it */
-    /* The bytes are no other way to the memory, so they are not announced as one. */
     const share_bytes bytes = {.from = mapping->from,
                                .offset = cuda_address(memory->ptr) - mapping->address,
                                .mapped_bytes = mapping->mapped_bytes};
-    share->kind = SYMMEM_SHARE_FD;
     share->fd = fd;
     share->mapped_bytes = mapping->mapped_bytes - bytes.offset;
     memcpy(share->bytes, &bytes, sizeof bytes);
@@ -396,16 +410,22 @@ void cuda_share_close(void *opaque, symmem_share *share) {
     }
 }
 
-static CUresult import_descriptor(const cuda_driver *driver, const symmem_share *share,
-                                  const share_bytes *bytes, int32_t device,
-                                  cuda_mapping **mapping_p) {
+static CUresult import_handle(const cuda_driver *driver, const symmem_share *share,
+                              CUmemGenericAllocationHandle *handle_p) {
+    if (share->fd < 0)
+        return cuda_fabric_import(driver, share, handle_p);
+    return driver->MemImportFromShareableHandle(handle_p, (void *)(uintptr_t)share->fd,
+                                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+}
+
+static CUresult import_new(const cuda_driver *driver, const symmem_share *share,
+                           const share_bytes *bytes, int32_t device, cuda_mapping **mapping_p) {
     cuda_mapping *mapping = calloc(1, sizeof *mapping);
     if (mapping == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
     mapping->users = 1;
     mapping->mapped_bytes = bytes->mapped_bytes;
-    CUresult result = driver->MemImportFromShareableHandle(
-        &mapping->handle, (void *)(uintptr_t)share->fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    CUresult result = import_handle(driver, share, &mapping->handle);
     if (result != CUDA_SUCCESS)
         goto free_mapping;
     result = map_handle(driver, mapping, device);
@@ -425,13 +445,27 @@ static CUresult import_share(const cuda_driver *driver, const symmem_share *shar
                              const share_bytes *bytes, int32_t device, cuda_mapping **mapping_p) {
     cuda_mapping *mapping = find(bytes->from);
     if (mapping == NULL)
-        return import_descriptor(driver, share, bytes, device, mapping_p);
+        return import_new(driver, share, bytes, device, mapping_p);
     CUresult result = allow_access(driver, mapping, device);
     if (result == CUDA_SUCCESS)
         *mapping_p = mapping;
     else
         drop(driver, mapping);
     return result;
+}
+
+/* Whatever a driver answers to a handle of another fabric: nothing else is wrong with it. */
+static symmem_status fail_import(const cuda_instance *instance, CUresult result,
+                                 const symmem_share *share, int32_t device) {
+    const symmem_host *host = instance->host;
+    if (result == CUDA_ERROR_INVALID_DEVICE || result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)
+        return host->fail(host, SYMMEM_UNREACHABLE, 0, "import",
+                          "device %d cannot map the peer's memory", (int)device);
+    if (share->fd < 0 && result != CUDA_ERROR_OUT_OF_MEMORY)
+        return host->fail(host, SYMMEM_UNREACHABLE, 0, "import",
+                          "no common NVLink fabric: the driver answered %d for device %d",
+                          (int)result, (int)device);
+    return cuda_fail(instance, result, "import");
 }
 
 symmem_status cuda_memory_import(void *opaque, int32_t device, const symmem_share *share,
@@ -453,11 +487,8 @@ symmem_status cuda_memory_import(void *opaque, int32_t device, const symmem_shar
     CUresult result = import_share(&instance->driver, share, &place, device, &mapping);
     if (result == CUDA_SUCCESS)
         describe(memory, mapping, place.offset, device, bytes, 1);
-    else if (result == CUDA_ERROR_INVALID_DEVICE || result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)
-        status = instance->host->fail(instance->host, SYMMEM_UNREACHABLE, 0, "import",
-                                      "device %d cannot map the peer's memory", (int)device);
     else
-        status = cuda_fail(instance, result, "import");
+        status = fail_import(instance, result, share, device);
     cuda_leave(instance);
     return status;
 }

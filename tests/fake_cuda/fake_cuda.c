@@ -9,6 +9,8 @@
  * with the context's lock held, which keeps other threads from enqueueing.
  *
  * FAKE_CUDA_DEVICES: how many devices there are, at most and unless it is set 8.
+ * FAKE_CUDA_FABRIC: the name of the NVLink fabric that they are on; unset: they say that they could
+ * have one, and memory for it is refused, as seen on GPUs.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -225,9 +227,22 @@ static CUresult fake_host_free(void *memory) {
     return CUDA_SUCCESS;
 }
 
+/* NULL: none, as on machines whose devices could have one. */
+static const char *fabric(void) {
+    return getenv("FAKE_CUDA_FABRIC");
+}
+
+/* In a fabric handle: the memory is a file of the process that made it. */
+struct fabric_handle {
+    char name[24];
+    int pid, fd;
+};
+_Static_assert(sizeof(struct fabric_handle) <= sizeof(CUmemFabricHandle), "it has to fit");
+
 static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t bytes,
                             const CUmemAllocationProp *property, unsigned long long flags) {
-    (void)property;
+    if ((property->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && fabric() == NULL)
+        return CUDA_ERROR_NOT_PERMITTED;
     if (bytes == 0 || bytes % GRANULARITY != 0 || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (bytes > MAX_BYTES)
@@ -293,22 +308,48 @@ static CUresult fake_access(CUdeviceptr at, size_t bytes, const CUmemAccessDesc 
     return fake_is_known(at) && count == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+static CUresult export_to_fabric(CUmemFabricHandle *share, int fd) {
+    struct fabric_handle handle = {.pid = getpid(), .fd = fd};
+    if (fabric() == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    snprintf(handle.name, sizeof handle.name, "%s", fabric());
+    memset(share, 0, sizeof *share);
+    memcpy(share, &handle, sizeof handle);
+    return CUDA_SUCCESS;
+}
+
+static int import_from_fabric(const CUmemFabricHandle *share) {
+    struct fabric_handle handle;
+    char path[64];
+    memcpy(&handle, share, sizeof handle);
+    if (fabric() == NULL || strncmp(handle.name, fabric(), sizeof handle.name) != 0)
+        return -1;
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", handle.pid, handle.fd);
+    return open(path, O_RDWR | O_CLOEXEC);
+}
+
 static CUresult fake_export(void *share, CUmemGenericAllocationHandle handle,
                             CUmemAllocationHandleType type, unsigned long long flags) {
     (void)flags;
-    int fd = type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ? dup((int)handle - 1) : -1;
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC)
+        return export_to_fabric(share, fake_fd_of(handle));
+    int fd = type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ? dup(fake_fd_of(handle)) : -1;
     *(int *)share = fd;
     return fd >= 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult fake_import(CUmemGenericAllocationHandle *handle, void *share,
                             CUmemAllocationHandleType type) {
-    int fd = type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-                 ? fcntl((int)(intptr_t)share, F_DUPFD_CLOEXEC, 0)
-                 : -1;
+    int fd = -1;
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC)
+        fd = import_from_fabric(share);
+    else if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        fd = fcntl((int)(intptr_t)share, F_DUPFD_CLOEXEC, 0);
     *handle = (CUmemGenericAllocationHandle)fd + 1;
     handles_held += fd >= 0 && !fake_is_multicast(fd);
-    return fd >= 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (fd >= 0)
+        return CUDA_SUCCESS;
+    return type == CU_MEM_HANDLE_TYPE_FABRIC ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* --- work --------------------------------------------------------------------------------- */

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# two_hosts.sh PROGRAM: two ranks on the fake driver (which is to be found first), each on what symmem
+# takes for a host of its own, with and without a common NVLink fabric. Exit status 77 where the system
+# does not let a process have its own mounts.
+set -u
+# One user namespace for both: a rank of another one could not open what the fake driver's handles name.
+if [ -z "${SYMMEM_IN_NAMESPACE:-}" ]; then
+    unshare -Ur true 2>/dev/null || exit 77
+    SYMMEM_IN_NAMESPACE=1 exec unshare -Ur "$0" "$@"
+fi
+program=$1
+ranks=$(cd -- "$(dirname -- "$0")/.." && pwd)/run_ranks.sh
+work=$(mktemp -d "${TMPDIR:-/tmp}/symmem-hosts.XXXXXX") || exit 1
+trap 'rm -rf -- "$work"' EXIT
+export work program
+bad=0
+
+# What tells hosts apart, as each rank sees it.
+for rank in 0 1; do
+    printf '0000000%s-1111-2222-3333-444444444444\n' "$rank" >"$work/boot_id.$rank"
+done
+# shellcheck disable=SC2016 # for the ranks' shells
+host='mount --bind "$work/boot_id.$RANK" /proc/sys/kernel/random/boot_id'
+if ! RANK=0 unshare -m sh -c "$host" 2>/dev/null; then
+    echo "no mounts of one's own here"
+    exit 77
+fi
+
+# run HOSTS FABRIC0 FABRIC1: ranks' lines to $work/said.RANK.
+run() {
+    export hosts=$1 fabric0=$2 fabric1=$3 host
+    rm -f "$work"/said.*
+    # shellcheck disable=SC2016 # for the ranks' shells
+    SYMMEM_BACKEND=cuda timeout 60 "$ranks" 2 bash -c '
+        fabric=fabric$RANK
+        [ -z "${!fabric}" ] || export FAKE_CUDA_FABRIC=${!fabric}
+        [ "$hosts" = 1 ] || exec unshare -m sh -c "$host && exec \"\$program\"" >"$work/said.$RANK"
+        exec "$program" >"$work/said.$RANK"'
+}
+
+# expect NAME TEXT0 TEXT1
+expect() {
+    local rank=0 text
+    for text in "$2" "$3"; do
+        if grep -qF -- "$text" "$work/said.$rank"; then
+            printf 'good: %s, rank %s\n' "$1" "$rank"
+        else
+            printf 'BAD: %s, rank %s: "%s" is not in: %s\n' "$1" "$rank" "$text" \
+                "$(cat "$work/said.$rank")"
+            bad=1
+        fi
+        rank=$((rank + 1))
+    done
+}
+
+run 1 '' ''
+expect "one host" "holds 42" "holds 41"
+run 1 a a
+expect "one host with a fabric" "holds 42" "holds 41"
+run 2 a a
+expect "two hosts, one fabric" "holds 42" "holds 41"
+for rank in 0 1; do
+    if [ "$rank" = 0 ]; then run 2 '' a; else run 2 a ''; fi
+    text="UNREACHABLE: ranks 0 and 1 are on different hosts"
+    expect "rank $rank has no fabric" "$text" "$text"
+    text="rank $rank's memory cannot be shared between hosts"
+    expect "rank $rank has no fabric, and it is named" "$text" "$text"
+done
+run 2 a b
+expect "two fabrics" "UNREACHABLE: memory of rank " "UNREACHABLE: memory of rank "
+expect "two fabrics, and why" "no common NVLink fabric" "no common NVLink fabric"
+export SYMMEM_CUDA_FABRIC=0
+run 2 a a
+expect "a fabric that is not to be used" "cannot be shared between hosts" \
+    "cannot be shared between hosts"
+exit "$bad"
