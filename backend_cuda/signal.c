@@ -114,6 +114,8 @@ static symmem_status prepare(cuda_instance *instance, const symmem_peers *peers,
         .stream = exec->stream != NULL ? (uint64_t)(uintptr_t)exec->stream : 1,
     };
     memcpy(launch->args.call, &exec->call, sizeof launch->args.call);
+    if (peers->world_size <= SYMMEM_CUDA_NEAR_RANKS)
+        memcpy(launch->args.near, peers->signals, sizeof(void *) * (size_t)peers->world_size);
     if (exec->stream != NULL && exec->whole != NULL) {
         launch->args.turn = SYMMEM_CUDA_PART;
         launch->args.state = cuda_state_of(exec->whole);

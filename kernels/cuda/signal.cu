@@ -51,6 +51,17 @@ __device__ uint32_t load_volatile(const uint32_t *word) {
 }
 #endif
 
+// A copy in shared memory, for thread 0 at once and for the others after a __syncthreads(). What a
+// function that is called gets by reference is otherwise read from global memory, again and again, for
+// an acquire empties the nearest cache; and so is the table, before a peer can be told anything.
+__device__ void keep(const symmem_cuda_signal_args &args, symmem_cuda_signal_args *kept) {
+    if (threadIdx.x != 0)
+        return;
+    *kept = args;
+    if (args.world_size <= SYMMEM_CUDA_NEAR_RANKS)
+        kept->signals = kept->near;
+}
+
 __device__ uint32_t *word_at(const symmem_cuda_signal_args &args, int32_t owner, size_t offset) {
     return reinterpret_cast<uint32_t *>(static_cast<char *>(args.signals[owner]) + offset);
 }
@@ -76,14 +87,14 @@ __device__ spot block_spot(const symmem_cuda_signal_args &args) {
     return {at, at + sizeof(uint32_t) * static_cast<size_t>(args.world_size)};
 }
 
-__device__ uint32_t *arrival(const symmem_cuda_signal_args &args, const spot &where, int32_t owner,
+__device__ uint32_t *arrival(const symmem_cuda_signal_args &args, spot where, int32_t owner,
                              int32_t source) {
     return word_at(args, owner, where.arrivals) + source;
 }
 
 // The word to look at for `rank`; of a barrier at `where`.
 template <operation OP>
-__device__ uint32_t *word_of(const symmem_cuda_signal_args &args, const spot &where, int32_t rank) {
+__device__ uint32_t *word_of(const symmem_cuda_signal_args &args, spot where, int32_t rank) {
     if (OP == BARRIER)
         return arrival(args, where, args.rank, rank);
     return OP == PUT
@@ -140,7 +151,7 @@ __device__ uint32_t check(const symmem_cuda_signal_args &args, int32_t rank, uin
 }
 
 template <operation OP>
-__device__ void wait_for(const symmem_cuda_signal_args &args, const spot &where, int32_t rank,
+__device__ void wait_for(const symmem_cuda_signal_args &args, spot where, int32_t rank,
                          verdict *verdict) {
     const uint32_t epoch = OP == BARRIER ? verdict->epoch : 0;
     uint32_t *word = word_of<OP>(args, where, rank);
@@ -229,14 +240,14 @@ __device__ void fail(const symmem_cuda_signal_args &args, verdict *verdict) {
 // --- barrier ---------------------------------------------------------------------------
 
 // After a __syncthreads(): the release is of what the whole block wrote before that.
-__device__ void arrive(const symmem_cuda_signal_args &args, const spot &where, uint32_t epoch) {
+__device__ void arrive(const symmem_cuda_signal_args &args, spot where, uint32_t epoch) {
     for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x)
         if (rank != args.rank)
             store_release(arrival(args, where, rank, args.rank), epoch);
 }
 
 // Ranks that had not come when another thread gave up.
-__device__ void collect_late(const symmem_cuda_signal_args &args, const spot &where,
+__device__ void collect_late(const symmem_cuda_signal_args &args, spot where,
                              verdict *verdict) {
     for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x) {
         uint32_t value;
@@ -284,7 +295,7 @@ __device__ void show_call(const symmem_cuda_signal_args &args, uint32_t epoch, b
 // and before a __syncthreads(), and orders pass through.
 //
 // A rank that is poisoned on the device does not arrive.
-__device__ __noinline__ bool meet(const symmem_cuda_signal_args &args, const spot &where,
+__device__ __noinline__ bool meet(const symmem_cuda_signal_args &args, spot where,
                                   verdict *result, uint64_t start_ns, bool comparing) {
     begin(result, start_ns);
     if (threadIdx.x == 0) {
@@ -348,19 +359,21 @@ __device__ bool join(const symmem_cuda_signal_args &args, uint64_t *start_ns) {
 
 template <operation OP> __device__ void one_slot(const symmem_cuda_signal_args &args) {
     __shared__ verdict result;
+    __shared__ symmem_cuda_signal_args kept;
     const uint64_t start_ns = now_ns();
+    keep(args, &kept);
     begin(&result, start_ns);
     __syncthreads();
     if (threadIdx.x != 0)
         return;
-    if (own_poisoned(args))
+    if (own_poisoned(kept))
         decide(&result, POISONED, args.rank, 0);
     __threadfence_system();
     if (result.code == OK)
-        wait_for<OP>(args, spot(), args.peer, &result);
+        wait_for<OP>(kept, spot(), args.peer, &result);
     __threadfence_system();
     if (result.code != OK)
-        fail(args, &result);
+        fail(kept, &result);
 }
 
 } // namespace
@@ -375,13 +388,15 @@ extern "C" __global__ void symmem_wait_signal(const symmem_cuda_signal_args args
 
 extern "C" __global__ void symmem_barrier(const __grid_constant__ symmem_cuda_signal_args args) {
     __shared__ verdict result;
+    __shared__ symmem_cuda_signal_args kept;
     __shared__ bool going;
     uint64_t start_ns;
+    keep(args, &kept);
     const bool comparing = args.turn != SYMMEM_CUDA_LATER && args.call[0] != CALL_NONE;
     const bool joins = join(args, &start_ns);
     if (threadIdx.x == 0) // for all: another stream's part may fail just now
         going = joins;
     __syncthreads();
     if (going)
-        (void)meet(args, channel_spot(args), &result, start_ns, comparing);
+        (void)meet(kept, channel_spot(args), &result, start_ns, comparing);
 }

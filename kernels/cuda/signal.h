@@ -30,6 +30,7 @@
 #define SYMMEM_CUDA_MAX_RANKS 1024
 #define SYMMEM_CUDA_CALL_WORDS 6 /* a symmem_call_id */
 #define SYMMEM_CUDA_MAX_THREADS 1024
+#define SYMMEM_CUDA_NEAR_RANKS 8
 
 /* In host memory that the device can write. `code` is a symmem_status, negated; 0: no failure. */
 typedef struct symmem_cuda_fault {
@@ -76,6 +77,7 @@ typedef struct symmem_cuda_signal_args {
     symmem_cuda_state *state; /* PART: the operation's, which may be another channel's */
     uint64_t stream;          /* a name for it, not 0 */
     uint32_t call[SYMMEM_CUDA_CALL_WORDS];
+    void *near[SYMMEM_CUDA_NEAR_RANKS]; /* what the table holds, if that is all of it */
 } symmem_cuda_signal_args;
 
 /* Byte offsets in a rank's signal state. */
