@@ -20,7 +20,7 @@ bad=0
 for rank in 0 1; do
     printf '0000000%s-1111-2222-3333-444444444444\n' "$rank" >"$work/boot_id.$rank"
 done
-# shellcheck disable=SC2016 # for the ranks' shells
+# shellcheck disable=SC2016,SC2089,SC2090 # for the ranks' shells
 host='mount --bind "$work/boot_id.$RANK" /proc/sys/kernel/random/boot_id'
 if ! RANK=0 unshare -m sh -c "$host" 2>/dev/null; then
     echo "no mounts of one's own here"
