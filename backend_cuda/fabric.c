@@ -33,7 +33,7 @@ bool cuda_fabric_is_offered(cuda_instance *instance, int32_t index) {
 }
 
 bool cuda_fabric_is_refused(cuda_instance *instance, int32_t index, CUresult result) {
-    if (result != CUDA_ERROR_NOT_PERMITTED && result != CUDA_ERROR_NOT_SUPPORTED)
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY)
         return false;
     atomic_store(&instance->devices[index].fabric, REFUSED);
     return true;
@@ -50,9 +50,18 @@ void cuda_fabric_export(const cuda_driver *driver, CUmemGenericAllocationHandle 
     share->kind |= SYMMEM_SHARE_BYTES;
 }
 
+/* What drivers may answer to a handle of another fabric. */
+static bool is_of_another(CUresult result) {
+    return result == CUDA_ERROR_NOT_PERMITTED || result == CUDA_ERROR_NOT_SUPPORTED ||
+           result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_HANDLE ||
+           result == CUDA_ERROR_SYSTEM_NOT_READY;
+}
+
 CUresult cuda_fabric_import(const cuda_driver *driver, const symmem_share *share,
                             CUmemGenericAllocationHandle *memory_p) {
     CUmemFabricHandle handle;
     memcpy(&handle, share->more_bytes, sizeof handle);
-    return driver->MemImportFromShareableHandle(memory_p, &handle, CU_MEM_HANDLE_TYPE_FABRIC);
+    CUresult result =
+        driver->MemImportFromShareableHandle(memory_p, &handle, CU_MEM_HANDLE_TYPE_FABRIC);
+    return is_of_another(result) ? CUDA_ERROR_PEER_ACCESS_UNSUPPORTED : result;
 }

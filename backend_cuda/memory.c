@@ -188,10 +188,8 @@ static CUresult zero(cuda_instance *instance, const cuda_mapping *mapping, int32
         return result;
     result =
         instance->driver.MemsetD8Async(mapping->address, 0, mapping->mapped_bytes, lane->native);
-    if (result == CUDA_SUCCESS)
-        result = cuda_wait_idle(instance, lane->native, 0, NULL);
-    cuda_lane_give(instance, device, lane);
-    return result;
+    CUresult ended = cuda_lane_end(instance, device, lane, CUDA_SHORT_MS, NULL);
+    return result == CUDA_SUCCESS ? ended : result;
 }
 
 static symmem_status fail_alloc(const cuda_instance *instance, CUresult result, size_t bytes) {
@@ -240,6 +238,8 @@ static symmem_status alloc_rounded(cuda_instance *instance, int32_t device, size
     result = zero(instance, mapping, device);
     if (result == CUDA_SUCCESS)
         return SYMMEM_OK;
+    if (result == CUDA_ERROR_NOT_READY) /* it is still being written, and stays for good */
+        return cuda_fail(instance, result, "alloc");
     (void)driver->MemUnmap(mapping->address, mapping->mapped_bytes);
     (void)driver->MemAddressFree(mapping->address, mapping->mapped_bytes);
     (void)driver->MemRelease(mapping->handle);
@@ -312,16 +312,28 @@ void cuda_memory_close(cuda_instance *instance) {
     pthread_mutex_unlock(&mappings.lock);
 }
 
+/* Recommended: what a multicast object could be bound to as well. */
+static CUresult ask_granularity(const cuda_driver *driver, int32_t device, bool fabric,
+                                size_t *granularity_p) {
+    const CUmemAllocationProp property = allocation_property(device, fabric);
+    return driver->MemGetAllocationGranularity(granularity_p, &property,
+                                               CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+}
+
+static CUresult find_granularity(cuda_instance *instance, int32_t device, size_t *granularity_p) {
+    const bool fabric = cuda_fabric_is_offered(instance, device);
+    CUresult result = ask_granularity(&instance->driver, device, fabric, granularity_p);
+    if (fabric && cuda_fabric_is_refused(instance, device, result))
+        result = ask_granularity(&instance->driver, device, false, granularity_p);
+    return result;
+}
+
 /* *mapping_p stays NULL if it fails. */
 static symmem_status alloc(cuda_instance *instance, int32_t index, size_t bytes, size_t *offset_p,
                            cuda_mapping **mapping_p) {
-    const CUmemAllocationProp property =
-        allocation_property(index, cuda_fabric_is_offered(instance, index));
     cuda_device *device = &instance->devices[index];
     size_t granularity = 0;
-    /* Recommended: what a multicast object could be bound to as well. */
-    CUresult result = instance->driver.MemGetAllocationGranularity(
-        &granularity, &property, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+    CUresult result = find_granularity(instance, index, &granularity);
     if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, "alloc");
     const bool small = bytes <= granularity && has_places(instance);
@@ -386,9 +398,11 @@ symmem_status cuda_memory_export(void *opaque, symmem_memory *memory, symmem_sha
         return status;
     CUresult result = instance->driver.MemExportToShareableHandle(
         &fd, mapping->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-    share->kind = SYMMEM_SHARE_FD;
-    if (result == CUDA_SUCCESS && mapping->fabric)
-        cuda_fabric_export(&instance->driver, mapping->handle, share);
+    if (result == CUDA_SUCCESS) {
+        share->kind = SYMMEM_SHARE_FD;
+        if (mapping->fabric)
+            cuda_fabric_export(&instance->driver, mapping->handle, share);
+    }
     cuda_leave(instance);
     if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, "export");
@@ -454,17 +468,13 @@ static CUresult import_share(const cuda_driver *driver, const symmem_share *shar
     return result;
 }
 
-/* Whatever a driver answers to a handle of another fabric: nothing else is wrong with it. */
 static symmem_status fail_import(const cuda_instance *instance, CUresult result,
                                  const symmem_share *share, int32_t device) {
     const symmem_host *host = instance->host;
     if (result == CUDA_ERROR_INVALID_DEVICE || result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)
-        return host->fail(host, SYMMEM_UNREACHABLE, 0, "import",
-                          "device %d cannot map the peer's memory", (int)device);
-    if (share->fd < 0 && result != CUDA_ERROR_OUT_OF_MEMORY)
-        return host->fail(host, SYMMEM_UNREACHABLE, 0, "import",
-                          "no common NVLink fabric: the driver answered %d for device %d",
-                          (int)result, (int)device);
+        return host->fail(host, SYMMEM_UNREACHABLE, 0, "import", "%s, seen from device %d",
+                          share->fd < 0 ? "no common NVLink fabric" : "no access between devices",
+                          (int)device);
     return cuda_fail(instance, result, "import");
 }
 

@@ -124,16 +124,15 @@ static int descriptor_of(const sm_rendezvous *rendezvous, int32_t rank, int whic
     return rendezvous->descriptors[rank * rendezvous->descriptor_count + which];
 }
 
-/* Descriptors that did not come where nothing else was offered: their rank says why at the next
- * agreement. */
+/* Descriptors that were to come and did not, even where bytes would do: their rank says why at the
+ * next agreement. */
 static bool lacks_descriptors(const sm_rendezvous *rendezvous) {
-    for (int32_t r = 0; r < rendezvous->group->world_size; r++) {
+    for (int32_t r = 0; r < rendezvous->group->world_size && !rendezvous->cross_host; r++) {
         const sm_rendezvous_record *theirs = &rendezvous->records[r];
         if (r == rendezvous->group->rank)
             continue;
-        if ((theirs->signals.kind == SYMMEM_SHARE_FD &&
-             descriptor_of(rendezvous, r, SIGNALS_FD) < 0) ||
-            (rendezvous->mapping_is_new && theirs->data.kind == SYMMEM_SHARE_FD &&
+        if ((has_descriptor(&theirs->signals) && descriptor_of(rendezvous, r, SIGNALS_FD) < 0) ||
+            (rendezvous->mapping_is_new && has_descriptor(&theirs->data) &&
              descriptor_of(rendezvous, r, DATA_FD) < 0))
             return true;
     }
@@ -158,7 +157,7 @@ static symmem_status import_data(sm_rendezvous *rendezvous, int32_t rank) {
                                            link->buffer_bytes, &rendezvous->mapping->peers[rank]);
 }
 
-/* The failure that is told of is this rank's; the record says whose memory it is about. */
+/* The record says whose memory it is about, and to whom: all ranks get this one. */
 static symmem_status import_of(sm_rendezvous *rendezvous, int32_t rank) {
     symmem_status status = import_signals(rendezvous, rank);
     if (status == SYMMEM_OK && rendezvous->mapping_is_new)
@@ -167,7 +166,8 @@ static symmem_status import_of(sm_rendezvous *rendezvous, int32_t rank) {
         return SYMMEM_OK;
     status = described(rendezvous, status, "memory_import");
     char text[sizeof sm_record()->message];
-    snprintf(text, sizeof text, "memory of rank %d: %.200s", rank, sm_record()->message);
+    snprintf(text, sizeof text, "rank %d cannot map the memory of rank %d: %.180s",
+             rendezvous->group->rank, rank, sm_record()->message);
     sm_copy_text(sm_record()->message, sizeof text, text);
     return status;
 }

@@ -10,7 +10,7 @@
  *
  * FAKE_CUDA_DEVICES: how many devices there are, at most and unless it is set 8.
  * FAKE_CUDA_FABRIC: the name of the NVLink fabric that they are on; unset: they say that they could
- * have one, and memory for it is refused, as seen on GPUs.
+ * have one, and memory for it is refused, as seen on GPUs (FAKE_CUDA_REFUSAL: in other ways).
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -204,8 +204,12 @@ static CUresult fake_memory_info(size_t *free_bytes, size_t *total_bytes) {
 
 static CUresult fake_granularity(size_t *bytes, const CUmemAllocationProp *property,
                                  CUmemAllocationGranularity_flags option) {
-    (void)property, (void)option;
+    const char *wanted = getenv("FAKE_CUDA_REFUSAL");
+    (void)option;
     *bytes = GRANULARITY;
+    if ((property->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && wanted != NULL &&
+        strcmp(wanted, "granularity") == 0)
+        return CUDA_ERROR_NOT_SUPPORTED;
     return CUDA_SUCCESS;
 }
 
@@ -232,6 +236,28 @@ static const char *fabric(void) {
     return getenv("FAKE_CUDA_FABRIC");
 }
 
+/* FAKE_CUDA_REFUSAL: how memory for a fabric is refused; "granularity": where the size is asked
+ * for. */
+static CUresult refusal(void) {
+    const char *wanted = getenv("FAKE_CUDA_REFUSAL");
+    return wanted != NULL && strcmp(wanted, "value") == 0 ? CUDA_ERROR_INVALID_VALUE
+                                                          : CUDA_ERROR_NOT_PERMITTED;
+}
+
+/* The files' names say how the memory may be shared. */
+static const char *name_for(CUmemAllocationHandleType types) {
+    if ((types & CU_MEM_HANDLE_TYPE_FABRIC) == 0)
+        return "fake-cuda fd";
+    return (types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0 ? "fake-cuda fd fabric"
+                                                                   : "fake-cuda fabric";
+}
+
+static bool may_be_shared(int fd, const char *way) {
+    char path[64], name[64] = "";
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return readlink(path, name, sizeof name - 1) > 0 && strstr(name, way) != NULL;
+}
+
 /* In a fabric handle: the memory is a file of the process that made it. */
 struct fabric_handle {
     char name[24];
@@ -242,12 +268,12 @@ _Static_assert(sizeof(struct fabric_handle) <= sizeof(CUmemFabricHandle), "it ha
 static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t bytes,
                             const CUmemAllocationProp *property, unsigned long long flags) {
     if ((property->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && fabric() == NULL)
-        return CUDA_ERROR_NOT_PERMITTED;
+        return refusal();
     if (bytes == 0 || bytes % GRANULARITY != 0 || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (bytes > MAX_BYTES)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    int fd = memfd_create("fake-cuda", MFD_CLOEXEC);
+    int fd = memfd_create(name_for(property->requestedHandleTypes), MFD_CLOEXEC);
     if (fd < 0 || fchmod(fd, 0600) != 0 || ftruncate(fd, (off_t)bytes) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *handle = (CUmemGenericAllocationHandle)fd + 1;
@@ -310,7 +336,7 @@ static CUresult fake_access(CUdeviceptr at, size_t bytes, const CUmemAccessDesc 
 
 static CUresult export_to_fabric(CUmemFabricHandle *share, int fd) {
     struct fabric_handle handle = {.pid = getpid(), .fd = fd};
-    if (fabric() == NULL)
+    if (!may_be_shared(fd, " fabric"))
         return CUDA_ERROR_INVALID_VALUE;
     snprintf(handle.name, sizeof handle.name, "%s", fabric());
     memset(share, 0, sizeof *share);
@@ -333,7 +359,10 @@ static CUresult fake_export(void *share, CUmemGenericAllocationHandle handle,
     (void)flags;
     if (type == CU_MEM_HANDLE_TYPE_FABRIC)
         return export_to_fabric(share, fake_fd_of(handle));
-    int fd = type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ? dup(fake_fd_of(handle)) : -1;
+    int fd = fake_fd_of(handle);
+    bool allowed = type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
+                   (fake_is_multicast(fd) || may_be_shared(fd, " fd"));
+    fd = allowed ? dup(fd) : -1;
     *(int *)share = fd;
     return fd >= 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

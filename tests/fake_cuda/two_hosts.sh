@@ -58,6 +58,14 @@ run 1 '' ''
 expect "one host" "holds 42" "holds 41"
 run 1 a a
 expect "one host with a fabric" "holds 42" "holds 41"
+run 1 a b
+expect "one host with two fabrics" "holds 42" "holds 41"
+for FAKE_CUDA_REFUSAL in value granularity; do
+    export FAKE_CUDA_REFUSAL
+    run 1 '' ''
+    expect "one host, refused otherwise: $FAKE_CUDA_REFUSAL" "holds 42" "holds 41"
+done
+unset FAKE_CUDA_REFUSAL
 run 2 a a
 expect "two hosts, one fabric" "holds 42" "holds 41"
 for rank in 0 1; do
@@ -68,8 +76,8 @@ for rank in 0 1; do
     expect "rank $rank has no fabric, and it is named" "$text" "$text"
 done
 run 2 a b
-expect "two fabrics" "UNREACHABLE: memory of rank " "UNREACHABLE: memory of rank "
-expect "two fabrics, and why" "no common NVLink fabric" "no common NVLink fabric"
+text="UNREACHABLE: rank 0 cannot map the memory of rank 1: no common NVLink fabric"
+expect "two fabrics" "$text" "$text"
 export SYMMEM_CUDA_FABRIC=0
 run 2 a a
 expect "a fabric that is not to be used" "cannot be shared between hosts" \

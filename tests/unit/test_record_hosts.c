@@ -59,12 +59,24 @@ static world *make_world(uint64_t capabilities, const int *hosts, const int *kin
     return self;
 }
 
-static symmem_status judged(uint64_t capabilities, const int *hosts, const int *kinds) {
+/* The kinds are of the data, the signals or both; else it is both ways. */
+static symmem_status judged_of(uint64_t capabilities, const int *hosts, const int *kinds, bool data,
+                               bool signals) {
     world *self = make_world(capabilities, hosts, kinds);
+    for (int32_t rank = 0; rank < RANKS; rank++) {
+        if (!data)
+            self->records[rank].data.kind = BOTH;
+        if (!signals)
+            self->records[rank].signals.kind = BOTH;
+    }
     symmem_clear_error();
     symmem_status status = sm_record_judge(&self->rendezvous);
     free(self);
     return status;
+}
+
+static symmem_status judged(uint64_t capabilities, const int *hosts, const int *kinds) {
+    return judged_of(capabilities, hosts, kinds, true, true);
 }
 
 static bool says(const char *text) {
@@ -105,6 +117,10 @@ static void test_one_by_descriptor(void) {
         char text[64];
         kinds[bound] = FD;
         snprintf(text, sizeof(text), "rank %d's memory cannot be shared between hosts", (int)bound);
+        CU_ASSERT_EQUAL(judged_of(SYMMEM_CAP_CROSS_HOST, hosts, kinds, true, false),
+                        SYMMEM_UNREACHABLE);
+        CU_ASSERT_EQUAL(judged_of(SYMMEM_CAP_CROSS_HOST, hosts, kinds, false, true),
+                        SYMMEM_UNREACHABLE);
         CU_ASSERT_EQUAL(judged(SYMMEM_CAP_CROSS_HOST, hosts, kinds), SYMMEM_UNREACHABLE);
         CU_ASSERT(says("ranks 0 and 1 are on different hosts (a, b)"));
         CU_ASSERT(says(text));

@@ -52,8 +52,12 @@ static void body_backend_fails(rank_env *env) {
     CHECK(env, strncmp(last_record().stage, "memory_", 7) == 0 ||
                    strcmp(last_record().stage, "peers_open") == 0);
     /* Whose memory it was, beside who could not map it. */
-    if (strcmp(last_record().stage, "memory_import") == 0)
-        CHECK(env, strstr(last_record().message, "memory of rank ") != NULL);
+    int who = -1, whose = -1;
+    if (strcmp(last_record().stage, "memory_import") == 0) {
+        CHECK(env, sscanf(last_record().message, "rank %d cannot map the memory of rank %d:", &who,
+                          &whose) == 2);
+        CHECK(env, who == last_record().failed_rank && whose >= 0 && whose < 3 && whose != who);
+    }
     check_works(env);
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
@@ -75,6 +79,49 @@ static void test_backend_fails(void) {
                 .world = 3, .body = body_backend_fails, .backend = &table, .argument = call});
         }
     }
+}
+
+/* Memory that bytes lead to as well: a descriptor that does not come is still the failure of the
+ * rank that did not send it, and nobody imports without. */
+static atomic_int imports_without;
+
+static symmem_status export_both(void *instance, symmem_memory *memory, symmem_share *share) {
+    symmem_status status =
+        symmem_backend_entry(SYMMEM_BACKEND_ABI)->memory_export(instance, memory, share);
+    share->kind |= SYMMEM_SHARE_BYTES;
+    return status;
+}
+
+static symmem_status import_both(void *instance, int32_t device, const symmem_share *share,
+                                 size_t bytes, symmem_memory *memory) {
+    symmem_share with = *share;
+    with.kind = SYMMEM_SHARE_FD;
+    if (share->fd >= 0)
+        return symmem_backend_entry(SYMMEM_BACKEND_ABI)
+            ->memory_import(instance, device, &with, bytes, memory);
+    atomic_fetch_add(&imports_without, 1);
+    return SYMMEM_UNREACHABLE;
+}
+
+static void body_descriptor_lost(rank_env *env) {
+    void *ptr = NULL;
+    symmem_handle *handle = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+    if (env->rank == 1) {
+        env->fault_point = "ipc.send.before";
+        env->fault_status = SYMMEM_NO_SPACE;
+    }
+    CHECK_STATUS(env, meet_at(env, ptr, 5000, &handle), SYMMEM_NO_SPACE);
+    CHECK(env, last_record().failed_rank == 1 && atomic_load(&imports_without) == 0);
+    check_works(env);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_descriptor_lost(void) {
+    symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    table.memory_export = export_both;
+    table.memory_import = import_both;
+    run_threads((plan){.world = 3, .body = body_descriptor_lost, .backend = &table});
 }
 
 /* Again and again, with an entry that gives no reason: none is found in what an earlier call said.
@@ -282,6 +329,7 @@ static void test_exchange(void) {
 static const named_test tests[] = {
     {"backend entries fail", test_backend_fails},
     {"a backend entry fails again", test_fails_again},
+    {"a descriptor is lost", test_descriptor_lost},
     {"multicast", test_multicast},
     {"memory exchanged by the backend", test_exchange},
 };

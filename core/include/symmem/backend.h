@@ -228,9 +228,10 @@ typedef struct symmem_memory {
     void *priv;       /* the backend's */
 } symmem_memory;
 
-/* How memory is shared. Bits: an exporter may offer both, the importer takes the one that suits it.
- * Where a group spans hosts every rank has to offer bytes (or rendezvous is UNREACHABLE, naming one
- * that does not), and `fd` is -1 at the importer. */
+/* How memory is shared: the bit says that this alone leads to the memory (`bytes` travel in any
+ * case, an id for one). An exporter may offer both, the importer takes the one that suits it. Where
+ * a group spans hosts every rank has to offer bytes (or rendezvous is UNREACHABLE, naming one that
+ * does not), and `fd` is -1 at the importer. */
 typedef enum symmem_share_kind {
     SYMMEM_SHARE_NONE = 0,
     SYMMEM_SHARE_FD = 1,    /* `fd` travels as a descriptor; the receiver's number is in `fd` */
@@ -245,7 +246,8 @@ typedef struct symmem_share {
     uint8_t bytes[64];
     int32_t same_process; /* set by the core at the importer: the exporter is this process */
     int32_t reserved;
-    uint8_t more_bytes[64]; /* travels as `bytes` does; at the end, for older plug-ins */
+    uint8_t more_bytes[64]; /* travels as `bytes` does. At the end, so that older plug-ins run with
+                               this core; one that writes it needs a core that has it */
 } symmem_share;
 
 /*
