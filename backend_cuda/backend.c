@@ -20,9 +20,6 @@ symmem_status cuda_fail(const cuda_instance *instance, CUresult result, const ch
     symmem_status status = SYMMEM_BACKEND;
     const char *name = NULL;
 
-    if (result == CUDA_ERROR_NOT_READY)
-        return instance->host->fail(instance->host, SYMMEM_TIMEOUT, 0, operation,
-                                    "the device has not come to an end of it");
     if (instance->driver.GetErrorName(result, &name) != CUDA_SUCCESS)
         name = "unknown CUresult";
     if (result == CUDA_ERROR_OUT_OF_MEMORY)

@@ -34,17 +34,16 @@ static symmem_status run_now(cuda_instance *instance, int32_t device, const byte
     if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, op->operation);
     result = op->enqueue(&instance->driver, op, lane->native);
-    CUresult ended = cuda_lane_end(instance, device, lane, CUDA_SHORT_MS, NULL);
     if (result == CUDA_SUCCESS)
-        result = ended;
+        result = cuda_wait_idle(instance, lane->native, 0, NULL);
+    cuda_lane_give(instance, device, lane);
     return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, op->operation);
 }
 
 /* What is enqueued of a copy that failed goes through it, and must have ended. What was captured
  * keeps it for good: its graph may be somebody else's. */
 static void end_staging(cuda_instance *instance, const cuda_stream *stream, cuda_staging *staging) {
-    if (staging != NULL &&
-        cuda_wait_idle(instance, stream->native, CUDA_SHORT_MS, NULL) == CUDA_SUCCESS)
+    if (staging != NULL && cuda_wait_idle(instance, stream->native, 0, NULL) == CUDA_SUCCESS)
         cuda_staging_give(staging);
 }
 

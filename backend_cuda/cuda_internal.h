@@ -180,20 +180,9 @@ symmem_status cuda_point(const cuda_instance *instance, const char *name);
 symmem_status cuda_enter(cuda_instance *instance, int32_t device, const char *operation);
 void cuda_leave(const cuda_instance *instance);
 void cuda_devices_close(cuda_instance *instance);
-/* What the driver and the device do of themselves takes less, beside all else that they may have to
- * do: who waits so long for it waits for a device that does nothing any more. */
-#define CUDA_SHORT_MS 300000u
-#define CUDA_LONG_MS 3600000u /* likewise of a product of any size */
-/* For work that itself ends after timeout_ms; 0, no limit: none. */
-uint32_t cuda_end_ms(uint32_t timeout_ms);
-/* The context is current. */
+/* The context is current. A lane that is not given back is idle again only when its work ends. */
 CUresult cuda_lane_take(cuda_instance *instance, int32_t device, cuda_lane **lane_p);
-/* Of one that is idle. */
 void cuda_lane_give(cuda_instance *instance, int32_t device, cuda_lane *lane);
-/* Waits as cuda_wait_idle does and gives the lane back. After NOT_READY it is the driver's, and
- * what its work uses has to stay. */
-CUresult cuda_lane_end(cuda_instance *instance, int32_t device, cuda_lane *lane,
-                       uint32_t timeout_ms, const cuda_signal_op *signal);
 CUdeviceptr cuda_address(const void *pointer);
 uint64_t cuda_now_ns(void);
 void cuda_sleep_ns(uint64_t ns);

@@ -131,23 +131,6 @@ void cuda_lane_give(cuda_instance *instance, int32_t index, cuda_lane *lane) {
     pthread_mutex_unlock(&instance->lock);
 }
 
-uint32_t cuda_end_ms(uint32_t timeout_ms) {
-    uint32_t end_ms = timeout_ms + CUDA_SHORT_MS;
-    return timeout_ms == 0 ? 0 : end_ms > timeout_ms ? end_ms : UINT32_MAX;
-}
-
-CUresult cuda_lane_end(cuda_instance *instance, int32_t device, cuda_lane *lane,
-                       uint32_t timeout_ms, const cuda_signal_op *signal) {
-    CUresult result = cuda_wait_idle(instance, lane->native, timeout_ms, signal);
-    if (result != CUDA_ERROR_NOT_READY) {
-        cuda_lane_give(instance, device, lane);
-        return result;
-    }
-    (void)instance->driver.StreamDestroy(lane->native); /* behind its work */
-    free(lane);
-    return result;
-}
-
 static void close_device(cuda_instance *instance, int32_t index) {
     const cuda_driver *driver = &instance->driver;
     cuda_device *device = &instance->devices[index];

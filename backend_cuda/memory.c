@@ -188,8 +188,10 @@ static CUresult zero(cuda_instance *instance, const cuda_mapping *mapping, int32
         return result;
     result =
         instance->driver.MemsetD8Async(mapping->address, 0, mapping->mapped_bytes, lane->native);
-    CUresult ended = cuda_lane_end(instance, device, lane, CUDA_SHORT_MS, NULL);
-    return result == CUDA_SUCCESS ? ended : result;
+    if (result == CUDA_SUCCESS)
+        result = cuda_wait_idle(instance, lane->native, 0, NULL);
+    cuda_lane_give(instance, device, lane);
+    return result;
 }
 
 static symmem_status fail_alloc(const cuda_instance *instance, CUresult result, size_t bytes) {
@@ -238,8 +240,6 @@ static symmem_status alloc_rounded(cuda_instance *instance, int32_t device, size
     result = zero(instance, mapping, device);
     if (result == CUDA_SUCCESS)
         return SYMMEM_OK;
-    if (result == CUDA_ERROR_NOT_READY) /* it is still being written, and stays for good */
-        return cuda_fail(instance, result, "alloc");
     (void)driver->MemUnmap(mapping->address, mapping->mapped_bytes);
     (void)driver->MemAddressFree(mapping->address, mapping->mapped_bytes);
     (void)driver->MemRelease(mapping->handle);

@@ -116,11 +116,12 @@ static symmem_status run_now(cuda_instance *instance, int32_t device, const line
     if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, lines->operation);
     result = cuda_move_enqueue(instance, lane->native, dst, src, bytes, &lines->mover, &staging);
-    CUresult ended = cuda_lane_end(instance, device, lane, CUDA_SHORT_MS, NULL);
+    CUresult ended = cuda_wait_idle(instance, lane->native, 0, NULL);
     if (result == CUDA_SUCCESS)
         result = ended;
     if (ended == CUDA_SUCCESS)
         cuda_staging_give(staging);
+    cuda_lane_give(instance, device, lane);
     return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, lines->operation);
 }
 
@@ -145,7 +146,7 @@ static symmem_status run_on(cuda_instance *instance, const lines_mover *lines, C
                          : cuda_pending_add(stream, exec, &needs, lines->operation);
     /* What is enqueued goes through it, and must have ended; see copy.c. */
     if (status != SYMMEM_OK && id == 0 && needs.staging != NULL &&
-        cuda_wait_idle(instance, stream->native, CUDA_SHORT_MS, NULL) == CUDA_SUCCESS)
+        cuda_wait_idle(instance, stream->native, 0, NULL) == CUDA_SUCCESS)
         cuda_staging_give(needs.staging);
     return status;
 }

@@ -5,7 +5,7 @@
 
 #include "cuda_internal.h"
 
-/* On a lane: the driver's plain copies use a stream of everybody's. */
+/* Fills the tables on a lane and waits: the driver's plain copies use a stream of everybody's. */
 static CUresult fill_tables(cuda_instance *instance, const symmem_peers *peers, cuda_peers *own,
                             CUstream native) {
     const cuda_driver *driver = &instance->driver;
@@ -15,13 +15,9 @@ static CUresult fill_tables(cuda_instance *instance, const symmem_peers *peers, 
     for (size_t i = 0; result == CUDA_SUCCESS && i < 3; i++)
         result =
             driver->MemcpyAsync(own->tables + i * bytes, cuda_address(tables[i]), bytes, native);
+    if (result == CUDA_SUCCESS)
+        result = cuda_wait_idle(instance, native, 0, NULL);
     return result;
-}
-
-/* Behind what is done with them on that lane. */
-static void free_tables(const cuda_driver *driver, const cuda_peers *own, CUstream native) {
-    if (own->tables != 0)
-        (void)driver->MemFreeAsync(own->tables, native);
 }
 
 static CUresult open_own(cuda_instance *instance, const symmem_peers *peers, cuda_peers *own) {
@@ -35,11 +31,9 @@ static CUresult open_own(cuda_instance *instance, const symmem_peers *peers, cud
     if (result != CUDA_SUCCESS)
         goto give_control;
     result = fill_tables(instance, peers, own, lane->native);
-    if (result != CUDA_SUCCESS)
-        free_tables(&instance->driver, own, lane->native);
-    CUresult ended = cuda_lane_end(instance, peers->device, lane, CUDA_SHORT_MS, NULL);
-    if (result == CUDA_SUCCESS) /* a device that does nothing frees nothing either */
-        result = ended;
+    if (result != CUDA_SUCCESS && own->tables != 0)
+        (void)instance->driver.MemFreeAsync(own->tables, lane->native);
+    cuda_lane_give(instance, peers->device, lane);
     if (result == CUDA_SUCCESS)
         return CUDA_SUCCESS;
 give_control:
@@ -85,8 +79,9 @@ void cuda_peers_close(void *opaque, symmem_peers *peers) {
     pthread_mutex_unlock(&instance->collecting);
     if (cuda_enter(instance, peers->device, "release") == SYMMEM_OK) {
         if (cuda_lane_take(instance, peers->device, &lane) == CUDA_SUCCESS) {
-            free_tables(&instance->driver, own, lane->native);
-            (void)cuda_lane_end(instance, peers->device, lane, CUDA_SHORT_MS, NULL);
+            (void)instance->driver.MemFreeAsync(own->tables, lane->native);
+            (void)cuda_wait_idle(instance, lane->native, 0, NULL);
+            cuda_lane_give(instance, peers->device, lane);
         }
         cuda_leave(instance);
     }
@@ -108,7 +103,7 @@ symmem_status cuda_signal_reset(void *opaque, const symmem_peers *peers) {
         cuda_address(peers->signals[peers->rank]), 0,
         symmem_cuda_signal_size(peers->world_size, peers->channel_count), control);
     if (result == CUDA_SUCCESS)
-        result = cuda_wait_idle(instance, control, CUDA_SHORT_MS, NULL);
+        result = cuda_wait_idle(instance, control, 0, NULL);
     cuda_leave(instance);
     if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, "reset");
@@ -130,7 +125,7 @@ void cuda_signal_poison(void *opaque, const symmem_peers *peers) {
     CUresult result =
         instance->driver.MemsetD32Async(cuda_address(peers->signals[peers->rank]), 1, 1, control);
     if (result == CUDA_SUCCESS)
-        (void)cuda_wait_idle(instance, control, CUDA_SHORT_MS, NULL);
+        (void)cuda_wait_idle(instance, control, 0, NULL);
     cuda_leave(instance);
 }
 

@@ -34,18 +34,7 @@ static void give_up(cuda_instance *instance, const cuda_launch *launch, CUstream
                                 .channel = launch->signal.channel,
                                 .failed_rank = peers->rank};
     peers->host->signal_failed(peers, &fault, NULL);
-    (void)cuda_wait_idle(instance, native, cuda_end_ms(launch->args.timeout_ms), &launch->signal);
-}
-
-/* The kernels have limits of their own, so that they do not run or do not end. Whatever becomes of
- * them is to find the state poisoned. */
-static void give_up_device(const cuda_launch *launch) {
-    const symmem_peers *peers = launch->signal.peers;
-    const symmem_fault fault = {.operation = launch->signal.operation,
-                                .status = SYMMEM_TIMEOUT,
-                                .channel = launch->signal.channel,
-                                .failed_rank = peers->rank};
-    peers->host->signal_failed(peers, &fault, NULL);
+    (void)cuda_wait_idle(instance, native, 0, &launch->signal);
 }
 
 /* A launch that failed before it ran left nothing behind. */
@@ -55,15 +44,12 @@ static symmem_status run_now(cuda_instance *instance, int32_t device, cuda_launc
     CUresult result = cuda_lane_take(instance, device, &lane), ended = CUDA_SUCCESS;
     if (result == CUDA_SUCCESS) {
         result = launch->enqueue(instance, launch, lane->native);
-        if (result != CUDA_SUCCESS && launch->begun)
-            give_up(instance, launch, lane->native);
-        ended = cuda_lane_end(instance, device, lane, cuda_end_ms(launch->args.timeout_ms),
-                              &launch->signal);
         if (result == CUDA_SUCCESS)
-            result = ended;
+            result = ended = cuda_wait_idle(instance, lane->native, 0, &launch->signal);
+        else if (launch->begun)
+            give_up(instance, launch, lane->native);
+        cuda_lane_give(instance, device, lane);
     }
-    if (result == CUDA_ERROR_NOT_READY)
-        give_up_device(launch);
     if (result != CUDA_SUCCESS) {
         if (ended == CUDA_SUCCESS) /* or a kernel may write there that is not known to be over */
             cuda_piece_give(launch->signal.fault);
@@ -98,7 +84,7 @@ static symmem_status run_on(cuda_instance *instance, cuda_stream *stream, cuda_l
                      : cuda_pending_add(stream, exec, &needs, operation);
     /* The kernel is on its way: it must not find its memory given to another. */
     if (status != SYMMEM_OK && id == 0 &&
-        cuda_wait_idle(instance, stream->native, CUDA_SHORT_MS, &launch->signal) == CUDA_SUCCESS)
+        cuda_wait_idle(instance, stream->native, 0, &launch->signal) == CUDA_SUCCESS)
         cuda_piece_give(launch->signal.fault);
     return status;
 }

@@ -74,16 +74,16 @@ static symmem_status tell(const cuda_instance *instance, const cuda_work *work) 
                                                       "%s", record.message);
 }
 
-static symmem_status run_now(cuda_instance *instance, cuda_work *work, bool *taken_p) {
+static symmem_status run_now(cuda_instance *instance, cuda_work *work) {
     cuda_lane *lane;
     CUresult result = cuda_lane_take(instance, work->device, &lane);
     if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, work->operation);
     symmem_status status = work->enqueue(instance, work, lane->native);
     /* After a failure too: a part may be under way. */
-    result = cuda_lane_end(instance, work->device, lane, CUDA_LONG_MS,
-                           work->signal.fault != NULL ? &work->signal : NULL);
-    *taken_p = result == CUDA_ERROR_NOT_READY;
+    result = cuda_wait_idle(instance, lane->native, 0,
+                            work->signal.fault != NULL ? &work->signal : NULL);
+    cuda_lane_give(instance, work->device, lane);
     if (status == SYMMEM_OK && result != CUDA_SUCCESS)
         status = cuda_fail(instance, result, work->operation);
     return status == SYMMEM_OK ? tell(instance, work) : status;
@@ -117,7 +117,7 @@ static symmem_status run_on(cuda_instance *instance, cuda_work *work, const symm
     /* What is under way must not outlive what nobody keeps for it. */
     if (status != SYMMEM_OK && id == 0)
         *taken_p =
-            cuda_wait_idle(instance, stream->native, CUDA_LONG_MS,
+            cuda_wait_idle(instance, stream->native, 0,
                            work->signal.fault != NULL ? &work->signal : NULL) != CUDA_SUCCESS;
     return status;
 }
@@ -130,8 +130,7 @@ symmem_status cuda_work_run(cuda_instance *instance, cuda_work *work, const symm
         return status;
     if (exec->stream != NULL && exec->whole != NULL)
         work->failed = &cuda_state_of(exec->whole)->failed;
-    status = exec->stream == NULL ? run_now(instance, work, &taken)
-                                  : run_on(instance, work, exec, &taken);
+    status = exec->stream == NULL ? run_now(instance, work) : run_on(instance, work, exec, &taken);
     if (!taken)
         cuda_piece_give(work->signal.fault);
     cuda_leave(instance);

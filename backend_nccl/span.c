@@ -120,7 +120,7 @@ static CUresult fly(const span_launch *l, nccl_flight *flight, CUstream native) 
         run_steps(flight, &call);
     }
     if (instance->driver.LaunchHostFunc(native, nccl_flight_end, flight) != CUDA_SUCCESS) {
-        (void)cuda_wait_idle(instance, native, CUDA_SHORT_MS, NULL);
+        (void)cuda_wait_idle(instance, native, 0, NULL);
         nccl_flight_end(flight);
     }
     return CUDA_SUCCESS;

@@ -30,6 +30,7 @@
 
 namespace symmem {
 
+#ifndef SYMMEM_CUDA_ON_HOST // the library's own tests have others, for the CPU
 // --- words -------------------------------------------------------------------------------
 
 __device__ inline uint32_t load_relaxed(const uint32_t *word) {
@@ -88,6 +89,7 @@ __device__ inline uint64_t now_ns() {
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
     return ns;
 }
+#endif
 
 // On now_ns; 0: none.
 struct deadline {
@@ -197,6 +199,7 @@ struct alignas(16) vec16 {
     uint32_t words[4];
 };
 
+#ifndef SYMMEM_CUDA_ON_HOST
 __device__ inline vec16 load_vec16(const void *from) {
     vec16 v;
     asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -212,6 +215,7 @@ __device__ inline void store_vec16(void *to, const vec16 &v) {
                  : "l"(to), "r"(v.words[0]), "r"(v.words[1]), "r"(v.words[2]), "r"(v.words[3])
                  : "memory");
 }
+#endif
 
 } // namespace symmem
 

@@ -162,17 +162,6 @@ void cuda_lane_give(cuda_instance *instance, int32_t device, cuda_lane *lane) {
     (void)instance, (void)device, (void)lane;
 }
 
-uint32_t cuda_end_ms(uint32_t timeout_ms) {
-    return timeout_ms + 1;
-}
-
-CUresult cuda_lane_end(cuda_instance *instance, int32_t device, cuda_lane *lane,
-                       uint32_t timeout_ms, const cuda_signal_op *signal) {
-    (void)instance, (void)device, (void)lane, (void)signal;
-    fake.end_ms = timeout_ms;
-    return fake.hangs ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
-}
-
 CUresult cuda_wait_idle(cuda_instance *instance, CUstream native, uint32_t timeout_ms,
                         const cuda_signal_op *signal) {
     (void)instance, (void)native, (void)timeout_ms, (void)signal;
@@ -238,8 +227,8 @@ bool cuda_is_capture_error(CUresult result) {
 }
 
 symmem_status cuda_fail(const cuda_instance *instance, CUresult result, const char *operation) {
-    (void)instance, (void)operation;
-    return result == CUDA_ERROR_NOT_READY ? SYMMEM_TIMEOUT : SYMMEM_BACKEND;
+    (void)instance, (void)result, (void)operation;
+    return SYMMEM_BACKEND;
 }
 
 symmem_status cuda_no_memory(const cuda_instance *instance, const char *operation) {

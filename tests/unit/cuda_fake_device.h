@@ -24,8 +24,6 @@ typedef struct fake_device {
     int launches;
     int fail_launch; /* the number of the launch that fails; -1: none */
     int pieces;      /* not given back */
-    bool hangs;      /* no lane's work is ever seen to end */
-    uint32_t end_ms; /* for which that is waited */
     bool capturing;  /* launches on a stream are kept in `nodes` */
     int node_count;
     fake_node *nodes;

@@ -411,24 +411,6 @@ static bool launch_fails(int32_t rank) {
     return true;
 }
 
-/* A device that does nothing any more: that is found, what the kernel may still write to stays, and
- * whoever comes later finds the state poisoned. */
-static bool device_hangs(int32_t rank) {
-    const symmem_collective call = {.name = "test",
-                                    .kind = SYMMEM_CALL_TWO_SHOT_ALL_REDUCE,
-                                    .dtype = SYMMEM_FLOAT32,
-                                    .count = 4,
-                                    .out = out};
-    CHECK(run(&call, false, LIMIT_MS) == SYMMEM_OK);
-    CHECK(fake.end_ms == LIMIT_MS + 1 && fake.pieces == 0);
-    fake.hangs = true;
-    CHECK(run(&call, false, LIMIT_MS) == SYMMEM_TIMEOUT);
-    CHECK(fake.fault.status == SYMMEM_TIMEOUT && fake.fault.failed_rank == rank);
-    CHECK(fake.pieces == 1 && fake.control.poisoned == 1);
-    fake.pieces = 0;
-    return true;
-}
-
 static bool unknown_kinds(int32_t rank) {
     (void)rank;
     for (int kind = 0; kind < SYMMEM_CALL_KIND_COUNT; kind++) {
@@ -471,7 +453,6 @@ RANKS_TEST(writes_after_it_stay)
 RANKS_TEST(lines_do_not_come)
 RANKS_TEST(launch_of_lines_fails)
 RANKS_TEST(launch_fails)
-RANKS_TEST(device_hangs)
 RANKS_TEST(unknown_kinds)
 
 int main(void) {
@@ -503,7 +484,6 @@ int main(void) {
         {"lines do not come", test_lines_do_not_come},
         {"a launch of lines fails", test_launch_of_lines_fails},
         {"a launch fails", test_launch_fails},
-        {"a device that hangs", test_device_hangs},
         {"unknown kinds", test_unknown_kinds},
     };
     arena = mmap(NULL, RANKS * (BUFFER_BYTES + SIGNAL_BYTES), PROT_READ | PROT_WRITE,

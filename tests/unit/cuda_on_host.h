@@ -17,22 +17,35 @@
 #define __noinline__
 
 struct host_place {
-    unsigned int x;
+    unsigned int x, y, z;
 };
 
 #ifdef CUDA_ON_HOST_ALONE // a block of one thread; several may run at once
 #define __shared__ static thread_local
-static thread_local host_place threadIdx, blockIdx, blockDim, gridDim;
+static thread_local host_place threadIdx, blockIdx, blockDim = {1, 1, 1}, gridDim = {1, 1, 1};
 
 static inline void __syncthreads() {}
 #else
 #define __shared__ static
 static thread_local host_place threadIdx;
-static host_place blockIdx, blockDim, gridDim;
+static host_place blockIdx, blockDim = {1, 1, 1}, gridDim = {1, 1, 1};
 static pthread_barrier_t host_block;
 
 static inline void __syncthreads() {
     pthread_barrier_wait(&host_block);
+}
+
+static inline bool __syncthreads_and(bool own) {
+    static bool all;
+    if (threadIdx.x == 0)
+        all = true;
+    __syncthreads();
+    if (!own)
+        __atomic_store_n(&all, false, __ATOMIC_RELAXED);
+    __syncthreads();
+    const bool found = __atomic_load_n(&all, __ATOMIC_RELAXED);
+    __syncthreads(); // before the next one begins
+    return found;
 }
 #endif
 
@@ -81,6 +94,16 @@ static inline void store_release(uint32_t *word, uint32_t value) {
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
+static inline uint32_t load_relaxed(const uint32_t *word) {
+    const uint32_t value = __atomic_load_n(word, __ATOMIC_RELAXED);
+    sched_yield();
+    return value;
+}
+
+static inline void store_relaxed(uint32_t *word, uint32_t value) {
+    __atomic_store_n(word, value, __ATOMIC_RELAXED);
+}
+
 // kernels/cuda/lines.cuh has the type, which is defined only later.
 // The halves come one by one, this or that first, now and then with time between them.
 template <typename Line> static inline void store_line(Line *to, const Line &value) {
@@ -103,11 +126,17 @@ template <typename Line> static inline Line load_line(const Line *from) {
             __atomic_load_n(&from->high, __ATOMIC_RELAXED)};
 }
 
-enum class order { acq_rel };
+enum class order { relaxed, acquire, release, acq_rel };
 
 template <order ORDER>
 static inline uint32_t exchange_if(uint32_t *word, uint32_t expected, uint32_t value) {
-    __atomic_compare_exchange_n(word, &expected, value, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    constexpr int DONE = ORDER == order::relaxed   ? __ATOMIC_RELAXED
+                         : ORDER == order::acquire ? __ATOMIC_ACQUIRE
+                         : ORDER == order::release ? __ATOMIC_RELEASE
+                                                   : __ATOMIC_ACQ_REL;
+    constexpr int NOT_DONE =
+        ORDER == order::relaxed || ORDER == order::release ? __ATOMIC_RELAXED : __ATOMIC_ACQUIRE;
+    __atomic_compare_exchange_n(word, &expected, value, false, DONE, NOT_DONE);
     return expected;
 }
 
