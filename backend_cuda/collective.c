@@ -209,6 +209,8 @@ static void prepare(const cuda_instance *instance, const symmem_peers *peers, in
                               exec->call.kind != SYMMEM_CALL_NONE);
     job->buffers = (void *const *)(uintptr_t)own->tables;
     job->signals = (void *const *)(uintptr_t)(own->tables + 2 * table_bytes);
+    if (peers->world_size <= SYMMEM_CUDA_NEAR_RANKS)
+        memcpy(c->args.near_buffers, peers->buffers, table_bytes);
     job->board_at = symmem_cuda_board_at(peers->world_size, peers->channel_count, channel);
     c->launch.signal.operation = call->name;
     c->launch.enqueue = enqueue;

@@ -29,14 +29,14 @@ namespace {
 
 struct bytes_only {
     static __device__ void run(const symmem_cuda_job &, const symmem_cuda_step &, size_t, size_t) {}
-    static __device__ void run_lines(const symmem_cuda_collective_args &,
-                                     const symmem_cuda_signal_args &, verdict *) {}
+    static __device__ void run_lines(const symmem_cuda_collective_args &, verdict *) {}
 };
 
 // --- lines -----------------------------------------------------------------------------
 
-__device__ symmem::line *line_of(const symmem_cuda_signal_args &signal, int32_t owner, size_t block,
-                                 int32_t source, size_t lane) {
+__device__ symmem::line *line_of(const symmem_cuda_collective_args &args, int32_t owner,
+                                 size_t block, int32_t source, size_t lane) {
+    const symmem_cuda_signal_args &signal = args.signal;
     char *lines = static_cast<char *>(signal.signals[owner]) +
                   symmem_cuda_line_at(signal.world_size, signal.channel_count, signal.channel,
                                       static_cast<int32_t>(block), source);
@@ -91,14 +91,14 @@ __device__ void store_data(char *to, size_t first, size_t count, uint64_t data) 
 
 // To all ranks, the own one too: what is pushed is read once, before anybody can be through.
 template <typename Bits>
-__device__ void push_lines(const symmem_cuda_collective_args &args,
-                           const symmem_cuda_signal_args &signal, const char *src, uint32_t flag) {
+__device__ void push_lines(const symmem_cuda_collective_args &args, const char *src,
+                           uint32_t flag) {
     (void)for_each_line(args, [&](size_t block, size_t lane, size_t first) {
         const symmem::line own =
             symmem::make_line(load_data<Bits>(src, first, args.job.count), flag);
         for (int32_t i = 0; i < args.job.world_size; i++) {
             const int32_t rank = symmem_cuda_turn_of(&args.job, i);
-            symmem::store_line(line_of(signal, rank, block, args.job.rank, lane), own);
+            symmem::store_line(line_of(args, rank, block, args.job.rank, lane), own);
         }
         return true;
     });
@@ -132,23 +132,22 @@ __device__ __noinline__ bool wait_for_line(const symmem_cuda_signal_args &args,
 }
 
 // Ranks whose lines had not come when another thread gave up: their first one in this block.
-__device__ void collect_late_lines(const symmem_cuda_signal_args &signal, verdict *verdict) {
+__device__ void collect_late_lines(const symmem_cuda_collective_args &args, verdict *verdict) {
     const uint32_t flag = symmem::line_flag(verdict->epoch);
-    for (int32_t rank = threadIdx.x; rank < signal.world_size; rank += blockDim.x)
+    for (int32_t rank = threadIdx.x; rank < args.job.world_size; rank += blockDim.x)
         if (!symmem::is_full(
-                symmem::load_line(line_of(signal, signal.rank, blockIdx.x, rank, 0)), flag))
+                symmem::load_line(line_of(args, args.job.rank, blockIdx.x, rank, 0)), flag))
             atomicOr(&verdict->missing[rank / 32], 1u << (rank % 32));
 }
 
 // Of the elements of one line from all sources, in rank order. Some loads are under way before the
 // first of them is looked at.
 template <typename Element>
-__device__ bool reduce_line(const symmem_cuda_collective_args &args,
-                            const symmem_cuda_signal_args &signal, size_t block, size_t lane,
+__device__ bool reduce_line(const symmem_cuda_collective_args &args, size_t block, size_t lane,
                             uint32_t flag, verdict *verdict, uint64_t *result) {
     typedef typename Element::bits bits;
     constexpr int EACH = SYMMEM_CUDA_LINE_DATA / sizeof(bits), AT_ONCE = 8;
-    const symmem::line *from = line_of(signal, args.job.rank, block, 0, lane);
+    const symmem::line *from = line_of(args, args.job.rank, block, 0, lane);
     typename Element::value sum[EACH] = {};
     for (int32_t begin = 0; begin < args.job.world_size; begin += AT_ONCE) {
         symmem::line found[AT_ONCE];
@@ -163,7 +162,7 @@ __device__ bool reduce_line(const symmem_cuda_collective_args &args,
                 continue;
             symmem::line own = found[k]; // so that `found` stays in registers
             if (!symmem::is_full(own, flag) &&
-                !wait_for_line(signal, from + source * SYMMEM_CUDA_LINES, source, flag,
+                !wait_for_line(args.signal, from + source * SYMMEM_CUDA_LINES, source, flag,
                                verdict, &own))
                 return false;
             const uint64_t data = symmem::data_of(own);
@@ -200,15 +199,14 @@ __device__ void begin_after(const symmem_cuda_signal_args &args, verdict *result
 }
 
 template <typename Element> struct reduces {
-    static __device__ void run_lines(const symmem_cuda_collective_args &args,
-                                     const symmem_cuda_signal_args &signal, verdict *result) {
+    static __device__ void run_lines(const symmem_cuda_collective_args &args, verdict *result) {
         typedef typename Element::bits bits;
         const symmem_cuda_pushed pushed = symmem_cuda_pushed_of(&args.job);
         const uint32_t flag = symmem::line_flag(result->epoch);
-        push_lines<bits>(args, signal, pushed.src, flag);
+        push_lines<bits>(args, pushed.src, flag);
         (void)for_each_line(args, [&](size_t block, size_t lane, size_t first) {
             uint64_t data;
-            if (!reduce_line<Element>(args, signal, block, lane, flag, result, &data))
+            if (!reduce_line<Element>(args, block, lane, flag, result, &data))
                 return false;
             store_data<bits>(pushed.dst, first, args.job.count, data);
             return true;
@@ -233,13 +231,12 @@ __device__ void work(const symmem_cuda_job &job, const symmem_cuda_step &step, s
 }
 
 // One block: no rank moves anything unless all splits fit. Every rank comes to the same conclusion.
-__device__ __noinline__ bool agree(const symmem_cuda_collective_args &args,
-                                   const symmem_cuda_signal_args &signal, verdict *result,
+__device__ __noinline__ bool agree(const symmem_cuda_collective_args &args, verdict *result,
                                    uint64_t start_ns) {
     __shared__ symmem_cuda_dispute found;
     if (threadIdx.x == 0)
         symmem_cuda_show_verdict(&args.job);
-    if (!meet(signal, channel_spot(signal), result, start_ns, false))
+    if (!meet(args.signal, channel_spot(args.signal), result, start_ns, false))
         return false;
     if (threadIdx.x == 0)
         found = symmem_cuda_find_dispute(&args.job);
@@ -247,32 +244,30 @@ __device__ __noinline__ bool agree(const symmem_cuda_collective_args &args,
     if (found.rank < 0)
         return true;
     // Before the next operation writes the boards, all have read them.
-    if (!meet(signal, channel_spot(signal), result, start_ns, false))
+    if (!meet(args.signal, channel_spot(args.signal), result, start_ns, false))
         return false;
     if (threadIdx.x == 0) {
         decide(result, MISMATCH, found.rank, found.own);
         for (int i = 0; i < SYMMEM_CUDA_CALL_WORDS; i++)
-            result->other[i] = signal.call[i];
+            result->other[i] = args.signal.call[i];
         memcpy(&result->other[2], &found.other, sizeof found.other); // symmem_call_id's count
-        fail(signal, result);
+        fail(args.signal, result);
     }
     return false;
 }
 
 template <typename Reduce> __device__ void run_all(const symmem_cuda_collective_args &args) {
     __shared__ verdict result;
-    __shared__ symmem_cuda_signal_args signal;
     const uint64_t start_ns = now_ns();
-    keep(args.signal, &signal);
     symmem_cuda_place place = {};
     symmem_cuda_step step;
     bool going = true;
     while (going && symmem_cuda_next(&args.job, &place, &step)) {
         if (step.kind == SYMMEM_CUDA_MEET)
-            going = meet(signal, channel_spot(args.signal), &result, start_ns,
+            going = meet(args.signal, channel_spot(args.signal), &result, start_ns,
                          step.first && args.signal.call[0] != CALL_NONE);
         else if (step.kind == SYMMEM_CUDA_AGREE)
-            going = agree(args, signal, &result, start_ns);
+            going = agree(args, &result, start_ns);
         else
             work<Reduce>(args.job, step, threadIdx.x, blockDim.x);
         __syncthreads(); // each step is complete before the next one
@@ -281,12 +276,9 @@ template <typename Reduce> __device__ void run_all(const symmem_cuda_collective_
 
 __device__ void agree_alone(const symmem_cuda_collective_args &args) {
     __shared__ verdict result;
-    __shared__ symmem_cuda_signal_args signal;
     uint64_t start_ns;
-    keep(args.signal, &signal);
-    __syncthreads();
     if (join(args.signal, &start_ns))
-        (void)agree(args, signal, &result, start_ns);
+        (void)agree(args, &result, start_ns);
 }
 
 // Of a kernel behind the operation's meeting; one answer for the block, as another block may fail
@@ -314,37 +306,34 @@ __device__ size_t all_lanes() {
 // first one.
 template <typename Reduce> __device__ void run_spread(const symmem_cuda_collective_args &args) {
     __shared__ verdict result;
-    __shared__ symmem_cuda_signal_args signal;
-    keep(args.signal, &signal);
     const spot where = block_spot(args.signal);
     uint64_t start_ns = now_ns();
     if (args.way == SYMMEM_CUDA_IN_BLOCKS_AFTER) {
         if (!goes_on(args.signal, &start_ns))
             return;
-    } else if (!meet(signal, where, &result, start_ns, false)) {
+    } else if (!meet(args.signal, where, &result, start_ns, false)) {
         return;
     }
     work<Reduce>(args.job, args.step, own_lane(), all_lanes());
-    (void)meet(signal, where, &result, start_ns, false);
+    (void)meet(args.signal, where, &result, start_ns, false);
 }
 
 template <typename Reduce> __device__ void run_by_lines(const symmem_cuda_collective_args &args) {
     __shared__ verdict result;
-    __shared__ symmem_cuda_signal_args signal;
-    keep(args.signal, &signal);
-    const spot where = block_spot(args.signal);
+    const symmem_cuda_signal_args &signal = args.signal;
+    const spot where = block_spot(signal);
     uint64_t start_ns = now_ns();
     if (args.way == SYMMEM_CUDA_BY_LINES_AFTER) {
-        if (!goes_on(args.signal, &start_ns))
+        if (!goes_on(signal, &start_ns))
             return;
         begin_after(signal, &result, start_ns);
-    } else if (!meet(signal, where, &result, start_ns, args.signal.call[0] != CALL_NONE)) {
+    } else if (!meet(signal, where, &result, start_ns, signal.call[0] != CALL_NONE)) {
         return;
     }
-    Reduce::run_lines(args, signal, &result);
+    Reduce::run_lines(args, &result);
     __syncthreads();
     if (result.code == TIMEOUT || result.code == PEER_LOST)
-        collect_late_lines(signal, &result);
+        collect_late_lines(args, &result);
     __syncthreads();
     const bool failed = result.code != OK;
     if (failed && threadIdx.x == 0)
@@ -354,7 +343,22 @@ template <typename Reduce> __device__ void run_by_lines(const symmem_cuda_collec
         (void)meet(signal, where, &result, start_ns, false);
 }
 
-template <typename Reduce> __device__ void run(const symmem_cuda_collective_args &args) {
+// As keep, with the tables of the job.
+__device__ void keep_all(const symmem_cuda_collective_args &args,
+                         symmem_cuda_collective_args *kept) {
+    if (threadIdx.x != 0)
+        return;
+    *kept = args;
+    if (args.signal.world_size > SYMMEM_CUDA_NEAR_RANKS)
+        return;
+    kept->signal.signals = kept->job.signals = kept->signal.near;
+    kept->job.buffers = kept->near_buffers;
+}
+
+template <typename Reduce> __device__ void run(const symmem_cuda_collective_args &given) {
+    __shared__ symmem_cuda_collective_args args;
+    keep_all(given, &args);
+    __syncthreads();
     if (args.way >= SYMMEM_CUDA_BY_LINES)
         run_by_lines<Reduce>(args);
     else if (args.way == SYMMEM_CUDA_ALL_STEPS)
