@@ -104,7 +104,7 @@ static void fill_table(void) {
     table.description = "NCCL windows (built with " TEXT(NCCL_MAJOR) "." TEXT(NCCL_MINOR) "." TEXT(
         NCCL_PATCH) ", needs 2.28 or later); NCCL_NVLS_ENABLE=0 is enforced unless multicast is "
                     "allowed; collectives by own kernels within direct access, by NCCL's beyond";
-    /* NCCL refuses two ranks on one device; groups may span hosts. */
+    /* NCCL refuses two ranks on one device. */
     table.capabilities &= ~SYMMEM_CAP_OVERLAP;
     /* The CUDA backend's multicast, where that is compiled in, does not know NCCL's windows. */
     table.capabilities &= ~SYMMEM_CAP_MULTICAST;
@@ -114,7 +114,6 @@ static void fill_table(void) {
     table.multicast_release = NULL;
     table.multimem_store = NULL;
     table.multimem_ld_reduce = NULL;
-    table.capabilities |= SYMMEM_CAP_CROSS_HOST;
     table.probe = probe;
     table.open = open_instance;
     table.close = close_instance;

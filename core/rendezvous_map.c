@@ -127,7 +127,9 @@ static int descriptor_of(const sm_rendezvous *rendezvous, int32_t rank, int whic
 /* Descriptors that were to come and did not, even where bytes would do: their rank says why at the
  * next agreement. */
 static bool lacks_descriptors(const sm_rendezvous *rendezvous) {
-    for (int32_t r = 0; r < rendezvous->group->world_size && !rendezvous->cross_host; r++) {
+    if (rendezvous->cross_host)
+        return false; /* none are sent */
+    for (int32_t r = 0; r < rendezvous->group->world_size; r++) {
         const sm_rendezvous_record *theirs = &rendezvous->records[r];
         if (r == rendezvous->group->rank)
             continue;

@@ -23,8 +23,7 @@ typedef struct symmem_cuda_collective_args {
     symmem_cuda_job job;
     symmem_cuda_step step;
     int32_t way;
-    void *
-        near_buffers[SYMMEM_CUDA_NEAR_RANKS]; /* what the job's table holds, if that is all of it */
+    void *near_buffers[SYMMEM_CUDA_NEAR_RANKS]; /* the job's table, likewise */
 } symmem_cuda_collective_args;
 
 /* Words of the host's to a place of the device's, as they are at the launch. */

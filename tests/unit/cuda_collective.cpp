@@ -4,6 +4,7 @@
 // bit for bit. What a device adds, that lanes and ranks run at once, is looked at in two ways: no
 // rank may write between two meetings what another one touches, and whoever goes first, ranks
 // and lanes, the result is the same.
+#include "cuda_cases.h"
 #include "cuda_expect.h"
 
 namespace {
@@ -322,11 +323,6 @@ void test_special_values() {
     });
 }
 
-struct unit_case {
-    const char *name;
-    CU_TestFunc function;
-};
-
 } // namespace
 
 int main() {
@@ -348,15 +344,5 @@ int main() {
         {"all-to-all", test_all_to_all},
         {"all-to-all dispute", test_all_to_all_dispute},
     };
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    CU_pSuite suite = CU_add_suite("cuda collectives on the host", nullptr, nullptr);
-    for (const unit_case &c : cases)
-        if (suite == nullptr || CU_add_test(suite, c.name, c.function) == nullptr)
-            return 1;
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    const unsigned failures = CU_get_number_of_failures(), run = CU_get_number_of_tests_run();
-    CU_cleanup_registry();
-    return failures == 0 && run == sizeof cases / sizeof cases[0] ? 0 : 1;
+    return run_cases("cuda collectives on the host", cases);
 }

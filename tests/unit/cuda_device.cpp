@@ -3,8 +3,8 @@
 // threads. What it cannot show is the machine code's own: the accesses and their orders.
 #include "cuda_on_host.h"
 
-#include <CUnit/Basic.h>
-#include <cmath>
+#include "cuda_cases.h"
+
 #include <cstdio>
 #include <cstring>
 #include <sys/mman.h>
@@ -227,10 +227,7 @@ template <bool (*SCENARIO)(int)> static void test() {
 }
 
 int main() {
-    static const struct {
-        const char *name;
-        CU_TestFunc function;
-    } cases[] = {
+    static const unit_case cases[] = {
         {"sums", test<sums>},
         {"words go round", test<words_go_round>},
         {"one does not come", test<one_does_not_come>},
@@ -239,15 +236,7 @@ int main() {
     void *mapped = mmap(nullptr, RANKS * (BUFFER + PAD) + sizeof *meeting, PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     arena = static_cast<char *>(mapped);
-    if (mapped == MAP_FAILED || CU_initialize_registry() != CUE_SUCCESS)
+    if (mapped == MAP_FAILED)
         return 1;
-    CU_pSuite suite = CU_add_suite("symmem/device.cuh on the host", nullptr, nullptr);
-    for (const auto &one : cases)
-        if (suite == nullptr || CU_add_test(suite, one.name, one.function) == nullptr)
-            return 1;
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    const unsigned failures = CU_get_number_of_failures(), ran = CU_get_number_of_tests_run();
-    CU_cleanup_registry();
-    return failures == 0 && ran == sizeof cases / sizeof cases[0] ? 0 : 1;
+    return run_cases("symmem/device.cuh on the host", cases);
 }

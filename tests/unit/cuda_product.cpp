@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Products, strided copies and local reductions of the device, compiled for the CPU: what lanes do
 // one after the other, against the scalar references.
-#include <CUnit/Basic.h>
 #include <cmath>
 #include <cstring>
 #include <vector>
+
+#include "cuda_cases.h"
 
 #include "cuda/product_loop.h"
 
@@ -283,10 +284,7 @@ void test_reductions() {
 } // namespace
 
 int main() {
-    static const struct {
-        const char *name;
-        CU_TestFunc function;
-    } cases[] = {
+    static const unit_case cases[] = {
         {"products", test_products}, {"scaled", test_scaled},         {"finishing", test_finishing},
         {"strided", test_strided},   {"reductions", test_reductions},
     };
@@ -294,15 +292,5 @@ int main() {
         scales[0][i] = static_cast<float>(1 << i % 3);
         scales[1][i] = static_cast<float>(1 << i % 4) / 4;
     }
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    CU_pSuite suite = CU_add_suite("cuda products on the host", nullptr, nullptr);
-    for (const auto &c : cases)
-        if (suite == nullptr || CU_add_test(suite, c.name, c.function) == nullptr)
-            return 1;
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    const unsigned failures = CU_get_number_of_failures(), ran = CU_get_number_of_tests_run();
-    CU_cleanup_registry();
-    return failures == 0 && ran == sizeof cases / sizeof cases[0] ? 0 : 1;
+    return run_cases("cuda products on the host", cases);
 }

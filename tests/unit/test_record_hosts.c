@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Records of ranks on several hosts: only memory that needs no descriptor can be reached. */
-#include <CUnit/Basic.h>
-#include <CUnit/CUnit.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "rendezvous.h"
 #include "session.h"
+#include "unit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
 
 #define RANKS 3
 #define FD SYMMEM_SHARE_FD
@@ -143,20 +141,15 @@ static void test_bytes_travel(void) {
     free(self);
 }
 
+static const unit_case cases[] = {
+    {"one host", test_one_host},
+    {"a backend of one host", test_backend_of_one_host},
+    {"all by bytes", test_all_by_bytes},
+    {"registered together", test_registered},
+    {"one by descriptor", test_one_by_descriptor},
+    {"bytes travel", test_bytes_travel},
+};
+
 int main(void) {
-    CU_pSuite suite;
-    if (CU_initialize_registry() != CUE_SUCCESS ||
-        (suite = CU_add_suite("record_hosts", NULL, NULL)) == NULL)
-        return 2;
-    CU_add_test(suite, "one host", test_one_host);
-    CU_add_test(suite, "a backend of one host", test_backend_of_one_host);
-    CU_add_test(suite, "all by bytes", test_all_by_bytes);
-    CU_add_test(suite, "registered together", test_registered);
-    CU_add_test(suite, "one by descriptor", test_one_by_descriptor);
-    CU_add_test(suite, "bytes travel", test_bytes_travel);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    unsigned run = CU_get_number_of_tests_run();
-    CU_cleanup_registry();
-    return failures == 0 && run == 6 ? 0 : 1;
+    return UNIT_MAIN("record_hosts", cases);
 }
