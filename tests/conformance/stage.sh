@@ -12,10 +12,13 @@ withheld_run() ( # RANKS
     local scratch=$root/build-logs/$stage.tmp
     local mount="mount -t tmpfs -o size=256m,mode=0700 tmpfs '$scratch' && TMPDIR='$scratch'"
     local namespace=()
+    # In a rendezvous each rank holds all ranks' descriptors of two memories; and those of up to 16
+    # objects are its own throughout.
+    local needed=$((ranks * (2 * ranks + 40) + 500))
     ulimit -n "$(ulimit -Hn)" 2>/dev/null
     if [ "$ranks" -gt 9 ] && [ "$(ulimit -n)" = unlimited ]; then
         mode=thread
-    elif [ "$ranks" -gt 9 ] && [ "$(ulimit -n)" -gt $((2 * ranks * ranks + 1000)) ]; then
+    elif [ "$ranks" -gt 9 ] && [ "$(ulimit -n)" -gt "$needed" ]; then
         mode=thread
     elif [ "$ranks" -gt 9 ]; then
         filter='withheld.barrier,withheld.wait_signal'

@@ -10,12 +10,8 @@ static uint32_t long_ms(void) {
 /* --- handles ---------------------------------------------------------------------------------- */
 
 static void make_handle(struct withheld *w) {
-    w->handle = tk_handle(w->t, 64, w->group);
+    withheld_make_handle(w);
     w->channel = w->index % info_of(w->t, w->handle).channel_count;
-}
-
-static void end_handle(struct withheld *w) {
-    tk_release(w->t, w->handle);
 }
 
 /* Nothing is left of the trial: the barrier works, and so does a signal to the next rank. */
@@ -53,7 +49,7 @@ static void barrier_withheld(struct tk *t) {
                                               .make = make_handle,
                                               .run = run_barrier,
                                               .mend = mend_handle,
-                                              .end = end_handle};
+                                              .end = withheld_end_handle};
     TK_REQ(t, "SM-TIMEOUT-02");
     withhold_each(t, &kind);
 }
@@ -63,7 +59,7 @@ static void wait_withheld(struct tk *t) {
                                               .make = make_handle,
                                               .run = run_wait,
                                               .mend = mend_handle,
-                                              .end = end_handle};
+                                              .end = withheld_end_handle};
     TK_REQ(t, "SM-TIMEOUT-02");
     withhold_peers(t, &kind);
 }
@@ -74,7 +70,7 @@ static void put_withheld(struct tk *t) {
                                               .arm = fill_slot,
                                               .run = run_put,
                                               .mend = mend_handle,
-                                              .end = end_handle};
+                                              .end = withheld_end_handle};
     TK_REQ(t, "SM-TIMEOUT-02");
     withhold_peers(t, &kind);
 }
@@ -88,7 +84,7 @@ static void make_streamed(struct withheld *w) {
 
 static void end_streamed(struct withheld *w) {
     tk_stream_destroy(w->t, w->stream);
-    end_handle(w);
+    withheld_end_handle(w);
 }
 
 static symmem_status run_streamed_barrier(struct withheld *w) {

@@ -189,10 +189,6 @@ static void rendezvous_withheld(struct tk *t) {
     withhold_some(t, &kind);
 }
 
-static void make_handle(struct withheld *w) {
-    w->handle = tk_handle(w->t, 64, w->group);
-}
-
 static symmem_status run_reset(struct withheld *w) {
     return symmem_handle_reset(w->handle, w->limit_ms);
 }
@@ -202,17 +198,13 @@ static void mend_reset(struct withheld *w) {
     TK_REQUIRE_OK(w->t, symmem_barrier(w->handle, 0, long_ms(), NULL));
 }
 
-static void end_handle(struct withheld *w) {
-    tk_release(w->t, w->handle);
-}
-
 static void reset_withheld(struct tk *t) {
     static const struct withheld_kind kind = {.operation = "handle_reset",
                                               .own_group = true,
-                                              .make = make_handle,
+                                              .make = withheld_make_handle,
                                               .run = run_reset,
                                               .mend = mend_reset,
-                                              .end = end_handle};
+                                              .end = withheld_end_handle};
     TK_REQ(t, "SM-EXCHANGE-04");
     withhold_some(t, &kind);
 }

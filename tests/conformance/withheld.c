@@ -40,6 +40,16 @@ static symmem_group *group_of(struct tk *t, const struct plan *plan, int32_t ind
     return tk_group(t, name, ranks, t->world_size);
 }
 
+void withheld_make_handle(struct withheld *w) {
+    w->memory = tk_alloc(w->t, 64);
+    w->handle = tk_rendezvous(w->t, w->memory, w->group);
+}
+
+void withheld_end_handle(struct withheld *w) {
+    tk_release(w->t, w->handle);
+    tk_free(w->t, w->memory);
+}
+
 static void make_objects(const struct plan *plan, struct withheld *objects, int32_t count,
                          uint32_t limit_ms) {
     struct tk *t = plan->t;
