@@ -118,6 +118,8 @@ static symmem_status open_instance(const symmem_host *host, const symmem_backend
     symmem_status status = cuda_point(instance, "cuda.open");
     if (status == SYMMEM_OK)
         status = open_driver(instance);
+    if (status == SYMMEM_OK)
+        status = cuda_late_open(instance);
     if (status != SYMMEM_OK)
         goto free_instance;
     if (!init_locks(instance)) {

@@ -92,6 +92,7 @@ typedef struct cuda_instance {
     struct cuda_multicast_state *multicast; /* multicast.c; NULL: not in use */
     void *extension; /* of a backend that is this one but for some entries; NULL otherwise */
     void (*end_extension)(struct cuda_instance *instance); /* no work is left; NULL allowed */
+    uint32_t late_ms;                                      /* withdrawn.c */
 } cuda_instance;
 
 typedef struct cuda_stream {
@@ -388,6 +389,19 @@ symmem_status cuda_put_signal(void *instance, const symmem_peers *peers, int32_t
 symmem_status cuda_wait_signal(void *instance, const symmem_peers *peers, int32_t src_rank,
                                int32_t channel, const symmem_exec *exec);
 
+/* withdrawn.c */
+/* Reads how long to wait for the device beyond a call's limit. */
+symmem_status cuda_late_open(cuda_instance *instance);
+/*
+ * Until the kernels of a call without a stream are over; then the lane is given back. NOT_READY:
+ * the device did not begin them in time. Then the call is withdrawn and has failed, with TIMEOUT,
+ * and the fault and the lane are no more the caller's. The context is current.
+ */
+CUresult cuda_launch_wait(cuda_instance *instance, int32_t device, const cuda_launch *launch,
+                          const symmem_exec *exec, cuda_lane *lane);
+/* Whether the device may still begin kernels of a call on `peers` that was withdrawn. */
+bool cuda_is_withdrawn(cuda_instance *instance, const symmem_peers *peers);
+
 /* collective.c */
 symmem_status cuda_collective(void *instance, const symmem_peers *peers, int32_t channel,
                               const symmem_collective *call, const symmem_exec *exec);
@@ -410,6 +424,8 @@ symmem_status cuda_peers_open(void *instance, symmem_peers *peers, void **buffer
 void cuda_peers_close(void *instance, symmem_peers *peers);
 symmem_status cuda_signal_reset(void *instance, const symmem_peers *peers);
 void cuda_signal_poison(void *instance, const symmem_peers *peers);
+/* Kernels on the channel that begin after this do nothing but fail. The context is current. */
+CUresult cuda_channel_stop(cuda_instance *instance, const symmem_peers *peers, int32_t channel);
 void cuda_signal_check(void *instance, const symmem_peers *peers);
 
 #endif

@@ -94,6 +94,9 @@ symmem_status cuda_signal_reset(void *opaque, const symmem_peers *peers) {
     cuda_instance *instance = opaque;
     cuda_peers *own = peers->priv;
     symmem_status status = cuda_point(instance, "cuda.reset.before");
+    if (status == SYMMEM_OK && cuda_is_withdrawn(instance, peers))
+        status = instance->host->fail(instance->host, SYMMEM_BUSY, 0, "reset",
+                                      "the device has not come to a call that was withdrawn");
     if (status == SYMMEM_OK)
         status = cuda_enter(instance, peers->device, "reset");
     if (status != SYMMEM_OK)
@@ -111,9 +114,21 @@ symmem_status cuda_signal_reset(void *opaque, const symmem_peers *peers) {
     return cuda_point(instance, "cuda.reset.done");
 }
 
+/* A word of the own state, by no kernel: there may be no room for one. Waits until it is written.
+ */
+static CUresult write_word(cuda_instance *instance, const symmem_peers *peers, size_t offset) {
+    const cuda_driver *driver = &instance->driver;
+    CUstream control = instance->devices[peers->device].control;
+    const CUdeviceptr word = cuda_address(peers->signals[peers->rank]) + offset;
+    CUresult result = driver->StreamWriteValue32(control, word, 1, CU_STREAM_WRITE_VALUE_DEFAULT);
+    if (result == CUDA_ERROR_NOT_SUPPORTED)
+        result = driver->MemsetD32Async(word, 1, 1, control);
+    return result == CUDA_SUCCESS ? cuda_wait_idle(instance, control, 0, NULL) : result;
+}
+
 /* Own kernels learn of it by the control word. Peers' look at the state's first word: a kernel that
- * failed has written it, but a failure may be the host's alone. Waits until it is written: kernels
- * that are launched after this are to find it there, and its memory may be given back. */
+ * failed has written it, but a failure may be the host's alone. It is there afterwards: kernels
+ * that are launched then are to find it, and its memory may be given back. */
 void cuda_signal_poison(void *opaque, const symmem_peers *peers) {
     cuda_instance *instance = opaque;
     cuda_peers *own = peers->priv;
@@ -121,12 +136,17 @@ void cuda_signal_poison(void *opaque, const symmem_peers *peers) {
     __atomic_store_n(&own->control->poisoned, 1, __ATOMIC_RELEASE);
     if (cuda_enter(instance, peers->device, "poison") != SYMMEM_OK)
         return;
-    CUstream control = instance->devices[peers->device].control;
-    CUresult result =
-        instance->driver.MemsetD32Async(cuda_address(peers->signals[peers->rank]), 1, 1, control);
-    if (result == CUDA_SUCCESS)
-        (void)cuda_wait_idle(instance, control, 0, NULL);
+    (void)write_word(instance, peers, 0);
     cuda_leave(instance);
+}
+
+/* Behind what another thread may be about to write: the poison, too. */
+CUresult cuda_channel_stop(cuda_instance *instance, const symmem_peers *peers, int32_t channel) {
+    const size_t failed_at =
+        symmem_cuda_state_at(peers->world_size, peers->channel_count, channel) +
+        offsetof(symmem_cuda_state, failed);
+    CUresult result = write_word(instance, peers, 0);
+    return result == CUDA_SUCCESS ? write_word(instance, peers, failed_at) : result;
 }
 
 void cuda_signal_check(void *opaque, const symmem_peers *peers) {

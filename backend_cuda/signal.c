@@ -26,35 +26,45 @@ static CUresult enqueue_one(cuda_instance *instance, cuda_launch *launch, CUstre
 }
 
 /* Its first kernels are on their way and the rest will not come: neither those nor peers are to
- * wait for it. They end before their memory is given to another. */
-static void give_up(cuda_instance *instance, const cuda_launch *launch, CUstream native) {
+ * wait for it. */
+static void give_up(const cuda_launch *launch) {
     const symmem_peers *peers = launch->signal.peers;
     const symmem_fault fault = {.operation = launch->signal.operation,
                                 .status = SYMMEM_BACKEND,
                                 .channel = launch->signal.channel,
                                 .failed_rank = peers->rank};
     peers->host->signal_failed(peers, &fault, NULL);
-    (void)cuda_wait_idle(instance, native, 0, &launch->signal);
 }
 
-/* A launch that failed before it ran left nothing behind. */
-static symmem_status run_now(cuda_instance *instance, int32_t device, cuda_launch *launch) {
-    const char *operation = launch->signal.operation;
+/* Enqueues it and waits. *ended_p: what became of what was enqueued. */
+static CUresult enqueue_now(cuda_instance *instance, int32_t device, cuda_launch *launch,
+                            const symmem_exec *exec, CUresult *ended_p) {
     cuda_lane *lane;
-    CUresult result = cuda_lane_take(instance, device, &lane), ended = CUDA_SUCCESS;
-    if (result == CUDA_SUCCESS) {
-        result = launch->enqueue(instance, launch, lane->native);
-        if (result == CUDA_SUCCESS)
-            result = ended = cuda_wait_idle(instance, lane->native, 0, &launch->signal);
-        else if (launch->begun)
-            give_up(instance, launch, lane->native);
+    CUresult result = cuda_lane_take(instance, device, &lane);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = launch->enqueue(instance, launch, lane->native);
+    if (result != CUDA_SUCCESS && launch->begun)
+        give_up(launch);
+    if (result == CUDA_SUCCESS || launch->begun)
+        *ended_p = cuda_launch_wait(instance, device, launch, exec, lane);
+    else /* a launch that failed before it ran left nothing behind */
         cuda_lane_give(instance, device, lane);
-    }
-    if (result != CUDA_SUCCESS) {
+    return result;
+}
+
+static symmem_status run_now(cuda_instance *instance, int32_t device, cuda_launch *launch,
+                             const symmem_exec *exec) {
+    const char *operation = launch->signal.operation;
+    CUresult ended = CUDA_SUCCESS;
+    CUresult result = enqueue_now(instance, device, launch, exec, &ended);
+    if (result != CUDA_SUCCESS || (ended != CUDA_SUCCESS && ended != CUDA_ERROR_NOT_READY)) {
         if (ended == CUDA_SUCCESS) /* or a kernel may write there that is not known to be over */
             cuda_piece_give(launch->signal.fault);
-        return cuda_fail(instance, result, operation);
+        return cuda_fail(instance, result != CUDA_SUCCESS ? result : ended, operation);
     }
+    if (ended == CUDA_ERROR_NOT_READY)
+        return SYMMEM_TIMEOUT;
     symmem_error_record record;
     symmem_status status = cuda_take_fault(&launch->signal, &record);
     cuda_piece_give(launch->signal.fault);
@@ -70,8 +80,11 @@ static symmem_status run_on(cuda_instance *instance, cuda_stream *stream, cuda_l
         CUresult result = cuda_part_begin(instance, exec, stream->native);
         if (result == CUDA_SUCCESS)
             result = launch->enqueue(instance, launch, stream->native);
-        if (result != CUDA_SUCCESS && launch->begun && id == 0)
-            give_up(instance, launch, stream->native);
+        if (result != CUDA_SUCCESS && launch->begun && id == 0) {
+            /* They end before their memory is given to another. */
+            give_up(launch);
+            (void)cuda_wait_idle(instance, stream->native, 0, &launch->signal);
+        }
         if (result != CUDA_SUCCESS)
             status = cuda_fail(instance, result, operation);
     }
@@ -133,7 +146,7 @@ symmem_status cuda_launch_run(cuda_instance *instance, const symmem_peers *peers
         return status;
     status = prepare(instance, peers, peer, channel, exec, launch);
     if (status == SYMMEM_OK)
-        status = exec->stream == NULL ? run_now(instance, peers->device, launch)
+        status = exec->stream == NULL ? run_now(instance, peers->device, launch, exec)
                                       : run_on(instance, exec->stream, launch, exec);
     cuda_leave(instance);
     return status;

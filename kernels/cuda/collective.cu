@@ -256,6 +256,8 @@ __device__ __noinline__ bool agree(const symmem_cuda_collective_args &args, verd
     return false;
 }
 
+// What comes before the first meeting is not done either once the state is poisoned: a call that was
+// withdrawn has given back what it reads. The meeting then says so.
 template <typename Reduce> __device__ void run_all(const symmem_cuda_collective_args &args) {
     __shared__ verdict result;
     const uint64_t start_ns = now_ns();
@@ -268,7 +270,7 @@ template <typename Reduce> __device__ void run_all(const symmem_cuda_collective_
                          step.first && args.signal.call[0] != CALL_NONE);
         else if (step.kind == SYMMEM_CUDA_AGREE)
             going = agree(args, &result, start_ns);
-        else
+        else if (!step.first || !own_poisoned(args.signal))
             work<Reduce>(args.job, step, threadIdx.x, blockDim.x);
         __syncthreads(); // each step is complete before the next one
     }
@@ -367,7 +369,7 @@ template <typename Reduce> __device__ void run(const symmem_cuda_collective_args
         run_spread<Reduce>(args);
     else if (args.step.kind == SYMMEM_CUDA_AGREE)
         agree_alone(args);
-    else if (args.step.first || state_of(args.signal)->failed == 0)
+    else if (args.step.first ? !own_poisoned(args.signal) : state_of(args.signal)->failed == 0)
         work<Reduce>(args.job, args.step, own_lane(), all_lanes());
 }
 

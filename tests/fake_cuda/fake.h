@@ -45,6 +45,12 @@ CUresult fake_graph_destroy(CUgraph graph);
 CUresult fake_graph_launch(CUgraphExec executable, CUstream stream);
 CUresult fake_exec_destroy(CUgraphExec executable);
 
+/* --- hold.c -------------------------------------------------------------------------- */
+
+/* For tests: from the next kernel on `after` begin, and then none; -1: all do. */
+__attribute__((visibility("default"))) void fake_hold_kernels(int after);
+void fake_await_room(void); /* before a kernel begins */
+
 /* --- ranges.c ------------------------------------------------------------------------ */
 
 /* Also for a fake of a library that maps memory itself; `bytes` of forget is not looked at. */

@@ -471,6 +471,7 @@ struct kernel_op {
 
 static void run_kernel(void *arg) {
     const struct kernel_op *op = arg;
+    fake_await_room();
     op->kernel->run(op->args);
 }
 

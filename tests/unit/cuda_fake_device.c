@@ -168,6 +168,12 @@ CUresult cuda_wait_idle(cuda_instance *instance, CUstream native, uint32_t timeo
     return CUDA_SUCCESS;
 }
 
+CUresult cuda_launch_wait(cuda_instance *instance, int32_t device, const cuda_launch *launch,
+                          const symmem_exec *exec, cuda_lane *lane) {
+    (void)instance, (void)device, (void)launch, (void)exec, (void)lane;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuda_piece_take(const cuda_driver *driver, void **piece_p) {
     (void)driver;
     fake.pieces++;

@@ -493,7 +493,10 @@ struct symmem_backend {
      *   put_signal   slot (channel, own rank) at dst: waits until it is 0, makes it 1, release.
      *   wait_signal  own slot (channel, src): waits until it is 1, makes it 0, acquire. A value
      *                other than 0 and 1 is CORRUPT.
-     * A failed put leaves the slot as it was; a failed barrier may have told some peers. */
+     * A failed put leaves the slot as it was; a failed barrier may have told some peers.
+     * Without a stream too the entry retains exec->refs for what it leaves under way, as it may
+     * after TIMEOUT where a device does not begin its work: nothing but signal state is touched by
+     * that, and signal_reset is BUSY until it is over. */
     symmem_status (*barrier)(void *instance, const symmem_peers *peers, int32_t channel,
                              const symmem_exec *exec);
     symmem_status (*put_signal)(void *instance, const symmem_peers *peers, int32_t dst_rank,

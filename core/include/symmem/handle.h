@@ -101,7 +101,8 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_wait_signal(symmem_handle *handle
 /*
  * Collective over the group, host call. Forgets pending signals, barrier state and poison of the
  * state that this handle shares; the user's signal pad and the data stay. The caller first
- * synchronises the streams that used it (BUSY on every rank otherwise).
+ * synchronises the streams that used it (BUSY on every rank otherwise). BUSY also while a device
+ * has not come to a call without a stream that was given up for that (TIMEOUT, stage "device").
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_handle_reset(symmem_handle *handle,
                                                             uint32_t timeout_ms);

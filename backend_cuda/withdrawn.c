@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A call without a stream has a limit, and so have its kernels; but theirs counts from when the
+ * device begins them. It may not do so for as long as others' work leaves no room for them or holds
+ * up their queue, and the call has to come back all the same.
+ *
+ * It is then withdrawn: the handle is poisoned, on the device too, and the channel's operation has
+ * failed there. What had begun ends by that. What begins only then touches nothing but the signal
+ * memory of its rank: the caller's memory is the caller's again. It is left to the instance as the
+ * work of a stream that was destroyed is, with the references of the call; until it is over there
+ * is no reset.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "cuda_internal.h"
+
+#define LATE_MS 60000u
+#define MOST_LATE_MS 86400000ul
+
+/* By SYMMEM_CUDA_LATE_MS, in milliseconds. */
+symmem_status cuda_late_open(cuda_instance *instance) {
+    const char *setting = secure_getenv("SYMMEM_CUDA_LATE_MS");
+    char *end = NULL;
+    instance->late_ms = LATE_MS;
+    if (setting == NULL)
+        return SYMMEM_OK;
+    errno = 0;
+    const unsigned long late_ms = strtoul(setting, &end, 10);
+    if (setting[0] < '0' || setting[0] > '9' || *end != '\0' || errno != 0 || late_ms == 0 ||
+        late_ms > MOST_LATE_MS)
+        return instance->host->fail(instance->host, SYMMEM_INVALID_ARGUMENT, 0, "open",
+                                    "SYMMEM_CUDA_LATE_MS is not in [1, %lu]: %.80s", MOST_LATE_MS,
+                                    setting);
+    instance->late_ms = (uint32_t)late_ms;
+    return SYMMEM_OK;
+}
+
+static uint32_t sum_ms(uint32_t a_ms, uint32_t b_ms) {
+    return a_ms > UINT32_MAX - b_ms ? UINT32_MAX : a_ms + b_ms;
+}
+
+static void withdraw(cuda_instance *instance, const cuda_launch *launch, uint64_t elapsed_ns) {
+    const symmem_peers *peers = launch->signal.peers;
+    const symmem_fault fault = {.operation = launch->signal.operation,
+                                .stage = "device",
+                                .status = SYMMEM_TIMEOUT,
+                                .channel = launch->signal.channel,
+                                .failed_rank = -1,
+                                .elapsed_ns = elapsed_ns};
+    peers->host->signal_failed(peers, &fault, NULL);
+    (void)cuda_channel_stop(instance, peers, launch->signal.channel);
+}
+
+/* False: there is no room to note it, and it has to be waited for. */
+static bool leave_behind(cuda_instance *instance, int32_t device, const cuda_launch *launch,
+                         const symmem_exec *exec, cuda_lane *lane) {
+    const cuda_needs needs = {.signal = &launch->signal};
+    cuda_stream *stream = calloc(1, sizeof *stream);
+    if (stream == NULL)
+        return false;
+    *stream = (cuda_stream){.instance = instance,
+                            .native = lane->native,
+                            .device = device,
+                            .users = 1,
+                            .given_up = true};
+    bool left = cuda_pending_add(stream, exec, &needs, launch->signal.operation) == SYMMEM_OK;
+    if (left) {
+        (void)instance->driver.StreamDestroy(lane->native); /* behind its work */
+        free(lane);
+    }
+    cuda_stream_drop(stream);
+    return left;
+}
+
+CUresult cuda_launch_wait(cuda_instance *instance, int32_t device, const cuda_launch *launch,
+                          const symmem_exec *exec, cuda_lane *lane) {
+    const uint32_t limit_ms = launch->args.timeout_ms;
+    const uint64_t begin_ns = cuda_now_ns();
+    CUresult result =
+        cuda_wait_idle(instance, lane->native,
+                       limit_ms == 0 ? 0 : sum_ms(limit_ms, instance->late_ms), &launch->signal);
+    if (result != CUDA_ERROR_NOT_READY) {
+        cuda_lane_give(instance, device, lane);
+        return result;
+    }
+    withdraw(instance, launch, cuda_now_ns() - begin_ns);
+    do {
+        result = cuda_wait_idle(instance, lane->native, instance->late_ms, &launch->signal);
+        if (result == CUDA_ERROR_NOT_READY && leave_behind(instance, device, launch, exec, lane))
+            return result;
+    } while (result == CUDA_ERROR_NOT_READY);
+    if (result == CUDA_SUCCESS)
+        cuda_piece_give(launch->signal.fault);
+    cuda_lane_give(instance, device, lane);
+    return CUDA_ERROR_NOT_READY;
+}
+
+bool cuda_is_withdrawn(cuda_instance *instance, const symmem_peers *peers) {
+    cuda_collect(instance);
+    /* Whoever has taken something out that is over is done with it. */
+    pthread_mutex_lock(&instance->collecting);
+    pthread_mutex_lock(&instance->lock);
+    const cuda_pending *pending = instance->pending;
+    while (pending != NULL && (!pending->stream->given_up || pending->signal.peers != peers))
+        pending = pending->next;
+    pthread_mutex_unlock(&instance->lock);
+    pthread_mutex_unlock(&instance->collecting);
+    return pending != NULL;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A device that does not begin kernels, as one whose room others' work takes: for tests. */
+#include <stdatomic.h>
+#include <time.h>
+
+#include "fake.h"
+
+static atomic_int room = -1; /* for so many; -1: for all */
+
+void fake_hold_kernels(int after) {
+    atomic_store(&room, after);
+}
+
+static bool take_room(void) {
+    int left = atomic_load(&room);
+    while (left > 0 && !atomic_compare_exchange_weak(&room, &left, left - 1))
+        ;
+    return left != 0;
+}
+
+void fake_await_room(void) {
+    while (!take_room())
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}

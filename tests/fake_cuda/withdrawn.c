@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * One of two ranks. Rank 0's device does not begin kernels for a while, so that its calls without a
+ * stream are withdrawn: they come back, all is said, memory of the caller's is not touched once
+ * they have, and after a reset everything works.
+ */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <symmem/symmem.h>
+#include <time.h>
+
+#define LIMIT_MS 200u
+#define PATIENCE_MS 20000u
+#define MARK (-7.0f)
+#define SMALL 1000
+#define LARGE ((size_t)1 << 20)
+
+static struct own {
+    int rank;
+    symmem_context *context;
+    symmem_group *world;
+    symmem_handle *handle;
+    float *buffer, *input, *out;
+    void (*hold)(int after);
+    int32_t channel;
+    int bad;
+} own;
+
+static void expect(bool good, const char *text, int number) {
+    symmem_error_record record;
+    symmem_last_error(&record);
+    if (good)
+        return;
+    printf("BAD: rank %d: %s (%d); %s: %s\n", own.rank, text, number,
+           symmem_status_name(record.status), record.message);
+    own.bad++;
+}
+
+static void expect_status(symmem_status got, symmem_status wanted, const char *text, int number) {
+    char line[200];
+    snprintf(line, sizeof line, "%s: %s and not %s", text, symmem_status_name(got),
+             symmem_status_name(wanted));
+    expect(got == wanted, line, number);
+}
+
+static void need(symmem_status status, const char *text) {
+    expect_status(status, SYMMEM_OK, text, 0);
+    if (status != SYMMEM_OK)
+        exit(1);
+}
+
+static void sleep_ms(int ms) {
+    nanosleep(&(struct timespec){.tv_nsec = ms * 1000000l}, NULL);
+}
+
+static double now_s(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static void meet(void) {
+    need(symmem_group_barrier(own.world, PATIENCE_MS), "the ranks do not meet");
+}
+
+static float *floats(size_t count) {
+    float *values = malloc(count * sizeof *values);
+    if (values == NULL)
+        exit(1);
+    return values;
+}
+
+static void fill(float *to, size_t count, float value) {
+    float *values = floats(count);
+    for (size_t i = 0; i < count; i++)
+        values[i] = value;
+    need(symmem_copy(own.context, to, values, count * sizeof *values, NULL), "fill");
+    free(values);
+}
+
+static bool holds(const float *from, size_t count, float value) {
+    float *copy = floats(count);
+    need(symmem_copy(own.context, copy, from, count * sizeof *copy, NULL), "copy");
+    size_t same = 0;
+    while (same < count && copy[same] == value)
+        same++;
+    free(copy);
+    return same == count;
+}
+
+/* --- the calls ----------------------------------------------------------------------- */
+
+static DLTensor tensor_of(float *data, int64_t *count) {
+    return (DLTensor){.data = data,
+                      .device = {kDLCUDA, own.rank},
+                      .ndim = 1,
+                      .dtype = {kDLFloat, 32, 1},
+                      .shape = count};
+}
+
+static symmem_status all_reduce(size_t elements, uint32_t limit_ms) {
+    int64_t count = (int64_t)elements;
+    const DLTensor buffer = tensor_of(own.buffer, &count), input = tensor_of(own.input, &count),
+                   out = tensor_of(own.out, &count);
+    return symmem_one_shot_all_reduce_copy_out(own.handle, &buffer, &input, SYMMEM_SUM, &out,
+                                               own.channel, limit_ms, NULL);
+}
+
+static symmem_status run_barrier(uint32_t limit_ms) {
+    return symmem_barrier(own.handle, own.channel, limit_ms, NULL);
+}
+
+/* Both ways at once: each rank to the other one. */
+static symmem_status run_signal(uint32_t limit_ms) {
+    symmem_status status = symmem_put_signal(own.handle, 1 - own.rank, own.channel, limit_ms, NULL);
+    return status == SYMMEM_OK
+               ? symmem_wait_signal(own.handle, 1 - own.rank, own.channel, limit_ms, NULL)
+               : status;
+}
+
+static symmem_status run_small(uint32_t limit_ms) {
+    return all_reduce(SMALL, limit_ms);
+}
+
+static symmem_status run_large(uint32_t limit_ms) {
+    return all_reduce(LARGE, limit_ms);
+}
+
+typedef struct attempt {
+    const char *name;
+    symmem_status (*run)(uint32_t limit_ms);
+    int after;           /* so many kernels of rank 0's begin */
+    symmem_status other; /* what rank 1 gets */
+    int32_t channel;
+    bool done;      /* by them, all that concerns out */
+    size_t reduces; /* elements; 0: a signal */
+} attempt;
+
+static const attempt trials[] = {
+    {"barrier", run_barrier, 0, SYMMEM_POISONED, 1, false, 0},
+    {"signal", run_signal, 0, SYMMEM_POISONED, 1, false, 0},
+    {"signal", run_signal, 1, SYMMEM_OK, 1, false, 0},
+    {"all-reduce by lines", run_small, 0, SYMMEM_POISONED, 1, false, SMALL},
+    {"all-reduce of one block", run_small, 0, SYMMEM_POISONED, 9, false, SMALL},
+    {"large all-reduce", run_large, 0, SYMMEM_POISONED, 1, false, LARGE},
+    {"large all-reduce", run_large, 1, SYMMEM_POISONED, 1, false, LARGE},
+    {"large all-reduce", run_large, 2, SYMMEM_POISONED, 1, false, LARGE},
+    {"large all-reduce", run_large, 3, SYMMEM_POISONED, 1, true, LARGE},
+};
+
+/* --- a trial ------------------------------------------------------------------------- */
+
+/* Rank 0 is in time, and says what it was; the other one learns of it. */
+static void withdrawn(const attempt *trial) {
+    symmem_error_record record;
+    if (own.rank == 0)
+        own.hold(trial->after);
+    const double begin_s = now_s();
+    symmem_status status = trial->run(own.rank == 0 ? LIMIT_MS : PATIENCE_MS);
+    symmem_last_error(&record);
+    expect_status(status, own.rank == 0 ? SYMMEM_TIMEOUT : trial->other, trial->name, trial->after);
+    expect(now_s() - begin_s < 10, "it takes too long", trial->after);
+    if (own.rank != 0)
+        return;
+    expect(record.channel == own.channel && record.rank == 0 && strcmp(record.stage, "device") == 0,
+           "the record", trial->after);
+    expect(record.elapsed_ns >= LIMIT_MS * 1000000ull, "the time in the record", trial->after);
+}
+
+/* Memory of the caller's is the caller's again: it is neither written nor read. */
+static void release(const attempt *trial) {
+    if (own.rank == 0 && !trial->done)
+        expect(holds(own.out, LARGE, MARK), "out was written", trial->after);
+    fill(own.input, LARGE, MARK);
+    if (own.rank == 0)
+        own.hold(-1);
+    sleep_ms(100);
+    if (own.rank == 0 && !trial->done)
+        expect(holds(own.out, LARGE, MARK), "out was written afterwards", trial->after);
+    expect(!holds(own.buffer, 1, MARK), "the input was read afterwards", trial->after);
+    fill(own.input, LARGE, (float)(own.rank + 1));
+}
+
+static void recover(const attempt *trial) {
+    expect_status(symmem_handle_reset(own.handle, PATIENCE_MS), SYMMEM_BUSY, "reset too early",
+                  trial->after);
+    release(trial);
+    meet();
+    need(symmem_handle_reset(own.handle, PATIENCE_MS), "reset");
+    need(trial->run(PATIENCE_MS), "the call after it");
+    if (trial->reduces != 0)
+        expect(holds(own.out, trial->reduces, 3.0f), "the sum after it", trial->after);
+}
+
+static void run_trial(const attempt *trial) {
+    own.channel = trial->channel;
+    fill(own.out, LARGE, MARK);
+    fill(own.input, LARGE, (float)(own.rank + 1));
+    meet();
+    withdrawn(trial);
+    recover(trial);
+    meet();
+}
+
+/* What is on the device outlives everything that it is about. */
+static void leave(void) {
+    if (own.rank == 0)
+        own.hold(0);
+    expect_status(run_barrier(own.rank == 0 ? LIMIT_MS : PATIENCE_MS),
+                  own.rank == 0 ? SYMMEM_TIMEOUT : SYMMEM_POISONED, "the last one", 0);
+    symmem_handle_release(own.handle);
+    symmem_context_free(own.context);
+    if (own.rank == 0)
+        own.hold(-1);
+    sleep_ms(300);
+}
+
+static void begin(void) {
+    need(symmem_context_rank(own.context, &own.rank), "rank");
+    need(symmem_group_create(own.context, "world", NULL, 0, NULL, &own.world), "group");
+    need(symmem_alloc(own.context, LARGE * sizeof(float), -1, NULL, (void **)&own.buffer), "alloc");
+    need(symmem_alloc(own.context, LARGE * sizeof(float), -1, NULL, (void **)&own.input), "alloc");
+    need(symmem_alloc(own.context, LARGE * sizeof(float), -1, NULL, (void **)&own.out), "alloc");
+    need(symmem_rendezvous(own.context, own.buffer, own.world, PATIENCE_MS, &own.handle),
+         "rendezvous");
+}
+
+int main(void) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    void *symbol = driver != NULL ? dlsym(driver, "fake_hold_kernels") : NULL;
+    if (symbol == NULL)
+        return 1;
+    need(symmem_init(NULL, &own.context), "init");
+    memcpy(&own.hold, &symbol, sizeof symbol);
+    begin();
+    for (size_t i = 0; i < sizeof trials / sizeof trials[0]; i++)
+        run_trial(&trials[i]);
+    leave();
+    printf("rank %d: %d bad\n", own.rank, own.bad);
+    return own.bad == 0 ? 0 : 1;
+}
