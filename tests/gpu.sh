@@ -8,7 +8,8 @@
 # the runner's, 4 if nothing was built. SYMMEM_GPU_MODES="thread process": which of them, in order.
 # SYMMEM_GPU_BACKEND=nccl: the NCCL backend instead, results in build/gpu-nccl/; NCCL wants a GPU for
 # each rank. NCCL_HOME: a folder with include/ and lib/ of the NCCL to use, where it is not the
-# system's; see backend_nccl/README.md. symmem-nccl-check comes last there; SYMMEM_GPU_CHECK=0: not.
+# system's; see backend_nccl/README.md. symmem-cuda-check or symmem-nccl-check comes last;
+# SYMMEM_GPU_CHECK=0: not.
 # Under a launcher (mpirun -n N, srun, torchrun --no-python) its rank 0 does all that, with N ranks
 # that the runner starts itself, since many cases end ranks and start new ones; the others do nothing.
 set -u
@@ -81,7 +82,7 @@ for mode in ${SYMMEM_GPU_MODES:-thread process}; do
     [ "$status" -le "$worst" ] || worst=$status
 done
 
-# What the suite cannot know of NCCL; then the same ranks, each on what NCCL takes for a host of its own.
+# What the suite cannot know.
 run_check() { # NAME PROGRAM...
     local name=$1 status
     shift
@@ -93,13 +94,16 @@ run_check() { # NAME PROGRAM...
     grep '^rank [0-9]*: BAD' "$results/check-$name.txt"
     [ "$status" -le "$worst" ] || worst=$status
 }
-if [ "$backend" = nccl ] && [ "${SYMMEM_GPU_CHECK:-1}" != 0 ]; then
-    if cmake --build build --target symmem-nccl-check >>"$results/build.log" 2>&1; then
+if [ "${SYMMEM_GPU_CHECK:-1}" != 0 ]; then
+    if ! cmake --build build --target "symmem-$backend-check" >>"$results/build.log" 2>&1; then
+        printf 'check: not built, see %s\n' "$results/build.log"
+    elif [ "$backend" = nccl ]; then
         run_check within build/bin/symmem-nccl-check
+        # The same ranks, each on what NCCL takes for a host of its own.
         # shellcheck disable=SC2016 # for the ranks' shells
         run_check apart bash -c 'NCCL_HOSTID=host$RANK exec build/bin/symmem-nccl-check'
     else
-        printf 'check: not built, see %s\n' "$results/build.log"
+        run_check cuda build/bin/symmem-cuda-check
     fi
 fi
 exit "$worst"

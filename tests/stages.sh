@@ -370,6 +370,9 @@ stage_skeletons() {
             continue
         fi
         check "backend_$room" cmake --build build-gcc --target "symmem_backend_$room"
+        if cmake --build build-gcc --target help | grep -q "symmem-$room-check"; then
+            check "symmem-$room-check" cmake --build build-gcc --target "symmem-$room-check"
+        fi
         if ! ldconfig -p | grep -q 'libcuda\.so\.1'; then
             check "backend_$room without a driver" refused_without_driver "$room"
         fi

@@ -34,24 +34,8 @@ SYMMEM_CUDA_BOTH double symmem_cuda_double(uint64_t bits) {
 
 /* --- 16-bit floats ------------------------------------------------------------------ */
 
-/* Of float16 the device has instructions: with the branches of this, unrolled, kernels need more
- * registers and stack than there are. They differ in NaNs alone: to float the device keeps no bits
- * of one, as no result does; to float16 it is mended here. */
-#ifdef __CUDA_ARCH__
-SYMMEM_CUDA_BOTH float symmem_cuda_from_half(uint16_t half) {
-    float value;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
-    return value;
-}
-
-SYMMEM_CUDA_BOTH uint16_t symmem_cuda_to_half(float value) {
-    uint16_t half;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
-    const uint32_t sign = symmem_cuda_bits(value) >> 16 & 0x8000u;
-    return value != value ? (uint16_t)(sign | 0x7e00u) : half;
-}
-#else
-SYMMEM_CUDA_BOTH float symmem_cuda_from_half(uint16_t half) {
+/* What float16 means; the host's way. */
+SYMMEM_CUDA_BOTH float symmem_cuda_from_half_plain(uint16_t half) {
     uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
     uint32_t exponent = ((uint32_t)half >> 10) & 0x1fu;
     uint32_t mantissa = half & 0x3ffu;
@@ -62,7 +46,7 @@ SYMMEM_CUDA_BOTH float symmem_cuda_from_half(uint16_t half) {
     return symmem_cuda_float(sign | (exponent + 112) << 23 | mantissa << 13);
 }
 
-SYMMEM_CUDA_BOTH uint16_t symmem_cuda_to_half(float value) {
+SYMMEM_CUDA_BOTH uint16_t symmem_cuda_to_half_plain(float value) {
     uint32_t bits = symmem_cuda_bits(value);
     uint32_t sign = bits >> 16 & 0x8000u;
     uint32_t magnitude = bits & 0x7fffffffu;
@@ -77,7 +61,30 @@ SYMMEM_CUDA_BOTH uint16_t symmem_cuda_to_half(float value) {
     uint32_t odd = magnitude >> 13 & 1u;
     return (uint16_t)(sign | (magnitude - 0x38000000u + 0xfffu + odd) >> 13);
 }
+
+/* The device has instructions for it: with the branches of these, unrolled, kernels need more
+ * registers and stack than there are. They differ in NaNs alone: to float the device keeps no bits
+ * of one, as no result does; to float16 it is mended here. */
+SYMMEM_CUDA_BOTH float symmem_cuda_from_half(uint16_t half) {
+#ifdef __CUDA_ARCH__
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+    return value;
+#else
+    return symmem_cuda_from_half_plain(half);
 #endif
+}
+
+SYMMEM_CUDA_BOTH uint16_t symmem_cuda_to_half(float value) {
+#ifdef __CUDA_ARCH__
+    uint16_t half;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+    const uint32_t sign = symmem_cuda_bits(value) >> 16 & 0x8000u;
+    return value != value ? (uint16_t)(sign | 0x7e00u) : half;
+#else
+    return symmem_cuda_to_half_plain(value);
+#endif
+}
 
 SYMMEM_CUDA_BOTH float symmem_cuda_from_bfloat(uint16_t half) {
     return symmem_cuda_float((uint32_t)half << 16);
