@@ -15,7 +15,7 @@ fail() {
 }
 
 # shellcheck disable=SC2054
-quick=(--bytes 8,4K --iterations 20 --warmup 1 --timeout 60 --json)
+quick=(--bytes 8,4K --iterations 20 --warmup 1 --timeout 200 --json)
 "$bench" --op all --ranks 2 "${quick[@]}" >"$work/ours" || fail "the ops, ranks as processes"
 "$bench" --op barrier,put_wait --ranks 3 --rank-mode thread --input rewritten "${quick[@]}" \
     >>"$work/ours" || fail "ranks as threads"
@@ -65,7 +65,7 @@ done
 # The table: every world, place and size has a line, the crossovers are such that one-shot comes
 # first, and the library takes what is printed; what it then chooses is the unit test's affair.
 tune() {
-    "$bench" --tune --bytes 4K,64,1K --iterations 20 --warmup 1 --timeout 60 "$@"
+    "$bench" --tune --bytes 4K,64,1K --iterations 20 --warmup 1 --timeout 200 "$@"
 }
 tune --ranks 3 --json >"$work/tuned" || fail "--tune"
 for place in symmetric private; do
