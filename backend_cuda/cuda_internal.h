@@ -54,7 +54,8 @@ typedef struct cuda_device {
     atomic_int fabric;                 /* fabric.c */
     struct cuda_mapping *open_granule; /* memory.c; under its lock; NULL: none */
     CUmemoryPool scratch;              /* NULL: not made yet */
-    CUstream control;                  /* poisons and resets, in the order of the calls */
+    CUstream control;                  /* poisons and resets, in the order of the calls; in no
+                                          queue of other streams */
     cuda_lane *lanes;                  /* idle ones */
 } cuda_device;
 

@@ -41,6 +41,16 @@ static CUresult start_callbacks(const cuda_driver *driver, const cuda_device *de
     return driver->LaunchHostFunc(device->control, free, NULL);
 }
 
+/* Of the highest priority: streams of another one do not share its queue, in which it would wait
+ * behind what they wait for. */
+static CUresult create_control(const cuda_driver *driver, cuda_device *device) {
+    int lowest = 0, highest = 0;
+    CUresult result = driver->CtxGetStreamPriorityRange(&lowest, &highest);
+    return result == CUDA_SUCCESS
+               ? driver->StreamCreateWithPriority(&device->control, CU_STREAM_NON_BLOCKING, highest)
+               : result;
+}
+
 /* lock held. Leaves the context current. */
 static CUresult make_device(cuda_instance *instance, int32_t index) {
     const cuda_driver *driver = &instance->driver;
@@ -60,7 +70,7 @@ static CUresult make_device(cuda_instance *instance, int32_t index) {
     result = cuda_pinned_join(driver);
     if (result != CUDA_SUCCESS)
         goto give_kernels;
-    result = driver->StreamCreate(&device->control, CU_STREAM_NON_BLOCKING);
+    result = create_control(driver, device);
     if (result != CUDA_SUCCESS)
         goto leave_pinned;
     result = start_callbacks(driver, device);

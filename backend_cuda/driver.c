@@ -64,6 +64,8 @@ static const entry_point entry_points[] = {
     ENTRY(MemsetD8Async, 3020),
     ENTRY(MemsetD32Async, 3020),
     ENTRY(StreamCreate, 2000),
+    ENTRY(CtxGetStreamPriorityRange, 5050),
+    ENTRY(StreamCreateWithPriority, 5050),
     ENTRY(StreamDestroy, 4000),
     ENTRY(StreamQuery, 2000),
     ENTRY(StreamWaitEvent, 3020),

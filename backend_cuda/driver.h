@@ -53,6 +53,8 @@ typedef struct cuda_driver {
     __typeof__(cuMemsetD8Async) *MemsetD8Async;
     __typeof__(cuMemsetD32Async) *MemsetD32Async;
     __typeof__(cuStreamCreate) *StreamCreate;
+    __typeof__(cuCtxGetStreamPriorityRange) *CtxGetStreamPriorityRange;
+    __typeof__(cuStreamCreateWithPriority) *StreamCreateWithPriority;
     __typeof__(cuStreamDestroy) *StreamDestroy;
     __typeof__(cuStreamQuery) *StreamQuery;
     __typeof__(cuStreamWaitEvent) *StreamWaitEvent;

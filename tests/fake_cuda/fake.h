@@ -28,6 +28,8 @@ void fake_wait_stream(CUstream stream);
 void fake_wait_context(CUcontext context); /* for all its streams */
 
 CUresult fake_stream_create(CUstream *stream, unsigned int flags);
+CUresult fake_priority_range(int *lowest, int *highest);
+CUresult fake_stream_create_with(CUstream *stream, unsigned int flags, int priority);
 CUresult fake_stream_destroy(CUstream stream);
 CUresult fake_stream_query(CUstream stream);
 CUresult fake_stream_wait_event(CUstream stream, CUevent event, unsigned int flags);

@@ -565,6 +565,8 @@ CUresult cuGetProcAddress_v2(const char *name, void **entry, int version, cuuint
         ENTRY(MemsetD8Async, fake_fill8),
         ENTRY(MemsetD32Async, fake_fill32),
         ENTRY(StreamCreate, fake_stream_create),
+        ENTRY(CtxGetStreamPriorityRange, fake_priority_range),
+        ENTRY(StreamCreateWithPriority, fake_stream_create_with),
         ENTRY(StreamDestroy, fake_stream_destroy),
         ENTRY(StreamQuery, fake_stream_query),
         ENTRY(StreamWaitEvent, fake_stream_wait_event),

@@ -117,6 +117,17 @@ CUresult fake_stream_create(CUstream *stream_p, unsigned int flags) {
     return CUDA_SUCCESS;
 }
 
+CUresult fake_priority_range(int *lowest, int *highest) {
+    *lowest = 0;
+    *highest = -5;
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_stream_create_with(CUstream *stream_p, unsigned int flags, int priority) {
+    return priority <= 0 && priority >= -5 ? fake_stream_create(stream_p, flags)
+                                           : CUDA_ERROR_INVALID_VALUE;
+}
+
 /* An idle one is gone at once, for the suite counts threads; a busy one ends after its work. */
 CUresult fake_stream_destroy(CUstream stream) {
     pthread_t thread = stream->thread;

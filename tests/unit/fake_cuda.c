@@ -354,6 +354,22 @@ static CUresult stream_create(CUstream *stream_p, unsigned int flags) {
     return make(stream_p, 1);
 }
 
+static CUresult priority_range(int *lowest_p, int *highest_p) {
+    *lowest_p = 0;
+    *highest_p = -1;
+    return CUDA_SUCCESS;
+}
+
+static CUresult stream_create_with(CUstream *stream_p, unsigned int flags, int priority) {
+    (void)priority;
+    return stream_create(stream_p, flags);
+}
+
+static CUresult write_value(CUstream stream, CUdeviceptr to, cuuint32_t value, unsigned int flags) {
+    (void)flags;
+    return set32_async(to, value, 1, stream);
+}
+
 static CUresult stream_destroy(CUstream stream) {
     return drop(stream);
 }
@@ -508,6 +524,9 @@ static const entry entries[] = {
     ENTRY("MemsetD8Async", set8_async),
     ENTRY("MemsetD32Async", set32_async),
     ENTRY("StreamCreate", stream_create),
+    ENTRY("CtxGetStreamPriorityRange", priority_range),
+    ENTRY("StreamCreateWithPriority", stream_create_with),
+    ENTRY("StreamWriteValue32", write_value),
     ENTRY("StreamDestroy", stream_destroy),
     ENTRY("StreamQuery", stream_query),
     ENTRY("StreamGetCaptureInfo", capture_info),
