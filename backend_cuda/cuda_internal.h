@@ -375,6 +375,7 @@ typedef struct cuda_launch {
     CUfunction kernel;
     unsigned int threads;
     bool begun; /* set by enqueue: a kernel is on its way, so a failure of the next is a fault */
+    bool stays; /* kernels of it know no stop: without a stream it is waited for, however long */
 } cuda_launch;
 /* Runs or enqueues it. */
 symmem_status cuda_launch_run(cuda_instance *instance, const symmem_peers *peers, int32_t peer,
@@ -395,11 +396,11 @@ symmem_status cuda_wait_signal(void *instance, const symmem_peers *peers, int32_
 symmem_status cuda_late_open(cuda_instance *instance);
 /*
  * Until the kernels of a call without a stream are over; then the lane is given back. NOT_READY:
- * the device did not begin them in time. Then the call is withdrawn and has failed, with TIMEOUT,
- * and the fault and the lane are no more the caller's. The context is current.
+ * the device did not come to an end of them in time. Then the call was withdrawn and has failed,
+ * with *status_p, and the fault and the lane are no more the caller's. The context is current.
  */
 CUresult cuda_launch_wait(cuda_instance *instance, int32_t device, const cuda_launch *launch,
-                          const symmem_exec *exec, cuda_lane *lane);
+                          const symmem_exec *exec, cuda_lane *lane, symmem_status *status_p);
 /* Whether the device may still begin kernels of a call on `peers` that was withdrawn. */
 bool cuda_is_withdrawn(cuda_instance *instance, const symmem_peers *peers);
 
@@ -425,8 +426,12 @@ symmem_status cuda_peers_open(void *instance, symmem_peers *peers, void **buffer
 void cuda_peers_close(void *instance, symmem_peers *peers);
 symmem_status cuda_signal_reset(void *instance, const symmem_peers *peers);
 void cuda_signal_poison(void *instance, const symmem_peers *peers);
-/* Kernels on the channel that begin after this do nothing but fail. The context is current. */
+/* Poisons, and stops the channel's calls without a stream until a reset. The context is current,
+ * here and below. */
 CUresult cuda_channel_stop(cuda_instance *instance, const symmem_peers *peers, int32_t channel);
+/* What the device has of the channel, behind all that was stopped. */
+CUresult cuda_channel_look(cuda_instance *instance, const symmem_peers *peers, int32_t channel,
+                           symmem_cuda_state *state_p);
 void cuda_signal_check(void *instance, const symmem_peers *peers);
 
 #endif

@@ -280,9 +280,10 @@ symmem_status cuda_multimem_collective(cuda_instance *instance, const symmem_pee
     if (status != SYMMEM_OK)
         return status;
     (void)cuda_point(instance, "cuda.multimem*"); /* peers have counted on this rank by now */
-    multimem_launch m = {.launch = {.enqueue = enqueue, .signal = {.operation = call->name}},
-                         .barrier = instance->devices[peers->device].kernels.barrier,
-                         .kernels = cuda_multimem_kernels_of(instance, peers->device)};
+    multimem_launch m = {
+        .launch = {.enqueue = enqueue, .signal = {.operation = call->name}, .stays = true},
+        .barrier = instance->devices[peers->device].kernels.barrier,
+        .kernels = cuda_multimem_kernels_of(instance, peers->device)};
     plan(peers, call, &m);
     char *own = peers->signals[peers->rank];
     m.store.state = m.reduce.state =

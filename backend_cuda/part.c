@@ -19,7 +19,7 @@ CUresult cuda_part_begin(const cuda_instance *instance, const symmem_exec *exec,
     if (exec->whole == NULL || exec->part != 0)
         return CUDA_SUCCESS;
     return instance->driver.MemsetD8Async((CUdeviceptr)(uintptr_t)cuda_state_of(exec->whole), 0,
-                                          sizeof(symmem_cuda_state), native);
+                                          SYMMEM_CUDA_STATE_OF_OPERATION, native);
 }
 
 CUresult cuda_part_move(const cuda_instance *instance, const symmem_exec *exec, CUdeviceptr dst,

@@ -121,7 +121,7 @@ static CUresult write_word(cuda_instance *instance, const symmem_peers *peers, s
     CUstream control = instance->devices[peers->device].control;
     const CUdeviceptr word = cuda_address(peers->signals[peers->rank]) + offset;
     CUresult result = driver->StreamWriteValue32(control, word, 1, CU_STREAM_WRITE_VALUE_DEFAULT);
-    if (result == CUDA_ERROR_NOT_SUPPORTED)
+    if (result != CUDA_SUCCESS)
         result = driver->MemsetD32Async(word, 1, 1, control);
     return result == CUDA_SUCCESS ? cuda_wait_idle(instance, control, 0, NULL) : result;
 }
@@ -140,13 +140,35 @@ void cuda_signal_poison(void *opaque, const symmem_peers *peers) {
     cuda_leave(instance);
 }
 
+static size_t state_at(const symmem_peers *peers, int32_t channel) {
+    return symmem_cuda_state_at(peers->world_size, peers->channel_count, channel);
+}
+
 /* Behind what another thread may be about to write: the poison, too. */
 CUresult cuda_channel_stop(cuda_instance *instance, const symmem_peers *peers, int32_t channel) {
-    const size_t failed_at =
-        symmem_cuda_state_at(peers->world_size, peers->channel_count, channel) +
-        offsetof(symmem_cuda_state, failed);
     CUresult result = write_word(instance, peers, 0);
-    return result == CUDA_SUCCESS ? write_word(instance, peers, failed_at) : result;
+    return result == CUDA_SUCCESS
+               ? write_word(instance, peers,
+                            state_at(peers, channel) + offsetof(symmem_cuda_state, stopped))
+               : result;
+}
+
+CUresult cuda_channel_look(cuda_instance *instance, const symmem_peers *peers, int32_t channel,
+                           symmem_cuda_state *state_p) {
+    CUstream control = instance->devices[peers->device].control;
+    const CUdeviceptr state = cuda_address(peers->signals[peers->rank]) + state_at(peers, channel);
+    void *piece;
+    CUresult result = cuda_piece_take(&instance->driver, &piece);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = instance->driver.MemcpyAsync(cuda_address(piece), state, sizeof *state_p, control);
+    if (result == CUDA_SUCCESS)
+        result = cuda_wait_idle(instance, control, 0, NULL);
+    if (result != CUDA_SUCCESS)
+        return result; /* the piece is lost: it may still be written */
+    memcpy(state_p, piece, sizeof *state_p);
+    cuda_piece_give(piece);
+    return result;
 }
 
 void cuda_signal_check(void *opaque, const symmem_peers *peers) {

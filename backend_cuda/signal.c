@@ -36,9 +36,10 @@ static void give_up(const cuda_launch *launch) {
     peers->host->signal_failed(peers, &fault, NULL);
 }
 
-/* Enqueues it and waits. *ended_p: what became of what was enqueued. */
+/* Enqueues it and waits. *ended_p: what became of what was enqueued; *status_p: see
+ * cuda_launch_wait. */
 static CUresult enqueue_now(cuda_instance *instance, int32_t device, cuda_launch *launch,
-                            const symmem_exec *exec, CUresult *ended_p) {
+                            const symmem_exec *exec, CUresult *ended_p, symmem_status *status_p) {
     cuda_lane *lane;
     CUresult result = cuda_lane_take(instance, device, &lane);
     if (result != CUDA_SUCCESS)
@@ -47,7 +48,7 @@ static CUresult enqueue_now(cuda_instance *instance, int32_t device, cuda_launch
     if (result != CUDA_SUCCESS && launch->begun)
         give_up(launch);
     if (result == CUDA_SUCCESS || launch->begun)
-        *ended_p = cuda_launch_wait(instance, device, launch, exec, lane);
+        *ended_p = cuda_launch_wait(instance, device, launch, exec, lane, status_p);
     else /* a launch that failed before it ran left nothing behind */
         cuda_lane_give(instance, device, lane);
     return result;
@@ -57,16 +58,17 @@ static symmem_status run_now(cuda_instance *instance, int32_t device, cuda_launc
                              const symmem_exec *exec) {
     const char *operation = launch->signal.operation;
     CUresult ended = CUDA_SUCCESS;
-    CUresult result = enqueue_now(instance, device, launch, exec, &ended);
+    symmem_status status = SYMMEM_OK;
+    CUresult result = enqueue_now(instance, device, launch, exec, &ended, &status);
     if (result != CUDA_SUCCESS || (ended != CUDA_SUCCESS && ended != CUDA_ERROR_NOT_READY)) {
         if (ended == CUDA_SUCCESS) /* or a kernel may write there that is not known to be over */
             cuda_piece_give(launch->signal.fault);
         return cuda_fail(instance, result != CUDA_SUCCESS ? result : ended, operation);
     }
     if (ended == CUDA_ERROR_NOT_READY)
-        return SYMMEM_TIMEOUT;
+        return status;
     symmem_error_record record;
-    symmem_status status = cuda_take_fault(&launch->signal, &record);
+    status = cuda_take_fault(&launch->signal, &record);
     cuda_piece_give(launch->signal.fault);
     return status;
 }
@@ -124,7 +126,7 @@ static symmem_status prepare(cuda_instance *instance, const symmem_peers *peers,
         .channel = channel,
         .peer = peer,
         .timeout_ms = exec->timeout_ms,
-        .stream = exec->stream != NULL ? (uint64_t)(uintptr_t)exec->stream : 1,
+        .stream = exec->stream != NULL ? (uint64_t)(uintptr_t)exec->stream : SYMMEM_CUDA_NO_STREAM,
     };
     memcpy(launch->args.call, &exec->call, sizeof launch->args.call);
     if (peers->world_size <= SYMMEM_CUDA_NEAR_RANKS)

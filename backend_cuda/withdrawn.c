@@ -4,11 +4,11 @@
  * device begins them. It may not do so for as long as others' work leaves no room for them or holds
  * up their queue, and the call has to come back all the same.
  *
- * It is then withdrawn: the handle is poisoned, on the device too, and the channel's operation has
- * failed there. What had begun ends by that. What begins only then touches nothing but the signal
- * memory of its rank: the caller's memory is the caller's again. It is left to the instance as the
- * work of a stream that was destroyed is, with the references of the call; until it is over there
- * is no reset.
+ * It is then withdrawn: the handle is poisoned, on the device too, and the channel's calls without
+ * a stream are stopped there. What had begun ends by the poison or when its work is done, and is
+ * waited for. What begins only then touches nothing but the signal memory of its rank: the caller's
+ * memory is the caller's again. It is left to the instance as the work of a stream that was
+ * destroyed is, with the references of the call; until it is over there is no reset.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -40,7 +40,17 @@ static uint32_t sum_ms(uint32_t a_ms, uint32_t b_ms) {
     return a_ms > UINT32_MAX - b_ms ? UINT32_MAX : a_ms + b_ms;
 }
 
-static void withdraw(cuda_instance *instance, const cuda_launch *launch, uint64_t elapsed_ns) {
+static uint32_t fault_code(const cuda_launch *launch) {
+    /* acquire; pairs with: the fence before the kernel's store */
+    return __atomic_load_n(&launch->signal.fault->code, __ATOMIC_ACQUIRE);
+}
+
+/*
+ * The status of the call. What a kernel of it has told is the cause, and those behind that have not
+ * begun would have done nothing. The handle is poisoned in any case: after a MISMATCH, which leaves
+ * it as it was, the channel's next call would set free what this one leaves.
+ */
+static symmem_status withdraw(const cuda_launch *launch, uint64_t elapsed_ns) {
     const symmem_peers *peers = launch->signal.peers;
     const symmem_fault fault = {.operation = launch->signal.operation,
                                 .stage = "device",
@@ -48,8 +58,19 @@ static void withdraw(cuda_instance *instance, const cuda_launch *launch, uint64_
                                 .channel = launch->signal.channel,
                                 .failed_rank = -1,
                                 .elapsed_ns = elapsed_ns};
-    peers->host->signal_failed(peers, &fault, NULL);
-    (void)cuda_channel_stop(instance, peers, launch->signal.channel);
+    const uint32_t code = fault_code(launch);
+    symmem_error_record record;
+    if (code == 0 || code == -(uint32_t)SYMMEM_MISMATCH)
+        peers->host->signal_failed(peers, &fault, NULL);
+    return code == 0 ? SYMMEM_TIMEOUT : cuda_take_fault(&launch->signal, &record);
+}
+
+/* Nothing of the channel's stopped calls is at work. */
+static bool is_quiet(cuda_instance *instance, const cuda_launch *launch) {
+    symmem_cuda_state state;
+    return cuda_channel_look(instance, launch->signal.peers, launch->signal.channel, &state) ==
+               CUDA_SUCCESS &&
+           state.begun == state.ended;
 }
 
 /* False: there is no room to note it, and it has to be waited for. */
@@ -74,7 +95,7 @@ static bool leave_behind(cuda_instance *instance, int32_t device, const cuda_lau
 }
 
 CUresult cuda_launch_wait(cuda_instance *instance, int32_t device, const cuda_launch *launch,
-                          const symmem_exec *exec, cuda_lane *lane) {
+                          const symmem_exec *exec, cuda_lane *lane, symmem_status *status_p) {
     const uint32_t limit_ms = launch->args.timeout_ms;
     const uint64_t begin_ns = cuda_now_ns();
     CUresult result =
@@ -84,10 +105,14 @@ CUresult cuda_launch_wait(cuda_instance *instance, int32_t device, const cuda_la
         cuda_lane_give(instance, device, lane);
         return result;
     }
-    withdraw(instance, launch, cuda_now_ns() - begin_ns);
+    *status_p = withdraw(launch, cuda_now_ns() - begin_ns);
+    const bool stopped =
+        !launch->stays &&
+        cuda_channel_stop(instance, launch->signal.peers, launch->signal.channel) == CUDA_SUCCESS;
     do {
         result = cuda_wait_idle(instance, lane->native, instance->late_ms, &launch->signal);
-        if (result == CUDA_ERROR_NOT_READY && leave_behind(instance, device, launch, exec, lane))
+        if (result == CUDA_ERROR_NOT_READY && stopped && is_quiet(instance, launch) &&
+            leave_behind(instance, device, launch, exec, lane))
             return result;
     } while (result == CUDA_ERROR_NOT_READY);
     if (result == CUDA_SUCCESS)

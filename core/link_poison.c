@@ -56,6 +56,8 @@ static void describe_fault(const symmem_fault *fault, uint32_t missing_count, in
     case SYMMEM_TIMEOUT:
         if (missing_count > 0)
             snprintf(message, capacity, "rank%s %s did not arrive in time", plural, ranks);
+        else if (fault->stage != NULL && strcmp(fault->stage, "device") == 0)
+            snprintf(message, capacity, "the device did not come to an end of it in time");
         else
             snprintf(message, capacity, "deadline passed");
         return;
@@ -113,7 +115,8 @@ static bool set_poison(sm_link *link, const symmem_error_record *record) {
     return true;
 }
 
-/* Once for each poisoning, so that ranks which poison each other come to an end. */
+/* Once for each poisoning, so that ranks which poison each other come to an end; and after a reset
+ * that failed, for it may have wiped out what was told. */
 static void tell_peers(const sm_link *link) {
     const symmem_backend *backend = link->context->backend;
     if (backend->signal_poison != NULL)
@@ -162,6 +165,13 @@ void sm_link_give_up(sm_link *link, const symmem_error_record *record) {
     pthread_mutex_unlock(&link->lock);
     if (first)
         tell_peers(link);
+}
+
+void sm_link_spoil(sm_link *link, const symmem_error_record *record) {
+    pthread_mutex_lock(&link->lock);
+    (void)set_poison(link, record);
+    pthread_mutex_unlock(&link->lock);
+    tell_peers(link);
 }
 
 void sm_link_poison(sm_link *link, const symmem_error_record *record) {

@@ -354,6 +354,8 @@ void sm_link_release(sm_link *link);
 /* Drops this link from its cache if there. context->lock held; returns whether the caller now owns
  * the cache's reference and must sm_link_release it after unlocking. */
 bool sm_link_uncache(sm_link *link);
+/* Of a reset that failed: as give_up, but peers are told in any case. */
+void sm_link_spoil(sm_link *link, const symmem_error_record *record);
 /* Poisons every link of the context (finalise: pending work gives up). */
 void sm_link_poison(sm_link *link, const symmem_error_record *record);
 /* Poisons this one, unless it is poisoned, and tells the peers: an operation of this rank ended in

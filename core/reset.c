@@ -113,7 +113,7 @@ static symmem_status reset_together(sm_link *link, uint64_t deadline_ns) {
     if (status == SYMMEM_OK)
         sm_link_clear_poison(link);
     else
-        sm_link_poison(link, sm_record()); /* some ranks' state is reset, some may not be */
+        sm_link_spoil(link, sm_record()); /* some ranks' state is reset, some may not be */
     return status;
 }
 

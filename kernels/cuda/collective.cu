@@ -256,8 +256,6 @@ __device__ __noinline__ bool agree(const symmem_cuda_collective_args &args, verd
     return false;
 }
 
-// What comes before the first meeting is not done either once the state is poisoned: a call that was
-// withdrawn has given back what it reads. The meeting then says so.
 template <typename Reduce> __device__ void run_all(const symmem_cuda_collective_args &args) {
     __shared__ verdict result;
     const uint64_t start_ns = now_ns();
@@ -270,7 +268,7 @@ template <typename Reduce> __device__ void run_all(const symmem_cuda_collective_
                          step.first && args.signal.call[0] != CALL_NONE);
         else if (step.kind == SYMMEM_CUDA_AGREE)
             going = agree(args, &result, start_ns);
-        else if (!step.first || !own_poisoned(args.signal))
+        else
             work<Reduce>(args.job, step, threadIdx.x, blockDim.x);
         __syncthreads(); // each step is complete before the next one
     }
@@ -357,10 +355,31 @@ __device__ void keep_all(const symmem_cuda_collective_args &args,
     kept->job.buffers = kept->near_buffers;
 }
 
-template <typename Reduce> __device__ void run(const symmem_cuda_collective_args &given) {
-    __shared__ symmem_cuda_collective_args args;
-    keep_all(given, &args);
+// One thread: whether the block is to do anything. A call without a stream may have been withdrawn,
+// and its caller's memory given back. The host stops such calls first and then looks whether as many
+// blocks have ended as have begun: each comes after the fence of the other, so that a block which
+// does not find the word is one that the host finds.
+__device__ bool begin_block(const symmem_cuda_signal_args &args) {
+    if (args.stream != SYMMEM_CUDA_NO_STREAM)
+        return true;
+    symmem_cuda_state *state = state_of(args);
+    atomicAdd(&state->begun, 1u);
+    __threadfence_system();
+    return load_volatile(&state->stopped) == 0;
+}
+
+// All threads.
+__device__ void end_block(const symmem_cuda_signal_args &args) {
+    if (args.stream != SYMMEM_CUDA_NO_STREAM)
+        return;
     __syncthreads();
+    if (threadIdx.x != 0)
+        return;
+    __threadfence_system();
+    atomicAdd(&state_of(args)->ended, 1u);
+}
+
+template <typename Reduce> __device__ void run_way(const symmem_cuda_collective_args &args) {
     if (args.way >= SYMMEM_CUDA_BY_LINES)
         run_by_lines<Reduce>(args);
     else if (args.way == SYMMEM_CUDA_ALL_STEPS)
@@ -369,8 +388,20 @@ template <typename Reduce> __device__ void run(const symmem_cuda_collective_args
         run_spread<Reduce>(args);
     else if (args.step.kind == SYMMEM_CUDA_AGREE)
         agree_alone(args);
-    else if (args.step.first ? !own_poisoned(args.signal) : state_of(args.signal)->failed == 0)
+    else if (args.step.first || state_of(args.signal)->failed == 0)
         work<Reduce>(args.job, args.step, own_lane(), all_lanes());
+}
+
+template <typename Reduce> __device__ void run(const symmem_cuda_collective_args &given) {
+    __shared__ symmem_cuda_collective_args args;
+    __shared__ bool going;
+    keep_all(given, &args);
+    if (threadIdx.x == 0)
+        going = begin_block(args.signal);
+    __syncthreads();
+    if (going)
+        run_way<Reduce>(args);
+    end_block(args.signal);
 }
 
 } // namespace

@@ -53,7 +53,16 @@ typedef struct symmem_cuda_control {
 typedef struct symmem_cuda_state {
     uint64_t start_ns;
     uint64_t failed; /* by a kernel of the stream that this names; 0: not */
+    /* Of calls without a stream, until a reset. Blocks of theirs that find `stopped` do nothing; of
+     * others `begun` says that they have looked, and `ended` that they work no more. */
+    uint32_t stopped, begun, ended;
+    uint32_t reserved;
 } symmem_cuda_state;
+
+/* Bytes of a state that are its operation's. */
+#define SYMMEM_CUDA_STATE_OF_OPERATION offsetof(symmem_cuda_state, stopped)
+
+#define SYMMEM_CUDA_NO_STREAM 1 /* the name of none */
 
 /* A barrier's place in an operation of several kernels. */
 typedef enum symmem_cuda_turn {

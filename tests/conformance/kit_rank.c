@@ -18,6 +18,15 @@ static bool shares_devices(const struct kit_setup *setup) {
            setup->world_size > probe->device_count;
 }
 
+/* Large worlds take their time where cores are few and busy. */
+static uint32_t default_timeout_ms(const struct kit_setup *setup) {
+    const uint32_t of_case_ms = setup->timeout_ms / 4 * 3;
+    const uint32_t own_ms =
+        tk_scaled_ms(CONTEXT_TIMEOUT_MS) * (1 + (uint32_t)setup->world_size / 32);
+
+    return of_case_ms < own_ms ? of_case_ms : own_ms;
+}
+
 symmem_context_options tk_options(struct tk *t) {
     const struct kit_setup *setup = t->own->setup;
     symmem_context_options options;
@@ -26,9 +35,7 @@ symmem_context_options tk_options(struct tk *t) {
     options.rank = t->rank;
     options.world_size = t->world_size;
     options.local_rank = t->rank;
-    options.default_timeout_ms = setup->timeout_ms / 4 * 3;
-    if (options.default_timeout_ms > tk_scaled_ms(CONTEXT_TIMEOUT_MS))
-        options.default_timeout_ms = tk_scaled_ms(CONTEXT_TIMEOUT_MS);
+    options.default_timeout_ms = default_timeout_ms(setup);
     options.store = t->store;
     options.backend = (setup->test->flags & TK_NO_BACKEND) != 0 ? NULL : setup->backend;
     /* A backend that can share a device need not have one for each rank. */

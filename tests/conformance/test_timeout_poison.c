@@ -269,6 +269,30 @@ static void failed_reset_poisons(struct tk *t) {
     ring_signal(t, handle, 0);
 }
 
+/* What was captured before asks no host: the poison has to stand where the device looks, also on
+ * ranks whose state was reset. */
+static void failed_reset_poisons_graphs(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    symmem_stream *stream = tk_stream(t);
+    symmem_graph *graph = NULL;
+    const int32_t last = t->world_size - 1, next = (t->rank + 1) % t->world_size;
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
+    TK_OK(t, symmem_put_signal(handle, next, 0, tk_scaled_ms(LONG_MS), stream));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    if (t->rank == last)
+        tk_on_point(t, "reset.state.before", 1, (struct tk_action){.status = SYMMEM_SYSTEM});
+    TK_STATUS(t, SYMMEM_SYSTEM, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_graph_launch(graph, stream));
+    TK_STATUS(t, SYMMEM_POISONED, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_graph_launch(graph, stream));
+    TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_wait_signal(handle, (t->rank + last) % t->world_size, 0, tk_scaled_ms(LONG_MS),
+                                NULL));
+    TK_OK(t, symmem_graph_destroy(graph));
+}
+
 /* --- the user's pad is not looked at ---------------------------------------------------------- */
 
 static void waits_ignore_the_users_pad(struct tk *t) {
@@ -346,6 +370,12 @@ static const struct tk_case cases[] = {
      .min_ranks = 2,
      .max_ranks = 3,
      .body = failed_reset_poisons},
+    {.name = "timeout.failed_reset_poisons_graphs",
+     .requirements = "SM-TIMEOUT-04,SM-TIMEOUT-13",
+     .needs = SYMMEM_CAP_CAPTURE,
+     .min_ranks = 3,
+     .max_ranks = 3,
+     .body = failed_reset_poisons_graphs},
     {.name = "timeout.reset_with_pending_work_is_busy",
      .requirements = "SM-TIMEOUT-12",
      .needs = SYMMEM_CAP_STREAMS,

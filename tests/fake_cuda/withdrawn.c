@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * One of two ranks. Rank 0's device does not begin kernels for a while, so that its calls without a
- * stream are withdrawn: they come back, all is said, memory of the caller's is not touched once
- * they have, and after a reset everything works.
+ * withdrawn [begun | cause]: one of two ranks. Rank 0's device does not begin kernels for a while,
+ * so that its calls without a stream are withdrawn: they come back, all is said, memory of the
+ * caller's is not touched once they have, and after a reset everything works. begun: kernels that
+ * take their time, with SYMMEM_CUDA_LATE_MS=1. cause: a kernel has failed, and only those behind it
+ * do not begin, with SYMMEM_CHECK_COLLECTIVES=1.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -204,6 +206,82 @@ static void run_trial(const attempt *trial) {
     meet();
 }
 
+/* A graph begins another operation on the same channel: that sets nothing free. */
+static void behind_a_graph(void) {
+    const attempt trial = {"before a graph", run_large, 2, SYMMEM_POISONED, 9, false, LARGE};
+    int64_t few = SMALL, all = 2 * SMALL;
+    symmem_stream *stream;
+    symmem_graph *graph;
+    float *parts;
+    need(symmem_alloc(own.context, 2 * SMALL * sizeof(float), -1, NULL, (void **)&parts), "alloc");
+    need(symmem_stream_create(own.context, -1, &stream), "stream");
+    const DLTensor input = tensor_of(own.input, &few), out = tensor_of(parts, &all);
+    need(symmem_stream_begin_capture(stream), "capture");
+    need(symmem_low_contention_all_gather_out(own.handle, &input, &out, 9, PATIENCE_MS, stream),
+         "a captured operation");
+    need(symmem_stream_end_capture(stream, &graph), "graph");
+    for (int i = 0; i < 5; i++) {
+        own.channel = trial.channel;
+        fill(own.out, LARGE, MARK);
+        meet();
+        withdrawn(&trial);
+        if (own.rank == 0) {
+            need(symmem_graph_launch(graph, stream), "launch");
+            sleep_ms(50);
+            own.hold(-1);
+            sleep_ms(100);
+            expect(holds(own.out, LARGE, MARK), "out was written beside a graph", i);
+            expect_status(symmem_stream_synchronize(stream, PATIENCE_MS), SYMMEM_POISONED,
+                          "the graph", i);
+        }
+        meet();
+        need(symmem_handle_reset(own.handle, PATIENCE_MS), "reset");
+    }
+    need(symmem_graph_destroy(graph), "graph");
+    need(symmem_stream_destroy(stream), "stream");
+    need(symmem_free(own.context, parts), "free");
+}
+
+/* It works for longer than the call has patience: it is waited for. */
+static void begun(void) {
+    float *before = floats(LARGE), *after = floats(LARGE);
+    own.channel = 9;
+    for (int i = 0; i < 20; i++) {
+        fill(own.out, LARGE, MARK);
+        fill(own.input, LARGE, (float)(own.rank + 1));
+        meet();
+        symmem_status status = run_large(1);
+        expect(status == SYMMEM_OK || status == SYMMEM_TIMEOUT || status == SYMMEM_POISONED,
+               symmem_status_name(status), i);
+        need(symmem_copy(own.context, before, own.out, LARGE * sizeof(float), NULL), "copy");
+        sleep_ms(20);
+        need(symmem_copy(own.context, after, own.out, LARGE * sizeof(float), NULL), "copy");
+        expect(memcmp(before, after, LARGE * sizeof(float)) == 0, "out was written afterwards", i);
+        meet();
+        need(symmem_handle_reset(own.handle, PATIENCE_MS), "reset");
+    }
+    free(before);
+    free(after);
+}
+
+/* The ranks differ, and all are told so. The handle has to be reset all the same. */
+static void cause(void) {
+    own.channel = 9;
+    if (own.rank == 0)
+        own.hold(1);
+    expect_status(all_reduce(own.rank == 0 ? LARGE : LARGE - 64, PATIENCE_MS / 10), SYMMEM_MISMATCH,
+                  "different calls", 0);
+    meet();
+    expect_status(run_barrier(PATIENCE_MS), SYMMEM_POISONED, "the next call", 0);
+    meet();
+    if (own.rank == 0)
+        own.hold(-1);
+    sleep_ms(100);
+    meet();
+    need(symmem_handle_reset(own.handle, PATIENCE_MS), "reset");
+    need(run_large(PATIENCE_MS), "the call after it");
+}
+
 /* What is on the device outlives everything that it is about. */
 static void leave(void) {
     if (own.rank == 0)
@@ -227,7 +305,8 @@ static void begin(void) {
          "rendezvous");
 }
 
-int main(void) {
+int main(int count, char **arguments) {
+    const char *mode = count > 1 ? arguments[1] : "";
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
     void *symbol = driver != NULL ? dlsym(driver, "fake_hold_kernels") : NULL;
     if (symbol == NULL)
@@ -235,8 +314,14 @@ int main(void) {
     need(symmem_init(NULL, &own.context), "init");
     memcpy(&own.hold, &symbol, sizeof symbol);
     begin();
-    for (size_t i = 0; i < sizeof trials / sizeof trials[0]; i++)
+    for (size_t i = 0; mode[0] == '\0' && i < sizeof trials / sizeof trials[0]; i++)
         run_trial(&trials[i]);
+    if (mode[0] == '\0')
+        behind_a_graph();
+    if (strcmp(mode, "begun") == 0)
+        begun();
+    if (strcmp(mode, "cause") == 0)
+        cause();
     leave();
     printf("rank %d: %d bad\n", own.rank, own.bad);
     return own.bad == 0 ? 0 : 1;

@@ -104,7 +104,7 @@ void store_once(size_t bytes, size_t at, size_t from) {
 }
 
 void check_failed_operation() {
-    const symmem_cuda_state failed = {0, 1};
+    const symmem_cuda_state failed = {0, 1, 0, 0, 0, 0};
     fill();
     const symmem_multimem_store_args args = {place_at(0), other, 64, &failed};
     run<symmem_multimem_store_args>(symmem_multicast_store, args);

@@ -58,6 +58,10 @@ static inline uint32_t atomicCAS(uint32_t *word, uint32_t expected, uint32_t val
     return expected;
 }
 
+static inline uint32_t atomicAdd(uint32_t *word, uint32_t value) {
+    return __atomic_fetch_add(word, value, __ATOMIC_RELAXED);
+}
+
 static inline void atomicOr(uint32_t *word, uint32_t bits) {
     __atomic_fetch_or(word, bits, __ATOMIC_RELAXED);
 }

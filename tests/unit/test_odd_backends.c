@@ -236,6 +236,42 @@ static void test_poisoned(void) {
     run_threads((plan){.world = 1, .body = body_poisoned, .backend = &table});
 }
 
+static _Thread_local int own_poisonings;
+static _Thread_local bool reset_is_busy;
+
+static void count_own_poisoning(void *instance, const symmem_peers *peers) {
+    own_poisonings++;
+    shm()->signal_poison(instance, peers);
+}
+
+static symmem_status reset_or_busy(void *instance, const symmem_peers *peers) {
+    return reset_is_busy ? SYMMEM_BUSY : shm()->signal_reset(instance, peers);
+}
+
+/* A rank that was reset before another one could not be has forgotten what it had told. */
+static void body_half_reset(rank_env *env) {
+    void *ptr = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    CHECK(env, symmem_wait_signal(handle, 1 - env->rank, 0, 20, NULL) != SYMMEM_OK);
+    CHECK(env, own_poisonings == 1);
+    reset_is_busy = env->rank == 0;
+    CHECK(env, symmem_handle_reset(handle, 10000) == SYMMEM_BUSY);
+    CHECK(env, own_poisonings == 2);
+    CHECK(env, symmem_barrier(handle, 0, 10000, NULL) == SYMMEM_POISONED);
+    reset_is_busy = false;
+    CHECK_OK(env, symmem_handle_reset(handle, 10000));
+    CHECK_OK(env, symmem_barrier(handle, 0, 10000, NULL));
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_half_reset(void) {
+    symmem_backend table = *shm();
+    table.signal_poison = count_own_poisoning;
+    table.signal_reset = reset_or_busy;
+    run_threads((plan){.world = 2, .body = body_half_reset, .backend = &table});
+}
+
 /* --- streams of others -------------------------------------------------------------- */
 
 static int foreign, bad;
@@ -424,6 +460,7 @@ static const named_test tests[] = {
     {"shares, devices and names", test_unsuited},
     {"signals", test_signals},
     {"peers are told of a poisoning once", test_poisoned},
+    {"peers are told again after half a reset", test_half_reset},
     {"streams of others", test_wrap},
     {"an end that cannot be marked", test_unmarked},
     {"a graph is destroyed after its launch", test_destroyed_graph},

@@ -494,9 +494,9 @@ struct symmem_backend {
      *   wait_signal  own slot (channel, src): waits until it is 1, makes it 0, acquire. A value
      *                other than 0 and 1 is CORRUPT.
      * A failed put leaves the slot as it was; a failed barrier may have told some peers.
-     * Without a stream too the entry retains exec->refs for what it leaves under way, as it may
-     * after TIMEOUT where a device does not begin its work: nothing but signal state is touched by
-     * that, and signal_reset is BUSY until it is over. */
+     * Without a stream too an entry, collective as well, retains exec->refs for what it leaves
+     * under way. It may do so after a failure where a device has not begun all of its work, if
+     * nothing of that touches more than signal state any more; the handle is poisoned then. */
     symmem_status (*barrier)(void *instance, const symmem_peers *peers, int32_t channel,
                              const symmem_exec *exec);
     symmem_status (*put_signal)(void *instance, const symmem_peers *peers, int32_t dst_rank,
@@ -504,11 +504,14 @@ struct symmem_backend {
     symmem_status (*wait_signal)(void *instance, const symmem_peers *peers, int32_t src_rank,
                                  int32_t channel, const symmem_exec *exec);
     /* Local; the core calls it on every rank between two host barriers, with no operation pending.
-     * Makes the own rank's signal state as at the start, traces of signal_poison too. */
+     * Makes the own rank's signal state as at the start, traces of signal_poison too. BUSY while
+     * something is under way that an entry has left behind; other ranks may have reset theirs by
+     * then, so after any failure the core calls signal_poison on every rank. */
     symmem_status (*signal_reset)(void *instance, const symmem_peers *peers);
     /* Local. The state was poisoned in this process: tell peers, so that their waits on this rank
      * end with POISONED rather than run on (SM-TIMEOUT-05). Called once for each poisoning, within
-     * host->signal_failed or when the core gives up an operation made of several. Never waits.
+     * host->signal_failed or when the core gives up an operation made of several, and after a reset
+     * that failed. Waits for nothing of the peers'.
      * Optional only for a backend whose peers learn of a failure otherwise. */
     void (*signal_poison)(void *instance, const symmem_peers *peers);
 

@@ -7,7 +7,9 @@
  * in the calling thread. An enqueued operation reports its failure at the next
  * symmem_stream_synchronize of its stream and poisons its handle.
  * Timeouts: milliseconds from the moment the operation begins to run, 0 = no limit,
- * SYMMEM_TIMEOUT_DEFAULT = the context's. An already satisfied operation never times out.
+ * SYMMEM_TIMEOUT_DEFAULT = the context's. An already satisfied operation never times out. Where a
+ * device does not begin it, a call without a stream ends some time after its limit all the same,
+ * with TIMEOUT, stage "device"; how long is the backend's (its README).
  * Threads: different channels and handles may be used at once; one channel of one handle is
  * serialised in the order of the calls, across streams too.
  */
@@ -101,8 +103,8 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_wait_signal(symmem_handle *handle
 /*
  * Collective over the group, host call. Forgets pending signals, barrier state and poison of the
  * state that this handle shares; the user's signal pad and the data stay. The caller first
- * synchronises the streams that used it (BUSY on every rank otherwise). BUSY also while a device
- * has not come to a call without a stream that was given up for that (TIMEOUT, stage "device").
+ * synchronises the streams that used it (BUSY on every rank otherwise). BUSY also, with the handle
+ * poisoned, while a device has not come to a call without a stream that was given up for that.
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_handle_reset(symmem_handle *handle,
                                                             uint32_t timeout_ms);
