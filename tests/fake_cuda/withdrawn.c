@@ -13,7 +13,7 @@
 #include <symmem/symmem.h>
 #include <time.h>
 
-#define LIMIT_MS 200u
+#define LIMIT_MS 1500u /* for the other rank to come, on a busy machine too */
 #define PATIENCE_MS 20000u
 #define MARK (-7.0f)
 #define SMALL 1000
@@ -152,6 +152,16 @@ static const attempt trials[] = {
     {"large all-reduce", run_large, 3, SYMMEM_POISONED, 1, true, LARGE},
 };
 
+/* Once the device is through with what was left. The ranks' answers are the same ones. */
+static void reset(void) {
+    symmem_status status = SYMMEM_BUSY;
+    for (int i = 0; status == SYMMEM_BUSY && i < 500; i++) {
+        status = symmem_handle_reset(own.handle, PATIENCE_MS);
+        sleep_ms(status == SYMMEM_BUSY ? 20 : 0);
+    }
+    need(status, "reset");
+}
+
 /* --- a trial ------------------------------------------------------------------------- */
 
 /* Rank 0 is in time, and says what it was; the other one learns of it. */
@@ -163,7 +173,7 @@ static void withdrawn(const attempt *trial) {
     symmem_status status = trial->run(own.rank == 0 ? LIMIT_MS : PATIENCE_MS);
     symmem_last_error(&record);
     expect_status(status, own.rank == 0 ? SYMMEM_TIMEOUT : trial->other, trial->name, trial->after);
-    expect(now_s() - begin_s < 10, "it takes too long", trial->after);
+    expect(now_s() - begin_s < 30, "it takes too long", trial->after);
     if (own.rank != 0)
         return;
     expect(record.channel == own.channel && record.rank == 0 && strcmp(record.stage, "device") == 0,
@@ -190,7 +200,7 @@ static void recover(const attempt *trial) {
                   trial->after);
     release(trial);
     meet();
-    need(symmem_handle_reset(own.handle, PATIENCE_MS), "reset");
+    reset();
     need(trial->run(PATIENCE_MS), "the call after it");
     if (trial->reduces != 0)
         expect(holds(own.out, trial->reduces, 3.0f), "the sum after it", trial->after);
@@ -235,7 +245,7 @@ static void behind_a_graph(void) {
                           "the graph", i);
         }
         meet();
-        need(symmem_handle_reset(own.handle, PATIENCE_MS), "reset");
+        reset();
     }
     need(symmem_graph_destroy(graph), "graph");
     need(symmem_stream_destroy(stream), "stream");
@@ -258,7 +268,7 @@ static void begun(void) {
         need(symmem_copy(own.context, after, own.out, LARGE * sizeof(float), NULL), "copy");
         expect(memcmp(before, after, LARGE * sizeof(float)) == 0, "out was written afterwards", i);
         meet();
-        need(symmem_handle_reset(own.handle, PATIENCE_MS), "reset");
+        reset();
     }
     free(before);
     free(after);
@@ -278,7 +288,7 @@ static void cause(void) {
         own.hold(-1);
     sleep_ms(100);
     meet();
-    need(symmem_handle_reset(own.handle, PATIENCE_MS), "reset");
+    reset();
     need(run_large(PATIENCE_MS), "the call after it");
 }
 
