@@ -119,7 +119,7 @@ static symmem_status open_instance(const symmem_host *host, const symmem_backend
     if (status == SYMMEM_OK)
         status = open_driver(instance);
     if (status == SYMMEM_OK)
-        status = cuda_late_open(instance);
+        status = cuda_withdrawn_open(instance);
     if (status != SYMMEM_OK)
         goto free_instance;
     if (!init_locks(instance)) {

@@ -393,7 +393,7 @@ symmem_status cuda_wait_signal(void *instance, const symmem_peers *peers, int32_
 
 /* withdrawn.c */
 /* Reads how long to wait for the device beyond a call's limit. */
-symmem_status cuda_late_open(cuda_instance *instance);
+symmem_status cuda_withdrawn_open(cuda_instance *instance);
 /*
  * Until the kernels of a call without a stream are over; then the lane is given back. NOT_READY:
  * the device did not come to an end of them in time. Then the call was withdrawn and has failed,

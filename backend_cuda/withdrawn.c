@@ -19,7 +19,7 @@
 #define MOST_LATE_MS 86400000ul
 
 /* By SYMMEM_CUDA_LATE_MS, in milliseconds. */
-symmem_status cuda_late_open(cuda_instance *instance) {
+symmem_status cuda_withdrawn_open(cuda_instance *instance) {
     const char *setting = secure_getenv("SYMMEM_CUDA_LATE_MS");
     char *end = NULL;
     instance->late_ms = LATE_MS;
