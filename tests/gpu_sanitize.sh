@@ -23,6 +23,8 @@ cases=${SYMMEM_SANITIZE_CASES:-$(printf '%s,' 'all_reduce.*' 'barrier.ho*' 'barr
 # Never multicast: on shared hosts it can put GPUs out of service.
 export SYMMEM_MULTICAST=0 NCCL_NVLS_ENABLE=0
 export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-32}
+# Memcheck counts a call that the driver refuses as an error: fabric handles are not tried.
+export SYMMEM_CUDA_FABRIC=0
 # Under these tools all takes several times as long.
 export SYMMEM_TIMEOUT_SCALE=${SYMMEM_TIMEOUT_SCALE:-4}
 
