@@ -240,6 +240,16 @@ symmem_status cuda_take_late(const cuda_signal_op *signal, symmem_error_record *
 /* Tells the device that nobody waits any more. */
 void cuda_end_waiting(const cuda_signal_op *signal);
 
+/* native.c */
+/* The device has been entered, here and below. */
+void cuda_natives_open(const cuda_driver *driver, int32_t device);
+/* A stream of the driver's, with no work; urgent: of the highest priority. */
+CUresult cuda_native_take(const cuda_driver *driver, int32_t device, bool urgent,
+                          CUstream *stream_p);
+/* Ends one that was taken; work of its that still runs goes on. entered: false if the device could
+ * not be. */
+void cuda_native_give(const cuda_driver *driver, int32_t device, CUstream stream, bool entered);
+
 /* pinned.c */
 /* There is pinned memory between the two. Some device's context is current, here and below; at
  * leave, if it is not broken. */

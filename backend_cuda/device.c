@@ -41,16 +41,6 @@ static CUresult start_callbacks(const cuda_driver *driver, const cuda_device *de
     return driver->LaunchHostFunc(device->control, free, NULL);
 }
 
-/* Of the highest priority: streams of another one do not share its queue, in which it would wait
- * behind what they wait for. */
-static CUresult create_control(const cuda_driver *driver, cuda_device *device) {
-    int lowest = 0, highest = 0;
-    CUresult result = driver->CtxGetStreamPriorityRange(&lowest, &highest);
-    return result == CUDA_SUCCESS
-               ? driver->StreamCreateWithPriority(&device->control, CU_STREAM_NON_BLOCKING, highest)
-               : result;
-}
-
 /* lock held. Leaves the context current. */
 static CUresult make_device(cuda_instance *instance, int32_t index) {
     const cuda_driver *driver = &instance->driver;
@@ -70,16 +60,19 @@ static CUresult make_device(cuda_instance *instance, int32_t index) {
     result = cuda_pinned_join(driver);
     if (result != CUDA_SUCCESS)
         goto give_kernels;
-    result = create_control(driver, device);
+    cuda_natives_open(driver, index);
+    /* Of the highest priority: streams of another one do not share its queue, in which it would
+     * wait behind what they wait for. */
+    result = cuda_native_take(driver, index, true, &device->control);
     if (result != CUDA_SUCCESS)
         goto leave_pinned;
     result = start_callbacks(driver, device);
     if (result != CUDA_SUCCESS)
-        goto destroy_control;
+        goto give_control;
     device->context = context;
     return CUDA_SUCCESS;
-destroy_control:
-    (void)driver->StreamDestroy(device->control);
+give_control:
+    cuda_native_give(driver, index, device->control, true);
 leave_pinned:
     cuda_pinned_leave(driver);
 give_kernels:
@@ -124,7 +117,7 @@ CUresult cuda_lane_take(cuda_instance *instance, int32_t index, cuda_lane **lane
         lane = calloc(1, sizeof *lane);
         if (lane == NULL)
             return CUDA_ERROR_OUT_OF_MEMORY;
-        CUresult result = instance->driver.StreamCreate(&lane->native, CU_STREAM_NON_BLOCKING);
+        CUresult result = cuda_native_take(&instance->driver, index, false, &lane->native);
         if (result != CUDA_SUCCESS) {
             free(lane);
             return result;
@@ -149,12 +142,10 @@ static void close_device(cuda_instance *instance, int32_t index) {
     while (device->lanes != NULL) {
         cuda_lane *lane = device->lanes;
         device->lanes = lane->next;
-        if (entered)
-            (void)driver->StreamDestroy(lane->native);
+        cuda_native_give(driver, index, lane->native, entered);
         free(lane);
     }
-    if (entered)
-        (void)driver->StreamDestroy(device->control);
+    cuda_native_give(driver, index, device->control, entered);
     cuda_pinned_leave(driver);
     cuda_kernels_give(driver, index, instance->rank);
     if (entered)

@@ -34,6 +34,7 @@ static const entry_point entry_points[] = {
     ENTRY(CtxPushCurrent, 4000),
     ENTRY(CtxPopCurrent, 4000),
     ENTRY(CtxGetDevice, 2000),
+    OPTIONAL(CtxGetId, 12000),
     ENTRY(ModuleLoadData, 2000),
     ENTRY(ModuleUnload, 2000),
     ENTRY(ModuleGetFunction, 2000),

@@ -23,6 +23,7 @@ typedef struct cuda_driver {
     __typeof__(cuCtxPushCurrent) *CtxPushCurrent;
     __typeof__(cuCtxPopCurrent) *CtxPopCurrent;
     __typeof__(cuCtxGetDevice) *CtxGetDevice;
+    __typeof__(cuCtxGetId) *CtxGetId; /* NULL: it is not there */
     __typeof__(cuModuleLoadData) *ModuleLoadData;
     __typeof__(cuModuleUnload) *ModuleUnload;
     __typeof__(cuModuleGetFunction) *ModuleGetFunction;

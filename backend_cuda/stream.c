@@ -43,7 +43,7 @@ static symmem_status make_stream(cuda_instance *instance, int32_t device, CUstre
     if (stream == NULL)
         return cuda_no_memory(instance, "stream_create");
     CUresult result =
-        wrapped ? CUDA_SUCCESS : instance->driver.StreamCreate(&native, CU_STREAM_NON_BLOCKING);
+        wrapped ? CUDA_SUCCESS : cuda_native_take(&instance->driver, device, false, &native);
     if (result != CUDA_SUCCESS) {
         free(stream);
         return cuda_fail(instance, result, "stream_create");
@@ -91,6 +91,13 @@ void cuda_stream_drop(cuda_stream *stream) {
         free(stream);
 }
 
+static void end_native(cuda_instance *instance, const cuda_stream *stream) {
+    bool entered = cuda_enter(instance, stream->device, "stream_destroy") == SYMMEM_OK;
+    cuda_native_give(&instance->driver, stream->device, stream->native, entered);
+    if (entered)
+        cuda_leave(instance);
+}
+
 void cuda_stream_destroy(void *opaque, void *opaque_stream) {
     cuda_instance *instance = opaque;
     cuda_stream *stream = opaque_stream;
@@ -103,11 +110,8 @@ void cuda_stream_destroy(void *opaque, void *opaque_stream) {
         *link = stream->next;
     stream->given_up = true;
     pthread_mutex_unlock(&instance->lock);
-    /* Work that still runs goes on; the driver gives the stream back after it. */
-    if (!stream->wrapped && cuda_enter(instance, stream->device, "stream_destroy") == SYMMEM_OK) {
-        (void)instance->driver.StreamDestroy(stream->native);
-        cuda_leave(instance);
-    }
+    if (!stream->wrapped)
+        end_native(instance, stream); /* work that still runs goes on */
     cuda_stream_drop(stream);
 }
 

@@ -27,6 +27,9 @@ bool fake_is_capturing(CUstream stream);
 void fake_wait_stream(CUstream stream);
 void fake_wait_context(CUcontext context); /* for all its streams */
 
+/* For tests: how many streams were made. */
+__attribute__((visibility("default"))) int fake_streams_made(bool urgent);
+
 CUresult fake_stream_create(CUstream *stream, unsigned int flags);
 CUresult fake_priority_range(int *lowest, int *highest);
 CUresult fake_stream_create_with(CUstream *stream, unsigned int flags, int priority);
@@ -67,6 +70,9 @@ CUresult fake_cuda_enqueue(CUstream stream, void (*run)(void *arg), const void *
 /* Waits for all that runs in the calling thread's context, with its lock held; likewise. */
 void fake_cuda_quiet(void);
 CUcontext fake_current(void); /* NULL: none */
+unsigned long long fake_id_of(CUcontext context);
+/* For tests: what cuDevicePrimaryCtxReset does. Whoever uses a stream of before is aborted. */
+__attribute__((visibility("default"))) void fake_reset_context(CUdevice device);
 
 /* --- pools.c ------------------------------------------------------------------------- */
 

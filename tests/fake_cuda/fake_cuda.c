@@ -30,6 +30,7 @@
 
 struct CUctx_st {
     int references;
+    unsigned long long resets;
     pthread_mutex_t enqueueing; /* held by every call that enqueues */
 };
 
@@ -56,6 +57,21 @@ static void *pointer(CUdeviceptr at) {
 
 CUcontext fake_current(void) {
     return depth > 0 ? stack[depth - 1] : NULL;
+}
+
+unsigned long long fake_id_of(CUcontext context) {
+    pthread_mutex_lock(&lock);
+    unsigned long long id =
+        context->resets * DEVICES + (unsigned long long)(context - contexts) + 1;
+    pthread_mutex_unlock(&lock);
+    return id;
+}
+
+void fake_reset_context(CUdevice device) {
+    pthread_mutex_lock(&lock);
+    contexts[device].references = 0;
+    contexts[device].resets++;
+    pthread_mutex_unlock(&lock);
 }
 
 EXPORT void fake_cuda_quiet(void) {
@@ -152,6 +168,12 @@ static CUresult fake_pop(CUcontext *context) {
 static CUresult fake_current_device(CUdevice *device) {
     NEED_CONTEXT();
     *device = (CUdevice)(fake_current() - contexts);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_context_id(CUcontext context, unsigned long long *id) {
+    NEED_CONTEXT();
+    *id = fake_id_of(context != NULL ? context : fake_current());
     return CUDA_SUCCESS;
 }
 
@@ -530,6 +552,7 @@ CUresult cuGetProcAddress_v2(const char *name, void **entry, int version, cuuint
         ENTRY(CtxPushCurrent, fake_push),
         ENTRY(CtxPopCurrent, fake_pop),
         ENTRY(CtxGetDevice, fake_current_device),
+        ENTRY(CtxGetId, fake_context_id),
         ENTRY(ModuleLoadData, fake_load),
         ENTRY(ModuleUnload, fake_unload),
         ENTRY(ModuleGetFunction, fake_function),

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Streams as threads, events, and graphs as lists of operations. */
+/* Streams, each a thread while it has work, events, and graphs as lists of operations. */
+#include <fenv.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -12,6 +14,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static uint64_t last_capture;
 static CUstream streams;
+static int made[2]; /* ordinary ones; of a higher priority */
 
 struct CUgraph_st {
     uint64_t id;
@@ -26,9 +29,9 @@ struct CUgraphExec_st {
 struct CUstream_st {
     CUstream next;
     CUcontext context;
-    pthread_t thread;
+    unsigned long long context_id; /* when it was made */
     fake_op *first, **end;
-    bool busy, closing;
+    bool busy, running, closing; /* running: it has a thread */
     CUgraph capture;
     bool joined; /* nothing was captured here since an event that another stream waits for */
 };
@@ -60,61 +63,97 @@ static void end_op(fake_op *op) {
     free(op);
 }
 
-static void *run_stream(void *opaque) {
-    CUstream stream = opaque;
-    pthread_mutex_lock(&lock);
-    while (stream->first != NULL || !stream->closing) {
-        fake_op *op = stream->first;
-        if (op == NULL) {
-            pthread_cond_wait(&changed, &lock);
-            continue;
-        }
-        stream->first = op->next;
-        if (op->next == NULL)
-            stream->end = &stream->first;
-        /* An event is reached at the moment at which the stream has nothing before it any more. */
-        bool is_event = op->run == reach;
-        stream->busy = !is_event;
-        if (is_event) {
-            reach(op->arg);
-            pthread_cond_broadcast(&changed);
-        }
-        pthread_mutex_unlock(&lock);
-        if (!is_event)
-            op->run(op->arg);
-        end_op(op);
-        pthread_mutex_lock(&lock);
-        stream->busy = false;
-        pthread_cond_broadcast(&changed);
-    }
+/* lock held */
+static void forget(CUstream stream) {
     CUstream *link = &streams;
     while (*link != stream)
         link = &(*link)->next;
     *link = stream->next;
-    pthread_mutex_unlock(&lock);
     free(stream);
+}
+
+/* lock held, but while the operation runs. An event is reached at the moment at which the stream
+ * has nothing before it any more. */
+static void run_first(CUstream stream) {
+    fake_op *op = stream->first;
+    stream->first = op->next;
+    if (op->next == NULL)
+        stream->end = &stream->first;
+    const bool is_event = op->run == reach;
+    stream->busy = !is_event;
+    if (is_event) {
+        reach(op->arg);
+        pthread_cond_broadcast(&changed);
+    }
+    pthread_mutex_unlock(&lock);
+    if (!is_event)
+        op->run(op->arg);
+    end_op(op);
+    pthread_mutex_lock(&lock);
+    stream->busy = false;
+    pthread_cond_broadcast(&changed);
+}
+
+static void *run_stream(void *opaque) {
+    CUstream stream = opaque;
+    (void)fesetenv(FE_DFL_ENV); /* a device's, not that of who gave it work */
+    pthread_mutex_lock(&lock);
+    while (stream->first != NULL)
+        run_first(stream);
+    stream->running = false;
+    if (stream->closing)
+        forget(stream);
+    pthread_mutex_unlock(&lock);
     return NULL;
 }
 
-CUresult fake_stream_create(CUstream *stream_p, unsigned int flags) {
+/* lock held. Idle streams have none, for the suite counts threads. */
+static void need_thread(CUstream stream) {
+    pthread_t thread;
+    sigset_t all, before;
+    if (stream->running || stream->first == NULL)
+        return;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (pthread_create(&thread, NULL, run_stream, stream) != 0 || pthread_detach(thread) != 0)
+        abort();
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    stream->running = true;
+}
+
+static CUresult make_stream(CUstream *stream_p, unsigned int flags, bool urgent) {
     CUstream stream = calloc(1, sizeof *stream);
     if (stream == NULL || flags != CU_STREAM_NON_BLOCKING)
         return CUDA_ERROR_INVALID_VALUE;
     stream->end = &stream->first;
     stream->context = fake_current();
+    stream->context_id = fake_id_of(stream->context);
     pthread_mutex_lock(&lock);
+    made[urgent]++;
     stream->next = streams;
     streams = stream;
     pthread_mutex_unlock(&lock);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&stream->thread, NULL, run_stream, stream);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (error != 0)
-        return CUDA_ERROR_OUT_OF_MEMORY;
     *stream_p = stream;
     return CUDA_SUCCESS;
+}
+
+CUresult fake_stream_create(CUstream *stream_p, unsigned int flags) {
+    return make_stream(stream_p, flags, false);
+}
+
+int fake_streams_made(bool urgent) {
+    pthread_mutex_lock(&lock);
+    int count = made[urgent];
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+/* One that went with its context is memory of nobody's. */
+static void need_context_of(CUstream stream) {
+    if (stream->context_id == fake_id_of(stream->context))
+        return;
+    fprintf(stderr, "a stream is used whose context was reset\n");
+    abort();
 }
 
 CUresult fake_priority_range(int *lowest, int *highest) {
@@ -124,23 +163,23 @@ CUresult fake_priority_range(int *lowest, int *highest) {
 }
 
 CUresult fake_stream_create_with(CUstream *stream_p, unsigned int flags, int priority) {
-    return priority <= 0 && priority >= -5 ? fake_stream_create(stream_p, flags)
+    return priority <= 0 && priority >= -5 ? make_stream(stream_p, flags, priority < 0)
                                            : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* An idle one is gone at once, for the suite counts threads; a busy one ends after its work. */
+/* A busy one ends after its work. */
 CUresult fake_stream_destroy(CUstream stream) {
-    pthread_t thread = stream->thread;
+    need_context_of(stream);
     pthread_mutex_lock(&lock);
-    bool idle = stream->first == NULL && !stream->busy;
     stream->closing = true;
-    pthread_cond_broadcast(&changed);
+    if (!stream->running)
+        forget(stream);
     pthread_mutex_unlock(&lock);
-    return (idle ? pthread_join(thread, NULL) : pthread_detach(thread)) == 0 ? CUDA_SUCCESS
-                                                                             : CUDA_ERROR_UNKNOWN;
+    return CUDA_SUCCESS;
 }
 
 CUresult fake_stream_query(CUstream stream) {
+    need_context_of(stream);
     pthread_mutex_lock(&lock);
     CUresult result = stream->capture != NULL ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
                       : stream->first != NULL || stream->busy ? CUDA_ERROR_NOT_READY
@@ -195,12 +234,14 @@ static void append(CUstream stream, fake_op *op) {
     fake_op ***end = stream->capture != NULL ? &stream->capture->end : &stream->end;
     **end = op;
     *end = &op->next;
+    need_thread(stream);
     pthread_cond_broadcast(&changed);
 }
 
 CUresult fake_enqueue(CUstream stream, void (*run)(void *arg), void (*drop)(void *arg),
                       const void *arg, size_t bytes, bool blocks) {
     fake_op *op = new_op(run, drop, arg, bytes, blocks);
+    need_context_of(stream);
     pthread_mutex_lock(&lock);
     append(stream, op);
     pthread_mutex_unlock(&lock);
