@@ -173,15 +173,12 @@ static void close_relaxed(cuda_instance *instance) {
     cuda_instance_end(instance);
 }
 
-/* The core may call this at a time that the user does not choose: captures of others must not be
- * broken by what it asks. */
 static void close_instance(void *opaque) {
     cuda_instance *instance = opaque;
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     const cuda_driver driver = instance->driver;
-    (void)driver.ThreadExchangeStreamCaptureMode(&mode);
+    cuda_relax(&driver);
     close_relaxed(instance);
-    (void)driver.ThreadExchangeStreamCaptureMode(&mode);
+    cuda_restore(&driver);
 }
 
 static symmem_status device_count(void *opaque, int32_t *count_p) {

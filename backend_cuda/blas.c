@@ -162,16 +162,12 @@ static bool load_any(const symmem_host *host, lt_library *lt) {
     return false;
 }
 
-/* A handle may take memory, which a capture of somebody else's would not survive. */
 static void open_handle(const cuda_instance *instance, const lt_library *lt, blas_device *device) {
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    (void)instance->driver.ThreadExchangeStreamCaptureMode(&mode);
     if (lt->create(&device->handle) != SUCCESS) {
         device->handle = NULL;
         instance->host->notice(instance->host,
                                "cuBLASLt does not start: matrix products use a plain kernel");
     }
-    (void)instance->driver.ThreadExchangeStreamCaptureMode(&mode);
     device->asked = true;
 }
 
@@ -403,8 +399,7 @@ static void close_device(const cuda_instance *instance, int32_t index, blas_devi
     const lt_library *lt = &instance->blas->library;
     for (int i = 0; i < PLANS; i++)
         drop_plan(lt, &device->plans[i]);
-    CUcontext context = instance->devices[index].context;
-    if (device->handle != NULL && instance->driver.CtxPushCurrent(context) == CUDA_SUCCESS) {
+    if (device->handle != NULL && cuda_reenter(instance, index)) {
         (void)lt->destroy(device->handle);
         cuda_leave(instance);
     }

@@ -180,7 +180,11 @@ symmem_status cuda_point(const cuda_instance *instance, const char *name);
 /* Makes the device's context current, opening the device if need be; the caller's comes back with
  * leave. */
 symmem_status cuda_enter(cuda_instance *instance, int32_t device, const char *operation);
+bool cuda_reenter(const cuda_instance *instance, int32_t device); /* one that is open */
 void cuda_leave(const cuda_instance *instance);
+/* In between, and between those, this thread's calls break no capture of somebody else's. */
+void cuda_relax(const cuda_driver *driver);
+void cuda_restore(const cuda_driver *driver);
 void cuda_devices_close(cuda_instance *instance);
 /* The context is current. A lane that is not given back is idle again only when its work ends. */
 CUresult cuda_lane_take(cuda_instance *instance, int32_t device, cuda_lane **lane_p);

@@ -92,18 +92,59 @@ static CUresult open_device(cuda_instance *instance, int32_t index) {
     return result;
 }
 
-symmem_status cuda_enter(cuda_instance *instance, int32_t index, const char *operation) {
-    cuda_device *device = &instance->devices[index];
+/*
+ * Somebody else may be capturing in global mode, in another thread or in this one: calls that such
+ * a capture does not see, of which questions are some, then fail and break it, unless the thread
+ * has said that it means them. Those of this library are never meant to be part of it.
+ */
+static __thread struct {
+    int depth;
+    CUstreamCaptureMode before;
+} relaxed;
+
+void cuda_relax(const cuda_driver *driver) {
+    if (relaxed.depth++ > 0)
+        return;
+    relaxed.before = CU_STREAM_CAPTURE_MODE_RELAXED;
+    (void)driver->ThreadExchangeStreamCaptureMode(&relaxed.before);
+}
+
+void cuda_restore(const cuda_driver *driver) {
+    if (--relaxed.depth == 0)
+        (void)driver->ThreadExchangeStreamCaptureMode(&relaxed.before);
+}
+
+/* Relaxed. */
+static CUresult enter(cuda_instance *instance, int32_t index) {
+    const cuda_device *device = &instance->devices[index];
     pthread_mutex_lock(&instance->lock);
     CUresult result = device->context != NULL ? instance->driver.CtxPushCurrent(device->context)
                                               : open_device(instance, index);
     pthread_mutex_unlock(&instance->lock);
-    return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, operation);
+    return result;
+}
+
+symmem_status cuda_enter(cuda_instance *instance, int32_t index, const char *operation) {
+    cuda_relax(&instance->driver);
+    CUresult result = enter(instance, index);
+    if (result == CUDA_SUCCESS)
+        return SYMMEM_OK;
+    cuda_restore(&instance->driver);
+    return cuda_fail(instance, result, operation);
+}
+
+bool cuda_reenter(const cuda_instance *instance, int32_t index) {
+    cuda_relax(&instance->driver);
+    if (instance->driver.CtxPushCurrent(instance->devices[index].context) == CUDA_SUCCESS)
+        return true;
+    cuda_restore(&instance->driver);
+    return false;
 }
 
 void cuda_leave(const cuda_instance *instance) {
     CUcontext context;
     (void)instance->driver.CtxPopCurrent(&context);
+    cuda_restore(&instance->driver);
 }
 
 CUresult cuda_lane_take(cuda_instance *instance, int32_t index, cuda_lane **lane_p) {
@@ -138,7 +179,7 @@ static void close_device(cuda_instance *instance, int32_t index) {
     const cuda_driver *driver = &instance->driver;
     cuda_device *device = &instance->devices[index];
     /* A broken context takes nothing back; what the process counts has to be right all the same. */
-    bool entered = driver->CtxPushCurrent(device->context) == CUDA_SUCCESS;
+    bool entered = cuda_reenter(instance, index);
     while (device->lanes != NULL) {
         cuda_lane *lane = device->lanes;
         device->lanes = lane->next;

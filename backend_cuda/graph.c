@@ -195,7 +195,7 @@ void cuda_graph_drop(cuda_instance *instance, cuda_graph *graph) {
     if (!last)
         return;
     /* Its context is there; and where it is lost nobody may be left to be told. */
-    if (instance->driver.CtxPushCurrent(instance->devices[graph->device].context) == CUDA_SUCCESS) {
+    if (cuda_reenter(instance, graph->device)) {
         (void)instance->driver.GraphExecDestroy(graph->executable);
         cuda_leave(instance);
     }

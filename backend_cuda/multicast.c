@@ -155,8 +155,7 @@ const cuda_multimem_kernels *cuda_multimem_kernels_of(const cuda_instance *insta
 void cuda_multicast_close(cuda_instance *instance) {
     for (int32_t i = 0; instance->multicast != NULL && i < instance->device_count; i++) {
         CUmodule module = instance->multicast->kernels[i].module;
-        if (module != NULL &&
-            instance->driver.CtxPushCurrent(instance->devices[i].context) == CUDA_SUCCESS) {
+        if (module != NULL && cuda_reenter(instance, i)) {
             (void)instance->driver.ModuleUnload(module);
             cuda_leave(instance);
         }

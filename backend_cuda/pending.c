@@ -113,9 +113,8 @@ symmem_status cuda_pending_add(cuda_stream *stream, const symmem_exec *exec,
 
 /* Also where the context is lost and nothing runs any more; not where a capture of somebody else's
  * forbids to ask. */
-static bool is_over(cuda_instance *instance, const cuda_pending *pending) {
-    CUcontext context = instance->devices[pending->device].context;
-    if (instance->driver.CtxPushCurrent(context) != CUDA_SUCCESS)
+static bool is_over(const cuda_instance *instance, const cuda_pending *pending) {
+    if (!cuda_reenter(instance, pending->device))
         return true;
     CUresult result = instance->driver.EventQuery(pending->done);
     cuda_leave(instance);

@@ -86,13 +86,12 @@ free_state:
 /* The core has released all memory and closed all groups. */
 static void close_instance(void *opaque) {
     cuda_instance *instance = opaque;
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* as the CUDA backend's close */
     const cuda_driver driver = instance->driver;
-    (void)driver.ThreadExchangeStreamCaptureMode(&mode);
+    cuda_relax(&driver);
     nccl_watcher_stop(instance);
     nccl_roots_finish(instance, nccl_roots_dismiss(instance), DISMISS_NS);
     cuda_table.close(instance);
-    (void)driver.ThreadExchangeStreamCaptureMode(&mode);
+    cuda_restore(&driver);
 }
 
 /* Written once, before anybody sees it: the CUDA backend's table grows by itself. */

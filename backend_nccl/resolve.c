@@ -119,8 +119,7 @@ symmem_status nccl_resolve(cuda_instance *instance, const nccl_window *window, i
 void nccl_modules_unload(cuda_instance *instance) {
     nccl_state *state = nccl_state_of(instance);
     for (int32_t i = 0; i < instance->device_count; i++)
-        if (state->modules[i] != NULL &&
-            instance->driver.CtxPushCurrent(instance->devices[i].context) == CUDA_SUCCESS) {
+        if (state->modules[i] != NULL && cuda_reenter(instance, i)) {
             (void)instance->driver.ModuleUnload(state->modules[i]);
             cuda_leave(instance);
         }

@@ -56,6 +56,11 @@ CUresult fake_exec_destroy(CUgraphExec executable);
 __attribute__((visibility("default"))) void fake_hold_kernels(int after);
 void fake_await_room(void); /* before a kernel begins */
 
+/* --- elsewhere.c --------------------------------------------------------------------- */
+
+CUresult fake_exchange_mode(CUstreamCaptureMode *mode);
+void fake_need_no_capture(const char *call);
+
 /* --- ranges.c ------------------------------------------------------------------------ */
 
 /* Also for a fake of a library that maps memory itself; `bytes` of forget is not looked at. */

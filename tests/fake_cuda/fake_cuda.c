@@ -136,6 +136,7 @@ static CUresult fake_state(CUdevice device, unsigned int *flags, int *active) {
 }
 
 static CUresult fake_retain(CUcontext *context, CUdevice device) {
+    fake_need_no_capture("cuDevicePrimaryCtxRetain");
     pthread_mutex_lock(&lock);
     contexts[device].references++;
     pthread_mutex_unlock(&lock);
@@ -144,6 +145,7 @@ static CUresult fake_retain(CUcontext *context, CUdevice device) {
 }
 
 static CUresult fake_release(CUdevice device) {
+    fake_need_no_capture("cuDevicePrimaryCtxRelease");
     pthread_mutex_lock(&lock);
     bool held = contexts[device].references > 0;
     contexts[device].references -= held;
@@ -178,6 +180,7 @@ static CUresult fake_context_id(CUcontext context, unsigned long long *id) {
 }
 
 static CUresult fake_load(CUmodule *module, const void *image) {
+    fake_need_no_capture("cuModuleLoadData");
     NEED_CONTEXT();
     fake_cuda_quiet();
     *module = calloc(1, sizeof **module);
@@ -185,6 +188,7 @@ static CUresult fake_load(CUmodule *module, const void *image) {
 }
 
 static CUresult fake_unload(CUmodule module) {
+    fake_need_no_capture("cuModuleUnload");
     NEED_CONTEXT();
     fake_cuda_quiet();
     free(module);
@@ -199,6 +203,7 @@ static CUresult fake_function(CUfunction *function, CUmodule module, const char 
 }
 
 static CUresult fake_load_function(CUfunction function) {
+    fake_need_no_capture("cuFuncLoad");
     NEED_CONTEXT();
     fake_cuda_quiet();
     return function != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
@@ -236,6 +241,7 @@ static CUresult fake_granularity(size_t *bytes, const CUmemAllocationProp *prope
 }
 
 static CUresult fake_host_alloc(void **memory, size_t bytes, unsigned int flags) {
+    fake_need_no_capture("cuMemHostAlloc");
     NEED_CONTEXT();
     (void)flags;
     *memory = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
@@ -246,6 +252,7 @@ static CUresult fake_host_alloc(void **memory, size_t bytes, unsigned int flags)
 }
 
 static CUresult fake_host_free(void *memory) {
+    fake_need_no_capture("cuMemFreeHost");
     NEED_CONTEXT();
     fake_cuda_quiet();
     fake_forget((CUdeviceptr)(uintptr_t)memory, 0);
@@ -289,6 +296,7 @@ _Static_assert(sizeof(struct fabric_handle) <= sizeof(CUmemFabricHandle), "it ha
 
 static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t bytes,
                             const CUmemAllocationProp *property, unsigned long long flags) {
+    fake_need_no_capture("cuMemCreate");
     if ((property->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && fabric() == NULL)
         return refusal();
     if (bytes == 0 || bytes % GRANULARITY != 0 || flags != 0)
@@ -304,6 +312,7 @@ static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t bytes,
 }
 
 static CUresult fake_release_memory(CUmemGenericAllocationHandle handle) {
+    fake_need_no_capture("cuMemRelease");
     if (fake_is_multicast(fake_fd_of(handle)))
         fake_multicast_released(fake_fd_of(handle));
     else
@@ -313,6 +322,7 @@ static CUresult fake_release_memory(CUmemGenericAllocationHandle handle) {
 
 static CUresult fake_reserve(CUdeviceptr *at, size_t bytes, size_t alignment, CUdeviceptr wanted,
                              unsigned long long flags) {
+    fake_need_no_capture("cuMemAddressReserve");
     (void)alignment, (void)wanted, (void)flags;
     void *reserved =
         mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -323,11 +333,13 @@ static CUresult fake_reserve(CUdeviceptr *at, size_t bytes, size_t alignment, CU
 }
 
 static CUresult fake_free_address(CUdeviceptr at, size_t bytes) {
+    fake_need_no_capture("cuMemAddressFree");
     return munmap(pointer(at), bytes) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult fake_map(CUdeviceptr at, size_t bytes, size_t offset,
                          CUmemGenericAllocationHandle handle, unsigned long long flags) {
+    fake_need_no_capture("cuMemMap");
     struct stat info;
     int fd = (int)handle - 1;
     (void)flags;
@@ -342,6 +354,7 @@ static CUresult fake_map(CUdeviceptr at, size_t bytes, size_t offset,
 }
 
 static CUresult fake_unmap(CUdeviceptr at, size_t bytes) {
+    fake_need_no_capture("cuMemUnmap");
     fake_forget(at, 0);
     fake_multicast_unmap(at);
     return mmap(pointer(at), bytes, PROT_NONE,
@@ -352,6 +365,7 @@ static CUresult fake_unmap(CUdeviceptr at, size_t bytes) {
 
 static CUresult fake_access(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access,
                             size_t count) {
+    fake_need_no_capture("cuMemSetAccess");
     (void)bytes, (void)access;
     return fake_is_known(at) && count == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -378,6 +392,7 @@ static int import_from_fabric(const CUmemFabricHandle *share) {
 
 static CUresult fake_export(void *share, CUmemGenericAllocationHandle handle,
                             CUmemAllocationHandleType type, unsigned long long flags) {
+    fake_need_no_capture("cuMemExportToShareableHandle");
     (void)flags;
     if (type == CU_MEM_HANDLE_TYPE_FABRIC)
         return export_to_fabric(share, fake_fd_of(handle));
@@ -391,6 +406,7 @@ static CUresult fake_export(void *share, CUmemGenericAllocationHandle handle,
 
 static CUresult fake_import(CUmemGenericAllocationHandle *handle, void *share,
                             CUmemAllocationHandleType type) {
+    fake_need_no_capture("cuMemImportFromShareableHandle");
     int fd = -1;
     if (type == CU_MEM_HANDLE_TYPE_FABRIC)
         fd = import_from_fabric(share);
@@ -518,11 +534,6 @@ static CUresult fake_launch_graph(CUgraphExec executable, CUstream stream) {
     CUresult result = fake_graph_launch(executable, stream);
     pthread_mutex_unlock(&fake_current()->enqueueing);
     return result;
-}
-
-static CUresult fake_exchange_mode(CUstreamCaptureMode *mode) {
-    *mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-    return CUDA_SUCCESS;
 }
 
 /* --- finding them ------------------------------------------------------------------------- */

@@ -179,6 +179,7 @@ CUresult fake_stream_destroy(CUstream stream) {
 }
 
 CUresult fake_stream_query(CUstream stream) {
+    fake_need_no_capture("cuStreamQuery");
     need_context_of(stream);
     pthread_mutex_lock(&lock);
     CUresult result = stream->capture != NULL ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
@@ -329,6 +330,7 @@ CUresult fake_stream_wait_event(CUstream stream, CUevent event, unsigned int fla
 }
 
 CUresult fake_event_query(CUevent event) {
+    fake_need_no_capture("cuEventQuery");
     pthread_mutex_lock(&lock);
     CUresult result = event->capture != NULL             ? CUDA_ERROR_CAPTURED_EVENT
                       : event->reached < event->recorded ? CUDA_ERROR_NOT_READY

@@ -147,6 +147,11 @@ symmem_status cuda_enter(cuda_instance *instance, int32_t device, const char *op
     return SYMMEM_OK;
 }
 
+bool cuda_reenter(const cuda_instance *instance, int32_t device) {
+    (void)instance, (void)device;
+    return true;
+}
+
 void cuda_leave(const cuda_instance *instance) {
     (void)instance;
 }

@@ -29,17 +29,12 @@ static const symmem_host host = {.size = sizeof host, .notice = notice};
 static cuda_instance instance;
 static bool shared;
 
-static CUresult exchange_mode(CUstreamCaptureMode *mode) {
-    (void)mode;
-    return CUDA_SUCCESS;
-}
-
-static CUresult push(CUcontext context) {
-    (void)context;
-    return CUDA_SUCCESS;
-}
-
 /* What blas.c asks the backend's other files for. */
+bool cuda_reenter(const cuda_instance *own, int32_t device) {
+    (void)own, (void)device;
+    return true;
+}
+
 void cuda_leave(const cuda_instance *own) {
     (void)own;
 }
@@ -57,8 +52,6 @@ symmem_status cuda_no_memory(const cuda_instance *own, const char *operation) {
 static void begin(const char *library) {
     memset(&instance, 0, sizeof instance);
     instance.host = &host;
-    instance.driver.ThreadExchangeStreamCaptureMode = exchange_mode;
-    instance.driver.CtxPushCurrent = push;
     notices = planned = 0;
     setenv("SYMMEM_CUDA_BLAS", library, 1);
     CU_ASSERT_EQUAL_FATAL(cuda_blas_open(&instance), SYMMEM_OK);
