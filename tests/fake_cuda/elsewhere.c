@@ -21,7 +21,7 @@ CUresult fake_exchange_mode(CUstreamCaptureMode *mode_p) {
 }
 
 void fake_need_no_capture(const char *call) {
-    if (getenv("FAKE_CUDA_ELSEWHERE") == NULL || mode != CU_STREAM_CAPTURE_MODE_GLOBAL)
+    if (mode != CU_STREAM_CAPTURE_MODE_GLOBAL || getenv("FAKE_CUDA_ALONE") != NULL)
         return;
     fprintf(stderr, "%s breaks a capture of somebody else's\n", call);
     abort();
