@@ -55,6 +55,9 @@ CUresult fake_exec_destroy(CUgraphExec executable);
 /* For tests: from the next kernel on `after` begin, and then none; -1: all do. */
 __attribute__((visibility("default"))) void fake_hold_kernels(int after);
 void fake_await_room(void); /* before a kernel begins */
+/* For tests: no stream goes on. */
+__attribute__((visibility("default"))) void fake_hold_all(bool held);
+void fake_await_motion(void); /* before anything begins */
 
 /* --- elsewhere.c --------------------------------------------------------------------- */
 

@@ -1,14 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A device that does not begin kernels, as one whose room others' work takes: for tests. */
+/* A device that does not begin kernels, as one whose room others' work takes, or anything at all:
+ * for tests. */
 #include <stdatomic.h>
 #include <time.h>
 
 #include "fake.h"
 
 static atomic_int room = -1; /* for so many; -1: for all */
+static atomic_bool still;
 
 void fake_hold_kernels(int after) {
     atomic_store(&room, after);
+}
+
+void fake_hold_all(bool held) {
+    atomic_store(&still, held);
+}
+
+void fake_await_motion(void) {
+    while (atomic_load(&still))
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
 static bool take_room(void) {

@@ -86,8 +86,10 @@ static void run_first(CUstream stream) {
         pthread_cond_broadcast(&changed);
     }
     pthread_mutex_unlock(&lock);
-    if (!is_event)
+    if (!is_event) {
+        fake_await_motion();
         op->run(op->arg);
+    }
     end_op(op);
     pthread_mutex_lock(&lock);
     stream->busy = false;

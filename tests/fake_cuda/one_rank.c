@@ -5,6 +5,7 @@
  * priority, and none of a device's context that was reset.
  */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +20,9 @@
 
 static int (*made)(bool urgent);
 static void (*reset_context)(int device);
+static void (*hold_all)(bool held);
 static atomic_bool held;
-static int bad;
+static int bad, said;
 
 static void expect(int got, int wanted, const char *text) {
     if (got == wanted)
@@ -38,6 +40,11 @@ static void need(symmem_status status, symmem_status wanted, const char *text) {
     exit(1);
 }
 
+static void listen(void *arg, const char *line) {
+    (void)arg;
+    said += strstr(line, "SYMMEM_CUDA_LATE_MS") != NULL;
+}
+
 static symmem_context *begin(void) {
     symmem_context_options options;
     symmem_context *context = NULL;
@@ -45,6 +52,7 @@ static symmem_context *begin(void) {
     options.rank = 0;
     options.world_size = 1;
     options.default_timeout_ms = LIMIT_MS;
+    options.log = listen;
     need(symmem_init(&options, &context), SYMMEM_OK, "init");
     return context;
 }
@@ -127,6 +135,40 @@ static void after_a_reset(void) {
     symmem_context_free(context);
 }
 
+static void *let_go(void *arg) {
+    (void)arg;
+    nanosleep(&(struct timespec){.tv_nsec = 400000000}, NULL);
+    hold_all(false);
+    return NULL;
+}
+
+/* Within the device: one of ordinary memory waits in the driver. */
+static void copy(symmem_context *context, char *buffer, const char *text, int wanted) {
+    need(symmem_copy(context, buffer + 32, buffer, 32, NULL), SYMMEM_OK, "copy");
+    expect(said, wanted, text);
+}
+
+static void copy_late(symmem_context *context, char *buffer, const char *text, int wanted) {
+    pthread_t other;
+    hold_all(true);
+    if (pthread_create(&other, NULL, let_go, NULL) != 0)
+        exit(1);
+    copy(context, buffer, text, wanted);
+    pthread_join(other, NULL);
+}
+
+static void no_limit(void) {
+    symmem_context *context = begin();
+    char *buffer = NULL;
+    need(symmem_alloc(context, 64, 0, NULL, (void **)&buffer), SYMMEM_OK, "alloc");
+    said = 0;
+    copy(context, buffer, "said of a copy that is not late", 0);
+    copy_late(context, buffer, "said of a late one", 1);
+    copy_late(context, buffer, "said again", 1);
+    need(symmem_free(context, buffer), SYMMEM_OK, "free");
+    symmem_context_free(context);
+}
+
 static void *find(const char *name) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
     void *symbol = driver != NULL ? dlsym(driver, name) : NULL;
@@ -140,10 +182,13 @@ int main(void) {
     memcpy(&made, &symbol, sizeof symbol);
     symbol = find("fake_reset_context");
     memcpy(&reset_context, &symbol, sizeof symbol);
+    symbol = find("fake_hold_all");
+    memcpy(&hold_all, &symbol, sizeof symbol);
     one_context();
     work_goes_on();
     contexts();
     after_a_reset();
+    no_limit();
     printf("%d bad\n", bad);
     return bad == 0 ? 0 : 1;
 }
