@@ -46,9 +46,10 @@ struct cuda_mapping;
 /* Opened when it is first used, so that ranks do not load every device of the host. */
 typedef struct cuda_device {
     CUdevice id;
-    CUcontext context; /* the primary one, retained; NULL: not open */
-    bool kept;         /* until the process ends */
-    bool described;    /* the next one is filled */
+    CUcontext context;             /* the primary one, retained; NULL: not open */
+    unsigned long long context_id; /* 0: not known */
+    bool kept;                     /* until the process ends */
+    bool described;                /* the next one is filled */
     symmem_device_info info;
     cuda_kernels kernels;
     atomic_int fabric;                 /* fabric.c */
@@ -178,17 +179,18 @@ symmem_status cuda_point(const cuda_instance *instance, const char *name);
 
 /* device.c */
 /* Makes the device's context current, opening the device if need be; the caller's comes back with
- * leave. */
+ * leave. In between this thread's calls break no capture of somebody else's. Pairs may nest. */
 symmem_status cuda_enter(cuda_instance *instance, int32_t device, const char *operation);
 bool cuda_reenter(const cuda_instance *instance, int32_t device); /* one that is open */
 void cuda_leave(const cuda_instance *instance);
-/* In between, and between those, this thread's calls break no capture of somebody else's. */
+/* Likewise without a context, as far as the driver allows it. */
 void cuda_relax(const cuda_driver *driver);
 void cuda_restore(const cuda_driver *driver);
 void cuda_devices_close(cuda_instance *instance);
-/* The context is current. A lane that is not given back is idle again only when its work ends. */
+/* The context is current. A lane with work under way is not given back but ended. */
 CUresult cuda_lane_take(cuda_instance *instance, int32_t device, cuda_lane **lane_p);
 void cuda_lane_give(cuda_instance *instance, int32_t device, cuda_lane *lane);
+void cuda_lane_end(cuda_instance *instance, int32_t device, cuda_lane *lane);
 CUdeviceptr cuda_address(const void *pointer);
 uint64_t cuda_now_ns(void);
 void cuda_sleep_ns(uint64_t ns);
@@ -244,15 +246,13 @@ symmem_status cuda_take_late(const cuda_signal_op *signal, symmem_error_record *
 /* Tells the device that nobody waits any more. */
 void cuda_end_waiting(const cuda_signal_op *signal);
 
-/* native.c */
-/* The device has been entered, here and below. */
-void cuda_natives_open(const cuda_driver *driver, int32_t device);
-/* A stream of the driver's, with no work; urgent: of the highest priority. */
-CUresult cuda_native_take(const cuda_driver *driver, int32_t device, bool urgent,
-                          CUstream *stream_p);
+/* native.c: the driver's streams. The device has been entered. */
+void cuda_natives_open(cuda_instance *instance, int32_t device);
+/* One without work; urgent: of the highest priority. */
+CUresult cuda_native_take(cuda_instance *instance, int32_t device, bool urgent, CUstream *stream_p);
 /* Ends one that was taken; work of its that still runs goes on. entered: false if the device could
- * not be. */
-void cuda_native_give(const cuda_driver *driver, int32_t device, CUstream stream, bool entered);
+ * not be; then one that is not kept is lost. */
+void cuda_native_give(cuda_instance *instance, int32_t device, CUstream stream, bool entered);
 
 /* pinned.c */
 /* There is pinned memory between the two. Some device's context is current, here and below; at

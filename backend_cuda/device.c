@@ -41,7 +41,49 @@ static CUresult start_callbacks(const cuda_driver *driver, const cuda_device *de
     return driver->LaunchHostFunc(device->control, free, NULL);
 }
 
-/* lock held. Leaves the context current. */
+/*
+ * Somebody else may be capturing in global mode, in another thread or in this one: calls that such
+ * a capture does not see, of which questions are some, then fail and break it, unless the thread
+ * has said that it means them. Those of this library are never meant to be part of it.
+ */
+static __thread struct {
+    int depth;
+    int changed_at; /* 0: not */
+    CUstreamCaptureMode before;
+} relaxed;
+
+/* It may not be possible without a context; then the next one does it. */
+void cuda_relax(const cuda_driver *driver) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    relaxed.depth++;
+    if (relaxed.changed_at != 0 || driver->ThreadExchangeStreamCaptureMode(&mode) != CUDA_SUCCESS)
+        return;
+    relaxed.before = mode;
+    relaxed.changed_at = relaxed.depth;
+}
+
+void cuda_restore(const cuda_driver *driver) {
+    if (relaxed.changed_at == relaxed.depth) {
+        (void)driver->ThreadExchangeStreamCaptureMode(&relaxed.before);
+        relaxed.changed_at = 0;
+    }
+    relaxed.depth--;
+}
+
+static CUresult push(const cuda_driver *driver, CUcontext context) {
+    CUresult result = driver->CtxPushCurrent(context);
+    if (result == CUDA_SUCCESS)
+        cuda_relax(driver);
+    return result;
+}
+
+static void pop(const cuda_driver *driver) {
+    CUcontext context;
+    cuda_restore(driver);
+    (void)driver->CtxPopCurrent(&context);
+}
+
+/* lock held. Leaves the device entered. */
 static CUresult make_device(cuda_instance *instance, int32_t index) {
     const cuda_driver *driver = &instance->driver;
     cuda_device *device = &instance->devices[index];
@@ -51,7 +93,7 @@ static CUresult make_device(cuda_instance *instance, int32_t index) {
         result = retain_context(driver, device, &context);
     if (result != CUDA_SUCCESS)
         return result;
-    result = driver->CtxPushCurrent(context);
+    result = push(driver, context);
     if (result != CUDA_SUCCESS)
         goto release;
     result = cuda_kernels_take(driver, index, instance->rank, context, &device->kernels);
@@ -60,10 +102,10 @@ static CUresult make_device(cuda_instance *instance, int32_t index) {
     result = cuda_pinned_join(driver);
     if (result != CUDA_SUCCESS)
         goto give_kernels;
-    cuda_natives_open(driver, index);
+    cuda_natives_open(instance, index);
     /* Of the highest priority: streams of another one do not share its queue, in which it would
      * wait behind what they wait for. */
-    result = cuda_native_take(driver, index, true, &device->control);
+    result = cuda_native_take(instance, index, true, &device->control);
     if (result != CUDA_SUCCESS)
         goto leave_pinned;
     result = start_callbacks(driver, device);
@@ -72,13 +114,13 @@ static CUresult make_device(cuda_instance *instance, int32_t index) {
     device->context = context;
     return CUDA_SUCCESS;
 give_control:
-    cuda_native_give(driver, index, device->control, true);
+    cuda_native_give(instance, index, device->control, true);
 leave_pinned:
     cuda_pinned_leave(driver);
 give_kernels:
     cuda_kernels_give(driver, index, instance->rank);
 pop:
-    (void)driver->CtxPopCurrent(&context);
+    pop(driver);
 release:
     (void)driver->DevicePrimaryCtxRelease(device->id);
     return result;
@@ -92,59 +134,21 @@ static CUresult open_device(cuda_instance *instance, int32_t index) {
     return result;
 }
 
-/*
- * Somebody else may be capturing in global mode, in another thread or in this one: calls that such
- * a capture does not see, of which questions are some, then fail and break it, unless the thread
- * has said that it means them. Those of this library are never meant to be part of it.
- */
-static __thread struct {
-    int depth;
-    CUstreamCaptureMode before;
-} relaxed;
-
-void cuda_relax(const cuda_driver *driver) {
-    if (relaxed.depth++ > 0)
-        return;
-    relaxed.before = CU_STREAM_CAPTURE_MODE_RELAXED;
-    (void)driver->ThreadExchangeStreamCaptureMode(&relaxed.before);
-}
-
-void cuda_restore(const cuda_driver *driver) {
-    if (--relaxed.depth == 0)
-        (void)driver->ThreadExchangeStreamCaptureMode(&relaxed.before);
-}
-
-/* Relaxed. */
-static CUresult enter(cuda_instance *instance, int32_t index) {
+symmem_status cuda_enter(cuda_instance *instance, int32_t index, const char *operation) {
     const cuda_device *device = &instance->devices[index];
     pthread_mutex_lock(&instance->lock);
-    CUresult result = device->context != NULL ? instance->driver.CtxPushCurrent(device->context)
+    CUresult result = device->context != NULL ? push(&instance->driver, device->context)
                                               : open_device(instance, index);
     pthread_mutex_unlock(&instance->lock);
-    return result;
-}
-
-symmem_status cuda_enter(cuda_instance *instance, int32_t index, const char *operation) {
-    cuda_relax(&instance->driver);
-    CUresult result = enter(instance, index);
-    if (result == CUDA_SUCCESS)
-        return SYMMEM_OK;
-    cuda_restore(&instance->driver);
-    return cuda_fail(instance, result, operation);
+    return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, operation);
 }
 
 bool cuda_reenter(const cuda_instance *instance, int32_t index) {
-    cuda_relax(&instance->driver);
-    if (instance->driver.CtxPushCurrent(instance->devices[index].context) == CUDA_SUCCESS)
-        return true;
-    cuda_restore(&instance->driver);
-    return false;
+    return push(&instance->driver, instance->devices[index].context) == CUDA_SUCCESS;
 }
 
 void cuda_leave(const cuda_instance *instance) {
-    CUcontext context;
-    (void)instance->driver.CtxPopCurrent(&context);
-    cuda_restore(&instance->driver);
+    pop(&instance->driver);
 }
 
 CUresult cuda_lane_take(cuda_instance *instance, int32_t index, cuda_lane **lane_p) {
@@ -158,7 +162,7 @@ CUresult cuda_lane_take(cuda_instance *instance, int32_t index, cuda_lane **lane
         lane = calloc(1, sizeof *lane);
         if (lane == NULL)
             return CUDA_ERROR_OUT_OF_MEMORY;
-        CUresult result = cuda_native_take(&instance->driver, index, false, &lane->native);
+        CUresult result = cuda_native_take(instance, index, false, &lane->native);
         if (result != CUDA_SUCCESS) {
             free(lane);
             return result;
@@ -175,6 +179,11 @@ void cuda_lane_give(cuda_instance *instance, int32_t index, cuda_lane *lane) {
     pthread_mutex_unlock(&instance->lock);
 }
 
+void cuda_lane_end(cuda_instance *instance, int32_t index, cuda_lane *lane) {
+    cuda_native_give(instance, index, lane->native, true);
+    free(lane);
+}
+
 static void close_device(cuda_instance *instance, int32_t index) {
     const cuda_driver *driver = &instance->driver;
     cuda_device *device = &instance->devices[index];
@@ -183,10 +192,10 @@ static void close_device(cuda_instance *instance, int32_t index) {
     while (device->lanes != NULL) {
         cuda_lane *lane = device->lanes;
         device->lanes = lane->next;
-        cuda_native_give(driver, index, lane->native, entered);
+        cuda_native_give(instance, index, lane->native, entered);
         free(lane);
     }
-    cuda_native_give(driver, index, device->control, entered);
+    cuda_native_give(instance, index, device->control, entered);
     cuda_pinned_leave(driver);
     cuda_kernels_give(driver, index, instance->rank);
     if (entered)

@@ -1,30 +1,56 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The driver's streams, of the process and not of an instance. Streams that wait for one another on
- * the device need queues of their own there. The driver gives those to the first that it makes; one
- * made after others were destroyed may share a queue even so (seen on an H200). So enough for most
- * are made when a process first opens a device, and are kept for as long as its context lives; of
- * those at rest the first made is taken. What exceeds them is made and destroyed.
+ * the device need queues of their own there. One that the driver makes after others were destroyed
+ * may share a queue even if there are enough (seen on an H200), so none is destroyed: whoever needs
+ * one takes the first made of those at rest. They are kept for as long as the device's context
+ * lives; only what exceeds them is made and destroyed.
  */
 #include "cuda_internal.h"
 
-#define ORDINARY 32 /* as many as there can be queues (CUDA_DEVICE_MAX_CONNECTIONS) */
-#define URGENT 8
+#define ORDINARY 128
+#define URGENT 64
 
 typedef struct native {
-    CUstream stream; /* NULL: could not be made */
-    bool taken;
+    atomic_bool taken;
+    _Atomic(CUstream) stream; /* NULL: not made yet; written by who has taken it */
 } native;
 
 typedef struct shelf {
-    pthread_mutex_t lock;
-    unsigned long long context; /* its id: one that is reset takes its streams along. 0: none yet */
+    pthread_mutex_t opening;
+    atomic_ullong context; /* its id: one that is reset takes its streams along. 0: none yet */
     native ordinary[ORDINARY], urgent[URGENT];
 } shelf;
 
 static shelf shelves[CUDA_MAX_DEVICES] = {
-    [0 ... CUDA_MAX_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER},
+    [0 ... CUDA_MAX_DEVICES - 1] = {.opening = PTHREAD_MUTEX_INITIALIZER},
 };
+
+static void forget(native *natives, int count) {
+    for (int i = 0; i < count; i++) {
+        atomic_store(&natives[i].stream, NULL);
+        atomic_store(&natives[i].taken, false);
+    }
+}
+
+/* Where contexts cannot be told apart nothing is kept. */
+void cuda_natives_open(cuda_instance *instance, int32_t index) {
+    shelf *own = &shelves[index];
+    unsigned long long context = 0;
+    if (instance->driver.CtxGetId == NULL ||
+        instance->driver.CtxGetId(NULL, &context) != CUDA_SUCCESS)
+        context = 0;
+    instance->devices[index].context_id = context;
+    if (context == 0)
+        return;
+    pthread_mutex_lock(&own->opening);
+    if (atomic_load(&own->context) != context) {
+        forget(own->ordinary, ORDINARY);
+        forget(own->urgent, URGENT);
+        atomic_store(&own->context, context);
+    }
+    pthread_mutex_unlock(&own->opening);
+}
 
 static CUresult make(const cuda_driver *driver, bool urgent, CUstream *stream_p) {
     int lowest = 0, highest = 0;
@@ -36,68 +62,67 @@ static CUresult make(const cuda_driver *driver, bool urgent, CUstream *stream_p)
                : result;
 }
 
-/* What cannot be made is missed by who would have taken it. */
-static void fill(const cuda_driver *driver, bool urgent, native *natives, int count) {
-    for (int i = 0; i < count; i++) {
-        natives[i] = (native){NULL, false};
-        if (make(driver, urgent, &natives[i].stream) != CUDA_SUCCESS)
-            natives[i].stream = NULL;
+/* Not with work of who took it last, nor in a capture, which a query would break. */
+static bool is_at_rest(const cuda_driver *driver, CUstream stream) {
+    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+    return driver->StreamGetCaptureInfo(stream, &capturing, NULL, NULL, NULL, NULL) ==
+               CUDA_SUCCESS &&
+           capturing == CU_STREAM_CAPTURE_STATUS_NONE &&
+           driver->StreamQuery(stream) == CUDA_SUCCESS;
+}
+
+/* False: it is not to be had. No lock is held while the driver is asked, which may take long. */
+static bool try_take(const cuda_driver *driver, bool urgent, native *each, CUresult *result_p) {
+    CUstream stream = NULL;
+    if (atomic_exchange(&each->taken, true))
+        return false;
+    stream = atomic_load(&each->stream);
+    *result_p = CUDA_SUCCESS;
+    if (stream != NULL && is_at_rest(driver, stream))
+        return true;
+    if (stream == NULL) {
+        *result_p = make(driver, urgent, &stream);
+        if (*result_p == CUDA_SUCCESS) {
+            atomic_store(&each->stream, stream);
+            return true;
+        }
     }
+    atomic_store(&each->taken, false);
+    return *result_p != CUDA_SUCCESS;
 }
 
-void cuda_natives_open(const cuda_driver *driver, int32_t device) {
-    shelf *own = &shelves[device];
-    unsigned long long context = 0;
-    if (driver->CtxGetId == NULL || driver->CtxGetId(NULL, &context) != CUDA_SUCCESS)
-        return; /* contexts cannot be told apart, so nothing is kept */
-    pthread_mutex_lock(&own->lock);
-    if (own->context != context) {
-        fill(driver, false, own->ordinary, ORDINARY);
-        fill(driver, true, own->urgent, URGENT);
-        own->context = context;
-    }
-    pthread_mutex_unlock(&own->lock);
+CUresult cuda_native_take(cuda_instance *instance, int32_t index, bool urgent, CUstream *stream_p) {
+    const cuda_driver *driver = &instance->driver;
+    const unsigned long long context = instance->devices[index].context_id;
+    shelf *own = &shelves[index];
+    native *natives = urgent ? own->urgent : own->ordinary;
+    const int count = urgent ? URGENT : ORDINARY;
+    CUresult result = CUDA_SUCCESS;
+    for (int i = 0; context != 0 && atomic_load(&own->context) == context && i < count; i++)
+        if (try_take(driver, urgent, &natives[i], &result)) {
+            *stream_p = atomic_load(&natives[i].stream);
+            return result;
+        }
+    return make(driver, urgent, stream_p);
 }
 
-/* lock held. One may still have work of who took it last. NULL: none is at rest. */
-static native *find_at_rest(const cuda_driver *driver, native *natives, int count) {
-    for (int i = 0; i < count; i++)
-        if (natives[i].stream != NULL && !natives[i].taken &&
-            driver->StreamQuery(natives[i].stream) == CUDA_SUCCESS)
-            return &natives[i];
-    return NULL;
-}
-
-CUresult cuda_native_take(const cuda_driver *driver, int32_t device, bool urgent,
-                          CUstream *stream_p) {
-    shelf *own = &shelves[device];
-    pthread_mutex_lock(&own->lock);
-    native *found = urgent ? find_at_rest(driver, own->urgent, URGENT)
-                           : find_at_rest(driver, own->ordinary, ORDINARY);
-    if (found != NULL) {
-        found->taken = true;
-        *stream_p = found->stream;
-    }
-    pthread_mutex_unlock(&own->lock);
-    return found != NULL ? CUDA_SUCCESS : make(driver, urgent, stream_p);
-}
-
-/* lock held */
 static bool put_back(native *natives, int count, CUstream stream) {
     int i = 0;
-    while (i < count && natives[i].stream != stream)
+    while (i < count && atomic_load(&natives[i].stream) != stream)
         i++;
     if (i < count)
-        natives[i].taken = false;
+        atomic_store(&natives[i].taken, false);
     return i < count;
 }
 
-void cuda_native_give(const cuda_driver *driver, int32_t device, CUstream stream, bool entered) {
-    shelf *own = &shelves[device];
-    pthread_mutex_lock(&own->lock);
-    const bool kept =
-        put_back(own->ordinary, ORDINARY, stream) || put_back(own->urgent, URGENT, stream);
-    pthread_mutex_unlock(&own->lock);
-    if (!kept && entered)
-        (void)driver->StreamDestroy(stream); /* behind its work */
+void cuda_native_give(cuda_instance *instance, int32_t index, CUstream stream, bool entered) {
+    const unsigned long long context = instance->devices[index].context_id;
+    shelf *own = &shelves[index];
+    if (context != 0 && atomic_load(&own->context) != context)
+        return; /* it went with its context */
+    if (context != 0 &&
+        (put_back(own->ordinary, ORDINARY, stream) || put_back(own->urgent, URGENT, stream)))
+        return;
+    if (entered)
+        (void)instance->driver.StreamDestroy(stream); /* behind its work */
 }

@@ -66,9 +66,13 @@ void cuda_watch_peers(const cuda_signal_op *signal) {
 
 /* --- pending work ------------------------------------------------------------------- */
 
-static void free_pending(cuda_instance *instance, cuda_pending *pending) {
+/* Also where the context is lost. */
+static void free_pending(const cuda_instance *instance, cuda_pending *pending) {
+    bool entered = cuda_reenter(instance, pending->device);
     if (pending->done != NULL)
         (void)instance->driver.EventDestroy(pending->done);
+    if (entered)
+        cuda_leave(instance);
     free(pending);
 }
 

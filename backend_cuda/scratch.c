@@ -51,6 +51,8 @@ void cuda_scratch_give(const cuda_instance *instance, CUdeviceptr at, CUstream n
 /* No product is under way any more. */
 void cuda_scratch_close(cuda_instance *instance) {
     for (int32_t i = 0; i < instance->device_count; i++)
-        if (instance->devices[i].scratch != NULL)
+        if (instance->devices[i].scratch != NULL && cuda_reenter(instance, i)) {
             (void)instance->driver.MemPoolDestroy(instance->devices[i].scratch);
+            cuda_leave(instance);
+        }
 }

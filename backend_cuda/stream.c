@@ -55,8 +55,7 @@ static symmem_status make_stream(cuda_instance *instance, int32_t device, CUstre
     cuda_stream *stream = calloc(1, sizeof *stream);
     if (stream == NULL)
         return cuda_no_memory(instance, "stream_create");
-    CUresult result =
-        wrapped ? CUDA_SUCCESS : cuda_native_take(&instance->driver, device, false, &native);
+    CUresult result = wrapped ? CUDA_SUCCESS : cuda_native_take(instance, device, false, &native);
     if (result != CUDA_SUCCESS) {
         free(stream);
         return cuda_fail(instance, result, "stream_create");
@@ -106,7 +105,7 @@ void cuda_stream_drop(cuda_stream *stream) {
 
 static void end_native(cuda_instance *instance, const cuda_stream *stream) {
     bool entered = cuda_enter(instance, stream->device, "stream_destroy") == SYMMEM_OK;
-    cuda_native_give(&instance->driver, stream->device, stream->native, entered);
+    cuda_native_give(instance, stream->device, stream->native, entered);
     if (entered)
         cuda_leave(instance);
 }

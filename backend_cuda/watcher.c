@@ -44,9 +44,6 @@ static bool wait_for_work(cuda_instance *instance) {
 
 static void *run_watcher(void *opaque) {
     cuda_instance *instance = opaque;
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    /* Captures of others must not be broken by what this thread asks. */
-    (void)instance->driver.ThreadExchangeStreamCaptureMode(&mode);
     while (wait_for_work(instance)) {
         cuda_sleep_ns(TICK_NS);
         cuda_collect(instance);

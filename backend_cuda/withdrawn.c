@@ -87,8 +87,7 @@ static bool leave_behind(cuda_instance *instance, int32_t device, const cuda_lau
                             .given_up = true};
     bool left = cuda_pending_add(stream, exec, &needs, launch->signal.operation) == SYMMEM_OK;
     if (left) {
-        cuda_native_give(&instance->driver, device, lane->native, true); /* with its work */
-        free(lane);
+        cuda_lane_end(instance, device, lane);
     }
     cuda_stream_drop(stream);
     return left;

@@ -75,6 +75,8 @@ static CUresult ask_device(cuda_instance *instance, const nccl_window *window, i
     }
     if (result != CUDA_ERROR_NOT_READY)
         cuda_lane_give(instance, device, lane);
+    else
+        cuda_lane_end(instance, device, lane);
     return result;
 }
 

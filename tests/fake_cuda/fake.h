@@ -27,8 +27,10 @@ bool fake_is_capturing(CUstream stream);
 void fake_wait_stream(CUstream stream);
 void fake_wait_context(CUcontext context); /* for all its streams */
 
-/* For tests: how many streams were made. */
+/* For tests: how many streams were made, how many there are, and that so many more cannot be. */
 __attribute__((visibility("default"))) int fake_streams_made(bool urgent);
+__attribute__((visibility("default"))) int fake_streams_left(void);
+__attribute__((visibility("default"))) void fake_refuse_streams(int count);
 
 CUresult fake_stream_create(CUstream *stream, unsigned int flags);
 CUresult fake_priority_range(int *lowest, int *highest);
@@ -63,6 +65,8 @@ void fake_await_motion(void); /* before anything begins */
 
 CUresult fake_exchange_mode(CUstreamCaptureMode *mode);
 void fake_need_no_capture(const char *call);
+void fake_first_pushed(void);
+void fake_last_popped(void);
 
 /* --- ranges.c ------------------------------------------------------------------------ */
 

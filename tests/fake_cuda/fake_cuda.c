@@ -136,7 +136,6 @@ static CUresult fake_state(CUdevice device, unsigned int *flags, int *active) {
 }
 
 static CUresult fake_retain(CUcontext *context, CUdevice device) {
-    fake_need_no_capture("cuDevicePrimaryCtxRetain");
     pthread_mutex_lock(&lock);
     contexts[device].references++;
     pthread_mutex_unlock(&lock);
@@ -145,7 +144,6 @@ static CUresult fake_retain(CUcontext *context, CUdevice device) {
 }
 
 static CUresult fake_release(CUdevice device) {
-    fake_need_no_capture("cuDevicePrimaryCtxRelease");
     pthread_mutex_lock(&lock);
     bool held = contexts[device].references > 0;
     contexts[device].references -= held;
@@ -156,6 +154,8 @@ static CUresult fake_release(CUdevice device) {
 static CUresult fake_push(CUcontext context) {
     if (depth == MAX_DEPTH)
         return CUDA_ERROR_INVALID_VALUE;
+    if (depth == 0)
+        fake_first_pushed();
     stack[depth++] = context;
     return CUDA_SUCCESS;
 }
@@ -164,6 +164,8 @@ static CUresult fake_pop(CUcontext *context) {
     if (depth == 0)
         return CUDA_ERROR_INVALID_CONTEXT;
     *context = stack[--depth];
+    if (depth == 0)
+        fake_last_popped();
     return CUDA_SUCCESS;
 }
 
@@ -620,6 +622,8 @@ CUresult cuGetProcAddress_v2(const char *name, void **entry, int version, cuuint
         ENTRY(GraphExecDestroy, fake_exec_destroy),
     };
     (void)version, (void)flags;
+    if (strcmp(name, "cuCtxGetId") == 0 && getenv("FAKE_CUDA_NO_ID") != NULL)
+        return CUDA_ERROR_NOT_FOUND;
     for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++)
         if (strcmp(entries[i].name, name) == 0) {
             memcpy(entry, &entries[i].function, sizeof *entry);

@@ -4,6 +4,7 @@
  * and uses those again, in later contexts too; but none whose work goes on, none of another
  * priority, and none of a device's context that was reset.
  */
+#include <cuda.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,13 +15,18 @@
 #include <time.h>
 
 #define LIMIT_MS 200u
-#define KEPT 32
-#define KEPT_URGENT 8
+#define KEPT 128
 #define MANY (KEPT + 8)
 
 static int (*made)(bool urgent);
+static int (*left)(void);
+static void (*refuse)(int count);
 static void (*reset_context)(int device);
 static void (*hold_all)(bool held);
+static CUresult (*retain)(CUcontext *context, CUdevice device);
+static CUresult (*push)(CUcontext context);
+static CUresult (*pop)(CUcontext *context);
+static CUresult (*create)(CUstream *stream, unsigned int flags);
 static atomic_bool held;
 static int bad, said;
 
@@ -57,10 +63,14 @@ static symmem_context *begin(void) {
     return context;
 }
 
-static symmem_stream *make(symmem_context *context) {
+static symmem_stream *make_on(symmem_context *context, int32_t device) {
     symmem_stream *stream = NULL;
-    need(symmem_stream_create(context, 0, &stream), SYMMEM_OK, "stream");
+    need(symmem_stream_create(context, device, &stream), SYMMEM_OK, "stream");
     return stream;
+}
+
+static symmem_stream *make(symmem_context *context) {
+    return make_on(context, 0);
 }
 
 static void end(symmem_stream *stream) {
@@ -90,12 +100,20 @@ static int made_for(symmem_context *context, int count) {
 static void one_context(void) {
     symmem_context *context = begin();
     end(make(context));
-    expect(made(false), KEPT, "made when the device was opened");
-    expect(made(true), KEPT_URGENT, "made of a higher priority then");
-    expect(made_for(context, KEPT), 0, "made for as many");
+    expect(made(false), 1, "made for one");
+    expect(made(true), 1, "made of a higher priority");
+    expect(made_for(context, 3), 2, "made for three");
+    refuse(1);
+    symmem_stream *all[4] = {make(context), make(context), make(context), NULL};
+    need(symmem_stream_create(context, 0, &all[3]), SYMMEM_NO_SPACE, "one that is refused");
+    for (int i = 0; i < 3; i++)
+        end(all[i]);
+    expect(made_for(context, KEPT), KEPT - 3, "made for many");
     expect(made_for(context, MANY), MANY - KEPT, "made for more");
     expect(made_for(context, MANY), MANY - KEPT, "made for more once more");
+    expect(left(), KEPT + 1, "kept");
     symmem_context_free(context);
+    expect(left(), KEPT + 1, "kept after the context");
 }
 
 static void work_goes_on(void) {
@@ -113,25 +131,75 @@ static void work_goes_on(void) {
 
 static void contexts(void) {
     symmem_context *context = begin(), *other = begin();
-    const int urgent = made(true);
     symmem_stream *one = make(context), *two = make(other);
+    const int before = left(), urgent = made(true);
+    expect(urgent, 2, "made of a higher priority for two contexts");
     expect(made_for(other, KEPT - 2), 0, "made by a context that comes later");
     expect(made_for(other, KEPT), 2, "made beside one of another context");
-    expect(made(true) - urgent, 0, "made of a higher priority by later contexts");
     end(one);
     end(two);
     symmem_context_free(other);
     symmem_context_free(context);
+    for (int i = 0; i < 10; i++) {
+        void *buffer = NULL;
+        context = begin();
+        need(symmem_alloc(context, 64, 0, NULL, &buffer), SYMMEM_OK, "alloc");
+        expect(made_for(context, KEPT), 1, "made beside a private one");
+        symmem_context_free(context);
+    }
+    expect(made(true), urgent, "made of a higher priority by contexts that come later");
+    expect(left(), before, "left of it all");
+}
+
+static void other_device(void) {
+    symmem_context *context = begin();
+    symmem_stream *here = make(context);
+    const int before = made(false);
+    symmem_stream *there = make_on(context, 1);
+    expect(made(false) - before, 1, "made for another device");
+    need(symmem_stream_synchronize(there, LIMIT_MS), SYMMEM_OK, "a stream of another device");
+    end(here);
+    end(there);
+    symmem_context_free(context);
+}
+
+static void users_own(void) {
+    symmem_context *context = begin();
+    symmem_stream *wrapper = NULL;
+    CUcontext primary;
+    CUstream native;
+    end(make(context));
+    if (retain(&primary, 0) != CUDA_SUCCESS || push(primary) != CUDA_SUCCESS ||
+        create(&native, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS || pop(&primary) != CUDA_SUCCESS)
+        exit(1);
+    const int before = left();
+    need(symmem_stream_wrap(context, 0, native, &wrapper), SYMMEM_OK, "wrap");
+    end(wrapper);
+    symmem_context_free(context);
+    expect(left(), before, "left with the user's own");
+}
+
+/* What outlives a reset gives back what is gone. */
+static void across_a_reset(void) {
+    symmem_context *context = begin();
+    symmem_stream *stream = make(context);
+    reset_context(0);
+    symmem_context *other = begin();
+    end(make(other));
+    end(stream);
+    symmem_context_free(context);
+    expect(made_for(other, 1), 0, "made after a late end");
+    symmem_context_free(other);
 }
 
 static void after_a_reset(void) {
     const int ordinary = made(false), urgent = made(true);
     reset_context(0);
     symmem_context *context = begin();
-    expect(made_for(context, 1), KEPT, "made after a reset");
-    expect(made(false) - ordinary, KEPT, "made after a reset in all");
-    expect(made(true) - urgent, KEPT_URGENT, "made of a higher priority after a reset");
-    expect(made_for(context, KEPT), 0, "made after that");
+    expect(made_for(context, 2), 2, "made after a reset");
+    expect(made(false) - ordinary, 2, "made after a reset in all");
+    expect(made(true) - urgent, 1, "made of a higher priority after a reset");
+    expect(made_for(context, 2), 0, "made after that");
     symmem_context_free(context);
 }
 
@@ -169,26 +237,57 @@ static void no_limit(void) {
     symmem_context_free(context);
 }
 
-static void *find(const char *name) {
+static void nothing_is_kept(void) {
+    symmem_context *context = begin();
+    const int before = made(false);
+    end(make(context));
+    end(make(context));
+    expect(made(false) - before, 2, "made where contexts cannot be told apart");
+    symmem_context_free(context);
+    expect(left(), 0, "left then");
+}
+
+/* `bytes` of a pointer to a function of the driver's that tests alone know. */
+static void find(const char *name, void *function, size_t bytes) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
     void *symbol = driver != NULL ? dlsym(driver, name) : NULL;
     if (symbol == NULL)
         exit(1);
-    return symbol;
+    memcpy(function, &symbol, bytes);
+}
+
+static void find_entry(const char *name, void *function, size_t bytes) {
+    CUresult (*look)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
+    CUdriverProcAddressQueryResult found;
+    void *symbol = NULL;
+    find("cuGetProcAddress_v2", &look, sizeof look);
+    if (look(name, &symbol, 12000, 0, &found) != CUDA_SUCCESS)
+        exit(1);
+    memcpy(function, &symbol, bytes);
 }
 
 int main(void) {
-    void *symbol = find("fake_streams_made");
-    memcpy(&made, &symbol, sizeof symbol);
-    symbol = find("fake_reset_context");
-    memcpy(&reset_context, &symbol, sizeof symbol);
-    symbol = find("fake_hold_all");
-    memcpy(&hold_all, &symbol, sizeof symbol);
-    one_context();
-    work_goes_on();
-    contexts();
-    after_a_reset();
-    no_limit();
+    find("fake_streams_made", &made, sizeof made);
+    find("fake_streams_left", &left, sizeof left);
+    find("fake_refuse_streams", &refuse, sizeof refuse);
+    find("fake_reset_context", &reset_context, sizeof reset_context);
+    find("fake_hold_all", &hold_all, sizeof hold_all);
+    find_entry("cuDevicePrimaryCtxRetain", &retain, sizeof retain);
+    find_entry("cuCtxPushCurrent", &push, sizeof push);
+    find_entry("cuCtxPopCurrent", &pop, sizeof pop);
+    find_entry("cuStreamCreate", &create, sizeof create);
+    if (getenv("FAKE_CUDA_NO_ID") != NULL) {
+        nothing_is_kept();
+    } else {
+        one_context();
+        work_goes_on();
+        contexts();
+        other_device();
+        users_own();
+        after_a_reset();
+        across_a_reset();
+        no_limit();
+    }
     printf("%d bad\n", bad);
     return bad == 0 ? 0 : 1;
 }

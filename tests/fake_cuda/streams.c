@@ -15,6 +15,7 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static uint64_t last_capture;
 static CUstream streams;
 static int made[2]; /* ordinary ones; of a higher priority */
+static int refused;
 
 struct CUgraph_st {
     uint64_t id;
@@ -124,9 +125,13 @@ static void need_thread(CUstream stream) {
 }
 
 static CUresult make_stream(CUstream *stream_p, unsigned int flags, bool urgent) {
-    CUstream stream = calloc(1, sizeof *stream);
+    pthread_mutex_lock(&lock);
+    const bool refuse = refused > 0;
+    refused -= refuse;
+    pthread_mutex_unlock(&lock);
+    CUstream stream = refuse ? NULL : calloc(1, sizeof *stream);
     if (stream == NULL || flags != CU_STREAM_NON_BLOCKING)
-        return CUDA_ERROR_INVALID_VALUE;
+        return CUDA_ERROR_OUT_OF_MEMORY;
     stream->end = &stream->first;
     stream->context = fake_current();
     stream->context_id = fake_id_of(stream->context);
@@ -148,6 +153,21 @@ int fake_streams_made(bool urgent) {
     int count = made[urgent];
     pthread_mutex_unlock(&lock);
     return count;
+}
+
+int fake_streams_left(void) {
+    int count = 0;
+    pthread_mutex_lock(&lock);
+    for (const struct CUstream_st *stream = streams; stream != NULL; stream = stream->next)
+        count++;
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+void fake_refuse_streams(int count) {
+    pthread_mutex_lock(&lock);
+    refused = count;
+    pthread_mutex_unlock(&lock);
 }
 
 /* One that went with its context is memory of nobody's. */
@@ -288,6 +308,7 @@ CUresult fake_event_create(CUevent *event_p, unsigned int flags) {
 }
 
 CUresult fake_event_destroy(CUevent event) {
+    fake_need_no_capture("cuEventDestroy");
     drop_event(&(struct ticket){.event = event});
     return CUDA_SUCCESS;
 }
