@@ -154,13 +154,14 @@ static void contexts(void) {
 static void other_device(void) {
     symmem_context *context = begin();
     symmem_stream *here = make(context);
-    const int before = made(false);
+    const int before = made(false), before_all = left();
     symmem_stream *there = make_on(context, 1);
     expect(made(false) - before, 1, "made for another device");
     need(symmem_stream_synchronize(there, LIMIT_MS), SYMMEM_OK, "a stream of another device");
     end(here);
     end(there);
     symmem_context_free(context);
+    expect(left() - before_all, 2, "kept of another device");
 }
 
 static void users_own(void) {
