@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // symmem-cuda-check: what the conformance suite cannot know of the CUDA backend, on real devices: a
-// user's own kernels by symmem/device.cuh, started by the CUDA runtime; the machine's float16; and a
-// device that has no room for the library's kernels. Each rank is a process with RANK, WORLD_SIZE
+// user's own kernels by symmem/device.cuh, started by the CUDA runtime; the machine's float16; captures
+// of somebody else's; a device that has no room for the library's kernels, and one that is reset. Each rank is a process with RANK, WORLD_SIZE
 // and SYMMEM_STORE set, as tests/run_ranks.sh starts them; ranks beyond the number of devices share
 // them. Exit status: 0 good, 1 bad, 77 nothing to check here.
 #include "check.cuh"
@@ -100,11 +100,13 @@ int main() {
     open_handle(c);
     check_halves(c);
     check_header(c);
+    check_elsewhere(c);
     check_withdrawn(c);
     meet(c);
     symmem_handle_release(c.handle);
     expect(c, "free", symmem_free(c.context, c.memory) == SYMMEM_OK, "the buffer");
     symmem_context_free(c.context);
     expect(c, "the context", cudaDeviceSynchronize() == cudaSuccess, "goes on working");
+    check_reset(c);
     return c.failures == 0 ? 0 : 1;
 }
