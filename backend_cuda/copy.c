@@ -35,7 +35,7 @@ static symmem_status run_now(cuda_instance *instance, int32_t device, const byte
         return cuda_fail(instance, result, op->operation);
     result = op->enqueue(&instance->driver, op, lane->native);
     if (result == CUDA_SUCCESS)
-        result = cuda_wait_idle(instance, lane->native, 0, NULL);
+        result = cuda_wait_call(instance, lane->native);
     cuda_lane_give(instance, device, lane);
     return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, op->operation);
 }

@@ -348,6 +348,8 @@ symmem_status cuda_write_value32(void *instance, int32_t device, void *dst, uint
 /* Until the stream's work so far has ended; not for capturing streams. */
 CUresult cuda_wait_idle(cuda_instance *instance, CUstream native, uint32_t timeout_ms,
                         const cuda_signal_op *signal);
+/* Without a limit, in a call of the user's, which tells him that it waits. */
+CUresult cuda_wait_call(cuda_instance *instance, CUstream native);
 symmem_status cuda_stream_create(void *instance, int32_t device, void **stream_p);
 symmem_status cuda_stream_wrap(void *instance, int32_t device, void *native, void **stream_p);
 void cuda_stream_destroy(void *instance, void *stream);

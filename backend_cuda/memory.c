@@ -189,7 +189,7 @@ static CUresult zero(cuda_instance *instance, const cuda_mapping *mapping, int32
     result =
         instance->driver.MemsetD8Async(mapping->address, 0, mapping->mapped_bytes, lane->native);
     if (result == CUDA_SUCCESS)
-        result = cuda_wait_idle(instance, lane->native, 0, NULL);
+        result = cuda_wait_call(instance, lane->native);
     cuda_lane_give(instance, device, lane);
     return result;
 }

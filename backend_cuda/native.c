@@ -8,30 +8,26 @@
  */
 #include "cuda_internal.h"
 
+#include <string.h>
+
 #define ORDINARY 128
 #define URGENT 64
 
 typedef struct native {
-    atomic_bool taken;
-    _Atomic(CUstream) stream; /* NULL: not made yet; written by who has taken it */
+    CUstream stream; /* NULL: not made yet */
+    bool taken;
 } native;
 
+/* The lock is over notes only: it is not held while the driver is asked, which may take long. */
 typedef struct shelf {
-    pthread_mutex_t opening;
-    atomic_ullong context; /* its id: one that is reset takes its streams along. 0: none yet */
+    pthread_mutex_t lock;
+    unsigned long long context; /* its id: one that is reset takes its streams along. 0: none yet */
     native ordinary[ORDINARY], urgent[URGENT];
 } shelf;
 
 static shelf shelves[CUDA_MAX_DEVICES] = {
-    [0 ... CUDA_MAX_DEVICES - 1] = {.opening = PTHREAD_MUTEX_INITIALIZER},
+    [0 ... CUDA_MAX_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER},
 };
-
-static void forget(native *natives, int count) {
-    for (int i = 0; i < count; i++) {
-        atomic_store(&natives[i].stream, NULL);
-        atomic_store(&natives[i].taken, false);
-    }
-}
 
 /* Where contexts cannot be told apart nothing is kept. */
 void cuda_natives_open(cuda_instance *instance, int32_t index) {
@@ -43,13 +39,13 @@ void cuda_natives_open(cuda_instance *instance, int32_t index) {
     instance->devices[index].context_id = context;
     if (context == 0)
         return;
-    pthread_mutex_lock(&own->opening);
-    if (atomic_load(&own->context) != context) {
-        forget(own->ordinary, ORDINARY);
-        forget(own->urgent, URGENT);
-        atomic_store(&own->context, context);
+    pthread_mutex_lock(&own->lock);
+    if (own->context != context) {
+        memset(own->ordinary, 0, sizeof own->ordinary);
+        memset(own->urgent, 0, sizeof own->urgent);
+        own->context = context;
     }
-    pthread_mutex_unlock(&own->opening);
+    pthread_mutex_unlock(&own->lock);
 }
 
 static CUresult make(const cuda_driver *driver, bool urgent, CUstream *stream_p) {
@@ -71,24 +67,24 @@ static bool is_at_rest(const cuda_driver *driver, CUstream stream) {
            driver->StreamQuery(stream) == CUDA_SUCCESS;
 }
 
-/* False: it is not to be had. No lock is held while the driver is asked, which may take long. */
-static bool try_take(const cuda_driver *driver, bool urgent, native *each, CUresult *result_p) {
-    CUstream stream = NULL;
-    if (atomic_exchange(&each->taken, true))
-        return false;
-    stream = atomic_load(&each->stream);
-    *result_p = CUDA_SUCCESS;
-    if (stream != NULL && is_at_rest(driver, stream))
-        return true;
-    if (stream == NULL) {
-        *result_p = make(driver, urgent, &stream);
-        if (*result_p == CUDA_SUCCESS) {
-            atomic_store(&each->stream, stream);
-            return true;
-        }
+static bool reserve(shelf *own, unsigned long long context, native *each, CUstream *stream_p) {
+    pthread_mutex_lock(&own->lock);
+    const bool reserved = own->context == context && !each->taken;
+    if (reserved) {
+        each->taken = true;
+        *stream_p = each->stream;
     }
-    atomic_store(&each->taken, false);
-    return *result_p != CUDA_SUCCESS;
+    pthread_mutex_unlock(&own->lock);
+    return reserved;
+}
+
+/* What has become of one that was reserved; nothing where the context has been reset since. */
+static void settle(shelf *own, unsigned long long context, native *each, CUstream stream,
+                   bool taken) {
+    pthread_mutex_lock(&own->lock);
+    if (own->context == context)
+        *each = (native){stream, taken};
+    pthread_mutex_unlock(&own->lock);
 }
 
 CUresult cuda_native_take(cuda_instance *instance, int32_t index, bool urgent, CUstream *stream_p) {
@@ -97,32 +93,44 @@ CUresult cuda_native_take(cuda_instance *instance, int32_t index, bool urgent, C
     shelf *own = &shelves[index];
     native *natives = urgent ? own->urgent : own->ordinary;
     const int count = urgent ? URGENT : ORDINARY;
-    CUresult result = CUDA_SUCCESS;
-    for (int i = 0; context != 0 && atomic_load(&own->context) == context && i < count; i++)
-        if (try_take(driver, urgent, &natives[i], &result)) {
-            *stream_p = atomic_load(&natives[i].stream);
-            return result;
+    CUresult made = CUDA_SUCCESS;
+    for (int i = 0; context != 0 && i < count; i++) {
+        CUstream stream;
+        if (!reserve(own, context, &natives[i], &stream))
+            continue;
+        if (stream == NULL && made == CUDA_SUCCESS) {
+            made = make(driver, urgent, &stream);
+            stream = made == CUDA_SUCCESS ? stream : NULL;
         }
-    return make(driver, urgent, stream_p);
+        const bool good = stream != NULL && is_at_rest(driver, stream);
+        settle(own, context, &natives[i], stream, good);
+        if (good) {
+            *stream_p = stream;
+            return CUDA_SUCCESS;
+        }
+    }
+    return made == CUDA_SUCCESS ? make(driver, urgent, stream_p) : made;
 }
 
+/* lock held */
 static bool put_back(native *natives, int count, CUstream stream) {
     int i = 0;
-    while (i < count && atomic_load(&natives[i].stream) != stream)
+    while (i < count && natives[i].stream != stream)
         i++;
     if (i < count)
-        atomic_store(&natives[i].taken, false);
+        natives[i].taken = false;
     return i < count;
 }
 
 void cuda_native_give(cuda_instance *instance, int32_t index, CUstream stream, bool entered) {
     const unsigned long long context = instance->devices[index].context_id;
     shelf *own = &shelves[index];
-    if (context != 0 && atomic_load(&own->context) != context)
-        return; /* it went with its context */
-    if (context != 0 &&
-        (put_back(own->ordinary, ORDINARY, stream) || put_back(own->urgent, URGENT, stream)))
-        return;
-    if (entered)
+    bool done = false;
+    pthread_mutex_lock(&own->lock);
+    if (context != 0) /* it went with its context, or stays */
+        done = own->context != context || put_back(own->ordinary, ORDINARY, stream) ||
+               put_back(own->urgent, URGENT, stream);
+    pthread_mutex_unlock(&own->lock);
+    if (!done && entered)
         (void)instance->driver.StreamDestroy(stream); /* behind its work */
 }

@@ -106,7 +106,7 @@ symmem_status cuda_signal_reset(void *opaque, const symmem_peers *peers) {
         cuda_address(peers->signals[peers->rank]), 0,
         symmem_cuda_signal_size(peers->world_size, peers->channel_count), control);
     if (result == CUDA_SUCCESS)
-        result = cuda_wait_idle(instance, control, 0, NULL);
+        result = cuda_wait_call(instance, control);
     cuda_leave(instance);
     if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, "reset");

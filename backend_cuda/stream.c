@@ -9,27 +9,14 @@
 #define PAUSE_NS 20000ull
 #define WATCH_NS (10 * CUDA_NS_PER_MS)
 
-/* What has no limit cannot come back before its work is over, but whoever waits is to know. */
-static void say_that_it_waits(const cuda_instance *instance) {
-    instance->host->notice(instance->host,
-                           "a call that has no limit waits for the device for longer than "
-                           "SYMMEM_CUDA_LATE_MS: other work may fill the device, or wait for this "
-                           "rank");
-}
-
 CUresult cuda_wait_idle(cuda_instance *instance, CUstream native, uint32_t timeout_ms,
                         const cuda_signal_op *signal) {
     uint64_t start_ns = cuda_now_ns(), watched_ns = start_ns;
-    bool said = timeout_ms != 0 || signal != NULL; /* peers are waited for */
     CUresult result;
     while ((result = instance->driver.StreamQuery(native)) == CUDA_ERROR_NOT_READY) {
         uint64_t now_ns = cuda_now_ns();
         if (timeout_ms != 0 && now_ns - start_ns >= timeout_ms * CUDA_NS_PER_MS)
             break;
-        if (!said && now_ns - start_ns >= instance->late_ms * CUDA_NS_PER_MS) {
-            say_that_it_waits(instance);
-            said = true;
-        }
         if (signal != NULL && now_ns - watched_ns >= WATCH_NS) {
             cuda_watch_peers(signal);
             watched_ns = now_ns;
@@ -38,6 +25,17 @@ CUresult cuda_wait_idle(cuda_instance *instance, CUstream native, uint32_t timeo
             cuda_sleep_ns(PAUSE_NS);
     }
     return result;
+}
+
+CUresult cuda_wait_call(cuda_instance *instance, CUstream native) {
+    CUresult result = cuda_wait_idle(instance, native, instance->late_ms, NULL);
+    if (result != CUDA_ERROR_NOT_READY)
+        return result;
+    instance->host->notice(instance->host,
+                           "a call that has no limit waits for the device for longer than "
+                           "SYMMEM_CUDA_LATE_MS: other work may fill the device, or wait for this "
+                           "rank");
+    return cuda_wait_idle(instance, native, 0, NULL);
 }
 
 static symmem_status fail_wait(const cuda_instance *instance, CUresult result,

@@ -81,8 +81,8 @@ static symmem_status run_now(cuda_instance *instance, cuda_work *work) {
         return cuda_fail(instance, result, work->operation);
     symmem_status status = work->enqueue(instance, work, lane->native);
     /* After a failure too: a part may be under way. */
-    result = cuda_wait_idle(instance, lane->native, 0,
-                            work->signal.fault != NULL ? &work->signal : NULL);
+    result = work->signal.fault != NULL ? cuda_wait_idle(instance, lane->native, 0, &work->signal)
+                                        : cuda_wait_call(instance, lane->native);
     cuda_lane_give(instance, work->device, lane);
     if (status == SYMMEM_OK && result != CUDA_SUCCESS)
         status = cuda_fail(instance, result, work->operation);

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Beside others in a process: a capture in global mode, as PyTorch's are, that calls of this library
-// go on beside; and a device that the program resets when the library's last context has ended.
+// Beside others in a process: a capture in global mode, as PyTorch's are, during which calls of this
+// library are made; and a device that the program resets after the library's last context.
 #include "check.cuh"
 
+#include <cuda.h>
+#include <dlfcn.h>
+
+#include <cstdlib>
 #include <thread>
 
 static __global__ void count_up(uint32_t *word) {
@@ -90,6 +94,7 @@ static void beside(check &c, const char *what, uint32_t *word, bool other_thread
     symmem_status status = SYMMEM_UNSUPPORTED;
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     const auto call = [&] {
+        (void)cudaSetDevice(c.device);
         status = use(c);
         mode = mode_now();
     };
@@ -111,18 +116,35 @@ void check_elsewhere(check &c) {
          cudaMalloc(&word, sizeof *word) == cudaSuccess &&
              cudaMemset(word, 0, sizeof *word) == cudaSuccess &&
              cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess &&
-             cudaEventRecord(event, c.stream) == cudaSuccess &&
-             cudaStreamSynchronize(c.stream) == cudaSuccess);
+             cudaEventRecord(event, c.stream) == cudaSuccess);
+    count_up<<<1, 1, 0, c.stream>>>(word); // loaded before anything is captured
+    need(c, "a kernel", cudaStreamSynchronize(c.stream) == cudaSuccess);
     meet(c);
     // What the rest is about; nothing of this library's.
     const bool kept = survives(c, word, [&] {
-        std::thread([&] { (void)cudaEventQuery(event); }).join();
+        std::thread([&] {
+            (void)cudaSetDevice(c.device);
+            (void)cudaEventQuery(event);
+        }).join();
     });
     expect(c, "a query of another thread's", true, "%s a capture", kept ? "keeps" : "breaks");
     beside(c, "calls of another thread beside a capture", word, true);
     beside(c, "calls of the thread that captures", word, false);
+    uint32_t count = 0;
+    need(c, "the word", cudaMemcpy(&count, word, sizeof count, cudaMemcpyDeviceToHost) ==
+                            cudaSuccess);
+    expect(c, "the captured kernels", count == (kept ? 4 : 3), "ran %u times", count);
     (void)cudaEventDestroy(event);
     (void)cudaFree(word);
+}
+
+static unsigned long long context_id() {
+    unsigned long long id = 0;
+    (void)cudaFree(nullptr); // the primary context is current
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    void *symbol = driver != nullptr ? dlsym(driver, "cuCtxGetId") : nullptr;
+    const auto get_id = reinterpret_cast<CUresult (*)(CUcontext, unsigned long long *)>(symbol);
+    return get_id != nullptr && get_id(nullptr, &id) == CUDA_SUCCESS ? id : 0;
 }
 
 // A world of its own: the others may be gone.
@@ -132,7 +154,12 @@ void check_reset(check &c) {
     symmem_status first = SYMMEM_OK;
     void *memory = nullptr;
     uint32_t word = 7, found = 0;
+    const unsigned long long before = context_id();
     need(c, "a device that is reset", cudaDeviceReset() == cudaSuccess);
+    const unsigned long long after = context_id();
+    expect(c, "a context's id", before != 0 && after != 0 && before != after,
+           "%llu, and after a reset %llu", before, after);
+    (void)unsetenv("SYMMEM_STORE");
     symmem_context_options_init(&options);
     options.rank = 0;
     options.world_size = 1;

@@ -19,7 +19,8 @@ extern "C" {
  */
 typedef symmem_status (*symmem_point_fn)(void *arg, const char *point);
 
-/* Receives one line of text without newline. NULL prints to standard error. */
+/* Receives one line of text without newline, on a thread that is in a call of the library: it must
+ * not call symmem. NULL prints to standard error. */
 typedef void (*symmem_log_fn)(void *arg, const char *line);
 
 typedef struct symmem_context_options {
