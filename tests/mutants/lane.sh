@@ -96,18 +96,20 @@ judge_baseline() {
 
 # Inside it may do what it likes, and must have done something; outside, nothing.
 judge_contained() {
-    local left=0 harmed=''
+    local left='' harmed=''
     canary_unharmed || harmed=1
-    # A lane's own user has nothing left. The canary's child ends soon.
+    # A lane's own user has nothing left. The canary's child ends soon; until process 1 asks for it,
+    # which may take it seconds, it is a zombie, and those are no more.
     for _ in {1..20}; do
-        [ -z "$lanes_have_users" ] || left=$(ps -o pid= -U "$(lane_user "$LANE")" | wc -l)
-        [ "$left" -gt 0 ] || break
+        [ -z "$lanes_have_users" ] ||
+            left=$(ps -o stat=,comm= -U "$(lane_user "$LANE")" | grep -v '^Z' | head -n 3 | paste -sd ',')
+        [ -n "$left" ] || break
         sleep 0.1
     done
     if [ -n "$harmed" ]; then
         status=error killed_by="" remark="IT DID HARM OUTSIDE: a process there was killed"
-    elif [ "$left" -gt 0 ]; then
-        status=error killed_by="" remark="it left $left processes outside"
+    elif [ -n "$left" ]; then
+        status=error killed_by="" remark="it left processes outside: $left"
     elif [ "$status" = survived ]; then
         remark="did nothing"
     else
