@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The table of the CUDA backend, its instance, and what it says of devices. */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "blas.h"
 #include "cuda_internal.h"
@@ -16,12 +19,29 @@ bool cuda_is_capture_error(CUresult result) {
            result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 }
 
+bool cuda_lacks_descriptors(void) {
+    int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0)
+        close(fd);
+    return fd < 0 && (errno == EMFILE || errno == ENFILE);
+}
+
+/* What runs on the device needs no descriptors; its failures stay what they are. */
+static bool may_need_descriptors(CUresult result) {
+    return result < CUDA_ERROR_ILLEGAL_ADDRESS || result == CUDA_ERROR_UNKNOWN ||
+           result == CUDA_ERROR_NOT_PERMITTED || result == CUDA_ERROR_NOT_SUPPORTED;
+}
+
 symmem_status cuda_fail(const cuda_instance *instance, CUresult result, const char *operation) {
     symmem_status status = SYMMEM_BACKEND;
     const char *name = NULL;
 
     if (instance->driver.GetErrorName(result, &name) != CUDA_SUCCESS)
         name = "unknown CUresult";
+    if (may_need_descriptors(result) && cuda_lacks_descriptors())
+        return instance->host->fail(instance->host, SYMMEM_LIMIT, EMFILE, operation,
+                                    "driver: %s (%d), and no descriptor is left", name,
+                                    (int)result);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         status = SYMMEM_NO_SPACE;
     else if (cuda_is_capture_error(result))

@@ -173,6 +173,8 @@ typedef struct cuda_peers {
 /* backend.c */
 extern const symmem_backend cuda_table;
 symmem_status cuda_fail(const cuda_instance *instance, CUresult result, const char *operation);
+/* Neither the driver nor NCCL says that this is why it failed. */
+bool cuda_lacks_descriptors(void);
 bool cuda_is_capture_error(CUresult result);
 symmem_status cuda_no_memory(const cuda_instance *instance, const char *operation);
 symmem_status cuda_point(const cuda_instance *instance, const char *name);

@@ -18,6 +18,8 @@ symmem_status nccl_fail(const cuda_instance *instance, ncclResult_t result, cons
     symmem_status status = SYMMEM_BACKEND;
     if (result == ncclRemoteError)
         status = SYMMEM_PEER_LOST;
+    else if (cuda_lacks_descriptors())
+        status = SYMMEM_LIMIT;
     const char *more = library->GetLastError(NULL);
     return instance->host->fail(instance->host, status, 0, operation, "NCCL: %s (%d) %.100s",
                                 library->GetErrorString(result), (int)result,
