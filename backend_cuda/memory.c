@@ -48,11 +48,12 @@ struct cuda_mapping {
 };
 
 static struct {
-    pthread_mutex_t lock; /* over what is below, and over users, used_bytes, opener and devices */
+    pthread_mutex_t access_lock; /* over devices, and the calls that add one */
+    pthread_mutex_t lock;        /* over what is below, and over users, used_bytes and opener */
     cuda_mapping *first;
     uint64_t process; /* 0: not chosen yet */
     uint64_t last_number;
-} mappings = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} mappings = {.access_lock = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 static CUmemAllocationProp allocation_property(int32_t device, bool fabric) {
     return (CUmemAllocationProp){
@@ -64,21 +65,20 @@ static CUmemAllocationProp allocation_property(int32_t device, bool fabric) {
     };
 }
 
+/* One thread at a time: of two that ask for the same at once, one is told ALREADY_MAPPED. */
 static CUresult allow_access(const cuda_driver *driver, cuda_mapping *mapping, int32_t device) {
     const uint64_t bit = (uint64_t)1 << device;
-    pthread_mutex_lock(&mappings.lock);
-    bool allowed = (mapping->devices & bit) != 0;
-    pthread_mutex_unlock(&mappings.lock);
-    if (allowed)
-        return CUDA_SUCCESS;
-    CUmemAccessDesc access = {
+    const CUmemAccessDesc access = {
         .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
     };
-    CUresult result = driver->MemSetAccess(mapping->address, mapping->mapped_bytes, &access, 1);
-    pthread_mutex_lock(&mappings.lock);
-    mapping->devices |= result == CUDA_SUCCESS ? bit : 0;
-    pthread_mutex_unlock(&mappings.lock);
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&mappings.access_lock);
+    if ((mapping->devices & bit) == 0)
+        result = driver->MemSetAccess(mapping->address, mapping->mapped_bytes, &access, 1);
+    if (result == CUDA_SUCCESS)
+        mapping->devices |= bit;
+    pthread_mutex_unlock(&mappings.access_lock);
     return result;
 }
 

@@ -74,6 +74,9 @@ void fake_last_popped(void);
 __attribute__((visibility("default"))) void fake_know(CUdeviceptr at, size_t bytes);
 __attribute__((visibility("default"))) void fake_forget(CUdeviceptr at, size_t bytes);
 bool fake_is_known(CUdeviceptr at);
+/* ALREADY_MAPPED, as on an H200, for a call that comes while another one for that memory runs. */
+CUresult fake_access_begin(CUdeviceptr at);
+void fake_access_end(CUdeviceptr at);
 
 /* --- fake_cuda.c --------------------------------------------------------------------- */
 

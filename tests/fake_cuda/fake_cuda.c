@@ -368,8 +368,14 @@ static CUresult fake_unmap(CUdeviceptr at, size_t bytes) {
 static CUresult fake_access(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access,
                             size_t count) {
     fake_need_no_capture("cuMemSetAccess");
+    const struct timespec pause = {.tv_nsec = 100000};
     (void)bytes, (void)access;
-    return fake_is_known(at) && count == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = count == 1 ? fake_access_begin(at) : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS) {
+        nanosleep(&pause, NULL);
+        fake_access_end(at);
+    }
+    return result;
 }
 
 static CUresult export_to_fabric(CUmemFabricHandle *share, int fd) {

@@ -8,6 +8,7 @@ typedef struct range {
     struct range *next;
     CUdeviceptr at;
     size_t bytes;
+    bool in_call; /* a call that changes who has access to it is under way */
 } range;
 
 static range *ranges;
@@ -36,11 +37,37 @@ void fake_forget(CUdeviceptr at, size_t bytes) {
     free(known);
 }
 
-bool fake_is_known(CUdeviceptr at) {
-    pthread_mutex_lock(&lock);
-    const range *known = ranges;
+/* lock held */
+static range *find(CUdeviceptr at) {
+    range *known = ranges;
     while (known != NULL && (at < known->at || at >= known->at + known->bytes))
         known = known->next;
+    return known;
+}
+
+bool fake_is_known(CUdeviceptr at) {
+    pthread_mutex_lock(&lock);
+    bool known = find(at) != NULL;
     pthread_mutex_unlock(&lock);
-    return known != NULL;
+    return known;
+}
+
+CUresult fake_access_begin(CUdeviceptr at) {
+    pthread_mutex_lock(&lock);
+    range *known = find(at);
+    CUresult result = known == NULL    ? CUDA_ERROR_INVALID_VALUE
+                      : known->in_call ? CUDA_ERROR_ALREADY_MAPPED
+                                       : CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS)
+        known->in_call = true;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+void fake_access_end(CUdeviceptr at) {
+    pthread_mutex_lock(&lock);
+    range *known = find(at);
+    if (known != NULL)
+        known->in_call = false;
+    pthread_mutex_unlock(&lock);
 }
