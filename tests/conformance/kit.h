@@ -187,6 +187,9 @@ void tk_sleep_ms(uint32_t ms);
 uint32_t tk_scaled_ms(uint32_t ms);
 /* SYMMEM_SUITE_LONG=1: what takes minutes is not cut to a sample. */
 bool tk_suite_is_long(void);
+/* Bytes that the library and backends have asked for in this case and not given back; what a driver
+ * keeps is not theirs. 0 under a sanitizer, which looks for leaks itself. */
+uint64_t tk_heap_bytes(void);
 
 /* --- symmem objects that the epilogue gives back ------------------------------------------------
  * All are made in t->context, or the context given last to tk_use_context. A failure to make one

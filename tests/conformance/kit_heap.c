@@ -211,12 +211,42 @@ static bool is_judged(const Dl_info *info) {
     return judged;
 }
 
+static bool is_judged_code(const void *caller) {
+    Dl_info info;
+    return dladdr(caller, &info) == 0 || info.dli_fname == NULL || is_judged(&info);
+}
+
+static int by_caller(const void *left, const void *right) {
+    const struct block *a = left, *b = right;
+    return (a->caller > b->caller) - (a->caller < b->caller);
+}
+
+uint64_t tk_heap_bytes(void) {
+    struct block *blocks = __libc_malloc(sizeof(heap.blocks));
+    uint64_t bytes = 0;
+    bool counts = false;
+
+    if (blocks == NULL)
+        return 0;
+    pthread_mutex_lock(&heap.lock);
+    memcpy(blocks, heap.blocks, sizeof(heap.blocks));
+    pthread_mutex_unlock(&heap.lock);
+    qsort(blocks, SLOTS, sizeof(*blocks), by_caller);
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        if (i == 0 || blocks[i].caller != blocks[i - 1].caller)
+            counts = blocks[i].caller != NULL && is_judged_code(blocks[i].caller);
+        bytes += counts && blocks[i].at != NULL ? blocks[i].bytes : 0;
+    }
+    __libc_free(blocks);
+    return bytes;
+}
+
 void kit_describe_asked(struct kit_text *text, const char *what, int count, size_t bytes,
                         const void *caller) {
     Dl_info info;
     const char *name = "unloaded code";
 
-    if (dladdr(caller, &info) != 0 && info.dli_fname != NULL && !is_judged(&info))
+    if (!is_judged_code(caller))
         return;
     if (dladdr(caller, &info) != 0 && info.dli_fname != NULL)
         name = strrchr(info.dli_fname, '/') == NULL ? info.dli_fname
@@ -250,6 +280,10 @@ void kit_heap_end(struct kit_text *text) {
 }
 
 #else
+
+uint64_t tk_heap_bytes(void) {
+    return 0;
+}
 
 void kit_heap_begin(void) {}
 
