@@ -68,13 +68,14 @@ static void address_space_is_bounded(struct tk *t) {
                  (int)CYCLES, (unsigned long long)(kept >> 20));
 }
 
-/* Less than a pointer a cycle, so nothing that belongs to a cycle. On one group: a destroyed group's
- * object stays until the context ends. */
+/* Less than a pointer a cycle, so nothing that belongs to a cycle. On one group: a destroyed
+ * group's object stays until the context ends. */
 static void heap_is_bounded(struct tk *t) {
     enum { CYCLES = 20 };
     uint64_t kept = least_kept(t, tk_heap_bytes, CYCLES, 64, false);
-    TK_CHECK_MSG(t, kept < sizeof(void *) * CYCLES, "%llu bytes of heap were kept by each %d cycles",
-                 (unsigned long long)kept, (int)CYCLES);
+    TK_CHECK_MSG(t, kept < sizeof(void *) * CYCLES,
+                 "%llu bytes of heap were kept by each %d cycles", (unsigned long long)kept,
+                 (int)CYCLES);
 }
 
 /* Memory and sockets, of which a program that the user starts would get a copy. Devices are the
