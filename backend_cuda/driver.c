@@ -45,7 +45,6 @@ static const entry_point entry_points[] = {
     ENTRY(MemGetInfo, 3020),
     ENTRY(MemHostAlloc, 2020),
     ENTRY(MemFreeHost, 2000),
-    ENTRY(MemAllocAsync, 11020),
     ENTRY(MemFreeAsync, 11020),
     ENTRY(MemPoolCreate, 11020),
     ENTRY(MemPoolDestroy, 11020),

@@ -34,7 +34,6 @@ typedef struct cuda_driver {
     __typeof__(cuMemGetInfo) *MemGetInfo;
     __typeof__(cuMemHostAlloc) *MemHostAlloc;
     __typeof__(cuMemFreeHost) *MemFreeHost;
-    __typeof__(cuMemAllocAsync) *MemAllocAsync;
     __typeof__(cuMemFreeAsync) *MemFreeAsync;
     __typeof__(cuMemPoolCreate) *MemPoolCreate;
     __typeof__(cuMemPoolDestroy) *MemPoolDestroy;

@@ -5,19 +5,32 @@
 
 #include "cuda_internal.h"
 
-/* Fills the tables on a lane and waits: the driver's plain copies use a stream of everybody's. */
-static CUresult fill_tables(cuda_instance *instance, const symmem_peers *peers, cuda_peers *own,
-                            CUstream native) {
-    const cuda_driver *driver = &instance->driver;
-    size_t bytes = sizeof(void *) * (size_t)peers->world_size;
-    const void *const tables[] = {peers->buffers, peers->pads, peers->signals};
-    CUresult result = driver->MemAllocAsync(&own->tables, 3 * bytes, native);
-    for (size_t i = 0; result == CUDA_SUCCESS && i < 3; i++)
-        result =
-            driver->MemcpyAsync(own->tables + i * bytes, cuda_address(tables[i]), bytes, native);
+/* One copy, on a lane and waited for: the driver's plain copies use a stream of everybody's. */
+static CUresult write_tables(cuda_instance *instance, const symmem_peers *peers, CUdeviceptr tables,
+                             CUstream native) {
+    const size_t count = (size_t)peers->world_size;
+    void *const *const sources[] = {peers->buffers, peers->pads, peers->signals};
+    void **all = malloc(3 * count * sizeof *all);
+    if (all == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    for (size_t i = 0; i < 3; i++)
+        memcpy(all + i * count, sources[i], count * sizeof *all);
+    CUresult result =
+        instance->driver.MemcpyAsync(tables, cuda_address(all), 3 * count * sizeof *all, native);
     if (result == CUDA_SUCCESS)
         result = cuda_wait_idle(instance, native, 0, NULL);
+    free(all);
     return result;
+}
+
+/* From memory that the instance keeps: the driver's common pool gives all back to the device when a
+ * stream has been waited for, so each rendezvous would map some anew. */
+static CUresult fill_tables(cuda_instance *instance, const symmem_peers *peers, cuda_peers *own,
+                            CUstream native) {
+    CUresult result =
+        cuda_scratch_take(instance, peers->device, 3 * sizeof(void *) * (size_t)peers->world_size,
+                          native, &own->tables);
+    return result == CUDA_SUCCESS ? write_tables(instance, peers, own->tables, native) : result;
 }
 
 static CUresult open_own(cuda_instance *instance, const symmem_peers *peers, cuda_peers *own) {
@@ -31,8 +44,8 @@ static CUresult open_own(cuda_instance *instance, const symmem_peers *peers, cud
     if (result != CUDA_SUCCESS)
         goto give_control;
     result = fill_tables(instance, peers, own, lane->native);
-    if (result != CUDA_SUCCESS && own->tables != 0)
-        (void)instance->driver.MemFreeAsync(own->tables, lane->native);
+    if (result != CUDA_SUCCESS)
+        cuda_scratch_give(instance, own->tables, lane->native);
     cuda_lane_give(instance, peers->device, lane);
     if (result == CUDA_SUCCESS)
         return CUDA_SUCCESS;
@@ -79,7 +92,7 @@ void cuda_peers_close(void *opaque, symmem_peers *peers) {
     pthread_mutex_unlock(&instance->collecting);
     if (cuda_enter(instance, peers->device, "release") == SYMMEM_OK) {
         if (cuda_lane_take(instance, peers->device, &lane) == CUDA_SUCCESS) {
-            (void)instance->driver.MemFreeAsync(own->tables, lane->native);
+            cuda_scratch_give(instance, own->tables, lane->native);
             (void)cuda_wait_idle(instance, lane->native, 0, NULL);
             cuda_lane_give(instance, peers->device, lane);
         }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory for the time of a product, taken and given back in the order of its stream; in a graph, in
- * each launch. The pool is the instance's own and never makes one stream wait for what another one
- * gives back: with ranks that are threads that stream may be one which waits for this rank.
+ * Memory for the time of a product, taken and given back in the order of its stream (in a graph, in
+ * each launch), and the tables of peers. The pool is the instance's own and never makes one stream
+ * wait for what another one gives back: with ranks that are threads that stream may be one which
+ * waits for this rank.
  */
 #include "cuda_internal.h"
 

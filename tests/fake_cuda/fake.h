@@ -91,7 +91,6 @@ __attribute__((visibility("default"))) void fake_reset_context(CUdevice device);
 
 /* --- pools.c ------------------------------------------------------------------------- */
 
-CUresult fake_alloc_async(CUdeviceptr *at, size_t bytes, CUstream stream);
 CUresult fake_free_async(CUdeviceptr at, CUstream stream);
 CUresult fake_pool_create(CUmemoryPool *pool, const CUmemPoolProps *properties);
 CUresult fake_pool_destroy(CUmemoryPool pool);

@@ -582,7 +582,6 @@ CUresult cuGetProcAddress_v2(const char *name, void **entry, int version, cuuint
         ENTRY(MemGetInfo, fake_memory_info),
         ENTRY(MemHostAlloc, fake_host_alloc),
         ENTRY(MemFreeHost, fake_host_free),
-        ENTRY(MemAllocAsync, fake_alloc_async),
         ENTRY(MemFreeAsync, fake_free_async),
         ENTRY(MemPoolCreate, fake_pool_create),
         ENTRY(MemPoolDestroy, fake_pool_destroy),

@@ -18,7 +18,9 @@ static void run_nothing(void *arg) {
 }
 
 /* What is captured is the graph's: each launch finds it at the same place. */
-CUresult fake_alloc_async(CUdeviceptr *at, size_t bytes, CUstream stream) {
+CUresult fake_alloc_from_pool(CUdeviceptr *at, size_t bytes, CUmemoryPool pool, CUstream stream) {
+    if (pool == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
     size_t whole = (bytes + 4095) / 4096 * 4096;
     void *memory = aligned_alloc(4096, whole);
     if (memory == NULL)
@@ -56,8 +58,4 @@ CUresult fake_pool_destroy(CUmemoryPool pool) {
 CUresult fake_pool_set(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
     (void)attribute;
     return pool != NULL && value != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult fake_alloc_from_pool(CUdeviceptr *at, size_t bytes, CUmemoryPool pool, CUstream stream) {
-    return pool != NULL ? fake_alloc_async(at, bytes, stream) : CUDA_ERROR_INVALID_VALUE;
 }

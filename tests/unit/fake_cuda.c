@@ -208,16 +208,6 @@ static CUresult host_free(void *pointer) {
     return drop(pointer);
 }
 
-static CUresult alloc_async(CUdeviceptr *address_p, size_t bytes, CUstream stream) {
-    void *pointer;
-    (void)stream;
-    MAY_FAIL("MemAllocAsync");
-    CUresult result = make(&pointer, bytes);
-    if (result == CUDA_SUCCESS)
-        *address_p = (CUdeviceptr)(uintptr_t)pointer;
-    return result;
-}
-
 static CUresult pool_create(CUmemoryPool *pool_p, const CUmemPoolProps *properties) {
     (void)properties;
     MAY_FAIL("MemPoolCreate");
@@ -236,8 +226,13 @@ static CUresult pool_set(CUmemoryPool pool, CUmemPool_attribute attribute, void 
 
 static CUresult alloc_from_pool(CUdeviceptr *address_p, size_t bytes, CUmemoryPool pool,
                                 CUstream stream) {
-    (void)pool;
-    return alloc_async(address_p, bytes, stream);
+    void *pointer;
+    (void)pool, (void)stream;
+    MAY_FAIL("MemAllocFromPoolAsync");
+    CUresult result = make(&pointer, bytes);
+    if (result == CUDA_SUCCESS)
+        *address_p = (CUdeviceptr)(uintptr_t)pointer;
+    return result;
 }
 
 static CUresult free_async(CUdeviceptr address, CUstream stream) {
@@ -506,7 +501,6 @@ static const entry entries[] = {
     ENTRY("PointerGetAttributes", pointer_attributes),
     ENTRY("MemHostAlloc", host_alloc),
     ENTRY("MemFreeHost", host_free),
-    ENTRY("MemAllocAsync", alloc_async),
     ENTRY("MemFreeAsync", free_async),
     ENTRY("MemPoolCreate", pool_create),
     ENTRY("MemPoolDestroy", pool_destroy),
