@@ -8,7 +8,6 @@
 
 #include "nccl_internal.h"
 
-#define DISMISS_NS (500 * CUDA_NS_PER_MS)
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
 
@@ -91,7 +90,7 @@ static void close_instance(void *opaque) {
     const cuda_driver driver = instance->driver;
     cuda_relax(&driver);
     nccl_watcher_stop(instance);
-    nccl_roots_finish(instance, nccl_roots_dismiss(instance), DISMISS_NS);
+    nccl_roots_end(instance, false);
     cuda_table.close(instance);
     cuda_restore(&driver);
 }

@@ -112,7 +112,7 @@ static symmem_status share_id(cuda_instance *instance, const symmem_exchange *ex
     if (status == SYMMEM_OK)
         status = judge(instance, exchange, records);
     if (status != SYMMEM_OK && exchange->rank == 0 && own.result == ncclSuccess)
-        nccl_root_note(instance, device, &own.id);
+        nccl_root_end(instance, &own.id);
     return status;
 }
 
@@ -123,7 +123,7 @@ static symmem_status start(cuda_instance *instance, const symmem_exchange *excha
     config.blocking = 0;
     symmem_status status = cuda_enter(instance, comm->device, "rendezvous");
     if (status != SYMMEM_OK)
-        goto note;
+        return status;
     (void)cuda_point(instance, "nccl.comm.init*");
     sigset_t before;
     nccl_signals_off(&before);
@@ -135,9 +135,6 @@ static symmem_status start(cuda_instance *instance, const symmem_exchange *excha
     else
         status = nccl_comm_wait(instance, comm->handle, exchange, "communicator");
     cuda_leave(instance);
-note:
-    if (status != SYMMEM_OK && exchange->rank == 0)
-        nccl_root_note(instance, comm->device, id);
     return status;
 }
 
@@ -155,25 +152,28 @@ symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exc
                              int32_t device, nccl_comm **comm_p) {
     id_record *records;
     nccl_comm *comm;
-    nccl_root *roots = nccl_roots_dismiss(instance); /* of earlier tries */
+    nccl_roots_end(instance, true); /* of earlier tries */
     symmem_status status = prepare(instance, exchange, &records, &comm);
     if (status == SYMMEM_OK)
         status = share_id(instance, exchange, device, records);
-    if (status == SYMMEM_OK) {
+    bool shared = status == SYMMEM_OK;
+    if (shared) {
         comm->users = 1;
         comm->device = device;
         status = start(instance, exchange, comm, &records[0].id);
         if (status == SYMMEM_OK)
             status = cuda_point(instance, "nccl.comm.done");
     }
-    nccl_roots_finish(instance, roots, 0);
-    free(records);
     if (status == SYMMEM_OK)
         *comm_p = comm;
     else if (comm != NULL && comm->handle != NULL)
         nccl_comm_leave(instance, comm);
     else
         free(comm);
+    /* After the abort: who comes to a root that has gone tries for a while. */
+    if (status != SYMMEM_OK && shared && exchange->rank == 0)
+        nccl_root_end(instance, &records[0].id);
+    free(records);
     return status;
 }
 

@@ -113,13 +113,12 @@ void nccl_comm_leave(cuda_instance *instance, nccl_comm *comm);
 /* The context is current. Undoes a registration; the window is in no list any more. */
 void nccl_window_end(cuda_instance *instance, nccl_window *window);
 
-/* root.c: what NCCL keeps in this process for ids whose communicator did not come up */
+/* root.c: what NCCL keeps in this process for an id whose communicator did not come up */
 typedef struct nccl_root nccl_root;
-void nccl_root_note(cuda_instance *instance, int32_t device, const ncclUniqueId *id);
-/* Begins to end all that were noted; never waits. They are then the caller's, NULL: none. */
-nccl_root *nccl_roots_dismiss(cuda_instance *instance);
-/* Gives them that time at most. */
-void nccl_roots_finish(cuda_instance *instance, nccl_root *first, uint64_t limit_ns);
+/* What cannot be ended now, for want of a descriptor, is noted. */
+void nccl_root_end(cuda_instance *instance, const ncclUniqueId *id);
+/* Those that were noted; `keep`: what cannot be ended still is noted again. */
+void nccl_roots_end(cuda_instance *instance, bool keep);
 
 /* group.c */
 symmem_status nccl_group_open(void *instance, const symmem_exchange *exchange, int32_t device,

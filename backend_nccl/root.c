@@ -1,50 +1,89 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * For each id NCCL has a thread and a listening socket in the process that asked for it, which wait
- * without a deadline until as many ranks have come as the first of them announces. Where a
- * communicator did not come up they wait for ever, and NCCL has no call to end them. They give up
- * when a rank comes that announces another number, and they are done when the only one has come: a
- * communicator of one rank under the same id is both. It is aborted before it is of any use.
+ * without a deadline until all ranks have come. Where a communicator did not come up they wait for
+ * ever, and NCCL has no call to end them. But a socket that was shut down accepts nobody any more:
+ * the thread then closes it and ends. It is known by its address, which the id carries. A rank that
+ * NCCL does not expect would end the thread, too, and wait for an answer that never comes; of a
+ * communicator that waits there NCCL gives nothing back.
  */
+#include <dirent.h>
+#include <fcntl.h>
+#include <netinet/in.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "nccl_internal.h"
 
-#define POLL_NS (2 * CUDA_NS_PER_MS)
+#define PAUSE_NS (200000ull)
+#define MAX_PAUSES 250
 
-typedef struct nccl_root {
+struct nccl_root {
     struct nccl_root *next;
     ncclUniqueId id;
-    int32_t device;
-    ncclComm_t last; /* the communicator of one rank */
-} nccl_root;
+};
 
-void nccl_root_note(cuda_instance *instance, int32_t device, const ncclUniqueId *id) {
-    nccl_state *state = nccl_state_of(instance);
-    nccl_root *root = calloc(1, sizeof *root);
-    if (root == NULL)
-        return; /* it waits on */
-    root->id = *id;
-    root->device = device;
-    pthread_mutex_lock(&state->lock);
-    root->next = state->roots;
-    state->roots = root;
-    pthread_mutex_unlock(&state->lock);
+/* Family, port and address; what is behind them is padding, or the interface. */
+static size_t address_bytes(const struct sockaddr_storage *address) {
+    if (address->ss_family == AF_INET)
+        return offsetof(struct sockaddr_in, sin_zero);
+    return address->ss_family == AF_INET6 ? offsetof(struct sockaddr_in6, sin6_scope_id) : 0;
 }
 
-static void start(cuda_instance *instance, nccl_root *root) {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    if (cuda_enter(instance, root->device, "release") != SYMMEM_OK)
-        return;
-    sigset_t before;
-    nccl_signals_off(&before);
-    ncclResult_t result =
-        nccl_state_of(instance)->library.CommInitRankConfig(&root->last, 1, root->id, 0, &config);
-    nccl_signals_on(&before);
-    if (result != ncclSuccess && result != ncclInProgress)
-        root->last = NULL;
-    cuda_leave(instance);
+/* Wherever in the id the address stands: what is in there is NCCL's own affair. */
+static bool is_root(int fd, const ncclUniqueId *id) {
+    struct sockaddr_storage address = {0};
+    socklen_t length = sizeof address;
+    int listens = 0;
+    socklen_t listens_length = sizeof listens;
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &listens_length) != 0 || !listens ||
+        getsockname(fd, (struct sockaddr *)&address, &length) != 0)
+        return false;
+    size_t bytes = address_bytes(&address);
+    return bytes != 0 && memmem(id->internal, sizeof id->internal, &address, bytes) != NULL;
+}
+
+static bool are_same(int fd, int other) {
+    struct stat one, two;
+    return fstat(fd, &one) == 0 && fstat(other, &two) == 0 && one.st_dev == two.st_dev &&
+           one.st_ino == two.st_ino;
+}
+
+/* The thread needs a moment to close its own descriptor. */
+static void shut_down(int fd, int copy) {
+    (void)shutdown(copy, SHUT_RDWR);
+    for (int i = 0; i < MAX_PAUSES && are_same(fd, copy); i++)
+        cuda_sleep_ns(PAUSE_NS);
+}
+
+/* By a copy, for the thread may close the descriptor at any time and its number be another's.
+ * False: there is no descriptor to be had for it. */
+static bool end_at(int fd, const ncclUniqueId *id) {
+    if (!is_root(fd, id))
+        return true;
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0)
+        return false;
+    if (is_root(copy, id))
+        shut_down(fd, copy);
+    (void)close(copy);
+    return true;
+}
+
+/* False: it may be there yet. */
+static bool end(const ncclUniqueId *id) {
+    DIR *directory = opendir("/proc/self/fd");
+    const struct dirent *entry;
+    bool ended = directory != NULL;
+    while (directory != NULL && (entry = readdir(directory)) != NULL)
+        if (entry->d_name[0] != '.')
+            ended = end_at(atoi(entry->d_name), id) && ended;
+    if (directory != NULL)
+        (void)closedir(directory);
+    return ended;
 }
 
 static nccl_root *take_all(nccl_state *state) {
@@ -55,37 +94,32 @@ static nccl_root *take_all(nccl_state *state) {
     return first;
 }
 
-nccl_root *nccl_roots_dismiss(cuda_instance *instance) {
-    nccl_root *first = take_all(nccl_state_of(instance));
-    for (nccl_root *root = first; root != NULL; root = root->next)
-        start(instance, root);
-    return first;
+static void put_back(nccl_state *state, nccl_root *root) {
+    pthread_mutex_lock(&state->lock);
+    root->next = state->roots;
+    state->roots = root;
+    pthread_mutex_unlock(&state->lock);
 }
 
-/* Ready or failed: then it has been to the root. */
-static bool is_done(const nccl_library *library, const nccl_root *root) {
-    ncclResult_t state = ncclInProgress;
-    return root->last == NULL || library->CommGetAsyncError(root->last, &state) != ncclSuccess ||
-           state != ncclInProgress;
-}
-
-static void end(cuda_instance *instance, nccl_root *root) {
-    bool entered = cuda_enter(instance, root->device, "release") == SYMMEM_OK;
-    if (root->last != NULL)
-        (void)nccl_state_of(instance)->library.CommAbort(root->last);
-    if (entered)
-        cuda_leave(instance);
-    free(root);
-}
-
-void nccl_roots_finish(cuda_instance *instance, nccl_root *first, uint64_t limit_ns) {
-    const nccl_library *library = &nccl_state_of(instance)->library;
-    uint64_t deadline_ns = cuda_now_ns() + limit_ns;
-    while (first != NULL) {
-        nccl_root *root = first;
-        while (!is_done(library, root) && cuda_now_ns() < deadline_ns)
-            cuda_sleep_ns(POLL_NS);
-        first = root->next;
-        end(instance, root);
+void nccl_roots_end(cuda_instance *instance, bool keep) {
+    nccl_state *state = nccl_state_of(instance);
+    nccl_root *root = take_all(state);
+    while (root != NULL) {
+        nccl_root *next = root->next;
+        if (!end(&root->id) && keep)
+            put_back(state, root);
+        else
+            free(root);
+        root = next;
     }
+}
+
+void nccl_root_end(cuda_instance *instance, const ncclUniqueId *id) {
+    if (end(id))
+        return;
+    nccl_root *root = calloc(1, sizeof *root);
+    if (root == NULL)
+        return; /* it waits on */
+    root->id = *id;
+    put_back(nccl_state_of(instance), root);
 }

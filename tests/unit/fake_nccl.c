@@ -10,12 +10,16 @@
 #include "fake_nccl_internal.h"
 
 #include <dlfcn.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #define PAGE 4096u
 
@@ -32,7 +36,7 @@ static fake_window *windows[1024];
 static int count_roots(void) {
     int roots = 0;
     for (int i = 0; i < MAX_MEETINGS; i++)
-        roots += atomic_load(&shared->meetings[i].root);
+        roots += atomic_load(&shared->meetings[i].root) == ROOT_WAITS;
     return roots;
 }
 
@@ -46,7 +50,11 @@ __attribute__((constructor)) static void start(void) {
     fake_nccl.is_running = is_running;
 }
 
+/* Roots that have not ended look there. */
 __attribute__((destructor)) static void stop(void) {
+    for (int i = 0; i < MAX_MEETINGS; i++)
+        if (atomic_load(&shared->meetings[i].root) != NO_ROOT)
+            return;
     munmap(shared, sizeof *shared);
 }
 
@@ -86,7 +94,55 @@ static void note_mask(void) {
         atomic_fetch_add(&fake_nccl.takers, 1);
 }
 
+/* As NCCL's own: waits in accept, whose failure ends it, for ranks that here come otherwise. */
+typedef struct root {
+    int fd;
+    meeting *meeting;
+} root;
+
+static void *run_root(void *opaque) {
+    root *r = opaque;
+    struct pollfd listening = {.fd = r->fd, .events = POLLIN};
+    while (atomic_load(&r->meeting->root) == ROOT_WAITS) {
+        if (poll(&listening, 1, 1) <= 0)
+            continue;
+        int stranger = accept4(r->fd, NULL, NULL, SOCK_CLOEXEC);
+        if (stranger >= 0)
+            close(stranger);
+        else
+            atomic_store(&r->meeting->root, ROOT_ENDS);
+    }
+    meeting *its = r->meeting;
+    close(r->fd);
+    free(r);
+    atomic_store(&its->root, NO_ROOT);
+    return NULL;
+}
+
+static bool start_root(meeting *its, struct sockaddr_in *address) {
+    pthread_t thread;
+    socklen_t length = sizeof *address;
+    root *r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return false;
+    *address = (struct sockaddr_in){.sin_family = AF_INET};
+    address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    r->meeting = its;
+    r->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    atomic_store(&its->root, ROOT_WAITS);
+    if (r->fd >= 0 && bind(r->fd, (struct sockaddr *)address, length) == 0 &&
+        listen(r->fd, 16) == 0 && getsockname(r->fd, (struct sockaddr *)address, &length) == 0 &&
+        pthread_create(&thread, NULL, run_root, r) == 0)
+        return pthread_detach(thread) == 0;
+    atomic_store(&its->root, NO_ROOT);
+    if (r->fd >= 0)
+        close(r->fd);
+    free(r);
+    return false;
+}
+
 PUBLIC ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
+    struct sockaddr_in address;
     note_call();
     note_mask();
     if (goes_wrong(FAKE_UNIQUE_ID, 0))
@@ -94,8 +150,10 @@ PUBLIC ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
     int index = atomic_fetch_add(&shared->last_id, 1) % MAX_MEETINGS;
     memset(id, 0, sizeof *id);
     memset(&shared->meetings[index], 0, sizeof shared->meetings[index]);
-    atomic_store(&shared->meetings[index].root, 1);
+    if (!start_root(&shared->meetings[index], &address))
+        return ncclSystemError;
     memcpy(id->internal, &index, sizeof index);
+    memcpy(id->internal + 8, &address, sizeof address);
     return ncclSuccess;
 }
 
@@ -153,14 +211,27 @@ static void make_window(struct ncclComm *comm) {
     memcpy(comm->window_p, &window, sizeof window);
 }
 
+static void tell_root(meeting *its) {
+    int waits = ROOT_WAITS;
+    (void)atomic_compare_exchange_strong(&its->root, &waits, ROOT_ENDS);
+}
+
 /* The root is done once all have come, and gives up on one that expects another number of ranks. */
 static void check_in(const struct ncclComm *comm) {
     int announced = 0;
     if (!atomic_compare_exchange_strong(&comm->meeting->announced, &announced, comm->world) &&
         announced != comm->world)
-        atomic_store(&comm->meeting->root, 0);
+        tell_root(comm->meeting);
     if (atomic_load(&comm->meeting->joined) >= comm->world)
-        atomic_store(&comm->meeting->root, 0);
+        tell_root(comm->meeting);
+}
+
+/* Tests count descriptors as soon as a communicator is there. Its process may have ended. */
+static void await_root(const struct ncclComm *comm) {
+    const struct timespec pause = {.tv_nsec = 300000};
+    check_in(comm); /* the last one may be about to */
+    for (int i = 0; i < 1000 && atomic_load(&comm->meeting->root) != NO_ROOT; i++)
+        nanosleep(&pause, NULL);
 }
 
 static void *work(void *opaque) {
@@ -175,6 +246,8 @@ static void *work(void *opaque) {
     while (!comm->fails && !atomic_load(&comm->aborted) &&
            (comm->hangs || atomic_load(comm->count) < comm->world))
         nanosleep(&pause, NULL);
+    if (!comm->fails && !atomic_load(&comm->aborted) && comm->count == &comm->meeting->joined)
+        await_root(comm);
     if (!comm->fails && atomic_load(&comm->aborted))
         result = ncclInternalError;
     else if (!comm->fails && comm->moves)

@@ -31,9 +31,11 @@ typedef struct move {
     one_call calls[MAX_CALLS];
 } move;
 
+enum { NO_ROOT = 0, ROOT_WAITS, ROOT_ENDS };
+
 /* Of one id. In memory that forked ranks share; 0 at the start. */
 typedef struct meeting {
-    atomic_int root;      /* there is somebody who waits for the ranks of this id */
+    atomic_int root;      /* whether somebody waits for the ranks of this id */
     atomic_int announced; /* how many, by the first that came */
     atomic_int joined;
     atomic_int registered[MAX_STEPS];

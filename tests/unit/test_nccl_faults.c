@@ -3,6 +3,10 @@
  * The NCCL backend on a fake libnccl and a fake driver: what fails or hangs in NCCL, in the driver
  * or on another rank, and what NCCL must never see.
  */
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
 #include "nccl_ranks.h"
 
 #define DEADLINE_MS 1500u
@@ -331,6 +335,7 @@ static void body_ends(rank_env *env) {
                                          "nccl.window.before", "nccl.window.register*"};
     void *ptr = NULL;
     symmem_handle *handle = NULL;
+    int inits = atomic_load(&nccl->inits);
     CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
     CHECK_OK(env, symmem_group_barrier(env->group, 20000));
     env->fault_status = DIE;
@@ -342,10 +347,11 @@ static void body_ends(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
     if (env->rank != 0)
         return;
-    CHECK(env, nccl->roots() == (env->plan->argument == 1));
+    CHECK(env, nccl->roots() == 0);
     symmem_context_free(env->context); /* no rank is needed for that */
     env->context = NULL;
-    CHECK(env, nccl->roots() == 0);
+    /* One whose ranks do not meet would stay: none is begun for the sake of another. */
+    CHECK(env, atomic_load(&nccl->inits) <= inits + 1);
 }
 
 static void test_ends(void) {
@@ -355,10 +361,69 @@ static void test_ends(void) {
             (plan){.world = 3, .body = body_ends, .argument = i, .backend = nccl_table()});
 }
 
+/* --- what waits for the ranks of an id ---------------------------------------------- */
+
+static int listen_anywhere(void) {
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CU_ASSERT_FATAL(fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0);
+    CU_ASSERT_EQUAL_FATAL(listen(fd, 1), 0);
+    return fd;
+}
+
+static bool listens(int fd) {
+    int found = 0;
+    socklen_t length = sizeof found;
+    return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &found, &length) == 0 && found != 0;
+}
+
+static ncclUniqueId new_id(void) {
+    ncclResult_t (*get)(ncclUniqueId *) = NULL;
+    ncclUniqueId id = {{0}};
+    void *library = dlopen(PLAIN_NCCL, RTLD_NOW);
+    void *found = dlsym(library, "ncclGetUniqueId");
+    memcpy(&get, &found, sizeof get);
+    CU_ASSERT_EQUAL_FATAL(get(&id), ncclSuccess);
+    dlclose(library);
+    return id;
+}
+
+/* Looking for it takes descriptors, so where there are none it is noted. Nobody else's goes. */
+static void test_roots(void) {
+    nccl_state state = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    cuda_instance instance = {.extension = &state};
+    struct rlimit limit, none;
+    use_library(PLAIN_NCCL);
+    int strangers = listen_anywhere();
+    ncclUniqueId first = new_id(), second = new_id(), third = new_id();
+    CU_ASSERT_EQUAL(nccl->roots(), 3);
+    nccl_root_end(&instance, &second);
+    CU_ASSERT_EQUAL(nccl->roots(), 2);
+    CU_ASSERT_EQUAL_FATAL(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = limit;
+    none.rlim_cur = 0;
+    CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &none), 0);
+    nccl_root_end(&instance, &first);
+    nccl_roots_end(&instance, true);
+    CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    CU_ASSERT_EQUAL(nccl->roots(), 2);
+    CU_ASSERT_PTR_NOT_NULL(state.roots);
+    nccl_roots_end(&instance, true);
+    CU_ASSERT_EQUAL(nccl->roots(), 1);
+    CU_ASSERT_PTR_NULL(state.roots);
+    nccl_root_end(&instance, &third);
+    nccl_root_end(&instance, &third);
+    CU_ASSERT_EQUAL(nccl->roots(), 0);
+    CU_ASSERT(listens(strangers));
+    close(strangers);
+}
+
 static const named_test tests[] = {
-    {"calls of NCCL fail", test_faults}, {"steps fail", test_points},
-    {"the driver fails", test_driver},   {"other handles stay", test_others_stay},
-    {"records differ", test_records},    {"ranks end", test_ends},
+    {"calls of NCCL fail", test_faults},  {"steps fail", test_points},
+    {"the driver fails", test_driver},    {"other handles stay", test_others_stay},
+    {"records differ", test_records},     {"ranks end", test_ends},
+    {"what waits for ranks", test_roots},
 };
 
 int main(void) {
