@@ -53,8 +53,17 @@ static void end_state(cuda_instance *instance) {
     nccl_state *state = nccl_state_of(instance);
     nccl_modules_unload(instance);
     pthread_cond_destroy(&state->work);
+    pthread_cond_destroy(&state->ended);
     pthread_mutex_destroy(&state->lock);
     free(state);
+}
+
+static void init_ended(nccl_state *state) {
+    pthread_condattr_t attributes;
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&state->ended, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
 }
 
 static symmem_status open_instance(const symmem_host *host, const symmem_backend_config *config,
@@ -72,6 +81,7 @@ static symmem_status open_instance(const symmem_host *host, const symmem_backend
         goto close;
     (void)pthread_mutex_init(&state->lock, NULL);
     (void)pthread_cond_init(&state->work, NULL);
+    init_ended(state);
     cuda_instance *instance = opaque;
     instance->extension = state;
     instance->end_extension = end_state;
@@ -90,6 +100,7 @@ static void close_instance(void *opaque) {
     const cuda_driver driver = instance->driver;
     cuda_relax(&driver);
     nccl_watcher_stop(instance);
+    nccl_endings_finish(instance);
     nccl_roots_end(instance, false);
     cuda_table.close(instance);
     cuda_restore(&driver);

@@ -167,7 +167,7 @@ symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exc
     if (status == SYMMEM_OK)
         *comm_p = comm;
     else if (comm != NULL && comm->handle != NULL)
-        nccl_comm_leave(instance, comm);
+        nccl_comm_end(instance, comm);
     else
         free(comm);
     /* After the abort: who comes to a root that has gone tries for a while. */
@@ -195,7 +195,7 @@ void nccl_window_end(cuda_instance *instance, nccl_window *window) {
 /* Abort, not finalize and destroy: it waits for nobody. Before it the windows, for 2.28 keeps the
  * memory of windows that are left over; after it what they registered, for NCCL looks there. A
  * user's communicator that is still at work keeps its last window, which NCCL may yet write. */
-static void end(cuda_instance *instance, nccl_comm *comm) {
+void nccl_comm_end(cuda_instance *instance, nccl_comm *comm) {
     const nccl_library *library = &nccl_state_of(instance)->library;
     (void)cuda_point(instance, "nccl.comm.end*");
     bool entered = cuda_enter(instance, comm->device, "release") == SYMMEM_OK;
@@ -222,6 +222,8 @@ void nccl_comm_leave(cuda_instance *instance, nccl_comm *comm) {
     pthread_mutex_lock(&state->lock);
     bool last = --comm->users == 0;
     pthread_mutex_unlock(&state->lock);
-    if (last)
-        end(instance, comm);
+    if (last && comm->is_users)
+        nccl_comm_end(instance, comm); /* he may do with it as he likes after that */
+    else if (last)
+        nccl_ending_begin(instance, comm);
 }

@@ -65,6 +65,8 @@ typedef struct nccl_host {
     const symmem_host *cores;
 } nccl_host;
 
+typedef struct nccl_ending nccl_ending;
+
 typedef struct nccl_state {
     nccl_host host;
     nccl_library library;
@@ -74,6 +76,9 @@ typedef struct nccl_state {
     struct nccl_root *roots;
     struct nccl_allocation *allocations;
     struct nccl_flight *flights; /* NCCL's collectives under way */
+    pthread_cond_t ended;        /* by the monotonic clock */
+    nccl_ending *endings;        /* that nobody waits for any more */
+    bool ends_here;              /* closing: nobody waits for those any more */
     pthread_cond_t work;
     bool has_watcher, closing;
     pthread_t watcher;
@@ -108,10 +113,18 @@ symmem_status nccl_communicator_check(void *instance, void *communicator, int32_
 /* Waits for what NCCL does in the background. */
 symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
                              const symmem_exchange *exchange, const char *what);
-/* Gives up one use; the last one gives everything back, without waiting for peers. */
+/* Gives up one use; the last one gives everything back. Waits for no peer, and at most a second for
+ * NCCL and the driver, who may. */
 void nccl_comm_leave(cuda_instance *instance, nccl_comm *comm);
+/* What the last use comes to. */
+void nccl_comm_end(cuda_instance *instance, nccl_comm *comm);
 /* The context is current. Undoes a registration; the window is in no list any more. */
 void nccl_window_end(cuda_instance *instance, nccl_window *window);
+
+/* ending.c: communicators' ends, which may take long */
+void nccl_ending_begin(cuda_instance *instance, nccl_comm *comm);
+/* Waits for all of them; what ends later ends in its caller. Nothing else is under way any more. */
+void nccl_endings_finish(cuda_instance *instance);
 
 /* root.c: what NCCL keeps in this process for an id whose communicator did not come up */
 typedef struct nccl_root nccl_root;
