@@ -190,6 +190,9 @@ bool tk_suite_is_long(void);
 /* Bytes that the library and backends have asked for in this case and not given back; what a driver
  * keeps is not theirs. 0 under a sanitizer, which looks for leaks itself. */
 uint64_t tk_heap_bytes(void);
+/* A socket that other code than the runner's, the library's and backends' has made: a library's
+ * beneath a backend. False where that is not known, as under a sanitizer. */
+bool tk_is_foreign_socket(int fd);
 
 /* --- symmem objects that the epilogue gives back ------------------------------------------------
  * All are made in t->context, or the context given last to tk_use_context. A failure to make one

@@ -211,7 +211,7 @@ static bool is_judged(const Dl_info *info) {
     return judged;
 }
 
-static bool is_judged_code(const void *caller) {
+bool kit_is_judged(const void *caller) {
     Dl_info info;
     return dladdr(caller, &info) == 0 || info.dli_fname == NULL || is_judged(&info);
 }
@@ -234,7 +234,7 @@ uint64_t tk_heap_bytes(void) {
     qsort(blocks, SLOTS, sizeof(*blocks), by_caller);
     for (uint32_t i = 0; i < SLOTS; i++) {
         if (i == 0 || blocks[i].caller != blocks[i - 1].caller)
-            counts = blocks[i].caller != NULL && is_judged_code(blocks[i].caller);
+            counts = blocks[i].caller != NULL && kit_is_judged(blocks[i].caller);
         bytes += counts && blocks[i].at != NULL ? blocks[i].bytes : 0;
     }
     __libc_free(blocks);
@@ -246,7 +246,7 @@ void kit_describe_asked(struct kit_text *text, const char *what, int count, size
     Dl_info info;
     const char *name = "unloaded code";
 
-    if (!is_judged_code(caller))
+    if (!kit_is_judged(caller))
         return;
     if (dladdr(caller, &info) != 0 && info.dli_fname != NULL)
         name = strrchr(info.dli_fname, '/') == NULL ? info.dli_fname

@@ -94,7 +94,7 @@ struct kit_text {
 };
 void kit_add(struct kit_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Parts of the leak ledger (kit_state.c, kit_heap.c, kit_map.c). */
+/* Parts of the leak ledger (kit_state.c, kit_heap.c, kit_map.c, kit_socket.c). */
 struct kit_state;
 struct kit_state *kit_state_take(void);
 /* Adds what has changed and frees. `device`: one was opened since, which starts threads of its
@@ -105,6 +105,8 @@ void kit_heap_begin(void);
 void kit_heap_end(struct kit_text *text);
 /* Whether code at that address is the program's or the C library's, which keep what they like. */
 bool kit_heap_is_others(const void *caller);
+/* Whether it is the library's, a backend's, or unloaded by now. */
+bool kit_is_judged(const void *caller);
 void kit_map_begin(void);
 void kit_map_end(struct kit_text *text);
 /* "2 heap blocks of 96 bytes together, asked for in libx.so at 0x1234 in f". */

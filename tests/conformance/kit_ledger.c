@@ -226,7 +226,7 @@ static void name_new_fds(const struct kit_ledger *before, bool device, struct ki
             continue;
         known = find_fd(before, fd);
         describe_fd(directory, entry->d_name, fd, &now);
-        if (known == NULL && device && may_be_drivers(&now))
+        if (known == NULL && ((device && may_be_drivers(&now)) || tk_is_foreign_socket(fd)))
             continue;
         if (known == NULL) {
             kit_add(text, "%s %d (%s)", kind_of(now.target), fd, now.target);

@@ -79,12 +79,12 @@ static void heap_is_bounded(struct tk *t) {
 }
 
 /* Memory and sockets, of which a program that the user starts would get a copy. Devices are the
- * driver's. */
+ * driver's, and what a library beneath the backend opens is that library's. */
 static bool is_inherited(int fd) {
     struct stat status;
     int flags = fcntl(fd, F_GETFD);
     return flags >= 0 && (flags & FD_CLOEXEC) == 0 && fstat(fd, &status) == 0 &&
-           !S_ISCHR(status.st_mode);
+           !S_ISCHR(status.st_mode) && !tk_is_foreign_socket(fd);
 }
 
 static void descriptors_end_at_exec(struct tk *t) {

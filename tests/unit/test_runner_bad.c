@@ -39,6 +39,7 @@ static const struct expectation expectations[] = {
     {"bad.leaks_held_name", "leak: shared memory descriptor", NULL, 1},
     {"bad.leaks_socket", "leak: names left behind: /tmp/selfcheck-0", "/tmp/selfcheck-3", 1},
     {"bad.leaks_socket", "leak: socket ", "leak: socket ", 1},
+    {"bad.leaks_backends_socket", "rank 3: leak: socket ", "leak: socket ", 1},
     {"bad.leaks_temporary", "/tmp/any-name", "/tmp/any-name", 1},
     {"bad.leaks_thread", "ranks 0-3: leak: 1 thread left running", NULL, 1},
     {"bad.leaks_eventfd", "ranks 0-3: leak: eventfd ", "leak: eventfd ", 1},

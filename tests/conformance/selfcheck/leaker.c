@@ -3,12 +3,14 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 /* What makes it a backend to the ledger. */
 const void *symmem_backend_entry(unsigned abi) __attribute__((visibility("default")));
 void *selfcheck_leak(size_t bytes) __attribute__((visibility("default")));
 bool selfcheck_reserve(bool all_back) __attribute__((visibility("default")));
+int selfcheck_socket(void) __attribute__((visibility("default")));
 
 void *selfcheck_leak(size_t bytes) {
     void *forgotten = malloc(bytes);
@@ -24,6 +26,12 @@ bool selfcheck_reserve(bool all_back) {
     if (reserved == MAP_FAILED || munmap(reserved + page, page) != 0)
         return false;
     return !all_back || munmap(reserved, 3 * page) == 0;
+}
+
+int selfcheck_socket(void) {
+    static volatile int last;
+    last = socket(AF_UNIX, SOCK_STREAM, 0);
+    return last;
 }
 
 const void *symmem_backend_entry(unsigned abi) {

@@ -147,6 +147,14 @@ static void leaks_socket(struct tk *t) {
     bind_socket(t, "/tmp");
 }
 
+static void leaks_backends_socket(struct tk *t) {
+    extern int selfcheck_socket(void);
+    int fd = selfcheck_socket();
+
+    TK_CHECK(t, fd >= 0);
+    TK_CHECK(t, !tk_is_foreign_socket(fd));
+}
+
 static void leaks_temporary(struct tk *t) {
     char path[400];
     int fd;
@@ -392,6 +400,7 @@ static const struct tk_case cases[] = {
     BAD_FLAGS("leaks_name", leaks_name, TK_PROCESS_ONLY),
     BAD_FLAGS("leaks_held_name", leaks_held_name, TK_PROCESS_ONLY),
     BAD("leaks_socket", leaks_socket),
+    BAD("leaks_backends_socket", leaks_backends_socket),
     BAD("leaks_temporary", leaks_temporary),
     BAD_FLAGS("leaks_thread", leaks_thread, TK_PROCESS_ONLY),
     BAD("leaks_eventfd", leaks_eventfd),

@@ -1,16 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Cases that must pass, be skipped or not be planned. */
-#include "kit.h"
+#include "kit_internal.h"
 
 #include <stdio.h>
 #include <unistd.h>
 
-static void passes(struct tk *t) {
+/* No leak of the backend's. */
+static void driver_keeps(struct tk *t) {
     extern bool selfcheck_driver_keeps(size_t bytes);
+    extern int selfcheck_driver_socket(void);
 
+    TK_CHECK(t, selfcheck_driver_keeps(4096));
+    int fd = selfcheck_driver_socket();
+    TK_CHECK(t, fd >= 0);
+    TK_EQ_INT(t, KIT_OWNS_ALLOCATION, tk_is_foreign_socket(fd));
+    if (!KIT_OWNS_ALLOCATION)
+        close(fd);
+}
+
+static void passes(struct tk *t) {
     TK_REQ(t, "SM-SELF-01");
-    if (t->rank == 0) /* no leak of the backend's */
-        TK_CHECK(t, selfcheck_driver_keeps(4096));
+    if (t->rank == 0)
+        driver_keeps(t);
     TK_CHECK(t, t->rank >= 0 && t->rank < t->world_size);
     TK_CHECK(t, t->context != NULL);
     TK_STATUS(t, SYMMEM_OK, SYMMEM_OK);

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Who made a socket. A library beneath a backend may keep sockets, and let programs inherit them,
+ * which are not the backend's to give back (SM-LIFE-12): the runner's socket, socketpair and accept
+ * stand before the C library's and remember whose code asked. A sanitizer has functions of its own
+ * here: then every socket is taken for one of ours.
+ */
+#include "kit_internal.h"
+
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#if !KIT_OWNS_ALLOCATION
+
+bool tk_is_foreign_socket(int fd) {
+    (void)fd;
+    return false;
+}
+
+#else
+
+#define MAX_SOCKETS 4096
+#define EXPORTED __attribute__((visibility("default")))
+
+struct origin {
+    ino_t number;
+    const void *caller;
+};
+
+/* A process-wide thing by nature: descriptors are. By descriptor; a number's last socket counts. */
+static struct {
+    pthread_mutex_t lock;
+    struct origin origins[MAX_SOCKETS];
+} sockets = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static int note(int fd, const void *caller) {
+    struct stat info;
+
+    if (fd < 0 || fd >= MAX_SOCKETS || fstat(fd, &info) != 0)
+        return fd;
+    pthread_mutex_lock(&sockets.lock);
+    sockets.origins[fd] = (struct origin){info.st_ino, caller};
+    pthread_mutex_unlock(&sockets.lock);
+    return fd;
+}
+
+/* --- in place of the C library's ----------------------------------------------------------------
+ */
+
+EXPORTED int socket(int domain, int type, int protocol) {
+    return note((int)syscall(SYS_socket, domain, type, protocol), __builtin_return_address(0));
+}
+
+EXPORTED int socketpair(int domain, int type, int protocol, int pair[2]) {
+    int result = (int)syscall(SYS_socketpair, domain, type, protocol, pair);
+
+    for (int i = 0; result == 0 && i < 2; i++)
+        (void)note(pair[i], __builtin_return_address(0));
+    return result;
+}
+
+EXPORTED int accept(int fd, struct sockaddr *address, socklen_t *bytes) {
+    return note((int)syscall(SYS_accept4, fd, address, bytes, 0), __builtin_return_address(0));
+}
+
+EXPORTED int accept4(int fd, struct sockaddr *address, socklen_t *bytes, int flags) {
+    return note((int)syscall(SYS_accept4, fd, address, bytes, flags), __builtin_return_address(0));
+}
+
+bool tk_is_foreign_socket(int fd) {
+    struct stat info;
+
+    if (fd < 0 || fd >= MAX_SOCKETS || fstat(fd, &info) != 0 || !S_ISSOCK(info.st_mode))
+        return false;
+    pthread_mutex_lock(&sockets.lock);
+    struct origin origin = sockets.origins[fd];
+    pthread_mutex_unlock(&sockets.lock);
+    return origin.caller != NULL && origin.number == info.st_ino &&
+           !kit_heap_is_others(origin.caller) && !kit_is_judged(origin.caller);
+}
+
+#endif
