@@ -289,6 +289,29 @@ __device__ void show_call(const symmem_cuda_signal_args &args, uint32_t epoch, b
         call[i] = args.call[i];
 }
 
+// The rest of a meeting for which `result` is begun, and the arrival told if it entered.
+__device__ __noinline__ bool finish(const symmem_cuda_signal_args &args, spot where,
+                                    verdict *result, bool comparing) {
+    if (result->entered)
+        for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x)
+            if (rank != args.rank)
+                wait_for<BARRIER>(args, where, rank, result);
+    __syncthreads();
+    if (result->code == TIMEOUT || result->code == PEER_LOST)
+        collect_late(args, where, result);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        if (result->code == OK && comparing)
+            compare_calls(args, result);
+        if (result->code != OK)
+            fail(args, result);
+    }
+    __syncthreads();
+    const bool met = result->code == OK;
+    __syncthreads(); // before the next one begins
+    return met;
+}
+
 // One block: all ranks meet at `where`. False, for every thread: the operation has failed, and
 // peers and host know. What the block wrote before is visible to all ranks after it, and what they
 // wrote to it. No fence is needed for that: the release and the acquire of each thread come after
@@ -315,24 +338,76 @@ __device__ __noinline__ bool meet(const symmem_cuda_signal_args &args, spot wher
         arrive(args, where, result->epoch);
         if (threadIdx.x == 0)
             *word_at(args, args.rank, where.epoch) = result->epoch; // nobody else looks there
-        for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x)
-            if (rank != args.rank)
-                wait_for<BARRIER>(args, where, rank, result);
     }
-    __syncthreads();
-    if (result->code == TIMEOUT || result->code == PEER_LOST)
-        collect_late(args, where, result);
-    __syncthreads();
+    return finish(args, where, result, comparing);
+}
+
+// --- the common meeting ----------------------------------------------------------------
+// Of few ranks, whose table came with the arguments, and of calls that nobody compares. Arguments
+// are read where they are, and each thread that tells a peer has loaded for itself what that takes,
+// all at once: nothing is copied and nothing handed over before peers can be told. What the other
+// way needs is prepared while their word is on its way.
+
+__device__ bool is_common(const symmem_cuda_signal_args &args) {
+    return args.world_size <= SYMMEM_CUDA_NEAR_RANKS && args.call[0] == CALL_NONE;
+}
+
+__device__ uint32_t *near_word(const symmem_cuda_signal_args &args, int32_t owner, size_t offset) {
+    return reinterpret_cast<uint32_t *>(static_cast<char *>(args.near[owner]) + offset);
+}
+
+// What a thread that tells peers has to know.
+struct outlook {
+    uint32_t epoch;
+    uint32_t unusual; // not 0: poisoned, or a call of earlier is shown
+};
+
+__device__ outlook look_out(const symmem_cuda_signal_args &args, spot where) {
+    const size_t calls =
+        symmem_cuda_call_at(args.world_size, args.channel_count, args.channel, 0);
+    if (static_cast<int32_t>(threadIdx.x) >= args.world_size)
+        return {0, 0};
+    const uint32_t epoch = load_volatile(near_word(args, args.rank, where.epoch));
+    const uint32_t poisoned = load_volatile(near_word(args, args.rank, 0));
+    const uint32_t one = load_volatile(near_word(args, args.rank, calls));
+    const uint32_t other =
+        load_volatile(near_word(args, args.rank, calls) + SYMMEM_CUDA_CALL_WORDS);
+    return {epoch + 1, poisoned | one | other};
+}
+
+// Whether it comes soon.
+__device__ bool comes(const uint32_t *word, uint32_t epoch) {
+#pragma unroll 1
+    for (int i = 0; i < LOOKS_BETWEEN_CHECKS; i++)
+        if (static_cast<int32_t>(load_acquire(word) - epoch) >= 0)
+            return true;
+    return false;
+}
+
+// As meet, of what is common; the clock is looked at by the first meeting of a kernel.
+template <bool FIRST>
+__device__ bool meet_common(const symmem_cuda_signal_args &args, spot where, outlook seen,
+                            verdict *result, uint64_t *start_ns) {
+    if (!__syncthreads_and(seen.unusual == 0)) {
+        *start_ns = FIRST ? now_ns() : *start_ns;
+        return meet(args, where, result, *start_ns, false);
+    }
+    for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x)
+        if (rank != args.rank)
+            store_release(near_word(args, rank, where.arrivals) + args.rank, seen.epoch);
+    if (FIRST)
+        *start_ns = now_ns();
+    begin(result, *start_ns);
     if (threadIdx.x == 0) {
-        if (result->code == OK && comparing)
-            compare_calls(args, result);
-        if (result->code != OK)
-            fail(args, result);
+        result->epoch = seen.epoch;
+        result->entered = true;
+        *near_word(args, args.rank, where.epoch) = seen.epoch; // nobody else looks there
     }
-    __syncthreads();
-    const bool met = result->code == OK;
-    __syncthreads(); // before the next one begins
-    return met;
+    bool came = true;
+    for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x)
+        if (rank != args.rank)
+            came = comes(near_word(args, args.rank, where.arrivals) + rank, seen.epoch) && came;
+    return __syncthreads_and(came) || finish(args, where, result, false);
 }
 
 // Whether the operation that this kernel is a part of is still to be run, and when it began.
@@ -391,6 +466,11 @@ extern "C" __global__ void symmem_barrier(const __grid_constant__ symmem_cuda_si
     __shared__ symmem_cuda_signal_args kept;
     __shared__ bool going;
     uint64_t start_ns;
+    if (args.turn == SYMMEM_CUDA_ALONE && is_common(args)) {
+        const spot where = channel_spot(args);
+        (void)meet_common<true>(args, where, look_out(args, where), &result, &start_ns);
+        return;
+    }
     keep(args, &kept);
     const bool comparing = args.turn != SYMMEM_CUDA_LATER && args.call[0] != CALL_NONE;
     const bool joins = join(args, &start_ns);

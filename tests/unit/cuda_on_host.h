@@ -25,6 +25,10 @@ struct host_place {
 static thread_local host_place threadIdx, blockIdx, blockDim = {1, 1, 1}, gridDim = {1, 1, 1};
 
 static inline void __syncthreads() {}
+
+static inline bool __syncthreads_and(bool own) {
+    return own;
+}
 #else
 #define __shared__ static
 static thread_local host_place threadIdx;
