@@ -20,8 +20,9 @@ typedef struct collective_launch {
     cuda_launch launch; /* first: enqueue gets it */
     symmem_cuda_collective_args args;
     CUfunction kernel, barrier, show_words;
-    uint64_t *board;       /* the own one, on the device */
-    const uint64_t *words; /* what it is to show; NULL: not an all-to-all */
+    CUfunction plain_lines; /* NULL: none of this dtype */
+    uint64_t *board;        /* the own one, on the device */
+    const uint64_t *words;  /* what it is to show; NULL: not an all-to-all */
 } collective_launch;
 
 static size_t element_bytes(symmem_dtype dtype) {
@@ -158,12 +159,54 @@ static CUresult enqueue_spread(const cuda_instance *instance, collective_launch 
     return launch(instance, c, c->kernel, blocks, SYMMEM_CUDA_COLLECTIVE_THREADS, &c->args, native);
 }
 
+/* --- what is common has kernels of its own ------------------------------------------ */
+
+/* Calls without a stream may be withdrawn, which these kernels know nothing of. */
+static bool may_be_plain(const collective_launch *c) {
+    const symmem_cuda_job *job = &c->args.job;
+    return job->world_size >= 2 && job->world_size <= SYMMEM_CUDA_NEAR_RANKS && !job->checking &&
+           c->launch.args.stream != SYMMEM_CUDA_NO_STREAM &&
+           (job->op == SYMMEM_CUDA_SUM || job->op == SYMMEM_CUDA_AVG);
+}
+
+/* With the table that the host can read. */
+static symmem_cuda_job host_job(const collective_launch *c) {
+    symmem_cuda_job job = c->args.job;
+    job.buffers = c->args.near_buffers;
+    return job;
+}
+
+static bool plain_by_lines(const collective_launch *c, symmem_cuda_plain_args *args) {
+    if (!may_be_plain(c) || c->plain_lines == NULL)
+        return false;
+    const symmem_cuda_job job = host_job(c);
+    const symmem_cuda_pushed pushed = symmem_cuda_pushed_of(&job);
+    const size_t bytes = job.count * job.element;
+    if (((uintptr_t)pushed.src | (uintptr_t)pushed.dst | bytes) % SYMMEM_CUDA_LINE_DATA != 0)
+        return false;
+    *args = (symmem_cuda_plain_args){
+        .signal = c->args.signal,
+        .from = {pushed.src},
+        .to = {pushed.dst},
+        .units = bytes / SYMMEM_CUDA_LINE_DATA,
+        .lines_at = symmem_cuda_line_at(job.world_size, c->launch.args.channel_count,
+                                        c->launch.args.channel, 0, 0),
+        .op = job.op,
+        .meets_after = pushed.meets_after,
+    };
+    return true;
+}
+
 /* Ranks that compare their calls do so in a meeting of one block, which may be that of the kernel.
  */
 static CUresult enqueue_by_lines(const cuda_instance *instance, collective_launch *c,
                                  unsigned int blocks, CUstream native) {
     const bool apart = c->args.job.checking && blocks > 1;
     const symmem_cuda_step meeting = {.kind = SYMMEM_CUDA_MEET, .first = true};
+    symmem_cuda_plain_args plain;
+    if (plain_by_lines(c, &plain))
+        return launch(instance, c, c->plain_lines, blocks, SYMMEM_CUDA_COLLECTIVE_THREADS, &plain,
+                      native);
     CUresult result = apart ? run_step(instance, c, &meeting, native) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS)
         return result;
@@ -216,6 +259,7 @@ static void prepare(const cuda_instance *instance, const symmem_peers *peers, in
     c->launch.enqueue = enqueue;
     c->kernel = reduces(call->kind) ? device->kernels.collective[call->dtype]
                                     : device->kernels.collective_bytes;
+    c->plain_lines = reduces(call->kind) ? device->kernels.plain_lines[call->dtype] : NULL;
     c->barrier = device->kernels.barrier;
     c->show_words = device->kernels.show_words;
     c->board = (uint64_t *)(void *)((char *)peers->signals[peers->rank] + job->board_at);

@@ -34,9 +34,8 @@ struct bytes_only {
 
 // --- lines -----------------------------------------------------------------------------
 
-__device__ symmem::line *line_of(const symmem_cuda_collective_args &args, int32_t owner,
-                                 size_t block, int32_t source, size_t lane) {
-    const symmem_cuda_signal_args &signal = args.signal;
+__device__ symmem::line *line_of(const symmem_cuda_signal_args &signal, int32_t owner, size_t block,
+                                 int32_t source, size_t lane) {
     char *lines = static_cast<char *>(signal.signals[owner]) +
                   symmem_cuda_line_at(signal.world_size, signal.channel_count, signal.channel,
                                       static_cast<int32_t>(block), source);
@@ -98,7 +97,7 @@ __device__ void push_lines(const symmem_cuda_collective_args &args, const char *
             symmem::make_line(load_data<Bits>(src, first, args.job.count), flag);
         for (int32_t i = 0; i < args.job.world_size; i++) {
             const int32_t rank = symmem_cuda_turn_of(&args.job, i);
-            symmem::store_line(line_of(args, rank, block, args.job.rank, lane), own);
+            symmem::store_line(line_of(args.signal, rank, block, args.job.rank, lane), own);
         }
         return true;
     });
@@ -132,11 +131,12 @@ __device__ __noinline__ bool wait_for_line(const symmem_cuda_signal_args &args,
 }
 
 // Ranks whose lines had not come when another thread gave up: their first one in this block.
-__device__ void collect_late_lines(const symmem_cuda_collective_args &args, verdict *verdict) {
+__device__ void collect_late_lines(const symmem_cuda_signal_args &args, verdict *verdict) {
     const uint32_t flag = symmem::line_flag(verdict->epoch);
-    for (int32_t rank = threadIdx.x; rank < args.job.world_size; rank += blockDim.x)
-        if (!symmem::is_full(
-                symmem::load_line(line_of(args, args.job.rank, blockIdx.x, rank, 0)), flag))
+    for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x)
+        if (rank != args.rank &&
+            !symmem::is_full(symmem::load_line(line_of(args, args.rank, blockIdx.x, rank, 0)),
+                             flag))
             atomicOr(&verdict->missing[rank / 32], 1u << (rank % 32));
 }
 
@@ -147,7 +147,7 @@ __device__ bool reduce_line(const symmem_cuda_collective_args &args, size_t bloc
                             uint32_t flag, verdict *verdict, uint64_t *result) {
     typedef typename Element::bits bits;
     constexpr int EACH = SYMMEM_CUDA_LINE_DATA / sizeof(bits), AT_ONCE = 8;
-    const symmem::line *from = line_of(args, args.job.rank, block, 0, lane);
+    const symmem::line *from = line_of(args.signal, args.job.rank, block, 0, lane);
     typename Element::value sum[EACH] = {};
     for (int32_t begin = 0; begin < args.job.world_size; begin += AT_ONCE) {
         symmem::line found[AT_ONCE];
@@ -333,7 +333,7 @@ template <typename Reduce> __device__ void run_by_lines(const symmem_cuda_collec
     Reduce::run_lines(args, &result);
     __syncthreads();
     if (result.code == TIMEOUT || result.code == PEER_LOST)
-        collect_late_lines(args, &result);
+        collect_late_lines(signal, &result);
     __syncthreads();
     const bool failed = result.code != OK;
     if (failed && threadIdx.x == 0)
@@ -377,6 +377,125 @@ __device__ void end_block(const symmem_cuda_signal_args &args) {
         return;
     __threadfence_system();
     atomicAdd(&state_of(args)->ended, 1u);
+}
+
+// --- the common reductions ---------------------------------------------------------------
+// Kernels of their own for sums of few ranks that lie in whole units everywhere: the host has found
+// that out, and there is little code and nothing on the stack. They meet, and put their lines, as
+// the others do, so that of these ranks need not choose alike.
+
+// The own line goes to all peers; what they have for the same place is looked for at once.
+template <typename Element, int Most>
+__device__ bool plain_line(const symmem_cuda_plain_args &args, size_t block, size_t lane, size_t at,
+                           uint32_t flag, verdict *result) {
+    typedef typename Element::bits bits;
+    constexpr int EACH = SYMMEM_CUDA_LINE_DATA / sizeof(bits);
+    const int32_t rank = args.signal.rank, ranks = args.signal.world_size;
+    const uint64_t own = *reinterpret_cast<const uint64_t *>(args.from[0] + at);
+    const symmem::line pushed = symmem::make_line(own, flag);
+    const size_t place = args.lines_at + (block * ranks * SYMMEM_CUDA_LINES + lane) * sizeof pushed;
+    constexpr size_t APART = SYMMEM_CUDA_LINES * sizeof pushed; // from source to source
+#pragma unroll
+    for (int i = 1; i < Most; i++) {
+        const int32_t peer = rank + i < ranks ? rank + i : rank + i - ranks;
+        if (i < ranks)
+            symmem::store_line(
+                reinterpret_cast<symmem::line *>(static_cast<char *>(args.signal.near[peer]) +
+                                                 place + rank * APART),
+                pushed);
+    }
+    const char *from = static_cast<const char *>(args.signal.near[rank]) + place;
+    symmem::line found[Most];
+    bool full = false;
+#pragma unroll 1
+    for (int look = 0; look < LOOKS_BETWEEN_CHECKS && !full; look++) {
+        full = true;
+#pragma unroll
+        for (int k = 0; k < Most; k++)
+            if (k < ranks && k != rank)
+                found[k] =
+                    symmem::load_line(reinterpret_cast<const symmem::line *>(from + k * APART));
+#pragma unroll
+        for (int k = 0; k < Most; k++)
+            full = full && (k >= ranks || k == rank || symmem::is_full(found[k], flag));
+    }
+    uint64_t data[Most];
+#pragma unroll
+    for (int k = 0; k < Most; k++) {
+        symmem::line late; // so that `found` stays in registers
+        data[k] = k == rank ? own : symmem::data_of(found[k]);
+        if (full || k >= ranks || k == rank)
+            continue;
+        if (!wait_for_line(args.signal, reinterpret_cast<const symmem::line *>(from + k * APART), k,
+                           flag, result, &late))
+            return false;
+        data[k] = symmem::data_of(late);
+    }
+    uint64_t sums = 0;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        typename Element::value sum =
+            Element::load(static_cast<bits>(data[0] >> (8 * sizeof(bits) * i)));
+#pragma unroll
+        for (int k = 1; k < Most; k++)
+            if (k < ranks)
+                sum = Element::combine(
+                    sum, Element::load(static_cast<bits>(data[k] >> (8 * sizeof(bits) * i))),
+                    SYMMEM_CUDA_SUM);
+        sums |= raw_bits(Element::store(Element::finish(sum, ranks, args.op)))
+                << (8 * sizeof(bits) * i);
+    }
+    *reinterpret_cast<uint64_t *>(args.to[0] + at) = sums;
+    return true;
+}
+
+template <typename Element, int Most>
+__device__ bool plain_lines(const symmem_cuda_plain_args &args, verdict *result) {
+    const uint32_t flag = symmem::line_flag(result->epoch);
+    for (size_t block = blockIdx.x; block * SYMMEM_CUDA_LINES < args.units; block += gridDim.x)
+        for (size_t lane = threadIdx.x; lane < SYMMEM_CUDA_LINES; lane += blockDim.x) {
+            const size_t line = block * SYMMEM_CUDA_LINES + lane;
+            if (line < args.units &&
+                !plain_line<Element, Most>(args, block, lane, line * SYMMEM_CUDA_LINE_DATA, flag,
+                                           result))
+                return false;
+        }
+    return true;
+}
+
+// All threads, once not all lines have come.
+__device__ __noinline__ void fail_lines(const symmem_cuda_signal_args &args, verdict *result) {
+    if (result->code == TIMEOUT || result->code == PEER_LOST)
+        collect_late_lines(args, result);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        fail(args, result);
+}
+
+template <typename Element> __device__ void plain_by_lines(const symmem_cuda_plain_args &args) {
+    __shared__ verdict result;
+    const symmem_cuda_signal_args &signal = args.signal;
+    const spot where = block_spot(signal);
+    outlook seen = look_out(signal, where);
+    uint64_t start_ns;
+    if (!meet_common<true>(signal, where, seen, &result, &start_ns))
+        return;
+    if (args.meets_after) { // looked up beside the lines' journey
+        seen.epoch++;
+        if (static_cast<int32_t>(threadIdx.x) < signal.world_size)
+            seen.unusual = load_volatile(near_word(signal, signal.rank, 0));
+    }
+    bool came;
+    if (signal.world_size == 2)
+        came = plain_lines<Element, 2>(args, &result);
+    else if (signal.world_size <= 4)
+        came = plain_lines<Element, 4>(args, &result);
+    else
+        came = plain_lines<Element, SYMMEM_CUDA_NEAR_RANKS>(args, &result);
+    if (!__syncthreads_and(came))
+        fail_lines(signal, &result);
+    else if (args.meets_after)
+        (void)meet_common<false>(signal, where, seen, &result, &start_ns);
 }
 
 template <typename Reduce> __device__ void run_way(const symmem_cuda_collective_args &args) {
@@ -425,6 +544,18 @@ KERNEL(f16, reduces<symmem_cuda_f16>)
 KERNEL(bf16, reduces<symmem_cuda_bf16>)
 KERNEL(f32, reduces<symmem_cuda_f32>)
 KERNEL(f64, reduces<symmem_cuda_f64>)
+
+#undef KERNEL
+
+#define KERNEL(name, element)                                                                      \
+    extern "C" __global__ void __launch_bounds__(SYMMEM_CUDA_COLLECTIVE_THREADS)                   \
+        symmem_plain_lines_##name(const __grid_constant__ symmem_cuda_plain_args args) {           \
+        plain_by_lines<element>(args);                                                             \
+    }
+
+KERNEL(f16, symmem_cuda_f16)
+KERNEL(bf16, symmem_cuda_bf16)
+KERNEL(f32, symmem_cuda_f32)
 
 #undef KERNEL
 

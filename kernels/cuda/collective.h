@@ -26,6 +26,19 @@ typedef struct symmem_cuda_collective_args {
     void *near_buffers[SYMMEM_CUDA_NEAR_RANKS]; /* the job's table, likewise */
 } symmem_cuda_collective_args;
 
+/* A sum or mean of few ranks of which the host has found that all addresses and sizes are multiples
+ * of a line's data, or of a unit, and that needs no comparing of calls. */
+typedef struct symmem_cuda_plain_args {
+    symmem_cuda_signal_args signal;
+    const char *from[SYMMEM_CUDA_NEAR_RANKS]; /* of lines only the own one, in place 0 */
+    char *to[SYMMEM_CUDA_NEAR_RANKS];         /* of lines only one */
+    size_t units;                             /* or lines */
+    size_t lines_at;                          /* the channel's lines in a rank's signal state */
+    int32_t op;
+    int32_t targets;
+    int32_t meets_after; /* lines */
+} symmem_cuda_plain_args;
+
 /* Words of the host's to a place of the device's, as they are at the launch. */
 typedef struct symmem_cuda_show_args {
     uint64_t *to;
