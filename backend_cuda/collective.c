@@ -20,9 +20,9 @@ typedef struct collective_launch {
     cuda_launch launch; /* first: enqueue gets it */
     symmem_cuda_collective_args args;
     CUfunction kernel, barrier, show_words;
-    CUfunction plain_lines; /* NULL: none of this dtype */
-    uint64_t *board;        /* the own one, on the device */
-    const uint64_t *words;  /* what it is to show; NULL: not an all-to-all */
+    CUfunction plain_lines, plain_blocks; /* NULL: none of this dtype */
+    uint64_t *board;                      /* the own one, on the device */
+    const uint64_t *words;                /* what it is to show; NULL: not an all-to-all */
 } collective_launch;
 
 static size_t element_bytes(symmem_dtype dtype) {
@@ -142,23 +142,6 @@ static CUresult run_step(const cuda_instance *instance, collective_launch *c,
                   &c->args, native);
 }
 
-static CUresult enqueue_spread(const cuda_instance *instance, collective_launch *c,
-                               unsigned int blocks, CUstream native) {
-    symmem_cuda_place place = {0};
-    symmem_cuda_step step;
-    bool found = symmem_cuda_next(&c->args.job, &place, &step); /* the meeting */
-    CUresult result = CUDA_SUCCESS;
-    if (c->args.job.checking)
-        result = run_step(instance, c, &step, native);
-    found = found && symmem_cuda_next(&c->args.job, &place, &c->args.step);
-    if (!found || result != CUDA_SUCCESS)
-        return found ? result : CUDA_ERROR_INVALID_VALUE;
-    c->args.way = c->args.job.checking ? SYMMEM_CUDA_IN_BLOCKS_AFTER : SYMMEM_CUDA_IN_BLOCKS;
-    if (c->args.job.checking)
-        c->args.signal.turn = SYMMEM_CUDA_LATER;
-    return launch(instance, c, c->kernel, blocks, SYMMEM_CUDA_COLLECTIVE_THREADS, &c->args, native);
-}
-
 /* --- what is common has kernels of its own ------------------------------------------ */
 
 /* Calls without a stream may be withdrawn, which these kernels know nothing of. */
@@ -195,6 +178,57 @@ static bool plain_by_lines(const collective_launch *c, symmem_cuda_plain_args *a
         .meets_after = pushed.meets_after,
     };
     return true;
+}
+
+static bool are_units(const symmem_cuda_plain_args *args, int32_t sources, size_t bytes) {
+    uintptr_t all = bytes;
+    for (int32_t i = 0; i < sources; i++)
+        all |= (uintptr_t)args->from[i];
+    for (int32_t i = 0; i < args->targets; i++)
+        all |= (uintptr_t)args->to[i];
+    return all % 16 == 0;
+}
+
+/* The step of c->args. */
+static bool plain_in_blocks(const collective_launch *c, symmem_cuda_plain_args *args) {
+    const symmem_cuda_step *step = &c->args.step;
+    if (!may_be_plain(c) || c->plain_blocks == NULL || step->kind != SYMMEM_CUDA_REDUCE ||
+        (step->row != step->row_step && step->row != step->count))
+        return false;
+    const symmem_cuda_job job = host_job(c);
+    const size_t bytes = step->count * job.element;
+    *args = (symmem_cuda_plain_args){
+        .signal = c->args.signal,
+        .units = bytes / 16,
+        .op = job.op,
+        .targets = symmem_cuda_targets(&job, step),
+    };
+    for (int32_t k = 0; k < job.world_size; k++)
+        args->from[k] = symmem_cuda_source(&job, step, k);
+    for (int32_t k = 0; k < args->targets; k++)
+        args->to[k] = symmem_cuda_target(&job, step, k);
+    return are_units(args, job.world_size, bytes);
+}
+
+static CUresult enqueue_spread(const cuda_instance *instance, collective_launch *c,
+                               unsigned int blocks, CUstream native) {
+    symmem_cuda_place place = {0};
+    symmem_cuda_step step;
+    bool found = symmem_cuda_next(&c->args.job, &place, &step); /* the meeting */
+    CUresult result = CUDA_SUCCESS;
+    if (c->args.job.checking)
+        result = run_step(instance, c, &step, native);
+    found = found && symmem_cuda_next(&c->args.job, &place, &c->args.step);
+    if (!found || result != CUDA_SUCCESS)
+        return found ? result : CUDA_ERROR_INVALID_VALUE;
+    symmem_cuda_plain_args plain;
+    if (plain_in_blocks(c, &plain))
+        return launch(instance, c, c->plain_blocks, blocks, SYMMEM_CUDA_COLLECTIVE_THREADS, &plain,
+                      native);
+    c->args.way = c->args.job.checking ? SYMMEM_CUDA_IN_BLOCKS_AFTER : SYMMEM_CUDA_IN_BLOCKS;
+    if (c->args.job.checking)
+        c->args.signal.turn = SYMMEM_CUDA_LATER;
+    return launch(instance, c, c->kernel, blocks, SYMMEM_CUDA_COLLECTIVE_THREADS, &c->args, native);
 }
 
 /* Ranks that compare their calls do so in a meeting of one block, which may be that of the kernel.
@@ -259,7 +293,10 @@ static void prepare(const cuda_instance *instance, const symmem_peers *peers, in
     c->launch.enqueue = enqueue;
     c->kernel = reduces(call->kind) ? device->kernels.collective[call->dtype]
                                     : device->kernels.collective_bytes;
-    c->plain_lines = reduces(call->kind) ? device->kernels.plain_lines[call->dtype] : NULL;
+    if (reduces(call->kind)) {
+        c->plain_lines = device->kernels.plain_lines[call->dtype];
+        c->plain_blocks = device->kernels.plain_blocks[call->dtype];
+    }
     c->barrier = device->kernels.barrier;
     c->show_words = device->kernels.show_words;
     c->board = (uint64_t *)(void *)((char *)peers->signals[peers->rank] + job->board_at);

@@ -44,6 +44,9 @@ static CUresult find_kernels(const cuda_driver *driver, cuda_kernels *found) {
         {"symmem_plain_lines_f16", &found->plain_lines[SYMMEM_FLOAT16]},
         {"symmem_plain_lines_bf16", &found->plain_lines[SYMMEM_BFLOAT16]},
         {"symmem_plain_lines_f32", &found->plain_lines[SYMMEM_FLOAT32]},
+        {"symmem_plain_blocks_f16", &found->plain_blocks[SYMMEM_FLOAT16]},
+        {"symmem_plain_blocks_bf16", &found->plain_blocks[SYMMEM_BFLOAT16]},
+        {"symmem_plain_blocks_f32", &found->plain_blocks[SYMMEM_FLOAT32]},
         {"symmem_show_words", &found->show_words},
         {"symmem_move_part", &found->move_part},
     };

@@ -498,6 +498,41 @@ template <typename Element> __device__ void plain_by_lines(const symmem_cuda_pla
         (void)meet_common<false>(signal, where, seen, &result, &start_ns);
 }
 
+template <typename Element, int Most, int Units>
+__device__ void plain_units(const symmem_cuda_plain_args &args) {
+    symmem_cuda_ends<Most> ends;
+    ends.ranks = args.signal.world_size;
+    ends.targets = args.targets;
+    ends.op = args.op;
+#pragma unroll
+    for (int k = 0; k < Most; k++) {
+        ends.from[k] = args.from[k];
+        ends.to[k] = args.to[k];
+    }
+    symmem_cuda_reduce_between<Element, Most, Units>(ends, args.units, own_lane(), all_lanes());
+}
+
+// Meeting, the step, meeting. What the second one looks up is on its way beside the step's loads.
+template <typename Element> __device__ void plain_in_blocks(const symmem_cuda_plain_args &args) {
+    __shared__ verdict result;
+    const symmem_cuda_signal_args &signal = args.signal;
+    const spot where = block_spot(signal);
+    outlook seen = look_out(signal, where);
+    uint64_t start_ns;
+    if (!meet_common<true>(signal, where, seen, &result, &start_ns))
+        return;
+    seen.epoch++;
+    if (static_cast<int32_t>(threadIdx.x) < signal.world_size)
+        seen.unusual = load_volatile(near_word(signal, signal.rank, 0));
+    if (signal.world_size == 2)
+        plain_units<Element, 2, 4>(args);
+    else if (signal.world_size <= 4)
+        plain_units<Element, 4, 2>(args);
+    else
+        plain_units<Element, SYMMEM_CUDA_NEAR_RANKS, 1>(args);
+    (void)meet_common<false>(signal, where, seen, &result, &start_ns);
+}
+
 template <typename Reduce> __device__ void run_way(const symmem_cuda_collective_args &args) {
     if (args.way >= SYMMEM_CUDA_BY_LINES)
         run_by_lines<Reduce>(args);
@@ -551,6 +586,10 @@ KERNEL(f64, reduces<symmem_cuda_f64>)
     extern "C" __global__ void __launch_bounds__(SYMMEM_CUDA_COLLECTIVE_THREADS)                   \
         symmem_plain_lines_##name(const __grid_constant__ symmem_cuda_plain_args args) {           \
         plain_by_lines<element>(args);                                                             \
+    }                                                                                              \
+    extern "C" __global__ void __launch_bounds__(SYMMEM_CUDA_COLLECTIVE_THREADS)                   \
+        symmem_plain_blocks_##name(const __grid_constant__ symmem_cuda_plain_args args) {          \
+        plain_in_blocks<element>(args);                                                            \
     }
 
 KERNEL(f16, symmem_cuda_f16)

@@ -242,16 +242,22 @@ SYMMEM_CUDA_BOTH void symmem_cuda_reduce_together(const symmem_cuda_ends<Most> &
 }
 
 template <typename Element, int Most, int Units>
-SYMMEM_CUDA_CALLED void symmem_cuda_reduce_few(const symmem_cuda_job &job,
-                                               const symmem_cuda_step &step, size_t begin,
-                                               size_t units, size_t lane, size_t lanes) {
-    const symmem_cuda_ends<Most> ends = symmem_cuda_ends_of<Most>(job, step, begin);
+SYMMEM_CUDA_BOTH void symmem_cuda_reduce_between(const symmem_cuda_ends<Most> &ends, size_t units,
+                                                 size_t lane, size_t lanes) {
     const size_t bytes = sizeof(symmem_cuda_unit);
     size_t i = lane;
     for (; i < units && units - i > (Units - 1) * lanes; i += Units * lanes)
         symmem_cuda_reduce_together<Element, Most, Units>(ends, i * bytes, lanes * bytes);
     for (; i < units; i += lanes)
         symmem_cuda_reduce_together<Element, Most, 1>(ends, i * bytes, 0);
+}
+
+template <typename Element, int Most, int Units>
+SYMMEM_CUDA_CALLED void symmem_cuda_reduce_few(const symmem_cuda_job &job,
+                                               const symmem_cuda_step &step, size_t begin,
+                                               size_t units, size_t lane, size_t lanes) {
+    symmem_cuda_reduce_between<Element, Most, Units>(
+        symmem_cuda_ends_of<Most>(job, step, begin), units, lane, lanes);
 }
 
 /* Of job and step there are copies, so that no store can change what the next load needs to know.
