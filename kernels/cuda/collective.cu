@@ -431,21 +431,23 @@ __device__ bool plain_line(const symmem_cuda_plain_args &args, size_t block, siz
             return false;
         data[k] = symmem::data_of(late);
     }
-    uint64_t sums = 0;
+    typename Element::value sums[EACH];
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-        typename Element::value sum =
-            Element::load(static_cast<bits>(data[0] >> (8 * sizeof(bits) * i)));
+        sums[i] = Element::load(static_cast<bits>(data[0] >> (8 * sizeof(bits) * i)));
 #pragma unroll
         for (int k = 1; k < Most; k++)
             if (k < ranks)
-                sum = Element::combine(
-                    sum, Element::load(static_cast<bits>(data[k] >> (8 * sizeof(bits) * i))),
+                sums[i] = Element::combine(
+                    sums[i], Element::load(static_cast<bits>(data[k] >> (8 * sizeof(bits) * i))),
                     SYMMEM_CUDA_SUM);
-        sums |= raw_bits(Element::store(Element::finish(sum, ranks, args.op)))
-                << (8 * sizeof(bits) * i);
     }
-    *reinterpret_cast<uint64_t *>(args.to[0] + at) = sums;
+    symmem_cuda_finish_all<Element, EACH>(sums, ranks, args.op);
+    uint64_t all = 0;
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        all |= raw_bits(Element::store(sums[i])) << (8 * sizeof(bits) * i);
+    *reinterpret_cast<uint64_t *>(args.to[0] + at) = all;
     return true;
 }
 

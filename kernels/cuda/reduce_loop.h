@@ -208,6 +208,19 @@ symmem_cuda_ends_of(const symmem_cuda_job &job, const symmem_cuda_step &step, si
     return ends;
 }
 
+/* Ends sums or means: one branch for all of them, where each would have its own. */
+template <typename Element, int Count>
+SYMMEM_CUDA_BOTH void symmem_cuda_finish_all(typename Element::value *sums, int32_t ranks,
+                                             int32_t op) {
+    if (op == SYMMEM_CUDA_AVG)
+#pragma unroll
+        for (int i = 0; i < Count; i++)
+            sums[i] = Element::finish(sums[i], ranks, SYMMEM_CUDA_AVG);
+#pragma unroll
+    for (int i = 0; i < Count; i++) /* of means nothing changes any more */
+        sums[i] = Element::finish(sums[i], ranks, SYMMEM_CUDA_SUM);
+}
+
 /* Sums and means. The loads of `Units` units are all under way before the first of them is used:
  * one from a peer takes as long as thousands of sums. `apart`: bytes from unit to unit. */
 template <typename Element, int Most, int Units>
@@ -225,15 +238,20 @@ SYMMEM_CUDA_BOTH void symmem_cuda_reduce_together(const symmem_cuda_ends<Most> &
 #pragma unroll
     for (int u = 0; u < Units; u++) {
         group result;
+        typename Element::value sums[count];
 #pragma unroll
         for (int i = 0; i < count; i++) {
-            typename Element::value sum = Element::load(bits[u][0].at[i]);
+            sums[i] = Element::load(bits[u][0].at[i]);
 #pragma unroll
             for (int k = 1; k < Most; k++)
                 if (k < ends.ranks)
-                    sum = Element::combine(sum, Element::load(bits[u][k].at[i]), SYMMEM_CUDA_SUM);
-            result.at[i] = Element::store(Element::finish(sum, ends.ranks, ends.op));
+                    sums[i] =
+                        Element::combine(sums[i], Element::load(bits[u][k].at[i]), SYMMEM_CUDA_SUM);
         }
+        symmem_cuda_finish_all<Element, count>(sums, ends.ranks, ends.op);
+#pragma unroll
+        for (int i = 0; i < count; i++)
+            result.at[i] = Element::store(sums[i]);
 #pragma unroll
         for (int k = 0; k < Most; k++)
             if (k < ends.targets)
