@@ -189,10 +189,16 @@ static bool are_units(const symmem_cuda_plain_args *args, int32_t sources, size_
     return all % 16 == 0;
 }
 
+/* They have code for so many ranks and no fewer. */
+static bool are_plainly_many(int32_t ranks) {
+    return ranks == 2 || ranks == 4 || ranks == 8;
+}
+
 /* The step of c->args. */
 static bool plain_in_blocks(const collective_launch *c, symmem_cuda_plain_args *args) {
     const symmem_cuda_step *step = &c->args.step;
-    if (!may_be_plain(c) || c->plain_blocks == NULL || step->kind != SYMMEM_CUDA_REDUCE ||
+    if (!may_be_plain(c) || !are_plainly_many(c->args.job.world_size) || c->plain_blocks == NULL ||
+        step->kind != SYMMEM_CUDA_REDUCE ||
         (step->row != step->row_step && step->row != step->count))
         return false;
     const symmem_cuda_job job = host_job(c);

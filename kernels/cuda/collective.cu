@@ -500,18 +500,20 @@ template <typename Element> __device__ void plain_by_lines(const symmem_cuda_pla
         (void)meet_common<false>(signal, where, seen, &result, &start_ns);
 }
 
-template <typename Element, int Most, int Units>
+// Of so many ranks and no fewer: then all loads are under way before the first sum, as no condition
+// lies between them.
+template <typename Element, int Ranks, int Units>
 __device__ void plain_units(const symmem_cuda_plain_args &args) {
-    symmem_cuda_ends<Most> ends;
-    ends.ranks = args.signal.world_size;
+    symmem_cuda_ends<Ranks> ends;
+    ends.ranks = Ranks;
     ends.targets = args.targets;
     ends.op = args.op;
 #pragma unroll
-    for (int k = 0; k < Most; k++) {
+    for (int k = 0; k < Ranks; k++) {
         ends.from[k] = args.from[k];
         ends.to[k] = args.to[k];
     }
-    symmem_cuda_reduce_between<Element, Most, Units>(ends, args.units, own_lane(), all_lanes());
+    symmem_cuda_reduce_between<Element, Ranks, Units>(ends, args.units, own_lane(), all_lanes());
 }
 
 // Meeting, the step, meeting. What the second one looks up is on its way beside the step's loads.
@@ -528,10 +530,10 @@ template <typename Element> __device__ void plain_in_blocks(const symmem_cuda_pl
         seen.unusual = load_volatile(near_word(signal, signal.rank, 0));
     if (signal.world_size == 2)
         plain_units<Element, 2, 4>(args);
-    else if (signal.world_size <= 4)
+    else if (signal.world_size == 4)
         plain_units<Element, 4, 2>(args);
     else
-        plain_units<Element, SYMMEM_CUDA_NEAR_RANKS, 1>(args);
+        plain_units<Element, 8, 1>(args);
     (void)meet_common<false>(signal, where, seen, &result, &start_ns);
 }
 
@@ -589,7 +591,7 @@ KERNEL(f64, reduces<symmem_cuda_f64>)
         symmem_plain_lines_##name(const __grid_constant__ symmem_cuda_plain_args args) {           \
         plain_by_lines<element>(args);                                                             \
     }                                                                                              \
-    extern "C" __global__ void __launch_bounds__(SYMMEM_CUDA_COLLECTIVE_THREADS)                   \
+    extern "C" __global__ void __launch_bounds__(SYMMEM_CUDA_COLLECTIVE_THREADS, 1)                \
         symmem_plain_blocks_##name(const __grid_constant__ symmem_cuda_plain_args args) {          \
         plain_in_blocks<element>(args);                                                            \
     }

@@ -13,7 +13,7 @@
 #define __device__
 #define __global__
 #define __grid_constant__
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define __noinline__
 
 struct host_place {
