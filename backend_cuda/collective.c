@@ -20,9 +20,9 @@ typedef struct collective_launch {
     cuda_launch launch; /* first: enqueue gets it */
     symmem_cuda_collective_args args;
     CUfunction kernel, barrier, show_words;
-    CUfunction plain_lines, plain_blocks; /* NULL: none of this dtype */
-    uint64_t *board;                      /* the own one, on the device */
-    const uint64_t *words;                /* what it is to show; NULL: not an all-to-all */
+    CUfunction plain_lines, plain_blocks, plain_wide; /* NULL: none of this dtype */
+    uint64_t *board;                                  /* the own one, on the device */
+    const uint64_t *words; /* what it is to show; NULL: not an all-to-all */
 } collective_launch;
 
 static size_t element_bytes(symmem_dtype dtype) {
@@ -216,6 +216,16 @@ static bool plain_in_blocks(const collective_launch *c, symmem_cuda_plain_args *
     return are_units(args, job.world_size, bytes);
 }
 
+/* The more ranks the fewer blocks, and the fewer units of each source a thread has under way: then
+ * there are more threads instead. */
+static CUresult launch_plain(const cuda_instance *instance, collective_launch *c,
+                             unsigned int blocks, symmem_cuda_plain_args *args, CUstream native) {
+    bool wide = args->signal.world_size > 2 &&
+                args->units > (size_t)blocks * SYMMEM_CUDA_COLLECTIVE_THREADS;
+    return launch(instance, c, wide ? c->plain_wide : c->plain_blocks, blocks,
+                  wide ? SYMMEM_CUDA_WIDE_THREADS : SYMMEM_CUDA_COLLECTIVE_THREADS, args, native);
+}
+
 static CUresult enqueue_spread(const cuda_instance *instance, collective_launch *c,
                                unsigned int blocks, CUstream native) {
     symmem_cuda_place place = {0};
@@ -229,8 +239,7 @@ static CUresult enqueue_spread(const cuda_instance *instance, collective_launch 
         return found ? result : CUDA_ERROR_INVALID_VALUE;
     symmem_cuda_plain_args plain;
     if (plain_in_blocks(c, &plain))
-        return launch(instance, c, c->plain_blocks, blocks, SYMMEM_CUDA_COLLECTIVE_THREADS, &plain,
-                      native);
+        return launch_plain(instance, c, blocks, &plain, native);
     c->args.way = c->args.job.checking ? SYMMEM_CUDA_IN_BLOCKS_AFTER : SYMMEM_CUDA_IN_BLOCKS;
     if (c->args.job.checking)
         c->args.signal.turn = SYMMEM_CUDA_LATER;
@@ -302,6 +311,7 @@ static void prepare(const cuda_instance *instance, const symmem_peers *peers, in
     if (reduces(call->kind)) {
         c->plain_lines = device->kernels.plain_lines[call->dtype];
         c->plain_blocks = device->kernels.plain_blocks[call->dtype];
+        c->plain_wide = device->kernels.plain_wide[call->dtype];
     }
     c->barrier = device->kernels.barrier;
     c->show_words = device->kernels.show_words;

@@ -38,7 +38,7 @@ typedef struct cuda_kernels {
     CUfunction collective[SYMMEM_DTYPE_COUNT]; /* those that reduce */
     CUfunction collective_bytes;               /* those that only move */
     CUfunction plain_lines[SYMMEM_DTYPE_COUNT]; /* of what is common; NULL: none of those */
-    CUfunction plain_blocks[SYMMEM_DTYPE_COUNT];
+    CUfunction plain_blocks[SYMMEM_DTYPE_COUNT], plain_wide[SYMMEM_DTYPE_COUNT];
     CUfunction show_words, move_part;
     cuda_local_kernels local;
 } cuda_kernels;

@@ -47,6 +47,9 @@ static CUresult find_kernels(const cuda_driver *driver, cuda_kernels *found) {
         {"symmem_plain_blocks_f16", &found->plain_blocks[SYMMEM_FLOAT16]},
         {"symmem_plain_blocks_bf16", &found->plain_blocks[SYMMEM_BFLOAT16]},
         {"symmem_plain_blocks_f32", &found->plain_blocks[SYMMEM_FLOAT32]},
+        {"symmem_plain_wide_f16", &found->plain_wide[SYMMEM_FLOAT16]},
+        {"symmem_plain_wide_bf16", &found->plain_wide[SYMMEM_BFLOAT16]},
+        {"symmem_plain_wide_f32", &found->plain_wide[SYMMEM_FLOAT32]},
         {"symmem_show_words", &found->show_words},
         {"symmem_move_part", &found->move_part},
     };

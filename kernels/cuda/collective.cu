@@ -517,7 +517,9 @@ __device__ void plain_units(const symmem_cuda_plain_args &args) {
 }
 
 // Meeting, the step, meeting. What the second one looks up is on its way beside the step's loads.
-template <typename Element> __device__ void plain_in_blocks(const symmem_cuda_plain_args &args) {
+// WIDE: twice the threads, each with half the registers.
+template <typename Element, bool WIDE>
+__device__ void plain_in_blocks(const symmem_cuda_plain_args &args) {
     __shared__ verdict result;
     const symmem_cuda_signal_args &signal = args.signal;
     const spot where = block_spot(signal);
@@ -529,9 +531,9 @@ template <typename Element> __device__ void plain_in_blocks(const symmem_cuda_pl
     if (static_cast<int32_t>(threadIdx.x) < signal.world_size)
         seen.unusual = load_volatile(near_word(signal, signal.rank, 0));
     if (signal.world_size == 2)
-        plain_units<Element, 2, 4>(args);
+        plain_units<Element, 2, WIDE ? 2 : 4>(args);
     else if (signal.world_size == 4)
-        plain_units<Element, 4, 2>(args);
+        plain_units<Element, 4, WIDE ? 1 : 2>(args);
     else
         plain_units<Element, 8, 1>(args);
     (void)meet_common<false>(signal, where, seen, &result, &start_ns);
@@ -593,7 +595,11 @@ KERNEL(f64, reduces<symmem_cuda_f64>)
     }                                                                                              \
     extern "C" __global__ void __launch_bounds__(SYMMEM_CUDA_COLLECTIVE_THREADS, 1)                \
         symmem_plain_blocks_##name(const __grid_constant__ symmem_cuda_plain_args args) {          \
-        plain_in_blocks<element>(args);                                                            \
+        plain_in_blocks<element, false>(args);                                                     \
+    }                                                                                              \
+    extern "C" __global__ void __launch_bounds__(SYMMEM_CUDA_WIDE_THREADS, 1)                      \
+        symmem_plain_wide_##name(const __grid_constant__ symmem_cuda_plain_args args) {            \
+        plain_in_blocks<element, true>(args);                                                      \
     }
 
 KERNEL(f16, symmem_cuda_f16)

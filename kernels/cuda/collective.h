@@ -6,6 +6,7 @@
 #include "cuda/collective_plan.h"
 
 #define SYMMEM_CUDA_COLLECTIVE_THREADS 512
+#define SYMMEM_CUDA_WIDE_THREADS 1024
 #define SYMMEM_CUDA_MAX_WORDS 256
 
 /* What a kernel does of a collective. */
