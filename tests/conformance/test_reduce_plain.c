@@ -32,6 +32,9 @@ static struct reduce_call random_one(uint64_t bits) {
                                .at = (bits >> 24) % 3 == 0 ? 3 : 0};
     if (call.dtype == SYMMEM_INT32 && call.op == SYMMEM_AVG)
         call.op = SYMMEM_MIN;
+    if ((bits >> 40) % 4 == 0) /* one that a rank ends for another one to use at once */
+        call = (struct reduce_call){
+            .form = FORM_TWO_SHOT, .dtype = dtypes[bits % 3], .op = SYMMEM_SUM, .count = 65536};
     return call;
 }
 
@@ -72,6 +75,15 @@ static symmem_status run(const struct reduce_desk *desk, size_t count, bool in_p
         ops_flat(&out, to + REDUCE_MARGIN, SYMMEM_FLOAT32, count), 0, limit_ms, desk->stream);
 }
 
+/* The others have arrived once, before they failed, and no more since: so not twice. */
+static void comes_when_all_have_gone(struct tk *t, const struct reduce_desk *desk) {
+    TK_OK(t, symmem_barrier(desk->handle, 0, 40, desk->stream));
+    TK_OK(t, symmem_barrier(desk->handle, 0, 40, desk->stream));
+    symmem_status status = symmem_stream_synchronize(desk->stream, desk->limit_ms);
+    TK_CHECK_MSG(t, status == SYMMEM_TIMEOUT || status == SYMMEM_POISONED, "%s",
+                 symmem_status_name(status));
+}
+
 /* Small and large ones, and a barrier; after the reset all of it works. */
 static void without_a_rank(struct tk *t) {
     static const size_t sizes[] = {0, 64, 4096, 65536}; /* 0: a barrier */
@@ -88,12 +100,16 @@ static void without_a_rank(struct tk *t) {
         if (t->rank != absent) {
             TK_OK(t, count == 0 ? symmem_barrier(desk.handle, 0, 40, desk.stream)
                                 : run(&desk, count, i % 2 == 1, 40));
+            TK_OK(t, symmem_barrier(desk.handle, 0, 40, desk.stream));
             TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(desk.stream, desk.limit_ms));
             symmem_error_record record = last_record();
             TK_CHECK(t, symmem_error_is_missing(&record, absent));
             TK_CHECK(t, record.elapsed_ns >= 40000000u);
             TK_CHECK(t, info_of(t, desk.handle).poisoned);
         }
+        tk_out_of_band_barrier(t);
+        if (t->rank == absent)
+            comes_when_all_have_gone(t, &desk);
         tk_out_of_band_barrier(t);
         TK_REQUIRE_OK(t, symmem_handle_reset(desk.handle, desk.limit_ms));
         reduce_check(t, &desk, &call);

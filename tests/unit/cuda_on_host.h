@@ -5,9 +5,11 @@
 #define UNIT_CUDA_ON_HOST_H
 
 #include <cstdint>
+#include <cstdlib>
 #include <pthread.h>
 #include <sched.h>
 #include <time.h>
+#include <unistd.h>
 
 #define SYMMEM_CUDA_ON_HOST
 #define __device__
@@ -24,9 +26,22 @@ struct host_place {
 #define __shared__ static thread_local
 static thread_local host_place threadIdx, blockIdx, blockDim = {1, 1, 1}, gridDim = {1, 1, 1};
 
-static inline void __syncthreads() {}
+// FAKE_CUDA_JITTER: now and then a rank falls behind between two steps of a kernel.
+static inline void host_jitter() {
+    static const bool on = getenv("FAKE_CUDA_JITTER") != nullptr;
+    static uint32_t calls;
+    const struct timespec pause = {0, 4000000};
+    const uint32_t number = __atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED);
+    if (on && ((number ^ static_cast<uint32_t>(getpid())) * 2654435761u >> 24) % 4 == 0)
+        nanosleep(&pause, nullptr);
+}
+
+static inline void __syncthreads() {
+    host_jitter();
+}
 
 static inline bool __syncthreads_and(bool own) {
+    host_jitter();
     return own;
 }
 #else
