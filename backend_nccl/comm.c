@@ -167,7 +167,7 @@ symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exc
     if (status == SYMMEM_OK)
         *comm_p = comm;
     else if (comm != NULL && comm->handle != NULL)
-        nccl_comm_end(instance, comm);
+        nccl_comm_leave(instance, comm);
     else
         free(comm);
     /* After the abort: who comes to a root that has gone tries for a while. */

@@ -16,18 +16,24 @@
 #define WAIT_NS (1000 * CUDA_NS_PER_MS)
 #define LATE_NS (10000 * CUDA_NS_PER_MS)
 
+/* In the state's list from its start until it is joined. */
 struct nccl_ending {
     struct nccl_ending *next;
     cuda_instance *instance;
     nccl_comm *comm;
     pthread_t thread;
-    bool done; /* under the state's lock */
+    bool waited_for; /* by who began it: he joins it */
+    bool done;
 };
 
+/* An end may give up the last use of another communicator, and so begin another end. */
 static void *run(void *opaque) {
     nccl_ending *ending = opaque;
     nccl_state *state = nccl_state_of(ending->instance);
+    const cuda_driver driver = ending->instance->driver;
+    cuda_relax(&driver);
     nccl_comm_end(ending->instance, ending->comm);
+    cuda_restore(&driver);
     pthread_mutex_lock(&state->lock);
     ending->done = true;
     pthread_cond_broadcast(&state->ended);
@@ -35,16 +41,13 @@ static void *run(void *opaque) {
     return NULL;
 }
 
-static bool wait_for(nccl_state *state, const nccl_ending *ending, uint64_t limit_ns) {
-    const uint64_t until_ns = cuda_now_ns() + limit_ns;
-    const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
-                                   .tv_nsec = (long)(until_ns % 1000000000u)};
-    pthread_mutex_lock(&state->lock);
-    while (!ending->done && pthread_cond_timedwait(&state->ended, &state->lock, &until) == 0)
-        continue;
-    bool done = ending->done;
-    pthread_mutex_unlock(&state->lock);
-    return done;
+/* The lock is held. */
+static void unlist(nccl_state *state, const nccl_ending *ending) {
+    nccl_ending **link = &state->endings;
+    while (*link != ending)
+        link = &(*link)->next;
+    *link = ending->next;
+    pthread_cond_broadcast(&state->ended);
 }
 
 static void finish(nccl_ending *ending) {
@@ -52,69 +55,100 @@ static void finish(nccl_ending *ending) {
     free(ending);
 }
 
-/* For the next one, or the end of the instance; there it is waited for here. */
-static void keep(nccl_state *state, nccl_ending *ending) {
+/* The lock is held. The first that nobody waits for; only one that is done, if so wanted. */
+static nccl_ending *find_left(const nccl_state *state, bool done_only) {
+    nccl_ending *ending = state->endings;
+    while (ending != NULL && (ending->waited_for || (done_only && !ending->done)))
+        ending = ending->next;
+    return ending;
+}
+
+/* Those that took longer and are done by now. */
+static void sweep(nccl_state *state) {
+    nccl_ending *ending;
     pthread_mutex_lock(&state->lock);
-    bool here = state->ends_here;
-    if (!here) {
+    while ((ending = find_left(state, true)) != NULL) {
+        unlist(state, ending);
+        pthread_mutex_unlock(&state->lock);
+        finish(ending);
+        pthread_mutex_lock(&state->lock);
+    }
+    pthread_mutex_unlock(&state->lock);
+}
+
+/* False: it has to end here. */
+static bool start(nccl_state *state, nccl_ending *ending) {
+    sigset_t before;
+    bool started = false;
+    nccl_signals_off(&before);
+    pthread_mutex_lock(&state->lock);
+    if (!state->ends_here && pthread_create(&ending->thread, NULL, run, ending) == 0) {
         ending->next = state->endings;
         state->endings = ending;
+        started = true;
     }
     pthread_mutex_unlock(&state->lock);
-    if (here)
-        finish(ending);
+    nccl_signals_on(&before);
+    return started;
 }
 
-static nccl_ending *take_all(nccl_state *state, bool closing) {
+/* The lock is held. */
+static void wait_for(nccl_state *state, const nccl_ending *ending, uint64_t limit_ns) {
+    const uint64_t until_ns = cuda_now_ns() + limit_ns;
+    const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
+                                   .tv_nsec = (long)(until_ns % 1000000000u)};
+    while (!ending->done && pthread_cond_timedwait(&state->ended, &state->lock, &until) == 0)
+        continue;
+}
+
+static void wait_a_while(nccl_state *state, nccl_ending *ending) {
     pthread_mutex_lock(&state->lock);
-    nccl_ending *first = state->endings;
-    state->endings = NULL;
-    state->ends_here = state->ends_here || closing;
+    wait_for(state, ending, WAIT_NS);
+    ending->waited_for = false;
+    const bool done = ending->done;
+    if (done)
+        unlist(state, ending);
+    else
+        pthread_cond_broadcast(&state->ended); /* who closes has it to wait for now */
     pthread_mutex_unlock(&state->lock);
-    return first;
-}
-
-static void sweep(nccl_state *state) {
-    nccl_ending *next;
-    for (nccl_ending *ending = take_all(state, false); ending != NULL; ending = next) {
-        next = ending->next;
-        if (wait_for(state, ending, 0))
-            finish(ending);
-        else
-            keep(state, ending);
-    }
+    if (done)
+        finish(ending);
 }
 
 void nccl_ending_begin(cuda_instance *instance, nccl_comm *comm) {
     nccl_state *state = nccl_state_of(instance);
-    sigset_t before;
     sweep(state);
     nccl_ending *ending = calloc(1, sizeof *ending);
-    bool started = false;
-    if (ending != NULL) {
-        *ending = (nccl_ending){.instance = instance, .comm = comm};
-        nccl_signals_off(&before);
-        started = pthread_create(&ending->thread, NULL, run, ending) == 0;
-        nccl_signals_on(&before);
+    if (ending != NULL)
+        *ending = (nccl_ending){.instance = instance, .comm = comm, .waited_for = true};
+    if (ending != NULL && start(state, ending)) {
+        wait_a_while(state, ending);
+        return;
     }
-    if (!started) {
-        free(ending);
-        nccl_comm_end(instance, comm);
-    } else if (wait_for(state, ending, WAIT_NS)) {
-        finish(ending);
-    } else {
-        keep(state, ending);
-    }
+    free(ending);
+    nccl_comm_end(instance, comm);
 }
 
 void nccl_endings_finish(cuda_instance *instance) {
     nccl_state *state = nccl_state_of(instance);
-    nccl_ending *next;
-    for (nccl_ending *ending = take_all(state, true); ending != NULL; ending = next) {
-        next = ending->next;
-        if (!wait_for(state, ending, LATE_NS))
+    pthread_mutex_lock(&state->lock);
+    state->ends_here = true;
+    while (state->endings != NULL) {
+        nccl_ending *ending = find_left(state, false);
+        if (ending == NULL) {
+            pthread_cond_wait(&state->ended, &state->lock);
+            continue;
+        }
+        ending->waited_for = true; /* from here on */
+        wait_for(state, ending, LATE_NS);
+        const bool late = !ending->done;
+        unlist(state, ending);
+        pthread_mutex_unlock(&state->lock);
+        if (late)
             instance->host->notice(instance->host, "NCCL has not ended a communicator in ten "
                                                    "seconds: closing waits for it");
         finish(ending);
+        pthread_mutex_lock(&state->lock);
     }
+    pthread_mutex_unlock(&state->lock);
 }

@@ -77,8 +77,8 @@ typedef struct nccl_state {
     struct nccl_allocation *allocations;
     struct nccl_flight *flights; /* NCCL's collectives under way */
     pthread_cond_t ended;        /* by the monotonic clock */
-    nccl_ending *endings;        /* that nobody waits for any more */
-    bool ends_here;              /* closing: nobody waits for those any more */
+    nccl_ending *endings;
+    bool ends_here; /* closing: no more threads */
     pthread_cond_t work;
     bool has_watcher, closing;
     pthread_t watcher;
@@ -113,8 +113,8 @@ symmem_status nccl_communicator_check(void *instance, void *communicator, int32_
 /* Waits for what NCCL does in the background. */
 symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
                              const symmem_exchange *exchange, const char *what);
-/* Gives up one use; the last one gives everything back. Waits for no peer, and at most a second for
- * NCCL and the driver, who may. */
+/* Gives up one use; the last one gives everything back. Waits for no peer's call, and at most a
+ * second for NCCL and the driver, who may wait for a peer's kernel. */
 void nccl_comm_leave(cuda_instance *instance, nccl_comm *comm);
 /* What the last use comes to. */
 void nccl_comm_end(cuda_instance *instance, nccl_comm *comm);
@@ -123,7 +123,7 @@ void nccl_window_end(cuda_instance *instance, nccl_window *window);
 
 /* ending.c: communicators' ends, which may take long */
 void nccl_ending_begin(cuda_instance *instance, nccl_comm *comm);
-/* Waits for all of them; what ends later ends in its caller. Nothing else is under way any more. */
+/* Waits for all of them; what ends later ends in its caller. */
 void nccl_endings_finish(cuda_instance *instance);
 
 /* root.c: what NCCL keeps in this process for an id whose communicator did not come up */
