@@ -94,7 +94,7 @@ static symmem_status judge(const cuda_instance *instance, const symmem_exchange 
 /* From here to the peers' connections NCCL has a thread in rank 0 that waits for all of them, so
  * this comes only once all are known to be ready. */
 static symmem_status share_id(cuda_instance *instance, const symmem_exchange *exchange,
-                              int32_t device, id_record *records) {
+                              int32_t device, id_record *records, nccl_root **root_p) {
     const nccl_library *library = &nccl_state_of(instance)->library;
     id_record own = {.version = library->version, .result = ncclSuccess};
     if (exchange->rank == 0) {
@@ -103,17 +103,15 @@ static symmem_status share_id(cuda_instance *instance, const symmem_exchange *ex
             nccl_signals_off(&before);
             own.result = (int32_t)library->GetUniqueId(&own.id);
             nccl_signals_on(&before);
+            if (own.result == ncclSuccess)
+                *root_p = nccl_root_find(&own.id);
             cuda_leave(instance);
         } else {
             own.result = ncclUnhandledCudaError;
         }
     }
     symmem_status status = exchange->all_gather(exchange, &own, sizeof own, records);
-    if (status == SYMMEM_OK)
-        status = judge(instance, exchange, records);
-    if (status != SYMMEM_OK && exchange->rank == 0 && own.result == ncclSuccess)
-        nccl_root_end(instance, &own.id);
-    return status;
+    return status == SYMMEM_OK ? judge(instance, exchange, records) : status;
 }
 
 static symmem_status start(cuda_instance *instance, const symmem_exchange *exchange,
@@ -152,12 +150,12 @@ symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exc
                              int32_t device, nccl_comm **comm_p) {
     id_record *records;
     nccl_comm *comm;
+    nccl_root *root = NULL;
     nccl_roots_end(instance, true); /* of earlier tries */
     symmem_status status = prepare(instance, exchange, &records, &comm);
     if (status == SYMMEM_OK)
-        status = share_id(instance, exchange, device, records);
-    bool shared = status == SYMMEM_OK;
-    if (shared) {
+        status = share_id(instance, exchange, device, records, &root);
+    if (status == SYMMEM_OK) {
         comm->users = 1;
         comm->device = device;
         status = start(instance, exchange, comm, &records[0].id);
@@ -171,8 +169,10 @@ symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exc
     else
         free(comm);
     /* After the abort: who comes to a root that has gone tries for a while. */
-    if (status != SYMMEM_OK && shared && exchange->rank == 0)
-        nccl_root_end(instance, &records[0].id);
+    if (status != SYMMEM_OK)
+        nccl_root_end(instance, root);
+    else
+        free(root); /* all have come */
     free(records);
     return status;
 }

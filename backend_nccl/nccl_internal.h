@@ -128,8 +128,10 @@ void nccl_endings_finish(cuda_instance *instance);
 
 /* root.c: what NCCL keeps in this process for an id whose communicator did not come up */
 typedef struct nccl_root nccl_root;
-/* What cannot be ended now, for want of a descriptor, is noted. */
-void nccl_root_end(cuda_instance *instance, const ncclUniqueId *id);
+/* Right after the id was made; NULL: not found, as where another process has it. */
+nccl_root *nccl_root_find(const ncclUniqueId *id);
+/* Ends and frees it, NULL too. What cannot be ended now, for want of a descriptor, is noted. */
+void nccl_root_end(cuda_instance *instance, nccl_root *root);
 /* Those that were noted; `keep`: what cannot be ended still is noted again. */
 void nccl_roots_end(cuda_instance *instance, bool keep);
 

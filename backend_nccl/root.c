@@ -3,11 +3,13 @@
  * For each id NCCL has a thread and a listening socket in the process that asked for it, which wait
  * without a deadline until all ranks have come. Where a communicator did not come up they wait for
  * ever, and NCCL has no call to end them. But a socket that was shut down accepts nobody any more:
- * the thread then closes it and ends. It is known by its address, which the id carries. A rank that
- * NCCL does not expect would end the thread, too, and wait for an answer that never comes; of a
- * communicator that waits there NCCL gives nothing back.
+ * the thread then closes it and ends. It is found by its address, which the id carries, as soon as
+ * the id is there: later another one may have that address. A rank that NCCL does not expect would
+ * end the thread, too, and wait for an answer that never comes; of a communicator that waits there
+ * NCCL gives nothing back.
  */
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -21,9 +23,12 @@
 #define PAUSE_NS (200000ull)
 #define MAX_PAUSES 250
 
+#define SEARCHED 4096 /* descriptors, where there is none for the list of them */
+
 struct nccl_root {
     struct nccl_root *next;
-    ncclUniqueId id;
+    dev_t device; /* the socket's */
+    ino_t number;
 };
 
 /* Family, port and address; what is behind them is padding, or the interface. */
@@ -34,7 +39,7 @@ static size_t address_bytes(const struct sockaddr_storage *address) {
 }
 
 /* Wherever in the id the address stands: what is in there is NCCL's own affair. */
-static bool is_root(int fd, const ncclUniqueId *id) {
+static bool has_address(int fd, const ncclUniqueId *id) {
     struct sockaddr_storage address = {0};
     socklen_t length = sizeof address;
     int listens = 0;
@@ -46,44 +51,58 @@ static bool is_root(int fd, const ncclUniqueId *id) {
     return bytes != 0 && memmem(id->internal, sizeof id->internal, &address, bytes) != NULL;
 }
 
-static bool are_same(int fd, int other) {
-    struct stat one, two;
-    return fstat(fd, &one) == 0 && fstat(other, &two) == 0 && one.st_dev == two.st_dev &&
-           one.st_ino == two.st_ino;
+static bool is_root(int fd, const nccl_root *root) {
+    struct stat info;
+    return fstat(fd, &info) == 0 && info.st_dev == root->device && info.st_ino == root->number;
+}
+
+/* Makes it that socket, if it is the id's. */
+static bool becomes(nccl_root *root, int fd, const ncclUniqueId *id) {
+    struct stat info;
+    if (!has_address(fd, id) || fstat(fd, &info) != 0)
+        return false;
+    root->device = info.st_dev;
+    root->number = info.st_ino;
+    return true;
+}
+
+/* The descriptor that the root has, or, of an id, will have from now on; -1: there is none. */
+static int search(nccl_root *root, const ncclUniqueId *id) {
+    DIR *directory = opendir("/proc/self/fd");
+    const struct dirent *entry;
+    int found = -1, fd = 0;
+    while (found < 0) {
+        if (directory == NULL && fd == SEARCHED)
+            break;
+        if (directory != NULL && (entry = readdir(directory)) == NULL)
+            break;
+        const int looked_at = directory == NULL ? fd++ : atoi(entry->d_name);
+        if (id != NULL ? becomes(root, looked_at, id) : is_root(looked_at, root))
+            found = looked_at;
+    }
+    if (directory != NULL)
+        (void)closedir(directory);
+    return found;
 }
 
 /* The thread needs a moment to close its own descriptor. */
-static void shut_down(int fd, int copy) {
+static void shut_down(int fd, int copy, const nccl_root *root) {
     (void)shutdown(copy, SHUT_RDWR);
-    for (int i = 0; i < MAX_PAUSES && are_same(fd, copy); i++)
+    for (int i = 0; i < MAX_PAUSES && is_root(fd, root); i++)
         cuda_sleep_ns(PAUSE_NS);
 }
 
 /* By a copy, for the thread may close the descriptor at any time and its number be another's.
  * False: there is no descriptor to be had for it. */
-static bool end_at(int fd, const ncclUniqueId *id) {
-    if (!is_root(fd, id))
-        return true;
-    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+static bool end(nccl_root *root) {
+    int fd = search(root, NULL);
+    int copy = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
     if (copy < 0)
-        return false;
-    if (is_root(copy, id))
-        shut_down(fd, copy);
+        return fd < 0 || errno == EBADF;
+    if (is_root(copy, root))
+        shut_down(fd, copy, root);
     (void)close(copy);
     return true;
-}
-
-/* False: it may be there yet. */
-static bool end(const ncclUniqueId *id) {
-    DIR *directory = opendir("/proc/self/fd");
-    const struct dirent *entry;
-    bool ended = directory != NULL;
-    while (directory != NULL && (entry = readdir(directory)) != NULL)
-        if (entry->d_name[0] != '.')
-            ended = end_at(atoi(entry->d_name), id) && ended;
-    if (directory != NULL)
-        (void)closedir(directory);
-    return ended;
 }
 
 static nccl_root *take_all(nccl_state *state) {
@@ -101,25 +120,29 @@ static void put_back(nccl_state *state, nccl_root *root) {
     pthread_mutex_unlock(&state->lock);
 }
 
+nccl_root *nccl_root_find(const ncclUniqueId *id) {
+    nccl_root *root = calloc(1, sizeof *root);
+    if (root != NULL && search(root, id) >= 0)
+        return root;
+    free(root);
+    return NULL;
+}
+
+void nccl_root_end(cuda_instance *instance, nccl_root *root) {
+    if (root != NULL && !end(root))
+        put_back(nccl_state_of(instance), root);
+    else
+        free(root);
+}
+
 void nccl_roots_end(cuda_instance *instance, bool keep) {
     nccl_state *state = nccl_state_of(instance);
-    nccl_root *root = take_all(state);
-    while (root != NULL) {
-        nccl_root *next = root->next;
-        if (!end(&root->id) && keep)
+    nccl_root *next;
+    for (nccl_root *root = take_all(state); root != NULL; root = next) {
+        next = root->next;
+        if (!end(root) && keep)
             put_back(state, root);
         else
             free(root);
-        root = next;
     }
-}
-
-void nccl_root_end(cuda_instance *instance, const ncclUniqueId *id) {
-    if (end(id))
-        return;
-    nccl_root *root = calloc(1, sizeof *root);
-    if (root == NULL)
-        return; /* it waits on */
-    root->id = *id;
-    put_back(nccl_state_of(instance), root);
 }
