@@ -19,16 +19,18 @@ bool cuda_is_capture_error(CUresult result) {
            result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 }
 
-bool cuda_lacks_descriptors(void) {
+int cuda_descriptors_error(void) {
     int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int error = fd < 0 ? errno : 0;
     if (fd >= 0)
         close(fd);
-    return fd < 0 && (errno == EMFILE || errno == ENFILE);
+    return error == EMFILE || error == ENFILE ? error : 0;
 }
 
-/* What runs on the device needs no descriptors; its failures stay what they are. */
+/* What the device reports of itself, or of what runs there, needs no descriptors. */
 static bool may_need_descriptors(CUresult result) {
-    return result < CUDA_ERROR_ILLEGAL_ADDRESS || result == CUDA_ERROR_UNKNOWN ||
+    return result < CUDA_ERROR_ECC_UNCORRECTABLE || result == CUDA_ERROR_OPERATING_SYSTEM ||
+           result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_UNKNOWN ||
            result == CUDA_ERROR_NOT_PERMITTED || result == CUDA_ERROR_NOT_SUPPORTED;
 }
 
@@ -38,8 +40,9 @@ symmem_status cuda_fail(const cuda_instance *instance, CUresult result, const ch
 
     if (instance->driver.GetErrorName(result, &name) != CUDA_SUCCESS)
         name = "unknown CUresult";
-    if (may_need_descriptors(result) && cuda_lacks_descriptors())
-        return instance->host->fail(instance->host, SYMMEM_LIMIT, EMFILE, operation,
+    const int error = may_need_descriptors(result) ? cuda_descriptors_error() : 0;
+    if (error != 0)
+        return instance->host->fail(instance->host, SYMMEM_LIMIT, error, operation,
                                     "driver: %s (%d), and no descriptor is left", name,
                                     (int)result);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)

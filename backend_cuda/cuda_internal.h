@@ -35,8 +35,8 @@ typedef struct cuda_kernels {
     CUfunction barrier;
     CUfunction put_signal;
     CUfunction wait_signal;
-    CUfunction collective[SYMMEM_DTYPE_COUNT]; /* those that reduce */
-    CUfunction collective_bytes;               /* those that only move */
+    CUfunction collective[SYMMEM_DTYPE_COUNT];  /* those that reduce */
+    CUfunction collective_bytes;                /* those that only move */
     CUfunction plain_lines[SYMMEM_DTYPE_COUNT]; /* of what is common; NULL: none of those */
     CUfunction plain_blocks[SYMMEM_DTYPE_COUNT], plain_wide[SYMMEM_DTYPE_COUNT];
     CUfunction show_words, move_part;
@@ -175,8 +175,9 @@ typedef struct cuda_peers {
 /* backend.c */
 extern const symmem_backend cuda_table;
 symmem_status cuda_fail(const cuda_instance *instance, CUresult result, const char *operation);
-/* Neither the driver nor NCCL says that this is why it failed. */
-bool cuda_lacks_descriptors(void);
+/* EMFILE or ENFILE if no descriptor is left, else 0: neither the driver nor NCCL says that this is
+ * why it failed. */
+int cuda_descriptors_error(void);
 bool cuda_is_capture_error(CUresult result);
 symmem_status cuda_no_memory(const cuda_instance *instance, const char *operation);
 symmem_status cuda_point(const cuda_instance *instance, const char *name);

@@ -196,7 +196,7 @@ static CUresult zero(cuda_instance *instance, const cuda_mapping *mapping, int32
 
 static symmem_status fail_alloc(const cuda_instance *instance, CUresult result, size_t bytes) {
     size_t free_bytes = 0, total_bytes = 0;
-    if (result != CUDA_ERROR_OUT_OF_MEMORY || cuda_lacks_descriptors())
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || cuda_descriptors_error() != 0)
         return cuda_fail(instance, result, "alloc");
     (void)instance->driver.MemGetInfo(&free_bytes, &total_bytes);
     return instance->host->fail_sizes(instance->host, SYMMEM_NO_SPACE, 0, "alloc", bytes,

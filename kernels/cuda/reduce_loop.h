@@ -274,8 +274,8 @@ template <typename Element, int Most, int Units>
 SYMMEM_CUDA_CALLED void symmem_cuda_reduce_few(const symmem_cuda_job &job,
                                                const symmem_cuda_step &step, size_t begin,
                                                size_t units, size_t lane, size_t lanes) {
-    symmem_cuda_reduce_between<Element, Most, Units>(
-        symmem_cuda_ends_of<Most>(job, step, begin), units, lane, lanes);
+    symmem_cuda_reduce_between<Element, Most, Units>(symmem_cuda_ends_of<Most>(job, step, begin),
+                                                     units, lane, lanes);
 }
 
 /* Of job and step there are copies, so that no store can change what the next load needs to know.

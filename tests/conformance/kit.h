@@ -188,7 +188,8 @@ uint32_t tk_scaled_ms(uint32_t ms);
 /* SYMMEM_SUITE_LONG=1: what takes minutes is not cut to a sample. */
 bool tk_suite_is_long(void);
 /* Bytes that the library and backends have asked for in this case and not given back; what a driver
- * keeps is not theirs. 0 under a sanitizer, which looks for leaks itself. */
+ * keeps is not theirs, and what the C library has asked for on their behalf is not seen. 0 under a
+ * sanitizer, which looks for leaks itself; UINT64_MAX: there were too many to follow. */
 uint64_t tk_heap_bytes(void);
 /* A socket that other code than the runner's, the library's and backends' has made: a library's
  * beneath a backend. False where that is not known, as under a sanitizer. */

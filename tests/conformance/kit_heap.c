@@ -19,7 +19,7 @@
 
 #if KIT_OWNS_ALLOCATION
 
-#define SLOTS 16384u /* blocks alive at once, a power of two */
+#define SLOTS 262144u /* blocks alive at once, drivers' among them; a power of two */
 #define PROBES 64u
 #define MAX_FOREIGN 16
 #define EXPORTED __attribute__((visibility("default")))
@@ -48,6 +48,7 @@ static struct {
     int range_count;
     struct range others[MAX_FOREIGN]; /* code whose blocks do not count */
     int live;
+    int missed; /* there was no slot for them */
     struct block blocks[SLOTS];
 } heap = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -70,12 +71,15 @@ static void remember(void *at, size_t bytes, const void *caller) {
         kit_heap_is_others(caller))
         return;
     pthread_mutex_lock(&heap.lock);
-    for (uint32_t i = 0, slot = slot_of(at); i < PROBES; i++, slot = (slot + 1) & (SLOTS - 1))
-        if (heap.blocks[slot].at == NULL) {
-            heap.blocks[slot] = (struct block){at, bytes, caller};
-            heap.live++;
-            break;
-        }
+    uint32_t i = 0, slot = slot_of(at);
+    for (; i < PROBES && heap.blocks[slot].at != NULL; i++)
+        slot = (slot + 1) & (SLOTS - 1);
+    if (i < PROBES) {
+        heap.blocks[slot] = (struct block){at, bytes, caller};
+        heap.live++;
+    } else {
+        heap.missed++;
+    }
     pthread_mutex_unlock(&heap.lock);
 }
 
@@ -194,6 +198,7 @@ void kit_heap_begin(void) {
         return;
     heap.at_fork = true;
     heap.range_count = 0;
+    heap.missed = 0;
     dl_iterate_phdr(note_range, NULL);
     atomic_store_explicit(&heap.on, 1, memory_order_release);
 }
@@ -227,9 +232,10 @@ uint64_t tk_heap_bytes(void) {
     bool counts = false;
 
     if (blocks == NULL)
-        return 0;
+        return UINT64_MAX;
     pthread_mutex_lock(&heap.lock);
     memcpy(blocks, heap.blocks, sizeof(heap.blocks));
+    bool missed = heap.missed > 0;
     pthread_mutex_unlock(&heap.lock);
     qsort(blocks, SLOTS, sizeof(*blocks), by_caller);
     for (uint32_t i = 0; i < SLOTS; i++) {
@@ -238,7 +244,7 @@ uint64_t tk_heap_bytes(void) {
         bytes += counts && blocks[i].at != NULL ? blocks[i].bytes : 0;
     }
     __libc_free(blocks);
-    return bytes;
+    return missed ? UINT64_MAX : bytes;
 }
 
 void kit_describe_asked(struct kit_text *text, const char *what, int count, size_t bytes,

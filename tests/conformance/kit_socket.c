@@ -7,7 +7,7 @@
  */
 #include "kit_internal.h"
 
-#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -25,25 +25,21 @@ bool tk_is_foreign_socket(int fd) {
 #define MAX_SOCKETS 4096
 #define EXPORTED __attribute__((visibility("default")))
 
-struct origin {
-    ino_t number;
-    const void *caller;
-};
-
-/* A process-wide thing by nature: descriptors are. By descriptor; a number's last socket counts. */
+/* A process-wide thing by nature: descriptors are. By descriptor; a number's last socket counts. No
+ * lock, which a child of fork might find taken: the caller counts if its number is the socket's. */
 static struct {
-    pthread_mutex_t lock;
-    struct origin origins[MAX_SOCKETS];
-} sockets = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    _Atomic uint64_t number;
+    _Atomic(const void *) caller;
+} origins[MAX_SOCKETS];
 
 static int note(int fd, const void *caller) {
     struct stat info;
 
     if (fd < 0 || fd >= MAX_SOCKETS || fstat(fd, &info) != 0)
         return fd;
-    pthread_mutex_lock(&sockets.lock);
-    sockets.origins[fd] = (struct origin){info.st_ino, caller};
-    pthread_mutex_unlock(&sockets.lock);
+    atomic_store(&origins[fd].number, 0);
+    atomic_store(&origins[fd].caller, caller);
+    atomic_store(&origins[fd].number, info.st_ino);
     return fd;
 }
 
@@ -75,11 +71,9 @@ bool tk_is_foreign_socket(int fd) {
 
     if (fd < 0 || fd >= MAX_SOCKETS || fstat(fd, &info) != 0 || !S_ISSOCK(info.st_mode))
         return false;
-    pthread_mutex_lock(&sockets.lock);
-    struct origin origin = sockets.origins[fd];
-    pthread_mutex_unlock(&sockets.lock);
-    return origin.caller != NULL && origin.number == info.st_ino &&
-           !kit_heap_is_others(origin.caller) && !kit_is_judged(origin.caller);
+    const void *caller = atomic_load(&origins[fd].caller);
+    return caller != NULL && atomic_load(&origins[fd].number) == info.st_ino &&
+           !kit_heap_is_others(caller) && !kit_is_judged(caller);
 }
 
 #endif

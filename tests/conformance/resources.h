@@ -18,6 +18,8 @@ int resources_shared_mappings(void);
 uint64_t resources_shared_bytes(void);
 /* Bytes of address space in all mappings, 0 if that is not known. */
 uint64_t resources_address_space_bytes(void);
+/* Bytes of the heap in use, whoever has asked for them; 0 if the C library does not tell. */
+uint64_t resources_heap_bytes(void);
 /* Threads of this process; -1 if they cannot be counted. */
 int resources_threads(void);
 /* Entries of a directory and of all below it; -1 if it cannot be read. */

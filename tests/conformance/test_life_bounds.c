@@ -10,6 +10,7 @@
 #include "resources.h"
 #include "sync_help.h"
 
+#define DEVICE_TYPE_CPU 1 /* kDLCPU */
 #define BIG_BYTES ((size_t)4 << 20)
 
 /* A sanitizer needs address space of its own, and would end the process without. */
@@ -68,14 +69,21 @@ static void address_space_is_bounded(struct tk *t) {
                  (int)CYCLES, (unsigned long long)(kept >> 20));
 }
 
-/* Less than a pointer a cycle, so nothing that belongs to a cycle. On one group: a destroyed
- * group's object stays until the context ends. */
+/* Nothing that belongs to a cycle. On one group: a destroyed group's object stays until the context
+ * ends. Where there is no driver, which has a heap of its own in there, all that is in use counts,
+ * too: there threads keep a little for their next call. */
 static void heap_is_bounded(struct tk *t) {
     enum { CYCLES = 20 };
     uint64_t kept = least_kept(t, tk_heap_bytes, CYCLES, 64, false);
+    TK_CHECK_MSG(t, tk_heap_bytes() != UINT64_MAX, "there are too many blocks to be followed");
     TK_CHECK_MSG(t, kept < sizeof(void *) * CYCLES,
                  "%llu bytes of heap were kept by each %d cycles", (unsigned long long)kept,
                  (int)CYCLES);
+    if (t->device_type != DEVICE_TYPE_CPU)
+        return;
+    kept = least_kept(t, resources_heap_bytes, CYCLES, 64, false);
+    TK_CHECK_MSG(t, kept <= 16 * CYCLES, "%llu bytes of the heap were kept by each %d cycles",
+                 (unsigned long long)kept, (int)CYCLES);
 }
 
 /* Memory and sockets, of which a program that the user starts would get a copy. Devices are the
