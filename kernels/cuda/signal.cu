@@ -384,9 +384,9 @@ __device__ bool comes(const uint32_t *word, uint32_t epoch) {
     return false;
 }
 
-// As meet, of what is common. The first meeting of a kernel looks at the clock, and its word need be
-// no release: the kernel has written nothing, and what came before it on its stream ended with a
-// release of its own. device.cuh's meet_first relies on the same.
+// As meet, of what is common; the first meeting of a kernel looks at the clock. Its word is a release
+// like any other: that what came before on the stream is visible to peers when a kernel begins is what
+// devices do, but nothing that PTX promises.
 template <bool FIRST>
 __device__ bool meet_common(const symmem_cuda_signal_args &args, spot where, outlook seen,
                             verdict *result, uint64_t *start_ns) {
@@ -395,13 +395,8 @@ __device__ bool meet_common(const symmem_cuda_signal_args &args, spot where, out
         return meet(args, where, result, *start_ns, false);
     }
     for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x)
-        if (rank != args.rank) {
-            uint32_t *word = near_word(args, rank, where.arrivals) + args.rank;
-            if (FIRST)
-                symmem::store_relaxed(word, seen.epoch);
-            else
-                store_release(word, seen.epoch);
-        }
+        if (rank != args.rank)
+            store_release(near_word(args, rank, where.arrivals) + args.rank, seen.epoch);
     if (FIRST)
         *start_ns = now_ns();
     begin(result, *start_ns);
