@@ -12,10 +12,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "nccl_internal.h"
@@ -27,8 +27,7 @@
 
 struct nccl_root {
     struct nccl_root *next;
-    dev_t device; /* the socket's */
-    ino_t number;
+    unsigned long long number; /* the socket's; never 0 */
 };
 
 /* Family, port and address; what is behind them is padding, or the interface. */
@@ -51,19 +50,24 @@ static bool has_address(int fd, const ncclUniqueId *id) {
     return bytes != 0 && memmem(id->internal, sizeof id->internal, &address, bytes) != NULL;
 }
 
+/* Asked of the file system, for others may close the descriptor meanwhile. 0: it is no socket. */
+static unsigned long long socket_number(int fd) {
+    char path[40], target[64];
+    unsigned long long number = 0;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(path, target, sizeof target - 1);
+    target[length > 0 ? length : 0] = '\0';
+    return sscanf(target, "socket:[%llu]", &number) == 1 ? number : 0;
+}
+
 static bool is_root(int fd, const nccl_root *root) {
-    struct stat info;
-    return fstat(fd, &info) == 0 && info.st_dev == root->device && info.st_ino == root->number;
+    return socket_number(fd) == root->number;
 }
 
 /* Makes it that socket, if it is the id's. */
 static bool becomes(nccl_root *root, int fd, const ncclUniqueId *id) {
-    struct stat info;
-    if (!has_address(fd, id) || fstat(fd, &info) != 0)
-        return false;
-    root->device = info.st_dev;
-    root->number = info.st_ino;
-    return true;
+    root->number = has_address(fd, id) ? socket_number(fd) : 0;
+    return root->number != 0;
 }
 
 /* The descriptor that the root has, or, of an id, will have from now on; -1: there is none. */
