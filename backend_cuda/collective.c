@@ -20,9 +20,9 @@ typedef struct collective_launch {
     cuda_launch launch; /* first: enqueue gets it */
     symmem_cuda_collective_args args;
     CUfunction kernel, barrier, show_words;
-    CUfunction plain_lines, plain_blocks, plain_wide; /* NULL: none of this dtype */
-    uint64_t *board;                                  /* the own one, on the device */
-    const uint64_t *words; /* what it is to show; NULL: not an all-to-all */
+    cuda_plain_kernels plain; /* NULL: none of this dtype */
+    uint64_t *board;          /* the own one, on the device */
+    const uint64_t *words;    /* what it is to show; NULL: not an all-to-all */
 } collective_launch;
 
 static size_t element_bytes(symmem_dtype dtype) {
@@ -145,11 +145,13 @@ static CUresult run_step(const cuda_instance *instance, collective_launch *c,
 /* --- what is common has kernels of its own ------------------------------------------ */
 
 /* Calls without a stream may be withdrawn, which these kernels know nothing of. */
-static bool may_be_plain(const collective_launch *c) {
+static bool may_be_plain(const collective_launch *c, symmem_cuda_plain_args *args) {
     const symmem_cuda_job *job = &c->args.job;
-    return job->world_size >= 2 && job->world_size <= SYMMEM_CUDA_NEAR_RANKS && !job->checking &&
+    *args = (symmem_cuda_plain_args){.signal = c->args.signal, .op = (uint16_t)job->op};
+    return c->plain.lines != NULL && job->world_size >= 2 && !job->checking &&
            c->launch.args.stream != SYMMEM_CUDA_NO_STREAM &&
-           (job->op == SYMMEM_CUDA_SUM || job->op == SYMMEM_CUDA_AVG);
+           (job->op == SYMMEM_CUDA_SUM || job->op == SYMMEM_CUDA_AVG) &&
+           cuda_near_of(&c->launch, &args->near);
 }
 
 /* With the table that the host can read. */
@@ -160,23 +162,19 @@ static symmem_cuda_job host_job(const collective_launch *c) {
 }
 
 static bool plain_by_lines(const collective_launch *c, symmem_cuda_plain_args *args) {
-    if (!may_be_plain(c) || c->plain_lines == NULL)
+    if (!may_be_plain(c, args))
         return false;
     const symmem_cuda_job job = host_job(c);
     const symmem_cuda_pushed pushed = symmem_cuda_pushed_of(&job);
     const size_t bytes = job.count * job.element;
     if (((uintptr_t)pushed.src | (uintptr_t)pushed.dst | bytes) % SYMMEM_CUDA_LINE_DATA != 0)
         return false;
-    *args = (symmem_cuda_plain_args){
-        .signal = c->args.signal,
-        .from = {pushed.src},
-        .to = {pushed.dst},
-        .units = bytes / SYMMEM_CUDA_LINE_DATA,
-        .lines_at = symmem_cuda_line_at(job.world_size, c->launch.args.channel_count,
-                                        c->launch.args.channel, 0, 0),
-        .op = job.op,
-        .meets_after = pushed.meets_after,
-    };
+    args->from[0] = pushed.src;
+    args->to[0] = pushed.dst;
+    args->units = (uint32_t)(bytes / SYMMEM_CUDA_LINE_DATA);
+    args->lines_at = (uint32_t)symmem_cuda_line_at(job.world_size, c->launch.args.channel_count,
+                                                   c->launch.args.channel, 0, 0);
+    args->meets_after = pushed.meets_after;
     return true;
 }
 
@@ -189,26 +187,17 @@ static bool are_units(const symmem_cuda_plain_args *args, int32_t sources, size_
     return all % 16 == 0;
 }
 
-/* They have code for so many ranks and no fewer. */
-static bool are_plainly_many(int32_t ranks) {
-    return ranks == 2 || ranks == 4 || ranks == 8;
-}
-
 /* The step of c->args. */
 static bool plain_in_blocks(const collective_launch *c, symmem_cuda_plain_args *args) {
     const symmem_cuda_step *step = &c->args.step;
-    if (!may_be_plain(c) || !are_plainly_many(c->args.job.world_size) || c->plain_blocks == NULL ||
+    if (!may_be_plain(c, args) || !symmem_cuda_are_plainly_many(c->args.job.world_size) ||
         step->kind != SYMMEM_CUDA_REDUCE ||
         (step->row != step->row_step && step->row != step->count))
         return false;
     const symmem_cuda_job job = host_job(c);
     const size_t bytes = step->count * job.element;
-    *args = (symmem_cuda_plain_args){
-        .signal = c->args.signal,
-        .units = bytes / 16,
-        .op = job.op,
-        .targets = symmem_cuda_targets(&job, step),
-    };
+    args->units = (uint32_t)(bytes / 16); /* of what is spread: 32 MiB at most */
+    args->targets = (uint16_t)symmem_cuda_targets(&job, step);
     for (int32_t k = 0; k < job.world_size; k++)
         args->from[k] = symmem_cuda_source(&job, step, k);
     for (int32_t k = 0; k < args->targets; k++)
@@ -220,10 +209,14 @@ static bool plain_in_blocks(const collective_launch *c, symmem_cuda_plain_args *
  * there are more threads instead. */
 static CUresult launch_plain(const cuda_instance *instance, collective_launch *c,
                              unsigned int blocks, symmem_cuda_plain_args *args, CUstream native) {
-    bool wide = args->signal.world_size > 2 &&
-                args->units > (size_t)blocks * SYMMEM_CUDA_COLLECTIVE_THREADS;
-    return launch(instance, c, wide ? c->plain_wide : c->plain_blocks, blocks,
-                  wide ? SYMMEM_CUDA_WIDE_THREADS : SYMMEM_CUDA_COLLECTIVE_THREADS, args, native);
+    const bool two = args->near.ranks == 2;
+    const bool wide = !two && args->units > (size_t)blocks * SYMMEM_CUDA_COLLECTIVE_THREADS;
+    return launch(instance, c,
+                  two    ? c->plain.blocks_of_two
+                  : wide ? c->plain.wide
+                         : c->plain.blocks,
+                  blocks, wide ? SYMMEM_CUDA_WIDE_THREADS : SYMMEM_CUDA_COLLECTIVE_THREADS, args,
+                  native);
 }
 
 static CUresult enqueue_spread(const cuda_instance *instance, collective_launch *c,
@@ -254,8 +247,8 @@ static CUresult enqueue_by_lines(const cuda_instance *instance, collective_launc
     const symmem_cuda_step meeting = {.kind = SYMMEM_CUDA_MEET, .first = true};
     symmem_cuda_plain_args plain;
     if (plain_by_lines(c, &plain))
-        return launch(instance, c, c->plain_lines, blocks, SYMMEM_CUDA_COLLECTIVE_THREADS, &plain,
-                      native);
+        return launch(instance, c, plain.near.ranks == 2 ? c->plain.lines_of_two : c->plain.lines,
+                      blocks, SYMMEM_CUDA_COLLECTIVE_THREADS, &plain, native);
     CUresult result = apart ? run_step(instance, c, &meeting, native) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS)
         return result;
@@ -308,11 +301,8 @@ static void prepare(const cuda_instance *instance, const symmem_peers *peers, in
     c->launch.enqueue = enqueue;
     c->kernel = reduces(call->kind) ? device->kernels.collective[call->dtype]
                                     : device->kernels.collective_bytes;
-    if (reduces(call->kind)) {
-        c->plain_lines = device->kernels.plain_lines[call->dtype];
-        c->plain_blocks = device->kernels.plain_blocks[call->dtype];
-        c->plain_wide = device->kernels.plain_wide[call->dtype];
-    }
+    if (reduces(call->kind))
+        c->plain = device->kernels.plain[call->dtype];
     c->barrier = device->kernels.barrier;
     c->show_words = device->kernels.show_words;
     c->board = (uint64_t *)(void *)((char *)peers->signals[peers->rank] + job->board_at);

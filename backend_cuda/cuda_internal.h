@@ -30,15 +30,20 @@ typedef struct cuda_local_kernels {
     CUfunction reduce[SYMMEM_DTYPE_COUNT];
 } cuda_local_kernels;
 
+/* Of what is common, plain.cuh. */
+typedef struct cuda_plain_kernels {
+    CUfunction lines_of_two, lines;
+    CUfunction blocks_of_two, blocks, wide;
+} cuda_plain_kernels;
+
 typedef struct cuda_kernels {
     CUmodule module;
-    CUfunction barrier;
+    CUfunction barrier, near_barrier; /* the latter NULL: none */
     CUfunction put_signal;
     CUfunction wait_signal;
-    CUfunction collective[SYMMEM_DTYPE_COUNT];  /* those that reduce */
-    CUfunction collective_bytes;                /* those that only move */
-    CUfunction plain_lines[SYMMEM_DTYPE_COUNT]; /* of what is common; NULL: none of those */
-    CUfunction plain_blocks[SYMMEM_DTYPE_COUNT], plain_wide[SYMMEM_DTYPE_COUNT];
+    CUfunction collective[SYMMEM_DTYPE_COUNT];    /* those that reduce */
+    CUfunction collective_bytes;                  /* those that only move */
+    cuda_plain_kernels plain[SYMMEM_DTYPE_COUNT]; /* NULL: none of those */
     CUfunction show_words, move_part;
     cuda_local_kernels local;
 } cuda_kernels;
@@ -404,6 +409,8 @@ symmem_status cuda_launch_run(cuda_instance *instance, const symmem_peers *peers
 CUresult cuda_launch_kernel(const cuda_instance *instance, CUfunction kernel, unsigned int blocks,
                             unsigned int threads, void *args, CUstream native);
 unsigned int cuda_barrier_threads(int32_t world_size);
+/* What a kernel of near.cuh gets; false: the launch is not for one. */
+bool cuda_near_of(const cuda_launch *launch, symmem_cuda_near *near);
 size_t cuda_signal_bytes(void *instance, int32_t world_size, int32_t channel_count);
 symmem_status cuda_barrier(void *instance, const symmem_peers *peers, int32_t channel,
                            const symmem_exec *exec);

@@ -25,6 +25,26 @@ static CUresult enqueue_one(cuda_instance *instance, cuda_launch *launch, CUstre
     return cuda_launch_kernel(instance, launch->kernel, 1, launch->threads, &launch->args, native);
 }
 
+bool cuda_near_of(const cuda_launch *launch, symmem_cuda_near *near) {
+    const symmem_cuda_signal_args *args = &launch->args;
+    const int32_t ranks = args->world_size, channels = args->channel_count, channel = args->channel;
+    if (ranks > SYMMEM_CUDA_NEAR_RANKS || args->turn != SYMMEM_CUDA_ALONE ||
+        launch->signal.call.kind != SYMMEM_CALL_NONE ||
+        symmem_cuda_signal_size(ranks, channels) > UINT32_MAX)
+        return false;
+    *near = (symmem_cuda_near){
+        .rank = (uint32_t)args->rank,
+        .ranks = (uint32_t)ranks,
+        .arrivals_at = (uint32_t)symmem_cuda_arrival_at(ranks, channels, channel, 0),
+        .epoch_at = (uint32_t)symmem_cuda_epoch_at(ranks, channels, channel),
+        .blocks_at = (uint32_t)symmem_cuda_block_at(ranks, channels, channel, 0),
+        .calls_at = (uint32_t)symmem_cuda_call_at(ranks, channels, channel, 0),
+    };
+    for (int32_t turn = 0; turn < ranks; turn++)
+        near->signals[turn] = args->near[(args->rank + turn) % ranks];
+    return true;
+}
+
 /* Its first kernels are on their way and the rest will not come: neither those nor peers are to
  * wait for it. */
 static void give_up(const cuda_launch *launch) {
@@ -154,11 +174,19 @@ symmem_status cuda_launch_run(cuda_instance *instance, const symmem_peers *peers
     return status;
 }
 
+static CUresult enqueue_barrier(cuda_instance *instance, cuda_launch *launch, CUstream native) {
+    symmem_cuda_near_args args = {.signal = launch->args};
+    const cuda_kernels *kernels = &instance->devices[launch->signal.peers->device].kernels;
+    if (kernels->near_barrier == NULL || !cuda_near_of(launch, &args.near))
+        return enqueue_one(instance, launch, native);
+    return cuda_launch_kernel(instance, kernels->near_barrier, 1, launch->threads, &args, native);
+}
+
 /* The functions are there once the device is open, which it is: memory came from it. */
 symmem_status cuda_barrier(void *opaque, const symmem_peers *peers, int32_t channel,
                            const symmem_exec *exec) {
     cuda_instance *instance = opaque;
-    cuda_launch launch = {.enqueue = enqueue_one,
+    cuda_launch launch = {.enqueue = enqueue_barrier,
                           .kernel = instance->devices[peers->device].kernels.barrier,
                           .threads = cuda_barrier_threads(peers->world_size),
                           .signal = {.operation = "barrier"}};

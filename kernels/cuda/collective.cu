@@ -17,9 +17,11 @@
 // push their elements to all as lines (lines.cuh), and each reduces what came: no meeting follows,
 // for nobody has read another one's memory. Again as many blocks on all ranks.
 //
-// This file takes in that of the signals, for the same meeting in all, and at its end that of the
-// products: one image.
+// This file takes in that of the signals, for the same meeting in all, and at its end the common
+// reductions and that of the products: one image.
 #include "cuda/signal.cu"
+
+#include "cuda/near.cuh"
 
 #include "cuda/collective.h"
 #include "cuda/lines.cuh"
@@ -379,166 +381,6 @@ __device__ void end_block(const symmem_cuda_signal_args &args) {
     atomicAdd(&state_of(args)->ended, 1u);
 }
 
-// --- the common reductions ---------------------------------------------------------------
-// Kernels of their own for sums of few ranks that lie in whole units everywhere: the host has found
-// that out, and there is little code and nothing on the stack. They meet, and put their lines, as
-// the others do, so that of these ranks need not choose alike.
-
-// The own line goes to all peers; what they have for the same place is looked for at once.
-template <typename Element, int Most>
-__device__ bool plain_line(const symmem_cuda_plain_args &args, size_t block, size_t lane, size_t at,
-                           uint32_t flag, verdict *result) {
-    typedef typename Element::bits bits;
-    constexpr int EACH = SYMMEM_CUDA_LINE_DATA / sizeof(bits);
-    const int32_t rank = args.signal.rank, ranks = args.signal.world_size;
-    const uint64_t own = *reinterpret_cast<const uint64_t *>(args.from[0] + at);
-    const symmem::line pushed = symmem::make_line(own, flag);
-    const size_t place = args.lines_at + (block * ranks * SYMMEM_CUDA_LINES + lane) * sizeof pushed;
-    constexpr size_t APART = SYMMEM_CUDA_LINES * sizeof pushed; // from source to source
-#pragma unroll
-    for (int i = 1; i < Most; i++) {
-        const int32_t peer = rank + i < ranks ? rank + i : rank + i - ranks;
-        if (i < ranks)
-            symmem::store_line(
-                reinterpret_cast<symmem::line *>(static_cast<char *>(args.signal.near[peer]) +
-                                                 place + rank * APART),
-                pushed);
-    }
-    const char *from = static_cast<const char *>(args.signal.near[rank]) + place;
-    symmem::line found[Most];
-    bool full = false;
-#pragma unroll 1
-    for (int look = 0; look < LOOKS_BETWEEN_CHECKS && !full; look++) {
-        full = true;
-#pragma unroll
-        for (int k = 0; k < Most; k++)
-            if (k < ranks && k != rank)
-                found[k] =
-                    symmem::load_line(reinterpret_cast<const symmem::line *>(from + k * APART));
-#pragma unroll
-        for (int k = 0; k < Most; k++)
-            full = full && (k >= ranks || k == rank || symmem::is_full(found[k], flag));
-    }
-    uint64_t data[Most];
-#pragma unroll
-    for (int k = 0; k < Most; k++) {
-        symmem::line late; // so that `found` stays in registers
-        data[k] = k == rank ? own : symmem::data_of(found[k]);
-        if (full || k >= ranks || k == rank)
-            continue;
-        if (!wait_for_line(args.signal, reinterpret_cast<const symmem::line *>(from + k * APART), k,
-                           flag, result, &late))
-            return false;
-        data[k] = symmem::data_of(late);
-    }
-    typename Element::value sums[EACH];
-#pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        sums[i] = Element::load(static_cast<bits>(data[0] >> (8 * sizeof(bits) * i)));
-#pragma unroll
-        for (int k = 1; k < Most; k++)
-            if (k < ranks)
-                sums[i] = Element::combine(
-                    sums[i], Element::load(static_cast<bits>(data[k] >> (8 * sizeof(bits) * i))),
-                    SYMMEM_CUDA_SUM);
-    }
-    symmem_cuda_finish_all<Element, EACH>(sums, ranks, args.op);
-    uint64_t all = 0;
-#pragma unroll
-    for (int i = 0; i < EACH; i++)
-        all |= raw_bits(Element::store(sums[i])) << (8 * sizeof(bits) * i);
-    *reinterpret_cast<uint64_t *>(args.to[0] + at) = all;
-    return true;
-}
-
-template <typename Element, int Most>
-__device__ bool plain_lines(const symmem_cuda_plain_args &args, verdict *result) {
-    const uint32_t flag = symmem::line_flag(result->epoch);
-    for (size_t block = blockIdx.x; block * SYMMEM_CUDA_LINES < args.units; block += gridDim.x)
-        for (size_t lane = threadIdx.x; lane < SYMMEM_CUDA_LINES; lane += blockDim.x) {
-            const size_t line = block * SYMMEM_CUDA_LINES + lane;
-            if (line < args.units &&
-                !plain_line<Element, Most>(args, block, lane, line * SYMMEM_CUDA_LINE_DATA, flag,
-                                           result))
-                return false;
-        }
-    return true;
-}
-
-// All threads, once not all lines have come.
-__device__ __noinline__ void fail_lines(const symmem_cuda_signal_args &args, verdict *result) {
-    if (result->code == TIMEOUT || result->code == PEER_LOST)
-        collect_late_lines(args, result);
-    __syncthreads();
-    if (threadIdx.x == 0)
-        fail(args, result);
-}
-
-template <typename Element> __device__ void plain_by_lines(const symmem_cuda_plain_args &args) {
-    __shared__ verdict result;
-    const symmem_cuda_signal_args &signal = args.signal;
-    const spot where = block_spot(signal);
-    outlook seen = look_out(signal, where);
-    uint64_t start_ns;
-    if (!meet_common<true>(signal, where, seen, &result, &start_ns))
-        return;
-    if (args.meets_after) { // looked up beside the lines' journey
-        seen.epoch++;
-        if (static_cast<int32_t>(threadIdx.x) < signal.world_size)
-            seen.unusual = load_volatile(near_word(signal, signal.rank, 0));
-    }
-    bool came;
-    if (signal.world_size == 2)
-        came = plain_lines<Element, 2>(args, &result);
-    else if (signal.world_size <= 4)
-        came = plain_lines<Element, 4>(args, &result);
-    else
-        came = plain_lines<Element, SYMMEM_CUDA_NEAR_RANKS>(args, &result);
-    if (!__syncthreads_and(came))
-        fail_lines(signal, &result);
-    else if (args.meets_after)
-        (void)meet_common<false>(signal, where, seen, &result, &start_ns);
-}
-
-// Of so many ranks and no fewer: then all loads are under way before the first sum, as no condition
-// lies between them.
-template <typename Element, int Ranks, int Units>
-__device__ void plain_units(const symmem_cuda_plain_args &args) {
-    symmem_cuda_ends<Ranks> ends;
-    ends.ranks = Ranks;
-    ends.targets = args.targets;
-    ends.op = args.op;
-#pragma unroll
-    for (int k = 0; k < Ranks; k++) {
-        ends.from[k] = args.from[k];
-        ends.to[k] = args.to[k];
-    }
-    symmem_cuda_reduce_between<Element, Ranks, Units>(ends, args.units, own_lane(), all_lanes());
-}
-
-// Meeting, the step, meeting. What the second one looks up is on its way beside the step's loads.
-// WIDE: twice the threads, each with half the registers.
-template <typename Element, bool WIDE>
-__device__ void plain_in_blocks(const symmem_cuda_plain_args &args) {
-    __shared__ verdict result;
-    const symmem_cuda_signal_args &signal = args.signal;
-    const spot where = block_spot(signal);
-    outlook seen = look_out(signal, where);
-    uint64_t start_ns;
-    if (!meet_common<true>(signal, where, seen, &result, &start_ns))
-        return;
-    seen.epoch++;
-    if (static_cast<int32_t>(threadIdx.x) < signal.world_size)
-        seen.unusual = load_volatile(near_word(signal, signal.rank, 0));
-    if (signal.world_size == 2)
-        plain_units<Element, 2, WIDE ? 2 : 4>(args);
-    else if (signal.world_size == 4)
-        plain_units<Element, 4, WIDE ? 1 : 2>(args);
-    else
-        plain_units<Element, 8, 1>(args);
-    (void)meet_common<false>(signal, where, seen, &result, &start_ns);
-}
-
 template <typename Reduce> __device__ void run_way(const symmem_cuda_collective_args &args) {
     if (args.way >= SYMMEM_CUDA_BY_LINES)
         run_by_lines<Reduce>(args);
@@ -588,26 +430,6 @@ KERNEL(f64, reduces<symmem_cuda_f64>)
 
 #undef KERNEL
 
-#define KERNEL(name, element)                                                                      \
-    extern "C" __global__ void __launch_bounds__(SYMMEM_CUDA_COLLECTIVE_THREADS)                   \
-        symmem_plain_lines_##name(const __grid_constant__ symmem_cuda_plain_args args) {           \
-        plain_by_lines<element>(args);                                                             \
-    }                                                                                              \
-    extern "C" __global__ void __launch_bounds__(SYMMEM_CUDA_COLLECTIVE_THREADS, 1)                \
-        symmem_plain_blocks_##name(const __grid_constant__ symmem_cuda_plain_args args) {          \
-        plain_in_blocks<element, false>(args);                                                     \
-    }                                                                                              \
-    extern "C" __global__ void __launch_bounds__(SYMMEM_CUDA_WIDE_THREADS, 1)                      \
-        symmem_plain_wide_##name(const __grid_constant__ symmem_cuda_plain_args args) {            \
-        plain_in_blocks<element, true>(args);                                                      \
-    }
-
-KERNEL(f16, symmem_cuda_f16)
-KERNEL(bf16, symmem_cuda_bf16)
-KERNEL(f32, symmem_cuda_f32)
-
-#undef KERNEL
-
 extern "C" __global__ void symmem_show_words(const __grid_constant__ symmem_cuda_show_args args) {
     for (uint32_t i = threadIdx.x; i < args.count; i += blockDim.x)
         args.to[i] = args.words[i];
@@ -619,5 +441,7 @@ extern "C" __global__ void __launch_bounds__(SYMMEM_CUDA_COLLECTIVE_THREADS)
     if (args.state->failed == 0)
         symmem_cuda_move(args.segment, own_lane(), all_lanes());
 }
+
+#include "cuda/plain.cuh"
 
 #include "cuda/product.cu"

@@ -30,14 +30,14 @@ typedef struct symmem_cuda_collective_args {
 /* A sum or mean of few ranks of which the host has found that all addresses and sizes are multiples
  * of a line's data, or of a unit, and that needs no comparing of calls. */
 typedef struct symmem_cuda_plain_args {
-    symmem_cuda_signal_args signal;
+    symmem_cuda_near near;
+    uint32_t units;                           /* or lines */
+    uint32_t lines_at;                        /* the channel's lines in a rank's signal state */
+    uint16_t op, targets;                     /* targets: of units */
+    uint32_t meets_after;                     /* lines */
     const char *from[SYMMEM_CUDA_NEAR_RANKS]; /* of lines only the own one, in place 0 */
     char *to[SYMMEM_CUDA_NEAR_RANKS];         /* of lines only one */
-    size_t units;                             /* or lines */
-    size_t lines_at;                          /* the channel's lines in a rank's signal state */
-    int32_t op;
-    int32_t targets;
-    int32_t meets_after; /* lines */
+    symmem_cuda_signal_args signal;           /* for when it is not as usual */
 } symmem_cuda_plain_args;
 
 /* Words of the host's to a place of the device's, as they are at the launch. */

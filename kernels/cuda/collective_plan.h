@@ -360,11 +360,19 @@ SYMMEM_CUDA_BOTH bool symmem_cuda_is_all_reduce(int32_t form) {
     return form >= SYMMEM_CUDA_ONE_SHOT && form <= SYMMEM_CUDA_TWO_SHOT_COPY;
 }
 
+/* The common reductions in blocks have code for so many ranks and no fewer. */
+SYMMEM_CUDA_BOTH bool symmem_cuda_are_plainly_many(int32_t ranks) {
+    return ranks == 2 || ranks == 4 || ranks == 8;
+}
+
 /* How many blocks each rank has for that, of things that all ranks pass alike; 0: it is not for
- * lines. */
+ * lines. In place there is a second meeting after them, and blocks are faster where they are plain.
+ */
 SYMMEM_CUDA_BOTH int32_t symmem_cuda_blocks_by_lines(const symmem_cuda_job *job, int32_t channel) {
     const size_t block = (size_t)SYMMEM_CUDA_LINES * SYMMEM_CUDA_LINE_DATA;
     const size_t most = (size_t)symmem_cuda_line_blocks(job->world_size);
+    if (job->form == SYMMEM_CUDA_IN_PLACE && symmem_cuda_are_plainly_many(job->world_size))
+        return 0;
     if (!symmem_cuda_is_all_reduce(job->form) || job->world_size < 2 ||
         channel >= SYMMEM_CUDA_LINE_CHANNELS || job->count > most * block / job->element)
         return 0;

@@ -98,6 +98,35 @@ SYMMEM_CUDA_BOTH uint16_t symmem_cuda_to_bfloat(float value) {
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
+/* Of what is no NaN there is less to do, and one look tells it of two. */
+SYMMEM_CUDA_BOTH bool symmem_cuda_are_numbers(float a, float b) {
+    return a == a && b == b;
+}
+
+/* Two numbers as bfloat16, the first in the low bits. */
+SYMMEM_CUDA_BOTH uint32_t symmem_cuda_numbers_to_bfloats(float a, float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    uint32_t both;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(b), "f"(a));
+    return both;
+#else
+    const uint32_t low = symmem_cuda_bits(a), high = symmem_cuda_bits(b);
+    return (low + 0x7fffu + (low >> 16 & 1u)) >> 16 |
+           ((high + 0x7fffu + (high >> 16 & 1u)) & 0xffff0000u);
+#endif
+}
+
+SYMMEM_CUDA_BOTH uint32_t symmem_cuda_numbers_to_halves(float a, float b) {
+#ifdef __CUDA_ARCH__
+    uint16_t low, high;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(low) : "f"(a));
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(high) : "f"(b));
+    return low | (uint32_t)high << 16;
+#else
+    return symmem_cuda_to_half_plain(a) | (uint32_t)symmem_cuda_to_half_plain(b) << 16;
+#endif
+}
+
 /* --- two elements to one ------------------------------------------------------------ */
 
 /* float16 and bfloat16 too. Of equals, as -0.0 and +0.0 are, the first stays. */

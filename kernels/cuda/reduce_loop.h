@@ -16,6 +16,7 @@
 struct symmem_cuda_f32 {
     typedef uint32_t bits;
     typedef float value;
+    static constexpr bool IN_PAIRS = false;
     SYMMEM_CUDA_BOTH value load(bits from) {
         return symmem_cuda_float(from);
     }
@@ -38,6 +39,10 @@ struct symmem_cuda_f16 : symmem_cuda_f32 {
     SYMMEM_CUDA_BOTH bits store(value from) {
         return symmem_cuda_to_half(from);
     }
+    static constexpr bool IN_PAIRS = true;
+    SYMMEM_CUDA_BOTH uint32_t store_two(value low, value high) {
+        return symmem_cuda_numbers_to_halves(low, high);
+    }
 };
 
 struct symmem_cuda_bf16 : symmem_cuda_f32 {
@@ -48,11 +53,16 @@ struct symmem_cuda_bf16 : symmem_cuda_f32 {
     SYMMEM_CUDA_BOTH bits store(value from) {
         return symmem_cuda_to_bfloat(from);
     }
+    static constexpr bool IN_PAIRS = true;
+    SYMMEM_CUDA_BOTH uint32_t store_two(value low, value high) {
+        return symmem_cuda_numbers_to_bfloats(low, high);
+    }
 };
 
 struct symmem_cuda_f64 {
     typedef uint64_t bits;
     typedef double value;
+    static constexpr bool IN_PAIRS = false;
     SYMMEM_CUDA_BOTH value load(bits from) {
         return symmem_cuda_double(from);
     }
@@ -72,6 +82,7 @@ struct symmem_cuda_f64 {
 template <typename Number> struct symmem_cuda_signed {
     typedef Number bits;
     typedef int64_t value;
+    static constexpr bool IN_PAIRS = false;
     SYMMEM_CUDA_BOTH value load(bits from) {
         return from;
     }
@@ -89,6 +100,7 @@ template <typename Number> struct symmem_cuda_signed {
 template <typename Number> struct symmem_cuda_unsigned {
     typedef Number bits;
     typedef uint64_t value;
+    static constexpr bool IN_PAIRS = false;
     SYMMEM_CUDA_BOTH value load(bits from) {
         return from;
     }
@@ -208,17 +220,32 @@ symmem_cuda_ends_of(const symmem_cuda_job &job, const symmem_cuda_step &step, si
     return ends;
 }
 
-/* Ends sums or means: one branch for all of them, where each would have its own. */
+/* Sums and means to what is stored: one branch for all of them, where each would have its own.
+ * Where Element can store two at once it does so if all are numbers. */
 template <typename Element, int Count>
-SYMMEM_CUDA_BOTH void symmem_cuda_finish_all(typename Element::value *sums, int32_t ranks,
-                                             int32_t op) {
+SYMMEM_CUDA_BOTH void symmem_cuda_end_all(typename Element::value *sums, int32_t ranks, int32_t op,
+                                          typename Element::bits *bits) {
     if (op == SYMMEM_CUDA_AVG)
 #pragma unroll
         for (int i = 0; i < Count; i++)
             sums[i] = Element::finish(sums[i], ranks, SYMMEM_CUDA_AVG);
+    if constexpr (Element::IN_PAIRS) {
+        bool numbers = true;
+#pragma unroll
+        for (int i = 0; i < Count; i += 2)
+            numbers = numbers & symmem_cuda_are_numbers(sums[i], sums[i + 1]);
+#pragma unroll
+        for (int i = 0; numbers && i < Count; i += 2) {
+            const uint32_t both = Element::store_two(sums[i], sums[i + 1]);
+            bits[i] = (uint16_t)both;
+            bits[i + 1] = (uint16_t)(both >> 16);
+        }
+        if (numbers)
+            return;
+    }
 #pragma unroll
     for (int i = 0; i < Count; i++) /* of means nothing changes any more */
-        sums[i] = Element::finish(sums[i], ranks, SYMMEM_CUDA_SUM);
+        bits[i] = Element::store(Element::finish(sums[i], ranks, SYMMEM_CUDA_SUM));
 }
 
 /* Sums and means. The loads of `Units` units are all under way before the first of them is used:
@@ -248,10 +275,7 @@ SYMMEM_CUDA_BOTH void symmem_cuda_reduce_together(const symmem_cuda_ends<Most> &
                     sums[i] =
                         Element::combine(sums[i], Element::load(bits[u][k].at[i]), SYMMEM_CUDA_SUM);
         }
-        symmem_cuda_finish_all<Element, count>(sums, ends.ranks, ends.op);
-#pragma unroll
-        for (int i = 0; i < count; i++)
-            result.at[i] = Element::store(sums[i]);
+        symmem_cuda_end_all<Element, count>(sums, ends.ranks, ends.op, result.at);
 #pragma unroll
         for (int k = 0; k < Most; k++)
             if (k < ends.targets)

@@ -342,76 +342,6 @@ __device__ __noinline__ bool meet(const symmem_cuda_signal_args &args, spot wher
     return finish(args, where, result, comparing);
 }
 
-// --- the common meeting ----------------------------------------------------------------
-// Of few ranks, whose table came with the arguments, and of calls that nobody compares. Arguments
-// are read where they are, and each thread that tells a peer has loaded for itself what that takes,
-// all at once: nothing is copied and nothing handed over before peers can be told. What the other
-// way needs is prepared while their word is on its way.
-
-__device__ bool is_common(const symmem_cuda_signal_args &args) {
-    return args.world_size <= SYMMEM_CUDA_NEAR_RANKS && args.call[0] == CALL_NONE;
-}
-
-__device__ uint32_t *near_word(const symmem_cuda_signal_args &args, int32_t owner, size_t offset) {
-    return reinterpret_cast<uint32_t *>(static_cast<char *>(args.near[owner]) + offset);
-}
-
-// What a thread that tells peers has to know.
-struct outlook {
-    uint32_t epoch;
-    uint32_t unusual; // not 0: poisoned, or a call of earlier is shown
-};
-
-__device__ outlook look_out(const symmem_cuda_signal_args &args, spot where) {
-    const size_t calls =
-        symmem_cuda_call_at(args.world_size, args.channel_count, args.channel, 0);
-    if (static_cast<int32_t>(threadIdx.x) >= args.world_size)
-        return {0, 0};
-    const uint32_t epoch = load_volatile(near_word(args, args.rank, where.epoch));
-    const uint32_t poisoned = load_volatile(near_word(args, args.rank, 0));
-    const uint32_t one = load_volatile(near_word(args, args.rank, calls));
-    const uint32_t other =
-        load_volatile(near_word(args, args.rank, calls) + SYMMEM_CUDA_CALL_WORDS);
-    return {epoch + 1, poisoned | one | other};
-}
-
-// Whether it comes soon.
-__device__ bool comes(const uint32_t *word, uint32_t epoch) {
-#pragma unroll 1
-    for (int i = 0; i < LOOKS_BETWEEN_CHECKS; i++)
-        if (static_cast<int32_t>(load_acquire(word) - epoch) >= 0)
-            return true;
-    return false;
-}
-
-// As meet, of what is common; the first meeting of a kernel looks at the clock. Its word is a release
-// like any other: that what came before on the stream is visible to peers when a kernel begins is what
-// devices do, but nothing that PTX promises.
-template <bool FIRST>
-__device__ bool meet_common(const symmem_cuda_signal_args &args, spot where, outlook seen,
-                            verdict *result, uint64_t *start_ns) {
-    if (!__syncthreads_and(seen.unusual == 0)) {
-        *start_ns = FIRST ? now_ns() : *start_ns;
-        return meet(args, where, result, *start_ns, false);
-    }
-    for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x)
-        if (rank != args.rank)
-            store_release(near_word(args, rank, where.arrivals) + args.rank, seen.epoch);
-    if (FIRST)
-        *start_ns = now_ns();
-    begin(result, *start_ns);
-    if (threadIdx.x == 0) {
-        result->epoch = seen.epoch;
-        result->entered = true;
-        *near_word(args, args.rank, where.epoch) = seen.epoch; // nobody else looks there
-    }
-    bool came = true;
-    for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x)
-        if (rank != args.rank)
-            came = comes(near_word(args, args.rank, where.arrivals) + rank, seen.epoch) && came;
-    return __syncthreads_and(came) || finish(args, where, result, false);
-}
-
 // Whether the operation that this kernel is a part of is still to be run, and when it began.
 __device__ bool join(const symmem_cuda_signal_args &args, uint64_t *start_ns) {
     *start_ns = now_ns();
@@ -468,11 +398,6 @@ extern "C" __global__ void symmem_barrier(const __grid_constant__ symmem_cuda_si
     __shared__ symmem_cuda_signal_args kept;
     __shared__ bool going;
     uint64_t start_ns;
-    if (args.turn == SYMMEM_CUDA_ALONE && is_common(args)) {
-        const spot where = channel_spot(args);
-        (void)meet_common<true>(args, where, look_out(args, where), &result, &start_ns);
-        return;
-    }
     keep(args, &kept);
     const bool comparing = args.turn != SYMMEM_CUDA_LATER && args.call[0] != CALL_NONE;
     const bool joins = join(args, &start_ns);

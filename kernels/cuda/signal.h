@@ -89,6 +89,21 @@ typedef struct symmem_cuda_signal_args {
     void *near[SYMMEM_CUDA_NEAR_RANKS]; /* what the table holds, if that is all of it */
 } symmem_cuda_signal_args;
 
+/* A meeting of few ranks, of calls that nobody compares (near.cuh): what it takes, in few lines of
+ * the constants' cache. Places are bytes in a rank's signal state. */
+typedef struct symmem_cuda_near {
+    uint32_t rank, ranks;
+    uint32_t arrivals_at, epoch_at; /* of the first block: the channel's own */
+    uint32_t blocks_at;             /* of the others */
+    uint32_t calls_at;
+    char *signals[SYMMEM_CUDA_NEAR_RANKS]; /* every rank's, from the own one on, round about */
+} symmem_cuda_near;
+
+typedef struct symmem_cuda_near_args {
+    symmem_cuda_near near;
+    symmem_cuda_signal_args signal; /* for when it is not as usual */
+} symmem_cuda_near_args;
+
 /* Byte offsets in a rank's signal state. */
 #ifdef __CUDACC__
 #define SYMMEM_CUDA_BOTH static __host__ __device__ inline

@@ -23,6 +23,7 @@ template <typename Args, void (*KERNEL)(Args)> static void run_kernel(const void
 
 static const fake_kernel kernels[] = {
     KERNEL(symmem_barrier, symmem_cuda_signal_args),
+    KERNEL(symmem_near_barrier, symmem_cuda_near_args),
     KERNEL(symmem_put_signal, symmem_cuda_signal_args),
     KERNEL(symmem_wait_signal, symmem_cuda_signal_args),
     KERNEL(symmem_show_words, symmem_cuda_show_args),
@@ -42,9 +43,15 @@ static const fake_kernel kernels[] = {
     KERNEL(symmem_collective_bf16, symmem_cuda_collective_args),
     KERNEL(symmem_collective_f32, symmem_cuda_collective_args),
     KERNEL(symmem_collective_f64, symmem_cuda_collective_args),
+    KERNEL(symmem_plain_lines_of_two_f16, symmem_cuda_plain_args),
+    KERNEL(symmem_plain_lines_of_two_bf16, symmem_cuda_plain_args),
+    KERNEL(symmem_plain_lines_of_two_f32, symmem_cuda_plain_args),
     KERNEL(symmem_plain_lines_f16, symmem_cuda_plain_args),
     KERNEL(symmem_plain_lines_bf16, symmem_cuda_plain_args),
     KERNEL(symmem_plain_lines_f32, symmem_cuda_plain_args),
+    KERNEL(symmem_plain_blocks_of_two_f16, symmem_cuda_plain_args),
+    KERNEL(symmem_plain_blocks_of_two_bf16, symmem_cuda_plain_args),
+    KERNEL(symmem_plain_blocks_of_two_f32, symmem_cuda_plain_args),
     KERNEL(symmem_plain_blocks_f16, symmem_cuda_plain_args),
     KERNEL(symmem_plain_blocks_bf16, symmem_cuda_plain_args),
     KERNEL(symmem_plain_blocks_f32, symmem_cuda_plain_args),

@@ -269,7 +269,22 @@ void test_moves() {
 
 // --- arithmetic ---------------------------------------------------------------------------
 
+// Two numbers at once are as each for itself; NaNs are seen.
+void check_pair(float low, float high) {
+    const bool numbers = !std::isnan(low) && !std::isnan(high);
+    CU_ASSERT_EQUAL(symmem_cuda_are_numbers(low, high), numbers);
+    if (!numbers)
+        return;
+    CU_ASSERT_EQUAL(symmem_cuda_numbers_to_halves(low, high),
+                    symmem_reference_to_half(low) |
+                        static_cast<uint32_t>(symmem_reference_to_half(high)) << 16);
+    CU_ASSERT_EQUAL(symmem_cuda_numbers_to_bfloats(low, high),
+                    symmem_reference_to_bfloat(low) |
+                        static_cast<uint32_t>(symmem_reference_to_bfloat(high)) << 16);
+}
+
 void test_half_conversions() {
+    float other = 1;
     for (uint32_t bits = 0; bits < 0x10000; bits++) {
         const uint16_t half = static_cast<uint16_t>(bits);
         CU_ASSERT_EQUAL(symmem_cuda_bits(symmem_cuda_from_half(half)),
@@ -286,6 +301,8 @@ void test_half_conversions() {
                 const float value = symmem_cuda_float(high << 16 | ((middle + low) & 0xffffu));
                 CU_ASSERT_EQUAL(symmem_cuda_to_half(value), symmem_reference_to_half(value));
                 CU_ASSERT_EQUAL(symmem_cuda_to_bfloat(value), symmem_reference_to_bfloat(value));
+                check_pair(value, other);
+                other = value;
             }
 }
 
