@@ -7,6 +7,7 @@
 #ifndef SYMMEM_KERNELS_CUDA_REDUCE_ELEMENT_H
 #define SYMMEM_KERNELS_CUDA_REDUCE_ELEMENT_H
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "cuda/signal.h"
