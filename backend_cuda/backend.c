@@ -171,7 +171,6 @@ void cuda_instance_end(cuda_instance *instance) {
         instance->end_extension(instance);
     cuda_blas_close(instance);
     cuda_scratch_close(instance);
-    cuda_memory_close(instance);
 #ifdef SYMMEM_CUDA_MULTICAST
     cuda_multicast_close(instance);
 #endif

@@ -50,6 +50,8 @@ typedef struct cuda_kernels {
 
 struct cuda_mapping;
 
+#define CUDA_KEPT_IMPORTS 16
+
 /* Opened when it is first used, so that ranks do not load every device of the host. */
 typedef struct cuda_device {
     CUdevice id;
@@ -59,12 +61,15 @@ typedef struct cuda_device {
     bool described;                /* the next one is filled */
     symmem_device_info info;
     cuda_kernels kernels;
-    atomic_int fabric;                 /* fabric.c */
-    struct cuda_mapping *open_granule; /* memory.c; under its lock; NULL: none */
-    CUmemoryPool scratch;              /* NULL: not made yet */
-    CUstream control;                  /* poisons and resets, in the order of the calls; in no
-                                          queue of other streams */
-    cuda_lane *lanes;                  /* idle ones */
+    atomic_int fabric;                               /* fabric.c */
+    struct cuda_mapping *open_granule;               /* granule.c; NULL: none */
+    uint64_t series;                                 /* of its granules; 0: not known yet */
+    struct cuda_mapping *imports[CUDA_KEPT_IMPORTS]; /* imports.c; NULL: none */
+    unsigned int next_import;
+    CUmemoryPool scratch; /* NULL: not made yet */
+    CUstream control;     /* poisons and resets, in the order of the calls; in no
+                             queue of other streams */
+    cuda_lane *lanes;     /* idle ones */
 } cuda_device;
 
 /* Pinned memory in pieces of two sizes: the driver's own calls may wait for running kernels. */
@@ -315,8 +320,8 @@ CUresult cuda_fabric_import(const cuda_driver *driver, const symmem_share *share
 symmem_status cuda_memory_alloc(void *instance, int32_t device, size_t bytes,
                                 symmem_memory *memory);
 void cuda_memory_release(void *instance, symmem_memory *memory);
-/* All own memory was released. */
-void cuda_memory_close(cuda_instance *instance);
+/* Of a device's memory that is asked of the driver. */
+CUmemAllocationProp cuda_memory_property(int32_t device, bool fabric);
 /* Of own memory: the size that the driver gave it. */
 size_t cuda_memory_mapped_bytes(const symmem_memory *memory);
 CUmemGenericAllocationHandle cuda_memory_handle(const symmem_memory *memory);
@@ -324,6 +329,11 @@ symmem_status cuda_memory_export(void *instance, symmem_memory *memory, symmem_s
 void cuda_share_close(void *instance, symmem_share *share);
 symmem_status cuda_memory_import(void *instance, int32_t device, const symmem_share *share,
                                  size_t bytes, symmem_memory *memory);
+
+/* granule.c, imports.c: what they keep, at a device's end. The context is current, unless it is
+ * broken. */
+void cuda_granule_close(cuda_instance *instance, int32_t device);
+void cuda_imports_close(cuda_instance *instance, int32_t device);
 
 /* pending.c: work under way, its references and failures */
 /* After enqueueing: keeps references, watches the signal operation, and takes over what the work

@@ -80,6 +80,11 @@ void fake_access_end(CUdeviceptr at);
 
 /* --- fake_cuda.c --------------------------------------------------------------------- */
 
+/* For tests: handles of memory that there are, and calls so far. */
+__attribute__((visibility("default"))) int fake_handles_held(void);
+__attribute__((visibility("default"))) int fake_imports(void);
+__attribute__((visibility("default"))) int fake_exports(void);
+
 /* A call of the driver that enqueues; for other libraries that are played here, too. */
 CUresult fake_cuda_enqueue(CUstream stream, void (*run)(void *arg), const void *arg, size_t bytes);
 /* Waits for all that runs in the calling thread's context, with its lock held; likewise. */

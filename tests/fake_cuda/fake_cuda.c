@@ -13,6 +13,7 @@
  * have one, and memory for it is refused, as seen on GPUs (FAKE_CUDA_REFUSAL: in other ways).
  */
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -224,6 +225,19 @@ static CUresult fake_memory_type(unsigned int count, CUpointer_attribute *attrib
 
 /* Handles of memory that have not been given back: each counts as the least that there is. */
 static _Atomic size_t handles_held;
+static atomic_int imports, exports;
+
+int fake_handles_held(void) {
+    return (int)handles_held;
+}
+
+int fake_imports(void) {
+    return imports;
+}
+
+int fake_exports(void) {
+    return exports;
+}
 
 static CUresult fake_memory_info(size_t *free_bytes, size_t *total_bytes) {
     *total_bytes = MAX_BYTES;
@@ -401,6 +415,7 @@ static int import_from_fabric(const CUmemFabricHandle *share) {
 static CUresult fake_export(void *share, CUmemGenericAllocationHandle handle,
                             CUmemAllocationHandleType type, unsigned long long flags) {
     fake_need_no_capture("cuMemExportToShareableHandle");
+    exports++;
     (void)flags;
     if (type == CU_MEM_HANDLE_TYPE_FABRIC)
         return export_to_fabric(share, fake_fd_of(handle));
@@ -415,6 +430,7 @@ static CUresult fake_export(void *share, CUmemGenericAllocationHandle handle,
 static CUresult fake_import(CUmemGenericAllocationHandle *handle, void *share,
                             CUmemAllocationHandleType type) {
     fake_need_no_capture("cuMemImportFromShareableHandle");
+    imports++;
     int fd = -1;
     if (type == CU_MEM_HANDLE_TYPE_FABRIC)
         fd = import_from_fabric(share);

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Small memory, a buffer and what belongs to its signals, comes from one granule while there is
+ * room in it: importing costs milliseconds, whatever the size, and whoever has imported the granule
+ * for the one has it for the others. So it is made large enough for some rendezvous, and it stays
+ * until the next one is begun or the device is closed, whatever has been freed. No place is given
+ * out twice: a peer that is late may still write to what it was.
+ */
+#include "mapping.h"
+
+#define GRANULE_BYTES ((size_t)8 << 20)
+
+/* Registered with others, or bound to multicast, memory has to be whole. */
+bool cuda_granules_are_used(const cuda_instance *instance) {
+#ifdef SYMMEM_CUDA_MULTICAST
+    (void)instance;
+    return false;
+#else
+    return instance->extension == NULL;
+#endif
+}
+
+size_t cuda_granule_bytes(size_t driver_bytes) {
+    return driver_bytes < GRANULE_BYTES ? GRANULE_BYTES / driver_bytes * driver_bytes
+                                        : driver_bytes;
+}
+
+void cuda_granule_take(cuda_instance *instance, int32_t device, size_t bytes, size_t *offset_p,
+                       cuda_mapping **mapping_p) {
+    pthread_mutex_lock(&instance->lock);
+    cuda_mapping *open = instance->devices[device].open_granule;
+    if (open != NULL && cuda_mapping_place(open, bytes, offset_p))
+        *mapping_p = open;
+    pthread_mutex_unlock(&instance->lock);
+}
+
+/* NULL: none any more. Of two that are opened at once the last one counts. */
+static void replace(cuda_instance *instance, int32_t device, cuda_mapping *mapping) {
+    pthread_mutex_lock(&instance->lock);
+    cuda_mapping *before = instance->devices[device].open_granule;
+    instance->devices[device].open_granule = mapping;
+    pthread_mutex_unlock(&instance->lock);
+    if (before == NULL)
+        return;
+    cuda_mapping_forget_descriptor(before);
+    cuda_mapping_drop(&instance->driver, before);
+}
+
+void cuda_granule_open(cuda_instance *instance, int32_t device, cuda_mapping *mapping,
+                       size_t bytes) {
+    size_t first;
+    pthread_mutex_lock(&instance->lock);
+    uint64_t *series = &instance->devices[device].series;
+    if (*series == 0)
+        *series = cuda_mapping_new_series();
+    mapping->series = *series;
+    pthread_mutex_unlock(&instance->lock);
+    mapping->keeps_fd = true;
+    /* The caller's use becomes the device's, and the place's is the caller's. */
+    (void)cuda_mapping_place(mapping, bytes, &first);
+    replace(instance, device, mapping);
+}
+
+void cuda_granule_close(cuda_instance *instance, int32_t device) {
+    replace(instance, device, NULL);
+}
