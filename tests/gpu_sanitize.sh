@@ -15,8 +15,8 @@ cases=${SYMMEM_SANITIZE_CASES:-$(printf '%s,' 'all_reduce.*' 'barrier.ho*' 'barr
     'barrier.[apw]*' 'barrier.never*' 'barrier.barriers*' 'barrier.group_of_one' 'signal.consumed*' \
     'signal.all_pairs*' 'signal.every_*' 'signal.signal_to*' 'signal.place*' \
     'onesided.[pgrc]*' 'onesided.data*' 'fill.*' 'reduce.every*' 'reduce.odd*' \
-    'reduce.random*' 'reduce.on_streams' 'reduce_scatter.[elo]*' 'reduce_small.by_turns' \
-    'reduce_small.ranks_disagree' 'test_*_shot_all_reduce' 'test_*reduce_scatter' 'test_low_*_gather' \
+    'reduce.random*' 'reduce.on_streams' 'reduce_plain.*' 'reduce_scatter.[elo]*' \
+    'reduce_small.by_turns' 'reduce_small.ranks_disagree' 'test_*_shot_all_reduce' 'test_*reduce_scatter' 'test_low_*_gather' \
     'move.all_gather*' 'move.broadcast*' 'move.all_to_all_[eaps]*' 'move.back*' 'move.on_streams' \
     'move.replayed' 'move.low_contention_on*' 'ops.captured' 'composed.copy*' 'test_fused*' 'fused.*' \
     'fused_scatter.*')}

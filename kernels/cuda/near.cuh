@@ -128,6 +128,7 @@ __device__ bool near_meet(const symmem_cuda_near &near, const symmem_cuda_signal
             result->epoch = epoch;
             result->entered = enters;
         }
+        __syncwarp(); // who does not enter asks nobody, and reads that at once
         met = enters && all_come(near, where, epoch);
     }
     if (!(ONE_WARP ? met : __syncthreads_and(met)))

@@ -69,6 +69,9 @@ static inline bool __syncthreads_and(bool own) {
 #endif
 
 // A warp has one thread.
+static inline void __syncwarp() {
+}
+
 static inline bool __all_sync(uint32_t, bool own) {
     return own;
 }
