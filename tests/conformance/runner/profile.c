@@ -34,7 +34,8 @@ static const struct profile profiles[] = {
 /* What became of one profile's cases in a run. */
 struct tally {
     int passed, bad, undecided; /* repeats count */
-    int left_out;               /* by the filter, the number of ranks or --no-large */
+    int left_out;               /* by the filter, the number of ranks, --no-large or --part */
+    int other_parts;            /* of these what other parts have */
 };
 
 static int profile_of(const struct tk_case *test) {
@@ -134,8 +135,12 @@ static void count_results(const struct runner *runner, struct tally tallies[]) {
         for (int c = 0; c < runner_suites[s]->count; c++) {
             const struct tk_case *test = &runner_suites[s]->cases[c];
 
-            if (!runner_is_of_other_mode(&runner->options, test) && !is_planned(runner, test))
-                tallies[profile_of(test)].left_out++;
+            struct tally *tally = &tallies[profile_of(test)];
+
+            if (runner_is_of_other_mode(&runner->options, test) || is_planned(runner, test))
+                continue;
+            tally->left_out++;
+            tally->other_parts += runner_would_plan(&runner->options, test);
         }
     if (runner->result_count < runner->planned_count)
         tallies[0].undecided += runner->planned_count - runner->result_count;
@@ -274,6 +279,7 @@ bool runner_profile_result(const struct runner *runner, int index,
         .failed = tallies[index].bad,
         .undecided = tallies[index].undecided,
         .left_out = tallies[index].left_out,
+        .other_parts = tallies[index].other_parts,
         .claimed = standings[index] == IN_FULL && obstacle(standings) < 0,
     };
     return true;
