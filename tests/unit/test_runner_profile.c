@@ -95,7 +95,7 @@ static bool stands(const struct runner *runner, const char *name, const char *st
                    bool claimed) {
     struct runner_profile_result result;
     for (int i = 0; runner_profile_result(runner, i, &result); i++)
-        if (strcmp(result.name, name) == 0)
+        if (strcmp(result.counts.name, name) == 0)
             return strcmp(result.standing, standing) == 0 && result.claimed == claimed;
     return false;
 }
@@ -167,8 +167,8 @@ static void test_part_is_in_part(void) {
     CU_ASSERT(says(&runner, "profiles passed in part: core (1, 3 left out)\n"));
     CU_ASSERT(says(&runner, "claim: none, because profile core was run in part only\n"));
     CU_ASSERT(runner_profile_result(&runner, 0, &result));
-    CU_ASSERT_EQUAL(result.left_out, 3);
-    CU_ASSERT_EQUAL(result.other_parts, 2); /* a.large is in no part */
+    CU_ASSERT_EQUAL(result.counts.left_out, 3);
+    CU_ASSERT_EQUAL(result.counts.other_parts, 2); /* a.large is in no part */
     runner_free_plan(&runner);
     runner = plan(PLAIN, (struct runner_options){.part = 1, .parts = 1});
     CU_ASSERT(says(&runner, "passed in full: core (4)\n"));

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "../../report/claim.h"
 #include "../../report/escape.h"
 #include "../kit.h"
 #include "arena.h"
@@ -210,12 +211,9 @@ void runner_print_profiles(FILE *out);
 void runner_print_claim(const struct runner *runner, FILE *out);
 /* The same of one profile for a program to read. */
 struct runner_profile_result {
-    const char *name;
+    struct claim_profile counts;
     const char *standing; /* "in full", "in part", "failed", "not decided" and so on */
-    int passed, failed, undecided;
-    int left_out;
-    int other_parts; /* of those left out, what other parts of the run have */
-    bool claimed;    /* the run shows that the backend conforms to it */
+    bool claimed;         /* the run shows that the backend conforms to it */
 };
 /* Profiles count from 0; false beyond the last. */
 bool runner_profile_result(const struct runner *runner, int index,
