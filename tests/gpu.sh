@@ -6,6 +6,10 @@
 # case, for opening a device takes seconds; SYMMEM_GPU_KEEP_RANKS=0 gives each case new ones. Results:
 # build/gpu/*.json, *.txt and about.txt; the last lines are the summaries. Exit status: the worst of
 # the runner's, 4 if nothing was built. SYMMEM_GPU_MODES="thread process": which of them, in order.
+# SYMMEM_GPU_PARTS=N: N runners at once, each with every N-th case, on the same GPUs; MODE.K.txt and
+# MODE.K.json are of part K, and symmem-report (it takes libcjson) makes MODE.json of them.
+# SYMMEM_GPU_MODES_AT_ONCE=1: the modes at once, too. On processors that are too few for that,
+# SYMMEM_TIMEOUT_SCALE=3 gives every time limit more room.
 # SYMMEM_GPU_BACKEND=nccl: the NCCL backend instead, results in build/gpu-nccl/; NCCL wants a GPU for
 # each rank. NCCL_HOME: a folder with include/ and lib/ of the NCCL to use, where it is not the
 # system's; see backend_nccl/README.md. symmem-cuda-check or symmem-nccl-check comes last;
@@ -69,21 +73,96 @@ cat "$results/about.txt"
 keep=(--keep-ranks)
 [ "${SYMMEM_GPU_KEEP_RANKS:-1}" != 0 ] || keep=()
 
+parts=${SYMMEM_GPU_PARTS:-1}
+seed=$((RANDOM << 15 | RANDOM)) # the parts of a run have one
+merger=
+if [ "$parts" -gt 1 ] && cmake --build build --target symmem-report >>"$results/build.log" 2>&1; then
+    merger=build/bin/symmem-report
+fi
+
 worst=0
-for mode in ${SYMMEM_GPU_MODES:-thread process}; do
+pids=()
+note() { # STATUS
+    [ "$1" -le "$worst" ] || worst=$1
+}
+# What runs in the background gets no Ctrl-C.
+# shellcheck disable=SC2317 # called by trap
+stop() {
+    [ "${#pids[@]}" -eq 0 ] || kill "${pids[@]}" 2>/dev/null
+    wait
+    exit 1
+}
+trap stop INT TERM
+
+# One runner, in place of this shell.
+run_part() { # MODE NAME RUNNER_OPTIONS...
+    local mode=$1 name=$2 own=()
+    shift 2
     # Streams of ranks that are threads must not queue behind one another's waiting kernels. With 32
     # connections a context takes a second to open, with the driver's 8 a quarter of that.
-    own=()
     [ "$mode" != thread ] || own=(CUDA_DEVICE_MAX_CONNECTIONS="${CUDA_DEVICE_MAX_CONNECTIONS:-32}")
-    env "${own[@]}" timeout "${SYMMEM_GPU_LIMIT_S:-3600}" \
+    exec env "${own[@]}" timeout "${SYMMEM_GPU_LIMIT_S:-3600}" \
         build/bin/symmem-conformance --backend "$backend" \
         --ranks "$ranks" --rank-mode "$mode" "${keep[@]}" --no-color --format text \
-        --output "$results/$mode.txt" --report "json=$results/$mode.json" "$@"
-    status=$?
-    printf '%s: exit status %s: %s\n' "$mode" "$status" \
+        --output "$results/$name.txt" --report "json=$results/$name.json" "$@"
+}
+
+# Of the parts' results one; what they came to is then the text.
+merge_parts() { # MODE
+    local files=() part
+    for ((part = 1; part <= parts; part++)); do
+        files+=("$results/$1.$part.json")
+    done
+    if [ -n "$merger" ]; then
+        "$merger" --merge "$results/$1.json" "${files[@]}" >"$results/$1.txt"
+    else
+        printf 'without symmem-report (libcjson) the parts stay apart, till symmem-report --merge %s\n' \
+            "$results/$1.json ${files[*]}" >"$results/$1.txt"
+    fi
+}
+
+# Its exit status is the worst of its parts'.
+run_mode() { # MODE RUNNER_OPTIONS...
+    local mode=$1 part pid worst=0 pids=()
+    shift
+    trap stop INT TERM # in a shell of its own if the modes run at once
+    rm -f "$results/$mode".{txt,json} "$results/$mode".[0-9]*.{txt,json}
+    if [ "$parts" -eq 1 ]; then
+        run_part "$mode" "$mode" "$@" &
+        pids+=($!)
+    else
+        for ((part = 1; part <= parts; part++)); do
+            run_part "$mode" "$mode.$part" --part "$part/$parts" --seed "$seed" "$@" &
+            pids+=($!)
+        done
+    fi
+    for pid in "${pids[@]}"; do
+        wait "$pid"
+        note $?
+    done
+    if [ "$parts" -gt 1 ]; then
+        merge_parts "$mode"
+        note $?
+    fi
+    printf '%s: exit status %s: %s\n' "$mode" "$worst" \
         "$(tail -n 1 "$results/$mode.txt" 2>/dev/null || echo nothing was run)"
-    [ "$status" -le "$worst" ] || worst=$status
+    return "$worst"
+}
+
+for mode in ${SYMMEM_GPU_MODES:-thread process}; do
+    if [ "${SYMMEM_GPU_MODES_AT_ONCE:-0}" = 1 ]; then
+        run_mode "$mode" "$@" &
+        pids+=($!)
+    else
+        run_mode "$mode" "$@"
+        note $?
+    fi
 done
+for pid in "${pids[@]}"; do
+    wait "$pid"
+    note $?
+done
+pids=()
 
 # What the suite cannot know.
 run_check() { # NAME PROGRAM...

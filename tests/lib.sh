@@ -3,7 +3,7 @@
 # What conformance.sh and test.sh share. To be sourced; needs bash, nothing else.
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd) || exit 1
-closing_pattern='^([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$'
+closing_pattern='^([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped(, part [0-9]+/[0-9]+)?$'
 
 say() { printf '%s\n' "$*" >&2; }
 have_command() { command -v "$1" >/dev/null 2>&1; }

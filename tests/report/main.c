@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* symmem-report: one page from the results of any number of runs. */
-#include "read.h"
+/* symmem-report: one page from the results of any number of runs, or one run from its parts. */
+#include "merge.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -13,6 +13,7 @@ enum { WRITTEN = 0, INPUT_LEFT_OUT = 1, NOT_WRITTEN = 2 };
 
 struct options {
     const char *spec, *lock, *output, *title, *root;
+    const char *merge;    /* the file to write in place of a page; NULL: a page */
     char installed[4096]; /* the specification's place, if there is one beside this program */
     char **files;
     int file_count;
@@ -21,6 +22,7 @@ struct options {
 static void usage(FILE *out) {
     fputs(
         "usage: symmem-report [options] FILE...\n"
+        "       symmem-report --merge OUT.json PART.json...\n"
         "Writes one HTML page from any number of FILEs: results of symmem-conformance --format\n"
         "json, mutants of tests/mutants/run.sh, lcov's .info, coverage/museum.tsv. What a file is\n"
         "is seen from what is in it.\n"
@@ -29,8 +31,11 @@ static void usage(FILE *out) {
         "  --output FILE   default: standard output\n"
         "  --title TEXT    the page's heading\n"
         "  --root DIR      taken off the paths of covered files (default: here)\n"
+        "  --merge OUT     no page: the run of which the FILEs are the parts, all that there are, "
+        "of\n"
+        "                  symmem-conformance --part; tells what failed, the claim and the counts\n"
         "Exit status: 0 the page was written, 1 it was, but a file could not be used (the page\n"
-        "names it), 2 it was not.\n",
+        "names it), 2 it was not. With --merge 0 or 2.\n",
         out);
 }
 
@@ -51,13 +56,10 @@ static const char *installed_spec(char *path, size_t capacity) {
 
 static bool parse(int argc, char **argv, struct options *options) {
     static const struct option names[] = {
-        {"spec", required_argument, NULL, 's'},
-        {"lock", required_argument, NULL, 'l'},
-        {"output", required_argument, NULL, 'o'},
-        {"title", required_argument, NULL, 't'},
-        {"root", required_argument, NULL, 'r'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
+        {"spec", required_argument, NULL, 's'},   {"lock", required_argument, NULL, 'l'},
+        {"output", required_argument, NULL, 'o'}, {"title", required_argument, NULL, 't'},
+        {"root", required_argument, NULL, 'r'},   {"merge", required_argument, NULL, 'm'},
+        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0},
     };
     int id;
 
@@ -79,6 +81,9 @@ static bool parse(int argc, char **argv, struct options *options) {
         case 'r':
             options->root = optarg;
             break;
+        case 'm':
+            options->merge = optarg;
+            break;
         case 'h':
             usage(stdout);
             exit(WRITTEN);
@@ -88,6 +93,8 @@ static bool parse(int argc, char **argv, struct options *options) {
     }
     options->files = argv + optind;
     options->file_count = argc - optind;
+    if (options->merge != NULL)
+        return options->file_count > 0;
     if (options->spec == NULL)
         options->spec = installed_spec(options->installed, sizeof(options->installed));
     if (options->spec == NULL)
@@ -161,13 +168,28 @@ static bool write_page(const struct page *page, const char *path) {
     return good;
 }
 
+static int make_page(struct reader *reader, const struct options *options) {
+    bool good = read_all(reader, options);
+
+    tell_problems(reader->page);
+    if (!write_page(reader->page, options->output))
+        return NOT_WRITTEN;
+    return good ? WRITTEN : INPUT_LEFT_OUT;
+}
+
+static int make_run(struct reader *reader, const struct options *options) {
+    bool good = merge_files(reader, options->files, options->file_count, options->merge);
+
+    tell_problems(reader->page);
+    return good ? WRITTEN : NOT_WRITTEN;
+}
+
 int main(int argc, char **argv) {
     struct page page = {.made = time(NULL)};
     struct reader reader = {.page = &page};
     struct options options;
     char here[4096] = "";
     int status;
-    bool good;
 
     if (!parse(argc, argv, &options)) {
         usage(stderr);
@@ -177,11 +199,7 @@ int main(int argc, char **argv) {
     reader.root = options.root != NULL                 ? options.root
                   : getcwd(here, sizeof(here)) != NULL ? here
                                                        : "";
-    good = read_all(&reader, &options);
-    tell_problems(&page);
-    status = good ? WRITTEN : INPUT_LEFT_OUT;
-    if (!write_page(&page, options.output))
-        status = NOT_WRITTEN;
+    status = options.merge != NULL ? make_run(&reader, &options) : make_page(&reader, &options);
     read_end(&reader);
     page_free(&page);
     return status;

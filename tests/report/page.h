@@ -53,6 +53,7 @@ struct page_run {
     const char *build; /* compiler and sanitizers */
     const char *system, *processor, *accelerators, *driver;
     const char *capabilities, *filter, *seed, *source;
+    const char *part; /* "part 1/3 of a run" or "3 parts side by side"; or empty */
     int ranks, processors;
     int missing; /* cases that were planned and did not come to their turn */
     double seconds;

@@ -129,6 +129,10 @@ static void run_row(const struct page *page, int number, FILE *out) {
         fputs("<br>", out);
         html_element(out, "small", "", run->build);
     }
+    if (run->part[0] != '\0') {
+        fputs("<br>", out);
+        html_element(out, "small", "", run->part);
+    }
     if (run->missing > 0)
         fprintf(out, "<p class=\"note bad\">cut short: %d planned cases did not run</p>",
                 run->missing);

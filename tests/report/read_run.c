@@ -66,6 +66,21 @@ static void add_digests(struct reader *reader, struct page_run *run, const cJSON
     }
 }
 
+/* What the page says of a run in parts. */
+static const char *part_of(struct reader *reader, const cJSON *tree) {
+    const char *part = json_text(tree, "part");
+    int parts = json_count(tree, "parts", 0);
+    char *text = NULL;
+
+    if (part[0] == '\0' && parts == 0)
+        return "";
+    if (part[0] != '\0' ? asprintf(&text, "part %s of a run", part) < 0
+                        : asprintf(&text, "%d parts side by side", parts) < 0)
+        text = NULL;
+    text = page_keep(reader->page, text);
+    return text == NULL ? "" : text;
+}
+
 static void describe(struct reader *reader, struct page_run *run, const cJSON *tree) {
     const cJSON *machine = cJSON_GetObjectItemCaseSensitive(tree, "machine");
     const cJSON *seed = cJSON_GetObjectItemCaseSensitive(tree, "seed");
@@ -81,6 +96,7 @@ static void describe(struct reader *reader, struct page_run *run, const cJSON *t
     run->profile = json_text(tree, "profile");
     run->claim = json_text(tree, "claim");
     run->filter = json_text(tree, "filter");
+    run->part = part_of(reader, tree);
     run->capabilities = json_list(reader, tree, "capabilities");
     run->system = json_text(machine, "system");
     run->processor = json_text(machine, "processor");

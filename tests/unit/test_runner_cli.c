@@ -82,6 +82,59 @@ static void test_walks_tools(void) {
     CU_ASSERT(closes_with("1 passed, 0 failed, 0 skipped\n"));
 }
 
+/* Every fifth of the seventeen cases that are planned. */
+static void test_part(void) {
+    CU_ASSERT_EQUAL(run("--backend fake --filter 'good.*,kit.*' --seed 7 --part 2/5"), 0);
+    CU_ASSERT(says("4 ranks (process), seed 7, part 2/5\n"));
+    CU_ASSERT(says("4 cases planned, 2 not planned\n"));
+    CU_ASSERT(says("\nprofiles passed in part: core (4, "));
+    CU_ASSERT(says("\nclaim: none, because profile core was run in part only\n"));
+    CU_ASSERT(closes_with("4 passed, 0 failed, 0 skipped, part 2/5\n"));
+    CU_ASSERT_EQUAL(run("--backend fake --filter good.passes --repeat 3 --part 1/1"), 0);
+    CU_ASSERT(closes_with("3 passed, 0 failed, 0 skipped, part 1/1\n"));
+    /* More parts than cases: one that has none is no failure, for the others have them. */
+    CU_ASSERT_EQUAL(run("--backend fake --filter good.passes --part 2/2"), 0);
+    CU_ASSERT(closes_with("0 passed, 0 failed, 0 skipped, part 2/2\n"));
+}
+
+/* What a run without parts lists and plans is in the parts' lists, each once. */
+static void test_part_lists(void) {
+    static const char options[] = "--filter 'good.*,bad.fails*,walk.*' --no-large";
+    char arguments[128], whole[4096], parts[4096] = "";
+
+    for (int part = 1; part <= 3; part++) {
+        snprintf(arguments, sizeof(arguments), "--list %s --part %d/3", options, part);
+        CU_ASSERT_EQUAL(run(arguments), 0);
+        CU_ASSERT(strlen(output) > 0 && strlen(parts) + strlen(output) < sizeof(parts));
+        strncat(parts, output, sizeof(parts) - strlen(parts) - 1);
+    }
+    snprintf(arguments, sizeof(arguments), "--list %s", options);
+    CU_ASSERT_EQUAL(run(arguments), 0);
+    snprintf(whole, sizeof(whole), "%.4000s", output);
+    for (char *rest = whole, *line; (line = strsep(&rest, "\n")) != NULL;) {
+        bool planned = strncmp(line, "good.many_ranks\t", 16) != 0 &&
+                       strncmp(line, "good.threads\t", 13) != 0 &&
+                       strncmp(line, "good.large\t", 11) != 0;
+        const char *found = strstr(parts, line);
+
+        if (line[0] == '\0')
+            continue;
+        CU_ASSERT_EQUAL(found != NULL, planned);
+        CU_ASSERT(found == NULL || strstr(found + 1, line) == NULL);
+    }
+}
+
+static void test_part_in_json(void) {
+    CU_ASSERT_EQUAL(run("--backend fake --filter 'good.*' --part 2/3 --format json 2>&1"), 0);
+    CU_ASSERT(says("  \"part\": \"2/3\",\n"));
+    CU_ASSERT(says("{\"name\": \"multicast\", \"standing\": \"not declared\", "));
+    CU_ASSERT(says("\"left_out\": 1, \"other_parts\": 1, "));
+    CU_ASSERT_EQUAL(run("--backend fake --filter 'good.*' --format json 2>&1"), 0);
+    CU_ASSERT(strstr(output, "\"part\"") == NULL && strstr(output, "other_parts") == NULL);
+    CU_ASSERT_EQUAL(run("--backend fake --filter 'good.*' --part 2/3 --format html 2>&1"), 0);
+    CU_ASSERT(says("part 2/3 of a run"));
+}
+
 static void test_failure_quotes_requirement(void) {
     run("--backend fake --filter bad.fails");
     CU_ASSERT(says("SM-SELF-02: A bad case MUST NOT pass.\n"));
@@ -155,6 +208,17 @@ static void test_wrong_usage(void) {
         "--report text=f",
         "--report xml=f",
         "--slowest 0",
+        "--part 0/3",
+        "--part 4/3",
+        "--part 1/0",
+        "--part 2",
+        "--part 1/",
+        "--part /3",
+        "--part -1/3",
+        "--part 1/3x",
+        "--part ' 1/3'",
+        "--part 1/12345678901",
+        "--part one",
         ("--report tap=a --report tap=b --report tap=c --report tap=d --report tap=e --report "
          "tap=f "
          "--report tap=g --report tap=h --report tap=i"),
@@ -357,6 +421,9 @@ static const unit_case cases[] = {
     {"many and few ranks", test_many_and_few_ranks},
     {"many of the other mode", test_many_of_the_other_mode},
     {"tools of walks", test_walks_tools},
+    {"part", test_part},
+    {"part: lists", test_part_lists},
+    {"part: JSON", test_part_in_json},
     {"failure quotes requirement", test_failure_quotes_requirement},
     {"worst exit status wins", test_worst_exit_status_wins},
     {"backends", test_backends},

@@ -95,7 +95,7 @@ static bool stands(const struct runner *runner, const char *name, const char *st
                    bool claimed) {
     struct runner_profile_result result;
     for (int i = 0; runner_profile_result(runner, i, &result); i++)
-        if (strcmp(result.name, name) == 0)
+        if (strcmp(result.counts.name, name) == 0)
             return strcmp(result.standing, standing) == 0 && result.claimed == claimed;
     return false;
 }
@@ -152,6 +152,26 @@ static void test_left_out_is_in_part(void) {
     runner_free_plan(&runner);
     runner = plan(PLAIN, (struct runner_options){.filter = "a.plain"});
     CU_ASSERT(says(&runner, "profiles passed in part: core (1, 3 left out)\n"));
+    runner_free_plan(&runner);
+}
+
+/* Cases of other parts are left out, as those of a filter are, and are counted beside. */
+static void test_part_is_in_part(void) {
+    struct runner_profile_result result;
+    struct runner runner =
+        plan(PLAIN, (struct runner_options){.part = 2, .parts = 2, .no_large = true});
+    CU_ASSERT_EQUAL_FATAL(runner.entry_count, 3);
+    CU_ASSERT_STRING_EQUAL(runner.entries[0].test->name, "a.refusal");
+    CU_ASSERT_STRING_EQUAL(runner.entries[1].test->name, "a.pool");
+    CU_ASSERT_STRING_EQUAL(runner.entries[2].test->name, "a.graph");
+    CU_ASSERT(says(&runner, "profiles passed in part: core (1, 3 left out)\n"));
+    CU_ASSERT(says(&runner, "claim: none, because profile core was run in part only\n"));
+    CU_ASSERT(runner_profile_result(&runner, 0, &result));
+    CU_ASSERT_EQUAL(result.counts.left_out, 3);
+    CU_ASSERT_EQUAL(result.counts.other_parts, 2); /* a.large is in no part */
+    runner_free_plan(&runner);
+    runner = plan(PLAIN, (struct runner_options){.part = 1, .parts = 1});
+    CU_ASSERT(says(&runner, "passed in full: core (4)\n"));
     runner_free_plan(&runner);
 }
 
@@ -221,6 +241,7 @@ int main(void) {
         {"unshown capabilities", test_unshown_capabilities},
         {"skip for another capability", test_skip_for_another_capability},
         {"left out is in part", test_left_out_is_in_part},
+        {"part is in part", test_part_is_in_part},
         {"threads", test_threads},
         {"no claim after a failure", test_no_claim_after_a_failure},
         {"no claim without a decision", test_no_claim_without_a_decision},

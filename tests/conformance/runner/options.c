@@ -23,6 +23,7 @@ enum option_id {
     OPT_TIMEOUT,
     OPT_STOP_AFTER,
     OPT_NO_LARGE,
+    OPT_PART,
     OPT_KEEP_RANKS,
     OPT_NO_COLOR,
     OPT_TRACE,
@@ -48,6 +49,7 @@ static const struct option long_options[] = {
     {"timeout", required_argument, NULL, OPT_TIMEOUT},
     {"stop-after", required_argument, NULL, OPT_STOP_AFTER},
     {"no-large", no_argument, NULL, OPT_NO_LARGE},
+    {"part", required_argument, NULL, OPT_PART},
     {"keep-ranks", no_argument, NULL, OPT_KEEP_RANKS},
     {"no-color", no_argument, NULL, OPT_NO_COLOR},
     {"trace", no_argument, NULL, OPT_TRACE},
@@ -78,6 +80,8 @@ void runner_usage(FILE *out) {
         "  --timeout SECONDS     the limit of every case, in place of its own\n"
         "  --stop-after N        end the run after N cases that did not pass\n"
         "  --no-large            leave out cases that need much memory\n"
+        "  --part K/N            every N-th of the planned cases, from the K-th on: one of N runs\n"
+        "                        that symmem-report --merge puts together\n"
         "  --keep-ranks          keep the ranks' processes from case to case where nothing speaks\n"
         "                        against it: for backends that take long to open\n"
         "  --no-color            plain text on a terminal too\n"
@@ -159,6 +163,23 @@ static bool parse_report(const char *text, struct runner_options *options) {
     return true;
 }
 
+/* K/N, both plain digits. */
+static bool parse_part(const char *text, struct runner_options *options) {
+    static const char digits[] = "0123456789";
+    size_t first = strspn(text, digits);
+    const char *second = text + first + (text[first] == '/');
+    size_t length = strspn(second, digits);
+
+    if (first > 0 && first <= 4 && text[first] == '/' && length <= 4 && second[length] == '\0') {
+        options->part = (int)strtol(text, NULL, 10);
+        options->parts = (int)strtol(second, NULL, 10);
+        if (options->part >= 1 && options->part <= options->parts)
+            return true;
+    }
+    fprintf(stderr, "symmem-conformance: --part wants K/N with K from 1 to N, not '%s'\n", text);
+    return false;
+}
+
 static bool parse_mode(const char *text, enum tk_mode *mode_p) {
     if (strcmp(text, "process") != 0 && strcmp(text, "thread") != 0) {
         fprintf(stderr, "symmem-conformance: unknown rank mode '%s'\n", text);
@@ -236,6 +257,8 @@ static bool take_option(int id, const char *text, struct runner_options *options
         return parse_report(text, options);
     case OPT_NO_LARGE:
         return options->no_large = true;
+    case OPT_PART:
+        return parse_part(text, options);
     case OPT_KEEP_RANKS:
         return options->keep_ranks = true;
     case OPT_NO_COLOR:

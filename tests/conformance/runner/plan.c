@@ -55,20 +55,6 @@ static bool is_chosen(const struct runner_options *options, const struct tk_case
     return runner_matches(options->filter, test->name) && runner_in_profile(options->profile, test);
 }
 
-void runner_print_list(const struct runner_options *options, FILE *out) {
-    for (int s = 0; s < runner_suite_count; s++)
-        for (int c = 0; c < runner_suites[s]->count; c++) {
-            const struct tk_case *test = &runner_suites[s]->cases[c];
-            char capabilities[160];
-
-            if (!is_chosen(options, test))
-                continue;
-            runner_capability_names(test->needs, capabilities, sizeof(capabilities));
-            fprintf(out, "%s\t%s\t%s\n", test->name,
-                    test->requirements == NULL ? "" : test->requirements, capabilities);
-        }
-}
-
 /* Empty text: planned. */
 static void reason_not_planned(const struct runner_options *options, const struct tk_case *test,
                                char *reason, size_t capacity) {
@@ -81,6 +67,42 @@ static void reason_not_planned(const struct runner_options *options, const struc
         snprintf(reason, capacity, "needs ranks as threads");
     else if ((test->flags & TK_LARGE) != 0 && options->no_large)
         snprintf(reason, capacity, "large, left out by --no-large");
+}
+
+bool runner_would_plan(const struct runner_options *options, const struct tk_case *test) {
+    char reason[48];
+
+    reason_not_planned(options, test, reason, sizeof(reason));
+    return is_chosen(options, test) && reason[0] == '\0';
+}
+
+/* Of what is planned in all parts, number `index`. In turn, so that all parts get of everything. */
+static bool is_of_part(const struct runner_options *options, int index) {
+    return options->parts == 0 || index % options->parts == options->part - 1;
+}
+
+/* A part's list is what it runs; else what the filter lets through, on however many ranks. */
+static bool is_listed(const struct runner_options *options, const struct tk_case *test,
+                      int *planned_p) {
+    if (options->parts == 0)
+        return is_chosen(options, test);
+    return runner_would_plan(options, test) && is_of_part(options, (*planned_p)++);
+}
+
+void runner_print_list(const struct runner_options *options, FILE *out) {
+    int planned = 0;
+
+    for (int s = 0; s < runner_suite_count; s++)
+        for (int c = 0; c < runner_suites[s]->count; c++) {
+            const struct tk_case *test = &runner_suites[s]->cases[c];
+            char capabilities[160];
+
+            if (!is_listed(options, test, &planned))
+                continue;
+            runner_capability_names(test->needs, capabilities, sizeof(capabilities));
+            fprintf(out, "%s\t%s\t%s\n", test->name,
+                    test->requirements == NULL ? "" : test->requirements, capabilities);
+        }
 }
 
 bool tk_suite_is_long(void) {
@@ -105,6 +127,8 @@ static void plan_case(struct runner *runner, const struct tk_suite *suite,
         runner->unplanned_count++;
         return;
     }
+    if (!is_of_part(options, runner->whole_count++))
+        return;
     entry->suite = suite;
     entry->test = test;
     entry->ranks = options->ranks;

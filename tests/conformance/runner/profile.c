@@ -31,12 +31,6 @@ static const struct profile profiles[] = {
 };
 #define PROFILE_COUNT ((int)(sizeof(profiles) / sizeof(profiles[0])))
 
-/* What became of one profile's cases in a run. */
-struct tally {
-    int passed, bad, undecided; /* repeats count */
-    int left_out;               /* by the filter, the number of ranks or --no-large */
-};
-
 static int profile_of(const struct tk_case *test) {
     for (int i = PROFILE_COUNT - 1; i > 0; i--)
         if ((test->needs & profiles[i].own) != 0)
@@ -121,160 +115,82 @@ static bool is_planned(const struct runner *runner, const struct tk_case *test) 
     return false;
 }
 
-static void count_results(const struct runner *runner, struct tally tallies[]) {
+static void count_results(const struct runner *runner, struct claim_profile tallies[]) {
     for (int i = 0; i < runner->result_count; i++) {
         const struct runner_result *result = &runner->results[i];
-        struct tally *tally = &tallies[profile_of(result->entry->test)];
+        struct claim_profile *tally = &tallies[profile_of(result->entry->test)];
 
         tally->passed += result->verdict == VERDICT_PASSED;
         tally->undecided += result->verdict == VERDICT_UNRESOLVED;
-        tally->bad += result->verdict == VERDICT_FAILED || result->verdict == VERDICT_ERROR;
+        tally->failed += result->verdict == VERDICT_FAILED || result->verdict == VERDICT_ERROR;
     }
-    for (int s = 0; s < runner_suite_count; s++)
-        for (int c = 0; c < runner_suites[s]->count; c++) {
-            const struct tk_case *test = &runner_suites[s]->cases[c];
-
-            if (!runner_is_of_other_mode(&runner->options, test) && !is_planned(runner, test))
-                tallies[profile_of(test)].left_out++;
-        }
     if (runner->result_count < runner->planned_count)
         tallies[0].undecided += runner->planned_count - runner->result_count;
 }
 
-enum standing { IN_FULL, IN_PART, NOT_DECIDED, FAILED, NOT_DECLARED, NOT_RUN, STANDING_COUNT };
+static void count_left_out(const struct runner *runner, struct claim_profile tallies[]) {
+    for (int s = 0; s < runner_suite_count; s++)
+        for (int c = 0; c < runner_suites[s]->count; c++) {
+            const struct tk_case *test = &runner_suites[s]->cases[c];
+            struct claim_profile *tally = &tallies[profile_of(test)];
 
-static enum standing standing_of(const struct tally *tally, uint64_t needs, uint64_t declared) {
-    if ((needs & ~declared) != 0)
-        return NOT_DECLARED;
-    if (tally->bad > 0)
-        return FAILED;
-    if (tally->undecided > 0)
-        return NOT_DECIDED;
-    if (tally->passed == 0)
-        return NOT_RUN;
-    return tally->left_out > 0 ? IN_PART : IN_FULL;
-}
-
-static void print_detail(FILE *out, enum standing standing, const struct tally *tally) {
-    int ran = tally->passed + tally->bad + tally->undecided;
-
-    if (standing == IN_FULL)
-        fprintf(out, " (%d)", tally->passed);
-    else if (standing == IN_PART)
-        fprintf(out, " (%d, %d left out)", tally->passed, tally->left_out);
-    else if (standing == FAILED)
-        fprintf(out, " (%d of %d)", tally->bad, ran);
-    else if (standing == NOT_DECIDED)
-        fprintf(out, " (%d of %d)", tally->undecided, ran);
-}
-
-static void print_standing(FILE *out, const char *title, enum standing wanted,
-                           const struct tally tallies[], const enum standing standings[]) {
-    int count = 0;
-
-    for (int i = 0; i < PROFILE_COUNT; i++) {
-        if (standings[i] != wanted)
-            continue;
-        fprintf(out, "%s%s", count++ == 0 ? title : ", ", profiles[i].name);
-        print_detail(out, wanted, &tallies[i]);
-    }
-    if (count > 0)
-        fputc('\n', out);
-}
-
-static void judge(const struct runner *runner, struct tally tallies[], enum standing standings[]) {
-    count_results(runner, tallies);
-    for (int i = 0; i < PROFILE_COUNT; i++)
-        standings[i] =
-            standing_of(&tallies[i], profiles[i].needed, runner->arena->probe.capabilities);
-}
-
-/* The profile that stands in the way of a claim; -1: none. */
-static int obstacle(const enum standing standings[]) {
-    for (int i = 0; i < PROFILE_COUNT; i++)
-        if (i == 0 ? standings[0] != IN_FULL : standings[i] == FAILED)
-            return i;
-    return -1;
-}
-
-static void print_sentence(FILE *out, const struct runner *runner,
-                           const enum standing standings[]) {
-    static const char *const why[STANDING_COUNT] = {
-        [IN_PART] = "was run in part only",
-        [NOT_DECIDED] = "is not decided",
-        [FAILED] = "failed",
-        [NOT_RUN] = "was not run",
-    };
-    const char *separator = "";
-    struct utsname machine;
-    int against = obstacle(standings);
-
-    if (against >= 0) {
-        fprintf(out, "claim: none, because profile %s %s\n", profiles[against].name,
-                why[standings[against]]);
-        return;
-    }
-    fprintf(out, "claim: backend %s conforms to ", runner->arena->probe.name);
-    for (int i = 0; i < PROFILE_COUNT; i++)
-        if (standings[i] == IN_FULL) {
-            fprintf(out, "%s%s", separator, profiles[i].name);
-            separator = ", ";
+            if (runner_is_of_other_mode(&runner->options, test) || is_planned(runner, test))
+                continue;
+            tally->left_out++;
+            tally->other_parts += runner_would_plan(&runner->options, test);
         }
-    fprintf(out, " with %d ranks as %s on %s", runner->options.ranks,
-            runner->options.mode == TK_MODE_THREAD ? "threads" : "processes",
-            uname(&machine) == 0 ? machine.machine : "this machine");
-    if (strstr(runner_build(), "ThreadSanitizer") != NULL)
-        fputs(" under ThreadSanitizer", out);
-    else if (runner->options.mode == TK_MODE_THREAD)
-        fputs("; a run under ThreadSanitizer belongs to it", out);
-    fputc('\n', out);
 }
 
-/* What is declared, but cannot be claimed: SPEC.md, "Profiles". */
-static void print_unshown(FILE *out, uint64_t declared) {
-    uint64_t unshown = declared & (SYMMEM_CAP_CROSS_HOST | SYMMEM_CAP_WRAP_STREAM);
-    char names[64];
+/* All that claim.c judges by; it points into itself. */
+struct told {
+    struct claim claim;
+    struct claim_profile profiles[PROFILE_COUNT];
+    struct utsname machine;
+    char capabilities[256];
+};
 
-    if (unshown == 0)
-        return;
-    runner_capability_names(unshown, names, sizeof(names));
-    fprintf(out, "declared, but not shown by any test: %s\n", names);
+static void tell(const struct runner *runner, struct told *told) {
+    uint64_t declared = runner->arena->probe.capabilities;
+
+    *told = (struct told){.machine = {.machine = "this machine"}};
+    uname(&told->machine);
+    runner_capability_names(declared, told->capabilities, sizeof(told->capabilities));
+    for (int i = 0; i < PROFILE_COUNT; i++) {
+        told->profiles[i].name = profiles[i].name;
+        told->profiles[i].declared = (profiles[i].needed & ~declared) == 0;
+    }
+    count_results(runner, told->profiles);
+    count_left_out(runner, told->profiles);
+    told->claim = (struct claim){
+        .backend = runner->arena->probe.name,
+        .arch = told->machine.machine,
+        .build = runner_build(),
+        .capabilities = told->capabilities,
+        .ranks = runner->options.ranks,
+        .threads = runner->options.mode == TK_MODE_THREAD,
+        .profiles = told->profiles,
+        .profile_count = PROFILE_COUNT,
+    };
 }
 
 void runner_print_claim(const struct runner *runner, FILE *out) {
-    struct tally tallies[PROFILE_COUNT] = {{0}};
-    enum standing standings[PROFILE_COUNT];
+    struct told told;
 
-    judge(runner, tallies, standings);
-    print_standing(out, "profiles passed in full: ", IN_FULL, tallies, standings);
-    print_standing(out, "profiles passed in part: ", IN_PART, tallies, standings);
-    print_standing(out, "profiles failed: ", FAILED, tallies, standings);
-    print_standing(out, "profiles not decided: ", NOT_DECIDED, tallies, standings);
-    print_standing(out, "profiles not declared: ", NOT_DECLARED, tallies, standings);
-    print_unshown(out, runner->arena->probe.capabilities);
-    print_sentence(out, runner, standings);
+    tell(runner, &told);
+    claim_write(&told.claim, out);
 }
 
 bool runner_profile_result(const struct runner *runner, int index,
                            struct runner_profile_result *result) {
-    static const char *const words[STANDING_COUNT] = {
-        [IN_FULL] = "in full", [IN_PART] = "in part",           [NOT_DECIDED] = "not decided",
-        [FAILED] = "failed",   [NOT_DECLARED] = "not declared", [NOT_RUN] = "not run",
-    };
-    struct tally tallies[PROFILE_COUNT] = {{0}};
-    enum standing standings[PROFILE_COUNT];
+    struct told told;
 
     if (index < 0 || index >= PROFILE_COUNT)
         return false;
-    judge(runner, tallies, standings);
+    tell(runner, &told);
     *result = (struct runner_profile_result){
-        .name = profiles[index].name,
-        .standing = words[standings[index]],
-        .passed = tallies[index].passed,
-        .failed = tallies[index].bad,
-        .undecided = tallies[index].undecided,
-        .left_out = tallies[index].left_out,
-        .claimed = standings[index] == IN_FULL && obstacle(standings) < 0,
+        .counts = told.profiles[index],
+        .standing = claim_standing(&told.profiles[index]),
+        .claimed = claim_has(&told.claim, index),
     };
     return true;
 }

@@ -82,9 +82,12 @@ static void closing_line(const struct runner *runner) {
     const struct runner_summary *summary = &runner->summary;
     bool report_is_here = options->format != FORMAT_TEXT && options->output == NULL;
     int failed = summary->failed + summary->errors + summary->unresolved;
+    FILE *out = report_is_here ? stderr : stdout;
 
-    fprintf(report_is_here ? stderr : stdout, "%d passed, %d failed, %d skipped\n", summary->passed,
-            failed, summary->skipped);
+    fprintf(out, "%d passed, %d failed, %d skipped", summary->passed, failed, summary->skipped);
+    if (options->parts > 0)
+        fprintf(out, ", part %d/%d", options->part, options->parts);
+    fputc('\n', out);
 }
 
 static bool unwritten(const char *path) {

@@ -117,6 +117,9 @@ static void add_run(struct page *page, const struct runner *runner,
         .capabilities = kept(page, "%s", capabilities),
         .filter = options->filter == NULL ? "*" : options->filter,
         .seed = kept(page, "%llu", (unsigned long long)options->seed),
+        .part = options->parts == 0
+                    ? ""
+                    : kept(page, "part %d/%d of a run", options->part, options->parts),
         .source = "",
         .ranks = options->ranks,
         .processors = (int)machine->processors,

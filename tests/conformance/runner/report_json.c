@@ -205,14 +205,15 @@ static void profile_results(const struct runner *runner, FILE *out) {
     fputs("  \"profiles\": [", out);
     for (int i = 0; runner_profile_result(runner, i, &result); i++) {
         fputs(i == 0 ? "\n    {" : ",\n    {", out);
-        key_text(out, "name", result.name);
+        key_text(out, "name", result.counts.name);
         fputs(", ", out);
         key_text(out, "standing", result.standing);
-        fprintf(out,
-                ", \"passed\": %d, \"failed\": %d, \"undecided\": %d, \"left_out\": %d, "
-                "\"claimed\": %s}",
-                result.passed, result.failed, result.undecided, result.left_out,
-                result.claimed ? "true" : "false");
+        fprintf(out, ", \"passed\": %d, \"failed\": %d, \"undecided\": %d, \"left_out\": %d, ",
+                result.counts.passed, result.counts.failed, result.counts.undecided,
+                result.counts.left_out);
+        if (runner->options.parts > 0)
+            fprintf(out, "\"other_parts\": %d, ", result.counts.other_parts);
+        fprintf(out, "\"claimed\": %s}", result.claimed ? "true" : "false");
     }
     fputs("],\n", out);
 }
@@ -250,6 +251,8 @@ static void header(const struct runner *runner, FILE *out) {
     fputs(",\n  ", out);
     key_text(out, "profile", options->profile == NULL ? "" : options->profile);
     fputs(",\n  ", out);
+    if (options->parts > 0)
+        fprintf(out, "\"part\": \"%d/%d\",\n  ", options->part, options->parts);
     claim(runner, out);
     fputs(",\n", out);
     profile_results(runner, out);

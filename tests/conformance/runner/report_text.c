@@ -26,9 +26,12 @@ static const char *plural(int count) {
 void report_text_begin(struct runner *runner) {
     const struct runner_options *options = &runner->options;
 
-    fprintf(runner->progress, "symmem conformance: backend %s, %d rank%s (%s), seed %llu\n",
+    fprintf(runner->progress, "symmem conformance: backend %s, %d rank%s (%s), seed %llu",
             runner->arena->probe.name, options->ranks, plural(options->ranks),
             runner_mode_name(options->mode), (unsigned long long)options->seed);
+    if (options->parts > 0)
+        fprintf(runner->progress, ", part %d/%d", options->part, options->parts);
+    fputc('\n', runner->progress);
     fprintf(runner->progress, "%d case%s planned", runner->planned_count,
             plural(runner->planned_count));
     if (runner->unplanned_count > 0)

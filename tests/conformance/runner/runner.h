@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "../../report/claim.h"
 #include "../../report/escape.h"
 #include "../kit.h"
 #include "arena.h"
@@ -59,6 +60,7 @@ struct runner_options {
     int report_count;
     unsigned timeout_s; /* 0: each case's own */
     int stop_after;     /* cases that did not pass; 0: go on to the end */
+    int part, parts;    /* the one of so many that is run, from 1; 0: the run is a whole */
     double timeout_scale;
     bool list, list_profiles, trace, check_trace, help, no_large, no_color, verbose;
     bool keep_ranks;
@@ -166,6 +168,7 @@ struct runner {
     struct runner_unplanned *unplanned;
     int unplanned_count;
     int matched_count; /* tests that the filter lets through */
+    int whole_count;   /* of them what is planned in this part or another */
     struct runner_result *results;
     int result_count;
     int planned_count; /* entry_count * repeat */
@@ -189,6 +192,8 @@ struct runner {
 bool runner_make_plan(struct runner *runner);
 void runner_free_plan(struct runner *runner);
 void runner_print_list(const struct runner_options *options, FILE *out);
+/* Whether a run with these options would have the test in its plan if it were not in parts. */
+bool runner_would_plan(const struct runner_options *options, const struct tk_case *test);
 bool runner_matches(const char *filter, const char *name);
 /* "MULTICAST" for one bit; "-" for none; "A+B" for several. */
 void runner_capability_names(uint64_t bits, char *text, size_t capacity);
@@ -206,11 +211,9 @@ void runner_print_profiles(FILE *out);
 void runner_print_claim(const struct runner *runner, FILE *out);
 /* The same of one profile for a program to read. */
 struct runner_profile_result {
-    const char *name;
+    struct claim_profile counts;
     const char *standing; /* "in full", "in part", "failed", "not decided" and so on */
-    int passed, failed, undecided;
-    int left_out;
-    bool claimed; /* the run shows that the backend conforms to it */
+    bool claimed;         /* the run shows that the backend conforms to it */
 };
 /* Profiles count from 0; false beyond the last. */
 bool runner_profile_result(const struct runner *runner, int index,

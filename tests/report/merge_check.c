@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Whether parts are of one run, and all of it. What is not known to be a part's own must be equal.
+ */
+#include "merge.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const cJSON *merge_results(const struct merge_part *part) {
+    return cJSON_GetObjectItemCaseSensitive(part->tree, "results");
+}
+
+/* --- of one run ------------------------------------------------------------------------- */
+
+/* Names both values if they are short. */
+static bool differs(const struct merge *merge, const struct merge_part *part, const char *key,
+                    const cJSON *mine, const cJSON *others) {
+    char *one = mine == NULL ? strdup("absent") : cJSON_PrintUnformatted(mine);
+    char *other = cJSON_PrintUnformatted(others);
+
+    if (one == NULL || other == NULL || strlen(one) > 80 || strlen(other) > 80)
+        read_problem(merge->reader, part->path, "another %s than in %s", key, merge->parts[0].path);
+    else
+        read_problem(merge->reader, part->path, "%s is %s, but %s in %s", key, one, other,
+                     merge->parts[0].path);
+    free(one);
+    free(other);
+    return false;
+}
+
+static bool is_like_the_first(const struct merge *merge, const struct merge_part *part) {
+    const cJSON *first = merge->parts[0].tree, *item;
+
+    cJSON_ArrayForEach(item, first) {
+        const cJSON *mine = cJSON_GetObjectItemCaseSensitive(part->tree, item->string);
+
+        if (!merge_is_own(item->string) && !cJSON_Compare(mine, item, true))
+            return differs(merge, part, item->string, mine, item);
+    }
+    return cJSON_GetArraySize(first) == cJSON_GetArraySize(part->tree) ||
+           read_problem(merge->reader, part->path, "other keys than in %s", merge->parts[0].path);
+}
+
+/* A double holds no more, and the runner's own seeds are small. */
+static bool seed_is_exact(const struct merge *merge) {
+    return json_number(merge->parts[0].tree, "seed", 0.0) < 4503599627370496.0 ||
+           read_problem(merge->reader, merge->parts[0].path, "a seed of more than 52 bits");
+}
+
+/* --- all of it -------------------------------------------------------------------------- */
+
+static long planned_in_all(const struct merge *merge) {
+    long sum = 0;
+
+    for (int i = 0; i < merge->count; i++)
+        sum += json_count(merge->parts[i].tree, "planned", 0);
+    return sum;
+}
+
+/* Each part knows how many cases it left to the others: with its own they are the whole. */
+static bool is_of_the_whole(const struct merge *merge, const struct merge_part *part) {
+    long own = json_count(part->tree, "planned", 0), others = 0;
+    long whole = planned_in_all(merge);
+    const cJSON *profile;
+
+    cJSON_ArrayForEach(profile, cJSON_GetObjectItemCaseSensitive(part->tree, "profiles")) others +=
+        json_count(profile, "other_parts", 0);
+    others *= json_count(part->tree, "repeat", 1);
+    if (own + others != whole)
+        return read_problem(merge->reader, part->path,
+                            "a part of %ld planned cases, where the parts together have %ld",
+                            own + others, whole);
+    return cJSON_GetArraySize(merge_results(part)) <= own ||
+           read_problem(merge->reader, part->path, "more results than it planned");
+}
+
+static int compare_results(const void *one, const void *other) {
+    const cJSON *a = *(const cJSON *const *)one, *b = *(const cJSON *const *)other;
+    int order = strcmp(json_text(a, "test"), json_text(b, "test"));
+
+    return order != 0 ? order : json_count(a, "repeat", 0) - json_count(b, "repeat", 0);
+}
+
+static bool has_none_twice(const struct merge *merge) {
+    size_t count = 0, most = (size_t)planned_in_all(merge); /* no part has more than it planned */
+    const cJSON **all = calloc(most + 1, sizeof(const cJSON *)), *item;
+    bool good = all != NULL;
+
+    if (all == NULL)
+        return read_problem(merge->reader, merge->parts[0].path, "no memory");
+    for (int i = 0; i < merge->count; i++)
+        cJSON_ArrayForEach(item, merge_results(&merge->parts[i])) all[count++] = item;
+    qsort(all, count, sizeof(const cJSON *), compare_results);
+    for (size_t i = 1; good && i < count; i++)
+        if (compare_results(&all[i - 1], &all[i]) == 0)
+            good = read_problem(merge->reader, merge->parts[0].path,
+                                "in it and the other parts %s is there twice",
+                                json_text(all[i], "test"));
+    free(all);
+    return good;
+}
+
+bool merge_check(const struct merge *merge) {
+    for (int i = 1; i < merge->count; i++)
+        if (!is_like_the_first(merge, &merge->parts[i]))
+            return false;
+    for (int i = 0; i < merge->count; i++)
+        if (!is_of_the_whole(merge, &merge->parts[i]))
+            return false;
+    return seed_is_exact(merge) && has_none_twice(merge);
+}
