@@ -3,9 +3,9 @@
 // time matters. They meet others as meet() does, and leave to it all that is not as usual.
 //
 // What takes time is what one thing has to wait for before the next: a look at the own state, the
-// fence, the word's way to the peer. So the fence is under way beside the look, the first warp alone
-// does what peers wait for, and the others use the arguments meanwhile: those come to a processor by
-// lines of 64 bytes, at the first use of each.
+// fence, the word's way to the peer. So the fence is under way beside the look, the first warp
+// alone does what peers wait for, and the others use the arguments meanwhile: those come to a
+// processor by lines of 64 bytes, at the first use of each.
 #ifndef SYMMEM_KERNELS_CUDA_NEAR_CUH
 #define SYMMEM_KERNELS_CUDA_NEAR_CUH
 
@@ -139,8 +139,8 @@ __device__ bool near_meet(const symmem_cuda_near &near, const symmem_cuda_signal
 }
 
 // The team alone, after a __syncthreads() behind the block's work: the others may end. What they
-// wrote is released with it, for that barrier and the release order all of it. `poisoned` was looked
-// up before.
+// wrote is released with it, for that barrier and the release order all of it. `poisoned` was
+// looked up before.
 __device__ void near_meet_again(const symmem_cuda_near &near, const symmem_cuda_signal_args &args,
                                 near_spot where, verdict *result, uint32_t poisoned) {
     const uint32_t epoch = result->epoch + 1;
@@ -163,8 +163,7 @@ __device__ void near_meet_again(const symmem_cuda_near &near, const symmem_cuda_
 
 } // namespace
 
-extern "C" __global__ void
-symmem_near_barrier(const __grid_constant__ symmem_cuda_near_args args) {
+extern "C" __global__ void symmem_near_barrier(const __grid_constant__ symmem_cuda_near_args args) {
     __shared__ verdict result;
     (void)near_meet<true>(args.near, args.signal, near_spot_of(args.near), &result);
 }
