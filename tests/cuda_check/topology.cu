@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The links between devices, beside what nvidia-smi topo -m shows of them.
+#include "check.cuh"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+// Of a row's cells behind its name, one for each device: NV18 is 18 links, other ways are none of
+// NVLink. False: it has fewer.
+static bool read_cells(char *rest, int devices, std::vector<int32_t> &links) {
+    for (int i = 0; i < devices; i++) {
+        const char *cell = strtok_r(rest, " \t\n", &rest);
+        if (cell == nullptr)
+            return false;
+        links.push_back(strncmp(cell, "NV", 2) == 0 ? static_cast<int32_t>(atoi(cell + 2)) : 0);
+    }
+    return true;
+}
+
+// Rows begin with "GPU0" and so on; the heading begins otherwise, and other rows have other names.
+static bool read_table(FILE *table, int devices, std::vector<int32_t> &links) {
+    char line[4096];
+    int rows = 0;
+    while (rows < devices && fgets(line, sizeof line, table) != nullptr) {
+        const std::string name = "GPU" + std::to_string(rows) + "\t";
+        if (strncmp(line, name.c_str(), name.size()) != 0)
+            continue;
+        if (!read_cells(line + name.size(), devices, links))
+            return false;
+        rows++;
+    }
+    return rows == devices;
+}
+
+static std::string text_of(const std::vector<int32_t> &matrix) {
+    std::string text;
+    for (int32_t links : matrix)
+        text += (text.empty() ? "" : " ") + std::to_string(links);
+    return text;
+}
+
+void check_topology(check &c) {
+    int32_t devices = 0;
+    std::vector<int32_t> shown;
+    if (c.rank != 0 || getenv("CUDA_VISIBLE_DEVICES") != nullptr) // nvidia-smi counts all
+        return;
+    need(c, "devices", symmem_device_count(c.context, &devices) == SYMMEM_OK);
+    std::vector<int32_t> matrix(static_cast<size_t>(devices) * static_cast<size_t>(devices));
+    need(c, "connectivity",
+         symmem_connectivity(c.context, "nvlink", devices, matrix.data()) == SYMMEM_OK);
+    FILE *table = popen("nvidia-smi topo -m 2>/dev/null", "r");
+    const bool read = table != nullptr && read_table(table, devices, shown);
+    if (table != nullptr)
+        pclose(table);
+    if (!read)
+        printf("rank 0: nvidia-smi topo -m shows no table of %d devices to compare with\n",
+               static_cast<int>(devices));
+    else
+        expect(c, "links between devices", matrix == shown, "%s; nvidia-smi: %s",
+               text_of(matrix).c_str(), text_of(shown).c_str());
+}
