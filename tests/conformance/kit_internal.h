@@ -110,7 +110,7 @@ bool kit_is_judged(const void *caller);
 void kit_map_begin(void);
 void kit_map_end(struct kit_text *text);
 /* Return addresses, the innermost first (kit_asker.c). */
-#define KIT_STACK_FRAMES 32
+#define KIT_STACK_FRAMES 48
 struct kit_stack {
     int count; /* at least 1 */
     const void *callers[KIT_STACK_FRAMES];
