@@ -94,7 +94,7 @@ struct kit_text {
 };
 void kit_add(struct kit_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Parts of the leak ledger (kit_state.c, kit_heap.c, kit_map.c, kit_socket.c). */
+/* Parts of the leak ledger (kit_state.c, kit_heap.c, kit_map.c, kit_asker.c, kit_socket.c). */
 struct kit_state;
 struct kit_state *kit_state_take(void);
 /* Adds what has changed and frees. `device`: one was opened since, which starts threads of its
@@ -109,6 +109,22 @@ bool kit_heap_is_others(const void *caller);
 bool kit_is_judged(const void *caller);
 void kit_map_begin(void);
 void kit_map_end(struct kit_text *text);
+/* Return addresses, the innermost first (kit_asker.c). */
+#define KIT_STACK_FRAMES 48
+struct kit_stack {
+    int count; /* at least 1 */
+    const void *callers[KIT_STACK_FRAMES];
+};
+/* Before any is taken. */
+void kit_stack_prepare(void);
+/* From `caller` outwards, which called the runner's function. */
+void kit_stack_take(struct kit_stack *stack, const void *caller);
+/* Whether a library beneath the backend had its driver make that mapping for itself. */
+bool kit_stack_is_librarys(const struct kit_stack *stack);
+/* "asked for by libx.so". */
+void kit_stack_describe(const struct kit_stack *stack, struct kit_text *text);
+/* Who asked for a shared mapping; false: that is not known. */
+bool kit_map_asked(uintptr_t low, uintptr_t high, struct kit_stack *asked);
 /* "2 heap blocks of 96 bytes together, asked for in libx.so at 0x1234 in f". */
 void kit_describe_asked(struct kit_text *text, const char *what, int count, size_t bytes,
                         const void *caller);

@@ -256,21 +256,30 @@ static bool may_map_drivers(const char *line) {
     return strstr(line, " /dev/zero") != NULL;
 }
 
+static void name_mapping(const struct mapping *mapping, const char *line, struct kit_text *text) {
+    const char *path = strchr(line, '/');
+    struct kit_stack asked;
+    bool known = kit_map_asked(mapping->start, mapping->end, &asked);
+
+    if (known && kit_stack_is_librarys(&asked))
+        return;
+    kit_add(text, "mapping of %lu bytes (%.120s)", mapping->end - mapping->start,
+            path == NULL ? "anonymous" : path);
+    if (known)
+        kit_stack_describe(&asked, text);
+}
+
 static void name_new_mappings(const struct kit_ledger *before, bool device, struct kit_text *text) {
     FILE *maps = fopen("/proc/self/maps", "re");
     struct mapping mapping;
     char line[512];
 
     while (maps != NULL && fgets(line, sizeof(line), maps) != NULL) {
-        const char *path;
-
         if (!parse_shared(line, &mapping) || was_mapped(before, &mapping) ||
             (device && may_map_drivers(line)))
             continue;
         line[strcspn(line, "\n")] = '\0';
-        path = strchr(line, '/');
-        kit_add(text, "mapping of %lu bytes (%.120s)", mapping.end - mapping.start,
-                path == NULL ? "anonymous" : path);
+        name_mapping(&mapping, line, text);
     }
     if (maps != NULL)
         fclose(maps);

@@ -4,7 +4,8 @@
  * backend made and has not given back. /proc/self/maps cannot tell them from thread stacks and the
  * heap's arenas, which the C library keeps: so the runner's mmap and munmap stand before the C
  * library's and remember the ranges that other code than that of kit_heap.c asked for. Shared ones
- * are in kit_ledger.c. A sanitizer has functions of its own here: then nothing is remembered.
+ * are found in kit_ledger.c; here is remembered who asked for them. A sanitizer has functions of
+ * its own here: then nothing is remembered.
  */
 #include "kit_internal.h"
 
@@ -22,6 +23,11 @@ void kit_map_end(struct kit_text *text) {
     (void)text;
 }
 
+bool kit_map_asked(uintptr_t low, uintptr_t high, struct kit_stack *asked) {
+    (void)low, (void)high, (void)asked;
+    return false;
+}
+
 #else
 
 #define MAX_RANGES 4096
@@ -29,7 +35,8 @@ void kit_map_end(struct kit_text *text) {
 
 struct range {
     uintptr_t low, high;
-    const void *caller;
+    bool is_private;
+    struct kit_stack asked; /* the caller alone for a private one */
 };
 
 /* A process-wide thing by nature: the address space is one. */
@@ -41,10 +48,14 @@ static struct {
     struct range ranges[MAX_RANGES];
 } map = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* The lock is held. What does not fit is not missed. */
-static void add(uintptr_t low, uintptr_t high, const void *caller) {
-    if (low < high && map.count < MAX_RANGES)
-        map.ranges[map.count++] = (struct range){low, high, caller};
+/* The lock is held. A part of one that was asked for. What does not fit is not missed. */
+static void add(const struct range *whole, uintptr_t low, uintptr_t high) {
+    if (low >= high || map.count == MAX_RANGES)
+        return;
+    struct range *added = &map.ranges[map.count++];
+    *added = *whole;
+    added->low = low;
+    added->high = high;
 }
 
 /* The lock is held. A range of which the middle goes leaves two. */
@@ -55,21 +66,35 @@ static void cut(uintptr_t low, uintptr_t high) {
         if (whole.high <= low || whole.low >= high)
             continue;
         map.ranges[i--] = map.ranges[--map.count];
-        add(whole.low, low, whole.caller);
-        add(high, whole.high, whole.caller);
+        add(&whole, whole.low, low);
+        add(&whole, high, whole.high);
     }
 }
 
-static void note(void *at, size_t bytes, bool is_private, const void *caller) {
+static uintptr_t end_of(const void *at, size_t bytes) {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t low = (uintptr_t)at, high = (low + bytes + page - 1) / page * page;
+    return ((uintptr_t)at + bytes + page - 1) / page * page;
+}
 
-    if (atomic_load_explicit(&map.on, memory_order_acquire) == 0)
+static bool is_on(void) {
+    return atomic_load_explicit(&map.on, memory_order_acquire) != 0;
+}
+
+/* What was there before is gone. */
+static void note(const void *at, size_t bytes, bool is_private, const void *caller) {
+    struct range range = {.low = (uintptr_t)at,
+                          .high = end_of(at, bytes),
+                          .is_private = is_private,
+                          .asked = {.count = 1, .callers = {caller}}};
+
+    if (!is_on())
         return;
+    if (!is_private)
+        kit_stack_take(&range.asked, caller);
     pthread_mutex_lock(&map.lock);
-    cut(low, high); /* what was there before is gone */
-    if (is_private && !kit_heap_is_others(caller))
-        add(low, high, caller);
+    cut(range.low, range.high);
+    if (!kit_heap_is_others(caller))
+        add(&range, range.low, range.high);
     pthread_mutex_unlock(&map.lock);
 }
 
@@ -87,11 +112,15 @@ EXPORTED void *mmap(void *at, size_t bytes, int protection, int flags, int fd, o
 EXPORTED void *mmap64(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
     __attribute__((alias("mmap")));
 
+/* Under the lock, or another thread's new mapping there might be taken for the one that went. */
 EXPORTED int munmap(void *at, size_t bytes) {
+    if (!is_on())
+        return (int)syscall(SYS_munmap, at, bytes);
+    pthread_mutex_lock(&map.lock);
     int result = (int)syscall(SYS_munmap, at, bytes);
-
     if (result == 0)
-        note(at, bytes, false, NULL);
+        cut((uintptr_t)at, end_of(at, bytes));
+    pthread_mutex_unlock(&map.lock);
     return result;
 }
 
@@ -112,6 +141,7 @@ void kit_map_begin(void) {
     if (!map.at_fork && pthread_atfork(lock_map, unlock_map, unlock_map) != 0)
         return;
     map.at_fork = true;
+    kit_stack_prepare();
     map.count = 0;
     atomic_store_explicit(&map.on, 1, memory_order_release);
 }
@@ -120,19 +150,34 @@ void kit_map_begin(void) {
 void kit_map_end(struct kit_text *text) {
     atomic_store_explicit(&map.on, 0, memory_order_release);
     for (int i = 0; i < map.count; i++) {
-        const void *caller = map.ranges[i].caller;
+        const void *caller = map.ranges[i].asked.callers[0];
         size_t bytes = 0;
         int count = 0;
 
-        for (int j = i; caller != NULL && j < map.count; j++)
-            if (map.ranges[j].caller == caller) {
+        for (int j = i; caller != NULL && map.ranges[i].is_private && j < map.count; j++)
+            if (map.ranges[j].is_private && map.ranges[j].asked.callers[0] == caller) {
                 bytes += map.ranges[j].high - map.ranges[j].low;
                 count++;
-                map.ranges[j].caller = NULL;
+                map.ranges[j].asked.callers[0] = NULL;
             }
         if (count > 0)
             kit_describe_asked(text, "private mapping", count, bytes, caller);
     }
+}
+
+bool kit_map_asked(uintptr_t low, uintptr_t high, struct kit_stack *asked) {
+    bool found = false;
+
+    pthread_mutex_lock(&map.lock);
+    for (int i = 0; i < map.count && !found; i++) {
+        const struct range *range = &map.ranges[i];
+
+        found = !range->is_private && low >= range->low && high <= range->high;
+        if (found)
+            *asked = range->asked;
+    }
+    pthread_mutex_unlock(&map.lock);
+    return found;
 }
 
 #endif

@@ -256,13 +256,20 @@ static CUresult fake_granularity(size_t *bytes, const CUmemAllocationProp *prope
     return CUDA_SUCCESS;
 }
 
+/* As the driver has it: shared memory, which /proc/self/maps shows. Its size stands in a page
+ * before it. */
+#define PAGE ((size_t)4096)
+
 static CUresult fake_host_alloc(void **memory, size_t bytes, unsigned int flags) {
     fake_need_no_capture("cuMemHostAlloc");
     NEED_CONTEXT();
     (void)flags;
-    *memory = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-    if (*memory == NULL)
+    size_t whole = PAGE + (bytes + PAGE - 1) / PAGE * PAGE;
+    void *at = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    memcpy(at, &whole, sizeof whole);
+    *memory = (char *)at + PAGE;
     fake_know((CUdeviceptr)(uintptr_t)*memory, bytes);
     return CUDA_SUCCESS;
 }
@@ -272,7 +279,10 @@ static CUresult fake_host_free(void *memory) {
     NEED_CONTEXT();
     fake_cuda_quiet();
     fake_forget((CUdeviceptr)(uintptr_t)memory, 0);
-    free(memory);
+    void *at = (char *)memory - PAGE;
+    size_t whole;
+    memcpy(&whole, at, sizeof whole);
+    munmap(at, whole);
     return CUDA_SUCCESS;
 }
 

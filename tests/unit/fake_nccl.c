@@ -9,6 +9,7 @@
  */
 #include "fake_nccl_internal.h"
 
+#include <cuda.h>
 #include <dlfcn.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -159,16 +160,47 @@ PUBLIC ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
 
 /* --- what goes on in the background ------------------------------------------------- */
 
-/* A fake driver that is loaded has to hear of memory that it did not map. */
+/* Of a fake driver that is loaded, which the backend keeps loaded; NULL: there is none. */
+static void *driver_symbol(const char *name) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    void *found = driver != NULL ? dlsym(driver, name) : NULL;
+    if (driver != NULL)
+        dlclose(driver);
+    return found;
+}
+
+/* It has to hear of memory that it did not map. */
 static void tell_driver(const char *call, const void *at, size_t bytes) {
     void (*know)(unsigned long long at, size_t bytes) = NULL;
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    void *found = driver != NULL ? dlsym(driver, call) : NULL;
+    void *found = driver_symbol(call);
     memcpy(&know, &found, sizeof know);
     if (know != NULL)
         know((uintptr_t)at, bytes);
-    if (driver != NULL)
-        dlclose(driver);
+}
+
+static void *driver_entry(const char *name) {
+    CUresult (*get)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *) =
+        NULL;
+    CUdriverProcAddressQueryResult how;
+    void *found = driver_symbol("cuGetProcAddress_v2"), *entry = NULL;
+    memcpy(&get, &found, sizeof get);
+    return get != NULL && get(name, &entry, CUDA_VERSION, 0, &how) == CUDA_SUCCESS ? entry : NULL;
+}
+
+/* As NCCL has it for each communicator, so that its kernels see that it was aborted. */
+static void *pin(void) {
+    CUresult (*alloc)(void **, size_t, unsigned int) = NULL;
+    void *found = driver_entry("cuMemHostAlloc"), *pinned = NULL;
+    memcpy(&alloc, &found, sizeof alloc);
+    return alloc != NULL && alloc(&pinned, sizeof(int), 0) == CUDA_SUCCESS ? pinned : NULL;
+}
+
+static void unpin(void *pinned) {
+    CUresult (*release)(void *) = NULL;
+    void *found = driver_entry("cuMemFreeHost");
+    memcpy(&release, &found, sizeof release);
+    if (pinned != NULL && release != NULL)
+        (void)release(pinned);
 }
 
 /* As NCCL does, each rank has peers' memory at addresses of its own, for a peer may free it while a
@@ -234,20 +266,31 @@ static void await_root(const struct ncclComm *comm) {
         nanosleep(&pause, NULL);
 }
 
+/* Setting up takes a while, with FAKE_NCCL_LATE_MS a long one. An abort ends it. */
+static bool gets_ready(const struct ncclComm *comm) {
+    const struct timespec pause = {.tv_nsec = 300000};
+    const char *late = comm->count == &comm->meeting->joined ? getenv("FAKE_NCCL_LATE_MS") : NULL;
+    const int pauses = late == NULL ? 1 : atoi(late) * 3;
+    for (int i = 0; i < pauses && !atomic_load(&comm->aborted); i++)
+        nanosleep(&pause, NULL);
+    return !atomic_load(&comm->aborted);
+}
+
 static void *work(void *opaque) {
     struct ncclComm *comm = opaque;
     const struct timespec pause = {.tv_nsec = 300000};
     ncclResult_t result = comm->result;
-    nanosleep(&pause, NULL);
-    if (!comm->fails && !comm->hangs)
+    if (gets_ready(comm) && !comm->fails && !comm->hangs)
         atomic_fetch_add(comm->count, 1);
     if (!comm->fails && !comm->hangs && comm->count == &comm->meeting->joined)
         check_in(comm);
     while (!comm->fails && !atomic_load(&comm->aborted) &&
            (comm->hangs || atomic_load(comm->count) < comm->world))
         nanosleep(&pause, NULL);
-    if (!comm->fails && !atomic_load(&comm->aborted) && comm->count == &comm->meeting->joined)
+    if (!comm->fails && !atomic_load(&comm->aborted) && comm->count == &comm->meeting->joined) {
+        comm->has_met = true;
         await_root(comm);
+    }
     if (!comm->fails && atomic_load(&comm->aborted))
         result = ncclInternalError;
     else if (!comm->fails && comm->moves)
@@ -312,6 +355,7 @@ PUBLIC ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm_p, int world, ncclUn
         free(comm);
         return result;
     }
+    comm->pinned = pin();
     atomic_fetch_add(&fake_nccl.comms, 1);
     *comm_p = comm;
     return ncclInProgress;
@@ -324,12 +368,15 @@ PUBLIC ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state_p
     return ncclSuccess;
 }
 
+/* As NCCL does, it keeps the memory of one that is given up before its ranks have met. */
 PUBLIC ncclResult_t ncclCommAbort(ncclComm_t comm) {
     stop_running(comm);
     for (int i = 0; i < 10000 && atomic_load(&fake_nccl.held) != 0; i++)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     atomic_store(&comm->aborted, true);
     join(comm);
+    if (comm->has_met)
+        unpin(comm->pinned);
     atomic_fetch_sub(&fake_nccl.comms, 1);
     atomic_fetch_add(&fake_nccl.aborts, 1);
     free(comm);

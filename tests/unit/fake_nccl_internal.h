@@ -53,6 +53,8 @@ struct ncclComm {
     int move; /* and collectives */
     pthread_t thread;
     bool has_thread, has_joined;
+    bool has_met; /* all ranks of it */
+    void *pinned; /* NULL where no fake driver is loaded */
     /* Of the operation under way. */
     atomic_int *count;
     bool fails, hangs, no_window, host_window;

@@ -33,6 +33,12 @@ static const struct expectation expectations[] = {
     {"bad.closes_descriptor", "rank 0: leak: descriptor closed", "leak: descriptor closed", 1},
     {"bad.leaks_mapping", "ranks 0-3: leak: mapping of 8192 bytes", "leak: mapping of 8192 bytes",
      1},
+    {"bad.leaks_drivers_mapping", "ranks 0-3: leak: mapping of 8192 bytes",
+     "leak: mapping of 8192 bytes", 1},
+    {"bad.leaks_runtimes_mapping", "ranks 0-3: leak: mapping of 8192 bytes",
+     "leak: mapping of 8192 bytes", 1},
+    {"bad.leaks_librarys_mapping", "ranks 0-3: leak: mapping of 8192 bytes",
+     "leak: mapping of 8192 bytes", 1},
     {"bad.leaks_process", "leak: 4 process(es) left behind", "leak: 4 process(es)", 1},
     {"bad.leaks_name", "leak: names left behind: /dev/shm/symmem-selfcheck-", NULL, 1},
     {"bad.leaks_held_name", "leak: names left behind: /dev/shm/symmem-selfcheck-held", NULL, 1},
@@ -60,6 +66,8 @@ static const struct expectation expectations[] = {
      "ranks 0-3: leak: 1 heap block of 96 bytes together, asked for in "
      "libselfcheck_leaker.so",
      "leak: 4 heap blocks of 384 bytes", 1},
+    {"bad.leaks_drivers_mapping", "asked for by libselfcheck_leaker.so", "libselfcheck_leaker.so",
+     1},
     {"bad.leaks_reservation", "ranks 0-3: leak: 2 private mappings of ",
      "leak: 8 private mappings of ", 1},
 #elif KIT_ADDRESS_SANITIZER /* a rank's process has one case: its leaks are found at its end */

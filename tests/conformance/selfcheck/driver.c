@@ -7,6 +7,7 @@
 
 bool selfcheck_driver_keeps(size_t bytes) __attribute__((visibility("default")));
 int selfcheck_driver_socket(void) __attribute__((visibility("default")));
+bool selfcheck_driver_maps(size_t bytes) __attribute__((visibility("default")));
 
 /* Found again, so that to a sanitizer it is no leak. */
 static char *kept[1024];
@@ -26,4 +27,11 @@ int selfcheck_driver_socket(void) {
     static volatile int last;
     last = socket(AF_UNIX, SOCK_STREAM, 0);
     return last;
+}
+
+/* Memory that a device sees, too, for whoever asked. */
+bool selfcheck_driver_maps(size_t bytes) {
+    void *shared = mmap(NULL, bytes, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    return shared != MAP_FAILED;
 }

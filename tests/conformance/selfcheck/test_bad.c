@@ -108,6 +108,24 @@ static void leaks_mapping(struct tk *t) {
     TK_CHECK(t, mmap(NULL, 8192, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0) != MAP_FAILED);
 }
 
+static void leaks_drivers_mapping(struct tk *t) {
+    extern bool selfcheck_pin(size_t bytes, bool by_runtime);
+
+    TK_CHECK(t, selfcheck_pin(8192, false));
+}
+
+static void leaks_runtimes_mapping(struct tk *t) {
+    extern bool selfcheck_pin(size_t bytes, bool by_runtime);
+
+    TK_CHECK(t, selfcheck_pin(8192, true));
+}
+
+static void leaks_librarys_mapping(struct tk *t) {
+    extern bool selfcheck_use_library(size_t bytes, bool asks);
+
+    TK_CHECK(t, selfcheck_use_library(8192, false));
+}
+
 static void leaks_process(struct tk *t) {
     pid_t pid = fork();
 
@@ -396,6 +414,9 @@ static const struct tk_case cases[] = {
     BAD("leaks_descriptor", leaks_descriptor),
     BAD("closes_descriptor", closes_descriptor),
     BAD("leaks_mapping", leaks_mapping),
+    BAD("leaks_drivers_mapping", leaks_drivers_mapping),
+    BAD("leaks_runtimes_mapping", leaks_runtimes_mapping),
+    BAD("leaks_librarys_mapping", leaks_librarys_mapping),
     BAD("leaks_process", leaks_process),
     BAD_FLAGS("leaks_name", leaks_name, TK_PROCESS_ONLY),
     BAD_FLAGS("leaks_held_name", leaks_held_name, TK_PROCESS_ONLY),

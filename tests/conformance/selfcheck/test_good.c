@@ -9,8 +9,11 @@
 static void driver_keeps(struct tk *t) {
     extern bool selfcheck_driver_keeps(size_t bytes);
     extern int selfcheck_driver_socket(void);
+    extern bool selfcheck_use_library(size_t bytes, bool asks);
 
     TK_CHECK(t, selfcheck_driver_keeps(4096));
+    if (KIT_OWNS_ALLOCATION)
+        TK_CHECK(t, selfcheck_use_library(8192, true));
     int fd = selfcheck_driver_socket();
     TK_CHECK(t, fd >= 0);
     TK_EQ_INT(t, KIT_OWNS_ALLOCATION, tk_is_foreign_socket(fd));

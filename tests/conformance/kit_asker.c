@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Who asked for a shared mapping. A driver makes it for whoever calls it: the backend, which has to
+ * give it back, or a library beneath the backend, which may keep it for itself. The call stack at
+ * the time tells; it is judged only when the mapping is left over, for a driver in the middle of
+ * its work must not wait for the loader's locks. What a library maps by its own hand, and what
+ * nobody is known to have asked for, counts as the backend's.
+ */
+#include "kit_internal.h"
+
+#include <string.h>
+
+#if KIT_OWNS_ALLOCATION
+
+#include <dlfcn.h>
+#include <execinfo.h>
+
+/* The first walk loads what it needs. */
+void kit_stack_prepare(void) {
+    void *here;
+
+    (void)backtrace(&here, 1);
+}
+
+void kit_stack_take(struct kit_stack *stack, const void *caller) {
+    enum { OWN = 4 }; /* frames of the runner's, at the most */
+    void *frames[KIT_STACK_FRAMES + OWN];
+    int count = backtrace(frames, KIT_STACK_FRAMES + OWN), first = 0;
+
+    *stack = (struct kit_stack){.count = 1, .callers = {caller}};
+    while (first < OWN && first < count && frames[first] != caller)
+        first++;
+    if (first == OWN || first >= count)
+        return;
+    stack->count = count - first < KIT_STACK_FRAMES ? count - first : KIT_STACK_FRAMES;
+    memcpy(stack->callers, frames + first, (size_t)stack->count * sizeof(*frames));
+}
+
+static const char *base_name(const Dl_info *info) {
+    const char *slash = strrchr(info->dli_fname, '/');
+    return slash == NULL ? info->dli_fname : slash + 1;
+}
+
+/* The object that made the mapping, or a runtime library over CUDA's driver: they ask for others.
+ */
+static bool passes_on(const Dl_info *maker, const void *caller) {
+    Dl_info info;
+
+    return dladdr(caller, &info) != 0 && info.dli_fname != NULL &&
+           (info.dli_fbase == maker->dli_fbase || strncmp(base_name(&info), "libcuda", 7) == 0);
+}
+
+/* The maker, unless that is neither the program's nor one of ours: then the first above it that
+ * does not ask for others. */
+static const void *asker(const struct kit_stack *stack) {
+    const void *maker = stack->callers[0];
+    Dl_info info;
+
+    if (kit_heap_is_others(maker) || kit_is_judged(maker) || dladdr(maker, &info) == 0)
+        return maker;
+    for (int i = 1; i < stack->count; i++)
+        if (!kit_heap_is_others(stack->callers[i]) && !passes_on(&info, stack->callers[i]))
+            return stack->callers[i];
+    return maker;
+}
+
+bool kit_stack_is_librarys(const struct kit_stack *stack) {
+    const void *who = asker(stack);
+    return who != stack->callers[0] && !kit_is_judged(who);
+}
+
+void kit_stack_describe(const struct kit_stack *stack, struct kit_text *text) {
+    Dl_info info;
+
+    if (dladdr(asker(stack), &info) != 0 && info.dli_fname != NULL)
+        kit_add(text, "asked for by %s", base_name(&info));
+}
+
+#else
+
+bool kit_stack_is_librarys(const struct kit_stack *stack) {
+    (void)stack;
+    return false;
+}
+
+void kit_stack_describe(const struct kit_stack *stack, struct kit_text *text) {
+    (void)stack, (void)text;
+}
+
+#endif
