@@ -50,6 +50,7 @@ static CUresult map_handle(const cuda_driver *driver, cuda_mapping *mapping, int
     result = driver->MemMap(mapping->address, mapping->mapped_bytes, 0, mapping->handle, 0);
     if (result != CUDA_SUCCESS)
         goto free_address;
+    mapping->devices = 0; /* those of an earlier attempt had access to what is unmapped by now */
     result = cuda_mapping_allow(driver, mapping, device);
     if (result != CUDA_SUCCESS)
         goto unmap;

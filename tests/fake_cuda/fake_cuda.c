@@ -226,6 +226,7 @@ static CUresult fake_memory_type(unsigned int count, CUpointer_attribute *attrib
 /* Handles of memory that have not been given back: each counts as the least that there is. */
 static _Atomic size_t handles_held;
 static atomic_int imports, exports;
+static _Atomic size_t most_created = MAX_BYTES, most_filled = SIZE_MAX;
 
 int fake_handles_held(void) {
     return (int)handles_held;
@@ -237,6 +238,11 @@ int fake_imports(void) {
 
 int fake_exports(void) {
     return exports;
+}
+
+void fake_run_short(size_t create_bytes, size_t fill_bytes) {
+    most_created = create_bytes;
+    most_filled = fill_bytes;
 }
 
 static CUresult fake_memory_info(size_t *free_bytes, size_t *total_bytes) {
@@ -317,7 +323,7 @@ static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t bytes,
         return refusal();
     if (bytes == 0 || bytes % GRANULARITY != 0 || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    if (bytes > MAX_BYTES)
+    if (bytes > most_created)
         return CUDA_ERROR_OUT_OF_MEMORY;
     int fd = memfd_create(name_for(property->requestedHandleTypes), MFD_CLOEXEC);
     if (fd < 0 || fchmod(fd, 0600) != 0 || ftruncate(fd, (off_t)bytes) != 0)
@@ -362,8 +368,7 @@ static CUresult fake_map(CUdeviceptr at, size_t bytes, size_t offset,
     if (offset == 0 && fake_is_multicast(fd))
         return fake_multicast_map(at, bytes, fd);
     if (offset != 0 || fstat(fd, &info) != 0 || (size_t)info.st_size != bytes ||
-        mmap(pointer(at), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
-            MAP_FAILED)
+        mmap(pointer(at), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
         return CUDA_ERROR_INVALID_VALUE;
     fake_know(at, bytes);
     return CUDA_SUCCESS;
@@ -383,10 +388,12 @@ static CUresult fake_access(CUdeviceptr at, size_t bytes, const CUmemAccessDesc 
                             size_t count) {
     fake_need_no_capture("cuMemSetAccess");
     const struct timespec pause = {.tv_nsec = 100000};
-    (void)bytes, (void)access;
+    (void)access;
     CUresult result = count == 1 ? fake_access_begin(at) : CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS) {
         nanosleep(&pause, NULL);
+        if (mprotect(pointer(at), bytes, PROT_READ | PROT_WRITE) != 0)
+            result = CUDA_ERROR_INVALID_VALUE;
         fake_access_end(at);
     }
     return result;
@@ -489,6 +496,8 @@ static CUresult fake_copy(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstre
 
 static CUresult fake_fill8(CUdeviceptr dst, unsigned char value, size_t count, CUstream stream) {
     const struct bytes_op op = {.dst = pointer(dst), .count = count, .width = 1, .value = value};
+    if (count > most_filled)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     return fake_is_known(dst) ? enqueue(stream, run_fill, &op, sizeof op, false)
                               : CUDA_ERROR_INVALID_VALUE;
 }
