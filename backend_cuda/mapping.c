@@ -196,11 +196,14 @@ void cuda_mapping_add_imported(cuda_mapping *mapping, cuda_origin from) {
     pthread_mutex_unlock(&mappings.lock);
 }
 
-cuda_mapping *cuda_mapping_find(cuda_origin from) {
+static bool is_from(const cuda_mapping *mapping, cuda_origin from) {
+    return mapping->from.process == from.process && mapping->from.number == from.number;
+}
+
+cuda_mapping *cuda_mapping_find(cuda_origin from, size_t mapped_bytes) {
     pthread_mutex_lock(&mappings.lock);
     cuda_mapping *mapping = mappings.first;
-    while (mapping != NULL &&
-           (mapping->from.process != from.process || mapping->from.number != from.number))
+    while (mapping != NULL && (!is_from(mapping, from) || mapping->mapped_bytes != mapped_bytes))
         mapping = mapping->next;
     if (mapping != NULL)
         mapping->users++;

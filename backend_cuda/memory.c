@@ -221,7 +221,7 @@ free_mapping:
 static CUresult import_share(cuda_instance *instance, const symmem_share *share,
                              const share_bytes *bytes, int32_t device, cuda_mapping **mapping_p) {
     const cuda_driver *driver = &instance->driver;
-    cuda_mapping *mapping = cuda_mapping_find(bytes->from);
+    cuda_mapping *mapping = cuda_mapping_find(bytes->from, bytes->mapped_bytes);
     CUresult result = mapping != NULL ? cuda_mapping_allow(driver, mapping, device)
                                       : import_new(driver, share, bytes, device, &mapping);
     if (result == CUDA_SUCCESS)
