@@ -223,10 +223,10 @@ static CUresult fake_memory_type(unsigned int count, CUpointer_attribute *attrib
     return CUDA_SUCCESS;
 }
 
-/* Handles of memory that have not been given back: each counts as the least that there is. */
-static _Atomic size_t handles_held;
+/* Handles of memory that have not been given back, and what they are of. */
+static _Atomic size_t handles_held, bytes_held;
 static atomic_int imports, exports;
-static _Atomic size_t most_created = MAX_BYTES, most_filled = SIZE_MAX;
+static _Atomic size_t most_held = SIZE_MAX, most_filled = SIZE_MAX;
 
 int fake_handles_held(void) {
     return (int)handles_held;
@@ -240,14 +240,19 @@ int fake_exports(void) {
     return exports;
 }
 
-void fake_run_short(size_t create_bytes, size_t fill_bytes) {
-    most_created = create_bytes;
+void fake_run_short(size_t held_bytes, size_t fill_bytes) {
+    most_held = held_bytes;
     most_filled = fill_bytes;
+}
+
+static size_t bytes_of(int fd) {
+    struct stat info;
+    return fstat(fd, &info) == 0 ? (size_t)info.st_size : 0;
 }
 
 static CUresult fake_memory_info(size_t *free_bytes, size_t *total_bytes) {
     *total_bytes = MAX_BYTES;
-    *free_bytes = MAX_BYTES - handles_held * GRANULARITY;
+    *free_bytes = MAX_BYTES - handles_held * GRANULARITY; /* of each the least that there is */
     return CUDA_SUCCESS;
 }
 
@@ -323,22 +328,25 @@ static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t bytes,
         return refusal();
     if (bytes == 0 || bytes % GRANULARITY != 0 || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    if (bytes > most_created)
+    if (bytes > MAX_BYTES || bytes > most_held || bytes_held > most_held - bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
     int fd = memfd_create(name_for(property->requestedHandleTypes), MFD_CLOEXEC);
     if (fd < 0 || fchmod(fd, 0600) != 0 || ftruncate(fd, (off_t)bytes) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *handle = (CUmemGenericAllocationHandle)fd + 1;
     handles_held++;
+    bytes_held += bytes;
     return CUDA_SUCCESS;
 }
 
 static CUresult fake_release_memory(CUmemGenericAllocationHandle handle) {
     fake_need_no_capture("cuMemRelease");
-    if (fake_is_multicast(fake_fd_of(handle)))
+    if (fake_is_multicast(fake_fd_of(handle))) {
         fake_multicast_released(fake_fd_of(handle));
-    else
+    } else {
         handles_held--;
+        bytes_held -= bytes_of(fake_fd_of(handle));
+    }
     return close((int)handle - 1) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -444,7 +452,10 @@ static CUresult fake_import(CUmemGenericAllocationHandle *handle, void *share,
     else if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         fd = fcntl((int)(intptr_t)share, F_DUPFD_CLOEXEC, 0);
     *handle = (CUmemGenericAllocationHandle)fd + 1;
-    handles_held += fd >= 0 && !fake_is_multicast(fd);
+    if (fd >= 0 && !fake_is_multicast(fd)) {
+        handles_held++;
+        bytes_held += bytes_of(fd);
+    }
     if (fd >= 0)
         return CUDA_SUCCESS;
     return type == CU_MEM_HANDLE_TYPE_FABRIC ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_INVALID_VALUE;

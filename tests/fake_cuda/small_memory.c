@@ -21,7 +21,7 @@
 static int (*imports)(void);
 static int (*exports)(void);
 static int (*handles)(void);
-static void (*run_short)(size_t create_bytes, size_t fill_bytes);
+static void (*run_short)(size_t held_bytes, size_t fill_bytes);
 static int bad, rank = -1;
 
 static void expect(int got, int least, int most, const char *text) {
@@ -85,6 +85,10 @@ static void of_one(symmem_context *context, symmem_group *group) {
     expect(handles(), 2, 2, "handles: likewise");
     need(symmem_finalize(other), "finalize");
     symmem_context_free(other);
+    void *memory = NULL;
+    run_short(LARGE, all); /* what is kept of small memory is in nobody's way */
+    need(symmem_alloc(context, LARGE, -1, NULL, &memory), "alloc of all that there is");
+    need(symmem_free(context, memory), "free");
 }
 
 static void of_two(symmem_context *context, symmem_group *group) {
