@@ -330,8 +330,8 @@ void cuda_share_close(void *instance, symmem_share *share);
 symmem_status cuda_memory_import(void *instance, int32_t device, const symmem_share *share,
                                  size_t bytes, symmem_memory *memory);
 
-/* granule.c, imports.c: what they keep, at a device's end. The context is current, unless it is
- * broken. */
+/* granule.c, imports.c: what they keep, at a device's end; of the granule also where memory is
+ * short. The context is current, unless it is broken. */
 void cuda_granule_close(cuda_instance *instance, int32_t device);
 void cuda_imports_close(cuda_instance *instance, int32_t device);
 

@@ -50,6 +50,7 @@ static CUresult map_handle(const cuda_driver *driver, cuda_mapping *mapping, int
     result = driver->MemMap(mapping->address, mapping->mapped_bytes, 0, mapping->handle, 0);
     if (result != CUDA_SUCCESS)
         goto free_address;
+    mapping->devices = 0; /* those of an earlier attempt had access to what is unmapped by now */
     result = cuda_mapping_allow(driver, mapping, device);
     if (result != CUDA_SUCCESS)
         goto unmap;
@@ -195,11 +196,14 @@ void cuda_mapping_add_imported(cuda_mapping *mapping, cuda_origin from) {
     pthread_mutex_unlock(&mappings.lock);
 }
 
-cuda_mapping *cuda_mapping_find(cuda_origin from) {
+static bool is_from(const cuda_mapping *mapping, cuda_origin from) {
+    return mapping->from.process == from.process && mapping->from.number == from.number;
+}
+
+cuda_mapping *cuda_mapping_find(cuda_origin from, size_t mapped_bytes) {
     pthread_mutex_lock(&mappings.lock);
     cuda_mapping *mapping = mappings.first;
-    while (mapping != NULL &&
-           (mapping->from.process != from.process || mapping->from.number != from.number))
+    while (mapping != NULL && (!is_from(mapping, from) || mapping->mapped_bytes != mapped_bytes))
         mapping = mapping->next;
     if (mapping != NULL)
         mapping->users++;

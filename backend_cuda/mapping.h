@@ -40,8 +40,9 @@ CUresult cuda_mapping_allow(const cuda_driver *driver, cuda_mapping *mapping, in
 void cuda_mapping_add_own(cuda_mapping *mapping);
 void cuda_mapping_add_imported(cuda_mapping *mapping, cuda_origin from);
 /* Own memory for another rank of this process, or what was imported before: with one user more.
- * NULL: it is not there. */
-cuda_mapping *cuda_mapping_find(cuda_origin from);
+ * NULL: it is not there, or of another size than the share says, beyond which nothing is to be
+ * reached. */
+cuda_mapping *cuda_mapping_find(cuda_origin from, size_t mapped_bytes);
 void cuda_mapping_hold(cuda_mapping *mapping);
 void cuda_mapping_drop(const cuda_driver *driver, cuda_mapping *mapping);
 bool cuda_mapping_is_of(cuda_origin from); /* this process */

@@ -63,6 +63,17 @@ static CUresult find_granularity(cuda_instance *instance, int32_t device, size_t
     return result;
 }
 
+/* Where there is no room the open granule is not kept: all that was in it may be freed. */
+static CUresult create_whole(cuda_instance *instance, int32_t device, size_t bytes,
+                             cuda_mapping *mapping) {
+    mapping->mapped_bytes = bytes;
+    CUresult result = cuda_mapping_create(instance, device, mapping);
+    if (result != CUDA_ERROR_OUT_OF_MEMORY)
+        return result;
+    cuda_granule_close(instance, device);
+    return cuda_mapping_create(instance, device, mapping);
+}
+
 /* Small memory comes in a granule, which is larger; there may be room for less. */
 static CUresult create(cuda_instance *instance, int32_t device, size_t bytes, size_t granularity,
                        bool small, cuda_mapping *mapping) {
@@ -70,12 +81,11 @@ static CUresult create(cuda_instance *instance, int32_t device, size_t bytes, si
     if (__builtin_add_overflow(bytes, granularity - 1, &rounded))
         return CUDA_ERROR_OUT_OF_MEMORY;
     rounded = rounded / granularity * granularity;
-    mapping->mapped_bytes = small ? cuda_granule_bytes(granularity) : rounded;
-    CUresult result = cuda_mapping_create(instance, device, mapping);
-    if (!small || result != CUDA_ERROR_OUT_OF_MEMORY)
+    const size_t wanted = small ? cuda_granule_bytes(granularity) : rounded;
+    CUresult result = create_whole(instance, device, wanted, mapping);
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || rounded == wanted)
         return result;
-    mapping->mapped_bytes = rounded;
-    return cuda_mapping_create(instance, device, mapping);
+    return create_whole(instance, device, rounded, mapping);
 }
 
 static symmem_status make(cuda_instance *instance, int32_t device, size_t bytes, size_t granularity,
@@ -221,7 +231,7 @@ free_mapping:
 static CUresult import_share(cuda_instance *instance, const symmem_share *share,
                              const share_bytes *bytes, int32_t device, cuda_mapping **mapping_p) {
     const cuda_driver *driver = &instance->driver;
-    cuda_mapping *mapping = cuda_mapping_find(bytes->from);
+    cuda_mapping *mapping = cuda_mapping_find(bytes->from, bytes->mapped_bytes);
     CUresult result = mapping != NULL ? cuda_mapping_allow(driver, mapping, device)
                                       : import_new(driver, share, bytes, device, &mapping);
     if (result == CUDA_SUCCESS)

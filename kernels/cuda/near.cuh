@@ -92,9 +92,10 @@ __device__ bool all_come(const symmem_cuda_near &near, near_spot where, uint32_t
 __device__ __noinline__ bool near_recover(const symmem_cuda_signal_args &args, verdict *result) {
     const spot where = block_spot(args);
     const bool entered = result->entered;
+    const uint64_t start_ns = result->start_ns; // the meeting writes both anew
     __syncthreads();
     if (!entered)
-        return meet(args, where, result, result->start_ns, false);
+        return meet(args, where, result, start_ns, false);
     if (threadIdx.x == 0)
         *word_at(args, args.rank, where.epoch) = result->epoch;
     return finish(args, where, result, false);

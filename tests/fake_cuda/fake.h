@@ -84,6 +84,8 @@ void fake_access_end(CUdeviceptr at);
 __attribute__((visibility("default"))) int fake_handles_held(void);
 __attribute__((visibility("default"))) int fake_imports(void);
 __attribute__((visibility("default"))) int fake_exports(void);
+/* Not more memory than that is created in all, and not more filled at once: OUT_OF_MEMORY. */
+__attribute__((visibility("default"))) void fake_run_short(size_t held_bytes, size_t fill_bytes);
 
 /* A call of the driver that enqueues; for other libraries that are played here, too. */
 CUresult fake_cuda_enqueue(CUstream stream, void (*run)(void *arg), const void *arg, size_t bytes);

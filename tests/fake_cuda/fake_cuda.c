@@ -223,9 +223,10 @@ static CUresult fake_memory_type(unsigned int count, CUpointer_attribute *attrib
     return CUDA_SUCCESS;
 }
 
-/* Handles of memory that have not been given back: each counts as the least that there is. */
-static _Atomic size_t handles_held;
+/* Handles of memory that have not been given back, and what they are of. */
+static _Atomic size_t handles_held, bytes_held;
 static atomic_int imports, exports;
+static _Atomic size_t most_held = SIZE_MAX, most_filled = SIZE_MAX;
 
 int fake_handles_held(void) {
     return (int)handles_held;
@@ -239,9 +240,19 @@ int fake_exports(void) {
     return exports;
 }
 
+void fake_run_short(size_t held_bytes, size_t fill_bytes) {
+    most_held = held_bytes;
+    most_filled = fill_bytes;
+}
+
+static size_t bytes_of(int fd) {
+    struct stat info;
+    return fstat(fd, &info) == 0 ? (size_t)info.st_size : 0;
+}
+
 static CUresult fake_memory_info(size_t *free_bytes, size_t *total_bytes) {
     *total_bytes = MAX_BYTES;
-    *free_bytes = MAX_BYTES - handles_held * GRANULARITY;
+    *free_bytes = MAX_BYTES - handles_held * GRANULARITY; /* of each the least that there is */
     return CUDA_SUCCESS;
 }
 
@@ -327,22 +338,25 @@ static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t bytes,
         return refusal();
     if (bytes == 0 || bytes % GRANULARITY != 0 || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    if (bytes > MAX_BYTES)
+    if (bytes > MAX_BYTES || bytes > most_held || bytes_held > most_held - bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
     int fd = memfd_create(name_for(property->requestedHandleTypes), MFD_CLOEXEC);
     if (fd < 0 || fchmod(fd, 0600) != 0 || ftruncate(fd, (off_t)bytes) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *handle = (CUmemGenericAllocationHandle)fd + 1;
     handles_held++;
+    bytes_held += bytes;
     return CUDA_SUCCESS;
 }
 
 static CUresult fake_release_memory(CUmemGenericAllocationHandle handle) {
     fake_need_no_capture("cuMemRelease");
-    if (fake_is_multicast(fake_fd_of(handle)))
+    if (fake_is_multicast(fake_fd_of(handle))) {
         fake_multicast_released(fake_fd_of(handle));
-    else
+    } else {
         handles_held--;
+        bytes_held -= bytes_of(fake_fd_of(handle));
+    }
     return close((int)handle - 1) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -372,8 +386,7 @@ static CUresult fake_map(CUdeviceptr at, size_t bytes, size_t offset,
     if (offset == 0 && fake_is_multicast(fd))
         return fake_multicast_map(at, bytes, fd);
     if (offset != 0 || fstat(fd, &info) != 0 || (size_t)info.st_size != bytes ||
-        mmap(pointer(at), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
-            MAP_FAILED)
+        mmap(pointer(at), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
         return CUDA_ERROR_INVALID_VALUE;
     fake_know(at, bytes);
     return CUDA_SUCCESS;
@@ -393,10 +406,12 @@ static CUresult fake_access(CUdeviceptr at, size_t bytes, const CUmemAccessDesc 
                             size_t count) {
     fake_need_no_capture("cuMemSetAccess");
     const struct timespec pause = {.tv_nsec = 100000};
-    (void)bytes, (void)access;
+    (void)access;
     CUresult result = count == 1 ? fake_access_begin(at) : CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS) {
         nanosleep(&pause, NULL);
+        if (mprotect(pointer(at), bytes, PROT_READ | PROT_WRITE) != 0)
+            result = CUDA_ERROR_INVALID_VALUE;
         fake_access_end(at);
     }
     return result;
@@ -447,7 +462,10 @@ static CUresult fake_import(CUmemGenericAllocationHandle *handle, void *share,
     else if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         fd = fcntl((int)(intptr_t)share, F_DUPFD_CLOEXEC, 0);
     *handle = (CUmemGenericAllocationHandle)fd + 1;
-    handles_held += fd >= 0 && !fake_is_multicast(fd);
+    if (fd >= 0 && !fake_is_multicast(fd)) {
+        handles_held++;
+        bytes_held += bytes_of(fd);
+    }
     if (fd >= 0)
         return CUDA_SUCCESS;
     return type == CU_MEM_HANDLE_TYPE_FABRIC ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_INVALID_VALUE;
@@ -499,6 +517,8 @@ static CUresult fake_copy(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstre
 
 static CUresult fake_fill8(CUdeviceptr dst, unsigned char value, size_t count, CUstream stream) {
     const struct bytes_op op = {.dst = pointer(dst), .count = count, .width = 1, .value = value};
+    if (count > most_filled)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     return fake_is_known(dst) ? enqueue(stream, run_fill, &op, sizeof op, false)
                               : CUDA_ERROR_INVALID_VALUE;
 }

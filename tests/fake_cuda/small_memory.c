@@ -21,6 +21,7 @@
 static int (*imports)(void);
 static int (*exports)(void);
 static int (*handles)(void);
+static void (*run_short)(size_t held_bytes, size_t fill_bytes);
 static int bad, rank = -1;
 
 static void expect(int got, int least, int most, const char *text) {
@@ -69,6 +70,27 @@ static void cycle(symmem_context *context, symmem_group *group, size_t bytes) {
     need(symmem_free(context, memory), "free");
 }
 
+/* Where there is no room for a granule there may be for less: what comes instead can be used. */
+static void of_one(symmem_context *context, symmem_group *group) {
+    const size_t all = (size_t)1 << 40, half = LARGE;
+    run_short(half, all);
+    cycle(context, group, SMALL);
+    expect(handles(), 1, 1, "handles: what came in place of a granule");
+    symmem_context *other = NULL;
+    symmem_group *alone = NULL;
+    need(symmem_init(NULL, &other), "init");
+    need(symmem_group_create(other, "again", NULL, 0, NULL, &alone), "group");
+    run_short(all, half); /* it is there, but not what zeroing it takes */
+    cycle(other, alone, SMALL);
+    expect(handles(), 2, 2, "handles: likewise");
+    need(symmem_finalize(other), "finalize");
+    symmem_context_free(other);
+    void *memory = NULL;
+    run_short(LARGE, all); /* what is kept of small memory is in nobody's way */
+    need(symmem_alloc(context, LARGE, -1, NULL, &memory), "alloc of all that there is");
+    need(symmem_free(context, memory), "free");
+}
+
 static void of_two(symmem_context *context, symmem_group *group) {
     for (int i = 0; i < FEW; i++)
         cycle(context, group, SMALL);
@@ -100,7 +122,8 @@ int main(void) {
     *(void **)&imports = driver == NULL ? NULL : dlsym(driver, "fake_imports");
     *(void **)&exports = driver == NULL ? NULL : dlsym(driver, "fake_exports");
     *(void **)&handles = driver == NULL ? NULL : dlsym(driver, "fake_handles_held");
-    if (imports == NULL || exports == NULL || handles == NULL) {
+    *(void **)&run_short = driver == NULL ? NULL : dlsym(driver, "fake_run_short");
+    if (imports == NULL || exports == NULL || handles == NULL || run_short == NULL) {
         printf("BAD: this is not the fake driver\n");
         return 1;
     }
@@ -109,7 +132,9 @@ int main(void) {
     const int world = atoi(getenv("WORLD_SIZE")), before = descriptors();
     need(symmem_init(NULL, &context), "init");
     need(symmem_group_create(context, "world", NULL, 0, NULL, &group), "group");
-    if (world == WORLD)
+    if (world == 1)
+        of_one(context, group);
+    else if (world == WORLD)
         of_many(context, group);
     else
         of_two(context, group);

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A share whose bytes are not as they were made, on the fake driver: memory that is mapped here
+ * already is not taken for larger than it is.
+ */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <symmem/backend.h>
+
+#define SMALL ((size_t)4096)
+#define MORE ((uint64_t)1 << 30)
+enum { OFFSET = 2, MAPPED_BYTES = 3, WORDS = 8 }; /* backend_cuda/memory.c: share_bytes */
+
+static symmem_status fail(const symmem_host *host, symmem_status status, int error,
+                          const char *operation, const char *format, ...) {
+    (void)host, (void)error, (void)operation, (void)format;
+    return status;
+}
+
+static symmem_status fail_sizes(const symmem_host *host, symmem_status status, int error,
+                                const char *operation, uint64_t expected, uint64_t actual) {
+    (void)host, (void)error, (void)operation, (void)expected, (void)actual;
+    return status;
+}
+
+static void notice(const symmem_host *host, const char *text) {
+    (void)host, (void)text;
+}
+
+/* What the share says may lie behind the end of the memory. */
+static symmem_status import(const symmem_backend *backend, void *instance, symmem_share share,
+                            uint64_t offset, uint64_t mapped_bytes) {
+    symmem_memory memory = {.ptr = NULL};
+    uint64_t words[WORDS];
+    memcpy(words, share.bytes, sizeof words);
+    words[OFFSET] = offset;
+    words[MAPPED_BYTES] = mapped_bytes;
+    memcpy(share.bytes, words, sizeof words);
+    symmem_status status = backend->memory_import(instance, 0, &share, SMALL, &memory);
+    if (status == SYMMEM_OK)
+        backend->memory_release(instance, &memory);
+    return status;
+}
+
+static int run(const symmem_backend *backend, void *instance) {
+    symmem_memory own = {.ptr = NULL};
+    symmem_share share = {.fd = -1};
+    uint64_t words[WORDS];
+    if (backend->memory_alloc(instance, 0, SMALL, &own) != SYMMEM_OK ||
+        backend->memory_export(instance, &own, &share) != SYMMEM_OK)
+        return 1;
+    memcpy(words, share.bytes, sizeof words);
+    const symmem_status right =
+        import(backend, instance, share, words[OFFSET], words[MAPPED_BYTES]);
+    share.mapped_bytes = MORE;
+    const symmem_status wrong = import(backend, instance, share, MORE / 2, MORE);
+    printf("as it was made: %s; larger: %s\n", symmem_status_name(right),
+           symmem_status_name(wrong));
+    backend->share_close(instance, &share);
+    backend->memory_release(instance, &own);
+    return right != SYMMEM_OK || wrong == SYMMEM_OK;
+}
+
+int main(int argc, char **argv) {
+    const symmem_host host = {
+        .size = sizeof host, .fail = fail, .fail_sizes = fail_sizes, .notice = notice};
+    const symmem_backend_config config = {.size = sizeof config, .world_size = 1};
+    const symmem_backend *(*entry)(uint32_t abi) = NULL;
+    void *plugin = argc > 1 ? dlopen(argv[1], RTLD_NOW) : NULL, *instance = NULL;
+    if (plugin != NULL)
+        *(void **)&entry = dlsym(plugin, "symmem_backend_entry");
+    const symmem_backend *backend = entry != NULL ? entry(SYMMEM_BACKEND_ABI) : NULL;
+    if (backend == NULL || backend->open(&host, &config, &instance) != SYMMEM_OK)
+        return 1;
+    const int bad = run(backend, instance);
+    backend->close(instance);
+    return bad;
+}
