@@ -34,33 +34,41 @@ void cuda_granule_take(cuda_instance *instance, int32_t device, size_t bytes, si
     pthread_mutex_unlock(&instance->lock);
 }
 
-/* NULL: none any more. Of two that are opened at once the last one counts. */
-static void replace(cuda_instance *instance, int32_t device, cuda_mapping *mapping) {
-    pthread_mutex_lock(&instance->lock);
-    cuda_mapping *before = instance->devices[device].open_granule;
-    instance->devices[device].open_granule = mapping;
-    pthread_mutex_unlock(&instance->lock);
-    if (before == NULL)
-        return;
-    cuda_mapping_forget_descriptor(before);
-    cuda_mapping_drop(&instance->driver, before);
+/* Under the instance's lock: what was open before. */
+static cuda_mapping *replace(cuda_device *device, cuda_mapping *mapping) {
+    cuda_mapping *before = device->open_granule;
+    device->open_granule = mapping;
+    return before;
 }
 
-void cuda_granule_open(cuda_instance *instance, int32_t device, cuda_mapping *mapping,
+static void give_up(cuda_instance *instance, cuda_mapping *mapping) {
+    if (mapping == NULL)
+        return;
+    cuda_mapping_forget_descriptor(mapping);
+    cuda_mapping_drop(&instance->driver, mapping);
+}
+
+void cuda_granule_open(cuda_instance *instance, int32_t index, cuda_mapping *mapping,
                        size_t bytes) {
+    cuda_device *device = &instance->devices[index];
     size_t first;
-    pthread_mutex_lock(&instance->lock);
-    uint64_t *series = &instance->devices[device].series;
-    if (*series == 0)
-        *series = cuda_mapping_new_series();
-    mapping->series = *series;
-    pthread_mutex_unlock(&instance->lock);
     mapping->keeps_fd = true;
     /* The caller's use becomes the device's, and the place's is the caller's. */
     (void)cuda_mapping_place(mapping, bytes, &first);
-    replace(instance, device, mapping);
+    /* Of two that are opened at once the last one stays, which has the higher number. */
+    pthread_mutex_lock(&instance->lock);
+    if (device->series == 0)
+        device->series = cuda_mapping_new_series();
+    mapping->series = device->series;
+    cuda_mapping_add_own(mapping);
+    cuda_mapping *before = replace(device, mapping);
+    pthread_mutex_unlock(&instance->lock);
+    give_up(instance, before);
 }
 
-void cuda_granule_close(cuda_instance *instance, int32_t device) {
-    replace(instance, device, NULL);
+void cuda_granule_close(cuda_instance *instance, int32_t index) {
+    pthread_mutex_lock(&instance->lock);
+    cuda_mapping *before = replace(&instance->devices[index], NULL);
+    pthread_mutex_unlock(&instance->lock);
+    give_up(instance, before);
 }

@@ -59,7 +59,8 @@ void cuda_granule_take(cuda_instance *instance, int32_t device, size_t bytes, si
                        cuda_mapping **mapping_p);
 /* Of granules of the driver's: how much the next one has. */
 size_t cuda_granule_bytes(size_t driver_bytes);
-/* `mapping`, of which nothing is given out yet, is the open one; `bytes` of it are. */
+/* `mapping`, of which nobody knows yet, becomes the open one, and is listed; `bytes` of it are
+ * given out. */
 void cuda_granule_open(cuda_instance *instance, int32_t device, cuda_mapping *mapping,
                        size_t bytes);
 

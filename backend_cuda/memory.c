@@ -98,9 +98,10 @@ static symmem_status make(cuda_instance *instance, int32_t device, size_t bytes,
         free(mapping);
         return fail_alloc(instance, result, bytes);
     }
-    cuda_mapping_add_own(mapping);
     if (small)
         cuda_granule_open(instance, device, mapping, bytes);
+    else
+        cuda_mapping_add_own(mapping);
     *mapping_p = mapping;
     return SYMMEM_OK;
 }

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <symmem/symmem.h>
 
-#define LIMIT_MS 20000u
+#define LIMIT_MS 60000u /* 18 ranks on few processors */
 #define SMALL ((size_t)4096)
 #define LARGE ((size_t)4 << 20)
 #define FEW 10   /* cycles that one granule has room for, with 2 ranks */

@@ -430,9 +430,10 @@ struct symmem_backend {
      * each first rendezvous, for pad and signal state together. */
     symmem_status (*memory_alloc)(void *instance, int32_t device, size_t bytes,
                                   symmem_memory *memory);
-    /* Local. Unmaps own or imported memory. For own memory peers' mappings stay usable. The core
-     * calls it when nothing enqueued or captured refers to it any more; may be called from a
-     * stream's own thread by the last symmem_ref release. */
+    /* Local. Unmaps own or imported memory; a backend may keep some of it, of bounded size, for
+     * what comes next, until close. For own memory peers' mappings stay usable. The core calls it
+     * when nothing enqueued or captured refers to it any more; may be called from a stream's own
+     * thread by the last symmem_ref release. */
     void (*memory_release)(void *instance, symmem_memory *memory);
     /* Local. Fills *share for any number of peers; a group of one calls it too. A descriptor is one
      * that share_close may close. Export, share_close and import: all three, or none of them if
