@@ -29,7 +29,9 @@ typedef struct pool {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* over all of it */
 static int32_t users;
 static slab *slabs;
-static pool pieces = {CUDA_PIECE_BYTES, 4096, NULL};
+/* A slab is all of what the driver maps at a time, or other libraries' pinned memory might lie in
+ * the same mapping, and stay there. */
+static pool pieces = {CUDA_PIECE_BYTES, 8192, NULL};
 static pool units = {CUDA_UNIT_BYTES, 64, NULL};
 
 _Static_assert(sizeof(symmem_cuda_fault) <= CUDA_PIECE_BYTES, "a fault is one piece");

@@ -13,7 +13,9 @@
 
 #include "nccl_internal.h"
 
-#define WAIT_NS (1000 * CUDA_NS_PER_MS)
+/* NCCL's service threads look for an end every half second, and a rank's waits for those of its
+ * peers: on two GPUs a second was now and then not enough. */
+#define WAIT_NS (3000 * CUDA_NS_PER_MS)
 #define LATE_NS (10000 * CUDA_NS_PER_MS)
 
 /* In the state's list from its start until it is joined. */
