@@ -154,6 +154,7 @@ __device__ void near_meet_again(const symmem_cuda_near &near, const symmem_cuda_
         *near_word(near, 0, where.epoch) = epoch;
     if (enters && all_come(near, where, epoch))
         return;
+    __syncwarp(); // all have read the epoch, which a vote does not say
     if (threadIdx.x == 0) {
         result->epoch = epoch;
         result->entered = enters;
