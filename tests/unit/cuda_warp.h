@@ -19,12 +19,17 @@ static const unsigned int LANES = 32, MOST_WARPS = 2;
 static thread_local host_place threadIdx;
 static host_place blockIdx, blockDim = {1, 1, 1}, gridDim = {1, 1, 1};
 
-// Now and then a thread falls behind the others of its warp and block.
-static inline void host_fall_behind() {
+// Now and then, one time of so many (a power of two), a thread falls behind the others of its warp
+// and block.
+static inline void host_fall_behind(uint32_t times, useconds_t pause) {
     static uint32_t calls;
     const uint32_t number = __atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED);
-    if ((number ^ static_cast<uint32_t>(getpid())) * 2654435761u >> 27 == 0)
-        usleep(20);
+    if (((number ^ static_cast<uint32_t>(getpid())) * 2654435761u >> 16) % times == 0)
+        usleep(pause);
+}
+
+static inline void host_come_late() {
+    host_fall_behind(32, 20);
 }
 
 // --- a block -----------------------------------------------------------------------------------
@@ -75,13 +80,15 @@ class host_block {
 static host_block host_block;
 
 static inline void __syncthreads() {
-    host_fall_behind();
+    host_come_late();
     (void)host_block.meet(true);
 }
 
 static inline bool __syncthreads_and(bool own) {
-    host_fall_behind();
-    return host_block.meet(own);
+    host_come_late();
+    const bool all = host_block.meet(own);
+    host_fall_behind(64, 5000); // with its work: long enough for peers to see what is not done yet
+    return all;
 }
 
 // --- a warp ------------------------------------------------------------------------------------
@@ -114,7 +121,7 @@ template <int ARRIVE, int LOOK> static void host_meet_lanes() {
 // them, takes nothing else for ordered.
 static inline const uint32_t *host_exchange(uint32_t own) {
     uint32_t *values = host_warps[threadIdx.x / LANES].values[host_exchanges++ % 2];
-    host_fall_behind();
+    host_come_late();
     __atomic_store_n(&values[threadIdx.x % LANES], own, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     host_meet_lanes<__ATOMIC_RELAXED, __ATOMIC_RELAXED>();
@@ -123,7 +130,7 @@ static inline const uint32_t *host_exchange(uint32_t own) {
 }
 
 static inline void __syncwarp() {
-    host_fall_behind();
+    host_come_late();
     host_meet_lanes<__ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE>();
 }
 

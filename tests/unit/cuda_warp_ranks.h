@@ -56,9 +56,10 @@ struct call {
     int32_t channel;
     size_t count;
     unsigned int blocks; // where there are no lines
+    uint32_t compared;   // with the peers', by who goes the general way; 0: not
 };
 
-static symmem_cuda_signal_args signal_args(int32_t channel) {
+static symmem_cuda_signal_args signal_args(const call &c) {
     static void *signals[MOST_RANKS];
     symmem_cuda_signal_args args = {};
     for (int r = 0; r < ranks; r++)
@@ -69,9 +70,18 @@ static symmem_cuda_signal_args signal_args(int32_t channel) {
     args.rank = own;
     args.world_size = ranks;
     args.channel_count = CHANNELS;
-    args.channel = channel;
+    args.channel = c.channel;
     args.timeout_ms = limit_ms;
     args.stream = SYMMEM_CUDA_NO_STREAM + 1;
+    return args;
+}
+
+static symmem_cuda_signal_args compared_args(const call &c) {
+    symmem_cuda_signal_args args = signal_args(c);
+    if (c.compared == 0)
+        return args;
+    args.call[0] = SYMMEM_CALL_BARRIER;
+    args.call[1] = c.compared;
     return args;
 }
 
@@ -119,7 +129,7 @@ static symmem_cuda_plain_args lines_args(const call &c, const symmem_cuda_job &j
     const symmem_cuda_pushed pushed = symmem_cuda_pushed_of(&job);
     symmem_cuda_plain_args args = {};
     args.near = near_args(c.channel);
-    args.signal = signal_args(c.channel);
+    args.signal = signal_args(c);
     args.op = static_cast<uint16_t>(job.op);
     args.from[0] = pushed.src;
     args.to[0] = pushed.dst;
@@ -133,7 +143,7 @@ static symmem_cuda_plain_args blocks_args(const call &c, const symmem_cuda_job &
     const symmem_cuda_step step = step_of(job);
     symmem_cuda_plain_args args = {};
     args.near = near_args(c.channel);
-    args.signal = signal_args(c.channel);
+    args.signal = signal_args(c);
     args.op = static_cast<uint16_t>(job.op);
     args.units = static_cast<uint32_t>(step.count * sizeof(float) / 16);
     args.targets = static_cast<uint16_t>(symmem_cuda_targets(&job, &step));
@@ -147,7 +157,7 @@ static symmem_cuda_plain_args blocks_args(const call &c, const symmem_cuda_job &
 static symmem_cuda_collective_args general_args(const call &c, const symmem_cuda_job &job,
                                                 symmem_cuda_way way) {
     symmem_cuda_collective_args args = {};
-    args.signal = signal_args(c.channel);
+    args.signal = compared_args(c);
     args.job = job;
     args.way = way;
     if (way == SYMMEM_CUDA_IN_BLOCKS)
@@ -158,11 +168,12 @@ static symmem_cuda_collective_args general_args(const call &c, const symmem_cuda
 }
 
 static void run_meeting(const call &c, bool plain) {
-    symmem_cuda_near_args args = {near_args(c.channel), signal_args(c.channel)};
+    const symmem_cuda_near_args args = {near_args(c.channel), signal_args(c)};
+    const symmem_cuda_signal_args general = compared_args(c);
     if (plain)
         warp_launch(WARP_NEAR_BARRIER, 1, 1, &args);
     else
-        warp_launch(WARP_BARRIER, 1, 1, &args.signal);
+        warp_launch(WARP_BARRIER, 1, 1, &general);
 }
 
 static void run_lines(const call &c, const symmem_cuda_job &job, bool plain) {
