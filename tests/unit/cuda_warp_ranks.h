@@ -4,6 +4,7 @@
 #ifndef UNIT_CUDA_WARP_RANKS_H
 #define UNIT_CUDA_WARP_RANKS_H
 
+#include <csignal>
 #include <cstdio>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -227,9 +228,28 @@ static void prepare(int count) {
     pthread_barrier_init(&shared->meeting, &attributes, static_cast<unsigned int>(ranks));
 }
 
+// Whoever waits for a rank that has failed need not do so until the limit.
+static bool all_end_well(pid_t (&pids)[MOST_RANKS]) {
+    bool right = true;
+    for (int left = ranks; left > 0; left--) {
+        int status = -1;
+        const pid_t ended = waitpid(-1, &status, 0);
+        right = right && ended > 0 && status == 0;
+        for (pid_t &pid : pids)
+            if (pid == ended)
+                pid = 0;
+            else if (!right && pid > 1)
+                kill(pid, SIGKILL);
+    }
+    return right;
+}
+
+// After a failure the rest is left out.
 static void run_ranks(int count, bool (*scenario)()) {
+    static bool right = true;
     const pid_t parent = getpid();
-    pid_t pids[MOST_RANKS];
+    pid_t pids[MOST_RANKS] = {};
+    CU_ASSERT_FATAL(right);
     prepare(count);
     for (own = 0; own < ranks; own++) {
         pids[own] = fork();
@@ -237,12 +257,8 @@ static void run_ranks(int count, bool (*scenario)()) {
         if (pids[own] == 0)
             _exit(child(scenario, parent));
     }
-    bool right = true;
-    for (int r = 0; r < ranks; r++) {
-        int status = -1;
-        right = waitpid(pids[r], &status, 0) == pids[r] && status == 0 && right;
-    }
-    CU_ASSERT_FATAL(right); // then the case's other runs are left out
+    right = all_end_well(pids);
+    CU_ASSERT_FATAL(right);
 }
 
 #endif

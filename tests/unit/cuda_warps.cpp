@@ -70,7 +70,7 @@ static bool all_have_begun(uint32_t round) {
 // Whoever comes late, and whichever way each one goes. Some compare their calls, and what they show
 // of that is soon old: who does not compare takes it away.
 static bool calls_in_a_row() {
-    const uint32_t rounds = ranks <= 4 ? 30 : 24;
+    const uint32_t rounds = ranks <= 4 ? 24 : 16;
     dice all = {static_cast<uint32_t>(ranks)}, mine = {static_cast<uint32_t>(100 + own)};
     for (uint32_t round = 1; round <= rounds; round++) {
         call c = some_call(all);
@@ -96,16 +96,15 @@ template <int RANKS> static void test_calls() {
 
 struct absence {
     int ranks;
-    call wanted;
-    bool comes; // for another call, which ends sooner
-    call instead;
+    uint32_t limit_ms;            // in which all others come
+    const call *wanted, *instead; // of who is away: it ends sooner; nullptr: none
 };
 
 static const absence *absent;
 
 static bool is_away() {
-    if (absent->comes)
-        run(absent->instead, false);
+    if (absent->instead != nullptr)
+        run(*absent->instead, false);
     return own_fault().code == 0;
 }
 
@@ -116,26 +115,28 @@ static bool one_is_away() {
     (void)pthread_barrier_wait(&shared->meeting);
     if (own == away)
         return is_away();
-    limit_ms = 600;
-    run(absent->wanted, true);
+    limit_ms = absent->limit_ms;
+    run(*absent->wanted, true);
     CHECK(own_fault().code == TIMEOUT);
     CHECK(own_fault().failed_rank == away && own_fault().missing[0] == 1u << away);
     CHECK(own_fault().elapsed_ns >= limit_ms * UINT64_C(1000000));
     CHECK(*own_poison() == 1);
     shared->rank[own].fault = symmem_cuda_fault();
     limit_ms = LIMIT_MS;
-    run(absent->wanted, true);
+    run(*absent->wanted, true);
     CHECK(own_fault().code == POISONED && own_fault().failed_rank == own);
     CHECK(own_fault().elapsed_ns < LIMIT_MS / 2 * UINT64_C(1000000));
     return true;
 }
 
 static void test_absence() {
+    static const call meeting = {MEET, 0, 0, 1, 0}, lines = {SUM_APART, 0, 128, 1, 0};
+    static const call both[] = {{SUM_IN_PLACE, 0, 128, 1, 0}, {SUM_IN_PLACE, 0, MOST, 1, 0}};
     static const absence absences[] = {
-        {8, {MEET, 0, 0, 1, 0}, false, {}},
-        {2, {SUM_APART, 0, 128, 1, 0}, true, {MEET, 0, 0, 1, 0}},           // and has no lines
-        {3, {SUM_IN_PLACE, 1, 128, 1, 0}, true, {SUM_APART, 1, 128, 1, 0}}, // no second meeting
-        {4, {SUM_IN_PLACE, 0, MOST, 1, 0}, true, {MEET, 0, 0, 1, 0}},       // likewise
+        {8, 1500, &meeting, nullptr},
+        {2, 300, &lines, &meeting},  // no lines
+        {3, 800, &both[0], &lines},  // lines, but no second meeting
+        {4, 800, &both[1], &meeting} // in blocks, likewise
     };
     for (const absence &one : absences) {
         absent = &one;
@@ -159,7 +160,7 @@ static bool one_is_poisoned() {
     return true;
 }
 
-// At the first meeting, before the second one, and while lanes look before that.
+// Before the first meeting, while lanes look there, and while they look before the second one.
 static void test_poison() {
     static const uint32_t looks[] = {1, 16, 48};
     static const int counts[] = {2, 3, 4};
