@@ -28,8 +28,8 @@ __device__ inline void tell(uint32_t *word, uint32_t value) {
 
 namespace {
 
-// The first warp of a block. The CPU's has one thread.
-#ifdef SYMMEM_CUDA_ON_HOST
+// The first warp of a block. The CPU's has one thread, but in the tests of what lanes do together.
+#ifdef SYMMEM_CUDA_LONE_LANE
 constexpr uint32_t TEAM = 1;
 #else
 constexpr uint32_t TEAM = 32;
@@ -61,7 +61,7 @@ __device__ uint32_t near_rank(const symmem_cuda_near &near, uint32_t turn) {
 
 // Of the team, each peer by one thread.
 template <typename Visit> __device__ void for_each_peer(const symmem_cuda_near &near, Visit visit) {
-#ifdef SYMMEM_CUDA_ON_HOST
+#ifdef SYMMEM_CUDA_LONE_LANE
     for (uint32_t turn = 1; turn < near.ranks; turn++)
         visit(turn);
 #else
@@ -154,6 +154,7 @@ __device__ void near_meet_again(const symmem_cuda_near &near, const symmem_cuda_
         *near_word(near, 0, where.epoch) = epoch;
     if (enters && all_come(near, where, epoch))
         return;
+    __syncwarp(); // all have read the epoch, which a vote does not say
     if (threadIdx.x == 0) {
         result->epoch = epoch;
         result->entered = enters;

@@ -32,10 +32,10 @@ __device__ uint32_t look_ahead(const symmem_cuda_near &near) {
 
 // --- lines -------------------------------------------------------------------------------
 
-// Each thread has one at most: the host launches as many. The CPU's one thread has them all.
+// Each thread has one at most: the host launches as many. A warp's one thread has them all.
 template <typename Visit> __device__ bool for_own_lines(uint32_t lines, Visit visit) {
     const uint32_t first = blockIdx.x * SYMMEM_CUDA_LINES + threadIdx.x;
-#ifdef SYMMEM_CUDA_ON_HOST
+#ifdef SYMMEM_CUDA_LONE_LANE
     for (uint32_t line = first; line < lines; line++)
         if (!visit(line))
             return false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What the kernels' source needs to be compiled for the CPU: a block is some threads of this
-// process, and one block runs at a time. So `__shared__` is static.
+// process, and one block runs at a time. So `__shared__` is static. A warp has one thread, or, for
+// the tests that ask for it, as many as on the device.
 #ifndef UNIT_CUDA_ON_HOST_H
 #define UNIT_CUDA_ON_HOST_H
 
@@ -44,6 +45,8 @@ static inline bool __syncthreads_and(bool own) {
     host_jitter();
     return own;
 }
+#elif defined(CUDA_ON_HOST_WARPS) // a block of whole warps
+#include "cuda_warp.h"
 #else
 #define __shared__ static
 static thread_local host_place threadIdx;
@@ -68,9 +71,9 @@ static inline bool __syncthreads_and(bool own) {
 }
 #endif
 
-// A warp has one thread.
-static inline void __syncwarp() {
-}
+#ifndef CUDA_ON_HOST_WARPS
+#define SYMMEM_CUDA_LONE_LANE // what a kernel's warp shares out its one thread does
+static inline void __syncwarp() {}
 
 static inline bool __all_sync(uint32_t, bool own) {
     return own;
@@ -79,6 +82,9 @@ static inline bool __all_sync(uint32_t, bool own) {
 static inline uint32_t __shfl_sync(uint32_t, uint32_t own, int) {
     return own;
 }
+
+static inline void host_look(const uint32_t *) {}
+#endif
 
 static inline void __threadfence_system() {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -106,6 +112,7 @@ static inline int __clz(uint32_t bits) {
 }
 
 static inline uint32_t load_volatile(const uint32_t *word) {
+    host_look(word);
     return __atomic_load_n(word, __ATOMIC_RELAXED);
 }
 

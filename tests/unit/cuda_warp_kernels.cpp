@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The kernels, compiled for the CPU with warps as the device's.
+#define CUDA_ON_HOST_WARPS
+#include "cuda_on_host.h"
+
+#include "cuda/collective.cu"
+
+#include "cuda_warp_kernels.h"
+
+template <typename Args, void (*KERNEL)(Args)> static void call(const void *args) {
+    KERNEL(*static_cast<const Args *>(args));
+}
+
+static void (*const kernels[])(const void *args) = {
+    call<const symmem_cuda_signal_args, symmem_barrier>,
+    call<const symmem_cuda_near_args, symmem_near_barrier>,
+    call<const symmem_cuda_collective_args, symmem_collective_f32>,
+    call<const symmem_cuda_plain_args, symmem_plain_lines_of_two_f32>,
+    call<const symmem_cuda_plain_args, symmem_plain_lines_f32>,
+    call<const symmem_cuda_plain_args, symmem_plain_blocks_of_two_f32>,
+    call<const symmem_cuda_plain_args, symmem_plain_blocks_f32>,
+    call<const symmem_cuda_plain_args, symmem_plain_wide_f32>,
+};
+
+void warp_launch(warp_kernel kernel, unsigned int blocks, unsigned int warps, const void *args) {
+    host_run(blocks, warps, [&] { kernels[kernel](args); });
+}
+
+void warp_trap(uint32_t *word, uint32_t look) {
+    host_trap = word;
+    host_looks_left = look;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The kernels of few ranks and those that do the same for any, in blocks of whole warps. */
+#ifndef UNIT_CUDA_WARP_KERNELS_H
+#define UNIT_CUDA_WARP_KERNELS_H
+
+#include <cstdint>
+
+enum warp_kernel {
+    WARP_BARRIER,
+    WARP_NEAR_BARRIER,
+    WARP_COLLECTIVE,
+    WARP_LINES_OF_TWO,
+    WARP_LINES,
+    WARP_BLOCKS_OF_TWO,
+    WARP_BLOCKS,
+    WARP_WIDE,
+};
+
+// Returns when it has ended. One at a time in a process; two warps at most.
+void warp_launch(warp_kernel kernel, unsigned int blocks, unsigned int warps, const void *args);
+
+// From the look-th one on that a kernel of this process takes at it, the word is 1.
+void warp_trap(uint32_t *word, uint32_t look);
+
+#endif
