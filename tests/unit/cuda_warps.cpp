@@ -95,7 +95,7 @@ template <int RANKS> static void test_calls() {
 // --- a rank stays away -------------------------------------------------------------------------
 
 struct absence {
-    int ranks;
+    int ranks, away;
     uint32_t limit_ms;            // in which all others come
     const call *wanted, *instead; // of who is away: it ends sooner; nullptr: none
 };
@@ -110,7 +110,7 @@ static bool is_away() {
 
 // The others are through with their limit and name it, and then are poisoned.
 static bool one_is_away() {
-    const int away = ranks / 2;
+    const int away = absent->away;
     fill(1);
     (void)pthread_barrier_wait(&shared->meeting);
     if (own == away)
@@ -133,10 +133,10 @@ static void test_absence() {
     static const call meeting = {MEET, 0, 0, 1, 0}, lines = {SUM_APART, 0, 128, 1, 0};
     static const call both[] = {{SUM_IN_PLACE, 0, 128, 1, 0}, {SUM_IN_PLACE, 0, MOST, 1, 0}};
     static const absence absences[] = {
-        {8, 1500, &meeting, nullptr},
-        {2, 300, &lines, &meeting},  // no lines
-        {3, 800, &both[0], &lines},  // lines, but no second meeting
-        {4, 800, &both[1], &meeting} // in blocks, likewise
+        {8, 7, 1500, &meeting, nullptr},
+        {2, 1, 300, &lines, &meeting},  // no lines
+        {3, 1, 800, &both[0], &lines},  // lines, but no second meeting
+        {4, 2, 800, &both[1], &meeting} // in blocks, likewise
     };
     for (const absence &one : absences) {
         absent = &one;
@@ -144,11 +144,33 @@ static void test_absence() {
     }
 }
 
-// --- a state is poisoned between the looks of lanes --------------------------------------------
+// --- a state is poisoned ------------------------------------------------------------------------
+
+// It does not come to what is called then, and all ranks hear of it.
+static bool one_was_poisoned() {
+    static const call calls[] = {{MEET, 0, 0, 1, 0}, {SUM_APART, 0, 128, 1, 0}};
+    for (const call &c : calls) {
+        fill(1);
+        if (own == 1)
+            *own_poison() = 1;
+        run(c, true);
+        CHECK(own_fault().code == POISONED && *own_poison() == 1);
+        (void)pthread_barrier_wait(&shared->meeting);
+        shared->rank[own].fault = symmem_cuda_fault();
+        *own_poison() = own == 1;
+        (void)pthread_barrier_wait(&shared->meeting);
+    }
+    return true;
+}
+
+static void test_poisoned_before() {
+    for (int count = 2; count <= 4; count++)
+        run_ranks(count, one_was_poisoned);
+}
 
 static uint32_t trapped_look;
 
-// Lanes of which some have seen it decide alike, and all ranks hear of it.
+// Between the looks of lanes: those of which some have seen it decide alike.
 static bool one_is_poisoned() {
     const call c = {SUM_IN_PLACE, 0, 128, 1, 0};
     fill(1);
@@ -173,9 +195,13 @@ static void test_poison() {
 
 int main() {
     static const unit_case cases[] = {
-        {"calls of 2 ranks", test_calls<2>}, {"calls of 3 ranks", test_calls<3>},
-        {"calls of 4 ranks", test_calls<4>}, {"calls of 8 ranks", test_calls<8>},
-        {"a rank stays away", test_absence}, {"a rank is poisoned meanwhile", test_poison},
+        {"calls of 2 ranks", test_calls<2>},
+        {"calls of 3 ranks", test_calls<3>},
+        {"calls of 4 ranks", test_calls<4>},
+        {"calls of 8 ranks", test_calls<8>},
+        {"a rank stays away", test_absence},
+        {"a rank was poisoned", test_poisoned_before},
+        {"a rank is poisoned meanwhile", test_poison},
     };
     void *mapped =
         mmap(nullptr, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
