@@ -88,7 +88,9 @@ note() { # STATUS
 # What runs in the background gets no Ctrl-C.
 # shellcheck disable=SC2317 # called by trap
 stop() {
-    [ "${#pids[@]}" -eq 0 ] || kill "${pids[@]}" 2>/dev/null
+    local running # those that ended meanwhile have numbers that may be others' by now
+    mapfile -t running < <(jobs -pr)
+    [ "${#running[@]}" -eq 0 ] || kill "${running[@]}" 2>/dev/null
     wait
     exit 1
 }
