@@ -8,151 +8,11 @@
 #include <unistd.h>
 
 #include "counting_store.h"
-#include "kit.h"
+#include "life_help.h"
 #include "resources.h"
-#include "resources_open.h"
 
 #define LIMIT_MS 15000u
 #define BYTES 4096
-#define DEVICE_TYPE_CPU 1 /* kDLCPU */
-
-/* --- cycles ----------------------------------------------------------------------------------- */
-
-static int cycle_count(const struct tk *t) {
-    if (tk_suite_is_long() && t->world_size <= 8)
-        return 1000;
-    return t->world_size == 1   ? 1000
-           : t->world_size <= 2 ? 150
-           : t->world_size <= 4 ? 30
-           : t->world_size <= 8 ? 20
-                                : 5;
-}
-
-static void expect_as_many_open(struct tk *t, const struct resources_open *before) {
-    char text[512];
-    bool same = resources_are_as_many(before, text, sizeof(text));
-    TK_CHECK_MSG(t, same, "%s", text);
-}
-
-/* Of a device's memory, what its driver says is free: a shortage tells. Nothing on the CPU, and
- * where ranks share a device. */
-static uint64_t device_bytes(struct tk *t, symmem_context *context) {
-    symmem_error_record record;
-    void *none = NULL;
-    int32_t devices = 0;
-    TK_OK(t, symmem_device_count(context, &devices));
-    if (t->device_type == DEVICE_TYPE_CPU || devices < t->world_size)
-        return 0;
-    TK_STATUS(t, SYMMEM_NO_SPACE, symmem_alloc(context, (size_t)1 << 46, -1, NULL, &none));
-    symmem_last_error(&record);
-    TK_CHECK(t, record.actual > 0);
-    return record.actual;
-}
-
-static void one_cycle(struct tk *t, const symmem_context_options *options, uint64_t *free_p) {
-    symmem_context *context = NULL;
-    symmem_group *group = NULL;
-    symmem_handle *handle = NULL;
-    void *memory = NULL;
-    TK_REQUIRE_OK(t, symmem_init(options, &context));
-    if (free_p != NULL)
-        *free_p = device_bytes(t, context);
-    TK_REQUIRE_OK(t, symmem_group_create(context, "cycle", NULL, 0, NULL, &group));
-    TK_REQUIRE_OK(t, symmem_alloc(context, BYTES, -1, NULL, &memory));
-    TK_REQUIRE_OK(t, symmem_rendezvous(context, memory, group, LIMIT_MS, &handle));
-    TK_REQUIRE_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
-    symmem_handle_release(handle);
-    TK_REQUIRE_OK(t, symmem_free(context, memory));
-    TK_REQUIRE_OK(t, symmem_finalize(context));
-    symmem_context_free(context);
-}
-
-/* Others may use the device too: what cycles keep is missing after more of them as well. */
-static void expect_free_again(struct tk *t, const symmem_context_options *options, uint64_t before,
-                              uint64_t after) {
-    enum { MORE = 40 };
-    uint64_t mine = after >= before, missing = 1;
-    for (int cycle = 0; cycle < MORE && missing != 0; cycle++) {
-        tk_share_u64(t, 0, mine);
-        tk_out_of_band_barrier(t);
-        missing = 0;
-        for (int32_t r = 0; r < t->world_size; r++)
-            missing += tk_read_u64(t, r, 0) == 0;
-        tk_out_of_band_barrier(t);
-        if (missing != 0)
-            one_cycle(t, options, &after);
-        mine = mine != 0 || after >= before;
-    }
-    TK_CHECK_MSG(t, mine != 0, "%llu bytes of the device were left, before %llu",
-                 (unsigned long long)after, (unsigned long long)before);
-}
-
-static void cycles_leave_nothing(struct tk *t) {
-    symmem_context_options options = tk_options(t);
-    struct resources_names *names = malloc(sizeof(*names));
-    char path[4096], first[300];
-    symmem_store *store = NULL;
-    struct resources_open descriptors = {0};
-    int cycles = cycle_count(t), mappings = 0, keys = 0;
-    uint64_t free_bytes = 0, free_at_end = 0;
-    TK_REQ(t, "SM-LIFE-01");
-    TK_REQUIRE(t, names != NULL);
-    snprintf(path, sizeof(path), "%s/cycles", t->scratch_dir);
-    TK_REQUIRE_OK(t, symmem_store_open_file(path, &store));
-    options.store = store;
-    for (int cycle = 0; cycle < cycles; cycle++) {
-        if (cycle == 3) { /* what is made once is there by now */
-            tk_out_of_band_barrier(t);
-            resources_take_open(&descriptors);
-            mappings = resources_shared_mappings();
-            keys = resources_count_entries(path);
-            resources_take_names(names);
-            tk_out_of_band_barrier(t);
-        }
-        one_cycle(t, &options,
-                  cycle == 3            ? &free_bytes
-                  : cycle == cycles - 1 ? &free_at_end
-                                        : NULL);
-    }
-    tk_out_of_band_barrier(t);
-    expect_free_again(t, &options, free_bytes, free_at_end);
-    expect_as_many_open(t, &descriptors);
-    TK_EQ_INT(t, mappings, resources_shared_mappings());
-    TK_EQ_INT(t, keys, resources_count_entries(path));
-    TK_CHECK_MSG(t, resources_new_names(names, first, sizeof(first)) == 0, "%s was left", first);
-    tk_out_of_band_barrier(t);
-    symmem_store_close(store);
-    free(names);
-}
-
-/* As PyTorch's test, with counts in place of the device's free memory. */
-static void signal_pad_freed_with_its_group(struct tk *t) {
-    struct resources_open descriptors = {0};
-    int mappings = 0;
-    uint64_t bytes = 0;
-    TK_REQ(t, "SM-LIFE-01");
-    for (int cycle = 0; cycle < 10; cycle++) {
-        symmem_group *group = NULL;
-        symmem_handle *handle;
-        void *memory = tk_alloc(t, 256);
-        char name[16];
-        snprintf(name, sizeof(name), "cycle-%d", cycle);
-        TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
-        handle = tk_rendezvous(t, memory, group);
-        TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
-        TK_OK(t, symmem_group_destroy(group));
-        tk_release(t, handle);
-        tk_free(t, memory);
-        if (cycle == 2) {
-            resources_take_open(&descriptors);
-            mappings = resources_shared_mappings();
-            bytes = resources_shared_bytes();
-        }
-    }
-    expect_as_many_open(t, &descriptors);
-    TK_EQ_INT(t, mappings, resources_shared_mappings());
-    TK_EQ_SIZE(t, bytes, resources_shared_bytes());
-}
 
 static void repeated_rendezvous_adds_nothing(struct tk *t) {
     void *memory = tk_alloc(t, BYTES);
@@ -382,17 +242,6 @@ static void rights_are_the_owners(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "life.cycles_leave_nothing",
-     .requirements = "SM-LIFE-01,SM-CONTEXT-06",
-     .max_ranks = 16,
-     .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT,
-     .timeout_s = 120,
-     .body = cycles_leave_nothing},
-    {.name = "test_internal_signal_pad_freed_with_its_group",
-     .requirements = "SM-LIFE-01,SM-LIFE-05",
-     .max_ranks = 4,
-     .flags = TK_PROCESS_ONLY,
-     .body = signal_pad_freed_with_its_group},
     {.name = "life.repeated_rendezvous_adds_nothing",
      .requirements = "SM-LIFE-05,SM-RDV-02",
      .max_ranks = 4,

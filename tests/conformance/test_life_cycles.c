@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* That nothing is left of what begins and ends many times: contexts, allocations, groups. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "life_help.h"
+#include "resources.h"
+
+#define LIMIT_MS 15000u
+#define BYTES 4096
+#define DEVICE_TYPE_CPU 1 /* kDLCPU */
+
+/* A device's free memory belongs to all who use it: how long a shortage may be somebody else's. */
+#define OTHERS_MS 10000u
+
+/* Of a device's memory, what its driver says is free: a shortage tells. Nothing on the CPU, and
+ * where ranks share a device. */
+static uint64_t device_bytes(struct tk *t, symmem_context *context) {
+    symmem_error_record record;
+    void *none = NULL;
+    int32_t devices = 0;
+    TK_OK(t, symmem_device_count(context, &devices));
+    if (t->device_type == DEVICE_TYPE_CPU || devices < t->world_size)
+        return 0;
+    TK_STATUS(t, SYMMEM_NO_SPACE, symmem_alloc(context, (size_t)1 << 46, -1, NULL, &none));
+    symmem_last_error(&record);
+    TK_CHECK(t, record.actual > 0);
+    return record.actual;
+}
+
+/* One cycle of some kind; *free_p, unless it is NULL, gets the free device memory at a place that
+ * is the same in each. */
+typedef void (*cycle_fn)(struct tk *t, const symmem_context_options *options, uint64_t *free_p);
+
+/* Others may use the device too: what cycles keep is missing after more of them as well. */
+static void expect_free_again(struct tk *t, cycle_fn cycle, const symmem_context_options *options,
+                              uint64_t before, uint64_t after) {
+    enum { MORE = 40, MINE = 0, IN_TIME = 1 };
+    uint64_t mine = after >= before, missing = 1, in_time = 1;
+    uint64_t end_ms = tk_now_ms() + OTHERS_MS;
+    for (int i = 0; (i < MORE || in_time != 0) && missing != 0; i++) {
+        tk_share_u64(t, MINE, mine);
+        tk_share_u64(t, IN_TIME, tk_now_ms() < end_ms);
+        tk_out_of_band_barrier(t);
+        missing = 0;
+        for (int32_t r = 0; r < t->world_size; r++)
+            missing += tk_read_u64(t, r, MINE) == 0;
+        in_time = tk_read_u64(t, 0, IN_TIME); /* the ranks must agree */
+        tk_out_of_band_barrier(t);
+        if (missing != 0)
+            cycle(t, options, &after);
+        mine = mine != 0 || after >= before;
+    }
+    TK_CHECK_MSG(t, mine != 0, "%llu bytes of the device were left, before %llu",
+                 (unsigned long long)after, (unsigned long long)before);
+}
+
+/* --- contexts --------------------------------------------------------------------------------- */
+
+static int context_cycles(const struct tk *t) {
+    if (tk_suite_is_long() && t->world_size <= 8)
+        return 1000;
+    return t->world_size == 1   ? 1000
+           : t->world_size <= 2 ? 150
+           : t->world_size <= 4 ? 30
+           : t->world_size <= 8 ? 20
+                                : 5;
+}
+
+static void context_cycle(struct tk *t, const symmem_context_options *options, uint64_t *free_p) {
+    symmem_context *context = NULL;
+    symmem_group *group = NULL;
+    symmem_handle *handle = NULL;
+    void *memory = NULL;
+    TK_REQUIRE_OK(t, symmem_init(options, &context));
+    if (free_p != NULL)
+        *free_p = device_bytes(t, context);
+    TK_REQUIRE_OK(t, symmem_group_create(context, "cycle", NULL, 0, NULL, &group));
+    TK_REQUIRE_OK(t, symmem_alloc(context, BYTES, -1, NULL, &memory));
+    TK_REQUIRE_OK(t, symmem_rendezvous(context, memory, group, LIMIT_MS, &handle));
+    TK_REQUIRE_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    symmem_handle_release(handle);
+    TK_REQUIRE_OK(t, symmem_free(context, memory));
+    TK_REQUIRE_OK(t, symmem_finalize(context));
+    symmem_context_free(context);
+}
+
+static void cycles_leave_nothing(struct tk *t) {
+    symmem_context_options options = tk_options(t);
+    struct resources_names *names = malloc(sizeof(*names));
+    char path[4096], first[300];
+    symmem_store *store = NULL;
+    struct resources_open descriptors = {0};
+    int cycles = context_cycles(t), mappings = 0, keys = 0;
+    uint64_t free_bytes = 0, free_at_end = 0;
+    TK_REQ(t, "SM-LIFE-01");
+    TK_REQUIRE(t, names != NULL);
+    snprintf(path, sizeof(path), "%s/cycles", t->scratch_dir);
+    TK_REQUIRE_OK(t, symmem_store_open_file(path, &store));
+    options.store = store;
+    for (int cycle = 0; cycle < cycles; cycle++) {
+        if (cycle == 3) { /* what is made once is there by now */
+            tk_out_of_band_barrier(t);
+            resources_take_open(&descriptors);
+            mappings = resources_shared_mappings();
+            keys = resources_count_entries(path);
+            resources_take_names(names);
+            tk_out_of_band_barrier(t);
+        }
+        context_cycle(t, &options,
+                      cycle == 3            ? &free_bytes
+                      : cycle == cycles - 1 ? &free_at_end
+                                            : NULL);
+    }
+    tk_out_of_band_barrier(t);
+    expect_free_again(t, context_cycle, &options, free_bytes, free_at_end);
+    expect_as_many_open(t, &descriptors);
+    TK_EQ_INT(t, mappings, resources_shared_mappings());
+    TK_EQ_INT(t, keys, resources_count_entries(path));
+    TK_CHECK_MSG(t, resources_new_names(names, first, sizeof(first)) == 0, "%s was left", first);
+    tk_out_of_band_barrier(t);
+    symmem_store_close(store);
+    free(names);
+}
+
+/* --- allocations ------------------------------------------------------------------------------ */
+
+/* On the case's own context and its world group: an allocation of each size, from less than a page
+ * to more than any backend would cut out of something larger. All there at once, so that none is
+ * the other's old place. */
+static void allocation_cycle(struct tk *t, const symmem_context_options *options,
+                             uint64_t *free_p) {
+    static const size_t sizes[] = {64, BYTES, ((size_t)1 << 20) + 64, (size_t)9 << 20};
+    enum { COUNT = sizeof(sizes) / sizeof(sizes[0]) };
+    void *memory[COUNT];
+    symmem_handle *handles[COUNT];
+    (void)options;
+    for (int i = 0; i < COUNT; i++) {
+        memory[i] = tk_alloc(t, sizes[i]);
+        handles[i] = tk_rendezvous(t, memory[i], tk_world_group(t));
+    }
+    TK_OK(t, symmem_barrier(handles[0], 0, LIMIT_MS, NULL));
+    if (free_p != NULL)
+        *free_p = device_bytes(t, t->context);
+    for (int i = 0; i < COUNT; i++) {
+        tk_release(t, handles[i]);
+        tk_free(t, memory[i]);
+    }
+}
+
+/* How many of what a process has; a backend may keep some of it for the next, now more, now less.
+ */
+struct held {
+    int descriptors, mappings;
+    uint64_t mapped_bytes, free_bytes;
+};
+
+static void take_held(struct held *held) {
+    held->descriptors = resources_descriptors();
+    held->mappings = resources_shared_mappings();
+    held->mapped_bytes = resources_shared_bytes();
+}
+
+/* Of each the least, or for what is free the most. */
+static void take_best(struct held *best, const struct held *held) {
+    if (held->descriptors < best->descriptors)
+        best->descriptors = held->descriptors;
+    if (held->mappings < best->mappings)
+        best->mappings = held->mappings;
+    if (held->mapped_bytes < best->mapped_bytes)
+        best->mapped_bytes = held->mapped_bytes;
+    if (held->free_bytes > best->free_bytes)
+        best->free_bytes = held->free_bytes;
+}
+
+/* Some cycles, and the best of each count after one of them. */
+static struct held best_of_cycles(struct tk *t, int cycles) {
+    struct held best = {.descriptors = INT_MAX, .mappings = INT_MAX, .mapped_bytes = UINT64_MAX};
+    for (int cycle = 0; cycle < cycles; cycle++) {
+        struct held held;
+        allocation_cycle(t, NULL, &held.free_bytes);
+        take_held(&held);
+        take_best(&best, &held);
+    }
+    return best;
+}
+
+static int allocation_count(const struct tk *t) {
+    return t->world_size <= 2 || tk_suite_is_long() ? 1000 : t->world_size <= 4 ? 400 : 100;
+}
+
+/* What is kept of each cycle is missing at the end in the best of some cycles as well. */
+static void allocations_leave_nothing(struct tk *t) {
+    enum { ALLOCATIONS = 4, SOME = 10 }; /* a cycle's; enough for what is kept to be replaced */
+    int cycles = allocation_count(t) / ALLOCATIONS;
+    (void)best_of_cycles(t, SOME); /* what is made once, and what is kept for the next */
+    struct held before = best_of_cycles(t, SOME);
+    for (int cycle = 0; cycle < cycles; cycle++)
+        allocation_cycle(t, NULL, NULL);
+    struct held after = best_of_cycles(t, SOME);
+    expect_free_again(t, allocation_cycle, NULL, before.free_bytes, after.free_bytes);
+    TK_CHECK_MSG(t, before.descriptors > 0 && after.descriptors <= before.descriptors,
+                 "%d descriptors after %d cycles, before %d", after.descriptors, cycles,
+                 before.descriptors);
+    TK_CHECK_MSG(t, after.mappings <= before.mappings, "%d mappings after %d cycles, before %d",
+                 after.mappings, cycles, before.mappings);
+    TK_CHECK_MSG(t, after.mapped_bytes <= before.mapped_bytes,
+                 "%llu bytes mapped after %d cycles, before %llu",
+                 (unsigned long long)after.mapped_bytes, cycles,
+                 (unsigned long long)before.mapped_bytes);
+    tk_out_of_band_barrier(t);
+}
+
+/* --- groups ----------------------------------------------------------------------------------- */
+
+/* As PyTorch's test, with counts in place of the device's free memory. */
+static void signal_pad_freed_with_its_group(struct tk *t) {
+    struct resources_open descriptors = {0};
+    int mappings = 0;
+    uint64_t bytes = 0;
+    TK_REQ(t, "SM-LIFE-01");
+    for (int cycle = 0; cycle < 10; cycle++) {
+        symmem_group *group = NULL;
+        symmem_handle *handle;
+        void *memory = tk_alloc(t, 256);
+        char name[16];
+        snprintf(name, sizeof(name), "cycle-%d", cycle);
+        TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
+        handle = tk_rendezvous(t, memory, group);
+        TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+        TK_OK(t, symmem_group_destroy(group));
+        tk_release(t, handle);
+        tk_free(t, memory);
+        if (cycle == 2) {
+            resources_take_open(&descriptors);
+            mappings = resources_shared_mappings();
+            bytes = resources_shared_bytes();
+        }
+    }
+    expect_as_many_open(t, &descriptors);
+    TK_EQ_INT(t, mappings, resources_shared_mappings());
+    TK_EQ_SIZE(t, bytes, resources_shared_bytes());
+}
+
+static const struct tk_case cases[] = {
+    {.name = "life.cycles_leave_nothing",
+     .requirements = "SM-LIFE-01,SM-CONTEXT-06",
+     .max_ranks = 16,
+     .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT,
+     .timeout_s = 120,
+     .body = cycles_leave_nothing},
+    {.name = "life.allocations_leave_nothing",
+     .requirements = "SM-LIFE-14",
+     .max_ranks = 16,
+     .flags = TK_PROCESS_ONLY,
+     .timeout_s = 60,
+     .body = allocations_leave_nothing},
+    {.name = "test_internal_signal_pad_freed_with_its_group",
+     .requirements = "SM-LIFE-01,SM-LIFE-05",
+     .max_ranks = 4,
+     .flags = TK_PROCESS_ONLY,
+     .body = signal_pad_freed_with_its_group},
+};
+TK_SUITE(life_cycles, cases);
