@@ -11,6 +11,7 @@
 #define POLL_NS 200000ull
 #define PEERS_NS (10 * CUDA_NS_PER_MS)
 #define TELLING_NS (1000 * CUDA_NS_PER_MS)
+#define LOSS_NS (NCCL_LOSS_MS * CUDA_NS_PER_MS)
 
 /* What rank 0 tells all others, and all compare. */
 typedef struct id_record {
@@ -39,6 +40,17 @@ static symmem_status find_lost(const cuda_instance *instance, const symmem_excha
     return SYMMEM_OK;
 }
 
+symmem_status nccl_comm_failed(const cuda_instance *instance, ncclResult_t result,
+                               const symmem_exchange *exchange, const char *what) {
+    for (uint64_t end_ns = cuda_now_ns() + LOSS_NS; cuda_now_ns() < end_ns;) {
+        symmem_status status = find_lost(instance, exchange, what);
+        if (status != SYMMEM_OK)
+            return status;
+        cuda_sleep_ns(POLL_NS);
+    }
+    return nccl_fail(instance, result, "rendezvous");
+}
+
 symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
                              const symmem_exchange *exchange, const char *what) {
     const nccl_library *library = &nccl_state_of(instance)->library;
@@ -50,7 +62,8 @@ symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
         if (result == ncclSuccess)
             result = state;
         if (result != ncclInProgress)
-            return result == ncclSuccess ? SYMMEM_OK : nccl_fail(instance, result, "rendezvous");
+            return result == ncclSuccess ? SYMMEM_OK
+                                         : nccl_comm_failed(instance, result, exchange, what);
         uint64_t now_ns = cuda_now_ns();
         if (deadline_ns != 0 && now_ns >= deadline_ns)
             return instance->host->fail(instance->host, SYMMEM_TIMEOUT, 0, "rendezvous",
@@ -129,7 +142,7 @@ static symmem_status start(cuda_instance *instance, const symmem_exchange *excha
                                                       exchange->rank, &config);
     nccl_signals_on(&before);
     if (result != ncclSuccess && result != ncclInProgress)
-        status = nccl_fail(instance, result, "rendezvous");
+        status = nccl_comm_failed(instance, result, exchange, "communicator");
     else
         status = nccl_comm_wait(instance, comm->handle, exchange, "communicator");
     cuda_leave(instance);

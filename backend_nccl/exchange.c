@@ -233,7 +233,7 @@ static symmem_status register_new(registration *r, nccl_comm *comm) {
         comm->handle, r->own->ptr, r->own->bytes, &r->window->handle, NCCL_WIN_DEFAULT);
     nccl_signals_on(&before);
     if (result != ncclSuccess && result != ncclInProgress)
-        status = nccl_fail(instance, result, "rendezvous");
+        status = nccl_comm_failed(instance, result, r->exchange, "registration");
     else
         status = nccl_comm_wait(instance, comm->handle, r->exchange, "registration");
     cuda_leave(instance);

@@ -110,6 +110,11 @@ symmem_status nccl_comm_adopt(cuda_instance *instance, const symmem_exchange *ex
                               nccl_comm **comm_p);
 symmem_status nccl_communicator_check(void *instance, void *communicator, int32_t rank,
                                       int32_t world_size);
+/* An error of NCCL's in what all ranks do together. It may be a peer's end that NCCL knows of
+ * first, so for a while the peers are looked at: PEER_LOST if one is gone. */
+#define NCCL_LOSS_MS 100
+symmem_status nccl_comm_failed(const cuda_instance *instance, ncclResult_t result,
+                               const symmem_exchange *exchange, const char *what);
 /* Waits for what NCCL does in the background. */
 symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
                              const symmem_exchange *exchange, const char *what);

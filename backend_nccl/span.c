@@ -67,8 +67,8 @@ static void wait_ready(nccl_flight *flight, ncclResult_t result) {
         if (answer != ncclSuccess)
             result = answer;
     }
-    if (result != ncclSuccess && result != ncclInProgress)
-        nccl_flight_fail(flight, result == ncclRemoteError ? SYMMEM_PEER_LOST : SYMMEM_BACKEND, -1);
+    while (result != ncclSuccess && result != ncclInProgress && !nccl_flight_broken(flight, result))
+        cuda_sleep_ns(POLL_NS);
 }
 
 /* The turn is held. */

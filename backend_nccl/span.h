@@ -27,6 +27,7 @@ typedef struct nccl_flight {
     uint32_t timeout_ms;
     _Atomic uint64_t begun_ns; /* 0: the stream is not there yet */
     uint64_t asked_ns;         /* for peers, last */
+    uint64_t broken_ns;        /* NCCL first said so; 0: it has not */
     bool failed;               /* under the state's lock: the fault is written */
 } nccl_flight;
 
@@ -40,6 +41,9 @@ void nccl_flight_begin(void *flight);
 /* The state of what is under way, as it is now; tells the flight of a failure that it finds. The
  * turn is held. */
 bool nccl_flight_look(nccl_flight *flight);
+/* NCCL reports an error: whether the flight has been told of one by now. Not at once, for a peer's
+ * end may be the reason, which NCCL can know of first. */
+bool nccl_flight_broken(nccl_flight *flight, ncclResult_t result);
 /* Tells it, unless it has been told. */
 void nccl_flight_fail(nccl_flight *flight, symmem_status status, int32_t rank);
 /* Ends the communicator, and with it what is under way on it. The turn is held. */

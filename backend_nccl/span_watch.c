@@ -13,6 +13,7 @@
 #define TICK_NS (1 * CUDA_NS_PER_MS)
 #define CLOSING_NS (5000 * CUDA_NS_PER_MS) /* for what never comes, the device being lost */
 #define PEERS_NS (10 * CUDA_NS_PER_MS)
+#define LOSS_NS (NCCL_LOSS_MS * CUDA_NS_PER_MS)
 
 /* --- failures ----------------------------------------------------------------------- */
 
@@ -78,6 +79,26 @@ bool nccl_flight_look(nccl_flight *flight) {
     return !failed;
 }
 
+/* The state's lock is held. */
+static void judge_broken(nccl_flight *flight, ncclResult_t result) {
+    uint64_t now_ns = cuda_now_ns();
+    if (flight->broken_ns == 0)
+        flight->broken_ns = now_ns;
+    flight->asked_ns = 0;
+    judge(flight);
+    if (now_ns - flight->broken_ns >= LOSS_NS)
+        tell(flight, result == ncclRemoteError ? SYMMEM_PEER_LOST : SYMMEM_BACKEND, -1);
+}
+
+bool nccl_flight_broken(nccl_flight *flight, ncclResult_t result) {
+    nccl_state *state = nccl_state_of(flight->instance);
+    pthread_mutex_lock(&state->lock);
+    judge_broken(flight, result);
+    bool failed = flight->failed;
+    pthread_mutex_unlock(&state->lock);
+    return failed;
+}
+
 /* --- the list ----------------------------------------------------------------------- */
 
 void nccl_flight_begin(void *opaque) {
@@ -111,7 +132,7 @@ static void ask_nccl(cuda_instance *instance, nccl_span *span) {
     pthread_mutex_lock(&state->lock);
     for (nccl_flight *flight = state->flights; flight != NULL; flight = flight->next)
         if (flight->span == span)
-            tell(flight, result == ncclRemoteError ? SYMMEM_PEER_LOST : SYMMEM_BACKEND, -1);
+            judge_broken(flight, result);
     pthread_mutex_unlock(&state->lock);
 }
 

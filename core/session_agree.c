@@ -75,9 +75,11 @@ symmem_status sm_own_failure(const sm_session *session, const sm_call *call,
 
 symmem_status sm_earlier_failure(const sm_session *session, const sm_call *call,
                                  const symmem_error_record *own, symmem_status status) {
-    /* What went wrong first is the better news, unless it was only hearsay of the loss. */
-    if (status == SYMMEM_PEER_LOST && own->failed_rank >= 0 &&
-        own->failed_rank != session->config.rank)
+    /* What went wrong first is the better news, unless it was only hearsay of the loss: another
+     * rank's failure, or a loss without a name. */
+    bool of_another = own->failed_rank >= 0 && own->failed_rank != session->config.rank;
+    bool nameless = own->status == SYMMEM_PEER_LOST && own->missing_count == 0;
+    if (status == SYMMEM_PEER_LOST && (of_another || nameless))
         return status;
     return sm_own_failure(session, call, own);
 }

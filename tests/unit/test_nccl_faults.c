@@ -335,13 +335,21 @@ static void body_ends(rank_env *env) {
                                          "nccl.window.before", "nccl.window.register*"};
     void *ptr = NULL;
     symmem_handle *handle = NULL;
+    symmem_error_record record;
     int inits = atomic_load(&nccl->inits);
     CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
     CHECK_OK(env, symmem_group_barrier(env->group, 20000));
     env->fault_status = DIE;
-    env->fault_point = env->rank == 1 ? points[env->plan->argument] : NULL;
+    env->fault_point = env->rank == 1 ? points[env->plan->argument % 4] : NULL;
+    if (env->rank != 1 && env->plan->argument >= 4) /* this process's library */
+        arm(&(fault){.call = env->plan->argument == 5 ? FAKE_INIT : FAKE_REGISTER,
+                     .way = FAKE_FAILS_LATER,
+                     .rank = env->rank,
+                     .result = ncclInternalError});
     uint64_t begin_ns = cuda_now_ns();
     CHECK_STATUS(env, meet_at(env, ptr, 20000, &handle), SYMMEM_PEER_LOST);
+    symmem_last_error(&record);
+    CHECK(env, symmem_error_is_missing(&record, 1));
     CHECK(env, cuda_now_ns() - begin_ns < 5000 * CUDA_NS_PER_MS);
     CHECK(env, atomic_load(&nccl->comms) == 0 && atomic_load(&nccl->threads) == 0);
     CHECK_OK(env, symmem_free(env->context, ptr));
@@ -357,6 +365,10 @@ static void body_ends(rank_env *env) {
 static void test_ends(void) {
     use_library(PLAIN_NCCL);
     for (int i = 0; i < 4; i++)
+        run_processes(
+            (plan){.world = 3, .body = body_ends, .argument = i, .backend = nccl_table()});
+    /* NCCL knows of it first, as an error: inside the communicator, inside the registration. */
+    for (int i = 5; i < 8; i += 2)
         run_processes(
             (plan){.world = 3, .body = body_ends, .argument = i, .backend = nccl_table()});
 }

@@ -333,18 +333,30 @@ static void test_troubles(void) {
     nccl->domain = 0;
 }
 
-/* A rank that does not come, and one that is no more. */
+enum { ON_STREAM = 1, NCCL_FIRST = 2 };
+
+/* A rank that is no more, of which NCCL may know first, as an error. */
 static void body_ends(rank_env *env) {
     void *ptr = NULL;
     symmem_stream *stream = NULL;
     symmem_handle *handle = env_handle(env, &ptr);
     if (handle == NULL)
         return;
-    if (env->plan->argument)
+    if ((env->plan->argument & ON_STREAM) != 0)
         CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
     CHECK_OK(env, symmem_group_barrier(env->group, 20000));
+    bool nccl_first = (env->plan->argument & NCCL_FIRST) != 0;
+    if (env->rank == 1 && nccl_first)
+        usleep(30000);
     if (env->rank == 1)
         _exit(0);
+    if (nccl_first) { /* this process's library */
+        nccl->way = FAKE_FAILS_LATER;
+        nccl->rank = env->rank;
+        nccl->result = ncclInternalError;
+        atomic_store(&nccl->skip, 0);
+        nccl->call = FAKE_COLLECTIVE;
+    }
     int64_t count = N;
     DLTensor all = tensor_of(env, ptr, 1, &count, 32);
     uint64_t begin_ns = cuda_now_ns();
@@ -364,7 +376,7 @@ static void body_ends(rank_env *env) {
 static void test_ends(void) {
     use_library(PLAIN_NCCL);
     nccl->domain = 1;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i <= (ON_STREAM | NCCL_FIRST); i++)
         run_processes(
             (plan){.world = 3, .body = body_ends, .argument = i, .backend = nccl_table()});
     nccl->domain = 0;
