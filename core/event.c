@@ -127,10 +127,14 @@ symmem_status symmem_event_synchronize(symmem_event *event, uint32_t timeout_ms)
     if (status != SYMMEM_OK)
         return status;
     symmem_context *context = event->context;
+    const uint64_t begin_ns = sm_now_ns();
     status = context->backend->event_synchronize(context->instance, event->native,
                                                  sm_context_timeout(context, timeout_ms));
-    return status == SYMMEM_OK ? status
-                               : sm_backend_failed(context, status, operation, "event_synchronize");
+    if (status == SYMMEM_OK)
+        return status;
+    status = sm_backend_failed(context, status, operation, "event_synchronize");
+    sm_record()->elapsed_ns = sm_now_ns() - begin_ns;
+    return status;
 }
 
 symmem_status symmem_event_query(symmem_event *event, bool *reached_p) {

@@ -240,15 +240,18 @@ symmem_status symmem_stream_synchronize(symmem_stream *stream, uint32_t timeout_
         return status;
     symmem_context *context = stream->context;
     symmem_error_record record = {.status = SYMMEM_OK};
+    const uint64_t begin_ns = sm_now_ns();
     sm_context_observe(context, "stream.synchronize");
     status = context->backend->stream_synchronize(context->instance, stream->native,
                                                   sm_context_timeout(context, timeout_ms), &record);
     if (status == SYMMEM_OK)
         return SYMMEM_OK;
     /* Without a record it is this call that failed, not work of the stream. */
-    return tells_of(&record, status)
-               ? sm_fail_record(&record)
-               : sm_backend_failed(context, status, operation, "stream_synchronize");
+    if (tells_of(&record, status))
+        return sm_fail_record(&record);
+    status = sm_backend_failed(context, status, operation, "stream_synchronize");
+    sm_record()->elapsed_ns = sm_now_ns() - begin_ns;
+    return status;
 }
 
 bool sm_stream_drain(const symmem_context *context, void *native, uint32_t timeout_ms) {

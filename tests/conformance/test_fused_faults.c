@@ -189,6 +189,11 @@ static void two_at_once(struct tk *t) {
     TK_REQ(t, "SM-COLL-10");
     pair_begin(t, &held);
     pair_begin(t, &free_one);
+    /* A library of products may load code for a new shape, which waits for whatever is held. */
+    TK_OK(t, pair_gather(&free_one, limit_ms, other));
+    tk_synchronize(t, other);
+    fused_set_bytes(t, &free_one.out, 0x55);
+    fused_set_bytes(t, &free_one.a_out, 0x55);
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
     TK_OK(t, pair_gather(&held, limit_ms, stream));
     TK_OK(t, symmem_fused_all_gather_matmul(free_one.workspace, &free_one.shard.dl, 0, 1,
