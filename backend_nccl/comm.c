@@ -40,15 +40,27 @@ static symmem_status find_lost(const cuda_instance *instance, const symmem_excha
     return SYMMEM_OK;
 }
 
+/* Not what was wrong before anybody was asked, nor a want of descriptors here. */
+bool nccl_may_be_loss(ncclResult_t result) {
+    return result != ncclInvalidArgument && result != ncclInvalidUsage &&
+           cuda_descriptors_error() == 0;
+}
+
 symmem_status nccl_comm_failed(const cuda_instance *instance, ncclResult_t result,
                                const symmem_exchange *exchange, const char *what) {
-    for (uint64_t end_ns = cuda_now_ns() + LOSS_NS; cuda_now_ns() < end_ns;) {
+    const uint64_t deadline_ns = deadline_for_nccl(exchange->deadline_ns);
+    uint64_t end_ns = cuda_now_ns() + (nccl_may_be_loss(result) ? LOSS_NS : 0);
+    if (deadline_ns != 0 && deadline_ns < end_ns)
+        end_ns = deadline_ns;
+    for (;;) {
+        uint64_t now_ns = cuda_now_ns();
         symmem_status status = find_lost(instance, exchange, what);
         if (status != SYMMEM_OK)
             return status;
-        cuda_sleep_ns(POLL_NS);
+        if (now_ns >= end_ns)
+            return nccl_fail(instance, result, "rendezvous");
+        cuda_sleep_ns(PEERS_NS);
     }
-    return nccl_fail(instance, result, "rendezvous");
 }
 
 symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,

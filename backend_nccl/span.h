@@ -27,7 +27,8 @@ typedef struct nccl_flight {
     uint32_t timeout_ms;
     _Atomic uint64_t begun_ns; /* 0: the stream is not there yet */
     uint64_t asked_ns;         /* for peers, last */
-    uint64_t broken_ns;        /* NCCL first said so; 0: it has not */
+    uint64_t broken_ns;        /* under the state's lock: NCCL first said so; 0: it has not */
+    ncclResult_t broken;       /* and what */
     bool failed;               /* under the state's lock: the fault is written */
 } nccl_flight;
 

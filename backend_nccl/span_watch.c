@@ -52,22 +52,33 @@ void nccl_span_give_up(cuda_instance *instance, nccl_span *span) {
         nccl_comm_leave(instance, comm);
 }
 
-/* What is wrong from outside: a limit, a peer that ended, the state poisoned. The lock is held. */
-static void judge(nccl_flight *flight) {
+/* The lock is held. */
+static void look_at_peers(nccl_flight *flight) {
     const symmem_peers *peers = flight->peers;
     const symmem_host *host = peers->host;
-    uint64_t now_ns = cuda_now_ns(), begun_ns = atomic_load(&flight->begun_ns);
-    if (begun_ns != 0 && flight->timeout_ms != 0 &&
-        now_ns - begun_ns >= flight->timeout_ms * CUDA_NS_PER_MS)
-        tell(flight, SYMMEM_TIMEOUT, -1);
-    if (now_ns - flight->asked_ns < PEERS_NS)
-        return;
-    flight->asked_ns = now_ns;
     if (host->is_poisoned(peers))
         tell(flight, SYMMEM_POISONED, peers->rank);
     for (int32_t r = 0; r < peers->world_size; r++)
         if (r != peers->rank && host->peer_state(peers, r) == SYMMEM_PEER_GONE)
             tell(flight, SYMMEM_PEER_LOST, r);
+}
+
+/* What is wrong: a limit, a peer that ended, the state poisoned, and last what NCCL has said, for
+ * that may be a consequence. The lock is held. */
+static void judge(nccl_flight *flight) {
+    uint64_t now_ns = cuda_now_ns(), begun_ns = atomic_load(&flight->begun_ns);
+    bool broken = flight->broken_ns != 0;
+    bool late = begun_ns != 0 && flight->timeout_ms != 0 &&
+                now_ns - begun_ns >= flight->timeout_ms * CUDA_NS_PER_MS;
+    bool over = broken && (late || now_ns - flight->broken_ns >= LOSS_NS);
+    if (late && !broken)
+        tell(flight, SYMMEM_TIMEOUT, -1);
+    if (over || now_ns - flight->asked_ns >= PEERS_NS) {
+        flight->asked_ns = now_ns;
+        look_at_peers(flight);
+    }
+    if (over)
+        tell(flight, flight->broken == ncclRemoteError ? SYMMEM_PEER_LOST : SYMMEM_BACKEND, -1);
 }
 
 bool nccl_flight_look(nccl_flight *flight) {
@@ -81,13 +92,12 @@ bool nccl_flight_look(nccl_flight *flight) {
 
 /* The state's lock is held. */
 static void judge_broken(nccl_flight *flight, ncclResult_t result) {
-    uint64_t now_ns = cuda_now_ns();
-    if (flight->broken_ns == 0)
-        flight->broken_ns = now_ns;
-    flight->asked_ns = 0;
+    if (flight->broken_ns == 0) {
+        flight->broken = result;
+        flight->broken_ns = cuda_now_ns() - (nccl_may_be_loss(result) ? 0 : LOSS_NS);
+        flight->asked_ns = 0; /* at once */
+    }
     judge(flight);
-    if (now_ns - flight->broken_ns >= LOSS_NS)
-        tell(flight, result == ncclRemoteError ? SYMMEM_PEER_LOST : SYMMEM_BACKEND, -1);
 }
 
 bool nccl_flight_broken(nccl_flight *flight, ncclResult_t result) {

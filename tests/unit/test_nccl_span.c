@@ -6,6 +6,8 @@
 #include <symmem/ops.h>
 #include <symmem/stream.h>
 
+#include <sys/mman.h>
+
 #include "nccl_ranks.h"
 
 #define N 6 /* elements, of each rank where there is one part a rank */
@@ -245,9 +247,12 @@ static const trouble troubles[] = {
     {FAKE_FAILS_AT_ONCE, ncclInvalidUsage, SYMMEM_BACKEND, false},
     {FAKE_FAILS_AT_ONCE, ncclInvalidUsage, SYMMEM_BACKEND, true},
     {FAKE_FAILS_LATER, ncclRemoteError, SYMMEM_PEER_LOST, true},
+    {FAKE_FAILS_LATER, ncclInternalError, SYMMEM_BACKEND, false},
+    {FAKE_FAILS_LATER, ncclInternalError, SYMMEM_BACKEND, true},
 };
 
-#define LIMIT_MS 400u
+/* Less than NCCL_LOSS_MS: what NCCL says is told at the limit, and is no TIMEOUT. */
+#define LIMIT_MS 300u
 
 static symmem_status reduce_once(rank_env *env, symmem_handle *handle, void *data,
                                  symmem_stream *stream) {
@@ -334,6 +339,7 @@ static void test_troubles(void) {
 }
 
 enum { ON_STREAM = 1, NCCL_FIRST = 2 };
+static atomic_int *leaving; /* in memory that the processes share */
 
 /* A rank that is no more, of which NCCL may know first, as an error. */
 static void body_ends(rank_env *env) {
@@ -346,10 +352,13 @@ static void body_ends(rank_env *env) {
         CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
     CHECK_OK(env, symmem_group_barrier(env->group, 20000));
     bool nccl_first = (env->plan->argument & NCCL_FIRST) != 0;
-    if (env->rank == 1 && nccl_first)
-        usleep(30000);
-    if (env->rank == 1)
+    if (env->rank == 1) {
+        atomic_store(leaving, 1);
+        usleep(nccl_first ? 10000 : 0);
         _exit(0);
+    }
+    while (nccl_first && atomic_load(leaving) == 0)
+        usleep(100);
     if (nccl_first) { /* this process's library */
         nccl->way = FAKE_FAILS_LATER;
         nccl->rank = env->rank;
@@ -376,9 +385,15 @@ static void body_ends(rank_env *env) {
 static void test_ends(void) {
     use_library(PLAIN_NCCL);
     nccl->domain = 1;
-    for (int i = 0; i <= (ON_STREAM | NCCL_FIRST); i++)
+    leaving =
+        mmap(NULL, sizeof *leaving, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CU_ASSERT_PTR_NOT_EQUAL_FATAL(leaving, MAP_FAILED);
+    for (int i = 0; i <= (ON_STREAM | NCCL_FIRST); i++) {
+        atomic_store(leaving, 0);
         run_processes(
             (plan){.world = 3, .body = body_ends, .argument = i, .backend = nccl_table()});
+    }
+    munmap(leaving, sizeof *leaving);
     nccl->domain = 0;
 }
 

@@ -16,8 +16,9 @@
  *            `stream`, all runs on `stream` in turn. Operations that share a second stream wait for
  *            each other, so they are called in the same order on all ranks. With stream NULL second
  *            must be NULL and all runs in the calling thread. A product whose shape is new to the
- *            device's library may make the call wait for all that runs on the device, while code is
- *            loaded: let it run once before a stream is held that a later call is to release.
+ *            device's library may make the call wait, without a limit, for all that runs on the
+ *            device, while code is loaded: let it run once before a stream is held that a later
+ *            call is to release.
  * layout     Tensors have up to 8 dimensions. The layout "of a dimension d" is the one in which the
  *            tensor is contiguous once d is moved to the front; symmem_fused_strides gives it. An
  *            input in another layout is copied into it first, in the workspace.
