@@ -402,7 +402,7 @@ static const struct tk_case cases[] = {
      .requirements = "SM-ERROR-01,SM-ERROR-04",
      .max_ranks = 3,
      .body = closed_descriptor},
-    CASE("copies", "SM-ONESIDED-07,SM-ERROR-04", SYMMEM_CAP_HOST_ACCESS, copy_ranges),
+    CASE("copies", "SM-ONESIDED-07,SM-ERROR-04", 0, copy_ranges),
     CASE("names", "SM-BACKEND-01,SM-BACKEND-04,SM-GROUP-09,SM-ERROR-01,SM-ERROR-08", 0, names),
     CASE("device_types", "SM-BACKEND-10", 0, device_types),
     CASE("dtypes", "SM-ERROR-07", 0, dtypes),

@@ -19,8 +19,8 @@
     X(reset, 0)                                                                                    \
     X(signals, 0)                                                                                  \
     X(collective, SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_DIRECT_ACCESS)                               \
-    X(composed, SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_HOST_ACCESS)                                 \
-    X(fused, SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_MATMUL | SYMMEM_CAP_HOST_ACCESS)                  \
+    X(composed, SYMMEM_CAP_DIRECT_ACCESS)                                                          \
+    X(fused, SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_MATMUL)                                           \
     X(data, 0)                                                                                     \
     X(multimem, SYMMEM_CAP_MULTICAST)                                                              \
     X(stream, SYMMEM_CAP_STREAMS)                                                                  \

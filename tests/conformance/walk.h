@@ -77,6 +77,8 @@ const struct walk_scenario *walk_find(const char *name);
 DLTensor walk_words(const struct walk_run *run, int64_t *count);
 symmem_status walk_collective(struct walk_run *run);
 symmem_status walk_composed(struct walk_run *run);
+/* What walk_fused multiplies. */
+void walk_fill_ones(struct walk_run *run);
 symmem_status walk_fused(struct walk_run *run);
 
 /* --- walk_run.c: one run ------------------------------------------------------------ */

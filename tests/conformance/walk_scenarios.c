@@ -41,6 +41,11 @@ static void prepare_handle(struct walk_run *run) {
     TK_REQUIRE_OK(run->t, meet(run));
 }
 
+static void prepare_products(struct walk_run *run) {
+    prepare_handle(run);
+    walk_fill_ones(run);
+}
+
 /* The group is up, and other memory is mapped. */
 static void prepare_second(struct walk_run *run) {
     void *first = NULL;
@@ -391,16 +396,16 @@ const struct walk_scenario walk_scenarios[] = {
      .prepare = prepare_handle,
      .act = walk_collective},
     {.name = "composed",
-     .needs = SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_HOST_ACCESS,
+     .needs = SYMMEM_CAP_DIRECT_ACCESS,
      .outcome = WALK_SIGNALS,
      .vain_ms = 400,
      .prepare = prepare_handle,
      .act = walk_composed},
     {.name = "fused",
-     .needs = SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_MATMUL | SYMMEM_CAP_HOST_ACCESS,
+     .needs = SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_MATMUL,
      .outcome = WALK_SIGNALS,
      .vain_ms = 400,
-     .prepare = prepare_handle,
+     .prepare = prepare_products,
      .act = walk_fused},
     {.name = "data", .outcome = WALK_LOCAL, .prepare = prepare_handle, .act = data},
     {.name = "multimem",
