@@ -40,8 +40,9 @@ symmem_status sm_verdict_apply(const sm_session *session, const sm_call *call, i
     symmem_error_record *record = sm_record();
     record->system_errno = verdict->system_errno;
     record->channel = verdict->channel;
-    /* A record that accuses another rank, a lost one for instance, is not made to accuse itself. */
-    record->failed_rank = verdict->failed_rank >= 0 ? verdict->failed_rank : rank;
+    /* A record that accuses others, lost ones for instance, is not made to accuse its own rank. */
+    bool accuses = verdict->failed_rank >= 0 || verdict->missing_count > 0;
+    record->failed_rank = accuses ? verdict->failed_rank : rank;
     record->expected = verdict->expected;
     record->actual = verdict->actual;
     record->missing_count = verdict->missing_count;
@@ -68,7 +69,7 @@ symmem_status sm_own_failure(const sm_session *session, const sm_call *call,
     described.rank = record->rank;
     described.world_size = record->world_size;
     described.elapsed_ns = record->elapsed_ns;
-    if (described.failed_rank < 0)
+    if (described.failed_rank < 0 && described.missing_count == 0)
         described.failed_rank = session->config.rank;
     return sm_fail_record(&described);
 }
