@@ -365,12 +365,12 @@ static void body_ends(rank_env *env) {
 static void test_ends(void) {
     use_library(PLAIN_NCCL);
     for (int i = 0; i < 4; i++)
-        run_processes(
-            (plan){.world = 3, .body = body_ends, .argument = i, .backend = nccl_table()});
+        run_processes((plan){
+            .world = 3, .body = body_ends, .argument = i, .backend = nccl_table(), .killed = 1});
     /* NCCL knows of it first, as an error: inside the communicator, inside the registration. */
     for (int i = 5; i < 8; i += 2)
-        run_processes(
-            (plan){.world = 3, .body = body_ends, .argument = i, .backend = nccl_table()});
+        run_processes((plan){
+            .world = 3, .body = body_ends, .argument = i, .backend = nccl_table(), .killed = 1});
 }
 
 /* --- what waits for the ranks of an id ---------------------------------------------- */

@@ -274,7 +274,7 @@ static void body_dies(rank_env *env) {
 }
 
 static void test_dies(void) {
-    run_processes((plan){.world = 3, .body = body_dies});
+    run_processes((plan){.world = 3, .body = body_dies, .killed = 1});
 }
 
 static const char *const points[] = {
