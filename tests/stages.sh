@@ -250,9 +250,9 @@ stage_gcc() {
     unit_tests build-gcc
     # With 8 ranks all but what the stage "withheld" does there, and more of it. Large memory in
     # two of the lanes: each takes up to 9 GiB, and other stages may run beside.
-    # Three the stage "asan" has.
+    # Three the stage "asan" has, two as processes "clang".
     conformance build-gcc "--ranks 8 --no-large --filter [!w]*,wa*" "--ranks 5 --no-large" \
-        "--ranks 4" "--ranks 2 --no-large" "--ranks 2 --rank-mode thread" "--ranks 1 --no-large"
+        "--ranks 4" "--ranks 2 --rank-mode thread" "--ranks 1 --no-large"
 }
 
 stage_clang() {
