@@ -85,12 +85,13 @@ symmem_status sm_earlier_failure(const sm_session *session, const sm_call *call,
     return sm_own_failure(session, call, own);
 }
 
-/* A backend's library may have noticed a peer's end, of which the backend tells without a name. */
-static void name_the_lost(const sm_session *session, const sm_call *call,
-                          symmem_error_record *record) {
-    for (int32_t rank = 0; rank < session->config.world_size; rank++) {
-        bool restarted;
-        if (rank == session->config.rank || !sm_session_gone(session, call, rank, &restarted))
+/* A backend's library may have noticed a peer's end, of which the backend tells without a name. Only
+ * asked, not looked up: whose place another process has taken is gone for those who wait, too. */
+static void name_the_lost(const sm_session *session, symmem_error_record *record) {
+    const sm_session_config *config = &session->config;
+    for (int32_t rank = 0; rank < config->world_size; rank++) {
+        if (rank == config->rank ||
+            sm_liveness_ask(config->liveness, config->global_ranks[rank]) != SYMMEM_PEER_GONE)
             continue;
         record->missing[rank / 64] |= 1ull << (rank % 64);
         record->failed_rank = record->missing_count++ == 0 ? rank : -1;
@@ -101,10 +102,8 @@ symmem_status sm_session_agree(sm_session *session, const char *operation, const
                                symmem_status own, uint64_t deadline_ns) {
     symmem_error_record record = *sm_record();
     record.status = own;
-    if (own == SYMMEM_PEER_LOST && record.missing_count == 0) {
-        const sm_call call = sm_call_start(operation, stage, deadline_ns);
-        name_the_lost(session, &call, &record);
-    }
+    if (own == SYMMEM_PEER_LOST && record.missing_count == 0)
+        name_the_lost(session, &record);
     return sm_session_gather(session, operation, stage, own == SYMMEM_OK ? NULL : &record, NULL, 0,
                              NULL, false, deadline_ns);
 }

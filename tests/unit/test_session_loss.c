@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Ranks that come late, start over, stop or end: who waits learns of it, and a retry works. */
-#include "session.h"
 #include "session_store.h"
 #include "unit.h"
 
@@ -180,87 +179,21 @@ static int body_killed(test_rank *self) {
     return 0;
 }
 
-static bool armed; /* in the process of the rank that is to end */
-
-static symmem_status armed_kill_point(void *arg, const char *name) {
-    return armed ? kill_point(arg, name) : SYMMEM_OK;
-}
-
-/* The one that ends may have given its part; the first of the others knows of the end from
- * elsewhere, and not whose it is. */
-static int body_nameless(test_rank *self) {
-    uint64_t deadline_ns = sm_deadline_ns(10000);
-    symmem_status own = SYMMEM_OK;
-    EXPECT(reopen_with(self, armed_kill_point) == 0);
-    EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
-    if (self->rank == 1) {
-        armed = true;
-        (void)!sm_session_agree(self->session, "op", "step", SYMMEM_OK, deadline_ns);
-        EXPECT(false);
-    }
-    if (self->rank == 0) {
-        const sm_call call = sm_call_start("op", "step", deadline_ns);
-        bool restarted = false;
-        while (!sm_session_gone(self->session, &call, 1, &restarted) && !sm_expired(deadline_ns))
-            sm_sleep_ns(1000000);
-        own = sm_fail(SYMMEM_PEER_LOST, "op", "step", "a connection broke");
-    }
-    EXPECT(sm_session_agree(self->session, "op", "step", own, deadline_ns) == SYMMEM_PEER_LOST);
-    EXPECT(sm_record()->failed_rank == 1);
-    EXPECT(sm_record()->missing_count == 1 && symmem_error_is_missing(sm_record(), 1));
-    sm_sleep_ns(1000000000);
-    return 0;
-}
-
-/* Both others have ended: no single rank is to blame, least of all this one. */
-static int body_all_gone(test_rank *self) {
-    uint64_t deadline_ns = sm_deadline_ns(10000);
-    EXPECT(reopen_with(self, armed_kill_point) == 0);
-    EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
-    if (self->rank != 0) {
-        armed = true;
-        (void)!sm_session_agree(self->session, "op", "step", SYMMEM_OK, deadline_ns);
-        EXPECT(false);
-    }
-    const sm_call call = sm_call_start("op", "step", deadline_ns);
-    bool restarted = false;
-    while ((!sm_session_gone(self->session, &call, 1, &restarted) ||
-            !sm_session_gone(self->session, &call, 2, &restarted)) &&
-           !sm_expired(deadline_ns))
-        sm_sleep_ns(1000000);
-    symmem_status own = sm_fail(SYMMEM_PEER_LOST, "op", "step", "a connection broke");
-    EXPECT(sm_session_agree(self->session, "op", "step", own, deadline_ns) == SYMMEM_PEER_LOST);
-    EXPECT(sm_record()->failed_rank == -1 && sm_record()->missing_count == 2);
-    EXPECT(symmem_error_is_missing(sm_record(), 1) && symmem_error_is_missing(sm_record(), 2));
-    return 0;
-}
-
-static void killed_in(rank_body body, kill_plan plan, int last_status) {
+static void killed(kill_plan plan) {
     char path[] = "/tmp/symmem-session-XXXXXX";
     CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
     test_rank ranks[3];
     pid_t pids[3];
-    prepare_ranks(ranks, 3, NULL, body, &plan);
+    prepare_ranks(ranks, 3, NULL, body_killed, &plan);
     for (int i = 0; i < 3; i++)
         pids[i] = fork_rank(&ranks[i], path);
     CU_ASSERT_EQUAL(reap(pids[1]), 1000 + SIGKILL);
     int first = reap(pids[0]), last = reap(pids[2]);
-    if (first != 0 || last != last_status)
+    if (first != 0 || last != 0)
         fprintf(stderr, "killed at %s\n", plan.point == NULL ? "-" : plan.point);
     CU_ASSERT_EQUAL(first, 0);
-    CU_ASSERT_EQUAL(last, last_status);
+    CU_ASSERT_EQUAL(last, 0);
     remove_tree(path);
-}
-
-static void killed(kill_plan plan) {
-    killed_in(body_killed, plan, 0);
-}
-
-static void test_nameless(void) {
-    killed_in(body_nameless, (kill_plan){0, "exchange.publish.before"}, 0);
-    killed_in(body_nameless, (kill_plan){0, "exchange.publish.after"}, 0);
-    killed_in(body_all_gone, (kill_plan){0, "exchange.publish.before"}, 1000 + SIGKILL);
-    killed_in(body_all_gone, (kill_plan){0, "exchange.publish.after"}, 1000 + SIGKILL);
 }
 
 static void test_killed(void) {
@@ -388,7 +321,6 @@ static const unit_case cases[] = {
     {"late at an exchange", test_late_exchange},
     {"started over", test_started_over},
     {"killed", test_killed},
-    {"nameless", test_nameless},
     {"left waiting", test_left_waiting},
     {"successor", test_successor},
     {"stopped", test_stopped},

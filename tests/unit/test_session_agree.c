@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What ranks agree on when one has learnt of a loss from elsewhere, a library beneath the backend
+ * for one, and does not know whose it is. */
+#include "session.h"
+#include "session_store.h"
+#include "unit.h"
+
+#include <sys/mman.h>
+
+#define WORLD 4
+#define LAST 3
+
+/* The victims end in an agreement, at a point or before it; rank 0 has a failure of its own. */
+typedef struct plan {
+    int victims; /* ranks 1 to `victims` */
+    const char *point;
+    uint32_t late_ms; /* without a point: they end so long after rank 0 has called */
+    symmem_status own;
+    bool restarted; /* rank 1 has a successor that has not joined */
+} plan;
+
+static atomic_int *calls, *successors; /* in memory that the processes share */
+static bool armed;                     /* in a victim's process */
+
+static symmem_status kill_point(void *arg, const char *name) {
+    const plan *p = ((test_rank *)arg)->arg;
+    if (armed && strcmp(name, p->point) == 0)
+        raise(SIGKILL);
+    return SYMMEM_OK;
+}
+
+static void await(const atomic_int *shown) {
+    uint64_t end_ns = sm_deadline_ns(10000);
+    while (atomic_load(shown) == 0 && !sm_expired(end_ns))
+        sm_sleep_ns(1000000);
+}
+
+static void die(test_rank *self, const plan *p) {
+    if (p->point == NULL) {
+        if (p->late_ms != 0)
+            await(calls);
+        sm_sleep_ns((uint64_t)p->late_ms * 1000000);
+        raise(SIGKILL);
+    }
+    armed = true;
+    (void)!sm_session_agree(self->session, "op", "step", SYMMEM_OK, sm_deadline_ns(10000));
+}
+
+static void await_deaths(const test_rank *self, const plan *p) {
+    uint64_t end_ns = sm_deadline_ns(10000);
+    for (int32_t rank = 1; rank <= p->victims; rank++)
+        while (sm_liveness_ask(self->liveness, rank) != SYMMEM_PEER_GONE && !sm_expired(end_ns))
+            sm_sleep_ns(1000000);
+    if (p->restarted)
+        await(successors);
+}
+
+static int body(test_rank *self) {
+    const plan *p = self->arg;
+    symmem_status own = SYMMEM_OK;
+    EXPECT(reopen_with(self, kill_point) == 0);
+    EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+    if (self->rank >= 1 && self->rank <= p->victims) {
+        die(self, p);
+        EXPECT(false);
+    }
+    if (self->rank == 0) {
+        if (p->late_ms == 0)
+            await_deaths(self, p);
+        own = sm_fail(p->own, "op", "step", "a connection broke");
+        atomic_store(calls, 1);
+    }
+    uint64_t start_ns = sm_now_ns();
+    symmem_status status =
+        sm_session_agree(self->session, "op", "step", own, sm_deadline_ns(10000));
+    EXPECT(sm_now_ns() - start_ns < 5000000000); /* far from the limit; the suite has the bound */
+    if (self->rank == 0)
+        EXPECT(status == p->own);
+    else
+        EXPECT(status == SYMMEM_PEER_LOST);
+    bool named = status == SYMMEM_PEER_LOST;
+    /* Who breaks off may have seen the first of them only; who had it told, or looked, knows all.
+     */
+    bool all =
+        self->rank == 0 || (p->point != NULL && strcmp(p->point, "exchange.publish.after") == 0);
+    for (int32_t rank = 1; named && all && rank <= p->victims; rank++)
+        EXPECT(symmem_error_is_missing(sm_record(), rank));
+    if (named && all)
+        EXPECT(sm_record()->missing_count == (uint32_t)p->victims);
+    if (named && all)
+        EXPECT(sm_record()->failed_rank == (p->victims == 1 ? 1 : -1));
+    sm_sleep_ns(1000000000); /* no other rank is to see this one end */
+    return 0;
+}
+
+/* Publishes who it is, and does not come. */
+static int body_successor(test_rank *self) {
+    (void)self;
+    atomic_store(successors, 1);
+    sm_sleep_ns(8000000000);
+    return 0;
+}
+
+static void run(plan p) {
+    char path[] = "/tmp/symmem-session-XXXXXX";
+    test_rank ranks[WORLD], successor[WORLD];
+    pid_t pids[WORLD];
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+    atomic_store(calls, 0);
+    atomic_store(successors, 0);
+    prepare_ranks(ranks, WORLD, NULL, body, &p);
+    prepare_ranks(successor, WORLD, NULL, body_successor, &p);
+    for (int i = 0; i < WORLD; i++)
+        pids[i] = fork_rank(&ranks[i], path);
+    pid_t next = -1;
+    for (int i = 1; i <= p.victims; i++)
+        CU_ASSERT_EQUAL(reap(pids[i]), 1000 + SIGKILL);
+    if (p.restarted)
+        next = fork_rank(&successor[1], path);
+    for (int i = 0; i < WORLD; i++)
+        if (i == 0 || i > p.victims)
+            CU_ASSERT_EQUAL(reap(pids[i]), 0);
+    if (next > 1) {
+        kill(next, SIGKILL);
+        CU_ASSERT_EQUAL(reap(next), 1000 + SIGKILL);
+    }
+    remove_tree(path);
+}
+
+static void test_dead_before(void) {
+    run((plan){.victims = 1, .own = SYMMEM_PEER_LOST});
+    run((plan){.victims = 1, .point = "exchange.publish.before", .own = SYMMEM_PEER_LOST});
+    run((plan){.victims = 1, .point = "exchange.publish.after", .own = SYMMEM_PEER_LOST});
+}
+
+static void test_several(void) {
+    run((plan){.victims = 2, .point = "exchange.publish.before", .own = SYMMEM_PEER_LOST});
+    run((plan){.victims = 2, .point = "exchange.publish.after", .own = SYMMEM_PEER_LOST});
+}
+
+/* The library noticed before the process was gone. */
+static void test_dead_later(void) {
+    run((plan){.victims = 1, .late_ms = 200, .own = SYMMEM_PEER_LOST});
+    run((plan){.victims = 1, .late_ms = 200, .own = SYMMEM_LIMIT}); /* that stays */
+}
+
+static void test_restarted(void) {
+    run((plan){.victims = 1, .own = SYMMEM_PEER_LOST, .restarted = true});
+}
+
+static const unit_case cases[] = {
+    {"dead before", test_dead_before},
+    {"several", test_several},
+    {"dead later", test_dead_later},
+    {"restarted", test_restarted},
+};
+
+int main(void) {
+    void *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        return 1;
+    calls = shared;
+    successors = (atomic_int *)shared + 1;
+    return UNIT_MAIN("session_agree", cases);
+}
