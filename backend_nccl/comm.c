@@ -49,7 +49,8 @@ bool nccl_may_be_loss(ncclResult_t result) {
 symmem_status nccl_comm_failed(const cuda_instance *instance, ncclResult_t result,
                                const symmem_exchange *exchange, const char *what) {
     const uint64_t deadline_ns = deadline_for_nccl(exchange->deadline_ns);
-    uint64_t end_ns = cuda_now_ns() + (nccl_may_be_loss(result) ? LOSS_NS : 0);
+    const bool wait = exchange->world_size > 1 && nccl_may_be_loss(result);
+    uint64_t end_ns = cuda_now_ns() + (wait ? LOSS_NS : 0);
     if (deadline_ns != 0 && deadline_ns < end_ns)
         end_ns = deadline_ns;
     for (;;) {

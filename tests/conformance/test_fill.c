@@ -243,7 +243,13 @@ static const uint32_t *data_at(struct tk *t, const uint32_t *data, size_t count,
     return room;
 }
 
-/* The word is a flag for what the stream wrote before: the peer polls it and reads the data. */
+static void take_a_moment(void *arg) {
+    (void)arg;
+    tk_sleep_ms(2);
+}
+
+/* The word is a flag for what the stream wrote before: the peer polls it and reads the data. Behind
+ * something slow, where the stream can have that: data must not be there by chance. */
 static void write_value_comes_after_the_data(struct tk *t) {
     enum { DATA_WORDS = 4096 };
     symmem_handle *handle = tk_handle(t, (DATA_WORDS + 1) * 4, tk_world_group(t));
@@ -260,6 +266,8 @@ static void write_value_comes_after_the_data(struct tk *t) {
     flat_init(t, &flag, (uint32_t *)buffers[next] + DATA_WORDS, 1, info.device);
     for (uint32_t g = 1; g <= 20 && !tk_failed(t); g++) {
         fill_words(words, DATA_WORDS, t->rank, g);
+        if ((t->capabilities & SYMMEM_CAP_HOST_FN) != 0)
+            TK_OK(t, symmem_stream_host_fn(stream, take_a_moment, NULL));
         TK_OK(t, symmem_put(handle, next, 0, words, DATA_WORDS * 4, stream));
         TK_OK(t, symmem_stream_write_value32(t->context, &flag.tensor, 0, g, stream));
         uint64_t end_ms = tk_now_ms() + tk_scaled_ms(LONG_MS);

@@ -342,8 +342,8 @@ static void body_ends(rank_env *env) {
     env->fault_status = DIE;
     env->fault_point = env->rank == 1 ? points[env->plan->argument % 4] : NULL;
     if (env->rank != 1 && env->plan->argument >= 4) /* this process's library */
-        arm(&(fault){.call = env->plan->argument == 5 ? FAKE_INIT : FAKE_REGISTER,
-                     .way = FAKE_FAILS_LATER,
+        arm(&(fault){.call = env->plan->argument % 4 == 1 ? FAKE_INIT : FAKE_REGISTER,
+                     .way = env->plan->argument < 8 ? FAKE_FAILS_LATER : FAKE_FAILS_AT_ONCE,
                      .rank = env->rank,
                      .result = ncclInternalError});
     uint64_t begin_ns = cuda_now_ns();
@@ -367,8 +367,9 @@ static void test_ends(void) {
     for (int i = 0; i < 4; i++)
         run_processes((plan){
             .world = 3, .body = body_ends, .argument = i, .backend = nccl_table(), .killed = 1});
-    /* NCCL knows of it first, as an error: inside the communicator, inside the registration. */
-    for (int i = 5; i < 8; i += 2)
+    /* NCCL knows of it first, as an error: inside the communicator, inside the registration, later
+     * and at once. */
+    for (int i = 5; i < 12; i += 2)
         run_processes((plan){
             .world = 3, .body = body_ends, .argument = i, .backend = nccl_table(), .killed = 1});
 }

@@ -237,31 +237,38 @@ typedef struct trouble {
     ncclResult_t result;
     symmem_status wanted; /* of the rank that it hits */
     bool on_stream;
+    uint32_t limit_ms; /* 0: LIMIT_MS */
 } trouble;
 
 static const trouble troubles[] = {
-    {FAKE_NEVER_ENDS, ncclSuccess, SYMMEM_TIMEOUT, false},
-    {FAKE_NEVER_ENDS, ncclSuccess, SYMMEM_TIMEOUT, true},
-    {FAKE_RUNS_ON, ncclSuccess, SYMMEM_TIMEOUT, false},
-    {FAKE_RUNS_ON, ncclSuccess, SYMMEM_TIMEOUT, true},
-    {FAKE_FAILS_AT_ONCE, ncclInvalidUsage, SYMMEM_BACKEND, false},
-    {FAKE_FAILS_AT_ONCE, ncclInvalidUsage, SYMMEM_BACKEND, true},
-    {FAKE_FAILS_LATER, ncclRemoteError, SYMMEM_PEER_LOST, true},
-    {FAKE_FAILS_LATER, ncclInternalError, SYMMEM_BACKEND, false},
-    {FAKE_FAILS_LATER, ncclInternalError, SYMMEM_BACKEND, true},
+    {FAKE_NEVER_ENDS, ncclSuccess, SYMMEM_TIMEOUT, false, 0},
+    {FAKE_NEVER_ENDS, ncclSuccess, SYMMEM_TIMEOUT, true, 0},
+    {FAKE_RUNS_ON, ncclSuccess, SYMMEM_TIMEOUT, false, 0},
+    {FAKE_RUNS_ON, ncclSuccess, SYMMEM_TIMEOUT, true, 0},
+    {FAKE_FAILS_AT_ONCE, ncclInvalidUsage, SYMMEM_BACKEND, false, 0},
+    {FAKE_FAILS_AT_ONCE, ncclInvalidUsage, SYMMEM_BACKEND, true, 0},
+    {FAKE_FAILS_LATER, ncclRemoteError, SYMMEM_PEER_LOST, true, 0},
+    {FAKE_FAILS_LATER, ncclInternalError, SYMMEM_BACKEND, false, 0},
+    {FAKE_FAILS_LATER, ncclInternalError, SYMMEM_BACKEND, true, 0},
+    {FAKE_FAILS_LATER, ncclInternalError, SYMMEM_BACKEND, true, 1500},
 };
 
 /* Less than NCCL_LOSS_MS: what NCCL says is told at the limit, and is no TIMEOUT. */
 #define LIMIT_MS 300u
 
-static symmem_status reduce_once(rank_env *env, symmem_handle *handle, void *data,
-                                 symmem_stream *stream) {
+static symmem_status reduce_within(rank_env *env, symmem_handle *handle, void *data,
+                                   symmem_stream *stream, uint32_t limit_ms) {
     int64_t count = N;
     DLTensor all = tensor_of(env, data, 1, &count, 32);
-    symmem_status status = symmem_all_reduce(handle, &all, SYMMEM_SUM, &all, 0, LIMIT_MS, stream);
+    symmem_status status = symmem_all_reduce(handle, &all, SYMMEM_SUM, &all, 0, limit_ms, stream);
     if (status == SYMMEM_OK && stream != NULL)
         status = symmem_stream_synchronize(stream, 10000);
     return status;
+}
+
+static symmem_status reduce_once(rank_env *env, symmem_handle *handle, void *data,
+                                 symmem_stream *stream) {
+    return reduce_within(env, handle, data, stream, LIMIT_MS);
 }
 
 /* The communicator is gone; a reset and any rendezvous of the group give the handle another. */
@@ -311,8 +318,12 @@ static void body_troubles(rank_env *env) {
     }
     env_meet(env);
     uint64_t begin_ns = cuda_now_ns();
-    symmem_status status = reduce_once(env, handle, ptr, stream);
-    CHECK(env, cuda_now_ns() - begin_ns < (LIMIT_MS + 4000) * CUDA_NS_PER_MS);
+    uint32_t limit_ms = wanted->limit_ms != 0 ? wanted->limit_ms : LIMIT_MS;
+    symmem_status status = reduce_within(env, handle, ptr, stream, limit_ms);
+    uint64_t elapsed_ms = (cuda_now_ns() - begin_ns) / CUDA_NS_PER_MS;
+    CHECK(env, elapsed_ms < limit_ms + 4000);
+    if (wanted->limit_ms != 0 && env->rank == 1) /* held back, and no longer than it should be */
+        CHECK(env, elapsed_ms + 50 >= NCCL_LOSS_MS && elapsed_ms < wanted->limit_ms - 100);
     if (wanted->way == FAKE_RUNS_ON) /* whom it hits is open */
         CHECK(env, status == SYMMEM_TIMEOUT);
     else
