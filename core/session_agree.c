@@ -85,8 +85,9 @@ symmem_status sm_earlier_failure(const sm_session *session, const sm_call *call,
     return sm_own_failure(session, call, own);
 }
 
-/* A backend's library may have noticed a peer's end, of which the backend tells without a name. Only
- * asked, not looked up: whose place another process has taken is gone for those who wait, too. */
+/* A backend's library may have noticed a peer's end, of which the backend tells without a name.
+ * Only asked, not looked up: whose place another process has taken is gone for those who wait, too.
+ */
 static void name_the_lost(const sm_session *session, symmem_error_record *record) {
     const sm_session_config *config = &session->config;
     for (int32_t rank = 0; rank < config->world_size; rank++) {
