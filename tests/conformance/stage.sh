@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash disable=SC2154
-# Each rank in turn, or of 128 the telling ones, withheld from everything that waits, at the world
-# sizes where the sets of missing ranks change their shape. Small worlds as processes; large ones as
-# threads, which is cheaper, if the process may have the descriptors that all ranks together need.
-# Most of the time is spent waiting for limits to pass: so several runs go on at once.
+# Each rank in turn withheld from everything that waits, at the world sizes where the sets of
+# missing ranks change their shape. Small worlds as processes; large ones as threads, which is
+# cheaper, if the process may have the descriptors that all ranks together need. Most of the time
+# is spent waiting for limits to pass: so several runs go on at once.
 
 # One run; its log and exit status go to files. A subshell: the limit it raises is its own.
 withheld_run() ( # RANKS
-    local ranks=$1 mode=process filter='withheld.*' log=$logs/$stage.$1 each=1
-    # Each of 128, which are processes where descriptors are few, would take as long as all others
-    # together; of more words than one are the sets of 65 and 72 too.
-    [ "$ranks" -le 72 ] || each=0
+    local ranks=$1 mode=process filter='withheld.*' log=$logs/$stage.$1
     # Beyond this number a rank's store directory would be most of the work: in memory if possible.
     local scratch=$root/build-logs/$stage.tmp
     local mount="mount -t tmpfs -o size=256m,mode=0700 tmpfs '$scratch' && TMPDIR='$scratch'"
@@ -28,7 +25,7 @@ withheld_run() ( # RANKS
         namespace=(unshare -m sh -c "$mount exec \"\$@\"" sh)
         unshare -m sh -c "$mount true" 2>/dev/null || namespace=()
     fi
-    SYMMEM_SUITE_LONG=$each timeout -k 15 "$run_limit" "${namespace[@]}" "$root/build-gcc/bin/symmem-conformance" \
+    SYMMEM_SUITE_LONG=1 timeout -k 15 "$run_limit" "${namespace[@]}" "$root/build-gcc/bin/symmem-conformance" \
         --backend shm --ranks "$ranks" --rank-mode "$mode" --filter "$filter" --timeout 400 \
         >"$log.log" 2>&1 </dev/null
     echo "$? $mode" >"$log.status"
