@@ -167,6 +167,7 @@ free_instance:
 }
 
 void cuda_instance_end(cuda_instance *instance) {
+    cuda_adopted_close(instance);
     if (instance->end_extension != NULL)
         instance->end_extension(instance);
     cuda_blas_close(instance);

@@ -71,7 +71,7 @@ static CUresult enqueue(cuda_instance *instance, const byte_op *op, const symmem
 static symmem_status run_on(cuda_instance *instance, const byte_op *op, const symmem_exec *exec) {
     cuda_stream *stream = exec->stream;
     uint64_t id = 0;
-    symmem_status status = cuda_capture_id(instance, stream, &id);
+    symmem_status status = cuda_capture_join(instance, stream, op->operation, &id);
     if (status != SYMMEM_OK)
         return status;
     cuda_needs needs = {.staging = NULL};

@@ -78,6 +78,7 @@ typedef struct cuda_device {
 
 typedef struct cuda_pending cuda_pending;
 typedef struct cuda_capture cuda_capture;
+typedef struct cuda_ending cuda_ending;
 typedef struct cuda_staging cuda_staging;
 typedef struct cuda_graph cuda_graph;
 typedef struct cuda_blas cuda_blas;
@@ -101,6 +102,9 @@ typedef struct cuda_instance {
     _Atomic int32_t pending_count; /* until the last of it is done, failures told */
     struct cuda_stream *streams;
     cuda_capture *captures;
+    cuda_capture *adopted;         /* adopted.c */
+    _Atomic int32_t adopted_count; /* until the last of it is done, as pending_count */
+    bool looking;                  /* at adopted ones; under `collecting` */
     bool closing, left; /* left: work outlived close, and the watcher ends the instance after it */
     pthread_t watcher;
     struct cuda_multicast_state *multicast; /* multicast.c; NULL: not in use */
@@ -148,12 +152,15 @@ typedef struct cuda_captured {
     int32_t ref_count;
     cuda_signal_op signal; /* fault NULL: another operation */
     cuda_staging *staging;
+    uint64_t failed_ns; /* in an adopted capture: when that was first seen; 0: it has not failed */
 } cuda_captured;
 
 struct cuda_capture {
     cuda_capture *next;
     cuuint64_t id;
     cuda_captured *held, **held_end;
+    cuda_stream *stream; /* adopted: whose calls tell of failures; NULL: begun by this library */
+    cuda_ending *ending; /* likewise: of its graph */
 };
 
 struct cuda_graph {
@@ -344,8 +351,16 @@ symmem_status cuda_pending_add(cuda_stream *stream, const symmem_exec *exec,
 void cuda_collect(cuda_instance *instance);
 /* Tells the device what the host knows of the peers. */
 void cuda_watch_peers(const cuda_signal_op *signal);
+/* Only who is lost. A reset has zeroed what the device was told before the core forgets its poison:
+ * that must not be told once more by who watches while nothing is pending. */
+void cuda_watch_lost(const cuda_signal_op *signal);
 /* Builds the core's fault of what the kernel wrote, tells the core, and clears it. */
 symmem_status cuda_take_fault(const cuda_signal_op *signal, symmem_error_record *record_p);
+/* Likewise, and keeps its record for the stream if it is the first one. */
+void cuda_look_for_fault(cuda_stream *stream, const cuda_signal_op *signal);
+/* Whether work failed because this rank's state was poisoned, by a failure that the core does not
+ * know yet. */
+bool cuda_is_consequence(const cuda_signal_op *signal);
 void cuda_stream_drop(cuda_stream *stream);
 
 /* watcher.c */
@@ -397,6 +412,20 @@ void cuda_graph_drop(cuda_instance *instance, cuda_graph *graph);
 /* As cuda_pending_add, for a stream that captures. */
 symmem_status cuda_captured_add(cuda_instance *instance, cuuint64_t id, const symmem_exec *exec,
                                 const cuda_needs *needs, const char *operation);
+void cuda_captured_free(cuda_captured *held);
+/* Of this library or adopted; NULL: not known. The instance's lock is held. */
+cuda_capture *cuda_capture_find(const cuda_instance *instance, cuuint64_t id);
+
+/* adopted.c: captures of the program's own */
+/* As cuda_capture_id, before anything is captured that needs something: a capture that this library
+ * did not begin is adopted. */
+symmem_status cuda_capture_join(cuda_instance *instance, cuda_stream *stream, const char *operation,
+                                uint64_t *id_p);
+/* Tells of failures in launches, and lets go what belonged to graphs that are gone. True: some
+ * failure is to be looked at again soon. `collecting` is held. */
+bool cuda_adopted_look(cuda_instance *instance);
+/* Lets all go. Nobody else uses the instance. */
+void cuda_adopted_close(cuda_instance *instance);
 
 /* connectivity.c */
 symmem_status cuda_connectivity(void *instance, const char *connection, int32_t device_count,

@@ -80,6 +80,9 @@ static const entry_point entry_points[] = {
     ENTRY(EventQuery, 2000),
     ENTRY(GraphInstantiateWithFlags, 11040),
     ENTRY(GraphDestroy, 10000),
+    ENTRY(GraphRetainUserObject, 11030),
+    ENTRY(UserObjectCreate, 11030),
+    ENTRY(UserObjectRelease, 11030),
     ENTRY(GraphLaunch, 10000),
     ENTRY(GraphExecDestroy, 10000),
 };

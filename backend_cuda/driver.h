@@ -72,6 +72,9 @@ typedef struct cuda_driver {
     __typeof__(cuEventQuery) *EventQuery;
     __typeof__(cuGraphInstantiateWithFlags) *GraphInstantiateWithFlags;
     __typeof__(cuGraphDestroy) *GraphDestroy;
+    __typeof__(cuGraphRetainUserObject) *GraphRetainUserObject;
+    __typeof__(cuUserObjectCreate) *UserObjectCreate;
+    __typeof__(cuUserObjectRelease) *UserObjectRelease;
     __typeof__(cuGraphLaunch) *GraphLaunch;
     __typeof__(cuGraphExecDestroy) *GraphExecDestroy;
 } cuda_driver;

@@ -22,7 +22,7 @@ symmem_status cuda_capture_id(void *opaque, void *opaque_stream, uint64_t *id_p)
     return SYMMEM_OK;
 }
 
-static void free_held(cuda_captured *held) {
+void cuda_captured_free(cuda_captured *held) {
     while (held != NULL) {
         cuda_captured *next = held->next;
         for (int32_t i = 0; i < held->ref_count; i++)
@@ -89,6 +89,17 @@ free_capture:
     return status;
 }
 
+static cuda_capture *find_in(cuda_capture *list, cuuint64_t id) {
+    while (list != NULL && list->id != id)
+        list = list->next;
+    return list;
+}
+
+cuda_capture *cuda_capture_find(const cuda_instance *instance, cuuint64_t id) {
+    cuda_capture *own = find_in(instance->captures, id);
+    return own != NULL ? own : find_in(instance->adopted, id);
+}
+
 symmem_status cuda_captured_add(cuda_instance *instance, cuuint64_t id, const symmem_exec *exec,
                                 const cuda_needs *needs, const char *operation) {
     cuda_captured *held = calloc(1, sizeof *held);
@@ -98,9 +109,7 @@ symmem_status cuda_captured_add(cuda_instance *instance, cuuint64_t id, const sy
     if (needs->signal != NULL)
         held->signal = *needs->signal;
     pthread_mutex_lock(&instance->lock);
-    cuda_capture *capture = instance->captures;
-    while (capture != NULL && capture->id != id)
-        capture = capture->next;
+    cuda_capture *capture = cuda_capture_find(instance, id);
     if (capture != NULL) {
         for (int32_t i = 0; i < exec->ref_count; i++)
             held->refs[held->ref_count++] = exec->refs[i];
@@ -111,7 +120,7 @@ symmem_status cuda_captured_add(cuda_instance *instance, cuuint64_t id, const sy
     if (capture == NULL) {
         free(held);
         return instance->host->fail(instance->host, SYMMEM_CAPTURE, 0, operation,
-                                    "the capture was not begun by this library");
+                                    "the capture is not known");
     }
     for (int32_t i = 0; i < exec->ref_count; i++)
         exec->refs[i].retain(exec->refs[i].object);
@@ -150,7 +159,7 @@ symmem_status cuda_capture_end(void *opaque, void *opaque_stream, void **graph_p
         return SYMMEM_OK;
     }
     free(graph);
-    free_held(held);
+    cuda_captured_free(held);
     if (result == CUDA_ERROR_ILLEGAL_STATE)
         return instance->host->fail(instance->host, SYMMEM_CAPTURE, 0, "capture_end",
                                     "the stream does not capture");
@@ -199,7 +208,7 @@ void cuda_graph_drop(cuda_instance *instance, cuda_graph *graph) {
         (void)instance->driver.GraphExecDestroy(graph->executable);
         cuda_leave(instance);
     }
-    free_held(graph->held);
+    cuda_captured_free(graph->held);
     free(graph);
 }
 

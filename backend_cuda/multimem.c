@@ -129,7 +129,7 @@ static symmem_status run_on(cuda_instance *instance, const lines_mover *lines, C
                             CUdeviceptr src, size_t bytes, const symmem_exec *exec) {
     cuda_stream *stream = exec->stream;
     uint64_t id = 0;
-    symmem_status status = cuda_capture_id(instance, stream, &id);
+    symmem_status status = cuda_capture_join(instance, stream, lines->operation, &id);
     if (status != SYMMEM_OK)
         return status;
     cuda_needs needs = {.staging = NULL};

@@ -102,10 +102,12 @@ void cuda_peers_close(void *opaque, symmem_peers *peers) {
     free(own);
 }
 
-/* On the stream that poisons, so that no poisoning of earlier comes after it. */
+/* On the stream that poisons, so that no poisoning of earlier comes after it. Failures of launches
+ * that the library does not know of may not have been told yet, and would poison what is reset. */
 symmem_status cuda_signal_reset(void *opaque, const symmem_peers *peers) {
     cuda_instance *instance = opaque;
     cuda_peers *own = peers->priv;
+    cuda_collect(instance);
     symmem_status status = cuda_point(instance, "cuda.reset.before");
     if (status == SYMMEM_OK && cuda_is_withdrawn(instance, peers))
         status = instance->host->fail(instance->host, SYMMEM_BUSY, 0, "reset",

@@ -52,7 +52,7 @@ symmem_status cuda_take_fault(const cuda_signal_op *signal, symmem_error_record 
     return fault.status;
 }
 
-void cuda_watch_peers(const cuda_signal_op *signal) {
+void cuda_watch_lost(const cuda_signal_op *signal) {
     const symmem_peers *peers = signal->peers;
     if (peers == NULL)
         return;
@@ -60,8 +60,13 @@ void cuda_watch_peers(const cuda_signal_op *signal) {
     for (int32_t rank = 0; rank < peers->world_size; rank++)
         if (rank != peers->rank && peers->host->peer_state(peers, rank) == SYMMEM_PEER_GONE)
             __atomic_fetch_or(&control->gone[rank / 32], 1u << (rank % 32), __ATOMIC_RELEASE);
-    if (peers->host->is_poisoned(peers))
-        __atomic_store_n(&control->poisoned, 1, __ATOMIC_RELEASE);
+}
+
+void cuda_watch_peers(const cuda_signal_op *signal) {
+    const symmem_peers *peers = signal->peers;
+    cuda_watch_lost(signal);
+    if (peers != NULL && peers->host->is_poisoned(peers))
+        __atomic_store_n(&((cuda_peers *)peers->priv)->control->poisoned, 1, __ATOMIC_RELEASE);
 }
 
 /* --- pending work ------------------------------------------------------------------- */
@@ -125,13 +130,9 @@ static bool is_over(const cuda_instance *instance, const cuda_pending *pending) 
     return result != CUDA_ERROR_NOT_READY && !cuda_is_capture_error(result);
 }
 
-/*
- * Whether the work failed because this rank's state was poisoned, by a failure that the core does
- * not know yet. That one is told first, or the core would take the consequence for the cause. Its
- * kernel ends as soon as it has poisoned the state.
- */
-static bool is_consequence(const cuda_pending *pending) {
-    const cuda_signal_op *signal = &pending->signal;
+/* The cause is told first, or the core would take the consequence for it. Its kernel ends as soon
+ * as it has poisoned the state. */
+bool cuda_is_consequence(const cuda_signal_op *signal) {
     return signal->fault != NULL && signal->peers != NULL &&
            __atomic_load_n(&signal->fault->code, __ATOMIC_ACQUIRE) == -(uint32_t)SYMMEM_POISONED &&
            signal->fault->failed_rank == signal->peers->rank &&
@@ -158,7 +159,7 @@ static cuda_pending *take_finished(cuda_instance *instance, bool with_consequenc
     for (; *link != NULL; link = &(*link)->next) {
         if (!is_found_over(instance, *link))
             continue;
-        if (with_consequences || !is_consequence(*link))
+        if (with_consequences || !cuda_is_consequence(&(*link)->signal))
             break;
         *held_back_p = true;
     }
@@ -172,7 +173,7 @@ static cuda_pending *take_finished(cuda_instance *instance, bool with_consequenc
     return pending;
 }
 
-static void look_for_fault(cuda_stream *stream, const cuda_signal_op *signal) {
+void cuda_look_for_fault(cuda_stream *stream, const cuda_signal_op *signal) {
     symmem_error_record record;
     if (signal->fault == NULL || cuda_take_fault(signal, &record) == SYMMEM_OK)
         return;
@@ -183,12 +184,12 @@ static void look_for_fault(cuda_stream *stream, const cuda_signal_op *signal) {
 }
 
 static void finish(cuda_instance *instance, cuda_pending *pending) {
-    look_for_fault(pending->stream, &pending->signal);
+    cuda_look_for_fault(pending->stream, &pending->signal);
     cuda_piece_give(pending->signal.fault);
     cuda_staging_give(pending->staging);
     if (pending->graph != NULL) {
         for (cuda_captured *held = pending->graph->held; held != NULL; held = held->next)
-            look_for_fault(pending->stream, &held->signal);
+            cuda_look_for_fault(pending->stream, &held->signal);
         cuda_graph_drop(instance, pending->graph);
     }
     for (int32_t i = 0; i < pending->ref_count; i++)
@@ -198,7 +199,7 @@ static void finish(cuda_instance *instance, cuda_pending *pending) {
 }
 
 void cuda_collect(cuda_instance *instance) {
-    if (atomic_load(&instance->pending_count) == 0)
+    if (atomic_load(&instance->pending_count) == 0 && atomic_load(&instance->adopted_count) == 0)
         return;
     pthread_mutex_lock(&instance->collecting);
     const uint64_t patience_ns = cuda_now_ns() + CAUSE_NS;
@@ -215,5 +216,7 @@ void cuda_collect(cuda_instance *instance) {
             break;
         }
     }
+    while (cuda_adopted_look(instance))
+        cuda_sleep_ns(CAUSE_PAUSE_NS);
     pthread_mutex_unlock(&instance->collecting);
 }

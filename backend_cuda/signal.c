@@ -97,7 +97,7 @@ static symmem_status run_on(cuda_instance *instance, cuda_stream *stream, cuda_l
                             const symmem_exec *exec) {
     const char *operation = launch->signal.operation;
     uint64_t id = 0;
-    symmem_status status = cuda_capture_id(instance, stream, &id);
+    symmem_status status = cuda_capture_join(instance, stream, operation, &id);
     if (status == SYMMEM_OK) {
         CUresult result = cuda_part_begin(instance, exec, stream->native);
         if (result == CUDA_SUCCESS)

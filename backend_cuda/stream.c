@@ -157,7 +157,11 @@ symmem_status cuda_stream_synchronize(void *opaque, void *opaque_stream, uint32_
                                       symmem_error_record *record_p) {
     cuda_instance *instance = opaque;
     cuda_stream *stream = opaque_stream;
-    symmem_status status = cuda_enter(instance, stream->device, "stream_synchronize");
+    uint64_t id = 0;
+    symmem_status status = cuda_capture_id(instance, stream, &id);
+    if (status != SYMMEM_OK || id != 0) /* a wrapper that ends within the program's own capture */
+        return status;
+    status = cuda_enter(instance, stream->device, "stream_synchronize");
     if (status != SYMMEM_OK)
         return status;
     CUresult result = wait_so_far(instance, stream->native, timeout_ms);

@@ -22,12 +22,21 @@ static void watch(const cuda_pending *pending) {
         watch_signal(&held->signal, pending->stream->given_up);
 }
 
+/* It may run at any time. Of a poison its kernels learn from cuda_signal_poison. */
+static void watch_adopted(const cuda_capture *capture) {
+    for (const cuda_captured *held = capture->held; held != NULL; held = held->next)
+        if (held->signal.fault != NULL)
+            cuda_watch_lost(&held->signal);
+}
+
 /* `collecting` keeps the peers. */
 static void watch_all(cuda_instance *instance) {
     pthread_mutex_lock(&instance->collecting);
     pthread_mutex_lock(&instance->lock);
     for (const cuda_pending *pending = instance->pending; pending != NULL; pending = pending->next)
         watch(pending);
+    for (const cuda_capture *capture = instance->adopted; capture != NULL; capture = capture->next)
+        watch_adopted(capture);
     pthread_mutex_unlock(&instance->lock);
     pthread_mutex_unlock(&instance->collecting);
 }
@@ -35,7 +44,7 @@ static void watch_all(cuda_instance *instance) {
 /* False: the instance is closed, and no work is left. */
 static bool wait_for_work(cuda_instance *instance) {
     pthread_mutex_lock(&instance->lock);
-    while (!instance->closing && instance->pending == NULL)
+    while (!instance->closing && instance->pending == NULL && instance->adopted == NULL)
         pthread_cond_wait(&instance->work, &instance->lock);
     bool closing = instance->closing;
     pthread_mutex_unlock(&instance->lock);

@@ -103,7 +103,7 @@ static symmem_status run_on(cuda_instance *instance, cuda_work *work, const symm
                             bool *taken_p) {
     cuda_stream *stream = exec->stream;
     uint64_t id = 0;
-    symmem_status status = cuda_capture_id(instance, stream, &id);
+    symmem_status status = cuda_capture_join(instance, stream, work->operation, &id);
     if (status != SYMMEM_OK)
         return status;
     work->capturing = id != 0;

@@ -12,8 +12,8 @@
 # SYMMEM_TIMEOUT_SCALE=3 gives every time limit more room.
 # SYMMEM_GPU_BACKEND=nccl: the NCCL backend instead, results in build/gpu-nccl/; NCCL wants a GPU for
 # each rank. NCCL_HOME: a folder with include/ and lib/ of the NCCL to use, where it is not the
-# system's; see backend_nccl/README.md. symmem-cuda-check or symmem-nccl-check comes last;
-# SYMMEM_GPU_CHECK=0: not.
+# system's; see backend_nccl/README.md. symmem-cuda-caller and symmem-cuda-check or
+# symmem-nccl-check come last; SYMMEM_GPU_CHECK=0: not.
 # Under a launcher (mpirun -n N, srun, torchrun --no-python) its rank 0 does all that, with N ranks
 # that the runner starts itself, since many cases end ranks and start new ones; the others do nothing.
 set -u
@@ -182,11 +182,13 @@ if [ "${SYMMEM_GPU_CHECK:-1}" != 0 ]; then
     if ! cmake --build build --target "symmem-$backend-check" >>"$results/build.log" 2>&1; then
         printf 'check: not built, see %s\n' "$results/build.log"
     elif [ "$backend" = nccl ]; then
+        run_check caller env SYMMEM_BACKEND=nccl build/bin/symmem-cuda-caller
         run_check within build/bin/symmem-nccl-check
         # The same ranks, each on what NCCL takes for a host of its own.
         # shellcheck disable=SC2016 # for the ranks' shells
         run_check apart bash -c 'NCCL_HOSTID=host$RANK exec build/bin/symmem-nccl-check'
     else
+        run_check caller build/bin/symmem-cuda-caller
         run_check cuda build/bin/symmem-cuda-check
     fi
 fi

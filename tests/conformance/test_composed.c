@@ -127,7 +127,8 @@ static symmem_status failing_product(void *arg, const symmem_matmul *product, vo
     return failing->status;
 }
 
-/* A failure that is known while the operation is enqueued is the call's own, any other the stream's.
+/* A failure that is known while the operation is enqueued is the call's own, any other the
+ * stream's.
  */
 static symmem_status told_once(symmem_status call, symmem_stream *stream) {
     return call != SYMMEM_OK ? call : symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS));
@@ -188,8 +189,8 @@ static void product_fails_on_the_second_stream(struct tk *t) {
     size_t next = (size_t)((t->rank + 1) % t->world_size);
     struct fussy fussy = {.out = (char *)x.out.dl.data + x.out.dl.byte_offset + next * part};
     TK_OK(t, symmem_set_matmul(t->context, fussy_product, &fussy));
-    symmem_status call = symmem_fused_all_gather_matmul(
-        x.workspace, &x.shard.dl, 0, 1, x.bs, NULL, x.outs, 0, limit_ms, stream, second);
+    symmem_status call = symmem_fused_all_gather_matmul(x.workspace, &x.shard.dl, 0, 1, x.bs, NULL,
+                                                        x.outs, 0, limit_ms, stream, second);
     if (call == SYMMEM_OK) {
         TK_STATUS(t, SYMMEM_POISONED, symmem_stream_synchronize(stream, limit_ms));
         TK_STATUS(t, SYMMEM_LIMIT, symmem_stream_synchronize(second, limit_ms));
@@ -276,8 +277,7 @@ static const struct tk_case cases[] = {
     CASE("copy_fails_in_a_graph", SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_CAPTURE,
          copy_fails_in_a_graph),
     CASE("product_fails", PRODUCTS, product_fails),
-    CASE("product_fails_on_the_second_stream", PRODUCTS,
-         product_fails_on_the_second_stream),
+    CASE("product_fails_on_the_second_stream", PRODUCTS, product_fails_on_the_second_stream),
     CASE("calls_differ_on_two_streams", PRODUCTS, calls_differ_on_two_streams),
     CASE("calls_differ_in_graphs", PRODUCTS | SYMMEM_CAP_CAPTURE, calls_differ_in_graphs),
 };

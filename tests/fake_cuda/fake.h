@@ -52,6 +52,20 @@ CUresult fake_graph_destroy(CUgraph graph);
 CUresult fake_graph_launch(CUgraphExec executable, CUstream stream);
 CUresult fake_exec_destroy(CUgraphExec executable);
 
+struct fake_held;
+struct fake_held **fake_held_by(CUgraph graph); /* its user objects */
+
+/* --- user_objects.c ------------------------------------------------------------------ */
+
+/* FAKE_CUDA_NO_USER_OBJECTS=create, =retain: that call fails. */
+CUresult fake_user_object(CUuserObject *object, void *arg, CUhostFn destroy, unsigned int count,
+                          unsigned int flags);
+CUresult fake_user_object_release(CUuserObject object, unsigned int count);
+CUresult fake_graph_retain(CUgraph graph, CUuserObject object, unsigned int count,
+                           unsigned int flags);
+struct fake_held *fake_hold_too(const struct fake_held *held);
+void fake_let_go(struct fake_held *held);
+
 /* --- hold.c -------------------------------------------------------------------------- */
 
 /* For tests: from the next kernel on `after` begin, and then none; -1: all do. */

@@ -679,6 +679,9 @@ CUresult cuGetProcAddress_v2(const char *name, void **entry, int version, cuuint
         ENTRY(EventElapsedTime, fake_event_elapsed),
         ENTRY(GraphInstantiateWithFlags, fake_instantiate),
         ENTRY(GraphDestroy, fake_graph_destroy),
+        ENTRY(GraphRetainUserObject, fake_graph_retain),
+        ENTRY(UserObjectCreate, fake_user_object),
+        ENTRY(UserObjectRelease, fake_user_object_release),
         ENTRY(GraphLaunch, fake_launch_graph),
         ENTRY(GraphExecDestroy, fake_exec_destroy),
     };

@@ -21,10 +21,12 @@ struct CUgraph_st {
     uint64_t id;
     CUstream origin;
     fake_op *first, **end;
+    struct fake_held *held;
 };
 
 struct CUgraphExec_st {
     fake_op *first;
+    struct fake_held *held;
 };
 
 struct CUstream_st {
@@ -414,14 +416,20 @@ CUresult fake_end_capture(CUstream stream, CUgraph *graph_p) {
 
 CUresult fake_capture_info(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
                            CUgraph *graph, const CUgraphNode **dependencies, size_t *count) {
-    (void)graph, (void)dependencies, (void)count;
+    (void)dependencies, (void)count;
     pthread_mutex_lock(&lock);
+    if (graph != NULL)
+        *graph = stream->capture;
     *status =
         stream->capture != NULL ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
     if (stream->capture != NULL && id != NULL)
         *id = stream->capture->id;
     pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
+}
+
+struct fake_held **fake_held_by(CUgraph graph) {
+    return &graph->held;
 }
 
 static void end_list(fake_op *op) {
@@ -437,6 +445,7 @@ CUresult fake_instantiate(CUgraphExec *executable_p, CUgraph graph, unsigned lon
     if (executable == NULL || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
     executable->first = graph->first;
+    executable->held = fake_hold_too(graph->held);
     graph->first = NULL;
     *executable_p = executable;
     return CUDA_SUCCESS;
@@ -444,6 +453,7 @@ CUresult fake_instantiate(CUgraphExec *executable_p, CUgraph graph, unsigned lon
 
 CUresult fake_graph_destroy(CUgraph graph) {
     end_list(graph->first);
+    fake_let_go(graph->held);
     free(graph);
     return CUDA_SUCCESS;
 }
@@ -463,6 +473,7 @@ CUresult fake_graph_launch(CUgraphExec executable, CUstream stream) {
 
 CUresult fake_exec_destroy(CUgraphExec executable) {
     end_list(executable->first);
+    fake_let_go(executable->held); /* the driver: after its launches */
     free(executable);
     return CUDA_SUCCESS;
 }

@@ -191,10 +191,16 @@ void cuda_piece_give(void *piece) {
     free(piece);
 }
 
-symmem_status cuda_capture_id(void *instance, void *stream, uint64_t *id_p) {
-    (void)instance, (void)stream;
+symmem_status cuda_capture_join(cuda_instance *instance, cuda_stream *stream, const char *operation,
+                                uint64_t *id_p) {
+    (void)instance, (void)stream, (void)operation;
     *id_p = fake.capturing;
     return SYMMEM_OK;
+}
+
+bool cuda_adopted_look(cuda_instance *instance) {
+    (void)instance;
+    return false;
 }
 
 symmem_status cuda_captured_add(cuda_instance *instance, cuuint64_t id, const symmem_exec *exec,

@@ -533,6 +533,7 @@ struct symmem_backend {
      * event_record and stream_wait_event are also capture operations. Event objects may be
      * destroyed while a stream still waits for them. */
     symmem_status (*stream_create)(void *instance, int32_t device, void **stream_p);
+    /* Of the program's own; the program may capture it, see symmem_stream_wrap. */
     symmem_status (*stream_wrap)(void *instance, int32_t device, void *native, void **stream_p);
     void (*stream_destroy)(void *instance, void *stream);
     symmem_status (*stream_synchronize)(void *instance, void *stream, uint32_t timeout_ms,

@@ -25,7 +25,16 @@ extern "C" {
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_create(symmem_context *context,
                                                              int32_t device,
                                                              symmem_stream **stream_p);
-/* Borrows a stream of the backend's own kind (a CUstream). The emulation: UNSUPPORTED. */
+/*
+ * Borrows a stream of the backend's own kind: a CUstream, CU_STREAM_LEGACY and
+ * CU_STREAM_PER_THREAD among them, but not NULL. It must outlive the wrapper. The emulation:
+ * UNSUPPORTED. Operations with it are in order with the caller's own work. While the caller
+ * captures it, they become part of that graph, and what they use stays alive until the graph and
+ * all that was instantiated of it are gone, beyond free, release and the context's end. Of a
+ * failure in a launch of such a graph symmem_handle_status tells, and symmem_stream_synchronize
+ * with the wrapper through which the capture was first used; symmem_handle_reset does not see that
+ * a launch is pending.
+ */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_wrap(symmem_context *context, int32_t device,
                                                            void *native, symmem_stream **stream_p);
 /* Waits for the stream's work, at most the context's default timeout. NULL is allowed. */

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Graphs of the caller's with the library's work in them, captured as PyTorch does it. */
+#include <dirent.h>
+
+#include "caller.h"
+
+#define LARGE ((size_t)64 << 20)
+
+static void begin_capture(struct caller *c) {
+    need_driver(c, "a capture",
+                c->driver.StreamBeginCapture(c->native, CU_STREAM_CAPTURE_MODE_GLOBAL));
+}
+
+CUgraphExec end_capture(struct caller *c, CUgraph *graph_p) {
+    CUgraphExec executable = NULL;
+    need_driver(c, "its end", c->driver.StreamEndCapture(c->native, graph_p));
+    need_driver(c, "a graph", c->driver.GraphInstantiateWithFlags(&executable, *graph_p, 0));
+    return executable;
+}
+
+void launch(struct caller *c, CUgraphExec executable) {
+    need_driver(c, "a launch", c->driver.GraphLaunch(executable, c->native));
+}
+
+void end_graph(struct caller *c, CUgraph graph, CUgraphExec executable) {
+    need_driver(c, "the end of a graph", c->driver.GraphExecDestroy(executable));
+    need_driver(c, "the end of a graph", c->driver.GraphDestroy(graph));
+}
+
+static void sums(struct caller *c) {
+    enum { LAUNCHES = 8 };
+    CUgraph graph = NULL;
+    int good = 0;
+    put_in(c, 99);
+    begin_capture(c);
+    enqueue_sum(c);
+    expect_status(c, "to wait for a stream that is captured",
+                  symmem_stream_synchronize(c->stream, LIMIT_MS), SYMMEM_CAPTURE);
+    CUgraphExec executable = end_capture(c, &graph);
+    sleep_ms(20);
+    expect(c, "what is captured", !came_out(c, 99), "does not run");
+    for (int round = 0; round < LAUNCHES; round++) {
+        put_in(c, round);
+        launch(c, executable);
+        good += is_idle_in(c, (int)LIMIT_MS) && came_out(c, round);
+    }
+    expect(c, "sums in a graph of the caller's", good == LAUNCHES, "%d of %d launches", good,
+           LAUNCHES);
+    expect_status(c, "what they say", symmem_stream_synchronize(c->stream, LIMIT_MS), SYMMEM_OK);
+    end_graph(c, graph, executable);
+}
+
+/* A wrapper that lives for a part of a capture. */
+static void wrapped_meanwhile(struct caller *c) {
+    symmem_stream *stream = NULL, *own = c->stream;
+    CUgraph graph = NULL;
+    begin_capture(c);
+    need(c, "wrap", symmem_stream_wrap(c->context, c->device, c->native, &stream));
+    c->stream = stream;
+    enqueue_sum(c);
+    c->stream = own;
+    expect_status(c, "the end of a wrapper within a capture", symmem_stream_destroy(stream),
+                  SYMMEM_OK);
+    CUgraphExec executable = end_capture(c, &graph);
+    put_in(c, 5);
+    launch(c, executable);
+    expect(c, "its graph", is_idle_in(c, (int)LIMIT_MS) && came_out(c, 5), "runs");
+    end_graph(c, graph, executable);
+}
+
+/* --- what a graph keeps ----------------------------------------------------------------------- */
+
+static size_t free_bytes(struct caller *c) {
+    size_t free = 0, all = 0;
+    need_driver(c, "free memory", c->driver.MemGetInfo(&free, &all));
+    return free;
+}
+
+static bool is_free_in(struct caller *c, size_t bytes, int ms) {
+    const double end_s = now_s() + ms * 1e-3;
+    while (free_bytes(c) < bytes && now_s() < end_s)
+        sleep_ms(10);
+    return free_bytes(c) >= bytes;
+}
+
+/* To the next rank, through memory that is the graph's alone by now. */
+static void enqueue_hand_on(struct caller *c, symmem_handle *handle) {
+    const size_t bytes = COUNT * sizeof(float);
+    const int32_t next = (c->rank + 1) % c->world;
+    need(c, "put", symmem_put(handle, next, 0, c->host, bytes, c->stream));
+    need(c, "barrier", symmem_barrier(handle, 0, LIMIT_MS, c->stream));
+    need(c, "get", symmem_get(handle, c->rank, 0, c->host + COUNT, bytes, c->stream));
+    need(c, "barrier", symmem_barrier(handle, 0, LIMIT_MS, c->stream));
+}
+
+static void keeps_its_memory(struct caller *c) {
+    enum { LAUNCHES = 4 };
+    CUgraph graph = NULL;
+    symmem_handle *handle = NULL;
+    void *memory = NULL;
+    int good = 0;
+    meet(c);
+    const size_t first = free_bytes(c);
+    need(c, "memory", symmem_alloc(c->context, LARGE, c->device, NULL, &memory));
+    const size_t taken = first - free_bytes(c); /* also by ranks that share the device, perhaps */
+    need(c, "rendezvous", symmem_rendezvous(c->context, memory, c->group, LIMIT_MS, &handle));
+    begin_capture(c);
+    enqueue_hand_on(c, handle);
+    CUgraphExec executable = end_capture(c, &graph);
+    symmem_handle_release(handle);
+    need(c, "free", symmem_free(c->context, memory));
+    meet(c);
+    for (int round = 0; round < LAUNCHES; round++) {
+        const int previous = (c->rank + c->world - 1) % c->world;
+        for (int i = 0; i < COUNT; i++)
+            c->host[i] = (float)(1000 * round + 10 * c->rank + i);
+        launch(c, executable);
+        bool right = is_idle_in(c, (int)LIMIT_MS);
+        for (int i = 0; i < COUNT; i++)
+            right = right && c->host[COUNT + i] == (float)(1000 * round + 10 * previous + i);
+        good += right;
+    }
+    expect(c, "a graph with memory that was freed", good == LAUNCHES, "%d of %d launches", good,
+           LAUNCHES);
+    meet(c); /* nobody needs it any more */
+    const size_t before = free_bytes(c);
+    end_graph(c, graph, executable);
+    expect(c, "that memory", is_free_in(c, before + taken, 10000), "goes with the graph");
+    meet(c);
+}
+
+static int threads(void) {
+    DIR *directory = opendir("/proc/self/task");
+    int count = 0;
+    while (directory != NULL && readdir(directory) != NULL)
+        count++;
+    if (directory != NULL)
+        closedir(directory);
+    return count;
+}
+
+static bool is_alone_in(int count, int ms) {
+    const double end_s = now_s() + ms * 1e-3;
+    while (threads() > count && now_s() < end_s)
+        sleep_ms(10);
+    return threads() <= count;
+}
+
+/* A world of its own, which ends before the graph does. */
+struct alone {
+    symmem_store *store;
+    symmem_context *context;
+    symmem_group *group;
+    symmem_handle *handle;
+    symmem_stream *stream;
+};
+
+static void begin_alone(struct caller *c, struct alone *own) {
+    symmem_context_options options;
+    void *memory = NULL;
+    symmem_context_options_init(&options);
+    need(c, "a store", symmem_store_open_memory(&own->store));
+    options.store = own->store;
+    options.rank = options.local_rank = 0;
+    options.world_size = 1;
+    options.backend = "cuda";
+    options.multicast = 0;
+    need(c, "another context", symmem_init(&options, &own->context));
+    need(c, "its group", symmem_group_create(own->context, "alone", NULL, 0, NULL, &own->group));
+    need(c, "its memory", symmem_alloc(own->context, 4096, c->device, NULL, &memory));
+    need(c, "its rendezvous",
+         symmem_rendezvous(own->context, memory, own->group, LIMIT_MS, &own->handle));
+    need(c, "its wrapper", symmem_stream_wrap(own->context, c->device, c->native, &own->stream));
+}
+
+static void end_alone(struct caller *c, const struct alone *own) {
+    symmem_handle_release(own->handle);
+    need(c, "its wrapper's end", symmem_stream_destroy(own->stream));
+    symmem_context_free(own->context);
+    symmem_store_close(own->store);
+}
+
+static void outlives_its_context(struct caller *c) {
+    struct alone own = {NULL};
+    CUgraph graph = NULL;
+    begin_alone(c, &own);
+    begin_capture(c);
+    need(c, "put", symmem_put(own.handle, 0, 0, c->host, 64, own.stream));
+    need(c, "barrier", symmem_barrier(own.handle, 1, LIMIT_MS, own.stream));
+    need(c, "get", symmem_get(own.handle, 0, 0, c->host + COUNT, 64, own.stream));
+    CUgraphExec executable = end_capture(c, &graph);
+    end_alone(c, &own);
+    const int count = threads();
+    c->host[0] = 17;
+    c->host[COUNT] = 0;
+    launch(c, executable);
+    expect(c, "a graph whose context is gone", is_idle_in(c, (int)LIMIT_MS) && c->host[COUNT] == 17,
+           "runs");
+    end_graph(c, graph, executable);
+    const bool alone = is_alone_in(count - 1, 10000);
+    expect(c, "its thread", alone, "%s with the graph", alone ? "goes" : "DOES NOT GO");
+}
+
+/* Where the driver would not say when a graph is gone nothing is captured. */
+void check_refused(struct caller *c) {
+    CUgraph graph = NULL;
+    float zero = 0, found = 1;
+    c->host[0] = 17;
+    need(c, "zero", symmem_copy(c->context, c->memory, &zero, sizeof zero, NULL));
+    begin_capture(c);
+    symmem_status put = symmem_put(c->handle, c->rank, 0, c->host, sizeof zero, c->stream);
+    symmem_status barrier = symmem_barrier(c->handle, 0, LIMIT_MS, c->stream);
+    CUgraphExec executable = end_capture(c, &graph);
+    expect(c, "captures that cannot be followed", put != SYMMEM_OK && barrier == put, "%s and %s",
+           symmem_status_name(put), symmem_status_name(barrier));
+    launch(c, executable);
+    const bool idle = is_idle_in(c, (int)LIMIT_MS);
+    need(c, "what is there", symmem_copy(c->context, &found, c->memory, sizeof found, NULL));
+    expect(c, "their graph", idle && found == 0, "does nothing");
+    end_graph(c, graph, executable);
+    expect_status(c, "the handle", symmem_barrier(c->handle, 0, LIMIT_MS, c->stream), SYMMEM_OK);
+    expect_status(c, "the stream", symmem_stream_synchronize(c->stream, LIMIT_MS), SYMMEM_OK);
+}
+
+void check_graphs(struct caller *c) {
+    sums(c);
+    wrapped_meanwhile(c);
+    keeps_its_memory(c);
+    outlives_its_context(c);
+}
