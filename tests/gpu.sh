@@ -179,7 +179,8 @@ run_check() { # NAME PROGRAM...
     [ "$status" -le "$worst" ] || worst=$status
 }
 if [ "${SYMMEM_GPU_CHECK:-1}" != 0 ]; then
-    if ! cmake --build build --target "symmem-$backend-check" >>"$results/build.log" 2>&1; then
+    if ! cmake --build build --target "symmem-$backend-check" symmem-cuda-caller \
+        >>"$results/build.log" 2>&1; then
         printf 'check: not built, see %s\n' "$results/build.log"
     elif [ "$backend" = nccl ]; then
         run_check caller env SYMMEM_BACKEND=nccl build/bin/symmem-cuda-caller
