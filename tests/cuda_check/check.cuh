@@ -38,6 +38,7 @@ void sleep_ms(int ms);
 void check_elsewhere(check &c); // elsewhere.cu
 void check_header(check &c);    // header.cu
 void check_halves(check &c);    // halves.cu
+void check_plain(check &c);     // plain.cu
 void check_reset(check &c);     // elsewhere.cu; the device's memory is gone
 void check_topology(check &c);  // topology.cu
 void check_withdrawn(check &c); // withdrawn.cu
