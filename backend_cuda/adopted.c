@@ -9,16 +9,20 @@
 
 #include "cuda_internal.h"
 
-/* How long a kernel may still write after its failure can be seen; and a consequence waits for its
- * cause, see pending.c. */
+/* How long a kernel may still write once its failure can be seen, how long a consequence waits for
+ * its cause (see pending.c), and for how long later blocks of a kernel have nothing to add. */
 #define SETTLE_NS CUDA_NS_PER_MS
 #define CAUSE_NS (20 * CUDA_NS_PER_MS)
+#define TOLD_NS (100 * CUDA_NS_PER_MS)
 
 /* The capture's, and the driver's for as long as there is a user object. */
 struct cuda_ending {
     atomic_int users;
     atomic_bool over; /* the graph is gone */
 };
+
+/* Two threads may capture into one graph, which the driver wants to be changed by one at a time. */
+static pthread_mutex_t adopting = PTHREAD_MUTEX_INITIALIZER;
 
 static void drop_ending(cuda_ending *ending) {
     if (atomic_fetch_sub(&ending->users, 1) == 1)
@@ -93,24 +97,115 @@ static symmem_status adopt(cuda_instance *instance, cuda_stream *stream, cuuint6
     return SYMMEM_OK;
 }
 
+static bool is_known(cuda_instance *instance, cuuint64_t id) {
+    pthread_mutex_lock(&instance->lock);
+    const bool known = cuda_capture_find(instance, id) != NULL;
+    pthread_mutex_unlock(&instance->lock);
+    return known;
+}
+
 symmem_status cuda_capture_join(cuda_instance *instance, cuda_stream *stream, const char *operation,
                                 uint64_t *id_p) {
     symmem_status status = cuda_capture_id(instance, stream, id_p);
     if (status != SYMMEM_OK || *id_p == 0)
         return status;
-    pthread_mutex_lock(&instance->lock);
-    const bool known = cuda_capture_find(instance, *id_p) != NULL;
-    pthread_mutex_unlock(&instance->lock);
-    return known ? SYMMEM_OK : adopt(instance, stream, *id_p, operation);
+    if (*id_p == CUDA_BROKEN_CAPTURE)
+        return instance->host->fail(instance->host, SYMMEM_CAPTURE, 0, operation,
+                                    "the stream's capture is broken, and has to be ended");
+    if (is_known(instance, *id_p))
+        return SYMMEM_OK;
+    pthread_mutex_lock(&adopting);
+    if (!is_known(instance, *id_p))
+        status = adopt(instance, stream, *id_p, operation);
+    pthread_mutex_unlock(&adopting);
+    return status;
 }
 
-/* --- looking after them --------------------------------------------------------------- */
+/* --- looking for failures ------------------------------------------------------------- */
 
-/* One whose graph is gone, or any; out of the list. */
+/* What is asked of all operations in turn. */
+typedef struct look_round {
+    cuda_stream *stream;   /* who tells */
+    bool over;             /* the graph is gone: none of its kernels runs */
+    uint64_t patience_ns;  /* what is seen later has not to be waited for */
+    bool unsettled, await; /* something is to be told yet; something that is to be waited for */
+} look_round;
+
+static uint32_t code_of(const cuda_captured *held) {
+    return __atomic_load_n(&held->signal.fault->code, __ATOMIC_ACQUIRE);
+}
+
+/* Its kernels may tell of another failure. */
+static void make_ready(cuda_captured *held) {
+    held->told_ns = 0;
+    __atomic_store_n(&held->signal.fault->claimed, 0, __ATOMIC_RELEASE);
+}
+
+/* The handle is poisoned now, and blocks of the same kernel that begin later find that: it is not
+ * to be told again. Calls that differ poison nothing. */
+static void tell(cuda_stream *stream, cuda_captured *held, uint64_t now_ns) {
+    const bool poisons = code_of(held) != -(uint32_t)SYMMEM_MISMATCH;
+    cuda_look_for_fault(stream, &held->signal);
+    held->failed_ns = 0;
+    held->told_ns = now_ns;
+    if (!poisons)
+        make_ready(held);
+}
+
+static void judge(look_round *look, cuda_captured *held) {
+    const uint64_t now_ns = cuda_now_ns();
+    if (held->failed_ns == 0)
+        held->failed_ns = now_ns;
+    const uint64_t rest_ns = cuda_is_consequence(&held->signal) ? CAUSE_NS
+                             : look->over                       ? 0
+                                                                : SETTLE_NS;
+    if (now_ns - held->failed_ns >= rest_ns) {
+        tell(look->stream, held, now_ns);
+        return;
+    }
+    look->unsettled = true;
+    look->await = look->await || held->failed_ns <= look->patience_ns;
+}
+
+static void look_at(look_round *look, cuda_captured *held) {
+    if (held->signal.fault == NULL)
+        return;
+    if (held->told_ns != 0 && cuda_now_ns() - held->told_ns >= TOLD_NS)
+        make_ready(held);
+    if (code_of(held) != 0)
+        judge(look, held);
+}
+
+/* Captures and what they hold go only while `collecting` is held. Both get more meanwhile: what is
+ * there now stays as it is. */
+static cuda_captured *last_held(cuda_instance *instance, const cuda_capture *capture) {
+    pthread_mutex_lock(&instance->lock);
+    cuda_captured *last = capture->held_last;
+    pthread_mutex_unlock(&instance->lock);
+    return last;
+}
+
+static cuda_capture *first_adopted(cuda_instance *instance) {
+    pthread_mutex_lock(&instance->lock);
+    cuda_capture *first = instance->adopted;
+    pthread_mutex_unlock(&instance->lock);
+    return first;
+}
+
+static void look_at_all(cuda_instance *instance, look_round *look, const cuda_capture *capture) {
+    const cuda_captured *last = last_held(instance, capture);
+    for (cuda_captured *held = last != NULL ? capture->held : NULL; held != NULL;
+         held = held == last ? NULL : held->next)
+        look_at(look, held);
+}
+
+/* --- their end ------------------------------------------------------------------------ */
+
+/* One that has nothing to tell any more, or any; out of the list. */
 static cuda_capture *take(cuda_instance *instance, bool any) {
     pthread_mutex_lock(&instance->lock);
     cuda_capture **link = &instance->adopted;
-    while (*link != NULL && !any && !atomic_load(&(*link)->ending->over))
+    while (*link != NULL && !any && !(*link)->settled)
         link = &(*link)->next;
     cuda_capture *capture = *link;
     if (capture != NULL)
@@ -120,8 +215,6 @@ static cuda_capture *take(cuda_instance *instance, bool any) {
 }
 
 static void end(cuda_instance *instance, cuda_capture *capture) {
-    for (const cuda_captured *held = capture->held; held != NULL; held = held->next)
-        cuda_look_for_fault(capture->stream, &held->signal);
     cuda_captured_free(capture->held);
     cuda_stream_drop(capture->stream);
     drop_ending(capture->ending);
@@ -129,57 +222,38 @@ static void end(cuda_instance *instance, cuda_capture *capture) {
     atomic_fetch_sub(&instance->adopted_count, 1);
 }
 
-/* True: it has failed, but is not to be told yet. */
-static bool is_unsettled(cuda_stream *stream, cuda_captured *held) {
-    const cuda_signal_op *signal = &held->signal;
-    if (signal->fault == NULL || __atomic_load_n(&signal->fault->code, __ATOMIC_ACQUIRE) == 0)
-        return false;
-    const uint64_t now_ns = cuda_now_ns();
-    if (held->failed_ns == 0)
-        held->failed_ns = now_ns;
-    if (now_ns - held->failed_ns < (cuda_is_consequence(signal) ? CAUSE_NS : SETTLE_NS))
-        return true;
-    held->failed_ns = 0;
-    cuda_look_for_fault(stream, signal);
-    return false;
-}
-
-/* Captures and what they hold go only while `collecting` is held; both get more meanwhile. */
-static cuda_captured *next_held(cuda_instance *instance, cuda_captured *const *link) {
-    pthread_mutex_lock(&instance->lock);
-    cuda_captured *held = *link;
-    pthread_mutex_unlock(&instance->lock);
-    return held;
-}
-
-static cuda_capture *next_adopted(cuda_instance *instance, cuda_capture *const *link) {
-    pthread_mutex_lock(&instance->lock);
-    cuda_capture *capture = *link;
-    pthread_mutex_unlock(&instance->lock);
-    return capture;
-}
-
-static bool are_unsettled(cuda_instance *instance, const cuda_capture *capture) {
-    bool unsettled = false;
-    cuda_captured *held = next_held(instance, &capture->held);
-    for (; held != NULL; held = next_held(instance, &held->next))
-        unsettled |= is_unsettled(capture->stream, held);
-    return unsettled;
-}
-
-bool cuda_adopted_look(cuda_instance *instance) {
-    bool unsettled = false;
-    cuda_capture *gone, *capture;
+bool cuda_adopted_look(cuda_instance *instance, uint64_t begin_ns) {
+    bool await = false;
+    cuda_capture *gone;
     if (instance->looking) /* what is told and released comes back here */
         return false;
     instance->looking = true;
+    for (cuda_capture *capture = first_adopted(instance); capture != NULL;
+         capture = capture->next) {
+        look_round look = {.stream = capture->stream,
+                           .over = atomic_load(&capture->ending->over),
+                           .patience_ns = begin_ns + SETTLE_NS};
+        look_at_all(instance, &look, capture);
+        capture->settled = look.over && !look.unsettled;
+        await = await || look.await;
+    }
     while ((gone = take(instance, false)) != NULL)
         end(instance, gone);
-    capture = next_adopted(instance, &instance->adopted);
-    for (; capture != NULL; capture = next_adopted(instance, &capture->next))
-        unsettled |= are_unsettled(instance, capture);
     instance->looking = false;
-    return unsettled;
+    return await;
+}
+
+void cuda_adopted_reset(cuda_instance *instance, const symmem_peers *peers) {
+    pthread_mutex_lock(&instance->collecting);
+    for (cuda_capture *capture = first_adopted(instance); capture != NULL;
+         capture = capture->next) {
+        const cuda_captured *last = last_held(instance, capture);
+        for (cuda_captured *held = last != NULL ? capture->held : NULL; held != NULL;
+             held = held == last ? NULL : held->next)
+            if (held->told_ns != 0 && held->signal.peers == peers)
+                make_ready(held);
+    }
+    pthread_mutex_unlock(&instance->collecting);
 }
 
 void cuda_adopted_close(cuda_instance *instance) {

@@ -136,6 +136,7 @@ typedef struct cuda_signal_op {
     int32_t channel;
     symmem_call_id call;
     symmem_cuda_fault *fault;
+    bool adopted; /* adopted.c says when its kernels may tell of another failure */
 } cuda_signal_op;
 
 /* What work needs until it is over, beside references; each NULL: none. */
@@ -148,19 +149,26 @@ typedef struct cuda_needs {
 /* What a capture holds, and later its graph. */
 typedef struct cuda_captured {
     struct cuda_captured *next;
+    cuda_stream *stream; /* kept: what comes later asks whether it is on the same one */
     symmem_ref refs[CUDA_MAX_REFS];
     int32_t ref_count;
     cuda_signal_op signal; /* fault NULL: another operation */
     cuda_staging *staging;
-    uint64_t failed_ns; /* in an adopted capture: when that was first seen; 0: it has not failed */
+    /* In an adopted capture: */
+    uint64_t failed_ns;                 /* when its failure was first seen; 0: it has not failed */
+    uint64_t told_ns;                   /* when it was told; 0: long ago or never */
+    struct cuda_captured *next_watched; /* the first one of the next peers */
 } cuda_captured;
 
 struct cuda_capture {
     cuda_capture *next;
     cuuint64_t id;
-    cuda_captured *held, **held_end;
-    cuda_stream *stream; /* adopted: whose calls tell of failures; NULL: begun by this library */
-    cuda_ending *ending; /* likewise: of its graph */
+    cuda_captured *held, **held_end, *held_last;
+    /* Adopted; all NULL where this library began it. */
+    cuda_stream *stream;    /* whose calls tell of failures */
+    cuda_ending *ending;    /* of its graph */
+    cuda_captured *watched; /* one of each peers */
+    bool settled;           /* its graph is gone, and all has been told; under `collecting` */
 };
 
 struct cuda_graph {
@@ -361,6 +369,8 @@ void cuda_look_for_fault(cuda_stream *stream, const cuda_signal_op *signal);
 /* Whether work failed because this rank's state was poisoned, by a failure that the core does not
  * know yet. */
 bool cuda_is_consequence(const cuda_signal_op *signal);
+/* Of work that is over and has not been told: for a while, until that failure has been. */
+void cuda_await_cause(cuda_instance *instance, const cuda_signal_op *signal);
 void cuda_stream_drop(cuda_stream *stream);
 
 /* watcher.c */
@@ -405,6 +415,8 @@ symmem_status cuda_event_query(void *instance, void *event, bool *reached_p);
 /* graph.c */
 symmem_status cuda_capture_begin(void *instance, void *stream);
 symmem_status cuda_capture_end(void *instance, void *stream, void **graph_p);
+/* CUDA_BROKEN_CAPTURE: of one that can only be ended. */
+#define CUDA_BROKEN_CAPTURE UINT64_MAX
 symmem_status cuda_capture_id(void *instance, void *stream, uint64_t *id_p);
 symmem_status cuda_graph_launch(void *instance, void *graph, void *stream);
 void cuda_graph_destroy(void *instance, void *graph);
@@ -421,9 +433,11 @@ cuda_capture *cuda_capture_find(const cuda_instance *instance, cuuint64_t id);
  * did not begin is adopted. */
 symmem_status cuda_capture_join(cuda_instance *instance, cuda_stream *stream, const char *operation,
                                 uint64_t *id_p);
-/* Tells of failures in launches, and lets go what belonged to graphs that are gone. True: some
- * failure is to be looked at again soon. `collecting` is held. */
-bool cuda_adopted_look(cuda_instance *instance);
+/* Tells of failures in launches, and lets go what belonged to graphs that are gone. True: there is
+ * something yet to be told, which was there at begin_ns. `collecting` is held. */
+bool cuda_adopted_look(cuda_instance *instance, uint64_t begin_ns);
+/* After a reset: failures are news again. */
+void cuda_adopted_reset(cuda_instance *instance, const symmem_peers *peers);
 /* Lets all go. Nobody else uses the instance. */
 void cuda_adopted_close(cuda_instance *instance);
 

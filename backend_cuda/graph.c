@@ -18,7 +18,9 @@ symmem_status cuda_capture_id(void *opaque, void *opaque_stream, uint64_t *id_p)
     cuda_leave(instance);
     if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, "capture_id");
-    *id_p = capturing == CU_STREAM_CAPTURE_STATUS_NONE ? 0 : id;
+    *id_p = capturing == CU_STREAM_CAPTURE_STATUS_NONE     ? 0
+            : capturing == CU_STREAM_CAPTURE_STATUS_ACTIVE ? id
+                                                           : CUDA_BROKEN_CAPTURE;
     return SYMMEM_OK;
 }
 
@@ -29,6 +31,7 @@ void cuda_captured_free(cuda_captured *held) {
             held->refs[i].release(held->refs[i].object);
         cuda_piece_give(held->signal.fault);
         cuda_staging_give(held->staging);
+        cuda_stream_drop(held->stream);
         free(held);
         held = next;
     }
@@ -100,31 +103,53 @@ cuda_capture *cuda_capture_find(const cuda_instance *instance, cuuint64_t id) {
     return own != NULL ? own : find_in(instance->adopted, id);
 }
 
+/* Of peers that none before it has. */
+static void watch(cuda_capture *capture, cuda_captured *held) {
+    cuda_captured **link = &capture->watched;
+    if (held->signal.peers == NULL)
+        return;
+    while (*link != NULL && (*link)->signal.peers != held->signal.peers)
+        link = &(*link)->next_watched;
+    if (*link == NULL)
+        *link = held;
+}
+
+/* The instance's lock is held. */
+static void append(cuda_capture *capture, cuda_captured *held) {
+    held->stream->users++;
+    held->signal.adopted = capture->ending != NULL;
+    *capture->held_end = held;
+    capture->held_end = &held->next;
+    capture->held_last = held;
+    if (held->signal.adopted)
+        watch(capture, held);
+}
+
 symmem_status cuda_captured_add(cuda_instance *instance, cuuint64_t id, const symmem_exec *exec,
                                 const cuda_needs *needs, const char *operation) {
     cuda_captured *held = calloc(1, sizeof *held);
     if (held == NULL)
         return cuda_no_memory(instance, operation);
+    held->stream = exec->stream;
     held->staging = needs->staging;
     if (needs->signal != NULL)
         held->signal = *needs->signal;
+    for (int32_t i = 0; i < exec->ref_count; i++) {
+        held->refs[held->ref_count++] = exec->refs[i];
+        exec->refs[i].retain(exec->refs[i].object);
+    }
     pthread_mutex_lock(&instance->lock);
     cuda_capture *capture = cuda_capture_find(instance, id);
-    if (capture != NULL) {
-        for (int32_t i = 0; i < exec->ref_count; i++)
-            held->refs[held->ref_count++] = exec->refs[i];
-        *capture->held_end = held;
-        capture->held_end = &held->next;
-    }
+    if (capture != NULL)
+        append(capture, held);
     pthread_mutex_unlock(&instance->lock);
-    if (capture == NULL) {
-        free(held);
-        return instance->host->fail(instance->host, SYMMEM_CAPTURE, 0, operation,
-                                    "the capture is not known");
-    }
-    for (int32_t i = 0; i < exec->ref_count; i++)
-        exec->refs[i].retain(exec->refs[i].object);
-    return SYMMEM_OK;
+    if (capture != NULL)
+        return SYMMEM_OK;
+    for (int32_t i = 0; i < held->ref_count; i++)
+        held->refs[i].release(held->refs[i].object);
+    free(held);
+    return instance->host->fail(instance->host, SYMMEM_CAPTURE, 0, operation,
+                                "the capture is over");
 }
 
 /* Ends the capture; *executable_p is NULL if it was malformed. */

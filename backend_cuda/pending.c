@@ -45,9 +45,10 @@ symmem_status cuda_take_fault(const cuda_signal_op *signal, symmem_error_record 
         if (fault.other.kind == SYMMEM_CALL_ALL_TO_ALL && fault.own.kind == fault.other.kind)
             fault.own.count = found->actual; /* their splits, which no call id has */
     }
-    /* The code last: from then on the next launch of the same graph may write there. */
-    memset((char *)found + sizeof found->code, 0, sizeof *found - sizeof found->code);
+    /* From now on the next launch of the same graph may write there, all of it. */
     __atomic_store_n(&found->code, 0, __ATOMIC_RELEASE);
+    if (!signal->adopted)
+        __atomic_store_n(&found->claimed, 0, __ATOMIC_RELEASE);
     signal->peers->host->signal_failed(signal->peers, &fault, record_p);
     return fault.status;
 }
@@ -139,6 +140,31 @@ bool cuda_is_consequence(const cuda_signal_op *signal) {
            !signal->peers->host->is_poisoned(signal->peers);
 }
 
+void cuda_await_cause(cuda_instance *instance, const cuda_signal_op *signal) {
+    const uint64_t end_ns = cuda_now_ns() + CAUSE_NS;
+    while (cuda_is_consequence(signal) && cuda_now_ns() < end_ns) {
+        cuda_collect(instance);
+        cuda_sleep_ns(CAUSE_PAUSE_NS);
+    }
+}
+
+static bool has_failed(const cuda_signal_op *signal) {
+    return signal->fault != NULL && __atomic_load_n(&signal->fault->code, __ATOMIC_ACQUIRE) != 0;
+}
+
+/* Of a launch: if it has failed, and no operation of its is the cause. */
+static bool follows(const cuda_pending *pending) {
+    bool failed = false;
+    if (pending->graph == NULL)
+        return cuda_is_consequence(&pending->signal);
+    for (const cuda_captured *held = pending->graph->held; held != NULL; held = held->next) {
+        if (has_failed(&held->signal) && !cuda_is_consequence(&held->signal))
+            return false;
+        failed = failed || has_failed(&held->signal);
+    }
+    return failed;
+}
+
 /* Work of one stream ends in its order: behind what is not over nothing needs to be asked. */
 static bool is_found_over(cuda_instance *instance, const cuda_pending *pending) {
     cuda_stream *stream = pending->stream;
@@ -159,7 +185,7 @@ static cuda_pending *take_finished(cuda_instance *instance, bool with_consequenc
     for (; *link != NULL; link = &(*link)->next) {
         if (!is_found_over(instance, *link))
             continue;
-        if (with_consequences || !cuda_is_consequence(&(*link)->signal))
+        if (with_consequences || !follows(*link))
             break;
         *held_back_p = true;
     }
@@ -183,13 +209,21 @@ void cuda_look_for_fault(cuda_stream *stream, const cuda_signal_op *signal) {
     pthread_mutex_unlock(&stream->instance->lock);
 }
 
+/* Causes first. */
+static void look_for_faults(cuda_stream *stream, const cuda_captured *first) {
+    for (const cuda_captured *held = first; held != NULL; held = held->next)
+        if (!cuda_is_consequence(&held->signal))
+            cuda_look_for_fault(stream, &held->signal);
+    for (const cuda_captured *held = first; held != NULL; held = held->next)
+        cuda_look_for_fault(stream, &held->signal);
+}
+
 static void finish(cuda_instance *instance, cuda_pending *pending) {
     cuda_look_for_fault(pending->stream, &pending->signal);
     cuda_piece_give(pending->signal.fault);
     cuda_staging_give(pending->staging);
     if (pending->graph != NULL) {
-        for (cuda_captured *held = pending->graph->held; held != NULL; held = held->next)
-            cuda_look_for_fault(pending->stream, &held->signal);
+        look_for_faults(pending->stream, pending->graph->held);
         cuda_graph_drop(instance, pending->graph);
     }
     for (int32_t i = 0; i < pending->ref_count; i++)
@@ -202,7 +236,7 @@ void cuda_collect(cuda_instance *instance) {
     if (atomic_load(&instance->pending_count) == 0 && atomic_load(&instance->adopted_count) == 0)
         return;
     pthread_mutex_lock(&instance->collecting);
-    const uint64_t patience_ns = cuda_now_ns() + CAUSE_NS;
+    const uint64_t begin_ns = cuda_now_ns(), patience_ns = begin_ns + CAUSE_NS;
     for (;;) {
         bool held_back = false;
         bool impatient = cuda_now_ns() >= patience_ns;
@@ -210,13 +244,11 @@ void cuda_collect(cuda_instance *instance) {
         if (pending != NULL) {
             finish(instance, pending);
             atomic_fetch_sub(&instance->pending_count, 1);
-        } else if (held_back && !impatient) {
+        } else if (cuda_adopted_look(instance, begin_ns) || held_back) {
             cuda_sleep_ns(CAUSE_PAUSE_NS);
-        } else if (!held_back) {
+        } else {
             break;
         }
     }
-    while (cuda_adopted_look(instance))
-        cuda_sleep_ns(CAUSE_PAUSE_NS);
     pthread_mutex_unlock(&instance->collecting);
 }

@@ -88,6 +88,7 @@ static symmem_status run_now(cuda_instance *instance, int32_t device, cuda_launc
     if (ended == CUDA_ERROR_NOT_READY)
         return status;
     symmem_error_record record;
+    cuda_await_cause(instance, &launch->signal);
     status = cuda_take_fault(&launch->signal, &record);
     cuda_piece_give(launch->signal.fault);
     return status;
@@ -111,7 +112,8 @@ static symmem_status run_on(cuda_instance *instance, cuda_stream *stream, cuda_l
             status = cuda_fail(instance, result, operation);
     }
     if (status != SYMMEM_OK) {
-        cuda_piece_give(launch->signal.fault);
+        if (id == 0 || !launch->begun) /* or a part of it is in somebody's graph */
+            cuda_piece_give(launch->signal.fault);
         return status;
     }
     const cuda_needs needs = {.signal = &launch->signal};

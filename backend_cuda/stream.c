@@ -153,18 +153,42 @@ static CUresult wait_so_far(cuda_instance *instance, CUstream native, uint32_t t
     return result;
 }
 
+static bool has_pending(cuda_instance *instance, const cuda_stream *stream) {
+    pthread_mutex_lock(&instance->lock);
+    const cuda_pending *pending = instance->pending;
+    while (pending != NULL && pending->stream != stream)
+        pending = pending->next;
+    pthread_mutex_unlock(&instance->lock);
+    return pending != NULL;
+}
+
+/* Of a wrapper that ends while the program captures its stream: no event could be recorded there,
+ * but what was enqueued by it before is known. */
+static CUresult wait_pending(cuda_instance *instance, const cuda_stream *stream,
+                             uint32_t timeout_ms) {
+    const uint64_t start_ns = cuda_now_ns();
+    cuda_collect(instance);
+    while (has_pending(instance, stream)) {
+        if (timeout_ms != 0 && cuda_now_ns() - start_ns >= timeout_ms * CUDA_NS_PER_MS)
+            return CUDA_ERROR_NOT_READY;
+        cuda_sleep_ns(PAUSE_NS);
+        cuda_collect(instance);
+    }
+    return CUDA_SUCCESS;
+}
+
 symmem_status cuda_stream_synchronize(void *opaque, void *opaque_stream, uint32_t timeout_ms,
                                       symmem_error_record *record_p) {
     cuda_instance *instance = opaque;
     cuda_stream *stream = opaque_stream;
     uint64_t id = 0;
     symmem_status status = cuda_capture_id(instance, stream, &id);
-    if (status != SYMMEM_OK || id != 0) /* a wrapper that ends within the program's own capture */
-        return status;
-    status = cuda_enter(instance, stream->device, "stream_synchronize");
+    if (status == SYMMEM_OK)
+        status = cuda_enter(instance, stream->device, "stream_synchronize");
     if (status != SYMMEM_OK)
         return status;
-    CUresult result = wait_so_far(instance, stream->native, timeout_ms);
+    CUresult result = id == 0 ? wait_so_far(instance, stream->native, timeout_ms)
+                              : wait_pending(instance, stream, timeout_ms);
     cuda_leave(instance);
     cuda_collect(instance);
     if (result != CUDA_SUCCESS)

@@ -1,10 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The instance's own thread: looks after work under way while nobody else does. */
 #include <errno.h>
+#include <stdlib.h>
 
 #include "cuda_internal.h"
 
 #define TICK_NS (10 * CUDA_NS_PER_MS)
+#define EXIT_NS (200 * CUDA_NS_PER_MS)
+
+/* Of all instances. A process that ends, by exit, may leave graphs and work behind, which watchers
+ * look at in memory that the driver takes back. This comes before the driver's own end, which has
+ * been loaded earlier. */
+static atomic_bool exiting;
+static atomic_int looking;
+
+static void stop_looking(void) {
+    const uint64_t end_ns = cuda_now_ns() + EXIT_NS;
+    atomic_store(&exiting, true);
+    while (atomic_load(&looking) != 0 && cuda_now_ns() < end_ns)
+        cuda_sleep_ns(CUDA_NS_PER_MS / 10);
+}
 
 static void watch_signal(const cuda_signal_op *signal, bool given_up) {
     if (signal->fault == NULL)
@@ -24,9 +39,8 @@ static void watch(const cuda_pending *pending) {
 
 /* It may run at any time. Of a poison its kernels learn from cuda_signal_poison. */
 static void watch_adopted(const cuda_capture *capture) {
-    for (const cuda_captured *held = capture->held; held != NULL; held = held->next)
-        if (held->signal.fault != NULL)
-            cuda_watch_lost(&held->signal);
+    for (const cuda_captured *held = capture->watched; held != NULL; held = held->next_watched)
+        cuda_watch_lost(&held->signal);
 }
 
 /* `collecting` keeps the peers. */
@@ -51,12 +65,21 @@ static bool wait_for_work(cuda_instance *instance) {
     return !closing || atomic_load(&instance->pending_count) != 0;
 }
 
+static void look_after(cuda_instance *instance) {
+    /* seq_cst; pairs with: stop_looking. One of the two sees the other. */
+    atomic_fetch_add(&looking, 1);
+    if (!atomic_load(&exiting)) {
+        cuda_collect(instance);
+        watch_all(instance);
+    }
+    atomic_fetch_sub(&looking, 1);
+}
+
 static void *run_watcher(void *opaque) {
     cuda_instance *instance = opaque;
     while (wait_for_work(instance)) {
         cuda_sleep_ns(TICK_NS);
-        cuda_collect(instance);
-        watch_all(instance);
+        look_after(instance);
     }
     if (instance->left) {
         (void)pthread_detach(pthread_self());
@@ -65,8 +88,19 @@ static void *run_watcher(void *opaque) {
     return NULL;
 }
 
+static void forked(void) {
+    atomic_store(&looking, 0); /* the parent's */
+}
+
+static void begin_watching(void) {
+    (void)pthread_atfork(NULL, NULL, forked);
+    (void)atexit(stop_looking); /* where that fails a process may end less well */
+}
+
 symmem_status cuda_watcher_start(cuda_instance *instance) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     sigset_t before;
+    (void)pthread_once(&once, begin_watching);
     cuda_signals_block(&before);
     int error = pthread_create(&instance->watcher, NULL, run_watcher, instance);
     cuda_signals_allow(&before);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * symmem-cuda-caller [refused]: a program that brings its own streams, products and graphs, as
- * PyTorch does. The suite makes its streams by the library, and so cannot know. Each rank is a
+ * symmem-cuda-caller [refused | exit]: a program that brings its own streams, products and graphs,
+ * as PyTorch does. The suite makes its streams by the library, and so cannot know. Each rank is a
  * process with RANK, WORLD_SIZE and SYMMEM_STORE set, as tests/run_ranks.sh starts them; ranks
  * beyond the number of devices share them. refused: on a driver that has no user objects to give,
- * as the fake one may be. Exit status: 0 good, 1 bad, 77 nothing to check here.
+ * as the fake one may be. exit: a process that ends with a graph alive. Exit status: 0 good, 1 bad,
+ * 77 nothing to check here.
  */
 #include "caller.h"
 
@@ -136,6 +137,8 @@ int main(int argc, char **argv) {
     open_handle(&c);
     if (argc > 1 && strcmp(argv[1], "refused") == 0) {
         check_refused(&c);
+    } else if (argc > 1 && strcmp(argv[1], "exit") == 0) {
+        check_exit(&c);
     } else {
         check_streams(&c);
         check_graphs(&c);

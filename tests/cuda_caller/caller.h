@@ -83,9 +83,10 @@ CUgraphExec end_capture(struct caller *c, CUgraph *graph_p);
 void launch(struct caller *c, CUgraphExec executable);
 void end_graph(struct caller *c, CUgraph graph, CUgraphExec executable);
 
-void check_streams(struct caller *c);  /* streams.c */
-void check_graphs(struct caller *c);   /* graphs.c */
-void check_refused(struct caller *c);  /* graphs.c; on a driver without user objects */
+void check_streams(struct caller *c);        /* streams.c */
+void check_graphs(struct caller *c);         /* graphs.c */
+void check_refused(struct caller *c);        /* graphs.c; on a driver without user objects */
+_Noreturn void check_exit(struct caller *c); /* graphs.c */
 void check_failures(struct caller *c); /* failures.c; does not return where a rank is to be lost */
 
 #endif

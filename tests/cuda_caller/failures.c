@@ -57,6 +57,100 @@ static void late(struct caller *c) {
     end_graph(c, graph, executable);
 }
 
+/* --- a failed launch, and what follows from it ------------------------------------------------ */
+
+/* What is enqueued or called behind or beside the launch. Returns what is told first. */
+typedef symmem_status (*follow_fn)(struct caller *c, CUgraphExec executable);
+
+static symmem_status told(struct caller *c) {
+    return symmem_stream_synchronize(c->stream, LIMIT_MS);
+}
+
+static symmem_status eager_behind(struct caller *c, CUgraphExec executable) {
+    launch(c, executable);
+    need(c, "behind it", symmem_barrier(c->handle, CHANNEL + 1, LIMIT_MS, c->stream));
+    return told(c);
+}
+
+static symmem_status graph_behind(struct caller *c, CUgraphExec executable) {
+    symmem_graph *graph = NULL;
+    need(c, "a capture of the library's", symmem_stream_begin_capture(c->stream));
+    need(c, "barrier", symmem_barrier(c->handle, CHANNEL + 1, LIMIT_MS, c->stream));
+    need(c, "its end", symmem_stream_end_capture(c->stream, &graph));
+    launch(c, executable);
+    need(c, "behind it", symmem_graph_launch(graph, c->stream));
+    symmem_status status = told(c);
+    (void)told(c);
+    need(c, "its end", symmem_graph_destroy(graph));
+    return status;
+}
+
+/* The follower's graph is gone before anybody has looked. */
+static symmem_status gone_behind(struct caller *c, CUgraphExec executable) {
+    CUgraph graph = NULL;
+    CUgraphExec other = capture_barrier(c, LIMIT_MS, &graph);
+    launch(c, executable);
+    launch(c, other);
+    (void)is_idle_in(c, 10000);
+    end_graph(c, graph, other);
+    return told(c);
+}
+
+static symmem_status call_beside(struct caller *c, CUgraphExec executable) {
+    launch(c, executable);
+    expect_status(c, "a call beside it", symmem_barrier(c->handle, CHANNEL + 1, LIMIT_MS, NULL),
+                  SYMMEM_POISONED);
+    return told(c);
+}
+
+/* The last rank does not take part. The cause is told, and before what follows from it. */
+static void order(struct caller *c) {
+    static const struct {
+        const char *what;
+        follow_fn follow;
+    } kinds[] = {{"an operation behind a failed launch", eager_behind},
+                 {"a graph of the library's behind it", graph_behind},
+                 {"another graph behind it", gone_behind},
+                 {"a call beside it", call_beside}};
+    CUgraph graph = NULL;
+    CUgraphExec executable = capture_barrier(c, SHORT_MS, &graph);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        meet(c);
+        if (c->rank != c->world - 1) {
+            symmem_status status = kinds[i].follow(c, executable);
+            symmem_status cause = symmem_handle_status(c->handle, NULL);
+            /* With more ranks the cause may be another one's. */
+            const bool followed = c->world > 2 && status == SYMMEM_POISONED && cause == status;
+            expect(c, kinds[i].what, followed || (status == SYMMEM_TIMEOUT && cause == status),
+                   "%s, its handle %s", symmem_status_name(status), symmem_status_name(cause));
+            (void)told(c);
+        }
+        meet(c);
+        need(c, "reset", symmem_handle_reset(c->handle, LIMIT_MS));
+    }
+    end_graph(c, graph, executable);
+}
+
+/* A wrapper that ends within a capture waits for what it had been given before, and tells of it. */
+static void before_a_capture(struct caller *c) {
+    symmem_stream *stream = NULL;
+    CUgraph graph = NULL;
+    meet(c);
+    if (c->rank != c->world - 1) {
+        need(c, "wrap", symmem_stream_wrap(c->context, c->device, c->native, &stream));
+        need(c, "barrier", symmem_barrier(c->handle, CHANNEL, SHORT_MS, stream));
+        need_driver(c, "a capture",
+                    c->driver.StreamBeginCapture(c->native, CU_STREAM_CAPTURE_MODE_RELAXED));
+        symmem_status status = symmem_stream_destroy(stream);
+        expect(c, "work from before a capture",
+               status == SYMMEM_TIMEOUT || (c->world > 2 && status == SYMMEM_POISONED), "%s",
+               symmem_status_name(status));
+        end_graph(c, graph, end_capture(c, &graph));
+    }
+    meet(c);
+    need(c, "reset", symmem_handle_reset(c->handle, LIMIT_MS));
+}
+
 /* The last rank ends. */
 static void lost(struct caller *c) {
     CUgraph graph = NULL;
@@ -76,5 +170,7 @@ void check_failures(struct caller *c) {
     if (c->world == 1)
         return;
     late(c);
+    order(c);
+    before_a_capture(c);
     lost(c);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Graphs of the caller's with the library's work in them, captured as PyTorch does it. */
 #include <dirent.h>
+#include <stdlib.h>
 
 #include "caller.h"
 
@@ -66,6 +67,25 @@ static void wrapped_meanwhile(struct caller *c) {
     launch(c, executable);
     expect(c, "its graph", is_idle_in(c, (int)LIMIT_MS) && came_out(c, 5), "runs");
     end_graph(c, graph, executable);
+}
+
+/* The driver breaks a capture where the program asks for its stream's progress, and so on. */
+static void broken(struct caller *c) {
+    symmem_stream *stream = NULL;
+    CUgraph graph = NULL;
+    need(c, "wrap", symmem_stream_wrap(c->context, c->device, c->native, &stream));
+    begin_capture(c);
+    need(c, "barrier", symmem_barrier(c->handle, 0, LIMIT_MS, stream));
+    (void)c->driver.StreamQuery(c->native);
+    expect_status(c, "a broken capture", symmem_barrier(c->handle, 0, LIMIT_MS, stream),
+                  SYMMEM_CAPTURE);
+    expect_status(c, "a wrapper's end within it", symmem_stream_destroy(stream), SYMMEM_OK);
+    expect(c, "its end", c->driver.StreamEndCapture(c->native, &graph) != CUDA_SUCCESS,
+           "gives no graph");
+    put_in(c, 3);
+    enqueue_sum(c);
+    expect(c, "its stream", is_idle_in(c, (int)LIMIT_MS) && came_out(c, 3), "goes on");
+    need(c, "what it says", symmem_stream_synchronize(c->stream, LIMIT_MS));
 }
 
 /* --- what a graph keeps ----------------------------------------------------------------------- */
@@ -222,9 +242,23 @@ void check_refused(struct caller *c) {
     expect_status(c, "the stream", symmem_stream_synchronize(c->stream, LIMIT_MS), SYMMEM_OK);
 }
 
+/* The process ends with all of it alive. */
+_Noreturn void check_exit(struct caller *c) {
+    CUgraph graph = NULL;
+    begin_capture(c);
+    enqueue_sum(c);
+    CUgraphExec executable = end_capture(c, &graph);
+    put_in(c, 1);
+    launch(c, executable);
+    expect(c, "a graph that is left", is_idle_in(c, (int)LIMIT_MS) && came_out(c, 1), "runs");
+    sleep_ms(10 + c->rank * 3); /* ends at any time of what is looked at now and then */
+    exit(c->bad == 0 ? 0 : 1);
+}
+
 void check_graphs(struct caller *c) {
     sums(c);
     wrapped_meanwhile(c);
+    broken(c);
     keeps_its_memory(c);
     outlives_its_context(c);
 }

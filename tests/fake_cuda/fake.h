@@ -75,6 +75,14 @@ void fake_await_room(void); /* before a kernel begins */
 __attribute__((visibility("default"))) void fake_hold_all(bool held);
 void fake_await_motion(void); /* before anything begins */
 
+/* --- exit.c -------------------------------------------------------------------------- */
+
+/* With FAKE_CUDA_TAKES_BACK=1 pinned memory is gone once the driver ends, as it does when the
+ * process does. For processes whose streams are idle then. */
+void fake_take_back_at_exit(void);
+void fake_pinned(void *at, size_t bytes);
+void fake_unpinned(const void *at);
+
 /* --- elsewhere.c --------------------------------------------------------------------- */
 
 CUresult fake_exchange_mode(CUstreamCaptureMode *mode);

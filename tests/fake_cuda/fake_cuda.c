@@ -85,6 +85,9 @@ EXPORT void fake_cuda_quiet(void) {
 /* --- devices and contexts ------------------------------------------------------------- */
 
 static CUresult fake_init(unsigned int flags) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (getenv("FAKE_CUDA_TAKES_BACK") != NULL)
+        pthread_once(&once, fake_take_back_at_exit);
     return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -280,6 +283,7 @@ static CUresult fake_host_alloc(void **memory, size_t bytes, unsigned int flags)
     if (at == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
     memcpy(at, &whole, sizeof whole);
+    fake_pinned(at, whole);
     *memory = (char *)at + PAGE;
     fake_know((CUdeviceptr)(uintptr_t)*memory, bytes);
     return CUDA_SUCCESS;
@@ -293,6 +297,7 @@ static CUresult fake_host_free(void *memory) {
     void *at = (char *)memory - PAGE;
     size_t whole;
     memcpy(&whole, at, sizeof whole);
+    fake_unpinned(at);
     munmap(at, whole);
     return CUDA_SUCCESS;
 }

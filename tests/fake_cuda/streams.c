@@ -22,6 +22,7 @@ struct CUgraph_st {
     CUstream origin;
     fake_op *first, **end;
     struct fake_held *held;
+    bool broken;
 };
 
 struct CUgraphExec_st {
@@ -206,6 +207,8 @@ CUresult fake_stream_query(CUstream stream) {
     fake_need_no_capture("cuStreamQuery");
     need_context_of(stream);
     pthread_mutex_lock(&lock);
+    if (stream->capture != NULL)
+        stream->capture->broken = true;
     CUresult result = stream->capture != NULL ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
                       : stream->first != NULL || stream->busy ? CUDA_ERROR_NOT_READY
                                                               : CUDA_SUCCESS;
@@ -408,22 +411,28 @@ CUresult fake_end_capture(CUstream stream, CUgraph *graph_p) {
     pthread_mutex_unlock(&lock);
     if (graph == NULL)
         return CUDA_ERROR_ILLEGAL_STATE;
-    if (spoilt)
+    const CUresult result = graph->broken ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+                            : spoilt      ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED
+                                          : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS)
         (void)fake_graph_destroy(graph);
-    *graph_p = spoilt ? NULL : graph;
-    return spoilt ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED : CUDA_SUCCESS;
+    *graph_p = result == CUDA_SUCCESS ? graph : NULL;
+    return result;
 }
 
 CUresult fake_capture_info(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
                            CUgraph *graph, const CUgraphNode **dependencies, size_t *count) {
     (void)dependencies, (void)count;
     pthread_mutex_lock(&lock);
-    if (graph != NULL)
-        *graph = stream->capture;
-    *status =
-        stream->capture != NULL ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
-    if (stream->capture != NULL && id != NULL)
-        *id = stream->capture->id;
+    const CUgraph capture = stream->capture;
+    const bool active = capture != NULL && !capture->broken; /* only then there is the rest */
+    *status = active            ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+              : capture != NULL ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                : CU_STREAM_CAPTURE_STATUS_NONE;
+    if (active && graph != NULL)
+        *graph = capture;
+    if (active && id != NULL)
+        *id = capture->id;
     pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
 }

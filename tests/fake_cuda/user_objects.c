@@ -3,6 +3,7 @@
  */
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "fake.h"
@@ -12,6 +13,8 @@ struct CUuserObject_st {
     CUhostFn destroy;
     void *arg;
 };
+
+static atomic_bool changing; /* some graph */
 
 /* What a graph, or one that was instantiated, holds. */
 struct fake_held {
@@ -72,9 +75,14 @@ CUresult fake_graph_retain(CUgraph graph, CUuserObject object, unsigned int coun
     if (graph == NULL || (refused != NULL && refused[0] == 'r'))
         return CUDA_ERROR_INVALID_VALUE;
     struct fake_held **held = fake_held_by(graph);
+    if (atomic_exchange(&changing, true)) {
+        fprintf(stderr, "two threads change a graph at once\n");
+        abort();
+    }
     if (flags != CU_GRAPH_USER_OBJECT_MOVE)
         atomic_fetch_add(&object->count, count);
     *held = hold(*held, object, count);
+    atomic_store(&changing, false);
     return CUDA_SUCCESS;
 }
 

@@ -198,8 +198,8 @@ symmem_status cuda_capture_join(cuda_instance *instance, cuda_stream *stream, co
     return SYMMEM_OK;
 }
 
-bool cuda_adopted_look(cuda_instance *instance) {
-    (void)instance;
+bool cuda_adopted_look(cuda_instance *instance, uint64_t begin_ns) {
+    (void)instance, (void)begin_ns;
     return false;
 }
 

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The driver's end, at the process's. */
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "fake.h"
+
+#define MOST 256 /* later ones stay */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+    void *at;
+    size_t bytes;
+} pinned[MOST];
+static int count;
+
+/* Kept to itself rather than unmapped: nothing else is to come there. */
+static void take_back(void) {
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < count; i++)
+        (void)mprotect(pinned[i].at, pinned[i].bytes, PROT_NONE);
+    pthread_mutex_unlock(&lock);
+}
+
+void fake_take_back_at_exit(void) {
+    (void)atexit(take_back);
+}
+
+void fake_unpinned(const void *at) {
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < count; i++)
+        if (pinned[i].at == at)
+            pinned[i] = pinned[--count];
+    pthread_mutex_unlock(&lock);
+}
+
+void fake_pinned(void *at, size_t bytes) {
+    pthread_mutex_lock(&lock);
+    if (count < MOST) {
+        pinned[count].at = at;
+        pinned[count++].bytes = bytes;
+    }
+    pthread_mutex_unlock(&lock);
+}
