@@ -9,11 +9,10 @@
 
 #include "cuda_internal.h"
 
-/* How long a kernel may still write once its failure can be seen, how long a consequence waits for
- * its cause (see pending.c), and for how long later blocks of a kernel have nothing to add. */
+/* How long a kernel may still write once its failure can be seen, and how long a consequence waits
+ * for its cause (see pending.c). */
 #define SETTLE_NS CUDA_NS_PER_MS
 #define CAUSE_NS (20 * CUDA_NS_PER_MS)
-#define TOLD_NS (100 * CUDA_NS_PER_MS)
 
 /* The capture's, and the driver's for as long as there is a user object. */
 struct cuda_ending {
@@ -137,17 +136,17 @@ static uint32_t code_of(const cuda_captured *held) {
 
 /* Its kernels may tell of another failure. */
 static void make_ready(cuda_captured *held) {
-    held->told_ns = 0;
+    held->told = false;
     __atomic_store_n(&held->signal.fault->claimed, 0, __ATOMIC_RELEASE);
 }
 
-/* The handle is poisoned now, and blocks of the same kernel that begin later find that: it is not
- * to be told again. Calls that differ poison nothing. */
-static void tell(cuda_stream *stream, cuda_captured *held, uint64_t now_ns) {
+/* The handle is poisoned now, until a reset: blocks of the same kernel that begin later, and later
+ * launches, find that, which is not to be told again. Calls that differ poison nothing. */
+static void tell(cuda_stream *stream, cuda_captured *held) {
     const bool poisons = code_of(held) != -(uint32_t)SYMMEM_MISMATCH;
     cuda_look_for_fault(stream, &held->signal);
     held->failed_ns = 0;
-    held->told_ns = now_ns;
+    held->told = true;
     if (!poisons)
         make_ready(held);
 }
@@ -160,7 +159,7 @@ static void judge(look_round *look, cuda_captured *held) {
                              : look->over                       ? 0
                                                                 : SETTLE_NS;
     if (now_ns - held->failed_ns >= rest_ns) {
-        tell(look->stream, held, now_ns);
+        tell(look->stream, held);
         return;
     }
     look->unsettled = true;
@@ -168,11 +167,7 @@ static void judge(look_round *look, cuda_captured *held) {
 }
 
 static void look_at(look_round *look, cuda_captured *held) {
-    if (held->signal.fault == NULL)
-        return;
-    if (held->told_ns != 0 && cuda_now_ns() - held->told_ns >= TOLD_NS)
-        make_ready(held);
-    if (code_of(held) != 0)
+    if (held->signal.fault != NULL && code_of(held) != 0)
         judge(look, held);
 }
 
@@ -250,7 +245,7 @@ void cuda_adopted_reset(cuda_instance *instance, const symmem_peers *peers) {
         const cuda_captured *last = last_held(instance, capture);
         for (cuda_captured *held = last != NULL ? capture->held : NULL; held != NULL;
              held = held == last ? NULL : held->next)
-            if (held->told_ns != 0 && held->signal.peers == peers)
+            if (held->told && held->signal.peers == peers)
                 make_ready(held);
     }
     pthread_mutex_unlock(&instance->collecting);

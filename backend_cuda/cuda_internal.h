@@ -156,7 +156,7 @@ typedef struct cuda_captured {
     cuda_staging *staging;
     /* In an adopted capture: */
     uint64_t failed_ns;                 /* when its failure was first seen; 0: it has not failed */
-    uint64_t told_ns;                   /* when it was told; 0: long ago or never */
+    bool told;                          /* since the last reset */
     struct cuda_captured *next_watched; /* the first one of the next peers */
 } cuda_captured;
 

@@ -31,6 +31,10 @@ struct driver {
     __typeof__(cuMemFreeHost) *MemFreeHost;
     __typeof__(cuMemGetInfo) *MemGetInfo;
     __typeof__(cuLaunchHostFunc) *LaunchHostFunc;
+    __typeof__(cuStreamWaitEvent) *StreamWaitEvent;
+    __typeof__(cuEventCreate) *EventCreate;
+    __typeof__(cuEventRecord) *EventRecord;
+    __typeof__(cuEventDestroy) *EventDestroy;
     __typeof__(cuGraphInstantiateWithFlags) *GraphInstantiateWithFlags;
     __typeof__(cuGraphDestroy) *GraphDestroy;
     __typeof__(cuGraphLaunch) *GraphLaunch;

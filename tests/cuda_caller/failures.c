@@ -131,6 +131,31 @@ static void order(struct caller *c) {
     end_graph(c, graph, executable);
 }
 
+/* A failure that nobody has asked for is over with the reset, but for the stream's own. */
+static void reset_at_once(struct caller *c) {
+    CUgraph graph = NULL;
+    CUgraphExec executable = capture_barrier(c, SHORT_MS, &graph);
+    meet(c);
+    if (c->rank != c->world - 1) {
+        launch(c, executable);
+        (void)is_idle_in(c, 10000);
+    }
+    meet(c);
+    need(c, "reset", symmem_handle_reset(c->handle, LIMIT_MS));
+    sleep_ms(50); /* what might come later is there by then */
+    expect_status(c, "a handle that was reset at once", symmem_handle_status(c->handle, NULL),
+                  SYMMEM_OK);
+    symmem_status status = told(c);
+    expect(c, "its stream",
+           c->rank == c->world - 1 ? status == SYMMEM_OK
+                                   : status == SYMMEM_TIMEOUT || status == SYMMEM_POISONED,
+           "%s", symmem_status_name(status));
+    meet(c);
+    launch(c, executable);
+    expect_status(c, "its graph", told(c), SYMMEM_OK);
+    end_graph(c, graph, executable);
+}
+
 /* A wrapper that ends within a capture waits for what it had been given before, and tells of it. */
 static void before_a_capture(struct caller *c) {
     symmem_stream *stream = NULL;
@@ -171,6 +196,7 @@ void check_failures(struct caller *c) {
         return;
     late(c);
     order(c);
+    reset_at_once(c);
     before_a_capture(c);
     lost(c);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Graphs of the caller's with the library's work in them, captured as PyTorch does it. */
 #include <dirent.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "caller.h"
@@ -53,11 +54,15 @@ static void sums(struct caller *c) {
 
 /* A wrapper that lives for a part of a capture. */
 static void wrapped_meanwhile(struct caller *c) {
+    struct vector from, to;
     symmem_stream *stream = NULL, *own = c->stream;
     CUgraph graph = NULL;
     begin_capture(c);
     need(c, "wrap", symmem_stream_wrap(c->context, c->device, c->native, &stream));
     c->stream = stream;
+    need(c, "a copy as its first work",
+         symmem_restride(c->context, vector(&from, c->memory + COUNT, COUNT),
+                         vector(&to, c->memory + (size_t)2 * COUNT, COUNT), stream));
     enqueue_sum(c);
     c->stream = own;
     expect_status(c, "the end of a wrapper within a capture", symmem_stream_destroy(stream),
@@ -67,6 +72,70 @@ static void wrapped_meanwhile(struct caller *c) {
     launch(c, executable);
     expect(c, "its graph", is_idle_in(c, (int)LIMIT_MS) && came_out(c, 5), "runs");
     end_graph(c, graph, executable);
+}
+
+/* --- two streams, two threads ----------------------------------------------------------------- */
+
+struct half {
+    struct caller *c;
+    CUstream native;
+    symmem_stream *stream;
+    size_t place;
+    pthread_barrier_t *begin;
+};
+
+static void *capture_half(void *arg) {
+    const struct half *half = arg;
+    (void)pthread_barrier_wait(half->begin);
+    struct caller *c = half->c;
+    for (int i = 0; i < 3; i++)
+        need(c, "put", symmem_put(c->handle, c->rank, half->place, c->host, 64, half->stream));
+    return NULL;
+}
+
+static void join(struct caller *c, CUevent event, CUstream from, CUstream to) {
+    need_driver(c, "an event", c->driver.EventRecord(event, from));
+    need_driver(c, "to wait for it", c->driver.StreamWaitEvent(to, event, 0));
+}
+
+static void capture_halves(struct caller *c, struct half *own, struct half *other, CUevent event) {
+    pthread_t thread;
+    need_driver(c, "a capture",
+                c->driver.StreamBeginCapture(own->native, CU_STREAM_CAPTURE_MODE_RELAXED));
+    join(c, event, own->native, other->native);
+    if (pthread_create(&thread, NULL, capture_half, other) != 0)
+        exit(1);
+    (void)capture_half(own);
+    (void)pthread_join(thread, NULL);
+    join(c, event, other->native, own->native);
+}
+
+/* Both begin at once, and one of them adopts the capture. No rank waits for another: which branch
+ * of a graph comes first is nowhere said. */
+static void two_threads(struct caller *c) {
+    enum { TURNS = 20 };
+    pthread_barrier_t begin;
+    CUevent event = NULL;
+    struct half own = {c, c->native, c->stream, 0, &begin}, other = {c, NULL, NULL, 64, &begin};
+    int good = 0;
+    (void)pthread_barrier_init(&begin, NULL, 2);
+    need_driver(c, "event", c->driver.EventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    need_driver(c, "stream", c->driver.StreamCreate(&other.native, CU_STREAM_NON_BLOCKING));
+    need(c, "wrap", symmem_stream_wrap(c->context, c->device, other.native, &other.stream));
+    for (int turn = 0; turn < TURNS; turn++) {
+        CUgraph graph = NULL;
+        capture_halves(c, &own, &other, event);
+        CUgraphExec executable = end_capture(c, &graph);
+        launch(c, executable);
+        good += is_idle_in(c, (int)LIMIT_MS);
+        end_graph(c, graph, executable);
+    }
+    expect(c, "two threads capture", good == TURNS, "%d of %d launches", good, TURNS);
+    need(c, "what they say", symmem_stream_synchronize(c->stream, LIMIT_MS));
+    need(c, "its end", symmem_stream_destroy(other.stream));
+    need_driver(c, "its end", c->driver.StreamDestroy(other.native));
+    need_driver(c, "its end", c->driver.EventDestroy(event));
+    (void)pthread_barrier_destroy(&begin);
 }
 
 /* The driver breaks a capture where the program asks for its stream's progress, and so on. */
@@ -258,6 +327,7 @@ _Noreturn void check_exit(struct caller *c) {
 void check_graphs(struct caller *c) {
     sums(c);
     wrapped_meanwhile(c);
+    two_threads(c);
     broken(c);
     keeps_its_memory(c);
     outlives_its_context(c);

@@ -2,6 +2,7 @@
 /* The driver's end, at the process's. */
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "fake.h"
 
@@ -14,12 +15,14 @@ static struct {
 } pinned[MOST];
 static int count;
 
-/* Kept to itself rather than unmapped: nothing else is to come there. */
+/* Kept to itself rather than unmapped: nothing else is to come there. The rest of the end takes its
+ * time. */
 static void take_back(void) {
     pthread_mutex_lock(&lock);
     for (int i = 0; i < count; i++)
         (void)mprotect(pinned[i].at, pinned[i].bytes, PROT_NONE);
     pthread_mutex_unlock(&lock);
+    nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
 }
 
 void fake_take_back_at_exit(void) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* User objects of graphs. The last reference's end runs the destructor in a thread of the driver's.
  */
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -82,6 +83,7 @@ CUresult fake_graph_retain(CUgraph graph, CUuserObject object, unsigned int coun
     if (flags != CU_GRAPH_USER_OBJECT_MOVE)
         atomic_fetch_add(&object->count, count);
     *held = hold(*held, object, count);
+    sched_yield(); /* for others to come */
     atomic_store(&changing, false);
     return CUDA_SUCCESS;
 }
