@@ -102,6 +102,7 @@ static void open_handle(struct caller *c) {
     symmem_context_options_init(&options);
     options.backend = getenv("SYMMEM_BACKEND") != NULL ? getenv("SYMMEM_BACKEND") : "cuda";
     options.multicast = 0;
+    options.check_collectives = 1;
     need(c, "context", symmem_init(&options, &c->context));
     need(c, "group", symmem_group_create(c->context, "caller", NULL, 0, NULL, &c->group));
     need(c, "memory",

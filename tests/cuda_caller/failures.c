@@ -131,6 +131,30 @@ static void order(struct caller *c) {
     end_graph(c, graph, executable);
 }
 
+/* Calls that differ harm nothing, and are told in each launch. */
+static void apart(struct caller *c) {
+    struct vector in, out;
+    CUgraph graph = NULL;
+    int told_apart = 0;
+    need_driver(c, "a capture",
+                c->driver.StreamBeginCapture(c->native, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    need(c, "calls that differ",
+         c->rank == 0 ? symmem_barrier(c->handle, CHANNEL, LIMIT_MS, c->stream)
+                      : symmem_one_shot_all_reduce_out(c->handle, vector(&in, c->memory, COUNT),
+                                                       SYMMEM_SUM, vector(&out, c->out, COUNT),
+                                                       CHANNEL, LIMIT_MS, c->stream));
+    CUgraphExec executable = end_capture(c, &graph);
+    for (int turn = 0; turn < 3; turn++) {
+        meet(c);
+        launch(c, executable);
+        (void)is_idle_in(c, 10000);
+        told_apart += told(c) == SYMMEM_MISMATCH;
+    }
+    expect(c, "calls that differ", told_apart == 3, "told in %d of 3 launches", told_apart);
+    expect_status(c, "their handle", symmem_handle_status(c->handle, NULL), SYMMEM_OK);
+    end_graph(c, graph, executable);
+}
+
 /* A failure that nobody has asked for is over with the reset, but for the stream's own. */
 static void reset_at_once(struct caller *c) {
     CUgraph graph = NULL;
@@ -195,6 +219,7 @@ void check_failures(struct caller *c) {
     if (c->world == 1)
         return;
     late(c);
+    apart(c);
     order(c);
     reset_at_once(c);
     before_a_capture(c);
