@@ -33,7 +33,8 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_create(symmem_context *con
  * all that was instantiated of it are gone, beyond free, release and the context's end. Of a
  * failure in a launch of such a graph symmem_handle_status tells, and symmem_stream_synchronize
  * with the wrapper through which the capture was first used; symmem_handle_reset does not see that
- * a launch is pending.
+ * a launch is pending, and what a context gives up that ends with work under way (SM-LIFE-13) such
+ * launches on the same handle give up, too.
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_wrap(symmem_context *context, int32_t device,
                                                            void *native, symmem_stream **stream_p);
