@@ -134,23 +134,6 @@ static uint32_t code_of(const cuda_captured *held) {
     return __atomic_load_n(&held->signal.fault->code, __ATOMIC_ACQUIRE);
 }
 
-/* Its kernels may tell of another failure. */
-static void make_ready(cuda_captured *held) {
-    held->told = false;
-    __atomic_store_n(&held->signal.fault->claimed, 0, __ATOMIC_RELEASE);
-}
-
-/* The handle is poisoned now, until a reset: blocks of the same kernel that begin later, and later
- * launches, find that, which is not to be told again. Calls that differ poison nothing. */
-static void tell(cuda_stream *stream, cuda_captured *held) {
-    const bool poisons = code_of(held) != -(uint32_t)SYMMEM_MISMATCH;
-    cuda_look_for_fault(stream, &held->signal);
-    held->failed_ns = 0;
-    held->told = true;
-    if (!poisons)
-        make_ready(held);
-}
-
 static void judge(look_round *look, cuda_captured *held) {
     const uint64_t now_ns = cuda_now_ns();
     if (held->failed_ns == 0)
@@ -159,7 +142,8 @@ static void judge(look_round *look, cuda_captured *held) {
                              : look->over                       ? 0
                                                                 : SETTLE_NS;
     if (now_ns - held->failed_ns >= rest_ns) {
-        tell(look->stream, held);
+        held->failed_ns = 0;
+        cuda_look_for_fault(look->stream, &held->signal);
         return;
     }
     look->unsettled = true;
@@ -236,19 +220,6 @@ bool cuda_adopted_look(cuda_instance *instance, uint64_t begin_ns) {
         end(instance, gone);
     instance->looking = false;
     return await;
-}
-
-void cuda_adopted_reset(cuda_instance *instance, const symmem_peers *peers) {
-    pthread_mutex_lock(&instance->collecting);
-    for (cuda_capture *capture = first_adopted(instance); capture != NULL;
-         capture = capture->next) {
-        const cuda_captured *last = last_held(instance, capture);
-        for (cuda_captured *held = last != NULL ? capture->held : NULL; held != NULL;
-             held = held == last ? NULL : held->next)
-            if (held->told && held->signal.peers == peers)
-                make_ready(held);
-    }
-    pthread_mutex_unlock(&instance->collecting);
 }
 
 void cuda_adopted_close(cuda_instance *instance) {

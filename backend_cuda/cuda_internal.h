@@ -136,7 +136,6 @@ typedef struct cuda_signal_op {
     int32_t channel;
     symmem_call_id call;
     symmem_cuda_fault *fault;
-    bool adopted; /* adopted.c says when its kernels may tell of another failure */
 } cuda_signal_op;
 
 /* What work needs until it is over, beside references; each NULL: none. */
@@ -156,7 +155,6 @@ typedef struct cuda_captured {
     cuda_staging *staging;
     /* In an adopted capture: */
     uint64_t failed_ns;                 /* when its failure was first seen; 0: it has not failed */
-    bool told;                          /* since the last reset */
     struct cuda_captured *next_watched; /* the first one of the next peers */
 } cuda_captured;
 
@@ -436,8 +434,6 @@ symmem_status cuda_capture_join(cuda_instance *instance, cuda_stream *stream, co
 /* Tells of failures in launches, and lets go what belonged to graphs that are gone. True: there is
  * something yet to be told, which was there at begin_ns. `collecting` is held. */
 bool cuda_adopted_look(cuda_instance *instance, uint64_t begin_ns);
-/* After a reset: failures are news again. */
-void cuda_adopted_reset(cuda_instance *instance, const symmem_peers *peers);
 /* Lets all go. Nobody else uses the instance. */
 void cuda_adopted_close(cuda_instance *instance);
 

@@ -117,11 +117,10 @@ static void watch(cuda_capture *capture, cuda_captured *held) {
 /* The instance's lock is held. */
 static void append(cuda_capture *capture, cuda_captured *held) {
     held->stream->users++;
-    held->signal.adopted = capture->ending != NULL;
     *capture->held_end = held;
     capture->held_end = &held->next;
     capture->held_last = held;
-    if (held->signal.adopted)
+    if (capture->ending != NULL)
         watch(capture, held);
 }
 

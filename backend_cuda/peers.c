@@ -126,7 +126,6 @@ symmem_status cuda_signal_reset(void *opaque, const symmem_peers *peers) {
     if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, "reset");
     memset(own->control, 0, sizeof *own->control);
-    cuda_adopted_reset(instance, peers);
     return cuda_point(instance, "cuda.reset.done");
 }
 

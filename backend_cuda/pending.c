@@ -47,8 +47,7 @@ symmem_status cuda_take_fault(const cuda_signal_op *signal, symmem_error_record 
     }
     /* From now on the next launch of the same graph may write there, all of it. */
     __atomic_store_n(&found->code, 0, __ATOMIC_RELEASE);
-    if (!signal->adopted)
-        __atomic_store_n(&found->claimed, 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&found->claimed, 0, __ATOMIC_RELEASE);
     signal->peers->host->signal_failed(signal->peers, &fault, record_p);
     return fault.status;
 }
