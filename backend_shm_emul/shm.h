@@ -364,12 +364,16 @@ void shm_graph_destroy(void *instance, void *graph);
 typedef _Atomic uint32_t shm_word;
 
 /* The start of each rank's signal state. All zero at rest; see signals.c for what follows. */
+/* So many channels' sleepers are woken when the state is poisoned; the others' tick finds out. */
+#define SHM_WAKE_CHANNELS 256
+
 typedef struct shm_signal_header {
     shm_word sleepers; /* threads of this rank that sleep in the kernel, on whatever word */
     shm_word poisoned;
-    shm_word processor;    /* on which this rank last began to wait, plus 1; 0: it never had to */
-    shm_word impatience;   /* in so many waits to come this rank will not give way to others */
-    uint32_t reserved[12]; /* to the next cache line */
+    shm_word processor;  /* on which this rank last began to wait, plus 1; 0: it never had to */
+    shm_word impatience; /* in so many waits to come this rank will not give way to others */
+    shm_word slept[SHM_WAKE_CHANNELS / 32]; /* bit c: a thread has slept on channel c */
+    uint32_t reserved[4];                   /* to the next cache line */
 } shm_signal_header;
 
 typedef enum shm_seen { SHM_READY, SHM_MISSING, SHM_BROKEN } shm_seen;
@@ -398,6 +402,9 @@ symmem_status shm_wait_run(shm_wait *wait, symmem_fault *fault_p);
  * between waits). Returns `status`. */
 symmem_status shm_wait_fault(const shm_wait *wait, symmem_status status, int32_t failed_rank,
                              int32_t awaited_rank, symmem_fault *fault_p);
+/* Whether a thread of the rank with that header has slept on that channel. False for channels from
+ * SHM_WAKE_CHANNELS on. */
+bool shm_has_slept(const shm_signal_header *header, int32_t channel);
 /* `word` has changed: wakes threads of the rank with that header that sleep on it. */
 void shm_wake(shm_signal_header *header, shm_word *word);
 

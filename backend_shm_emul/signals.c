@@ -26,8 +26,6 @@
 
 /* How often a rank looks for the others before it wakes any: about 1 us. */
 #define LOOKS 100
-/* So many channels' sleepers are woken when the state is poisoned; the others' tick finds out. */
-#define POISON_WAKE_CHANNELS 256
 /* So many channels have trays. */
 #define TRAY_CHANNELS 4
 #define LINE_BYTES 64
@@ -412,20 +410,25 @@ symmem_status shm_signal_reset(void *instance, const symmem_peers *peers) {
     return shm_point(self->host, "shm.reset.done");
 }
 
+/* Whoever of that rank waits there for this one. */
+static void wake_channel(const symmem_peers *peers, int32_t rank, int32_t channel) {
+    shm_signal_header *header = peers->signals[rank];
+    for (uint32_t parity = 0; parity < 2; parity++)
+        shm_wake(header, arrival(peers, rank, channel, peers->rank, parity));
+    shm_wake(header, slot(peers, rank, channel, peers->rank));
+    shm_wake(header, slot(peers, peers->rank, channel, rank));
+}
+
 void shm_signal_poison(void *instance, const symmem_peers *peers) {
     shm_instance *self = instance;
     shm_signal_header *own = peers->signals[peers->rank];
     shm_observe(self->host, "shm.poison*");
     /* release; pairs with: the load in check_health */
     atomic_store_explicit(&own->poisoned, 1, memory_order_release);
-    int32_t channels =
-        peers->channel_count < POISON_WAKE_CHANNELS ? peers->channel_count : POISON_WAKE_CHANNELS;
+    const int32_t channels =
+        peers->channel_count < SHM_WAKE_CHANNELS ? peers->channel_count : SHM_WAKE_CHANNELS;
     for (int32_t rank = 0; rank < peers->world_size; rank++)
-        for (int32_t channel = 0; channel < channels; channel++) {
-            shm_signal_header *header = peers->signals[rank];
-            for (uint32_t parity = 0; parity < 2; parity++)
-                shm_wake(header, arrival(peers, rank, channel, peers->rank, parity));
-            shm_wake(header, slot(peers, rank, channel, peers->rank));
-            shm_wake(header, slot(peers, peers->rank, channel, rank));
-        }
+        for (int32_t channel = 0; channel < channels; channel++)
+            if (shm_has_slept(peers->signals[rank], channel))
+                wake_channel(peers, rank, channel);
 }

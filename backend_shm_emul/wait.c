@@ -89,6 +89,22 @@ void shm_wake(shm_signal_header *header, shm_word *word) {
         syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
+bool shm_has_slept(const shm_signal_header *header, int32_t channel) {
+    /* acquire; pairs with: note_sleep */
+    return channel < SHM_WAKE_CHANNELS &&
+           (atomic_load_explicit(&header->slept[channel / 32], memory_order_acquire) >>
+                (channel % 32) &
+            1) != 0;
+}
+
+/* Before the count of sleepers: whoever finds that changed finds this, too. */
+static void note_sleep(shm_signal_header *own, int32_t channel) {
+    if (channel < 0 || channel >= SHM_WAKE_CHANNELS || shm_has_slept(own, channel))
+        return;
+    /* release; pairs with: shm_has_slept */
+    atomic_fetch_or_explicit(&own->slept[channel / 32], 1u << (channel % 32), memory_order_release);
+}
+
 static void relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
@@ -186,6 +202,7 @@ static symmem_status sleep_until_ready(const shm_wait *wait, int32_t rank, symme
     shm_signal_header *own = header_of(wait->peers, wait->peers->rank);
     uint64_t next_check_ns =
         wait->start_ns + (wait->peers->world_size > MANY_RANKS ? TICK_MANY_NS : TICK_NS);
+    note_sleep(own, wait->channel);
     /* seq_cst; pairs with: the load in shm_wake */
     atomic_fetch_add_explicit(&own->sleepers, 1, memory_order_seq_cst);
     symmem_status status = SYMMEM_OK;
