@@ -212,8 +212,11 @@ symmem_status cuda_stream_query(void *opaque, void *opaque_stream, bool *idle_p)
         status = cuda_enter(instance, stream->device, "stream_query");
     if (status != SYMMEM_OK)
         return status;
-    CUresult result = CUDA_SUCCESS; /* while it captures, nothing of it runs */
-    if (id == 0) {
+    CUresult result = CUDA_SUCCESS;
+    if (id != 0) { /* nothing that is captured runs, but what came before may */
+        cuda_collect(instance);
+        result = has_pending(instance, stream) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+    } else {
         result = instance->driver.StreamQuery(stream->native);
         cuda_leave(instance);
     }

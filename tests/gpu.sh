@@ -178,18 +178,25 @@ run_check() { # NAME PROGRAM...
     grep '^rank [0-9]*: BAD' "$results/check-$name.txt"
     [ "$status" -le "$worst" ] || worst=$status
 }
+is_built() { # TARGET
+    cmake --build build --target "$1" >>"$results/build.log" 2>&1 && return
+    printf 'check %s: not built, see %s\n' "$1" "$results/build.log"
+    note 4
+    return 1
+}
 if [ "${SYMMEM_GPU_CHECK:-1}" != 0 ]; then
-    if ! cmake --build build --target "symmem-$backend-check" symmem-cuda-caller \
-        >>"$results/build.log" 2>&1; then
-        printf 'check: not built, see %s\n' "$results/build.log"
+    if is_built symmem-cuda-caller; then
+        run_check caller env SYMMEM_BACKEND="$backend" build/bin/symmem-cuda-caller
+        run_check exit env SYMMEM_BACKEND="$backend" build/bin/symmem-cuda-caller exit
+    fi
+    if ! is_built "symmem-$backend-check"; then
+        :
     elif [ "$backend" = nccl ]; then
-        run_check caller env SYMMEM_BACKEND=nccl build/bin/symmem-cuda-caller
         run_check within build/bin/symmem-nccl-check
         # The same ranks, each on what NCCL takes for a host of its own.
         # shellcheck disable=SC2016 # for the ranks' shells
         run_check apart bash -c 'NCCL_HOSTID=host$RANK exec build/bin/symmem-nccl-check'
     else
-        run_check caller build/bin/symmem-cuda-caller
         run_check cuda build/bin/symmem-cuda-check
     fi
 fi

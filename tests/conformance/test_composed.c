@@ -134,6 +134,13 @@ static symmem_status told_once(symmem_status call, symmem_stream *stream) {
     return call != SYMMEM_OK ? call : symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS));
 }
 
+/* Nothing is left to be told, but of earlier parts that a failure which the call told cut short. */
+static void expect_told(struct tk *t, symmem_status call, symmem_stream *stream) {
+    TK_STATUS_EITHER(t, SYMMEM_OK, call != SYMMEM_OK ? SYMMEM_POISONED : SYMMEM_OK,
+                     symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+}
+
 /* Both lanes on one stream: then the first product's failure leaves out all others. */
 static void product_fails_with(struct tk *t, symmem_status failure) {
     struct fused_pair x;
@@ -150,7 +157,7 @@ static void product_fails_with(struct tk *t, symmem_status failure) {
                                        tk_scaled_ms(LONG_MS), stream, stream);
     TK_STATUS(t, fails ? failure : SYMMEM_POISONED, told_once(call, stream));
     TK_CHECK_MSG(t, tk_now_ms() - begin_ms < tk_scaled_ms(LONG_MS) / 2, "a peer was waited for");
-    TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    expect_told(t, call, stream);
     TK_EQ_INT(t, fails ? 1 : 0, atomic_load_explicit(&failing.calls, memory_order_relaxed));
     TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
     TK_OK(t, symmem_handle_reset(x.workspace, tk_scaled_ms(LONG_MS)));
@@ -197,8 +204,8 @@ static void product_fails_on_the_second_stream(struct tk *t) {
     } else {
         TK_STATUS(t, SYMMEM_LIMIT, call);
     }
-    TK_OK(t, symmem_stream_synchronize(stream, limit_ms));
-    TK_OK(t, symmem_stream_synchronize(second, limit_ms));
+    expect_told(t, call, stream);
+    expect_told(t, call, second);
     TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
     TK_OK(t, symmem_handle_reset(x.workspace, limit_ms));
     TK_OK(t, pair_gather(&x, limit_ms, stream));

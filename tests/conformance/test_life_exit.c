@@ -15,7 +15,7 @@
 
 #include "kit.h"
 
-#define LIMIT_MS 10000u
+#define LIMIT_MS 25000u /* a device may have to be opened, and to be left */
 #define BYTES 4096
 #define NO_CHILD 99 /* what a child says that did not get as far as ending */
 
@@ -48,7 +48,7 @@ static void keep_busy(void *arg) {
     if (world->by_host)
         write_for_ever(world);
     atomic_store(&world->busy, true);
-    tk_sleep_ms(LIMIT_MS / 5);
+    tk_sleep_ms(500);
 }
 
 static bool world_begin(struct tk *t, struct world *world) {
@@ -188,7 +188,7 @@ static const struct tk_case cases[] = {
      .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN,
      .max_ranks = 2,
      .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT,
-     .timeout_s = 60,
+     .timeout_s = 120,
      .body = ends_with_its_own_status},
     {.name = "life_exit.memory_is_backed",
      .requirements = "SM-ALLOC-13",

@@ -97,10 +97,15 @@ static void open_device(struct caller *c) {
     c->host = host;
 }
 
+const char *backend_wanted(void) {
+    const char *name = getenv("SYMMEM_BACKEND");
+    return name != NULL ? name : "cuda";
+}
+
 static void open_handle(struct caller *c) {
     symmem_context_options options;
     symmem_context_options_init(&options);
-    options.backend = getenv("SYMMEM_BACKEND") != NULL ? getenv("SYMMEM_BACKEND") : "cuda";
+    options.backend = backend_wanted();
     options.multicast = 0;
     options.check_collectives = 1;
     need(c, "context", symmem_init(&options, &c->context));

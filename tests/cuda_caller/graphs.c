@@ -38,6 +38,12 @@ static void sums(struct caller *c) {
     enqueue_sum(c);
     expect_status(c, "to wait for a stream that is captured",
                   symmem_stream_synchronize(c->stream, LIMIT_MS), SYMMEM_CAPTURE);
+    symmem_graph *none = NULL;
+    bool capturing = false;
+    expect_status(c, "to end it by the library", symmem_stream_end_capture(c->stream, &none),
+                  SYMMEM_CAPTURE);
+    need(c, "capturing", symmem_stream_is_capturing(c->stream, &capturing));
+    expect(c, "the stream", capturing, "captures");
     CUgraphExec executable = end_capture(c, &graph);
     sleep_ms(20);
     expect(c, "what is captured", !came_out(c, 99), "does not run");
@@ -110,8 +116,9 @@ static void capture_halves(struct caller *c, struct half *own, struct half *othe
     join(c, event, other->native, own->native);
 }
 
-/* Both begin at once, and one of them adopts the capture. No rank waits for another: which branch
- * of a graph comes first is nowhere said. */
+/* Against the contract both begin at once: one of them adopts the capture. On the fake driver only,
+ * for a real one need not bear it. No rank waits for another: which branch of a graph comes first
+ * is nowhere said. */
 static void two_threads(struct caller *c) {
     enum { TURNS = 20 };
     pthread_barrier_t begin;
@@ -191,7 +198,7 @@ static void keeps_its_memory(struct caller *c) {
     meet(c);
     const size_t first = free_bytes(c);
     need(c, "memory", symmem_alloc(c->context, LARGE, c->device, NULL, &memory));
-    const size_t taken = first - free_bytes(c); /* also by ranks that share the device, perhaps */
+    const size_t taken = first - free_bytes(c), least = taken < LARGE ? taken : LARGE;
     need(c, "rendezvous", symmem_rendezvous(c->context, memory, c->group, LIMIT_MS, &handle));
     begin_capture(c);
     enqueue_hand_on(c, handle);
@@ -211,10 +218,10 @@ static void keeps_its_memory(struct caller *c) {
     }
     expect(c, "a graph with memory that was freed", good == LAUNCHES, "%d of %d launches", good,
            LAUNCHES);
-    meet(c); /* nobody needs it any more */
     const size_t before = free_bytes(c);
+    meet(c); /* nobody needs it any more, and nobody who shares the device has given it back yet */
     end_graph(c, graph, executable);
-    expect(c, "that memory", is_free_in(c, before + taken, 10000), "goes with the graph");
+    expect(c, "that memory", is_free_in(c, before + least, 10000), "goes with the graph");
     meet(c);
 }
 
@@ -252,7 +259,7 @@ static void begin_alone(struct caller *c, struct alone *own) {
     options.store = own->store;
     options.rank = options.local_rank = 0;
     options.world_size = 1;
-    options.backend = "cuda";
+    options.backend = backend_wanted();
     options.multicast = 0;
     need(c, "another context", symmem_init(&options, &own->context));
     need(c, "its group", symmem_group_create(own->context, "alone", NULL, 0, NULL, &own->group));
@@ -279,12 +286,12 @@ static void outlives_its_context(struct caller *c) {
     need(c, "get", symmem_get(own.handle, 0, 0, c->host + COUNT, 64, own.stream));
     CUgraphExec executable = end_capture(c, &graph);
     end_alone(c, &own);
-    const int count = threads();
     c->host[0] = 17;
     c->host[COUNT] = 0;
     launch(c, executable);
     expect(c, "a graph whose context is gone", is_idle_in(c, (int)LIMIT_MS) && c->host[COUNT] == 17,
            "runs");
+    const int count = threads();
     end_graph(c, graph, executable);
     const bool alone = is_alone_in(count - 1, 10000);
     expect(c, "its thread", alone, "%s with the graph", alone ? "goes" : "DOES NOT GO");
@@ -327,7 +334,8 @@ _Noreturn void check_exit(struct caller *c) {
 void check_graphs(struct caller *c) {
     sums(c);
     wrapped_meanwhile(c);
-    two_threads(c);
+    if (c->driver.is_fake)
+        two_threads(c);
     broken(c);
     keeps_its_memory(c);
     outlives_its_context(c);

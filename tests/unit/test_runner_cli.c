@@ -313,10 +313,10 @@ static void test_interrupt(void) {
     char command[700];
     int status;
 
-    snprintf(
-        command, sizeof(command),
-        "timeout -k 5 -s TERM 1 %s --backend fake --filter bad.hangs --timeout 50 >/dev/null 2>&1",
-        program);
+    snprintf(command, sizeof(command),
+             "timeout --foreground -k 5 -s TERM 1 %s --backend fake --filter bad.hangs --timeout "
+             "50 >/dev/null 2>&1",
+             program);
     status = system(command);
     CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == 124);
 }

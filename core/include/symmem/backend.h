@@ -282,7 +282,8 @@ struct symmem_peers {
  * lives as long as the peers: so a device may keep a word of its own for each address. [SM-COLL-15]
  *   Part 0, in each launch of a graph too, begins anew: no part has failed.
  *   A part that fails is noted, in `failed` or elsewhere, and its failure goes through
- *   host->signal_failed, whatever the entry.
+ *   host->signal_failed, whatever the entry. What is known before the entry returns, of a product
+ *   that the user enqueues, the entry may return instead; the core then gives up the rest.
  *   A part that begins after one has failed does nothing. It counts as a success on the stream that
  *   tells of the failure, and on any other too unless host->is_poisoned: then it is POISONED there,
  *   for both streams' synchronisations have to tell.
@@ -533,7 +534,15 @@ struct symmem_backend {
      * event_record and stream_wait_event are also capture operations. Event objects may be
      * destroyed while a stream still waits for them. */
     symmem_status (*stream_create)(void *instance, int32_t device, void **stream_p);
-    /* Of the program's own; the program may capture it, see symmem_stream_wrap. */
+    /* stream_wrap: a stream of the program's, for symmem_stream_wrap; stream_destroy leaves that
+     * alone. The program may capture it by itself: then capture_begin and capture_end are not
+     * called, capture_id is not 0, of a capture that can only be given up as well, and operations
+     * become part of the program's graph. Their refs are kept until that graph and all that was
+     * instantiated of it are gone, which may be when the core has nothing else of this instance any
+     * more; their failures go through host->signal_failed once they can be seen. Where that cannot
+     * be had, or the capture is broken (CAPTURE), the operation is refused before anything of it is
+     * captured. stream_synchronize is called during such a capture too, when the wrapper ends: it
+     * waits for what came before the capture, and tells of it. */
     symmem_status (*stream_wrap)(void *instance, int32_t device, void *native, void **stream_p);
     void (*stream_destroy)(void *instance, void *stream);
     symmem_status (*stream_synchronize)(void *instance, void *stream, uint32_t timeout_ms,

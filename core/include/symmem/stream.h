@@ -26,15 +26,21 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_create(symmem_context *con
                                                              int32_t device,
                                                              symmem_stream **stream_p);
 /*
- * Borrows a stream of the backend's own kind: a CUstream, CU_STREAM_LEGACY and
- * CU_STREAM_PER_THREAD among them, but not NULL. It must outlive the wrapper. The emulation:
- * UNSUPPORTED. Operations with it are in order with the caller's own work. While the caller
- * captures it, they become part of that graph, and what they use stays alive until the graph and
- * all that was instantiated of it are gone, beyond free, release and the context's end. Of a
- * failure in a launch of such a graph symmem_handle_status tells, and symmem_stream_synchronize
- * with the wrapper through which the capture was first used; symmem_handle_reset does not see that
- * a launch is pending, and what a context gives up that ends with work under way (SM-LIFE-13) such
- * launches on the same handle give up, too.
+ * Borrows a stream of the backend's own kind, which must outlive the wrapper. The CUDA and NCCL
+ * backends: a CUstream, not NULL (for the default stream CU_STREAM_LEGACY; CU_STREAM_PER_THREAD is
+ * another stream in each thread, so its wrapper is for one thread). The emulation: UNSUPPORTED.
+ * Operations with it are in order with the caller's own work.
+ *
+ * While the caller captures the stream by the device's own calls, operations become part of the
+ * caller's graph. One thread at a time adds to a capture. symmem_stream_is_capturing is true, and
+ * symmem_stream_end_capture, which ends the library's captures only, CAPTURE. What is captured
+ * keeps what it uses until the graph and all that was instantiated of it are gone, beyond free,
+ * release and the context's end. The library does not know of the graph's launches, so for those
+ * - a failure is told by symmem_handle_status, and by symmem_stream_synchronize with the wrapper
+ *   through which the capture was first used, if that still lives;
+ * - symmem_handle_reset and symmem_free do not wait, nor are they BUSY;
+ * - a context that ends while work which waits for peers is under way on a handle makes that work
+ *   give up, and launches on that handle, then and later.
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_wrap(symmem_context *context, int32_t device,
                                                            void *native, symmem_stream **stream_p);
