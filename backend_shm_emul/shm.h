@@ -363,10 +363,10 @@ void shm_graph_destroy(void *instance, void *graph);
 
 typedef _Atomic uint32_t shm_word;
 
-/* The start of each rank's signal state. All zero at rest; see signals.c for what follows. */
 /* So many channels' sleepers are woken when the state is poisoned; the others' tick finds out. */
 #define SHM_WAKE_CHANNELS 256
 
+/* The start of each rank's signal state. All zero at rest; see signals.c for what follows. */
 typedef struct shm_signal_header {
     shm_word sleepers; /* threads of this rank that sleep in the kernel, on whatever word */
     shm_word poisoned;

@@ -179,6 +179,10 @@ run_check() { # NAME PROGRAM...
     [ "$status" -le "$worst" ] || worst=$status
 }
 is_built() { # TARGET
+    if ! cmake --build build --target help 2>/dev/null | grep "^$1:" >/dev/null; then
+        printf 'check %s: its headers or tools are not here\n' "$1"
+        return 1
+    fi
     cmake --build build --target "$1" >>"$results/build.log" 2>&1 && return
     printf 'check %s: not built, see %s\n' "$1" "$results/build.log"
     note 4

@@ -15,7 +15,8 @@
 
 #include "kit.h"
 
-#define LIMIT_MS 25000u /* a device may have to be opened, and to be left */
+#define LIMIT_MS 10000u
+#define DEVICE_LIMIT_MS 25000u /* one may have to be opened, and to be left */
 #define BYTES 4096
 #define NO_CHILD 99 /* what a child says that did not get as far as ending */
 
@@ -111,7 +112,8 @@ static void end_finalised(struct tk *t, int code) {
 
 /* Its status as waitpid gives it; a child that does not end is ended. */
 static int status_of(struct tk *t, pid_t child) {
-    uint64_t end_ms = tk_now_ms() + tk_scaled_ms(LIMIT_MS);
+    const bool by_host = (t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0;
+    uint64_t end_ms = tk_now_ms() + tk_scaled_ms(by_host ? LIMIT_MS : DEVICE_LIMIT_MS);
     int status = 0;
     for (;;) {
         pid_t ended = waitpid(child, &status, WNOHANG);

@@ -33,11 +33,11 @@ static void test_interrupted(void) {
 /* The rank, which takes no SIGTERM, is given two seconds after its limit of one. */
 static void test_interrupted_late(void) {
     char command[1000];
-    snprintf(command, sizeof(command),
-             "timeout --foreground -k 5 -s TERM 2.9 '%s/runner-selfcheck' --backend fake --filter "
-             "bad.hangs_hard "
-             "--timeout 1 2>/dev/null | grep -q 'hang: no end within 1.0 s'",
-             folder);
+    snprintf(
+        command, sizeof(command),
+        "timeout --foreground -k 5 -s TERM 2.9 '%s/runner-selfcheck' --backend fake "
+        "--filter bad.hangs_hard --timeout 1 2>/dev/null | grep -q 'hang: no end within 1.0 s'",
+        folder);
     int status = system(command);
     CU_ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
