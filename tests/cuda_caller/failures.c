@@ -6,6 +6,8 @@
 #include "caller.h"
 
 #define SHORT_MS 300u
+/* Of a graph whose launches are to succeed as well, with ranks that may begin so much apart. */
+#define PATIENT_MS 1500u
 #define CHANNEL 2
 
 static CUgraphExec capture_barrier(struct caller *c, uint32_t limit_ms, CUgraph *graph_p) {
@@ -39,13 +41,13 @@ static void expect_failure(struct caller *c, symmem_status wanted, double least_
 /* The last rank does not launch. */
 static void late(struct caller *c) {
     CUgraph graph = NULL;
-    CUgraphExec executable = capture_barrier(c, SHORT_MS, &graph);
+    CUgraphExec executable = capture_barrier(c, PATIENT_MS, &graph);
     for (int turn = 0; turn < 2; turn++) {
         meet(c);
         if (c->rank != c->world - 1) {
             const double begin_s = now_s();
             launch(c, executable);
-            expect_failure(c, SYMMEM_TIMEOUT, SHORT_MS * 1e-3, 5, begin_s);
+            expect_failure(c, SYMMEM_TIMEOUT, PATIENT_MS * 1e-3, 5, begin_s);
         }
         meet(c);
         expect_status(c, "reset", symmem_handle_reset(c->handle, LIMIT_MS), SYMMEM_OK);
@@ -158,7 +160,7 @@ static void apart(struct caller *c) {
 /* A failure that nobody has asked for is over with the reset, but for the stream's own. */
 static void reset_at_once(struct caller *c) {
     CUgraph graph = NULL;
-    CUgraphExec executable = capture_barrier(c, SHORT_MS, &graph);
+    CUgraphExec executable = capture_barrier(c, PATIENT_MS, &graph);
     meet(c);
     if (c->rank != c->world - 1) {
         launch(c, executable);
