@@ -37,7 +37,6 @@ typedef struct cuda_plain_kernels {
 } cuda_plain_kernels;
 
 typedef struct cuda_kernels {
-    CUmodule module;
     CUfunction barrier, near_barrier; /* the latter NULL: none */
     CUfunction put_signal;
     CUfunction wait_signal;
@@ -243,11 +242,27 @@ symmem_status cuda_work_launch(cuda_instance *instance, const cuda_work *work, C
 /* With the device's other kernels. */
 CUresult cuda_local_load(const cuda_driver *driver, CUmodule module, cuda_local_kernels *local);
 
+/* module.c */
+typedef struct cuda_module { /* all 0: not loaded; under a lock of its owner's */
+    CUmodule module;
+    CUcontext context; /* that it was loaded into, and its id */
+    unsigned long long context_id;
+    int32_t users;
+} cuda_module;
+
+/* Loads own->module from `image` unless it is there. The context is current; *new_p: what was found
+ * in an earlier one is void. */
+CUresult cuda_module_take(const cuda_driver *driver, cuda_module *own, CUcontext context,
+                          unsigned long long context_id, const void *image, bool *new_p);
+/* Also without a context, if that is broken. */
+void cuda_module_give(const cuda_driver *driver, cuda_module *own);
+
 /* kernels.c */
 /* The device's kernels, in its context, which is current, for as long as they are not given back.
  */
 CUresult cuda_kernels_take(const cuda_driver *driver, int32_t device, int32_t rank,
-                           CUcontext context, cuda_kernels *kernels_p);
+                           CUcontext context, unsigned long long context_id,
+                           cuda_kernels *kernels_p);
 /* Also without a context, if that is broken. */
 void cuda_kernels_give(const cuda_driver *driver, int32_t device, int32_t rank);
 /* Whether several ranks of this process use the device, and so its context. */

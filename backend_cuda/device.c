@@ -83,6 +83,13 @@ static void pop(const cuda_driver *driver) {
     (void)driver->CtxPopCurrent(&context);
 }
 
+/* 0: contexts cannot be told apart. */
+static unsigned long long id_of_current(const cuda_driver *driver) {
+    unsigned long long id = 0;
+    const bool known = driver->CtxGetId != NULL && driver->CtxGetId(NULL, &id) == CUDA_SUCCESS;
+    return known ? id : 0;
+}
+
 /* lock held. Leaves the device entered. */
 static CUresult make_device(cuda_instance *instance, int32_t index) {
     const cuda_driver *driver = &instance->driver;
@@ -96,7 +103,9 @@ static CUresult make_device(cuda_instance *instance, int32_t index) {
     result = push(driver, context);
     if (result != CUDA_SUCCESS)
         goto release;
-    result = cuda_kernels_take(driver, index, instance->rank, context, &device->kernels);
+    device->context_id = id_of_current(driver);
+    result = cuda_kernels_take(driver, index, instance->rank, context, device->context_id,
+                               &device->kernels);
     if (result != CUDA_SUCCESS)
         goto pop;
     result = cuda_pinned_join(driver);

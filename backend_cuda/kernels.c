@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The kernels of a device, loaded once for all instances of the process that use it. Ranks that are
- * threads may share its context, and loading waits for all that runs there: for a peer's kernel,
- * which may wait for this rank.
+ * The kernels of a device, loaded once for all instances of the process. Ranks that are threads may
+ * share its context, and loading waits for all that runs there: for a peer's kernel, which may wait
+ * for this rank.
  */
 #include "cuda_internal.h"
 
 typedef struct loaded {
     pthread_mutex_t lock; /* held while they are loaded: who comes next needs them, too */
-    CUcontext context;    /* that they were loaded into */
+    cuda_module module;
     cuda_kernels kernels;
-    int32_t users;
-    int32_t rank;   /* of the first of them */
+    bool found;     /* the kernels are those of the module */
+    int32_t rank;   /* of the first of its users */
     int32_t others; /* users of other ranks */
     atomic_bool shared;
 } loaded;
@@ -20,7 +20,7 @@ static loaded devices[CUDA_MAX_DEVICES] = {
     [0 ... CUDA_MAX_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER},
 };
 
-static CUresult find_kernels(const cuda_driver *driver, cuda_kernels *found) {
+static CUresult find_kernels(const cuda_driver *driver, CUmodule module, cuda_kernels *found) {
     const struct {
         const char *name;
         CUfunction *function;
@@ -62,44 +62,47 @@ static CUresult find_kernels(const cuda_driver *driver, cuda_kernels *found) {
     };
     CUresult result = CUDA_SUCCESS;
     for (size_t i = 0; result == CUDA_SUCCESS && i < sizeof kernels / sizeof kernels[0]; i++) {
-        result = driver->ModuleGetFunction(kernels[i].function, found->module, kernels[i].name);
+        result = driver->ModuleGetFunction(kernels[i].function, module, kernels[i].name);
         /* Now, and not with the first launch. */
         if (result == CUDA_SUCCESS && driver->FuncLoad != NULL)
             result = driver->FuncLoad(*kernels[i].function);
     }
-    return result == CUDA_SUCCESS ? cuda_local_load(driver, found->module, &found->local) : result;
-}
-
-static CUresult load(const cuda_driver *driver, cuda_kernels *kernels) {
-    CUresult result = driver->ModuleLoadData(&kernels->module, cuda_image());
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = find_kernels(driver, kernels);
-    if (result != CUDA_SUCCESS)
-        (void)driver->ModuleUnload(kernels->module);
-    return result;
+    return result == CUDA_SUCCESS ? cuda_local_load(driver, module, &found->local) : result;
 }
 
 /* lock held. Contexts of one rank do not wait for each other; one whose rank cannot be told any
  * more counts as another one. */
-static void count_user(loaded *own, int32_t rank, int32_t change) {
-    own->users += change;
+static void count_other(loaded *own, int32_t rank, int32_t change) {
     own->others += rank != own->rank ? change : 0;
-    atomic_store(&own->shared, own->others > 0 && own->users > 1);
+    atomic_store(&own->shared, own->others > 0 && own->module.users > 1);
+}
+
+/* lock held */
+static CUresult take(const cuda_driver *driver, loaded *own, CUcontext context,
+                     unsigned long long context_id) {
+    bool is_new = false;
+    CUresult result =
+        cuda_module_take(driver, &own->module, context, context_id, cuda_image(), &is_new);
+    if (result != CUDA_SUCCESS)
+        return result;
+    own->found = own->found && !is_new;
+    if (!own->found)
+        result = find_kernels(driver, own->module.module, &own->kernels);
+    own->found = result == CUDA_SUCCESS;
+    if (!own->found)
+        cuda_module_give(driver, &own->module);
+    return result;
 }
 
 CUresult cuda_kernels_take(const cuda_driver *driver, int32_t device, int32_t rank,
-                           CUcontext context, cuda_kernels *kernels_p) {
+                           CUcontext context, unsigned long long context_id,
+                           cuda_kernels *kernels_p) {
     loaded *own = &devices[device];
-    CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&own->lock);
-    /* Of another context: who used that one has left it broken, and its kernels went with it. */
-    if (own->users == 0 || own->context != context)
-        result = load(driver, &own->kernels);
+    CUresult result = take(driver, own, context, context_id);
     if (result == CUDA_SUCCESS) {
-        own->context = context;
-        own->rank = own->users == 0 ? rank : own->rank;
-        count_user(own, rank, 1);
+        own->rank = own->module.users == 1 ? rank : own->rank;
+        count_other(own, rank, 1);
         *kernels_p = own->kernels;
     }
     pthread_mutex_unlock(&own->lock);
@@ -109,9 +112,8 @@ CUresult cuda_kernels_take(const cuda_driver *driver, int32_t device, int32_t ra
 void cuda_kernels_give(const cuda_driver *driver, int32_t device, int32_t rank) {
     loaded *own = &devices[device];
     pthread_mutex_lock(&own->lock);
-    count_user(own, rank, -1);
-    if (own->users == 0)
-        (void)driver->ModuleUnload(own->kernels.module);
+    cuda_module_give(driver, &own->module);
+    count_other(own, rank, -1);
     pthread_mutex_unlock(&own->lock);
 }
 

@@ -124,26 +124,39 @@ static symmem_status need_state(cuda_instance *instance) {
     return there ? SYMMEM_OK : fail(instance, CUDA_ERROR_NOT_SUPPORTED, "entry points");
 }
 
+/* The process's, by device. */
+static struct {
+    pthread_mutex_t lock;
+    cuda_module at[CUDA_MAX_DEVICES];
+} modules = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Under the modules' lock. */
+static CUresult load_kernels(const cuda_driver *driver, const cuda_device *device, cuda_module *own,
+                             cuda_multimem_kernels *kernels) {
+    bool is_new;
+    CUresult result = cuda_module_take(driver, own, device->context, device->context_id,
+                                       cuda_multicast_image(), &is_new);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = driver->ModuleGetFunction(&kernels->store, own->module, "symmem_multicast_store");
+    if (result == CUDA_SUCCESS)
+        result =
+            driver->ModuleGetFunction(&kernels->reduce, own->module, "symmem_multicast_reduce");
+    kernels->loaded = result == CUDA_SUCCESS;
+    if (!kernels->loaded)
+        cuda_module_give(driver, own);
+    return result;
+}
+
 /* The device's context is current. */
 static CUresult need_kernels(cuda_instance *instance, int32_t device) {
-    const cuda_driver *driver = &instance->driver;
     cuda_multimem_kernels *kernels = &instance->multicast->kernels[device];
     CUresult result = CUDA_SUCCESS;
-    pthread_mutex_lock(&instance->lock);
-    if (kernels->module == NULL) {
-        cuda_multimem_kernels made = {.module = NULL};
-        result = driver->ModuleLoadData(&made.module, cuda_multicast_image());
-        if (result == CUDA_SUCCESS)
-            result = driver->ModuleGetFunction(&made.store, made.module, "symmem_multicast_store");
-        if (result == CUDA_SUCCESS)
-            result =
-                driver->ModuleGetFunction(&made.reduce, made.module, "symmem_multicast_reduce");
-        if (result == CUDA_SUCCESS)
-            *kernels = made;
-        else if (made.module != NULL)
-            (void)driver->ModuleUnload(made.module);
-    }
-    pthread_mutex_unlock(&instance->lock);
+    pthread_mutex_lock(&modules.lock);
+    if (!kernels->loaded)
+        result = load_kernels(&instance->driver, &instance->devices[device], &modules.at[device],
+                              kernels);
+    pthread_mutex_unlock(&modules.lock);
     return result;
 }
 
@@ -152,14 +165,19 @@ const cuda_multimem_kernels *cuda_multimem_kernels_of(const cuda_instance *insta
     return &instance->multicast->kernels[device];
 }
 
+static void give_kernels(cuda_instance *instance, int32_t device) {
+    const bool entered = cuda_reenter(instance, device);
+    pthread_mutex_lock(&modules.lock);
+    cuda_module_give(&instance->driver, &modules.at[device]);
+    pthread_mutex_unlock(&modules.lock);
+    if (entered)
+        cuda_leave(instance);
+}
+
 void cuda_multicast_close(cuda_instance *instance) {
-    for (int32_t i = 0; instance->multicast != NULL && i < instance->device_count; i++) {
-        CUmodule module = instance->multicast->kernels[i].module;
-        if (module != NULL && cuda_reenter(instance, i)) {
-            (void)instance->driver.ModuleUnload(module);
-            cuda_leave(instance);
-        }
-    }
+    for (int32_t i = 0; instance->multicast != NULL && i < instance->device_count; i++)
+        if (instance->multicast->kernels[i].loaded)
+            give_kernels(instance, i);
     free(instance->multicast);
     instance->multicast = NULL;
 }

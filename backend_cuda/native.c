@@ -32,11 +32,7 @@ static shelf shelves[CUDA_MAX_DEVICES] = {
 /* Where contexts cannot be told apart nothing is kept. */
 void cuda_natives_open(cuda_instance *instance, int32_t index) {
     shelf *own = &shelves[index];
-    unsigned long long context = 0;
-    if (instance->driver.CtxGetId == NULL ||
-        instance->driver.CtxGetId(NULL, &context) != CUDA_SUCCESS)
-        context = 0;
-    instance->devices[index].context_id = context;
+    const unsigned long long context = instance->devices[index].context_id;
     if (context == 0)
         return;
     pthread_mutex_lock(&own->lock);

@@ -53,7 +53,7 @@ static symmem_status open_library(const symmem_host *host, const symmem_backend_
 /* The host may have gone. */
 static void end_state(cuda_instance *instance) {
     nccl_state *state = nccl_state_of(instance);
-    nccl_modules_unload(instance);
+    nccl_modules_give(instance);
     pthread_cond_destroy(&state->work);
     pthread_cond_destroy(&state->ended);
     pthread_mutex_destroy(&state->lock);

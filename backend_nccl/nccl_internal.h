@@ -70,8 +70,8 @@ typedef struct nccl_ending nccl_ending;
 typedef struct nccl_state {
     nccl_host host;
     nccl_library library;
-    pthread_mutex_t lock; /* of the counts above; never held during a call of NCCL */
-    CUmodule modules[CUDA_MAX_DEVICES];
+    bool uses_module[CUDA_MAX_DEVICES]; /* resolve.c, with a lock of its own */
+    pthread_mutex_t lock;               /* of the counts above; never held during a call of NCCL */
     /* Under the lock, too. */
     struct nccl_root *roots;
     struct nccl_allocation *allocations;
@@ -163,7 +163,7 @@ symmem_status nccl_memory_exchange(void *instance, void *group, symmem_memory *o
 /* pointers[0..world_size): each rank's part of the window, NULL where it cannot be reached. */
 symmem_status nccl_resolve(cuda_instance *instance, const nccl_window *window, int32_t rank,
                            int32_t world_size, void **pointers);
-void nccl_modules_unload(cuda_instance *instance);
+void nccl_modules_give(cuda_instance *instance);
 
 /* span.c: NCCL's own collectives, see span.h */
 nccl_span *nccl_span_create(void);

@@ -25,16 +25,27 @@ static bool is_on_device(const cuda_instance *instance, const nccl_window *windo
            CU_MEMORYTYPE_DEVICE;
 }
 
+/* The process's, by device. */
+static struct {
+    pthread_mutex_t lock;
+    cuda_module at[CUDA_MAX_DEVICES];
+} modules = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* The instance keeps its use of the module. */
 static CUresult find_kernel(cuda_instance *instance, int32_t device, CUfunction *kernel_p) {
-    nccl_state *state = nccl_state_of(instance);
-    pthread_mutex_lock(&state->lock);
-    CUmodule *module = &state->modules[device];
+    const cuda_device *own = &instance->devices[device];
+    bool *uses = &nccl_state_of(instance)->uses_module[device];
     CUresult result = CUDA_SUCCESS;
-    if (*module == NULL)
-        result = instance->driver.ModuleLoadData(module, nccl_image());
+    bool is_new;
+    pthread_mutex_lock(&modules.lock);
+    if (!*uses)
+        result = cuda_module_take(&instance->driver, &modules.at[device], own->context,
+                                  own->context_id, nccl_image(), &is_new);
+    *uses = result == CUDA_SUCCESS;
     if (result == CUDA_SUCCESS)
-        result = instance->driver.ModuleGetFunction(kernel_p, *module, "symmem_nccl_resolve");
-    pthread_mutex_unlock(&state->lock);
+        result = instance->driver.ModuleGetFunction(kernel_p, modules.at[device].module,
+                                                    "symmem_nccl_resolve");
+    pthread_mutex_unlock(&modules.lock);
     return result;
 }
 
@@ -118,11 +129,15 @@ symmem_status nccl_resolve(cuda_instance *instance, const nccl_window *window, i
     return status;
 }
 
-void nccl_modules_unload(cuda_instance *instance) {
-    nccl_state *state = nccl_state_of(instance);
-    for (int32_t i = 0; i < instance->device_count; i++)
-        if (state->modules[i] != NULL && cuda_reenter(instance, i)) {
-            (void)instance->driver.ModuleUnload(state->modules[i]);
+void nccl_modules_give(cuda_instance *instance) {
+    for (int32_t i = 0; i < instance->device_count; i++) {
+        if (!nccl_state_of(instance)->uses_module[i])
+            continue;
+        const bool entered = cuda_reenter(instance, i);
+        pthread_mutex_lock(&modules.lock);
+        cuda_module_give(&instance->driver, &modules.at[i]);
+        pthread_mutex_unlock(&modules.lock);
+        if (entered)
             cuda_leave(instance);
-        }
+    }
 }

@@ -66,6 +66,19 @@ CUresult fake_graph_retain(CUgraph graph, CUuserObject object, unsigned int coun
 struct fake_held *fake_hold_too(const struct fake_held *held);
 void fake_let_go(struct fake_held *held);
 
+/* --- modules.c ----------------------------------------------------------------------- */
+
+CUresult fake_load(CUmodule *module, const void *image);
+CUresult fake_unload(CUmodule module);
+CUresult fake_function(CUfunction *function, CUmodule module, const char *name);
+CUresult fake_load_function(CUfunction function);
+struct fake_kernel;
+/* NULL: its module is gone, or of another context. */
+const struct fake_kernel *fake_kernel_of(CUfunction function);
+size_t fake_modules_kept(void); /* of which the device has not got back all */
+/* For tests: how often one was loaded. */
+__attribute__((visibility("default"))) int fake_modules_loaded(void);
+
 /* --- hold.c -------------------------------------------------------------------------- */
 
 /* For tests: from the next kernel on `after` begin, and then none; -1: all do. */
@@ -114,6 +127,7 @@ CUresult fake_cuda_enqueue(CUstream stream, void (*run)(void *arg), const void *
 /* Waits for all that runs in the calling thread's context, with its lock held; likewise. */
 void fake_cuda_quiet(void);
 CUcontext fake_current(void); /* NULL: none */
+bool fake_in_context(void);   /* one that is alive */
 unsigned long long fake_id_of(CUcontext context);
 /* For tests: what cuDevicePrimaryCtxReset does. Whoever uses a stream of before is aborted. */
 __attribute__((visibility("default"))) void fake_reset_context(CUdevice device);

@@ -35,10 +35,6 @@ struct CUctx_st {
     pthread_mutex_t enqueueing; /* held by every call that enqueues */
 };
 
-struct CUmod_st {
-    int loaded;
-};
-
 static struct CUctx_st contexts[DEVICES] = {
     [0 ... DEVICES - 1] = {.enqueueing = PTHREAD_MUTEX_INITIALIZER},
 };
@@ -58,6 +54,10 @@ static void *pointer(CUdeviceptr at) {
 
 CUcontext fake_current(void) {
     return depth > 0 ? stack[depth - 1] : NULL;
+}
+
+bool fake_in_context(void) {
+    return depth > 0 && stack[depth - 1]->references > 0;
 }
 
 unsigned long long fake_id_of(CUcontext context) {
@@ -185,36 +185,6 @@ static CUresult fake_context_id(CUcontext context, unsigned long long *id) {
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_load(CUmodule *module, const void *image) {
-    fake_need_no_capture("cuModuleLoadData");
-    NEED_CONTEXT();
-    fake_cuda_quiet();
-    *module = calloc(1, sizeof **module);
-    return *module != NULL && image != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
-}
-
-static CUresult fake_unload(CUmodule module) {
-    fake_need_no_capture("cuModuleUnload");
-    NEED_CONTEXT();
-    fake_cuda_quiet();
-    free(module);
-    return CUDA_SUCCESS;
-}
-
-static CUresult fake_function(CUfunction *function, CUmodule module, const char *name) {
-    const fake_kernel *kernel = fake_find_kernel(name);
-    (void)module;
-    memcpy(function, &kernel, sizeof kernel);
-    return kernel != NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
-}
-
-static CUresult fake_load_function(CUfunction function) {
-    fake_need_no_capture("cuFuncLoad");
-    NEED_CONTEXT();
-    fake_cuda_quiet();
-    return function != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
 /* --- memory ----------------------------------------------------------------------------- */
 
 static CUresult fake_memory_type(unsigned int count, CUpointer_attribute *attributes, void **data,
@@ -255,7 +225,8 @@ static size_t bytes_of(int fd) {
 
 static CUresult fake_memory_info(size_t *free_bytes, size_t *total_bytes) {
     *total_bytes = MAX_BYTES;
-    *free_bytes = MAX_BYTES - handles_held * GRANULARITY; /* of each the least that there is */
+    /* Of each the least that there is. */
+    *free_bytes = MAX_BYTES - (handles_held + fake_modules_kept()) * GRANULARITY;
     return CUDA_SUCCESS;
 }
 
@@ -588,9 +559,11 @@ static CUresult fake_launch(CUfunction function, unsigned int grid_x, unsigned i
                             void **extra) {
     struct kernel_op op;
     (void)grid_y, (void)grid_z, (void)block_y, (void)block_z, (void)shared, (void)extra;
-    if (grid_x == 0 || block_x == 0 || function == NULL)
+    if (grid_x == 0 || block_x == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    memcpy(&op.kernel, &function, sizeof function);
+    op.kernel = fake_kernel_of(function);
+    if (op.kernel == NULL)
+        return CUDA_ERROR_INVALID_HANDLE;
     if (op.kernel->args_bytes > sizeof op.args)
         return CUDA_ERROR_INVALID_VALUE;
     memcpy(op.args, args[0], op.kernel->args_bytes);

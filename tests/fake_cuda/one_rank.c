@@ -2,7 +2,8 @@
 /*
  * The CUDA backend's streams on the fake driver. A process makes so many when it opens a device,
  * and uses those again, in later contexts too; but none whose work goes on, none of another
- * priority, and none of a device's context that was reset.
+ * priority, and none of a device's context that was reset. Its kernels it loads once for each of
+ * the device's contexts.
  */
 #include <cuda.h>
 #include <dlfcn.h>
@@ -20,6 +21,7 @@
 
 static int (*made)(bool urgent);
 static int (*left)(void);
+static int (*loads)(void);
 static void (*refuse)(int count);
 static void (*reset_context)(int device);
 static void (*hold_all)(bool held);
@@ -97,6 +99,20 @@ static int made_for(symmem_context *context, int count) {
     return after - before;
 }
 
+/* A kernel, which goes with the context of the device that it was loaded into. */
+static void run_kernel(symmem_context *context) {
+    symmem_group *group = NULL;
+    symmem_handle *handle = NULL;
+    void *buffer = NULL;
+    need(symmem_alloc(context, 64, 0, NULL, &buffer), SYMMEM_OK, "alloc");
+    need(symmem_group_create(context, "alone", NULL, 0, NULL, &group), SYMMEM_OK, "group");
+    need(symmem_rendezvous(context, buffer, group, LIMIT_MS, &handle), SYMMEM_OK, "rendezvous");
+    need(symmem_put_signal(handle, 0, 0, LIMIT_MS, NULL), SYMMEM_OK, "a signal to itself");
+    need(symmem_wait_signal(handle, 0, 0, LIMIT_MS, NULL), SYMMEM_OK, "and its arrival");
+    symmem_handle_release(handle);
+    need(symmem_free(context, buffer), SYMMEM_OK, "free");
+}
+
 /* A stream that was destroyed ends behind its work, on a thread of its own. */
 static int left_at_rest(int wanted) {
     for (int i = 0; i < 5000 && left() != wanted; i++)
@@ -152,8 +168,10 @@ static void contexts(void) {
         context = begin();
         need(symmem_alloc(context, 64, 0, NULL, &buffer), SYMMEM_OK, "alloc");
         expect(made_for(context, KEPT), 1, "made beside a private one");
+        run_kernel(context);
         symmem_context_free(context);
     }
+    expect(loads(), 1, "loads of kernels by all of them");
     expect(made(true), urgent, "made of a higher priority by contexts that come later");
     expect(left_at_rest(before), before, "left of it all");
 }
@@ -169,6 +187,7 @@ static void other_device(void) {
     end(there);
     symmem_context_free(context);
     expect(left() - before_all, 2, "kept of another device");
+    expect(loads(), 2, "loads of kernels for both");
 }
 
 static void users_own(void) {
@@ -201,13 +220,15 @@ static void across_a_reset(void) {
 }
 
 static void after_a_reset(void) {
-    const int ordinary = made(false), urgent = made(true);
+    const int ordinary = made(false), urgent = made(true), loaded = loads();
     reset_context(0);
     symmem_context *context = begin();
     expect(made_for(context, 2), 2, "made after a reset");
     expect(made(false) - ordinary, 2, "made after a reset in all");
     expect(made(true) - urgent, 1, "made of a higher priority after a reset");
     expect(made_for(context, 2), 0, "made after that");
+    run_kernel(context);
+    expect(loads() - loaded, 1, "loads of kernels after a reset");
     symmem_context_free(context);
 }
 
@@ -253,6 +274,10 @@ static void nothing_is_kept(void) {
     expect(made(false) - before, 2, "made where contexts cannot be told apart");
     symmem_context_free(context);
     expect(left_at_rest(0), 0, "left then");
+    context = begin();
+    run_kernel(context);
+    symmem_context_free(context);
+    expect(loads(), 2, "loads of kernels there");
 }
 
 /* `bytes` of a pointer to a function of the driver's that tests alone know. */
@@ -277,6 +302,7 @@ static void find_entry(const char *name, void *function, size_t bytes) {
 int main(void) {
     find("fake_streams_made", &made, sizeof made);
     find("fake_streams_left", &left, sizeof left);
+    find("fake_modules_loaded", &loads, sizeof loads);
     find("fake_refuse_streams", &refuse, sizeof refuse);
     find("fake_reset_context", &reset_context, sizeof reset_context);
     find("fake_hold_all", &hold_all, sizeof hold_all);
