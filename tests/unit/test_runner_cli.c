@@ -105,8 +105,9 @@ static void test_part_lists(void) {
     for (int part = 1; part <= 3; part++) {
         snprintf(arguments, sizeof(arguments), "--list %s --part %d/3", options, part);
         CU_ASSERT_EQUAL(run(arguments), 0);
-        CU_ASSERT(strlen(output) > 0 && strlen(parts) + strlen(output) < sizeof(parts));
-        strncat(parts, output, sizeof(parts) - strlen(parts) - 1);
+        const size_t used = strlen(parts), bytes = strlen(output);
+        CU_ASSERT_FATAL(bytes > 0 && used + bytes < sizeof(parts));
+        memcpy(parts + used, output, bytes + 1);
     }
     snprintf(arguments, sizeof(arguments), "--list %s", options);
     CU_ASSERT_EQUAL(run(arguments), 0);
