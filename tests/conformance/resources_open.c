@@ -93,15 +93,30 @@ static void add_missing(char *text, size_t capacity, const char *title,
                 from->at[i].what);
 }
 
+void resources_leave_out(struct resources_open *open, bool (*is_left_out)(int fd)) {
+    int stay = 0;
+
+    for (int i = 0; i < open->known; i++)
+        if (!is_left_out(open->at[i].fd))
+            open->at[stay++] = open->at[i];
+    open->count -= open->known - stay;
+    open->known = stay;
+}
+
+bool resources_are_like(const struct resources_open *before, const struct resources_open *now,
+                        char *text, size_t capacity) {
+    text[0] = '\0';
+    if (now->count == before->count)
+        return true;
+    add(text, capacity, "%d descriptors, before %d", now->count, before->count);
+    add_missing(text, capacity, "; gone: ", before, now);
+    add_missing(text, capacity, "; new: ", now, before);
+    return false;
+}
+
 bool resources_are_as_many(const struct resources_open *before, char *text, size_t capacity) {
     struct resources_open now;
 
     resources_take_open(&now);
-    text[0] = '\0';
-    if (now.count == before->count)
-        return true;
-    add(text, capacity, "%d descriptors, before %d", now.count, before->count);
-    add_missing(text, capacity, "; gone: ", before, &now);
-    add_missing(text, capacity, "; new: ", &now, before);
-    return false;
+    return resources_are_like(before, &now, text, capacity);
 }

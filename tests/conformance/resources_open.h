@@ -21,8 +21,13 @@ struct resources_open {
 };
 
 void resources_take_open(struct resources_open *open);
-/* Whether there are as many now. If not, `text` says which are gone and which are new: 512 bytes
- * are enough for some. */
+/* As if those were not open. */
+void resources_leave_out(struct resources_open *open, bool (*is_left_out)(int fd));
+/* Whether there are as many in `now`. If not, `text` says which are gone and which are new: 512
+ * bytes are enough for some. */
+bool resources_are_like(const struct resources_open *before, const struct resources_open *now,
+                        char *text, size_t capacity);
+/* The same of those that are open by now. */
 bool resources_are_as_many(const struct resources_open *before, char *text, size_t capacity);
 
 #endif

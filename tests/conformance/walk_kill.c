@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "own_held.h"
 #include "resources.h"
 #include "walk.h"
 
@@ -26,14 +27,6 @@ struct step {
     char name[32];
     char socket_dir[64]; /* "": sockets without a file */
 };
-
-struct holdings {
-    int descriptors, mappings;
-};
-
-static struct holdings look(void) {
-    return (struct holdings){resources_descriptors(), resources_shared_mappings()};
-}
 
 static uint32_t promise_ms(const struct tk *t) {
     return tk_scaled_ms((t->world_size >= 64 ? 2000u : 1000u) + GRACE_MS);
@@ -109,13 +102,23 @@ static void survive(struct tk *t, const struct step *step, struct walk_run *run)
 /* --- one step ----------------------------------------------------------------------------------
  */
 
+static void expect_nothing_held(struct tk *t, const struct step *step,
+                                const struct own_held *before) {
+    char text[512];
+    struct own_held now;
+
+    own_held_take(&now);
+    TK_CHECK_MSG(t, own_held_is(&now, before, text, sizeof(text)), "rank %d killed at %s: %s",
+                 (int)step->odd, step->name, text);
+}
+
 static void be_rank(struct tk *t, void *arg) {
     const struct step *step = arg;
     struct walk_run run = {.t = t, .number = step->number};
-    struct holdings before;
+    struct own_held before;
 
     tk_open_device(t);
-    before = look();
+    own_held_take(&before);
     walk_open_store(&run, "kill");
     if (step->socket_dir[0] != '\0')
         run.socket_dir = step->socket_dir;
@@ -128,14 +131,8 @@ static void be_rank(struct tk *t, void *arg) {
     survive(t, step, &run);
     walk_give_back(&run);
     symmem_store_close(run.store);
-    struct holdings after = look();
     TK_REQ(t, "SM-POINT-08");
-    TK_CHECK_MSG(t, after.descriptors == before.descriptors,
-                 "rank %d killed at %s: %d descriptors, before %d", (int)step->odd, step->name,
-                 after.descriptors, before.descriptors);
-    TK_CHECK_MSG(t, after.mappings == before.mappings,
-                 "rank %d killed at %s: %d shared mappings, before %d", (int)step->odd, step->name,
-                 after.mappings, before.mappings);
+    expect_nothing_held(t, step, &before);
 }
 
 static void expect_no_names(struct tk *t, const struct step *step,

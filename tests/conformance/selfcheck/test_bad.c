@@ -110,8 +110,11 @@ static void leaks_mapping(struct tk *t) {
 
 static void leaks_drivers_mapping(struct tk *t) {
     extern bool selfcheck_pin(size_t bytes, bool by_runtime);
+    const int before = tk_own_mappings();
 
     TK_CHECK(t, selfcheck_pin(8192, false));
+    if (tk_own_mappings() <= before)
+        abort(); /* not the end that is expected */
 }
 
 static void leaks_runtimes_mapping(struct tk *t) {

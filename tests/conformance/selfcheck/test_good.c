@@ -12,8 +12,10 @@ static void driver_keeps(struct tk *t) {
     extern bool selfcheck_use_library(size_t bytes, bool asks);
 
     TK_CHECK(t, selfcheck_driver_keeps(4096));
+    const int mappings = tk_own_mappings();
     if (KIT_OWNS_ALLOCATION)
         TK_CHECK(t, selfcheck_use_library(8192, true));
+    TK_EQ_INT(t, tk_own_mappings(), mappings);
     int fd = selfcheck_driver_socket();
     TK_CHECK(t, fd >= 0);
     TK_EQ_INT(t, KIT_OWNS_ALLOCATION, tk_is_foreign_socket(fd));
