@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "device_used.h"
 #include "life_help.h"
 #include "resources.h"
 
@@ -15,14 +16,16 @@
  * such as another runner's ranks that are started anew. */
 #define OTHERS_MS 20000u
 
-/* Of a device's memory, what its driver says is free: a shortage tells. Nothing on the CPU, and
- * where ranks share a device. */
-static uint64_t device_bytes(struct tk *t, symmem_context *context) {
+/* More than any devices have. */
+#define ALL_BYTES ((uint64_t)1 << 62)
+
+/* What the driver says is free; 0 where ranks share a device. */
+static uint64_t free_bytes(struct tk *t, symmem_context *context) {
     symmem_error_record record;
     void *none = NULL;
     int32_t devices = 0;
     TK_OK(t, symmem_device_count(context, &devices));
-    if (t->device_type == DEVICE_TYPE_CPU || devices < t->world_size)
+    if (devices < t->world_size)
         return 0;
     TK_STATUS(t, SYMMEM_NO_SPACE, symmem_alloc(context, (size_t)1 << 46, -1, NULL, &none));
     symmem_last_error(&record);
@@ -30,8 +33,17 @@ static uint64_t device_bytes(struct tk *t, symmem_context *context) {
     return record.actual;
 }
 
-/* One cycle of some kind; *free_p, unless it is NULL, gets the free device memory at a place that
- * is the same in each. */
+/* Of devices' memory, what this process does not use, or what nobody uses where that is not told
+ * apart: less of it tells. Nothing on the CPU. */
+static uint64_t device_bytes(struct tk *t, symmem_context *context) {
+    if (t->device_type == DEVICE_TYPE_CPU)
+        return 0;
+    uint64_t used = device_used_bytes();
+    return used != 0 ? ALL_BYTES - used : free_bytes(t, context);
+}
+
+/* One cycle of some kind; *free_p, unless it is NULL, gets device_bytes at a place that is the same
+ * in each. */
 typedef void (*cycle_fn)(struct tk *t, const symmem_context_options *options, uint64_t *free_p);
 
 /* Others may use the device too: what cycles keep is missing after more of them as well. */
@@ -53,8 +65,9 @@ static void expect_free_again(struct tk *t, cycle_fn cycle, const symmem_context
             cycle(t, options, &after);
         mine = mine != 0 || after >= before;
     }
-    TK_CHECK_MSG(t, mine != 0, "%llu bytes of the device were left, before %llu",
-                 (unsigned long long)after, (unsigned long long)before);
+    TK_CHECK_MSG(t, mine != 0, "%llu bytes of the device are missing%s",
+                 (unsigned long long)(before - after),
+                 before > ALL_BYTES / 2 ? ", which this process uses" : "");
 }
 
 /* --- contexts --------------------------------------------------------------------------------- */
@@ -100,6 +113,8 @@ static void cycles_leave_nothing(struct tk *t) {
     snprintf(path, sizeof(path), "%s/cycles", t->scratch_dir);
     TK_REQUIRE_OK(t, symmem_store_open_file(path, &store));
     options.store = store;
+    if (t->device_type != DEVICE_TYPE_CPU)
+        (void)device_used_bytes(); /* what it opens is there from now on */
     for (int cycle = 0; cycle < cycles; cycle++) {
         if (cycle == 3) { /* what is made once is there by now */
             tk_out_of_band_barrier(t);

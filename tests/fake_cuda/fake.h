@@ -117,6 +117,8 @@ void fake_access_end(CUdeviceptr at);
 
 /* For tests: handles of memory that there are, and calls so far. */
 __attribute__((visibility("default"))) int fake_handles_held(void);
+/* For the fake management library: what this process uses. */
+__attribute__((visibility("default"))) size_t fake_device_bytes(void);
 __attribute__((visibility("default"))) int fake_imports(void);
 __attribute__((visibility("default"))) int fake_exports(void);
 /* Not more memory than that is created in all, and not more filled at once: OUT_OF_MEMORY. */

@@ -2,13 +2,18 @@
 /* The entries of the management library that backend_cuda uses, on a table. Not the library. */
 #include "fake_nvml.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 #define NOT_FOUND 6
 #define INVALID_ARGUMENT 2
 #define UNINITIALIZED 1
+#define NOT_SUPPORTED 3
+#define INSUFFICIENT_SIZE 7
 
 typedef struct nvml_pci {
     char legacy_id[16];
@@ -16,12 +21,22 @@ typedef struct nvml_pci {
     char id[32];
 } nvml_pci;
 
+typedef struct nvml_process {
+    unsigned int pid;
+    unsigned long long used_bytes;
+    unsigned int gpu_instance, compute_instance;
+} nvml_process;
+
 EXPORT extern fake_nvml_state fake_nvml;
 fake_nvml_state fake_nvml = {.unknown_device = -1};
 
 EXPORT int nvmlInit_v2(void);
 EXPORT int nvmlShutdown(void);
 EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char *id, void **device);
+EXPORT int nvmlDeviceGetCount_v2(unsigned int *count);
+EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **device);
+EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(const int *links, unsigned int *count,
+                                                   nvml_process *processes);
 EXPORT int nvmlDeviceGetNvLinkState(const int *links, unsigned int link, unsigned int *active);
 EXPORT int nvmlDeviceGetNvLinkRemoteDeviceType(const int *links, unsigned int link,
                                                unsigned int *type);
@@ -48,6 +63,37 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *id, void **device) {
         (int)place == fake_nvml.unknown_device)
         return NOT_FOUND;
     *device = fake_nvml.links[place];
+    return 0;
+}
+
+int nvmlDeviceGetCount_v2(unsigned int *count) {
+    *count = 1;
+    return fake_nvml.starts < 1 ? UNINITIALIZED : 0;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **device) {
+    *device = fake_nvml.links[0];
+    return index == 0 ? 0 : INVALID_ARGUMENT;
+}
+
+/* What the fake driver says, and another process. FAKE_NVML_PROCESSES=0: it does not know. */
+int nvmlDeviceGetComputeRunningProcesses_v3(const int *links, unsigned int *count,
+                                            nvml_process *processes) {
+    const char *knows = getenv("FAKE_NVML_PROCESSES");
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    void *symbol = driver != NULL ? dlsym(driver, "fake_device_bytes") : NULL;
+    size_t (*used)(void);
+    (void)links;
+    if (driver != NULL)
+        (void)dlclose(driver);
+    if (symbol == NULL || (knows != NULL && strcmp(knows, "0") == 0))
+        return NOT_SUPPORTED;
+    if (*count < 2)
+        return INSUFFICIENT_SIZE;
+    memcpy(&used, &symbol, sizeof symbol);
+    processes[0] = (nvml_process){.pid = (unsigned int)getppid(), .used_bytes = ~0ULL};
+    processes[1] = (nvml_process){.pid = (unsigned int)getpid(), .used_bytes = used()};
+    *count = 2;
     return 0;
 }
 
