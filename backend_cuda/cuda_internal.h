@@ -243,19 +243,26 @@ symmem_status cuda_work_launch(cuda_instance *instance, const cuda_work *work, C
 CUresult cuda_local_load(const cuda_driver *driver, CUmodule module, cuda_local_kernels *local);
 
 /* module.c */
-typedef struct cuda_module { /* all 0: not loaded; under a lock of its owner's */
+typedef struct cuda_module { /* of one device; CUDA_MODULE_NONE: not loaded */
+    pthread_mutex_t lock;    /* over all of it */
     CUmodule module;
     CUcontext context; /* that it was loaded into, and its id */
     unsigned long long context_id;
     int32_t users;
 } cuda_module;
 
-/* Loads own->module from `image` unless it is there. The context is current; *new_p: what was found
- * in an earlier one is void. */
+#define CUDA_MODULE_NONE                                                                           \
+    { .lock = PTHREAD_MUTEX_INITIALIZER }
+
+/* Loads own->module from `image` unless it is there. The context is current. *loaded_p, unless it
+ * is NULL: it was loaded now, so functions that were found before are of another one. */
 CUresult cuda_module_take(const cuda_driver *driver, cuda_module *own, CUcontext context,
-                          unsigned long long context_id, const void *image, bool *new_p);
+                          unsigned long long context_id, const void *image, CUmodule *module_p,
+                          bool *loaded_p);
 /* Also without a context, if that is broken. */
 void cuda_module_give(const cuda_driver *driver, cuda_module *own);
+/* The same for who is not in the device's context. */
+void cuda_module_give_in(cuda_instance *instance, int32_t device, cuda_module *own);
 
 /* kernels.c */
 /* The device's kernels, in its context, which is current, for as long as they are not given back.

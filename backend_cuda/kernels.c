@@ -8,7 +8,7 @@
 
 typedef struct loaded {
     pthread_mutex_t lock; /* held while they are loaded: who comes next needs them, too */
-    cuda_module module;
+    cuda_module module;   /* its users are counted under this lock, too */
     cuda_kernels kernels;
     bool found;     /* the kernels are those of the module */
     int32_t rank;   /* of the first of its users */
@@ -17,7 +17,7 @@ typedef struct loaded {
 } loaded;
 
 static loaded devices[CUDA_MAX_DEVICES] = {
-    [0 ... CUDA_MAX_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER},
+    [0 ... CUDA_MAX_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER, .module = CUDA_MODULE_NONE},
 };
 
 static CUresult find_kernels(const cuda_driver *driver, CUmodule module, cuda_kernels *found) {
@@ -77,17 +77,19 @@ static void count_other(loaded *own, int32_t rank, int32_t change) {
     atomic_store(&own->shared, own->others > 0 && own->module.users > 1);
 }
 
-/* lock held */
+/* lock held. What cannot be found all the same leaves the module loaded: unloading would not give
+ * back what it has. */
 static CUresult take(const cuda_driver *driver, loaded *own, CUcontext context,
                      unsigned long long context_id) {
-    bool is_new = false;
+    CUmodule module;
+    bool is_new;
     CUresult result =
-        cuda_module_take(driver, &own->module, context, context_id, cuda_image(), &is_new);
+        cuda_module_take(driver, &own->module, context, context_id, cuda_image(), &module, &is_new);
     if (result != CUDA_SUCCESS)
         return result;
     own->found = own->found && !is_new;
     if (!own->found)
-        result = find_kernels(driver, own->module.module, &own->kernels);
+        result = find_kernels(driver, module, &own->kernels);
     own->found = result == CUDA_SUCCESS;
     if (!own->found)
         cuda_module_give(driver, &own->module);

@@ -124,39 +124,37 @@ static symmem_status need_state(cuda_instance *instance) {
     return there ? SYMMEM_OK : fail(instance, CUDA_ERROR_NOT_SUPPORTED, "entry points");
 }
 
-/* The process's, by device. */
-static struct {
-    pthread_mutex_t lock;
-    cuda_module at[CUDA_MAX_DEVICES];
-} modules = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static cuda_module modules[CUDA_MAX_DEVICES] = {
+    [0 ... CUDA_MAX_DEVICES - 1] = CUDA_MODULE_NONE,
+};
 
-/* Under the modules' lock. */
-static CUresult load_kernels(const cuda_driver *driver, const cuda_device *device, cuda_module *own,
-                             cuda_multimem_kernels *kernels) {
-    bool is_new;
-    CUresult result = cuda_module_take(driver, own, device->context, device->context_id,
-                                       cuda_multicast_image(), &is_new);
+/* The instance's lock is held. */
+static CUresult load_kernels(cuda_instance *instance, int32_t index) {
+    const cuda_driver *driver = &instance->driver;
+    const cuda_device *device = &instance->devices[index];
+    cuda_multimem_kernels found = {.store = NULL};
+    CUmodule module;
+    CUresult result = cuda_module_take(driver, &modules[index], device->context, device->context_id,
+                                       cuda_multicast_image(), &module, NULL);
     if (result != CUDA_SUCCESS)
         return result;
-    result = driver->ModuleGetFunction(&kernels->store, own->module, "symmem_multicast_store");
+    result = driver->ModuleGetFunction(&found.store, module, "symmem_multicast_store");
     if (result == CUDA_SUCCESS)
-        result =
-            driver->ModuleGetFunction(&kernels->reduce, own->module, "symmem_multicast_reduce");
-    kernels->loaded = result == CUDA_SUCCESS;
-    if (!kernels->loaded)
-        cuda_module_give(driver, own);
+        result = driver->ModuleGetFunction(&found.reduce, module, "symmem_multicast_reduce");
+    if (result == CUDA_SUCCESS)
+        instance->multicast->kernels[index] = found;
+    else
+        cuda_module_give(driver, &modules[index]);
     return result;
 }
 
 /* The device's context is current. */
 static CUresult need_kernels(cuda_instance *instance, int32_t device) {
-    cuda_multimem_kernels *kernels = &instance->multicast->kernels[device];
     CUresult result = CUDA_SUCCESS;
-    pthread_mutex_lock(&modules.lock);
-    if (!kernels->loaded)
-        result = load_kernels(&instance->driver, &instance->devices[device], &modules.at[device],
-                              kernels);
-    pthread_mutex_unlock(&modules.lock);
+    pthread_mutex_lock(&instance->lock);
+    if (instance->multicast->kernels[device].store == NULL)
+        result = load_kernels(instance, device);
+    pthread_mutex_unlock(&instance->lock);
     return result;
 }
 
@@ -165,19 +163,10 @@ const cuda_multimem_kernels *cuda_multimem_kernels_of(const cuda_instance *insta
     return &instance->multicast->kernels[device];
 }
 
-static void give_kernels(cuda_instance *instance, int32_t device) {
-    const bool entered = cuda_reenter(instance, device);
-    pthread_mutex_lock(&modules.lock);
-    cuda_module_give(&instance->driver, &modules.at[device]);
-    pthread_mutex_unlock(&modules.lock);
-    if (entered)
-        cuda_leave(instance);
-}
-
 void cuda_multicast_close(cuda_instance *instance) {
     for (int32_t i = 0; instance->multicast != NULL && i < instance->device_count; i++)
-        if (instance->multicast->kernels[i].loaded)
-            give_kernels(instance, i);
+        if (instance->multicast->kernels[i].store != NULL)
+            cuda_module_give_in(instance, i, &modules[i]);
     free(instance->multicast);
     instance->multicast = NULL;
 }

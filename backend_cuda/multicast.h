@@ -29,8 +29,7 @@ void cuda_multicast_release(void *instance, void *multicast_or_object);
 
 /* The kernels of a device that is attached to something. */
 typedef struct cuda_multimem_kernels {
-    bool loaded;
-    CUfunction store, reduce;
+    CUfunction store, reduce; /* NULL: not loaded */
 } cuda_multimem_kernels;
 const cuda_multimem_kernels *cuda_multimem_kernels_of(const cuda_instance *instance,
                                                       int32_t device);

@@ -70,9 +70,9 @@ typedef struct nccl_ending nccl_ending;
 typedef struct nccl_state {
     nccl_host host;
     nccl_library library;
-    bool uses_module[CUDA_MAX_DEVICES]; /* resolve.c, with a lock of its own */
-    pthread_mutex_t lock;               /* of the counts above; never held during a call of NCCL */
+    pthread_mutex_t lock; /* of the counts above; never held during a call of NCCL */
     /* Under the lock, too. */
+    CUfunction resolvers[CUDA_MAX_DEVICES]; /* NULL: not loaded (resolve.c) */
     struct nccl_root *roots;
     struct nccl_allocation *allocations;
     struct nccl_flight *flights; /* NCCL's collectives under way */

@@ -25,27 +25,34 @@ static bool is_on_device(const cuda_instance *instance, const nccl_window *windo
            CU_MEMORYTYPE_DEVICE;
 }
 
-/* The process's, by device. */
-static struct {
-    pthread_mutex_t lock;
-    cuda_module at[CUDA_MAX_DEVICES];
-} modules = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static cuda_module modules[CUDA_MAX_DEVICES] = {
+    [0 ... CUDA_MAX_DEVICES - 1] = CUDA_MODULE_NONE,
+};
 
-/* The instance keeps its use of the module. */
-static CUresult find_kernel(cuda_instance *instance, int32_t device, CUfunction *kernel_p) {
-    const cuda_device *own = &instance->devices[device];
-    bool *uses = &nccl_state_of(instance)->uses_module[device];
-    CUresult result = CUDA_SUCCESS;
-    bool is_new;
-    pthread_mutex_lock(&modules.lock);
-    if (!*uses)
-        result = cuda_module_take(&instance->driver, &modules.at[device], own->context,
-                                  own->context_id, nccl_image(), &is_new);
-    *uses = result == CUDA_SUCCESS;
+/* The state's lock is held. */
+static CUresult load_kernel(cuda_instance *instance, int32_t index, CUfunction *kernel_p) {
+    const cuda_device *device = &instance->devices[index];
+    CUmodule module;
+    CUresult result = cuda_module_take(&instance->driver, &modules[index], device->context,
+                                       device->context_id, nccl_image(), &module, NULL);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = instance->driver.ModuleGetFunction(kernel_p, module, "symmem_nccl_resolve");
     if (result == CUDA_SUCCESS)
-        result = instance->driver.ModuleGetFunction(kernel_p, modules.at[device].module,
-                                                    "symmem_nccl_resolve");
-    pthread_mutex_unlock(&modules.lock);
+        return CUDA_SUCCESS;
+    *kernel_p = NULL;
+    cuda_module_give(&instance->driver, &modules[index]);
+    return result;
+}
+
+static CUresult find_kernel(cuda_instance *instance, int32_t device, CUfunction *kernel_p) {
+    nccl_state *state = nccl_state_of(instance);
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&state->lock);
+    if (state->resolvers[device] == NULL)
+        result = load_kernel(instance, device, &state->resolvers[device]);
+    *kernel_p = state->resolvers[device];
+    pthread_mutex_unlock(&state->lock);
     return result;
 }
 
@@ -130,14 +137,7 @@ symmem_status nccl_resolve(cuda_instance *instance, const nccl_window *window, i
 }
 
 void nccl_modules_give(cuda_instance *instance) {
-    for (int32_t i = 0; i < instance->device_count; i++) {
-        if (!nccl_state_of(instance)->uses_module[i])
-            continue;
-        const bool entered = cuda_reenter(instance, i);
-        pthread_mutex_lock(&modules.lock);
-        cuda_module_give(&instance->driver, &modules.at[i]);
-        pthread_mutex_unlock(&modules.lock);
-        if (entered)
-            cuda_leave(instance);
-    }
+    for (int32_t i = 0; i < instance->device_count; i++)
+        if (nccl_state_of(instance)->resolvers[i] != NULL)
+            cuda_module_give_in(instance, i, &modules[i]);
 }

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #define NVML_SUCCESS 0
-#define MAX_PROCESSES 1024
+#define MAX_PROCESSES 256
 #define NOT_KNOWN (~0ULL)
 
 struct nvml_process {
@@ -48,29 +48,37 @@ static void load(void) {
     (void)dlclose(library); /* it stays: NODELETE */
 }
 
-static uint64_t used_of(unsigned int index) {
-    static __thread struct nvml_process processes[MAX_PROCESSES];
+/* False: it does not say. */
+static bool add_device(unsigned int index, struct device_use *use) {
+    struct nvml_process processes[MAX_PROCESSES];
     unsigned int count = MAX_PROCESSES;
-    uint64_t used = 0;
     void *device;
+    bool own = false;
 
     if (nvml.handle(index, &device) != NVML_SUCCESS ||
-        nvml.processes(device, &count, processes) != NVML_SUCCESS)
-        return 0;
-    for (unsigned int i = 0; i < count && i < MAX_PROCESSES; i++)
-        if (processes[i].pid == (unsigned int)getpid() && processes[i].used_bytes != NOT_KNOWN)
-            used += processes[i].used_bytes;
-    return used;
+        nvml.processes(device, &count, processes) != NVML_SUCCESS || count > MAX_PROCESSES)
+        return false;
+    for (unsigned int i = 0; i < count; i++) {
+        if (processes[i].pid != (unsigned int)getpid())
+            continue;
+        if (processes[i].used_bytes == NOT_KNOWN)
+            return false;
+        use->bytes += processes[i].used_bytes;
+        own = true;
+    }
+    use->others += own ? (int)count - 1 : 0;
+    return true;
 }
 
-uint64_t device_used_bytes(void) {
+bool device_use_take(struct device_use *use) {
     unsigned int count = 0;
-    uint64_t used = 0;
 
+    *use = (struct device_use){0};
     (void)pthread_once(&nvml.once, load);
     if (!nvml.there || nvml.count(&count) != NVML_SUCCESS)
-        return 0;
+        return false;
     for (unsigned int i = 0; i < count; i++)
-        used += used_of(i);
-    return used;
+        if (!add_device(i, use))
+            return false;
+    return use->bytes > 0;
 }

@@ -3,10 +3,16 @@
 #ifndef SYMMEM_CONFORMANCE_DEVICE_USED_H
 #define SYMMEM_CONFORMANCE_DEVICE_USED_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
-/* Bytes of all devices together; 0: none, or nobody says. Today by NVIDIA's management library,
- * which keeps a few descriptors open from the first call on. */
-uint64_t device_used_bytes(void);
+struct device_use {
+    uint64_t bytes; /* this process's, of all devices together */
+    int others;     /* processes beside it on the devices that it uses */
+};
+
+/* False: nobody says, or it uses none. Today by NVIDIA's management library, which keeps a few
+ * descriptors open from the first call on. */
+bool device_use_take(struct device_use *use);
 
 #endif

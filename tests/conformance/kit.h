@@ -194,9 +194,14 @@ uint64_t tk_heap_bytes(void);
 /* A socket that other code than the runner's, the library's and backends' has made: a library's
  * beneath a backend. False where that is not known, as under a sanitizer. */
 bool tk_is_foreign_socket(int fd);
-/* Shared mappings, without those that a library beneath a backend had its driver make for itself;
- * under a sanitizer, all. -1: they cannot be counted. */
-int tk_own_mappings(void);
+/* Shared mappings of this process, those apart that a library beneath a backend had its driver make
+ * for itself (none where that is not known, as under a sanitizer). False: they cannot be counted.
+ */
+struct tk_mappings {
+    int own, librarys;
+    uint64_t bytes; /* of all */
+};
+bool tk_shared_mappings(struct tk_mappings *found);
 
 /* --- symmem objects that the epilogue gives back ------------------------------------------------
  * All are made in t->context, or the context given last to tk_use_context. A failure to make one

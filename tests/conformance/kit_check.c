@@ -16,16 +16,41 @@ struct values {
     const char *got;
 };
 
+/* True for one caller. */
+static bool claim(_Atomic uint32_t *record) {
+    uint32_t is_free = 0;
+
+    return atomic_compare_exchange_strong_explicit(record, &is_free, 1, memory_order_relaxed,
+                                                   memory_order_relaxed);
+}
+
+/* In short: the first may be the smaller part of what is wrong. */
+static void record_next(struct arena_rank *slot, const char *file, int line,
+                        const struct values *values, const char *format, va_list args) {
+    char message[200];
+
+    if (!claim(&slot->failed_next))
+        return;
+    vsnprintf(message, sizeof(message), format, args);
+    if (values->expected == NULL)
+        snprintf(slot->next, sizeof(slot->next), "%s:%d: %s", base_name(file), line, message);
+    else
+        snprintf(slot->next, sizeof(slot->next), "%s:%d: %s: expected %s, got %s", base_name(file),
+                 line, message, values->expected, values->got);
+    /* pairs with: find_failed_check in the controller */
+    atomic_store_explicit(&slot->failed_next, 2, memory_order_release);
+}
+
 static void fail_with(struct tk *t, const char *file, int line, const struct values *values,
                       const char *format, va_list args) {
     struct arena_rank *slot = t->own->slot;
-    uint32_t free_record = 0;
     const char *requirement;
 
     atomic_fetch_add_explicit(&slot->failures, 1, memory_order_relaxed);
-    if (!atomic_compare_exchange_strong_explicit(&slot->failed, &free_record, 1,
-                                                 memory_order_relaxed, memory_order_relaxed))
+    if (!claim(&slot->failed)) {
+        record_next(slot, file, line, values, format, args);
         return;
+    }
     requirement = atomic_load_explicit(&t->own->requirement, memory_order_relaxed);
     vsnprintf(slot->message, sizeof(slot->message), format, args);
     snprintf(slot->expected, sizeof(slot->expected), "%s",

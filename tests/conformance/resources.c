@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "kit.h"
+
 #define ORDINARY_USER 65534
 
 static bool is_dots(const char *name) {
@@ -59,34 +61,15 @@ uint64_t resources_address_space_bytes(void) {
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static int shared_mappings(uint64_t *bytes_p) {
-    FILE *maps = fopen("/proc/self/maps", "re");
-    char line[512];
-    int count = 0;
-    *bytes_p = 0;
-    if (maps == NULL)
-        return -1;
-    while (fgets(line, (int)sizeof(line), maps) != NULL) {
-        unsigned long low, high;
-        char rights[5];
-        if (sscanf(line, "%lx-%lx %4s", &low, &high, rights) == 3 && rights[3] == 's') {
-            count++;
-            *bytes_p += high - low;
-        }
-    }
-    fclose(maps);
-    return count;
-}
-
 int resources_shared_mappings(void) {
-    uint64_t bytes;
-    return shared_mappings(&bytes);
+    struct tk_mappings found;
+    return tk_shared_mappings(&found) ? found.own + found.librarys : -1;
 }
 
 uint64_t resources_shared_bytes(void) {
-    uint64_t bytes;
-    (void)shared_mappings(&bytes);
-    return bytes;
+    struct tk_mappings found;
+    (void)tk_shared_mappings(&found);
+    return found.bytes;
 }
 
 /* Calls fn for each entry below, depth first. */

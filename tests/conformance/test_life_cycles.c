@@ -16,10 +16,22 @@
  * such as another runner's ranks that are started anew. */
 #define OTHERS_MS 20000u
 
-/* More than any devices have. */
-#define ALL_BYTES ((uint64_t)1 << 62)
+/* --- devices' memory ---------------------------------------------------------------------------
+ */
 
-/* What the driver says is free; 0 where ranks share a device. */
+/* By what: chosen at a case's first look, for all of it. */
+struct gauge {
+    bool is_chosen;
+    bool by_process; /* somebody says what this process uses */
+};
+
+struct reading {
+    struct gauge *gauge;
+    uint64_t used; /* by this process */
+    uint64_t free; /* for all; 0: that tells nothing, since ranks share a device */
+    bool alone;    /* no other process is on these devices */
+};
+
 static uint64_t free_bytes(struct tk *t, symmem_context *context) {
     symmem_error_record record;
     void *none = NULL;
@@ -33,28 +45,42 @@ static uint64_t free_bytes(struct tk *t, symmem_context *context) {
     return record.actual;
 }
 
-/* Of devices' memory, what this process does not use, or what nobody uses where that is not told
- * apart: less of it tells. Nothing on the CPU. */
-static uint64_t device_bytes(struct tk *t, symmem_context *context) {
+/* Nothing on the CPU. */
+static void take_reading(struct tk *t, symmem_context *context, struct reading *reading) {
+    struct gauge *gauge = reading->gauge;
+    struct device_use use;
     if (t->device_type == DEVICE_TYPE_CPU)
-        return 0;
-    uint64_t used = device_used_bytes();
-    return used != 0 ? ALL_BYTES - used : free_bytes(t, context);
+        return;
+    bool is_told = device_use_take(&use);
+    if (!gauge->is_chosen)
+        *gauge = (struct gauge){.is_chosen = true, .by_process = is_told};
+    TK_CHECK_MSG(t, is_told || !gauge->by_process, "what this process uses is not told any more");
+    reading->used = gauge->by_process ? use.bytes : 0;
+    reading->alone = gauge->by_process && use.others == 0;
+    reading->free = free_bytes(t, context);
 }
 
-/* One cycle of some kind; *free_p, unless it is NULL, gets device_bytes at a place that is the same
- * in each. */
-typedef void (*cycle_fn)(struct tk *t, const symmem_context_options *options, uint64_t *free_p);
+/* What is free belongs to others as well, unless there are none. */
+static bool is_back(const struct reading *before, const struct reading *after) {
+    bool by_free = !before->gauge->by_process || (before->alone && after->alone);
+    return after->used <= before->used && (!by_free || after->free >= before->free);
+}
 
-/* Others may use the device too: what cycles keep is missing after more of them as well. */
-static void expect_free_again(struct tk *t, cycle_fn cycle, const symmem_context_options *options,
-                              uint64_t before, uint64_t after) {
+/* One cycle of some kind; the reading, unless it is NULL, is taken at a place that is the same in
+ * each. */
+typedef void (*cycle_fn)(struct tk *t, const symmem_context_options *options,
+                         struct reading *reading);
+
+/* What cycles keep is missing after more of them as well. */
+static void expect_all_back(struct tk *t, cycle_fn cycle, const symmem_context_options *options,
+                            const struct reading *before, struct reading *after) {
     enum { MORE = 40, MINE = 0, IN_TIME = 1 };
-    uint64_t mine = after >= before, missing = 1, in_time = 1;
+    bool mine = is_back(before, after), others_may = !before->gauge->by_process;
+    uint64_t missing = 1, in_time = 1;
     uint64_t end_ms = tk_now_ms() + tk_scaled_ms(OTHERS_MS);
     for (int i = 0; (i < MORE || in_time != 0) && missing != 0; i++) {
         tk_share_u64(t, MINE, mine);
-        tk_share_u64(t, IN_TIME, tk_now_ms() < end_ms);
+        tk_share_u64(t, IN_TIME, others_may && tk_now_ms() < end_ms);
         tk_out_of_band_barrier(t);
         missing = 0;
         for (int32_t r = 0; r < t->world_size; r++)
@@ -62,12 +88,15 @@ static void expect_free_again(struct tk *t, cycle_fn cycle, const symmem_context
         in_time = tk_read_u64(t, 0, IN_TIME); /* the ranks must agree */
         tk_out_of_band_barrier(t);
         if (missing != 0)
-            cycle(t, options, &after);
-        mine = mine != 0 || after >= before;
+            cycle(t, options, after);
+        mine = mine || is_back(before, after);
     }
-    TK_CHECK_MSG(t, mine != 0, "%llu bytes of the device are missing%s",
-                 (unsigned long long)(before - after),
-                 before > ALL_BYTES / 2 ? ", which this process uses" : "");
+    TK_CHECK_MSG(t, mine || after->used <= before->used,
+                 "%llu bytes more of the device are used by this process than before",
+                 (unsigned long long)(after->used - before->used));
+    TK_CHECK_MSG(t, mine || after->used > before->used,
+                 "%llu bytes less of the device are free than before",
+                 (unsigned long long)(before->free - after->free));
 }
 
 /* --- contexts --------------------------------------------------------------------------------- */
@@ -82,14 +111,15 @@ static int context_cycles(const struct tk *t) {
                                 : 5;
 }
 
-static void context_cycle(struct tk *t, const symmem_context_options *options, uint64_t *free_p) {
+static void context_cycle(struct tk *t, const symmem_context_options *options,
+                          struct reading *reading) {
     symmem_context *context = NULL;
     symmem_group *group = NULL;
     symmem_handle *handle = NULL;
     void *memory = NULL;
     TK_REQUIRE_OK(t, symmem_init(options, &context));
-    if (free_p != NULL)
-        *free_p = device_bytes(t, context);
+    if (reading != NULL)
+        take_reading(t, context, reading);
     TK_REQUIRE_OK(t, symmem_group_create(context, "cycle", NULL, 0, NULL, &group));
     TK_REQUIRE_OK(t, symmem_alloc(context, BYTES, -1, NULL, &memory));
     TK_REQUIRE_OK(t, symmem_rendezvous(context, memory, group, LIMIT_MS, &handle));
@@ -107,14 +137,16 @@ static void cycles_leave_nothing(struct tk *t) {
     symmem_store *store = NULL;
     struct resources_open descriptors = {0};
     int cycles = context_cycles(t), mappings = 0, keys = 0;
-    uint64_t free_bytes = 0, free_at_end = 0;
+    struct gauge gauge = {0};
+    struct reading before = {.gauge = &gauge}, after = before;
+    struct device_use use;
     TK_REQ(t, "SM-LIFE-01");
     TK_REQUIRE(t, names != NULL);
     snprintf(path, sizeof(path), "%s/cycles", t->scratch_dir);
     TK_REQUIRE_OK(t, symmem_store_open_file(path, &store));
     options.store = store;
     if (t->device_type != DEVICE_TYPE_CPU)
-        (void)device_used_bytes(); /* what it opens is there from now on */
+        (void)device_use_take(&use); /* what it opens is there from now on */
     for (int cycle = 0; cycle < cycles; cycle++) {
         if (cycle == 3) { /* what is made once is there by now */
             tk_out_of_band_barrier(t);
@@ -124,13 +156,10 @@ static void cycles_leave_nothing(struct tk *t) {
             resources_take_names(names);
             tk_out_of_band_barrier(t);
         }
-        context_cycle(t, &options,
-                      cycle == 3            ? &free_bytes
-                      : cycle == cycles - 1 ? &free_at_end
-                                            : NULL);
+        context_cycle(t, &options, cycle == 3 ? &before : cycle == cycles - 1 ? &after : NULL);
     }
     tk_out_of_band_barrier(t);
-    expect_free_again(t, context_cycle, &options, free_bytes, free_at_end);
+    expect_all_back(t, context_cycle, &options, &before, &after);
     expect_as_many_open(t, &descriptors);
     TK_EQ_INT(t, mappings, resources_shared_mappings());
     TK_EQ_INT(t, keys, resources_count_entries(path));
@@ -146,7 +175,7 @@ static void cycles_leave_nothing(struct tk *t) {
  * to more than any backend would cut out of something larger. All there at once, so that none is
  * the other's old place. */
 static void allocation_cycle(struct tk *t, const symmem_context_options *options,
-                             uint64_t *free_p) {
+                             struct reading *reading) {
     static const size_t sizes[] = {64, BYTES, ((size_t)1 << 20) + 64, (size_t)9 << 20};
     enum { COUNT = sizeof(sizes) / sizeof(sizes[0]) };
     void *memory[COUNT];
@@ -158,8 +187,8 @@ static void allocation_cycle(struct tk *t, const symmem_context_options *options
     }
     for (int i = 0; i < COUNT; i++)
         TK_OK(t, symmem_barrier(handles[i], 0, LIMIT_MS, NULL));
-    if (free_p != NULL)
-        *free_p = device_bytes(t, t->context);
+    if (reading != NULL)
+        take_reading(t, t->context, reading);
     for (int i = 0; i < COUNT; i++) {
         tk_release(t, handles[i]);
         tk_free(t, memory[i]);
@@ -170,7 +199,8 @@ static void allocation_cycle(struct tk *t, const symmem_context_options *options
  */
 struct held {
     int descriptors, mappings;
-    uint64_t mapped_bytes, free_bytes;
+    uint64_t mapped_bytes;
+    struct reading device;
 };
 
 static void take_held(struct held *held) {
@@ -179,7 +209,7 @@ static void take_held(struct held *held) {
     held->mapped_bytes = resources_shared_bytes();
 }
 
-/* Of each the least, or for what is free the most. */
+/* Of each the least, or for what is free the most; alone in all of them. */
 static void take_best(struct held *best, const struct held *held) {
     if (held->descriptors < best->descriptors)
         best->descriptors = held->descriptors;
@@ -187,16 +217,22 @@ static void take_best(struct held *best, const struct held *held) {
         best->mappings = held->mappings;
     if (held->mapped_bytes < best->mapped_bytes)
         best->mapped_bytes = held->mapped_bytes;
-    if (held->free_bytes > best->free_bytes)
-        best->free_bytes = held->free_bytes;
+    if (held->device.used < best->device.used)
+        best->device.used = held->device.used;
+    if (held->device.free > best->device.free)
+        best->device.free = held->device.free;
+    best->device.alone = best->device.alone && held->device.alone;
 }
 
 /* Some cycles, and the best of each count after one of them. */
-static struct held best_of_cycles(struct tk *t, int cycles) {
-    struct held best = {.descriptors = INT_MAX, .mappings = INT_MAX, .mapped_bytes = UINT64_MAX};
+static struct held best_of_cycles(struct tk *t, int cycles, struct gauge *gauge) {
+    struct held best = {.descriptors = INT_MAX,
+                        .mappings = INT_MAX,
+                        .mapped_bytes = UINT64_MAX,
+                        .device = {.gauge = gauge, .used = UINT64_MAX, .alone = true}};
     for (int cycle = 0; cycle < cycles; cycle++) {
-        struct held held;
-        allocation_cycle(t, NULL, &held.free_bytes);
+        struct held held = {.device.gauge = gauge};
+        allocation_cycle(t, NULL, &held.device);
         take_held(&held);
         take_best(&best, &held);
     }
@@ -213,12 +249,13 @@ static int allocation_count(const struct tk *t) {
 static void allocations_leave_nothing(struct tk *t) {
     enum { ALLOCATIONS = 4, SOME = 10 }; /* a cycle's; enough for what is kept to be replaced */
     int cycles = allocation_count(t) / ALLOCATIONS;
-    (void)best_of_cycles(t, SOME); /* what is made once, and what is kept for the next */
-    struct held before = best_of_cycles(t, SOME);
+    struct gauge gauge = {0};
+    (void)best_of_cycles(t, SOME, &gauge); /* what is made once, and what is kept for the next */
+    struct held before = best_of_cycles(t, SOME, &gauge);
     for (int cycle = 0; cycle < cycles; cycle++)
         allocation_cycle(t, NULL, NULL);
-    struct held after = best_of_cycles(t, SOME);
-    expect_free_again(t, allocation_cycle, NULL, before.free_bytes, after.free_bytes);
+    struct held after = best_of_cycles(t, SOME, &gauge);
+    expect_all_back(t, allocation_cycle, NULL, &before.device, &after.device);
     TK_CHECK_MSG(t, before.descriptors > 0 && after.descriptors <= before.descriptors,
                  "%d descriptors after %d cycles, before %d", after.descriptors, cycles,
                  before.descriptors);

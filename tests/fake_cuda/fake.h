@@ -117,8 +117,10 @@ void fake_access_end(CUdeviceptr at);
 
 /* For tests: handles of memory that there are, and calls so far. */
 __attribute__((visibility("default"))) int fake_handles_held(void);
-/* For the fake management library: what this process uses. */
+/* For the fake management library: what this process uses, and what others do; 0: there are none.
+ */
 __attribute__((visibility("default"))) size_t fake_device_bytes(void);
+__attribute__((visibility("default"))) size_t fake_others_bytes(void);
 __attribute__((visibility("default"))) int fake_imports(void);
 __attribute__((visibility("default"))) int fake_exports(void);
 /* Not more memory than that is created in all, and not more filled at once: OUT_OF_MEMORY. */

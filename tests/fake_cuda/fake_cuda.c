@@ -27,10 +27,12 @@
 #define DEVICES FAKE_DEVICES
 #define GRANULARITY ((size_t)2 << 20)
 #define MAX_BYTES ((size_t)8 << 30) /* of one allocation, and of all that a process may reserve */
+#define ALL_BYTES ((size_t)1 << 40) /* of a device */
 #define MAX_DEPTH 16
 
 struct CUctx_st {
     int references;
+    int stale; /* references to what was reset, which are released all the same */
     unsigned long long resets;
     pthread_mutex_t enqueueing; /* held by every call that enqueues */
 };
@@ -70,6 +72,7 @@ unsigned long long fake_id_of(CUcontext context) {
 
 void fake_reset_context(CUdevice device) {
     pthread_mutex_lock(&lock);
+    contexts[device].stale += contexts[device].references;
     contexts[device].references = 0;
     contexts[device].resets++;
     pthread_mutex_unlock(&lock);
@@ -149,10 +152,13 @@ static CUresult fake_retain(CUcontext *context, CUdevice device) {
 
 static CUresult fake_release(CUdevice device) {
     pthread_mutex_lock(&lock);
-    bool held = contexts[device].references > 0;
-    contexts[device].references -= held;
+    CUcontext context = &contexts[device];
+    bool stale = context->stale > 0, held = !stale && context->references > 0;
+    context->stale -= stale;
+    context->references -= held;
+    context->resets += held && context->references == 0; /* the next one is another */
     pthread_mutex_unlock(&lock);
-    return held ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    return held || stale ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 static CUresult fake_push(CUcontext context) {
@@ -223,14 +229,23 @@ static size_t bytes_of(int fd) {
     return fstat(fd, &info) == 0 ? (size_t)info.st_size : 0;
 }
 
-/* Of each thing the least that there is, and the context. */
+/* Of each thing the least that there is, and the context. FAKE_CUDA_HIDES=1: what the driver keeps
+ * of modules is not put down to the process. */
 size_t fake_device_bytes(void) {
-    return (1 + handles_held + fake_modules_kept()) * GRANULARITY;
+    const size_t kept = getenv("FAKE_CUDA_HIDES") == NULL ? fake_modules_kept() : 0;
+    return (1 + handles_held + kept) * GRANULARITY;
+}
+
+/* FAKE_CUDA_OTHERS=1: another process uses the devices, and more of them each time. */
+size_t fake_others_bytes(void) {
+    static _Atomic size_t asked;
+    return getenv("FAKE_CUDA_OTHERS") != NULL ? ++asked * GRANULARITY : 0;
 }
 
 static CUresult fake_memory_info(size_t *free_bytes, size_t *total_bytes) {
-    *total_bytes = MAX_BYTES;
-    *free_bytes = MAX_BYTES - fake_device_bytes();
+    const size_t used = (1 + handles_held + fake_modules_kept()) * GRANULARITY;
+    *total_bytes = ALL_BYTES;
+    *free_bytes = ALL_BYTES - used - fake_others_bytes();
     return CUDA_SUCCESS;
 }
 

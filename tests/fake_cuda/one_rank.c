@@ -212,6 +212,7 @@ static void across_a_reset(void) {
     symmem_stream *stream = make(context);
     reset_context(0);
     symmem_context *other = begin();
+    run_kernel(other);
     end(make(other));
     end(stream);
     symmem_context_free(context);

@@ -136,6 +136,12 @@ static CUresult context_pop(CUcontext *context_p) {
     return CUDA_SUCCESS;
 }
 
+static CUresult context_id(CUcontext context, unsigned long long *id_p) {
+    (void)context;
+    *id_p = fake_cuda.context_id;
+    return fake_cuda.context_id != 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
 static CUresult context_device(CUdevice *device_p) {
     *device_p = 0;
     return CUDA_SUCCESS;
@@ -146,6 +152,7 @@ static CUresult context_device(CUdevice *device_p) {
 static CUresult module_load(CUmodule *module_p, const void *image) {
     (void)image;
     MAY_FAIL("ModuleLoadData");
+    atomic_fetch_add(&fake_cuda.loads, 1);
     return make(module_p, 1);
 }
 
@@ -492,6 +499,7 @@ static const entry entries[] = {
     ENTRY("CtxPushCurrent", context_push),
     ENTRY("CtxPopCurrent", context_pop),
     ENTRY("CtxGetDevice", context_device),
+    ENTRY("CtxGetId", context_id),
     ENTRY("ModuleLoadData", module_load),
     ENTRY("ModuleUnload", module_unload),
     ENTRY("ModuleGetFunction", module_function),

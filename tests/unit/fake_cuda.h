@@ -18,6 +18,8 @@ typedef struct fake_cuda_state {
     CUresult init;   /* what cuInit answers */
     atomic_int live; /* objects of the driver that are not given back: memory, mappings, streams */
     atomic_int contexts; /* pushed and not popped */
+    atomic_int loads;    /* of modules */
+    unsigned context_id; /* of all contexts; 0: the driver cannot tell */
     /* The call of that name fails once, the skip-th time. Set before threads start. */
     const char *fails;
     atomic_int skip;

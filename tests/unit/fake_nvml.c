@@ -76,24 +76,33 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **device) {
     return index == 0 ? 0 : INVALID_ARGUMENT;
 }
 
-/* What the fake driver says, and another process. FAKE_NVML_PROCESSES=0: it does not know. */
+/* What the fake driver says; 0: there is none. */
+static size_t ask_driver(const char *name) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    void *symbol = driver != NULL ? dlsym(driver, name) : NULL;
+    size_t (*ask)(void);
+    memcpy(&ask, &symbol, sizeof symbol);
+    size_t answer = symbol != NULL ? ask() : 0;
+    if (driver != NULL)
+        (void)dlclose(driver);
+    return answer;
+}
+
+/* FAKE_NVML_PROCESSES=0: it does not know. */
 int nvmlDeviceGetComputeRunningProcesses_v3(const int *links, unsigned int *count,
                                             nvml_process *processes) {
     const char *knows = getenv("FAKE_NVML_PROCESSES");
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    void *symbol = driver != NULL ? dlsym(driver, "fake_device_bytes") : NULL;
-    size_t (*used)(void);
+    const size_t used = ask_driver("fake_device_bytes"), others = ask_driver("fake_others_bytes");
     (void)links;
-    if (driver != NULL)
-        (void)dlclose(driver);
-    if (symbol == NULL || (knows != NULL && strcmp(knows, "0") == 0))
+    if (used == 0 || (knows != NULL && strcmp(knows, "0") == 0))
         return NOT_SUPPORTED;
     if (*count < 2)
         return INSUFFICIENT_SIZE;
-    memcpy(&used, &symbol, sizeof symbol);
-    processes[0] = (nvml_process){.pid = (unsigned int)getppid(), .used_bytes = ~0ULL};
-    processes[1] = (nvml_process){.pid = (unsigned int)getpid(), .used_bytes = used()};
-    *count = 2;
+    *count = 0;
+    if (others != 0)
+        processes[(*count)++] =
+            (nvml_process){.pid = (unsigned int)getppid(), .used_bytes = others};
+    processes[(*count)++] = (nvml_process){.pid = (unsigned int)getpid(), .used_bytes = used};
     return 0;
 }
 

@@ -229,6 +229,39 @@ static void test_outlives(void) {
     run_nccl(3, body_outlives, 0);
 }
 
+/* --- what outlives an instance ------------------------------------------------------- */
+
+static void body_fresh(rank_env *env) {
+    check_fresh(env);
+}
+
+/* The kernels of both backends, on each of two devices, by the ranks' instances of one run. */
+static int loads_of_a_run(unsigned context_id) {
+    const int before = atomic_load(&fake_cuda.loads);
+    fake_cuda.context_id = context_id;
+    run_threads((plan){.world = 2, .body = body_fresh, .backend = nccl_table()});
+    return atomic_load(&fake_cuda.loads) - before;
+}
+
+/* Modules stay for as long as their contexts do, if those can be told apart. */
+static bool modules_stay(void) {
+    use_library(PLAIN_NCCL);
+    return loads_of_a_run(7) == 4 && loads_of_a_run(7) == 0 && loads_of_a_run(8) == 4 &&
+           loads_of_a_run(8) == 0 && loads_of_a_run(0) == 4 && loads_of_a_run(0) == 4;
+}
+
+/* In a process of its own, for they stay. */
+static void test_modules(void) {
+    int code = -1;
+    fflush(NULL);
+    pid_t child = fork();
+    CU_ASSERT_FATAL(child >= 0);
+    if (child == 0)
+        _exit(modules_stay() ? 0 : 1);
+    CU_ASSERT_EQUAL(waitpid(child, &code, 0), child);
+    CU_ASSERT_EQUAL(code, 0);
+}
+
 /* --- an abort that waits for a peer ------------------------------------------------- */
 
 /* As where the last rank of a process frees what all of them had, and a peer's kernel, for which
@@ -295,6 +328,7 @@ static const named_test tests[] = {
     {"environment", test_environment},
     {"rendezvous", test_works},
     {"handles outlive groups", test_outlives},
+    {"modules outlive instances", test_modules},
     {"an abort that waits", test_held},
     {"load/store domains", test_domains},
 };

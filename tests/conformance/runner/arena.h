@@ -55,6 +55,8 @@ struct arena_rank {
     char message[512];  /* what was checked, if the next two are there; else all there is to say */
     char expected[160]; /* empty unless the check compared two values */
     char got[400];
+    _Atomic uint32_t failed_next; /* as `failed`, for the failed check after that */
+    char next[320];               /* where, and what it was */
     char checkpoint[128];
     char unresolved_text[256];
     char leak[512];

@@ -54,6 +54,15 @@ static bool quoted_before(const struct runner_result *result,
     return false;
 }
 
+static void more_checks(const struct runner_finding *finding, FILE *out) {
+    fprintf(out, "      and %u more failed check%s", finding->more, finding->more == 1 ? "" : "s");
+    if (finding->next[0] != '\0') {
+        fputs(", next: ", out);
+        report_escape_plain(out, finding->next);
+    }
+    fputc('\n', out);
+}
+
 static void one_finding(const struct runner_result *result, const struct runner_finding *finding,
                         const struct style *style, FILE *out) {
     char ranks[128];
@@ -74,8 +83,7 @@ static void one_finding(const struct runner_result *result, const struct runner_
     if (!quoted_before(result, finding))
         quote_requirements(style, requirements_of(result, finding), out);
     if (finding->more > 0)
-        fprintf(out, "      and %u more failed check%s\n", finding->more,
-                finding->more == 1 ? "" : "s");
+        more_checks(finding, out);
 }
 
 static bool quotes_any(const struct runner_result *result) {

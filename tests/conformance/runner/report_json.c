@@ -57,6 +57,12 @@ static void one_finding(const struct runner_finding *finding, FILE *out) {
         fputs(", ", out);
         key_text(out, "requirement", finding->requirement);
     }
+    if (finding->more > 0)
+        fprintf(out, ", \"more\": %u", finding->more);
+    if (finding->next[0] != '\0') {
+        fputs(", ", out);
+        key_text(out, "next", finding->next);
+    }
     fputc('}', out);
 }
 

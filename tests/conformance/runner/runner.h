@@ -120,6 +120,7 @@ struct runner_finding {
     struct runner_ranks ranks; /* none: it concerns the case as a whole */
     int line;                  /* 0: not from a check */
     unsigned more;             /* failed checks of these ranks beyond this one */
+    char next[320];            /* the next of them; empty: none, or not known */
     char message[512];
     char expected[160]; /* empty unless two values were compared; then message names the value */
     char got[400];

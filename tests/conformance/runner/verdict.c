@@ -46,7 +46,7 @@ static void find(struct judgement *judgement, enum runner_verdict verdict, int r
 /* Between arrays of one size. A rank gone wild may have written over the end of its text. */
 #define COPY(to, from) snprintf(to, sizeof(to), "%.*s", (int)sizeof(from) - 1, from)
 
-/* What the rank itself recorded: its first failed check. */
+/* What the rank itself recorded: its first failed check, and in short the next. */
 static void find_failed_check(struct judgement *judgement, int rank, struct arena_rank *record) {
     struct runner_finding finding = {.verdict = VERDICT_FAILED, .line = record->line};
 
@@ -56,6 +56,8 @@ static void find_failed_check(struct judgement *judgement, int rank, struct aren
     COPY(finding.got, record->got);
     COPY(finding.file, record->file);
     COPY(finding.requirement, record->requirement);
+    if (load(&record->failed_next) == 2)
+        COPY(finding.next, record->next);
     add(judgement, rank, &finding);
 }
 

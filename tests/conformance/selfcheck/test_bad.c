@@ -110,10 +110,11 @@ static void leaks_mapping(struct tk *t) {
 
 static void leaks_drivers_mapping(struct tk *t) {
     extern bool selfcheck_pin(size_t bytes, bool by_runtime);
-    const int before = tk_own_mappings();
+    struct tk_mappings before, now;
 
+    TK_CHECK(t, tk_shared_mappings(&before));
     TK_CHECK(t, selfcheck_pin(8192, false));
-    if (tk_own_mappings() <= before)
+    if (!tk_shared_mappings(&now) || now.own <= before.own)
         abort(); /* not the end that is expected */
 }
 
@@ -393,6 +394,12 @@ static void prints_much(struct tk *t) {
     TK_CHECK(t, false);
 }
 
+static void fails_again(struct tk *t) {
+    TK_CHECK_MSG(t, false, "the first");
+    TK_EQ_INT(t, 2, t->world_size * 0);
+    TK_CHECK_MSG(t, false, "number %d", 3);
+}
+
 #define BAD(test, body_fn)                                                                         \
     { .name = "bad." test, .requirements = "SM-SELF-02", .timeout_s = 2, .body = body_fn }
 #define BAD_FLAGS(test, body_fn, case_flags)                                                       \
@@ -404,6 +411,7 @@ static void prints_much(struct tk *t) {
 static const struct tk_case cases[] = {
     BAD("fails", fails),
     BAD("fails_status", fails_status),
+    BAD("fails_again", fails_again),
     BAD("vacuous", vacuous),
     {.name = "bad.crashes", .requirements = "SM-SELF-02", .timeout_s = 30, .body = crashes},
     BAD("hangs", hangs),

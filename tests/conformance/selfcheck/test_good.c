@@ -12,10 +12,13 @@ static void driver_keeps(struct tk *t) {
     extern bool selfcheck_use_library(size_t bytes, bool asks);
 
     TK_CHECK(t, selfcheck_driver_keeps(4096));
-    const int mappings = tk_own_mappings();
+    struct tk_mappings before, now;
+    TK_CHECK(t, tk_shared_mappings(&before));
     if (KIT_OWNS_ALLOCATION)
         TK_CHECK(t, selfcheck_use_library(8192, true));
-    TK_EQ_INT(t, tk_own_mappings(), mappings);
+    TK_CHECK(t, tk_shared_mappings(&now));
+    TK_EQ_INT(t, now.own, before.own);
+    TK_EQ_INT(t, now.librarys, before.librarys + KIT_OWNS_ALLOCATION);
     int fd = selfcheck_driver_socket();
     TK_CHECK(t, fd >= 0);
     TK_EQ_INT(t, KIT_OWNS_ALLOCATION, tk_is_foreign_socket(fd));
