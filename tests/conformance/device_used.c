@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #define NVML_SUCCESS 0
+#define NVML_NO_PERMISSION 4
 #define MAX_PROCESSES 256
 #define NOT_KNOWN (~0ULL)
 
@@ -49,25 +50,33 @@ static void load(void) {
 }
 
 /* False: it does not say. */
-static bool add_device(unsigned int index, struct device_use *use) {
-    struct nvml_process processes[MAX_PROCESSES];
-    unsigned int count = MAX_PROCESSES;
-    void *device;
-    bool own = false;
+static bool add_processes(const struct nvml_process *processes, unsigned int count,
+                          struct device_use *use) {
+    int own = 0;
 
-    if (nvml.handle(index, &device) != NVML_SUCCESS ||
-        nvml.processes(device, &count, processes) != NVML_SUCCESS || count > MAX_PROCESSES)
-        return false;
     for (unsigned int i = 0; i < count; i++) {
         if (processes[i].pid != (unsigned int)getpid())
             continue;
         if (processes[i].used_bytes == NOT_KNOWN)
             return false;
         use->bytes += processes[i].used_bytes;
-        own = true;
+        own++; /* it may be there once for each part of a device */
     }
-    use->others += own ? (int)count - 1 : 0;
+    use->others += own > 0 ? (int)count - own : 0;
     return true;
+}
+
+/* Those that the process may not use are counted too, and refused. */
+static bool add_device(unsigned int index, struct device_use *use) {
+    struct nvml_process processes[MAX_PROCESSES];
+    unsigned int count = MAX_PROCESSES;
+    void *device;
+    int result = nvml.handle(index, &device);
+
+    if (result == NVML_NO_PERMISSION)
+        return true;
+    return result == NVML_SUCCESS && nvml.processes(device, &count, processes) == NVML_SUCCESS &&
+           count <= MAX_PROCESSES && add_processes(processes, count, use);
 }
 
 bool device_use_take(struct device_use *use) {

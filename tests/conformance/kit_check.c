@@ -35,8 +35,8 @@ static void record_next(struct arena_rank *slot, const char *file, int line,
     if (values->expected == NULL)
         snprintf(slot->next, sizeof(slot->next), "%s:%d: %s", base_name(file), line, message);
     else
-        snprintf(slot->next, sizeof(slot->next), "%s:%d: %s: expected %s, got %s", base_name(file),
-                 line, message, values->expected, values->got);
+        snprintf(slot->next, sizeof(slot->next), "%s:%d: %.120s: expected %.60s, got %.60s",
+                 base_name(file), line, message, values->expected, values->got);
     /* pairs with: find_failed_check in the controller */
     atomic_store_explicit(&slot->failed_next, 2, memory_order_release);
 }

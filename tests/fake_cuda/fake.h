@@ -75,9 +75,11 @@ CUresult fake_load_function(CUfunction function);
 struct fake_kernel;
 /* NULL: its module is gone, or of another context. */
 const struct fake_kernel *fake_kernel_of(CUfunction function);
-size_t fake_modules_kept(void); /* of which the device has not got back all */
-/* For tests: how often one was loaded. */
+/* Those that were unloaded, of which the device has not got back all. */
+__attribute__((visibility("default"))) size_t fake_modules_kept(void);
+/* For tests: how often one was loaded, and that so many of the next functions are not found. */
 __attribute__((visibility("default"))) int fake_modules_loaded(void);
+__attribute__((visibility("default"))) void fake_refuse_functions(int count);
 
 /* --- hold.c -------------------------------------------------------------------------- */
 

@@ -28,11 +28,15 @@ struct CUmod_st {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static CUmodule modules;
-static atomic_int loads;
+static atomic_int loads, refused;
 static _Atomic size_t kept;
 
 int fake_modules_loaded(void) {
     return loads;
+}
+
+void fake_refuse_functions(int count) {
+    refused = count;
 }
 
 size_t fake_modules_kept(void) {
@@ -79,7 +83,7 @@ CUresult fake_function(CUfunction *function, CUmodule module, const char *name) 
     int i = 0;
     if (!is_there(module))
         return CUDA_ERROR_INVALID_HANDLE;
-    if (kernel == NULL)
+    if (kernel == NULL || (refused > 0 && refused-- > 0))
         return CUDA_ERROR_NOT_FOUND;
     pthread_mutex_lock(&lock);
     while (i < module->count && module->functions[i].kernel != kernel)

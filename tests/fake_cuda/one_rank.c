@@ -22,6 +22,8 @@
 static int (*made)(bool urgent);
 static int (*left)(void);
 static int (*loads)(void);
+static size_t (*unloads)(void);
+static void (*refuse_functions)(int count);
 static void (*refuse)(int count);
 static void (*reset_context)(int device);
 static void (*hold_all)(bool held);
@@ -267,6 +269,23 @@ static void no_limit(void) {
     symmem_context_free(context);
 }
 
+/* Whoever comes next finds it. */
+static void a_kernel_is_missing(void) {
+    void *buffer = NULL;
+    symmem_context *context = begin();
+    refuse_functions(1);
+    need(symmem_alloc(context, 64, 0, NULL, &buffer), SYMMEM_BACKEND, "a device without a kernel");
+    run_kernel(context);
+    symmem_context_free(context);
+}
+
+static void missing_after_a_reset(void) {
+    const int loaded = loads();
+    reset_context(0);
+    a_kernel_is_missing();
+    expect(loads() - loaded, 1, "loads of kernels where one was missing");
+}
+
 static void nothing_is_kept(void) {
     symmem_context *context = begin();
     const int before = made(false);
@@ -279,6 +298,9 @@ static void nothing_is_kept(void) {
     run_kernel(context);
     symmem_context_free(context);
     expect(loads(), 2, "loads of kernels there");
+    a_kernel_is_missing();
+    expect(loads(), 4, "loads of kernels after one was missing");
+    expect((int)unloads(), 4, "unloaded");
 }
 
 /* `bytes` of a pointer to a function of the driver's that tests alone know. */
@@ -304,6 +326,8 @@ int main(void) {
     find("fake_streams_made", &made, sizeof made);
     find("fake_streams_left", &left, sizeof left);
     find("fake_modules_loaded", &loads, sizeof loads);
+    find("fake_modules_kept", &unloads, sizeof unloads);
+    find("fake_refuse_functions", &refuse_functions, sizeof refuse_functions);
     find("fake_refuse_streams", &refuse, sizeof refuse);
     find("fake_reset_context", &reset_context, sizeof reset_context);
     find("fake_hold_all", &hold_all, sizeof hold_all);
@@ -321,6 +345,7 @@ int main(void) {
         users_own();
         after_a_reset();
         across_a_reset();
+        missing_after_a_reset();
         no_limit();
     }
     printf("%d bad\n", bad);

@@ -28,6 +28,8 @@ has "$work/text" '      expected  TIMEOUT'
 has "$work/text" "      got       OUT_OF_RANGE: the record's message"
 has "$work/text" 'SM-SELF-02: A bad case MUST NOT pass.'
 has "$work/text" 'last seen: ranks 0-3: done, checkpoint "before the check"'
+has "$work/text" 'and 4 more failed checks, next: test_bad.c:'
+has "$work/json" '"more": 4, "next": "test_bad.c:'
 is "replay lines" "$(grep -c '^    replay: ' "$work/text")" 5
 
 # The command that the report names does the same again.

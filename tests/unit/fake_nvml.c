@@ -3,6 +3,7 @@
 #include "fake_nvml.h"
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #define INVALID_ARGUMENT 2
 #define UNINITIALIZED 1
 #define NOT_SUPPORTED 3
+#define NO_PERMISSION 4
 #define INSUFFICIENT_SIZE 7
 
 typedef struct nvml_pci {
@@ -66,14 +68,21 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *id, void **device) {
     return 0;
 }
 
+/* How it answers: FAKE_NVML_PROCESSES=none: it does not know processes; unused: it knows none here;
+ * twice: each once for every half of the device; hidden: there is a device that is refused. */
+static bool is_so(const char *manner) {
+    const char *wanted = getenv("FAKE_NVML_PROCESSES");
+    return wanted != NULL && strcmp(wanted, manner) == 0;
+}
+
 int nvmlDeviceGetCount_v2(unsigned int *count) {
-    *count = 1;
+    *count = is_so("hidden") ? 2 : 1;
     return fake_nvml.starts < 1 ? UNINITIALIZED : 0;
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **device) {
     *device = fake_nvml.links[0];
-    return index == 0 ? 0 : INVALID_ARGUMENT;
+    return index == 0 ? 0 : is_so("hidden") ? NO_PERMISSION : INVALID_ARGUMENT;
 }
 
 /* What the fake driver says; 0: there is none. */
@@ -88,21 +97,21 @@ static size_t ask_driver(const char *name) {
     return answer;
 }
 
-/* FAKE_NVML_PROCESSES=0: it does not know. */
 int nvmlDeviceGetComputeRunningProcesses_v3(const int *links, unsigned int *count,
                                             nvml_process *processes) {
-    const char *knows = getenv("FAKE_NVML_PROCESSES");
     const size_t used = ask_driver("fake_device_bytes"), others = ask_driver("fake_others_bytes");
+    const unsigned int halves = is_so("twice") ? 2 : 1;
     (void)links;
-    if (used == 0 || (knows != NULL && strcmp(knows, "0") == 0))
+    if (used == 0 || is_so("none"))
         return NOT_SUPPORTED;
-    if (*count < 2)
+    if (*count < 2 * halves)
         return INSUFFICIENT_SIZE;
     *count = 0;
-    if (others != 0)
-        processes[(*count)++] =
-            (nvml_process){.pid = (unsigned int)getppid(), .used_bytes = others};
-    processes[(*count)++] = (nvml_process){.pid = (unsigned int)getpid(), .used_bytes = used};
+    for (unsigned int half = 0; half < halves && !is_so("unused"); half++) {
+        if (others != 0)
+            processes[(*count)++] = (nvml_process){(unsigned int)getppid(), others, half, 0};
+        processes[(*count)++] = (nvml_process){(unsigned int)getpid(), used / halves, half, 0};
+    }
     return 0;
 }
 

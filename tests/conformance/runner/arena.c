@@ -79,6 +79,7 @@ bool arena_check(struct arena *arena, int world_size, uint64_t guard) {
         END_TEXT(rank->message);
         END_TEXT(rank->expected);
         END_TEXT(rank->got);
+        END_TEXT(rank->next);
         END_TEXT(rank->checkpoint);
         END_TEXT(rank->unresolved_text);
         END_TEXT(rank->leak);

@@ -49,6 +49,14 @@ void runner_rank_list(const struct runner_ranks *ranks, char *text, size_t capac
 
 /* --- findings ----------------------------------------------------------------------- */
 
+/* Of the same finding, on one rank more. */
+static void merge(struct runner_finding *known, int rank, const struct runner_finding *finding) {
+    runner_add_rank(&known->ranks, rank);
+    known->more += finding->more;
+    if (known->next[0] == '\0')
+        memcpy(known->next, finding->next, sizeof(known->next));
+}
+
 static bool same_finding(const struct runner_finding *one, const struct runner_finding *other) {
     return one->verdict == other->verdict && one->line == other->line &&
            strcmp(one->message, other->message) == 0 &&
@@ -61,8 +69,7 @@ void findings_add(struct runner_result *result, int rank, const struct runner_fi
 
     for (int i = 0; i < result->finding_count; i++)
         if (rank >= 0 && same_finding(&result->findings[i], finding)) {
-            runner_add_rank(&result->findings[i].ranks, rank);
-            result->findings[i].more += finding->more;
+            merge(&result->findings[i], rank, finding);
             return;
         }
     more = result->finding_count < MAX_FINDINGS
