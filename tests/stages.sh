@@ -354,7 +354,8 @@ stage_small_shm() {
     fi
     made gcc || return
     prefix=("${namespace[@]}" sh -c "$mount && exec \"\$@\"" sh)
-    conformance build-gcc "--ranks 4"
+    # But for ops.past_two_gib, which takes a third of the time: others have memory as large.
+    conformance build-gcc "--ranks 4 --filter [!o]*,o[!p]*,ops[!.]*,ops.[!p]*"
     prefix=()
 }
 
