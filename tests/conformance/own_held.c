@@ -3,9 +3,9 @@
 
 #include <stdio.h>
 
-/* Two for each communicator of NCCL's that did not come up; one that is forgotten has more. */
-#define SOCKETS_MORE 4
-#define MAPPINGS_MORE 2
+/* Of a communicator of NCCL's that did not come up; one that is forgotten has more. */
+#define SOCKETS_MORE 2
+#define MAPPINGS_MORE 1
 
 void own_held_take(struct own_held *held) {
     resources_take_open(&held->descriptors);
