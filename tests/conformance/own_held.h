@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a process holds before and after a step at which a rank dies: descriptors and shared mappings
- * of the library's and the backend's. A library beneath the backend may keep a few more sockets and
- * mappings of its own when it has to give up in the middle, which the backend cannot give back for
- * it; more than those are something that the backend has not ended.
+ * What a process holds before and after a step at which a rank dies: descriptors and shared
+ * mappings of the library's and the backend's. A library beneath the backend may keep a few more
+ * sockets and mappings of its own when it has to give up in the middle, which the backend cannot
+ * give back for it; more than those are something that the backend has not ended.
  */
 #ifndef SYMMEM_CONFORMANCE_OWN_HELD_H
 #define SYMMEM_CONFORMANCE_OWN_HELD_H
