@@ -125,10 +125,26 @@ static inline uint64_t now_ns() {
     return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
-// Who waits lets others run: there are fewer cores than threads.
+// Who looks lets others run: there are fewer cores than threads. Who has found the same many times
+// over sleeps instead, for longer and longer, or each wait for a limit takes a core.
+static inline void host_give_way(const void *place, uint64_t value) {
+    static thread_local const void *last;
+    static thread_local uint64_t found;
+    static thread_local unsigned int times;
+    times = place == last && value == found ? times + 1 : 0;
+    last = place;
+    found = value;
+    if (times < 32) {
+        sched_yield();
+        return;
+    }
+    const struct timespec pause = {0, times < 36 ? (times - 31) * 50000 : 250000};
+    nanosleep(&pause, nullptr);
+}
+
 static inline uint32_t load_acquire(const uint32_t *word) {
     const uint32_t value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
-    sched_yield();
+    host_give_way(word, value);
     return value;
 }
 
@@ -145,7 +161,7 @@ static inline void tell(uint32_t *word, uint32_t value) {
 
 static inline uint32_t load_relaxed(const uint32_t *word) {
     const uint32_t value = __atomic_load_n(word, __ATOMIC_RELAXED);
-    sched_yield();
+    host_give_way(word, value);
     return value;
 }
 
@@ -170,7 +186,7 @@ template <typename Line> static inline void store_line(Line *to, const Line &val
 template <typename Line> static inline Line load_line(const Line *from) {
     static thread_local unsigned int looks;
     if (++looks % 64 == 0)
-        sched_yield();
+        host_give_way(from, __atomic_load_n(&from->low, __ATOMIC_RELAXED));
     return {__atomic_load_n(&from->low, __ATOMIC_RELAXED),
             __atomic_load_n(&from->high, __ATOMIC_RELAXED)};
 }
