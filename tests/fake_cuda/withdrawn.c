@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * withdrawn [begun | cause]: one of two ranks. Rank 0's device does not begin kernels for a while,
- * so that its calls without a stream are withdrawn: they come back, all is said, memory of the
- * caller's is not touched once they have, and after a reset everything works. begun: kernels that
- * take their time, with SYMMEM_CUDA_LATE_MS=1. cause: a kernel has failed, and only those behind it
- * do not begin, with SYMMEM_CHECK_COLLECTIVES=1.
+ * withdrawn WHAT: one of two ranks. Rank 0's device does not begin kernels for a while, so that its
+ * calls without a stream are withdrawn: they come back, all is said, memory of the caller's is not
+ * touched once they have, and after a reset everything works. WHAT is the name of some trials, or
+ * graph; begun: kernels that take their time, with SYMMEM_CUDA_LATE_MS=1; cause: a kernel has
+ * failed, and only those behind it do not begin, with SYMMEM_CHECK_COLLECTIVES=1.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -144,12 +144,12 @@ static const attempt trials[] = {
     {"barrier", run_barrier, 0, SYMMEM_POISONED, 1, false, 0},
     {"signal", run_signal, 0, SYMMEM_POISONED, 1, false, 0},
     {"signal", run_signal, 1, SYMMEM_OK, 1, false, 0},
-    {"all-reduce by lines", run_small, 0, SYMMEM_POISONED, 1, false, SMALL},
-    {"all-reduce of one block", run_small, 0, SYMMEM_POISONED, 9, false, SMALL},
-    {"large all-reduce", run_large, 0, SYMMEM_POISONED, 1, false, LARGE},
-    {"large all-reduce", run_large, 1, SYMMEM_POISONED, 1, false, LARGE},
-    {"large all-reduce", run_large, 2, SYMMEM_POISONED, 1, false, LARGE},
-    {"large all-reduce", run_large, 3, SYMMEM_POISONED, 1, true, LARGE},
+    {"lines", run_small, 0, SYMMEM_POISONED, 1, false, SMALL},
+    {"one_block", run_small, 0, SYMMEM_POISONED, 9, false, SMALL},
+    {"large", run_large, 0, SYMMEM_POISONED, 1, false, LARGE},
+    {"large", run_large, 1, SYMMEM_POISONED, 1, false, LARGE},
+    {"large", run_large, 2, SYMMEM_POISONED, 1, false, LARGE},
+    {"large", run_large, 3, SYMMEM_POISONED, 1, true, LARGE},
 };
 
 /* Once the device is through with what was left. The ranks' answers are the same ones. */
@@ -315,6 +315,26 @@ static void begin(void) {
          "rendezvous");
 }
 
+/* False: there is nothing of that name. */
+static bool run(const char *mode) {
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } others[] = {{"graph", behind_a_graph}, {"begun", begun}, {"cause", cause}};
+    int runs = 0;
+    for (size_t i = 0; i < sizeof trials / sizeof trials[0]; i++)
+        if (strcmp(mode, trials[i].name) == 0) {
+            run_trial(&trials[i]);
+            runs++;
+        }
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (strcmp(mode, others[i].name) == 0) {
+            others[i].run();
+            runs++;
+        }
+    return runs > 0;
+}
+
 int main(int count, char **arguments) {
     const char *mode = count > 1 ? arguments[1] : "";
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
@@ -324,14 +344,8 @@ int main(int count, char **arguments) {
     need(symmem_init(NULL, &own.context), "init");
     memcpy(&own.hold, &symbol, sizeof symbol);
     begin();
-    for (size_t i = 0; mode[0] == '\0' && i < sizeof trials / sizeof trials[0]; i++)
-        run_trial(&trials[i]);
-    if (mode[0] == '\0')
-        behind_a_graph();
-    if (strcmp(mode, "begun") == 0)
-        begun();
-    if (strcmp(mode, "cause") == 0)
-        cause();
+    if (!run(mode))
+        return 1;
     leave();
     printf("rank %d: %d bad\n", own.rank, own.bad);
     return own.bad == 0 ? 0 : 1;

@@ -18,14 +18,15 @@ stop() { # WORD LOG
 backend=shm targets=(symmem symmem_backend_shm)
 case $kind in
 decorator | contained) backend=/mnt/tree/build/lib/mutants/$name.so ;;
-patch | tsan | unit)
+patch | tsan | unit | fake)
     patch -s -p1 --fuzz=1 --batch -d src <"src/tests/mutants/patches/$name.patch" >/tmp/log 2>&1 ||
         stop stale /tmp/log
     ;;
 esac
 [[ $kind != *unit ]] || IFS=, read -ra targets <<<"${filter//unit./}"
+[[ $kind != *fake ]] || targets=(symmem_backend_cuda)
 case $kind in
-patch | tsan | *unit)
+patch | tsan | *unit | fake)
     cmake --build build --target "${targets[@]}" >/tmp/log 2>&1 || stop build /tmp/log
     ;;
 esac
@@ -35,10 +36,19 @@ prefix=()
 [[ $kind != *tsan ]] || ! setarch -R true 2>/dev/null || prefix=(setarch -R)
 
 report=/tmp/report.json
-if [[ $kind == *unit ]]; then
+# One test that is no conformance test: the name is ctest's.
+run_test() { # TEST
+    if [[ $kind == *unit ]]; then
+        timeout -k 2 40 "build/bin/${1#unit.}"
+    else # which knows each one's environment
+        ctest --test-dir build -R "^${1//./[.]}\$" --no-tests=error --timeout 40 --output-on-failure
+    fi
+}
+
+if [[ $kind == *unit || $kind == *fake ]]; then
     # As the runner's report has it: a line for each test.
     for test in ${filter//,/ }; do
-        timeout -k 2 40 "build/bin/${test#unit.}" >>/tmp/log 2>&1 && status=passed || status=failed
+        run_test "$test" >>/tmp/log 2>&1 && status=passed || status=failed
         printf '    {"test": "%s", "requirements": [], "status": "%s", "reason": ""}\n' \
             "$test" "$status" >>"$report"
     done

@@ -33,10 +33,10 @@ fi
 
 WORK=$root/build-mutants TABLE=$root/build-mutants/table
 export WORK TABLE
-mkdir -p "$WORK"/{plain,tsan} && rm -rf "$WORK"/{results,logs} && mkdir "$WORK"/{results,logs} ||
+mkdir -p "$WORK"/{plain,tsan,fake} && rm -rf "$WORK"/{results,logs} && mkdir "$WORK"/{results,logs} ||
     exit 4
 # What is in there the lanes' users may write to, where they see but a copy. Nobody else gets there.
-chmod 700 "$WORK" && chmod 755 "$WORK"/{plain,tsan} || exit 4
+chmod 700 "$WORK" && chmod 755 "$WORK"/{plain,tsan,fake} || exit 4
 
 # --- the list ---------------------------------------------------------------------------------------
 
@@ -54,6 +54,17 @@ done < <(sort -s -t $'\t' -k 2,2r "$TABLE")
 field() { # NAME NUMBER
     awk -F'\t' -v name="$1" -v number="$2" '$1 == name { print $number }' "$TABLE"
 }
+
+# The CUDA backend is nothing without its kernels, and its tests want DLPack's header.
+if ! { command -v nvcc || [ -x /usr/local/cuda/bin/nvcc ]; } >/dev/null ||
+    ! echo '#include <dlpack/dlpack.h>' | cc -E - >/dev/null 2>&1; then
+    mapfile -t kept < <(for name in "${selected[@]}"; do
+        [ "$(field "$name" 2)" = fake ] || echo "$name"
+    done)
+    [ "${#kept[@]}" -eq "${#selected[@]}" ] ||
+        echo "$((${#selected[@]} - ${#kept[@]})) left out: no nvcc, or no dlpack/dlpack.h"
+    selected=("${kept[@]}")
+fi
 
 unlisted=$(cd "$mutants" && printf '%s\n' patches/*.patch decorator/*.c |
     sed 's|.*/||; s|[.][a-z]*$||' | grep -vx decorator | grep -vxFf <(cut -f 1 "$TABLE"))
@@ -86,9 +97,9 @@ copy_source() { # BASE
         rm -rf "$1/src" && mv "$1/new" "$1/src"
 }
 
-make_base() { # BASE CMAKE_OPTIONS...
-    local base=$1 generator="Unix Makefiles"
-    shift
+make_base() { # BASE TARGETS CMAKE_OPTIONS...
+    local base=$1 targets=$2 generator="Unix Makefiles"
+    shift 2
     ! command -v ninja >/dev/null || generator=Ninja
     copy_source "$base" || return 1
     # From the same as last time, and that went well?
@@ -98,11 +109,11 @@ make_base() { # BASE CMAKE_OPTIONS...
     rm -f "$base/build/made"
     # Quick to compile: what is taken out by a patch leaves unused things behind. Nor is it looked for
     # new files with each mutant.
-    contained 900 build "$base" 0 bash -c 'jobs=$1 && shift && umask 022 &&
+    contained 900 build "$base" 0 bash -c 'jobs=$1 targets=$2 && shift 2 && umask 022 &&
         cmake -S src -B build "$@" &&
-        cmake --build build --parallel "$jobs" --target symmem-conformance symmem_backend_shm mutants &&
-        chmod -R a+rwX build' bash "$jobs" -G "$generator" -DCMAKE_BUILD_TYPE=None -DSYMMEM_MUTANTS=ON \
-        -DSYMMEM_SKELETONS=OFF -DCMAKE_LINK_DEPENDS_NO_SHARED=ON -DCMAKE_SUPPRESS_REGENERATION=ON \
+        cmake --build build --parallel "$jobs" --target $targets &&
+        chmod -R a+rwX build' bash "$jobs" "$targets" -G "$generator" -DCMAKE_BUILD_TYPE=None \
+        -DCMAKE_LINK_DEPENDS_NO_SHARED=ON -DCMAKE_SUPPRESS_REGENERATION=ON \
         -DCMAKE_C_FLAGS="-O1 -Wno-unused-function -Wno-unused-parameter -Wno-unused-variable \
 -Wno-unused-but-set-variable -Wno-unused-label" "$@" >"$base.log" 2>&1 &&
         mv "$base/sums" "$base/build/made" && return
@@ -111,12 +122,22 @@ make_base() { # BASE CMAKE_OPTIONS...
     return 1
 }
 
-kinds=" $(for name in "${selected[@]}"; do field "$name" 2; done | sort -u | tr '\n' ' ')"
-if [[ $kinds != " tsan " ]]; then
-    make_base "$WORK/plain" || exit 4
+suite="symmem-conformance symmem_backend_shm mutants"
+suite_options=(-DSYMMEM_MUTANTS=ON -DSYMMEM_SKELETONS=OFF)
+# Nobody runs the kernels' machine code there: one form of it will do.
+fakes="symmem_backend_cuda fake_cuda fake_cublaslt one_rank small_memory withdrawn wrong_share
+    symmem-cuda-caller"
+fakes_options=("-DSYMMEM_CUDA_CODE=arch=compute_75,code=compute_75")
+
+kinds=$(for name in "${selected[@]}"; do field "$name" 2; done | sort -u)
+if grep -qvxE 'tsan|fake' <<<"$kinds"; then
+    make_base "$WORK/plain" "$suite" "${suite_options[@]}" || exit 4
 fi
-if [[ $kinds == *" tsan "* ]]; then
-    make_base "$WORK/tsan" -DSYMMEM_SANITIZE=thread || exit 4
+if grep -qx tsan <<<"$kinds"; then
+    make_base "$WORK/tsan" "$suite" "${suite_options[@]}" -DSYMMEM_SANITIZE=thread || exit 4
+fi
+if grep -qx fake <<<"$kinds"; then
+    make_base "$WORK/fake" "$fakes" "${fakes_options[@]}" || exit 4
 fi
 
 [ -z "$prepare" ] || exit 0
@@ -137,7 +158,7 @@ done < <(
     for name in "${selected[@]}"; do
         awk -F'\t' -v name="$name" '$1 == name {
             kind = "baseline"
-            if ($2 == "tsan" || $2 == "unit") kind = "baseline-" $2
+            if ($2 == "tsan" || $2 == "unit" || $2 == "fake") kind = "baseline-" $2
             count = split($6, globs, ",")
             for (i = 1; i <= count; i++) print kind "\t" $4 "\t" $5 "\t" globs[i]
         }' "$TABLE"
