@@ -36,8 +36,7 @@ prefix=()
 [[ $kind != *tsan ]] || ! setarch -R true 2>/dev/null || prefix=(setarch -R)
 
 report=/tmp/report.json
-# One test that is no conformance test: the name is ctest's.
-run_test() { # TEST
+run_test() { # TEST, of ctest's, which is no conformance test
     if [[ $kind == *unit ]]; then
         timeout -k 2 40 "build/bin/${1#unit.}"
     else # which knows each one's environment

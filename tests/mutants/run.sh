@@ -64,6 +64,7 @@ if ! { command -v nvcc || [ -x /usr/local/cuda/bin/nvcc ]; } >/dev/null ||
     [ "${#kept[@]}" -eq "${#selected[@]}" ] ||
         echo "$((${#selected[@]} - ${#kept[@]})) left out: no nvcc, or no dlpack/dlpack.h"
     selected=("${kept[@]}")
+    [ "${#selected[@]}" -gt 0 ] || { echo "run.sh: no mutant is left" >&2; exit 2; }
 fi
 
 unlisted=$(cd "$mutants" && printf '%s\n' patches/*.patch decorator/*.c |
@@ -125,8 +126,7 @@ make_base() { # BASE TARGETS CMAKE_OPTIONS...
 suite="symmem-conformance symmem_backend_shm mutants"
 suite_options=(-DSYMMEM_MUTANTS=ON -DSYMMEM_SKELETONS=OFF)
 # Nobody runs the kernels' machine code there: one form of it will do.
-fakes="symmem_backend_cuda fake_cuda fake_cublaslt one_rank small_memory withdrawn wrong_share
-    symmem-cuda-caller"
+fakes="symmem_backend_cuda fake_cuda fake_cublaslt one_rank small_memory withdrawn symmem-cuda-caller"
 fakes_options=("-DSYMMEM_CUDA_CODE=arch=compute_75,code=compute_75")
 
 kinds=$(for name in "${selected[@]}"; do field "$name" 2; done | sort -u)
