@@ -3,9 +3,10 @@
 // time matters. They meet others as meet() does, and leave to it all that is not as usual.
 //
 // What takes time is what one thing has to wait for before the next: a look at the own state, the
-// fence, the word's way to the peer. So the fence is under way beside the look, the first warp
-// alone does what peers wait for, and the others use the arguments meanwhile: those come to a
-// processor by lines of 64 bytes, at the first use of each.
+// fence, the word's way to the peer. A fence waits for the loads that stand before it, too. So the
+// first warp alone does what peers wait for, beginning with the fence, and the second one looks
+// meanwhile. Where words are is found out before, and the other warps use the arguments: those come
+// to a processor by lines of 64 bytes, at the first use of each.
 #ifndef SYMMEM_KERNELS_CUDA_NEAR_CUH
 #define SYMMEM_KERNELS_CUDA_NEAR_CUH
 
@@ -28,26 +29,25 @@ __device__ inline void tell(uint32_t *word, uint32_t value) {
 
 namespace {
 
-// The first warp of a block. The CPU's has one thread, but in the tests of what lanes do together.
+// The first warp of a block, and the number of the one that looks at the own state: there are two
+// at least. The CPU's has one thread, but in the tests of what lanes do together.
 #ifdef SYMMEM_CUDA_LONE_LANE
-constexpr uint32_t TEAM = 1;
+constexpr uint32_t TEAM = 1, SCOUTS = 0;
 #else
-constexpr uint32_t TEAM = 32;
+constexpr uint32_t TEAM = 32, SCOUTS = 1;
 #endif
 
-// As spot, in a kernel's own registers.
-struct near_spot {
-    uint32_t arrivals, epoch;
+// Two ranks' arrivals: the own one, there, and the peer's, here.
+struct near_words {
+    uint32_t *there;
+    const uint32_t *here;
 };
 
-__device__ near_spot near_spot_of(const symmem_cuda_near &near) {
-    if (blockIdx.x == 0)
-        return {near.arrivals_at, near.epoch_at};
-    const uint32_t words = static_cast<uint32_t>(sizeof(uint32_t)) * near.ranks;
-    const uint32_t at =
-        near.blocks_at + blockIdx.x * (words + static_cast<uint32_t>(sizeof(uint32_t)));
-    return {at, at + words};
-}
+// As spot, in a kernel's own registers; and the words of the peer that this thread has to do with.
+struct near_spot {
+    uint32_t arrivals, epoch;
+    near_words words;
+};
 
 // `turn`: how far from the own rank.
 __device__ uint32_t *near_word(const symmem_cuda_near &near, uint32_t turn, uint32_t offset) {
@@ -59,14 +59,48 @@ __device__ uint32_t near_rank(const symmem_cuda_near &near, uint32_t turn) {
     return rank < near.ranks ? rank : rank - near.ranks;
 }
 
+__device__ near_words near_words_of(const symmem_cuda_near &near, uint32_t arrivals,
+                                    uint32_t turn) {
+    return {near_word(near, turn, arrivals) + near.rank,
+            near_word(near, 0, arrivals) + near_rank(near, turn)};
+}
+
+// From here on in a register: the compiler would look it up when it is needed, which is late.
+template <typename Value> __device__ void keep_ready(Value &value) {
+#ifndef SYMMEM_CUDA_ON_HOST
+    if constexpr (sizeof value == sizeof(uint64_t))
+        asm volatile("" : "+l"(value));
+    else
+        asm volatile("" : "+r"(value));
+#else
+    (void)value;
+#endif
+}
+
+__device__ near_spot near_spot_of(const symmem_cuda_near &near) {
+    near_spot where = {near.arrivals_at, near.epoch_at, {nullptr, nullptr}};
+    if (blockIdx.x != 0) {
+        const uint32_t words = static_cast<uint32_t>(sizeof(uint32_t)) * near.ranks;
+        where.arrivals =
+            near.blocks_at + blockIdx.x * (words + static_cast<uint32_t>(sizeof(uint32_t)));
+        where.epoch = where.arrivals + words;
+    }
+    const uint32_t turn = 1 + threadIdx.x;
+    where.words = near_words_of(near, where.arrivals, turn < near.ranks ? turn : 0);
+    keep_ready(where.words.there);
+    keep_ready(where.words.here);
+    return where;
+}
+
 // Of the team, each peer by one thread.
-template <typename Visit> __device__ void for_each_peer(const symmem_cuda_near &near, Visit visit) {
+template <typename Visit>
+__device__ void for_each_peer(const symmem_cuda_near &near, const near_spot &where, Visit visit) {
 #ifdef SYMMEM_CUDA_LONE_LANE
     for (uint32_t turn = 1; turn < near.ranks; turn++)
-        visit(turn);
+        visit(near_words_of(near, where.arrivals, turn));
 #else
     if (1 + threadIdx.x < near.ranks)
-        visit(1 + threadIdx.x);
+        visit(where.words);
 #endif
 }
 
@@ -80,11 +114,9 @@ __device__ bool comes(const uint32_t *word, uint32_t epoch) {
 }
 
 // Of the team: whether all peers come soon.
-__device__ bool all_come(const symmem_cuda_near &near, near_spot where, uint32_t epoch) {
+__device__ bool all_come(const symmem_cuda_near &near, const near_spot &where, uint32_t epoch) {
     bool came = true;
-    for_each_peer(near, [&](uint32_t turn) {
-        came = comes(near_word(near, 0, where.arrivals) + near_rank(near, turn), epoch) && came;
-    });
+    for_each_peer(near, where, [&](near_words words) { came = comes(words.here, epoch) && came; });
     return __all_sync(~0u, came);
 }
 
@@ -101,38 +133,40 @@ __device__ __noinline__ bool near_recover(const symmem_cuda_signal_args &args, v
     return finish(args, where, result, false);
 }
 
-// All threads. The fence stands before the look's values are used: both are under way together.
-// `one_warp`: the block has no other.
-template <bool ONE_WARP>
+// Of the scouts: the next epoch, and whether the rank comes to it, for all threads. Who is poisoned
+// or has left a call there that others may compare does not.
+__device__ void scout(const symmem_cuda_near &near, const near_spot &where, verdict *result) {
+    const uint32_t lane = threadIdx.x % TEAM;
+    begin_among(result, now_ns(), lane, TEAM);
+    if (lane != 0)
+        return;
+    const uint32_t poisoned = load_volatile(near_word(near, 0, 0));
+    const uint32_t *calls = near_word(near, 0, near.calls_at);
+    const uint32_t kinds[2] = {load_volatile(calls), load_volatile(calls + SYMMEM_CUDA_CALL_WORDS)};
+    result->epoch = load_volatile(near_word(near, 0, where.epoch)) + 1;
+    result->entered = (poisoned | kinds[0] | kinds[1]) == 0;
+}
+
+// All threads. TEAM_ONLY: the others have nothing to do behind it, and end.
+template <bool TEAM_ONLY>
 __device__ bool near_meet(const symmem_cuda_near &near, const symmem_cuda_signal_args &args,
-                          near_spot where, verdict *result) {
-    bool met = true;
-    uint32_t epoch = 0;
-    if (threadIdx.x < TEAM) {
-        uint32_t words[4] = {
-            load_volatile(near_word(near, 0, 0)), load_volatile(near_word(near, 0, near.calls_at)),
-            load_volatile(near_word(near, 0, near.calls_at) + SYMMEM_CUDA_CALL_WORDS),
-            load_volatile(near_word(near, 0, where.epoch))};
+                          const near_spot &where, verdict *result) {
+    if (threadIdx.x < TEAM)
         symmem::fence_before_telling();
-        // By exchange, which the compiler leaves behind the fence; so it does not wait before it.
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            words[i] = __shfl_sync(~0u, words[i], 0);
-        epoch = words[3] + 1;
-        const bool enters = (words[0] | words[1] | words[2]) == 0;
+    if (threadIdx.x / TEAM == SCOUTS)
+        scout(near, where, result);
+    __syncthreads();
+    const uint32_t epoch = result->epoch;
+    bool met = true;
+    if (threadIdx.x < TEAM) {
+        const bool enters = result->entered;
         if (enters)
-            for_each_peer(near, [&](uint32_t turn) {
-                symmem::tell(near_word(near, turn, where.arrivals) + near.rank, epoch);
-            });
-        begin(result, now_ns());
-        if (threadIdx.x == 0) {
-            result->epoch = epoch;
-            result->entered = enters;
-        }
-        __syncwarp(); // who does not enter asks nobody, and reads that at once
+            for_each_peer(near, where, [&](near_words words) { symmem::tell(words.there, epoch); });
         met = enters && all_come(near, where, epoch);
+    } else if (TEAM_ONLY) {
+        return true;
     }
-    if (!(ONE_WARP ? met : __syncthreads_and(met)))
+    if (!(TEAM_ONLY ? met : __syncthreads_and(met)))
         return near_recover(args, result);
     if (threadIdx.x == 0)
         *near_word(near, 0, where.epoch) = epoch; // nobody else looks there
@@ -143,13 +177,11 @@ __device__ bool near_meet(const symmem_cuda_near &near, const symmem_cuda_signal
 // wrote is released with it, for that barrier and the release order all of it. `poisoned` was
 // looked up before.
 __device__ void near_meet_again(const symmem_cuda_near &near, const symmem_cuda_signal_args &args,
-                                near_spot where, verdict *result, uint32_t poisoned) {
+                                const near_spot &where, verdict *result, uint32_t poisoned) {
     const uint32_t epoch = result->epoch + 1;
     const bool enters = __all_sync(~0u, poisoned == 0);
     if (enters)
-        for_each_peer(near, [&](uint32_t turn) {
-            store_release(near_word(near, turn, where.arrivals) + near.rank, epoch);
-        });
+        for_each_peer(near, where, [&](near_words words) { store_release(words.there, epoch); });
     if (enters && threadIdx.x == 0)
         *near_word(near, 0, where.epoch) = epoch;
     if (enters && all_come(near, where, epoch))

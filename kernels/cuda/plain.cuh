@@ -182,8 +182,8 @@ __device__ void plain_by_lines(const symmem_cuda_plain_args &args) {
 
 // Of so many ranks and no fewer: then all loads are under way before the first sum, as no condition
 // lies between them.
-template <typename Element, int Ranks, int Units>
-__device__ void plain_units(const symmem_cuda_plain_args &args) {
+template <int Ranks>
+__device__ symmem_cuda_ends<Ranks> plain_ends(const symmem_cuda_plain_args &args) {
     symmem_cuda_ends<Ranks> ends;
     ends.ranks = Ranks;
     ends.targets = args.targets;
@@ -193,7 +193,36 @@ __device__ void plain_units(const symmem_cuda_plain_args &args) {
         ends.from[k] = args.from[k];
         ends.to[k] = args.to[k];
     }
-    symmem_cuda_reduce_between<Element, Ranks, Units>(ends, args.units, own_lane(), all_lanes());
+    return ends;
+}
+
+template <typename Element, int Ranks, int Units>
+__device__ void plain_units(const symmem_cuda_plain_args &args) {
+    symmem_cuda_reduce_between<Element, Ranks, Units>(plain_ends<Ranks>(args), args.units,
+                                                      own_lane(), all_lanes());
+}
+
+// Of two ranks: what the units need is there before the meeting. One at a time, for few registers
+// are worth more there than several loads under way.
+struct pair {
+    symmem_cuda_ends<2> ends;
+    uint32_t units, lane, lanes;
+};
+
+__device__ pair pair_of(const symmem_cuda_plain_args &args) {
+    pair two = {plain_ends<2>(args), args.units, static_cast<uint32_t>(own_lane()),
+                static_cast<uint32_t>(all_lanes())};
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        keep_ready(two.ends.from[k]);
+        keep_ready(two.ends.to[k]);
+    }
+    keep_ready(two.ends.targets);
+    keep_ready(two.ends.op);
+    keep_ready(two.units);
+    keep_ready(two.lane);
+    keep_ready(two.lanes);
+    return two;
 }
 
 // Meeting, the step, meeting. SHAPE: of two ranks; of four or eight; or of those with twice the
@@ -204,12 +233,13 @@ template <typename Element, shape SHAPE>
 __device__ void plain_in_blocks(const symmem_cuda_plain_args &args) {
     __shared__ verdict result;
     const near_spot where = near_spot_of(args.near);
+    const pair two = SHAPE == OF_TWO ? pair_of(args) : pair{};
     fetch(args);
     if (!near_meet<false>(args.near, args.signal, where, &result))
         return;
     const uint32_t poisoned = look_ahead(args.near);
     if (SHAPE == OF_TWO)
-        plain_units<Element, 2, 4>(args);
+        symmem_cuda_reduce_between<Element, 2, 1>(two.ends, two.units, two.lane, two.lanes);
     else if (args.near.ranks == 4)
         plain_units<Element, 4, SHAPE == WIDE ? 1 : 2>(args);
     else

@@ -178,16 +178,22 @@ __device__ void wait_for(const symmem_cuda_signal_args &args, spot where, int32_
     }
 }
 
-// All threads; what one of them writes is seen after the next __syncthreads().
-__device__ void begin(verdict *verdict, uint64_t start_ns) {
-    for (int i = threadIdx.x; i < SYMMEM_CUDA_MAX_RANKS / 32; i += blockDim.x)
+// As one of `threads`; what one of them writes is seen after the next __syncthreads().
+__device__ void begin_among(verdict *verdict, uint64_t start_ns, uint32_t thread,
+                            uint32_t threads) {
+    for (uint32_t i = thread; i < SYMMEM_CUDA_MAX_RANKS / 32; i += threads)
         verdict->missing[i] = 0;
-    if (threadIdx.x == 0) {
+    if (thread == 0) {
         verdict->code = OK;
         verdict->failed_rank = -1;
         verdict->actual = 0;
         verdict->start_ns = start_ns;
     }
+}
+
+// All threads.
+__device__ void begin(verdict *verdict, uint64_t start_ns) {
+    begin_among(verdict, start_ns, threadIdx.x, blockDim.x);
 }
 
 // One rank late: it is named.

@@ -79,10 +79,6 @@ static inline bool __all_sync(uint32_t, bool own) {
     return own;
 }
 
-static inline uint32_t __shfl_sync(uint32_t, uint32_t own, int) {
-    return own;
-}
-
 static inline void host_look(const uint32_t *) {}
 #endif
 

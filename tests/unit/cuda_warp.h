@@ -142,10 +142,6 @@ static inline bool __all_sync(uint32_t, bool own) {
     return all;
 }
 
-static inline uint32_t __shfl_sync(uint32_t, uint32_t own, int lane) {
-    return __atomic_load_n(&host_exchange(own)[lane], __ATOMIC_RELAXED);
-}
-
 // --- a word that changes while a kernel looks --------------------------------------------------
 
 static uint32_t *host_trap;

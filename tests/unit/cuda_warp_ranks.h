@@ -172,7 +172,7 @@ static void run_meeting(const call &c, bool plain) {
     const symmem_cuda_near_args args = {near_args(c.channel), signal_args(c)};
     const symmem_cuda_signal_args general = compared_args(c);
     if (plain)
-        warp_launch(WARP_NEAR_BARRIER, 1, 1, &args);
+        warp_launch(WARP_NEAR_BARRIER, 1, 2, &args);
     else
         warp_launch(WARP_BARRIER, 1, 1, &general);
 }
