@@ -202,8 +202,7 @@ __device__ void plain_units(const symmem_cuda_plain_args &args) {
                                                       own_lane(), all_lanes());
 }
 
-// Of two ranks: what the units need is there before the meeting. One at a time, for few registers
-// are worth more there than several loads under way.
+// Of two ranks: what the units need is there before the meeting.
 struct pair {
     symmem_cuda_ends<2> ends;
     uint32_t units, lane, lanes;
@@ -225,21 +224,24 @@ __device__ pair pair_of(const symmem_cuda_plain_args &args) {
     return two;
 }
 
-// Meeting, the step, meeting. SHAPE: of two ranks; of four or eight; or of those with twice the
+// Meeting, the step, meeting. SHAPE: of two ranks; likewise, with one unit for each thread at most,
+// which takes few registers and so less to begin with; of four or eight; or of those with twice the
 // threads, each with half the registers.
-enum shape { OF_TWO, OF_MORE, WIDE };
+enum shape { OF_TWO, ONCE_OF_TWO, OF_MORE, WIDE };
 
 template <typename Element, shape SHAPE>
 __device__ void plain_in_blocks(const symmem_cuda_plain_args &args) {
     __shared__ verdict result;
     const near_spot where = near_spot_of(args.near);
-    const pair two = SHAPE == OF_TWO ? pair_of(args) : pair{};
+    constexpr bool TWO = SHAPE == OF_TWO || SHAPE == ONCE_OF_TWO;
+    const pair two = TWO ? pair_of(args) : pair{};
     fetch(args);
     if (!near_meet<false>(args.near, args.signal, where, &result))
         return;
     const uint32_t poisoned = look_ahead(args.near);
-    if (SHAPE == OF_TWO)
-        symmem_cuda_reduce_between<Element, 2, 1>(two.ends, two.units, two.lane, two.lanes);
+    if (TWO)
+        symmem_cuda_reduce_between<Element, 2, SHAPE == ONCE_OF_TWO ? 1 : 4>(two.ends, two.units,
+                                                                             two.lane, two.lanes);
     else if (args.near.ranks == 4)
         plain_units<Element, 4, SHAPE == WIDE ? 1 : 2>(args);
     else
@@ -262,6 +264,8 @@ __device__ void plain_in_blocks(const symmem_cuda_plain_args &args) {
     KERNEL(lines_##name, SYMMEM_CUDA_COLLECTIVE_THREADS, (plain_by_lines<element, false>))         \
     KERNEL(blocks_of_two_##name, SYMMEM_CUDA_COLLECTIVE_THREADS,                                   \
            (plain_in_blocks<element, OF_TWO>))                                                     \
+    KERNEL(once_of_two_##name, SYMMEM_CUDA_COLLECTIVE_THREADS,                                     \
+           (plain_in_blocks<element, ONCE_OF_TWO>))                                                \
     KERNEL(blocks_##name, SYMMEM_CUDA_COLLECTIVE_THREADS, (plain_in_blocks<element, OF_MORE>))     \
     KERNEL(wide_##name, SYMMEM_CUDA_WIDE_THREADS, (plain_in_blocks<element, WIDE>))
 

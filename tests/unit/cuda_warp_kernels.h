@@ -12,6 +12,7 @@ enum warp_kernel {
     WARP_LINES_OF_TWO,
     WARP_LINES,
     WARP_BLOCKS_OF_TWO,
+    WARP_ONCE_OF_TWO,
     WARP_BLOCKS,
     WARP_WIDE,
 };
