@@ -176,15 +176,13 @@ symmem_status cuda_launch_run(cuda_instance *instance, const symmem_peers *peers
     return status;
 }
 
-/* Of near.cuh: the warp that meets, and the one that looks. */
-#define NEAR_THREADS 64
-
 static CUresult enqueue_barrier(cuda_instance *instance, cuda_launch *launch, CUstream native) {
     symmem_cuda_near_args args = {.signal = launch->args};
     const cuda_kernels *kernels = &instance->devices[launch->signal.peers->device].kernels;
     if (kernels->near_barrier == NULL || !cuda_near_of(launch, &args.near))
         return enqueue_one(instance, launch, native);
-    return cuda_launch_kernel(instance, kernels->near_barrier, 1, NEAR_THREADS, &args, native);
+    return cuda_launch_kernel(instance, kernels->near_barrier, 1, SYMMEM_CUDA_NEAR_THREADS, &args,
+                              native);
 }
 
 /* The functions are there once the device is open, which it is: memory came from it. */

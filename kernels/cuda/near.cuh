@@ -35,6 +35,7 @@ namespace {
 constexpr uint32_t TEAM = 1, SCOUTS = 0;
 #else
 constexpr uint32_t TEAM = 32, SCOUTS = 1;
+static_assert(SYMMEM_CUDA_NEAR_THREADS >= (SCOUTS + 1) * TEAM, "somebody looks");
 #endif
 
 // Two ranks' arrivals: the own one, there, and the peer's, here.

@@ -224,9 +224,9 @@ __device__ pair pair_of(const symmem_cuda_plain_args &args) {
     return two;
 }
 
-// Meeting, the step, meeting. SHAPE: of two ranks; likewise, with one unit for each thread at most,
-// which takes few registers and so less to begin with; of four or eight; or of those with twice the
-// threads, each with half the registers.
+// Meeting, the step, meeting. SHAPE: of two ranks; likewise, without code for more than one unit at
+// a time, which is for as many units as threads at most; of four or eight; or of those with twice
+// the threads, each with half the registers.
 enum shape { OF_TWO, ONCE_OF_TWO, OF_MORE, WIDE };
 
 template <typename Element, shape SHAPE>

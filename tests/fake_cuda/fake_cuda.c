@@ -583,7 +583,7 @@ static CUresult fake_launch(CUfunction function, unsigned int grid_x, unsigned i
     op.kernel = fake_kernel_of(function);
     if (op.kernel == NULL)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (op.kernel->args_bytes > sizeof op.args)
+    if (op.kernel->args_bytes > sizeof op.args || block_x < op.kernel->least_threads)
         return CUDA_ERROR_INVALID_VALUE;
     memcpy(op.args, args[0], op.kernel->args_bytes);
     return enqueue(stream, run_kernel, &op, sizeof op, false);

@@ -19,11 +19,14 @@ template <typename Args, void (*KERNEL)(Args)> static void run_kernel(const void
 }
 
 #define KERNEL(name, args)                                                                         \
-    { #name, run_kernel < const args, name>, sizeof(args) }
+    { #name, run_kernel < const args, name>, sizeof(args), 1 }
+
+#define NEAR_KERNEL(name, args)                                                                    \
+    { #name, run_kernel < const args, name>, sizeof(args), SYMMEM_CUDA_NEAR_THREADS }
 
 static const fake_kernel kernels[] = {
     KERNEL(symmem_barrier, symmem_cuda_signal_args),
-    KERNEL(symmem_near_barrier, symmem_cuda_near_args),
+    NEAR_KERNEL(symmem_near_barrier, symmem_cuda_near_args),
     KERNEL(symmem_put_signal, symmem_cuda_signal_args),
     KERNEL(symmem_wait_signal, symmem_cuda_signal_args),
     KERNEL(symmem_show_words, symmem_cuda_show_args),
@@ -43,24 +46,24 @@ static const fake_kernel kernels[] = {
     KERNEL(symmem_collective_bf16, symmem_cuda_collective_args),
     KERNEL(symmem_collective_f32, symmem_cuda_collective_args),
     KERNEL(symmem_collective_f64, symmem_cuda_collective_args),
-    KERNEL(symmem_plain_lines_of_two_f16, symmem_cuda_plain_args),
-    KERNEL(symmem_plain_lines_of_two_bf16, symmem_cuda_plain_args),
-    KERNEL(symmem_plain_lines_of_two_f32, symmem_cuda_plain_args),
-    KERNEL(symmem_plain_lines_f16, symmem_cuda_plain_args),
-    KERNEL(symmem_plain_lines_bf16, symmem_cuda_plain_args),
-    KERNEL(symmem_plain_lines_f32, symmem_cuda_plain_args),
-    KERNEL(symmem_plain_blocks_of_two_f16, symmem_cuda_plain_args),
-    KERNEL(symmem_plain_blocks_of_two_bf16, symmem_cuda_plain_args),
-    KERNEL(symmem_plain_blocks_of_two_f32, symmem_cuda_plain_args),
-    KERNEL(symmem_plain_once_of_two_f16, symmem_cuda_plain_args),
-    KERNEL(symmem_plain_once_of_two_bf16, symmem_cuda_plain_args),
-    KERNEL(symmem_plain_once_of_two_f32, symmem_cuda_plain_args),
-    KERNEL(symmem_plain_blocks_f16, symmem_cuda_plain_args),
-    KERNEL(symmem_plain_blocks_bf16, symmem_cuda_plain_args),
-    KERNEL(symmem_plain_blocks_f32, symmem_cuda_plain_args),
-    KERNEL(symmem_plain_wide_f16, symmem_cuda_plain_args),
-    KERNEL(symmem_plain_wide_bf16, symmem_cuda_plain_args),
-    KERNEL(symmem_plain_wide_f32, symmem_cuda_plain_args),
+    NEAR_KERNEL(symmem_plain_lines_of_two_f16, symmem_cuda_plain_args),
+    NEAR_KERNEL(symmem_plain_lines_of_two_bf16, symmem_cuda_plain_args),
+    NEAR_KERNEL(symmem_plain_lines_of_two_f32, symmem_cuda_plain_args),
+    NEAR_KERNEL(symmem_plain_lines_f16, symmem_cuda_plain_args),
+    NEAR_KERNEL(symmem_plain_lines_bf16, symmem_cuda_plain_args),
+    NEAR_KERNEL(symmem_plain_lines_f32, symmem_cuda_plain_args),
+    NEAR_KERNEL(symmem_plain_blocks_of_two_f16, symmem_cuda_plain_args),
+    NEAR_KERNEL(symmem_plain_blocks_of_two_bf16, symmem_cuda_plain_args),
+    NEAR_KERNEL(symmem_plain_blocks_of_two_f32, symmem_cuda_plain_args),
+    NEAR_KERNEL(symmem_plain_once_of_two_f16, symmem_cuda_plain_args),
+    NEAR_KERNEL(symmem_plain_once_of_two_bf16, symmem_cuda_plain_args),
+    NEAR_KERNEL(symmem_plain_once_of_two_f32, symmem_cuda_plain_args),
+    NEAR_KERNEL(symmem_plain_blocks_f16, symmem_cuda_plain_args),
+    NEAR_KERNEL(symmem_plain_blocks_bf16, symmem_cuda_plain_args),
+    NEAR_KERNEL(symmem_plain_blocks_f32, symmem_cuda_plain_args),
+    NEAR_KERNEL(symmem_plain_wide_f16, symmem_cuda_plain_args),
+    NEAR_KERNEL(symmem_plain_wide_bf16, symmem_cuda_plain_args),
+    NEAR_KERNEL(symmem_plain_wide_f32, symmem_cuda_plain_args),
     KERNEL(symmem_await_chunk, symmem_cuda_await),
     KERNEL(symmem_product_f32, symmem_cuda_product),
     KERNEL(symmem_product_f64, symmem_cuda_product),

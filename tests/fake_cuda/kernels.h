@@ -15,6 +15,7 @@ typedef struct fake_kernel {
     const char *name;
     void (*run)(const void *args);
     size_t args_bytes;
+    unsigned int least_threads; /* of a block on the device; here there is one */
 } fake_kernel;
 
 /* NULL: there is none of that name. */
