@@ -205,19 +205,16 @@ static bool plain_in_blocks(const collective_launch *c, symmem_cuda_plain_args *
     return are_units(args, job.world_size, bytes);
 }
 
-/* What has a unit for each thread at most has a kernel of its own with two ranks. The more ranks
- * the fewer blocks, and the fewer units of each source a thread has under way: then there are more
- * threads instead. */
+/* The more ranks the fewer blocks, and the fewer units of each source a thread has under way: then
+ * there are more threads instead. */
 static CUresult launch_plain(const cuda_instance *instance, collective_launch *c,
                              unsigned int blocks, symmem_cuda_plain_args *args, CUstream native) {
     const bool two = args->near.ranks == 2;
-    const bool once = args->units <= (size_t)blocks * SYMMEM_CUDA_COLLECTIVE_THREADS;
-    const bool wide = !two && !once;
+    const bool wide = !two && args->units > (size_t)blocks * SYMMEM_CUDA_COLLECTIVE_THREADS;
     return launch(instance, c,
-                  two && once ? c->plain.once_of_two
-                  : two       ? c->plain.blocks_of_two
-                  : wide      ? c->plain.wide
-                              : c->plain.blocks,
+                  two    ? c->plain.blocks_of_two
+                  : wide ? c->plain.wide
+                         : c->plain.blocks,
                   blocks, wide ? SYMMEM_CUDA_WIDE_THREADS : SYMMEM_CUDA_COLLECTIVE_THREADS, args,
                   native);
 }

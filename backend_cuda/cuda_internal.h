@@ -33,7 +33,7 @@ typedef struct cuda_local_kernels {
 /* Of what is common, plain.cuh. */
 typedef struct cuda_plain_kernels {
     CUfunction lines_of_two, lines;
-    CUfunction blocks_of_two, once_of_two, blocks, wide;
+    CUfunction blocks_of_two, blocks, wide;
 } cuda_plain_kernels;
 
 typedef struct cuda_kernels {

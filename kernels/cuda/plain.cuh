@@ -224,24 +224,21 @@ __device__ pair pair_of(const symmem_cuda_plain_args &args) {
     return two;
 }
 
-// Meeting, the step, meeting. SHAPE: of two ranks; likewise, without code for more than one unit at
-// a time, which is for as many units as threads at most; of four or eight; or of those with twice
-// the threads, each with half the registers.
-enum shape { OF_TWO, ONCE_OF_TWO, OF_MORE, WIDE };
+// Meeting, the step, meeting. SHAPE: of two ranks; of four or eight; or of those with twice the
+// threads, each with half the registers.
+enum shape { OF_TWO, OF_MORE, WIDE };
 
 template <typename Element, shape SHAPE>
 __device__ void plain_in_blocks(const symmem_cuda_plain_args &args) {
     __shared__ verdict result;
     const near_spot where = near_spot_of(args.near);
-    constexpr bool TWO = SHAPE == OF_TWO || SHAPE == ONCE_OF_TWO;
-    const pair two = TWO ? pair_of(args) : pair{};
+    const pair two = SHAPE == OF_TWO ? pair_of(args) : pair{};
     fetch(args);
     if (!near_meet<false>(args.near, args.signal, where, &result))
         return;
     const uint32_t poisoned = look_ahead(args.near);
-    if (TWO)
-        symmem_cuda_reduce_between<Element, 2, SHAPE == ONCE_OF_TWO ? 1 : 4>(two.ends, two.units,
-                                                                             two.lane, two.lanes);
+    if (SHAPE == OF_TWO)
+        symmem_cuda_reduce_between<Element, 2, 4>(two.ends, two.units, two.lane, two.lanes);
     else if (args.near.ranks == 4)
         plain_units<Element, 4, SHAPE == WIDE ? 1 : 2>(args);
     else
@@ -264,8 +261,6 @@ __device__ void plain_in_blocks(const symmem_cuda_plain_args &args) {
     KERNEL(lines_##name, SYMMEM_CUDA_COLLECTIVE_THREADS, (plain_by_lines<element, false>))         \
     KERNEL(blocks_of_two_##name, SYMMEM_CUDA_COLLECTIVE_THREADS,                                   \
            (plain_in_blocks<element, OF_TWO>))                                                     \
-    KERNEL(once_of_two_##name, SYMMEM_CUDA_COLLECTIVE_THREADS,                                     \
-           (plain_in_blocks<element, ONCE_OF_TWO>))                                                \
     KERNEL(blocks_##name, SYMMEM_CUDA_COLLECTIVE_THREADS, (plain_in_blocks<element, OF_MORE>))     \
     KERNEL(wide_##name, SYMMEM_CUDA_WIDE_THREADS, (plain_in_blocks<element, WIDE>))
 

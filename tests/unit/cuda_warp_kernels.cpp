@@ -18,7 +18,6 @@ static void (*const kernels[])(const void *args) = {
     call<const symmem_cuda_plain_args, symmem_plain_lines_of_two_f32>,
     call<const symmem_cuda_plain_args, symmem_plain_lines_f32>,
     call<const symmem_cuda_plain_args, symmem_plain_blocks_of_two_f32>,
-    call<const symmem_cuda_plain_args, symmem_plain_once_of_two_f32>,
     call<const symmem_cuda_plain_args, symmem_plain_blocks_f32>,
     call<const symmem_cuda_plain_args, symmem_plain_wide_f32>,
 };

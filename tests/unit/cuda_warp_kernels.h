@@ -12,7 +12,6 @@ enum warp_kernel {
     WARP_LINES_OF_TWO,
     WARP_LINES,
     WARP_BLOCKS_OF_TWO,
-    WARP_ONCE_OF_TWO,
     WARP_BLOCKS,
     WARP_WIDE,
 };

@@ -190,7 +190,7 @@ static void run_blocks(const call &c, const symmem_cuda_job &job, bool plain) {
     const symmem_cuda_plain_args args = blocks_args(c, job);
     const symmem_cuda_collective_args general = general_args(c, job, SYMMEM_CUDA_IN_BLOCKS);
     if (plain && symmem_cuda_are_plainly_many(ranks))
-        warp_launch(ranks == 2        ? c.count == MOST ? WARP_BLOCKS_OF_TWO : WARP_ONCE_OF_TWO
+        warp_launch(ranks == 2        ? WARP_BLOCKS_OF_TWO
                     : c.count == MOST ? WARP_WIDE
                                       : WARP_BLOCKS,
                     c.blocks, 2, &args);
