@@ -6,15 +6,17 @@
 
 #include "cuda_host_kernels.h"
 
-static const unsigned int MOST_THREADS = 6; // every loop of a kernel's strides: fewer will do
+// More than ranks. Each loop of a kernel strides: fewer than the device has will do.
+static const unsigned int MOST_THREADS = 4;
 
 struct host_launch {
     host_kernel kernel;
     const void *args;
+    pthread_barrier_t between; // blocks: no thread is still in one when the next begins
 };
 
 struct host_thread {
-    const host_launch *launch;
+    host_launch *launch;
     unsigned int index;
 };
 
@@ -39,28 +41,35 @@ static void call(const host_launch &launch) {
     }
 }
 
+// The same threads have one block after the other: to make threads takes longer than most blocks.
 static void *run_thread(void *opaque) {
     const host_thread *thread = static_cast<const host_thread *>(opaque);
     threadIdx.x = thread->index;
-    call(*thread->launch);
+    for (unsigned int block = 0; block < gridDim.x; block++) {
+        if (thread->index == 0)
+            blockIdx.x = block;
+        pthread_barrier_wait(&thread->launch->between);
+        call(*thread->launch);
+        pthread_barrier_wait(&thread->launch->between);
+    }
     return nullptr;
 }
 
 void host_launch_kernel(host_kernel kernel, unsigned int blocks, unsigned int threads,
                         const void *args) {
-    const host_launch launch = {kernel, args};
+    host_launch launch = {kernel, args, {}};
     pthread_t handles[MOST_THREADS];
     host_thread states[MOST_THREADS];
     blockDim.x = threads < MOST_THREADS ? threads : MOST_THREADS;
     gridDim.x = blocks;
     pthread_barrier_init(&host_block, nullptr, blockDim.x);
-    for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) {
-        for (unsigned int i = 0; i < blockDim.x; i++) {
-            states[i] = host_thread{&launch, i};
-            pthread_create(&handles[i], nullptr, run_thread, &states[i]);
-        }
-        for (unsigned int i = 0; i < blockDim.x; i++)
-            pthread_join(handles[i], nullptr);
+    pthread_barrier_init(&launch.between, nullptr, blockDim.x);
+    for (unsigned int i = 0; i < blockDim.x; i++) {
+        states[i] = host_thread{&launch, i};
+        pthread_create(&handles[i], nullptr, run_thread, &states[i]);
     }
+    for (unsigned int i = 0; i < blockDim.x; i++)
+        pthread_join(handles[i], nullptr);
+    pthread_barrier_destroy(&launch.between);
     pthread_barrier_destroy(&host_block);
 }
