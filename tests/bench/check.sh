@@ -53,6 +53,21 @@ done
 "$bench" --op barrier --backend no_such_backend >/dev/null 2>&1
 [ $? -eq 3 ] || fail "a backend that is not there was not named as such"
 
+# Ranks that are killed leave nothing behind.
+mkdir "$work/store"
+TMPDIR=$work/store "$bench" --op barrier --ranks 2 --seconds 20 --timeout 200 >/dev/null 2>&1 &
+ours=$!
+for _ in $(seq 100); do
+    [ "$(find "$work/store" -name 'k*' | wc -l)" -lt 2 ] || break # both have told their names
+    sleep 0.1
+done
+read -ra ranks <"/proc/$ours/task/$ours/children"
+for rank in "${ranks[@]}"; do
+    [ "$rank" -gt 1 ] && kill -KILL "$rank"
+done
+wait "$ours" && fail "killed ranks were not noticed"
+rmdir "$work/store" || fail "left behind: $(ls -R "$work/store")"
+
 # Checking off and on by turns: a line of each.
 "$bench" --op barrier,all_reduce --checking both "${quick[@]}" >"$work/both" || fail "--checking both"
 for op in barrier all_reduce; do

@@ -3,9 +3,11 @@
 #include "rank.h"
 #include "tune.h"
 
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const bench_op *const tables[] = {bench_sync_ops, bench_move_ops, bench_collective_ops,
@@ -181,15 +183,15 @@ static bool check_names(const bench_options *options, symmem_dtype *dtype_p) {
     return true;
 }
 
-/* The file store's folder goes with all that is in it; the store keeps no folders of its own. */
+static int remove_entry(const char *path, const struct stat *status, int kind, struct FTW *place) {
+    (void)status, (void)kind, (void)place;
+    (void)remove(path);
+    return 0;
+}
+
+/* The file store's folder goes with all that is in it: ranks that died have left their own. */
 static void remove_store(const char *directory) {
-    static const char *const own[] = {"lock", "notify"};
-    char path[128];
-    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
-        snprintf(path, sizeof path, "%s/%s", directory, own[i]);
-        unlink(path);
-    }
-    rmdir(directory);
+    (void)nftw(directory, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
 }
 
 /* A store's files are quickest in memory. */
