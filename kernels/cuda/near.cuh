@@ -5,8 +5,7 @@
 // What takes time is what one thing has to wait for before the next: a look at the own state, the
 // fence, the word's way to the peer. A fence waits for the loads that stand before it, too. So the
 // first warp alone does what peers wait for, beginning with the fence, and the second one looks
-// meanwhile. Where words are is found out before, and the other warps use the arguments: those come
-// to a processor by lines of 64 bytes, at the first use of each.
+// meanwhile.
 #ifndef SYMMEM_KERNELS_CUDA_NEAR_CUH
 #define SYMMEM_KERNELS_CUDA_NEAR_CUH
 
@@ -15,7 +14,8 @@
 #ifndef SYMMEM_CUDA_ON_HOST // tests/unit has others for the CPU
 namespace symmem {
 
-// The two halves of a release, with room between them.
+// The two halves of a release, with room between them, by the same thread. It pairs with
+// load_acquire: here in comes(), and with that of the other kernels' meetings.
 __device__ inline void fence_before_telling() {
     asm volatile("fence.acq_rel.sys;" : : : "memory");
 }
@@ -66,18 +66,6 @@ __device__ near_words near_words_of(const symmem_cuda_near &near, uint32_t arriv
             near_word(near, 0, arrivals) + near_rank(near, turn)};
 }
 
-// From here on in a register: the compiler would look it up when it is needed, which is late.
-template <typename Value> __device__ void keep_ready(Value &value) {
-#ifndef SYMMEM_CUDA_ON_HOST
-    if constexpr (sizeof value == sizeof(uint64_t))
-        asm volatile("" : "+l"(value));
-    else
-        asm volatile("" : "+r"(value));
-#else
-    (void)value;
-#endif
-}
-
 __device__ near_spot near_spot_of(const symmem_cuda_near &near) {
     near_spot where = {near.arrivals_at, near.epoch_at, {nullptr, nullptr}};
     if (blockIdx.x != 0) {
@@ -88,8 +76,6 @@ __device__ near_spot near_spot_of(const symmem_cuda_near &near) {
     }
     const uint32_t turn = 1 + threadIdx.x;
     where.words = near_words_of(near, where.arrivals, turn < near.ranks ? turn : 0);
-    keep_ready(where.words.there);
-    keep_ready(where.words.here);
     return where;
 }
 
@@ -164,8 +150,6 @@ __device__ bool near_meet(const symmem_cuda_near &near, const symmem_cuda_signal
         if (enters)
             for_each_peer(near, where, [&](near_words words) { symmem::tell(words.there, epoch); });
         met = enters && all_come(near, where, epoch);
-    } else if (TEAM_ONLY) {
-        return true;
     }
     if (!(TEAM_ONLY ? met : __syncthreads_and(met)))
         return near_recover(args, result);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The common reductions: kernels of their own for sums of few ranks that lie in whole units
-// everywhere. The host has found that out, and there is little code and nothing on the stack. They
+// everywhere. The host has found that out, and there is little code and hardly a stack. They
 // meet, and put their lines, as the others do, so that of these ranks need not choose alike.
 #ifndef SYMMEM_KERNELS_CUDA_PLAIN_CUH
 #define SYMMEM_KERNELS_CUDA_PLAIN_CUH
@@ -10,20 +10,11 @@
 #include "cuda/near.cuh"
 #include "cuda/reduce_loop.h"
 
-namespace {
+static_assert(SYMMEM_CUDA_COLLECTIVE_THREADS >= SYMMEM_CUDA_NEAR_THREADS &&
+                  SYMMEM_CUDA_WIDE_THREADS >= SYMMEM_CUDA_NEAR_THREADS,
+              "somebody looks");
 
-// By warps that have nothing else to do yet: the lines of the arguments are there when they matter.
-__device__ void fetch(const symmem_cuda_plain_args &args) {
-#ifndef SYMMEM_CUDA_ON_HOST
-    if (threadIdx.x >= TEAM)
-        asm volatile(""
-                     :
-                     : "l"(args.from[0]), "l"(args.to[0]), "l"(args.from[SYMMEM_CUDA_NEAR_RANKS - 1]),
-                       "r"(args.units), "r"(blockDim.x), "r"(gridDim.x));
-#else
-    (void)args;
-#endif
-}
+namespace {
 
 // The state of the second meeting, looked up beside what comes before that.
 __device__ uint32_t look_ahead(const symmem_cuda_near &near) {
@@ -161,7 +152,6 @@ template <typename Element, bool TWO>
 __device__ void plain_by_lines(const symmem_cuda_plain_args &args) {
     __shared__ verdict result;
     const near_spot where = near_spot_of(args.near);
-    fetch(args);
     if (!near_meet<false>(args.near, args.signal, where, &result))
         return;
     const uint32_t poisoned = args.meets_after ? look_ahead(args.near) : 0;
@@ -196,32 +186,24 @@ __device__ symmem_cuda_ends<Ranks> plain_ends(const symmem_cuda_plain_args &args
     return ends;
 }
 
-template <typename Element, int Ranks, int Units>
-__device__ void plain_units(const symmem_cuda_plain_args &args) {
-    symmem_cuda_reduce_between<Element, Ranks, Units>(plain_ends<Ranks>(args), args.units,
-                                                      own_lane(), all_lanes());
-}
-
-// Of two ranks: what the units need is there before the meeting.
-struct pair {
-    symmem_cuda_ends<2> ends;
-    uint32_t units, lane, lanes;
+// Which units are a thread's, found out before the meeting. The compiler would rather do so anew
+// behind it than keep two registers.
+struct share {
+    uint32_t lane, lanes;
 };
 
-__device__ pair pair_of(const symmem_cuda_plain_args &args) {
-    pair two = {plain_ends<2>(args), args.units, static_cast<uint32_t>(own_lane()),
-                static_cast<uint32_t>(all_lanes())};
-#pragma unroll
-    for (int k = 0; k < 2; k++) {
-        keep_ready(two.ends.from[k]);
-        keep_ready(two.ends.to[k]);
-    }
-    keep_ready(two.ends.targets);
-    keep_ready(two.ends.op);
-    keep_ready(two.units);
-    keep_ready(two.lane);
-    keep_ready(two.lanes);
-    return two;
+__device__ share own_share() {
+    share own = {static_cast<uint32_t>(own_lane()), static_cast<uint32_t>(all_lanes())};
+#ifndef SYMMEM_CUDA_ON_HOST
+    asm volatile("" : "+r"(own.lane), "+r"(own.lanes));
+#endif
+    return own;
+}
+
+template <typename Element, int Ranks, int Units>
+__device__ void plain_units(const symmem_cuda_plain_args &args, share own) {
+    symmem_cuda_reduce_between<Element, Ranks, Units>(plain_ends<Ranks>(args), args.units, own.lane,
+                                                      own.lanes);
 }
 
 // Meeting, the step, meeting. SHAPE: of two ranks; of four or eight; or of those with twice the
@@ -232,17 +214,16 @@ template <typename Element, shape SHAPE>
 __device__ void plain_in_blocks(const symmem_cuda_plain_args &args) {
     __shared__ verdict result;
     const near_spot where = near_spot_of(args.near);
-    const pair two = SHAPE == OF_TWO ? pair_of(args) : pair{};
-    fetch(args);
+    const share own = own_share();
     if (!near_meet<false>(args.near, args.signal, where, &result))
         return;
     const uint32_t poisoned = look_ahead(args.near);
     if (SHAPE == OF_TWO)
-        symmem_cuda_reduce_between<Element, 2, 4>(two.ends, two.units, two.lane, two.lanes);
+        plain_units<Element, 2, 4>(args, own);
     else if (args.near.ranks == 4)
-        plain_units<Element, 4, SHAPE == WIDE ? 1 : 2>(args);
+        plain_units<Element, 4, SHAPE == WIDE ? 1 : 2>(args, own);
     else
-        plain_units<Element, 8, 1>(args);
+        plain_units<Element, 8, 1>(args, own);
     __syncthreads();
     if (threadIdx.x < TEAM)
         near_meet_again(args.near, args.signal, where, &result, poisoned);

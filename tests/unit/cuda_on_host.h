@@ -80,6 +80,7 @@ static inline bool __all_sync(uint32_t, bool own) {
 }
 
 static inline void host_look(const uint32_t *) {}
+static inline void host_unordered() {}
 #endif
 
 static inline void __threadfence_system() {
@@ -148,20 +149,29 @@ static inline void store_release(uint32_t *word, uint32_t value) {
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
-// Of a fence ThreadSanitizer knows nothing: what stands behind it is a release instead.
-static inline void fence_before_telling() {}
+// Of a fence ThreadSanitizer knows nothing: what stands behind it is a release instead. Without
+// one, or behind another thread's, a store tells nothing.
+static thread_local bool host_fenced;
+
+static inline void fence_before_telling() {
+    host_fenced = true;
+}
 
 static inline void tell(uint32_t *word, uint32_t value) {
+    if (!host_fenced)
+        abort();
     store_release(word, value);
 }
 
 static inline uint32_t load_relaxed(const uint32_t *word) {
+    host_unordered();
     const uint32_t value = __atomic_load_n(word, __ATOMIC_RELAXED);
     host_give_way(word, value);
     return value;
 }
 
 static inline void store_relaxed(uint32_t *word, uint32_t value) {
+    host_unordered();
     __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 

@@ -186,16 +186,18 @@ static void run_lines(const call &c, const symmem_cuda_job &job, bool plain) {
         warp_launch(WARP_COLLECTIVE, 1, 2, &general);
 }
 
+// Sometimes a warp that has no part in a meeting. Of many ranks there would be too many threads.
 static void run_blocks(const call &c, const symmem_cuda_job &job, bool plain) {
+    const unsigned int warps = ranks <= 4 && c.count == MOST ? 3 : 2;
     const symmem_cuda_plain_args args = blocks_args(c, job);
     const symmem_cuda_collective_args general = general_args(c, job, SYMMEM_CUDA_IN_BLOCKS);
     if (plain && symmem_cuda_are_plainly_many(ranks))
         warp_launch(ranks == 2        ? WARP_BLOCKS_OF_TWO
                     : c.count == MOST ? WARP_WIDE
                                       : WARP_BLOCKS,
-                    c.blocks, 2, &args);
+                    c.blocks, warps, &args);
     else
-        warp_launch(WARP_COLLECTIVE, c.blocks, 2, &general);
+        warp_launch(WARP_COLLECTIVE, c.blocks, warps, &general);
 }
 
 static void run(const call &c, bool plain) {
