@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * symmem-cuda-caller [refused | exit]: a program that brings its own streams, products and graphs,
- * as PyTorch does. The suite makes its streams by the library, and so cannot know. Each rank is a
- * process with RANK, WORLD_SIZE and SYMMEM_STORE set, as tests/run_ranks.sh starts them; ranks
- * beyond the number of devices share them. refused: on a driver that has no user objects to give,
- * as the fake one may be. exit: a process that ends with a graph alive. Exit status: 0 good, 1 bad,
- * 77 nothing to check here.
+ * symmem-cuda-caller [refused | exit | beside | lost]: a program that brings its own streams,
+ * products and graphs, as PyTorch does. The suite makes its streams by the library, and so cannot
+ * know. Each rank is a process with RANK, WORLD_SIZE and SYMMEM_STORE set, as tests/run_ranks.sh
+ * starts them; ranks beyond the number of devices share them. refused: on a driver that has no user
+ * objects to give, as the fake one may be. exit: a process that ends with a graph alive. beside,
+ * lost: a failure that another stream's follows from, a rank that ends; both are parts of the
+ * whole, too. Exit status: 0 good, 1 bad, 77 nothing to check here.
  */
 #include "caller.h"
 
@@ -129,6 +130,24 @@ static void end(struct caller *c) {
     need_driver(c, "the caller's stream", c->driver.StreamDestroy(c->native));
 }
 
+static void check(struct caller *c, const char *part) {
+    static const struct {
+        const char *name;
+        void (*check)(struct caller *c);
+    } parts[] = {{"refused", check_refused},
+                 {"exit", check_exit},
+                 {"beside", check_beside},
+                 {"lost", check_lost}};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        if (strcmp(part, parts[i].name) == 0) {
+            parts[i].check(c);
+            return;
+        }
+    check_streams(c);
+    check_graphs(c);
+    check_failures(c);
+}
+
 int main(int argc, char **argv) {
     struct caller c = {.rank = number("RANK", 0), .world = number("WORLD_SIZE", 1)};
     int devices = 0;
@@ -141,15 +160,7 @@ int main(int argc, char **argv) {
     setenv("SYMMEM_ALLOW_OVERLAPPING_DEVICES", "1", 1);
     open_device(&c);
     open_handle(&c);
-    if (argc > 1 && strcmp(argv[1], "refused") == 0) {
-        check_refused(&c);
-    } else if (argc > 1 && strcmp(argv[1], "exit") == 0) {
-        check_exit(&c);
-    } else {
-        check_streams(&c);
-        check_graphs(&c);
-        check_failures(&c);
-    }
+    check(&c, argc > 1 ? argv[1] : "");
     end(&c);
     return c.bad == 0 ? 0 : 1;
 }

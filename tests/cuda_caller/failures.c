@@ -157,6 +157,50 @@ static void apart(struct caller *c) {
     end_graph(c, graph, executable);
 }
 
+/* Waits for a signal that nobody raises. */
+static CUgraphExec capture_wait(struct caller *c, int32_t channel, uint32_t limit_ms,
+                                CUgraph *graph_p) {
+    need_driver(c, "a capture",
+                c->driver.StreamBeginCapture(c->native, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    need(c, "wait", symmem_wait_signal(c->handle, c->rank, channel, limit_ms, c->stream));
+    return end_capture(c, graph_p);
+}
+
+static symmem_status follow_and_go(struct caller *c, struct caller *other, CUgraphExec cause) {
+    CUgraph graph = NULL;
+    CUgraphExec follower = capture_wait(other, CHANNEL + 1, LIMIT_MS, &graph);
+    launch(c, cause);
+    launch(other, follower);
+    const bool ended = is_idle_in(c, 10000) && is_idle_in(other, 10000);
+    end_graph(other, graph, follower);
+    return ended ? told(other) : SYMMEM_TIMEOUT;
+}
+
+/* What follows on another stream, in a graph that is gone before anybody has looked: that stream
+ * tells of it all the same. */
+static void gone_beside(struct caller *c) {
+    enum { TURNS = 3 };
+    struct caller other = *c;
+    CUgraph graph = NULL;
+    need_driver(c, "stream", c->driver.StreamCreate(&other.native, CU_STREAM_NON_BLOCKING));
+    need(c, "wrap", symmem_stream_wrap(c->context, c->device, other.native, &other.stream));
+    CUgraphExec cause = capture_wait(c, CHANNEL, SHORT_MS, &graph);
+    for (int turn = 0; turn < TURNS; turn++) {
+        meet(c);
+        if (c->rank == 0) {
+            symmem_status status = follow_and_go(c, &other, cause);
+            expect(c, "a graph that is gone with what follows on another stream",
+                   status == SYMMEM_POISONED, "%s", symmem_status_name(status));
+            expect_status(c, "the cause", told(c), SYMMEM_TIMEOUT);
+        }
+        meet(c);
+        need(c, "reset", symmem_handle_reset(c->handle, LIMIT_MS));
+    }
+    end_graph(c, graph, cause);
+    need(c, "its end", symmem_stream_destroy(other.stream));
+    need_driver(c, "its end", c->driver.StreamDestroy(other.native));
+}
+
 /* A failure that nobody has asked for is over with the reset, but for the stream's own. */
 static void reset_at_once(struct caller *c) {
     CUgraph graph = NULL;
@@ -207,9 +251,9 @@ static void before_a_capture(struct caller *c) {
 }
 
 /* The last rank ends. */
-static void lost(struct caller *c) {
+static void lost(struct caller *c, uint32_t limit_ms) {
     CUgraph graph = NULL;
-    CUgraphExec executable = capture_barrier(c, LIMIT_MS, &graph);
+    CUgraphExec executable = capture_barrier(c, limit_ms, &graph);
     meet(c);
     if (c->rank == c->world - 1) {
         fflush(stdout);
@@ -222,13 +266,23 @@ static void lost(struct caller *c) {
     end_graph(c, graph, executable);
 }
 
+void check_beside(struct caller *c) {
+    gone_beside(c);
+}
+
+/* Found out soon if nobody looks after it. */
+void check_lost(struct caller *c) {
+    lost(c, 3000);
+}
+
 void check_failures(struct caller *c) {
     if (c->world == 1)
         return;
     late(c);
     apart(c);
     order(c);
+    gone_beside(c);
     reset_at_once(c);
     before_a_capture(c);
-    lost(c);
+    lost(c, LIMIT_MS);
 }
