@@ -24,7 +24,7 @@ tsan | baseline-tsan)
     export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
     [ "$kind" = tsan ] || how=use
     ;;
-fake | baseline-fake) base=$WORK/fake ;; # ctest writes there, too
+fake | baseline-fake | gpu_unit | baseline-gpu_unit) base=$WORK/fake ;; # ctest writes there, too
 esac
 
 matches() { # TEST GLOBS

@@ -18,7 +18,7 @@ stop() { # WORD LOG
 backend=shm targets=(symmem symmem_backend_shm)
 case $kind in
 decorator | contained) backend=/mnt/tree/build/lib/mutants/$name.so ;;
-patch | tsan | unit | fake)
+patch | tsan | unit | gpu_unit | fake)
     patch -s -p1 --fuzz=1 --batch -d src <"src/tests/mutants/patches/$name.patch" >/tmp/log 2>&1 ||
         stop stale /tmp/log
     ;;

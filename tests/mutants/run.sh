@@ -55,16 +55,27 @@ field() { # NAME NUMBER
     awk -F'\t' -v name="$1" -v number="$2" '$1 == name { print $number }' "$TABLE"
 }
 
-# The CUDA backend is nothing without its kernels, and its tests want DLPack's header.
-if ! { command -v nvcc || [ -x /usr/local/cuda/bin/nvcc ]; } >/dev/null ||
-    ! echo '#include <dlpack/dlpack.h>' | cc -E - >/dev/null 2>&1; then
+leave_out() { # KINDS REASON
     mapfile -t kept < <(for name in "${selected[@]}"; do
-        [ "$(field "$name" 2)" = fake ] || echo "$name"
+        [[ $(field "$name" 2) =~ ^($1)$ ]] || echo "$name"
     done)
     [ "${#kept[@]}" -eq "${#selected[@]}" ] ||
-        echo "$((${#selected[@]} - ${#kept[@]})) left out: no nvcc, or no dlpack/dlpack.h"
+        echo "$((${#selected[@]} - ${#kept[@]})) left out: $2"
     selected=("${kept[@]}")
     [ "${#selected[@]}" -gt 0 ] || { echo "run.sh: no mutant is left" >&2; exit 2; }
+}
+
+has_header() { # NAME
+    local cuda=/usr/local/cuda
+    echo "#include <$1>" | cc -I"${NCCL_HOME:-$cuda}/include" -I"$cuda/include" -E - >/dev/null 2>&1
+}
+
+# The CUDA backend is nothing without its kernels, and its tests want DLPack's header.
+if ! { command -v nvcc || [ -x /usr/local/cuda/bin/nvcc ]; } >/dev/null ||
+    ! has_header dlpack/dlpack.h; then
+    leave_out 'fake|gpu_unit' "no nvcc, or no dlpack/dlpack.h"
+elif ! has_header nccl.h; then
+    leave_out gpu_unit "no nccl.h"
 fi
 
 unlisted=$(cd "$mutants" && printf '%s\n' patches/*.patch decorator/*.c |
@@ -127,16 +138,18 @@ suite="symmem-conformance symmem_backend_shm mutants"
 suite_options=(-DSYMMEM_MUTANTS=ON -DSYMMEM_SKELETONS=OFF)
 # Nobody runs the kernels' machine code there: one form of it will do.
 fakes="symmem_backend_cuda fake_cuda fake_cublaslt one_rank small_memory withdrawn symmem-cuda-caller"
+! has_header nccl.h ||
+    fakes+=" test_nccl test_nccl_agree test_nccl_limits test_nccl_roots test_nccl_user"
 fakes_options=("-DSYMMEM_CUDA_CODE=arch=compute_75,code=compute_75")
 
 kinds=$(for name in "${selected[@]}"; do field "$name" 2; done | sort -u)
-if grep -qvxE 'tsan|fake' <<<"$kinds"; then
+if grep -qvxE 'tsan|fake|gpu_unit' <<<"$kinds"; then
     make_base "$WORK/plain" "$suite" "${suite_options[@]}" || exit 4
 fi
 if grep -qx tsan <<<"$kinds"; then
     make_base "$WORK/tsan" "$suite" "${suite_options[@]}" -DSYMMEM_SANITIZE=thread || exit 4
 fi
-if grep -qx fake <<<"$kinds"; then
+if grep -qxE 'fake|gpu_unit' <<<"$kinds"; then
     make_base "$WORK/fake" "$fakes" "${fakes_options[@]}" || exit 4
 fi
 
@@ -158,7 +171,7 @@ done < <(
     for name in "${selected[@]}"; do
         awk -F'\t' -v name="$name" '$1 == name {
             kind = "baseline"
-            if ($2 == "tsan" || $2 == "unit" || $2 == "fake") kind = "baseline-" $2
+            if ($2 ~ /^(tsan|unit|gpu_unit|fake)$/) kind = "baseline-" $2
             count = split($6, globs, ",")
             for (i = 1; i <= count; i++) print kind "\t" $4 "\t" $5 "\t" globs[i]
         }' "$TABLE"

@@ -31,7 +31,7 @@ const void *nccl_image(void) {
 }
 
 /* What resolve.cu does. */
-static void launch(const char *name, void **arguments) {
+static inline void launch(const char *name, void **arguments) {
     const fake_window *window;
     int first, count;
     void **pointers;
@@ -45,7 +45,7 @@ static void launch(const char *name, void **arguments) {
         pointers[i] = window->pointers[first + i];
 }
 
-static void use_library(const char *path) {
+static inline void use_library(const char *path) {
     void *handle = dlopen(path, RTLD_NOW);
     CU_ASSERT_PTR_NOT_NULL_FATAL(handle);
     nccl = dlsym(handle, "fake_nccl");
@@ -57,7 +57,7 @@ static void use_library(const char *path) {
     fake_cuda.is_busy = nccl->is_running;
 }
 
-static void expect_nothing_left(void) {
+static inline void expect_nothing_left(void) {
     CU_ASSERT_EQUAL(atomic_load(&nccl->comms), 0);
     CU_ASSERT_EQUAL(atomic_load(&nccl->threads), 0);
     CU_ASSERT_EQUAL(atomic_load(&nccl->misuses), 0);
@@ -68,7 +68,7 @@ static void expect_nothing_left(void) {
 }
 
 /* The cases' ranks are on as many devices. */
-static void run_nccl(int32_t world, rank_body body, int argument) {
+static inline void run_nccl(int32_t world, rank_body body, int argument) {
     run_threads(
         (plan){.world = world, .body = body, .argument = argument, .backend = nccl_table()});
     expect_nothing_left();

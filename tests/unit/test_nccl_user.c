@@ -130,6 +130,7 @@ static void body_some(rank_env *env) {
     if (env->rank == env->plan->argument)
         CHECK_OK(env, symmem_group_set_communicator(env->group, comm));
     expect_agreed(env, meet_at(env, ptr, 20000, &handle), SYMMEM_MISMATCH);
+    CHECK(env, strstr(last_record().message, "handed in a communicator") != NULL);
     CHECK_OK(env, symmem_group_set_communicator(env->group, NULL));
     CHECK_OK(env, meet_at(env, ptr, 20000, &handle));
     if (handle != NULL)
@@ -176,6 +177,8 @@ static void body_hangs(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
     CHECK_OK(env, symmem_group_destroy(env->group));
     CHECK(env, atomic_load(&nccl->comms) == 1);
+    /* NCCL may yet write the window, and look for its memory. */
+    CHECK(env, nccl_state_of(env->context->instance)->allocations != NULL);
     CHECK(env, user.CommAbort(comm) == ncclSuccess);
 }
 

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * How long the NCCL backend waits, and what it says then: its calls one by one, with an NCCL that
+ * only answers how far it is. Each case that has to be over by a certain time gets several tries,
+ * for the machine may be busy.
+ */
+#include <CUnit/Basic.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "span.h"
+
+#define TRIES 3
+#define MS CUDA_NS_PER_MS
+
+/* In place of both image.c: no kernel runs here. */
+const void *cuda_image(void) {
+    return NULL;
+}
+
+const void *nccl_image(void) {
+    return NULL;
+}
+
+/* --- what the backend is told ------------------------------------------------------- */
+
+static uint64_t begin_ns;      /* of a try */
+static uint64_t gone_after_ns; /* when the peer ends; 0: never */
+static uint64_t busy_for_ns;   /* how long NCCL is at work */
+static ncclResult_t outcome;   /* what it comes to */
+static bool poisoned;
+
+static symmem_peer_state state_of(int32_t rank) {
+    CU_ASSERT_EQUAL(rank, 1); /* nobody asks for the own rank's */
+    return gone_after_ns != 0 && cuda_now_ns() - begin_ns >= gone_after_ns ? SYMMEM_PEER_GONE
+                                                                           : SYMMEM_PEER_ALIVE;
+}
+
+static symmem_peer_state peer_in_exchange(const symmem_exchange *exchange, int32_t rank) {
+    (void)exchange;
+    return state_of(rank);
+}
+
+static symmem_peer_state peer_of(const symmem_peers *peers, int32_t rank) {
+    (void)peers;
+    return state_of(rank);
+}
+
+static bool is_poisoned(const symmem_peers *peers) {
+    (void)peers;
+    return poisoned;
+}
+
+static symmem_status fail(const symmem_host *host, symmem_status status, int system_errno,
+                          const char *operation, const char *format, ...) {
+    (void)host, (void)system_errno, (void)operation, (void)format;
+    return status;
+}
+
+static ncclResult_t async_error(ncclComm_t comm, ncclResult_t *state_p) {
+    (void)comm;
+    *state_p = cuda_now_ns() - begin_ns < busy_for_ns ? ncclInProgress : outcome;
+    return ncclSuccess;
+}
+
+static const char *error_string(ncclResult_t result) {
+    (void)result;
+    return "an error";
+}
+
+static const char *last_error(ncclComm_t comm) {
+    (void)comm;
+    return NULL;
+}
+
+static const symmem_host host = {
+    .size = sizeof host, .fail = fail, .peer_state = peer_of, .is_poisoned = is_poisoned};
+static nccl_state state = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                           .library = {.CommGetAsyncError = async_error,
+                                       .GetErrorString = error_string,
+                                       .GetLastError = last_error}};
+static cuda_instance instance = {.host = &host, .extension = &state};
+
+static symmem_exchange within(uint64_t limit_ns, int32_t world) {
+    begin_ns = cuda_now_ns();
+    return (symmem_exchange){.size = sizeof(symmem_exchange),
+                             .rank = 0,
+                             .world_size = world,
+                             .deadline_ns = limit_ns != 0 ? begin_ns + limit_ns : 0,
+                             .peer_state = peer_in_exchange};
+}
+
+static uint64_t took_ns(void) {
+    return cuda_now_ns() - begin_ns;
+}
+
+/* False: it came late, and may be tried again. A wrong answer is no better the next time. */
+static bool is_right(symmem_status status, symmem_status wanted, uint64_t most_ns) {
+    const bool in_time = took_ns() < most_ns;
+    CU_ASSERT_EQUAL(status, wanted);
+    return in_time || status != wanted;
+}
+
+static void reset(void) {
+    gone_after_ns = busy_for_ns = 0;
+    outcome = ncclSuccess;
+    poisoned = false;
+}
+
+/* --- an error of NCCL's ------------------------------------------------------------- */
+
+static bool fails_in(ncclResult_t result, uint64_t limit_ns, int32_t world, symmem_status wanted,
+                     uint64_t most_ns) {
+    const symmem_exchange exchange = within(limit_ns, world);
+    return is_right(nccl_comm_failed(&instance, result, &exchange, "registration"), wanted,
+                    most_ns);
+}
+
+static void expect_failed_in(ncclResult_t result, uint64_t limit_ns, int32_t world,
+                             symmem_status wanted, uint64_t most_ns) {
+    int tries = 0;
+    while (tries < TRIES && !fails_in(result, limit_ns, world, wanted, most_ns))
+        tries++;
+    CU_ASSERT_FATAL(tries < TRIES);
+}
+
+/* For a peer's end may be the reason. */
+static void test_held_back(void) {
+    reset();
+    (void)fails_in(ncclInternalError, 0, 2, SYMMEM_BACKEND, 0);
+    CU_ASSERT(took_ns() >= NCCL_LOSS_MS * MS);
+    gone_after_ns = 50 * MS;
+    expect_failed_in(ncclInternalError, 0, 2, SYMMEM_PEER_LOST, NCCL_LOSS_MS * MS);
+    gone_after_ns = 1;
+    expect_failed_in(ncclInvalidUsage, 0, 2, SYMMEM_PEER_LOST, NCCL_LOSS_MS * MS);
+}
+
+/* Within the limit, and so that there is time to tell the others. */
+static void test_held_back_within_limit(void) {
+    reset();
+    expect_failed_in(ncclInternalError, 200 * MS, 2, SYMMEM_BACKEND, 200 * MS);
+    expect_failed_in(ncclSystemError, 1, 2, SYMMEM_BACKEND, 100 * MS); /* over already */
+}
+
+/* What no peer can be the reason of. */
+static void test_not_held_back(void) {
+    reset();
+    expect_failed_in(ncclInvalidUsage, 0, 2, SYMMEM_BACKEND, 200 * MS);
+    expect_failed_in(ncclInvalidArgument, 0, 2, SYMMEM_BACKEND, 200 * MS);
+    expect_failed_in(ncclInternalError, 0, 1, SYMMEM_BACKEND, 200 * MS);
+}
+
+/* --- what NCCL does in the background ----------------------------------------------- */
+
+static bool waits(uint64_t limit_ns, symmem_status wanted, uint64_t most_ns) {
+    const symmem_exchange exchange = within(limit_ns, 2);
+    return is_right(nccl_comm_wait(&instance, NULL, &exchange, "registration"), wanted, most_ns);
+}
+
+static void expect_waits(uint64_t limit_ns, symmem_status wanted, uint64_t most_ns) {
+    int tries = 0;
+    while (tries < TRIES && !waits(limit_ns, wanted, most_ns))
+        tries++;
+    CU_ASSERT_FATAL(tries < TRIES);
+}
+
+static void test_waits(void) {
+    reset();
+    busy_for_ns = 60 * MS;
+    expect_waits(0, SYMMEM_OK, 1000 * MS);
+    CU_ASSERT(took_ns() >= 60 * MS);
+    outcome = ncclInvalidArgument;
+    expect_waits(0, SYMMEM_BACKEND, 300 * MS);
+    outcome = ncclInternalError; /* held back */
+    gone_after_ns = 90 * MS;
+    expect_waits(0, SYMMEM_PEER_LOST, NCCL_LOSS_MS * MS);
+    busy_for_ns = 2000 * MS;
+    expect_waits(0, SYMMEM_PEER_LOST, 1000 * MS);
+}
+
+/* A part of the time is left to tell the others. */
+static void test_waits_within_limit(void) {
+    reset();
+    busy_for_ns = 1000 * MS;
+    expect_waits(200 * MS, SYMMEM_TIMEOUT, 200 * MS);
+    CU_ASSERT(took_ns() >= 100 * MS);
+    expect_waits(1, SYMMEM_TIMEOUT, 100 * MS);
+}
+
+/* --- a collective under way --------------------------------------------------------- */
+
+static symmem_cuda_fault fault;
+static const symmem_peers peers = {.size = sizeof peers, .host = &host, .rank = 0, .world_size = 2};
+static nccl_span its_span, other_span;
+
+static nccl_flight take_off(uint32_t timeout_ms) {
+    memset(&fault, 0, sizeof fault);
+    nccl_flight flight = {.instance = &instance,
+                          .span = &its_span,
+                          .peers = &peers,
+                          .fault = &fault,
+                          .timeout_ms = timeout_ms};
+    begin_ns = cuda_now_ns();
+    nccl_flight_begin(&flight);
+    return flight;
+}
+
+static symmem_status told(void) {
+    return (symmem_status)(-(int32_t)fault.code);
+}
+
+/* As the backend asks until it is told, with an error of NCCL's or without. */
+static bool is_told_in(ncclResult_t result, uint32_t timeout_ms, symmem_status wanted,
+                       uint64_t most_ns) {
+    nccl_flight flight = take_off(timeout_ms);
+    while (took_ns() < 3000 * MS && (result != ncclSuccess ? !nccl_flight_broken(&flight, result)
+                                                           : nccl_flight_look(&flight)))
+        cuda_sleep_ns(MS);
+    return is_right(told(), wanted, most_ns);
+}
+
+static void expect_told_in(ncclResult_t result, uint32_t timeout_ms, symmem_status wanted,
+                           uint64_t most_ns) {
+    int tries = 0;
+    while (tries < TRIES && !is_told_in(result, timeout_ms, wanted, most_ns))
+        tries++;
+    CU_ASSERT_FATAL(tries < TRIES);
+}
+
+static void test_flight_limit(void) {
+    reset();
+    expect_told_in(ncclSuccess, 60, SYMMEM_TIMEOUT, 1000 * MS);
+    CU_ASSERT(took_ns() >= 60 * MS);
+    nccl_flight flight = take_off(1);
+    atomic_store(&flight.begun_ns, 0); /* the stream has not come to it: its time has not begun */
+    cuda_sleep_ns(5 * MS);
+    CU_ASSERT(nccl_flight_look(&flight));
+    flight = take_off(0); /* no limit */
+    cuda_sleep_ns(5 * MS);
+    CU_ASSERT(nccl_flight_look(&flight));
+}
+
+static void test_flight_broken(void) {
+    reset();
+    (void)is_told_in(ncclInternalError, 0, SYMMEM_BACKEND, 0);
+    CU_ASSERT(took_ns() >= NCCL_LOSS_MS * MS);
+    expect_told_in(ncclInvalidUsage, 0, SYMMEM_BACKEND, 200 * MS);
+    /* At the limit, and that is not the reason. */
+    expect_told_in(ncclRemoteError, 60, SYMMEM_PEER_LOST, 300 * MS);
+    gone_after_ns = 50 * MS;
+    expect_told_in(ncclInternalError, 0, SYMMEM_PEER_LOST, NCCL_LOSS_MS * MS);
+    CU_ASSERT(fault.failed_rank == 1 && fault.missing[0] == 2);
+    gone_after_ns = 0;
+    poisoned = true;
+    expect_told_in(ncclSuccess, 0, SYMMEM_POISONED, 1000 * MS);
+}
+
+/* With the communicator all ends that is under way on it, and nothing else. */
+static void test_span_given_up(void) {
+    reset();
+    symmem_cuda_fault second = {0}, third = {0};
+    nccl_flight one = take_off(0), two = one, three = one;
+    two.fault = &second;
+    three.fault = &third;
+    three.span = &other_span;
+    one.next = &three;
+    three.next = &two;
+    state.flights = &one;
+    nccl_flight_fail(&two, SYMMEM_TIMEOUT, -1);
+    nccl_span_give_up(&instance, &its_span);
+    state.flights = NULL;
+    CU_ASSERT_EQUAL(told(), SYMMEM_POISONED);
+    CU_ASSERT_EQUAL(second.code, -(uint32_t)SYMMEM_TIMEOUT); /* it had its own */
+    CU_ASSERT_EQUAL(third.code, 0);
+    CU_ASSERT(!nccl_flight_look(&one) && nccl_flight_look(&three));
+}
+
+int main(void) {
+    static const struct {
+        const char *name;
+        CU_TestFunc function;
+    } cases[] = {
+        {"errors are held back", test_held_back},
+        {"but within the limit", test_held_back_within_limit},
+        {"and not where nobody is to be waited for", test_not_held_back},
+        {"NCCL is waited for", test_waits},
+        {"within the limit", test_waits_within_limit},
+        {"a collective's limit", test_flight_limit},
+        {"a collective that NCCL breaks off", test_flight_broken},
+        {"a communicator is given up", test_span_given_up},
+    };
+    if (CU_initialize_registry() != CUE_SUCCESS)
+        return 1;
+    CU_pSuite suite = CU_add_suite("nccl_limits", NULL, NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        if (suite == NULL || CU_add_test(suite, cases[i].name, cases[i].function) == NULL)
+            return 1;
+    CU_basic_set_mode(CU_BRM_NORMAL);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures(), ran = CU_get_number_of_tests_run();
+    CU_cleanup_registry();
+    return failures == 0 && ran == sizeof cases / sizeof cases[0] ? 0 : 1;
+}
