@@ -247,10 +247,20 @@ static CUresult free_async(CUdeviceptr address, CUstream stream) {
     return drop(at(address));
 }
 
+/* As where devices could have fabric handles and no service for them runs. */
+static bool refuses(const char *name, const CUmemAllocationProp *property) {
+    if ((property->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) == 0 ||
+        fake_cuda.refuses_fabric == NULL || strcmp(fake_cuda.refuses_fabric, name) != 0)
+        return false;
+    atomic_fetch_add(&fake_cuda.refusals, 1);
+    return true;
+}
+
 static CUresult granularity(size_t *bytes_p, const CUmemAllocationProp *property,
                             CUmemAllocationGranularity_flags option) {
-    (void)property;
     (void)option;
+    if (refuses("MemGetAllocationGranularity", property))
+        return CUDA_ERROR_INVALID_VALUE;
     *bytes_p = 65536;
     return CUDA_SUCCESS;
 }
@@ -258,9 +268,10 @@ static CUresult granularity(size_t *bytes_p, const CUmemAllocationProp *property
 static CUresult mem_create(CUmemGenericAllocationHandle *handle_p, size_t bytes,
                            const CUmemAllocationProp *property, unsigned long long flags) {
     physical *memory;
-    (void)property;
     (void)flags;
     MAY_FAIL("MemCreate");
+    if (refuses("MemCreate", property))
+        return CUDA_ERROR_NOT_PERMITTED;
     CUresult result = make(&memory, sizeof *memory);
     if (result != CUDA_SUCCESS)
         return result;

@@ -29,6 +29,8 @@ typedef struct fake_cuda_state {
     bool (*is_device)(const void *pointer);
     bool (*is_busy)(const void *stream); /* NULL: streams do everything at once */
     bool captures;                       /* every stream does */
+    const char *refuses_fabric; /* the call of that name, with fabric handles; NULL: none */
+    atomic_int refusals;
 } fake_cuda_state;
 
 extern fake_cuda_state fake_cuda;

@@ -254,6 +254,19 @@ static void body_fresh(rank_env *env) {
     check_fresh(env);
 }
 
+/* Where the driver refuses fabric handles memory is made without them, and it is asked but once. */
+static void test_fabric(void) {
+    static const char *const calls[] = {"MemCreate", "MemGetAllocationGranularity"};
+    use_library(PLAIN_NCCL);
+    for (int i = 0; i < 2; i++) {
+        fake_cuda.refuses_fabric = calls[i];
+        atomic_store(&fake_cuda.refusals, 0);
+        run_nccl(2, body_fresh, 0);
+        CU_ASSERT_EQUAL(atomic_load(&fake_cuda.refusals), 2); /* a rank, a device */
+    }
+    fake_cuda.refuses_fabric = NULL;
+}
+
 /* The kernels of both backends, on each of two devices, by the ranks' instances of one run. */
 static int loads_of_a_run(unsigned context_id) {
     const int before = atomic_load(&fake_cuda.loads);
@@ -320,6 +333,7 @@ static const named_test tests[] = {
     {"environment", test_environment},
     {"rendezvous", test_works},
     {"memory is whole", test_whole},
+    {"fabric handles are refused", test_fabric},
     {"handles outlive groups", test_outlives},
     {"modules outlive instances", test_modules},
     {"load/store domains", test_domains},

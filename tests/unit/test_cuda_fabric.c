@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What backend_cuda makes of a driver's answers about fabric handles: see fabric.c. */
+#include <CUnit/Basic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_internal.h"
+
+static int asked, exported;
+static int supported;
+static CUresult answer; /* of whatever is called */
+static CUmemFabricHandle imported;
+
+static CUresult attribute(int *value_p, CUdevice_attribute wanted, CUdevice device) {
+    (void)device;
+    CU_ASSERT_EQUAL(wanted, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED);
+    asked++;
+    *value_p = supported;
+    return answer;
+}
+
+static CUresult export_handle(void *handle, CUmemGenericAllocationHandle memory,
+                              CUmemAllocationHandleType type, unsigned long long flags) {
+    CU_ASSERT(memory == 42 && type == CU_MEM_HANDLE_TYPE_FABRIC && flags == 0);
+    exported++;
+    memset(handle, 17, sizeof(CUmemFabricHandle));
+    return answer;
+}
+
+static CUresult import_handle(CUmemGenericAllocationHandle *memory_p, void *handle,
+                              CUmemAllocationHandleType type) {
+    CU_ASSERT_EQUAL(type, CU_MEM_HANDLE_TYPE_FABRIC);
+    memcpy(&imported, handle, sizeof imported);
+    *memory_p = 43;
+    return answer;
+}
+
+static const cuda_driver driver = {.DeviceGetAttribute = attribute,
+                                   .MemExportToShareableHandle = export_handle,
+                                   .MemImportFromShareableHandle = import_handle};
+static cuda_instance instance;
+
+static void begin(int is_supported, CUresult result) {
+    memset(&instance, 0, sizeof instance);
+    instance.driver = driver;
+    unsetenv("SYMMEM_CUDA_FABRIC");
+    supported = is_supported;
+    answer = result;
+    asked = exported = 0;
+}
+
+static void test_offer(void) {
+    begin(1, CUDA_SUCCESS);
+    CU_ASSERT(cuda_fabric_is_offered(&instance, 0) && cuda_fabric_is_offered(&instance, 0));
+    CU_ASSERT_EQUAL(asked, 1);
+    begin(0, CUDA_SUCCESS);
+    CU_ASSERT_FALSE(cuda_fabric_is_offered(&instance, 0));
+    begin(1, CUDA_ERROR_INVALID_VALUE); /* a driver that knows of no such thing */
+    CU_ASSERT_FALSE(cuda_fabric_is_offered(&instance, 0));
+    begin(1, CUDA_SUCCESS);
+    setenv("SYMMEM_CUDA_FABRIC", "0", 1);
+    CU_ASSERT_FALSE(cuda_fabric_is_offered(&instance, 0));
+    CU_ASSERT_EQUAL(asked, 0);
+    begin(1, CUDA_SUCCESS);
+    setenv("SYMMEM_CUDA_FABRIC", "1", 1);
+    CU_ASSERT_TRUE(cuda_fabric_is_offered(&instance, 0));
+    unsetenv("SYMMEM_CUDA_FABRIC");
+}
+
+/* For good, and of this device; but not where there is no room. */
+static void test_refusal(void) {
+    begin(1, CUDA_SUCCESS);
+    CU_ASSERT(cuda_fabric_is_offered(&instance, 0) && cuda_fabric_is_offered(&instance, 1));
+    CU_ASSERT_FALSE(cuda_fabric_is_refused(&instance, 0, CUDA_SUCCESS));
+    CU_ASSERT_FALSE(cuda_fabric_is_refused(&instance, 0, CUDA_ERROR_OUT_OF_MEMORY));
+    CU_ASSERT_TRUE(cuda_fabric_is_offered(&instance, 0));
+    CU_ASSERT_TRUE(cuda_fabric_is_refused(&instance, 0, CUDA_ERROR_NOT_PERMITTED));
+    CU_ASSERT_FALSE(cuda_fabric_is_offered(&instance, 0));
+    CU_ASSERT_TRUE(cuda_fabric_is_offered(&instance, 1));
+    CU_ASSERT_EQUAL(asked, 2);
+}
+
+static void test_export(void) {
+    symmem_share share = {.kind = SYMMEM_SHARE_FD, .fd = 5};
+    begin(1, CUDA_ERROR_NOT_SUPPORTED);
+    cuda_fabric_export(&instance.driver, 42, &share);
+    CU_ASSERT(share.kind == SYMMEM_SHARE_FD && share.more_bytes[0] == 0); /* the descriptor alone */
+    answer = CUDA_SUCCESS;
+    cuda_fabric_export(&instance.driver, 42, &share);
+    CU_ASSERT(share.kind == (SYMMEM_SHARE_FD | SYMMEM_SHARE_BYTES) && share.fd == 5);
+    CU_ASSERT(share.more_bytes[0] == 17 && share.more_bytes[63] == 17);
+    CU_ASSERT_EQUAL(exported, 2);
+}
+
+static CUresult import_as(CUresult result) {
+    symmem_share share = {.more_bytes = {1, 2, 3}};
+    CUmemGenericAllocationHandle memory = 0;
+    answer = result;
+    result = cuda_fabric_import(&instance.driver, &share, &memory);
+    CU_ASSERT_EQUAL(memcmp(&imported, share.more_bytes, sizeof imported), 0);
+    CU_ASSERT(memory == 43);
+    return result;
+}
+
+/* A handle of another fabric says that the ranks cannot reach each other; the rest are errors. */
+static void test_import(void) {
+    static const CUresult of_another[] = {CUDA_ERROR_NOT_PERMITTED, CUDA_ERROR_NOT_SUPPORTED,
+                                          CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_INVALID_HANDLE,
+                                          CUDA_ERROR_SYSTEM_NOT_READY};
+    begin(1, CUDA_SUCCESS);
+    for (size_t i = 0; i < sizeof of_another / sizeof of_another[0]; i++)
+        CU_ASSERT_EQUAL(import_as(of_another[i]), CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+    CU_ASSERT_EQUAL(import_as(CUDA_ERROR_OUT_OF_MEMORY), CUDA_ERROR_OUT_OF_MEMORY);
+    CU_ASSERT_EQUAL(import_as(CUDA_ERROR_DEVICE_UNAVAILABLE), CUDA_ERROR_DEVICE_UNAVAILABLE);
+    CU_ASSERT_EQUAL(import_as(CUDA_SUCCESS), CUDA_SUCCESS);
+}
+
+int main(void) {
+    static const struct {
+        const char *name;
+        CU_TestFunc function;
+    } cases[] = {{"offer", test_offer},
+                 {"refusal", test_refusal},
+                 {"export", test_export},
+                 {"import", test_import}};
+    if (CU_initialize_registry() != CUE_SUCCESS)
+        return 1;
+    CU_pSuite suite = CU_add_suite("cuda_fabric", NULL, NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        if (suite == NULL || CU_add_test(suite, cases[i].name, cases[i].function) == NULL)
+            return 1;
+    CU_basic_set_mode(CU_BRM_NORMAL);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures(), ran = CU_get_number_of_tests_run();
+    CU_cleanup_registry();
+    return failures == 0 && ran == sizeof cases / sizeof cases[0] ? 0 : 1;
+}
