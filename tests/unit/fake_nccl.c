@@ -371,7 +371,7 @@ PUBLIC ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state_p
 /* As NCCL does, it keeps the memory of one that is given up before its ranks have met. */
 PUBLIC ncclResult_t ncclCommAbort(ncclComm_t comm) {
     stop_running(comm);
-    for (int i = 0; i < 10000 && atomic_load(&fake_nccl.held) != 0; i++)
+    for (int i = 0; i < 6000 && atomic_load(&fake_nccl.held) != 0; i++)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     atomic_store(&comm->aborted, true);
     join(comm);

@@ -182,6 +182,7 @@ static void body_further(rank_env *env) {
     env_meet(env);
     int before = atomic_load(&nccl->registrations);
     env_meet(env);
+    d.exchange.deadline_ns = cuda_now_ns() + 3000 * CUDA_NS_PER_MS; /* if they do wait */
     expect_agreed(env, direct_exchange(&d, &own, peers), SYMMEM_PERMISSION);
     CHECK(env, atomic_load(&nccl->registrations) == before);
     d.backend->group_close(d.instance, d.group);

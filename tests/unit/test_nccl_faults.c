@@ -181,34 +181,6 @@ static void test_others_stay(void) {
     run_nccl(3, body_others_stay, 0);
 }
 
-/* --- an abort that waits for a peer ------------------------------------------------- */
-
-/* As where the last rank of a process frees what all of them had, and a peer's kernel, for which
- * the driver waits then, waits for this rank: it has to go on. */
-static void body_held(rank_env *env) {
-    void *ptr = NULL;
-    symmem_handle *handle = env_handle(env, &ptr);
-    if (handle == NULL)
-        return;
-    env_meet(env);
-    atomic_store(&nccl->held, 1);
-    uint64_t begin_ns = cuda_now_ns();
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
-    CHECK_OK(env, symmem_group_destroy(env->group));
-    CHECK(env, cuda_now_ns() - begin_ns < 5000 * CUDA_NS_PER_MS);
-    CHECK(env, atomic_load(&nccl->comms) == env->world);
-    env_meet(env);
-    atomic_store(&nccl->held, 0);
-}
-
-static void test_held(void) {
-    use_library(PLAIN_NCCL);
-    atomic_store(&nccl->windows, 0); /* those that failed went with their communicators */
-    run_nccl(2, body_held, 0);
-    CU_ASSERT_EQUAL(atomic_load(&nccl->windows), 0);
-}
-
 /* --- ranks that end ----------------------------------------------------------------- */
 
 static void body_ends(rank_env *env) {
@@ -256,9 +228,11 @@ static void test_ends(void) {
 }
 
 static const named_test tests[] = {
-    {"calls of NCCL fail", test_faults}, {"steps fail", test_points},
-    {"the driver fails", test_driver},   {"other handles stay", test_others_stay},
-    {"an abort that waits", test_held},  {"ranks end", test_ends},
+    {"calls of NCCL fail", test_faults},
+    {"steps fail", test_points},
+    {"the driver fails", test_driver},
+    {"other handles stay", test_others_stay},
+    {"ranks end", test_ends},
 };
 
 int main(void) {

@@ -7,6 +7,7 @@
 #include <CUnit/Basic.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "span.h"
@@ -74,13 +75,21 @@ static const char *last_error(ncclComm_t comm) {
     return NULL;
 }
 
+static CUresult capture_mode(CUstreamCaptureMode *mode) {
+    (void)mode;
+    return CUDA_SUCCESS;
+}
+
 static const symmem_host host = {
     .size = sizeof host, .fail = fail, .peer_state = peer_of, .is_poisoned = is_poisoned};
 static nccl_state state = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                           .work = PTHREAD_COND_INITIALIZER,
                            .library = {.CommGetAsyncError = async_error,
                                        .GetErrorString = error_string,
                                        .GetLastError = last_error}};
-static cuda_instance instance = {.host = &host, .extension = &state};
+static cuda_instance instance = {.host = &host,
+                                 .extension = &state,
+                                 .driver = {.ThreadExchangeStreamCaptureMode = capture_mode}};
 
 static symmem_exchange within(uint64_t limit_ns, int32_t world) {
     begin_ns = cuda_now_ns();
@@ -141,6 +150,7 @@ static void test_held_back_within_limit(void) {
     reset();
     expect_failed_in(ncclInternalError, 200 * MS, 2, SYMMEM_BACKEND, 200 * MS);
     expect_failed_in(ncclSystemError, 1, 2, SYMMEM_BACKEND, 100 * MS); /* over already */
+    expect_failed_in(ncclRemoteError, 1, 2, SYMMEM_PEER_LOST, 100 * MS);
 }
 
 /* What no peer can be the reason of. */
@@ -276,6 +286,40 @@ static void test_span_given_up(void) {
     CU_ASSERT(!nccl_flight_look(&one) && nccl_flight_look(&three));
 }
 
+static nccl_flight *watched(nccl_span *span, symmem_cuda_fault *its_fault, uint32_t timeout_ms) {
+    nccl_flight *flight = malloc(sizeof *flight);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(flight);
+    *flight = take_off(timeout_ms);
+    flight->span = span;
+    flight->fault = its_fault;
+    CU_ASSERT_EQUAL(nccl_flight_enlist(flight), SYMMEM_OK);
+    return flight;
+}
+
+static bool is_told(const symmem_cuda_fault *its_fault) {
+    while (__atomic_load_n(&its_fault->code, __ATOMIC_ACQUIRE) == 0 && took_ns() < 2000 * MS)
+        cuda_sleep_ns(MS);
+    return its_fault->code != 0;
+}
+
+/* While nobody else looks: one limit is over, and with it ends what is on that communicator. */
+static void test_watched(void) {
+    static symmem_cuda_fault faults[3];
+    reset();
+    its_span = other_span = (nccl_span){.users = 1, .turn = PTHREAD_MUTEX_INITIALIZER};
+    nccl_flight *flights[] = {watched(&its_span, &faults[0], 20), watched(&its_span, &faults[1], 0),
+                              watched(&other_span, &faults[2], 0)};
+    CU_ASSERT(is_told(&faults[0]) && is_told(&faults[1]));
+    CU_ASSERT_EQUAL(faults[0].code, -(uint32_t)SYMMEM_TIMEOUT);
+    CU_ASSERT_EQUAL(faults[1].code, -(uint32_t)SYMMEM_POISONED);
+    cuda_sleep_ns(50 * MS); /* the watcher has come round again */
+    CU_ASSERT_EQUAL(faults[2].code, 0);
+    for (int i = 0; i < 3; i++)
+        nccl_flight_end(flights[i]);
+    nccl_watcher_stop(&instance);
+    CU_ASSERT(its_span.users == 1 && other_span.users == 1);
+}
+
 int main(void) {
     static const struct {
         const char *name;
@@ -289,6 +333,7 @@ int main(void) {
         {"a collective's limit", test_flight_limit},
         {"a collective that NCCL breaks off", test_flight_broken},
         {"a communicator is given up", test_span_given_up},
+        {"the watcher", test_watched},
     };
     if (CU_initialize_registry() != CUE_SUCCESS)
         return 1;
