@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * symmem-cuda-caller [refused | exit | beside | lost]: a program that brings its own streams,
- * products and graphs, as PyTorch does. The suite makes its streams by the library, and so cannot
- * know. Each rank is a process with RANK, WORLD_SIZE and SYMMEM_STORE set, as tests/run_ranks.sh
- * starts them; ranks beyond the number of devices share them. refused: on a driver that has no user
- * objects to give, as the fake one may be. exit: a process that ends with a graph alive. beside,
- * lost: a failure that another stream's follows from, a rank that ends; both are parts of the
- * whole, too. Exit status: 0 good, 1 bad, 77 nothing to check here.
+ * symmem-cuda-caller [refused | exit | lost]: a program that brings its own streams, products and
+ * graphs, as PyTorch does. The suite makes its streams by the library, and so cannot know. Each
+ * rank is a process with RANK, WORLD_SIZE and SYMMEM_STORE set, as tests/run_ranks.sh starts them;
+ * ranks beyond the number of devices share them. refused: on a driver that has no user objects to
+ * give, as the fake one may be. exit: a process that ends with a graph alive. lost: a rank that
+ * ends, as in the whole, too. Exit status: 0 good, 1 bad, 77 nothing to check here.
  */
 #include "caller.h"
 
@@ -134,10 +133,7 @@ static void check(struct caller *c, const char *part) {
     static const struct {
         const char *name;
         void (*check)(struct caller *c);
-    } parts[] = {{"refused", check_refused},
-                 {"exit", check_exit},
-                 {"beside", check_beside},
-                 {"lost", check_lost}};
+    } parts[] = {{"refused", check_refused}, {"exit", check_exit}, {"lost", check_lost}};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (strcmp(part, parts[i].name) == 0) {
             parts[i].check(c);

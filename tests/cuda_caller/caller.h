@@ -92,8 +92,7 @@ void check_streams(struct caller *c);        /* streams.c */
 void check_graphs(struct caller *c);         /* graphs.c */
 void check_refused(struct caller *c);        /* graphs.c; on a driver without user objects */
 _Noreturn void check_exit(struct caller *c); /* graphs.c */
-/* failures.c; the latter two do not return where a rank is to be lost */
-void check_beside(struct caller *c);
+/* failures.c; they do not return where a rank is to be lost */
 void check_lost(struct caller *c);
 void check_failures(struct caller *c);
 

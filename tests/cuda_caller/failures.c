@@ -266,10 +266,6 @@ static void lost(struct caller *c, uint32_t limit_ms) {
     end_graph(c, graph, executable);
 }
 
-void check_beside(struct caller *c) {
-    gone_beside(c);
-}
-
 /* Found out soon if nobody looks after it. */
 void check_lost(struct caller *c) {
     lost(c, 3000);

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * When backend_cuda tells of failures in graphs of the program's own, and when it lets go of what
+ * they used: adopted.c, under a clock that the test sets, with all that it calls replaced.
+ */
+#include <CUnit/Basic.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_internal.h"
+
+#define MS CUDA_NS_PER_MS
+#define CAPTURE 5u
+
+static uint64_t now_ns;
+static bool is_consequence;
+static int told, freed, dropped;
+static CUresult create_result, retain_result;
+static uint64_t capture_id;
+static cuda_instance instance;
+
+uint64_t cuda_now_ns(void) {
+    return now_ns;
+}
+
+/* --- the driver: one user object ---------------------------------------------------- */
+
+static CUhostFn graph_is_gone;
+static void *object_arg;
+
+static CUresult capture_info(CUstream stream, CUstreamCaptureStatus *status_p, cuuint64_t *id_p,
+                             CUgraph *graph_p, const CUgraphNode **nodes_p, size_t *count_p) {
+    (void)stream, (void)status_p, (void)id_p, (void)graph_p, (void)nodes_p, (void)count_p;
+    return CUDA_SUCCESS;
+}
+
+static CUresult object_create(CUuserObject *object_p, void *arg, CUhostFn destructor,
+                              unsigned int count, unsigned int flags) {
+    CU_ASSERT(count == 1 && flags == CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
+    (void)object_p;
+    graph_is_gone = destructor;
+    object_arg = arg;
+    return create_result;
+}
+
+static CUresult object_release(CUuserObject object, unsigned int count) {
+    (void)object;
+    CU_ASSERT_EQUAL(count, 1);
+    graph_is_gone(object_arg);
+    return CUDA_SUCCESS;
+}
+
+static CUresult retain(CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags) {
+    (void)graph, (void)object;
+    CU_ASSERT(count == 1 && flags == CU_GRAPH_USER_OBJECT_MOVE);
+    return retain_result;
+}
+
+/* --- the backend's other files ------------------------------------------------------ */
+
+symmem_status cuda_enter(cuda_instance *own, int32_t device, const char *operation) {
+    (void)own, (void)device, (void)operation;
+    return SYMMEM_OK;
+}
+
+void cuda_leave(const cuda_instance *own) {
+    (void)own;
+}
+
+symmem_status cuda_fail(const cuda_instance *own, CUresult result, const char *operation) {
+    (void)own, (void)result, (void)operation;
+    return SYMMEM_BACKEND;
+}
+
+symmem_status cuda_no_memory(const cuda_instance *own, const char *operation) {
+    (void)own, (void)operation;
+    return SYMMEM_OUT_OF_MEMORY;
+}
+
+symmem_status cuda_capture_id(void *own, void *stream, uint64_t *id_p) {
+    (void)own, (void)stream;
+    *id_p = capture_id;
+    return SYMMEM_OK;
+}
+
+cuda_capture *cuda_capture_find(const cuda_instance *own, cuuint64_t id) {
+    return own->adopted != NULL && own->adopted->id == id ? own->adopted : NULL;
+}
+
+bool cuda_is_consequence(const cuda_signal_op *signal) {
+    (void)signal;
+    return is_consequence;
+}
+
+/* What is told may come back to look. */
+void cuda_look_for_fault(cuda_stream *stream, const cuda_signal_op *signal) {
+    told++;
+    signal->fault->code = 0;
+    CU_ASSERT_PTR_EQUAL(stream, instance.adopted->stream);
+    CU_ASSERT_FALSE(cuda_adopted_look(&instance, now_ns));
+}
+
+void cuda_captured_free(cuda_captured *held) {
+    freed += held != NULL;
+}
+
+void cuda_stream_drop(cuda_stream *stream) {
+    dropped++;
+    stream->users--;
+}
+
+/* --- one capture, of one operation -------------------------------------------------- */
+
+static symmem_status fail(const symmem_host *host, symmem_status status, int system_errno,
+                          const char *operation, const char *format, ...) {
+    (void)host, (void)system_errno, (void)operation, (void)format;
+    return status;
+}
+
+static const symmem_host host = {.size = sizeof host, .fail = fail};
+static symmem_cuda_fault fault;
+static cuda_captured held;
+static cuda_stream stream;
+
+static symmem_status join(void) {
+    uint64_t id;
+    return cuda_capture_join(&instance, &stream, "barrier", &id);
+}
+
+static void begin(void) {
+    memset(&instance, 0, sizeof instance);
+    memset(&stream, 0, sizeof stream);
+    instance.host = &host;
+    instance.driver = (cuda_driver){.StreamGetCaptureInfo = capture_info,
+                                    .UserObjectCreate = object_create,
+                                    .UserObjectRelease = object_release,
+                                    .GraphRetainUserObject = retain};
+    (void)pthread_mutex_init(&instance.lock, NULL);
+    (void)pthread_cond_init(&instance.work, NULL);
+    fault.code = 0;
+    held = (cuda_captured){.signal = {.fault = &fault}};
+    is_consequence = false;
+    told = freed = dropped = 0;
+    create_result = retain_result = CUDA_SUCCESS;
+    capture_id = CAPTURE;
+    now_ns = 1000 * MS;
+}
+
+static void begin_held(void) {
+    begin();
+    CU_ASSERT_EQUAL(join(), SYMMEM_OK);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(instance.adopted);
+    instance.adopted->held = instance.adopted->held_last = &held;
+}
+
+static bool look_at(uint64_t at_ns) {
+    now_ns = 1000 * MS + at_ns;
+    return cuda_adopted_look(&instance, now_ns);
+}
+
+static void expect_gone(void) {
+    CU_ASSERT(instance.adopted == NULL && atomic_load(&instance.adopted_count) == 0);
+    CU_ASSERT(dropped == 1 && stream.users == 0);
+}
+
+/* --- cases -------------------------------------------------------------------------- */
+
+static void test_join(void) {
+    begin();
+    CU_ASSERT(join() == SYMMEM_OK && join() == SYMMEM_OK);
+    CU_ASSERT(atomic_load(&instance.adopted_count) == 1 && stream.users == 1);
+    (void)look_at(0);
+    CU_ASSERT_EQUAL(dropped, 0);
+    graph_is_gone(object_arg);
+    (void)look_at(0);
+    expect_gone();
+    capture_id = 0; /* no capture */
+    CU_ASSERT(join() == SYMMEM_OK && instance.adopted == NULL);
+    capture_id = CUDA_BROKEN_CAPTURE;
+    CU_ASSERT(join() == SYMMEM_CAPTURE && instance.adopted == NULL);
+}
+
+/* Where the driver would not say when the graph is gone. */
+static void test_refused(void) {
+    begin();
+    create_result = CUDA_ERROR_NOT_SUPPORTED;
+    CU_ASSERT(join() == SYMMEM_BACKEND && instance.adopted == NULL);
+    create_result = CUDA_SUCCESS;
+    retain_result = CUDA_ERROR_INVALID_VALUE;
+    CU_ASSERT(join() == SYMMEM_BACKEND && instance.adopted == NULL && stream.users == 0);
+}
+
+/* Once its kernel cannot write any more; in each launch. */
+static void test_failure(void) {
+    begin_held();
+    for (int launch = 1; launch <= 2; launch++) {
+        const uint64_t at_ns = (uint64_t)launch * 100 * MS;
+        fault.code = 1;
+        CU_ASSERT(look_at(at_ns) && told == launch - 1);
+        CU_ASSERT(!look_at(at_ns + MS) && told == launch);
+    }
+    fault.code = 1;
+    graph_is_gone(object_arg); /* so none of its kernels runs */
+    CU_ASSERT(!look_at(300 * MS) && told == 3 && freed == 1);
+    expect_gone();
+}
+
+/* Who waits for what is known by now does not wait for what comes later. */
+static void test_patience(void) {
+    begin_held();
+    fault.code = 1;
+    now_ns += 10 * MS;
+    CU_ASSERT_FALSE(cuda_adopted_look(&instance, now_ns - 5 * MS));
+    CU_ASSERT(look_at(10 * MS) && told == 0);
+    graph_is_gone(object_arg);
+    (void)look_at(10 * MS);
+    expect_gone();
+}
+
+/* It waits longer, for its cause; the capture too, though its graph is gone. */
+static void test_consequence(void) {
+    begin_held();
+    is_consequence = true;
+    fault.code = 1;
+    CU_ASSERT(look_at(0) && look_at(10 * MS) && told == 0);
+    graph_is_gone(object_arg);
+    CU_ASSERT(look_at(11 * MS) && told == 0 && freed == 0);
+    CU_ASSERT(!look_at(20 * MS) && told == 1 && freed == 1); /* nobody told of one */
+    expect_gone();
+    begin_held();
+    is_consequence = true;
+    fault.code = 1;
+    graph_is_gone(object_arg);
+    CU_ASSERT(look_at(0) && freed == 0);
+    is_consequence = false; /* the cause has been told */
+    CU_ASSERT(!look_at(1) && told == 1);
+    expect_gone();
+}
+
+static void test_close(void) {
+    begin_held();
+    cuda_adopted_close(&instance);
+    expect_gone();
+    graph_is_gone(object_arg); /* later than the instance */
+}
+
+int main(void) {
+    static const struct {
+        const char *name;
+        CU_TestFunc function;
+    } cases[] = {
+        {"join", test_join},         {"refused", test_refused},          {"failures", test_failure},
+        {"patience", test_patience}, {"consequences", test_consequence}, {"close", test_close}};
+    if (CU_initialize_registry() != CUE_SUCCESS)
+        return 1;
+    CU_pSuite suite = CU_add_suite("cuda_adopted", NULL, NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        if (suite == NULL || CU_add_test(suite, cases[i].name, cases[i].function) == NULL)
+            return 1;
+    CU_basic_set_mode(CU_BRM_NORMAL);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures(), ran = CU_get_number_of_tests_run();
+    CU_cleanup_registry();
+    return failures == 0 && ran == sizeof cases / sizeof cases[0] ? 0 : 1;
+}
