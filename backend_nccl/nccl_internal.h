@@ -169,10 +169,12 @@ void nccl_modules_give(cuda_instance *instance);
 nccl_span *nccl_span_create(void);
 void nccl_span_leave(cuda_instance *instance, nccl_span *span);
 bool nccl_span_is_ready(nccl_span *span);
-/* Takes the communicator over; the one before is left. */
+/* Takes the communicator over; the one before is given up. */
 void nccl_span_set(cuda_instance *instance, nccl_span *span, nccl_comm *comm);
 symmem_status nccl_collective_apart(void *instance, const symmem_peers *peers, int32_t channel,
                                     const symmem_collective *call, const symmem_exec *exec);
+/* Takes no calls on that communicator any more, either. */
+symmem_status nccl_signal_reset(void *instance, const symmem_peers *peers);
 void nccl_watcher_stop(cuda_instance *instance);
 
 /* image.c */

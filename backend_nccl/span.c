@@ -34,18 +34,28 @@ void nccl_span_leave(cuda_instance *instance, nccl_span *span) {
 
 bool nccl_span_is_ready(nccl_span *span) {
     pthread_mutex_lock(&span->turn);
-    bool ready = span->comm != NULL;
+    bool ready = span->comm != NULL && !atomic_load(&span->is_stale);
     pthread_mutex_unlock(&span->turn);
     return ready;
 }
 
+/* What is under way on the one before can come to no end: some rank has given that up. */
 void nccl_span_set(cuda_instance *instance, nccl_span *span, nccl_comm *comm) {
     pthread_mutex_lock(&span->turn);
-    nccl_comm *before = span->comm;
+    nccl_span_give_up(instance, span);
     span->comm = comm;
+    atomic_store(&span->is_stale, false);
     pthread_mutex_unlock(&span->turn);
-    if (before != NULL)
-        nccl_comm_leave(instance, before);
+}
+
+/* Only who had a call under way has given the communicator up. All ranks come here, and so take no
+ * call there any more, which would wait for those that do not. */
+symmem_status nccl_signal_reset(void *opaque, const symmem_peers *peers) {
+    symmem_status status = cuda_signal_reset(opaque, peers);
+    nccl_span *span = nccl_span_find(opaque, peers->signals[peers->rank]);
+    if (status == SYMMEM_OK && span != NULL)
+        atomic_store(&span->is_stale, true);
+    return status;
 }
 
 /* --- a call ------------------------------------------------------------------------- */

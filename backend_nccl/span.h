@@ -12,9 +12,10 @@
 
 /* Of a group; it outlives the group as long as memory registered there is alive. */
 struct nccl_span {
-    int32_t users;        /* under the state's lock: the group, and its allocations */
-    pthread_mutex_t turn; /* NCCL takes one call at a time. Taken before the state's lock */
-    nccl_comm *comm;      /* under the turn; NULL: none, or given up */
+    int32_t users;         /* under the state's lock: the group, and its allocations */
+    pthread_mutex_t turn;  /* NCCL takes one call at a time. Taken before the state's lock */
+    nccl_comm *comm;       /* under the turn; NULL: none, or given up */
+    _Atomic bool is_stale; /* a handle was reset, after which no rank takes calls there */
 };
 
 /* One collective, from the call to its end on the stream. */

@@ -287,6 +287,16 @@ static void test_span_given_up(void) {
     CU_ASSERT(!nccl_flight_look(&one) && nccl_flight_look(&three));
 }
 
+/* For another one, as some rank gave it up: what is under way here does not end well. */
+static void test_span_set_anew(void) {
+    reset();
+    nccl_flight flight = take_off(0);
+    state.flights = &flight;
+    nccl_span_set(&instance, &its_span, NULL);
+    state.flights = NULL;
+    CU_ASSERT_EQUAL(told(), SYMMEM_POISONED);
+}
+
 static nccl_flight *watched(nccl_span *span, symmem_cuda_fault *its_fault, uint32_t timeout_ms) {
     nccl_flight *flight = malloc(sizeof *flight);
     CU_ASSERT_PTR_NOT_NULL_FATAL(flight);
@@ -335,6 +345,7 @@ int main(void) {
         {"a collective's limit", test_flight_limit},
         {"a collective that NCCL breaks off", test_flight_broken},
         {"a communicator is given up", test_span_given_up},
+        {"another one comes in its place", test_span_set_anew},
         {"the watcher", test_watched},
     };
     if (CU_initialize_registry() != CUE_SUCCESS)

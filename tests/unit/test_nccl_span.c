@@ -271,15 +271,16 @@ static symmem_status reduce_once(rank_env *env, symmem_handle *handle, void *dat
     return reduce_within(env, handle, data, stream, LIMIT_MS);
 }
 
-/* The communicator is gone; a reset and any rendezvous of the group give the handle another. */
-static void mend(rank_env *env, symmem_handle *handle, void *ptr, symmem_stream *stream) {
+/* Any rendezvous of the group gives all of its handles another communicator. */
+static void reduce_anew(rank_env *env, symmem_handle *handle, void *ptr, symmem_stream *stream) {
     void *other = NULL;
     symmem_handle *second = NULL;
-    CHECK_STATUS(env, reduce_once(env, handle, ptr, stream), SYMMEM_POISONED);
-    CHECK_OK(env, symmem_handle_reset(handle, 5000));
-    CHECK_STATUS(env, reduce_once(env, handle, ptr, stream), SYMMEM_STALE);
     CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &other));
-    CHECK_OK(env, meet_at(env, other, 20000, &second));
+    CHECK_OK(env, meet_at(env, other, 10000, &second));
+    if (handle == NULL) { /* that is poisoned: the new one */
+        handle = second;
+        ptr = other;
+    }
     fill(env, ptr, N);
     env_meet(env);
     CHECK_OK(env, reduce_once(env, handle, ptr, stream));
@@ -288,6 +289,13 @@ static void mend(rank_env *env, symmem_handle *handle, void *ptr, symmem_stream 
     env_meet(env);
     symmem_handle_release(second);
     CHECK_OK(env, symmem_free(env->context, other));
+}
+
+/* The communicator is gone. */
+static void mend(rank_env *env, symmem_handle *handle, void *ptr, symmem_stream *stream) {
+    CHECK_OK(env, symmem_handle_reset(handle, 5000));
+    CHECK_STATUS(env, reduce_once(env, handle, ptr, stream), SYMMEM_STALE);
+    reduce_anew(env, handle, ptr, stream);
 }
 
 /* Whoever fails is told first; then the watcher gives the communicator up. */
@@ -334,6 +342,7 @@ static void body_troubles(rank_env *env) {
     env_meet(env);
     CHECK(env, are_given_up(env));
     env_meet(env);
+    CHECK_STATUS(env, reduce_once(env, handle, ptr, stream), SYMMEM_POISONED);
     mend(env, handle, ptr, stream);
     if (stream != NULL)
         CHECK_OK(env, symmem_stream_destroy(stream));
@@ -346,6 +355,33 @@ static void test_troubles(void) {
     nccl->domain = 1;
     for (size_t i = 0; i < sizeof troubles / sizeof troubles[0]; i++)
         run_nccl(3, body_troubles, (int)i);
+    nccl->domain = 0;
+}
+
+/* Who did not call has nothing under way, and has to hear of it all the same. */
+static void body_one_calls(rank_env *env) {
+    void *ptr = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    if (handle == NULL)
+        return;
+    CHECK_OK(env, reduce_once(env, handle, ptr, NULL));
+    env_meet(env);
+    if (env->rank == 0)
+        CHECK_STATUS(env, reduce_once(env, handle, ptr, NULL), SYMMEM_TIMEOUT);
+    env_meet(env);
+    if (env->plan->argument == 1) /* and before any reset */
+        reduce_anew(env, NULL, NULL, NULL);
+    mend(env, handle, ptr, NULL);
+    env_meet(env);
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_one_calls(void) {
+    use_library(PLAIN_NCCL);
+    nccl->domain = 1;
+    run_nccl(3, body_one_calls, 0);
+    run_nccl(3, body_one_calls, 1);
     nccl->domain = 0;
 }
 
@@ -409,9 +445,8 @@ static void test_ends(void) {
 }
 
 static const named_test tests[] = {
-    {"works", test_works},
-    {"within direct access", test_within},
-    {"limits", test_troubles},
+    {"works", test_works},     {"within direct access", test_within},
+    {"limits", test_troubles}, {"one rank calls", test_one_calls},
     {"ranks end", test_ends},
 };
 
