@@ -16,7 +16,7 @@ static const bench_op *const tables[] = {bench_sync_ops, bench_move_ops, bench_c
 
 /* Where the ranks' contexts meet. */
 typedef struct meeting {
-    char directory[64];  /* of ranks that are processes */
+    char directory[256]; /* of ranks that are processes */
     symmem_store *store; /* of threads */
 } meeting;
 

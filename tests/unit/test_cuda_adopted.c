@@ -3,12 +3,12 @@
  * When backend_cuda tells of failures in graphs of the program's own, and when it lets go of what
  * they used: adopted.c, under a clock that the test sets, with all that it calls replaced.
  */
-#include <CUnit/Basic.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cuda_internal.h"
+#include "unit_main.h"
 
 #define MS CUDA_NS_PER_MS
 #define CAPTURE 5u
@@ -246,21 +246,8 @@ static void test_close(void) {
 }
 
 int main(void) {
-    static const struct {
-        const char *name;
-        CU_TestFunc function;
-    } cases[] = {
+    static const unit_case cases[] = {
         {"join", test_join},         {"refused", test_refused},          {"failures", test_failure},
         {"patience", test_patience}, {"consequences", test_consequence}, {"close", test_close}};
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    CU_pSuite suite = CU_add_suite("cuda_adopted", NULL, NULL);
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        if (suite == NULL || CU_add_test(suite, cases[i].name, cases[i].function) == NULL)
-            return 1;
-    CU_basic_set_mode(CU_BRM_NORMAL);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures(), ran = CU_get_number_of_tests_run();
-    CU_cleanup_registry();
-    return failures == 0 && ran == sizeof cases / sizeof cases[0] ? 0 : 1;
+    return UNIT_MAIN("cuda_adopted", cases);
 }

@@ -3,7 +3,6 @@
  * How backend_cuda asks cuBLASLt: the library is tests/fake_cuda's, built with cuBLASLt's own
  * header, which without a driver computes at once and refuses what does not fit together.
  */
-#include <CUnit/Basic.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,6 +11,7 @@
 
 #include "blas.h"
 #include "reference/matmul.h"
+#include "unit_main.h"
 
 #define MOST 48
 #define MARK 77.0
@@ -271,23 +271,10 @@ static void test_shared_device(void) {
 }
 
 int main(void) {
-    static const struct {
-        const char *name;
-        CU_TestFunc function;
-    } cases[] = {
+    static const unit_case cases[] = {
         {"products", test_products},     {"odd strides", test_odd_strides},
         {"others", test_others},         {"many shapes", test_many_shapes},
         {"no library", test_no_library}, {"shared device", test_shared_device},
     };
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    CU_pSuite suite = CU_add_suite("cuBLASLt", NULL, NULL);
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        if (suite == NULL || CU_add_test(suite, cases[i].name, cases[i].function) == NULL)
-            return 1;
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures(), ran = CU_get_number_of_tests_run();
-    CU_cleanup_registry();
-    return failures == 0 && ran == sizeof cases / sizeof cases[0] ? 0 : 1;
+    return UNIT_MAIN("cuBLASLt", cases);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What backend_cuda makes of a driver's answers about fabric handles: see fabric.c. */
-#include <CUnit/Basic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cuda_internal.h"
+#include "unit_main.h"
 
 static int asked, exported;
 static int supported;
@@ -116,22 +116,9 @@ static void test_import(void) {
 }
 
 int main(void) {
-    static const struct {
-        const char *name;
-        CU_TestFunc function;
-    } cases[] = {{"offer", test_offer},
-                 {"refusal", test_refusal},
-                 {"export", test_export},
-                 {"import", test_import}};
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    CU_pSuite suite = CU_add_suite("cuda_fabric", NULL, NULL);
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        if (suite == NULL || CU_add_test(suite, cases[i].name, cases[i].function) == NULL)
-            return 1;
-    CU_basic_set_mode(CU_BRM_NORMAL);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures(), ran = CU_get_number_of_tests_run();
-    CU_cleanup_registry();
-    return failures == 0 && ran == sizeof cases / sizeof cases[0] ? 0 : 1;
+    static const unit_case cases[] = {{"offer", test_offer},
+                                      {"refusal", test_refusal},
+                                      {"export", test_export},
+                                      {"import", test_import}};
+    return UNIT_MAIN("cuda_fabric", cases);
 }

@@ -3,13 +3,13 @@
  * Which product backend_cuda enqueues, in what order and where its sums go: product.c, with all
  * that it calls replaced by notes of what was asked for.
  */
-#include <CUnit/Basic.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "blas.h"
 #include "cuda/product.h"
+#include "unit_main.h"
 
 static char notes[1024];
 static int taken; /* pieces of memory that were not given back */
@@ -290,21 +290,8 @@ static void test_chunks(void) {
 }
 
 int main(void) {
-    static const struct {
-        const char *name;
-        CU_TestFunc function;
-    } cases[] = {{"the library's", test_library}, {"sums apart", test_apart},
-                 {"the plain one", test_plain},   {"an error", test_error},
-                 {"the user's", test_own},        {"chunks", test_chunks}};
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    CU_pSuite suite = CU_add_suite("cuda_matmul", NULL, NULL);
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        if (suite == NULL || CU_add_test(suite, cases[i].name, cases[i].function) == NULL)
-            return 1;
-    CU_basic_set_mode(CU_BRM_NORMAL);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures(), ran = CU_get_number_of_tests_run();
-    CU_cleanup_registry();
-    return failures == 0 && ran == sizeof cases / sizeof cases[0] ? 0 : 1;
+    static const unit_case cases[] = {{"the library's", test_library}, {"sums apart", test_apart},
+                                      {"the plain one", test_plain},   {"an error", test_error},
+                                      {"the user's", test_own},        {"chunks", test_chunks}};
+    return UNIT_MAIN("cuda_matmul", cases);
 }

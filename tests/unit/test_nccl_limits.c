@@ -4,13 +4,13 @@
  * only answers how far it is. Each case that has to be over by a certain time gets several tries,
  * for the machine may be busy.
  */
-#include <CUnit/Basic.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "span.h"
+#include "unit_main.h"
 
 #define TRIES 3
 #define MS CUDA_NS_PER_MS
@@ -333,10 +333,7 @@ static void test_watched(void) {
 }
 
 int main(void) {
-    static const struct {
-        const char *name;
-        CU_TestFunc function;
-    } cases[] = {
+    static const unit_case cases[] = {
         {"errors are held back", test_held_back},
         {"but within the limit", test_held_back_within_limit},
         {"and not where nobody is to be waited for", test_not_held_back},
@@ -348,15 +345,5 @@ int main(void) {
         {"another one comes in its place", test_span_set_anew},
         {"the watcher", test_watched},
     };
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    CU_pSuite suite = CU_add_suite("nccl_limits", NULL, NULL);
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        if (suite == NULL || CU_add_test(suite, cases[i].name, cases[i].function) == NULL)
-            return 1;
-    CU_basic_set_mode(CU_BRM_NORMAL);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures(), ran = CU_get_number_of_tests_run();
-    CU_cleanup_registry();
-    return failures == 0 && ran == sizeof cases / sizeof cases[0] ? 0 : 1;
+    return UNIT_MAIN("nccl_limits", cases);
 }

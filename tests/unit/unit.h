@@ -4,8 +4,8 @@
 #define UNIT_H
 
 #include "fake_backend.h"
+#include "unit_main.h"
 
-#include <CUnit/Basic.h>
 #include <CUnit/CUnit.h>
 #include <symmem/symmem.h>
 
@@ -46,32 +46,5 @@ __attribute__((unused)) static void unit_end(symmem_context *context) {
     CU_ASSERT_EQUAL(atomic_load(&fake.allocated), atomic_load(&fake.released));
     CU_ASSERT_EQUAL(atomic_load(&fake.opened), atomic_load(&fake.closed));
 }
-
-typedef struct unit_case {
-    const char *name;
-    CU_TestFunc function;
-} unit_case;
-
-/* Runs the cases; the program's exit status. */
-__attribute__((unused)) static int unit_main(const char *suite_name, const unit_case *cases,
-                                             size_t count) {
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    CU_pSuite suite = CU_add_suite(suite_name, NULL, NULL);
-    if (!suite)
-        return 1;
-    for (size_t i = 0; i < count; i++) {
-        if (!CU_add_test(suite, cases[i].name, cases[i].function))
-            return 1;
-    }
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    unsigned run = CU_get_number_of_tests_run();
-    CU_cleanup_registry();
-    return failures == 0 && run == count ? 0 : 1;
-}
-#define UNIT_MAIN(suite_name, cases)                                                               \
-    unit_main(suite_name, cases, sizeof(cases) / sizeof((cases)[0]))
 
 #endif
