@@ -16,8 +16,15 @@ for word in cuMulticast multimem.st multimem.ld multimem.red symmem_multicast_; 
     fi
 done
 
-# Sources given to nvcc for images of the backend, and all that they take in of ours.
-commands=$(grep -oE -- '-fatbin .*-o [^ ]*backend_cuda/[^ ]*' "$build/build.ninja" |
+# Sources given to nvcc for images of the backend, and all that they take in of ours. Ninja's rules or
+# make's: in a build of another kind nobody would know.
+rules=("$build"/build.ninja)
+[ -e "${rules[0]}" ] || rules=("$build"/backend_cuda/CMakeFiles/*/build.make)
+if [ ! -e "${rules[0]}" ]; then
+    echo "$build: no rules of ninja or make"
+    found=1
+fi
+commands=$(grep -hoE -- '-fatbin .*-o [^ ]*backend_cuda/[^ ]*' "${rules[@]}" 2>/dev/null |
     grep -v device_example || true)
 mapfile -t sources < <(grep -oE '[^ ]+\.cu( |$)' <<<"$commands" | tr -d ' ' | sort -u)
 [ "${#sources[@]}" -gt 0 ] || echo "no kernels are compiled in this build"
