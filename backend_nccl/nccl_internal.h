@@ -120,8 +120,8 @@ symmem_status nccl_comm_failed(const cuda_instance *instance, ncclResult_t resul
 /* Waits for what NCCL does in the background. */
 symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
                              const symmem_exchange *exchange, const char *what);
-/* Gives up one use; the last one gives everything back. Waits for no peer's call, and at most a
- * second for NCCL and the driver, who may wait for a peer's kernel. */
+/* Gives up one use; the last one gives everything back. Waits for no peer's call, and at most three
+ * seconds for NCCL and the driver, who may wait for a peer's kernel. */
 void nccl_comm_leave(cuda_instance *instance, nccl_comm *comm);
 /* What the last use comes to. */
 void nccl_comm_end(cuda_instance *instance, nccl_comm *comm);

@@ -84,18 +84,27 @@ static ncclResult_t all_reduce(const nccl_call *c) {
                                  type, operation_of(c->call->op), c->comm, c->native);
 }
 
+/* Of a call within a group, which is but noted; and NCCL may answer that with in progress. */
+static bool is_noted(ncclResult_t result) {
+    return result == ncclSuccess || result == ncclInProgress;
+}
+
+static ncclResult_t end_group(const nccl_call *c, ncclResult_t result) {
+    ncclResult_t ended = c->library->GroupEnd();
+    return is_noted(result) ? ended : result;
+}
+
 static ncclResult_t reduce_scatter(const nccl_call *c) {
     size_t bytes = element_bytes(c->call->dtype);
     ncclDataType_t type = ncclInt8;
     (void)find_type(c->call->dtype, &type);
     ncclResult_t result = c->library->GroupStart();
-    for (size_t row = 0; result == ncclSuccess && row < rows_of(c->call); row++)
+    for (size_t row = 0; is_noted(result) && row < rows_of(c->call); row++)
         result = c->library->ReduceScatter(own_part(c) + row * c->call->in_row * bytes,
                                            (char *)c->call->out + row * c->call->out_row * bytes,
                                            c->call->out_row, type, operation_of(c->call->op),
                                            c->comm, c->native);
-    ncclResult_t ended = c->library->GroupEnd();
-    return result == ncclSuccess || result == ncclInProgress ? ended : result;
+    return end_group(c, result);
 }
 
 static ncclResult_t all_gather(const nccl_call *c) {
@@ -117,17 +126,16 @@ static ncclResult_t all_to_all(const nccl_call *c) {
     char *out = c->call->out;
     size_t in_at = 0, out_at = 0;
     ncclResult_t result = c->library->GroupStart();
-    for (int32_t r = 0; result == ncclSuccess && r < c->peers->world_size; r++) {
+    for (int32_t r = 0; is_noted(result) && r < c->peers->world_size; r++) {
         size_t sent = c->call->in_splits[r] * bytes, got = c->call->out_splits[r] * bytes;
         if (sent != 0)
             result = c->library->Send(in + in_at, sent, ncclUint8, (int)r, c->comm, c->native);
-        if (got != 0 && result == ncclSuccess)
+        if (got != 0 && is_noted(result))
             result = c->library->Recv(out + out_at, got, ncclUint8, (int)r, c->comm, c->native);
         in_at += sent;
         out_at += got;
     }
-    ncclResult_t ended = c->library->GroupEnd();
-    return result == ncclSuccess || result == ncclInProgress ? ended : result;
+    return end_group(c, result);
 }
 
 /* An all-to-all may have nothing for some ranks, so all meet first. */

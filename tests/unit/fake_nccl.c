@@ -468,7 +468,10 @@ typedef struct team {
 
 PUBLIC team ncclTeamLsa(ncclComm_t comm);
 PUBLIC team ncclTeamLsa(ncclComm_t comm) {
+    const int *told = comm->rank == 0 ? fake_nccl.nonsense : NULL;
     int domain = fake_nccl.domain != 0 ? fake_nccl.domain : comm->world;
+    if (told != NULL)
+        return (team){told[0], told[1], told[2]};
     return (team){domain, comm->rank % domain, 1};
 }
 #endif

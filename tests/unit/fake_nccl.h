@@ -18,6 +18,7 @@ typedef enum fake_nccl_call {
     FAKE_INIT,
     FAKE_REGISTER,
     FAKE_COLLECTIVE,
+    FAKE_NOTED,  /* one within a group */
     FAKE_POINTER /* the host's query */
 } fake_nccl_call;
 
@@ -41,6 +42,8 @@ typedef struct fake_window {
 typedef struct fake_nccl_state {
     int version;
     int domain; /* ranks of a load/store domain; 0: all */
+    /* What rank 0 hears of its domain, if not NULL: how many ranks, its place, and the stride. */
+    const int *nonsense;
     /* One call of one rank, the skip-th of its kind there, goes wrong. */
     fake_nccl_call call;
     fake_nccl_way way;

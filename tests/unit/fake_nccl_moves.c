@@ -155,14 +155,18 @@ PUBLIC ncclResult_t ncclGroupEnd(void) {
     return --group.depth == 0 ? move_off() : ncclSuccess;
 }
 
+/* In a group a call is but noted, which NCCL may answer either way. */
 static ncclResult_t add(ncclComm_t comm, void *stream, one_call call) {
+    if (group.depth > 0 && goes_wrong(FAKE_NOTED, comm->rank))
+        return fake_nccl.result;
     ncclGroupStart();
     if (group.move.count == MAX_CALLS)
         abort();
     group.comm = comm;
     group.stream = stream;
     group.move.calls[group.move.count++] = call;
-    return ncclGroupEnd();
+    ncclResult_t result = ncclGroupEnd();
+    return group.depth > 0 && group.move.count % 2 != 0 ? ncclInProgress : result;
 }
 
 PUBLIC ncclResult_t ncclAllReduce(const void *in, void *out, size_t count, ncclDataType_t type,
@@ -190,7 +194,9 @@ PUBLIC ncclResult_t ncclSend(const void *in, size_t count, ncclDataType_t type, 
     return add(comm, stream, (one_call){SEND, in, NULL, count, type, ncclSum, peer});
 }
 
+#ifndef FAKE_WITHOUT_RECV
 PUBLIC ncclResult_t ncclRecv(void *out, size_t count, ncclDataType_t type, int peer,
                              ncclComm_t comm, cudaStream_t stream) {
     return add(comm, stream, (one_call){RECV, NULL, out, count, type, ncclSum, peer});
 }
+#endif

@@ -52,6 +52,10 @@ static void test_probe(void) {
     expect_probe(SYMMEM_UNSUPPORTED, "no libnccl");
     setenv("SYMMEM_NCCL_LIBRARY", OLD_NCCL, 1);
     expect_probe(SYMMEM_UNSUPPORTED, "libnccl 2.26.5 is too old");
+    setenv("SYMMEM_NCCL_LIBRARY", "libm.so.6", 1);
+    expect_probe(SYMMEM_UNSUPPORTED, "does not tell its version");
+    setenv("SYMMEM_NCCL_LIBRARY", NCCL_WITHOUT_RECV, 1);
+    expect_probe(SYMMEM_UNSUPPORTED, "libnccl has no ncclRecv");
     setenv("SYMMEM_NCCL_LIBRARY", PLAIN_NCCL, 1);
     expect_probe(SYMMEM_OK, "");
     setenv("SYMMEM_NCCL_LIBRARY", NEW_NCCL, 1);
@@ -326,6 +330,32 @@ static void test_domains(void) {
     }
 }
 
+/* Rank 0 hears that its domain is none in a group of two: no pointer is looked up, on no rank. */
+static void body_nonsense(rank_env *env) {
+    void *ptr = NULL;
+    symmem_handle *handle = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+    expect_agreed(env, meet_at(env, ptr, 5000, &handle), SYMMEM_BACKEND);
+    if (env->rank == 0)
+        CHECK(env, strstr(last_record().message, "makes no sense") != NULL);
+    env_meet(env);
+    if (env->rank == 0)
+        nccl->nonsense = NULL;
+    env_meet(env);
+    check_fresh(env);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_nonsense(void) {
+    static const int teams[][3] = {{0, 0, 1}, {-1, 0, 1}, {2, 2, 1}, {2, -1, 1},
+                                   {2, 1, 1}, {3, 0, 1},  {2, 0, 2}, {2, 0, 0}};
+    use_library(PLAIN_NCCL);
+    for (size_t i = 0; i < sizeof teams / sizeof teams[0]; i++) {
+        nccl->nonsense = teams[i];
+        run_nccl(2, body_nonsense, 0);
+    }
+}
+
 static const named_test tests[] = {
     {"versions", test_versions},
     {"probe", test_probe},
@@ -337,6 +367,7 @@ static const named_test tests[] = {
     {"handles outlive groups", test_outlives},
     {"modules outlive instances", test_modules},
     {"load/store domains", test_domains},
+    {"domains that make no sense", test_nonsense},
 };
 
 int main(void) {

@@ -121,16 +121,20 @@ static void gathers(scene *s) {
     }
 }
 
-/* Rank r sends (r + p) % 3 elements to rank p. */
+static size_t split(int32_t from, int32_t to) {
+    return (size_t)(2 * from + to) % 3;
+}
+
 static void all_to_alls(scene *s) {
     rank_env *env = s->env;
     size_t in_splits[MAX_RANKS], out_splits[MAX_RANKS];
     int64_t sent = 0, got = 0;
     for (int32_t r = 0; r < env->world; r++) {
-        in_splits[r] = out_splits[r] = (size_t)(env->rank + r) % 3;
+        in_splits[r] = split(env->rank, r);
+        out_splits[r] = split(r, env->rank);
         sent += (int64_t)in_splits[r];
+        got += (int64_t)out_splits[r];
     }
-    got = sent;
     DLTensor in = tensor_of(env, s->data, 1, &sent, 32), out = tensor_of(env, s->out, 1, &got, 32);
     fill(env, s->data, (int)sent);
     done(s, symmem_all_to_all_out(s->handle, &in, in_splits, &out, out_splits, 0, 5000, s->stream));
@@ -138,8 +142,8 @@ static void all_to_alls(scene *s) {
     for (int32_t r = 0; r < env->world; r++) {
         int before = 0;
         for (int32_t p = 0; p < env->rank; p++)
-            before += (r + p) % 3;
-        for (int i = 0; i < (r + env->rank) % 3; i++)
+            before += (int)split(r, p);
+        for (int i = 0; i < (int)split(r, env->rank); i++)
             CHECK(env, *at++ == value(r, before + i));
     }
 }
@@ -358,6 +362,47 @@ static void test_troubles(void) {
     nccl->domain = 0;
 }
 
+/* One of the calls of a group is refused: what the group then does is not the whole of it. */
+static void body_refused(rank_env *env) {
+    void *ptr = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    if (handle == NULL)
+        return;
+    const size_t splits[] = {1, 1, 1};
+    int64_t count = 3, whole[] = {2, 3}, part[] = {2, 1};
+    int out[3] = {0};
+    DLTensor in = tensor_of(env, ptr, 1, &count, 32), to = tensor_of(env, out, 1, &count, 32);
+    DLTensor rows = tensor_of(env, ptr, 2, whole, 32), row = tensor_of(env, out, 2, part, 32);
+    if (env->rank == 0) {
+        nccl->rank = 1;
+        nccl->result = ncclInvalidArgument;
+        atomic_store(&nccl->skip, 1);
+        nccl->call = FAKE_NOTED;
+    }
+    env_meet(env);
+    symmem_status status =
+        env->plan->argument == 0
+            ? symmem_all_to_all_out(handle, &in, splits, &to, splits, 0, LIMIT_MS, NULL)
+            : symmem_reduce_scatter_out(handle, &rows, SYMMEM_SUM, true, &row, 0, LIMIT_MS, NULL);
+    if (env->rank == 1)
+        CHECK_STATUS(env, status, SYMMEM_BACKEND);
+    env_meet(env);
+    if (env->rank == 0)
+        nccl->call = FAKE_NO_CALL;
+    CHECK(env, are_given_up(env));
+    env_meet(env);
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_refused(void) {
+    use_library(PLAIN_NCCL);
+    nccl->domain = 1;
+    run_nccl(3, body_refused, 0);
+    run_nccl(3, body_refused, 1);
+    nccl->domain = 0;
+}
+
 /* Who did not call has nothing under way, and has to hear of it all the same. */
 static void body_one_calls(rank_env *env) {
     void *ptr = NULL;
@@ -447,7 +492,7 @@ static void test_ends(void) {
 static const named_test tests[] = {
     {"works", test_works},     {"within direct access", test_within},
     {"limits", test_troubles}, {"one rank calls", test_one_calls},
-    {"ranks end", test_ends},
+    {"ranks end", test_ends},  {"a call of a group is refused", test_refused},
 };
 
 int main(void) {

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A communicator whose end takes longer than is waited for: ending.c of the NCCL backend alone,
+ * under a clock that is behind by what a wait may take, with all that it calls replaced.
+ */
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+#include "nccl_internal.h"
+#include "unit_main.h"
+
+static uint64_t behind_ns;
+static atomic_bool may_end;
+static atomic_int ended;
+static int notices;
+
+uint64_t cuda_now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec - behind_ns;
+}
+
+void cuda_relax(const cuda_driver *driver) {
+    (void)driver;
+}
+
+void cuda_restore(const cuda_driver *driver) {
+    (void)driver;
+}
+
+void nccl_signals_off(sigset_t *before) {
+    (void)sigemptyset(before);
+}
+
+void nccl_signals_on(const sigset_t *before) {
+    (void)before;
+}
+
+void nccl_comm_end(cuda_instance *instance, nccl_comm *comm) {
+    const struct timespec pause = {.tv_nsec = 1000000};
+    (void)instance, (void)comm;
+    for (int i = 0; i < 3000 && !atomic_load(&may_end); i++)
+        nanosleep(&pause, NULL);
+    atomic_fetch_add(&ended, 1);
+}
+
+/* The user is told, and only then it ends. */
+static void note(const symmem_host *host, const char *text) {
+    (void)host;
+    notices++;
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "closing waits"));
+    CU_ASSERT_EQUAL(atomic_load(&ended), 0);
+    atomic_store(&may_end, true);
+}
+
+static void *let_go(void *unused) {
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    atomic_store(&may_end, true);
+    return unused;
+}
+
+/* --- the cases ------------------------------------------------------------------------ */
+
+static const symmem_host host = {.size = sizeof host, .notice = note};
+static nccl_state state;
+static cuda_instance instance;
+static nccl_comm comm;
+
+/* Begins an end for which no time is left: it goes on by itself. */
+static void begin(void) {
+    pthread_condattr_t attributes;
+    CU_ASSERT_EQUAL_FATAL(pthread_condattr_init(&attributes), 0);
+    CU_ASSERT_EQUAL_FATAL(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC), 0);
+    memset(&state, 0, sizeof state);
+    CU_ASSERT_EQUAL_FATAL(pthread_cond_init(&state.ended, &attributes), 0);
+    CU_ASSERT_EQUAL_FATAL(pthread_mutex_init(&state.lock, NULL), 0);
+    (void)pthread_condattr_destroy(&attributes);
+    instance.host = &host;
+    instance.extension = &state;
+    notices = 0;
+    atomic_store(&ended, 0);
+    atomic_store(&may_end, false);
+    behind_ns = 3000 * CUDA_NS_PER_MS;
+    nccl_ending_begin(&instance, &comm);
+    CU_ASSERT_EQUAL(atomic_load(&ended), 0);
+}
+
+static void finish(void) {
+    nccl_endings_finish(&instance);
+    CU_ASSERT_PTR_NULL(state.endings);
+    (void)pthread_cond_destroy(&state.ended);
+    (void)pthread_mutex_destroy(&state.lock);
+}
+
+static void test_told(void) {
+    begin();
+    behind_ns = 10000 * CUDA_NS_PER_MS;
+    finish();
+    CU_ASSERT(notices == 1 && atomic_load(&ended) == 1);
+}
+
+static void test_in_time(void) {
+    pthread_t letting_go;
+    begin();
+    behind_ns = 5000 * CUDA_NS_PER_MS;
+    CU_ASSERT_EQUAL_FATAL(pthread_create(&letting_go, NULL, let_go, NULL), 0);
+    finish();
+    CU_ASSERT(notices == 0 && atomic_load(&ended) == 1);
+    CU_ASSERT_EQUAL(pthread_join(letting_go, NULL), 0);
+}
+
+static bool is_listed(void) {
+    pthread_mutex_lock(&state.lock);
+    const bool listed = state.endings != NULL;
+    pthread_mutex_unlock(&state.lock);
+    return listed;
+}
+
+/* What was left to itself goes, once it is over, with a later one, and not with closing only. */
+static void test_swept(void) {
+    const struct timespec pause = {.tv_nsec = 1000000};
+    int begun = 1;
+    begin();
+    CU_ASSERT(is_listed());
+    atomic_store(&may_end, true);
+    for (behind_ns = 0; begun < 5000 && is_listed(); begun++) {
+        nanosleep(&pause, NULL);
+        nccl_ending_begin(&instance, &comm);
+    }
+    CU_ASSERT_FALSE(is_listed());
+    CU_ASSERT_EQUAL(atomic_load(&ended), begun);
+    finish();
+    CU_ASSERT_EQUAL(notices, 0);
+}
+
+static const unit_case cases[] = {
+    {"closing tells that it waits", test_told},
+    {"not where it is in time", test_in_time},
+    {"the next end takes it along", test_swept},
+};
+
+int main(void) {
+    return UNIT_MAIN("late_ending", cases);
+}
