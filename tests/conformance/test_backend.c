@@ -2,6 +2,7 @@
 /* Choosing a backend, what it does not declare, and its devices. */
 #include <string.h>
 
+#include "backend_table.h"
 #include "fake_table.h"
 #include "kit.h"
 
@@ -144,7 +145,7 @@ static void without_a_backend(struct tk *t) {
     TK_CHECK(t, !supported);
 }
 
-/* --- what is not declared --------------------------------------------------------------------- */
+/* --- what is not declared: by the backend under test, or by a table that is it but for that --- */
 
 static void refuse_streams(struct tk *t) {
     symmem_stream *stream = NULL;
@@ -171,6 +172,7 @@ static void refuse_connectivity(struct tk *t) {
 
 static void without_connectivity(struct tk *t) {
     TK_REQ(t, "SM-BACKEND-09");
+    backend_without(t, SYMMEM_CAP_CONNECTIVITY);
     refuse_connectivity(t);
 }
 
@@ -198,25 +200,30 @@ static void refuse_pool(struct tk *t) {
 
 static void without_streams(struct tk *t) {
     TK_REQ(t, "SM-BACKEND-09");
+    backend_without(t, SYMMEM_CAP_STREAMS);
     refuse_streams(t);
 }
 
 static void without_wrapped_streams(struct tk *t) {
     TK_REQ(t, "SM-BACKEND-09");
+    backend_without(t, SYMMEM_CAP_WRAP_STREAM);
     refuse_wrap(t);
 }
 
 static void without_multicast(struct tk *t) {
     TK_REQ(t, "SM-BACKEND-09");
+    backend_without(t, SYMMEM_CAP_MULTICAST);
     refuse_multicast(t);
 }
 
 static void without_pools(struct tk *t) {
     TK_REQ(t, "SM-BACKEND-09");
+    backend_without(t, SYMMEM_CAP_POOL);
     refuse_pool(t);
 }
 
 static void without_capture(struct tk *t) {
+    backend_without(t, SYMMEM_CAP_CAPTURE);
     symmem_stream *stream = tk_stream(t);
     symmem_graph *graph = NULL;
     TK_REQ(t, "SM-BACKEND-09");
@@ -231,6 +238,7 @@ static void must_not_run(void *arg) {
 }
 
 static void without_host_functions(struct tk *t) {
+    backend_without(t, SYMMEM_CAP_HOST_FN);
     symmem_stream *stream = tk_stream(t);
     int ran = 0;
     TK_REQ(t, "SM-BACKEND-09");
@@ -323,10 +331,10 @@ static void devices_of_pools(struct tk *t) {
         .name = name_, .requirements = requirements_, .max_ranks = 1, .flags = flags_,             \
         .body = body_,                                                                             \
     }
-#define LACKING(name_, needs_, absent_, body_)                                                     \
+#define LACKING(name_, needs_, body_)                                                              \
     {                                                                                              \
-        .name = name_, .requirements = "SM-BACKEND-09", .needs = needs_, .needs_absent = absent_,  \
-        .max_ranks = 2, .body = body_,                                                             \
+        .name = name_, .requirements = "SM-BACKEND-09", .needs = needs_, .max_ranks = 2,           \
+        .body = body_,                                                                             \
     }
 
 static const struct tk_case cases[] = {
@@ -345,14 +353,13 @@ static const struct tk_case cases[] = {
     CASE("backend.without_a_backend", "SM-BACKEND-03,SM-ERROR-04", TK_NO_BACKEND,
          without_a_backend),
     CASE("backend.without_anything", "SM-BACKEND-09", TK_NO_BACKEND, without_anything),
-    LACKING("backend.without_streams", 0, SYMMEM_CAP_STREAMS, without_streams),
-    LACKING("backend.without_wrapped_streams", 0, SYMMEM_CAP_WRAP_STREAM, without_wrapped_streams),
-    LACKING("backend.without_multicast", 0, SYMMEM_CAP_MULTICAST, without_multicast),
-    LACKING("backend.without_pools", 0, SYMMEM_CAP_POOL, without_pools),
-    LACKING("backend.without_connectivity", 0, SYMMEM_CAP_CONNECTIVITY, without_connectivity),
-    LACKING("backend.without_capture", SYMMEM_CAP_STREAMS, SYMMEM_CAP_CAPTURE, without_capture),
-    LACKING("backend.without_host_functions", SYMMEM_CAP_STREAMS, SYMMEM_CAP_HOST_FN,
-            without_host_functions),
+    LACKING("backend.without_streams", 0, without_streams),
+    LACKING("backend.without_wrapped_streams", 0, without_wrapped_streams),
+    LACKING("backend.without_multicast", 0, without_multicast),
+    LACKING("backend.without_pools", 0, without_pools),
+    LACKING("backend.without_connectivity", 0, without_connectivity),
+    LACKING("backend.without_capture", SYMMEM_CAP_STREAMS, without_capture),
+    LACKING("backend.without_host_functions", SYMMEM_CAP_STREAMS, without_host_functions),
     CASE("test_has_multicast_support", "SM-BACKEND-10", 0, has_multicast_support),
     {.name = "backend.devices",
      .requirements = "SM-BACKEND-11,SM-ERROR-04",

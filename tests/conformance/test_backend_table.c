@@ -8,16 +8,7 @@
 
 #include "fake_table.h"
 #include "kit.h"
-
-typedef void (*entry_fn)(void);
-
-struct entry {
-    const char *name;
-    size_t at;
-    uint64_t capability;
-};
-#define ENTRY(name_, capability_)                                                                  \
-    { #name_, offsetof(symmem_backend, name_), capability_ }
+#include "table_entries.h"
 
 /* Those without which there is no backend. */
 static const struct entry mandatory[] = {
@@ -30,49 +21,7 @@ static const struct entry mandatory[] = {
     ENTRY(memset32, 0),       ENTRY(write_value32, 0),
 };
 
-/* Those that come with a capability. */
-static const struct entry declared[] = {
-    ENTRY(stream_create, SYMMEM_CAP_STREAMS),
-    ENTRY(stream_destroy, SYMMEM_CAP_STREAMS),
-    ENTRY(stream_synchronize, SYMMEM_CAP_STREAMS),
-    ENTRY(stream_query, SYMMEM_CAP_STREAMS),
-    ENTRY(device_synchronize, SYMMEM_CAP_STREAMS),
-    ENTRY(event_create, SYMMEM_CAP_STREAMS),
-    ENTRY(event_destroy, SYMMEM_CAP_STREAMS),
-    ENTRY(event_record, SYMMEM_CAP_STREAMS),
-    ENTRY(stream_wait_event, SYMMEM_CAP_STREAMS),
-    ENTRY(event_synchronize, SYMMEM_CAP_STREAMS),
-    ENTRY(event_query, SYMMEM_CAP_STREAMS),
-    ENTRY(stream_wrap, SYMMEM_CAP_WRAP_STREAM),
-    ENTRY(host_fn, SYMMEM_CAP_HOST_FN),
-    ENTRY(capture_begin, SYMMEM_CAP_CAPTURE),
-    ENTRY(capture_end, SYMMEM_CAP_CAPTURE),
-    ENTRY(capture_id, SYMMEM_CAP_CAPTURE),
-    ENTRY(graph_launch, SYMMEM_CAP_CAPTURE),
-    ENTRY(graph_destroy, SYMMEM_CAP_CAPTURE),
-    ENTRY(multicast_create, SYMMEM_CAP_MULTICAST),
-    ENTRY(multicast_attach, SYMMEM_CAP_MULTICAST),
-    ENTRY(multicast_bind, SYMMEM_CAP_MULTICAST),
-    ENTRY(multicast_release, SYMMEM_CAP_MULTICAST),
-    ENTRY(multimem_store, SYMMEM_CAP_MULTICAST),
-    ENTRY(multimem_ld_reduce, SYMMEM_CAP_MULTICAST),
-    ENTRY(collective, SYMMEM_CAP_COLLECTIVES),
-    ENTRY(matmul, SYMMEM_CAP_MATMUL),
-    ENTRY(copy_strided, SYMMEM_CAP_MATMUL),
-    ENTRY(reduce_local, SYMMEM_CAP_MATMUL),
-    ENTRY(connectivity, SYMMEM_CAP_CONNECTIVITY),
-};
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-
-static entry_fn entry_at(const symmem_backend *table, size_t at) {
-    entry_fn entry;
-    memcpy(&entry, (const char *)table + at, sizeof(entry));
-    return entry;
-}
-
-static void set_entry(symmem_backend *table, size_t at, entry_fn entry) {
-    memcpy((char *)table + at, &entry, sizeof(entry));
-}
 
 /* Registering it is refused, and nothing of it is called or remembered. */
 static void refuse(struct tk *t, const symmem_backend *table, const char *why) {
@@ -156,7 +105,7 @@ static void missing_entries(struct tk *t) {
 
 static void capabilities_without_entries(struct tk *t) {
     TK_REQ(t, "SM-BACKEND-07");
-    for (size_t i = 0; i < COUNT(declared); i++) {
+    for (size_t i = 0; i < DECLARED_COUNT; i++) {
         symmem_backend table;
         fake_table_full(&table);
         set_entry(&table, declared[i].at, NULL);
@@ -172,7 +121,7 @@ static void capabilities_without_their_like(struct tk *t) {
     for (size_t i = 0; i < COUNT(of_streams); i++) {
         /* Only the entries of that one are there: it is the capability that is refused. */
         fake_table_full(&table);
-        for (size_t k = 0; k < COUNT(declared); k++)
+        for (size_t k = 0; k < DECLARED_COUNT; k++)
             if (declared[k].capability != of_streams[i])
                 set_entry(&table, declared[k].at, NULL);
         table.capabilities = fake_table_a.capabilities | of_streams[i];
@@ -185,7 +134,7 @@ static void capabilities_without_their_like(struct tk *t) {
 
 static void entries_without_capabilities(struct tk *t) {
     TK_REQ(t, "SM-BACKEND-07");
-    for (size_t i = 0; i < COUNT(declared); i++) {
+    for (size_t i = 0; i < DECLARED_COUNT; i++) {
         symmem_backend table;
         fake_table_full(&table);
         table.capabilities &= ~declared[i].capability;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Barriers: nobody passes early, everything is visible, rounds and channels keep apart. */
-#include "sync_help.h"
+#include "plain_help.h"
 
 /* --- nobody passes early ---------------------------------------------------------------------- */
 
@@ -83,51 +83,58 @@ static void halves_alternate(struct tk *t) {
 
 #define SLOT_WORDS 32u
 
-/* Every rank writes a slot at every rank, then all are read. */
-static void visible_on(struct tk *t, symmem_handle *handle, bool direct, int rounds) {
+/* Every rank writes a slot at every rank, then all are read. plain: by plain stores and loads;
+ * NULL: by one-sided calls. */
+static void visible_on(struct tk *t, symmem_handle *handle, const struct plain *plain, int rounds) {
     symmem_handle_info info = info_of(t, handle);
+    symmem_stream *stream = plain != NULL ? plain->stream : NULL;
     void *const *buffers = NULL;
     uint32_t words[SLOT_WORDS];
     bool good = true;
     TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
+    const uint32_t *own = buffers[info.rank];
     for (uint32_t g = 1; good && g <= (uint32_t)rounds; g++) {
         fill_words(words, SLOT_WORDS, info.rank, g);
         for (int32_t peer = 0; peer < info.world_size; peer++) {
-            size_t offset = (size_t)info.rank * sizeof(words);
-            if (direct)
-                fill_words((uint32_t *)buffers[peer] + offset / 4, SLOT_WORDS, info.rank, g);
+            size_t at = (size_t)info.rank * SLOT_WORDS;
+            if (plain != NULL)
+                plain_store(plain, (uint32_t *)buffers[peer] + at, words, 0, SLOT_WORDS);
             else
-                tk_write(t, handle, peer, offset, words, sizeof(words));
+                tk_write(t, handle, peer, at * 4, words, sizeof(words));
         }
-        good = TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        good = TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), stream));
         for (int32_t peer = 0; good && peer < info.world_size; peer++) {
-            const uint32_t *seen = words;
-            if (direct)
-                seen = (const uint32_t *)buffers[info.rank] + (size_t)peer * SLOT_WORDS;
+            size_t at = (size_t)peer * SLOT_WORDS;
+            if (plain != NULL)
+                plain_load(plain, own + at, words, 0, SLOT_WORDS);
             else
-                tk_read(t, handle, info.rank, (size_t)peer * sizeof(words), words, sizeof(words));
-            size_t wrong = first_wrong_word(seen, SLOT_WORDS, peer, g);
+                tk_read(t, handle, info.rank, at * 4, words, sizeof(words));
+            size_t wrong = first_wrong_word(words, SLOT_WORDS, peer, g);
             good = TK_CHECK_MSG(t, wrong == SLOT_WORDS, "round %u: rank %d's word %zu is missing",
                                 g, (int)peer, wrong);
         }
-        good = TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL)) && good;
+        good = TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), stream)) && good;
     }
+    if (stream != NULL)
+        tk_synchronize(t, stream);
 }
 
 static void writes_are_visible(struct tk *t) {
     size_t bytes = (size_t)t->world_size * SLOT_WORDS * 4;
-    visible_on(t, tk_handle(t, bytes, tk_world_group(t)), false, t->world_size <= 8 ? 30 : 2);
+    visible_on(t, tk_handle(t, bytes, tk_world_group(t)), NULL, t->world_size <= 8 ? 30 : 2);
 }
 
 static void plain_writes_are_visible(struct tk *t) {
     size_t bytes = (size_t)t->world_size * SLOT_WORDS * 4;
-    visible_on(t, tk_handle(t, bytes, tk_world_group(t)), true, t->world_size <= 8 ? 100 : 3);
+    struct plain plain = plain_begin(t, SLOT_WORDS, true);
+    int rounds = t->world_size > 8 ? 3 : plain_by_cpu(&plain) ? 100 : 25;
+    visible_on(t, tk_handle(t, bytes, tk_world_group(t)), &plain, rounds);
 }
 
 static void visible_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
                              void *arg) {
     (void)arg;
-    visible_on(t, tk_handle(t, (size_t)shape->count * SLOT_WORDS * 4, group), false, 3);
+    visible_on(t, tk_handle(t, (size_t)shape->count * SLOT_WORDS * 4, group), NULL, 3);
 }
 
 static void writes_are_visible_on_every_group_shape(struct tk *t) {
@@ -208,7 +215,7 @@ static const struct tk_case cases[] = {
      .body = writes_are_visible},
     {.name = "barrier.plain_writes_are_visible",
      .requirements = "SM-BARRIER-02",
-     .needs = SYMMEM_CAP_HOST_ACCESS | SYMMEM_CAP_DIRECT_ACCESS,
+     .needs = SYMMEM_CAP_DIRECT_ACCESS,
      .min_ranks = 2,
      .flags = TK_PLAIN_MEMORY,
      .body = plain_writes_are_visible},

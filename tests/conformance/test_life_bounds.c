@@ -179,17 +179,26 @@ static void context_takes_its_threads(struct tk *t) {
     }
 }
 
-/* Each rank's memory is where its owner sees it. */
+/* Each rank's memory is what its owner sees, and where the CPU reaches it at the same address. */
 static void one_address_for_threads(struct tk *t) {
     symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
+    bool by_host = (t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0;
     void *const *buffers = NULL;
     void *const *pads = NULL;
+    int32_t words[2] = {t->rank + 1, 0}, pad_words[2] = {-t->rank - 1, 0};
     TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
     TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(handle, &pads));
     tk_share_u64(t, 0, (uint64_t)(uintptr_t)buffers[t->rank]);
     tk_share_u64(t, 1, (uint64_t)(uintptr_t)pads[t->rank]);
+    TK_OK(t, symmem_copy(t->context, buffers[t->rank], &words[0], 4, NULL));
+    TK_OK(t, symmem_copy(t->context, pads[t->rank], &pad_words[0], 4, NULL));
     tk_out_of_band_barrier(t);
     for (int32_t r = 0; r < t->world_size; r++) {
+        TK_OK(t, symmem_copy(t->context, &words[1], buffers[r], 4, NULL));
+        TK_OK(t, symmem_copy(t->context, &pad_words[1], pads[r], 4, NULL));
+        TK_CHECK(t, words[1] == r + 1 && pad_words[1] == -r - 1);
+        if (!by_host)
+            continue;
         TK_EQ_PTR(t, (const void *)(uintptr_t)tk_read_u64(t, r, 0), buffers[r]);
         TK_EQ_PTR(t, (const void *)(uintptr_t)tk_read_u64(t, r, 1), pads[r]);
     }
@@ -224,10 +233,10 @@ static const struct tk_case cases[] = {
      .body = context_takes_its_threads},
     {.name = "handle.one_address_for_threads",
      .requirements = "SM-HANDLE-13",
-     .needs = SYMMEM_CAP_HOST_ACCESS | SYMMEM_CAP_DIRECT_ACCESS,
+     .needs = SYMMEM_CAP_DIRECT_ACCESS,
      .min_ranks = 2,
      .max_ranks = 8,
-     .flags = TK_THREAD_ONLY,
+     .flags = TK_THREAD_ONLY | TK_WRITES_PADS,
      .body = one_address_for_threads},
 };
 TK_SUITE(life_bounds, cases);

@@ -6,7 +6,7 @@
  */
 #include <time.h>
 
-#include "sync_help.h"
+#include "plain_help.h"
 
 #define LINE_WORDS 16u
 #define MAX_LINES 4096u
@@ -16,6 +16,7 @@
 /* Rank r writes to the next one and reads what the one before it wrote. */
 struct ring {
     symmem_handle *handle;
+    symmem_stream *stream; /* of the signals; NULL: without one */
     void *const *buffers;
     uint32_t *words;
     size_t count; /* of words in a buffer */
@@ -46,16 +47,18 @@ static void skew(struct tk *t) {
 }
 
 static bool signal_next(struct tk *t, const struct ring *ring, int32_t channel) {
-    return TK_OK(t, symmem_put_signal(ring->handle, ring->next, channel, ring->limit_ms, NULL)) &&
-           TK_OK(t,
-                 symmem_wait_signal(ring->handle, ring->previous, channel, ring->limit_ms, NULL));
+    return TK_OK(t, symmem_put_signal(ring->handle, ring->next, channel, ring->limit_ms,
+                                      ring->stream)) &&
+           TK_OK(t, symmem_wait_signal(ring->handle, ring->previous, channel, ring->limit_ms,
+                                       ring->stream));
 }
 
 /* What I wrote was read. */
 static bool give_credit(struct tk *t, const struct ring *ring, int32_t channel) {
-    return TK_OK(t,
-                 symmem_put_signal(ring->handle, ring->previous, channel, ring->limit_ms, NULL)) &&
-           TK_OK(t, symmem_wait_signal(ring->handle, ring->next, channel, ring->limit_ms, NULL));
+    return TK_OK(t, symmem_put_signal(ring->handle, ring->previous, channel, ring->limit_ms,
+                                      ring->stream)) &&
+           TK_OK(t, symmem_wait_signal(ring->handle, ring->next, channel, ring->limit_ms,
+                                       ring->stream));
 }
 
 static bool check_generation(struct tk *t, const uint32_t *words, size_t count, int32_t writer,
@@ -67,34 +70,41 @@ static bool check_generation(struct tk *t, const uint32_t *words, size_t count, 
 
 /* --- one line to 4096 ------------------------------------------------------------------------- */
 
+/* plain: by plain stores and loads; NULL: by one-sided calls. */
 static bool pass_message(struct tk *t, const struct ring *ring, size_t count, uint32_t generation,
-                         bool direct) {
+                         const struct plain *plain) {
     skew(t);
-    if (direct) {
-        fill_words(ring->buffers[ring->next], count, t->rank, generation);
-    } else {
-        fill_words(ring->words, count, t->rank, generation);
+    fill_words(ring->words, count, t->rank, generation);
+    if (plain != NULL)
+        plain_store(plain, ring->buffers[ring->next], ring->words, 0, count);
+    else
         tk_write(t, ring->handle, ring->next, 0, ring->words, count * 4);
-    }
     if (!signal_next(t, ring, DATA))
         return false;
-    if (!direct)
+    if (plain != NULL)
+        plain_load(plain, ring->buffers[t->rank], ring->words, 0, count);
+    else
         tk_read(t, ring->handle, t->rank, 0, ring->words, count * 4);
-    const uint32_t *seen = direct ? ring->buffers[t->rank] : ring->words;
-    bool good = check_generation(t, seen, count, ring->previous, generation);
+    bool good = check_generation(t, ring->words, count, ring->previous, generation);
     skew(t);
     return good && give_credit(t, ring, CREDIT);
 }
 
 static void pass_messages(struct tk *t, bool direct) {
     struct ring ring = ring_begin(t, (size_t)MAX_LINES * LINE_WORDS);
+    struct plain plain = {0};
     uint32_t generation = 0;
     bool good = true;
+    if (direct)
+        plain = plain_begin(t, ring.count, true);
+    ring.stream = plain.stream;
     for (size_t lines = 1; good && lines <= MAX_LINES; lines *= 4) {
-        int rounds = lines == 1 ? 2000 : lines <= 64 ? 150 : 8;
+        int rounds = lines > 64 ? 8 : lines > 1 ? 150 : plain_by_cpu(&plain) ? 2000 : 300;
         for (int i = 0; good && i < rounds; i++)
-            good = pass_message(t, &ring, lines * LINE_WORDS, ++generation, direct);
+            good = pass_message(t, &ring, lines * LINE_WORDS, ++generation, direct ? &plain : NULL);
     }
+    if (ring.stream != NULL)
+        tk_synchronize(t, ring.stream);
     TK_CHECK(t, good);
     free(ring.words);
 }
@@ -114,6 +124,7 @@ static void stores_of_any_length(struct tk *t) {
 struct team {
     struct tk *t;
     struct ring ring;
+    struct plain plain;
     pthread_mutex_t begin; /* held until all threads are there */
     pthread_barrier_t meet;
     atomic_bool stop;
@@ -129,41 +140,36 @@ struct worker {
 /* A worker's part, its last word after a pause if it is the one to be late. */
 static void write_part(const struct team *team, uint32_t number, uint32_t generation) {
     const struct ring *ring = &team->ring;
-    size_t part = ring->count / WORKERS;
-    size_t at = number * part;
-    struct timespec pause = {.tv_nsec = 200000};
-    uint32_t *to = (uint32_t *)ring->buffers[ring->next] + at;
-    uint32_t *words = team->direct ? to : ring->words + at;
-    for (size_t i = 0; i < part; i++) {
-        if (i == part - 1 && generation % (2 * WORKERS) == number)
-            (void)nanosleep(&pause, NULL);
-        words[i] = word_of(team->t->rank, generation, at + i);
-    }
-    if (!team->direct)
-        TK_OK(team->t, symmem_put(ring->handle, ring->next, at * 4, words, part * 4, NULL));
+    const size_t part = ring->count / WORKERS, at = number * part, last = at + part - 1;
+    const struct timespec pause = {.tv_nsec = 200000};
+    uint32_t *to = ring->buffers[ring->next], *words = ring->words;
+    for (size_t i = at; i <= last; i++)
+        words[i] = word_of(team->t->rank, generation, i);
+    if (team->direct)
+        plain_store(&team->plain, to + at, words + at, at, part - 1);
+    if (generation % (2 * WORKERS) == number)
+        (void)nanosleep(&pause, NULL);
+    if (team->direct)
+        plain_store(&team->plain, to + last, words + last, last, 1);
+    else
+        TK_OK(team->t, symmem_put(ring->handle, ring->next, at * 4, words + at, part * 4, NULL));
 }
 
 /* Reads another worker's part than it wrote; it has waited for no signal itself. */
 static void read_part(struct team *team, uint32_t number, uint32_t generation) {
     const struct ring *ring = &team->ring;
-    size_t part = ring->count / WORKERS;
-    size_t at = (number + 1) % WORKERS * part;
-    const uint32_t *words = (const uint32_t *)ring->buffers[team->t->rank] + at;
-    uint32_t copy[64];
-    for (size_t i = 0; i < part; i += 64) {
-        size_t count = part - i < 64 ? part - i : 64;
-        if (!team->direct)
-            TK_OK(team->t,
-                  symmem_get(ring->handle, team->t->rank, (at + i) * 4, copy, count * 4, NULL));
-        for (size_t k = 0; k < count; k++) {
-            uint32_t seen = team->direct ? words[i + k] : copy[k];
-            if (seen != word_of(ring->previous, generation, at + i + k)) {
-                TK_CHECK_MSG(team->t, false, "word %zu is not of generation %u", at + i + k,
-                             generation);
-                return;
-            }
+    const size_t part = ring->count / WORKERS, at = (number + 1) % WORKERS * part;
+    const uint32_t *from = ring->buffers[team->t->rank];
+    if (team->direct)
+        plain_load(&team->plain, from + at, ring->words + at, at, part);
+    else
+        TK_OK(team->t,
+              symmem_get(ring->handle, team->t->rank, at * 4, ring->words + at, part * 4, NULL));
+    for (size_t i = at; i < at + part; i++)
+        if (ring->words[i] != word_of(ring->previous, generation, i)) {
+            TK_CHECK_MSG(team->t, false, "word %zu is not of generation %u", i, generation);
+            return;
         }
-    }
 }
 
 static void *work(void *arg) {
@@ -191,6 +197,8 @@ static void *work(void *arg) {
 
 static void run_team(struct tk *t, bool direct) {
     struct team team = {.t = t, .ring = ring_begin(t, 2048), .direct = direct, .generations = 200};
+    if (direct) /* without a stream: what one thread wrote another one's signal tells of */
+        team.plain = plain_begin(t, team.ring.count, false);
     struct worker workers[WORKERS];
     pthread_t threads[WORKERS];
     uint32_t started = 1; /* the rank's own thread leads */
@@ -314,13 +322,13 @@ static void any_size_and_content(struct tk *t) {
         .name = "litmus." name_, .requirements = "SM-SIGNAL-01,SM-ONESIDED-04", .needs = needs_,   \
         .min_ranks = 2, .max_ranks = 4, .flags = flags_, .timeout_s = 60, .body = body_            \
     }
-#define DIRECT (SYMMEM_CAP_HOST_ACCESS | SYMMEM_CAP_DIRECT_ACCESS)
 
 static const struct tk_case cases[] = {
     LITMUS("puts_of_any_length", 0, 0, puts_of_any_length),
-    LITMUS("stores_of_any_length", DIRECT, TK_PLAIN_MEMORY, stores_of_any_length),
+    LITMUS("stores_of_any_length", SYMMEM_CAP_DIRECT_ACCESS, TK_PLAIN_MEMORY, stores_of_any_length),
     LITMUS("threads_put_one_signals", 0, 0, threads_put_one_signals),
-    LITMUS("threads_store_one_signals", DIRECT, TK_PLAIN_MEMORY, threads_store_one_signals),
+    LITMUS("threads_store_one_signals", SYMMEM_CAP_DIRECT_ACCESS, TK_PLAIN_MEMORY,
+           threads_store_one_signals),
     LITMUS("ring_of_two_slots", 0, 0, ring_of_two_slots),
     LITMUS("any_size_and_content", 0, TK_WRITES_PADS, any_size_and_content),
 };

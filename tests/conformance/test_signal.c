@@ -1,41 +1,46 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Signals: ordering, back-pressure, isolation, ranges. */
-#include "sync_help.h"
+#include "plain_help.h"
 
 #define LINE_WORDS 16u
 #define MAX_LINES 64u
 #define DATA_CHANNEL 0
 #define CREDIT_CHANNEL 1
 
-/* The last rank reads what rank 0 wrote, generation by generation, and hands the buffer back. */
+/* Each rank reads what the one before it wrote, generation by generation, and hands the buffer
+ * back. */
 struct litmus {
     symmem_handle *handle;
-    uint32_t *words; /* MAX_LINES lines of the rank's own */
+    symmem_stream *stream; /* of the signals; NULL: without one */
+    uint32_t *words;       /* MAX_LINES lines of the rank's own */
     int32_t next, previous;
 };
 
 static void litmus_begin(struct tk *t, struct litmus *l) {
     l->handle = tk_handle(t, MAX_LINES * LINE_WORDS * 4, tk_world_group(t));
+    l->stream = NULL;
     l->next = (t->rank + 1) % t->world_size;
     l->previous = (t->rank + t->world_size - 1) % t->world_size;
     l->words = malloc(MAX_LINES * LINE_WORDS * 4);
     TK_REQUIRE(t, l->words != NULL);
 }
 
-/* Waits for the data, has `words` checked, tells the writer that the buffer is free again. */
-static bool litmus_receive(struct tk *t, struct litmus *l, const uint32_t *words, size_t count,
-                           uint32_t generation, bool copied) {
+static bool await_data(struct tk *t, const struct litmus *l) {
+    return TK_OK(t, symmem_wait_signal(l->handle, l->previous, DATA_CHANNEL, tk_scaled_ms(LONG_MS),
+                                       l->stream));
+}
+
+/* The words that came, which are checked; then tells the writer that the buffer is free again. */
+static bool litmus_received(struct tk *t, const struct litmus *l, size_t count,
+                            uint32_t generation) {
     uint32_t limit_ms = tk_scaled_ms(LONG_MS);
-    if (!TK_OK(t, symmem_wait_signal(l->handle, l->previous, DATA_CHANNEL, limit_ms, NULL)))
-        return false;
-    if (copied)
-        tk_read(t, l->handle, t->rank, 0, l->words, count * 4);
-    size_t wrong = first_wrong_word(words, count, l->previous, generation);
+    size_t wrong = first_wrong_word(l->words, count, l->previous, generation);
     if (wrong != count)
         return TK_CHECK_MSG(t, false, "word %zu of %zu is not of generation %u", wrong, count,
                             generation);
-    return TK_OK(t, symmem_put_signal(l->handle, l->previous, CREDIT_CHANNEL, limit_ms, NULL)) &&
-           TK_OK(t, symmem_wait_signal(l->handle, l->next, CREDIT_CHANNEL, limit_ms, NULL));
+    return TK_OK(t,
+                 symmem_put_signal(l->handle, l->previous, CREDIT_CHANNEL, limit_ms, l->stream)) &&
+           TK_OK(t, symmem_wait_signal(l->handle, l->next, CREDIT_CHANNEL, limit_ms, l->stream));
 }
 
 static void message_passing(struct tk *t) {
@@ -50,7 +55,10 @@ static void message_passing(struct tk *t) {
             fill_words(l.words, count, t->rank, generation);
             tk_write(t, l.handle, l.next, 0, l.words, count * 4);
             good = TK_OK(t, symmem_put_signal(l.handle, l.next, DATA_CHANNEL, LONG_MS, NULL)) &&
-                   litmus_receive(t, &l, l.words, count, generation, true);
+                   await_data(t, &l);
+            if (good)
+                tk_read(t, l.handle, t->rank, 0, l.words, count * 4);
+            good = good && litmus_received(t, &l, count, generation);
         }
     }
     free(l.words);
@@ -59,22 +67,30 @@ static void message_passing(struct tk *t) {
 /* Plain stores and loads, so that ThreadSanitizer sees a missing release or acquire. */
 static void message_passing_direct(struct tk *t) {
     struct litmus l;
+    struct plain plain = plain_begin(t, MAX_LINES * LINE_WORDS, true);
     void *const *buffers = NULL;
     uint32_t generation = 0;
     bool good = true;
     litmus_begin(t, &l);
+    l.stream = plain.stream;
     TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(l.handle, &buffers));
     for (size_t lines = 1; good && lines <= MAX_LINES; lines *= 2) {
         size_t count = lines * LINE_WORDS;
         for (int i = 0; good && i < 60; i++) {
             generation++;
-            fill_words(buffers[l.next], count, t->rank, generation);
-            good = TK_OK(t, symmem_put_signal(l.handle, l.next, DATA_CHANNEL, LONG_MS, NULL));
+            fill_words(l.words, count, t->rank, generation);
+            plain_store(&plain, buffers[l.next], l.words, 0, count);
+            good = TK_OK(t, symmem_put_signal(l.handle, l.next, DATA_CHANNEL, LONG_MS, l.stream));
             if (i % 20 == 0)
                 tk_sleep_ms(1); /* then nothing but the signal itself can order: nobody parks */
-            good = good && litmus_receive(t, &l, buffers[t->rank], count, generation, false);
+            good = good && await_data(t, &l);
+            if (good)
+                plain_load(&plain, buffers[t->rank], l.words, 0, count);
+            good = good && litmus_received(t, &l, count, generation);
         }
     }
+    if (l.stream != NULL)
+        tk_synchronize(t, l.stream);
     free(l.words);
 }
 
@@ -281,7 +297,7 @@ static const struct tk_case cases[] = {
      .body = message_passing},
     {.name = "signal.message_passing_direct",
      .requirements = "SM-SIGNAL-01",
-     .needs = SYMMEM_CAP_HOST_ACCESS | SYMMEM_CAP_DIRECT_ACCESS,
+     .needs = SYMMEM_CAP_DIRECT_ACCESS,
      .min_ranks = 2,
      .max_ranks = 4,
      .flags = TK_PLAIN_MEMORY,

@@ -4,13 +4,13 @@
  * call gives either, so the active backend's table is registered once more, under another name,
  * with an entry that remembers the one and another that exchanges the other.
  */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "backend_table.h"
 #include "ops_help.h"
 #include "sync_help.h"
 
@@ -48,45 +48,9 @@ static symmem_status export_or_lie(void *instance, symmem_memory *memory, symmem
     return status;
 }
 
-/* The path of the shared object of a backend that was given by its name, once it is loaded. */
-static bool find_loaded(const char *name, char *path, size_t capacity) {
-    char wanted[96], line[512];
-    FILE *maps = fopen("/proc/self/maps", "re");
-    bool found = false;
-    snprintf(wanted, sizeof(wanted), "/libsymmem_backend_%s.so", name);
-    while (maps != NULL && !found && fgets(line, (int)sizeof(line), maps) != NULL) {
-        line[strcspn(line, "\n")] = '\0';
-        const char *start = strchr(line, '/');
-        found = start != NULL && strstr(start, wanted) != NULL && strlen(start) < capacity;
-        if (found)
-            memcpy(path, start, strlen(start) + 1);
-    }
-    if (maps != NULL)
-        fclose(maps);
-    return found;
-}
-
-static const symmem_backend *table_of(struct tk *t) {
-    char path[512];
-    bool available = false;
-    const char *file = t->backend;
-    symmem_backend_entry_fn entry = NULL;
-    if (strchr(t->backend, '/') == NULL) {
-        TK_OK(t, symmem_backend_available(t->context, t->backend, &available)); /* loads it */
-        TK_REQUIRE(t, find_loaded(t->backend, path, sizeof(path)));
-        file = path;
-    }
-    void *object = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-    void *symbol = object != NULL ? dlsym(object, SYMMEM_BACKEND_ENTRY) : NULL;
-    TK_REQUIRE(t, symbol != NULL);
-    memcpy(&entry, &symbol, sizeof(entry));
-    return entry(SYMMEM_BACKEND_ABI);
-}
-
 /* Sets the spying table as the context's backend. */
 static void use_spy(struct tk *t) {
-    const symmem_backend *table = table_of(t);
-    TK_REQUIRE(t, table != NULL);
+    const symmem_backend *table = backend_table(t);
     pthread_mutex_lock(&spy_lock);
     if (real == NULL) {
         memcpy(&spy, table, table->size < sizeof(spy) ? table->size : sizeof(spy));

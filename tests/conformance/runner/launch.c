@@ -129,10 +129,6 @@ static bool decided_before(const struct runner *runner, const struct runner_entr
         runner_capability_names(entry->missing_caps, names, sizeof(names));
         length = asprintf(&result->reason, "needs capability %s", names);
         result->verdict = VERDICT_SKIPPED;
-    } else if (entry->unwanted_caps != 0) {
-        runner_capability_names(entry->unwanted_caps, names, sizeof(names));
-        length = asprintf(&result->reason, "needs a backend without capability %s", names);
-        result->verdict = VERDICT_SKIPPED;
     } else if ((probe->capabilities & SYMMEM_CAP_OVERLAP) == 0 &&
                (entry->test->flags & (TK_NO_BACKEND | TK_NO_CONTEXT)) == 0 &&
                entry->ranks > probe->device_count) {

@@ -137,7 +137,6 @@ static void plan_case(struct runner *runner, const struct tk_suite *suite,
     if (test->max_ranks != 0 && entry->ranks > test->max_ranks)
         entry->ranks = test->max_ranks;
     entry->missing_caps = test->needs & ~declared;
-    entry->unwanted_caps = test->needs_absent & declared;
     runner->entry_count++;
 }
 

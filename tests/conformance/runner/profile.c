@@ -18,7 +18,6 @@ struct profile {
 static const struct profile profiles[] = {
     {"core", 0, 0},
     {"direct-access", SYMMEM_CAP_DIRECT_ACCESS, SYMMEM_CAP_DIRECT_ACCESS},
-    {"host-access", SYMMEM_CAP_HOST_ACCESS, SYMMEM_CAP_HOST_ACCESS},
     {"overlap", SYMMEM_CAP_OVERLAP, SYMMEM_CAP_OVERLAP},
     {"pool", SYMMEM_CAP_POOL, SYMMEM_CAP_POOL},
     {"streams", SYMMEM_CAP_STREAMS, SYMMEM_CAP_STREAMS},

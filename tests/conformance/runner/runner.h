@@ -89,7 +89,6 @@ struct runner_entry {
     const struct tk_case *test;
     int ranks;
     uint64_t missing_caps;  /* declared by nobody but needed: skip */
-    uint64_t unwanted_caps; /* declared but the case needs their absence: skip */
 };
 
 struct runner_summary {

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The table of the backend under test, as it is and as it would be with less declared. */
+#ifndef SYMMEM_CONFORMANCE_BACKEND_TABLE_H
+#define SYMMEM_CONFORMANCE_BACKEND_TABLE_H
+
+#include "kit.h"
+
+/* Required to be found. It stays. */
+const symmem_backend *backend_table(struct tk *t);
+/* A new context in place of t->context, in which the backend does not declare `capability`, nor
+ * what needs that one. All else is as it was. */
+void backend_without(struct tk *t, uint64_t capability);
+
+#endif
