@@ -143,7 +143,7 @@ static void fill_table(void) {
     table.barrier = nccl_barrier;
     table.put_signal = nccl_put_signal;
     table.wait_signal = nccl_wait_signal;
-    table.signal_reset = nccl_signal_reset;
+    table.signal_lost = nccl_signal_lost;
 }
 
 const symmem_backend *nccl_table(void) {

@@ -243,7 +243,7 @@ void nccl_comm_end(cuda_instance *instance, nccl_comm *comm) {
     free(comm);
 }
 
-void nccl_comm_leave(cuda_instance *instance, nccl_comm *comm) {
+static void leave(cuda_instance *instance, nccl_comm *comm, bool waits) {
     nccl_state *state = nccl_state_of(instance);
     pthread_mutex_lock(&state->lock);
     bool last = --comm->users == 0;
@@ -251,5 +251,13 @@ void nccl_comm_leave(cuda_instance *instance, nccl_comm *comm) {
     if (last && comm->is_users)
         nccl_comm_end(instance, comm); /* he may do with it as he likes after that */
     else if (last)
-        nccl_ending_begin(instance, comm);
+        nccl_ending_begin(instance, comm, waits);
+}
+
+void nccl_comm_leave(cuda_instance *instance, nccl_comm *comm) {
+    leave(instance, comm, true);
+}
+
+void nccl_comm_drop(cuda_instance *instance, nccl_comm *comm) {
+    leave(instance, comm, false);
 }

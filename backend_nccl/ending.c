@@ -117,14 +117,15 @@ static void wait_a_while(nccl_state *state, nccl_ending *ending) {
         finish(ending);
 }
 
-void nccl_ending_begin(cuda_instance *instance, nccl_comm *comm) {
+void nccl_ending_begin(cuda_instance *instance, nccl_comm *comm, bool waits) {
     nccl_state *state = nccl_state_of(instance);
     sweep(state);
     nccl_ending *ending = calloc(1, sizeof *ending);
     if (ending != NULL)
-        *ending = (nccl_ending){.instance = instance, .comm = comm, .waited_for = true};
+        *ending = (nccl_ending){.instance = instance, .comm = comm, .waited_for = waits};
     if (ending != NULL && start(state, ending)) {
-        wait_a_while(state, ending);
+        if (waits)
+            wait_a_while(state, ending);
         return;
     }
     free(ending);

@@ -72,7 +72,7 @@ static record describe(const registration *r) {
         .mapped_bytes = cuda_memory_mapped_bytes(&r->allocation->memory),
         .offset = (uint64_t)((char *)r->own->ptr - (char *)r->allocation->memory.ptr),
         .last_serial = r->group->last_serial,
-        .spans = r->group->spans,
+        .spans = atomic_load(&r->group->span->spans),
         .is_ready = nccl_span_is_ready(r->group->span),
     };
     pthread_mutex_lock(&state->lock);
@@ -160,8 +160,9 @@ static nccl_window *common_window(const registration *r) {
     return NULL;
 }
 
-/* The first registration of a group shows whether it spans more than direct access. Each first
- * rendezvous has another, of pad and signals, and there all ranks know. */
+/* The first registration of a group shows whether it spans more than direct access. Its first
+ * rendezvous has another, of pad and signals, and there all ranks know. A group that is opened anew
+ * may register but signals, and knows by its span, which the memory that is registered has kept. */
 static symmem_status ensure_span(const registration *r) {
     bool needed = false, ready = true;
     for (int32_t rank = 0; rank < r->exchange->world_size; rank++) {
@@ -170,11 +171,16 @@ static symmem_status ensure_span(const registration *r) {
     }
     if (!needed || ready)
         return SYMMEM_OK;
+    /* Before another is made: its kernels may never end, and would be in the way. */
+    nccl_span_end(r->instance, r->group->span);
     nccl_comm *comm = NULL;
     symmem_status status = nccl_comm_make(r->instance, r->exchange, r->own->device, &comm);
+    status = r->exchange->agree(r->exchange, status, "nccl communicator");
     if (status == SYMMEM_OK)
         nccl_span_set(r->instance, r->group->span, comm);
-    return r->exchange->agree(r->exchange, status, "nccl communicator");
+    else if (comm != NULL) /* not all have it */
+        nccl_comm_leave(r->instance, comm);
+    return status;
 }
 
 static symmem_status add_comm(const registration *r) {
@@ -272,8 +278,9 @@ static void note_span(const registration *r) {
     nccl_state *state = nccl_state_of(r->instance);
     nccl_group *group = r->group;
     for (int32_t rank = 0; rank < r->exchange->world_size; rank++)
-        group->spans = group->spans || r->pointers[rank] == NULL;
-    if (!group->spans)
+        if (r->pointers[rank] == NULL)
+            atomic_store(&group->span->spans, true);
+    if (!atomic_load(&group->span->spans))
         return;
     pthread_mutex_lock(&state->lock);
     nccl_span *before = r->allocation->span;

@@ -55,7 +55,6 @@ typedef struct nccl_group {
     uint64_t last_serial;
     int32_t comm_count;
     nccl_comm *comms[NCCL_MAX_COMMS]; /* the same places on all ranks */
-    bool spans;                       /* some pointers were NULL */
     nccl_span *span;                  /* its communicator comes with the next registration */
 } nccl_group;
 
@@ -75,6 +74,7 @@ typedef struct nccl_state {
     CUfunction resolvers[CUDA_MAX_DEVICES]; /* NULL: not loaded (resolve.c) */
     struct nccl_root *roots;
     struct nccl_allocation *allocations;
+    nccl_span *spans;
     struct nccl_flight *flights; /* NCCL's collectives under way */
     pthread_cond_t ended;        /* by the monotonic clock */
     nccl_ending *endings;
@@ -123,13 +123,15 @@ symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
 /* Gives up one use; the last one gives everything back. Waits for no peer's call, and at most three
  * seconds for NCCL and the driver, who may wait for a peer's kernel. */
 void nccl_comm_leave(cuda_instance *instance, nccl_comm *comm);
+/* The same, and waits for nobody. */
+void nccl_comm_drop(cuda_instance *instance, nccl_comm *comm);
 /* What the last use comes to. */
 void nccl_comm_end(cuda_instance *instance, nccl_comm *comm);
 /* The context is current. Undoes a registration; the window is in no list any more. */
 void nccl_window_end(cuda_instance *instance, nccl_window *window);
 
 /* ending.c: communicators' ends, which may take long */
-void nccl_ending_begin(cuda_instance *instance, nccl_comm *comm);
+void nccl_ending_begin(cuda_instance *instance, nccl_comm *comm, bool waits);
 /* Waits for all of them; what ends later ends in its caller. */
 void nccl_endings_finish(cuda_instance *instance);
 
@@ -166,15 +168,18 @@ symmem_status nccl_resolve(cuda_instance *instance, const nccl_window *window, i
 void nccl_modules_give(cuda_instance *instance);
 
 /* span.c: NCCL's own collectives, see span.h */
-nccl_span *nccl_span_create(void);
+/* The group's, if something of it is there still, or a new one; NULL: no memory. */
+nccl_span *nccl_span_take(cuda_instance *instance, uint64_t group_id);
 void nccl_span_leave(cuda_instance *instance, nccl_span *span);
-bool nccl_span_is_ready(nccl_span *span);
-/* Takes the communicator over; the one before is given up. */
+bool nccl_span_is_ready(const nccl_span *span);
+/* Gives up the communicator, if there is one, and what is under way on it. */
+void nccl_span_end(cuda_instance *instance, nccl_span *span);
+/* Takes the communicator over; there is none before. */
 void nccl_span_set(cuda_instance *instance, nccl_span *span, nccl_comm *comm);
 symmem_status nccl_collective_apart(void *instance, const symmem_peers *peers, int32_t channel,
                                     const symmem_collective *call, const symmem_exec *exec);
-/* Takes no calls on that communicator any more, either. */
-symmem_status nccl_signal_reset(void *instance, const symmem_peers *peers);
+/* No rank takes calls on the group's communicator any more. */
+void nccl_signal_lost(void *instance, const symmem_peers *peers);
 void nccl_watcher_stop(cuda_instance *instance);
 
 /* image.c */

@@ -8,13 +8,40 @@
 
 /* --- the group's -------------------------------------------------------------------- */
 
-nccl_span *nccl_span_create(void) {
-    nccl_span *span = calloc(1, sizeof *span);
-    if (span == NULL)
-        return NULL;
-    span->users = 1;
-    (void)pthread_mutex_init(&span->turn, NULL);
+/* The state's lock is held. */
+static nccl_span *find(const nccl_state *state, uint64_t group_id) {
+    nccl_span *span = state->spans;
+    while (span != NULL && span->group_id != group_id)
+        span = span->next;
     return span;
+}
+
+nccl_span *nccl_span_take(cuda_instance *instance, uint64_t group_id) {
+    nccl_state *state = nccl_state_of(instance);
+    nccl_span *fresh = calloc(1, sizeof *fresh);
+    pthread_mutex_lock(&state->lock);
+    nccl_span *span = find(state, group_id);
+    if (span == NULL && fresh != NULL) {
+        span = fresh;
+        fresh = NULL;
+        (void)pthread_mutex_init(&span->turn, NULL);
+        span->group_id = group_id;
+        span->next = state->spans;
+        state->spans = span;
+    }
+    if (span != NULL)
+        span->users++;
+    pthread_mutex_unlock(&state->lock);
+    free(fresh);
+    return span;
+}
+
+/* The state's lock is held. */
+static void delist(nccl_state *state, const nccl_span *span) {
+    nccl_span **link = &state->spans;
+    while (*link != span)
+        link = &(*link)->next;
+    *link = span->next;
 }
 
 void nccl_span_leave(cuda_instance *instance, nccl_span *span) {
@@ -23,6 +50,8 @@ void nccl_span_leave(cuda_instance *instance, nccl_span *span) {
         return;
     pthread_mutex_lock(&state->lock);
     bool last = --span->users == 0;
+    if (last)
+        delist(state, span);
     pthread_mutex_unlock(&state->lock);
     if (!last)
         return;
@@ -32,30 +61,35 @@ void nccl_span_leave(cuda_instance *instance, nccl_span *span) {
     free(span);
 }
 
-bool nccl_span_is_ready(nccl_span *span) {
-    pthread_mutex_lock(&span->turn);
-    bool ready = span->comm != NULL && !atomic_load(&span->is_stale);
-    pthread_mutex_unlock(&span->turn);
-    return ready;
+/* Without the turn, which a call may keep until its limit. */
+bool nccl_span_is_ready(const nccl_span *span) {
+    return atomic_load(&span->is_ready);
 }
 
-/* What is under way on the one before can come to no end: some rank has given that up. */
-void nccl_span_set(cuda_instance *instance, nccl_span *span, nccl_comm *comm) {
+void nccl_span_end(cuda_instance *instance, nccl_span *span) {
+    nccl_span_lose(instance, span); /* who has the turn looks, and gives it */
     pthread_mutex_lock(&span->turn);
     nccl_span_give_up(instance, span);
+    pthread_mutex_unlock(&span->turn);
+}
+
+void nccl_span_set(cuda_instance *instance, nccl_span *span, nccl_comm *comm) {
+    nccl_state *state = nccl_state_of(instance);
+    pthread_mutex_lock(&span->turn);
     span->comm = comm;
-    atomic_store(&span->is_stale, false);
+    pthread_mutex_lock(&state->lock);
+    span->serial++;
+    pthread_mutex_unlock(&state->lock);
+    atomic_store(&span->is_ready, true);
     pthread_mutex_unlock(&span->turn);
 }
 
 /* Only who had a call under way has given the communicator up. All ranks come here, and so take no
  * call there any more, which would wait for those that do not. */
-symmem_status nccl_signal_reset(void *opaque, const symmem_peers *peers) {
-    symmem_status status = cuda_signal_reset(opaque, peers);
+void nccl_signal_lost(void *opaque, const symmem_peers *peers) {
     nccl_span *span = nccl_span_find(opaque, peers->signals[peers->rank]);
-    if (status == SYMMEM_OK && span != NULL)
-        atomic_store(&span->is_stale, true);
-    return status;
+    if (span != NULL)
+        nccl_span_lose(opaque, span);
 }
 
 /* --- a call ------------------------------------------------------------------------- */
@@ -118,7 +152,8 @@ static CUresult fly(const span_launch *l, nccl_flight *flight, CUstream native) 
         nccl_flight_end(flight);
         return result;
     }
-    if (l->span->comm == NULL) {
+    if (l->span->comm == NULL || !nccl_span_is_ready(l->span) ||
+        flight->serial != l->span->serial) { /* while it waited for its turn */
         nccl_flight_fail(flight, SYMMEM_POISONED, peers->rank);
     } else {
         const nccl_call call = {.library = &nccl_state_of(instance)->library,

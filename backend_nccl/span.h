@@ -10,12 +10,18 @@
 
 #include "nccl_internal.h"
 
-/* Of a group; it outlives the group as long as memory registered there is alive. */
+/* Of a group. It outlives the group as long as memory registered there is alive, and where the
+ * group is opened anew after a rendezvous that failed it is that one's, too. */
 struct nccl_span {
-    int32_t users;         /* under the state's lock: the group, and its allocations */
-    pthread_mutex_t turn;  /* NCCL takes one call at a time. Taken before the state's lock */
-    nccl_comm *comm;       /* under the turn; NULL: none, or given up */
-    _Atomic bool is_stale; /* a handle was reset, after which no rank takes calls there */
+    struct nccl_span *next; /* this and the next three under the state's lock */
+    int32_t users;          /* the group, and its allocations */
+    uint64_t group_id;
+    uint64_t serial;      /* of the communicator, each another; changes with the turn held */
+    pthread_mutex_t turn; /* NCCL takes one call at a time. Taken before the state's lock */
+    nccl_comm *comm;      /* under the turn; NULL: none, or given up */
+    _Atomic bool
+        is_ready;       /* calls are taken: there is one, which no rank is known to have given up */
+    _Atomic bool spans; /* some pointer of the group's was NULL */
 };
 
 /* One collective, from the call to its end on the stream. */
@@ -23,6 +29,7 @@ typedef struct nccl_flight {
     struct nccl_flight *next;
     cuda_instance *instance;
     nccl_span *span;
+    uint64_t serial; /* of the communicator that it is for */
     const symmem_peers *peers;
     symmem_cuda_fault *fault;
     uint32_t timeout_ms;
@@ -48,7 +55,9 @@ bool nccl_flight_look(nccl_flight *flight);
 bool nccl_flight_broken(nccl_flight *flight, ncclResult_t result);
 /* Tells it, unless it has been told. */
 void nccl_flight_fail(nccl_flight *flight, symmem_status status, int32_t rank);
-/* Ends the communicator, and with it what is under way on it. The turn is held. */
+/* Takes no more calls there and tells what is under way on it; any thread. */
+void nccl_span_lose(cuda_instance *instance, nccl_span *span);
+/* And ends the communicator, which ends all that. The turn is held. */
 void nccl_span_give_up(cuda_instance *instance, nccl_span *span);
 
 /* span_calls.c */

@@ -38,16 +38,32 @@ void nccl_flight_fail(nccl_flight *flight, symmem_status status, int32_t rank) {
     pthread_mutex_unlock(&state->lock);
 }
 
-/* All that wait on it end with it, though only one has failed. */
-void nccl_span_give_up(cuda_instance *instance, nccl_span *span) {
+/* The state's lock is held. What was on an earlier communicator ended with that, and may be in the
+ * list still, for its stream is not there yet. */
+static bool is_on(const nccl_flight *flight, const nccl_span *span) {
+    return flight->span == span && flight->serial == span->serial;
+}
+
+void nccl_span_lose(cuda_instance *instance, nccl_span *span) {
     nccl_state *state = nccl_state_of(instance);
-    nccl_comm *comm = span->comm;
+    atomic_store(&span->is_ready, false);
     pthread_mutex_lock(&state->lock);
     for (nccl_flight *flight = state->flights; flight != NULL; flight = flight->next)
-        if (flight->span == span)
+        if (is_on(flight, span))
             tell(flight, SYMMEM_POISONED, flight->peers->rank);
     pthread_mutex_unlock(&state->lock);
+}
+
+/* All that wait on it end with it, though only one has failed. The turn is held. */
+static nccl_comm *take_away(cuda_instance *instance, nccl_span *span) {
+    nccl_comm *comm = span->comm;
+    nccl_span_lose(instance, span);
     span->comm = NULL;
+    return comm;
+}
+
+void nccl_span_give_up(cuda_instance *instance, nccl_span *span) {
+    nccl_comm *comm = take_away(instance, span);
     if (comm != NULL)
         nccl_comm_leave(instance, comm);
 }
@@ -141,14 +157,13 @@ static void ask_nccl(cuda_instance *instance, nccl_span *span) {
         return;
     pthread_mutex_lock(&state->lock);
     for (nccl_flight *flight = state->flights; flight != NULL; flight = flight->next)
-        if (flight->span == span)
+        if (is_on(flight, span))
             judge_broken(flight, result);
     pthread_mutex_unlock(&state->lock);
 }
 
-/* A span with a flight that failed, or the first of the list's from `*at_p` on; kept for the
- * caller.
- */
+/* That of the list's flight number `*at_p`, which is judged; kept for the caller. NULL: there are
+ * no more. */
 static nccl_span *next_span(nccl_state *state, int *at_p) {
     int at = 0;
     nccl_span *span = NULL;
@@ -169,7 +184,7 @@ static bool has_failed(nccl_state *state, const nccl_span *span) {
     bool failed = false;
     pthread_mutex_lock(&state->lock);
     for (const nccl_flight *flight = state->flights; flight != NULL; flight = flight->next)
-        failed = failed || (flight->span == span && flight->failed);
+        failed = failed || (is_on(flight, span) && flight->failed);
     pthread_mutex_unlock(&state->lock);
     return failed;
 }
@@ -181,8 +196,9 @@ static void watch(cuda_instance *instance) {
     for (int at = 0; (span = next_span(state, &at)) != NULL;) {
         if (pthread_mutex_trylock(&span->turn) == 0) {
             ask_nccl(instance, span);
-            if (has_failed(state, span))
-                nccl_span_give_up(instance, span);
+            nccl_comm *comm = has_failed(state, span) ? take_away(instance, span) : NULL;
+            if (comm != NULL) /* others' limits are not to wait for that */
+                nccl_comm_drop(instance, comm);
             pthread_mutex_unlock(&span->turn);
         }
         nccl_span_leave(instance, span);
@@ -230,6 +246,7 @@ symmem_status nccl_flight_enlist(nccl_flight *flight) {
     pthread_mutex_lock(&state->lock);
     int error = start(flight->instance);
     if (error == 0) {
+        flight->serial = flight->span->serial;
         flight->next = state->flights;
         state->flights = flight;
         pthread_cond_signal(&state->work);

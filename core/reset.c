@@ -60,6 +60,7 @@ static symmem_status reset_state(sm_link *link) {
 typedef struct readiness {
     int32_t status;
     int32_t channel;
+    int32_t is_poisoned;
 } readiness;
 
 static symmem_status judge(const sm_link *link, const readiness *all) {
@@ -76,11 +77,22 @@ static symmem_status judge(const sm_link *link, const readiness *all) {
     return SYMMEM_OK;
 }
 
+/* The backend hears of it on every rank or, if something fails before, on none. */
+static void tell_lost(const sm_link *link, const readiness *all) {
+    const symmem_backend *backend = link->context->backend;
+    int32_t poisoned = 0;
+    for (int32_t r = 0; r < link->group->world_size; r++)
+        poisoned += all[r].is_poisoned;
+    if (poisoned != 0 && sm_backend_present(backend, offsetof(symmem_backend, signal_lost)))
+        backend->signal_lost(link->context->instance, &link->peers);
+}
+
 /* An all_gather rather than an agreement: as the operation's first exchange it has to follow a
  * peer that started over after an earlier failure. */
 static symmem_status begin_together(sm_link *link, uint64_t deadline_ns) {
     readiness own = {.status = sm_context_point(link->context, operation, "reset.begin"),
-                     .channel = -1};
+                     .channel = -1,
+                     .is_poisoned = sm_link_is_poisoned(&link->peers)};
     if (own.status == SYMMEM_OK)
         own.status = check_pending(link);
     if (own.status != SYMMEM_OK)
@@ -98,6 +110,8 @@ static symmem_status begin_together(sm_link *link, uint64_t deadline_ns) {
                                                  sizeof own, all, true, deadline_ns);
     if (status == SYMMEM_OK)
         status = judge(link, all);
+    if (status == SYMMEM_OK)
+        tell_lost(link, all);
     free(all);
     return status;
 }

@@ -16,6 +16,8 @@ static struct {
     int32_t channel, root;
     uint32_t timeout_ms;
     size_t count;
+    bool fails; /* the next call */
+    int lost;   /* how often its backend was told so */
 } seen[2];
 
 static symmem_status fake_open(void *instance, const symmem_exchange *exchange, int32_t device,
@@ -62,7 +64,18 @@ static symmem_status fake_apart(void *instance, const symmem_peers *peers, int32
     seen[peers->rank].root = call->root;
     seen[peers->rank].count = call->count;
     seen[peers->rank].timeout_ms = exec->timeout_ms;
-    return SYMMEM_OK;
+    if (!seen[peers->rank].fails)
+        return SYMMEM_OK;
+    const symmem_fault fault = {
+        .operation = call->name, .status = SYMMEM_TIMEOUT, .channel = channel, .failed_rank = -1};
+    seen[peers->rank].fails = false;
+    peers->host->signal_failed(peers, &fault, NULL);
+    return SYMMEM_TIMEOUT;
+}
+
+static void fake_lost(void *instance, const symmem_peers *peers) {
+    (void)instance;
+    seen[peers->rank].lost++;
 }
 
 /* Alive as long as a context may use it, after a failed check too. */
@@ -80,6 +93,7 @@ static const symmem_backend *fake_of_two(const struct tk *t, bool has_a_way) {
     table.share_close = NULL;
     table.collective = fake_collective;
     table.collective_apart = has_a_way ? fake_apart : NULL;
+    table.signal_lost = has_a_way ? fake_lost : NULL;
     tables[t->rank] = table;
     return &tables[t->rank];
 }
@@ -105,7 +119,8 @@ static void begin(struct tk *t, scene *s, const symmem_backend *table) {
     void *memory = NULL;
     memset(s, 0, sizeof(*s));
     s->t = t;
-    seen[t->rank].calls = 0;
+    seen[t->rank].calls = seen[t->rank].lost = 0;
+    seen[t->rank].fails = false;
     TK_REQUIRE_OK(t, symmem_register_backend(t->context, table));
     TK_REQUIRE_OK(t, symmem_set_backend(t->context, table->name));
     TK_REQUIRE_OK(t, symmem_alloc(t->context, 4096, t->rank, NULL, &memory));
@@ -191,6 +206,29 @@ static void by_the_backends_way(struct tk *t) {
     end(&s);
 }
 
+/* One rank's call fails; a reset fails before it resets that rank's state; another one goes well,
+ * and then one of a handle that nothing is wrong with. */
+static void reset_tells_all_ranks(struct tk *t) {
+    scene s;
+    TK_REQ(t, "SM-COLL-17");
+    begin(t, &s, fake_of_two(t, true));
+    TK_OK(t, symmem_handle_reset(s.handle, LIMIT_MS));
+    TK_EQ_INT(t, 0, seen[t->rank].lost);
+    seen[t->rank].fails = t->rank == 1;
+    TK_STATUS(t, t->rank == 1 ? SYMMEM_TIMEOUT : SYMMEM_OK, call(&s, SYMMEM_CALL_BROADCAST));
+    TK_EQ_INT(t, 0, seen[t->rank].lost);
+    if (t->rank == 1)
+        tk_on_point(t, "reset.state.before", 1, (struct tk_action){.status = SYMMEM_NO_SPACE});
+    TK_STATUS(t, SYMMEM_NO_SPACE, symmem_handle_reset(s.handle, LIMIT_MS));
+    TK_EQ_INT(t, 1, seen[t->rank].lost);
+    TK_OK(t, symmem_handle_reset(s.handle, LIMIT_MS));
+    TK_EQ_INT(t, 2, seen[t->rank].lost);
+    TK_OK(t, symmem_handle_reset(s.handle, LIMIT_MS));
+    TK_EQ_INT(t, 2, seen[t->rank].lost);
+    TK_OK(t, call(&s, SYMMEM_CALL_BROADCAST));
+    end(&s);
+}
+
 static const struct tk_case cases[] = {
     {.name = "apart.without_a_way",
      .requirements = "SM-COLL-16",
@@ -204,5 +242,11 @@ static const struct tk_case cases[] = {
      .max_ranks = 2,
      .flags = TK_NO_BACKEND,
      .body = by_the_backends_way},
+    {.name = "apart.reset_tells_all_ranks",
+     .requirements = "SM-COLL-17",
+     .min_ranks = 2,
+     .max_ranks = 2,
+     .flags = TK_NO_BACKEND,
+     .body = reset_tells_all_ranks},
 };
 TK_SUITE(apart, cases);

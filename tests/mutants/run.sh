@@ -140,7 +140,7 @@ suite_options=(-DSYMMEM_MUTANTS=ON -DSYMMEM_SKELETONS=OFF)
 fakes="symmem_backend_cuda fake_cuda fake_cublaslt one_rank small_memory withdrawn symmem-cuda-caller"
 ! has_header nccl.h ||
     fakes+=" test_late_ending test_nccl test_nccl_agree test_nccl_endings test_nccl_limits test_nccl_roots test_nccl_span \
-test_nccl_user test_cuda_adopted test_cuda_blas test_cuda_fabric test_cuda_matmul"
+test_nccl_span_limits test_nccl_span_resets test_nccl_user test_cuda_adopted test_cuda_blas test_cuda_fabric test_cuda_matmul"
 fakes_options=("-DSYMMEM_CUDA_CODE=arch=compute_75,code=compute_75")
 
 kinds=$(for name in "${selected[@]}"; do field "$name" 2; done | sort -u)

@@ -294,7 +294,7 @@ static void *work(void *opaque) {
     if (!comm->fails && atomic_load(&comm->aborted))
         result = ncclInternalError;
     else if (!comm->fails && comm->moves)
-        move_all(comm);
+        result = move_all(comm);
     else if (!comm->fails && comm->window_p != NULL)
         make_window(comm);
     atomic_store(&comm->state, (int)result);

@@ -74,7 +74,7 @@ ncclResult_t launch(struct ncclComm *comm, fake_nccl_call call, atomic_int *coun
 
 /* fake_nccl_moves.c */
 /* All ranks are there: computes this rank's results. */
-void move_all(struct ncclComm *comm);
+ncclResult_t move_all(struct ncclComm *comm);
 bool is_running(const void *stream);
 void stop_running(ncclComm_t comm);
 

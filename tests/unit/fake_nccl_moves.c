@@ -2,6 +2,7 @@
 /* Collectives of the fake libnccl: of int32, or of bytes where nothing is reduced. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "fake_nccl_internal.h"
 
@@ -58,10 +59,41 @@ static void compute(const struct ncclComm *comm, int n, char *result) {
         memcpy(result + (size_t)r * bytes, moves[r].calls[n].in, bytes);
 }
 
+static bool is_sent(const struct ncclComm *comm, const one_call *receipt) {
+    const move *theirs = &comm->meeting->moves[comm->move - 1][receipt->peer];
+    bool found = false;
+    for (int i = 0; i < theirs->count; i++)
+        found = found || (theirs->calls[i].kind == SEND && theirs->calls[i].peer == comm->rank);
+    return found;
+}
+
+/* Whether all that the own calls want of others is there; else, as NCCL's, they have no end. */
+static bool have_partners(const struct ncclComm *comm) {
+    const move *moves = comm->meeting->moves[comm->move - 1];
+    bool found = true;
+    for (int n = 0; n < moves[comm->rank].count; n++) {
+        const one_call *own = &moves[comm->rank].calls[n];
+        if (own->kind == RECV)
+            found = found && is_sent(comm, own);
+        for (int r = 0; own->kind != RECV && own->kind != SEND && r < comm->world; r++)
+            found = found && moves[r].count > n;
+    }
+    return found;
+}
+
+static void await_abort(const struct ncclComm *comm) {
+    while (!atomic_load(&comm->aborted))
+        nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL);
+}
+
 /* All results before anybody writes one, for some are in place. */
-void move_all(struct ncclComm *comm) {
+ncclResult_t move_all(struct ncclComm *comm) {
     const move *own = &comm->meeting->moves[comm->move - 1][comm->rank];
     char *results[MAX_CALLS];
+    if (!have_partners(comm)) {
+        await_abort(comm);
+        return ncclInternalError;
+    }
     for (int n = 0; n < own->count; n++) {
         results[n] = calloc(1, result_bytes(comm, &own->calls[n]) + 1);
         if (results[n] == NULL)
@@ -77,6 +109,7 @@ void move_all(struct ncclComm *comm) {
             memcpy(own->calls[n].out, results[n], result_bytes(comm, &own->calls[n]));
         free(results[n]);
     }
+    return ncclSuccess;
 }
 
 /* --- collectives, as they are called ------------------------------------------------ */

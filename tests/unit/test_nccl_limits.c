@@ -292,7 +292,7 @@ static void test_span_set_anew(void) {
     reset();
     nccl_flight flight = take_off(0);
     state.flights = &flight;
-    nccl_span_set(&instance, &its_span, NULL);
+    nccl_span_end(&instance, &its_span);
     state.flights = NULL;
     CU_ASSERT_EQUAL(told(), SYMMEM_POISONED);
 }
@@ -332,6 +332,25 @@ static void test_watched(void) {
     CU_ASSERT_EQUAL(atomic_load(&asked_for_own), 0);
 }
 
+/* A flight of the communicator before is still there, for its stream has not passed it. */
+static void test_old_flight(void) {
+    static symmem_cuda_fault its_fault;
+    nccl_comm comm = {.users = 2};
+    reset();
+    its_span = (nccl_span){.users = 1, .turn = PTHREAD_MUTEX_INITIALIZER};
+    state.closing = state.has_watcher = false;
+    nccl_flight *flight = watched(&its_span, &its_fault, 20);
+    CU_ASSERT(is_told(&its_fault));
+    nccl_span_end(&instance, &its_span);
+    nccl_span_set(&instance, &its_span, &comm);
+    cuda_sleep_ns(50 * MS);
+    pthread_mutex_lock(&its_span.turn);
+    CU_ASSERT_PTR_EQUAL(its_span.comm, &comm);
+    pthread_mutex_unlock(&its_span.turn);
+    nccl_flight_end(flight);
+    nccl_watcher_stop(&instance);
+}
+
 int main(void) {
     static const unit_case cases[] = {
         {"errors are held back", test_held_back},
@@ -344,6 +363,7 @@ int main(void) {
         {"a communicator is given up", test_span_given_up},
         {"another one comes in its place", test_span_set_anew},
         {"the watcher", test_watched},
+        {"the watcher and an old flight", test_old_flight},
     };
     return UNIT_MAIN("nccl_limits", cases);
 }

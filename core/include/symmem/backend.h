@@ -656,6 +656,12 @@ struct symmem_backend {
      * as it does for all other kinds. */
     symmem_status (*collective_apart)(void *instance, const symmem_peers *peers, int32_t channel,
                                       const symmem_collective *call, const symmem_exec *exec);
+
+    /* Local, never waits; before signal_reset, and also where that is not come to. All ranks begin
+     * to reset this state together, and on one of them at least it is poisoned. So what that rank
+     * may have given up of the way of collective_apart is to be given up here, too: a rank that had
+     * no call under way there does not know. Optional. */
+    void (*signal_lost)(void *instance, const symmem_peers *peers);
 };
 
 /* A shorter table of ABI 1 is refused. */

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Ranks of a group that spans more than direct access, on a fake libnccl and a fake driver, and a
+ * small all-reduce of theirs. Include it in one file of a program.
+ */
+#ifndef NCCL_SPAN_RANKS_H
+#define NCCL_SPAN_RANKS_H
+
+#include <symmem/ops.h>
+#include <symmem/stream.h>
+
+#include "nccl_ranks.h"
+
+#define N 6 /* elements, of each rank where there is one part a rank */
+
+static inline DLTensor tensor_of(rank_env *env, void *data, int ndim, int64_t *shape,
+                                 uint8_t bits) {
+    return (DLTensor){.data = data,
+                      .device = {kDLCUDA, env->rank},
+                      .ndim = ndim,
+                      .dtype = {kDLInt, bits, 1},
+                      .shape = shape};
+}
+
+/* What a rank's element i is before an operation. */
+static inline int value(int32_t rank, int i) {
+    return 100 * (rank + 1) + i;
+}
+
+static inline void fill(rank_env *env, int *data, int count) {
+    env_meet(env);
+    for (int i = 0; i < count; i++)
+        data[i] = value(env->rank, i);
+}
+
+static inline int sum(rank_env *env, int i) {
+    int total = 0;
+    for (int32_t r = 0; r < env->world; r++)
+        total += value(r, i);
+    return total;
+}
+
+/* Less than NCCL_LOSS_MS: what NCCL says is told at the limit, and is no TIMEOUT. */
+#define LIMIT_MS 300u
+
+static inline symmem_status reduce_within(rank_env *env, symmem_handle *handle, void *data,
+                                          symmem_stream *stream, uint32_t limit_ms) {
+    int64_t count = N;
+    DLTensor all = tensor_of(env, data, 1, &count, 32);
+    symmem_status status = symmem_all_reduce(handle, &all, SYMMEM_SUM, &all, 0, limit_ms, stream);
+    if (status == SYMMEM_OK && stream != NULL)
+        status = symmem_stream_synchronize(stream, 10000);
+    return status;
+}
+
+static inline symmem_status reduce_once(rank_env *env, symmem_handle *handle, void *data,
+                                        symmem_stream *stream) {
+    return reduce_within(env, handle, data, stream, LIMIT_MS);
+}
+
+static inline void run_apart(rank_body body, int argument) {
+    use_library(PLAIN_NCCL);
+    nccl->domain = 1;
+    run_nccl(3, body, argument);
+    nccl->domain = 0;
+}
+
+#endif

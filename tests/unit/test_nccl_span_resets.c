@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Which rank takes calls on which communicator, in groups that span more than direct access: after
+ * resets, and where another communicator is made; on a fake libnccl and a fake driver.
+ */
+#include "nccl_span_ranks.h"
+
+/* --- what a reset and another communicator do to others -------------------------------------- */
+
+static symmem_handle *another(rank_env *env, void **ptr_p) {
+    symmem_handle *handle = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, ptr_p));
+    CHECK_OK(env, meet_at(env, *ptr_p, 10000, &handle));
+    return handle;
+}
+
+static void drop_both(rank_env *env, symmem_handle *a, void *pa, symmem_handle *b, void *pb) {
+    env_meet(env);
+    symmem_handle_release(a);
+    symmem_handle_release(b);
+    if (pa != NULL)
+        CHECK_OK(env, symmem_free(env->context, pa));
+    if (pb != NULL)
+        CHECK_OK(env, symmem_free(env->context, pb));
+}
+
+static void fail_rendezvous(rank_env *env, const char *point) {
+    void *ptr = NULL;
+    symmem_handle *handle = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+    env->fault_point = env->rank == 1 ? point : NULL;
+    env->fault_status = SYMMEM_NO_SPACE;
+    CHECK_STATUS(env, meet_at(env, ptr, 10000, &handle), SYMMEM_NO_SPACE);
+    CHECK(env, env->fault_point == NULL);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+/* Rank 0 calls alone: its communicator is given up, and nobody else's. */
+static void fail_alone(rank_env *env, symmem_handle *handle, void *ptr) {
+    env_meet(env);
+    if (env->rank == 0)
+        CHECK_STATUS(env, reduce_once(env, handle, ptr, NULL), SYMMEM_TIMEOUT);
+    env_meet(env);
+}
+
+static const void *_Atomic held_stream; /* other work, before the collective, that takes long */
+
+static bool is_held(const void *stream) {
+    return stream == atomic_load(&held_stream) || nccl->is_running(stream);
+}
+
+/* A flight of the communicator before, which a held stream keeps in the list, ends no other. */
+static void body_old_flight(rank_env *env) {
+    void *pa = NULL, *pb = NULL, *pc = NULL;
+    symmem_stream *stream = NULL;
+    symmem_handle *a = env_handle(env, &pa), *b = another(env, &pb);
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    env_meet(env);
+    if (env->rank == 0) {
+        int64_t count = N;
+        DLTensor all = tensor_of(env, pb, 1, &count, 32);
+        nccl->way = FAKE_RUNS_ON;
+        nccl->rank = 0;
+        atomic_store(&nccl->skip, 0);
+        nccl->call = FAKE_COLLECTIVE;
+        fake_cuda.is_busy = is_held;
+        atomic_store(&held_stream, ((const cuda_stream *)stream->native)->native);
+        CHECK_OK(env, symmem_all_reduce(b, &all, SYMMEM_SUM, &all, 0, 0, stream));
+        nccl->call = FAKE_NO_CALL;
+    }
+    fail_alone(env, a, pa);
+    CHECK_OK(env, symmem_handle_reset(a, 5000));
+    symmem_handle *c = another(env, &pc);
+    usleep(50000); /* the watcher comes round */
+    fill(env, pa, N);
+    env_meet(env);
+    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    env_meet(env);
+    if (env->rank == 0) {
+        atomic_store(&held_stream, NULL);
+        CHECK_STATUS(env, symmem_stream_synchronize(stream, 5000), SYMMEM_POISONED);
+    }
+    CHECK_OK(env, symmem_stream_destroy(stream));
+    drop_both(env, c, pc, NULL, NULL);
+    drop_both(env, a, pa, b, pb);
+}
+
+/* Nothing has failed: a reset of one handle is none of the other's business. */
+static void body_healthy_reset(rank_env *env) {
+    void *pa = NULL, *pb = NULL;
+    symmem_handle *a = env_handle(env, &pa), *b = another(env, &pb);
+    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    CHECK_OK(env, symmem_handle_reset(a, 5000));
+    CHECK_OK(env, reduce_once(env, b, pb, NULL));
+    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    drop_both(env, a, pa, b, pb);
+}
+
+/* STALE until the group's next rendezvous, which is the second here: the first fails, and the group
+ * is opened anew. */
+static void body_reopened(rank_env *env) {
+    void *pa = NULL, *pb = NULL;
+    symmem_handle *a = env_handle(env, &pa);
+    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    fail_rendezvous(env, "nccl.window.before");
+    CHECK_OK(env, reduce_once(env, a, pa, NULL)); /* none of its business */
+    fail_alone(env, a, pa);
+    CHECK_OK(env, symmem_handle_reset(a, 5000));
+    CHECK_STATUS(env, reduce_once(env, a, pa, NULL), SYMMEM_STALE);
+    symmem_handle *b = another(env, &pb);
+    env_meet(env);
+    CHECK_OK(env, reduce_once(env, b, pb, NULL));
+    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    drop_both(env, a, pa, b, pb);
+}
+
+/* The rendezvous that should make another communicator fails on one rank: none has one. */
+static void body_half_made(rank_env *env) {
+    void *pa = NULL, *pb = NULL;
+    symmem_handle *a = env_handle(env, &pa);
+    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    fail_alone(env, a, pa);
+    CHECK_OK(env, symmem_handle_reset(a, 5000));
+    fail_rendezvous(env, "nccl.comm.done");
+    env_meet(env);
+    CHECK_STATUS(env, reduce_once(env, a, pa, NULL), SYMMEM_STALE);
+    symmem_handle *b = another(env, &pb);
+    env_meet(env);
+    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    drop_both(env, a, pa, b, pb);
+}
+
+/* A reset fails on one rank: all say the same of other handles. */
+static void body_half_reset(rank_env *env) {
+    void *pa = NULL, *pb = NULL;
+    symmem_handle *a = env_handle(env, &pa), *b = another(env, &pb);
+    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    fail_alone(env, a, pa);
+    env->fault_point = env->rank == 1 ? "reset.state.before" : NULL;
+    env->fault_status = SYMMEM_NO_SPACE;
+    CHECK_STATUS(env, symmem_handle_reset(a, 5000), SYMMEM_NO_SPACE);
+    env_meet(env);
+    CHECK_STATUS(env, reduce_once(env, b, pb, NULL), SYMMEM_STALE);
+    drop_both(env, a, pa, b, pb);
+}
+
+typedef struct other_call {
+    rank_env *env;
+    symmem_handle *handle;
+    void *ptr;
+    uint32_t limit_ms;
+    symmem_status status;
+} other_call;
+
+static void *call_other(void *opaque) {
+    other_call *o = opaque;
+    o->status = reduce_within(o->env, o->handle, o->ptr, NULL, o->limit_ms);
+    return NULL;
+}
+
+enum { HEALTHY, FAILED, MEETS };
+
+/* Rank 0 calls on the other handle before a reset, its peers after it. If nothing has failed, all
+ * is well; else rank 0's call comes to an end, though it has no limit. MEETS: a rendezvous
+ * meanwhile keeps its limit. */
+static void body_between(rank_env *env) {
+    void *pa = NULL, *pb = NULL, *pc = NULL;
+    pthread_t thread;
+    const int way = env->plan->argument;
+    symmem_handle *a = env_handle(env, &pa), *b = another(env, &pb), *c = NULL;
+    other_call o = {env, b, pb, way == FAILED ? 0 : 4000, SYMMEM_OK};
+    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    env_meet(env);
+    if (env->rank == 0)
+        CHECK(env, pthread_create(&thread, NULL, call_other, &o) == 0);
+    usleep(100000);
+    env_meet(env);
+    if (way == FAILED && env->rank == 1)
+        CHECK_STATUS(env, reduce_once(env, a, pa, NULL), SYMMEM_TIMEOUT);
+    env_meet(env);
+    uint64_t begin_ns = cuda_now_ns();
+    if (way == MEETS) {
+        CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &pc));
+        CHECK_OK(env, meet_at(env, pc, 1000, &c));
+        CHECK(env, cuda_now_ns() - begin_ns < 3000 * CUDA_NS_PER_MS);
+        env_meet(env);
+    } else {
+        CHECK_OK(env, symmem_handle_reset(a, 5000));
+    }
+    if (env->rank != 0)
+        CHECK_STATUS(env, reduce_within(env, b, pb, NULL, 4000),
+                     way == FAILED ? SYMMEM_STALE : SYMMEM_OK);
+    if (env->rank == 0) {
+        CHECK(env, pthread_join(thread, NULL) == 0);
+        CHECK_STATUS(env, o.status, way == FAILED ? SYMMEM_POISONED : SYMMEM_OK);
+    }
+    drop_both(env, a, pa, b, pb);
+    drop_both(env, c, pc, NULL, NULL);
+}
+
+/* A group that was opened anew has a mapping of the segment, and registers signals only. */
+static void body_pool_reopened(rank_env *env) {
+    symmem_pool *pool = NULL;
+    void *one = NULL, *two = NULL;
+    symmem_handle *first = NULL, *second = NULL;
+    CHECK_OK(env, symmem_pool_create(env->context, -1, BYTES, &pool));
+    CHECK_OK(env, symmem_pool_alloc(pool, 1024, &one));
+    CHECK_OK(env, symmem_pool_alloc(pool, 2048, &two));
+    CHECK_OK(env, meet_at(env, one, 10000, &first));
+    CHECK_OK(env, reduce_once(env, first, one, NULL));
+    fail_rendezvous(env, "nccl.window.before");
+    CHECK_OK(env, meet_at(env, two, 10000, &second));
+    env_meet(env);
+    CHECK_OK(env, reduce_once(env, second, two, NULL));
+    drop_both(env, first, NULL, second, NULL);
+    CHECK_OK(env, symmem_pool_free(pool, one));
+    CHECK_OK(env, symmem_pool_free(pool, two));
+    CHECK_OK(env, symmem_pool_destroy(pool));
+}
+
+static void test_resets(void) {
+    run_apart(body_healthy_reset, 0);
+    run_apart(body_half_reset, 0);
+    run_apart(body_between, HEALTHY);
+}
+
+static void test_others_made(void) {
+    run_apart(body_old_flight, 0);
+    run_apart(body_reopened, 0);
+    run_apart(body_half_made, 0);
+    run_apart(body_between, MEETS);
+    run_apart(body_pool_reopened, 0);
+}
+
+/* Last, and not at all where something is wrong: it would not come to an end. */
+static void test_without_limit(void) {
+    CU_ASSERT_EQUAL_FATAL(CU_get_number_of_failures(), 0);
+    run_apart(body_between, FAILED);
+}
+
+static const named_test tests[] = {
+    {"resets", test_resets},
+    {"another communicator", test_others_made},
+    {"a call without a limit", test_without_limit},
+};
+
+int main(void) {
+    return RUN_TESTS("nccl_span_resets", tests);
+}
