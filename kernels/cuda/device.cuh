@@ -151,11 +151,9 @@ struct peers {
     int32_t first_channel;
 };
 
-// What the threads that put have seen or written comes before. AFTER: and what peers put before
-// comes before what follows in the threads that wait.
-template <bool AFTER>
+// What the threads that put have seen or written comes before, and what peers put before comes
+// before what follows in the threads that wait.
 __device__ inline bool exchange_signals(const peers &all, deadline limit) {
-    constexpr order WAIT = AFTER ? order::acquire : order::relaxed;
     const int32_t channel = all.first_channel + int32_t(blockIdx.x);
     const int32_t step = int32_t(blockDim.x * blockDim.y * blockDim.z);
     const int32_t first =
@@ -164,29 +162,27 @@ __device__ inline bool exchange_signals(const peers &all, deadline limit) {
     for (int32_t peer = first; peer < all.world_size; peer += step)
         came = put(signal_slot(all.pads, peer, all.world_size, channel, all.rank), limit) && came;
     for (int32_t peer = first; peer < all.world_size; peer += step)
-        came = turn_slot<WAIT>(signal_slot(all.pads, all.rank, all.world_size, channel, peer), 1, 0,
-                               limit) &&
-               came;
+        came = wait(signal_slot(all.pads, all.rank, all.world_size, channel, peer), limit) && came;
     return came;
 }
 
 // First in a kernel: the block sees what kernels that ended before this one on the peers' streams
 // have written. The put releases that: nothing says that a kernel's end does so for other devices.
 __device__ inline bool meet_first(const peers &all, deadline limit) {
-    return __syncthreads_and(exchange_signals<true>(all, limit));
+    return __syncthreads_and(exchange_signals(all, limit));
 }
 
 // In between: afterwards each block sees what the blocks of its number wrote before.
 __device__ inline bool meet_between(const peers &all, deadline limit) {
     __syncthreads();
-    return __syncthreads_and(exchange_signals<true>(all, limit));
+    return __syncthreads_and(exchange_signals(all, limit));
 }
 
 // Last in a kernel: the peers' blocks of this number have read what they wanted here, and kernels
-// that follow may write again. The block sees nothing new by it.
+// that follow may write again, or read what peers have written here. Acquires for that: nothing says
+// that a kernel's beginning does so for other devices.
 __device__ inline bool meet_last(const peers &all, deadline limit) {
-    __syncthreads();
-    return __syncthreads_and(exchange_signals<false>(all, limit));
+    return meet_between(all, limit);
 }
 
 // --- sixteen bytes at once ----------------------------------------------------------------------

@@ -39,6 +39,12 @@ static void counting_close(void *self) {
     atomic_fetch_add(&counting->closes, 1);
 }
 
+struct counting_store *counting_store_begin(symmem_store *inner) {
+    static _Thread_local struct counting_store counting;
+    counting = (struct counting_store){.inner = inner};
+    return &counting;
+}
+
 const symmem_store_ops counting_store_ops = {
     .size = sizeof(symmem_store_ops),
     .set = counting_set,

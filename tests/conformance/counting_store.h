@@ -12,6 +12,10 @@ struct counting_store {
     atomic_int sets, gets, waits, adds, removes, closes;
 };
 
+/* The rank's, begun anew. It stays where a body is left early, for what is ended behind that body
+ * uses the store still. */
+struct counting_store *counting_store_begin(symmem_store *inner);
+
 /* The table; its entries take a struct counting_store as `self`. */
 extern const symmem_store_ops counting_store_ops;
 

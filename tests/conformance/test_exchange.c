@@ -261,20 +261,20 @@ static int writes_of_barriers(struct tk *t, symmem_group *group, struct counting
 /* Which rank combines what the others wrote may vary; the sum over the ranks tells the growth. */
 static void store_writes_are_constant(struct tk *t) {
     const int32_t pair[] = {0, 1};
-    struct counting_store counting = {.inner = t->store};
+    struct counting_store *counting = counting_store_begin(t->store);
     symmem_store *store = NULL;
     symmem_group *small = NULL, *large = NULL;
     uint64_t few = 0, many = 0;
     int writes;
     TK_REQ(t, "SM-EXCHANGE-08");
-    TK_REQUIRE_OK(t, symmem_store_open_custom(&counting_store_ops, &counting, &store));
+    TK_REQUIRE_OK(t, symmem_store_open_custom(&counting_store_ops, counting, &store));
     TK_OK(t, symmem_group_create(t->context, "large", NULL, 0, store, &large));
-    writes = writes_of_barriers(t, large, &counting);
+    writes = writes_of_barriers(t, large, counting);
     TK_CHECK_MSG(t, writes <= 8 * 4, "eight barriers took %d store writes", writes);
     tk_share_u64(t, 0, (uint64_t)writes);
     if (t->rank <= 1) {
         TK_OK(t, symmem_group_create(t->context, "small", pair, 2, store, &small));
-        tk_share_u64(t, 1, (uint64_t)writes_of_barriers(t, small, &counting));
+        tk_share_u64(t, 1, (uint64_t)writes_of_barriers(t, small, counting));
         TK_OK(t, symmem_group_destroy(small));
     }
     TK_OK(t, symmem_group_destroy(large));

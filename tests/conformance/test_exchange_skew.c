@@ -225,23 +225,23 @@ static void stuck_at_each_step(struct tk *t) {
 
 /* While a rank is late the others sleep in the store; they do not ask it again and again. */
 static void waiting_is_not_polling(struct tk *t) {
-    struct counting_store counting = {.inner = t->store};
+    struct counting_store *counting = counting_store_begin(t->store);
     symmem_store *store = NULL;
     symmem_group *group = NULL;
-    TK_REQUIRE_OK(t, symmem_store_open_custom(&counting_store_ops, &counting, &store));
+    TK_REQUIRE_OK(t, symmem_store_open_custom(&counting_store_ops, counting, &store));
     TK_OK(t, symmem_group_create(t->context, "counted", NULL, 0, store, &group));
     TK_OK(t, symmem_group_barrier(group, tk_scaled_ms(LONG_MS)));
     for (int32_t late = 0; late < t->world_size; late += t->world_size - 1) {
-        int before = counting_store_calls(&counting);
+        int before = counting_store_calls(counting);
         tk_out_of_band_barrier(t);
         uint64_t begin_ms = tk_now_ms();
         if (t->rank == late)
             tk_sleep_ms(200);
         TK_OK(t, symmem_group_barrier(group, tk_scaled_ms(LONG_MS)));
         int most = 4 * t->world_size + 16 + (int)((tk_now_ms() - begin_ms) / 40);
-        TK_CHECK_MSG(t, counting_store_calls(&counting) - before <= most,
+        TK_CHECK_MSG(t, counting_store_calls(counting) - before <= most,
                      "%d calls of the store in one barrier, more than %d",
-                     counting_store_calls(&counting) - before, most);
+                     counting_store_calls(counting) - before, most);
     }
     TK_OK(t, symmem_group_destroy(group));
     tk_out_of_band_barrier(t);

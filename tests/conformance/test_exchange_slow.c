@@ -78,12 +78,13 @@ static void absent_rank_is_named(struct tk *t, struct slow_store *slow, symmem_g
 
 /* Before the first call of all on a group and after it. */
 static void slow_store_names_the_absent(struct tk *t) {
-    struct slow_store slow = {.counting = {.inner = t->store}};
+    static _Thread_local struct slow_store slow; /* stays, if the body is left early */
     symmem_store_ops ops = counting_store_ops;
     symmem_store *store = NULL;
     ops.set = slow_set;
     ops.get = slow_get;
     ops.add = slow_add;
+    slow = (struct slow_store){.counting = {.inner = t->store}};
     TK_REQUIRE_OK(t, symmem_store_open_custom(&ops, &slow, &store));
     for (int i = 0; i < SLOWNESS_COUNT; i++) {
         symmem_group *group = NULL;

@@ -41,19 +41,19 @@ static void repeated_rendezvous_adds_nothing(struct tk *t) {
 /* --- the store behind a rendezvous ------------------------------------------------------------ */
 
 static void rendezvous_custom_backend(struct tk *t) {
-    struct counting_store counting = {.inner = t->store};
+    struct counting_store *counting = counting_store_begin(t->store);
     symmem_context_options options = tk_options(t);
     symmem_store *store = NULL;
     symmem_handle *handle;
     void *memory;
     int calls;
     TK_REQ(t, "SM-STORE-08");
-    TK_REQUIRE_OK(t, symmem_store_open_custom(&counting_store_ops, &counting, &store));
+    TK_REQUIRE_OK(t, symmem_store_open_custom(&counting_store_ops, counting, &store));
     options.store = store;
     tk_reinit(t, &options);
     memory = tk_alloc(t, 256);
     handle = tk_rendezvous(t, memory, tk_world_group(t));
-    TK_CHECK(t, t->world_size == 1 || counting_store_writes(&counting) > 0);
+    TK_CHECK(t, t->world_size == 1 || counting_store_writes(counting) > 0);
     tk_fill(t, handle, t->rank, 0, 256, (uint8_t)(t->rank + 1));
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
     for (int32_t rank = 0; rank < t->world_size; rank++)
@@ -61,9 +61,9 @@ static void rendezvous_custom_backend(struct tk *t) {
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
     TK_REQ(t, "SM-RDV-02");
     tk_out_of_band_barrier(t);
-    calls = counting_store_calls(&counting);
+    calls = counting_store_calls(counting);
     (void)tk_rendezvous(t, memory, tk_world_group(t));
-    TK_EQ_INT(t, calls, counting_store_calls(&counting));
+    TK_EQ_INT(t, calls, counting_store_calls(counting));
     tk_out_of_band_barrier(t);
     tk_end_context(t);
     symmem_store_close(store);
