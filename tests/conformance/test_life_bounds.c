@@ -236,7 +236,7 @@ static const struct tk_case cases[] = {
      .needs = SYMMEM_CAP_DIRECT_ACCESS,
      .min_ranks = 2,
      .max_ranks = 8,
-     .flags = TK_THREAD_ONLY | TK_WRITES_PADS,
+     .flags = TK_THREAD_ONLY | TK_WRITES_PADS | TK_PLAIN_MEMORY,
      .body = one_address_for_threads},
 };
 TK_SUITE(life_bounds, cases);
