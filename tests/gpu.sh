@@ -5,7 +5,9 @@
 # GPUs share them. Needs a driver, nvcc and no network. The ranks' processes are kept from case to
 # case, for opening a device takes seconds; SYMMEM_GPU_KEEP_RANKS=0 gives each case new ones. Results:
 # build/gpu/*.json, *.txt and about.txt; the last lines are the summaries. Exit status: the worst of
-# the runner's, 4 if nothing was built. SYMMEM_GPU_MODES="thread process": which of them, in order.
+# the runner's, 4 if there is no GPU or nothing was built; a check that finds nothing good counts as 1.
+# SYMMEM_GPU_MODES="thread process": which of them, in order. SYMMEM_GPU_LIMIT_S: how long a runner may
+# take, in seconds; unset: 3600.
 # SYMMEM_GPU_PARTS=N: N runners at once, each with every N-th case, on the same GPUs; MODE.K.txt and
 # MODE.K.json are of part K, and symmem-report (it takes libcjson) makes MODE.json of them.
 # SYMMEM_GPU_MODES_AT_ONCE=1: the modes at once, too. On processors that are too few for that,
@@ -17,7 +19,9 @@
 # Under a launcher (mpirun -n N, srun, torchrun --no-python) its rank 0 does all that, with N ranks
 # that the runner starts itself, since many cases end ranks and start new ones; the others do nothing.
 set -u
-cd "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit 4
+# shellcheck source=tests/lib.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+cd "$root" || exit 4
 launched=${RANK:-${PMIX_RANK:-${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-${SLURM_PROCID:-0}}}}}
 world=${WORLD_SIZE:-${OMPI_COMM_WORLD_SIZE:-${PMI_SIZE:-${SLURM_NTASKS:-}}}}
 if [ "$launched" -ne 0 ]; then
@@ -30,7 +34,7 @@ backend=${SYMMEM_GPU_BACKEND:-cuda}
 options=()
 results=build/gpu
 [ "$backend" = cuda ] || results=build/gpu-$backend
-gpus=$(nvidia-smi -L | wc -l)
+find_gpus || exit 4
 ranks=${1:-${world:-$gpus}}
 [ $# -eq 0 ] || shift
 # Never multicast: on shared hosts it can put GPUs out of service.
@@ -54,14 +58,8 @@ if [ "$backend" = nccl ]; then
     fi
 fi
 
-cmake -S . -B build -G Ninja "${options[@]}" >build.gpu.log 2>&1 &&
-    cmake --build build --target suite "symmem_backend_$backend" >>build.gpu.log 2>&1
-built=$?
-mkdir -p "$results" && mv build.gpu.log "$results/build.log"
-if [ "$built" -ne 0 ]; then
-    tail -n 30 "$results/build.log"
-    exit 4
-fi
+build_target="suite symmem_backend_$backend" build_in build "${options[@]}" || exit 4
+mkdir -p "$results" && mv build/build.log "$results/build.log" || exit 4
 {
     nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
     nvcc --version | grep release
@@ -168,18 +166,22 @@ pids=()
 
 # What the suite cannot know.
 run_check() { # NAME PROGRAM...
-    local name=$1 status
+    local name=$1 status good
     shift
     timeout 300 tests/run_ranks.sh "$ranks" "$@" >"$results/check-$name.txt" 2>&1
     status=$?
-    printf 'check %s: exit status %s, %s good, %s bad\n' "$name" "$status" \
-        "$(grep -c '^rank [0-9]*: good' "$results/check-$name.txt")" \
+    good=$(grep -c '^rank [0-9]*: good' "$results/check-$name.txt")
+    # A check that found nothing to check shows nothing.
+    [ "$status" -ne 0 ] || [ "$good" -gt 0 ] || status=1
+    printf 'check %s: exit status %s, %s good, %s bad\n' "$name" "$status" "$good" \
         "$(grep -c '^rank [0-9]*: BAD' "$results/check-$name.txt")"
     grep '^rank [0-9]*: BAD' "$results/check-$name.txt"
     [ "$status" -le "$worst" ] || worst=$status
 }
 is_built() { # TARGET
-    if ! cmake --build build --target help 2>/dev/null | grep "^$1:" >/dev/null; then
+    # "TARGET: phony" by ninja, "... TARGET" by make.
+    if ! cmake --build build --target help 2>/dev/null |
+        grep -E "^(\.\.\. )?$1(:|\$)" >/dev/null; then
         printf 'check %s: its headers or tools are not here\n' "$1"
         return 1
     fi

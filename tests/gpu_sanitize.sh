@@ -4,10 +4,13 @@
 # compute-sanitizer: memcheck, racecheck and synccheck unless tools are named. The ranks are processes:
 # in one process the tools let one rank's kernel wait for another's to end. Needs a driver, nvcc and
 # compute-sanitizer; a few minutes. Results in build/gpu-sanitize/: TOOL.txt with what the tool says,
-# TOOL.json of the suite, about.txt. Exit status: 0 nothing found and all passed, 1 not, 4 nothing built.
+# TOOL.json of the suite, about.txt. Exit status: 0 nothing found and all passed, 1 not, 4 no GPU or
+# nothing built.
 # SYMMEM_SANITIZE_CASES: other cases, as patterns for the suite's --filter.
 set -u
-cd "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit 4
+# shellcheck source=tests/lib.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+cd "$root" || exit 4
 results=build/gpu-sanitize
 # Every kernel, but none that waits for another one of its own rank: the tools run a process's kernels
 # one after the other (barrier.channels_are_independent waits for ever).
@@ -28,16 +31,13 @@ export SYMMEM_CUDA_FABRIC=0
 # Under these tools all takes several times as long.
 export SYMMEM_TIMEOUT_SCALE=${SYMMEM_TIMEOUT_SCALE:-4}
 
-if ! command -v compute-sanitizer >/dev/null; then
-    printf 'compute-sanitizer is not there: it comes with the CUDA toolkit\n'
+find_gpus || exit 4
+if ! have_command compute-sanitizer; then
+    say "compute-sanitizer is not there: it comes with the CUDA toolkit"
     exit 4
 fi
-mkdir -p "$results" || exit 4
-if ! { cmake -S . -B build -G Ninja &&
-    cmake --build build --target suite symmem_backend_cuda; } >"$results/build.log" 2>&1; then
-    tail -n 30 "$results/build.log"
-    exit 4
-fi
+build_target="suite symmem_backend_cuda" build_in build || exit 4
+mkdir -p "$results" && mv build/build.log "$results/build.log" || exit 4
 {
     nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
     compute-sanitizer --version | grep Version

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
-# What conformance.sh and test.sh share. To be sourced; needs bash, nothing else.
+# What conformance.sh, test.sh and the scripts for GPUs share. To be sourced; needs bash, nothing else.
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd) || exit 1
 closing_pattern='^([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped(, part [0-9]+/[0-9]+)?$'
@@ -112,6 +112,17 @@ build_in() { # NAME CMAKE_OPTIONS...
         tail -n 30 "$log" >&2
         return 1
     fi
+}
+
+# --- GPUs -----------------------------------------------------------------------------------------
+
+# Sets gpus to their number; fails where there is none. Only lines of GPUs count: nvidia-smi prints
+# there as well what ails the driver, and what a GPU is divided into.
+find_gpus() {
+    gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
+    [ "$gpus" -eq 0 ] || return 0
+    say "no GPU here: nvidia-smi -L names none, or there is no nvidia-smi"
+    return 1
 }
 
 # --- running the suite ------------------------------------------------------------------------------

@@ -4,11 +4,14 @@
 // of the handle, launches as many blocks on every rank, at most info.channel_count and no more than
 // run at once, and looks at *late when the stream has been synchronised:
 //
-//     symmem_handle_get_info(handle, &info);
-//     symmem_handle_buffer_ptrs_dev(handle, &buffers);
-//     symmem_handle_signal_pad_ptrs_dev(handle, &pads);
-//     sum_of_all<<<blocks, 256, 0, stream>>>(buffers, pads, info.rank, info.world_size, scratch,
-//                                            count, timeout_ms, late);
+//     symmem_handle_info info;
+//     void *buffers, *pads; // the tables, in memory that the device reads
+//     if (symmem_handle_get_info(handle, &info) == SYMMEM_OK &&
+//         symmem_handle_buffer_ptrs_dev(handle, &buffers) == SYMMEM_OK &&
+//         symmem_handle_signal_pad_ptrs_dev(handle, &pads) == SYMMEM_OK)
+//         sum_of_all<<<blocks, 256, 0, stream>>>(
+//             static_cast<void *const *>(buffers), static_cast<void *const *>(pads), info.rank,
+//             info.world_size, scratch, count, timeout_ms, late);
 #include <symmem/device.cuh>
 
 __device__ float4 as_floats(const symmem::vec16 &v) {
