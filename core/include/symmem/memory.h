@@ -94,14 +94,15 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_get_signal_pad_size(symmem_contex
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_pool_create(symmem_context *context, int32_t device,
                                                            size_t segment_bytes,
                                                            symmem_pool **pool_p);
-/* Local. Frees the segments. BUSY while blocks are handed out. NULL is allowed. */
+/* Local. Frees the segments, without waiting for a stream. BUSY while blocks are handed out. NULL
+ * is allowed. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_pool_destroy(symmem_pool *pool);
 /* Errors: as symmem_alloc, CAPTURE and NO_SPACE only where it takes a new segment. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_pool_alloc(symmem_pool *pool, size_t bytes,
                                                           void **ptr_p);
 /*
  * By the block's exact pointer (inside a block: INVALID_ARGUMENT; else NOT_SYMMETRIC). NULL is OK.
- * Waits for nothing, and the next symmem_pool_alloc may hand out the same bytes: synchronise with
+ * Waits for no stream, and the next symmem_pool_alloc may hand out the same bytes: synchronise with
  * all work on the block first, peers' too, or use those bytes only in the order of the one stream
  * that the work is on.
  */
