@@ -29,4 +29,5 @@ awk '
     END {
         print calls + 0 " calls"
         exit bad > 0 || calls < 50
-    }' "$root"/core/include/symmem/{context,group,handle,memory,store,stream,view,status}.h
+    }' "$root"/core/include/symmem/{context,group,handle,memory,store,stream,view,status}.h \
+    "$root"/core/include/symmem/ops{,_matmul,_move,_multimem,_reduce}.h

@@ -28,7 +28,8 @@
  *              share holds) may be the process's, under a lock of its own.
  *   NULL       An entry under a capability is NULL if that is not declared; a declared capability
  *              with a missing entry, or the reverse, is refused at registration. An entry marked
- *              optional may be NULL with any capabilities. Every other entry is mandatory.
+ *              optional may be NULL with any capabilities. Every other entry is mandatory: a list
+ *              of those stands at the table.
  *   Points     An entry should offer test points at its steps, see symmem_host.point.
  *   Reading    Objects that an entry fills (memory, share, info) come in zeroed, share->fd as -1.
  */
@@ -375,7 +376,7 @@ typedef struct symmem_local_reduce {
 } symmem_local_reduce;
 
 typedef struct symmem_device_info {
-    int32_t device_type; /* DLPack */
+    int32_t device_type; /* DLPack's: kDLCPU 1, kDLCUDA 2, kDLROCM 10, and so on */
     int32_t multicast;   /* not 0: this device can do multicast now */
     size_t granularity;  /* of memory, informative */
     char name[64];
@@ -392,13 +393,18 @@ typedef struct symmem_backend_config {
 } symmem_backend_config;
 
 /* --- the table ----------------------------------------------------------------------------------
- * Append only; size is the implementer's sizeof. An entry beyond `size` counts as NULL.          */
+ * Append only; size is the implementer's sizeof. An entry beyond `size` counts as NULL.
+ * Needed whatever is declared: name and description; a capability of a rank mode; probe, open,
+ * close, device_count, device_info; memory_alloc, memory_release; memory_export with share_close
+ * and memory_import, or memory_exchange in their place; signal_bytes, peers_open, peers_close;
+ * barrier, put_signal, wait_signal, signal_reset; copy, memset32, write_value32. */
 
 struct symmem_backend {
     size_t size;
     uint32_t abi;            /* SYMMEM_BACKEND_ABI */
     uint32_t reserved;       /* 0 */
-    const char *name;        /* 1 to 31 of a-z 0-9 _ */
+    const char *name;        /* 1 to 31 of a-z 0-9 _; a short one leaves room for the steps in the
+                                names of test points */
     const char *description; /* one line, versions included; not NULL */
     uint64_t capabilities;
 
@@ -444,10 +450,11 @@ struct symmem_backend {
      * With memory_export. */
     void (*share_close)(void *instance, symmem_share *share);
     /* Local. Maps a peer's memory of `bytes` bytes for use by `device`. The core closes share->fd
-     * afterwards. If share->same_process both ranks see one mapping (SM-HANDLE-13), found by what
-     * the share itself holds, such as the file's number or an id: never by an address in it, for
-     * the exporter may fail and release its memory at any moment. Errors: NO_SPACE, LIMIT,
-     * UNREACHABLE, MISMATCH. With memory_export. */
+     * afterwards. If share->same_process this rank reaches the memory by a pointer of its own, with
+     * HOST_ACCESS at the exporter's address, so that both see one mapping (SM-HANDLE-13). It is
+     * found by what the share itself holds, such as the file's number or an id: never by an address
+     * in it, for the exporter may fail and release its memory at any moment. Errors: NO_SPACE,
+     * LIMIT, UNREACHABLE, MISMATCH. With memory_export. */
     symmem_status (*memory_import)(void *instance, int32_t device, const symmem_share *share,
                                    size_t bytes, symmem_memory *memory);
     /* Collective, replaces export and import for backends that register memory collectively. Gets
@@ -493,8 +500,8 @@ struct symmem_backend {
      *                compared as bytes. A backend without CAP_COLLECTIVES may leave that out: it
      *                ignores exec->call, and differing calls are then not found.
      *   put_signal   slot (channel, own rank) at dst: waits until it is 0, makes it 1, release.
-     *   wait_signal  own slot (channel, src): waits until it is 1, makes it 0, acquire. A value
-     *                other than 0 and 1 is CORRUPT.
+     *   wait_signal  own slot (channel, src): waits until it is 1, makes it 0, acquire.
+     * A slot with another value than 0 and 1 is CORRUPT.
      * A failed put leaves the slot as it was; a failed barrier may have told some peers.
      * Without a stream too an entry, collective as well, retains exec->refs for what it leaves
      * under way. It may do so after a failure where a device has not begun all of its work, if
@@ -517,8 +524,13 @@ struct symmem_backend {
      * Optional only for a backend whose peers learn of a failure otherwise. */
     void (*signal_poison)(void *instance, const symmem_peers *peers);
 
-    /* Stream operations on bytes; the device can reach both ends. bytes and count may be 0.
-     * write_value32: all earlier work of the stream is visible system-wide first. */
+    /* Stream operations on bytes. bytes and count may be 0.
+     *   copy           Each end, or both, may be ordinary host memory (malloc), also without
+     *                  HOST_ACCESS (SM-ONESIDED-06): what the device cannot reach the entry stages,
+     *                  in a graph in each launch. The user leaves that memory in place until then,
+     *                  and the entry must not make the call wait for the stream (SM-STREAM-01).
+     *   memset32       dst is in the device's reach
+     *   write_value32  likewise. All earlier work of the stream is visible system-wide first. */
     symmem_status (*copy)(void *instance, int32_t device, void *dst, const void *src, size_t bytes,
                           const symmem_exec *exec);
     symmem_status (*memset32)(void *instance, int32_t device, void *dst, uint32_t value,
@@ -626,7 +638,7 @@ struct symmem_backend {
      *                 message, and the rows of that chunk and later ones are left alone.
      *   copy_strided  src and dst do not overlap
      *   reduce_local  every pair that symmem_reduce_supported names, the same bits as a collective
-     *                 that reduces in that order. Contract: kernels/reference/reduce.h */
+     *                 that reduces in that order. Contract: symmem/kernels/reference/reduce.h */
     symmem_status (*matmul)(void *instance, int32_t device, const symmem_matmul *product,
                             const symmem_exec *exec);
     symmem_status (*copy_strided)(void *instance, int32_t device, const symmem_strided_copy *copy,

@@ -70,7 +70,9 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_init(const symmem_context_options
  * the backend. Objects that are still referenced (handles, views, streams) stay valid memory; each
  * call on them or on the context answers SYMMEM_NOT_INITIALISED. Memory that a live handle maps is
  * unmapped when that handle is released. Peers keep their own mappings. A second call is
- * SYMMEM_NOT_INITIALISED. Never waits for a peer. Work of streams that does not end, all together,
+ * SYMMEM_NOT_INITIALISED. Other threads' collective calls and signal operations that are under way
+ * end within 1 s [SM-CONTEXT-10, -12], but no thread may be in a call with a stream, an event or a
+ * graph. Never waits for a peer. Work of streams that does not end, all together,
  * within 2 s goes on, and so does that of streams destroyed in vain before; a thread that is
  * started for it then closes the backend, after which nothing of the context is left. Nothing tells
  * when: what that work uses, the store, `point` and `log` have to stay as long as the process to be
@@ -78,7 +80,9 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_init(const symmem_context_options
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_finalize(symmem_context *context);
 
-/* Local. Finalises if that was not done, and gives the context's own memory back. NULL allowed. */
+/* Local. Finalises if that was not done, and gives the context's own memory back. No other thread
+ * may be in a call with the context or come to one; handles, views, streams, events and graphs keep
+ * what they need of it, groups and pools are gone. NULL allowed. */
 SYMMEM_API void symmem_context_free(symmem_context *context);
 
 /* Local queries, any thread. */
@@ -115,7 +119,8 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_backend_available(symmem_context 
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_set_backend(symmem_context *context,
                                                            const char *name);
-/* *name_p: the active backend's name, NULL if none is set. Does not count as use. */
+/* *name_p: the active backend's name, NULL if none is set. The string is the backend's table's: it
+ * lives as long as the process. Does not count as use. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_get_backend(symmem_context *context,
                                                            const char **name_p);
 /* The active backend's SYMMEM_CAP_ bits (backend.h). NOT_FOUND if none is set. */
@@ -127,7 +132,8 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_backend_capabilities(symmem_conte
 /* At least 1; devices are numbered from 0. NOT_FOUND if no backend is set. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_device_count(symmem_context *context,
                                                             int32_t *count_p);
-/* The DLPack device type of the active backend's devices. */
+/* The DLPack device type of the active backend's devices: kDLCPU 1, kDLCUDA 2, kDLROCM 10, and so
+ * on. NOT_FOUND if no backend is set. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_device_type(symmem_context *context,
                                                            int32_t *device_type_p);
 /*
@@ -151,7 +157,8 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_has_multicast_support(symmem_cont
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_connectivity(symmem_context *context,
                                                             const char *connection,
                                                             int32_t device_count, int32_t *matrix);
-/* Overrides the environment and the option from now on: 0 forbid, 1 allow, -1 environment. */
+/* Overrides the environment and the option from now on: 0 forbid, 1 allow, -1 environment, anything
+ * else INVALID_ARGUMENT. */
 SYMMEM_API SYMMEM_CHECKED symmem_status
 symmem_set_allow_overlapping_devices(symmem_context *context, int32_t allow);
 

@@ -18,11 +18,12 @@ extern "C" {
 /*
  * Local. Creates a group of `count` distinct world ranks, `ranks[i]` being group rank i; the own
  * rank must be among them, and every member must pass the same list and name. `ranks` NULL with
- * count 0 means the whole world in order. `store` NULL means the context's store. No rank is
- * contacted: the first collective call brings the group up. A name may be used again once the
- * group was destroyed, with the same or other members; two live groups of one context with the
- * same name are EXISTS. Errors: INVALID_ARGUMENT (own rank absent, duplicate, empty or too long
- * name), OUT_OF_RANGE (a rank outside the world).
+ * count 0 means the whole world in order. Name and ranks are copied. `store` NULL means the
+ * context's store; another one has to outlive the group. No rank is contacted:
+ * the first collective call brings the group up. A name may be used again once the group was
+ * destroyed, with the same or other members; two live groups of one context with the same name are
+ * EXISTS. Errors: INVALID_ARGUMENT (own rank absent, duplicate, a name that is empty, too long or
+ * has control characters), OUT_OF_RANGE (a rank outside the world).
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_group_create(symmem_context *context,
                                                             const char *name, const int32_t *ranks,
@@ -34,7 +35,7 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_group_create(symmem_context *cont
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_group_destroy(symmem_group *group);
 
-/* Local queries. */
+/* Local queries. The name's string lives until symmem_context_free. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_group_rank(const symmem_group *group,
                                                           int32_t *rank_p);
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_group_world_size(const symmem_group *group,
@@ -93,7 +94,13 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_group_all_gather_fds(symmem_group
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_group_broadcast_fds(symmem_group *group, int root,
                                                                    int fd, int *fd_p,
                                                                    uint32_t timeout_ms);
-/* Pairwise: the peer calls recv_fd. The group must be up (any collective call before). */
+/*
+ * Pairwise: the peer calls recv_fd. The group must be up (any collective call before), which it is
+ * no more after a collective call that failed with TIMEOUT or PEER_LOST: INVALID_ARGUMENT. Sending
+ * waits only while the peer's socket is full; what is sent to a rank arrives in that order. Errors:
+ * TIMEOUT, PEER_LOST, UNREACHABLE, OUT_OF_RANGE (rank), INVALID_ARGUMENT (fd below -1), SYSTEM (a
+ * bad fd), LIMIT (no descriptor left to receive into; what was sent is lost).
+ */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_group_send_fd(symmem_group *group, int32_t dst_rank,
                                                              int fd, uint32_t timeout_ms);
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_group_recv_fd(symmem_group *group, int32_t src_rank,

@@ -36,9 +36,10 @@ extern "C" {
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_rendezvous(symmem_context *context, void *ptr,
                                                           symmem_group *group, uint32_t timeout_ms,
                                                           symmem_handle **handle_p);
-/* Local. One more reference; each needs its release. */
+/* Local. One more reference; each needs its release. From any thread that has one. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_handle_retain(symmem_handle *handle);
-/* Local. Drops a reference; the last one unmaps what nobody else uses. NULL is allowed. */
+/* Local. Drops a reference; the last one unmaps what nobody else uses. Any thread, but not from a
+ * stream's host function; after the context was finalised too. NULL is allowed. */
 SYMMEM_API void symmem_handle_release(symmem_handle *handle);
 
 typedef struct symmem_handle_info {
@@ -84,9 +85,16 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_handle_group_name(const symmem_ha
 
 /* --- signals: all stream operations ------------------------------------------------------------
  * channel in [0, channel_count) and rank in [0, world_size), else OUT_OF_RANGE and nothing is
- * written. POISONED after a failure until symmem_handle_reset.                                   */
+ * written. UNREACHABLE, likewise, without direct access to a rank that it needs.
+ * Failures that poison the handle: TIMEOUT and PEER_LOST (a process ended), with the missing ranks
+ * in the record; POISONED (a rank that it waits for is poisoned); CORRUPT (a signal slot holds
+ * neither 0 nor 1; put and wait). From then on POISONED until symmem_handle_reset. TIMEOUT with
+ * stage "channel" does not poison: an earlier operation, which holds the channel, did not end in
+ * time. */
 
-/* Collective over the group. Everything a rank wrote before is visible to every rank after. */
+/* Collective over the group. Everything a rank wrote before is visible to every rank after. With
+ * check_collectives (context.h) MISMATCH on every rank where calls differ; that does not poison,
+ * and a backend without SYMMEM_CAP_COLLECTIVES may not notice. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_barrier(symmem_handle *handle, int32_t channel,
                                                        uint32_t timeout_ms, symmem_stream *stream);
 /*
@@ -105,17 +113,25 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_wait_signal(symmem_handle *handle
  * state that this handle shares; the user's signal pad and the data stay. The caller first
  * synchronises the streams that used it (BUSY on every rank otherwise). BUSY also, with the handle
  * poisoned, while a device has not come to a call without a stream that was given up for that.
+ * STALE once the group was destroyed; TIMEOUT and PEER_LOST name the missing ranks; MISMATCH if a
+ * rank is in another call of the group. If it fails after all have begun, the handle is poisoned on
+ * every rank, and stays so until a reset succeeds. [SM-TIMEOUT-13]
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_handle_reset(symmem_handle *handle,
                                                             uint32_t timeout_ms);
-/* Local. SYMMEM_OK, or the status that poisoned the handle, with its record in *record_p. */
+/* Local. SYMMEM_OK, or the status that poisoned the handle, with its record in *record_p, which is
+ * left alone otherwise. record_p may be NULL. */
 SYMMEM_API symmem_status symmem_handle_status(const symmem_handle *handle,
                                               symmem_error_record *record_p);
 
 /* --- one-sided data: all stream operations ------------------------------------------------------
  * Offsets are in bytes from the handle's offset. Bounds: the block. No signal is implied. Works on
- * a poisoned handle too. Errors: OUT_OF_RANGE (rank, end beyond the block), OVERFLOW,
- * INVALID_ARGUMENT (NULL with a size), UNREACHABLE (no direct access to that rank). */
+ * a poisoned handle too. The local side, src of put and dst of get, is anything that the device
+ * reaches, or ordinary host memory. With a stream that has to stay valid, and a source unchanged,
+ * until the stream is past the operation, in a graph as long as it may be launched; symmetric
+ * memory of this context stays by itself. Errors: OUT_OF_RANGE (rank, end beyond the block or
+ * beyond the local side's allocation), OVERFLOW, INVALID_ARGUMENT (NULL with a size), UNREACHABLE
+ * (no direct access to that rank). */
 
 /* One-sided. Writes `bytes` bytes from src to dst_rank's memory. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_put(symmem_handle *handle, int32_t dst_rank,
@@ -125,8 +141,9 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_put(symmem_handle *handle, int32_
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_get(symmem_handle *handle, int32_t src_rank,
                                                    size_t src_offset, void *dst, size_t bytes,
                                                    symmem_stream *stream);
-/* Local. Copies between any two places the device can reach: host, own or peers' memory. The two
- * must not overlap. Runs on the stream's device, without a stream on that of dst or else of src. */
+/* Local. Copies between any two places: ordinary host memory, own or peers' memory. The two must
+ * not overlap, and stay valid as said above. Runs on the stream's device, without a stream on that
+ * of dst or else of src. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_copy(symmem_context *context, void *dst,
                                                     const void *src, size_t bytes,
                                                     symmem_stream *stream);

@@ -20,10 +20,12 @@ extern "C" {
 
 typedef struct symmem_alloc_options {
     size_t size;                 /* set by symmem_alloc_options_init */
-    symmem_group *default_group; /* for rendezvous with group NULL; NULL: none */
+    symmem_group *default_group; /* for rendezvous with group NULL; NULL: none. Not kept alive: once
+                                    it is destroyed such a rendezvous is STALE */
     uint64_t alloc_id;           /* not 0: persistent allocation of that id */
 } symmem_alloc_options;
 
+/* Local. No default group, not persistent. */
 SYMMEM_API void symmem_alloc_options_init(symmem_alloc_options *options);
 
 /*
@@ -33,8 +35,9 @@ SYMMEM_API void symmem_alloc_options_init(symmem_alloc_options *options);
  * NO_SPACE with the size asked for in `expected` and the free space, if known, in `actual`.
  * While a stream of the context captures: CAPTURE.
  * Persistent (alloc_id != 0): the first call allocates; after symmem_free the next call with the
- * same id returns the same pointer with its rendezvous results; while it is active BUSY; another
- * size or device is MISMATCH. The memory is given back when the context is finalised.
+ * same id returns the same pointer with its rendezvous results and what it holds, the default group
+ * being that of this call; while it is active BUSY; another size or device is MISMATCH. The memory
+ * is given back when the context is finalised.
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_alloc(symmem_context *context, size_t bytes,
                                                      int32_t device,
@@ -43,8 +46,9 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_alloc(symmem_context *context, si
 /*
  * Local. Frees an allocation by its exact base pointer (interior pointers: INVALID_ARGUMENT;
  * anything else: NOT_SYMMETRIC). Waits for work already enqueued on the context's streams of that
- * device. Live handles and captured graphs keep the memory itself; peers keep their mappings. NULL
- * is OK.
+ * device, at most the context's default timeout: TIMEOUT with the memory as it was, so call again.
+ * [SM-ALLOC-14] Live handles and captured graphs keep the memory itself; peers keep their mappings.
+ * NULL is OK.
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_free(symmem_context *context, void *ptr);
 
@@ -83,18 +87,24 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_get_signal_pad_size(symmem_contex
  * symmetric allocation of its own: it has its own signal pad and channels, is rendezvoused by its
  * pointer, and reports its place in the segment as the handle's offset. Blocks are handed out
  * first-fit and merged when freed, so ranks that make the same calls get the same offsets; a freed
- * block is not zeroed. Larger requests get a segment of their own. All pool calls are local.
+ * block is not zeroed. A block has no default group. Larger requests get a segment of their own.
+ * All pool calls are local.
  */
 /* Local. `device` as in symmem_alloc. UNSUPPORTED without SYMMEM_CAP_POOL. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_pool_create(symmem_context *context, int32_t device,
                                                            size_t segment_bytes,
                                                            symmem_pool **pool_p);
-/* Local. Frees the segments. BUSY while blocks are handed out. NULL is allowed. */
+/* Local. Frees the segments, without waiting for a stream. BUSY while blocks are handed out. NULL
+ * is allowed. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_pool_destroy(symmem_pool *pool);
-/* Errors: as symmem_alloc. */
+/* Errors: as symmem_alloc, CAPTURE and NO_SPACE only where it takes a new segment. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_pool_alloc(symmem_pool *pool, size_t bytes,
                                                           void **ptr_p);
-/* By the block's exact pointer (inside a block: INVALID_ARGUMENT; else NOT_SYMMETRIC). NULL is OK.
+/*
+ * By the block's exact pointer (inside a block: INVALID_ARGUMENT; else NOT_SYMMETRIC). NULL is OK.
+ * Waits for no stream, and the next symmem_pool_alloc may hand out the same bytes: synchronise with
+ * all work on the block first, peers' too, or use those bytes only in the order of the one stream
+ * that the work is on.
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_pool_free(symmem_pool *pool, void *ptr);
 
@@ -104,14 +114,16 @@ typedef struct symmem_pool_stats {
     size_t used_bytes;    /* in blocks handed out, rounding included */
     size_t block_count;
 } symmem_pool_stats;
+/* Local. As it is at this moment. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_pool_get_stats(symmem_pool *pool,
                                                               symmem_pool_stats *stats_p);
 
 /*
  * The pair that pluggable allocators expect. They carry no pool argument, so the calling thread
  * names its pool first with symmem_pool_bind (NULL unbinds); this is the only state the library
- * keeps per thread beside the error record. `stream` is a native stream and only orders reuse: the
- * emulation ignores it. Unbound thread, other device, or no memory: NULL and an error record.
+ * keeps per thread beside the error record. `size` of mfree and `stream` are ignored, with every
+ * backend: what symmem_pool_free says of reuse holds here, too. Unbound thread, other device, or no
+ * memory: NULL and an error record.
  * Destroying the pool or finalising its context unbinds the calling thread; other threads must
  * unbind it themselves before the pool is destroyed or the context freed.
  */

@@ -17,6 +17,8 @@
  * end, so that all ranks get the same bits; kernels/reference/reduce.h has the rules for each
  * dtype.
  *
+ * The headers under kernels/ that these comments name are installed as symmem/kernels/.
+ *
  * channel, timeout_ms and stream are as for symmem_barrier: one channel's operations run in the
  * order of the calls; NULL as stream runs to completion; capturable and replayable. An operation
  * synchronises as its header under kernels/ says: in general all ranks' earlier writes are visible

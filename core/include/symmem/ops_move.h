@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Operations that move elements of any dtype. See ops.h for what holds for all. [SM-MOVE] */
+/* Collective operations that move elements of any dtype. See ops.h for what holds for all.
+ * [SM-MOVE] */
 #ifndef SYMMEM_OPS_MOVE_H
 #define SYMMEM_OPS_MOVE_H
 

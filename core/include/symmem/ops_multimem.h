@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Operations through the handle's multicast pointer; UNSUPPORTED where it has none, and for a pair
- * of dtype and op that the hardware cannot reduce. See ops.h for what holds for all. Results of
- * sums and averages of floats may differ from the other reductions' by what
+ * Collective operations through the handle's multicast pointer; UNSUPPORTED where it has none, and
+ * for a pair of dtype and op that the hardware cannot reduce. See ops.h for what holds for all.
+ * Results of sums and averages of floats may differ from the other reductions' by what
  * kernels/multimem_error.h allows. [SM-MMEM]
  */
 #ifndef SYMMEM_OPS_MULTIMEM_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reductions. See ops.h for what holds for all of them. [SM-REDUCE] */
+/* Reductions, all collective. See ops.h for what holds for all of them. [SM-REDUCE] */
 #ifndef SYMMEM_OPS_REDUCE_H
 #define SYMMEM_OPS_REDUCE_H
 

@@ -5,6 +5,15 @@
  * Every call that can fail returns a symmem_status. The function that decides which error it is
  * also fills the calling thread's error record; callers only propagate. A record says in a form a
  * program can read what failed, where, on which rank, and who was missing. [SM-ERROR]
+ *
+ * What holds for all calls of these headers unless a comment says otherwise:
+ *   Outputs  Written on success only. [SM-ERROR-04]
+ *   Threads  Any, several at once on one object too. But what destroys, closes or frees an object,
+ *            or drops its last reference, is the last call on it; after symmem_free,
+ *            symmem_group_destroy and symmem_finalize later calls are refused instead.
+ *   NULL     For an object or an output that the call needs: INVALID_ARGUMENT, for a context
+ *            NOT_INITIALISED.
+ *   End      Once the context is finalised: NOT_INITIALISED, but for what gives something back.
  */
 #ifndef SYMMEM_STATUS_H
 #define SYMMEM_STATUS_H
@@ -27,7 +36,7 @@ extern "C" {
 
 /* The largest world_size a context or a group may have. Bounds the missing-rank set of a record. */
 #define SYMMEM_MAX_WORLD_SIZE 1024
-/* Bytes of a group or backend name, the terminating zero included. */
+/* Bytes of a group's name, the terminating zero included. A backend's has 31 characters at most. */
 #define SYMMEM_NAME_MAX 64
 /* timeout_ms value meaning "the context's default timeout". 0 means no limit. */
 #define SYMMEM_TIMEOUT_DEFAULT UINT32_MAX

@@ -50,8 +50,9 @@ typedef struct symmem_store_ops {
 
 /*
  * Local. A directory of files at `path`, created with mode 0700 if absent. All processes of the
- * job name the same path. The caller removes the directory when the job is over. A path that is
- * too long, not a directory, owned by another user or not writable has its own status.
+ * job name the same path. The caller removes the directory when the job is over. Errors:
+ * INVALID_ARGUMENT (no path, or not a directory), PATH_TOO_LONG, PERMISSION (owned by another user,
+ * or not writable), NO_SPACE, LIMIT (descriptors), SYSTEM (what it would lie in is not there).
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_store_open_file(const char *path,
                                                                symmem_store **store_p);
@@ -67,7 +68,13 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_store_open_custom(const symmem_st
 /* Local. NULL is allowed. No context or group may still use the store. */
 SYMMEM_API void symmem_store_close(symmem_store *store);
 
-/* Local or one-sided, as in symmem_store_ops. Keys and sizes are checked here, for every store. */
+/*
+ * Local or one-sided, as in symmem_store_ops, from any number of threads. Keys and sizes are
+ * checked here, for every store. A store knows no context: SYMMEM_TIMEOUT_DEFAULT is no more than
+ * the number that it is, 49 days. Errors: INVALID_ARGUMENT (key, size, NULL), TIMEOUT; of get
+ * NOT_FOUND, OUT_OF_RANGE with *bytes_p set, and CORRUPT (what is there can be no value); of add
+ * MISMATCH, from the library's stores (the value is not of 8 bytes); those of the file system.
+ */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_store_set(symmem_store *store, const char *key,
                                                          const void *value, size_t bytes,
                                                          uint32_t timeout_ms);

@@ -12,6 +12,8 @@
  * with a handle, an event to record or a graph of another one a call answers INVALID_ARGUMENT; a
  * stream may wait for an event of any device. [SM-STREAM-24] Operations that run as kernels take no
  * symmetric memory of another device than their own. [SM-STREAM-25]
+ * Threads: any, but begin and end of one stream's capture and its destruction one at a time.
+ * Timeouts: milliseconds from the call, 0 = no limit, SYMMEM_TIMEOUT_DEFAULT = the context's.
  */
 #ifndef SYMMEM_STREAM_H
 #define SYMMEM_STREAM_H
@@ -22,6 +24,7 @@
 extern "C" {
 #endif
 
+/* A stream of the backend's own making. OUT_OF_RANGE: no such device. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_create(symmem_context *context,
                                                              int32_t device,
                                                              symmem_stream **stream_p);
@@ -44,7 +47,11 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_create(symmem_context *con
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_wrap(symmem_context *context, int32_t device,
                                                            void *native, symmem_stream **stream_p);
-/* Waits for the stream's work, at most the context's default timeout. NULL is allowed. */
+/*
+ * Waits for the stream's work, at most the context's default timeout, and ends the stream whatever
+ * comes of that. Returns what symmem_stream_synchronize would: after a TIMEOUT the work goes on and
+ * what it needs is given back when it ends. A capture that was begun is given up. NULL is allowed.
+ */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_destroy(symmem_stream *stream);
 /*
  * Waits until all enqueued work has ended. Returns the first failure among that work since the last
@@ -59,8 +66,10 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_query(symmem_stream *strea
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_host_fn(symmem_stream *stream,
                                                               void (*fn)(void *arg), void *arg);
 
+/* Marks nothing until it is recorded; each record moves it. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_event_create(symmem_context *context, int32_t device,
                                                             symmem_event **event_p);
+/* Streams that wait for it go on doing so. NULL is allowed. */
 SYMMEM_API void symmem_event_destroy(symmem_event *event);
 /* On a stream of the event's device. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_event_record(symmem_event *event,
@@ -68,19 +77,31 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_event_record(symmem_event *event,
 /* A never recorded event counts as reached. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_wait_event(symmem_stream *stream,
                                                                  symmem_event *event);
+/* Waits until the event is reached, at once where it was never recorded; TIMEOUT if that takes too
+ * long. Tells no failure of the stream's. CAPTURE for an event whose last record was captured, as
+ * from the query. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_event_synchronize(symmem_event *event,
                                                                  uint32_t timeout_ms);
+/* *reached_p: symmem_event_synchronize would not wait. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_event_query(symmem_event *event, bool *reached_p);
 
+/* From here to the end the stream records. CAPTURE if it does so already. Until then symmem_alloc
+ * and a first rendezvous of this context are CAPTURE, on whatever thread. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_begin_capture(symmem_stream *stream);
-/* CAPTURE if the stream does not capture or a forked stream was not joined; the capture is over. */
+/* On the stream that began it. CAPTURE if this one did not, or if a forked stream was not joined;
+ * the capture is over then, too. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_end_capture(symmem_stream *stream,
                                                                   symmem_graph **graph_p);
+/* *capturing_p: it records, be it as one that joined a capture. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_is_capturing(symmem_stream *stream,
                                                                    bool *capturing_p);
+/* Runs what was captured, in the order of a stream that does not capture itself (CAPTURE). Returns
+ * when that is enqueued; its failures are told by the stream's synchronisation. TIMEOUT if another
+ * thread's launch of the graph keeps this one waiting for the context's default timeout. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_graph_launch(symmem_graph *graph,
                                                             symmem_stream *stream);
-/* Waits for launches under way, at most the context's default timeout. NULL is allowed. */
+/* Waits for launches under way, at most the context's default timeout: TIMEOUT with the graph as it
+ * was, so call again. NULL is allowed. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_graph_destroy(symmem_graph *graph);
 
 #ifdef __cplusplus

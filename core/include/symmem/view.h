@@ -16,9 +16,10 @@ extern "C" {
 /*
  * Local. A contiguous tensor of shape sizes[0..ndim) over rank's memory; storage_offset is in
  * elements of dtype. byte_offset of the tensor is 0: data points at the first element. The tensor
- * holds a reference to the handle; call its deleter once. Errors: OUT_OF_RANGE (rank, negative
- * offset or size, end beyond the memory), OVERFLOW, INVALID_ARGUMENT (dtype, ndim outside 0..8),
- * MISALIGNED (the address is no multiple of the element size), UNREACHABLE (no direct access).
+ * holds a reference to the handle; call its deleter once, from any thread, after the context was
+ * finalised too. Errors: OUT_OF_RANGE (rank, negative offset or size, end beyond the memory),
+ * OVERFLOW, INVALID_ARGUMENT (dtype, ndim outside 0..8), MISALIGNED (the address is no multiple of
+ * the element size), UNREACHABLE (no direct access).
  */
 /* Relative to the base of the whole allocation; bounds: the whole allocation. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_get_buffer(symmem_handle *handle, int32_t rank,
@@ -40,7 +41,8 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_get_signal_pad(symmem_handle *han
 
 /*
  * Local. Stream operations on any flat, contiguous uint32 tensor the device can reach, symmetric or
- * not. offset and count are in words.
+ * not; that is ordinary host memory only with SYMMEM_CAP_HOST_ACCESS. [SM-FILL-04] The memory stays
+ * valid as with symmem_copy, the descriptor for the call only. offset and count are in words.
  * Checked in this order, before anything is written: tensor (INVALID_ARGUMENT), offset >= 0, count
  * > 0, value in [0, 2^32), offset + count <= numel (all OUT_OF_RANGE).
  */
