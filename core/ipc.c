@@ -36,6 +36,8 @@ typedef struct kept {
     struct kept *next;
     message message;
     int fds[SM_IPC_MAX_FDS]; /* expanded, with -1 entries */
+    bool is_lost;            /* there was no room for all of them, and they are closed */
+    size_t sent, taken;
 } kept;
 
 struct sm_ipc {
@@ -332,38 +334,75 @@ static void deliver(const message *in, const int *expanded, int32_t *source_p, i
     *source_p = in->tag.source;
 }
 
-static bool deliver_kept(sm_ipc *ipc, const sm_ipc_tag *want, int32_t *source_p, int *fds_p,
-                         int *count_p) {
+/* There was no room for its descriptors, which are gone; who waits for it has to know. */
+static symmem_status fail_lost(int32_t source, size_t sent, size_t taken) {
+    sm_fail(SYMMEM_LIMIT, "socket", "receive",
+            "rank %d sent %zu descriptors, this process could take %zu", source, sent, taken);
+    sm_record()->expected = sent;
+    sm_record()->actual = taken;
+    return SYMMEM_LIMIT;
+}
+
+/* TIMEOUT without a record: it is not there. */
+static symmem_status deliver_kept(sm_ipc *ipc, const sm_ipc_tag *want, int32_t *source_p,
+                                  int *fds_p, int *count_p) {
     for (kept **link_p = &ipc->first; *link_p != NULL;) {
         kept *entry = *link_p;
+        if (matches(&entry->message.tag, want) && entry->is_lost) {
+            const size_t sent = entry->sent, taken = entry->taken;
+            *source_p = entry->message.tag.source;
+            drop(ipc, link_p);
+            return fail_lost(*source_p, sent, taken);
+        }
         if (matches(&entry->message.tag, want)) {
             deliver(&entry->message, entry->fds, source_p, fds_p, count_p);
             entry->message.count = 0; /* the descriptors are the caller's now */
             drop(ipc, link_p);
-            return true;
+            return SYMMEM_OK;
         }
         if (outdated(&entry->message.tag, want))
             drop(ipc, link_p);
         else
             link_p = &entry->next;
     }
-    return false;
+    return SYMMEM_TIMEOUT;
 }
 
-static symmem_status keep(sm_ipc *ipc, const message *in, const int *expanded) {
-    kept *entry = ipc->kept_count < KEPT_MAX ? malloc(sizeof(*entry)) : NULL;
+/* NULL: a record. */
+static kept *enlist(sm_ipc *ipc, const message *in) {
+    kept *entry = ipc->kept_count < KEPT_MAX ? calloc(1, sizeof(*entry)) : NULL;
     if (entry == NULL) {
-        close_all(expanded, in->count);
-        return sm_fail(SYMMEM_LIMIT, "socket", "receive", "too many descriptors nobody asked for");
+        sm_fail(SYMMEM_LIMIT, "socket", "receive", "too many descriptors nobody asked for");
+        return NULL;
     }
-    entry->next = NULL;
     entry->message = *in;
-    memcpy(entry->fds, expanded, in->count * sizeof(int));
     kept **link_p = &ipc->first;
     while (*link_p != NULL)
         link_p = &(*link_p)->next;
     *link_p = entry;
     ipc->kept_count++;
+    return entry;
+}
+
+static symmem_status keep(sm_ipc *ipc, const message *in, const int *expanded) {
+    kept *entry = enlist(ipc, in);
+    if (entry == NULL) {
+        close_all(expanded, in->count);
+        return SYMMEM_LIMIT;
+    }
+    memcpy(entry->fds, expanded, in->count * sizeof(int));
+    return SYMMEM_OK;
+}
+
+/* That it came, for who will ask for it. */
+static symmem_status keep_lost(sm_ipc *ipc, const message *in, size_t sent, size_t taken) {
+    kept *entry = enlist(ipc, in);
+    if (entry == NULL)
+        return SYMMEM_LIMIT;
+    entry->message.count = 0;
+    entry->is_lost = true;
+    entry->sent = sent;
+    entry->taken = taken;
     return SYMMEM_OK;
 }
 
@@ -377,14 +416,12 @@ static symmem_status sort(sm_ipc *ipc, const arrival *in, const sm_ipc_tag *want
     size_t expected = present_count(&in->message);
     if (in->cut || in->fd_count != expected) {
         close_all(in->fds, in->fd_count);
-        sm_fail(SYMMEM_LIMIT, "socket", "receive",
-                "rank %d sent %zu descriptors, this process could take %zu", in->message.tag.source,
-                expected, in->fd_count);
-        sm_record()->expected = expected;
-        sm_record()->actual = in->fd_count;
-        if (matches(&in->message.tag, want))
-            *source_p = in->message.tag.source;
-        return SYMMEM_LIMIT;
+        if (!matches(&in->message.tag, want)) {
+            symmem_status status = keep_lost(ipc, &in->message, expected, in->fd_count);
+            return status == SYMMEM_OK ? SYMMEM_TIMEOUT : status;
+        }
+        *source_p = in->message.tag.source;
+        return fail_lost(*source_p, expected, in->fd_count);
     }
     int expanded[SM_IPC_MAX_FDS];
     expand(&in->message, in->fds, expanded);
@@ -398,12 +435,13 @@ static symmem_status sort(sm_ipc *ipc, const arrival *in, const sm_ipc_tag *want
 
 symmem_status sm_ipc_recv(sm_ipc *ipc, const sm_ipc_tag *want, int32_t *source_p, int *fds_p,
                           int *count_p, uint32_t step_ms) {
-    if (deliver_kept(ipc, want, source_p, fds_p, count_p))
-        return SYMMEM_OK;
+    symmem_status status = deliver_kept(ipc, want, source_p, fds_p, count_p);
+    if (status != SYMMEM_TIMEOUT)
+        return status;
     uint64_t deadline_ns = sm_deadline_ns(step_ms);
     for (;;) {
         arrival in;
-        symmem_status status = take(ipc, &in);
+        status = take(ipc, &in);
         bool nothing = status == SYMMEM_TIMEOUT;
         if (status == SYMMEM_OK)
             status = sort(ipc, &in, want, source_p, fds_p, count_p);

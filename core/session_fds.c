@@ -352,11 +352,13 @@ static symmem_status broadcast_send(sm_session *session, const sm_call *call, co
     return status;
 }
 
+/* *came_p: the message has come and is not to be asked for again, whatever became of it. */
 static symmem_status receive_one(sm_session *session, const sm_call *call, const sm_ipc_tag *want,
-                                 int *fd_p) {
+                                 int *fd_p, bool *came_p) {
     int32_t source = -1;
     int fds[SM_IPC_MAX_FDS], got = 0;
     symmem_status status = receive_from(session, call, want, want->source, &source, fds, &got);
+    *came_p = source >= 0;
     if (status != SYMMEM_OK)
         return status;
     if (got != 1) {
@@ -376,9 +378,10 @@ symmem_status sm_session_broadcast_fd(sm_session *session, const char *operation
         status = sm_session_check_reach(session, &call);
     if (status != SYMMEM_OK)
         return status;
+    bool came;
     sm_ipc_tag tag = tag_of(session, session->fd_sequence++, root, KIND_BROADCAST);
     status = root == session->config.rank ? broadcast_send(session, &call, &tag, fd, fd_p)
-                                          : receive_one(session, &call, &tag, fd_p);
+                                          : receive_one(session, &call, &tag, fd_p, &came);
     if (status != SYMMEM_OK)
         close_fds(fd_p, 1);
     return closing(session, &call, status);
@@ -472,10 +475,11 @@ symmem_status sm_session_recv_fd(sm_session *session, int32_t src, int *fd_p,
     if (status != SYMMEM_OK)
         return status;
     int fd = -1;
+    bool came = false;
     sm_ipc_tag want = tag_of(session, session->received[src], src, KIND_SINGLE);
     status = src == session->config.rank ? take_own(session, &call, &fd)
-                                         : receive_one(session, &call, &want, &fd);
-    if (fd >= 0 || status == SYMMEM_OK)
+                                         : receive_one(session, &call, &want, &fd, &came);
+    if (came || fd >= 0 || status == SYMMEM_OK)
         session->received[src]++;
     if (status == SYMMEM_OK)
         *fd_p = fd;

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 /* A file whose size says whose it is. */
@@ -386,6 +387,51 @@ static void test_to_itself(void) {
     CU_ASSERT_EQUAL(open_fds(), before);
 }
 
+static int send_two(test_rank *self, int32_t source, uint64_t limit_ns) {
+    for (int i = 0; self->rank == source && i < 2; i++) {
+        int file = own_file(self->rank, i);
+        EXPECT(sm_session_send_fd(self->session, 1, file, limit_ns) == SYMMEM_OK);
+        close(file);
+    }
+    EXPECT(sm_session_agree(self->session, "op", "sent", SYMMEM_OK, limit_ns) == SYMMEM_OK);
+    return 0;
+}
+
+/* Two messages of rank 0, then two of rank 2, for whose first the receiver waits with no room. What
+ * was lost is told once, to whom it was for, and the last message arrives. */
+static int body_no_room(test_rank *self) {
+    const uint64_t limit_ns = sm_deadline_ns(10000);
+    struct rlimit limit, none;
+    int got = -1;
+    EXPECT(sm_session_ensure(self->session, "op", limit_ns) == SYMMEM_OK);
+    EXPECT(send_two(self, 0, limit_ns) == 0 && send_two(self, 2, limit_ns) == 0);
+    if (self->rank != 1)
+        return 0;
+    EXPECT(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = limit.rlim_max};
+    EXPECT(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    symmem_status status = sm_session_recv_fd(self->session, 2, &got, limit_ns);
+    EXPECT(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    EXPECT(status == SYMMEM_LIMIT && sm_record()->expected == 1 && sm_record()->actual == 0);
+    EXPECT(sm_session_recv_fd(self->session, 2, &got, limit_ns) == SYMMEM_OK);
+    EXPECT(is_file_of(got, 2, 1) && close(got) == 0);
+    for (int i = 0; i < 2; i++)
+        EXPECT(sm_session_recv_fd(self->session, 0, &got, limit_ns) == SYMMEM_LIMIT);
+    EXPECT(sm_session_recv_fd(self->session, 0, &got, sm_deadline_ns(20)) == SYMMEM_TIMEOUT);
+    return 0;
+}
+
+static void test_no_room(void) {
+    test_rank ranks[3];
+    int before = open_fds();
+    symmem_store *store = NULL;
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    prepare_ranks(ranks, 3, store, body_no_room, NULL);
+    CU_ASSERT_TRUE(run_threads(ranks, 3));
+    symmem_store_close(store);
+    CU_ASSERT_EQUAL(open_fds(), before);
+}
+
 static const unit_case cases[] = {
     {"1 to 8 ranks", test_ranks},
     {"70 processes", test_many_processes},
@@ -393,6 +439,7 @@ static const unit_case cases[] = {
     {"points", test_points},
     {"absent and dying ranks", test_absent},
     {"refusals", test_refusals},
+    {"no room for a descriptor", test_no_room},
     {"to itself", test_to_itself},
 };
 

@@ -99,7 +99,7 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_group_broadcast_fds(symmem_group 
  * no more after a collective call that failed with TIMEOUT or PEER_LOST: INVALID_ARGUMENT. Sending
  * waits only while the peer's socket is full; what is sent to a rank arrives in that order. Errors:
  * TIMEOUT, PEER_LOST, UNREACHABLE, OUT_OF_RANGE (rank), INVALID_ARGUMENT (fd below -1), SYSTEM (a
- * bad fd), LIMIT (no descriptor left to receive into; what was sent is lost).
+ * bad fd), LIMIT (no descriptor left to receive into; that one is lost).
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_group_send_fd(symmem_group *group, int32_t dst_rank,
                                                              int fd, uint32_t timeout_ms);
