@@ -5,7 +5,7 @@
 # GPUs share them. Needs a driver, nvcc and no network. The ranks' processes are kept from case to
 # case, for opening a device takes seconds; SYMMEM_GPU_KEEP_RANKS=0 gives each case new ones. Results:
 # build/gpu/*.json, *.txt and about.txt; the last lines are the summaries. Exit status: the worst of
-# the runner's, 4 if there is no GPU or nothing was built; a check that finds nothing good counts as 1.
+# the runner's, 4 if there is no GPU, RANKS is no number or nothing was built; a check that finds nothing good counts as 1.
 # SYMMEM_GPU_MODES="thread process": which of them, in order. SYMMEM_GPU_LIMIT_S: how long a runner may
 # take, in seconds; unset: 3600.
 # SYMMEM_GPU_PARTS=N: N runners at once, each with every N-th case, on the same GPUs; MODE.K.txt and
@@ -37,6 +37,10 @@ results=build/gpu
 find_gpus || exit 4
 ranks=${1:-${world:-$gpus}}
 [ $# -eq 0 ] || shift
+if ! [[ $ranks =~ ^[1-9][0-9]*$ ]]; then
+    printf 'gpu.sh: RANKS comes first and is a number, not "%s"\n' "$ranks" >&2
+    exit 4
+fi
 # Never multicast: on shared hosts it can put GPUs out of service.
 export SYMMEM_MULTICAST=0 NCCL_NVLS_ENABLE=0
 export TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1

@@ -5,6 +5,7 @@
 set -u
 count=${1:?usage: run_ranks.sh N PROGRAM [ARGUMENTS]}
 shift
+[[ $count =~ ^[1-9][0-9]*$ ]] || { echo "run_ranks.sh: no number of ranks: $count" >&2; exit 2; }
 directory=$(mktemp -d "${TMPDIR:-/tmp}/symmem-job.XXXXXX") || exit 1
 trap 'rm -rf -- "$directory"' EXIT
 
