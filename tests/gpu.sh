@@ -5,7 +5,8 @@
 # GPUs share them. Needs a driver, nvcc and no network. The ranks' processes are kept from case to
 # case, for opening a device takes seconds; SYMMEM_GPU_KEEP_RANKS=0 gives each case new ones. Results:
 # build/gpu/*.json, *.txt and about.txt; the last lines are the summaries. Exit status: the worst of
-# the runner's, 4 if there is no GPU, RANKS is no number or nothing was built; a check that finds nothing good counts as 1.
+# the runner's, 4 if there is no GPU, RANKS is no number or nothing was built; a check that finds
+# nothing good counts as 1.
 # SYMMEM_GPU_MODES="thread process": which of them, in order. SYMMEM_GPU_LIMIT_S: how long a runner may
 # take, in seconds; unset: 3600.
 # SYMMEM_GPU_PARTS=N: N runners at once, each with every N-th case, on the same GPUs; MODE.K.txt and
