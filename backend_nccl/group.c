@@ -27,7 +27,7 @@ symmem_status nccl_group_open(void *opaque, const symmem_exchange *exchange, int
     nccl_comm *first = NULL;
     bool handed_in = false;
     nccl_group *group = calloc(1, sizeof *group);
-    nccl_span *span = nccl_span_take(instance, exchange->group_id);
+    nccl_span *span = nccl_span_take(instance, exchange->group_uid);
     symmem_status status =
         group != NULL && span != NULL ? SYMMEM_OK : cuda_no_memory(instance, "rendezvous");
     if (status == SYMMEM_OK && exchange->communicator != NULL)

@@ -169,8 +169,10 @@ void nccl_modules_give(cuda_instance *instance);
 
 /* span.c: NCCL's own collectives, see span.h */
 /* The group's, if something of it is there still, or a new one; NULL: no memory. */
-nccl_span *nccl_span_take(cuda_instance *instance, uint64_t group_id);
+nccl_span *nccl_span_take(cuda_instance *instance, uint64_t group_uid);
 void nccl_span_leave(cuda_instance *instance, nccl_span *span);
+/* The same, and waits for nobody. */
+void nccl_span_drop(cuda_instance *instance, nccl_span *span);
 bool nccl_span_is_ready(const nccl_span *span);
 /* Gives up the communicator, if there is one, and what is under way on it. */
 void nccl_span_end(cuda_instance *instance, nccl_span *span);

@@ -9,23 +9,23 @@
 /* --- the group's -------------------------------------------------------------------- */
 
 /* The state's lock is held. */
-static nccl_span *find(const nccl_state *state, uint64_t group_id) {
+static nccl_span *find(const nccl_state *state, uint64_t group_uid) {
     nccl_span *span = state->spans;
-    while (span != NULL && span->group_id != group_id)
+    while (span != NULL && span->group_uid != group_uid)
         span = span->next;
     return span;
 }
 
-nccl_span *nccl_span_take(cuda_instance *instance, uint64_t group_id) {
+nccl_span *nccl_span_take(cuda_instance *instance, uint64_t group_uid) {
     nccl_state *state = nccl_state_of(instance);
     nccl_span *fresh = calloc(1, sizeof *fresh);
     pthread_mutex_lock(&state->lock);
-    nccl_span *span = find(state, group_id);
+    nccl_span *span = find(state, group_uid);
     if (span == NULL && fresh != NULL) {
         span = fresh;
         fresh = NULL;
         (void)pthread_mutex_init(&span->turn, NULL);
-        span->group_id = group_id;
+        span->group_uid = group_uid;
         span->next = state->spans;
         state->spans = span;
     }
@@ -44,10 +44,8 @@ static void delist(nccl_state *state, const nccl_span *span) {
     *link = span->next;
 }
 
-void nccl_span_leave(cuda_instance *instance, nccl_span *span) {
+static void leave(cuda_instance *instance, nccl_span *span, bool waits) {
     nccl_state *state = nccl_state_of(instance);
-    if (span == NULL)
-        return;
     pthread_mutex_lock(&state->lock);
     bool last = --span->users == 0;
     if (last)
@@ -55,10 +53,21 @@ void nccl_span_leave(cuda_instance *instance, nccl_span *span) {
     pthread_mutex_unlock(&state->lock);
     if (!last)
         return;
-    if (span->comm != NULL)
+    if (span->comm != NULL && waits)
         nccl_comm_leave(instance, span->comm);
+    else if (span->comm != NULL)
+        nccl_comm_drop(instance, span->comm);
     (void)pthread_mutex_destroy(&span->turn);
     free(span);
+}
+
+void nccl_span_leave(cuda_instance *instance, nccl_span *span) {
+    if (span != NULL)
+        leave(instance, span, true);
+}
+
+void nccl_span_drop(cuda_instance *instance, nccl_span *span) {
+    leave(instance, span, false);
 }
 
 /* Without the turn, which a call may keep until its limit. */

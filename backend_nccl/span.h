@@ -15,7 +15,7 @@
 struct nccl_span {
     struct nccl_span *next; /* this and the next three under the state's lock */
     int32_t users;          /* the group, and its allocations */
-    uint64_t group_id;
+    uint64_t group_uid;
     uint64_t serial;      /* of the communicator, each another; changes with the turn held */
     pthread_mutex_t turn; /* NCCL takes one call at a time. Taken before the state's lock */
     nccl_comm *comm;      /* under the turn; NULL: none, or given up */

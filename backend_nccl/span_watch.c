@@ -97,10 +97,20 @@ static void judge(nccl_flight *flight) {
         tell(flight, flight->broken == ncclRemoteError ? SYMMEM_PEER_LOST : SYMMEM_BACKEND, -1);
 }
 
+/* The state's lock is held. Whoever has the turn gives the communicator up for all. */
+static bool has_other_failed(const nccl_state *state, const nccl_flight *flight) {
+    for (const nccl_flight *other = state->flights; other != NULL; other = other->next)
+        if (other != flight && is_on(other, flight->span) && other->failed)
+            return true;
+    return false;
+}
+
 bool nccl_flight_look(nccl_flight *flight) {
     nccl_state *state = nccl_state_of(flight->instance);
     pthread_mutex_lock(&state->lock);
     judge(flight);
+    if (is_on(flight, flight->span) && has_other_failed(state, flight))
+        tell(flight, SYMMEM_POISONED, flight->peers->rank);
     bool failed = flight->failed;
     pthread_mutex_unlock(&state->lock);
     return !failed;
@@ -201,7 +211,7 @@ static void watch(cuda_instance *instance) {
                 nccl_comm_drop(instance, comm);
             pthread_mutex_unlock(&span->turn);
         }
-        nccl_span_leave(instance, span);
+        nccl_span_drop(instance, span);
     }
 }
 

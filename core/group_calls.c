@@ -259,5 +259,6 @@ void sm_group_exchange(symmem_group *group, uint64_t deadline_ns, symmem_exchang
         .agree = exchange_agree,
         .peer_state = exchange_peer_state,
         .communicator = group->communicator,
+        .group_uid = group->uid,
     };
 }

@@ -77,7 +77,22 @@ static symmem_status judge(const sm_link *link, const readiness *all) {
     return SYMMEM_OK;
 }
 
-/* The backend hears of it on every rank or, if something fails before, on none. */
+/* What poisons it may come to light only now: by the look at the streams, or where a device told.
+ */
+static readiness get_ready(sm_link *link) {
+    readiness own = {.status = sm_context_point(link->context, operation, "reset.begin"),
+                     .channel = -1};
+    if (own.status == SYMMEM_OK)
+        own.status = check_pending(link);
+    if (own.status != SYMMEM_OK)
+        own.channel = sm_record()->channel;
+    sm_link_check_device(link);
+    own.is_poisoned = sm_link_is_poisoned(&link->peers);
+    return own;
+}
+
+/* The backend hears of it on every rank that goes on from here. Where some do not, the reset fails
+ * on those that do, which poisons them: the next one tells all. */
 static void tell_lost(const sm_link *link, const readiness *all) {
     const symmem_backend *backend = link->context->backend;
     int32_t poisoned = 0;
@@ -90,13 +105,7 @@ static void tell_lost(const sm_link *link, const readiness *all) {
 /* An all_gather rather than an agreement: as the operation's first exchange it has to follow a
  * peer that started over after an earlier failure. */
 static symmem_status begin_together(sm_link *link, uint64_t deadline_ns) {
-    readiness own = {.status = sm_context_point(link->context, operation, "reset.begin"),
-                     .channel = -1,
-                     .is_poisoned = sm_link_is_poisoned(&link->peers)};
-    if (own.status == SYMMEM_OK)
-        own.status = check_pending(link);
-    if (own.status != SYMMEM_OK)
-        own.channel = sm_record()->channel;
+    const readiness own = get_ready(link);
     sm_session *session = link->group->session;
     readiness *all = calloc((size_t)link->group->world_size, sizeof *all);
     if (all == NULL) { /* nowhere to put what the others say: only tell them */

@@ -144,6 +144,44 @@ static void test_one_calls(void) {
     nccl->domain = 0;
 }
 
+/* A call that waits in NCCL for its peers does not keep another one beyond its limit. */
+static void body_beside(rank_env *env) {
+    void *pa = NULL, *pb = NULL;
+    symmem_stream *stream = NULL;
+    symmem_handle *a = env_handle(env, &pa), *b = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &pb));
+    CHECK_OK(env, meet_at(env, pb, 10000, &b));
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    if (env->rank == 0) {
+        nccl->way = FAKE_RUNS_ON;
+        nccl->rank = 0;
+        atomic_store(&nccl->skip, 0);
+        nccl->call = FAKE_COLLECTIVE;
+    }
+    env_meet(env);
+    if (env->rank == 0) {
+        int64_t count = N;
+        DLTensor all = tensor_of(env, pa, 1, &count, 32);
+        uint64_t begin_ns = cuda_now_ns();
+        CHECK_OK(env, symmem_all_reduce(a, &all, SYMMEM_SUM, &all, 0, LIMIT_MS, stream));
+        CHECK_STATUS(env, reduce_within(env, b, pb, NULL, 6000), SYMMEM_POISONED);
+        CHECK_STATUS(env, symmem_stream_synchronize(stream, 10000), SYMMEM_TIMEOUT);
+        CHECK(env, cuda_now_ns() - begin_ns < 4000 * CUDA_NS_PER_MS);
+        nccl->call = FAKE_NO_CALL;
+    }
+    env_meet(env);
+    CHECK_OK(env, symmem_stream_destroy(stream));
+    symmem_handle_release(a);
+    symmem_handle_release(b);
+    CHECK_OK(env, symmem_free(env->context, pa));
+    CHECK_OK(env, symmem_free(env->context, pb));
+}
+
+static void test_beside(void) {
+    run_apart(body_beside, 0);
+}
+
 enum { ON_STREAM = 1, NCCL_FIRST = 2 };
 static atomic_int *leaving; /* in memory that the processes share */
 
@@ -207,6 +245,7 @@ static const named_test tests[] = {
     {"limits", test_troubles},
     {"one rank calls", test_one_calls},
     {"ranks end", test_ends},
+    {"one call beside another", test_beside},
 };
 
 int main(void) {

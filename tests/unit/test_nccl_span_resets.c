@@ -35,6 +35,16 @@ static void fail_rendezvous(rank_env *env, const char *point) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
+/* The group is brought up anew with its next exchange, as after any failure that ranks do not
+ * share.
+ */
+static void bring_down(rank_env *env) {
+    env_meet(env);
+    if (env->rank != 1)
+        CHECK_STATUS(env, symmem_group_barrier(env->group, 50), SYMMEM_TIMEOUT);
+    env_meet(env);
+}
+
 /* Rank 0 calls alone: its communicator is given up, and nobody else's. */
 static void fail_alone(rank_env *env, symmem_handle *handle, void *ptr) {
     env_meet(env);
@@ -103,6 +113,8 @@ static void body_reopened(rank_env *env) {
     void *pa = NULL, *pb = NULL;
     symmem_handle *a = env_handle(env, &pa);
     CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    if (env->plan->argument == 1)
+        bring_down(env);
     fail_rendezvous(env, "nccl.window.before");
     CHECK_OK(env, reduce_once(env, a, pa, NULL)); /* none of its business */
     fail_alone(env, a, pa);
@@ -142,6 +154,29 @@ static void body_half_reset(rank_env *env) {
     CHECK_STATUS(env, symmem_handle_reset(a, 5000), SYMMEM_NO_SPACE);
     env_meet(env);
     CHECK_STATUS(env, reduce_once(env, b, pb, NULL), SYMMEM_STALE);
+    drop_both(env, a, pa, b, pb);
+}
+
+/* That a call on a stream has failed comes to light in the reset only. */
+static void body_reset_at_once(rank_env *env) {
+    void *pa = NULL, *pb = NULL;
+    symmem_stream *stream = NULL;
+    symmem_handle *a = env_handle(env, &pa), *b = another(env, &pb);
+    symmem_status status = SYMMEM_BUSY;
+    int64_t count = N;
+    DLTensor all = tensor_of(env, pa, 1, &count, 32);
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    env_meet(env);
+    if (env->rank == 0)
+        CHECK_OK(env, symmem_all_reduce(a, &all, SYMMEM_SUM, &all, 0, LIMIT_MS, stream));
+    while (status == SYMMEM_BUSY)
+        status = symmem_handle_reset(a, 5000);
+    CHECK_OK(env, status);
+    CHECK_STATUS(env, reduce_once(env, b, pb, NULL), SYMMEM_STALE);
+    if (env->rank == 0)
+        CHECK_STATUS(env, symmem_stream_synchronize(stream, 5000), SYMMEM_TIMEOUT);
+    CHECK_OK(env, symmem_stream_destroy(stream));
     drop_both(env, a, pa, b, pb);
 }
 
@@ -209,6 +244,8 @@ static void body_pool_reopened(rank_env *env) {
     CHECK_OK(env, symmem_pool_alloc(pool, 2048, &two));
     CHECK_OK(env, meet_at(env, one, 10000, &first));
     CHECK_OK(env, reduce_once(env, first, one, NULL));
+    if (env->plan->argument == 1)
+        bring_down(env);
     fail_rendezvous(env, "nccl.window.before");
     CHECK_OK(env, meet_at(env, two, 10000, &second));
     env_meet(env);
@@ -222,15 +259,18 @@ static void body_pool_reopened(rank_env *env) {
 static void test_resets(void) {
     run_apart(body_healthy_reset, 0);
     run_apart(body_half_reset, 0);
+    run_apart(body_reset_at_once, 0);
     run_apart(body_between, HEALTHY);
 }
 
 static void test_others_made(void) {
     run_apart(body_old_flight, 0);
     run_apart(body_reopened, 0);
+    run_apart(body_reopened, 1);
     run_apart(body_half_made, 0);
     run_apart(body_between, MEETS);
     run_apart(body_pool_reopened, 0);
+    run_apart(body_pool_reopened, 1);
 }
 
 /* Last, and not at all where something is wrong: it would not come to an end. */

@@ -215,6 +215,8 @@ typedef struct symmem_exchange {
     symmem_peer_state (*peer_state)(const struct symmem_exchange *exchange, int32_t rank);
     /* group_open: what the user handed in for this group, see communicator_check; NULL: nothing. */
     void *communicator;
+    uint64_t group_uid; /* of this group in this context alone, from its creation to its end;
+                           group_id is another each time it is brought up */
 } symmem_exchange;
 
 /* --- objects shared between core and backend ------------------------------------------------- */
