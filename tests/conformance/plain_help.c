@@ -34,10 +34,11 @@ static void move(const struct plain *plain, uint32_t *to, uint32_t *from, size_t
 void plain_store(const struct plain *plain, uint32_t *to, const uint32_t *words, size_t at,
                  size_t count) {
     struct tk *t = plain->t;
-    for (size_t i = 0; plain_by_cpu(plain) && i < count; i++)
-        to[i] = words[i];
-    if (plain_by_cpu(plain))
+    if (plain_by_cpu(plain)) {
+        for (size_t i = 0; i < count; i++)
+            to[i] = words[i];
         return;
+    }
     settle(plain);
     TK_OK(t, symmem_copy(t->context, plain->room + at, words, count * 4, NULL));
     move(plain, to, plain->room + at, count);
@@ -46,10 +47,11 @@ void plain_store(const struct plain *plain, uint32_t *to, const uint32_t *words,
 void plain_load(const struct plain *plain, const uint32_t *from, uint32_t *words, size_t at,
                 size_t count) {
     struct tk *t = plain->t;
-    for (size_t i = 0; plain_by_cpu(plain) && i < count; i++)
-        words[i] = from[i];
-    if (plain_by_cpu(plain))
+    if (plain_by_cpu(plain)) {
+        for (size_t i = 0; i < count; i++)
+            words[i] = from[i];
         return;
+    }
     move(plain, plain->room + at, (uint32_t *)from, count);
     settle(plain);
     TK_OK(t, symmem_copy(t->context, words, plain->room + at, count * 4, NULL));
