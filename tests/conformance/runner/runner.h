@@ -88,7 +88,7 @@ struct runner_entry {
     const struct tk_suite *suite;
     const struct tk_case *test;
     int ranks;
-    uint64_t missing_caps;  /* declared by nobody but needed: skip */
+    uint64_t missing_caps; /* declared by nobody but needed: skip */
 };
 
 struct runner_summary {
