@@ -16,12 +16,11 @@ struct nccl_span {
     struct nccl_span *next; /* this and the next three under the state's lock */
     int32_t users;          /* the group, and its allocations */
     uint64_t group_uid;
-    uint64_t serial;      /* of the communicator, each another; changes with the turn held */
-    pthread_mutex_t turn; /* NCCL takes one call at a time. Taken before the state's lock */
-    nccl_comm *comm;      /* under the turn; NULL: none, or given up */
-    _Atomic bool
-        is_ready;       /* calls are taken: there is one, which no rank is known to have given up */
-    _Atomic bool spans; /* some pointer of the group's was NULL */
+    uint64_t serial;       /* of the communicator, each another; changes with the turn held */
+    pthread_mutex_t turn;  /* NCCL takes one call at a time. Taken before the state's lock */
+    nccl_comm *comm;       /* under the turn; NULL: none, or given up */
+    _Atomic bool is_ready; /* takes calls: no rank is known to have given the communicator up */
+    _Atomic bool spans;    /* some pointer of the group's was NULL */
 };
 
 /* One collective, from the call to its end on the stream. */
