@@ -268,6 +268,8 @@ void tk_for_each_group_shape(struct tk *t, tk_shape_fn fn, void *arg);
 /* Announces that `rank` will die by SIGKILL; needs TK_MAY_DIE. Any rank may announce, before it
  * happens; announcing a rank that then lives is no failure. */
 void tk_expect_death(struct tk *t, int32_t rank);
+/* A rank that kills itself, here or at a test point, shows in this slot when, by tk_now_ms. */
+#define TK_DEATH_SLOT (TK_SHARED_SLOTS - 1)
 /* Announces and raises SIGKILL in this rank (process mode only). */
 void tk_kill_self(struct tk *t) __attribute__((noreturn));
 /* Waits until the controller has seen rank's end, at most timeout_ms; false if it lives on. */
@@ -316,11 +318,10 @@ const char *tk_recorded_point(struct tk *t, int index, int *count_p);
 
 enum tk_child_end {
     TK_CHILD_DONE,   /* the body came to its end, or was left by a failed check */
-    TK_CHILD_KILLED, /* by SIGKILL of its own, see tk_action; it shows when in slot TK_DEATH_SLOT */
+    TK_CHILD_KILLED, /* by SIGKILL of its own, see tk_action */
     TK_CHILD_FAILED, /* any other end: a failed check */
     TK_CHILD_HUNG,   /* ended after limit_ms: a failed check */
 };
-#define TK_DEATH_SLOT (TK_SHARED_SLOTS - 1)
 enum tk_child_end tk_run_child(struct tk *t, void (*body)(struct tk *t, void *arg), void *arg,
                                uint32_t limit_ms);
 

@@ -23,6 +23,7 @@ void tk_kill_self(struct tk *t) {
         tk_leave(t);
     }
     tk_expect_death(t, t->rank);
+    tk_share_u64(t, TK_DEATH_SLOT, tk_now_ms());
     for (;;) {
         raise(SIGKILL);
         _exit(127); /* not reached; tells the compiler that this does not return */

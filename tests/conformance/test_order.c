@@ -135,13 +135,14 @@ static void overlap_of_the_ends(struct tk *t) {
     TK_OK(t, symmem_free(t->context, ptr));
 }
 
-/* One buffer on one group after another: what a destroyed group had is gone, the buffer stays. */
+/* One buffer on one group after another: what a destroyed group had is gone, the buffer stays. A
+ * backend may begin something new of what it keeps for the next meanwhile, so less than one more
+ * for each group is nothing of theirs. */
 static void destroyed_groups_leave_nothing(struct tk *t) {
+    enum { FIRST = 3, MORE = 5 };
     void *memory = tk_alloc(t, 4096);
-    struct resources_open descriptors = {0};
-    char changed[512];
-    int mappings = 0;
-    for (int round = 0; round < 8; round++) {
+    int descriptors = 0, mappings = 0;
+    for (int round = 0; round < FIRST + MORE; round++) {
         symmem_group *group = NULL;
         char name[16];
         snprintf(name, sizeof(name), "round-%d", round);
@@ -150,13 +151,15 @@ static void destroyed_groups_leave_nothing(struct tk *t) {
         TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
         tk_release(t, handle);
         TK_OK(t, symmem_group_destroy(group));
-        if (round == 2) {
-            resources_take_open(&descriptors);
+        if (round == FIRST - 1) {
+            descriptors = resources_descriptors();
             mappings = resources_shared_mappings();
         }
     }
-    TK_CHECK_MSG(t, resources_are_as_many(&descriptors, changed, sizeof(changed)), "%s", changed);
-    TK_EQ_INT(t, mappings, resources_shared_mappings());
+    descriptors = resources_descriptors() - descriptors;
+    mappings = resources_shared_mappings() - mappings;
+    TK_CHECK_MSG(t, descriptors < MORE, "%d descriptors more after %d groups", descriptors, MORE);
+    TK_CHECK_MSG(t, mappings < MORE, "%d mappings more after %d groups", mappings, MORE);
 }
 
 static const struct tk_case cases[] = {
