@@ -268,12 +268,13 @@ void tk_for_each_group_shape(struct tk *t, tk_shape_fn fn, void *arg);
 /* Announces that `rank` will die by SIGKILL; needs TK_MAY_DIE. Any rank may announce, before it
  * happens; announcing a rank that then lives is no failure. */
 void tk_expect_death(struct tk *t, int32_t rank);
-/* A rank that kills itself, here or at a test point, shows in this slot when, by tk_now_ms. */
-#define TK_DEATH_SLOT (TK_SHARED_SLOTS - 1)
 /* Announces and raises SIGKILL in this rank (process mode only). */
 void tk_kill_self(struct tk *t) __attribute__((noreturn));
 /* Waits until the controller has seen rank's end, at most timeout_ms; false if it lives on. */
 bool tk_wait_death(struct tk *t, int32_t rank, uint32_t timeout_ms);
+/* When that was, by tk_now_ms; 0: not yet. The system takes its time to end a process, and how
+ * long it takes for one that has a device open is the driver's affair. */
+uint64_t tk_death_ms(struct tk *t, int32_t rank);
 /* The process id of a rank, for SIGSTOP and the like. Process mode: never 0 or 1 once the ranks
  * have met; 0 before, and in thread mode. */
 int32_t tk_process_id(struct tk *t, int32_t rank);
@@ -318,10 +319,13 @@ const char *tk_recorded_point(struct tk *t, int index, int *count_p);
 
 enum tk_child_end {
     TK_CHILD_DONE,   /* the body came to its end, or was left by a failed check */
-    TK_CHILD_KILLED, /* by SIGKILL of its own, see tk_action */
+    TK_CHILD_KILLED, /* by SIGKILL of its own, see tk_action; it shows when in slot TK_DEATH_SLOT */
     TK_CHILD_FAILED, /* any other end: a failed check */
     TK_CHILD_HUNG,   /* ended after limit_ms: a failed check */
 };
+#define TK_DEATH_SLOT (TK_SHARED_SLOTS - 1)
+/* Here the rank shows, by tk_now_ms, when its child had ended. */
+#define TK_ENDED_SLOT (TK_SHARED_SLOTS - 2)
 enum tk_child_end tk_run_child(struct tk *t, void (*body)(struct tk *t, void *arg), void *arg,
                                uint32_t limit_ms);
 

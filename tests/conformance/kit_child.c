@@ -66,6 +66,7 @@ enum tk_child_end tk_run_child(struct tk *t, void (*body)(struct tk *t, void *ar
 
     TK_REQUIRE(t, t->mode == TK_MODE_PROCESS);
     tk_share_u64(t, TK_DEATH_SLOT, 0);
+    tk_share_u64(t, TK_ENDED_SLOT, 0);
     points = mmap(NULL, sizeof(*points), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     TK_REQUIRE(t, points != MAP_FAILED);
     *points = t->own->record.points;
@@ -73,6 +74,7 @@ enum tk_child_end tk_run_child(struct tk *t, void (*body)(struct tk *t, void *ar
     if (child == 0)
         be_child(t, parent, body, arg, points);
     ended = child > 0 && wait_for(child, limit_ms, &status);
+    tk_share_u64(t, TK_ENDED_SLOT, tk_now_ms());
     t->own->record.points = *points;
     munmap(points, sizeof(*points));
     if (child < 0) {

@@ -118,9 +118,13 @@ static void wake_all(struct arena *arena) {
     syscall(SYS_futex, &arena->epoch, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-static bool is_gone(struct arena *arena, int rank) {
+uint64_t arena_gone_ns(struct arena *arena, int rank) {
     /* pairs with: arena_set_gone */
-    return atomic_load_explicit(&arena->ranks[rank].gone, memory_order_acquire) != 0;
+    return atomic_load_explicit(&arena->ranks[rank].gone_ns, memory_order_acquire);
+}
+
+static bool is_gone(struct arena *arena, int rank) {
+    return arena_gone_ns(arena, rank) != 0;
 }
 
 static uint32_t state_of(struct arena *arena, int rank) {
@@ -233,7 +237,7 @@ bool arena_wait_gone(struct arena *arena, int rank, uint32_t timeout_ms) {
 }
 
 void arena_set_gone(struct arena *arena, int rank) {
-    /* pairs with: is_gone */
-    atomic_store_explicit(&arena->ranks[rank].gone, 1, memory_order_release);
+    /* pairs with: arena_gone_ns */
+    atomic_store_explicit(&arena->ranks[rank].gone_ns, arena_now_ns(), memory_order_release);
     wake_all(arena);
 }

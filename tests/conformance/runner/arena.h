@@ -35,7 +35,7 @@ struct arena_word {
 struct arena_rank {
     uint64_t guard;                  /* by the controller; changed by whoever runs over it */
     _Atomic uint32_t state;          /* by the rank */
-    _Atomic uint32_t gone;           /* by the controller: its process was reaped */
+    _Atomic uint64_t gone_ns;        /* by the controller: when its process was reaped */
     _Atomic uint32_t checks;         /* by the rank */
     _Atomic uint32_t failed;         /* 1: claimed, 2: the record below is complete */
     _Atomic uint32_t failures;       /* all of them, also the ones not recorded */
@@ -109,6 +109,7 @@ enum arena_wait { ARENA_MET, ARENA_EXPIRED, ARENA_RANK_ENDED };
 enum arena_wait arena_barrier(struct arena *arena, int rank, uint32_t timeout_ms, int *ended_p);
 /* Waits until the controller has seen the end of `rank`. */
 bool arena_wait_gone(struct arena *arena, int rank, uint32_t timeout_ms);
+uint64_t arena_gone_ns(struct arena *arena, int rank); /* 0: not yet */
 /* By the controller. */
 void arena_set_gone(struct arena *arena, int rank);
 
