@@ -71,12 +71,13 @@ static bool use_streams(struct warmth *warmth) {
     return fine;
 }
 
-/* A library of its own may know how devices are linked. That a machine does not tell is no failure.
- */
+/* A library of its own may know how devices are linked, and asks each device for each of its links:
+ * with eight devices hundreds of questions, which hold up all who use any of them. That a machine
+ * does not tell is no failure. */
 static void ask_connectivity(const struct warmth *warmth, int32_t devices) {
     int32_t *links = calloc((size_t)devices * (size_t)devices, sizeof(*links));
 
-    if (links != NULL && has(warmth, SYMMEM_CAP_CONNECTIVITY))
+    if (links != NULL)
         (void)!symmem_connectivity(warmth->context, "nvlink", devices, links);
     free(links);
 }
@@ -95,6 +96,10 @@ static bool meet_alone(const struct warmth *warmth) {
 
     symmem_handle_release(handle);
     return symmem_group_destroy(group) == SYMMEM_OK && fine;
+}
+
+static bool asks_links(const struct kit_setup *setup) {
+    return (setup->test->needs & setup->arena->probe.capabilities & SYMMEM_CAP_CONNECTIVITY) != 0;
 }
 
 static bool warm_device(const struct kit_setup *setup, int32_t rank) {
@@ -121,7 +126,7 @@ static bool warm_device(const struct kit_setup *setup, int32_t rank) {
     fine = fine && meet_alone(&warmth);
     if (fine && has(&warmth, SYMMEM_CAP_STREAMS))
         fine = use_streams(&warmth);
-    if (fine)
+    if (fine && asks_links(setup))
         ask_connectivity(&warmth, setup->arena->probe.device_count);
     fine = symmem_free(warmth.context, memory) == SYMMEM_OK && fine;
     symmem_context_free(warmth.context);
@@ -139,7 +144,7 @@ static void warm_devices(const struct kit_setup *setup, int32_t first_rank, int3
 }
 
 void kit_warm_up(const struct kit_setup *setup) {
-    static bool warm; /* this process; cases of it come one after the other */
+    static bool warm, has_asked; /* this process; cases of it come one after the other */
     const int32_t devices = setup->arena->probe.device_count;
     pthread_t thread;
 
@@ -148,13 +153,16 @@ void kit_warm_up(const struct kit_setup *setup) {
         pthread_join(thread, NULL);
 
     /* Cases in which ranks die count as well: the ledger of those that live is judged. */
-    if (warm || (setup->test->flags & (TK_NO_BACKEND | TK_NO_CONTEXT)) != 0)
+    if ((setup->test->flags & (TK_NO_BACKEND | TK_NO_CONTEXT)) != 0 ||
+        (warm && (has_asked || !asks_links(setup))))
         return;
+    arena_enter(setup->arena, setup->rank, ARENA_OPENING);
     if (setup->mode == TK_MODE_PROCESS)
         warm_devices(setup, setup->rank, 1);
     else
         warm_devices(setup, 0, devices < setup->world_size ? devices : setup->world_size);
     warm = true;
+    has_asked = has_asked || asks_links(setup);
 }
 
 void tk_open_device(struct tk *t) {

@@ -142,10 +142,14 @@ static CUresult fake_state(CUdevice device, unsigned int *flags, int *active) {
     return CUDA_SUCCESS;
 }
 
+/* FAKE_CUDA_SLOW_OPEN: how long a device takes to open, in milliseconds. */
 static CUresult fake_retain(CUcontext *context, CUdevice device) {
+    const char *slow = getenv("FAKE_CUDA_SLOW_OPEN");
     pthread_mutex_lock(&lock);
-    contexts[device].references++;
+    bool is_first = contexts[device].references++ == 0;
     pthread_mutex_unlock(&lock);
+    if (slow != NULL && is_first)
+        usleep((useconds_t)atoi(slow) * 1000);
     *context = &contexts[device];
     return CUDA_SUCCESS;
 }

@@ -116,14 +116,28 @@ static void sleep_for_signal(struct runner *runner, uint64_t until_ns) {
         runner->interrupted = got;
 }
 
-/* Waits until all have ended or the deadline, which a crash brings nearer; true if all ended. */
-static bool wait_for_end(struct runner_run *run, uint64_t deadline, bool *crashed_p) {
+static bool some_open_devices(const struct runner_run *run) {
+    for (int i = 0; i < run->child_count; i++)
+        if (run->children[i].pid != 0 &&
+            atomic_load_explicit(&run->runner->arena->ranks[i].state, memory_order_relaxed) ==
+                ARENA_OPENING)
+            return true;
+    return false;
+}
+
+/* Waits until all have ended or the case's time is up, which a crash brings nearer; true if all
+ * ended. Its time begins when the devices are open. */
+static bool wait_for_end(struct runner_run *run, uint64_t limit_ns, bool *crashed_p) {
     uint64_t crash_grace =
         (uint64_t)(CRASH_GRACE_MS * run->runner->options.timeout_scale) * 1000000u;
+    uint64_t deadline = arena_now_ns() + limit_ns;
+    uint64_t open_by = arena_now_ns() + (uint64_t)tk_scaled_ms(ARENA_OPENING_MS) * 1000000u;
 
     while (reap(run) > 0) {
         uint64_t now = arena_now_ns();
 
+        if (!*crashed_p && now < open_by && some_open_devices(run))
+            deadline = now + limit_ns;
         if (!*crashed_p && some_ended_badly(run)) {
             *crashed_p = true;
             if (now + crash_grace < deadline)
@@ -220,10 +234,10 @@ bool runner_await(struct runner *runner, pid_t pid, uint64_t timeout_ms, int *st
 }
 
 void runner_watch(struct runner_run *run) {
-    uint64_t deadline = arena_now_ns() + (uint64_t)run->timeout_ms * 1000000u;
+    uint64_t limit_ns = (uint64_t)run->timeout_ms * 1000000u;
     bool crashed = false;
 
-    if (run->fork_failed || !wait_for_end(run, deadline, &crashed))
+    if (run->fork_failed || !wait_for_end(run, limit_ns, &crashed))
         end_running(run, crashed || run->fork_failed);
     run->strays = end_strays(run->runner);
     take_interrupt(run->runner);
