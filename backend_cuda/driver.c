@@ -26,6 +26,7 @@ static const entry_point entry_points[] = {
     ENTRY(DeviceGet, 2000),
     ENTRY(DeviceGetCount, 2000),
     ENTRY(DeviceGetName, 2000),
+    ENTRY(DeviceTotalMem, 3020),
     ENTRY(DeviceGetUuid, 11040),
     ENTRY(DeviceGetAttribute, 2000),
     ENTRY(DevicePrimaryCtxGetState, 7000),

@@ -15,6 +15,7 @@ typedef struct cuda_driver {
     __typeof__(cuDeviceGet) *DeviceGet;
     __typeof__(cuDeviceGetCount) *DeviceGetCount;
     __typeof__(cuDeviceGetName) *DeviceGetName;
+    __typeof__(cuDeviceTotalMem) *DeviceTotalMem;
     __typeof__(cuDeviceGetUuid) *DeviceGetUuid;
     __typeof__(cuDeviceGetAttribute) *DeviceGetAttribute;
     __typeof__(cuDevicePrimaryCtxGetState) *DevicePrimaryCtxGetState;

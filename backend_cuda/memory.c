@@ -74,6 +74,14 @@ static CUresult create_whole(cuda_instance *instance, int32_t device, size_t byt
     return cuda_mapping_create(instance, device, mapping);
 }
 
+/* What no device of this size could have is not asked for: the driver lists the pages before it
+ * finds that there are too few, and no process gets to use any device meanwhile. */
+static CUresult check_total(const cuda_instance *instance, int32_t device, size_t bytes) {
+    size_t total = 0;
+    CUresult result = instance->driver.DeviceTotalMem(&total, instance->devices[device].id);
+    return result == CUDA_SUCCESS && bytes > total ? CUDA_ERROR_OUT_OF_MEMORY : result;
+}
+
 /* Small memory comes in a granule, which is larger; there may be room for less. */
 static CUresult create(cuda_instance *instance, int32_t device, size_t bytes, size_t granularity,
                        bool small, cuda_mapping *mapping) {
@@ -82,7 +90,10 @@ static CUresult create(cuda_instance *instance, int32_t device, size_t bytes, si
         return CUDA_ERROR_OUT_OF_MEMORY;
     rounded = rounded / granularity * granularity;
     const size_t wanted = small ? cuda_granule_bytes(granularity) : rounded;
-    CUresult result = create_whole(instance, device, wanted, mapping);
+    CUresult result = check_total(instance, device, rounded);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = create_whole(instance, device, wanted, mapping);
     if (result != CUDA_ERROR_OUT_OF_MEMORY || rounded == wanted)
         return result;
     return create_whole(instance, device, rounded, mapping);

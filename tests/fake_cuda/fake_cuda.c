@@ -120,6 +120,12 @@ static CUresult fake_device_name(char *name, int capacity, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
+static CUresult fake_device_bytes_in_all(size_t *bytes, CUdevice device) {
+    (void)device;
+    *bytes = ALL_BYTES;
+    return CUDA_SUCCESS;
+}
+
 static CUresult fake_device_uuid(CUuuid *uuid, CUdevice device) {
     memset(uuid, device + 1, sizeof *uuid);
     return CUDA_SUCCESS;
@@ -337,6 +343,9 @@ static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t bytes,
         return refusal();
     if (bytes == 0 || bytes % GRANULARITY != 0 || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
+    /* The driver takes long to find that out, and lets nobody else do anything meanwhile. */
+    if (bytes > ALL_BYTES)
+        return CUDA_ERROR_UNKNOWN;
     if (bytes > MAX_BYTES || bytes > most_held || bytes_held > most_held - bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
     int fd = memfd_create(name_for(property->requestedHandleTypes), MFD_CLOEXEC);
@@ -620,6 +629,7 @@ CUresult cuGetProcAddress_v2(const char *name, void **entry, int version, cuuint
         ENTRY(DeviceGet, fake_device_get),
         ENTRY(DeviceGetCount, fake_device_count),
         ENTRY(DeviceGetName, fake_device_name),
+        ENTRY(DeviceTotalMem, fake_device_bytes_in_all),
         ENTRY(DeviceGetUuid, fake_device_uuid),
         ENTRY(DeviceGetAttribute, fake_attribute),
         ENTRY(DevicePrimaryCtxGetState, fake_state),

@@ -88,6 +88,12 @@ static CUresult device_name(char *name, int capacity, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
+static CUresult device_total(size_t *bytes, CUdevice device) {
+    (void)device;
+    *bytes = (size_t)1 << 40;
+    return CUDA_SUCCESS;
+}
+
 static CUresult device_uuid(CUuuid *uuid_p, CUdevice device) {
     memset(uuid_p, device + 1, sizeof *uuid_p);
     return CUDA_SUCCESS;
@@ -502,6 +508,7 @@ static const entry entries[] = {
     ENTRY("DeviceGet", device_get),
     ENTRY("DeviceGetCount", device_count),
     ENTRY("DeviceGetName", device_name),
+    ENTRY("DeviceTotalMem", device_total),
     ENTRY("DeviceGetUuid", device_uuid),
     ENTRY("DeviceGetAttribute", device_attribute),
     ENTRY("DevicePrimaryCtxGetState", context_state),
