@@ -68,13 +68,16 @@ static bool is_driver_node(const struct stat *info) {
     return true;
 }
 
-static void describe_fd(const DIR *directory, const char *name, int fd, struct descriptor *found) {
+/* False: it was closed since it was listed, by a thread of the C library's or a driver's. */
+static bool describe_fd(const DIR *directory, const char *name, int fd, struct descriptor *found) {
     struct stat info;
     ssize_t length;
 
     memset(found, 0, sizeof(*found));
     found->fd = fd;
     found->flags = fcntl(fd, F_GETFD);
+    if (found->flags < 0)
+        return false;
     if (fstat(fd, &info) == 0) {
         found->device = info.st_dev;
         found->number = info.st_ino;
@@ -84,6 +87,7 @@ static void describe_fd(const DIR *directory, const char *name, int fd, struct d
                         sizeof(found->target) - 1);
     if (length < 0)
         found->target[0] = '\0';
+    return true;
 }
 
 static void take_fds(struct kit_ledger *ledger) {
@@ -100,7 +104,8 @@ static void take_fds(struct kit_ledger *ledger) {
         if (grown == NULL)
             break;
         ledger->fds = grown;
-        describe_fd(directory, entry->d_name, fd, &ledger->fds[ledger->fd_count++]);
+        ledger->fd_count +=
+            describe_fd(directory, entry->d_name, fd, &ledger->fds[ledger->fd_count]);
     }
     if (directory != NULL)
         closedir(directory);
