@@ -120,9 +120,22 @@ build_in() { # NAME CMAKE_OPTIONS...
 # there as well what ails the driver, and what a GPU is divided into.
 find_gpus() {
     gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
+    [ -z "${CUDA_VISIBLE_DEVICES+set}" ] || gpus=$(visible_gpus "$gpus")
     [ "$gpus" -eq 0 ] || return 0
-    say "no GPU here: nvidia-smi -L names none, or there is no nvidia-smi"
+    say "no GPU here: nvidia-smi -L names none, or CUDA_VISIBLE_DEVICES hides them, or there is no nvidia-smi"
     return 1
+}
+
+# The driver takes what stands before the first number that no device has.
+visible_gpus() { # COUNT
+    local count=0 entry IFS=,
+    for entry in $CUDA_VISIBLE_DEVICES; do
+        if [[ $entry =~ ^-?[0-9]+$ ]] && { [ "$entry" -lt 0 ] || [ "$entry" -ge "$1" ]; }; then
+            break
+        fi
+        count=$((count + 1))
+    done
+    echo "$count"
 }
 
 # --- running the suite ------------------------------------------------------------------------------
