@@ -40,6 +40,14 @@ static symmem_status find_lost(const cuda_instance *instance, const symmem_excha
     return SYMMEM_OK;
 }
 
+/* As far as is known. */
+static bool all_live(const symmem_exchange *exchange) {
+    for (int32_t r = 0; r < exchange->world_size; r++)
+        if (r != exchange->rank && exchange->peer_state(exchange, r) != SYMMEM_PEER_ALIVE)
+            return false;
+    return true;
+}
+
 /* Not what was wrong before anybody was asked, nor a want of descriptors here. */
 bool nccl_may_be_loss(ncclResult_t result) {
     return result != ncclInvalidArgument && result != ncclInvalidUsage &&
@@ -50,15 +58,14 @@ symmem_status nccl_comm_failed(const cuda_instance *instance, ncclResult_t resul
                                const symmem_exchange *exchange, const char *what) {
     const uint64_t deadline_ns = deadline_for_nccl(exchange->deadline_ns);
     const bool wait = exchange->world_size > 1 && nccl_may_be_loss(result);
-    uint64_t end_ns = cuda_now_ns() + (wait ? LOSS_NS : 0);
-    if (deadline_ns != 0 && deadline_ns < end_ns)
-        end_ns = deadline_ns;
+    const uint64_t end_ns = cuda_now_ns() + (wait ? LOSS_NS : 0);
     for (;;) {
         uint64_t now_ns = cuda_now_ns();
         symmem_status status = find_lost(instance, exchange, what);
         if (status != SYMMEM_OK)
             return status;
-        if (now_ns >= end_ns)
+        if ((deadline_ns != 0 && now_ns >= deadline_ns) ||
+            (now_ns >= end_ns && (!wait || all_live(exchange))))
             return nccl_fail(instance, result, "rendezvous");
         cuda_sleep_ns(PEERS_NS);
     }

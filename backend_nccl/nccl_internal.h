@@ -112,7 +112,9 @@ symmem_status nccl_communicator_check(void *instance, void *communicator, int32_
                                       int32_t world_size);
 /* An error of NCCL's in what all ranks do together may be a peer's end. NCCL learns of that when
  * the process's sockets close, we when all of it is gone, its device's context too. So for a while,
- * and within the limit, the peers are looked at: PEER_LOST if one is gone. */
+ * as long as one is ending, and within the limit, the peers are looked at: PEER_LOST if one is
+ * gone.
+ */
 #define NCCL_LOSS_MS 400
 bool nccl_may_be_loss(ncclResult_t result);
 symmem_status nccl_comm_failed(const cuda_instance *instance, ncclResult_t result,

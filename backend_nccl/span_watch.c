@@ -79,6 +79,13 @@ static void look_at_peers(nccl_flight *flight) {
             tell(flight, SYMMEM_PEER_LOST, r);
 }
 
+static bool some_are_ending(const symmem_peers *peers) {
+    for (int32_t r = 0; r < peers->world_size; r++)
+        if (r != peers->rank && peers->host->peer_state(peers, r) == SYMMEM_PEER_ENDING)
+            return true;
+    return false;
+}
+
 /* What is wrong: a limit, a peer that ended, the state poisoned, and last what NCCL has said, for
  * that may be a consequence. The lock is held. */
 static void judge(nccl_flight *flight) {
@@ -86,7 +93,9 @@ static void judge(nccl_flight *flight) {
     bool broken = flight->broken_ns != 0;
     bool late = begun_ns != 0 && flight->timeout_ms != 0 &&
                 now_ns - begun_ns >= flight->timeout_ms * CUDA_NS_PER_MS;
-    bool over = broken && (late || now_ns - flight->broken_ns >= LOSS_NS);
+    bool over =
+        broken &&
+        (late || (now_ns - flight->broken_ns >= LOSS_NS && !some_are_ending(flight->peers)));
     if (late && !broken)
         tell(flight, SYMMEM_TIMEOUT, -1);
     if (over || now_ns - flight->asked_ns >= PEERS_NS) {

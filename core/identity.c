@@ -13,47 +13,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-typedef struct process_state {
-    uint64_t start_time;
-    long thread_count;
-    char state;
-} process_state;
-
-static bool read_text(const char *path, char *text, size_t capacity) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    ssize_t got;
-    do {
-        got = read(fd, text, capacity - 1);
-    } while (got < 0 && errno == EINTR);
-    close(fd);
-    if (got <= 0)
-        return false;
-    text[got] = '\0';
-    return true;
-}
-
-/* /proc/<pid>/stat. False if it cannot be read, which alone proves nothing. */
-static bool read_state(int32_t pid, process_state *state_p) {
-    char path[32], text[1024];
-    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    if (!read_text(path, text, sizeof(text)))
-        return false;
-    /* The command, field 2, may hold blanks and parentheses: count from its last one. */
-    const char *after = strrchr(text, ')');
-    long long threads;
-    unsigned long long start;
-    char state;
-    if (after == NULL || sscanf(after + 1,
-                                " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
-                                "%*s %*s %lld %*s %llu",
-                                &state, &threads, &start) != 3)
-        return false;
-    *state_p = (process_state){.start_time = start, .thread_count = (long)threads, .state = state};
-    return true;
-}
-
 static uint64_t namespace_of(const char *path) {
     struct stat about;
     return stat(path, &about) == 0 ? about.st_ino : 0;
@@ -64,14 +23,14 @@ symmem_status sm_identity_self(sm_identity *identity_p) {
     memset(&identity, 0, sizeof(identity)); /* travels as bytes, padding included */
     char text[64];
     /* Without it, host names are compared instead. */
-    if (read_text("/proc/sys/kernel/random/boot_id", text, sizeof(text)))
+    if (sm_read_text("/proc/sys/kernel/random/boot_id", text, sizeof(text)))
         identity.boot_id = sm_hash(text, strcspn(text, "\n"), SM_HASH_SEED);
     identity.pid_namespace = namespace_of("/proc/self/ns/pid");
     identity.net_namespace = namespace_of("/proc/self/ns/net");
     identity.mount_namespace = namespace_of("/proc/self/ns/mnt");
     identity.pid = (int32_t)getpid();
-    process_state state;
-    if (!read_state(identity.pid, &state))
+    sm_process state;
+    if (!sm_process_read(identity.pid, &state))
         return sm_fail(SYMMEM_SYSTEM, "identity", "", "cannot read the process's start time");
     identity.start_time = state.start_time;
     if (gethostname(identity.host, sizeof(identity.host)) != 0 && errno != ENAMETOOLONG)
@@ -96,12 +55,17 @@ void sm_identity_key(const char *world_prefix, int32_t rank, char *key, size_t c
     snprintf(key, capacity, "%s/id/%d", world_prefix, rank);
 }
 
+/* A look at another process takes some microseconds. */
+#define LOOK_NS 50000000u
+
 typedef struct watched {
     sm_identity identity;
     int pidfd; /* -1: not opened yet or not possible */
     bool known;
     bool watchable; /* same kernel and pid namespace as we */
     bool gone;
+    bool is_ending;     /* at the last look */
+    uint64_t looked_ns; /* 0: never */
 } watched;
 
 struct sm_liveness {
@@ -160,6 +124,7 @@ void sm_liveness_learn(sm_liveness *liveness, int32_t rank, const sm_identity *i
         entry->identity = *identity;
         entry->known = true;
         entry->gone = false;
+        entry->looked_ns = 0;
         entry->watchable = identity->pid > 0 && self->boot_id != 0 &&
                            self->boot_id == identity->boot_id && self->pid_namespace != 0 &&
                            self->pid_namespace == identity->pid_namespace &&
@@ -184,8 +149,8 @@ static bool pidfd_ended(int pidfd) {
 
 /* Without a pidfd: is this the process, and has it not ended? */
 static bool ended_by_proc(const sm_identity *identity) {
-    process_state state;
-    if (!read_state(identity->pid, &state))
+    sm_process state;
+    if (!sm_process_read(identity->pid, &state))
         /* /proc may hide other users' processes; the null signal sees them all the same. */
         return kill(identity->pid, 0) != 0 && errno == ESRCH;
     if (state.start_time != identity->start_time)
@@ -209,8 +174,9 @@ static bool ended(sm_liveness *liveness, watched *entry) {
     if (pidfd < 0)
         return errno == ESRCH || ended_without_pidfd(liveness, &entry->identity);
     /* The number may belong to a later process: look only now that the descriptor holds it. */
-    process_state state;
-    if (read_state(entry->identity.pid, &state) && state.start_time != entry->identity.start_time) {
+    sm_process state;
+    if (sm_process_read(entry->identity.pid, &state) &&
+        state.start_time != entry->identity.start_time) {
         close(pidfd);
         return true;
     }
@@ -218,16 +184,31 @@ static bool ended(sm_liveness *liveness, watched *entry) {
     return pidfd_ended(pidfd);
 }
 
+static bool is_ending(watched *entry) {
+    uint64_t now_ns = sm_now_ns();
+    if (entry->looked_ns == 0 || now_ns - entry->looked_ns >= LOOK_NS) {
+        entry->looked_ns = now_ns;
+        entry->is_ending = sm_process_is_ending(entry->identity.pid, entry->identity.start_time);
+    }
+    return entry->is_ending;
+}
+
 symmem_peer_state sm_liveness_ask(sm_liveness *liveness, int32_t rank) {
     if (rank < 0 || rank >= liveness->world_size)
         return SYMMEM_PEER_ALIVE;
     watched *entry = &liveness->ranks[rank];
     pthread_mutex_lock(&liveness->mutex);
-    if (entry->known && entry->watchable && !entry->gone && ended(liveness, entry)) {
-        entry->gone = true;
-        forget(entry);
+    symmem_peer_state state = SYMMEM_PEER_ALIVE;
+    if (entry->known && entry->watchable && !entry->gone) {
+        bool ending = is_ending(entry); /* before: what has not ended then was that process */
+        entry->gone = ended(liveness, entry);
+        if (ending)
+            state = SYMMEM_PEER_ENDING;
     }
-    bool gone = entry->gone;
+    if (entry->gone) {
+        forget(entry);
+        state = SYMMEM_PEER_GONE;
+    }
     pthread_mutex_unlock(&liveness->mutex);
-    return gone ? SYMMEM_PEER_GONE : SYMMEM_PEER_ALIVE;
+    return state;
 }

@@ -56,6 +56,23 @@ bool sm_status_known(int32_t value);
 /* Makes *record the calling thread's record and returns its status. */
 symmem_status sm_fail_record(const symmem_error_record *record);
 
+/* --- processes (process.c) ------------------------------------------------------------ */
+
+typedef struct sm_process {
+    uint64_t start_time; /* in clock ticks since boot */
+    long thread_count;
+    char state;      /* of its first thread, as proc(5) has it */
+    bool is_exiting; /* its first thread is */
+} sm_process;
+
+/* The beginning of a small file, as a string. False with errno if it cannot be read or is empty. */
+bool sm_read_text(const char *path, char *text, size_t capacity);
+/* False if that cannot be read, which alone proves nothing. */
+bool sm_process_read(int32_t pid, sm_process *process_p);
+/* All threads of that very process have begun to end, so none of its code runs any more. False if
+ * that is not known. */
+bool sm_process_is_ending(int32_t pid, uint64_t start_time);
+
 /* --- identity and liveness (identity.c) --------------------------------------------- */
 
 /* Who a process is, in a form that two processes can compare. Sent between ranks as is. */
@@ -83,7 +100,7 @@ void sm_liveness_destroy(sm_liveness *liveness);
  * (the rank was restarted) replaces the old. */
 void sm_liveness_learn(sm_liveness *liveness, int32_t rank, const sm_identity *identity);
 bool sm_liveness_knows(sm_liveness *liveness, int32_t rank);
-/* SYMMEM_PEER_GONE only if that very process has ended. Never waits. */
+/* See symmem_peer_state. Never waits. */
 symmem_peer_state sm_liveness_ask(sm_liveness *liveness, int32_t rank);
 
 /* --- exchange (exchange.c, session.c)

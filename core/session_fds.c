@@ -20,6 +20,7 @@ enum { KIND_GATHER = 1, KIND_SPREAD = 2, KIND_BROADCAST = 3, KIND_SINGLE = 4 };
 /* Each step of a transfer waits this long before it looks after the peers. */
 #define STEP_MS 50u
 #define GONE_LOOKS 50
+#define LEAST_LOOKS 10 /* though the time is up */
 
 static void close_fds(int *fds, size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -75,10 +76,18 @@ static symmem_status look_around(sm_session *session, const sm_call *call, int32
     return fail_rank(session, call, waiting_for, "did not send or take descriptors");
 }
 
-/* A socket vanishes with its process, a moment before that counts as ended (on a busy machine the
- * moment is long), or with a session. */
+/* As far as is known. */
+static bool lives(const sm_session *session, int32_t rank) {
+    const sm_session_config *config = &session->config;
+    return sm_liveness_ask(config->liveness, config->global_ranks[rank]) == SYMMEM_PEER_ALIVE;
+}
+
+/* A socket vanishes with its process, before that counts as ended (a moment, or seconds where a
+ * device's driver has a lot to do), or with a session. */
 static symmem_status socket_gone(sm_session *session, const sm_call *call, int32_t rank) {
-    for (int i = 0; i < GONE_LOOKS && (i < 10 || !sm_expired(call->deadline_ns)); i++) {
+    for (int i = 0; i < GONE_LOOKS || !lives(session, rank); i++) {
+        if (i >= LEAST_LOOKS && sm_expired(call->deadline_ns))
+            break;
         sm_outcome outcome = sm_session_watch(session, call);
         if (outcome.status != SYMMEM_OK)
             return outcome.status;

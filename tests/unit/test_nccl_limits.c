@@ -28,6 +28,7 @@ const void *nccl_image(void) {
 
 static _Atomic uint64_t begin_ns; /* of a try; the watcher looks there, too */
 static uint64_t gone_after_ns;    /* when the peer ends; 0: never */
+static bool ending;               /* till then the system is at it */
 static uint64_t busy_for_ns;      /* how long NCCL is at work */
 static ncclResult_t outcome;      /* what it comes to */
 static bool poisoned;
@@ -35,8 +36,9 @@ static atomic_int asked_for_own; /* whether this rank has ended: nobody should *
 
 static symmem_peer_state state_of(int32_t rank) {
     atomic_fetch_add(&asked_for_own, rank == 0);
-    return gone_after_ns != 0 && cuda_now_ns() - begin_ns >= gone_after_ns ? SYMMEM_PEER_GONE
-                                                                           : SYMMEM_PEER_ALIVE;
+    if (gone_after_ns != 0 && cuda_now_ns() - begin_ns >= gone_after_ns)
+        return SYMMEM_PEER_GONE;
+    return ending ? SYMMEM_PEER_ENDING : SYMMEM_PEER_ALIVE;
 }
 
 static symmem_peer_state peer_in_exchange(const symmem_exchange *exchange, int32_t rank) {
@@ -115,7 +117,7 @@ static bool is_right(symmem_status status, symmem_status wanted, uint64_t most_n
 static void reset(void) {
     gone_after_ns = busy_for_ns = 0;
     outcome = ncclSuccess;
-    poisoned = false;
+    poisoned = ending = false;
 }
 
 /* --- an error of NCCL's ------------------------------------------------------------- */
@@ -144,6 +146,10 @@ static void test_held_back(void) {
     expect_failed_in(ncclInternalError, 0, 2, SYMMEM_PEER_LOST, NCCL_LOSS_MS * MS);
     gone_after_ns = 1;
     expect_failed_in(ncclInvalidUsage, 0, 2, SYMMEM_PEER_LOST, NCCL_LOSS_MS * MS);
+    gone_after_ns = 2 * NCCL_LOSS_MS * MS;
+    ending = true;
+    (void)fails_in(ncclInternalError, 0, 2, SYMMEM_PEER_LOST, 0);
+    CU_ASSERT(took_ns() >= gone_after_ns);
 }
 
 /* Within the limit, and so that there is time to tell the others. */
@@ -152,6 +158,8 @@ static void test_held_back_within_limit(void) {
     expect_failed_in(ncclInternalError, 200 * MS, 2, SYMMEM_BACKEND, 200 * MS);
     expect_failed_in(ncclSystemError, 1, 2, SYMMEM_BACKEND, 100 * MS); /* over already */
     expect_failed_in(ncclRemoteError, 1, 2, SYMMEM_PEER_LOST, 100 * MS);
+    ending = true;
+    expect_failed_in(ncclInternalError, 200 * MS, 2, SYMMEM_BACKEND, 200 * MS);
 }
 
 /* What no peer can be the reason of. */
@@ -160,6 +168,8 @@ static void test_not_held_back(void) {
     expect_failed_in(ncclInvalidUsage, 0, 2, SYMMEM_BACKEND, 200 * MS);
     expect_failed_in(ncclInvalidArgument, 0, 2, SYMMEM_BACKEND, 200 * MS);
     expect_failed_in(ncclInternalError, 0, 1, SYMMEM_BACKEND, 200 * MS);
+    ending = true;
+    expect_failed_in(ncclInvalidArgument, 0, 2, SYMMEM_BACKEND, 200 * MS);
 }
 
 /* --- what NCCL does in the background ----------------------------------------------- */
@@ -262,7 +272,13 @@ static void test_flight_broken(void) {
     gone_after_ns = 50 * MS;
     expect_told_in(ncclInternalError, 0, SYMMEM_PEER_LOST, NCCL_LOSS_MS * MS);
     CU_ASSERT(fault.failed_rank == 1 && fault.missing[0] == 2);
+    gone_after_ns = 2 * NCCL_LOSS_MS * MS;
+    ending = true;
+    (void)is_told_in(ncclInternalError, 0, SYMMEM_PEER_LOST, 0);
+    CU_ASSERT(took_ns() >= gone_after_ns && fault.failed_rank == 1);
+    expect_told_in(ncclInternalError, 60, SYMMEM_BACKEND, 300 * MS); /* at the limit */
     gone_after_ns = 0;
+    ending = false;
     poisoned = true;
     expect_told_in(ncclSuccess, 0, SYMMEM_POISONED, 1000 * MS);
 }

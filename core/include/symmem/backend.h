@@ -132,7 +132,11 @@ typedef struct symmem_fault {
 
 typedef enum symmem_peer_state {
     SYMMEM_PEER_ALIVE = 0, /* or stopped, or unknown: not proved dead */
-    SYMMEM_PEER_GONE = 1,  /* its process has ended */
+    SYMMEM_PEER_GONE = 1,  /* its process has ended: PEER_LOST for who needs it */
+    /* Its process runs no more, but the system has not taken back yet what it had, and its device
+     * may go on writing: no PEER_LOST yet. Who has learned otherwise that something is wrong, as by
+     * a connection that was closed, goes on waiting for GONE. */
+    SYMMEM_PEER_ENDING = 2,
 } symmem_peer_state;
 
 /* Services. One table per context; valid from open to close. All entries: any thread. */
