@@ -272,9 +272,15 @@ void tk_expect_death(struct tk *t, int32_t rank);
 void tk_kill_self(struct tk *t) __attribute__((noreturn));
 /* Waits until the controller has seen rank's end, at most timeout_ms; false if it lives on. */
 bool tk_wait_death(struct tk *t, int32_t rank, uint32_t timeout_ms);
-/* When that was, by tk_now_ms; 0: not yet. The system takes its time to end a process, and how
- * long it takes for one that has a device open is the driver's affair. */
+/* When that was, by tk_now_ms; 0: not yet. */
 uint64_t tk_death_ms(struct tk *t, int32_t rank);
+/* Whether the system has ended rank's process and taken back what it had. Of one that is killed it
+ * may take seconds, if a device is open there. Only when the ranks have met. */
+bool tk_has_ended(struct tk *t, int32_t rank);
+/* A check: a call that waited for `rank`, which dies, from begin_ms to end_ms (tk_now_ms) was over
+ * in SM-TIMEOUT-08's time after that rank's end, or after its own beginning if that was later.
+ * Waits till that end has been seen. */
+void tk_expect_prompt(struct tk *t, int32_t rank, uint64_t begin_ms, uint64_t end_ms);
 /* The process id of a rank, for SIGSTOP and the like. Process mode: never 0 or 1 once the ranks
  * have met; 0 before, and in thread mode. */
 int32_t tk_process_id(struct tk *t, int32_t rank);
@@ -336,6 +342,8 @@ void tk_note(struct tk *t, const char *format, ...) __attribute__((format(printf
 void tk_at(struct tk *t, const char *file, int line);
 #define TK_HERE(t, call) (tk_at((t), __FILE__, __LINE__), call)
 #define tk_out_of_band_barrier(t) TK_HERE(t, (tk_out_of_band_barrier)(t))
+#define tk_expect_prompt(t, rank, begin_ms, end_ms)                                                \
+    TK_HERE(t, (tk_expect_prompt)(t, rank, begin_ms, end_ms))
 #define tk_world_group(t) TK_HERE(t, (tk_world_group)(t))
 #define tk_group(t, name, ranks, count) TK_HERE(t, (tk_group)(t, name, ranks, count))
 #define tk_group_barrier(t, group) TK_HERE(t, (tk_group_barrier)(t, group))

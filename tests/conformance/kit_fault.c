@@ -2,10 +2,16 @@
 /* Announced deaths, test points, group shapes. */
 #include "kit_internal.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+/* How long the system may take to end a process; what a busy machine takes. */
+#define ENDING_MS 15000u
+#define GRACE_MS 500u
 
 void tk_expect_death(struct tk *t, int32_t rank) {
     if (rank < 0 || rank >= t->world_size) {
@@ -37,6 +43,35 @@ bool tk_wait_death(struct tk *t, int32_t rank, uint32_t timeout_ms) {
 uint64_t tk_death_ms(struct tk *t, int32_t rank) {
     TK_REQUIRE(t, rank >= 0 && rank < t->world_size);
     return arena_gone_ns(t->own->setup->arena, rank) / 1000000u;
+}
+
+/* A process that is reaped already cannot be asked any more. */
+bool tk_has_ended(struct tk *t, int32_t rank) {
+    int32_t pid = tk_process_id(t, rank);
+    int pidfd = pid > 1 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+    struct pollfd asked = {.fd = pidfd, .events = POLLIN};
+    bool ended = pidfd < 0 || poll(&asked, 1, 0) == 1;
+
+    if (pidfd >= 0)
+        close(pidfd);
+    return ended;
+}
+
+void(tk_expect_prompt)(struct tk *t, int32_t rank, uint64_t begin_ms, uint64_t end_ms) {
+    const uint32_t promise_ms = t->world_size >= 64 ? 2000 : 1000;
+    uint64_t from_ms;
+
+    if (!tk_wait_death(t, rank, tk_scaled_ms(ENDING_MS))) {
+        kit_fail_at(t, t->own->file, t->own->line, "rank %d has not ended yet", rank);
+        return;
+    }
+    from_ms = tk_death_ms(t, rank);
+    if (from_ms < begin_ms)
+        from_ms = begin_ms;
+    if (end_ms > from_ms + tk_scaled_ms(promise_ms + GRACE_MS))
+        kit_fail_at(t, t->own->file, t->own->line,
+                    "returned %llu ms after rank %d's end, or after the call began",
+                    (unsigned long long)(end_ms - from_ms), rank);
 }
 
 int32_t tk_process_id(struct tk *t, int32_t rank) {

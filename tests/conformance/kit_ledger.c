@@ -200,10 +200,9 @@ static bool opened_device(const struct kit_ledger *before) {
         int fd = listed_fd(entry, directory);
         struct descriptor now;
 
-        if (fd < 0 || find_fd(before, fd) != NULL)
-            continue;
-        describe_fd(directory, entry->d_name, fd, &now);
-        opened = opened || now.is_driver;
+        if (fd >= 0 && find_fd(before, fd) == NULL &&
+            describe_fd(directory, entry->d_name, fd, &now))
+            opened = opened || now.is_driver;
     }
     if (directory != NULL)
         closedir(directory);
@@ -227,10 +226,9 @@ static void name_new_fds(const struct kit_ledger *before, bool device, struct ki
         const struct descriptor *known;
         struct descriptor now;
 
-        if (fd < 0)
+        if (fd < 0 || !describe_fd(directory, entry->d_name, fd, &now))
             continue;
         known = find_fd(before, fd);
-        describe_fd(directory, entry->d_name, fd, &now);
         if (known == NULL && ((device && may_be_drivers(&now)) || tk_is_foreign_socket(fd)))
             continue;
         if (known == NULL) {

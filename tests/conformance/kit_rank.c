@@ -186,19 +186,20 @@ void kit_run_rank(const struct kit_setup *setup) {
         .own = &own,
     };
     struct kit_ledger *ledger = NULL;
+    bool by_itself = setup->mode == TK_MODE_PROCESS;
 
     own.random_state = setup->seed ^ ((uint64_t)(setup->rank + 1) * 0xd6e8feb86659fd93u);
-    if (setup->mode == TK_MODE_PROCESS)
+    if (by_itself) {
         atomic_store_explicit(&slot->process_id, (int32_t)getpid(), memory_order_release);
-    if (setup->mode == TK_MODE_PROCESS)
         kit_warm_up(setup);
+    }
     arena_enter(setup->arena, setup->rank, ARENA_PROLOGUE);
     /* Who is late because of its device is not late for the others' first exchange. */
     (void)arena_meet(setup->arena, ARENA_PROLOGUE, tk_scaled_ms(ARENA_OPENING_MS));
-    if (setup->mode == TK_MODE_PROCESS)
+    if (by_itself)
         ledger = kit_ledger_open(setup);
     run_phases(&t);
-    if (setup->mode == TK_MODE_PROCESS)
+    if (by_itself)
         kit_ledger_close(ledger, setup->test->flags, slot->leak, sizeof(slot->leak));
     arena_enter(setup->arena, setup->rank, ARENA_DONE);
 }

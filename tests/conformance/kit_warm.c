@@ -144,7 +144,9 @@ static void warm_devices(const struct kit_setup *setup, int32_t first_rank, int3
 }
 
 void kit_warm_up(const struct kit_setup *setup) {
-    static bool warm, has_asked; /* this process; cases of it come one after the other */
+    /* Of this process; cases of it come one after the other. What asks for links later than the
+     * first case is warmed once more, which is simple and seldom. */
+    static bool warm, has_asked;
     const int32_t devices = setup->arena->probe.device_count;
     pthread_t thread;
 
@@ -161,6 +163,7 @@ void kit_warm_up(const struct kit_setup *setup) {
         warm_devices(setup, setup->rank, 1);
     else
         warm_devices(setup, 0, devices < setup->world_size ? devices : setup->world_size);
+    arena_enter(setup->arena, setup->rank, ARENA_IDLE);
     warm = true;
     has_asked = has_asked || asks_links(setup);
 }

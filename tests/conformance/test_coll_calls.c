@@ -161,12 +161,12 @@ static void lost_rank(struct tk *t) {
     tk_out_of_band_barrier(t);
     if (s.rank == victim) {
         tk_sleep_ms(20);
-        tk_share_u64(t, 0, tk_now_ms());
         tk_kill_self(t);
     }
+    uint64_t begin_ms = tk_now_ms();
     TK_STATUS(t, SYMMEM_PEER_LOST, sum_run(&s, 0, 60000, NULL));
     TK_EQ_INT(t, victim, last_record().failed_rank);
-    TK_CHECK(t, tk_now_ms() - tk_read_u64(t, victim, 0) < tk_scaled_ms(1000));
+    tk_expect_prompt(t, victim, begin_ms, tk_now_ms());
     TK_CHECK(t, info_of(t, s.handle).poisoned);
 }
 

@@ -7,13 +7,6 @@
 enum lost_in { IN_BARRIER = 0, IN_PUT, IN_WAIT, IN_RENDEZVOUS, IN_ALL_GATHER, IN_HOST_BARRIER };
 
 #define SLOT_INSIDE 5
-#define SLOT_KILL_TIME 6
-
-/* How long after a rank's end the others may take to notice. Twice the specified time, for the
- * machine is busy and the end of a process itself takes a while. */
-static uint64_t notice_ms(const struct tk *t) {
-    return tk_scaled_ms(t->world_size >= 64 ? 4000 : 2000);
-}
 
 static symmem_status call_that_needs(struct tk *t, enum lost_in in, symmem_handle *handle,
                                      void *fresh, int32_t victim, uint32_t limit_ms) {
@@ -36,16 +29,16 @@ static symmem_status call_that_needs(struct tk *t, enum lost_in in, symmem_handl
     }
 }
 
-static void check_lost(struct tk *t, symmem_status status, int32_t victim) {
-    uint64_t now_ms = tk_now_ms();
+/* Right after the call, which began at begin_ms. */
+static void check_lost(struct tk *t, symmem_status status, int32_t victim, uint64_t begin_ms) {
+    uint64_t end_ms = tk_now_ms();
+    TK_CHECK_MSG(t, tk_has_ended(t, victim), "told before its end");
     symmem_error_record record = last_record();
-    uint64_t killed_ms = tk_read_u64(t, victim, SLOT_KILL_TIME);
     TK_EQ_INT(t, SYMMEM_PEER_LOST, status);
     TK_EQ_INT(t, SYMMEM_PEER_LOST, record.status);
     TK_EQ_INT(t, victim, record.failed_rank);
     TK_CHECK(t, symmem_error_is_missing(&record, victim));
-    TK_CHECK_MSG(t, now_ms <= killed_ms + notice_ms(t), "the loss was noticed after %llu ms",
-                 (unsigned long long)(now_ms - killed_ms));
+    tk_expect_prompt(t, victim, begin_ms, end_ms);
 }
 
 /* The survivors are inside the call when the victim dies; each waits for the victim alone, so a
@@ -62,12 +55,11 @@ static void lose_rank(struct tk *t, enum lost_in in, int32_t victim, uint32_t li
             if (r != victim)
                 (void)await_shared(t, r, SLOT_INSIDE, 1);
         tk_sleep_ms(30);
-        tk_share_u64(t, SLOT_KILL_TIME, tk_now_ms());
         tk_kill_self(t);
     }
     tk_share_u64(t, SLOT_INSIDE, 1);
-    check_lost(t, call_that_needs(t, in, handle, fresh, victim, limit_ms), victim);
-    TK_CHECK(t, tk_wait_death(t, victim, tk_scaled_ms(LONG_MS)));
+    uint64_t begin_ms = tk_now_ms();
+    check_lost(t, call_that_needs(t, in, handle, fresh, victim, limit_ms), victim, begin_ms);
     /* A later call finds it lost at once. */
     TK_STATUS(t, SYMMEM_PEER_LOST, symmem_group_barrier(tk_world_group(t), 60000));
 }
@@ -96,10 +88,8 @@ static void stream_reports_the_loss(struct tk *t) {
     int32_t victim = t->world_size - 1;
     tk_expect_death(t, victim);
     tk_out_of_band_barrier(t);
-    if (t->rank == victim) {
-        tk_share_u64(t, SLOT_KILL_TIME, tk_now_ms());
+    if (t->rank == victim)
         tk_kill_self(t);
-    }
     symmem_stream *stream = tk_stream(t);
     TK_OK(t, symmem_wait_signal(handle, victim, 0, 0, stream));
     TK_STATUS(t, SYMMEM_PEER_LOST, symmem_stream_synchronize(stream, 60000));
@@ -122,7 +112,7 @@ static void dies_inside_rendezvous(struct tk *t, const char *point) {
     uint64_t begin_ms = tk_now_ms();
     TK_STATUS(t, SYMMEM_PEER_LOST, symmem_rendezvous(t->context, ptr, group, 60000, &handle));
     TK_CHECK(t, handle == NULL);
-    TK_CHECK(t, tk_now_ms() - begin_ms <= notice_ms(t));
+    tk_expect_prompt(t, victim, begin_ms, tk_now_ms());
     TK_EQ_INT(t, victim, last_record().failed_rank);
 }
 

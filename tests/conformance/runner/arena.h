@@ -15,12 +15,12 @@
 #define ARENA_MAX_RANKS 1024
 #define ARENA_LARGEST_PAGE 65536
 #define ARENA_SLOTS 64
-/* How long devices may take to open, all ranks' at once, before that counts as the case's time. */
+/* How long devices may take to open before that counts as the case's time. */
 #define ARENA_OPENING_MS 120000
 
 enum arena_state {
     ARENA_IDLE = 0,
-    ARENA_OPENING, /* its device, the first time in its process; the case's time stands still */
+    ARENA_OPENING, /* its device, the first time in its process, by kit_warm_up */
     ARENA_PROLOGUE,
     ARENA_BODY,
     ARENA_BODY_DONE,

@@ -174,6 +174,8 @@ struct runner {
     int planned_count; /* entry_count * repeat */
     int interrupted;   /* signal that ends the run, 0 if none */
     int bad_count;     /* cases that did not pass */
+    bool opens_slowly; /* devices have taken all the time there is for that: they get no more of it
+                        */
     uint64_t arena_guard;
     sigset_t original_signals;
     bool private_shm;  /* nobody else can make a name in /dev/shm */
@@ -423,7 +425,8 @@ struct kit_ledger *kit_ledger_open(const struct kit_setup *setup);
 /* Compares and frees; text is empty if nothing leaked. */
 void kit_ledger_close(struct kit_ledger *ledger, unsigned case_flags, char *text, size_t capacity);
 /* Once in a process: uses the rank's device, with ranks as threads all ranks' devices, so that what
- * a device's driver keeps for the life of a process is there before the ledger is opened. */
+ * a device's driver keeps for the life of a process is there before the ledger is opened. The rank
+ * is ARENA_OPENING meanwhile. */
 void kit_warm_up(const struct kit_setup *setup);
 
 #endif

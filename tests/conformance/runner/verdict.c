@@ -85,7 +85,8 @@ static void judge_end(struct judgement *judgement, const struct runner_run *run,
     bool threads = run->runner->options.mode == TK_MODE_THREAD;
     const char *who = threads ? "the process of all ranks: " : "";
     int about = threads ? -1 : rank;
-    bool done = load(&run->runner->arena->ranks[rank].state) == ARENA_DONE;
+    uint32_t state = load(&run->runner->arena->ranks[rank].state);
+    bool done = state == ARENA_DONE;
 
     if (!child->started)
         find(judgement, VERDICT_UNRESOLVED, about, "%scould not be started", who);
@@ -93,6 +94,8 @@ static void judge_end(struct judgement *judgement, const struct runner_run *run,
         return;
     else if (child->hung && waits_for_others(run, rank))
         find(judgement, VERDICT_ERROR, about, "%sat its end, waiting for the others", who);
+    else if (child->hung && state == ARENA_OPENING)
+        find(judgement, VERDICT_ERROR, about, "%shang: a device did not open in time", who);
     else if (child->hung)
         find(judgement, VERDICT_ERROR, about, "%shang: no end within %.1f s", who,
              run->timeout_ms / 1000.0);

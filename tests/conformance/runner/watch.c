@@ -125,8 +125,19 @@ static bool some_open_devices(const struct runner_run *run) {
     return false;
 }
 
+/* Whether the case's time begins later: when the devices are open. Not if somebody asked for short
+ * cases, and only once in a run for devices that never open. */
+static bool stands_still(struct runner_run *run, uint64_t now, uint64_t open_by) {
+    struct runner *runner = run->runner;
+
+    if (runner->options.timeout_s != 0 || runner->opens_slowly || !some_open_devices(run))
+        return false;
+    runner->opens_slowly = now >= open_by;
+    return !runner->opens_slowly;
+}
+
 /* Waits until all have ended or the case's time is up, which a crash brings nearer; true if all
- * ended. Its time begins when the devices are open. */
+ * ended. */
 static bool wait_for_end(struct runner_run *run, uint64_t limit_ns, bool *crashed_p) {
     uint64_t crash_grace =
         (uint64_t)(CRASH_GRACE_MS * run->runner->options.timeout_scale) * 1000000u;
@@ -136,7 +147,7 @@ static bool wait_for_end(struct runner_run *run, uint64_t limit_ns, bool *crashe
     while (reap(run) > 0) {
         uint64_t now = arena_now_ns();
 
-        if (!*crashed_p && now < open_by && some_open_devices(run))
+        if (!*crashed_p && stands_still(run, now, open_by))
             deadline = now + limit_ns;
         if (!*crashed_p && some_ended_badly(run)) {
             *crashed_p = true;
