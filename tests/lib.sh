@@ -126,15 +126,19 @@ find_gpus() {
     return 1
 }
 
-# The driver takes what stands before the first number that no device has.
+# The driver takes what stands before the first number that no device has, or what is no name.
 visible_gpus() { # COUNT
     local count=0 entry IFS=,
     for entry in $CUDA_VISIBLE_DEVICES; do
-        if [[ $entry =~ ^-?[0-9]+$ ]] && { [ "$entry" -lt 0 ] || [ "$entry" -ge "$1" ]; }; then
+        if [[ $entry =~ ^[0-9]+$ ]]; then
+            [ "$entry" -lt "$1" ] || break
+        elif [[ $entry != GPU-* && $entry != MIG-* ]]; then
             break
         fi
         count=$((count + 1))
     done
+    # No more than there are, but of parts of one.
+    [[ $CUDA_VISIBLE_DEVICES == *MIG-* ]] || [ "$count" -le "$1" ] || count=$1
     echo "$count"
 }
 
