@@ -270,6 +270,14 @@ static void no_limit(void) {
 }
 
 /* Whoever comes next finds it. */
+/* The driver would say something else, and keep all others waiting for it. */
+static void more_than_there_is(void) {
+    symmem_context *context = begin();
+    void *none = NULL;
+    need(symmem_alloc(context, (size_t)1 << 46, 0, NULL, &none), SYMMEM_NO_SPACE, "64 TiB");
+    symmem_context_free(context);
+}
+
 static void a_kernel_is_missing(void) {
     void *buffer = NULL;
     symmem_context *context = begin();
@@ -347,6 +355,7 @@ int main(void) {
         across_a_reset();
         missing_after_a_reset();
         no_limit();
+        more_than_there_is();
     }
     printf("%d bad\n", bad);
     return bad == 0 ? 0 : 1;
