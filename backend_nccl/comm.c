@@ -40,10 +40,11 @@ static symmem_status find_lost(const cuda_instance *instance, const symmem_excha
     return SYMMEM_OK;
 }
 
-/* As far as is known. */
+/* As far as is known. In this order: one that is no longer ending is gone. */
 static bool all_live(const symmem_exchange *exchange) {
     for (int32_t r = 0; r < exchange->world_size; r++)
-        if (r != exchange->rank && exchange->peer_state(exchange, r) != SYMMEM_PEER_ALIVE)
+        if (r != exchange->rank && (exchange->peer_is_ending(exchange, r) ||
+                                    exchange->peer_state(exchange, r) == SYMMEM_PEER_GONE))
             return false;
     return true;
 }

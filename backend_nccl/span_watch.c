@@ -81,7 +81,7 @@ static void look_at_peers(nccl_flight *flight) {
 
 static bool some_are_ending(const symmem_peers *peers) {
     for (int32_t r = 0; r < peers->world_size; r++)
-        if (r != peers->rank && peers->host->peer_state(peers, r) == SYMMEM_PEER_ENDING)
+        if (r != peers->rank && peers->host->peer_is_ending(peers, r))
             return true;
     return false;
 }

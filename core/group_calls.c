@@ -244,6 +244,12 @@ static symmem_peer_state exchange_peer_state(const symmem_exchange *exchange, in
     return sm_liveness_ask(group->context->liveness, group->global_ranks[rank]);
 }
 
+static bool exchange_peer_is_ending(const symmem_exchange *exchange, int32_t rank) {
+    const symmem_group *group = exchange->self;
+    return rank >= 0 && rank < group->world_size &&
+           sm_liveness_is_ending(group->context->liveness, group->global_ranks[rank]);
+}
+
 void sm_group_exchange(symmem_group *group, uint64_t deadline_ns, symmem_exchange *exchange) {
     *exchange = (symmem_exchange){
         .size = sizeof(*exchange),
@@ -260,5 +266,6 @@ void sm_group_exchange(symmem_group *group, uint64_t deadline_ns, symmem_exchang
         .peer_state = exchange_peer_state,
         .communicator = group->communicator,
         .group_uid = group->uid,
+        .peer_is_ending = exchange_peer_is_ending,
     };
 }

@@ -97,6 +97,7 @@ void sm_host_init(symmem_context *context) {
         .signal_failed = sm_link_signal_failed,
         .peer_state = sm_link_peer_state,
         .is_poisoned = sm_link_is_poisoned,
+        .peer_is_ending = sm_link_peer_is_ending,
     };
 }
 

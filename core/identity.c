@@ -55,17 +55,12 @@ void sm_identity_key(const char *world_prefix, int32_t rank, char *key, size_t c
     snprintf(key, capacity, "%s/id/%d", world_prefix, rank);
 }
 
-/* A look at another process takes some microseconds. */
-#define LOOK_NS 50000000u
-
 typedef struct watched {
     sm_identity identity;
     int pidfd; /* -1: not opened yet or not possible */
     bool known;
     bool watchable; /* same kernel and pid namespace as we */
     bool gone;
-    bool is_ending;     /* at the last look */
-    uint64_t looked_ns; /* 0: never */
 } watched;
 
 struct sm_liveness {
@@ -124,7 +119,6 @@ void sm_liveness_learn(sm_liveness *liveness, int32_t rank, const sm_identity *i
         entry->identity = *identity;
         entry->known = true;
         entry->gone = false;
-        entry->looked_ns = 0;
         entry->watchable = identity->pid > 0 && self->boot_id != 0 &&
                            self->boot_id == identity->boot_id && self->pid_namespace != 0 &&
                            self->pid_namespace == identity->pid_namespace &&
@@ -184,31 +178,27 @@ static bool ended(sm_liveness *liveness, watched *entry) {
     return pidfd_ended(pidfd);
 }
 
-static bool is_ending(watched *entry) {
-    uint64_t now_ns = sm_now_ns();
-    if (entry->looked_ns == 0 || now_ns - entry->looked_ns >= LOOK_NS) {
-        entry->looked_ns = now_ns;
-        entry->is_ending = sm_process_is_ending(entry->identity.pid, entry->identity.start_time);
-    }
-    return entry->is_ending;
-}
-
 symmem_peer_state sm_liveness_ask(sm_liveness *liveness, int32_t rank) {
     if (rank < 0 || rank >= liveness->world_size)
         return SYMMEM_PEER_ALIVE;
     watched *entry = &liveness->ranks[rank];
     pthread_mutex_lock(&liveness->mutex);
-    symmem_peer_state state = SYMMEM_PEER_ALIVE;
-    if (entry->known && entry->watchable && !entry->gone) {
-        bool ending = is_ending(entry); /* before: what has not ended then was that process */
-        entry->gone = ended(liveness, entry);
-        if (ending)
-            state = SYMMEM_PEER_ENDING;
-    }
-    if (entry->gone) {
+    if (entry->known && entry->watchable && !entry->gone && ended(liveness, entry)) {
+        entry->gone = true;
         forget(entry);
-        state = SYMMEM_PEER_GONE;
     }
+    bool gone = entry->gone;
     pthread_mutex_unlock(&liveness->mutex);
-    return state;
+    return gone ? SYMMEM_PEER_GONE : SYMMEM_PEER_ALIVE;
+}
+
+bool sm_liveness_is_ending(sm_liveness *liveness, int32_t rank) {
+    if (rank < 0 || rank >= liveness->world_size)
+        return false;
+    pthread_mutex_lock(&liveness->mutex);
+    const watched *entry = &liveness->ranks[rank];
+    const sm_identity identity = entry->identity;
+    bool ask = entry->known && entry->watchable && !entry->gone;
+    pthread_mutex_unlock(&liveness->mutex);
+    return ask && sm_process_is_ending(identity.pid, identity.start_time);
 }

@@ -100,8 +100,11 @@ void sm_liveness_destroy(sm_liveness *liveness);
  * (the rank was restarted) replaces the old. */
 void sm_liveness_learn(sm_liveness *liveness, int32_t rank, const sm_identity *identity);
 bool sm_liveness_knows(sm_liveness *liveness, int32_t rank);
-/* See symmem_peer_state. Never waits. */
+/* SYMMEM_PEER_GONE only if that very process has ended. Never waits. */
 symmem_peer_state sm_liveness_ask(sm_liveness *liveness, int32_t rank);
+/* Whether it is on its way there, see symmem_host.peer_is_ending. Once it is GONE, either answer.
+ */
+bool sm_liveness_is_ending(sm_liveness *liveness, int32_t rank);
 
 /* --- exchange (exchange.c, session.c)
  * ------------------------------------------------------------- A group's link to its peers: one

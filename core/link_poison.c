@@ -195,6 +195,12 @@ symmem_peer_state sm_link_peer_state(const symmem_peers *peers, int32_t rank) {
     return sm_liveness_ask(link->context->liveness, peers->global_ranks[rank]);
 }
 
+bool sm_link_peer_is_ending(const symmem_peers *peers, int32_t rank) {
+    const sm_link *link = peers->self;
+    return rank != peers->rank && link->context->liveness != NULL &&
+           sm_liveness_is_ending(link->context->liveness, peers->global_ranks[rank]);
+}
+
 bool sm_link_is_poisoned(const symmem_peers *peers) {
     const sm_link *link = peers->self;
     /* pairs with: set_poison; and with finalise, whose pending work has to give up */

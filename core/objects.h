@@ -183,6 +183,7 @@ void sm_host_init(symmem_context *context);
 void sm_link_signal_failed(const symmem_peers *peers, const symmem_fault *fault,
                            symmem_error_record *record_p);
 symmem_peer_state sm_link_peer_state(const symmem_peers *peers, int32_t rank);
+bool sm_link_peer_is_ending(const symmem_peers *peers, int32_t rank);
 bool sm_link_is_poisoned(const symmem_peers *peers);
 
 /* --- groups (group.c) --------------------------------------------------------------- */

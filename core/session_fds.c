@@ -76,10 +76,12 @@ static symmem_status look_around(sm_session *session, const sm_call *call, int32
     return fail_rank(session, call, waiting_for, "did not send or take descriptors");
 }
 
-/* As far as is known. */
+/* As far as is known. In this order: one that is no longer ending is gone. */
 static bool lives(const sm_session *session, int32_t rank) {
-    const sm_session_config *config = &session->config;
-    return sm_liveness_ask(config->liveness, config->global_ranks[rank]) == SYMMEM_PEER_ALIVE;
+    sm_liveness *liveness = session->config.liveness;
+    int32_t global_rank = session->config.global_ranks[rank];
+    return !sm_liveness_is_ending(liveness, global_rank) &&
+           sm_liveness_ask(liveness, global_rank) == SYMMEM_PEER_ALIVE;
 }
 
 /* A socket vanishes with its process, before that counts as ended (a moment, or seconds where a

@@ -38,7 +38,7 @@ static symmem_peer_state state_of(int32_t rank) {
     atomic_fetch_add(&asked_for_own, rank == 0);
     if (gone_after_ns != 0 && cuda_now_ns() - begin_ns >= gone_after_ns)
         return SYMMEM_PEER_GONE;
-    return ending ? SYMMEM_PEER_ENDING : SYMMEM_PEER_ALIVE;
+    return SYMMEM_PEER_ALIVE;
 }
 
 static symmem_peer_state peer_in_exchange(const symmem_exchange *exchange, int32_t rank) {
@@ -49,6 +49,16 @@ static symmem_peer_state peer_in_exchange(const symmem_exchange *exchange, int32
 static symmem_peer_state peer_of(const symmem_peers *peers, int32_t rank) {
     (void)peers;
     return state_of(rank);
+}
+
+static bool ending_in_exchange(const symmem_exchange *exchange, int32_t rank) {
+    (void)exchange;
+    return ending && state_of(rank) == SYMMEM_PEER_ALIVE;
+}
+
+static bool ending_of(const symmem_peers *peers, int32_t rank) {
+    (void)peers;
+    return ending && state_of(rank) == SYMMEM_PEER_ALIVE;
 }
 
 static bool is_poisoned(const symmem_peers *peers) {
@@ -83,8 +93,11 @@ static CUresult capture_mode(CUstreamCaptureMode *mode) {
     return CUDA_SUCCESS;
 }
 
-static const symmem_host host = {
-    .size = sizeof host, .fail = fail, .peer_state = peer_of, .is_poisoned = is_poisoned};
+static const symmem_host host = {.size = sizeof host,
+                                 .fail = fail,
+                                 .peer_state = peer_of,
+                                 .is_poisoned = is_poisoned,
+                                 .peer_is_ending = ending_of};
 static nccl_state state = {.lock = PTHREAD_MUTEX_INITIALIZER,
                            .work = PTHREAD_COND_INITIALIZER,
                            .library = {.CommGetAsyncError = async_error,
@@ -100,7 +113,8 @@ static symmem_exchange within(uint64_t limit_ns, int32_t world) {
                              .rank = 0,
                              .world_size = world,
                              .deadline_ns = limit_ns != 0 ? begin_ns + limit_ns : 0,
-                             .peer_state = peer_in_exchange};
+                             .peer_state = peer_in_exchange,
+                             .peer_is_ending = ending_in_exchange};
 }
 
 static uint64_t took_ns(void) {

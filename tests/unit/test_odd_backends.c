@@ -40,7 +40,10 @@ static symmem_status exchange_memory(void *instance, void *group, symmem_memory 
     (void)group;
     if (exchange->peer_state(exchange, -1) != SYMMEM_PEER_ALIVE ||
         exchange->peer_state(exchange, exchange->world_size) != SYMMEM_PEER_ALIVE ||
-        exchange->peer_state(exchange, other) != SYMMEM_PEER_ALIVE)
+        exchange->peer_state(exchange, other) != SYMMEM_PEER_ALIVE ||
+        exchange->peer_is_ending(exchange, -1) ||
+        exchange->peer_is_ending(exchange, exchange->world_size) ||
+        exchange->peer_is_ending(exchange, other))
         return SYMMEM_BACKEND;
     symmem_status status = shm()->memory_export(instance, own, &share);
     if (status == SYMMEM_OK)

@@ -442,7 +442,7 @@ static void services(void) {
     EXPECT_FAIL(host->point(host, "p"), SYMMEM_TIMEOUT, "backend");
     symmem_last_error(&record);
     CU_ASSERT_STRING_EQUAL(record.stage, "p");
-    CU_ASSERT(host->signal_failed && host->peer_state && host->is_poisoned);
+    CU_ASSERT(host->signal_failed && host->peer_state && host->is_poisoned && host->peer_is_ending);
     unit_end(context);
 }
 

@@ -18,17 +18,25 @@ static _Atomic uint64_t asked_ns; /* first */
 
 symmem_peer_state __real_sm_liveness_ask(sm_liveness *liveness, int32_t rank);
 symmem_peer_state __wrap_sm_liveness_ask(sm_liveness *liveness, int32_t rank);
+bool __real_sm_liveness_is_ending(sm_liveness *liveness, int32_t rank);
+bool __wrap_sm_liveness_is_ending(sm_liveness *liveness, int32_t rank);
+
+static bool has_ended(void) {
+    uint64_t never = 0, now_ns = sm_now_ns(), limit_ns = (uint64_t)atomic_load(&ends_in_ms) * MS;
+    atomic_compare_exchange_strong(&asked_ns, &never, now_ns);
+    return limit_ns != 0 && now_ns - atomic_load(&asked_ns) >= limit_ns;
+}
 
 symmem_peer_state __wrap_sm_liveness_ask(sm_liveness *liveness, int32_t rank) {
     if (!atomic_load(&is_told) || rank != 0)
         return __real_sm_liveness_ask(liveness, rank);
-    uint64_t never = 0, now_ns = sm_now_ns();
-    atomic_compare_exchange_strong(&asked_ns, &never, now_ns);
-    unsigned limit_ms = atomic_load(&ends_in_ms);
-    if (limit_ms == 0)
-        return SYMMEM_PEER_ALIVE;
-    return now_ns - atomic_load(&asked_ns) < (uint64_t)limit_ms * MS ? SYMMEM_PEER_ENDING
-                                                                     : SYMMEM_PEER_GONE;
+    return has_ended() ? SYMMEM_PEER_GONE : SYMMEM_PEER_ALIVE;
+}
+
+bool __wrap_sm_liveness_is_ending(sm_liveness *liveness, int32_t rank) {
+    if (!atomic_load(&is_told) || rank != 0)
+        return __real_sm_liveness_is_ending(liveness, rank);
+    return atomic_load(&ends_in_ms) != 0 && !has_ended();
 }
 
 /* --- two ranks ----------------------------------------------------------------------------------

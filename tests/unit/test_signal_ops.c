@@ -138,6 +138,8 @@ static void body_records(rank_env *env) {
     CHECK(env, record.missing_count == SYMMEM_MAX_WORLD_SIZE);
     CHECK(env, sm_link_peer_state(peers, 0) == SYMMEM_PEER_ALIVE);
     CHECK(env, sm_link_peer_state(peers, 2) == SYMMEM_PEER_ALIVE);
+    for (int32_t rank = 0; rank < 3; rank++)
+        CHECK(env, !sm_link_peer_is_ending(peers, rank));
     env_meet(env);
     CHECK_OK(env, symmem_handle_reset(handle, 10000));
     CHECK_OK(env, symmem_barrier(handle, 0, 10000, NULL));

@@ -132,11 +132,7 @@ typedef struct symmem_fault {
 
 typedef enum symmem_peer_state {
     SYMMEM_PEER_ALIVE = 0, /* or stopped, or unknown: not proved dead */
-    SYMMEM_PEER_GONE = 1,  /* its process has ended: PEER_LOST for who needs it */
-    /* Its process runs no more, but the system has not taken back yet what it had, and its device
-     * may go on writing: no PEER_LOST yet. Who has learned otherwise that something is wrong, as by
-     * a connection that was closed, goes on waiting for GONE. */
-    SYMMEM_PEER_ENDING = 2,
+    SYMMEM_PEER_GONE = 1,  /* its process has ended, and the system has taken back what it had */
 } symmem_peer_state;
 
 /* Services. One table per context; valid from open to close. All entries: any thread. */
@@ -195,6 +191,11 @@ struct symmem_host {
      * that waits must give up with POISONED. The core itself refuses operations begun later. */
     bool (*is_poisoned)(const symmem_peers *peers);
     bool has_points; /* constant from open to close */
+    /* Whether rank's process is on its way to GONE: it runs no more, but the system has not taken
+     * back yet what it had, and its device may go on writing. Who has learned otherwise that
+     * something is wrong, as by a connection that was closed, goes on waiting then. False if that
+     * is not known. Some system calls: not for every turn of a wait. Any thread, as peer_state. */
+    bool (*peer_is_ending)(const symmem_peers *peers, int32_t rank);
 };
 
 /* The exchange that collective entries may use. Valid during that call only. */
@@ -221,6 +222,8 @@ typedef struct symmem_exchange {
     void *communicator;
     uint64_t group_uid; /* of this group in this context alone, from its creation to its end;
                            group_id is another each time it is brought up */
+    /* Local, never waits. As symmem_host.peer_is_ending. */
+    bool (*peer_is_ending)(const struct symmem_exchange *exchange, int32_t rank);
 } symmem_exchange;
 
 /* --- objects shared between core and backend ------------------------------------------------- */
