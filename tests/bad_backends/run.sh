@@ -82,9 +82,10 @@ worker() { # NUMBER
 }
 
 read_list "$@" >"$work/list"
+# Appended: else cat copies in the kernel, where two at once write to one place.
 for ((number = 0; number < workers; number++)); do
     worker "$number" &
-done >"$work/results"
+done >>"$work/results"
 wait
 cat "$work/results"
 count=$(wc -l <"$work/list")
