@@ -103,9 +103,12 @@ trap stop INT TERM
 run_part() { # MODE NAME RUNNER_OPTIONS...
     local mode=$1 name=$2 own=()
     shift 2
-    # Streams of ranks that are threads must not queue behind one another's waiting kernels. With 32
-    # connections a context takes a second to open, with the driver's 8 a quarter of that.
-    [ "$mode" != thread ] || own=(CUDA_DEVICE_MAX_CONNECTIONS="${CUDA_DEVICE_MAX_CONNECTIONS:-32}")
+    # Streams of ranks that are threads and share a device must not queue behind one another's waiting
+    # kernels. With 32 connections a context takes a second to open, with the driver's 8 a quarter of
+    # that, and a process with eight devices has eight.
+    if [ "$mode" = thread ] && [ "$ranks" -gt "$gpus" ]; then
+        own=(CUDA_DEVICE_MAX_CONNECTIONS="${CUDA_DEVICE_MAX_CONNECTIONS:-32}")
+    fi
     exec env "${own[@]}" timeout "${SYMMEM_GPU_LIMIT_S:-3600}" \
         build/bin/symmem-conformance --backend "$backend" \
         --ranks "$ranks" --rank-mode "$mode" "${keep[@]}" --no-color --format text \
