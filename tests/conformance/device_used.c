@@ -11,7 +11,6 @@
 #define NVML_SUCCESS 0
 #define NVML_NO_PERMISSION 4
 #define MAX_PROCESSES 256
-#define MAX_DEVICES 64
 #define NOT_KNOWN (~0ULL)
 
 struct nvml_process {
@@ -50,13 +49,6 @@ static void load(void) {
     (void)dlclose(library); /* it stays: NODELETE */
 }
 
-/* Where this process was found. Asking takes milliseconds for each device, of all who ask at once,
- * so from then on only these are asked. */
-static struct {
-    unsigned int devices[MAX_DEVICES];
-    unsigned int count;
-} found;
-
 /* False: it does not say. */
 static bool add_processes(const struct nvml_process *processes, unsigned int count,
                           struct device_use *use) {
@@ -87,34 +79,15 @@ static bool add_device(unsigned int index, struct device_use *use) {
            count <= MAX_PROCESSES && add_processes(processes, count, use);
 }
 
-static bool add_found(struct device_use *use) {
-    for (unsigned int i = 0; i < found.count; i++)
-        if (!add_device(found.devices[i], use))
-            return false;
-    return true;
-}
-
-static bool add_all(struct device_use *use) {
-    unsigned int count = 0, own = 0;
-
-    if (nvml.count(&count) != NVML_SUCCESS || count > MAX_DEVICES)
-        return false;
-    for (unsigned int i = 0; i < count; i++) {
-        uint64_t before = use->bytes;
-
-        if (!add_device(i, use))
-            return false;
-        if (use->bytes > before)
-            found.devices[own++] = i;
-    }
-    found.count = own;
-    return true;
-}
-
 bool device_use_take(struct device_use *use) {
+    unsigned int count = 0;
+
     *use = (struct device_use){0};
     (void)pthread_once(&nvml.once, load);
-    if (!nvml.there)
+    if (!nvml.there || nvml.count(&count) != NVML_SUCCESS)
         return false;
-    return (found.count > 0 ? add_found(use) : add_all(use)) && use->bytes > 0;
+    for (unsigned int i = 0; i < count; i++)
+        if (!add_device(i, use))
+            return false;
+    return use->bytes > 0;
 }

@@ -11,9 +11,8 @@ struct device_use {
     int others;     /* processes beside it on the devices that it uses */
 };
 
-/* False: nobody says, or it uses none. The devices are those that the process used when it was
- * first found on any. By one thread at a time. Today by NVIDIA's management library, which keeps a
- * few descriptors open from the first call on. */
+/* False: nobody says, or it uses none. Today by NVIDIA's management library, which keeps a few
+ * descriptors open from the first call on. */
 bool device_use_take(struct device_use *use);
 
 #endif

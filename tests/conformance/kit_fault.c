@@ -9,9 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* How long the system may take to end a process; what a busy machine takes. */
+/* How long the system may take to end a process. */
 #define ENDING_MS 15000u
-#define GRACE_MS 500u
 
 void tk_expect_death(struct tk *t, int32_t rank) {
     if (rank < 0 || rank >= t->world_size) {
@@ -68,7 +67,7 @@ void(tk_expect_prompt)(struct tk *t, int32_t rank, uint64_t begin_ms, uint64_t e
     from_ms = tk_death_ms(t, rank);
     if (from_ms < begin_ms)
         from_ms = begin_ms;
-    if (end_ms > from_ms + tk_scaled_ms(promise_ms + GRACE_MS))
+    if (end_ms > from_ms + tk_scaled_ms(promise_ms))
         kit_fail_at(t, t->own->file, t->own->line,
                     "returned %llu ms after rank %d's end, or after the call began",
                     (unsigned long long)(end_ms - from_ms), rank);

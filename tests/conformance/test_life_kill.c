@@ -14,6 +14,7 @@
 
 #define LIMIT_MS 8000u
 #define BYTES 4096
+enum { SLOT_KILL_MS = 0 };
 #define ENDING_MS 15000u /* the system takes its time to end a process */
 
 /* What a rank had before. */
@@ -179,7 +180,7 @@ static void killed_in_a_barrier(struct tk *t, int32_t dying) {
     struct job job;
     symmem_status status;
     symmem_error_record record;
-    uint64_t begin_ms;
+    uint64_t begin_ms, told_ms;
     TK_REQ(t, "SM-LIFE-02");
     look(t, &before);
     TK_REQUIRE_OK(t, start_job(t, &job, "barrier", t->world_size, LIMIT_MS * 2));
@@ -189,13 +190,18 @@ static void killed_in_a_barrier(struct tk *t, int32_t dying) {
     tk_out_of_band_barrier(t);
     if (t->rank < dying) {
         tk_sleep_ms(40); /* the others are inside by now, most likely */
+        tk_share_u64(t, SLOT_KILL_MS, tk_now_ms());
         tk_kill_self(t);
     }
     /* Without a limit: nothing but the loss ends it. */
     begin_ms = tk_now_ms();
     status = symmem_barrier(job.handle, 0, t->rank % 2 == 0 ? 0 : LIMIT_MS * 2, NULL);
+    told_ms = tk_now_ms();
     symmem_last_error(&record);
     expect_told(t, dying, status, begin_ms);
+    /* What a user sees, the system's time to end a process included. */
+    tk_note(t, "told %lld ms after SIGKILL",
+            (long long)(told_ms - tk_read_u64(t, 0, SLOT_KILL_MS)));
     TK_STATUS(t, SYMMEM_PEER_LOST, status);
     TK_CHECK_MSG(t, record.failed_rank < dying, "rank %d is blamed", record.failed_rank);
     end_job(t, &job);

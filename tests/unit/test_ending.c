@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* SM-TIMEOUT-08: what looks like a process's end and is none. */
-#include "internal.h"
+#include "identity_child.h"
 
 #include <CUnit/Basic.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,39 +27,27 @@ static bool take_much(void) {
     return true;
 }
 
-static void *sleep_long(void *arg) {
-    for (int i = 0; i < 60; i++)
-        sleep(1);
-    return arg;
-}
-
 /* The process goes on without its first thread. */
-static bool leave_first_thread(void) {
+static bool start_second_thread(void) {
     pthread_t thread;
-    return pthread_create(&thread, NULL, sleep_long, NULL) == 0;
+    return pthread_create(&thread, NULL, sleep_a_minute, NULL) == 0;
 }
 
-/* A child that does so, sends its identity and sleeps, or leaves its first thread. */
-static pid_t start_child(sm_identity *identity_p, bool (*begin)(void)) {
-    int ends[2];
-    if (pipe(ends) != 0)
-        return -1;
-    pid_t parent = getpid(), pid = fork();
-    if (pid == 0) {
-        sm_identity identity = {0};
-        if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent || !begin() ||
-            sm_identity_self(&identity) != SYMMEM_OK ||
-            write(ends[1], &identity, sizeof(identity)) != sizeof(identity))
-            _exit(1);
-        if (begin == leave_first_thread)
-            syscall(SYS_exit, 0); /* of the thread */
-        sleep_long(NULL);
-        _exit(0);
-    }
-    close(ends[1]);
-    bool got = pid > 1 && read(ends[0], identity_p, sizeof(*identity_p)) == sizeof(*identity_p);
-    close(ends[0]);
-    return got ? pid : -1;
+static void leave_first_thread(void) {
+    syscall(SYS_exit, 0);
+}
+
+static void do_nothing(void) {}
+
+/* A child that is watched as rank 1, and lives. */
+static pid_t start_watched(bool (*first)(void), void (*then)(void), sm_identity *identity_p,
+                           sm_liveness **liveness_p) {
+    pid_t pid = start_child(identity_p, first, then);
+    CU_ASSERT_FATAL(pid > 1);
+    CU_ASSERT_EQUAL_FATAL(sm_liveness_create(2, liveness_p), SYMMEM_OK);
+    sm_liveness_learn(*liveness_p, 1, identity_p);
+    CU_ASSERT_EQUAL(sm_liveness_ask(*liveness_p, 1), SYMMEM_PEER_ALIVE);
+    return pid;
 }
 
 static bool system_is_through(int pidfd) {
@@ -90,14 +76,10 @@ static bool is_said_to_end(const sm_identity *child) {
 /* Nobody is told GONE before the system is through: till then a device may go on writing for it. */
 static bool slow_end(void) {
     sm_identity child = {0};
-    pid_t pid = start_child(&child, take_much);
-    CU_ASSERT_FATAL(pid > 1);
     sm_liveness *liveness = NULL;
-    CU_ASSERT_EQUAL_FATAL(sm_liveness_create(2, &liveness), SYMMEM_OK);
-    sm_liveness_learn(liveness, 1, &child);
+    pid_t pid = start_watched(take_much, do_nothing, &child, &liveness);
     int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     CU_ASSERT_FATAL(pidfd >= 0);
-    CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 1), SYMMEM_PEER_ALIVE);
     kill(pid, SIGKILL);
     bool said = is_said_to_end(&child);
     uint64_t end_ns = sm_now_ns() + LONG_NS;
@@ -122,11 +104,8 @@ static void test_slow_end(void) {
 /* A zombie that has a thread is no end. */
 static void test_first_thread_has_left(void) {
     sm_identity child = {0};
-    pid_t pid = start_child(&child, leave_first_thread);
-    CU_ASSERT_FATAL(pid > 1);
     sm_liveness *liveness = NULL;
-    CU_ASSERT_EQUAL_FATAL(sm_liveness_create(2, &liveness), SYMMEM_OK);
-    sm_liveness_learn(liveness, 1, &child);
+    pid_t pid = start_watched(start_second_thread, leave_first_thread, &child, &liveness);
     for (int i = 0; i < 6; i++) {
         CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 1), SYMMEM_PEER_ALIVE);
         CU_ASSERT_FALSE(sm_liveness_is_ending(liveness, 1));

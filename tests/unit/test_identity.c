@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Who is who, and who has ended. */
-#include "internal.h"
+#include "identity_child.h"
 
 #include <CUnit/Basic.h>
 #include <signal.h>
@@ -11,28 +11,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A child that sends its identity and then sleeps. */
-static pid_t start_child(sm_identity *identity_p, const char *name) {
-    int ends[2];
-    if (pipe(ends) != 0)
-        return -1;
-    pid_t parent = getpid();
-    pid_t pid = fork();
-    if (pid == 0) {
-        sm_identity identity;
-        memset(&identity, 0, sizeof(identity));
-        if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent ||
-            prctl(PR_SET_NAME, name) != 0 || sm_identity_self(&identity) != SYMMEM_OK ||
-            write(ends[1], &identity, sizeof(identity)) != sizeof(identity))
-            _exit(1);
-        for (int i = 0; i < 60; i++)
-            sleep(1);
-        _exit(0);
-    }
-    close(ends[1]);
-    bool got = pid > 1 && read(ends[0], identity_p, sizeof(*identity_p)) == sizeof(*identity_p);
-    close(ends[0]);
-    return got ? pid : -1;
+static const char *child_name;
+
+static bool take_name(void) {
+    return prctl(PR_SET_NAME, child_name) == 0;
+}
+
+static void do_nothing(void) {}
+
+static pid_t start_named(sm_identity *identity_p, const char *name) {
+    child_name = name;
+    return start_child(identity_p, take_name, do_nothing);
 }
 
 static void end_child(pid_t pid) {
@@ -76,7 +65,7 @@ static void test_self(void) {
 
 static void test_parentheses(void) {
     sm_identity child = {0};
-    pid_t pid = start_child(&child, ") S 1 (x 2 3");
+    pid_t pid = start_named(&child, ") S 1 (x 2 3");
     CU_ASSERT_FATAL(pid > 1);
     sm_identity self;
     CU_ASSERT_EQUAL(sm_identity_self(&self), SYMMEM_OK);
@@ -88,7 +77,7 @@ static void test_parentheses(void) {
 /* `tight`: without descriptors for pidfds. */
 static void life_and_death(bool tight) {
     sm_identity child = {0}, self, other;
-    pid_t pid = start_child(&child, "child");
+    pid_t pid = start_named(&child, "child");
     CU_ASSERT_FATAL(pid > 1);
     CU_ASSERT_EQUAL(sm_identity_self(&self), SYMMEM_OK);
     sm_liveness *liveness = NULL;
@@ -177,7 +166,7 @@ static int ask_without_pidfd(const sm_identity *identity) {
 
 static void test_no_descriptors(void) {
     sm_identity child = {0};
-    pid_t pid = start_child(&child, "child");
+    pid_t pid = start_named(&child, "child");
     CU_ASSERT_FATAL(pid > 1);
     CU_ASSERT_EQUAL(ask_without_pidfd(&child), SYMMEM_PEER_ALIVE);
     sm_identity other = child;
@@ -191,7 +180,7 @@ static void test_no_descriptors(void) {
 
 static void test_descriptors(void) {
     sm_identity child = {0};
-    pid_t pid = start_child(&child, "child");
+    pid_t pid = start_named(&child, "child");
     CU_ASSERT_FATAL(pid > 1);
     int before = dup(0);
     close(before);
