@@ -51,6 +51,9 @@ typedef void (*tk_body_fn)(struct tk *t);
 #define TK_WRITES_PADS (1u << 8)      /* the user's signal pads are not zero at the end */
 #define TK_PLAIN_MEMORY (1u << 9)     /* a tk_handle's block is the buffer: offset 0, no guards */
 #define TK_GROWS_FAST (1u << 10) /* runs on the first 3 ranks, on all with SYMMEM_SUITE_LONG=1 */
+/* The children use the rank's device. Drivers of devices do not work in the child of a process that
+ * has used one: the rank does not before its body, which must not either. With TK_NO_CONTEXT. */
+#define TK_FORKS (1u << 11)
 
 struct tk_case {
     const char *name;         /* "area.what_it_shows", unique; one word: no blank, no comma */
@@ -321,7 +324,7 @@ const char *tk_recorded_point(struct tk *t, int index, int *count_p);
 /* --- a process of a rank's own ------------------------------------------------------------------
  * For what ends the process that does it, many times in one case. The child is the rank for as
  * long as it runs: its checks count, it shows values and meets the other ranks' children. It has
- * none of the parent's contexts. Process mode only. */
+ * none of the parent's contexts. Process mode only. The case has TK_FORKS if they use devices. */
 
 enum tk_child_end {
     TK_CHILD_DONE,   /* the body came to its end, or was left by a failed check */

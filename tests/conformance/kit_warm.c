@@ -155,7 +155,7 @@ void kit_warm_up(const struct kit_setup *setup) {
         pthread_join(thread, NULL);
 
     /* Cases in which ranks die count as well: the ledger of those that live is judged. */
-    if ((setup->test->flags & (TK_NO_BACKEND | TK_NO_CONTEXT)) != 0 ||
+    if ((setup->test->flags & (TK_NO_BACKEND | TK_FORKS)) != 0 ||
         (warm && (has_asked || !asks_links(setup))))
         return;
     arena_enter(setup->arena, setup->rank, ARENA_OPENING);

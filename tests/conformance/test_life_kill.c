@@ -24,7 +24,6 @@ struct before {
 };
 
 static void look(struct tk *t, struct before *before) {
-    tk_open_device(t);
     before->names = malloc(sizeof(*before->names));
     TK_REQUIRE(t, before->names != NULL);
     resources_take_names(before->names);

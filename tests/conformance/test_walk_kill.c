@@ -38,7 +38,7 @@ SCENARIOS(BODY)
      .needs = needs_,                                                                              \
      .min_ranks = 2,                                                                               \
      .max_ranks = max_,                                                                            \
-     .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_MAY_LEAK | TK_GROWS_FAST,                       \
+     .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS | TK_MAY_LEAK | TK_GROWS_FAST,            \
      .timeout_s = 1800,                                                                            \
      .body = at_##scenario},
 

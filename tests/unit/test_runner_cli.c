@@ -43,6 +43,9 @@ static void test_kept_ranks(void) {
                         "--filter 'good.passes,bad.fails,bad.crashes,bad.leaks_socket'"),
                     1);
     CU_ASSERT(closes_with("2 passed, 6 failed, 0 skipped\n"));
+    CU_ASSERT_EQUAL(
+        run("--backend fake --keep-ranks --verbose --filter good.dies_as_announced --repeat 3"), 0);
+    CU_ASSERT(says("case 3 of its process"));
     CU_ASSERT_EQUAL(run("--backend fake --keep-ranks --filter bad.exit_status 2>&1"), 1);
     CU_ASSERT(says("4 kept rank(s) did not end as they should"));
 }

@@ -2,9 +2,10 @@
 /*
  * Ranks' processes that are kept from case to case, by --keep-ranks: where opening a device takes
  * seconds, a process for each case would take most of a run. Each member waits on a pipe for its
- * next case and tells by another that it is through. A case gets new processes of its own if it may
- * end one or leaves traces in it; before one that opens a device then, and after a case that did
- * not pass, all members are ended.
+ * next case and tells by another that it is through. One that a case ends, as it announced, is
+ * replaced for the next; the others go on. A case gets new processes of its own if it leaves traces
+ * in them, or forks; before such a case that opens a device, and after a case that did not pass,
+ * all members are ended.
  */
 #include "runner.h"
 
@@ -51,14 +52,13 @@ struct runner_crew *crew_open(void) {
     return crew;
 }
 
-/* Without a backend no device is opened, and a new process costs nothing. Without a context the
- * case may fork before it makes one: after one was made, drivers of devices do not work in the
- * child. */
+/* Without a backend no device is opened, and a new process costs nothing. What ranks that die leave
+ * behind is outside of those that live. */
 bool crew_takes(const struct runner_crew *crew, const struct tk_case *test) {
-    const unsigned alone =
-        TK_MAY_DIE | TK_MAY_LEAK | TK_SETS_ENVIRONMENT | TK_NO_BACKEND | TK_NO_CONTEXT;
+    const unsigned alone = TK_SETS_ENVIRONMENT | TK_NO_BACKEND | TK_FORKS;
+    const bool leaks = (test->flags & (TK_MAY_LEAK | TK_MAY_DIE)) == TK_MAY_LEAK;
 
-    return crew != NULL && (test->flags & alone) == 0;
+    return crew != NULL && !leaks && (test->flags & alone) == 0;
 }
 
 /* A device that idle members have open makes others' opening and ending slow: with four ranks on

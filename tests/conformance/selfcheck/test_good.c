@@ -60,6 +60,9 @@ static int controllers_children(void) {
 }
 
 static void dies_as_announced(struct tk *t) {
+    static int cases; /* of this process: who lives is kept */
+
+    cases++;
     TK_CHECK(t, t->rank >= 0);
     tk_out_of_band_barrier(t);
     /* Kept ranks that idle beside a case would hold the device that it uses. */
@@ -71,6 +74,8 @@ static void dies_as_announced(struct tk *t) {
         tk_kill_self(t);
     tk_expect_death(t, 1);
     TK_CHECK(t, tk_wait_death(t, 1, tk_scaled_ms(5000)));
+    if (t->rank == 0)
+        tk_note(t, "case %d of its process", cases);
     tk_out_of_band_barrier(t);
 }
 
