@@ -10,13 +10,14 @@
 
 #define POLL_NS 200000ull
 #define PEERS_NS (10 * CUDA_NS_PER_MS)
+#define LOOKS_FOR_ONE 5 /* at ends, for one at failures, which are read from the store */
 #define TELLING_NS (1000 * CUDA_NS_PER_MS)
 #define LOSS_NS (NCCL_LOSS_MS * CUDA_NS_PER_MS)
 
 /* What rank 0 tells all others, and all compare. */
 typedef struct id_record {
     int32_t version;
-    int32_t result; /* rank 0's, of asking for the id */
+    int32_t status; /* rank 0's, of asking for the id */
     ncclUniqueId id;
 } id_record;
 
@@ -40,6 +41,14 @@ static symmem_status find_lost(const cuda_instance *instance, const symmem_excha
     return SYMMEM_OK;
 }
 
+/* Who has ended, and now and then who has failed: neither comes to NCCL any more. */
+static symmem_status look_at_peers(const cuda_instance *instance, const symmem_exchange *exchange,
+                                   const char *what, int look) {
+    symmem_status status = find_lost(instance, exchange, what);
+    return status == SYMMEM_OK && look % LOOKS_FOR_ONE == 0 ? exchange->peer_failure(exchange)
+                                                            : status;
+}
+
 /* As far as is known. In this order: one that is no longer ending is gone. */
 static bool all_live(const symmem_exchange *exchange) {
     for (int32_t r = 0; r < exchange->world_size; r++)
@@ -60,9 +69,9 @@ symmem_status nccl_comm_failed(const cuda_instance *instance, ncclResult_t resul
     const uint64_t deadline_ns = deadline_for_nccl(exchange->deadline_ns);
     const bool wait = exchange->world_size > 1 && nccl_may_be_loss(result);
     const uint64_t end_ns = cuda_now_ns() + (wait ? LOSS_NS : 0);
-    for (;;) {
+    for (int looks = 0;; looks++) {
         uint64_t now_ns = cuda_now_ns();
-        symmem_status status = find_lost(instance, exchange, what);
+        symmem_status status = look_at_peers(instance, exchange, what, looks);
         if (status != SYMMEM_OK)
             return status;
         if ((deadline_ns != 0 && now_ns >= deadline_ns) ||
@@ -77,6 +86,7 @@ symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
     const nccl_library *library = &nccl_state_of(instance)->library;
     uint64_t deadline_ns = deadline_for_nccl(exchange->deadline_ns);
     uint64_t asked_ns = cuda_now_ns();
+    int looks = 0;
     for (;;) {
         ncclResult_t state = ncclInProgress;
         ncclResult_t result = library->CommGetAsyncError(handle, &state);
@@ -91,7 +101,7 @@ symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
                                         "NCCL's %s did not end in time", what);
         if (now_ns - asked_ns >= PEERS_NS) {
             asked_ns = now_ns;
-            symmem_status status = find_lost(instance, exchange, what);
+            symmem_status status = look_at_peers(instance, exchange, what, looks++);
             if (status != SYMMEM_OK)
                 return status;
         }
@@ -99,24 +109,16 @@ symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
     }
 }
 
-void nccl_signals_off(sigset_t *before) {
-    sigset_t all;
-    sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, before);
-}
-
-void nccl_signals_on(const sigset_t *before) {
-    (void)pthread_sigmask(SIG_SETMASK, before, NULL);
-}
-
 /* --- making ------------------------------------------------------------------------- */
 
 static symmem_status judge(const cuda_instance *instance, const symmem_exchange *exchange,
                            const id_record *records) {
     const symmem_host *host = instance->host;
-    if (records[0].result != ncclSuccess)
-        return host->fail(host, SYMMEM_BACKEND, 0, "rendezvous",
-                          "NCCL gave rank 0 no id for a communicator (%d)", (int)records[0].result);
+    if (records[0].status != SYMMEM_OK)
+        return exchange->rank == 0
+                   ? (symmem_status)records[0].status
+                   : host->fail(host, (symmem_status)records[0].status, 0, "rendezvous",
+                                "NCCL gave rank 0 no id for a communicator");
     for (int32_t r = 1; r < exchange->world_size; r++)
         if (records[r].version != records[0].version)
             return host->fail(host, SYMMEM_MISMATCH, 0, "rendezvous",
@@ -127,23 +129,29 @@ static symmem_status judge(const cuda_instance *instance, const symmem_exchange 
 
 /* From here to the peers' connections NCCL has a thread in rank 0 that waits for all of them, so
  * this comes only once all are known to be ready. */
+static symmem_status ask_for_id(cuda_instance *instance, int32_t device, ncclUniqueId *id,
+                                nccl_root **root_p) {
+    sigset_t before;
+    symmem_status status = cuda_enter(instance, device, "rendezvous");
+    if (status != SYMMEM_OK)
+        return status;
+    cuda_signals_block(&before);
+    ncclResult_t result = nccl_state_of(instance)->library.GetUniqueId(id);
+    cuda_signals_allow(&before);
+    if (result == ncclSuccess)
+        *root_p = nccl_root_find(id);
+    else
+        status = nccl_fail(instance, result, "rendezvous");
+    cuda_leave(instance);
+    return status;
+}
+
 static symmem_status share_id(cuda_instance *instance, const symmem_exchange *exchange,
                               int32_t device, id_record *records, nccl_root **root_p) {
     const nccl_library *library = &nccl_state_of(instance)->library;
-    id_record own = {.version = library->version, .result = ncclSuccess};
-    if (exchange->rank == 0) {
-        if (cuda_enter(instance, device, "rendezvous") == SYMMEM_OK) {
-            sigset_t before;
-            nccl_signals_off(&before);
-            own.result = (int32_t)library->GetUniqueId(&own.id);
-            nccl_signals_on(&before);
-            if (own.result == ncclSuccess)
-                *root_p = nccl_root_find(&own.id);
-            cuda_leave(instance);
-        } else {
-            own.result = ncclUnhandledCudaError;
-        }
-    }
+    id_record own = {.version = library->version, .status = SYMMEM_OK};
+    if (exchange->rank == 0)
+        own.status = ask_for_id(instance, device, &own.id, root_p);
     symmem_status status = exchange->all_gather(exchange, &own, sizeof own, records);
     return status == SYMMEM_OK ? judge(instance, exchange, records) : status;
 }
@@ -158,10 +166,10 @@ static symmem_status start(cuda_instance *instance, const symmem_exchange *excha
         return status;
     (void)cuda_point(instance, "nccl.comm.init*");
     sigset_t before;
-    nccl_signals_off(&before);
+    cuda_signals_block(&before);
     ncclResult_t result = library->CommInitRankConfig(&comm->handle, exchange->world_size, *id,
                                                       exchange->rank, &config);
-    nccl_signals_on(&before);
+    cuda_signals_allow(&before);
     if (result != ncclSuccess && result != ncclInProgress)
         status = nccl_comm_failed(instance, result, exchange, "communicator");
     else
@@ -177,6 +185,9 @@ static symmem_status prepare(cuda_instance *instance, const symmem_exchange *exc
     *comm_p = calloc(1, sizeof **comm_p);
     if (status == SYMMEM_OK && (*records_p == NULL || *comm_p == NULL))
         status = cuda_no_memory(instance, "rendezvous");
+    if (status == SYMMEM_OK && exchange->world_size > 1 &&
+        !nccl_has_descriptors(nccl_comm_descriptors(exchange->world_size)))
+        status = nccl_lacks_descriptors(instance);
     return exchange->agree(exchange, status, "nccl communicator");
 }
 
@@ -185,6 +196,8 @@ symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exc
     id_record *records;
     nccl_comm *comm;
     nccl_root *root = NULL;
+    struct rlimit limit = {0};
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
     nccl_roots_end(instance, true); /* of earlier tries */
     symmem_status status = prepare(instance, exchange, &records, &comm);
     if (status == SYMMEM_OK)
@@ -195,6 +208,8 @@ symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exc
         status = start(instance, exchange, comm, &records[0].id);
         if (status == SYMMEM_OK)
             status = cuda_point(instance, "nccl.comm.done");
+        /* Before an abort, which takes its time: others may wait in NCCL for a rank that failed. */
+        status = exchange->agree(exchange, status, "nccl communicator");
     }
     if (status == SYMMEM_OK)
         *comm_p = comm;
@@ -207,6 +222,7 @@ symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exc
         nccl_root_end(instance, root);
     else
         free(root); /* all have come */
+    nccl_limit_restore(&limit);
     free(records);
     return status;
 }

@@ -82,7 +82,7 @@ static void sweep(nccl_state *state) {
 static bool start(nccl_state *state, nccl_ending *ending) {
     sigset_t before;
     bool started = false;
-    nccl_signals_off(&before);
+    cuda_signals_block(&before);
     pthread_mutex_lock(&state->lock);
     if (!state->ends_here && pthread_create(&ending->thread, NULL, run, ending) == 0) {
         ending->next = state->endings;
@@ -90,7 +90,7 @@ static bool start(nccl_state *state, nccl_ending *ending) {
         started = true;
     }
     pthread_mutex_unlock(&state->lock);
-    nccl_signals_on(&before);
+    cuda_signals_allow(&before);
     return started;
 }
 

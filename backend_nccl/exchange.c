@@ -23,10 +23,11 @@ typedef struct record {
     int32_t version; /* of libnccl */
     uint64_t bytes, mapped_bytes, offset;
     uint64_t last_serial;
-    uint64_t own_window; /* the serial of a window of this memory; 0: none */
-    uint64_t suitable;   /* bit i: comms[i] can register it */
-    uint64_t spans;      /* this rank's pointers of earlier were not all there */
-    uint64_t is_ready;   /* and it has the communicator for that */
+    uint64_t own_window;        /* the serial of a window of this memory; 0: none */
+    uint64_t suitable;          /* bit i: comms[i] can register it */
+    uint64_t spans;             /* this rank's pointers of earlier were not all there */
+    uint64_t is_ready;          /* and it has the communicator for that */
+    uint64_t lacks_descriptors; /* for a registration */
     uint64_t retired[MAX_RETIRED];
 } record;
 
@@ -74,6 +75,8 @@ static record describe(const registration *r) {
         .last_serial = r->group->last_serial,
         .spans = atomic_load(&r->group->span->spans),
         .is_ready = nccl_span_is_ready(r->group->span),
+        .lacks_descriptors =
+            !nccl_has_descriptors(nccl_window_descriptors(r->exchange->world_size)),
     };
     pthread_mutex_lock(&state->lock);
     describe_windows(r, &own);
@@ -175,11 +178,8 @@ static symmem_status ensure_span(const registration *r) {
     nccl_span_end(r->instance, r->group->span);
     nccl_comm *comm = NULL;
     symmem_status status = nccl_comm_make(r->instance, r->exchange, r->own->device, &comm);
-    status = r->exchange->agree(r->exchange, status, "nccl communicator");
     if (status == SYMMEM_OK)
         nccl_span_set(r->instance, r->group->span, comm);
-    else if (comm != NULL) /* not all have it */
-        nccl_comm_leave(r->instance, comm);
     return status;
 }
 
@@ -192,8 +192,7 @@ static symmem_status add_comm(const registration *r) {
     symmem_status status = nccl_comm_make(r->instance, r->exchange, r->own->device, &comm);
     if (status == SYMMEM_OK)
         group->comms[group->comm_count++] = comm;
-    /* Whoever has it must not wait in NCCL for one that has not. */
-    return r->exchange->agree(r->exchange, status, "nccl communicator");
+    return status;
 }
 
 static symmem_status choose_comm(const registration *r, nccl_comm **comm_p) {
@@ -208,6 +207,19 @@ static symmem_status choose_comm(const registration *r, nccl_comm **comm_p) {
     if (status == SYMMEM_OK)
         *comm_p = r->group->comms[r->group->comm_count - 1];
     return status;
+}
+
+/* Told to all here, or NCCL would fail somewhere within, and not on all ranks. */
+static symmem_status expect_room(const registration *r) {
+    const uint64_t own_lack = r->records[r->exchange->rank].lacks_descriptors;
+    bool all_have = true;
+    for (int32_t rank = 0; rank < r->exchange->world_size; rank++)
+        all_have = all_have && r->records[rank].lacks_descriptors == 0;
+    if (all_have)
+        return SYMMEM_OK;
+    return r->exchange->agree(r->exchange,
+                              own_lack ? nccl_lacks_descriptors(r->instance) : SYMMEM_OK,
+                              "nccl descriptors");
 }
 
 /* --- registering -------------------------------------------------------------------- */
@@ -234,10 +246,10 @@ static symmem_status register_new(registration *r, nccl_comm *comm) {
     (void)cuda_point(instance, "nccl.window.register*");
     /* Not NCCL_WIN_COLL_SYMMETRIC: that prepares kernels of NCCL's own. */
     sigset_t before;
-    nccl_signals_off(&before);
+    cuda_signals_block(&before);
     ncclResult_t result = nccl_state_of(instance)->library.CommWindowRegister(
         comm->handle, r->own->ptr, r->own->bytes, &r->window->handle, NCCL_WIN_DEFAULT);
-    nccl_signals_on(&before);
+    cuda_signals_allow(&before);
     if (result != ncclSuccess && result != ncclInProgress)
         status = nccl_comm_failed(instance, result, r->exchange, "registration");
     else
@@ -267,6 +279,8 @@ static symmem_status obtain(registration *r) {
     }
     nccl_comm *comm;
     status = choose_comm(r, &comm);
+    if (status == SYMMEM_OK)
+        status = expect_room(r);
     if (status == SYMMEM_OK)
         return register_new(r, comm);
     free(r->window);

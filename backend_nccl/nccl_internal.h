@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <symmem/backend.h>
 
 #include "cuda_internal.h"
@@ -98,11 +99,9 @@ symmem_status nccl_fail(const cuda_instance *instance, ncclResult_t result, cons
 void nccl_host_init(nccl_host *own, const symmem_host *cores);
 
 /* comm.c */
-/* Around calls of NCCL that may start threads, which take over the caller's mask: signals are the
- * program's, and NCCL leaves its threads open to them. */
-void nccl_signals_off(sigset_t *before);
-void nccl_signals_on(const sigset_t *before);
-/* Collective; what a rank finds here is to be agreed on afterwards. */
+/* Calls of NCCL that may start threads stand between cuda_signals_block and cuda_signals_allow:
+ * NCCL leaves its threads open to the program's signals. */
+/* Collective: all ranks have it, or none. */
 symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exchange,
                              int32_t device, nccl_comm **comm_p);
 /* Local. The user's, whatever device it is for. */
@@ -136,6 +135,16 @@ void nccl_window_end(cuda_instance *instance, nccl_window *window);
 void nccl_ending_begin(cuda_instance *instance, nccl_comm *comm, bool waits);
 /* Waits for all of them; what ends later ends in its caller. */
 void nccl_endings_finish(cuda_instance *instance);
+
+/* room.c */
+/* What a registration needs, and a communicator with its first. */
+int32_t nccl_window_descriptors(int32_t world_size);
+int32_t nccl_comm_descriptors(int32_t world_size);
+/* Whether the process may open that many more. */
+bool nccl_has_descriptors(int32_t count);
+symmem_status nccl_lacks_descriptors(const cuda_instance *instance);
+/* The limit of descriptors is the program's. */
+void nccl_limit_restore(const struct rlimit *before);
 
 /* root.c: what NCCL keeps in this process for an id whose communicator did not come up */
 typedef struct nccl_root nccl_root;

@@ -129,9 +129,9 @@ static void run_steps(nccl_flight *flight, const nccl_call *call) {
     int steps = nccl_call_steps(call->call);
     for (int step = 0; step < steps && nccl_flight_look(flight); step++) {
         sigset_t before;
-        nccl_signals_off(&before);
+        cuda_signals_block(&before);
         ncclResult_t result = nccl_call_step(call, step);
-        nccl_signals_on(&before);
+        cuda_signals_allow(&before);
         wait_ready(flight, result);
     }
     if (!nccl_flight_look(flight))

@@ -248,13 +248,12 @@ static void *run(void *opaque) {
 /* The state's lock is held. Signals are the program's: the thread takes none. */
 static int start(cuda_instance *instance) {
     nccl_state *state = nccl_state_of(instance);
-    sigset_t all, before;
+    sigset_t before;
     if (state->has_watcher)
         return 0;
-    sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    cuda_signals_block(&before);
     int error = pthread_create(&state->watcher, NULL, run, instance);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    cuda_signals_allow(&before);
     state->has_watcher = error == 0;
     return error;
 }

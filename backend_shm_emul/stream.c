@@ -85,12 +85,19 @@ static void *worker(void *argument) {
     return NULL;
 }
 
-/* Signals of the process are not for a worker to take. */
+/* Signals of the process are not for a worker to take, but for those of its own faults. */
+static void fill_with_others(sigset_t *set) {
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
+    sigfillset(set);
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
+        sigdelset(set, faults[i]);
+}
+
 static int start_worker(shm_stream *stream) {
-    sigset_t all;
+    sigset_t others;
     sigset_t before;
-    sigfillset(&all);
-    int error = pthread_sigmask(SIG_SETMASK, &all, &before);
+    fill_with_others(&others);
+    int error = pthread_sigmask(SIG_SETMASK, &others, &before);
     if (error != 0)
         return error;
     error = pthread_create(&stream->worker, NULL, worker, stream);

@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PEERS_A_LOOK 64
+
 /* The first failure counts. */
 static void note(sm_gathering *x, symmem_status status) {
     if (status != SYMMEM_OK && !sm_gathering_has_failed(x))
@@ -292,6 +294,43 @@ sm_outcome sm_exchange(sm_session *session, const sm_call *call, const char *kin
         free(x.scratch);
     }
     return outcome;
+}
+
+/* In a buffer that holds failures only, which are what is looked for. */
+static symmem_status read_failure(sm_gathering *x, int32_t rank) {
+    sm_part found;
+    sm_failed_part failed;
+    bool gave_up;
+    if (sm_gathering_read_part(x, rank, &found, &gave_up) != SYMMEM_OK ||
+        (found.flags & SM_PART_FAILED) == 0)
+        return SYMMEM_OK;
+    memcpy(&failed, x->scratch, sizeof(failed));
+    return sm_verdict_apply(x->session, x->call, rank, &failed.verdict);
+}
+
+symmem_status sm_session_peer_failure(sm_session *session, const char *operation,
+                                      uint64_t deadline_ns) {
+    const sm_session_config *config = &session->config;
+    const sm_call call = sm_call_start(operation, "peers", deadline_ns);
+    const symmem_error_record record = *sm_record();
+    sm_gathering x = {
+        .session = session,
+        .call = &call,
+        .id = session->id,
+        .sequence = session->sequence,
+        .poor = true,
+        .scratch_bytes = sizeof(x.small_part),
+    };
+    x.scratch = (unsigned char *)&x.small_part;
+    for (int32_t i = 0; session->id != 0 && i < config->world_size && i < PEERS_A_LOOK; i++) {
+        int32_t rank = session->failure_next % config->world_size;
+        session->failure_next = rank + 1;
+        symmem_status status = rank == config->rank ? SYMMEM_OK : read_failure(&x, rank);
+        if (status != SYMMEM_OK)
+            return status;
+    }
+    *sm_record() = record; /* not knowing is no failure */
+    return SYMMEM_OK;
 }
 
 static void remove_abandoned(const sm_session *session, const sm_abandoned *entry) {

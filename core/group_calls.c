@@ -244,6 +244,11 @@ static symmem_peer_state exchange_peer_state(const symmem_exchange *exchange, in
     return sm_liveness_ask(group->context->liveness, group->global_ranks[rank]);
 }
 
+static symmem_status exchange_peer_failure(const symmem_exchange *exchange) {
+    const symmem_group *group = exchange->self;
+    return sm_session_peer_failure(group->session, backend_operation, exchange->deadline_ns);
+}
+
 static bool exchange_peer_is_ending(const symmem_exchange *exchange, int32_t rank) {
     const symmem_group *group = exchange->self;
     return rank >= 0 && rank < group->world_size &&
@@ -267,5 +272,6 @@ void sm_group_exchange(symmem_group *group, uint64_t deadline_ns, symmem_exchang
         .communicator = group->communicator,
         .group_uid = group->uid,
         .peer_is_ending = exchange_peer_is_ending,
+        .peer_failure = exchange_peer_failure,
     };
 }

@@ -57,6 +57,7 @@ struct sm_session {
     sm_ipc *ipc;
     bool joining; /* own join key is in the store */
     int32_t watch_next;
+    int32_t failure_next; /* the peer to ask next for a failure */
     int32_t abandoned_count;
     sm_abandoned abandoned[SM_ABANDONED_MAX];
     /* The operation that took the session down: its later steps must not start a bring-up. */

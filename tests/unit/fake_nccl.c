@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -87,15 +88,16 @@ PUBLIC const char *ncclGetLastError(ncclComm_t comm) {
     return "of the fake";
 }
 
-/* A thread that is started now takes the program's signals. */
+/* A thread that is started now takes the program's signals, or loses those of its faults. */
 static void note_mask(void) {
     sigset_t mask;
     (void)pthread_sigmask(SIG_SETMASK, NULL, &mask);
-    if (!sigismember(&mask, SIGUSR1))
+    if (!sigismember(&mask, SIGUSR1) || sigismember(&mask, SIGSEGV))
         atomic_fetch_add(&fake_nccl.takers, 1);
 }
 
-/* As NCCL's own: waits in accept, whose failure ends it, for ranks that here come otherwise. */
+/* As NCCL's own: raises the limit of descriptors, and waits in accept, whose failure ends it, for
+ * ranks that here come otherwise. */
 typedef struct root {
     int fd;
     meeting *meeting;
@@ -103,6 +105,11 @@ typedef struct root {
 
 static void *run_root(void *opaque) {
     root *r = opaque;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
     struct pollfd listening = {.fd = r->fd, .events = POLLIN};
     while (atomic_load(&r->meeting->root) == ROOT_WAITS) {
         if (poll(&listening, 1, 1) <= 0)

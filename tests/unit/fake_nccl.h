@@ -55,7 +55,7 @@ typedef struct fake_nccl_state {
     /* Since the start. */
     atomic_int registrations, deregistrations, inits, aborts, collectives;
     atomic_int misuses; /* calls that NCCL forbids */
-    atomic_int takers;  /* threads that take the program's signals */
+    atomic_int takers;  /* threads with another mask than they should have */
     atomic_int held;    /* aborts wait, as for a peer's kernel, until this is 0 or 6 s are over */
     bool nvls_at_first; /* NCCL_NVLS_ENABLE was not 0 at the first call */
     bool called;

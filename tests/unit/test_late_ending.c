@@ -29,11 +29,11 @@ void cuda_restore(const cuda_driver *driver) {
     (void)driver;
 }
 
-void nccl_signals_off(sigset_t *before) {
+void cuda_signals_block(sigset_t *before) {
     (void)sigemptyset(before);
 }
 
-void nccl_signals_on(const sigset_t *before) {
+void cuda_signals_allow(const sigset_t *before) {
     (void)before;
 }
 

@@ -107,6 +107,11 @@ static cuda_instance instance = {.host = &host,
                                  .extension = &state,
                                  .driver = {.ThreadExchangeStreamCaptureMode = capture_mode}};
 
+static symmem_status no_failure(const symmem_exchange *exchange) {
+    (void)exchange;
+    return SYMMEM_OK;
+}
+
 static symmem_exchange within(uint64_t limit_ns, int32_t world) {
     begin_ns = cuda_now_ns();
     return (symmem_exchange){.size = sizeof(symmem_exchange),
@@ -114,7 +119,8 @@ static symmem_exchange within(uint64_t limit_ns, int32_t world) {
                              .world_size = world,
                              .deadline_ns = limit_ns != 0 ? begin_ns + limit_ns : 0,
                              .peer_state = peer_in_exchange,
-                             .peer_is_ending = ending_in_exchange};
+                             .peer_is_ending = ending_in_exchange,
+                             .peer_failure = no_failure};
 }
 
 static uint64_t took_ns(void) {

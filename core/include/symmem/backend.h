@@ -224,6 +224,12 @@ typedef struct symmem_exchange {
                            group_id is another each time it is brought up */
     /* Local, never waits. As symmem_host.peer_is_ending. */
     bool (*peer_is_ending)(const struct symmem_exchange *exchange, int32_t rank);
+    /* Local. What a peer that waits already in the exchange to come has failed with; the thread's
+     * record names it. OK: none is known of. For waits that are the backend's own, in which the
+     * peer does not come any more: return that status, for what comes next is an agreement. A call
+     * of the store for each of 64 peers, from the one on where the last call ended: a few times a
+     * second. */
+    symmem_status (*peer_failure)(const struct symmem_exchange *exchange);
 } symmem_exchange;
 
 /* --- objects shared between core and backend ------------------------------------------------- */
