@@ -393,6 +393,13 @@ bool cuda_is_consequence(const cuda_signal_op *signal);
 void cuda_await_cause(cuda_instance *instance, const cuda_signal_op *signal);
 void cuda_stream_drop(cuda_stream *stream);
 
+/* exit.c */
+/* Again after the loading of a library that the threads use, too. */
+void cuda_await_at_exit(void);
+/* Around what a thread of the backend's own does. False: the process ends, and it does nothing. */
+bool cuda_busy_begin(void);
+void cuda_busy_end(void);
+
 /* watcher.c */
 symmem_status cuda_watcher_start(cuda_instance *instance);
 /* Without work; `leave`: work is left, and after it the watcher ends the instance. */

@@ -1,26 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The instance's own thread: looks after work under way while nobody else does. */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "cuda_internal.h"
 
 #define TICK_NS (10 * CUDA_NS_PER_MS)
-#define EXIT_NS (200 * CUDA_NS_PER_MS)
-
-/* Of all instances. A process that ends, by exit, may leave graphs and work behind, which watchers
- * look at in memory that the driver takes back. This comes before the driver's own end, which has
- * been loaded earlier. */
-static atomic_bool exiting;
-static atomic_int looking;
-
-static void stop_looking(void) {
-    const uint64_t end_ns = cuda_now_ns() + EXIT_NS;
-    atomic_store(&exiting, true);
-    while (atomic_load(&looking) != 0 && cuda_now_ns() < end_ns)
-        cuda_sleep_ns(CUDA_NS_PER_MS / 10);
-}
-
 static void watch_signal(const cuda_signal_op *signal, bool given_up) {
     if (signal->fault == NULL)
         return;
@@ -65,14 +49,13 @@ static bool wait_for_work(cuda_instance *instance) {
     return !closing || atomic_load(&instance->pending_count) != 0;
 }
 
+/* A process that ends, by exit, may leave graphs and work behind. */
 static void look_after(cuda_instance *instance) {
-    /* seq_cst; pairs with: stop_looking. One of the two sees the other. */
-    atomic_fetch_add(&looking, 1);
-    if (!atomic_load(&exiting)) {
-        cuda_collect(instance);
-        watch_all(instance);
-    }
-    atomic_fetch_sub(&looking, 1);
+    if (!cuda_busy_begin())
+        return;
+    cuda_collect(instance);
+    watch_all(instance);
+    cuda_busy_end();
 }
 
 static void *run_watcher(void *opaque) {
@@ -83,24 +66,18 @@ static void *run_watcher(void *opaque) {
     }
     if (instance->left) {
         (void)pthread_detach(pthread_self());
+        if (!cuda_busy_begin())
+            return NULL; /* the instance goes with the process */
         cuda_instance_end(instance);
+        cuda_busy_end();
     }
     return NULL;
-}
-
-static void forked(void) {
-    atomic_store(&looking, 0); /* the parent's */
-}
-
-static void begin_watching(void) {
-    (void)pthread_atfork(NULL, NULL, forked);
-    (void)atexit(stop_looking); /* where that fails a process may end less well */
 }
 
 symmem_status cuda_watcher_start(cuda_instance *instance) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     sigset_t before;
-    (void)pthread_once(&once, begin_watching);
+    (void)pthread_once(&once, cuda_await_at_exit);
     cuda_signals_block(&before);
     int error = pthread_create(&instance->watcher, NULL, run_watcher, instance);
     cuda_signals_allow(&before);

@@ -39,12 +39,14 @@ static symmem_status probe(char *reason, size_t capacity) {
 /* The environment first: loading NCCL is before its first call. */
 static symmem_status open_library(const symmem_host *host, const symmem_backend_config *config,
                                   nccl_state *state) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     char reason[200];
     bool set = false;
     if (!config->multicast_allowed && !nccl_forbid_multicast(&set, reason, sizeof reason))
         return host->fail(host, SYMMEM_UNSUPPORTED, 0, "open", "%s", reason);
     if (!nccl_library_load(&state->library, true, reason, sizeof reason))
         return host->fail(host, SYMMEM_UNSUPPORTED, 0, "open", "%s", reason);
+    (void)pthread_once(&once, cuda_await_at_exit); /* what is registered last comes first */
     if (set)
         host->notice(host, "NCCL_NVLS_ENABLE=0 was set: NCCL makes no multicast objects");
     return SYMMEM_OK;

@@ -33,9 +33,12 @@ static void *run(void *opaque) {
     nccl_ending *ending = opaque;
     nccl_state *state = nccl_state_of(ending->instance);
     const cuda_driver driver = ending->instance->driver;
-    cuda_relax(&driver);
-    nccl_comm_end(ending->instance, ending->comm);
-    cuda_restore(&driver);
+    if (cuda_busy_begin()) {
+        cuda_relax(&driver);
+        nccl_comm_end(ending->instance, ending->comm);
+        cuda_restore(&driver);
+        cuda_busy_end();
+    }
     pthread_mutex_lock(&state->lock);
     ending->done = true;
     pthread_cond_broadcast(&state->ended);

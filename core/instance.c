@@ -2,6 +2,7 @@
 /* Who uses the backend's instance, and its end with the last of them. */
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 
 #include "objects.h"
 
@@ -29,12 +30,61 @@ void sm_instance_release(symmem_context *context) {
     sm_context_release(context);
 }
 
+/* --- the process's end ---------------------------------------------------------------------- */
+
+/* Closings on threads of their own, which nobody joins. What they need, such as a driver's memory,
+ * is taken back at the process's end: that waits for those under way, and none begins then. */
+#define EXIT_NS 5000000000u
+#define TABLES_MAX 8
+
+static atomic_int closings;
+static atomic_bool exiting;
+static symmem_context
+    *_Atomic given_up; /* the last such: it is not lost, only of no use any more */
+
+static void await_closings(void) {
+    const uint64_t end_ns = sm_now_ns() + EXIT_NS;
+    atomic_store(&exiting, true);
+    while (atomic_load(&closings) != 0 && sm_now_ns() < end_ns)
+        sm_sleep_ns(200000);
+}
+
+/* False: the process ends, and the instance with it. */
+static bool begin_closing(void) {
+    /* seq_cst; pairs with: await_closings. One of the two sees the other. */
+    (void)atomic_fetch_add(&closings, 1);
+    if (!atomic_load(&exiting))
+        return true;
+    (void)atomic_fetch_sub(&closings, 1);
+    return false;
+}
+
+static void forked(void) {
+    atomic_store(&closings, 0); /* the parent's */
+}
+
+void sm_instance_await_at_exit(const symmem_backend *backend) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static const symmem_backend *tables[TABLES_MAX];
+    int count = 0;
+    (void)pthread_mutex_lock(&lock);
+    while (count < TABLES_MAX && tables[count] != NULL && tables[count] != backend)
+        count++;
+    if (count == 0 && tables[0] == NULL)
+        (void)pthread_atfork(NULL, NULL, forked);
+    /* What was registered last comes first. Where that fails a process may end less well. */
+    if (count < TABLES_MAX && tables[count] == NULL && atexit(await_closings) == 0)
+        tables[count] = backend;
+    (void)pthread_mutex_unlock(&lock);
+}
+
 /* --- references of work --------------------------------------------------------------------- */
 
 static void *close_late(void *argument) {
     symmem_context *context = argument;
     context->backend->close(context->instance);
     sm_context_release(context);
+    (void)atomic_fetch_sub(&closings, 1);
     return NULL;
 }
 
@@ -53,6 +103,10 @@ void sm_instance_release_work(symmem_context *context) {
         sm_context_release(context);
         return;
     }
+    if (!begin_closing()) {
+        atomic_store(&given_up, context);
+        return;
+    }
     fill_with_others(&others);
     int error = pthread_sigmask(SIG_SETMASK, &others, &before);
     if (error == 0) {
@@ -61,6 +115,8 @@ void sm_instance_release_work(symmem_context *context) {
     }
     if (error == 0)
         (void)pthread_detach(closer);
+    else
+        (void)atomic_fetch_sub(&closings, 1);
     /* Without a thread instance and context are given up: here close could wait for its caller. */
 }
 

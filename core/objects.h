@@ -133,6 +133,9 @@ void sm_instance_leave(symmem_context *context);
 /* sm_instance_release in a thread of the backend's, which close may have to wait for: if it was the
  * last use, a thread of its own closes. */
 void sm_instance_release_work(symmem_context *context);
+/* After the backend has opened an instance: what it has loaded for that is still there when the
+ * process's end waits for instances that are being closed. */
+void sm_instance_await_at_exit(const symmem_backend *backend);
 /* For enqueued work that has no other reference. */
 symmem_ref sm_instance_ref(symmem_context *context);
 /* Opens the active backend on first use and marks it in use. NOT_FOUND without one. context->lock

@@ -245,6 +245,7 @@ static symmem_status open_instance(symmem_context *context, const char *operatio
     status = context->backend->open(&context->host, &config, &context->instance);
     if (status != SYMMEM_OK)
         return sm_backend_failed(context, status, operation, "open");
+    sm_instance_await_at_exit(context->backend);
     /* pairs with: acquire in sm_context_use_backend and instance_leave */
     atomic_store_explicit(&context->instance_open, true, memory_order_release);
     return SYMMEM_OK;

@@ -29,6 +29,19 @@ void cuda_restore(const cuda_driver *driver) {
     (void)driver;
 }
 
+static atomic_bool exiting;
+static atomic_int busy, unguarded; /* unguarded: what the process's end does not wait for */
+
+bool cuda_busy_begin(void) {
+    if (!atomic_load(&exiting))
+        atomic_fetch_add(&busy, 1);
+    return !atomic_load(&exiting);
+}
+
+void cuda_busy_end(void) {
+    atomic_fetch_sub(&busy, 1);
+}
+
 void cuda_signals_block(sigset_t *before) {
     (void)sigemptyset(before);
 }
@@ -40,6 +53,7 @@ void cuda_signals_allow(const sigset_t *before) {
 void nccl_comm_end(cuda_instance *instance, nccl_comm *comm) {
     const struct timespec pause = {.tv_nsec = 1000000};
     (void)instance, (void)comm;
+    atomic_fetch_add(&unguarded, atomic_load(&busy) == 0);
     for (int i = 0; i < 3000 && !atomic_load(&may_end); i++)
         nanosleep(&pause, NULL);
     atomic_fetch_add(&ended, 1);
@@ -110,6 +124,20 @@ static void test_in_time(void) {
     CU_ASSERT_EQUAL(pthread_join(letting_go, NULL), 0);
 }
 
+/* The driver and NCCL are at their end, too: nothing is asked of them. */
+static void test_at_exit(void) {
+    begin();
+    atomic_store(&may_end, true);
+    finish();
+    CU_ASSERT(atomic_load(&ended) == 1);
+    CU_ASSERT(atomic_load(&busy) == 0 && atomic_load(&unguarded) == 0);
+    atomic_store(&exiting, true);
+    begin();
+    finish();
+    atomic_store(&exiting, false);
+    CU_ASSERT(notices == 0 && atomic_load(&ended) == 0);
+}
+
 static bool is_listed(void) {
     pthread_mutex_lock(&state.lock);
     const bool listed = state.endings != NULL;
@@ -138,6 +166,7 @@ static const unit_case cases[] = {
     {"closing tells that it waits", test_told},
     {"not where it is in time", test_in_time},
     {"the next end takes it along", test_swept},
+    {"at the process's end", test_at_exit},
 };
 
 int main(void) {

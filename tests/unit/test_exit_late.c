@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Processes that end while work closes the instance that it was the last to use, SM-LIFE-08: what
+ * closing needs, such as a driver's memory, is taken back meanwhile.
+ */
+#include <CUnit/Basic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <symmem/backend.h>
+#include <symmem/symmem.h>
+
+#include "unit.h"
+
+const symmem_backend *symmem_backend_entry(uint32_t abi);
+
+enum { CHOSEN = 37, NO_WORLD = 99, LONGEST_S = 20, PAGE = 4096 };
+
+static symmem_backend table;
+static void (*close_really)(void *instance);
+static char *drivers; /* memory that a driver takes back in the end */
+
+static void sleep_ms(int ms) {
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
+}
+
+static void close_slowly(void *instance) {
+    for (int i = 0; i < 300; i++) {
+        sleep_ms(1);
+        drivers[0]++;
+    }
+    close_really(instance);
+}
+
+/* Registered before anything was opened, as a driver's that was loaded then. It takes its time. */
+static void take_back(void) {
+    (void)mprotect(drivers, PAGE, PROT_NONE);
+    sleep_ms(600);
+}
+
+static void work_ms(void *ms) {
+    sleep_ms(*(const int *)ms);
+}
+
+/* A context that is given up under its work, which goes on for so long. */
+static void leave_work(int *ms) {
+    symmem_context_options options;
+    symmem_context *context = NULL;
+    symmem_stream *stream = NULL;
+    void *memory = NULL;
+    static char byte;
+    table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    close_really = table.close;
+    table.close = close_slowly;
+    symmem_context_options_init(&options);
+    options.rank = 0;
+    options.world_size = 1;
+    options.default_timeout_ms = 10;
+    if (atexit(take_back) != 0 || symmem_init(&options, &context) != SYMMEM_OK ||
+        symmem_register_backend(context, &table) != SYMMEM_OK ||
+        symmem_set_backend(context, table.name) != SYMMEM_OK ||
+        symmem_alloc(context, PAGE, -1, NULL, &memory) != SYMMEM_OK ||
+        symmem_stream_create(context, -1, &stream) != SYMMEM_OK ||
+        symmem_stream_host_fn(stream, work_ms, ms) != SYMMEM_OK ||
+        symmem_copy(context, memory, &byte, 1, stream) != SYMMEM_OK ||
+        symmem_stream_destroy(stream) != SYMMEM_TIMEOUT || symmem_finalize(context) != SYMMEM_OK)
+        _exit(NO_WORLD);
+    symmem_context_free(context);
+}
+
+static int end_in_child(int work, int wait) {
+    int status = -1;
+    drivers = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CU_ASSERT_PTR_NOT_EQUAL_FATAL(drivers, MAP_FAILED);
+    (void)fflush(NULL);
+    pid_t pid = fork();
+    CU_ASSERT_FATAL(pid >= 0);
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)alarm(LONGEST_S);
+        leave_work(&work);
+        sleep_ms(wait);
+        exit(CHOSEN);
+    }
+    CU_ASSERT_EQUAL_FATAL(waitpid(pid, &status, 0), pid);
+    (void)munmap(drivers, PAGE);
+    return status;
+}
+
+static void expect_chosen(int work, int wait) {
+    int status = end_in_child(work, wait);
+    CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == CHOSEN);
+}
+
+/* Closing has begun: the process's end waits for it. */
+static void test_closing(void) {
+    expect_chosen(50, 150);
+}
+
+/* Closing would begin when all is over: it does not. */
+static void test_too_late(void) {
+    expect_chosen(150, 0);
+}
+
+int main(void) {
+    static const unit_case cases[] = {
+        {"closing is waited for", test_closing},
+        {"closing comes too late", test_too_late},
+    };
+    return UNIT_MAIN("exit_late", cases);
+}
