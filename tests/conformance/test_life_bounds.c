@@ -220,6 +220,7 @@ static const struct tk_case cases[] = {
      .requirements = "SM-LIFE-01,SM-LIFE-05",
      .max_ranks = 2,
      .flags = TK_PROCESS_ONLY,
+     .timeout_s = 60, /* forty groups, of which each may take a second to open */
      .body = address_space_is_bounded},
     {.name = "life.heap_is_bounded",
      .requirements = "SM-LIFE-01",

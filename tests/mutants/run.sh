@@ -126,7 +126,7 @@ make_base() { # BASE TARGETS CMAKE_OPTIONS...
         cmake --build build --parallel "$jobs" --target $targets &&
         chmod -R a+rwX build' bash "$jobs" "$targets" -G "$generator" -DCMAKE_BUILD_TYPE=None \
         -DCMAKE_LINK_DEPENDS_NO_SHARED=ON -DCMAKE_SUPPRESS_REGENERATION=ON \
-        -DCMAKE_C_FLAGS="-O1 -Wno-unused-function -Wno-unused-parameter -Wno-unused-variable \
+        -DCMAKE_C_FLAGS="-O0 -Wno-unused-function -Wno-unused-parameter -Wno-unused-variable \
 -Wno-unused-but-set-variable -Wno-unused-label" "$@" >"$base.log" 2>&1 &&
         mv "$base/sums" "$base/build/made" && return
     echo "the unmutated product does not build:"
@@ -139,8 +139,9 @@ suite_options=(-DSYMMEM_MUTANTS=ON -DSYMMEM_SKELETONS=OFF)
 # Nobody runs the kernels' machine code there: one form of it will do.
 fakes="symmem_backend_cuda fake_cuda fake_cublaslt one_rank small_memory withdrawn symmem-cuda-caller"
 ! has_header nccl.h ||
-    fakes+=" test_late_ending test_nccl test_nccl_agree test_nccl_endings test_nccl_limits test_nccl_roots test_nccl_span \
-test_nccl_span_limits test_nccl_span_resets test_nccl_user test_cuda_adopted test_cuda_blas test_cuda_fabric test_cuda_matmul"
+    fakes+=" test_late_ending test_nccl test_nccl_agree test_nccl_endings test_nccl_faults test_nccl_limits test_nccl_room \
+test_nccl_roots test_nccl_span test_nccl_span_limits test_nccl_span_resets test_nccl_user test_cuda_adopted test_cuda_blas \
+test_cuda_exit test_cuda_fabric test_cuda_matmul"
 fakes_options=("-DSYMMEM_CUDA_CODE=arch=compute_75,code=compute_75")
 
 kinds=$(for name in "${selected[@]}"; do field "$name" 2; done | sort -u)

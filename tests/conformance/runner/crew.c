@@ -62,7 +62,8 @@ bool crew_takes(const struct runner_crew *crew, const struct tk_case *test) {
 }
 
 /* A device that idle members have open makes others' opening and ending slow: with four ranks on
- * one GPU cases whose ranks die took 8.7 s beside them and 4.6 s alone. New members cost less. */
+ * one GPU cases with processes of their own took 8.7 s beside them and 4.6 s alone. New members
+ * cost less. */
 void crew_make_room(struct runner_crew *crew, const struct tk_case *test) {
     if ((test->flags & TK_NO_BACKEND) == 0)
         crew_end(crew);

@@ -65,17 +65,20 @@ static void dies_as_announced(struct tk *t) {
     cases++;
     TK_CHECK(t, t->rank >= 0);
     tk_out_of_band_barrier(t);
-    /* Kept ranks that idle beside a case would hold the device that it uses. */
-    int children = controllers_children();
-    TK_CHECK_MSG(t, children <= t->world_size, "%d ranks and %d processes", (int)t->world_size,
-                 children);
-    tk_out_of_band_barrier(t);
     if (t->rank == 1)
         tk_kill_self(t);
     tk_expect_death(t, 1);
     TK_CHECK(t, tk_wait_death(t, 1, tk_scaled_ms(5000)));
     if (t->rank == 0)
         tk_note(t, "case %d of its process", cases);
+    tk_out_of_band_barrier(t);
+}
+
+/* Kept ranks that idle beside a case would hold the device that it uses. */
+static void alone(struct tk *t) {
+    int children = controllers_children();
+    TK_CHECK_MSG(t, children <= t->world_size, "%d ranks and %d processes", (int)t->world_size,
+                 children);
     tk_out_of_band_barrier(t);
 }
 
@@ -108,6 +111,10 @@ static const struct tk_case cases[] = {
      .min_ranks = 2,
      .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK,
      .body = dies_as_announced},
+    {.name = "alone.has_own_processes",
+     .requirements = "SM-SELF-01",
+     .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT,
+     .body = alone},
     {.name = "good.prints", .requirements = "SM-SELF-01", .body = prints},
     {.name = "good.threads", .requirements = "SM-SELF-01", .flags = TK_THREAD_ONLY, .body = passes},
 };
