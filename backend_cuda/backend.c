@@ -199,9 +199,12 @@ static void close_relaxed(cuda_instance *instance) {
 static void close_instance(void *opaque) {
     cuda_instance *instance = opaque;
     const cuda_driver driver = instance->driver;
+    const bool counted = cuda_busy_begin(); /* else the program closes while it ends */
     cuda_relax(&driver);
     close_relaxed(instance);
     cuda_restore(&driver);
+    if (counted)
+        cuda_busy_end();
 }
 
 static symmem_status device_count(void *opaque, int32_t *count_p) {

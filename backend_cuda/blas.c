@@ -9,6 +9,7 @@
 #include "blas.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,12 +136,19 @@ static bool find(void *library, lt_library *lt) {
 }
 
 /* A library that will do is never closed: threads of its own may run its code. */
+static void note_library(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, cuda_await_at_exit);
+}
+
 static bool load(const char *name, lt_library *lt) {
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
         return false;
-    if (find(library, lt))
+    if (find(library, lt)) {
+        note_library();
         return true;
+    }
     dlclose(library);
     return false;
 }

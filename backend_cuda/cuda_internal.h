@@ -394,9 +394,10 @@ void cuda_await_cause(cuda_instance *instance, const cuda_signal_op *signal);
 void cuda_stream_drop(cuda_stream *stream);
 
 /* exit.c */
-/* Again after the loading of a library that the threads use, too. */
+/* Each time that a library was loaded: what is registered last comes first. */
 void cuda_await_at_exit(void);
-/* Around what a thread of the backend's own does. False: the process ends, and it does nothing. */
+/* Around what a thread of the backend's own does. False: the process ends, and it does nothing, nor
+ * calls cuda_busy_end. */
 bool cuda_busy_begin(void);
 void cuda_busy_end(void);
 

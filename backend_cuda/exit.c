@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Threads of the backend's own at the process's end, by exit: what they use, such as memory that
- * the driver pinned, is taken back then. The end waits for what they are at, and they begin
- * nothing.
+ * What goes on at the process's end, by exit, on threads of the backend's own or of whoever closes:
+ * what it uses, such as memory that the driver pinned, is taken back then. The end waits for it for
+ * a while, and threads of the backend's own begin nothing any more.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -10,21 +10,28 @@
 
 #include "cuda_internal.h"
 
-#define EXIT_NS (5000 * CUDA_NS_PER_MS)
+#define EXIT_NS (3000 * CUDA_NS_PER_MS)
 
 /* Of all instances. */
 static atomic_bool exiting;
 static atomic_int busy;
+static _Thread_local int
+    own; /* this thread's part of busy: it may be the one that ends the process */
 
+/* Registered several times, it waits once: until the first one's time is up. */
 static void await(void) {
-    const uint64_t end_ns = cuda_now_ns() + EXIT_NS;
+    static uint64_t end_ns;
+    if (end_ns == 0)
+        end_ns = cuda_now_ns() + EXIT_NS;
     atomic_store(&exiting, true);
-    while (atomic_load(&busy) != 0 && cuda_now_ns() < end_ns)
+    while (atomic_load(&busy) > own && cuda_now_ns() < end_ns)
         cuda_sleep_ns(CUDA_NS_PER_MS / 10);
 }
 
+/* The others are the parent's. */
 static void forked(void) {
-    atomic_store(&busy, 0); /* the parent's */
+    atomic_store(&busy, own);
+    atomic_store(&exiting, false);
 }
 
 static void note_forks(void) {
@@ -40,12 +47,15 @@ void cuda_await_at_exit(void) {
 bool cuda_busy_begin(void) {
     /* seq_cst; pairs with: await. One of the two sees the other. */
     atomic_fetch_add(&busy, 1);
-    if (!atomic_load(&exiting))
+    if (!atomic_load(&exiting)) {
+        own++;
         return true;
+    }
     atomic_fetch_sub(&busy, 1);
     return false;
 }
 
 void cuda_busy_end(void) {
+    own--;
     atomic_fetch_sub(&busy, 1);
 }

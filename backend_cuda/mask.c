@@ -11,7 +11,7 @@ void cuda_signals_block(sigset_t *before) {
     sigfillset(&others);
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
         sigdelset(&others, faults[i]);
-    (void)pthread_sigmask(SIG_SETMASK, &others, before);
+    (void)pthread_sigmask(SIG_BLOCK, &others, before);
 }
 
 void cuda_signals_allow(const sigset_t *before) {

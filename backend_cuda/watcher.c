@@ -5,6 +5,7 @@
 #include "cuda_internal.h"
 
 #define TICK_NS (10 * CUDA_NS_PER_MS)
+
 static void watch_signal(const cuda_signal_op *signal, bool given_up) {
     if (signal->fault == NULL)
         return;

@@ -46,7 +46,7 @@ static symmem_status open_library(const symmem_host *host, const symmem_backend_
         return host->fail(host, SYMMEM_UNSUPPORTED, 0, "open", "%s", reason);
     if (!nccl_library_load(&state->library, true, reason, sizeof reason))
         return host->fail(host, SYMMEM_UNSUPPORTED, 0, "open", "%s", reason);
-    (void)pthread_once(&once, cuda_await_at_exit); /* what is registered last comes first */
+    (void)pthread_once(&once, cuda_await_at_exit);
     if (set)
         host->notice(host, "NCCL_NVLS_ENABLE=0 was set: NCCL makes no multicast objects");
     return SYMMEM_OK;
@@ -102,12 +102,15 @@ free_state:
 static void close_instance(void *opaque) {
     cuda_instance *instance = opaque;
     const cuda_driver driver = instance->driver;
+    const bool counted = cuda_busy_begin(); /* else the program closes while it ends */
     cuda_relax(&driver);
     nccl_watcher_stop(instance);
     nccl_endings_finish(instance);
     nccl_roots_end(instance, false);
     cuda_table.close(instance);
     cuda_restore(&driver);
+    if (counted)
+        cuda_busy_end();
 }
 
 /* Written once, before anybody sees it: the CUDA backend's table grows by itself. */

@@ -13,6 +13,8 @@
 #define LOOKS_FOR_ONE 5 /* at ends, for one at failures, which are read from the store */
 #define TELLING_NS (1000 * CUDA_NS_PER_MS)
 #define LOSS_NS (NCCL_LOSS_MS * CUDA_NS_PER_MS)
+#define GRACE_NS (100 * CUDA_NS_PER_MS)
+#define HEARSAY_NS (200 * CUDA_NS_PER_MS)
 
 /* What rank 0 tells all others, and all compare. */
 typedef struct id_record {
@@ -44,8 +46,9 @@ static symmem_status find_lost(const cuda_instance *instance, const symmem_excha
 /* Who has ended, and now and then who has failed: neither comes to NCCL any more. */
 static symmem_status look_at_peers(const cuda_instance *instance, const symmem_exchange *exchange,
                                    const char *what, int look) {
+    const int looks_for_one = exchange->world_size <= 16 ? LOOKS_FOR_ONE : 5 * LOOKS_FOR_ONE;
     symmem_status status = find_lost(instance, exchange, what);
-    return status == SYMMEM_OK && look % LOOKS_FOR_ONE == 0 ? exchange->peer_failure(exchange)
+    return status == SYMMEM_OK && look % looks_for_one == 0 ? exchange->peer_failure(exchange)
                                                             : status;
 }
 
@@ -64,18 +67,24 @@ bool nccl_may_be_loss(ncclResult_t result) {
            cuda_descriptors_error() == 0;
 }
 
+/* A peer that failed breaks its connections, which may be known before what it says. */
+static uint64_t time_for_peers(ncclResult_t result) {
+    return LOSS_NS + (result == ncclRemoteError ? HEARSAY_NS : 0);
+}
+
 symmem_status nccl_comm_failed(const cuda_instance *instance, ncclResult_t result,
                                const symmem_exchange *exchange, const char *what) {
     const uint64_t deadline_ns = deadline_for_nccl(exchange->deadline_ns);
     const bool wait = exchange->world_size > 1 && nccl_may_be_loss(result);
-    const uint64_t end_ns = cuda_now_ns() + (wait ? LOSS_NS : 0);
+    const uint64_t end_ns = cuda_now_ns() + (wait ? time_for_peers(result) : 0);
     for (int looks = 0;; looks++) {
         uint64_t now_ns = cuda_now_ns();
-        symmem_status status = look_at_peers(instance, exchange, what, looks);
+        bool over = (deadline_ns != 0 && now_ns >= deadline_ns) ||
+                    (now_ns >= end_ns && (!wait || all_live(exchange)));
+        symmem_status status = look_at_peers(instance, exchange, what, over ? 0 : looks);
         if (status != SYMMEM_OK)
             return status;
-        if ((deadline_ns != 0 && now_ns >= deadline_ns) ||
-            (now_ns >= end_ns && (!wait || all_live(exchange))))
+        if (over)
             return nccl_fail(instance, result, "rendezvous");
         cuda_sleep_ns(PEERS_NS);
     }
@@ -85,7 +94,7 @@ symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
                              const symmem_exchange *exchange, const char *what) {
     const nccl_library *library = &nccl_state_of(instance)->library;
     uint64_t deadline_ns = deadline_for_nccl(exchange->deadline_ns);
-    uint64_t asked_ns = cuda_now_ns();
+    uint64_t asked_ns = cuda_now_ns(), bad_ns = 0;
     int looks = 0;
     for (;;) {
         ncclResult_t state = ncclInProgress;
@@ -102,7 +111,10 @@ symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
         if (now_ns - asked_ns >= PEERS_NS) {
             asked_ns = now_ns;
             symmem_status status = look_at_peers(instance, exchange, what, looks++);
-            if (status != SYMMEM_OK)
+            if (status != SYMMEM_OK && bad_ns == 0)
+                bad_ns = now_ns;
+            /* What the peer has done already may be enough for this rank to come to its end. */
+            if (status != SYMMEM_OK && now_ns - bad_ns >= GRACE_NS)
                 return status;
         }
         cuda_sleep_ns(POLL_NS);

@@ -76,6 +76,7 @@ static record describe(const registration *r) {
         .spans = atomic_load(&r->group->span->spans),
         .is_ready = nccl_span_is_ready(r->group->span),
         .lacks_descriptors =
+            r->exchange->world_size > 1 &&
             !nccl_has_descriptors(nccl_window_descriptors(r->exchange->world_size)),
     };
     pthread_mutex_lock(&state->lock);
@@ -240,8 +241,10 @@ static void adopt(registration *r, nccl_comm *comm) {
 static symmem_status register_new(registration *r, nccl_comm *comm) {
     cuda_instance *instance = r->instance;
     symmem_status status = cuda_enter(instance, comm->device, "rendezvous");
-    if (status != SYMMEM_OK)
+    if (status != SYMMEM_OK) {
+        free(r->window);
         return status;
+    }
     adopt(r, comm);
     (void)cuda_point(instance, "nccl.window.register*");
     /* Not NCCL_WIN_COLL_SYMMETRIC: that prepares kernels of NCCL's own. */

@@ -37,7 +37,7 @@ symmem_status nccl_lacks_descriptors(const cuda_instance *instance) {
 }
 
 /* The first thing that NCCL's thread for an id does is to raise the soft limit to the hard one. By
- * now it has done so, or has ended. */
+ * now it has: all ranks have met there, or it was told to end and given a moment for that. */
 void nccl_limit_restore(const struct rlimit *before) {
     struct rlimit now;
     if (before->rlim_cur != before->rlim_max && getrlimit(RLIMIT_NOFILE, &now) == 0 &&

@@ -241,7 +241,10 @@ static void *run(void *opaque) {
         if (closing && (idle || cuda_now_ns() - closing_ns > CLOSING_NS))
             return NULL;
         cuda_sleep_ns(TICK_NS);
+        if (!cuda_busy_begin())
+            continue; /* the process ends */
         watch(instance);
+        cuda_busy_end();
     }
 }
 

@@ -97,7 +97,7 @@ static int start_worker(shm_stream *stream) {
     sigset_t others;
     sigset_t before;
     fill_with_others(&others);
-    int error = pthread_sigmask(SIG_SETMASK, &others, &before);
+    int error = pthread_sigmask(SIG_BLOCK, &others, &before);
     if (error != 0)
         return error;
     error = pthread_create(&stream->worker, NULL, worker, stream);

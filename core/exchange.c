@@ -17,6 +17,7 @@
 #include <string.h>
 
 #define PEERS_A_LOOK 64
+#define LOOK_NS 20000000u
 
 /* The first failure counts. */
 static void note(sm_gathering *x, symmem_status status) {
@@ -296,22 +297,35 @@ sm_outcome sm_exchange(sm_session *session, const sm_call *call, const char *kin
     return outcome;
 }
 
-/* In a buffer that holds failures only, which are what is looked for. */
-static symmem_status read_failure(sm_gathering *x, int32_t rank) {
+/* In a buffer that holds failures only, which are what is looked for. *told_p: the store answered.
+ */
+static symmem_status read_failure(sm_gathering *x, int32_t rank, bool *told_p) {
     sm_part found;
     sm_failed_part failed;
-    bool gave_up;
-    if (sm_gathering_read_part(x, rank, &found, &gave_up) != SYMMEM_OK ||
-        (found.flags & SM_PART_FAILED) == 0)
+    bool gave_up = false;
+    symmem_status status = sm_gathering_read_part(x, rank, &found, &gave_up);
+    *told_p = status != SYMMEM_TIMEOUT;
+    if (gave_up) {
+        uint64_t ranks[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
+        ranks[rank / 64] = 1ull << (rank % 64);
+        return sm_session_fail_ranks(x->session, x->call, SYMMEM_TIMEOUT, ranks, "gave up");
+    }
+    if (status != SYMMEM_OK || (found.flags & SM_PART_FAILED) == 0)
         return SYMMEM_OK;
     memcpy(&failed, x->scratch, sizeof(failed));
     return sm_verdict_apply(x->session, x->call, rank, &failed.verdict);
 }
 
+static uint64_t earlier(uint64_t one_ns, uint64_t other_ns) {
+    return one_ns != 0 && one_ns < other_ns ? one_ns : other_ns;
+}
+
 symmem_status sm_session_peer_failure(sm_session *session, const char *operation,
                                       uint64_t deadline_ns) {
     const sm_session_config *config = &session->config;
-    const sm_call call = sm_call_start(operation, "peers", deadline_ns);
+    /* One who waits has other things to look at, too. */
+    const sm_call call =
+        sm_call_start(operation, "peers", earlier(deadline_ns, sm_now_ns() + LOOK_NS));
     const symmem_error_record record = *sm_record();
     sm_gathering x = {
         .session = session,
@@ -322,10 +336,11 @@ symmem_status sm_session_peer_failure(sm_session *session, const char *operation
         .scratch_bytes = sizeof(x.small_part),
     };
     x.scratch = (unsigned char *)&x.small_part;
-    for (int32_t i = 0; session->id != 0 && i < config->world_size && i < PEERS_A_LOOK; i++) {
+    bool told = session->id != 0;
+    for (int32_t i = 0; told && i < config->world_size && i < PEERS_A_LOOK; i++) {
         int32_t rank = session->failure_next % config->world_size;
         session->failure_next = rank + 1;
-        symmem_status status = rank == config->rank ? SYMMEM_OK : read_failure(&x, rank);
+        symmem_status status = rank == config->rank ? SYMMEM_OK : read_failure(&x, rank, &told);
         if (status != SYMMEM_OK)
             return status;
     }

@@ -34,18 +34,24 @@ void sm_instance_release(symmem_context *context) {
 
 /* Closings on threads of their own, which nobody joins. What they need, such as a driver's memory,
  * is taken back at the process's end: that waits for those under way, and none begins then. */
-#define EXIT_NS 5000000000u
+#define EXIT_NS 5000000000ull
 #define TABLES_MAX 8
 
 static atomic_int closings;
 static atomic_bool exiting;
-static symmem_context
-    *_Atomic given_up; /* the last such: it is not lost, only of no use any more */
+/* This thread's part of closings: it may be the one that ends the process. */
+static _Thread_local int own;
+/* The last such: it is not lost, only of no use any more. */
+static symmem_context *_Atomic given_up;
 
-static void await_closings(void) {
-    const uint64_t end_ns = sm_now_ns() + EXIT_NS;
+/* Registered several times, it waits once: until the first one's time is up. */
+static void await_closings(void *unused) {
+    static uint64_t end_ns;
+    (void)unused;
+    if (end_ns == 0)
+        end_ns = sm_now_ns() + EXIT_NS;
     atomic_store(&exiting, true);
-    while (atomic_load(&closings) != 0 && sm_now_ns() < end_ns)
+    while (atomic_load(&closings) > own && sm_now_ns() < end_ns)
         sm_sleep_ns(200000);
 }
 
@@ -59,9 +65,16 @@ static bool begin_closing(void) {
     return false;
 }
 
+/* The others are the parent's. */
 static void forked(void) {
-    atomic_store(&closings, 0); /* the parent's */
+    atomic_store(&closings, own);
+    atomic_store(&exiting, false);
 }
+
+/* What atexit is in a library, which may be unloaded before the process ends. ThreadSanitizer takes
+ * atexit itself for the program's. */
+int __cxa_atexit(void (*function)(void *), void *argument, void *library);
+extern void *__dso_handle __attribute__((visibility("hidden")));
 
 void sm_instance_await_at_exit(const symmem_backend *backend) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -73,7 +86,8 @@ void sm_instance_await_at_exit(const symmem_backend *backend) {
     if (count == 0 && tables[0] == NULL)
         (void)pthread_atfork(NULL, NULL, forked);
     /* What was registered last comes first. Where that fails a process may end less well. */
-    if (count < TABLES_MAX && tables[count] == NULL && atexit(await_closings) == 0)
+    if (count < TABLES_MAX && tables[count] == NULL &&
+        __cxa_atexit(await_closings, NULL, &__dso_handle) == 0)
         tables[count] = backend;
     (void)pthread_mutex_unlock(&lock);
 }
@@ -82,8 +96,10 @@ void sm_instance_await_at_exit(const symmem_backend *backend) {
 
 static void *close_late(void *argument) {
     symmem_context *context = argument;
+    own = 1;
     context->backend->close(context->instance);
     sm_context_release(context);
+    own = 0;
     (void)atomic_fetch_sub(&closings, 1);
     return NULL;
 }
@@ -108,7 +124,7 @@ void sm_instance_release_work(symmem_context *context) {
         return;
     }
     fill_with_others(&others);
-    int error = pthread_sigmask(SIG_SETMASK, &others, &before);
+    int error = pthread_sigmask(SIG_BLOCK, &others, &before);
     if (error == 0) {
         error = pthread_create(&closer, NULL, close_late, context);
         (void)pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -152,9 +152,9 @@ symmem_status sm_session_all_gather(sm_session *session, const char *operation, 
  * (failed_rank set). One store phase. */
 symmem_status sm_session_agree(sm_session *session, const char *operation, const char *stage,
                                symmem_status own, uint64_t deadline_ns);
-/* Local. What a peer has failed with that waits already in the exchange to come, which has to be an
- * agreement: that is then the thread's record. OK: none is known of, out of some of the peers that
- * another call goes on from. */
+/* Local, 20 ms at the most. For a rank whose next exchange is an agreement: what a peer that is in
+ * there already has failed with, or that it gave up; the thread's record then. OK: none is known
+ * of, out of some of the peers; another call goes on from there. */
 symmem_status sm_session_peer_failure(sm_session *session, const char *operation,
                                       uint64_t deadline_ns);
 /* Collective. Every rank gives `count` descriptors (-1 allowed, 1 <= count <= 4); fds_p has

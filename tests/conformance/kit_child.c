@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define POLL_MS 1
+#define DEVICE_TYPE_CPU 1 /* kDLCPU */
 
 /* Apart from its caller, whose locals a longjmp would make uncertain. */
 static void run_body(struct tk *t, void (*body)(struct tk *t, void *arg), void *arg) {
@@ -65,6 +66,8 @@ enum tk_child_end tk_run_child(struct tk *t, void (*body)(struct tk *t, void *ar
     struct kit_points *points;
 
     TK_REQUIRE(t, t->mode == TK_MODE_PROCESS);
+    TK_REQUIRE(t,
+               t->device_type == DEVICE_TYPE_CPU || (t->own->setup->test->flags & TK_FORKS) != 0);
     tk_share_u64(t, TK_DEATH_SLOT, 0);
     tk_share_u64(t, TK_ENDED_SLOT, 0);
     points = mmap(NULL, sizeof(*points), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

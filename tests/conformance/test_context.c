@@ -376,7 +376,10 @@ static const struct tk_case cases[] = {
      .max_ranks = 1,
      .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT,
      .body = one_rank_needs_no_store},
-    {.name = "context.again_and_again", .requirements = "SM-CONTEXT-06", .body = again_and_again},
+    {.name = "context.again_and_again",
+     .requirements = "SM-CONTEXT-06",
+     .timeout_s = 40, /* twenty groups, of which each may take a second to open */
+     .body = again_and_again},
     {.name = "context.finalize_does_not_wait",
      .requirements = "SM-CONTEXT-07",
      .max_ranks = 8,

@@ -121,6 +121,7 @@ static const struct tk_case cases[] = {{.name = "walk.points_are_in_the_table",
                                         .requirements = "SM-POINT-01",
                                         .min_ranks = 2,
                                         .max_ranks = 8,
+                                        .timeout_s = 40, /* as many groups as scenarios */
                                         .body = points_are_in_the_table},
                                        SCENARIOS(CASE)};
 TK_SUITE(walk, cases);

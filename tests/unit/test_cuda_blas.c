@@ -39,6 +39,8 @@ void cuda_leave(const cuda_instance *own) {
     (void)own;
 }
 
+void cuda_await_at_exit(void) {}
+
 bool cuda_kernels_are_shared(int32_t device) {
     (void)device;
     return shared;

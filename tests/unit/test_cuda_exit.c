@@ -2,6 +2,7 @@
 /* Threads of the CUDA backend's own at the process's end, SM-LIFE-08: see exit.c. */
 #include <CUnit/Basic.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -15,6 +16,7 @@
 enum { CHOSEN = 37, NO_WORLD = 99, LONGEST_S = 20, PAGE = 4096 };
 
 static char *drivers; /* memory that a driver takes back in the end */
+static atomic_bool begun;
 
 uint64_t cuda_now_ns(void) {
     struct timespec now;
@@ -36,11 +38,11 @@ static void take_back(void) {
     sleep_ms(300);
 }
 
-/* Begins after so many milliseconds. */
 static void *use_driver(void *after_ms) {
     sleep_ms(*(const int *)after_ms);
     if (!cuda_busy_begin())
         return NULL;
+    atomic_store(&begun, true);
     for (int i = 0; i < 150; i++) {
         sleep_ms(1);
         drivers[0]++;
@@ -49,9 +51,58 @@ static void *use_driver(void *after_ms) {
     return NULL;
 }
 
-static int end_in_child(int after_ms, int wait_ms) {
-    int status = -1;
+static void begin_after(int *ms) {
     pthread_t thread;
+    if (pthread_create(&thread, NULL, use_driver, ms) != 0 || pthread_detach(thread) != 0)
+        _exit(NO_WORLD);
+}
+
+/* --- ways to end ------------------------------------------------------------------------------ */
+
+static void under_way(void) {
+    static int at_once = 0;
+    begin_after(&at_once);
+    while (!atomic_load(&begun))
+        sleep_ms(1);
+    exit(CHOSEN);
+}
+
+static void too_late(void) {
+    static int later_ms = 100;
+    begin_after(&later_ms);
+    exit(CHOSEN);
+}
+
+/* As out of a function of the user's that the thread calls. It does not wait for itself. */
+static void by_who_is_busy(void) {
+    if (!cuda_busy_begin())
+        _exit(NO_WORLD);
+    exit(CHOSEN);
+}
+
+/* What others were at in the parent is not the child's affair, and its own comes out even. */
+static void by_a_child(void) {
+    static int at_once = 0;
+    int status = 0;
+    begin_after(&at_once);
+    while (!atomic_load(&begun))
+        sleep_ms(1);
+    if (!cuda_busy_begin())
+        _exit(NO_WORLD);
+    pid_t pid = fork();
+    cuda_busy_end();
+    if (pid == 0)
+        exit(cuda_busy_begin() ? CHOSEN : NO_WORLD);
+    if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status) ||
+        WEXITSTATUS(status) != CHOSEN)
+        _exit(NO_WORLD);
+    exit(CHOSEN);
+}
+
+/* In milliseconds; -1: not as it chose. */
+static int end_in_child(void (*way)(void)) {
+    const uint64_t begin_ns = cuda_now_ns();
+    int status = -1;
     drivers = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CU_ASSERT_PTR_NOT_EQUAL_FATAL(drivers, MAP_FAILED);
     (void)fflush(NULL);
@@ -63,34 +114,40 @@ static int end_in_child(int after_ms, int wait_ms) {
         if (atexit(take_back) != 0)
             _exit(NO_WORLD);
         cuda_await_at_exit();
-        if (pthread_create(&thread, NULL, use_driver, &after_ms) != 0 ||
-            pthread_detach(thread) != 0)
-            _exit(NO_WORLD);
-        sleep_ms(wait_ms);
-        exit(CHOSEN);
+        cuda_await_at_exit(); /* as after another library */
+        way();
+        _exit(NO_WORLD);
     }
     CU_ASSERT_EQUAL_FATAL(waitpid(pid, &status, 0), pid);
     (void)munmap(drivers, PAGE);
-    return status;
-}
-
-static void expect_chosen(int after_ms, int wait_ms) {
-    int status = end_in_child(after_ms, wait_ms);
-    CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == CHOSEN);
+    bool chosen = WIFEXITED(status) && WEXITSTATUS(status) == CHOSEN;
+    return chosen ? (int)((cuda_now_ns() - begin_ns) / CUDA_NS_PER_MS) : -1;
 }
 
 static void test_waits(void) {
-    expect_chosen(0, 50);
+    CU_ASSERT(end_in_child(under_way) >= 150);
 }
 
 static void test_begins_nothing(void) {
-    expect_chosen(100, 0);
+    CU_ASSERT(end_in_child(too_late) >= 0);
+}
+
+static void test_not_for_itself(void) {
+    int took_ms = end_in_child(by_who_is_busy);
+    CU_ASSERT(took_ms >= 0 && took_ms < 2500); /* it would be three seconds and more */
+}
+
+static void test_children(void) {
+    int took_ms = end_in_child(by_a_child);
+    CU_ASSERT(took_ms >= 0 && took_ms < 2500);
 }
 
 int main(void) {
     static const unit_case cases[] = {
         {"what is under way is waited for", test_waits},
         {"nothing begins any more", test_begins_nothing},
+        {"who ends the process does not wait for itself", test_not_for_itself},
+        {"children", test_children},
     };
     return UNIT_MAIN("cuda_exit", cases);
 }

@@ -28,6 +28,7 @@ const void *nccl_image(void) {
 
 static _Atomic uint64_t begin_ns; /* of a try; the watcher looks there, too */
 static uint64_t gone_after_ns;    /* when the peer ends; 0: never */
+static uint64_t failed_after_ns;  /* when it tells of a failure; 0: never */
 static bool ending;               /* till then the system is at it */
 static uint64_t busy_for_ns;      /* how long NCCL is at work */
 static ncclResult_t outcome;      /* what it comes to */
@@ -107,9 +108,10 @@ static cuda_instance instance = {.host = &host,
                                  .extension = &state,
                                  .driver = {.ThreadExchangeStreamCaptureMode = capture_mode}};
 
-static symmem_status no_failure(const symmem_exchange *exchange) {
+static symmem_status failure_of_peer(const symmem_exchange *exchange) {
     (void)exchange;
-    return SYMMEM_OK;
+    return failed_after_ns != 0 && cuda_now_ns() - begin_ns >= failed_after_ns ? SYMMEM_PERMISSION
+                                                                               : SYMMEM_OK;
 }
 
 static symmem_exchange within(uint64_t limit_ns, int32_t world) {
@@ -120,7 +122,7 @@ static symmem_exchange within(uint64_t limit_ns, int32_t world) {
                              .deadline_ns = limit_ns != 0 ? begin_ns + limit_ns : 0,
                              .peer_state = peer_in_exchange,
                              .peer_is_ending = ending_in_exchange,
-                             .peer_failure = no_failure};
+                             .peer_failure = failure_of_peer};
 }
 
 static uint64_t took_ns(void) {
@@ -135,7 +137,7 @@ static bool is_right(symmem_status status, symmem_status wanted, uint64_t most_n
 }
 
 static void reset(void) {
-    gone_after_ns = busy_for_ns = 0;
+    gone_after_ns = busy_for_ns = failed_after_ns = 0;
     outcome = ncclSuccess;
     poisoned = ending = false;
 }
@@ -170,6 +172,15 @@ static void test_held_back(void) {
     ending = true;
     (void)fails_in(ncclInternalError, 0, 2, SYMMEM_PEER_LOST, 0);
     CU_ASSERT(took_ns() >= gone_after_ns);
+}
+
+/* Or its failure, of which the broken connection tells before itself does. */
+static void test_held_back_for_the_cause(void) {
+    reset();
+    failed_after_ns = 100 * MS;
+    expect_failed_in(ncclInternalError, 0, 2, SYMMEM_PERMISSION, NCCL_LOSS_MS * MS);
+    failed_after_ns = (NCCL_LOSS_MS + 100) * MS;
+    expect_failed_in(ncclRemoteError, 0, 2, SYMMEM_PERMISSION, 2 * NCCL_LOSS_MS * MS);
 }
 
 /* Within the limit, and so that there is time to tell the others. */
@@ -218,6 +229,17 @@ static void test_waits(void) {
     expect_waits(0, SYMMEM_PEER_LOST, NCCL_LOSS_MS * MS);
     busy_for_ns = 2000 * MS;
     expect_waits(0, SYMMEM_PEER_LOST, 1000 * MS);
+}
+
+/* Who does not come, and who came and failed then. */
+static void test_waits_for_one_that_failed(void) {
+    reset();
+    busy_for_ns = 3000 * MS;
+    failed_after_ns = 50 * MS;
+    expect_waits(0, SYMMEM_PERMISSION, 1000 * MS);
+    CU_ASSERT(took_ns() >= 150 * MS);
+    busy_for_ns = 100 * MS;
+    expect_waits(0, SYMMEM_OK, 1000 * MS);
 }
 
 /* A part of the time is left to tell the others. */
@@ -390,9 +412,11 @@ static void test_old_flight(void) {
 int main(void) {
     static const unit_case cases[] = {
         {"errors are held back", test_held_back},
+        {"for what a peer has to tell", test_held_back_for_the_cause},
         {"but within the limit", test_held_back_within_limit},
         {"and not where nobody is to be waited for", test_not_held_back},
         {"NCCL is waited for", test_waits},
+        {"not for one that failed", test_waits_for_one_that_failed},
         {"within the limit", test_waits_within_limit},
         {"a collective's limit", test_flight_limit},
         {"a collective that NCCL breaks off", test_flight_broken},

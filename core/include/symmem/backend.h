@@ -224,11 +224,11 @@ typedef struct symmem_exchange {
                            group_id is another each time it is brought up */
     /* Local, never waits. As symmem_host.peer_is_ending. */
     bool (*peer_is_ending)(const struct symmem_exchange *exchange, int32_t rank);
-    /* Local. What a peer that waits already in the exchange to come has failed with; the thread's
-     * record names it. OK: none is known of. For waits that are the backend's own, in which the
-     * peer does not come any more: return that status, for what comes next is an agreement. A call
-     * of the store for each of 64 peers, from the one on where the last call ended: a few times a
-     * second. */
+    /* Local. For waits that are the backend's own, where agree comes next on every rank (the core's
+     * after the entry is one): whether a peer is there already and has failed, so that it does not
+     * come any more. Not OK: what it said, which the thread's record has too; stop waiting and
+     * return it. Asks the store, for at most 64 peers and 20 ms, and goes on from there the next
+     * time: not more often than twenty times a second, four in large worlds. */
     symmem_status (*peer_failure)(const struct symmem_exchange *exchange);
 } symmem_exchange;
 
