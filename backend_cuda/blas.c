@@ -135,12 +135,12 @@ static bool find(void *library, lt_library *lt) {
     return true;
 }
 
-/* A library that will do is never closed: threads of its own may run its code. */
 static void note_library(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     (void)pthread_once(&once, cuda_await_at_exit);
 }
 
+/* A library that will do is never closed: threads of its own may run its code. */
 static bool load(const char *name, lt_library *lt) {
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)

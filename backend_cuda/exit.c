@@ -15,8 +15,8 @@
 /* Of all instances. */
 static atomic_bool exiting;
 static atomic_int busy;
-static _Thread_local int
-    own; /* this thread's part of busy: it may be the one that ends the process */
+/* This thread's part of busy: it may be the one that ends the process. */
+static _Thread_local int own;
 
 /* Registered several times, it waits once: until the first one's time is up. */
 static void await(void) {

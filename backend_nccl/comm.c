@@ -139,8 +139,6 @@ static symmem_status judge(const cuda_instance *instance, const symmem_exchange 
     return SYMMEM_OK;
 }
 
-/* From here to the peers' connections NCCL has a thread in rank 0 that waits for all of them, so
- * this comes only once all are known to be ready. */
 static symmem_status ask_for_id(cuda_instance *instance, int32_t device, ncclUniqueId *id,
                                 nccl_root **root_p) {
     sigset_t before;
@@ -158,6 +156,8 @@ static symmem_status ask_for_id(cuda_instance *instance, int32_t device, ncclUni
     return status;
 }
 
+/* From here to the peers' connections NCCL has a thread in rank 0 that waits for all of them, so
+ * this comes only once all are known to be ready. */
 static symmem_status share_id(cuda_instance *instance, const symmem_exchange *exchange,
                               int32_t device, id_record *records, nccl_root **root_p) {
     const nccl_library *library = &nccl_state_of(instance)->library;

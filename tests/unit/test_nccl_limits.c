@@ -8,6 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "span.h"
 #include "unit_main.h"
@@ -409,8 +412,47 @@ static void test_old_flight(void) {
     nccl_watcher_stop(&instance);
 }
 
+/* --- the process's end -------------------------------------------------------------- */
+
+enum { CHOSEN = 37, NO_WORLD = 99, LONGEST_S = 20 };
+
+static symmem_cuda_fault *pinned;
+
+/* The driver was loaded before. It takes its time. */
+static void take_back(void) {
+    (void)mprotect(pinned, sizeof *pinned, PROT_NONE);
+    cuda_sleep_ns(400 * MS);
+}
+
+/* The limit is over when the driver's memory is no more. */
+static void end_under_way(void) {
+    (void)alarm(LONGEST_S);
+    if (atexit(take_back) != 0)
+        _exit(NO_WORLD);
+    cuda_await_at_exit();
+    reset();
+    its_span = (nccl_span){.users = 1, .turn = PTHREAD_MUTEX_INITIALIZER};
+    (void)watched(&its_span, pinned, 100);
+    exit(CHOSEN);
+}
+
+static void test_at_exit(void) {
+    int status = -1;
+    pinned = mmap(NULL, sizeof *pinned, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CU_ASSERT_PTR_NOT_EQUAL_FATAL(pinned, MAP_FAILED);
+    (void)fflush(NULL);
+    pid_t pid = fork();
+    CU_ASSERT_FATAL(pid >= 0);
+    if (pid == 0)
+        end_under_way();
+    CU_ASSERT_EQUAL_FATAL(waitpid(pid, &status, 0), pid);
+    CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == CHOSEN);
+    (void)munmap(pinned, sizeof *pinned);
+}
+
 int main(void) {
     static const unit_case cases[] = {
+        {"the watcher at the process's end", test_at_exit},
         {"errors are held back", test_held_back},
         {"for what a peer has to tell", test_held_back_for_the_cause},
         {"but within the limit", test_held_back_within_limit},
