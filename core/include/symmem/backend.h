@@ -438,7 +438,8 @@ struct symmem_backend {
      * yours that released. Events, host functions and launches of graphs of nothing else may be
      * left of a stream that was destroyed too early, behind a host function that does not return:
      * close waits for them a while and then leaves them to themselves, with no word to `host` from
-     * then on. */
+     * then on. In a thread of the core's own it is waited for, five seconds at the most, when the
+     * process ends, before the libraries end that open has loaded; it does not begin then. */
     void (*close)(void *instance);
 
     /* Local. At least 1. */
