@@ -58,6 +58,10 @@ static bool wait_for(pid_t child, uint32_t limit_ms, int *status) {
     return false;
 }
 
+static bool may_fork(const struct tk *t) {
+    return t->device_type == DEVICE_TYPE_CPU || (t->own->setup->test->flags & TK_FORKS) != 0;
+}
+
 enum tk_child_end tk_run_child(struct tk *t, void (*body)(struct tk *t, void *arg), void *arg,
                                uint32_t limit_ms) {
     pid_t parent = getpid(), child;
@@ -66,8 +70,7 @@ enum tk_child_end tk_run_child(struct tk *t, void (*body)(struct tk *t, void *ar
     struct kit_points *points;
 
     TK_REQUIRE(t, t->mode == TK_MODE_PROCESS);
-    TK_REQUIRE(t,
-               t->device_type == DEVICE_TYPE_CPU || (t->own->setup->test->flags & TK_FORKS) != 0);
+    TK_REQUIRE(t, TK_CHECK_MSG(t, may_fork(t), "a case without TK_FORKS forks beside a device"));
     tk_share_u64(t, TK_DEATH_SLOT, 0);
     tk_share_u64(t, TK_ENDED_SLOT, 0);
     points = mmap(NULL, sizeof(*points), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
