@@ -12,8 +12,9 @@
 
 #include "cuda_internal.h"
 #include "unit.h"
+#include "unit_child.h"
 
-enum { CHOSEN = 37, NO_WORLD = 99, LONGEST_S = 20, PAGE = 4096 };
+enum { PAGE = 4096 };
 
 static char *drivers; /* memory that a driver takes back in the end */
 static atomic_bool begun;
@@ -99,46 +100,42 @@ static void by_a_child(void) {
     exit(CHOSEN);
 }
 
+static void (*wanted)(void);
+
+static void with_handlers(void) {
+    if (atexit(take_back) != 0)
+        _exit(NO_WORLD);
+    cuda_await_at_exit();
+    cuda_await_at_exit(); /* as after another library */
+    wanted();
+}
+
 /* In milliseconds; -1: not as it chose. */
-static int end_in_child(void (*way)(void)) {
+static int end_by(void (*way)(void)) {
     const uint64_t begin_ns = cuda_now_ns();
-    int status = -1;
     drivers = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CU_ASSERT_PTR_NOT_EQUAL_FATAL(drivers, MAP_FAILED);
-    (void)fflush(NULL);
-    pid_t pid = fork();
-    CU_ASSERT_FATAL(pid >= 0);
-    if (pid == 0) {
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        (void)alarm(LONGEST_S);
-        if (atexit(take_back) != 0)
-            _exit(NO_WORLD);
-        cuda_await_at_exit();
-        cuda_await_at_exit(); /* as after another library */
-        way();
-        _exit(NO_WORLD);
-    }
-    CU_ASSERT_EQUAL_FATAL(waitpid(pid, &status, 0), pid);
+    wanted = way;
+    bool chosen = has_chosen(end_in_child(with_handlers));
     (void)munmap(drivers, PAGE);
-    bool chosen = WIFEXITED(status) && WEXITSTATUS(status) == CHOSEN;
     return chosen ? (int)((cuda_now_ns() - begin_ns) / CUDA_NS_PER_MS) : -1;
 }
 
 static void test_waits(void) {
-    CU_ASSERT(end_in_child(under_way) >= 150);
+    CU_ASSERT(end_by(under_way) >= 150);
 }
 
 static void test_begins_nothing(void) {
-    CU_ASSERT(end_in_child(too_late) >= 0);
+    CU_ASSERT(end_by(too_late) >= 0);
 }
 
 static void test_not_for_itself(void) {
-    int took_ms = end_in_child(by_who_is_busy);
+    int took_ms = end_by(by_who_is_busy);
     CU_ASSERT(took_ms >= 0 && took_ms < 2500); /* it would be three seconds and more */
 }
 
 static void test_children(void) {
-    int took_ms = end_in_child(by_a_child);
+    int took_ms = end_by(by_a_child);
     CU_ASSERT(took_ms >= 0 && took_ms < 2500);
 }
 

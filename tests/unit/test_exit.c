@@ -20,10 +20,9 @@
 #include <symmem/symmem.h>
 
 #include "unit.h"
+#include "unit_child.h"
 
 const symmem_backend *symmem_backend_entry(uint32_t abi);
-
-enum { CHOSEN = 37, NO_WORLD = 99, LONGEST_S = 20 };
 
 /* --- a world of one, with one of everything --------------------------------------------------- */
 
@@ -211,22 +210,18 @@ static bool leaves_no_name(int before) {
     return false;
 }
 
-/* Runs `way` in a child and gives its wait status. */
-static int end_in_child(void (*way)(void)) {
-    int status = -1;
-    (void)fflush(NULL);
-    pid_t pid = fork();
-    CU_ASSERT_FATAL(pid >= 0);
-    if (pid == 0) {
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        (void)alarm(LONGEST_S);
-        if (!make_everything(&alive))
-            _exit(NO_WORLD);
-        way();
+static void (*wanted)(void);
+
+static void with_everything(void) {
+    if (!make_everything(&alive))
         _exit(NO_WORLD);
-    }
-    CU_ASSERT_EQUAL_FATAL(waitpid(pid, &status, 0), pid);
-    return status;
+    wanted();
+}
+
+/* Its wait status. */
+static int end_by(void (*way)(void)) {
+    wanted = way;
+    return end_in_child(with_everything);
 }
 
 static void test_ways(void) {
@@ -249,7 +244,7 @@ static void test_ways(void) {
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
         if (!ways[i].thread_safe && !with_streams())
             continue;
-        int status = end_in_child(ways[i].way);
+        int status = end_by(ways[i].way);
         bool good = WIFEXITED(status) && WEXITSTATUS(status) == CHOSEN;
         if (!good)
             printf("%s: wait status 0x%x\n", ways[i].name, (unsigned)status);
@@ -260,7 +255,7 @@ static void test_ways(void) {
 
 static void test_abort(void) {
     int names = count_names();
-    int status = end_in_child(by_abort);
+    int status = end_by(by_abort);
     CU_ASSERT(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
     CU_ASSERT(leaves_no_name(names));
 }
@@ -298,7 +293,7 @@ static void by_unloading(void) {
 }
 
 static void test_unloading(void) {
-    int status = end_in_child(by_unloading);
+    int status = end_by(by_unloading);
     CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == CHOSEN);
 }
 

@@ -19,10 +19,11 @@
 #include <symmem/symmem.h>
 
 #include "unit.h"
+#include "unit_child.h"
 
 const symmem_backend *symmem_backend_entry(uint32_t abi);
 
-enum { CHOSEN = 37, NO_WORLD = 99, LONGEST_S = 20, PAGE = 4096 };
+enum { PAGE = 4096 };
 
 static symmem_backend table;
 static void (*close_really)(void *instance);
@@ -87,29 +88,23 @@ static void leave_work(int *ms) {
     symmem_context_free(context);
 }
 
-static int end_in_child(int work, bool wait) {
-    int status = -1;
-    drivers = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    CU_ASSERT_PTR_NOT_EQUAL_FATAL(drivers, MAP_FAILED);
-    (void)fflush(NULL);
-    pid_t pid = fork();
-    CU_ASSERT_FATAL(pid >= 0);
-    if (pid == 0) {
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        (void)alarm(LONGEST_S);
-        leave_work(&work);
-        while (wait && !atomic_load(&closing))
-            sleep_ms(1);
-        exit(CHOSEN);
-    }
-    CU_ASSERT_EQUAL_FATAL(waitpid(pid, &status, 0), pid);
-    (void)munmap(drivers, PAGE);
-    return status;
+static int work;
+static bool waits;
+
+static void leave_and_end(void) {
+    leave_work(&work);
+    while (waits && !atomic_load(&closing))
+        sleep_ms(1);
+    exit(CHOSEN);
 }
 
-static void expect_chosen(int work, bool wait) {
-    int status = end_in_child(work, wait);
-    CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == CHOSEN);
+static void expect_chosen(int its_work, bool it_waits) {
+    work = its_work;
+    waits = it_waits;
+    drivers = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CU_ASSERT_PTR_NOT_EQUAL_FATAL(drivers, MAP_FAILED);
+    CU_ASSERT(has_chosen(end_in_child(leave_and_end)));
+    (void)munmap(drivers, PAGE);
 }
 
 /* Closing has begun: the process's end waits for it. */

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "span.h"
+#include "unit_child.h"
 #include "unit_main.h"
 
 #define TRIES 3
@@ -414,8 +415,6 @@ static void test_old_flight(void) {
 
 /* --- the process's end -------------------------------------------------------------- */
 
-enum { CHOSEN = 37, NO_WORLD = 99, LONGEST_S = 20 };
-
 static symmem_cuda_fault *pinned;
 
 /* The driver was loaded before. It takes its time. */
@@ -426,7 +425,6 @@ static void take_back(void) {
 
 /* The limit is over when the driver's memory is no more. */
 static void end_under_way(void) {
-    (void)alarm(LONGEST_S);
     if (atexit(take_back) != 0)
         _exit(NO_WORLD);
     cuda_await_at_exit();
@@ -437,16 +435,9 @@ static void end_under_way(void) {
 }
 
 static void test_at_exit(void) {
-    int status = -1;
     pinned = mmap(NULL, sizeof *pinned, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CU_ASSERT_PTR_NOT_EQUAL_FATAL(pinned, MAP_FAILED);
-    (void)fflush(NULL);
-    pid_t pid = fork();
-    CU_ASSERT_FATAL(pid >= 0);
-    if (pid == 0)
-        end_under_way();
-    CU_ASSERT_EQUAL_FATAL(waitpid(pid, &status, 0), pid);
-    CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == CHOSEN);
+    CU_ASSERT(has_chosen(end_in_child(end_under_way)));
     (void)munmap(pinned, sizeof *pinned);
 }
 

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* For tests of how a process ends: it does in a child. */
+#ifndef SYMMEM_UNIT_CHILD_H
+#define SYMMEM_UNIT_CHILD_H
+
+#include <CUnit/Basic.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* CHOSEN: by `way`, which ends the child. NO_WORLD: it could not, or did not. */
+enum { CHOSEN = 37, NO_WORLD = 99, LONGEST_S = 20 };
+
+/* The child's wait status. */
+static inline int end_in_child(void (*way)(void)) {
+    int status = -1;
+    (void)fflush(NULL);
+    pid_t pid = fork();
+    CU_ASSERT_FATAL(pid >= 0);
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)alarm(LONGEST_S);
+        way();
+        _exit(NO_WORLD);
+    }
+    CU_ASSERT_EQUAL_FATAL(waitpid(pid, &status, 0), pid);
+    return status;
+}
+
+static inline bool has_chosen(int status) {
+    return WIFEXITED(status) && WEXITSTATUS(status) == CHOSEN;
+}
+
+#endif
