@@ -75,6 +75,21 @@ sed 's/"planned": [0-9]*/"planned": 9/' failing.json >short.json
 make_page 0 short.json
 has "$page" 'cut short: 6 planned cases did not run'
 
+# A run with other limits says so, and one that did not record them is named.
+make_page 0 good.json
+has_not "$page" 'limits x'
+has_not "$page" 'did not record'
+sed 's/"timeout_scale": 1,/"timeout_scale": 3,/' good.json >slow.json
+sed '/"timeout_scale"/d' good.json >silent.json
+make_page 0 good.json slow.json silent.json
+row_of() { # LETTER
+    grep "^<tr id=\"run-$1\">" "$page"
+}
+is "runs with other limits" "$(grep -c '^<tr id="run-.*limits x ' "$page")" 1
+row_of B >row
+has row '<b class="limits">limits x 3</b>'
+has "$page" 'Run C did not record whether its time limits were stretched'
+
 # Nothing was run: nothing looks passed.
 make_page 0
 is "SM-SELF-01 without runs" "$(states SM-SELF-01)" ''

@@ -55,7 +55,8 @@ struct page_run {
     const char *capabilities, *filter, *seed, *source;
     const char *part; /* "part 1/3 of a run" or "3 parts side by side"; or empty */
     int ranks, processors;
-    int missing; /* cases that were planned and did not come to their turn */
+    double timeout_scale; /* what time limits were multiplied by; 0: unknown */
+    int missing;          /* cases that were planned and did not come to their turn */
     double seconds;
     struct page_result *results; /* also what was not planned */
     int result_count;

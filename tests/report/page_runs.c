@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The runs: who ran what where, and what each came to. */
+#include "claim.h"
 #include "page.h"
 
 #include <string.h>
@@ -9,6 +10,30 @@ static bool many_commits(const struct page *page) {
         if (strcmp(page->runs[i].commit, page->runs[0].commit) != 0)
             return true;
     return false;
+}
+
+/* Which runs cannot tell what "within a second" was to them. */
+static void note_unknown_limits(const struct page *page, FILE *out) {
+    const char *separator = "";
+    char letter[8];
+    int count = 0;
+
+    for (int i = 0; i < page->run_count; i++)
+        count += page->runs[i].timeout_scale <= 0.0;
+    if (count == 0)
+        return;
+    fprintf(out, "<p class=\"note\">Run%s ", count == 1 ? "" : "s");
+    for (int i = 0; i < page->run_count; i++) {
+        if (page->runs[i].timeout_scale > 0.0)
+            continue;
+        page_run_letter(i, letter, sizeof(letter));
+        fprintf(out, "%s%s", separator, letter);
+        separator = ", ";
+    }
+    fprintf(out,
+            " did not record whether %s time limits were stretched, and with them what the "
+            "specification promises within a time.</p>\n",
+            count == 1 ? "its" : "their");
 }
 
 /* "Name: text" on a line of its own; nothing if there is no text. */
@@ -133,6 +158,8 @@ static void run_row(const struct page *page, int number, FILE *out) {
         fputs("<br>", out);
         html_element(out, "small", "", run->part);
     }
+    if (claim_has_other_limits(run->timeout_scale))
+        fprintf(out, "<br><b class=\"limits\">limits x %g</b>", run->timeout_scale);
     if (run->missing > 0)
         fprintf(out, "<p class=\"note bad\">cut short: %d planned cases did not run</p>",
                 run->missing);
@@ -165,6 +192,7 @@ void page_write_runs(const struct page *page, FILE *out) {
         fputs("<p class=\"note\">These runs are of different commits. A requirement whose wording "
               "has changed since a run is marked there.</p>\n",
               out);
+    note_unknown_limits(page, out);
     fputs("<div class=\"scroll\"><table class=\"runs\" aria-label=\"Runs\">\n<thead>\n<tr>", out);
     for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++)
         fprintf(out, "<th rowspan=\"2\" scope=\"col\">%s</th>", heads[i]);

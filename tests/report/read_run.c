@@ -105,6 +105,7 @@ static void describe(struct reader *reader, struct page_run *run, const cJSON *t
     run->processors = json_count(machine, "processors", 0);
     run->ranks = json_count(tree, "ranks", 0);
     run->seconds = json_number(tree, "seconds", 0.0);
+    run->timeout_scale = json_number(tree, "timeout_scale", 0.0);
     run->seed = json_text(tree, "seed");
     if (cJSON_IsNumber(seed) && asprintf(&text, "%.0f", seed->valuedouble) >= 0)
         run->seed = page_keep(reader->page, text);
