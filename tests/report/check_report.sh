@@ -32,6 +32,11 @@ states() { # ID
     grep "^<tbody class=\"req\"[^>]* id=\"$1\">.*</tr>$" "$page" |
         grep -oE '<td class="s [a-z ]+"' | sed 's/<td class="s //; s/"//' | paste -sd ,
 }
+# The same of its cells in the columns of backends, as words: "held|not run".
+sums() { # ID
+    grep "^<tbody class=\"req\"[^>]* id=\"$1\">.*</tr>$" "$page" |
+        grep -oE '<td class="sum [^>]*>([^<]|<a[^>]*>|</a>|<small[^>]*>|</small>)*' | sed 's/<[^>]*>//g' | paste -sd '|'
+}
 make_page() { # STATUS FILE...
     local wanted=$1
     shift
@@ -102,10 +107,59 @@ has "$page" 'None: no case failed'
 # The same file twice is one run; a run of another wording says so.
 make_page 0 good.json "$work/good.json"
 is "runs" "$(grep -c '<tr id="run-' "$page")" 1
-has_not "$page" 'other wording'
+has_not "$page" '<small class="stale">'
 sed 's/\("SM-SELF-04": "\)[0-9a-f]*/\10123456789abcdef/' good.json >reworded.json
 make_page 0 reworded.json
-is "cells of another wording" "$(grep -c 'other wording' "$page")" 1
+is "cells of another wording" "$(grep -c '<small class="stale">other wording' "$page")" 1
+# It is counted apart, of the run, of its chapter and of the page.
+counts() { # LETTER: held, other wording, violated, untested
+    row_of "$1" | grep -oE '<td class="n[a-z ]*">[0-9]+' | sed 's/.*>//' | head -n 4 | paste -sd ' '
+}
+is "counts of another wording" "$(counts A)" '1 1 0 1'
+has "$page" '<td class="s">1 of 3 <small class="stale">1 in other wording</small></td>'
+has "$page" '<b>1 of 3</b><span>requirements held wherever'
+has "$page" '<b>1</b><span>requirements held in another wording only'
+grep -q '<tbody class="req" data-kind="reworded" id="SM-SELF-04">' "$page" || fail "SM-SELF-04 is not reworded"
+make_page 0 reworded.json good.json
+has_not "$page" 'held in another wording only</span>'
+is "counts of another wording" "$(counts A)" '1 1 0 1'
+is "counts of this wording" "$(counts B)" '2 0 0 1'
+grep -q '<tbody class="req" data-kind="held" id="SM-SELF-04">' "$page" || fail "SM-SELF-04 is not held"
+
+# --- a column for each backend ------------------------------------------------------------------------
+make_page 0 good.json
+has_not "$page" '<td class="sum' # one run says it all
+as() { # BACKEND NAME: the run as if it were of that backend
+    sed "s/\"backend\": \"fake\"/\"backend\": \"$1\"/" "$2.json" >"$1-$2.json"
+}
+as delta unresolved
+as gamma unplanned
+as beta reworded
+as beta skipping
+as alpha reworded
+as alpha good
+as alpha failing
+as alpha skipping
+make_page 0 delta-unresolved.json gamma-unplanned.json beta-reworded.json beta-skipping.json \
+    alpha-reworded.json alpha-good.json alpha-failing.json alpha-skipping.json
+is "the backends' order" "$(grep -oE '<th scope="col" class="sum"><b>[a-z]+' "$page" | sed 's/.*>//' | paste -sd ' ')" \
+    'alpha beta delta gamma'
+grep -q '^<th scope="col" class="sum"><b>alpha</b>.*<small>1 of 3</small>.*<a href="#run-E">E</a>' "$page" ||
+    fail "the head of alpha does not say how much it held, in which runs"
+is "sums of SM-SELF-01" "$(sums SM-SELF-01)" 'in part 1 of 3|in part 1 of 3|in part 1 of 3|not planned'
+is "sums of SM-SELF-02" "$(sums SM-SELF-02)" 'violated|skipped|unresolved|not run'
+is "sums of SM-SELF-04" "$(sums SM-SELF-04)" 'held|other wording|not run|not run'
+grep ' id="SM-SELF-02">' "$page" >row
+has row '<a href="#failures">violated</a>'
+has row 'title="E: not run; F: not run; G: failed; H: skipped"'
+grep ' id="SM-SELF-04">' "$page" >row
+has row 'title="E: passed, other wording; F: passed; G: not run; H: not run"'
+is "columns with backends" \
+    "$(sed -n '/class="matrix" /,/<\/thead>/p' "$page" | columns '<th scope="col"')" \
+    "$(grep ' id="SM-SELF-01">' "$page" | columns '<t[dh][ >]')"
+is "columns of a test" \
+    "$(sed -n '/class="matrix" /,/<\/thead>/p' "$page" | columns '<th scope="col"')" \
+    "$(grep -m 1 '^<tr class="test">' "$page" | columns '<t[dh][ >]')"
 
 # --- mutants, defects, lines --------------------------------------------------------------------------
 cat >mutants.json <<'JSON'

@@ -47,6 +47,7 @@ void page_free(struct page *page) {
     free(page->defects);
     free(page->problems);
     free(page->tests);
+    free(page->backends);
     free(page->kept);
 }
 
@@ -129,8 +130,37 @@ static bool cites(const struct page *page, const struct page_test *test, const c
     return false;
 }
 
+static int compare_names(const void *one, const void *other) {
+    return strcmp(*(const char *const *)one, *(const char *const *)other);
+}
+
+static bool has_backend(const struct page *page, const char *name) {
+    for (int i = 0; i < page->backend_count; i++)
+        if (strcmp(page->backends[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* One run says itself what its backend came to. */
+static bool collect_backends(struct page *page) {
+    for (int run = 0; run < page->run_count && page->run_count > 1; run++) {
+        const char **backend;
+
+        if (has_backend(page, page->runs[run].backend))
+            continue;
+        backend = PAGE_ADD(page, page->backends, page->backend_count);
+        if (backend == NULL)
+            return false;
+        *backend = page->runs[run].backend;
+    }
+    if (page->backend_count > 0)
+        qsort(page->backends, (size_t)page->backend_count, sizeof(page->backends[0]),
+              compare_names);
+    return true;
+}
+
 bool page_index(struct page *page) {
-    if (!collect_tests(page) || !join_results(page))
+    if (!collect_tests(page) || !join_results(page) || !collect_backends(page))
         return false;
     for (int i = 0; i < page->requirement_count; i++) {
         struct page_requirement *requirement = &page->requirements[i];
@@ -192,18 +222,59 @@ struct page_verdict page_judge(const struct page *page, int requirement, int run
     return verdict;
 }
 
-enum page_status page_judge_all(const struct page *page, int requirement) {
-    enum page_status all = PAGE_NOT_RUN;
+bool page_is_held(const struct page_verdict *verdict) {
+    return verdict->status == PAGE_PASSED && !verdict->stale;
+}
+
+/* Of bad ones the worst counts, else the best; at par one of the present wording. */
+static bool outweighs(const struct page_verdict *one, const struct page_verdict *other) {
+    if (one->status == other->status)
+        return !one->stale && other->stale;
+    if (page_is_bad(one->status))
+        return !page_is_bad(other->status) || one->status > other->status;
+    return !page_is_bad(other->status) && one->status < other->status;
+}
+
+struct page_verdict page_judge_all(const struct page *page, int requirement) {
+    struct page_verdict all = {.status = PAGE_NOT_RUN};
 
     for (int run = 0; run < page->run_count; run++) {
-        enum page_status one = page_judge(page, requirement, run).status;
+        struct page_verdict one = page_judge(page, requirement, run);
 
-        if (page_is_bad(one) && (!page_is_bad(all) || one > all))
-            all = one;
-        else if (!page_is_bad(one) && !page_is_bad(all) && one < all)
+        if (outweighs(&one, &all))
             all = one;
     }
     return all;
+}
+
+/* How much a verdict counts among those of one backend; what went wrong counts most. */
+static int weight_of(const struct page_verdict *verdict) {
+    static const int weights[PAGE_STATUS_COUNT] = {
+        [PAGE_ERROR] = 8,   [PAGE_FAILED] = 7,      [PAGE_PASSED] = 4,  [PAGE_UNRESOLVED] = 3,
+        [PAGE_SKIPPED] = 2, [PAGE_NOT_PLANNED] = 1, [PAGE_NOT_RUN] = 0,
+    };
+
+    if (!page_is_held(verdict))
+        return weights[verdict->status];
+    return verdict->passed == verdict->tests ? 6 : 5;
+}
+
+struct page_verdict page_judge_backend(const struct page *page, int requirement,
+                                       const char *backend) {
+    struct page_verdict best = {.status = PAGE_NOT_RUN};
+
+    for (int run = 0; run < page->run_count; run++) {
+        struct page_verdict one;
+        int more;
+
+        if (strcmp(page->runs[run].backend, backend) != 0)
+            continue;
+        one = page_judge(page, requirement, run);
+        more = weight_of(&one) - weight_of(&best);
+        if (more > 0 || (more == 0 && one.passed > best.passed))
+            best = one;
+    }
+    return best;
 }
 
 void page_run_letter(int run, char *text, size_t capacity) {

@@ -106,21 +106,23 @@ static void count_cell(FILE *out, int count, const char *kind) {
 }
 
 static void requirement_cells(const struct page *page, int run, FILE *out) {
-    int held = 0, bad = 0, all = 0;
+    int held = 0, reworded = 0, bad = 0, all = 0;
 
     for (int i = 0; i < page->requirement_count; i++) {
-        enum page_status status;
+        struct page_verdict verdict;
 
         if (page->requirements[i].withdrawn)
             continue;
-        status = page_judge(page, i, run).status;
+        verdict = page_judge(page, i, run);
         all++;
-        held += status == PAGE_PASSED;
-        bad += page_is_bad(status);
+        held += page_is_held(&verdict);
+        reworded += verdict.status == PAGE_PASSED && verdict.stale;
+        bad += page_is_bad(verdict.status);
     }
     count_cell(out, held, "");
+    count_cell(out, reworded, "");
     count_cell(out, bad, "failed");
-    count_cell(out, all - held - bad, "");
+    count_cell(out, all - held - reworded - bad, "");
 }
 
 static void case_cells(const struct page_run *run, FILE *out) {
@@ -196,15 +198,15 @@ void page_write_runs(const struct page *page, FILE *out) {
     fputs("<div class=\"scroll\"><table class=\"runs\" aria-label=\"Runs\">\n<thead>\n<tr>", out);
     for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++)
         fprintf(out, "<th rowspan=\"2\" scope=\"col\">%s</th>", heads[i]);
-    fputs("<th colspan=\"3\" scope=\"colgroup\">requirements</th><th colspan=\"6\" "
+    fputs("<th colspan=\"4\" scope=\"colgroup\">requirements</th><th colspan=\"6\" "
           "scope=\"colgroup\">cases</th><th rowspan=\"2\" scope=\"col\">time</th></tr>\n<tr>",
           out);
-    fputs(
-        "<th scope=\"col\">held</th><th scope=\"col\">violated</th><th scope=\"col\">untested</th>"
-        "<th scope=\"col\">passed</th><th scope=\"col\">failed</th><th scope=\"col\">error</th>"
-        "<th scope=\"col\">unresolved</th><th scope=\"col\">skipped</th>"
-        "<th scope=\"col\">not planned</th></tr>\n</thead>\n<tbody>\n",
-        out);
+    fputs("<th scope=\"col\">held</th><th scope=\"col\">other wording</th>"
+          "<th scope=\"col\">violated</th><th scope=\"col\">untested</th>"
+          "<th scope=\"col\">passed</th><th scope=\"col\">failed</th><th scope=\"col\">error</th>"
+          "<th scope=\"col\">unresolved</th><th scope=\"col\">skipped</th>"
+          "<th scope=\"col\">not planned</th></tr>\n</thead>\n<tbody>\n",
+          out);
     for (int i = 0; i < page->run_count; i++)
         run_row(page, i, out);
     fputs("</tbody></table></div>\n", out);
