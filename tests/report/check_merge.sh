@@ -121,9 +121,11 @@ has out ', with limits x 2.5'
 merge p1.json p2.json p3.json
 expect_status 0 "$report" --spec "$spec" --output "$page" merged.json
 is_html "$page"
-has "$page" '<small>3 parts side by side</small>'
+has "$page" '<small>in 3 parts</small>' # whether at once or in turns is not known
+has "$page" '<td class="n"><small>the longest took</small><br>'
 expect_status 0 "$report" --spec "$spec" --output "$page" p2.json
 has "$page" '<small>part 2/3 of a run</small>'
+has_not "$page" 'the longest took'
 
 # --- what is refused -------------------------------------------------------------------------------------
 refuses() { # TEXT FILE...

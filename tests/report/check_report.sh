@@ -74,6 +74,17 @@ is "columns of the requirements" \
     "$(sed -n '/class="matrix" /,/<\/thead>/p' "$page" | columns '<th scope="col"')" \
     "$(grep ' id="SM-SELF-01">' "$page" | columns '<t[dh][ >]')"
 
+# A run's line and its column tell from which file it is, below the root, and of which commit.
+mkdir -p below/logs
+cp good.json below/logs/fresh.json
+sed 's/"commit": "[^"]*"/"commit": "0123456789abcdef"/' good.json >below/recorded.json
+make_page 0 --root "$work/below" "$work/below/recorded.json" "$work/below/logs/fresh.json"
+grep -q '^<tr id="run-A">.*<small>recorded.json</small>' "$page" || fail "run A does not name its file"
+grep -q '^<tr id="run-B">.*<small>logs/fresh.json</small>' "$page" || fail "run B does not name its file"
+has "$page" '<th scope="col" class="run" title="recorded.json">'
+has "$page" 'processes<br>0123456</small></th>'
+has_not "$page" "$work"
+
 # A run that was cut short says so.
 has_not "$page" 'cut short'
 sed 's/"planned": [0-9]*/"planned": 9/' failing.json >short.json

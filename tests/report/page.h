@@ -53,7 +53,8 @@ struct page_run {
     const char *build; /* compiler and sanitizers */
     const char *system, *processor, *accelerators, *driver;
     const char *capabilities, *filter, *seed, *source;
-    const char *part; /* "part 1/3 of a run" or "3 parts side by side"; or empty */
+    const char *part; /* "part 1/3 of a run" or "in 3 parts"; or empty */
+    int parts;        /* in how many it was run, of which `seconds` is the longest; 0: as one */
     int ranks, processors;
     double timeout_scale; /* what time limits were multiplied by; 0: unknown */
     int missing;          /* cases that were planned and did not come to their turn */

@@ -15,16 +15,20 @@ static void area_of(const char *id, char *area, size_t capacity) {
 }
 
 static void run_heads(const struct page *page, FILE *out) {
-    char letter[8];
+    char letter[8], commit[8]; /* as short as git has it */
 
     for (int run = 0; run < page->run_count; run++) {
         page_run_letter(run, letter, sizeof(letter));
-        fprintf(out, "<th scope=\"col\" class=\"run\"><a href=\"#run-%s\">%s</a><br><small>",
-                letter, letter);
+        fputs("<th scope=\"col\" class=\"run\" title=\"", out);
+        report_escape_xml(out, page->runs[run].source);
+        fprintf(out, "\"><a href=\"#run-%s\">%s</a><br><small>", letter, letter);
         report_escape_xml(out, page->runs[run].backend);
         fprintf(out, "<br>%d ", page->runs[run].ranks);
         report_escape_xml(out, page->runs[run].rank_mode);
-        fprintf(out, "%s</small></th>", page_plural(&page->runs[run]));
+        fprintf(out, "%s<br>", page_plural(&page->runs[run]));
+        snprintf(commit, sizeof(commit), "%.7s", page->runs[run].commit);
+        report_escape_xml(out, commit);
+        fputs("</small></th>", out);
     }
 }
 

@@ -83,7 +83,6 @@ static void more_of(const struct page_run *run, const char *letter, FILE *out) {
     fact(out, "seed", run->seed);
     fact(out, "commit", run->commit);
     fact(out, "started", run->started);
-    fact(out, "file", run->source);
     fputs("</dl>", out);
     if (run->claim[0] != '\0')
         html_element(out, "pre", "", run->claim);
@@ -160,6 +159,10 @@ static void run_row(const struct page *page, int number, FILE *out) {
         fputs("<br>", out);
         html_element(out, "small", "", run->part);
     }
+    if (run->source[0] != '\0') {
+        fputs("<br>", out);
+        html_element(out, "small", "", run->source);
+    }
     if (claim_has_other_limits(run->timeout_scale))
         fprintf(out, "<br><b class=\"limits\">limits x %g</b>", run->timeout_scale);
     if (run->missing > 0)
@@ -178,7 +181,8 @@ static void run_row(const struct page *page, int number, FILE *out) {
     fputs("</td>", out);
     requirement_cells(page, number, out);
     case_cells(run, out);
-    fprintf(out, "<td class=\"n\">%.1f s</td></tr>\n", run->seconds);
+    fprintf(out, "<td class=\"n\">%s%.1f s</td></tr>\n",
+            run->parts > 1 ? "<small>the longest took</small><br>" : "", run->seconds);
 }
 
 void page_write_runs(const struct page *page, FILE *out) {
