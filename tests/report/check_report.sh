@@ -172,6 +172,24 @@ is "columns of a test" \
     "$(sed -n '/class="matrix" /,/<\/thead>/p' "$page" | columns '<th scope="col"')" \
     "$(grep -m 1 '^<tr class="test">' "$page" | columns '<t[dh][ >]')"
 
+# --- tests that are no more ---------------------------------------------------------------------------
+# A whole run does not lack what only older runs know: it was taken away or has another name. A run of some
+# cases, one that was cut short and an older one may just not have run it.
+run_at() { # YEAR FILTER PLANNED NAME OF: a run as if it were of that year
+    sed -E "s/\"started\": \"[0-9]*/\"started\": \"$1/; s/\"filter\": \"[^\"]*/\"filter\": \"$2/
+        s/\"planned\": [0-9]*/\"planned\": $3/" "$5.json" >"$4.json"
+}
+run_at 2001 '*' 2 early part
+planned=$(sed -n 's/.*"planned": \([0-9]*\).*/\1/p' good.json)
+run_at 2002 '*' "$planned" whole good
+run_at 2002 'good*' "$planned" some good
+run_at 2002 '*' 99 stopped good
+run_at 2000 '*' "$planned" before good
+make_page 0 early.json whole.json some.json stopped.json before.json
+is "SM-SELF-01 with tests of old" "$(states SM-SELF-01)" \
+    'passed part,passed,passed part,passed part,passed part'
+is "sums with tests of old" "$(sums SM-SELF-01)" held
+
 # --- mutants, defects, lines --------------------------------------------------------------------------
 cat >mutants.json <<'JSON'
 {"commit": "abc", "mutants": [

@@ -88,6 +88,7 @@ struct page_problem {
 struct page_test {
     const char *name;
     const struct page_result **results; /* for each run the worst of its rounds, or NULL */
+    const char *last;                   /* when the newest run started that knows it */
 };
 
 struct page {
@@ -125,7 +126,7 @@ void page_free(struct page *page);
 
 struct page_verdict {
     enum page_status status;
-    int passed, tests; /* how many of the requirement's tests passed, in this run */
+    int passed, tests; /* how many of the requirement's tests passed, in this run, and all */
     bool stale;        /* the run tested another wording */
 };
 

@@ -85,6 +85,7 @@ static bool collect_tests(struct page *page) {
             if (test == NULL)
                 return false;
             test->name = page->runs[run].results[i].test;
+            test->last = "";
         }
     if (page->test_count == 0)
         return true;
@@ -106,8 +107,11 @@ static bool join_results(struct page *page) {
     for (int run = 0; run < page->run_count; run++)
         for (int i = 0; i < page->runs[run].result_count; i++) {
             const struct page_result *result = &page->runs[run].results[i];
-            const struct page_result **worst = &find_test(page, result->test)->results[run];
+            struct page_test *test = find_test(page, result->test);
+            const struct page_result **worst = &test->results[run];
 
+            if (strcmp(test->last, page->runs[run].started) < 0)
+                test->last = page->runs[run].started;
             if (*worst == NULL || (*worst)->status < result->status)
                 *worst = result;
         }
@@ -199,6 +203,19 @@ static bool is_stale(const struct page *page, const struct page_requirement *req
     return false;
 }
 
+/* It names every case of the suite of its time, if only as not planned. */
+static bool is_whole(const struct page_run *run) {
+    bool one_part = run->part[0] != '\0' && run->parts == 0;
+
+    return strcmp(run->filter, "*") == 0 && run->profile[0] == '\0' && run->missing == 0 &&
+           !one_part;
+}
+
+/* Only older runs know it: it was taken away or renamed since, and this run does not lack it. */
+static bool is_gone(const struct page_test *test, const struct page_run *run) {
+    return is_whole(run) && test->last[0] != '\0' && strcmp(test->last, run->started) < 0;
+}
+
 struct page_verdict page_judge(const struct page *page, int requirement, int run) {
     static const enum page_status order[] = {PAGE_ERROR,   PAGE_FAILED,      PAGE_UNRESOLVED,
                                              PAGE_PASSED,  PAGE_SKIPPED,     PAGE_NOT_PLANNED,
@@ -208,9 +225,13 @@ struct page_verdict page_judge(const struct page *page, int requirement, int run
     int counts[PAGE_STATUS_COUNT] = {0};
 
     for (int i = 0; i < of->test_count; i++) {
-        const struct page_result *result = page->tests[of->tests[i]].results[run];
+        const struct page_test *test = &page->tests[of->tests[i]];
+        const struct page_result *result = test->results[run];
 
-        counts[result == NULL ? PAGE_NOT_RUN : result->status]++;
+        if (is_gone(test, &page->runs[run]))
+            verdict.tests--;
+        else
+            counts[result == NULL ? PAGE_NOT_RUN : result->status]++;
     }
     for (int i = 0; order[i] != PAGE_STATUS_COUNT; i++)
         if (counts[order[i]] > 0) {
