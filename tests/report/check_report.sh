@@ -104,6 +104,8 @@ row_of() { # LETTER
 is "runs with other limits" "$(grep -c '^<tr id="run-.*limits x ' "$page")" 1
 row_of B >row
 has row '<b class="limits">limits x 3</b>'
+is "columns with other limits" "$(grep -o '<th [^>]*class="run"' "$page" | wc -l) $(
+    grep -o 'class="limits">limits x 3</b></th>' "$page" | wc -l)" '3 1'
 has "$page" 'Run C did not record whether its time limits were stretched'
 
 # Nothing was run: nothing looks passed.

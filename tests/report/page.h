@@ -157,6 +157,8 @@ void page_write(const struct page *page, FILE *out);
 void page_write_runs(const struct page *page, FILE *out);
 void page_write_bad(const struct page *page, FILE *out);
 void page_write_matrix(const struct page *page, FILE *out);
+/* Where the run stands: that its limits were not what the cases say; nothing if they were. */
+void page_limits(const struct page_run *run, FILE *out);
 /* Whether a requirement that stands is of an area, "SIGNAL"; NULL: of any. */
 bool page_is_in_area(const struct page *page, int requirement, const char *area);
 /* The columns of the matrix that stand for all runs of a backend (page_backends.c). */

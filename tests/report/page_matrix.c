@@ -28,7 +28,9 @@ static void run_heads(const struct page *page, FILE *out) {
         fprintf(out, "%s<br>", page_plural(&page->runs[run]));
         snprintf(commit, sizeof(commit), "%.7s", page->runs[run].commit);
         report_escape_xml(out, commit);
-        fputs("</small></th>", out);
+        fputs("</small>", out);
+        page_limits(&page->runs[run], out);
+        fputs("</th>", out);
     }
 }
 

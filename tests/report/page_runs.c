@@ -12,6 +12,11 @@ static bool many_commits(const struct page *page) {
     return false;
 }
 
+void page_limits(const struct page_run *run, FILE *out) {
+    if (claim_has_other_limits(run->timeout_scale))
+        fprintf(out, "<br><b class=\"limits\">limits x %g</b>", run->timeout_scale);
+}
+
 /* Which runs cannot tell what "within a second" was to them. */
 static void note_unknown_limits(const struct page *page, FILE *out) {
     const char *separator = "";
@@ -163,8 +168,7 @@ static void run_row(const struct page *page, int number, FILE *out) {
         fputs("<br>", out);
         html_element(out, "small", "", run->source);
     }
-    if (claim_has_other_limits(run->timeout_scale))
-        fprintf(out, "<br><b class=\"limits\">limits x %g</b>", run->timeout_scale);
+    page_limits(run, out);
     if (run->missing > 0)
         fprintf(out, "<p class=\"note bad\">cut short: %d planned cases did not run</p>",
                 run->missing);
