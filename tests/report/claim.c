@@ -85,7 +85,7 @@ static bool declares(const struct claim *claim, const char *capability) {
 
 /* What is declared, but cannot be claimed: SPEC.md, "Profiles". */
 static void write_unshown(FILE *out, const struct claim *claim) {
-    static const char *const unshown[] = {"CROSS_HOST", "WRAP_STREAM"};
+    static const char *const unshown[] = {"CROSS_HOST", "WRAP_STREAM", "COLLECTIVES_APART"};
     int count = 0;
 
     for (size_t i = 0; i < sizeof(unshown) / sizeof(unshown[0]); i++)

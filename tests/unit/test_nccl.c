@@ -78,7 +78,9 @@ static void test_table(void) {
     CU_ASSERT(table->collective == cuda_table.collective && table->copy == cuda_table.copy);
     CU_ASSERT_EQUAL(table->capabilities & (SYMMEM_CAP_OVERLAP | SYMMEM_CAP_MULTICAST), 0);
     CU_ASSERT_NOT_EQUAL(table->capabilities & SYMMEM_CAP_CROSS_HOST, 0);
-    const uint64_t not_of_it = SYMMEM_CAP_OVERLAP | SYMMEM_CAP_MULTICAST;
+    CU_ASSERT_NOT_EQUAL(table->capabilities & SYMMEM_CAP_COLLECTIVES_APART, 0);
+    const uint64_t not_of_it =
+        SYMMEM_CAP_OVERLAP | SYMMEM_CAP_MULTICAST | SYMMEM_CAP_COLLECTIVES_APART;
     CU_ASSERT_EQUAL(table->capabilities | not_of_it, cuda_table.capabilities | not_of_it);
 }
 
