@@ -12,6 +12,7 @@
  * FAKE_CUDA_FABRIC: the name of the NVLink fabric that they are on; unset: they say that they could
  * have one, and memory for it is refused, as seen on GPUs (FAKE_CUDA_REFUSAL: in other ways).
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -349,6 +350,8 @@ static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t bytes,
     if (bytes > MAX_BYTES || bytes > most_held || bytes_held > most_held - bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
     int fd = memfd_create(name_for(property->requestedHandleTypes), MFD_CLOEXEC);
+    if (fd < 0 && errno == EMFILE)
+        return CUDA_ERROR_OPERATING_SYSTEM;
     if (fd < 0 || fchmod(fd, 0600) != 0 || ftruncate(fd, (off_t)bytes) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *handle = (CUmemGenericAllocationHandle)fd + 1;
