@@ -92,6 +92,9 @@ typedef struct cuda_instance {
     /* Held while finished work is looked after, recursively: releasing a reference comes back
      * here. Taken before `lock`. */
     pthread_mutex_t collecting;
+    /* Held while a device is opened. Taken before `lock`, and never under it or under what a call
+     * on another device needs. */
+    pthread_mutex_t opening;
     /* Over all below. Of the core's entries only peer_state and is_poisoned are called under it. */
     pthread_mutex_t lock;
     pthread_cond_t work;
