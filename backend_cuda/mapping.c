@@ -211,6 +211,17 @@ cuda_mapping *cuda_mapping_find(cuda_origin from, size_t mapped_bytes) {
     return mapping;
 }
 
+cuda_mapping *cuda_mapping_at(CUdeviceptr address) {
+    pthread_mutex_lock(&mappings.lock);
+    cuda_mapping *mapping = mappings.first;
+    while (mapping != NULL && address - mapping->address >= mapping->mapped_bytes)
+        mapping = mapping->next;
+    if (mapping != NULL)
+        mapping->users++;
+    pthread_mutex_unlock(&mappings.lock);
+    return mapping;
+}
+
 void cuda_mapping_hold(cuda_mapping *mapping) {
     pthread_mutex_lock(&mappings.lock);
     mapping->users++;

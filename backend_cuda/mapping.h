@@ -43,6 +43,8 @@ void cuda_mapping_add_imported(cuda_mapping *mapping, cuda_origin from);
  * NULL: it is not there, or of another size than the share says, beyond which nothing is to be
  * reached. */
 cuda_mapping *cuda_mapping_find(cuda_origin from, size_t mapped_bytes);
+/* Of memory in use here, with one user more. NULL: it is none of these. */
+cuda_mapping *cuda_mapping_at(CUdeviceptr address);
 void cuda_mapping_hold(cuda_mapping *mapping);
 void cuda_mapping_drop(const cuda_driver *driver, cuda_mapping *mapping);
 bool cuda_mapping_is_of(cuda_origin from); /* this process */

@@ -45,11 +45,12 @@ static symmem_status check_pending(sm_link *link) {
     return SYMMEM_OK;
 }
 
-static symmem_status reset_state(sm_link *link) {
+static symmem_status reset_state(sm_link *link, uint64_t deadline_ns) {
     symmem_context *context = link->context;
     symmem_status status = sm_context_point(context, operation, "reset.state.before");
     if (status != SYMMEM_OK)
         return status;
+    link->peers.deadline_ns = deadline_ns;
     status = context->backend->signal_reset(context->instance, &link->peers);
     if (status != SYMMEM_OK)
         return sm_backend_failed(context, status, operation, "signal_reset");
@@ -132,7 +133,8 @@ static symmem_status reset_together(sm_link *link, uint64_t deadline_ns) {
     if (status != SYMMEM_OK)
         return status;
     /* Nobody signals before all have left the second agreement. */
-    status = sm_session_agree(session, operation, "reset.end", reset_state(link), deadline_ns);
+    status = sm_session_agree(session, operation, "reset.end", reset_state(link, deadline_ns),
+                              deadline_ns);
     if (status == SYMMEM_OK)
         sm_link_clear_poison(link);
     else

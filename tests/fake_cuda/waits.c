@@ -152,9 +152,17 @@ static void rendezvous_without_limit(void) {
     need(symmem_free(own.context, buffer), "free");
 }
 
+/* On both ranks. */
+static void check_record(const char *operation) {
+    symmem_error_record record;
+    symmem_last_error(&record);
+    expect(strcmp(record.operation, operation) == 0 && record.failed_rank == 0 &&
+               strstr(record.message, "the device did not come to it") != NULL,
+           "the record");
+}
+
 /* Without a limit first: that it waits is said once. */
 static void rendezvous(void) {
-    symmem_error_record record;
     symmem_handle *handle = NULL;
     rendezvous_without_limit();
     for (int i = 0; i < 3; i++) {
@@ -163,8 +171,7 @@ static void rendezvous(void) {
         hold();
         expect_status(symmem_rendezvous(own.context, buffer, own.world, LIMIT_MS, &handle),
                       SYMMEM_TIMEOUT, "a rendezvous that the device does not come to");
-        symmem_last_error(&record);
-        expect(record.failed_rank == 0 && strstr(record.message, "device") != NULL, "the record");
+        check_record("rendezvous");
         let_go("the rendezvous waited for the device");
         meet();
         handle = meet_on(buffer);
@@ -181,6 +188,7 @@ static void fail_to_reset(void) {
     hold();
     expect_status(symmem_handle_reset(own.handle, LIMIT_MS), SYMMEM_TIMEOUT,
                   "a reset that the device does not come to");
+    check_record("handle_reset");
     expect(symmem_handle_status(own.handle, NULL) != SYMMEM_OK, "the handle is not poisoned");
 }
 
@@ -203,7 +211,7 @@ static void *hold_soon(void *arg) {
     return NULL;
 }
 
-/* Its kernel has begun, and fails; what tells peers of that is not written. */
+/* Its kernel has begun, and fails; what tells peers of that is not written in time. */
 static void poison(void) {
     meet();
     if (own.rank == 0) {

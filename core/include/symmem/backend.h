@@ -268,7 +268,8 @@ typedef struct symmem_share {
 
 /*
  * All that a signal or collective operation needs to know of the peers: made by the core for each
- * (allocation or pool block, group), complete before the first operation, constant afterwards.
+ * (allocation or pool block, group), complete before the first operation, constant afterwards but
+ * for deadline_ns.
  */
 struct symmem_peers {
     size_t size;
@@ -290,6 +291,9 @@ struct symmem_peers {
     const int32_t *global_ranks;
     int32_t local_rank_count; /* ranks of this group on this host; compare with the cores */
     int32_t reserved;
+    /* Of the call under way, for peers_open and signal_reset alone, before each of which it is set:
+     * CLOCK_MONOTONIC, 0 = none. At the end: an older core's `size` ends before it. */
+    uint64_t deadline_ns;
 };
 
 /*
@@ -495,7 +499,8 @@ struct symmem_backend {
     size_t (*signal_bytes)(void *instance, int32_t world_size, int32_t channel_count);
     /* Local. All pointers of `peers` are valid; may set peers->priv. *buffers_dev_p and *pads_dev_p
      * get arrays of world_size pointers that the device reads, alive until peers_close: where the
-     * device is the CPU, peers->buffers and peers->pads themselves will do. */
+     * device is the CPU, peers->buffers and peers->pads themselves will do. TIMEOUT: the device has
+     * not come to it until peers->deadline_ns, or somewhat before, for all ranks are told next. */
     symmem_status (*peers_open)(void *instance, symmem_peers *peers, void **buffers_dev_p,
                                 void **pads_dev_p);
     /* Local. No operation on `peers` is pending or captured. */
@@ -530,8 +535,9 @@ struct symmem_backend {
                                  int32_t channel, const symmem_exec *exec);
     /* Local; the core calls it on every rank between two host barriers, with no operation pending.
      * Makes the own rank's signal state as at the start, traces of signal_poison too. BUSY while
-     * something is under way that an entry has left behind; other ranks may have reset theirs by
-     * then, so after any failure the core calls signal_poison on every rank. */
+     * something is under way that an entry has left behind, TIMEOUT as of peers_open; other ranks
+     * may have reset theirs by then, so after any failure the core calls signal_poison on every
+     * rank. */
     symmem_status (*signal_reset)(void *instance, const symmem_peers *peers);
     /* Local. The state was poisoned in this process: tell peers, so that their waits on this rank
      * end with POISONED rather than run on (SM-TIMEOUT-05). Called once for each poisoning, within
