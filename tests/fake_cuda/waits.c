@@ -22,6 +22,7 @@
 
 #define LIMIT_MS 1000u
 #define PATIENCE_MS 20000u
+#define MANY_CHANNELS ((size_t)1 << 14)
 #define HELD_MS 6000      /* at most, so that a call that does not come back fails and ends */
 #define OPENING_MS "5000" /* a device */
 
@@ -243,8 +244,14 @@ static void release(void) {
     sleep_ms(300);
 }
 
-/* What the device then does is done to memory that is still there. */
+/* What the device then does is done to memory that is still there. Signals of so many channels are
+ * no place in a granule, which would stay in any case. */
 static void ended(void) {
+    need(symmem_set_signal_pad_size(own.context, MANY_CHANNELS * 2 * sizeof(uint32_t)), "pad size");
+    symmem_handle_release(own.handle);
+    need(symmem_free(own.context, own.buffer), "free");
+    own.buffer = allocate();
+    own.handle = meet_on(own.buffer);
     fail_to_reset();
     end();
     let_go("the end after a reset waited for the device");
