@@ -57,6 +57,11 @@ symmem_status cuda_no_memory(const cuda_instance *instance, const char *operatio
     return instance->host->fail(instance->host, SYMMEM_OUT_OF_MEMORY, 0, operation, "no memory");
 }
 
+symmem_status cuda_late(const cuda_instance *instance, const char *operation) {
+    return instance->host->fail(instance->host, SYMMEM_TIMEOUT, 0, operation,
+                                "the device did not come to it in time: other work holds it up");
+}
+
 symmem_status cuda_point(const cuda_instance *instance, const char *name) {
     return instance->host->has_points ? instance->host->point(instance->host, name) : SYMMEM_OK;
 }

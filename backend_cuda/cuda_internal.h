@@ -206,6 +206,8 @@ symmem_status cuda_fail(const cuda_instance *instance, CUresult result, const ch
 int cuda_descriptors_error(void);
 bool cuda_is_capture_error(CUresult result);
 symmem_status cuda_no_memory(const cuda_instance *instance, const char *operation);
+/* TIMEOUT: the device has not done in time what the call waited for. */
+symmem_status cuda_late(const cuda_instance *instance, const char *operation);
 symmem_status cuda_point(const cuda_instance *instance, const char *name);
 
 /* device.c */
@@ -436,9 +438,9 @@ CUresult cuda_wait_idle(cuda_instance *instance, CUstream native, uint32_t timeo
                         const cuda_signal_op *signal);
 /* Without a limit, in a call of the user's, which tells him that it waits. */
 CUresult cuda_wait_call(cuda_instance *instance, CUstream native);
-/* In a collective call with that deadline; 0: without a limit, as the one before. It ends so early
- * that there is time to tell the other ranks. */
-CUresult cuda_wait_until(cuda_instance *instance, CUstream native, uint64_t deadline_ns);
+/* In a collective call of the user's, until its deadline, but so that there is time to tell the
+ * other ranks; NOT_READY then. Without one as before. */
+CUresult cuda_wait_in_time(cuda_instance *instance, CUstream native);
 symmem_status cuda_stream_create(void *instance, int32_t device, void **stream_p);
 symmem_status cuda_stream_wrap(void *instance, int32_t device, void *native, void **stream_p);
 void cuda_stream_destroy(void *instance, void *stream);

@@ -10,18 +10,9 @@
 
 _Static_assert(3 * sizeof(void *) * SYMMEM_MAX_WORLD_SIZE <= CUDA_STAGED_BYTES, "tables are sent");
 
-static uint64_t deadline_of(const symmem_peers *peers) {
-    const bool known =
-        peers->size >= offsetof(symmem_peers, deadline_ns) + sizeof peers->deadline_ns;
-    return known ? peers->deadline_ns : 0;
-}
-
 static symmem_status fail(const cuda_instance *instance, CUresult result, const char *operation) {
-    const symmem_host *host = instance->host;
-    return result == CUDA_ERROR_NOT_READY
-               ? host->fail(host, SYMMEM_TIMEOUT, 0, operation,
-                            "the device did not come to it in time: other work holds it up")
-               : cuda_fail(instance, result, operation);
+    return result == CUDA_ERROR_NOT_READY ? cuda_late(instance, operation)
+                                          : cuda_fail(instance, result, operation);
 }
 
 /* One copy, on a lane: the driver's plain copies use a stream of everybody's. */
@@ -50,7 +41,7 @@ static CUresult fill_tables(cuda_instance *instance, const symmem_peers *peers, 
     if (result == CUDA_SUCCESS)
         result = write_tables(instance, peers, own->tables, native, staging_p);
     if (result == CUDA_SUCCESS)
-        result = cuda_wait_until(instance, native, deadline_of(peers));
+        result = cuda_wait_in_time(instance, native);
     if (result != CUDA_SUCCESS)
         cuda_scratch_give(instance, own->tables, native);
     return result;
@@ -153,52 +144,17 @@ void cuda_peers_close(void *opaque, symmem_peers *peers) {
 
 /* --- the control stream -------------------------------------------------------------- */
 
-/* Memory that the device writes to after the call, with one user for that. */
-typedef struct written {
-    cuda_instance *instance;
-    int32_t device;
-    cuda_mapping *mapping;
-} written;
-
-static void written_retain(void *object) {
-    (void)object; /* the one that it has */
-}
-
-static void written_release(void *object) {
-    written *memory = object;
-    const bool entered = cuda_reenter(memory->instance, memory->device);
-    cuda_mapping_drop(&memory->instance->driver, memory->mapping);
-    if (entered)
-        cuda_leave(memory->instance);
-    free(memory);
-}
-
-/* Own signal memory, which may be given back while the control stream still has to write there.
- * False: it cannot be kept. */
-static bool keep_written(cuda_instance *instance, const symmem_peers *peers, CUstream control) {
-    cuda_mapping *mapping = cuda_mapping_at(cuda_address(peers->signals[peers->rank]));
-    written *memory = mapping != NULL ? malloc(sizeof *memory) : NULL;
-    if (memory == NULL) {
-        if (mapping != NULL)
-            cuda_mapping_drop(&instance->driver, mapping);
-        return false;
-    }
-    *memory = (written){instance, peers->device, mapping};
-    const symmem_ref ref = {written_retain, written_release, memory};
-    const symmem_exec exec = {.refs = &ref, .ref_count = 1};
-    const cuda_needs needs = {.staging = NULL};
-    if (cuda_leave_behind(instance, peers->device, control, &exec, &needs, "signal"))
-        return true;
-    written_release(memory);
-    return false;
-}
-
-/* What it was given for these peers was not in time. */
+/* What it was given for these peers was not in time. It writes to own signal memory, which may be
+ * given back before. */
 static void leave_control(cuda_instance *instance, const symmem_peers *peers) {
     CUstream control = instance->devices[peers->device].control;
+    cuda_mapping *mapping = cuda_mapping_at(cuda_address(peers->signals[peers->rank]));
     atomic_store(&((cuda_peers *)peers->priv)->late, true);
-    if (!keep_written(instance, peers, control))
-        (void)cuda_wait_idle(instance, control, 0, NULL);
+    if (mapping != NULL && cuda_mapping_leave(instance, peers->device, control, mapping, "signal"))
+        return;
+    (void)cuda_wait_idle(instance, control, 0, NULL);
+    if (mapping != NULL)
+        cuda_mapping_drop(&instance->driver, mapping);
 }
 
 /* On the stream that poisons, so that no poisoning of earlier comes after it. Failures of launches
@@ -220,7 +176,7 @@ symmem_status cuda_signal_reset(void *opaque, const symmem_peers *peers) {
         cuda_address(peers->signals[peers->rank]), 0,
         symmem_cuda_signal_size(peers->world_size, peers->channel_count), control);
     if (result == CUDA_SUCCESS)
-        result = cuda_wait_until(instance, control, deadline_of(peers));
+        result = cuda_wait_in_time(instance, control);
     if (result == CUDA_ERROR_NOT_READY)
         leave_control(instance, peers);
     cuda_leave(instance);

@@ -108,9 +108,8 @@ void sm_link_fill_peers(sm_link *link, sm_mapping *mapping) {
     };
 }
 
-symmem_status sm_link_open_peers(sm_link *link, uint64_t deadline_ns) {
+symmem_status sm_link_open_peers(sm_link *link) {
     symmem_context *context = link->context;
-    link->peers.deadline_ns = deadline_ns;
     symmem_status status = context->backend->peers_open(context->instance, &link->peers,
                                                         &link->buffers_dev, &link->pads_dev);
     link->peers_open = status == SYMMEM_OK;

@@ -128,7 +128,7 @@ bool sm_memory_exists(const symmem_memory *memory);
 symmem_status sm_link_create(const sm_rendezvous *rendezvous, sm_link **link_p);
 /* Takes over a reference of mapping; own_signals and peer_signals are there. */
 void sm_link_fill_peers(sm_link *link, sm_mapping *mapping);
-symmem_status sm_link_open_peers(sm_link *link, uint64_t deadline_ns);
+symmem_status sm_link_open_peers(sm_link *link);
 /* Bytes between the user's pad and the signal state, and all of both. */
 size_t sm_link_signal_offset(const sm_link *link);
 size_t sm_link_signal_total(const sm_link *link, size_t signal_bytes);

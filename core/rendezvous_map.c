@@ -303,9 +303,7 @@ symmem_status sm_rendezvous_map(sm_rendezvous *rendezvous) {
     if (status == SYMMEM_OK && rendezvous->status == SYMMEM_OK)
         sm_rendezvous_point(rendezvous, "rendezvous.peers.before");
     if (status == SYMMEM_OK && rendezvous->status == SYMMEM_OK && !rendezvous->incomplete)
-        sm_rendezvous_note(rendezvous,
-                           described(rendezvous,
-                                     sm_link_open_peers(rendezvous->link, rendezvous->deadline_ns),
-                                     "peers_open"));
+        sm_rendezvous_note(
+            rendezvous, described(rendezvous, sm_link_open_peers(rendezvous->link), "peers_open"));
     return status;
 }

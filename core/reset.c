@@ -45,12 +45,11 @@ static symmem_status check_pending(sm_link *link) {
     return SYMMEM_OK;
 }
 
-static symmem_status reset_state(sm_link *link, uint64_t deadline_ns) {
+static symmem_status reset_state(sm_link *link) {
     symmem_context *context = link->context;
     symmem_status status = sm_context_point(context, operation, "reset.state.before");
     if (status != SYMMEM_OK)
         return status;
-    link->peers.deadline_ns = deadline_ns;
     status = context->backend->signal_reset(context->instance, &link->peers);
     if (status != SYMMEM_OK)
         return sm_backend_failed(context, status, operation, "signal_reset");
@@ -133,8 +132,7 @@ static symmem_status reset_together(sm_link *link, uint64_t deadline_ns) {
     if (status != SYMMEM_OK)
         return status;
     /* Nobody signals before all have left the second agreement. */
-    status = sm_session_agree(session, operation, "reset.end", reset_state(link, deadline_ns),
-                              deadline_ns);
+    status = sm_session_agree(session, operation, "reset.end", reset_state(link), deadline_ns);
     if (status == SYMMEM_OK)
         sm_link_clear_poison(link);
     else
@@ -153,7 +151,9 @@ symmem_status symmem_handle_reset(symmem_handle *handle, uint32_t timeout_ms) {
     if (status == SYMMEM_OK)
         status = sm_group_enter(link->group, operation, deadline_ns);
     if (status == SYMMEM_OK) {
+        const uint64_t before_ns = sm_call_deadline(deadline_ns);
         status = reset_together(link, deadline_ns);
+        (void)sm_call_deadline(before_ns);
         sm_group_leave(link->group);
         sm_context_observe(link->context, "reset.done");
     }

@@ -16,9 +16,9 @@
  *   Locks      The core holds no lock during a call unless the comment says so. "Serialised": the
  *              core never runs two calls of this entry at once for the same object named there.
  *              Everything else may be called from any number of threads.
- *   Waiting    Only entries with a timeout or deadline may wait for anything. Timeouts are in
- *              milliseconds, 0 = no limit. A wait must also end with PEER_LOST or POISONED within
- *              a second of host->peer_state saying so.
+ *   Waiting    Only entries with a timeout or deadline may wait for anything, and those that wait
+ *              for the own device (host->deadline_ns). Timeouts are in milliseconds, 0 = no limit.
+ * A wait must also end with PEER_LOST or POISONED within a second of host->peer_state saying so.
  *   Caller     "Local": no other rank need call. "Collective": every rank of the group calls at
  *              the same step, and the core makes all ranks agree on the outcome afterwards.
  *   Device     An entry leaves the calling thread's current device, context and stream as they
@@ -196,6 +196,11 @@ struct symmem_host {
      * something is wrong, as by a connection that was closed, goes on waiting then. False if that
      * is not known. Some system calls: not for every turn of a wait. Any thread, as peer_state. */
     bool (*peer_is_ending)(const symmem_peers *peers, int32_t rank);
+    /* Until when the public call that this thread is in may wait, CLOCK_MONOTONIC; 0: as long as it
+     * takes. Of rendezvous and reset, for memory_alloc, peers_open and signal_reset, which may need
+     * the device: TIMEOUT if that has not come to it by then, or somewhat before, for all ranks are
+     * told next. */
+    uint64_t (*deadline_ns)(const symmem_host *host);
 };
 
 /* The exchange that collective entries may use. Valid during that call only. */
@@ -268,8 +273,7 @@ typedef struct symmem_share {
 
 /*
  * All that a signal or collective operation needs to know of the peers: made by the core for each
- * (allocation or pool block, group), complete before the first operation, constant afterwards but
- * for deadline_ns.
+ * (allocation or pool block, group), complete before the first operation, constant afterwards.
  */
 struct symmem_peers {
     size_t size;
@@ -291,9 +295,6 @@ struct symmem_peers {
     const int32_t *global_ranks;
     int32_t local_rank_count; /* ranks of this group on this host; compare with the cores */
     int32_t reserved;
-    /* Of the call under way, for peers_open and signal_reset alone, before each of which it is set:
-     * CLOCK_MONOTONIC, 0 = none. At the end: an older core's `size` ends before it. */
-    uint64_t deadline_ns;
 };
 
 /*
@@ -499,8 +500,7 @@ struct symmem_backend {
     size_t (*signal_bytes)(void *instance, int32_t world_size, int32_t channel_count);
     /* Local. All pointers of `peers` are valid; may set peers->priv. *buffers_dev_p and *pads_dev_p
      * get arrays of world_size pointers that the device reads, alive until peers_close: where the
-     * device is the CPU, peers->buffers and peers->pads themselves will do. TIMEOUT: the device has
-     * not come to it until peers->deadline_ns, or somewhat before, for all ranks are told next. */
+     * device is the CPU, peers->buffers and peers->pads themselves will do. */
     symmem_status (*peers_open)(void *instance, symmem_peers *peers, void **buffers_dev_p,
                                 void **pads_dev_p);
     /* Local. No operation on `peers` is pending or captured. */
@@ -535,9 +535,9 @@ struct symmem_backend {
                                  int32_t channel, const symmem_exec *exec);
     /* Local; the core calls it on every rank between two host barriers, with no operation pending.
      * Makes the own rank's signal state as at the start, traces of signal_poison too. BUSY while
-     * something is under way that an entry has left behind, TIMEOUT as of peers_open; other ranks
-     * may have reset theirs by then, so after any failure the core calls signal_poison on every
-     * rank. */
+     * something is under way that an entry has left behind, TIMEOUT where the device has not come
+     * to it; other ranks may have reset theirs by then, so after any failure the core calls
+     * signal_poison on every rank. */
     symmem_status (*signal_reset)(void *instance, const symmem_peers *peers);
     /* Local. The state was poisoned in this process: tell peers, so that their waits on this rank
      * end with POISONED rather than run on (SM-TIMEOUT-05). Called once for each poisoning, within
