@@ -16,9 +16,10 @@
  *   Locks      The core holds no lock during a call unless the comment says so. "Serialised": the
  *              core never runs two calls of this entry at once for the same object named there.
  *              Everything else may be called from any number of threads.
- *   Waiting    Only entries with a timeout or deadline may wait for anything, and those that wait
- *              for the own device (host->deadline_ns). Timeouts are in milliseconds, 0 = no limit.
- * A wait must also end with PEER_LOST or POISONED within a second of host->peer_state saying so.
+ *   Waiting    Only entries with a timeout or deadline may wait for anything; for the own device
+ *              others may, too, see host->deadline_ns. Timeouts are in milliseconds, 0 = no limit.
+ *              A wait must also end with PEER_LOST or POISONED within a second of host->peer_state
+ *              saying so.
  *   Caller     "Local": no other rank need call. "Collective": every rank of the group calls at
  *              the same step, and the core makes all ranks agree on the outcome afterwards.
  *   Device     An entry leaves the calling thread's current device, context and stream as they
