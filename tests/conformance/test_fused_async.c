@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The product whose input arrives chunk by chunk. */
 #include "fused_help.h"
+#include "work_after.h"
 
 #define CHUNKS 4
 #define CHUNK_ROWS 3
@@ -165,6 +166,7 @@ static void check_timeout(struct tk *t, symmem_stream *stream) {
     for (size_t i = chunk; i < 3 * chunk; i++)
         untouched = untouched && out[i] == 0x55;
     TK_CHECK_MSG(t, untouched, "rows behind the missing chunk were written");
+    work_after(t, stream);
     end(&x);
 }
 
@@ -416,12 +418,12 @@ static const struct tk_case cases[] = {
      .max_ranks = 1,
      .body = order_of_chunks},
     {.name = "fused_async.chunk_missing",
-     .requirements = "SM-FUSED-08",
+     .requirements = "SM-FUSED-08,SM-TIMEOUT-14",
      .needs = SYMMEM_CAP_MATMUL,
      .max_ranks = 1,
      .body = chunk_missing},
     {.name = "fused_async.chunk_missing_on_stream",
-     .requirements = "SM-FUSED-08",
+     .requirements = "SM-FUSED-08,SM-TIMEOUT-14",
      .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS,
      .max_ranks = 1,
      .body = chunk_missing_on_stream},
