@@ -196,6 +196,7 @@ static void given_up(struct tk *t) {
     TK_OK(t, symmem_event_record(over, stream));
     TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
     TK_OK(t, symmem_event_synchronize(over, tk_scaled_ms(3000)));
+    work_after(t, NULL);
     fused_expect_bytes(t, &x.out, 0x55, "out");
     symmem_event_destroy(over);
     end(&x);
@@ -238,6 +239,7 @@ static void launch_given_up(struct tk *t) {
     TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
     TK_OK(t, symmem_event_synchronize(over, tk_scaled_ms(3000)));
     TK_OK(t, symmem_graph_destroy(graph));
+    work_after(t, NULL);
     fused_expect_bytes(t, &x.out, 0x55, "out");
     symmem_event_destroy(over);
     end(&x);
@@ -279,6 +281,7 @@ static void replayed(struct tk *t) {
         TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
     }
     TK_OK(t, symmem_graph_destroy(graph));
+    work_after(t, stream);
     end(&x);
 }
 
@@ -428,17 +431,17 @@ static const struct tk_case cases[] = {
      .max_ranks = 1,
      .body = chunk_missing_on_stream},
     {.name = "fused_async.given_up",
-     .requirements = "SM-LIFE-13,SM-STREAM-17",
+     .requirements = "SM-LIFE-13,SM-STREAM-17,SM-TIMEOUT-14",
      .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS,
      .max_ranks = 1,
      .body = given_up},
     {.name = "fused_async.launch_given_up",
-     .requirements = "SM-LIFE-13,SM-STREAM-17",
+     .requirements = "SM-LIFE-13,SM-STREAM-17,SM-TIMEOUT-14",
      .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
      .max_ranks = 1,
      .body = launch_given_up},
     {.name = "fused_async.replayed",
-     .requirements = "SM-FUSED-09",
+     .requirements = "SM-FUSED-09,SM-TIMEOUT-14",
      .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
      .max_ranks = 1,
      .body = replayed},

@@ -125,6 +125,7 @@ void work_after_loss(struct tk *t, symmem_context *context, int32_t first, int32
     TK_REQUIRE_OK(t, symmem_group_create(context, "after", ranks, left, NULL, &group));
     work_after_on(t, context, group, stream);
     TK_OK(t, symmem_group_destroy(group));
+    TK_REQ(t, NULL);
 }
 
 void work_after(struct tk *t, symmem_stream *stream) {
