@@ -343,8 +343,10 @@ CUresult cuda_move_enqueue(cuda_instance *instance, CUstream native, CUdeviceptr
 /* fabric.c */
 /* Whether memory of a device that is open can be asked for with fabric handles. */
 bool cuda_fabric_is_offered(cuda_instance *instance, int32_t device);
-/* The driver would not have it, for whatever reason but no room: it is not asked so again. */
-bool cuda_fabric_is_refused(cuda_instance *instance, int32_t device, CUresult result);
+/* What was asked for with them ended so: it is worth asking without. */
+bool cuda_fabric_may_be_why(CUresult result);
+/* And that ended so: if it was good the driver is not asked for them again. */
+void cuda_fabric_was_why(cuda_instance *instance, int32_t device, CUresult without);
 void cuda_fabric_export(const cuda_driver *driver, CUmemGenericAllocationHandle memory,
                         symmem_share *share);
 /* PEER_ACCESS_UNSUPPORTED: it is of another fabric. */

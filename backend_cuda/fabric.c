@@ -32,11 +32,14 @@ bool cuda_fabric_is_offered(cuda_instance *instance, int32_t index) {
     return atomic_load(&device->fabric) == OFFERED;
 }
 
-bool cuda_fabric_is_refused(cuda_instance *instance, int32_t index, CUresult result) {
-    if (result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY)
-        return false;
-    atomic_store(&instance->devices[index].fabric, REFUSED);
-    return true;
+bool cuda_fabric_may_be_why(CUresult result) {
+    return result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* What fails without them as well, for want of descriptors say, passes. */
+void cuda_fabric_was_why(cuda_instance *instance, int32_t index, CUresult without) {
+    if (without == CUDA_SUCCESS)
+        atomic_store(&instance->devices[index].fabric, REFUSED);
 }
 
 /* Without them there is still the descriptor. */

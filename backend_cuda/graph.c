@@ -5,23 +5,26 @@
 
 #include "cuda_internal.h"
 
+static CUresult ask_id(const cuda_driver *driver, CUstream native, uint64_t *id_p) {
+    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+    cuuint64_t id = 0;
+    CUresult result = driver->StreamGetCaptureInfo(native, &capturing, &id, NULL, NULL, NULL);
+    if (result == CUDA_SUCCESS)
+        *id_p = capturing == CU_STREAM_CAPTURE_STATUS_NONE     ? 0
+                : capturing == CU_STREAM_CAPTURE_STATUS_ACTIVE ? id
+                                                               : CUDA_BROKEN_CAPTURE;
+    return result;
+}
+
 symmem_status cuda_capture_id(void *opaque, void *opaque_stream, uint64_t *id_p) {
     cuda_instance *instance = opaque;
     const cuda_stream *stream = opaque_stream;
-    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-    cuuint64_t id = 0;
     symmem_status status = cuda_enter(instance, stream->device, "capture_id");
     if (status != SYMMEM_OK)
         return status;
-    CUresult result =
-        instance->driver.StreamGetCaptureInfo(stream->native, &capturing, &id, NULL, NULL, NULL);
+    CUresult result = ask_id(&instance->driver, stream->native, id_p);
     cuda_leave(instance);
-    if (result != CUDA_SUCCESS)
-        return cuda_fail(instance, result, "capture_id");
-    *id_p = capturing == CU_STREAM_CAPTURE_STATUS_NONE     ? 0
-            : capturing == CU_STREAM_CAPTURE_STATUS_ACTIVE ? id
-                                                           : CUDA_BROKEN_CAPTURE;
-    return SYMMEM_OK;
+    return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, "capture_id");
 }
 
 void cuda_captured_free(cuda_captured *held) {
@@ -59,10 +62,23 @@ static void put_capture(cuda_instance *instance, cuda_capture *capture) {
 }
 
 /* Relaxed: the end may come from another thread, and allocations elsewhere go on. */
+static CUresult begin_capture(const cuda_driver *driver, CUstream native, uint64_t *id_p) {
+    CUgraph graph = NULL;
+    CUresult result = driver->StreamBeginCapture(native, CU_STREAM_CAPTURE_MODE_RELAXED);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = ask_id(driver, native, id_p);
+    if (result != CUDA_SUCCESS)
+        (void)driver->StreamEndCapture(native, &graph);
+    if (graph != NULL)
+        (void)driver->GraphDestroy(graph);
+    return result;
+}
+
 symmem_status cuda_capture_begin(void *opaque, void *opaque_stream) {
     cuda_instance *instance = opaque;
     cuda_stream *stream = opaque_stream;
-    CUgraph graph = NULL;
+    uint64_t id = 0;
     cuda_capture *capture = calloc(1, sizeof *capture);
     if (capture == NULL)
         return cuda_no_memory(instance, "capture_begin");
@@ -70,17 +86,10 @@ symmem_status cuda_capture_begin(void *opaque, void *opaque_stream) {
     symmem_status status = cuda_enter(instance, stream->device, "capture_begin");
     if (status != SYMMEM_OK)
         goto free_capture;
-    CUresult result =
-        instance->driver.StreamBeginCapture(stream->native, CU_STREAM_CAPTURE_MODE_RELAXED);
+    CUresult result = begin_capture(&instance->driver, stream->native, &id);
     cuda_leave(instance);
     if (result != CUDA_SUCCESS) {
         status = cuda_fail(instance, result, "capture_begin");
-        goto free_capture;
-    }
-    uint64_t id = 0;
-    status = cuda_capture_id(instance, opaque_stream, &id);
-    if (status != SYMMEM_OK) {
-        (void)instance->driver.StreamEndCapture(stream->native, &graph);
         goto free_capture;
     }
     capture->id = id;
@@ -169,13 +178,15 @@ symmem_status cuda_capture_end(void *opaque, void *opaque_stream, void **graph_p
     symmem_status status = cuda_enter(instance, stream->device, "capture_end");
     if (status != SYMMEM_OK)
         return status;
+    cuda_graph *graph = calloc(1, sizeof *graph);
     CUresult result = end_capture(&instance->driver, stream->native, &executable);
+    if (result == CUDA_SUCCESS && graph == NULL)
+        (void)instance->driver.GraphExecDestroy(executable);
     cuda_leave(instance);
     cuda_capture *capture = take_capture(instance, stream->capture);
     stream->capture = 0;
     cuda_captured *held = capture != NULL ? capture->held : NULL;
     free(capture);
-    cuda_graph *graph = calloc(1, sizeof *graph);
     if (result == CUDA_SUCCESS && graph != NULL) {
         *graph = (cuda_graph){
             .users = 1, .device = stream->device, .executable = executable, .held = held};
@@ -187,10 +198,8 @@ symmem_status cuda_capture_end(void *opaque, void *opaque_stream, void **graph_p
     if (result == CUDA_ERROR_ILLEGAL_STATE)
         return instance->host->fail(instance->host, SYMMEM_CAPTURE, 0, "capture_end",
                                     "the stream does not capture");
-    if (result != CUDA_SUCCESS)
-        return cuda_fail(instance, result, "capture_end");
-    (void)instance->driver.GraphExecDestroy(executable);
-    return cuda_no_memory(instance, "capture_end");
+    return result == CUDA_SUCCESS ? cuda_no_memory(instance, "capture_end")
+                                  : cuda_fail(instance, result, "capture_end");
 }
 
 /* --- graphs ------------------------------------------------------------------------- */

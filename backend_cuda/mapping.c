@@ -95,8 +95,10 @@ CUresult cuda_mapping_create(cuda_instance *instance, int32_t device, cuda_mappi
     const cuda_driver *driver = &instance->driver;
     const bool fabric = cuda_fabric_is_offered(instance, device);
     CUresult result = create_handle(instance, device, fabric, mapping);
-    if (fabric && cuda_fabric_is_refused(instance, device, result))
+    if (fabric && cuda_fabric_may_be_why(result)) {
         result = create_handle(instance, device, false, mapping);
+        cuda_fabric_was_why(instance, device, result);
+    }
     if (result != CUDA_SUCCESS)
         return result;
     result = map_handle(driver, mapping, device);

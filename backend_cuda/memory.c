@@ -58,8 +58,10 @@ static CUresult ask_granularity(const cuda_driver *driver, int32_t device, bool 
 static CUresult find_granularity(cuda_instance *instance, int32_t device, size_t *granularity_p) {
     const bool fabric = cuda_fabric_is_offered(instance, device);
     CUresult result = ask_granularity(&instance->driver, device, fabric, granularity_p);
-    if (fabric && cuda_fabric_is_refused(instance, device, result))
+    if (fabric && cuda_fabric_may_be_why(result)) {
         result = ask_granularity(&instance->driver, device, false, granularity_p);
+        cuda_fabric_was_why(instance, device, result);
+    }
     return result;
 }
 

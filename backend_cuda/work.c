@@ -74,13 +74,20 @@ static symmem_status tell(const cuda_instance *instance, const cuda_work *work) 
                                                       "%s", record.message);
 }
 
+/* After a failure: a part may be under way, and what it waits for need not come any more. */
+static void give_up(const cuda_work *work) {
+    if (work->signal.fault != NULL)
+        cuda_end_waiting(&work->signal);
+}
+
 static symmem_status run_now(cuda_instance *instance, cuda_work *work) {
     cuda_lane *lane;
     CUresult result = cuda_lane_take(instance, work->device, &lane);
     if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, work->operation);
     symmem_status status = work->enqueue(instance, work, lane->native);
-    /* After a failure too: a part may be under way. */
+    if (status != SYMMEM_OK)
+        give_up(work);
     result = work->signal.fault != NULL ? cuda_wait_idle(instance, lane->native, 0, &work->signal)
                                         : cuda_wait_call(instance, lane->native);
     cuda_lane_give(instance, work->device, lane);
@@ -115,10 +122,12 @@ static symmem_status run_on(cuda_instance *instance, cuda_work *work, const symm
     /* What is captured keeps it for good: its graph may be somebody else's. */
     *taken_p = status == SYMMEM_OK || id != 0;
     /* What is under way must not outlive what nobody keeps for it. */
-    if (status != SYMMEM_OK && id == 0)
+    if (status != SYMMEM_OK && id == 0) {
+        give_up(work);
         *taken_p =
             cuda_wait_idle(instance, stream->native, 0,
                            work->signal.fault != NULL ? &work->signal : NULL) != CUDA_SUCCESS;
+    }
     return status;
 }
 

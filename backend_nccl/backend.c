@@ -124,6 +124,7 @@ static void fill_table(void) {
                     "allowed; collectives by own kernels within direct access, by NCCL's beyond";
     /* NCCL refuses two ranks on one device. */
     table.capabilities &= ~SYMMEM_CAP_OVERLAP;
+    table.capabilities |= SYMMEM_CAP_COLLECTIVES_APART;
     /* The CUDA backend's multicast, where that is compiled in, does not know NCCL's windows. */
     table.capabilities &= ~SYMMEM_CAP_MULTICAST;
     table.multicast_create = NULL;

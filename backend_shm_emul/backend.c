@@ -187,7 +187,8 @@ static const symmem_backend table = {
     .abi = SYMMEM_BACKEND_ABI,
     .name = "shm",
     .description = "CPU emulation on POSIX shared memory",
-    .capabilities = SYMMEM_CAP_ALL & ~(SYMMEM_CAP_CROSS_HOST | SYMMEM_CAP_WRAP_STREAM),
+    .capabilities = SYMMEM_CAP_ALL & ~(SYMMEM_CAP_CROSS_HOST | SYMMEM_CAP_WRAP_STREAM |
+                                       SYMMEM_CAP_COLLECTIVES_APART),
     .probe = shm_probe,
     .open = shm_open_instance,
     .close = shm_close_instance,

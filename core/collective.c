@@ -49,7 +49,7 @@ bool symmem_reduce_supported(symmem_dtype dtype, symmem_reduce_op op) {
 /* Whether the backend has a way of its own for those without direct access to each other. */
 static bool goes_apart(const sm_link *link, symmem_call_kind kind) {
     return kind >= SYMMEM_CALL_ONE_SHOT_ALL_REDUCE && kind <= SYMMEM_CALL_ALL_TO_ALL &&
-           sm_backend_present(link->context->backend, offsetof(symmem_backend, collective_apart));
+           (link->context->backend->capabilities & SYMMEM_CAP_COLLECTIVES_APART) != 0;
 }
 
 static symmem_status check_reach(const sm_link *link, symmem_call_kind kind, const char *name) {

@@ -63,6 +63,7 @@ static const entry entries[] = {
     ENTRY(copy_strided, SYMMEM_CAP_MATMUL),
     ENTRY(reduce_local, SYMMEM_CAP_MATMUL),
     ENTRY(connectivity, SYMMEM_CAP_CONNECTIVITY),
+    ENTRY(collective_apart, SYMMEM_CAP_COLLECTIVES_APART),
 };
 
 bool sm_backend_present(const symmem_backend *backend, size_t offset) {

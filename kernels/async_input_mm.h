@@ -13,6 +13,8 @@
  * Deadline    one for all chunks, from the moment the operation begins to run. TIMEOUT names the
  *             chunk; neither its rows nor those of later chunks are written. It poisons nothing: no
  *             peer is known here.
+ * Failure     of a product: none is made after it, and no chunk is waited for any more, those
+ *             neither that are waited for on the device already.
  * Checked     by the core, before anything is enqueued: shapes, dtypes (no scales), layouts,
  *             overlaps, pivot, m a multiple of signal_count, words of uint32 aligned to 4 bytes.
  * Bound       symmem/matmul.h.

@@ -23,8 +23,7 @@ set -u
 # shellcheck source=tests/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root" || exit 4
-launched=${RANK:-${PMIX_RANK:-${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-${SLURM_PROCID:-0}}}}}
-world=${WORLD_SIZE:-${OMPI_COMM_WORLD_SIZE:-${PMI_SIZE:-${SLURM_NTASKS:-}}}}
+find_job
 if [ "$launched" -ne 0 ]; then
     printf 'rank %s of %s: nothing to do, rank 0 runs the suite\n' "$launched" "${world:-?}"
     exit 0
@@ -37,6 +36,11 @@ results=build/gpu
 [ "$backend" = cuda ] || results=build/gpu-$backend
 find_gpus || exit 4
 ranks=${1:-${world:-$gpus}}
+if [ $# -gt 0 ]; then
+    origin="as it was asked for"
+else
+    origin=${world:+as the launcher has it}
+fi
 [ $# -eq 0 ] || shift
 if ! [[ $ranks =~ ^[1-9][0-9]*$ ]]; then
     printf 'gpu.sh: RANKS comes first and is a number, not "%s"\n' "$ranks" >&2
@@ -68,7 +72,8 @@ mkdir -p "$results" && mv build/build.log "$results/build.log" || exit 4
 {
     nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
     nvcc --version | grep release
-    printf 'ranks %s, commit %s\n' "$ranks" "$(git rev-parse HEAD 2>/dev/null || echo unknown)"
+    printf 'ranks %s (%s), commit %s\n' "$ranks" "${origin:-one for each GPU}" \
+        "$(git rev-parse HEAD 2>/dev/null || echo unknown)"
     [ "$backend" != nccl ] || printf 'libnccl: %s\n' "${SYMMEM_NCCL_LIBRARY:-of the system}"
 } >"$results/about.txt"
 cat "$results/about.txt"
@@ -181,9 +186,10 @@ run_check() { # NAME PROGRAM...
     good=$(grep -c '^rank [0-9]*: good' "$results/check-$name.txt")
     # A check that found nothing to check shows nothing.
     [ "$status" -ne 0 ] || [ "$good" -gt 0 ] || status=1
-    printf 'check %s: exit status %s, %s good, %s bad\n' "$name" "$status" "$good" \
-        "$(grep -c '^rank [0-9]*: BAD' "$results/check-$name.txt")"
-    grep '^rank [0-9]*: BAD' "$results/check-$name.txt"
+    printf 'check %s: exit status %s, %s good, %s bad, %s skipped\n' "$name" "$status" "$good" \
+        "$(grep -c '^rank [0-9]*: BAD' "$results/check-$name.txt")" \
+        "$(grep -c '^rank [0-9]*: SKIPPED' "$results/check-$name.txt")"
+    grep '^rank [0-9]*: \(BAD\|SKIPPED\)' "$results/check-$name.txt"
     [ "$status" -le "$worst" ] || worst=$status
 }
 is_built() { # TARGET

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# gpu_sanitize.sh [TOOL...]: the suite's cases that run kernels, with two ranks on one GPU, under
-# compute-sanitizer: memcheck, racecheck and synccheck unless tools are named. The ranks are processes:
+# gpu_sanitize.sh [TOOL...]: the suite's cases that run kernels, and the example of symmem/device.cuh, with
+# two ranks on one GPU, under compute-sanitizer: memcheck, racecheck and synccheck unless tools are named. The ranks are processes:
 # in one process the tools let one rank's kernel wait for another's to end. Needs a driver, nvcc and
 # compute-sanitizer; a few minutes. Results in build/gpu-sanitize/: TOOL.txt with what the tool says,
 # TOOL.json of the suite, about.txt. Exit status: 0 nothing found and all passed, 1 not, 4 no GPU or
@@ -45,6 +45,20 @@ mkdir -p "$results" && mv build/build.log "$results/build.log" || exit 4
 } >"$results/about.txt"
 cat "$results/about.txt"
 
+# symmem/device.cuh in a user's kernels.
+cmake --build build --target symmem-cuda-check >>"$results/build.log" 2>&1 || exit 4
+
+# What the tool says is added to what it said of the suite.
+run_header() { # TOOL
+    timeout -k 10 "${SYMMEM_GPU_LIMIT_S:-1200}" tests/run_ranks.sh 2 compute-sanitizer --tool "$1" \
+        --log-file "$results/$1.header.%p.txt" build/bin/symmem-cuda-check header \
+        >"$results/$1.header.log" 2>&1
+    local status=$?
+    cat "$results/$1.header".*.txt >>"$results/$1.txt"
+    [ "$(grep -c SUMMARY "$results/$1.txt")" -ge 2 ] || return 1
+    return "$status"
+}
+
 [ $# -gt 0 ] || set -- memcheck racecheck synccheck
 worst=0
 for tool in "$@"; do
@@ -55,6 +69,7 @@ for tool in "$@"; do
         --filter "${cases%,}" --format text --output "$results/$tool.suite.txt" \
         --report "json=$results/$tool.json" >/dev/null 2>"$results/$tool.log"
     status=$?
+    [ "$status" -ne 0 ] || run_header "$tool" || status=$?
     # One summary for each process that the tool saw; a warning of a race counts as well.
     found=$(grep -h SUMMARY "$results/$tool.txt" | grep -vc ' 0 errors\| 0 hazards')
     printf '%s: %s, suite: exit status %s, %s\n' "$tool" \

@@ -126,6 +126,16 @@ find_gpus() {
     return 1
 }
 
+# Sets launched to this process's rank, 0 without a launcher, and world to the job's number of ranks, if
+# a launcher says one. Of Slurm's only more than one counts: a batch script and what it starts without
+# srun has one task, whatever was allocated.
+find_job() {
+    launched=${RANK:-${PMIX_RANK:-${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-${SLURM_PROCID:-0}}}}}
+    world=${SLURM_NTASKS:-}
+    [ "$world" != 1 ] || world=
+    world=${WORLD_SIZE:-${OMPI_COMM_WORLD_SIZE:-${PMI_SIZE:-$world}}}
+}
+
 # The driver takes what stands before the first number that no device has, or what is no name.
 visible_gpus() { # COUNT
     local count=0 entry IFS=,

@@ -283,15 +283,11 @@ __device__ void agree_alone(const symmem_cuda_collective_args &args) {
         (void)agree(args, &result, start_ns);
 }
 
-// Of a kernel behind the operation's meeting; one answer for the block, as another block may fail
-// just now.
+// Of a kernel behind the operation's meeting; another block may fail just now.
 __device__ bool goes_on(const symmem_cuda_signal_args &args, uint64_t *start_ns) {
-    __shared__ bool going;
     const symmem_cuda_state *state = state_of(args);
-    if (threadIdx.x == 0)
-        going = state->failed == 0;
-    __syncthreads();
-    *start_ns = state->start_ns;
+    const bool going = is_unbroken(&state->failed);
+    *start_ns = load_state(&state->start_ns);
     return going;
 }
 
@@ -390,7 +386,7 @@ template <typename Reduce> __device__ void run_way(const symmem_cuda_collective_
         run_spread<Reduce>(args);
     else if (args.step.kind == SYMMEM_CUDA_AGREE)
         agree_alone(args);
-    else if (args.step.first || state_of(args.signal)->failed == 0)
+    else if (args.step.first || is_unbroken(&state_of(args.signal)->failed))
         work<Reduce>(args.job, args.step, own_lane(), all_lanes());
 }
 
@@ -438,7 +434,7 @@ extern "C" __global__ void symmem_show_words(const __grid_constant__ symmem_cuda
 // Once a part has failed, the rest of the operation does nothing.
 extern "C" __global__ void __launch_bounds__(SYMMEM_CUDA_COLLECTIVE_THREADS)
     symmem_move_part(const __grid_constant__ symmem_cuda_part_args args) {
-    if (args.state->failed == 0)
+    if (is_unbroken(&args.state->failed))
         symmem_cuda_move(args.segment, own_lane(), all_lanes());
 }
 

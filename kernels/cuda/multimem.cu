@@ -10,6 +10,7 @@
 #include "cuda/multimem_access.cuh"
 #endif
 #include "cuda/multimem.h"
+#include "cuda/state.cuh"
 
 namespace {
 
@@ -154,8 +155,8 @@ __device__ uintptr_t stride() {
     return gridDim.x * static_cast<uintptr_t>(blockDim.x) * LINE;
 }
 
-__device__ bool has_failed(const symmem_cuda_state *state) {
-    return state != nullptr && state->failed != 0;
+__device__ bool goes_on(const symmem_cuda_state *state) {
+    return is_unbroken(state == nullptr ? nullptr : &state->failed);
 }
 
 } // namespace
@@ -163,7 +164,7 @@ __device__ bool has_failed(const symmem_cuda_state *state) {
 extern "C" __global__ void __launch_bounds__(SYMMEM_MULTIMEM_THREADS)
     symmem_multicast_store(const __grid_constant__ symmem_multimem_store_args args) {
     const uintptr_t begin = address_of(args.to.multicast), end = begin + args.bytes;
-    if (has_failed(args.state))
+    if (!goes_on(args.state))
         return;
     multimem::fence();
     for (uintptr_t at = first_line(begin); at < end; at += stride()) {
@@ -178,7 +179,7 @@ extern "C" __global__ void __launch_bounds__(SYMMEM_MULTIMEM_THREADS)
     symmem_multicast_reduce(const __grid_constant__ symmem_multimem_reduce_args args) {
     const uintptr_t begin = address_of(args.from.multicast);
     const uintptr_t end = begin + args.count * symmem_multimem_element(args.type);
-    if (has_failed(args.state))
+    if (!goes_on(args.state))
         return;
     multimem::fence();
     for (uintptr_t at = first_line(begin); at < end; at += stride()) {

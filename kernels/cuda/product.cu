@@ -7,10 +7,6 @@
 
 namespace {
 
-__device__ bool is_left_out(const uint64_t *failed) {
-    return failed != nullptr && *static_cast<const volatile uint64_t *>(failed) != 0;
-}
-
 // The chunk's word, acquired; else why not, once the host or the clock says so.
 __device__ uint32_t await_chunk(const symmem_cuda_await &args, uint64_t start_ns) {
     const uint64_t limit_ns = args.timeout_ms * NS_PER_MS;
@@ -36,21 +32,21 @@ extern "C" __global__ void symmem_await_chunk(const __grid_constant__ symmem_cud
         return;
     symmem_cuda_state *state = args.state;
     if (args.first) {
-        state->start_ns = now_ns();
-        state->failed = 0;
+        store_state(&state->start_ns, now_ns());
+        store_state(&state->failed, 0);
     }
-    if (state->failed != 0)
+    if (load_state(&state->failed) != 0)
         return;
-    const uint32_t code = await_chunk(args, state->start_ns);
+    const uint32_t code = await_chunk(args, load_state(&state->start_ns));
     __threadfence_system();
     if (code == OK)
         return;
-    state->failed = 1;
+    store_state(&state->failed, 1);
     // In a graph that was launched again before the host looked, the first failure stays.
     if (load_volatile(&args.fault->code) != OK)
         return;
     args.fault->actual = static_cast<uint64_t>(args.chunk);
-    args.fault->elapsed_ns = now_ns() - state->start_ns;
+    args.fault->elapsed_ns = now_ns() - load_state(&state->start_ns);
     __threadfence_system();
     *static_cast<volatile uint32_t *>(&args.fault->code) = code;
     __threadfence_system();
@@ -59,7 +55,7 @@ extern "C" __global__ void symmem_await_chunk(const __grid_constant__ symmem_cud
 #define KERNEL(name, type, ...)                                                                    \
     extern "C" __global__ void __launch_bounds__(SYMMEM_CUDA_PRODUCT_THREADS)                      \
         symmem_##name(const __grid_constant__ type args) {                                         \
-        if (!is_left_out(args.failed))                                                             \
+        if (is_unbroken(args.failed))                                                              \
             __VA_ARGS__(args, own_lane(), all_lanes());                                            \
     }
 

@@ -9,6 +9,7 @@
 #include "cuda/device.cuh"
 #endif
 #include "cuda/signal.h"
+#include "cuda/state.cuh"
 
 namespace {
 
@@ -223,8 +224,8 @@ __device__ void fail(const symmem_cuda_signal_args &args, verdict *verdict) {
     symmem_cuda_fault *fault = args.fault;
     const bool first =
         load_volatile(&fault->code) == OK && atomicCAS(&fault->claimed, 0, 1) == 0;
-    if (args.turn != SYMMEM_CUDA_ALONE && state_of(args)->failed == 0)
-        state_of(args)->failed = args.stream;
+    if (args.turn != SYMMEM_CUDA_ALONE && load_state(&state_of(args)->failed) == 0)
+        store_state(&state_of(args)->failed, args.stream);
     if (verdict->code == TIMEOUT || verdict->code == PEER_LOST)
         name_late(verdict);
     if (verdict->code != MISMATCH)
@@ -354,18 +355,19 @@ __device__ bool join(const symmem_cuda_signal_args &args, uint64_t *start_ns) {
     if (args.turn == SYMMEM_CUDA_ALONE)
         return true;
     symmem_cuda_state *state = state_of(args);
-    if (args.turn == SYMMEM_CUDA_PART && threadIdx.x == 0 && state->start_ns == 0)
-        state->start_ns = *start_ns;
+    if (args.turn == SYMMEM_CUDA_PART && threadIdx.x == 0 && load_state(&state->start_ns) == 0)
+        store_state(&state->start_ns, *start_ns);
     __syncthreads();
     if (args.turn != SYMMEM_CUDA_FIRST) {
-        *start_ns = state->start_ns;
+        *start_ns = load_state(&state->start_ns);
+        const uint64_t failed = load_state(&state->failed);
         // A stream that has not told of the failure does so now, if that concerns others.
-        return state->failed == 0 || (args.turn == SYMMEM_CUDA_PART &&
-                                      state->failed != args.stream && own_poisoned(args));
+        return failed == 0 || (args.turn == SYMMEM_CUDA_PART && failed != args.stream &&
+                               own_poisoned(args));
     }
     if (threadIdx.x == 0) {
-        state->start_ns = *start_ns;
-        state->failed = 0;
+        store_state(&state->start_ns, *start_ns);
+        store_state(&state->failed, 0);
     }
     return true;
 }

@@ -26,7 +26,7 @@ static void call_nothing(void *arg) {
 struct warmth {
     symmem_context *context;
     uint64_t capabilities;
-    uint8_t *memory;
+    uint8_t *memory; /* BYTES for each stream */
     symmem_stream *streams[STREAMS];
 };
 
@@ -35,21 +35,25 @@ static bool has(const struct warmth *warmth, uint64_t capabilities) {
 }
 
 /* All kinds of work that a stream knows, with copies behind other work. */
-static bool enqueue(const struct warmth *warmth, symmem_stream *stream, uint8_t *bytes) {
+static bool enqueue(const struct warmth *warmth, int number, uint8_t *bytes) {
+    symmem_stream *stream = warmth->streams[number];
+    uint8_t *memory = warmth->memory + (ptrdiff_t)number * BYTES;
+
     return (!has(warmth, SYMMEM_CAP_HOST_FN) ||
             symmem_stream_host_fn(stream, call_nothing, NULL) == SYMMEM_OK) &&
-           symmem_copy(warmth->context, warmth->memory, bytes, BYTES, stream) == SYMMEM_OK &&
-           symmem_copy(warmth->context, bytes, warmth->memory, BYTES, stream) == SYMMEM_OK;
+           symmem_copy(warmth->context, memory, bytes, BYTES, stream) == SYMMEM_OK &&
+           symmem_copy(warmth->context, bytes, memory, BYTES, stream) == SYMMEM_OK;
 }
 
-static bool run_graph(const struct warmth *warmth, symmem_stream *stream, uint8_t *bytes) {
+static bool run_graph(const struct warmth *warmth, uint8_t *bytes) {
+    symmem_stream *stream = warmth->streams[0];
     symmem_graph *graph = NULL;
 
     if (!has(warmth, SYMMEM_CAP_CAPTURE))
         return true;
     if (symmem_stream_begin_capture(stream) != SYMMEM_OK)
         return false;
-    (void)enqueue(warmth, stream, bytes);
+    (void)enqueue(warmth, 0, bytes);
     return symmem_stream_end_capture(stream, &graph) == SYMMEM_OK &&
            symmem_graph_launch(graph, stream) == SYMMEM_OK &&
            symmem_stream_synchronize(stream, tk_scaled_ms(WARM_MS)) == SYMMEM_OK &&
@@ -57,15 +61,15 @@ static bool run_graph(const struct warmth *warmth, symmem_stream *stream, uint8_
 }
 
 static bool use_streams(struct warmth *warmth) {
-    uint8_t bytes[BYTES] = {0};
+    uint8_t bytes[STREAMS][BYTES] = {{0}};
     bool fine = true;
 
     for (int i = 0; i < STREAMS && fine; i++)
         fine = symmem_stream_create(warmth->context, -1, &warmth->streams[i]) == SYMMEM_OK &&
-               enqueue(warmth, warmth->streams[i], bytes);
+               enqueue(warmth, i, bytes[i]);
     for (int i = 0; i < STREAMS && fine; i++)
         fine = symmem_stream_synchronize(warmth->streams[i], tk_scaled_ms(WARM_MS)) == SYMMEM_OK;
-    fine = fine && run_graph(warmth, warmth->streams[0], bytes);
+    fine = fine && run_graph(warmth, bytes[0]);
     for (int i = 0; i < STREAMS; i++)
         fine = symmem_stream_destroy(warmth->streams[i]) == SYMMEM_OK && fine;
     return fine;
@@ -121,7 +125,7 @@ static bool warm_device(const struct kit_setup *setup, int32_t rank) {
         symmem_store_close(store);
         return false;
     }
-    fine = symmem_alloc(warmth.context, BYTES, -1, NULL, &memory) == SYMMEM_OK;
+    fine = symmem_alloc(warmth.context, (size_t)STREAMS * BYTES, -1, NULL, &memory) == SYMMEM_OK;
     warmth.memory = memory;
     fine = fine && meet_alone(&warmth);
     if (fine && has(&warmth, SYMMEM_CAP_STREAMS))

@@ -46,6 +46,7 @@ static const struct entry declared[] = {
     ENTRY(copy_strided, SYMMEM_CAP_MATMUL),
     ENTRY(reduce_local, SYMMEM_CAP_MATMUL),
     ENTRY(connectivity, SYMMEM_CAP_CONNECTIVITY),
+    ENTRY(collective_apart, SYMMEM_CAP_COLLECTIVES_APART),
 };
 #define DECLARED_COUNT (sizeof(declared) / sizeof(declared[0]))
 

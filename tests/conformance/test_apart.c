@@ -93,6 +93,8 @@ static const symmem_backend *fake_of_two(const struct tk *t, bool has_a_way) {
     table.share_close = NULL;
     table.collective = fake_collective;
     table.collective_apart = has_a_way ? fake_apart : NULL;
+    if (has_a_way)
+        table.capabilities |= SYMMEM_CAP_COLLECTIVES_APART;
     table.signal_lost = has_a_way ? fake_lost : NULL;
     tables[t->rank] = table;
     return &tables[t->rank];

@@ -47,7 +47,8 @@ static void well_formed_tables(struct tk *t) {
     symmem_backend shorter = full;
     shorter.name = "suite_fake_short";
     shorter.size = SYMMEM_BACKEND_SIZE_ABI1;
-    shorter.capabilities &= ~(SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_MATMUL | SYMMEM_CAP_CONNECTIVITY);
+    shorter.capabilities &= ~(SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_MATMUL | SYMMEM_CAP_CONNECTIVITY |
+                              SYMMEM_CAP_COLLECTIVES_APART);
     TK_OK(t, symmem_register_backend(t->context, &shorter));
     tk_end_context(t); /* before the tables on this stack go */
 }

@@ -285,6 +285,101 @@ static void replayed(struct tk *t) {
     end(&x);
 }
 
+/* --- a product that fails --------------------------------------------------------------------- */
+
+/* Computes nothing; the call of that number fails, and says when. */
+struct failing {
+    int calls, fails_at;
+    uint64_t failed_ms;
+};
+
+static symmem_status fail_at(void *arg, const symmem_matmul *product, void *native_stream) {
+    struct failing *own = arg;
+    (void)product, (void)native_stream;
+    if (own->calls++ != own->fails_at)
+        return SYMMEM_OK;
+    own->failed_ms = tk_now_ms();
+    return SYMMEM_UNSUPPORTED;
+}
+
+static void put_first_words(struct tk *t, const struct arrival *x, int count) {
+    uint32_t words[CHUNKS];
+    for (int i = 0; i < CHUNKS; i++)
+        words[i] = i < count;
+    ops_upload(t, x->signals, words, sizeof words);
+}
+
+/* Nothing of what failed is left. */
+static void expect_works(struct tk *t, struct arrival *x, symmem_stream *stream) {
+    TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
+    put_first_words(t, x, CHUNKS);
+    TK_OK(t, symmem_async_input_mm(t->context, &x->a.dl, &x->b.dl, x->signals_dl, 0, &x->out.dl,
+                                   tk_scaled_ms(LONG_MS), stream));
+    if (stream != NULL)
+        tk_synchronize(t, stream);
+    expect_product(t, x);
+}
+
+/* A backend that runs streams itself gets to a product with its chunk only. */
+static void check_failure(struct tk *t, int words, int fails_at) {
+    struct arrival x;
+    struct failing own = {.fails_at = fails_at};
+    const uint32_t limit_ms = tk_scaled_ms(1000);
+    begin(t, &x, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
+    put_first_words(t, &x, words);
+    TK_OK(t, symmem_set_matmul(t->context, fail_at, &own));
+    symmem_status status = symmem_async_input_mm(t->context, &x.a.dl, &x.b.dl, x.signals_dl, 0,
+                                                 &x.out.dl, limit_ms, NULL);
+    const uint64_t end_ms = tk_now_ms();
+    if (words <= fails_at && own.failed_ms == 0) {
+        TK_STATUS(t, SYMMEM_TIMEOUT, status);
+    } else {
+        TK_STATUS(t, SYMMEM_UNSUPPORTED, status);
+        TK_EQ_INT(t, fails_at + 1, own.calls);
+        TK_CHECK_MSG(t, end_ms - own.failed_ms < limit_ms / 2,
+                     "the call went on for %u ms after its product had failed",
+                     (unsigned)(end_ms - own.failed_ms));
+    }
+    fused_expect_bytes(t, &x.out, 0x55, "out");
+    expect_works(t, &x, NULL);
+    end(&x);
+}
+
+static void product_fails(struct tk *t) {
+    TK_REQ(t, "SM-FUSED-15");
+    check_failure(t, 1, 0);
+    check_failure(t, 3, 2);
+    check_failure(t, 0, 0);
+}
+
+/* The words are set only after the call, and those of later chunks never. */
+static void check_failure_on(struct tk *t, symmem_stream *stream, int fails_at) {
+    struct arrival x;
+    struct failing own = {.fails_at = fails_at};
+    const uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    const uint64_t begin_ms = tk_now_ms();
+    begin(t, &x, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
+    TK_OK(t, symmem_set_matmul(t->context, fail_at, &own));
+    symmem_status status = symmem_async_input_mm(t->context, &x.a.dl, &x.b.dl, x.signals_dl, 0,
+                                                 &x.out.dl, limit_ms, stream);
+    TK_CHECK_MSG(t, tk_now_ms() - begin_ms < limit_ms / 2, "the call waited for a chunk");
+    put_first_words(t, &x, fails_at + 1);
+    const symmem_status late = symmem_stream_synchronize(stream, limit_ms);
+    TK_CHECK_MSG(t, tk_now_ms() - begin_ms < limit_ms / 2, "the stream waited for a chunk");
+    TK_STATUS(t, SYMMEM_UNSUPPORTED, status != SYMMEM_OK ? status : late);
+    TK_EQ_INT(t, fails_at + 1, own.calls);
+    fused_expect_bytes(t, &x.out, 0x55, "out");
+    expect_works(t, &x, stream);
+    end(&x);
+}
+
+static void product_fails_on_stream(struct tk *t) {
+    symmem_stream *stream = tk_stream(t);
+    TK_REQ(t, "SM-FUSED-15");
+    check_failure_on(t, stream, 0);
+    check_failure_on(t, stream, 2);
+}
+
 static void refusals(struct tk *t) {
     struct arrival x;
     struct ops_tensor words;
@@ -420,6 +515,16 @@ static const struct tk_case cases[] = {
      .needs = SYMMEM_CAP_MATMUL,
      .max_ranks = 1,
      .body = order_of_chunks},
+    {.name = "fused_async.product_fails",
+     .requirements = "SM-FUSED-15",
+     .needs = SYMMEM_CAP_MATMUL,
+     .max_ranks = 1,
+     .body = product_fails},
+    {.name = "fused_async.product_fails_on_stream",
+     .requirements = "SM-FUSED-15",
+     .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS,
+     .max_ranks = 1,
+     .body = product_fails_on_stream},
     {.name = "fused_async.chunk_missing",
      .requirements = "SM-FUSED-08,SM-TIMEOUT-14",
      .needs = SYMMEM_CAP_MATMUL,

@@ -2,16 +2,17 @@
 /*
  * A fake of the CUDA driver, for machines without one: memory of the host, streams that are
  * threads, the kernels from their own source (kernels.cpp). It lets the host code of backend_cuda
- * run, under sanitizers too. It shows nothing about GPUs: not their memory model, not their time,
- * not which of the driver's calls wait for what, but for two: a copy from the device to ordinary
- * memory holds the caller until it is over, and loading code, unloading it and freeing pinned
- * memory wait for all that runs in the context. As documented, or as the driver may; here and there
- * with the context's lock held, which keeps other threads from enqueueing.
+ * run, under ThreadSanitizer too. It shows nothing about GPUs: not their memory model, not their
+ * time, not which of the driver's calls wait for what, but for two: a copy from the device to
+ * ordinary memory holds the caller until it is over, and loading code, unloading it and freeing
+ * pinned memory wait for all that runs in the context. As documented, or as the driver may; here
+ * and there with the context's lock held, which keeps other threads from enqueueing.
  *
  * FAKE_CUDA_DEVICES: how many devices there are, at most and unless it is set 8.
  * FAKE_CUDA_FABRIC: the name of the NVLink fabric that they are on; unset: they say that they could
  * have one, and memory for it is refused, as seen on GPUs (FAKE_CUDA_REFUSAL: in other ways).
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -31,8 +32,8 @@
 #define MAX_DEPTH 16
 
 struct CUctx_st {
-    int references;
-    int stale; /* references to what was reset, which are released all the same */
+    _Atomic int references; /* changed under the lock */
+    int stale;              /* references to what was reset, which are released all the same */
     unsigned long long resets;
     pthread_mutex_t enqueueing; /* held by every call that enqueues */
 };
@@ -383,6 +384,8 @@ static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t bytes,
     if (bytes > MAX_BYTES || bytes > most_held || bytes_held > most_held - bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
     int fd = memfd_create(name_for(property->requestedHandleTypes), MFD_CLOEXEC);
+    if (fd < 0 && errno == EMFILE)
+        return CUDA_ERROR_OPERATING_SYSTEM;
     if (fd < 0 || fchmod(fd, 0600) != 0 || ftruncate(fd, (off_t)bytes) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *handle = (CUmemGenericAllocationHandle)fd + 1;
@@ -522,9 +525,19 @@ struct bytes_op {
     uint32_t value;
 };
 
+static bool is_word(const struct bytes_op *op) {
+    return op->count == 4 && ((uintptr_t)op->dst | (uintptr_t)op->src) % 4 == 0;
+}
+
+/* A copied word may be a flag that others wait for. */
 static void run_copy(void *arg) {
     const struct bytes_op *op = arg;
-    memcpy(op->dst, op->src, op->count);
+    if (is_word(op))
+        __atomic_store_n((uint32_t *)op->dst,
+                         __atomic_load_n((const uint32_t *)op->src, __ATOMIC_ACQUIRE),
+                         __ATOMIC_RELEASE);
+    else
+        memcpy(op->dst, op->src, op->count);
 }
 
 /* Of whole pages, which are zeros once they are given back: fresh memory, which is large, has none

@@ -3,7 +3,7 @@
  * The CUDA backend's streams on the fake driver. A process makes so many when it opens a device,
  * and uses those again, in later contexts too; but none whose work goes on, none of another
  * priority, and none of a device's context that was reset. Its kernels it loads once for each of
- * the device's contexts.
+ * the device's contexts. And its calls that have no limit.
  */
 #include <cuda.h>
 #include <dlfcn.h>
@@ -14,6 +14,7 @@
 #include <string.h>
 #include <symmem/symmem.h>
 #include <time.h>
+#include <unistd.h>
 
 #define LIMIT_MS 200u
 #define KEPT 128
@@ -269,7 +270,43 @@ static void no_limit(void) {
     symmem_context_free(context);
 }
 
-/* Whoever comes next finds it. */
+static symmem_status refuse_product(void *arg, const symmem_matmul *product, void *native) {
+    (void)arg, (void)product, (void)native;
+    return SYMMEM_UNSUPPORTED;
+}
+
+/* In device memory: each at a place of its own. */
+static DLTensor tensor_at(char *at, DLDataTypeCode code, int ndim, int64_t *shape) {
+    return (DLTensor){.data = at,
+                      .device = {.device_type = kDLCUDA},
+                      .ndim = ndim,
+                      .dtype = {.code = (uint8_t)code, .bits = 32, .lanes = 1},
+                      .shape = shape};
+}
+
+/* There is no limit, and the chunks would come from the thread that is in the call. */
+static void product_fails(void) {
+    symmem_context *context = begin();
+    symmem_stream *stream = make(context);
+    int64_t shape[2] = {2, 2};
+    char *buffer = NULL;
+    need(symmem_alloc(context, 64, 0, NULL, (void **)&buffer), SYMMEM_OK, "alloc");
+    const DLTensor a = tensor_at(buffer, kDLFloat, 2, shape),
+                   b = tensor_at(buffer + 16, kDLFloat, 2, shape),
+                   out = tensor_at(buffer + 32, kDLFloat, 2, shape),
+                   words = tensor_at(buffer + 48, kDLUInt, 1, shape);
+    need(symmem_set_matmul(context, refuse_product, NULL), SYMMEM_OK, "a product of one's own");
+    alarm(10); /* or it would not end */
+    need(symmem_async_input_mm(context, &a, &b, &words, 0, &out, 0, NULL), SYMMEM_UNSUPPORTED,
+         "one that fails");
+    need(symmem_async_input_mm(context, &a, &b, &words, 0, &out, 0, stream), SYMMEM_UNSUPPORTED,
+         "one that fails on a stream");
+    alarm(0);
+    end(stream);
+    need(symmem_free(context, buffer), SYMMEM_OK, "free");
+    symmem_context_free(context);
+}
+
 /* The driver would say something else, and keep all others waiting for it. */
 static void more_than_there_is(void) {
     symmem_context *context = begin();
@@ -278,6 +315,7 @@ static void more_than_there_is(void) {
     symmem_context_free(context);
 }
 
+/* Whoever comes next finds it. */
 static void a_kernel_is_missing(void) {
     void *buffer = NULL;
     symmem_context *context = begin();
@@ -356,6 +394,7 @@ int main(void) {
         missing_after_a_reset();
         no_limit();
         more_than_there_is();
+        product_fails();
     }
     printf("%d bad\n", bad);
     return bad == 0 ? 0 : 1;

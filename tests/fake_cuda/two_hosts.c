@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A rank of a group whose ranks may be on different hosts: a rendezvous, and a number to its
- * neighbour. Says what it holds in the end, or why not; two_hosts.sh looks at that. */
+ * neighbour. Says what it holds in the end, or why not; two_hosts.sh looks at that. An argument:
+ * before, it once had no descriptors left. */
 #include <stdio.h>
+#include <sys/resource.h>
 #include <symmem/symmem.h>
 
 #define LIMIT_MS 20000
+#define LARGE ((size_t)16 << 20) /* more than small memory is made in */
 
 static symmem_status put_and_get(symmem_context *context, symmem_handle *handle, const void *mine,
                                  int *found_p) {
@@ -22,6 +25,25 @@ static symmem_status put_and_get(symmem_context *context, symmem_handle *handle,
     return status == SYMMEM_OK ? symmem_barrier(handle, 0, LIMIT_MS, NULL) : status;
 }
 
+/* What fails then passes with it. */
+static symmem_status lack_descriptors(symmem_context *context) {
+    struct rlimit before, none;
+    void *memory;
+    symmem_status status = symmem_alloc(context, LARGE, -1, NULL, &memory);
+    if (status == SYMMEM_OK)
+        status = symmem_free(context, memory);
+    if (status != SYMMEM_OK || getrlimit(RLIMIT_NOFILE, &before) != 0)
+        return status;
+    none = before;
+    none.rlim_cur = 3;
+    (void)setrlimit(RLIMIT_NOFILE, &none);
+    status = symmem_alloc(context, LARGE, -1, NULL, &memory);
+    (void)setrlimit(RLIMIT_NOFILE, &before);
+    if (status != SYMMEM_LIMIT)
+        printf("without descriptors: %s; ", symmem_status_name(status));
+    return SYMMEM_OK;
+}
+
 static symmem_status run(symmem_context *context, int *found_p) {
     symmem_group *world;
     symmem_handle *handle;
@@ -34,11 +56,14 @@ static symmem_status run(symmem_context *context, int *found_p) {
     return status == SYMMEM_OK ? put_and_get(context, handle, mine, found_p) : status;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     symmem_context *context = NULL;
     symmem_error_record record;
     int found = 0;
     symmem_status status = symmem_init(NULL, &context);
+    (void)argv;
+    if (status == SYMMEM_OK && argc > 1)
+        status = lack_descriptors(context);
     if (status == SYMMEM_OK)
         status = run(context, &found);
     symmem_last_error(&record);

@@ -27,16 +27,18 @@ if ! RANK=0 unshare -m sh -c "$host" 2>/dev/null; then
     exit 77
 fi
 
-# run HOSTS FABRIC0 FABRIC1: ranks' lines to $work/said.RANK.
+# run HOSTS FABRIC0 FABRIC1 [LACK]: ranks' lines to $work/said.RANK. LACK: the program's argument, of rank 0.
 run() {
-    export hosts=$1 fabric0=$2 fabric1=$3 host
+    export hosts=$1 fabric0=$2 fabric1=$3 lack0=${4:-} lack1='' host
     rm -f "$work"/said.*
     # shellcheck disable=SC2016 # for the ranks' shells
     SYMMEM_BACKEND=cuda timeout 60 "$ranks" 2 bash -c '
         fabric=fabric$RANK
+        lack=lack$RANK
+        export lack=${!lack}
         [ -z "${!fabric}" ] || export FAKE_CUDA_FABRIC=${!fabric}
-        [ "$hosts" = 1 ] || exec unshare -m sh -c "$host && exec \"\$program\"" >"$work/said.$RANK"
-        exec "$program" >"$work/said.$RANK"'
+        [ "$hosts" = 1 ] || exec unshare -m sh -c "$host && exec \"\$program\" \$lack" >"$work/said.$RANK"
+        exec "$program" $lack >"$work/said.$RANK"'
 }
 
 # expect NAME TEXT0 TEXT1
@@ -68,6 +70,12 @@ done
 unset FAKE_CUDA_REFUSAL
 run 2 a a
 expect "two hosts, one fabric" "holds 42" "holds 41"
+run 2 a a lack
+expect "two hosts, and rank 0 had no descriptors once" "holds 42" "holds 41"
+if grep -q "without descriptors" "$work/said.0"; then
+    printf 'BAD: %s\n' "$(cat "$work/said.0")"
+    bad=1
+fi
 for rank in 0 1; do
     if [ "$rank" = 0 ]; then run 2 '' a; else run 2 a ''; fi
     text="UNREACHABLE: ranks 0 and 1 are on different hosts"

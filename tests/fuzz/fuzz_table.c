@@ -86,6 +86,7 @@ static const entry entries[] = {
     GATED(copy_strided, MATMUL),
     GATED(reduce_local, MATMUL),
     GATED(connectivity, CONNECTIVITY),
+    GATED(collective_apart, COLLECTIVES_APART),
 };
 #define ENTRY_COUNT (sizeof(entries) / sizeof(entries[0]))
 
@@ -96,6 +97,16 @@ static symmem_status wrap_nothing(void *instance, int32_t device, void *native, 
     (void)device;
     (void)native;
     (void)stream_p;
+    return SYMMEM_BACKEND;
+}
+
+static symmem_status move_nothing(void *instance, const symmem_peers *peers, int32_t channel,
+                                  const symmem_collective *call, const symmem_exec *exec) {
+    (void)instance;
+    (void)peers;
+    (void)channel;
+    (void)call;
+    (void)exec;
     return SYMMEM_BACKEND;
 }
 
@@ -156,6 +167,7 @@ static void make_honest(draft *d, uint64_t capabilities) {
     d->table.description = d->description;
     d->table.capabilities = capabilities;
     d->table.stream_wrap = wrap_nothing;
+    d->table.collective_apart = move_nothing;
     for (size_t i = 0; i < ENTRY_COUNT; i++)
         if (entries[i].capability != 0 && (capabilities & entries[i].capability) == 0)
             drop_entry(&d->table, entries[i].offset);

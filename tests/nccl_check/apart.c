@@ -64,6 +64,7 @@ static void again(check *c) {
 
 void check_apart(check *c) {
     sums(c);
+    check_moves(c);
     missing(c);
     again(c);
 }

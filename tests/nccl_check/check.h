@@ -10,6 +10,8 @@
 #include <symmem/symmem.h>
 
 #define LIMIT_MS 30000u
+#define BYTES 1048576u /* of the own block */
+#define LATE_S 4u      /* how long a late rank sleeps */
 
 /* The driver's and NCCL's entries, found at run time as the plug-in finds them. */
 typedef struct entries {
@@ -54,6 +56,9 @@ bool wait_ready(check *c, ncclComm_t comm, uint32_t limit_ms);
 /* Prints one line. */
 void say(const check *c, const char *what, bool good, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* What this machine cannot show: no line of what is good. */
+void skip(const check *c, const char *what, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 #define EXPECT(c, what, condition, ...)                                                            \
     do {                                                                                           \
         bool good_ = (condition);                                                                  \
@@ -73,5 +78,9 @@ uint64_t now_ms(void);
 void check_device_barrier(check *c);
 /* apart.c */
 void check_apart(check *c);
+/* late.c */
+void check_late(check *c);
+/* moves.c */
+void check_moves(check *c);
 
 #endif

@@ -24,6 +24,16 @@ void say(const check *c, const char *what, bool good, const char *format, ...) {
     fflush(stdout);
 }
 
+void skip(const check *c, const char *what, const char *format, ...) {
+    char text[200];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    printf("rank %d: SKIPPED: %s: %s\n", c->rank, what, text);
+    fflush(stdout);
+}
+
 typedef struct entry {
     const char *name;
     size_t offset;

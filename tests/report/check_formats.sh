@@ -95,6 +95,20 @@ else
     echo "no TAP::Parser: TAP is checked only by its lines"
 fi
 
+# --- stretched limits: every format says so --------------------------------------------------------
+# What "in a second" in the specification means depends on it.
+has "$work/json" '"timeout_scale": 1,'
+for file in text tap html; do
+    has_not "$work/$file" 'limits x'
+done
+SYMMEM_TIMEOUT_SCALE=2.5 timeout -k 5 60 "$runner" --backend fake --filter 'good.*,kit.*' \
+    "${reports[@]}" >"$work/slow" 2>&1 </dev/null
+has "$work/json" '"timeout_scale": 2.5,'
+has "$work/junit" '<property name="timeout_scale" value="2.5"/>'
+for file in slow tap html; do
+    has "$work/$file" 'limits x 2.5'
+done
+
 # --- an interrupted run says so in every format -----------------------------------------------------
 timeout -k 5 60 "$runner" --backend fake --filter 'good.passes,bad.hangs,bad.any_bytes' \
     --timeout 50 "${reports[@]}" >"$work/interrupted" 2>&1 </dev/null &

@@ -107,13 +107,25 @@ sed -i '/"name": "core"/s/"left_out": \([0-9]*\)/"left_out": 1\1/' c1.json c2.js
 merge c1.json c2.json
 has out 'claim: none, because profile core was run in part only'
 
+# Every part had its limits stretched, and so has the whole; a claim says so.
+export SYMMEM_TIMEOUT_SCALE=2.5
+make_parts t 2 --filter 'good.*,kit.*'
+unset SYMMEM_TIMEOUT_SCALE
+sed -i -E '/"name": "core"/s/"left_out": [0-9]+, "other_parts": ([0-9]+)/"left_out": \1, "other_parts": \1/' \
+    t1.json t2.json
+merge t1.json t2.json
+has merged.json '"timeout_scale": 2.5'
+has out ', with limits x 2.5'
+
 # --- the page -------------------------------------------------------------------------------------------
 merge p1.json p2.json p3.json
 expect_status 0 "$report" --spec "$spec" --output "$page" merged.json
 is_html "$page"
-has "$page" '<small>3 parts side by side</small>'
+has "$page" '<small>in 3 parts</small>' # whether at once or in turns is not known
+has "$page" '<td class="n"><small>the longest took</small><br>'
 expect_status 0 "$report" --spec "$spec" --output "$page" p2.json
 has "$page" '<small>part 2/3 of a run</small>'
+has_not "$page" 'the longest took'
 
 # --- what is refused -------------------------------------------------------------------------------------
 refuses() { # TEXT FILE...
@@ -149,6 +161,8 @@ refuses_change 'odd.json: another machine than in p1.json' 's/"processors": /"pr
 refuses_change 'odd.json: another specification than in p1.json' 's/("SM-SELF-04": ")./\1x/'
 refuses_change 'odd.json: another capabilities than in p1.json' 's/"POOL"/"SWIM"/'
 refuses_change 'odd.json: version is absent, but "' '/"version"/d'
+refuses_change 'odd.json: timeout_scale is 3, but 1 in p1.json' 's/"timeout_scale": 1,/"timeout_scale": 3,/'
+refuses_change 'odd.json: timeout_scale is absent, but 1 in p1.json' '/"timeout_scale"/d'
 refuses_change 'odd.json: other keys than in p1.json' 's/^  "version"/  "more": 1,\n&/'
 odd_run() { # TEXT RUNNER_OPTIONS...
     local text=$1

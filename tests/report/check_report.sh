@@ -32,6 +32,11 @@ states() { # ID
     grep "^<tbody class=\"req\"[^>]* id=\"$1\">.*</tr>$" "$page" |
         grep -oE '<td class="s [a-z ]+"' | sed 's/<td class="s //; s/"//' | paste -sd ,
 }
+# The same of its cells in the columns of backends, as words: "held|not run".
+sums() { # ID
+    grep "^<tbody class=\"req\"[^>]* id=\"$1\">.*</tr>$" "$page" |
+        grep -oE '<td class="sum [^>]*>([^<]|<a[^>]*>|</a>|<small[^>]*>|</small>)*' | sed 's/<[^>]*>//g' | paste -sd '|'
+}
 make_page() { # STATUS FILE...
     local wanted=$1
     shift
@@ -69,11 +74,39 @@ is "columns of the requirements" \
     "$(sed -n '/class="matrix" /,/<\/thead>/p' "$page" | columns '<th scope="col"')" \
     "$(grep ' id="SM-SELF-01">' "$page" | columns '<t[dh][ >]')"
 
+# A run's line and its column tell from which file it is, below the root, and of which commit.
+mkdir -p below/logs
+cp good.json below/logs/fresh.json
+sed 's/"commit": "[^"]*"/"commit": "0123456789abcdef"/' good.json >below/recorded.json
+make_page 0 --root "$work/below" "$work/below/recorded.json" "$work/below/logs/fresh.json"
+grep -q '^<tr id="run-A">.*<small>recorded.json</small>' "$page" || fail "run A does not name its file"
+grep -q '^<tr id="run-B">.*<small>logs/fresh.json</small>' "$page" || fail "run B does not name its file"
+has "$page" '<th scope="col" class="run" title="recorded.json">'
+has "$page" 'processes<br>0123456</small></th>'
+has_not "$page" "$work"
+
 # A run that was cut short says so.
 has_not "$page" 'cut short'
 sed 's/"planned": [0-9]*/"planned": 9/' failing.json >short.json
 make_page 0 short.json
 has "$page" 'cut short: 6 planned cases did not run'
+
+# A run with other limits says so, and one that did not record them is named.
+make_page 0 good.json
+has_not "$page" 'limits x'
+has_not "$page" 'did not record'
+sed 's/"timeout_scale": 1,/"timeout_scale": 3,/' good.json >slow.json
+sed '/"timeout_scale"/d' good.json >silent.json
+make_page 0 good.json slow.json silent.json
+row_of() { # LETTER
+    grep "^<tr id=\"run-$1\">" "$page"
+}
+is "runs with other limits" "$(grep -c '^<tr id="run-.*limits x ' "$page")" 1
+row_of B >row
+has row '<b class="limits">limits x 3</b>'
+is "columns with other limits" "$(grep -o '<th [^>]*class="run"' "$page" | wc -l) $(
+    grep -o 'class="limits">limits x 3</b></th>' "$page" | wc -l)" '3 1'
+has "$page" 'Run C did not record whether its time limits were stretched'
 
 # Nothing was run: nothing looks passed.
 make_page 0
@@ -87,10 +120,77 @@ has "$page" 'None: no case failed'
 # The same file twice is one run; a run of another wording says so.
 make_page 0 good.json "$work/good.json"
 is "runs" "$(grep -c '<tr id="run-' "$page")" 1
-has_not "$page" 'other wording'
+has_not "$page" '<small class="stale">'
 sed 's/\("SM-SELF-04": "\)[0-9a-f]*/\10123456789abcdef/' good.json >reworded.json
 make_page 0 reworded.json
-is "cells of another wording" "$(grep -c 'other wording' "$page")" 1
+is "cells of another wording" "$(grep -c '<small class="stale">other wording' "$page")" 1
+# It is counted apart, of the run, of its chapter and of the page.
+counts() { # LETTER: held, other wording, violated, untested
+    row_of "$1" | grep -oE '<td class="n[a-z ]*">[0-9]+' | sed 's/.*>//' | head -n 4 | paste -sd ' '
+}
+is "counts of another wording" "$(counts A)" '1 1 0 1'
+has "$page" '<td class="s">1 of 3 <small class="stale">1 in other wording</small></td>'
+has "$page" '<b>1 of 3</b><span>requirements held wherever'
+has "$page" '<b>1</b><span>requirements held in another wording only'
+grep -q '<tbody class="req" data-kind="reworded" id="SM-SELF-04">' "$page" || fail "SM-SELF-04 is not reworded"
+make_page 0 reworded.json good.json
+has_not "$page" 'held in another wording only</span>'
+is "counts of another wording" "$(counts A)" '1 1 0 1'
+is "counts of this wording" "$(counts B)" '2 0 0 1'
+grep -q '<tbody class="req" data-kind="held" id="SM-SELF-04">' "$page" || fail "SM-SELF-04 is not held"
+
+# --- a column for each backend ------------------------------------------------------------------------
+make_page 0 good.json
+has_not "$page" '<td class="sum' # one run says it all
+as() { # BACKEND NAME: the run as if it were of that backend
+    sed "s/\"backend\": \"fake\"/\"backend\": \"$1\"/" "$2.json" >"$1-$2.json"
+}
+as delta unresolved
+as gamma unplanned
+as beta reworded
+as beta skipping
+as alpha reworded
+as alpha good
+as alpha failing
+as alpha skipping
+make_page 0 delta-unresolved.json gamma-unplanned.json beta-reworded.json beta-skipping.json \
+    alpha-reworded.json alpha-good.json alpha-failing.json alpha-skipping.json
+is "the backends' order" "$(grep -oE '<th scope="col" class="sum"><b>[a-z]+' "$page" | sed 's/.*>//' | paste -sd ' ')" \
+    'alpha beta delta gamma'
+grep -q '^<th scope="col" class="sum"><b>alpha</b>.*<small>1 of 3</small>.*<a href="#run-E">E</a>' "$page" ||
+    fail "the head of alpha does not say how much it held, in which runs"
+is "sums of SM-SELF-01" "$(sums SM-SELF-01)" 'in part 1 of 3|in part 1 of 3|in part 1 of 3|not planned'
+is "sums of SM-SELF-02" "$(sums SM-SELF-02)" 'violated|skipped|unresolved|not run'
+is "sums of SM-SELF-04" "$(sums SM-SELF-04)" 'held|other wording|not run|not run'
+grep ' id="SM-SELF-02">' "$page" >row
+has row '<a href="#failures">violated</a>'
+has row 'title="E: not run; F: not run; G: failed; H: skipped"'
+grep ' id="SM-SELF-04">' "$page" >row
+has row 'title="E: passed, other wording; F: passed; G: not run; H: not run"'
+is "columns with backends" \
+    "$(sed -n '/class="matrix" /,/<\/thead>/p' "$page" | columns '<th scope="col"')" \
+    "$(grep ' id="SM-SELF-01">' "$page" | columns '<t[dh][ >]')"
+is "columns of a test" \
+    "$(sed -n '/class="matrix" /,/<\/thead>/p' "$page" | columns '<th scope="col"')" \
+    "$(grep -m 1 '^<tr class="test">' "$page" | columns '<t[dh][ >]')"
+
+# --- tests that are no more ---------------------------------------------------------------------------
+# A whole run does not lack what only older runs know: it was taken away or has another name. A run of some
+# cases, one that was cut short and an older one may just not have run it.
+run_at() { # YEAR FILTER PLANNED NAME OF: a run as if it were of that year
+    sed -E "s/\"started\": \"[0-9]*/\"started\": \"$1/; s/\"filter\": \"[^\"]*/\"filter\": \"$2/
+        s/\"planned\": [0-9]*/\"planned\": $3/" "$5.json" >"$4.json"
+}
+run_at 2001 '*' 2 early part
+planned=$(sed -n 's/.*"planned": \([0-9]*\).*/\1/p' good.json)
+run_at 2002 '*' "$planned" whole good
+run_at 2002 'good*' "$planned" some good
+run_at 2002 '*' 99 stopped good
+run_at 2000 '*' "$planned" before good
+make_page 0 early.json whole.json some.json stopped.json before.json
+is "SM-SELF-01 with tests of old" "$(states SM-SELF-01)" \
+    'passed part,passed,passed part,passed part,passed part'
+is "sums with tests of old" "$(sums SM-SELF-01)" held
 
 # --- mutants, defects, lines --------------------------------------------------------------------------
 cat >mutants.json <<'JSON'

@@ -85,7 +85,7 @@ static bool declares(const struct claim *claim, const char *capability) {
 
 /* What is declared, but cannot be claimed: SPEC.md, "Profiles". */
 static void write_unshown(FILE *out, const struct claim *claim) {
-    static const char *const unshown[] = {"CROSS_HOST", "WRAP_STREAM"};
+    static const char *const unshown[] = {"CROSS_HOST", "WRAP_STREAM", "COLLECTIVES_APART"};
     int count = 0;
 
     for (size_t i = 0; i < sizeof(unshown) / sizeof(unshown[0]); i++)
@@ -121,11 +121,17 @@ static void write_sentence(FILE *out, const struct claim *claim) {
         }
     fprintf(out, " with %d ranks as %s on %s", claim->ranks,
             claim->threads ? "threads" : "processes", claim->arch);
+    if (claim_has_other_limits(claim->timeout_scale))
+        fprintf(out, ", with limits x %g", claim->timeout_scale);
     if (strstr(claim->build, "ThreadSanitizer") != NULL)
         fputs(" under ThreadSanitizer", out);
     else if (claim->threads)
         fputs("; a run under ThreadSanitizer belongs to it", out);
     fputc('\n', out);
+}
+
+bool claim_has_other_limits(double timeout_scale) {
+    return timeout_scale > 0.0 && (timeout_scale < 1.0 || timeout_scale > 1.0);
 }
 
 void claim_write(const struct claim *claim, FILE *out) {

@@ -21,6 +21,7 @@ struct claim_profile {
 struct claim {
     const char *backend, *arch, *build;
     const char *capabilities; /* declared ones, separated by any of "+, " */
+    double timeout_scale;     /* 0: unknown */
     int ranks;
     bool threads;
     struct claim_profile *profiles; /* the first is the one without which nothing is claimed */
@@ -31,6 +32,9 @@ struct claim {
 const char *claim_standing(const struct claim_profile *profile);
 /* Whether the run shows that the backend conforms to profile number `index`. */
 bool claim_has(const struct claim *claim, int index);
+/* Whether limits, and what the specification promises within a time, were not what they say: a
+ * factor that is not 1 and is known. */
+bool claim_has_other_limits(double timeout_scale);
 /* In words, line by line. */
 void claim_write(const struct claim *claim, FILE *out);
 

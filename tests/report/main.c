@@ -30,7 +30,7 @@ static void usage(FILE *out) {
         "  --lock FILE     their digests (default: SPEC.lock beside SPEC.md, if it is there)\n"
         "  --output FILE   default: standard output\n"
         "  --title TEXT    the page's heading\n"
-        "  --root DIR      taken off the paths of covered files (default: here)\n"
+        "  --root DIR      taken off the paths of files (default: here)\n"
         "  --merge OUT     no page: the run of which the FILEs are the parts, all that there are, "
         "of\n"
         "                  symmem-conformance --part; tells what failed, the claim and the counts\n"

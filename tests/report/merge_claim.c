@@ -100,6 +100,7 @@ bool merge_claim(struct merge *merge) {
         .arch = json_text(tree, "arch"),
         .build = json_text(tree, "build"),
         .capabilities = json_list(merge->reader, tree, "capabilities"),
+        .timeout_scale = json_number(tree, "timeout_scale", 0.0),
         .ranks = json_count(tree, "ranks", 0),
         .threads = strcmp(json_text(tree, "rank_mode"), "thread") == 0,
         .profiles =

@@ -53,9 +53,11 @@ struct page_run {
     const char *build; /* compiler and sanitizers */
     const char *system, *processor, *accelerators, *driver;
     const char *capabilities, *filter, *seed, *source;
-    const char *part; /* "part 1/3 of a run" or "3 parts side by side"; or empty */
+    const char *part; /* "part 1/3 of a run" or "in 3 parts"; or empty */
+    int parts;        /* in how many it was run, of which `seconds` is the longest; 0: as one */
     int ranks, processors;
-    int missing; /* cases that were planned and did not come to their turn */
+    double timeout_scale; /* what time limits were multiplied by; 0: unknown */
+    int missing;          /* cases that were planned and did not come to their turn */
     double seconds;
     struct page_result *results; /* also what was not planned */
     int result_count;
@@ -86,6 +88,7 @@ struct page_problem {
 struct page_test {
     const char *name;
     const struct page_result **results; /* for each run the worst of its rounds, or NULL */
+    const char *last;                   /* when the newest run started that knows it */
 };
 
 struct page {
@@ -98,8 +101,9 @@ struct page {
     struct page_defect *defects;
     struct page_problem *problems; /* files that could not be used */
     struct page_test *tests;       /* page_index */
+    const char **backends;         /* page_index: each once, sorted; none if there is one run */
     int requirement_count, run_count, mutant_count, coverage_count, defect_count, problem_count;
-    int test_count;
+    int test_count, backend_count;
     const char *mutants_commit;
     void **kept;
     int kept_count;
@@ -122,7 +126,7 @@ void page_free(struct page *page);
 
 struct page_verdict {
     enum page_status status;
-    int passed, tests; /* how many of the requirement's tests passed, in this run */
+    int passed, tests; /* how many of the requirement's tests passed, in this run, and all */
     bool stale;        /* the run tested another wording */
 };
 
@@ -130,8 +134,15 @@ const char *page_status_name(enum page_status status);
 bool page_is_bad(enum page_status status); /* failed, error or unresolved */
 /* What a run says of a requirement. Passed only if a test of it passed and none went wrong. */
 struct page_verdict page_judge(const struct page *page, int requirement, int run);
-/* What all runs say: bad if one does, passed if one passed, else the best reason for neither. */
-enum page_status page_judge_all(const struct page *page, int requirement);
+/* Passed, and in the present wording: what counts as held. */
+bool page_is_held(const struct page_verdict *verdict);
+/* What all runs say: bad if one does, passed if one passed (stale only if none passed the present
+ * wording), else the best reason for neither. Its counts are those of one of the runs. */
+struct page_verdict page_judge_all(const struct page *page, int requirement);
+/* What the runs of a backend say: failed or error if one of them does, else the verdict of the run
+ * that says most for it. A test that was unresolved in one run may have passed in another. */
+struct page_verdict page_judge_backend(const struct page *page, int requirement,
+                                       const char *backend);
 /* Copies the next word of a comma-separated list and moves *list_p on; false at its end. */
 bool page_next(const char **list_p, char *word, size_t capacity);
 /* What makes "process" and "thread" as many as the run has ranks. */
@@ -146,6 +157,16 @@ void page_write(const struct page *page, FILE *out);
 void page_write_runs(const struct page *page, FILE *out);
 void page_write_bad(const struct page *page, FILE *out);
 void page_write_matrix(const struct page *page, FILE *out);
+/* Where the run stands: that its limits were not what the cases say; nothing if they were. */
+void page_limits(const struct page_run *run, FILE *out);
+/* Whether a requirement that stands is of an area, "SIGNAL"; NULL: of any. */
+bool page_is_in_area(const struct page *page, int requirement, const char *area);
+/* The columns of the matrix that stand for all runs of a backend (page_backends.c). */
+void page_backend_heads(const struct page *page, FILE *out);
+void page_backend_chapter_cells(const struct page *page, const char *area, FILE *out);
+void page_backend_cells(const struct page *page, int requirement, FILE *out);
+void page_backend_test_cells(const struct page *page, const struct page_test *test, FILE *out);
+void page_backend_legend(FILE *out);
 void page_write_mutants(const struct page *page, FILE *out);
 void page_write_coverage(const struct page *page, FILE *out);
 void page_write_defects(const struct page *page, FILE *out);

@@ -17,7 +17,7 @@
   var kind = make("select", {});
   kind.setAttribute("aria-label", "Show requirements that are");
   [["", "all requirements"], ["bad", "violated or unresolved"],
-   ["untested", "not tested by any run"], ["held", "held"]].forEach(function (choice) {
+   ["untested", "not tested by any run"], ["reworded", "held in another wording only"], ["held", "held"]].forEach(function (choice) {
     var option = document.createElement("option");
     option.value = choice[0];
     option.textContent = choice[1];

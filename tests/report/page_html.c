@@ -75,24 +75,26 @@ static void tile(FILE *out, const char *anchor, const char *kind, const char *va
 }
 
 struct headline {
-    int requirements, held, violated, unresolved, untested;
+    int requirements, held, reworded, violated, unresolved, untested;
 };
 
 static struct headline count_requirements(const struct page *page) {
     struct headline count = {0};
 
     for (int i = 0; i < page->requirement_count; i++) {
-        enum page_status all;
+        struct page_verdict all;
 
         if (page->requirements[i].withdrawn)
             continue;
         all = page_judge_all(page, i);
         count.requirements++;
-        count.held += all == PAGE_PASSED;
-        count.violated += all == PAGE_FAILED || all == PAGE_ERROR;
-        count.unresolved += all == PAGE_UNRESOLVED;
+        count.held += page_is_held(&all);
+        count.reworded += all.status == PAGE_PASSED && all.stale;
+        count.violated += all.status == PAGE_FAILED || all.status == PAGE_ERROR;
+        count.unresolved += all.status == PAGE_UNRESOLVED;
     }
-    count.untested = count.requirements - count.held - count.violated - count.unresolved;
+    count.untested =
+        count.requirements - count.held - count.reworded - count.violated - count.unresolved;
     return count;
 }
 
@@ -102,6 +104,10 @@ static void requirement_tiles(const struct headline *count, FILE *out) {
     snprintf(value, sizeof(value), "%d of %d", count->held, count->requirements);
     tile(out, "requirements", count->held == count->requirements ? "good" : "", value,
          "requirements held wherever they were tested");
+    if (count->reworded > 0) {
+        snprintf(value, sizeof(value), "%d", count->reworded);
+        tile(out, "requirements", "warn", value, "requirements held in another wording only");
+    }
     snprintf(value, sizeof(value), "%d", count->violated + count->unresolved);
     tile(out, "failures", count->violated + count->unresolved > 0 ? "bad" : "good", value,
          "requirements violated or unresolved");

@@ -15,16 +15,22 @@ static void area_of(const char *id, char *area, size_t capacity) {
 }
 
 static void run_heads(const struct page *page, FILE *out) {
-    char letter[8];
+    char letter[8], commit[8]; /* as short as git has it */
 
     for (int run = 0; run < page->run_count; run++) {
         page_run_letter(run, letter, sizeof(letter));
-        fprintf(out, "<th scope=\"col\" class=\"run\"><a href=\"#run-%s\">%s</a><br><small>",
-                letter, letter);
+        fputs("<th scope=\"col\" class=\"run\" title=\"", out);
+        report_escape_xml(out, page->runs[run].source);
+        fprintf(out, "\"><a href=\"#run-%s\">%s</a><br><small>", letter, letter);
         report_escape_xml(out, page->runs[run].backend);
         fprintf(out, "<br>%d ", page->runs[run].ranks);
         report_escape_xml(out, page->runs[run].rank_mode);
-        fprintf(out, "%s</small></th>", page_plural(&page->runs[run]));
+        fprintf(out, "%s<br>", page_plural(&page->runs[run]));
+        snprintf(commit, sizeof(commit), "%.7s", page->runs[run].commit);
+        report_escape_xml(out, commit);
+        fputs("</small>", out);
+        page_limits(&page->runs[run], out);
+        fputs("</th>", out);
     }
 }
 
@@ -51,6 +57,7 @@ static void test_rows(const struct page *page, const struct page_requirement *re
 
         fputs("<tr class=\"test\"><td></td>", out);
         html_element(out, "th", "scope=\"row\"", test->name);
+        page_backend_test_cells(page, test, out);
         for (int run = 0; run < page->run_count; run++)
             test_cell(test->results[run], out);
         fputs("</tr>\n", out);
@@ -81,15 +88,17 @@ static void verdict_cell(const struct page_verdict *verdict, FILE *out) {
 }
 
 /* What a filter may ask for. */
-static const char *kind_of(enum page_status status) {
-    return page_is_bad(status) ? "bad" : status == PAGE_PASSED ? "held" : "untested";
+static const char *kind_of(const struct page_verdict *all) {
+    if (page_is_bad(all->status))
+        return "bad";
+    return page_is_held(all) ? "held" : all->status == PAGE_PASSED ? "reworded" : "untested";
 }
 
 static void requirement_row(const struct page *page, int number, FILE *out) {
     const struct page_requirement *requirement = &page->requirements[number];
+    struct page_verdict all = page_judge_all(page, number);
 
-    fprintf(out, "<tbody class=\"req\" data-kind=\"%s\" id=\"",
-            kind_of(page_judge_all(page, number)));
+    fprintf(out, "<tbody class=\"req\" data-kind=\"%s\" id=\"", kind_of(&all));
     report_escape_xml(out, requirement->id);
     fputs("\"><tr><th scope=\"row\"><a href=\"#", out);
     report_escape_xml(out, requirement->id);
@@ -99,6 +108,7 @@ static void requirement_row(const struct page *page, int number, FILE *out) {
     html_prose(out, "p", requirement->text);
     tests_box(page, requirement, out);
     fputs("</td>", out);
+    page_backend_cells(page, number, out);
     for (int run = 0; run < page->run_count; run++) {
         struct page_verdict verdict = page_judge(page, number, run);
 
@@ -109,29 +119,33 @@ static void requirement_row(const struct page *page, int number, FILE *out) {
     fputs("</tbody>\n", out);
 }
 
-static bool is_of(const struct page *page, int number, const char *area) {
+bool page_is_in_area(const struct page *page, int requirement, const char *area) {
     char own[32];
 
-    area_of(page->requirements[number].id, own, sizeof(own));
-    return !page->requirements[number].withdrawn && strcmp(own, area) == 0;
+    area_of(page->requirements[requirement].id, own, sizeof(own));
+    return !page->requirements[requirement].withdrawn && (area == NULL || strcmp(own, area) == 0);
 }
 
 /* How much of a chapter a run held. */
 static void chapter_cell(const struct page *page, const char *area, int run, FILE *out) {
-    int held = 0, all = 0;
+    int held = 0, reworded = 0, all = 0;
     bool bad = false;
 
     for (int i = 0; i < page->requirement_count; i++) {
-        enum page_status status;
+        struct page_verdict verdict;
 
-        if (!is_of(page, i, area))
+        if (!page_is_in_area(page, i, area))
             continue;
-        status = page_judge(page, i, run).status;
+        verdict = page_judge(page, i, run);
         all++;
-        held += status == PAGE_PASSED;
-        bad = bad || page_is_bad(status);
+        held += page_is_held(&verdict);
+        reworded += verdict.status == PAGE_PASSED && verdict.stale;
+        bad = bad || page_is_bad(verdict.status);
     }
-    fprintf(out, "<td class=\"s%s\">%d of %d</td>", bad ? " failed" : "", held, all);
+    fprintf(out, "<td class=\"s%s\">%d of %d", bad ? " failed" : "", held, all);
+    if (reworded > 0)
+        fprintf(out, " <small class=\"stale\">%d in other wording</small>", reworded);
+    fputs("</td>", out);
 }
 
 static void chapter_row(const struct page *page, const struct page_requirement *first,
@@ -139,12 +153,13 @@ static void chapter_row(const struct page *page, const struct page_requirement *
     fputs("<tbody class=\"chapter\"><tr><th scope=\"rowgroup\" colspan=\"2\">", out);
     report_escape_xml(out, first->chapter[0] == '\0' ? area : first->chapter);
     fputs("</th>", out);
+    page_backend_chapter_cells(page, area, out);
     for (int run = 0; run < page->run_count; run++)
         chapter_cell(page, area, run, out);
     fputs("</tr></tbody>\n", out);
 }
 
-static void legend(FILE *out) {
+static void legend(const struct page *page, FILE *out) {
     static const char *const means[PAGE_STATUS_COUNT] = {
         "a test of it passed and none went wrong; with numbers: only so many of its tests ran",
         "the backend does not declare the capability that its tests need: nothing was shown",
@@ -161,21 +176,25 @@ static void legend(FILE *out) {
         html_status(out, "span", (enum page_status)i);
         fprintf(out, "</dt><dd>%s</dd>", means[i]);
     }
-    fputs("</dl></details>\n", out);
+    fputs("</dl>", out);
+    if (page->backend_count > 0)
+        page_backend_legend(out);
+    fputs("</details>\n", out);
 }
 
 void page_write_matrix(const struct page *page, FILE *out) {
     char area[32], last[32] = "";
 
     fputs("<section id=\"requirements\"><h2>Requirements</h2>\n", out);
-    legend(out);
+    legend(page, out);
     /* Room for the sentences however many runs there are. */
     fprintf(out,
             "<div id=\"filter\"></div>\n<table class=\"matrix%s\" aria-label=\"Requirements by "
             "runs\" style=\"min-width:%drem\">\n"
             "<thead><tr><th scope=\"col\" class=\"id\">id</th><th scope=\"col\">requirement</th>",
             page->run_count > 8 ? " dense" : "",
-            38 + (page->run_count > 8 ? 5 : 7) * page->run_count);
+            38 + 7 * page->backend_count + (page->run_count > 8 ? 5 : 7) * page->run_count);
+    page_backend_heads(page, out);
     run_heads(page, out);
     fputs("</tr></thead>\n", out);
     for (int i = 0; i < page->requirement_count; i++) {

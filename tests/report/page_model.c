@@ -47,6 +47,7 @@ void page_free(struct page *page) {
     free(page->defects);
     free(page->problems);
     free(page->tests);
+    free(page->backends);
     free(page->kept);
 }
 
@@ -84,6 +85,7 @@ static bool collect_tests(struct page *page) {
             if (test == NULL)
                 return false;
             test->name = page->runs[run].results[i].test;
+            test->last = "";
         }
     if (page->test_count == 0)
         return true;
@@ -105,8 +107,11 @@ static bool join_results(struct page *page) {
     for (int run = 0; run < page->run_count; run++)
         for (int i = 0; i < page->runs[run].result_count; i++) {
             const struct page_result *result = &page->runs[run].results[i];
-            const struct page_result **worst = &find_test(page, result->test)->results[run];
+            struct page_test *test = find_test(page, result->test);
+            const struct page_result **worst = &test->results[run];
 
+            if (strcmp(test->last, page->runs[run].started) < 0)
+                test->last = page->runs[run].started;
             if (*worst == NULL || (*worst)->status < result->status)
                 *worst = result;
         }
@@ -129,8 +134,37 @@ static bool cites(const struct page *page, const struct page_test *test, const c
     return false;
 }
 
+static int compare_names(const void *one, const void *other) {
+    return strcmp(*(const char *const *)one, *(const char *const *)other);
+}
+
+static bool has_backend(const struct page *page, const char *name) {
+    for (int i = 0; i < page->backend_count; i++)
+        if (strcmp(page->backends[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* One run says itself what its backend came to. */
+static bool collect_backends(struct page *page) {
+    for (int run = 0; run < page->run_count && page->run_count > 1; run++) {
+        const char **backend;
+
+        if (has_backend(page, page->runs[run].backend))
+            continue;
+        backend = PAGE_ADD(page, page->backends, page->backend_count);
+        if (backend == NULL)
+            return false;
+        *backend = page->runs[run].backend;
+    }
+    if (page->backend_count > 0)
+        qsort(page->backends, (size_t)page->backend_count, sizeof(page->backends[0]),
+              compare_names);
+    return true;
+}
+
 bool page_index(struct page *page) {
-    if (!collect_tests(page) || !join_results(page))
+    if (!collect_tests(page) || !join_results(page) || !collect_backends(page))
         return false;
     for (int i = 0; i < page->requirement_count; i++) {
         struct page_requirement *requirement = &page->requirements[i];
@@ -169,6 +203,19 @@ static bool is_stale(const struct page *page, const struct page_requirement *req
     return false;
 }
 
+/* It names every case of the suite of its time, if only as not planned. */
+static bool is_whole(const struct page_run *run) {
+    bool one_part = run->part[0] != '\0' && run->parts == 0;
+
+    return strcmp(run->filter, "*") == 0 && run->profile[0] == '\0' && run->missing == 0 &&
+           !one_part;
+}
+
+/* Only older runs know it: it was taken away or renamed since, and this run does not lack it. */
+static bool is_gone(const struct page_test *test, const struct page_run *run) {
+    return is_whole(run) && test->last[0] != '\0' && strcmp(test->last, run->started) < 0;
+}
+
 struct page_verdict page_judge(const struct page *page, int requirement, int run) {
     static const enum page_status order[] = {PAGE_ERROR,   PAGE_FAILED,      PAGE_UNRESOLVED,
                                              PAGE_PASSED,  PAGE_SKIPPED,     PAGE_NOT_PLANNED,
@@ -178,9 +225,13 @@ struct page_verdict page_judge(const struct page *page, int requirement, int run
     int counts[PAGE_STATUS_COUNT] = {0};
 
     for (int i = 0; i < of->test_count; i++) {
-        const struct page_result *result = page->tests[of->tests[i]].results[run];
+        const struct page_test *test = &page->tests[of->tests[i]];
+        const struct page_result *result = test->results[run];
 
-        counts[result == NULL ? PAGE_NOT_RUN : result->status]++;
+        if (is_gone(test, &page->runs[run]))
+            verdict.tests--;
+        else
+            counts[result == NULL ? PAGE_NOT_RUN : result->status]++;
     }
     for (int i = 0; order[i] != PAGE_STATUS_COUNT; i++)
         if (counts[order[i]] > 0) {
@@ -192,18 +243,59 @@ struct page_verdict page_judge(const struct page *page, int requirement, int run
     return verdict;
 }
 
-enum page_status page_judge_all(const struct page *page, int requirement) {
-    enum page_status all = PAGE_NOT_RUN;
+bool page_is_held(const struct page_verdict *verdict) {
+    return verdict->status == PAGE_PASSED && !verdict->stale;
+}
+
+/* Of bad ones the worst counts, else the best; at par one of the present wording. */
+static bool outweighs(const struct page_verdict *one, const struct page_verdict *other) {
+    if (one->status == other->status)
+        return !one->stale && other->stale;
+    if (page_is_bad(one->status))
+        return !page_is_bad(other->status) || one->status > other->status;
+    return !page_is_bad(other->status) && one->status < other->status;
+}
+
+struct page_verdict page_judge_all(const struct page *page, int requirement) {
+    struct page_verdict all = {.status = PAGE_NOT_RUN};
 
     for (int run = 0; run < page->run_count; run++) {
-        enum page_status one = page_judge(page, requirement, run).status;
+        struct page_verdict one = page_judge(page, requirement, run);
 
-        if (page_is_bad(one) && (!page_is_bad(all) || one > all))
-            all = one;
-        else if (!page_is_bad(one) && !page_is_bad(all) && one < all)
+        if (outweighs(&one, &all))
             all = one;
     }
     return all;
+}
+
+/* How much a verdict counts among those of one backend; what went wrong counts most. */
+static int weight_of(const struct page_verdict *verdict) {
+    static const int weights[PAGE_STATUS_COUNT] = {
+        [PAGE_ERROR] = 8,   [PAGE_FAILED] = 7,      [PAGE_PASSED] = 4,  [PAGE_UNRESOLVED] = 3,
+        [PAGE_SKIPPED] = 2, [PAGE_NOT_PLANNED] = 1, [PAGE_NOT_RUN] = 0,
+    };
+
+    if (!page_is_held(verdict))
+        return weights[verdict->status];
+    return verdict->passed == verdict->tests ? 6 : 5;
+}
+
+struct page_verdict page_judge_backend(const struct page *page, int requirement,
+                                       const char *backend) {
+    struct page_verdict best = {.status = PAGE_NOT_RUN};
+
+    for (int run = 0; run < page->run_count; run++) {
+        struct page_verdict one;
+        int more;
+
+        if (strcmp(page->runs[run].backend, backend) != 0)
+            continue;
+        one = page_judge(page, requirement, run);
+        more = weight_of(&one) - weight_of(&best);
+        if (more > 0 || (more == 0 && one.passed > best.passed))
+            best = one;
+    }
+    return best;
 }
 
 void page_run_letter(int run, char *text, size_t capacity) {

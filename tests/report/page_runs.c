@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The runs: who ran what where, and what each came to. */
+#include "claim.h"
 #include "page.h"
 
 #include <string.h>
@@ -9,6 +10,35 @@ static bool many_commits(const struct page *page) {
         if (strcmp(page->runs[i].commit, page->runs[0].commit) != 0)
             return true;
     return false;
+}
+
+void page_limits(const struct page_run *run, FILE *out) {
+    if (claim_has_other_limits(run->timeout_scale))
+        fprintf(out, "<br><b class=\"limits\">limits x %g</b>", run->timeout_scale);
+}
+
+/* Which runs cannot tell what "within a second" was to them. */
+static void note_unknown_limits(const struct page *page, FILE *out) {
+    const char *separator = "";
+    char letter[8];
+    int count = 0;
+
+    for (int i = 0; i < page->run_count; i++)
+        count += page->runs[i].timeout_scale <= 0.0;
+    if (count == 0)
+        return;
+    fprintf(out, "<p class=\"note\">Run%s ", count == 1 ? "" : "s");
+    for (int i = 0; i < page->run_count; i++) {
+        if (page->runs[i].timeout_scale > 0.0)
+            continue;
+        page_run_letter(i, letter, sizeof(letter));
+        fprintf(out, "%s%s", separator, letter);
+        separator = ", ";
+    }
+    fprintf(out,
+            " did not record whether %s time limits were stretched, and with them what the "
+            "specification promises within a time.</p>\n",
+            count == 1 ? "its" : "their");
 }
 
 /* "Name: text" on a line of its own; nothing if there is no text. */
@@ -58,7 +88,6 @@ static void more_of(const struct page_run *run, const char *letter, FILE *out) {
     fact(out, "seed", run->seed);
     fact(out, "commit", run->commit);
     fact(out, "started", run->started);
-    fact(out, "file", run->source);
     fputs("</dl>", out);
     if (run->claim[0] != '\0')
         html_element(out, "pre", "", run->claim);
@@ -81,21 +110,23 @@ static void count_cell(FILE *out, int count, const char *kind) {
 }
 
 static void requirement_cells(const struct page *page, int run, FILE *out) {
-    int held = 0, bad = 0, all = 0;
+    int held = 0, reworded = 0, bad = 0, all = 0;
 
     for (int i = 0; i < page->requirement_count; i++) {
-        enum page_status status;
+        struct page_verdict verdict;
 
         if (page->requirements[i].withdrawn)
             continue;
-        status = page_judge(page, i, run).status;
+        verdict = page_judge(page, i, run);
         all++;
-        held += status == PAGE_PASSED;
-        bad += page_is_bad(status);
+        held += page_is_held(&verdict);
+        reworded += verdict.status == PAGE_PASSED && verdict.stale;
+        bad += page_is_bad(verdict.status);
     }
     count_cell(out, held, "");
+    count_cell(out, reworded, "");
     count_cell(out, bad, "failed");
-    count_cell(out, all - held - bad, "");
+    count_cell(out, all - held - reworded - bad, "");
 }
 
 static void case_cells(const struct page_run *run, FILE *out) {
@@ -133,6 +164,11 @@ static void run_row(const struct page *page, int number, FILE *out) {
         fputs("<br>", out);
         html_element(out, "small", "", run->part);
     }
+    if (run->source[0] != '\0') {
+        fputs("<br>", out);
+        html_element(out, "small", "", run->source);
+    }
+    page_limits(run, out);
     if (run->missing > 0)
         fprintf(out, "<p class=\"note bad\">cut short: %d planned cases did not run</p>",
                 run->missing);
@@ -149,7 +185,8 @@ static void run_row(const struct page *page, int number, FILE *out) {
     fputs("</td>", out);
     requirement_cells(page, number, out);
     case_cells(run, out);
-    fprintf(out, "<td class=\"n\">%.1f s</td></tr>\n", run->seconds);
+    fprintf(out, "<td class=\"n\">%s%.1f s</td></tr>\n",
+            run->parts > 1 ? "<small>the longest took</small><br>" : "", run->seconds);
 }
 
 void page_write_runs(const struct page *page, FILE *out) {
@@ -165,18 +202,19 @@ void page_write_runs(const struct page *page, FILE *out) {
         fputs("<p class=\"note\">These runs are of different commits. A requirement whose wording "
               "has changed since a run is marked there.</p>\n",
               out);
+    note_unknown_limits(page, out);
     fputs("<div class=\"scroll\"><table class=\"runs\" aria-label=\"Runs\">\n<thead>\n<tr>", out);
     for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++)
         fprintf(out, "<th rowspan=\"2\" scope=\"col\">%s</th>", heads[i]);
-    fputs("<th colspan=\"3\" scope=\"colgroup\">requirements</th><th colspan=\"6\" "
+    fputs("<th colspan=\"4\" scope=\"colgroup\">requirements</th><th colspan=\"6\" "
           "scope=\"colgroup\">cases</th><th rowspan=\"2\" scope=\"col\">time</th></tr>\n<tr>",
           out);
-    fputs(
-        "<th scope=\"col\">held</th><th scope=\"col\">violated</th><th scope=\"col\">untested</th>"
-        "<th scope=\"col\">passed</th><th scope=\"col\">failed</th><th scope=\"col\">error</th>"
-        "<th scope=\"col\">unresolved</th><th scope=\"col\">skipped</th>"
-        "<th scope=\"col\">not planned</th></tr>\n</thead>\n<tbody>\n",
-        out);
+    fputs("<th scope=\"col\">held</th><th scope=\"col\">other wording</th>"
+          "<th scope=\"col\">violated</th><th scope=\"col\">untested</th>"
+          "<th scope=\"col\">passed</th><th scope=\"col\">failed</th><th scope=\"col\">error</th>"
+          "<th scope=\"col\">unresolved</th><th scope=\"col\">skipped</th>"
+          "<th scope=\"col\">not planned</th></tr>\n</thead>\n<tbody>\n",
+          out);
     for (int i = 0; i < page->run_count; i++)
         run_row(page, i, out);
     fputs("</tbody></table></div>\n", out);

@@ -100,6 +100,14 @@ const char *json_text(const cJSON *object, const char *key) {
     return text == NULL ? "" : text;
 }
 
+const char *read_below_root(const struct reader *reader, const char *path) {
+    size_t length = strlen(reader->root);
+
+    if (length > 0 && strncmp(path, reader->root, length) == 0 && path[length] == '/')
+        return path + length + 1;
+    return path;
+}
+
 double json_number(const cJSON *object, const char *key, double otherwise) {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
 

@@ -10,7 +10,7 @@
 
 struct reader {
     struct page *page;
-    const char *root; /* prefix that is taken off the paths of covered files */
+    const char *root; /* prefix that is taken off the paths of covered files and of results */
     cJSON **trees;    /* their strings are borrowed by the page */
     int tree_count;
 };
@@ -20,6 +20,9 @@ char *read_whole(struct reader *reader, const char *path, size_t *length_p);
 /* Notes a problem and returns false. */
 bool read_problem(struct reader *reader, const char *path, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* The path below the root, if it is there. */
+const char *read_below_root(const struct reader *reader, const char *path);
 
 /* Finds out what the file is, and reads it. */
 bool read_any(struct reader *reader, const char *path);

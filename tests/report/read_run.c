@@ -75,7 +75,7 @@ static const char *part_of(struct reader *reader, const cJSON *tree) {
     if (part[0] == '\0' && parts == 0)
         return "";
     if (part[0] != '\0' ? asprintf(&text, "part %s of a run", part) < 0
-                        : asprintf(&text, "%d parts side by side", parts) < 0)
+                        : asprintf(&text, "in %d part%s", parts, parts == 1 ? "" : "s") < 0)
         text = NULL;
     text = page_keep(reader->page, text);
     return text == NULL ? "" : text;
@@ -97,6 +97,7 @@ static void describe(struct reader *reader, struct page_run *run, const cJSON *t
     run->claim = json_text(tree, "claim");
     run->filter = json_text(tree, "filter");
     run->part = part_of(reader, tree);
+    run->parts = json_count(tree, "parts", 0);
     run->capabilities = json_list(reader, tree, "capabilities");
     run->system = json_text(machine, "system");
     run->processor = json_text(machine, "processor");
@@ -105,6 +106,7 @@ static void describe(struct reader *reader, struct page_run *run, const cJSON *t
     run->processors = json_count(machine, "processors", 0);
     run->ranks = json_count(tree, "ranks", 0);
     run->seconds = json_number(tree, "seconds", 0.0);
+    run->timeout_scale = json_number(tree, "timeout_scale", 0.0);
     run->seed = json_text(tree, "seed");
     if (cJSON_IsNumber(seed) && asprintf(&text, "%.0f", seed->valuedouble) >= 0)
         run->seed = page_keep(reader->page, text);
@@ -116,7 +118,7 @@ static bool fill_run(struct reader *reader, const char *path, struct page_run *r
                      const cJSON *tree) {
     const cJSON *results = cJSON_GetObjectItemCaseSensitive(tree, "results"), *item;
 
-    run->source = path;
+    run->source = read_below_root(reader, path);
     describe(reader, run, tree);
     if (run->backend[0] == '\0' || run->ranks == 0 || run->rank_mode[0] == '\0')
         return read_problem(reader, path, "a run without backend, ranks or rank_mode");

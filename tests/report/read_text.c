@@ -95,15 +95,6 @@ bool read_lock(struct reader *reader, const char *path) {
 
 /* --- lcov ---------------------------------------------------------------------------- */
 
-/* Below the root, if the path is there. */
-static const char *shortened(const struct reader *reader, const char *path) {
-    size_t length = strlen(reader->root);
-
-    if (length > 0 && strncmp(path, reader->root, length) == 0 && path[length] == '/')
-        return path + length + 1;
-    return path;
-}
-
 static bool take_figure(struct page_coverage *file, const char *line) {
     const struct {
         const char *key;
@@ -161,7 +152,7 @@ static bool read_records(struct reader *reader, const char *path, char *text) {
     while ((line = read_line(&text)) != NULL) {
         number++;
         if (strncmp(line, "SF:", 3) == 0) {
-            file = (struct page_coverage){.path = shortened(reader, line + 3)};
+            file = (struct page_coverage){.path = read_below_root(reader, line + 3)};
         } else if (strcmp(line, "end_of_record") == 0) {
             if (file.path == NULL || file.lines_hit > file.lines ||
                 file.branches_hit > file.branches || file.functions_hit > file.functions)

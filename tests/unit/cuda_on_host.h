@@ -113,6 +113,15 @@ static inline uint32_t load_volatile(const uint32_t *word) {
     return __atomic_load_n(word, __ATOMIC_RELAXED);
 }
 
+// What kernels/cuda/state.cuh has for the device.
+static inline uint64_t load_state(const uint64_t *word) {
+    return __atomic_load_n(word, __ATOMIC_RELAXED);
+}
+
+static inline void store_state(uint64_t *word, uint64_t value) {
+    __atomic_store_n(word, value, __ATOMIC_RELAXED);
+}
+
 // What kernels/cuda/device.cuh has for the device.
 namespace symmem {
 

@@ -129,16 +129,20 @@ static CUresult context_release(CUdevice device) {
     return CUDA_SUCCESS;
 }
 
+static _Thread_local int pushed; /* by this thread */
+
 static CUresult context_push(CUcontext context) {
     (void)context;
     MAY_FAIL("CtxPushCurrent");
     atomic_fetch_add(&fake_cuda.contexts, 1);
+    pushed++;
     return CUDA_SUCCESS;
 }
 
 static CUresult context_pop(CUcontext *context_p) {
     *context_p = NULL;
     atomic_fetch_sub(&fake_cuda.contexts, 1);
+    pushed--;
     return CUDA_SUCCESS;
 }
 
@@ -448,11 +452,32 @@ static CUresult launch_host(CUstream stream, CUhostFn function, void *argument) 
 static CUresult capture_info(CUstream stream, CUstreamCaptureStatus *status_p, cuuint64_t *id_p,
                              CUgraph *graph_p, const CUgraphNode **nodes_p, size_t *count_p) {
     (void)stream, (void)id_p, (void)graph_p, (void)nodes_p, (void)count_p;
+    MAY_FAIL("StreamGetCaptureInfo");
     *status_p =
         fake_cuda.captures ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
     if (id_p != NULL)
         *id_p = 7;
     return CUDA_SUCCESS;
+}
+
+/* Of captures only that they begin and end. */
+static CUresult begin_capture(CUstream stream, CUstreamCaptureMode mode) {
+    (void)stream, (void)mode;
+    count(1);
+    return CUDA_SUCCESS;
+}
+
+/* Here whoever ends one is in a context, as with all that a driver is to do in relaxed mode. */
+static CUresult end_capture(CUstream stream, CUgraph *graph_p) {
+    (void)stream;
+    if (pushed == 0)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    count(-1);
+    return make(graph_p, 1);
+}
+
+static CUresult graph_destroy(CUgraph graph) {
+    return drop(graph);
 }
 
 /* An event is the stream that it was recorded on, as that is when one asks. */
@@ -550,6 +575,9 @@ static const entry entries[] = {
     ENTRY("StreamDestroy", stream_destroy),
     ENTRY("StreamQuery", stream_query),
     ENTRY("StreamGetCaptureInfo", capture_info),
+    ENTRY("StreamBeginCapture", begin_capture),
+    ENTRY("StreamEndCapture", end_capture),
+    ENTRY("GraphDestroy", graph_destroy),
     ENTRY("StreamWaitEvent", wait_event),
     ENTRY("LaunchHostFunc", launch_host),
     ENTRY("EventCreate", event_create),

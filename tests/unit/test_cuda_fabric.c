@@ -67,14 +67,22 @@ static void test_offer(void) {
     unsetenv("SYMMEM_CUDA_FABRIC");
 }
 
-/* For good, and of this device; but not where there is no room. */
+/* Not where there is no room, which is the same without them. */
+static void test_may_be_why(void) {
+    CU_ASSERT_FALSE(cuda_fabric_may_be_why(CUDA_SUCCESS));
+    CU_ASSERT_FALSE(cuda_fabric_may_be_why(CUDA_ERROR_OUT_OF_MEMORY));
+    CU_ASSERT_TRUE(cuda_fabric_may_be_why(CUDA_ERROR_NOT_PERMITTED));
+    CU_ASSERT_TRUE(cuda_fabric_may_be_why(CUDA_ERROR_OPERATING_SYSTEM));
+}
+
+/* For good, and of this device; but not what fails without them, too, which may pass. */
 static void test_refusal(void) {
     begin(1, CUDA_SUCCESS);
     CU_ASSERT(cuda_fabric_is_offered(&instance, 0) && cuda_fabric_is_offered(&instance, 1));
-    CU_ASSERT_FALSE(cuda_fabric_is_refused(&instance, 0, CUDA_SUCCESS));
-    CU_ASSERT_FALSE(cuda_fabric_is_refused(&instance, 0, CUDA_ERROR_OUT_OF_MEMORY));
+    cuda_fabric_was_why(&instance, 0, CUDA_ERROR_OPERATING_SYSTEM);
+    cuda_fabric_was_why(&instance, 0, CUDA_ERROR_OUT_OF_MEMORY);
     CU_ASSERT_TRUE(cuda_fabric_is_offered(&instance, 0));
-    CU_ASSERT_TRUE(cuda_fabric_is_refused(&instance, 0, CUDA_ERROR_NOT_PERMITTED));
+    cuda_fabric_was_why(&instance, 0, CUDA_SUCCESS);
     CU_ASSERT_FALSE(cuda_fabric_is_offered(&instance, 0));
     CU_ASSERT_TRUE(cuda_fabric_is_offered(&instance, 1));
     CU_ASSERT_EQUAL(asked, 2);
@@ -117,6 +125,7 @@ static void test_import(void) {
 
 int main(void) {
     static const unit_case cases[] = {{"offer", test_offer},
+                                      {"may be why", test_may_be_why},
                                       {"refusal", test_refusal},
                                       {"export", test_export},
                                       {"import", test_import}};

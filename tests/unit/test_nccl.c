@@ -78,7 +78,9 @@ static void test_table(void) {
     CU_ASSERT(table->collective == cuda_table.collective && table->copy == cuda_table.copy);
     CU_ASSERT_EQUAL(table->capabilities & (SYMMEM_CAP_OVERLAP | SYMMEM_CAP_MULTICAST), 0);
     CU_ASSERT_NOT_EQUAL(table->capabilities & SYMMEM_CAP_CROSS_HOST, 0);
-    const uint64_t not_of_it = SYMMEM_CAP_OVERLAP | SYMMEM_CAP_MULTICAST;
+    CU_ASSERT_NOT_EQUAL(table->capabilities & SYMMEM_CAP_COLLECTIVES_APART, 0);
+    const uint64_t not_of_it =
+        SYMMEM_CAP_OVERLAP | SYMMEM_CAP_MULTICAST | SYMMEM_CAP_COLLECTIVES_APART;
     CU_ASSERT_EQUAL(table->capabilities | not_of_it, cuda_table.capabilities | not_of_it);
 }
 
@@ -271,6 +273,25 @@ static void test_fabric(void) {
     fake_cuda.refuses_fabric = NULL;
 }
 
+/* A capture that the driver begins and then says nothing of is ended, and leaves no graph. */
+static void body_capture(rank_env *env) {
+    symmem_stream *stream = NULL;
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    const int before = atomic_load(&fake_cuda.live);
+    fake_cuda.result = CUDA_ERROR_UNKNOWN;
+    atomic_store(&fake_cuda.skip, 1); /* the first one asks whether there is one already */
+    fake_cuda.fails = "StreamGetCaptureInfo";
+    CHECK_STATUS(env, symmem_stream_begin_capture(stream), SYMMEM_BACKEND);
+    fake_cuda.fails = NULL;
+    CHECK(env, atomic_load(&fake_cuda.live) == before);
+    CHECK_OK(env, symmem_stream_destroy(stream));
+}
+
+static void test_capture(void) {
+    use_library(PLAIN_NCCL);
+    run_nccl(1, body_capture, 0);
+}
+
 /* The kernels of both backends, on each of two devices, by the ranks' instances of one run. */
 static int loads_of_a_run(unsigned context_id) {
     const int before = atomic_load(&fake_cuda.loads);
@@ -364,6 +385,7 @@ static const named_test tests[] = {
     {"rendezvous", test_works},
     {"memory is whole", test_whole},
     {"fabric handles are refused", test_fabric},
+    {"a capture fails", test_capture},
     {"handles outlive groups", test_outlives},
     {"modules outlive instances", test_modules},
     {"load/store domains", test_domains},

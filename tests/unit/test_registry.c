@@ -96,7 +96,8 @@ static const struct {
                  OFFSET(graph_destroy),      OFFSET(multicast_create),  OFFSET(multicast_attach),
                  OFFSET(multicast_bind),     OFFSET(multicast_release), OFFSET(multimem_store),
                  OFFSET(multimem_ld_reduce), OFFSET(collective),        OFFSET(matmul),
-                 OFFSET(copy_strided),       OFFSET(reduce_local),      OFFSET(connectivity)};
+                 OFFSET(copy_strided),       OFFSET(reduce_local),      OFFSET(connectivity),
+                 OFFSET(collective_apart)};
 
 static void table_entries(void) {
     symmem_backend good, table;

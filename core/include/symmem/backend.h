@@ -64,7 +64,8 @@ extern "C" {
 #define SYMMEM_CAP_COLLECTIVES (1ull << 12)  /* collective */
 #define SYMMEM_CAP_MATMUL (1ull << 13)       /* matmul, copy_strided, reduce_local */
 #define SYMMEM_CAP_CONNECTIVITY (1ull << 14) /* connectivity */
-#define SYMMEM_CAP_ALL ((1ull << 15) - 1)    /* every bit of this ABI; others must be 0 */
+#define SYMMEM_CAP_COLLECTIVES_APART (1ull << 15) /* collective_apart */
+#define SYMMEM_CAP_ALL ((1ull << 16) - 1)         /* every bit of this ABI; others must be 0 */
 
 /* --- what the core offers to a backend ---------------------------------------------- */
 
@@ -677,11 +678,11 @@ struct symmem_backend {
     symmem_status (*communicator_check)(void *instance, void *communicator, int32_t rank,
                                         int32_t world_size);
 
-    /* As collective, for `peers` in which some pointers are NULL, on every rank: the backend's own
-     * way of moving data, of the kinds ONE_SHOT_ALL_REDUCE, TWO_SHOT_ALL_REDUCE, REDUCE_SCATTER,
-     * ALL_GATHER, BROADCAST and ALL_TO_ALL. What may be different there: SM-COLL-16. UNSUPPORTED
-     * also for what it cannot do on any rank. Optional; without it the core answers UNREACHABLE,
-     * as it does for all other kinds. */
+    /* CAP_COLLECTIVES_APART. As collective, for `peers` in which some pointers are NULL, on every
+     * rank: the backend's own way of moving data, of the kinds ONE_SHOT_ALL_REDUCE,
+     * TWO_SHOT_ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST and ALL_TO_ALL. What may be
+     * different there: SM-COLL-16. UNSUPPORTED also for what it cannot do on any rank. Without it
+     * the core answers UNREACHABLE, as it does for all other kinds. */
     symmem_status (*collective_apart)(void *instance, const symmem_peers *peers, int32_t channel,
                                       const symmem_collective *call, const symmem_exec *exec);
 

@@ -27,6 +27,7 @@ static const struct {
     {SYMMEM_CAP_COLLECTIVES, "COLLECTIVES"},
     {SYMMEM_CAP_MATMUL, "MATMUL"},
     {SYMMEM_CAP_CONNECTIVITY, "CONNECTIVITY"},
+    {SYMMEM_CAP_COLLECTIVES_APART, "COLLECTIVES_APART"},
 };
 
 void runner_capability_names(uint64_t bits, char *text, size_t capacity) {

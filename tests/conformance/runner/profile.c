@@ -165,6 +165,7 @@ static void tell(const struct runner *runner, struct told *told) {
         .arch = told->machine.machine,
         .build = runner_build(),
         .capabilities = told->capabilities,
+        .timeout_scale = runner->options.timeout_scale,
         .ranks = runner->options.ranks,
         .threads = runner->options.mode == TK_MODE_THREAD,
         .profiles = told->profiles,

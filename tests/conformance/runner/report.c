@@ -42,6 +42,11 @@ static bool wants_color(const struct runner *runner) {
            strcmp(term, "dumb") != 0 && isatty(fileno(runner->progress)) == 1;
 }
 
+void report_limits(const struct runner *runner, FILE *out) {
+    if (claim_has_other_limits(runner->options.timeout_scale))
+        fprintf(out, ", limits x %g", runner->options.timeout_scale);
+}
+
 void report_begin(struct runner *runner) {
     const struct runner_options *options = &runner->options;
 

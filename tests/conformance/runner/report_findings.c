@@ -206,7 +206,7 @@ static const char *shortened(const char *program) {
 void report_replay(const struct runner *runner, const struct runner_result *result, FILE *out) {
     const struct runner_options *options = &runner->options;
 
-    if (options->timeout_scale > 1.0 || options->timeout_scale < 1.0)
+    if (claim_has_other_limits(options->timeout_scale))
         fprintf(out, "SYMMEM_TIMEOUT_SCALE=%g ", options->timeout_scale);
     word(shortened(options->program), out);
     fputs(" --backend ", out);

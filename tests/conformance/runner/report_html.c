@@ -121,6 +121,7 @@ static void add_run(struct page *page, const struct runner *runner,
                     ? ""
                     : kept(page, "part %d/%d of a run", options->part, options->parts),
         .source = "",
+        .timeout_scale = options->timeout_scale,
         .ranks = options->ranks,
         .processors = (int)machine->processors,
         .missing = runner->planned_count - runner->result_count,

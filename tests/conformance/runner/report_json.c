@@ -251,8 +251,8 @@ static void header(const struct runner *runner, FILE *out) {
     fputs("  ", out);
     key_time(out, "started", runner->started);
     fprintf(out, ",\n  \"seconds\": %.3f,\n", runner->seconds);
-    fprintf(out, "  \"seed\": %llu,\n  \"repeat\": %d,\n  ", (unsigned long long)options->seed,
-            options->repeat);
+    fprintf(out, "  \"seed\": %llu,\n  \"repeat\": %d,\n  \"timeout_scale\": %g,\n  ",
+            (unsigned long long)options->seed, options->repeat, options->timeout_scale);
     key_text(out, "filter", options->filter == NULL ? "*" : options->filter);
     fputs(",\n  ", out);
     key_text(out, "profile", options->profile == NULL ? "" : options->profile);

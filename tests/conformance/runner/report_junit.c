@@ -104,6 +104,8 @@ static void properties(const struct runner *runner, FILE *out) {
     property(out, "ranks", number);
     snprintf(number, sizeof(number), "%llu", (unsigned long long)runner->options.seed);
     property(out, "seed", number);
+    snprintf(number, sizeof(number), "%g", runner->options.timeout_scale);
+    property(out, "timeout_scale", number);
     fputs("    </properties>\n", out);
 }
 

@@ -95,9 +95,11 @@ static void diagnostics(const struct runner *runner, const struct runner_result 
 
 void report_tap(const struct runner *runner, FILE *out) {
     fprintf(out, "TAP version 14\n1..%d\n", runner->planned_count);
-    fprintf(out, "# backend %s, ranks %d, rank mode %s, seed %llu\n", runner->arena->probe.name,
+    fprintf(out, "# backend %s, ranks %d, rank mode %s, seed %llu", runner->arena->probe.name,
             runner->options.ranks, runner_mode_name(runner->options.mode),
             (unsigned long long)runner->options.seed);
+    report_limits(runner, out);
+    fputc('\n', out);
     for (int i = 0; i < runner->result_count; i++) {
         const struct runner_result *result = &runner->results[i];
         bool good = runner_verdict_is_good(result->verdict);

@@ -29,6 +29,7 @@ void report_text_begin(struct runner *runner) {
     fprintf(runner->progress, "symmem conformance: backend %s, %d rank%s (%s), seed %llu",
             runner->arena->probe.name, options->ranks, plural(options->ranks),
             runner_mode_name(options->mode), (unsigned long long)options->seed);
+    report_limits(runner, runner->progress);
     if (options->parts > 0)
         fprintf(runner->progress, ", part %d/%d", options->part, options->parts);
     fputc('\n', runner->progress);

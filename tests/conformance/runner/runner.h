@@ -363,6 +363,8 @@ void report_chapters(const struct runner *runner);
 /* All that is known of one case that went wrong, indented by four; in colours if asked for. */
 void report_findings(const struct runner *runner, const struct runner_result *result, bool color,
                      FILE *out);
+/* ", limits x 3"; nothing if they are as the cases have them. */
+void report_limits(const struct runner *runner, FILE *out);
 /* The command that runs just this case with the same random numbers. */
 void report_replay(const struct runner *runner, const struct runner_result *result, FILE *out);
 
