@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Capture and replay. Suite of the STREAM area's second half. */
 #include "timeout_help.h"
+#include "work_after.h"
 
 #define CAPTURE (SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE)
 
@@ -339,6 +340,7 @@ static void failure_in_a_launch_is_reported(struct tk *t) {
             graph_end(t, &c);
         }
         tk_out_of_band_barrier(t);
+        work_after(t, c.stream);
     }
 }
 
@@ -427,7 +429,7 @@ static const struct tk_case cases[] = {
      .max_ranks = 2,
      .body = misuse_is_refused},
     {.name = "capture.failure_in_a_launch_is_reported",
-     .requirements = "SM-STREAM-15",
+     .requirements = "SM-STREAM-15,SM-TIMEOUT-14",
      .needs = CAPTURE,
      .min_ranks = 2,
      .max_ranks = 2,

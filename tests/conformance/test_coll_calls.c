@@ -2,6 +2,7 @@
 /* What holds for every collective, shown by one_shot_all_reduce: agreement of the calls, waiting
  * and failing, order. */
 #include "coll_help.h"
+#include "work_after.h"
 
 /* --- agreement ------------------------------------------------------------------------------ */
 
@@ -151,6 +152,7 @@ static void missing_rank(struct tk *t) {
     sum_load(t, &s, 3);
     TK_OK(t, sum_run(&s, 0, s.limit_ms, NULL));
     sum_expect(t, &s, 3, "after a reset");
+    work_after(t, NULL);
 }
 
 static void lost_rank(struct tk *t) {
@@ -168,6 +170,7 @@ static void lost_rank(struct tk *t) {
     TK_EQ_INT(t, victim, last_record().failed_rank);
     tk_expect_prompt(t, victim, begin_ms, tk_now_ms());
     TK_CHECK(t, info_of(t, s.handle).poisoned);
+    work_after_loss(t, NULL, victim, 1, NULL);
 }
 
 /* --- order ---------------------------------------------------------------------------------- */
@@ -273,9 +276,9 @@ static const struct tk_case cases[] = {
     COLL_CASE("options_of_checking", "SM-COLL-06", 0, 2, TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT,
               options_of_checking),
     COLL_CASE("empty_ones_synchronise", "SM-COLL-07", 0, 2, 0, empty_ones_synchronise),
-    COLL_CASE("missing_rank", "SM-COLL-08", 0, 2, 0, missing_rank),
-    COLL_CASE("lost_rank", "SM-COLL-08", 0, 2, TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK,
-              lost_rank),
+    COLL_CASE("missing_rank", "SM-COLL-08,SM-TIMEOUT-14", 0, 2, 0, missing_rank),
+    COLL_CASE("lost_rank", "SM-COLL-08,SM-TIMEOUT-14", 0, 2,
+              TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK, lost_rank),
     COLL_CASE("inputs_are_free_afterwards", "SM-COLL-01", 0, 2, 0, inputs_are_free_afterwards),
     COLL_CASE("on_a_stream", "SM-COLL-09", STREAMS | SYMMEM_CAP_HOST_FN, 1, 0, on_a_stream),
     COLL_CASE("captured", "SM-COLL-09", STREAMS | SYMMEM_CAP_CAPTURE, 1, 0, captured),

@@ -3,6 +3,7 @@
  * ones do nothing, and the failure is told once. */
 #include "fused_pair.h"
 #include "move_help.h"
+#include "work_after.h"
 
 #define COUNT 32
 
@@ -90,6 +91,7 @@ static void copy_fails(struct tk *t) {
     TK_OK(t, gather_enqueue(&g));
     tk_synchronize(t, g.stream);
     gather_expect(t, &g, true);
+    work_after(t, g.stream);
 }
 
 static void copy_fails_in_a_graph(struct tk *t) {
@@ -110,6 +112,7 @@ static void copy_fails_in_a_graph(struct tk *t) {
         gather_expect(t, &g, true);
     }
     TK_OK(t, symmem_graph_destroy(graph));
+    work_after(t, g.stream);
 }
 
 /* --- a product that fails --------------------------------------------------------------------- */
@@ -164,6 +167,7 @@ static void product_fails_with(struct tk *t, symmem_status failure) {
     TK_OK(t, pair_gather(&x, tk_scaled_ms(LONG_MS), stream));
     tk_synchronize(t, stream);
     pair_expect_gather(t, &x, 1);
+    work_after(t, stream);
     pair_end(&x);
 }
 
@@ -211,6 +215,7 @@ static void product_fails_on_the_second_stream(struct tk *t) {
     TK_OK(t, pair_gather(&x, limit_ms, stream));
     tk_synchronize(t, stream);
     pair_expect_gather(t, &x, 1);
+    work_after(t, second);
     pair_end(&x);
 }
 
@@ -273,19 +278,21 @@ static void calls_differ_in_graphs(struct tk *t) {
     pair_end(&x);
 }
 
-#define CASE(name_, needs_, body_)                                                                 \
+/* Of those that fail. */
+#define WORK ",SM-TIMEOUT-14"
+#define CASE(name_, more_, needs_, body_)                                                          \
     {                                                                                              \
-        .name = "composed." name_, .requirements = "SM-COLL-15",                                   \
+        .name = "composed." name_, .requirements = "SM-COLL-15" more_,                             \
         .needs = SYMMEM_CAP_STREAMS | (needs_), .min_ranks = 2, .max_ranks = 4, .body = body_      \
     }
 
 static const struct tk_case cases[] = {
-    CASE("copy_fails", SYMMEM_CAP_DIRECT_ACCESS, copy_fails),
-    CASE("copy_fails_in_a_graph", SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_CAPTURE,
+    CASE("copy_fails", WORK, SYMMEM_CAP_DIRECT_ACCESS, copy_fails),
+    CASE("copy_fails_in_a_graph", WORK, SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_CAPTURE,
          copy_fails_in_a_graph),
-    CASE("product_fails", PRODUCTS, product_fails),
-    CASE("product_fails_on_the_second_stream", PRODUCTS, product_fails_on_the_second_stream),
-    CASE("calls_differ_on_two_streams", PRODUCTS, calls_differ_on_two_streams),
-    CASE("calls_differ_in_graphs", PRODUCTS | SYMMEM_CAP_CAPTURE, calls_differ_in_graphs),
+    CASE("product_fails", WORK, PRODUCTS, product_fails),
+    CASE("product_fails_on_the_second_stream", WORK, PRODUCTS, product_fails_on_the_second_stream),
+    CASE("calls_differ_on_two_streams", "", PRODUCTS, calls_differ_on_two_streams),
+    CASE("calls_differ_in_graphs", "", PRODUCTS | SYMMEM_CAP_CAPTURE, calls_differ_in_graphs),
 };
 TK_SUITE(composed, cases);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "timeout_help.h"
+#include "work_after.h"
 
 /* --- a thousand registrations ----------------------------------------------------------------- */
 
@@ -230,6 +231,7 @@ static void every_blocked_thread_is_released(struct tk *t) {
                      symmem_status_name(crowd[i].status));
         tk_expect_prompt(t, victim, begin_ms, crowd[i].ended_ms);
     }
+    work_after_loss(t, NULL, victim, 1, NULL);
 }
 
 static const struct tk_case cases[] = {
@@ -252,7 +254,7 @@ static const struct tk_case cases[] = {
      .max_ranks = 4,
      .body = groups_in_threads},
     {.name = "peer_loss.every_blocked_thread_is_released",
-     .requirements = "SM-TIMEOUT-08,SM-THREAD-01",
+     .requirements = "SM-TIMEOUT-08,SM-THREAD-01,SM-TIMEOUT-14",
      .min_ranks = 2,
      .max_ranks = 4,
      .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The product whose input arrives chunk by chunk. */
 #include "fused_help.h"
+#include "work_after.h"
 
 #define CHUNKS 4
 #define CHUNK_ROWS 3
@@ -165,6 +166,7 @@ static void check_timeout(struct tk *t, symmem_stream *stream) {
     for (size_t i = chunk; i < 3 * chunk; i++)
         untouched = untouched && out[i] == 0x55;
     TK_CHECK_MSG(t, untouched, "rows behind the missing chunk were written");
+    work_after(t, stream);
     end(&x);
 }
 
@@ -194,6 +196,7 @@ static void given_up(struct tk *t) {
     TK_OK(t, symmem_event_record(over, stream));
     TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
     TK_OK(t, symmem_event_synchronize(over, tk_scaled_ms(3000)));
+    work_after(t, NULL);
     fused_expect_bytes(t, &x.out, 0x55, "out");
     symmem_event_destroy(over);
     end(&x);
@@ -236,6 +239,7 @@ static void launch_given_up(struct tk *t) {
     TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
     TK_OK(t, symmem_event_synchronize(over, tk_scaled_ms(3000)));
     TK_OK(t, symmem_graph_destroy(graph));
+    work_after(t, NULL);
     fused_expect_bytes(t, &x.out, 0x55, "out");
     symmem_event_destroy(over);
     end(&x);
@@ -277,6 +281,7 @@ static void replayed(struct tk *t) {
         TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
     }
     TK_OK(t, symmem_graph_destroy(graph));
+    work_after(t, stream);
     end(&x);
 }
 
@@ -521,27 +526,27 @@ static const struct tk_case cases[] = {
      .max_ranks = 1,
      .body = product_fails_on_stream},
     {.name = "fused_async.chunk_missing",
-     .requirements = "SM-FUSED-08",
+     .requirements = "SM-FUSED-08,SM-TIMEOUT-14",
      .needs = SYMMEM_CAP_MATMUL,
      .max_ranks = 1,
      .body = chunk_missing},
     {.name = "fused_async.chunk_missing_on_stream",
-     .requirements = "SM-FUSED-08",
+     .requirements = "SM-FUSED-08,SM-TIMEOUT-14",
      .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS,
      .max_ranks = 1,
      .body = chunk_missing_on_stream},
     {.name = "fused_async.given_up",
-     .requirements = "SM-LIFE-13,SM-STREAM-17",
+     .requirements = "SM-LIFE-13,SM-STREAM-17,SM-TIMEOUT-14",
      .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS,
      .max_ranks = 1,
      .body = given_up},
     {.name = "fused_async.launch_given_up",
-     .requirements = "SM-LIFE-13,SM-STREAM-17",
+     .requirements = "SM-LIFE-13,SM-STREAM-17,SM-TIMEOUT-14",
      .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
      .max_ranks = 1,
      .body = launch_given_up},
     {.name = "fused_async.replayed",
-     .requirements = "SM-FUSED-09",
+     .requirements = "SM-FUSED-09,SM-TIMEOUT-14",
      .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
      .max_ranks = 1,
      .body = replayed},

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Fused operations: a user's own product, failures, reuse, disagreement. */
 #include "fused_pair.h"
+#include "work_after.h"
 
 /* --- a user's own product --------------------------------------------------------------------- */
 
@@ -127,6 +128,7 @@ static void failing(struct tk *t, symmem_stream *stream) {
         TK_OK(t, both_ends(pair_gather(&x, tk_scaled_ms(LONG_MS), stream), stream));
         pair_expect_gather(t, &x, 1);
     }
+    work_after(t, stream);
     pair_end(&x);
 }
 
@@ -155,6 +157,7 @@ static void rank_missing(struct tk *t) {
     }
     TK_OK(t, pair_gather(&x, tk_scaled_ms(LONG_MS), NULL));
     pair_expect_gather(t, &x, 1);
+    work_after(t, NULL);
     pair_end(&x);
 }
 
@@ -286,19 +289,19 @@ static const struct tk_case cases[] = {
      .max_ranks = 3,
      .body = own_product_on_stream},
     {.name = "fused_faults.product_fails",
-     .requirements = "SM-FUSED-12",
+     .requirements = "SM-FUSED-12,SM-TIMEOUT-14",
      .needs = PRODUCTS,
      .min_ranks = 2,
      .max_ranks = 3,
      .body = product_fails},
     {.name = "fused_faults.product_fails_on_stream",
-     .requirements = "SM-FUSED-12",
+     .requirements = "SM-FUSED-12,SM-TIMEOUT-14",
      .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
      .min_ranks = 2,
      .max_ranks = 3,
      .body = product_fails_on_stream},
     {.name = "fused_faults.rank_missing",
-     .requirements = "SM-COLL-08",
+     .requirements = "SM-COLL-08,SM-TIMEOUT-14",
      .needs = PRODUCTS,
      .min_ranks = 2,
      .max_ranks = 3,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Group ranks are not world ranks: where data goes, and whose end counts. */
 #include "sync_help.h"
+#include "work_after.h"
 
 /* --- data ------------------------------------------------------------------------------------- */
 
@@ -78,6 +79,7 @@ static void ends(struct tk *t) {
     check_missing_one(t, &record, 1, 2);
     TK_STATUS(t, SYMMEM_PEER_LOST, symmem_group_barrier(pair, tk_scaled_ms(LONG_MS)));
     TK_EQ_INT(t, 1, last_record().failed_rank);
+    work_after_loss(t, NULL, 0, last, NULL); /* alone */
 }
 
 static const struct tk_case cases[] = {
@@ -86,7 +88,7 @@ static const struct tk_case cases[] = {
      .max_ranks = 16,
      .body = transfers},
     {.name = "group_ranks.ends",
-     .requirements = "SM-TIMEOUT-08,SM-GROUP-02",
+     .requirements = "SM-TIMEOUT-08,SM-GROUP-02,SM-TIMEOUT-14",
      .min_ranks = 4,
      .max_ranks = 8,
      .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK,

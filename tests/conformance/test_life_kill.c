@@ -11,6 +11,7 @@
 
 #include "kit.h"
 #include "resources.h"
+#include "work_after.h"
 
 #define LIMIT_MS 8000u
 #define BYTES 4096
@@ -150,6 +151,8 @@ static void survive(struct tk *t, const char *point, int32_t dying) {
     }
     expect_told(t, dying, status, job.meets_ms);
     TK_STATUS_EITHER(t, SYMMEM_PEER_LOST, unknown ? SYMMEM_TIMEOUT : SYMMEM_PEER_LOST, status);
+    TK_REQUIRE(t, job.context != NULL);
+    work_after_loss(t, job.context, 0, dying, NULL);
     end_job(t, &job);
     next_job_works(t, "next");
     expect_nothing_left(t, &before);
@@ -203,6 +206,7 @@ static void killed_in_a_barrier(struct tk *t, int32_t dying) {
             (long long)(told_ms - tk_read_u64(t, 0, SLOT_KILL_MS)));
     TK_STATUS(t, SYMMEM_PEER_LOST, status);
     TK_CHECK_MSG(t, record.failed_rank < dying, "rank %d is blamed", record.failed_rank);
+    work_after_loss(t, job.context, 0, dying, NULL);
     end_job(t, &job);
     next_job_works(t, "next");
     expect_nothing_left(t, &before);
@@ -255,19 +259,22 @@ static void all_but_one_in_a_barrier(struct tk *t) {
     }
 POINTS(BODIES)
 
-#define KILL_CASE(name_, min_, max_, body_)                                                        \
+/* Of those that survive as members of the job. */
+#define WORK ",SM-TIMEOUT-14"
+#define KILL_CASE(name_, more_, min_, max_, body_)                                                 \
     {                                                                                              \
-        .name = "life_kill." name_, .requirements = "SM-LIFE-02,SM-LIFE-03", .min_ranks = min_,    \
-        .max_ranks = max_, .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK | TK_NO_CONTEXT,    \
-        .timeout_s = 40, .body = body_,                                                            \
+        .name = "life_kill." name_, .requirements = "SM-LIFE-02,SM-LIFE-03" more_,                 \
+        .min_ranks = min_, .max_ranks = max_,                                                      \
+        .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK | TK_NO_CONTEXT, .timeout_s = 40,      \
+        .body = body_,                                                                             \
     }
 #define CASES(area, step, point)                                                                   \
-    KILL_CASE("one_at." point, 2, 4, one_at_##area##_##step),                                      \
-        KILL_CASE("some_at." point, 3, 4, some_at_##area##_##step),                                \
-        KILL_CASE("all_at." point, 2, 4, all_at_##area##_##step),
+    KILL_CASE("one_at." point, WORK, 2, 4, one_at_##area##_##step),                                \
+        KILL_CASE("some_at." point, WORK, 3, 4, some_at_##area##_##step),                          \
+        KILL_CASE("all_at." point, "", 2, 4, all_at_##area##_##step),
 
 static const struct tk_case cases[] = {
-    POINTS(CASES) KILL_CASE("one_in_a_barrier", 2, 0, one_in_a_barrier),
-    KILL_CASE("all_but_one_in_a_barrier", 3, 8, all_but_one_in_a_barrier),
+    POINTS(CASES) KILL_CASE("one_in_a_barrier", WORK, 2, 0, one_in_a_barrier),
+    KILL_CASE("all_but_one_in_a_barrier", WORK, 3, 8, all_but_one_in_a_barrier),
 };
 TK_SUITE(life_kill, cases);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The all-gather of barriers and copies: one operation, whatever its parts do. */
 #include "move_help.h"
+#include "work_after.h"
 
 /* No collectives needed. */
 #define REACH SYMMEM_CAP_DIRECT_ACCESS
@@ -193,6 +194,7 @@ static void missing_rank(struct tk *t) {
         area_check(t, &g.far, "out");
     }
     tk_out_of_band_barrier(t);
+    work_after(t, NULL);
 }
 
 static void missing_rank_on_a_stream(struct tk *t) {
@@ -210,6 +212,7 @@ static void missing_rank_on_a_stream(struct tk *t) {
         check_missing_one(t, &record, 0, g.size);
     }
     tk_out_of_band_barrier(t);
+    work_after(t, stream);
 }
 
 /* A part of one rank's fails between the barriers: nobody waits for the rest of it. */
@@ -235,6 +238,7 @@ static void part_that_fails(struct tk *t) {
     }
     tk_forget_points(t);
     tk_out_of_band_barrier(t);
+    work_after(t, NULL);
     TK_OK(t, symmem_handle_reset(g.handle, g.limit_ms));
     TK_OK(t, gather_words(&g, g.limit_ms, NULL));
 }
@@ -260,6 +264,7 @@ static void part_that_cannot_be_enqueued(struct tk *t) {
     TK_CHECK(t, status == SYMMEM_OK || status == SYMMEM_POISONED);
     TK_CHECK(t, g.rank == 0 || !passed || tk_now_ms() - begin_ms < tk_scaled_ms(2000));
     tk_out_of_band_barrier(t);
+    work_after(t, stream);
     TK_OK(t, symmem_handle_reset(g.handle, g.limit_ms));
     TK_OK(t, gather_words(&g, g.limit_ms, NULL));
 }
@@ -287,25 +292,25 @@ static const struct tk_case cases[] = {
      .max_ranks = 3,
      .body = forms_differ},
     {.name = "move.low_contention_missing_rank",
-     .requirements = "SM-MOVE-10,SM-COLL-08",
+     .requirements = "SM-MOVE-10,SM-COLL-08,SM-TIMEOUT-14",
      .needs = REACH,
      .min_ranks = 2,
      .max_ranks = 3,
      .body = missing_rank},
     {.name = "move.low_contention_missing_rank_on_a_stream",
-     .requirements = "SM-MOVE-10,SM-COLL-08",
+     .requirements = "SM-MOVE-10,SM-COLL-08,SM-TIMEOUT-14",
      .needs = REACH | SYMMEM_CAP_STREAMS,
      .min_ranks = 2,
      .max_ranks = 3,
      .body = missing_rank_on_a_stream},
     {.name = "move.low_contention_part_that_fails",
-     .requirements = "SM-MOVE-10",
+     .requirements = "SM-MOVE-10,SM-TIMEOUT-14",
      .needs = REACH,
      .min_ranks = 2,
      .max_ranks = 3,
      .body = part_that_fails},
     {.name = "move.low_contention_part_that_cannot_be_enqueued",
-     .requirements = "SM-MOVE-10",
+     .requirements = "SM-MOVE-10,SM-TIMEOUT-14",
      .needs = REACH | SYMMEM_CAP_STREAMS,
      .min_ranks = 2,
      .max_ranks = 3,

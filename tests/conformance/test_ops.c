@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What holds for every collective, shown by all of them: agreement, waiting, failing, order. */
 #include "ops_table_help.h"
+#include "work_after.h"
 
 /* --- agreement ------------------------------------------------------------------------------ */
 
@@ -164,6 +165,7 @@ static void missing_rank(struct tk *t) {
         TK_REQUIRE_OK(t, symmem_handle_reset(desk.handle, desk.limit_ms));
         TK_OK(t, ops_run_usual(t, &desk, row, 0, NULL));
     }
+    work_after(t, NULL);
 }
 
 /* One of them, another one with each seed. */
@@ -183,6 +185,7 @@ static void lost_rank(struct tk *t) {
     TK_EQ_INT(t, victim, last_record().failed_rank);
     tk_expect_prompt(t, victim, begin_ms, tk_now_ms());
     TK_CHECK(t, info_of(t, desk.handle).poisoned);
+    work_after_loss(t, NULL, victim, 1, NULL);
 }
 
 /* --- order ---------------------------------------------------------------------------------- */
@@ -284,8 +287,9 @@ static const struct tk_case cases[] = {
     CASE("ranks_disagree", "SM-COLL-06", 0, 2, 0, ranks_disagree),
     CASE("ranks_disagree_on_a_stream", "SM-COLL-06", STREAMS, 2, 0, ranks_disagree_on_a_stream),
     CASE("empty_ones_synchronise", "SM-COLL-07", 0, 2, 0, empty_ones_synchronise),
-    CASE("missing_rank", "SM-COLL-08", 0, 2, 0, missing_rank),
-    CASE("lost_rank", "SM-COLL-08", 0, 2, TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK, lost_rank),
+    CASE("missing_rank", "SM-COLL-08,SM-TIMEOUT-14", 0, 2, 0, missing_rank),
+    CASE("lost_rank", "SM-COLL-08,SM-TIMEOUT-14", 0, 2, TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK,
+         lost_rank),
     CASE("order_on_a_channel", "SM-COLL-09,SM-COLL-10", STREAMS | SYMMEM_CAP_HOST_FN, 2, 0,
          order_on_a_channel),
     CASE("captured", "SM-COLL-09", STREAMS | SYMMEM_CAP_CAPTURE, 1, 0, captured),

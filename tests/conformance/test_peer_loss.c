@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include "timeout_help.h"
+#include "work_after.h"
 
 enum lost_in { IN_BARRIER = 0, IN_PUT, IN_WAIT, IN_RENDEZVOUS, IN_ALL_GATHER, IN_HOST_BARRIER };
 
@@ -62,6 +63,7 @@ static void lose_rank(struct tk *t, enum lost_in in, int32_t victim, uint32_t li
     check_lost(t, call_that_needs(t, in, handle, fresh, victim, limit_ms), victim, begin_ms);
     /* A later call finds it lost at once. */
     TK_STATUS(t, SYMMEM_PEER_LOST, symmem_group_barrier(tk_world_group(t), 60000));
+    work_after_loss(t, NULL, victim, 1, NULL);
 }
 
 #define LOSS_CASE(name, in, victim, limit_ms)                                                      \
@@ -82,7 +84,7 @@ LOSS_CASE(all_gather_no_limit, IN_ALL_GATHER, 0, 0)
 LOSS_CASE(host_barrier_60_s, IN_HOST_BARRIER, t->world_size / 2, 60000)
 LOSS_CASE(barrier_middle_60_s, IN_BARRIER, t->world_size / 2, 60000)
 
-/* The loss comes as a stream's failure, with other streams and handles still usable. */
+/* The loss comes as a stream's failure, with that stream and others still usable. */
 static void stream_reports_the_loss(struct tk *t) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     int32_t victim = t->world_size - 1;
@@ -95,6 +97,7 @@ static void stream_reports_the_loss(struct tk *t) {
     TK_STATUS(t, SYMMEM_PEER_LOST, symmem_stream_synchronize(stream, 60000));
     TK_EQ_INT(t, victim, last_record().failed_rank);
     TK_OK(t, symmem_stream_synchronize(stream, 1000));
+    work_after_loss(t, NULL, victim, 1, stream);
 }
 
 /* The victim gets some way into the rendezvous. */
@@ -114,6 +117,7 @@ static void dies_inside_rendezvous(struct tk *t, const char *point) {
     TK_CHECK(t, handle == NULL);
     tk_expect_prompt(t, victim, begin_ms, tk_now_ms());
     TK_EQ_INT(t, victim, last_record().failed_rank);
+    work_after_loss(t, NULL, victim, 1, NULL);
 }
 
 #define INSIDE_CASE(name, point)                                                                   \
@@ -156,6 +160,7 @@ static void stopped_rank_times_out(struct tk *t) {
     tk_out_of_band_barrier(t);
     for (int op = 0; op < OP_COUNT; op++)
         TK_OK(t, symmem_handle_reset(handles[op], tk_scaled_ms(LONG_MS)));
+    work_after(t, NULL);
 }
 
 struct continuer {
@@ -202,31 +207,32 @@ static void stopped_rank_goes_on(struct tk *t) {
     }
 
 static const struct tk_case cases[] = {
-    LOSS("barrier_first_60_s", "SM-TIMEOUT-08", 4, barrier_first_60_s),
-    LOSS("barrier_last_no_limit", "SM-TIMEOUT-08", 4, barrier_last_no_limit),
-    LOSS("barrier_middle_60_s", "SM-TIMEOUT-08", 0, barrier_middle_60_s),
-    LOSS("put_60_s", "SM-TIMEOUT-08", 2, put_60_s),
-    LOSS("put_no_limit", "SM-TIMEOUT-08", 4, put_no_limit),
-    LOSS("wait_60_s", "SM-TIMEOUT-08", 2, wait_60_s),
-    LOSS("wait_no_limit", "SM-TIMEOUT-08", 4, wait_no_limit),
-    LOSS("rendezvous_60_s", "SM-TIMEOUT-08", 4, rendezvous_60_s),
-    LOSS("rendezvous_no_limit", "SM-TIMEOUT-08", 4, rendezvous_no_limit),
-    LOSS("all_gather_60_s", "SM-TIMEOUT-08", 4, all_gather_60_s),
-    LOSS("all_gather_no_limit", "SM-TIMEOUT-08", 4, all_gather_no_limit),
-    LOSS("host_barrier_60_s", "SM-TIMEOUT-08", 4, host_barrier_60_s),
-    LOSS("dies_at_begin_of_rendezvous", "SM-TIMEOUT-08,SM-RDV-10", 4, dies_at_begin),
-    LOSS("dies_after_metadata", "SM-TIMEOUT-08,SM-RDV-10", 4, dies_after_metadata),
-    LOSS("dies_before_descriptors", "SM-TIMEOUT-08,SM-RDV-10", 4, dies_before_descriptors),
-    LOSS("dies_before_mapping", "SM-TIMEOUT-08,SM-RDV-10", 4, dies_before_mapping),
+    LOSS("barrier_first_60_s", "SM-TIMEOUT-08,SM-TIMEOUT-14", 4, barrier_first_60_s),
+    LOSS("barrier_last_no_limit", "SM-TIMEOUT-08,SM-TIMEOUT-14", 4, barrier_last_no_limit),
+    LOSS("barrier_middle_60_s", "SM-TIMEOUT-08,SM-TIMEOUT-14", 0, barrier_middle_60_s),
+    LOSS("put_60_s", "SM-TIMEOUT-08,SM-TIMEOUT-14", 2, put_60_s),
+    LOSS("put_no_limit", "SM-TIMEOUT-08,SM-TIMEOUT-14", 4, put_no_limit),
+    LOSS("wait_60_s", "SM-TIMEOUT-08,SM-TIMEOUT-14", 2, wait_60_s),
+    LOSS("wait_no_limit", "SM-TIMEOUT-08,SM-TIMEOUT-14", 4, wait_no_limit),
+    LOSS("rendezvous_60_s", "SM-TIMEOUT-08,SM-TIMEOUT-14", 4, rendezvous_60_s),
+    LOSS("rendezvous_no_limit", "SM-TIMEOUT-08,SM-TIMEOUT-14", 4, rendezvous_no_limit),
+    LOSS("all_gather_60_s", "SM-TIMEOUT-08,SM-TIMEOUT-14", 4, all_gather_60_s),
+    LOSS("all_gather_no_limit", "SM-TIMEOUT-08,SM-TIMEOUT-14", 4, all_gather_no_limit),
+    LOSS("host_barrier_60_s", "SM-TIMEOUT-08,SM-TIMEOUT-14", 4, host_barrier_60_s),
+    LOSS("dies_at_begin_of_rendezvous", "SM-TIMEOUT-08,SM-RDV-10,SM-TIMEOUT-14", 4, dies_at_begin),
+    LOSS("dies_after_metadata", "SM-TIMEOUT-08,SM-RDV-10,SM-TIMEOUT-14", 4, dies_after_metadata),
+    LOSS("dies_before_descriptors", "SM-TIMEOUT-08,SM-RDV-10,SM-TIMEOUT-14", 4,
+         dies_before_descriptors),
+    LOSS("dies_before_mapping", "SM-TIMEOUT-08,SM-RDV-10,SM-TIMEOUT-14", 4, dies_before_mapping),
     {.name = "peer_loss.stream_reports_the_loss",
-     .requirements = "SM-TIMEOUT-08,SM-STREAM-03",
+     .requirements = "SM-TIMEOUT-08,SM-STREAM-03,SM-TIMEOUT-14",
      .needs = SYMMEM_CAP_STREAMS,
      .min_ranks = 2,
      .max_ranks = 4,
      .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK,
      .body = stream_reports_the_loss},
     {.name = "peer_loss.stopped_rank_times_out",
-     .requirements = "SM-TIMEOUT-09",
+     .requirements = "SM-TIMEOUT-09,SM-TIMEOUT-14",
      .min_ranks = 2,
      .max_ranks = 2,
      .flags = TK_PROCESS_ONLY,

@@ -4,6 +4,7 @@
  * in some shorter way than large ones: however they alternate, whoever is late, absent or lost.
  */
 #include "reduce_help.h"
+#include "work_after.h"
 
 #define MOST_BYTES ((size_t)1 << 16)
 
@@ -103,6 +104,7 @@ static void without_a_rank(struct tk *t) {
         for (int i = 0; i < 3; i++)
             reduce_check(t, &desk, &call);
     }
+    work_after(t, NULL);
 }
 
 static void rank_lost(struct tk *t) {
@@ -119,6 +121,7 @@ static void rank_lost(struct tk *t) {
     TK_STATUS(t, SYMMEM_PEER_LOST, run_small(&desk, 200, 60000, NULL));
     TK_EQ_INT(t, victim, last_record().failed_rank);
     tk_expect_prompt(t, victim, begin_ms, tk_now_ms());
+    work_after_loss(t, NULL, victim, 1, NULL);
 }
 
 /* Sizes that differ are found before anything is written, the memory on the way included. */
@@ -189,12 +192,12 @@ static const struct tk_case cases[] = {
      .min_ranks = 2,
      .body = left_behind},
     {.name = "reduce_small.without_a_rank",
-     .requirements = "SM-COLL-08",
+     .requirements = "SM-COLL-08,SM-TIMEOUT-14",
      .needs = COLLECTIVES,
      .min_ranks = 2,
      .body = without_a_rank},
     {.name = "reduce_small.rank_lost",
-     .requirements = "SM-COLL-08",
+     .requirements = "SM-COLL-08,SM-TIMEOUT-14",
      .needs = COLLECTIVES,
      .min_ranks = 2,
      .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK,

@@ -2,6 +2,7 @@
 /* A signal's slot: where it is depends on group, channel and source alone, and a failed operation
  * leaves it as it was. */
 #include "sync_help.h"
+#include "work_after.h"
 
 /* --- the place -------------------------------------------------------------------------------- */
 
@@ -56,6 +57,7 @@ static void failed_put_leaves_its_slot(struct tk *t) {
         TK_STATUS_EITHER(t, SYMMEM_POISONED, SYMMEM_TIMEOUT,
                          symmem_wait_signal(handle, 0, 3, 100, NULL));
     }
+    work_after(t, NULL);
 }
 
 /* The wait that found the slot empty leaves it empty: a put into it has nothing to wait for. */
@@ -69,6 +71,7 @@ static void failed_wait_leaves_its_slot(struct tk *t) {
         TK_STATUS_EITHER(t, SYMMEM_POISONED, SYMMEM_TIMEOUT,
                          symmem_put_signal(handle, 0, 3, 100, NULL));
     }
+    work_after(t, NULL);
 }
 
 static const struct tk_case cases[] = {
@@ -82,12 +85,12 @@ static const struct tk_case cases[] = {
      .max_ranks = 4,
      .body = place_is_fixed_on_streams},
     {.name = "signal.failed_put_leaves_its_slot",
-     .requirements = "SM-SIGNAL-12",
+     .requirements = "SM-SIGNAL-12,SM-TIMEOUT-14",
      .min_ranks = 2,
      .max_ranks = 2,
      .body = failed_put_leaves_its_slot},
     {.name = "signal.failed_wait_leaves_its_slot",
-     .requirements = "SM-SIGNAL-12",
+     .requirements = "SM-SIGNAL-12,SM-TIMEOUT-14",
      .min_ranks = 2,
      .max_ranks = 2,
      .body = failed_wait_leaves_its_slot},

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Streams: order, asynchrony, events, failures, foreign streams, destruction. */
 #include "timeout_help.h"
+#include "work_after.h"
 
 #define STREAM_FN (SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN)
 
@@ -166,6 +167,7 @@ static void first_failure_is_reported_once(struct tk *t) {
     symmem_status status = symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS));
     TK_CHECK(t, status == SYMMEM_OK || status == SYMMEM_POISONED);
     TK_OK(t, symmem_stream_synchronize(stream, 1000));
+    work_after(t, stream);
 }
 
 /* Each of the three ops fails on a stream as it does without. */
@@ -185,6 +187,7 @@ static void every_operation_fails_on_a_stream(struct tk *t) {
             TK_EQ_INT(t, SYMMEM_TIMEOUT, symmem_handle_status(handle, &record));
         }
         tk_out_of_band_barrier(t);
+        work_after(t, stream);
     }
 }
 
@@ -392,12 +395,12 @@ static const struct tk_case cases[] = {
      .max_ranks = 2,
      .body = synchronize_times_out},
     {.name = "stream.first_failure_is_reported_once",
-     .requirements = "SM-STREAM-03",
+     .requirements = "SM-STREAM-03,SM-TIMEOUT-14",
      .needs = SYMMEM_CAP_STREAMS,
      .max_ranks = 2,
      .body = first_failure_is_reported_once},
     {.name = "stream.every_operation_fails_on_a_stream",
-     .requirements = "SM-STREAM-03,SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-04",
+     .requirements = "SM-STREAM-03,SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-04,SM-TIMEOUT-14",
      .needs = SYMMEM_CAP_STREAMS,
      .min_ranks = 2,
      .max_ranks = 2,

@@ -2,6 +2,7 @@
 /* Streams at their edges: work that is running, work that comes later, limits, and what the lanes
  * of a capture that are not the origin's do. */
 #include "timeout_help.h"
+#include "work_after.h"
 
 #define STREAM_FN (SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN)
 #define CAPTURE (SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE)
@@ -161,6 +162,8 @@ static void failure_beside_the_origin(struct tk *t) {
     TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(fork.origin, tk_scaled_ms(LONG_MS)));
     TK_EQ_INT(t, 2, last_record().channel);
     TK_OK(t, symmem_stream_synchronize(fork.side, tk_scaled_ms(LONG_MS)));
+    work_after(t, fork.origin);
+    work_after(t, fork.side);
     fork_end(t, &fork);
 }
 
@@ -247,7 +250,8 @@ static const struct tk_case cases[] = {
          later_work_is_not_waited_for),
     EDGE("alloc_stream.free_has_a_limit", "SM-ALLOC-14", STREAM_FN, free_has_a_limit),
     EDGE("capture.record_after_joining", "SM-STREAM-22", CAPTURE, record_after_joining),
-    EDGE("capture.failure_beside_the_origin", "SM-STREAM-15", CAPTURE, failure_beside_the_origin),
+    EDGE("capture.failure_beside_the_origin", "SM-STREAM-15,SM-TIMEOUT-14", CAPTURE,
+         failure_beside_the_origin),
     EDGE("stream.other_devices_are_refused", "SM-STREAM-24", SYMMEM_CAP_STREAMS,
          other_devices_are_refused),
     EDGE("capture.graph_on_another_device_is_refused", "SM-STREAM-24", CAPTURE,

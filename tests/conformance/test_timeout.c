@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Time limits of signal operations and the record of an expiry. */
 #include "timeout_help.h"
+#include "work_after.h"
 
 /* --- how long --------------------------------------------------------------------------------- */
 
@@ -54,6 +55,7 @@ static void op_times_out(struct tk *t, enum signal_op op) {
                      "%s went on for %llu ms after its limit of %u", op_name(op),
                      (unsigned long long)best_ms, limits_ms[i]);
     }
+    work_after(t, NULL);
 }
 
 static void barrier_timeout(struct tk *t) {
@@ -117,6 +119,7 @@ static void limit_of_one_second(struct tk *t) {
     tk_out_of_band_barrier(t); /* all have read it */
     if (excess_ms > 2 * allowed_excess_ms(1000))
         (void)expire_all(t, true);
+    work_after(t, NULL);
 }
 
 /* --- who is missing --------------------------------------------------------------------------- */
@@ -179,6 +182,7 @@ static void missing_ranks_are_named(struct tk *t) {
         absent[small ? (r + 1) % t->world_size : t->world_size / 2] = true;
         check_without(t, absent);
     }
+    work_after(t, NULL);
 }
 
 /* Puts and waits name the one rank, in group ranks. */
@@ -205,6 +209,7 @@ static void missing_on_shape(struct tk *t, symmem_group *group, const struct tk_
 
 static void missing_ranks_are_group_ranks(struct tk *t) {
     tk_for_each_group_shape(t, missing_on_shape, NULL);
+    work_after(t, NULL);
 }
 
 /* --- no false expiry -------------------------------------------------------------------------- */
@@ -240,6 +245,7 @@ static void last_arrival_needs_no_time(struct tk *t) {
         tk_out_of_band_barrier(t);
     }
     TK_CHECK_MSG(t, served, "a barrier that all others had entered timed out");
+    work_after(t, NULL);
 }
 
 /* Peers that come after 100 ms of a limit of many seconds. */
@@ -302,36 +308,37 @@ static void default_limit_is_the_contexts(struct tk *t) {
         tk_out_of_band_barrier(t);
         symmem_handle_release(handle);
     }
+    work_after(t, NULL);
 }
 
 static const struct tk_case cases[] = {
     {.name = "test_barrier_timeout",
-     .requirements = "SM-TIMEOUT-01,SM-TIMEOUT-02",
+     .requirements = "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-14",
      .min_ranks = 2,
      .max_ranks = 4,
      .body = barrier_timeout},
     {.name = "test_put_signal_timeout",
-     .requirements = "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-SIGNAL-02",
+     .requirements = "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-SIGNAL-02,SM-TIMEOUT-14",
      .min_ranks = 2,
      .max_ranks = 4,
      .body = put_signal_timeout},
     {.name = "test_wait_signal_timeout",
-     .requirements = "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-SIGNAL-01",
+     .requirements = "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-SIGNAL-01,SM-TIMEOUT-14",
      .min_ranks = 2,
      .max_ranks = 4,
      .body = wait_signal_timeout},
     {.name = "timeout.limit_of_one_second",
-     .requirements = "SM-TIMEOUT-01",
+     .requirements = "SM-TIMEOUT-01,SM-TIMEOUT-14",
      .min_ranks = 2,
      .max_ranks = 2,
      .body = limit_of_one_second},
     {.name = "timeout.missing_ranks_are_named",
-     .requirements = "SM-TIMEOUT-02,SM-BARRIER-01",
+     .requirements = "SM-TIMEOUT-02,SM-BARRIER-01,SM-TIMEOUT-14",
      .min_ranks = 2,
      .timeout_s = 60,
      .body = missing_ranks_are_named},
     {.name = "timeout.missing_ranks_are_group_ranks",
-     .requirements = "SM-TIMEOUT-02",
+     .requirements = "SM-TIMEOUT-02,SM-TIMEOUT-14",
      .max_ranks = 5,
      .body = missing_ranks_are_group_ranks},
     {.name = "timeout.satisfied_operations_need_no_time",
@@ -339,7 +346,7 @@ static const struct tk_case cases[] = {
      .max_ranks = 8,
      .body = satisfied_operations_need_no_time},
     {.name = "timeout.last_arrival_needs_no_time",
-     .requirements = "SM-TIMEOUT-03",
+     .requirements = "SM-TIMEOUT-03,SM-TIMEOUT-14",
      .min_ranks = 2,
      .max_ranks = 2,
      .body = last_arrival_needs_no_time},
@@ -354,7 +361,7 @@ static const struct tk_case cases[] = {
      .max_ranks = 2,
      .body = zero_is_no_limit},
     {.name = "timeout.default_limit_is_the_contexts",
-     .requirements = "SM-TIMEOUT-11",
+     .requirements = "SM-TIMEOUT-11,SM-TIMEOUT-14",
      .min_ranks = 2,
      .max_ranks = 2,
      .body = default_limit_is_the_contexts},

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* After a failure: poison, its spread, what still works, and the collective reset. */
 #include "timeout_help.h"
+#include "work_after.h"
 
 /* --- poison on the rank that failed ----------------------------------------------------------- */
 
@@ -34,6 +35,7 @@ static void failure_poisons_the_link(struct tk *t, enum signal_op op) {
     TK_CHECK(t, !info_of(t, other).poisoned);
     TK_OK(t, symmem_barrier(other, 4, tk_scaled_ms(LONG_MS), NULL));
     ring_signal(t, other, 4);
+    work_after(t, NULL);
 }
 
 static void barrier_poisons(struct tk *t) {
@@ -63,6 +65,7 @@ static void data_and_memory_work_on(struct tk *t) {
     TK_OK(t, symmem_barrier(fresh, 0, tk_scaled_ms(LONG_MS), NULL));
     tk_release(t, handle);
     tk_free(t, ptr);
+    work_after(t, NULL);
 }
 
 /* --- the others ------------------------------------------------------------------------------- */
@@ -112,12 +115,14 @@ static void waits_for_poisoned(struct tk *t, enum signal_op op, bool before, sym
 static void waiting_for_poisoned_ends(struct tk *t) {
     for (int op = 0; op < OP_COUNT; op++)
         waits_for_poisoned(t, (enum signal_op)op, true, tk_world_group(t));
+    work_after(t, NULL);
 }
 
 static void poisoned_peer_is_seen_later(struct tk *t) {
     symmem_group *group = reversed_group(t);
     for (int op = 0; op < OP_COUNT; op++)
         waits_for_poisoned(t, (enum signal_op)op, false, group);
+    work_after(t, NULL);
 }
 
 /* --- reset ------------------------------------------------------------------------------------ */
@@ -172,6 +177,7 @@ static void reset_cleans(struct tk *t) {
     }
     tk_expect_bytes(t, handle, t->rank, 0, 1024, (uint8_t)(t->rank + 1));
     pad_expect(t, handle, 0x42);
+    work_after(t, NULL);
 }
 
 /* A signal pending at each rank's slot before the reset must not come through after it. */
@@ -191,6 +197,7 @@ static void reset_forgets_pending_signals(struct tk *t) {
         TK_OK(t, symmem_wait_signal(handle, r, last, LONG_MS, NULL));
     TK_OK(t, symmem_barrier(handle, last, tk_scaled_ms(LONG_MS), NULL));
     TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(handle, t->rank, 0, 20, NULL));
+    work_after(t, NULL);
 }
 
 /* A rank that entered a barrier in vain has counted one round more than the others: the reset must
@@ -205,6 +212,7 @@ static void reset_forgets_rounds_on_every_channel(struct tk *t) {
         TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
         TK_OK(t, symmem_barrier(handle, channels[i], tk_scaled_ms(LONG_MS), NULL));
     }
+    work_after(t, NULL);
 }
 
 /* Nobody's signals after the reset may be wiped by a slower rank's part of it. */
@@ -231,6 +239,7 @@ static void reset_on_shape(struct tk *t, symmem_group *group, const struct tk_sh
 
 static void reset_works_on_every_group_shape(struct tk *t) {
     tk_for_each_group_shape(t, reset_on_shape, NULL);
+    work_after(t, NULL);
 }
 
 static void reset_with_pending_work_is_busy(struct tk *t) {
@@ -265,6 +274,7 @@ static void failed_reset_poisons(struct tk *t) {
     TK_STATUS(t, SYMMEM_POISONED, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
     TK_STATUS(t, SYMMEM_SYSTEM, symmem_handle_status(handle, NULL));
     tk_out_of_band_barrier(t);
+    work_after(t, NULL);
     TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
     ring_signal(t, handle, 0);
 }
@@ -291,6 +301,7 @@ static void failed_reset_poisons_graphs(struct tk *t) {
     TK_OK(t, symmem_wait_signal(handle, (t->rank + last) % t->world_size, 0, tk_scaled_ms(LONG_MS),
                                 NULL));
     TK_OK(t, symmem_graph_destroy(graph));
+    work_after(t, stream);
 }
 
 /* --- the user's pad is not looked at ---------------------------------------------------------- */
@@ -310,50 +321,51 @@ static void waits_ignore_the_users_pad(struct tk *t) {
         check_nothing_pending(t, handle, -1, 1);
         tk_out_of_band_barrier(t);
     }
+    work_after(t, NULL);
 }
 
 static const struct tk_case cases[] = {
     {.name = "timeout.barrier_poisons_the_link",
-     .requirements = "SM-TIMEOUT-04,SM-TIMEOUT-06",
+     .requirements = "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14",
      .min_ranks = 2,
      .max_ranks = 4,
      .body = barrier_poisons},
     {.name = "timeout.put_poisons_the_link",
-     .requirements = "SM-TIMEOUT-04,SM-TIMEOUT-06",
+     .requirements = "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14",
      .min_ranks = 2,
      .max_ranks = 4,
      .body = put_poisons},
     {.name = "timeout.wait_poisons_the_link",
-     .requirements = "SM-TIMEOUT-04,SM-TIMEOUT-06",
+     .requirements = "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14",
      .min_ranks = 2,
      .max_ranks = 4,
      .body = wait_poisons},
     {.name = "timeout.data_and_memory_work_on",
-     .requirements = "SM-TIMEOUT-06",
+     .requirements = "SM-TIMEOUT-06,SM-TIMEOUT-14",
      .max_ranks = 4,
      .body = data_and_memory_work_on},
     {.name = "timeout.waiting_for_a_poisoned_rank_ends",
-     .requirements = "SM-TIMEOUT-05",
+     .requirements = "SM-TIMEOUT-05,SM-TIMEOUT-14",
      .min_ranks = 2,
      .max_ranks = 4,
      .body = waiting_for_poisoned_ends},
     {.name = "timeout.poisoned_peer_is_seen_later",
-     .requirements = "SM-TIMEOUT-05",
+     .requirements = "SM-TIMEOUT-05,SM-TIMEOUT-14",
      .min_ranks = 2,
      .max_ranks = 4,
      .body = poisoned_peer_is_seen_later},
     {.name = "timeout.reset_cleans",
-     .requirements = "SM-TIMEOUT-07",
+     .requirements = "SM-TIMEOUT-07,SM-TIMEOUT-14",
      .min_ranks = 2,
      .max_ranks = 4,
      .flags = TK_WRITES_PADS,
      .body = reset_cleans},
     {.name = "timeout.reset_forgets_pending_signals",
-     .requirements = "SM-TIMEOUT-07",
+     .requirements = "SM-TIMEOUT-07,SM-TIMEOUT-14",
      .max_ranks = 8,
      .body = reset_forgets_pending_signals},
     {.name = "timeout.reset_forgets_rounds_on_every_channel",
-     .requirements = "SM-TIMEOUT-07",
+     .requirements = "SM-TIMEOUT-07,SM-TIMEOUT-14",
      .min_ranks = 2,
      .max_ranks = 8,
      .body = reset_forgets_rounds_on_every_channel},
@@ -362,16 +374,16 @@ static const struct tk_case cases[] = {
      .max_ranks = 8,
      .body = signals_right_after_reset_stay},
     {.name = "timeout.reset_works_on_every_group_shape",
-     .requirements = "SM-TIMEOUT-07",
+     .requirements = "SM-TIMEOUT-07,SM-TIMEOUT-14",
      .max_ranks = 8,
      .body = reset_works_on_every_group_shape},
     {.name = "timeout.failed_reset_poisons",
-     .requirements = "SM-TIMEOUT-13",
+     .requirements = "SM-TIMEOUT-13,SM-TIMEOUT-14",
      .min_ranks = 2,
      .max_ranks = 3,
      .body = failed_reset_poisons},
     {.name = "timeout.failed_reset_poisons_graphs",
-     .requirements = "SM-TIMEOUT-04,SM-TIMEOUT-13",
+     .requirements = "SM-TIMEOUT-04,SM-TIMEOUT-13,SM-TIMEOUT-14",
      .needs = SYMMEM_CAP_CAPTURE,
      .min_ranks = 3,
      .max_ranks = 3,
@@ -383,7 +395,7 @@ static const struct tk_case cases[] = {
      .max_ranks = 4,
      .body = reset_with_pending_work_is_busy},
     {.name = "timeout.waits_ignore_the_users_pad",
-     .requirements = "SM-TIMEOUT-10",
+     .requirements = "SM-TIMEOUT-10,SM-TIMEOUT-14",
      .max_ranks = 4,
      .flags = TK_WRITES_PADS,
      .body = waits_ignore_the_users_pad},

@@ -88,7 +88,7 @@ symmem_context_options walk_options(const struct walk_run *run);
 void walk_open_store(struct walk_run *run, const char *name);
 /* The context and what the scenario prepares. */
 void walk_begin(struct walk_run *run, const struct walk_scenario *scenario);
-/* Shows that everything works: memory, rendezvous on the group, barrier, data, signals. */
+/* Shows that everything works, see work_after.h; group NULL: on a new one. */
 void walk_works(struct walk_run *run, symmem_group *group);
 /* The same on a new group of all but `lost`. */
 void walk_survivors_work(struct walk_run *run, int32_t lost);

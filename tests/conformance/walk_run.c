@@ -3,9 +3,8 @@
 #include "walk.h"
 
 #include <stdio.h>
-#include <string.h>
 
-#define BYTES 4096
+#include "work_after.h"
 
 symmem_group *walk_group(struct walk_run *run, const char *what, int32_t without) {
     struct tk *t = run->t;
@@ -61,40 +60,12 @@ void walk_begin(struct walk_run *run, const struct walk_scenario *scenario) {
     scenario->prepare(run);
 }
 
-/* Everybody writes to the next and signals it. */
-static void use(struct walk_run *run, symmem_handle *handle) {
-    struct tk *t = run->t;
-    const uint32_t limit_ms = tk_scaled_ms(WALK_LIMIT_MS);
-    symmem_handle_info info;
-    uint8_t sent, got = 0;
-
-    TK_REQUIRE_OK(t, symmem_handle_get_info(handle, &info));
-    int32_t next = (info.rank + 1) % info.world_size;
-    int32_t previous = (info.rank + info.world_size - 1) % info.world_size;
-    sent = (uint8_t)(info.rank + 1);
-    TK_REQUIRE_OK(t, symmem_barrier(handle, 0, limit_ms, NULL));
-    TK_REQUIRE_OK(t, symmem_put(handle, next, BYTES - 1, &sent, 1, NULL));
-    TK_REQUIRE_OK(t, symmem_put_signal(handle, next, 0, limit_ms, NULL));
-    TK_REQUIRE_OK(t, symmem_wait_signal(handle, previous, 0, limit_ms, NULL));
-    TK_REQUIRE_OK(t, symmem_get(handle, info.rank, BYTES - 1, &got, 1, NULL));
-    TK_EQ_INT(t, previous + 1, got);
-}
-
 void walk_works(struct walk_run *run, symmem_group *group) {
-    struct tk *t = run->t;
-    symmem_handle *handle = NULL;
-    void *memory = NULL;
-
     if (run->context == NULL)
         open_context(run);
     symmem_group *own = group == NULL ? walk_group(run, "fresh", -1) : NULL;
-    TK_REQUIRE_OK(t, symmem_alloc(run->context, BYTES, -1, NULL, &memory));
-    TK_REQUIRE_OK(t, symmem_rendezvous(run->context, memory, own != NULL ? own : group,
-                                       tk_scaled_ms(WALK_LIMIT_MS), &handle));
-    use(run, handle);
-    symmem_handle_release(handle);
-    TK_OK(t, symmem_free(run->context, memory));
-    TK_OK(t, symmem_group_destroy(own));
+    work_after_on(run->t, run->context, own != NULL ? own : group, NULL);
+    TK_OK(run->t, symmem_group_destroy(own));
 }
 
 void walk_survivors_work(struct walk_run *run, int32_t lost) {

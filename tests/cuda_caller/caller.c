@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * symmem-cuda-caller [refused | exit | lost]: a program that brings its own streams, products and
- * graphs, as PyTorch does. The suite makes its streams by the library, and so cannot know. Each
- * rank is a process with RANK, WORLD_SIZE and SYMMEM_STORE set, as tests/run_ranks.sh starts them;
- * ranks beyond the number of devices share them. refused: on a driver that has no user objects to
- * give, as the fake one may be. exit: a process that ends with a graph alive. lost: a rank that
- * ends, as in the whole, too. Exit status: 0 good, 1 bad, 77 nothing to check here.
+ * symmem-cuda-caller [refused | exit | lost | current]: a program that brings its own streams,
+ * products and graphs, as PyTorch does. The suite makes its streams by the library, and so cannot
+ * know. Each rank is a process with RANK, WORLD_SIZE and SYMMEM_STORE set, as tests/run_ranks.sh
+ * starts them; ranks beyond the number of devices share them. refused: on a driver that has no user
+ * objects to give, as the fake one may be. exit: a process that ends with a graph alive. lost: a
+ * rank that ends, as in the whole, too. current: only what the thread has current. Exit status: 0
+ * good, 1 bad, 77 nothing to check here.
  */
 #include "caller.h"
 
@@ -133,13 +134,17 @@ static void check(struct caller *c, const char *part) {
     static const struct {
         const char *name;
         void (*check)(struct caller *c);
-    } parts[] = {{"refused", check_refused}, {"exit", check_exit}, {"lost", check_lost}};
+    } parts[] = {{"refused", check_refused},
+                 {"exit", check_exit},
+                 {"lost", check_lost},
+                 {"current", check_current}};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (strcmp(part, parts[i].name) == 0) {
             parts[i].check(c);
             return;
         }
     check_streams(c);
+    check_current(c);
     check_graphs(c);
     check_failures(c);
 }
@@ -152,6 +157,7 @@ int main(int argc, char **argv) {
         printf("rank %d: nothing to check: no device\n", c.rank);
         return 77;
     }
+    c.devices = devices;
     c.device = c.rank % devices;
     setenv("SYMMEM_ALLOW_OVERLAPPING_DEVICES", "1", 1);
     open_device(&c);

@@ -15,11 +15,18 @@
 
 /* The driver's calls that a program with streams of its own makes. */
 struct driver {
-    bool is_fake; /* tests/fake_cuda */
+    bool is_fake;                    /* tests/fake_cuda */
+    void (*fail_queries)(int count); /* of the fake one; else NULL */
+    /* As it has been since CUDA 3.2: cuda.h has the latest one's arguments. */
+    CUresult (*CtxCreate)(CUcontext *context, unsigned int flags, CUdevice device);
     __typeof__(cuInit) *Init;
     __typeof__(cuDeviceGetCount) *DeviceGetCount;
     __typeof__(cuDevicePrimaryCtxRetain) *DevicePrimaryCtxRetain;
     __typeof__(cuCtxPushCurrent) *CtxPushCurrent;
+    __typeof__(cuCtxPopCurrent) *CtxPopCurrent;
+    __typeof__(cuCtxGetCurrent) *CtxGetCurrent;
+    __typeof__(cuCtxDestroy) *CtxDestroy;
+    __typeof__(cuThreadExchangeStreamCaptureMode) *ThreadExchangeStreamCaptureMode;
     __typeof__(cuStreamCreate) *StreamCreate;
     __typeof__(cuStreamDestroy) *StreamDestroy;
     __typeof__(cuStreamQuery) *StreamQuery;
@@ -44,7 +51,7 @@ struct driver {
 bool driver_load(struct driver *driver);
 
 struct caller {
-    int rank, world, device, bad;
+    int rank, world, device, devices, bad;
     struct driver driver;
     CUstream native;
     symmem_context *context;
@@ -89,6 +96,8 @@ void launch(struct caller *c, CUgraphExec executable);
 void end_graph(struct caller *c, CUgraph graph, CUgraphExec executable);
 
 void check_streams(struct caller *c);        /* streams.c */
+void check_current(struct caller *c);        /* current.c */
+void check_current_lost(struct caller *c);   /* current.c; the last rank has ended */
 void check_graphs(struct caller *c);         /* graphs.c */
 void check_refused(struct caller *c);        /* graphs.c; on a driver without user objects */
 _Noreturn void check_exit(struct caller *c); /* graphs.c */

@@ -14,6 +14,10 @@ bool driver_load(struct driver *driver) {
         ENTRY(DeviceGetCount),
         ENTRY(DevicePrimaryCtxRetain),
         ENTRY(CtxPushCurrent),
+        ENTRY(CtxPopCurrent),
+        ENTRY(CtxGetCurrent),
+        ENTRY(CtxDestroy),
+        ENTRY(ThreadExchangeStreamCaptureMode),
         ENTRY(StreamCreate),
         ENTRY(StreamDestroy),
         ENTRY(StreamQuery),
@@ -41,6 +45,12 @@ bool driver_load(struct driver *driver) {
         return false;
     memcpy(&look, &symbol, sizeof look);
     driver->is_fake = dlsym(library, "fake_streams_left") != NULL;
+    symbol = dlsym(library, "fake_refuse_queries");
+    memcpy(&driver->fail_queries, &symbol, sizeof symbol);
+    symbol = dlsym(library, "cuCtxCreate_v2");
+    memcpy(&driver->CtxCreate, &symbol, sizeof symbol);
+    if (symbol == NULL)
+        return false;
     for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
         CUdriverProcAddressQueryResult found;
         if (look(entries[i].name, &symbol, 12000, 0, &found) != CUDA_SUCCESS || symbol == NULL)

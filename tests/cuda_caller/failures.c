@@ -250,6 +250,27 @@ static void before_a_capture(struct caller *c) {
     need(c, "reset", symmem_handle_reset(c->handle, LIMIT_MS));
 }
 
+/* Those that are left: the same context, and the stream that has told of the loss. */
+static void works_after(struct caller *c) {
+    struct caller left = *c;
+    int32_t ranks[64];
+    for (int32_t rank = 0; rank < c->world - 1; rank++)
+        ranks[rank] = rank;
+    left.world = c->world - 1;
+    need(c, "a group of those left",
+         symmem_group_create(c->context, "left", ranks, left.world, NULL, &left.group));
+    need(c, "its rendezvous",
+         symmem_rendezvous(c->context, c->memory, left.group, LIMIT_MS, &left.handle));
+    put_in(&left, 5);
+    enqueue_sum(&left);
+    const bool idle = is_idle_in(&left, (int)LIMIT_MS);
+    expect(c, "a sum over those left", idle && came_out(&left, 5), "%s",
+           idle ? "ends" : "DOES NOT END");
+    expect_status(c, "what its stream says", told(&left), SYMMEM_OK);
+    symmem_handle_release(left.handle);
+    need(c, "its end", symmem_group_destroy(left.group));
+}
+
 /* The last rank ends. */
 static void lost(struct caller *c, uint32_t limit_ms) {
     CUgraph graph = NULL;
@@ -264,6 +285,8 @@ static void lost(struct caller *c, uint32_t limit_ms) {
     /* A second, and the other has to end first, with its device. */
     expect_failure(c, SYMMEM_PEER_LOST, 0, c->world == 2 ? 2 : 5, begin_s);
     end_graph(c, graph, executable);
+    works_after(c);
+    check_current_lost(c);
 }
 
 /* Found out soon if nobody looks after it. */

@@ -31,6 +31,8 @@ void fake_wait_context(CUcontext context); /* for all its streams */
 __attribute__((visibility("default"))) int fake_streams_made(bool urgent);
 __attribute__((visibility("default"))) int fake_streams_left(void);
 __attribute__((visibility("default"))) void fake_refuse_streams(int count);
+/* For tests: the next questions for an event fail. */
+__attribute__((visibility("default"))) void fake_refuse_queries(int count);
 
 CUresult fake_stream_create(CUstream *stream, unsigned int flags);
 CUresult fake_priority_range(int *lowest, int *highest);
@@ -97,6 +99,10 @@ void fake_await_motion(void); /* before anything begins */
 void fake_take_back_at_exit(void);
 void fake_pinned(void *at, size_t bytes);
 void fake_unpinned(const void *at);
+
+/* --- left.c -------------------------------------------------------------------------- */
+
+void fake_watch_end(void); /* of the calling thread */
 
 /* --- elsewhere.c --------------------------------------------------------------------- */
 

@@ -38,8 +38,9 @@ struct CUctx_st {
     pthread_mutex_t enqueueing; /* held by every call that enqueues */
 };
 
-static struct CUctx_st contexts[DEVICES] = {
-    [0 ... DEVICES - 1] = {.enqueueing = PTHREAD_MUTEX_INITIALIZER},
+/* The devices' primary ones, and behind them one more of each, for a program of its own. */
+static struct CUctx_st contexts[2 * DEVICES] = {
+    [0 ... 2 * DEVICES - 1] = {.enqueueing = PTHREAD_MUTEX_INITIALIZER},
 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static __thread CUcontext stack[MAX_DEPTH];
@@ -66,7 +67,7 @@ bool fake_in_context(void) {
 unsigned long long fake_id_of(CUcontext context) {
     pthread_mutex_lock(&lock);
     unsigned long long id =
-        context->resets * DEVICES + (unsigned long long)(context - contexts) + 1;
+        context->resets * 2 * DEVICES + (unsigned long long)(context - contexts) + 1;
     pthread_mutex_unlock(&lock);
     return id;
 }
@@ -177,6 +178,7 @@ static CUresult fake_push(CUcontext context) {
         return CUDA_ERROR_INVALID_VALUE;
     if (depth == 0)
         fake_first_pushed();
+    fake_watch_end();
     stack[depth++] = context;
     return CUDA_SUCCESS;
 }
@@ -192,7 +194,39 @@ static CUresult fake_pop(CUcontext *context) {
 
 static CUresult fake_current_device(CUdevice *device) {
     NEED_CONTEXT();
-    *device = (CUdevice)(fake_current() - contexts);
+    *device = (CUdevice)(fake_current() - contexts) % DEVICES;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_get_current(CUcontext *context) {
+    *context = fake_current();
+    return CUDA_SUCCESS;
+}
+
+/* By its name of old, for later ones take other arguments. It is the thread's current one then. */
+EXPORT CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device);
+CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
+    CUcontext own = &contexts[DEVICES + device];
+    pthread_mutex_lock(&lock);
+    const bool is_free = flags == 0 && own->references == 0;
+    own->references += is_free;
+    pthread_mutex_unlock(&lock);
+    if (!is_free)
+        return CUDA_ERROR_INVALID_VALUE; /* the fake has but one of them */
+    *context = own;
+    return fake_push(own);
+}
+
+static CUresult fake_context_destroy(CUcontext context) {
+    CUcontext popped;
+    if (context < contexts + DEVICES)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (context == fake_current())
+        (void)fake_pop(&popped);
+    pthread_mutex_lock(&lock);
+    context->references = 0;
+    context->resets++;
+    pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
 }
 
@@ -650,6 +684,8 @@ CUresult cuGetProcAddress_v2(const char *name, void **entry, int version, cuuint
         ENTRY(DevicePrimaryCtxRelease, fake_release),
         ENTRY(CtxPushCurrent, fake_push),
         ENTRY(CtxPopCurrent, fake_pop),
+        ENTRY(CtxGetCurrent, fake_get_current),
+        ENTRY(CtxDestroy, fake_context_destroy),
         ENTRY(CtxGetDevice, fake_current_device),
         ENTRY(CtxGetId, fake_context_id),
         ENTRY(ModuleLoadData, fake_load),

@@ -15,7 +15,7 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static uint64_t last_capture;
 static CUstream streams;
 static int made[2]; /* ordinary ones; of a higher priority */
-static int refused;
+static int refused, queries_refused;
 
 struct CUgraph_st {
     uint64_t id;
@@ -360,11 +360,20 @@ CUresult fake_stream_wait_event(CUstream stream, CUevent event, unsigned int fla
 CUresult fake_event_query(CUevent event) {
     fake_need_no_capture("cuEventQuery");
     pthread_mutex_lock(&lock);
-    CUresult result = event->capture != NULL             ? CUDA_ERROR_CAPTURED_EVENT
+    const bool refuse = queries_refused > 0;
+    queries_refused -= refuse;
+    CUresult result = refuse                             ? CUDA_ERROR_UNKNOWN
+                      : event->capture != NULL           ? CUDA_ERROR_CAPTURED_EVENT
                       : event->reached < event->recorded ? CUDA_ERROR_NOT_READY
                                                          : CUDA_SUCCESS;
     pthread_mutex_unlock(&lock);
     return result;
+}
+
+void fake_refuse_queries(int count) {
+    pthread_mutex_lock(&lock);
+    queries_refused = count;
+    pthread_mutex_unlock(&lock);
 }
 
 CUresult fake_event_elapsed(float *ms, CUevent start, CUevent end) {
