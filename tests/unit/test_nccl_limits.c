@@ -303,6 +303,9 @@ static void test_flight_limit(void) {
     atomic_store(&flight.begun_ns, 0); /* the stream has not come to it: its time has not begun */
     cuda_sleep_ns(5 * MS);
     CU_ASSERT(nccl_flight_look(&flight));
+    atomic_store(&flight.called_ns, begin_ns); /* in the call it has */
+    CU_ASSERT_FALSE(nccl_flight_look(&flight));
+    CU_ASSERT(told() == SYMMEM_TIMEOUT && fault.elapsed_ns >= 5 * MS);
     flight = take_off(0); /* no limit */
     cuda_sleep_ns(5 * MS);
     CU_ASSERT(nccl_flight_look(&flight));
@@ -341,7 +344,7 @@ static void test_span_given_up(void) {
     three.next = &two;
     state.flights = &one;
     nccl_flight_fail(&two, SYMMEM_TIMEOUT, -1);
-    nccl_span_give_up(&instance, &its_span);
+    CU_ASSERT_PTR_NULL(nccl_span_take_away(&instance, &its_span));
     state.flights = NULL;
     CU_ASSERT_EQUAL(told(), SYMMEM_POISONED);
     CU_ASSERT_EQUAL(second.code, -(uint32_t)SYMMEM_TIMEOUT); /* it had its own */
