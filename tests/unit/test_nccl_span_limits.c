@@ -182,12 +182,19 @@ static void test_beside(void) {
     run_apart(body_beside, 0);
 }
 
+static atomic_bool is_over;
+
+static bool is_running(const void *stream) {
+    return !atomic_load(&is_over) && is_held(stream);
+}
+
 /* Lets go what would hold a call for ever, so that one without a limit fails this test only. The
  * fake driver goes on with a stream when it is asked for it. */
 static void *let_go(void *stream) {
     bool idle = false;
     usleep(4000000);
     atomic_store(&held_stream, NULL);
+    atomic_store(&is_over, true);
     while (symmem_stream_query(stream, &idle) == SYMMEM_OK && !idle)
         usleep(1000);
     return NULL;
@@ -292,6 +299,42 @@ static void body_stream_in_time(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
+/* The driver does not take the callback behind the collective, whose kernel does not end: the call
+ * waits for the stream, and the limit ends that. */
+static void body_no_callback(rank_env *env) {
+    void *ptr = NULL;
+    symmem_stream *stream = NULL;
+    pthread_t thread;
+    symmem_handle *handle = env_handle(env, &ptr);
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    CHECK_OK(env, reduce_once(env, handle, ptr, stream));
+    env_meet(env);
+    if (env->rank == 0) {
+        nccl->way = FAKE_RUNS_ON;
+        nccl->rank = 0;
+        atomic_store(&nccl->skip, 0);
+        nccl->call = FAKE_COLLECTIVE;
+        atomic_store(&is_over, false);
+        fake_cuda.is_busy = is_running;
+        fake_cuda.result = CUDA_ERROR_UNKNOWN;
+        atomic_store(&fake_cuda.skip, 1);
+        fake_cuda.fails = "LaunchHostFunc";
+        CHECK(env, pthread_create(&thread, NULL, let_go, stream) == 0);
+        uint64_t begin_ns = cuda_now_ns();
+        CHECK_STATUS(env, reduce_once(env, handle, ptr, stream), SYMMEM_TIMEOUT);
+        expect_at_limit(env, begin_ns);
+        CHECK(env, atomic_load(&fake_cuda.skip) < 0);
+        fake_cuda.fails = NULL;
+        nccl->call = FAKE_NO_CALL;
+        CHECK(env, pthread_join(thread, NULL) == 0);
+    }
+    env_meet(env);
+    mend(env, handle, ptr, stream);
+    CHECK_OK(env, symmem_stream_destroy(stream));
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
 static void test_behind(void) {
     run_apart(body_behind, LONG_LIMIT);
     CU_ASSERT_EQUAL_FATAL(CU_get_number_of_failures(), 0); /* the next one would not end */
@@ -301,6 +344,7 @@ static void test_behind(void) {
 static void test_late_stream(void) {
     run_apart(body_stream_in_time, 0);
     run_apart(body_late_stream, 0);
+    run_apart(body_no_callback, 0);
 }
 
 enum { ON_STREAM = 1, NCCL_FIRST = 2 };
