@@ -203,6 +203,11 @@ static symmem_status prepare(cuda_instance *instance, const symmem_exchange *exc
     return exchange->agree(exchange, status, "nccl communicator");
 }
 
+static void leave_within(cuda_instance *instance, nccl_comm *comm, uint64_t deadline_ns) {
+    nccl_comm_limit(instance, comm, deadline_ns);
+    nccl_comm_leave(instance, comm);
+}
+
 symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exchange,
                              int32_t device, nccl_comm **comm_p) {
     id_record *records;
@@ -226,10 +231,10 @@ symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exc
     if (status == SYMMEM_OK)
         *comm_p = comm;
     else if (comm != NULL && comm->handle != NULL)
-        nccl_comm_leave(instance, comm);
+        leave_within(instance, comm, exchange->deadline_ns);
     else
         free(comm);
-    /* After the abort: who comes to a root that has gone tries for a while. */
+    /* After the abort, if there is time: who comes to a root that has gone tries for a while. */
     if (status != SYMMEM_OK)
         nccl_root_end(instance, root);
     else
@@ -288,6 +293,13 @@ static void leave(cuda_instance *instance, nccl_comm *comm, bool waits) {
         nccl_comm_end(instance, comm); /* he may do with it as he likes after that */
     else if (last)
         nccl_ending_begin(instance, comm, waits);
+}
+
+void nccl_comm_limit(cuda_instance *instance, nccl_comm *comm, uint64_t until_ns) {
+    nccl_state *state = nccl_state_of(instance);
+    pthread_mutex_lock(&state->lock);
+    comm->until_ns = until_ns;
+    pthread_mutex_unlock(&state->lock);
 }
 
 void nccl_comm_leave(cuda_instance *instance, nccl_comm *comm) {

@@ -164,6 +164,12 @@ static nccl_window *common_window(const registration *r) {
     return NULL;
 }
 
+/* What NCCL still has to do is not to lack the time. */
+static uint64_t half_way_to(uint64_t deadline_ns) {
+    uint64_t now_ns = cuda_now_ns();
+    return deadline_ns <= now_ns ? deadline_ns : now_ns + (deadline_ns - now_ns) / 2;
+}
+
 /* The first registration of a group shows whether it spans more than direct access. Its first
  * rendezvous has another, of pad and signals, and there all ranks know. A group that is opened anew
  * may register but signals, and knows by its span, which the memory that is registered has kept. */
@@ -176,7 +182,7 @@ static symmem_status ensure_span(const registration *r) {
     if (!needed || ready)
         return SYMMEM_OK;
     /* Before another is made: its kernels may never end, and would be in the way. */
-    nccl_span_end(r->instance, r->group->span);
+    nccl_span_end(r->instance, r->group->span, half_way_to(r->exchange->deadline_ns));
     nccl_comm *comm = NULL;
     symmem_status status = nccl_comm_make(r->instance, r->exchange, r->own->device, &comm);
     if (status == SYMMEM_OK)
@@ -360,6 +366,13 @@ static symmem_status run(registration *r) {
     return status;
 }
 
+/* The core closes the group, and so ends its communicators, within the same limit. */
+static void give_up_group(const registration *r) {
+    r->group->failed = true;
+    for (int32_t i = 0; i < r->group->comm_count; i++)
+        nccl_comm_limit(r->instance, r->group->comms[i], r->exchange->deadline_ns);
+}
+
 symmem_status nccl_memory_exchange(void *opaque, void *group, symmem_memory *own,
                                    const symmem_exchange *exchange, symmem_memory *peers) {
     registration r = {
@@ -371,7 +384,8 @@ symmem_status nccl_memory_exchange(void *opaque, void *group, symmem_memory *own
         .peers = peers,
     };
     symmem_status status = run(&r);
-    r.group->failed = status != SYMMEM_OK; /* the core closes it */
+    if (status != SYMMEM_OK)
+        give_up_group(&r);
     free(r.records);
     free(r.pointers);
     return status;

@@ -75,13 +75,15 @@ bool nccl_span_is_ready(const nccl_span *span) {
     return atomic_load(&span->is_ready);
 }
 
-void nccl_span_end(cuda_instance *instance, nccl_span *span) {
+void nccl_span_end(cuda_instance *instance, nccl_span *span, uint64_t until_ns) {
     nccl_span_lose(instance, span); /* who has the turn looks, and gives it */
     pthread_mutex_lock(&span->turn);
     nccl_comm *comm = nccl_span_take_away(instance, span);
     pthread_mutex_unlock(&span->turn);
-    if (comm != NULL)
-        nccl_comm_leave(instance, comm);
+    if (comm == NULL)
+        return;
+    nccl_comm_limit(instance, comm, until_ns);
+    nccl_comm_leave(instance, comm);
 }
 
 void nccl_span_set(cuda_instance *instance, nccl_span *span, nccl_comm *comm) {

@@ -357,7 +357,7 @@ static void test_span_set_anew(void) {
     reset();
     nccl_flight flight = take_off(0);
     state.flights = &flight;
-    nccl_span_end(&instance, &its_span);
+    nccl_span_end(&instance, &its_span, 0);
     state.flights = NULL;
     CU_ASSERT_EQUAL(told(), SYMMEM_POISONED);
 }
@@ -406,7 +406,7 @@ static void test_old_flight(void) {
     state.closing = state.has_watcher = false;
     nccl_flight *flight = watched(&its_span, &its_fault, 20);
     CU_ASSERT(is_told(&its_fault));
-    nccl_span_end(&instance, &its_span);
+    nccl_span_end(&instance, &its_span, 0);
     nccl_span_set(&instance, &its_span, &comm);
     cuda_sleep_ns(50 * MS);
     pthread_mutex_lock(&its_span.turn);

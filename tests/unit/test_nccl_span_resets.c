@@ -120,6 +120,26 @@ static void body_reopened(rank_env *env) {
     drop_both(env, a, pa, b, pb);
 }
 
+/* The rendezvous that makes another communicator ends the one before, which takes its time: not all
+ * of the rendezvous'. */
+static void body_slow_end(rank_env *env) {
+    void *pa = NULL, *pb = NULL;
+    symmem_handle *a = env_handle(env, &pa), *b = NULL;
+    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    fail_alone(env, a, pa);
+    CHECK_OK(env, symmem_handle_reset(a, 5000));
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &pb));
+    env_meet(env);
+    atomic_store(&nccl->held, 1);
+    env_meet(env);
+    CHECK_OK(env, meet_at(env, pb, 2000, &b));
+    env_meet(env);
+    atomic_store(&nccl->held, 0);
+    env_meet(env);
+    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    drop_both(env, a, pa, b, pb);
+}
+
 /* The rendezvous that should make another communicator fails on one rank: none has one. */
 static void body_half_made(rank_env *env) {
     void *pa = NULL, *pb = NULL;
@@ -247,6 +267,7 @@ static void test_others_made(void) {
     run_apart(body_reopened, 0);
     run_apart(body_reopened, 1);
     run_apart(body_half_made, 0);
+    run_apart(body_slow_end, 0);
     run_apart(body_between, MEETS);
     run_apart(body_pool_reopened, 0);
     run_apart(body_pool_reopened, 1);
