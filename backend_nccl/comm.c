@@ -25,8 +25,7 @@ typedef struct id_record {
 
 /* --- waiting ------------------------------------------------------------------------ */
 
-/* A part of the time is left for telling the others how it went. */
-static uint64_t deadline_for_nccl(uint64_t deadline_ns) {
+uint64_t nccl_deadline(uint64_t deadline_ns) {
     uint64_t now_ns = cuda_now_ns();
     if (deadline_ns <= now_ns)
         return deadline_ns;
@@ -74,7 +73,7 @@ static uint64_t time_for_peers(ncclResult_t result) {
 
 symmem_status nccl_comm_failed(const cuda_instance *instance, ncclResult_t result,
                                const symmem_exchange *exchange, const char *what) {
-    const uint64_t deadline_ns = deadline_for_nccl(exchange->deadline_ns);
+    const uint64_t deadline_ns = nccl_deadline(exchange->deadline_ns);
     const bool wait = exchange->world_size > 1 && nccl_may_be_loss(result);
     const uint64_t end_ns = cuda_now_ns() + (wait ? time_for_peers(result) : 0);
     for (int looks = 0;; looks++) {
@@ -93,7 +92,7 @@ symmem_status nccl_comm_failed(const cuda_instance *instance, ncclResult_t resul
 symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
                              const symmem_exchange *exchange, const char *what) {
     const nccl_library *library = &nccl_state_of(instance)->library;
-    uint64_t deadline_ns = deadline_for_nccl(exchange->deadline_ns);
+    uint64_t deadline_ns = nccl_deadline(exchange->deadline_ns);
     uint64_t asked_ns = cuda_now_ns(), bad_ns = 0;
     int looks = 0;
     for (;;) {

@@ -359,8 +359,7 @@ static symmem_status run(registration *r) {
     }
     status = obtain(r);
     if (status == SYMMEM_OK)
-        status = nccl_resolve(r->instance, r->window, r->exchange->rank, r->exchange->world_size,
-                              r->pointers);
+        status = nccl_resolve(r->instance, r->window, r->exchange, r->pointers);
     if (status == SYMMEM_OK)
         fill_peers(r);
     return status;

@@ -119,6 +119,9 @@ symmem_status nccl_communicator_check(void *instance, void *communicator, int32_
 bool nccl_may_be_loss(ncclResult_t result);
 symmem_status nccl_comm_failed(const cuda_instance *instance, ncclResult_t result,
                                const symmem_exchange *exchange, const char *what);
+/* For what may wait long: a part of the time is left for telling the others how it went. 0: none.
+ */
+uint64_t nccl_deadline(uint64_t deadline_ns);
 /* Waits for what NCCL does in the background. */
 symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
                              const symmem_exchange *exchange, const char *what);
@@ -176,9 +179,10 @@ symmem_status nccl_memory_exchange(void *instance, void *group, symmem_memory *o
                                    const symmem_exchange *exchange, symmem_memory *peers);
 
 /* resolve.c */
-/* pointers[0..world_size): each rank's part of the window, NULL where it cannot be reached. */
-symmem_status nccl_resolve(cuda_instance *instance, const nccl_window *window, int32_t rank,
-                           int32_t world_size, void **pointers);
+/* pointers[0..world_size): each rank's part of the window, NULL where it cannot be reached. Local,
+ * within the exchange's limit. */
+symmem_status nccl_resolve(cuda_instance *instance, const nccl_window *window,
+                           const symmem_exchange *exchange, void **pointers);
 void nccl_modules_give(cuda_instance *instance);
 
 /* span.c: NCCL's own collectives, see span.h */

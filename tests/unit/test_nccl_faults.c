@@ -165,6 +165,57 @@ static void test_driver(void) {
         run_nccl(3, body_driver, i);
 }
 
+/* One rank's kernel that asks for the pointers stays behind other work. Its stream is the one that
+ * the rank asks for next. */
+static _Thread_local bool gets_stuck, looks_next;
+static const void *_Atomic stuck_stream;
+
+static void launch_behind(const char *name, void **arguments) {
+    looks_next = gets_stuck && strcmp(name, "symmem_nccl_resolve") == 0;
+    if (!looks_next)
+        launch(name, arguments);
+}
+
+static bool is_behind(const void *stream) {
+    if (looks_next)
+        atomic_store(&stuck_stream, stream);
+    looks_next = false;
+    return stream == atomic_load(&stuck_stream);
+}
+
+static void body_stuck(rank_env *env) {
+    void *ptr = NULL;
+    symmem_handle *handle = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+    if (env->rank == 0) {
+        atomic_store(&stuck_stream, NULL);
+        fake_cuda.launch = launch_behind;
+        fake_cuda.is_busy = is_behind;
+    }
+    env_meet(env);
+    gets_stuck = env->rank == 1;
+    uint64_t begin_ns = cuda_now_ns();
+    symmem_status status = meet_at(env, ptr, DEADLINE_MS, &handle);
+    gets_stuck = false;
+    CHECK(env, cuda_now_ns() - begin_ns < (DEADLINE_MS + 1000) * CUDA_NS_PER_MS);
+    CHECK(env, last_record().failed_rank == 1);
+    CHECK(env, env->rank != 1 || strstr(last_record().message, "the kernel") != NULL);
+    expect_agreed(env, status, SYMMEM_TIMEOUT);
+    atomic_store(&stuck_stream, NULL);
+    env_meet(env);
+    CHECK_OK(env, meet_at(env, ptr, 20000, &handle));
+    if (handle != NULL)
+        check_data(env, ptr, handle, 700);
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_stuck(void) {
+    use_library(PLAIN_NCCL);
+    run_threads((plan){.world = 3, .body = body_stuck, .backend = nccl_table()});
+    CU_ASSERT_EQUAL(atomic_load(&nccl->comms), 0);
+}
+
 /* A failed registration gives its communicator up, but not under the hands of other handles. */
 static void body_others_stay(rank_env *env) {
     static const fault hang = {FAKE_REGISTER, FAKE_NEVER_ENDS, 1, 0, ncclSuccess, SYMMEM_TIMEOUT};
@@ -248,11 +299,9 @@ static void test_ends(void) {
 }
 
 static const named_test tests[] = {
-    {"calls of NCCL fail", test_faults},
-    {"steps fail", test_points},
-    {"the driver fails", test_driver},
-    {"other handles stay", test_others_stay},
-    {"ranks end", test_ends},
+    {"calls of NCCL fail", test_faults},      {"steps fail", test_points},
+    {"the driver fails", test_driver},        {"the device does not get to a kernel", test_stuck},
+    {"other handles stay", test_others_stay}, {"ranks end", test_ends},
 };
 
 int main(void) {
