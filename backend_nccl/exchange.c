@@ -45,9 +45,18 @@ typedef struct registration {
 
 /* --- what this rank says ------------------------------------------------------------ */
 
+/* The oldest of them: where a rank keeps many newer ones, all list the same old ones still. */
+static void note_retired(record *own, uint64_t serial) {
+    for (int i = 0; serial != 0 && i < MAX_RETIRED; i++)
+        if (own->retired[i] == 0 || serial < own->retired[i]) {
+            uint64_t later = own->retired[i];
+            own->retired[i] = serial;
+            serial = later;
+        }
+}
+
 static void describe_windows(const registration *r, record *own) {
     const nccl_group *group = r->group;
-    int retired = 0;
     for (int32_t i = 0; i < group->comm_count; i++) {
         const nccl_comm *comm = group->comms[i];
         bool suitable = comm->device == r->own->device;
@@ -55,8 +64,8 @@ static void describe_windows(const registration *r, record *own) {
             if (window->allocation == r->allocation) {
                 suitable = false;
                 own->own_window = window->serial;
-            } else if (window->users == 0 && retired < MAX_RETIRED) {
-                own->retired[retired++] = window->serial;
+            } else if (window->users == 0) {
+                note_retired(own, window->serial);
             }
         }
         if (suitable)
