@@ -29,7 +29,8 @@ static cuda_module modules[CUDA_MAX_DEVICES] = {
     [0 ... CUDA_MAX_DEVICES - 1] = CUDA_MODULE_NONE,
 };
 
-/* The state's lock is held. */
+/* A use of the module is the caller's then. Without the state's lock: the driver may wait for a
+ * callback, which takes it (nccl_flight_end). */
 static CUresult load_kernel(cuda_instance *instance, int32_t index, CUfunction *kernel_p) {
     const cuda_device *device = &instance->devices[index];
     CUmodule module;
@@ -47,13 +48,24 @@ static CUresult load_kernel(cuda_instance *instance, int32_t index, CUfunction *
 
 static CUresult find_kernel(cuda_instance *instance, int32_t device, CUfunction *kernel_p) {
     nccl_state *state = nccl_state_of(instance);
-    CUresult result = CUDA_SUCCESS;
+    CUfunction loaded = NULL;
     pthread_mutex_lock(&state->lock);
-    if (state->resolvers[device] == NULL)
-        result = load_kernel(instance, device, &state->resolvers[device]);
     *kernel_p = state->resolvers[device];
     pthread_mutex_unlock(&state->lock);
-    return result;
+    if (*kernel_p != NULL)
+        return CUDA_SUCCESS;
+    CUresult result = load_kernel(instance, device, &loaded);
+    if (result != CUDA_SUCCESS)
+        return result;
+    pthread_mutex_lock(&state->lock);
+    bool first = state->resolvers[device] == NULL;
+    if (first)
+        state->resolvers[device] = loaded;
+    pthread_mutex_unlock(&state->lock);
+    *kernel_p = loaded;
+    if (!first) /* the instance has one use already, by another group's rendezvous */
+        cuda_module_give(&instance->driver, &modules[device]);
+    return CUDA_SUCCESS;
 }
 
 /* Not 0, which were no limit. */

@@ -165,6 +165,43 @@ static void test_driver(void) {
         run_nccl(3, body_driver, i);
 }
 
+static _Thread_local nccl_state *loader;
+static _Thread_local int loads, kept_waiting;
+
+/* It may wait for a callback of its own to return. */
+static void note_lock(void) {
+    if (loader == NULL)
+        return;
+    loads++;
+    if (pthread_mutex_trylock(&loader->lock) == 0)
+        pthread_mutex_unlock(&loader->lock);
+    else
+        kept_waiting++;
+}
+
+static void body_loading(rank_env *env) {
+    void *ptr = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+    symmem_handle *handle = NULL;
+    loads = kept_waiting = 0;
+    loader = nccl_state_of(env->context->instance);
+    CHECK_OK(env, meet_at(env, ptr, 20000, &handle));
+    loader = NULL;
+    CHECK(env, loads == 1 && kept_waiting == 0);
+    if (handle != NULL)
+        check_data(env, ptr, handle, 800);
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+/* The driver's callbacks take the lock at collectives' ends. */
+static void test_loading(void) {
+    use_library(PLAIN_NCCL);
+    fake_cuda.loading = note_lock;
+    run_nccl(3, body_loading, 0);
+    fake_cuda.loading = NULL;
+}
+
 /* One rank's kernel that asks for the pointers stays behind other work. Its stream is the one that
  * the rank asks for next. */
 static _Thread_local bool gets_stuck, looks_next;
@@ -299,9 +336,13 @@ static void test_ends(void) {
 }
 
 static const named_test tests[] = {
-    {"calls of NCCL fail", test_faults},      {"steps fail", test_points},
-    {"the driver fails", test_driver},        {"the device does not get to a kernel", test_stuck},
-    {"other handles stay", test_others_stay}, {"ranks end", test_ends},
+    {"calls of NCCL fail", test_faults},
+    {"steps fail", test_points},
+    {"the driver fails", test_driver},
+    {"the device does not get to a kernel", test_stuck},
+    {"the driver loads a kernel", test_loading},
+    {"other handles stay", test_others_stay},
+    {"ranks end", test_ends},
 };
 
 int main(void) {
