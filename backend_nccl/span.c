@@ -206,10 +206,7 @@ static CUresult enqueue(cuda_instance *instance, cuda_launch *opaque, CUstream n
     nccl_comm *given_up = NULL;
     if (flight == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (nccl_flight_enlist(flight) != SYMMEM_OK) {
-        free(flight);
-        return CUDA_ERROR_OPERATING_SYSTEM;
-    }
+    nccl_flight_enlist(flight);
     if (!take_turn(flight)) {
         nccl_flight_quit(flight);
         return CUDA_SUCCESS; /* nothing is on the stream, and the fault says why */
@@ -250,6 +247,8 @@ symmem_status nccl_collective_apart(void *opaque, const symmem_peers *peers, int
     cuda_instance *instance = opaque;
     nccl_span *span = nccl_span_find(instance, peers->signals[peers->rank]);
     symmem_status status = check(instance, span, call, exec);
+    if (status == SYMMEM_OK)
+        status = nccl_watcher_start(instance, call->name);
     if (status != SYMMEM_OK)
         return status;
     (void)cuda_point(instance, "nccl.collective*"); /* peers count on this rank by now */

@@ -41,8 +41,11 @@ typedef struct nccl_flight {
 } nccl_flight;
 
 /* span_watch.c */
-/* The watcher knows it from here until the stream is through with it. Starts the watcher. */
-symmem_status nccl_flight_enlist(nccl_flight *flight);
+/* Unless it is there. Described if it cannot be, and before anything is on a stream: what fails
+ * later is taken for the driver's. */
+symmem_status nccl_watcher_start(cuda_instance *instance, const char *operation);
+/* The watcher, which has been started, knows it from here until the stream is through with it. */
+void nccl_flight_enlist(nccl_flight *flight);
 /* A callback of the driver's, too: calls neither the driver nor NCCL. Frees it. */
 void nccl_flight_end(void *flight);
 /* The callback before it. */

@@ -277,23 +277,27 @@ static int start(cuda_instance *instance) {
     return error;
 }
 
-symmem_status nccl_flight_enlist(nccl_flight *flight) {
-    const symmem_host *host = flight->instance->host;
-    nccl_state *state = nccl_state_of(flight->instance);
+symmem_status nccl_watcher_start(cuda_instance *instance, const char *operation) {
+    const symmem_host *host = instance->host;
+    nccl_state *state = nccl_state_of(instance);
     pthread_mutex_lock(&state->lock);
-    int error = start(flight->instance);
-    if (error == 0) {
-        flight->serial = flight->span->serial;
-        atomic_store(&flight->called_ns, cuda_now_ns());
-        flight->next = state->flights;
-        state->flights = flight;
-        pthread_cond_signal(&state->work);
-    }
+    int error = start(instance);
     pthread_mutex_unlock(&state->lock);
     if (error == 0)
         return SYMMEM_OK;
-    return host->fail(host, error == EAGAIN ? SYMMEM_LIMIT : SYMMEM_SYSTEM, error, "collective",
+    return host->fail(host, error == EAGAIN ? SYMMEM_LIMIT : SYMMEM_SYSTEM, error, operation,
                       "starting a thread");
+}
+
+void nccl_flight_enlist(nccl_flight *flight) {
+    nccl_state *state = nccl_state_of(flight->instance);
+    pthread_mutex_lock(&state->lock);
+    flight->serial = flight->span->serial;
+    atomic_store(&flight->called_ns, cuda_now_ns());
+    flight->next = state->flights;
+    state->flights = flight;
+    pthread_cond_signal(&state->work);
+    pthread_mutex_unlock(&state->lock);
 }
 
 void nccl_watcher_stop(cuda_instance *instance) {

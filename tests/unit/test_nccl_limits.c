@@ -368,7 +368,8 @@ static nccl_flight *watched(nccl_span *span, symmem_cuda_fault *its_fault, uint3
     *flight = take_off(timeout_ms);
     flight->span = span;
     flight->fault = its_fault;
-    CU_ASSERT_EQUAL(nccl_flight_enlist(flight), SYMMEM_OK);
+    CU_ASSERT_EQUAL(nccl_watcher_start(&instance, "collective"), SYMMEM_OK);
+    nccl_flight_enlist(flight);
     return flight;
 }
 

@@ -3,6 +3,7 @@
  * Limits and ends of the NCCL backend's collectives for groups that span more than direct access,
  * on a fake libnccl and a fake driver: NCCL's kernels know none, so the host keeps them.
  */
+#include <errno.h>
 #include <sys/mman.h>
 
 #include "nccl_span_ranks.h"
@@ -347,6 +348,43 @@ static void test_late_stream(void) {
     run_apart(body_no_callback, 0);
 }
 
+/* --- what is short ------------------------------------------------------------------ */
+
+static _Thread_local bool is_short; /* of threads */
+
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*body)(void *), void *argument);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*body)(void *), void *argument);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*body)(void *), void *argument) {
+    return is_short ? EAGAIN : __real_pthread_create(thread, attributes, body, argument);
+}
+
+/* No rank has called by then, so the next call is everybody's. */
+static void body_no_thread(rank_env *env) {
+    void *ptr = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    if (handle == NULL)
+        return;
+    is_short = true;
+    CHECK_STATUS(env, reduce_once(env, handle, ptr, NULL), SYMMEM_LIMIT);
+    is_short = false;
+    CHECK(env, last_record().system_errno == EAGAIN);
+    CHECK(env, strstr(last_record().message, "thread") != NULL);
+    env_meet(env);
+    CHECK_OK(env, reduce_once(env, handle, ptr, NULL));
+    env_meet(env);
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_no_thread(void) {
+    run_apart(body_no_thread, 0);
+}
+
+/* --- ends --------------------------------------------------------------------------- */
+
 enum { ON_STREAM = 1, NCCL_FIRST = 2 };
 static atomic_int *leaving; /* in memory that the processes share */
 
@@ -411,6 +449,7 @@ static const named_test tests[] = {
     {"one rank calls", test_one_calls},
     {"ranks end", test_ends},
     {"one call beside another", test_beside},
+    {"no thread for the limits", test_no_thread},
     {"a stream that is behind", test_late_stream},
     {"one call behind another", test_behind},
 };
