@@ -183,7 +183,7 @@ static void test_beside(void) {
     run_apart(body_beside, 0);
 }
 
-static atomic_bool is_over;
+static atomic_bool is_over, has_returned;
 
 static bool is_running(const void *stream) {
     return !atomic_load(&is_over) && is_held(stream);
@@ -193,7 +193,8 @@ static bool is_running(const void *stream) {
  * fake driver goes on with a stream when it is asked for it. */
 static void *let_go(void *stream) {
     bool idle = false;
-    usleep(4000000);
+    for (int i = 0; i < 4000 && !atomic_load(&has_returned); i++)
+        usleep(1000);
     atomic_store(&held_stream, NULL);
     atomic_store(&is_over, true);
     while (symmem_stream_query(stream, &idle) == SYMMEM_OK && !idle)
@@ -261,11 +262,12 @@ static void body_late_stream(rank_env *env) {
         int64_t count = N;
         DLTensor all = tensor_of(env, ptr, 1, &count, 32);
         hold(stream);
+        atomic_store(&has_returned, false);
         CHECK(env, pthread_create(&thread, NULL, let_go, stream) == 0);
         uint64_t begin_ns = cuda_now_ns();
         CHECK_OK(env, symmem_all_reduce(handle, &all, SYMMEM_SUM, &all, 0, LIMIT_MS, stream));
         expect_at_limit(env, begin_ns);
-        atomic_store(&held_stream, NULL);
+        atomic_store(&has_returned, true);
         CHECK_STATUS(env, symmem_stream_synchronize(stream, 5000), SYMMEM_TIMEOUT);
         CHECK(env, pthread_join(thread, NULL) == 0);
     }
@@ -320,10 +322,12 @@ static void body_no_callback(rank_env *env) {
         fake_cuda.result = CUDA_ERROR_UNKNOWN;
         atomic_store(&fake_cuda.skip, 1);
         fake_cuda.fails = "LaunchHostFunc";
+        atomic_store(&has_returned, false);
         CHECK(env, pthread_create(&thread, NULL, let_go, stream) == 0);
         uint64_t begin_ns = cuda_now_ns();
         CHECK_STATUS(env, reduce_once(env, handle, ptr, stream), SYMMEM_TIMEOUT);
         expect_at_limit(env, begin_ns);
+        atomic_store(&has_returned, true);
         CHECK(env, atomic_load(&fake_cuda.skip) < 0);
         fake_cuda.fails = NULL;
         nccl->call = FAKE_NO_CALL;
