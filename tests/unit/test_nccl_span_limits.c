@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "nccl_span_ranks.h"
+#include "span.h"
 
 /* --- limits ------------------------------------------------------------------------- */
 
@@ -340,7 +341,52 @@ static void body_no_callback(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
+/* As a call that the driver keeps, whose queue is full. */
+static void *keep_turn(void *opaque) {
+    nccl_span *span = opaque;
+    pthread_mutex_lock(&span->turn);
+    atomic_store(&is_over, true);
+    for (int i = 0; i < 4000 && !atomic_load(&has_returned); i++)
+        usleep(1000);
+    pthread_mutex_unlock(&span->turn);
+    return NULL;
+}
+
+/* Who leaves without his turn has not been in NCCL, where his peers may be: nobody goes on there.
+ */
+static void body_no_turn(rank_env *env) {
+    void *pa = NULL, *pb = NULL;
+    pthread_t thread;
+    symmem_handle *a = env_handle(env, &pa), *b = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &pb));
+    CHECK_OK(env, meet_at(env, pb, 10000, &b));
+    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    env_meet(env);
+    if (env->rank == 0) {
+        nccl_span *span = nccl_state_of(env->context->instance)->spans;
+        atomic_store(&is_over, false);
+        atomic_store(&has_returned, false);
+        CHECK(env, pthread_create(&thread, NULL, keep_turn, span) == 0);
+        while (!atomic_load(&is_over))
+            usleep(100);
+        uint64_t begin_ns = cuda_now_ns();
+        CHECK_STATUS(env, reduce_once(env, a, pa, NULL), SYMMEM_TIMEOUT);
+        expect_at_limit(env, begin_ns);
+        CHECK_STATUS(env, reduce_once(env, b, pb, NULL), SYMMEM_STALE);
+        atomic_store(&has_returned, true);
+        CHECK(env, pthread_join(thread, NULL) == 0);
+    }
+    env_meet(env);
+    mend(env, a, pa, NULL);
+    env_meet(env);
+    symmem_handle_release(a);
+    symmem_handle_release(b);
+    CHECK_OK(env, symmem_free(env->context, pa));
+    CHECK_OK(env, symmem_free(env->context, pb));
+}
+
 static void test_behind(void) {
+    run_apart(body_no_turn, 0);
     run_apart(body_behind, LONG_LIMIT);
     CU_ASSERT_EQUAL_FATAL(CU_get_number_of_failures(), 0); /* the next one would not end */
     run_apart(body_behind, NO_LIMIT);
