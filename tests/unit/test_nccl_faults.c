@@ -224,11 +224,6 @@ static void body_stuck(rank_env *env) {
     void *ptr = NULL;
     symmem_handle *handle = NULL;
     CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
-    if (env->rank == 0) {
-        atomic_store(&stuck_stream, NULL);
-        fake_cuda.launch = launch_behind;
-        fake_cuda.is_busy = is_behind;
-    }
     env_meet(env);
     gets_stuck = env->rank == 1;
     uint64_t begin_ns = cuda_now_ns();
@@ -249,6 +244,8 @@ static void body_stuck(rank_env *env) {
 
 static void test_stuck(void) {
     use_library(PLAIN_NCCL);
+    fake_cuda.launch = launch_behind;
+    fake_cuda.is_busy = is_behind;
     run_threads((plan){.world = 3, .body = body_stuck, .backend = nccl_table()});
     CU_ASSERT_EQUAL(atomic_load(&nccl->comms), 0);
 }

@@ -330,9 +330,9 @@ static void body_no_callback(rank_env *env) {
         expect_at_limit(env, begin_ns);
         atomic_store(&has_returned, true);
         CHECK(env, atomic_load(&fake_cuda.skip) < 0);
+        CHECK(env, pthread_join(thread, NULL) == 0);
         fake_cuda.fails = NULL;
         nccl->call = FAKE_NO_CALL;
-        CHECK(env, pthread_join(thread, NULL) == 0);
     }
     env_meet(env);
     mend(env, handle, ptr, stream);
