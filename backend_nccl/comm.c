@@ -25,8 +25,7 @@ typedef struct id_record {
 
 /* --- waiting ------------------------------------------------------------------------ */
 
-/* A part of the time is left for telling the others how it went. */
-static uint64_t deadline_for_nccl(uint64_t deadline_ns) {
+uint64_t nccl_deadline(uint64_t deadline_ns) {
     uint64_t now_ns = cuda_now_ns();
     if (deadline_ns <= now_ns)
         return deadline_ns;
@@ -74,7 +73,7 @@ static uint64_t time_for_peers(ncclResult_t result) {
 
 symmem_status nccl_comm_failed(const cuda_instance *instance, ncclResult_t result,
                                const symmem_exchange *exchange, const char *what) {
-    const uint64_t deadline_ns = deadline_for_nccl(exchange->deadline_ns);
+    const uint64_t deadline_ns = nccl_deadline(exchange->deadline_ns);
     const bool wait = exchange->world_size > 1 && nccl_may_be_loss(result);
     const uint64_t end_ns = cuda_now_ns() + (wait ? time_for_peers(result) : 0);
     for (int looks = 0;; looks++) {
@@ -93,7 +92,7 @@ symmem_status nccl_comm_failed(const cuda_instance *instance, ncclResult_t resul
 symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
                              const symmem_exchange *exchange, const char *what) {
     const nccl_library *library = &nccl_state_of(instance)->library;
-    uint64_t deadline_ns = deadline_for_nccl(exchange->deadline_ns);
+    uint64_t deadline_ns = nccl_deadline(exchange->deadline_ns);
     uint64_t asked_ns = cuda_now_ns(), bad_ns = 0;
     int looks = 0;
     for (;;) {
@@ -203,6 +202,11 @@ static symmem_status prepare(cuda_instance *instance, const symmem_exchange *exc
     return exchange->agree(exchange, status, "nccl communicator");
 }
 
+static void leave_within(cuda_instance *instance, nccl_comm *comm, uint64_t deadline_ns) {
+    nccl_comm_limit(instance, comm, deadline_ns);
+    nccl_comm_leave(instance, comm);
+}
+
 symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exchange,
                              int32_t device, nccl_comm **comm_p) {
     id_record *records;
@@ -226,10 +230,10 @@ symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exc
     if (status == SYMMEM_OK)
         *comm_p = comm;
     else if (comm != NULL && comm->handle != NULL)
-        nccl_comm_leave(instance, comm);
+        leave_within(instance, comm, exchange->deadline_ns);
     else
         free(comm);
-    /* After the abort: who comes to a root that has gone tries for a while. */
+    /* After the abort, if there is time: who comes to a root that has gone tries for a while. */
     if (status != SYMMEM_OK)
         nccl_root_end(instance, root);
     else
@@ -288,6 +292,13 @@ static void leave(cuda_instance *instance, nccl_comm *comm, bool waits) {
         nccl_comm_end(instance, comm); /* he may do with it as he likes after that */
     else if (last)
         nccl_ending_begin(instance, comm, waits);
+}
+
+void nccl_comm_limit(cuda_instance *instance, nccl_comm *comm, uint64_t until_ns) {
+    nccl_state *state = nccl_state_of(instance);
+    pthread_mutex_lock(&state->lock);
+    comm->until_ns = until_ns;
+    pthread_mutex_unlock(&state->lock);
 }
 
 void nccl_comm_leave(cuda_instance *instance, nccl_comm *comm) {

@@ -98,17 +98,18 @@ static bool start(nccl_state *state, nccl_ending *ending) {
 }
 
 /* The lock is held. */
-static void wait_for(nccl_state *state, const nccl_ending *ending, uint64_t limit_ns) {
-    const uint64_t until_ns = cuda_now_ns() + limit_ns;
+static void wait_for(nccl_state *state, const nccl_ending *ending, uint64_t until_ns) {
     const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
                                    .tv_nsec = (long)(until_ns % 1000000000u)};
     while (!ending->done && pthread_cond_timedwait(&state->ended, &state->lock, &until) == 0)
         continue;
 }
 
-static void wait_a_while(nccl_state *state, nccl_ending *ending) {
+/* until_ns: the caller's own limit, or 0. */
+static void wait_a_while(nccl_state *state, nccl_ending *ending, uint64_t until_ns) {
+    const uint64_t most_ns = cuda_now_ns() + WAIT_NS;
     pthread_mutex_lock(&state->lock);
-    wait_for(state, ending, WAIT_NS);
+    wait_for(state, ending, until_ns != 0 && until_ns < most_ns ? until_ns : most_ns);
     ending->waited_for = false;
     const bool done = ending->done;
     if (done)
@@ -122,13 +123,14 @@ static void wait_a_while(nccl_state *state, nccl_ending *ending) {
 
 void nccl_ending_begin(cuda_instance *instance, nccl_comm *comm, bool waits) {
     nccl_state *state = nccl_state_of(instance);
+    const uint64_t until_ns = comm->until_ns; /* the last use was the caller's: it stays as it is */
     sweep(state);
     nccl_ending *ending = calloc(1, sizeof *ending);
     if (ending != NULL)
         *ending = (nccl_ending){.instance = instance, .comm = comm, .waited_for = waits};
     if (ending != NULL && start(state, ending)) {
         if (waits)
-            wait_a_while(state, ending);
+            wait_a_while(state, ending, until_ns);
         return;
     }
     free(ending);
@@ -146,7 +148,7 @@ void nccl_endings_finish(cuda_instance *instance) {
             continue;
         }
         ending->waited_for = true; /* from here on */
-        wait_for(state, ending, LATE_NS);
+        wait_for(state, ending, cuda_now_ns() + LATE_NS);
         const bool late = !ending->done;
         unlist(state, ending);
         pthread_mutex_unlock(&state->lock);

@@ -45,9 +45,18 @@ typedef struct registration {
 
 /* --- what this rank says ------------------------------------------------------------ */
 
+/* The oldest of them: where a rank keeps many newer ones, all list the same old ones still. */
+static void note_retired(record *own, uint64_t serial) {
+    for (int i = 0; serial != 0 && i < MAX_RETIRED; i++)
+        if (own->retired[i] == 0 || serial < own->retired[i]) {
+            uint64_t later = own->retired[i];
+            own->retired[i] = serial;
+            serial = later;
+        }
+}
+
 static void describe_windows(const registration *r, record *own) {
     const nccl_group *group = r->group;
-    int retired = 0;
     for (int32_t i = 0; i < group->comm_count; i++) {
         const nccl_comm *comm = group->comms[i];
         bool suitable = comm->device == r->own->device;
@@ -55,8 +64,8 @@ static void describe_windows(const registration *r, record *own) {
             if (window->allocation == r->allocation) {
                 suitable = false;
                 own->own_window = window->serial;
-            } else if (window->users == 0 && retired < MAX_RETIRED) {
-                own->retired[retired++] = window->serial;
+            } else if (window->users == 0) {
+                note_retired(own, window->serial);
             }
         }
         if (suitable)
@@ -164,6 +173,12 @@ static nccl_window *common_window(const registration *r) {
     return NULL;
 }
 
+/* What NCCL still has to do is not to lack the time. */
+static uint64_t half_way_to(uint64_t deadline_ns) {
+    uint64_t now_ns = cuda_now_ns();
+    return deadline_ns <= now_ns ? deadline_ns : now_ns + (deadline_ns - now_ns) / 2;
+}
+
 /* The first registration of a group shows whether it spans more than direct access. Its first
  * rendezvous has another, of pad and signals, and there all ranks know. A group that is opened anew
  * may register but signals, and knows by its span, which the memory that is registered has kept. */
@@ -176,7 +191,7 @@ static symmem_status ensure_span(const registration *r) {
     if (!needed || ready)
         return SYMMEM_OK;
     /* Before another is made: its kernels may never end, and would be in the way. */
-    nccl_span_end(r->instance, r->group->span);
+    nccl_span_end(r->instance, r->group->span, half_way_to(r->exchange->deadline_ns));
     nccl_comm *comm = NULL;
     symmem_status status = nccl_comm_make(r->instance, r->exchange, r->own->device, &comm);
     if (status == SYMMEM_OK)
@@ -353,11 +368,17 @@ static symmem_status run(registration *r) {
     }
     status = obtain(r);
     if (status == SYMMEM_OK)
-        status = nccl_resolve(r->instance, r->window, r->exchange->rank, r->exchange->world_size,
-                              r->pointers);
+        status = nccl_resolve(r->instance, r->window, r->exchange, r->pointers);
     if (status == SYMMEM_OK)
         fill_peers(r);
     return status;
+}
+
+/* The core closes the group, and so ends its communicators, within the same limit. */
+static void give_up_group(const registration *r) {
+    r->group->failed = true;
+    for (int32_t i = 0; i < r->group->comm_count; i++)
+        nccl_comm_limit(r->instance, r->group->comms[i], r->exchange->deadline_ns);
 }
 
 symmem_status nccl_memory_exchange(void *opaque, void *group, symmem_memory *own,
@@ -371,7 +392,8 @@ symmem_status nccl_memory_exchange(void *opaque, void *group, symmem_memory *own
         .peers = peers,
     };
     symmem_status status = run(&r);
-    r.group->failed = status != SYMMEM_OK; /* the core closes it */
+    if (status != SYMMEM_OK)
+        give_up_group(&r);
     free(r.records);
     free(r.pointers);
     return status;

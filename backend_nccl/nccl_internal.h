@@ -42,7 +42,8 @@ typedef struct nccl_window {
  * whoever has the group's turn, or nobody else any more.
  */
 typedef struct nccl_comm {
-    int32_t users; /* under the state's lock: the group, and each window that has users */
+    int32_t users;     /* under the state's lock: the group, and each window that has users */
+    uint64_t until_ns; /* likewise: its end is waited for no longer; 0: as usual */
     int32_t device;
     bool is_users; /* handed in: never ended here */
     ncclComm_t handle;
@@ -118,12 +119,17 @@ symmem_status nccl_communicator_check(void *instance, void *communicator, int32_
 bool nccl_may_be_loss(ncclResult_t result);
 symmem_status nccl_comm_failed(const cuda_instance *instance, ncclResult_t result,
                                const symmem_exchange *exchange, const char *what);
+/* For what may wait long: a part of the time is left for telling the others how it went. 0: none.
+ */
+uint64_t nccl_deadline(uint64_t deadline_ns);
 /* Waits for what NCCL does in the background. */
 symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
                              const symmem_exchange *exchange, const char *what);
 /* Gives up one use; the last one gives everything back. Waits for no peer's call, and at most three
  * seconds for NCCL and the driver, who may wait for a peer's kernel. */
 void nccl_comm_leave(cuda_instance *instance, nccl_comm *comm);
+/* Whoever gives up the last use has a limit of his own; 0: none. */
+void nccl_comm_limit(cuda_instance *instance, nccl_comm *comm, uint64_t until_ns);
 /* The same, and waits for nobody. */
 void nccl_comm_drop(cuda_instance *instance, nccl_comm *comm);
 /* What the last use comes to. */
@@ -173,9 +179,10 @@ symmem_status nccl_memory_exchange(void *instance, void *group, symmem_memory *o
                                    const symmem_exchange *exchange, symmem_memory *peers);
 
 /* resolve.c */
-/* pointers[0..world_size): each rank's part of the window, NULL where it cannot be reached. */
-symmem_status nccl_resolve(cuda_instance *instance, const nccl_window *window, int32_t rank,
-                           int32_t world_size, void **pointers);
+/* pointers[0..world_size): each rank's part of the window, NULL where it cannot be reached. Local,
+ * within the exchange's limit. */
+symmem_status nccl_resolve(cuda_instance *instance, const nccl_window *window,
+                           const symmem_exchange *exchange, void **pointers);
 void nccl_modules_give(cuda_instance *instance);
 
 /* span.c: NCCL's own collectives, see span.h */
@@ -185,8 +192,8 @@ void nccl_span_leave(cuda_instance *instance, nccl_span *span);
 /* The same, and waits for nobody. */
 void nccl_span_drop(cuda_instance *instance, nccl_span *span);
 bool nccl_span_is_ready(const nccl_span *span);
-/* Gives up the communicator, if there is one, and what is under way on it. */
-void nccl_span_end(cuda_instance *instance, nccl_span *span);
+/* Gives up the communicator, if there is one, and what is under way on it. until_ns: as above. */
+void nccl_span_end(cuda_instance *instance, nccl_span *span, uint64_t until_ns);
 /* Takes the communicator over; there is none before. */
 void nccl_span_set(cuda_instance *instance, nccl_span *span, nccl_comm *comm);
 symmem_status nccl_collective_apart(void *instance, const symmem_peers *peers, int32_t channel,

@@ -29,7 +29,8 @@ static cuda_module modules[CUDA_MAX_DEVICES] = {
     [0 ... CUDA_MAX_DEVICES - 1] = CUDA_MODULE_NONE,
 };
 
-/* The state's lock is held. */
+/* A use of the module is the caller's then. Without the state's lock: the driver may wait for a
+ * callback, which takes it (nccl_flight_end). */
 static CUresult load_kernel(cuda_instance *instance, int32_t index, CUfunction *kernel_p) {
     const cuda_device *device = &instance->devices[index];
     CUmodule module;
@@ -47,18 +48,38 @@ static CUresult load_kernel(cuda_instance *instance, int32_t index, CUfunction *
 
 static CUresult find_kernel(cuda_instance *instance, int32_t device, CUfunction *kernel_p) {
     nccl_state *state = nccl_state_of(instance);
-    CUresult result = CUDA_SUCCESS;
+    CUfunction loaded = NULL;
     pthread_mutex_lock(&state->lock);
-    if (state->resolvers[device] == NULL)
-        result = load_kernel(instance, device, &state->resolvers[device]);
     *kernel_p = state->resolvers[device];
     pthread_mutex_unlock(&state->lock);
-    return result;
+    if (*kernel_p != NULL)
+        return CUDA_SUCCESS;
+    CUresult result = load_kernel(instance, device, &loaded);
+    if (result != CUDA_SUCCESS)
+        return result;
+    pthread_mutex_lock(&state->lock);
+    bool first = state->resolvers[device] == NULL;
+    if (first)
+        state->resolvers[device] = loaded;
+    pthread_mutex_unlock(&state->lock);
+    *kernel_p = loaded;
+    if (!first) /* the instance has one use already, by another group's rendezvous */
+        cuda_module_give(&instance->driver, &modules[device]);
+    return CUDA_SUCCESS;
+}
+
+/* Not 0, which were no limit. */
+static uint32_t time_left_ms(uint64_t deadline_ns) {
+    const uint64_t now_ns = cuda_now_ns();
+    if (deadline_ns == 0 || deadline_ns > now_ns + RESOLVE_MS * CUDA_NS_PER_MS)
+        return RESOLVE_MS;
+    return deadline_ns <= now_ns ? 1 : (uint32_t)((deadline_ns - now_ns) / CUDA_NS_PER_MS) + 1;
 }
 
 /* A piece that the kernel did not finish with in time is given up. */
 static CUresult run_kernel(cuda_instance *instance, CUstream native, CUfunction kernel,
-                           ncclWindow_t window, int first, int count, void **pointers) {
+                           ncclWindow_t window, int first, int count, void **pointers,
+                           uint64_t deadline_ns) {
     void *piece;
     CUresult result = cuda_piece_take(&instance->driver, &piece);
     if (result != CUDA_SUCCESS)
@@ -66,7 +87,7 @@ static CUresult run_kernel(cuda_instance *instance, CUstream native, CUfunction 
     void *arguments[] = {&window, &first, &count, &piece};
     result = instance->driver.LaunchKernel(kernel, 1, 1, 1, 32, 1, 1, 0, native, arguments, NULL);
     if (result == CUDA_SUCCESS)
-        result = cuda_wait_idle(instance, native, RESOLVE_MS, NULL);
+        result = cuda_wait_idle(instance, native, time_left_ms(deadline_ns), NULL);
     if (result == CUDA_SUCCESS)
         memcpy(pointers, piece, sizeof(void *) * (size_t)count);
     if (result != CUDA_ERROR_NOT_READY)
@@ -76,7 +97,7 @@ static CUresult run_kernel(cuda_instance *instance, CUstream native, CUfunction 
 
 /* pointers[0..count): the ranks of the load/store domain. */
 static CUresult ask_device(cuda_instance *instance, const nccl_window *window, int count,
-                           void **pointers) {
+                           void **pointers, uint64_t deadline_ns) {
     int32_t device = window->comm->device;
     CUfunction kernel;
     cuda_lane *lane;
@@ -87,9 +108,9 @@ static CUresult ask_device(cuda_instance *instance, const nccl_window *window, i
         return result;
     for (int first = 0; result == CUDA_SUCCESS && first < count; first += POINTERS_PER_PIECE) {
         int left = count - first;
-        result =
-            run_kernel(instance, lane->native, kernel, window->handle, first,
-                       left < POINTERS_PER_PIECE ? left : POINTERS_PER_PIECE, pointers + first);
+        result = run_kernel(instance, lane->native, kernel, window->handle, first,
+                            left < POINTERS_PER_PIECE ? left : POINTERS_PER_PIECE, pointers + first,
+                            deadline_ns);
     }
     if (result != CUDA_ERROR_NOT_READY)
         cuda_lane_give(instance, device, lane);
@@ -99,9 +120,10 @@ static CUresult ask_device(cuda_instance *instance, const nccl_window *window, i
 }
 
 /* The domain is a run of ranks around the own one. */
-static symmem_status ask_kernel(cuda_instance *instance, const nccl_window *window, int32_t rank,
-                                int32_t world_size, void **pointers) {
+static symmem_status ask_kernel(cuda_instance *instance, const nccl_window *window,
+                                const symmem_exchange *exchange, void **pointers) {
     const symmem_host *host = instance->host;
+    const int32_t rank = exchange->rank, world_size = exchange->world_size;
     if (!is_on_device(instance, window))
         return host->fail(host, SYMMEM_UNSUPPORTED, 0, "rendezvous",
                           "NCCL registered the memory without a window: some ranks of a host "
@@ -113,12 +135,17 @@ static symmem_status ask_kernel(cuda_instance *instance, const nccl_window *wind
         return host->fail(host, SYMMEM_BACKEND, 0, "rendezvous",
                           "NCCL's load/store domain makes no sense: place %d of %d, stride %d",
                           team.rank, team.rank_count, team.stride);
-    CUresult result = ask_device(instance, window, team.rank_count, pointers + first);
+    CUresult result = ask_device(instance, window, team.rank_count, pointers + first,
+                                 nccl_deadline(exchange->deadline_ns));
+    if (result == CUDA_ERROR_NOT_READY)
+        return host->fail(host, SYMMEM_TIMEOUT, 0, "rendezvous",
+                          "the device did not get to the kernel that asks for NCCL's pointers");
     return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, "rendezvous");
 }
 
-symmem_status nccl_resolve(cuda_instance *instance, const nccl_window *window, int32_t rank,
-                           int32_t world_size, void **pointers) {
+symmem_status nccl_resolve(cuda_instance *instance, const nccl_window *window,
+                           const symmem_exchange *exchange, void **pointers) {
+    const int32_t world_size = exchange->world_size;
     symmem_status status = cuda_point(instance, "nccl.resolve");
     if (status == SYMMEM_OK && world_size == 1) {
         pointers[0] = window->allocation->memory.ptr; /* NCCL makes nothing of a rank alone */
@@ -131,7 +158,7 @@ symmem_status nccl_resolve(cuda_instance *instance, const nccl_window *window, i
     if (nccl_state_of(instance)->library.resolver == NCCL_RESOLVE_BY_HOST)
         status = ask_host(instance, window, world_size, pointers);
     else
-        status = ask_kernel(instance, window, rank, world_size, pointers);
+        status = ask_kernel(instance, window, exchange, pointers);
     cuda_leave(instance);
     return status;
 }

@@ -75,11 +75,15 @@ bool nccl_span_is_ready(const nccl_span *span) {
     return atomic_load(&span->is_ready);
 }
 
-void nccl_span_end(cuda_instance *instance, nccl_span *span) {
+void nccl_span_end(cuda_instance *instance, nccl_span *span, uint64_t until_ns) {
     nccl_span_lose(instance, span); /* who has the turn looks, and gives it */
     pthread_mutex_lock(&span->turn);
-    nccl_span_give_up(instance, span);
+    nccl_comm *comm = nccl_span_take_away(instance, span);
     pthread_mutex_unlock(&span->turn);
+    if (comm == NULL)
+        return;
+    nccl_comm_limit(instance, comm, until_ns);
+    nccl_comm_leave(instance, comm);
 }
 
 void nccl_span_set(cuda_instance *instance, nccl_span *span, nccl_comm *comm) {
@@ -88,8 +92,8 @@ void nccl_span_set(cuda_instance *instance, nccl_span *span, nccl_comm *comm) {
     span->comm = comm;
     pthread_mutex_lock(&state->lock);
     span->serial++;
-    pthread_mutex_unlock(&state->lock);
     atomic_store(&span->is_ready, true);
+    pthread_mutex_unlock(&state->lock);
     pthread_mutex_unlock(&span->turn);
 }
 
@@ -124,8 +128,8 @@ static void wait_ready(nccl_flight *flight, ncclResult_t result) {
         cuda_sleep_ns(POLL_NS);
 }
 
-/* The turn is held. */
-static void run_steps(nccl_flight *flight, const nccl_call *call) {
+/* The turn is held. What was given up, for the caller to end; NULL: it is well under way. */
+static nccl_comm *run_steps(nccl_flight *flight, const nccl_call *call) {
     int steps = nccl_call_steps(call->call);
     for (int step = 0; step < steps && nccl_flight_look(flight); step++) {
         sigset_t before;
@@ -134,8 +138,7 @@ static void run_steps(nccl_flight *flight, const nccl_call *call) {
         cuda_signals_allow(&before);
         wait_ready(flight, result);
     }
-    if (!nccl_flight_look(flight))
-        nccl_span_give_up(flight->instance, flight->span);
+    return nccl_flight_look(flight) ? NULL : nccl_span_take_away(flight->instance, flight->span);
 }
 
 static nccl_flight *make_flight(cuda_instance *instance, const span_launch *l) {
@@ -150,48 +153,72 @@ static nccl_flight *make_flight(cuda_instance *instance, const span_launch *l) {
     return flight;
 }
 
-/* After `begin` is on the stream there is no way back: what fails is the operation's failure. */
-static CUresult fly(const span_launch *l, nccl_flight *flight, CUstream native) {
+/* Not by a plain lock: who has it may wait for his peers longer than this call may. */
+static bool take_turn(nccl_flight *flight) {
+    while (pthread_mutex_trylock(&flight->span->turn) != 0) {
+        if (!nccl_flight_look(flight))
+            return false;
+        cuda_sleep_ns(POLL_NS);
+    }
+    return true;
+}
+
+/* After `begin` is on the stream there is no way back: what fails is the operation's failure. The
+ * turn is held. *given_up_p: as that of run_steps. */
+static CUresult fly(const span_launch *l, nccl_flight *flight, CUstream native,
+                    nccl_comm **given_up_p) {
     cuda_instance *instance = flight->instance;
     const symmem_peers *peers = flight->peers;
     size_t word_at =
         symmem_cuda_board_at(peers->world_size, peers->channel_count, l->launch.signal.channel);
     CUresult result = instance->driver.LaunchHostFunc(native, nccl_flight_begin, flight);
-    if (result != CUDA_SUCCESS) {
-        nccl_flight_end(flight);
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     if (l->span->comm == NULL || !nccl_span_is_ready(l->span) ||
         flight->serial != l->span->serial) { /* while it waited for its turn */
         nccl_flight_fail(flight, SYMMEM_POISONED, peers->rank);
-    } else {
-        const nccl_call call = {.library = &nccl_state_of(instance)->library,
-                                .peers = peers,
-                                .call = l->call,
-                                .comm = l->span->comm->handle,
-                                .native = native,
-                                .word = (char *)peers->signals[peers->rank] + word_at};
-        run_steps(flight, &call);
+        return CUDA_SUCCESS;
     }
-    if (instance->driver.LaunchHostFunc(native, nccl_flight_end, flight) != CUDA_SUCCESS) {
-        (void)cuda_wait_idle(instance, native, 0, NULL);
-        nccl_flight_end(flight);
-    }
+    const nccl_call call = {.library = &nccl_state_of(instance)->library,
+                            .peers = peers,
+                            .call = l->call,
+                            .comm = l->span->comm->handle,
+                            .native = native,
+                            .word = (char *)peers->signals[peers->rank] + word_at};
+    *given_up_p = run_steps(flight, &call);
     return CUDA_SUCCESS;
+}
+
+/* Without the turn, for nobody else has to wait for the stream; the watcher looks meanwhile. */
+static void land(const span_launch *l, nccl_flight *flight, CUstream native) {
+    cuda_instance *instance = flight->instance;
+    if (l->launch.args.stream != SYMMEM_CUDA_NO_STREAM)
+        atomic_store(&flight->called_ns, 0); /* the rest is the stream's time */
+    if (instance->driver.LaunchHostFunc(native, nccl_flight_end, flight) == CUDA_SUCCESS)
+        return;
+    (void)cuda_wait_idle(instance, native, 0, NULL);
+    nccl_flight_end(flight);
 }
 
 static CUresult enqueue(cuda_instance *instance, cuda_launch *opaque, CUstream native) {
     const span_launch *l = (const span_launch *)opaque;
     nccl_flight *flight = make_flight(instance, l);
+    nccl_comm *given_up = NULL;
     if (flight == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (nccl_flight_enlist(flight) != SYMMEM_OK) {
-        free(flight);
-        return CUDA_ERROR_OPERATING_SYSTEM;
+    nccl_flight_enlist(flight);
+    if (!take_turn(flight)) {
+        nccl_flight_quit(flight);
+        return CUDA_SUCCESS; /* nothing is on the stream, and the fault says why */
     }
-    pthread_mutex_lock(&l->span->turn);
-    CUresult result = fly(l, flight, native);
+    CUresult result = fly(l, flight, native, &given_up);
     pthread_mutex_unlock(&l->span->turn);
+    if (given_up != NULL) /* before `end`: NCCL may be about to launch a kernel */
+        nccl_comm_leave(instance, given_up);
+    if (result == CUDA_SUCCESS)
+        land(l, flight, native);
+    else
+        nccl_flight_end(flight);
     return result;
 }
 
@@ -220,6 +247,8 @@ symmem_status nccl_collective_apart(void *opaque, const symmem_peers *peers, int
     cuda_instance *instance = opaque;
     nccl_span *span = nccl_span_find(instance, peers->signals[peers->rank]);
     symmem_status status = check(instance, span, call, exec);
+    if (status == SYMMEM_OK)
+        status = nccl_watcher_start(instance, call->name);
     if (status != SYMMEM_OK)
         return status;
     (void)cuda_point(instance, "nccl.collective*"); /* peers count on this rank by now */

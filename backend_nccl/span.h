@@ -32,22 +32,28 @@ typedef struct nccl_flight {
     const symmem_peers *peers;
     symmem_cuda_fault *fault;
     uint32_t timeout_ms;
-    _Atomic uint64_t begun_ns; /* 0: the stream is not there yet */
-    uint64_t asked_ns;         /* for peers, last */
-    uint64_t broken_ns;        /* under the state's lock: NCCL first said so; 0: it has not */
-    ncclResult_t broken;       /* and what */
-    bool failed;               /* under the state's lock: the fault is written */
+    _Atomic uint64_t called_ns; /* 0: the call has returned, and the rest is the stream's */
+    _Atomic uint64_t begun_ns;  /* 0: the stream is not there yet */
+    uint64_t asked_ns;          /* for peers, last */
+    uint64_t broken_ns;         /* under the state's lock: NCCL first said so; 0: it has not */
+    ncclResult_t broken;        /* and what */
+    bool failed;                /* under the state's lock: the fault is written */
 } nccl_flight;
 
 /* span_watch.c */
-/* The watcher knows it from here until the stream is through with it. Starts the watcher. */
-symmem_status nccl_flight_enlist(nccl_flight *flight);
+/* Unless it is there. Described if it cannot be, and before anything is on a stream: what fails
+ * later is taken for the driver's. */
+symmem_status nccl_watcher_start(cuda_instance *instance, const char *operation);
+/* The watcher, which has been started, knows it from here until the stream is through with it. */
+void nccl_flight_enlist(nccl_flight *flight);
 /* A callback of the driver's, too: calls neither the driver nor NCCL. Frees it. */
 void nccl_flight_end(void *flight);
 /* The callback before it. */
 void nccl_flight_begin(void *flight);
-/* The state of what is under way, as it is now; tells the flight of a failure that it finds. The
- * turn is held. */
+/* In place of both, for one that has failed before NCCL heard of it: its communicator takes no more
+ * calls. */
+void nccl_flight_quit(nccl_flight *flight);
+/* The state of what is under way, as it is now; tells the flight of a failure that it finds. */
 bool nccl_flight_look(nccl_flight *flight);
 /* NCCL reports an error: whether the flight has been told of one by now. Not at once, for a peer's
  * end may be the reason, which NCCL can know of first. */
@@ -56,8 +62,9 @@ bool nccl_flight_broken(nccl_flight *flight, ncclResult_t result);
 void nccl_flight_fail(nccl_flight *flight, symmem_status status, int32_t rank);
 /* Takes no more calls there and tells what is under way on it; any thread. */
 void nccl_span_lose(cuda_instance *instance, nccl_span *span);
-/* And ends the communicator, which ends all that. The turn is held. */
-void nccl_span_give_up(cuda_instance *instance, nccl_span *span);
+/* And gives up the communicator, whose end, which is the caller's, ends all that; NULL: there is
+ * none. The turn is held. */
+nccl_comm *nccl_span_take_away(cuda_instance *instance, nccl_span *span);
 
 /* span_calls.c */
 typedef struct nccl_call {

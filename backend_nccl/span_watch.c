@@ -17,15 +17,22 @@
 
 /* --- failures ----------------------------------------------------------------------- */
 
+/* In the call its time counts from there, for NCCL waits for peers in it, and a call that waits for
+ * its turn has not been on the stream. 0: the stream is not there yet. */
+static uint64_t start_of(const nccl_flight *flight) {
+    uint64_t called_ns = atomic_load(&flight->called_ns);
+    return called_ns != 0 ? called_ns : atomic_load(&flight->begun_ns);
+}
+
 /* The state's lock is held. The code last: who reads it may take all then. */
 static void tell(nccl_flight *flight, symmem_status status, int32_t rank) {
     symmem_cuda_fault *fault = flight->fault;
-    uint64_t begun_ns = atomic_load(&flight->begun_ns);
+    uint64_t start_ns = start_of(flight);
     if (flight->failed)
         return;
     flight->failed = true;
     fault->failed_rank = rank;
-    fault->elapsed_ns = begun_ns != 0 ? cuda_now_ns() - begun_ns : 0;
+    fault->elapsed_ns = start_ns != 0 ? cuda_now_ns() - start_ns : 0;
     if (status == SYMMEM_PEER_LOST && rank >= 0)
         fault->missing[rank / 32] |= 1u << (rank % 32);
     __atomic_store_n(&fault->code, -(uint32_t)status, __ATOMIC_RELEASE);
@@ -44,28 +51,27 @@ static bool is_on(const nccl_flight *flight, const nccl_span *span) {
     return flight->span == span && flight->serial == span->serial;
 }
 
-void nccl_span_lose(cuda_instance *instance, nccl_span *span) {
-    nccl_state *state = nccl_state_of(instance);
+/* The state's lock is held. */
+static void lose(nccl_state *state, nccl_span *span) {
     atomic_store(&span->is_ready, false);
-    pthread_mutex_lock(&state->lock);
     for (nccl_flight *flight = state->flights; flight != NULL; flight = flight->next)
         if (is_on(flight, span))
             tell(flight, SYMMEM_POISONED, flight->peers->rank);
+}
+
+void nccl_span_lose(cuda_instance *instance, nccl_span *span) {
+    nccl_state *state = nccl_state_of(instance);
+    pthread_mutex_lock(&state->lock);
+    lose(state, span);
     pthread_mutex_unlock(&state->lock);
 }
 
-/* All that wait on it end with it, though only one has failed. The turn is held. */
-static nccl_comm *take_away(cuda_instance *instance, nccl_span *span) {
+/* All that wait on it end with it, though only one has failed. */
+nccl_comm *nccl_span_take_away(cuda_instance *instance, nccl_span *span) {
     nccl_comm *comm = span->comm;
     nccl_span_lose(instance, span);
     span->comm = NULL;
     return comm;
-}
-
-void nccl_span_give_up(cuda_instance *instance, nccl_span *span) {
-    nccl_comm *comm = take_away(instance, span);
-    if (comm != NULL)
-        nccl_comm_leave(instance, comm);
 }
 
 /* The lock is held. */
@@ -89,10 +95,10 @@ static bool some_are_ending(const symmem_peers *peers) {
 /* What is wrong: a limit, a peer that ended, the state poisoned, and last what NCCL has said, for
  * that may be a consequence. The lock is held. */
 static void judge(nccl_flight *flight) {
-    uint64_t now_ns = cuda_now_ns(), begun_ns = atomic_load(&flight->begun_ns);
+    uint64_t start_ns = start_of(flight), now_ns = cuda_now_ns(); /* in that order */
     bool broken = flight->broken_ns != 0;
-    bool late = begun_ns != 0 && flight->timeout_ms != 0 &&
-                now_ns - begun_ns >= flight->timeout_ms * CUDA_NS_PER_MS;
+    bool late = start_ns != 0 && flight->timeout_ms != 0 &&
+                now_ns - start_ns >= flight->timeout_ms * CUDA_NS_PER_MS;
     bool over =
         broken &&
         (late || (now_ns - flight->broken_ns >= LOSS_NS && !some_are_ending(flight->peers)));
@@ -164,6 +170,16 @@ void nccl_flight_end(void *opaque) {
     free(flight);
 }
 
+/* Its peers may wait for it in NCCL, and this rank's next call there would be taken for it. */
+void nccl_flight_quit(nccl_flight *flight) {
+    nccl_state *state = nccl_state_of(flight->instance);
+    pthread_mutex_lock(&state->lock);
+    if (is_on(flight, flight->span))
+        lose(state, flight->span);
+    pthread_mutex_unlock(&state->lock);
+    nccl_flight_end(flight);
+}
+
 /* --- the thread --------------------------------------------------------------------- */
 
 /* What NCCL says itself: a connection broke. The turn is held. */
@@ -215,7 +231,7 @@ static void watch(cuda_instance *instance) {
     for (int at = 0; (span = next_span(state, &at)) != NULL;) {
         if (pthread_mutex_trylock(&span->turn) == 0) {
             ask_nccl(instance, span);
-            nccl_comm *comm = has_failed(state, span) ? take_away(instance, span) : NULL;
+            nccl_comm *comm = has_failed(state, span) ? nccl_span_take_away(instance, span) : NULL;
             if (comm != NULL) /* others' limits are not to wait for that */
                 nccl_comm_drop(instance, comm);
             pthread_mutex_unlock(&span->turn);
@@ -261,22 +277,27 @@ static int start(cuda_instance *instance) {
     return error;
 }
 
-symmem_status nccl_flight_enlist(nccl_flight *flight) {
-    const symmem_host *host = flight->instance->host;
-    nccl_state *state = nccl_state_of(flight->instance);
+symmem_status nccl_watcher_start(cuda_instance *instance, const char *operation) {
+    const symmem_host *host = instance->host;
+    nccl_state *state = nccl_state_of(instance);
     pthread_mutex_lock(&state->lock);
-    int error = start(flight->instance);
-    if (error == 0) {
-        flight->serial = flight->span->serial;
-        flight->next = state->flights;
-        state->flights = flight;
-        pthread_cond_signal(&state->work);
-    }
+    int error = start(instance);
     pthread_mutex_unlock(&state->lock);
     if (error == 0)
         return SYMMEM_OK;
-    return host->fail(host, error == EAGAIN ? SYMMEM_LIMIT : SYMMEM_SYSTEM, error, "collective",
+    return host->fail(host, error == EAGAIN ? SYMMEM_LIMIT : SYMMEM_SYSTEM, error, operation,
                       "starting a thread");
+}
+
+void nccl_flight_enlist(nccl_flight *flight) {
+    nccl_state *state = nccl_state_of(flight->instance);
+    pthread_mutex_lock(&state->lock);
+    flight->serial = flight->span->serial;
+    atomic_store(&flight->called_ns, cuda_now_ns());
+    flight->next = state->flights;
+    state->flights = flight;
+    pthread_cond_signal(&state->work);
+    pthread_mutex_unlock(&state->lock);
 }
 
 void nccl_watcher_stop(cuda_instance *instance) {

@@ -162,6 +162,8 @@ static CUresult context_device(CUdevice *device_p) {
 static CUresult module_load(CUmodule *module_p, const void *image) {
     (void)image;
     MAY_FAIL("ModuleLoadData");
+    if (fake_cuda.loading != NULL)
+        fake_cuda.loading();
     atomic_fetch_add(&fake_cuda.loads, 1);
     return make(module_p, 1);
 }

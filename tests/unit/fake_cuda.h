@@ -17,9 +17,10 @@ typedef struct fake_cuda_state {
     bool absent;     /* there is no libcuda.so.1 */
     CUresult init;   /* what cuInit answers */
     atomic_int live; /* objects of the driver that are not given back: memory, mappings, streams */
-    atomic_int contexts; /* pushed and not popped */
-    atomic_int loads;    /* of modules */
-    unsigned context_id; /* of all contexts; 0: the driver cannot tell */
+    atomic_int contexts;   /* pushed and not popped */
+    atomic_int loads;      /* of modules */
+    void (*loading)(void); /* what the driver does meanwhile; NULL: nothing */
+    unsigned context_id;   /* of all contexts; 0: the driver cannot tell */
     /* The call of that name fails once, the skip-th time. Set before threads start. */
     const char *fails;
     atomic_int skip;

@@ -58,6 +58,32 @@ static inline symmem_status reduce_once(rank_env *env, symmem_handle *handle, vo
     return reduce_within(env, handle, data, stream, LIMIT_MS);
 }
 
+/* A call on another thread of the rank. */
+typedef struct other_call {
+    rank_env *env;
+    symmem_handle *handle;
+    void *ptr;
+    uint32_t limit_ms;
+    symmem_status status;
+} other_call;
+
+static inline void *call_other(void *opaque) {
+    other_call *o = opaque;
+    o->status = reduce_within(o->env, o->handle, o->ptr, NULL, o->limit_ms);
+    return NULL;
+}
+
+static const void *_Atomic held_stream; /* other work, before the collective, that takes long */
+
+static inline bool is_held(const void *stream) {
+    return stream == atomic_load(&held_stream) || nccl->is_running(stream);
+}
+
+static inline void hold(const symmem_stream *stream) {
+    fake_cuda.is_busy = is_held;
+    atomic_store(&held_stream, ((const cuda_stream *)stream->native)->native);
+}
+
 static inline void run_apart(rank_body body, int argument) {
     use_library(PLAIN_NCCL);
     nccl->domain = 1;

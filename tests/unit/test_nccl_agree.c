@@ -169,6 +169,34 @@ static void body_sweep(rank_env *env) {
     d.backend->group_close(d.instance, d.group);
 }
 
+/* One rank keeps more of the newer ones than ranks can tell each other of at a time. */
+static void body_sweep_old(rank_env *env) {
+    enum { OLD = 2, ALL = 20 };
+    direct d;
+    symmem_memory own[ALL] = {{0}}, last = {0}, peers[ALL][MAX_RANKS], others[MAX_RANKS];
+    if (!direct_open(env, &d))
+        return;
+    for (int i = 0; i < ALL; i++) {
+        CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &own[i]));
+        expect_agreed(env, direct_exchange(&d, &own[i], peers[i]), SYMMEM_OK);
+    }
+    for (int i = 0; i < (env->rank == 1 ? OLD : ALL); i++)
+        direct_release(&d, peers[i]);
+    CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &last));
+    int before = atomic_load(&nccl->deregistrations);
+    env_meet(env);
+    expect_agreed(env, direct_exchange(&d, &last, others), SYMMEM_OK);
+    CHECK(env, atomic_load(&nccl->deregistrations) == before + OLD * env->world);
+    env_meet(env);
+    for (int i = OLD; env->rank == 1 && i < ALL; i++)
+        direct_release(&d, peers[i]);
+    direct_release(&d, others);
+    for (int i = 0; i < ALL; i++)
+        d.backend->memory_release(d.instance, &own[i]);
+    d.backend->memory_release(d.instance, &last);
+    d.backend->group_close(d.instance, d.group);
+}
+
 /* A further communicator that one rank does not get: the others do not wait for it in NCCL. */
 static void body_further(rank_env *env) {
     direct d;
@@ -202,6 +230,7 @@ static void test_windows(void) {
     run_nccl(3, body_order, 0);
     run_nccl(3, body_sweep, 0);
     run_nccl(3, body_sweep, 2);
+    run_nccl(3, body_sweep_old, 0);
     run_nccl(3, body_further, 0);
     CU_ASSERT_EQUAL(atomic_load(&nccl->windows), 0);
 }

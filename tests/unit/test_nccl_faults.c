@@ -44,12 +44,23 @@ static void arm(const fault *wanted) {
     nccl->call = wanted->call;
 }
 
+#define SLOW                                                                                       \
+    256 /* communicators' ends take their time, and nobody waits for that beyond his limit */
+
+static bool all_have_ended(void) {
+    for (int i = 0; i < 5000 && atomic_load(&nccl->comms) + atomic_load(&nccl->threads) != 0; i++)
+        usleep(1000);
+    return atomic_load(&nccl->comms) == 0 && atomic_load(&nccl->threads) == 0;
+}
+
 static void body_faults(rank_env *env) {
-    const fault *wanted = &faults[env->plan->argument];
+    const fault *wanted = &faults[env->plan->argument % SLOW];
+    const bool slow = env->plan->argument >= SLOW;
     void *ptr = NULL;
     symmem_handle *handle = NULL;
     CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
     env_meet(env);
+    atomic_store(&nccl->held, slow);
     if (env->rank == 0)
         arm(wanted);
     env_meet(env);
@@ -66,6 +77,9 @@ static void body_faults(rank_env *env) {
     if (env->rank == 0)
         nccl->call = FAKE_NO_CALL;
     env_meet(env);
+    atomic_store(&nccl->held, 0);
+    if (slow)
+        CHECK(env, all_have_ended());
     CHECK(env, atomic_load(&nccl->comms) == 0 && atomic_load(&nccl->threads) == 0);
     env_meet(env);
     CHECK_OK(env, meet_at(env, ptr, 20000, &handle));
@@ -79,6 +93,9 @@ static void test_faults(void) {
     use_library(PLAIN_NCCL);
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
         run_nccl(3, body_faults, (int)i);
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
+        if (faults[i].way == FAKE_NEVER_ENDS)
+            run_nccl(3, body_faults, SLOW + (int)i);
     use_library(NEW_NCCL);
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
         if (faults[i].call == FAKE_UNIQUE_ID || faults[i].way == FAKE_NO_WINDOW)
@@ -146,6 +163,91 @@ static void test_driver(void) {
     use_library(PLAIN_NCCL);
     for (int i = 0; i < 3; i++)
         run_nccl(3, body_driver, i);
+}
+
+static _Thread_local nccl_state *loader;
+static _Thread_local int loads, kept_waiting;
+
+/* It may wait for a callback of its own to return. */
+static void note_lock(void) {
+    if (loader == NULL)
+        return;
+    loads++;
+    if (pthread_mutex_trylock(&loader->lock) == 0)
+        pthread_mutex_unlock(&loader->lock);
+    else
+        kept_waiting++;
+}
+
+static void body_loading(rank_env *env) {
+    void *ptr = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+    symmem_handle *handle = NULL;
+    loads = kept_waiting = 0;
+    loader = nccl_state_of(env->context->instance);
+    CHECK_OK(env, meet_at(env, ptr, 20000, &handle));
+    loader = NULL;
+    CHECK(env, loads == 1 && kept_waiting == 0);
+    if (handle != NULL)
+        check_data(env, ptr, handle, 800);
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+/* The driver's callbacks take the lock at collectives' ends. */
+static void test_loading(void) {
+    use_library(PLAIN_NCCL);
+    fake_cuda.loading = note_lock;
+    run_nccl(3, body_loading, 0);
+    fake_cuda.loading = NULL;
+}
+
+/* One rank's kernel that asks for the pointers stays behind other work. Its stream is the one that
+ * the rank asks for next. */
+static _Thread_local bool gets_stuck, looks_next;
+static const void *_Atomic stuck_stream;
+
+static void launch_behind(const char *name, void **arguments) {
+    looks_next = gets_stuck && strcmp(name, "symmem_nccl_resolve") == 0;
+    if (!looks_next)
+        launch(name, arguments);
+}
+
+static bool is_behind(const void *stream) {
+    if (looks_next)
+        atomic_store(&stuck_stream, stream);
+    looks_next = false;
+    return stream == atomic_load(&stuck_stream);
+}
+
+static void body_stuck(rank_env *env) {
+    void *ptr = NULL;
+    symmem_handle *handle = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+    env_meet(env);
+    gets_stuck = env->rank == 1;
+    uint64_t begin_ns = cuda_now_ns();
+    symmem_status status = meet_at(env, ptr, DEADLINE_MS, &handle);
+    gets_stuck = false;
+    CHECK(env, cuda_now_ns() - begin_ns < (DEADLINE_MS + 1000) * CUDA_NS_PER_MS);
+    CHECK(env, last_record().failed_rank == 1);
+    CHECK(env, env->rank != 1 || strstr(last_record().message, "the kernel") != NULL);
+    expect_agreed(env, status, SYMMEM_TIMEOUT);
+    atomic_store(&stuck_stream, NULL);
+    env_meet(env);
+    CHECK_OK(env, meet_at(env, ptr, 20000, &handle));
+    if (handle != NULL)
+        check_data(env, ptr, handle, 700);
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_stuck(void) {
+    use_library(PLAIN_NCCL);
+    fake_cuda.launch = launch_behind;
+    fake_cuda.is_busy = is_behind;
+    run_threads((plan){.world = 3, .body = body_stuck, .backend = nccl_table()});
+    CU_ASSERT_EQUAL(atomic_load(&nccl->comms), 0);
 }
 
 /* A failed registration gives its communicator up, but not under the hands of other handles. */
@@ -234,6 +336,8 @@ static const named_test tests[] = {
     {"calls of NCCL fail", test_faults},
     {"steps fail", test_points},
     {"the driver fails", test_driver},
+    {"the device does not get to a kernel", test_stuck},
+    {"the driver loads a kernel", test_loading},
     {"other handles stay", test_others_stay},
     {"ranks end", test_ends},
 };

@@ -303,6 +303,9 @@ static void test_flight_limit(void) {
     atomic_store(&flight.begun_ns, 0); /* the stream has not come to it: its time has not begun */
     cuda_sleep_ns(5 * MS);
     CU_ASSERT(nccl_flight_look(&flight));
+    atomic_store(&flight.called_ns, begin_ns); /* in the call it has */
+    CU_ASSERT_FALSE(nccl_flight_look(&flight));
+    CU_ASSERT(told() == SYMMEM_TIMEOUT && fault.elapsed_ns >= 5 * MS);
     flight = take_off(0); /* no limit */
     cuda_sleep_ns(5 * MS);
     CU_ASSERT(nccl_flight_look(&flight));
@@ -341,7 +344,7 @@ static void test_span_given_up(void) {
     three.next = &two;
     state.flights = &one;
     nccl_flight_fail(&two, SYMMEM_TIMEOUT, -1);
-    nccl_span_give_up(&instance, &its_span);
+    CU_ASSERT_PTR_NULL(nccl_span_take_away(&instance, &its_span));
     state.flights = NULL;
     CU_ASSERT_EQUAL(told(), SYMMEM_POISONED);
     CU_ASSERT_EQUAL(second.code, -(uint32_t)SYMMEM_TIMEOUT); /* it had its own */
@@ -354,7 +357,7 @@ static void test_span_set_anew(void) {
     reset();
     nccl_flight flight = take_off(0);
     state.flights = &flight;
-    nccl_span_end(&instance, &its_span);
+    nccl_span_end(&instance, &its_span, 0);
     state.flights = NULL;
     CU_ASSERT_EQUAL(told(), SYMMEM_POISONED);
 }
@@ -365,7 +368,8 @@ static nccl_flight *watched(nccl_span *span, symmem_cuda_fault *its_fault, uint3
     *flight = take_off(timeout_ms);
     flight->span = span;
     flight->fault = its_fault;
-    CU_ASSERT_EQUAL(nccl_flight_enlist(flight), SYMMEM_OK);
+    CU_ASSERT_EQUAL(nccl_watcher_start(&instance, "collective"), SYMMEM_OK);
+    nccl_flight_enlist(flight);
     return flight;
 }
 
@@ -403,7 +407,7 @@ static void test_old_flight(void) {
     state.closing = state.has_watcher = false;
     nccl_flight *flight = watched(&its_span, &its_fault, 20);
     CU_ASSERT(is_told(&its_fault));
-    nccl_span_end(&instance, &its_span);
+    nccl_span_end(&instance, &its_span, 0);
     nccl_span_set(&instance, &its_span, &comm);
     cuda_sleep_ns(50 * MS);
     pthread_mutex_lock(&its_span.turn);

@@ -3,9 +3,11 @@
  * Limits and ends of the NCCL backend's collectives for groups that span more than direct access,
  * on a fake libnccl and a fake driver: NCCL's kernels know none, so the host keeps them.
  */
+#include <errno.h>
 #include <sys/mman.h>
 
 #include "nccl_span_ranks.h"
+#include "span.h"
 
 /* --- limits ------------------------------------------------------------------------- */
 
@@ -182,6 +184,257 @@ static void test_beside(void) {
     run_apart(body_beside, 0);
 }
 
+static atomic_bool is_over, has_returned;
+
+static bool is_running(const void *stream) {
+    return !atomic_load(&is_over) && is_held(stream);
+}
+
+/* Lets go what would hold a call for ever, so that one without a limit fails this test only. The
+ * fake driver goes on with a stream when it is asked for it. */
+static void *let_go(void *stream) {
+    bool idle = false;
+    for (int i = 0; i < 4000 && !atomic_load(&has_returned); i++)
+        usleep(1000);
+    atomic_store(&held_stream, NULL);
+    atomic_store(&is_over, true);
+    while (symmem_stream_query(stream, &idle) == SYMMEM_OK && !idle)
+        usleep(1000);
+    return NULL;
+}
+
+static uint64_t ms_since(uint64_t begin_ns) {
+    return (cuda_now_ns() - begin_ns) / CUDA_NS_PER_MS;
+}
+
+static void expect_at_limit(rank_env *env, uint64_t begin_ns) {
+    uint64_t elapsed_ms = ms_since(begin_ns);
+    CHECK(env, elapsed_ms >= LIMIT_MS && elapsed_ms < LIMIT_MS + 2500);
+}
+
+enum { LONG_LIMIT, NO_LIMIT };
+
+/* It waits for its turn, as the other one does in NCCL for peers that do not come. Nor does it wait
+ * for the communicator's end, which takes its time where the other has no limit. */
+static void body_behind(rank_env *env) {
+    const bool without = env->plan->argument == NO_LIMIT;
+    void *pa = NULL, *pb = NULL;
+    pthread_t thread;
+    symmem_handle *a = env_handle(env, &pa), *b = NULL;
+    other_call first = {env, a, pa, without ? 0 : 7000, SYMMEM_OK};
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &pb));
+    CHECK_OK(env, meet_at(env, pb, 10000, &b));
+    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    env_meet(env);
+    if (env->rank == 0) {
+        CHECK(env, pthread_create(&thread, NULL, call_other, &first) == 0);
+        usleep(100000);
+        atomic_store(&nccl->held, without);
+        uint64_t begin_ns = cuda_now_ns();
+        CHECK_STATUS(env, reduce_within(env, b, pb, NULL, LIMIT_MS), SYMMEM_TIMEOUT);
+        expect_at_limit(env, begin_ns);
+        CHECK(env, last_record().elapsed_ns >= LIMIT_MS * CUDA_NS_PER_MS);
+        atomic_store(&nccl->held, 0);
+        CHECK(env, pthread_join(thread, NULL) == 0);
+        CHECK_STATUS(env, first.status, SYMMEM_POISONED);
+        CHECK(env, ms_since(begin_ns) < 5000);
+        CHECK_STATUS(env, reduce_once(env, b, pb, NULL), SYMMEM_POISONED);
+    }
+    env_meet(env);
+    CHECK_OK(env, symmem_handle_reset(b, 5000));
+    mend(env, a, pa, NULL);
+    env_meet(env);
+    symmem_handle_release(a);
+    symmem_handle_release(b);
+    CHECK_OK(env, symmem_free(env->context, pa));
+    CHECK_OK(env, symmem_free(env->context, pb));
+}
+
+/* NCCL waits for peers in the call, whatever keeps the stream from getting there. */
+static void body_late_stream(rank_env *env) {
+    void *ptr = NULL;
+    symmem_stream *stream = NULL;
+    pthread_t thread;
+    symmem_handle *handle = env_handle(env, &ptr);
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    CHECK_OK(env, reduce_once(env, handle, ptr, stream));
+    env_meet(env);
+    if (env->rank == 0) {
+        int64_t count = N;
+        DLTensor all = tensor_of(env, ptr, 1, &count, 32);
+        hold(stream);
+        atomic_store(&has_returned, false);
+        CHECK(env, pthread_create(&thread, NULL, let_go, stream) == 0);
+        uint64_t begin_ns = cuda_now_ns();
+        CHECK_OK(env, symmem_all_reduce(handle, &all, SYMMEM_SUM, &all, 0, LIMIT_MS, stream));
+        expect_at_limit(env, begin_ns);
+        atomic_store(&has_returned, true);
+        CHECK_STATUS(env, symmem_stream_synchronize(stream, 5000), SYMMEM_TIMEOUT);
+        CHECK(env, pthread_join(thread, NULL) == 0);
+    }
+    env_meet(env);
+    mend(env, handle, ptr, stream);
+    CHECK_OK(env, symmem_stream_destroy(stream));
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+/* Where the call is through with NCCL its time counts from when the stream gets there. */
+static void body_stream_in_time(rank_env *env) {
+    void *ptr = NULL;
+    symmem_stream *stream = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    int64_t count = N;
+    DLTensor all = tensor_of(env, ptr, 1, &count, 32);
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    CHECK_OK(env, reduce_once(env, handle, ptr, stream));
+    env_meet(env);
+    if (env->rank == 0)
+        hold(stream);
+    env_meet(env);
+    CHECK_OK(env, symmem_all_reduce(handle, &all, SYMMEM_SUM, &all, 0, LIMIT_MS, stream));
+    usleep(2 * LIMIT_MS * 1000);
+    env_meet(env);
+    atomic_store(&held_stream, NULL);
+    CHECK_OK(env, symmem_stream_synchronize(stream, 5000));
+    env_meet(env);
+    CHECK_OK(env, symmem_stream_destroy(stream));
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+/* The driver does not take the callback behind the collective, whose kernel does not end: the call
+ * waits for the stream, and the limit ends that. */
+static void body_no_callback(rank_env *env) {
+    void *ptr = NULL;
+    symmem_stream *stream = NULL;
+    pthread_t thread;
+    symmem_handle *handle = env_handle(env, &ptr);
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    CHECK_OK(env, reduce_once(env, handle, ptr, stream));
+    env_meet(env);
+    if (env->rank == 0) {
+        nccl->way = FAKE_RUNS_ON;
+        nccl->rank = 0;
+        atomic_store(&nccl->skip, 0);
+        nccl->call = FAKE_COLLECTIVE;
+        atomic_store(&is_over, false);
+        fake_cuda.is_busy = is_running;
+        fake_cuda.result = CUDA_ERROR_UNKNOWN;
+        atomic_store(&fake_cuda.skip, 1);
+        fake_cuda.fails = "LaunchHostFunc";
+        atomic_store(&has_returned, false);
+        CHECK(env, pthread_create(&thread, NULL, let_go, stream) == 0);
+        uint64_t begin_ns = cuda_now_ns();
+        CHECK_STATUS(env, reduce_once(env, handle, ptr, stream), SYMMEM_TIMEOUT);
+        expect_at_limit(env, begin_ns);
+        atomic_store(&has_returned, true);
+        CHECK(env, atomic_load(&fake_cuda.skip) < 0);
+        CHECK(env, pthread_join(thread, NULL) == 0);
+        fake_cuda.fails = NULL;
+        nccl->call = FAKE_NO_CALL;
+    }
+    env_meet(env);
+    mend(env, handle, ptr, stream);
+    CHECK_OK(env, symmem_stream_destroy(stream));
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+/* As a call that the driver keeps, whose queue is full. */
+static void *keep_turn(void *opaque) {
+    nccl_span *span = opaque;
+    pthread_mutex_lock(&span->turn);
+    atomic_store(&is_over, true);
+    for (int i = 0; i < 4000 && !atomic_load(&has_returned); i++)
+        usleep(1000);
+    pthread_mutex_unlock(&span->turn);
+    return NULL;
+}
+
+/* Who leaves without his turn has not been in NCCL, where his peers may be: nobody goes on there.
+ */
+static void body_no_turn(rank_env *env) {
+    void *pa = NULL, *pb = NULL;
+    pthread_t thread;
+    symmem_handle *a = env_handle(env, &pa), *b = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &pb));
+    CHECK_OK(env, meet_at(env, pb, 10000, &b));
+    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    env_meet(env);
+    if (env->rank == 0) {
+        nccl_span *span = nccl_state_of(env->context->instance)->spans;
+        atomic_store(&is_over, false);
+        atomic_store(&has_returned, false);
+        CHECK(env, pthread_create(&thread, NULL, keep_turn, span) == 0);
+        while (!atomic_load(&is_over))
+            usleep(100);
+        uint64_t begin_ns = cuda_now_ns();
+        CHECK_STATUS(env, reduce_once(env, a, pa, NULL), SYMMEM_TIMEOUT);
+        expect_at_limit(env, begin_ns);
+        CHECK_STATUS(env, reduce_once(env, b, pb, NULL), SYMMEM_STALE);
+        atomic_store(&has_returned, true);
+        CHECK(env, pthread_join(thread, NULL) == 0);
+    }
+    env_meet(env);
+    mend(env, a, pa, NULL);
+    env_meet(env);
+    symmem_handle_release(a);
+    symmem_handle_release(b);
+    CHECK_OK(env, symmem_free(env->context, pa));
+    CHECK_OK(env, symmem_free(env->context, pb));
+}
+
+static void test_behind(void) {
+    run_apart(body_no_turn, 0);
+    run_apart(body_behind, LONG_LIMIT);
+    CU_ASSERT_EQUAL_FATAL(CU_get_number_of_failures(), 0); /* the next one would not end */
+    run_apart(body_behind, NO_LIMIT);
+}
+
+static void test_late_stream(void) {
+    run_apart(body_stream_in_time, 0);
+    run_apart(body_late_stream, 0);
+    run_apart(body_no_callback, 0);
+}
+
+/* --- what is short ------------------------------------------------------------------ */
+
+static _Thread_local bool is_short; /* of threads */
+
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*body)(void *), void *argument);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*body)(void *), void *argument);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*body)(void *), void *argument) {
+    return is_short ? EAGAIN : __real_pthread_create(thread, attributes, body, argument);
+}
+
+/* No rank has called by then, so the next call is everybody's. */
+static void body_no_thread(rank_env *env) {
+    void *ptr = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    if (handle == NULL)
+        return;
+    is_short = true;
+    CHECK_STATUS(env, reduce_once(env, handle, ptr, NULL), SYMMEM_LIMIT);
+    is_short = false;
+    CHECK(env, last_record().system_errno == EAGAIN);
+    CHECK(env, strstr(last_record().message, "thread") != NULL);
+    env_meet(env);
+    CHECK_OK(env, reduce_once(env, handle, ptr, NULL));
+    env_meet(env);
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_no_thread(void) {
+    run_apart(body_no_thread, 0);
+}
+
+/* --- ends --------------------------------------------------------------------------- */
+
 enum { ON_STREAM = 1, NCCL_FIRST = 2 };
 static atomic_int *leaving; /* in memory that the processes share */
 
@@ -246,6 +499,9 @@ static const named_test tests[] = {
     {"one rank calls", test_one_calls},
     {"ranks end", test_ends},
     {"one call beside another", test_beside},
+    {"no thread for the limits", test_no_thread},
+    {"a stream that is behind", test_late_stream},
+    {"one call behind another", test_behind},
 };
 
 int main(void) {

@@ -53,12 +53,6 @@ static void fail_alone(rank_env *env, symmem_handle *handle, void *ptr) {
     env_meet(env);
 }
 
-static const void *_Atomic held_stream; /* other work, before the collective, that takes long */
-
-static bool is_held(const void *stream) {
-    return stream == atomic_load(&held_stream) || nccl->is_running(stream);
-}
-
 /* A flight of the communicator before, which a held stream keeps in the list, ends no other. */
 static void body_old_flight(rank_env *env) {
     void *pa = NULL, *pb = NULL, *pc = NULL;
@@ -74,8 +68,7 @@ static void body_old_flight(rank_env *env) {
         nccl->rank = 0;
         atomic_store(&nccl->skip, 0);
         nccl->call = FAKE_COLLECTIVE;
-        fake_cuda.is_busy = is_held;
-        atomic_store(&held_stream, ((const cuda_stream *)stream->native)->native);
+        hold(stream);
         CHECK_OK(env, symmem_all_reduce(b, &all, SYMMEM_SUM, &all, 0, 0, stream));
         nccl->call = FAKE_NO_CALL;
     }
@@ -123,6 +116,26 @@ static void body_reopened(rank_env *env) {
     symmem_handle *b = another(env, &pb);
     env_meet(env);
     CHECK_OK(env, reduce_once(env, b, pb, NULL));
+    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    drop_both(env, a, pa, b, pb);
+}
+
+/* The rendezvous that makes another communicator ends the one before, which takes its time: not all
+ * of the rendezvous'. */
+static void body_slow_end(rank_env *env) {
+    void *pa = NULL, *pb = NULL;
+    symmem_handle *a = env_handle(env, &pa), *b = NULL;
+    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    fail_alone(env, a, pa);
+    CHECK_OK(env, symmem_handle_reset(a, 5000));
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &pb));
+    env_meet(env);
+    atomic_store(&nccl->held, 1);
+    env_meet(env);
+    CHECK_OK(env, meet_at(env, pb, 2000, &b));
+    env_meet(env);
+    atomic_store(&nccl->held, 0);
+    env_meet(env);
     CHECK_OK(env, reduce_once(env, a, pa, NULL));
     drop_both(env, a, pa, b, pb);
 }
@@ -178,20 +191,6 @@ static void body_reset_at_once(rank_env *env) {
         CHECK_STATUS(env, symmem_stream_synchronize(stream, 5000), SYMMEM_TIMEOUT);
     CHECK_OK(env, symmem_stream_destroy(stream));
     drop_both(env, a, pa, b, pb);
-}
-
-typedef struct other_call {
-    rank_env *env;
-    symmem_handle *handle;
-    void *ptr;
-    uint32_t limit_ms;
-    symmem_status status;
-} other_call;
-
-static void *call_other(void *opaque) {
-    other_call *o = opaque;
-    o->status = reduce_within(o->env, o->handle, o->ptr, NULL, o->limit_ms);
-    return NULL;
 }
 
 enum { HEALTHY, FAILED, MEETS };
@@ -268,6 +267,7 @@ static void test_others_made(void) {
     run_apart(body_reopened, 0);
     run_apart(body_reopened, 1);
     run_apart(body_half_made, 0);
+    run_apart(body_slow_end, 0);
     run_apart(body_between, MEETS);
     run_apart(body_pool_reopened, 0);
     run_apart(body_pool_reopened, 1);
