@@ -57,6 +57,11 @@ symmem_status cuda_no_memory(const cuda_instance *instance, const char *operatio
     return instance->host->fail(instance->host, SYMMEM_OUT_OF_MEMORY, 0, operation, "no memory");
 }
 
+symmem_status cuda_late(const cuda_instance *instance, const char *operation) {
+    return instance->host->fail(instance->host, SYMMEM_TIMEOUT, 0, operation,
+                                "the device did not come to it in time: other work holds it up");
+}
+
 symmem_status cuda_point(const cuda_instance *instance, const char *name) {
     return instance->host->has_points ? instance->host->point(instance->host, name) : SYMMEM_OK;
 }
@@ -104,6 +109,7 @@ static bool init_locks(cuda_instance *instance) {
     if (!done)
         return false;
     /* Neither can fail on Linux with these attributes. */
+    (void)pthread_mutex_init(&instance->opening, NULL);
     (void)pthread_mutex_init(&instance->lock, NULL);
     (void)pthread_cond_init(&instance->work, NULL);
     return true;
@@ -112,6 +118,7 @@ static bool init_locks(cuda_instance *instance) {
 static void destroy_locks(cuda_instance *instance) {
     pthread_cond_destroy(&instance->work);
     pthread_mutex_destroy(&instance->lock);
+    pthread_mutex_destroy(&instance->opening);
     pthread_mutex_destroy(&instance->collecting);
 }
 

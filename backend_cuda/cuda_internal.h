@@ -92,6 +92,9 @@ typedef struct cuda_instance {
     /* Held while finished work is looked after, recursively: releasing a reference comes back
      * here. Taken before `lock`. */
     pthread_mutex_t collecting;
+    /* Held while a device is opened. Taken before `lock`, and never under it or under what a call
+     * on another device needs. */
+    pthread_mutex_t opening;
     /* Over all below. Of the core's entries only peer_state and is_poisoned are called under it. */
     pthread_mutex_t lock;
     pthread_cond_t work;
@@ -192,6 +195,7 @@ struct cuda_pending {
 typedef struct cuda_peers {
     CUdeviceptr tables; /* buffers, pads and signals: world_size pointers each */
     symmem_cuda_control *control;
+    atomic_bool late; /* the control stream was not waited for to its end */
 } cuda_peers;
 
 /* backend.c */
@@ -202,6 +206,8 @@ symmem_status cuda_fail(const cuda_instance *instance, CUresult result, const ch
 int cuda_descriptors_error(void);
 bool cuda_is_capture_error(CUresult result);
 symmem_status cuda_no_memory(const cuda_instance *instance, const char *operation);
+/* TIMEOUT: the device has not done in time what the call waited for. */
+symmem_status cuda_late(const cuda_instance *instance, const char *operation);
 symmem_status cuda_point(const cuda_instance *instance, const char *name);
 
 /* device.c */
@@ -328,6 +334,11 @@ CUresult cuda_copy_enqueue(cuda_instance *instance, CUstream native, bool captur
                            CUdeviceptr dst, CUdeviceptr src, size_t bytes,
                            cuda_staging **staging_p);
 void cuda_staging_give(cuda_staging *staging); /* NULL allowed */
+/* Enqueues a copy of up to CUDA_STAGED_BYTES to the device, for which it never waits: `bytes` are
+ * the caller's again at once. *staging_p as above. */
+#define CUDA_STAGED_BYTES 32768
+CUresult cuda_staging_send(cuda_instance *instance, CUstream native, CUdeviceptr dst,
+                           const void *bytes, size_t count, cuda_staging **staging_p);
 /* Another way than the driver's copy to get bytes from one place to another, both of which the
  * device sees. */
 typedef struct cuda_mover {
@@ -377,6 +388,10 @@ void cuda_imports_close(cuda_instance *instance, int32_t device);
  * needs. On failure the caller keeps that. The context is current. */
 symmem_status cuda_pending_add(cuda_stream *stream, const symmem_exec *exec,
                                const cuda_needs *needs, const char *operation);
+/* Leaves what a stream has to do to the instance, as that of one that was destroyed, with what it
+ * needs. False: there is no room to note it, and it has to be waited for. */
+bool cuda_leave_behind(cuda_instance *instance, int32_t device, CUstream native,
+                       const symmem_exec *exec, const cuda_needs *needs, const char *operation);
 /* Looks after all work that is over: failures are told, references released. */
 void cuda_collect(cuda_instance *instance);
 /* Tells the device what the host knows of the peers. */
@@ -425,6 +440,9 @@ CUresult cuda_wait_idle(cuda_instance *instance, CUstream native, uint32_t timeo
                         const cuda_signal_op *signal);
 /* Without a limit, in a call of the user's, which tells him that it waits. */
 CUresult cuda_wait_call(cuda_instance *instance, CUstream native);
+/* In a collective call of the user's, until its deadline, but so that there is time to tell the
+ * other ranks; NOT_READY then. Without one as before. */
+CUresult cuda_wait_in_time(cuda_instance *instance, CUstream native);
 symmem_status cuda_stream_create(void *instance, int32_t device, void **stream_p);
 symmem_status cuda_stream_wrap(void *instance, int32_t device, void *native, void **stream_p);
 void cuda_stream_destroy(void *instance, void *stream);

@@ -90,7 +90,7 @@ static unsigned long long id_of_current(const cuda_driver *driver) {
     return known ? id : 0;
 }
 
-/* lock held. Leaves the device entered. */
+/* opening held. Leaves the device entered. */
 static CUresult make_device(cuda_instance *instance, int32_t index) {
     const cuda_driver *driver = &instance->driver;
     cuda_device *device = &instance->devices[index];
@@ -120,7 +120,9 @@ static CUresult make_device(cuda_instance *instance, int32_t index) {
     result = start_callbacks(driver, device);
     if (result != CUDA_SUCCESS)
         goto give_control;
-    device->context = context;
+    pthread_mutex_lock(&instance->lock);
+    device->context = context; /* all else of it is there for whoever finds this */
+    pthread_mutex_unlock(&instance->lock);
     return CUDA_SUCCESS;
 give_control:
     cuda_native_give(instance, index, device->control, true);
@@ -143,12 +145,28 @@ static CUresult open_device(cuda_instance *instance, int32_t index) {
     return result;
 }
 
-symmem_status cuda_enter(cuda_instance *instance, int32_t index, const char *operation) {
-    const cuda_device *device = &instance->devices[index];
+/* NULL: it is not open. */
+static CUcontext context_of(cuda_instance *instance, int32_t index) {
     pthread_mutex_lock(&instance->lock);
-    CUresult result = device->context != NULL ? push(&instance->driver, device->context)
-                                              : open_device(instance, index);
+    CUcontext context = instance->devices[index].context;
     pthread_mutex_unlock(&instance->lock);
+    return context;
+}
+
+/* That takes as long as the driver wants, so no other device's work needs this lock. */
+static CUresult enter_first(cuda_instance *instance, int32_t index) {
+    pthread_mutex_lock(&instance->opening);
+    CUcontext context = context_of(instance, index); /* another thread may have been first */
+    CUresult result =
+        context != NULL ? push(&instance->driver, context) : open_device(instance, index);
+    pthread_mutex_unlock(&instance->opening);
+    return result;
+}
+
+symmem_status cuda_enter(cuda_instance *instance, int32_t index, const char *operation) {
+    CUcontext context = context_of(instance, index);
+    CUresult result =
+        context != NULL ? push(&instance->driver, context) : enter_first(instance, index);
     return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, operation);
 }
 

@@ -77,6 +77,55 @@ static CUresult create_handle(cuda_instance *instance, int32_t device, bool fabr
     return instance->driver.MemCreate(&mapping->handle, mapping->mapped_bytes, &property, 0);
 }
 
+/* --- memory that a stream still writes to --------------------------------------------- */
+
+typedef struct written {
+    cuda_instance *instance;
+    int32_t device;
+    cuda_mapping *mapping;
+} written;
+
+static void written_retain(void *object) {
+    (void)object; /* the user that was taken over */
+}
+
+static void written_release(void *object) {
+    written *memory = object;
+    const bool entered = cuda_reenter(memory->instance, memory->device);
+    cuda_mapping_drop(&memory->instance->driver, memory->mapping);
+    if (entered)
+        cuda_leave(memory->instance);
+    free(memory);
+}
+
+bool cuda_mapping_leave(cuda_instance *instance, int32_t device, CUstream native,
+                        cuda_mapping *mapping, const char *operation) {
+    written *memory = malloc(sizeof *memory);
+    if (memory == NULL)
+        return false;
+    *memory = (written){instance, device, mapping};
+    const symmem_ref ref = {written_retain, written_release, memory};
+    const symmem_exec exec = {.refs = &ref, .ref_count = 1};
+    const cuda_needs needs = {.staging = NULL};
+    const bool left = cuda_leave_behind(instance, device, native, &exec, &needs, operation);
+    if (!left)
+        free(memory);
+    return left;
+}
+
+/* What is not zeroed in time goes when it is; the caller's own is none any more. */
+static bool leave_zeroing(cuda_instance *instance, int32_t device, CUstream native,
+                          const cuda_mapping *mapping) {
+    cuda_mapping *late = malloc(sizeof *late);
+    if (late == NULL)
+        return false;
+    *late = *mapping;
+    const bool left = cuda_mapping_leave(instance, device, native, late, "alloc");
+    if (!left)
+        free(late);
+    return left;
+}
+
 /* Waited for: nobody knows the memory yet. */
 static CUresult zero(cuda_instance *instance, const cuda_mapping *mapping, int32_t device) {
     cuda_lane *lane;
@@ -86,7 +135,13 @@ static CUresult zero(cuda_instance *instance, const cuda_mapping *mapping, int32
     result =
         instance->driver.MemsetD8Async(mapping->address, 0, mapping->mapped_bytes, lane->native);
     if (result == CUDA_SUCCESS)
-        result = cuda_wait_call(instance, lane->native);
+        result = cuda_wait_in_time(instance, lane->native);
+    if (result == CUDA_ERROR_NOT_READY && leave_zeroing(instance, device, lane->native, mapping)) {
+        cuda_lane_end(instance, device, lane);
+        return result;
+    }
+    if (result == CUDA_ERROR_NOT_READY)
+        result = cuda_wait_idle(instance, lane->native, 0, NULL);
     cuda_lane_give(instance, device, lane);
     return result;
 }
@@ -107,7 +162,7 @@ CUresult cuda_mapping_create(cuda_instance *instance, int32_t device, cuda_mappi
         return result;
     }
     result = zero(instance, mapping, device);
-    if (result != CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
         unmap(driver, mapping);
     return result;
 }
@@ -206,6 +261,17 @@ cuda_mapping *cuda_mapping_find(cuda_origin from, size_t mapped_bytes) {
     pthread_mutex_lock(&mappings.lock);
     cuda_mapping *mapping = mappings.first;
     while (mapping != NULL && (!is_from(mapping, from) || mapping->mapped_bytes != mapped_bytes))
+        mapping = mapping->next;
+    if (mapping != NULL)
+        mapping->users++;
+    pthread_mutex_unlock(&mappings.lock);
+    return mapping;
+}
+
+cuda_mapping *cuda_mapping_at(CUdeviceptr address) {
+    pthread_mutex_lock(&mappings.lock);
+    cuda_mapping *mapping = mappings.first;
+    while (mapping != NULL && address - mapping->address >= mapping->mapped_bytes)
         mapping = mapping->next;
     if (mapping != NULL)
         mapping->users++;

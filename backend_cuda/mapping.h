@@ -30,7 +30,8 @@ struct cuda_mapping {
 
 /* mapping.c. The context is current. */
 
-/* Own memory of mapping->mapped_bytes, known to nobody else; all zeros. */
+/* Own memory of mapping->mapped_bytes, known to nobody else; all zeros. NOT_READY: those did not
+ * come in time. */
 CUresult cuda_mapping_create(cuda_instance *instance, int32_t device, cuda_mapping *mapping);
 /* Of a handle that was imported; it is the mapping's if that succeeds. */
 CUresult cuda_mapping_import(const cuda_driver *driver, CUmemGenericAllocationHandle handle,
@@ -43,8 +44,14 @@ void cuda_mapping_add_imported(cuda_mapping *mapping, cuda_origin from);
  * NULL: it is not there, or of another size than the share says, beyond which nothing is to be
  * reached. */
 cuda_mapping *cuda_mapping_find(cuda_origin from, size_t mapped_bytes);
+/* Of memory in use here, with one user more. NULL: it is none of these. */
+cuda_mapping *cuda_mapping_at(CUdeviceptr address);
 void cuda_mapping_hold(cuda_mapping *mapping);
 void cuda_mapping_drop(const cuda_driver *driver, cuda_mapping *mapping);
+/* For what a stream still has to do with the memory: takes over one user until it is done. False:
+ * there is no room to note it, and it has to be waited for. */
+bool cuda_mapping_leave(cuda_instance *instance, int32_t device, CUstream native,
+                        cuda_mapping *mapping, const char *operation);
 bool cuda_mapping_is_of(cuda_origin from); /* this process */
 /* Takes a place of `bytes`, and one user more; false: it has no room. */
 bool cuda_mapping_place(cuda_mapping *mapping, size_t bytes, size_t *offset_p);

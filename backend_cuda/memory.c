@@ -40,6 +40,8 @@ static void describe(symmem_memory *memory, cuda_mapping *mapping, size_t offset
 
 static symmem_status fail_alloc(const cuda_instance *instance, CUresult result, size_t bytes) {
     size_t free_bytes = 0, total_bytes = 0;
+    if (result == CUDA_ERROR_NOT_READY)
+        return cuda_late(instance, "alloc");
     if (result != CUDA_ERROR_OUT_OF_MEMORY || cuda_descriptors_error() != 0)
         return cuda_fail(instance, result, "alloc");
     (void)instance->driver.MemGetInfo(&free_bytes, &total_bytes);

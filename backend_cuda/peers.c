@@ -3,11 +3,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda_internal.h"
+#include "mapping.h"
 
-/* One copy, on a lane and waited for: the driver's plain copies use a stream of everybody's. */
+#define REST_MS 10u
+#define POISON_MS 1000u
+
+_Static_assert(3 * sizeof(void *) * SYMMEM_MAX_WORLD_SIZE <= CUDA_STAGED_BYTES, "tables are sent");
+
+static symmem_status fail(const cuda_instance *instance, CUresult result, const char *operation) {
+    return result == CUDA_ERROR_NOT_READY ? cuda_late(instance, operation)
+                                          : cuda_fail(instance, result, operation);
+}
+
+/* One copy, on a lane: the driver's plain copies use a stream of everybody's. */
 static CUresult write_tables(cuda_instance *instance, const symmem_peers *peers, CUdeviceptr tables,
-                             CUstream native) {
+                             CUstream native, cuda_staging **staging_p) {
     const size_t count = (size_t)peers->world_size;
     void *const *const sources[] = {peers->buffers, peers->pads, peers->signals};
     void **all = malloc(3 * count * sizeof *all);
@@ -16,9 +26,7 @@ static CUresult write_tables(cuda_instance *instance, const symmem_peers *peers,
     for (size_t i = 0; i < 3; i++)
         memcpy(all + i * count, sources[i], count * sizeof *all);
     CUresult result =
-        instance->driver.MemcpyAsync(tables, cuda_address(all), 3 * count * sizeof *all, native);
-    if (result == CUDA_SUCCESS)
-        result = cuda_wait_idle(instance, native, 0, NULL);
+        cuda_staging_send(instance, native, tables, all, 3 * count * sizeof *all, staging_p);
     free(all);
     return result;
 }
@@ -26,15 +34,32 @@ static CUresult write_tables(cuda_instance *instance, const symmem_peers *peers,
 /* From memory that the instance keeps: the driver's common pool gives all back to the device when a
  * stream has been waited for, so each rendezvous would map some anew. */
 static CUresult fill_tables(cuda_instance *instance, const symmem_peers *peers, cuda_peers *own,
-                            CUstream native) {
+                            CUstream native, cuda_staging **staging_p) {
     CUresult result =
         cuda_scratch_take(instance, peers->device, 3 * sizeof(void *) * (size_t)peers->world_size,
                           native, &own->tables);
-    return result == CUDA_SUCCESS ? write_tables(instance, peers, own->tables, native) : result;
+    if (result == CUDA_SUCCESS)
+        result = write_tables(instance, peers, own->tables, native, staging_p);
+    if (result == CUDA_SUCCESS)
+        result = cuda_wait_in_time(instance, native);
+    if (result != CUDA_SUCCESS)
+        cuda_scratch_give(instance, own->tables, native);
+    return result;
+}
+
+/* What was not in time reads the staging yet. */
+static void leave_tables(cuda_instance *instance, int32_t device, CUstream native,
+                         cuda_staging *staging) {
+    const cuda_needs needs = {.staging = staging};
+    if (cuda_leave_behind(instance, device, native, NULL, &needs, "rendezvous"))
+        return;
+    (void)cuda_wait_idle(instance, native, 0, NULL);
+    cuda_staging_give(staging);
 }
 
 static CUresult open_own(cuda_instance *instance, const symmem_peers *peers, cuda_peers *own) {
     cuda_lane *lane;
+    cuda_staging *staging = NULL;
     void *control = NULL;
     CUresult result = cuda_piece_take(&instance->driver, &control);
     if (result != CUDA_SUCCESS)
@@ -43,12 +68,16 @@ static CUresult open_own(cuda_instance *instance, const symmem_peers *peers, cud
     result = cuda_lane_take(instance, peers->device, &lane);
     if (result != CUDA_SUCCESS)
         goto give_control;
-    result = fill_tables(instance, peers, own, lane->native);
-    if (result != CUDA_SUCCESS)
-        cuda_scratch_give(instance, own->tables, lane->native);
-    cuda_lane_give(instance, peers->device, lane);
-    if (result == CUDA_SUCCESS)
+    result = fill_tables(instance, peers, own, lane->native, &staging);
+    if (result == CUDA_ERROR_NOT_READY)
+        leave_tables(instance, peers->device, lane->native, staging);
+    else
+        cuda_staging_give(staging);
+    if (result == CUDA_SUCCESS) {
+        cuda_lane_give(instance, peers->device, lane);
         return CUDA_SUCCESS;
+    }
+    cuda_lane_end(instance, peers->device, lane);
 give_control:
     cuda_piece_give(control);
     return result;
@@ -69,7 +98,7 @@ symmem_status cuda_peers_open(void *opaque, symmem_peers *peers, void **buffers_
     CUresult result = open_own(instance, peers, own);
     cuda_leave(instance);
     if (result != CUDA_SUCCESS) {
-        status = cuda_fail(instance, result, "rendezvous");
+        status = fail(instance, result, "rendezvous");
         goto free_own;
     }
     peers->priv = own;
@@ -81,25 +110,51 @@ free_own:
     return status;
 }
 
-/* In stream order: nothing is pending, and freeing at once would wait for the whole device. */
+/* In stream order: nothing is pending, and freeing at once would wait for the whole device. A lane
+ * that is at rest soon is used again. Any other is noted, or the instance's end would wait for it
+ * in the driver. */
+static void give_tables(cuda_instance *instance, int32_t device, CUdeviceptr tables) {
+    const cuda_needs needs = {.staging = NULL};
+    cuda_lane *lane;
+    if (cuda_lane_take(instance, device, &lane) != CUDA_SUCCESS)
+        return;
+    cuda_scratch_give(instance, tables, lane->native);
+    if (cuda_wait_idle(instance, lane->native, REST_MS, NULL) == CUDA_SUCCESS) {
+        cuda_lane_give(instance, device, lane);
+        return;
+    }
+    (void)cuda_leave_behind(instance, device, lane->native, NULL, &needs, "release");
+    cuda_lane_end(instance, device, lane);
+}
+
 void cuda_peers_close(void *opaque, symmem_peers *peers) {
     cuda_instance *instance = opaque;
     cuda_peers *own = peers->priv;
-    cuda_lane *lane;
     (void)cuda_point(instance, "cuda.peers.close*");
     pthread_mutex_lock(&instance->collecting); /* the watcher is not looking at them */
     peers->priv = NULL;
     pthread_mutex_unlock(&instance->collecting);
     if (cuda_enter(instance, peers->device, "release") == SYMMEM_OK) {
-        if (cuda_lane_take(instance, peers->device, &lane) == CUDA_SUCCESS) {
-            cuda_scratch_give(instance, own->tables, lane->native);
-            (void)cuda_wait_idle(instance, lane->native, 0, NULL);
-            cuda_lane_give(instance, peers->device, lane);
-        }
+        give_tables(instance, peers->device, own->tables);
         cuda_leave(instance);
     }
     cuda_piece_give(own->control);
     free(own);
+}
+
+/* --- the control stream -------------------------------------------------------------- */
+
+/* What it was given for these peers was not in time. It writes to own signal memory, which may be
+ * given back before. */
+static void leave_control(cuda_instance *instance, const symmem_peers *peers) {
+    CUstream control = instance->devices[peers->device].control;
+    cuda_mapping *mapping = cuda_mapping_at(cuda_address(peers->signals[peers->rank]));
+    atomic_store(&((cuda_peers *)peers->priv)->late, true);
+    if (mapping != NULL && cuda_mapping_leave(instance, peers->device, control, mapping, "signal"))
+        return;
+    (void)cuda_wait_idle(instance, control, 0, NULL);
+    if (mapping != NULL)
+        cuda_mapping_drop(&instance->driver, mapping);
 }
 
 /* On the stream that poisons, so that no poisoning of earlier comes after it. Failures of launches
@@ -121,29 +176,39 @@ symmem_status cuda_signal_reset(void *opaque, const symmem_peers *peers) {
         cuda_address(peers->signals[peers->rank]), 0,
         symmem_cuda_signal_size(peers->world_size, peers->channel_count), control);
     if (result == CUDA_SUCCESS)
-        result = cuda_wait_call(instance, control);
+        result = cuda_wait_in_time(instance, control);
+    if (result == CUDA_ERROR_NOT_READY)
+        leave_control(instance, peers);
     cuda_leave(instance);
     if (result != CUDA_SUCCESS)
-        return cuda_fail(instance, result, "reset");
+        return fail(instance, result, "reset");
+    atomic_store(&own->late, false);
     memset(own->control, 0, sizeof *own->control);
     return cuda_point(instance, "cuda.reset.done");
 }
 
-/* A word of the own state, by no kernel: there may be no room for one. Waits until it is written.
- */
-static CUresult write_word(cuda_instance *instance, const symmem_peers *peers, size_t offset) {
+/* A word of the own state, by no kernel: there may be no room for one. */
+static CUresult enqueue_word(cuda_instance *instance, const symmem_peers *peers, size_t offset) {
     const cuda_driver *driver = &instance->driver;
     CUstream control = instance->devices[peers->device].control;
     const CUdeviceptr word = cuda_address(peers->signals[peers->rank]) + offset;
     CUresult result = driver->StreamWriteValue32(control, word, 1, CU_STREAM_WRITE_VALUE_DEFAULT);
     if (result != CUDA_SUCCESS)
         result = driver->MemsetD32Async(word, 1, 1, control);
+    return result;
+}
+
+/* Waits until it is written, however long. */
+static CUresult write_word(cuda_instance *instance, const symmem_peers *peers, size_t offset) {
+    CUstream control = instance->devices[peers->device].control;
+    CUresult result = enqueue_word(instance, peers, offset);
     return result == CUDA_SUCCESS ? cuda_wait_idle(instance, control, 0, NULL) : result;
 }
 
 /* Own kernels learn of it by the control word. Peers' look at the state's first word: a kernel that
- * failed has written it, but a failure may be the host's alone. It is there afterwards: kernels
- * that are launched then are to find it, and its memory may be given back. */
+ * failed has written it, but a failure may be the host's alone. It is there afterwards, for kernels
+ * that are launched then are to find it, unless the device does not get on: others may need the
+ * lock under which a failure is told, so that is not waited for long, and not twice. */
 void cuda_signal_poison(void *opaque, const symmem_peers *peers) {
     cuda_instance *instance = opaque;
     cuda_peers *own = peers->priv;
@@ -151,7 +216,12 @@ void cuda_signal_poison(void *opaque, const symmem_peers *peers) {
     __atomic_store_n(&own->control->poisoned, 1, __ATOMIC_RELEASE);
     if (cuda_enter(instance, peers->device, "poison") != SYMMEM_OK)
         return;
-    (void)write_word(instance, peers, 0);
+    const uint32_t limit_ms = atomic_load(&own->late) ? 1 : POISON_MS;
+    CUresult result = enqueue_word(instance, peers, 0);
+    if (result == CUDA_SUCCESS)
+        result = cuda_wait_idle(instance, instance->devices[peers->device].control, limit_ms, NULL);
+    if (result == CUDA_ERROR_NOT_READY)
+        leave_control(instance, peers);
     cuda_leave(instance);
 }
 

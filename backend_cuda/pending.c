@@ -120,6 +120,18 @@ symmem_status cuda_pending_add(cuda_stream *stream, const symmem_exec *exec,
     return SYMMEM_OK;
 }
 
+bool cuda_leave_behind(cuda_instance *instance, int32_t device, CUstream native,
+                       const symmem_exec *exec, const cuda_needs *needs, const char *operation) {
+    cuda_stream *stream = calloc(1, sizeof *stream);
+    if (stream == NULL)
+        return false;
+    *stream = (cuda_stream){
+        .instance = instance, .native = native, .device = device, .users = 1, .given_up = true};
+    const bool left = cuda_pending_add(stream, exec, needs, operation) == SYMMEM_OK;
+    cuda_stream_drop(stream);
+    return left;
+}
+
 /* Also where the context is lost and nothing runs any more; not where a capture of somebody else's
  * forbids to ask. */
 static bool is_over(const cuda_instance *instance, const cuda_pending *pending) {

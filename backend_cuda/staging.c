@@ -22,6 +22,7 @@ struct cuda_staging {
 };
 
 _Static_assert(sizeof(cuda_staging) <= HEAD_BYTES, "the head of a unit");
+_Static_assert(HEAD_BYTES + CUDA_STAGED_BYTES <= CUDA_UNIT_BYTES, "what is sent fits into one");
 
 static char *data_of(cuda_staging *staging) {
     return (char *)staging + HEAD_BYTES;
@@ -30,6 +31,17 @@ static char *data_of(cuda_staging *staging) {
 void cuda_staging_give(cuda_staging *staging) {
     if (staging != NULL)
         cuda_unit_give(staging);
+}
+
+CUresult cuda_staging_send(cuda_instance *instance, CUstream native, CUdeviceptr dst,
+                           const void *bytes, size_t count, cuda_staging **staging_p) {
+    void *unit;
+    CUresult result = cuda_unit_take(&instance->driver, &unit);
+    if (result != CUDA_SUCCESS)
+        return result;
+    *staging_p = unit;
+    memcpy(data_of(*staging_p), bytes, count);
+    return instance->driver.MemcpyAsync(dst, cuda_address(data_of(*staging_p)), count, native);
 }
 
 /* --- in the stream ------------------------------------------------------------------ */

@@ -8,6 +8,7 @@
 #define SPIN_NS 100000ull
 #define PAUSE_NS 20000ull
 #define WATCH_NS (10 * CUDA_NS_PER_MS)
+#define MOST_TELLING_MS 1000u
 
 CUresult cuda_wait_idle(cuda_instance *instance, CUstream native, uint32_t timeout_ms,
                         const cuda_signal_op *signal) {
@@ -36,6 +37,23 @@ CUresult cuda_wait_call(cuda_instance *instance, CUstream native) {
                            "SYMMEM_CUDA_LATE_MS: other work may fill the device, or wait for this "
                            "rank");
     return cuda_wait_idle(instance, native, 0, NULL);
+}
+
+/* 0: none, or an older core. */
+static uint64_t deadline_of_call(const symmem_host *host) {
+    const bool known = host->size >= offsetof(symmem_host, deadline_ns) + sizeof host->deadline_ns;
+    return known && host->deadline_ns != NULL ? host->deadline_ns(host) : 0;
+}
+
+CUresult cuda_wait_in_time(cuda_instance *instance, CUstream native) {
+    const uint64_t deadline_ns = deadline_of_call(instance->host);
+    if (deadline_ns == 0)
+        return cuda_wait_call(instance, native);
+    const uint64_t now_ns = cuda_now_ns();
+    const uint64_t left_ms = deadline_ns > now_ns ? (deadline_ns - now_ns) / CUDA_NS_PER_MS : 0;
+    const uint64_t telling_ms = left_ms / 4 < MOST_TELLING_MS ? left_ms / 4 : MOST_TELLING_MS;
+    const uint64_t wait_ms = left_ms - telling_ms;
+    return cuda_wait_idle(instance, native, wait_ms == 0 ? 1 : (uint32_t)wait_ms, NULL);
 }
 
 static symmem_status fail_wait(const cuda_instance *instance, CUresult result,

@@ -77,19 +77,10 @@ static bool is_quiet(cuda_instance *instance, const cuda_launch *launch) {
 static bool leave_behind(cuda_instance *instance, int32_t device, const cuda_launch *launch,
                          const symmem_exec *exec, cuda_lane *lane) {
     const cuda_needs needs = {.signal = &launch->signal};
-    cuda_stream *stream = calloc(1, sizeof *stream);
-    if (stream == NULL)
-        return false;
-    *stream = (cuda_stream){.instance = instance,
-                            .native = lane->native,
-                            .device = device,
-                            .users = 1,
-                            .given_up = true};
-    bool left = cuda_pending_add(stream, exec, &needs, launch->signal.operation) == SYMMEM_OK;
-    if (left) {
+    const bool left =
+        cuda_leave_behind(instance, device, lane->native, exec, &needs, launch->signal.operation);
+    if (left)
         cuda_lane_end(instance, device, lane);
-    }
-    cuda_stream_drop(stream);
     return left;
 }
 

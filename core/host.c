@@ -85,6 +85,19 @@ static symmem_status host_point(const symmem_host *host, const char *name) {
     return sm_context_point(context_of(host), "backend", name);
 }
 
+static _Thread_local uint64_t call_deadline_ns;
+
+uint64_t sm_call_deadline(uint64_t deadline_ns) {
+    const uint64_t before_ns = call_deadline_ns;
+    call_deadline_ns = deadline_ns;
+    return before_ns;
+}
+
+static uint64_t host_deadline_ns(const symmem_host *host) {
+    (void)host;
+    return call_deadline_ns;
+}
+
 void sm_host_init(symmem_context *context) {
     context->host = (symmem_host){
         .size = sizeof(symmem_host),
@@ -98,6 +111,7 @@ void sm_host_init(symmem_context *context) {
         .peer_state = sm_link_peer_state,
         .is_poisoned = sm_link_is_poisoned,
         .peer_is_ending = sm_link_peer_is_ending,
+        .deadline_ns = host_deadline_ns,
     };
 }
 

@@ -182,6 +182,9 @@ symmem_status sm_search_backend(const char *name, const char *operation, char *p
                                 size_t capacity);
 /* Fills context->host (host.c). */
 void sm_host_init(symmem_context *context);
+/* Until when the public call of this thread may wait, which backends ask for. Returns what it was,
+ * for the call's end to put back. */
+uint64_t sm_call_deadline(uint64_t deadline_ns);
 /* Implemented in link.c, put into the host table by host.c. */
 void sm_link_signal_failed(const symmem_peers *peers, const symmem_fault *fault,
                            symmem_error_record *record_p);

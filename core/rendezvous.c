@@ -243,6 +243,13 @@ static symmem_status meet(sm_rendezvous *rendezvous, symmem_handle **handle_p) {
     return status;
 }
 
+static symmem_status meet_in_time(sm_rendezvous *rendezvous, symmem_handle **handle_p) {
+    const uint64_t before_ns = sm_call_deadline(rendezvous->deadline_ns);
+    symmem_status status = meet(rendezvous, handle_p);
+    (void)sm_call_deadline(before_ns);
+    return status;
+}
+
 /* What a record of any step lacks of the whole call. */
 static void complete_failure(const sm_rendezvous *rendezvous) {
     symmem_error_record *record = sm_record();
@@ -288,8 +295,8 @@ symmem_status symmem_rendezvous(symmem_context *context, void *ptr, symmem_group
     status = locate(rendezvous, ptr, group);
     if (status == SYMMEM_OK) {
         sm_link *link = cached_link(rendezvous);
-        status =
-            link != NULL ? make_handle(rendezvous, link, handle_p) : meet(rendezvous, handle_p);
+        status = link != NULL ? make_handle(rendezvous, link, handle_p)
+                              : meet_in_time(rendezvous, handle_p);
     }
     if (status != SYMMEM_OK)
         complete_failure(rendezvous);

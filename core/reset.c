@@ -151,7 +151,9 @@ symmem_status symmem_handle_reset(symmem_handle *handle, uint32_t timeout_ms) {
     if (status == SYMMEM_OK)
         status = sm_group_enter(link->group, operation, deadline_ns);
     if (status == SYMMEM_OK) {
+        const uint64_t before_ns = sm_call_deadline(deadline_ns);
         status = reset_together(link, deadline_ns);
+        (void)sm_call_deadline(before_ns);
         sm_group_leave(link->group);
         sm_context_observe(link->context, "reset.done");
     }

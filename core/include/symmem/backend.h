@@ -16,9 +16,10 @@
  *   Locks      The core holds no lock during a call unless the comment says so. "Serialised": the
  *              core never runs two calls of this entry at once for the same object named there.
  *              Everything else may be called from any number of threads.
- *   Waiting    Only entries with a timeout or deadline may wait for anything. Timeouts are in
- *              milliseconds, 0 = no limit. A wait must also end with PEER_LOST or POISONED within
- *              a second of host->peer_state saying so.
+ *   Waiting    Only entries with a timeout or deadline may wait for anything; for the own device
+ *              others may, too, see host->deadline_ns. Timeouts are in milliseconds, 0 = no limit.
+ *              A wait must also end with PEER_LOST or POISONED within a second of host->peer_state
+ *              saying so.
  *   Caller     "Local": no other rank need call. "Collective": every rank of the group calls at
  *              the same step, and the core makes all ranks agree on the outcome afterwards.
  *   Device     An entry leaves the calling thread's current device, context and stream as they
@@ -197,6 +198,11 @@ struct symmem_host {
      * something is wrong, as by a connection that was closed, goes on waiting then. False if that
      * is not known. Some system calls: not for every turn of a wait. Any thread, as peer_state. */
     bool (*peer_is_ending)(const symmem_peers *peers, int32_t rank);
+    /* Until when the public call that this thread is in may wait, CLOCK_MONOTONIC; 0: as long as it
+     * takes. Of rendezvous and reset, for memory_alloc, peers_open and signal_reset, which may need
+     * the device: TIMEOUT if that has not come to it by then, or somewhat before, for all ranks are
+     * told next. */
+    uint64_t (*deadline_ns)(const symmem_host *host);
 };
 
 /* The exchange that collective entries may use. Valid during that call only. */
@@ -531,8 +537,9 @@ struct symmem_backend {
                                  int32_t channel, const symmem_exec *exec);
     /* Local; the core calls it on every rank between two host barriers, with no operation pending.
      * Makes the own rank's signal state as at the start, traces of signal_poison too. BUSY while
-     * something is under way that an entry has left behind; other ranks may have reset theirs by
-     * then, so after any failure the core calls signal_poison on every rank. */
+     * something is under way that an entry has left behind, TIMEOUT where the device has not come
+     * to it; other ranks may have reset theirs by then, so after any failure the core calls
+     * signal_poison on every rank. */
     symmem_status (*signal_reset)(void *instance, const symmem_peers *peers);
     /* Local. The state was poisoned in this process: tell peers, so that their waits on this rank
      * end with POISONED rather than run on (SM-TIMEOUT-05). Called once for each poisoning, within

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * waits WHAT: one of two ranks, of which rank 0 has a device that keeps it waiting. Its calls come
+ * back all the same, both ranks are told alike, and once the device gets on all works again. WHAT:
+ *   opening     another device of rank 0's is being opened, which takes its time
+ *   rendezvous  the device does not get on while a rendezvous needs it, with a limit and without
+ *   reset       likewise a reset, then one that works
+ *   poison      likewise while a barrier fails
+ *   release     likewise while a handle is released and the context ends
+ *   ended       likewise after a reset that came to nothing
+ * With SYMMEM_CUDA_LATE_MS=300.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <symmem/symmem.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LIMIT_MS 1000u
+#define PATIENCE_MS 20000u
+#define MANY_CHANNELS ((size_t)1 << 14)
+#define HELD_MS 6000      /* at most, so that a call that does not come back fails and ends */
+#define OPENING_MS "5000" /* a device */
+
+static struct own {
+    int rank;
+    symmem_context *context;
+    symmem_group *world;
+    symmem_handle *handle;
+    void *buffer;
+    void (*hold)(bool held);
+    int (*handles)(void); /* of memory that there are */
+    atomic_bool held;
+    pthread_t keeper; /* lets go in the end */
+    atomic_int said;
+    int bad;
+} own;
+
+static void expect(bool good, const char *text) {
+    symmem_error_record record;
+    symmem_last_error(&record);
+    if (good)
+        return;
+    printf("BAD: rank %d: %s; %s in %s, %s: %s\n", own.rank, text,
+           symmem_status_name(record.status), record.operation, record.stage, record.message);
+    own.bad++;
+}
+
+static void expect_status(symmem_status got, symmem_status wanted, const char *text) {
+    char line[200];
+    snprintf(line, sizeof line, "%s: %s and not %s", text, symmem_status_name(got),
+             symmem_status_name(wanted));
+    expect(got == wanted, line);
+}
+
+static void need(symmem_status status, const char *text) {
+    expect_status(status, SYMMEM_OK, text);
+    if (status != SYMMEM_OK)
+        exit(1);
+}
+
+static void sleep_ms(long ms) {
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000l}, NULL);
+}
+
+static double now_s(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static void meet(void) {
+    need(symmem_group_barrier(own.world, PATIENCE_MS), "the ranks do not meet");
+}
+
+static pthread_t start(void *(*run)(void *arg), void *arg) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, run, arg) != 0)
+        exit(1);
+    return thread;
+}
+
+/* --- rank 0's device stands still ------------------------------------------------------- */
+
+static void *keep(void *arg) {
+    const double end_s = now_s() + *(const int *)arg / 1e3;
+    while (atomic_load(&own.held) && now_s() < end_s)
+        sleep_ms(1);
+    own.hold(false);
+    atomic_store(&own.held, false);
+    return NULL;
+}
+
+/* For so long, if nobody lets go before. */
+static void hold_for(const int *ms) {
+    if (own.rank != 0)
+        return;
+    own.hold(true);
+    atomic_store(&own.held, true);
+    own.keeper = start(keep, (void *)(uintptr_t)ms);
+}
+
+static void hold(void) {
+    static const int ms = HELD_MS;
+    hold_for(&ms);
+}
+
+/* What was called since has not waited for that. */
+static void let_go(const char *text) {
+    if (own.rank != 0)
+        return;
+    expect(atomic_exchange(&own.held, false), text);
+    pthread_join(own.keeper, NULL);
+}
+
+/* --- rendezvous ------------------------------------------------------------------------- */
+
+static void *allocate(void) {
+    void *buffer = NULL;
+    need(symmem_alloc(own.context, 64, -1, NULL, &buffer), "alloc");
+    return buffer;
+}
+
+static symmem_handle *meet_on(void *buffer) {
+    symmem_handle *handle = NULL;
+    need(symmem_rendezvous(own.context, buffer, own.world, PATIENCE_MS, &handle), "rendezvous");
+    return handle;
+}
+
+static void use(symmem_handle *handle) {
+    need(symmem_put_signal(handle, 1 - own.rank, 3, PATIENCE_MS, NULL), "a signal");
+    need(symmem_wait_signal(handle, 1 - own.rank, 3, PATIENCE_MS, NULL), "its arrival");
+    need(symmem_barrier(handle, 3, PATIENCE_MS, NULL), "a barrier");
+}
+
+static void rendezvous_without_limit(void) {
+    static const int ms = 800;
+    symmem_handle *handle = NULL;
+    void *buffer = allocate();
+    meet();
+    atomic_store(&own.said, 0);
+    hold_for(&ms);
+    need(symmem_rendezvous(own.context, buffer, own.world, 0, &handle), "one without a limit");
+    if (own.rank == 0) {
+        pthread_join(own.keeper, NULL);
+        expect(atomic_load(&own.said) == 1, "it is not said that it waits");
+    }
+    use(handle);
+    symmem_handle_release(handle);
+    need(symmem_free(own.context, buffer), "free");
+}
+
+/* On both ranks. */
+static void check_record(const char *operation) {
+    symmem_error_record record;
+    symmem_last_error(&record);
+    expect(strcmp(record.operation, operation) == 0 && record.failed_rank == 0 &&
+               strstr(record.message, "the device did not come to it") != NULL,
+           "the record");
+}
+
+static void rendezvous_with_limit(void) {
+    symmem_handle *handle = NULL;
+    void *buffer = allocate();
+    meet();
+    hold();
+    expect_status(symmem_rendezvous(own.context, buffer, own.world, LIMIT_MS, &handle),
+                  SYMMEM_TIMEOUT, "a rendezvous that the device does not come to");
+    check_record("rendezvous");
+    let_go("the rendezvous waited for the device");
+    meet();
+    handle = meet_on(buffer);
+    use(handle);
+    symmem_handle_release(handle);
+    need(symmem_free(own.context, buffer), "free");
+}
+
+/* What was late goes when it is done, which another thread finds. */
+static int held_at_rest(int wanted) {
+    for (int i = 0; i < 2000 && own.handles() > wanted; i++)
+        sleep_ms(1);
+    return own.handles();
+}
+
+/* Signals of so many channels are no place in a granule, but memory of their own. */
+static void have_many_channels(void) {
+    need(symmem_set_signal_pad_size(own.context, MANY_CHANNELS * 2 * sizeof(uint32_t)), "pad size");
+}
+
+/* Without a limit first: that it waits is said once. */
+static void rendezvous(void) {
+    rendezvous_without_limit();
+    for (int i = 0; i < 2; i++)
+        rendezvous_with_limit();
+    have_many_channels();
+    const int handles = own.handles();
+    for (int i = 0; i < 2; i++)
+        rendezvous_with_limit();
+    expect(held_at_rest(handles) <= handles, "memory is left behind");
+}
+
+/* --- reset and poison ------------------------------------------------------------------- */
+
+static void fail_to_reset(void) {
+    meet();
+    hold();
+    expect_status(symmem_handle_reset(own.handle, LIMIT_MS), SYMMEM_TIMEOUT,
+                  "a reset that the device does not come to");
+    check_record("handle_reset");
+    expect(symmem_handle_status(own.handle, NULL) != SYMMEM_OK, "the handle is not poisoned");
+}
+
+static void reset(void) {
+    for (int i = 0; i < 2; i++) {
+        fail_to_reset();
+        let_go("the reset waited for the device");
+        expect_status(symmem_barrier(own.handle, 3, PATIENCE_MS, NULL), SYMMEM_POISONED,
+                      "a barrier after it");
+        meet();
+        need(symmem_handle_reset(own.handle, PATIENCE_MS), "the next reset");
+        use(own.handle);
+    }
+}
+
+static void *hold_soon(void *arg) {
+    (void)arg;
+    sleep_ms(LIMIT_MS / 4);
+    hold();
+    return NULL;
+}
+
+/* Its kernel has begun, and fails; what tells peers of that is not written in time. */
+static void poison(void) {
+    meet();
+    if (own.rank == 0) {
+        pthread_t holder = start(hold_soon, NULL);
+        expect_status(symmem_barrier(own.handle, 3, LIMIT_MS, NULL), SYMMEM_TIMEOUT,
+                      "a barrier alone");
+        pthread_join(holder, NULL);
+        let_go("the barrier waited for its poison");
+    }
+    meet();
+    need(symmem_handle_reset(own.handle, PATIENCE_MS), "the reset after it");
+    use(own.handle);
+}
+
+/* --- the end ---------------------------------------------------------------------------- */
+
+static void end(void) {
+    symmem_handle_release(own.handle);
+    need(symmem_free(own.context, own.buffer), "free");
+    symmem_context_free(own.context);
+    own.context = NULL;
+}
+
+static void release(void) {
+    meet();
+    hold();
+    end();
+    let_go("the end waited for the device");
+    sleep_ms(300);
+}
+
+/* What the device then does is done to memory that is still there. A granule would stay in any
+ * case. */
+static void ended(void) {
+    have_many_channels();
+    symmem_handle_release(own.handle);
+    need(symmem_free(own.context, own.buffer), "free");
+    own.buffer = allocate();
+    own.handle = meet_on(own.buffer);
+    fail_to_reset();
+    end();
+    let_go("the end after a reset waited for the device");
+    sleep_ms(500);
+}
+
+/* --- another device is opened ----------------------------------------------------------- */
+
+static void *open_device(void *arg) {
+    symmem_stream *stream = NULL;
+    need(symmem_stream_create(own.context, *(const int32_t *)arg, &stream), "another device");
+    need(symmem_stream_destroy(stream), "its stream");
+    return NULL;
+}
+
+static void time_out_meanwhile(void) {
+    static const int32_t device = 2;
+    symmem_group *alone = NULL;
+    symmem_handle *handle = NULL;
+    void *buffer = allocate();
+    const int rank = own.rank;
+    need(symmem_group_create(own.context, "alone", &rank, 1, NULL, &alone), "a group of one");
+    need(symmem_rendezvous(own.context, buffer, alone, PATIENCE_MS, &handle), "its rendezvous");
+    pthread_t opening = start(open_device, (void *)(uintptr_t)&device);
+    sleep_ms(100);
+    const double begin_s = now_s();
+    expect_status(symmem_wait_signal(handle, 0, 0, 100, NULL), SYMMEM_TIMEOUT, "a wait meanwhile");
+    expect(now_s() - begin_s < 2, "the wait waited for another device");
+    pthread_join(opening, NULL);
+    symmem_handle_release(handle);
+    need(symmem_free(own.context, buffer), "free");
+}
+
+/* The kernel that waits hears of it from the watcher. */
+static void lose_peer_meanwhile(void) {
+    static const int32_t device = 3;
+    symmem_stream *stream = NULL;
+    need(symmem_stream_create(own.context, -1, &stream), "stream");
+    need(symmem_wait_signal(own.handle, 1, 0, PATIENCE_MS, stream), "a wait on a stream");
+    meet();
+    pthread_t opening = start(open_device, (void *)(uintptr_t)&device);
+    const double begin_s = now_s();
+    expect_status(symmem_stream_synchronize(stream, PATIENCE_MS), SYMMEM_PEER_LOST,
+                  "the end of a peer meanwhile");
+    expect(now_s() - begin_s < 3, "the loss was told after another device was open");
+    pthread_join(opening, NULL);
+    need(symmem_stream_destroy(stream), "stream");
+}
+
+static void opening(void) {
+    if (setenv("FAKE_CUDA_SLOW_OPEN", OPENING_MS, 1) != 0)
+        exit(1);
+    if (own.rank == 0)
+        time_out_meanwhile();
+    if (own.rank == 0) {
+        lose_peer_meanwhile();
+    } else {
+        meet();
+        sleep_ms(200);
+        _exit(0);
+    }
+}
+
+/* ---------------------------------------------------------------------------------------- */
+
+static void listen(void *arg, const char *line) {
+    (void)arg;
+    if (strstr(line, "SYMMEM_CUDA_LATE_MS") != NULL)
+        atomic_fetch_add(&own.said, 1);
+}
+
+/* A function of the fake driver. */
+static void find(const char *name, void *function, size_t bytes) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    void *symbol = driver != NULL ? dlsym(driver, name) : NULL;
+    if (symbol == NULL)
+        exit(1);
+    memcpy(function, &symbol, bytes);
+}
+
+static void begin(void) {
+    symmem_context_options options;
+    find("fake_hold_all", &own.hold, sizeof own.hold);
+    find("fake_handles_held", &own.handles, sizeof own.handles);
+    symmem_context_options_init(&options);
+    options.log = listen;
+    need(symmem_init(&options, &own.context), "init");
+    need(symmem_context_rank(own.context, &own.rank), "rank");
+    need(symmem_group_create(own.context, "world", NULL, 0, NULL, &own.world), "group");
+    own.buffer = allocate();
+    own.handle = meet_on(own.buffer);
+    use(own.handle);
+}
+
+int main(int count, char **arguments) {
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } modes[] = {{"opening", opening}, {"rendezvous", rendezvous}, {"reset", reset},
+                 {"poison", poison},   {"release", release},       {"ended", ended}};
+    int runs = 0;
+    begin();
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++)
+        if (count > 1 && strcmp(arguments[1], modes[i].name) == 0) {
+            modes[i].run();
+            runs++;
+        }
+    if (own.context != NULL)
+        end();
+    printf("rank %d: %d bad\n", own.rank, own.bad);
+    return own.bad == 0 && runs == 1 ? 0 : 1;
+}
