@@ -68,6 +68,7 @@ typedef struct cuda_device {
     CUmemoryPool scratch; /* NULL: not made yet */
     CUstream control;     /* poisons and resets, in the order of the calls; in no
                              queue of other streams */
+    atomic_bool late;     /* what it was last waited for did not come in time */
     cuda_lane *lanes;     /* idle ones */
 } cuda_device;
 
@@ -195,7 +196,6 @@ struct cuda_pending {
 typedef struct cuda_peers {
     CUdeviceptr tables; /* buffers, pads and signals: world_size pointers each */
     symmem_cuda_control *control;
-    atomic_bool late; /* the control stream was not waited for to its end */
 } cuda_peers;
 
 /* backend.c */

@@ -149,7 +149,7 @@ void cuda_peers_close(void *opaque, symmem_peers *peers) {
 static void leave_control(cuda_instance *instance, const symmem_peers *peers) {
     CUstream control = instance->devices[peers->device].control;
     cuda_mapping *mapping = cuda_mapping_at(cuda_address(peers->signals[peers->rank]));
-    atomic_store(&((cuda_peers *)peers->priv)->late, true);
+    atomic_store(&instance->devices[peers->device].late, true);
     if (mapping != NULL && cuda_mapping_leave(instance, peers->device, control, mapping, "signal"))
         return;
     (void)cuda_wait_idle(instance, control, 0, NULL);
@@ -182,7 +182,7 @@ symmem_status cuda_signal_reset(void *opaque, const symmem_peers *peers) {
     cuda_leave(instance);
     if (result != CUDA_SUCCESS)
         return fail(instance, result, "reset");
-    atomic_store(&own->late, false);
+    atomic_store(&instance->devices[peers->device].late, false);
     memset(own->control, 0, sizeof *own->control);
     return cuda_point(instance, "cuda.reset.done");
 }
@@ -216,12 +216,15 @@ void cuda_signal_poison(void *opaque, const symmem_peers *peers) {
     __atomic_store_n(&own->control->poisoned, 1, __ATOMIC_RELEASE);
     if (cuda_enter(instance, peers->device, "poison") != SYMMEM_OK)
         return;
-    const uint32_t limit_ms = atomic_load(&own->late) ? 1 : POISON_MS;
+    cuda_device *device = &instance->devices[peers->device];
+    const uint32_t limit_ms = atomic_load(&device->late) ? 1 : POISON_MS;
     CUresult result = enqueue_word(instance, peers, 0);
     if (result == CUDA_SUCCESS)
-        result = cuda_wait_idle(instance, instance->devices[peers->device].control, limit_ms, NULL);
+        result = cuda_wait_idle(instance, device->control, limit_ms, NULL);
     if (result == CUDA_ERROR_NOT_READY)
         leave_control(instance, peers);
+    else
+        atomic_store(&device->late, false);
     cuda_leave(instance);
 }
 

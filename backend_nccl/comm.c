@@ -14,6 +14,7 @@
 #define TELLING_NS (1000 * CUDA_NS_PER_MS)
 #define LOSS_NS (NCCL_LOSS_MS * CUDA_NS_PER_MS)
 #define GRACE_NS (100 * CUDA_NS_PER_MS)
+#define LATE_MS 60000u /* a kernel that reads a window is waited for no longer */
 #define HEARSAY_NS (200 * CUDA_NS_PER_MS)
 
 /* What rank 0 tells all others, and all compare. */
@@ -258,18 +259,38 @@ void nccl_window_end(cuda_instance *instance, nccl_window *window) {
         (void)library->CommWindowDeregister(window->comm->handle, window->handle);
 }
 
+/* What asked for pointers and was not in time reads a window yet, which NCCL is not to take away,
+ * never if it is never through. A user's communicator is not waited for: its end is his. */
+static bool is_read(cuda_instance *instance, nccl_comm *comm) {
+    if (comm->late == NULL)
+        return false;
+    if (cuda_wait_idle(instance, comm->late->native, comm->is_users ? 1 : LATE_MS, NULL) ==
+        CUDA_ERROR_NOT_READY)
+        return true;
+    cuda_lane_give(instance, comm->device, comm->late);
+    comm->late = NULL;
+    return false;
+}
+
 /* Abort, not finalize and destroy: it waits for nobody. Before it the windows, for 2.28 keeps the
- * memory of windows that are left over; after it what they registered, for NCCL looks there. A
- * user's communicator that is still at work keeps its last window, which NCCL may yet write. */
+ * memory of windows that are left over. */
+static void end_in_nccl(cuda_instance *instance, nccl_comm *comm) {
+    for (nccl_window *window = comm->windows; window != NULL; window = window->next)
+        nccl_window_end(instance, window);
+    if (!comm->is_users)
+        (void)nccl_state_of(instance)->library.CommAbort(comm->handle);
+}
+
+/* What the windows registered goes last, for NCCL looks there. A user's communicator that is still
+ * at work keeps its last window, which NCCL may yet write. */
 void nccl_comm_end(cuda_instance *instance, nccl_comm *comm) {
     const nccl_library *library = &nccl_state_of(instance)->library;
     (void)cuda_point(instance, "nccl.comm.end*");
     bool entered = cuda_enter(instance, comm->device, "release") == SYMMEM_OK;
-    bool left_over = comm->is_users && is_busy(library, comm);
-    for (nccl_window *window = comm->windows; window != NULL; window = window->next)
-        nccl_window_end(instance, window);
-    if (!comm->is_users)
-        (void)library->CommAbort(comm->handle);
+    bool read = entered && is_read(instance, comm);
+    bool left_over = read || (comm->is_users && is_busy(library, comm));
+    if (!read)
+        end_in_nccl(instance, comm);
     if (entered)
         cuda_leave(instance);
     if (left_over)

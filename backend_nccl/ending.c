@@ -105,11 +105,13 @@ static void wait_for(nccl_state *state, const nccl_ending *ending, uint64_t unti
         continue;
 }
 
-/* until_ns: the caller's own limit, or 0. */
+/* until_ns: the limit of a rendezvous that failed, or 0. One that is long over is not the caller's,
+ * who has given up a handle that outlived it. */
 static void wait_a_while(nccl_state *state, nccl_ending *ending, uint64_t until_ns) {
-    const uint64_t most_ns = cuda_now_ns() + WAIT_NS;
+    const uint64_t now_ns = cuda_now_ns(), most_ns = now_ns + WAIT_NS;
+    const bool limited = until_ns != 0 && until_ns < most_ns && until_ns + WAIT_NS > now_ns;
     pthread_mutex_lock(&state->lock);
-    wait_for(state, ending, until_ns != 0 && until_ns < most_ns ? until_ns : most_ns);
+    wait_for(state, ending, limited ? until_ns : most_ns);
     ending->waited_for = false;
     const bool done = ending->done;
     if (done)

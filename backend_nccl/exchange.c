@@ -191,7 +191,9 @@ static symmem_status ensure_span(const registration *r) {
     if (!needed || ready)
         return SYMMEM_OK;
     /* Before another is made: its kernels may never end, and would be in the way. */
-    nccl_span_end(r->instance, r->group->span, half_way_to(r->exchange->deadline_ns));
+    if (!nccl_span_end(r->instance, r->group->span, half_way_to(r->exchange->deadline_ns)))
+        return r->instance->host->fail(r->instance->host, SYMMEM_TIMEOUT, 0, "rendezvous",
+                                       "the driver keeps a call across domains that was given up");
     nccl_comm *comm = NULL;
     symmem_status status = nccl_comm_make(r->instance, r->exchange, r->own->device, &comm);
     if (status == SYMMEM_OK)
@@ -319,7 +321,7 @@ static void note_span(const registration *r) {
     r->allocation->span = group->span;
     group->span->users++;
     pthread_mutex_unlock(&state->lock);
-    nccl_span_leave(r->instance, before);
+    nccl_span_drop(r->instance, before); /* its end takes NCCL a while */
 }
 
 static void fill_peers(const registration *r) {

@@ -45,7 +45,8 @@ typedef struct nccl_comm {
     int32_t users;     /* under the state's lock: the group, and each window that has users */
     uint64_t until_ns; /* likewise: its end is waited for no longer; 0: as usual */
     int32_t device;
-    bool is_users; /* handed in: never ended here */
+    bool is_users;   /* handed in: never ended here */
+    cuda_lane *late; /* a kernel that asks for pointers was not in time; it reads a window */
     ncclComm_t handle;
     nccl_window *windows; /* the list is the group's turn's, or the last user's */
 } nccl_comm;
@@ -192,8 +193,9 @@ void nccl_span_leave(cuda_instance *instance, nccl_span *span);
 /* The same, and waits for nobody. */
 void nccl_span_drop(cuda_instance *instance, nccl_span *span);
 bool nccl_span_is_ready(const nccl_span *span);
-/* Gives up the communicator, if there is one, and what is under way on it. until_ns: as above. */
-void nccl_span_end(cuda_instance *instance, nccl_span *span, uint64_t until_ns);
+/* Gives up the communicator, if there is one, and what is under way on it, until then. False: a
+ * call that the driver keeps has it yet. */
+bool nccl_span_end(cuda_instance *instance, nccl_span *span, uint64_t until_ns);
 /* Takes the communicator over; there is none before. */
 void nccl_span_set(cuda_instance *instance, nccl_span *span, nccl_comm *comm);
 symmem_status nccl_collective_apart(void *instance, const symmem_peers *peers, int32_t channel,

@@ -35,8 +35,10 @@ static symmem_status point(const symmem_host *host, const char *name) {
 }
 
 void nccl_host_init(nccl_host *own, const symmem_host *cores) {
-    own->host = *cores;
-    own->host.size = sizeof own->host;
+    const size_t size = cores->size < sizeof own->host ? cores->size : sizeof own->host;
+    memset(&own->host, 0, sizeof own->host);
+    memcpy(&own->host, cores, size); /* an older core's is shorter */
+    own->host.size = (uint32_t)size;
     own->host.point = point;
     own->cores = cores;
 }

@@ -115,7 +115,7 @@ static CUresult ask_device(cuda_instance *instance, const nccl_window *window, i
     if (result != CUDA_ERROR_NOT_READY)
         cuda_lane_give(instance, device, lane);
     else
-        cuda_lane_end(instance, device, lane);
+        window->comm->late = lane; /* the group has failed: nobody asks there any more */
     return result;
 }
 

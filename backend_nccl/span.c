@@ -67,7 +67,8 @@ void nccl_span_leave(cuda_instance *instance, nccl_span *span) {
 }
 
 void nccl_span_drop(cuda_instance *instance, nccl_span *span) {
-    leave(instance, span, false);
+    if (span != NULL)
+        leave(instance, span, false);
 }
 
 /* Without the turn, which a call may keep until its limit. */
@@ -75,15 +76,20 @@ bool nccl_span_is_ready(const nccl_span *span) {
     return atomic_load(&span->is_ready);
 }
 
-void nccl_span_end(cuda_instance *instance, nccl_span *span, uint64_t until_ns) {
+bool nccl_span_end(cuda_instance *instance, nccl_span *span, uint64_t until_ns) {
     nccl_span_lose(instance, span); /* who has the turn looks, and gives it */
-    pthread_mutex_lock(&span->turn);
+    while (pthread_mutex_trylock(&span->turn) != 0) {
+        if (cuda_now_ns() >= until_ns)
+            return false;
+        cuda_sleep_ns(POLL_NS);
+    }
     nccl_comm *comm = nccl_span_take_away(instance, span);
     pthread_mutex_unlock(&span->turn);
     if (comm == NULL)
-        return;
+        return true;
     nccl_comm_limit(instance, comm, until_ns);
     nccl_comm_leave(instance, comm);
+    return true;
 }
 
 void nccl_span_set(cuda_instance *instance, nccl_span *span, nccl_comm *comm) {
@@ -204,8 +210,10 @@ static CUresult enqueue(cuda_instance *instance, cuda_launch *opaque, CUstream n
     const span_launch *l = (const span_launch *)opaque;
     nccl_flight *flight = make_flight(instance, l);
     nccl_comm *given_up = NULL;
-    if (flight == NULL)
+    if (flight == NULL) {
+        nccl_span_lose(instance, l->span); /* peers may wait in NCCL for this call */
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     nccl_flight_enlist(flight);
     if (!take_turn(flight)) {
         nccl_flight_quit(flight);
@@ -218,7 +226,7 @@ static CUresult enqueue(cuda_instance *instance, cuda_launch *opaque, CUstream n
     if (result == CUDA_SUCCESS)
         land(l, flight, native);
     else
-        nccl_flight_end(flight);
+        nccl_flight_quit(flight);
     return result;
 }
 

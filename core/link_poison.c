@@ -116,11 +116,14 @@ static bool set_poison(sm_link *link, const symmem_error_record *record) {
 }
 
 /* Once for each poisoning, so that ranks which poison each other come to an end; and after a reset
- * that failed, for it may have wiped out what was told. */
+ * that failed, for it may have wiped out what was told. What fails on the way is no failure of the
+ * caller's: his record stays. */
 static void tell_peers(const sm_link *link) {
     const symmem_backend *backend = link->context->backend;
+    const symmem_error_record before = *sm_record();
     if (backend->signal_poison != NULL)
         backend->signal_poison(link->context->instance, &link->peers);
+    *sm_record() = before;
 }
 
 /* The call without stream that runs in this thread: its failure goes there. */

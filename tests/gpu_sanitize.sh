@@ -54,8 +54,9 @@ run_header() { # TOOL
         --log-file "$results/$1.header.%p.txt" build/bin/symmem-cuda-check header \
         >"$results/$1.header.log" 2>&1
     local status=$?
-    cat "$results/$1.header".*.txt >>"$results/$1.txt"
-    [ "$(grep -c SUMMARY "$results/$1.txt")" -ge 2 ] || return 1
+    local told=("$results/$1.header".*.txt) # one of each rank
+    [ "${#told[@]}" -eq 2 ] && [ "$(cat "${told[@]}" | grep -c SUMMARY)" -eq 2 ] || return 1
+    cat "${told[@]}" >>"$results/$1.txt"
     return "$status"
 }
 

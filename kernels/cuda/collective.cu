@@ -278,8 +278,13 @@ template <typename Reduce> __device__ void run_all(const symmem_cuda_collective_
 
 __device__ void agree_alone(const symmem_cuda_collective_args &args) {
     __shared__ verdict result;
+    __shared__ bool going;
     uint64_t start_ns;
-    if (join(args.signal, &start_ns))
+    const bool joins = join(args.signal, &start_ns);
+    if (threadIdx.x == 0) // for all, as in a barrier
+        going = joins;
+    __syncthreads();
+    if (going)
         (void)agree(args, &result, start_ns);
 }
 

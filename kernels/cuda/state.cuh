@@ -9,19 +9,19 @@
 namespace {
 
 #ifndef SYMMEM_CUDA_ON_HOST // tests/unit has others for the CPU
-__device__ uint64_t load_state(const uint64_t *word) {
+__device__ inline uint64_t load_state(const uint64_t *word) {
     uint64_t value;
     asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
     return value;
 }
 
-__device__ void store_state(uint64_t *word, uint64_t value) {
+__device__ inline void store_state(uint64_t *word, uint64_t value) {
     asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
 }
 #endif
 
 // All threads call, once in a kernel; one answer for the block. NULL: there is nothing that can fail.
-__device__ bool is_unbroken(const uint64_t *failed) {
+__device__ inline bool is_unbroken(const uint64_t *failed) {
     __shared__ bool unbroken;
     if (threadIdx.x == 0)
         unbroken = failed == nullptr || load_state(failed) == 0;

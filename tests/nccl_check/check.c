@@ -18,7 +18,7 @@ static symmem_status point(void *arg, const char *name) {
     check *c = arg;
     if (c->slow_point != NULL && strcmp(name, c->slow_point) == 0) {
         c->slow_point = NULL;
-        sleep(LATE_S);
+        usleep(c->late_ms * 1000);
     }
     return SYMMEM_OK;
 }

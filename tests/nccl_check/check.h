@@ -11,7 +11,6 @@
 
 #define LIMIT_MS 30000u
 #define BYTES 1048576u /* of the own block */
-#define LATE_S 4u      /* how long a late rank sleeps */
 
 /* The driver's and NCCL's entries, found at run time as the plug-in finds them. */
 typedef struct entries {
@@ -45,7 +44,8 @@ typedef struct check {
     ncclComm_t comm; /* the user's */
     symmem_handle *handle;
     void *memory;
-    const char *slow_point; /* where this rank is late, once */
+    const char *slow_point; /* where this rank is late, once, and how long */
+    uint32_t late_ms;
 } check;
 
 /* entries.c */

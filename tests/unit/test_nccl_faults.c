@@ -226,6 +226,8 @@ static void body_stuck(rank_env *env) {
     CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
     env_meet(env);
     gets_stuck = env->rank == 1;
+    const int aborts = atomic_load(&nccl->aborts);
+    env_meet(env);
     uint64_t begin_ns = cuda_now_ns();
     symmem_status status = meet_at(env, ptr, DEADLINE_MS, &handle);
     gets_stuck = false;
@@ -233,6 +235,9 @@ static void body_stuck(rank_env *env) {
     CHECK(env, last_record().failed_rank == 1);
     CHECK(env, env->rank != 1 || strstr(last_record().message, "the kernel") != NULL);
     expect_agreed(env, status, SYMMEM_TIMEOUT);
+    cuda_sleep_ns(300 * CUDA_NS_PER_MS);
+    CHECK(env, atomic_load(&nccl->aborts) - aborts == 2); /* the kernel would read what is gone */
+    env_meet(env);
     atomic_store(&stuck_stream, NULL);
     env_meet(env);
     CHECK_OK(env, meet_at(env, ptr, 20000, &handle));
