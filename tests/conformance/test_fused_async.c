@@ -363,7 +363,8 @@ static void check_failure_on(struct tk *t, symmem_stream *stream, int fails_at) 
     symmem_status status = symmem_async_input_mm(t->context, &x.a.dl, &x.b.dl, x.signals_dl, 0,
                                                  &x.out.dl, limit_ms, stream);
     TK_CHECK_MSG(t, tk_now_ms() - begin_ms < limit_ms / 2, "the call waited for a chunk");
-    put_first_words(t, &x, fails_at + 1);
+    for (int i = 0; i <= fails_at; i++)
+        TK_OK(t, symmem_stream_write_value32(t->context, x.signals_dl, i, 1, NULL));
     const symmem_status late = symmem_stream_synchronize(stream, limit_ms);
     TK_CHECK_MSG(t, tk_now_ms() - begin_ms < limit_ms / 2, "the stream waited for a chunk");
     TK_STATUS(t, SYMMEM_UNSUPPORTED, status != SYMMEM_OK ? status : late);
