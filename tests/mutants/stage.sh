@@ -7,7 +7,8 @@ make_mutants() { tests/mutants/run.sh --prepare; }
 stage_mutants() {
     tree_is_made mutants >/dev/null # if not, what follows says so
     local log=$logs/mutants.log status counts
-    timeout -k 15 "$run_limit" tests/mutants/run.sh --output "$logs/mutants.json" >"$log" 2>&1
+    # Hundreds of runs: on a busy machine they have taken longer than a suite may.
+    timeout -k 15 "$((2 * run_limit))" tests/mutants/run.sh --output "$logs/mutants.json" >"$log" 2>&1
     status=$?
     counts=$(tail -n 1 "$log")
     if [ "$status" -eq 77 ]; then
