@@ -250,15 +250,27 @@ static void body_behind(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, pb));
 }
 
+/* A handle and a stream on which a collective has gone well. */
+static symmem_handle *begin_on_stream(rank_env *env, void **ptr, symmem_stream **stream) {
+    symmem_handle *handle = env_handle(env, ptr);
+    CHECK_OK(env, symmem_stream_create(env->context, -1, stream));
+    CHECK_OK(env, reduce_once(env, handle, *ptr, *stream));
+    env_meet(env);
+    return handle;
+}
+
+static void end_on_stream(rank_env *env, symmem_handle *handle, void *ptr, symmem_stream *stream) {
+    CHECK_OK(env, symmem_stream_destroy(stream));
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
 /* NCCL waits for peers in the call, whatever keeps the stream from getting there. */
 static void body_late_stream(rank_env *env) {
     void *ptr = NULL;
     symmem_stream *stream = NULL;
     pthread_t thread;
-    symmem_handle *handle = env_handle(env, &ptr);
-    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
-    CHECK_OK(env, reduce_once(env, handle, ptr, stream));
-    env_meet(env);
+    symmem_handle *handle = begin_on_stream(env, &ptr, &stream);
     if (env->rank == 0) {
         int64_t count = N;
         DLTensor all = tensor_of(env, ptr, 1, &count, 32);
@@ -274,21 +286,16 @@ static void body_late_stream(rank_env *env) {
     }
     env_meet(env);
     mend(env, handle, ptr, stream);
-    CHECK_OK(env, symmem_stream_destroy(stream));
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
+    end_on_stream(env, handle, ptr, stream);
 }
 
 /* Where the call is through with NCCL its time counts from when the stream gets there. */
 static void body_stream_in_time(rank_env *env) {
     void *ptr = NULL;
     symmem_stream *stream = NULL;
-    symmem_handle *handle = env_handle(env, &ptr);
+    symmem_handle *handle = begin_on_stream(env, &ptr, &stream);
     int64_t count = N;
     DLTensor all = tensor_of(env, ptr, 1, &count, 32);
-    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
-    CHECK_OK(env, reduce_once(env, handle, ptr, stream));
-    env_meet(env);
     if (env->rank == 0)
         hold(stream);
     env_meet(env);
@@ -298,9 +305,7 @@ static void body_stream_in_time(rank_env *env) {
     atomic_store(&held_stream, NULL);
     CHECK_OK(env, symmem_stream_synchronize(stream, 5000));
     env_meet(env);
-    CHECK_OK(env, symmem_stream_destroy(stream));
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
+    end_on_stream(env, handle, ptr, stream);
 }
 
 /* The driver does not take the callback behind the collective, whose kernel does not end: the call
@@ -309,10 +314,7 @@ static void body_no_callback(rank_env *env) {
     void *ptr = NULL;
     symmem_stream *stream = NULL;
     pthread_t thread;
-    symmem_handle *handle = env_handle(env, &ptr);
-    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
-    CHECK_OK(env, reduce_once(env, handle, ptr, stream));
-    env_meet(env);
+    symmem_handle *handle = begin_on_stream(env, &ptr, &stream);
     if (env->rank == 0) {
         nccl->way = FAKE_RUNS_ON;
         nccl->rank = 0;
@@ -336,9 +338,7 @@ static void body_no_callback(rank_env *env) {
     }
     env_meet(env);
     mend(env, handle, ptr, stream);
-    CHECK_OK(env, symmem_stream_destroy(stream));
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
+    end_on_stream(env, handle, ptr, stream);
 }
 
 /* As a call that the driver keeps, whose queue is full. */
