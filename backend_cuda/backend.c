@@ -75,6 +75,13 @@ static bool has_attribute(const cuda_driver *driver, CUdevice_attribute attribut
            driver->DeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS && value != 0;
 }
 
+static symmem_status tell_driver(const cuda_driver *driver, char *text, size_t capacity) {
+    int version = 0;
+    (void)driver->DriverGetVersion(&version);
+    snprintf(text, capacity, "CUDA driver %d.%d", version / 1000, version % 1000 / 10);
+    return SYMMEM_OK;
+}
+
 static symmem_status probe(char *reason, size_t capacity) {
     cuda_driver driver;
     int count = 0;
@@ -93,7 +100,7 @@ static symmem_status probe(char *reason, size_t capacity) {
     else if (cuda_image() == NULL)
         snprintf(reason, capacity, "built without kernels (no nvcc)");
     else
-        return SYMMEM_OK;
+        return tell_driver(&driver, reason, capacity);
     return SYMMEM_UNSUPPORTED;
 }
 

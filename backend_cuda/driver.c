@@ -24,6 +24,7 @@ static const entry_point entry_points[] = {
     ENTRY(Init, 2000),
     ENTRY(GetErrorName, 6000),
     ENTRY(DeviceGet, 2000),
+    ENTRY(DriverGetVersion, 2020),
     ENTRY(DeviceGetCount, 2000),
     ENTRY(DeviceGetName, 2000),
     ENTRY(DeviceTotalMem, 3020),

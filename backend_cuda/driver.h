@@ -13,6 +13,7 @@ typedef struct cuda_driver {
     __typeof__(cuInit) *Init;
     __typeof__(cuGetErrorName) *GetErrorName;
     __typeof__(cuDeviceGet) *DeviceGet;
+    __typeof__(cuDriverGetVersion) *DriverGetVersion;
     __typeof__(cuDeviceGetCount) *DeviceGetCount;
     __typeof__(cuDeviceGetName) *DeviceGetName;
     __typeof__(cuDeviceTotalMem) *DeviceTotalMem;

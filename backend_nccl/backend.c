@@ -30,10 +30,17 @@ symmem_status nccl_fail(const cuda_instance *instance, ncclResult_t result, cons
 /* Neither sets the environment nor keeps the library: probing has no lasting effect. */
 static symmem_status probe(char *reason, size_t capacity) {
     nccl_library library;
-    symmem_status status = cuda_table.probe(reason, capacity);
-    if (status == SYMMEM_OK && !nccl_library_load(&library, false, reason, capacity))
-        status = SYMMEM_UNSUPPORTED;
-    return status;
+    char driver[200] = "", version[16];
+    symmem_status status = cuda_table.probe(driver, sizeof driver);
+    if (status != SYMMEM_OK) {
+        snprintf(reason, capacity, "%s", driver);
+        return status;
+    }
+    if (!nccl_library_load(&library, false, reason, capacity))
+        return SYMMEM_UNSUPPORTED;
+    nccl_print_version(library.version, version);
+    snprintf(reason, capacity, "libnccl %s, %s", version, driver);
+    return SYMMEM_OK;
 }
 
 /* The environment first: loading NCCL is before its first call. */

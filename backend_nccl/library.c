@@ -59,16 +59,16 @@ static bool find(void *library, const char *name, void *function) {
 }
 
 /* NCCL_VERSION_CODE reads 2.28.9 as 22809. */
-static int printed(int version, char text[16]) {
-    return snprintf(text, 16, "%d.%d.%d", version / 10000 % 100, version / 100 % 100,
+void nccl_print_version(int version, char text[16]) {
+    (void)snprintf(text, 16, "%d.%d.%d", version / 10000 % 100, version / 100 % 100,
                     version % 100);
 }
 
 nccl_resolver nccl_choose_resolver(int library, int built, bool has_kernel, bool has_host_query,
                                    char *reason, size_t capacity) {
     char there[16], here[16];
-    printed(library, there);
-    printed(built, here);
+    nccl_print_version(library, there);
+    nccl_print_version(built, here);
     if (library < SINCE_WINDOWS)
         snprintf(reason, capacity, "libnccl %s is too old: windows came with 2.27", there);
     else if (library < SINCE_DEVICE_POINTERS)

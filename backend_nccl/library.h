@@ -54,6 +54,9 @@ typedef struct nccl_library {
                                          void **pointer_p);
 } nccl_library;
 
+/* As people write it. */
+void nccl_print_version(int version, char text[16]);
+
 /*
  * What can be done with a library of version `library`, for a backend compiled with headers of
  * version `built` (which its kernel has to match) and with or without that kernel. NOT: a reason.

@@ -103,6 +103,11 @@ static CUresult fake_error_name(CUresult error, const char **name) {
     return CUDA_SUCCESS;
 }
 
+static CUresult fake_driver_version(int *version) {
+    *version = 13000;
+    return CUDA_SUCCESS;
+}
+
 static CUresult fake_device_count(int *count) {
     const char *wanted = getenv("FAKE_CUDA_DEVICES");
     int number = wanted != NULL ? atoi(wanted) : DEVICES;
@@ -674,6 +679,7 @@ CUresult cuGetProcAddress_v2(const char *name, void **entry, int version, cuuint
         ENTRY(Init, fake_init),
         ENTRY(GetErrorName, fake_error_name),
         ENTRY(DeviceGet, fake_device_get),
+        ENTRY(DriverGetVersion, fake_driver_version),
         ENTRY(DeviceGetCount, fake_device_count),
         ENTRY(DeviceGetName, fake_device_name),
         ENTRY(DeviceTotalMem, fake_device_bytes_in_all),

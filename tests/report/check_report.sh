@@ -108,6 +108,11 @@ is "columns with other limits" "$(grep -o '<th [^>]*class="run"' "$page" | wc -l
     grep -o 'class="limits">limits x 3</b></th>' "$page" | wc -l)" '3 1'
 has "$page" 'Run C did not record whether its time limits were stretched'
 
+# What it ran on, where the backend said so.
+sed 's/"description": ""/"description": "built with 1", "runs_on": "libx 2.1 \& more"/' good.json >knows.json
+make_page 0 knows.json
+has "$page" '<small>built with 1</small><br><small>on libx 2.1 &amp; more</small>'
+
 # Nothing was run: nothing looks passed.
 make_page 0
 is "SM-SELF-01 without runs" "$(states SM-SELF-01)" ''

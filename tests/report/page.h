@@ -48,7 +48,7 @@ struct page_digest {
 };
 
 struct page_run {
-    const char *backend, *description, *rank_mode, *arch, *commit, *started, *profile;
+    const char *backend, *description, *runs_on, *rank_mode, *arch, *commit, *started, *profile;
     const char *claim; /* which profiles it conforms to, in lines */
     const char *build; /* compiler and sanitizers */
     const char *system, *processor, *accelerators, *driver;

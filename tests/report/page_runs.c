@@ -156,6 +156,11 @@ static void run_row(const struct page *page, int number, FILE *out) {
         fputs("<br>", out);
         html_element(out, "small", "", run->description);
     }
+    if (run->runs_on[0] != '\0') {
+        fputs("<br><small>on ", out);
+        report_escape_xml(out, run->runs_on);
+        fputs("</small>", out);
+    }
     if (run->build[0] != '\0') {
         fputs("<br>", out);
         html_element(out, "small", "", run->build);

@@ -88,6 +88,7 @@ static void describe(struct reader *reader, struct page_run *run, const cJSON *t
 
     run->backend = json_text(tree, "backend");
     run->description = json_text(tree, "description");
+    run->runs_on = json_text(tree, "runs_on");
     run->rank_mode = json_text(tree, "rank_mode");
     run->arch = json_text(tree, "arch");
     run->commit = json_text(tree, "commit");

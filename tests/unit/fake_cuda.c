@@ -78,6 +78,11 @@ static CUresult device_get(CUdevice *device_p, int ordinal) {
     return CUDA_SUCCESS;
 }
 
+static CUresult driver_version(int *version_p) {
+    *version_p = 13000;
+    return CUDA_SUCCESS;
+}
+
 static CUresult device_count(int *count_p) {
     *count_p = FAKE_CUDA_DEVICES;
     return CUDA_SUCCESS;
@@ -533,6 +538,7 @@ static const entry entries[] = {
     ENTRY("Init", init),
     ENTRY("GetErrorName", error_name),
     ENTRY("DeviceGet", device_get),
+    ENTRY("DriverGetVersion", driver_version),
     ENTRY("DeviceGetCount", device_count),
     ENTRY("DeviceGetName", device_name),
     ENTRY("DeviceTotalMem", device_total),

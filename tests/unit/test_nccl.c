@@ -57,9 +57,9 @@ static void test_probe(void) {
     setenv("SYMMEM_NCCL_LIBRARY", NCCL_WITHOUT_RECV, 1);
     expect_probe(SYMMEM_UNSUPPORTED, "libnccl has no ncclRecv");
     setenv("SYMMEM_NCCL_LIBRARY", PLAIN_NCCL, 1);
-    expect_probe(SYMMEM_OK, "");
+    expect_probe(SYMMEM_OK, "libnccl 2.28.9, CUDA driver 13.0");
     setenv("SYMMEM_NCCL_LIBRARY", NEW_NCCL, 1);
-    expect_probe(SYMMEM_OK, "");
+    expect_probe(SYMMEM_OK, "libnccl 2.29.7, CUDA driver 13.0");
     with_kernels = false;
     expect_probe(SYMMEM_UNSUPPORTED, "without kernels");
     with_kernels = true;

@@ -433,7 +433,9 @@ struct symmem_backend {
     /* ---- since ABI 1 ---- */
 
     /* Local, before open and perhaps often. OK if this machine can run the backend; otherwise
-     * UNSUPPORTED with a one-line reason in `reason`. Has no lasting effect. */
+     * UNSUPPORTED with a one-line reason in `reason`. With OK the text is what it will run on, such
+     * as "libx 2.1": versions of what is found at run time, one line; or it is empty. Has no
+     * lasting effect. */
     symmem_status (*probe)(char *reason, size_t capacity);
     /* Local, once per context, when the context first uses the backend; serialised per context.
      * `host` stays valid until close. Errors: UNSUPPORTED, LIMIT. */

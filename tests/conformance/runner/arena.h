@@ -75,6 +75,7 @@ struct arena_probe {
     uint64_t capabilities;
     char name[64];
     char description[256]; /* the backend's own line; empty if it cannot be had */
+    char runs_on[256];     /* what its probe found, versions mostly; empty if it does not say */
     char reason[512];
 };
 

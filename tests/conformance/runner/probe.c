@@ -75,6 +75,12 @@ static int note_object(struct dl_phdr_info *info, size_t size, void *arg) {
     return 0;
 }
 
+static void ask_table(const symmem_backend *table, struct arena_probe *probe) {
+    snprintf(probe->description, sizeof(probe->description), "%s", table->description);
+    if (table->probe(probe->runs_on, sizeof(probe->runs_on)) != SYMMEM_OK)
+        probe->runs_on[0] = '\0';
+}
+
 /* The library has no call for it, so the table of the loaded plug-in is asked. */
 static void describe_backend(struct arena_probe *probe) {
     struct objects *objects = calloc(1, sizeof(*objects));
@@ -92,7 +98,7 @@ static void describe_backend(struct arena_probe *probe) {
         *(void **)&entry = dlsym(object, SYMMEM_BACKEND_ENTRY);
         table = entry == NULL ? NULL : entry(SYMMEM_BACKEND_ABI);
         if (table != NULL && strcmp(table->name, probe->name) == 0)
-            snprintf(probe->description, sizeof(probe->description), "%s", table->description);
+            ask_table(table, probe);
         dlclose(object);
     }
     free(objects);
@@ -166,6 +172,8 @@ bool runner_probe(struct runner *runner) {
     ended = runner_await(runner, pid, limit_ms, &status);
     good = ended && probe->ok == 1 && WIFEXITED(status);
     probe->name[sizeof(probe->name) - 1] = '\0';
+    probe->description[sizeof(probe->description) - 1] = '\0';
+    probe->runs_on[sizeof(probe->runs_on) - 1] = '\0';
     probe->reason[sizeof(probe->reason) - 1] = '\0';
     if (!good)
         explain(runner, ended, limit_ms, status);

@@ -103,6 +103,7 @@ static void add_run(struct page *page, const struct runner *runner,
     *run = (struct page_run){
         .backend = runner->arena->probe.name,
         .description = runner->arena->probe.description,
+        .runs_on = runner->arena->probe.runs_on,
         .rank_mode = runner_mode_name(options->mode),
         .arch = machine->arch,
         .commit = runner_commit(),

@@ -244,6 +244,8 @@ static void header(const struct runner *runner, FILE *out) {
     key_text(out, "build", runner_build());
     fputs(",\n  ", out);
     key_text(out, "description", probe->description);
+    fputs(",\n  ", out);
+    key_text(out, "runs_on", probe->runs_on);
     fprintf(out, ",\n  \"device_count\": %d,\n  \"device_type\": %d,\n", probe->device_count,
             probe->device_type);
     capabilities(runner, out);
