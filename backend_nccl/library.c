@@ -60,8 +60,7 @@ static bool find(void *library, const char *name, void *function) {
 
 /* NCCL_VERSION_CODE reads 2.28.9 as 22809. */
 void nccl_print_version(int version, char text[16]) {
-    (void)snprintf(text, 16, "%d.%d.%d", version / 10000 % 100, version / 100 % 100,
-                    version % 100);
+    (void)snprintf(text, 16, "%d.%d.%d", version / 10000 % 100, version / 100 % 100, version % 100);
 }
 
 nccl_resolver nccl_choose_resolver(int library, int built, bool has_kernel, bool has_host_query,
