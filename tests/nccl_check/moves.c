@@ -90,9 +90,9 @@ static void broadcasts(check *c) {
     told(c, "broadcast by NCCL, from each", status, wrong);
 }
 
-/* Elements that rank `from` has for rank `to`; some have none. */
+/* Elements that rank `from` has for rank `to`; some have none, but each rank has its own. */
 static size_t split(int from, int to) {
-    return (size_t)((2 * from + to) % 3) * (PART / 3);
+    return (size_t)((from + 2 * to + 1) % 3) * (PART / 3);
 }
 
 static int wrong_of(const check *c, int source, const int32_t *at) {
