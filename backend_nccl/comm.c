@@ -168,11 +168,20 @@ static symmem_status share_id(cuda_instance *instance, const symmem_exchange *ex
     return status == SYMMEM_OK ? judge(instance, exchange, records) : status;
 }
 
-static symmem_status start(cuda_instance *instance, const symmem_exchange *exchange,
-                           nccl_comm *comm, const ncclUniqueId *id) {
-    const nccl_library *library = &nccl_state_of(instance)->library;
+/* NCCL prepares every channel that its kernels might use: two dozen between eight GPUs, with 6 MiB
+ * of device memory and a dozen calls of the driver each. */
+static ncclConfig_t config_for(nccl_comm_use use) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
+    if (use == NCCL_FOR_WINDOWS)
+        config.maxCTAs = 1;
+    return config;
+}
+
+static symmem_status start(cuda_instance *instance, const symmem_exchange *exchange,
+                           nccl_comm_use use, nccl_comm *comm, const ncclUniqueId *id) {
+    const nccl_library *library = &nccl_state_of(instance)->library;
+    ncclConfig_t config = config_for(use);
     symmem_status status = cuda_enter(instance, comm->device, "rendezvous");
     if (status != SYMMEM_OK)
         return status;
@@ -209,7 +218,7 @@ static void leave_within(cuda_instance *instance, nccl_comm *comm, uint64_t dead
 }
 
 symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exchange,
-                             int32_t device, nccl_comm **comm_p) {
+                             int32_t device, nccl_comm_use use, nccl_comm **comm_p) {
     id_record *records;
     nccl_comm *comm;
     nccl_root *root = NULL;
@@ -222,7 +231,7 @@ symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exc
     if (status == SYMMEM_OK) {
         comm->users = 1;
         comm->device = device;
-        status = start(instance, exchange, comm, &records[0].id);
+        status = start(instance, exchange, use, comm, &records[0].id);
         if (status == SYMMEM_OK)
             status = cuda_point(instance, "nccl.comm.done");
         /* Before an abort, which takes its time: others may wait in NCCL for a rank that failed. */

@@ -195,7 +195,8 @@ static symmem_status ensure_span(const registration *r) {
         return r->instance->host->fail(r->instance->host, SYMMEM_TIMEOUT, 0, "rendezvous",
                                        "the driver keeps a call across domains that was given up");
     nccl_comm *comm = NULL;
-    symmem_status status = nccl_comm_make(r->instance, r->exchange, r->own->device, &comm);
+    symmem_status status =
+        nccl_comm_make(r->instance, r->exchange, r->own->device, NCCL_FOR_COLLECTIVES, &comm);
     if (status == SYMMEM_OK)
         nccl_span_set(r->instance, r->group->span, comm);
     return status;
@@ -207,7 +208,8 @@ static symmem_status add_comm(const registration *r) {
         return r->instance->host->fail(r->instance->host, SYMMEM_LIMIT, 0, "rendezvous",
                                        "a group has at most %d communicators", NCCL_MAX_COMMS);
     nccl_comm *comm = NULL;
-    symmem_status status = nccl_comm_make(r->instance, r->exchange, r->own->device, &comm);
+    symmem_status status =
+        nccl_comm_make(r->instance, r->exchange, r->own->device, NCCL_FOR_WINDOWS, &comm);
     if (status == SYMMEM_OK)
         group->comms[group->comm_count++] = comm;
     return status;

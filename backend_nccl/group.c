@@ -36,7 +36,7 @@ symmem_status nccl_group_open(void *opaque, const symmem_exchange *exchange, int
     if (status == SYMMEM_OK)
         status = compare(instance, exchange, &handed_in);
     if (status == SYMMEM_OK && !handed_in)
-        status = nccl_comm_make(instance, exchange, device, &first);
+        status = nccl_comm_make(instance, exchange, device, NCCL_FOR_WINDOWS, &first);
     if (status != SYMMEM_OK) {
         if (first != NULL)
             nccl_comm_leave(instance, first);

@@ -103,9 +103,11 @@ void nccl_host_init(nccl_host *own, const symmem_host *cores);
 /* comm.c */
 /* Calls of NCCL that may start threads stand between cuda_signals_block and cuda_signals_allow:
  * NCCL leaves its threads open to the program's signals. */
+/* A communicator for windows never runs a kernel of NCCL's. */
+typedef enum nccl_comm_use { NCCL_FOR_WINDOWS, NCCL_FOR_COLLECTIVES } nccl_comm_use;
 /* Collective: all ranks have it, or none. */
 symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exchange,
-                             int32_t device, nccl_comm **comm_p);
+                             int32_t device, nccl_comm_use use, nccl_comm **comm_p);
 /* Local. The user's, whatever device it is for. */
 symmem_status nccl_comm_adopt(cuda_instance *instance, const symmem_exchange *exchange,
                               nccl_comm **comm_p);

@@ -357,6 +357,8 @@ PUBLIC ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm_p, int world, ncclUn
     comm->world = world;
     comm->meeting = &shared->meetings[index];
     atomic_fetch_add(&fake_nccl.inits, 1);
+    if (config->maxCTAs == NCCL_CONFIG_UNDEF_INT)
+        atomic_fetch_add(&fake_nccl.wide, 1);
     ncclResult_t result = launch(comm, FAKE_INIT, &comm->meeting->joined);
     if (result != ncclInProgress) {
         free(comm);

@@ -54,6 +54,7 @@ typedef struct fake_nccl_state {
     atomic_int comms, windows, threads;
     /* Since the start. */
     atomic_int registrations, deregistrations, inits, aborts, collectives;
+    atomic_int wide;    /* of the inits, those without a limit of blocks per kernel */
     atomic_int misuses; /* calls that NCCL forbids */
     atomic_int takers;  /* threads with another mask than they should have */
     atomic_int held;    /* aborts wait, as for a peer's kernel, until this is 0 or 6 s are over */

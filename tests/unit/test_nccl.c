@@ -187,6 +187,7 @@ static void body_works(rank_env *env) {
     CHECK_OK(env, meet_at(env, other, 5000, &handle));
     check_data(env, other, handle, 200);
     CHECK(env, atomic_load(&nccl->inits) == (env->world == 1 ? 1 : 2 * env->world));
+    CHECK(env, atomic_load(&nccl->wide) == 0); /* none is for collectives of NCCL's */
     symmem_handle_release(handle);
     CHECK_OK(env, symmem_free(env->context, other));
     check_fresh(env);
@@ -200,6 +201,7 @@ static void test_works(void) {
             atomic_store(&nccl->registrations, 0);
             atomic_store(&nccl->deregistrations, 0);
             atomic_store(&nccl->inits, 0);
+            atomic_store(&nccl->wide, 0);
             run_nccl(world, body_works, 0);
             CU_ASSERT_EQUAL(atomic_load(&nccl->windows), 0);
             CU_ASSERT_EQUAL(atomic_load(&nccl->takers), 0);

@@ -157,6 +157,7 @@ static void body_works(rank_env *env) {
         return;
     s.data = ptr;
     CHECK(env, atomic_load(&nccl->comms) == 2 * env->world);
+    CHECK(env, atomic_load(&nccl->wide) == env->world); /* and the other is for windows alone */
     if (env->plan->argument)
         CHECK_OK(env, symmem_stream_create(env->context, -1, &s.stream));
     all_reduces(&s);
@@ -175,9 +176,12 @@ static void test_works(void) {
     static const char *const libraries[] = {PLAIN_NCCL, NEW_NCCL};
     for (int i = 0; i < 2; i++) {
         use_library(libraries[i]);
-        nccl->domain = 2;
-        run_nccl(4, body_works, 0);
-        run_nccl(4, body_works, 1);
+        for (int on_stream = 0; on_stream <= 1; on_stream++) {
+            atomic_store(&nccl->wide, 0);
+            nccl->domain = 2;
+            run_nccl(4, body_works, on_stream);
+        }
+        atomic_store(&nccl->wide, 0);
         nccl->domain = 1;
         run_nccl(2, body_works, i);
         nccl->domain = 0;
