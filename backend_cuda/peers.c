@@ -5,7 +5,7 @@
 
 #include "mapping.h"
 
-#define REST_MS 10u
+#define REST_MS 100u /* a share of a device that several processes take turns on comes late */
 #define POISON_MS 1000u
 
 _Static_assert(3 * sizeof(void *) * SYMMEM_MAX_WORLD_SIZE <= CUDA_STAGED_BYTES, "tables are sent");
