@@ -60,7 +60,7 @@ typedef struct cuda_device {
     bool described;                /* the next one is filled */
     symmem_device_info info;
     cuda_kernels kernels;
-    atomic_int fabric;                               /* fabric.c */
+    atomic_int fabric, fabric_failures;              /* fabric.c */
     struct cuda_mapping *open_granule;               /* granule.c; NULL: none */
     uint64_t series;                                 /* of its granules; 0: not known yet */
     struct cuda_mapping *imports[CUDA_KEPT_IMPORTS]; /* imports.c; NULL: none */
@@ -356,8 +356,10 @@ CUresult cuda_move_enqueue(cuda_instance *instance, CUstream native, CUdeviceptr
 bool cuda_fabric_is_offered(cuda_instance *instance, int32_t device);
 /* What was asked for with them ended so: it is worth asking without. */
 bool cuda_fabric_may_be_why(CUresult result);
-/* And that ended so: if it was good the driver is not asked for them again. */
-void cuda_fabric_was_why(cuda_instance *instance, int32_t device, CUresult without);
+/* And that ended so. If it was good the driver is not asked for them again: at once if it refused
+ * them, after some failures in a row if those may pass. */
+void cuda_fabric_was_why(cuda_instance *instance, int32_t device, CUresult with, CUresult without);
+void cuda_fabric_was_granted(cuda_instance *instance, int32_t device);
 void cuda_fabric_export(const cuda_driver *driver, CUmemGenericAllocationHandle memory,
                         symmem_share *share);
 /* PEER_ACCESS_UNSUPPORTED: it is of another fabric. */

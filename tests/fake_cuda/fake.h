@@ -125,6 +125,8 @@ void fake_access_end(CUdeviceptr at);
 
 /* For tests: handles of memory that there are, and calls so far. */
 __attribute__((visibility("default"))) int fake_handles_held(void);
+/* And how much has been made with a handle for the fabric. */
+__attribute__((visibility("default"))) int fake_shared_made(void);
 /* For the fake management library: what this process uses, and what others do; 0: there are none.
  */
 __attribute__((visibility("default"))) size_t fake_device_bytes(void);

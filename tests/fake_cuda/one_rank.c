@@ -3,7 +3,8 @@
  * The CUDA backend's streams on the fake driver. A process makes so many when it opens a device,
  * and uses those again, in later contexts too; but none whose work goes on, none of another
  * priority, and none of a device's context that was reset. Its kernels it loads once for each of
- * the device's contexts. And its calls that have no limit.
+ * the device's contexts. And its calls that have no limit. With FAKE_CUDA_REFUSAL: which memory has
+ * a fabric handle.
  */
 #include <cuda.h>
 #include <dlfcn.h>
@@ -19,9 +20,11 @@
 #define LIMIT_MS 200u
 #define KEPT 128
 #define MANY (KEPT + 8)
+#define LARGE ((size_t)18 << 20) /* no multiple of what has a fabric handle */
 
 static int (*made)(bool urgent);
 static int (*left)(void);
+static int (*shared_made)(void);
 static int (*loads)(void);
 static size_t (*unloads)(void);
 static void (*refuse_functions)(int count);
@@ -349,6 +352,17 @@ static void nothing_is_kept(void) {
     expect((int)unloads(), 4, "unloaded");
 }
 
+/* What has none goes without; what comes next has one, not in the granule of the first. */
+static void a_handle_is_refused_once(size_t bytes) {
+    void *first = NULL, *second = NULL;
+    symmem_context *context = begin();
+    need(symmem_alloc(context, bytes, 0, NULL, &first), SYMMEM_OK, "alloc");
+    expect(shared_made(), 0, "made for a fabric that refuses");
+    need(symmem_alloc(context, bytes, 0, NULL, &second), SYMMEM_OK, "alloc");
+    expect(shared_made(), 1, "made for a fabric after that");
+    symmem_context_free(context);
+}
+
 /* `bytes` of a pointer to a function of the driver's that tests alone know. */
 static void find(const char *name, void *function, size_t bytes) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
@@ -371,6 +385,7 @@ static void find_entry(const char *name, void *function, size_t bytes) {
 int main(void) {
     find("fake_streams_made", &made, sizeof made);
     find("fake_streams_left", &left, sizeof left);
+    find("fake_shared_made", &shared_made, sizeof shared_made);
     find("fake_modules_loaded", &loads, sizeof loads);
     find("fake_modules_kept", &unloads, sizeof unloads);
     find("fake_refuse_functions", &refuse_functions, sizeof refuse_functions);
@@ -381,7 +396,10 @@ int main(void) {
     find_entry("cuCtxPushCurrent", &push, sizeof push);
     find_entry("cuCtxPopCurrent", &pop, sizeof pop);
     find_entry("cuStreamCreate", &create, sizeof create);
-    if (getenv("FAKE_CUDA_NO_ID") != NULL) {
+    const char *refusal = getenv("FAKE_CUDA_REFUSAL");
+    if (refusal != NULL) {
+        a_handle_is_refused_once(strcmp(refusal, "passing") == 0 ? 64 : LARGE);
+    } else if (getenv("FAKE_CUDA_NO_ID") != NULL) {
         nothing_is_kept();
     } else {
         one_context();
