@@ -6,6 +6,7 @@
  *   rendezvous  the device does not get on while a rendezvous needs it, with a limit and without
  *   reset       likewise a reset, then one that works
  *   poison      likewise while a barrier fails
+ *   poisons     likewise while barriers of two handles fail, one after the other
  *   release     likewise while a handle is released and the context ends
  *   ended       likewise after a reset that came to nothing
  * With SYMMEM_CUDA_LATE_MS=300.
@@ -248,6 +249,52 @@ static void poison(void) {
     use(own.handle);
 }
 
+/* A barrier alone, and for how long the call goes on beyond its limit. */
+typedef struct lonely {
+    symmem_handle *handle;
+    uint32_t limit_ms;
+    double over_s;
+} lonely;
+
+static void *be_alone(void *arg) {
+    lonely *call = arg;
+    const double begin_s = now_s();
+    expect_status(symmem_barrier(call->handle, 3, call->limit_ms, NULL), SYMMEM_TIMEOUT,
+                  "a barrier alone");
+    call->over_s = now_s() - begin_s - call->limit_ms / 1e3;
+    return NULL;
+}
+
+/* It is the device that does not get on: it is waited for with the first handle, and not with the
+ * next; but again once it has. */
+static void fail_in_turn(symmem_handle *other) {
+    lonely first = {own.handle, LIMIT_MS, 0}, second = {other, 3 * LIMIT_MS, 0};
+    pthread_t holder = start(hold_soon, NULL), later = start(be_alone, &second);
+    be_alone(&first);
+    pthread_join(later, NULL);
+    pthread_join(holder, NULL);
+    let_go("the barriers waited for their poison");
+    expect(first.over_s > 0.9, "the first poison is not waited for");
+    expect(second.over_s < first.over_s / 2, "the second poison is waited for as long");
+}
+
+static void poisons(void) {
+    void *buffer = allocate();
+    symmem_handle *other = meet_on(buffer);
+    for (int i = 0; i < 2; i++) {
+        meet();
+        if (own.rank == 0)
+            fail_in_turn(other);
+        meet();
+        need(symmem_handle_reset(own.handle, PATIENCE_MS), "the reset of the first");
+        need(symmem_handle_reset(other, PATIENCE_MS), "the reset of the second");
+        use(own.handle);
+        use(other);
+    }
+    symmem_handle_release(other);
+    need(symmem_free(own.context, buffer), "free");
+}
+
 /* --- the end ---------------------------------------------------------------------------- */
 
 static void end(void) {
@@ -372,7 +419,8 @@ int main(int count, char **arguments) {
         const char *name;
         void (*run)(void);
     } modes[] = {{"opening", opening}, {"rendezvous", rendezvous}, {"reset", reset},
-                 {"poison", poison},   {"release", release},       {"ended", ended}};
+                 {"poison", poison},   {"poisons", poisons},       {"release", release},
+                 {"ended", ended}};
     int runs = 0;
     begin();
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++)
