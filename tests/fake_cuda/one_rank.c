@@ -7,15 +7,11 @@
  * a fabric handle.
  */
 #include <cuda.h>
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <symmem/symmem.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "checks.h"
 
 #define LIMIT_MS 200u
 #define KEPT 128
@@ -36,22 +32,12 @@ static CUresult (*push)(CUcontext context);
 static CUresult (*pop)(CUcontext *context);
 static CUresult (*create)(CUstream *stream, unsigned int flags);
 static atomic_bool held;
-static int bad, said;
+static int said;
 
-static void expect(int got, int wanted, const char *text) {
-    if (got == wanted)
-        return;
-    printf("BAD: %s: %d and not %d\n", text, got, wanted);
-    bad++;
-}
-
-static void need(symmem_status status, symmem_status wanted, const char *text) {
-    symmem_error_record record;
-    symmem_last_error(&record);
-    if (status == wanted)
-        return;
-    printf("BAD: %s: %s: %s\n", text, symmem_status_name(status), record.message);
-    exit(1);
+static void expect_count(int got, int wanted, const char *text) {
+    char line[200];
+    snprintf(line, sizeof line, "%s: %d and not %d", text, got, wanted);
+    expect(got == wanted, line);
 }
 
 static void listen(void *arg, const char *line) {
@@ -67,13 +53,13 @@ static symmem_context *begin(void) {
     options.world_size = 1;
     options.default_timeout_ms = LIMIT_MS;
     options.log = listen;
-    need(symmem_init(&options, &context), SYMMEM_OK, "init");
+    need(symmem_init(&options, &context), "init");
     return context;
 }
 
 static symmem_stream *make_on(symmem_context *context, int32_t device) {
     symmem_stream *stream = NULL;
-    need(symmem_stream_create(context, device, &stream), SYMMEM_OK, "stream");
+    need(symmem_stream_create(context, device, &stream), "stream");
     return stream;
 }
 
@@ -82,13 +68,13 @@ static symmem_stream *make(symmem_context *context) {
 }
 
 static void end(symmem_stream *stream) {
-    need(symmem_stream_destroy(stream), SYMMEM_OK, "its end");
+    need(symmem_stream_destroy(stream), "its end");
 }
 
 static void wait_until_let_go(void *arg) {
     (void)arg;
     while (atomic_load(&held))
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        sleep_ms(1);
 }
 
 /* How many the driver makes for so many at once. */
@@ -99,7 +85,7 @@ static int made_for(symmem_context *context, int count) {
         streams[i] = make(context);
     const int after = made(false);
     for (int i = 0; i < count; i++)
-        need(symmem_stream_synchronize(streams[i], LIMIT_MS), SYMMEM_OK, "nothing is before it");
+        need(symmem_stream_synchronize(streams[i], LIMIT_MS), "nothing is before it");
     for (int i = 0; i < count; i++)
         end(streams[i]);
     return after - before;
@@ -110,51 +96,51 @@ static void run_kernel(symmem_context *context) {
     symmem_group *group = NULL;
     symmem_handle *handle = NULL;
     void *buffer = NULL;
-    need(symmem_alloc(context, 64, 0, NULL, &buffer), SYMMEM_OK, "alloc");
-    need(symmem_group_create(context, "alone", NULL, 0, NULL, &group), SYMMEM_OK, "group");
-    need(symmem_rendezvous(context, buffer, group, LIMIT_MS, &handle), SYMMEM_OK, "rendezvous");
-    need(symmem_put_signal(handle, 0, 0, LIMIT_MS, NULL), SYMMEM_OK, "a signal to itself");
-    need(symmem_wait_signal(handle, 0, 0, LIMIT_MS, NULL), SYMMEM_OK, "and its arrival");
+    need(symmem_alloc(context, 64, 0, NULL, &buffer), "alloc");
+    need(symmem_group_create(context, "alone", NULL, 0, NULL, &group), "group");
+    need(symmem_rendezvous(context, buffer, group, LIMIT_MS, &handle), "rendezvous");
+    need(symmem_put_signal(handle, 0, 0, LIMIT_MS, NULL), "a signal to itself");
+    need(symmem_wait_signal(handle, 0, 0, LIMIT_MS, NULL), "and its arrival");
     symmem_handle_release(handle);
-    need(symmem_free(context, buffer), SYMMEM_OK, "free");
+    need(symmem_free(context, buffer), "free");
 }
 
 /* A stream that was destroyed ends behind its work, on a thread of its own. */
 static int left_at_rest(int wanted) {
     for (int i = 0; i < 5000 && left() != wanted; i++)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        sleep_ms(1);
     return left();
 }
 
 static void one_context(void) {
     symmem_context *context = begin();
     end(make(context));
-    expect(made(false), 1, "made for one");
-    expect(made(true), 1, "made of a higher priority");
-    expect(made_for(context, 3), 2, "made for three");
+    expect_count(made(false), 1, "made for one");
+    expect_count(made(true), 1, "made of a higher priority");
+    expect_count(made_for(context, 3), 2, "made for three");
     refuse(1);
     symmem_stream *all[4] = {make(context), make(context), make(context), NULL};
-    need(symmem_stream_create(context, 0, &all[3]), SYMMEM_NO_SPACE, "one that is refused");
+    need_status(symmem_stream_create(context, 0, &all[3]), SYMMEM_NO_SPACE, "one that is refused");
     for (int i = 0; i < 3; i++)
         end(all[i]);
-    expect(made_for(context, KEPT), KEPT - 3, "made for many");
-    expect(made_for(context, MANY), MANY - KEPT, "made for more");
-    expect(made_for(context, MANY), MANY - KEPT, "made for more once more");
-    expect(left_at_rest(KEPT + 1), KEPT + 1, "kept");
+    expect_count(made_for(context, KEPT), KEPT - 3, "made for many");
+    expect_count(made_for(context, MANY), MANY - KEPT, "made for more");
+    expect_count(made_for(context, MANY), MANY - KEPT, "made for more once more");
+    expect_count(left_at_rest(KEPT + 1), KEPT + 1, "kept");
     symmem_context_free(context);
-    expect(left_at_rest(KEPT + 1), KEPT + 1, "kept after the context");
+    expect_count(left_at_rest(KEPT + 1), KEPT + 1, "kept after the context");
 }
 
 static void work_goes_on(void) {
     symmem_context *context = begin();
     symmem_stream *busy = make(context);
     atomic_store(&held, true);
-    need(symmem_stream_host_fn(busy, wait_until_let_go, NULL), SYMMEM_OK, "host function");
-    need(symmem_stream_destroy(busy), SYMMEM_TIMEOUT, "the end of a busy one");
-    expect(made_for(context, KEPT), 1, "made beside one that is busy");
+    need(symmem_stream_host_fn(busy, wait_until_let_go, NULL), "host function");
+    need_status(symmem_stream_destroy(busy), SYMMEM_TIMEOUT, "the end of a busy one");
+    expect_count(made_for(context, KEPT), 1, "made beside one that is busy");
     atomic_store(&held, false);
-    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
-    expect(made_for(context, KEPT), 0, "made when it is over");
+    sleep_ms(100);
+    expect_count(made_for(context, KEPT), 0, "made when it is over");
     symmem_context_free(context);
 }
 
@@ -162,9 +148,9 @@ static void contexts(void) {
     symmem_context *context = begin(), *other = begin();
     symmem_stream *one = make(context), *two = make(other);
     const int before = left(), urgent = made(true);
-    expect(urgent, 2, "made of a higher priority for two contexts");
-    expect(made_for(other, KEPT - 2), 0, "made by a context that comes later");
-    expect(made_for(other, KEPT), 2, "made beside one of another context");
+    expect_count(urgent, 2, "made of a higher priority for two contexts");
+    expect_count(made_for(other, KEPT - 2), 0, "made by a context that comes later");
+    expect_count(made_for(other, KEPT), 2, "made beside one of another context");
     end(one);
     end(two);
     symmem_context_free(other);
@@ -172,14 +158,14 @@ static void contexts(void) {
     for (int i = 0; i < 10; i++) {
         void *buffer = NULL;
         context = begin();
-        need(symmem_alloc(context, 64, 0, NULL, &buffer), SYMMEM_OK, "alloc");
-        expect(made_for(context, KEPT), 1, "made beside a private one");
+        need(symmem_alloc(context, 64, 0, NULL, &buffer), "alloc");
+        expect_count(made_for(context, KEPT), 1, "made beside a private one");
         run_kernel(context);
         symmem_context_free(context);
     }
-    expect(loads(), 1, "loads of kernels by all of them");
-    expect(made(true), urgent, "made of a higher priority by contexts that come later");
-    expect(left_at_rest(before), before, "left of it all");
+    expect_count(loads(), 1, "loads of kernels by all of them");
+    expect_count(made(true), urgent, "made of a higher priority by contexts that come later");
+    expect_count(left_at_rest(before), before, "left of it all");
 }
 
 static void other_device(void) {
@@ -187,13 +173,13 @@ static void other_device(void) {
     symmem_stream *here = make(context);
     const int before = made(false), before_all = left();
     symmem_stream *there = make_on(context, 1);
-    expect(made(false) - before, 1, "made for another device");
-    need(symmem_stream_synchronize(there, LIMIT_MS), SYMMEM_OK, "a stream of another device");
+    expect_count(made(false) - before, 1, "made for another device");
+    need(symmem_stream_synchronize(there, LIMIT_MS), "a stream of another device");
     end(here);
     end(there);
     symmem_context_free(context);
-    expect(left() - before_all, 2, "kept of another device");
-    expect(loads(), 2, "loads of kernels for both");
+    expect_count(left() - before_all, 2, "kept of another device");
+    expect_count(loads(), 2, "loads of kernels for both");
 }
 
 static void users_own(void) {
@@ -206,10 +192,10 @@ static void users_own(void) {
         create(&native, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS || pop(&primary) != CUDA_SUCCESS)
         exit(1);
     const int before = left();
-    need(symmem_stream_wrap(context, 0, native, &wrapper), SYMMEM_OK, "wrap");
+    need(symmem_stream_wrap(context, 0, native, &wrapper), "wrap");
     end(wrapper);
     symmem_context_free(context);
-    expect(left_at_rest(before), before, "left with the user's own");
+    expect_count(left_at_rest(before), before, "left with the user's own");
 }
 
 /* What outlives a reset gives back what is gone. */
@@ -222,7 +208,7 @@ static void across_a_reset(void) {
     end(make(other));
     end(stream);
     symmem_context_free(context);
-    expect(made_for(other, 1), 0, "made after a late end");
+    expect_count(made_for(other, 1), 0, "made after a late end");
     symmem_context_free(other);
 }
 
@@ -230,26 +216,26 @@ static void after_a_reset(void) {
     const int ordinary = made(false), urgent = made(true), loaded = loads();
     reset_context(0);
     symmem_context *context = begin();
-    expect(made_for(context, 2), 2, "made after a reset");
-    expect(made(false) - ordinary, 2, "made after a reset in all");
-    expect(made(true) - urgent, 1, "made of a higher priority after a reset");
-    expect(made_for(context, 2), 0, "made after that");
+    expect_count(made_for(context, 2), 2, "made after a reset");
+    expect_count(made(false) - ordinary, 2, "made after a reset in all");
+    expect_count(made(true) - urgent, 1, "made of a higher priority after a reset");
+    expect_count(made_for(context, 2), 0, "made after that");
     run_kernel(context);
-    expect(loads() - loaded, 1, "loads of kernels after a reset");
+    expect_count(loads() - loaded, 1, "loads of kernels after a reset");
     symmem_context_free(context);
 }
 
 static void *let_go(void *arg) {
     (void)arg;
-    nanosleep(&(struct timespec){.tv_nsec = 400000000}, NULL);
+    sleep_ms(400);
     hold_all(false);
     return NULL;
 }
 
 /* Within the device: one of ordinary memory waits in the driver. */
 static void copy(symmem_context *context, char *buffer, const char *text, int wanted) {
-    need(symmem_copy(context, buffer + 32, buffer, 32, NULL), SYMMEM_OK, "copy");
-    expect(said, wanted, text);
+    need(symmem_copy(context, buffer + 32, buffer, 32, NULL), "copy");
+    expect_count(said, wanted, text);
 }
 
 static void copy_late(symmem_context *context, char *buffer, const char *text, int wanted) {
@@ -264,12 +250,12 @@ static void copy_late(symmem_context *context, char *buffer, const char *text, i
 static void no_limit(void) {
     symmem_context *context = begin();
     char *buffer = NULL;
-    need(symmem_alloc(context, 64, 0, NULL, (void **)&buffer), SYMMEM_OK, "alloc");
+    need(symmem_alloc(context, 64, 0, NULL, (void **)&buffer), "alloc");
     said = 0;
     copy(context, buffer, "said of a copy that is not late", 0);
     copy_late(context, buffer, "said of a late one", 1);
     copy_late(context, buffer, "said again", 1);
-    need(symmem_free(context, buffer), SYMMEM_OK, "free");
+    need(symmem_free(context, buffer), "free");
     symmem_context_free(context);
 }
 
@@ -293,20 +279,20 @@ static void product_fails(void) {
     symmem_stream *stream = make(context);
     int64_t shape[2] = {2, 2};
     char *buffer = NULL;
-    need(symmem_alloc(context, 64, 0, NULL, (void **)&buffer), SYMMEM_OK, "alloc");
+    need(symmem_alloc(context, 64, 0, NULL, (void **)&buffer), "alloc");
     const DLTensor a = tensor_at(buffer, kDLFloat, 2, shape),
                    b = tensor_at(buffer + 16, kDLFloat, 2, shape),
                    out = tensor_at(buffer + 32, kDLFloat, 2, shape),
                    words = tensor_at(buffer + 48, kDLUInt, 1, shape);
-    need(symmem_set_matmul(context, refuse_product, NULL), SYMMEM_OK, "a product of one's own");
+    need(symmem_set_matmul(context, refuse_product, NULL), "a product of one's own");
     alarm(10); /* or it would not end */
-    need(symmem_async_input_mm(context, &a, &b, &words, 0, &out, 0, NULL), SYMMEM_UNSUPPORTED,
-         "one that fails");
-    need(symmem_async_input_mm(context, &a, &b, &words, 0, &out, 0, stream), SYMMEM_UNSUPPORTED,
-         "one that fails on a stream");
+    need_status(symmem_async_input_mm(context, &a, &b, &words, 0, &out, 0, NULL),
+                SYMMEM_UNSUPPORTED, "one that fails");
+    need_status(symmem_async_input_mm(context, &a, &b, &words, 0, &out, 0, stream),
+                SYMMEM_UNSUPPORTED, "one that fails on a stream");
     alarm(0);
     end(stream);
-    need(symmem_free(context, buffer), SYMMEM_OK, "free");
+    need(symmem_free(context, buffer), "free");
     symmem_context_free(context);
 }
 
@@ -314,7 +300,7 @@ static void product_fails(void) {
 static void more_than_there_is(void) {
     symmem_context *context = begin();
     void *none = NULL;
-    need(symmem_alloc(context, (size_t)1 << 46, 0, NULL, &none), SYMMEM_NO_SPACE, "64 TiB");
+    need_status(symmem_alloc(context, (size_t)1 << 46, 0, NULL, &none), SYMMEM_NO_SPACE, "64 TiB");
     symmem_context_free(context);
 }
 
@@ -323,7 +309,8 @@ static void a_kernel_is_missing(void) {
     void *buffer = NULL;
     symmem_context *context = begin();
     refuse_functions(1);
-    need(symmem_alloc(context, 64, 0, NULL, &buffer), SYMMEM_BACKEND, "a device without a kernel");
+    need_status(symmem_alloc(context, 64, 0, NULL, &buffer), SYMMEM_BACKEND,
+                "a device without a kernel");
     run_kernel(context);
     symmem_context_free(context);
 }
@@ -332,7 +319,7 @@ static void missing_after_a_reset(void) {
     const int loaded = loads();
     reset_context(0);
     a_kernel_is_missing();
-    expect(loads() - loaded, 1, "loads of kernels where one was missing");
+    expect_count(loads() - loaded, 1, "loads of kernels where one was missing");
 }
 
 static void nothing_is_kept(void) {
@@ -340,36 +327,27 @@ static void nothing_is_kept(void) {
     const int before = made(false);
     end(make(context));
     end(make(context));
-    expect(made(false) - before, 2, "made where contexts cannot be told apart");
+    expect_count(made(false) - before, 2, "made where contexts cannot be told apart");
     symmem_context_free(context);
-    expect(left_at_rest(0), 0, "left then");
+    expect_count(left_at_rest(0), 0, "left then");
     context = begin();
     run_kernel(context);
     symmem_context_free(context);
-    expect(loads(), 2, "loads of kernels there");
+    expect_count(loads(), 2, "loads of kernels there");
     a_kernel_is_missing();
-    expect(loads(), 4, "loads of kernels after one was missing");
-    expect((int)unloads(), 4, "unloaded");
+    expect_count(loads(), 4, "loads of kernels after one was missing");
+    expect_count((int)unloads(), 4, "unloaded");
 }
 
 /* What has none goes without; what comes next has one, not in the granule of the first. */
 static void a_handle_is_refused_once(size_t bytes) {
     void *first = NULL, *second = NULL;
     symmem_context *context = begin();
-    need(symmem_alloc(context, bytes, 0, NULL, &first), SYMMEM_OK, "alloc");
-    expect(shared_made(), 0, "made for a fabric that refuses");
-    need(symmem_alloc(context, bytes, 0, NULL, &second), SYMMEM_OK, "alloc");
-    expect(shared_made(), 1, "made for a fabric after that");
+    need(symmem_alloc(context, bytes, 0, NULL, &first), "alloc");
+    expect_count(shared_made(), 0, "made for a fabric that refuses");
+    need(symmem_alloc(context, bytes, 0, NULL, &second), "alloc");
+    expect_count(shared_made(), 1, "made for a fabric after that");
     symmem_context_free(context);
-}
-
-/* `bytes` of a pointer to a function of the driver's that tests alone know. */
-static void find(const char *name, void *function, size_t bytes) {
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
-    void *symbol = driver != NULL ? dlsym(driver, name) : NULL;
-    if (symbol == NULL)
-        exit(1);
-    memcpy(function, &symbol, bytes);
 }
 
 static void find_entry(const char *name, void *function, size_t bytes) {
@@ -414,6 +392,5 @@ int main(void) {
         more_than_there_is();
         product_fails();
     }
-    printf("%d bad\n", bad);
-    return bad == 0 ? 0 : 1;
+    return checks_end();
 }
