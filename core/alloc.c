@@ -37,10 +37,19 @@ symmem_status sm_capture_check(symmem_context *context, const char *operation) {
                            "%d streams of the context are capturing", captures);
 }
 
+/* The device may have to come to the zeroing, and who allocates says no limit. */
+static symmem_status get_in_time(symmem_context *context, size_t bytes, int32_t device,
+                                 symmem_memory *memory) {
+    const uint64_t before_ns = sm_call_deadline(sm_deadline_ns(context->default_timeout_ms));
+    symmem_status status = context->backend->memory_alloc(context->instance, device, bytes, memory);
+    (void)sm_call_deadline(before_ns);
+    return status;
+}
+
 /* The backend's part. The instance is entered. */
 static symmem_status get_memory(symmem_context *context, size_t bytes, int32_t device,
                                 const char *operation, symmem_memory *memory) {
-    symmem_status status = context->backend->memory_alloc(context->instance, device, bytes, memory);
+    symmem_status status = get_in_time(context, bytes, device, memory);
     if (status != SYMMEM_OK)
         return sm_backend_failed(context, status, operation, "memory_alloc");
     if (memory->ptr && (uintptr_t)memory->ptr % SYMMEM_ALIGNMENT == 0)

@@ -21,6 +21,7 @@
 static int (*made)(bool urgent);
 static int (*left)(void);
 static int (*shared_made)(void);
+static int (*handles)(void);
 static int (*loads)(void);
 static size_t (*unloads)(void);
 static void (*refuse_functions)(int count);
@@ -226,8 +227,7 @@ static void after_a_reset(void) {
 }
 
 static void *let_go(void *arg) {
-    (void)arg;
-    sleep_ms(400);
+    sleep_ms(*(const long *)arg);
     hold_all(false);
     return NULL;
 }
@@ -239,9 +239,10 @@ static void copy(symmem_context *context, char *buffer, const char *text, int wa
 }
 
 static void copy_late(symmem_context *context, char *buffer, const char *text, int wanted) {
+    static const long ms = 400;
     pthread_t other;
     hold_all(true);
-    if (pthread_create(&other, NULL, let_go, NULL) != 0)
+    if (pthread_create(&other, NULL, let_go, (void *)(uintptr_t)&ms) != 0)
         exit(1);
     copy(context, buffer, text, wanted);
     pthread_join(other, NULL);
@@ -256,6 +257,37 @@ static void no_limit(void) {
     copy_late(context, buffer, "said of a late one", 1);
     copy_late(context, buffer, "said again", 1);
     need(symmem_free(context, buffer), "free");
+    symmem_context_free(context);
+}
+
+/* What is late of it goes when it is done. */
+static int handles_at_rest(int wanted) {
+    for (int i = 0; i < 5000 && handles() > wanted; i++)
+        sleep_ms(1);
+    return handles();
+}
+
+/* The device does not get on, by a kernel of the user's say: memory is not zeroed until the
+ * context's limit. What nothing uses is free at once. */
+static void alloc_late(void) {
+    static const long ms = 3000; /* the call would come back then, so that this ends */
+    symmem_context *context = begin();
+    char *first = NULL, *late = NULL;
+    pthread_t other;
+    need(symmem_alloc(context, 64, 0, NULL, (void **)&first), "alloc");
+    const int before = handles();
+    hold_all(true);
+    if (pthread_create(&other, NULL, let_go, (void *)(uintptr_t)&ms) != 0)
+        exit(1);
+    const double begin_s = now_s();
+    need_status(symmem_alloc(context, LARGE, 0, NULL, (void **)&late), SYMMEM_TIMEOUT,
+                "memory that the device does not zero");
+    need(symmem_free(context, first), "free meanwhile");
+    expect(now_s() - begin_s < 2, "they waited for the device");
+    pthread_join(other, NULL);
+    expect_count(handles_at_rest(before), before, "memory left of what was late");
+    need(symmem_alloc(context, LARGE, 0, NULL, (void **)&late), "memory afterwards");
+    need(symmem_free(context, late), "free");
     symmem_context_free(context);
 }
 
@@ -363,6 +395,7 @@ static void find_entry(const char *name, void *function, size_t bytes) {
 int main(void) {
     find("fake_streams_made", &made, sizeof made);
     find("fake_streams_left", &left, sizeof left);
+    find("fake_handles_held", &handles, sizeof handles);
     find("fake_shared_made", &shared_made, sizeof shared_made);
     find("fake_modules_loaded", &loads, sizeof loads);
     find("fake_modules_kept", &unloads, sizeof unloads);
@@ -389,6 +422,7 @@ int main(void) {
         across_a_reset();
         missing_after_a_reset();
         no_limit();
+        alloc_late();
         more_than_there_is();
         product_fails();
     }

@@ -29,6 +29,7 @@ static struct fake_state {
     symmem_status count_fails, info_fails, probe_fails;
     size_t misalign; /* bytes that memory_alloc adds to the pointer */
     bool alloc_null;
+    _Atomic uint64_t alloc_deadline_ns; /* what memory_alloc was told */
     symmem_backend_config config;
 } fake;
 
@@ -76,6 +77,7 @@ static symmem_status fake_device_info(void *instance, int32_t device, symmem_dev
 static symmem_status fake_memory_alloc(void *instance, int32_t device, size_t bytes,
                                        symmem_memory *memory) {
     (void)instance;
+    fake.alloc_deadline_ns = fake.host->deadline_ns(fake.host);
     if (fake.alloc_fails == SYMMEM_NO_SPACE)
         return fake.host->fail_sizes(fake.host, SYMMEM_NO_SPACE, 12, "fake_alloc", bytes, 7);
     if (fake.alloc_fails != SYMMEM_OK)
