@@ -40,9 +40,9 @@ symmem_status sm_capture_check(symmem_context *context, const char *operation) {
 /* The device may have to come to the zeroing, and who allocates says no limit. */
 static symmem_status get_in_time(symmem_context *context, size_t bytes, int32_t device,
                                  symmem_memory *memory) {
-    const uint64_t before_ns = sm_call_deadline(sm_deadline_ns(context->default_timeout_ms));
+    const uint32_t before_ms = sm_call_limit(context->default_timeout_ms);
     symmem_status status = context->backend->memory_alloc(context->instance, device, bytes, memory);
-    (void)sm_call_deadline(before_ns);
+    (void)sm_call_limit(before_ms);
     return status;
 }
 
