@@ -5,6 +5,8 @@
 #include <stdlib.h>
 
 #define SIGNAL_PAD_LIMIT ((size_t)1 << 30)
+#define LEAST_LIMIT_MS 1000u /* to zero large memory, where signals have a limit of milliseconds   \
+                              */
 
 /* --- life ------------------------------------------------------------------------------------- */
 
@@ -40,7 +42,9 @@ symmem_status sm_capture_check(symmem_context *context, const char *operation) {
 /* The device may have to come to the zeroing, and who allocates says no limit. */
 static symmem_status get_in_time(symmem_context *context, size_t bytes, int32_t device,
                                  symmem_memory *memory) {
-    const uint32_t before_ms = sm_call_limit(context->default_timeout_ms);
+    const uint32_t default_ms = context->default_timeout_ms;
+    const uint32_t before_ms =
+        sm_call_limit(default_ms > LEAST_LIMIT_MS ? default_ms : LEAST_LIMIT_MS);
     symmem_status status = context->backend->memory_alloc(context->instance, device, bytes, memory);
     (void)sm_call_limit(before_ms);
     return status;

@@ -47,6 +47,10 @@ static void limit(void) {
     CU_ASSERT(fake.alloc_deadline_ns >= fake.alloc_asked_ns + default_ns);
     CU_ASSERT(fake.alloc_deadline_ns <= sm_now_ns() + default_ns);
     CU_ASSERT_EQUAL(context->host.deadline_ns(&context->host), 0);
+    context->default_timeout_ms = 20; /* large memory may take longer than that */
+    EXPECT_OK(symmem_alloc(context, 100, 0, NULL, &ptr));
+    CU_ASSERT(fake.alloc_deadline_ns >= fake.alloc_asked_ns + 1000000000ull);
+    CU_ASSERT(fake.alloc_deadline_ns <= sm_now_ns() + 1000000000ull);
     fake.alloc_fails = SYMMEM_BACKEND;
     EXPECT_FAIL(symmem_alloc(context, 100, 0, NULL, &ptr), SYMMEM_BACKEND, "alloc");
     CU_ASSERT_EQUAL(context->host.deadline_ns(&context->host), 0);
