@@ -96,6 +96,10 @@ typedef struct cuda_instance {
     /* Held while a device is opened. Taken before `lock`, and never under it or under what a call
      * on another device needs. */
     pthread_mutex_t opening;
+    /* Held while a stream ends, and while events are recorded on all of them, where the driver may
+     * let the caller wait for a place in one that is full: for that, not under `lock`, which the
+     * watcher needs to end the kernels that fill it. Taken before `lock`. */
+    pthread_mutex_t ending;
     /* Over all below. Of the core's entries only peer_state and is_poisoned are called under it. */
     pthread_mutex_t lock;
     pthread_cond_t work;

@@ -28,6 +28,7 @@ static void (*refuse_functions)(int count);
 static void (*refuse)(int count);
 static void (*reset_context)(int device);
 static void (*hold_all)(bool held);
+static void (*hold_records)(bool held);
 static CUresult (*retain)(CUcontext *context, CUdevice device);
 static CUresult (*push)(CUcontext context);
 static CUresult (*pop)(CUcontext *context);
@@ -229,6 +230,7 @@ static void after_a_reset(void) {
 static void *let_go(void *arg) {
     sleep_ms(*(const long *)arg);
     hold_all(false);
+    hold_records(false);
     return NULL;
 }
 
@@ -288,6 +290,42 @@ static void alloc_late(void) {
     expect_count(handles_at_rest(before), before, "memory left of what was late");
     need(symmem_alloc(context, LARGE, 0, NULL, (void **)&late), "memory afterwards");
     need(symmem_free(context, late), "free");
+    symmem_context_free(context);
+}
+
+typedef struct freeing {
+    symmem_context *context;
+    void *memory;
+} freeing;
+
+/* Whether it is in time does not matter. */
+static void *free_it(void *arg) {
+    const freeing *own = arg;
+    (void)!symmem_free(own->context, own->memory);
+    return NULL;
+}
+
+/* Who frees asks all streams, of which one is full. Others do not wait with him, nor does the
+ * watcher, which may have to tell a kernel to end. */
+static void a_stream_is_full(void) {
+    static const long ms = 3000;
+    symmem_context *context = begin();
+    symmem_stream *full = make(context), *another;
+    freeing own = {context, NULL};
+    pthread_t other, freer;
+    need(symmem_alloc(context, 64, 0, NULL, &own.memory), "alloc");
+    hold_records(true);
+    if (pthread_create(&other, NULL, let_go, (void *)(uintptr_t)&ms) != 0 ||
+        pthread_create(&freer, NULL, free_it, &own) != 0)
+        exit(1);
+    sleep_ms(100);
+    const double begin_s = now_s();
+    another = make(context);
+    expect(now_s() - begin_s < 1, "a call waited for one that waits for the driver");
+    pthread_join(freer, NULL);
+    pthread_join(other, NULL);
+    end(another);
+    end(full);
     symmem_context_free(context);
 }
 
@@ -403,6 +441,7 @@ int main(void) {
     find("fake_refuse_streams", &refuse, sizeof refuse);
     find("fake_reset_context", &reset_context, sizeof reset_context);
     find("fake_hold_all", &hold_all, sizeof hold_all);
+    find("fake_hold_records", &hold_records, sizeof hold_records);
     find_entry("cuDevicePrimaryCtxRetain", &retain, sizeof retain);
     find_entry("cuCtxPushCurrent", &push, sizeof push);
     find_entry("cuCtxPopCurrent", &pop, sizeof pop);
@@ -423,6 +462,7 @@ int main(void) {
         missing_after_a_reset();
         no_limit();
         alloc_late();
+        a_stream_is_full();
         more_than_there_is();
         product_fails();
     }
