@@ -91,9 +91,10 @@ void fake_await_room(void); /* before a kernel begins */
 /* For tests: no stream goes on. */
 __attribute__((visibility("default"))) void fake_hold_all(bool held);
 void fake_await_motion(void); /* before anything begins */
-/* For tests: who records an event waits, as for a place in a stream that is full. */
-__attribute__((visibility("default"))) void fake_hold_records(bool held);
-void fake_await_place(void); /* before an event is recorded */
+/* For tests: who records an event waits, as for a place in a stream that is full, and who makes a
+ * pool. */
+__attribute__((visibility("default"))) void fake_hold_calls(bool held);
+void fake_await_call(void); /* before that */
 
 /* --- exit.c -------------------------------------------------------------------------- */
 

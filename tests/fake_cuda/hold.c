@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A device that does not begin kernels, as one whose room others' work takes, or anything at all,
- * or whose streams are full: for tests. */
+/* For tests: a device that does not begin kernels, as one whose room others' work takes, or
+ * anything at all; calls of the driver that take long. */
 #include <stdatomic.h>
 #include <time.h>
 
 #include "fake.h"
 
 static atomic_int room = -1; /* for so many; -1: for all */
-static atomic_bool still, full;
+static atomic_bool still, slow;
 
 void fake_hold_kernels(int after) {
     atomic_store(&room, after);
@@ -22,12 +22,12 @@ void fake_await_motion(void) {
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
-void fake_hold_records(bool held) {
-    atomic_store(&full, held);
+void fake_hold_calls(bool held) {
+    atomic_store(&slow, held);
 }
 
-void fake_await_place(void) {
-    while (atomic_load(&full))
+void fake_await_call(void) {
+    while (atomic_load(&slow))
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 

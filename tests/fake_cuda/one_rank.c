@@ -28,7 +28,7 @@ static void (*refuse_functions)(int count);
 static void (*refuse)(int count);
 static void (*reset_context)(int device);
 static void (*hold_all)(bool held);
-static void (*hold_records)(bool held);
+static void (*hold_calls)(bool held);
 static CUresult (*retain)(CUcontext *context, CUdevice device);
 static CUresult (*push)(CUcontext context);
 static CUresult (*pop)(CUcontext *context);
@@ -230,7 +230,7 @@ static void after_a_reset(void) {
 static void *let_go(void *arg) {
     sleep_ms(*(const long *)arg);
     hold_all(false);
-    hold_records(false);
+    hold_calls(false);
     return NULL;
 }
 
@@ -272,7 +272,7 @@ static int handles_at_rest(int wanted) {
 /* The device does not get on, by a kernel of the user's say: memory is not zeroed until the
  * context's limit. What nothing uses is free at once. */
 static void alloc_late(void) {
-    static const long ms = 3000; /* the call would come back then, so that this ends */
+    static const long ms = 2000; /* the call would come back then, so that this ends */
     symmem_context *context = begin();
     char *first = NULL, *late = NULL;
     pthread_t other;
@@ -285,7 +285,7 @@ static void alloc_late(void) {
     need_status(symmem_alloc(context, LARGE, 0, NULL, (void **)&late), SYMMEM_TIMEOUT,
                 "memory that the device does not zero");
     need(symmem_free(context, first), "free meanwhile");
-    expect(now_s() - begin_s < 2, "they waited for the device");
+    expect(now_s() - begin_s < 1.7, "they waited for the device");
     pthread_join(other, NULL);
     expect_count(handles_at_rest(before), before, "memory left of what was late");
     need(symmem_alloc(context, LARGE, 0, NULL, (void **)&late), "memory afterwards");
@@ -293,36 +293,48 @@ static void alloc_late(void) {
     symmem_context_free(context);
 }
 
-typedef struct freeing {
+typedef struct user {
     symmem_context *context;
+    symmem_group *group;
     void *memory;
-} freeing;
+} user;
 
 /* Whether it is in time does not matter. */
 static void *free_it(void *arg) {
-    const freeing *own = arg;
+    const user *own = arg;
     (void)!symmem_free(own->context, own->memory);
     return NULL;
 }
 
-/* Who frees asks all streams, of which one is full. Others do not wait with him, nor does the
- * watcher, which may have to tell a kernel to end. */
-static void a_stream_is_full(void) {
-    static const long ms = 3000;
+static void *meet_on_it(void *arg) {
+    const user *own = arg;
+    symmem_handle *handle = NULL;
+    if (symmem_rendezvous(own->context, own->memory, own->group, LIMIT_MS, &handle) == SYMMEM_OK)
+        symmem_handle_release(handle);
+    return NULL;
+}
+
+/* The driver keeps one who frees or meets waiting, for a place in a stream that is full or for its
+ * first use of a pool. Others do not wait with him, nor does the watcher, which may have to tell a
+ * kernel to end. */
+static void driver_is_slow(void *(*call)(void *arg)) {
+    static const long ms = 1500;
     symmem_context *context = begin();
     symmem_stream *full = make(context), *another;
-    freeing own = {context, NULL};
-    pthread_t other, freer;
+    user own = {.context = context};
+    pthread_t other, caller;
     need(symmem_alloc(context, 64, 0, NULL, &own.memory), "alloc");
-    hold_records(true);
+    need(symmem_group_create(context, "alone", NULL, 0, NULL, &own.group), "group");
+    hold_calls(true);
     if (pthread_create(&other, NULL, let_go, (void *)(uintptr_t)&ms) != 0 ||
-        pthread_create(&freer, NULL, free_it, &own) != 0)
+        pthread_create(&caller, NULL, call, &own) != 0)
         exit(1);
     sleep_ms(100);
     const double begin_s = now_s();
     another = make(context);
     expect(now_s() - begin_s < 1, "a call waited for one that waits for the driver");
-    pthread_join(freer, NULL);
+    pthread_join(caller, NULL);
+    expect(now_s() - begin_s > 1, "the driver did not keep it");
     pthread_join(other, NULL);
     end(another);
     end(full);
@@ -441,7 +453,7 @@ int main(void) {
     find("fake_refuse_streams", &refuse, sizeof refuse);
     find("fake_reset_context", &reset_context, sizeof reset_context);
     find("fake_hold_all", &hold_all, sizeof hold_all);
-    find("fake_hold_records", &hold_records, sizeof hold_records);
+    find("fake_hold_calls", &hold_calls, sizeof hold_calls);
     find_entry("cuDevicePrimaryCtxRetain", &retain, sizeof retain);
     find_entry("cuCtxPushCurrent", &push, sizeof push);
     find_entry("cuCtxPopCurrent", &pop, sizeof pop);
@@ -462,7 +474,8 @@ int main(void) {
         missing_after_a_reset();
         no_limit();
         alloc_late();
-        a_stream_is_full();
+        driver_is_slow(free_it);
+        driver_is_slow(meet_on_it);
         more_than_there_is();
         product_fails();
     }
