@@ -5,8 +5,7 @@
 #include <stdlib.h>
 
 #define SIGNAL_PAD_LIMIT ((size_t)1 << 30)
-#define LEAST_LIMIT_MS 1000u /* to zero large memory, where signals have a limit of milliseconds   \
-                              */
+#define LEAST_LIMIT_MS 1000u /* to zero large memory, though signals have less */
 
 /* --- life ------------------------------------------------------------------------------------- */
 
