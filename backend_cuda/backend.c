@@ -117,6 +117,7 @@ static bool init_locks(cuda_instance *instance) {
         return false;
     /* Neither can fail on Linux with these attributes. */
     (void)pthread_mutex_init(&instance->opening, NULL);
+    (void)pthread_mutex_init(&instance->ending, NULL);
     (void)pthread_mutex_init(&instance->lock, NULL);
     (void)pthread_cond_init(&instance->work, NULL);
     return true;
@@ -125,6 +126,7 @@ static bool init_locks(cuda_instance *instance) {
 static void destroy_locks(cuda_instance *instance) {
     pthread_cond_destroy(&instance->work);
     pthread_mutex_destroy(&instance->lock);
+    pthread_mutex_destroy(&instance->ending);
     pthread_mutex_destroy(&instance->opening);
     pthread_mutex_destroy(&instance->collecting);
 }

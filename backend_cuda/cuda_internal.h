@@ -60,7 +60,7 @@ typedef struct cuda_device {
     bool described;                /* the next one is filled */
     symmem_device_info info;
     cuda_kernels kernels;
-    atomic_int fabric;                               /* fabric.c */
+    atomic_int fabric, fabric_failures;              /* fabric.c */
     struct cuda_mapping *open_granule;               /* granule.c; NULL: none */
     uint64_t series;                                 /* of its granules; 0: not known yet */
     struct cuda_mapping *imports[CUDA_KEPT_IMPORTS]; /* imports.c; NULL: none */
@@ -96,6 +96,10 @@ typedef struct cuda_instance {
     /* Held while a device is opened. Taken before `lock`, and never under it or under what a call
      * on another device needs. */
     pthread_mutex_t opening;
+    /* Held while a stream ends, and while events are recorded on all of them, where the driver may
+     * let the caller wait for a place in one that is full: for that, not under `lock`, which the
+     * watcher needs to end the kernels that fill it. Taken before `lock`. */
+    pthread_mutex_t ending;
     /* Over all below. Of the core's entries only peer_state and is_poisoned are called under it. */
     pthread_mutex_t lock;
     pthread_cond_t work;
@@ -356,8 +360,10 @@ CUresult cuda_move_enqueue(cuda_instance *instance, CUstream native, CUdeviceptr
 bool cuda_fabric_is_offered(cuda_instance *instance, int32_t device);
 /* What was asked for with them ended so: it is worth asking without. */
 bool cuda_fabric_may_be_why(CUresult result);
-/* And that ended so: if it was good the driver is not asked for them again. */
-void cuda_fabric_was_why(cuda_instance *instance, int32_t device, CUresult without);
+/* And that ended so. If it was good the driver is not asked for them again: at once if it refused
+ * them, after some failures in a row if those may pass. */
+void cuda_fabric_was_why(cuda_instance *instance, int32_t device, CUresult with, CUresult without);
+void cuda_fabric_was_granted(cuda_instance *instance, int32_t device);
 void cuda_fabric_export(const cuda_driver *driver, CUmemGenericAllocationHandle memory,
                         symmem_share *share);
 /* PEER_ACCESS_UNSUPPORTED: it is of another fabric. */

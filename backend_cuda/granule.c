@@ -25,11 +25,14 @@ size_t cuda_granule_bytes(size_t driver_bytes) {
                                         : driver_bytes;
 }
 
+/* One that has no fabric handle, for what kept it from having one has passed, is of no use to other
+ * hosts. */
 void cuda_granule_take(cuda_instance *instance, int32_t device, size_t bytes, size_t *offset_p,
                        cuda_mapping **mapping_p) {
+    const bool offered = cuda_fabric_is_offered(instance, device);
     pthread_mutex_lock(&instance->lock);
     cuda_mapping *open = instance->devices[device].open_granule;
-    if (open != NULL && cuda_mapping_place(open, bytes, offset_p))
+    if (open != NULL && (open->fabric || !offered) && cuda_mapping_place(open, bytes, offset_p))
         *mapping_p = open;
     pthread_mutex_unlock(&instance->lock);
 }

@@ -77,6 +77,18 @@ static CUresult create_handle(cuda_instance *instance, int32_t device, bool fabr
     return instance->driver.MemCreate(&mapping->handle, mapping->mapped_bytes, &property, 0);
 }
 
+static CUresult create_shareable(cuda_instance *instance, int32_t device, cuda_mapping *mapping) {
+    const bool fabric = mapping->fabric;
+    const CUresult result = create_handle(instance, device, fabric, mapping);
+    if (fabric && result == CUDA_SUCCESS)
+        cuda_fabric_was_granted(instance, device);
+    if (!fabric || !cuda_fabric_may_be_why(result))
+        return result;
+    const CUresult without = create_handle(instance, device, false, mapping);
+    cuda_fabric_was_why(instance, device, result, without);
+    return without;
+}
+
 /* --- memory that a stream still writes to --------------------------------------------- */
 
 typedef struct written {
@@ -148,12 +160,7 @@ static CUresult zero(cuda_instance *instance, const cuda_mapping *mapping, int32
 
 CUresult cuda_mapping_create(cuda_instance *instance, int32_t device, cuda_mapping *mapping) {
     const cuda_driver *driver = &instance->driver;
-    const bool fabric = cuda_fabric_is_offered(instance, device);
-    CUresult result = create_handle(instance, device, fabric, mapping);
-    if (fabric && cuda_fabric_may_be_why(result)) {
-        result = create_handle(instance, device, false, mapping);
-        cuda_fabric_was_why(instance, device, result);
-    }
+    CUresult result = create_shareable(instance, device, mapping);
     if (result != CUDA_SUCCESS)
         return result;
     result = map_handle(driver, mapping, device);

@@ -57,14 +57,18 @@ static CUresult ask_granularity(const cuda_driver *driver, int32_t device, bool 
                                                CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
 }
 
-static CUresult find_granularity(cuda_instance *instance, int32_t device, size_t *granularity_p) {
-    const bool fabric = cuda_fabric_is_offered(instance, device);
-    CUresult result = ask_granularity(&instance->driver, device, fabric, granularity_p);
-    if (fabric && cuda_fabric_may_be_why(result)) {
-        result = ask_granularity(&instance->driver, device, false, granularity_p);
-        cuda_fabric_was_why(instance, device, result);
-    }
-    return result;
+/* *fabric_p: it is that of memory with a fabric handle. */
+static CUresult find_granularity(cuda_instance *instance, int32_t device, bool *fabric_p,
+                                 size_t *granularity_p) {
+    const cuda_driver *driver = &instance->driver;
+    *fabric_p = cuda_fabric_is_offered(instance, device);
+    const CUresult result = ask_granularity(driver, device, *fabric_p, granularity_p);
+    if (!*fabric_p || !cuda_fabric_may_be_why(result))
+        return result;
+    *fabric_p = false;
+    const CUresult without = ask_granularity(driver, device, false, granularity_p);
+    cuda_fabric_was_why(instance, device, result, without);
+    return without;
 }
 
 /* Where there is no room the open granule is not kept: all that was in it may be freed. */
@@ -104,10 +108,11 @@ static CUresult create(cuda_instance *instance, int32_t device, size_t bytes, si
 }
 
 static symmem_status make(cuda_instance *instance, int32_t device, size_t bytes, size_t granularity,
-                          bool small, cuda_mapping **mapping_p) {
+                          bool fabric, bool small, cuda_mapping **mapping_p) {
     cuda_mapping *mapping = calloc(1, sizeof *mapping);
     if (mapping == NULL)
         return cuda_no_memory(instance, "alloc");
+    mapping->fabric = fabric;
     CUresult result = create(instance, device, bytes, granularity, small, mapping);
     if (result != CUDA_SUCCESS) {
         free(mapping);
@@ -125,7 +130,8 @@ static symmem_status make(cuda_instance *instance, int32_t device, size_t bytes,
 static symmem_status alloc(cuda_instance *instance, int32_t device, size_t bytes, size_t *offset_p,
                            cuda_mapping **mapping_p) {
     size_t granularity = 0;
-    CUresult result = find_granularity(instance, device, &granularity);
+    bool fabric;
+    CUresult result = find_granularity(instance, device, &fabric, &granularity);
     if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, "alloc");
     const bool small = bytes <= granularity && cuda_granules_are_used(instance);
@@ -133,7 +139,7 @@ static symmem_status alloc(cuda_instance *instance, int32_t device, size_t bytes
         cuda_granule_take(instance, device, bytes, offset_p, mapping_p);
     if (*mapping_p != NULL)
         return SYMMEM_OK;
-    return make(instance, device, bytes, granularity, small, mapping_p);
+    return make(instance, device, bytes, granularity, fabric, small, mapping_p);
 }
 
 symmem_status cuda_memory_alloc(void *opaque, int32_t device, size_t bytes, symmem_memory *memory) {

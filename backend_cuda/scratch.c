@@ -31,16 +31,41 @@ static CUresult make_pool(const cuda_driver *driver, int32_t index, CUmemoryPool
     return result;
 }
 
+/* With `made` if there was none; what it was not needed for is left in *made_p. NULL: none yet. */
+static CUmemoryPool pool_of(cuda_instance *instance, int32_t index, CUmemoryPool *made_p) {
+    cuda_device *device = &instance->devices[index];
+    pthread_mutex_lock(&instance->lock);
+    if (device->scratch == NULL && made_p != NULL) {
+        device->scratch = *made_p;
+        *made_p = NULL;
+    }
+    CUmemoryPool pool = device->scratch;
+    pthread_mutex_unlock(&instance->lock);
+    return pool;
+}
+
+/* The lock is not held while the driver makes one, which may take as long as it wants; of two that
+ * are made at once one goes. */
+static CUresult find_pool(cuda_instance *instance, int32_t index, CUmemoryPool *pool_p) {
+    CUmemoryPool made = NULL;
+    *pool_p = pool_of(instance, index, NULL);
+    if (*pool_p != NULL)
+        return CUDA_SUCCESS;
+    CUresult result = make_pool(&instance->driver, index, &made);
+    if (result != CUDA_SUCCESS)
+        return result;
+    *pool_p = pool_of(instance, index, &made);
+    if (made != NULL)
+        (void)instance->driver.MemPoolDestroy(made);
+    return CUDA_SUCCESS;
+}
+
 CUresult cuda_scratch_take(cuda_instance *instance, int32_t index, size_t bytes, CUstream native,
                            CUdeviceptr *at_p) {
-    cuda_device *device = &instance->devices[index];
-    CUresult result = CUDA_SUCCESS;
-    pthread_mutex_lock(&instance->lock);
-    if (device->scratch == NULL)
-        result = make_pool(&instance->driver, index, &device->scratch);
-    pthread_mutex_unlock(&instance->lock);
+    CUmemoryPool pool;
+    CUresult result = find_pool(instance, index, &pool);
     return result == CUDA_SUCCESS
-               ? instance->driver.MemAllocFromPoolAsync(at_p, bytes, device->scratch, native)
+               ? instance->driver.MemAllocFromPoolAsync(at_p, bytes, pool, native)
                : result;
 }
 

@@ -126,18 +126,30 @@ static void end_native(cuda_instance *instance, const cuda_stream *stream) {
         cuda_leave(instance);
 }
 
-void cuda_stream_destroy(void *opaque, void *opaque_stream) {
-    cuda_instance *instance = opaque;
-    cuda_stream *stream = opaque_stream;
+/* What fills it may be the waiting for a chunk, which ends by that. */
+static void give_up(cuda_instance *instance, cuda_stream *stream) {
+    pthread_mutex_lock(&instance->lock);
+    stream->given_up = true;
+    pthread_mutex_unlock(&instance->lock);
+}
 
+static void delist(cuda_instance *instance, const cuda_stream *stream) {
+    pthread_mutex_lock(&instance->ending);
     pthread_mutex_lock(&instance->lock);
     cuda_stream **link = &instance->streams;
     while (*link != NULL && *link != stream)
         link = &(*link)->next;
     if (*link != NULL)
         *link = stream->next;
-    stream->given_up = true;
     pthread_mutex_unlock(&instance->lock);
+    pthread_mutex_unlock(&instance->ending);
+}
+
+void cuda_stream_destroy(void *opaque, void *opaque_stream) {
+    cuda_instance *instance = opaque;
+    cuda_stream *stream = opaque_stream;
+    give_up(instance, stream);
+    delist(instance, stream);
     if (!stream->wrapped)
         end_native(instance, stream); /* work that still runs goes on */
     cuda_stream_drop(stream);
@@ -245,11 +257,19 @@ symmem_status cuda_stream_query(void *opaque, void *opaque_stream, bool *idle_p)
     return SYMMEM_OK;
 }
 
-/* One event for each stream of the device that does not capture. lock held; context current. */
-static CUresult record_all(cuda_instance *instance, int32_t device, CUevent *events,
-                           int32_t *count_p) {
+/* The list from there on stays as it is while none of them can end. */
+static const cuda_stream *first_stream(cuda_instance *instance) {
+    pthread_mutex_lock(&instance->lock);
+    const cuda_stream *first = instance->streams;
+    pthread_mutex_unlock(&instance->lock);
+    return first;
+}
+
+/* One event for each stream of the device that does not capture. `ending` held; context current. */
+static CUresult record_all(const cuda_instance *instance, const cuda_stream *first, int32_t device,
+                           CUevent *events, int32_t *count_p) {
     const cuda_driver *driver = &instance->driver;
-    for (const cuda_stream *stream = instance->streams; stream != NULL; stream = stream->next) {
+    for (const cuda_stream *stream = first; stream != NULL; stream = stream->next) {
         CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
         CUevent *event = &events[*count_p];
         if (stream->device != device ||
@@ -268,16 +288,26 @@ static CUresult record_all(cuda_instance *instance, int32_t device, CUevent *eve
     return CUDA_SUCCESS;
 }
 
+/* *events_p: NULL where there is no memory. */
+static CUresult mark_all(cuda_instance *instance, int32_t device, CUevent **events_p,
+                         int32_t *count_p) {
+    int32_t capacity = 1;
+    pthread_mutex_lock(&instance->ending);
+    const cuda_stream *first = first_stream(instance);
+    for (const cuda_stream *stream = first; stream != NULL; stream = stream->next)
+        capacity++;
+    *events_p = calloc((size_t)capacity, sizeof **events_p);
+    CUresult result = *events_p != NULL ? record_all(instance, first, device, *events_p, count_p)
+                                        : CUDA_ERROR_OUT_OF_MEMORY;
+    pthread_mutex_unlock(&instance->ending);
+    return result;
+}
+
 static CUresult synchronize_all(cuda_instance *instance, int32_t device, uint32_t timeout_ms) {
     uint64_t end_ns = cuda_now_ns() + timeout_ms * CUDA_NS_PER_MS;
-    int32_t capacity = 0, count = 0;
-    pthread_mutex_lock(&instance->lock);
-    for (const cuda_stream *stream = instance->streams; stream != NULL; stream = stream->next)
-        capacity++;
-    CUevent *events = calloc((size_t)capacity + 1, sizeof *events);
-    CUresult result =
-        events != NULL ? record_all(instance, device, events, &count) : CUDA_ERROR_OUT_OF_MEMORY;
-    pthread_mutex_unlock(&instance->lock);
+    int32_t count = 0;
+    CUevent *events;
+    CUresult result = mark_all(instance, device, &events, &count);
     for (int32_t i = 0; i < count; i++) {
         uint64_t now_ns = cuda_now_ns();
         uint64_t left_ms = end_ns > now_ns ? (end_ns - now_ns) / CUDA_NS_PER_MS + 1 : 1;

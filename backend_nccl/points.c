@@ -38,7 +38,7 @@ void nccl_host_init(nccl_host *own, const symmem_host *cores) {
     const size_t size = cores->size < sizeof own->host ? cores->size : sizeof own->host;
     memset(&own->host, 0, sizeof own->host);
     memcpy(&own->host, cores, size); /* an older core's is shorter */
-    own->host.size = (uint32_t)size;
+    own->host.size = size;
     own->host.point = point;
     own->cores = cores;
 }

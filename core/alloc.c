@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #define SIGNAL_PAD_LIMIT ((size_t)1 << 30)
+#define LEAST_LIMIT_MS 1000u /* to zero large memory, though signals have less */
 
 /* --- life ------------------------------------------------------------------------------------- */
 
@@ -37,10 +38,21 @@ symmem_status sm_capture_check(symmem_context *context, const char *operation) {
                            "%d streams of the context are capturing", captures);
 }
 
+/* The device may have to come to the zeroing, and who allocates says no limit. */
+static symmem_status get_in_time(symmem_context *context, size_t bytes, int32_t device,
+                                 symmem_memory *memory) {
+    const uint32_t default_ms = context->default_timeout_ms;
+    const uint32_t before_ms =
+        sm_call_limit(default_ms > LEAST_LIMIT_MS ? default_ms : LEAST_LIMIT_MS);
+    symmem_status status = context->backend->memory_alloc(context->instance, device, bytes, memory);
+    (void)sm_call_limit(before_ms);
+    return status;
+}
+
 /* The backend's part. The instance is entered. */
 static symmem_status get_memory(symmem_context *context, size_t bytes, int32_t device,
                                 const char *operation, symmem_memory *memory) {
-    symmem_status status = context->backend->memory_alloc(context->instance, device, bytes, memory);
+    symmem_status status = get_in_time(context, bytes, device, memory);
     if (status != SYMMEM_OK)
         return sm_backend_failed(context, status, operation, "memory_alloc");
     if (memory->ptr && (uintptr_t)memory->ptr % SYMMEM_ALIGNMENT == 0)

@@ -93,9 +93,19 @@ uint64_t sm_call_deadline(uint64_t deadline_ns) {
     return before_ns;
 }
 
+/* Counts from when the backend asks: what it had to call before that takes as long as it takes, and
+ * nobody else waits. */
+static _Thread_local uint32_t call_limit_ms;
+
+uint32_t sm_call_limit(uint32_t limit_ms) {
+    const uint32_t before_ms = call_limit_ms;
+    call_limit_ms = limit_ms;
+    return before_ms;
+}
+
 static uint64_t host_deadline_ns(const symmem_host *host) {
     (void)host;
-    return call_deadline_ns;
+    return call_deadline_ns != 0 ? call_deadline_ns : sm_deadline_ns(call_limit_ms);
 }
 
 void sm_host_init(symmem_context *context) {

@@ -185,6 +185,8 @@ void sm_host_init(symmem_context *context);
 /* Until when the public call of this thread may wait, which backends ask for. Returns what it was,
  * for the call's end to put back. */
 uint64_t sm_call_deadline(uint64_t deadline_ns);
+/* Likewise of a call that no other rank waits for, and for how long from when they ask; 0: none. */
+uint32_t sm_call_limit(uint32_t limit_ms);
 /* Implemented in link.c, put into the host table by host.c. */
 void sm_link_signal_failed(const symmem_peers *peers, const symmem_fault *fault,
                            symmem_error_record *record_p);

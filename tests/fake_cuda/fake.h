@@ -91,6 +91,10 @@ void fake_await_room(void); /* before a kernel begins */
 /* For tests: no stream goes on. */
 __attribute__((visibility("default"))) void fake_hold_all(bool held);
 void fake_await_motion(void); /* before anything begins */
+/* For tests: who records an event waits, as for a place in a stream that is full, and who makes a
+ * pool. */
+__attribute__((visibility("default"))) void fake_hold_calls(bool held);
+void fake_await_call(void); /* before that */
 
 /* --- exit.c -------------------------------------------------------------------------- */
 
@@ -125,6 +129,8 @@ void fake_access_end(CUdeviceptr at);
 
 /* For tests: handles of memory that there are, and calls so far. */
 __attribute__((visibility("default"))) int fake_handles_held(void);
+/* And how much has been made with a handle for the fabric. */
+__attribute__((visibility("default"))) int fake_shared_made(void);
 /* For the fake management library: what this process uses, and what others do; 0: there are none.
  */
 __attribute__((visibility("default"))) size_t fake_device_bytes(void);

@@ -10,7 +10,8 @@
  *
  * FAKE_CUDA_DEVICES: how many devices there are, at most and unless it is set 8.
  * FAKE_CUDA_FABRIC: the name of the NVLink fabric that they are on; unset: they say that they could
- * have one, and memory for it is refused, as seen on GPUs (FAKE_CUDA_REFUSAL: in other ways).
+ * have one, and memory for it is refused, as seen on GPUs (FAKE_CUDA_REFUSAL: in other ways,
+ * or, with one, the first time that it is asked for).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -253,12 +254,16 @@ static CUresult fake_memory_type(unsigned int count, CUpointer_attribute *attrib
 }
 
 /* Handles of memory that have not been given back, and what they are of. */
-static _Atomic size_t handles_held, bytes_held;
+static _Atomic size_t handles_held, bytes_held, shared_made;
 static atomic_int imports, exports;
 static _Atomic size_t most_held = SIZE_MAX, most_filled = SIZE_MAX;
 
 int fake_handles_held(void) {
     return (int)handles_held;
+}
+
+int fake_shared_made(void) {
+    return (int)shared_made;
 }
 
 int fake_imports(void) {
@@ -299,14 +304,35 @@ static CUresult fake_memory_info(size_t *free_bytes, size_t *total_bytes) {
     return CUDA_SUCCESS;
 }
 
+/* NULL: none, as on machines whose devices could have one. */
+static const char *fabric(void) {
+    return getenv("FAKE_CUDA_FABRIC");
+}
+
+/* Nobody says that it is the same with a handle for the fabric. */
+static size_t granularity_of(bool shared) {
+    return shared && fabric() != NULL ? 2 * GRANULARITY : GRANULARITY;
+}
+
+/* Whether FAKE_CUDA_REFUSAL is this, and it is the first time. */
+static bool passes(const char *what) {
+    static atomic_int times;
+    const char *wanted = getenv("FAKE_CUDA_REFUSAL");
+    return wanted != NULL && strcmp(wanted, what) == 0 && atomic_fetch_add(&times, 1) == 0;
+}
+
 static CUresult fake_granularity(size_t *bytes, const CUmemAllocationProp *property,
                                  CUmemAllocationGranularity_flags option) {
     const char *wanted = getenv("FAKE_CUDA_REFUSAL");
     (void)option;
     *bytes = GRANULARITY;
-    if ((property->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && wanted != NULL &&
-        strcmp(wanted, "granularity") == 0)
+    if ((property->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) == 0)
+        return CUDA_SUCCESS;
+    if (wanted != NULL && strcmp(wanted, "granularity") == 0)
         return CUDA_ERROR_NOT_SUPPORTED;
+    if (passes("passing granularity"))
+        return CUDA_ERROR_SYSTEM_NOT_READY;
+    *bytes = granularity_of(true);
     return CUDA_SUCCESS;
 }
 
@@ -342,13 +368,8 @@ static CUresult fake_host_free(void *memory) {
     return CUDA_SUCCESS;
 }
 
-/* NULL: none, as on machines whose devices could have one. */
-static const char *fabric(void) {
-    return getenv("FAKE_CUDA_FABRIC");
-}
-
 /* FAKE_CUDA_REFUSAL: how memory for a fabric is refused; "granularity": where the size is asked
- * for. */
+ * for; "passing", "passing granularity": likewise once, and not for good. */
 static CUresult refusal(void) {
     const char *wanted = getenv("FAKE_CUDA_REFUSAL");
     return wanted != NULL && strcmp(wanted, "value") == 0 ? CUDA_ERROR_INVALID_VALUE
@@ -379,9 +400,12 @@ _Static_assert(sizeof(struct fabric_handle) <= sizeof(CUmemFabricHandle), "it ha
 static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t bytes,
                             const CUmemAllocationProp *property, unsigned long long flags) {
     fake_need_no_capture("cuMemCreate");
-    if ((property->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && fabric() == NULL)
+    const bool shared = (property->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0;
+    if (shared && fabric() == NULL)
         return refusal();
-    if (bytes == 0 || bytes % GRANULARITY != 0 || flags != 0)
+    if (shared && passes("passing"))
+        return CUDA_ERROR_SYSTEM_NOT_READY;
+    if (bytes == 0 || bytes % granularity_of(shared) != 0 || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
     /* The driver takes long to find that out, and lets nobody else do anything meanwhile. */
     if (bytes > ALL_BYTES)
@@ -394,6 +418,7 @@ static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t bytes,
     if (fd < 0 || fchmod(fd, 0600) != 0 || ftruncate(fd, (off_t)bytes) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *handle = (CUmemGenericAllocationHandle)fd + 1;
+    shared_made += shared;
     handles_held++;
     bytes_held += bytes;
     return CUDA_SUCCESS;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A device that does not begin kernels, as one whose room others' work takes, or anything at all:
- * for tests. */
+/* For tests: a device that does not begin kernels, as one whose room others' work takes, or
+ * anything at all; calls of the driver that take long. */
 #include <stdatomic.h>
 #include <time.h>
 
 #include "fake.h"
 
 static atomic_int room = -1; /* for so many; -1: for all */
-static atomic_bool still;
+static atomic_bool still, slow;
 
 void fake_hold_kernels(int after) {
     atomic_store(&room, after);
@@ -19,6 +19,15 @@ void fake_hold_all(bool held) {
 
 void fake_await_motion(void) {
     while (atomic_load(&still))
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+void fake_hold_calls(bool held) {
+    atomic_store(&slow, held);
+}
+
+void fake_await_call(void) {
+    while (atomic_load(&slow))
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 

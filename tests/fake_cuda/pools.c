@@ -43,6 +43,7 @@ CUresult fake_free_async(CUdeviceptr at, CUstream stream) {
 
 CUresult fake_pool_create(CUmemoryPool *pool, const CUmemPoolProps *properties) {
     fake_need_no_capture("cuMemPoolCreate");
+    fake_await_call();
     void *made = calloc(1, 1);
     (void)properties;
     memcpy(pool, &made, sizeof made);

@@ -321,6 +321,7 @@ CUresult fake_event_destroy(CUevent event) {
 /* In a capture, where all operations of a graph run in the order in which they came, it only marks
  * the event. */
 CUresult fake_event_record(CUevent event, CUstream stream) {
+    fake_await_call();
     pthread_mutex_lock(&lock);
     event->capture = stream->capture;
     event->source = stream;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A rank of a group whose ranks may be on different hosts: a rendezvous, and a number to its
- * neighbour. Says what it holds in the end, or why not; two_hosts.sh looks at that. An argument:
- * before, it once had no descriptors left. */
+ * neighbour. Says what it holds in the end, or why not; two_hosts.sh looks at that. An argument,
+ * what it had before: "lack", once no descriptors left, "small" or "large", memory. */
 #include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <symmem/symmem.h>
 
@@ -44,6 +45,20 @@ static symmem_status lack_descriptors(symmem_context *context) {
     return SYMMEM_OK;
 }
 
+/* It had no handle, for what the driver said then has passed. If it was small its granule is not to
+ * be used for what comes next. */
+static symmem_status have_memory(symmem_context *context, size_t bytes) {
+    void *memory;
+    symmem_status status = symmem_alloc(context, bytes, -1, NULL, &memory);
+    return status == SYMMEM_OK ? symmem_free(context, memory) : status;
+}
+
+static symmem_status have_before(symmem_context *context, const char *what) {
+    if (strcmp(what, "lack") == 0)
+        return lack_descriptors(context);
+    return have_memory(context, strcmp(what, "small") == 0 ? 64 : LARGE + 64);
+}
+
 static symmem_status run(symmem_context *context, int *found_p) {
     symmem_group *world;
     symmem_handle *handle;
@@ -61,9 +76,8 @@ int main(int argc, char **argv) {
     symmem_error_record record;
     int found = 0;
     symmem_status status = symmem_init(NULL, &context);
-    (void)argv;
     if (status == SYMMEM_OK && argc > 1)
-        status = lack_descriptors(context);
+        status = have_before(context, argv[1]);
     if (status == SYMMEM_OK)
         status = run(context, &found);
     symmem_last_error(&record);

@@ -27,18 +27,18 @@ if ! RANK=0 unshare -m sh -c "$host" 2>/dev/null; then
     exit 77
 fi
 
-# run HOSTS FABRIC0 FABRIC1 [LACK]: ranks' lines to $work/said.RANK. LACK: the program's argument, of rank 0.
+# run HOSTS FABRIC0 FABRIC1 [HAD0 [HAD1]]: ranks' lines to $work/said.RANK. HADx: the program's argument.
 run() {
-    export hosts=$1 fabric0=$2 fabric1=$3 lack0=${4:-} lack1='' host
+    export hosts=$1 fabric0=$2 fabric1=$3 had0=${4:-} had1=${5:-} host
     rm -f "$work"/said.*
     # shellcheck disable=SC2016 # for the ranks' shells
     SYMMEM_BACKEND=cuda timeout 60 "$ranks" 2 bash -c '
         fabric=fabric$RANK
-        lack=lack$RANK
-        export lack=${!lack}
+        had=had$RANK
+        export had=${!had}
         [ -z "${!fabric}" ] || export FAKE_CUDA_FABRIC=${!fabric}
-        [ "$hosts" = 1 ] || exec unshare -m sh -c "$host && exec \"\$program\" \$lack" >"$work/said.$RANK"
-        exec "$program" $lack >"$work/said.$RANK"'
+        [ "$hosts" = 1 ] || exec unshare -m sh -c "$host && exec \"\$program\" \$had" >"$work/said.$RANK"
+        exec "$program" $had >"$work/said.$RANK"'
 }
 
 # expect NAME TEXT0 TEXT1
@@ -76,6 +76,18 @@ if grep -q "without descriptors" "$work/said.0"; then
     printf 'BAD: %s\n' "$(cat "$work/said.0")"
     bad=1
 fi
+for FAKE_CUDA_REFUSAL in passing "passing granularity"; do
+    export FAKE_CUDA_REFUSAL
+    run 2 a a
+    text="memory cannot be shared between hosts"
+    expect "two hosts, and a handle was refused: $FAKE_CUDA_REFUSAL" "$text" "$text"
+    for memory in small large; do
+        run 2 a a $memory $memory
+        expect "two hosts, and one was refused for $memory memory before: $FAKE_CUDA_REFUSAL" \
+            "holds 42" "holds 41"
+    done
+done
+unset FAKE_CUDA_REFUSAL
 for rank in 0 1; do
     if [ "$rank" = 0 ]; then run 2 '' a; else run 2 a ''; fi
     text="UNREACHABLE: ranks 0 and 1 are on different hosts"

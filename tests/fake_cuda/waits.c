@@ -6,19 +6,16 @@
  *   rendezvous  the device does not get on while a rendezvous needs it, with a limit and without
  *   reset       likewise a reset, then one that works
  *   poison      likewise while a barrier fails
+ *   poisons     likewise while barriers of two handles fail, one after the other
  *   release     likewise while a handle is released and the context ends
  *   ended       likewise after a reset that came to nothing
  * With SYMMEM_CUDA_LATE_MS=300.
  */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <symmem/symmem.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "checks.h"
 
 #define LIMIT_MS 1000u
 #define PATIENCE_MS 20000u
@@ -27,7 +24,6 @@
 #define OPENING_MS "5000" /* a device */
 
 static struct own {
-    int rank;
     symmem_context *context;
     symmem_group *world;
     symmem_handle *handle;
@@ -37,41 +33,7 @@ static struct own {
     atomic_bool held;
     pthread_t keeper; /* lets go in the end */
     atomic_int said;
-    int bad;
 } own;
-
-static void expect(bool good, const char *text) {
-    symmem_error_record record;
-    symmem_last_error(&record);
-    if (good)
-        return;
-    printf("BAD: rank %d: %s; %s in %s, %s: %s\n", own.rank, text,
-           symmem_status_name(record.status), record.operation, record.stage, record.message);
-    own.bad++;
-}
-
-static void expect_status(symmem_status got, symmem_status wanted, const char *text) {
-    char line[200];
-    snprintf(line, sizeof line, "%s: %s and not %s", text, symmem_status_name(got),
-             symmem_status_name(wanted));
-    expect(got == wanted, line);
-}
-
-static void need(symmem_status status, const char *text) {
-    expect_status(status, SYMMEM_OK, text);
-    if (status != SYMMEM_OK)
-        exit(1);
-}
-
-static void sleep_ms(long ms) {
-    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000l}, NULL);
-}
-
-static double now_s(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 static void meet(void) {
     need(symmem_group_barrier(own.world, PATIENCE_MS), "the ranks do not meet");
@@ -97,7 +59,7 @@ static void *keep(void *arg) {
 
 /* For so long, if nobody lets go before. */
 static void hold_for(const int *ms) {
-    if (own.rank != 0)
+    if (checks.rank != 0)
         return;
     own.hold(true);
     atomic_store(&own.held, true);
@@ -111,7 +73,7 @@ static void hold(void) {
 
 /* What was called since has not waited for that. */
 static void let_go(const char *text) {
-    if (own.rank != 0)
+    if (checks.rank != 0)
         return;
     expect(atomic_exchange(&own.held, false), text);
     pthread_join(own.keeper, NULL);
@@ -132,8 +94,8 @@ static symmem_handle *meet_on(void *buffer) {
 }
 
 static void use(symmem_handle *handle) {
-    need(symmem_put_signal(handle, 1 - own.rank, 3, PATIENCE_MS, NULL), "a signal");
-    need(symmem_wait_signal(handle, 1 - own.rank, 3, PATIENCE_MS, NULL), "its arrival");
+    need(symmem_put_signal(handle, 1 - checks.rank, 3, PATIENCE_MS, NULL), "a signal");
+    need(symmem_wait_signal(handle, 1 - checks.rank, 3, PATIENCE_MS, NULL), "its arrival");
     need(symmem_barrier(handle, 3, PATIENCE_MS, NULL), "a barrier");
 }
 
@@ -145,7 +107,7 @@ static void rendezvous_without_limit(void) {
     atomic_store(&own.said, 0);
     hold_for(&ms);
     need(symmem_rendezvous(own.context, buffer, own.world, 0, &handle), "one without a limit");
-    if (own.rank == 0) {
+    if (checks.rank == 0) {
         pthread_join(own.keeper, NULL);
         expect(atomic_load(&own.said) == 1, "it is not said that it waits");
     }
@@ -236,7 +198,7 @@ static void *hold_soon(void *arg) {
 /* Its kernel has begun, and fails; what tells peers of that is not written in time. */
 static void poison(void) {
     meet();
-    if (own.rank == 0) {
+    if (checks.rank == 0) {
         pthread_t holder = start(hold_soon, NULL);
         expect_status(symmem_barrier(own.handle, 3, LIMIT_MS, NULL), SYMMEM_TIMEOUT,
                       "a barrier alone");
@@ -246,6 +208,52 @@ static void poison(void) {
     meet();
     need(symmem_handle_reset(own.handle, PATIENCE_MS), "the reset after it");
     use(own.handle);
+}
+
+/* A barrier alone, and for how long the call goes on beyond its limit. */
+typedef struct lonely {
+    symmem_handle *handle;
+    uint32_t limit_ms;
+    double over_s;
+} lonely;
+
+static void *be_alone(void *arg) {
+    lonely *call = arg;
+    const double begin_s = now_s();
+    expect_status(symmem_barrier(call->handle, 3, call->limit_ms, NULL), SYMMEM_TIMEOUT,
+                  "a barrier alone");
+    call->over_s = now_s() - begin_s - call->limit_ms / 1e3;
+    return NULL;
+}
+
+/* It is the device that does not get on: it is waited for with the first handle, and not with the
+ * next; but again once it has. */
+static void fail_in_turn(symmem_handle *other) {
+    lonely first = {own.handle, LIMIT_MS, 0}, second = {other, 3 * LIMIT_MS, 0};
+    pthread_t holder = start(hold_soon, NULL), later = start(be_alone, &second);
+    be_alone(&first);
+    pthread_join(later, NULL);
+    pthread_join(holder, NULL);
+    let_go("the barriers waited for their poison");
+    expect(first.over_s > 0.9, "the first poison is not waited for");
+    expect(second.over_s < first.over_s / 2, "the second poison is waited for as long");
+}
+
+static void poisons(void) {
+    void *buffer = allocate();
+    symmem_handle *other = meet_on(buffer);
+    for (int i = 0; i < 2; i++) {
+        meet();
+        if (checks.rank == 0)
+            fail_in_turn(other);
+        meet();
+        need(symmem_handle_reset(own.handle, PATIENCE_MS), "the reset of the first");
+        need(symmem_handle_reset(other, PATIENCE_MS), "the reset of the second");
+        use(own.handle);
+        use(other);
+    }
+    symmem_handle_release(other);
+    need(symmem_free(own.context, buffer), "free");
 }
 
 /* --- the end ---------------------------------------------------------------------------- */
@@ -293,7 +301,7 @@ static void time_out_meanwhile(void) {
     symmem_group *alone = NULL;
     symmem_handle *handle = NULL;
     void *buffer = allocate();
-    const int rank = own.rank;
+    const int rank = checks.rank;
     need(symmem_group_create(own.context, "alone", &rank, 1, NULL, &alone), "a group of one");
     need(symmem_rendezvous(own.context, buffer, alone, PATIENCE_MS, &handle), "its rendezvous");
     pthread_t opening = start(open_device, (void *)(uintptr_t)&device);
@@ -325,9 +333,9 @@ static void lose_peer_meanwhile(void) {
 static void opening(void) {
     if (setenv("FAKE_CUDA_SLOW_OPEN", OPENING_MS, 1) != 0)
         exit(1);
-    if (own.rank == 0)
+    if (checks.rank == 0)
         time_out_meanwhile();
-    if (own.rank == 0) {
+    if (checks.rank == 0) {
         lose_peer_meanwhile();
     } else {
         meet();
@@ -344,15 +352,6 @@ static void listen(void *arg, const char *line) {
         atomic_fetch_add(&own.said, 1);
 }
 
-/* A function of the fake driver. */
-static void find(const char *name, void *function, size_t bytes) {
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
-    void *symbol = driver != NULL ? dlsym(driver, name) : NULL;
-    if (symbol == NULL)
-        exit(1);
-    memcpy(function, &symbol, bytes);
-}
-
 static void begin(void) {
     symmem_context_options options;
     find("fake_hold_all", &own.hold, sizeof own.hold);
@@ -360,7 +359,7 @@ static void begin(void) {
     symmem_context_options_init(&options);
     options.log = listen;
     need(symmem_init(&options, &own.context), "init");
-    need(symmem_context_rank(own.context, &own.rank), "rank");
+    need(symmem_context_rank(own.context, &checks.rank), "rank");
     need(symmem_group_create(own.context, "world", NULL, 0, NULL, &own.world), "group");
     own.buffer = allocate();
     own.handle = meet_on(own.buffer);
@@ -372,7 +371,8 @@ int main(int count, char **arguments) {
         const char *name;
         void (*run)(void);
     } modes[] = {{"opening", opening}, {"rendezvous", rendezvous}, {"reset", reset},
-                 {"poison", poison},   {"release", release},       {"ended", ended}};
+                 {"poison", poison},   {"poisons", poisons},       {"release", release},
+                 {"ended", ended}};
     int runs = 0;
     begin();
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++)
@@ -382,6 +382,5 @@ int main(int count, char **arguments) {
         }
     if (own.context != NULL)
         end();
-    printf("rank %d: %d bad\n", own.rank, own.bad);
-    return own.bad == 0 && runs == 1 ? 0 : 1;
+    return checks_end() == 0 && runs == 1 ? 0 : 1;
 }

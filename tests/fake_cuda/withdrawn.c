@@ -6,12 +6,7 @@
  * graph; begun: kernels that take their time, with SYMMEM_CUDA_LATE_MS=1; cause: a kernel has
  * failed, and only those behind it do not begin, with SYMMEM_CHECK_COLLECTIVES=1.
  */
-#include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <symmem/symmem.h>
-#include <time.h>
+#include "checks.h"
 
 #define LIMIT_MS 1500u /* for the other rank to come, on a busy machine too */
 #define PATIENCE_MS 20000u
@@ -20,47 +15,26 @@
 #define LARGE ((size_t)1 << 20)
 
 static struct own {
-    int rank;
     symmem_context *context;
     symmem_group *world;
     symmem_handle *handle;
     float *buffer, *input, *out;
     void (*hold)(int after);
     int32_t channel;
-    int bad;
 } own;
 
-static void expect(bool good, const char *text, int number) {
-    symmem_error_record record;
-    symmem_last_error(&record);
-    if (good)
-        return;
-    printf("BAD: rank %d: %s (%d); %s: %s\n", own.rank, text, number,
-           symmem_status_name(record.status), record.message);
-    own.bad++;
-}
-
-static void expect_status(symmem_status got, symmem_status wanted, const char *text, int number) {
+/* Of several alike, which one. */
+static void expect_of(bool good, const char *text, int number) {
     char line[200];
-    snprintf(line, sizeof line, "%s: %s and not %s", text, symmem_status_name(got),
-             symmem_status_name(wanted));
-    expect(got == wanted, line, number);
+    snprintf(line, sizeof line, "%s (%d)", text, number);
+    expect(good, line);
 }
 
-static void need(symmem_status status, const char *text) {
-    expect_status(status, SYMMEM_OK, text, 0);
-    if (status != SYMMEM_OK)
-        exit(1);
-}
-
-static void sleep_ms(int ms) {
-    nanosleep(&(struct timespec){.tv_nsec = ms * 1000000l}, NULL);
-}
-
-static double now_s(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+static void expect_status_of(symmem_status got, symmem_status wanted, const char *text,
+                             int number) {
+    char line[200];
+    snprintf(line, sizeof line, "%s (%d)", text, number);
+    expect_status(got, wanted, line);
 }
 
 static void meet(void) {
@@ -96,7 +70,7 @@ static bool holds(const float *from, size_t count, float value) {
 
 static DLTensor tensor_of(float *data, int64_t *count) {
     return (DLTensor){.data = data,
-                      .device = {kDLCUDA, own.rank},
+                      .device = {kDLCUDA, checks.rank},
                       .ndim = 1,
                       .dtype = {kDLFloat, 32, 1},
                       .shape = count};
@@ -116,9 +90,10 @@ static symmem_status run_barrier(uint32_t limit_ms) {
 
 /* Both ways at once: each rank to the other one. */
 static symmem_status run_signal(uint32_t limit_ms) {
-    symmem_status status = symmem_put_signal(own.handle, 1 - own.rank, own.channel, limit_ms, NULL);
+    symmem_status status =
+        symmem_put_signal(own.handle, 1 - checks.rank, own.channel, limit_ms, NULL);
     return status == SYMMEM_OK
-               ? symmem_wait_signal(own.handle, 1 - own.rank, own.channel, limit_ms, NULL)
+               ? symmem_wait_signal(own.handle, 1 - checks.rank, own.channel, limit_ms, NULL)
                : status;
 }
 
@@ -167,49 +142,51 @@ static void reset(void) {
 /* Rank 0 is in time, and says what it was; the other one learns of it. */
 static void withdrawn(const attempt *trial) {
     symmem_error_record record;
-    if (own.rank == 0)
+    if (checks.rank == 0)
         own.hold(trial->after);
     const double begin_s = now_s();
-    symmem_status status = trial->run(own.rank == 0 ? LIMIT_MS : PATIENCE_MS);
+    symmem_status status = trial->run(checks.rank == 0 ? LIMIT_MS : PATIENCE_MS);
     symmem_last_error(&record);
-    expect_status(status, own.rank == 0 ? SYMMEM_TIMEOUT : trial->other, trial->name, trial->after);
-    expect(now_s() - begin_s < 30, "it takes too long", trial->after);
-    if (own.rank != 0)
+    expect_status_of(status, checks.rank == 0 ? SYMMEM_TIMEOUT : trial->other, trial->name,
+                     trial->after);
+    expect_of(now_s() - begin_s < 30, "it takes too long", trial->after);
+    if (checks.rank != 0)
         return;
-    expect(record.channel == own.channel && record.rank == 0 && strcmp(record.stage, "device") == 0,
-           "the record", trial->after);
-    expect(record.elapsed_ns >= LIMIT_MS * 1000000ull, "the time in the record", trial->after);
+    expect_of(record.channel == own.channel && record.rank == 0 &&
+                  strcmp(record.stage, "device") == 0,
+              "the record", trial->after);
+    expect_of(record.elapsed_ns >= LIMIT_MS * 1000000ull, "the time in the record", trial->after);
 }
 
 /* Memory of the caller's is the caller's again: it is neither written nor read. */
 static void release(const attempt *trial) {
-    if (own.rank == 0 && !trial->done)
-        expect(holds(own.out, LARGE, MARK), "out was written", trial->after);
+    if (checks.rank == 0 && !trial->done)
+        expect_of(holds(own.out, LARGE, MARK), "out was written", trial->after);
     fill(own.input, LARGE, MARK);
-    if (own.rank == 0)
+    if (checks.rank == 0)
         own.hold(-1);
     sleep_ms(100);
-    if (own.rank == 0 && !trial->done)
-        expect(holds(own.out, LARGE, MARK), "out was written afterwards", trial->after);
-    expect(!holds(own.buffer, 1, MARK), "the input was read afterwards", trial->after);
-    fill(own.input, LARGE, (float)(own.rank + 1));
+    if (checks.rank == 0 && !trial->done)
+        expect_of(holds(own.out, LARGE, MARK), "out was written afterwards", trial->after);
+    expect_of(!holds(own.buffer, 1, MARK), "the input was read afterwards", trial->after);
+    fill(own.input, LARGE, (float)(checks.rank + 1));
 }
 
 static void recover(const attempt *trial) {
-    expect_status(symmem_handle_reset(own.handle, PATIENCE_MS), SYMMEM_BUSY, "reset too early",
-                  trial->after);
+    expect_status_of(symmem_handle_reset(own.handle, PATIENCE_MS), SYMMEM_BUSY, "reset too early",
+                     trial->after);
     release(trial);
     meet();
     reset();
     need(trial->run(PATIENCE_MS), "the call after it");
     if (trial->reduces != 0)
-        expect(holds(own.out, trial->reduces, 3.0f), "the sum after it", trial->after);
+        expect_of(holds(own.out, trial->reduces, 3.0f), "the sum after it", trial->after);
 }
 
 static void run_trial(const attempt *trial) {
     own.channel = trial->channel;
     fill(own.out, LARGE, MARK);
-    fill(own.input, LARGE, (float)(own.rank + 1));
+    fill(own.input, LARGE, (float)(checks.rank + 1));
     meet();
     withdrawn(trial);
     recover(trial);
@@ -235,14 +212,14 @@ static void behind_a_graph(void) {
         fill(own.out, LARGE, MARK);
         meet();
         withdrawn(&trial);
-        if (own.rank == 0) {
+        if (checks.rank == 0) {
             need(symmem_graph_launch(graph, stream), "launch");
             sleep_ms(50);
             own.hold(-1);
             sleep_ms(100);
-            expect(holds(own.out, LARGE, MARK), "out was written beside a graph", i);
-            expect_status(symmem_stream_synchronize(stream, PATIENCE_MS), SYMMEM_POISONED,
-                          "the graph", i);
+            expect_of(holds(own.out, LARGE, MARK), "out was written beside a graph", i);
+            expect_status_of(symmem_stream_synchronize(stream, PATIENCE_MS), SYMMEM_POISONED,
+                             "the graph", i);
         }
         meet();
         reset();
@@ -258,15 +235,16 @@ static void begun(void) {
     own.channel = 9;
     for (int i = 0; i < 20; i++) {
         fill(own.out, LARGE, MARK);
-        fill(own.input, LARGE, (float)(own.rank + 1));
+        fill(own.input, LARGE, (float)(checks.rank + 1));
         meet();
         symmem_status status = run_large(1);
-        expect(status == SYMMEM_OK || status == SYMMEM_TIMEOUT || status == SYMMEM_POISONED,
-               symmem_status_name(status), i);
+        expect_of(status == SYMMEM_OK || status == SYMMEM_TIMEOUT || status == SYMMEM_POISONED,
+                  symmem_status_name(status), i);
         need(symmem_copy(own.context, before, own.out, LARGE * sizeof(float), NULL), "copy");
         sleep_ms(20);
         need(symmem_copy(own.context, after, own.out, LARGE * sizeof(float), NULL), "copy");
-        expect(memcmp(before, after, LARGE * sizeof(float)) == 0, "out was written afterwards", i);
+        expect_of(memcmp(before, after, LARGE * sizeof(float)) == 0, "out was written afterwards",
+                  i);
         meet();
         reset();
     }
@@ -277,14 +255,14 @@ static void begun(void) {
 /* The ranks differ, and all are told so. The handle has to be reset all the same. */
 static void cause(void) {
     own.channel = 9;
-    if (own.rank == 0)
+    if (checks.rank == 0)
         own.hold(1);
-    expect_status(all_reduce(own.rank == 0 ? LARGE : LARGE - 64, PATIENCE_MS / 10), SYMMEM_MISMATCH,
-                  "different calls", 0);
+    expect_status_of(all_reduce(checks.rank == 0 ? LARGE : LARGE - 64, PATIENCE_MS / 10),
+                     SYMMEM_MISMATCH, "different calls", 0);
     meet();
-    expect_status(run_barrier(PATIENCE_MS), SYMMEM_POISONED, "the next call", 0);
+    expect_status_of(run_barrier(PATIENCE_MS), SYMMEM_POISONED, "the next call", 0);
     meet();
-    if (own.rank == 0)
+    if (checks.rank == 0)
         own.hold(-1);
     sleep_ms(100);
     meet();
@@ -294,19 +272,19 @@ static void cause(void) {
 
 /* What is on the device outlives everything that it is about. */
 static void leave(void) {
-    if (own.rank == 0)
+    if (checks.rank == 0)
         own.hold(0);
-    expect_status(run_barrier(own.rank == 0 ? LIMIT_MS : PATIENCE_MS),
-                  own.rank == 0 ? SYMMEM_TIMEOUT : SYMMEM_POISONED, "the last one", 0);
+    expect_status_of(run_barrier(checks.rank == 0 ? LIMIT_MS : PATIENCE_MS),
+                     checks.rank == 0 ? SYMMEM_TIMEOUT : SYMMEM_POISONED, "the last one", 0);
     symmem_handle_release(own.handle);
     symmem_context_free(own.context);
-    if (own.rank == 0)
+    if (checks.rank == 0)
         own.hold(-1);
     sleep_ms(300);
 }
 
 static void begin(void) {
-    need(symmem_context_rank(own.context, &own.rank), "rank");
+    need(symmem_context_rank(own.context, &checks.rank), "rank");
     need(symmem_group_create(own.context, "world", NULL, 0, NULL, &own.world), "group");
     need(symmem_alloc(own.context, LARGE * sizeof(float), -1, NULL, (void **)&own.buffer), "alloc");
     need(symmem_alloc(own.context, LARGE * sizeof(float), -1, NULL, (void **)&own.input), "alloc");
@@ -337,16 +315,11 @@ static bool run(const char *mode) {
 
 int main(int count, char **arguments) {
     const char *mode = count > 1 ? arguments[1] : "";
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
-    void *symbol = driver != NULL ? dlsym(driver, "fake_hold_kernels") : NULL;
-    if (symbol == NULL)
-        return 1;
+    find("fake_hold_kernels", &own.hold, sizeof own.hold);
     need(symmem_init(NULL, &own.context), "init");
-    memcpy(&own.hold, &symbol, sizeof symbol);
     begin();
     if (!run(mode))
         return 1;
     leave();
-    printf("rank %d: %d bad\n", own.rank, own.bad);
-    return own.bad == 0 ? 0 : 1;
+    return checks_end();
 }

@@ -3,30 +3,14 @@
  * A share whose bytes are not as they were made, on the fake driver: memory that is mapped here
  * already is not taken for larger than it is.
  */
-#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
-#include <symmem/backend.h>
+
+#include "bare_core.h"
 
 #define SMALL ((size_t)4096)
 #define MORE ((uint64_t)1 << 30)
 enum { OFFSET = 2, MAPPED_BYTES = 3, WORDS = 8 }; /* backend_cuda/memory.c: share_bytes */
-
-static symmem_status fail(const symmem_host *host, symmem_status status, int error,
-                          const char *operation, const char *format, ...) {
-    (void)host, (void)error, (void)operation, (void)format;
-    return status;
-}
-
-static symmem_status fail_sizes(const symmem_host *host, symmem_status status, int error,
-                                const char *operation, uint64_t expected, uint64_t actual) {
-    (void)host, (void)error, (void)operation, (void)expected, (void)actual;
-    return status;
-}
-
-static void notice(const symmem_host *host, const char *text) {
-    (void)host, (void)text;
-}
 
 /* What the share says may lie behind the end of the memory. */
 static symmem_status import(const symmem_backend *backend, void *instance, symmem_share share,
@@ -63,15 +47,10 @@ static int run(const symmem_backend *backend, void *instance) {
 }
 
 int main(int argc, char **argv) {
-    const symmem_host host = {
-        .size = sizeof host, .fail = fail, .fail_sizes = fail_sizes, .notice = notice};
     const symmem_backend_config config = {.size = sizeof config, .world_size = 1};
-    const symmem_backend *(*entry)(uint32_t abi) = NULL;
-    void *plugin = argc > 1 ? dlopen(argv[1], RTLD_NOW) : NULL, *instance = NULL;
-    if (plugin != NULL)
-        *(void **)&entry = dlsym(plugin, "symmem_backend_entry");
-    const symmem_backend *backend = entry != NULL ? entry(SYMMEM_BACKEND_ABI) : NULL;
-    if (backend == NULL || backend->open(&host, &config, &instance) != SYMMEM_OK)
+    const symmem_backend *backend = argc > 1 ? bare_load(argv[1]) : NULL;
+    void *instance = NULL;
+    if (backend == NULL || backend->open(&bare_host, &config, &instance) != SYMMEM_OK)
         return 1;
     const int bad = run(backend, instance);
     backend->close(instance);

@@ -25,6 +25,7 @@ patch | tsan | unit | gpu_unit | fake)
 esac
 [[ $kind != *unit ]] || IFS=, read -ra targets <<<"${filter//unit./}"
 [[ $kind != *fake ]] || targets=(symmem_backend_cuda)
+[[ $kind != *fake || $filter != *nccl* ]] || targets=(symmem_backend_nccl)
 case $kind in
 patch | tsan | *unit | fake)
     cmake --build build --target "${targets[@]}" >/tmp/log 2>&1 || stop build /tmp/log

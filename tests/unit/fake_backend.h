@@ -11,6 +11,7 @@
 #include <string.h>
 #include <symmem/backend.h>
 #include <symmem/memory.h>
+#include <time.h>
 
 #define FAKE_DEVICES 2
 #define FAKE_CAPABILITIES                                                                          \
@@ -29,6 +30,8 @@ static struct fake_state {
     symmem_status count_fails, info_fails, probe_fails;
     size_t misalign; /* bytes that memory_alloc adds to the pointer */
     bool alloc_null;
+    _Atomic uint64_t alloc_asked_ns,
+        alloc_deadline_ns; /* when memory_alloc asked, and the answer */
     symmem_backend_config config;
 } fake;
 
@@ -73,9 +76,17 @@ static symmem_status fake_device_info(void *instance, int32_t device, symmem_dev
     return fake.info_fails;
 }
 
+static uint64_t fake_now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 static symmem_status fake_memory_alloc(void *instance, int32_t device, size_t bytes,
                                        symmem_memory *memory) {
     (void)instance;
+    fake.alloc_asked_ns = fake_now_ns();
+    fake.alloc_deadline_ns = fake.host->deadline_ns(fake.host);
     if (fake.alloc_fails == SYMMEM_NO_SPACE)
         return fake.host->fail_sizes(fake.host, SYMMEM_NO_SPACE, 12, "fake_alloc", bytes, 7);
     if (fake.alloc_fails != SYMMEM_OK)

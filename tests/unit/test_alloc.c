@@ -37,6 +37,27 @@ static void arguments(void) {
     unit_end(context);
 }
 
+/* The default one, for there is none in the call, from when the backend asks; and nobody else's
+ * afterwards. */
+static void limit(void) {
+    symmem_context *context = unit_context(FAKE_CAPABILITIES);
+    void *ptr = NULL;
+    const uint64_t default_ns = context->default_timeout_ms * 1000000ull;
+    EXPECT_OK(symmem_alloc(context, 100, 0, NULL, &ptr));
+    CU_ASSERT(fake.alloc_deadline_ns >= fake.alloc_asked_ns + default_ns);
+    CU_ASSERT(fake.alloc_deadline_ns <= sm_now_ns() + default_ns);
+    CU_ASSERT_EQUAL(context->host.deadline_ns(&context->host), 0);
+    context->default_timeout_ms = 20; /* large memory may take longer than that */
+    EXPECT_OK(symmem_alloc(context, 100, 0, NULL, &ptr));
+    CU_ASSERT(fake.alloc_deadline_ns >= fake.alloc_asked_ns + 1000000000ull);
+    CU_ASSERT(fake.alloc_deadline_ns <= sm_now_ns() + 1000000000ull);
+    fake.alloc_fails = SYMMEM_BACKEND;
+    EXPECT_FAIL(symmem_alloc(context, 100, 0, NULL, &ptr), SYMMEM_BACKEND, "alloc");
+    CU_ASSERT_EQUAL(context->host.deadline_ns(&context->host), 0);
+    fake.alloc_fails = SYMMEM_OK;
+    unit_end(context);
+}
+
 static void backend_failures(void) {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     symmem_error_record record;
@@ -353,6 +374,7 @@ static void threads(void) {
 int main(void) {
     static const unit_case cases[] = {
         {"arguments", arguments},
+        {"limit", limit},
         {"backend failures", backend_failures},
         {"lookup", lookup},
         {"freeing", freeing},

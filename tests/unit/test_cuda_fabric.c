@@ -10,6 +10,7 @@ static int asked, exported;
 static int supported;
 static CUresult answer; /* of whatever is called */
 static CUmemFabricHandle imported;
+static int said;
 
 static CUresult attribute(int *value_p, CUdevice_attribute wanted, CUdevice device) {
     (void)device;
@@ -35,6 +36,13 @@ static CUresult import_handle(CUmemGenericAllocationHandle *memory_p, void *hand
     return answer;
 }
 
+static void notice(const symmem_host *host, const char *text) {
+    (void)host;
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "fabric handles"));
+    said++;
+}
+
+static const symmem_host host = {.size = sizeof host, .notice = notice};
 static const cuda_driver driver = {.DeviceGetAttribute = attribute,
                                    .MemExportToShareableHandle = export_handle,
                                    .MemImportFromShareableHandle = import_handle};
@@ -43,10 +51,11 @@ static cuda_instance instance;
 static void begin(int is_supported, CUresult result) {
     memset(&instance, 0, sizeof instance);
     instance.driver = driver;
+    instance.host = &host;
     unsetenv("SYMMEM_CUDA_FABRIC");
     supported = is_supported;
     answer = result;
-    asked = exported = 0;
+    asked = exported = said = 0;
 }
 
 static void test_offer(void) {
@@ -57,6 +66,13 @@ static void test_offer(void) {
     CU_ASSERT_FALSE(cuda_fabric_is_offered(&instance, 0));
     begin(1, CUDA_ERROR_INVALID_VALUE); /* a driver that knows of no such thing */
     CU_ASSERT_FALSE(cuda_fabric_is_offered(&instance, 0));
+    answer = CUDA_SUCCESS; /* that it cannot is settled */
+    CU_ASSERT_FALSE(cuda_fabric_is_offered(&instance, 0));
+    CU_ASSERT_EQUAL(asked, 1);
+    begin(1, CUDA_ERROR_OPERATING_SYSTEM); /* this is not */
+    CU_ASSERT_FALSE(cuda_fabric_is_offered(&instance, 0));
+    answer = CUDA_SUCCESS;
+    CU_ASSERT_TRUE(cuda_fabric_is_offered(&instance, 0));
     begin(1, CUDA_SUCCESS);
     setenv("SYMMEM_CUDA_FABRIC", "0", 1);
     CU_ASSERT_FALSE(cuda_fabric_is_offered(&instance, 0));
@@ -77,15 +93,45 @@ static void test_may_be_why(void) {
 
 /* For good, and of this device; but not what fails without them, too, which may pass. */
 static void test_refusal(void) {
+    static const CUresult refusals[] = {CUDA_ERROR_NOT_PERMITTED, CUDA_ERROR_NOT_SUPPORTED,
+                                        CUDA_ERROR_INVALID_VALUE};
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        begin(1, CUDA_SUCCESS);
+        CU_ASSERT(cuda_fabric_is_offered(&instance, 0) && cuda_fabric_is_offered(&instance, 1));
+        cuda_fabric_was_why(&instance, 0, refusals[i], CUDA_ERROR_OPERATING_SYSTEM);
+        cuda_fabric_was_why(&instance, 0, refusals[i], CUDA_ERROR_OUT_OF_MEMORY);
+        CU_ASSERT_TRUE(cuda_fabric_is_offered(&instance, 0));
+        cuda_fabric_was_why(&instance, 0, refusals[i], CUDA_SUCCESS);
+        CU_ASSERT_FALSE(cuda_fabric_is_offered(&instance, 0));
+        CU_ASSERT_TRUE(cuda_fabric_is_offered(&instance, 1));
+        CU_ASSERT_EQUAL(asked, 2);
+        CU_ASSERT_EQUAL(said, 0); /* most devices that could have them have none */
+    }
+}
+
+static void fail_by_chance(int times) {
+    for (int i = 0; i < times; i++) {
+        CU_ASSERT_TRUE(cuda_fabric_is_offered(&instance, 0));
+        cuda_fabric_was_why(&instance, 0, CUDA_ERROR_SYSTEM_NOT_READY, CUDA_SUCCESS);
+    }
+}
+
+/* What is no refusal passes; what does not pass is given up after a while, which is said. */
+static void test_passing(void) {
     begin(1, CUDA_SUCCESS);
-    CU_ASSERT(cuda_fabric_is_offered(&instance, 0) && cuda_fabric_is_offered(&instance, 1));
-    cuda_fabric_was_why(&instance, 0, CUDA_ERROR_OPERATING_SYSTEM);
-    cuda_fabric_was_why(&instance, 0, CUDA_ERROR_OUT_OF_MEMORY);
-    CU_ASSERT_TRUE(cuda_fabric_is_offered(&instance, 0));
-    cuda_fabric_was_why(&instance, 0, CUDA_SUCCESS);
+    for (int i = 0; i < 3; i++) {
+        fail_by_chance(7);
+        cuda_fabric_was_granted(&instance, 0);
+    }
+    fail_by_chance(7);
+    cuda_fabric_was_why(&instance, 0, CUDA_ERROR_SYSTEM_NOT_READY, CUDA_ERROR_OUT_OF_MEMORY);
+    CU_ASSERT_EQUAL(said, 0);
+    fail_by_chance(1);
     CU_ASSERT_FALSE(cuda_fabric_is_offered(&instance, 0));
     CU_ASSERT_TRUE(cuda_fabric_is_offered(&instance, 1));
-    CU_ASSERT_EQUAL(asked, 2);
+    CU_ASSERT_EQUAL(said, 1);
+    cuda_fabric_was_granted(&instance, 0); /* by a thread that is late */
+    CU_ASSERT_FALSE(cuda_fabric_is_offered(&instance, 0));
 }
 
 static void test_export(void) {
@@ -124,10 +170,8 @@ static void test_import(void) {
 }
 
 int main(void) {
-    static const unit_case cases[] = {{"offer", test_offer},
-                                      {"may be why", test_may_be_why},
-                                      {"refusal", test_refusal},
-                                      {"export", test_export},
-                                      {"import", test_import}};
+    static const unit_case cases[] = {{"offer", test_offer},     {"may be why", test_may_be_why},
+                                      {"refusal", test_refusal}, {"passing", test_passing},
+                                      {"export", test_export},   {"import", test_import}};
     return UNIT_MAIN("cuda_fabric", cases);
 }
