@@ -440,7 +440,9 @@ CUresult cuda_wait_idle(cuda_instance *instance, CUstream native, uint32_t timeo
                         const cuda_signal_op *signal);
 /* Without a limit, in a call of the user's, which tells him that it waits. */
 CUresult cuda_wait_call(cuda_instance *instance, CUstream native);
-/* In a collective call of the user's, until its deadline, but so that there is time to tell the
+/* Of the collective call of the user's that this thread is in; 0: none. */
+uint64_t cuda_call_deadline(const symmem_host *host);
+/* In such a call, until its deadline, but so that there is time to tell the
  * other ranks; NOT_READY then. Without one as before. */
 CUresult cuda_wait_in_time(cuda_instance *instance, CUstream native);
 symmem_status cuda_stream_create(void *instance, int32_t device, void **stream_p);

@@ -39,14 +39,14 @@ CUresult cuda_wait_call(cuda_instance *instance, CUstream native) {
     return cuda_wait_idle(instance, native, 0, NULL);
 }
 
-/* 0: none, or an older core. */
-static uint64_t deadline_of_call(const symmem_host *host) {
+/* An older core says none. */
+uint64_t cuda_call_deadline(const symmem_host *host) {
     const bool known = host->size >= offsetof(symmem_host, deadline_ns) + sizeof host->deadline_ns;
     return known && host->deadline_ns != NULL ? host->deadline_ns(host) : 0;
 }
 
 CUresult cuda_wait_in_time(cuda_instance *instance, CUstream native) {
-    const uint64_t deadline_ns = deadline_of_call(instance->host);
+    const uint64_t deadline_ns = cuda_call_deadline(instance->host);
     if (deadline_ns == 0)
         return cuda_wait_call(instance, native);
     const uint64_t now_ns = cuda_now_ns();

@@ -79,16 +79,14 @@ bool nccl_span_is_ready(const nccl_span *span) {
 bool nccl_span_end(cuda_instance *instance, nccl_span *span, uint64_t until_ns) {
     nccl_span_lose(instance, span); /* who has the turn looks, and gives it */
     while (pthread_mutex_trylock(&span->turn) != 0) {
-        if (cuda_now_ns() >= until_ns)
+        if (until_ns != 0 && cuda_now_ns() >= until_ns)
             return false;
         cuda_sleep_ns(POLL_NS);
     }
     nccl_comm *comm = nccl_span_take_away(instance, span);
     pthread_mutex_unlock(&span->turn);
-    if (comm == NULL)
-        return true;
-    nccl_comm_limit(instance, comm, until_ns);
-    nccl_comm_leave(instance, comm);
+    if (comm != NULL)
+        nccl_comm_leave_by(instance, comm, until_ns);
     return true;
 }
 

@@ -201,7 +201,8 @@ struct symmem_host {
     /* Until when the public call that this thread is in may wait, CLOCK_MONOTONIC; 0: as long as it
      * takes. Of rendezvous and reset, for memory_alloc, peers_open and signal_reset, which may need
      * the device: TIMEOUT if that has not come to it by then, or somewhat before, for all ranks are
-     * told next. */
+     * told next. What group_close and memory_release end may take longer; they do not wait for it
+     * beyond that. */
     uint64_t (*deadline_ns)(const symmem_host *host);
 };
 
