@@ -309,8 +309,10 @@ static void body_stream_in_time(rank_env *env) {
 }
 
 /* The driver does not take the callback behind the collective, whose kernel does not end: the call
- * waits for the stream, and the limit ends that. */
+ * waits for the stream, and the limit ends that; also where the stream is behind other work, of
+ * which no limit is known. */
 static void body_no_callback(rank_env *env) {
+    const bool behind = env->plan->argument != 0;
     void *ptr = NULL;
     symmem_stream *stream = NULL;
     pthread_t thread;
@@ -326,11 +328,18 @@ static void body_no_callback(rank_env *env) {
         atomic_store(&fake_cuda.skip, 1);
         fake_cuda.fails = "LaunchHostFunc";
         atomic_store(&has_returned, false);
+        if (behind) {
+            hold(stream);
+            fake_cuda.is_busy = is_running;
+        }
         CHECK(env, pthread_create(&thread, NULL, let_go, stream) == 0);
+        int64_t count = N;
+        DLTensor all = tensor_of(env, ptr, 1, &count, 32);
         uint64_t begin_ns = cuda_now_ns();
-        CHECK_STATUS(env, reduce_once(env, handle, ptr, stream), SYMMEM_TIMEOUT);
+        CHECK_OK(env, symmem_all_reduce(handle, &all, SYMMEM_SUM, &all, 0, LIMIT_MS, stream));
         expect_at_limit(env, begin_ns);
         atomic_store(&has_returned, true);
+        CHECK_STATUS(env, symmem_stream_synchronize(stream, 5000), SYMMEM_TIMEOUT);
         CHECK(env, atomic_load(&fake_cuda.skip) < 0);
         CHECK(env, pthread_join(thread, NULL) == 0);
         fake_cuda.fails = NULL;
@@ -396,6 +405,7 @@ static void test_late_stream(void) {
     run_apart(body_stream_in_time, 0);
     run_apart(body_late_stream, 0);
     run_apart(body_no_callback, 0);
+    run_apart(body_no_callback, 1);
 }
 
 /* --- what is short ------------------------------------------------------------------ */
