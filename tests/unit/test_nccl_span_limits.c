@@ -394,8 +394,31 @@ static void body_no_turn(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, pb));
 }
 
+/* The driver refuses a call when it is about to begin, which its peers do not know: nobody goes on
+ * there, for their next call would meet this one in NCCL. */
+static void body_no_begin(rank_env *env) {
+    void *ptr = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    CHECK_OK(env, reduce_once(env, handle, ptr, NULL));
+    env_meet(env);
+    if (env->rank == 0) {
+        fake_cuda.result = CUDA_ERROR_UNKNOWN;
+        atomic_store(&fake_cuda.skip, 0);
+        fake_cuda.fails = "LaunchHostFunc";
+        CHECK_STATUS(env, reduce_once(env, handle, ptr, NULL), SYMMEM_BACKEND);
+        fake_cuda.fails = NULL;
+        CHECK_STATUS(env, reduce_once(env, handle, ptr, NULL), SYMMEM_STALE);
+    }
+    env_meet(env);
+    reduce_anew(env, handle, ptr, NULL);
+    env_meet(env);
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
 static void test_behind(void) {
     run_apart(body_no_turn, 0);
+    run_apart(body_no_begin, 0);
     run_apart(body_behind, LONG_LIMIT);
     CU_ASSERT_EQUAL_FATAL(CU_get_number_of_failures(), 0); /* the next one would not end */
     run_apart(body_behind, NO_LIMIT);
