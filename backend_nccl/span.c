@@ -204,7 +204,7 @@ static void give_up(const span_launch *l, nccl_flight *flight) {
     pthread_mutex_unlock(&state->lock);
     if (is_last)
         (void)nccl_span_end(instance, l->span, cuda_now_ns() + GIVE_UP_NS);
-    nccl_flight_end(flight);
+    nccl_flight_leave(flight);
 }
 
 /* Without the turn, for nobody else has to wait for the stream; the watcher looks meanwhile. */

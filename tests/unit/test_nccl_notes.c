@@ -221,6 +221,7 @@ static void body_half(rank_env *env) {
     CHECK_OK(env, symmem_alloc(env->context, (size_t)count * 4, -1, NULL, &ptr));
     CHECK_OK(env, meet_at(env, ptr, 5000, &handle));
     CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    env_meet(env);
     if (env->rank == 0) {
         DLTensor all = {.data = ptr,
                         .device = {kDLCUDA, 0},
