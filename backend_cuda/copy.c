@@ -40,11 +40,14 @@ static symmem_status run_now(cuda_instance *instance, int32_t device, const byte
     return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, op->operation);
 }
 
-/* What is enqueued of a copy that failed goes through it, and must have ended. What was captured
- * keeps it for good: its graph may be somebody else's. */
-static void end_staging(cuda_instance *instance, const cuda_stream *stream, cuda_staging *staging) {
-    if (staging != NULL && cuda_wait_idle(instance, stream->native, 0, NULL) == CUDA_SUCCESS)
-        cuda_staging_give(staging);
+/* What is enqueued goes through its staging. What was captured, where there is no note, keeps that
+ * for good: its graph may be somebody else's. */
+void cuda_copy_end_failed(const cuda_instance *instance, cuda_pending *pending,
+                          const symmem_exec *exec, const cuda_needs *needs, const char *operation) {
+    if (needs->staging == NULL)
+        cuda_pending_drop(instance, pending);
+    else if (pending != NULL && cuda_pending_rest(pending, exec, needs, operation))
+        cuda_staging_give(needs->staging);
 }
 
 /* Of a part that may find another one failed; ordinary memory is copied nevertheless, for a kernel
@@ -70,22 +73,25 @@ static CUresult enqueue(cuda_instance *instance, const byte_op *op, const symmem
 
 static symmem_status run_on(cuda_instance *instance, const byte_op *op, const symmem_exec *exec) {
     cuda_stream *stream = exec->stream;
+    cuda_pending *pending = NULL;
     uint64_t id = 0;
     symmem_status status = cuda_capture_join(instance, stream, op->operation, &id);
+    if (status == SYMMEM_OK && id == 0)
+        status = cuda_pending_make(stream, op->operation, &pending);
     if (status != SYMMEM_OK)
         return status;
     cuda_needs needs = {.staging = NULL};
     CUresult result = enqueue(instance, op, exec, id != 0, &needs.staging);
-    if (result != CUDA_SUCCESS)
-        status = cuda_fail(instance, result, op->operation);
-    else if (exec->ref_count == 0 && needs.staging == NULL)
+    if (result != CUDA_SUCCESS) {
+        cuda_copy_end_failed(instance, pending, exec, &needs, op->operation);
+        return cuda_fail(instance, result, op->operation);
+    }
+    if (exec->ref_count == 0 && needs.staging == NULL) {
+        cuda_pending_drop(instance, pending);
         return SYMMEM_OK;
-    else
-        status = id != 0 ? cuda_captured_add(instance, id, exec, &needs, op->operation)
-                         : cuda_pending_add(stream, exec, &needs, op->operation);
-    if (status != SYMMEM_OK && id == 0)
-        end_staging(instance, stream, needs.staging);
-    return status;
+    }
+    return id != 0 ? cuda_captured_add(instance, id, exec, &needs, op->operation)
+                   : cuda_pending_add(pending, exec, &needs, op->operation);
 }
 
 static symmem_status run(cuda_instance *instance, int32_t device, const byte_op *op,

@@ -150,6 +150,7 @@ typedef struct cuda_needs {
     const cuda_signal_op *signal; /* its fault */
     cuda_graph *graph;
     cuda_staging *staging;
+    bool told; /* of its failure, which nobody looks for any more */
 } cuda_needs;
 
 /* What a capture holds, and later its graph. */
@@ -186,12 +187,13 @@ struct cuda_graph {
 /* Work of a stream that is not known to be over. */
 struct cuda_pending {
     cuda_pending *next;
-    CUevent done;
+    CUevent done; /* NULL: the driver had none, and it is not over before the context is lost */
     int32_t device;
     cuda_stream *stream;
     cuda_graph *graph;
     cuda_staging *staging;
     cuda_signal_op signal; /* fault NULL: another operation */
+    bool told;
     symmem_ref refs[CUDA_MAX_REFS];
     int32_t ref_count;
 };
@@ -390,14 +392,28 @@ void cuda_granule_close(cuda_instance *instance, int32_t device);
 void cuda_imports_close(cuda_instance *instance, int32_t device);
 
 /* pending.c: work under way, its references and failures */
+/* A note of work is made before the work is enqueued, which otherwise would have to be waited for
+ * where there is no room for one. The context is current in all of these. */
+symmem_status cuda_pending_make(cuda_stream *stream, const char *operation,
+                                cuda_pending **pending_p);
+/* Of work that did not come to be; NULL: nothing. */
+void cuda_pending_drop(const cuda_instance *instance, cuda_pending *pending);
 /* After enqueueing: keeps references, watches the signal operation, and takes over what the work
- * needs. On failure the caller keeps that. The context is current. */
-symmem_status cuda_pending_add(cuda_stream *stream, const symmem_exec *exec,
+ * needs, also where it fails. */
+symmem_status cuda_pending_add(cuda_pending *pending, const symmem_exec *exec,
                                const cuda_needs *needs, const char *operation);
+/* Of work that failed when a part of it was enqueued: waits for that, for as long as calls do that
+ * have no limit of their own. False: the note keeps what it needs, or nobody knows what becomes of
+ * it. */
+bool cuda_pending_rest(cuda_pending *pending, const symmem_exec *exec, const cuda_needs *needs,
+                       const char *operation);
+/* A note for what is left behind, if it comes to that; NULL: no memory. */
+cuda_pending *cuda_leaving_make(cuda_instance *instance, int32_t device);
+void cuda_leaving_drop(cuda_pending *leaving);
 /* Leaves what a stream has to do to the instance, as that of one that was destroyed, with what it
- * needs. False: there is no room to note it, and it has to be waited for. */
-bool cuda_leave_behind(cuda_instance *instance, int32_t device, CUstream native,
-                       const symmem_exec *exec, const cuda_needs *needs, const char *operation);
+ * needs. Nothing is left where there is no note. */
+void cuda_leave_behind(cuda_pending *leaving, CUstream native, const symmem_exec *exec,
+                       const cuda_needs *needs, const char *operation);
 /* Looks after all work that is over: failures are told, references released. */
 void cuda_collect(cuda_instance *instance);
 /* Tells the device what the host knows of the peers. */
@@ -435,6 +451,9 @@ void cuda_instance_end(cuda_instance *instance); /* backend.c */
 /* copy.c */
 symmem_status cuda_copy(void *instance, int32_t device, void *dst, const void *src, size_t bytes,
                         const symmem_exec *exec);
+/* Of a copy on a stream whose enqueueing failed: what was made for it goes, or is kept. */
+void cuda_copy_end_failed(const cuda_instance *instance, cuda_pending *pending,
+                          const symmem_exec *exec, const cuda_needs *needs, const char *operation);
 symmem_status cuda_memset32(void *instance, int32_t device, void *dst, uint32_t value, size_t count,
                             const symmem_exec *exec);
 symmem_status cuda_write_value32(void *instance, int32_t device, void *dst, uint32_t value,
@@ -446,7 +465,9 @@ CUresult cuda_wait_idle(cuda_instance *instance, CUstream native, uint32_t timeo
                         const cuda_signal_op *signal);
 /* Without a limit, in a call of the user's, which tells him that it waits. */
 CUresult cuda_wait_call(cuda_instance *instance, CUstream native);
-/* In a collective call of the user's, until its deadline, but so that there is time to tell the
+/* Of the collective call of the user's that this thread is in; 0: none. */
+uint64_t cuda_call_deadline(const symmem_host *host);
+/* In such a call, until its deadline, but so that there is time to tell the
  * other ranks; NOT_READY then. Without one as before. */
 CUresult cuda_wait_in_time(cuda_instance *instance, CUstream native);
 symmem_status cuda_stream_create(void *instance, int32_t device, void **stream_p);
@@ -507,6 +528,7 @@ typedef struct cuda_launch {
     unsigned int threads;
     bool begun; /* set by enqueue: a kernel is on its way, so a failure of the next is a fault */
     bool stays; /* kernels of it know no stop: without a stream it is waited for, however long */
+    cuda_pending *leaving; /* without a stream: for what is withdrawn */
 } cuda_launch;
 /* Runs or enqueues it. */
 symmem_status cuda_launch_run(cuda_instance *instance, const symmem_peers *peers, int32_t peer,
@@ -532,7 +554,7 @@ symmem_status cuda_withdrawn_open(cuda_instance *instance);
  * the device did not come to an end of them in time. Then the call was withdrawn and has failed,
  * with *status_p, and the fault and the lane are no more the caller's. The context is current.
  */
-CUresult cuda_launch_wait(cuda_instance *instance, int32_t device, const cuda_launch *launch,
+CUresult cuda_launch_wait(cuda_instance *instance, int32_t device, cuda_launch *launch,
                           const symmem_exec *exec, cuda_lane *lane, symmem_status *status_p);
 /* Whether the device may still begin kernels of a call on `peers` that was withdrawn. */
 bool cuda_is_withdrawn(cuda_instance *instance, const symmem_peers *peers);

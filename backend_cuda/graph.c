@@ -204,13 +204,6 @@ symmem_status cuda_capture_end(void *opaque, void *opaque_stream, void **graph_p
 
 /* --- graphs ------------------------------------------------------------------------- */
 
-/* Nobody will know when its launch is over. */
-static void keep_for_ever(cuda_instance *instance, cuda_graph *graph) {
-    pthread_mutex_lock(&instance->lock);
-    graph->users++;
-    pthread_mutex_unlock(&instance->lock);
-}
-
 symmem_status cuda_graph_launch(void *opaque, void *opaque_graph, void *opaque_stream) {
     cuda_instance *instance = opaque;
     cuda_graph *graph = opaque_graph;
@@ -219,13 +212,17 @@ symmem_status cuda_graph_launch(void *opaque, void *opaque_graph, void *opaque_s
     symmem_status status = cuda_enter(instance, stream->device, "graph_launch");
     if (status != SYMMEM_OK)
         return status;
-    CUresult result = instance->driver.GraphLaunch(graph->executable, stream->native);
-    if (result != CUDA_SUCCESS)
-        status = cuda_fail(instance, result, "graph_launch");
-    else
-        status = cuda_pending_add(stream, NULL, &(cuda_needs){.graph = graph}, "graph_launch");
-    if (result == CUDA_SUCCESS && status != SYMMEM_OK)
-        keep_for_ever(instance, graph);
+    cuda_pending *pending = NULL;
+    status = cuda_pending_make(stream, "graph_launch", &pending);
+    if (status == SYMMEM_OK) {
+        CUresult result = instance->driver.GraphLaunch(graph->executable, stream->native);
+        if (result == CUDA_SUCCESS) {
+            status = cuda_pending_add(pending, NULL, &(cuda_needs){.graph = graph}, "graph_launch");
+        } else {
+            cuda_pending_drop(instance, pending);
+            status = cuda_fail(instance, result, "graph_launch");
+        }
+    }
     cuda_leave(instance);
     return status;
 }

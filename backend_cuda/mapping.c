@@ -110,32 +110,31 @@ static void written_release(void *object) {
     free(memory);
 }
 
-bool cuda_mapping_leave(cuda_instance *instance, int32_t device, CUstream native,
+void cuda_mapping_leave(cuda_instance *instance, int32_t device, CUstream native,
                         cuda_mapping *mapping, const char *operation) {
     written *memory = malloc(sizeof *memory);
-    if (memory == NULL)
-        return false;
+    cuda_pending *leaving = cuda_leaving_make(instance, device);
+    if (memory == NULL || leaving == NULL) {
+        cuda_leaving_drop(leaving);
+        free(memory);
+        return;
+    }
     *memory = (written){instance, device, mapping};
     const symmem_ref ref = {written_retain, written_release, memory};
     const symmem_exec exec = {.refs = &ref, .ref_count = 1};
     const cuda_needs needs = {.staging = NULL};
-    const bool left = cuda_leave_behind(instance, device, native, &exec, &needs, operation);
-    if (!left)
-        free(memory);
-    return left;
+    cuda_leave_behind(leaving, native, &exec, &needs, operation);
 }
 
-/* What is not zeroed in time goes when it is; the caller's own is none any more. */
-static bool leave_zeroing(cuda_instance *instance, int32_t device, CUstream native,
+/* What is not zeroed in time goes when it is, if there is room to note it; the caller's own is none
+ * any more. */
+static void leave_zeroing(cuda_instance *instance, int32_t device, CUstream native,
                           const cuda_mapping *mapping) {
     cuda_mapping *late = malloc(sizeof *late);
     if (late == NULL)
-        return false;
+        return;
     *late = *mapping;
-    const bool left = cuda_mapping_leave(instance, device, native, late, "alloc");
-    if (!left)
-        free(late);
-    return left;
+    cuda_mapping_leave(instance, device, native, late, "alloc");
 }
 
 /* Waited for: nobody knows the memory yet. */
@@ -148,12 +147,11 @@ static CUresult zero(cuda_instance *instance, const cuda_mapping *mapping, int32
         instance->driver.MemsetD8Async(mapping->address, 0, mapping->mapped_bytes, lane->native);
     if (result == CUDA_SUCCESS)
         result = cuda_wait_in_time(instance, lane->native);
-    if (result == CUDA_ERROR_NOT_READY && leave_zeroing(instance, device, lane->native, mapping)) {
+    if (result == CUDA_ERROR_NOT_READY) {
+        leave_zeroing(instance, device, lane->native, mapping);
         cuda_lane_end(instance, device, lane);
         return result;
     }
-    if (result == CUDA_ERROR_NOT_READY)
-        result = cuda_wait_idle(instance, lane->native, 0, NULL);
     cuda_lane_give(instance, device, lane);
     return result;
 }

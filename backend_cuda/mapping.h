@@ -48,9 +48,9 @@ cuda_mapping *cuda_mapping_find(cuda_origin from, size_t mapped_bytes);
 cuda_mapping *cuda_mapping_at(CUdeviceptr address);
 void cuda_mapping_hold(cuda_mapping *mapping);
 void cuda_mapping_drop(const cuda_driver *driver, cuda_mapping *mapping);
-/* For what a stream still has to do with the memory: takes over one user until it is done. False:
- * there is no room to note it, and it has to be waited for. */
-bool cuda_mapping_leave(cuda_instance *instance, int32_t device, CUstream native,
+/* For what a stream still has to do with the memory: takes over one user until it is done, or for
+ * good where there is no room to note it. */
+void cuda_mapping_leave(cuda_instance *instance, int32_t device, CUstream native,
                         cuda_mapping *mapping, const char *operation);
 bool cuda_mapping_is_of(cuda_origin from); /* this process */
 /* Takes a place of `bytes`, and one user more; false: it has no room. */

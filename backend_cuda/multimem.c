@@ -128,8 +128,11 @@ static symmem_status run_now(cuda_instance *instance, int32_t device, const line
 static symmem_status run_on(cuda_instance *instance, const lines_mover *lines, CUdeviceptr dst,
                             CUdeviceptr src, size_t bytes, const symmem_exec *exec) {
     cuda_stream *stream = exec->stream;
+    cuda_pending *pending = NULL;
     uint64_t id = 0;
     symmem_status status = cuda_capture_join(instance, stream, lines->operation, &id);
+    if (status == SYMMEM_OK && id == 0)
+        status = cuda_pending_make(stream, lines->operation, &pending);
     if (status != SYMMEM_OK)
         return status;
     cuda_needs needs = {.staging = NULL};
@@ -137,18 +140,16 @@ static symmem_status run_on(cuda_instance *instance, const lines_mover *lines, C
     if (result == CUDA_SUCCESS)
         result = cuda_move_enqueue(instance, stream->native, dst, src, bytes, &lines->mover,
                                    &needs.staging);
-    if (result != CUDA_SUCCESS)
-        status = cuda_fail(instance, result, lines->operation);
-    else if (exec->ref_count == 0 && needs.staging == NULL)
+    if (result != CUDA_SUCCESS) {
+        cuda_copy_end_failed(instance, pending, exec, &needs, lines->operation);
+        return cuda_fail(instance, result, lines->operation);
+    }
+    if (exec->ref_count == 0 && needs.staging == NULL) {
+        cuda_pending_drop(instance, pending);
         return SYMMEM_OK;
-    else
-        status = id != 0 ? cuda_captured_add(instance, id, exec, &needs, lines->operation)
-                         : cuda_pending_add(stream, exec, &needs, lines->operation);
-    /* What is enqueued goes through it, and must have ended; see copy.c. */
-    if (status != SYMMEM_OK && id == 0 && needs.staging != NULL &&
-        cuda_wait_idle(instance, stream->native, 0, NULL) == CUDA_SUCCESS)
-        cuda_staging_give(needs.staging);
-    return status;
+    }
+    return id != 0 ? cuda_captured_add(instance, id, exec, &needs, lines->operation)
+                   : cuda_pending_add(pending, exec, &needs, lines->operation);
 }
 
 static symmem_status run(cuda_instance *instance, const symmem_peers *peers, lines_mover *lines,

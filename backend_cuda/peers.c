@@ -47,14 +47,11 @@ static CUresult fill_tables(cuda_instance *instance, const symmem_peers *peers, 
     return result;
 }
 
-/* What was not in time reads the staging yet. */
+/* What was not in time reads the staging yet, which is lost where that cannot be noted. */
 static void leave_tables(cuda_instance *instance, int32_t device, CUstream native,
                          cuda_staging *staging) {
     const cuda_needs needs = {.staging = staging};
-    if (cuda_leave_behind(instance, device, native, NULL, &needs, "rendezvous"))
-        return;
-    (void)cuda_wait_idle(instance, native, 0, NULL);
-    cuda_staging_give(staging);
+    cuda_leave_behind(cuda_leaving_make(instance, device), native, NULL, &needs, "rendezvous");
 }
 
 static CUresult open_own(cuda_instance *instance, const symmem_peers *peers, cuda_peers *own) {
@@ -123,7 +120,7 @@ static void give_tables(cuda_instance *instance, int32_t device, CUdeviceptr tab
         cuda_lane_give(instance, device, lane);
         return;
     }
-    (void)cuda_leave_behind(instance, device, lane->native, NULL, &needs, "release");
+    cuda_leave_behind(cuda_leaving_make(instance, device), lane->native, NULL, &needs, "release");
     cuda_lane_end(instance, device, lane);
 }
 
@@ -150,11 +147,10 @@ static void leave_control(cuda_instance *instance, const symmem_peers *peers) {
     CUstream control = instance->devices[peers->device].control;
     cuda_mapping *mapping = cuda_mapping_at(cuda_address(peers->signals[peers->rank]));
     atomic_store(&instance->devices[peers->device].late, true);
-    if (mapping != NULL && cuda_mapping_leave(instance, peers->device, control, mapping, "signal"))
-        return;
-    (void)cuda_wait_idle(instance, control, 0, NULL);
     if (mapping != NULL)
-        cuda_mapping_drop(&instance->driver, mapping);
+        cuda_mapping_leave(instance, peers->device, control, mapping, "signal");
+    else
+        (void)cuda_wait_idle(instance, control, instance->late_ms, NULL);
 }
 
 /* On the stream that poisons, so that no poisoning of earlier comes after it. Failures of launches

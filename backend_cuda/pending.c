@@ -81,35 +81,61 @@ static void free_pending(const cuda_instance *instance, cuda_pending *pending) {
     free(pending);
 }
 
-static CUresult mark(const cuda_driver *driver, cuda_pending *pending) {
-    CUresult result = driver->EventCreate(&pending->done, CU_EVENT_DISABLE_TIMING);
-    return result == CUDA_SUCCESS ? driver->EventRecord(pending->done, pending->stream->native)
-                                  : result;
+static CUresult create_event(const cuda_instance *instance, cuda_pending *pending) {
+    return instance->driver.EventCreate(&pending->done, CU_EVENT_DISABLE_TIMING);
 }
 
-symmem_status cuda_pending_add(cuda_stream *stream, const symmem_exec *exec,
-                               const cuda_needs *needs, const char *operation) {
+symmem_status cuda_pending_make(cuda_stream *stream, const char *operation,
+                                cuda_pending **pending_p) {
     cuda_instance *instance = stream->instance;
     cuda_pending *pending = calloc(1, sizeof *pending);
     if (pending == NULL)
         return cuda_no_memory(instance, operation);
     pending->device = stream->device;
     pending->stream = stream;
-    pending->graph = needs->graph;
-    pending->staging = needs->staging;
-    if (needs->signal != NULL)
-        pending->signal = *needs->signal;
-    CUresult result = mark(&instance->driver, pending);
+    CUresult result = create_event(instance, pending);
     if (result != CUDA_SUCCESS) {
-        free_pending(instance, pending);
+        free(pending);
         return cuda_fail(instance, result, operation);
     }
+    *pending_p = pending;
+    return SYMMEM_OK;
+}
+
+void cuda_pending_drop(const cuda_instance *instance, cuda_pending *pending) {
+    if (pending != NULL)
+        free_pending(instance, pending);
+}
+
+static CUresult mark(cuda_instance *instance, cuda_pending *pending) {
+    CUresult result = pending->done != NULL ? CUDA_SUCCESS : create_event(instance, pending);
+    if (result != CUDA_SUCCESS) {
+        pending->done = NULL;
+        return result;
+    }
+    result = instance->driver.EventRecord(pending->done, pending->stream->native);
+    if (result != CUDA_SUCCESS) { /* it would be over at once */
+        (void)instance->driver.EventDestroy(pending->done);
+        pending->done = NULL;
+    }
+    return result;
+}
+
+symmem_status cuda_pending_add(cuda_pending *pending, const symmem_exec *exec,
+                               const cuda_needs *needs, const char *operation) {
+    cuda_instance *instance = pending->stream->instance;
+    const CUresult result = mark(instance, pending);
+    pending->graph = needs->graph;
+    pending->staging = needs->staging;
+    pending->told = needs->told;
+    if (needs->signal != NULL)
+        pending->signal = *needs->signal;
     for (int32_t i = 0; exec != NULL && i < exec->ref_count; i++) {
         pending->refs[pending->ref_count++] = exec->refs[i];
         exec->refs[i].retain(exec->refs[i].object);
     }
     pthread_mutex_lock(&instance->lock);
-    stream->users++;
+    pending->stream->users++;
     if (needs->graph != NULL)
         needs->graph->users++;
     *instance->pending_end = pending;
@@ -117,19 +143,51 @@ symmem_status cuda_pending_add(cuda_stream *stream, const symmem_exec *exec,
     atomic_fetch_add(&instance->pending_count, 1);
     pthread_cond_signal(&instance->work);
     pthread_mutex_unlock(&instance->lock);
-    return SYMMEM_OK;
+    return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, operation);
 }
 
-bool cuda_leave_behind(cuda_instance *instance, int32_t device, CUstream native,
-                       const symmem_exec *exec, const cuda_needs *needs, const char *operation) {
+bool cuda_pending_rest(cuda_pending *pending, const symmem_exec *exec, const cuda_needs *needs,
+                       const char *operation) {
+    cuda_instance *instance = pending->stream->instance;
+    cuda_needs all = *needs;
+    CUresult result =
+        cuda_wait_idle(instance, pending->stream->native, instance->late_ms, needs->signal);
+    all.told = true;
+    if (result == CUDA_ERROR_NOT_READY)
+        (void)cuda_pending_add(pending, exec, &all, operation);
+    else
+        free_pending(instance, pending);
+    return result == CUDA_SUCCESS;
+}
+
+cuda_pending *cuda_leaving_make(cuda_instance *instance, int32_t device) {
+    cuda_pending *leaving = calloc(1, sizeof *leaving);
     cuda_stream *stream = calloc(1, sizeof *stream);
-    if (stream == NULL)
-        return false;
-    *stream = (cuda_stream){
-        .instance = instance, .native = native, .device = device, .users = 1, .given_up = true};
-    const bool left = cuda_pending_add(stream, exec, needs, operation) == SYMMEM_OK;
+    if (leaving == NULL || stream == NULL) {
+        free(leaving);
+        free(stream);
+        return NULL;
+    }
+    *stream = (cuda_stream){.instance = instance, .device = device, .users = 1, .given_up = true};
+    leaving->device = device;
+    leaving->stream = stream;
+    return leaving;
+}
+
+void cuda_leaving_drop(cuda_pending *leaving) {
+    if (leaving != NULL)
+        free(leaving->stream);
+    free(leaving);
+}
+
+void cuda_leave_behind(cuda_pending *leaving, CUstream native, const symmem_exec *exec,
+                       const cuda_needs *needs, const char *operation) {
+    if (leaving == NULL)
+        return;
+    cuda_stream *stream = leaving->stream;
+    stream->native = native;
+    (void)cuda_pending_add(leaving, exec, needs, operation);
     cuda_stream_drop(stream);
-    return left;
 }
 
 /* Also where the context is lost and nothing runs any more; not where a capture of somebody else's
@@ -137,7 +195,8 @@ bool cuda_leave_behind(cuda_instance *instance, int32_t device, CUstream native,
 static bool is_over(const cuda_instance *instance, const cuda_pending *pending) {
     if (!cuda_reenter(instance, pending->device))
         return true;
-    CUresult result = instance->driver.EventQuery(pending->done);
+    CUresult result =
+        pending->done != NULL ? instance->driver.EventQuery(pending->done) : CUDA_ERROR_NOT_READY;
     cuda_leave(instance);
     return result != CUDA_ERROR_NOT_READY && !cuda_is_capture_error(result);
 }
@@ -230,7 +289,8 @@ static void look_for_faults(cuda_stream *stream, const cuda_captured *first) {
 }
 
 static void finish(cuda_instance *instance, cuda_pending *pending) {
-    cuda_look_for_fault(pending->stream, &pending->signal);
+    if (!pending->told)
+        cuda_look_for_fault(pending->stream, &pending->signal);
     cuda_piece_give(pending->signal.fault);
     cuda_staging_give(pending->staging);
     if (pending->graph != NULL) {

@@ -79,7 +79,13 @@ static symmem_status run_now(cuda_instance *instance, int32_t device, cuda_launc
     const char *operation = launch->signal.operation;
     CUresult ended = CUDA_SUCCESS;
     symmem_status status = SYMMEM_OK;
+    launch->leaving = cuda_leaving_make(instance, device);
+    if (launch->leaving == NULL) {
+        cuda_piece_give(launch->signal.fault);
+        return cuda_no_memory(instance, operation);
+    }
     CUresult result = enqueue_now(instance, device, launch, exec, &ended, &status);
+    cuda_leaving_drop(launch->leaving);
     if (result != CUDA_SUCCESS || (ended != CUDA_SUCCESS && ended != CUDA_ERROR_NOT_READY)) {
         if (ended == CUDA_SUCCESS) /* or a kernel may write there that is not known to be over */
             cuda_piece_give(launch->signal.fault);
@@ -94,36 +100,43 @@ static symmem_status run_now(cuda_instance *instance, int32_t device, cuda_launc
     return status;
 }
 
+/* `pending`: of this launch, NULL where the stream captures. False: what it needs is not the
+ * caller's any more. */
+static bool end_failed(cuda_launch *launch, cuda_pending *pending, const symmem_exec *exec) {
+    const cuda_needs needs = {.signal = &launch->signal};
+    if (launch->begun && pending == NULL) /* a part of it is in somebody's graph */
+        return false;
+    if (launch->begun) { /* kernels end before their memory is given to another */
+        give_up(launch);
+        return cuda_pending_rest(pending, exec, &needs, launch->signal.operation);
+    }
+    if (pending != NULL)
+        cuda_pending_drop(pending->stream->instance, pending);
+    return true;
+}
+
 static symmem_status run_on(cuda_instance *instance, cuda_stream *stream, cuda_launch *launch,
                             const symmem_exec *exec) {
     const char *operation = launch->signal.operation;
+    const cuda_needs needs = {.signal = &launch->signal};
+    cuda_pending *pending = NULL;
     uint64_t id = 0;
     symmem_status status = cuda_capture_join(instance, stream, operation, &id);
-    if (status == SYMMEM_OK) {
-        CUresult result = cuda_part_begin(instance, exec, stream->native);
-        if (result == CUDA_SUCCESS)
-            result = launch->enqueue(instance, launch, stream->native);
-        if (result != CUDA_SUCCESS && launch->begun && id == 0) {
-            /* They end before their memory is given to another. */
-            give_up(launch);
-            (void)cuda_wait_idle(instance, stream->native, 0, &launch->signal);
-        }
-        if (result != CUDA_SUCCESS)
-            status = cuda_fail(instance, result, operation);
-    }
+    if (status == SYMMEM_OK && id == 0)
+        status = cuda_pending_make(stream, operation, &pending);
     if (status != SYMMEM_OK) {
-        if (id == 0 || !launch->begun) /* or a part of it is in somebody's graph */
-            cuda_piece_give(launch->signal.fault);
+        cuda_piece_give(launch->signal.fault);
         return status;
     }
-    const cuda_needs needs = {.signal = &launch->signal};
-    status = id != 0 ? cuda_captured_add(instance, id, exec, &needs, operation)
-                     : cuda_pending_add(stream, exec, &needs, operation);
-    /* The kernel is on its way: it must not find its memory given to another. */
-    if (status != SYMMEM_OK && id == 0 &&
-        cuda_wait_idle(instance, stream->native, 0, &launch->signal) == CUDA_SUCCESS)
+    CUresult result = cuda_part_begin(instance, exec, stream->native);
+    if (result == CUDA_SUCCESS)
+        result = launch->enqueue(instance, launch, stream->native);
+    if (result == CUDA_SUCCESS)
+        return id != 0 ? cuda_captured_add(instance, id, exec, &needs, operation)
+                       : cuda_pending_add(pending, exec, &needs, operation);
+    if (end_failed(launch, pending, exec))
         cuda_piece_give(launch->signal.fault);
-    return status;
+    return cuda_fail(instance, result, operation);
 }
 
 static symmem_status prepare(cuda_instance *instance, const symmem_peers *peers, int32_t peer,

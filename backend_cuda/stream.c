@@ -39,14 +39,14 @@ CUresult cuda_wait_call(cuda_instance *instance, CUstream native) {
     return cuda_wait_idle(instance, native, 0, NULL);
 }
 
-/* 0: none, or an older core. */
-static uint64_t deadline_of_call(const symmem_host *host) {
+/* An older core says none. */
+uint64_t cuda_call_deadline(const symmem_host *host) {
     const bool known = host->size >= offsetof(symmem_host, deadline_ns) + sizeof host->deadline_ns;
     return known && host->deadline_ns != NULL ? host->deadline_ns(host) : 0;
 }
 
 CUresult cuda_wait_in_time(cuda_instance *instance, CUstream native) {
-    const uint64_t deadline_ns = deadline_of_call(instance->host);
+    const uint64_t deadline_ns = cuda_call_deadline(instance->host);
     if (deadline_ns == 0)
         return cuda_wait_call(instance, native);
     const uint64_t now_ns = cuda_now_ns();
@@ -330,8 +330,7 @@ symmem_status cuda_device_synchronize(void *opaque, int32_t device, uint32_t tim
     return result == CUDA_SUCCESS ? SYMMEM_OK : fail_wait(instance, result, "device_synchronize");
 }
 
-/* It has no references, but counts as pending: what close gives back has to wait for it. Where that
- * cannot be noted it runs all the same, and close may only wait too little. */
+/* It has no references, but counts as pending: what close gives back has to wait for it. */
 symmem_status cuda_host_fn(void *opaque, void *opaque_stream, void (*fn)(void *arg), void *arg) {
     cuda_instance *instance = opaque;
     cuda_stream *stream = opaque_stream;
@@ -341,11 +340,18 @@ symmem_status cuda_host_fn(void *opaque, void *opaque_stream, void (*fn)(void *a
         status = cuda_enter(instance, stream->device, "host_fn");
     if (status != SYMMEM_OK)
         return status;
-    CUresult result = instance->driver.LaunchHostFunc(stream->native, fn, arg);
-    if (result != CUDA_SUCCESS)
-        status = cuda_fail(instance, result, "host_fn");
-    else if (id == 0)
-        (void)cuda_pending_add(stream, NULL, &(cuda_needs){.graph = NULL}, "host_fn");
+    cuda_pending *pending = NULL;
+    if (id == 0)
+        status = cuda_pending_make(stream, "host_fn", &pending);
+    if (status == SYMMEM_OK) {
+        CUresult result = instance->driver.LaunchHostFunc(stream->native, fn, arg);
+        if (result == CUDA_SUCCESS && pending != NULL) { /* it runs, whatever becomes of the note */
+            (void)cuda_pending_add(pending, NULL, &(cuda_needs){.graph = NULL}, "host_fn");
+        } else if (result != CUDA_SUCCESS) {
+            cuda_pending_drop(instance, pending);
+            status = cuda_fail(instance, result, "host_fn");
+        }
+    }
     cuda_leave(instance);
     return status;
 }

@@ -73,18 +73,15 @@ static bool is_quiet(cuda_instance *instance, const cuda_launch *launch) {
            state.begun == state.ended;
 }
 
-/* False: there is no room to note it, and it has to be waited for. */
-static bool leave_behind(cuda_instance *instance, int32_t device, const cuda_launch *launch,
+static void leave_behind(cuda_instance *instance, int32_t device, cuda_launch *launch,
                          const symmem_exec *exec, cuda_lane *lane) {
     const cuda_needs needs = {.signal = &launch->signal};
-    const bool left =
-        cuda_leave_behind(instance, device, lane->native, exec, &needs, launch->signal.operation);
-    if (left)
-        cuda_lane_end(instance, device, lane);
-    return left;
+    cuda_leave_behind(launch->leaving, lane->native, exec, &needs, launch->signal.operation);
+    launch->leaving = NULL;
+    cuda_lane_end(instance, device, lane);
 }
 
-CUresult cuda_launch_wait(cuda_instance *instance, int32_t device, const cuda_launch *launch,
+CUresult cuda_launch_wait(cuda_instance *instance, int32_t device, cuda_launch *launch,
                           const symmem_exec *exec, cuda_lane *lane, symmem_status *status_p) {
     const uint32_t limit_ms = launch->args.timeout_ms;
     const uint64_t begin_ns = cuda_now_ns();
@@ -101,9 +98,10 @@ CUresult cuda_launch_wait(cuda_instance *instance, int32_t device, const cuda_la
         cuda_channel_stop(instance, launch->signal.peers, launch->signal.channel) == CUDA_SUCCESS;
     do {
         result = cuda_wait_idle(instance, lane->native, instance->late_ms, &launch->signal);
-        if (result == CUDA_ERROR_NOT_READY && stopped && is_quiet(instance, launch) &&
-            leave_behind(instance, device, launch, exec, lane))
+        if (result == CUDA_ERROR_NOT_READY && stopped && is_quiet(instance, launch)) {
+            leave_behind(instance, device, launch, exec, lane);
             return result;
+        }
     } while (result == CUDA_ERROR_NOT_READY);
     if (result == CUDA_SUCCESS)
         cuda_piece_give(launch->signal.fault);

@@ -96,38 +96,46 @@ static symmem_status run_now(cuda_instance *instance, cuda_work *work) {
     return status == SYMMEM_OK ? tell(instance, work) : status;
 }
 
+static cuda_needs needs_of(const cuda_work *work) {
+    return (cuda_needs){.signal = work->signal.fault != NULL ? &work->signal : NULL};
+}
+
+/* `pending`: NULL where the stream captures. */
 static symmem_status keep(cuda_instance *instance, cuuint64_t id, const cuda_work *work,
-                          const symmem_exec *exec) {
-    const cuda_needs needs = {.signal = work->signal.fault != NULL ? &work->signal : NULL};
-    if (exec->ref_count == 0 && needs.signal == NULL)
+                          const symmem_exec *exec, cuda_pending *pending) {
+    const cuda_needs needs = needs_of(work);
+    if (exec->ref_count == 0 && needs.signal == NULL) {
+        cuda_pending_drop(instance, pending);
         return SYMMEM_OK;
+    }
     return id != 0 ? cuda_captured_add(instance, id, exec, &needs, work->operation)
-                   : cuda_pending_add(exec->stream, exec, &needs, work->operation);
+                   : cuda_pending_add(pending, exec, &needs, work->operation);
 }
 
 /* *taken_p: the fault is the stream's now, or lost: a kernel may still write there. */
 static symmem_status run_on(cuda_instance *instance, cuda_work *work, const symmem_exec *exec,
                             bool *taken_p) {
     cuda_stream *stream = exec->stream;
+    cuda_pending *pending = NULL;
     uint64_t id = 0;
     symmem_status status = cuda_capture_join(instance, stream, work->operation, &id);
+    if (status == SYMMEM_OK && id == 0)
+        status = cuda_pending_make(stream, work->operation, &pending);
     if (status != SYMMEM_OK)
         return status;
     work->capturing = id != 0;
     CUresult result = cuda_part_begin(instance, exec, stream->native);
     status = result == CUDA_SUCCESS ? work->enqueue(instance, work, stream->native)
                                     : cuda_fail(instance, result, work->operation);
+    *taken_p = true;
     if (status == SYMMEM_OK)
-        status = keep(instance, id, work, exec);
-    /* What is captured keeps it for good: its graph may be somebody else's. */
-    *taken_p = status == SYMMEM_OK || id != 0;
+        return keep(instance, id, work, exec, pending);
+    if (id != 0)
+        return status; /* what is captured keeps it for good: its graph may be somebody else's */
     /* What is under way must not outlive what nobody keeps for it. */
-    if (status != SYMMEM_OK && id == 0) {
-        give_up(work);
-        *taken_p =
-            cuda_wait_idle(instance, stream->native, 0,
-                           work->signal.fault != NULL ? &work->signal : NULL) != CUDA_SUCCESS;
-    }
+    const cuda_needs needs = needs_of(work);
+    give_up(work);
+    *taken_p = !cuda_pending_rest(pending, exec, &needs, work->operation);
     return status;
 }
 

@@ -14,6 +14,9 @@
 #define TELLING_NS (1000 * CUDA_NS_PER_MS)
 #define LOSS_NS (NCCL_LOSS_MS * CUDA_NS_PER_MS)
 #define GRACE_NS (100 * CUDA_NS_PER_MS)
+/* NCCL's service threads look for an end every half second, and a rank's waits for those of its
+ * peers: on two GPUs a second was now and then not enough. */
+#define END_NS (3000 * CUDA_NS_PER_MS)
 #define LATE_MS 60000u /* a kernel that reads a window is waited for no longer */
 #define HEARSAY_NS (200 * CUDA_NS_PER_MS)
 
@@ -212,11 +215,6 @@ static symmem_status prepare(cuda_instance *instance, const symmem_exchange *exc
     return exchange->agree(exchange, status, "nccl communicator");
 }
 
-static void leave_within(cuda_instance *instance, nccl_comm *comm, uint64_t deadline_ns) {
-    nccl_comm_limit(instance, comm, deadline_ns);
-    nccl_comm_leave(instance, comm);
-}
-
 symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exchange,
                              int32_t device, nccl_comm_use use, nccl_comm **comm_p) {
     id_record *records;
@@ -240,7 +238,7 @@ symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exc
     if (status == SYMMEM_OK)
         *comm_p = comm;
     else if (comm != NULL && comm->handle != NULL)
-        leave_within(instance, comm, exchange->deadline_ns);
+        nccl_comm_leave(instance, comm);
     else
         free(comm);
     /* After the abort, if there is time: who comes to a root that has gone tries for a while. */
@@ -313,7 +311,7 @@ void nccl_comm_end(cuda_instance *instance, nccl_comm *comm) {
     free(comm);
 }
 
-static void leave(cuda_instance *instance, nccl_comm *comm, bool waits) {
+static void leave(cuda_instance *instance, nccl_comm *comm, uint64_t until_ns) {
     nccl_state *state = nccl_state_of(instance);
     pthread_mutex_lock(&state->lock);
     bool last = --comm->users == 0;
@@ -321,20 +319,22 @@ static void leave(cuda_instance *instance, nccl_comm *comm, bool waits) {
     if (last && comm->is_users)
         nccl_comm_end(instance, comm); /* he may do with it as he likes after that */
     else if (last)
-        nccl_ending_begin(instance, comm, waits);
+        nccl_ending_begin(instance, comm, until_ns);
 }
 
-void nccl_comm_limit(cuda_instance *instance, nccl_comm *comm, uint64_t until_ns) {
-    nccl_state *state = nccl_state_of(instance);
-    pthread_mutex_lock(&state->lock);
-    comm->until_ns = until_ns;
-    pthread_mutex_unlock(&state->lock);
+static uint64_t earlier(uint64_t one_ns, uint64_t other_ns) {
+    return other_ns != 0 && other_ns < one_ns ? other_ns : one_ns;
+}
+
+void nccl_comm_leave_by(cuda_instance *instance, nccl_comm *comm, uint64_t until_ns) {
+    const uint64_t call_ns = cuda_call_deadline(instance->host);
+    leave(instance, comm, earlier(earlier(cuda_now_ns() + END_NS, call_ns), until_ns));
 }
 
 void nccl_comm_leave(cuda_instance *instance, nccl_comm *comm) {
-    leave(instance, comm, true);
+    nccl_comm_leave_by(instance, comm, 0);
 }
 
 void nccl_comm_drop(cuda_instance *instance, nccl_comm *comm) {
-    leave(instance, comm, false);
+    leave(instance, comm, 0);
 }

@@ -13,9 +13,6 @@
 
 #include "nccl_internal.h"
 
-/* NCCL's service threads look for an end every half second, and a rank's waits for those of its
- * peers: on two GPUs a second was now and then not enough. */
-#define WAIT_NS (3000 * CUDA_NS_PER_MS)
 #define LATE_NS (10000 * CUDA_NS_PER_MS)
 
 /* In the state's list from its start until it is joined. */
@@ -105,13 +102,9 @@ static void wait_for(nccl_state *state, const nccl_ending *ending, uint64_t unti
         continue;
 }
 
-/* until_ns: the limit of a rendezvous that failed, or 0. One that is long over is not the caller's,
- * who has given up a handle that outlived it. */
 static void wait_a_while(nccl_state *state, nccl_ending *ending, uint64_t until_ns) {
-    const uint64_t now_ns = cuda_now_ns(), most_ns = now_ns + WAIT_NS;
-    const bool limited = until_ns != 0 && until_ns < most_ns && until_ns + WAIT_NS > now_ns;
     pthread_mutex_lock(&state->lock);
-    wait_for(state, ending, limited ? until_ns : most_ns);
+    wait_for(state, ending, until_ns);
     ending->waited_for = false;
     const bool done = ending->done;
     if (done)
@@ -123,9 +116,9 @@ static void wait_a_while(nccl_state *state, nccl_ending *ending, uint64_t until_
         finish(ending);
 }
 
-void nccl_ending_begin(cuda_instance *instance, nccl_comm *comm, bool waits) {
+void nccl_ending_begin(cuda_instance *instance, nccl_comm *comm, uint64_t until_ns) {
     nccl_state *state = nccl_state_of(instance);
-    const uint64_t until_ns = comm->until_ns; /* the last use was the caller's: it stays as it is */
+    const bool waits = until_ns != 0;
     sweep(state);
     nccl_ending *ending = calloc(1, sizeof *ending);
     if (ending != NULL)

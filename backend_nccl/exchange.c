@@ -378,13 +378,6 @@ static symmem_status run(registration *r) {
     return status;
 }
 
-/* The core closes the group, and so ends its communicators, within the same limit. */
-static void give_up_group(const registration *r) {
-    r->group->failed = true;
-    for (int32_t i = 0; i < r->group->comm_count; i++)
-        nccl_comm_limit(r->instance, r->group->comms[i], r->exchange->deadline_ns);
-}
-
 symmem_status nccl_memory_exchange(void *opaque, void *group, symmem_memory *own,
                                    const symmem_exchange *exchange, symmem_memory *peers) {
     registration r = {
@@ -397,7 +390,7 @@ symmem_status nccl_memory_exchange(void *opaque, void *group, symmem_memory *own
     };
     symmem_status status = run(&r);
     if (status != SYMMEM_OK)
-        give_up_group(&r);
+        r.group->failed = true; /* the core closes it */
     free(r.records);
     free(r.pointers);
     return status;

@@ -42,8 +42,7 @@ typedef struct nccl_window {
  * whoever has the group's turn, or nobody else any more.
  */
 typedef struct nccl_comm {
-    int32_t users;     /* under the state's lock: the group, and each window that has users */
-    uint64_t until_ns; /* likewise: its end is waited for no longer; 0: as usual */
+    int32_t users; /* under the state's lock: the group, and each window that has users */
     int32_t device;
     bool is_users;   /* handed in: never ended here */
     cuda_lane *late; /* a kernel that asks for pointers was not in time; it reads a window */
@@ -128,11 +127,12 @@ uint64_t nccl_deadline(uint64_t deadline_ns);
 /* Waits for what NCCL does in the background. */
 symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
                              const symmem_exchange *exchange, const char *what);
-/* Gives up one use; the last one gives everything back. Waits for no peer's call, and at most three
- * seconds for NCCL and the driver, who may wait for a peer's kernel. */
+/* Gives up one use; the last one gives everything back. Waits for no peer's call, and for NCCL and
+ * the driver, who may wait for a peer's kernel, at most three seconds, and within the limit of the
+ * call that this thread is in. */
 void nccl_comm_leave(cuda_instance *instance, nccl_comm *comm);
-/* Whoever gives up the last use has a limit of his own; 0: none. */
-void nccl_comm_limit(cuda_instance *instance, nccl_comm *comm, uint64_t until_ns);
+/* The same, and no longer than until then; 0: no such limit. */
+void nccl_comm_leave_by(cuda_instance *instance, nccl_comm *comm, uint64_t until_ns);
 /* The same, and waits for nobody. */
 void nccl_comm_drop(cuda_instance *instance, nccl_comm *comm);
 /* What the last use comes to. */
@@ -141,7 +141,8 @@ void nccl_comm_end(cuda_instance *instance, nccl_comm *comm);
 void nccl_window_end(cuda_instance *instance, nccl_window *window);
 
 /* ending.c: communicators' ends, which may take long */
-void nccl_ending_begin(cuda_instance *instance, nccl_comm *comm, bool waits);
+/* Waits for it until then, 0: not at all. */
+void nccl_ending_begin(cuda_instance *instance, nccl_comm *comm, uint64_t until_ns);
 /* Waits for all of them; what ends later ends in its caller. */
 void nccl_endings_finish(cuda_instance *instance);
 
@@ -195,8 +196,8 @@ void nccl_span_leave(cuda_instance *instance, nccl_span *span);
 /* The same, and waits for nobody. */
 void nccl_span_drop(cuda_instance *instance, nccl_span *span);
 bool nccl_span_is_ready(const nccl_span *span);
-/* Gives up the communicator, if there is one, and what is under way on it, until then. False: a
- * call that the driver keeps has it yet. */
+/* Gives up the communicator, if there is one, and what is under way on it, until then; 0: as long
+ * as it takes. False: a call that the driver keeps has it yet. */
 bool nccl_span_end(cuda_instance *instance, nccl_span *span, uint64_t until_ns);
 /* Takes the communicator over; there is none before. */
 void nccl_span_set(cuda_instance *instance, nccl_span *span, nccl_comm *comm);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #define POLL_NS 50000ull
+#define GIVE_UP_NS (1000 * CUDA_NS_PER_MS)
 
 /* --- the group's -------------------------------------------------------------------- */
 
@@ -79,16 +80,14 @@ bool nccl_span_is_ready(const nccl_span *span) {
 bool nccl_span_end(cuda_instance *instance, nccl_span *span, uint64_t until_ns) {
     nccl_span_lose(instance, span); /* who has the turn looks, and gives it */
     while (pthread_mutex_trylock(&span->turn) != 0) {
-        if (cuda_now_ns() >= until_ns)
+        if (until_ns != 0 && cuda_now_ns() >= until_ns)
             return false;
         cuda_sleep_ns(POLL_NS);
     }
     nccl_comm *comm = nccl_span_take_away(instance, span);
     pthread_mutex_unlock(&span->turn);
-    if (comm == NULL)
-        return true;
-    nccl_comm_limit(instance, comm, until_ns);
-    nccl_comm_leave(instance, comm);
+    if (comm != NULL)
+        nccl_comm_leave_by(instance, comm, until_ns);
     return true;
 }
 
@@ -195,6 +194,19 @@ static CUresult fly(const span_launch *l, nccl_flight *flight, CUstream native,
     return CUDA_SUCCESS;
 }
 
+/* It has been told of its failure, and nobody looks at it once it has ended: so the communicator's
+ * end comes before. Whoever has the turn for longer than that takes looks himself. */
+static void give_up(const span_launch *l, nccl_flight *flight) {
+    cuda_instance *instance = flight->instance;
+    nccl_state *state = nccl_state_of(instance);
+    pthread_mutex_lock(&state->lock);
+    const bool is_last = flight->serial == l->span->serial; /* or it went with its communicator */
+    pthread_mutex_unlock(&state->lock);
+    if (is_last)
+        (void)nccl_span_end(instance, l->span, cuda_now_ns() + GIVE_UP_NS);
+    nccl_flight_leave(flight);
+}
+
 /* Without the turn, for nobody else has to wait for the stream; the watcher looks meanwhile. */
 static void land(const span_launch *l, nccl_flight *flight, CUstream native) {
     cuda_instance *instance = flight->instance;
@@ -202,7 +214,14 @@ static void land(const span_launch *l, nccl_flight *flight, CUstream native) {
         atomic_store(&flight->called_ns, 0); /* the rest is the stream's time */
     if (instance->driver.LaunchHostFunc(native, nccl_flight_end, flight) == CUDA_SUCCESS)
         return;
-    (void)cuda_wait_idle(instance, native, 0, NULL);
+    atomic_store(&flight->called_ns, cuda_now_ns()); /* it is this call's time again */
+    while (instance->driver.StreamQuery(native) == CUDA_ERROR_NOT_READY) {
+        if (!nccl_flight_look(flight)) {
+            give_up(l, flight);
+            return;
+        }
+        cuda_sleep_ns(POLL_NS);
+    }
     nccl_flight_end(flight);
 }
 

@@ -38,6 +38,7 @@ typedef struct nccl_flight {
     uint64_t broken_ns;         /* under the state's lock: NCCL first said so; 0: it has not */
     ncclResult_t broken;        /* and what */
     bool failed;                /* under the state's lock: the fault is written */
+    bool left;                  /* likewise: the callback before it is all that comes */
 } nccl_flight;
 
 /* span_watch.c */
@@ -50,6 +51,8 @@ void nccl_flight_enlist(nccl_flight *flight);
 void nccl_flight_end(void *flight);
 /* The callback before it. */
 void nccl_flight_begin(void *flight);
+/* In place of the end, where the stream may not have come to the beginning. */
+void nccl_flight_leave(nccl_flight *flight);
 /* In place of both, for one that has failed before NCCL heard of it: its communicator takes no more
  * calls. */
 void nccl_flight_quit(nccl_flight *flight);

@@ -154,20 +154,42 @@ bool nccl_flight_broken(nccl_flight *flight, ncclResult_t result) {
 
 void nccl_flight_begin(void *opaque) {
     nccl_flight *flight = opaque;
+    nccl_state *state = nccl_state_of(flight->instance);
+    pthread_mutex_lock(&state->lock);
     atomic_store(&flight->begun_ns, cuda_now_ns());
+    const bool left = flight->left;
+    pthread_mutex_unlock(&state->lock);
+    if (left)
+        free(flight);
+}
+
+/* The state's lock is held. */
+static void delist(nccl_state *state, const nccl_flight *flight) {
+    nccl_flight **link = &state->flights;
+    while (*link != NULL && *link != flight)
+        link = &(*link)->next;
+    if (*link != NULL)
+        *link = flight->next;
 }
 
 void nccl_flight_end(void *opaque) {
     nccl_flight *flight = opaque;
     nccl_state *state = nccl_state_of(flight->instance);
     pthread_mutex_lock(&state->lock);
-    nccl_flight **link = &state->flights;
-    while (*link != NULL && *link != flight)
-        link = &(*link)->next;
-    if (*link != NULL)
-        *link = flight->next;
+    delist(state, flight);
     pthread_mutex_unlock(&state->lock);
     free(flight);
+}
+
+void nccl_flight_leave(nccl_flight *flight) {
+    nccl_state *state = nccl_state_of(flight->instance);
+    pthread_mutex_lock(&state->lock);
+    delist(state, flight);
+    flight->left = true;
+    const bool begun = atomic_load(&flight->begun_ns) != 0;
+    pthread_mutex_unlock(&state->lock);
+    if (begun)
+        free(flight);
 }
 
 /* Its peers may wait for it in NCCL, and this rank's next call there would be taken for it. */

@@ -243,13 +243,6 @@ static symmem_status meet(sm_rendezvous *rendezvous, symmem_handle **handle_p) {
     return status;
 }
 
-static symmem_status meet_in_time(sm_rendezvous *rendezvous, symmem_handle **handle_p) {
-    const uint64_t before_ns = sm_call_deadline(rendezvous->deadline_ns);
-    symmem_status status = meet(rendezvous, handle_p);
-    (void)sm_call_deadline(before_ns);
-    return status;
-}
-
 /* What a record of any step lacks of the whole call. */
 static void complete_failure(const sm_rendezvous *rendezvous) {
     symmem_error_record *record = sm_record();
@@ -276,6 +269,20 @@ static void finish(sm_rendezvous *rendezvous) {
     free(rendezvous);
 }
 
+static symmem_status run(sm_rendezvous *rendezvous, void *ptr, symmem_group *group,
+                         symmem_handle **handle_p) {
+    symmem_status status = locate(rendezvous, ptr, group);
+    if (status == SYMMEM_OK) {
+        sm_link *link = cached_link(rendezvous);
+        status =
+            link != NULL ? make_handle(rendezvous, link, handle_p) : meet(rendezvous, handle_p);
+    }
+    if (status != SYMMEM_OK)
+        complete_failure(rendezvous);
+    finish(rendezvous);
+    return status;
+}
+
 symmem_status symmem_rendezvous(symmem_context *context, void *ptr, symmem_group *group,
                                 uint32_t timeout_ms, symmem_handle **handle_p) {
     if (handle_p == NULL)
@@ -292,14 +299,9 @@ symmem_status symmem_rendezvous(symmem_context *context, void *ptr, symmem_group
     rendezvous->begin_ns = sm_now_ns();
     rendezvous->deadline_ns = sm_deadline_ns(sm_context_timeout(context, timeout_ms));
 
-    status = locate(rendezvous, ptr, group);
-    if (status == SYMMEM_OK) {
-        sm_link *link = cached_link(rendezvous);
-        status = link != NULL ? make_handle(rendezvous, link, handle_p)
-                              : meet_in_time(rendezvous, handle_p);
-    }
-    if (status != SYMMEM_OK)
-        complete_failure(rendezvous);
-    finish(rendezvous);
+    /* To the last: the backend may have much to end. */
+    const uint64_t before_ns = sm_call_deadline(rendezvous->deadline_ns);
+    status = run(rendezvous, ptr, group, handle_p);
+    (void)sm_call_deadline(before_ns);
     return status;
 }

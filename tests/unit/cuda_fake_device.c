@@ -173,7 +173,7 @@ CUresult cuda_wait_idle(cuda_instance *instance, CUstream native, uint32_t timeo
     return CUDA_SUCCESS;
 }
 
-CUresult cuda_launch_wait(cuda_instance *instance, int32_t device, const cuda_launch *launch,
+CUresult cuda_launch_wait(cuda_instance *instance, int32_t device, cuda_launch *launch,
                           const symmem_exec *exec, cuda_lane *lane, symmem_status *status_p) {
     (void)instance, (void)device, (void)launch, (void)exec, (void)lane, (void)status_p;
     return CUDA_SUCCESS;

@@ -73,3 +73,7 @@ void host_launch_kernel(host_kernel kernel, unsigned int blocks, unsigned int th
     pthread_barrier_destroy(&launch.between);
     pthread_barrier_destroy(&host_block);
 }
+
+void host_fail_meanwhile(const uint64_t *failed) {
+    host_fails_meanwhile = failed;
+}

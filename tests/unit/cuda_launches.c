@@ -4,6 +4,7 @@
  * and signals are shared memory. What is seen here is how kernels follow each other, meetings,
  * failures and what they leave; what the loops compute in detail is cuda_collective.cpp's.
  */
+#include "cuda_host_kernels.h"
 #include "cuda_lines.h"
 #include "cuda_parts.h"
 #include "cuda_ranks.h"
@@ -176,6 +177,20 @@ static bool exchanges(int32_t rank) {
         CHECK(run(&call, round % 3 != 0, LIMIT_MS) == SYMMEM_OK);
         CHECK(came(rank, round));
     }
+    return true;
+}
+
+/* Another stream's kernel fails while this one's block looks whether one has: all of its threads
+ * meet their peers, or none. */
+static bool agrees_for_all(int32_t rank) {
+    const char *own = fake.peers.signals[rank];
+    const symmem_cuda_state *state =
+        (const symmem_cuda_state *)(const void *)(own + symmem_cuda_state_at(RANKS, CHANNELS, 1));
+    size_t in_splits[RANKS], out_splits[RANKS];
+    const symmem_collective call = exchange(rank, 1, in_splits, out_splits);
+    alarm(20); /* they would wait for each other */
+    host_fail_meanwhile(&state->failed);
+    CHECK(run(&call, true, LIMIT_MS) == SYMMEM_OK);
     return true;
 }
 
@@ -435,6 +450,7 @@ RANKS_TEST(all_reduces_passing)
 RANKS_TEST(reduce_scatters)
 RANKS_TEST(moves)
 RANKS_TEST(exchanges)
+RANKS_TEST(agrees_for_all)
 RANKS_TEST(graphs_of_reductions)
 RANKS_TEST(graphs_of_exchanges)
 RANKS_TEST(graphs_that_fail)
@@ -466,6 +482,7 @@ int main(void) {
         {"reduce-scatters", test_reduce_scatters},
         {"all-gathers and broadcasts", test_moves},
         {"all-to-alls", test_exchanges},
+        {"all-to-alls beside a failure", test_agrees_for_all},
         {"graphs of all-reduces", test_graphs_of_reductions},
         {"graphs of all-to-alls", test_graphs_of_exchanges},
         {"graphs that fail", test_graphs_that_fail},

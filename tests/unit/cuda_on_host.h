@@ -114,8 +114,13 @@ static inline uint32_t load_volatile(const uint32_t *word) {
 }
 
 // What kernels/cuda/state.cuh has for the device.
+// Where a test says so, another kernel's failure is written there while a block looks: its first
+// thread has been before that.
+static const uint64_t *host_fails_meanwhile;
+
 static inline uint64_t load_state(const uint64_t *word) {
-    return __atomic_load_n(word, __ATOMIC_RELAXED);
+    const uint64_t found = __atomic_load_n(word, __ATOMIC_RELAXED);
+    return word == host_fails_meanwhile && threadIdx.x != 0 ? ~found : found;
 }
 
 static inline void store_state(uint64_t *word, uint64_t value) {

@@ -96,7 +96,7 @@ static void begin(void) {
     atomic_store(&ended, 0);
     atomic_store(&may_end, false);
     behind_ns = 3000 * CUDA_NS_PER_MS;
-    nccl_ending_begin(&instance, &comm, true);
+    nccl_ending_begin(&instance, &comm, 1);
     CU_ASSERT_EQUAL(atomic_load(&ended), 0);
 }
 
@@ -154,7 +154,7 @@ static void test_swept(void) {
     atomic_store(&may_end, true);
     for (behind_ns = 0; begun < 5000 && is_listed(); begun++) {
         nanosleep(&pause, NULL);
-        nccl_ending_begin(&instance, &comm, true);
+        nccl_ending_begin(&instance, &comm, cuda_now_ns() + 3000 * CUDA_NS_PER_MS);
     }
     CU_ASSERT_FALSE(is_listed());
     CU_ASSERT_EQUAL(atomic_load(&ended), begun);

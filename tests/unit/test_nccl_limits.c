@@ -417,6 +417,36 @@ static void test_old_flight(void) {
     nccl_watcher_stop(&instance);
 }
 
+static atomic_bool has_turn;
+
+/* As a call that the driver keeps. */
+static void *keep_turn(void *opaque) {
+    const uint64_t *for_ns = opaque;
+    pthread_mutex_lock(&its_span.turn);
+    atomic_store(&has_turn, true);
+    usleep((useconds_t)(*for_ns / 1000));
+    pthread_mutex_unlock(&its_span.turn);
+    return NULL;
+}
+
+/* Whoever gives a communicator up waits for who has the turn until then, or, without a limit, as
+ * long as it takes. */
+static void test_turn_kept(void) {
+    uint64_t for_ns = 900 * MS;
+    pthread_t keeper;
+    reset();
+    its_span = (nccl_span){.users = 1, .turn = PTHREAD_MUTEX_INITIALIZER};
+    CU_ASSERT_EQUAL_FATAL(pthread_create(&keeper, NULL, keep_turn, &for_ns), 0);
+    while (!atomic_load(&has_turn))
+        cuda_sleep_ns(MS);
+    begin_ns = cuda_now_ns();
+    CU_ASSERT_FALSE(nccl_span_end(&instance, &its_span, begin_ns + 50 * MS));
+    CU_ASSERT(took_ns() >= 50 * MS && took_ns() < 800 * MS);
+    CU_ASSERT(nccl_span_end(&instance, &its_span, 0));
+    CU_ASSERT(took_ns() >= 800 * MS);
+    CU_ASSERT_EQUAL(pthread_join(keeper, NULL), 0);
+}
+
 /* --- the process's end -------------------------------------------------------------- */
 
 static symmem_cuda_fault *pinned;
@@ -459,6 +489,7 @@ int main(void) {
         {"a collective that NCCL breaks off", test_flight_broken},
         {"a communicator is given up", test_span_given_up},
         {"another one comes in its place", test_span_set_anew},
+        {"a turn that is kept", test_turn_kept},
         {"the watcher", test_watched},
         {"the watcher and an old flight", test_old_flight},
     };

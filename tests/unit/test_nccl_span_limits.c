@@ -309,8 +309,10 @@ static void body_stream_in_time(rank_env *env) {
 }
 
 /* The driver does not take the callback behind the collective, whose kernel does not end: the call
- * waits for the stream, and the limit ends that. */
+ * waits for the stream, and the limit ends that; also where the stream is behind other work, of
+ * which no limit is known. */
 static void body_no_callback(rank_env *env) {
+    const bool behind = env->plan->argument != 0;
     void *ptr = NULL;
     symmem_stream *stream = NULL;
     pthread_t thread;
@@ -326,11 +328,18 @@ static void body_no_callback(rank_env *env) {
         atomic_store(&fake_cuda.skip, 1);
         fake_cuda.fails = "LaunchHostFunc";
         atomic_store(&has_returned, false);
+        if (behind) {
+            hold(stream);
+            fake_cuda.is_busy = is_running;
+        }
         CHECK(env, pthread_create(&thread, NULL, let_go, stream) == 0);
+        int64_t count = N;
+        DLTensor all = tensor_of(env, ptr, 1, &count, 32);
         uint64_t begin_ns = cuda_now_ns();
-        CHECK_STATUS(env, reduce_once(env, handle, ptr, stream), SYMMEM_TIMEOUT);
+        CHECK_OK(env, symmem_all_reduce(handle, &all, SYMMEM_SUM, &all, 0, LIMIT_MS, stream));
         expect_at_limit(env, begin_ns);
         atomic_store(&has_returned, true);
+        CHECK_STATUS(env, symmem_stream_synchronize(stream, 5000), SYMMEM_TIMEOUT);
         CHECK(env, atomic_load(&fake_cuda.skip) < 0);
         CHECK(env, pthread_join(thread, NULL) == 0);
         fake_cuda.fails = NULL;
@@ -385,8 +394,31 @@ static void body_no_turn(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, pb));
 }
 
+/* The driver refuses a call when it is about to begin, which its peers do not know: nobody goes on
+ * there, for their next call would meet this one in NCCL. */
+static void body_no_begin(rank_env *env) {
+    void *ptr = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    CHECK_OK(env, reduce_once(env, handle, ptr, NULL));
+    env_meet(env);
+    if (env->rank == 0) {
+        fake_cuda.result = CUDA_ERROR_UNKNOWN;
+        atomic_store(&fake_cuda.skip, 0);
+        fake_cuda.fails = "LaunchHostFunc";
+        CHECK_STATUS(env, reduce_once(env, handle, ptr, NULL), SYMMEM_BACKEND);
+        fake_cuda.fails = NULL;
+        CHECK_STATUS(env, reduce_once(env, handle, ptr, NULL), SYMMEM_STALE);
+    }
+    env_meet(env);
+    reduce_anew(env, handle, ptr, NULL);
+    env_meet(env);
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
 static void test_behind(void) {
     run_apart(body_no_turn, 0);
+    run_apart(body_no_begin, 0);
     run_apart(body_behind, LONG_LIMIT);
     CU_ASSERT_EQUAL_FATAL(CU_get_number_of_failures(), 0); /* the next one would not end */
     run_apart(body_behind, NO_LIMIT);
@@ -396,6 +428,7 @@ static void test_late_stream(void) {
     run_apart(body_stream_in_time, 0);
     run_apart(body_late_stream, 0);
     run_apart(body_no_callback, 0);
+    run_apart(body_no_callback, 1);
 }
 
 /* --- what is short ------------------------------------------------------------------ */

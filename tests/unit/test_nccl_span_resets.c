@@ -4,6 +4,7 @@
  * resets, and where another communicator is made; on a fake libnccl and a fake driver.
  */
 #include "nccl_span_ranks.h"
+#include "span.h"
 
 /* --- what a reset and another communicator do to others -------------------------------------- */
 
@@ -140,6 +141,74 @@ static void body_slow_end(rank_env *env) {
     drop_both(env, a, pa, b, pb);
 }
 
+static atomic_bool turn_is_kept, goes_on;
+
+/* As a call that the driver keeps, whose queue is full. */
+static void *keep_turn(void *opaque) {
+    nccl_span *span = opaque;
+    pthread_mutex_lock(&span->turn);
+    atomic_store(&turn_is_kept, true);
+    for (int i = 0; i < 5000 && !atomic_load(&goes_on); i++)
+        usleep(1000);
+    pthread_mutex_unlock(&span->turn);
+    return NULL;
+}
+
+/* Nor does it wait beyond its limit for a call that has the turn on one rank. */
+static void body_turn_kept(rank_env *env) {
+    void *pa = NULL, *pb = NULL;
+    pthread_t keeper;
+    symmem_handle *a = env_handle(env, &pa), *b = NULL;
+    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    fail_alone(env, a, pa);
+    CHECK_OK(env, symmem_handle_reset(a, 5000));
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &pb));
+    if (env->rank == 0) {
+        nccl_span *span = nccl_state_of(env->context->instance)->spans;
+        atomic_store(&turn_is_kept, false);
+        atomic_store(&goes_on, false);
+        CHECK(env, pthread_create(&keeper, NULL, keep_turn, span) == 0);
+        while (!atomic_load(&turn_is_kept))
+            usleep(100);
+    }
+    env_meet(env);
+    uint64_t begin_ns = cuda_now_ns();
+    expect_agreed(env, meet_at(env, pb, 1000, &b), SYMMEM_TIMEOUT);
+    CHECK(env, cuda_now_ns() - begin_ns < 2500 * CUDA_NS_PER_MS);
+    CHECK(env, last_record().failed_rank == 0);
+    atomic_store(&goes_on, true);
+    if (env->rank == 0)
+        CHECK(env, pthread_join(keeper, NULL) == 0);
+    env_meet(env);
+    CHECK_OK(env, meet_at(env, pb, 5000, &b));
+    env_meet(env);
+    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    drop_both(env, a, pa, b, pb);
+}
+
+/* Memory that another group had registered is that of this one now, and was the last thing that
+ * needed the other's communicator, whose end takes its time: not the rendezvous'. */
+static void body_other_group(rank_env *env) {
+    void *ptr = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    CHECK_OK(env, reduce_once(env, handle, ptr, NULL));
+    env_meet(env);
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_group_destroy(env->group));
+    CHECK_OK(env, symmem_group_create(env->context, "other", NULL, 0, NULL, &env->group));
+    env_meet(env);
+    atomic_store(&nccl->held, 1);
+    env_meet(env);
+    uint64_t begin_ns = cuda_now_ns();
+    CHECK_OK(env, meet_at(env, ptr, 2500, &handle));
+    CHECK(env, cuda_now_ns() - begin_ns < 2000 * CUDA_NS_PER_MS);
+    env_meet(env);
+    atomic_store(&nccl->held, 0);
+    env_meet(env);
+    CHECK_OK(env, reduce_once(env, handle, ptr, NULL));
+    drop_both(env, handle, ptr, NULL, NULL);
+}
+
 /* The rendezvous that should make another communicator fails on one rank: none has one. */
 static void body_half_made(rank_env *env) {
     void *pa = NULL, *pb = NULL;
@@ -268,6 +337,8 @@ static void test_others_made(void) {
     run_apart(body_reopened, 1);
     run_apart(body_half_made, 0);
     run_apart(body_slow_end, 0);
+    run_apart(body_turn_kept, 0);
+    run_apart(body_other_group, 0);
     run_apart(body_between, MEETS);
     run_apart(body_pool_reopened, 0);
     run_apart(body_pool_reopened, 1);

@@ -202,7 +202,8 @@ struct symmem_host {
      * takes. Of rendezvous and reset, for memory_alloc, peers_open and signal_reset, which may need
      * the device: TIMEOUT if that has not come to it by then, or somewhat before, for all ranks are
      * told next. Of allocations, for memory_alloc, where it counts from when it is asked for: what
-     * has to be done before the device comes to it, such as opening it, takes no time from it. */
+     * has to be done before the device comes to it, such as opening it, takes no time from it. What
+     * group_close and memory_release end may take longer; they do not wait for it beyond that. */
     uint64_t (*deadline_ns)(const symmem_host *host);
 };
 
