@@ -197,9 +197,8 @@ static int body_agree_alone(test_rank *self) {
     EXPECT(sm_session_agree(self->session, "op", "end", SYMMEM_LIMIT, deadline_ns) == SYMMEM_LIMIT);
     EXPECT(strcmp(sm_record()->message, "mine") == 0);
     EXPECT(sm_session_id(self->session) == 0);
-    uint64_t start_ns = sm_now_ns();
     EXPECT(sm_session_agree(self->session, "op", "end", SYMMEM_OK, deadline_ns) == SYMMEM_TIMEOUT);
-    EXPECT(sm_now_ns() - start_ns < 50000000);
+    EXPECT(strstr(sm_record()->message, "an earlier step") != NULL);
     return 0;
 }
 
