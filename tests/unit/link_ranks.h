@@ -20,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "folder.h"
 #include "objects.h"
 
 const symmem_backend *symmem_backend_entry(uint32_t abi);
@@ -222,9 +223,9 @@ static inline void run_threads(plan p) {
 
 /* The parent waits with a limit of its own: a rank that hangs is ended. */
 static inline void run_processes(plan p) {
-    char path[] = "/tmp/symmem-unit-XXXXXX";
+    char path[FOLDER_BYTES];
     pid_t pids[MAX_RANKS];
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+    CU_ASSERT_FATAL(make_folder(path));
     for (int32_t r = 0; r < p.world; r++) {
         pids[r] = fork();
         if (pids[r] == 0) {

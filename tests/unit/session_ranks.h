@@ -3,6 +3,7 @@
 #ifndef SYMMEM_SESSION_RANKS_H
 #define SYMMEM_SESSION_RANKS_H
 
+#include "folder.h"
 #include "internal.h"
 
 #include <dirent.h>

@@ -116,8 +116,8 @@ static int body_processes(test_rank *self) {
 /* 70 ranks, 280 descriptors: two messages to each, queues of ten. */
 static void test_many_processes(void) {
     enum { COUNT = 70 };
-    char path[] = "/tmp/symmem-ipc-XXXXXX";
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+    char path[FOLDER_BYTES];
+    CU_ASSERT_FATAL(make_folder(path));
     static test_rank ranks[COUNT];
     pid_t pids[COUNT];
     prepare_ranks(ranks, COUNT, NULL, body_processes, NULL);
@@ -131,8 +131,8 @@ static void test_many_processes(void) {
 }
 
 static void test_socket_files(void) {
-    char path[] = "/tmp/symmem-ipc-XXXXXX";
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+    char path[FOLDER_BYTES];
+    CU_ASSERT_FATAL(make_folder(path));
     symmem_store *store = NULL;
     CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
     test_rank ranks[3];
@@ -253,8 +253,8 @@ static void test_absent(void) {
     CU_ASSERT_TRUE(run_threads(ranks, 3));
     symmem_store_close(store);
     for (int32_t victim = 0; victim < 2; victim++) {
-        char path[] = "/tmp/symmem-ipc-XXXXXX";
-        CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+        char path[FOLDER_BYTES];
+        CU_ASSERT_FATAL(make_folder(path));
         pid_t pids[3];
         atomic_store(through, 0);
         prepare_ranks(ranks, 3, NULL, body_dies, &victim);

@@ -68,8 +68,8 @@ static void test_store_traffic(void) {
 }
 
 static void test_keys_go(void) {
-    char path[] = "/tmp/symmem-session-XXXXXX";
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+    char path[FOLDER_BYTES];
+    CU_ASSERT_FATAL(make_folder(path));
     test_rank ranks[4];
     pid_t pids[4];
     int rounds = 300;
@@ -227,8 +227,8 @@ static void test_scale(void) {
 #else
     enum { COUNT = 128 };
 #endif
-    char path[] = "/tmp/symmem-session-XXXXXX";
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+    char path[FOLDER_BYTES];
+    CU_ASSERT_FATAL(make_folder(path));
     static test_rank ranks[COUNT];
     pid_t pids[COUNT];
     prepare_ranks(ranks, COUNT, NULL, body_scale, NULL);

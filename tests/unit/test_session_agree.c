@@ -98,10 +98,10 @@ static int body_successor(test_rank *self) {
 }
 
 static void run(plan p) {
-    char path[] = "/tmp/symmem-session-XXXXXX";
+    char path[FOLDER_BYTES];
     test_rank ranks[WORLD], successor[WORLD];
     pid_t pids[WORLD];
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+    CU_ASSERT_FATAL(make_folder(path));
     atomic_store(calls, 0);
     atomic_store(successors, 0);
     atomic_store(through, 0);

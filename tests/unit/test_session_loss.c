@@ -61,8 +61,8 @@ static void late(int before) {
     CU_ASSERT_EQUAL(keys_of(store, 5), 0);
     symmem_store_close(store);
 
-    char path[] = "/tmp/symmem-session-XXXXXX";
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+    char path[FOLDER_BYTES];
+    CU_ASSERT_FATAL(make_folder(path));
     pid_t pids[5];
     prepare_ranks(ranks, 5, NULL, body_late, &before);
     for (int i = 0; i < 5; i++)
@@ -186,8 +186,8 @@ static int body_killed(test_rank *self) {
 }
 
 static void killed(kill_plan plan) {
-    char path[] = "/tmp/symmem-session-XXXXXX";
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+    char path[FOLDER_BYTES];
+    CU_ASSERT_FATAL(make_folder(path));
     test_rank ranks[3];
     pid_t pids[3];
     atomic_store(through, 0);
@@ -243,8 +243,8 @@ static int body_left_waiting(test_rank *self) {
 }
 
 static void test_left_waiting(void) {
-    char path[] = "/tmp/symmem-session-XXXXXX";
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+    char path[FOLDER_BYTES];
+    CU_ASSERT_FATAL(make_folder(path));
     test_rank ranks[3];
     pid_t pids[3];
     atomic_store(through, 0);
@@ -276,8 +276,8 @@ static int body_successor(test_rank *self) {
 }
 
 static void test_successor(void) {
-    char path[] = "/tmp/symmem-session-XXXXXX";
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+    char path[FOLDER_BYTES];
+    CU_ASSERT_FATAL(make_folder(path));
     test_rank ranks[3];
     pid_t pids[3];
     int generation = 0;
@@ -311,8 +311,8 @@ static int body_stopped(test_rank *self) {
 }
 
 static void test_stopped(void) {
-    char path[] = "/tmp/symmem-session-XXXXXX";
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+    char path[FOLDER_BYTES];
+    CU_ASSERT_FATAL(make_folder(path));
     test_rank ranks[3];
     pid_t pids[3];
     int status = 0;
