@@ -4,6 +4,7 @@
 #define UNIT_CUDA_RANKS_H
 
 #include <CUnit/Basic.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -22,6 +23,7 @@
 
 /* In every process at the same addresses; peers change it. */
 static char *arena;
+static atomic_int *begun; /* ranks of a scenario */
 static void *tables[3 * RANKS];
 /* The rank's own. */
 static float in[RANKS * MOST], out[RANKS * MOST], wanted[RANKS * MOST];
@@ -36,9 +38,17 @@ static float in[RANKS * MOST], out[RANKS * MOST], wanted[RANKS * MOST];
 
 /* --- ranks -------------------------------------------------------------------------- */
 
+/* Who starts late would rightly be called missing. */
+static void begin_together(void) {
+    atomic_fetch_add(begun, 1);
+    for (int i = 0; i < 20000 && atomic_load(begun) < RANKS; i++)
+        cuda_sleep_ns(CUDA_NS_PER_MS);
+}
+
 static int child(bool (*scenario)(int32_t rank), int32_t rank) {
     alarm(100);
     fake_open(tables, rank, RANKS, CHANNELS);
+    begin_together();
     bool right = scenario(rank) && fake.pieces == 0;
     return right ? 0 : 1;
 }
@@ -47,6 +57,7 @@ static void run_ranks(bool (*scenario)(int32_t rank)) {
     pid_t pids[RANKS];
     size_t each = BUFFER_BYTES + SIGNAL_BYTES;
     memset(arena, 0, RANKS * each);
+    atomic_store(begun, 0);
     for (int32_t r = 0; r < RANKS; r++) {
         tables[r] = arena + (size_t)r * each;
         tables[2 * RANKS + r] = arena + (size_t)r * each + BUFFER_BYTES;

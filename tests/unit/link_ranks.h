@@ -12,6 +12,7 @@
 #include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "folder.h"
 #include "objects.h"
 
 const symmem_backend *symmem_backend_entry(uint32_t abi);
@@ -39,6 +41,9 @@ typedef struct rank_env {
     const char *fault_point; /* fails once when reached */
     symmem_status fault_status;
     int fault_hits;
+    /* Waits there, once, for others that do: `meet_count` of them in all. */
+    const char *_Atomic meet_point;
+    int meet_count;
     int notices;
 } rank_env;
 
@@ -95,8 +100,22 @@ static inline symmem_error_record last_record(void) {
  */
 #define DIE ((symmem_status)-1000)
 
+/* Of a run's threads, at their meet_point. */
+static atomic_int env_met;
+
+/* Who came late would rightly be called missing: that all are there is certain from here on. */
+static inline void env_meet_at_point(rank_env *env) {
+    atomic_store(&env->meet_point, NULL);
+    atomic_fetch_add(&env_met, 1);
+    for (int i = 0; i < 20000 && atomic_load(&env_met) < env->meet_count; i++)
+        sm_sleep_ns(1000000);
+}
+
 static inline symmem_status env_point(void *arg, const char *point) {
     rank_env *env = arg;
+    const char *meet_point = atomic_load(&env->meet_point); /* a stream's thread may come, too */
+    if (meet_point != NULL && strcmp(meet_point, point) == 0)
+        env_meet_at_point(env);
     if (env->fault_point == NULL || strcmp(env->fault_point, point) != 0)
         return SYMMEM_OK;
     env->fault_point = NULL;
@@ -186,6 +205,7 @@ static inline void run_threads(plan p) {
     CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&p.store), SYMMEM_OK);
     CU_ASSERT_EQUAL_FATAL(pthread_barrier_init(&meet, NULL, (unsigned)p.world), 0);
     p.meet = &meet;
+    atomic_store(&env_met, 0);
     for (int32_t r = 0; r < p.world; r++) {
         env_init(&envs[r], &p, r);
         CU_ASSERT_EQUAL_FATAL(pthread_create(&threads[r], NULL, env_run, &envs[r]), 0);
@@ -203,9 +223,9 @@ static inline void run_threads(plan p) {
 
 /* The parent waits with a limit of its own: a rank that hangs is ended. */
 static inline void run_processes(plan p) {
-    char path[] = "/tmp/symmem-unit-XXXXXX";
+    char path[FOLDER_BYTES];
     pid_t pids[MAX_RANKS];
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+    CU_ASSERT_FATAL(make_folder(path));
     for (int32_t r = 0; r < p.world; r++) {
         pids[r] = fork();
         if (pids[r] == 0) {

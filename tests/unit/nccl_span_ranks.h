@@ -10,6 +10,7 @@
 #include <symmem/stream.h>
 
 #include "nccl_ranks.h"
+#include "span.h"
 
 #define N 6 /* elements, of each rank where there is one part a rank */
 
@@ -58,6 +59,12 @@ static inline symmem_status reduce_once(rank_env *env, symmem_handle *handle, vo
     return reduce_within(env, handle, data, stream, LIMIT_MS);
 }
 
+/* Where all goes well: a rank that was kept from running is waited for. */
+static inline symmem_status reduce_well(rank_env *env, symmem_handle *handle, void *data,
+                                        symmem_stream *stream) {
+    return reduce_within(env, handle, data, stream, 10000);
+}
+
 /* A call on another thread of the rank. */
 typedef struct other_call {
     rank_env *env;
@@ -71,6 +78,15 @@ static inline void *call_other(void *opaque) {
     other_call *o = opaque;
     o->status = reduce_within(o->env, o->handle, o->ptr, NULL, o->limit_ms);
     return NULL;
+}
+
+/* Until that one is the communicator's: from then on it waits in NCCL. */
+static inline void await_other_call(rank_env *env) {
+    nccl_span *span = nccl_state_of(env->context->instance)->spans;
+    for (int i = 0; i < 10000 && pthread_mutex_trylock(&span->turn) == 0; i++) {
+        pthread_mutex_unlock(&span->turn);
+        usleep(1000);
+    }
 }
 
 static const void *_Atomic held_stream; /* other work, before the collective, that takes long */

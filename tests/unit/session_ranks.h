@@ -3,6 +3,7 @@
 #ifndef SYMMEM_SESSION_RANKS_H
 #define SYMMEM_SESSION_RANKS_H
 
+#include "folder.h"
 #include "internal.h"
 
 #include <dirent.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -156,6 +158,26 @@ static inline int reap(pid_t pid) {
     if (pid < 2 || waitpid(pid, &status, 0) != pid)
         return 2000;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+/* So many counters in memory that ranks forked from now on share; NULL if there is none. */
+static inline atomic_int *shared_counters(size_t count) {
+    void *shared = mmap(NULL, count * sizeof(atomic_int), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return shared == MAP_FAILED ? NULL : shared;
+}
+
+/* Not for ever: what others wait for may have failed. */
+static inline void await_counter(const atomic_int *counter, int least) {
+    uint64_t end_ns = sm_deadline_ns(20000);
+    while (atomic_load(counter) < least && !sm_expired(end_ns))
+        sm_sleep_ns(1000000);
+}
+
+/* Whoever has seen what is to be seen stays until so many have: none is to see another one end. */
+static inline void leave_together(atomic_int *through, int ranks) {
+    atomic_fetch_add(through, 1);
+    await_counter(through, ranks);
 }
 
 static inline int count_files(const char *path, char prefix) {

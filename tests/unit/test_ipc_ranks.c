@@ -116,8 +116,8 @@ static int body_processes(test_rank *self) {
 /* 70 ranks, 280 descriptors: two messages to each, queues of ten. */
 static void test_many_processes(void) {
     enum { COUNT = 70 };
-    char path[] = "/tmp/symmem-ipc-XXXXXX";
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+    char path[FOLDER_BYTES];
+    CU_ASSERT_FATAL(make_folder(path));
     static test_rank ranks[COUNT];
     pid_t pids[COUNT];
     prepare_ranks(ranks, COUNT, NULL, body_processes, NULL);
@@ -131,8 +131,8 @@ static void test_many_processes(void) {
 }
 
 static void test_socket_files(void) {
-    char path[] = "/tmp/symmem-ipc-XXXXXX";
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+    char path[FOLDER_BYTES];
+    CU_ASSERT_FATAL(make_folder(path));
     symmem_store *store = NULL;
     CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
     test_rank ranks[3];
@@ -150,19 +150,19 @@ static int body_fd_points(test_rank *self) {
     int own[2] = {own_file(self->rank, 0), own_file(self->rank, 1)}, all[2 * 3];
     uint64_t start_ns = sm_now_ns();
     symmem_status status =
-        sm_session_all_gather_fds(self->session, "op", own, 2, all, sm_deadline_ns(3000));
+        sm_session_all_gather_fds(self->session, "op", own, 2, all, sm_deadline_ns(20000));
     for (int i = 0; i < 6; i++)
         if (all[i] >= 0)
             close(all[i]);
     close(own[0]);
     close(own[1]);
     EXPECT(self->point_name == NULL || status == SYMMEM_BACKEND);
-    status = sm_session_agree(self->session, "op", "fds", status, sm_deadline_ns(3000));
+    status = sm_session_agree(self->session, "op", "fds", status, sm_deadline_ns(20000));
     EXPECT(status == SYMMEM_BACKEND);
     EXPECT(sm_record()->failed_rank == *(const int32_t *)self->arg);
-    EXPECT(sm_now_ns() - start_ns < 1000000000);
+    EXPECT(sm_now_ns() - start_ns < 10000000000);
     EXPECT(sm_session_id(self->session) != 0);
-    EXPECT(gather_fds(self, 2, 3000, &status) == 0);
+    EXPECT(gather_fds(self, 2, 20000, &status) == 0);
     EXPECT(status == SYMMEM_OK);
     return 0;
 }
@@ -226,6 +226,8 @@ static int body_absent(test_rank *self) {
     return 0;
 }
 
+static atomic_int *through; /* in memory that the processes share */
+
 static int body_dies(test_rank *self) {
     EXPECT(sm_session_ensure(self->session, "op", sm_deadline_ns(10000)) == SYMMEM_OK);
     if (self->rank == *(const int32_t *)self->arg) {
@@ -234,11 +236,12 @@ static int body_dies(test_rank *self) {
     }
     symmem_status status;
     uint64_t start_ns = sm_now_ns();
-    EXPECT(gather_fds(self, 1, 10000, &status) == 0);
+    EXPECT(gather_fds(self, 1, 20000, &status) == 0);
     EXPECT(status == SYMMEM_PEER_LOST);
     EXPECT(sm_record()->failed_rank == *(const int32_t *)self->arg);
-    EXPECT(sm_now_ns() - start_ns < 1000000000);
-    sm_sleep_ns(500000000);
+    /* Far from the limit; the suite has the bound. */
+    EXPECT(sm_now_ns() - start_ns < 5000000000);
+    leave_together(through, 2);
     return 0;
 }
 
@@ -250,9 +253,10 @@ static void test_absent(void) {
     CU_ASSERT_TRUE(run_threads(ranks, 3));
     symmem_store_close(store);
     for (int32_t victim = 0; victim < 2; victim++) {
-        char path[] = "/tmp/symmem-ipc-XXXXXX";
-        CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+        char path[FOLDER_BYTES];
+        CU_ASSERT_FATAL(make_folder(path));
         pid_t pids[3];
+        atomic_store(through, 0);
         prepare_ranks(ranks, 3, NULL, body_dies, &victim);
         for (int i = 0; i < 3; i++)
             pids[i] = fork_rank(&ranks[i], path);
@@ -266,17 +270,17 @@ static void test_absent(void) {
 static int refused_at_once(test_rank *self) {
     int fd = 0, all[3], got;
     uint64_t start_ns = sm_now_ns();
-    EXPECT(sm_session_all_gather_fds(self->session, "op", &fd, 1, all, sm_deadline_ns(5000)) ==
+    EXPECT(sm_session_all_gather_fds(self->session, "op", &fd, 1, all, sm_deadline_ns(20000)) ==
            SYMMEM_UNREACHABLE);
     EXPECT(symmem_error_is_missing(sm_record(), 2) == (self->rank != 2));
     EXPECT(sm_record()->missing_count == (self->rank == 2 ? 2u : 1u) && all[0] == -1);
-    EXPECT(sm_session_broadcast_fd(self->session, "op", 0, fd, &got, sm_deadline_ns(5000)) ==
+    EXPECT(sm_session_broadcast_fd(self->session, "op", 0, fd, &got, sm_deadline_ns(20000)) ==
            SYMMEM_UNREACHABLE);
-    EXPECT(sm_now_ns() - start_ns < 1000000000);
+    EXPECT(sm_now_ns() - start_ns < 10000000000);
     if (self->rank != 2)
         EXPECT(sm_session_send_fd(self->session, 2, fd, 0) == SYMMEM_UNREACHABLE);
     /* The session is up all the same. */
-    EXPECT(sm_session_agree(self->session, "op", "end", SYMMEM_OK, sm_deadline_ns(5000)) ==
+    EXPECT(sm_session_agree(self->session, "op", "end", SYMMEM_OK, sm_deadline_ns(20000)) ==
            SYMMEM_OK);
     return 0;
 }
@@ -444,5 +448,8 @@ static const unit_case cases[] = {
 };
 
 int main(void) {
+    through = shared_counters(1);
+    if (through == NULL)
+        return 1;
     return UNIT_MAIN("ipc_ranks", cases);
 }

@@ -71,8 +71,9 @@ static void body_faults(rank_env *env) {
     env_meet(env);
     const bool hangs = wanted->way == FAKE_NEVER_ENDS, long_one = hangs || slow;
     uint64_t begin_ns = cuda_now_ns();
-    symmem_status status = meet_at(env, ptr, long_one ? DEADLINE_MS : 4000, &handle);
-    CHECK(env, cuda_now_ns() - begin_ns < (long_one ? DEADLINE_MS + 1000 : 2500) * CUDA_NS_PER_MS);
+    symmem_status status = meet_at(env, ptr, long_one ? DEADLINE_MS : 10000, &handle);
+    const uint64_t most_ms = slow ? DEADLINE_MS + 1000 : hangs ? DEADLINE_MS + 3000 : 6000;
+    CHECK(env, cuda_now_ns() - begin_ns < most_ms * CUDA_NS_PER_MS);
     CHECK(env, handle == NULL && last_record().failed_rank >= 0);
     CHECK(env,
           hangs || wanted->wanted == SYMMEM_PEER_LOST || last_record().failed_rank == wanted->rank);
@@ -83,7 +84,7 @@ static void body_faults(rank_env *env) {
         nccl->call = FAKE_NO_CALL;
     env_meet(env);
     atomic_store(&nccl->held, 0);
-    if (slow)
+    if (slow || hangs) /* at the limit nobody waits for the ends */
         CHECK(env, all_have_ended());
     CHECK(env, atomic_load(&nccl->comms) == 0 && atomic_load(&nccl->threads) == 0);
     env_meet(env);
@@ -236,10 +237,12 @@ static void body_stuck(rank_env *env) {
     uint64_t begin_ns = cuda_now_ns();
     symmem_status status = meet_at(env, ptr, DEADLINE_MS, &handle);
     gets_stuck = false;
-    CHECK(env, cuda_now_ns() - begin_ns < (DEADLINE_MS + 1000) * CUDA_NS_PER_MS);
+    CHECK(env, cuda_now_ns() - begin_ns < (DEADLINE_MS + 3000) * CUDA_NS_PER_MS);
     CHECK(env, last_record().failed_rank == 1);
     CHECK(env, env->rank != 1 || strstr(last_record().message, "the kernel") != NULL);
     expect_agreed(env, status, SYMMEM_TIMEOUT);
+    for (int i = 0; i < 5000 && atomic_load(&nccl->aborts) - aborts < 2; i++)
+        cuda_sleep_ns(CUDA_NS_PER_MS);
     cuda_sleep_ns(300 * CUDA_NS_PER_MS);
     CHECK(env, atomic_load(&nccl->aborts) - aborts == 2); /* the kernel would read what is gone */
     env_meet(env);

@@ -216,6 +216,8 @@ static void body_refused(rank_env *env) {
     int out[3] = {0};
     DLTensor in = tensor_of(env, ptr, 1, &count, 32), to = tensor_of(env, out, 1, &count, 32);
     DLTensor rows = tensor_of(env, ptr, 2, whole, 32), row = tensor_of(env, out, 2, part, 32);
+    /* Who is refused waits for nobody. */
+    const uint32_t limit_ms = env->rank == 1 ? 10000 : LIMIT_MS;
     if (env->rank == 0) {
         nccl->rank = 1;
         nccl->result = ncclInvalidArgument;
@@ -225,8 +227,8 @@ static void body_refused(rank_env *env) {
     env_meet(env);
     symmem_status status =
         env->plan->argument == 0
-            ? symmem_all_to_all_out(handle, &in, splits, &to, splits, 0, LIMIT_MS, NULL)
-            : symmem_reduce_scatter_out(handle, &rows, SYMMEM_SUM, true, &row, 0, LIMIT_MS, NULL);
+            ? symmem_all_to_all_out(handle, &in, splits, &to, splits, 0, limit_ms, NULL)
+            : symmem_reduce_scatter_out(handle, &rows, SYMMEM_SUM, true, &row, 0, limit_ms, NULL);
     if (env->rank == 1)
         CHECK_STATUS(env, status, SYMMEM_BACKEND);
     else if (status != SYMMEM_OK || env->plan->argument != 0) /* some have all that they want */

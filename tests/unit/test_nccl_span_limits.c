@@ -7,7 +7,6 @@
 #include <sys/mman.h>
 
 #include "nccl_span_ranks.h"
-#include "span.h"
 
 /* --- limits ------------------------------------------------------------------------- */
 
@@ -44,7 +43,7 @@ static void reduce_anew(rank_env *env, symmem_handle *handle, void *ptr, symmem_
     }
     fill(env, ptr, N);
     env_meet(env);
-    CHECK_OK(env, reduce_once(env, handle, ptr, stream));
+    CHECK_OK(env, reduce_well(env, handle, ptr, stream));
     for (int i = 0; i < N; i++)
         CHECK(env, ((int *)ptr)[i] == sum(env, i));
     env_meet(env);
@@ -76,7 +75,7 @@ static void body_troubles(rank_env *env) {
         return;
     if (wanted->on_stream)
         CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
-    CHECK_OK(env, reduce_once(env, handle, ptr, stream));
+    CHECK_OK(env, reduce_well(env, handle, ptr, stream));
     env_meet(env);
     if (env->rank == 0) {
         nccl->way = wanted->way;
@@ -125,7 +124,7 @@ static void body_one_calls(rank_env *env) {
     symmem_handle *handle = env_handle(env, &ptr);
     if (handle == NULL)
         return;
-    CHECK_OK(env, reduce_once(env, handle, ptr, NULL));
+    CHECK_OK(env, reduce_well(env, handle, ptr, NULL));
     env_meet(env);
     if (env->rank == 0)
         CHECK_STATUS(env, reduce_once(env, handle, ptr, NULL), SYMMEM_TIMEOUT);
@@ -154,7 +153,7 @@ static void body_beside(rank_env *env) {
     CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &pb));
     CHECK_OK(env, meet_at(env, pb, 10000, &b));
     CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
-    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    CHECK_OK(env, reduce_well(env, a, pa, NULL));
     if (env->rank == 0) {
         nccl->way = FAKE_RUNS_ON;
         nccl->rank = 0;
@@ -224,11 +223,12 @@ static void body_behind(rank_env *env) {
     other_call first = {env, a, pa, without ? 0 : 7000, SYMMEM_OK};
     CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &pb));
     CHECK_OK(env, meet_at(env, pb, 10000, &b));
-    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    CHECK_OK(env, reduce_well(env, a, pa, NULL));
     env_meet(env);
     if (env->rank == 0) {
         CHECK(env, pthread_create(&thread, NULL, call_other, &first) == 0);
-        usleep(100000);
+        await_other_call(env);
+        usleep(20000);
         atomic_store(&nccl->held, without);
         uint64_t begin_ns = cuda_now_ns();
         CHECK_STATUS(env, reduce_within(env, b, pb, NULL, LIMIT_MS), SYMMEM_TIMEOUT);
@@ -254,7 +254,7 @@ static void body_behind(rank_env *env) {
 static symmem_handle *begin_on_stream(rank_env *env, void **ptr, symmem_stream **stream) {
     symmem_handle *handle = env_handle(env, ptr);
     CHECK_OK(env, symmem_stream_create(env->context, -1, stream));
-    CHECK_OK(env, reduce_once(env, handle, *ptr, *stream));
+    CHECK_OK(env, reduce_well(env, handle, *ptr, *stream));
     env_meet(env);
     return handle;
 }
@@ -291,6 +291,7 @@ static void body_late_stream(rank_env *env) {
 
 /* Where the call is through with NCCL its time counts from when the stream gets there. */
 static void body_stream_in_time(rank_env *env) {
+    const uint32_t limit_ms = 800; /* in which all streams get there */
     void *ptr = NULL;
     symmem_stream *stream = NULL;
     symmem_handle *handle = begin_on_stream(env, &ptr, &stream);
@@ -299,8 +300,8 @@ static void body_stream_in_time(rank_env *env) {
     if (env->rank == 0)
         hold(stream);
     env_meet(env);
-    CHECK_OK(env, symmem_all_reduce(handle, &all, SYMMEM_SUM, &all, 0, LIMIT_MS, stream));
-    usleep(2 * LIMIT_MS * 1000);
+    CHECK_OK(env, symmem_all_reduce(handle, &all, SYMMEM_SUM, &all, 0, limit_ms, stream));
+    usleep((limit_ms + 200) * 1000);
     env_meet(env);
     atomic_store(&held_stream, NULL);
     CHECK_OK(env, symmem_stream_synchronize(stream, 5000));
@@ -369,7 +370,7 @@ static void body_no_turn(rank_env *env) {
     symmem_handle *a = env_handle(env, &pa), *b = NULL;
     CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &pb));
     CHECK_OK(env, meet_at(env, pb, 10000, &b));
-    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    CHECK_OK(env, reduce_well(env, a, pa, NULL));
     env_meet(env);
     if (env->rank == 0) {
         nccl_span *span = nccl_state_of(env->context->instance)->spans;
@@ -456,7 +457,7 @@ static void body_no_thread(rank_env *env) {
     CHECK(env, last_record().system_errno == EAGAIN);
     CHECK(env, strstr(last_record().message, "thread") != NULL);
     env_meet(env);
-    CHECK_OK(env, reduce_once(env, handle, ptr, NULL));
+    CHECK_OK(env, reduce_well(env, handle, ptr, NULL));
     env_meet(env);
     symmem_handle_release(handle);
     CHECK_OK(env, symmem_free(env->context, ptr));

@@ -60,7 +60,7 @@ static void body_old_flight(rank_env *env) {
     symmem_stream *stream = NULL;
     symmem_handle *a = env_handle(env, &pa), *b = another(env, &pb);
     CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
-    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    CHECK_OK(env, reduce_well(env, a, pa, NULL));
     env_meet(env);
     if (env->rank == 0) {
         int64_t count = N;
@@ -79,7 +79,7 @@ static void body_old_flight(rank_env *env) {
     usleep(50000); /* the watcher comes round */
     fill(env, pa, N);
     env_meet(env);
-    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    CHECK_OK(env, reduce_well(env, a, pa, NULL));
     env_meet(env);
     if (env->rank == 0) {
         atomic_store(&held_stream, NULL);
@@ -94,10 +94,10 @@ static void body_old_flight(rank_env *env) {
 static void body_healthy_reset(rank_env *env) {
     void *pa = NULL, *pb = NULL;
     symmem_handle *a = env_handle(env, &pa), *b = another(env, &pb);
-    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    CHECK_OK(env, reduce_well(env, a, pa, NULL));
     CHECK_OK(env, symmem_handle_reset(a, 5000));
-    CHECK_OK(env, reduce_once(env, b, pb, NULL));
-    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    CHECK_OK(env, reduce_well(env, b, pb, NULL));
+    CHECK_OK(env, reduce_well(env, a, pa, NULL));
     drop_both(env, a, pa, b, pb);
 }
 
@@ -106,18 +106,18 @@ static void body_healthy_reset(rank_env *env) {
 static void body_reopened(rank_env *env) {
     void *pa = NULL, *pb = NULL;
     symmem_handle *a = env_handle(env, &pa);
-    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    CHECK_OK(env, reduce_well(env, a, pa, NULL));
     if (env->plan->argument == 1)
         bring_down(env);
     fail_rendezvous(env, "nccl.window.before");
-    CHECK_OK(env, reduce_once(env, a, pa, NULL)); /* none of its business */
+    CHECK_OK(env, reduce_well(env, a, pa, NULL)); /* none of its business */
     fail_alone(env, a, pa);
     CHECK_OK(env, symmem_handle_reset(a, 5000));
     CHECK_STATUS(env, reduce_once(env, a, pa, NULL), SYMMEM_STALE);
     symmem_handle *b = another(env, &pb);
     env_meet(env);
-    CHECK_OK(env, reduce_once(env, b, pb, NULL));
-    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    CHECK_OK(env, reduce_well(env, b, pb, NULL));
+    CHECK_OK(env, reduce_well(env, a, pa, NULL));
     drop_both(env, a, pa, b, pb);
 }
 
@@ -126,7 +126,7 @@ static void body_reopened(rank_env *env) {
 static void body_slow_end(rank_env *env) {
     void *pa = NULL, *pb = NULL;
     symmem_handle *a = env_handle(env, &pa), *b = NULL;
-    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    CHECK_OK(env, reduce_well(env, a, pa, NULL));
     fail_alone(env, a, pa);
     CHECK_OK(env, symmem_handle_reset(a, 5000));
     CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &pb));
@@ -137,7 +137,7 @@ static void body_slow_end(rank_env *env) {
     env_meet(env);
     atomic_store(&nccl->held, 0);
     env_meet(env);
-    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    CHECK_OK(env, reduce_well(env, a, pa, NULL));
     drop_both(env, a, pa, b, pb);
 }
 
@@ -213,7 +213,7 @@ static void body_other_group(rank_env *env) {
 static void body_half_made(rank_env *env) {
     void *pa = NULL, *pb = NULL;
     symmem_handle *a = env_handle(env, &pa);
-    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    CHECK_OK(env, reduce_well(env, a, pa, NULL));
     fail_alone(env, a, pa);
     CHECK_OK(env, symmem_handle_reset(a, 5000));
     fail_rendezvous(env, "nccl.comm.done");
@@ -221,7 +221,7 @@ static void body_half_made(rank_env *env) {
     CHECK_STATUS(env, reduce_once(env, a, pa, NULL), SYMMEM_STALE);
     symmem_handle *b = another(env, &pb);
     env_meet(env);
-    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    CHECK_OK(env, reduce_well(env, a, pa, NULL));
     drop_both(env, a, pa, b, pb);
 }
 
@@ -229,7 +229,7 @@ static void body_half_made(rank_env *env) {
 static void body_half_reset(rank_env *env) {
     void *pa = NULL, *pb = NULL;
     symmem_handle *a = env_handle(env, &pa), *b = another(env, &pb);
-    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    CHECK_OK(env, reduce_well(env, a, pa, NULL));
     fail_alone(env, a, pa);
     env->fault_point = env->rank == 1 ? "reset.state.before" : NULL;
     env->fault_status = SYMMEM_NO_SPACE;
@@ -248,7 +248,7 @@ static void body_reset_at_once(rank_env *env) {
     int64_t count = N;
     DLTensor all = tensor_of(env, pa, 1, &count, 32);
     CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
-    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    CHECK_OK(env, reduce_well(env, a, pa, NULL));
     env_meet(env);
     if (env->rank == 0)
         CHECK_OK(env, symmem_all_reduce(a, &all, SYMMEM_SUM, &all, 0, LIMIT_MS, stream));
@@ -273,11 +273,13 @@ static void body_between(rank_env *env) {
     const int way = env->plan->argument;
     symmem_handle *a = env_handle(env, &pa), *b = another(env, &pb), *c = NULL;
     other_call o = {env, b, pb, way == FAILED ? 0 : 4000, SYMMEM_OK};
-    CHECK_OK(env, reduce_once(env, a, pa, NULL));
+    CHECK_OK(env, reduce_well(env, a, pa, NULL));
     env_meet(env);
-    if (env->rank == 0)
+    if (env->rank == 0) {
         CHECK(env, pthread_create(&thread, NULL, call_other, &o) == 0);
-    usleep(100000);
+        await_other_call(env);
+        usleep(20000);
+    }
     env_meet(env);
     if (way == FAILED && env->rank == 1)
         CHECK_STATUS(env, reduce_once(env, a, pa, NULL), SYMMEM_TIMEOUT);
@@ -311,13 +313,13 @@ static void body_pool_reopened(rank_env *env) {
     CHECK_OK(env, symmem_pool_alloc(pool, 1024, &one));
     CHECK_OK(env, symmem_pool_alloc(pool, 2048, &two));
     CHECK_OK(env, meet_at(env, one, 10000, &first));
-    CHECK_OK(env, reduce_once(env, first, one, NULL));
+    CHECK_OK(env, reduce_well(env, first, one, NULL));
     if (env->plan->argument == 1)
         bring_down(env);
     fail_rendezvous(env, "nccl.window.before");
     CHECK_OK(env, meet_at(env, two, 10000, &second));
     env_meet(env);
-    CHECK_OK(env, reduce_once(env, second, two, NULL));
+    CHECK_OK(env, reduce_well(env, second, two, NULL));
     drop_both(env, first, NULL, second, NULL);
     CHECK_OK(env, symmem_pool_free(pool, one));
     CHECK_OK(env, symmem_pool_free(pool, two));

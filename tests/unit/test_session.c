@@ -68,8 +68,8 @@ static void test_store_traffic(void) {
 }
 
 static void test_keys_go(void) {
-    char path[] = "/tmp/symmem-session-XXXXXX";
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+    char path[FOLDER_BYTES];
+    CU_ASSERT_FATAL(make_folder(path));
     test_rank ranks[4];
     pid_t pids[4];
     int rounds = 300;
@@ -197,9 +197,8 @@ static int body_agree_alone(test_rank *self) {
     EXPECT(sm_session_agree(self->session, "op", "end", SYMMEM_LIMIT, deadline_ns) == SYMMEM_LIMIT);
     EXPECT(strcmp(sm_record()->message, "mine") == 0);
     EXPECT(sm_session_id(self->session) == 0);
-    uint64_t start_ns = sm_now_ns();
     EXPECT(sm_session_agree(self->session, "op", "end", SYMMEM_OK, deadline_ns) == SYMMEM_TIMEOUT);
-    EXPECT(sm_now_ns() - start_ns < 50000000);
+    EXPECT(strstr(sm_record()->message, "an earlier step") != NULL);
     return 0;
 }
 
@@ -228,8 +227,8 @@ static void test_scale(void) {
 #else
     enum { COUNT = 128 };
 #endif
-    char path[] = "/tmp/symmem-session-XXXXXX";
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+    char path[FOLDER_BYTES];
+    CU_ASSERT_FATAL(make_folder(path));
     static test_rank ranks[COUNT];
     pid_t pids[COUNT];
     prepare_ranks(ranks, COUNT, NULL, body_scale, NULL);

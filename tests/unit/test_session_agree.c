@@ -5,8 +5,6 @@
 #include "session_store.h"
 #include "unit.h"
 
-#include <sys/mman.h>
-
 #define WORLD 4
 #define LAST 3
 
@@ -19,8 +17,8 @@ typedef struct plan {
     bool restarted; /* rank 1 has a successor that has not joined */
 } plan;
 
-static atomic_int *calls, *successors; /* in memory that the processes share */
-static bool armed;                     /* in a victim's process */
+static atomic_int *calls, *successors, *through; /* in memory that the processes share */
+static bool armed;                               /* in a victim's process */
 
 static symmem_status kill_point(void *arg, const char *name) {
     const plan *p = ((test_rank *)arg)->arg;
@@ -29,16 +27,10 @@ static symmem_status kill_point(void *arg, const char *name) {
     return SYMMEM_OK;
 }
 
-static void await(const atomic_int *shown) {
-    uint64_t end_ns = sm_deadline_ns(10000);
-    while (atomic_load(shown) == 0 && !sm_expired(end_ns))
-        sm_sleep_ns(1000000);
-}
-
 static void die(test_rank *self, const plan *p) {
     if (p->point == NULL) {
         if (p->late_ms != 0)
-            await(calls);
+            await_counter(calls, 1);
         sm_sleep_ns((uint64_t)p->late_ms * 1000000);
         raise(SIGKILL);
     }
@@ -52,12 +44,18 @@ static void await_deaths(const test_rank *self, const plan *p) {
         while (sm_liveness_ask(self->liveness, rank) != SYMMEM_PEER_GONE && !sm_expired(end_ns))
             sm_sleep_ns(1000000);
     if (p->restarted)
-        await(successors);
+        await_counter(successors, 1);
+}
+
+/* Who breaks off may have seen the first of them only; who had it told, or looked, knows all. */
+static bool knows_all(const test_rank *self, const plan *p) {
+    return self->rank == 0 || (p->point != NULL && strcmp(p->point, "exchange.publish.after") == 0);
 }
 
 static int body(test_rank *self) {
     const plan *p = self->arg;
     symmem_status own = SYMMEM_OK;
+    const bool all = knows_all(self, p);
     EXPECT(reopen_with(self, kill_point) == 0);
     EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
     if (self->rank >= 1 && self->rank <= p->victims) {
@@ -69,6 +67,8 @@ static int body(test_rank *self) {
             await_deaths(self, p);
         own = sm_fail(p->own, "op", "step", "a connection broke");
         atomic_store(calls, 1);
+    } else if (all && p->victims > 1) {
+        await_deaths(self, p); /* lest it looks between one's end and another's */
     }
     uint64_t start_ns = sm_now_ns();
     symmem_status status =
@@ -79,17 +79,13 @@ static int body(test_rank *self) {
     else
         EXPECT(status == SYMMEM_PEER_LOST);
     bool named = status == SYMMEM_PEER_LOST;
-    /* Who breaks off may have seen the first of them only; who had it told, or looked, knows all.
-     */
-    bool all =
-        self->rank == 0 || (p->point != NULL && strcmp(p->point, "exchange.publish.after") == 0);
     for (int32_t rank = 1; named && all && rank <= p->victims; rank++)
         EXPECT(symmem_error_is_missing(sm_record(), rank));
     if (named && all)
         EXPECT(sm_record()->missing_count == (uint32_t)p->victims);
     if (named && all)
         EXPECT(sm_record()->failed_rank == (p->victims == 1 ? 1 : -1));
-    sm_sleep_ns(1000000000); /* no other rank is to see this one end */
+    leave_together(through, WORLD - p->victims);
     return 0;
 }
 
@@ -102,12 +98,13 @@ static int body_successor(test_rank *self) {
 }
 
 static void run(plan p) {
-    char path[] = "/tmp/symmem-session-XXXXXX";
+    char path[FOLDER_BYTES];
     test_rank ranks[WORLD], successor[WORLD];
     pid_t pids[WORLD];
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+    CU_ASSERT_FATAL(make_folder(path));
     atomic_store(calls, 0);
     atomic_store(successors, 0);
+    atomic_store(through, 0);
     prepare_ranks(ranks, WORLD, NULL, body, &p);
     prepare_ranks(successor, WORLD, NULL, body_successor, &p);
     for (int i = 0; i < WORLD; i++)
@@ -156,10 +153,10 @@ static const unit_case cases[] = {
 };
 
 int main(void) {
-    void *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED)
+    calls = shared_counters(3);
+    if (calls == NULL)
         return 1;
-    calls = shared;
-    successors = (atomic_int *)shared + 1;
+    successors = calls + 1;
+    through = calls + 2;
     return UNIT_MAIN("session_agree", cases);
 }

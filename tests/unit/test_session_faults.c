@@ -129,8 +129,8 @@ static int body_no_memory(test_rank *self) {
 
 static void test_no_memory(void) {
     for (int late = 0; late < 3; late++) {
-        char path[] = "/tmp/symmem-session-XXXXXX";
-        CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
+        char path[FOLDER_BYTES];
+        CU_ASSERT_FATAL(make_folder(path));
         test_rank ranks[3];
         pid_t pids[3];
         prepare_ranks(ranks, 3, NULL, body_no_memory, &late);

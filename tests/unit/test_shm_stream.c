@@ -231,12 +231,12 @@ static void test_close_busy(void) {
     void *stream;
     unsigned pause_us = 100000;
     CU_ASSERT_EQUAL_FATAL(backend->stream_create(closed, 0, &stream), SYMMEM_OK);
+    uint64_t start_ms = fake_now_ms();
     CU_ASSERT_EQUAL(backend->host_fn(closed, stream, sleep_fn, &pause_us), SYMMEM_OK);
     backend->stream_destroy(closed, stream);
-    uint64_t start_ms = fake_now_ms();
     backend->close(closed);
-    CU_ASSERT(fake_now_ms() - start_ms >= 50);
-    CU_ASSERT(fake_now_ms() - start_ms < 900);
+    CU_ASSERT(fake_now_ms() - start_ms >= 99);
+    CU_ASSERT(fake_now_ms() - start_ms < 5000);
 }
 
 static symmem_status count_point(const symmem_host *closed, const char *name) {
@@ -370,7 +370,7 @@ static void test_poison_ends_waits(void) {
     atomic_store(&rank->host.poisoned, true);
     CU_ASSERT_EQUAL(backend->stream_synchronize(rank->instance, stream, 5000, &record),
                     SYMMEM_POISONED);
-    CU_ASSERT(fake_now_ms() - start_ms < 1000);
+    CU_ASSERT(fake_now_ms() - start_ms < 4000);
     backend->stream_destroy(rank->instance, stream);
     fake_world_close(world);
 }
