@@ -171,8 +171,8 @@ static symmem_status share_id(cuda_instance *instance, const symmem_exchange *ex
     return status == SYMMEM_OK ? judge(instance, exchange, records) : status;
 }
 
-/* NCCL prepares every channel that its kernels might use: two dozen between eight GPUs, with 6 MiB
- * of device memory and a dozen calls of the driver each. */
+/* NCCL prepares every channel that its kernels might use: 32 between eight GPUs, with 6 MiB of
+ * device memory and some dozen calls of the driver each. */
 static ncclConfig_t config_for(nccl_comm_use use) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;

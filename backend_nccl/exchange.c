@@ -191,7 +191,8 @@ static symmem_status ensure_span(const registration *r) {
     if (!needed || ready)
         return SYMMEM_OK;
     /* Before another is made: its kernels may never end, and would be in the way. */
-    if (!nccl_span_end(r->instance, r->group->span, half_way_to(r->exchange->deadline_ns)))
+    if (!nccl_span_end(r->instance, r->group->span, NCCL_ANY_SERIAL,
+                       half_way_to(r->exchange->deadline_ns)))
         return r->instance->host->fail(r->instance->host, SYMMEM_TIMEOUT, 0, "rendezvous",
                                        "the driver keeps a call across domains that was given up");
     nccl_comm *comm = NULL;

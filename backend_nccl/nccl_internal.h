@@ -196,9 +196,10 @@ void nccl_span_leave(cuda_instance *instance, nccl_span *span);
 /* The same, and waits for nobody. */
 void nccl_span_drop(cuda_instance *instance, nccl_span *span);
 bool nccl_span_is_ready(const nccl_span *span);
-/* Gives up the communicator, if there is one, and what is under way on it, until then; 0: as long
- * as it takes. False: a call that the driver keeps has it yet. */
-bool nccl_span_end(cuda_instance *instance, nccl_span *span, uint64_t until_ns);
+#define NCCL_ANY_SERIAL UINT64_MAX
+/* Gives up the communicator, if there is one and it is that with the serial, and what is under way
+ * on it, until then; 0: as long as it takes. False: a call that the driver keeps has it yet. */
+bool nccl_span_end(cuda_instance *instance, nccl_span *span, uint64_t serial, uint64_t until_ns);
 /* Takes the communicator over; there is none before. */
 void nccl_span_set(cuda_instance *instance, nccl_span *span, nccl_comm *comm);
 symmem_status nccl_collective_apart(void *instance, const symmem_peers *peers, int32_t channel,

@@ -77,14 +77,15 @@ bool nccl_span_is_ready(const nccl_span *span) {
     return atomic_load(&span->is_ready);
 }
 
-bool nccl_span_end(cuda_instance *instance, nccl_span *span, uint64_t until_ns) {
-    nccl_span_lose(instance, span); /* who has the turn looks, and gives it */
+bool nccl_span_end(cuda_instance *instance, nccl_span *span, uint64_t serial, uint64_t until_ns) {
+    nccl_span_lose(instance, span, serial); /* who has the turn looks, and gives it */
     while (pthread_mutex_trylock(&span->turn) != 0) {
         if (until_ns != 0 && cuda_now_ns() >= until_ns)
             return false;
         cuda_sleep_ns(POLL_NS);
     }
-    nccl_comm *comm = nccl_span_take_away(instance, span);
+    const bool is_it = serial == NCCL_ANY_SERIAL || serial == span->serial;
+    nccl_comm *comm = is_it ? nccl_span_take_away(instance, span) : NULL;
     pthread_mutex_unlock(&span->turn);
     if (comm != NULL)
         nccl_comm_leave_by(instance, comm, until_ns);
@@ -107,7 +108,7 @@ void nccl_span_set(cuda_instance *instance, nccl_span *span, nccl_comm *comm) {
 void nccl_signal_lost(void *opaque, const symmem_peers *peers) {
     nccl_span *span = nccl_span_find(opaque, peers->signals[peers->rank]);
     if (span != NULL)
-        nccl_span_lose(opaque, span);
+        nccl_span_lose(opaque, span, NCCL_ANY_SERIAL);
 }
 
 /* --- a call ------------------------------------------------------------------------- */
@@ -197,13 +198,7 @@ static CUresult fly(const span_launch *l, nccl_flight *flight, CUstream native,
 /* It has been told of its failure, and nobody looks at it once it has ended: so the communicator's
  * end comes before. Whoever has the turn for longer than that takes looks himself. */
 static void give_up(const span_launch *l, nccl_flight *flight) {
-    cuda_instance *instance = flight->instance;
-    nccl_state *state = nccl_state_of(instance);
-    pthread_mutex_lock(&state->lock);
-    const bool is_last = flight->serial == l->span->serial; /* or it went with its communicator */
-    pthread_mutex_unlock(&state->lock);
-    if (is_last)
-        (void)nccl_span_end(instance, l->span, cuda_now_ns() + GIVE_UP_NS);
+    (void)nccl_span_end(flight->instance, l->span, flight->serial, cuda_now_ns() + GIVE_UP_NS);
     nccl_flight_leave(flight);
 }
 
@@ -230,7 +225,8 @@ static CUresult enqueue(cuda_instance *instance, cuda_launch *opaque, CUstream n
     nccl_flight *flight = make_flight(instance, l);
     nccl_comm *given_up = NULL;
     if (flight == NULL) {
-        nccl_span_lose(instance, l->span); /* peers may wait in NCCL for this call */
+        nccl_span_lose(instance, l->span,
+                       NCCL_ANY_SERIAL); /* peers may wait in NCCL for this call */
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     nccl_flight_enlist(flight);

@@ -63,8 +63,9 @@ bool nccl_flight_look(nccl_flight *flight);
 bool nccl_flight_broken(nccl_flight *flight, ncclResult_t result);
 /* Tells it, unless it has been told. */
 void nccl_flight_fail(nccl_flight *flight, symmem_status status, int32_t rank);
-/* Takes no more calls there and tells what is under way on it; any thread. */
-void nccl_span_lose(cuda_instance *instance, nccl_span *span);
+/* Takes no more calls there and tells what is under way on it; any thread. Nothing if the
+ * communicator is another one by now. */
+void nccl_span_lose(cuda_instance *instance, nccl_span *span, uint64_t serial);
 /* And gives up the communicator, whose end, which is the caller's, ends all that; NULL: there is
  * none. The turn is held. */
 nccl_comm *nccl_span_take_away(cuda_instance *instance, nccl_span *span);

@@ -59,17 +59,18 @@ static void lose(nccl_state *state, nccl_span *span) {
             tell(flight, SYMMEM_POISONED, flight->peers->rank);
 }
 
-void nccl_span_lose(cuda_instance *instance, nccl_span *span) {
+void nccl_span_lose(cuda_instance *instance, nccl_span *span, uint64_t serial) {
     nccl_state *state = nccl_state_of(instance);
     pthread_mutex_lock(&state->lock);
-    lose(state, span);
+    if (serial == NCCL_ANY_SERIAL || serial == span->serial)
+        lose(state, span);
     pthread_mutex_unlock(&state->lock);
 }
 
 /* All that wait on it end with it, though only one has failed. */
 nccl_comm *nccl_span_take_away(cuda_instance *instance, nccl_span *span) {
     nccl_comm *comm = span->comm;
-    nccl_span_lose(instance, span);
+    nccl_span_lose(instance, span, NCCL_ANY_SERIAL);
     span->comm = NULL;
     return comm;
 }

@@ -5,6 +5,7 @@
 #define FAKE_CUDA_CHECKS_H
 
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,10 @@
 #include <symmem/symmem.h>
 #include <time.h>
 
-static struct { int rank, bad; } checks;
+static struct {
+    int rank;
+    atomic_int bad;
+} checks;
 
 /* With the record of this thread's last failure. */
 static inline void expect(bool good, const char *text) {
@@ -22,7 +26,7 @@ static inline void expect(bool good, const char *text) {
         return;
     printf("BAD: rank %d: %s; %s in %s, %s: %s\n", checks.rank, text,
            symmem_status_name(record.status), record.operation, record.stage, record.message);
-    checks.bad++;
+    atomic_fetch_add(&checks.bad, 1);
 }
 
 static inline void expect_status(symmem_status got, symmem_status wanted, const char *text) {
@@ -44,8 +48,9 @@ static inline void need(symmem_status status, const char *text) {
 }
 
 static inline int checks_end(void) {
-    printf("rank %d: %d bad\n", checks.rank, checks.bad);
-    return checks.bad == 0 ? 0 : 1;
+    const int bad = atomic_load(&checks.bad);
+    printf("rank %d: %d bad\n", checks.rank, bad);
+    return bad == 0 ? 0 : 1;
 }
 
 static inline void sleep_ms(long ms) {

@@ -94,6 +94,8 @@ void fake_await_motion(void); /* before anything begins */
 /* For tests: who records an event waits, as for a place in a stream that is full, and who makes a
  * pool. */
 __attribute__((visibility("default"))) void fake_hold_calls(bool held);
+/* How many of them are held. */
+__attribute__((visibility("default"))) int fake_calls_kept(void);
 void fake_await_call(void); /* before that */
 
 /* --- exit.c -------------------------------------------------------------------------- */

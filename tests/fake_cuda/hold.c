@@ -8,6 +8,7 @@
 
 static atomic_int room = -1; /* for so many; -1: for all */
 static atomic_bool still, slow;
+static atomic_int kept;
 
 void fake_hold_kernels(int after) {
     atomic_store(&room, after);
@@ -26,9 +27,15 @@ void fake_hold_calls(bool held) {
     atomic_store(&slow, held);
 }
 
+int fake_calls_kept(void) {
+    return atomic_load(&kept);
+}
+
 void fake_await_call(void) {
+    atomic_fetch_add(&kept, 1);
     while (atomic_load(&slow))
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    atomic_fetch_sub(&kept, 1);
 }
 
 static bool take_room(void) {

@@ -139,9 +139,9 @@ suite_options=(-DSYMMEM_MUTANTS=ON -DSYMMEM_SKELETONS=OFF)
 # Nobody runs the kernels' machine code there: one form of it will do.
 fakes="symmem_backend_cuda fake_cuda fake_cublaslt old_core one_rank small_memory waits withdrawn symmem-cuda-caller"
 ! has_header nccl.h ||
-    fakes+=" test_late_ending test_nccl test_nccl_agree test_nccl_endings test_nccl_faults test_nccl_limits test_nccl_room \
-test_nccl_roots test_nccl_span test_nccl_span_limits test_nccl_span_resets test_nccl_user test_cuda_adopted test_cuda_blas \
-test_cuda_exit test_cuda_fabric test_cuda_matmul symmem_backend_nccl unit_fake_nccl_22907"
+    fakes+=" test_late_ending test_nccl test_nccl_agree test_nccl_endings test_nccl_faults test_nccl_limits test_nccl_notes \
+test_nccl_room test_nccl_roots test_nccl_span test_nccl_span_limits test_nccl_span_resets test_nccl_user test_cuda_adopted test_cuda_blas \
+test_cuda_exit test_cuda_fabric test_cuda_launches test_cuda_matmul symmem_backend_nccl unit_fake_nccl_22907"
 fakes_options=("-DSYMMEM_CUDA_CODE=arch=compute_75,code=compute_75")
 
 kinds=$(for name in "${selected[@]}"; do field "$name" 2; done | sort -u)

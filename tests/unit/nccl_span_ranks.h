@@ -81,12 +81,15 @@ static inline void *call_other(void *opaque) {
 }
 
 /* Until that one is the communicator's: from then on it waits in NCCL. */
-static inline void await_other_call(rank_env *env) {
+static inline bool await_other_call(rank_env *env) {
     nccl_span *span = nccl_state_of(env->context->instance)->spans;
-    for (int i = 0; i < 10000 && pthread_mutex_trylock(&span->turn) == 0; i++) {
+    for (int i = 0; i < 10000; i++) {
+        if (pthread_mutex_trylock(&span->turn) != 0)
+            return true;
         pthread_mutex_unlock(&span->turn);
         usleep(1000);
     }
+    return false;
 }
 
 static const void *_Atomic held_stream; /* other work, before the collective, that takes long */

@@ -357,7 +357,7 @@ static void test_span_set_anew(void) {
     reset();
     nccl_flight flight = take_off(0);
     state.flights = &flight;
-    nccl_span_end(&instance, &its_span, 0);
+    nccl_span_end(&instance, &its_span, NCCL_ANY_SERIAL, 0);
     state.flights = NULL;
     CU_ASSERT_EQUAL(told(), SYMMEM_POISONED);
 }
@@ -407,8 +407,10 @@ static void test_old_flight(void) {
     state.closing = state.has_watcher = false;
     nccl_flight *flight = watched(&its_span, &its_fault, 20);
     CU_ASSERT(is_told(&its_fault));
-    nccl_span_end(&instance, &its_span, 0);
+    nccl_span_end(&instance, &its_span, NCCL_ANY_SERIAL, 0);
     nccl_span_set(&instance, &its_span, &comm);
+    CU_ASSERT(nccl_span_end(&instance, &its_span, flight->serial, 0)); /* it has gone already */
+    CU_ASSERT(nccl_span_is_ready(&its_span));
     cuda_sleep_ns(50 * MS);
     pthread_mutex_lock(&its_span.turn);
     CU_ASSERT_PTR_EQUAL(its_span.comm, &comm);
@@ -417,33 +419,43 @@ static void test_old_flight(void) {
     nccl_watcher_stop(&instance);
 }
 
-static atomic_bool has_turn;
+static atomic_bool has_turn, is_to_let_go, has_let_go;
 
 /* As a call that the driver keeps. */
 static void *keep_turn(void *opaque) {
-    const uint64_t *for_ns = opaque;
+    (void)opaque;
     pthread_mutex_lock(&its_span.turn);
     atomic_store(&has_turn, true);
-    usleep((useconds_t)(*for_ns / 1000));
+    for (int i = 0; i < 5000 && !atomic_load(&is_to_let_go); i++)
+        cuda_sleep_ns(MS);
+    atomic_store(&has_let_go, true);
     pthread_mutex_unlock(&its_span.turn);
+    return NULL;
+}
+
+static void *have_it_let_go(void *opaque) {
+    (void)opaque;
+    cuda_sleep_ns(200 * MS);
+    atomic_store(&is_to_let_go, true);
     return NULL;
 }
 
 /* Whoever gives a communicator up waits for who has the turn until then, or, without a limit, as
  * long as it takes. */
 static void test_turn_kept(void) {
-    uint64_t for_ns = 900 * MS;
-    pthread_t keeper;
+    pthread_t keeper, other;
     reset();
     its_span = (nccl_span){.users = 1, .turn = PTHREAD_MUTEX_INITIALIZER};
-    CU_ASSERT_EQUAL_FATAL(pthread_create(&keeper, NULL, keep_turn, &for_ns), 0);
+    CU_ASSERT_EQUAL_FATAL(pthread_create(&keeper, NULL, keep_turn, NULL), 0);
     while (!atomic_load(&has_turn))
         cuda_sleep_ns(MS);
     begin_ns = cuda_now_ns();
-    CU_ASSERT_FALSE(nccl_span_end(&instance, &its_span, begin_ns + 50 * MS));
-    CU_ASSERT(took_ns() >= 50 * MS && took_ns() < 800 * MS);
-    CU_ASSERT(nccl_span_end(&instance, &its_span, 0));
-    CU_ASSERT(took_ns() >= 800 * MS);
+    CU_ASSERT_FALSE(nccl_span_end(&instance, &its_span, NCCL_ANY_SERIAL, begin_ns + 50 * MS));
+    CU_ASSERT(took_ns() >= 50 * MS && !atomic_load(&has_let_go));
+    CU_ASSERT_EQUAL_FATAL(pthread_create(&other, NULL, have_it_let_go, NULL), 0);
+    CU_ASSERT(nccl_span_end(&instance, &its_span, NCCL_ANY_SERIAL, 0));
+    CU_ASSERT(atomic_load(&has_let_go));
+    CU_ASSERT_EQUAL(pthread_join(other, NULL), 0);
     CU_ASSERT_EQUAL(pthread_join(keeper, NULL), 0);
 }
 

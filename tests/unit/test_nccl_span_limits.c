@@ -227,7 +227,7 @@ static void body_behind(rank_env *env) {
     env_meet(env);
     if (env->rank == 0) {
         CHECK(env, pthread_create(&thread, NULL, call_other, &first) == 0);
-        await_other_call(env);
+        CHECK(env, await_other_call(env));
         usleep(20000);
         atomic_store(&nccl->held, without);
         uint64_t begin_ns = cuda_now_ns();
@@ -400,7 +400,7 @@ static void body_no_turn(rank_env *env) {
 static void body_no_begin(rank_env *env) {
     void *ptr = NULL;
     symmem_handle *handle = env_handle(env, &ptr);
-    CHECK_OK(env, reduce_once(env, handle, ptr, NULL));
+    CHECK_OK(env, reduce_well(env, handle, ptr, NULL));
     env_meet(env);
     if (env->rank == 0) {
         fake_cuda.result = CUDA_ERROR_UNKNOWN;

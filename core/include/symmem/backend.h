@@ -137,7 +137,8 @@ typedef enum symmem_peer_state {
     SYMMEM_PEER_GONE = 1,  /* its process has ended, and the system has taken back what it had */
 } symmem_peer_state;
 
-/* Services. One table per context; valid from open to close. All entries: any thread. */
+/* Services. One table per context; valid from open to close. All entries: any thread. Append only:
+ * what an older core lacks lies beyond `size`. */
 struct symmem_host {
     size_t size;
     void *self;
@@ -201,9 +202,9 @@ struct symmem_host {
     /* Until when the public call that this thread is in may wait, CLOCK_MONOTONIC; 0: as long as it
      * takes. Of rendezvous and reset, for memory_alloc, peers_open and signal_reset, which may need
      * the device: TIMEOUT if that has not come to it by then, or somewhat before, for all ranks are
-     * told next. Of allocations, for memory_alloc, where it counts from when it is asked for: what
-     * has to be done before the device comes to it, such as opening it, takes no time from it. What
-     * group_close and memory_release end may take longer; they do not wait for it beyond that. */
+     * told next. Of allocations, for memory_alloc, where each call of this gives a new one, counted
+     * from then: ask once, when the wait for the device begins. group_close and memory_release
+     * leave what takes longer to end by itself; where there is none, after a few seconds. */
     uint64_t (*deadline_ns)(const symmem_host *host);
 };
 
@@ -436,8 +437,8 @@ struct symmem_backend {
 
     /* Local, before open and perhaps often. OK if this machine can run the backend; otherwise
      * UNSUPPORTED with a one-line reason in `reason`. With OK the text is what it will run on, such
-     * as "libx 2.1": versions of what is found at run time, one line; or it is empty. Has no
-     * lasting effect. */
+     * as "libx 2.1": versions of what is found at run time, one line. It comes in empty and may be
+     * left so; it ends in 0 within `capacity`. Has no lasting effect. */
     symmem_status (*probe)(char *reason, size_t capacity);
     /* Local, once per context, when the context first uses the backend; serialised per context.
      * `host` stays valid until close. Errors: UNSUPPORTED, LIMIT. */
@@ -461,7 +462,8 @@ struct symmem_backend {
     /* Local. Memory of at least `bytes` bytes, zeroed before any peer can see it, truly backed (a
      * shortage is NO_SPACE now, through host->fail_sizes, not a fault later; so is a size that
      * overflows when the backend rounds it). Fills *memory. Called for users' allocations and, at
-     * each first rendezvous, for pad and signal state together. */
+     * each first rendezvous, for pad and signal state together. May wait for the device, until
+     * host->deadline_ns: TIMEOUT, and the backend gives back what is late. */
     symmem_status (*memory_alloc)(void *instance, int32_t device, size_t bytes,
                                   symmem_memory *memory);
     /* Local. Unmaps own or imported memory; a backend may keep some of it, of bounded size, for

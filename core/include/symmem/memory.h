@@ -98,7 +98,7 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_pool_create(symmem_context *conte
 /* Local. Frees the segments, without waiting for a stream. BUSY while blocks are handed out. NULL
  * is allowed. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_pool_destroy(symmem_pool *pool);
-/* Errors: as symmem_alloc, CAPTURE and NO_SPACE only where it takes a new segment. */
+/* Errors: as symmem_alloc; CAPTURE, NO_SPACE and TIMEOUT only where it takes a new segment. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_pool_alloc(symmem_pool *pool, size_t bytes,
                                                           void **ptr_p);
 /*

@@ -59,8 +59,9 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_low_contention_all_gather_ce_mult
     uint32_t timeout_ms, symmem_stream *stream);
 /* Once more with an out of its own: new symmetric memory on the handle's device, with which the
  * ranks meet first, on the handle's group and in the calling thread; further errors are those of
- * symmem_alloc (CAPTURE while a stream of the context captures) and symmem_rendezvous. The tensor's
- * deleter gives the memory back, once, on any thread. *out_p is written on success only. */
+ * symmem_alloc (CAPTURE while a stream of the context captures, and its own limit) and
+ * symmem_rendezvous. The tensor's deleter gives the memory back, once, on any thread. *out_p is
+ * written on success only. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_low_contention_all_gather_ce_multicast(
     symmem_handle *handle, const DLTensor *input, int32_t channel, uint32_t timeout_ms,
     symmem_stream *stream, DLManagedTensor **out_p);
