@@ -240,7 +240,7 @@ static void body_stuck(rank_env *env) {
     uint64_t begin_ns = cuda_now_ns();
     symmem_status status = meet_at(env, ptr, DEADLINE_MS, &handle);
     gets_stuck = false;
-    CHECK(env, cuda_now_ns() - begin_ns < (DEADLINE_MS + 3000) * CUDA_NS_PER_MS);
+    CHECK(env, cuda_now_ns() - begin_ns < (DEADLINE_MS + 2000) * CUDA_NS_PER_MS);
     CHECK(env, last_record().failed_rank == 1);
     CHECK(env, env->rank != 1 || strstr(last_record().message, "the kernel") != NULL);
     expect_agreed(env, status, SYMMEM_TIMEOUT);
