@@ -103,6 +103,34 @@ static inline void hold(const symmem_stream *stream) {
     atomic_store(&held_stream, ((const cuda_stream *)stream->native)->native);
 }
 
+static atomic_bool turn_is_kept, turn_goes_on;
+
+static inline void *keep_turn(void *opaque) {
+    nccl_span *span = opaque;
+    pthread_mutex_lock(&span->turn);
+    atomic_store(&turn_is_kept, true);
+    for (int i = 0; i < 15000 && !atomic_load(&turn_goes_on); i++)
+        usleep(1000);
+    pthread_mutex_unlock(&span->turn);
+    return NULL;
+}
+
+/* As by a call that the driver keeps, whose queue is full. */
+static inline void begin_keeping(rank_env *env, pthread_t *keeper) {
+    atomic_store(&turn_is_kept, false);
+    atomic_store(&turn_goes_on, false);
+    CHECK(env, pthread_create(keeper, NULL, keep_turn,
+                              nccl_state_of(env->context->instance)->spans) == 0);
+    for (int i = 0; i < 50000 && !atomic_load(&turn_is_kept); i++)
+        usleep(100);
+    CHECK(env, atomic_load(&turn_is_kept));
+}
+
+static inline void end_keeping(rank_env *env, pthread_t keeper) {
+    atomic_store(&turn_goes_on, true);
+    CHECK(env, pthread_join(keeper, NULL) == 0);
+}
+
 static inline void run_apart(rank_body body, int argument) {
     use_library(PLAIN_NCCL);
     nccl->domain = 1;

@@ -351,17 +351,6 @@ static void body_no_callback(rank_env *env) {
     end_on_stream(env, handle, ptr, stream);
 }
 
-/* As a call that the driver keeps, whose queue is full. */
-static void *keep_turn(void *opaque) {
-    nccl_span *span = opaque;
-    pthread_mutex_lock(&span->turn);
-    atomic_store(&is_over, true);
-    for (int i = 0; i < 4000 && !atomic_load(&has_returned); i++)
-        usleep(1000);
-    pthread_mutex_unlock(&span->turn);
-    return NULL;
-}
-
 /* Who leaves without his turn has not been in NCCL, where his peers may be: nobody goes on there.
  */
 static void body_no_turn(rank_env *env) {
@@ -373,18 +362,12 @@ static void body_no_turn(rank_env *env) {
     CHECK_OK(env, reduce_well(env, a, pa, NULL));
     env_meet(env);
     if (env->rank == 0) {
-        nccl_span *span = nccl_state_of(env->context->instance)->spans;
-        atomic_store(&is_over, false);
-        atomic_store(&has_returned, false);
-        CHECK(env, pthread_create(&thread, NULL, keep_turn, span) == 0);
-        while (!atomic_load(&is_over))
-            usleep(100);
+        begin_keeping(env, &thread);
         uint64_t begin_ns = cuda_now_ns();
         CHECK_STATUS(env, reduce_once(env, a, pa, NULL), SYMMEM_TIMEOUT);
         expect_at_limit(env, begin_ns);
         CHECK_STATUS(env, reduce_once(env, b, pb, NULL), SYMMEM_STALE);
-        atomic_store(&has_returned, true);
-        CHECK(env, pthread_join(thread, NULL) == 0);
+        end_keeping(env, thread);
     }
     env_meet(env);
     mend(env, a, pa, NULL);

@@ -141,19 +141,6 @@ static void body_slow_end(rank_env *env) {
     drop_both(env, a, pa, b, pb);
 }
 
-static atomic_bool turn_is_kept, goes_on;
-
-/* As a call that the driver keeps, whose queue is full. */
-static void *keep_turn(void *opaque) {
-    nccl_span *span = opaque;
-    pthread_mutex_lock(&span->turn);
-    atomic_store(&turn_is_kept, true);
-    for (int i = 0; i < 15000 && !atomic_load(&goes_on); i++)
-        usleep(1000);
-    pthread_mutex_unlock(&span->turn);
-    return NULL;
-}
-
 /* Nor does it wait beyond its limit for a call that has the turn on one rank. */
 static void body_turn_kept(rank_env *env) {
     void *pa = NULL, *pb = NULL;
@@ -163,23 +150,15 @@ static void body_turn_kept(rank_env *env) {
     fail_alone(env, a, pa);
     CHECK_OK(env, symmem_handle_reset(a, 5000));
     CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &pb));
-    if (env->rank == 0) {
-        nccl_span *span = nccl_state_of(env->context->instance)->spans;
-        atomic_store(&turn_is_kept, false);
-        atomic_store(&goes_on, false);
-        CHECK(env, pthread_create(&keeper, NULL, keep_turn, span) == 0);
-        for (int i = 0; i < 50000 && !atomic_load(&turn_is_kept); i++)
-            usleep(100);
-        CHECK(env, atomic_load(&turn_is_kept));
-    }
+    if (env->rank == 0)
+        begin_keeping(env, &keeper);
     env_meet(env);
     uint64_t begin_ns = cuda_now_ns();
     expect_agreed(env, meet_at(env, pb, 4000, &b), SYMMEM_TIMEOUT);
     CHECK(env, cuda_now_ns() - begin_ns < 8000 * CUDA_NS_PER_MS);
     CHECK(env, last_record().failed_rank == 0);
-    atomic_store(&goes_on, true);
     if (env->rank == 0)
-        CHECK(env, pthread_join(keeper, NULL) == 0);
+        end_keeping(env, keeper);
     env_meet(env);
     CHECK_OK(env, meet_at(env, pb, 5000, &b));
     env_meet(env);
