@@ -188,6 +188,7 @@ struct cuda_graph {
 struct cuda_pending {
     cuda_pending *next;
     CUevent done; /* NULL: the driver had none, and it is not over before the context is lost */
+    bool ended;   /* and was waited for instead */
     int32_t device;
     cuda_stream *stream;
     cuda_graph *graph;

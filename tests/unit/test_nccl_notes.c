@@ -42,7 +42,16 @@ static void count_launch(const char *name, void **arguments) {
     launch(name, arguments);
     if (strcmp(name, "symmem_barrier") == 0)
         atomic_store(&last_fault, ((const symmem_cuda_signal_args *)arguments[0])->fault);
+    if (strcmp(name, "symmem_near_barrier") == 0)
+        atomic_store(&last_fault, ((const symmem_cuda_near_args *)arguments[0])->signal.fault);
     atomic_fetch_add(&launches, 1);
+}
+
+/* As the kernel does. */
+static void write_fault(symmem_status status) {
+    symmem_cuda_fault *fault = atomic_load(&last_fault);
+    fault->failed_rank = 0;
+    __atomic_store_n(&fault->code, -(uint32_t)status, __ATOMIC_RELEASE);
 }
 
 static void hold_launch(const char *name, void **arguments) {
@@ -73,6 +82,16 @@ static void end(rank_env *env) {
     atomic_store(&is_over, true);
     CHECK(env, pthread_join(letting_go, NULL) == 0);
     short_of = 0;
+}
+
+static void fail_next(const char *name, CUresult result) {
+    fake_cuda.result = result;
+    atomic_store(&fake_cuda.skip, 0);
+    fake_cuda.fails = name;
+}
+
+static int pending_count(const rank_env *env) {
+    return atomic_load(&((cuda_instance *)env->context->instance)->pending_count);
 }
 
 /* --- on a stream --------------------------------------------------------------------- */
@@ -238,9 +257,7 @@ static void body_half(rank_env *env) {
         fake_cuda.fails = NULL;
         CHECK(env, atomic_load(&launches) == 1);
         CHECK(env, atomic_load(&((cuda_instance *)env->context->instance)->pending_count) == 1);
-        symmem_cuda_fault *fault = atomic_load(&last_fault); /* as the kernel writes it */
-        fault->failed_rank = 0;
-        __atomic_store_n(&fault->code, -(uint32_t)SYMMEM_POISONED, __ATOMIC_RELEASE);
+        write_fault(SYMMEM_POISONED);
         end(env);
         /* It has been told by the call. */
         CHECK_OK(env, symmem_stream_synchronize(stream, 5000));
@@ -258,6 +275,40 @@ static void test_half(void) {
     fake_cuda.is_busy = is_held;
     setenv("SYMMEM_CUDA_LATE_MS", LATE_MS, 1);
     run_nccl(2, body_half, 0);
+    unsetenv("SYMMEM_CUDA_LATE_MS");
+}
+
+/* The driver takes a barrier and does not mark its end. It is waited for as above, and what the
+ * stream does then is told as ever. */
+static void body_unmarked(rank_env *env) {
+    const bool is_late = env->plan->argument != 0;
+    void *ptr = NULL;
+    target t = {.handle = env_handle(env, &ptr)};
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &t.stream));
+    const void *native = ((const cuda_stream *)t.stream->native)->native;
+    atomic_store(&held_stream, is_late ? native : NULL);
+    begin(env);
+    fail_next("EventRecord", CUDA_ERROR_UNKNOWN);
+    CHECK_STATUS(env, by_barrier(env, &t), SYMMEM_BACKEND);
+    CHECK(env, cuda_now_ns() - begin_ns >= (is_late ? 50 : 0) * CUDA_NS_PER_MS);
+    atomic_store(&held_stream, native);
+    CHECK_OK(env, by_barrier(env, &t));
+    CHECK(env, pending_count(env) == 1 + is_late);
+    write_fault(SYMMEM_TIMEOUT);
+    end(env);
+    CHECK_STATUS(env, symmem_stream_synchronize(t.stream, 5000), SYMMEM_TIMEOUT);
+    CHECK(env, pending_count(env) == is_late);
+    CHECK_OK(env, symmem_stream_destroy(t.stream));
+    symmem_handle_release(t.handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_unmarked(void) {
+    use_library(PLAIN_NCCL);
+    fake_cuda.launch = count_launch;
+    fake_cuda.is_busy = is_held;
+    setenv("SYMMEM_CUDA_LATE_MS", LATE_MS, 1);
+    run_nccl(1, body_unmarked, false);
     unsetenv("SYMMEM_CUDA_LATE_MS");
 }
 
@@ -292,9 +343,8 @@ static void test_kept(void) {
 }
 
 static const named_test tests[] = {
-    {"on a stream", test_refused},
-    {"without a stream", test_no_stream},
-    {"a part of it fails", test_half},
+    {"on a stream", test_refused},        {"without a stream", test_no_stream},
+    {"a part of it fails", test_half},    {"its end is not marked", test_unmarked},
     {"what is kept for good", test_kept},
 };
 
