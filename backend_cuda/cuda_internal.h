@@ -400,7 +400,7 @@ symmem_status cuda_pending_make(cuda_stream *stream, const char *operation,
 /* Of work that did not come to be; NULL: nothing. */
 void cuda_pending_drop(const cuda_instance *instance, cuda_pending *pending);
 /* After enqueueing: keeps references, watches the signal operation, and takes over what the work
- * needs, also where it fails. */
+ * needs, also where it fails, which is when the driver does not mark the end of the work. */
 symmem_status cuda_pending_add(cuda_pending *pending, const symmem_exec *exec,
                                const cuda_needs *needs, const char *operation);
 /* Of work that failed when a part of it was enqueued: waits for that, for as long as calls do that

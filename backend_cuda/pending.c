@@ -207,12 +207,19 @@ void cuda_leave_behind(cuda_pending *leaving, CUstream native, const symmem_exec
     cuda_stream_drop(stream);
 }
 
+/* What has no mark is not over before the context is lost, as any stream of its tells. */
+static CUresult ask(const cuda_instance *instance, const cuda_pending *pending) {
+    if (pending->done != NULL)
+        return instance->driver.EventQuery(pending->done);
+    CUresult result = instance->driver.StreamQuery(instance->devices[pending->device].control);
+    return result == CUDA_SUCCESS ? CUDA_ERROR_NOT_READY : result;
+}
+
 /* Also where the context is lost and nothing runs any more. */
 static bool is_over(const cuda_instance *instance, const cuda_pending *pending) {
     if (pending->ended || !cuda_reenter(instance, pending->device))
         return true;
-    CUresult result =
-        pending->done != NULL ? instance->driver.EventQuery(pending->done) : CUDA_ERROR_NOT_READY;
+    CUresult result = ask(instance, pending);
     cuda_leave(instance);
     return is_end(result);
 }

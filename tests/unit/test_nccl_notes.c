@@ -278,6 +278,15 @@ static void test_half(void) {
     unsetenv("SYMMEM_CUDA_LATE_MS");
 }
 
+/* What is under way and has no mark is over then, which the watcher finds out. */
+static void lose_context(rank_env *env) {
+    fail_next("StreamQuery", CUDA_ERROR_ILLEGAL_ADDRESS);
+    for (unsigned i = 0; i < LONG_MS && pending_count(env) != 0; i++)
+        usleep(1000);
+    CHECK(env, pending_count(env) == 0);
+    fake_cuda.fails = NULL;
+}
+
 /* The driver takes a barrier and does not mark its end. It is waited for as above, and what the
  * stream does then is told as ever. */
 static void body_unmarked(rank_env *env) {
@@ -298,6 +307,8 @@ static void body_unmarked(rank_env *env) {
     end(env);
     CHECK_STATUS(env, symmem_stream_synchronize(t.stream, 5000), SYMMEM_TIMEOUT);
     CHECK(env, pending_count(env) == is_late);
+    if (is_late)
+        lose_context(env);
     CHECK_OK(env, symmem_stream_destroy(t.stream));
     symmem_handle_release(t.handle);
     CHECK_OK(env, symmem_free(env->context, ptr));
@@ -309,6 +320,7 @@ static void test_unmarked(void) {
     fake_cuda.is_busy = is_held;
     setenv("SYMMEM_CUDA_LATE_MS", LATE_MS, 1);
     run_nccl(1, body_unmarked, false);
+    run_nccl(1, body_unmarked, true);
     unsetenv("SYMMEM_CUDA_LATE_MS");
 }
 
