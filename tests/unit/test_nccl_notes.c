@@ -231,7 +231,8 @@ static void test_no_stream(void) {
 /* --- what is under way --------------------------------------------------------------- */
 
 /* The second kernel of an operation is refused when the first is on its stream, which is behind:
- * that is waited for as long as calls wait that have no limit, and then noted. */
+ * that is waited for as long as calls wait that have no limit, and then noted; until it is over
+ * there is no reset. */
 static void body_half(rank_env *env) {
     int64_t count = 1 << 18; /* a kernel for each step */
     void *ptr = NULL;
@@ -258,12 +259,16 @@ static void body_half(rank_env *env) {
         CHECK(env, atomic_load(&launches) == 1);
         CHECK(env, atomic_load(&((cuda_instance *)env->context->instance)->pending_count) == 1);
         write_fault(SYMMEM_POISONED);
+        CHECK_STATUS(env, symmem_handle_reset(handle, 5000), SYMMEM_BUSY);
         end(env);
         /* It has been told by the call. */
         CHECK_OK(env, symmem_stream_synchronize(stream, 5000));
         CHECK(env, atomic_load(&((cuda_instance *)env->context->instance)->pending_count) == 0);
     }
+    if (env->rank != 0)
+        CHECK_STATUS(env, symmem_handle_reset(handle, 5000), SYMMEM_BUSY);
     env_meet(env);
+    CHECK_OK(env, symmem_handle_reset(handle, 5000));
     CHECK_OK(env, symmem_stream_destroy(stream));
     symmem_handle_release(handle);
     CHECK_OK(env, symmem_free(env->context, ptr));
@@ -307,6 +312,7 @@ static void body_unmarked(rank_env *env) {
     end(env);
     CHECK_STATUS(env, symmem_stream_synchronize(t.stream, 5000), SYMMEM_TIMEOUT);
     CHECK(env, pending_count(env) == is_late);
+    CHECK_STATUS(env, symmem_handle_reset(t.handle, 5000), is_late ? SYMMEM_BUSY : SYMMEM_OK);
     if (is_late)
         lose_context(env);
     CHECK_OK(env, symmem_stream_destroy(t.stream));
