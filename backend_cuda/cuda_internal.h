@@ -341,6 +341,8 @@ CUresult cuda_copy_enqueue(cuda_instance *instance, CUstream native, bool captur
                            CUdeviceptr dst, CUdeviceptr src, size_t bytes,
                            cuda_staging **staging_p);
 void cuda_staging_give(cuda_staging *staging); /* NULL allowed */
+/* From now on nothing touches the ordinary memory, of a copy that fails; NULL allowed. */
+void cuda_staging_give_up(cuda_staging *staging);
 /* Enqueues a copy of up to CUDA_STAGED_BYTES to the device, for which it never waits: `bytes` are
  * the caller's again at once. *staging_p as above. */
 #define CUDA_STAGED_BYTES 32768

@@ -142,6 +142,8 @@ symmem_status cuda_pending_add(cuda_pending *pending, const symmem_exec *exec,
                                const cuda_needs *needs, const char *operation) {
     cuda_instance *instance = pending->stream->instance;
     const CUresult result = mark_or_wait(instance, pending, needs->signal);
+    if (result != CUDA_SUCCESS)
+        cuda_staging_give_up(needs->staging);
     pending->graph = needs->graph;
     pending->staging = needs->staging;
     pending->told = needs->told;
@@ -169,6 +171,8 @@ bool cuda_pending_rest(cuda_pending *pending, const symmem_exec *exec, const cud
     cuda_needs all = *needs;
     CUresult result =
         cuda_wait_idle(instance, pending->stream->native, instance->late_ms, needs->signal);
+    if (result != CUDA_SUCCESS)
+        cuda_staging_give_up(needs->staging);
     all.told = true;
     if (result == CUDA_ERROR_NOT_READY)
         (void)cuda_pending_add(pending, exec, &all, operation);

@@ -330,6 +330,53 @@ static void test_unmarked(void) {
     unsetenv("SYMMEM_CUDA_LATE_MS");
 }
 
+static char own[BYTES]; /* ordinary memory, for two pieces */
+
+static bool is_elsewhere(const void *pointer) {
+    return pointer != own;
+}
+
+/* A copy to ordinary memory that failed when its pieces were under way: the memory is the caller's
+ * when the call is back. */
+static void body_given_up(rank_env *env) {
+    const bool is_unmarked = env->plan->argument != 0;
+    void *ptr = NULL;
+    symmem_stream *stream = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    atomic_store(&held_stream, ((const cuda_stream *)stream->native)->native);
+    begin(env);
+    fake_cuda.result = CUDA_ERROR_UNKNOWN;
+    atomic_store(&fake_cuda.skip, is_unmarked ? 0 : 1);
+    fake_cuda.fails = is_unmarked ? "EventRecord" : "MemcpyAsync";
+    CHECK_STATUS(env, symmem_get(handle, env->rank, 0, own, sizeof own, stream), SYMMEM_BACKEND);
+    fake_cuda.fails = NULL;
+    CHECK(env, pending_count(env) == 1);
+    memset(own, 7, sizeof own);
+    end(env);
+    CHECK_OK(env, symmem_stream_synchronize(stream, 5000));
+    size_t kept = 0;
+    while (kept < sizeof own && own[kept] == 7)
+        kept++;
+    CHECK(env, kept == sizeof own);
+    if (is_unmarked)
+        lose_context(env);
+    CHECK(env, pending_count(env) == 0);
+    CHECK_OK(env, symmem_stream_destroy(stream));
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_given_up(void) {
+    use_library(PLAIN_NCCL);
+    fake_cuda.is_busy = is_held;
+    fake_cuda.is_device = is_elsewhere;
+    setenv("SYMMEM_CUDA_LATE_MS", LATE_MS, 1);
+    run_nccl(1, body_given_up, false);
+    run_nccl(1, body_given_up, true);
+    unsetenv("SYMMEM_CUDA_LATE_MS");
+}
+
 /* What writes to memory when a call's time is over: without a note of that the memory is kept for
  * good. */
 static void body_kept(rank_env *env) {
@@ -361,8 +408,11 @@ static void test_kept(void) {
 }
 
 static const named_test tests[] = {
-    {"on a stream", test_refused},        {"without a stream", test_no_stream},
-    {"a part of it fails", test_half},    {"its end is not marked", test_unmarked},
+    {"on a stream", test_refused},
+    {"without a stream", test_no_stream},
+    {"a part of it fails", test_half},
+    {"its end is not marked", test_unmarked},
+    {"it copies to ordinary memory", test_given_up},
     {"what is kept for good", test_kept},
 };
 
