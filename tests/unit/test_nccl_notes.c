@@ -29,7 +29,17 @@ static atomic_int launches;
 static atomic_bool is_over, all_are_held;
 static _Thread_local bool looks_next; /* the stream of a kernel is the one that is asked for next */
 
+static const char *_Atomic fails_then; /* the call that fails after one that has failed */
+
+static void fail_next(const char *name, CUresult result) {
+    fake_cuda.result = result;
+    atomic_store(&fake_cuda.skip, 0);
+    fake_cuda.fails = name;
+}
+
 static bool is_held(const void *stream) {
+    if (atomic_load(&fails_then) != NULL && atomic_load(&fake_cuda.skip) < 0)
+        fail_next(atomic_exchange(&fails_then, NULL), CUDA_ERROR_UNKNOWN);
     if (looks_next)
         atomic_store(&held_stream, stream);
     looks_next = false;
@@ -82,12 +92,6 @@ static void end(rank_env *env) {
     atomic_store(&is_over, true);
     CHECK(env, pthread_join(letting_go, NULL) == 0);
     short_of = 0;
-}
-
-static void fail_next(const char *name, CUresult result) {
-    fake_cuda.result = result;
-    atomic_store(&fake_cuda.skip, 0);
-    fake_cuda.fails = name;
 }
 
 static int pending_count(const rank_env *env) {
@@ -330,6 +334,35 @@ static void test_unmarked(void) {
     unsetenv("SYMMEM_CUDA_LATE_MS");
 }
 
+/* What is told is why the operation failed, and not that what is left of it has no mark. */
+static void body_why(rank_env *env) {
+    void *ptr = NULL;
+    target t = {.handle = env_handle(env, &ptr)};
+    t.ptr = ptr;
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &t.stream));
+    atomic_store(&held_stream, ((const cuda_stream *)t.stream->native)->native);
+    begin(env);
+    fail_next("LaunchKernel", CUDA_ERROR_OUT_OF_MEMORY);
+    atomic_store(&fails_then, "EventRecord");
+    CHECK_STATUS(env, by_reduction(env, &t), SYMMEM_NO_SPACE);
+    CHECK(env, last_record().status == SYMMEM_NO_SPACE);
+    CHECK(env, atomic_load(&fails_then) == NULL && pending_count(env) == 1 && retained == 1);
+    end(env);
+    lose_context(env);
+    CHECK(env, retained == 0);
+    CHECK_OK(env, symmem_stream_destroy(t.stream));
+    symmem_handle_release(t.handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_why(void) {
+    use_library(PLAIN_NCCL);
+    fake_cuda.is_busy = is_held;
+    setenv("SYMMEM_CUDA_LATE_MS", LATE_MS, 1);
+    run_nccl(1, body_why, 0);
+    unsetenv("SYMMEM_CUDA_LATE_MS");
+}
+
 static char own[BYTES]; /* ordinary memory, for two pieces */
 
 static bool is_elsewhere(const void *pointer) {
@@ -408,11 +441,9 @@ static void test_kept(void) {
 }
 
 static const named_test tests[] = {
-    {"on a stream", test_refused},
-    {"without a stream", test_no_stream},
-    {"a part of it fails", test_half},
-    {"its end is not marked", test_unmarked},
-    {"it copies to ordinary memory", test_given_up},
+    {"on a stream", test_refused},        {"without a stream", test_no_stream},
+    {"a part of it fails", test_half},    {"its end is not marked", test_unmarked},
+    {"why it fails", test_why},           {"it copies to ordinary memory", test_given_up},
     {"what is kept for good", test_kept},
 };
 
