@@ -188,6 +188,7 @@ struct cuda_graph {
 struct cuda_pending {
     cuda_pending *next;
     CUevent done; /* NULL: the driver had none, and it is not over before the context is lost */
+    bool ended;   /* and was waited for instead */
     int32_t device;
     cuda_stream *stream;
     cuda_graph *graph;
@@ -340,6 +341,8 @@ CUresult cuda_copy_enqueue(cuda_instance *instance, CUstream native, bool captur
                            CUdeviceptr dst, CUdeviceptr src, size_t bytes,
                            cuda_staging **staging_p);
 void cuda_staging_give(cuda_staging *staging); /* NULL allowed */
+/* From now on nothing touches the ordinary memory, of a copy that fails; NULL allowed. */
+void cuda_staging_give_up(cuda_staging *staging);
 /* Enqueues a copy of up to CUDA_STAGED_BYTES to the device, for which it never waits: `bytes` are
  * the caller's again at once. *staging_p as above. */
 #define CUDA_STAGED_BYTES 32768
@@ -399,7 +402,7 @@ symmem_status cuda_pending_make(cuda_stream *stream, const char *operation,
 /* Of work that did not come to be; NULL: nothing. */
 void cuda_pending_drop(const cuda_instance *instance, cuda_pending *pending);
 /* After enqueueing: keeps references, watches the signal operation, and takes over what the work
- * needs, also where it fails. */
+ * needs, also where it fails, which is when the driver does not mark the end of the work. */
 symmem_status cuda_pending_add(cuda_pending *pending, const symmem_exec *exec,
                                const cuda_needs *needs, const char *operation);
 /* Of work that failed when a part of it was enqueued: waits for that, for as long as calls do that
@@ -556,8 +559,9 @@ symmem_status cuda_withdrawn_open(cuda_instance *instance);
  */
 CUresult cuda_launch_wait(cuda_instance *instance, int32_t device, cuda_launch *launch,
                           const symmem_exec *exec, cuda_lane *lane, symmem_status *status_p);
-/* Whether the device may still begin kernels of a call on `peers` that was withdrawn. */
-bool cuda_is_withdrawn(cuda_instance *instance, const symmem_peers *peers);
+/* Whether the device has yet to begin or to end kernels on `peers`: of a call that was withdrawn or
+ * failed in the middle. */
+bool cuda_has_pending(cuda_instance *instance, const symmem_peers *peers);
 
 /* collective.c */
 symmem_status cuda_collective(void *instance, const symmem_peers *peers, int32_t channel,

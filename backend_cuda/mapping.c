@@ -77,8 +77,8 @@ static CUresult create_handle(cuda_instance *instance, int32_t device, bool fabr
     return instance->driver.MemCreate(&mapping->handle, mapping->mapped_bytes, &property, 0);
 }
 
-static CUresult create_shareable(cuda_instance *instance, int32_t device, cuda_mapping *mapping) {
-    const bool fabric = mapping->fabric;
+static CUresult create_shareable(cuda_instance *instance, int32_t device, bool fabric,
+                                 cuda_mapping *mapping) {
     const CUresult result = create_handle(instance, device, fabric, mapping);
     if (fabric && result == CUDA_SUCCESS)
         cuda_fabric_was_granted(instance, device);
@@ -156,9 +156,10 @@ static CUresult zero(cuda_instance *instance, const cuda_mapping *mapping, int32
     return result;
 }
 
-CUresult cuda_mapping_create(cuda_instance *instance, int32_t device, cuda_mapping *mapping) {
+CUresult cuda_mapping_create(cuda_instance *instance, int32_t device, bool fabric,
+                             cuda_mapping *mapping) {
     const cuda_driver *driver = &instance->driver;
-    CUresult result = create_shareable(instance, device, mapping);
+    CUresult result = create_shareable(instance, device, fabric, mapping);
     if (result != CUDA_SUCCESS)
         return result;
     result = map_handle(driver, mapping, device);

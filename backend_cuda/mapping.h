@@ -21,7 +21,7 @@ struct cuda_mapping {
     CUdeviceptr address;
     size_t mapped_bytes;
     uint64_t devices;  /* bit d: device d has access */
-    bool fabric;       /* own memory that other hosts may import, or is to be */
+    bool fabric;       /* own memory that other hosts may import */
     uint64_t series;   /* granule.c: of a granule; 0: none */
     size_t used_bytes; /* of a granule: given out in places */
     bool keeps_fd;     /* of a granule that is open */
@@ -30,9 +30,10 @@ struct cuda_mapping {
 
 /* mapping.c. The context is current. */
 
-/* Own memory of mapping->mapped_bytes, known to nobody else; all zeros. With a fabric handle if
- * mapping->fabric says so and it can be had. NOT_READY: the zeros did not come in time. */
-CUresult cuda_mapping_create(cuda_instance *instance, int32_t device, cuda_mapping *mapping);
+/* Own memory of mapping->mapped_bytes, known to nobody else; all zeros. `fabric`: with a fabric
+ * handle if it can be had. NOT_READY: the zeros did not come in time. */
+CUresult cuda_mapping_create(cuda_instance *instance, int32_t device, bool fabric,
+                             cuda_mapping *mapping);
 /* Of a handle that was imported; it is the mapping's if that succeeds. */
 CUresult cuda_mapping_import(const cuda_driver *driver, CUmemGenericAllocationHandle handle,
                              int32_t device, cuda_mapping *mapping);

@@ -72,14 +72,14 @@ static CUresult find_granularity(cuda_instance *instance, int32_t device, bool *
 }
 
 /* Where there is no room the open granule is not kept: all that was in it may be freed. */
-static CUresult create_whole(cuda_instance *instance, int32_t device, size_t bytes,
+static CUresult create_whole(cuda_instance *instance, int32_t device, size_t bytes, bool fabric,
                              cuda_mapping *mapping) {
     mapping->mapped_bytes = bytes;
-    CUresult result = cuda_mapping_create(instance, device, mapping);
+    CUresult result = cuda_mapping_create(instance, device, fabric, mapping);
     if (result != CUDA_ERROR_OUT_OF_MEMORY)
         return result;
     cuda_granule_close(instance, device);
-    return cuda_mapping_create(instance, device, mapping);
+    return cuda_mapping_create(instance, device, fabric, mapping);
 }
 
 /* What no device of this size could have is not asked for: the driver lists the pages before it
@@ -92,7 +92,7 @@ static CUresult check_total(const cuda_instance *instance, int32_t device, size_
 
 /* Small memory comes in a granule, which is larger; there may be room for less. */
 static CUresult create(cuda_instance *instance, int32_t device, size_t bytes, size_t granularity,
-                       bool small, cuda_mapping *mapping) {
+                       bool fabric, bool small, cuda_mapping *mapping) {
     size_t rounded;
     if (__builtin_add_overflow(bytes, granularity - 1, &rounded))
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -101,10 +101,10 @@ static CUresult create(cuda_instance *instance, int32_t device, size_t bytes, si
     CUresult result = check_total(instance, device, rounded);
     if (result != CUDA_SUCCESS)
         return result;
-    result = create_whole(instance, device, wanted, mapping);
+    result = create_whole(instance, device, wanted, fabric, mapping);
     if (result != CUDA_ERROR_OUT_OF_MEMORY || rounded == wanted)
         return result;
-    return create_whole(instance, device, rounded, mapping);
+    return create_whole(instance, device, rounded, fabric, mapping);
 }
 
 static symmem_status make(cuda_instance *instance, int32_t device, size_t bytes, size_t granularity,
@@ -112,8 +112,7 @@ static symmem_status make(cuda_instance *instance, int32_t device, size_t bytes,
     cuda_mapping *mapping = calloc(1, sizeof *mapping);
     if (mapping == NULL)
         return cuda_no_memory(instance, "alloc");
-    mapping->fabric = fabric;
-    CUresult result = create(instance, device, bytes, granularity, small, mapping);
+    CUresult result = create(instance, device, bytes, granularity, fabric, small, mapping);
     if (result != CUDA_SUCCESS) {
         free(mapping);
         return fail_alloc(instance, result, bytes);

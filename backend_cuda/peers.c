@@ -160,9 +160,10 @@ symmem_status cuda_signal_reset(void *opaque, const symmem_peers *peers) {
     cuda_peers *own = peers->priv;
     cuda_collect(instance);
     symmem_status status = cuda_point(instance, "cuda.reset.before");
-    if (status == SYMMEM_OK && cuda_is_withdrawn(instance, peers))
-        status = instance->host->fail(instance->host, SYMMEM_BUSY, 0, "reset",
-                                      "the device has not come to a call that was withdrawn");
+    if (status == SYMMEM_OK && cuda_has_pending(instance, peers))
+        status =
+            instance->host->fail(instance->host, SYMMEM_BUSY, 0, "reset",
+                                 "the device is not done with a call that was withdrawn or failed");
     if (status == SYMMEM_OK)
         status = cuda_enter(instance, peers->device, "reset");
     if (status != SYMMEM_OK)

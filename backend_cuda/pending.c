@@ -121,10 +121,29 @@ static CUresult mark(cuda_instance *instance, cuda_pending *pending) {
     return result;
 }
 
+/* Not where a capture of somebody else's forbids to ask. */
+static bool is_end(CUresult result) {
+    return result != CUDA_ERROR_NOT_READY && !cuda_is_capture_error(result);
+}
+
+/* Whose end the driver does not mark is waited for, for as long as calls do that have no limit of
+ * their own; but not what was left behind, which is late already. */
+static CUresult mark_or_wait(cuda_instance *instance, cuda_pending *pending,
+                             const cuda_signal_op *signal) {
+    const cuda_stream *stream = pending->stream;
+    const CUresult result = mark(instance, pending);
+    if (result != CUDA_SUCCESS && !stream->given_up)
+        pending->ended =
+            is_end(cuda_wait_idle(instance, stream->native, instance->late_ms, signal));
+    return result;
+}
+
 symmem_status cuda_pending_add(cuda_pending *pending, const symmem_exec *exec,
                                const cuda_needs *needs, const char *operation) {
     cuda_instance *instance = pending->stream->instance;
-    const CUresult result = mark(instance, pending);
+    const CUresult result = mark_or_wait(instance, pending, needs->signal);
+    if (result != CUDA_SUCCESS)
+        cuda_staging_give_up(needs->staging);
     pending->graph = needs->graph;
     pending->staging = needs->staging;
     pending->told = needs->told;
@@ -143,7 +162,9 @@ symmem_status cuda_pending_add(cuda_pending *pending, const symmem_exec *exec,
     atomic_fetch_add(&instance->pending_count, 1);
     pthread_cond_signal(&instance->work);
     pthread_mutex_unlock(&instance->lock);
-    return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, operation);
+    if (result == CUDA_SUCCESS || needs->told) /* why it has failed has been told */
+        return SYMMEM_OK;
+    return cuda_fail(instance, result, operation);
 }
 
 bool cuda_pending_rest(cuda_pending *pending, const symmem_exec *exec, const cuda_needs *needs,
@@ -152,6 +173,8 @@ bool cuda_pending_rest(cuda_pending *pending, const symmem_exec *exec, const cud
     cuda_needs all = *needs;
     CUresult result =
         cuda_wait_idle(instance, pending->stream->native, instance->late_ms, needs->signal);
+    if (result != CUDA_SUCCESS)
+        cuda_staging_give_up(needs->staging);
     all.told = true;
     if (result == CUDA_ERROR_NOT_READY)
         (void)cuda_pending_add(pending, exec, &all, operation);
@@ -190,15 +213,21 @@ void cuda_leave_behind(cuda_pending *leaving, CUstream native, const symmem_exec
     cuda_stream_drop(stream);
 }
 
-/* Also where the context is lost and nothing runs any more; not where a capture of somebody else's
- * forbids to ask. */
+/* What has no mark is not over before the context is lost, as any stream of its tells. */
+static CUresult ask(const cuda_instance *instance, const cuda_pending *pending) {
+    if (pending->done != NULL)
+        return instance->driver.EventQuery(pending->done);
+    CUresult result = instance->driver.StreamQuery(instance->devices[pending->device].control);
+    return result == CUDA_SUCCESS ? CUDA_ERROR_NOT_READY : result;
+}
+
+/* Also where the context is lost and nothing runs any more. */
 static bool is_over(const cuda_instance *instance, const cuda_pending *pending) {
-    if (!cuda_reenter(instance, pending->device))
+    if (pending->ended || !cuda_reenter(instance, pending->device))
         return true;
-    CUresult result =
-        pending->done != NULL ? instance->driver.EventQuery(pending->done) : CUDA_ERROR_NOT_READY;
+    CUresult result = ask(instance, pending);
     cuda_leave(instance);
-    return result != CUDA_ERROR_NOT_READY && !cuda_is_capture_error(result);
+    return is_end(result);
 }
 
 /* The cause is told first, or the core would take the consequence for it. Its kernel ends as soon
@@ -235,13 +264,14 @@ static bool follows(const cuda_pending *pending) {
     return failed;
 }
 
-/* Work of one stream ends in its order: behind what is not over nothing needs to be asked. */
+/* Work of one stream ends in its order: behind what is not over nothing needs to be asked, unless
+ * nobody knows when that was over. */
 static bool is_found_over(cuda_instance *instance, const cuda_pending *pending) {
     cuda_stream *stream = pending->stream;
     if (stream->busy_at == instance->looks)
         return false;
     bool over = is_over(instance, pending);
-    if (!over)
+    if (!over && pending->done != NULL)
         stream->busy_at = instance->looks;
     return over;
 }

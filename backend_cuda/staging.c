@@ -15,6 +15,8 @@
 /* The head of a unit of pinned memory; the data come behind it. Its host functions run one after
  * the other, as the stream does. */
 struct cuda_staging {
+    pthread_mutex_t lock; /* held while ordinary memory is touched, and over the next one */
+    bool given_up;
     char *dst;
     const char *src; /* of the ordinary memory there is one or both; of the other NULL */
     size_t bytes;
@@ -28,18 +30,36 @@ static char *data_of(cuda_staging *staging) {
     return (char *)staging + HEAD_BYTES;
 }
 
-void cuda_staging_give(cuda_staging *staging) {
-    if (staging != NULL)
-        cuda_unit_give(staging);
-}
-
-CUresult cuda_staging_send(cuda_instance *instance, CUstream native, CUdeviceptr dst,
-                           const void *bytes, size_t count, cuda_staging **staging_p) {
+static CUresult take(const cuda_instance *instance, cuda_staging **staging_p) {
     void *unit;
     CUresult result = cuda_unit_take(&instance->driver, &unit);
     if (result != CUDA_SUCCESS)
         return result;
     *staging_p = unit;
+    **staging_p = (cuda_staging){.lock = PTHREAD_MUTEX_INITIALIZER};
+    return CUDA_SUCCESS;
+}
+
+void cuda_staging_give(cuda_staging *staging) {
+    if (staging == NULL)
+        return;
+    (void)pthread_mutex_destroy(&staging->lock);
+    cuda_unit_give(staging);
+}
+
+void cuda_staging_give_up(cuda_staging *staging) {
+    if (staging == NULL)
+        return;
+    pthread_mutex_lock(&staging->lock);
+    staging->given_up = true;
+    pthread_mutex_unlock(&staging->lock);
+}
+
+CUresult cuda_staging_send(cuda_instance *instance, CUstream native, CUdeviceptr dst,
+                           const void *bytes, size_t count, cuda_staging **staging_p) {
+    CUresult result = take(instance, staging_p);
+    if (result != CUDA_SUCCESS)
+        return result;
     memcpy(data_of(*staging_p), bytes, count);
     return instance->driver.MemcpyAsync(dst, cuda_address(data_of(*staging_p)), count, native);
 }
@@ -51,9 +71,7 @@ static size_t piece_of(const cuda_staging *staging, size_t done) {
     return staging->bytes - done < most ? staging->bytes - done : most;
 }
 
-/* Called by the driver, which must not be called here. */
-static void CUDA_CB copy_piece(void *opaque) {
-    cuda_staging *staging = opaque;
+static void copy_next(cuda_staging *staging) {
     size_t piece = staging->src != NULL && staging->dst != NULL ? staging->bytes
                                                                 : piece_of(staging, staging->done);
     char *dst = staging->dst != NULL ? staging->dst + staging->done : data_of(staging);
@@ -62,6 +80,15 @@ static void CUDA_CB copy_piece(void *opaque) {
     staging->done += piece;
     if (staging->done == staging->bytes)
         staging->done = 0;
+}
+
+/* Called by the driver, which must not be called here. */
+static void CUDA_CB copy_piece(void *opaque) {
+    cuda_staging *staging = opaque;
+    pthread_mutex_lock(&staging->lock);
+    if (!staging->given_up)
+        copy_next(staging);
+    pthread_mutex_unlock(&staging->lock);
 }
 
 static CUresult copy_across(const cuda_instance *instance, const cuda_mover *mover, CUdeviceptr dst,
@@ -116,15 +143,12 @@ static bool goes_straight(const cuda_driver *driver, CUstream native, bool captu
 /* Of `bytes` bytes; an end that is not ordinary memory is 0. */
 static CUresult take_for(const cuda_instance *instance, CUdeviceptr dst, CUdeviceptr src,
                          size_t bytes, cuda_staging **staging_p) {
-    void *unit;
-    CUresult result = cuda_unit_take(&instance->driver, &unit);
+    CUresult result = take(instance, staging_p);
     if (result != CUDA_SUCCESS)
         return result;
-    *staging_p = unit;
     (*staging_p)->dst = (char *)(uintptr_t)dst;
     (*staging_p)->src = (const char *)(uintptr_t)src;
     (*staging_p)->bytes = bytes;
-    (*staging_p)->done = 0;
     return CUDA_SUCCESS;
 }
 

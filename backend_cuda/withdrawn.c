@@ -109,13 +109,14 @@ CUresult cuda_launch_wait(cuda_instance *instance, int32_t device, cuda_launch *
     return CUDA_ERROR_NOT_READY;
 }
 
-bool cuda_is_withdrawn(cuda_instance *instance, const symmem_peers *peers) {
+/* The core knows of calls that have gone well, and has asked the streams for those. */
+bool cuda_has_pending(cuda_instance *instance, const symmem_peers *peers) {
     cuda_collect(instance);
     /* Whoever has taken something out that is over is done with it. */
     pthread_mutex_lock(&instance->collecting);
     pthread_mutex_lock(&instance->lock);
     const cuda_pending *pending = instance->pending;
-    while (pending != NULL && (!pending->stream->given_up || pending->signal.peers != peers))
+    while (pending != NULL && pending->signal.peers != peers)
         pending = pending->next;
     pthread_mutex_unlock(&instance->lock);
     pthread_mutex_unlock(&instance->collecting);

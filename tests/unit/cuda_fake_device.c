@@ -230,6 +230,10 @@ void cuda_staging_give(cuda_staging *staging) {
     (void)staging;
 }
 
+void cuda_staging_give_up(cuda_staging *staging) {
+    (void)staging;
+}
+
 void cuda_graph_drop(cuda_instance *instance, cuda_graph *graph) {
     (void)instance, (void)graph;
 }

@@ -22,8 +22,8 @@ void *__wrap_dlopen(const char *name, int flags) {
 }
 
 static bool fails(const char *name, CUresult *result_p) {
-    if (fake_cuda.fails == NULL || strcmp(fake_cuda.fails, name) != 0 ||
-        atomic_fetch_sub(&fake_cuda.skip, 1) != 0)
+    const char *failing = atomic_load(&fake_cuda.fails);
+    if (failing == NULL || strcmp(failing, name) != 0 || atomic_fetch_sub(&fake_cuda.skip, 1) != 0)
         return false;
     *result_p = fake_cuda.result;
     return true;
@@ -433,7 +433,7 @@ static bool take_deferred(CUstream stream, struct deferred *call) {
     return found;
 }
 
-static CUresult stream_query(CUstream stream) {
+static CUresult look(CUstream stream) {
     struct deferred call;
     if (is_busy(stream))
         return CUDA_ERROR_NOT_READY;
@@ -442,9 +442,14 @@ static CUresult stream_query(CUstream stream) {
     return CUDA_SUCCESS;
 }
 
+static CUresult stream_query(CUstream stream) {
+    MAY_FAIL("StreamQuery");
+    return look(stream);
+}
+
 static CUresult launch_host(CUstream stream, CUhostFn function, void *argument) {
     MAY_FAIL("LaunchHostFunc");
-    if (stream_query(stream) == CUDA_SUCCESS) {
+    if (look(stream) == CUDA_SUCCESS) {
         function(argument);
         return CUDA_SUCCESS;
     }
@@ -499,6 +504,7 @@ static CUresult event_destroy(CUevent event) {
 }
 
 static CUresult event_record(CUevent event, CUstream stream) {
+    MAY_FAIL("EventRecord");
     memcpy(event, &stream, sizeof stream);
     return CUDA_SUCCESS;
 }
@@ -506,7 +512,7 @@ static CUresult event_record(CUevent event, CUstream stream) {
 static CUresult event_query(CUevent event) {
     CUstream stream;
     memcpy(&stream, event, sizeof stream);
-    return stream_query(stream);
+    return look(stream);
 }
 
 static CUresult wait_event(CUstream stream, CUevent event, unsigned int flags) {

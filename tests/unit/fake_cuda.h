@@ -21,8 +21,8 @@ typedef struct fake_cuda_state {
     atomic_int loads;      /* of modules */
     void (*loading)(void); /* what the driver does meanwhile; NULL: nothing */
     unsigned context_id;   /* of all contexts; 0: the driver cannot tell */
-    /* The call of that name fails once, the skip-th time. Set before threads start. */
-    const char *fails;
+    /* The call of that name fails once, the skip-th time. The name is set last. */
+    const char *_Atomic fails;
     atomic_int skip;
     CUresult result;
     /* The kernels, by name. */

@@ -275,6 +275,29 @@ static void test_fabric(void) {
     fake_cuda.refuses_fabric = NULL;
 }
 
+/* Where the driver refuses them and has no room for memory without, that is asked for once more as
+ * before. */
+static void body_fabric_no_room(rank_env *env) {
+    void *ptr = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr)); /* with what is made once */
+    CHECK_OK(env, symmem_free(env->context, ptr));
+    atomic_store(&fake_cuda.refusals, 0);
+    fake_cuda.refuses_fabric = "MemCreate";
+    fake_cuda.result = CUDA_ERROR_OUT_OF_MEMORY;
+    atomic_store(&fake_cuda.skip, 1);
+    fake_cuda.fails = "MemCreate";
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+    fake_cuda.fails = NULL;
+    fake_cuda.refuses_fabric = NULL;
+    CHECK(env, atomic_load(&fake_cuda.refusals) == 2);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_fabric_no_room(void) {
+    use_library(PLAIN_NCCL);
+    run_nccl(1, body_fabric_no_room, 0);
+}
+
 /* A capture that the driver begins and then says nothing of is ended, and leaves no graph. */
 static void body_capture(rank_env *env) {
     symmem_stream *stream = NULL;
@@ -387,6 +410,7 @@ static const named_test tests[] = {
     {"rendezvous", test_works},
     {"memory is whole", test_whole},
     {"fabric handles are refused", test_fabric},
+    {"no room with or without them", test_fabric_no_room},
     {"a capture fails", test_capture},
     {"handles outlive groups", test_outlives},
     {"modules outlive instances", test_modules},

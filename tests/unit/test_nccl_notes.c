@@ -29,7 +29,17 @@ static atomic_int launches;
 static atomic_bool is_over, all_are_held;
 static _Thread_local bool looks_next; /* the stream of a kernel is the one that is asked for next */
 
+static const char *_Atomic fails_then; /* the call that fails after one that has failed */
+
+static void fail_next(const char *name, CUresult result) {
+    fake_cuda.result = result;
+    atomic_store(&fake_cuda.skip, 0);
+    fake_cuda.fails = name;
+}
+
 static bool is_held(const void *stream) {
+    if (atomic_load(&fails_then) != NULL && atomic_load(&fake_cuda.skip) < 0)
+        fail_next(atomic_exchange(&fails_then, NULL), CUDA_ERROR_UNKNOWN);
     if (looks_next)
         atomic_store(&held_stream, stream);
     looks_next = false;
@@ -42,7 +52,16 @@ static void count_launch(const char *name, void **arguments) {
     launch(name, arguments);
     if (strcmp(name, "symmem_barrier") == 0)
         atomic_store(&last_fault, ((const symmem_cuda_signal_args *)arguments[0])->fault);
+    if (strcmp(name, "symmem_near_barrier") == 0)
+        atomic_store(&last_fault, ((const symmem_cuda_near_args *)arguments[0])->signal.fault);
     atomic_fetch_add(&launches, 1);
+}
+
+/* As the kernel does. */
+static void write_fault(symmem_status status) {
+    symmem_cuda_fault *fault = atomic_load(&last_fault);
+    fault->failed_rank = 0;
+    __atomic_store_n(&fault->code, -(uint32_t)status, __ATOMIC_RELEASE);
 }
 
 static void hold_launch(const char *name, void **arguments) {
@@ -73,6 +92,10 @@ static void end(rank_env *env) {
     atomic_store(&is_over, true);
     CHECK(env, pthread_join(letting_go, NULL) == 0);
     short_of = 0;
+}
+
+static int pending_count(const rank_env *env) {
+    return atomic_load(&((cuda_instance *)env->context->instance)->pending_count);
 }
 
 /* --- on a stream --------------------------------------------------------------------- */
@@ -212,7 +235,8 @@ static void test_no_stream(void) {
 /* --- what is under way --------------------------------------------------------------- */
 
 /* The second kernel of an operation is refused when the first is on its stream, which is behind:
- * that is waited for as long as calls wait that have no limit, and then noted. */
+ * that is waited for as long as calls wait that have no limit, and then noted; until it is over
+ * there is no reset. */
 static void body_half(rank_env *env) {
     int64_t count = 1 << 18; /* a kernel for each step */
     void *ptr = NULL;
@@ -238,15 +262,17 @@ static void body_half(rank_env *env) {
         fake_cuda.fails = NULL;
         CHECK(env, atomic_load(&launches) == 1);
         CHECK(env, atomic_load(&((cuda_instance *)env->context->instance)->pending_count) == 1);
-        symmem_cuda_fault *fault = atomic_load(&last_fault); /* as the kernel writes it */
-        fault->failed_rank = 0;
-        __atomic_store_n(&fault->code, -(uint32_t)SYMMEM_POISONED, __ATOMIC_RELEASE);
+        write_fault(SYMMEM_POISONED);
+        CHECK_STATUS(env, symmem_handle_reset(handle, 5000), SYMMEM_BUSY);
         end(env);
         /* It has been told by the call. */
         CHECK_OK(env, symmem_stream_synchronize(stream, 5000));
         CHECK(env, atomic_load(&((cuda_instance *)env->context->instance)->pending_count) == 0);
     }
+    if (env->rank != 0)
+        CHECK_STATUS(env, symmem_handle_reset(handle, 5000), SYMMEM_BUSY);
     env_meet(env);
+    CHECK_OK(env, symmem_handle_reset(handle, 5000));
     CHECK_OK(env, symmem_stream_destroy(stream));
     symmem_handle_release(handle);
     CHECK_OK(env, symmem_free(env->context, ptr));
@@ -258,6 +284,129 @@ static void test_half(void) {
     fake_cuda.is_busy = is_held;
     setenv("SYMMEM_CUDA_LATE_MS", LATE_MS, 1);
     run_nccl(2, body_half, 0);
+    unsetenv("SYMMEM_CUDA_LATE_MS");
+}
+
+/* What is under way and has no mark is over then, which the watcher finds out. */
+static void lose_context(rank_env *env) {
+    fail_next("StreamQuery", CUDA_ERROR_ILLEGAL_ADDRESS);
+    for (unsigned i = 0; i < LONG_MS && pending_count(env) != 0; i++)
+        usleep(1000);
+    CHECK(env, pending_count(env) == 0);
+    fake_cuda.fails = NULL;
+}
+
+/* The driver takes a barrier and does not mark its end. It is waited for as above, and what the
+ * stream does then is told as ever. */
+static void body_unmarked(rank_env *env) {
+    const bool is_late = env->plan->argument != 0;
+    void *ptr = NULL;
+    target t = {.handle = env_handle(env, &ptr)};
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &t.stream));
+    const void *native = ((const cuda_stream *)t.stream->native)->native;
+    atomic_store(&held_stream, is_late ? native : NULL);
+    begin(env);
+    fail_next("EventRecord", CUDA_ERROR_UNKNOWN);
+    CHECK_STATUS(env, by_barrier(env, &t), SYMMEM_BACKEND);
+    CHECK(env, cuda_now_ns() - begin_ns >= (is_late ? 50 : 0) * CUDA_NS_PER_MS);
+    atomic_store(&held_stream, native);
+    CHECK_OK(env, by_barrier(env, &t));
+    CHECK(env, pending_count(env) == 1 + is_late);
+    write_fault(SYMMEM_TIMEOUT);
+    end(env);
+    CHECK_STATUS(env, symmem_stream_synchronize(t.stream, 5000), SYMMEM_TIMEOUT);
+    CHECK(env, pending_count(env) == is_late);
+    CHECK_STATUS(env, symmem_handle_reset(t.handle, 5000), is_late ? SYMMEM_BUSY : SYMMEM_OK);
+    if (is_late)
+        lose_context(env);
+    CHECK_OK(env, symmem_stream_destroy(t.stream));
+    symmem_handle_release(t.handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_unmarked(void) {
+    use_library(PLAIN_NCCL);
+    fake_cuda.launch = count_launch;
+    fake_cuda.is_busy = is_held;
+    setenv("SYMMEM_CUDA_LATE_MS", LATE_MS, 1);
+    run_nccl(1, body_unmarked, false);
+    run_nccl(1, body_unmarked, true);
+    unsetenv("SYMMEM_CUDA_LATE_MS");
+}
+
+/* What is told is why the operation failed, and not that what is left of it has no mark. */
+static void body_why(rank_env *env) {
+    void *ptr = NULL;
+    target t = {.handle = env_handle(env, &ptr)};
+    t.ptr = ptr;
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &t.stream));
+    atomic_store(&held_stream, ((const cuda_stream *)t.stream->native)->native);
+    begin(env);
+    fail_next("LaunchKernel", CUDA_ERROR_OUT_OF_MEMORY);
+    atomic_store(&fails_then, "EventRecord");
+    CHECK_STATUS(env, by_reduction(env, &t), SYMMEM_NO_SPACE);
+    CHECK(env, last_record().status == SYMMEM_NO_SPACE);
+    CHECK(env, atomic_load(&fails_then) == NULL && pending_count(env) == 1 && retained == 1);
+    end(env);
+    lose_context(env);
+    CHECK(env, retained == 0);
+    CHECK_OK(env, symmem_stream_destroy(t.stream));
+    symmem_handle_release(t.handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_why(void) {
+    use_library(PLAIN_NCCL);
+    fake_cuda.is_busy = is_held;
+    setenv("SYMMEM_CUDA_LATE_MS", LATE_MS, 1);
+    run_nccl(1, body_why, 0);
+    unsetenv("SYMMEM_CUDA_LATE_MS");
+}
+
+static char own[BYTES]; /* ordinary memory, for two pieces */
+
+static bool is_elsewhere(const void *pointer) {
+    return pointer != own;
+}
+
+/* A copy to ordinary memory that failed when its pieces were under way: the memory is the caller's
+ * when the call is back. */
+static void body_given_up(rank_env *env) {
+    const bool is_unmarked = env->plan->argument != 0;
+    void *ptr = NULL;
+    symmem_stream *stream = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    atomic_store(&held_stream, ((const cuda_stream *)stream->native)->native);
+    begin(env);
+    fake_cuda.result = CUDA_ERROR_UNKNOWN;
+    atomic_store(&fake_cuda.skip, is_unmarked ? 0 : 1);
+    fake_cuda.fails = is_unmarked ? "EventRecord" : "MemcpyAsync";
+    CHECK_STATUS(env, symmem_get(handle, env->rank, 0, own, sizeof own, stream), SYMMEM_BACKEND);
+    fake_cuda.fails = NULL;
+    CHECK(env, pending_count(env) == 1);
+    memset(own, 7, sizeof own);
+    end(env);
+    CHECK_OK(env, symmem_stream_synchronize(stream, 5000));
+    size_t kept = 0;
+    while (kept < sizeof own && own[kept] == 7)
+        kept++;
+    CHECK(env, kept == sizeof own);
+    if (is_unmarked)
+        lose_context(env);
+    CHECK(env, pending_count(env) == 0);
+    CHECK_OK(env, symmem_stream_destroy(stream));
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_given_up(void) {
+    use_library(PLAIN_NCCL);
+    fake_cuda.is_busy = is_held;
+    fake_cuda.is_device = is_elsewhere;
+    setenv("SYMMEM_CUDA_LATE_MS", LATE_MS, 1);
+    run_nccl(1, body_given_up, false);
+    run_nccl(1, body_given_up, true);
     unsetenv("SYMMEM_CUDA_LATE_MS");
 }
 
@@ -292,9 +441,9 @@ static void test_kept(void) {
 }
 
 static const named_test tests[] = {
-    {"on a stream", test_refused},
-    {"without a stream", test_no_stream},
-    {"a part of it fails", test_half},
+    {"on a stream", test_refused},        {"without a stream", test_no_stream},
+    {"a part of it fails", test_half},    {"its end is not marked", test_unmarked},
+    {"why it fails", test_why},           {"it copies to ordinary memory", test_given_up},
     {"what is kept for good", test_kept},
 };
 

@@ -112,11 +112,11 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_wait_signal(symmem_handle *handle
  * Collective over the group, host call. Forgets pending signals, barrier state and poison of the
  * state that this handle shares; the user's signal pad and the data stay. The caller first
  * synchronises the streams that used it (BUSY on every rank otherwise). BUSY also, with the handle
- * poisoned, while a device has not come to a call without a stream that was given up for that.
- * STALE once the group was destroyed; TIMEOUT and PEER_LOST name the missing ranks, or TIMEOUT the
- * one whose device did not come to it; MISMATCH if a rank is in another call of the group. If it
- * fails after all have begun, the handle is poisoned on every rank, and stays so until a reset
- * succeeds. [SM-TIMEOUT-13]
+ * poisoned, while a device has not come to a call without a stream that was given up for that, or
+ * is at what was enqueued of one that failed. STALE once the group was destroyed; TIMEOUT and
+ * PEER_LOST name the missing ranks, or TIMEOUT the one whose device did not come to it; MISMATCH if
+ * a rank is in another call of the group. If it fails after all have begun, the handle is poisoned
+ * on every rank, and stays so until a reset succeeds. [SM-TIMEOUT-13]
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_handle_reset(symmem_handle *handle,
                                                             uint32_t timeout_ms);
@@ -129,10 +129,11 @@ SYMMEM_API symmem_status symmem_handle_status(const symmem_handle *handle,
  * Offsets are in bytes from the handle's offset. Bounds: the block. No signal is implied. Works on
  * a poisoned handle too. The local side, src of put and dst of get, is anything that the device
  * reaches, or ordinary host memory. With a stream that has to stay valid, and a source unchanged,
- * until the stream is past the operation, in a graph as long as it may be launched; symmetric
- * memory of this context stays by itself. Errors: OUT_OF_RANGE (rank, end beyond the block or
- * beyond the local side's allocation), OVERFLOW, INVALID_ARGUMENT (NULL with a size), UNREACHABLE
- * (no direct access to that rank). */
+ * until the stream is past the operation, in a graph as long as it may be launched, and after a
+ * call that failed until the stream has been synchronised, unless it is ordinary host memory;
+ * symmetric memory of this context stays by itself. Errors: OUT_OF_RANGE (rank, end beyond the
+ * block or beyond the local side's allocation), OVERFLOW, INVALID_ARGUMENT (NULL with a size),
+ * UNREACHABLE (no direct access to that rank). */
 
 /* One-sided. Writes `bytes` bytes from src to dst_rank's memory. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_put(symmem_handle *handle, int32_t dst_rank,

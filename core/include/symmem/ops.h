@@ -10,7 +10,8 @@
  * Tensors are DLPack's, borrowed during the call: contiguous, aligned to their element size, of a
  * symmem_dtype. An argument called symmetric has to lie in the handle's block, at the same offset
  * on every rank; others may be anywhere the rank's device can reach. They must stay valid until the
- * operation has run, in a graph as long as that lives. A tensor without elements is allowed and
+ * operation has run, in a graph as long as that lives, and after a call that failed until its
+ * stream has been synchronised: a part may be under way. A tensor without elements is allowed and
  * still synchronises.
  *
  * Results: elements are combined in rank order, 16-bit floats in float32 with one rounding at the
