@@ -11,8 +11,8 @@ set -u
 . "$(dirname -- "${BASH_SOURCE[0]}")/namespace.sh"
 root=$(cd -- "$mutants/../.." && pwd) || exit 1
 
-# More than cores: what hangs only waits, and so do many tests of limits.
-jobs=$(($(getconf _NPROCESSORS_ONLN) * 5)) only='*' kind='*' output='' prepare=''
+# More than cores: what hangs only waits.
+jobs=$(($(getconf _NPROCESSORS_ONLN) * 3)) only='*' kind='*' output='' prepare=''
 while [ "$#" -gt 0 ]; do
     [ "$1" != --prepare ] || { prepare=1 && shift && continue; }
     [ "$#" -gt 1 ] || { echo "run.sh: $1 wants a value, or is unknown" >&2; exit 2; }
