@@ -224,9 +224,8 @@ static CUresult enqueue(cuda_instance *instance, cuda_launch *opaque, CUstream n
     const span_launch *l = (const span_launch *)opaque;
     nccl_flight *flight = make_flight(instance, l);
     nccl_comm *given_up = NULL;
-    if (flight == NULL) {
-        nccl_span_lose(instance, l->span,
-                       NCCL_ANY_SERIAL); /* peers may wait in NCCL for this call */
+    if (flight == NULL) { /* peers may wait in NCCL for this call */
+        nccl_span_lose(instance, l->span, NCCL_ANY_SERIAL);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     nccl_flight_enlist(flight);

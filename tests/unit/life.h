@@ -24,6 +24,8 @@
 #include <symmem/backend.h>
 #include <symmem/symmem.h>
 
+#include "folder.h"
+
 const symmem_backend *symmem_backend_entry(uint32_t abi);
 
 enum {
@@ -381,24 +383,13 @@ out:
 
 /* --- the walk ----------------------------------------------------------------------- */
 
-/* A walk makes thousands of files: in memory, where there is room for them. */
-static bool life_make_directory(char *path, size_t size) {
-    static const char *const places[] = {"/dev/shm", "/tmp"};
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        snprintf(path, size, "%s/faults-XXXXXX", places[i]);
-        if (mkdtemp(path) != NULL)
-            return true;
-    }
-    return false;
-}
-
 /* Runs all ranks as threads; rank 0's nth call fails. Returns how many calls rank 0 made. */
 static int life_run_once(int32_t world_size, int nth, bool files) {
     struct life lives[4] = {0};
     pthread_t threads[4];
-    char directory[32];
+    char directory[FOLDER_BYTES];
     symmem_store *store = NULL;
-    bool own = files && life_make_directory(directory, sizeof(directory));
+    bool own = files && make_folder(directory); /* a walk makes thousands of files */
     life_limit_ms = nth == 0 || life_faults.harmless ? 10000 : 60;
     life_fails = nth != 0 && !life_faults.harmless;
     time_t begin = time(NULL);
