@@ -35,10 +35,11 @@ SYMMEM_API void symmem_alloc_options_init(symmem_alloc_options *options);
  * NO_SPACE with the size asked for in `expected` and the free space, if known, in `actual`.
  * While a stream of the context captures: CAPTURE. Waits for the device where that has to zero the
  * memory, at most the context's default timeout or a second, whichever is more: TIMEOUT with
- * nothing allocated, so call again. Persistent (alloc_id != 0): the first call allocates; after
- * symmem_free the next call with the same id returns the same pointer with its rendezvous results
- * and what it holds, the default group being that of this call; while it is active BUSY; another
- * size or device is MISMATCH. The memory is given back when the context is finalised.
+ * nothing allocated, so call again. [SM-ALLOC-16] Persistent (alloc_id != 0): the first call
+ * allocates; after symmem_free the next call with the same id returns the same pointer with its
+ * rendezvous results and what it holds, the default group being that of this call; while it is
+ * active BUSY; another size or device is MISMATCH. The memory is given back when the context is
+ * finalised.
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_alloc(symmem_context *context, size_t bytes,
                                                      int32_t device,

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How long an allocation waits for the device. The device is the suite's own, for those of backends
+ * cannot be held up at will; and it says at once how long it would take. */
+#include <string.h>
+
+#include "fake_table.h"
+#include "sync_help.h"
+
+#define LEAST_MS 1000u /* of the limit, whatever the context's */
+#define BEYOND_MS 10000u
+
+static uint32_t needs_ms; /* to come to the zeroing */
+static int held;          /* memory that was not released */
+static bool is_open;
+
+/* --- the device's backend: but for what is here it is a fake ---------------------------------- */
+
+static symmem_status late_open(const symmem_host *host, const symmem_backend_config *config,
+                               void **instance_p) {
+    (void)config;
+    is_open = true;
+    *instance_p = (void *)(uintptr_t)host;
+    return SYMMEM_OK;
+}
+
+static void late_close(void *instance) {
+    (void)instance;
+    is_open = false;
+}
+
+/* In time to the very end of the limit: it counts from the question, that is, from now or later. */
+static symmem_status late_alloc(void *instance, int32_t device, size_t bytes,
+                                symmem_memory *memory) {
+    const symmem_host *host = instance;
+    const uint64_t ready_ns = (tk_now_ms() + needs_ms) * 1000000u;
+    const uint64_t deadline_ns = host->deadline_ns(host);
+    if (deadline_ns != 0 && ready_ns > deadline_ns)
+        return host->fail(host, SYMMEM_TIMEOUT, 0, "zeroing", "the device does not come to it");
+    symmem_status status = fake_table_a.memory_alloc(instance, device, bytes, memory);
+    held += status == SYMMEM_OK;
+    return status;
+}
+
+static void late_release(void *instance, symmem_memory *memory) {
+    held--;
+    fake_table_a.memory_release(instance, memory);
+}
+
+/* A new context on it with this default limit. */
+static void begin(struct tk *t, uint32_t default_ms) {
+    static symmem_backend table; /* outlives the context */
+    symmem_context_options options = tk_options(t);
+    options.default_timeout_ms = default_ms;
+    tk_reinit(t, &options);
+    table = fake_table_a;
+    table.name = "suite_late";
+    table.open = late_open;
+    table.close = late_close;
+    table.memory_alloc = late_alloc;
+    table.memory_release = late_release;
+    TK_REQUIRE_OK(t, symmem_register_backend(t->context, &table));
+    TK_REQUIRE_OK(t, symmem_set_backend(t->context, table.name));
+    needs_ms = 0;
+    held = 0;
+}
+
+/* --- cases ------------------------------------------------------------------------------------ */
+
+static void check_limit(struct tk *t, uint32_t default_ms, uint32_t limit_ms) {
+    void *memory = NULL;
+    tk_checkpoint(t, "the default is %u ms", default_ms);
+    begin(t, default_ms);
+    needs_ms = limit_ms;
+    TK_REQUIRE_OK(t, symmem_alloc(t->context, 64, -1, NULL, &memory));
+    TK_OK(t, symmem_free(t->context, memory));
+    needs_ms = limit_ms + BEYOND_MS;
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_alloc(t->context, 64, -1, NULL, &memory));
+}
+
+static void has_a_limit(struct tk *t) {
+    TK_REQ(t, "SM-ALLOC-16");
+    check_limit(t, 20, LEAST_MS);
+    check_limit(t, LEAST_MS, LEAST_MS);
+    check_limit(t, 3000, 3000);
+    check_limit(t, 0, 30000); /* the context's own default */
+}
+
+/* Refused, with a record and without an output. */
+static void refuse(struct tk *t, const symmem_alloc_options *options) {
+    void *const untouched = t;
+    void *memory = untouched;
+    bool symmetric = true;
+    symmem_clear_error();
+    needs_ms = LEAST_MS + BEYOND_MS;
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_alloc(t->context, 4096, -1, options, &memory));
+    symmem_error_record record = last_record();
+    TK_EQ_INT(t, SYMMEM_TIMEOUT, record.status);
+    TK_EQ_STR(t, "alloc", record.operation);
+    TK_CHECK(t, record.message[0] != '\0');
+    TK_EQ_INT(t, 0, record.missing_count); /* no other rank is waited for */
+    TK_EQ_PTR(t, untouched, memory);
+    TK_OK(t, symmem_is_symmetric(t->context, memory, &symmetric));
+    TK_CHECK(t, !symmetric);
+    needs_ms = 0;
+}
+
+static void *allocate(struct tk *t, size_t bytes, const symmem_alloc_options *options) {
+    void *memory = NULL;
+    TK_REQUIRE_OK(t, symmem_alloc(t->context, bytes, -1, options, &memory));
+    return memory;
+}
+
+static uint64_t ordinal_of(struct tk *t, const void *memory) {
+    symmem_alloc_info info = {0};
+    TK_OK(t, symmem_alloc_query(t->context, memory, &info));
+    return info.ordinal;
+}
+
+static void late_leaves_nothing(struct tk *t) {
+    symmem_alloc_options persistent;
+    char bytes[64], zeroes[64] = {0};
+    TK_REQ(t, "SM-ALLOC-16");
+    symmem_alloc_options_init(&persistent);
+    persistent.alloc_id = 7;
+    begin(t, LEAST_MS);
+    refuse(t, NULL); /* also as the first use of the backend */
+    void *first = allocate(t, 64, NULL);
+    TK_EQ_INT(t, 1, ordinal_of(t, first));
+    refuse(t, NULL);
+    refuse(t, &persistent);
+    TK_EQ_INT(t, 1, held);
+    /* As if nothing had been: the id goes with another size. */
+    void *second = allocate(t, 64, &persistent);
+    TK_EQ_INT(t, 2, ordinal_of(t, second));
+    TK_OK(t, symmem_copy(t->context, bytes, second, sizeof(bytes), NULL));
+    TK_CHECK(t, memcmp(bytes, zeroes, sizeof(bytes)) == 0);
+    TK_OK(t, symmem_free(t->context, second));
+    TK_OK(t, symmem_free(t->context, first));
+    tk_end_context(t);
+    TK_EQ_INT(t, 0, held);
+    TK_CHECK(t, !is_open);
+}
+
+static const struct tk_case cases[] = {
+    {.name = "alloc.has_a_limit",
+     .requirements = "SM-ALLOC-16",
+     .max_ranks = 1,
+     .flags = TK_NO_BACKEND,
+     .body = has_a_limit},
+    {.name = "alloc.late_leaves_nothing",
+     .requirements = "SM-ALLOC-16,SM-ERROR-04",
+     .max_ranks = 1,
+     .flags = TK_NO_BACKEND,
+     .body = late_leaves_nothing},
+};
+TK_SUITE(alloc_limit, cases);
