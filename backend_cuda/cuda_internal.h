@@ -575,6 +575,10 @@ unsigned int cuda_blocks_for(size_t bytes);
 symmem_cuda_state *cuda_state_of(const symmem_whole *whole);
 /* Before every part: the first begins the operation anew. */
 CUresult cuda_part_begin(const cuda_instance *instance, const symmem_exec *exec, CUstream native);
+/* Of work that failed when nothing of it was enqueued but that: it may come to it when the handle
+ * is gone, and keeps that until then. Drops the note otherwise; NULL: the stream captures. */
+void cuda_part_end_failed(const cuda_instance *instance, cuda_pending *pending,
+                          const symmem_exec *exec, const char *operation);
 /* A copy of memory that the device sees, unless a part has failed. */
 CUresult cuda_part_move(const cuda_instance *instance, const symmem_exec *exec, CUdeviceptr dst,
                         CUdeviceptr src, size_t bytes, CUstream native);
