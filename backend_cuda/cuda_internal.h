@@ -117,7 +117,10 @@ typedef struct cuda_instance {
     struct cuda_multicast_state *multicast; /* multicast.c; NULL: not in use */
     void *extension; /* of a backend that is this one but for some entries; NULL otherwise */
     void (*end_extension)(struct cuda_instance *instance); /* no work is left; NULL allowed */
-    uint32_t late_ms;                                      /* withdrawn.c */
+    /* Of an operation of the extension's: neither its fault nor its peers are its any more, though
+     * on a device that is lost no callback has said so. NULL allowed. */
+    void (*forget_fault)(struct cuda_instance *instance, const symmem_cuda_fault *fault);
+    uint32_t late_ms; /* withdrawn.c */
 } cuda_instance;
 
 typedef struct cuda_stream {
@@ -428,6 +431,8 @@ void cuda_watch_lost(const cuda_signal_op *signal);
 symmem_status cuda_take_fault(const cuda_signal_op *signal, symmem_error_record *record_p);
 /* Likewise, and keeps its record for the stream if it is the first one. */
 void cuda_look_for_fault(cuda_stream *stream, const cuda_signal_op *signal);
+/* Of work that is over, or whose device is lost: nobody is to write to its fault any more. */
+void cuda_forget_fault(cuda_instance *instance, const cuda_signal_op *signal);
 /* Whether work failed because this rank's state was poisoned, by a failure that the core does not
  * know yet. */
 bool cuda_is_consequence(const cuda_signal_op *signal);

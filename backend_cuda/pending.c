@@ -318,7 +318,13 @@ static void look_for_faults(cuda_stream *stream, const cuda_captured *first) {
         cuda_look_for_fault(stream, &held->signal);
 }
 
+void cuda_forget_fault(cuda_instance *instance, const cuda_signal_op *signal) {
+    if (instance->forget_fault != NULL && signal->fault != NULL)
+        instance->forget_fault(instance, signal->fault);
+}
+
 static void finish(cuda_instance *instance, cuda_pending *pending) {
+    cuda_forget_fault(instance, &pending->signal);
     if (!pending->told)
         cuda_look_for_fault(pending->stream, &pending->signal);
     cuda_piece_give(pending->signal.fault);

@@ -87,6 +87,7 @@ static symmem_status run_now(cuda_instance *instance, int32_t device, cuda_launc
     CUresult result = enqueue_now(instance, device, launch, exec, &ended, &status);
     cuda_leaving_drop(launch->leaving);
     if (result != CUDA_SUCCESS || (ended != CUDA_SUCCESS && ended != CUDA_ERROR_NOT_READY)) {
+        cuda_forget_fault(instance, &launch->signal);
         if (ended == CUDA_SUCCESS) /* or a kernel may write there that is not known to be over */
             cuda_piece_give(launch->signal.fault);
         return cuda_fail(instance, result != CUDA_SUCCESS ? result : ended, operation);

@@ -193,6 +193,18 @@ void nccl_flight_leave(nccl_flight *flight) {
         free(flight);
 }
 
+/* Its callbacks, which may never come, have it from there on. */
+void nccl_flight_forget(cuda_instance *instance, const symmem_cuda_fault *fault) {
+    nccl_state *state = nccl_state_of(instance);
+    pthread_mutex_lock(&state->lock);
+    const nccl_flight *flight = state->flights;
+    while (flight != NULL && flight->fault != fault)
+        flight = flight->next;
+    if (flight != NULL)
+        delist(state, flight);
+    pthread_mutex_unlock(&state->lock);
+}
+
 /* Its peers may wait for it in NCCL, and this rank's next call there would be taken for it. */
 void nccl_flight_quit(nccl_flight *flight) {
     nccl_state *state = nccl_state_of(flight->instance);

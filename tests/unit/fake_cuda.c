@@ -435,6 +435,8 @@ static bool take_deferred(CUstream stream, struct deferred *call) {
 
 static CUresult look(CUstream stream) {
     struct deferred call;
+    if (fake_cuda.is_lost != NULL && fake_cuda.is_lost(stream)) /* no callback comes either */
+        return CUDA_ERROR_ILLEGAL_ADDRESS;
     if (is_busy(stream))
         return CUDA_ERROR_NOT_READY;
     while (take_deferred(stream, &call))
