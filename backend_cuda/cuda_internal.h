@@ -422,6 +422,9 @@ void cuda_leave_behind(cuda_pending *leaving, CUstream native, const symmem_exec
                        const cuda_needs *needs, const char *operation);
 /* Looks after all work that is over: failures are told, references released. */
 void cuda_collect(cuda_instance *instance);
+/* Whether this thread is at that: other calls wait for it, so what is released waits for nothing
+ * that takes long. */
+bool cuda_is_collecting(void);
 /* Tells the device what the host knows of the peers. */
 void cuda_watch_peers(const cuda_signal_op *signal);
 /* Only who is lost. A reset has zeroed what the device was told before the core forgets its poison:

@@ -339,10 +339,17 @@ static void finish(cuda_instance *instance, cuda_pending *pending) {
     free_pending(instance, pending);
 }
 
+static _Thread_local int collects; /* this thread; how deep */
+
+bool cuda_is_collecting(void) {
+    return collects > 0;
+}
+
 void cuda_collect(cuda_instance *instance) {
     if (atomic_load(&instance->pending_count) == 0 && atomic_load(&instance->adopted_count) == 0)
         return;
     pthread_mutex_lock(&instance->collecting);
+    collects++;
     const uint64_t begin_ns = cuda_now_ns(), patience_ns = begin_ns + CAUSE_NS;
     for (;;) {
         bool held_back = false;
@@ -357,5 +364,6 @@ void cuda_collect(cuda_instance *instance) {
             break;
         }
     }
+    collects--;
     pthread_mutex_unlock(&instance->collecting);
 }

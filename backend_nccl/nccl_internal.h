@@ -129,7 +129,7 @@ symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
                              const symmem_exchange *exchange, const char *what);
 /* Gives up one use; the last one gives everything back. Waits for no peer's call, and for NCCL and
  * the driver, who may wait for a peer's kernel, at most three seconds, and within the limit of the
- * call that this thread is in. */
+ * call that this thread is in; not at all where it looks after finished work. */
 void nccl_comm_leave(cuda_instance *instance, nccl_comm *comm);
 /* The same, and no longer than until then; 0: no such limit. */
 void nccl_comm_leave_by(cuda_instance *instance, nccl_comm *comm, uint64_t until_ns);
