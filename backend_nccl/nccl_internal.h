@@ -207,7 +207,8 @@ symmem_status nccl_collective_apart(void *instance, const symmem_peers *peers, i
 /* No rank takes calls on the group's communicator any more. */
 void nccl_signal_lost(void *instance, const symmem_peers *peers);
 void nccl_watcher_stop(cuda_instance *instance);
-/* What is under way with that fault is looked at no more, and told of nothing. */
+/* What is under way with that fault, though its work is over, is looked at no more, and told of
+ * nothing; its communicator is given up. */
 void nccl_flight_forget(cuda_instance *instance, const symmem_cuda_fault *fault);
 
 /* image.c */

@@ -59,11 +59,11 @@ static void mend(rank_env *env, symmem_handle *handle, void *ptr, symmem_stream 
 }
 
 /* Whoever fails is told first; then the watcher gives the communicator up. */
-static bool are_given_up(const rank_env *env) {
+static bool come_to(int comms) {
     const struct timespec pause = {.tv_nsec = 1000000};
-    for (int i = 0; i < 10000 && atomic_load(&nccl->comms) != env->world; i++)
+    for (int i = 0; i < 10000 && atomic_load(&nccl->comms) != comms; i++)
         nanosleep(&pause, NULL);
-    return atomic_load(&nccl->comms) == env->world;
+    return atomic_load(&nccl->comms) == comms;
 }
 
 static void body_troubles(rank_env *env) {
@@ -100,7 +100,7 @@ static void body_troubles(rank_env *env) {
     if (env->rank == 0)
         nccl->call = FAKE_NO_CALL;
     env_meet(env);
-    CHECK(env, are_given_up(env));
+    CHECK(env, come_to(env->world));
     env_meet(env);
     CHECK_STATUS(env, reduce_once(env, handle, ptr, stream), SYMMEM_POISONED);
     mend(env, handle, ptr, stream);
@@ -521,6 +521,8 @@ static void lose_device(rank_env *env, symmem_handle *handle, void *ptr, symmem_
         usleep(1000);
     CHECK(env, atomic_load(&instance->pending_count) == 0);
     CHECK(env, are_forgotten(state));
+    if (env->plan->argument != LOST_WITHDRAWN) /* peers may wait in NCCL, without a limit */
+        CHECK(env, come_to(2 * env->world - 1));
     nccl->call = FAKE_NO_CALL;
     CHECK(env, nccl_span_end(instance, state->spans, NCCL_ANY_SERIAL,
                              cuda_now_ns() + 10000 * CUDA_NS_PER_MS));
