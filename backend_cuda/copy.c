@@ -45,7 +45,7 @@ static symmem_status run_now(cuda_instance *instance, int32_t device, const byte
 void cuda_copy_end_failed(const cuda_instance *instance, cuda_pending *pending,
                           const symmem_exec *exec, const cuda_needs *needs, const char *operation) {
     if (needs->staging == NULL)
-        cuda_pending_drop(instance, pending);
+        cuda_part_end_failed(instance, pending, exec, operation);
     else if (pending != NULL && cuda_pending_rest(pending, exec, needs, operation))
         cuda_staging_give(needs->staging);
 }

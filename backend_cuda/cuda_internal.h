@@ -117,7 +117,10 @@ typedef struct cuda_instance {
     struct cuda_multicast_state *multicast; /* multicast.c; NULL: not in use */
     void *extension; /* of a backend that is this one but for some entries; NULL otherwise */
     void (*end_extension)(struct cuda_instance *instance); /* no work is left; NULL allowed */
-    uint32_t late_ms;                                      /* withdrawn.c */
+    /* Of an operation of the extension's: neither its fault nor its peers are its any more, though
+     * on a device that is lost no callback has said so. NULL allowed. */
+    void (*forget_fault)(struct cuda_instance *instance, const symmem_cuda_fault *fault);
+    uint32_t late_ms; /* withdrawn.c */
 } cuda_instance;
 
 typedef struct cuda_stream {
@@ -419,6 +422,9 @@ void cuda_leave_behind(cuda_pending *leaving, CUstream native, const symmem_exec
                        const cuda_needs *needs, const char *operation);
 /* Looks after all work that is over: failures are told, references released. */
 void cuda_collect(cuda_instance *instance);
+/* Whether this thread is at that: other calls wait for it, so what is released waits for nothing
+ * that takes long. */
+bool cuda_is_collecting(void);
 /* Tells the device what the host knows of the peers. */
 void cuda_watch_peers(const cuda_signal_op *signal);
 /* Only who is lost. A reset has zeroed what the device was told before the core forgets its poison:
@@ -428,6 +434,8 @@ void cuda_watch_lost(const cuda_signal_op *signal);
 symmem_status cuda_take_fault(const cuda_signal_op *signal, symmem_error_record *record_p);
 /* Likewise, and keeps its record for the stream if it is the first one. */
 void cuda_look_for_fault(cuda_stream *stream, const cuda_signal_op *signal);
+/* Of work that is over, or whose device is lost: nobody is to write to its fault any more. */
+void cuda_forget_fault(cuda_instance *instance, const cuda_signal_op *signal);
 /* Whether work failed because this rank's state was poisoned, by a failure that the core does not
  * know yet. */
 bool cuda_is_consequence(const cuda_signal_op *signal);
@@ -575,6 +583,10 @@ unsigned int cuda_blocks_for(size_t bytes);
 symmem_cuda_state *cuda_state_of(const symmem_whole *whole);
 /* Before every part: the first begins the operation anew. */
 CUresult cuda_part_begin(const cuda_instance *instance, const symmem_exec *exec, CUstream native);
+/* Of work that failed when nothing of it was enqueued but that: it may come to it when the handle
+ * is gone, and keeps that until then. Drops the note otherwise; NULL: the stream captures. */
+void cuda_part_end_failed(const cuda_instance *instance, cuda_pending *pending,
+                          const symmem_exec *exec, const char *operation);
 /* A copy of memory that the device sees, unless a part has failed. */
 CUresult cuda_part_move(const cuda_instance *instance, const symmem_exec *exec, CUdeviceptr dst,
                         CUdeviceptr src, size_t bytes, CUstream native);

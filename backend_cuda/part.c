@@ -22,6 +22,15 @@ CUresult cuda_part_begin(const cuda_instance *instance, const symmem_exec *exec,
                                           SYMMEM_CUDA_STATE_OF_OPERATION, native);
 }
 
+void cuda_part_end_failed(const cuda_instance *instance, cuda_pending *pending,
+                          const symmem_exec *exec, const char *operation) {
+    const cuda_needs needs = {.told = true};
+    if (pending != NULL && exec->whole != NULL && exec->part == 0)
+        (void)cuda_pending_add(pending, exec, &needs, operation);
+    else
+        cuda_pending_drop(instance, pending);
+}
+
 CUresult cuda_part_move(const cuda_instance *instance, const symmem_exec *exec, CUdeviceptr dst,
                         CUdeviceptr src, size_t bytes, CUstream native) {
     const cuda_device *device = &instance->devices[exec->whole->peers->device];

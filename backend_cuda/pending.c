@@ -318,7 +318,13 @@ static void look_for_faults(cuda_stream *stream, const cuda_captured *first) {
         cuda_look_for_fault(stream, &held->signal);
 }
 
+void cuda_forget_fault(cuda_instance *instance, const cuda_signal_op *signal) {
+    if (instance->forget_fault != NULL && signal->fault != NULL)
+        instance->forget_fault(instance, signal->fault);
+}
+
 static void finish(cuda_instance *instance, cuda_pending *pending) {
+    cuda_forget_fault(instance, &pending->signal);
     if (!pending->told)
         cuda_look_for_fault(pending->stream, &pending->signal);
     cuda_piece_give(pending->signal.fault);
@@ -333,10 +339,17 @@ static void finish(cuda_instance *instance, cuda_pending *pending) {
     free_pending(instance, pending);
 }
 
+static _Thread_local int collects; /* this thread; how deep */
+
+bool cuda_is_collecting(void) {
+    return collects > 0;
+}
+
 void cuda_collect(cuda_instance *instance) {
     if (atomic_load(&instance->pending_count) == 0 && atomic_load(&instance->adopted_count) == 0)
         return;
     pthread_mutex_lock(&instance->collecting);
+    collects++;
     const uint64_t begin_ns = cuda_now_ns(), patience_ns = begin_ns + CAUSE_NS;
     for (;;) {
         bool held_back = false;
@@ -351,5 +364,6 @@ void cuda_collect(cuda_instance *instance) {
             break;
         }
     }
+    collects--;
     pthread_mutex_unlock(&instance->collecting);
 }

@@ -87,6 +87,7 @@ static symmem_status run_now(cuda_instance *instance, int32_t device, cuda_launc
     CUresult result = enqueue_now(instance, device, launch, exec, &ended, &status);
     cuda_leaving_drop(launch->leaving);
     if (result != CUDA_SUCCESS || (ended != CUDA_SUCCESS && ended != CUDA_ERROR_NOT_READY)) {
+        cuda_forget_fault(instance, &launch->signal);
         if (ended == CUDA_SUCCESS) /* or a kernel may write there that is not known to be over */
             cuda_piece_give(launch->signal.fault);
         return cuda_fail(instance, result != CUDA_SUCCESS ? result : ended, operation);
@@ -102,7 +103,8 @@ static symmem_status run_now(cuda_instance *instance, int32_t device, cuda_launc
 
 /* `pending`: of this launch, NULL where the stream captures. False: what it needs is not the
  * caller's any more. */
-static bool end_failed(cuda_launch *launch, cuda_pending *pending, const symmem_exec *exec) {
+static bool end_failed(const cuda_instance *instance, cuda_launch *launch, cuda_pending *pending,
+                       const symmem_exec *exec) {
     const cuda_needs needs = {.signal = &launch->signal};
     if (launch->begun && pending == NULL) /* a part of it is in somebody's graph */
         return false;
@@ -110,8 +112,7 @@ static bool end_failed(cuda_launch *launch, cuda_pending *pending, const symmem_
         give_up(launch);
         return cuda_pending_rest(pending, exec, &needs, launch->signal.operation);
     }
-    if (pending != NULL)
-        cuda_pending_drop(pending->stream->instance, pending);
+    cuda_part_end_failed(instance, pending, exec, launch->signal.operation);
     return true;
 }
 
@@ -134,7 +135,7 @@ static symmem_status run_on(cuda_instance *instance, cuda_stream *stream, cuda_l
     if (result == CUDA_SUCCESS)
         return id != 0 ? cuda_captured_add(instance, id, exec, &needs, operation)
                        : cuda_pending_add(pending, exec, &needs, operation);
-    if (end_failed(launch, pending, exec))
+    if (end_failed(instance, launch, pending, exec))
         cuda_piece_give(launch->signal.fault);
     return cuda_fail(instance, result, operation);
 }

@@ -105,6 +105,8 @@ CUresult cuda_launch_wait(cuda_instance *instance, int32_t device, cuda_launch *
     } while (result == CUDA_ERROR_NOT_READY);
     if (result == CUDA_SUCCESS)
         cuda_piece_give(launch->signal.fault);
+    else
+        cuda_forget_fault(instance, &launch->signal);
     cuda_lane_give(instance, device, lane);
     return CUDA_ERROR_NOT_READY;
 }

@@ -96,6 +96,7 @@ static symmem_status open_instance(const symmem_host *host, const symmem_backend
     cuda_instance *instance = opaque;
     instance->extension = state;
     instance->end_extension = end_state;
+    instance->forget_fault = nccl_flight_forget;
     *instance_p = opaque;
     return SYMMEM_OK;
 close:

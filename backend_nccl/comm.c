@@ -328,7 +328,10 @@ static uint64_t earlier(uint64_t one_ns, uint64_t other_ns) {
 
 void nccl_comm_leave_by(cuda_instance *instance, nccl_comm *comm, uint64_t until_ns) {
     const uint64_t call_ns = cuda_call_deadline(instance->host);
-    leave(instance, comm, earlier(earlier(cuda_now_ns() + END_NS, call_ns), until_ns));
+    if (cuda_is_collecting())
+        nccl_comm_drop(instance, comm);
+    else
+        leave(instance, comm, earlier(earlier(cuda_now_ns() + END_NS, call_ns), until_ns));
 }
 
 void nccl_comm_leave(cuda_instance *instance, nccl_comm *comm) {

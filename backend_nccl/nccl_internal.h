@@ -129,7 +129,7 @@ symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
                              const symmem_exchange *exchange, const char *what);
 /* Gives up one use; the last one gives everything back. Waits for no peer's call, and for NCCL and
  * the driver, who may wait for a peer's kernel, at most three seconds, and within the limit of the
- * call that this thread is in. */
+ * call that this thread is in; not at all where it looks after finished work. */
 void nccl_comm_leave(cuda_instance *instance, nccl_comm *comm);
 /* The same, and no longer than until then; 0: no such limit. */
 void nccl_comm_leave_by(cuda_instance *instance, nccl_comm *comm, uint64_t until_ns);
@@ -207,6 +207,9 @@ symmem_status nccl_collective_apart(void *instance, const symmem_peers *peers, i
 /* No rank takes calls on the group's communicator any more. */
 void nccl_signal_lost(void *instance, const symmem_peers *peers);
 void nccl_watcher_stop(cuda_instance *instance);
+/* What is under way with that fault, though its work is over, is looked at no more, and told of
+ * nothing; its communicator is given up. */
+void nccl_flight_forget(cuda_instance *instance, const symmem_cuda_fault *fault);
 
 /* image.c */
 /* The compiled resolve.cu; NULL: built without. */

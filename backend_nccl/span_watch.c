@@ -13,6 +13,7 @@
 #define TICK_NS (1 * CUDA_NS_PER_MS)
 #define CLOSING_NS (5000 * CUDA_NS_PER_MS) /* for what never comes, the device being lost */
 #define PEERS_NS (10 * CUDA_NS_PER_MS)
+#define FORGET_NS (100 * CUDA_NS_PER_MS)
 #define LOSS_NS (NCCL_LOSS_MS * CUDA_NS_PER_MS)
 
 /* --- failures ----------------------------------------------------------------------- */
@@ -191,6 +192,34 @@ void nccl_flight_leave(nccl_flight *flight) {
     pthread_mutex_unlock(&state->lock);
     if (begun)
         free(flight);
+}
+
+/* Its callbacks, which may never come, have it from there on. NULL: they have come. */
+static nccl_span *take_out(nccl_state *state, const symmem_cuda_fault *fault, uint64_t *serial_p) {
+    nccl_span *span = NULL;
+    pthread_mutex_lock(&state->lock);
+    const nccl_flight *flight = state->flights;
+    while (flight != NULL && flight->fault != fault)
+        flight = flight->next;
+    if (flight != NULL) {
+        *serial_p = flight->serial;
+        span = flight->span;
+        span->users++;
+        delist(state, flight);
+    }
+    pthread_mutex_unlock(&state->lock);
+    return span;
+}
+
+/* The peers may be waiting in NCCL for what does not come any more, without a limit. Who has the
+ * turn for longer than that looks himself. */
+void nccl_flight_forget(cuda_instance *instance, const symmem_cuda_fault *fault) {
+    uint64_t serial;
+    nccl_span *span = take_out(nccl_state_of(instance), fault, &serial);
+    if (span == NULL)
+        return;
+    (void)nccl_span_end(instance, span, serial, cuda_now_ns() + FORGET_NS);
+    nccl_span_drop(instance, span);
 }
 
 /* Its peers may wait for it in NCCL, and this rank's next call there would be taken for it. */

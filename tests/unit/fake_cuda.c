@@ -407,13 +407,14 @@ static CUresult stream_destroy(CUstream stream) {
 /* Callbacks behind work that is not over. */
 static struct {
     pthread_mutex_t lock;
+    pthread_mutex_t calling; /* one after the other, whoever looks; taken before the lock */
     struct deferred {
         CUstream stream;
         CUhostFn function;
         void *argument;
     } calls[64];
     int count;
-} deferred = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} deferred = {.lock = PTHREAD_MUTEX_INITIALIZER, .calling = PTHREAD_MUTEX_INITIALIZER};
 
 static bool is_busy(CUstream stream) {
     return fake_cuda.is_busy != NULL && fake_cuda.is_busy(stream);
@@ -435,10 +436,14 @@ static bool take_deferred(CUstream stream, struct deferred *call) {
 
 static CUresult look(CUstream stream) {
     struct deferred call;
+    if (fake_cuda.is_lost != NULL && fake_cuda.is_lost(stream)) /* no callback comes either */
+        return CUDA_ERROR_ILLEGAL_ADDRESS;
     if (is_busy(stream))
         return CUDA_ERROR_NOT_READY;
+    pthread_mutex_lock(&deferred.calling);
     while (take_deferred(stream, &call))
         call.function(call.argument);
+    pthread_mutex_unlock(&deferred.calling);
     return CUDA_SUCCESS;
 }
 

@@ -29,6 +29,7 @@ typedef struct fake_cuda_state {
     void (*launch)(const char *name, void **arguments);
     bool (*is_device)(const void *pointer);
     bool (*is_busy)(const void *stream); /* NULL: streams do everything at once */
+    bool (*is_lost)(const void *stream); /* NULL: no stream's context is */
     bool captures;                       /* every stream does */
     const char *refuses_fabric; /* the call of that name, with fabric handles; NULL: none */
     atomic_int refusals;

@@ -38,8 +38,58 @@ static void test_held(void) {
     CU_ASSERT_EQUAL(atomic_load(&nccl->windows), 0);
 }
 
+static const void *_Atomic held_stream;
+
+static bool is_held(const void *stream) {
+    return stream == atomic_load(&held_stream);
+}
+
+/* What looks after work that is over gives up the last use: of a group that has gone, and of a
+ * handle that was released with work under way. No other call is to wait for that. */
+static void body_looked_after(rank_env *env) {
+    void *first = NULL, *second = NULL;
+    symmem_group *group = NULL;
+    symmem_handle *handle = env_handle(env, &first), *other = NULL;
+    symmem_stream *stream = NULL;
+    CHECK_OK(env, symmem_group_create(env->context, "passing", NULL, 0, NULL, &group));
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &second));
+    CHECK_OK(env, symmem_rendezvous(env->context, second, group, 10000, &other));
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    env_meet(env);
+    if (env->rank == 0) {
+        bool idle = false;
+        atomic_store(&held_stream, ((const cuda_stream *)stream->native)->native);
+        CHECK_OK(env, symmem_barrier(other, 0, 10000, stream));
+        symmem_handle_release(other);
+        CHECK_OK(env, symmem_group_destroy(group));
+        atomic_store(&nccl->held, 1);
+        atomic_store(&held_stream, NULL);
+        usleep(200000); /* it has found out by then */
+        const uint64_t begin_ns = cuda_now_ns();
+        CHECK_OK(env, symmem_stream_query(stream, &idle));
+        CHECK(env, idle);
+        CHECK(env, cuda_now_ns() - begin_ns < 500 * CUDA_NS_PER_MS);
+        atomic_store(&nccl->held, 0);
+    } else {
+        symmem_handle_release(other);
+        CHECK_OK(env, symmem_group_destroy(group));
+    }
+    env_meet(env);
+    CHECK_OK(env, symmem_stream_destroy(stream));
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, first));
+    CHECK_OK(env, symmem_free(env->context, second));
+}
+
+static void test_looked_after(void) {
+    use_library(PLAIN_NCCL);
+    fake_cuda.is_busy = is_held;
+    run_nccl(2, body_looked_after, 0);
+}
+
 static const named_test tests[] = {
     {"an abort that waits", test_held},
+    {"beside other calls", test_looked_after},
 };
 
 int main(void) {

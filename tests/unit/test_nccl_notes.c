@@ -440,11 +440,55 @@ static void test_kept(void) {
     run_processes((plan){.world = 1, .body = body_kept, .backend = nccl_table()});
 }
 
+/* --- the first part of an operation -------------------------------------------------- */
+
+/* It begins by clearing the state of its channel, which is on the stream when the rest of it is
+ * refused, and is not to come when the memory is another's. */
+static void body_first_part(rank_env *env) {
+    int64_t count = 16;
+    void *ptr = NULL, *others = NULL;
+    symmem_stream *stream = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &others));
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    DLTensor in = {.data = env->plan->argument != 0 ? others : ptr, /* copied first, or not */
+                   .device = {kDLCUDA, 0},
+                   .ndim = 1,
+                   .dtype = {kDLInt, 32, 1},
+                   .shape = &count};
+    DLTensor out = in;
+    out.data = (char *)others + 256;
+    atomic_store(&held_stream, ((const cuda_stream *)stream->native)->native);
+    begin(env);
+    fail_next(env->plan->argument != 0 ? "MemcpyAsync" : "LaunchKernel", CUDA_ERROR_UNKNOWN);
+    CHECK_STATUS(env, symmem_low_contention_all_gather_out(handle, &in, &out, 0, 1000, stream),
+                 SYMMEM_BACKEND);
+    CHECK(env, fake_cuda.skip < 0 && pending_count(env) == 1);
+    end(env);
+    CHECK_OK(env, symmem_stream_synchronize(stream, 5000));
+    CHECK(env, pending_count(env) == 0);
+    CHECK_OK(env, symmem_low_contention_all_gather_out(handle, &in, &out, 0, 1000, stream));
+    CHECK_OK(env, symmem_stream_destroy(stream));
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, others));
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_first_part(void) {
+    use_library(PLAIN_NCCL);
+    fake_cuda.launch = count_launch;
+    fake_cuda.is_busy = is_held;
+    fake_cuda.is_device = is_elsewhere;
+    run_nccl(1, body_first_part, false);
+    run_nccl(1, body_first_part, true);
+    fake_cuda.fails = NULL;
+}
+
 static const named_test tests[] = {
     {"on a stream", test_refused},        {"without a stream", test_no_stream},
     {"a part of it fails", test_half},    {"its end is not marked", test_unmarked},
     {"why it fails", test_why},           {"it copies to ordinary memory", test_given_up},
-    {"what is kept for good", test_kept},
+    {"what is kept for good", test_kept}, {"its first part fails", test_first_part},
 };
 
 int main(void) {

@@ -59,11 +59,11 @@ static void mend(rank_env *env, symmem_handle *handle, void *ptr, symmem_stream 
 }
 
 /* Whoever fails is told first; then the watcher gives the communicator up. */
-static bool are_given_up(const rank_env *env) {
+static bool come_to(int comms) {
     const struct timespec pause = {.tv_nsec = 1000000};
-    for (int i = 0; i < 10000 && atomic_load(&nccl->comms) != env->world; i++)
+    for (int i = 0; i < 10000 && atomic_load(&nccl->comms) != comms; i++)
         nanosleep(&pause, NULL);
-    return atomic_load(&nccl->comms) == env->world;
+    return atomic_load(&nccl->comms) == comms;
 }
 
 static void body_troubles(rank_env *env) {
@@ -100,7 +100,7 @@ static void body_troubles(rank_env *env) {
     if (env->rank == 0)
         nccl->call = FAKE_NO_CALL;
     env_meet(env);
-    CHECK(env, are_given_up(env));
+    CHECK(env, come_to(env->world));
     env_meet(env);
     CHECK_STATUS(env, reduce_once(env, handle, ptr, stream), SYMMEM_POISONED);
     mend(env, handle, ptr, stream);
@@ -450,6 +450,105 @@ static void test_no_thread(void) {
     run_apart(body_no_thread, 0);
 }
 
+/* --- a device that is lost ---------------------------------------------------------- */
+
+static atomic_bool is_broken;
+
+static sm_link *_Atomic breaks_with; /* as soon as that is poisoned; NULL: it does not */
+
+static bool is_lost(const void *stream) {
+    const sm_link *link = atomic_load(&breaks_with);
+    const bool broken = atomic_load(&is_broken) || (link != NULL && atomic_load(&link->poisoned));
+    return broken && nccl->is_running(stream);
+}
+
+static void *break_soon(void *unused) {
+    usleep(100000);
+    atomic_store(&is_broken, true);
+    return unused;
+}
+
+/* Whether nobody looks any more at what is under way there, which keeps neither its handle nor the
+ * place where its failure stands. */
+static bool are_forgotten(nccl_state *state) {
+    pthread_mutex_lock(&state->lock);
+    const bool none = state->flights == NULL;
+    pthread_mutex_unlock(&state->lock);
+    return none;
+}
+
+enum { LOST_ON_STREAM, LOST_IN_CALL, LOST_WITHDRAWN };
+
+static void *keep_turn_soon(void *span) {
+    usleep(100000);
+    return keep_turn(span);
+}
+
+/* The last one is over its limit, and nobody can end its communicator. */
+static void call_and_lose(rank_env *env, symmem_handle *handle, void *ptr, symmem_stream *stream) {
+    const int way = env->plan->argument;
+    int64_t count = N;
+    pthread_t thread;
+    DLTensor all = tensor_of(env, ptr, 1, &count, 32);
+    if (way == LOST_WITHDRAWN) {
+        nccl_span *span = nccl_state_of(env->context->instance)->spans;
+        atomic_store(&turn_goes_on, false);
+        atomic_store(&breaks_with, handle->link);
+        CHECK(env, pthread_create(&thread, NULL, keep_turn_soon, span) == 0);
+        CHECK_STATUS(env, reduce_once(env, handle, ptr, NULL), SYMMEM_TIMEOUT);
+        CHECK(env, are_forgotten(nccl_state_of(env->context->instance)));
+        end_keeping(env, thread);
+        return;
+    }
+    CHECK(env, pthread_create(&thread, NULL, break_soon, NULL) == 0);
+    CHECK_STATUS(env,
+                 symmem_all_reduce(handle, &all, SYMMEM_SUM, &all, 0, 20000,
+                                   way == LOST_ON_STREAM ? stream : NULL),
+                 way == LOST_ON_STREAM ? SYMMEM_OK : SYMMEM_BACKEND);
+    CHECK(env, pthread_join(thread, NULL) == 0);
+}
+
+static void lose_device(rank_env *env, symmem_handle *handle, void *ptr, symmem_stream *stream) {
+    cuda_instance *instance = env->context->instance;
+    nccl_state *state = nccl_state_of(instance);
+    nccl->way = FAKE_RUNS_ON;
+    nccl->rank = 0;
+    atomic_store(&nccl->skip, 0);
+    nccl->call = FAKE_COLLECTIVE;
+    fake_cuda.is_lost = is_lost;
+    call_and_lose(env, handle, ptr, stream);
+    for (int i = 0; i < 5000 && atomic_load(&instance->pending_count) != 0; i++)
+        usleep(1000);
+    CHECK(env, atomic_load(&instance->pending_count) == 0);
+    CHECK(env, are_forgotten(state));
+    if (env->plan->argument != LOST_WITHDRAWN) /* peers may wait in NCCL, without a limit */
+        CHECK(env, come_to(2 * env->world - 1));
+    nccl->call = FAKE_NO_CALL;
+    CHECK(env, nccl_span_end(instance, state->spans, NCCL_ANY_SERIAL,
+                             cuda_now_ns() + 10000 * CUDA_NS_PER_MS));
+    atomic_store(&is_broken, false);
+    atomic_store(&breaks_with, NULL);
+    fake_cuda.is_lost = NULL;
+}
+
+/* The driver calls nobody back on a device that is lost. */
+static void body_lost(rank_env *env) {
+    void *ptr = NULL;
+    symmem_stream *stream = NULL;
+    symmem_handle *handle = begin_on_stream(env, &ptr, &stream);
+    if (env->rank == 0)
+        lose_device(env, handle, ptr, stream);
+    env_meet(env);
+    end_on_stream(env, handle, ptr, stream);
+}
+
+static void test_lost(void) {
+    setenv("SYMMEM_CUDA_LATE_MS", "50", 1);
+    for (int way = LOST_ON_STREAM; way <= LOST_WITHDRAWN; way++)
+        run_apart(body_lost, way);
+    unsetenv("SYMMEM_CUDA_LATE_MS");
+}
+
 /* --- ends --------------------------------------------------------------------------- */
 
 enum { ON_STREAM = 1, NCCL_FIRST = 2 };
@@ -519,6 +618,7 @@ static const named_test tests[] = {
     {"no thread for the limits", test_no_thread},
     {"a stream that is behind", test_late_stream},
     {"one call behind another", test_behind},
+    {"a device that is lost", test_lost},
 };
 
 int main(void) {
