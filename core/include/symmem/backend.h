@@ -11,8 +11,9 @@
  *   Arguments  The core has checked them: ranks, channels and devices are in range, pointers and
  *              sizes fit. An entry need not check again what its comment does not mention.
  *   Outputs    Written on success only, unless the comment says otherwise.
- *   Errors     Return a status and describe it with host->fail first. Each entry lists what it may
- *              return; SYSTEM and OUT_OF_MEMORY and BACKEND are allowed everywhere.
+ *   Errors     Return a status and describe it with host->fail first. It reaches the user as it is.
+ *              An entry's comment names those that have a meaning of their own there; SYSTEM,
+ *              OUT_OF_MEMORY, LIMIT (descriptors and the like) and BACKEND are allowed everywhere.
  *   Locks      The core holds no lock during a call unless the comment says so. "Serialised": the
  *              core never runs two calls of this entry at once for the same object named there.
  *              Everything else may be called from any number of threads.
@@ -65,7 +66,7 @@ extern "C" {
 #define SYMMEM_CAP_COLLECTIVES (1ull << 12)  /* collective */
 #define SYMMEM_CAP_MATMUL (1ull << 13)       /* matmul, copy_strided, reduce_local */
 #define SYMMEM_CAP_CONNECTIVITY (1ull << 14) /* connectivity */
-#define SYMMEM_CAP_COLLECTIVES_APART (1ull << 15) /* collective_apart */
+#define SYMMEM_CAP_COLLECTIVES_APART (1ull << 15) /* collective_apart; beside COLLECTIVES */
 #define SYMMEM_CAP_ALL ((1ull << 16) - 1)         /* every bit of this ABI; others must be 0 */
 
 /* --- what the core offers to a backend ---------------------------------------------- */
@@ -203,8 +204,9 @@ struct symmem_host {
      * takes. Of rendezvous and reset, for memory_alloc, peers_open and signal_reset, which may need
      * the device: TIMEOUT if that has not come to it by then, or somewhat before, for all ranks are
      * told next. Of allocations, for memory_alloc, where each call of this gives a new one, counted
-     * from then: ask once, when the wait for the device begins. group_close and memory_release
-     * leave what takes longer to end by itself; where there is none, after a few seconds. */
+     * from then: ask once, when the wait for the device begins. group_close and memory_release,
+     * which come within such calls too, wait no longer than that, and with 0 a few seconds at most;
+     * what takes longer they leave to end by itself. */
     uint64_t (*deadline_ns)(const symmem_host *host);
 };
 
