@@ -257,9 +257,10 @@ typedef struct symmem_memory {
 } symmem_memory;
 
 /* How memory is shared: the bit says that this alone leads to the memory (`bytes` travel in any
- * case, an id for one). An exporter may offer both, the importer takes the one that suits it. Where
- * a group spans hosts every rank has to offer bytes (or rendezvous is UNREACHABLE, naming one that
- * does not), and `fd` is -1 at the importer. */
+ * case, an id for one). One at least is needed, or the rendezvous is BACKEND. An exporter may offer
+ * both, the importer takes the one that suits it. Where a group spans hosts every rank has to offer
+ * bytes (or rendezvous is UNREACHABLE, naming one that does not), and `fd` is -1 at the importer.
+ */
 typedef enum symmem_share_kind {
     SYMMEM_SHARE_NONE = 0,
     SYMMEM_SHARE_FD = 1,    /* `fd` travels as a descriptor; the receiver's number is in `fd` */
