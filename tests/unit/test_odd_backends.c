@@ -185,6 +185,24 @@ static void test_unsuited(void) {
     }
 }
 
+static symmem_status untyped(void *instance, int32_t device, symmem_device_info *info_p) {
+    symmem_status status = shm()->device_info(instance, device, info_p);
+    info_p->device_type = 0;
+    return status;
+}
+
+static void body_untyped(rank_env *env) {
+    int32_t type = -7;
+    CHECK_STATUS(env, symmem_device_type(env->context, &type), SYMMEM_BACKEND);
+    CHECK(env, type == -7 && strstr(last_record().message, "device_type"));
+}
+
+static void test_untyped(void) {
+    symmem_backend table = *shm();
+    table.device_info = untyped;
+    run_threads((plan){.world = 1, .body = body_untyped, .backend = &table});
+}
+
 /* --- signals: devices that are asked, peers that are not told, streams that cannot capture --- */
 
 static atomic_int checks;
@@ -486,6 +504,7 @@ static void test_ends(void) {
 static const named_test tests[] = {
     {"memory exchange fails late", test_exchange},
     {"shares, devices and names", test_unsuited},
+    {"devices without a type", test_untyped},
     {"signals", test_signals},
     {"peers are told of a poisoning once", test_poisoned},
     {"peers are told again after half a reset", test_half_reset},

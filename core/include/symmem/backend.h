@@ -404,7 +404,7 @@ typedef struct symmem_local_reduce {
 } symmem_local_reduce;
 
 typedef struct symmem_device_info {
-    int32_t device_type; /* DLPack's: kDLCPU 1, kDLCUDA 2, kDLROCM 10, and so on */
+    int32_t device_type; /* DLPack's: kDLCPU 1, kDLCUDA 2, kDLROCM 10; never 0 */
     int32_t multicast;   /* not 0: this device can do multicast now */
     size_t granularity;  /* of memory, informative */
     char name[64];
@@ -495,8 +495,11 @@ struct symmem_backend {
      * rendezvous opens the group anew. A first rendezvous calls it for the data, unless a mapping
      * of that is there already, and then for pad and signal state. Each entry of peers is given
      * to memory_release, the own one too: that undoes the registration and leaves the memory,
-     * which `own` is, and which is released after them. Called with the group's lock held.
-     * Optional; if it is there, export and import are not used. */
+     * which `own` is, and which is released after them; so the own entry has to be told from `own`
+     * by what the backend puts into it (priv, imported). `group` is NULL without group_open. What
+     * fails here or in group_open because a peer has ended is PEER_LOST, and the core names the
+     * peer: ask exchange->peer_state, and while peer_is_ending says so ask again. Called with the
+     * group's lock held. Optional; if it is there, export and import are not used. */
     symmem_status (*memory_exchange)(void *instance, void *group, symmem_memory *own,
                                      const symmem_exchange *exchange, symmem_memory *peers);
 
