@@ -210,7 +210,8 @@ struct symmem_host {
     uint64_t (*deadline_ns)(const symmem_host *host);
 };
 
-/* The exchange that collective entries may use. Valid during that call only. */
+/* The exchange that collective entries may use. Valid during that call only. Append only, as
+ * symmem_host. */
 typedef struct symmem_exchange {
     size_t size;
     void *self;
