@@ -673,6 +673,8 @@ struct symmem_backend {
      *   matmul        see symmem/matmul.h. product->fn, if any, in place of the backend's own. With
      *                 signals the waiting is part of the operation: TIMEOUT, with the chunk in the
      *                 message, and the rows of that chunk and later ones are left alone.
+     *                 product->fn is then called for each chunk, in order. Where a chunk's product
+     *                 fails, no other is made and no chunk waited for any more (SM-FUSED-15).
      *   copy_strided  src and dst do not overlap
      *   reduce_local  every pair that symmem_reduce_supported names, the same bits as a collective
      *                 that reduces in that order. Contract: symmem/kernels/reference/reduce.h */
