@@ -28,6 +28,10 @@
  *   State      What an entry keeps belongs to the instance, and there may be several in a process.
  *              Only what ranks that are threads must find of one another (their memory, by what a
  *              share holds) may be the process's, under a lock of its own.
+ *   Process    It is the program's. Threads of a backend's own block all signals but those of a
+ *              fault (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS) and end with close;
+ *              descriptors are close-on-exec; nothing else of the process changes. [SM-LIFE-07 to
+ *              SM-LIFE-12]
  *   NULL       An entry under a capability is NULL if that is not declared; a declared capability
  *              with a missing entry, or the reverse, is refused at registration. An entry marked
  *              optional may be NULL with any capabilities. Every other entry is mandatory: a list
