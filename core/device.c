@@ -49,6 +49,10 @@ static symmem_status device_info(symmem_context *context, const char *operation,
     symmem_status status = context->backend->device_info(context->instance, device, info);
     if (status != SYMMEM_OK)
         return sm_backend_failed(context, status, operation, "device_info");
+    if (info->device_type < 1)
+        return sm_context_fail(context, SYMMEM_BACKEND, operation, "device_info",
+                               "backend '%s' says device_type %d of device %d",
+                               context->backend->name, (int)info->device_type, (int)device);
     return SYMMEM_OK;
 }
 

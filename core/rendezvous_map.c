@@ -30,6 +30,13 @@ static symmem_status export_memory(symmem_context *context, symmem_memory *memor
     symmem_status status = context->backend->memory_export(context->instance, memory, &share);
     if (status != SYMMEM_OK)
         return status;
+    if ((share.kind & (SYMMEM_SHARE_FD | SYMMEM_SHARE_BYTES)) == 0) {
+        context->backend->share_close(context->instance, &share); /* of no kind nobody closes it */
+        return sm_fail(SYMMEM_BACKEND, SM_RENDEZVOUS, "memory_export",
+                       "nothing to share: kind %d is neither SYMMEM_SHARE_FD nor "
+                       "SYMMEM_SHARE_BYTES",
+                       (int)share.kind);
+    }
     *share_p = share;
     if ((share.kind & SYMMEM_SHARE_FD) != 0 && share.fd < 0)
         return sm_fail(SYMMEM_BACKEND, SM_RENDEZVOUS, "memory_export", "no descriptor to share");

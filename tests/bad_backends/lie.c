@@ -81,6 +81,15 @@ static void zero_devices(symmem_backend *table) {
     table->device_count = no_devices;
 }
 
+static symmem_status says_nothing(void *instance, int32_t device, symmem_device_info *info_p) {
+    (void)instance, (void)device, (void)info_p;
+    return SYMMEM_OK;
+}
+
+static void no_device_type(symmem_backend *table) {
+    table->device_info = says_nothing;
+}
+
 /* --- promises that are not kept ------------------------------------------------------ */
 
 static symmem_status copy_runs_nothing(void *instance, int32_t device, void *dst, const void *src,
@@ -209,6 +218,7 @@ const struct bad_kind bad_lying[] = {
     {"lie.half_an_export", half_an_export},
     {"lie.probe_without_reason", probe_without_reason},
     {"lie.zero_devices", zero_devices},
+    {"lie.no_device_type", no_device_type},
     {"lie.streams_run_nothing", streams_run_nothing},
     {"lie.unsupported", unsupported},
     {"lie.unsupported_capture", unsupported_capture},

@@ -85,16 +85,26 @@ static void expect_faults_open(struct tk *t, const struct threads *known) {
                      strsignal(faults[i]));
 }
 
+/* The threads that there are without a context: those that one starts when it is made count. */
+static void know_threads(struct tk *t, struct threads *known) {
+    const symmem_context_options options = tk_options(t);
+    tk_end_context(t);
+    (void)look_at_threads(t, &(struct threads){0}, known);
+    tk_reinit(t, &options);
+}
+
 /* Blocked in the one thread that the program has, a signal stays pending: threads of the library
  * must not take it in its stead. */
 static void no_thread_takes_signals(struct tk *t) {
-    symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
+    symmem_handle *handle;
     symmem_stream *stream = NULL;
     struct sigaction action = {.sa_handler = take}, before;
     sigset_t one, mask, pending;
     struct threads known = {0};
     atomic_store(&taken, 0);
-    (void)look_at_threads(t, &(struct threads){0}, &known);
+    if (t->device_type == DEVICE_TYPE_CPU)
+        know_threads(t, &known);
+    handle = tk_handle(t, 256, tk_world_group(t));
     /* Their threads begin with the mask of the thread that they are started by. */
     if ((t->capabilities & SYMMEM_CAP_STREAMS) != 0)
         stream = tk_stream(t);

@@ -112,6 +112,21 @@ static symmem_status export_nothing(void *instance, symmem_memory *memory, symme
     return status;
 }
 
+static _Thread_local int shares_open; /* this rank's */
+
+/* As a backend does that forgets to say which way its share leads. */
+static symmem_status export_untyped(void *instance, symmem_memory *memory, symmem_share *share) {
+    symmem_status status = shm()->memory_export(instance, memory, share);
+    shares_open += status == SYMMEM_OK;
+    share->kind = SYMMEM_SHARE_NONE;
+    return status;
+}
+
+static void close_untyped(void *instance, symmem_share *share) {
+    shares_open--;
+    shm()->share_close(instance, share);
+}
+
 static _Thread_local uint8_t device_id;
 
 static symmem_status identified(void *instance, int32_t device, symmem_device_info *info_p) {
@@ -120,11 +135,11 @@ static symmem_status identified(void *instance, int32_t device, symmem_device_in
     return status;
 }
 
-enum { NO_DESCRIPTOR, NO_POOL, SAME_ID, OTHER_ID, OTHER_NAME, UNSUITED };
+enum { NO_DESCRIPTOR, NO_KIND, NO_POOL, SAME_ID, OTHER_ID, OTHER_NAME, UNSUITED };
 
 static void body_unsuited(rank_env *env) {
-    static const symmem_status expected[] = {SYMMEM_BACKEND, SYMMEM_OK, SYMMEM_OVERLAP, SYMMEM_OK,
-                                             SYMMEM_MISMATCH};
+    static const symmem_status expected[] = {SYMMEM_BACKEND, SYMMEM_BACKEND, SYMMEM_OK,
+                                             SYMMEM_OVERLAP, SYMMEM_OK,      SYMMEM_MISMATCH};
     int kind = env->plan->argument;
     void *ptr = NULL;
     symmem_pool *pool = NULL;
@@ -142,6 +157,8 @@ static void body_unsuited(rank_env *env) {
     CHECK_STATUS(env, meet_at(env, ptr, 5000, &handle), expected[kind]);
     if (expected[kind] != SYMMEM_OK)
         CHECK(env, last_record().failed_rank >= 0);
+    if (kind == NO_KIND)
+        CHECK(env, strstr(last_record().message, "SYMMEM_SHARE_BYTES") && shares_open == 0);
     symmem_handle_release(handle);
     CHECK_OK(env, symmem_free(env->context, ptr));
     CHECK_OK(env, symmem_finalize(env->context)); /* before `other` ends */
@@ -152,6 +169,10 @@ static void test_unsuited(void) {
         symmem_backend table = *shm();
         if (kind == NO_DESCRIPTOR)
             table.memory_export = export_nothing;
+        if (kind == NO_KIND) {
+            table.memory_export = export_untyped;
+            table.share_close = close_untyped;
+        }
         if (kind == NO_POOL)
             table.capabilities &= ~SYMMEM_CAP_POOL;
         if (kind == SAME_ID || kind == OTHER_ID)
@@ -162,6 +183,24 @@ static void test_unsuited(void) {
                            .argument = kind,
                            .same_device = kind == OTHER_ID});
     }
+}
+
+static symmem_status untyped(void *instance, int32_t device, symmem_device_info *info_p) {
+    symmem_status status = shm()->device_info(instance, device, info_p);
+    info_p->device_type = 0;
+    return status;
+}
+
+static void body_untyped(rank_env *env) {
+    int32_t type = -7;
+    CHECK_STATUS(env, symmem_device_type(env->context, &type), SYMMEM_BACKEND);
+    CHECK(env, type == -7 && strstr(last_record().message, "device_type"));
+}
+
+static void test_untyped(void) {
+    symmem_backend table = *shm();
+    table.device_info = untyped;
+    run_threads((plan){.world = 1, .body = body_untyped, .backend = &table});
 }
 
 /* --- signals: devices that are asked, peers that are not told, streams that cannot capture --- */
@@ -465,6 +504,7 @@ static void test_ends(void) {
 static const named_test tests[] = {
     {"memory exchange fails late", test_exchange},
     {"shares, devices and names", test_unsuited},
+    {"devices without a type", test_untyped},
     {"signals", test_signals},
     {"peers are told of a poisoning once", test_poisoned},
     {"peers are told again after half a reset", test_half_reset},

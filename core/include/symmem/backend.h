@@ -11,8 +11,9 @@
  *   Arguments  The core has checked them: ranks, channels and devices are in range, pointers and
  *              sizes fit. An entry need not check again what its comment does not mention.
  *   Outputs    Written on success only, unless the comment says otherwise.
- *   Errors     Return a status and describe it with host->fail first. Each entry lists what it may
- *              return; SYSTEM and OUT_OF_MEMORY and BACKEND are allowed everywhere.
+ *   Errors     Return a status and describe it with host->fail first. It reaches the user as it is.
+ *              An entry's comment names those that have a meaning of their own there; SYSTEM,
+ *              OUT_OF_MEMORY, LIMIT (descriptors and the like) and BACKEND are allowed everywhere.
  *   Locks      The core holds no lock during a call unless the comment says so. "Serialised": the
  *              core never runs two calls of this entry at once for the same object named there.
  *              Everything else may be called from any number of threads.
@@ -27,6 +28,10 @@
  *   State      What an entry keeps belongs to the instance, and there may be several in a process.
  *              Only what ranks that are threads must find of one another (their memory, by what a
  *              share holds) may be the process's, under a lock of its own.
+ *   Process    It is the program's. Threads of a backend's own block all signals but those of a
+ *              fault (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS) and end with close;
+ *              descriptors are close-on-exec; nothing else of the process changes. [SM-LIFE-07 to
+ *              SM-LIFE-12]
  *   NULL       An entry under a capability is NULL if that is not declared; a declared capability
  *              with a missing entry, or the reverse, is refused at registration. An entry marked
  *              optional may be NULL with any capabilities. Every other entry is mandatory: a list
@@ -65,7 +70,7 @@ extern "C" {
 #define SYMMEM_CAP_COLLECTIVES (1ull << 12)  /* collective */
 #define SYMMEM_CAP_MATMUL (1ull << 13)       /* matmul, copy_strided, reduce_local */
 #define SYMMEM_CAP_CONNECTIVITY (1ull << 14) /* connectivity */
-#define SYMMEM_CAP_COLLECTIVES_APART (1ull << 15) /* collective_apart */
+#define SYMMEM_CAP_COLLECTIVES_APART (1ull << 15) /* collective_apart; beside COLLECTIVES */
 #define SYMMEM_CAP_ALL ((1ull << 16) - 1)         /* every bit of this ABI; others must be 0 */
 
 /* --- what the core offers to a backend ---------------------------------------------- */
@@ -203,12 +208,14 @@ struct symmem_host {
      * takes. Of rendezvous and reset, for memory_alloc, peers_open and signal_reset, which may need
      * the device: TIMEOUT if that has not come to it by then, or somewhat before, for all ranks are
      * told next. Of allocations, for memory_alloc, where each call of this gives a new one, counted
-     * from then: ask once, when the wait for the device begins. group_close and memory_release
-     * leave what takes longer to end by itself; where there is none, after a few seconds. */
+     * from then: ask once, when the wait for the device begins. group_close and memory_release,
+     * which come within such calls too, wait no longer than that, and with 0 a few seconds at most;
+     * what takes longer they leave to end by itself. */
     uint64_t (*deadline_ns)(const symmem_host *host);
 };
 
-/* The exchange that collective entries may use. Valid during that call only. */
+/* The exchange that collective entries may use. Valid during that call only. Append only, as
+ * symmem_host. */
 typedef struct symmem_exchange {
     size_t size;
     void *self;
@@ -255,9 +262,10 @@ typedef struct symmem_memory {
 } symmem_memory;
 
 /* How memory is shared: the bit says that this alone leads to the memory (`bytes` travel in any
- * case, an id for one). An exporter may offer both, the importer takes the one that suits it. Where
- * a group spans hosts every rank has to offer bytes (or rendezvous is UNREACHABLE, naming one that
- * does not), and `fd` is -1 at the importer. */
+ * case, an id for one). One at least is needed, or the rendezvous is BACKEND. An exporter may offer
+ * both, the importer takes the one that suits it. Where a group spans hosts every rank has to offer
+ * bytes (or rendezvous is UNREACHABLE, naming one that does not), and `fd` is -1 at the importer.
+ */
 typedef enum symmem_share_kind {
     SYMMEM_SHARE_NONE = 0,
     SYMMEM_SHARE_FD = 1,    /* `fd` travels as a descriptor; the receiver's number is in `fd` */
@@ -401,7 +409,7 @@ typedef struct symmem_local_reduce {
 } symmem_local_reduce;
 
 typedef struct symmem_device_info {
-    int32_t device_type; /* DLPack's: kDLCPU 1, kDLCUDA 2, kDLROCM 10, and so on */
+    int32_t device_type; /* DLPack's: kDLCPU 1, kDLCUDA 2, kDLROCM 10; never 0 */
     int32_t multicast;   /* not 0: this device can do multicast now */
     size_t granularity;  /* of memory, informative */
     char name[64];
@@ -492,8 +500,11 @@ struct symmem_backend {
      * rendezvous opens the group anew. A first rendezvous calls it for the data, unless a mapping
      * of that is there already, and then for pad and signal state. Each entry of peers is given
      * to memory_release, the own one too: that undoes the registration and leaves the memory,
-     * which `own` is, and which is released after them. Called with the group's lock held.
-     * Optional; if it is there, export and import are not used. */
+     * which `own` is, and which is released after them; so the own entry has to be told from `own`
+     * by what the backend puts into it (priv, imported). `group` is NULL without group_open. What
+     * fails here or in group_open because a peer has ended is PEER_LOST, and the core names the
+     * peer: ask exchange->peer_state, and while peer_is_ending says so ask again. Called with the
+     * group's lock held. Optional; if it is there, export and import are not used. */
     symmem_status (*memory_exchange)(void *instance, void *group, symmem_memory *own,
                                      const symmem_exchange *exchange, symmem_memory *peers);
 
@@ -666,6 +677,8 @@ struct symmem_backend {
      *   matmul        see symmem/matmul.h. product->fn, if any, in place of the backend's own. With
      *                 signals the waiting is part of the operation: TIMEOUT, with the chunk in the
      *                 message, and the rows of that chunk and later ones are left alone.
+     *                 product->fn is then called for each chunk, in order. Where a chunk's product
+     *                 fails, no other is made and no chunk waited for any more (SM-FUSED-15).
      *   copy_strided  src and dst do not overlap
      *   reduce_local  every pair that symmem_reduce_supported names, the same bits as a collective
      *                 that reduces in that order. Contract: symmem/kernels/reference/reduce.h */

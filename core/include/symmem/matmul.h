@@ -31,12 +31,13 @@ extern "C" {
 typedef struct symmem_matmul symmem_matmul;
 
 /*
- * A user's own product. It does what *product says, but for the signals, which have been waited
- * for. A backend whose streams are the device's own (CUDA) calls it when the product is enqueued,
- * captures included, with the native stream, and it enqueues its work there. A backend that runs
- * streams itself, as the CPU emulation does, calls it when the stream gets there, in each launch of
- * a graph too, from any thread, with NULL; it computes before it returns. *product is valid during
- * the call. It must not call symmem. Anything but OK is the operation's failure.
+ * A user's own product. It does what *product says. Where there are signals it is called for each
+ * chunk, with those rows alone and `signals` NULL: the wait comes before it. A backend whose
+ * streams are the device's own (CUDA) calls it when the product is enqueued, captures included,
+ * with the native stream, and it enqueues its work there. A backend that runs streams itself, as
+ * the CPU emulation does, calls it when the stream gets there, in each launch of a graph too, from
+ * any thread, with NULL; it computes before it returns. *product is valid during the call. It must
+ * not call symmem. Anything but OK is the operation's failure.
  */
 typedef symmem_status (*symmem_matmul_fn)(void *arg, const symmem_matmul *product,
                                           void *native_stream);
