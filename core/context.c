@@ -141,6 +141,7 @@ static void lists_init(symmem_context *context) {
     sm_list_init(&context->streams);
     sm_list_init(&context->events);
     sm_list_init(&context->graphs);
+    sm_list_init(&context->captured);
     sm_list_init(&context->pools);
 }
 
@@ -155,6 +156,9 @@ static symmem_status create_empty(symmem_context **context_p) {
     error = pthread_mutex_init(&context->open_lock, NULL);
     if (error)
         goto fail_open_lock;
+    error = pthread_mutex_init(&context->graphs_lock, NULL);
+    if (error)
+        goto fail_graphs_lock;
     atomic_init(&context->references, 1);
     atomic_init(&context->instance_users, 1); /* the context's own, until it is finalised */
     atomic_init(&context->finalised, false);
@@ -164,6 +168,8 @@ static symmem_status create_empty(symmem_context **context_p) {
     lists_init(context);
     *context_p = context;
     return SYMMEM_OK;
+fail_graphs_lock:
+    (void)pthread_mutex_destroy(&context->open_lock);
 fail_open_lock:
     (void)pthread_mutex_destroy(&context->lock);
 fail_lock:
@@ -357,6 +363,7 @@ static void free_memory(symmem_context *context) {
     free(
         atomic_load_explicit(&context->all_reduce_table, memory_order_relaxed)); /* the last user */
     free(context->socket_dir);
+    (void)pthread_mutex_destroy(&context->graphs_lock);
     (void)pthread_mutex_destroy(&context->open_lock);
     (void)pthread_mutex_destroy(&context->lock);
     free(context);

@@ -34,9 +34,25 @@ symmem_status symmem_stream_begin_capture(symmem_stream *stream) {
     return SYMMEM_OK;
 }
 
+static bool enlist(symmem_graph *graph) {
+    symmem_context *context = graph->context;
+    pthread_mutex_lock(&context->graphs_lock);
+    bool live = sm_enlist(context, &context->graphs, &graph->node);
+    pthread_mutex_unlock(&context->graphs_lock);
+    return live;
+}
+
+static void *delist(symmem_graph *graph) {
+    symmem_context *context = graph->context;
+    pthread_mutex_lock(&context->graphs_lock);
+    void *native = sm_delist(context, &graph->node, &graph->native);
+    pthread_mutex_unlock(&context->graphs_lock);
+    return native;
+}
+
 /* Makes the graph's shell; its native part is there already and stays the caller's on failure. */
 static symmem_status make_graph(symmem_context *context, int32_t device, void *native,
-                                const char *operation, symmem_graph **graph_p) {
+                                sm_node *links, const char *operation, symmem_graph **graph_p) {
     symmem_graph *graph = calloc(1, sizeof *graph);
     if (graph == NULL)
         return sm_context_fail(context, SYMMEM_OUT_OF_MEMORY, operation, "", "no memory");
@@ -49,13 +65,16 @@ static symmem_status make_graph(symmem_context *context, int32_t device, void *n
     graph->context = context;
     graph->native = native;
     graph->device = device;
-    if (!sm_enlist(context, &context->graphs, &graph->node)) {
+    sm_list_init(&graph->links);
+    sm_list_move(&graph->links, links);
+    if (!enlist(graph)) {
         status = sm_context_check(context, operation);
         goto fail_enlist;
     }
     *graph_p = graph;
     return SYMMEM_OK;
 fail_enlist:
+    sm_capture_forget(&graph->links);
     sm_instance_release(context);
 fail_instance:
     sm_turn_finish(&graph->turn);
@@ -76,14 +95,20 @@ symmem_status symmem_stream_end_capture(symmem_stream *stream, symmem_graph **gr
         return sm_context_fail(context, SYMMEM_CAPTURE, operation, "",
                                "this stream did not begin a capture");
     void *native = NULL;
+    sm_node links;
+    sm_list_init(&links);
     sm_context_observe(context, "capture.end");
+    const uint64_t capture = sm_capture_of(context, stream->native);
     status = context->backend->capture_end(context->instance, stream->native, &native);
     /* It is over, whatever became of it. */
     stream->capturing = false;
-    atomic_fetch_sub_explicit(&context->captures, 1, memory_order_relaxed);
-    if (status != SYMMEM_OK)
+    sm_capture_take(context, capture, &links);
+    if (status != SYMMEM_OK) {
+        sm_capture_forget(&links);
         return sm_backend_failed(context, status, operation, "capture_end");
-    status = make_graph(context, stream->device, native, operation, graph_p);
+    }
+    status = make_graph(context, stream->device, native, &links, operation, graph_p);
+    sm_capture_forget(&links); /* if there is no graph */
     if (status != SYMMEM_OK)
         context->backend->graph_destroy(context->instance, native);
     return status;
@@ -160,6 +185,22 @@ symmem_status symmem_graph_launch(symmem_graph *graph, symmem_stream *stream) {
     return status;
 }
 
+/* graphs_lock held. */
+static symmem_status look_at_launches(symmem_graph *graph, bool *pending_p) {
+    symmem_context *context = graph->context;
+    bool reached = true;
+    symmem_status status = SYMMEM_OK;
+    /* A turn that cannot be had at once is a launch under way in another thread. */
+    *pending_p = !sm_turn_take(&graph->turn, 1);
+    if (*pending_p)
+        return SYMMEM_OK;
+    if (graph->done_event != NULL)
+        status = context->backend->event_query(context->instance, graph->done_event, &reached);
+    *pending_p = !reached;
+    sm_turn_give(&graph->turn);
+    return status;
+}
+
 static symmem_status await_launches(symmem_context *context, void *done_event,
                                     uint32_t timeout_ms) {
     if (done_event == NULL)
@@ -183,7 +224,7 @@ static void end_graph(symmem_context *context, void *native, void *done_event) {
 static bool keep_graph(symmem_graph *graph, void *native) {
     symmem_context *context = graph->context;
     graph->native = native;
-    if (!sm_enlist(context, &context->graphs, &graph->node)) {
+    if (!enlist(graph)) {
         graph->native = NULL;
         return false;
     }
@@ -197,7 +238,7 @@ symmem_status symmem_graph_destroy(symmem_graph *graph) {
     symmem_context *context = graph->context;
     symmem_status status = SYMMEM_OK;
     /* Off the list, or a finalise meanwhile would end what is waited for here. */
-    void *native = sm_delist(context, &graph->node, &graph->native);
+    void *native = delist(graph);
     if (native != NULL)
         status = await_launches(context, graph->done_event,
                                 sm_context_timeout(context, SYMMEM_TIMEOUT_DEFAULT));
@@ -206,14 +247,33 @@ symmem_status symmem_graph_destroy(symmem_graph *graph) {
     if (native != NULL)
         end_graph(context, native, graph->done_event);
     sm_turn_finish(&graph->turn);
+    sm_capture_forget(&graph->links);
     free(graph);
     sm_context_release(context);
     return SYMMEM_OK;
 }
 
+/* One that is being destroyed is not among them, for that waits for its launches itself. */
+symmem_status sm_graph_pending(const sm_link *link, const char *operation, bool *pending_p) {
+    symmem_context *context = link->context;
+    symmem_status status = SYMMEM_OK;
+    *pending_p = false;
+    pthread_mutex_lock(&context->graphs_lock);
+    for (sm_node *node = context->graphs.next;
+         node != &context->graphs && status == SYMMEM_OK && !*pending_p; node = node->next) {
+        symmem_graph *graph = SM_CONTAINER(node, symmem_graph, node);
+        if (sm_capture_has(&graph->links, link))
+            status = look_at_launches(graph, pending_p);
+    }
+    pthread_mutex_unlock(&context->graphs_lock);
+    return status == SYMMEM_OK ? status
+                               : sm_backend_failed(context, status, operation, "event_query");
+}
+
 /* The next graph that finalise has to end, out of the list. */
 static bool take_graph(symmem_context *context, void **native_p, void **done_event_p) {
     bool found = false;
+    pthread_mutex_lock(&context->graphs_lock);
     pthread_mutex_lock(&context->lock);
     if (!sm_list_empty(&context->graphs)) {
         symmem_graph *graph = SM_CONTAINER(context->graphs.next, symmem_graph, node);
@@ -224,6 +284,7 @@ static bool take_graph(symmem_context *context, void **native_p, void **done_eve
         found = true;
     }
     pthread_mutex_unlock(&context->lock);
+    pthread_mutex_unlock(&context->graphs_lock);
     return found;
 }
 

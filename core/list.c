@@ -24,3 +24,11 @@ void sm_list_remove(sm_node *node) {
 bool sm_list_empty(const sm_node *head) {
     return head->next == head;
 }
+
+void sm_list_move(sm_node *head, sm_node *from) {
+    while (!sm_list_empty(from)) {
+        sm_node *node = from->next;
+        sm_list_remove(node);
+        sm_list_add(head, node);
+    }
+}

@@ -45,6 +45,7 @@ void sm_list_init(sm_node *head);
 void sm_list_add(sm_node *head, sm_node *node); /* at the end */
 void sm_list_remove(sm_node *node);             /* fine on a removed node */
 bool sm_list_empty(const sm_node *head);
+void sm_list_move(sm_node *head, sm_node *from); /* all of them, to the end */
 #define SM_CONTAINER(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
 
 /* A stream that the context made for the fused operations on another one (fused.c). */
@@ -112,6 +113,9 @@ struct symmem_context {
     uint64_t next_group_uid, next_ordinal;
     size_t signal_pad_size;
     atomic_int captures; /* streams capturing now */
+    sm_node captured;    /* which links their operations use (capture.c) */
+    /* Around changes of `graphs`, and while one of them is looked at; taken before lock. */
+    pthread_mutex_t graphs_lock;
     sm_second_stream *second_streams;
     symmem_matmul_fn matmul_fn; /* the user's product, or NULL */
     void *matmul_arg;
@@ -401,10 +405,15 @@ struct symmem_graph {
     int32_t device;
     sm_turn turn;
     void *done_event; /* native, recorded after each launch; NULL before the first */
+    sm_node links;    /* what its operations use */
 };
 /* Checks that stream is NULL or usable, of this context, and of this device unless that is -1. */
 symmem_status sm_stream_check(const symmem_context *context, const symmem_stream *stream,
                               int32_t device, const char *operation);
+/* Before an operation on the link is captured. */
+symmem_status sm_capture_note(const sm_link *link, uint64_t capture, const char *operation);
+/* Whether launches of graphs with operations on the link are pending. */
+symmem_status sm_graph_pending(const sm_link *link, const char *operation, bool *pending_p);
 /* The stream is destroyed: another one may have its second stream. */
 void sm_second_stream_leave(symmem_context *context, const symmem_stream *first);
 /* Frees the shells of the streams that the context made for itself. */

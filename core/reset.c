@@ -29,6 +29,17 @@ static symmem_status check_idle(sm_link *link, sm_channel *channel, int32_t inde
     return reached ? SYMMEM_OK : channel_busy(link, index);
 }
 
+static symmem_status check_graphs(sm_link *link) {
+    bool pending;
+    symmem_status status = sm_graph_pending(link, operation, &pending);
+    if (status != SYMMEM_OK || !pending)
+        return status;
+    (void)sm_fail(
+        SYMMEM_BUSY, operation, "reset.begin",
+        "a launch of a graph with its operations is pending: synchronise its stream first");
+    return sm_link_describe(link, sm_record());
+}
+
 /* BUSY if an operation is pending on any channel. */
 static symmem_status check_pending(sm_link *link) {
     pthread_mutex_lock(&link->lock);
@@ -42,7 +53,7 @@ static symmem_status check_pending(sm_link *link) {
         if (status != SYMMEM_OK)
             return status;
     }
-    return SYMMEM_OK;
+    return check_graphs(link);
 }
 
 static symmem_status reset_state(sm_link *link) {

@@ -84,6 +84,9 @@ static symmem_status enqueue(const sm_signal_op *op, sm_channel *channel, void *
     symmem_status status = capture_of(op, stream, &capture);
     if (status != SYMMEM_OK)
         return failed(op, status, "capture_id");
+    status = sm_capture_note(op->link, capture, op->name);
+    if (status != SYMMEM_OK)
+        return status;
     if (capture != 0 && capture != channel->capture)
         channel->capture_stream = NULL; /* the frontier of a capture that is over */
     void **event_p = capture != 0 ? &channel->capture_event : &channel->eager_event;

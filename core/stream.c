@@ -153,7 +153,10 @@ symmem_status symmem_stream_wrap(symmem_context *context, int32_t device, void *
 /* A capture that nobody will end. */
 static void abandon_capture(symmem_context *context, void *native) {
     void *graph = NULL;
-    atomic_fetch_sub_explicit(&context->captures, 1, memory_order_relaxed);
+    sm_node links;
+    sm_list_init(&links);
+    sm_capture_take(context, sm_capture_of(context, native), &links);
+    sm_capture_forget(&links);
     if (context->backend->capture_end(context->instance, native, &graph) == SYMMEM_OK)
         context->backend->graph_destroy(context->instance, graph);
 }

@@ -263,6 +263,33 @@ static void reset_with_pending_work_is_busy(struct tk *t) {
     }
 }
 
+/* What a graph holds is pending while a launch of it is, and not before nor on other handles. */
+static void reset_beside_a_launch_is_busy(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    symmem_handle *other = tk_handle(t, 64, tk_world_group(t));
+    symmem_stream *stream = tk_stream(t);
+    symmem_graph *graph = NULL;
+    const int32_t last = t->world_size - 1;
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
+    if (t->rank == 0)
+        TK_OK(t, symmem_wait_signal(handle, last, 0, tk_scaled_ms(LONG_MS), stream));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    for (int launch = 0; launch < 2; launch++) {
+        TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+        TK_OK(t, symmem_graph_launch(graph, stream));
+        tk_out_of_band_barrier(t);
+        TK_STATUS(t, SYMMEM_BUSY, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+        TK_OK(t, symmem_handle_reset(other, tk_scaled_ms(LONG_MS)));
+        tk_out_of_band_barrier(t);
+        if (t->rank == last)
+            TK_OK(t, symmem_put_signal(handle, 0, 0, tk_scaled_ms(LONG_MS), NULL));
+        tk_synchronize(t, stream);
+    }
+    TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+    ring_signal(t, handle, 0);
+    TK_OK(t, symmem_graph_destroy(graph));
+}
+
 /* Some ranks' state is reset then, others' may not be. */
 static void failed_reset_poisons(struct tk *t) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
@@ -394,6 +421,12 @@ static const struct tk_case cases[] = {
      .min_ranks = 2,
      .max_ranks = 4,
      .body = reset_with_pending_work_is_busy},
+    {.name = "timeout.reset_beside_a_launch_is_busy",
+     .requirements = "SM-TIMEOUT-12",
+     .needs = SYMMEM_CAP_CAPTURE,
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = reset_beside_a_launch_is_busy},
     {.name = "timeout.waits_ignore_the_users_pad",
      .requirements = "SM-TIMEOUT-10,SM-TIMEOUT-14",
      .max_ranks = 4,
