@@ -83,6 +83,8 @@ static symmem_status run_on(cuda_instance *instance, const byte_op *op, const sy
     cuda_needs needs = {.staging = NULL};
     CUresult result = enqueue(instance, op, exec, id != 0, &needs.staging);
     if (result != CUDA_SUCCESS) {
+        if (id != 0)
+            cuda_captured_rest(instance, id, exec);
         cuda_copy_end_failed(instance, pending, exec, &needs, op->operation);
         return cuda_fail(instance, result, op->operation);
     }

@@ -510,6 +510,9 @@ void cuda_graph_drop(cuda_instance *instance, cuda_graph *graph);
 /* As cuda_pending_add, for a stream that captures. */
 symmem_status cuda_captured_add(cuda_instance *instance, cuuint64_t id, const symmem_exec *exec,
                                 const cuda_needs *needs, const char *operation);
+/* What was captured of an operation before it failed: the program may launch the graph yet. The
+ * record of that failure stays. */
+void cuda_captured_rest(cuda_instance *instance, cuuint64_t id, const symmem_exec *exec);
 void cuda_captured_free(cuda_captured *held);
 /* Of this library or adopted; NULL: not known. The instance's lock is held. */
 cuda_capture *cuda_capture_find(const cuda_instance *instance, cuuint64_t id);

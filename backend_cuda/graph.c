@@ -133,11 +133,10 @@ static void append(cuda_capture *capture, cuda_captured *held) {
         watch(capture, held);
 }
 
-symmem_status cuda_captured_add(cuda_instance *instance, cuuint64_t id, const symmem_exec *exec,
-                                const cuda_needs *needs, const char *operation) {
+static cuda_captured *make_held(const symmem_exec *exec, const cuda_needs *needs) {
     cuda_captured *held = calloc(1, sizeof *held);
     if (held == NULL)
-        return cuda_no_memory(instance, operation);
+        return NULL;
     held->stream = exec->stream;
     held->staging = needs->staging;
     if (needs->signal != NULL)
@@ -146,18 +145,40 @@ symmem_status cuda_captured_add(cuda_instance *instance, cuuint64_t id, const sy
         held->refs[held->ref_count++] = exec->refs[i];
         exec->refs[i].retain(exec->refs[i].object);
     }
+    return held;
+}
+
+/* False: the capture is over, and nothing is held. */
+static bool hold(cuda_instance *instance, cuuint64_t id, cuda_captured *held) {
     pthread_mutex_lock(&instance->lock);
     cuda_capture *capture = cuda_capture_find(instance, id);
     if (capture != NULL)
         append(capture, held);
     pthread_mutex_unlock(&instance->lock);
     if (capture != NULL)
-        return SYMMEM_OK;
+        return true;
     for (int32_t i = 0; i < held->ref_count; i++)
         held->refs[i].release(held->refs[i].object);
     free(held);
+    return false;
+}
+
+symmem_status cuda_captured_add(cuda_instance *instance, cuuint64_t id, const symmem_exec *exec,
+                                const cuda_needs *needs, const char *operation) {
+    cuda_captured *held = make_held(exec, needs);
+    if (held == NULL)
+        return cuda_no_memory(instance, operation);
+    if (hold(instance, id, held))
+        return SYMMEM_OK;
     return instance->host->fail(instance->host, SYMMEM_CAPTURE, 0, operation,
                                 "the capture is over");
+}
+
+void cuda_captured_rest(cuda_instance *instance, cuuint64_t id, const symmem_exec *exec) {
+    const cuda_needs none = {.staging = NULL};
+    cuda_captured *held = make_held(exec, &none);
+    if (held != NULL)
+        (void)hold(instance, id, held);
 }
 
 /* Ends the capture; *executable_p is NULL if it was malformed. */

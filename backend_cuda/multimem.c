@@ -141,6 +141,8 @@ static symmem_status run_on(cuda_instance *instance, const lines_mover *lines, C
         result = cuda_move_enqueue(instance, stream->native, dst, src, bytes, &lines->mover,
                                    &needs.staging);
     if (result != CUDA_SUCCESS) {
+        if (id != 0)
+            cuda_captured_rest(instance, id, exec);
         cuda_copy_end_failed(instance, pending, exec, &needs, lines->operation);
         return cuda_fail(instance, result, lines->operation);
     }

@@ -135,6 +135,8 @@ static symmem_status run_on(cuda_instance *instance, cuda_stream *stream, cuda_l
     if (result == CUDA_SUCCESS)
         return id != 0 ? cuda_captured_add(instance, id, exec, &needs, operation)
                        : cuda_pending_add(pending, exec, &needs, operation);
+    if (id != 0)
+        cuda_captured_rest(instance, id, exec);
     if (end_failed(instance, launch, pending, exec))
         cuda_piece_give(launch->signal.fault);
     return cuda_fail(instance, result, operation);

@@ -130,8 +130,10 @@ static symmem_status run_on(cuda_instance *instance, cuda_work *work, const symm
     *taken_p = true;
     if (status == SYMMEM_OK)
         return keep(instance, id, work, exec, pending);
-    if (id != 0)
-        return status; /* what is captured keeps it for good: its graph may be somebody else's */
+    if (id != 0) { /* what is captured keeps the fault for good: its graph may be somebody else's */
+        cuda_captured_rest(instance, id, exec);
+        return status;
+    }
     /* What is under way must not outlive what nobody keeps for it. */
     const cuda_needs needs = needs_of(work);
     give_up(work);

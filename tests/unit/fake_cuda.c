@@ -477,10 +477,11 @@ static CUresult capture_info(CUstream stream, CUstreamCaptureStatus *status_p, c
     return CUDA_SUCCESS;
 }
 
-/* Of captures only that they begin and end. */
+/* Of captures only that they begin and end: all streams take part, as far as they are asked. */
 static CUresult begin_capture(CUstream stream, CUstreamCaptureMode mode) {
     (void)stream, (void)mode;
     count(1);
+    fake_cuda.captures = true;
     return CUDA_SUCCESS;
 }
 
@@ -490,6 +491,7 @@ static CUresult end_capture(CUstream stream, CUgraph *graph_p) {
     if (pushed == 0)
         return CUDA_ERROR_INVALID_CONTEXT;
     count(-1);
+    fake_cuda.captures = false;
     return make(graph_p, 1);
 }
 

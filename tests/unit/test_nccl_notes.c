@@ -484,11 +484,53 @@ static void test_first_part(void) {
     fake_cuda.fails = NULL;
 }
 
+/* Likewise in a capture, which goes on: its graph may be launched when the handle is gone. */
+static void body_captured(rank_env *env) {
+    int64_t count = 16;
+    void *ptr = NULL, *others = NULL;
+    symmem_stream *stream = NULL;
+    symmem_graph *graph = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    const cuda_instance *instance = env->context->instance;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &others));
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    DLTensor in = {.data = env->plan->argument != 0 ? others : ptr,
+                   .device = {kDLCUDA, 0},
+                   .ndim = 1,
+                   .dtype = {kDLInt, 32, 1},
+                   .shape = &count};
+    DLTensor out = in;
+    out.data = (char *)others + 256;
+    CHECK_OK(env, symmem_stream_begin_capture(stream));
+    fail_next(env->plan->argument != 0 ? "MemcpyAsync" : "LaunchKernel", CUDA_ERROR_UNKNOWN);
+    CHECK_STATUS(env, symmem_low_contention_all_gather_out(handle, &in, &out, 0, 1000, stream),
+                 SYMMEM_BACKEND);
+    const cuda_captured *held = instance->captures->held;
+    CHECK(env, fake_cuda.skip < 0 && held != NULL && held->ref_count > 0);
+    /* This driver cannot make anything of a graph. */
+    CHECK_STATUS(env, symmem_stream_end_capture(stream, &graph), SYMMEM_BACKEND);
+    CHECK(env, instance->captures == NULL);
+    CHECK_OK(env, symmem_stream_destroy(stream));
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, others));
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_captured(void) {
+    use_library(PLAIN_NCCL);
+    fake_cuda.launch = count_launch;
+    fake_cuda.is_device = is_elsewhere;
+    run_nccl(1, body_captured, false);
+    run_nccl(1, body_captured, true);
+    fake_cuda.fails = NULL;
+}
+
 static const named_test tests[] = {
     {"on a stream", test_refused},        {"without a stream", test_no_stream},
     {"a part of it fails", test_half},    {"its end is not marked", test_unmarked},
     {"why it fails", test_why},           {"it copies to ordinary memory", test_given_up},
     {"what is kept for good", test_kept}, {"its first part fails", test_first_part},
+    {"it is captured", test_captured},
 };
 
 int main(void) {
