@@ -210,6 +210,10 @@ symmem_status cuda_captured_add(cuda_instance *instance, cuuint64_t id, const sy
     return SYMMEM_OK;
 }
 
+void cuda_captured_rest(cuda_instance *instance, cuuint64_t id, const symmem_exec *exec) {
+    (void)instance, (void)id, (void)exec;
+}
+
 symmem_status fake_replay(void) {
     symmem_error_record record;
     for (int i = 0; i < fake.node_count; i++)
