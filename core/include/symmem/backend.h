@@ -143,7 +143,8 @@ typedef enum symmem_peer_state {
 } symmem_peer_state;
 
 /* Services. One table per context; valid from open to close. All entries: any thread. Append only:
- * what an older core lacks lies beyond `size`. */
+ * what an older core lacks lies beyond `size`. All before deadline_ns is in every core of ABI 1, as
+ * is all of symmem_exchange. */
 struct symmem_host {
     size_t size;
     void *self;
