@@ -274,8 +274,10 @@ symmem_status nccl_collective_apart(void *opaque, const symmem_peers *peers, int
     if (status != SYMMEM_OK)
         return status;
     (void)cuda_point(instance, "nccl.collective*"); /* peers count on this rank by now */
-    span_launch l = {.span = span,
-                     .call = call,
-                     .launch = {.enqueue = enqueue, .signal = {.operation = call->name}}};
+    /* NCCL's kernels know no stop. */
+    span_launch l = {
+        .span = span,
+        .call = call,
+        .launch = {.enqueue = enqueue, .signal = {.operation = call->name}, .stays = true}};
     return cuda_launch_run(instance, peers, -1, channel, exec, &l.launch);
 }

@@ -549,6 +549,50 @@ static void test_lost(void) {
     unsetenv("SYMMEM_CUDA_LATE_MS");
 }
 
+/* --- a kernel that goes on ----------------------------------------------------------- */
+
+static void *go_on_late(void *unused) {
+    usleep(1000 * (LIMIT_MS + 1500));
+    atomic_store(&turn_goes_on, true);
+    return unused;
+}
+
+/* NCCL's kernels cannot be told to leave the caller's memory alone: a call without a stream that is
+ * over its limit does not return before they have ended. */
+static void stay_with_kernel(rank_env *env, symmem_handle *handle, void *ptr) {
+    cuda_instance *instance = env->context->instance;
+    pthread_t keeper, helper;
+    nccl->way = FAKE_RUNS_ON;
+    nccl->rank = 0;
+    atomic_store(&nccl->skip, 0);
+    nccl->call = FAKE_COLLECTIVE;
+    atomic_store(&turn_goes_on, false);
+    CHECK(env, pthread_create(&keeper, NULL, keep_turn_soon, nccl_state_of(instance)->spans) == 0);
+    CHECK(env, pthread_create(&helper, NULL, go_on_late, NULL) == 0);
+    CHECK_STATUS(env, reduce_once(env, handle, ptr, NULL), SYMMEM_TIMEOUT);
+    CHECK(env, atomic_load(&turn_goes_on));
+    CHECK(env, atomic_load(&instance->pending_count) == 0);
+    nccl->call = FAKE_NO_CALL;
+    CHECK(env, pthread_join(helper, NULL) == 0);
+    end_keeping(env, keeper);
+}
+
+static void body_stays(rank_env *env) {
+    void *ptr = NULL;
+    symmem_stream *stream = NULL;
+    symmem_handle *handle = begin_on_stream(env, &ptr, &stream);
+    if (env->rank == 0)
+        stay_with_kernel(env, handle, ptr);
+    env_meet(env);
+    end_on_stream(env, handle, ptr, stream);
+}
+
+static void test_stays(void) {
+    setenv("SYMMEM_CUDA_LATE_MS", "50", 1);
+    run_apart(body_stays, 0);
+    unsetenv("SYMMEM_CUDA_LATE_MS");
+}
+
 /* --- ends --------------------------------------------------------------------------- */
 
 enum { ON_STREAM = 1, NCCL_FIRST = 2 };
@@ -619,6 +663,7 @@ static const named_test tests[] = {
     {"a stream that is behind", test_late_stream},
     {"one call behind another", test_behind},
     {"a device that is lost", test_lost},
+    {"a kernel that goes on", test_stays},
 };
 
 int main(void) {
