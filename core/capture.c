@@ -22,11 +22,12 @@ static bool is_noted(const symmem_context *context, uint64_t capture, const sm_l
 
 symmem_status sm_capture_note(const sm_link *link, uint64_t capture, const char *operation) {
     symmem_context *context = link->context;
-    /* The program's own captures become graphs that the context knows nothing of. */
-    if (capture == 0 || atomic_load_explicit(&context->captures, memory_order_relaxed) == 0)
+    if (capture == 0)
         return SYMMEM_OK;
     pthread_mutex_lock(&context->lock);
-    bool known = is_noted(context, capture, link);
+    /* Else it is the program's own, of whose graph the context knows nothing. */
+    bool ours = atomic_load_explicit(&context->captures, memory_order_relaxed) > 0;
+    bool known = !ours || is_noted(context, capture, link);
     sm_captured *noted = known ? NULL : malloc(sizeof *noted);
     if (noted != NULL) {
         noted->capture = capture;

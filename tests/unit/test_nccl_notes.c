@@ -442,36 +442,60 @@ static void test_kept(void) {
 
 /* --- the first part of an operation -------------------------------------------------- */
 
-/* It begins by clearing the state of its channel, which is on the stream when the rest of it is
- * refused, and is not to come when the memory is another's. */
-static void body_first_part(rank_env *env) {
+/* An operation of a copy, if its input is not in place, and barriers. */
+typedef struct gathering {
+    void *ptr, *others;
+    symmem_handle *handle;
+    symmem_stream *stream;
+    bool in_place;
+} gathering;
+
+static gathering begin_gathering(rank_env *env) {
+    gathering g = {.in_place = env->plan->argument == 0};
+    g.handle = env_handle(env, &g.ptr);
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &g.others));
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &g.stream));
+    return g;
+}
+
+static symmem_status gather(const gathering *g) {
     int64_t count = 16;
-    void *ptr = NULL, *others = NULL;
-    symmem_stream *stream = NULL;
-    symmem_handle *handle = env_handle(env, &ptr);
-    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &others));
-    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
-    DLTensor in = {.data = env->plan->argument != 0 ? others : ptr, /* copied first, or not */
+    DLTensor in = {.data = g->in_place ? g->ptr : g->others,
                    .device = {kDLCUDA, 0},
                    .ndim = 1,
                    .dtype = {kDLInt, 32, 1},
                    .shape = &count};
     DLTensor out = in;
-    out.data = (char *)others + 256;
-    atomic_store(&held_stream, ((const cuda_stream *)stream->native)->native);
+    out.data = (char *)g->others + 256;
+    return symmem_low_contention_all_gather_out(g->handle, &in, &out, 0, 1000, g->stream);
+}
+
+static void expect_half(rank_env *env, const gathering *g) {
+    fail_next(g->in_place ? "LaunchKernel" : "MemcpyAsync", CUDA_ERROR_UNKNOWN);
+    CHECK_STATUS(env, gather(g), SYMMEM_BACKEND);
+    CHECK(env, fake_cuda.skip < 0);
+}
+
+static void end_gathering(rank_env *env, const gathering *g) {
+    CHECK_OK(env, symmem_stream_destroy(g->stream));
+    symmem_handle_release(g->handle);
+    CHECK_OK(env, symmem_free(env->context, g->others));
+    CHECK_OK(env, symmem_free(env->context, g->ptr));
+}
+
+/* It begins by clearing the state of its channel, which is on the stream when the rest of it is
+ * refused, and is not to come when the memory is another's. */
+static void body_first_part(rank_env *env) {
+    const gathering g = begin_gathering(env);
+    atomic_store(&held_stream, ((const cuda_stream *)g.stream->native)->native);
     begin(env);
-    fail_next(env->plan->argument != 0 ? "MemcpyAsync" : "LaunchKernel", CUDA_ERROR_UNKNOWN);
-    CHECK_STATUS(env, symmem_low_contention_all_gather_out(handle, &in, &out, 0, 1000, stream),
-                 SYMMEM_BACKEND);
-    CHECK(env, fake_cuda.skip < 0 && pending_count(env) == 1);
+    expect_half(env, &g);
+    CHECK(env, pending_count(env) == 1);
     end(env);
-    CHECK_OK(env, symmem_stream_synchronize(stream, 5000));
+    CHECK_OK(env, symmem_stream_synchronize(g.stream, 5000));
     CHECK(env, pending_count(env) == 0);
-    CHECK_OK(env, symmem_low_contention_all_gather_out(handle, &in, &out, 0, 1000, stream));
-    CHECK_OK(env, symmem_stream_destroy(stream));
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, others));
-    CHECK_OK(env, symmem_free(env->context, ptr));
+    CHECK_OK(env, gather(&g));
+    end_gathering(env, &g);
 }
 
 static void test_first_part(void) {
@@ -486,34 +510,17 @@ static void test_first_part(void) {
 
 /* Likewise in a capture, which goes on: its graph may be launched when the handle is gone. */
 static void body_captured(rank_env *env) {
-    int64_t count = 16;
-    void *ptr = NULL, *others = NULL;
-    symmem_stream *stream = NULL;
-    symmem_graph *graph = NULL;
-    symmem_handle *handle = env_handle(env, &ptr);
+    const gathering g = begin_gathering(env);
     const cuda_instance *instance = env->context->instance;
-    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &others));
-    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
-    DLTensor in = {.data = env->plan->argument != 0 ? others : ptr,
-                   .device = {kDLCUDA, 0},
-                   .ndim = 1,
-                   .dtype = {kDLInt, 32, 1},
-                   .shape = &count};
-    DLTensor out = in;
-    out.data = (char *)others + 256;
-    CHECK_OK(env, symmem_stream_begin_capture(stream));
-    fail_next(env->plan->argument != 0 ? "MemcpyAsync" : "LaunchKernel", CUDA_ERROR_UNKNOWN);
-    CHECK_STATUS(env, symmem_low_contention_all_gather_out(handle, &in, &out, 0, 1000, stream),
-                 SYMMEM_BACKEND);
+    symmem_graph *graph = NULL;
+    CHECK_OK(env, symmem_stream_begin_capture(g.stream));
+    expect_half(env, &g);
     const cuda_captured *held = instance->captures->held;
-    CHECK(env, fake_cuda.skip < 0 && held != NULL && held->ref_count > 0);
+    CHECK(env, held != NULL && held->ref_count > 0);
     /* This driver cannot make anything of a graph. */
-    CHECK_STATUS(env, symmem_stream_end_capture(stream, &graph), SYMMEM_BACKEND);
+    CHECK_STATUS(env, symmem_stream_end_capture(g.stream, &graph), SYMMEM_BACKEND);
     CHECK(env, instance->captures == NULL);
-    CHECK_OK(env, symmem_stream_destroy(stream));
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, others));
-    CHECK_OK(env, symmem_free(env->context, ptr));
+    end_gathering(env, &g);
 }
 
 static void test_captured(void) {

@@ -319,6 +319,47 @@ static void body_capture(rank_env *env) {
     CHECK_OK(env, symmem_stream_destroy(b));
 }
 
+/* A signal that its own rank waits for in the graph: nothing but that handle is busy meanwhile. */
+static void launch_beside(rank_env *env, symmem_graph *graph, symmem_stream *stream,
+                          symmem_handle *handle, symmem_handle *other) {
+    CHECK_OK(env, symmem_graph_launch(graph, stream));
+    CHECK_STATUS(env, symmem_handle_reset(handle, 10000), SYMMEM_BUSY);
+    CHECK_OK(env, symmem_handle_reset(other, 10000));
+    CHECK_OK(env, symmem_put_signal(handle, env->rank, 0, 10000, NULL));
+    CHECK_OK(env, symmem_stream_synchronize(stream, 10000));
+    CHECK_OK(env, symmem_handle_reset(handle, 10000));
+}
+
+/* Of two captures at once each graph knows its own handle, and not the other's. */
+static void body_two_captures(rank_env *env) {
+    void *memory[2];
+    symmem_handle *handles[2];
+    symmem_stream *streams[2];
+    symmem_graph *graphs[2];
+    for (int i = 0; i < 2; i++) {
+        handles[i] = env_handle(env, &memory[i]);
+        CHECK_OK(env, symmem_stream_create(env->context, -1, &streams[i]));
+    }
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(env, symmem_stream_begin_capture(streams[i]));
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(env, symmem_wait_signal(handles[i], env->rank, 0, 10000, streams[i]));
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(env, symmem_stream_end_capture(streams[i], &graphs[i]));
+    for (int i = 0; i < 2; i++)
+        launch_beside(env, graphs[i], streams[i], handles[i], handles[1 - i]);
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(env, symmem_graph_destroy(graphs[i]));
+        CHECK_OK(env, symmem_stream_destroy(streams[i]));
+        symmem_handle_release(handles[i]);
+        CHECK_OK(env, symmem_free(env->context, memory[i]));
+    }
+}
+
+static void test_two_captures(void) {
+    run_threads((plan){.world = 1, .body = body_two_captures});
+}
+
 static void test_capture(void) {
     run_threads((plan){.world = 3, .body = body_capture});
     run_processes((plan){.world = 2, .body = body_capture});
@@ -461,6 +502,7 @@ static const named_test tests[] = {
     {"order of a channel", test_order},
     {"a channel that is taken", test_taken},
     {"capture and replay", test_capture},
+    {"two captures at once", test_two_captures},
     {"reset fails", test_reset_fails},
     {"a rank that ends", test_dies},
     {"entries that fail", test_entries},

@@ -111,12 +111,13 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_wait_signal(symmem_handle *handle
 /*
  * Collective over the group, host call. Forgets pending signals, barrier state and poison of the
  * state that this handle shares; the user's signal pad and the data stay. The caller first
- * synchronises the streams that used it (BUSY on every rank otherwise). BUSY also, with the handle
- * poisoned, while a device has not come to a call without a stream that was given up for that, or
- * is at what was enqueued of one that failed. STALE once the group was destroyed; TIMEOUT and
- * PEER_LOST name the missing ranks, or TIMEOUT the one whose device did not come to it; MISMATCH if
- * a rank is in another call of the group. If it fails after all have begun, the handle is poisoned
- * on every rank, and stays so until a reset succeeds. [SM-TIMEOUT-13]
+ * synchronises the streams that used it, launches of graphs included (BUSY on every rank
+ * otherwise; of graphs that the program captured itself the library does not know). BUSY also, with
+ * the handle poisoned, while a device has not come to a call without a stream that was given up for
+ * that, or is at what was enqueued of one that failed. STALE once the group was destroyed; TIMEOUT
+ * and PEER_LOST name the missing ranks, or TIMEOUT the one whose device did not come to it;
+ * MISMATCH if a rank is in another call of the group. If it fails after all have begun, the handle
+ * is poisoned on every rank, and stays so until a reset succeeds. [SM-TIMEOUT-13]
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_handle_reset(symmem_handle *handle,
                                                             uint32_t timeout_ms);
