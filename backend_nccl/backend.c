@@ -130,8 +130,8 @@ static void fill_table(void) {
     table.description = "NCCL windows (built with " TEXT(NCCL_MAJOR) "." TEXT(NCCL_MINOR) "." TEXT(
         NCCL_PATCH) ", needs 2.28 or later); NCCL_NVLS_ENABLE=0 is enforced unless multicast is "
                     "allowed; collectives by own kernels within direct access, by NCCL's beyond";
-    /* NCCL refuses two ranks on one device. */
-    table.capabilities &= ~SYMMEM_CAP_OVERLAP;
+    if (!nccl_allows_sharing())
+        table.capabilities &= ~SYMMEM_CAP_OVERLAP;
     table.capabilities |= SYMMEM_CAP_COLLECTIVES_APART;
     /* The CUDA backend's multicast, where that is compiled in, does not know NCCL's windows. */
     table.capabilities &= ~SYMMEM_CAP_MULTICAST;

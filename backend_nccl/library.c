@@ -13,7 +13,9 @@
 #define SINCE_WINDOWS 22700
 #define SINCE_DEVICE_POINTERS 22800
 #define SINCE_HOST_QUERIES 22900
+#define SINCE_SHARED_DEVICES 23000
 #define NVLS "NCCL_NVLS_ENABLE"
+#define SHARING "NCCL_MULTI_RANK_GPU_ENABLE"
 
 typedef struct entry_point {
     const char *name;
@@ -125,6 +127,15 @@ bool nccl_library_load(nccl_library *library, bool stay, char *reason, size_t ca
     bool usable = examine(handle, library, reason, capacity);
     (void)dlclose(handle);
     return usable;
+}
+
+bool nccl_allows_sharing(void) {
+    char reason[200];
+    nccl_library library;
+    const char *asked = getenv(SHARING);
+    return asked != NULL && strcmp(asked, "1") == 0 &&
+           nccl_library_load(&library, false, reason, sizeof reason) &&
+           library.version >= SINCE_SHARED_DEVICES;
 }
 
 /* The environment and NCCL's own parameters are the process's, so there is no narrower place. */

@@ -69,6 +69,12 @@ nccl_resolver nccl_choose_resolver(int library, int built, bool has_kernel, bool
 bool nccl_library_load(nccl_library *library, bool stay, char *reason, size_t capacity);
 
 /*
+ * Whether ranks may share a device: NCCL allows that from 2.30 on, where the environment asks for it
+ * by NCCL_MULTI_RANK_GPU_ENABLE=1. Loads the library only if it does.
+ */
+bool nccl_allows_sharing(void);
+
+/*
  * Sees to it that NCCL makes no multicast objects: NCCL_NVLS_ENABLE=0 has to stand in the
  * environment before NCCL's first call in the process. Before nccl_library_load. False with a
  * reason where the environment says something else, or it may be too late; *set_p: was set here.
