@@ -129,11 +129,12 @@ bool nccl_library_load(nccl_library *library, bool stay, char *reason, size_t ca
     return usable;
 }
 
+/* NCCL reads a number of any base, and so no number as 0. */
 bool nccl_allows_sharing(void) {
     char reason[200];
     nccl_library library;
     const char *asked = getenv(SHARING);
-    return asked != NULL && strcmp(asked, "1") == 0 &&
+    return asked != NULL && strtoll(asked, NULL, 0) != 0 &&
            nccl_library_load(&library, false, reason, sizeof reason) &&
            library.version >= SINCE_SHARED_DEVICES;
 }

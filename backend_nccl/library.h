@@ -69,8 +69,8 @@ nccl_resolver nccl_choose_resolver(int library, int built, bool has_kernel, bool
 bool nccl_library_load(nccl_library *library, bool stay, char *reason, size_t capacity);
 
 /*
- * Whether ranks may share a device: NCCL allows that from 2.30 on, where the environment asks for it
- * by NCCL_MULTI_RANK_GPU_ENABLE=1. Loads the library only if it does.
+ * Whether ranks may share a device: NCCL allows that from 2.30 on where the environment asks for it
+ * by NCCL_MULTI_RANK_GPU_ENABLE=1. Only then is the library loaded, and unloaded again.
  */
 bool nccl_allows_sharing(void);
 

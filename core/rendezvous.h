@@ -19,7 +19,7 @@
 
 #define SM_RECORD_HAS_MAPPING (1u << 0) /* this rank mapped the allocation for the group before */
 #define SM_RECORD_MULTICAST (1u << 1)   /* this rank could do multicast */
-#define SM_RECORD_OVERLAP (1u << 2)     /* this rank accepts overlapping devices */
+#define SM_RECORD_OVERLAP (1u << 2)     /* this rank accepts overlapping devices, and can */
 #define SM_RECORD_CHECKING (1u << 3)    /* this rank compares what the ranks call */
 
 /* symmem_share as it travels: without the descriptor, which goes over a socket. */

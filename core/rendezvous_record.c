@@ -57,7 +57,7 @@ void sm_record_fill(sm_rendezvous *rendezvous) {
             sm_hash(context->backend->name, strlen(context->backend->name), SM_HASH_SEED);
         sm_copy_text(own->backend_name, sizeof own->backend_name, context->backend->name);
     }
-    if (sm_context_overlap_allowed(context))
+    if (sm_context_overlap_allowed(context) && sm_backend_has(context, SYMMEM_CAP_OVERLAP))
         own->flags |= SM_RECORD_OVERLAP;
     if (context->check_collectives)
         own->flags |= SM_RECORD_CHECKING;
@@ -218,7 +218,7 @@ static bool same_device(const sm_rendezvous_record *a, const sm_rendezvous_recor
 /* Fails on the first pair of ranks that share a device and must not. */
 static symmem_status judge_overlap(sm_rendezvous *rendezvous) {
     sm_session *session = rendezvous->group->session;
-    bool allowed = (rendezvous->context->backend->capabilities & SYMMEM_CAP_OVERLAP) != 0;
+    bool allowed = true; /* on every rank, or they would go on differently */
     for (int32_t r = 0; r < rendezvous->group->world_size; r++)
         allowed = allowed && (rendezvous->records[r].flags & SM_RECORD_OVERLAP) != 0;
     for (int32_t r = 1; r < rendezvous->group->world_size; r++) {

@@ -14,7 +14,7 @@
 # SYMMEM_GPU_MODES_AT_ONCE=1: the modes at once, too. On processors that are too few for that,
 # SYMMEM_TIMEOUT_SCALE=3 gives every time limit more room.
 # SYMMEM_GPU_BACKEND=nccl: the NCCL backend instead, results in build/gpu-nccl/; NCCL wants a GPU for
-# each rank. NCCL_HOME: a folder with include/ and lib/ of the NCCL to use, where it is not the
+# each rank, or to be 2.30 or later with NCCL_MULTI_RANK_GPU_ENABLE=1. NCCL_HOME: a folder with include/ and lib/ of the NCCL to use, where it is not the
 # system's; see backend_nccl/README.md. symmem-cuda-caller and symmem-cuda-check or
 # symmem-nccl-check come last; SYMMEM_GPU_CHECK=0: not.
 # Under a launcher (mpirun -n N, srun, torchrun --no-python) its rank 0 does all that, with N ranks
@@ -50,8 +50,9 @@ fi
 export SYMMEM_MULTICAST=0 NCCL_NVLS_ENABLE=0
 export TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 if [ "$backend" = nccl ]; then
-    if [ "$ranks" -gt "$gpus" ]; then
-        printf 'NCCL refuses several ranks on a GPU: %s ranks, %s GPUs\n' "$ranks" "$gpus"
+    if [ "$ranks" -gt "$gpus" ] && [ "${NCCL_MULTI_RANK_GPU_ENABLE:-0}" = 0 ]; then
+        printf 'NCCL takes several ranks on a GPU from 2.30 on, and only with %s: %s ranks, %s GPUs\n' \
+            NCCL_MULTI_RANK_GPU_ENABLE=1 "$ranks" "$gpus"
         exit 4
     fi
     # One host: no other network than its own, no service threads, and what NCCL warns of.

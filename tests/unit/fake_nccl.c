@@ -5,7 +5,7 @@
  * strict: a call while another is under way is refused, and counted.
  *
  * FAKE_VERSION decides what it offers: windows from 2.27 on, ncclTeamLsa from 2.28, the host's
- * query from 2.29.
+ * query from 2.29, ranks that share a device from 2.30, if the environment asks for it.
  */
 #include "fake_nccl_internal.h"
 
@@ -273,6 +273,27 @@ static void await_root(const struct ncclComm *comm) {
         nanosleep(&pause, NULL);
 }
 
+static int current_device(void) {
+    CUresult (*get)(CUdevice *) = NULL;
+    CUdevice device = 0;
+    void *found = driver_entry("cuCtxGetDevice");
+    memcpy(&get, &found, sizeof get);
+    return get != NULL && get(&device) == CUDA_SUCCESS ? device : -1;
+}
+
+/* Once all have met. */
+static bool must_not_share(const struct ncclComm *comm) {
+    const char *asked = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    if (FAKE_VERSION >= 23000 && asked != NULL && strcmp(asked, "1") == 0)
+        return false;
+    for (int i = 0; i < comm->world; i++)
+        for (int k = 0; k < i; k++)
+            if (atomic_load(&comm->meeting->devices[i]) != 0 &&
+                atomic_load(&comm->meeting->devices[i]) == atomic_load(&comm->meeting->devices[k]))
+                return true;
+    return false;
+}
+
 /* Setting up takes a while, with FAKE_NCCL_LATE_MS a long one. An abort ends it. */
 static bool gets_ready(const struct ncclComm *comm) {
     const struct timespec pause = {.tv_nsec = 300000};
@@ -297,6 +318,7 @@ static void *work(void *opaque) {
     if (!comm->fails && !atomic_load(&comm->aborted) && comm->count == &comm->meeting->joined) {
         comm->has_met = true;
         await_root(comm);
+        result = must_not_share(comm) ? ncclInvalidUsage : result;
     }
     if (!comm->fails && atomic_load(&comm->aborted))
         result = ncclInternalError;
@@ -356,6 +378,7 @@ PUBLIC ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm_p, int world, ncclUn
     comm->rank = rank;
     comm->world = world;
     comm->meeting = &shared->meetings[index];
+    atomic_store(&comm->meeting->devices[rank], current_device() + 1);
     atomic_fetch_add(&fake_nccl.inits, 1);
     if (config->maxCTAs == NCCL_CONFIG_UNDEF_INT)
         atomic_fetch_add(&fake_nccl.wide, 1);

@@ -38,6 +38,7 @@ typedef struct meeting {
     atomic_int root;      /* whether somebody waits for the ranks of this id */
     atomic_int announced; /* how many, by the first that came */
     atomic_int joined;
+    atomic_int devices[FAKE_NCCL_RANKS]; /* and one; 0: no driver tells */
     atomic_int registered[MAX_STEPS];
     _Atomic(void *) buffers[MAX_STEPS][FAKE_NCCL_RANKS];
     atomic_int came[MAX_MOVES], left[MAX_MOVES];

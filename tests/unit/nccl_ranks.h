@@ -17,6 +17,7 @@
 #define OLD_NCCL UNIT_FAKE_DIR "/libfake_nccl_22605.so"
 #define PLAIN_NCCL UNIT_FAKE_DIR "/libfake_nccl_22809.so"
 #define NEW_NCCL UNIT_FAKE_DIR "/libfake_nccl_22907.so"
+#define SHARING_NCCL UNIT_FAKE_DIR "/libfake_nccl_23007.so"
 #define NCCL_WITHOUT_RECV UNIT_FAKE_DIR "/libfake_nccl_without_recv.so"
 
 static fake_nccl_state *nccl; /* of the library in use */

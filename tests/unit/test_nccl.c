@@ -84,6 +84,32 @@ static void test_table(void) {
     CU_ASSERT_EQUAL(table->capabilities | not_of_it, cuda_table.capabilities | not_of_it);
 }
 
+/* Ranks may share a device if NCCL can, and is asked to. */
+static void test_sharing(void) {
+    static const struct {
+        const char *library, *asked;
+        bool wanted;
+    } cases[] = {
+        {SHARING_NCCL, NULL, false},
+        {SHARING_NCCL, "0", false},
+        {SHARING_NCCL, "", false},
+        {SHARING_NCCL, "no", false},
+        {SHARING_NCCL, "1", true},
+        {SHARING_NCCL, "0x2", true},
+        {NEW_NCCL, "1", false},
+        {PLAIN_NCCL, "1", false},
+        {UNIT_FAKE_DIR "/none.so", "1", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        setenv("SYMMEM_NCCL_LIBRARY", cases[i].library, 1);
+        unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
+        if (cases[i].asked != NULL)
+            setenv("NCCL_MULTI_RANK_GPU_ENABLE", cases[i].asked, 1);
+        CU_ASSERT_EQUAL(nccl_allows_sharing(), cases[i].wanted);
+    }
+    unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
+}
+
 /* --- the environment: in a process for each case, for there is one try in each ------- */
 
 static char last_text[256];
@@ -406,6 +432,7 @@ static const named_test tests[] = {
     {"versions", test_versions},
     {"probe", test_probe},
     {"table", test_table},
+    {"ranks that share a device", test_sharing},
     {"environment", test_environment},
     {"rendezvous", test_works},
     {"memory is whole", test_whole},

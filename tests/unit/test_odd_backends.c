@@ -135,11 +135,12 @@ static symmem_status identified(void *instance, int32_t device, symmem_device_in
     return status;
 }
 
-enum { NO_DESCRIPTOR, NO_KIND, NO_POOL, SAME_ID, OTHER_ID, OTHER_NAME, UNSUITED };
+enum { NO_DESCRIPTOR, NO_KIND, NO_POOL, SAME_ID, OTHER_ID, OTHER_NAME, ONE_CANNOT, UNSUITED };
 
 static void body_unsuited(rank_env *env) {
     static const symmem_status expected[] = {SYMMEM_BACKEND, SYMMEM_BACKEND, SYMMEM_OK,
-                                             SYMMEM_OVERLAP, SYMMEM_OK,      SYMMEM_MISMATCH};
+                                             SYMMEM_OVERLAP, SYMMEM_OK,      SYMMEM_MISMATCH,
+                                             SYMMEM_OVERLAP};
     int kind = env->plan->argument;
     void *ptr = NULL;
     symmem_pool *pool = NULL;
@@ -147,7 +148,9 @@ static void body_unsuited(rank_env *env) {
     symmem_backend other = *env->plan->backend;
     device_id = kind == OTHER_ID ? (uint8_t)(1 + env->rank) : 9;
     other.name = "other";
-    if (kind == OTHER_NAME && env->rank == 1) {
+    if (kind == ONE_CANNOT && env->rank == 1)
+        other.capabilities &= ~SYMMEM_CAP_OVERLAP;
+    if (kind == ONE_CANNOT || (kind == OTHER_NAME && env->rank == 1)) {
         CHECK_OK(env, symmem_register_backend(env->context, &other));
         CHECK_OK(env, symmem_set_backend(env->context, "other"));
     }
@@ -181,7 +184,8 @@ static void test_unsuited(void) {
                            .body = body_unsuited,
                            .backend = &table,
                            .argument = kind,
-                           .same_device = kind == OTHER_ID});
+                           .same_device = kind == OTHER_ID || kind == ONE_CANNOT,
+                           .overlap = kind == ONE_CANNOT});
     }
 }
 
