@@ -13,7 +13,7 @@ static int32_t values[COUNT];
 static symmem_status reduce(check *c, uint32_t limit_ms) {
     int64_t count = COUNT;
     DLTensor all = {.data = c->memory,
-                    .device = {kDLCUDA, c->rank},
+                    .device = {kDLCUDA, c->device},
                     .ndim = 1,
                     .dtype = {kDLInt, 32, 1},
                     .shape = &count};
@@ -52,7 +52,7 @@ static void missing(check *c) {
 static void again(check *c) {
     void *memory = NULL;
     symmem_handle *handle = NULL;
-    symmem_status status = symmem_alloc(c->context, 4096, c->rank, NULL, &memory);
+    symmem_status status = symmem_alloc(c->context, 4096, c->device, NULL, &memory);
     if (status == SYMMEM_OK)
         status = symmem_rendezvous(c->context, memory, c->group, LIMIT_MS, &handle);
     EXPECT(c, "rendezvous after a failure", status == SYMMEM_OK, "%s", symmem_status_name(status));

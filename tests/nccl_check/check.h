@@ -7,6 +7,7 @@
 #include <nccl.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <symmem/backend.h>
 #include <symmem/symmem.h>
 
 #define LIMIT_MS 30000u
@@ -15,6 +16,7 @@
 /* The driver's and NCCL's entries, found at run time as the plug-in finds them. */
 typedef struct entries {
     __typeof__(cuInit) *Init;
+    __typeof__(cuDeviceGetCount) *DeviceGetCount;
     __typeof__(cuDevicePrimaryCtxRetain) *CtxRetain;
     __typeof__(cuDevicePrimaryCtxRelease) *CtxRelease;
     __typeof__(cuCtxSetCurrent) *CtxSetCurrent;
@@ -38,6 +40,7 @@ typedef struct entries {
 typedef struct check {
     entries api;
     int rank, world, failures;
+    int device;  /* ranks beyond the number of devices share them, where NCCL allows it */
     int version; /* of libnccl */
     symmem_context *context;
     symmem_group *group;

@@ -44,6 +44,7 @@ typedef struct entry {
 
 static const entry of_cuda[] = {
     ENTRY("cuInit", Init),
+    ENTRY("cuDeviceGetCount", DeviceGetCount),
     ENTRY("cuDevicePrimaryCtxRetain", CtxRetain),
     ENTRY("cuDevicePrimaryCtxRelease_v2", CtxRelease),
     ENTRY("cuCtxSetCurrent", CtxSetCurrent),

@@ -83,7 +83,7 @@ static void check_late_at(check *c, void *memory, const char *place, uint32_t li
  * registration, two at the most. */
 void check_late(check *c) {
     void *memory = NULL;
-    if (symmem_alloc(c->context, 4096, c->rank, NULL, &memory) != SYMMEM_OK)
+    if (symmem_alloc(c->context, 4096, c->device, NULL, &memory) != SYMMEM_OK)
         return;
     check_late_at(c, memory, "nccl.comm.init*", 3000,
                   c->rank > 0 && c->rank < c->world - 2 ? 6 : 2);

@@ -15,7 +15,7 @@ static int32_t *out_of(const check *c) {
 
 static DLTensor ints(const check *c, void *data, int64_t *count) {
     return (DLTensor){.data = data,
-                      .device = {kDLCUDA, c->rank},
+                      .device = {kDLCUDA, c->device},
                       .ndim = 1,
                       .dtype = {kDLInt, 32, 1},
                       .shape = count};
