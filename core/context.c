@@ -141,6 +141,7 @@ static void lists_init(symmem_context *context) {
     sm_list_init(&context->streams);
     sm_list_init(&context->events);
     sm_list_init(&context->graphs);
+    sm_list_init(&context->ending_graphs);
     sm_list_init(&context->captured);
     sm_list_init(&context->pools);
 }

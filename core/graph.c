@@ -37,17 +37,27 @@ symmem_status symmem_stream_begin_capture(symmem_stream *stream) {
 static bool enlist(symmem_graph *graph) {
     symmem_context *context = graph->context;
     pthread_mutex_lock(&context->graphs_lock);
+    sm_list_remove(&graph->node); /* of those that are ending, if it was to */
     bool live = sm_enlist(context, &context->graphs, &graph->node);
     pthread_mutex_unlock(&context->graphs_lock);
     return live;
 }
 
-static void *delist(symmem_graph *graph) {
+/* Off the list, or a finalise meanwhile would end what is waited for. NULL: it has been ended. */
+static void *begin_ending(symmem_graph *graph) {
     symmem_context *context = graph->context;
     pthread_mutex_lock(&context->graphs_lock);
     void *native = sm_delist(context, &graph->node, &graph->native);
+    if (native != NULL)
+        sm_list_add(&context->ending_graphs, &graph->node);
     pthread_mutex_unlock(&context->graphs_lock);
     return native;
+}
+
+static void stop_ending(symmem_graph *graph) {
+    pthread_mutex_lock(&graph->context->graphs_lock);
+    sm_list_remove(&graph->node);
+    pthread_mutex_unlock(&graph->context->graphs_lock);
 }
 
 /* Makes the graph's shell; its native part is there already and stays the caller's on failure. */
@@ -65,6 +75,7 @@ static symmem_status make_graph(symmem_context *context, int32_t device, void *n
     graph->context = context;
     graph->native = native;
     graph->device = device;
+    sm_list_init(&graph->node);
     sm_list_init(&graph->links);
     sm_list_move(&graph->links, links);
     if (!enlist(graph)) {
@@ -237,13 +248,13 @@ symmem_status symmem_graph_destroy(symmem_graph *graph) {
         return SYMMEM_OK;
     symmem_context *context = graph->context;
     symmem_status status = SYMMEM_OK;
-    /* Off the list, or a finalise meanwhile would end what is waited for here. */
-    void *native = delist(graph);
+    void *native = begin_ending(graph);
     if (native != NULL)
         status = await_launches(context, graph->done_event,
                                 sm_context_timeout(context, SYMMEM_TIMEOUT_DEFAULT));
     if (status != SYMMEM_OK && keep_graph(graph, native))
         return status;
+    stop_ending(graph);
     if (native != NULL)
         end_graph(context, native, graph->done_event);
     sm_turn_finish(&graph->turn);
@@ -253,18 +264,25 @@ symmem_status symmem_graph_destroy(symmem_graph *graph) {
     return SYMMEM_OK;
 }
 
-/* One that is being destroyed is not among them, for that waits for its launches itself. */
-symmem_status sm_graph_pending(const sm_link *link, const char *operation, bool *pending_p) {
-    symmem_context *context = link->context;
+/* graphs_lock held. */
+static symmem_status look_at_list(const sm_node *list, const sm_link *link, bool *pending_p) {
     symmem_status status = SYMMEM_OK;
-    *pending_p = false;
-    pthread_mutex_lock(&context->graphs_lock);
-    for (sm_node *node = context->graphs.next;
-         node != &context->graphs && status == SYMMEM_OK && !*pending_p; node = node->next) {
+    for (sm_node *node = list->next; node != list && status == SYMMEM_OK && !*pending_p;
+         node = node->next) {
         symmem_graph *graph = SM_CONTAINER(node, symmem_graph, node);
         if (sm_capture_has(&graph->links, link))
             status = look_at_launches(graph, pending_p);
     }
+    return status;
+}
+
+symmem_status sm_graph_pending(const sm_link *link, const char *operation, bool *pending_p) {
+    symmem_context *context = link->context;
+    *pending_p = false;
+    pthread_mutex_lock(&context->graphs_lock);
+    symmem_status status = look_at_list(&context->graphs, link, pending_p);
+    if (status == SYMMEM_OK)
+        status = look_at_list(&context->ending_graphs, link, pending_p);
     pthread_mutex_unlock(&context->graphs_lock);
     return status == SYMMEM_OK ? status
                                : sm_backend_failed(context, status, operation, "event_query");

@@ -110,6 +110,7 @@ struct symmem_context {
     sm_node allocations; /* sm_allocation in the table, any order */
     sm_places places;    /* the same, by address */
     sm_node streams, events, graphs, pools;
+    sm_node ending_graphs; /* whoever destroys one waits for its launches; under graphs_lock */
     uint64_t next_group_uid, next_ordinal;
     size_t signal_pad_size;
     atomic_int captures; /* streams capturing now */

@@ -77,9 +77,49 @@ static symmem_status wait_frontier(const sm_signal_op *op, void *stream, void **
     return context->backend->stream_wait_event(context->instance, stream, *event_p);
 }
 
+/* Where a channel's operations of one kind, eager or captured, have got to. */
+typedef struct frontier {
+    uint64_t capture; /* 0: eager */
+    void **event_p, **stream_p;
+} frontier;
+
+static frontier frontier_of(sm_channel *channel, uint64_t capture) {
+    if (capture == 0)
+        return (frontier){0, &channel->eager_event, &channel->eager_stream};
+    if (capture != channel->capture)
+        channel->capture_stream = NULL; /* the frontier of a capture that is over */
+    return (frontier){capture, &channel->capture_event, &channel->capture_stream};
+}
+
+/* Behind what is on the stream now. */
+static symmem_status advance(const sm_signal_op *op, sm_channel *channel, const frontier *own,
+                             void *stream) {
+    symmem_context *context = op->link->context;
+    *own->stream_p = stream;
+    if (own->capture != 0)
+        channel->capture = own->capture;
+    symmem_status status = context->backend->event_record(context->instance, *own->event_p, stream);
+    /* The frontier lags behind; a capture's only orders what is not running yet. */
+    if (status != SYMMEM_OK && own->capture == 0 &&
+        sm_stream_drain(context, stream, op->timeout_ms))
+        *own->stream_p = NULL;
+    return status;
+}
+
+/* A part of its work may be on the stream: what comes next on the channel comes behind that. Not if
+ * another capture has begun there meanwhile: outside of it nothing could wait for the mark. */
+static symmem_status fail_behind(const sm_signal_op *op, sm_channel *channel, const frontier *own,
+                                 void *stream, symmem_status status) {
+    uint64_t capture;
+    (void)failed(op, status, entry_of(op));
+    const symmem_error_record record = *sm_record();
+    if (capture_of(op, stream, &capture) == SYMMEM_OK && capture == own->capture)
+        (void)advance(op, channel, own, stream);
+    return sm_fail_record(&record);
+}
+
 /* The channel's turn is taken. */
 static symmem_status enqueue(const sm_signal_op *op, sm_channel *channel, void *stream) {
-    symmem_context *context = op->link->context;
     uint64_t capture;
     symmem_status status = capture_of(op, stream, &capture);
     if (status != SYMMEM_OK)
@@ -87,27 +127,16 @@ static symmem_status enqueue(const sm_signal_op *op, sm_channel *channel, void *
     status = sm_capture_note(op->link, capture, op->name);
     if (status != SYMMEM_OK)
         return status;
-    if (capture != 0 && capture != channel->capture)
-        channel->capture_stream = NULL; /* the frontier of a capture that is over */
-    void **event_p = capture != 0 ? &channel->capture_event : &channel->eager_event;
-    void **stream_p = capture != 0 ? &channel->capture_stream : &channel->eager_stream;
-    const char *entry = *event_p == NULL ? "event_create" : "stream_wait_event";
-    status = wait_frontier(op, stream, event_p, *stream_p);
+    const frontier own = frontier_of(channel, capture);
+    const char *entry = *own.event_p == NULL ? "event_create" : "stream_wait_event";
+    status = wait_frontier(op, stream, own.event_p, *own.stream_p);
     if (status != SYMMEM_OK)
         return failed(op, status, entry);
     status = call_backend(op, stream, capture != 0);
     if (status != SYMMEM_OK)
-        return failed(op, status, entry_of(op));
-    *stream_p = stream;
-    if (capture != 0)
-        channel->capture = capture;
-    status = context->backend->event_record(context->instance, *event_p, stream);
-    if (status == SYMMEM_OK)
-        return status;
-    /* The frontier lags behind; a capture's only orders what is not running yet. */
-    if (capture == 0 && sm_stream_drain(context, stream, op->timeout_ms))
-        *stream_p = NULL;
-    return failed(op, status, "event_record");
+        return fail_behind(op, channel, &own, stream, status);
+    status = advance(op, channel, &own, stream);
+    return status == SYMMEM_OK ? status : failed(op, status, "event_record");
 }
 
 /* --- without a stream --------------------------------------------------------------- */

@@ -122,6 +122,9 @@ static symmem_status check_head(const symmem_backend *backend, const char *opera
     if ((backend->capabilities & of_streams) && !(backend->capabilities & SYMMEM_CAP_STREAMS))
         return refuse(operation, backend,
                       "capability CAPTURE, HOST_FN or WRAP_STREAM without STREAMS");
+    if ((backend->capabilities & SYMMEM_CAP_COLLECTIVES_APART) &&
+        !(backend->capabilities & SYMMEM_CAP_COLLECTIVES))
+        return refuse(operation, backend, "capability COLLECTIVES_APART without COLLECTIVES");
     if (!(backend->capabilities & (SYMMEM_CAP_THREAD_RANKS | SYMMEM_CAP_PROCESS_RANKS)))
         return refuse(operation, backend, "capability THREAD_RANKS or PROCESS_RANKS is needed");
     return SYMMEM_OK;

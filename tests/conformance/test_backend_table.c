@@ -115,18 +115,19 @@ static void capabilities_without_entries(struct tk *t) {
 }
 
 static void capabilities_without_their_like(struct tk *t) {
-    static const uint64_t of_streams[] = {SYMMEM_CAP_CAPTURE, SYMMEM_CAP_HOST_FN,
-                                          SYMMEM_CAP_WRAP_STREAM};
+    static const uint64_t lone[] = {SYMMEM_CAP_CAPTURE, SYMMEM_CAP_HOST_FN, SYMMEM_CAP_WRAP_STREAM,
+                                    SYMMEM_CAP_COLLECTIVES_APART};
+    static const uint64_t needed = SYMMEM_CAP_STREAMS | SYMMEM_CAP_COLLECTIVES;
     symmem_backend table;
     TK_REQ(t, "SM-BACKEND-12");
-    for (size_t i = 0; i < COUNT(of_streams); i++) {
+    for (size_t i = 0; i < COUNT(lone); i++) {
         /* Only the entries of that one are there: it is the capability that is refused. */
         fake_table_full(&table);
         for (size_t k = 0; k < DECLARED_COUNT; k++)
-            if (declared[k].capability != of_streams[i])
+            if (declared[k].capability != lone[i])
                 set_entry(&table, declared[k].at, NULL);
-        table.capabilities = fake_table_a.capabilities | of_streams[i];
-        refuse(t, &table, "without STREAMS");
+        table.capabilities = (fake_table_a.capabilities & ~needed) | lone[i];
+        refuse(t, &table, "without what it needs");
     }
     table = fake_table_a;
     table.capabilities &= ~(SYMMEM_CAP_THREAD_RANKS | SYMMEM_CAP_PROCESS_RANKS);

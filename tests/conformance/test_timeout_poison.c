@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* After a failure: poison, its spread, what still works, and the collective reset. */
+#include <pthread.h>
+
 #include "timeout_help.h"
 #include "work_after.h"
 
@@ -290,6 +292,37 @@ static void reset_beside_a_launch_is_busy(struct tk *t) {
     TK_OK(t, symmem_graph_destroy(graph));
 }
 
+static void *destroy_graph(void *arg) {
+    return (void *)(intptr_t)symmem_graph_destroy(arg);
+}
+
+/* The launch is waited for by who destroys the graph, and so it is pending still. */
+static void reset_beside_a_destroy_is_busy(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    symmem_stream *stream = tk_stream(t);
+    symmem_graph *graph = NULL;
+    const int32_t last = t->world_size - 1;
+    pthread_t thread;
+    void *answer = NULL;
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
+    if (t->rank == 0)
+        TK_OK(t, symmem_wait_signal(handle, last, 0, tk_scaled_ms(LONG_MS), stream));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    TK_OK(t, symmem_graph_launch(graph, stream));
+    TK_REQUIRE(t, pthread_create(&thread, NULL, destroy_graph, graph) == 0);
+    tk_sleep_ms(tk_scaled_ms(100)); /* until the thread waits there */
+    tk_out_of_band_barrier(t);
+    TK_STATUS(t, SYMMEM_BUSY, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+    tk_out_of_band_barrier(t);
+    if (t->rank == last)
+        TK_OK(t, symmem_put_signal(handle, 0, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_CHECK(t, pthread_join(thread, &answer) == 0);
+    TK_EQ_INT(t, SYMMEM_OK, (int)(intptr_t)answer);
+    tk_synchronize(t, stream);
+    TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+    ring_signal(t, handle, 0);
+}
+
 /* Some ranks' state is reset then, others' may not be. */
 static void failed_reset_poisons(struct tk *t) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
@@ -427,6 +460,12 @@ static const struct tk_case cases[] = {
      .min_ranks = 2,
      .max_ranks = 4,
      .body = reset_beside_a_launch_is_busy},
+    {.name = "timeout.reset_beside_a_destroy_is_busy",
+     .requirements = "SM-TIMEOUT-12",
+     .needs = SYMMEM_CAP_CAPTURE,
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = reset_beside_a_destroy_is_busy},
     {.name = "timeout.waits_ignore_the_users_pad",
      .requirements = "SM-TIMEOUT-10,SM-TIMEOUT-14",
      .max_ranks = 4,

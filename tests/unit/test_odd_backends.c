@@ -401,6 +401,51 @@ static void test_unmarked(void) {
     run_threads((plan){.world = 1, .body = body_unmarked, .backend = &table});
 }
 
+/* --- a call that fails when a part of its work is on the stream ------------------------------- */
+
+static _Thread_local bool half_fails;
+static atomic_bool half_done;
+
+static symmem_status half_a_barrier(void *instance, const symmem_peers *peers, int32_t channel,
+                                    const symmem_exec *exec) {
+    if (!half_fails)
+        return shm()->barrier(instance, peers, channel, exec);
+    symmem_status status = shm()->host_fn(instance, exec->stream, slow_work, &half_done);
+    return status == SYMMEM_OK ? SYMMEM_LIMIT : status;
+}
+
+/* The channel's next operation comes behind that part, with another stream and without one. */
+static void body_half(rank_env *env) {
+    void *ptr = NULL;
+    symmem_stream *streams[2] = {NULL, NULL};
+    symmem_handle *handle = env_handle(env, &ptr);
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(env, symmem_stream_create(env->context, -1, &streams[i]));
+    for (int with_stream = 0; with_stream < 2; with_stream++) {
+        CHECK_OK(env, symmem_barrier(handle, 0, 10000, streams[1]));
+        CHECK_OK(env, symmem_stream_synchronize(streams[1], 10000));
+        atomic_store(&half_done, false);
+        half_fails = true;
+        CHECK_STATUS(env, symmem_barrier(handle, 0, 10000, streams[0]), SYMMEM_LIMIT);
+        CHECK(env, strcmp(last_record().stage, "barrier") == 0);
+        half_fails = false;
+        CHECK_OK(env, symmem_barrier(handle, 0, 10000, with_stream ? streams[1] : NULL));
+        CHECK_OK(env, symmem_stream_synchronize(streams[1], 10000));
+        CHECK(env, atomic_load(&half_done));
+        CHECK_OK(env, symmem_stream_synchronize(streams[0], 10000));
+    }
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(env, symmem_stream_destroy(streams[i]));
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_half(void) {
+    symmem_backend table = *shm();
+    table.barrier = half_a_barrier;
+    run_threads((plan){.world = 1, .body = body_half, .backend = &table});
+}
+
 /* A graph is not taken from under its launch, whatever the backend would make of that. */
 static atomic_bool launched_work_done;
 
@@ -514,6 +559,7 @@ static const named_test tests[] = {
     {"peers are told again after half a reset", test_half_reset},
     {"streams of others", test_wrap},
     {"an end that cannot be marked", test_unmarked},
+    {"a call fails behind a part of its work", test_half},
     {"a graph is destroyed after its launch", test_destroyed_graph},
     {"contexts that end meanwhile", test_ends},
 };

@@ -71,6 +71,8 @@ static void table_heads(void) {
     expect_refused(&table, "capability");
     table.capabilities = SYMMEM_CAP_CAPTURE;
     expect_refused(&table, "without STREAMS");
+    table.capabilities = SYMMEM_CAP_COLLECTIVES_APART;
+    expect_refused(&table, "without COLLECTIVES");
     table.capabilities = SYMMEM_CAP_POOL;
     expect_refused(&table, "PROCESS_RANKS is needed");
     EXPECT_FAIL(sm_backend_check(NULL, "test"), SYMMEM_INVALID_ARGUMENT, "test");

@@ -70,7 +70,7 @@ extern "C" {
 #define SYMMEM_CAP_COLLECTIVES (1ull << 12)  /* collective */
 #define SYMMEM_CAP_MATMUL (1ull << 13)       /* matmul, copy_strided, reduce_local */
 #define SYMMEM_CAP_CONNECTIVITY (1ull << 14) /* connectivity */
-#define SYMMEM_CAP_COLLECTIVES_APART (1ull << 15) /* collective_apart; beside COLLECTIVES */
+#define SYMMEM_CAP_COLLECTIVES_APART (1ull << 15) /* collective_apart; needs COLLECTIVES */
 #define SYMMEM_CAP_ALL ((1ull << 16) - 1)         /* every bit of this ABI; others must be 0 */
 
 /* --- what the core offers to a backend ---------------------------------------------- */
