@@ -52,6 +52,7 @@ symmem_status nccl_comm_adopt(cuda_instance *instance, const symmem_exchange *ex
     comm->users = 1;
     comm->is_users = true;
     comm->device = device;
+    comm->ranks = nccl_all_ranks(exchange);
     comm->handle = exchange->communicator;
     *comm_p = comm;
     return SYMMEM_OK;

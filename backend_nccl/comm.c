@@ -20,10 +20,10 @@
 #define LATE_MS 60000u /* a kernel that reads a window is waited for no longer */
 #define HEARSAY_NS (200 * CUDA_NS_PER_MS)
 
-/* What rank 0 tells all others, and all compare. */
+/* What the first rank of a communicator tells its others, and all compare. */
 typedef struct id_record {
     int32_t version;
-    int32_t status; /* rank 0's, of asking for the id */
+    int32_t status; /* of asking for the id */
     ncclUniqueId id;
 } id_record;
 
@@ -129,11 +129,12 @@ symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
 static symmem_status judge(const cuda_instance *instance, const symmem_exchange *exchange,
                            const id_record *records) {
     const symmem_host *host = instance->host;
-    if (records[0].status != SYMMEM_OK)
-        return exchange->rank == 0
-                   ? (symmem_status)records[0].status
-                   : host->fail(host, (symmem_status)records[0].status, 0, "rendezvous",
-                                "NCCL gave rank 0 no id for a communicator");
+    for (int32_t r = 0; r < exchange->world_size; r++)
+        if (records[r].status != SYMMEM_OK)
+            return exchange->rank == r
+                       ? (symmem_status)records[r].status
+                       : host->fail(host, (symmem_status)records[r].status, 0, "rendezvous",
+                                    "NCCL gave rank %d no id for a communicator", (int)r);
     for (int32_t r = 1; r < exchange->world_size; r++)
         if (records[r].version != records[0].version)
             return host->fail(host, SYMMEM_MISMATCH, 0, "rendezvous",
@@ -159,14 +160,14 @@ static symmem_status ask_for_id(cuda_instance *instance, int32_t device, ncclUni
     return status;
 }
 
-/* From here to the peers' connections NCCL has a thread in rank 0 that waits for all of them, so
- * this comes only once all are known to be ready. */
+/* From here to the peers' connections NCCL has a thread in the first rank that waits for all of
+ * them, so this comes only once all are known to be ready. */
 static symmem_status share_id(cuda_instance *instance, const symmem_exchange *exchange,
-                              int32_t device, id_record *records, nccl_root **root_p) {
+                              const nccl_comm *comm, id_record *records, nccl_root **root_p) {
     const nccl_library *library = &nccl_state_of(instance)->library;
     id_record own = {.version = library->version, .status = SYMMEM_OK};
-    if (exchange->rank == 0)
-        own.status = ask_for_id(instance, device, &own.id, root_p);
+    if (exchange->rank == comm->ranks.first)
+        own.status = ask_for_id(instance, comm->device, &own.id, root_p);
     symmem_status status = exchange->all_gather(exchange, &own, sizeof own, records);
     return status == SYMMEM_OK ? judge(instance, exchange, records) : status;
 }
@@ -191,8 +192,8 @@ static symmem_status start(cuda_instance *instance, const symmem_exchange *excha
     (void)cuda_point(instance, "nccl.comm.init*");
     sigset_t before;
     cuda_signals_block(&before);
-    ncclResult_t result = library->CommInitRankConfig(&comm->handle, exchange->world_size, *id,
-                                                      exchange->rank, &config);
+    ncclResult_t result = library->CommInitRankConfig(&comm->handle, comm->ranks.count, *id,
+                                                      exchange->rank - comm->ranks.first, &config);
     cuda_signals_allow(&before);
     if (result != ncclSuccess && result != ncclInProgress)
         status = nccl_comm_failed(instance, result, exchange, "communicator");
@@ -203,33 +204,38 @@ static symmem_status start(cuda_instance *instance, const symmem_exchange *excha
 }
 
 static symmem_status prepare(cuda_instance *instance, const symmem_exchange *exchange,
-                             id_record **records_p, nccl_comm **comm_p) {
+                             int32_t device, const nccl_domain *ranks, id_record **records_p,
+                             nccl_comm **comm_p) {
     symmem_status status = cuda_point(instance, "nccl.comm.before");
     *records_p = calloc((size_t)exchange->world_size, sizeof **records_p);
     *comm_p = calloc(1, sizeof **comm_p);
     if (status == SYMMEM_OK && (*records_p == NULL || *comm_p == NULL))
         status = cuda_no_memory(instance, "rendezvous");
-    if (status == SYMMEM_OK && exchange->world_size > 1 &&
-        !nccl_has_descriptors(nccl_comm_descriptors(exchange->world_size)))
+    if (status == SYMMEM_OK && ranks->count > 1 &&
+        !nccl_has_descriptors(nccl_comm_descriptors(ranks->count)))
         status = nccl_lacks_descriptors(instance);
+    if (status == SYMMEM_OK)
+        **comm_p = (nccl_comm){.users = 1, .device = device, .ranks = *ranks};
     return exchange->agree(exchange, status, "nccl communicator");
 }
 
-symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exchange,
-                             int32_t device, nccl_comm_use use, nccl_comm **comm_p) {
+/* Of those ranks. `found`: and what domain it shows then; NULL: nobody asks. */
+static symmem_status make(cuda_instance *instance, const symmem_exchange *exchange, int32_t device,
+                          nccl_comm_use use, const nccl_domain *ranks, nccl_domain *found,
+                          nccl_comm **comm_p) {
     id_record *records;
     nccl_comm *comm;
     nccl_root *root = NULL;
     struct rlimit limit = {0};
     (void)getrlimit(RLIMIT_NOFILE, &limit);
     nccl_roots_end(instance, true); /* of earlier tries */
-    symmem_status status = prepare(instance, exchange, &records, &comm);
+    symmem_status status = prepare(instance, exchange, device, ranks, &records, &comm);
     if (status == SYMMEM_OK)
-        status = share_id(instance, exchange, device, records, &root);
+        status = share_id(instance, exchange, comm, records, &root);
     if (status == SYMMEM_OK) {
-        comm->users = 1;
-        comm->device = device;
-        status = start(instance, exchange, use, comm, &records[0].id);
+        status = start(instance, exchange, use, comm, &records[ranks->first].id);
+        if (status == SYMMEM_OK && found != NULL)
+            status = nccl_domain_for_windows(instance, comm, exchange, found);
         if (status == SYMMEM_OK)
             status = cuda_point(instance, "nccl.comm.done");
         /* Before an abort, which takes its time: others may wait in NCCL for a rank that failed. */
@@ -249,6 +255,24 @@ symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exc
     nccl_limit_restore(&limit);
     free(records);
     return status;
+}
+
+symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exchange,
+                             int32_t device, nccl_comm_use use, nccl_domain *domain,
+                             nccl_comm **comm_p) {
+    const nccl_domain all = nccl_all_ranks(exchange);
+    if (use != NCCL_FOR_WINDOWS)
+        return make(instance, exchange, device, use, &all, NULL, comm_p);
+    if (domain->count == 0) {
+        nccl_comm *wide = NULL;
+        symmem_status status = make(instance, exchange, device, use, &all, domain, &wide);
+        if (status != SYMMEM_OK || domain->count == all.count) {
+            *comm_p = wide;
+            return status;
+        }
+        nccl_comm_drop(instance, wide);
+    }
+    return make(instance, exchange, device, use, domain, NULL, comm_p);
 }
 
 /* --- ending ------------------------------------------------------------------------- */

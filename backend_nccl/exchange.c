@@ -197,7 +197,7 @@ static symmem_status ensure_span(const registration *r) {
                                        "the driver keeps a call across domains that was given up");
     nccl_comm *comm = NULL;
     symmem_status status =
-        nccl_comm_make(r->instance, r->exchange, r->own->device, NCCL_FOR_COLLECTIVES, &comm);
+        nccl_comm_make(r->instance, r->exchange, r->own->device, NCCL_FOR_COLLECTIVES, NULL, &comm);
     if (status == SYMMEM_OK)
         nccl_span_set(r->instance, r->group->span, comm);
     return status;
@@ -209,8 +209,8 @@ static symmem_status add_comm(const registration *r) {
         return r->instance->host->fail(r->instance->host, SYMMEM_LIMIT, 0, "rendezvous",
                                        "a group has at most %d communicators", NCCL_MAX_COMMS);
     nccl_comm *comm = NULL;
-    symmem_status status =
-        nccl_comm_make(r->instance, r->exchange, r->own->device, NCCL_FOR_WINDOWS, &comm);
+    symmem_status status = nccl_comm_make(r->instance, r->exchange, r->own->device,
+                                          NCCL_FOR_WINDOWS, &group->domain, &comm);
     if (status == SYMMEM_OK)
         group->comms[group->comm_count++] = comm;
     return status;
@@ -278,7 +278,7 @@ static symmem_status register_new(registration *r, nccl_comm *comm) {
     else
         status = nccl_comm_wait(instance, comm->handle, r->exchange, "registration");
     cuda_leave(instance);
-    if (status == SYMMEM_OK && r->window->handle == NULL && r->exchange->world_size > 1)
+    if (status == SYMMEM_OK && r->window->handle == NULL && comm->ranks.count > 1)
         status = instance->host->fail(instance->host, SYMMEM_UNSUPPORTED, 0, "rendezvous",
                                       "NCCL makes no windows here: some ranks of a host cannot "
                                       "reach each other's memory, or NCCL_WIN_ENABLE or "

@@ -21,6 +21,18 @@ static symmem_status compare(const cuda_instance *instance, const symmem_exchang
     return SYMMEM_OK;
 }
 
+/* The user's communicator is given back if it can have no windows. */
+static symmem_status narrow(cuda_instance *instance, const symmem_exchange *exchange,
+                            nccl_domain *domain, nccl_comm **comm_p) {
+    symmem_status status = nccl_domain_for_windows(instance, *comm_p, exchange, domain);
+    status = exchange->agree(exchange, status, "nccl domain");
+    if (status != SYMMEM_OK || domain->count == exchange->world_size)
+        return status;
+    nccl_comm_leave(instance, *comm_p);
+    *comm_p = NULL;
+    return SYMMEM_OK;
+}
+
 symmem_status nccl_group_open(void *opaque, const symmem_exchange *exchange, int32_t device,
                               void **group_p) {
     cuda_instance *instance = opaque;
@@ -35,8 +47,11 @@ symmem_status nccl_group_open(void *opaque, const symmem_exchange *exchange, int
     status = exchange->agree(exchange, status, "nccl group");
     if (status == SYMMEM_OK)
         status = compare(instance, exchange, &handed_in);
-    if (status == SYMMEM_OK && !handed_in)
-        status = nccl_comm_make(instance, exchange, device, NCCL_FOR_WINDOWS, &first);
+    if (status == SYMMEM_OK && handed_in)
+        status = narrow(instance, exchange, &group->domain, &first);
+    if (status == SYMMEM_OK && first == NULL)
+        status =
+            nccl_comm_make(instance, exchange, device, NCCL_FOR_WINDOWS, &group->domain, &first);
     if (status != SYMMEM_OK) {
         if (first != NULL)
             nccl_comm_leave(instance, first);

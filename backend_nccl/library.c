@@ -78,7 +78,8 @@ nccl_resolver nccl_choose_resolver(int library, int built, bool has_kernel, bool
     else if (library >= SINCE_HOST_QUERIES && has_host_query)
         return NCCL_RESOLVE_BY_HOST;
     else if (library >= SINCE_HOST_QUERIES)
-        snprintf(reason, capacity, "libnccl %s has no ncclGetPeerDevicePointer", there);
+        snprintf(reason, capacity, "libnccl %s has no ncclGetPeerDevicePointer or no ncclTeamLsa",
+                 there);
     else if (!has_kernel)
         snprintf(reason, capacity,
                  "libnccl %s needs a kernel, and this was built without (no nvcc)", there);
@@ -112,7 +113,7 @@ static bool examine(void *handle, nccl_library *library, char *reason, size_t ca
     bool has_query = find(handle, "ncclGetPeerDevicePointer", &library->GetPeerDevicePointer);
     library->resolver =
         nccl_choose_resolver(library->version, NCCL_VERSION_CODE, nccl_image() != NULL && has_team,
-                             has_query, reason, capacity);
+                             has_query && has_team, reason, capacity);
     return library->resolver != NCCL_RESOLVE_NOT && find_entries(handle, library, reason, capacity);
 }
 

@@ -48,8 +48,8 @@ typedef struct nccl_library {
     __typeof__(ncclBroadcast) *Broadcast;
     __typeof__(ncclSend) *Send;
     __typeof__(ncclRecv) *Recv;
-    /* NULL where the resolver is the other one. */
     nccl_team (*TeamLsa)(ncclComm_t comm);
+    /* NULL where a kernel asks. */
     ncclResult_t (*GetPeerDevicePointer)(ncclWindow_t window, size_t offset, int peer,
                                          void **pointer_p);
 } nccl_library;

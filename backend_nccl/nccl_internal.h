@@ -36,6 +36,15 @@ typedef struct nccl_window {
     ncclWindow_t handle;
 } nccl_window;
 
+/* Ranks that have pointers to each other's memory, as a run of the group's. count 0: not known. */
+typedef struct nccl_domain {
+    int32_t first, count;
+} nccl_domain;
+
+static inline nccl_domain nccl_all_ranks(const symmem_exchange *exchange) {
+    return (nccl_domain){0, exchange->world_size};
+}
+
 /*
  * A communicator, and the windows that are registered with it. Bound to one device. It may outlive
  * its group: windows are of use only as long as it is there. NCCL takes one call at a time for it:
@@ -44,8 +53,9 @@ typedef struct nccl_window {
 typedef struct nccl_comm {
     int32_t users; /* under the state's lock: the group, and each window that has users */
     int32_t device;
-    bool is_users;   /* handed in: never ended here */
-    cuda_lane *late; /* a kernel that asks for pointers was not in time; it reads a window */
+    nccl_domain ranks; /* of the group: those that it has */
+    bool is_users;     /* handed in: never ended here */
+    cuda_lane *late;   /* a kernel that asks for pointers was not in time; it reads a window */
     ncclComm_t handle;
     nccl_window *windows; /* the list is the group's turn's, or the last user's */
 } nccl_comm;
@@ -55,6 +65,7 @@ typedef struct nccl_group {
     int32_t world_size;
     bool failed; /* its communicators are not called again, but to end them */
     uint64_t last_serial;
+    nccl_domain domain; /* what its communicators for windows have */
     int32_t comm_count;
     nccl_comm *comms[NCCL_MAX_COMMS]; /* the same places on all ranks */
     nccl_span *span;                  /* its communicator comes with the next registration */
@@ -104,9 +115,11 @@ void nccl_host_init(nccl_host *own, const symmem_host *cores);
  * NCCL leaves its threads open to the program's signals. */
 /* A communicator for windows never runs a kernel of NCCL's. */
 typedef enum nccl_comm_use { NCCL_FOR_WINDOWS, NCCL_FOR_COLLECTIVES } nccl_comm_use;
-/* Collective: all ranks have it, or none. */
+/* Collective: all ranks have it, or none. One for windows is of the domain, which is found out if
+ * it is not known; others are of all ranks, and `domain` is NULL. */
 symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exchange,
-                             int32_t device, nccl_comm_use use, nccl_comm **comm_p);
+                             int32_t device, nccl_comm_use use, nccl_domain *domain,
+                             nccl_comm **comm_p);
 /* Local. The user's, whatever device it is for. */
 symmem_status nccl_comm_adopt(cuda_instance *instance, const symmem_exchange *exchange,
                               nccl_comm **comm_p);
@@ -139,6 +152,14 @@ void nccl_comm_drop(cuda_instance *instance, nccl_comm *comm);
 void nccl_comm_end(cuda_instance *instance, nccl_comm *comm);
 /* The context is current. Undoes a registration; the window is in no list any more. */
 void nccl_window_end(cuda_instance *instance, nccl_window *window);
+
+/* domain.c */
+/* What NCCL says of a communicator of all ranks; a context is current. Local. */
+symmem_status nccl_domain_of(const cuda_instance *instance, ncclComm_t handle,
+                             const symmem_exchange *exchange, nccl_domain *domain);
+/* The ranks that a communicator for windows can have, by one of all. Local. */
+symmem_status nccl_domain_for_windows(cuda_instance *instance, const nccl_comm *comm,
+                                      const symmem_exchange *exchange, nccl_domain *domain);
 
 /* ending.c: communicators' ends, which may take long */
 /* Waits for it until then, 0: not at all. */

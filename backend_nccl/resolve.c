@@ -7,11 +7,11 @@
 #define POINTERS_PER_PIECE ((int)(CUDA_PIECE_BYTES / sizeof(void *)))
 #define RESOLVE_MS 30000u
 
-static symmem_status ask_host(cuda_instance *instance, const nccl_window *window,
-                              int32_t world_size, void **pointers) {
-    for (int32_t r = 0; r < world_size; r++) {
+static symmem_status ask_host(cuda_instance *instance, const nccl_window *window, void **pointers) {
+    const nccl_domain ranks = window->comm->ranks;
+    for (int32_t r = 0; r < ranks.count; r++) {
         ncclResult_t result = nccl_state_of(instance)->library.GetPeerDevicePointer(
-            window->handle, 0, (int)r, &pointers[r]);
+            window->handle, 0, (int)r, &pointers[ranks.first + r]);
         if (result != ncclSuccess)
             return nccl_fail(instance, result, "rendezvous");
     }
@@ -123,19 +123,15 @@ static CUresult ask_device(cuda_instance *instance, const nccl_window *window, i
 static symmem_status ask_kernel(cuda_instance *instance, const nccl_window *window,
                                 const symmem_exchange *exchange, void **pointers) {
     const symmem_host *host = instance->host;
-    const int32_t rank = exchange->rank, world_size = exchange->world_size;
+    nccl_domain domain;
     if (!is_on_device(instance, window))
         return host->fail(host, SYMMEM_UNSUPPORTED, 0, "rendezvous",
                           "NCCL registered the memory without a window: some ranks of a host "
                           "cannot reach each other's memory");
-    nccl_team team = nccl_state_of(instance)->library.TeamLsa(window->comm->handle);
-    int32_t first = rank - team.rank;
-    if (team.stride != 1 || team.rank_count < 1 || team.rank < 0 || first < 0 ||
-        team.rank >= team.rank_count || first + team.rank_count > world_size)
-        return host->fail(host, SYMMEM_BACKEND, 0, "rendezvous",
-                          "NCCL's load/store domain makes no sense: place %d of %d, stride %d",
-                          team.rank, team.rank_count, team.stride);
-    CUresult result = ask_device(instance, window, team.rank_count, pointers + first,
+    symmem_status status = nccl_domain_of(instance, window->comm->handle, exchange, &domain);
+    if (status != SYMMEM_OK)
+        return status;
+    CUresult result = ask_device(instance, window, domain.count, pointers + domain.first,
                                  nccl_deadline(exchange->deadline_ns));
     if (result == CUDA_ERROR_NOT_READY)
         return host->fail(host, SYMMEM_TIMEOUT, 0, "rendezvous",
@@ -145,10 +141,10 @@ static symmem_status ask_kernel(cuda_instance *instance, const nccl_window *wind
 
 symmem_status nccl_resolve(cuda_instance *instance, const nccl_window *window,
                            const symmem_exchange *exchange, void **pointers) {
-    const int32_t world_size = exchange->world_size;
     symmem_status status = cuda_point(instance, "nccl.resolve");
-    if (status == SYMMEM_OK && world_size == 1) {
-        pointers[0] = window->allocation->memory.ptr; /* NCCL makes nothing of a rank alone */
+    if (status == SYMMEM_OK && window->comm->ranks.count == 1) {
+        /* NCCL makes nothing of a rank alone. */
+        pointers[exchange->rank] = window->allocation->memory.ptr;
         return SYMMEM_OK;
     }
     if (status == SYMMEM_OK)
@@ -156,7 +152,7 @@ symmem_status nccl_resolve(cuda_instance *instance, const nccl_window *window,
     if (status != SYMMEM_OK)
         return status;
     if (nccl_state_of(instance)->library.resolver == NCCL_RESOLVE_BY_HOST)
-        status = ask_host(instance, window, world_size, pointers);
+        status = ask_host(instance, window, pointers);
     else
         status = ask_kernel(instance, window, exchange, pointers);
     cuda_leave(instance);

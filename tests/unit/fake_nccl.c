@@ -5,7 +5,8 @@
  * strict: a call while another is under way is refused, and counted.
  *
  * FAKE_VERSION decides what it offers: windows from 2.27 on, ncclTeamLsa from 2.28, the host's
- * query from 2.29, ranks that share a device from 2.30, if the environment asks for it.
+ * query from 2.29 and then no windows on a communicator of more than one domain, ranks that share a
+ * device from 2.30, if the environment asks for it.
  */
 #include "fake_nccl_internal.h"
 
@@ -222,14 +223,24 @@ static void *map_anew(void *at, size_t bytes, bool *is_own_p) {
     return (char *)anew + before;
 }
 
+/* Ranks of its load/store domains. */
+static int domain_of(const struct ncclComm *comm) {
+    return fake_nccl.domain != 0 && fake_nccl.domain < comm->world ? fake_nccl.domain : comm->world;
+}
+
+/* As if its network took no part. */
+static bool makes_windows(const struct ncclComm *comm) {
+    return FAKE_VERSION < 22902 || domain_of(comm) == comm->world;
+}
+
 static void make_window(struct ncclComm *comm) {
-    if (comm->no_window)
+    if (comm->no_window || !makes_windows(comm))
         return;
     fake_window *window = calloc(1, sizeof *window);
     if (window == NULL)
         abort();
     int step = comm->step - 1;
-    int domain = fake_nccl.domain != 0 ? fake_nccl.domain : comm->world;
+    int domain = domain_of(comm);
     int first = comm->rank / domain * domain;
     window->first = first;
     window->count = domain;
@@ -501,10 +512,9 @@ typedef struct team {
 PUBLIC team ncclTeamLsa(ncclComm_t comm);
 PUBLIC team ncclTeamLsa(ncclComm_t comm) {
     const int *told = comm->rank == 0 ? fake_nccl.nonsense : NULL;
-    int domain = fake_nccl.domain != 0 ? fake_nccl.domain : comm->world;
     if (told != NULL)
         return (team){told[0], told[1], told[2]};
-    return (team){domain, comm->rank % domain, 1};
+    return (team){domain_of(comm), comm->rank % domain_of(comm), 1};
 }
 #endif
 
