@@ -49,7 +49,9 @@ static symmem_status open_library(const symmem_host *host, const symmem_backend_
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     char reason[200];
     bool set = false;
-    if (!config->multicast_allowed && !nccl_forbid_multicast(&set, reason, sizeof reason))
+    /* Where ranks share devices NCCL should make none, but looks at two of the ranks only. */
+    const bool forbids = !config->multicast_allowed || nccl_allows_sharing();
+    if (forbids && !nccl_forbid_multicast(&set, reason, sizeof reason))
         return host->fail(host, SYMMEM_UNSUPPORTED, 0, "open", "%s", reason);
     if (!nccl_library_load(&state->library, true, reason, sizeof reason))
         return host->fail(host, SYMMEM_UNSUPPORTED, 0, "open", "%s", reason);

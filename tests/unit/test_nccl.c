@@ -129,16 +129,17 @@ static void host_notice(const symmem_host *host, const char *text) {
     snprintf(last_text, sizeof last_text, "%s", text);
 }
 
-static bool open_says(const char *value, int32_t allowed, bool loaded, symmem_status wanted,
-                      const char *says, const char *value_after) {
+static bool open_says(const char *library, const char *value, int32_t allowed, bool loaded,
+                      symmem_status wanted, const char *says, const char *value_after) {
     const symmem_host host = {.size = sizeof host, .fail = host_fail, .notice = host_notice};
     const symmem_backend_config config = {.size = sizeof config, .multicast_allowed = allowed};
     void *instance = NULL;
-    setenv("SYMMEM_NCCL_LIBRARY", PLAIN_NCCL, 1);
+    setenv("SYMMEM_NCCL_LIBRARY", library, 1);
+    setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
     unsetenv("NCCL_NVLS_ENABLE");
     if (value != NULL)
         setenv("NCCL_NVLS_ENABLE", value, 1);
-    if (loaded && dlopen(PLAIN_NCCL, RTLD_NOW) == NULL)
+    if (loaded && dlopen(library, RTLD_NOW) == NULL)
         return false;
     last_text[0] = '\0';
     symmem_status status = nccl_table()->open(&host, &config, &instance);
@@ -158,14 +159,17 @@ static void test_environment(void) {
         bool loaded;
         symmem_status wanted;
         const char *says, *after;
+        const char *library;
     } cases[] = {
-        {NULL, 0, false, SYMMEM_OK, "NCCL_NVLS_ENABLE=0 was set", "0"},
-        {"0", 0, false, SYMMEM_OK, "", "0"},
-        {"0", 0, true, SYMMEM_OK, "", "0"},
-        {"1", 0, false, SYMMEM_UNSUPPORTED, "NCCL_NVLS_ENABLE=1", "1"},
-        {NULL, 0, true, SYMMEM_UNSUPPORTED, "in use already", NULL},
-        {NULL, 1, false, SYMMEM_OK, "", NULL},
-        {"2", 1, true, SYMMEM_OK, "", "2"},
+        {NULL, 0, false, SYMMEM_OK, "NCCL_NVLS_ENABLE=0 was set", "0", PLAIN_NCCL},
+        {"0", 0, false, SYMMEM_OK, "", "0", PLAIN_NCCL},
+        {"0", 0, true, SYMMEM_OK, "", "0", PLAIN_NCCL},
+        {"1", 0, false, SYMMEM_UNSUPPORTED, "NCCL_NVLS_ENABLE=1", "1", PLAIN_NCCL},
+        {NULL, 0, true, SYMMEM_UNSUPPORTED, "in use already", NULL, PLAIN_NCCL},
+        {NULL, 1, false, SYMMEM_OK, "", NULL, PLAIN_NCCL},
+        {"2", 1, true, SYMMEM_OK, "", "2", PLAIN_NCCL},
+        {NULL, 1, false, SYMMEM_OK, "NCCL_NVLS_ENABLE=0 was set", "0", SHARING_NCCL},
+        {"2", 1, false, SYMMEM_UNSUPPORTED, "NCCL_NVLS_ENABLE=2", "2", SHARING_NCCL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int code = -1;
@@ -173,8 +177,8 @@ static void test_environment(void) {
         pid_t child = fork();
         CU_ASSERT_FATAL(child >= 0);
         if (child == 0)
-            _exit(open_says(cases[i].value, cases[i].allowed, cases[i].loaded, cases[i].wanted,
-                            cases[i].says, cases[i].after)
+            _exit(open_says(cases[i].library, cases[i].value, cases[i].allowed, cases[i].loaded,
+                            cases[i].wanted, cases[i].says, cases[i].after)
                       ? 0
                       : 1);
         CU_ASSERT_EQUAL(waitpid(child, &code, 0), child);
@@ -384,10 +388,27 @@ static void body_domains(rank_env *env) {
     CHECK_OK(env, symmem_handle_buffer_ptrs(handle, &buffers));
     for (int32_t r = 0; r < env->world; r++)
         CHECK(env, (buffers[r] != NULL) == (r / 2 == env->rank / 2));
+    *(int *)ptr = 500 + env->rank;
+    CHECK_OK(env, symmem_group_barrier(env->group, 20000));
+    CHECK(env, buffers[env->rank] == ptr);
+    CHECK(env, *(int *)buffers[env->rank ^ 1] == 500 + (env->rank ^ 1));
+    CHECK_OK(env, symmem_group_barrier(env->group, 20000));
     CHECK_STATUS(env, symmem_barrier(handle, 0, 1000, NULL), SYMMEM_UNREACHABLE);
     int32_t far = (env->rank + 2) % env->world;
     CHECK_STATUS(env, symmem_put_signal(handle, far, 0, 1000, NULL), SYMMEM_UNREACHABLE);
     CHECK_STATUS(env, symmem_wait_signal(handle, far, 0, 1000, NULL), SYMMEM_UNREACHABLE);
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+    CHECK_OK(env, symmem_group_barrier(env->group, 20000));
+    const int inits = atomic_load(&nccl->inits);
+    env_meet(env);
+    /* Another device takes another communicator, of the domain that is known. */
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, (env->rank + 1) % env->world, NULL, &ptr));
+    CHECK_OK(env, meet_at(env, ptr, 5000, &handle));
+    CHECK_OK(env, symmem_handle_buffer_ptrs(handle, &buffers));
+    CHECK(env, buffers[env->rank] == ptr && buffers[env->rank ^ 1] != NULL);
+    env_meet(env);
+    CHECK(env, atomic_load(&nccl->inits) == inits + env->world);
     symmem_handle_release(handle);
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
@@ -400,6 +421,38 @@ static void test_domains(void) {
         run_nccl(4, body_domains, 0);
         nccl->domain = 0;
     }
+}
+
+/* Of communicators for domains one does not come up: no rank has pointers, and the next try works.
+ */
+static void body_domain_fails(rank_env *env) {
+    void *ptr = NULL;
+    symmem_handle *handle = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+    env_meet(env);
+    if (env->rank == 0) {
+        nccl->way = FAKE_FAILS_AT_ONCE;
+        nccl->result = ncclInvalidUsage;
+        nccl->rank = env->plan->argument == 0 ? 0 : 1; /* its number in a domain */
+        atomic_store(&nccl->skip, 1);                  /* the first one is of all ranks */
+        nccl->call = env->plan->argument == 0 ? FAKE_UNIQUE_ID : FAKE_INIT;
+    }
+    env_meet(env);
+    expect_agreed(env, meet_at(env, ptr, 10000, &handle), SYMMEM_BACKEND);
+    if (env->rank == 0)
+        nccl->call = FAKE_NO_CALL;
+    env_meet(env);
+    CHECK_OK(env, meet_at(env, ptr, 20000, &handle));
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_domain_fails(void) {
+    use_library(NEW_NCCL);
+    nccl->domain = 2;
+    run_nccl(4, body_domain_fails, 0);
+    run_nccl(4, body_domain_fails, 1);
+    nccl->domain = 0;
 }
 
 /* Rank 0 hears that its domain is none in a group of two: no pointer is looked up, on no rank. */
@@ -421,10 +474,13 @@ static void body_nonsense(rank_env *env) {
 static void test_nonsense(void) {
     static const int teams[][3] = {{0, 0, 1}, {-1, 0, 1}, {2, 2, 1}, {2, -1, 1},
                                    {2, 1, 1}, {3, 0, 1},  {2, 0, 2}, {2, 0, 0}};
-    use_library(PLAIN_NCCL);
-    for (size_t i = 0; i < sizeof teams / sizeof teams[0]; i++) {
-        nccl->nonsense = teams[i];
-        run_nccl(2, body_nonsense, 0);
+    static const char *const libraries[] = {PLAIN_NCCL, NEW_NCCL};
+    for (int library = 0; library < 2; library++) {
+        use_library(libraries[library]);
+        for (size_t i = 0; i < sizeof teams / sizeof teams[0]; i++) {
+            nccl->nonsense = teams[i];
+            run_nccl(2, body_nonsense, 0);
+        }
     }
 }
 
@@ -442,6 +498,7 @@ static const named_test tests[] = {
     {"handles outlive groups", test_outlives},
     {"modules outlive instances", test_modules},
     {"load/store domains", test_domains},
+    {"a domain's communicator fails", test_domain_fails},
     {"domains that make no sense", test_nonsense},
 };
 

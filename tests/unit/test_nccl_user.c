@@ -103,6 +103,36 @@ static void test_used(void) {
     }
 }
 
+/* From 2.29 on a communicator of several load/store domains has no windows. It is the user's still.
+ */
+static void body_apart(rank_env *env) {
+    void *ptr = NULL;
+    void *const *buffers = NULL;
+    ncclComm_t comm = user_comm(env);
+    CHECK_OK(env, symmem_group_set_communicator(env->group, comm));
+    symmem_handle *handle = env_handle(env, &ptr);
+    if (handle == NULL)
+        return;
+    CHECK_OK(env, symmem_handle_buffer_ptrs(handle, &buffers));
+    for (int32_t r = 0; r < env->world; r++)
+        CHECK(env, (buffers[r] != NULL) == (r / 2 == env->rank / 2));
+    env_meet(env);
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+    CHECK_OK(env, symmem_group_destroy(env->group));
+    user_end(env, comm);
+}
+
+static void test_apart(void) {
+    static const char *const libraries[] = {PLAIN_NCCL, NEW_NCCL};
+    for (int i = 0; i < 2; i++) {
+        use(libraries[i]);
+        nccl->domain = 2;
+        run_nccl(4, body_apart, 0);
+        nccl->domain = 0;
+    }
+}
+
 /* --- refused ------------------------------------------------------------------------ */
 
 static void body_refused(rank_env *env) {
@@ -189,6 +219,7 @@ static void test_hangs(void) {
 
 static const named_test tests[] = {
     {"used", test_used},
+    {"across domains", test_apart},
     {"refused", test_refused},
     {"hangs", test_hangs},
 };
