@@ -244,6 +244,8 @@ static bool head_is_good(const symmem_backend *table) {
            table->description != NULL && (table->capabilities & ~SYMMEM_CAP_ALL) == 0 &&
            ((table->capabilities & need_streams) == 0 ||
             (table->capabilities & SYMMEM_CAP_STREAMS) != 0) &&
+           ((table->capabilities & SYMMEM_CAP_COLLECTIVES_APART) == 0 ||
+            (table->capabilities & SYMMEM_CAP_COLLECTIVES) != 0) &&
            (table->capabilities & modes) != 0;
 }
 
