@@ -50,8 +50,10 @@ static symmem_status open_library(const symmem_host *host, const symmem_backend_
     char reason[200];
     bool set = false;
     /* Where ranks share devices NCCL should make none, but looks at two of the ranks only. */
-    const bool forbids = !config->multicast_allowed || nccl_allows_sharing();
-    if (forbids && !nccl_forbid_multicast(&set, reason, sizeof reason))
+    const char *because = !config->multicast_allowed ? "multicast is off"
+                          : nccl_allows_sharing()    ? "ranks may share devices"
+                                                     : NULL;
+    if (because != NULL && !nccl_forbid_multicast(because, &set, reason, sizeof reason))
         return host->fail(host, SYMMEM_UNSUPPORTED, 0, "open", "%s", reason);
     if (!nccl_library_load(&state->library, true, reason, sizeof reason))
         return host->fail(host, SYMMEM_UNSUPPORTED, 0, "open", "%s", reason);
@@ -131,7 +133,8 @@ static void fill_table(void) {
     table.name = "nccl";
     table.description = "NCCL windows (built with " TEXT(NCCL_MAJOR) "." TEXT(NCCL_MINOR) "." TEXT(
         NCCL_PATCH) ", needs 2.28 or later); NCCL_NVLS_ENABLE=0 is enforced unless multicast is "
-                    "allowed; collectives by own kernels within direct access, by NCCL's beyond";
+                    "allowed and ranks share no devices; collectives by own kernels within direct "
+                    "access, by NCCL's beyond";
     if (!nccl_allows_sharing())
         table.capabilities &= ~SYMMEM_CAP_OVERLAP;
     table.capabilities |= SYMMEM_CAP_COLLECTIVES_APART;

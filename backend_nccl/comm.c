@@ -219,10 +219,9 @@ static symmem_status prepare(cuda_instance *instance, const symmem_exchange *exc
     return exchange->agree(exchange, status, "nccl communicator");
 }
 
-/* Of those ranks. `found`: and what domain it shows then; NULL: nobody asks. */
+/* Of those ranks. */
 static symmem_status make(cuda_instance *instance, const symmem_exchange *exchange, int32_t device,
-                          nccl_comm_use use, const nccl_domain *ranks, nccl_domain *found,
-                          nccl_comm **comm_p) {
+                          nccl_comm_use use, const nccl_domain *ranks, nccl_comm **comm_p) {
     id_record *records;
     nccl_comm *comm;
     nccl_root *root = NULL;
@@ -234,8 +233,6 @@ static symmem_status make(cuda_instance *instance, const symmem_exchange *exchan
         status = share_id(instance, exchange, comm, records, &root);
     if (status == SYMMEM_OK) {
         status = start(instance, exchange, use, comm, &records[ranks->first].id);
-        if (status == SYMMEM_OK && found != NULL)
-            status = nccl_domain_for_windows(instance, comm, exchange, found);
         if (status == SYMMEM_OK)
             status = cuda_point(instance, "nccl.comm.done");
         /* Before an abort, which takes its time: others may wait in NCCL for a rank that failed. */
@@ -261,18 +258,21 @@ symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exc
                              int32_t device, nccl_comm_use use, nccl_domain *domain,
                              nccl_comm **comm_p) {
     const nccl_domain all = nccl_all_ranks(exchange);
+    nccl_comm *wide = NULL;
     if (use != NCCL_FOR_WINDOWS)
-        return make(instance, exchange, device, use, &all, NULL, comm_p);
-    if (domain->count == 0) {
-        nccl_comm *wide = NULL;
-        symmem_status status = make(instance, exchange, device, use, &all, domain, &wide);
-        if (status != SYMMEM_OK || domain->count == all.count) {
-            *comm_p = wide;
-            return status;
-        }
-        nccl_comm_drop(instance, wide);
+        return make(instance, exchange, device, use, &all, comm_p);
+    if (domain->count != 0)
+        return make(instance, exchange, device, use, domain, comm_p);
+    symmem_status status = make(instance, exchange, device, use, &all, &wide);
+    if (status != SYMMEM_OK)
+        return status;
+    status = nccl_domain_find(instance, wide, exchange, domain);
+    if (status == SYMMEM_OK && domain->count == all.count) {
+        *comm_p = wide;
+        return SYMMEM_OK;
     }
-    return make(instance, exchange, device, use, domain, NULL, comm_p);
+    nccl_comm_drop(instance, wide);
+    return status == SYMMEM_OK ? make(instance, exchange, device, use, domain, comm_p) : status;
 }
 
 /* --- ending ------------------------------------------------------------------------- */

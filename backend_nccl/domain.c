@@ -23,16 +23,54 @@ symmem_status nccl_domain_of(const cuda_instance *instance, ncclComm_t handle,
     return SYMMEM_OK;
 }
 
-symmem_status nccl_domain_for_windows(cuda_instance *instance, const nccl_comm *comm,
-                                      const symmem_exchange *exchange, nccl_domain *domain) {
-    const nccl_library *library = &nccl_state_of(instance)->library;
-    *domain = nccl_all_ranks(exchange);
-    if (library->resolver != NCCL_RESOLVE_BY_HOST || exchange->world_size == 1)
-        return SYMMEM_OK;
-    symmem_status status = cuda_enter(instance, comm->device, "rendezvous");
-    if (status != SYMMEM_OK)
-        return status;
-    status = nccl_domain_of(instance, comm->handle, exchange, domain);
+/* What a rank has found, and whether it could. */
+typedef struct domain_record {
+    int32_t status;
+    nccl_domain domain;
+} domain_record;
+
+static domain_record look(cuda_instance *instance, const nccl_comm *comm,
+                          const symmem_exchange *exchange) {
+    domain_record own = {.status = cuda_enter(instance, comm->device, "rendezvous")};
+    if (own.status != SYMMEM_OK)
+        return own;
+    own.status = nccl_domain_of(instance, comm->handle, exchange, &own.domain);
     cuda_leave(instance);
+    return own;
+}
+
+/* Each rank has its own parameters of NCCL's. */
+static symmem_status compare(const cuda_instance *instance, const symmem_exchange *exchange,
+                             const domain_record *all) {
+    const int32_t count = all[0].domain.count;
+    for (int32_t r = 0; r < exchange->world_size; r++)
+        if (all[r].status != SYMMEM_OK)
+            return exchange->agree(exchange, (symmem_status)all[exchange->rank].status,
+                                   "nccl domain");
+    for (int32_t r = 0; r < exchange->world_size; r++)
+        if (all[r].domain.count != count || exchange->world_size % count != 0 ||
+            all[r].domain.first != r / count * count)
+            return instance->host->fail(instance->host, SYMMEM_MISMATCH, 0, "rendezvous",
+                                        "NCCL's load/store domains do not fit together: rank 0 is "
+                                        "in one of %d, rank %d in one of %d from rank %d on "
+                                        "(NCCL_LSA_TEAM_SIZE?)",
+                                        (int)count, (int)r, (int)all[r].domain.count,
+                                        (int)all[r].domain.first);
+    return SYMMEM_OK;
+}
+
+symmem_status nccl_domain_find(cuda_instance *instance, const nccl_comm *comm,
+                               const symmem_exchange *exchange, nccl_domain *domain) {
+    domain_record all[SYMMEM_MAX_WORLD_SIZE];
+    *domain = nccl_all_ranks(exchange);
+    if (nccl_state_of(instance)->library.resolver != NCCL_RESOLVE_BY_HOST ||
+        exchange->world_size == 1)
+        return SYMMEM_OK;
+    const domain_record own = look(instance, comm, exchange);
+    symmem_status status = exchange->all_gather(exchange, &own, sizeof own, all);
+    if (status == SYMMEM_OK)
+        status = compare(instance, exchange, all);
+    if (status == SYMMEM_OK)
+        *domain = own.domain;
     return status;
 }

@@ -24,8 +24,7 @@ static symmem_status compare(const cuda_instance *instance, const symmem_exchang
 /* The user's communicator is given back if it can have no windows. */
 static symmem_status narrow(cuda_instance *instance, const symmem_exchange *exchange,
                             nccl_domain *domain, nccl_comm **comm_p) {
-    symmem_status status = nccl_domain_for_windows(instance, *comm_p, exchange, domain);
-    status = exchange->agree(exchange, status, "nccl domain");
+    symmem_status status = nccl_domain_find(instance, *comm_p, exchange, domain);
     if (status != SYMMEM_OK || domain->count == exchange->world_size)
         return status;
     nccl_comm_leave(instance, *comm_p);

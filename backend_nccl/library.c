@@ -117,7 +117,10 @@ static bool examine(void *handle, nccl_library *library, char *reason, size_t ca
     return library->resolver != NCCL_RESOLVE_NOT && find_entries(handle, library, reason, capacity);
 }
 
-bool nccl_library_load(nccl_library *library, bool stay, char *reason, size_t capacity) {
+/* Who looks whether the library is in use must not see it here for a moment. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static bool load(nccl_library *library, bool stay, char *reason, size_t capacity) {
     memset(library, 0, sizeof *library);
     void *handle = dlopen(library_name(), RTLD_NOW | RTLD_LOCAL | (stay ? RTLD_NODELETE : 0));
     if (handle == NULL) {
@@ -127,6 +130,13 @@ bool nccl_library_load(nccl_library *library, bool stay, char *reason, size_t ca
     }
     bool usable = examine(handle, library, reason, capacity);
     (void)dlclose(handle);
+    return usable;
+}
+
+bool nccl_library_load(nccl_library *library, bool stay, char *reason, size_t capacity) {
+    pthread_mutex_lock(&lock);
+    const bool usable = load(library, stay, reason, capacity);
+    pthread_mutex_unlock(&lock);
     return usable;
 }
 
@@ -141,8 +151,7 @@ bool nccl_allows_sharing(void) {
 }
 
 /* The environment and NCCL's own parameters are the process's, so there is no narrower place. */
-bool nccl_forbid_multicast(bool *set_p, char *reason, size_t capacity) {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+bool nccl_forbid_multicast(const char *because, bool *set_p, char *reason, size_t capacity) {
     bool forbidden = false;
     *set_p = false;
     pthread_mutex_lock(&lock);
@@ -151,11 +160,11 @@ bool nccl_forbid_multicast(bool *set_p, char *reason, size_t capacity) {
     if (value != NULL && strcmp(value, "0") == 0)
         forbidden = true;
     else if (value != NULL)
-        snprintf(reason, capacity, "multicast is off, but " NVLS "=%.20s", value);
+        snprintf(reason, capacity, "%s, but " NVLS "=%.20s", because, value);
     else if (loaded != NULL)
         snprintf(reason, capacity,
-                 "multicast is off, and libnccl is in use already: set " NVLS
-                 "=0 before the program starts");
+                 "%s, and libnccl is in use already: set " NVLS "=0 before the program starts",
+                 because);
     else if (setenv(NVLS, "0", 1) != 0)
         snprintf(reason, capacity, "cannot set " NVLS "=0");
     else

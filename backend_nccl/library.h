@@ -78,7 +78,8 @@ bool nccl_allows_sharing(void);
  * Sees to it that NCCL makes no multicast objects: NCCL_NVLS_ENABLE=0 has to stand in the
  * environment before NCCL's first call in the process. Before nccl_library_load. False with a
  * reason where the environment says something else, or it may be too late; *set_p: was set here.
+ * `because`: what the reason begins with.
  */
-bool nccl_forbid_multicast(bool *set_p, char *reason, size_t capacity);
+bool nccl_forbid_multicast(const char *because, bool *set_p, char *reason, size_t capacity);
 
 #endif

@@ -157,9 +157,10 @@ void nccl_window_end(cuda_instance *instance, nccl_window *window);
 /* What NCCL says of a communicator of all ranks; a context is current. Local. */
 symmem_status nccl_domain_of(const cuda_instance *instance, ncclComm_t handle,
                              const symmem_exchange *exchange, nccl_domain *domain);
-/* The ranks that a communicator for windows can have, by one of all. Local. */
-symmem_status nccl_domain_for_windows(cuda_instance *instance, const nccl_comm *comm,
-                                      const symmem_exchange *exchange, nccl_domain *domain);
+/* The ranks that a communicator for windows can have, by one of all. Collective: all ranks get one
+ * answer. */
+symmem_status nccl_domain_find(cuda_instance *instance, const nccl_comm *comm,
+                               const symmem_exchange *exchange, nccl_domain *domain);
 
 /* ending.c: communicators' ends, which may take long */
 /* Waits for it until then, 0: not at all. */

@@ -169,7 +169,10 @@ static void test_environment(void) {
         {NULL, 1, false, SYMMEM_OK, "", NULL, PLAIN_NCCL},
         {"2", 1, true, SYMMEM_OK, "", "2", PLAIN_NCCL},
         {NULL, 1, false, SYMMEM_OK, "NCCL_NVLS_ENABLE=0 was set", "0", SHARING_NCCL},
-        {"2", 1, false, SYMMEM_UNSUPPORTED, "NCCL_NVLS_ENABLE=2", "2", SHARING_NCCL},
+        {"2", 1, false, SYMMEM_UNSUPPORTED, "ranks may share devices, but NCCL_NVLS_ENABLE=2", "2",
+         SHARING_NCCL},
+        {NULL, 1, true, SYMMEM_UNSUPPORTED, "ranks may share devices, and libnccl is in use", NULL,
+         SHARING_NCCL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int code = -1;
@@ -455,14 +458,18 @@ static void test_domain_fails(void) {
     nccl->domain = 0;
 }
 
-/* Rank 0 hears that its domain is none in a group of two: no pointer is looked up, on no rank. */
+/* Rank 0 hears that its domain is none in a group of two, or, if argument is 1, another one than
+ * its peer hears of: no pointer is looked up, on no rank. */
 static void body_nonsense(rank_env *env) {
+    const bool differs = env->plan->argument == 1;
     void *ptr = NULL;
     symmem_handle *handle = NULL;
     CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
-    expect_agreed(env, meet_at(env, ptr, 5000, &handle), SYMMEM_BACKEND);
-    if (env->rank == 0)
-        CHECK(env, strstr(last_record().message, "makes no sense") != NULL);
+    expect_agreed(env, meet_at(env, ptr, 5000, &handle),
+                  differs ? SYMMEM_MISMATCH : SYMMEM_BACKEND);
+    if (env->rank == 0 || differs)
+        CHECK(env, strstr(last_record().message,
+                          differs ? "NCCL_LSA_TEAM_SIZE" : "makes no sense") != NULL);
     env_meet(env);
     if (env->rank == 0)
         nccl->nonsense = NULL;
@@ -482,6 +489,9 @@ static void test_nonsense(void) {
             run_nccl(2, body_nonsense, 0);
         }
     }
+    static const int alone[] = {1, 0, 1};
+    nccl->nonsense = alone;
+    run_nccl(2, body_nonsense, 1);
 }
 
 static const named_test tests[] = {
