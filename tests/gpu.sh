@@ -50,7 +50,7 @@ fi
 export SYMMEM_MULTICAST=0 NCCL_NVLS_ENABLE=0
 export TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 if [ "$backend" = nccl ]; then
-    if [ "$ranks" -gt "$gpus" ] && [ "${NCCL_MULTI_RANK_GPU_ENABLE:-0}" = 0 ]; then
+    if [ "$ranks" -gt "$gpus" ] && ! [[ ${NCCL_MULTI_RANK_GPU_ENABLE:-} =~ ^[1-9][0-9]*$ ]]; then
         printf 'NCCL takes several ranks on a GPU from 2.30 on, and only with %s: %s ranks, %s GPUs\n' \
             NCCL_MULTI_RANK_GPU_ENABLE=1 "$ranks" "$gpus"
         exit 4

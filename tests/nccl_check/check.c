@@ -42,17 +42,23 @@ static bool open_context(check *c) {
     return status == SYMMEM_OK;
 }
 
-/* Every rank comes to the same answer, or the others would wait for those without a device. */
-static bool has_device(const check *c, int devices) {
+/* Whether each rank has a device, all to itself or shared: or others would wait for who has none.
+ */
+static bool have_devices(const check *c, int devices) {
     uint64_t capabilities = 0;
-    if (c->world <= devices)
-        return true;
-    if (symmem_backend_capabilities(c->context, &capabilities) == SYMMEM_OK &&
-        (capabilities & SYMMEM_CAP_OVERLAP) != 0)
-        return true;
-    skip(c, "all", "%d ranks, %d devices, which this NCCL does not let ranks share", c->world,
-         devices);
-    return false;
+    const bool shares = symmem_backend_capabilities(c->context, &capabilities) == SYMMEM_OK &&
+                        (capabilities & SYMMEM_CAP_OVERLAP) != 0;
+    const int32_t own = c->world <= devices || shares;
+    int32_t *all = calloc((size_t)c->world, sizeof *all);
+    bool have = all != NULL &&
+                symmem_group_all_gather(c->group, &own, sizeof own, all, LIMIT_MS) == SYMMEM_OK;
+    for (int r = 0; have && r < c->world; r++)
+        have = all[r] != 0;
+    free(all);
+    if (!have)
+        skip(c, "all", "%d ranks, %d devices here, which NCCL does not let some rank share",
+             c->world, devices);
+    return have;
 }
 
 static bool make_comm(check *c) {
@@ -128,7 +134,7 @@ int main(void) {
         return 77;
     }
     if (open_context(&c)) {
-        checked = has_device(&c, devices);
+        checked = have_devices(&c, devices);
         if (checked)
             check_all(&c);
     }
