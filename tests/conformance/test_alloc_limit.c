@@ -54,6 +54,7 @@ static void begin(struct tk *t, uint32_t default_ms) {
     tk_reinit(t, &options);
     table = fake_table_a;
     table.name = "suite_late";
+    table.capabilities |= SYMMEM_CAP_POOL;
     table.open = late_open;
     table.close = late_close;
     table.memory_alloc = late_alloc;
@@ -141,7 +142,36 @@ static void late_leaves_nothing(struct tk *t) {
     TK_CHECK(t, !is_open);
 }
 
+/* A block of a segment that is there waits for nothing. */
+static void segment_has_a_limit(struct tk *t) {
+    void *const untouched = t;
+    void *first = NULL, *second = untouched;
+    symmem_pool *pool = NULL;
+    TK_REQ(t, "SM-ALLOC-16");
+    begin(t, LEAST_MS);
+    TK_REQUIRE_OK(t, symmem_pool_create(t->context, -1, 4096, &pool));
+    needs_ms = LEAST_MS + BEYOND_MS;
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_pool_alloc(pool, 64, &second));
+    TK_EQ_PTR(t, untouched, second);
+    TK_EQ_INT(t, 0, held);
+    needs_ms = LEAST_MS;
+    TK_REQUIRE_OK(t, symmem_pool_alloc(pool, 64, &first));
+    needs_ms = LEAST_MS + BEYOND_MS;
+    TK_OK(t, symmem_pool_alloc(pool, 64, &second));
+    TK_EQ_INT(t, 1, held);
+    TK_OK(t, symmem_pool_free(pool, second));
+    TK_OK(t, symmem_pool_free(pool, first));
+    TK_OK(t, symmem_pool_destroy(pool));
+    TK_EQ_INT(t, 0, held);
+    tk_end_context(t);
+}
+
 static const struct tk_case cases[] = {
+    {.name = "alloc.segment_has_a_limit",
+     .requirements = "SM-ALLOC-16",
+     .max_ranks = 1,
+     .flags = TK_NO_BACKEND,
+     .body = segment_has_a_limit},
     {.name = "alloc.has_a_limit",
      .requirements = "SM-ALLOC-16",
      .max_ranks = 1,

@@ -180,7 +180,7 @@ done < <(
     done | sort -u | awk -F'\t' -v OFS='\t' '
         # Groups of a few patterns, so that the lanes have something to share.
         { key = $1 OFS $2 OFS $3 }
-        key != last || count >= 12 { if (list) print last, list; last = key; list = ""; count = 0 }
+        key != last || count >= 6 { if (list) print last, list; last = key; list = ""; count = 0 }
         { list = list (list ? "," : "") $4; count++ }
         END { if (list) print last, list }'
 )
