@@ -14,9 +14,9 @@
 # SYMMEM_GPU_MODES_AT_ONCE=1: the modes at once, too. On processors that are too few for that,
 # SYMMEM_TIMEOUT_SCALE=3 gives every time limit more room.
 # SYMMEM_GPU_BACKEND=nccl: the NCCL backend instead, results in build/gpu-nccl/; NCCL wants a GPU for
-# each rank, or to be 2.30 or later with NCCL_MULTI_RANK_GPU_ENABLE=1. NCCL_HOME: a folder with include/ and lib/ of the NCCL to use, where it is not the
-# system's; see backend_nccl/README.md. symmem-cuda-caller and symmem-cuda-check or
-# symmem-nccl-check come last; SYMMEM_GPU_CHECK=0: not.
+# each rank, or to be 2.30 or later with NCCL_MULTI_RANK_GPU_ENABLE=1. NCCL_HOME: a folder with include/
+# and lib/ of the NCCL to use, where it is not the system's; see backend_nccl/README.md.
+# symmem-cuda-caller and symmem-cuda-check or symmem-nccl-check come last; SYMMEM_GPU_CHECK=0: not.
 # Under a launcher (mpirun -n N, srun, torchrun --no-python) its rank 0 does all that, with N ranks
 # that the runner starts itself, since many cases end ranks and start new ones; the others do nothing.
 set -u

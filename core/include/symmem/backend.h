@@ -332,7 +332,8 @@ typedef struct symmem_whole {
     int32_t reserved;
 } symmem_whole;
 
-/* How and where an operation runs. */
+/* How and where an operation runs. Signal operations and collectives that fail once a part of their
+ * work is on the stream leave it there: the core takes it for what the channel did last. */
 typedef struct symmem_exec {
     void *stream;           /* the backend's; NULL: run to completion before returning */
     const symmem_ref *refs; /* retain before enqueueing or capturing, release when done for good */
