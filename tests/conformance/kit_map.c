@@ -33,8 +33,11 @@ bool kit_map_asked(uintptr_t low, uintptr_t high, struct kit_stack *asked) {
 #define MAX_RANGES 4096
 #define EXPORTED __attribute__((visibility("default")))
 
-struct range {
+struct span {
     uintptr_t low, high;
+};
+
+struct range {
     bool is_private;
     struct kit_stack asked; /* the caller alone for a private one */
 };
@@ -45,6 +48,8 @@ static struct {
     _Atomic int on;
     bool at_fork; /* the functions below are registered, which is for good */
     int count;
+    /* Apart, since each call of mmap and munmap looks through all of them. */
+    struct span spans[MAX_RANGES];
     struct range ranges[MAX_RANGES];
 } map = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -52,22 +57,23 @@ static struct {
 static void add(const struct range *whole, uintptr_t low, uintptr_t high) {
     if (low >= high || map.count == MAX_RANGES)
         return;
-    struct range *added = &map.ranges[map.count++];
-    *added = *whole;
-    added->low = low;
-    added->high = high;
+    map.spans[map.count] = (struct span){low, high};
+    map.ranges[map.count++] = *whole;
 }
 
 /* The lock is held. A range of which the middle goes leaves two. */
 static void cut(uintptr_t low, uintptr_t high) {
     for (int i = 0; i < map.count; i++) {
-        struct range whole = map.ranges[i];
+        const struct span span = map.spans[i];
 
-        if (whole.high <= low || whole.low >= high)
+        if (span.high <= low || span.low >= high)
             continue;
-        map.ranges[i--] = map.ranges[--map.count];
-        add(&whole, whole.low, low);
-        add(&whole, high, whole.high);
+        struct range whole = map.ranges[i];
+        map.count--;
+        map.spans[i] = map.spans[map.count];
+        map.ranges[i--] = map.ranges[map.count];
+        add(&whole, span.low, low);
+        add(&whole, high, span.high);
     }
 }
 
@@ -82,19 +88,17 @@ static bool is_on(void) {
 
 /* What was there before is gone. */
 static void note(const void *at, size_t bytes, bool is_private, const void *caller) {
-    struct range range = {.low = (uintptr_t)at,
-                          .high = end_of(at, bytes),
-                          .is_private = is_private,
-                          .asked = {.count = 1, .callers = {caller}}};
+    struct range range = {.is_private = is_private, .asked = {.count = 1, .callers = {caller}}};
+    const uintptr_t low = (uintptr_t)at, high = end_of(at, bytes);
 
     if (!is_on())
         return;
     if (!is_private)
         kit_stack_take(&range.asked, caller);
     pthread_mutex_lock(&map.lock);
-    cut(range.low, range.high);
+    cut(low, high);
     if (!kit_heap_is_others(caller))
-        add(&range, range.low, range.high);
+        add(&range, low, high);
     pthread_mutex_unlock(&map.lock);
 }
 
@@ -156,7 +160,7 @@ void kit_map_end(struct kit_text *text) {
 
         for (int j = i; caller != NULL && map.ranges[i].is_private && j < map.count; j++)
             if (map.ranges[j].is_private && map.ranges[j].asked.callers[0] == caller) {
-                bytes += map.ranges[j].high - map.ranges[j].low;
+                bytes += map.spans[j].high - map.spans[j].low;
                 count++;
                 map.ranges[j].asked.callers[0] = NULL;
             }
@@ -170,11 +174,9 @@ bool kit_map_asked(uintptr_t low, uintptr_t high, struct kit_stack *asked) {
 
     pthread_mutex_lock(&map.lock);
     for (int i = 0; i < map.count && !found; i++) {
-        const struct range *range = &map.ranges[i];
-
-        found = !range->is_private && low >= range->low && high <= range->high;
+        found = !map.ranges[i].is_private && low >= map.spans[i].low && high <= map.spans[i].high;
         if (found)
-            *asked = range->asked;
+            *asked = map.ranges[i].asked;
     }
     pthread_mutex_unlock(&map.lock);
     return found;

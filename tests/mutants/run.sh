@@ -11,8 +11,8 @@ set -u
 . "$(dirname -- "${BASH_SOURCE[0]}")/namespace.sh"
 root=$(cd -- "$mutants/../.." && pwd) || exit 1
 
-# More than cores: what hangs only waits.
-jobs=$(($(getconf _NPROCESSORS_ONLN) * 3)) only='*' kind='*' output='' prepare=''
+# Far more than processors: what hangs only waits, and lane.sh looks whether there is room.
+jobs=$(($(getconf _NPROCESSORS_ONLN) * 7)) only='*' kind='*' output='' prepare=''
 while [ "$#" -gt 0 ]; do
     [ "$1" != --prepare ] || { prepare=1 && shift && continue; }
     [ "$#" -gt 1 ] || { echo "run.sh: $1 wants a value, or is unknown" >&2; exit 2; }
@@ -44,11 +44,14 @@ chmod 700 "$WORK" && chmod 755 "$WORK"/{plain,tsan,fake} || exit 4
 cat "$mutants"/list*.txt | grep -vE '^[[:space:]]*(#|$)' | sed -E 's/[[:space:]]*\|[[:space:]]*/\t/g' |
     awk -F'\t' 'NF != 8 { print "list: not 8 fields: " $1 > "/dev/stderr"; exit 1 }
         seen[$1]++ { print "list: twice: " $1 > "/dev/stderr"; exit 1 } 1' >"$TABLE" || exit 2
-selected=() # those that take long first, or the lanes wait for them in the end
+# Those that take long first, or the lanes wait for them in the end: forks_without_end, programs that wait
+# for their own limits, then the suite's, which have shorter ones.
+selected=()
 while IFS=$'\t' read -r name its_kind _; do
     # shellcheck disable=SC2053
     [[ $name != $only || $its_kind != $kind ]] || selected+=("$name")
-done < <(sort -s -t $'\t' -k 2,2r "$TABLE")
+done < <(awk -F'\t' -v OFS='\t' '{ print ($2 == "contained" ? 1 : $2 ~ /unit|fake/ ? 2 : 3), $0 }' "$TABLE" |
+    sort -s -n -k 1,1 | cut -f 2-)
 [ "${#selected[@]}" -gt 0 ] || { echo "run.sh: no mutant is called that" >&2; exit 2; }
 
 field() { # NAME NUMBER
@@ -136,13 +139,15 @@ make_base() { # BASE TARGETS CMAKE_OPTIONS...
 
 suite="symmem-conformance symmem_backend_shm mutants"
 suite_options=(-DSYMMEM_MUTANTS=ON -DSYMMEM_SKELETONS=OFF)
-# Nobody runs the kernels' machine code there: one form of it will do.
+# Nobody runs the kernels' machine code there, which takes long to make: any file will do. NCCL's small
+# kernel has one form of it.
 fakes="symmem_backend_cuda fake_cuda fake_cublaslt old_core one_rank small_memory waits withdrawn symmem-cuda-caller"
 ! has_header nccl.h ||
     fakes+=" test_late_ending test_nccl test_nccl_agree test_nccl_endings test_nccl_faults test_nccl_limits test_nccl_notes \
 test_nccl_room test_nccl_roots test_nccl_span test_nccl_span_limits test_nccl_span_resets test_nccl_user test_cuda_adopted test_cuda_blas \
 test_cuda_exit test_cuda_fabric test_cuda_launches test_cuda_matmul symmem_backend_nccl unit_fake_nccl_22907"
-fakes_options=("-DSYMMEM_CUDA_CODE=arch=compute_75,code=compute_75")
+fakes_options=("-DSYMMEM_CUDA_CODE=arch=compute_75,code=compute_75"
+    -DSYMMEM_CUDA_FATBIN=/mnt/tree/src/backend_cuda/CMakeLists.txt)
 
 kinds=$(for name in "${selected[@]}"; do field "$name" 2; done | sort -u)
 if grep -qvxE 'tsan|fake|gpu_unit' <<<"$kinds"; then
@@ -177,10 +182,11 @@ done < <(
             count = split($6, globs, ",")
             for (i = 1; i <= count; i++) print kind "\t" $4 "\t" $5 "\t" globs[i]
         }' "$TABLE"
-    done | sort -u | awk -F'\t' -v OFS='\t' '
-        # Groups of a few patterns, so that the lanes have something to share.
-        { key = $1 OFS $2 OFS $3 }
-        key != last || count >= 6 { if (list) print last, list; last = key; list = ""; count = 0 }
+    done | sort -ru | awk -F'\t' -v OFS='\t' '
+        # Groups of a few patterns, so that the lanes have something to share; programs by themselves,
+        # and first, for they take long.
+        { key = $1 OFS $2 OFS $3; most = $1 ~ /unit|fake/ ? 1 : 6 }
+        key != last || count >= most { if (list) print last, list; last = key; list = ""; count = 0 }
         { list = list (list ? "," : "") $4; count++ }
         END { if (list) print last, list }'
 )

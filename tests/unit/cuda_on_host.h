@@ -149,7 +149,8 @@ static inline void host_give_way(const void *place, uint64_t value) {
         sched_yield();
         return;
     }
-    const struct timespec pause = {0, times < 36 ? (times - 31) * 50000 : 250000};
+    const unsigned int us = times < 36 ? (times - 31) * 50 : times < 64 ? 250 : 2000;
+    const struct timespec pause = {0, us * 1000};
     nanosleep(&pause, nullptr);
 }
 

@@ -359,8 +359,17 @@ int fake_count_descriptors(void) {
     return count_entries("/proc/self/fd");
 }
 
+/* Not what /proc/self/task lists: while one ends, a listing may lack another. */
 int fake_count_threads(void) {
-    return count_entries("/proc/self/task");
+    FILE *file = fopen("/proc/self/status", "re");
+    CHECK(file);
+    int count = 0;
+    char line[512];
+    while (count == 0 && fgets(line, sizeof line, file))
+        sscanf(line, "Threads: %d", &count);
+    fclose(file);
+    CHECK(count > 0);
+    return count;
 }
 
 bool fake_threads_settle(int most) {
