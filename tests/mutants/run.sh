@@ -11,8 +11,10 @@ set -u
 . "$(dirname -- "${BASH_SOURCE[0]}")/namespace.sh"
 root=$(cd -- "$mutants/../.." && pwd) || exit 1
 
-# Far more than processors: what hangs only waits, and lane.sh looks whether there is room.
-jobs=$(($(getconf _NPROCESSORS_ONLN) * 7)) only='*' kind='*' output='' prepare=''
+processors=$(getconf _NPROCESSORS_ONLN)
+# More than processors: what hangs only waits, and lane.sh looks whether there is room. Each lane has a user
+# of its own, of 64.
+jobs=$((processors * 5 < 64 ? processors * 5 : 64)) only='*' kind='*' output='' prepare=''
 while [ "$#" -gt 0 ]; do
     [ "$1" != --prepare ] || { prepare=1 && shift && continue; }
     [ "$#" -gt 1 ] || { echo "run.sh: $1 wants a value, or is unknown" >&2; exit 2; }
@@ -127,7 +129,7 @@ make_base() { # BASE TARGETS CMAKE_OPTIONS...
     contained 900 build "$base" 0 bash -c 'jobs=$1 targets=$2 && shift 2 && umask 022 &&
         cmake -S src -B build "$@" &&
         cmake --build build --parallel "$jobs" --target $targets &&
-        chmod -R a+rwX build' bash "$jobs" "$targets" -G "$generator" -DCMAKE_BUILD_TYPE=None \
+        chmod -R a+rwX build' bash "$processors" "$targets" -G "$generator" -DCMAKE_BUILD_TYPE=None \
         -DCMAKE_LINK_DEPENDS_NO_SHARED=ON -DCMAKE_SUPPRESS_REGENERATION=ON \
         -DCMAKE_C_FLAGS="-O1 -Wno-unused-function -Wno-unused-parameter -Wno-unused-variable \
 -Wno-unused-but-set-variable -Wno-unused-label" "$@" >"$base.log" 2>&1 &&
