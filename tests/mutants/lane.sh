@@ -119,9 +119,10 @@ judge_contained() {
 }
 
 # There are more lanes than the machine has room for, since most wait: one begins when no more runs than
-# there are processors, or the limits of those that run would fail.
+# there are processors, or the limits of those that run would fail. After six seconds it begins all the same:
+# in a container the count may be that of the whole host.
 processors=$(getconf _NPROCESSORS_ONLN)
-for ((tries = 0; tries < 200; tries++)); do
+for ((tries = 0; tries < 40; tries++)); do
     # This look itself runs, too.
     running=$(awk '$1 == "procs_running" { print $2 - 1 }' /proc/stat 2>/dev/null)
     [ "${running:-0}" -gt "$processors" ] || break
