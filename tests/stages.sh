@@ -288,7 +288,7 @@ stage_tsan() {
     export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
     sanitizer_prefix
     # One thread each: nothing that ThreadSanitizer could see.
-    left_out='^(report|museum|readme)[.]|^unit[.]test_runner_|^fuzz[.](env|exchange|fds|ipc|options|record|results|share|store_file|table)$'
+    left_out='^(report|museum|readme)[.]|^unit[.]test_runner_'
     unit_tests build-tsan "${prefix[@]}"
     conformance build-tsan "--rank-mode thread --ranks 4 --no-large" # and for two or three of them
     prefix=()

@@ -122,12 +122,20 @@ judge_contained() {
 # there are processors, or the limits of those that run would fail. After six seconds it begins all the same:
 # in a container the count may be that of the whole host.
 processors=$(getconf _NPROCESSORS_ONLN)
+count_running() { # without a process, or the looks alone would take a tenth of a processor
+    local key value
+    running=0
+    while read -r key value; do
+        [ "$key" != procs_running ] || running=$((value - 1)) # this look itself runs, too
+    done 2>/dev/null </proc/stat
+}
+exec 8<> <(:) # never has anything to read
 for ((tries = 0; tries < 40; tries++)); do
-    # This look itself runs, too.
-    running=$(awk '$1 == "procs_running" { print $2 - 1 }' /proc/stat 2>/dev/null)
-    [ "${running:-0}" -gt "$processors" ] || break
-    sleep "0.1$((RANDOM % 10))"
+    count_running
+    [ "$running" -gt "$processors" ] || break
+    read -r -t "0.1$((RANDOM % 10))" -u 8
 done
+exec 8<&-
 
 [ "$kind" != contained ] || start_canary "$LANE"
 start=${EPOCHREALTIME/[.,]/}

@@ -37,9 +37,26 @@ prefix=()
 [[ $kind != *tsan ]] || ! setarch -R true 2>/dev/null || prefix=(setarch -R)
 
 report=/tmp/report.json
+# Up to its first failed test: what comes after that, often waiting for limits, would say nothing new.
+run_program() { # PROGRAM
+    local line program failed=''
+    exec 7< <(exec timeout -k 2 40 stdbuf -oL "build/bin/$1" 2>&1)
+    program=$!
+    while IFS= read -r -u 7 line; do
+        printf '%s\n' "$line"
+        if [[ $line == *...FAILED* || $line == *' had failures:' ]]; then # CUnit's verbose and normal mode
+            failed=1
+            kill "$program"
+            break
+        fi
+    done
+    exec 7<&-
+    wait "$program" && [ -z "$failed" ]
+}
+
 run_test() { # TEST, of ctest's, which is no conformance test
     if [[ $kind == *unit ]]; then
-        timeout -k 2 40 "build/bin/${1#unit.}"
+        run_program "${1#unit.}"
     else # which knows each one's environment
         ctest --test-dir build -R "^${1//./[.]}\$" --no-tests=error --timeout 40 --output-on-failure
     fi

@@ -46,13 +46,15 @@ chmod 700 "$WORK" && chmod 755 "$WORK"/{plain,tsan,fake} || exit 4
 cat "$mutants"/list*.txt | grep -vE '^[[:space:]]*(#|$)' | sed -E 's/[[:space:]]*\|[[:space:]]*/\t/g' |
     awk -F'\t' 'NF != 8 { print "list: not 8 fields: " $1 > "/dev/stderr"; exit 1 }
         seen[$1]++ { print "list: twice: " $1 > "/dev/stderr"; exit 1 } 1' >"$TABLE" || exit 2
-# Those that take long first, or the lanes wait for them in the end: forks_without_end, programs that wait
-# for their own limits, then the suite's, which have shorter ones.
+# First what may harm, then programs of their own, which mostly wait for their limits, and the suite with its
+# compiler, which compute, by turns, lest all lanes wait at once; those that wait longest lie side by side in
+# the lists, so in an order drawn by lot, always the same. In the end only the suite is left, which is quick.
 selected=()
 while IFS=$'\t' read -r name its_kind _; do
     # shellcheck disable=SC2053
     [[ $name != $only || $its_kind != $kind ]] || selected+=("$name")
-done < <(awk -F'\t' -v OFS='\t' '{ print ($2 == "contained" ? 1 : $2 ~ /unit|fake/ ? 2 : 3), $0 }' "$TABLE" |
+done < <(shuf --random-source="$TABLE" "$TABLE" |
+    awk -F'\t' -v OFS='\t' '{ print ($2 == "contained" ? 0 : ++count[$2 ~ /unit|fake/]), $0 }' |
     sort -s -n -k 1,1 | cut -f 2-)
 [ "${#selected[@]}" -gt 0 ] || { echo "run.sh: no mutant is called that" >&2; exit 2; }
 
