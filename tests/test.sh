@@ -12,7 +12,7 @@ cd "$root" || exit 1
 . tests/stages.sh
 
 # In this order, as far as they wait for each other.
-all_stages=(gcc withheld clang asan tsan coverage mutants fuzz small-shm plugin bad-backends style
+all_stages=(gcc withheld clang asan tsan coverage fuzz mutants small-shm plugin bad-backends style
     skeletons multicast)
 stages=("$@")
 [ "$#" -gt 0 ] || stages=("${all_stages[@]}")
@@ -56,14 +56,16 @@ run_stage() ( # STAGE
 )
 
 # Some stages mostly wait, or are short, and need the plain build only: they go one after the other
-# beside those that need one of their own. But first what has the machine's hands full.
-first=() beside=() others=() trees=()
+# beside those that need one of their own. But first what has the machine's hands full. The stage "coverage"
+# waits half of its time, while "fuzz" only computes.
+first=() beside=() others=() trees=() with_coverage=
 for stage in "${all_stages[@]}"; do
     [[ " ${stages[*]} " == *" $stage "* ]] || continue
     rm -f "$logs/$stage.counts"
     case $stage in
     gcc | withheld) first+=("$stage") ;;
     style | small-shm | skeletons | multicast | plugin | bad-backends) beside+=("$stage") ;;
+    fuzz) [[ " ${others[*]} " == *" coverage "* ]] && with_coverage=fuzz || others+=(fuzz) ;;
     *) others+=("$stage") ;;
     esac
     for tree in $(trees_of "$stage"); do
@@ -99,7 +101,14 @@ for stage in "${beside[@]}"; do
     TMPDIR=$temporary run_stage "$stage"
 done >"$logs/beside.log" 2>&1 &
 for stage in "${others[@]}"; do
-    run_stage "$stage"
+    if [ "$stage" != coverage ] || [ -z "$with_coverage" ]; then
+        run_stage "$stage"
+        continue
+    fi
+    TMPDIR=$temporary run_stage "$with_coverage" >"$logs/with_coverage.log" 2>&1 &
+    run_stage coverage
+    wait "$!"
+    cat "$logs/with_coverage.log"
 done
 wait
 cat "$logs/beside.log"

@@ -35,7 +35,7 @@ fi
 
 WORK=$root/build-mutants TABLE=$root/build-mutants/table
 export WORK TABLE
-mkdir -p "$WORK"/{plain,tsan,fake} && rm -rf "$WORK"/{results,logs} && mkdir "$WORK"/{results,logs} ||
+mkdir -p "$WORK"/{plain,tsan,fake} && rm -rf "$WORK"/{results,logs,baseline-failed} && mkdir "$WORK"/{results,logs} ||
     exit 4
 # What is in there the lanes' users may write to, where they see but a copy. Nobody else gets there.
 chmod 700 "$WORK" && chmod 755 "$WORK"/{plain,tsan,fake} || exit 4
@@ -153,7 +153,11 @@ test_cuda_exit test_cuda_fabric test_cuda_launches test_cuda_matmul symmem_backe
 fakes_options=("-DSYMMEM_CUDA_CODE=arch=compute_75,code=compute_75"
     -DSYMMEM_CUDA_FATBIN=/mnt/tree/src/backend_cuda/CMakeLists.txt)
 
-kinds=$(for name in "${selected[@]}"; do field "$name" 2; done | sort -u)
+rows() { # of those selected
+    printf '%s\n' "${selected[@]}" | awk -F'\t' 'NR == FNR { wanted[$1]; next } $1 in wanted' - "$TABLE"
+}
+
+kinds=$(rows | cut -f 2 | sort -u)
 if grep -qvxE 'tsan|fake|gpu_unit' <<<"$kinds"; then
     make_base "$WORK/plain" "$suite" "${suite_options[@]}" || exit 4
 fi
@@ -179,14 +183,12 @@ while IFS=$'\t' read -r its_kind ranks mode filter; do
         >>"$TABLE"
     baselines+=("$name")
 done < <(
-    for name in "${selected[@]}"; do
-        awk -F'\t' -v name="$name" '$1 == name {
-            kind = "baseline"
-            if ($2 ~ /^(tsan|unit|gpu_unit|fake)$/) kind = "baseline-" $2
-            count = split($6, globs, ",")
-            for (i = 1; i <= count; i++) print kind "\t" $4 "\t" $5 "\t" globs[i]
-        }' "$TABLE"
-    done | sort -ru | awk -F'\t' -v OFS='\t' '
+    rows | awk -F'\t' '{
+        kind = "baseline"
+        if ($2 ~ /^(tsan|unit|gpu_unit|fake)$/) kind = "baseline-" $2
+        count = split($6, globs, ",")
+        for (i = 1; i <= count; i++) print kind "\t" $4 "\t" $5 "\t" globs[i]
+    }' | sort -ru | awk -F'\t' -v OFS='\t' '
         # Groups of a few patterns, so that the lanes have something to share; programs by themselves,
         # and first, for they take long.
         { key = $1 OFS $2 OFS $3; most = $1 ~ /unit|fake/ ? 1 : 6 }
@@ -194,24 +196,23 @@ done < <(
         { list = list (list ? "," : "") $4; count++ }
         END { if (list) print last, list }'
 )
+# They begin first, but what comes after them need not wait till they end: lane.sh makes no mutant any more
+# once one has failed.
 SECONDS=0
-in_lanes "${baselines[@]}"
+in_lanes "${baselines[@]}" "${selected[@]}"
 if [ "$(cat "$WORK"/results/baseline-* | grep -c '^passed')" -ne "${#baselines[@]}" ]; then
     echo "the unmutated product fails the tests that are to kill the mutants"
     exit 4
 fi
-printf 'unmutated: all pass, %d s\n' "$SECONDS"
-
-# --- the mutants --------------------------------------------------------------------------------------
-
-in_lanes "${selected[@]}"
 
 # shellcheck source=tests/mutants/report.sh
 . "$mutants/report.sh"
 [ -z "$output" ] || mutants_json >"$output"
 killed=0 survived=0 errors=0 skipped=0
 for name in "${selected[@]}"; do
-    case $(cut -f 1 "$WORK/results/$name" 2>/dev/null) in
+    its_status=
+    [ ! -f "$WORK/results/$name" ] || IFS=$'\t' read -r its_status _ <"$WORK/results/$name"
+    case $its_status in
     killed) killed=$((killed + 1)) ;;
     survived) survived=$((survived + 1)) ;;
     skipped) skipped=$((skipped + 1)) ;;
@@ -222,5 +223,5 @@ if [ "$skipped" -gt 0 ] && [ -z "${SYMMEM_MUTANTS_OF:-}" ]; then
     errors=$((errors + skipped)) # our own backend lacks nothing
 fi
 [ "$skipped" -eq 0 ] || echo "$skipped skipped: the backend lacks what their tests need"
-printf 'all in %d s\n%d killed, %d survived, %d errors\n' "$SECONDS" "$killed" "$survived" "$errors"
+printf 'unmutated: all pass\nall in %d s\n%d killed, %d survived, %d errors\n' "$SECONDS" "$killed" "$survived" "$errors"
 [ "$survived" -eq 0 ] && [ "$errors" -eq 0 ]

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # selfcheck.sh: whether run.sh says what it must of mutants that are no good: one that nobody can
 # kill, a stale patch, one that does not build, one that is killed by the wrong test, one that no
-# list has. In a copy of what the last run of run.sh built.
+# list has, one of a product that fails by itself. In a copy of what the last run of run.sh built.
 set -u
 mutants=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || exit 1
 base=$mutants/../../build-mutants/plain
@@ -48,6 +48,10 @@ expect "a mutant that does not build" '^error .* check_broken .*does not build' 
 expect "a stale patch" '^error .* check_stale .*does not apply' "$output"
 expect "a kill by another test" "^error .* check_elsewhere .*not expected: $all" "$output"
 expect "the counts" '^0 killed, 1 survived, 3 errors$' "$output"
+echo 'fails_without | patch | - | 2 | process | no.such_test | no.such_test | made from a product that fails' >>list.txt
+output=$(./run.sh --only 'fails_without' 2>&1)
+expect "the exit status where the product itself fails" '^4$' "$?"
+expect "such a product" '^the unmutated product fails' "$output"
 touch patches/check_forgotten.patch
 output=$(./run.sh --only 'check_*' 2>&1)
 expect "a mutant in no list" 'in no list.*check_forgotten' "$output"
