@@ -3,10 +3,10 @@
  * symmem-cuda-caller [refused | exit | lost | current]: a program that brings its own streams,
  * products and graphs, as PyTorch does. The suite makes its streams by the library, and so cannot
  * know. Each rank is a process with RANK, WORLD_SIZE and SYMMEM_STORE set, as tests/run_ranks.sh
- * starts them; ranks beyond the number of devices share them. refused: on a driver that has no user
- * objects to give, as the fake one may be. exit: a process that ends with a graph alive. lost: a
- * rank that ends, as in the whole, too. current: only what the thread has current. Exit status: 0
- * good, 1 bad, 77 nothing to check here.
+ * starts them; ranks beyond the number of devices share them, and other jobs must not, for it looks
+ * at what is free there. refused: on a driver that has no user objects to give, as the fake one may
+ * be. exit: a process that ends with a graph alive. lost: a rank that ends, as in the whole, too.
+ * current: only what the thread has current. Exit status: 0 good, 1 bad, 77 nothing to check here.
  */
 #include "caller.h"
 
