@@ -37,12 +37,13 @@ prefix=()
 [[ $kind != *tsan ]] || ! setarch -R true 2>/dev/null || prefix=(setarch -R)
 
 report=/tmp/report.json
-# Up to its first failed test: what comes after that, often waiting for limits, would say nothing new.
+# Up to its first failed test: what comes after that, often waiting for limits, would say nothing new. What a
+# program leaves behind may keep its output open for longer than the program has time.
 run_program() { # PROGRAM
     local line program failed=''
     exec 7< <(exec timeout -k 2 40 stdbuf -oL "build/bin/$1" 2>&1)
     program=$!
-    while IFS= read -r -u 7 line; do
+    while IFS= read -r -t 45 -u 7 line; do
         printf '%s\n' "$line"
         if [[ $line == *...FAILED* || $line == *' had failures:' ]]; then # CUnit's verbose and normal mode
             failed=1
