@@ -66,6 +66,20 @@ static bool all_reduces_in_place(int32_t rank) {
     return true;
 }
 
+/* The last rank's shard is shorter than the others', and no more than what one block does. All
+ * choose alike all the same. */
+static bool all_reduces_of_uneven_shards(int32_t rank) {
+    for (int round = 0; round < 4; round++) {
+        symmem_collective call = reduction(SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, round);
+        call.count = 16390;
+        fill(buffer(), rank, round, call.count);
+        expect(round, call.count, call.op);
+        CHECK(run(&call, round % 2 == 0, 3000) == SYMMEM_OK);
+        CHECK(same(buffer(), wanted, call.count));
+    }
+    return true;
+}
+
 /* By ways that hold all, a part, or next to nothing of it. */
 static bool all_reduces_passing(int32_t rank) {
     static const size_t ways[] = {MOST, 9000, 100, 40000};
@@ -446,6 +460,7 @@ static bool unknown_kinds(int32_t rank) {
 
 RANKS_TEST(all_reduces)
 RANKS_TEST(all_reduces_in_place)
+RANKS_TEST(all_reduces_of_uneven_shards)
 RANKS_TEST(all_reduces_passing)
 RANKS_TEST(reduce_scatters)
 RANKS_TEST(moves)
@@ -478,6 +493,7 @@ int main(void) {
     } cases[] = {
         {"all-reduces", test_all_reduces},
         {"all-reduces in place", test_all_reduces_in_place},
+        {"all-reduces of uneven shards", test_all_reduces_of_uneven_shards},
         {"all-reduces by way of the buffers", test_all_reduces_passing},
         {"reduce-scatters", test_reduce_scatters},
         {"all-gathers and broadcasts", test_moves},
