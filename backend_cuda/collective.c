@@ -59,13 +59,17 @@ static size_t bytes_of(const collective_launch *c, const symmem_cuda_step *step)
     return symmem_cuda_step_bytes(&c->args.job, step, parts);
 }
 
-/* Very many would fill the stream's queue, and the call would wait. */
+/* Very many would fill the stream's queue, and the call would wait. Of the first rank's steps,
+ * whose shards are the longest: all ranks have to come to the same where they compare their calls.
+ */
 static bool is_for_one_block(const collective_launch *c) {
+    symmem_cuda_job first = c->args.job;
     symmem_cuda_place place = {0};
     symmem_cuda_step step;
     size_t most = 0;
     int32_t steps = 0;
-    while (steps <= MOST_STEPS && symmem_cuda_next(&c->args.job, &place, &step)) {
+    first.rank = 0;
+    while (steps <= MOST_STEPS && symmem_cuda_next(&first, &place, &step)) {
         size_t bytes = bytes_of(c, &step);
         most = bytes > most ? bytes : most;
         steps++;

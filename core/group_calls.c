@@ -241,7 +241,7 @@ static symmem_peer_state exchange_peer_state(const symmem_exchange *exchange, in
     const symmem_group *group = exchange->self;
     if (rank < 0 || rank >= group->world_size)
         return SYMMEM_PEER_ALIVE;
-    return sm_liveness_ask(group->context->liveness, group->global_ranks[rank]);
+    return sm_session_peer_state(group->session, rank);
 }
 
 static symmem_status exchange_peer_failure(const symmem_exchange *exchange) {

@@ -108,21 +108,23 @@ void sm_liveness_destroy(sm_liveness *liveness) {
     free(liveness);
 }
 
+static bool is_watchable(const sm_identity *self, const sm_identity *identity) {
+    return identity->pid > 0 && self->boot_id != 0 && self->boot_id == identity->boot_id &&
+           self->pid_namespace != 0 && self->pid_namespace == identity->pid_namespace &&
+           !sm_identity_same_process(self, identity);
+}
+
 void sm_liveness_learn(sm_liveness *liveness, int32_t rank, const sm_identity *identity) {
     if (rank < 0 || rank >= liveness->world_size)
         return;
     watched *entry = &liveness->ranks[rank];
-    const sm_identity *self = &liveness->self;
     pthread_mutex_lock(&liveness->mutex);
     if (!entry->known || memcmp(&entry->identity, identity, sizeof(*identity)) != 0) {
         forget(entry);
         entry->identity = *identity;
         entry->known = true;
         entry->gone = false;
-        entry->watchable = identity->pid > 0 && self->boot_id != 0 &&
-                           self->boot_id == identity->boot_id && self->pid_namespace != 0 &&
-                           self->pid_namespace == identity->pid_namespace &&
-                           !sm_identity_same_process(self, identity);
+        entry->watchable = is_watchable(&liveness->self, identity);
     }
     pthread_mutex_unlock(&liveness->mutex);
 }
@@ -190,6 +192,18 @@ symmem_peer_state sm_liveness_ask(sm_liveness *liveness, int32_t rank) {
     bool gone = entry->gone;
     pthread_mutex_unlock(&liveness->mutex);
     return gone ? SYMMEM_PEER_GONE : SYMMEM_PEER_ALIVE;
+}
+
+bool sm_liveness_has_successor(sm_liveness *liveness, int32_t rank, const sm_identity *identity) {
+    if (rank < 0 || rank >= liveness->world_size)
+        return false;
+    const watched *entry = &liveness->ranks[rank];
+    pthread_mutex_lock(&liveness->mutex);
+    bool another = entry->known && memcmp(&entry->identity, identity, sizeof(*identity)) != 0;
+    bool has_one = another && is_watchable(&liveness->self, identity) &&
+                   ended_without_pidfd(liveness, identity);
+    pthread_mutex_unlock(&liveness->mutex);
+    return has_one;
 }
 
 bool sm_liveness_is_ending(sm_liveness *liveness, int32_t rank) {

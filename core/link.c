@@ -18,16 +18,18 @@ size_t sm_link_signal_total(const sm_link *link, size_t signal_bytes) {
 /* Everything that the arrays of a link need; the rest of the link is zero. */
 static bool allocate_arrays(sm_link *link, size_t world_size) {
     link->peer_signals = calloc(world_size, sizeof *link->peer_signals);
+    link->identities = calloc(world_size, sizeof *link->identities);
     link->pads = calloc(world_size, sizeof *link->pads);
     link->signals = calloc(world_size, sizeof *link->signals);
     /* At least one, because a pad without room for a channel is found out later, by all ranks. */
     link->channels = calloc((size_t)link->channel_count + 1, sizeof(sm_channel *));
-    return link->peer_signals != NULL && link->pads != NULL && link->signals != NULL &&
-           link->channels != NULL;
+    return link->peer_signals != NULL && link->identities != NULL && link->pads != NULL &&
+           link->signals != NULL && link->channels != NULL;
 }
 
 static void free_arrays(sm_link *link) {
     free(link->peer_signals);
+    free(link->identities);
     free(link->pads);
     free(link->signals);
     free(link->channels);
@@ -86,8 +88,10 @@ void sm_link_fill_peers(sm_link *link, sm_mapping *mapping) {
     }
     int32_t local_rank_count = 0;
     const sm_identity *own = sm_session_peer(group->session, group->rank);
-    for (int32_t r = 0; r < group->world_size; r++)
-        local_rank_count += sm_identity_same_host(own, sm_session_peer(group->session, r));
+    for (int32_t r = 0; r < group->world_size; r++) {
+        link->identities[r] = *sm_session_peer(group->session, r);
+        local_rank_count += sm_identity_same_host(own, &link->identities[r]);
+    }
     link->peers = (symmem_peers){
         .size = sizeof link->peers,
         .host = &context->host,

@@ -195,7 +195,10 @@ symmem_peer_state sm_link_peer_state(const symmem_peers *peers, int32_t rank) {
     const sm_link *link = peers->self;
     if (rank == peers->rank || link->context->liveness == NULL)
         return SYMMEM_PEER_ALIVE;
-    return sm_liveness_ask(link->context->liveness, peers->global_ranks[rank]);
+    const int32_t global_rank = peers->global_ranks[rank];
+    if (sm_liveness_has_successor(link->context->liveness, global_rank, &link->identities[rank]))
+        return SYMMEM_PEER_GONE;
+    return sm_liveness_ask(link->context->liveness, global_rank);
 }
 
 bool sm_link_peer_is_ending(const symmem_peers *peers, int32_t rank) {

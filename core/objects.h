@@ -351,6 +351,7 @@ typedef struct sm_link {
     int32_t device, channel_count;
     symmem_memory own_signals; /* [user pad | signal state] */
     symmem_memory *peer_signals;
+    sm_identity *identities; /* the ranks' at rendezvous: a successor is none of them */
     void **pads, **signals;
     symmem_peers peers;
     bool peers_open;

@@ -407,6 +407,7 @@ static symmem_status join(sm_session *session, const sm_call *call) {
     session->id = id;
     session->sequence = 1;
     session->fd_sequence = 0;
+    session->reach_agreed = false;
     memset(session->sent, 0, (size_t)session->config.world_size * sizeof(session->sent[0]));
     memset(session->received, 0, (size_t)session->config.world_size * sizeof(session->received[0]));
     sm_exchange_sweep(session, true);

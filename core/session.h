@@ -55,7 +55,8 @@ struct sm_session {
     uint8_t secret[SM_NONCE_BYTES];
     sm_join *joins; /* one a rank, own included */
     sm_ipc *ipc;
-    bool joining; /* own join key is in the store */
+    bool joining;      /* own join key is in the store */
+    bool reach_agreed; /* since then: all ranks' sockets are in reach of all */
     int32_t watch_next;
     int32_t failure_next; /* the peer to ask next for a failure */
     int32_t abandoned_count;
@@ -133,7 +134,7 @@ sm_outcome sm_session_watch(sm_session *session, const sm_call *call);
 
 /* Why a rank's socket cannot be reached from here; NULL if nothing speaks against it. */
 const char *sm_session_out_of_reach(const sm_session *session, int32_t rank);
-/* UNREACHABLE if some rank is out of reach: said at once, on every rank that sees it. */
+/* UNREACHABLE if some rank is out of reach: said at once, and on every rank, whoever sees it. */
 symmem_status sm_session_check_reach(sm_session *session, const sm_call *call);
 /* The outcome of `rank` having given this bring-up up. For a call that cannot follow it, a rank
  * that ended is the reason: then PEER_LOST. */

@@ -91,8 +91,7 @@ symmem_status sm_earlier_failure(const sm_session *session, const sm_call *call,
 static void name_the_lost(const sm_session *session, symmem_error_record *record) {
     const sm_session_config *config = &session->config;
     for (int32_t rank = 0; rank < config->world_size; rank++) {
-        if (rank == config->rank ||
-            sm_liveness_ask(config->liveness, config->global_ranks[rank]) != SYMMEM_PEER_GONE)
+        if (rank == config->rank || sm_session_peer_state(session, rank) != SYMMEM_PEER_GONE)
             continue;
         record->missing[rank / 64] |= 1ull << (rank % 64);
         record->failed_rank = record->missing_count++ == 0 ? rank : -1;

@@ -29,7 +29,7 @@ const char *sm_session_out_of_reach(const sm_session *session, int32_t rank) {
                : NULL;
 }
 
-symmem_status sm_session_check_reach(sm_session *session, const sm_call *call) {
+static symmem_status look_at_all(sm_session *session, const sm_call *call) {
     uint64_t remote[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
     const char *why = NULL;
     for (int32_t rank = 0; rank < session->config.world_size; rank++) {
@@ -45,4 +45,28 @@ symmem_status sm_session_check_reach(sm_session *session, const sm_call *call) {
     if (outcome.status != SYMMEM_OK)
         return outcome.status;
     return sm_session_fail_ranks(session, call, SYMMEM_UNREACHABLE, remote, why);
+}
+
+/* All ranks have the same records, and so the same answer. */
+static bool are_in_one_place(const sm_session *session) {
+    const sm_identity *first = &session->joins[0].identity;
+    for (int32_t rank = 1; rank < session->config.world_size; rank++) {
+        const sm_identity *other = &session->joins[rank].identity;
+        if (other->net_namespace != first->net_namespace ||
+            other->mount_namespace != first->mount_namespace)
+            return false;
+    }
+    return true;
+}
+
+/* Between namespaces a rank may reach another one that does not reach it, and would wait for it. */
+symmem_status sm_session_check_reach(sm_session *session, const sm_call *call) {
+    symmem_status own = look_at_all(session, call);
+    if (session->reach_agreed || are_in_one_place(session))
+        return own;
+    const symmem_error_record record = *sm_record();
+    symmem_status agreed =
+        sm_session_agree(session, call->operation, call->stage, own, call->deadline_ns);
+    session->reach_agreed = agreed == SYMMEM_OK;
+    return own == SYMMEM_OK ? agreed : sm_fail_record(&record);
 }

@@ -95,12 +95,21 @@ void sm_session_look_up(const sm_session *session, const sm_call *call, int32_t 
         learn(session, call, rank, &identity);
 }
 
+symmem_peer_state sm_session_peer_state(const sm_session *session, int32_t rank) {
+    sm_liveness *liveness = session->config.liveness;
+    const int32_t global_rank = session->config.global_ranks[rank];
+    if (session->id != 0 &&
+        sm_liveness_has_successor(liveness, global_rank, &session->joins[rank].identity))
+        return SYMMEM_PEER_GONE;
+    return sm_liveness_ask(liveness, global_rank);
+}
+
 bool sm_session_gone(const sm_session *session, const sm_call *call, int32_t rank,
                      bool *restarted_p) {
     sm_liveness *liveness = session->config.liveness;
     int32_t global_rank = session->config.global_ranks[rank];
     *restarted_p = false;
-    if (sm_liveness_ask(liveness, global_rank) != SYMMEM_PEER_GONE)
+    if (sm_session_peer_state(session, rank) != SYMMEM_PEER_GONE)
         return false;
     sm_identity identity;
     if (learn(session, call, rank, &identity))

@@ -9,7 +9,6 @@ namespace {
 
 // The chunk's word, acquired; else why not, once the host or the clock says so.
 __device__ uint32_t await_chunk(const symmem_cuda_await &args, uint64_t start_ns) {
-    const uint64_t limit_ns = args.timeout_ms * NS_PER_MS;
     for (;;) {
         for (int i = 0; i < LOOKS_BETWEEN_CHECKS; i++)
             if (load_acquire(args.word) != 0)
@@ -17,7 +16,7 @@ __device__ uint32_t await_chunk(const symmem_cuda_await &args, uint64_t start_ns
         uint32_t code = OK;
         if (load_volatile(&args.fault->missing[0]) != 0)
             code = NOT_INITIALISED;
-        else if (args.timeout_ms != 0 && now_ns() - start_ns >= limit_ns)
+        else if (is_late(start_ns, args.timeout_ms))
             code = TIMEOUT;
         if (code != OK) // once more: the clock may have run on while nobody looked
             return load_acquire(args.word) != 0 ? static_cast<uint32_t>(OK) : code;

@@ -132,6 +132,12 @@ __device__ bool own_poisoned(const symmem_cuda_signal_args &args) {
     return load_volatile(word_at(args, args.rank, 0)) != 0;
 }
 
+// Signed: it may be another processor's clock that says when the operation began.
+__device__ bool is_late(uint64_t start_ns, uint32_t timeout_ms) {
+    const int64_t elapsed_ns = static_cast<int64_t>(now_ns() - start_ns);
+    return timeout_ms != 0 && elapsed_ns >= static_cast<int64_t>(timeout_ms * NS_PER_MS);
+}
+
 // Whether it makes sense to go on waiting for `rank`; the caller looks once more before it acts.
 __device__ uint32_t check(const symmem_cuda_signal_args &args, int32_t rank, uint64_t start_ns,
                           int32_t *failed_rank) {
@@ -144,11 +150,7 @@ __device__ uint32_t check(const symmem_cuda_signal_args &args, int32_t rank, uin
     if (load_volatile(&args.control->poisoned) != 0 || own_poisoned(args))
         return POISONED;
     *failed_rank = -1;
-    // Signed: it may be another processor's clock that says when the operation began.
-    const int64_t elapsed_ns = static_cast<int64_t>(now_ns() - start_ns);
-    if (args.timeout_ms != 0 && elapsed_ns >= static_cast<int64_t>(args.timeout_ms * NS_PER_MS))
-        return TIMEOUT;
-    return OK;
+    return is_late(start_ns, args.timeout_ms) ? TIMEOUT : OK;
 }
 
 template <operation OP>

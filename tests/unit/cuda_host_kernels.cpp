@@ -36,6 +36,9 @@ static void call(const host_launch &launch) {
     case HOST_COLLECTIVE_F32:
         symmem_collective_f32(*collective);
         break;
+    case HOST_AWAIT_CHUNK:
+        symmem_await_chunk(*static_cast<const symmem_cuda_await *>(launch.args));
+        break;
     default:
         symmem_collective_bf16(*collective);
     }

@@ -15,6 +15,7 @@ typedef enum host_kernel {
     HOST_COLLECTIVE_BYTES,
     HOST_COLLECTIVE_F32,
     HOST_COLLECTIVE_BF16,
+    HOST_AWAIT_CHUNK,
 } host_kernel;
 
 /* Returns when it has ended. One at a time in a process. */

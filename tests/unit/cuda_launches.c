@@ -4,6 +4,7 @@
  * and signals are shared memory. What is seen here is how kernels follow each other, meetings,
  * failures and what they leave; what the loops compute in detail is cuda_collective.cpp's.
  */
+#include "cuda/product.h"
 #include "cuda_host_kernels.h"
 #include "cuda_lines.h"
 #include "cuda_parts.h"
@@ -61,6 +62,20 @@ static bool all_reduces_in_place(int32_t rank) {
         call.in = copies ? in : NULL;
         expect(round, call.count, call.op);
         CHECK(run(&call, round % 2 != 0, LIMIT_MS) == SYMMEM_OK);
+        CHECK(same(buffer(), wanted, call.count));
+    }
+    return true;
+}
+
+/* The last rank's shard is shorter than the others', and no more than what one block does. All
+ * choose alike all the same. */
+static bool all_reduces_of_uneven_shards(int32_t rank) {
+    for (int round = 0; round < 4; round++) {
+        symmem_collective call = reduction(SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, round);
+        call.count = 16390;
+        fill(buffer(), rank, round, call.count);
+        expect(round, call.count, call.op);
+        CHECK(run(&call, round % 2 == 0, 3000) == SYMMEM_OK);
         CHECK(same(buffer(), wanted, call.count));
     }
     return true;
@@ -375,6 +390,23 @@ static bool limit_is_for_all_blocks(int32_t rank) {
     return limit_is_for_all_of(rank, SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, true);
 }
 
+/* The processor that began the operation was ahead of the one that waits for its next chunk. */
+static bool clock_is_behind(int32_t rank) {
+    uint32_t *word = fake.peers.buffers[0];
+    symmem_cuda_state state = {.start_ns = cuda_now_ns() + 500 * CUDA_NS_PER_MS};
+    symmem_cuda_fault fault = {.code = 0};
+    const symmem_cuda_await args = {
+        .word = word, .state = &state, .fault = &fault, .timeout_ms = LIMIT_MS, .chunk = 1};
+    if (rank == 1) {
+        cuda_sleep_ns(100 * CUDA_NS_PER_MS);
+        __atomic_store_n(word, 1, __ATOMIC_RELEASE);
+    }
+    if (rank == 0)
+        host_launch_kernel(HOST_AWAIT_CHUNK, 1, 1, &args);
+    CHECK(fault.code == 0 && state.failed == 0);
+    return true;
+}
+
 /* Launches are what small messages cost: one kernel, and one more where calls are compared first.
  */
 static bool counts_kernels(int32_t rank) {
@@ -446,6 +478,7 @@ static bool unknown_kinds(int32_t rank) {
 
 RANKS_TEST(all_reduces)
 RANKS_TEST(all_reduces_in_place)
+RANKS_TEST(all_reduces_of_uneven_shards)
 RANKS_TEST(all_reduces_passing)
 RANKS_TEST(reduce_scatters)
 RANKS_TEST(moves)
@@ -462,6 +495,7 @@ RANKS_TEST(limit_is_for_all)
 RANKS_TEST(parts_that_differ)
 RANKS_TEST(parts_without_a_peer)
 RANKS_TEST(limit_is_for_all_blocks)
+RANKS_TEST(clock_is_behind)
 RANKS_TEST(counts_kernels)
 RANKS_TEST(small_ones_in_a_row)
 RANKS_TEST(writes_before_it_count)
@@ -478,6 +512,7 @@ int main(void) {
     } cases[] = {
         {"all-reduces", test_all_reduces},
         {"all-reduces in place", test_all_reduces_in_place},
+        {"all-reduces of uneven shards", test_all_reduces_of_uneven_shards},
         {"all-reduces by way of the buffers", test_all_reduces_passing},
         {"reduce-scatters", test_reduce_scatters},
         {"all-gathers and broadcasts", test_moves},
@@ -494,6 +529,7 @@ int main(void) {
         {"parts that differ", test_parts_that_differ},
         {"parts without a peer", test_parts_without_a_peer},
         {"one limit for all meetings of blocks", test_limit_is_for_all_blocks},
+        {"a clock that is behind", test_clock_is_behind},
         {"kernels of a call", test_counts_kernels},
         {"small ones in a row", test_small_ones_in_a_row},
         {"what was written before", test_writes_before_it_count},

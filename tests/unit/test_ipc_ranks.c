@@ -299,6 +299,38 @@ static int body_networks(test_rank *self) {
     return refused_at_once(self);
 }
 
+/* Rank 2's socket has no file name, and it is in another network: nobody reaches it, but it would
+ * reach the others, whose sockets have names. It is told all the same, and soon. */
+static int body_hidden(test_rank *self) {
+    int fd = 0, all[3], got = -1;
+    if (self->rank == 2)
+        self->identity.net_namespace++;
+    EXPECT(sm_session_all_gather_fds(self->session, "op", &fd, 1, all, sm_deadline_ns(15000)) ==
+           SYMMEM_UNREACHABLE);
+    EXPECT(symmem_error_is_missing(sm_record(), 2) && sm_record()->missing_count == 1);
+    EXPECT(sm_session_broadcast_fd(self->session, "op", 1, fd, &got, sm_deadline_ns(15000)) ==
+           SYMMEM_UNREACHABLE);
+    EXPECT(all[0] == -1 && got == -1);
+    EXPECT(sm_session_agree(self->session, "op", "end", SYMMEM_OK, sm_deadline_ns(15000)) ==
+           SYMMEM_OK);
+    return 0;
+}
+
+static void test_hidden(void) {
+    char path[FOLDER_BYTES];
+    symmem_store *store = NULL;
+    test_rank ranks[3];
+    uint64_t start_ns = sm_now_ns();
+    CU_ASSERT_FATAL(make_folder(path));
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    prepare_ranks(ranks, 3, store, body_hidden, NULL);
+    ranks[0].socket_dir = ranks[1].socket_dir = path;
+    CU_ASSERT_TRUE(run_threads(ranks, 3));
+    CU_ASSERT(sm_now_ns() - start_ns < 5000000000);
+    symmem_store_close(store);
+    remove_tree(path);
+}
+
 static int body_not_up(test_rank *self) {
     int got = -1;
     EXPECT(sm_session_send_fd(self->session, 0, 0, 0) == SYMMEM_INVALID_ARGUMENT);
@@ -443,6 +475,7 @@ static const unit_case cases[] = {
     {"points", test_points},
     {"absent and dying ranks", test_absent},
     {"refusals", test_refusals},
+    {"one out of reach that reaches others", test_hidden},
     {"no room for a descriptor", test_no_room},
     {"to itself", test_to_itself},
 };

@@ -37,8 +37,9 @@ struct report {
 struct place {
     const char *directory; /* of the store */
     const char *socket_dir;
-    bool hidden;  /* the second rank has a file system of its own there */
-    int flags[2]; /* CLONE_NEW... of each rank */
+    bool hidden;   /* the second rank has a file system of its own there */
+    bool of_first; /* the second rank's sockets have no file names */
+    int flags[2];  /* CLONE_NEW... of each rank */
 };
 
 static uint64_t now_ms(void) {
@@ -60,7 +61,7 @@ static symmem_status life(const struct place *place, int32_t rank) {
     symmem_context_options_init(&options);
     options.rank = rank;
     options.world_size = 2;
-    options.socket_dir = place->socket_dir;
+    options.socket_dir = place->of_first && rank != 0 ? NULL : place->socket_dir;
     symmem_status status = symmem_store_open_file(place->directory, &store);
     options.store = store;
     if (status == SYMMEM_OK)
@@ -196,7 +197,7 @@ static void expect_clear(const char *name, const struct report reports[2]) {
     }
 }
 
-enum sockets { WITHOUT_NAMES = 0, IN_A_DIRECTORY, IN_A_HIDDEN_DIRECTORY };
+enum sockets { WITHOUT_NAMES = 0, IN_A_DIRECTORY, IN_A_HIDDEN_DIRECTORY, FIRST_IN_A_DIRECTORY };
 
 static void apart(const char *name, int first, int second, enum sockets sockets,
                   symmem_status expected) {
@@ -206,6 +207,7 @@ static void apart(const char *name, int first, int second, enum sockets sockets,
     const struct place place = {.directory = room.store,
                                 .socket_dir = sockets == WITHOUT_NAMES ? NULL : room.sockets,
                                 .hidden = sockets == IN_A_HIDDEN_DIRECTORY,
+                                .of_first = sockets == FIRST_IN_A_DIRECTORY,
                                 .flags = {first, second}};
     if (run_ranks(&place, reports)) {
         expect_clear(name, reports);
@@ -242,6 +244,9 @@ static void test_network(void) {
     apart("net", 0, CLONE_NEWNET, WITHOUT_NAMES, SYMMEM_UNREACHABLE);
     apart("net, other rank", CLONE_NEWNET, 0, WITHOUT_NAMES, SYMMEM_UNREACHABLE);
     apart("net, sockets in a directory", 0, CLONE_NEWNET, IN_A_DIRECTORY, SYMMEM_OK);
+    /* The second would reach the first, which does not reach it. */
+    apart("net, sockets of one in a directory", 0, CLONE_NEWNET, FIRST_IN_A_DIRECTORY,
+          SYMMEM_UNREACHABLE);
     apart("sockets in a hidden directory", 0, CLONE_NEWNS, IN_A_HIDDEN_DIRECTORY,
           SYMMEM_UNREACHABLE);
 }
