@@ -191,6 +191,28 @@ static void every_operation_fails_on_a_stream(struct tk *t) {
     }
 }
 
+/* What was enqueued before the failure and begins after it: poisoned, so its signal does not come.
+ */
+static void work_behind_a_failure_is_poisoned(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    symmem_stream *stream = tk_stream(t);
+    if (t->rank == 0) {
+        TK_OK(t, symmem_wait_signal(handle, 1, 2, 40, stream));
+        TK_OK(t, symmem_put_signal(handle, 1, 3, tk_scaled_ms(LONG_MS), stream));
+        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    }
+    tk_out_of_band_barrier(t);
+    if (t->rank == 1) {
+        symmem_status status = symmem_wait_signal(handle, 0, 3, tk_scaled_ms(LONG_MS), NULL);
+        TK_CHECK_MSG(t, status != SYMMEM_OK,
+                     "rank 0's stream put a signal after its handle was poisoned");
+        TK_STATUS(t, SYMMEM_POISONED, status);
+        TK_EQ_INT(t, 0, last_record().failed_rank);
+    }
+    tk_out_of_band_barrier(t);
+    work_after(t, stream);
+}
+
 /* The limit counts from the moment the operation begins to run, not from the call. */
 /* The wait is held back for longer than its limit, and has still to wait when it begins. */
 static void limit_counts_from_the_start_of_work(struct tk *t) {
@@ -405,6 +427,12 @@ static const struct tk_case cases[] = {
      .min_ranks = 2,
      .max_ranks = 2,
      .body = every_operation_fails_on_a_stream},
+    {.name = "stream.work_behind_a_failure_is_poisoned",
+     .requirements = "SM-TIMEOUT-04,SM-TIMEOUT-05,SM-SIGNAL-12",
+     .needs = SYMMEM_CAP_STREAMS,
+     .min_ranks = 2,
+     .max_ranks = 2,
+     .body = work_behind_a_failure_is_poisoned},
     {.name = "stream.limit_counts_from_the_start_of_work",
      .requirements = "SM-TIMEOUT-03",
      .needs = STREAM_FN,
