@@ -115,6 +115,11 @@ struct tk {
     tk_eq_int_at((t), (int64_t)(expected), (int64_t)(actual), #actual, __FILE__, __LINE__)
 #define TK_EQ_SIZE(t, expected, actual)                                                            \
     tk_eq_size_at((t), (uint64_t)(expected), (uint64_t)(actual), #actual, __FILE__, __LINE__)
+/* Numbers with a bound: a failure shows what came. */
+#define TK_AT_LEAST(t, least, actual)                                                              \
+    tk_bound_at((t), true, (uint64_t)(least), (uint64_t)(actual), #actual, __FILE__, __LINE__)
+#define TK_BELOW(t, bound, actual)                                                                 \
+    tk_bound_at((t), false, (uint64_t)(bound), (uint64_t)(actual), #actual, __FILE__, __LINE__)
 #define TK_EQ_PTR(t, expected, actual)                                                             \
     tk_eq_ptr_at((t), (expected), (actual), #actual, __FILE__, __LINE__)
 #define TK_EQ_STR(t, expected, actual)                                                             \
@@ -146,6 +151,8 @@ bool tk_eq_int_at(struct tk *t, int64_t expected, int64_t actual, const char *te
                   const char *file, int line);
 bool tk_eq_size_at(struct tk *t, uint64_t expected, uint64_t actual, const char *text,
                    const char *file, int line);
+bool tk_bound_at(struct tk *t, bool least, uint64_t bound, uint64_t actual, const char *text,
+                 const char *file, int line);
 bool tk_eq_ptr_at(struct tk *t, const void *expected, const void *actual, const char *text,
                   const char *file, int line);
 bool tk_eq_str_at(struct tk *t, const char *expected, const char *actual, const char *text,

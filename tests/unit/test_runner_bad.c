@@ -26,6 +26,8 @@ static const struct expectation expectations[] = {
     {"bad.fails_again", "and 6 more failed checks, next: test_bad.c:",
      "and 6 more failed checks, next: test_bad.c:", 1},
     {"bad.fails_again", ": expected 2, got 0", ": expected 2, got 0", 1},
+    {"bad.out_of_bounds", "expected at least 5, got 3", "expected at least 5, got 3", 1},
+    {"bad.out_of_bounds", ": expected less than 5, got 7", ": expected less than 5, got 7", 1},
     {"bad.vacuous", "made no check", "made no check", 1},
     {"bad.leaves_by_exit", "rank 3: left the test with exit status 0",
      "left the test with exit status 0", 1},
