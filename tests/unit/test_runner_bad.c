@@ -23,6 +23,8 @@ static const struct expectation expectations[] = {
     {"bad.fails", "rank 3: a message with <&\"", "rank 3: a message with <&\"", 1},
     {"bad.fails_status", "expected TIMEOUT, got OUT_OF_RANGE: the record's message",
      "expected TIMEOUT, got OUT_OF_RANGE", 1},
+    {"bad.fails_call", "rank 0: refuse(NULL): expected OK, got LIMIT", "refuse(NULL)", 1},
+    {"bad.fails_call", ": refuse(NULL): expected OK, got", ": refuse(NULL): expected OK, got", 1},
     {"bad.fails_again", "and 6 more failed checks, next: test_bad.c:",
      "and 6 more failed checks, next: test_bad.c:", 1},
     {"bad.fails_again", ": expected 2, got 0", ": expected 2, got 0", 1},
