@@ -107,7 +107,8 @@ struct tk {
 /* TK_STATUS(t, SYMMEM_OK, symmem_x(...)): on a mismatch quotes both names and the error record. */
 #define TK_STATUS(t, expected, call)                                                               \
     tk_status_at((t), (expected), (call), #call, __FILE__, __LINE__)
-#define TK_OK(t, call) TK_STATUS(t, SYMMEM_OK, call)
+/* By #call of its own: handed on it would be shown with NULL and the like expanded. */
+#define TK_OK(t, call) tk_status_at((t), SYMMEM_OK, (call), #call, __FILE__, __LINE__)
 /* One of two statuses. */
 #define TK_STATUS_EITHER(t, expected, other, call)                                                 \
     tk_status_either_at((t), (expected), (other), (call), #call, __FILE__, __LINE__)
@@ -115,6 +116,11 @@ struct tk {
     tk_eq_int_at((t), (int64_t)(expected), (int64_t)(actual), #actual, __FILE__, __LINE__)
 #define TK_EQ_SIZE(t, expected, actual)                                                            \
     tk_eq_size_at((t), (uint64_t)(expected), (uint64_t)(actual), #actual, __FILE__, __LINE__)
+/* Numbers with a bound: a failure shows what came. */
+#define TK_AT_LEAST(t, least, actual)                                                              \
+    tk_bound_at((t), true, (uint64_t)(least), (uint64_t)(actual), #actual, __FILE__, __LINE__)
+#define TK_BELOW(t, bound, actual)                                                                 \
+    tk_bound_at((t), false, (uint64_t)(bound), (uint64_t)(actual), #actual, __FILE__, __LINE__)
 #define TK_EQ_PTR(t, expected, actual)                                                             \
     tk_eq_ptr_at((t), (expected), (actual), #actual, __FILE__, __LINE__)
 #define TK_EQ_STR(t, expected, actual)                                                             \
@@ -122,15 +128,19 @@ struct tk {
 
 #define TK_REQUIRE(t, cond)                                                                        \
     do {                                                                                           \
-        if (!TK_CHECK(t, cond))                                                                    \
+        if (!tk_check_at((t), (cond), __FILE__, __LINE__, "%s", #cond))                            \
             tk_leave(t);                                                                           \
     } while (0)
 #define TK_REQUIRE_STATUS(t, expected, call)                                                       \
     do {                                                                                           \
-        if (!TK_STATUS(t, expected, call))                                                         \
+        if (!tk_status_at((t), (expected), (call), #call, __FILE__, __LINE__))                     \
             tk_leave(t);                                                                           \
     } while (0)
-#define TK_REQUIRE_OK(t, call) TK_REQUIRE_STATUS(t, SYMMEM_OK, call)
+#define TK_REQUIRE_OK(t, call)                                                                     \
+    do {                                                                                           \
+        if (!tk_status_at((t), SYMMEM_OK, (call), #call, __FILE__, __LINE__))                      \
+            tk_leave(t);                                                                           \
+    } while (0)
 
 /* The requirement in focus from here on: a failure quotes its sentence. NULL: none. The string must
  * be constant. Without a focus a failure names all requirements of the case. */
@@ -146,6 +156,8 @@ bool tk_eq_int_at(struct tk *t, int64_t expected, int64_t actual, const char *te
                   const char *file, int line);
 bool tk_eq_size_at(struct tk *t, uint64_t expected, uint64_t actual, const char *text,
                    const char *file, int line);
+bool tk_bound_at(struct tk *t, bool least, uint64_t bound, uint64_t actual, const char *text,
+                 const char *file, int line);
 bool tk_eq_ptr_at(struct tk *t, const void *expected, const void *actual, const char *text,
                   const char *file, int line);
 bool tk_eq_str_at(struct tk *t, const char *expected, const char *actual, const char *text,

@@ -196,6 +196,19 @@ bool tk_eq_size_at(struct tk *t, uint64_t expected, uint64_t actual, const char 
     return kit_compared_at(t, expected == actual, file, line, values[0], values[1], "%s", text);
 }
 
+bool tk_bound_at(struct tk *t, bool least, uint64_t bound, uint64_t actual, const char *text,
+                 const char *file, int line) {
+    bool held = least ? actual >= bound : actual < bound;
+    char expected[40] = "", got[24] = "";
+
+    if (!held) {
+        snprintf(expected, sizeof(expected), "%s %llu", least ? "at least" : "less than",
+                 (unsigned long long)bound);
+        snprintf(got, sizeof(got), "%llu", (unsigned long long)actual);
+    }
+    return kit_compared_at(t, held, file, line, expected, got, "%s", text);
+}
+
 bool tk_eq_ptr_at(struct tk *t, const void *expected, const void *actual, const char *text,
                   const char *file, int line) {
     char values[2][24] = {"", ""};

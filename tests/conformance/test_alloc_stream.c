@@ -27,7 +27,8 @@ static void free_waits_for_work(struct tk *t) {
     TK_OK(t, symmem_stream_host_fn(busy, work_slowly, &work));
     TK_OK(t, symmem_put(handle, t->rank, 0, memory, 4096, busy)); /* reads the memory */
     TK_OK(t, symmem_free(t->context, memory));
-    TK_EQ_INT(t, 1, atomic_load(&work.done));
+    TK_CHECK_MSG(t, atomic_load(&work.done) == 1,
+                 "symmem_free did not wait for the stream's work (by device_synchronize)");
     tk_synchronize(t, busy);
     tk_synchronize(t, idle);
     tk_expect_bytes(t, handle, t->rank, 0, 4096, 0);

@@ -247,7 +247,7 @@ static void fail_once(struct tk *t, const struct bench *b, const struct call *c,
     else
         TK_CHECK_MSG(t, status == SYMMEM_POISONED || status == SYMMEM_OK, "a peer got %s",
                      symmem_status_name(status));
-    TK_CHECK(t, tk_now_ms() - begin_ms < tk_scaled_ms(1000));
+    TK_BELOW(t, tk_scaled_ms(1000), tk_now_ms() - begin_ms);
     tk_out_of_band_barrier(t);
     TK_REQUIRE_OK(t, symmem_handle_reset(b->handle, b->limit_ms));
 }

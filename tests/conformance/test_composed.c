@@ -50,7 +50,10 @@ static void gather_expect(struct tk *t, const struct gather *g, bool there) {
         for (int i = 0; i < COUNT; i++)
             wrong += found[i] != (there ? 100 * r + i : 0);
     }
-    TK_CHECK_MSG(t, wrong == 0, "%d elements of out are wrong", (int)wrong);
+    TK_CHECK_MSG(t, wrong == 0,
+                 there ? "%d elements of out are wrong"
+                       : "%d elements of out were written by parts after the one that failed",
+                 (int)wrong);
 }
 
 /* Runs what was enqueued, while rank 0's first copy of it fails. */
@@ -112,6 +115,30 @@ static void copy_fails_in_a_graph(struct tk *t) {
         gather_expect(t, &g, true);
     }
     TK_OK(t, symmem_graph_destroy(graph));
+    work_after(t, g.stream);
+}
+
+/* The first barrier fails, for nobody else calls. Needs no step of the backend's own to fail. */
+static void barrier_fails(struct tk *t) {
+    struct gather g;
+    TK_REQ(t, "SM-COLL-15");
+    gather_begin(t, &g);
+    gather_clear(t, &g);
+    if (t->rank == 0) {
+        uint32_t limit_ms = g.limit_ms;
+        g.limit_ms = 60;
+        TK_OK(t, gather_enqueue(&g));
+        g.limit_ms = limit_ms;
+        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(g.stream, tk_scaled_ms(LONG_MS)));
+        TK_EQ_STR(t, "low_contention_all_gather_out", last_record().operation);
+        gather_expect(t, &g, false);
+        TK_OK(t, symmem_stream_synchronize(g.stream, tk_scaled_ms(LONG_MS)));
+    }
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_handle_reset(g.handle, g.limit_ms));
+    TK_OK(t, gather_enqueue(&g));
+    tk_synchronize(t, g.stream);
+    gather_expect(t, &g, true);
     work_after(t, g.stream);
 }
 
@@ -290,6 +317,7 @@ static const struct tk_case cases[] = {
     CASE("copy_fails", WORK, SYMMEM_CAP_DIRECT_ACCESS, copy_fails),
     CASE("copy_fails_in_a_graph", WORK, SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_CAPTURE,
          copy_fails_in_a_graph),
+    CASE("barrier_fails", WORK, SYMMEM_CAP_DIRECT_ACCESS, barrier_fails),
     CASE("product_fails", WORK, PRODUCTS, product_fails),
     CASE("product_fails_on_the_second_stream", WORK, PRODUCTS, product_fails_on_the_second_stream),
     CASE("calls_differ_on_two_streams", "", PRODUCTS, calls_differ_on_two_streams),

@@ -148,8 +148,8 @@ static void stay_away(struct tk *t, symmem_group *group, const char *name, int32
         symmem_error_record record;
         uint64_t start = tk_now_ms();
         TK_STATUS(t, SYMMEM_TIMEOUT, symmem_group_barrier(group, limit_ms));
-        TK_CHECK(t, tk_now_ms() - start + 1 >= limit_ms);
-        TK_CHECK(t, tk_now_ms() - start < limit_ms + tk_scaled_ms(3000));
+        TK_AT_LEAST(t, limit_ms, tk_now_ms() - start + 1);
+        TK_BELOW(t, limit_ms + tk_scaled_ms(3000), tk_now_ms() - start);
         symmem_last_error(&record);
         TK_EQ_INT(t, count, record.missing_count);
         for (int32_t rank = 0; rank < t->world_size; rank++)
@@ -161,7 +161,7 @@ static void stay_away(struct tk *t, symmem_group *group, const char *name, int32
         TK_EQ_INT(t, t->rank, record.rank);
         TK_EQ_INT(t, t->world_size, record.world_size);
         TK_EQ_STR(t, name, record.group);
-        TK_CHECK(t, record.elapsed_ns / 1000000 >= limit_ms / 2);
+        TK_AT_LEAST(t, limit_ms / 2, record.elapsed_ns / 1000000);
     }
     tk_out_of_band_barrier(t);
     TK_OK(t, symmem_group_barrier(group, LIMIT_MS));

@@ -150,7 +150,7 @@ static void rank_missing(struct tk *t) {
         if (t->rank != 0) {
             TK_STATUS_EITHER(t, SYMMEM_TIMEOUT, SYMMEM_POISONED,
                              i == 0 ? pair_gather(&x, 30, NULL) : pair_scatter(&x, 30, NULL));
-            TK_CHECK(t, tk_now_ms() - begin_ms < tk_scaled_ms(5000));
+            TK_BELOW(t, tk_scaled_ms(5000), tk_now_ms() - begin_ms);
             pair_expect_untouched(t, &x);
         }
         TK_OK(t, symmem_handle_reset(x.workspace, tk_scaled_ms(LONG_MS)));

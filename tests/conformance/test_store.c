@@ -157,7 +157,7 @@ static void get_from(struct tk *t, symmem_store *store) {
     memset(found, 0x5A, sizeof(found));
     TK_STATUS(t, SYMMEM_NOT_FOUND,
               symmem_store_get(store, "nobody", found, sizeof(found), &bytes, LIMIT_MS));
-    TK_CHECK(t, tk_now_ms() - start < LIMIT_MS / 2);
+    TK_BELOW(t, LIMIT_MS / 2, tk_now_ms() - start);
     TK_OK(t, symmem_store_set(store, "ten", "0123456789", 10, LIMIT_MS));
     TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_store_get(store, "ten", found, 9, &bytes, LIMIT_MS));
     TK_EQ_SIZE(t, 10, bytes);
@@ -198,8 +198,8 @@ static void wait_ends_with_the_set(struct tk *t) {
 static void wait_in(struct tk *t, symmem_store *store) {
     uint64_t start = tk_now_ms();
     TK_STATUS(t, SYMMEM_TIMEOUT, symmem_store_wait(store, "never", 80));
-    TK_CHECK(t, tk_now_ms() - start >= 79);
-    TK_CHECK(t, tk_now_ms() - start < tk_scaled_ms(5000));
+    TK_AT_LEAST(t, 79, tk_now_ms() - start);
+    TK_BELOW(t, tk_scaled_ms(5000), tk_now_ms() - start);
     TK_OK(t, symmem_store_set(store, "never", NULL, 0, LIMIT_MS));
     TK_OK(t, symmem_store_wait(store, "never", 1));
     TK_OK(t, symmem_store_remove(store, "never", LIMIT_MS));

@@ -134,8 +134,8 @@ static void synchronize_times_out(struct tk *t) {
     uint64_t begin_ms = tk_now_ms();
     TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, 60));
     expect_elapsed(t, 60, begin_ms);
-    TK_CHECK(t, tk_now_ms() - begin_ms + 2 >= 60);
-    TK_CHECK(t, tk_now_ms() - begin_ms < tk_scaled_ms(5000));
+    TK_AT_LEAST(t, 60, tk_now_ms() - begin_ms + 2);
+    TK_BELOW(t, tk_scaled_ms(5000), tk_now_ms() - begin_ms);
     TK_EQ_INT(t, 0, steps_done(&log));
     gate_open(&gate);
     tk_synchronize(t, stream); /* the expiry was no failure of the work */
@@ -183,12 +183,34 @@ static void every_operation_fails_on_a_stream(struct tk *t) {
             TK_EQ_STR(t, op_name((enum signal_op)op), record.operation);
             TK_EQ_INT(t, 2, record.channel);
             TK_EQ_INT(t, 1, record.failed_rank);
-            TK_CHECK(t, record.elapsed_ns >= 38u * 1000000u);
+            TK_AT_LEAST(t, 38u * 1000000u, record.elapsed_ns);
             TK_EQ_INT(t, SYMMEM_TIMEOUT, symmem_handle_status(handle, &record));
         }
         tk_out_of_band_barrier(t);
         work_after(t, stream);
     }
+}
+
+/* What was enqueued before the failure and begins after it: poisoned, so its signal does not come.
+ */
+static void work_behind_a_failure_is_poisoned(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    symmem_stream *stream = tk_stream(t);
+    if (t->rank == 0) {
+        TK_OK(t, symmem_wait_signal(handle, 1, 2, 40, stream));
+        TK_OK(t, symmem_put_signal(handle, 1, 3, tk_scaled_ms(LONG_MS), stream));
+        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    }
+    tk_out_of_band_barrier(t);
+    if (t->rank == 1) {
+        symmem_status status = symmem_wait_signal(handle, 0, 3, tk_scaled_ms(LONG_MS), NULL);
+        TK_CHECK_MSG(t, status != SYMMEM_OK,
+                     "rank 0's stream put a signal after its handle was poisoned");
+        TK_STATUS(t, SYMMEM_POISONED, status);
+        TK_EQ_INT(t, 0, last_record().failed_rank);
+    }
+    tk_out_of_band_barrier(t);
+    work_after(t, stream);
 }
 
 /* The limit counts from the moment the operation begins to run, not from the call. */
@@ -363,7 +385,8 @@ static void free_waits_for_pending_work(struct tk *t) {
     if (!started)
         gate_open(&gate);
     TK_OK(t, symmem_free(t->context, ptr));
-    TK_EQ_INT(t, 1, steps_done(&log));
+    TK_CHECK_MSG(t, steps_done(&log) == 1,
+                 "symmem_free did not wait for the stream's work (by device_synchronize)");
     TK_CHECK(t, !started || pthread_join(thread, NULL) == 0);
     TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
 }
@@ -405,6 +428,12 @@ static const struct tk_case cases[] = {
      .min_ranks = 2,
      .max_ranks = 2,
      .body = every_operation_fails_on_a_stream},
+    {.name = "stream.work_behind_a_failure_is_poisoned",
+     .requirements = "SM-TIMEOUT-04,SM-TIMEOUT-05,SM-SIGNAL-12",
+     .needs = SYMMEM_CAP_STREAMS,
+     .min_ranks = 2,
+     .max_ranks = 2,
+     .body = work_behind_a_failure_is_poisoned},
     {.name = "stream.limit_counts_from_the_start_of_work",
      .requirements = "SM-TIMEOUT-03",
      .needs = STREAM_FN,

@@ -115,15 +115,25 @@ static bool names_exactly(const struct withheld_kind *kind, const struct withhel
             w->record.rank == w->rank && w->record.world_size == w->size);
 }
 
-static void describe(const struct withheld *w, char *text, size_t capacity) {
-    size_t used = (size_t)snprintf(
-        text, capacity, "%s after %llu of %u ms by group rank %d, failed rank %d, missing",
-        symmem_status_name(w->status), (unsigned long long)w->took_ms, w->limit_ms, w->record.rank,
-        w->record.failed_rank);
+static void describe(const struct withheld_kind *kind, const struct withheld *w, char *text,
+                     size_t capacity) {
+    size_t used =
+        (size_t)snprintf(text, capacity, "expected TIMEOUT of %s after %u ms",
+                         kind->operation == NULL ? "the call" : kind->operation, w->limit_ms);
 
+    if (!kind->ranks_unknown)
+        used += (size_t)snprintf(text + used, capacity - used, " with %d failed and missing",
+                                 w->absent);
+    used += (size_t)snprintf(text + used, capacity - used,
+                             ", got %s of %s after %llu ms by group rank %d with %d failed and",
+                             symmem_status_name(w->status), w->record.operation,
+                             (unsigned long long)w->took_ms, w->record.rank, w->record.failed_rank);
     for (int32_t r = 0; r < SYMMEM_MAX_WORLD_SIZE && used < capacity; r++)
         if (symmem_error_is_missing(&w->record, r))
             used += (size_t)snprintf(text + used, capacity - used, " %d", r);
+    if (used < capacity)
+        snprintf(text + used, capacity - used, "%s",
+                 w->record.missing_count > 0 ? " missing" : " none missing");
 }
 
 /* Whether the rank that waited got what it should; if `decisive` it has to. */
@@ -131,7 +141,7 @@ static bool judge(const struct plan *plan, const struct withheld *w, int attempt
     const struct withheld_kind *kind = plan->kind;
     bool decisive = attempt == ATTEMPTS - 1;
     uint64_t excess_ms = tk_scaled_ms(decisive ? 4000 : 1000);
-    char got[256];
+    char got[300];
     bool good = w->status == SYMMEM_TIMEOUT && w->record.status == w->status &&
                 names_exactly(kind, w) && w->took_ms + 2 >= w->limit_ms &&
                 w->took_ms <= w->limit_ms + excess_ms &&
@@ -141,7 +151,7 @@ static bool judge(const struct plan *plan, const struct withheld *w, int attempt
         (void)TK_CHECK(plan->t, true);
         return good;
     }
-    describe(w, got, sizeof(got));
+    describe(kind, w, got, sizeof(got));
     return TK_CHECK_MSG(plan->t, false, "without group rank %d of %d: %s", w->absent, w->size, got);
 }
 

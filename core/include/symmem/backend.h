@@ -197,7 +197,8 @@ struct symmem_host {
      * is_poisoned may be called from any thread, a watcher's too, until peers_close returns. */
     symmem_peer_state (*peer_state)(const symmem_peers *peers, int32_t rank);
     /* True once the shared state is poisoned in this context, or the context was finalised: work
-     * that waits must give up with POISONED. The core itself refuses operations begun later. */
+     * that waits must give up with POISONED, and so must a signal operation of a stream that begins
+     * only then, before it touches a slot or arrives. The core itself refuses calls made later. */
     bool (*is_poisoned)(const symmem_peers *peers);
     bool has_points; /* constant from open to close */
     /* Whether rank's process is on its way to GONE: it runs no more, but the system has not taken
@@ -313,20 +314,23 @@ struct symmem_peers {
 
 /*
  * An operation that the core composes of several entries, on one stream or on two that it orders by
- * events. The core makes one for each channel, whose composed operations follow each other, and it
- * lives as long as the peers: so a device may keep a word of its own for each address. [SM-COLL-15]
+ * events. STREAMS alone bring such operations: a low-contention all-gather is barriers and copies,
+ * with COLLECTIVES or without. The core makes one of these for each channel, whose composed
+ * operations follow each other, and it lives as long as the peers: so a device may keep a word of
+ * its own for each address. [SM-COLL-15]
  *   Part 0, in each launch of a graph too, begins anew: no part has failed.
  *   A part that fails is noted, in `failed` or elsewhere, and its failure goes through
- *   host->signal_failed, whatever the entry. What is known before the entry returns, of a product
- *   that the user enqueues, the entry may return instead; the core then gives up the rest.
+ *   host->signal_failed, whatever the entry: a copy's too, which is otherwise the stream's alone.
+ *   What is known before the entry returns, of a product that the user enqueues, the entry may
+ *   return instead; the core then gives up the rest.
  *   A part that begins after one has failed does nothing. It counts as a success on the stream that
  *   tells of the failure, and on any other too unless host->is_poisoned: then it is POISONED there,
  *   for both streams' synchronisations have to tell.
  */
 typedef struct symmem_whole {
     const symmem_peers *peers;
-    /* The backend's, of atomic accesses: the stream that tells of the failure; NULL: no part has
-     * failed. */
+    /* The backend's to write, by atomic accesses: the stream on which a part has failed, and whose
+     * synchronisation tells of that; NULL: no part has failed. */
     void *failed;
     int32_t channel; /* the operation's, or the first of its two */
     int32_t reserved;
@@ -460,8 +464,10 @@ struct symmem_backend {
      * yours that released. Events, host functions and launches of graphs of nothing else may be
      * left of a stream that was destroyed too early, behind a host function that does not return:
      * close waits for them a while and then leaves them to themselves, with no word to `host` from
-     * then on. In a thread of the core's own it is waited for, five seconds at the most, when the
-     * process ends, before the libraries end that open has loaded; it does not begin then. */
+     * then on. After a stream that was destroyed in vain the core may call close in a thread of
+     * its own. If the process ends meanwhile, it first waits for that call, five seconds at the
+     * most, so that the libraries which open has loaded are still there; a close that has not begun
+     * by then is left out. */
     void (*close)(void *instance);
 
     /* Local. At least 1. */
@@ -585,8 +591,11 @@ struct symmem_backend {
      * enqueued before; returns and forgets the first failure, with its record in *record_p (never
      * NULL, comes in as OK), or TIMEOUT by host->fail, *record_p as it was, and forgets nothing.
      * destroy: the core has synchronised, but an operation may still be running after a TIMEOUT;
-     * then resources are given back when it ends, and a product that waits for signals gives up.
-     * event_record and stream_wait_event are also capture operations. Event objects may be
+     * then it and what is enqueued behind it run to their end, but for a product that waits for
+     * signals, which gives up; resources are given back after that.
+     * event_record and stream_wait_event are also capture operations. stream_wait_event waits for
+     * what the event marks at the call, which a later record does not move; never recorded it
+     * counts as reached. The core records its own events again and again. Event objects may be
      * destroyed while a stream still waits for them. */
     symmem_status (*stream_create)(void *instance, int32_t device, void **stream_p);
     /* stream_wrap: a stream of the program's, for symmem_stream_wrap; stream_destroy leaves that
@@ -603,7 +612,8 @@ struct symmem_backend {
     symmem_status (*stream_synchronize)(void *instance, void *stream, uint32_t timeout_ms,
                                         symmem_error_record *record_p);
     symmem_status (*stream_query)(void *instance, void *stream, bool *idle_p);
-    /* Waits for all streams of the device that the instance made or wrapped; takes no failures. */
+    /* Waits for all streams of the device that the instance made or wrapped; takes no failures.
+     * symmem_free waits by it. */
     symmem_status (*device_synchronize)(void *instance, int32_t device, uint32_t timeout_ms);
     symmem_status (*event_create)(void *instance, int32_t device, void **event_p);
     void (*event_destroy)(void *instance, void *event);

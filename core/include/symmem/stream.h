@@ -74,7 +74,8 @@ SYMMEM_API void symmem_event_destroy(symmem_event *event);
 /* On a stream of the event's device. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_event_record(symmem_event *event,
                                                             symmem_stream *stream);
-/* A never recorded event counts as reached. */
+/* Waits for what the event marks at the call: a later record does not move that. A never recorded
+ * event counts as reached. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_wait_event(symmem_stream *stream,
                                                                  symmem_event *event);
 /* Waits until the event is reached, at once where it was never recorded; TIMEOUT if that takes too

@@ -404,6 +404,21 @@ static void fails_again(struct tk *t) {
     TK_CHECK_MSG(t, false, "number %d", 3);
 }
 
+static symmem_status refuse(const void *what) {
+    return what == NULL ? SYMMEM_LIMIT : SYMMEM_OK;
+}
+
+/* Shown as it is written here. */
+static void fails_call(struct tk *t) {
+    TK_OK(t, refuse(NULL));
+    TK_REQUIRE_OK(t, refuse(NULL));
+}
+
+static void out_of_bounds(struct tk *t) {
+    TK_AT_LEAST(t, 5, t->world_size * 0 + 3);
+    TK_BELOW(t, 5, t->world_size * 0 + 7);
+}
+
 #define BAD(test, body_fn)                                                                         \
     { .name = "bad." test, .requirements = "SM-SELF-02", .timeout_s = 2, .body = body_fn }
 #define BAD_FLAGS(test, body_fn, case_flags)                                                       \
@@ -415,7 +430,9 @@ static void fails_again(struct tk *t) {
 static const struct tk_case cases[] = {
     BAD("fails", fails),
     BAD("fails_status", fails_status),
+    BAD("fails_call", fails_call),
     BAD("fails_again", fails_again),
+    BAD("out_of_bounds", out_of_bounds),
     BAD("vacuous", vacuous),
     {.name = "bad.crashes", .requirements = "SM-SELF-02", .timeout_s = 30, .body = crashes},
     BAD("hangs", hangs),
