@@ -47,7 +47,20 @@ static void test_kept_ranks(void) {
         run("--backend fake --keep-ranks --verbose --filter good.dies_as_announced --repeat 3"), 0);
     CU_ASSERT(says("case 3 of its process"));
     CU_ASSERT_EQUAL(run("--backend fake --keep-ranks --filter bad.exit_status 2>&1"), 1);
-    CU_ASSERT(says("4 kept rank(s) did not end as they should"));
+    CU_ASSERT(says("4 kept rank(s) did not end as they should: rank 0 ended with status 66\n"));
+}
+
+/* How long an end may take grows with all limits; an end that nobody asked for is told of, too. */
+static void test_ends_of_kept_ranks(void) {
+    CU_ASSERT_EQUAL(run("--backend fake --keep-ranks --filter kept.ends_slowly 2>&1"), 0);
+    setenv("SYMMEM_TIMEOUT_SCALE", "0.1", 1);
+    CU_ASSERT_EQUAL(run("--backend fake --keep-ranks --filter kept.ends_slowly 2>&1"), 1);
+    unsetenv("SYMMEM_TIMEOUT_SCALE");
+    CU_ASSERT(says("4 kept rank(s) did not end as they should: rank 0 was ended by signal 9 "
+                   "(Killed), for it ran on for 500 ms\n"));
+    CU_ASSERT_EQUAL(run("--backend fake --keep-ranks --filter 'kept.waits_*,kept.*_kept' 2>&1"), 1);
+    CU_ASSERT(says("4 kept rank(s) did not end as they should: rank "));
+    CU_ASSERT(says(" was ended by signal 14 (Alarm clock) while it waited for a case\n"));
 }
 
 static void test_many_and_few_ranks(void) {
@@ -421,6 +434,7 @@ static const unit_case cases[] = {
     {"good cases pass", test_good_cases_pass},
     {"good cases pass with threads", test_good_cases_pass_with_threads},
     {"kept ranks", test_kept_ranks},
+    {"ends of kept ranks", test_ends_of_kept_ranks},
     {"many and few ranks", test_many_and_few_ranks},
     {"many of the other mode", test_many_of_the_other_mode},
     {"tools of walks", test_walks_tools},

@@ -26,7 +26,8 @@ struct member {
 struct runner_crew {
     struct member members[ARENA_MAX_RANKS];
     int parked_read, parked_write; /* members' numbers, as they come to an end of their case */
-    int bad_ends;                  /* members that ended otherwise than they should, told to end */
+    int bad_ends;                  /* members that ended otherwise than they should */
+    char first_bad[128];           /* which was the first, and how it ended */
 };
 
 /* What a member is told. Cases are where they were when it was forked. */
@@ -145,15 +146,36 @@ static bool send_order(const struct member *member, const struct order *order) {
     return write(member->order_fd, order, sizeof(*order)) == (ssize_t)sizeof(*order);
 }
 
+static void note_bad_end(struct runner_crew *crew, int number, const char *when, int status) {
+    char *text = crew->first_bad;
+
+    if (crew->bad_ends++ > 0)
+        return;
+    if (WIFSIGNALED(status))
+        snprintf(text, sizeof(crew->first_bad), "rank %d was ended by signal %d (%s)%s", number,
+                 WTERMSIG(status), strsignal(WTERMSIG(status)), when);
+    else
+        snprintf(text, sizeof(crew->first_bad), "rank %d ended with status %d%s", number,
+                 WEXITSTATUS(status), when);
+}
+
+/* Nobody told it to end. */
+void crew_lost(struct runner_crew *crew, pid_t pid, int status) {
+    for (int i = 0; i < ARENA_MAX_RANKS; i++)
+        if (crew->members[i].pid == pid)
+            note_bad_end(crew, i, " while it waited for a case", status);
+    crew_forget(crew, pid);
+}
+
 /* Those that ended while they waited. */
 static void forget_ended(struct runner_crew *crew) {
-    int status;
+    int status = 0;
 
     for (int i = 0; i < ARENA_MAX_RANKS; i++) {
         pid_t pid = crew->members[i].pid;
 
-        if (pid != 0 && waitpid(pid, &status, WNOHANG) != 0)
-            crew_forget(crew, pid);
+        if (pid != 0 && waitpid(pid, &status, WNOHANG) == pid)
+            crew_lost(crew, pid, status);
     }
 }
 
@@ -200,12 +222,17 @@ void crew_forget(struct runner_crew *crew, pid_t pid) {
         }
 }
 
-/* Waits for the member until the deadline, then ends it. False if it did not end as it should. */
-static bool reap_member(struct member *member, uint64_t deadline_ns) {
+/* Waits for the member until the deadline, then ends it. */
+static void reap_member(struct runner_crew *crew, int number, uint64_t grace_ms,
+                        uint64_t deadline_ns) {
+    struct member *member = &crew->members[number];
+    char when[48] = "";
     int status = 0;
 
     while (waitpid(member->pid, &status, WNOHANG) == 0) {
         if (arena_now_ns() > deadline_ns) {
+            snprintf(when, sizeof(when), ", for it ran on for %llu ms",
+                     (unsigned long long)grace_ms);
             kill(-member->pid, SIGKILL);
             kill(member->pid, SIGKILL);
         }
@@ -213,28 +240,32 @@ static bool reap_member(struct member *member, uint64_t deadline_ns) {
     }
     close(member->order_fd);
     member->pid = 0;
-    return WIFEXITED(status) && WEXITSTATUS(status) == RUNNER_RANK_DONE;
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != RUNNER_RANK_DONE)
+        note_bad_end(crew, number, when, status);
 }
 
+/* Many processes on one device end slowly, too. */
 void crew_end(struct runner_crew *crew) {
     const struct order end = {.test = NULL};
-    uint64_t deadline = arena_now_ns() + (uint64_t)END_GRACE_MS * 1000000u;
+    const uint64_t grace_ms = (uint64_t)(END_GRACE_MS * runner_timeout_scale());
+    uint64_t deadline = arena_now_ns() + grace_ms * 1000000u;
 
     for (int i = 0; crew != NULL && i < ARENA_MAX_RANKS; i++)
         if (crew->members[i].pid != 0)
             (void)send_order(&crew->members[i], &end);
     for (int i = 0; crew != NULL && i < ARENA_MAX_RANKS; i++)
         if (crew->members[i].pid != 0)
-            crew->bad_ends += !reap_member(&crew->members[i], deadline);
+            reap_member(crew, i, grace_ms, deadline);
 }
 
-int crew_close(struct runner_crew *crew) {
+int crew_close(struct runner_crew *crew, char *first_bad, size_t capacity) {
     int bad_ends = 0;
 
     if (crew == NULL)
         return 0;
     crew_end(crew);
     bad_ends = crew->bad_ends;
+    snprintf(first_bad, capacity, "%s", crew->first_bad);
     close(crew->parked_read);
     close(crew->parked_write);
     free(crew);

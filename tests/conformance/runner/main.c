@@ -64,6 +64,7 @@ static bool mode_is_possible(const struct runner *runner) {
 
 static enum runner_exit run_planned(struct runner *runner) {
     enum runner_exit status;
+    char first_bad[128];
     int bad_ends;
 
     if (!runner_probe(runner)) {
@@ -94,15 +95,13 @@ static enum runner_exit run_planned(struct runner *runner) {
     report_begin(runner);
     if (!runner_run_cunit(runner) && runner->interrupted == 0)
         fputs("symmem-conformance: CUnit did not run the whole list\n", stderr);
-    bad_ends = crew_close(runner->crew);
+    bad_ends = crew_close(runner->crew, first_bad, sizeof(first_bad));
     runner->crew = NULL;
     runner->reported = true;
     status = report_end(runner);
     if (bad_ends > 0)
-        fprintf(stderr,
-                "symmem-conformance: %d kept rank(s) did not end as they should after their last "
-                "case\n",
-                bad_ends);
+        fprintf(stderr, "symmem-conformance: %d kept rank(s) did not end as they should: %s\n",
+                bad_ends, first_bad);
     if (bad_ends > 0 && status == RUNNER_PASSED)
         status = RUNNER_FAILED;
     return runner->interrupted != 0 ? RUNNER_FAILED : status;

@@ -284,8 +284,8 @@ bool runner_run_cunit(struct runner *runner);
 
 /* Processes that are kept from case to case (crew.c). All but the first do nothing with NULL. */
 struct runner_crew *crew_open(void);
-/* Ends the members, too. How many of all that were told to end did otherwise than they should. */
-int crew_close(struct runner_crew *crew);
+/* Ends the members, too. How many of all ended otherwise than they should, and how the first. */
+int crew_close(struct runner_crew *crew, char *first_bad, size_t capacity);
 bool crew_takes(const struct runner_crew *crew, const struct tk_case *test);
 /* Before processes of a case of their own: ends members, unless the case opens no device. */
 void crew_make_room(struct runner_crew *crew, const struct tk_case *test);
@@ -294,6 +294,8 @@ void crew_launch(struct runner_run *run);
 /* Takes those that are through with the case off run->children. */
 void crew_collect(struct runner_run *run);
 bool crew_has(const struct runner_crew *crew, pid_t pid);
+/* That process was reaped, and had no case. */
+void crew_lost(struct runner_crew *crew, pid_t pid, int status);
 /* That process was reaped. */
 void crew_forget(struct runner_crew *crew, pid_t pid);
 /* Ends all members, so that the next case gets new ones. */

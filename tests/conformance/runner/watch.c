@@ -220,7 +220,7 @@ static int end_strays(const struct runner *runner) {
                 return strays + 1;
             tk_sleep_ms(1);
         } else if (crew_has(runner->crew, pid)) {
-            crew_forget(runner->crew, pid); /* it ended while it waited */
+            crew_lost(runner->crew, pid, status);
         } else if (!WIFEXITED(status) || WEXITSTATUS(status) == RUNNER_RANK_DONE) {
             strays++; /* one that ended by itself did no harm, but for a second self of a rank */
         }

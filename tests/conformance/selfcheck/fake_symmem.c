@@ -16,6 +16,7 @@
 #include <symmem/symmem.h>
 
 int selfcheck_exit_status; /* not 0: the process ends with it, as under a sanitizer */
+int selfcheck_exit_ms;     /* how long the process takes for its end */
 
 struct symmem_context {
     char backend[32];
@@ -30,6 +31,7 @@ struct symmem_handle {
 static char any_object; /* what groups, streams and stores point at */
 
 static void __attribute__((destructor)) override_exit_status(void) {
+    usleep((unsigned)selfcheck_exit_ms * 1000u);
     if (selfcheck_exit_status != 0)
         _exit(selfcheck_exit_status);
 }

@@ -2,8 +2,13 @@
 /* Cases that must pass, be skipped or not be planned. */
 #include "kit_internal.h"
 
+#include <signal.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
+
+#define KEPT_NAME "symmem-kept"
 
 /* No leak of the backend's. */
 static void driver_keeps(struct tk *t) {
@@ -82,6 +87,40 @@ static void alone(struct tk *t) {
     tk_out_of_band_barrier(t);
 }
 
+/* For kept ranks. */
+static void ends_slowly(struct tk *t) {
+    extern int selfcheck_exit_ms;
+
+    TK_CHECK(t, true);
+    selfcheck_exit_ms = 1500;
+}
+
+static void waits_under_a_name(struct tk *t) {
+    TK_CHECK(t, prctl(PR_SET_NAME, KEPT_NAME) == 0);
+}
+
+/* Of the controller's children those which have that name. */
+static void ends_the_kept(struct tk *t) {
+    char path[64], name[32];
+    FILE *children, *comm;
+    int pid, ended = 0;
+
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)getppid(), (int)getppid());
+    children = fopen(path, "re");
+    TK_REQUIRE(t, children != NULL);
+    while (t->rank == 0 && fscanf(children, "%d", &pid) == 1) {
+        snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+        comm = fopen(path, "re");
+        if (comm != NULL && fgets(name, sizeof(name), comm) != NULL &&
+            strcmp(name, KEPT_NAME "\n") == 0 && pid >= 2)
+            ended += kill(pid, SIGALRM) == 0;
+        if (comm != NULL)
+            fclose(comm);
+    }
+    fclose(children);
+    TK_CHECK(t, t->rank != 0 || ended == t->world_size);
+}
+
 static void capped_ranks(struct tk *t) {
     TK_EQ_INT(t, t->world_size < 2 ? t->world_size : 2, t->world_size);
 }
@@ -115,6 +154,18 @@ static const struct tk_case cases[] = {
      .requirements = "SM-SELF-01",
      .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT,
      .body = alone},
+    {.name = "kept.ends_slowly",
+     .requirements = "SM-SELF-01",
+     .flags = TK_PROCESS_ONLY,
+     .body = ends_slowly},
+    {.name = "kept.waits_under_a_name",
+     .requirements = "SM-SELF-01",
+     .flags = TK_PROCESS_ONLY,
+     .body = waits_under_a_name},
+    {.name = "kept.ends_the_kept",
+     .requirements = "SM-SELF-01",
+     .flags = TK_PROCESS_ONLY | TK_NO_BACKEND,
+     .body = ends_the_kept},
     {.name = "good.prints", .requirements = "SM-SELF-01", .body = prints},
     {.name = "good.threads", .requirements = "SM-SELF-01", .flags = TK_THREAD_ONLY, .body = passes},
 };
