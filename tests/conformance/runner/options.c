@@ -284,6 +284,22 @@ static bool take_option(int id, const char *text, struct runner_options *options
     }
 }
 
+/* Each would write over the other. */
+static bool reports_differ(const struct runner_options *options) {
+    for (int i = 0; i < options->report_count; i++) {
+        const char *path = options->reports[i].path;
+        bool differ = options->output == NULL || strcmp(options->output, path) != 0;
+
+        for (int j = 0; j < i; j++)
+            differ = differ && strcmp(options->reports[j].path, path) != 0;
+        if (!differ) {
+            fprintf(stderr, "symmem-conformance: two reports are to be one file: %s\n", path);
+            return false;
+        }
+    }
+    return true;
+}
+
 bool runner_parse_options(int argc, char **argv, struct runner_options *options) {
     int id;
 
@@ -300,5 +316,5 @@ bool runner_parse_options(int argc, char **argv, struct runner_options *options)
         fprintf(stderr, "symmem-conformance: unexpected argument '%s'\n", argv[optind]);
         return false;
     }
-    return true;
+    return reports_differ(options);
 }

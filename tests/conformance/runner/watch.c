@@ -75,21 +75,11 @@ static bool some_ended_badly(const struct runner_run *run) {
     return false;
 }
 
-static void add_interrupts(sigset_t *set) {
-    sigaddset(set, SIGINT);
-    sigaddset(set, SIGTERM);
-    sigaddset(set, SIGHUP);
-}
-
 /* One that came while nobody slept. */
 static void take_interrupt(struct runner *runner) {
     const struct timespec none = {0, 0};
-    sigset_t interrupts;
-    int got;
+    int got = sigtimedwait(&runner->interrupts, NULL, &none);
 
-    sigemptyset(&interrupts);
-    add_interrupts(&interrupts);
-    got = sigtimedwait(&interrupts, NULL, &none);
     if (got > 0)
         runner->interrupted = got;
 }
@@ -108,9 +98,8 @@ static void sleep_for_signal(struct runner *runner, uint64_t until_ns) {
     if (left > most)
         left = most; /* a stop and a continue in between must not lose a child */
     limit = (struct timespec){.tv_sec = 0, .tv_nsec = (long)left};
-    sigemptyset(&awaited);
+    awaited = runner->interrupts;
     sigaddset(&awaited, SIGCHLD);
-    add_interrupts(&awaited);
     got = sigtimedwait(&awaited, NULL, &limit);
     if (got > 0 && got != SIGCHLD)
         runner->interrupted = got;
