@@ -499,8 +499,8 @@ static void test_files_in_shm(void) {
     CU_ASSERT_EQUAL(rmdir(directory), 0);
 }
 
-/* nohup and shells that start something in the background say so by ignoring signals. */
-static void test_ignored_signals(void) {
+/* nohup starts what it starts so. */
+static void test_ignored_hangup(void) {
     char command[700];
     int status;
 
@@ -556,7 +556,7 @@ static const unit_case cases[] = {
     {"output file", test_output_file},
     {"reports ahead", test_reports_ahead},
     {"files in /dev/shm", test_files_in_shm},
-    {"ignored signals", test_ignored_signals},
+    {"ignored hangup", test_ignored_hangup},
     {"leaves nothing", test_leaves_nothing},
 };
 

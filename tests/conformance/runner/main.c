@@ -33,16 +33,16 @@ static void open_standard_files(void) {
         close(fd);
 }
 
-/* Not what whoever started the run has it ignore, as nohup does: that would come all the same if it
- * was blocked. */
+/* nohup has SIGHUP ignored, which would come all the same if it was blocked. What shells have
+ * ignored in the background ends the run nevertheless: there a script's Ctrl-C is meant for all. */
 static void choose_interrupts(sigset_t *interrupts) {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction action;
 
     sigemptyset(interrupts);
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-        if (sigaction(numbers[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
-            sigaddset(interrupts, numbers[i]);
+    sigaddset(interrupts, SIGINT);
+    sigaddset(interrupts, SIGTERM);
+    if (sigaction(SIGHUP, NULL, &action) != 0 || action.sa_handler != SIG_IGN)
+        sigaddset(interrupts, SIGHUP);
 }
 
 /* The watchdog takes these by sigtimedwait, so that nothing interrupts the controller elsewhere. */
