@@ -124,5 +124,7 @@ typedef struct bench_line {
 
 /* One line on standard output: JSON or, for people, a row of a table. */
 void bench_print(const bench_options *options, const bench_line *line, const bench_result *result);
+/* The exit status of a process that has printed: `status`, or worse if that went nowhere. */
+int bench_printed(int status);
 
 #endif

@@ -178,7 +178,7 @@ static void be_child(const controller *self, int index, pid_t parent, const sigs
         bench_pin(self->options, index);
         status = self->rank_main(self->world, index, self->arg);
     }
-    exit(status);
+    exit(bench_printed(status));
 }
 
 static void start_children(controller *self, const sigset_t *mask) {
@@ -232,13 +232,17 @@ static int sleep_for_signal(const controller *self, const sigset_t *signals) {
     return sigtimedwait(signals, NULL, &limit);
 }
 
+static bool is_end(int signal_number) {
+    return signal_number == SIGINT || signal_number == SIGTERM || signal_number == SIGHUP;
+}
+
 static void watch(controller *self, const sigset_t *signals) {
     reap(self);
     while (self->running > 0) {
         int signal_number = sleep_for_signal(self, signals);
         reap(self);
         bool late = bench_now_ns() >= self->deadline_ns;
-        if (self->running > 0 && (late || signal_number == SIGINT || signal_number == SIGTERM)) {
+        if (self->running > 0 && (late || is_end(signal_number))) {
             if (late && self->status == BENCH_DONE)
                 fprintf(stderr, "not done after %u s; ended\n", self->options->timeout_s);
             kill_children(self);
@@ -248,12 +252,20 @@ static void watch(controller *self, const sigset_t *signals) {
     }
 }
 
+/* As under nohup; blocked it would come all the same. */
+static bool hangup_is_ignored(void) {
+    struct sigaction action;
+    return sigaction(SIGHUP, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 static int run_children(controller *self) {
     sigset_t signals, before;
     sigemptyset(&signals);
     sigaddset(&signals, SIGCHLD);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
+    if (!hangup_is_ignored())
+        sigaddset(&signals, SIGHUP);
     sigprocmask(SIG_BLOCK, &signals, &before);
     self->deadline_ns = bench_now_ns() + (uint64_t)self->options->timeout_s * NS_PER_S;
     start_children(self, &before);
