@@ -147,8 +147,9 @@ fi
 
 # Turns with another program, of which ours plays the part.
 if command -v python3 >/dev/null 2>&1; then
+    printf -v peer %q "$bench" # it may lie in a folder with any name
     python3 -B "$here/gpu_turns.py" --bench "$bench" --backend shm --out "$work" --rounds 1 \
-        --sizes 4K --seconds 0.001 --peer "$bench --serve --json --dtype bfloat16 --seconds 0.001" \
+        --sizes 4K --seconds 0.001 --peer "$peer --serve --json --dtype bfloat16 --seconds 0.001" \
         >"$work/turns" 2>/dev/null || fail "gpu_turns.py"
     grep -qE '^barrier .*[0-9] \[.*\]$' "$work/turns" || fail "the table of turns has no ratio"
     [ -s "$work/results.json" ] || fail "gpu_turns.py has written nothing"
