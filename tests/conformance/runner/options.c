@@ -101,8 +101,8 @@ void runner_usage(FILE *out) {
         "TMPDIR is where the cases' directories lie; unset, it is memory if the run can have it.\n"
         "NO_COLOR=1 is --no-color. TERM=dumb and CI=true mean plain lines, no status line.\n"
         "Exit status: 0 all passed or were skipped for a missing capability, 1 a failure, an\n"
-        "error, or a profile that is not declared, 2 something stayed unresolved, 3 the\n"
-        "backend cannot be loaded or lacks the rank mode.\n",
+        "error, a profile that is not declared, or nothing that can be run, 2 something stayed\n"
+        "unresolved, 3 the backend cannot be loaded or lacks the rank mode.\n",
         out);
 }
 
