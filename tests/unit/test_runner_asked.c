@@ -66,11 +66,12 @@ static void test_reports_ahead(void) {
         run("--backend fake --filter good.passes --format json --output /nowhere/r 2>&1"), 1);
     CU_ASSERT(strstr(output, "good.passes") == NULL);
     /* Two in one file: one of them would be lost. */
-    snprintf(arguments, sizeof(arguments), "--report tap=%s --report json=%s 2>&1", path, path);
+    snprintf(arguments, sizeof(arguments), "--list --report tap=%s --report json=%s 2>&1", path,
+             path);
     CU_ASSERT_EQUAL(run(arguments), 1);
     CU_ASSERT(says("two reports are to be one file: "));
     CU_ASSERT_NOT_EQUAL(access(path, F_OK), 0);
-    snprintf(arguments, sizeof(arguments), "--output %s --report json=%s 2>&1", path, path);
+    snprintf(arguments, sizeof(arguments), "--list --output %s --report json=%s 2>&1", path, path);
     CU_ASSERT_EQUAL(run(arguments), 1);
     /* That of an earlier run is not taken for this one's, whatever ends it. */
     old = fopen(path, "we");
