@@ -125,10 +125,25 @@ static void test_ignored_hangup(void) {
     CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+/* A shell that becomes the runner leaves it children, such as those that read its output. They are
+ * not the ranks' and not the runner's to end. */
+static void test_children_of_others(void) {
+    char command[900];
+    int status;
+
+    snprintf(command, sizeof(command),
+             "(sleep 50 & echo $! >/tmp/p.$$; exec %s --backend fake --keep-ranks --filter "
+             "'good.*' >/dev/null); r=$?; kill $(cat /tmp/p.$$) || r=9; rm -f /tmp/p.$$; exit $r",
+             program);
+    status = system(command);
+    CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 static const unit_case cases[] = {
-    {"mistyped pattern", test_mistyped_pattern}, {"nothing to run", test_nothing_to_run},
-    {"unwritten lists", test_unwritten_lists},   {"reports ahead", test_reports_ahead},
-    {"files in /dev/shm", test_files_in_shm},    {"ignored hangup", test_ignored_hangup},
+    {"mistyped pattern", test_mistyped_pattern},     {"nothing to run", test_nothing_to_run},
+    {"unwritten lists", test_unwritten_lists},       {"reports ahead", test_reports_ahead},
+    {"files in /dev/shm", test_files_in_shm},        {"ignored hangup", test_ignored_hangup},
+    {"children of others", test_children_of_others},
 };
 
 int main(void) {

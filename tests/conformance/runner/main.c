@@ -127,6 +127,7 @@ static enum runner_exit run_opened(struct runner *runner) {
     /* For cases that look at the names themselves. */
     setenv("SYMMEM_PRIVATE_SHM", runner->private_shm ? "1" : "0", 1);
     block_signals(runner);
+    runner_note_others(runner);
     runner->arena_guard = arena_now_ns() ^ UINT64_C(0x9e3779b97f4a7c15);
     runner->arena = arena_create();
     if (runner->arena == NULL) {

@@ -38,6 +38,7 @@ enum runner_exit {
 };
 
 #define RUNNER_MAX_REPORTS 8
+#define RUNNER_MAX_OTHERS 32
 
 struct runner_report {
     enum runner_format format;
@@ -177,6 +178,8 @@ struct runner {
     bool opens_slowly; /* devices have taken all the time there is for that: they get no more of it
                         */
     uint64_t arena_guard;
+    pid_t others[RUNNER_MAX_OTHERS]; /* children that were there before the run; 0: has ended */
+    int other_count;
     sigset_t original_signals;
     sigset_t interrupts; /* signals that end the run */
     bool private_shm;    /* nobody else can make a name in /dev/shm */
@@ -274,6 +277,8 @@ void runner_run_case(struct runner *runner, const struct runner_entry *entry, in
                      struct runner_result *result);
 /* Starts the ranks; in a child it does not return. */
 void runner_launch(struct runner_run *run);
+/* What a shell that became this process has left it as children is not the runner's to end. */
+void runner_note_others(struct runner *runner);
 /* Waits for one child of runner_fork, ends it when time is up, and with it what it has started.
  * False if it had to be ended; *status_p is as waitpid gives it. */
 bool runner_await(struct runner *runner, pid_t pid, uint64_t timeout_ms, int *status_p);
