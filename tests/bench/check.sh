@@ -25,10 +25,10 @@ quick=(--bytes 8,4K --iterations 20 --warmup 1 --timeout 200 --json)
 grep -q '^{"op":"all_reduce",.*"graph":5,"clock":"host"' "$work/captured" || fail "no graph"
 grep -q '^{"op":"rendezvous",.*"graph":' "$work/captured" && fail "rendezvous in a graph"
 cat "$work/captured" >>"$work/ours"
-printf 'barrier 0 4\nno_such_op 8 1\nput 8\none_shot_all_reduce 4096 0\n' |
+printf 'barrier 0 4\nno_such_op 8 1\nput 8\nput -8 0\nput 99999999999999999999 0\none_shot_all_reduce 4096 0\n' |
     "$bench" --serve --ranks 2 "${quick[@]}" >"$work/served" 2>"$work/refused" || fail "--serve"
 counts="$(grep -cx '{"done":true}' "$work/served") $(wc -l <"$work/served") $(wc -l <"$work/refused")"
-[ "$counts" = "4 6 2" ] || fail "requests and answers: $counts"
+[ "$counts" = "6 8 4" ] || fail "requests and answers: $counts"
 "$limits" --op all --ranks 2 "${quick[@]}" >"$work/limits" || fail "the limits"
 
 # One line an op at least, and every line what it should be.
@@ -42,7 +42,8 @@ if grep -vxE "\{$pair(,$pair)*\}" "$work/ours" "$work/limits" >&2; then
 fi
 
 # Everything wrong is refused before a rank is started.
-for wrong in "--op none" "--op barrier,none" "--op all,barrier" "--op barrier," "--op barrier --ranks 0" "--op put --bytes 1x" "--op put --dtype int3" "" \
+for wrong in "--op none" "--op barrier,none" "--op all,barrier" "--op barrier," "--op barrier --ranks 0" "--op put --bytes 1x" "--op put --bytes 1125899906842625" \
+    "--op put --bytes 18446744073709551615" "--op put --dtype int3" "" \
     "--tune --ranks 1" "--tune --ranks 18" "--tune --op put" "--op put --checking maybe" \
     "--op put --graph 0" "--op put --serve" "--tune --graph 4" "--serve --checking both" \
     "--op put --graph 4 --input rewritten"; do

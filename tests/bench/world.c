@@ -159,6 +159,7 @@ typedef struct controller {
     int running;
     int status;
     uint64_t deadline_ns;
+    bool killed; /* all of them, because of the deadline or a signal */
 } controller;
 
 static void worsen(controller *self, int status) {
@@ -206,7 +207,7 @@ static void reap(controller *self) {
             continue;
         self->children[i] = 0;
         self->running--;
-        if (WIFSIGNALED(status))
+        if (WIFSIGNALED(status) && !self->killed)
             fprintf(stderr, "rank process %d was ended by signal %d\n", i, WTERMSIG(status));
         worsen(self, WIFEXITED(status) ? WEXITSTATUS(status) : BENCH_FAILED);
         if (status != 0) {
@@ -246,6 +247,7 @@ static void watch(controller *self, const sigset_t *signals) {
             if (late && self->status == BENCH_DONE)
                 fprintf(stderr, "not done after %u s; ended\n", self->options->timeout_s);
             kill_children(self);
+            self->killed = true;
             worsen(self, BENCH_FAILED);
             self->deadline_ns = UINT64_MAX; /* what was killed ends */
         }
