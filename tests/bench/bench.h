@@ -12,7 +12,8 @@
 
 #define BENCH_MAX_SIZES 64
 #define BENCH_MAX_GRAPH 10000
-/* What all ranks have together is still a number of bytes, so that no memory comes out too small. */
+/* What all ranks have together is still a number of bytes, so that no memory comes out too small.
+ */
 #define BENCH_MAX_BYTES ((size_t)1 << 50)
 #define BENCH_LINE 64 /* bytes of a cache line */
 
