@@ -33,7 +33,7 @@ for argument in "$@"; do
     case $argument in
     --format=*) format=${argument#*=} ;;
     --output=*) output=${argument#*=} ;;
-    --list | --trace | --check-trace | --help) plain= ;;
+    --list | --list-profiles | --trace | --check-trace | --help) plain= ;;
     esac
     previous=$argument
 done
@@ -58,8 +58,25 @@ if [ -t 1 ]; then
     exit "$status"
 fi
 
+# Its report and, on the last line, its exit status. Who ends this ends the runner.
+run_runner() {
+    local pid=
+    trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null' TERM
+    "$runner" "${options[@]}" </dev/null &
+    pid=$!
+    wait "$pid"
+    status=$?
+    while [ -n "$(jobs -pr)" ]; do # it was the signal that ended the wait
+        wait "$pid"
+        status=$?
+    done
+    printf '@status %d\n' "$status"
+}
+
 SECONDS=0
-exec {report}< <("$runner" "${options[@]}" </dev/null; printf '@status %d\n' "$?")
+exec {report}< <(run_runner)
+running=$!
+trap 'kill "$running" 2>/dev/null' HUP INT TERM
 status=1 closing=
 while IFS= read -r -u "$report" line; do
     if [[ $line =~ ^(.*)@status\ ([0-9]+)$ ]]; then

@@ -5,8 +5,8 @@
 # GPUs share them. Needs a driver, nvcc and no network. The ranks' processes are kept from case to
 # case, for opening a device takes seconds; SYMMEM_GPU_KEEP_RANKS=0 gives each case new ones. Results:
 # build/gpu/*.json, *.txt and about.txt; the last lines are the summaries. Exit status: the worst of
-# the runner's, 4 if there is no GPU, RANKS is no number or nothing was built; a check that finds
-# nothing good counts as 1.
+# the runner's, 4 if there is no GPU, RANKS or a setting is not what it should be, or nothing was
+# built; a check that finds nothing good counts as 1.
 # SYMMEM_GPU_MODES="thread process": which of them, in order. SYMMEM_GPU_LIMIT_S: how long a runner may
 # take, in seconds; unset: 3600.
 # SYMMEM_GPU_PARTS=N: N runners at once, each with every N-th case, on the same GPUs; MODE.K.txt and
@@ -46,6 +46,17 @@ if ! [[ $ranks =~ ^[1-9][0-9]*$ ]]; then
     printf 'gpu.sh: RANKS comes first and is a number, not "%s"\n' "$ranks" >&2
     exit 4
 fi
+modes=${SYMMEM_GPU_MODES:-thread process}
+read -ra words <<<"$modes"
+if ! [[ ${words[*]} =~ ^(thread|process)(\ (thread|process))*$ ]]; then
+    printf 'gpu.sh: SYMMEM_GPU_MODES is thread or process or both, not "%s"\n' "$modes" >&2
+    exit 4
+fi
+parts=${SYMMEM_GPU_PARTS:-1}
+if ! [[ $parts =~ ^[1-9][0-9]*$ ]]; then
+    printf 'gpu.sh: SYMMEM_GPU_PARTS is a number, not "%s"\n' "$parts" >&2
+    exit 4
+fi
 # Never multicast: on shared hosts it can put GPUs out of service.
 export SYMMEM_MULTICAST=0 NCCL_NVLS_ENABLE=0
 export TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
@@ -82,7 +93,6 @@ cat "$results/about.txt"
 keep=(--keep-ranks)
 [ "${SYMMEM_GPU_KEEP_RANKS:-1}" != 0 ] || keep=()
 
-parts=${SYMMEM_GPU_PARTS:-1}
 seed=$((RANDOM << 15 | RANDOM)) # the parts of a run have one
 merger=
 if [ "$parts" -gt 1 ] && cmake --build build --target symmem-report >>"$results/build.log" 2>&1; then
@@ -163,7 +173,7 @@ run_mode() { # MODE RUNNER_OPTIONS...
     return "$worst"
 }
 
-for mode in ${SYMMEM_GPU_MODES:-thread process}; do
+for mode in "${words[@]}"; do
     if [ "${SYMMEM_GPU_MODES_AT_ONCE:-0}" = 1 ]; then
         run_mode "$mode" "$@" &
         pids+=($!)

@@ -88,8 +88,10 @@ build_in() { # NAME CMAKE_OPTIONS...
     shift
     local directory=$root/$name
     local cache=$directory/CMakeCache.txt generator=()
-    # A folder that was configured for another place (a moved or copied checkout) is of no use.
-    if [ -f "$cache" ] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$cache"; then
+    # A folder that was configured for another place (a moved or copied checkout) is of no use. By what
+    # links this one is reached makes no difference.
+    if [ -f "$cache" ] &&
+        ! [ "$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$cache")" -ef "$root" ]; then
         rm -rf -- "$directory"
     fi
     if [ ! -f "$cache" ]; then

@@ -1,15 +1,36 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # run_ranks.sh N PROGRAM [ARGUMENTS]: starts N copies of a program as ranks 0 to N-1 of one job on
-# this machine, waits for all, and fails if one of them failed.
+# this machine, waits for all, and fails if one of them failed. Who ends it ends them.
 set -u
-count=${1:?usage: run_ranks.sh N PROGRAM [ARGUMENTS]}
+if [ "$#" -lt 2 ]; then
+    echo "usage: run_ranks.sh N PROGRAM [ARGUMENTS]" >&2
+    exit 2
+fi
+count=$1
 shift
 [[ $count =~ ^[1-9][0-9]*$ ]] || { echo "run_ranks.sh: no number of ranks: $count" >&2; exit 2; }
 # In memory, where that is allowed: on a disk ranks may wait for what other programs write.
 directory=$(mktemp -d "${TMPDIR:-/dev/shm}/symmem-job.XXXXXX" 2>/dev/null) ||
     directory=$(mktemp -d "${TMPDIR:-/tmp}/symmem-job.XXXXXX") || exit 1
 trap 'rm -rf -- "$directory"' EXIT
+
+# What runs in the background gets no Ctrl-C. Those that ended have numbers that may be others' by now.
+# shellcheck disable=SC2317 # called by trap
+stop() {
+    local running left
+    for ((left = 50; left >= 0; left--)); do
+        mapfile -t running < <(jobs -pr)
+        [ "${#running[@]}" -gt 0 ] || break
+        case $left in
+        50) kill "${running[@]}" 2>/dev/null ;;
+        0) kill -KILL "${running[@]}" 2>/dev/null ;;
+        esac
+        sleep 0.1
+    done
+    exit 1
+}
+trap stop HUP INT TERM
 
 export WORLD_SIZE=$count SYMMEM_STORE=file:$directory/store
 ranks=()

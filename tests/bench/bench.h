@@ -12,6 +12,9 @@
 
 #define BENCH_MAX_SIZES 64
 #define BENCH_MAX_GRAPH 10000
+/* What all ranks have together is still a number of bytes, so that no memory comes out too small.
+ */
+#define BENCH_MAX_BYTES ((size_t)1 << 50)
 #define BENCH_LINE 64 /* bytes of a cache line */
 
 /* --- options (options.c) ------------------------------------------------------------ */
@@ -124,5 +127,7 @@ typedef struct bench_line {
 
 /* One line on standard output: JSON or, for people, a row of a table. */
 void bench_print(const bench_options *options, const bench_line *line, const bench_result *result);
+/* The exit status of a process that has printed: `status`, or worse if that went nowhere. */
+int bench_printed(int status);
 
 #endif

@@ -25,10 +25,10 @@ quick=(--bytes 8,4K --iterations 20 --warmup 1 --timeout 200 --json)
 grep -q '^{"op":"all_reduce",.*"graph":5,"clock":"host"' "$work/captured" || fail "no graph"
 grep -q '^{"op":"rendezvous",.*"graph":' "$work/captured" && fail "rendezvous in a graph"
 cat "$work/captured" >>"$work/ours"
-printf 'barrier 0 4\nno_such_op 8 1\nput 8\none_shot_all_reduce 4096 0\n' |
+printf 'barrier 0 4\nno_such_op 8 1\nput 8\nput -8 0\nput 99999999999999999999 0\none_shot_all_reduce 4096 0\n' |
     "$bench" --serve --ranks 2 "${quick[@]}" >"$work/served" 2>"$work/refused" || fail "--serve"
 counts="$(grep -cx '{"done":true}' "$work/served") $(wc -l <"$work/served") $(wc -l <"$work/refused")"
-[ "$counts" = "4 6 2" ] || fail "requests and answers: $counts"
+[ "$counts" = "6 8 4" ] || fail "requests and answers: $counts"
 "$limits" --op all --ranks 2 "${quick[@]}" >"$work/limits" || fail "the limits"
 
 # One line an op at least, and every line what it should be.
@@ -42,7 +42,8 @@ if grep -vxE "\{$pair(,$pair)*\}" "$work/ours" "$work/limits" >&2; then
 fi
 
 # Everything wrong is refused before a rank is started.
-for wrong in "--op none" "--op barrier --ranks 0" "--op put --bytes 1x" "--op put --dtype int3" "" \
+for wrong in "--op none" "--op barrier,none" "--op all,barrier" "--op barrier," "--op barrier --ranks 0" "--op put --bytes 1x" "--op put --bytes 1125899906842625" \
+    "--op put --bytes 18446744073709551615" "--op put --dtype int3" "" \
     "--tune --ranks 1" "--tune --ranks 18" "--tune --op put" "--op put --checking maybe" \
     "--op put --graph 0" "--op put --serve" "--tune --graph 4" "--serve --checking both" \
     "--op put --graph 4 --input rewritten"; do
@@ -53,20 +54,44 @@ done
 "$bench" --op barrier --backend no_such_backend >/dev/null 2>&1
 [ $? -eq 3 ] || fail "a backend that is not there was not named as such"
 
+# Results that cannot be written are no success.
+"$bench" --op barrier "${quick[@]}" >/dev/full 2>"$work/unwritten" && fail "a full disk was not noticed"
+grep -q '^the results could not be written$' "$work/unwritten" || fail "a full disk was not told"
+"$bench" --list >/dev/full 2>&1 && fail "a list that was cut short was not noticed"
+"$bench" --tune --ranks 2 --bytes 64 --iterations 9 --timeout 200 >/dev/full 2>&1 &&
+    fail "a table that was cut short was not noticed"
+"$limits" --op hop "${quick[@]}" >/dev/full 2>&1 && fail "limits that were cut short were not noticed"
+sed 's/^{/{"round":0,/' "$work/ours" | "$compare" >/dev/full 2>&1 && fail "a comparison that was cut short was not noticed"
+
+begin() { # COMMAND...: in the background, until both ranks have told their names
+    mkdir "$work/store"
+    TMPDIR=$work/store "$@" --op barrier --ranks 2 --timeout 200 >/dev/null 2>&1 &
+    ours=$!
+    for _ in $(seq 100); do
+        [ "$(find "$work/store" -name 'k*' | wc -l)" -lt 2 ] || break
+        sleep 0.1
+    done
+}
+nothing_is_left() {
+    rmdir "$work/store" || fail "left behind: $(ls -R "$work/store")"
+}
 # Ranks that are killed leave nothing behind.
-mkdir "$work/store"
-TMPDIR=$work/store "$bench" --op barrier --ranks 2 --seconds 20 --timeout 200 >/dev/null 2>&1 &
-ours=$!
-for _ in $(seq 100); do
-    [ "$(find "$work/store" -name 'k*' | wc -l)" -lt 2 ] || break # both have told their names
-    sleep 0.1
-done
+begin "$bench" --seconds 20
 read -ra ranks <"/proc/$ours/task/$ours/children"
 for rank in "${ranks[@]}"; do
     [ "$rank" -gt 1 ] && kill -KILL "$rank"
 done
 wait "$ours" && fail "killed ranks were not noticed"
-rmdir "$work/store" || fail "left behind: $(ls -R "$work/store")"
+nothing_is_left
+# Nor does a run whose terminal goes away; under nohup it goes on.
+begin "$bench" --seconds 20
+kill -HUP "$ours"
+wait "$ours" && fail "a run whose terminal went away succeeded"
+nothing_is_left
+begin nohup "$bench" --seconds 2
+kill -HUP "$ours" || fail "it ended too early"
+wait "$ours" || fail "nohup was not heeded"
+nothing_is_left
 
 # Checking off and on by turns: a line of each.
 "$bench" --op barrier,all_reduce --checking both "${quick[@]}" >"$work/both" || fail "--checking both"
@@ -123,8 +148,9 @@ fi
 
 # Turns with another program, of which ours plays the part.
 if command -v python3 >/dev/null 2>&1; then
+    printf -v peer %q "$bench" # it may lie in a folder with any name
     python3 -B "$here/gpu_turns.py" --bench "$bench" --backend shm --out "$work" --rounds 1 \
-        --sizes 4K --seconds 0.001 --peer "$bench --serve --json --dtype bfloat16 --seconds 0.001" \
+        --sizes 4K --seconds 0.001 --peer "$peer --serve --json --dtype bfloat16 --seconds 0.001" \
         >"$work/turns" 2>/dev/null || fail "gpu_turns.py"
     grep -qE '^barrier .*[0-9] \[.*\]$' "$work/turns" || fail "the table of turns has no ratio"
     [ -s "$work/results.json" ] || fail "gpu_turns.py has written nothing"

@@ -51,6 +51,10 @@ int main(int argc, char **argv) {
         good = write_file(&data, json, compare_print_json);
     if (svg != NULL)
         good = write_file(&data, svg, compare_print_svg) && good;
+    if (fflush(stdout) != 0 || ferror(stdout) != 0) {
+        fputs("the table could not be written\n", stderr);
+        good = false;
+    }
     compare_finish(&data);
     return good ? BENCH_DONE : BENCH_FAILED;
 }

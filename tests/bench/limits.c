@@ -147,5 +147,5 @@ int main(int argc, char **argv) {
         return status;
     for (size_t i = 0; options.list && i < LIMIT_COUNT; i++)
         puts(limits[i].name);
-    return options.list ? BENCH_DONE : world_run(&options, rank_main, &options);
+    return options.list ? bench_printed(BENCH_DONE) : world_run(&options, rank_main, &options);
 }

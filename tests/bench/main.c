@@ -166,6 +166,22 @@ static int list_ops(const bench_options *options) {
     return BENCH_DONE;
 }
 
+/* Each name of the list, or what was asked for would be measured in part. */
+static bool check_ops(const char *list) {
+    for (const char *at = list;; at++) {
+        size_t length = strcspn(at, ",");
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", (int)length, at);
+        if (bench_find_op(name) == NULL) {
+            fprintf(stderr, "there is no op '%s'; --list names them\n", name);
+            return false;
+        }
+        at += length;
+        if (*at == '\0')
+            return true;
+    }
+}
+
 static bool check_names(const bench_options *options, symmem_dtype *dtype_p) {
     int dtype = 0;
     while (dtype < SYMMEM_DTYPE_COUNT &&
@@ -176,11 +192,8 @@ static bool check_names(const bench_options *options, symmem_dtype *dtype_p) {
         fprintf(stderr, "there is no dtype '%s'\n", options->dtype);
         return false;
     }
-    if (!options->tune && !options->serve && next_op(options, NULL) == NULL) {
-        fprintf(stderr, "there is no op '%s'; --list names them\n", options->ops);
-        return false;
-    }
-    return true;
+    return options->tune || options->serve || strcmp(options->ops, "all") == 0 ||
+           check_ops(options->ops);
 }
 
 static int remove_entry(const char *path, const struct stat *status, int kind, struct FTW *place) {
@@ -252,7 +265,7 @@ static int run_tune(job *work, bench_options *options) {
     if (status == BENCH_DONE)
         tune_print(work->tune, options);
     tune_close(work->tune);
-    return status;
+    return bench_printed(status);
 }
 
 int main(int argc, char **argv) {
@@ -262,7 +275,7 @@ int main(int argc, char **argv) {
     if (!bench_options_parse(argc, argv, &options, &status))
         return status;
     if (options.list)
-        return list_ops(&options);
+        return bench_printed(list_ops(&options));
     if (!check_names(&options, &work.dtype))
         return BENCH_USAGE;
     return options.tune ? run_tune(&work, &options) : run_job(&work);

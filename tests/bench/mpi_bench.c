@@ -321,12 +321,12 @@ int main(int argc, char **argv) {
     if (!bench_options_parse(argc, argv, &options, &status))
         return status;
     if (options.list)
-        return list_ops();
+        return bench_printed(list_ops());
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &self.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &self.ranks);
     bench_pin(&options, self.rank);
-    status = run_ops(&self);
+    status = bench_printed(run_ops(&self));
     if (status != BENCH_DONE)
         MPI_Abort(MPI_COMM_WORLD, status);
     MPI_Finalize();

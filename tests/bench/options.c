@@ -139,7 +139,7 @@ static bool parse_size(const char **text_p, size_t *bytes_p) {
     const char *unit = *end != '\0' ? strchr(units, *end) : NULL;
     unsigned shift = unit != NULL ? 10 * (unsigned)(unit - units + 1) : 0;
     end += unit != NULL;
-    if ((*end != '\0' && *end != ',') || value > SIZE_MAX >> shift)
+    if ((*end != '\0' && *end != ',') || value > BENCH_MAX_BYTES >> shift)
         return false;
     *bytes_p = (size_t)value << shift;
     *text_p = end;

@@ -72,6 +72,13 @@ static void print_row(const bench_line *line, const bench_result *result) {
            (long long)result->samples, (long long)result->batch, checking[line->checking + 1]);
 }
 
+int bench_printed(int status) {
+    if (fflush(stdout) == 0 && ferror(stdout) == 0)
+        return status;
+    fputs("the results could not be written\n", stderr);
+    return status == BENCH_DONE ? BENCH_FAILED : status;
+}
+
 void bench_print(const bench_options *options, const bench_line *line, const bench_result *result) {
     if (options->json)
         print_json(options, line, result);

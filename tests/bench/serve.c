@@ -14,8 +14,8 @@ static bool answer(bench_rank *self, const char *line) {
     const bench_options *options = self->options;
     char name[NAME_BYTES] = "";
     size_t bytes = 0;
-    bool read = sscanf(line, "%39s %zu %d", name, &bytes, &own.graph) == 3 && own.graph >= 0 &&
-                own.graph <= BENCH_MAX_GRAPH;
+    bool read = sscanf(line, "%39s %zu %d", name, &bytes, &own.graph) == 3 &&
+                bytes <= BENCH_MAX_BYTES && own.graph >= 0 && own.graph <= BENCH_MAX_GRAPH;
     const bench_op *op = read ? bench_find_op(name) : NULL;
     if (op == NULL || self->ranks < op->min_ranks) {
         if (self->rank == 0)

@@ -159,6 +159,7 @@ typedef struct controller {
     int running;
     int status;
     uint64_t deadline_ns;
+    bool killed; /* all of them, because of the deadline or a signal */
 } controller;
 
 static void worsen(controller *self, int status) {
@@ -178,7 +179,7 @@ static void be_child(const controller *self, int index, pid_t parent, const sigs
         bench_pin(self->options, index);
         status = self->rank_main(self->world, index, self->arg);
     }
-    exit(status);
+    exit(bench_printed(status));
 }
 
 static void start_children(controller *self, const sigset_t *mask) {
@@ -206,7 +207,7 @@ static void reap(controller *self) {
             continue;
         self->children[i] = 0;
         self->running--;
-        if (WIFSIGNALED(status))
+        if (WIFSIGNALED(status) && !self->killed)
             fprintf(stderr, "rank process %d was ended by signal %d\n", i, WTERMSIG(status));
         worsen(self, WIFEXITED(status) ? WEXITSTATUS(status) : BENCH_FAILED);
         if (status != 0) {
@@ -232,20 +233,31 @@ static int sleep_for_signal(const controller *self, const sigset_t *signals) {
     return sigtimedwait(signals, NULL, &limit);
 }
 
+static bool is_end(int signal_number) {
+    return signal_number == SIGINT || signal_number == SIGTERM || signal_number == SIGHUP;
+}
+
 static void watch(controller *self, const sigset_t *signals) {
     reap(self);
     while (self->running > 0) {
         int signal_number = sleep_for_signal(self, signals);
         reap(self);
         bool late = bench_now_ns() >= self->deadline_ns;
-        if (self->running > 0 && (late || signal_number == SIGINT || signal_number == SIGTERM)) {
+        if (self->running > 0 && (late || is_end(signal_number))) {
             if (late && self->status == BENCH_DONE)
                 fprintf(stderr, "not done after %u s; ended\n", self->options->timeout_s);
             kill_children(self);
+            self->killed = true;
             worsen(self, BENCH_FAILED);
             self->deadline_ns = UINT64_MAX; /* what was killed ends */
         }
     }
+}
+
+/* As under nohup; blocked it would come all the same. */
+static bool hangup_is_ignored(void) {
+    struct sigaction action;
+    return sigaction(SIGHUP, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
 static int run_children(controller *self) {
@@ -254,6 +266,8 @@ static int run_children(controller *self) {
     sigaddset(&signals, SIGCHLD);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
+    if (!hangup_is_ignored())
+        sigaddset(&signals, SIGHUP);
     sigprocmask(SIG_BLOCK, &signals, &before);
     self->deadline_ns = bench_now_ns() + (uint64_t)self->options->timeout_s * NS_PER_S;
     start_children(self, &before);

@@ -6,6 +6,7 @@
 #include "kit_internal.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,6 +112,14 @@ static void take_fds(struct kit_ledger *ledger) {
         closedir(directory);
 }
 
+/* What is loaded from a file, a backend's object for one, is code and its data, wherever it lies.
+ */
+static bool is_loaded(const struct mapping *mapping) {
+    Dl_info info;
+
+    return dladdr((void *)(uintptr_t)mapping->start, &info) != 0;
+}
+
 /* True for a line of /proc/self/maps that shows memory others can see. What a driver maps of its
  * device stays as long as the process and is no backend's to give back. */
 static bool parse_shared(const char *line, struct mapping *mapping) {
@@ -122,7 +131,7 @@ static bool parse_shared(const char *line, struct mapping *mapping) {
         strstr(line, " /dev/zero") == NULL)
         return false;
     return permissions[3] == 's' || strstr(line, "/memfd:") != NULL ||
-           strstr(line, "/dev/shm/") != NULL;
+           (strstr(line, "/dev/shm/") != NULL && !is_loaded(mapping));
 }
 
 static void add_mapping(struct kit_ledger *ledger, const struct mapping *mapping) {

@@ -186,7 +186,7 @@ static void timeout_at_first_contact(struct tk *t) {
     TK_REQ(t, "SM-EXCHANGE-04");
     for (int i = 0; i < 3; i++) {
         symmem_group *group = NULL;
-        char name[16];
+        char name[24];
         snprintf(name, sizeof(name), "fresh-%d", i);
         TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
         stay_away(t, group, name, absent[i][0], absent[i][1]);

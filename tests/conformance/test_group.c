@@ -328,7 +328,7 @@ static void many_groups_at_once(struct tk *t) {
     symmem_group *groups[GROUPS];
     TK_REQ(t, "SM-GROUP-01");
     for (int i = 0; i < GROUPS; i++) {
-        char name[16];
+        char name[24];
         snprintf(name, sizeof(name), "many-%d", i);
         TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &groups[i]));
     }

@@ -133,13 +133,14 @@ in_terminal() { # COMMAND: its bytes on an 80-column terminal
 }
 live=$'\r\033[K'
 if have script; then
-    list="$runner --backend fake --filter good.passes,good.skipped,bad.hangs --timeout 1"
+    printf -v quoted %q "$runner" # it may lie in a folder with any name
+    list="$quoted --backend fake --filter good.passes,good.skipped,bad.hangs --timeout 1"
     got=$(in_terminal "$list")
     grep -qF "$live" <<<"$got" || fail "no status line on a terminal"
     grep -qF '66%' <<<"$got" || fail "no percent in the status line"
     grep -qF $'\033[31m' <<<"$got" || fail "no colours on a terminal"
     ! grep -qF 'passed     good.passes' <<<"$got" || fail "a line for a passed case on a terminal"
-    list="$runner --backend fake --filter good.passes,bad.fails"
+    list="$quoted --backend fake --filter good.passes,bad.fails"
     got=$(in_terminal "$list --verbose")
     grep -qF 'good.passes (' <<<"$got" || fail "--verbose shows no line for a passed case"
     got=$(NO_COLOR=1 in_terminal "$list")

@@ -206,6 +206,9 @@ expect_status 2 "$report" --merge merged.json
 has err 'usage: symmem-report'
 expect_status 2 "$report" --merge /nowhere/merged.json p1.json p2.json p3.json
 has err '/nowhere/merged.json: No such file'
+cp p1.json kept.json
+expect_status 2 "$report" --merge kept.json kept.json p2.json p3.json
+cmp -s p1.json kept.json || fail "a part was written over"
 expect_status 2 "$report" --merge /dev/full p1.json p2.json p3.json
 has err '/dev/full: could not be written'
 

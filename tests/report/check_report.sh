@@ -266,6 +266,8 @@ echo '{"results": []}' >anonymous.json
 refuses 'without backend' anonymous.json
 echo '{"backend": "b", "ranks": 1, "rank_mode": "process", "results": [{"status": "passed"}]}' >noname.json
 refuses 'result 1 has no test' noname.json
+sed 's/"format": 1,/"format": 2,/' good.json >later.json
+refuses 'results in format 2, where this program knows 1' later.json
 { cat good.json; echo '}'; } >behind.json
 refuses 'not valid JSON' behind.json
 printf '{"results": \0}' >zero.json
@@ -309,6 +311,11 @@ expect_status 0 "$work/installed/bin/$(basename -- "$report")" good.json
 has "$work/out" 'SM-SELF-02'
 expect_status 2 "$report" --spec "$spec" --output /nowhere/page good.json
 expect_status 0 "$report" --help
+# What is read is not written over.
+cp good.json kept.json
+expect_status 2 "$report" --spec "$spec" --output kept.json good.json ./kept.json
+has "$work/err" 'kept.json: is read, and would be written over'
+cmp -s good.json kept.json || fail "results were written over"
 expect_status 1 "$report" --spec /nowhere/SPEC.md --output "$page" good.json
 echo 'no requirement' >SPEC.md
 expect_status 1 "$report" --spec SPEC.md --output "$page" good.json

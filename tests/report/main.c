@@ -102,17 +102,31 @@ static bool parse(int argc, char **argv, struct options *options) {
     return options->spec != NULL;
 }
 
+static bool is_one_file(const char *one, const char *other) {
+    struct stat first, second;
+
+    return stat(one, &first) == 0 && stat(other, &second) == 0 && first.st_ino == second.st_ino &&
+           first.st_dev == second.st_dev;
+}
+
 /* True if an earlier argument names the same file. */
 static bool is_given_before(const struct options *options, int number) {
-    struct stat this, other;
-
-    if (stat(options->files[number], &this) != 0)
-        return false;
     for (int i = 0; i < number; i++)
-        if (stat(options->files[i], &other) == 0 && this.st_ino == other.st_ino &&
-            this.st_dev == other.st_dev)
+        if (is_one_file(options->files[i], options->files[number]))
             return true;
     return false;
+}
+
+/* What is read must not be written over: it may be all that is left of a run. */
+static bool spares_files(const struct options *options) {
+    const char *output = options->merge != NULL ? options->merge : options->output;
+
+    for (int i = 0; output != NULL && i < options->file_count; i++)
+        if (is_one_file(options->files[i], output)) {
+            fprintf(stderr, "symmem-report: %s: is read, and would be written over\n", output);
+            return false;
+        }
+    return true;
 }
 
 static bool read_digests(struct reader *reader, const struct options *options) {
@@ -195,6 +209,8 @@ int main(int argc, char **argv) {
         usage(stderr);
         return NOT_WRITTEN;
     }
+    if (!spares_files(&options))
+        return NOT_WRITTEN;
     page.title = options.title;
     reader.root = options.root != NULL                 ? options.root
                   : getcwd(here, sizeof(here)) != NULL ? here

@@ -5,6 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The runner's FORMAT_VERSION, which grows when a key changes its meaning. The first results had
+ * none. */
+#define FORMAT_KNOWN 1
+
 static bool find_status(const char *name, enum page_status *status_p) {
     for (int i = PAGE_PASSED; i <= PAGE_ERROR; i++)
         if (strcmp(name, page_status_name((enum page_status)i)) == 0) {
@@ -120,6 +124,9 @@ static bool fill_run(struct reader *reader, const char *path, struct page_run *r
     const cJSON *results = cJSON_GetObjectItemCaseSensitive(tree, "results"), *item;
 
     run->source = read_below_root(reader, path);
+    if (json_count(tree, "format", FORMAT_KNOWN) != FORMAT_KNOWN)
+        return read_problem(reader, path, "results in format %d, where this program knows %d",
+                            json_count(tree, "format", 0), FORMAT_KNOWN);
     describe(reader, run, tree);
     if (run->backend[0] == '\0' || run->ranks == 0 || run->rank_mode[0] == '\0')
         return read_problem(reader, path, "a run without backend, ranks or rank_mode");

@@ -409,12 +409,7 @@ static void test_output_file(void) {
     rmdir(directory);
     /* A report that cannot be written fails a run that would have passed. */
     CU_ASSERT_EQUAL(run("--backend fake --filter good.passes --output /nowhere/report 2>&1"), 1);
-    CU_ASSERT_EQUAL(
-        run("--backend fake --filter good.passes --format json --output /nowhere/r 2>&1"), 1);
     CU_ASSERT_EQUAL(run("--backend fake --filter good.passes --format json >/dev/full 2>&1"), 1);
-    CU_ASSERT_EQUAL(run("--backend fake --filter good.passes --report json=/nowhere/r 2>&1"), 1);
-    CU_ASSERT(says("symmem-conformance: /nowhere/r: No such file"));
-    CU_ASSERT(closes_with("1 passed, 0 failed, 0 skipped\n"));
     CU_ASSERT_EQUAL(run("--backend fake --filter good.passes --report tap=/dev/full 2>&1"), 1);
 }
 

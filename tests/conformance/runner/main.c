@@ -33,15 +33,25 @@ static void open_standard_files(void) {
         close(fd);
 }
 
+/* nohup has SIGHUP ignored, which would come all the same if it was blocked. What shells have
+ * ignored in the background ends the run nevertheless: there a script's Ctrl-C is meant for all. */
+static void choose_interrupts(sigset_t *interrupts) {
+    struct sigaction action;
+
+    sigemptyset(interrupts);
+    sigaddset(interrupts, SIGINT);
+    sigaddset(interrupts, SIGTERM);
+    if (sigaction(SIGHUP, NULL, &action) != 0 || action.sa_handler != SIG_IGN)
+        sigaddset(interrupts, SIGHUP);
+}
+
 /* The watchdog takes these by sigtimedwait, so that nothing interrupts the controller elsewhere. */
 static void block_signals(struct runner *runner) {
     sigset_t blocked;
 
-    sigemptyset(&blocked);
+    choose_interrupts(&runner->interrupts);
+    blocked = runner->interrupts;
     sigaddset(&blocked, SIGCHLD);
-    sigaddset(&blocked, SIGINT);
-    sigaddset(&blocked, SIGTERM);
-    sigaddset(&blocked, SIGHUP);
     sigprocmask(SIG_BLOCK, &blocked, &runner->original_signals);
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -67,6 +77,8 @@ static enum runner_exit run_planned(struct runner *runner) {
     char first_bad[128];
     int bad_ends;
 
+    if (!runner_knows_patterns(runner->options.filter))
+        return RUNNER_FAILED;
     if (!runner_probe(runner)) {
         fprintf(stderr, "symmem-conformance: backend %s cannot be loaded: %s\n",
                 runner->options.backend, runner->arena->probe.reason);
@@ -107,28 +119,46 @@ static enum runner_exit run_planned(struct runner *runner) {
     return runner->interrupted != 0 ? RUNNER_FAILED : status;
 }
 
-static enum runner_exit run(const struct runner_options *options) {
-    struct runner runner = {.options = *options};
+static enum runner_exit run_opened(struct runner *runner) {
     enum runner_exit status;
 
-    settle_environment();
-    runner.private_shm = private_shm_enter();
+    runner->private_shm = private_shm_enter(runner->options.backend);
     /* For cases that look at the names themselves. */
-    setenv("SYMMEM_PRIVATE_SHM", runner.private_shm ? "1" : "0", 1);
-    block_signals(&runner);
-    runner.arena_guard = arena_now_ns() ^ UINT64_C(0x9e3779b97f4a7c15);
-    runner.arena = arena_create();
-    if (runner.arena == NULL) {
+    setenv("SYMMEM_PRIVATE_SHM", runner->private_shm ? "1" : "0", 1);
+    block_signals(runner);
+    runner_note_others(runner);
+    runner->arena_guard = arena_now_ns() ^ UINT64_C(0x9e3779b97f4a7c15);
+    runner->arena = arena_create();
+    if (runner->arena == NULL) {
         fputs("symmem-conformance: no shared memory for the results\n", stderr);
         return RUNNER_FAILED;
     }
-    status = run_planned(&runner);
+    status = run_planned(runner);
+    runner_free_plan(runner);
+    output_close(runner->output);
+    arena_destroy(runner->arena);
+    return status;
+}
+
+static enum runner_exit run(const struct runner_options *options) {
+    struct runner runner = {.options = *options};
+    enum runner_exit status = RUNNER_FAILED;
+
+    settle_environment();
+    if (report_open(&runner))
+        status = run_opened(&runner);
     if (!runner.reported && options->format == FORMAT_TEXT)
         puts("0 passed, 1 failed, 0 skipped"); /* a run always says how it ended */
-    runner_free_plan(&runner);
-    output_close(runner.output);
-    arena_destroy(runner.arena);
+    report_close(&runner);
     return status;
+}
+
+/* What is printed for programs to read must not be cut short without a word. */
+static int printed(void) {
+    if (fflush(stdout) == 0 && ferror(stdout) == 0)
+        return RUNNER_PASSED;
+    fputs("symmem-conformance: standard output could not be written\n", stderr);
+    return RUNNER_FAILED;
 }
 
 int runner_main(int argc, char **argv) {
@@ -141,25 +171,27 @@ int runner_main(int argc, char **argv) {
     }
     if (options.help) {
         runner_usage(stdout);
-        return RUNNER_PASSED;
+        return printed();
     }
     if (options.list) {
+        if (!runner_knows_patterns(options.filter))
+            return RUNNER_FAILED;
         runner_print_list(&options, stdout);
-        return RUNNER_PASSED;
+        return printed();
     }
     if (options.list_profiles) {
         runner_print_profiles(stdout);
-        return RUNNER_PASSED;
+        return printed();
     }
     if (options.trace) {
         runner_print_trace(stdout);
-        return RUNNER_PASSED;
+        return printed();
     }
     if (!runner_check_trace(stderr))
         return RUNNER_FAILED;
     if (options.check_trace) {
         puts("trace: complete");
-        return RUNNER_PASSED;
+        return printed();
     }
     return (int)run(&options);
 }

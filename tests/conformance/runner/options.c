@@ -101,8 +101,8 @@ void runner_usage(FILE *out) {
         "TMPDIR is where the cases' directories lie; unset, it is memory if the run can have it.\n"
         "NO_COLOR=1 is --no-color. TERM=dumb and CI=true mean plain lines, no status line.\n"
         "Exit status: 0 all passed or were skipped for a missing capability, 1 a failure, an\n"
-        "error, or a profile that is not declared, 2 something stayed unresolved, 3 the\n"
-        "backend cannot be loaded or lacks the rank mode.\n",
+        "error, a profile that is not declared, or nothing that can be run, 2 something stayed\n"
+        "unresolved, 3 the backend cannot be loaded or lacks the rank mode.\n",
         out);
 }
 
@@ -284,6 +284,22 @@ static bool take_option(int id, const char *text, struct runner_options *options
     }
 }
 
+/* Each would write over the other. */
+static bool reports_differ(const struct runner_options *options) {
+    for (int i = 0; i < options->report_count; i++) {
+        const char *path = options->reports[i].path;
+        bool differ = options->output == NULL || strcmp(options->output, path) != 0;
+
+        for (int j = 0; j < i; j++)
+            differ = differ && strcmp(options->reports[j].path, path) != 0;
+        if (!differ) {
+            fprintf(stderr, "symmem-conformance: two reports are to be one file: %s\n", path);
+            return false;
+        }
+    }
+    return true;
+}
+
 bool runner_parse_options(int argc, char **argv, struct runner_options *options) {
     int id;
 
@@ -300,5 +316,5 @@ bool runner_parse_options(int argc, char **argv, struct runner_options *options)
         fprintf(stderr, "symmem-conformance: unexpected argument '%s'\n", argv[optind]);
         return false;
     }
-    return true;
+    return reports_differ(options);
 }

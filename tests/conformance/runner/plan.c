@@ -52,6 +52,25 @@ bool runner_matches(const char *filter, const char *name) {
     return false;
 }
 
+static bool some_test_matches(const char *pattern) {
+    for (int s = 0; s < runner_suite_count; s++)
+        for (int c = 0; c < runner_suites[s]->count; c++)
+            if (fnmatch(pattern, runner_suites[s]->cases[c].name, 0) == 0)
+                return true;
+    return false;
+}
+
+bool runner_knows_patterns(const char *filter) {
+    char pattern[256];
+
+    while (filter != NULL && runner_next_id(&filter, pattern, sizeof(pattern)))
+        if (!some_test_matches(pattern)) {
+            fprintf(stderr, "symmem-conformance: no test matches '%s'\n", pattern);
+            return false;
+        }
+    return true;
+}
+
 static bool is_chosen(const struct runner_options *options, const struct tk_case *test) {
     return runner_matches(options->filter, test->name) && runner_in_profile(options->profile, test);
 }

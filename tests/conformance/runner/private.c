@@ -10,6 +10,7 @@
 #include "runner.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/capability.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -102,14 +103,41 @@ static bool is_permitted(bool root) {
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-bool private_shm_enter(void) {
-    const char *setting = getenv("SYMMEM_PRIVATE_SHM");
+/* Whether the path leads there, through links or not. */
+static bool lies_there(const char *path) {
+    char real[PATH_MAX], there[PATH_MAX];
+    size_t length;
+
+    if (path == NULL || realpath(path, real) == NULL || realpath(shm_directory, there) == NULL)
+        return false;
+    length = strlen(there);
+    return strncmp(real, there, length) == 0 && (real[length] == '/' || real[length] == '\0');
+}
+
+/* What the run needs and would no longer find; NULL: nothing. */
+static const char *needed_there(const char *backend) {
+    return lies_there("/proc/self/exe")   ? "the suite"
+           : lies_there(backend)          ? "the backend"
+           : lies_there(getenv("TMPDIR")) ? "TMPDIR"
+           : lies_there(".")              ? "the working directory"
+                                          : NULL;
+}
+
+bool private_shm_enter(const char *backend) {
+    const char *setting = getenv("SYMMEM_PRIVATE_SHM"), *needed = needed_there(backend);
     bool root = geteuid() == 0;
 
     if (setting != NULL && strcmp(setting, "0") == 0)
         return false;
     if (setting != NULL && strcmp(setting, "own") == 0)
         return true; /* whoever started this has made it private */
+    if (needed != NULL) {
+        fprintf(stderr,
+                "symmem-conformance: %s is in %s, so the run has none of its own: names that are "
+                "left there are noticed only where a rank held them\n",
+                needed, shm_directory);
+        return false;
+    }
     if (!is_permitted(root) || !enter(root))
         return false;
     if (getenv("TMPDIR") == NULL && access(scratch_directory, W_OK) == 0)

@@ -42,9 +42,7 @@ pid_t runner_fork(struct runner *runner) {
     sigaction(SIGTERM, &action, NULL);
     signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &runner->original_signals, NULL);
-    /* The report's file is not the rank's, and must not look as if it held it. */
-    if (runner->progress != NULL && fileno(runner->progress) > STDERR_FILENO)
-        close(fileno(runner->progress));
+    report_forget(runner);
     output_redirect(runner->output);
     dup2(STDERR_FILENO, STDOUT_FILENO); /* standard output is the report's */
     return 0;

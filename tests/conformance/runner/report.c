@@ -47,17 +47,47 @@ void report_limits(const struct runner *runner, FILE *out) {
         fprintf(out, ", limits x %g", runner->options.timeout_scale);
 }
 
+static bool open_file(const char *path, FILE **file_p) {
+    *file_p = fopen(path, "we");
+    if (*file_p == NULL)
+        fprintf(stderr, "symmem-conformance: %s: %s\n", path, strerror(errno));
+    return *file_p != NULL;
+}
+
+bool report_open(struct runner *runner) {
+    const struct runner_options *options = &runner->options;
+
+    for (int i = 0; i < options->report_count; i++)
+        if (!open_file(options->reports[i].path, &runner->files[i]))
+            return false;
+    return options->output == NULL || open_file(options->output, &runner->output_file);
+}
+
+static void forget(FILE *file) {
+    if (file != NULL && fileno(file) > STDERR_FILENO)
+        close(fileno(file));
+}
+
+void report_forget(const struct runner *runner) {
+    for (int i = 0; i < RUNNER_MAX_REPORTS; i++)
+        forget(runner->files[i]);
+    forget(runner->output_file);
+}
+
+void report_close(struct runner *runner) {
+    for (int i = 0; i < RUNNER_MAX_REPORTS; i++)
+        if (runner->files[i] != NULL)
+            fclose(runner->files[i]);
+    if (runner->output_file != NULL)
+        fclose(runner->output_file);
+}
+
 void report_begin(struct runner *runner) {
     const struct runner_options *options = &runner->options;
 
-    runner->progress = options->format == FORMAT_TEXT ? stdout : stderr;
-    if (options->format == FORMAT_TEXT && options->output != NULL) {
-        runner->progress = fopen(options->output, "we");
-        if (runner->progress == NULL) {
-            fprintf(stderr, "symmem-conformance: %s: %s\n", options->output, strerror(errno));
-            runner->progress = stdout;
-        }
-    }
+    runner->progress = options->format != FORMAT_TEXT ? stderr
+                       : options->output != NULL      ? runner->output_file
+                                                      : stdout;
     runner->start_ns = arena_now_ns();
     runner->started = time(NULL);
     runner->color = wants_color(runner);
@@ -81,15 +111,21 @@ void report_case(struct runner *runner, const struct runner_result *result) {
     report_text_case(runner, result);
 }
 
+int report_failed(const struct runner *runner) {
+    const struct runner_summary *summary = &runner->summary;
+
+    return summary->failed + summary->errors + summary->unresolved + (runner->whole_count == 0);
+}
+
 /* The line that scripts look for: on standard output unless that carries another format. */
 static void closing_line(const struct runner *runner) {
     const struct runner_options *options = &runner->options;
     const struct runner_summary *summary = &runner->summary;
     bool report_is_here = options->format != FORMAT_TEXT && options->output == NULL;
-    int failed = summary->failed + summary->errors + summary->unresolved;
     FILE *out = report_is_here ? stderr : stdout;
 
-    fprintf(out, "%d passed, %d failed, %d skipped", summary->passed, failed, summary->skipped);
+    fprintf(out, "%d passed, %d failed, %d skipped", summary->passed, report_failed(runner),
+            summary->skipped);
     if (options->parts > 0)
         fprintf(out, ", part %d/%d", options->part, options->parts);
     fputc('\n', out);
@@ -101,51 +137,41 @@ static bool unwritten(const char *path) {
     return false;
 }
 
-/* NULL: standard output. True if it was written to the end. */
-static bool write_report(const struct runner *runner, enum runner_format format, const char *path) {
+/* To the end, and closes the file; *file_p is NULL for standard output. True if all was written. */
+static bool finish(FILE **file_p, const char *path) {
+    FILE *out = *file_p == NULL ? stdout : *file_p;
+    bool good = ferror(out) == 0 && fflush(out) == 0;
+
+    if (*file_p != NULL)
+        good = fclose(out) == 0 && good;
+    *file_p = NULL;
+    return good || unwritten(path);
+}
+
+static bool write_report(const struct runner *runner, enum runner_format format, FILE **file_p,
+                         const char *path) {
     static void (*const writers[])(const struct runner *, FILE *) = {
         [FORMAT_TAP] = report_tap,
         [FORMAT_JUNIT] = report_junit,
         [FORMAT_JSON] = report_json,
         [FORMAT_HTML] = report_html,
     };
-    FILE *out = path == NULL ? stdout : fopen(path, "we");
-    bool good;
 
-    if (out == NULL) {
-        fprintf(stderr, "symmem-conformance: %s: %s\n", path, strerror(errno));
-        return false;
-    }
-    writers[format](runner, out);
-    good = ferror(out) == 0 && fflush(out) == 0;
-    if (path != NULL)
-        good = fclose(out) == 0 && good;
-    return good || unwritten(path);
+    /* The text was written as the cases ran: what went wrong then is remembered by the stream. */
+    if (format != FORMAT_TEXT)
+        writers[format](runner, *file_p == NULL ? stdout : *file_p);
+    return finish(file_p, path);
 }
 
-/* The text was written as the cases ran: what went wrong then is remembered by the stream. */
-static bool end_text(const struct runner *runner) {
-    const char *path = runner->options.output;
-    bool good;
-
-    if (path != NULL && runner->progress == stdout)
-        return false; /* report_begin could not open it */
-    good = ferror(runner->progress) == 0 && fflush(runner->progress) == 0;
-    if (runner->progress != stdout)
-        good = fclose(runner->progress) == 0 && good;
-    return good || unwritten(path);
-}
-
-static bool write_reports(const struct runner *runner) {
+static bool write_reports(struct runner *runner) {
     const struct runner_options *options = &runner->options;
     bool written = true;
 
     for (int i = 0; i < options->report_count; i++)
-        written =
-            write_report(runner, options->reports[i].format, options->reports[i].path) && written;
-    if (options->format != FORMAT_TEXT)
-        return write_report(runner, options->format, options->output) && written;
-    return end_text(runner) && written;
+        written = write_report(runner, options->reports[i].format, &runner->files[i],
+                               options->reports[i].path) &&
+                  written;
+    return write_report(runner, options->format, &runner->output_file, options->output) && written;
 }
 
 enum runner_exit report_end(struct runner *runner) {
@@ -160,7 +186,7 @@ enum runner_exit report_end(struct runner *runner) {
     closing_line(runner);
     if (fflush(stdout) != 0 || ferror(stdout) != 0)
         written = false;
-    if (summary->failed + summary->errors > 0 || !written)
+    if (summary->failed + summary->errors > 0 || runner->whole_count == 0 || !written)
         return RUNNER_FAILED;
     return summary->unresolved > 0 ? RUNNER_UNRESOLVED : RUNNER_PASSED;
 }

@@ -184,10 +184,12 @@ static void list_bad(const struct runner *runner) {
 
 static void show_outcome(const struct runner *runner) {
     const struct runner_summary *summary = &runner->summary;
-    int bad = summary->failed + summary->errors + summary->unresolved;
+    int bad = report_failed(runner);
     unsigned tenths = (unsigned)(runner->seconds * 10.0);
     FILE *out = runner->progress;
 
+    if (runner->whole_count == 0)
+        fputs("error: of the cases asked for none can be run so\n", out);
     if (runner->result_count < runner->planned_count)
         fprintf(out, "error: %d of %d planned cases did not run%s\n",
                 runner->planned_count - runner->result_count, runner->planned_count,

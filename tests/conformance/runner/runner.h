@@ -38,6 +38,7 @@ enum runner_exit {
 };
 
 #define RUNNER_MAX_REPORTS 8
+#define RUNNER_MAX_OTHERS 32
 
 struct runner_report {
     enum runner_format format;
@@ -177,14 +178,19 @@ struct runner {
     bool opens_slowly; /* devices have taken all the time there is for that: they get no more of it
                         */
     uint64_t arena_guard;
+    pid_t others[RUNNER_MAX_OTHERS]; /* children that were there before the run; 0: has ended */
+    int other_count;
     sigset_t original_signals;
-    bool private_shm;  /* nobody else can make a name in /dev/shm */
-    uint64_t start_ns; /* CLOCK_MONOTONIC, as arena_now_ns */
-    time_t started;    /* the calendar's */
-    double seconds;    /* that the run took */
+    sigset_t interrupts; /* signals that end the run */
+    bool private_shm;    /* nobody else can make a name in /dev/shm */
+    uint64_t start_ns;   /* CLOCK_MONOTONIC, as arena_now_ns */
+    time_t started;      /* the calendar's */
+    double seconds;      /* that the run took */
     struct runner_summary summary;
-    struct runner_output *output; /* of the ranks; NULL: they print where the runner does */
-    struct runner_crew *crew;     /* NULL: each case gets processes of its own */
+    struct runner_output *output;    /* of the ranks; NULL: they print where the runner does */
+    struct runner_crew *crew;        /* NULL: each case gets processes of its own */
+    FILE *files[RUNNER_MAX_REPORTS]; /* of options.reports; NULL: written, or never opened */
+    FILE *output_file;               /* of options.output; likewise */
     FILE *progress;
     bool color;
     struct report_live live;
@@ -197,6 +203,8 @@ void runner_print_list(const struct runner_options *options, FILE *out);
 /* Whether a run with these options would have the test in its plan if it were not in parts. */
 bool runner_would_plan(const struct runner_options *options, const struct tk_case *test);
 bool runner_matches(const char *filter, const char *name);
+/* Whether each pattern (NULL: there is none) has a test; says on standard error which has not. */
+bool runner_knows_patterns(const char *filter);
 /* "MULTICAST" for one bit; "-" for none; "A+B" for several. */
 void runner_capability_names(uint64_t bits, char *text, size_t capacity);
 
@@ -269,6 +277,8 @@ void runner_run_case(struct runner *runner, const struct runner_entry *entry, in
                      struct runner_result *result);
 /* Starts the ranks; in a child it does not return. */
 void runner_launch(struct runner_run *run);
+/* What a shell that became this process has left it as children is not the runner's to end. */
+void runner_note_others(struct runner *runner);
 /* Waits for one child of runner_fork, ends it when time is up, and with it what it has started.
  * False if it had to be ended; *status_p is as waitpid gives it. */
 bool runner_await(struct runner *runner, pid_t pid, uint64_t timeout_ms, int *status_p);
@@ -317,8 +327,9 @@ void scratch_remove(const char *path);
 /* Names of files below `path`, blank-separated; how many. */
 int scratch_list_files(const char *path, char *names, size_t capacity);
 
-/* A /dev/shm of the run's own, unless SYMMEM_PRIVATE_SHM=0 or the system does not permit it. */
-bool private_shm_enter(void);
+/* A /dev/shm of the run's own, unless SYMMEM_PRIVATE_SHM=0, the system does not permit it, or what
+ * the run needs, such as the backend's object, lies in the one that it would hide. */
+bool private_shm_enter(const char *backend);
 
 /* What a case leaves behind in places that have names; by the controller (names.c). */
 struct names;
@@ -348,14 +359,23 @@ void findings_headline(const struct runner_finding *finding, char *text, size_t 
 
 const char *runner_verdict_name(enum runner_verdict verdict);
 bool runner_verdict_is_good(enum runner_verdict verdict);
+/* Opens the files that the options name, before anything is run and before the run gets a /dev/shm
+ * of its own, which would hide what lies there. False after a message. */
+bool report_open(struct runner *runner);
+/* In a rank's process: the reports are not its own, and must not look as if it held them. */
+void report_forget(const struct runner *runner);
 void report_begin(struct runner *runner);
 /* A case starts. */
 void report_start(struct runner *runner, const struct runner_entry *entry);
 /* Time passes; called at least ten times a second while a case runs. */
 void report_tick(struct runner *runner);
 void report_case(struct runner *runner, const struct runner_result *result);
+/* As the last line counts them: one if nothing that was asked for can be run. */
+int report_failed(const struct runner *runner);
 /* Writes the report; the exit status of the run. */
 enum runner_exit report_end(struct runner *runner);
+/* Those that were not written stay empty. */
+void report_close(struct runner *runner);
 
 void report_text_begin(struct runner *runner);
 void report_text_case(struct runner *runner, const struct runner_result *result);

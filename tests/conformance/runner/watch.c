@@ -75,21 +75,11 @@ static bool some_ended_badly(const struct runner_run *run) {
     return false;
 }
 
-static void add_interrupts(sigset_t *set) {
-    sigaddset(set, SIGINT);
-    sigaddset(set, SIGTERM);
-    sigaddset(set, SIGHUP);
-}
-
 /* One that came while nobody slept. */
 static void take_interrupt(struct runner *runner) {
     const struct timespec none = {0, 0};
-    sigset_t interrupts;
-    int got;
+    int got = sigtimedwait(&runner->interrupts, NULL, &none);
 
-    sigemptyset(&interrupts);
-    add_interrupts(&interrupts);
-    got = sigtimedwait(&interrupts, NULL, &none);
     if (got > 0)
         runner->interrupted = got;
 }
@@ -108,9 +98,8 @@ static void sleep_for_signal(struct runner *runner, uint64_t until_ns) {
     if (left > most)
         left = most; /* a stop and a continue in between must not lose a child */
     limit = (struct timespec){.tv_sec = 0, .tv_nsec = (long)left};
-    sigemptyset(&awaited);
+    awaited = runner->interrupts;
     sigaddset(&awaited, SIGCHLD);
-    add_interrupts(&awaited);
     got = sigtimedwait(&awaited, NULL, &limit);
     if (got > 0 && got != SIGCHLD)
         runner->interrupted = got;
@@ -183,19 +172,42 @@ static void end_running(struct runner_run *run, bool crashed) {
         sleep_for_signal(run->runner, arena_now_ns() + 100000000u);
 }
 
-/* Ends the processes that the kernel lists as our children, the crew apart: orphans of the ranks,
- * which come to us because the controller is their subreaper. How many there are. */
-static int kill_listed_children(const struct runner *runner) {
+/* The kernel's list of our children; NULL: not known. */
+static FILE *open_children(void) {
     char path[64];
-    FILE *list;
-    int pid, count = 0;
 
     snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
-    list = fopen(path, "re");
+    return fopen(path, "re");
+}
+
+void runner_note_others(struct runner *runner) {
+    FILE *list = open_children();
+    int pid;
+
+    while (list != NULL && runner->other_count < RUNNER_MAX_OTHERS && fscanf(list, "%d", &pid) == 1)
+        runner->others[runner->other_count++] = pid;
+    if (list != NULL)
+        fclose(list);
+}
+
+/* Its place among the others, -1 for all that we started or that comes from the ranks. */
+static int find_other(const struct runner *runner, pid_t pid) {
+    for (int i = 0; i < runner->other_count; i++)
+        if (runner->others[i] == pid)
+            return i;
+    return -1;
+}
+
+/* Ends the processes that the kernel lists as our children, the crew and others' apart: orphans of
+ * the ranks, which come to us because the controller is their subreaper. How many there are. */
+static int kill_listed_children(const struct runner *runner) {
+    FILE *list = open_children();
+    int pid, count = 0;
+
     if (list == NULL)
         return 1; /* not known */
     while (fscanf(list, "%d", &pid) == 1)
-        if (pid >= 2 && !crew_has(runner->crew, pid)) {
+        if (pid >= 2 && !crew_has(runner->crew, pid) && find_other(runner, pid) < 0) {
             kill(pid, SIGKILL);
             count++;
         }
@@ -203,9 +215,9 @@ static int kill_listed_children(const struct runner *runner) {
     return count;
 }
 
-static int end_strays(const struct runner *runner) {
+static int end_strays(struct runner *runner) {
     uint64_t deadline = arena_now_ns() + (uint64_t)STRAY_DEADLINE_MS * 1000000u;
-    int strays = 0;
+    int strays = 0, other;
 
     for (;;) {
         int status = 0;
@@ -215,10 +227,12 @@ static int end_strays(const struct runner *runner) {
             return strays; /* no children */
         if (pid == 0) {
             if (kill_listed_children(runner) == 0)
-                return strays; /* the crew alone */
+                return strays; /* the crew and others' alone */
             if (arena_now_ns() > deadline)
                 return strays + 1;
             tk_sleep_ms(1);
+        } else if ((other = find_other(runner, pid)) >= 0) {
+            runner->others[other] = 0; /* its number may be a rank's next */
         } else if (crew_has(runner->crew, pid)) {
             crew_lost(runner->crew, pid, status);
         } else if (!WIFEXITED(status) || WEXITSTATUS(status) == RUNNER_RANK_DONE) {

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The conformance runner where it cannot do what it was asked for: that is said, before anything is
+ * run if possible, and never looks like a pass. */
+#include "runner_run.h"
+
+#include <sys/stat.h>
+
+/* A name that is not right is said, whatever else is run: its tests were wanted, too. */
+static void test_mistyped_pattern(void) {
+    CU_ASSERT_EQUAL(run("--backend fake --filter 'good.passes,god.*' 2>&1"), 1);
+    CU_ASSERT(says("symmem-conformance: no test matches 'god.*'\n"));
+    CU_ASSERT(closes_with("0 passed, 1 failed, 0 skipped\n"));
+    CU_ASSERT_EQUAL(run("--list --filter 'good.passes,god.*' 2>&1"), 1);
+    CU_ASSERT(says("symmem-conformance: no test matches 'god.*'\n"));
+    /* That a profile or part has none of a pattern's tests is another matter. */
+    CU_ASSERT_EQUAL(run("--backend fake --profile core --filter 'good.passes,good.skipped'"), 0);
+    CU_ASSERT(closes_with("1 passed, 0 failed, 0 skipped\n"));
+}
+
+/* None of the tests that were asked for can run so: that is no pass. */
+static void test_nothing_to_run(void) {
+    CU_ASSERT_EQUAL(run("--backend fake --filter good.many_ranks"), 1);
+    CU_ASSERT(says("not planned: good.many_ranks (needs 1024 ranks)\n"));
+    CU_ASSERT(says("error: of the cases asked for none can be run so\nNOT PASSED in "));
+    CU_ASSERT(closes_with("0 passed, 1 failed, 0 skipped\n"));
+    CU_ASSERT_EQUAL(run("--backend fake --filter walk.children_are_ranks --rank-mode thread"), 1);
+    CU_ASSERT_EQUAL(run("--backend fake --filter good.many_ranks --part 1/2"), 1);
+    CU_ASSERT(closes_with("0 passed, 1 failed, 0 skipped, part 1/2\n"));
+}
+
+/* What programs read from it must not be cut short without a word. */
+static void test_unwritten_lists(void) {
+    static const char *const lists[] = {"--list", "--trace", "--list-profiles", "--help",
+                                        "--check-trace"};
+
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+        char arguments[64];
+
+        snprintf(arguments, sizeof(arguments), "%s 2>&1 >/dev/full", lists[i]);
+        CU_ASSERT_EQUAL(run(arguments), 1);
+        CU_ASSERT_STRING_EQUAL(output,
+                               "symmem-conformance: standard output could not be written\n");
+    }
+}
+
+static bool is_empty(const char *path) {
+    struct stat facts;
+
+    return stat(path, &facts) == 0 && facts.st_size == 0;
+}
+
+/* Reports are made at the end of a run that may take an hour. */
+static void test_reports_ahead(void) {
+    char directory[] = "/tmp/test-runner-XXXXXX";
+    char arguments[512], path[64];
+    FILE *old;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(directory));
+    snprintf(path, sizeof(path), "%s/report", directory);
+    /* One that cannot be written is told before, and no case is run. */
+    CU_ASSERT_EQUAL(run("--backend fake --filter good.passes --report tap=/nowhere/r 2>&1"), 1);
+    CU_ASSERT(says("symmem-conformance: /nowhere/r: No such file"));
+    CU_ASSERT(strstr(output, "good.passes") == NULL);
+    CU_ASSERT(closes_with("0 passed, 1 failed, 0 skipped\n"));
+    CU_ASSERT_EQUAL(
+        run("--backend fake --filter good.passes --format json --output /nowhere/r 2>&1"), 1);
+    CU_ASSERT(strstr(output, "good.passes") == NULL);
+    /* Two in one file: one of them would be lost. */
+    snprintf(arguments, sizeof(arguments), "--list --report tap=%s --report json=%s 2>&1", path,
+             path);
+    CU_ASSERT_EQUAL(run(arguments), 1);
+    CU_ASSERT(says("two reports are to be one file: "));
+    CU_ASSERT_NOT_EQUAL(access(path, F_OK), 0);
+    snprintf(arguments, sizeof(arguments), "--list --output %s --report json=%s 2>&1", path, path);
+    CU_ASSERT_EQUAL(run(arguments), 1);
+    /* That of an earlier run is not taken for this one's, whatever ends it. */
+    old = fopen(path, "we");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(old);
+    fputs("old results\n", old);
+    fclose(old);
+    snprintf(arguments, sizeof(arguments), "--backend unloadable --report json=%s 2>&1", path);
+    CU_ASSERT_EQUAL(run(arguments), 3);
+    CU_ASSERT(is_empty(path));
+    unlink(path);
+    CU_ASSERT_EQUAL(rmdir(directory), 0);
+}
+
+/* What a run reads and writes there is not hidden by the one that it gets for itself. */
+static void test_files_in_shm(void) {
+    char directory[] = "/dev/shm/test-runner-XXXXXX";
+    char arguments[512], path[64];
+    char *setting = getenv("SYMMEM_PRIVATE_SHM"); /* what is asked for out here is another matter */
+
+    setting = setting == NULL ? NULL : strdup(setting);
+    unsetenv("SYMMEM_PRIVATE_SHM");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(directory));
+    snprintf(path, sizeof(path), "%s/report", directory);
+    snprintf(arguments, sizeof(arguments),
+             "--backend fake --filter good.passes --format json --output %s 2>&1", path);
+    CU_ASSERT_EQUAL(run(arguments), 0);
+    CU_ASSERT(access(path, F_OK) == 0 && !is_empty(path));
+    unlink(path);
+    setenv("TMPDIR", directory, 1);
+    CU_ASSERT_EQUAL(run("--backend fake --filter 'good.*' 2>&1"), 0);
+    CU_ASSERT(says("symmem-conformance: TMPDIR is in /dev/shm, so the run has none of its own: "));
+    unsetenv("TMPDIR");
+    if (setting != NULL)
+        setenv("SYMMEM_PRIVATE_SHM", setting, 1);
+    free(setting);
+    CU_ASSERT_EQUAL(rmdir(directory), 0);
+}
+
+/* nohup starts what it starts so. */
+static void test_ignored_hangup(void) {
+    char command[700];
+    int status;
+
+    snprintf(
+        command, sizeof(command),
+        "trap '' HUP; %s --backend fake --filter bad.hangs --timeout 2 >/tmp/o.$$ 2>&1 & sleep "
+        "0.5; kill -HUP $!; wait $!; grep -q 'no end within 2.0 s' /tmp/o.$$; r=$?; rm -f "
+        "/tmp/o.$$; exit $r",
+        program);
+    status = system(command);
+    CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* A shell that becomes the runner leaves it children, such as those that read its output. They are
+ * not the ranks' and not the runner's to end. */
+static void test_children_of_others(void) {
+    char command[900];
+    int status;
+
+    snprintf(command, sizeof(command),
+             "(sleep 50 & echo $! >/tmp/p.$$; exec %s --backend fake --keep-ranks --filter "
+             "'good.*' >/dev/null); r=$?; kill $(cat /tmp/p.$$) || r=9; rm -f /tmp/p.$$; exit $r",
+             program);
+    status = system(command);
+    CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static const unit_case cases[] = {
+    {"mistyped pattern", test_mistyped_pattern},     {"nothing to run", test_nothing_to_run},
+    {"unwritten lists", test_unwritten_lists},       {"reports ahead", test_reports_ahead},
+    {"files in /dev/shm", test_files_in_shm},        {"ignored hangup", test_ignored_hangup},
+    {"children of others", test_children_of_others},
+};
+
+int main(void) {
+    return RUNNER_MAIN("runner_asked", cases);
+}
