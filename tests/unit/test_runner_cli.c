@@ -47,7 +47,10 @@ static void test_kept_ranks(void) {
         run("--backend fake --keep-ranks --verbose --filter good.dies_as_announced --repeat 3"), 0);
     CU_ASSERT(says("case 3 of its process"));
     CU_ASSERT_EQUAL(run("--backend fake --keep-ranks --filter bad.exit_status 2>&1"), 1);
-    CU_ASSERT(says("4 kept rank(s) did not end as they should: rank 0 ended with status 66\n"));
+    CU_ASSERT(
+        says("error: bad.exit_status: 4 kept rank(s) did not end as they should: rank 0 ended "
+             "with status 66\n"));
+    CU_ASSERT(closes_with("0 passed, 1 failed, 0 skipped\n"));
 }
 
 /* How long an end may take grows with all limits; an end that nobody asked for is told of, too. */

@@ -258,16 +258,18 @@ void crew_end(struct runner_crew *crew) {
             reap_member(crew, i, grace_ms, deadline);
 }
 
-int crew_close(struct runner_crew *crew, char *first_bad, size_t capacity) {
-    int bad_ends = 0;
+bool crew_close(struct runner_crew *crew, char *text, size_t capacity) {
+    bool good;
 
     if (crew == NULL)
-        return 0;
+        return true;
     crew_end(crew);
-    bad_ends = crew->bad_ends;
-    snprintf(first_bad, capacity, "%s", crew->first_bad);
+    good = crew->bad_ends == 0;
+    if (!good)
+        snprintf(text, capacity, "%d kept rank(s) did not end as they should: %s", crew->bad_ends,
+                 crew->first_bad);
     close(crew->parked_read);
     close(crew->parked_write);
     free(crew);
-    return bad_ends;
+    return good;
 }

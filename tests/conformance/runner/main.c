@@ -74,8 +74,7 @@ static bool mode_is_possible(const struct runner *runner) {
 
 static enum runner_exit run_planned(struct runner *runner) {
     enum runner_exit status;
-    char first_bad[128];
-    int bad_ends;
+    char bad_ends[192];
 
     if (!runner_knows_patterns(runner->options.filter))
         return RUNNER_FAILED;
@@ -107,15 +106,11 @@ static enum runner_exit run_planned(struct runner *runner) {
     report_begin(runner);
     if (!runner_run_cunit(runner) && runner->interrupted == 0)
         fputs("symmem-conformance: CUnit did not run the whole list\n", stderr);
-    bad_ends = crew_close(runner->crew, first_bad, sizeof(first_bad));
+    if (!crew_close(runner->crew, bad_ends, sizeof(bad_ends)))
+        report_blame_last(runner, bad_ends);
     runner->crew = NULL;
     runner->reported = true;
     status = report_end(runner);
-    if (bad_ends > 0)
-        fprintf(stderr, "symmem-conformance: %d kept rank(s) did not end as they should: %s\n",
-                bad_ends, first_bad);
-    if (bad_ends > 0 && status == RUNNER_PASSED)
-        status = RUNNER_FAILED;
     return runner->interrupted != 0 ? RUNNER_FAILED : status;
 }
 

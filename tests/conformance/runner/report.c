@@ -19,12 +19,29 @@ bool runner_verdict_is_good(enum runner_verdict verdict) {
     return verdict == VERDICT_PASSED || verdict == VERDICT_SKIPPED;
 }
 
-static void count(struct runner_summary *summary, enum runner_verdict verdict) {
-    summary->passed += verdict == VERDICT_PASSED;
-    summary->skipped += verdict == VERDICT_SKIPPED;
-    summary->unresolved += verdict == VERDICT_UNRESOLVED;
-    summary->failed += verdict == VERDICT_FAILED;
-    summary->errors += verdict == VERDICT_ERROR;
+static void count(struct runner_summary *summary, enum runner_verdict verdict, int by) {
+    summary->passed += by * (verdict == VERDICT_PASSED);
+    summary->skipped += by * (verdict == VERDICT_SKIPPED);
+    summary->unresolved += by * (verdict == VERDICT_UNRESOLVED);
+    summary->failed += by * (verdict == VERDICT_FAILED);
+    summary->errors += by * (verdict == VERDICT_ERROR);
+}
+
+void report_blame_last(struct runner *runner, const char *message) {
+    struct runner_result *last = &runner->results[runner->result_count - 1];
+
+    if (runner->result_count == 0 || !runner_verdict_is_good(last->verdict))
+        return;
+    count(&runner->summary, last->verdict, -1);
+    last->verdict = VERDICT_ERROR;
+    count(&runner->summary, last->verdict, 1);
+    free(last->reason);
+    last->reason = strdup(message);
+    last->findings = calloc(1, sizeof(*last->findings));
+    if (last->findings == NULL)
+        return;
+    last->finding_count = 1;
+    snprintf(last->findings[0].message, sizeof(last->findings[0].message), "%s", message);
 }
 
 /* A terminal that somebody looks at and that understands more than lines. */
@@ -106,7 +123,7 @@ void report_tick(struct runner *runner) {
 }
 
 void report_case(struct runner *runner, const struct runner_result *result) {
-    count(&runner->summary, result->verdict);
+    count(&runner->summary, result->verdict, 1);
     runner->live.entry = NULL;
     report_text_case(runner, result);
 }

@@ -294,8 +294,9 @@ bool runner_run_cunit(struct runner *runner);
 
 /* Processes that are kept from case to case (crew.c). All but the first do nothing with NULL. */
 struct runner_crew *crew_open(void);
-/* Ends the members, too. How many of all ended otherwise than they should, and how the first. */
-int crew_close(struct runner_crew *crew, char *first_bad, size_t capacity);
+/* Ends the members, too. False if some ended otherwise than they should; how many and how the first
+ * is in text then. */
+bool crew_close(struct runner_crew *crew, char *text, size_t capacity);
 bool crew_takes(const struct runner_crew *crew, const struct tk_case *test);
 /* Before processes of a case of their own: ends members, unless the case opens no device. */
 void crew_make_room(struct runner_crew *crew, const struct tk_case *test);
@@ -370,6 +371,8 @@ void report_start(struct runner *runner, const struct runner_entry *entry);
 /* Time passes; called at least ten times a second while a case runs. */
 void report_tick(struct runner *runner);
 void report_case(struct runner *runner, const struct runner_result *result);
+/* What came to light after the last case makes it an error, so that every report has it. */
+void report_blame_last(struct runner *runner, const char *message);
 /* As the last line counts them: one if nothing that was asked for can be run. */
 int report_failed(const struct runner *runner);
 /* Writes the report; the exit status of the run. */
