@@ -88,7 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         nowhere = fopen("/dev/null", "w");
     FUZZ_CHECK(nowhere != NULL);
     fuzz_text(&in, scale, sizeof(scale));
-    setenv("SYMMEM_TIMEOUT_SCALE", scale, 1);
+    setenv("SYMMEM_TIMEOUT_SCALE", fuzz_below(&in, 4) > 0 ? "2.5" : scale, 1);
     int count = 1 + (int)fuzz_below(&in, ARGUMENTS);
     for (int i = 0; i < count; i++) {
         any_argument(&in, texts[i]);

@@ -139,11 +139,28 @@ static void test_children_of_others(void) {
     CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+/* What is no number, or no sensible one, is not taken for another. */
+static void test_scale(void) {
+    static const char *const bad[] = {"5000", "0", "-1", "0,5", "2x", "nan", "fast"};
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        char said[96];
+
+        setenv("SYMMEM_TIMEOUT_SCALE", bad[i], 1);
+        snprintf(said, sizeof(said), "SYMMEM_TIMEOUT_SCALE wants 0.01 to 1000, not '%s'\n", bad[i]);
+        CU_ASSERT_EQUAL(run("--backend fake --filter good.passes 2>&1"), 1);
+        CU_ASSERT(says(said));
+    }
+    setenv("SYMMEM_TIMEOUT_SCALE", "", 1);
+    CU_ASSERT_EQUAL(run("--backend fake --filter good.passes"), 0);
+    unsetenv("SYMMEM_TIMEOUT_SCALE");
+}
+
 static const unit_case cases[] = {
     {"mistyped pattern", test_mistyped_pattern},     {"nothing to run", test_nothing_to_run},
     {"unwritten lists", test_unwritten_lists},       {"reports ahead", test_reports_ahead},
     {"files in /dev/shm", test_files_in_shm},        {"ignored hangup", test_ignored_hangup},
-    {"children of others", test_children_of_others},
+    {"children of others", test_children_of_others}, {"scale", test_scale},
 };
 
 int main(void) {

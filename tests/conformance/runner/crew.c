@@ -26,8 +26,9 @@ struct member {
 struct runner_crew {
     struct member members[ARENA_MAX_RANKS];
     int parked_read, parked_write; /* members' numbers, as they come to an end of their case */
-    int bad_ends;                  /* members that ended otherwise than they should */
-    char first_bad[128];           /* which was the first, and how it ended */
+    double timeout_scale;
+    int bad_ends;        /* members that ended otherwise than they should */
+    char first_bad[128]; /* which was the first, and how it ended */
 };
 
 /* What a member is told. Cases are where they were when it was forked. */
@@ -39,7 +40,7 @@ struct order {
     char scratch[256];
 };
 
-struct runner_crew *crew_open(void) {
+struct runner_crew *crew_open(double timeout_scale) {
     struct runner_crew *crew = calloc(1, sizeof(*crew));
     int fds[2];
 
@@ -47,6 +48,7 @@ struct runner_crew *crew_open(void) {
         free(crew);
         return NULL;
     }
+    crew->timeout_scale = timeout_scale;
     crew->parked_read = fds[0];
     crew->parked_write = fds[1];
     fcntl(crew->parked_read, F_SETFL, O_NONBLOCK);
@@ -247,13 +249,16 @@ static void reap_member(struct runner_crew *crew, int number, uint64_t grace_ms,
 /* Many processes on one device end slowly, too. */
 void crew_end(struct runner_crew *crew) {
     const struct order end = {.test = NULL};
-    const uint64_t grace_ms = (uint64_t)(END_GRACE_MS * runner_timeout_scale());
-    uint64_t deadline = arena_now_ns() + grace_ms * 1000000u;
+    uint64_t grace_ms, deadline;
 
-    for (int i = 0; crew != NULL && i < ARENA_MAX_RANKS; i++)
+    if (crew == NULL)
+        return;
+    grace_ms = (uint64_t)(END_GRACE_MS * crew->timeout_scale);
+    deadline = arena_now_ns() + grace_ms * 1000000u;
+    for (int i = 0; i < ARENA_MAX_RANKS; i++)
         if (crew->members[i].pid != 0)
             (void)send_order(&crew->members[i], &end);
-    for (int i = 0; crew != NULL && i < ARENA_MAX_RANKS; i++)
+    for (int i = 0; i < ARENA_MAX_RANKS; i++)
         if (crew->members[i].pid != 0)
             reap_member(crew, i, grace_ms, deadline);
 }

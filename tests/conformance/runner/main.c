@@ -102,7 +102,7 @@ static enum runner_exit run_planned(struct runner *runner) {
     if (!runner->options.verbose)
         runner->output = output_open();
     if (runner->options.keep_ranks)
-        runner->crew = crew_open();
+        runner->crew = crew_open(runner->options.timeout_scale);
     report_begin(runner);
     if (!runner_run_cunit(runner) && runner->interrupted == 0)
         fputs("symmem-conformance: CUnit did not run the whole list\n", stderr);

@@ -190,12 +190,31 @@ static bool parse_mode(const char *text, enum tk_mode *mode_p) {
     return true;
 }
 
-double runner_timeout_scale(void) {
-    const char *text = getenv("SYMMEM_TIMEOUT_SCALE");
-    double scale = text != NULL ? strtod(text, NULL) : 1.0;
+/* Unset or empty is 1. */
+static bool read_scale(const char *text, double *scale_p) {
+    char *end = NULL;
 
-    /* Also refuses what is not a number. */
-    return scale >= 0.01 && scale <= 1000.0 ? scale : 1.0;
+    *scale_p = 1.0;
+    if (text == NULL || text[0] == '\0')
+        return true;
+    *scale_p = strtod(text, &end);
+    return end[0] == '\0' && *scale_p >= 0.01 && *scale_p <= 1000.0;
+}
+
+double runner_timeout_scale(void) {
+    double scale;
+
+    return read_scale(getenv("SYMMEM_TIMEOUT_SCALE"), &scale) ? scale : 1.0;
+}
+
+static bool take_scale(double *scale_p) {
+    const char *text = getenv("SYMMEM_TIMEOUT_SCALE");
+
+    if (read_scale(text, scale_p))
+        return true;
+    fprintf(stderr, "symmem-conformance: SYMMEM_TIMEOUT_SCALE wants 0.01 to 1000, not '%s'\n",
+            text);
+    return false;
 }
 
 static bool take_number(int id, const char *text, struct runner_options *options) {
@@ -307,7 +326,8 @@ bool runner_parse_options(int argc, char **argv, struct runner_options *options)
     options->program = argc > 0 ? argv[0] : "symmem-conformance";
     options->seed =
         (arena_now_ns() ^ ((uint64_t)time(NULL) << 20) ^ (uint64_t)getpid()) % 1000000000u;
-    options->timeout_scale = runner_timeout_scale();
+    if (!take_scale(&options->timeout_scale))
+        return false;
     optind = 1;
     while ((id = getopt_long(argc, argv, "", long_options, NULL)) != -1)
         if (!take_option(id, optarg, options))

@@ -71,7 +71,7 @@ struct runner_options {
 bool runner_parse_options(int argc, char **argv, struct runner_options *options);
 void runner_usage(FILE *out);
 const char *runner_mode_name(enum tk_mode mode);
-/* SYMMEM_TIMEOUT_SCALE, 1 if it is absent or no sensible number. */
+/* SYMMEM_TIMEOUT_SCALE, 1 if it is absent; what is no sensible number ends the program before. */
 double runner_timeout_scale(void);
 
 /* --- specification and trace (trace.c) ---------------------------------------------- */
@@ -293,7 +293,7 @@ void runner_judge(const struct runner_run *run, struct runner_result *result);
 bool runner_run_cunit(struct runner *runner);
 
 /* Processes that are kept from case to case (crew.c). All but the first do nothing with NULL. */
-struct runner_crew *crew_open(void);
+struct runner_crew *crew_open(double timeout_scale);
 /* Ends the members, too. False if some ended otherwise than they should; how many and how the first
  * is in text then. */
 bool crew_close(struct runner_crew *crew, char *text, size_t capacity);
