@@ -106,6 +106,7 @@ typedef struct cuda_instance {
     cuda_device devices[CUDA_MAX_DEVICES];
     cuda_pending *pending, **pending_end;
     uint64_t looks;                /* at pending work */
+    uint64_t last_number;          /* of pending work */
     _Atomic int32_t pending_count; /* until the last of it is done, failures told */
     struct cuda_stream *streams;
     cuda_capture *captures;
@@ -195,6 +196,9 @@ struct cuda_pending {
     int32_t device;
     cuda_stream *stream;
     cuda_graph *graph;
+    uint64_t number; /* in the order of the calls */
+    /* Of a launch: what poisoned its handle in one before it of the same graph, NULL: nothing. */
+    const cuda_captured *poisoned_by;
     cuda_staging *staging;
     cuda_signal_op signal; /* fault NULL: another operation */
     bool told;
