@@ -145,7 +145,7 @@ suite="symmem-conformance symmem_backend_shm mutants"
 suite_options=(-DSYMMEM_MUTANTS=ON -DSYMMEM_SKELETONS=OFF)
 # Nobody runs the kernels' machine code there, which takes long to make: any file will do. NCCL's small
 # kernel has one form of it.
-fakes="symmem_backend_cuda fake_cuda fake_cublaslt old_core one_rank small_memory waits withdrawn symmem-cuda-caller"
+fakes="symmem_backend_cuda fake_cuda fake_cublaslt old_core launches one_rank small_memory waits withdrawn symmem-cuda-caller"
 ! has_header nccl.h ||
     fakes+=" test_late_ending test_nccl test_nccl_agree test_nccl_endings test_nccl_faults test_nccl_limits test_nccl_notes \
 test_nccl_room test_nccl_roots test_nccl_span test_nccl_span_limits test_nccl_span_resets test_nccl_user test_cuda_adopted test_cuda_blas \
