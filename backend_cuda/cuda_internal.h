@@ -182,7 +182,8 @@ struct cuda_capture {
 };
 
 struct cuda_graph {
-    int32_t users; /* under the instance's lock: the owner, and launches */
+    int32_t users;    /* under the instance's lock: the owner, and launches */
+    bool is_launched; /* likewise: once more, and there is no note of that yet */
     int32_t device;
     CUgraphExec executable;
     cuda_captured *held;
@@ -313,8 +314,9 @@ symmem_status cuda_matmul(void *instance, int32_t device, const symmem_matmul *p
 /* late.c: a product whose input does not come */
 /* As cuda_take_fault, of an operation without peers. */
 symmem_status cuda_take_late(const cuda_signal_op *signal, symmem_error_record *record_p);
-/* Tells the device that nobody waits any more. */
+/* Tells the device that nobody waits any more, and that somebody does. */
 void cuda_end_waiting(const cuda_signal_op *signal);
+void cuda_go_on_waiting(const cuda_signal_op *signal);
 
 /* native.c: the driver's streams. The device has been entered. */
 void cuda_natives_open(cuda_instance *instance, int32_t device);

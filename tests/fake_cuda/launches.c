@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * One rank: a graph that is launched on one stream and, behind that, on another one. Each stream
- * tells of its own launch, of one that found the handle poisoned by the one before it, too.
+ * tells of its own launch: of one that found the handle poisoned by the one before it, too; and who
+ * destroys the one stream, whose launch then waits for chunks in vain, takes nothing from the
+ * other.
  */
 #include "checks.h"
 
@@ -47,6 +49,8 @@ static void expect_told(symmem_stream *stream, symmem_status wanted, const char 
     expect_status(symmem_stream_synchronize(stream, LONG_MS), wanted, text);
 }
 
+/* --- both fail ------------------------------------------------------------------------ */
+
 static symmem_handle *meet(void) {
     symmem_group *group = NULL;
     symmem_handle *handle = NULL;
@@ -86,9 +90,111 @@ static void failures(void) {
     symmem_handle_release(handle);
 }
 
+/* --- one is given up ------------------------------------------------------------------ */
+
+static DLTensor tensor_at(char *at, DLDataTypeCode code, int ndim, int64_t *shape) {
+    return (DLTensor){.data = at,
+                      .device = {.device_type = kDLCUDA},
+                      .ndim = ndim,
+                      .dtype = {.code = (uint8_t)code, .bits = 32, .lanes = 1},
+                      .shape = shape};
+}
+
+static void copy(void *to, const void *from, size_t bytes) {
+    need(symmem_copy(own.context, to, from, bytes, NULL), "copy");
+}
+
+static void put_words(uint32_t value) {
+    const uint32_t words[2] = {value, value};
+    copy(own.buffer + 48, words, sizeof words);
+}
+
+/* Identity times `first`, first + 1 and so on. */
+static void put_factors(float first) {
+    const float factors[12] = {1, 0, 0, 1, first, first + 1, first + 2, first + 3, -1, -1, -1, -1};
+    copy(own.buffer, factors, sizeof factors);
+}
+
+static void expect_product(float first) {
+    float got[4];
+    copy(got, own.buffer + 32, sizeof got);
+    expect(got[0] == first && got[1] == first + 1 && got[2] == first + 2 && got[3] == first + 3,
+           "the product");
+}
+
+static symmem_graph *capture_product(void) {
+    int64_t shape[2] = {2, 2};
+    const DLTensor a = tensor_at(own.buffer, kDLFloat, 2, shape),
+                   b = tensor_at(own.buffer + 16, kDLFloat, 2, shape),
+                   out = tensor_at(own.buffer + 32, kDLFloat, 2, shape),
+                   words = tensor_at(own.buffer + 48, kDLUInt, 1, shape);
+    need(symmem_stream_begin_capture(own.first), "capture");
+    need(symmem_async_input_mm(own.context, &a, &b, &words, 0, &out, LONG_MS, own.first),
+         "a captured product");
+    return end_capture();
+}
+
+static symmem_event *mark_first(void) {
+    symmem_event *over = NULL;
+    need(symmem_event_create(own.context, 0, &over), "event");
+    need(symmem_event_record(over, own.first), "its place");
+    return over;
+}
+
+/* The watcher has looked at it many times over since its stream was given up. */
+static void expect_waits(symmem_event *over, const char *text) {
+    bool reached = true;
+    sleep_ms(400);
+    need(symmem_event_query(over, &reached), "event");
+    expect(!reached, text);
+}
+
+/* Behind it another one waits for the same chunks, before that or only afterwards. */
+static void give_one_up(symmem_graph *graph, bool before, float first) {
+    put_words(0);
+    put_factors(first);
+    need(symmem_graph_launch(graph, own.first), "a launch");
+    symmem_event *over = mark_first();
+    if (before)
+        need(symmem_graph_launch(graph, own.second), "a launch behind it");
+    need_status(symmem_stream_destroy(own.first), SYMMEM_TIMEOUT, "the end of its stream");
+    own.first = make();
+    if (before)
+        expect_waits(over, "a launch is given up that another one waits behind");
+    else
+        need(symmem_graph_launch(graph, own.second), "a launch behind one that is given up");
+    put_words(1);
+    expect_told(own.second, SYMMEM_OK, "the launch that is waited for");
+    expect_product(first);
+    symmem_event_destroy(over);
+}
+
+/* Where nobody waits any more both end, long before their limit. */
+static void give_both_up(symmem_graph *graph) {
+    const double begin_s = now_s();
+    put_words(0);
+    launch_twice(graph);
+    need_status(symmem_stream_destroy(own.first), SYMMEM_TIMEOUT, "the end of the first");
+    need_status(symmem_stream_destroy(own.second), SYMMEM_TIMEOUT, "the end of the second");
+    symmem_status status = SYMMEM_TIMEOUT;
+    while (status == SYMMEM_TIMEOUT && now_s() - begin_s < LONG_MS / 2e3)
+        status = symmem_graph_destroy(graph);
+    expect_status(status, SYMMEM_OK, "graph");
+    own.first = make();
+    own.second = make();
+}
+
+static void given_up(void) {
+    symmem_graph *graph = capture_product();
+    for (int i = 0; i < 4; i++)
+        give_one_up(graph, i % 2 == 0, (float)i);
+    give_both_up(graph);
+}
+
 int main(void) {
     begin();
     failures();
+    given_up();
     need(symmem_stream_destroy(own.first), "the first's end");
     need(symmem_stream_destroy(own.second), "the second's end");
     need(symmem_free(own.context, own.buffer), "free");
