@@ -65,12 +65,19 @@ static symmem_status withdraw(const cuda_launch *launch, uint64_t elapsed_ns) {
     return code == 0 ? SYMMEM_TIMEOUT : cuda_take_fault(&launch->signal, &record);
 }
 
-/* Nothing of the channel's stopped calls is at work. */
+/*
+ * Nothing of the channel's stopped calls is at work. Blocks that find themselves stopped come and
+ * go meanwhile, and count as well: in a copy of both words, of which nobody says which is read
+ * first, those that came after `begun` was would stand in `ended` for one that is at work. So
+ * `ended` is of an earlier copy.
+ */
 static bool is_quiet(cuda_instance *instance, const cuda_launch *launch) {
-    symmem_cuda_state state;
-    return cuda_channel_look(instance, launch->signal.peers, launch->signal.channel, &state) ==
-               CUDA_SUCCESS &&
-           state.begun == state.ended;
+    const symmem_peers *peers = launch->signal.peers;
+    const int32_t channel = launch->signal.channel;
+    symmem_cuda_state earlier, later;
+    return cuda_channel_look(instance, peers, channel, &earlier) == CUDA_SUCCESS &&
+           cuda_channel_look(instance, peers, channel, &later) == CUDA_SUCCESS &&
+           earlier.ended == later.begun;
 }
 
 static void leave_behind(cuda_instance *instance, int32_t device, cuda_launch *launch,
