@@ -118,6 +118,14 @@ CUresult cuda_launch_wait(cuda_instance *instance, int32_t device, cuda_launch *
     return CUDA_ERROR_NOT_READY;
 }
 
+/* A launch of a graph with such operations, too. */
+static bool is_on(const cuda_pending *pending, const symmem_peers *peers) {
+    const cuda_captured *held = pending->graph != NULL ? pending->graph->held : NULL;
+    while (held != NULL && held->signal.peers != peers)
+        held = held->next;
+    return pending->signal.peers == peers || held != NULL;
+}
+
 /* The core knows of calls that have gone well, and has asked the streams for those. */
 bool cuda_has_pending(cuda_instance *instance, const symmem_peers *peers) {
     cuda_collect(instance);
@@ -125,7 +133,7 @@ bool cuda_has_pending(cuda_instance *instance, const symmem_peers *peers) {
     pthread_mutex_lock(&instance->collecting);
     pthread_mutex_lock(&instance->lock);
     const cuda_pending *pending = instance->pending;
-    while (pending != NULL && pending->signal.peers != peers)
+    while (pending != NULL && !is_on(pending, peers))
         pending = pending->next;
     pthread_mutex_unlock(&instance->lock);
     pthread_mutex_unlock(&instance->collecting);

@@ -3,7 +3,7 @@
  * One rank: a graph that is launched on one stream and, behind that, on another one. Each stream
  * tells of its own launch: of one that found the handle poisoned by the one before it, too; and who
  * destroys the one stream, whose launch then waits for chunks in vain, takes nothing from the
- * other.
+ * other. And a launch that cannot be marked.
  */
 #include "checks.h"
 
@@ -12,8 +12,11 @@
 
 static struct own {
     symmem_context *context;
+    symmem_group *group;
     symmem_stream *first, *second;
     char *buffer;
+    void (*hold)(int after);
+    void (*refuse_record)(int after);
 } own;
 
 static symmem_stream *make(void) {
@@ -24,11 +27,14 @@ static symmem_stream *make(void) {
 
 static void begin(void) {
     symmem_context_options options;
+    find("fake_hold_kernels", &own.hold, sizeof own.hold);
+    find("fake_refuse_record", &own.refuse_record, sizeof own.refuse_record);
     symmem_context_options_init(&options);
     options.rank = 0;
     options.world_size = 1;
     options.default_timeout_ms = LIMIT_MS;
     need(symmem_init(&options, &own.context), "init");
+    need(symmem_group_create(own.context, "alone", NULL, 0, NULL, &own.group), "group");
     need(symmem_alloc(own.context, 64, 0, NULL, (void **)&own.buffer), "alloc");
     own.first = make();
     own.second = make();
@@ -52,10 +58,8 @@ static void expect_told(symmem_stream *stream, symmem_status wanted, const char 
 /* --- both fail ------------------------------------------------------------------------ */
 
 static symmem_handle *meet(void) {
-    symmem_group *group = NULL;
     symmem_handle *handle = NULL;
-    need(symmem_group_create(own.context, "alone", NULL, 0, NULL, &group), "group");
-    need(symmem_rendezvous(own.context, own.buffer, group, LONG_MS, &handle), "rendezvous");
+    need(symmem_rendezvous(own.context, own.buffer, own.group, LONG_MS, &handle), "rendezvous");
     return handle;
 }
 
@@ -86,6 +90,31 @@ static void failures(void) {
         need(symmem_graph_launch(graph, own.second), "a launch");
         expect_told(own.second, SYMMEM_OK, "the launch after a reset");
     }
+    need(symmem_graph_destroy(graph), "graph");
+    symmem_handle_release(handle);
+}
+
+/* --- one has no mark ------------------------------------------------------------------- */
+
+/* The device does not come to it, and the driver does not mark its end for the core, which so does
+ * not know that it is pending. A reset is not to begin before it, for it puts a signal after that.
+ */
+static void unmarked(void) {
+    symmem_handle *handle = meet();
+    bool idle = false;
+    need(symmem_stream_begin_capture(own.first), "capture");
+    need(symmem_put_signal(handle, 0, 3, LIMIT_MS, own.first), "a captured signal");
+    symmem_graph *graph = end_capture();
+    own.hold(0);
+    own.refuse_record(1);
+    need_status(symmem_graph_launch(graph, own.first), SYMMEM_BACKEND, "a launch without a mark");
+    expect_status(symmem_handle_reset(handle, LONG_MS), SYMMEM_BUSY, "a reset meanwhile");
+    own.hold(-1);
+    while (!idle)
+        need(symmem_stream_query(own.first, &idle), "its stream");
+    need(symmem_handle_reset(handle, LONG_MS), "a reset after it");
+    expect_status(symmem_wait_signal(handle, 0, 3, LIMIT_MS, NULL), SYMMEM_TIMEOUT,
+                  "a signal of before the reset");
     need(symmem_graph_destroy(graph), "graph");
     symmem_handle_release(handle);
 }
@@ -194,6 +223,7 @@ static void given_up(void) {
 int main(void) {
     begin();
     failures();
+    unmarked();
     given_up();
     need(symmem_stream_destroy(own.first), "the first's end");
     need(symmem_stream_destroy(own.second), "the second's end");
