@@ -576,8 +576,8 @@ symmem_status cuda_withdrawn_open(cuda_instance *instance);
  */
 CUresult cuda_launch_wait(cuda_instance *instance, int32_t device, cuda_launch *launch,
                           const symmem_exec *exec, cuda_lane *lane, symmem_status *status_p);
-/* Whether the device has yet to begin or to end kernels on `peers`: of a call that was withdrawn, or
- * failed in the middle, as a launch of a graph without a mark has. */
+/* Whether the device has yet to begin or to end kernels on `peers`: of a call that was withdrawn,
+ * or failed in the middle, as a launch of a graph without a mark has. */
 bool cuda_has_pending(cuda_instance *instance, const symmem_peers *peers);
 
 /* collective.c */
