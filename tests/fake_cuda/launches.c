@@ -133,9 +133,15 @@ static void copy(void *to, const void *from, size_t bytes) {
     need(symmem_copy(own.context, to, from, bytes, NULL), "copy");
 }
 
-static void put_words(uint32_t value) {
-    const uint32_t words[2] = {value, value};
-    copy(own.buffer + 48, words, sizeof words);
+static DLTensor words_at(int64_t *count) {
+    return tensor_at(own.buffer + 48, kDLUInt, 1, count);
+}
+
+static void put_words(int64_t value) {
+    int64_t count = 2;
+    const DLTensor words = words_at(&count);
+    for (int64_t i = 0; i < count; i++)
+        need(symmem_stream_write_value32(own.context, &words, i, value, NULL), "a word");
 }
 
 /* Identity times `first`, first + 1 and so on. */
@@ -155,8 +161,7 @@ static symmem_graph *capture_product(void) {
     int64_t shape[2] = {2, 2};
     const DLTensor a = tensor_at(own.buffer, kDLFloat, 2, shape),
                    b = tensor_at(own.buffer + 16, kDLFloat, 2, shape),
-                   out = tensor_at(own.buffer + 32, kDLFloat, 2, shape),
-                   words = tensor_at(own.buffer + 48, kDLUInt, 1, shape);
+                   out = tensor_at(own.buffer + 32, kDLFloat, 2, shape), words = words_at(shape);
     need(symmem_stream_begin_capture(own.first), "capture");
     need(symmem_async_input_mm(own.context, &a, &b, &words, 0, &out, LONG_MS, own.first),
          "a captured product");
