@@ -106,6 +106,7 @@ typedef struct cuda_instance {
     cuda_device devices[CUDA_MAX_DEVICES];
     cuda_pending *pending, **pending_end;
     uint64_t looks;                /* at pending work */
+    uint64_t last_number;          /* of pending work */
     _Atomic int32_t pending_count; /* until the last of it is done, failures told */
     struct cuda_stream *streams;
     cuda_capture *captures;
@@ -181,7 +182,8 @@ struct cuda_capture {
 };
 
 struct cuda_graph {
-    int32_t users; /* under the instance's lock: the owner, and launches */
+    int32_t users;    /* under the instance's lock: the owner, and launches */
+    bool is_launched; /* likewise: once more, and there is no note of that yet */
     int32_t device;
     CUgraphExec executable;
     cuda_captured *held;
@@ -195,6 +197,9 @@ struct cuda_pending {
     int32_t device;
     cuda_stream *stream;
     cuda_graph *graph;
+    uint64_t number; /* in the order of the calls */
+    /* Of a launch: what poisoned its handle in one before it of the same graph, NULL: nothing. */
+    const cuda_captured *poisoned_by;
     cuda_staging *staging;
     cuda_signal_op signal; /* fault NULL: another operation */
     bool told;
@@ -309,8 +314,9 @@ symmem_status cuda_matmul(void *instance, int32_t device, const symmem_matmul *p
 /* late.c: a product whose input does not come */
 /* As cuda_take_fault, of an operation without peers. */
 symmem_status cuda_take_late(const cuda_signal_op *signal, symmem_error_record *record_p);
-/* Tells the device that nobody waits any more. */
+/* Tells the device that nobody waits any more, and that somebody does. */
 void cuda_end_waiting(const cuda_signal_op *signal);
+void cuda_go_on_waiting(const cuda_signal_op *signal);
 
 /* native.c: the driver's streams. The device has been entered. */
 void cuda_natives_open(cuda_instance *instance, int32_t device);
@@ -570,8 +576,8 @@ symmem_status cuda_withdrawn_open(cuda_instance *instance);
  */
 CUresult cuda_launch_wait(cuda_instance *instance, int32_t device, cuda_launch *launch,
                           const symmem_exec *exec, cuda_lane *lane, symmem_status *status_p);
-/* Whether the device has yet to begin or to end kernels on `peers`: of a call that was withdrawn or
- * failed in the middle. */
+/* Whether the device has yet to begin or to end kernels on `peers`: of a call that was withdrawn,
+ * or failed in the middle, as a launch of a graph without a mark has. */
 bool cuda_has_pending(cuda_instance *instance, const symmem_peers *peers);
 
 /* collective.c */

@@ -225,6 +225,23 @@ symmem_status cuda_capture_end(void *opaque, void *opaque_stream, void **graph_p
 
 /* --- graphs ------------------------------------------------------------------------- */
 
+/* The launch before it may have been told that nobody waits for its chunks any more; somebody does,
+ * for the same ones. From now on nobody says so, until there is a note of the launch. */
+static void begin_launch(cuda_instance *instance, cuda_graph *graph) {
+    pthread_mutex_lock(&instance->lock);
+    graph->is_launched = true;
+    for (const cuda_captured *held = graph->held; held != NULL; held = held->next)
+        if (held->signal.fault != NULL && held->signal.peers == NULL)
+            cuda_go_on_waiting(&held->signal);
+    pthread_mutex_unlock(&instance->lock);
+}
+
+static void end_launch(cuda_instance *instance, cuda_graph *graph) {
+    pthread_mutex_lock(&instance->lock);
+    graph->is_launched = false;
+    pthread_mutex_unlock(&instance->lock);
+}
+
 symmem_status cuda_graph_launch(void *opaque, void *opaque_graph, void *opaque_stream) {
     cuda_instance *instance = opaque;
     cuda_graph *graph = opaque_graph;
@@ -236,6 +253,7 @@ symmem_status cuda_graph_launch(void *opaque, void *opaque_graph, void *opaque_s
     cuda_pending *pending = NULL;
     status = cuda_pending_make(stream, "graph_launch", &pending);
     if (status == SYMMEM_OK) {
+        begin_launch(instance, graph);
         CUresult result = instance->driver.GraphLaunch(graph->executable, stream->native);
         if (result == CUDA_SUCCESS) {
             status = cuda_pending_add(pending, NULL, &(cuda_needs){.graph = graph}, "graph_launch");
@@ -243,6 +261,7 @@ symmem_status cuda_graph_launch(void *opaque, void *opaque_graph, void *opaque_s
             cuda_pending_drop(instance, pending);
             status = cuda_fail(instance, result, "graph_launch");
         }
+        end_launch(instance, graph);
     }
     cuda_leave(instance);
     return status;

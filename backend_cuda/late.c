@@ -32,3 +32,7 @@ symmem_status cuda_take_late(const cuda_signal_op *signal, symmem_error_record *
 void cuda_end_waiting(const cuda_signal_op *signal) {
     __atomic_store_n(&signal->fault->missing[0], 1, __ATOMIC_RELEASE);
 }
+
+void cuda_go_on_waiting(const cuda_signal_op *signal) {
+    __atomic_store_n(&signal->fault->missing[0], 0, __ATOMIC_RELEASE);
+}

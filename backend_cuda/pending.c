@@ -154,6 +154,7 @@ symmem_status cuda_pending_add(cuda_pending *pending, const symmem_exec *exec,
         exec->refs[i].retain(exec->refs[i].object);
     }
     pthread_mutex_lock(&instance->lock);
+    pending->number = ++instance->last_number;
     pending->stream->users++;
     if (needs->graph != NULL)
         needs->graph->users++;
@@ -251,6 +252,12 @@ static bool has_failed(const cuda_signal_op *signal) {
     return signal->fault != NULL && __atomic_load_n(&signal->fault->code, __ATOMIC_ACQUIRE) != 0;
 }
 
+/* A mismatch leaves the handle as it was. */
+static bool has_poisoned(const cuda_signal_op *signal) {
+    return has_failed(signal) && signal->peers != NULL &&
+           __atomic_load_n(&signal->fault->code, __ATOMIC_ACQUIRE) != -(uint32_t)SYMMEM_MISMATCH;
+}
+
 /* Of a launch: if it has failed, and no operation of its is the cause. */
 static bool follows(const cuda_pending *pending) {
     bool failed = false;
@@ -323,6 +330,52 @@ void cuda_forget_fault(cuda_instance *instance, const cuda_signal_op *signal) {
         instance->forget_fault(instance, signal->fault);
 }
 
+/* --- launches of one graph that follow upon each other ------------------------------ */
+
+static const cuda_captured *find_poisoning(const cuda_captured *held) {
+    while (held != NULL && !has_poisoned(&held->signal))
+        held = held->next;
+    return held;
+}
+
+/* They find it poisoned, but there is room for one failure only, that of who was first. */
+static void warn_those_behind(cuda_instance *instance, const cuda_pending *failed,
+                              const cuda_captured *by) {
+    pthread_mutex_lock(&instance->lock);
+    for (cuda_pending *other = instance->pending; other != NULL; other = other->next)
+        if (other->graph == failed->graph && other->number > failed->number)
+            other->poisoned_by = by;
+    pthread_mutex_unlock(&instance->lock);
+}
+
+/* Of its first operation on that handle. */
+static void tell_poisoned(const cuda_pending *pending) {
+    cuda_stream *stream = pending->stream;
+    const symmem_peers *peers = pending->poisoned_by->signal.peers;
+    const cuda_captured *held = pending->graph->held;
+    symmem_error_record record;
+    while (held->signal.peers != peers)
+        held = held->next;
+    const symmem_fault fault = {.operation = held->signal.operation,
+                                .status = SYMMEM_POISONED,
+                                .channel = held->signal.channel,
+                                .failed_rank = peers->rank};
+    peers->host->signal_failed(peers, &fault, &record);
+    pthread_mutex_lock(&stream->instance->lock);
+    if (stream->record.status == SYMMEM_OK)
+        stream->record = record;
+    pthread_mutex_unlock(&stream->instance->lock);
+}
+
+static void look_at_launch(cuda_instance *instance, const cuda_pending *pending) {
+    const cuda_captured *poisoning = find_poisoning(pending->graph->held);
+    look_for_faults(pending->stream, pending->graph->held);
+    if (poisoning != NULL)
+        warn_those_behind(instance, pending, poisoning);
+    else if (pending->poisoned_by != NULL)
+        tell_poisoned(pending);
+}
+
 static void finish(cuda_instance *instance, cuda_pending *pending) {
     cuda_forget_fault(instance, &pending->signal);
     if (!pending->told)
@@ -330,7 +383,7 @@ static void finish(cuda_instance *instance, cuda_pending *pending) {
     cuda_piece_give(pending->signal.fault);
     cuda_staging_give(pending->staging);
     if (pending->graph != NULL) {
-        look_for_faults(pending->stream, pending->graph->held);
+        look_at_launch(instance, pending);
         cuda_graph_drop(instance, pending->graph);
     }
     for (int32_t i = 0; i < pending->ref_count; i++)

@@ -14,12 +14,22 @@ static void watch_signal(const cuda_signal_op *signal, bool given_up) {
         cuda_end_waiting(signal);
 }
 
-static void watch(const cuda_pending *pending) {
-    watch_signal(&pending->signal, pending->stream->given_up);
+/* Launches of one graph wait one after the other, at the same word of the host's. */
+static bool is_wanted(const cuda_instance *instance, const cuda_graph *graph) {
+    const cuda_pending *pending = instance->pending;
+    while (pending != NULL && (pending->graph != graph || pending->stream->given_up))
+        pending = pending->next;
+    return graph->is_launched || pending != NULL;
+}
+
+static void watch(const cuda_instance *instance, const cuda_pending *pending) {
+    const bool given_up = pending->stream->given_up;
+    watch_signal(&pending->signal, given_up);
     if (pending->graph == NULL)
         return;
+    const bool in_vain = given_up && !is_wanted(instance, pending->graph);
     for (const cuda_captured *held = pending->graph->held; held != NULL; held = held->next)
-        watch_signal(&held->signal, pending->stream->given_up);
+        watch_signal(&held->signal, in_vain);
 }
 
 /* It may run at any time. Of a poison its kernels learn from cuda_signal_poison. */
@@ -33,7 +43,7 @@ static void watch_all(cuda_instance *instance) {
     pthread_mutex_lock(&instance->collecting);
     pthread_mutex_lock(&instance->lock);
     for (const cuda_pending *pending = instance->pending; pending != NULL; pending = pending->next)
-        watch(pending);
+        watch(instance, pending);
     for (const cuda_capture *capture = instance->adopted; capture != NULL; capture = capture->next)
         watch_adopted(capture);
     pthread_mutex_unlock(&instance->lock);

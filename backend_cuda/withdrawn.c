@@ -65,12 +65,19 @@ static symmem_status withdraw(const cuda_launch *launch, uint64_t elapsed_ns) {
     return code == 0 ? SYMMEM_TIMEOUT : cuda_take_fault(&launch->signal, &record);
 }
 
-/* Nothing of the channel's stopped calls is at work. */
+/*
+ * Nothing of the channel's stopped calls is at work. Blocks that find themselves stopped come and
+ * go meanwhile, and count as well: in a copy of both words, of which nobody says which is read
+ * first, those that came after `begun` was would stand in `ended` for one that is at work. So
+ * `ended` is of an earlier copy.
+ */
 static bool is_quiet(cuda_instance *instance, const cuda_launch *launch) {
-    symmem_cuda_state state;
-    return cuda_channel_look(instance, launch->signal.peers, launch->signal.channel, &state) ==
-               CUDA_SUCCESS &&
-           state.begun == state.ended;
+    const symmem_peers *peers = launch->signal.peers;
+    const int32_t channel = launch->signal.channel;
+    symmem_cuda_state earlier, later;
+    return cuda_channel_look(instance, peers, channel, &earlier) == CUDA_SUCCESS &&
+           cuda_channel_look(instance, peers, channel, &later) == CUDA_SUCCESS &&
+           earlier.ended == later.begun;
 }
 
 static void leave_behind(cuda_instance *instance, int32_t device, cuda_launch *launch,
@@ -111,6 +118,14 @@ CUresult cuda_launch_wait(cuda_instance *instance, int32_t device, cuda_launch *
     return CUDA_ERROR_NOT_READY;
 }
 
+/* A launch of a graph with such operations, too. */
+static bool is_on(const cuda_pending *pending, const symmem_peers *peers) {
+    const cuda_captured *held = pending->graph != NULL ? pending->graph->held : NULL;
+    while (held != NULL && held->signal.peers != peers)
+        held = held->next;
+    return pending->signal.peers == peers || held != NULL;
+}
+
 /* The core knows of calls that have gone well, and has asked the streams for those. */
 bool cuda_has_pending(cuda_instance *instance, const symmem_peers *peers) {
     cuda_collect(instance);
@@ -118,7 +133,7 @@ bool cuda_has_pending(cuda_instance *instance, const symmem_peers *peers) {
     pthread_mutex_lock(&instance->collecting);
     pthread_mutex_lock(&instance->lock);
     const cuda_pending *pending = instance->pending;
-    while (pending != NULL && pending->signal.peers != peers)
+    while (pending != NULL && !is_on(pending, peers))
         pending = pending->next;
     pthread_mutex_unlock(&instance->lock);
     pthread_mutex_unlock(&instance->collecting);

@@ -45,7 +45,7 @@ extern "C" __global__ void symmem_await_chunk(const __grid_constant__ symmem_cud
     if (load_volatile(&args.fault->code) != OK)
         return;
     args.fault->actual = static_cast<uint64_t>(args.chunk);
-    args.fault->elapsed_ns = now_ns() - load_state(&state->start_ns);
+    args.fault->elapsed_ns = elapsed_since(load_state(&state->start_ns));
     __threadfence_system();
     *static_cast<volatile uint32_t *>(&args.fault->code) = code;
     __threadfence_system();

@@ -132,10 +132,14 @@ __device__ bool own_poisoned(const symmem_cuda_signal_args &args) {
     return load_volatile(word_at(args, args.rank, 0)) != 0;
 }
 
-// Signed: it may be another processor's clock that says when the operation began.
-__device__ bool is_late(uint64_t start_ns, uint32_t timeout_ms) {
+// It may be another processor's clock that says when the operation began, and be ahead: no time then.
+__device__ uint64_t elapsed_since(uint64_t start_ns) {
     const int64_t elapsed_ns = static_cast<int64_t>(now_ns() - start_ns);
-    return timeout_ms != 0 && elapsed_ns >= static_cast<int64_t>(timeout_ms * NS_PER_MS);
+    return elapsed_ns > 0 ? static_cast<uint64_t>(elapsed_ns) : 0;
+}
+
+__device__ bool is_late(uint64_t start_ns, uint32_t timeout_ms) {
+    return timeout_ms != 0 && elapsed_since(start_ns) >= timeout_ms * NS_PER_MS;
 }
 
 // Whether it makes sense to go on waiting for `rank`; the caller looks once more before it acts.
@@ -235,7 +239,7 @@ __device__ void fail(const symmem_cuda_signal_args &args, verdict *verdict) {
     if (!first)
         return;
     fault->failed_rank = verdict->failed_rank;
-    fault->elapsed_ns = now_ns() - verdict->start_ns;
+    fault->elapsed_ns = elapsed_since(verdict->start_ns);
     fault->actual = verdict->actual;
     for (int32_t i = 0; i < SYMMEM_CUDA_MAX_RANKS / 32; i++)
         fault->missing[i] = verdict->missing[i];

@@ -33,6 +33,8 @@ __attribute__((visibility("default"))) int fake_streams_left(void);
 __attribute__((visibility("default"))) void fake_refuse_streams(int count);
 /* For tests: the next questions for an event fail. */
 __attribute__((visibility("default"))) void fake_refuse_queries(int count);
+/* For tests: one event is not recorded, after so many that are. */
+__attribute__((visibility("default"))) void fake_refuse_record(int after);
 
 CUresult fake_stream_create(CUstream *stream, unsigned int flags);
 CUresult fake_priority_range(int *lowest, int *highest);

@@ -16,6 +16,7 @@ static uint64_t last_capture;
 static CUstream streams;
 static int made[2]; /* ordinary ones; of a higher priority */
 static int refused, queries_refused;
+static int records_taken = -1; /* before one is refused; -1: none is */
 
 struct CUgraph_st {
     uint64_t id;
@@ -318,11 +319,9 @@ CUresult fake_event_destroy(CUevent event) {
     return CUDA_SUCCESS;
 }
 
-/* In a capture, where all operations of a graph run in the order in which they came, it only marks
- * the event. */
-CUresult fake_event_record(CUevent event, CUstream stream) {
-    fake_await_call();
-    pthread_mutex_lock(&lock);
+/* lock held. In a capture, where all operations of a graph run in the order in which they came, it
+ * only marks the event. */
+static void record(CUevent event, CUstream stream) {
     event->capture = stream->capture;
     event->source = stream;
     if (stream->capture == NULL) {
@@ -330,8 +329,23 @@ CUresult fake_event_record(CUevent event, CUstream stream) {
         event->users++;
         append(stream, new_op(reach, drop_event, &ticket, sizeof ticket, false));
     }
+}
+
+CUresult fake_event_record(CUevent event, CUstream stream) {
+    fake_await_call();
+    pthread_mutex_lock(&lock);
+    const bool refuse = records_taken == 0;
+    records_taken -= records_taken >= 0;
+    if (!refuse)
+        record(event, stream);
     pthread_mutex_unlock(&lock);
-    return CUDA_SUCCESS;
+    return refuse ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+}
+
+void fake_refuse_record(int after) {
+    pthread_mutex_lock(&lock);
+    records_taken = after;
+    pthread_mutex_unlock(&lock);
 }
 
 CUresult fake_stream_wait_event(CUstream stream, CUevent event, unsigned int flags) {

@@ -145,11 +145,11 @@ suite="symmem-conformance symmem_backend_shm mutants"
 suite_options=(-DSYMMEM_MUTANTS=ON -DSYMMEM_SKELETONS=OFF)
 # Nobody runs the kernels' machine code there, which takes long to make: any file will do. NCCL's small
 # kernel has one form of it.
-fakes="symmem_backend_cuda fake_cuda fake_cublaslt old_core one_rank small_memory waits withdrawn symmem-cuda-caller"
+fakes="symmem_backend_cuda fake_cuda fake_cublaslt old_core launches one_rank small_memory waits withdrawn symmem-cuda-caller"
 ! has_header nccl.h ||
     fakes+=" test_late_ending test_nccl test_nccl_agree test_nccl_endings test_nccl_faults test_nccl_limits test_nccl_notes \
 test_nccl_room test_nccl_roots test_nccl_span test_nccl_span_limits test_nccl_span_resets test_nccl_user test_cuda_adopted test_cuda_blas \
-test_cuda_exit test_cuda_fabric test_cuda_launches test_cuda_matmul symmem_backend_nccl unit_fake_nccl_22907"
+test_cuda_exit test_cuda_fabric test_cuda_launches test_cuda_matmul test_cuda_withdrawn symmem_backend_nccl unit_fake_nccl_22907"
 fakes_options=("-DSYMMEM_CUDA_CODE=arch=compute_75,code=compute_75"
     -DSYMMEM_CUDA_FATBIN=/mnt/tree/src/backend_cuda/CMakeLists.txt)
 

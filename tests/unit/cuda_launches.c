@@ -407,6 +407,40 @@ static bool clock_is_behind(int32_t rank) {
     return true;
 }
 
+/* Of a part that finds its rank poisoned. */
+static void fail_part(symmem_cuda_state *state, symmem_cuda_fault *fault) {
+    uint32_t *own = fake.peers.signals[fake.peers.rank];
+    symmem_cuda_signal_args args = {.signals = fake.peers.signals,
+                                    .fault = fault,
+                                    .control = &fake.control,
+                                    .rank = fake.peers.rank,
+                                    .world_size = fake.peers.world_size,
+                                    .channel_count = fake.peers.channel_count,
+                                    .turn = SYMMEM_CUDA_PART,
+                                    .state = state,
+                                    .stream = 2};
+    memcpy(args.near, fake.peers.signals, sizeof(void *) * (size_t)fake.peers.world_size);
+    *own = 1;
+    host_launch_kernel(HOST_BARRIER, 1, 1, &args);
+    *own = 0;
+}
+
+/* Likewise one that fails: it took no time, and not 500 years. */
+static bool fails_behind_its_clock(int32_t rank) {
+    uint32_t word = 0;
+    symmem_cuda_state state = {.start_ns = cuda_now_ns() + LIMIT_MS * CUDA_NS_PER_MS};
+    symmem_cuda_fault fault = {.missing = {1}}, part_fault = {.code = 0};
+    const symmem_cuda_await args = {.word = &word, .state = &state, .fault = &fault, .chunk = 1};
+    if (rank != 0)
+        return true;
+    fail_part(&state, &part_fault);
+    CHECK(part_fault.code == -(uint32_t)SYMMEM_POISONED && part_fault.elapsed_ns == 0);
+    state.failed = 0;
+    host_launch_kernel(HOST_AWAIT_CHUNK, 1, 1, &args);
+    CHECK(fault.code != 0 && fault.elapsed_ns == 0);
+    return true;
+}
+
 /* Launches are what small messages cost: one kernel, and one more where calls are compared first.
  */
 static bool counts_kernels(int32_t rank) {
@@ -496,6 +530,7 @@ RANKS_TEST(parts_that_differ)
 RANKS_TEST(parts_without_a_peer)
 RANKS_TEST(limit_is_for_all_blocks)
 RANKS_TEST(clock_is_behind)
+RANKS_TEST(fails_behind_its_clock)
 RANKS_TEST(counts_kernels)
 RANKS_TEST(small_ones_in_a_row)
 RANKS_TEST(writes_before_it_count)
@@ -530,6 +565,7 @@ int main(void) {
         {"parts without a peer", test_parts_without_a_peer},
         {"one limit for all meetings of blocks", test_limit_is_for_all_blocks},
         {"a clock that is behind", test_clock_is_behind},
+        {"what fails behind its clock", test_fails_behind_its_clock},
         {"kernels of a call", test_counts_kernels},
         {"small ones in a row", test_small_ones_in_a_row},
         {"what was written before", test_writes_before_it_count},

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A call that was withdrawn comes back only once none of its blocks is at work: see withdrawn.c. */
+#include <string.h>
+
+#include "cuda_internal.h"
+#include "unit_main.h"
+
+#define BUSY_ROUNDS 5
+#define MOST_ROUNDS 50
+
+/* One block is at work for a while. Others, which find that the call was stopped, come and go. */
+static struct device {
+    int rounds, stopped_blocks;
+    bool ended_first; /* which word a look reads first */
+    bool left, left_busy;
+} device;
+
+static bool is_busy(void) {
+    return device.rounds < BUSY_ROUNDS;
+}
+
+static uint32_t begun(void) {
+    return 1 + (uint32_t)device.stopped_blocks;
+}
+
+static uint32_t ended(void) {
+    return begun() - (is_busy() ? 1 : 0);
+}
+
+/* --- what withdrawn.c calls ------------------------------------------------------------ */
+
+/* A block comes and goes between the two words, and then there are no more of them. */
+CUresult cuda_channel_look(cuda_instance *instance, const symmem_peers *peers, int32_t channel,
+                           symmem_cuda_state *state_p) {
+    (void)instance, (void)peers, (void)channel;
+    memset(state_p, 0, sizeof *state_p);
+    if (device.ended_first)
+        state_p->ended = ended();
+    else
+        state_p->begun = begun();
+    device.stopped_blocks += device.rounds < MOST_ROUNDS / 2;
+    if (device.ended_first)
+        state_p->begun = begun();
+    else
+        state_p->ended = ended();
+    return CUDA_SUCCESS;
+}
+
+CUresult cuda_channel_stop(cuda_instance *instance, const symmem_peers *peers, int32_t channel) {
+    (void)instance, (void)peers, (void)channel;
+    return CUDA_SUCCESS;
+}
+
+/* What was stopped fills the stream. */
+CUresult cuda_wait_idle(cuda_instance *instance, CUstream native, uint32_t timeout_ms,
+                        const cuda_signal_op *signal) {
+    (void)instance, (void)native, (void)timeout_ms, (void)signal;
+    return ++device.rounds < MOST_ROUNDS ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+void cuda_leave_behind(cuda_pending *leaving, CUstream native, const symmem_exec *exec,
+                       const cuda_needs *needs, const char *operation) {
+    (void)leaving, (void)native, (void)exec, (void)needs, (void)operation;
+    device.left = true;
+    device.left_busy = is_busy();
+}
+
+symmem_status cuda_take_fault(const cuda_signal_op *signal, symmem_error_record *record_p) {
+    (void)signal, (void)record_p;
+    return SYMMEM_TIMEOUT;
+}
+
+uint64_t cuda_now_ns(void) {
+    return 0;
+}
+
+void cuda_piece_give(void *piece) {
+    (void)piece;
+}
+
+void cuda_forget_fault(cuda_instance *instance, const cuda_signal_op *signal) {
+    (void)instance, (void)signal;
+}
+
+void cuda_lane_give(cuda_instance *instance, int32_t index, cuda_lane *lane) {
+    (void)instance, (void)index, (void)lane;
+}
+
+void cuda_lane_end(cuda_instance *instance, int32_t index, cuda_lane *lane) {
+    (void)instance, (void)index, (void)lane;
+}
+
+void cuda_collect(cuda_instance *instance) {
+    (void)instance;
+}
+
+/* --------------------------------------------------------------------------------------- */
+
+static void signal_failed(const symmem_peers *peers, const symmem_fault *fault,
+                          symmem_error_record *record_p) {
+    (void)peers, (void)record_p;
+    CU_ASSERT_EQUAL(fault->status, SYMMEM_TIMEOUT);
+}
+
+static void withdraw(bool ended_first) {
+    static const symmem_host host = {.size = sizeof host, .signal_failed = signal_failed};
+    static const symmem_peers peers = {.size = sizeof peers, .host = &host};
+    static cuda_instance instance = {.late_ms = 1};
+    static symmem_cuda_fault fault;
+    cuda_launch launch = {.args = {.timeout_ms = 1}, .signal = {.peers = &peers, .fault = &fault}};
+    cuda_lane lane = {.native = NULL};
+    symmem_status status = SYMMEM_OK;
+    device = (struct device){.ended_first = ended_first};
+    const CUresult result = cuda_launch_wait(&instance, 0, &launch, NULL, &lane, &status);
+    CU_ASSERT(result == CUDA_ERROR_NOT_READY && status == SYMMEM_TIMEOUT);
+    CU_ASSERT(device.left && !device.left_busy);
+}
+
+static void test_begun_is_read_first(void) {
+    withdraw(false);
+}
+
+static void test_ended_is_read_first(void) {
+    withdraw(true);
+}
+
+int main(void) {
+    static const unit_case cases[] = {{"begun is read first", test_begun_is_read_first},
+                                      {"ended is read first", test_ended_is_read_first}};
+    return UNIT_MAIN("cuda_withdrawn", cases);
+}
