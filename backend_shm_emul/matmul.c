@@ -33,9 +33,9 @@ static symmem_status fail(const shm_op *op, symmem_status status, const char *te
 static symmem_status multiply(const shm_op *op, const symmem_matmul *product,
                               symmem_error_record *record_p) {
     if (product->fn == NULL) {
-        const symmem_cpu_blas *blas = shm_blas(op->instance);
+        /* Before a library is loaded, too, whose threads keep what is set by then. */
         uint64_t mode = symmem_cpu_float_begin();
-        symmem_cpu_matmul(product, blas);
+        symmem_cpu_matmul(product, shm_blas(op->instance));
         symmem_cpu_float_end(mode);
         return SYMMEM_OK;
     }
