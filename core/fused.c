@@ -201,7 +201,7 @@ static symmem_status hold_channels(const sm_pipeline *pipeline) {
                        .link = pipeline->link,
                        .channel = pipeline->channel,
                        .timeout_ms = pipeline->timeout_ms};
-    symmem_status status = sm_signal_hold(&op);
+    symmem_status status = sm_signal_hold(&op, pipeline->lanes[0]);
     if (status != SYMMEM_OK)
         return status;
     op.channel++;
@@ -209,7 +209,7 @@ static symmem_status hold_channels(const sm_pipeline *pipeline) {
         uint32_t left_ms = sm_remaining_ms(deadline_ns, UINT32_MAX);
         op.timeout_ms = left_ms > 0 ? left_ms : 1;
     }
-    status = sm_signal_hold(&op);
+    status = sm_signal_hold(&op, pipeline->lanes[0]);
     if (status != SYMMEM_OK)
         sm_signal_let_go(pipeline->link, pipeline->channel);
     return status;
@@ -233,12 +233,6 @@ symmem_status sm_pipeline_begin(sm_pipeline *pipeline) {
     return SYMMEM_OK;
 }
 
-/* Before its first barrier, which other ranks may not know of yet. */
-static bool has_begun_nothing(const sm_pipeline *pipeline, symmem_status status) {
-    return pipeline->part == 0 &&
-           (status == SYMMEM_MISMATCH || strcmp(sm_record()->stage, "channel") == 0);
-}
-
 static symmem_status give_up(sm_pipeline *pipeline) {
     const symmem_error_record record = *sm_record();
     uint64_t capture = 0;
@@ -255,7 +249,7 @@ static symmem_status give_up(sm_pipeline *pipeline) {
 }
 
 symmem_status sm_pipeline_end(sm_pipeline *pipeline, symmem_status status) {
-    if (status != SYMMEM_OK && !has_begun_nothing(pipeline, status))
+    if (status != SYMMEM_OK && (status != SYMMEM_MISMATCH || pipeline->part != 0))
         status = give_up(pipeline);
     sm_signal_let_go(pipeline->link, pipeline->channel + 1);
     sm_signal_let_go(pipeline->link, pipeline->channel);

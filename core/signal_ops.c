@@ -214,11 +214,18 @@ static symmem_status take_turn(const sm_signal_op *op, sm_channel *channel, uint
                                                                         : busy(op, *begin_ns_p);
 }
 
-symmem_status sm_signal_hold(const sm_signal_op *op) {
+symmem_status sm_signal_hold(const sm_signal_op *op, const symmem_stream *stream) {
     sm_channel *channel;
     uint64_t begin_ns;
     symmem_status status = sm_link_channel(op->link, op->channel, &channel);
-    return status == SYMMEM_OK ? take_turn(op, channel, &begin_ns) : status;
+    if (status == SYMMEM_OK)
+        status = take_turn(op, channel, &begin_ns);
+    if (status != SYMMEM_OK || stream != NULL || channel->eager_stream == NULL)
+        return status;
+    status = wait_for_stream(op, channel, begin_ns != 0 ? begin_ns : sm_now_ns());
+    if (status != SYMMEM_OK)
+        sm_turn_give(&channel->turn);
+    return status;
 }
 
 void sm_signal_let_go(const sm_link *link, int32_t channel) {

@@ -224,11 +224,13 @@ struct caller {
     struct fused_pair *pair;
     uint32_t limit_ms;
     symmem_status status;
+    int32_t channel;
 };
 
 static void *meet_on_channel(void *arg) {
     struct caller *caller = arg;
-    caller->status = symmem_barrier(caller->pair->workspace, 0, caller->limit_ms, NULL);
+    caller->status =
+        symmem_barrier(caller->pair->workspace, caller->channel, caller->limit_ms, NULL);
     return NULL;
 }
 
@@ -253,7 +255,7 @@ static void expect_gathered(struct tk *t, struct fused_pair *x) {
 static void threads_take_turns(struct tk *t) {
     struct fused_pair x;
     struct own_product own = {.is_empty = true, .delay_ms = t->rank == 0 ? 150 : 0};
-    struct caller gather = {&x, tk_scaled_ms(LONG_MS), SYMMEM_OK}, meet = gather;
+    struct caller gather = {&x, tk_scaled_ms(LONG_MS), SYMMEM_OK, 0}, meet = gather;
     pthread_t first, second;
     TK_REQ(t, "SM-THREAD-02");
     pair_begin(t, &x);
@@ -275,15 +277,15 @@ static void threads_take_turns(struct tk *t) {
 }
 
 /* An operation that does not get its channel in time has begun nothing: what has it goes on. */
-static void busy_channel_by(struct tk *t, symmem_stream *stream) {
+static void busy_channel_by(struct tk *t, int32_t channel, symmem_stream *stream) {
     struct fused_pair x;
-    struct caller meet = {&x, tk_scaled_ms(LONG_MS), SYMMEM_OK};
+    struct caller meet = {&x, tk_scaled_ms(LONG_MS), SYMMEM_OK, channel};
     pthread_t thread;
     TK_REQ(t, "SM-THREAD-02");
     pair_begin(t, &x);
     if (t->rank == 0) {
         if (stream != NULL)
-            TK_OK(t, symmem_barrier(x.workspace, 0, meet.limit_ms, stream));
+            TK_OK(t, symmem_barrier(x.workspace, channel, meet.limit_ms, stream));
         else
             TK_REQUIRE(t, pthread_create(&thread, NULL, meet_on_channel, &meet) == 0);
         tk_sleep_ms(tk_scaled_ms(100)); /* until the thread has the turn */
@@ -311,11 +313,19 @@ static void busy_channel_by(struct tk *t, symmem_stream *stream) {
 }
 
 static void busy_channel(struct tk *t) {
-    busy_channel_by(t, NULL);
+    busy_channel_by(t, 0, NULL);
+    tk_out_of_band_barrier(t);
+    tk_share_u64(t, 0, 0);
+    tk_out_of_band_barrier(t);
+    busy_channel_by(t, 1, NULL);
 }
 
 static void busy_channel_by_stream(struct tk *t) {
-    busy_channel_by(t, tk_stream(t));
+    busy_channel_by(t, 0, tk_stream(t));
+    tk_out_of_band_barrier(t);
+    tk_share_u64(t, 0, 0);
+    tk_out_of_band_barrier(t);
+    busy_channel_by(t, 1, tk_stream(t));
 }
 
 /* --- disagreement ----------------------------------------------------------------------------- */
