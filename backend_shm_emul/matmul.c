@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "cpu/float_mode.h"
 #include "cpu/reduce.h"
 #include "shm.h"
 
@@ -32,7 +33,10 @@ static symmem_status fail(const shm_op *op, symmem_status status, const char *te
 static symmem_status multiply(const shm_op *op, const symmem_matmul *product,
                               symmem_error_record *record_p) {
     if (product->fn == NULL) {
+        /* Before a library is loaded, too, whose threads keep what is set by then. */
+        uint64_t mode = symmem_cpu_float_begin();
         symmem_cpu_matmul(product, shm_blas(op->instance));
+        symmem_cpu_float_end(mode);
         return SYMMEM_OK;
     }
     symmem_status status = product->fn(product->fn_arg, product, NULL);
@@ -133,7 +137,9 @@ static symmem_status run_reduce_local(const shm_op *op, symmem_error_record *rec
                                          .srcs = srcs,
                                          .src_count = reduce->src_count,
                                          .count = reduce->count};
+    uint64_t mode = symmem_cpu_float_begin();
     symmem_cpu_reduce_find(reduce->dtype, reduce->op)(&args);
+    symmem_cpu_float_end(mode);
     return SYMMEM_OK;
 }
 

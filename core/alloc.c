@@ -199,8 +199,7 @@ sm_allocation *sm_allocation_find(symmem_context *context, const void *ptr) {
 /* context->lock held. The allocation whose base is ptr, or the error. */
 static symmem_status find_base(symmem_context *context, void *ptr, sm_allocation **allocation_p) {
     sm_allocation *allocation = sm_allocation_covering(context, ptr);
-    if (!allocation || !allocation->active ||
-        (allocation->is_segment && !sm_block_covering(allocation, ptr)))
+    if (!allocation || !allocation->active || !sm_block_covering(allocation, ptr))
         return sm_context_fail(context, SYMMEM_NOT_SYMMETRIC, "free", "",
                                "%p is not symmetric memory of this context", ptr);
     if (allocation->is_segment)

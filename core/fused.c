@@ -194,26 +194,46 @@ static symmem_status choose_second(sm_pipeline *pipeline) {
     return SYMMEM_OK;
 }
 
+/* One limit for both. */
+static symmem_status hold_channels(const sm_pipeline *pipeline) {
+    const uint64_t deadline_ns = sm_deadline_ns(pipeline->timeout_ms);
+    sm_signal_op op = {.name = pipeline->name,
+                       .link = pipeline->link,
+                       .channel = pipeline->channel,
+                       .timeout_ms = pipeline->timeout_ms};
+    symmem_status status = sm_signal_hold(&op, pipeline->lanes[0]);
+    if (status != SYMMEM_OK)
+        return status;
+    op.channel++;
+    if (deadline_ns != 0) {
+        uint32_t left_ms = sm_remaining_ms(deadline_ns, UINT32_MAX);
+        op.timeout_ms = left_ms > 0 ? left_ms : 1;
+    }
+    status = sm_signal_hold(&op, pipeline->lanes[0]);
+    if (status != SYMMEM_OK)
+        sm_signal_let_go(pipeline->link, pipeline->channel);
+    return status;
+}
+
 symmem_status sm_pipeline_begin(sm_pipeline *pipeline) {
     symmem_context *context = pipeline->link->context;
     symmem_status status = sm_context_point(context, pipeline->name, "collective.before");
     if (status == SYMMEM_OK && pipeline->lanes[0] != NULL)
         status = choose_second(pipeline);
-    sm_channel *channel = NULL;
     if (status == SYMMEM_OK)
-        status = sm_link_channel(pipeline->link, pipeline->channel, &channel);
-    if (status == SYMMEM_OK && pipeline->lanes[0] != NULL)
-        pipeline->whole = &channel->whole;
+        status = hold_channels(pipeline);
+    if (status != SYMMEM_OK)
+        return status;
+    if (pipeline->lanes[0] != NULL)
+        pipeline->whole = sm_link_whole(pipeline->link, pipeline->channel);
     pthread_mutex_lock(&context->lock);
     pipeline->fn = context->matmul_fn;
     pipeline->fn_arg = context->matmul_arg;
     pthread_mutex_unlock(&context->lock);
-    return status;
+    return SYMMEM_OK;
 }
 
-symmem_status sm_pipeline_end(sm_pipeline *pipeline, symmem_status status) {
-    if (status == SYMMEM_OK || (status == SYMMEM_MISMATCH && pipeline->part == 0))
-        return status;
+static symmem_status give_up(sm_pipeline *pipeline) {
     const symmem_error_record record = *sm_record();
     uint64_t capture = 0;
     symmem_status asked =
@@ -226,6 +246,14 @@ symmem_status sm_pipeline_end(sm_pipeline *pipeline, symmem_status status) {
     symmem_status joined = sm_pipeline_order(pipeline, 1, 0);
     (void)joined;
     return sm_fail_record(&record);
+}
+
+symmem_status sm_pipeline_end(sm_pipeline *pipeline, symmem_status status) {
+    if (status != SYMMEM_OK && (status != SYMMEM_MISMATCH || pipeline->part != 0))
+        status = give_up(pipeline);
+    sm_signal_let_go(pipeline->link, pipeline->channel + 1);
+    sm_signal_let_go(pipeline->link, pipeline->channel);
+    return status;
 }
 
 /* --- steps ---------------------------------------------------------------------------------- */
@@ -258,6 +286,7 @@ symmem_status sm_pipeline_barrier(sm_pipeline *pipeline, int lane, int which,
         .ref_count = 1,
         .whole = pipeline->whole,
         .part = pipeline->part,
+        .is_held = true,
     };
     if (link->context->check_collectives) {
         if (id != NULL)

@@ -32,7 +32,9 @@ symmem_status sm_pipeline_fits(const sm_pipeline *pipeline, size_t bytes);
 /* INVALID_ARGUMENT if the tensor has bytes in any rank's workspace. */
 symmem_status sm_pipeline_apart(const sm_pipeline *pipeline, const sm_strided *tensor,
                                 size_t bytes);
-/* Takes the context's second stream where the caller gave none, and passes the test point. */
+/* Takes the context's second stream where the caller gave none, and passes the test point. On OK
+ * both channels are the operation's until sm_pipeline_end: to other threads it is one call. Before
+ * that nothing has begun: a channel that stays busy is nobody's failure but the caller's. */
 symmem_status sm_pipeline_begin(sm_pipeline *pipeline);
 /* Poisons the handle everywhere if status is a failure, but not where the ranks found their calls
  * to differ before anything was done. Returns it. */

@@ -26,11 +26,16 @@ symmem_status symmem_stream_begin_capture(symmem_stream *stream) {
     status = sm_context_point(context, operation, "capture.begin");
     if (status != SYMMEM_OK)
         return status;
-    status = context->backend->capture_begin(context->instance, stream->native);
-    if (status != SYMMEM_OK)
-        return sm_backend_failed(context, status, operation, "capture_begin");
-    stream->capturing = true;
+    /* Before it begins: what other threads capture at once has to be known as the context's own. */
     atomic_fetch_add_explicit(&context->captures, 1, memory_order_relaxed);
+    status = context->backend->capture_begin(context->instance, stream->native);
+    if (status != SYMMEM_OK) {
+        sm_node none;
+        sm_list_init(&none);
+        sm_capture_take(context, 0, &none);
+        return sm_backend_failed(context, status, operation, "capture_begin");
+    }
+    stream->capturing = true;
     return SYMMEM_OK;
 }
 

@@ -204,25 +204,54 @@ symmem_status sm_signal_check_channel(const sm_link *link, int32_t channel, cons
     return sm_link_describe(link, sm_record());
 }
 
+/* *begin_ns_p: when that began; 0, for the clock is read where there is something to wait for. */
+static symmem_status take_turn(const sm_signal_op *op, sm_channel *channel, uint64_t *begin_ns_p) {
+    *begin_ns_p = 0;
+    if (sm_turn_try(&channel->turn))
+        return SYMMEM_OK;
+    *begin_ns_p = sm_now_ns();
+    return sm_turn_take(&channel->turn, sm_deadline_ns(op->timeout_ms)) ? SYMMEM_OK
+                                                                        : busy(op, *begin_ns_p);
+}
+
+symmem_status sm_signal_hold(const sm_signal_op *op, const symmem_stream *stream) {
+    sm_channel *channel;
+    uint64_t begin_ns;
+    symmem_status status = sm_link_channel(op->link, op->channel, &channel);
+    if (status == SYMMEM_OK)
+        status = take_turn(op, channel, &begin_ns);
+    if (status != SYMMEM_OK || stream != NULL || channel->eager_stream == NULL)
+        return status;
+    status = wait_for_stream(op, channel, begin_ns != 0 ? begin_ns : sm_now_ns());
+    if (status != SYMMEM_OK)
+        sm_turn_give(&channel->turn);
+    return status;
+}
+
+void sm_signal_let_go(const sm_link *link, int32_t channel) {
+    /* acquire; pairs with: make_channel */
+    sm_turn_give(&atomic_load_explicit(&link->channels[channel], memory_order_acquire)->turn);
+}
+
 symmem_status sm_signal_run(const sm_signal_op *op, const symmem_stream *stream) {
     sm_channel *channel;
     symmem_status status = sm_link_channel(op->link, op->channel, &channel);
     if (status != SYMMEM_OK)
         return status;
-    uint64_t begin_ns = 0; /* read where there is something to wait for */
+    uint64_t begin_ns = 0;
     sm_context_observe(op->link->context, op->begin_point);
-    if (!sm_turn_try(&channel->turn)) {
-        begin_ns = sm_now_ns();
-        if (!sm_turn_take(&channel->turn, sm_deadline_ns(op->timeout_ms)))
-            return busy(op, begin_ns);
-    }
+    if (!op->is_held)
+        status = take_turn(op, channel, &begin_ns);
+    if (status != SYMMEM_OK)
+        return status;
     /* An operation that this one waited for may have poisoned the handle. */
     if (op->part == 0 || stream == NULL)
         status = sm_link_refuse_poisoned(op->link, op->name);
     if (status == SYMMEM_OK)
         status =
             stream != NULL ? enqueue(op, channel, stream->native) : run_now(op, channel, begin_ns);
-    sm_turn_give(&channel->turn);
+    if (!op->is_held)
+        sm_turn_give(&channel->turn);
     sm_context_observe(op->link->context, op->done_point);
     return status;
 }

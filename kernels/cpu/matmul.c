@@ -95,10 +95,16 @@ typedef struct side {
     int64_t stride;
 } side;
 
-static side side_of(int64_t row_stride, int64_t column_stride, bool row_major) {
+/* The stride of a side without a second element means nothing, but BLAS wants a long one that is no
+ * shorter than what it steps over. */
+static side side_of(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride,
+                    bool row_major) {
+    int64_t inner = row_major ? columns : rows, outer = row_major ? rows : columns;
     int64_t small = row_major ? column_stride : row_stride;
     int64_t large = row_major ? row_stride : column_stride;
-    return small == 1 ? (side){AS_IS, large} : (side){TRANSPOSED, small};
+    if (small == 1 || inner == 1)
+        return (side){AS_IS, large > inner ? large : inner};
+    return (side){TRANSPOSED, small > outer ? small : outer};
 }
 
 static bool fits(int64_t value) {
@@ -107,21 +113,21 @@ static bool fits(int64_t value) {
 
 /* False if BLAS cannot do it. */
 static bool by_blas(const symmem_matmul *p, const symmem_cpu_blas *blas) {
-    bool row_major = p->out_column == 1;
-    side a = side_of(p->a_row, p->a_column, row_major);
-    side b = side_of(p->b_row, p->b_column, row_major);
-    int64_t out = row_major ? p->out_row : p->out_column;
+    side out = side_of(p->m, p->n, p->out_row, p->out_column, true);
+    bool row_major = out.transposed == AS_IS;
+    side a = side_of(p->m, p->k, p->a_row, p->a_column, row_major);
+    side b = side_of(p->k, p->n, p->b_row, p->b_column, row_major);
     if (p->a_scale != NULL || p->dtype != p->out_dtype || p->k == 0 || !fits(p->m) || !fits(p->n) ||
-        !fits(p->k) || !fits(a.stride) || !fits(b.stride) || !fits(out))
+        !fits(p->k) || !fits(a.stride) || !fits(b.stride) || !fits(out.stride))
         return false;
     int order = row_major ? ROW_MAJOR : COLUMN_MAJOR;
     int m = (int)p->m, n = (int)p->n, k = (int)p->k;
     if (p->dtype == SYMMEM_FLOAT32)
         blas->sgemm(order, a.transposed, b.transposed, m, n, k, 1, p->a, (int)a.stride, p->b,
-                    (int)b.stride, p->accumulate ? 1 : 0, p->out, (int)out);
+                    (int)b.stride, p->accumulate ? 1 : 0, p->out, (int)out.stride);
     else if (p->dtype == SYMMEM_FLOAT64)
         blas->dgemm(order, a.transposed, b.transposed, m, n, k, 1, p->a, (int)a.stride, p->b,
-                    (int)b.stride, p->accumulate ? 1 : 0, p->out, (int)out);
+                    (int)b.stride, p->accumulate ? 1 : 0, p->out, (int)out.stride);
     else
         return false;
     return true;

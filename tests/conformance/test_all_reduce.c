@@ -256,6 +256,7 @@ static void made_tensors(struct tk *t) {
     TK_EQ_INT(t, own_device(t), tensor->device.device_id);
     TK_OK(t, symmem_is_symmetric(t->context, tensor->data, &symmetric));
     TK_CHECK(t, !symmetric);
+    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_free(t->context, tensor->data));
     TK_OK(t,
           symmem_one_shot_all_reduce(desk.handle, ops_shaped(&input, NULL, SYMMEM_INT32, 2, none),
                                      SYMMEM_SUM, 0, desk.limit_ms, NULL, &empty));
@@ -445,7 +446,7 @@ static const struct tk_case cases[] = {
      .max_ranks = 3,
      .body = ranks_choose_alike},
     {.name = "all_reduce.made_tensors",
-     .requirements = "SM-REDUCE-05",
+     .requirements = "SM-REDUCE-05,SM-ALLOC-07",
      .needs = COLLECTIVES,
      .max_ranks = 2,
      .body = made_tensors},

@@ -288,6 +288,49 @@ static void on_streams(struct tk *t) {
     tk_for_each_group_shape(t, gather_on_shape, &plan);
 }
 
+/* Shards of one row, gathered along each dimension: what has one element has no stride to go by. */
+static void gather_one_row(struct tk *t, int32_t dim, int64_t n) {
+    enum { K = 4 };
+    const int64_t ranks = t->world_size, rows = dim == 0 ? ranks : 1, k = dim == 0 ? K : K * ranks;
+    const int64_t shard_shape[2] = {1, K}, b_shape[2] = {k, n}, out_shape[2] = {rows, n};
+    struct fused_tensor shard, b, out;
+    struct fused_sum sum;
+    size_t bytes = 0;
+    fused_make(t, &shard, SYMMEM_FLOAT32, 2, shard_shape, 0);
+    fused_make(t, &b, SYMMEM_FLOAT32, 2, b_shape, 0);
+    fused_make(t, &out, SYMMEM_FLOAT32, 2, out_shape, 0);
+    fused_fill(&b, 9, 1, true);
+    fused_upload(t, &b);
+    fused_sum_make(t, &sum, out.count);
+    for (int32_t r = 0; r < ranks; r++) {
+        struct fused_sum row = {sum.values + (dim == 0 ? r * n : 0),
+                                sum.magnitudes + (dim == 0 ? r * n : 0), (size_t)n};
+        fused_fill(&shard, r, 1, true);
+        fused_sum_add(&row, shard.values, 1, K, b.values + (dim == 0 ? 0 : r * K * n), n, n, NULL,
+                      NULL);
+    }
+    fused_fill(&shard, t->rank, 1, true);
+    fused_upload(t, &shard);
+    TK_REQUIRE_OK(t, symmem_fused_all_gather_matmul_workspace(&shard.dl, NULL, dim, false,
+                                                              t->world_size, &bytes));
+    symmem_handle *workspace = tk_handle(t, bytes, tk_world_group(t));
+    const DLTensor *const bs[1] = {&b.dl}, *const outs[1] = {&out.dl};
+    TK_OK(t, symmem_fused_all_gather_matmul(workspace, &shard.dl, dim, 1, bs, NULL, outs, 0,
+                                            tk_scaled_ms(LONG_MS), NULL, NULL));
+    fused_sum_expect(t, &sum, &out, true, k, 1, "out");
+    fused_sum_free(&sum);
+    fused_free(&shard);
+    fused_free(&b);
+    fused_free(&out);
+}
+
+static void one_row(struct tk *t) {
+    TK_REQ(t, "SM-FUSED-01");
+    for (int32_t dim = 0; dim < 2; dim++)
+        for (int64_t n = 1; n < 4; n += 2)
+            gather_one_row(t, dim, n);
+}
+
 /* Captured once, replayed with other data each time; then eagerly on the same streams. */
 static void replayed(struct tk *t) {
     struct tk_shape world = {.name = "world", .count = t->world_size, .rank = t->rank};
@@ -358,6 +401,11 @@ static const struct tk_case cases[] = {
      .needs = PRODUCTS,
      .max_ranks = MAX_RANKS,
      .body = all_gather_scaled_matmul},
+    {.name = "fused.one_row",
+     .requirements = "SM-FUSED-01",
+     .needs = PRODUCTS,
+     .max_ranks = MAX_RANKS,
+     .body = one_row},
     {.name = "fused.on_streams",
      .requirements = "SM-FUSED-01,SM-FUSED-02",
      .needs = PRODUCTS | SYMMEM_CAP_STREAMS,

@@ -220,6 +220,114 @@ static void two_at_once(struct tk *t) {
     pair_end(&free_one);
 }
 
+struct caller {
+    struct fused_pair *pair;
+    uint32_t limit_ms;
+    symmem_status status;
+    int32_t channel;
+};
+
+static void *meet_on_channel(void *arg) {
+    struct caller *caller = arg;
+    caller->status =
+        symmem_barrier(caller->pair->workspace, caller->channel, caller->limit_ms, NULL);
+    return NULL;
+}
+
+static void *gather_in_thread(void *arg) {
+    struct caller *caller = arg;
+    caller->status = pair_gather(caller->pair, caller->limit_ms, NULL);
+    return NULL;
+}
+
+static void expect_gathered(struct tk *t, struct fused_pair *x) {
+    for (int32_t r = 0; r < t->world_size; r++) {
+        struct fused_tensor theirs = x->a_out;
+        theirs.count = PAIR_ROWS * PAIR_K;
+        theirs.values = x->a_out.values + r * PAIR_ROWS * PAIR_K;
+        fused_fill(&theirs, r, 1, true);
+    }
+    fused_expect(t, &x->a_out, NULL, "a_out");
+}
+
+/* Another thread's barrier on the channel comes behind all of the operation, on whichever rank it
+ * finds that in the middle: rank 0 is, while the others spoil what it has yet to fetch. */
+static void threads_take_turns(struct tk *t) {
+    struct fused_pair x;
+    struct own_product own = {.is_empty = true, .delay_ms = t->rank == 0 ? 150 : 0};
+    struct caller gather = {&x, tk_scaled_ms(LONG_MS), SYMMEM_OK, 0}, meet = gather;
+    pthread_t first, second;
+    TK_REQ(t, "SM-THREAD-02");
+    pair_begin(t, &x);
+    use_own(t, &own);
+    TK_REQUIRE(t, pthread_create(&first, NULL, gather_in_thread, &gather) == 0);
+    uint64_t give_up_ms = tk_now_ms() + gather.limit_ms;
+    while (atomic_load_explicit(&own.calls, memory_order_relaxed) == 0 && tk_now_ms() < give_up_ms)
+        tk_sleep_ms(1);
+    bool started = TK_CHECK(t, pthread_create(&second, NULL, meet_on_channel, &meet) == 0);
+    TK_CHECK(t, pthread_join(first, NULL) == 0);
+    tk_fill(t, x.workspace, t->rank, 0, x.bytes, 0xff);
+    if (started)
+        TK_CHECK(t, pthread_join(second, NULL) == 0);
+    TK_EQ_INT(t, SYMMEM_OK, gather.status);
+    TK_EQ_INT(t, SYMMEM_OK, meet.status);
+    expect_gathered(t, &x);
+    use_own(t, NULL);
+    pair_end(&x);
+}
+
+/* An operation that does not get its channel in time has begun nothing: what has it goes on. */
+static void busy_channel_by(struct tk *t, int32_t channel, symmem_stream *stream) {
+    struct fused_pair x;
+    struct caller meet = {&x, tk_scaled_ms(LONG_MS), SYMMEM_OK, channel};
+    pthread_t thread;
+    TK_REQ(t, "SM-THREAD-02");
+    pair_begin(t, &x);
+    if (t->rank == 0) {
+        if (stream != NULL)
+            TK_OK(t, symmem_barrier(x.workspace, channel, meet.limit_ms, stream));
+        else
+            TK_REQUIRE(t, pthread_create(&thread, NULL, meet_on_channel, &meet) == 0);
+        tk_sleep_ms(tk_scaled_ms(100)); /* until the thread has the turn */
+        TK_STATUS(t, SYMMEM_TIMEOUT, pair_gather(&x, 50, NULL));
+        TK_EQ_STR(t, "channel", last_record().stage);
+        TK_STATUS(t, SYMMEM_TIMEOUT, pair_scatter(&x, 50, NULL));
+        TK_CHECK(t, !info_of(t, x.workspace).poisoned);
+        tk_share_u64(t, 0, 1);
+        if (stream != NULL)
+            tk_synchronize(t, stream);
+        else
+            TK_CHECK(t, pthread_join(thread, NULL) == 0);
+    } else {
+        /* Not the kit's barrier: it would wait for a rank 0 that waits. */
+        uint64_t give_up_ms = tk_now_ms() + tk_scaled_ms(3000);
+        while (tk_read_u64(t, 0, 0) == 0 && tk_now_ms() < give_up_ms)
+            tk_sleep_ms(5);
+        (void)meet_on_channel(&meet);
+    }
+    TK_EQ_INT(t, SYMMEM_OK, meet.status);
+    pair_expect_untouched(t, &x);
+    TK_OK(t, pair_gather(&x, tk_scaled_ms(LONG_MS), NULL));
+    pair_expect_gather(t, &x, 1);
+    pair_end(&x);
+}
+
+static void busy_channel(struct tk *t) {
+    busy_channel_by(t, 0, NULL);
+    tk_out_of_band_barrier(t);
+    tk_share_u64(t, 0, 0);
+    tk_out_of_band_barrier(t);
+    busy_channel_by(t, 1, NULL);
+}
+
+static void busy_channel_by_stream(struct tk *t) {
+    busy_channel_by(t, 0, tk_stream(t));
+    tk_out_of_band_barrier(t);
+    tk_share_u64(t, 0, 0);
+    tk_out_of_band_barrier(t);
+    busy_channel_by(t, 1, tk_stream(t));
+}
+
 /* --- disagreement ----------------------------------------------------------------------------- */
 
 static void check_apart(struct tk *t, struct fused_pair *x, int kind, symmem_stream *stream) {
@@ -317,6 +425,24 @@ static const struct tk_case cases[] = {
      .needs = PRODUCTS | SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN,
      .max_ranks = 3,
      .body = two_at_once},
+    {.name = "fused_faults.threads_take_turns",
+     .requirements = "SM-THREAD-02",
+     .needs = PRODUCTS,
+     .min_ranks = 2,
+     .max_ranks = 3,
+     .body = threads_take_turns},
+    {.name = "fused_faults.busy_channel",
+     .requirements = "SM-THREAD-02",
+     .needs = PRODUCTS,
+     .min_ranks = 2,
+     .max_ranks = 3,
+     .body = busy_channel},
+    {.name = "fused_faults.busy_channel_by_stream",
+     .requirements = "SM-THREAD-02",
+     .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
+     .min_ranks = 2,
+     .max_ranks = 3,
+     .body = busy_channel_by_stream},
     {.name = "fused_faults.ranks_disagree",
      .requirements = "SM-FUSED-14",
      .needs = PRODUCTS,

@@ -155,6 +155,31 @@ static void test_blas(void) {
     CU_ASSERT_EQUAL(blas_calls, 0);
 }
 
+/* A side of one element may have any stride, whatever the matrix's order. */
+static void check_single(int64_t m, int64_t n, int64_t k, unsigned layout, int64_t stride) {
+    symmem_matmul product = make(SYMMEM_FLOAT32, SYMMEM_FLOAT32, m, n, k, layout);
+    struct {
+        int64_t size, *stride;
+    } sides[] = {{m, &product.a_row},    {k, &product.a_column}, {k, &product.b_row},
+                 {n, &product.b_column}, {m, &product.out_row},  {n, &product.out_column}};
+    for (size_t i = 0; i < sizeof sides / sizeof sides[0]; i++)
+        if (sides[i].size == 1)
+            *sides[i].stride = stride;
+    symmem_cpu_matmul(&product, &fake_blas);
+    check(&product);
+}
+
+static void test_single_sides(void) {
+    static const int64_t strides[] = {1, 2, 5, 9, 100};
+    blas_calls = 0;
+    for (unsigned sizes = 0; sizes < 8; sizes++)
+        for (unsigned layout = 0; layout < 16; layout++)
+            for (size_t i = 0; i < 5; i++)
+                check_single(sizes & 1 ? 1 : 4, sizes & 2 ? 1 : 5, sizes & 4 ? 1 : 6, layout,
+                             strides[i]);
+    CU_ASSERT_EQUAL(blas_calls, 8 * 16 * 5);
+}
+
 /* Scales of powers of two, one for all or one each. */
 static void test_scaled(void) {
     static const symmem_dtype dtypes[] = {SYMMEM_INT8, SYMMEM_UINT8, SYMMEM_BFLOAT16,
@@ -227,6 +252,7 @@ int main(void) {
     static const unit_case cases[] = {
         {"plain", test_plain},
         {"by CBLAS", test_blas},
+        {"sides of one element", test_single_sides},
         {"scaled", test_scaled},
         {"in rows", test_rows},
         {"strided copies", test_copy_strided},

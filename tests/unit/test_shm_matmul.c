@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Matrix products of the emulation as work of a stream: waiting, giving up, a user's own. */
 #include <CUnit/Basic.h>
+#include <fenv.h>
 #include <string.h>
 
 #include "shm.h"
@@ -148,6 +149,71 @@ static void test_points(void) {
     CU_ASSERT(out[0] == 2 && out[1] == 3);
 }
 
+/* --- the caller's floating-point environment ---------------------------------------- */
+
+#ifdef __SSE2__
+/* Upwards, denormals flushed. */
+static uint32_t strange_floats(void) {
+    uint32_t usual = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(0xDFC0);
+    return usual;
+}
+
+static bool usual_floats(uint32_t usual) {
+    bool kept = (__builtin_ia32_stmxcsr() & ~0x3Fu) == 0xDFC0;
+    __builtin_ia32_ldmxcsr(usual);
+    return kept;
+}
+#else
+static uint32_t strange_floats(void) {
+    return (uint32_t)fegetround() + 0 * (uint32_t)fesetround(FE_UPWARD);
+}
+
+static bool usual_floats(uint32_t usual) {
+    bool kept = fegetround() == FE_UPWARD;
+    return fesetround((int)usual) == 0 && kept;
+}
+#endif
+
+/* The caller's or, which has what its creator had, a stream's. */
+static void test_floats(void) {
+    static const float tiny[2] = {1e-40f, 1}, parts[4] = {1, 1e-40f, 0x1p-24f, 1e-40f};
+    for (int on_stream = 0; on_stream < 2; on_stream++) {
+        float sums[2] = {0}, products[1] = {0};
+        symmem_matmul product = arriving();
+        symmem_exec exec = {.stream = NULL};
+        symmem_error_record record;
+        void *stream = NULL;
+        const symmem_local_reduce reduce = {.size = sizeof reduce,
+                                            .dtype = SYMMEM_FLOAT32,
+                                            .op = SYMMEM_SUM,
+                                            .src_count = 2,
+                                            .count = 2,
+                                            .src = parts,
+                                            .src_stride = 8,
+                                            .dst = sums};
+        product.signals = NULL;
+        product.m = 1;
+        product.a = tiny;
+        product.b = tiny + 1;
+        product.out = products;
+        uint32_t usual = strange_floats();
+        if (on_stream)
+            CU_ASSERT_EQUAL_FATAL(backend->stream_create(instance, 0, &stream), SYMMEM_OK);
+        exec.stream = stream;
+        CU_ASSERT_EQUAL(backend->reduce_local(instance, 0, &reduce, &exec), SYMMEM_OK);
+        CU_ASSERT_EQUAL(backend->matmul(instance, 0, &product, &exec), SYMMEM_OK);
+        if (on_stream)
+            CU_ASSERT_EQUAL(backend->stream_synchronize(instance, stream, 5000, &record),
+                            SYMMEM_OK);
+        CU_ASSERT(usual_floats(usual));
+        if (on_stream)
+            backend->stream_destroy(instance, stream);
+        CU_ASSERT(sums[0] == 1 && sums[1] == 1e-40f + 1e-40f);
+        CU_ASSERT(products[0] == 1e-40f);
+    }
+}
+
 int main(void) {
     backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
     if (!backend || CU_initialize_registry() != CUE_SUCCESS)
@@ -156,7 +222,8 @@ int main(void) {
     if (!suite || !CU_add_test(suite, "deadline", test_deadline) ||
         !CU_add_test(suite, "destroyed", test_destroyed) ||
         !CU_add_test(suite, "own product", test_own_product) ||
-        !CU_add_test(suite, "test points", test_points))
+        !CU_add_test(suite, "test points", test_points) ||
+        !CU_add_test(suite, "strange floats", test_floats))
         return 2;
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();

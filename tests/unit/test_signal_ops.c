@@ -360,6 +360,58 @@ static void test_two_captures(void) {
     run_threads((plan){.world = 1, .body = body_two_captures});
 }
 
+/* What another thread does once the backend captures: here it is this one, in the entry. */
+static _Thread_local struct {
+    symmem_handle *handle;
+    symmem_stream *stream;
+    symmem_status status, alloc_status;
+} beside;
+
+static symmem_status begin_and_use(void *instance, void *stream) {
+    if (beside.handle == NULL)
+        return SYMMEM_LIMIT;
+    symmem_status status =
+        symmem_backend_entry(SYMMEM_BACKEND_ABI)->capture_begin(instance, stream);
+    void *ptr = NULL;
+    symmem_context *context = beside.handle->link->context;
+    beside.status = symmem_wait_signal(beside.handle, 0, 0, 10000, beside.stream);
+    beside.alloc_status = symmem_alloc(context, 64, -1, NULL, &ptr);
+    return status;
+}
+
+static void body_captured_at_once(rank_env *env) {
+    void *memory[2], *ptr = NULL;
+    symmem_handle *handles[2];
+    symmem_stream *stream = NULL;
+    symmem_graph *graph = NULL;
+    for (int i = 0; i < 2; i++)
+        handles[i] = env_handle(env, &memory[i]);
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    beside.handle = handles[0];
+    beside.stream = stream;
+    CHECK_OK(env, symmem_stream_begin_capture(stream));
+    CHECK_OK(env, beside.status);
+    CHECK_STATUS(env, beside.alloc_status, SYMMEM_CAPTURE);
+    CHECK_OK(env, symmem_stream_end_capture(stream, &graph));
+    launch_beside(env, graph, stream, handles[0], handles[1]);
+    CHECK_OK(env, symmem_graph_destroy(graph));
+    CHECK_OK(env, symmem_stream_destroy(stream));
+    /* One that does not begin leaves nothing. */
+    beside.handle = NULL;
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    CHECK_STATUS(env, symmem_stream_begin_capture(stream), SYMMEM_LIMIT);
+    CHECK_OK(env, symmem_alloc(env->context, 64, -1, NULL, &ptr));
+    CHECK_OK(env, symmem_stream_destroy(stream));
+    for (int i = 0; i < 2; i++)
+        symmem_handle_release(handles[i]);
+}
+
+static void test_captured_at_once(void) {
+    symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    table.capture_begin = begin_and_use;
+    run_threads((plan){.world = 1, .body = body_captured_at_once, .backend = &table});
+}
+
 static void test_capture(void) {
     run_threads((plan){.world = 3, .body = body_capture});
     run_processes((plan){.world = 2, .body = body_capture});
@@ -503,6 +555,7 @@ static const named_test tests[] = {
     {"a channel that is taken", test_taken},
     {"capture and replay", test_capture},
     {"two captures at once", test_two_captures},
+    {"what is captured at once", test_captured_at_once},
     {"reset fails", test_reset_fails},
     {"a rank that ends", test_dies},
     {"entries that fail", test_entries},

@@ -9,7 +9,8 @@
  * workspace  Symmetric memory that the call may overwrite from the handle's pointer on: at least as
  *            many bytes as the ..._workspace function of the operation says. Calls that share one
  *            are made in the same order on all ranks, on the same channel.
- * channel    The operation uses `channel` and `channel + 1`.
+ * channel    The operation uses `channel` and `channel + 1`, both as one call: another thread's
+ *            comes before it or behind it.
  * streams    `stream` as for symmem_barrier. Copies and products alternate between it and `second`,
  *            which joins it and a capture of its. second NULL: one that the context makes for each
  *            stream at first use; if that takes part in another capture meanwhile, or second is
@@ -22,11 +23,12 @@
  * layout     Tensors have up to 8 dimensions. The layout "of a dimension d" is the one in which the
  *            tensor is contiguous once d is moved to the front; symmem_fused_strides gives it. An
  *            input in another layout is copied into it first, in the workspace.
- * failure    All arguments are checked before the first barrier. A failure after that poisons the
- *            handle on all ranks, so that none waits for long; outputs are then undefined. Calls
- *            that differ are MISMATCH: then nothing is written or poisoned. A failure of the second
- *            stream's work is that stream's; `stream` reports POISONED, and symmem_handle_status
- *            the failure.
+ * failure    All arguments are checked, and both channels taken, before the first barrier; one that
+ *            stays busy is TIMEOUT with stage "channel" (handle.h). A failure after that poisons
+ *            the handle on all ranks, so that none waits for long; outputs are then undefined.
+ *            Calls that differ are MISMATCH: then nothing is written or poisoned. A failure of the
+ *            second stream's work is that stream's; `stream` reports POISONED, and
+ *            symmem_handle_status the failure.
  *
  * Errors: those of ops.h, INVALID_ARGUMENT also for a layout of an output that is not as the
  * operation wants it, OUT_OF_RANGE also for a workspace that is too small.
