@@ -141,6 +141,9 @@ void sm_session_destroy(sm_session *session);
 symmem_status sm_session_ensure(sm_session *session, const char *operation, uint64_t deadline_ns);
 /* The agreed random id of the present bring-up (0 if down), and who the peers are. */
 uint64_t sm_session_id(const sm_session *session);
+/* While the session is up: a number that all ranks have between the same two exchanges, and at no
+ * other time. Not 0. */
+uint64_t sm_session_stamp(const sm_session *session);
 const sm_identity *sm_session_peer(const sm_session *session, int32_t rank);
 /* While the session is up, of the process that it was brought up with. */
 symmem_peer_state sm_session_peer_state(const sm_session *session, int32_t rank);

@@ -323,11 +323,14 @@ typedef struct sm_mapping {
     atomic_int references;
     sm_allocation *allocation; /* counted */
     uint64_t group_uid;
+    uint64_t stamp; /* of the rendezvous that made it: the peers' memory is that of then */
     int32_t rank, world_size;
     symmem_memory *peers; /* [rank] unused: the own memory */
     void **buffers;
 } sm_mapping;
 void sm_mapping_release(sm_mapping *mapping);
+/* context->lock held. The cached mapping of the group, out of its cache, or NULL. */
+sm_mapping *sm_cache_take_mapping(sm_allocation *allocation, uint64_t group_uid);
 
 /* One channel's order across streams. */
 typedef struct sm_channel {

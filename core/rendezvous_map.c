@@ -265,10 +265,10 @@ static symmem_status exchange_all(sm_rendezvous *rendezvous) {
     return status;
 }
 
-/* A mapping to fill, if there is none or if all take part in making new ones. */
+/* A mapping to fill, unless all have one of the same rendezvous: another may be of memory that a
+ * peer had before, or of a peer that ended. */
 static symmem_status renew_mapping(sm_rendezvous *rendezvous) {
-    bool collective = rendezvous->context->backend->memory_exchange != NULL;
-    if (rendezvous->mapping != NULL && !(collective && rendezvous->exchange_data))
+    if (!rendezvous->exchange_data)
         return SYMMEM_OK;
     sm_mapping *mapping;
     symmem_status status = sm_mapping_create(rendezvous->allocation, rendezvous->group, &mapping);
@@ -276,6 +276,7 @@ static symmem_status renew_mapping(sm_rendezvous *rendezvous) {
         return status;
     if (rendezvous->mapping != NULL)
         sm_mapping_release(rendezvous->mapping);
+    mapping->stamp = rendezvous->stamp;
     rendezvous->mapping = mapping;
     rendezvous->mapping_is_new = true;
     return SYMMEM_OK;

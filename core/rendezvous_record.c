@@ -64,7 +64,7 @@ void sm_record_fill(sm_rendezvous *rendezvous) {
     if (rendezvous->allocation == NULL)
         return;
     if (rendezvous->mapping != NULL)
-        own->flags |= SM_RECORD_HAS_MAPPING;
+        own->mapping = rendezvous->mapping->stamp;
     own->ordinal = rendezvous->block_ordinal;
     own->alloc_id = rendezvous->allocation->alloc_id;
     own->allocation_bytes = rendezvous->allocation->bytes;
@@ -297,7 +297,8 @@ symmem_status sm_record_judge(sm_rendezvous *rendezvous) {
     if (status != SYMMEM_OK)
         return status;
     for (int32_t r = 0; r < rendezvous->group->world_size; r++) {
-        if ((rendezvous->records[r].flags & SM_RECORD_HAS_MAPPING) == 0)
+        const uint64_t mapping = rendezvous->records[r].mapping;
+        if (mapping == 0 || mapping != rendezvous->records[0].mapping)
             rendezvous->exchange_data = true;
     }
     return SYMMEM_OK;

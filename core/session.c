@@ -159,6 +159,11 @@ uint64_t sm_session_id(const sm_session *session) {
     return session->id;
 }
 
+uint64_t sm_session_stamp(const sm_session *session) {
+    const uint64_t stamp = sm_hash(&session->sequence, sizeof session->sequence, session->id);
+    return stamp == 0 ? 1 : stamp;
+}
+
 const sm_identity *sm_session_peer(const sm_session *session, int32_t rank) {
     return &session->joins[rank].identity;
 }
