@@ -217,6 +217,7 @@ struct symmem_group {
     void *communicator;  /* the user's; under the turn */
     void *backend_group; /* from group_open */
     bool backend_group_open;
+    uint64_t backend_group_stamp; /* of the rendezvous that opened it */
 };
 
 /* STALE for destroyed groups, NOT_INITIALISED after finalise, INVALID_ARGUMENT for NULL. */

@@ -15,7 +15,7 @@
 
 #include "objects.h"
 
-#define SM_RECORD_MAGIC 0x73796d74u /* another one when the record changes */
+#define SM_RECORD_MAGIC 0x73796d75u /* another one when the record changes */
 
 #define SM_RECORD_MULTICAST (1u << 1) /* this rank could do multicast */
 #define SM_RECORD_OVERLAP (1u << 2)   /* this rank accepts overlapping devices, and can */
@@ -39,6 +39,7 @@ typedef struct sm_rendezvous_record {
     char backend_name[32];
     uint64_t ordinal, alloc_id;
     uint64_t mapping; /* stamp of this rank's mapping of the allocation for the group; 0: none */
+    uint64_t opening; /* of its backend's group; 0: closed */
     uint64_t allocation_bytes, block_offset, block_bytes, signal_pad_size;
     int32_t device;
     uint32_t flags;
@@ -69,6 +70,7 @@ typedef struct sm_rendezvous {
     int descriptor_count;          /* 0 before the descriptors phase */
     uint64_t stamp;                /* of this one, after metadata; on all ranks the same */
     bool exchange_data;            /* the ranks have no mapping of one rendezvous */
+    bool open_anew;                /* nor the backend's group open from one */
     bool overlap;                  /* some ranks share a device */
     bool cross_host;               /* some ranks are on different hosts */
     bool incomplete;               /* a peer sent no descriptors, and reports that itself */

@@ -230,10 +230,13 @@ static symmem_status open_group(sm_rendezvous *rendezvous, const symmem_exchange
     symmem_context *context = rendezvous->context;
     symmem_group *group = rendezvous->group;
     symmem_status status = SYMMEM_OK;
+    if (rendezvous->open_anew) /* a rank may have it open still, from when a peer was another */
+        close_group(group);
     if (context->backend->group_open != NULL && !group->backend_group_open) {
         status = context->backend->group_open(context->instance, exchange, rendezvous->link->device,
                                               &group->backend_group);
         group->backend_group_open = status == SYMMEM_OK;
+        group->backend_group_stamp = rendezvous->stamp;
     }
     status = described(rendezvous, status, "group_open");
     if (status == SYMMEM_OK)

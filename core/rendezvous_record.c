@@ -61,6 +61,8 @@ void sm_record_fill(sm_rendezvous *rendezvous) {
         own->flags |= SM_RECORD_OVERLAP;
     if (context->check_collectives)
         own->flags |= SM_RECORD_CHECKING;
+    if (rendezvous->group->backend_group_open)
+        own->opening = rendezvous->group->backend_group_stamp;
     if (rendezvous->allocation == NULL)
         return;
     if (rendezvous->mapping != NULL)
@@ -300,6 +302,9 @@ symmem_status sm_record_judge(sm_rendezvous *rendezvous) {
         const uint64_t mapping = rendezvous->records[r].mapping;
         if (mapping == 0 || mapping != rendezvous->records[0].mapping)
             rendezvous->exchange_data = true;
+        const uint64_t opening = rendezvous->records[r].opening;
+        if (opening == 0 || opening != rendezvous->records[0].opening)
+            rendezvous->open_anew = true;
     }
     return SYMMEM_OK;
 }

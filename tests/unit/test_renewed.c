@@ -17,6 +17,55 @@ static void give(rank_env *env, symmem_pool *pool, void *ptr) {
     CHECK_OK(env, symmem_pool_free(pool, ptr));
 }
 
+/* --- memory exchanged by the backend, for which all ranks open a group ---------------------------
+ */
+
+static symmem_status exchange_memory(void *instance, void *group, symmem_memory *own,
+                                     const symmem_exchange *exchange, symmem_memory *peers) {
+    const symmem_backend *shm = symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    symmem_share share = {.fd = -1}, shares[MAX_RANKS];
+    (void)group;
+    symmem_status status =
+        exchange->agree(exchange, shm->memory_export(instance, own, &share), "exchange");
+    if (status == SYMMEM_OK)
+        status = exchange->all_gather(exchange, &share, sizeof share, shares);
+    for (int32_t r = 0; status == SYMMEM_OK && r < exchange->world_size; r++) {
+        shares[r].same_process = 1;
+        status = shm->memory_import(instance, own->device, &shares[r], own->bytes, &peers[r]);
+    }
+    symmem_status met = exchange->barrier(exchange);
+    shm->share_close(instance, &share);
+    return status == SYMMEM_OK ? met : status;
+}
+
+/* All ranks, or none. */
+static symmem_status open_group(void *instance, const symmem_exchange *exchange, int32_t device,
+                                void **group_p) {
+    (void)device;
+    *group_p = instance;
+    return exchange->barrier(exchange);
+}
+
+static void close_group(void *instance, void *group) {
+    (void)instance;
+    (void)group;
+}
+
+static symmem_backend exchanging(void) {
+    symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    table.memory_exchange = exchange_memory;
+    table.memory_export = NULL;
+    table.memory_import = NULL;
+    table.share_close = NULL;
+    table.group_open = open_group;
+    table.group_close = close_group;
+    table.name = "exchanging";
+    return table;
+}
+
+/* --- ranks --------------------------------------------------------------------------------------
+ */
+
 /* Each rank's word reaches the memory that the other one came with. */
 static void exchange_words(rank_env *env, void *ptr, uint32_t word) {
     symmem_handle *handle = NULL;
@@ -112,10 +161,17 @@ static void test_other_of_two(void) {
     run_threads((plan){.world = 2, .body = body, .argument = OTHER_OF_TWO});
 }
 
+static void test_exchanging(void) {
+    const symmem_backend table = exchanging();
+    for (int which = POOL_OF_ONE; which <= OTHER_OF_TWO; which++)
+        run_threads((plan){.world = 2, .body = body, .argument = which, .backend = &table});
+}
+
 static const named_test tests[] = {
     {"a rank's pool begins anew", test_pool_of_one},
     {"a rank's context begins anew", test_context_of_one},
     {"ranks come with another segment than before", test_other_of_two},
+    {"the backend exchanges memory", test_exchanging},
 };
 
 int main(void) {
