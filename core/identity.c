@@ -180,39 +180,41 @@ static bool ended(sm_liveness *liveness, watched *entry) {
     return pidfd_ended(pidfd);
 }
 
-symmem_peer_state sm_liveness_ask(sm_liveness *liveness, int32_t rank) {
-    if (rank < 0 || rank >= liveness->world_size)
-        return SYMMEM_PEER_ALIVE;
-    watched *entry = &liveness->ranks[rank];
-    pthread_mutex_lock(&liveness->mutex);
+/* The mutex is held. */
+static bool is_gone(sm_liveness *liveness, watched *entry) {
     if (entry->known && entry->watchable && !entry->gone && ended(liveness, entry)) {
         entry->gone = true;
         forget(entry);
     }
-    bool gone = entry->gone;
+    return entry->gone;
+}
+
+symmem_peer_state sm_liveness_ask(sm_liveness *liveness, int32_t rank) {
+    if (rank < 0 || rank >= liveness->world_size)
+        return SYMMEM_PEER_ALIVE;
+    pthread_mutex_lock(&liveness->mutex);
+    bool gone = is_gone(liveness, &liveness->ranks[rank]);
     pthread_mutex_unlock(&liveness->mutex);
     return gone ? SYMMEM_PEER_GONE : SYMMEM_PEER_ALIVE;
 }
 
-bool sm_liveness_has_successor(sm_liveness *liveness, int32_t rank, const sm_identity *identity) {
+/* The one that is known may be a successor, and while another group reads what is in the store yet
+ * even one of before. */
+symmem_peer_state sm_liveness_ask_of(sm_liveness *liveness, int32_t rank,
+                                     const sm_identity *identity) {
     if (rank < 0 || rank >= liveness->world_size)
-        return false;
-    const watched *entry = &liveness->ranks[rank];
+        return SYMMEM_PEER_ALIVE;
+    watched *entry = &liveness->ranks[rank];
     pthread_mutex_lock(&liveness->mutex);
-    bool another = entry->known && memcmp(&entry->identity, identity, sizeof(*identity)) != 0;
-    bool has_one = another && is_watchable(&liveness->self, identity) &&
-                   ended_without_pidfd(liveness, identity);
+    bool is_known = entry->known && memcmp(&entry->identity, identity, sizeof(*identity)) == 0;
+    bool gone = is_known ? is_gone(liveness, entry)
+                         : is_watchable(&liveness->self, identity) &&
+                               ended_without_pidfd(liveness, identity);
     pthread_mutex_unlock(&liveness->mutex);
-    return has_one;
+    return gone ? SYMMEM_PEER_GONE : SYMMEM_PEER_ALIVE;
 }
 
-bool sm_liveness_is_ending(sm_liveness *liveness, int32_t rank) {
-    if (rank < 0 || rank >= liveness->world_size)
-        return false;
-    pthread_mutex_lock(&liveness->mutex);
-    const watched *entry = &liveness->ranks[rank];
-    const sm_identity identity = entry->identity;
-    bool ask = entry->known && entry->watchable && !entry->gone;
-    pthread_mutex_unlock(&liveness->mutex);
-    return ask && sm_process_is_ending(identity.pid, identity.start_time);
+bool sm_liveness_is_ending(const sm_liveness *liveness, const sm_identity *identity) {
+    return is_watchable(&liveness->self, identity) &&
+           sm_process_is_ending(identity->pid, identity->start_time);
 }

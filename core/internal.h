@@ -102,11 +102,12 @@ void sm_liveness_learn(sm_liveness *liveness, int32_t rank, const sm_identity *i
 bool sm_liveness_knows(sm_liveness *liveness, int32_t rank);
 /* SYMMEM_PEER_GONE only if that very process has ended. Never waits. */
 symmem_peer_state sm_liveness_ask(sm_liveness *liveness, int32_t rank);
-/* Whether that process has ended and another one is known in the rank's place. */
-bool sm_liveness_has_successor(sm_liveness *liveness, int32_t rank, const sm_identity *identity);
+/* The same of the process that the rank was then, whoever is known in its place by now. */
+symmem_peer_state sm_liveness_ask_of(sm_liveness *liveness, int32_t rank,
+                                     const sm_identity *identity);
 /* Whether it is on its way there, see symmem_host.peer_is_ending. Once it is GONE, either answer.
  */
-bool sm_liveness_is_ending(sm_liveness *liveness, int32_t rank);
+bool sm_liveness_is_ending(const sm_liveness *liveness, const sm_identity *identity);
 
 /* --- exchange (exchange.c, session.c)
  * ------------------------------------------------------------- A group's link to its peers: one
@@ -147,6 +148,7 @@ uint64_t sm_session_stamp(const sm_session *session);
 const sm_identity *sm_session_peer(const sm_session *session, int32_t rank);
 /* While the session is up, of the process that it was brought up with. */
 symmem_peer_state sm_session_peer_state(const sm_session *session, int32_t rank);
+bool sm_session_peer_is_ending(const sm_session *session, int32_t rank);
 /* Collective. One store phase. A failure other than an agreed one takes the session down: the next
  * collective call brings it up anew. Failure records: operation, stage, missing ranks, elapsed.
  * `restart` true allows joining a peer's new bring-up from here (the first exchange of an

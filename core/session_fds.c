@@ -78,10 +78,8 @@ static symmem_status look_around(sm_session *session, const sm_call *call, int32
 
 /* As far as is known. In this order: one that is no longer ending is gone. */
 static bool lives(const sm_session *session, int32_t rank) {
-    sm_liveness *liveness = session->config.liveness;
-    int32_t global_rank = session->config.global_ranks[rank];
-    return !sm_liveness_is_ending(liveness, global_rank) &&
-           sm_liveness_ask(liveness, global_rank) == SYMMEM_PEER_ALIVE;
+    return !sm_session_peer_is_ending(session, rank) &&
+           sm_session_peer_state(session, rank) == SYMMEM_PEER_ALIVE;
 }
 
 /* A socket vanishes with its process, before that counts as ended (a moment, or seconds where a
