@@ -109,6 +109,13 @@ symmem_peer_state sm_liveness_ask_of(sm_liveness *liveness, int32_t rank,
  */
 bool sm_liveness_is_ending(const sm_liveness *liveness, const sm_identity *identity);
 
+/* --- store (store.c) ---------------------------------------------------------------- */
+
+/* Removes what was set under the key, unless another has set something else there since. Never
+ * fails a call, and leaves its record alone. */
+void sm_store_take_back(symmem_store *store, const char *key, const void *value, size_t bytes,
+                        uint32_t timeout_ms);
+
 /* --- exchange (exchange.c, session.c)
  * ------------------------------------------------------------- A group's link to its peers: one
  * "session" from the bring-up on. See SPEC.md, SM-EXCHANGE.       */

@@ -121,7 +121,9 @@ static void remove_own_join(sm_session *session) {
         return;
     char key[SM_SESSION_KEY_BYTES];
     sm_session_join_key(session, session->config.rank, key);
-    sm_session_remove(session, key);
+    /* Another process of this rank may have come meanwhile. */
+    const sm_join *own = &session->joins[session->config.rank];
+    sm_store_take_back(session->config.store, key, own, sizeof(*own), SM_STORE_CLEAN_MS);
     session->joining = false;
 }
 
