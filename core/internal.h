@@ -87,6 +87,8 @@ typedef struct sm_identity {
     char host[SYMMEM_NAME_MAX];
 } sm_identity;
 
+/* A hash of the running kernel's boot id, 0 if that cannot be read. */
+uint64_t sm_boot_id(void);
 symmem_status sm_identity_self(sm_identity *identity_p);
 bool sm_identity_same_host(const sm_identity *a, const sm_identity *b);
 bool sm_identity_same_process(const sm_identity *a, const sm_identity *b);
@@ -203,9 +205,13 @@ typedef struct sm_ipc_tag {
  * not NULL: that file name, for tests. */
 symmem_status sm_ipc_create(const char *directory, const char *name, sm_ipc **ipc_p);
 void sm_ipc_destroy(sm_ipc *ipc); /* unlinks a file of its own */
-/* Unlinks what killed processes of this user left in the directory. Never fails. (ipc_sweep.c) */
-#define SM_IPC_NAME_PREFIX "symmem-"
+/* Unlinks what killed processes of this user and host left in the directory. Never fails.
+ * (ipc_sweep.c) */
 void sm_ipc_sweep(const char *directory);
+/* What names begin with. A directory may be shared by hosts, and only a socket's own knows whether
+ * it is in use. */
+#define SM_IPC_PREFIX_BYTES 16 /* the zero included */
+void sm_ipc_prefix(char prefix[SM_IPC_PREFIX_BYTES]);
 /* The address for the peers, *bytes_p of it. */
 void sm_ipc_address(const sm_ipc *ipc, uint8_t address[SM_IPC_ADDRESS_MAX], uint32_t *bytes_p);
 int sm_ipc_descriptor(const sm_ipc *ipc); /* for poll */
