@@ -149,7 +149,7 @@ static sm_link *find_link(sm_allocation *allocation, uint64_t group_uid) {
     return NULL;
 }
 
-static sm_mapping *find_mapping(sm_allocation *allocation, uint64_t group_uid) {
+sm_mapping *sm_cache_take_mapping(sm_allocation *allocation, uint64_t group_uid) {
     for (sm_node *node = allocation->mappings.next; node != &allocation->mappings;
          node = node->next) {
         sm_mapping *mapping = SM_CONTAINER(node, sm_mapping, node);
@@ -170,7 +170,7 @@ static bool take_group(symmem_context *context, uint64_t group_uid, cached *take
         sm_allocation *allocation = SM_CONTAINER(node, sm_allocation, node);
         taken->link = find_link(allocation, group_uid);
         if (!taken->link)
-            taken->mapping = find_mapping(allocation, group_uid);
+            taken->mapping = sm_cache_take_mapping(allocation, group_uid);
     }
     (void)pthread_mutex_unlock(&context->lock);
     return taken->link || taken->mapping;

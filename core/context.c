@@ -290,14 +290,15 @@ static void poison_links(symmem_context *context) {
     }
 }
 
-/* A failure does not matter: the next process with this rank overwrites the key. */
+/* A failure does not matter: the next process with this rank overwrites the key. It may have come
+ * already. */
 static void remove_identity(symmem_context *context) {
     if (!context->identity_published)
         return; /* the key may be another process's */
     char key[SYMMEM_STORE_KEY_MAX + 1];
     sm_identity_key(context->world_prefix, context->rank, key, sizeof(key));
-    symmem_status ignored = symmem_store_remove(context->store, key, context->default_timeout_ms);
-    (void)ignored;
+    sm_store_take_back(context->store, key, &context->identity, sizeof(context->identity),
+                       context->default_timeout_ms);
 }
 
 symmem_status symmem_finalize(symmem_context *context) {

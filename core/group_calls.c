@@ -251,8 +251,7 @@ static symmem_status exchange_peer_failure(const symmem_exchange *exchange) {
 
 static bool exchange_peer_is_ending(const symmem_exchange *exchange, int32_t rank) {
     const symmem_group *group = exchange->self;
-    return rank >= 0 && rank < group->world_size &&
-           sm_liveness_is_ending(group->context->liveness, group->global_ranks[rank]);
+    return rank >= 0 && rank < group->world_size && sm_session_peer_is_ending(group->session, rank);
 }
 
 void sm_group_exchange(symmem_group *group, uint64_t deadline_ns, symmem_exchange *exchange) {

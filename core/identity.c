@@ -18,13 +18,17 @@ static uint64_t namespace_of(const char *path) {
     return stat(path, &about) == 0 ? about.st_ino : 0;
 }
 
+uint64_t sm_boot_id(void) {
+    char text[64];
+    return sm_read_text("/proc/sys/kernel/random/boot_id", text, sizeof(text))
+               ? sm_hash(text, strcspn(text, "\n"), SM_HASH_SEED)
+               : 0;
+}
+
 symmem_status sm_identity_self(sm_identity *identity_p) {
     sm_identity identity;
     memset(&identity, 0, sizeof(identity)); /* travels as bytes, padding included */
-    char text[64];
-    /* Without it, host names are compared instead. */
-    if (sm_read_text("/proc/sys/kernel/random/boot_id", text, sizeof(text)))
-        identity.boot_id = sm_hash(text, strcspn(text, "\n"), SM_HASH_SEED);
+    identity.boot_id = sm_boot_id();        /* without it, host names are compared instead */
     identity.pid_namespace = namespace_of("/proc/self/ns/pid");
     identity.net_namespace = namespace_of("/proc/self/ns/net");
     identity.mount_namespace = namespace_of("/proc/self/ns/mnt");
@@ -180,39 +184,41 @@ static bool ended(sm_liveness *liveness, watched *entry) {
     return pidfd_ended(pidfd);
 }
 
-symmem_peer_state sm_liveness_ask(sm_liveness *liveness, int32_t rank) {
-    if (rank < 0 || rank >= liveness->world_size)
-        return SYMMEM_PEER_ALIVE;
-    watched *entry = &liveness->ranks[rank];
-    pthread_mutex_lock(&liveness->mutex);
+/* The mutex is held. */
+static bool is_gone(sm_liveness *liveness, watched *entry) {
     if (entry->known && entry->watchable && !entry->gone && ended(liveness, entry)) {
         entry->gone = true;
         forget(entry);
     }
-    bool gone = entry->gone;
+    return entry->gone;
+}
+
+symmem_peer_state sm_liveness_ask(sm_liveness *liveness, int32_t rank) {
+    if (rank < 0 || rank >= liveness->world_size)
+        return SYMMEM_PEER_ALIVE;
+    pthread_mutex_lock(&liveness->mutex);
+    bool gone = is_gone(liveness, &liveness->ranks[rank]);
     pthread_mutex_unlock(&liveness->mutex);
     return gone ? SYMMEM_PEER_GONE : SYMMEM_PEER_ALIVE;
 }
 
-bool sm_liveness_has_successor(sm_liveness *liveness, int32_t rank, const sm_identity *identity) {
+/* The one that is known may be a successor, and while another group reads what is in the store yet
+ * even one of before. */
+symmem_peer_state sm_liveness_ask_of(sm_liveness *liveness, int32_t rank,
+                                     const sm_identity *identity) {
     if (rank < 0 || rank >= liveness->world_size)
-        return false;
-    const watched *entry = &liveness->ranks[rank];
+        return SYMMEM_PEER_ALIVE;
+    watched *entry = &liveness->ranks[rank];
     pthread_mutex_lock(&liveness->mutex);
-    bool another = entry->known && memcmp(&entry->identity, identity, sizeof(*identity)) != 0;
-    bool has_one = another && is_watchable(&liveness->self, identity) &&
-                   ended_without_pidfd(liveness, identity);
+    bool is_known = entry->known && memcmp(&entry->identity, identity, sizeof(*identity)) == 0;
+    bool gone = is_known ? is_gone(liveness, entry)
+                         : is_watchable(&liveness->self, identity) &&
+                               ended_without_pidfd(liveness, identity);
     pthread_mutex_unlock(&liveness->mutex);
-    return has_one;
+    return gone ? SYMMEM_PEER_GONE : SYMMEM_PEER_ALIVE;
 }
 
-bool sm_liveness_is_ending(sm_liveness *liveness, int32_t rank) {
-    if (rank < 0 || rank >= liveness->world_size)
-        return false;
-    pthread_mutex_lock(&liveness->mutex);
-    const watched *entry = &liveness->ranks[rank];
-    const sm_identity identity = entry->identity;
-    bool ask = entry->known && entry->watchable && !entry->gone;
-    pthread_mutex_unlock(&liveness->mutex);
-    return ask && sm_process_is_ending(identity.pid, identity.start_time);
+bool sm_liveness_is_ending(const sm_liveness *liveness, const sm_identity *identity) {
+    return is_watchable(&liveness->self, identity) &&
+           sm_process_is_ending(identity->pid, identity->start_time);
 }

@@ -87,6 +87,8 @@ typedef struct sm_identity {
     char host[SYMMEM_NAME_MAX];
 } sm_identity;
 
+/* A hash of the running kernel's boot id, 0 if that cannot be read. */
+uint64_t sm_boot_id(void);
 symmem_status sm_identity_self(sm_identity *identity_p);
 bool sm_identity_same_host(const sm_identity *a, const sm_identity *b);
 bool sm_identity_same_process(const sm_identity *a, const sm_identity *b);
@@ -102,11 +104,19 @@ void sm_liveness_learn(sm_liveness *liveness, int32_t rank, const sm_identity *i
 bool sm_liveness_knows(sm_liveness *liveness, int32_t rank);
 /* SYMMEM_PEER_GONE only if that very process has ended. Never waits. */
 symmem_peer_state sm_liveness_ask(sm_liveness *liveness, int32_t rank);
-/* Whether that process has ended and another one is known in the rank's place. */
-bool sm_liveness_has_successor(sm_liveness *liveness, int32_t rank, const sm_identity *identity);
+/* The same of the process that the rank was then, whoever is known in its place by now. */
+symmem_peer_state sm_liveness_ask_of(sm_liveness *liveness, int32_t rank,
+                                     const sm_identity *identity);
 /* Whether it is on its way there, see symmem_host.peer_is_ending. Once it is GONE, either answer.
  */
-bool sm_liveness_is_ending(sm_liveness *liveness, int32_t rank);
+bool sm_liveness_is_ending(const sm_liveness *liveness, const sm_identity *identity);
+
+/* --- store (store.c) ---------------------------------------------------------------- */
+
+/* Removes what was set under the key, unless another has set something else there since. Never
+ * fails a call, and leaves its record alone. */
+void sm_store_take_back(symmem_store *store, const char *key, const void *value, size_t bytes,
+                        uint32_t timeout_ms);
 
 /* --- exchange (exchange.c, session.c)
  * ------------------------------------------------------------- A group's link to its peers: one
@@ -141,9 +151,13 @@ void sm_session_destroy(sm_session *session);
 symmem_status sm_session_ensure(sm_session *session, const char *operation, uint64_t deadline_ns);
 /* The agreed random id of the present bring-up (0 if down), and who the peers are. */
 uint64_t sm_session_id(const sm_session *session);
+/* While the session is up: a number that all ranks have between the same two exchanges, and at no
+ * other time. Not 0. */
+uint64_t sm_session_stamp(const sm_session *session);
 const sm_identity *sm_session_peer(const sm_session *session, int32_t rank);
 /* While the session is up, of the process that it was brought up with. */
 symmem_peer_state sm_session_peer_state(const sm_session *session, int32_t rank);
+bool sm_session_peer_is_ending(const sm_session *session, int32_t rank);
 /* Collective. One store phase. A failure other than an agreed one takes the session down: the next
  * collective call brings it up anew. Failure records: operation, stage, missing ranks, elapsed.
  * `restart` true allows joining a peer's new bring-up from here (the first exchange of an
@@ -191,9 +205,13 @@ typedef struct sm_ipc_tag {
  * not NULL: that file name, for tests. */
 symmem_status sm_ipc_create(const char *directory, const char *name, sm_ipc **ipc_p);
 void sm_ipc_destroy(sm_ipc *ipc); /* unlinks a file of its own */
-/* Unlinks what killed processes of this user left in the directory. Never fails. (ipc_sweep.c) */
-#define SM_IPC_NAME_PREFIX "symmem-"
+/* Unlinks what killed processes of this user and host left in the directory. Never fails.
+ * (ipc_sweep.c) */
 void sm_ipc_sweep(const char *directory);
+/* What names begin with. A directory may be shared by hosts, and only a socket's own knows whether
+ * it is in use. */
+#define SM_IPC_PREFIX_BYTES 16 /* the zero included */
+void sm_ipc_prefix(char prefix[SM_IPC_PREFIX_BYTES]);
 /* The address for the peers, *bytes_p of it. */
 void sm_ipc_address(const sm_ipc *ipc, uint8_t address[SM_IPC_ADDRESS_MAX], uint32_t *bytes_p);
 int sm_ipc_descriptor(const sm_ipc *ipc); /* for poll */

@@ -52,8 +52,9 @@ struct sm_ipc {
 /* --- life --------------------------------------------------------------------------- */
 
 static void random_name(const uint8_t random[16], char name[48]) {
-    size_t used = (size_t)snprintf(name, 48, SM_IPC_NAME_PREFIX);
-    for (size_t i = 0; i < 16; i++)
+    sm_ipc_prefix(name);
+    size_t used = strlen(name);
+    for (size_t i = 0; i < 12; i++)
         used += (size_t)snprintf(name + used, 48 - used, "%02x", random[i]);
 }
 

@@ -1,23 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Socket files of processes that were killed. A file outlives its socket, and nobody answers there
- * any more: that tells it from one in use, whoever made it.
+ * any more: that tells it from one in use, whoever made it on this host.
  */
 #include "internal.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+void sm_ipc_prefix(char prefix[SM_IPC_PREFIX_BYTES]) {
+    (void)snprintf(prefix, SM_IPC_PREFIX_BYTES, "symmem-%08x", (unsigned)sm_boot_id());
+}
+
 /* Ours by name, kind and owner. */
-static bool is_ours(int directory, const char *name) {
+static bool is_ours(int directory, const char *prefix, const char *name) {
     struct stat file;
-    return strncmp(name, SM_IPC_NAME_PREFIX, sizeof(SM_IPC_NAME_PREFIX) - 1) == 0 &&
+    return strncmp(name, prefix, strlen(prefix)) == 0 &&
            fstatat(directory, name, &file, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(file.st_mode) &&
            file.st_uid == geteuid();
 }
@@ -46,9 +51,11 @@ void sm_ipc_sweep(const char *directory) {
     DIR *listing = opendir(directory);
     if (listing == NULL)
         return;
+    char prefix[SM_IPC_PREFIX_BYTES];
+    sm_ipc_prefix(prefix);
     const struct dirent *entry;
     while ((entry = readdir(listing)) != NULL)
-        if (is_ours(dirfd(listing), entry->d_name) && is_dead(directory, entry->d_name))
+        if (is_ours(dirfd(listing), prefix, entry->d_name) && is_dead(directory, entry->d_name))
             (void)unlinkat(dirfd(listing), entry->d_name, 0);
     closedir(listing);
 }

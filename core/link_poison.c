@@ -195,16 +195,14 @@ symmem_peer_state sm_link_peer_state(const symmem_peers *peers, int32_t rank) {
     const sm_link *link = peers->self;
     if (rank == peers->rank || link->context->liveness == NULL)
         return SYMMEM_PEER_ALIVE;
-    const int32_t global_rank = peers->global_ranks[rank];
-    if (sm_liveness_has_successor(link->context->liveness, global_rank, &link->identities[rank]))
-        return SYMMEM_PEER_GONE;
-    return sm_liveness_ask(link->context->liveness, global_rank);
+    return sm_liveness_ask_of(link->context->liveness, peers->global_ranks[rank],
+                              &link->identities[rank]);
 }
 
 bool sm_link_peer_is_ending(const symmem_peers *peers, int32_t rank) {
     const sm_link *link = peers->self;
     return rank != peers->rank && link->context->liveness != NULL &&
-           sm_liveness_is_ending(link->context->liveness, peers->global_ranks[rank]);
+           sm_liveness_is_ending(link->context->liveness, &link->identities[rank]);
 }
 
 bool sm_link_is_poisoned(const symmem_peers *peers) {

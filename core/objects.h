@@ -217,6 +217,7 @@ struct symmem_group {
     void *communicator;  /* the user's; under the turn */
     void *backend_group; /* from group_open */
     bool backend_group_open;
+    uint64_t backend_group_stamp; /* of the rendezvous that opened it */
 };
 
 /* STALE for destroyed groups, NOT_INITIALISED after finalise, INVALID_ARGUMENT for NULL. */
@@ -323,11 +324,14 @@ typedef struct sm_mapping {
     atomic_int references;
     sm_allocation *allocation; /* counted */
     uint64_t group_uid;
+    uint64_t stamp; /* of the rendezvous that made it: the peers' memory is that of then */
     int32_t rank, world_size;
     symmem_memory *peers; /* [rank] unused: the own memory */
     void **buffers;
 } sm_mapping;
 void sm_mapping_release(sm_mapping *mapping);
+/* context->lock held. The cached mapping of the group, out of its cache, or NULL. */
+sm_mapping *sm_cache_take_mapping(sm_allocation *allocation, uint64_t group_uid);
 
 /* One channel's order across streams. */
 typedef struct sm_channel {

@@ -134,6 +134,7 @@ static symmem_status exchange_metadata(sm_rendezvous *rendezvous) {
         sizeof rendezvous->own, rendezvous->records, true, rendezvous->deadline_ns);
     if (status != SYMMEM_OK)
         return status;
+    rendezvous->stamp = sm_session_stamp(rendezvous->group->session);
     status = sm_record_judge(rendezvous);
     if (status == SYMMEM_OK)
         sm_rendezvous_point(rendezvous, "rendezvous.metadata.after");
@@ -157,8 +158,10 @@ static symmem_status map(sm_rendezvous *rendezvous) {
     return status;
 }
 
-/* Keeps the results for later calls, if nobody freed the block or destroyed the group. */
+/* Keeps the results for later calls, if nobody freed the block or destroyed the group. A mapping
+ * that another one took the place of is of use only to the links that have it. */
 static void cache_results(sm_rendezvous *rendezvous) {
+    sm_mapping *replaced = NULL;
     pthread_mutex_lock(&rendezvous->context->lock);
     sm_block *block = rendezvous->block;
     if (sm_block_live(block) &&
@@ -166,11 +169,14 @@ static void cache_results(sm_rendezvous *rendezvous) {
         sm_link_retain(rendezvous->link);
         sm_list_add(&block->links, &rendezvous->link->node);
         if (rendezvous->mapping_is_new) {
+            replaced = sm_cache_take_mapping(rendezvous->allocation, rendezvous->group->uid);
             sm_mapping_retain(rendezvous->mapping);
             sm_list_add(&rendezvous->allocation->mappings, &rendezvous->mapping->node);
         }
     }
     pthread_mutex_unlock(&rendezvous->context->lock);
+    if (replaced != NULL)
+        sm_mapping_release(replaced);
 }
 
 static symmem_status commit(sm_rendezvous *rendezvous, symmem_handle **handle_p) {

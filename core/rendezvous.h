@@ -15,12 +15,11 @@
 
 #include "objects.h"
 
-#define SM_RECORD_MAGIC 0x73796d73u /* another one when the record changes */
+#define SM_RECORD_MAGIC 0x73796d75u /* another one when the record changes */
 
-#define SM_RECORD_HAS_MAPPING (1u << 0) /* this rank mapped the allocation for the group before */
-#define SM_RECORD_MULTICAST (1u << 1)   /* this rank could do multicast */
-#define SM_RECORD_OVERLAP (1u << 2)     /* this rank accepts overlapping devices, and can */
-#define SM_RECORD_CHECKING (1u << 3)    /* this rank compares what the ranks call */
+#define SM_RECORD_MULTICAST (1u << 1) /* this rank could do multicast */
+#define SM_RECORD_OVERLAP (1u << 2)   /* this rank accepts overlapping devices, and can */
+#define SM_RECORD_CHECKING (1u << 3)  /* this rank compares what the ranks call */
 
 /* symmem_share as it travels: without the descriptor, which goes over a socket. */
 typedef struct sm_record_share {
@@ -39,6 +38,8 @@ typedef struct sm_rendezvous_record {
     uint64_t backend; /* hash of the name */
     char backend_name[32];
     uint64_t ordinal, alloc_id;
+    uint64_t mapping; /* stamp of this rank's mapping of the allocation for the group; 0: none */
+    uint64_t opening; /* of its backend's group; 0: closed */
     uint64_t allocation_bytes, block_offset, block_bytes, signal_pad_size;
     int32_t device;
     uint32_t flags;
@@ -67,7 +68,9 @@ typedef struct sm_rendezvous {
     sm_rendezvous_record *records; /* world_size of them, after metadata */
     int *descriptors;              /* descriptor_count of each rank; room for 3 */
     int descriptor_count;          /* 0 before the descriptors phase */
-    bool exchange_data;            /* some rank has no mapping yet */
+    uint64_t stamp;                /* of this one, after metadata; on all ranks the same */
+    bool exchange_data;            /* the ranks have no mapping of one rendezvous */
+    bool open_anew;                /* nor the backend's group open from one */
     bool overlap;                  /* some ranks share a device */
     bool cross_host;               /* some ranks are on different hosts */
     bool incomplete;               /* a peer sent no descriptors, and reports that itself */

@@ -230,10 +230,13 @@ static symmem_status open_group(sm_rendezvous *rendezvous, const symmem_exchange
     symmem_context *context = rendezvous->context;
     symmem_group *group = rendezvous->group;
     symmem_status status = SYMMEM_OK;
+    if (rendezvous->open_anew) /* a rank may have it open still, from when a peer was another */
+        close_group(group);
     if (context->backend->group_open != NULL && !group->backend_group_open) {
         status = context->backend->group_open(context->instance, exchange, rendezvous->link->device,
                                               &group->backend_group);
         group->backend_group_open = status == SYMMEM_OK;
+        group->backend_group_stamp = rendezvous->stamp;
     }
     status = described(rendezvous, status, "group_open");
     if (status == SYMMEM_OK)
@@ -265,10 +268,10 @@ static symmem_status exchange_all(sm_rendezvous *rendezvous) {
     return status;
 }
 
-/* A mapping to fill, if there is none or if all take part in making new ones. */
+/* A mapping to fill, unless all have one of the same rendezvous: another may be of memory that a
+ * peer had before, or of a peer that ended. */
 static symmem_status renew_mapping(sm_rendezvous *rendezvous) {
-    bool collective = rendezvous->context->backend->memory_exchange != NULL;
-    if (rendezvous->mapping != NULL && !(collective && rendezvous->exchange_data))
+    if (!rendezvous->exchange_data)
         return SYMMEM_OK;
     sm_mapping *mapping;
     symmem_status status = sm_mapping_create(rendezvous->allocation, rendezvous->group, &mapping);
@@ -276,6 +279,7 @@ static symmem_status renew_mapping(sm_rendezvous *rendezvous) {
         return status;
     if (rendezvous->mapping != NULL)
         sm_mapping_release(rendezvous->mapping);
+    mapping->stamp = rendezvous->stamp;
     rendezvous->mapping = mapping;
     rendezvous->mapping_is_new = true;
     return SYMMEM_OK;

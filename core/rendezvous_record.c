@@ -61,10 +61,12 @@ void sm_record_fill(sm_rendezvous *rendezvous) {
         own->flags |= SM_RECORD_OVERLAP;
     if (context->check_collectives)
         own->flags |= SM_RECORD_CHECKING;
+    if (rendezvous->group->backend_group_open)
+        own->opening = rendezvous->group->backend_group_stamp;
     if (rendezvous->allocation == NULL)
         return;
     if (rendezvous->mapping != NULL)
-        own->flags |= SM_RECORD_HAS_MAPPING;
+        own->mapping = rendezvous->mapping->stamp;
     own->ordinal = rendezvous->block_ordinal;
     own->alloc_id = rendezvous->allocation->alloc_id;
     own->allocation_bytes = rendezvous->allocation->bytes;
@@ -297,8 +299,12 @@ symmem_status sm_record_judge(sm_rendezvous *rendezvous) {
     if (status != SYMMEM_OK)
         return status;
     for (int32_t r = 0; r < rendezvous->group->world_size; r++) {
-        if ((rendezvous->records[r].flags & SM_RECORD_HAS_MAPPING) == 0)
+        const uint64_t mapping = rendezvous->records[r].mapping;
+        if (mapping == 0 || mapping != rendezvous->records[0].mapping)
             rendezvous->exchange_data = true;
+        const uint64_t opening = rendezvous->records[r].opening;
+        if (opening == 0 || opening != rendezvous->records[0].opening)
+            rendezvous->open_anew = true;
     }
     return SYMMEM_OK;
 }

@@ -121,7 +121,9 @@ static void remove_own_join(sm_session *session) {
         return;
     char key[SM_SESSION_KEY_BYTES];
     sm_session_join_key(session, session->config.rank, key);
-    sm_session_remove(session, key);
+    /* Another process of this rank may have come meanwhile. */
+    const sm_join *own = &session->joins[session->config.rank];
+    sm_store_take_back(session->config.store, key, own, sizeof(*own), SM_STORE_CLEAN_MS);
     session->joining = false;
 }
 
@@ -157,6 +159,11 @@ void sm_session_destroy(sm_session *session) {
 
 uint64_t sm_session_id(const sm_session *session) {
     return session->id;
+}
+
+uint64_t sm_session_stamp(const sm_session *session) {
+    const uint64_t stamp = sm_hash(&session->sequence, sizeof session->sequence, session->id);
+    return stamp == 0 ? 1 : stamp;
 }
 
 const sm_identity *sm_session_peer(const sm_session *session, int32_t rank) {

@@ -134,6 +134,8 @@ sm_outcome sm_session_watch(sm_session *session, const sm_call *call);
 
 /* Why a rank's socket cannot be reached from here; NULL if nothing speaks against it. */
 const char *sm_session_out_of_reach(const sm_session *session, int32_t rank);
+/* And why the rank cannot reach this one's. */
+const char *sm_session_reaches_not(const sm_session *session, int32_t rank);
 /* UNREACHABLE if some rank is out of reach: said at once, and on every rank, whoever sees it. */
 symmem_status sm_session_check_reach(sm_session *session, const sm_call *call);
 /* The outcome of `rank` having given this bring-up up. For a call that cannot follow it, a rank

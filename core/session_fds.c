@@ -78,10 +78,8 @@ static symmem_status look_around(sm_session *session, const sm_call *call, int32
 
 /* As far as is known. In this order: one that is no longer ending is gone. */
 static bool lives(const sm_session *session, int32_t rank) {
-    sm_liveness *liveness = session->config.liveness;
-    int32_t global_rank = session->config.global_ranks[rank];
-    return !sm_liveness_is_ending(liveness, global_rank) &&
-           sm_liveness_ask(liveness, global_rank) == SYMMEM_PEER_ALIVE;
+    return !sm_session_peer_is_ending(session, rank) &&
+           sm_session_peer_state(session, rank) == SYMMEM_PEER_ALIVE;
 }
 
 /* A socket vanishes with its process, before that counts as ended (a moment, or seconds where a
@@ -444,7 +442,8 @@ static symmem_status take_own(sm_session *session, const sm_call *call, int *fd_
     return sm_session_point(session, call, "ipc.recv.after");
 }
 
-static symmem_status check_pair(sm_session *session, const sm_call *call, int32_t rank) {
+static symmem_status check_pair(sm_session *session, const sm_call *call, int32_t rank,
+                                const char *(*reach)(const sm_session *session, int32_t rank)) {
     if (rank < 0 || rank >= session->config.world_size)
         return sm_session_fail(session, call, SYMMEM_OUT_OF_RANGE, "no rank %d", rank);
     if (session->config.world_size == 1)
@@ -452,7 +451,7 @@ static symmem_status check_pair(sm_session *session, const sm_call *call, int32_
     if (session->id == 0)
         return sm_session_fail(session, call, SYMMEM_INVALID_ARGUMENT,
                                "the group was not brought up by a collective call");
-    const char *why = sm_session_out_of_reach(session, rank);
+    const char *why = reach(session, rank);
     if (why == NULL)
         return SYMMEM_OK;
     sm_session_fail(session, call, SYMMEM_UNREACHABLE, "rank %d is %s", rank, why);
@@ -462,7 +461,7 @@ static symmem_status check_pair(sm_session *session, const sm_call *call, int32_
 
 symmem_status sm_session_send_fd(sm_session *session, int32_t dst, int fd, uint64_t deadline_ns) {
     sm_call call = sm_call_start("group_send_fd", "descriptors", deadline_ns);
-    symmem_status status = check_pair(session, &call, dst);
+    symmem_status status = check_pair(session, &call, dst, sm_session_out_of_reach);
     if (status == SYMMEM_OK)
         status = sm_session_point(session, &call, "ipc.send.before");
     if (status != SYMMEM_OK)
@@ -482,7 +481,7 @@ symmem_status sm_session_send_fd(sm_session *session, int32_t dst, int fd, uint6
 symmem_status sm_session_recv_fd(sm_session *session, int32_t src, int *fd_p,
                                  uint64_t deadline_ns) {
     sm_call call = sm_call_start("group_recv_fd", "descriptors", deadline_ns);
-    symmem_status status = check_pair(session, &call, src);
+    symmem_status status = check_pair(session, &call, src, sm_session_reaches_not);
     if (status != SYMMEM_OK)
         return status;
     int fd = -1;

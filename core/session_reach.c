@@ -11,22 +11,43 @@ static bool apart(uint64_t one_namespace, uint64_t other) {
     return one_namespace != 0 && other != 0 && one_namespace != other;
 }
 
+/* "" if it has none, and so lives in its network namespace. */
+static struct sockaddr_un file_of(const sm_join *join) {
+    struct sockaddr_un address;
+    memcpy(&address, join->address, sizeof(address));
+    address.sun_path[sizeof(address.sun_path) - 1] = '\0';
+    return address;
+}
+
+static const char *in_another_network(const sm_identity *one, const sm_identity *other) {
+    return apart(one->net_namespace, other->net_namespace)
+               ? "in another network namespace (a socket directory that all see would do)"
+               : NULL;
+}
+
 const char *sm_session_out_of_reach(const sm_session *session, int32_t rank) {
     const sm_join *peer = &session->joins[rank];
     const sm_identity *own = session->config.identity;
     if (!sm_identity_same_host(&peer->identity, own))
         return "on another host";
-    struct sockaddr_un address;
-    memcpy(&address, peer->address, sizeof(address));
-    address.sun_path[sizeof(address.sun_path) - 1] = '\0';
-    if (address.sun_path[0] == '\0') /* lives in its network namespace */
-        return apart(peer->identity.net_namespace, own->net_namespace)
-                   ? "in another network namespace (a socket directory that all see would do)"
-                   : NULL;
+    const struct sockaddr_un address = file_of(peer);
+    if (address.sun_path[0] == '\0')
+        return in_another_network(&peer->identity, own);
     return apart(peer->identity.mount_namespace, own->mount_namespace) &&
                    access(address.sun_path, F_OK) != 0
                ? "in another mount namespace, its socket's directory is not this one's"
                : NULL;
+}
+
+/* Whether it sees this rank's file only it knows. Most often that is as the other way round. */
+const char *sm_session_reaches_not(const sm_session *session, int32_t rank) {
+    const sm_join *peer = &session->joins[rank];
+    const sm_identity *own = session->config.identity;
+    if (!sm_identity_same_host(&peer->identity, own))
+        return "on another host";
+    if (file_of(&session->joins[session->config.rank]).sun_path[0] == '\0')
+        return in_another_network(&peer->identity, own);
+    return file_of(peer).sun_path[0] != '\0' ? sm_session_out_of_reach(session, rank) : NULL;
 }
 
 static symmem_status look_at_all(sm_session *session, const sm_call *call) {

@@ -98,10 +98,14 @@ void sm_session_look_up(const sm_session *session, const sm_call *call, int32_t 
 symmem_peer_state sm_session_peer_state(const sm_session *session, int32_t rank) {
     sm_liveness *liveness = session->config.liveness;
     const int32_t global_rank = session->config.global_ranks[rank];
-    if (session->id != 0 &&
-        sm_liveness_has_successor(liveness, global_rank, &session->joins[rank].identity))
-        return SYMMEM_PEER_GONE;
-    return sm_liveness_ask(liveness, global_rank);
+    if (session->id == 0)
+        return sm_liveness_ask(liveness, global_rank);
+    return sm_liveness_ask_of(liveness, global_rank, &session->joins[rank].identity);
+}
+
+bool sm_session_peer_is_ending(const sm_session *session, int32_t rank) {
+    return session->id != 0 &&
+           sm_liveness_is_ending(session->config.liveness, &session->joins[rank].identity);
 }
 
 bool sm_session_gone(const sm_session *session, const sm_call *call, int32_t rank,

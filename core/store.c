@@ -144,3 +144,25 @@ symmem_status symmem_store_remove(symmem_store *store, const char *key, uint32_t
         return status;
     return described(store, store->ops->remove(store->self, key, timeout_ms), "store_remove", key);
 }
+
+/* Not known in time, it stays. */
+static bool may_be_anothers(symmem_store *store, const char *key, const void *value, size_t bytes,
+                            uint32_t timeout_ms) {
+    unsigned char found[1024];
+    size_t found_bytes = 0;
+    symmem_status status =
+        symmem_store_get(store, key, found, sizeof(found), &found_bytes, timeout_ms);
+    if (status == SYMMEM_OK)
+        return found_bytes != bytes || memcmp(found, value, bytes) != 0;
+    return status == SYMMEM_OUT_OF_RANGE || status == SYMMEM_TIMEOUT;
+}
+
+void sm_store_take_back(symmem_store *store, const char *key, const void *value, size_t bytes,
+                        uint32_t timeout_ms) {
+    const symmem_error_record record = *sm_record();
+    if (!may_be_anothers(store, key, value, bytes, timeout_ms)) {
+        symmem_status ignored = symmem_store_remove(store, key, timeout_ms);
+        (void)ignored;
+    }
+    *sm_record() = record;
+}

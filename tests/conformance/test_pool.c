@@ -186,6 +186,35 @@ static void mapping_is_reused(struct tk *t) {
     pool_end(t, pool, blocks, 2);
 }
 
+/* Every rank's block is reached where it is. */
+static void meet_once(struct tk *t, symmem_pool *pool, uint8_t value) {
+    enum { BYTES = 1000 };
+    void *ptr = block(t, pool, BYTES);
+    symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
+    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
+    tk_fill(t, handle, (t->rank + 1) % t->world_size, 0, BYTES, (uint8_t)(value + t->rank));
+    tk_out_of_band_barrier(t);
+    tk_expect_bytes(t, handle, t->rank, 0, BYTES, (uint8_t)(value + previous));
+    tk_out_of_band_barrier(t);
+    tk_release(t, handle);
+    TK_OK(t, symmem_pool_free(pool, ptr));
+}
+
+/* Pools are local: the last rank makes its own anew, and ranks come with a block of one of two. */
+static void segments_of_before(struct tk *t) {
+    symmem_pool *pools[2] = {pool_begin(t), pool_begin(t)};
+    meet_once(t, pools[0], 0x10);
+    meet_once(t, pools[1], 0x20);
+    meet_once(t, pools[t->rank % 2], 0x30);
+    if (t->rank == t->world_size - 1) {
+        TK_OK(t, symmem_pool_destroy(pools[0]));
+        pools[0] = pool_begin(t);
+    }
+    meet_once(t, pools[0], 0x40);
+    for (int i = 0; i < 2; i++)
+        TK_OK(t, symmem_pool_destroy(pools[i]));
+}
+
 /* --- reuse ------------------------------------------------------------------------------------ */
 
 /* One life of a block, left with a signal pending and its pad written to. */
@@ -329,6 +358,7 @@ static const struct tk_case cases[] = {
      .flags = TK_WRITES_PADS,
      .body = blocks_are_isolated},
     POOL_CASE("pool.mapping_is_reused", "SM-POOL-08", 1, mapping_is_reused),
+    POOL_CASE("pool.segments_of_before", "SM-POOL-10", 2, segments_of_before),
     {.name = "test_mempool_recycled_alloc_signal_pad",
      .requirements = "SM-POOL-04",
      .needs = SYMMEM_CAP_POOL,

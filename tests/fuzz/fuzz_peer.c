@@ -118,7 +118,7 @@ static void given(evil_store *evil, void *arg) {
         self->fd_sequence = 0;
     self->answered = evil->join;
     bool multicast = (record.flags & SM_RECORD_MULTICAST) != 0;
-    int count = multicast ? 3 : (record.flags & SM_RECORD_HAS_MAPPING) != 0 ? 1 : 2;
+    int count = multicast ? 3 : record.mapping != 0 ? 1 : 2;
     for (int32_t rank = 1; self->rank == 0 && rank < self->size; rank++)
         send_descriptors(self, rank, 1, count, count);
     if (self->rank != 0)

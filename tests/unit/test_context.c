@@ -257,6 +257,27 @@ static void broken_store(void) {
     symmem_store_close(store);
 }
 
+/* The rank's next process may have come before this one ended. */
+static void successor_keeps_its_identity(void) {
+    symmem_context *context = NULL;
+    symmem_context_options options = world_of(1, 2);
+    symmem_store *store = NULL;
+    sm_identity identity, found;
+    size_t bytes = 0;
+    EXPECT_OK(symmem_store_open_memory(&store));
+    options.store = store;
+    EXPECT_OK(symmem_init(&options, &context));
+    EXPECT_OK(symmem_store_get(store, "symmem/id/1", &identity, sizeof identity, &bytes, 0));
+    identity.start_time++;
+    EXPECT_OK(symmem_store_set(store, "symmem/id/1", &identity, sizeof identity, 0));
+    symmem_clear_error();
+    symmem_context_free(context);
+    CU_ASSERT_EQUAL(sm_record()->status, SYMMEM_OK);
+    EXPECT_OK(symmem_store_get(store, "symmem/id/1", &found, sizeof found, &bytes, 0));
+    CU_ASSERT_EQUAL(memcmp(&identity, &found, sizeof found), 0);
+    symmem_store_close(store);
+}
+
 static void default_backend(void) {
     symmem_context *context = NULL;
     symmem_context_options options = world_of(0, 1);
@@ -353,6 +374,7 @@ int main(void) {
         {"identity", identity},
         {"broken store", broken_store},
         {"default backend", default_backend},
+        {"a successor keeps its identity", successor_keeps_its_identity},
         {"the end", the_end},
         {"lists", lists},
         {"turns", turns},

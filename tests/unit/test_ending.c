@@ -65,9 +65,10 @@ static bool is_said_to_end(const sm_identity *child) {
     while (!sm_process_is_ending(child->pid, child->start_time) && sm_now_ns() < end_ns)
         continue;
     CU_ASSERT_FALSE(sm_process_is_ending(child->pid, child->start_time + 1));
-    bool said = sm_liveness_is_ending(liveness, 1);
-    CU_ASSERT_FALSE(sm_liveness_is_ending(liveness, 0));
-    CU_ASSERT_FALSE(sm_liveness_is_ending(liveness, 2));
+    bool said = sm_liveness_is_ending(liveness, child);
+    sm_identity self;
+    CU_ASSERT_EQUAL(sm_identity_self(&self), SYMMEM_OK);
+    CU_ASSERT_FALSE(sm_liveness_is_ending(liveness, &self));
     said = said && sm_liveness_ask(liveness, 1) == SYMMEM_PEER_ALIVE;
     sm_liveness_destroy(liveness);
     return said;
@@ -108,7 +109,7 @@ static void test_first_thread_has_left(void) {
     pid_t pid = start_watched(start_second_thread, leave_first_thread, &child, &liveness);
     for (int i = 0; i < 6; i++) {
         CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 1), SYMMEM_PEER_ALIVE);
-        CU_ASSERT_FALSE(sm_liveness_is_ending(liveness, 1));
+        CU_ASSERT_FALSE(sm_liveness_is_ending(liveness, &child));
         usleep(15000);
     }
     kill(pid, SIGKILL);

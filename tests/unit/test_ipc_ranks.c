@@ -311,6 +311,18 @@ static int body_hidden(test_rank *self) {
     EXPECT(sm_session_broadcast_fd(self->session, "op", 1, fd, &got, sm_deadline_ns(15000)) ==
            SYMMEM_UNREACHABLE);
     EXPECT(all[0] == -1 && got == -1);
+    /* Between two the direction counts. */
+    if (self->rank == 2) {
+        EXPECT(sm_session_send_fd(self->session, 0, fd, sm_deadline_ns(15000)) == SYMMEM_OK);
+        EXPECT(sm_session_recv_fd(self->session, 1, &got, sm_deadline_ns(15000)) ==
+               SYMMEM_UNREACHABLE);
+        EXPECT(sm_record()->failed_rank == 1);
+    } else if (self->rank == 0) {
+        EXPECT(sm_session_recv_fd(self->session, 2, &got, sm_deadline_ns(15000)) == SYMMEM_OK);
+        close(got);
+    } else {
+        EXPECT(sm_session_send_fd(self->session, 2, fd, 0) == SYMMEM_UNREACHABLE);
+    }
     EXPECT(sm_session_agree(self->session, "op", "end", SYMMEM_OK, sm_deadline_ns(15000)) ==
            SYMMEM_OK);
     return 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Bring-up, exchanges, agreement: ranks as threads and as processes. */
+#include "session.h"
 #include "session_store.h"
 #include "unit.h"
 
@@ -298,6 +299,36 @@ static void test_odds(void) {
     sm_session_destroy(NULL);
 }
 
+/* A rank that gives up takes back the record that it left, not that of a successor who has come
+ * meanwhile. Rank 0 is the successor of rank 1. */
+static int body_successor_joins(test_rank *self) {
+    char key[SM_SESSION_KEY_BYTES] = "g/test/j/1";
+    sm_join join, found;
+    size_t bytes = 0;
+    if (self->rank == 1) {
+        EXPECT(sm_session_ensure(self->session, "op", sm_deadline_ns(500)) == SYMMEM_TIMEOUT);
+        EXPECT(symmem_store_set(self->store, "gave-up", NULL, 0, 0) == SYMMEM_OK);
+        return 0;
+    }
+    EXPECT(symmem_store_wait(self->store, key, 10000) == SYMMEM_OK);
+    EXPECT(symmem_store_get(self->store, key, &join, sizeof join, &bytes, 0) == SYMMEM_OK);
+    join.nonce[0] ^= 1;
+    EXPECT(symmem_store_set(self->store, key, &join, sizeof join, 0) == SYMMEM_OK);
+    EXPECT(symmem_store_wait(self->store, "gave-up", 10000) == SYMMEM_OK);
+    EXPECT(symmem_store_get(self->store, key, &found, sizeof found, &bytes, 0) == SYMMEM_OK);
+    EXPECT(memcmp(&join, &found, sizeof join) == 0);
+    return 0;
+}
+
+static void test_successor_joins(void) {
+    symmem_store *store = NULL;
+    test_rank ranks[2];
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    prepare_ranks(ranks, 2, store, body_successor_joins, NULL);
+    CU_ASSERT_TRUE(run_threads(ranks, 2));
+    symmem_store_close(store);
+}
+
 static const unit_case cases[] = {
     {"threads, 1 to 8 ranks", test_threads},
     {"alone without store", test_alone_without_store},
@@ -308,6 +339,7 @@ static const unit_case cases[] = {
     {"agree alone", test_agree_alone},
     {"many processes", test_scale},
     {"odds and ends", test_odds},
+    {"a successor joins", test_successor_joins},
 };
 
 int main(void) {

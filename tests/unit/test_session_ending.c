@@ -18,8 +18,12 @@ static _Atomic uint64_t asked_ns; /* first */
 
 symmem_peer_state __real_sm_liveness_ask(sm_liveness *liveness, int32_t rank);
 symmem_peer_state __wrap_sm_liveness_ask(sm_liveness *liveness, int32_t rank);
-bool __real_sm_liveness_is_ending(sm_liveness *liveness, int32_t rank);
-bool __wrap_sm_liveness_is_ending(sm_liveness *liveness, int32_t rank);
+symmem_peer_state __real_sm_liveness_ask_of(sm_liveness *liveness, int32_t rank,
+                                            const sm_identity *identity);
+symmem_peer_state __wrap_sm_liveness_ask_of(sm_liveness *liveness, int32_t rank,
+                                            const sm_identity *identity);
+bool __real_sm_liveness_is_ending(const sm_liveness *liveness, const sm_identity *identity);
+bool __wrap_sm_liveness_is_ending(const sm_liveness *liveness, const sm_identity *identity);
 
 static bool has_ended(void) {
     uint64_t never = 0, now_ns = sm_now_ns(), limit_ns = (uint64_t)atomic_load(&ends_in_ms) * MS;
@@ -33,9 +37,17 @@ symmem_peer_state __wrap_sm_liveness_ask(sm_liveness *liveness, int32_t rank) {
     return has_ended() ? SYMMEM_PEER_GONE : SYMMEM_PEER_ALIVE;
 }
 
-bool __wrap_sm_liveness_is_ending(sm_liveness *liveness, int32_t rank) {
+symmem_peer_state __wrap_sm_liveness_ask_of(sm_liveness *liveness, int32_t rank,
+                                            const sm_identity *identity) {
     if (!atomic_load(&is_told) || rank != 0)
-        return __real_sm_liveness_is_ending(liveness, rank);
+        return __real_sm_liveness_ask_of(liveness, rank, identity);
+    return has_ended() ? SYMMEM_PEER_GONE : SYMMEM_PEER_ALIVE;
+}
+
+/* Then rank 1 asks for rank 0. */
+bool __wrap_sm_liveness_is_ending(const sm_liveness *liveness, const sm_identity *identity) {
+    if (!atomic_load(&is_told))
+        return __real_sm_liveness_is_ending(liveness, identity);
     return atomic_load(&ends_in_ms) != 0 && !has_ended();
 }
 

@@ -505,19 +505,22 @@ struct symmem_backend {
     /* Collective, replaces export and import for backends that register memory collectively. Gets
      * the own memory, always a whole allocation, and fills peers[0..world_size); peers[rank].ptr is
      * own->ptr. On failure it has released all it made, and the core calls group_close; the next
-     * rendezvous opens the group anew. A first rendezvous calls it for the data, unless a mapping
-     * of that is there already, and then for pad and signal state. Each entry of peers is given
-     * to memory_release, the own one too: that undoes the registration and leaves the memory,
-     * which `own` is, and which is released after them; so the own entry has to be told from `own`
-     * by what the backend puts into it (priv, imported). `group` is NULL without group_open. What
-     * fails here or in group_open because a peer has ended is PEER_LOST, and the core names the
-     * peer: ask exchange->peer_state, and while peer_is_ending says so ask again. Called with the
-     * group's lock held. Optional; if it is there, export and import are not used. */
+     * rendezvous opens the group anew. A first rendezvous calls it for the data, unless all ranks
+     * have mappings of that from one rendezvous, and then for pad and signal state. Each entry of
+     * peers is given to memory_release, the own one too: that undoes the registration and leaves
+     * the memory, which `own` is, and which is released after them; so the own entry has to be told
+     * from `own` by what the backend puts into it (priv, imported). `group` is NULL without
+     * group_open. What fails here or in group_open because a peer has ended is PEER_LOST, and the
+     * core names the peer: ask exchange->peer_state, and while peer_is_ending says so ask again.
+     * Called with the group's lock held. Optional; if it is there, export and import are not used.
+     */
     symmem_status (*memory_exchange)(void *instance, void *group, symmem_memory *own,
                                      const symmem_exchange *exchange, symmem_memory *peers);
 
-    /* Collective, at the first rendezvous of a group; serialised per group; for communicators and
-     * the like. group_close is local and must not wait for peers. Optional, both or none. */
+    /* Collective, at the first rendezvous of a group, and at a later one if some rank has no longer
+     * open what all opened together (its context or process began anew, say): then all close first.
+     * Serialised per group; for communicators and the like. group_close is local and must not wait
+     * for peers. Optional, both or none. */
     symmem_status (*group_open)(void *instance, const symmem_exchange *exchange, int32_t device,
                                 void **group_p);
     void (*group_close)(void *instance, void *group);
