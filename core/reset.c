@@ -5,6 +5,8 @@
 #include "rendezvous.h"
 #include "session.h"
 
+#define MARK_LATE_NS 50000000
+
 static const char operation[] = "handle_reset";
 
 static symmem_status channel_busy(sm_link *link, int32_t index) {
@@ -67,6 +69,16 @@ static symmem_status reset_state(sm_link *link) {
     return sm_context_point(context, operation, "reset.state.after");
 }
 
+/* Who has waited for an operation has not waited for the mark behind it, which the device may be a
+ * moment late with. */
+static symmem_status check_settled(sm_link *link) {
+    const uint64_t until_ns = sm_now_ns() + MARK_LATE_NS;
+    symmem_status status;
+    while ((status = check_pending(link)) == SYMMEM_BUSY && sm_now_ns() < until_ns)
+        sm_sleep_ns(1000000);
+    return status;
+}
+
 /* What a rank says before the reset begins. */
 typedef struct readiness {
     int32_t status;
@@ -94,7 +106,7 @@ static readiness get_ready(sm_link *link) {
     readiness own = {.status = sm_context_point(link->context, operation, "reset.begin"),
                      .channel = -1};
     if (own.status == SYMMEM_OK)
-        own.status = check_pending(link);
+        own.status = check_settled(link);
     if (own.status != SYMMEM_OK)
         own.channel = sm_record()->channel;
     sm_link_check_device(link);

@@ -546,6 +546,42 @@ static void test_entries(void) {
     }
 }
 
+/* --- a mark that is a moment behind what it marks ------------------------------------- */
+
+static int late_answers; /* not reached yet */
+
+static symmem_status late_query(void *instance, void *event, bool *reached_p) {
+    symmem_status status =
+        symmem_backend_entry(SYMMEM_BACKEND_ABI)->event_query(instance, event, reached_p);
+    if (late_answers > 0) {
+        late_answers--;
+        *reached_p = false;
+    }
+    return status;
+}
+
+static void body_late_mark(rank_env *env) {
+    void *ptr = NULL;
+    symmem_stream *stream = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    CHECK_OK(env, symmem_barrier(handle, 0, 1000, stream));
+    CHECK_OK(env, symmem_stream_synchronize(stream, 5000));
+    late_answers = 2;
+    CHECK_OK(env, symmem_handle_reset(handle, 5000));
+    late_answers = 1000000;
+    CHECK_STATUS(env, symmem_handle_reset(handle, 5000), SYMMEM_BUSY);
+    late_answers = 0;
+    CHECK_OK(env, symmem_stream_destroy(stream));
+    symmem_handle_release(handle);
+}
+
+static void test_late_mark(void) {
+    symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    table.event_query = late_query;
+    run_threads((plan){.world = 1, .body = body_late_mark, .backend = &table});
+}
+
 static const named_test tests[] = {
     {"checks", test_checks},
     {"poison and reset", test_poison},
@@ -557,6 +593,7 @@ static const named_test tests[] = {
     {"two captures at once", test_two_captures},
     {"what is captured at once", test_captured_at_once},
     {"reset fails", test_reset_fails},
+    {"a mark that is behind", test_late_mark},
     {"a rank that ends", test_dies},
     {"entries that fail", test_entries},
 };
