@@ -70,11 +70,14 @@ static symmem_status reset_state(sm_link *link) {
 }
 
 /* Who has waited for an operation has not waited for the mark behind it, which the device may be a
- * moment late with. */
-static symmem_status check_settled(sm_link *link) {
-    const uint64_t until_ns = sm_now_ns() + MARK_LATE_NS;
+ * moment late with. Half of the caller's time at most: the others have to be told. */
+static symmem_status check_settled(sm_link *link, uint64_t deadline_ns) {
+    const uint64_t begin_ns = sm_now_ns();
+    uint64_t wait_ns = MARK_LATE_NS;
     symmem_status status;
-    while ((status = check_pending(link)) == SYMMEM_BUSY && sm_now_ns() < until_ns)
+    if (deadline_ns != 0 && deadline_ns < begin_ns + 2 * wait_ns)
+        wait_ns = deadline_ns > begin_ns ? (deadline_ns - begin_ns) / 2 : 0;
+    while ((status = check_pending(link)) == SYMMEM_BUSY && sm_now_ns() < begin_ns + wait_ns)
         sm_sleep_ns(1000000);
     return status;
 }
@@ -102,11 +105,11 @@ static symmem_status judge(const sm_link *link, const readiness *all) {
 
 /* What poisons it may come to light only now: by the look at the streams, or where a device told.
  */
-static readiness get_ready(sm_link *link) {
+static readiness get_ready(sm_link *link, uint64_t deadline_ns) {
     readiness own = {.status = sm_context_point(link->context, operation, "reset.begin"),
                      .channel = -1};
     if (own.status == SYMMEM_OK)
-        own.status = check_settled(link);
+        own.status = check_settled(link, deadline_ns);
     if (own.status != SYMMEM_OK)
         own.channel = sm_record()->channel;
     sm_link_check_device(link);
@@ -128,7 +131,7 @@ static void tell_lost(const sm_link *link, const readiness *all) {
 /* An all_gather rather than an agreement: as the operation's first exchange it has to follow a
  * peer that started over after an earlier failure. */
 static symmem_status begin_together(sm_link *link, uint64_t deadline_ns) {
-    const readiness own = get_ready(link);
+    const readiness own = get_ready(link, deadline_ns);
     sm_session *session = link->group->session;
     readiness *all = calloc((size_t)link->group->world_size, sizeof *all);
     if (all == NULL) { /* nowhere to put what the others say: only tell them */

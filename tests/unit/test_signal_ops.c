@@ -571,6 +571,9 @@ static void body_late_mark(rank_env *env) {
     CHECK_OK(env, symmem_handle_reset(handle, 5000));
     late_answers = 1000000;
     CHECK_STATUS(env, symmem_handle_reset(handle, 5000), SYMMEM_BUSY);
+    late_answers = 1000000; /* a look each millisecond, and not beyond the limit */
+    CHECK_STATUS(env, symmem_handle_reset(handle, 10), SYMMEM_BUSY);
+    CHECK(env, late_answers >= 1000000 - 10);
     late_answers = 0;
     CHECK_OK(env, symmem_stream_destroy(stream));
     symmem_handle_release(handle);
