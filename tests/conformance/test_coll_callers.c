@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What callers of collectives may bring along: empty tensors, options, a state of their floats. */
-#include <fenv.h>
-
+#include "../strange_floats.h"
 #include "reduce_help.h"
 
 /* Everybody sends to rank 0 alone; what the others receive, nothing, lies inside of their input, or
@@ -46,30 +45,6 @@ static void some_ranks_check(struct tk *t) {
 
 /* --- the caller's floating-point environment ------------------------------------------------ */
 
-#ifdef __SSE2__
-/* Upwards, denormals flushed, every exception a trap; the flags, below, nobody has to keep. */
-static uint32_t strange_floats(void) {
-    uint32_t usual = __builtin_ia32_stmxcsr();
-    __builtin_ia32_ldmxcsr(0xC040);
-    return usual;
-}
-
-static bool usual_floats(uint32_t usual) {
-    bool kept = (__builtin_ia32_stmxcsr() & ~0x3Fu) == 0xC040;
-    __builtin_ia32_ldmxcsr(usual);
-    return kept;
-}
-#else
-static uint32_t strange_floats(void) {
-    return (uint32_t)fegetround() + 0 * (uint32_t)fesetround(FE_UPWARD);
-}
-
-static bool usual_floats(uint32_t usual) {
-    bool kept = fegetround() == FE_UPWARD;
-    return fesetround((int)usual) == 0 && kept;
-}
-#endif
-
 /* One rank's thread, or its stream's, has such an environment. */
 static void float_environment(struct tk *t) {
     enum { MANY = 300 };
@@ -87,10 +62,11 @@ static void float_environment(struct tk *t) {
         ops_upload(t, own, data.inputs + (size_t)t->rank * data.bytes, data.bytes);
         (void)ops_flat(&from, own, dtype, MANY);
         (void)ops_flat(&to, out, dtype, MANY);
-        uint32_t usual = strange ? strange_floats() : 0;
+        uint32_t usual = strange ? strange_floats(STRANGE_TRAPS) : 0;
         symmem_status status = symmem_one_shot_all_reduce_out(handle, &from.dl, data.op, &to.dl, 0,
                                                               tk_scaled_ms(LONG_MS), NULL);
-        TK_CHECK_MSG(t, !strange || usual_floats(usual), "the environment was changed");
+        TK_CHECK_MSG(t, !strange || usual_floats(STRANGE_TRAPS, usual),
+                     "the environment was changed");
         char got[MANY * sizeof(double)];
         if (TK_OK(t, status)) {
             ops_download(t, got, out, data.bytes);

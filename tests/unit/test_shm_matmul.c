@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Matrix products of the emulation as work of a stream: waiting, giving up, a user's own. */
 #include <CUnit/Basic.h>
-#include <fenv.h>
 #include <string.h>
 
+#include "../strange_floats.h"
 #include "shm.h"
 #include "shm_fake_host.h"
 
@@ -151,30 +151,6 @@ static void test_points(void) {
 
 /* --- the caller's floating-point environment ---------------------------------------- */
 
-#ifdef __SSE2__
-/* Upwards, denormals flushed. */
-static uint32_t strange_floats(void) {
-    uint32_t usual = __builtin_ia32_stmxcsr();
-    __builtin_ia32_ldmxcsr(0xDFC0);
-    return usual;
-}
-
-static bool usual_floats(uint32_t usual) {
-    bool kept = (__builtin_ia32_stmxcsr() & ~0x3Fu) == 0xDFC0;
-    __builtin_ia32_ldmxcsr(usual);
-    return kept;
-}
-#else
-static uint32_t strange_floats(void) {
-    return (uint32_t)fegetround() + 0 * (uint32_t)fesetround(FE_UPWARD);
-}
-
-static bool usual_floats(uint32_t usual) {
-    bool kept = fegetround() == FE_UPWARD;
-    return fesetround((int)usual) == 0 && kept;
-}
-#endif
-
 /* The caller's or, which has what its creator had, a stream's. */
 static void test_floats(void) {
     static const float tiny[2] = {1e-40f, 1}, parts[4] = {1, 1e-40f, 0x1p-24f, 1e-40f};
@@ -197,7 +173,7 @@ static void test_floats(void) {
         product.a = tiny;
         product.b = tiny + 1;
         product.out = products;
-        uint32_t usual = strange_floats();
+        uint32_t usual = strange_floats(STRANGE_UPWARDS);
         if (on_stream)
             CU_ASSERT_EQUAL_FATAL(backend->stream_create(instance, 0, &stream), SYMMEM_OK);
         exec.stream = stream;
@@ -206,7 +182,7 @@ static void test_floats(void) {
         if (on_stream)
             CU_ASSERT_EQUAL(backend->stream_synchronize(instance, stream, 5000, &record),
                             SYMMEM_OK);
-        CU_ASSERT(usual_floats(usual));
+        CU_ASSERT(usual_floats(STRANGE_UPWARDS, usual));
         if (on_stream)
             backend->stream_destroy(instance, stream);
         CU_ASSERT(sums[0] == 1 && sums[1] == 1e-40f + 1e-40f);

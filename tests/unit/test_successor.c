@@ -163,8 +163,16 @@ static void expect_lost(symmem_status status, uint64_t begin_ns) {
     CU_ASSERT(sm_now_ns() - begin_ns < 1500000000);
 }
 
+static void end_both(world *w, pid_t peer, const char *path) {
+    char command[FOLDER_BYTES + 16];
+    end_world(w);
+    end_peer(peer);
+    snprintf(command, sizeof command, "rm -rf -- '%s'", path);
+    CU_ASSERT_EQUAL(system(command), 0);
+}
+
 static void test_successor(void) {
-    char path[FOLDER_BYTES], command[FOLDER_BYTES + 16];
+    char path[FOLDER_BYTES];
     world w;
     symmem_group *first = NULL, *second = NULL;
     symmem_handle *before = NULL, *after = NULL;
@@ -189,10 +197,7 @@ static void test_successor(void) {
     CU_ASSERT_EQUAL(symmem_put_signal(after, 1, 0, LIMIT_MS, NULL), SYMMEM_OK);
     symmem_handle_release(after);
     symmem_handle_release(before);
-    end_world(&w);
-    end_peer(peer);
-    snprintf(command, sizeof command, "rm -rf -- '%s'", path);
-    CU_ASSERT_EQUAL(system(command), 0);
+    end_both(&w, peer, path);
 }
 
 /* What it left in the store of a group that did not come up. */
@@ -218,7 +223,7 @@ static void *wait_for_group(void *opaque) {
 /* In a group that the first one began with there is its record yet. Who reads that takes nobody
  * else's rank 1 for lost. */
 static void test_record_of_before(void) {
-    char path[FOLDER_BYTES], command[FOLDER_BYTES + 16];
+    char path[FOLDER_BYTES];
     world w;
     symmem_group *first = NULL, *second = NULL, *third = NULL;
     symmem_handle *before = NULL, *after = NULL;
@@ -248,10 +253,7 @@ static void test_record_of_before(void) {
     CU_ASSERT_PTR_EQUAL(timed_out, &third);
     symmem_handle_release(after);
     symmem_handle_release(before);
-    end_world(&w);
-    end_peer(peer);
-    snprintf(command, sizeof command, "rm -rf -- '%s'", path);
-    CU_ASSERT_EQUAL(system(command), 0);
+    end_both(&w, peer, path);
 }
 
 int main(void) {
