@@ -159,7 +159,9 @@ rows() { # of those selected
 
 kinds=$(rows | cut -f 2 | sort -u)
 if grep -qvxE 'tsan|fake|gpu_unit' <<<"$kinds"; then
-    make_base "$WORK/plain" "$suite" "${suite_options[@]}" || exit 4
+    # Programs of tests, too: each mutant, and before them the unmutated product, would make its own anew.
+    programs=$(rows | awk -F'\t' '$2 == "unit" { print $6 }' | tr ',' '\n' | sed 's/^unit[.]//' | sort -u | tr '\n' ' ')
+    make_base "$WORK/plain" "$suite $programs" "${suite_options[@]}" || exit 4
 fi
 if grep -qx tsan <<<"$kinds"; then
     make_base "$WORK/tsan" "$suite" "${suite_options[@]}" -DSYMMEM_SANITIZE=thread || exit 4
