@@ -191,22 +191,23 @@ static inline void store_relaxed(uint32_t *word, uint32_t value) {
 }
 
 // kernels/cuda/lines.cuh has the type, which is defined only later.
-// The halves come one by one, this or that first, now and then with time between them.
+// The halves come one by one, this or that first, now and then with time between them: more rarely after a
+// while, since beside others who compute each time may take milliseconds.
 template <typename Line> static inline void store_line(Line *to, const Line &value) {
     static thread_local unsigned int stores;
     const bool low_first = ++stores % 2 == 0;
     __atomic_store_n(low_first ? &to->low : &to->high, low_first ? value.low : value.high,
                      __ATOMIC_RELAXED);
-    if (stores % 61 == 0)
+    if (stores % (stores < 2048 ? 61 : 1021) == 0)
         sched_yield();
     __atomic_store_n(low_first ? &to->high : &to->low, low_first ? value.high : value.low,
                      __ATOMIC_RELAXED);
 }
 
-// Most are there: others get their turn now and then.
+// Most are there, and a thousand looks take microseconds: others get their turn now and then.
 template <typename Line> static inline Line load_line(const Line *from) {
     static thread_local unsigned int looks;
-    if (++looks % 64 == 0)
+    if (++looks % 1024 == 0)
         host_give_way(from, __atomic_load_n(&from->low, __ATOMIC_RELAXED));
     return {__atomic_load_n(&from->low, __ATOMIC_RELAXED),
             __atomic_load_n(&from->high, __ATOMIC_RELAXED)};
