@@ -191,8 +191,8 @@ static inline void store_relaxed(uint32_t *word, uint32_t value) {
 }
 
 // kernels/cuda/lines.cuh has the type, which is defined only later.
-// The halves come one by one, this or that first, now and then with time between them: more rarely after a
-// while, since beside others who compute each time may take milliseconds.
+// The halves come one by one, this or that first, now and then with time between them: more rarely
+// after a while, since beside others who compute each time may take milliseconds.
 template <typename Line> static inline void store_line(Line *to, const Line &value) {
     static thread_local unsigned int stores;
     const bool low_first = ++stores % 2 == 0;
