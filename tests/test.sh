@@ -100,8 +100,8 @@ trap 'rm -rf -- "$temporary"' EXIT
 for stage in "${beside[@]}"; do
     TMPDIR=$temporary run_stage "$stage"
 done >"$logs/beside.log" 2>&1 &
-# Beside coverage's, whose tests wait, too, go the suite's run of "tsan", and "fuzz". Its unit tests do not:
-# some count names in places that all share.
+# Beside "coverage", whose tests mostly wait, go "fuzz" and the suite's run of "tsan". The unit tests of "tsan" are
+# over by then: some count names in places that all share.
 stage_beside() { # STAGE, from now on
     mkdir "$temporary/$1"
     TMPDIR=$temporary/$1 run_stage "$1" >"$logs/$1.log" 2>&1 &

@@ -390,17 +390,26 @@ static bool limit_is_for_all_blocks(int32_t rank) {
     return limit_is_for_all_of(rank, SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, true);
 }
 
-/* The processor that began the operation was ahead of the one that waits for its next chunk, which
- * does not come: the limit has passed when it has passed since then, and not at once. */
+/* The processor that began the operation was ahead of the one that waits for its next chunk. That is
+ * found if it comes; if not, the limit has passed when it has passed since then, and not at once. */
 static bool clock_is_behind(int32_t rank) {
     const uint64_t limit_ns = 50 * CUDA_NS_PER_MS;
-    uint32_t word = 0;
-    symmem_cuda_state state = {.start_ns = cuda_now_ns() + 300 * CUDA_NS_PER_MS};
+    uint32_t *word = fake.peers.buffers[0], never = 0;
+    symmem_cuda_state state = {.start_ns = cuda_now_ns() + 500 * CUDA_NS_PER_MS};
     symmem_cuda_fault fault = {.code = 0};
-    const symmem_cuda_await args = {
-        .word = &word, .state = &state, .fault = &fault, .timeout_ms = 50, .chunk = 1};
+    symmem_cuda_await args = {
+        .word = word, .state = &state, .fault = &fault, .timeout_ms = LIMIT_MS, .chunk = 1};
+    if (rank == 1) {
+        cuda_sleep_ns(100 * CUDA_NS_PER_MS);
+        __atomic_store_n(word, 1, __ATOMIC_RELEASE);
+    }
     if (rank != 0)
         return true;
+    host_launch_kernel(HOST_AWAIT_CHUNK, 1, 1, &args);
+    CHECK(fault.code == 0 && state.failed == 0);
+    state.start_ns = cuda_now_ns() + 300 * CUDA_NS_PER_MS;
+    args.word = &never;
+    args.timeout_ms = 50;
     host_launch_kernel(HOST_AWAIT_CHUNK, 1, 1, &args);
     CHECK(fault.code == -(uint32_t)SYMMEM_TIMEOUT && fault.elapsed_ns >= limit_ns);
     CHECK(cuda_now_ns() >= state.start_ns + limit_ns);
