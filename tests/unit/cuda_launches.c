@@ -390,8 +390,8 @@ static bool limit_is_for_all_blocks(int32_t rank) {
     return limit_is_for_all_of(rank, SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, true);
 }
 
-/* The processor that began the operation was ahead of the one that waits for its next chunk. That is
- * found if it comes; if not, the limit has passed when it has passed since then, and not at once. */
+/* The processor that began the operation was ahead of the one that waits for its next chunk. That
+ * is found if it comes; if not, the limit ends when it has passed since then, and not at once. */
 static bool clock_is_behind(int32_t rank) {
     const uint64_t limit_ns = 50 * CUDA_NS_PER_MS;
     uint32_t *word = fake.peers.buffers[0], never = 0;
