@@ -134,6 +134,7 @@ typedef struct cuda_stream {
     int32_t users;              /* under the instance's lock: the owner, and pending work */
     bool given_up;              /* likewise: destroyed, and nobody is to wait for chunks any more */
     uint64_t busy_at;           /* likewise: the last look at which some of its work was not over */
+    _Atomic uint64_t notes;     /* of its work so far */
     symmem_error_record record; /* the first failure; status OK: none. Under the same lock */
 } cuda_stream;
 
@@ -198,6 +199,7 @@ struct cuda_pending {
     cuda_stream *stream;
     cuda_graph *graph;
     uint64_t number; /* in the order of the calls */
+    bool unordered;  /* another thread's note may stand before it for work that comes after its own */
     /* Of a launch: what poisoned its handle in one before it of the same graph, NULL: nothing. */
     const cuda_captured *poisoned_by;
     cuda_staging *staging;

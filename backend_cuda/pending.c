@@ -140,7 +140,9 @@ static CUresult mark_or_wait(cuda_instance *instance, cuda_pending *pending,
 
 symmem_status cuda_pending_add(cuda_pending *pending, const symmem_exec *exec,
                                const cuda_needs *needs, const char *operation) {
-    cuda_instance *instance = pending->stream->instance;
+    cuda_stream *stream = pending->stream;
+    cuda_instance *instance = stream->instance;
+    const uint64_t notes = atomic_load(&stream->notes);
     const CUresult result = mark_or_wait(instance, pending, needs->signal);
     if (result != CUDA_SUCCESS)
         cuda_staging_give_up(needs->staging);
@@ -155,7 +157,8 @@ symmem_status cuda_pending_add(cuda_pending *pending, const symmem_exec *exec,
     }
     pthread_mutex_lock(&instance->lock);
     pending->number = ++instance->last_number;
-    pending->stream->users++;
+    pending->unordered = atomic_fetch_add(&stream->notes, 1) != notes;
+    stream->users++;
     if (needs->graph != NULL)
         needs->graph->users++;
     *instance->pending_end = pending;
@@ -272,10 +275,10 @@ static bool follows(const cuda_pending *pending) {
 }
 
 /* Work of one stream ends in its order: behind what is not over nothing needs to be asked, unless
- * nobody knows when that was over. */
+ * nobody knows when that was over, or two threads' notes may lie in another order. */
 static bool is_found_over(cuda_instance *instance, const cuda_pending *pending) {
     cuda_stream *stream = pending->stream;
-    if (stream->busy_at == instance->looks)
+    if (stream->busy_at == instance->looks && !pending->unordered)
         return false;
     bool over = is_over(instance, pending);
     if (!over && pending->done != NULL)
