@@ -146,12 +146,31 @@ static symmem_status make_second(symmem_context *context, const symmem_stream *f
     return status;
 }
 
-void sm_second_stream_leave(symmem_context *context, const symmem_stream *first) {
+/* Out of the list. context->lock held. */
+static symmem_stream *take_second(symmem_context *context, const symmem_stream *first) {
+    sm_second_stream **link = &context->second_streams;
+    while (*link != NULL && (*link)->first != first)
+        link = &(*link)->next;
+    sm_second_stream *second = *link;
+    if (second == NULL)
+        return NULL;
+    *link = second->next;
+    symmem_stream *stream = second->stream;
+    free(second);
+    return stream;
+}
+
+void sm_second_stream_leave(symmem_context *context, const symmem_stream *first, bool at_rest) {
+    symmem_stream *busy = NULL;
     pthread_mutex_lock(&context->lock);
+    if (!at_rest)
+        busy = take_second(context, first);
     for (sm_second_stream *second = context->second_streams; second != NULL; second = second->next)
         if (second->first == first)
             second->first = NULL;
     pthread_mutex_unlock(&context->lock);
+    if (busy != NULL)
+        sm_stream_give_up(busy);
 }
 
 void sm_second_streams_free(symmem_context *context) {

@@ -420,8 +420,11 @@ symmem_status sm_stream_check(const symmem_context *context, const symmem_stream
 symmem_status sm_capture_note(const sm_link *link, uint64_t capture, const char *operation);
 /* Whether launches of graphs with operations on the link are pending. */
 symmem_status sm_graph_pending(const sm_link *link, const char *operation, bool *pending_p);
-/* The stream is destroyed: another one may have its second stream. */
-void sm_second_stream_leave(symmem_context *context, const symmem_stream *first);
+/* The stream is destroyed: another one may have its second stream, unless work of it may be under
+ * way there: what that waits for is nothing to other streams. */
+void sm_second_stream_leave(symmem_context *context, const symmem_stream *first, bool at_rest);
+/* One that the context made for itself, with work that may be under way: not waited for. */
+void sm_stream_give_up(symmem_stream *stream);
 /* Frees the shells of the streams that the context made for itself. */
 void sm_second_streams_free(symmem_context *context);
 /* By finalise: ends streams, graphs and events natively; the shells stay. */

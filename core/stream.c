@@ -197,10 +197,20 @@ symmem_status symmem_stream_destroy(symmem_stream *stream) {
                             sm_context_timeout(context, SYMMEM_TIMEOUT_DEFAULT));
         sm_instance_release(context);
     }
-    sm_second_stream_leave(context, stream);
+    sm_second_stream_leave(context, stream, status == SYMMEM_OK);
     free(stream);
     sm_context_release(context);
     return status;
+}
+
+void sm_stream_give_up(symmem_stream *stream) {
+    symmem_context *context = stream->context;
+    void *native = sm_delist(context, &stream->node, &stream->native);
+    if (native != NULL) {
+        context->backend->stream_destroy(context->instance, native);
+        sm_instance_release(context);
+    }
+    free(stream);
 }
 
 /* The next stream that finalise has to end, out of the list. */

@@ -385,6 +385,40 @@ static void ranks_disagree_on_streams(struct tk *t) {
     pair_end(&x);
 }
 
+/* Work that is left behind by a stream which was destroyed in vain holds up no other stream's. */
+static void stream_destroyed_in_vain(struct tk *t) {
+    symmem_context_options options = tk_options(t);
+    symmem_event *over = NULL;
+    struct fused_pair left, next;
+    options.default_timeout_ms = tk_scaled_ms(1000);
+    tk_reinit(t, &options);
+    pair_begin(t, &left);
+    pair_begin(t, &next);
+    tk_out_of_band_barrier(t);
+    if (t->rank == 0) {
+        symmem_stream *stream = NULL;
+        TK_REQUIRE_OK(t, symmem_stream_create(t->context, -1, &stream));
+        TK_REQUIRE_OK(t, symmem_event_create(t->context, -1, &over));
+        TK_OK(t, pair_gather(&left, 2 * tk_scaled_ms(LONG_MS), stream));
+        TK_OK(t, symmem_event_record(over, stream));
+        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
+    }
+    tk_out_of_band_barrier(t);
+    symmem_stream *stream = tk_stream(t);
+    TK_OK(t, pair_gather(&next, tk_scaled_ms(3000), stream));
+    TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    pair_expect_gather(t, &next, 1);
+    tk_out_of_band_barrier(t);
+    if (t->rank != 0)
+        TK_OK(t, pair_gather(&left, tk_scaled_ms(LONG_MS), NULL));
+    else
+        TK_OK(t, symmem_event_synchronize(over, tk_scaled_ms(LONG_MS)));
+    pair_expect_gather(t, &left, 1);
+    symmem_event_destroy(over);
+    pair_end(&left);
+    pair_end(&next);
+}
+
 static const struct tk_case cases[] = {
     {.name = "fused_faults.own_product",
      .requirements = "SM-FUSED-11",
@@ -408,6 +442,12 @@ static const struct tk_case cases[] = {
      .min_ranks = 2,
      .max_ranks = 3,
      .body = product_fails_on_stream},
+    {.name = "fused_faults.stream_destroyed_in_vain",
+     .requirements = "SM-STREAM-07,SM-COLL-10",
+     .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
+     .min_ranks = 2,
+     .max_ranks = 3,
+     .body = stream_destroyed_in_vain},
     {.name = "fused_faults.rank_missing",
      .requirements = "SM-COLL-08,SM-TIMEOUT-14",
      .needs = PRODUCTS,
