@@ -45,7 +45,8 @@ typedef struct registration {
 
 /* --- what this rank says ------------------------------------------------------------ */
 
-/* The oldest of them: where a rank keeps many newer ones, all list the same old ones still. */
+/* The oldest of them: where a rank keeps many newer ones, all list the same old ones still. The
+ * next ones come up later, for a rank may keep old ones, which are then all that others list. */
 static void note_retired(record *own, uint64_t serial) {
     for (int i = 0; serial != 0 && i < MAX_RETIRED; i++)
         if (own->retired[i] == 0 || serial < own->retired[i]) {
@@ -64,7 +65,7 @@ static void describe_windows(const registration *r, record *own) {
             if (window->allocation == r->allocation) {
                 suitable = false;
                 own->own_window = window->serial;
-            } else if (window->users == 0) {
+            } else if (window->users == 0 && window->serial >= group->list_from) {
                 note_retired(own, window->serial);
             }
         }
@@ -158,6 +159,19 @@ static void sweep_comm(const registration *r, nccl_comm *comm) {
     }
     if (entered)
         cuda_leave(r->instance);
+}
+
+/* Behind what every rank could list; if all listed all they had, at the oldest again. The same on
+ * all ranks. So what all have retired by the time the lists begin at the oldest comes up on all of
+ * them before they do so again. */
+static uint64_t next_list(const registration *r) {
+    uint64_t last = UINT64_MAX;
+    for (int32_t rank = 0; rank < r->exchange->world_size; rank++) {
+        const uint64_t theirs = r->records[rank].retired[MAX_RETIRED - 1]; /* 0: not full */
+        if (theirs != 0 && theirs < last)
+            last = theirs;
+    }
+    return last == UINT64_MAX ? 0 : last + 1;
 }
 
 static nccl_window *common_window(const registration *r) {
@@ -289,6 +303,7 @@ static symmem_status register_new(registration *r, nccl_comm *comm) {
 static symmem_status obtain(registration *r) {
     for (int32_t i = 0; i < r->group->comm_count; i++)
         sweep_comm(r, r->group->comms[i]);
+    r->group->list_from = next_list(r);
     symmem_status status = ensure_span(r);
     if (status != SYMMEM_OK) {
         free(r->window);

@@ -65,6 +65,7 @@ typedef struct nccl_group {
     int32_t world_size;
     bool failed; /* its communicators are not called again, but to end them */
     uint64_t last_serial;
+    uint64_t list_from; /* the serial where ranks' lists of retired windows begin */
     nccl_domain domain; /* what its communicators for windows have */
     int32_t comm_count;
     nccl_comm *comms[NCCL_MAX_COMMS]; /* the same places on all ranks */
