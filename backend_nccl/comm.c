@@ -225,8 +225,7 @@ static symmem_status make(cuda_instance *instance, const symmem_exchange *exchan
     id_record *records;
     nccl_comm *comm;
     nccl_root *root = NULL;
-    struct rlimit limit = {0};
-    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    nccl_limit_keep();
     nccl_roots_end(instance, true); /* of earlier tries */
     symmem_status status = prepare(instance, exchange, device, ranks, &records, &comm);
     if (status == SYMMEM_OK)
@@ -249,7 +248,7 @@ static symmem_status make(cuda_instance *instance, const symmem_exchange *exchan
         nccl_root_end(instance, root);
     else
         free(root); /* all have come */
-    nccl_limit_restore(&limit);
+    nccl_limit_restore();
     free(records);
     return status;
 }

@@ -176,8 +176,9 @@ int32_t nccl_comm_descriptors(int32_t world_size);
 /* Whether the process may open that many more. */
 bool nccl_has_descriptors(int32_t count);
 symmem_status nccl_lacks_descriptors(const cuda_instance *instance);
-/* The limit of descriptors is the program's. */
-void nccl_limit_restore(const struct rlimit *before);
+/* The limit of descriptors is the program's. Around what may raise it, by any number at once. */
+void nccl_limit_keep(void);
+void nccl_limit_restore(void);
 
 /* root.c: what NCCL keeps in this process for an id whose communicator did not come up */
 typedef struct nccl_root nccl_root;
