@@ -291,6 +291,7 @@ static symmem_status register_new(registration *r, nccl_comm *comm) {
         status = nccl_comm_failed(instance, result, r->exchange, "registration");
     else
         status = nccl_comm_wait(instance, comm->handle, r->exchange, "registration");
+    comm->failed = status != SYMMEM_OK;
     cuda_leave(instance);
     if (status == SYMMEM_OK && r->window->handle == NULL && comm->ranks.count > 1)
         status = instance->host->fail(instance->host, SYMMEM_UNSUPPORTED, 0, "rendezvous",

@@ -55,6 +55,7 @@ typedef struct nccl_comm {
     int32_t device;
     nccl_domain ranks; /* of the group: those that it has */
     bool is_users;     /* handed in: never ended here */
+    bool failed;       /* a registration: NCCL may be at work on it for ever */
     cuda_lane *late;   /* a kernel that asks for pointers was not in time; it reads a window */
     ncclComm_t handle;
     nccl_window *windows; /* the list is the group's turn's, or the last user's */
