@@ -193,6 +193,18 @@ static uint64_t half_way_to(uint64_t deadline_ns) {
     return deadline_ns <= now_ns ? deadline_ns : now_ns + (deadline_ns - now_ns) / 2;
 }
 
+/* Before another is made: kernels of the one before may never end, and would be in the way. Where
+ * one rank fails all do: it would be an agreement ahead of those that go on. */
+static symmem_status end_span(const registration *r) {
+    symmem_status status = SYMMEM_OK;
+    if (!nccl_span_end(r->instance, r->group->span, NCCL_ANY_SERIAL,
+                       half_way_to(r->exchange->deadline_ns)))
+        status = r->instance->host->fail(r->instance->host, SYMMEM_TIMEOUT, 0, "rendezvous",
+                                         "the driver keeps a call across domains that was given "
+                                         "up");
+    return r->exchange->agree(r->exchange, status, "nccl span");
+}
+
 /* The first registration of a group shows whether it spans more than direct access. Its first
  * rendezvous has another, of pad and signals, and there all ranks know. A group that is opened anew
  * may register but signals, and knows by its span, which the memory that is registered has kept. */
@@ -204,13 +216,11 @@ static symmem_status ensure_span(const registration *r) {
     }
     if (!needed || ready)
         return SYMMEM_OK;
-    /* Before another is made: its kernels may never end, and would be in the way. */
-    if (!nccl_span_end(r->instance, r->group->span, NCCL_ANY_SERIAL,
-                       half_way_to(r->exchange->deadline_ns)))
-        return r->instance->host->fail(r->instance->host, SYMMEM_TIMEOUT, 0, "rendezvous",
-                                       "the driver keeps a call across domains that was given up");
+    symmem_status status = end_span(r);
+    if (status != SYMMEM_OK)
+        return status;
     nccl_comm *comm = NULL;
-    symmem_status status =
+    status =
         nccl_comm_make(r->instance, r->exchange, r->own->device, NCCL_FOR_COLLECTIVES, NULL, &comm);
     if (status == SYMMEM_OK)
         nccl_span_set(r->instance, r->group->span, comm);
