@@ -225,8 +225,7 @@ static symmem_status make(cuda_instance *instance, const symmem_exchange *exchan
     id_record *records;
     nccl_comm *comm;
     nccl_root *root = NULL;
-    struct rlimit limit = {0};
-    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    nccl_limit_keep();
     nccl_roots_end(instance, true); /* of earlier tries */
     symmem_status status = prepare(instance, exchange, device, ranks, &records, &comm);
     if (status == SYMMEM_OK)
@@ -249,7 +248,7 @@ static symmem_status make(cuda_instance *instance, const symmem_exchange *exchan
         nccl_root_end(instance, root);
     else
         free(root); /* all have come */
-    nccl_limit_restore(&limit);
+    nccl_limit_restore();
     free(records);
     return status;
 }
@@ -335,15 +334,25 @@ void nccl_comm_end(cuda_instance *instance, nccl_comm *comm) {
     free(comm);
 }
 
+/* NCCL deregisters nothing while it is at work on what the user called there between rendezvous. */
+static void await_users_work(const cuda_instance *instance, const nccl_comm *comm,
+                             uint64_t until_ns) {
+    const nccl_library *library = &nccl_state_of(instance)->library;
+    while (!comm->failed && is_busy(library, comm) && cuda_now_ns() < until_ns)
+        cuda_sleep_ns(POLL_NS);
+}
+
 static void leave(cuda_instance *instance, nccl_comm *comm, uint64_t until_ns) {
     nccl_state *state = nccl_state_of(instance);
     pthread_mutex_lock(&state->lock);
     bool last = --comm->users == 0;
     pthread_mutex_unlock(&state->lock);
-    if (last && comm->is_users)
+    if (last && comm->is_users) {
+        await_users_work(instance, comm, until_ns);
         nccl_comm_end(instance, comm); /* he may do with it as he likes after that */
-    else if (last)
+    } else if (last) {
         nccl_ending_begin(instance, comm, until_ns);
+    }
 }
 
 static uint64_t earlier(uint64_t one_ns, uint64_t other_ns) {

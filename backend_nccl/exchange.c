@@ -45,7 +45,8 @@ typedef struct registration {
 
 /* --- what this rank says ------------------------------------------------------------ */
 
-/* The oldest of them: where a rank keeps many newer ones, all list the same old ones still. */
+/* The oldest of them: where a rank keeps many newer ones, all list the same old ones still. The
+ * next ones come up later, for a rank may keep old ones, which are then all that others list. */
 static void note_retired(record *own, uint64_t serial) {
     for (int i = 0; serial != 0 && i < MAX_RETIRED; i++)
         if (own->retired[i] == 0 || serial < own->retired[i]) {
@@ -64,7 +65,7 @@ static void describe_windows(const registration *r, record *own) {
             if (window->allocation == r->allocation) {
                 suitable = false;
                 own->own_window = window->serial;
-            } else if (window->users == 0) {
+            } else if (window->users == 0 && window->serial >= group->list_from) {
                 note_retired(own, window->serial);
             }
         }
@@ -160,6 +161,19 @@ static void sweep_comm(const registration *r, nccl_comm *comm) {
         cuda_leave(r->instance);
 }
 
+/* Behind what every rank could list; if all listed all they had, at the oldest again. The same on
+ * all ranks. So what all have retired by the time the lists begin at the oldest comes up on all of
+ * them before they do so again. */
+static uint64_t next_list(const registration *r) {
+    uint64_t last = UINT64_MAX;
+    for (int32_t rank = 0; rank < r->exchange->world_size; rank++) {
+        const uint64_t theirs = r->records[rank].retired[MAX_RETIRED - 1]; /* 0: not full */
+        if (theirs != 0 && theirs < last)
+            last = theirs;
+    }
+    return last == UINT64_MAX ? 0 : last + 1;
+}
+
 static nccl_window *common_window(const registration *r) {
     uint64_t serial = r->records[0].own_window;
     for (int32_t rank = 1; rank < r->exchange->world_size; rank++)
@@ -179,6 +193,18 @@ static uint64_t half_way_to(uint64_t deadline_ns) {
     return deadline_ns <= now_ns ? deadline_ns : now_ns + (deadline_ns - now_ns) / 2;
 }
 
+/* Before another is made: kernels of the one before may never end, and would be in the way. Where
+ * one rank fails all do: it would be an agreement ahead of those that go on. */
+static symmem_status end_span(const registration *r) {
+    symmem_status status = SYMMEM_OK;
+    if (!nccl_span_end(r->instance, r->group->span, NCCL_ANY_SERIAL,
+                       half_way_to(r->exchange->deadline_ns)))
+        status = r->instance->host->fail(r->instance->host, SYMMEM_TIMEOUT, 0, "rendezvous",
+                                         "the driver keeps a call across domains that was given "
+                                         "up");
+    return r->exchange->agree(r->exchange, status, "nccl span");
+}
+
 /* The first registration of a group shows whether it spans more than direct access. Its first
  * rendezvous has another, of pad and signals, and there all ranks know. A group that is opened anew
  * may register but signals, and knows by its span, which the memory that is registered has kept. */
@@ -190,13 +216,11 @@ static symmem_status ensure_span(const registration *r) {
     }
     if (!needed || ready)
         return SYMMEM_OK;
-    /* Before another is made: its kernels may never end, and would be in the way. */
-    if (!nccl_span_end(r->instance, r->group->span, NCCL_ANY_SERIAL,
-                       half_way_to(r->exchange->deadline_ns)))
-        return r->instance->host->fail(r->instance->host, SYMMEM_TIMEOUT, 0, "rendezvous",
-                                       "the driver keeps a call across domains that was given up");
+    symmem_status status = end_span(r);
+    if (status != SYMMEM_OK)
+        return status;
     nccl_comm *comm = NULL;
-    symmem_status status =
+    status =
         nccl_comm_make(r->instance, r->exchange, r->own->device, NCCL_FOR_COLLECTIVES, NULL, &comm);
     if (status == SYMMEM_OK)
         nccl_span_set(r->instance, r->group->span, comm);
@@ -277,6 +301,7 @@ static symmem_status register_new(registration *r, nccl_comm *comm) {
         status = nccl_comm_failed(instance, result, r->exchange, "registration");
     else
         status = nccl_comm_wait(instance, comm->handle, r->exchange, "registration");
+    comm->failed = status != SYMMEM_OK;
     cuda_leave(instance);
     if (status == SYMMEM_OK && r->window->handle == NULL && comm->ranks.count > 1)
         status = instance->host->fail(instance->host, SYMMEM_UNSUPPORTED, 0, "rendezvous",
@@ -289,6 +314,7 @@ static symmem_status register_new(registration *r, nccl_comm *comm) {
 static symmem_status obtain(registration *r) {
     for (int32_t i = 0; i < r->group->comm_count; i++)
         sweep_comm(r, r->group->comms[i]);
+    r->group->list_from = next_list(r);
     symmem_status status = ensure_span(r);
     if (status != SYMMEM_OK) {
         free(r->window);

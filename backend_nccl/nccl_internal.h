@@ -55,6 +55,7 @@ typedef struct nccl_comm {
     int32_t device;
     nccl_domain ranks; /* of the group: those that it has */
     bool is_users;     /* handed in: never ended here */
+    bool failed;       /* a registration: NCCL may be at work on it for ever */
     cuda_lane *late;   /* a kernel that asks for pointers was not in time; it reads a window */
     ncclComm_t handle;
     nccl_window *windows; /* the list is the group's turn's, or the last user's */
@@ -65,6 +66,7 @@ typedef struct nccl_group {
     int32_t world_size;
     bool failed; /* its communicators are not called again, but to end them */
     uint64_t last_serial;
+    uint64_t list_from; /* the serial where ranks' lists of retired windows begin */
     nccl_domain domain; /* what its communicators for windows have */
     int32_t comm_count;
     nccl_comm *comms[NCCL_MAX_COMMS]; /* the same places on all ranks */
@@ -175,8 +177,9 @@ int32_t nccl_comm_descriptors(int32_t world_size);
 /* Whether the process may open that many more. */
 bool nccl_has_descriptors(int32_t count);
 symmem_status nccl_lacks_descriptors(const cuda_instance *instance);
-/* The limit of descriptors is the program's. */
-void nccl_limit_restore(const struct rlimit *before);
+/* The limit of descriptors is the program's. Around what may raise it, by any number at once. */
+void nccl_limit_keep(void);
+void nccl_limit_restore(void);
 
 /* root.c: what NCCL keeps in this process for an id whose communicator did not come up */
 typedef struct nccl_root nccl_root;

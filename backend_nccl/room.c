@@ -36,11 +36,28 @@ symmem_status nccl_lacks_descriptors(const cuda_instance *instance) {
                                 "the process has not enough descriptors left for NCCL");
 }
 
+/* A process may make several communicators at once: what the limit was is known only before the
+ * first of them, and holds only after the last. */
+static pthread_mutex_t limit_lock = PTHREAD_MUTEX_INITIALIZER;
+static int limit_users;
+static struct rlimit limit_before;
+
+void nccl_limit_keep(void) {
+    pthread_mutex_lock(&limit_lock);
+    if (limit_users++ == 0)
+        (void)getrlimit(RLIMIT_NOFILE, &limit_before);
+    pthread_mutex_unlock(&limit_lock);
+}
+
 /* The first thing that NCCL's thread for an id does is to raise the soft limit to the hard one. By
  * now it has: all ranks have met there, or it was told to end and given a moment for that. */
-void nccl_limit_restore(const struct rlimit *before) {
+void nccl_limit_restore(void) {
+    const struct rlimit *before = &limit_before;
     struct rlimit now;
-    if (before->rlim_cur != before->rlim_max && getrlimit(RLIMIT_NOFILE, &now) == 0 &&
-        now.rlim_cur == before->rlim_max && now.rlim_max == before->rlim_max)
+    pthread_mutex_lock(&limit_lock);
+    if (--limit_users == 0 && before->rlim_cur != before->rlim_max &&
+        getrlimit(RLIMIT_NOFILE, &now) == 0 && now.rlim_cur == before->rlim_max &&
+        now.rlim_max == before->rlim_max)
         (void)setrlimit(RLIMIT_NOFILE, before);
+    pthread_mutex_unlock(&limit_lock);
 }

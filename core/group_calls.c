@@ -246,6 +246,9 @@ static symmem_peer_state exchange_peer_state(const symmem_exchange *exchange, in
 
 static symmem_status exchange_peer_failure(const symmem_exchange *exchange) {
     const symmem_group *group = exchange->self;
+    symmem_status status = sm_group_check(group, backend_operation); /* destroyed meanwhile? */
+    if (status != SYMMEM_OK)
+        return status;
     return sm_session_peer_failure(group->session, backend_operation, exchange->deadline_ns);
 }
 

@@ -197,6 +197,43 @@ static void body_sweep_old(rank_env *env) {
     d.backend->group_close(d.instance, d.group);
 }
 
+/* One rank has given up more of the old ones than ranks can tell each other of at a time. What all
+ * give up afterwards goes nevertheless, however many a time. */
+static void body_hoard(rank_env *env) {
+    enum { OLD = 40, CYCLES = 12, MOST = 3 };
+    const int count = env->plan->argument;
+    direct d;
+    symmem_memory old[OLD] = {{0}}, own[MOST] = {{0}};
+    symmem_memory kept[OLD][MAX_RANKS], peers[MOST][MAX_RANKS];
+    if (!direct_open(env, &d))
+        return;
+    for (int i = 0; i < OLD; i++) {
+        CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &old[i]));
+        CHECK_OK(env, direct_exchange(&d, &old[i], kept[i]));
+        if (env->rank == 1)
+            direct_release(&d, kept[i]);
+    }
+    env_meet(env);
+    const int before = atomic_load(&nccl->windows);
+    for (int i = 0; i < CYCLES * count; i++) {
+        CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &own[i % count]));
+        CHECK_OK(env, direct_exchange(&d, &own[i % count], peers[i % count]));
+        for (int j = 0; i % count == count - 1 && j < count; j++) {
+            direct_release(&d, peers[j]);
+            d.backend->memory_release(d.instance, &own[j]);
+        }
+    }
+    env_meet(env);
+    CHECK(env, atomic_load(&nccl->windows) - before <= 2 * MOST * env->world);
+    env_meet(env);
+    for (int i = 0; i < OLD; i++) {
+        if (env->rank != 1)
+            direct_release(&d, kept[i]);
+        d.backend->memory_release(d.instance, &old[i]);
+    }
+    d.backend->group_close(d.instance, d.group);
+}
+
 /* A further communicator that one rank does not get: the others do not wait for it in NCCL. */
 static void body_further(rank_env *env) {
     direct d;
@@ -231,6 +268,8 @@ static void test_windows(void) {
     run_nccl(3, body_sweep, 0);
     run_nccl(3, body_sweep, 2);
     run_nccl(3, body_sweep_old, 0);
+    for (int count = 1; count <= 3; count++)
+        run_nccl(3, body_hoard, count);
     run_nccl(3, body_further, 0);
     CU_ASSERT_EQUAL(atomic_load(&nccl->windows), 0);
 }

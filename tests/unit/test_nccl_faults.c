@@ -302,6 +302,52 @@ static void test_others_stay(void) {
     run_nccl(3, body_others_stay, 0);
 }
 
+/* --- groups that end ---------------------------------------------------------------- */
+
+typedef struct meeting {
+    rank_env *env;
+    void *ptr;
+    symmem_status status;
+} meeting;
+
+static void *meet_elsewhere(void *opaque) {
+    meeting *m = opaque;
+    symmem_handle *handle = NULL;
+    m->status = meet_at(m->env, m->ptr, 4000, &handle);
+    return NULL;
+}
+
+/* Their ranks are in NCCL, and all give up what would never end. */
+static void body_given_up(rank_env *env) {
+    static const fault hang = {FAKE_INIT, FAKE_NEVER_ENDS, 1, 0, ncclSuccess, SYMMEM_OK};
+    const bool all_of_it = env->plan->argument != 0;
+    meeting m = {.env = env};
+    pthread_t thread;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &m.ptr));
+    if (env->rank == 0)
+        arm(&hang);
+    env_meet(env);
+    const int inits = atomic_load(&nccl->inits);
+    env_meet(env);
+    CHECK(env, pthread_create(&thread, NULL, meet_elsewhere, &m) == 0);
+    for (int i = 0; i < 5000 && atomic_load(&nccl->inits) < inits + env->world; i++)
+        usleep(1000);
+    env_meet(env);
+    const uint64_t begin_ns = cuda_now_ns();
+    CHECK_OK(env, all_of_it ? symmem_finalize(env->context) : symmem_group_destroy(env->group));
+    CHECK(env, pthread_join(thread, NULL) == 0);
+    CHECK(env, cuda_now_ns() - begin_ns < 1000 * CUDA_NS_PER_MS);
+    CHECK_STATUS(env, m.status, all_of_it ? SYMMEM_NOT_INITIALISED : SYMMEM_STALE);
+    if (env->rank == 0)
+        nccl->call = FAKE_NO_CALL;
+}
+
+static void test_given_up(void) {
+    use_library(PLAIN_NCCL);
+    run_nccl(2, body_given_up, 0);
+    run_nccl(2, body_given_up, 1);
+}
+
 /* --- ranks that end ----------------------------------------------------------------- */
 
 static void body_ends(rank_env *env) {
@@ -355,6 +401,7 @@ static const named_test tests[] = {
     {"the device does not get to a kernel", test_stuck},
     {"the driver loads a kernel", test_loading},
     {"other handles stay", test_others_stay},
+    {"groups end", test_given_up},
     {"ranks end", test_ends},
 };
 

@@ -23,8 +23,7 @@ static void give_back(void) {
 
 static rlim_t limit_now(void) {
     struct rlimit now = {0};
-    CU_ASSERT_EQUAL(getrlimit(RLIMIT_NOFILE, &now), 0);
-    return now.rlim_cur;
+    return getrlimit(RLIMIT_NOFILE, &now) == 0 ? now.rlim_cur : 0;
 }
 
 static void test_count(void) {
@@ -112,10 +111,51 @@ static void body_limit(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
+static void meet_after(rank_env *env, int count, const char *point) {
+    env->meet_count = count;
+    atomic_store(&env->meet_point, point);
+}
+
+/* Two pairs of ranks, in this order: the first has its id, and so NCCL has raised the limit; the
+ * second begins; the first is through; the second gets its id. */
+static void body_limit_of_two(rank_env *env) {
+    static const int32_t members[2][2] = {{0, 1}, {2, 3}};
+    const rlim_t low = limit_before.rlim_max / 2;
+    const int second = env->rank / 2;
+    symmem_group *pair = NULL;
+    symmem_handle *handle = NULL;
+    void *ptr = NULL;
+    CHECK_OK(env, symmem_group_create(env->context, second ? "second" : "first", members[second], 2,
+                                      NULL, &pair));
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+    CHECK_OK(env, symmem_group_barrier(pair, 20000));
+    if (env->rank == 0) {
+        CU_ASSERT_EQUAL(setrlimit(RLIMIT_NOFILE, &(struct rlimit){low, limit_before.rlim_max}), 0);
+        meet_after(env, 2, "nccl.comm.init*");
+    } else if (env->rank == 2) {
+        meet_after(env, 3, "nccl.comm.before");
+    }
+    env_meet(env);
+    for (int i = 0; second && i < 5000 && limit_now() == low; i++)
+        usleep(1000);
+    CHECK_OK(env, symmem_rendezvous(env->context, ptr, pair, 20000, &handle));
+    if (env->rank == 0)
+        atomic_fetch_add(&env_met, 1);
+    env_meet(env);
+    CHECK(env, atomic_load(&env_met) == 3 && limit_now() == low);
+    env_meet(env);
+    if (env->rank == 0)
+        give_back();
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+    CHECK_OK(env, symmem_group_destroy(pair));
+}
+
 static void test_limit(void) {
     use_library(PLAIN_NCCL);
     run_nccl(2, body_limit, 0);
     run_nccl(2, body_limit, 1);
+    run_nccl(4, body_limit_of_two, 0);
 }
 
 static const named_test tests[] = {

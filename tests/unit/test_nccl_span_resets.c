@@ -154,12 +154,12 @@ static void body_turn_kept(rank_env *env) {
         begin_keeping(env, &keeper);
     env_meet(env);
     uint64_t begin_ns = cuda_now_ns();
-    expect_agreed(env, meet_at(env, pb, 4000, &b), SYMMEM_TIMEOUT);
-    CHECK(env, cuda_now_ns() - begin_ns < 8000 * CUDA_NS_PER_MS);
+    CHECK_STATUS(env, meet_at(env, pb, 2000, &b), SYMMEM_TIMEOUT);
+    CHECK(env, cuda_now_ns() - begin_ns < 6000 * CUDA_NS_PER_MS);
     CHECK(env, last_record().failed_rank == 0);
     if (env->rank == 0)
         end_keeping(env, keeper);
-    env_meet(env);
+    /* At once: no rank is an agreement ahead. */
     CHECK_OK(env, meet_at(env, pb, 5000, &b));
     env_meet(env);
     CHECK_OK(env, reduce_well(env, a, pa, NULL));

@@ -10,6 +10,7 @@ static struct library {
     __typeof__(ncclCommInitRankConfig) *CommInitRankConfig;
     __typeof__(ncclCommGetAsyncError) *CommGetAsyncError;
     __typeof__(ncclCommAbort) *CommAbort;
+    __typeof__(ncclAllReduce) *AllReduce;
 } user;
 
 static void find(void *library, const char *name, void *function) {
@@ -25,17 +26,22 @@ static void use(const char *path) {
     find(library, "ncclCommInitRankConfig", &user.CommInitRankConfig);
     find(library, "ncclCommGetAsyncError", &user.CommGetAsyncError);
     find(library, "ncclCommAbort", &user.CommAbort);
+    find(library, "ncclAllReduce", &user.AllReduce);
+}
+
+static void await_comm(rank_env *env, ncclComm_t comm) {
+    ncclResult_t state = ncclInProgress;
+    while (state == ncclInProgress)
+        CHECK(env, user.CommGetAsyncError(comm, &state) == ncclSuccess);
+    CHECK(env, state == ncclSuccess);
 }
 
 static ncclComm_t make_comm(rank_env *env, ncclUniqueId id, int world, int rank) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    ncclResult_t state = ncclInProgress;
     ncclComm_t comm = NULL;
     config.blocking = 0;
     CHECK(env, user.CommInitRankConfig(&comm, world, id, rank, &config) == ncclInProgress);
-    while (state == ncclInProgress)
-        CHECK(env, user.CommGetAsyncError(comm, &state) == ncclSuccess);
-    CHECK(env, state == ncclSuccess);
+    await_comm(env, comm);
     return comm;
 }
 
@@ -196,7 +202,9 @@ static void body_hangs(rank_env *env) {
     nccl->way = FAKE_NEVER_ENDS;
     nccl->rank = 1;
     nccl->call = FAKE_REGISTER;
-    CHECK_STATUS(env, meet_at(env, ptr, 1500, &handle), SYMMEM_TIMEOUT);
+    const uint64_t begin_ns = cuda_now_ns();
+    CHECK_STATUS(env, meet_at(env, ptr, 2000, &handle), SYMMEM_TIMEOUT);
+    CHECK(env, cuda_now_ns() - begin_ns < 1950 * CUDA_NS_PER_MS); /* nobody waits for NCCL then */
     nccl->call = FAKE_NO_CALL;
     CHECK(env, atomic_load(&nccl->comms) == 1 && atomic_load(&nccl->aborts) == aborts);
     CHECK_STATUS(env, symmem_group_set_communicator(env->group, comm), SYMMEM_BUSY);
@@ -217,11 +225,48 @@ static void test_hangs(void) {
     run_processes((plan){.world = 3, .body = body_hangs, .backend = nccl_table()});
 }
 
+/* --- at work for the user ------------------------------------------------------------ */
+
+static void users_call(rank_env *env, ncclComm_t comm, const symmem_stream *stream) {
+    static int words[MAX_RANKS];
+    int *word = &words[env->rank];
+    cudaStream_t native = (cudaStream_t)((const cuda_stream *)stream->native)->native;
+    CHECK(env, user.AllReduce(word, word, 1, ncclInt32, ncclSum, comm, native) == ncclInProgress);
+}
+
+/* One rank's call waits for its peer when the group's last use ends there. */
+static void body_at_work(rank_env *env) {
+    void *ptr = NULL;
+    symmem_stream *stream = NULL;
+    ncclComm_t comm = user_comm(env);
+    CHECK_OK(env, symmem_group_set_communicator(env->group, comm));
+    symmem_handle *handle = env_handle(env, &ptr);
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    env_meet(env);
+    if (env->rank == 0)
+        users_call(env, comm, stream);
+    env_meet(env);
+    if (env->rank == 1) {
+        usleep(300000);
+        users_call(env, comm, stream);
+        await_comm(env, comm);
+    }
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+    CHECK_OK(env, symmem_group_destroy(env->group));
+    CHECK(env, nccl_state_of(env->context->instance)->allocations == NULL);
+    CHECK_OK(env, symmem_stream_destroy(stream));
+    user_end(env, comm);
+}
+
+static void test_at_work(void) {
+    use(PLAIN_NCCL);
+    run_nccl(2, body_at_work, 0);
+}
+
 static const named_test tests[] = {
-    {"used", test_used},
-    {"across domains", test_apart},
-    {"refused", test_refused},
-    {"hangs", test_hangs},
+    {"used", test_used},   {"across domains", test_apart}, {"refused", test_refused},
+    {"hangs", test_hangs}, {"at work", test_at_work},
 };
 
 int main(void) {

@@ -245,9 +245,10 @@ typedef struct symmem_exchange {
     bool (*peer_is_ending)(const struct symmem_exchange *exchange, int32_t rank);
     /* Local. For waits that are the backend's own, where agree comes next on every rank (the core's
      * after the entry is one): whether a peer is there already and has failed, so that it does not
-     * come any more. Not OK: what it said, which the thread's record has too; stop waiting and
-     * return it. Asks the store, for at most 64 peers and 20 ms, and goes on from there the next
-     * time: not more often than twenty times a second, four in large worlds. */
+     * come any more, or this rank's group was destroyed or its context finalised meanwhile. Not OK:
+     * why, which the thread's record has too; stop waiting and return it. Asks the store, for at
+     * most 64 peers and 20 ms, and goes on from there the next time: not more often than twenty
+     * times a second, four in large worlds. */
     symmem_status (*peer_failure)(const struct symmem_exchange *exchange);
 } symmem_exchange;
 

@@ -57,7 +57,11 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_group_find(symmem_context *contex
  * the device of the group's first allocation, by the same libnccl. Before the group's first
  * rendezvous, and on all ranks or none, else that answers MISMATCH. It stays yours and is never
  * ended here; it has to live until the group is destroyed and every handle made on it released.
- * During a rendezvous of the group nobody else may use it. NULL takes it back.
+ * During a rendezvous of the group nobody else may use it. When the group is destroyed and its last
+ * handle released it should be idle: while it is at work on a call of yours (ncclInProgress) NCCL
+ * gives no memory back. Whichever of the two comes last waits for that, three seconds at the most;
+ * if it is at work still, the memory that the group registered there stays until the process ends.
+ * NULL takes the communicator back.
  * Errors: UNSUPPORTED (the backend takes none), INVALID_ARGUMENT (the communicator's rank or size
  * is not the group's), BUSY (the group has had its rendezvous, or a call is under way), NOT_FOUND
  * (no backend is set); the communicator of before stays then. [SM-GROUP]
