@@ -91,7 +91,10 @@ static void pg_rendezvous_abort_after(struct tk *t) {
 
 /* One rank after the other lets go; those that have not still read everybody. */
 static void free_and_release_are_local(struct tk *t) {
+    uint8_t other[BYTES], found[BYTES];
+    void *next = NULL;
     TK_REQ(t, "SM-LIFE-04");
+    memset(other, 0xA5, sizeof(other));
     for (int order = 0; order < 2; order++) {
         void *memory = tk_alloc(t, BYTES);
         symmem_handle *handle = tk_rendezvous(t, memory, tk_world_group(t));
@@ -105,10 +108,22 @@ static void free_and_release_are_local(struct tk *t) {
                 tk_release(t, handle);
                 tk_free(t, memory);
             }
+            if (t->rank == first) /* what it allocates next is other memory, for peers map this */
+                TK_OK(t, symmem_copy(t->context, next = tk_alloc(t, BYTES), other, BYTES, NULL));
             tk_out_of_band_barrier(t);
             for (int32_t rank = 0; t->rank > first && rank < t->world_size; rank++) {
                 tk_expect_bytes(t, handle, rank, 0, 1, (uint8_t)(rank + 1));
                 tk_expect_bytes(t, handle, rank, BYTES - 1, 1, (uint8_t)(rank + 1));
+            }
+            tk_out_of_band_barrier(t);
+            if (t->rank == first + 1)
+                tk_fill(t, handle, first, 0, BYTES, (uint8_t)(first + 1));
+            tk_out_of_band_barrier(t);
+            if (t->rank == first) {
+                TK_OK(t, symmem_copy(t->context, found, next, BYTES, NULL));
+                TK_CHECK_MSG(t, memcmp(found, other, BYTES) == 0,
+                             "a peer's write to memory that was freed is in what came next");
+                tk_free(t, next);
             }
             tk_out_of_band_barrier(t);
         }

@@ -95,26 +95,47 @@ static bool is_inherited(int fd) {
            !S_ISCHR(status.st_mode) && !tk_is_foreign_socket(fd);
 }
 
-static void descriptors_end_at_exec(struct tk *t) {
+struct exec_watch {
     bool before[1024];
+    char found[320]; /* the first one that a program would inherit, and where it was seen */
+};
+
+static void look_for_inherited(struct exec_watch *watch, const char *where) {
+    for (int fd = 3; fd < 1024 && watch->found[0] == 0; fd++) {
+        char link[64], target[200] = "";
+        snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+        if (!watch->before[fd] && is_inherited(fd) &&
+            readlink(link, target, sizeof(target) - 1) >= 0)
+            snprintf(watch->found, sizeof(watch->found), "descriptor %d (%s), seen at %s", fd,
+                     target, where);
+    }
+}
+
+/* Another thread of the program may start one at any moment: so those count, too, that live for a
+ * few steps only. */
+static symmem_status look_at_point(void *arg, const char *point) {
+    look_for_inherited(arg, point);
+    return SYMMEM_OK;
+}
+
+static void descriptors_end_at_exec(struct tk *t) {
+    struct exec_watch watch = {.found = ""};
     for (int fd = 0; fd < 1024; fd++)
-        before[fd] = is_inherited(fd);
+        watch.before[fd] = is_inherited(fd);
     symmem_context_options options = tk_options(t);
     symmem_context *context = NULL;
     symmem_handle *handle = NULL;
     symmem_group *group = NULL;
     void *ptr = NULL;
+    options.point = look_at_point;
+    options.point_arg = &watch;
     TK_REQUIRE_OK(t, symmem_init(&options, &context));
     TK_REQUIRE_OK(t, symmem_set_backend(context, t->backend));
     TK_REQUIRE_OK(t, symmem_group_create(context, "exec", NULL, 0, NULL, &group));
     TK_REQUIRE_OK(t, symmem_alloc(context, 4096, -1, NULL, &ptr));
     TK_REQUIRE_OK(t, symmem_rendezvous(context, ptr, group, tk_scaled_ms(LONG_MS), &handle));
-    for (int fd = 3; fd < 1024; fd++) {
-        char link[64], target[256] = "";
-        snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-        if (!before[fd] && is_inherited(fd) && readlink(link, target, sizeof(target) - 1) >= 0)
-            TK_CHECK_MSG(t, false, "descriptor %d (%s) is not close-on-exec", fd, target);
-    }
+    look_for_inherited(&watch, "the end of rendezvous");
+    TK_CHECK_MSG(t, watch.found[0] == 0, "%s, is not close-on-exec", watch.found);
     TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
     symmem_handle_release(handle);
     TK_OK(t, symmem_finalize(context));

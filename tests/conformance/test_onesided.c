@@ -330,7 +330,34 @@ static void copy_in_any_direction(struct tk *t) {
     free(host);
 }
 
+/* Each rank writes a piece of its own again and again; its ends share words with others' pieces, of
+ * which nothing is lost. */
+static void neighbours_write_at_once(struct tk *t) {
+    enum { PIECE = 4097 };
+    symmem_handle *handle = tk_handle(t, PIECE * (size_t)t->world_size, tk_world_group(t));
+    size_t at = PIECE * (size_t)t->rank;
+    uint64_t end_ms = tk_now_ms() + 100;
+    uint8_t data[PIECE];
+    tk_out_of_band_barrier(t);
+    for (uint32_t i = 1; !tk_failed(t) && (i % 16 != 0 || tk_now_ms() < end_ms); i++) {
+        uint8_t ends[2] = {0};
+        memset(data, (uint8_t)i, sizeof(data));
+        TK_OK(t, symmem_put(handle, 0, at, data, PIECE, NULL));
+        TK_OK(t, symmem_get(handle, 0, at, &ends[0], 1, NULL));
+        TK_OK(t, symmem_get(handle, 0, at + PIECE - 1, &ends[1], 1, NULL));
+        TK_CHECK_MSG(t, ends[0] == data[0] && ends[1] == data[0],
+                     "write %u of 0x%02x: the ends are 0x%02x and 0x%02x", i, data[0], ends[0],
+                     ends[1]);
+    }
+    tk_out_of_band_barrier(t);
+}
+
 static const struct tk_case cases[] = {
+    {.name = "onesided.neighbours_write_at_once",
+     .requirements = "SM-ONESIDED-01",
+     .min_ranks = 2,
+     .max_ranks = 4,
+     .body = neighbours_write_at_once},
     {.name = "onesided.put_moves_exactly",
      .requirements = "SM-ONESIDED-01",
      .max_ranks = 2,

@@ -100,6 +100,26 @@ static void stream_reports_the_loss(struct tk *t) {
     work_after_loss(t, NULL, victim, 1, stream);
 }
 
+/* A signal that was put is there, and so is what came with it, also once its source is gone. */
+static void signal_outlives_its_source(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    int32_t victim = t->world_size - 1;
+    tk_expect_death(t, victim);
+    tk_out_of_band_barrier(t);
+    if (t->rank == victim) {
+        for (int32_t r = 0; r < victim; r++) {
+            tk_fill(t, handle, r, 0, 64, 0x3C);
+            TK_OK(t, symmem_put_signal(handle, r, 1, 1000, NULL));
+        }
+        tk_kill_self(t);
+    }
+    TK_CHECK(t, tk_wait_death(t, victim, 5000));
+    tk_sleep_ms(50);
+    TK_OK(t, symmem_wait_signal(handle, victim, 1, 1000, NULL));
+    tk_expect_bytes(t, handle, t->rank, 0, 64, 0x3C);
+    work_after_loss(t, NULL, victim, 1, NULL);
+}
+
 /* The victim gets some way into the rendezvous. */
 static void dies_inside_rendezvous(struct tk *t, const char *point) {
     int32_t victim = t->world_size - 1;
@@ -214,6 +234,7 @@ static const struct tk_case cases[] = {
     LOSS("put_no_limit", "SM-TIMEOUT-08,SM-TIMEOUT-14", 4, put_no_limit),
     LOSS("wait_60_s", "SM-TIMEOUT-08,SM-TIMEOUT-14", 2, wait_60_s),
     LOSS("wait_no_limit", "SM-TIMEOUT-08,SM-TIMEOUT-14", 4, wait_no_limit),
+    LOSS("signal_outlives_its_source", "SM-SIGNAL-11,SM-POINT-07", 4, signal_outlives_its_source),
     LOSS("rendezvous_60_s", "SM-TIMEOUT-08,SM-TIMEOUT-14", 4, rendezvous_60_s),
     LOSS("rendezvous_no_limit", "SM-TIMEOUT-08,SM-TIMEOUT-14", 4, rendezvous_no_limit),
     LOSS("all_gather_60_s", "SM-TIMEOUT-08,SM-TIMEOUT-14", 4, all_gather_60_s),

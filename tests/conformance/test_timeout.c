@@ -140,7 +140,8 @@ static bool try_without(struct tk *t, const bool *absent, uint32_t limit_ms, boo
             failed_rank = absent[r] ? r : failed_rank;
             count += absent[r];
         }
-        good = good && record.missing_count == count;
+        good = good && record.missing_count == count &&
+               record.failed_rank == (count == 1 ? failed_rank : -1);
         if (decisive) {
             TK_EQ_INT(t, SYMMEM_TIMEOUT, status);
             check_missing(t, &record, absent, t->world_size);
@@ -210,6 +211,28 @@ static void missing_on_shape(struct tk *t, symmem_group *group, const struct tk_
 static void missing_ranks_are_group_ranks(struct tk *t) {
     tk_for_each_group_shape(t, missing_on_shape, NULL);
     work_after(t, NULL);
+}
+
+/* One rank comes when nine tenths of the limit have gone, another one not at all: the limit is that
+ * of the barrier, not of each peer in turn. */
+static void one_limit_for_all_peers(struct tk *t) {
+    const uint32_t limit_ms = tk_scaled_ms(600);
+    for (int32_t absent = 1; absent < 3; absent++) {
+        symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+        tk_out_of_band_barrier(t);
+        uint64_t begin_ms = tk_now_ms();
+        if (t->rank == 3 - absent)
+            tk_sleep_ms(limit_ms * 9 / 10);
+        if (t->rank == 0) {
+            TK_STATUS(t, SYMMEM_TIMEOUT, symmem_barrier(handle, 0, limit_ms, NULL));
+            TK_BELOW(t, limit_ms + allowed_excess_ms(600), tk_now_ms() - begin_ms);
+        } else if (t->rank != absent) {
+            TK_STATUS_EITHER(t, SYMMEM_TIMEOUT, SYMMEM_POISONED,
+                             symmem_barrier(handle, 0, limit_ms, NULL));
+        }
+        tk_out_of_band_barrier(t);
+        tk_release(t, handle);
+    }
 }
 
 /* --- no false expiry -------------------------------------------------------------------------- */
@@ -337,6 +360,11 @@ static const struct tk_case cases[] = {
      .min_ranks = 2,
      .timeout_s = 60,
      .body = missing_ranks_are_named},
+    {.name = "timeout.one_limit_for_all_peers",
+     .requirements = "SM-TIMEOUT-01",
+     .min_ranks = 3,
+     .max_ranks = 4,
+     .body = one_limit_for_all_peers},
     {.name = "timeout.missing_ranks_are_group_ranks",
      .requirements = "SM-TIMEOUT-02,SM-TIMEOUT-14",
      .max_ranks = 5,

@@ -42,13 +42,19 @@ static const char *requirements_of(const struct runner_result *result,
                                            : result->entry->test->requirements;
 }
 
+/* What has no place in the source, such as a crash, says nothing about a requirement, unless it
+ * names one. */
+static bool is_about_one(const struct runner_finding *finding) {
+    return finding->line != 0 || finding->requirement[0] != '\0';
+}
+
 /* A sentence is quoted once, where it is first at stake. */
 static bool quoted_before(const struct runner_result *result,
                           const struct runner_finding *finding) {
-    if (finding->line == 0)
+    if (!is_about_one(finding))
         return true;
     for (const struct runner_finding *at = result->findings; at < finding; at++)
-        if (at->line != 0 &&
+        if (is_about_one(at) &&
             strcmp(requirements_of(result, at), requirements_of(result, finding)) == 0)
             return true;
     return false;
@@ -88,7 +94,7 @@ static void one_finding(const struct runner_result *result, const struct runner_
 
 static bool quotes_any(const struct runner_result *result) {
     for (int i = 0; i < result->finding_count; i++)
-        if (result->findings[i].line != 0)
+        if (is_about_one(&result->findings[i]))
             return true;
     return false;
 }

@@ -61,6 +61,18 @@ static void find_failed_check(struct judgement *judgement, int rank, struct aren
     add(judgement, rank, &finding);
 }
 
+/* What the rank left behind or changed says nothing about what its case is for. */
+static void find_leak(struct judgement *judgement, int rank, const struct arena_rank *record) {
+    struct runner_finding finding = {.verdict = VERDICT_FAILED};
+    bool changed = memmem(record->leak, sizeof(record->leak), " changed", 8) != NULL;
+
+    snprintf(finding.message, sizeof(finding.message), "leak: %.*s",
+             (int)(sizeof(finding.message) - sizeof("leak: ")), record->leak);
+    snprintf(finding.requirement, sizeof(finding.requirement), "%s",
+             changed ? "SM-LIFE-10" : "SM-LIFE-01");
+    add(judgement, rank, &finding);
+}
+
 static bool death_is_fine(const struct runner_run *run, int rank, int status) {
     return (run->entry->test->flags & TK_MAY_DIE) != 0 && WIFSIGNALED(status) &&
            WTERMSIG(status) == SIGKILL &&
@@ -130,8 +142,7 @@ static void judge_findings(struct judgement *judgement, const struct runner_run 
     else if (load(&found->failures) > 0)
         find(judgement, VERDICT_FAILED, rank, "a check failed");
     if (found->leak[0] != '\0')
-        find(judgement, VERDICT_FAILED, rank, "leak: %.*s", (int)sizeof(found->leak) - 1,
-             found->leak);
+        find_leak(judgement, rank, found);
     if (load(&found->unresolved) == 2)
         find(judgement, VERDICT_UNRESOLVED, rank, "unresolved: %.*s",
              (int)sizeof(found->unresolved_text) - 1, found->unresolved_text);
