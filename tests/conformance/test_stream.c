@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Streams: order, asynchrony, events, failures, foreign streams, destruction. */
-#include <symmem/ops.h>
-
-#include "ops_help.h"
 #include "timeout_help.h"
 #include "work_after.h"
 
 #define STREAM_FN (SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN)
-#define COLLECTIVES (SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_DIRECT_ACCESS)
 
 /* While a gate is closed a body must not leave: checks only, no REQUIRE. */
 
@@ -215,114 +211,6 @@ static void work_behind_a_failure_is_poisoned(struct tk *t) {
     }
     tk_out_of_band_barrier(t);
     work_after(t, stream);
-}
-
-/* A synchronisation that ends too early forgets no failure. */
-static void failure_outlasts_a_timeout(struct tk *t) {
-    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
-    symmem_stream *stream = tk_stream(t);
-    struct gate gate = {0};
-    TK_OK(t, symmem_wait_signal(handle, t->rank, 2, 20, stream));
-    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, 100));
-    gate_open(&gate);
-    symmem_clear_error();
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
-    TK_EQ_STR(t, "wait_signal", last_record().operation);
-    TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
-}
-
-/* What is not for the handle runs nevertheless, and may be what the program waits for. */
-static void other_work_runs_behind_a_failure(struct tk *t) {
-    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
-    symmem_stream *stream = tk_stream(t);
-    struct step_log log = {0};
-    struct step step;
-    uint8_t from[16], to[16] = {0};
-    memset(from, 0x7A, sizeof(from));
-    TK_OK(t, symmem_wait_signal(handle, t->rank, 2, 20, stream));
-    TK_OK(t, symmem_copy(t->context, to, from, sizeof(from), stream));
-    enqueue_step(t, stream, &step, &log, 1);
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
-    TK_EQ_INT(t, 1, steps_done(&log));
-    TK_CHECK_MSG(t, memcmp(from, to, sizeof(from)) == 0,
-                 "the copy behind an operation that failed did not run");
-}
-
-/* Each was enqueued while all was well and would succeed at once; another stream's failure comes
- * before it begins. A group of one, in which nobody else is needed. */
-static void begun_after_a_poison_is_poisoned(struct tk *t) {
-    symmem_group *group = tk_group(t, "alone", &t->rank, 1);
-    for (enum signal_op op = OP_BARRIER; op < OP_COUNT; op++) {
-        symmem_handle *handle = tk_handle(t, 64, group);
-        symmem_stream *stream = tk_stream(t);
-        struct gate gate = {0};
-        tk_checkpoint(t, "%s", op_name(op));
-        if (op == OP_WAIT)
-            TK_OK(t, symmem_put_signal(handle, 0, 1, tk_scaled_ms(LONG_MS), NULL));
-        TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
-        TK_OK(t, run_op(handle, op, 0, 1, tk_scaled_ms(LONG_MS), stream));
-        poison_own(t, handle, 2);
-        gate_open(&gate);
-        TK_STATUS(t, SYMMEM_POISONED, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
-    }
-    if ((t->capabilities & COLLECTIVES) == COLLECTIVES) {
-        symmem_handle *handle = tk_handle(t, 64, group);
-        symmem_stream *stream = tk_stream(t);
-        struct gate gate = {0};
-        struct ops_tensor tensor;
-        (void)ops_flat(&tensor, ops_own(t, handle), SYMMEM_INT32, 16);
-        tk_checkpoint(t, "broadcast");
-        TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
-        TK_OK(t, symmem_broadcast(handle, &tensor.dl, 0, 1, tk_scaled_ms(LONG_MS), stream));
-        poison_own(t, handle, 2);
-        gate_open(&gate);
-        TK_STATUS(t, SYMMEM_POISONED, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
-    }
-}
-
-/* The limit counts from the moment the operation begins to run, not from the call: each is held
- * back for longer than its limit, and has still to wait when it begins. */
-static void limit_counts_from_the_start_of_work(struct tk *t) {
-    uint32_t limit_ms = tk_scaled_ms(250);
-    int32_t peer = 1 - t->rank;
-    for (enum signal_op op = OP_BARRIER; op < OP_COUNT; op++) {
-        symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
-        symmem_stream *stream = tk_stream(t);
-        struct gate gate = {0};
-        int32_t channel = op == OP_BARRIER ? 3 : t->rank; /* of one each, for they take turns */
-        make_unsatisfied(t, handle, op, peer, channel);
-        TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
-        TK_OK(t, run_op(handle, op, peer, channel, limit_ms, stream));
-        tk_sleep_ms(limit_ms + 5);
-        tk_out_of_band_barrier(t);
-        if (op == OP_BARRIER && t->rank == 1)
-            tk_sleep_ms(20);
-        gate_open(&gate);
-        tk_sleep_ms(20);
-        if (op == OP_WAIT)
-            TK_OK(t, symmem_put_signal(handle, peer, peer, tk_scaled_ms(LONG_MS), NULL));
-        for (int i = 0; op == OP_PUT && i < 2; i++) /* the one that was in its way, and itself */
-            TK_OK(t, symmem_wait_signal(handle, peer, peer, tk_scaled_ms(LONG_MS), NULL));
-        tk_synchronize(t, stream);
-        TK_CHECK(t, !info_of(t, handle).poisoned);
-        tk_out_of_band_barrier(t);
-    }
-    if ((t->capabilities & COLLECTIVES) == COLLECTIVES) {
-        symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
-        symmem_stream *stream = tk_stream(t);
-        struct gate gate = {0};
-        struct ops_tensor tensor;
-        (void)ops_flat(&tensor, ops_own(t, handle), SYMMEM_INT32, 16);
-        TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
-        TK_OK(t, symmem_broadcast(handle, &tensor.dl, 0, 1, limit_ms, stream));
-        tk_sleep_ms(limit_ms + 5);
-        tk_out_of_band_barrier(t);
-        if (t->rank == 1)
-            tk_sleep_ms(20);
-        gate_open(&gate);
-        tk_synchronize(t, stream);
-    }
 }
 
 /* --- events ----------------------------------------------------------------------------------- */
@@ -557,27 +445,6 @@ static const struct tk_case cases[] = {
      .min_ranks = 2,
      .max_ranks = 2,
      .body = work_behind_a_failure_is_poisoned},
-    {.name = "stream.failure_outlasts_a_timeout",
-     .requirements = "SM-STREAM-03",
-     .needs = STREAM_FN,
-     .max_ranks = 2,
-     .body = failure_outlasts_a_timeout},
-    {.name = "stream.other_work_runs_behind_a_failure",
-     .requirements = "SM-STREAM-01,SM-TIMEOUT-06",
-     .needs = STREAM_FN,
-     .max_ranks = 2,
-     .body = other_work_runs_behind_a_failure},
-    {.name = "stream.begun_after_a_poison_is_poisoned",
-     .requirements = "SM-TIMEOUT-04",
-     .needs = STREAM_FN,
-     .max_ranks = 2,
-     .body = begun_after_a_poison_is_poisoned},
-    {.name = "stream.limit_counts_from_the_start_of_work",
-     .requirements = "SM-TIMEOUT-03",
-     .needs = STREAM_FN,
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .body = limit_counts_from_the_start_of_work},
     {.name = "stream.events_order_streams",
      .requirements = "SM-STREAM-04",
      .needs = STREAM_FN,

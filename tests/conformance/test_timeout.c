@@ -233,6 +233,7 @@ static void one_limit_for_all_peers(struct tk *t) {
         tk_out_of_band_barrier(t);
         tk_release(t, handle);
     }
+    work_after(t, NULL);
 }
 
 /* --- no false expiry -------------------------------------------------------------------------- */
@@ -361,7 +362,7 @@ static const struct tk_case cases[] = {
      .timeout_s = 60,
      .body = missing_ranks_are_named},
     {.name = "timeout.one_limit_for_all_peers",
-     .requirements = "SM-TIMEOUT-01",
+     .requirements = "SM-TIMEOUT-01,SM-TIMEOUT-14",
      .min_ranks = 3,
      .max_ranks = 4,
      .body = one_limit_for_all_peers},
