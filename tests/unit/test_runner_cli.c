@@ -163,6 +163,27 @@ static void test_failure_quotes_requirement(void) {
     CU_ASSERT(says("last seen: ranks 0-3: done, checkpoint \"before the check\"\n"));
 }
 
+/* A leak breaks a sentence of its own, whatever its case is for. */
+static void test_leaks_quote_requirements(void) {
+    static const struct {
+        const char *test, *quoted;
+    } leaks[] = {{"bad.leaks_descriptor", "SM-LIFE-01: "},  {"bad.leaks_mapping", "SM-LIFE-01: "},
+                 {"bad.leaks_key", "SM-LIFE-01: "},         {"bad.changes_flags", "SM-LIFE-01: "},
+                 {"bad.changes_directory", "SM-LIFE-10: "}, {"bad.changes_mask", "SM-LIFE-10: "},
+                 {"bad.leaks_timer", "SM-LIFE-10: "}};
+    char arguments[128];
+
+    for (size_t i = 0; i < sizeof(leaks) / sizeof(leaks[0]); i++) {
+        snprintf(arguments, sizeof(arguments), "--backend fake --filter %s", leaks[i].test);
+        CU_ASSERT_EQUAL(run(arguments), 1);
+        CU_ASSERT(says("leak: "));
+        CU_ASSERT(says(leaks[i].quoted));
+        CU_ASSERT(strstr(output, "SM-SELF-") == NULL);
+    }
+    CU_ASSERT_EQUAL(run("--backend fake --filter bad.changes_mask --format json"), 1);
+    CU_ASSERT(says("\"requirement\": \"SM-LIFE-10\""));
+}
+
 static void test_worst_exit_status_wins(void) {
     CU_ASSERT_EQUAL(run("--backend fake --filter 'bad.lacks_memory,bad.vacuous,good.passes'"), 1);
     CU_ASSERT(closes_with("1 passed, 2 failed, 0 skipped\n"));
@@ -440,6 +461,7 @@ static const unit_case cases[] = {
     {"part: lists", test_part_lists},
     {"part: JSON", test_part_in_json},
     {"failure quotes requirement", test_failure_quotes_requirement},
+    {"leaks quote requirements", test_leaks_quote_requirements},
     {"worst exit status wins", test_worst_exit_status_wins},
     {"backends", test_backends},
     {"profiles", test_profiles},

@@ -61,15 +61,35 @@ static void find_failed_check(struct judgement *judgement, int rank, struct aren
     add(judgement, rank, &finding);
 }
 
-/* What the rank left behind or changed says nothing about what its case is for. */
-static void find_leak(struct judgement *judgement, int rank, const struct arena_rank *record) {
-    struct runner_finding finding = {.verdict = VERDICT_FAILED};
-    bool changed = memmem(record->leak, sizeof(record->leak), " changed", 8) != NULL;
+/* The sentence that a rank's leaks break, by the first of them, for what was left behind comes
+ * before the settings that are not as they were. */
+static const char *requirement_of_leak(const char *leak) {
+    static const char *const settings[] = {"working directory",
+                                           "umask or signal mask",
+                                           "environment variable",
+                                           "resource limit",
+                                           "disposition of",
+                                           "an interval timer",
+                                           "affinity",
+                                           "priority",
+                                           "floating-point"};
+    size_t digits = strspn(leak, "0123456789");
+    bool setting = digits > 0 && strncmp(leak + digits, " timer", 6) == 0;
 
-    snprintf(finding.message, sizeof(finding.message), "leak: %.*s",
-             (int)(sizeof(finding.message) - sizeof("leak: ")), record->leak);
+    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
+        setting = setting || strncmp(leak, settings[i], strlen(settings[i])) == 0;
+    return setting ? "SM-LIFE-10" : "SM-LIFE-01";
+}
+
+/* What a case leaves behind or changes says nothing about what it is for. `what` is what is said of
+ * the leak first. */
+static void find_leak(struct judgement *judgement, int rank, const char *what, const char *leak) {
+    struct runner_finding finding = {.verdict = VERDICT_FAILED};
+
+    snprintf(finding.message, sizeof(finding.message), "leak: %s%.*s", what,
+             (int)sizeof(finding.message) - 64, leak);
     snprintf(finding.requirement, sizeof(finding.requirement), "%s",
-             changed ? "SM-LIFE-10" : "SM-LIFE-01");
+             rank < 0 ? "SM-LIFE-01" : requirement_of_leak(leak));
     add(judgement, rank, &finding);
 }
 
@@ -142,7 +162,7 @@ static void judge_findings(struct judgement *judgement, const struct runner_run 
     else if (load(&found->failures) > 0)
         find(judgement, VERDICT_FAILED, rank, "a check failed");
     if (found->leak[0] != '\0')
-        find_leak(judgement, rank, found);
+        find_leak(judgement, rank, "", found->leak);
     if (load(&found->unresolved) == 2)
         find(judgement, VERDICT_UNRESOLVED, rank, "unresolved: %.*s",
              (int)sizeof(found->unresolved_text) - 1, found->unresolved_text);
@@ -164,10 +184,10 @@ static void judge_case(struct judgement *judgement, const struct runner_run *run
     if (run->strays > 0)
         find(judgement, VERDICT_FAILED, -1, "leak: %d process(es) left behind", run->strays);
     if (run->name_leak[0] != '\0')
-        find(judgement, VERDICT_FAILED, -1, "leak: names left behind: %s", run->name_leak);
+        find_leak(judgement, -1, "names left behind: ", run->name_leak);
     /* What a failed or killed case leaves in the store is no finding of its own. */
     if (run->store_leak[0] != '\0' && judgement->result->verdict == VERDICT_PASSED)
-        find(judgement, VERDICT_FAILED, -1, "leak: store keys left behind: %s", run->store_leak);
+        find_leak(judgement, -1, "store keys left behind: ", run->store_leak);
     if (run->runner->interrupted != 0 && !ended_some(run)) /* else their ends say so */
         find(judgement, VERDICT_ERROR, -1, "the run was interrupted");
     if (checks == 0 && judgement->result->verdict == VERDICT_PASSED)
