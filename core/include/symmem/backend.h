@@ -586,7 +586,8 @@ struct symmem_backend {
      *   memset32       dst is in the device's reach
      *   write_value32  likewise, and dst is a multiple of 4. All earlier work of the stream is
      *                  visible system-wide first; then the word appears whole, as by one store:
-     *                  others look at it meanwhile (symmem_async_input_mm, programs of their own) */
+     *                  others look at it meanwhile (symmem_async_input_mm, programs of their own)
+     */
     symmem_status (*copy)(void *instance, int32_t device, void *dst, const void *src, size_t bytes,
                           const symmem_exec *exec);
     symmem_status (*memset32)(void *instance, int32_t device, void *dst, uint32_t value,
