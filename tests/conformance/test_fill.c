@@ -259,10 +259,15 @@ static void words_appear_whole(struct tk *t, const struct flat *flag, const uint
     uint32_t torn = 0;
     TK_OK(t, symmem_stream_write_value32(t->context, &flag->tensor, 0, 0, NULL));
     tk_out_of_band_barrier(t);
-    const uint64_t end_ms = tk_now_ms() + 30;
-    for (uint32_t i = 0; t->rank == 0 && tk_now_ms() < end_ms; i++)
-        TK_OK(t, symmem_stream_write_value32(t->context, &flag->tensor, 0, i % 256 * 0x01010101u,
-                                             NULL));
+    const uint64_t end_ms = tk_now_ms() + 60;
+    symmem_status status = SYMMEM_OK;
+    for (uint32_t i = 0; t->rank == 0 && status == SYMMEM_OK; i++) {
+        status =
+            symmem_stream_write_value32(t->context, &flag->tensor, 0, i % 256 * 0x01010101u, NULL);
+        if (i % 64 == 0 && tk_now_ms() >= end_ms)
+            break;
+    }
+    TK_OK(t, status);
     if (t->rank == 0)
         tk_share_u64(t, 8, 1);
     while (t->rank == 1 && tk_read_u64(t, 0, 8) == 0)
