@@ -113,3 +113,11 @@ bool ops_expect(struct tk *t, const void *expected, const void *actual, symmem_d
                         wrong, count, symmem_dtype_name(dtype), (unsigned long long)got,
                         (unsigned long long)wanted);
 }
+
+bool ops_own_step(struct tk *t, const char *point) {
+    const char *backend = NULL;
+    TK_REQUIRE_OK(t, symmem_get_backend(t->context, &backend));
+    size_t length = backend == NULL ? 0 : strlen(backend);
+    return length > 0 && strncmp(point, backend, length) == 0 && point[length] == '.' &&
+           point[strlen(point) - 1] != '*';
+}

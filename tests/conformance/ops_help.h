@@ -39,4 +39,8 @@ void ops_download(struct tk *t, void *host, const void *device, size_t bytes);
 bool ops_expect(struct tk *t, const void *expected, const void *actual, symmem_dtype dtype,
                 size_t count, const char *what);
 
+/* Whether a test point is the active backend's own, and such that a failure there is one: what a
+ * step of its may be made to fail by, whatever backend it is. */
+bool ops_own_step(struct tk *t, const char *point);
+
 #endif

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Every collective under what goes wrong: one rank that calls another thing, or fails half-way. */
+#include <stdio.h>
+
 #include "ops_help.h"
 
 /* --- every collective as one thing to call -------------------------------------------------- */
@@ -234,22 +236,92 @@ static void one_rank_strays(struct tk *t) {
 
 /* --- failures half-way ---------------------------------------------------------------------- */
 
-/* One rank's nth meeting of an operation fails: it says so, and nobody waits for it for long. */
-static void fail_once(struct tk *t, const struct bench *b, const struct call *c, int32_t victim,
-                      const char *point, int nth) {
-    uint64_t begin_ms = tk_now_ms();
-    if (b->rank == victim)
-        tk_on_point(t, point, nth, (struct tk_action){.status = SYMMEM_SYSTEM});
-    symmem_status status = run(b, c);
-    tk_forget_points(t);
-    if (b->rank == victim)
-        TK_STATUS(t, SYMMEM_SYSTEM, status);
-    else
-        TK_CHECK_MSG(t, status == SYMMEM_POISONED || status == SYMMEM_OK, "a peer got %s",
-                     symmem_status_name(status));
-    TK_BELOW(t, tk_scaled_ms(1000), tk_now_ms() - begin_ms);
+/* A step of the backend's own at which a call may fail, and how often it comes there. */
+struct own_step {
+    char name[32];
+    int count;
+};
+
+enum { MOST_STEPS = 16, SLOT_TOTAL = 8, SLOT_POISONED, SLOT_ENDED };
+
+/* Those that this rank passes in a call. Returns how many, and how often all of them are passed. */
+static int find_own_steps(struct tk *t, const struct bench *b, const struct call *c,
+                          struct own_step steps[MOST_STEPS], int *total_p) {
+    int found = 0;
+    *total_p = 0;
+    tk_record_points(t, true);
+    TK_OK(t, run(b, c));
+    tk_record_points(t, false);
+    for (int i = 0; i < tk_recorded_points(t) && found < MOST_STEPS; i++) {
+        int count = 0;
+        const char *name = tk_recorded_point(t, i, &count);
+        if (!ops_own_step(t, name))
+            continue;
+        snprintf(steps[found].name, sizeof(steps[found].name), "%s", name);
+        steps[found++].count = count;
+        *total_p += count;
+    }
+    return found;
+}
+
+static void reset_after(struct tk *t, const struct bench *b) {
     tk_out_of_band_barrier(t);
     TK_REQUIRE_OK(t, symmem_handle_reset(b->handle, b->limit_ms));
+}
+
+/* The victim fails at the nth of all its passes of such steps: it says so, and nobody waits for it
+ * for long. Where it had not yet begun nobody was told: its peers find out by themselves. */
+static void fail_once(struct tk *t, const struct bench *bench, const struct call *c, int32_t victim,
+                      const struct own_step *steps, int nth) {
+    struct bench b = *bench;
+    b.limit_ms = tk_scaled_ms(3000);
+    if (b.rank == victim) {
+        for (; nth > steps->count; steps++)
+            nth -= steps->count;
+        tk_on_point(t, steps->name, nth, (struct tk_action){.status = SYMMEM_SYSTEM});
+    }
+    uint64_t begin_ms = tk_now_ms();
+    symmem_status status = run(&b, c);
+    uint64_t took_ms = tk_now_ms() - begin_ms;
+    tk_forget_points(t);
+    if (b.rank == victim)
+        TK_STATUS(t, SYMMEM_SYSTEM, status);
+    tk_share_u64(t, SLOT_POISONED, info_of(t, b.handle).poisoned);
+    tk_out_of_band_barrier(t);
+    bool told = tk_read_u64(t, victim, SLOT_POISONED) != 0;
+    if (b.rank != victim)
+        TK_CHECK_MSG(t,
+                     status == SYMMEM_POISONED || status == SYMMEM_OK ||
+                         (!told && status == SYMMEM_TIMEOUT),
+                     "a peer got %s", symmem_status_name(status));
+    if (told)
+        TK_BELOW(t, tk_scaled_ms(1000), took_ms);
+    reset_after(t, bench);
+}
+
+/* No step of the backend's is needed for this: the victim's limit is over in the first meeting, to
+ * which one rank comes only when it has gone. A peer that needs no other meeting succeeds. */
+static void give_up_once(struct tk *t, const struct bench *bench, const struct call *c,
+                         int32_t victim, uint64_t round) {
+    struct bench b = *bench;
+    const int32_t late = (victim + 1) % b.size;
+    uint64_t ended_ms;
+    if (b.rank == victim)
+        b.limit_ms = 20;
+    else if (b.rank == late)
+        (void)await_shared(t, victim, SLOT_ENDED, round);
+    symmem_status status = run(&b, c);
+    ended_ms = tk_now_ms();
+    if (b.rank == victim) {
+        TK_STATUS(t, SYMMEM_TIMEOUT, status);
+        tk_share_u64(t, SLOT_TOTAL, ended_ms);
+        tk_share_u64(t, SLOT_ENDED, round);
+    } else {
+        TK_STATUS_EITHER(t, SYMMEM_POISONED, SYMMEM_OK, status);
+        (void)await_shared(t, victim, SLOT_ENDED, round);
+        TK_BELOW(t, tk_read_u64(t, victim, SLOT_TOTAL) + tk_scaled_ms(1000), ended_ms);
+    }
+    reset_after(t, bench);
 }
 
 static void expect_sum(struct tk *t, const struct bench *b, uint32_t generation) {
@@ -269,27 +341,35 @@ static void expect_sum(struct tk *t, const struct bench *b, uint32_t generation)
     ops_expect(t, expected, got, SYMMEM_INT32, COUNT, "after a failure");
 }
 
+static void fail_in_every_way(struct tk *t, const struct bench *b, const struct call *c) {
+    struct own_step steps[MOST_STEPS];
+    int32_t victim = (int32_t)((t->seed + (uint64_t)c->kind) % (uint64_t)b->size);
+    int total;
+    (void)find_own_steps(t, b, c, steps, &total);
+    tk_share_u64(t, SLOT_TOTAL, (uint64_t)total);
+    tk_out_of_band_barrier(t);
+    total = (int)tk_read_u64(t, victim, SLOT_TOTAL);
+    tk_out_of_band_barrier(t);
+    for (int nth = 1; nth <= total; nth++) {
+        if (!tk_suite_is_long() && nth != 1 + (int)(t->seed / 5 + (uint64_t)c->kind) % total)
+            continue;
+        tk_checkpoint(t, "kind %d, step %d of %d, rank %d", c->kind, nth, total, (int)victim);
+        fail_once(t, b, c, victim, steps, nth);
+        expect_sum(t, b, (uint32_t)(8 * c->kind + nth));
+    }
+    tk_checkpoint(t, "kind %d, rank %d gives up", c->kind, (int)victim);
+    give_up_once(t, b, c, victim, (uint64_t)c->kind + 1);
+    expect_sum(t, b, (uint32_t)(8 * c->kind));
+}
+
 static void fails_half_way(struct tk *t) {
-    static const char *const points[2] = {"shm.barrier.before_arrive", "shm.barrier.after_arrive"};
     struct bench b = bench_begin(t);
     TK_REQ(t, "SM-COLL-12");
     int stride = tk_suite_is_long() ? 1 : 5;
     for (int kind = (int)(t->seed % (uint64_t)stride); kind < b.kinds; kind += stride) {
         const struct call c = {
             .kind = kind, .dtype = SYMMEM_FLOAT32, .op = SYMMEM_SUM, .count = (size_t)b.size * 16};
-        tk_on_point(t, points[0], INT32_MAX, (struct tk_action){0});
-        TK_OK(t, run(&b, &c));
-        int meetings = tk_point_count(t, points[0]);
-        tk_forget_points(t);
-        for (int nth = 1; nth <= meetings; nth++) {
-            if (!tk_suite_is_long() && nth != 1 + (int)(t->seed / 5 + (uint64_t)kind) % meetings)
-                continue;
-            int32_t victim = (int32_t)((t->seed + (uint64_t)(kind + nth)) % (uint64_t)b.size);
-            tk_checkpoint(t, "kind %d, meeting %d of %d, rank %d", kind, nth, meetings,
-                          (int)victim);
-            fail_once(t, &b, &c, victim, points[(kind + nth) % 2], nth);
-            expect_sum(t, &b, (uint32_t)(8 * kind + nth));
-        }
+        fail_in_every_way(t, &b, &c);
     }
 }
 

@@ -23,9 +23,6 @@ struct gather {
 /* The last one that a copy on the stream passes and that may fail: earlier ones may be of the call.
  */
 static void find_step(struct tk *t, struct gather *g) {
-    const char *backend = NULL;
-    TK_OK(t, symmem_get_backend(t->context, &backend));
-    size_t length = backend == NULL ? 0 : strlen(backend);
     tk_record_points(t, true);
     TK_OK(t, symmem_copy(t->context, g->out, ops_own(t, g->handle), 4, g->stream));
     tk_synchronize(t, g->stream);
@@ -33,8 +30,7 @@ static void find_step(struct tk *t, struct gather *g) {
     for (int i = 0; i < tk_recorded_points(t); i++) {
         int count;
         const char *name = tk_recorded_point(t, i, &count);
-        if (strncmp(name, backend, length) == 0 && name[length] == '.' &&
-            name[strlen(name) - 1] != '*')
+        if (ops_own_step(t, name))
             snprintf(g->step, sizeof(g->step), "%s", name);
     }
 }

@@ -253,6 +253,32 @@ static void take_a_moment(void *arg) {
     tk_sleep_ms(2);
 }
 
+/* Rank 0 writes one number after the other into the next rank's word, all bytes of each alike,
+ * while that looks: with its CPU, for a copy might take a word in pieces itself. */
+static void words_appear_whole(struct tk *t, const struct flat *flag, const uint32_t *own) {
+    uint32_t torn = 0;
+    TK_OK(t, symmem_stream_write_value32(t->context, &flag->tensor, 0, 0, NULL));
+    tk_out_of_band_barrier(t);
+    const uint64_t end_ms = tk_now_ms() + 60;
+    symmem_status status = SYMMEM_OK;
+    for (uint32_t i = 0; t->rank == 0 && status == SYMMEM_OK; i++) {
+        status =
+            symmem_stream_write_value32(t->context, &flag->tensor, 0, i % 256 * 0x01010101u, NULL);
+        if (i % 64 == 0 && tk_now_ms() >= end_ms)
+            break;
+    }
+    TK_OK(t, status);
+    if (t->rank == 0)
+        tk_share_u64(t, 8, 1);
+    while (t->rank == 1 && tk_read_u64(t, 0, 8) == 0)
+        for (int i = 0; i < 1000; i++) {
+            uint32_t word = flag_at(t, own);
+            torn = word != (word & 255) * 0x01010101u ? word : torn;
+        }
+    TK_CHECK_MSG(t, torn == 0, "a word was written in pieces: 0x%08x", torn);
+    tk_out_of_band_barrier(t);
+}
+
 /* The word is a flag for what the stream wrote before: the peer polls it and reads the data. Behind
  * something slow, where the stream can have that: data must not be there by chance. */
 static void write_value_comes_after_the_data(struct tk *t) {
@@ -283,6 +309,8 @@ static void write_value_comes_after_the_data(struct tk *t) {
         tk_synchronize(t, stream);
         TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
     }
+    if ((t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0)
+        words_appear_whole(t, &flag, own + DATA_WORDS);
     free(room);
     free(words);
 }

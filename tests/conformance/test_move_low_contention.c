@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The all-gather of barriers and copies: one operation, whatever its parts do. */
+#include <pthread.h>
+
+#include "backend_table.h"
 #include "move_help.h"
 #include "work_after.h"
 
@@ -215,28 +218,66 @@ static void missing_rank_on_a_stream(struct tk *t) {
     work_after(t, stream);
 }
 
+/* The active backend's table once more, with a copy that can be made to fail: so it does for every
+ * backend, whatever test points that has. */
+#define FAILING_NAME "suite_failing_copy"
+
+static const symmem_backend *real; /* both constant once made */
+static symmem_backend failing;
+static pthread_mutex_t failing_lock = PTHREAD_MUTEX_INITIALIZER;
+/* In the rank's own thread: which copy from now on fails, and with what; 0: none. */
+static _Thread_local int fails_in;
+static _Thread_local symmem_status fails_with;
+
+static symmem_status copy_or_fail(void *instance, int32_t device, void *dst, const void *src,
+                                  size_t bytes, const symmem_exec *exec) {
+    if (fails_in > 0 && --fails_in == 0)
+        return fails_with;
+    return real->copy(instance, device, dst, src, bytes, exec);
+}
+
+static void use_failing(struct tk *t) {
+    const symmem_backend *table = backend_table(t);
+    pthread_mutex_lock(&failing_lock);
+    if (real == NULL) {
+        memcpy(&failing, table, table->size < sizeof(failing) ? table->size : sizeof(failing));
+        failing.size = sizeof(failing);
+        failing.name = FAILING_NAME;
+        failing.copy = copy_or_fail;
+        real = table;
+    }
+    pthread_mutex_unlock(&failing_lock);
+    TK_REQUIRE_OK(t, symmem_register_backend(t->context, &failing));
+    TK_REQUIRE_OK(t, symmem_set_backend(t->context, FAILING_NAME));
+}
+
+static void fail_copy(int nth, symmem_status status) {
+    fails_in = nth;
+    fails_with = status;
+}
+
 /* A part of one rank's fails between the barriers: nobody waits for the rest of it. */
 static void part_that_fails(struct tk *t) {
     struct gather g;
     TK_REQ(t, "SM-MOVE-10");
+    use_failing(t);
     gather_init(t, &g, tk_world_group(t));
     g.limit_ms = tk_scaled_ms(3000);
-    tk_on_point(t, "shm.copy", 2, (struct tk_action){.status = SYMMEM_SYSTEM});
-    if (g.rank != 0)
-        tk_forget_points(t);
+    if (g.rank == 0)
+        fail_copy(2, SYMMEM_SYSTEM);
     uint64_t begin_ms = tk_now_ms();
     symmem_status status = gather_words(&g, g.limit_ms, NULL);
-    if (g.rank == 0 && tk_point_count(t, "shm.copy") == 0) { /* another backend */
-        TK_STATUS(t, SYMMEM_OK, status);
-    } else if (g.rank == 0) {
+    if (g.rank == 0) {
         TK_STATUS(t, SYMMEM_SYSTEM, status);
+        TK_EQ_INT(t, 0, fails_in);
         TK_EQ_STR(t, "low_contention_all_gather_out", last_record().operation);
+        TK_EQ_INT(t, 2, last_record().channel);
         TK_CHECK(t, info_of(t, g.handle).poisoned);
     } else {
         TK_STATUS_EITHER(t, SYMMEM_POISONED, SYMMEM_OK, status);
         TK_BELOW(t, tk_scaled_ms(2000), tk_now_ms() - begin_ms);
     }
-    tk_forget_points(t);
+    fail_copy(0, SYMMEM_OK);
     tk_out_of_band_barrier(t);
     work_after(t, NULL);
     TK_OK(t, symmem_handle_reset(g.handle, g.limit_ms));
@@ -247,22 +288,23 @@ static void part_that_fails(struct tk *t) {
 static void part_that_cannot_be_enqueued(struct tk *t) {
     struct gather g;
     TK_REQ(t, "SM-MOVE-10");
+    use_failing(t);
     gather_init(t, &g, tk_world_group(t));
     g.limit_ms = tk_scaled_ms(3000);
     symmem_stream *stream = tk_stream(t);
-    tk_on_point(t, "shm.enqueue", 2, (struct tk_action){.status = SYMMEM_OUT_OF_MEMORY});
-    if (g.rank != 0)
-        tk_forget_points(t);
+    if (g.rank == 0)
+        fail_copy(1, SYMMEM_OUT_OF_MEMORY);
     symmem_status status = gather_words(&g, g.limit_ms, stream);
-    bool passed = g.rank != 0 || tk_point_count(t, "shm.enqueue") > 0;
-    TK_STATUS(t, g.rank == 0 && passed ? SYMMEM_OUT_OF_MEMORY : SYMMEM_OK, status);
-    if (g.rank == 0 && passed)
+    TK_STATUS(t, g.rank == 0 ? SYMMEM_OUT_OF_MEMORY : SYMMEM_OK, status);
+    if (g.rank == 0) {
+        TK_EQ_STR(t, "low_contention_all_gather_out", last_record().operation);
         TK_CHECK(t, info_of(t, g.handle).poisoned);
-    tk_forget_points(t);
+    }
+    fail_copy(0, SYMMEM_OK);
     uint64_t begin_ms = tk_now_ms();
     status = symmem_stream_synchronize(stream, g.limit_ms);
     TK_CHECK(t, status == SYMMEM_OK || status == SYMMEM_POISONED);
-    TK_CHECK(t, g.rank == 0 || !passed || tk_now_ms() - begin_ms < tk_scaled_ms(2000));
+    TK_CHECK(t, g.rank == 0 || tk_now_ms() - begin_ms < tk_scaled_ms(2000));
     tk_out_of_band_barrier(t);
     work_after(t, stream);
     TK_OK(t, symmem_handle_reset(g.handle, g.limit_ms));
@@ -308,12 +350,14 @@ static const struct tk_case cases[] = {
      .needs = REACH,
      .min_ranks = 2,
      .max_ranks = 3,
+     .flags = TK_NO_BACKEND,
      .body = part_that_fails},
     {.name = "move.low_contention_part_that_cannot_be_enqueued",
      .requirements = "SM-MOVE-10,SM-TIMEOUT-14",
      .needs = REACH | SYMMEM_CAP_STREAMS,
      .min_ranks = 2,
      .max_ranks = 3,
+     .flags = TK_NO_BACKEND,
      .body = part_that_cannot_be_enqueued},
 };
 TK_SUITE(move_low_contention, cases);

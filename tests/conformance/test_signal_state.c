@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include "backend_table.h"
@@ -33,17 +34,19 @@ static symmem_status remember_peers(void *instance, symmem_peers *peers, void **
     return real->peers_open(instance, peers, buffers_dev_p, pads_dev_p);
 }
 
+/* While this rank lies, what its peers get is a file of so many bytes. */
 static _Thread_local bool lies;
+static _Thread_local off_t lie_bytes;
 
-/* While this rank lies, what its peers get is an empty file. */
 static symmem_status export_or_lie(void *instance, symmem_memory *memory, symmem_share *share) {
     symmem_status status = real->memory_export(instance, memory, share);
     if (status != SYMMEM_OK || !lies || (share->kind & SYMMEM_SHARE_FD) == 0)
         return status;
-    int empty = memfd_create("symmem-suite-empty", MFD_CLOEXEC);
-    if (empty >= 0) {
-        (void)dup3(empty, share->fd, O_CLOEXEC);
-        close(empty);
+    int file = memfd_create("symmem-suite-short", MFD_CLOEXEC);
+    if (file >= 0) {
+        if (ftruncate(file, lie_bytes) == 0)
+            (void)dup3(file, share->fd, O_CLOEXEC);
+        close(file);
     }
     return status;
 }
@@ -66,36 +69,103 @@ static void use_spy(struct tk *t) {
     TK_REQUIRE_OK(t, symmem_set_backend(t->context, SPY_NAME));
 }
 
+enum { CHANNEL = 2, SPOILT = 0xDEAD, MOST_WORDS = 64 };
+
 /* Every word of rank 0's state holds what no protocol knows. */
-static void spoilt_state_is_no_signal(struct tk *t) {
-    use_spy(t);
-    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
-    TK_REQUIRE(t, seen.state != NULL && seen.bytes >= 4);
-    tk_out_of_band_barrier(t);
+static void all_is_spoilt(struct tk *t, symmem_handle *handle) {
     if (t->rank == 0) {
         struct ops_tensor state;
         int64_t words = (int64_t)(seen.bytes / 4);
         (void)ops_flat(&state, seen.state, SYMMEM_UINT32, (size_t)words);
-        TK_OK(t, symmem_memset32(t->context, &state.dl, 0, 0xDEAD, words, NULL));
-        symmem_status status = symmem_wait_signal(handle, t->world_size - 1, 2, 200, NULL);
+        TK_OK(t, symmem_memset32(t->context, &state.dl, 0, SPOILT, words, NULL));
+        symmem_status status = symmem_wait_signal(handle, t->world_size - 1, CHANNEL, 200, NULL);
         TK_CHECK_MSG(
             t, status == SYMMEM_CORRUPT || status == SYMMEM_TIMEOUT || status == SYMMEM_POISONED,
             "0xDEAD in place of a signal: %s", symmem_status_name(status));
-        TK_CHECK(t, status != SYMMEM_CORRUPT || last_record().actual == 0xDEADu);
+        TK_CHECK(t, status != SYMMEM_CORRUPT || last_record().actual == SPOILT);
     }
     tk_out_of_band_barrier(t);
     TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
-    ring_signal(t, handle, 2);
-    TK_OK(t, symmem_barrier(handle, 2, tk_scaled_ms(LONG_MS), NULL));
+}
+
+/* The words of rank 0's state that are 1 while a signal of the last rank's is there, and 0 before
+ * and after that: its slot. Others that happen to be so do no harm. */
+static int find_slot(struct tk *t, symmem_handle *handle, size_t slots[MOST_WORDS]) {
+    const int32_t source = t->world_size - 1;
+    const size_t words = seen.bytes / 4;
+    uint32_t *states[3];
+    int found = 0;
+    for (int i = 0; i < 3; i++) {
+        if (i == 1 && t->rank == source)
+            TK_OK(t, symmem_put_signal(handle, 0, CHANNEL, tk_scaled_ms(LONG_MS), NULL));
+        if (i == 2 && t->rank == 0)
+            TK_OK(t, symmem_wait_signal(handle, source, CHANNEL, tk_scaled_ms(LONG_MS), NULL));
+        tk_out_of_band_barrier(t);
+        states[i] = malloc(words * 4);
+        TK_REQUIRE(t, states[i] != NULL);
+        if (t->rank == 0)
+            ops_download(t, states[i], seen.state, words * 4);
+        tk_out_of_band_barrier(t);
+    }
+    for (size_t at = 0; t->rank == 0 && at < words && found < MOST_WORDS; at++)
+        if (states[0][at] == 0 && states[1][at] == 1 && states[2][at] == 0)
+            slots[found++] = at;
+    for (int i = 0; i < 3; i++)
+        free(states[i]);
+    tk_share_u64(t, 8, (uint64_t)found);
+    tk_out_of_band_barrier(t);
+    return (int)tk_read_u64(t, 0, 8);
+}
+
+/* That slot alone, so that nothing else is wrong: it is CORRUPT for a wait and for a put. */
+static void slot_is_spoilt(struct tk *t, symmem_handle *handle, bool put, const size_t *slots,
+                           int count) {
+    const int32_t source = t->world_size - 1;
+    for (int i = 0; t->rank == 0 && i < count; i++) {
+        struct ops_tensor word;
+        (void)ops_flat(&word, (char *)seen.state + 4 * slots[i], SYMMEM_UINT32, 1);
+        TK_OK(t, symmem_memset32(t->context, &word.dl, 0, SPOILT, 1, NULL));
+    }
+    tk_out_of_band_barrier(t);
+    if (t->rank == (put ? source : 0)) {
+        TK_STATUS(t, SYMMEM_CORRUPT,
+                  put ? symmem_put_signal(handle, 0, CHANNEL, tk_scaled_ms(2000), NULL)
+                      : symmem_wait_signal(handle, source, CHANNEL, tk_scaled_ms(2000), NULL));
+        symmem_error_record record = last_record();
+        TK_EQ_STR(t, put ? "put_signal" : "wait_signal", record.operation);
+        TK_EQ_INT(t, CHANNEL, record.channel);
+        TK_EQ_INT(t, put ? 0 : source, record.failed_rank);
+        TK_EQ_SIZE(t, SPOILT, record.actual);
+        TK_CHECK(t, info_of(t, handle).poisoned);
+    }
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+}
+
+static void spoilt_state_is_no_signal(struct tk *t) {
+    size_t slots[MOST_WORDS];
+    use_spy(t);
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    TK_REQUIRE(t, seen.state != NULL && seen.bytes >= 4);
+    tk_out_of_band_barrier(t);
+    all_is_spoilt(t, handle);
+    int count = find_slot(t, handle, slots);
+    if (count == 0 && t->rank == 0)
+        tk_note(t, "no word of the state is the slot");
+    for (int put = 0; count > 0 && put < 2; put++)
+        slot_is_spoilt(t, handle, put, slots, count);
+    ring_signal(t, handle, CHANNEL);
+    TK_OK(t, symmem_barrier(handle, CHANNEL, tk_scaled_ms(LONG_MS), NULL));
 }
 
 /* Whoever maps it without a look dies of the first access beyond its end. A backend that shares no
  * descriptors has nothing to be deceived by. */
-static void empty_file_for_memory(struct tk *t) {
-    use_spy(t);
+static void file_for_memory(struct tk *t, off_t bytes) {
     void *ptr = NULL;
     symmem_handle *handle = NULL;
+    tk_checkpoint(t, "a file of %lld bytes", (long long)bytes);
     TK_REQUIRE_OK(t, symmem_alloc(t->context, 1 << 16, -1, NULL, &ptr));
+    lie_bytes = bytes;
     lies = t->rank == 0;
     symmem_status status =
         symmem_rendezvous(t->context, ptr, tk_world_group(t), tk_scaled_ms(LONG_MS), &handle);
@@ -114,6 +184,12 @@ static void empty_file_for_memory(struct tk *t) {
     TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
     tk_release(t, handle);
     TK_OK(t, symmem_free(t->context, ptr));
+}
+
+static void empty_file_for_memory(struct tk *t) {
+    use_spy(t);
+    file_for_memory(t, 0);
+    file_for_memory(t, 1 << 15);
 }
 
 static const struct tk_case cases[] = {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Streams: order, asynchrony, events, failures, foreign streams, destruction. */
+#include <stdio.h>
+
 #include "timeout_help.h"
 #include "work_after.h"
 
@@ -124,6 +126,27 @@ static void expect_elapsed(struct tk *t, uint32_t limit_ms, uint64_t begin_ms) {
                  (unsigned long long)record.elapsed_ns, limit_ms);
 }
 
+static void take_a_moment(void *arg) {
+    (void)arg;
+    tk_sleep_ms(15);
+}
+
+/* In 32 bits 4295 ms are next to no nanoseconds, 4294968 ms no microseconds, and half of the limits
+ * are below 0. */
+static void long_limits_last(struct tk *t, symmem_stream *stream) {
+    const uint32_t limits_ms[] = {4295, 4294968, INT32_MAX, 3000000000u, UINT32_MAX - 1};
+    symmem_event *event = NULL;
+    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
+    for (int i = 0; i < 5; i++) {
+        TK_OK(t, symmem_stream_host_fn(stream, take_a_moment, NULL));
+        TK_OK(t, symmem_stream_synchronize(stream, limits_ms[i]));
+        TK_OK(t, symmem_stream_host_fn(stream, take_a_moment, NULL));
+        TK_OK(t, symmem_event_record(event, stream));
+        TK_OK(t, symmem_event_synchronize(event, limits_ms[i]));
+    }
+    symmem_event_destroy(event);
+}
+
 static void synchronize_times_out(struct tk *t) {
     struct gate gate = {0};
     struct step_log log = {0};
@@ -140,6 +163,51 @@ static void synchronize_times_out(struct tk *t) {
     gate_open(&gate);
     tk_synchronize(t, stream); /* the expiry was no failure of the work */
     TK_EQ_INT(t, 1, steps_done(&log));
+    long_limits_last(t, stream);
+}
+
+/* A failure at a step of the backend's own, of the call or of the work: whose, where and how. */
+static void failed_step_is_recorded(struct tk *t) {
+    enum { MOST = 16 };
+    char steps[MOST][32], *from = tk_alloc(t, 64), *to = tk_alloc(t, 64);
+    symmem_stream *stream = tk_stream(t);
+    int found = 0, told = 0;
+    tk_record_points(t, true);
+    TK_OK(t, symmem_copy(t->context, to, from, 64, stream));
+    tk_synchronize(t, stream);
+    tk_record_points(t, false);
+    for (int i = 0; i < tk_recorded_points(t) && found < MOST; i++) {
+        int count;
+        const char *name = tk_recorded_point(t, i, &count);
+        if (ops_own_step(t, name))
+            snprintf(steps[found++], sizeof(steps[0]), "%s", name);
+    }
+    for (int i = 0; i < found; i++) {
+        tk_checkpoint(t, "%s", steps[i]);
+        tk_on_point(t, steps[i], 1, (struct tk_action){.status = SYMMEM_SYSTEM});
+        symmem_status status = symmem_copy(t->context, to, from, 64, stream);
+        if (status == SYMMEM_OK) {
+            symmem_clear_error();
+            status = symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS));
+        }
+        if (tk_point_count(t, steps[i]) > 0) { /* some are passed when something is kept anew */
+            symmem_error_record record = last_record();
+            TK_STATUS(t, SYMMEM_SYSTEM, status);
+            TK_EQ_INT(t, SYMMEM_SYSTEM, record.status);
+            TK_EQ_STR(t, steps[i], record.stage);
+            TK_EQ_INT(t, t->rank, record.rank);
+            TK_EQ_INT(t, -1, record.channel);
+            TK_EQ_INT(t, -1, record.failed_rank);
+            TK_EQ_INT(t, 0, record.missing_count);
+            told++;
+        }
+        tk_forget_points(t);
+        TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+        TK_OK(t, symmem_copy(t->context, to, from, 64, stream));
+        tk_synchronize(t, stream);
+    }
+    if (t->rank == 0)
+        tk_note(t, "%d steps of a copy's failed", told);
 }
 
 static void first_failure_is_reported_once(struct tk *t) {
@@ -195,11 +263,17 @@ static void every_operation_fails_on_a_stream(struct tk *t) {
  */
 static void work_behind_a_failure_is_poisoned(struct tk *t) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
-    symmem_stream *stream = tk_stream(t);
+    symmem_stream *stream = tk_stream(t), *beside = tk_stream(t);
     if (t->rank == 0) {
+        TK_OK(t, symmem_wait_signal(handle, 1, 4, 0, beside));
         TK_OK(t, symmem_wait_signal(handle, 1, 2, 40, stream));
         TK_OK(t, symmem_put_signal(handle, 1, 3, tk_scaled_ms(LONG_MS), stream));
         TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+        /* What waits on another stream ends of this rank's own poison: the peer has none. */
+        TK_STATUS(t, SYMMEM_POISONED, symmem_stream_synchronize(beside, tk_scaled_ms(LONG_MS)));
+        TK_EQ_INT(t, 0, last_record().failed_rank);
+        TK_EQ_INT(t, 0, last_record().missing_count);
+        TK_EQ_INT(t, 4, last_record().channel);
     }
     tk_out_of_band_barrier(t);
     if (t->rank == 1) {
@@ -428,6 +502,11 @@ static const struct tk_case cases[] = {
      .needs = STREAM_FN,
      .max_ranks = 2,
      .body = synchronize_times_out},
+    {.name = "stream.failed_step_is_recorded",
+     .requirements = "SM-POINT-02,SM-STREAM-03",
+     .needs = SYMMEM_CAP_STREAMS,
+     .max_ranks = 2,
+     .body = failed_step_is_recorded},
     {.name = "stream.first_failure_is_reported_once",
      .requirements = "SM-STREAM-03,SM-TIMEOUT-14",
      .needs = SYMMEM_CAP_STREAMS,

@@ -553,7 +553,8 @@ struct symmem_backend {
      *                ignores exec->call, and differing calls are then not found.
      *   put_signal   slot (channel, own rank) at dst: waits until it is 0, makes it 1, release.
      *   wait_signal  own slot (channel, src): waits until it is 1, makes it 0, acquire.
-     * A slot with another value than 0 and 1 is CORRUPT.
+     * A slot with another value than 0 and 1 is CORRUPT, for a put at once as for a wait, with the
+     * rank that the entry was given as failed_rank and the value found in `actual`.
      * A failed put leaves the slot as it was; a failed barrier may have told some peers.
      * Without a stream too an entry, collective as well, retains exec->refs for what it leaves
      * under way. It may do so after a failure where a device has not begun all of its work, if
@@ -583,7 +584,10 @@ struct symmem_backend {
      *                  in a graph in each launch. The user leaves that memory in place until then,
      *                  and the entry must not make the call wait for the stream (SM-STREAM-01).
      *   memset32       dst is in the device's reach
-     *   write_value32  likewise. All earlier work of the stream is visible system-wide first. */
+     *   write_value32  likewise, and dst is a multiple of 4. All earlier work of the stream is
+     *                  visible system-wide first; then the word appears whole, as by one store:
+     *                  others look at it meanwhile (symmem_async_input_mm, programs of their own)
+     */
     symmem_status (*copy)(void *instance, int32_t device, void *dst, const void *src, size_t bytes,
                           const symmem_exec *exec);
     symmem_status (*memset32)(void *instance, int32_t device, void *dst, uint32_t value,

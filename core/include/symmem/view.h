@@ -50,7 +50,8 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_memset32(symmem_context *context,
                                                         const DLTensor *tensor, int64_t offset,
                                                         int64_t value, int64_t count,
                                                         symmem_stream *stream);
-/* Local. One word; all earlier work of the stream is visible system-wide before it (release). */
+/* Local. One word, which appears whole; all earlier work of the stream is visible system-wide
+ * before it (release). */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_write_value32(symmem_context *context,
                                                                     const DLTensor *tensor,
                                                                     int64_t offset, int64_t value,

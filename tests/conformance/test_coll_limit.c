@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The limit of a collective is for all its meetings together. The last rank comes to the first one
+ * late and cannot come to the second one in time: what it writes between them lies on a page that
+ * is not there until a while after it was touched, as of a program that brings memory in by itself.
+ */
+#include <signal.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ops_help.h"
+#include "timeout_help.h"
+#include "work_after.h"
+
+/* One rank alone has such a page at a time, if ranks are threads too. */
+static struct {
+    char *page;
+    size_t bytes;
+    struct timespec hold;
+    atomic_int touched;
+    struct sigaction before;
+} slow;
+
+/* For any other address the fault comes again, and means what it meant before. */
+static void bring_in(int signal_number, siginfo_t *info, void *context) {
+    (void)context;
+    char *at = info->si_addr;
+    if (at < slow.page || at >= slow.page + slow.bytes) {
+        (void)sigaction(signal_number, &slow.before, NULL);
+        return;
+    }
+    atomic_fetch_add(&slow.touched, 1);
+    (void)nanosleep(&slow.hold, NULL);
+    (void)mprotect(slow.page, slow.bytes, PROT_READ | PROT_WRITE);
+}
+
+static void slow_begin(struct tk *t, uint32_t hold_ms) {
+    struct sigaction action = {.sa_sigaction = bring_in, .sa_flags = SA_SIGINFO};
+    slow.bytes = (size_t)sysconf(_SC_PAGESIZE);
+    slow.page = mmap(NULL, slow.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    TK_REQUIRE(t, slow.page != MAP_FAILED);
+    slow.hold = (struct timespec){hold_ms / 1000, hold_ms % 1000 * 1000000L};
+    atomic_store(&slow.touched, 0);
+    TK_REQUIRE(t, sigaction(SIGSEGV, &action, &slow.before) == 0);
+}
+
+static void slow_end(struct tk *t) {
+    TK_EQ_INT(t, 0, sigaction(SIGSEGV, &slow.before, NULL));
+    TK_EQ_INT(t, 0, munmap(slow.page, slow.bytes));
+}
+
+static void one_limit_for_all_meetings(struct tk *t) {
+    enum { COUNT = 16 };
+    const uint32_t limit_ms = tk_scaled_ms(600);
+    const int32_t last = t->world_size - 1;
+    symmem_handle *handle = tk_handle(t, COUNT * sizeof(int32_t), tk_world_group(t));
+    char *result = tk_alloc(t, COUNT * sizeof(int32_t));
+    struct ops_tensor in, out;
+    TK_REQ(t, "SM-COLL-08");
+    if (t->rank == last) {
+        slow_begin(t, limit_ms * 12 / 10);
+        result = slow.page;
+    }
+    (void)ops_flat(&in, ops_own(t, handle), SYMMEM_INT32, COUNT);
+    (void)ops_flat(&out, result, SYMMEM_INT32, COUNT);
+    tk_out_of_band_barrier(t);
+    if (t->rank == last) {
+        tk_sleep_ms(limit_ms * 9 / 10);
+        /* What becomes of it is no matter of the limit's: nobody else may need it by then. */
+        symmem_status status = symmem_one_shot_all_reduce_out(handle, &in.dl, SYMMEM_SUM, &out.dl,
+                                                              0, tk_scaled_ms(LONG_MS), NULL);
+        TK_CHECK_MSG(t, status == SYMMEM_OK || status == SYMMEM_POISONED || slow.touched == 0,
+                     "the rank that is late got %s", symmem_status_name(status));
+        slow_end(t);
+    } else {
+        uint64_t begin_ms = tk_now_ms();
+        symmem_status status =
+            symmem_one_shot_all_reduce_out(handle, &in.dl, SYMMEM_SUM, &out.dl, 0, limit_ms, NULL);
+        uint64_t took_ms = tk_now_ms() - begin_ms;
+        symmem_error_record record = last_record();
+        TK_CHECK_MSG(t, status == SYMMEM_TIMEOUT || status == SYMMEM_POISONED, "got %s",
+                     symmem_status_name(status));
+        TK_BELOW(t, limit_ms + allowed_excess_ms(600), took_ms);
+        if (status == SYMMEM_TIMEOUT) {
+            TK_AT_LEAST(t, limit_ms, took_ms + 1);
+            TK_CHECK(t, symmem_error_is_missing(&record, last));
+        }
+    }
+    tk_out_of_band_barrier(t);
+    work_after(t, NULL);
+}
+
+static const struct tk_case cases[] = {
+    {.name = "coll.one_limit_for_all_meetings",
+     .requirements = "SM-COLL-08,SM-TIMEOUT-14",
+     .needs = COLLECTIVES | SYMMEM_CAP_HOST_ACCESS,
+     .min_ranks = 2,
+     .max_ranks = 3,
+     .body = one_limit_for_all_meetings},
+};
+TK_SUITE(coll_limit, cases);
