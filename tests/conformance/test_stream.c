@@ -2,6 +2,7 @@
 /* Streams: order, asynchrony, events, failures, foreign streams, destruction. */
 #include <stdio.h>
 
+#include "ops_help.h"
 #include "timeout_help.h"
 #include "work_after.h"
 
