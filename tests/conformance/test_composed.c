@@ -5,6 +5,7 @@
 
 #include "fused_pair.h"
 #include "move_help.h"
+#include "sync_help.h"
 #include "work_after.h"
 
 #define COUNT 32
@@ -20,14 +21,20 @@ struct gather {
     char step[32]; /* of the backend's own, in the work of a copy; empty if it offers none */
 };
 
-/* The last one that a copy on the stream passes and that may fail: earlier ones may be of the call.
- */
+/* The last one that a copy passes when its stream gets to it, and that may fail. What the call has
+ * passed would fail the call. */
 static void find_step(struct tk *t, struct gather *g) {
+    struct gate gate = {0};
+    if ((t->capabilities & SYMMEM_CAP_HOST_FN) == 0)
+        return;
     tk_record_points(t, true);
+    TK_OK(t, symmem_stream_host_fn(g->stream, gate_fn, &gate));
     TK_OK(t, symmem_copy(t->context, g->out, ops_own(t, g->handle), 4, g->stream));
+    int of_calls = tk_recorded_points(t);
+    gate_open(&gate);
     tk_synchronize(t, g->stream);
     tk_record_points(t, false);
-    for (int i = 0; i < tk_recorded_points(t); i++) {
+    for (int i = of_calls; i < tk_recorded_points(t); i++) {
         int count;
         const char *name = tk_recorded_point(t, i, &count);
         if (ops_own_step(t, name))
