@@ -199,7 +199,7 @@ struct cuda_pending {
     cuda_stream *stream;
     cuda_graph *graph;
     uint64_t number; /* in the order of the calls */
-    bool unordered;  /* another thread's note may stand before it for work that comes after its own */
+    bool unordered;  /* another thread's note of later work may stand before it */
     /* Of a launch: what poisoned its handle in one before it of the same graph, NULL: nothing. */
     const cuda_captured *poisoned_by;
     cuda_staging *staging;
