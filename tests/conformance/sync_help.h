@@ -13,6 +13,11 @@
 
 #define LONG_MS 15000u /* a limit that only a broken library reaches */
 
+/* In 32 bits 4295 ms are next to no nanoseconds, 4294968 ms no microseconds, and half of these are
+ * below 0. */
+static const uint32_t long_limits_ms[] = {4295, 4294968, INT32_MAX, 3000000000u, UINT32_MAX - 1};
+#define LONG_LIMITS (sizeof(long_limits_ms) / sizeof(long_limits_ms[0]))
+
 /* --- which rank is held back ------------------------------------------------------------------ */
 
 /* Ranks that are held back in turn: all of a small group, the telling ones of a large one. */

@@ -3,6 +3,7 @@
  * The limit of a collective is for all its meetings together. The last rank comes to the first one
  * late and cannot come to the second one in time: what it writes between them lies on a page that
  * is not there until a while after it was touched, as of a program that brings memory in by itself.
+ * Without HOST_ACCESS no rank can be held up between them: there it comes to no meeting in time.
  */
 #include <signal.h>
 #include <sys/mman.h>

@@ -63,23 +63,21 @@ static void signal_arguments(struct tk *t) {
     scene_end(&s);
 }
 
-/* In 32 bits 4295 ms are next to no nanoseconds, 4294968 ms no microseconds, and half of the limits
- * are below 0; a peer that is a little late shows whether they last. */
+/* A peer that is a little late shows whether long limits last. */
 static void late_peers(struct tk *t, symmem_handle *handle) {
-    const uint32_t limits_ms[] = {4295, 4294968, INT32_MAX, 3000000000u, UINT32_MAX - 1};
     const int32_t next = (t->rank + 1) % t->world_size;
     const int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
 
-    for (int i = 0; i < 5; i++) {
+    for (size_t i = 0; i < LONG_LIMITS; i++) {
         tk_out_of_band_barrier(t);
         if (t->rank == 0)
             tk_sleep_ms(40);
-        TK_OK(t, symmem_barrier(handle, 0, limits_ms[i], NULL));
+        TK_OK(t, symmem_barrier(handle, 0, long_limits_ms[i], NULL));
         tk_out_of_band_barrier(t);
         if (t->rank == 0)
             tk_sleep_ms(40);
-        TK_OK(t, symmem_put_signal(handle, next, 0, limits_ms[i], NULL));
-        TK_OK(t, symmem_wait_signal(handle, previous, 0, limits_ms[i], NULL));
+        TK_OK(t, symmem_put_signal(handle, next, 0, long_limits_ms[i], NULL));
+        TK_OK(t, symmem_wait_signal(handle, previous, 0, long_limits_ms[i], NULL));
     }
 }
 

@@ -132,18 +132,15 @@ static void take_a_moment(void *arg) {
     tk_sleep_ms(15);
 }
 
-/* In 32 bits 4295 ms are next to no nanoseconds, 4294968 ms no microseconds, and half of the limits
- * are below 0. */
 static void long_limits_last(struct tk *t, symmem_stream *stream) {
-    const uint32_t limits_ms[] = {4295, 4294968, INT32_MAX, 3000000000u, UINT32_MAX - 1};
     symmem_event *event = NULL;
     TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
-    for (int i = 0; i < 5; i++) {
+    for (size_t i = 0; i < LONG_LIMITS; i++) {
         TK_OK(t, symmem_stream_host_fn(stream, take_a_moment, NULL));
-        TK_OK(t, symmem_stream_synchronize(stream, limits_ms[i]));
+        TK_OK(t, symmem_stream_synchronize(stream, long_limits_ms[i]));
         TK_OK(t, symmem_stream_host_fn(stream, take_a_moment, NULL));
         TK_OK(t, symmem_event_record(event, stream));
-        TK_OK(t, symmem_event_synchronize(event, limits_ms[i]));
+        TK_OK(t, symmem_event_synchronize(event, long_limits_ms[i]));
     }
     symmem_event_destroy(event);
 }

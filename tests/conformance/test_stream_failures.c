@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Streams whose work fails: when its limit begins, what runs behind it, and who is told. */
-#include <symmem/ops.h>
-
 #include "ops_help.h"
 #include "timeout_help.h"
 #include "work_after.h"
 
 #define STREAM_FN (SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN)
-#define COLLECTIVES (SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_DIRECT_ACCESS)
 
 /* While a gate is closed a body must not leave: checks only, no REQUIRE. */
 
