@@ -23,10 +23,15 @@ umask 022
 exec 9<"$base" || refuse "no $base"
 [ -z "${SYMMEM_MUTANTS_OF:-}" ] || exec 8<"$SYMMEM_MUTANTS_OF" || refuse "no $SYMMEM_MUTANTS_OF"
 mount --make-rprivate / || refuse "cannot make mounts private"
+# Nothing in there wants the groups of processes, which often are a dozen mounts.
+[ ! -d /sys/fs/cgroup ] || mount -t tmpfs -o ro tmpfs /sys/fs/cgroup || refuse "no /sys/fs/cgroup"
 if [ "$how" != build ]; then
-    # Whoever runs this may own files out there.
+    # Whoever runs this may own files out there. What is covered, here or below, nobody reaches.
     while read -r _ _ _ _ point _; do
-        mount -o remount,bind,ro "$point" 2>/dev/null
+        case $point in
+        /mnt/* | /tmp/* | /var/tmp/* | /dev/shm | /sys/fs/cgroup/*) ;;
+        *) mount -o remount,bind,ro "$point" 2>/dev/null ;;
+        esac
     done </proc/self/mountinfo
 fi
 mount -t tmpfs -o size=1g,mode=755 tmpfs /mnt && mkdir /mnt/base /mnt/tree || refuse "no /mnt"

@@ -28,7 +28,9 @@ esac
 [[ $kind != *fake || $filter != *nccl* ]] || targets=(symmem_backend_nccl)
 case $kind in
 patch | tsan | *unit | fake)
-    cmake --build build --target "${targets[@]}" >/tmp/log 2>&1 || stop build /tmp/log
+    make=(make -C build)
+    [ ! -f build/build.ninja ] || make=(ninja -C build)
+    "${make[@]}" "${targets[@]}" >/tmp/log 2>&1 || stop build /tmp/log
     ;;
 esac
 

@@ -133,7 +133,7 @@ make_base() { # BASE TARGETS CMAKE_OPTIONS...
         cmake --build build --parallel "$jobs" --target $targets &&
         chmod -R a+rwX build' bash "$processors" "$targets" -G "$generator" -DCMAKE_BUILD_TYPE=None \
         -DCMAKE_LINK_DEPENDS_NO_SHARED=ON -DCMAKE_SUPPRESS_REGENERATION=ON \
-        -DCMAKE_C_FLAGS="-O1 -Wno-unused-function -Wno-unused-parameter -Wno-unused-variable \
+        -DCMAKE_C_FLAGS="-O0 -Wno-unused-function -Wno-unused-parameter -Wno-unused-variable \
 -Wno-unused-but-set-variable -Wno-unused-label" "$@" >"$base.log" 2>&1 &&
         mv "$base/sums" "$base/build/made" && return
     echo "the unmutated product does not build:"
