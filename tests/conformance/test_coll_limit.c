@@ -70,7 +70,7 @@ static void one_limit_for_all_meetings(struct tk *t) {
     (void)ops_flat(&out, result, SYMMEM_INT32, COUNT);
     tk_out_of_band_barrier(t);
     if (t->rank == last) {
-        tk_sleep_ms(limit_ms * (splits ? 9 : 12) / 10);
+        tk_sleep_ms(splits ? limit_ms * 9 / 10 : limit_ms * 2);
         /* What becomes of it is no matter of the limit's: nobody else may need it by then. */
         symmem_status status = symmem_one_shot_all_reduce_out(handle, &in.dl, SYMMEM_SUM, &out.dl,
                                                               0, tk_scaled_ms(LONG_MS), NULL);
@@ -84,8 +84,14 @@ static void one_limit_for_all_meetings(struct tk *t) {
             symmem_one_shot_all_reduce_out(handle, &in.dl, SYMMEM_SUM, &out.dl, 0, limit_ms, NULL);
         uint64_t took_ms = tk_now_ms() - begin_ms;
         symmem_error_record record = last_record();
-        TK_CHECK_MSG(t, status == SYMMEM_TIMEOUT || status == SYMMEM_POISONED, "got %s",
-                     symmem_status_name(status));
+        /* On a busy machine it may be so late itself that the last rank was not. */
+        if (status == SYMMEM_OK && took_ms < limit_ms)
+            tk_note(t, "all of it took %u of %u ms: no limit was over", (unsigned)took_ms,
+                    limit_ms);
+        else
+            TK_CHECK_MSG(t, status == SYMMEM_TIMEOUT || status == SYMMEM_POISONED,
+                         "got %s after %u of %u ms", symmem_status_name(status), (unsigned)took_ms,
+                         limit_ms);
         TK_BELOW(t, limit_ms + allowed_excess_ms(600), took_ms);
         if (status == SYMMEM_TIMEOUT) {
             TK_AT_LEAST(t, limit_ms, took_ms + 1);
