@@ -110,6 +110,11 @@ in_lanes() { # LANES COMMAND WORDS...
     wait
 }
 
+# Where mount namespaces are permitted the runner keeps its files in memory and out of sight, if no TMPDIR says
+# where else: on a disk they would take as much time as all else.
+in_memory=()
+! { unshare -m true || unshare -Urm true; } 2>/dev/null || in_memory=(env -u TMPDIR)
+
 # The suite on the CPU emulation, once for each string of runner options, those first that take long. A
 # run waits for deadlines six sevenths of its time, so six go on at a time. PREFIX is an array that a
 # stage may fill (setarch, unshare).
@@ -139,7 +144,7 @@ run_suite() { # RUNNER_OPTIONS, the runner is the caller's
     log=$(suite_log "$1")
     read -ra options <<<"$1"
     rm -f -- "${log%.log}.json"
-    timeout -k 15 "$run_limit" "${prefix[@]}" "$runner" --backend shm "${options[@]}" \
+    "${in_memory[@]}" timeout -k 15 "$run_limit" "${prefix[@]}" "$runner" --backend shm "${options[@]}" \
         --report "json=$log.part" >"$log" 2>&1 </dev/null
     echo $? >"$log.status"
     # Whole at once: another stage may be making the page.

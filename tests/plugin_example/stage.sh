@@ -85,7 +85,7 @@ plugin_cmake_program() { # FOLDER
 plugin_suite() { # FOLDER LOG OPTIONS...
     local folder=$1 log=$2
     shift 2
-    plugin_outside "$folder" timeout -k 15 "$run_limit" prefix/bin/symmem-conformance --no-large "$@" \
+    plugin_outside "$folder" "${in_memory[@]}" timeout -k 15 "$run_limit" prefix/bin/symmem-conformance --no-large "$@" \
         >"$log" 2>&1 </dev/null
     echo "@status $?" >>"$log"
 }
