@@ -225,7 +225,14 @@ trees_of() { # STAGE
 
 optimised="-DCMAKE_C_FLAGS_RELWITHDEBINFO=-O2 -DNDEBUG"
 
-make_gcc() { build_in build-gcc -DCMAKE_C_COMPILER=gcc "$optimised"; }
+# What waits far more than it computes is the quicker the less time it takes to compile.
+quick_tests=-DSYMMEM_UNIT_OPTIONS=-O0
+
+# C++ are only the device's kernels for tests without a device.
+make_gcc() {
+    build_in build-gcc -DCMAKE_C_COMPILER=gcc "$quick_tests" "$optimised" \
+        "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -DNDEBUG"
+}
 
 # The library and the emulation, for optimised code; the suite is the plain tree's. What else there is
 # the stage "asan" compiles with clang, and runs, but for the fakes of GPU libraries.
@@ -238,10 +245,12 @@ make_clang() {
 sanitized=(-DCMAKE_BUILD_TYPE=None "-DCMAKE_C_FLAGS=-O1 -g1" "-DCMAKE_CXX_FLAGS=-O1 -g1")
 
 make_asan() {
-    build_in build-asan -DCMAKE_C_COMPILER=clang -DSYMMEM_SANITIZE=address,undefined "${sanitized[@]}"
+    build_in build-asan -DCMAKE_C_COMPILER=clang -DSYMMEM_SANITIZE=address,undefined "$quick_tests" "${sanitized[@]}"
 }
 
-make_tsan() { build_in build-tsan -DCMAKE_C_COMPILER=gcc -DSYMMEM_SANITIZE=thread "${sanitized[@]}"; }
+make_tsan() {
+    build_in build-tsan -DCMAKE_C_COMPILER=gcc -DSYMMEM_SANITIZE=thread "$quick_tests" "${sanitized[@]}"
+}
 
 # Of core/ and backend_shm_emul/, so without the backends for GPUs.
 make_coverage() {

@@ -23,7 +23,8 @@ patch | tsan | unit | gpu_unit | fake)
         stop stale /tmp/log
     ;;
 esac
-[[ $kind != *unit ]] || IFS=, read -ra targets <<<"${filter//unit./}"
+IFS=, read -ra tests <<<"$filter"
+[[ $kind != *unit ]] || targets=("${tests[@]#unit.}") targets=("${targets[@]%%@*}")
 [[ $kind != *fake ]] || targets=(symmem_backend_cuda)
 [[ $kind != *fake || $filter != *nccl* ]] || targets=(symmem_backend_nccl)
 case $kind in
@@ -39,11 +40,14 @@ prefix=()
 [[ $kind != *tsan ]] || ! setarch -R true 2>/dev/null || prefix=(setarch -R)
 
 report=/tmp/report.json
-# Up to its first failed test: what comes after that, often waiting for limits, would say nothing new. What a
-# program leaves behind may keep its output open for longer than the program has time.
-run_program() { # PROGRAM
+# Those cases that are named behind an @, or all, up to the first one that fails: what comes after that, often
+# waiting for limits, would say nothing new. What a program leaves behind may keep its output open for longer
+# than the program has time.
+run_program() { # PROGRAM[@CASE...]
     local line program failed=''
-    exec 7< <(exec timeout -k 2 40 stdbuf -oL "build/bin/$1" 2>&1)
+    [[ $1 != *@* ]] || export LD_PRELOAD=$PWD/build/lib/only_cases.so UNIT_CASES=${1#*@}
+    exec 7< <(exec timeout -k 2 40 stdbuf -oL "build/bin/${1%%@*}" 2>&1)
+    unset LD_PRELOAD UNIT_CASES
     program=$!
     while IFS= read -r -t 45 -u 7 line; do
         printf '%s\n' "$line"
@@ -67,10 +71,10 @@ run_test() { # TEST, of ctest's, which is no conformance test
 
 if [[ $kind == *unit || $kind == *fake ]]; then
     # As the runner's report has it: a line for each test.
-    for test in ${filter//,/ }; do
+    for test in "${tests[@]}"; do
         run_test "$test" >>/tmp/log 2>&1 && status=passed || status=failed
         printf '    {"test": "%s", "requirements": [], "status": "%s", "reason": ""}\n' \
-            "$test" "$status" >>"$report"
+            "${test%%@*}" "$status" >>"$report"
     done
     echo '  "summary": {}' >>"$report"
 else

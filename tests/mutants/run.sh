@@ -141,11 +141,11 @@ make_base() { # BASE TARGETS CMAKE_OPTIONS...
     return 1
 }
 
-suite="symmem-conformance symmem_backend_shm mutants"
+suite="symmem-conformance symmem_backend_shm mutants only_cases"
 suite_options=(-DSYMMEM_MUTANTS=ON -DSYMMEM_SKELETONS=OFF)
 # Nobody runs the kernels' machine code there, which takes long to make: any file will do. NCCL's small
 # kernel has one form of it.
-fakes="symmem_backend_cuda fake_cuda fake_cublaslt old_core launches one_rank small_memory waits withdrawn symmem-cuda-caller"
+fakes="only_cases symmem_backend_cuda fake_cuda fake_cublaslt old_core launches one_rank small_memory waits withdrawn symmem-cuda-caller"
 ! has_header nccl.h ||
     fakes+=" test_late_ending test_nccl test_nccl_agree test_nccl_endings test_nccl_faults test_nccl_limits test_nccl_notes \
 test_nccl_room test_nccl_roots test_nccl_span test_nccl_span_limits test_nccl_span_resets test_nccl_user test_cuda_adopted test_cuda_blas \
@@ -160,7 +160,7 @@ rows() { # of those selected
 kinds=$(rows | cut -f 2 | sort -u)
 if grep -qvxE 'tsan|fake|gpu_unit' <<<"$kinds"; then
     # Programs of tests, too: each mutant, and before them the unmutated product, would make its own anew.
-    programs=$(rows | awk -F'\t' '$2 == "unit" { print $6 }' | tr ',' '\n' | sed 's/^unit[.]//' | sort -u | tr '\n' ' ')
+    programs=$(rows | awk -F'\t' '$2 == "unit" { print $6 }' | tr ',' '\n' | sed 's/^unit[.]//; s/@.*//' | sort -u | tr '\n' ' ')
     make_base "$WORK/plain" "$suite $programs" "${suite_options[@]}" || exit 4
 fi
 if grep -qx tsan <<<"$kinds"; then
@@ -189,8 +189,15 @@ done < <(
         kind = "baseline"
         if ($2 ~ /^(tsan|unit|gpu_unit|fake)$/) kind = "baseline-" $2
         count = split($6, globs, ",")
-        for (i = 1; i <= count; i++) print kind "\t" $4 "\t" $5 "\t" globs[i]
-    }' | sort -ru | awk -F'\t' -v OFS='\t' '
+        for (i = 1; i <= count; i++) {
+            program = glob = kind "\t" $4 "\t" $5 "\t" globs[i]
+            sub(/@.*/, "", program)
+            if (program == glob || !seen[glob]++) cases[program] = cases[program] substr(glob, length(program) + 1)
+            whole[program] = whole[program] || program == glob
+        }
+    }
+    # All cases of a program that kill, in one run.
+    END { for (program in cases) print program (whole[program] ? "" : cases[program]) }' | sort -ru | awk -F'\t' -v OFS='\t' '
         # Groups of a few patterns, so that the lanes have something to share; programs by themselves,
         # and first, for they take long.
         { key = $1 OFS $2 OFS $3; most = $1 ~ /unit|fake/ ? 1 : 6 }
