@@ -254,27 +254,37 @@ static void take_a_moment(void *arg) {
 }
 
 /* Rank 0 writes one number after the other into the next rank's word, all bytes of each alike,
- * while that looks: with its CPU, for a copy might take a word in pieces itself. */
+ * while that looks: with its CPU, for a copy might take a word in pieces itself. Until it has seen
+ * many come, for on a busy machine the two may take turns. */
 static void words_appear_whole(struct tk *t, const struct flat *flag, const uint32_t *own) {
-    uint32_t torn = 0;
+    enum { MANY = 500, SEEN = 8, IS_OVER = 9 };
+    uint32_t torn = 0, last = 0;
+    uint64_t seen = 0;
     TK_OK(t, symmem_stream_write_value32(t->context, &flag->tensor, 0, 0, NULL));
+    tk_share_u64(t, SEEN, 0);
+    tk_share_u64(t, IS_OVER, 0);
     tk_out_of_band_barrier(t);
-    const uint64_t end_ms = tk_now_ms() + 60;
+    const uint64_t begin_ms = tk_now_ms(), least_ms = 60, most_ms = 2000;
     symmem_status status = SYMMEM_OK;
     for (uint32_t i = 0; t->rank == 0 && status == SYMMEM_OK; i++) {
         status =
             symmem_stream_write_value32(t->context, &flag->tensor, 0, i % 256 * 0x01010101u, NULL);
-        if (i % 64 == 0 && tk_now_ms() >= end_ms)
+        uint64_t spent_ms = i % 64 == 0 ? tk_now_ms() - begin_ms : 0;
+        if (spent_ms >= most_ms || (spent_ms >= least_ms && tk_read_u64(t, 1, SEEN) >= MANY))
             break;
     }
     TK_OK(t, status);
     if (t->rank == 0)
-        tk_share_u64(t, 8, 1);
-    while (t->rank == 1 && tk_read_u64(t, 0, 8) == 0)
+        tk_share_u64(t, IS_OVER, 1);
+    while (t->rank == 1 && tk_read_u64(t, 0, IS_OVER) == 0) {
         for (int i = 0; i < 1000; i++) {
             uint32_t word = flag_at(t, own);
             torn = word != (word & 255) * 0x01010101u ? word : torn;
+            seen += word != last;
+            last = word;
         }
+        tk_share_u64(t, SEEN, seen);
+    }
     TK_CHECK_MSG(t, torn == 0, "a word was written in pieces: 0x%08x", torn);
     tk_out_of_band_barrier(t);
 }
