@@ -138,12 +138,22 @@ for ((tries = 0; tries < 40; tries++)); do
 done
 exec 8<&-
 
+run_once() {
+    local start=${EPOCHREALTIME/[.,]/}
+    contained "$limit" "$how" "$base" "$LANE" \
+        bash src/tests/mutants/one.sh "$kind" "$name" "$ranks" "$mode" "$filter" >"$log" 2>&1
+    seconds=$(awk -v us=$((${EPOCHREALTIME/[.,]/} - start)) 'BEGIN { printf "%.2f", us / 1e6 }')
+    judge
+}
+
 [ "$kind" != contained ] || start_canary "$LANE"
-start=${EPOCHREALTIME/[.,]/}
-contained "$limit" "$how" "$base" "$LANE" \
-    bash src/tests/mutants/one.sh "$kind" "$name" "$ranks" "$mode" "$filter" >"$log" 2>&1
-seconds=$(awk -v us=$((${EPOCHREALTIME/[.,]/} - start)) 'BEGIN { printf "%.2f", us / 1e6 }')
-judge
+run_once
+# Where ranks race, what tears the product may not show each time. The table tells whom that saved.
+for ((try = 2; try <= 3; try++)); do
+    [[ $status == survived && $kind != contained && $kind != baseline* ]] || break
+    run_once
+    [ "$status" != killed ] || remark="not before run $try"
+done
 case $kind in
 contained) judge_contained ;;
 baseline*)
