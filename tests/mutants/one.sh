@@ -6,10 +6,10 @@
 set -u
 export SYMMEM_PRIVATE_SHM=own # a runner without rights could not make one
 kind=$1 name=$2 ranks=$3 mode=$4 filter=$5
-limit=${SYMMEM_MUTANT_CASE_LIMIT:-5}
+limit=${SYMMEM_MUTANT_CASE_LIMIT:-5} program_limit=40
 case $kind in
 contained) limit=2 ;;            # a fork bomb need not run long
-baseline*) limit=$((limit * 6)) ;; # here slow is not wrong
+baseline*) limit=$((limit * 6)) program_limit=$((program_limit * 3)) ;; # here slow is not wrong
 esac
 
 stop() { # WORD LOG
@@ -49,10 +49,10 @@ report=/tmp/report.json
 run_program() { # PROGRAM[@CASE...]
     local line program failed=''
     [[ $1 != *@* ]] || export LD_PRELOAD=$PWD/build/lib/only_cases.so UNIT_CASES=${1#*@}
-    exec 7< <(exec timeout -k 2 40 stdbuf -oL "build/bin/${1%%@*}" 2>&1)
+    exec 7< <(exec timeout -k 2 "$program_limit" stdbuf -oL "build/bin/${1%%@*}" 2>&1)
     unset LD_PRELOAD UNIT_CASES
     program=$!
-    while IFS= read -r -t 45 -u 7 line; do
+    while IFS= read -r -t "$((program_limit + 5))" -u 7 line; do
         printf '%s\n' "$line"
         if [[ $line == *...FAILED* || $line == *' had failures:' ]]; then # CUnit's verbose and normal mode
             failed=1
@@ -68,7 +68,7 @@ run_test() { # TEST, of ctest's, which is no conformance test
     if [[ $kind == *unit ]]; then
         run_program "${1#unit.}"
     else # which knows each one's environment
-        ctest --test-dir build -R "^${1//./[.]}\$" --no-tests=error --timeout 40 --output-on-failure
+        ctest --test-dir build -R "^${1//./[.]}\$" --no-tests=error --timeout "$program_limit" --output-on-failure
     fi
 }
 
