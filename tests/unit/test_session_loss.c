@@ -133,6 +133,23 @@ static int body_names_the_absent(test_rank *self) {
     return 0;
 }
 
+/* Rank 0 gives up. Rank 1 comes behind it with a failure of its own, which is the better news. */
+static int body_fails_behind_it(test_rank *self) {
+    EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+    if (self->rank == 0) {
+        EXPECT(gather(self, "op", false, 100) == SYMMEM_TIMEOUT);
+        atomic_store(started, 1);
+    } else {
+        await_counter(started, 1);
+        symmem_status own = sm_fail(SYMMEM_STALE, "op", "step", "the group was destroyed");
+        EXPECT(sm_session_agree(self->session, "op", "step", own, sm_deadline_ns(10000)) == own);
+        EXPECT(sm_record()->status == own && sm_record()->failed_rank == 1);
+        EXPECT(strcmp(sm_record()->message, "the group was destroyed") == 0);
+    }
+    EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+    return 0;
+}
+
 static void test_started_over(void) {
     counting c;
     symmem_store *store = counting_store(&c);
@@ -142,6 +159,9 @@ static void test_started_over(void) {
     CU_ASSERT(atomic_load(&found_out) > 0);
     prepare_ranks(ranks, 3, store, body_names_the_absent, NULL);
     CU_ASSERT_TRUE(run_threads(ranks, 3));
+    atomic_store(started, 0);
+    prepare_ranks(ranks, 2, store, body_fails_behind_it, NULL);
+    CU_ASSERT_TRUE(run_threads(ranks, 2));
     prepare_ranks(ranks, 4, store, body_recreated, NULL);
     CU_ASSERT_TRUE(run_threads(ranks, 4));
     CU_ASSERT_EQUAL(keys_of(store, 4), 0);
