@@ -287,7 +287,8 @@ sm_outcome sm_exchange(sm_session *session, const sm_call *call, const char *kin
         x.failure = *own;
     sm_outcome outcome = run(&x);
     outcome.published = x.published;
-    const bool follows = outcome.again && call->restart; /* and then it is asked anew */
+    /* Who follows a peer that started over goes on: that is no failure of this call's. */
+    const bool follows = outcome.again && call->restart;
     if (outcome.status != SYMMEM_OK && !outcome.agreed && !follows && sm_gathering_has_failed(&x))
         outcome.status = sm_earlier_failure(session, call, &x.failure, outcome.status);
     if (!x.poor) {

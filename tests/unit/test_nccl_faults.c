@@ -320,7 +320,7 @@ static void *meet_elsewhere(void *opaque) {
     return NULL;
 }
 
-static _Atomic uint64_t first_begin_ns;
+static _Atomic uint64_t begins_ns[2]; /* of each rank */
 
 /* Their ranks are in NCCL, and all give up what would never end, one a little later. A group's end
  * does not wait for an abort that takes long; with the context's the instance ends, which does. */
@@ -333,7 +333,6 @@ static void body_given_up(rank_env *env) {
     if (env->rank == 0) {
         arm(&hang);
         atomic_store(&nccl->held, !all_of_it);
-        atomic_store(&first_begin_ns, UINT64_MAX);
     }
     env_meet(env);
     const int inits = atomic_load(&nccl->inits);
@@ -345,17 +344,14 @@ static void body_given_up(rank_env *env) {
     if (env->rank == 1)
         usleep(60000);
     const uint64_t begin_ns = cuda_now_ns();
-    uint64_t first_ns = atomic_load(&first_begin_ns);
-    while (begin_ns < first_ns &&
-           !atomic_compare_exchange_weak(&first_begin_ns, &first_ns, begin_ns))
-        ;
+    atomic_store(&begins_ns[env->rank], begin_ns);
     CHECK_OK(env, all_of_it ? symmem_finalize(env->context) : symmem_group_destroy(env->group));
     CHECK(env, pthread_join(thread, NULL) == 0);
     CHECK(env, (int64_t)(m.ended_ns - begin_ns) < (int64_t)(1000 * CUDA_NS_PER_MS));
     env_meet(env);
     /* On a busy machine it may come so late that what it learns first is that the other gave up. */
-    const uint64_t late_ns = begin_ns - atomic_load(&first_begin_ns);
-    if (late_ns < 100 * CUDA_NS_PER_MS || m.status != SYMMEM_TIMEOUT)
+    const bool is_late = begin_ns > atomic_load(&begins_ns[1 - env->rank]) + 100 * CUDA_NS_PER_MS;
+    if (!is_late || m.status != SYMMEM_TIMEOUT)
         CHECK_STATUS(env, m.status, all_of_it ? SYMMEM_NOT_INITIALISED : SYMMEM_STALE);
     if (env->rank == 0)
         nccl->call = FAKE_NO_CALL;
