@@ -88,7 +88,7 @@ begin "$bench" --seconds 20
 kill -HUP "$ours"
 wait "$ours" && fail "a run whose terminal went away succeeded"
 nothing_is_left
-begin nohup "$bench" --seconds 2
+begin nohup "$bench" --seconds 4
 kill -HUP "$ours" || fail "it ended too early"
 wait "$ours" || fail "nohup was not heeded"
 nothing_is_left

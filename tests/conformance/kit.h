@@ -190,6 +190,8 @@ bool tk_try_out_of_band_barrier(struct tk *t, uint32_t timeout_ms);
 #define TK_SHARED_SLOTS 64
 void tk_share_u64(struct tk *t, int slot, uint64_t value);
 uint64_t tk_read_u64(struct tk *t, int32_t rank, int slot);
+/* True if `own` is true on every rank of the case; all of them call it. Takes the slot. */
+bool tk_all_agree(struct tk *t, int slot, bool own);
 
 /* --- random numbers, time ----------------------------------------------------------- */
 
@@ -199,6 +201,9 @@ uint64_t tk_now_ms(void);                               /* CLOCK_MONOTONIC */
 void tk_sleep_ms(uint32_t ms);
 /* Times `ms` by SYMMEM_TIMEOUT_SCALE: for upper bounds on how long something may take. */
 uint32_t tk_scaled_ms(uint32_t ms);
+/* The same, but not less than `least_ms`: for limits within which ranks that begin together have to
+ * meet. What a busy machine keeps a rank from running does not grow with the build's slowness. */
+uint32_t tk_meeting_ms(uint32_t least_ms, uint32_t ms);
 /* SYMMEM_SUITE_LONG=1: what takes minutes is not cut to a sample. */
 bool tk_suite_is_long(void);
 /* Bytes that the library and backends have asked for in this case and not given back; what a driver

@@ -48,6 +48,17 @@ uint64_t tk_read_u64(struct tk *t, int32_t rank, int slot) {
                                 memory_order_acquire);
 }
 
+bool tk_all_agree(struct tk *t, int slot, bool own) {
+    bool all = true;
+
+    tk_share_u64(t, slot, own);
+    tk_out_of_band_barrier(t);
+    for (int32_t r = 0; r < t->world_size; r++)
+        all = all && tk_read_u64(t, r, slot) != 0;
+    tk_out_of_band_barrier(t); /* all have read it */
+    return all;
+}
+
 uint64_t tk_random(struct tk *t) {
     uint64_t value = t->own->random_state += 0x9e3779b97f4a7c15u;
 
@@ -75,4 +86,10 @@ uint32_t tk_scaled_ms(uint32_t ms) {
     double scaled = ms * runner_timeout_scale();
 
     return scaled >= UINT32_MAX ? UINT32_MAX - 1 : (uint32_t)scaled;
+}
+
+uint32_t tk_meeting_ms(uint32_t least_ms, uint32_t ms) {
+    uint32_t scaled_ms = tk_scaled_ms(ms);
+
+    return scaled_ms > least_ms ? scaled_ms : least_ms;
 }

@@ -46,6 +46,17 @@ static inline bool await_shared(struct tk *t, int32_t rank, int slot, uint64_t v
     return true;
 }
 
+/* Starts a thread and comes back when it passes test point `point`, or LONG_MS later. */
+static inline void start_until_point(struct tk *t, pthread_t *thread, void *(*body)(void *arg),
+                                     void *arg, const char *point) {
+    tk_on_point(t, point, 0, (struct tk_action){0});
+    const int before = tk_point_count(t, point);
+    TK_REQUIRE(t, pthread_create(thread, NULL, body, arg) == 0);
+    uint64_t end_ms = tk_now_ms() + tk_scaled_ms(LONG_MS);
+    while (tk_point_count(t, point) == before && tk_now_ms() < end_ms)
+        tk_sleep_ms(1);
+}
+
 /*
  * The negative half of a synchronisation test. The held rank calls this before it does its part:
  * it waits until all other ranks are about to begin round `round` (slot 0), gives them a moment,

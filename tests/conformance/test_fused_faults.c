@@ -209,7 +209,7 @@ static void two_at_once(struct tk *t) {
     TK_OK(t, symmem_fused_all_gather_matmul(free_one.workspace, &free_one.shard.dl, 0, 1,
                                             free_one.bs, &free_one.a_out.dl, free_one.outs, 2,
                                             limit_ms, other, NULL));
-    TK_OK(t, symmem_stream_synchronize(other, tk_scaled_ms(2000)));
+    TK_OK(t, symmem_stream_synchronize(other, tk_scaled_ms(LONG_MS / 2)));
     pair_expect_untouched(t, &held);
     gate_open(&gate);
     tk_synchronize(t, stream);
@@ -287,7 +287,7 @@ static void busy_channel_by(struct tk *t, int32_t channel, symmem_stream *stream
         if (stream != NULL)
             TK_OK(t, symmem_barrier(x.workspace, channel, meet.limit_ms, stream));
         else
-            TK_REQUIRE(t, pthread_create(&thread, NULL, meet_on_channel, &meet) == 0);
+            start_until_point(t, &thread, meet_on_channel, &meet, "barrier.begin");
         tk_sleep_ms(tk_scaled_ms(100)); /* until the thread has the turn */
         TK_STATUS(t, SYMMEM_TIMEOUT, pair_gather(&x, 50, NULL));
         TK_EQ_STR(t, "channel", last_record().stage);
@@ -401,7 +401,7 @@ static void stream_destroyed_in_vain(struct tk *t) {
     symmem_context_options options = tk_options(t);
     symmem_event *over = NULL;
     struct fused_pair left, next;
-    options.default_timeout_ms = tk_scaled_ms(1000);
+    options.default_timeout_ms = tk_meeting_ms(2000, 1000);
     tk_reinit(t, &options);
     pair_begin(t, &left);
     pair_begin(t, &next);
@@ -418,7 +418,7 @@ static void stream_destroyed_in_vain(struct tk *t) {
     }
     tk_out_of_band_barrier(t);
     symmem_stream *stream = tk_stream(t);
-    TK_OK(t, pair_gather(&next, tk_scaled_ms(3000), stream));
+    TK_OK(t, pair_gather(&next, tk_scaled_ms(LONG_MS / 2), stream));
     TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
     pair_expect_gather(t, &next, 1);
     tk_out_of_band_barrier(t);

@@ -74,7 +74,8 @@ static bool world_work(struct world *world) {
         symmem_barrier(world->handle, 0, LIMIT_MS, world->stream) != SYMMEM_OK ||
         symmem_stream_host_fn(world->stream, keep_busy, world) != SYMMEM_OK)
         return false;
-    for (int i = 0; i < 2000 && !atomic_load(&world->busy); i++)
+    uint64_t end_ms = tk_now_ms() + LIMIT_MS / 2;
+    while (!atomic_load(&world->busy) && tk_now_ms() < end_ms)
         tk_sleep_ms(1);
     return atomic_load(&world->busy);
 }

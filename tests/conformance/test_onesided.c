@@ -266,12 +266,7 @@ static void past_four_gib(struct tk *t) {
     void *ptr = NULL;
     symmem_status status = symmem_alloc(t->context, bytes, -1, NULL, &ptr);
     TK_CHECK(t, status == SYMMEM_OK || status == SYMMEM_NO_SPACE);
-    tk_share_u64(t, 0, status == SYMMEM_OK);
-    tk_out_of_band_barrier(t);
-    bool all = true;
-    for (int32_t r = 0; r < t->world_size; r++)
-        all = all && tk_read_u64(t, r, 0) != 0;
-    if (!all) {
+    if (!tk_all_agree(t, 0, status == SYMMEM_OK)) {
         tk_unresolved(t, "no room for %d blocks of 4 GiB", (int)t->world_size);
         TK_OK(t, symmem_free(t->context, ptr));
         return;

@@ -264,7 +264,7 @@ static void work_behind_a_failure_is_poisoned(struct tk *t) {
     symmem_stream *stream = tk_stream(t), *beside = tk_stream(t);
     if (t->rank == 0) {
         TK_OK(t, symmem_wait_signal(handle, 1, 4, 0, beside));
-        TK_OK(t, symmem_wait_signal(handle, 1, 2, 40, stream));
+        TK_OK(t, symmem_wait_signal(handle, 1, 2, tk_meeting_ms(300, 40), stream));
         TK_OK(t, symmem_put_signal(handle, 1, 3, tk_scaled_ms(LONG_MS), stream));
         TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
         /* What waits on another stream ends of this rank's own poison: the peer has none. */

@@ -62,10 +62,10 @@ static bool synchronize_before_more(struct tk *t, symmem_stream *stream, uint32_
 
 static void later_work_is_not_waited_for(struct tk *t) {
     symmem_stream *stream = tk_stream(t);
-    uint32_t moment_ms = 5;
-    while (!synchronize_before_more(t, stream, moment_ms) && moment_ms < 80)
-        moment_ms *= 4;
-    TK_CHECK_MSG(t, moment_ms < 80, "the call waited for work that was enqueued after it");
+    bool back = false;
+    for (uint32_t moment_ms = 5; moment_ms <= 320 && !back; moment_ms *= 4)
+        back = synchronize_before_more(t, stream, moment_ms);
+    TK_CHECK_MSG(t, back, "the call waited for work that was enqueued after it");
 }
 
 /* --- free ----------------------------------------------------------------------------------- */

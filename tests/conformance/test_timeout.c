@@ -29,29 +29,37 @@ static void check_record(struct tk *t, enum signal_op op, int32_t channel, uint3
     TK_CHECK(t, record.message[0] != '\0');
 }
 
-/*
- * Rank 0 alone. The machine may be busy, so the better of two attempts has to keep the upper bound
- * and each the lower one.
- */
+/* Rank 0 alone waits in vain; its excess over the limit, which all learn. */
+static uint64_t expire_once(struct tk *t, enum signal_op op, uint32_t limit_ms, bool last_channel) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    int32_t channel = last_channel ? info_of(t, handle).channel_count - 1 : 3;
+    if (t->rank == 0) {
+        tk_share_u64(t, 0, expire(t, handle, op, 1, channel, limit_ms));
+        check_record(t, op, channel, limit_ms);
+        symmem_error_record record = last_record();
+        bool absent[4] = {false, true, op == OP_BARRIER, op == OP_BARRIER};
+        check_missing(t, &record, absent, t->world_size);
+    }
+    tk_out_of_band_barrier(t);
+    uint64_t excess_ms = tk_read_u64(t, 0, 0);
+    tk_out_of_band_barrier(t); /* all have read it */
+    tk_release(t, handle);
+    return excess_ms;
+}
+
+/* The machine may be busy, so one of several attempts has to keep the upper bound and each the
+ * lower one. At least two, for a first and a last channel. */
 static void op_times_out(struct tk *t, enum signal_op op) {
     const uint32_t limits_ms[] = {50, 120};
     for (size_t i = 0; i < 2; i++) {
         uint64_t best_ms = UINT64_MAX;
-        for (int attempt = 0; attempt < 2; attempt++) {
-            symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
-            int32_t channel = attempt ? info_of(t, handle).channel_count - 1 : 3;
-            if (t->rank == 0) {
-                uint64_t excess_ms = expire(t, handle, op, 1, channel, limits_ms[i]);
-                check_record(t, op, channel, limits_ms[i]);
-                symmem_error_record record = last_record();
-                bool absent[4] = {false, true, op == OP_BARRIER, op == OP_BARRIER};
-                check_missing(t, &record, absent, t->world_size);
-                best_ms = excess_ms < best_ms ? excess_ms : best_ms;
-            }
-            tk_out_of_band_barrier(t);
-            tk_release(t, handle);
+        for (int attempt = 0; attempt < 5; attempt++) {
+            if (attempt >= 2 && best_ms <= allowed_excess_ms(limits_ms[i]))
+                break;
+            uint64_t excess_ms = expire_once(t, op, limits_ms[i], attempt % 2 == 1);
+            best_ms = excess_ms < best_ms ? excess_ms : best_ms;
         }
-        TK_CHECK_MSG(t, t->rank != 0 || best_ms <= allowed_excess_ms(limits_ms[i]),
+        TK_CHECK_MSG(t, best_ms <= allowed_excess_ms(limits_ms[i]),
                      "%s went on for %llu ms after its limit of %u", op_name(op),
                      (unsigned long long)best_ms, limits_ms[i]);
     }
@@ -156,14 +164,8 @@ static bool try_without(struct tk *t, const bool *absent, uint32_t limit_ms, boo
  * three attempts with growing limits, of which the last one decides. */
 static void check_without(struct tk *t, const bool *absent) {
     uint32_t limit_ms = t->world_size <= 8 ? 60 : 800;
-    for (uint64_t attempt = 1;; attempt++, limit_ms *= 4) {
-        bool good = try_without(t, absent, limit_ms, attempt == 3);
-        tk_share_u64(t, 3, good);
-        tk_out_of_band_barrier(t);
-        bool all = true;
-        for (int32_t r = 0; r < t->world_size; r++)
-            all = all && tk_read_u64(t, r, 3) != 0;
-        tk_out_of_band_barrier(t);
+    for (uint64_t attempt = 1;; attempt++, limit_ms *= t->world_size <= 8 ? 6 : 4) {
+        bool all = tk_all_agree(t, 3, try_without(t, absent, limit_ms, attempt == 3));
         if (all || attempt == 3) {
             TK_CHECK_MSG(t, all, "a rank did not get TIMEOUT with exactly the absent ranks");
             return;
@@ -238,10 +240,10 @@ static uint64_t late_and_absent(struct tk *t, int32_t late, int32_t absent, uint
 /* The limit is that of the barrier, not of each peer in turn. Once more, with a longer one, if the
  * machine was busy. */
 static void one_limit_for_all_peers(struct tk *t) {
-    const uint32_t limits_ms[] = {400, 1500};
+    const uint32_t limits_ms[] = {400, 1500, 4000};
     for (int32_t absent = 1; absent < 3; absent++) {
         uint64_t took_ms = 0, end_ms = 0;
-        for (int attempt = 0; attempt < 2 && took_ms >= end_ms; attempt++) {
+        for (int attempt = 0; attempt < 3 && took_ms >= end_ms; attempt++) {
             uint32_t limit_ms = tk_scaled_ms(limits_ms[attempt]);
             end_ms = limit_ms + allowed_excess_ms(limits_ms[attempt]);
             took_ms = late_and_absent(t, 3 - absent, absent, limit_ms);

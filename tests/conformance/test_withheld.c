@@ -178,12 +178,7 @@ static void mend_replayed_barrier(struct withheld *w) {
     tk_out_of_band_barrier(t);
     symmem_status status = run_replay(w);
     TK_STATUS_EITHER(t, SYMMEM_OK, w->decisive ? SYMMEM_OK : SYMMEM_TIMEOUT, status);
-    good = status == SYMMEM_OK;
-    tk_share_u64(t, 4, good);
-    tk_out_of_band_barrier(t);
-    for (int32_t r = 0; r < w->size; r++)
-        good = good && tk_read_u64(t, r, 4) != 0;
-    tk_out_of_band_barrier(t);
+    good = tk_all_agree(t, 4, status == SYMMEM_OK);
     w->again = !good;
     if (!good)
         mend_handle(w);

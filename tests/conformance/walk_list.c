@@ -10,14 +10,7 @@
 enum { SLOT_STEPS = 0, SLOT_GOOD = 1, SLOT_NAME = 2 }; /* four of the last */
 
 bool walk_all_good(struct tk *t) {
-    bool good = true;
-
-    tk_share_u64(t, SLOT_GOOD, !tk_failed(t));
-    tk_out_of_band_barrier(t);
-    for (int32_t r = 0; r < t->world_size; r++)
-        good = good && tk_read_u64(t, r, SLOT_GOOD) != 0;
-    tk_out_of_band_barrier(t);
-    return good;
+    return tk_all_agree(t, SLOT_GOOD, !tk_failed(t));
 }
 
 void walk_show_name(struct tk *t, const char *name) {

@@ -22,7 +22,7 @@ struct plan {
 static uint32_t limit_of(const struct tk *t, int attempt) {
     uint32_t limit_ms = t->world_size <= SMALL ? 40 : 100 + 2 * (uint32_t)t->world_size;
 
-    return tk_scaled_ms(limit_ms) << (2 * attempt);
+    return tk_scaled_ms(limit_ms) << ((t->world_size <= SMALL ? 3 : 2) * attempt);
 }
 
 /* --- the objects ------------------------------------------------------------------------------ */
@@ -155,18 +155,6 @@ static bool judge(const struct plan *plan, const struct withheld *w, int attempt
     return TK_CHECK_MSG(plan->t, false, "without group rank %d of %d: %s", w->absent, w->size, got);
 }
 
-/* True if it is true on every rank. */
-static bool all_agree(struct tk *t, bool own) {
-    bool all = true;
-
-    tk_share_u64(t, VERDICT_SLOT, own);
-    tk_out_of_band_barrier(t);
-    for (int32_t r = 0; r < t->world_size; r++)
-        all = all && tk_read_u64(t, r, VERDICT_SLOT) != 0;
-    tk_out_of_band_barrier(t);
-    return all;
-}
-
 /* Trials first .. first + count - 1 at once. */
 static bool try_batch(const struct plan *plan, struct withheld *objects, int32_t first,
                       int32_t count, int attempt) {
@@ -185,7 +173,7 @@ static bool try_batch(const struct plan *plan, struct withheld *objects, int32_t
     wait_for_all(plan, objects, count);
     for (int32_t i = 0; i < count; i++)
         good = (objects[i].absent < 0 || judge(plan, &objects[i], attempt)) && good;
-    good = all_agree(t, good);
+    good = tk_all_agree(t, VERDICT_SLOT, good);
     for (int32_t i = 0; i < count; i++) {
         objects[i].decisive = attempt == ATTEMPTS - 1;
         if (plan->kind->mend != NULL)

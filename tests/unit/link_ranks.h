@@ -27,7 +27,7 @@ const symmem_backend *symmem_backend_entry(uint32_t abi);
 
 #define MAX_RANKS 8
 #define BYTES 65536u
-#define SHORT_MS 150u
+#define SHORT_MS 400u
 
 typedef struct plan plan;
 

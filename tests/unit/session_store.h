@@ -10,14 +10,15 @@ typedef struct counting {
     symmem_store *inner;
     atomic_long sets, gets, waits, adds, removes;
     _Atomic(int64_t) live; /* keys set or counted and not removed, roughly */
-    atomic_int fail_sets;  /* this many sets fail from now on */
-    atomic_int fail_adds;
 } counting;
+
+/* So many calls of the own thread's fail from now on, whatever other ranks call meanwhile. */
+static _Thread_local int fail_sets, fail_adds;
 
 static inline symmem_status c_set(void *s, const char *k, const void *v, size_t n, uint32_t t) {
     counting *c = s;
     atomic_fetch_add(&c->sets, 1);
-    if (atomic_load(&c->fail_sets) > 0 && atomic_fetch_sub(&c->fail_sets, 1) > 0)
+    if (fail_sets > 0 && fail_sets--)
         return SYMMEM_SYSTEM;
     return symmem_store_set(c->inner, k, v, n, t);
 }
@@ -33,7 +34,7 @@ static inline symmem_status c_wait(void *s, const char *k, uint32_t t) {
 static inline symmem_status c_add(void *s, const char *k, int64_t d, int64_t *v, uint32_t t) {
     counting *c = s;
     atomic_fetch_add(&c->adds, 1);
-    if (atomic_load(&c->fail_adds) > 0 && atomic_fetch_sub(&c->fail_adds, 1) > 0)
+    if (fail_adds > 0 && fail_adds--)
         return SYMMEM_SYSTEM;
     return symmem_store_add(c->inner, k, d, v, t);
 }

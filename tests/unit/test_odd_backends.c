@@ -255,6 +255,11 @@ static void count_poisoning(void *instance, const symmem_peers *peers) {
     shm()->signal_poison(instance, peers);
 }
 
+static void wait_until_open(void *open) {
+    for (int i = 0; i < 10000 && atomic_load((atomic_int *)open) == 0; i++)
+        sm_sleep_ns(1000000);
+}
+
 /* However many operations fail, the peers are told once, and again after a reset. */
 static void body_poisoned(rank_env *env) {
     void *ptr = NULL;
@@ -263,8 +268,13 @@ static void body_poisoned(rank_env *env) {
     for (int i = 0; i < 2; i++)
         CHECK_OK(env, symmem_stream_create(env->context, -1, &streams[i]));
     for (int round = 1; round <= 2; round++) {
-        for (int i = 0; i < 2; i++)
+        /* Both are enqueued before one can fail. */
+        atomic_int open = 0;
+        for (int i = 0; i < 2; i++) {
+            CHECK_OK(env, symmem_stream_host_fn(streams[i], wait_until_open, &open));
             CHECK_OK(env, symmem_wait_signal(handle, env->rank, i, 20, streams[i]));
+        }
+        atomic_store(&open, 1);
         for (int i = 0; i < 2; i++)
             CHECK(env, symmem_stream_synchronize(streams[i], 10000) != SYMMEM_OK);
         CHECK(env, atomic_load(&poisonings) == round);

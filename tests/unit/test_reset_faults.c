@@ -4,7 +4,7 @@
 #include "link_ranks.h"
 #include "wrap.h"
 
-enum { RANKS = 2, MANY = 100, LIMIT_MS = 3000, SHORT_LIMIT_MS = 400 };
+enum { RANKS = 2, MANY = 100, LIMIT_MS = 3000, SHORT_LIMIT_MS = 800 };
 
 typedef struct attempt {
     symmem_status status[RANKS];

@@ -306,7 +306,7 @@ static int body_successor_joins(test_rank *self) {
     sm_join join, found;
     size_t bytes = 0;
     if (self->rank == 1) {
-        EXPECT(sm_session_ensure(self->session, "op", sm_deadline_ns(500)) == SYMMEM_TIMEOUT);
+        EXPECT(sm_session_ensure(self->session, "op", sm_deadline_ns(1500)) == SYMMEM_TIMEOUT);
         EXPECT(symmem_store_set(self->store, "gave-up", NULL, 0, 0) == SYMMEM_OK);
         return 0;
     }

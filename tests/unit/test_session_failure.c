@@ -11,11 +11,12 @@
 typedef struct plan {
     int32_t world_size, failing;
     uint32_t give_up_ms; /* how long it waits for the others to come */
-    uint32_t begin_ms;   /* when they begin to look */
+    bool behind_it;      /* they look only when it has given up */
     symmem_status wanted;
 } plan;
 
 static atomic_int heard; /* how many of the others have */
+static atomic_int over;  /* it has given up, or all have heard */
 
 static symmem_status look(test_rank *self, uint32_t limit_ms) {
     const uint64_t end_ns = sm_deadline_ns(limit_ms);
@@ -34,6 +35,7 @@ static int fail_alone(test_rank *self, const plan *p) {
     symmem_status status =
         sm_session_agree(self->session, "op", "step", own, sm_deadline_ns(p->give_up_ms));
     EXPECT(status == SYMMEM_LIMIT);
+    atomic_store(&over, 1);
     const uint64_t end_ns = sm_deadline_ns(10000);
     while (atomic_load(&heard) < p->world_size - 1 && !sm_expired(end_ns))
         sm_sleep_ns(1000000); /* its end would take away what it left in the store */
@@ -41,8 +43,10 @@ static int fail_alone(test_rank *self, const plan *p) {
 }
 
 static int hear_of_it(test_rank *self, const plan *p) {
-    sm_sleep_ns((uint64_t)p->begin_ms * 1000000);
-    symmem_status status = look(self, 2000);
+    const uint64_t end_ns = sm_deadline_ns(10000);
+    while (p->behind_it && atomic_load(&over) == 0 && !sm_expired(end_ns))
+        sm_sleep_ns(1000000);
+    symmem_status status = look(self, 10000);
     atomic_fetch_add(&heard, 1);
     EXPECT(status == p->wanted);
     EXPECT(sm_record()->failed_rank == p->failing);
@@ -66,6 +70,7 @@ static void run(plan p) {
     symmem_store *store = NULL;
     CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
     atomic_store(&heard, 0);
+    atomic_store(&over, 0);
     prepare_ranks(ranks, p.world_size, store, body, &p);
     CU_ASSERT_TRUE(run_threads(ranks, p.world_size));
     symmem_store_close(store);
@@ -85,7 +90,7 @@ static void test_gave_up(void) {
     run((plan){.world_size = 2,
                .failing = 1,
                .give_up_ms = 100,
-               .begin_ms = 400,
+               .behind_it = true,
                .wanted = SYMMEM_TIMEOUT});
 }
 

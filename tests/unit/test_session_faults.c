@@ -75,7 +75,7 @@ static int body_nothing_to_give(test_rank *self) {
     EXPECT(strcmp(record->stage, point) == 0 && strcmp(record->operation, "op") == 0);
     EXPECT(record->rank == self->rank && record->world_size == self->world_size);
     EXPECT(strcmp(record->group, "test") == 0 && strstr(record->message, point) != NULL);
-    EXPECT(out[0] == 77 && sm_now_ns() - start_ns < 2000000000);
+    EXPECT(out[0] == 77 && sm_now_ns() - start_ns < 5000000000);
     EXPECT(sm_session_id(self->session) == id); /* agreed: the session stays */
     self->point_name = NULL;
     EXPECT(gather(self, "op", false, 10000) == SYMMEM_OK);
@@ -183,16 +183,14 @@ static void test_observing(void) {
 /* --- a store that fails ----------------------------------------------------------------- */
 
 static int body_store_fails(test_rank *self) {
-    counting *c = self->arg;
     EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
     if (self->rank == 0) {
-        atomic_store(&c->fail_sets, 1);
+        fail_sets = 1;
         EXPECT(gather(self, "op", true, 10000) == SYMMEM_SYSTEM);
         EXPECT(sm_record()->rank == 0 && strcmp(sm_record()->operation, "op") == 0);
         EXPECT(sm_session_id(self->session) == 0);
         EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
-        sm_sleep_ns(50000000); /* the other's part of it is over, too, and takes no failure */
-        atomic_store(&c->fail_adds, 1);
+        fail_adds = 1;
         EXPECT(gather(self, "op", true, 10000) == SYMMEM_SYSTEM);
         EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
     } else {
@@ -209,7 +207,7 @@ static void test_store_fails(void) {
     counting c;
     symmem_store *store = counting_store(&c);
     test_rank ranks[2];
-    prepare_ranks(ranks, 2, store, body_store_fails, &c);
+    prepare_ranks(ranks, 2, store, body_store_fails, NULL);
     CU_ASSERT_TRUE(run_threads(ranks, 2));
     symmem_store_close(store);
 }

@@ -75,7 +75,7 @@ static void test_destroyed(void) {
     /* With the first thread a sanitizer may start one of its own. */
     CU_ASSERT_EQUAL_FATAL(backend->stream_create(instance, 0, &stream), SYMMEM_OK);
     backend->stream_destroy(instance, stream);
-    CU_ASSERT_EQUAL(backend->device_synchronize(instance, 0, 1000), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->device_synchronize(instance, 0, 10000), SYMMEM_OK);
     int threads = fake_count_threads();
     CU_ASSERT_EQUAL_FATAL(backend->stream_create(instance, 0, &stream), SYMMEM_OK);
     symmem_exec exec = {.stream = stream};

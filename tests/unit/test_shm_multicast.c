@@ -100,7 +100,7 @@ static void test_store(void) {
     CU_ASSERT_EQUAL(backend->stream_create(rank->instance, 2, &stream), SYMMEM_OK);
     CU_ASSERT_EQUAL(store(&f, 2, f.address[2] + BYTES - 4, "end", 4, stream), SYMMEM_OK);
     symmem_error_record record;
-    CU_ASSERT_EQUAL(backend->stream_synchronize(rank->instance, stream, 1000, &record), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream_synchronize(rank->instance, stream, 10000, &record), SYMMEM_OK);
     CU_ASSERT_STRING_EQUAL(buffer(&f, 0) + BYTES - 4, "end");
     backend->stream_destroy(rank->instance, stream);
     close_fixture(&f);

@@ -59,7 +59,7 @@ static void test_bytes(void) {
         CU_ASSERT_EQUAL(backend->memset32(instance, 0, to, 7, 0, &exec), SYMMEM_OK);
         CU_ASSERT_EQUAL(backend->write_value32(instance, 0, to + 7, 99, &exec), SYMMEM_OK);
         if (streams[i])
-            CU_ASSERT_EQUAL(synchronize(streams[i], 1000), SYMMEM_OK);
+            CU_ASSERT_EQUAL(synchronize(streams[i], 10000), SYMMEM_OK);
         static const uint32_t expected[8] = {0, 1, 0xdeadbeefu, 0xdeadbeefu, 4, 5, 0, 99};
         CU_ASSERT_EQUAL(memcmp(to, expected, sizeof to), 0);
     }
@@ -383,7 +383,7 @@ static void test_leaks(void) {
         void *event;
         CU_ASSERT_EQUAL(backend->event_create(instance, 0, &event), SYMMEM_OK);
         CU_ASSERT_EQUAL(backend->event_record(instance, event, stream), SYMMEM_OK);
-        CU_ASSERT_EQUAL(synchronize(stream, 1000), SYMMEM_OK);
+        CU_ASSERT_EQUAL(synchronize(stream, 10000), SYMMEM_OK);
         backend->event_destroy(instance, event);
         backend->stream_destroy(instance, stream);
     }

@@ -27,7 +27,7 @@ static void body_streams(rank_env *env) {
     CHECK(env, stream == NULL);
     CHECK_OK(env, symmem_stream_create(context, 0, &stream));
     CHECK_OK(env, symmem_stream_host_fn(stream, bump, &count));
-    CHECK_OK(env, symmem_stream_synchronize(stream, 1000));
+    CHECK_OK(env, symmem_stream_synchronize(stream, 10000));
     CHECK(env, atomic_load(&count) == 1);
     CHECK_STATUS(env, symmem_stream_host_fn(stream, NULL, NULL), SYMMEM_INVALID_ARGUMENT);
     CHECK_STATUS(env, symmem_stream_host_fn(NULL, bump, NULL), SYMMEM_INVALID_ARGUMENT);
@@ -122,7 +122,7 @@ static void body_graphs(rank_env *env) {
     CHECK_OK(env, symmem_stream_end_capture(a, &graph));
     CHECK(env, atomic_load(&context->captures) == 0 && atomic_load(&count) == 0);
     CHECK_OK(env, symmem_graph_launch(graph, a));
-    CHECK_OK(env, symmem_stream_synchronize(a, 1000));
+    CHECK_OK(env, symmem_stream_synchronize(a, 10000));
     CHECK(env, atomic_load(&count) == 1);
     /* A launch waits for the one before it, on another stream too. */
     CHECK_OK(env, symmem_stream_host_fn(a, hold, &gate));
@@ -148,7 +148,7 @@ static void body_graphs(rank_env *env) {
     CHECK_OK(env, symmem_stream_host_fn(b, bump, &count));
     CHECK_STATUS(env, symmem_stream_end_capture(a, &none), SYMMEM_CAPTURE);
     CHECK(env, none == NULL && atomic_load(&context->captures) == 0);
-    CHECK_OK(env, symmem_stream_synchronize(a, 1000));
+    CHECK_OK(env, symmem_stream_synchronize(a, 10000));
     /* A stream destroyed while it captures. */
     CHECK_OK(env, symmem_stream_begin_capture(a));
     CHECK_OK(env, symmem_stream_destroy(a));

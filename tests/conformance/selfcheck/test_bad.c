@@ -420,10 +420,16 @@ static void out_of_bounds(struct tk *t) {
 }
 
 #define BAD(test, body_fn)                                                                         \
-    { .name = "bad." test, .requirements = "SM-SELF-02", .timeout_s = 2, .body = body_fn }
+    { .name = "bad." test, .requirements = "SM-SELF-02", .timeout_s = 10, .body = body_fn }
 #define BAD_FLAGS(test, body_fn, case_flags)                                                       \
     {                                                                                              \
-        .name = "bad." test, .requirements = "SM-SELF-02", .timeout_s = 2, .flags = case_flags,    \
+        .name = "bad." test, .requirements = "SM-SELF-02", .timeout_s = 10, .flags = case_flags,   \
+        .body = body_fn                                                                            \
+    }
+/* These last as long as they may. */
+#define HANGS(test, body_fn, case_flags)                                                           \
+    {                                                                                              \
+        .name = "bad." test, .requirements = "SM-SELF-02", .timeout_s = 3, .flags = case_flags,    \
         .body = body_fn                                                                            \
     }
 
@@ -435,10 +441,10 @@ static const struct tk_case cases[] = {
     BAD("out_of_bounds", out_of_bounds),
     BAD("vacuous", vacuous),
     {.name = "bad.crashes", .requirements = "SM-SELF-02", .timeout_s = 30, .body = crashes},
-    BAD("hangs", hangs),
-    BAD("hangs_hard", hangs_hard),
-    BAD("hangs_in_a_call", hangs_in_a_call),
-    BAD_FLAGS("stops", stops, TK_PROCESS_ONLY),
+    HANGS("hangs", hangs, 0),
+    HANGS("hangs_hard", hangs_hard, 0),
+    HANGS("hangs_in_a_call", hangs_in_a_call, 0),
+    HANGS("stops", stops, TK_PROCESS_ONLY),
     BAD("leaves_by_exit", leaves_by_exit),
     BAD_FLAGS("is_killed", is_killed, TK_MAY_DIE),
     BAD_FLAGS("is_killed_announced", is_killed_announced, TK_PROCESS_ONLY),
