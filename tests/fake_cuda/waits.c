@@ -9,7 +9,7 @@
  *   poisons     likewise while barriers of two handles fail, one after the other
  *   release     likewise while a handle is released and the context ends
  *   ended       likewise after a reset that came to nothing
- * With SYMMEM_CUDA_LATE_MS=300.
+ * With SYMMEM_CUDA_LATE_MS=300, or more where barriers are not to be withdrawn.
  */
 #include <pthread.h>
 #include <stdatomic.h>
