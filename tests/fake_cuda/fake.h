@@ -90,6 +90,8 @@ __attribute__((visibility("default"))) void fake_refuse_functions(int count);
 /* For tests: from the next kernel on `after` begin, and then none; -1: all do. */
 __attribute__((visibility("default"))) void fake_hold_kernels(int after);
 void fake_await_room(void); /* before a kernel begins */
+/* For tests: how many have begun. */
+__attribute__((visibility("default"))) int fake_kernels_begun(void);
 /* For tests: no stream goes on. */
 __attribute__((visibility("default"))) void fake_hold_all(bool held);
 void fake_await_motion(void); /* before anything begins */

@@ -8,7 +8,7 @@
 
 static atomic_int room = -1; /* for so many; -1: for all */
 static atomic_bool still, slow;
-static atomic_int kept;
+static atomic_int kept, begun;
 
 void fake_hold_kernels(int after) {
     atomic_store(&room, after);
@@ -48,4 +48,9 @@ static bool take_room(void) {
 void fake_await_room(void) {
     while (!take_room())
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    atomic_fetch_add(&begun, 1);
+}
+
+int fake_kernels_begun(void) {
+    return atomic_load(&begun);
 }

@@ -13,7 +13,9 @@
 
 #include "checks.h"
 
-#define LIMIT_MS 200u
+#define LIMIT_MS 200u  /* of what is to be late */
+#define LONG_MS 10000u /* of what is not */
+#define LATE_MS 1000   /* SYMMEM_CUDA_LATE_MS */
 #define KEPT 128
 #define MANY (KEPT + 8)
 #define LARGE ((size_t)18 << 20) /* no multiple of what has a fabric handle */
@@ -35,7 +37,7 @@ static CUresult (*push)(CUcontext context);
 static CUresult (*pop)(CUcontext *context);
 static CUresult (*create)(CUstream *stream, unsigned int flags);
 static atomic_bool held;
-static int said;
+static atomic_int said;
 
 static void expect_count(int got, int wanted, const char *text) {
     char line[200];
@@ -43,9 +45,13 @@ static void expect_count(int got, int wanted, const char *text) {
     expect(got == wanted, line);
 }
 
+/* What is held for this need not be so any longer. */
 static void listen(void *arg, const char *line) {
     (void)arg;
-    said += strstr(line, "SYMMEM_CUDA_LATE_MS") != NULL;
+    if (strstr(line, "SYMMEM_CUDA_LATE_MS") == NULL)
+        return;
+    atomic_fetch_add(&said, 1);
+    atomic_store(&held, false);
 }
 
 static symmem_context *begin(void) {
@@ -88,7 +94,7 @@ static int made_for(symmem_context *context, int count) {
         streams[i] = make(context);
     const int after = made(false);
     for (int i = 0; i < count; i++)
-        need(symmem_stream_synchronize(streams[i], LIMIT_MS), "nothing is before it");
+        need(symmem_stream_synchronize(streams[i], LONG_MS), "nothing is before it");
     for (int i = 0; i < count; i++)
         end(streams[i]);
     return after - before;
@@ -101,9 +107,9 @@ static void run_kernel(symmem_context *context) {
     void *buffer = NULL;
     need(symmem_alloc(context, 64, 0, NULL, &buffer), "alloc");
     need(symmem_group_create(context, "alone", NULL, 0, NULL, &group), "group");
-    need(symmem_rendezvous(context, buffer, group, LIMIT_MS, &handle), "rendezvous");
-    need(symmem_put_signal(handle, 0, 0, LIMIT_MS, NULL), "a signal to itself");
-    need(symmem_wait_signal(handle, 0, 0, LIMIT_MS, NULL), "and its arrival");
+    need(symmem_rendezvous(context, buffer, group, LONG_MS, &handle), "rendezvous");
+    need(symmem_put_signal(handle, 0, 0, LONG_MS, NULL), "a signal to itself");
+    need(symmem_wait_signal(handle, 0, 0, LONG_MS, NULL), "and its arrival");
     symmem_handle_release(handle);
     need(symmem_free(context, buffer), "free");
 }
@@ -134,6 +140,16 @@ static void one_context(void) {
     expect_count(left_at_rest(KEPT + 1), KEPT + 1, "kept after the context");
 }
 
+/* Once no stream is busy any more, which other threads come to. */
+static int made_at_rest(symmem_context *context, int count) {
+    int more = made_for(context, count);
+    for (int i = 0; i < 5000 && more != 0; i++) {
+        sleep_ms(1);
+        more = made_for(context, count);
+    }
+    return more;
+}
+
 static void work_goes_on(void) {
     symmem_context *context = begin();
     symmem_stream *busy = make(context);
@@ -142,8 +158,7 @@ static void work_goes_on(void) {
     need_status(symmem_stream_destroy(busy), SYMMEM_TIMEOUT, "the end of a busy one");
     expect_count(made_for(context, KEPT), 1, "made beside one that is busy");
     atomic_store(&held, false);
-    sleep_ms(100);
-    expect_count(made_for(context, KEPT), 0, "made when it is over");
+    expect_count(made_at_rest(context, KEPT), 0, "made when it is over");
     symmem_context_free(context);
 }
 
@@ -177,7 +192,7 @@ static void other_device(void) {
     const int before = made(false), before_all = left();
     symmem_stream *there = make_on(context, 1);
     expect_count(made(false) - before, 1, "made for another device");
-    need(symmem_stream_synchronize(there, LIMIT_MS), "a stream of another device");
+    need(symmem_stream_synchronize(there, LONG_MS), "a stream of another device");
     end(here);
     end(there);
     symmem_context_free(context);
@@ -228,37 +243,54 @@ static void after_a_reset(void) {
     symmem_context_free(context);
 }
 
-static void *let_go(void *arg) {
-    sleep_ms(*(const long *)arg);
+/* Another thread lets the driver go on, when nobody asks for it to be held any more, or when a call
+ * would not come back otherwise. */
+static void *let_go(void *most_ms) {
+    const double end_s = now_s() + (double)*(const long *)most_ms * 1e-3;
+    while (atomic_load(&held) && now_s() < end_s)
+        sleep_ms(1);
+    atomic_store(&held, false); /* before what waited comes back */
     hold_all(false);
     hold_calls(false);
     return NULL;
 }
 
-/* Within the device: one of ordinary memory waits in the driver. */
-static void copy(symmem_context *context, char *buffer, const char *text, int wanted) {
-    need(symmem_copy(context, buffer + 32, buffer, 32, NULL), "copy");
-    expect_count(said, wanted, text);
+/* Of what is held, by one of the two, the other thread. */
+static pthread_t hold(void (*it)(bool held), const long *most_ms) {
+    pthread_t other;
+    it(true);
+    atomic_store(&held, true);
+    if (pthread_create(&other, NULL, let_go, (void *)(uintptr_t)most_ms) != 0)
+        exit(1);
+    return other;
 }
 
-static void copy_late(symmem_context *context, char *buffer, const char *text, int wanted) {
-    static const long ms = 400;
-    pthread_t other;
-    hold_all(true);
-    if (pthread_create(&other, NULL, let_go, (void *)(uintptr_t)&ms) != 0)
-        exit(1);
-    copy(context, buffer, text, wanted);
+static void release(pthread_t other) {
+    atomic_store(&held, false);
     pthread_join(other, NULL);
 }
 
+/* Within the device: one of ordinary memory waits in the driver. */
+static void copy(symmem_context *context, char *buffer, const char *text, int wanted) {
+    need(symmem_copy(context, buffer + 32, buffer, 32, NULL), "copy");
+    expect_count(atomic_load(&said), wanted, text);
+}
+
+static void copy_late(symmem_context *context, char *buffer, const long *ms, const char *text) {
+    const pthread_t other = hold(hold_all, ms);
+    copy(context, buffer, text, 1);
+    release(other);
+}
+
 static void no_limit(void) {
+    static const long until_said_ms = 10000, late_ms = LATE_MS + 300;
     symmem_context *context = begin();
     char *buffer = NULL;
     need(symmem_alloc(context, 64, 0, NULL, (void **)&buffer), "alloc");
-    said = 0;
+    atomic_store(&said, 0);
     copy(context, buffer, "said of a copy that is not late", 0);
-    copy_late(context, buffer, "said of a late one", 1);
-    copy_late(context, buffer, "said again", 1);
+    copy_late(context, buffer, &until_said_ms, "said of a late one");
+    copy_late(context, buffer, &late_ms, "said again");
     need(symmem_free(context, buffer), "free");
     symmem_context_free(context);
 }
@@ -273,21 +305,17 @@ static int handles_at_rest(int wanted) {
 /* The device does not get on, by a kernel of the user's say: memory is not zeroed until the
  * context's limit. What nothing uses is free at once. */
 static void alloc_late(void) {
-    static const long ms = 2000; /* the call would come back then, so that this ends */
+    static const long ms = 5000;
     symmem_context *context = begin();
     char *first = NULL, *late = NULL;
-    pthread_t other;
     need(symmem_alloc(context, 64, 0, NULL, (void **)&first), "alloc");
     const int before = handles();
-    hold_all(true);
-    if (pthread_create(&other, NULL, let_go, (void *)(uintptr_t)&ms) != 0)
-        exit(1);
-    const double begin_s = now_s();
+    const pthread_t other = hold(hold_all, &ms);
     need_status(symmem_alloc(context, LARGE, 0, NULL, (void **)&late), SYMMEM_TIMEOUT,
                 "memory that the device does not zero");
     need(symmem_free(context, first), "free meanwhile");
-    expect(now_s() - begin_s < 1.7, "they waited for the device");
-    pthread_join(other, NULL);
+    expect(atomic_load(&held), "they waited for the device");
+    release(other);
     expect_count(handles_at_rest(before), before, "memory left of what was late");
     need(symmem_alloc(context, LARGE, 0, NULL, (void **)&late), "memory afterwards");
     need(symmem_free(context, late), "free");
@@ -319,25 +347,23 @@ static void *meet_on_it(void *arg) {
  * first use of a pool. Others do not wait with him, nor does the watcher, which may have to tell a
  * kernel to end. */
 static void driver_is_slow(void *(*call)(void *arg)) {
-    static const long ms = 1500;
+    static const long ms = 10000;
     symmem_context *context = begin();
     symmem_stream *full = make(context), *another;
     user own = {.context = context};
-    pthread_t other, caller;
+    pthread_t caller;
     need(symmem_alloc(context, 64, 0, NULL, &own.memory), "alloc");
     need(symmem_group_create(context, "alone", NULL, 0, NULL, &own.group), "group");
-    hold_calls(true);
+    const pthread_t other = hold(hold_calls, &ms);
     if (pthread_create(&caller, NULL, call, &own) != 0)
         exit(1);
     for (int i = 0; i < 5000 && calls_kept() == 0; i++)
         sleep_ms(1);
     expect(calls_kept() > 0, "the driver did not keep it");
-    if (pthread_create(&other, NULL, let_go, (void *)(uintptr_t)&ms) != 0)
-        exit(1);
     another = make(context);
     expect(calls_kept() > 0, "a call waited for one that waits for the driver");
+    release(other);
     pthread_join(caller, NULL);
-    pthread_join(other, NULL);
     end(another);
     end(full);
     symmem_context_free(context);

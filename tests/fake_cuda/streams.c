@@ -319,16 +319,26 @@ CUresult fake_event_destroy(CUevent event) {
     return CUDA_SUCCESS;
 }
 
+/* lock held. A stream that has nothing before the event reaches it at once: a thread for that alone
+ * would begin late on a busy machine. */
+static void mark(CUevent event, CUstream stream) {
+    struct ticket ticket = {event, ++event->recorded};
+    if (stream->first == NULL && !stream->busy) {
+        reach(&ticket);
+        pthread_cond_broadcast(&changed);
+        return;
+    }
+    event->users++;
+    append(stream, new_op(reach, drop_event, &ticket, sizeof ticket, false));
+}
+
 /* lock held. In a capture, where all operations of a graph run in the order in which they came, it
  * only marks the event. */
 static void record(CUevent event, CUstream stream) {
     event->capture = stream->capture;
     event->source = stream;
-    if (stream->capture == NULL) {
-        struct ticket ticket = {event, ++event->recorded};
-        event->users++;
-        append(stream, new_op(reach, drop_event, &ticket, sizeof ticket, false));
-    }
+    if (stream->capture == NULL)
+        mark(event, stream);
 }
 
 CUresult fake_event_record(CUevent event, CUstream stream) {

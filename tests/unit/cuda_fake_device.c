@@ -273,6 +273,8 @@ uint64_t cuda_now_ns(void) {
 }
 
 void cuda_sleep_ns(uint64_t ns) {
-    const struct timespec pause = {.tv_nsec = (long)ns};
+    const uint64_t second_ns = 1000 * CUDA_NS_PER_MS;
+    const struct timespec pause = {.tv_sec = (time_t)(ns / second_ns),
+                                   .tv_nsec = (long)(ns % second_ns)};
     nanosleep(&pause, NULL);
 }

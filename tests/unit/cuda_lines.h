@@ -99,9 +99,9 @@ static bool lines_do_not_come(int32_t rank) {
         return true;
     }
     const uint64_t begin_ns = cuda_now_ns();
-    CHECK(run(&call, false, 400) == SYMMEM_TIMEOUT);
+    CHECK(run(&call, false, AWAY_MS) == SYMMEM_TIMEOUT);
     CHECK(fake.fault.missing[0] == 4 && fake.fault.failed_rank == 2);
-    CHECK(fake.fault.elapsed_ns >= 400 * CUDA_NS_PER_MS);
+    CHECK(fake.fault.elapsed_ns >= AWAY_MS * CUDA_NS_PER_MS);
     CHECK(cuda_now_ns() - begin_ns < 5000 * CUDA_NS_PER_MS);
     CHECK(run(&call, false, LIMIT_MS) == SYMMEM_POISONED);
     return true;
@@ -117,7 +117,7 @@ static bool launch_of_lines_fails(int32_t rank) {
         CHECK(fake.launches == 1 && fake.control.poisoned == 1);
         return true;
     }
-    CHECK(run(&call, true, 500) == SYMMEM_TIMEOUT); /* the core of rank 1 tells nobody here */
+    CHECK(run(&call, true, AWAY_MS) == SYMMEM_TIMEOUT); /* the core of rank 1 tells nobody here */
     CHECK(fake.fault.missing[0] == 2 && fake.fault.failed_rank == 1);
     return true;
 }

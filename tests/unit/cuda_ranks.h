@@ -19,6 +19,7 @@
 #define BUFFER_BYTES ((size_t)RANKS * MOST * sizeof(float))
 #define SIGNAL_BYTES ((size_t)1 << 20)
 #define LIMIT_MS 20000
+#define AWAY_MS 800 /* in which all come but the one that does not */
 #define MARK 0x5a
 
 /* In every process at the same addresses; peers change it. */

@@ -159,15 +159,34 @@ static inline void host_look(const uint32_t *word) {
 
 // --- launches ----------------------------------------------------------------------------------
 
+static void (*host_ready)(); // once, when a block's threads are made and before they begin
+static std::mutex host_beginning;
+
+static inline void host_await_beginning() {
+    const std::lock_guard<std::mutex> begun(host_beginning);
+}
+
+static inline void host_tell_ready(std::unique_lock<std::mutex> &beginning) {
+    host_ready();
+    host_ready = nullptr;
+    beginning.unlock();
+}
+
 template <typename Kernel> static void host_run_block(const Kernel &kernel) {
     std::vector<std::thread> threads;
+    std::unique_lock<std::mutex> beginning(host_beginning, std::defer_lock);
     host_block.open(blockDim.x);
+    if (host_ready != nullptr)
+        beginning.lock();
     for (unsigned int i = 0; i < blockDim.x; i++)
         threads.emplace_back([&kernel, i] {
             threadIdx.x = i;
+            host_await_beginning();
             kernel();
             host_block.leave();
         });
+    if (beginning.owns_lock())
+        host_tell_ready(beginning);
     for (std::thread &thread : threads)
         thread.join();
 }

@@ -26,6 +26,10 @@ void warp_launch(warp_kernel kernel, unsigned int blocks, unsigned int warps, co
     host_run(blocks, warps, [&] { kernels[kernel](args); });
 }
 
+void warp_when_ready(void (*function)()) {
+    host_ready = function;
+}
+
 void warp_trap(uint32_t *word, uint32_t look) {
     host_trap = word;
     host_looks_left = look;

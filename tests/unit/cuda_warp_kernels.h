@@ -19,6 +19,9 @@ enum warp_kernel {
 // Returns when it has ended. One at a time in a process; two warps at most.
 void warp_launch(warp_kernel kernel, unsigned int blocks, unsigned int warps, const void *args);
 
+// Is called once, when the threads of the next launch are made and before they begin.
+void warp_when_ready(void (*function)());
+
 // From the look-th one on that a kernel of this process takes at it, the word is 1.
 void warp_trap(uint32_t *word, uint32_t look);
 

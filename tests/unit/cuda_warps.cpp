@@ -102,17 +102,24 @@ struct absence {
 
 static const absence *absent;
 
+static void meet_all() {
+    (void)pthread_barrier_wait(&shared->meeting);
+}
+
 static bool is_away() {
     if (absent->instead != nullptr)
         run(*absent->instead, false);
+    else
+        meet_all();
     return own_fault().code == 0;
 }
 
-// The others are through with their limit and name it, and then are poisoned.
+// Limits begin when all have their threads, which are long to make. The others are through with
+// their limit and name it, and then are poisoned.
 static bool one_is_away() {
     const int away = absent->away;
     fill(1);
-    (void)pthread_barrier_wait(&shared->meeting);
+    warp_when_ready(meet_all);
     if (own == away)
         return is_away();
     limit_ms = absent->limit_ms;
@@ -133,10 +140,10 @@ static void test_absence() {
     static const call meeting = {MEET, 0, 0, 1, 0}, lines = {SUM_APART, 0, 128, 1, 0};
     static const call both[] = {{SUM_IN_PLACE, 0, 128, 1, 0}, {SUM_IN_PLACE, 0, MOST, 1, 0}};
     static const absence absences[] = {
-        {8, 7, 1500, &meeting, nullptr},
-        {2, 1, 300, &lines, &meeting},  // no lines
-        {3, 1, 800, &both[0], &lines},  // lines, but no second meeting
-        {4, 2, 800, &both[1], &meeting} // in blocks, likewise
+        {8, 7, 2000, &meeting, nullptr},
+        {2, 1, 800, &lines, &meeting},   // no lines
+        {3, 1, 1000, &both[0], &lines},  // lines, but no second meeting
+        {4, 2, 1000, &both[1], &meeting} // in blocks, likewise
     };
     for (const absence &one : absences) {
         absent = &one;

@@ -28,10 +28,16 @@ enum { PAGE = 4096 };
 static symmem_backend table;
 static void (*close_really)(void *instance);
 static char *drivers; /* memory that a driver takes back in the end */
-static atomic_bool closing;
+static atomic_bool closing, given_up;
 
 static void sleep_ms(int ms) {
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
+}
+
+static double now_s(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
 /* A thread of the library's own: the program's signals are not for it, but those of its faults. */
@@ -45,7 +51,8 @@ static void close_slowly(void *instance) {
     if (!has_its_mask())
         _exit(NO_WORLD);
     atomic_store(&closing, true);
-    for (int i = 0; i < 300; i++) {
+    const double end_s = now_s() + 0.3; /* naps may be long: the process's end waits for 5 s */
+    while (now_s() < end_s) {
         sleep_ms(1);
         drivers[0]++;
     }
@@ -58,11 +65,14 @@ static void take_back(void) {
     sleep_ms(600);
 }
 
+/* It is not over before its context is given up, however late that is. */
 static void work_ms(void *ms) {
+    for (int i = 0; i < 10000 && !atomic_load(&given_up); i++)
+        sleep_ms(1);
     sleep_ms(*(const int *)ms);
 }
 
-/* A context that is given up under its work, which goes on for so long. */
+/* A context that is given up under its work, which then goes on for so long. */
 static void leave_work(int *ms) {
     symmem_context_options options;
     symmem_context *context = NULL;
@@ -86,6 +96,7 @@ static void leave_work(int *ms) {
         symmem_stream_destroy(stream) != SYMMEM_TIMEOUT || symmem_finalize(context) != SYMMEM_OK)
         _exit(NO_WORLD);
     symmem_context_free(context);
+    atomic_store(&given_up, true);
 }
 
 static int work;

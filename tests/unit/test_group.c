@@ -255,7 +255,7 @@ static void destroyed_while_waiting(void) {
     EXPECT_OK(symmem_group_create(context, "turns", NULL, 0, NULL, &group));
     EXPECT_OK(sm_group_enter(group, "first", 0));
     CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, waits_for_turn, group), 0);
-    for (int i = 0; i < 1000 && atomic_load(&group->references) < 3; i++)
+    for (int i = 0; i < 20000 && atomic_load(&group->references) < 3; i++)
         sm_sleep_ns(1000 * 1000);
     CU_ASSERT_EQUAL(atomic_load(&group->references), 3);
     EXPECT_OK(symmem_group_destroy(group));
