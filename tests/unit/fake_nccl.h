@@ -9,6 +9,7 @@
 #include <nccl.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #define FAKE_NCCL_RANKS 8
 
@@ -60,6 +61,7 @@ typedef struct fake_nccl_state {
     atomic_int held;    /* aborts wait, as for a peer's kernel, until this is 0 or 6 s are over */
     bool nvls_at_first; /* NCCL_NVLS_ENABLE was not 0 at the first call */
     bool called;
+    _Atomic uint64_t failed_ns; /* when a call failed later, by the monotonic clock */
     bool (*is_window)(const void *pointer);
     bool (*is_running)(const void *stream); /* a kernel of a collective that runs on */
     int (*roots)(void);                     /* that wait for ranks of their id, in all processes */

@@ -390,7 +390,7 @@ static void body_ends(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
     if (env->rank != 0)
         return;
-    CHECK(env, nccl->roots() == 0);
+    CHECK(env, roots_come_to(0));
     symmem_context_free(env->context); /* no rank is needed for that */
     env->context = NULL;
     /* One whose ranks do not meet would stay: none is begun for the sake of another. */
