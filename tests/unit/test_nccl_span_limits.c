@@ -479,9 +479,20 @@ static bool are_forgotten(nccl_state *state) {
 
 enum { LOST_ON_STREAM, LOST_IN_CALL, LOST_WITHDRAWN };
 
-static void *keep_turn_soon(void *span) {
-    usleep(100000);
+static int calls_before; /* of NCCL */
+
+/* When the next call is in NCCL, which has the turn for as long as it is there. */
+static void *keep_turn_next(void *span) {
+    for (int i = 0; i < 20000 && atomic_load(&nccl->collectives) == calls_before; i++)
+        usleep(500);
     return keep_turn(span);
+}
+
+static void begin_keeping_next(rank_env *env, pthread_t *keeper) {
+    atomic_store(&turn_goes_on, false);
+    calls_before = atomic_load(&nccl->collectives);
+    CHECK(env, pthread_create(keeper, NULL, keep_turn_next,
+                              nccl_state_of(env->context->instance)->spans) == 0);
 }
 
 /* The last one is over its limit, and nobody can end its communicator. */
@@ -491,10 +502,8 @@ static void call_and_lose(rank_env *env, symmem_handle *handle, void *ptr, symme
     pthread_t thread;
     DLTensor all = tensor_of(env, ptr, 1, &count, 32);
     if (way == LOST_WITHDRAWN) {
-        nccl_span *span = nccl_state_of(env->context->instance)->spans;
-        atomic_store(&turn_goes_on, false);
         atomic_store(&breaks_with, handle->link);
-        CHECK(env, pthread_create(&thread, NULL, keep_turn_soon, span) == 0);
+        begin_keeping_next(env, &thread);
         CHECK_STATUS(env, reduce_once(env, handle, ptr, NULL), SYMMEM_TIMEOUT);
         CHECK(env, are_forgotten(nccl_state_of(env->context->instance)));
         end_keeping(env, thread);
@@ -551,8 +560,10 @@ static void test_lost(void) {
 
 /* --- a kernel that goes on ----------------------------------------------------------- */
 
+#define STAY_MS 1000u /* a limit before which the keeper has the turn, or the watcher takes it */
+
 static void *go_on_late(void *unused) {
-    usleep(1000 * (LIMIT_MS + 1500));
+    usleep(1000 * (STAY_MS + 1500));
     atomic_store(&turn_goes_on, true);
     return unused;
 }
@@ -566,10 +577,9 @@ static void stay_with_kernel(rank_env *env, symmem_handle *handle, void *ptr) {
     nccl->rank = 0;
     atomic_store(&nccl->skip, 0);
     nccl->call = FAKE_COLLECTIVE;
-    atomic_store(&turn_goes_on, false);
-    CHECK(env, pthread_create(&keeper, NULL, keep_turn_soon, nccl_state_of(instance)->spans) == 0);
+    begin_keeping_next(env, &keeper);
     CHECK(env, pthread_create(&helper, NULL, go_on_late, NULL) == 0);
-    CHECK_STATUS(env, reduce_once(env, handle, ptr, NULL), SYMMEM_TIMEOUT);
+    CHECK_STATUS(env, reduce_within(env, handle, ptr, NULL, STAY_MS), SYMMEM_TIMEOUT);
     CHECK(env, atomic_load(&turn_goes_on));
     CHECK(env, atomic_load(&instance->pending_count) == 0);
     nccl->call = FAKE_NO_CALL;
