@@ -111,6 +111,7 @@ static void *run_root(void *opaque) {
         limit.rlim_cur = limit.rlim_max;
         (void)setrlimit(RLIMIT_NOFILE, &limit);
     }
+    atomic_fetch_add(&fake_nccl.root_threads, 1);
     atomic_store(&r->meeting->raised, true);
     struct pollfd listening = {.fd = r->fd, .events = POLLIN};
     while (atomic_load(&r->meeting->root) == ROOT_WAITS) {
@@ -125,6 +126,7 @@ static void *run_root(void *opaque) {
     meeting *its = r->meeting;
     close(r->fd);
     free(r);
+    atomic_fetch_sub(&fake_nccl.root_threads, 1);
     atomic_store(&its->root, NO_ROOT);
     return NULL;
 }

@@ -52,7 +52,7 @@ typedef struct fake_nccl_state {
     atomic_int skip;
     ncclResult_t result;
     /* Alive in this process. */
-    atomic_int comms, windows, threads;
+    atomic_int comms, windows, threads, root_threads;
     /* Since the start. */
     atomic_int registrations, deregistrations, inits, aborts, collectives;
     atomic_int wide;    /* of the inits, those without a limit of blocks per kernel */

@@ -61,6 +61,7 @@ struct plan {
     symmem_store *store;
     pthread_barrier_t *meet; /* threads only */
     int32_t killed;          /* processes: this rank ends by SIGKILL; 0: none */
+    void (*settle)(void);    /* threads only: before descriptors are counted; may be NULL */
 };
 
 #define CHECK(env, condition)                                                                      \
@@ -245,6 +246,8 @@ static inline void run_threads(plan p) {
     }
     pthread_barrier_destroy(&meet);
     symmem_store_close(p.store);
+    if (p.settle != NULL)
+        p.settle();
     CU_ASSERT_EQUAL(open_descriptors(), before);
     CU_ASSERT_EQUAL(open_mappings(), 0);
 }

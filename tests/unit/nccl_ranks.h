@@ -66,6 +66,12 @@ static inline bool roots_come_to(int roots) {
     return nccl->roots() == roots;
 }
 
+/* Nor has it closed its descriptor before. */
+static inline void await_root_threads(void) {
+    for (int i = 0; i < 2000 && atomic_load(&nccl->root_threads) != 0; i++)
+        usleep(1000);
+}
+
 static inline void expect_nothing_left(void) {
     CU_ASSERT_EQUAL(atomic_load(&nccl->comms), 0);
     CU_ASSERT_EQUAL(atomic_load(&nccl->threads), 0);
@@ -78,8 +84,11 @@ static inline void expect_nothing_left(void) {
 
 /* The cases' ranks are on as many devices. */
 static inline void run_nccl(int32_t world, rank_body body, int argument) {
-    run_threads(
-        (plan){.world = world, .body = body, .argument = argument, .backend = nccl_table()});
+    run_threads((plan){.world = world,
+                       .body = body,
+                       .argument = argument,
+                       .backend = nccl_table(),
+                       .settle = await_root_threads});
     expect_nothing_left();
 }
 
