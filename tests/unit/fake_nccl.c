@@ -111,6 +111,8 @@ static void *run_root(void *opaque) {
         limit.rlim_cur = limit.rlim_max;
         (void)setrlimit(RLIMIT_NOFILE, &limit);
     }
+    atomic_fetch_add(&fake_nccl.root_threads, 1);
+    atomic_store(&r->meeting->raised, true);
     struct pollfd listening = {.fd = r->fd, .events = POLLIN};
     while (atomic_load(&r->meeting->root) == ROOT_WAITS) {
         if (poll(&listening, 1, 1) <= 0)
@@ -124,8 +126,15 @@ static void *run_root(void *opaque) {
     meeting *its = r->meeting;
     close(r->fd);
     free(r);
+    atomic_fetch_sub(&fake_nccl.root_threads, 1);
     atomic_store(&its->root, NO_ROOT);
     return NULL;
+}
+
+/* Tests lower the limit as soon as an id is there, or count on its being raised. */
+static void await_raised(meeting *its) {
+    while (!atomic_load(&its->raised))
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 }
 
 static bool start_root(meeting *its, struct sockaddr_in *address) {
@@ -141,8 +150,10 @@ static bool start_root(meeting *its, struct sockaddr_in *address) {
     atomic_store(&its->root, ROOT_WAITS);
     if (r->fd >= 0 && bind(r->fd, (struct sockaddr *)address, length) == 0 &&
         listen(r->fd, 16) == 0 && getsockname(r->fd, (struct sockaddr *)address, &length) == 0 &&
-        pthread_create(&thread, NULL, run_root, r) == 0)
+        pthread_create(&thread, NULL, run_root, r) == 0) {
+        await_raised(its);
         return pthread_detach(thread) == 0;
+    }
     atomic_store(&its->root, NO_ROOT);
     if (r->fd >= 0)
         close(r->fd);
@@ -280,8 +291,11 @@ static void check_in(const struct ncclComm *comm) {
 static void await_root(const struct ncclComm *comm) {
     const struct timespec pause = {.tv_nsec = 300000};
     check_in(comm); /* the last one may be about to */
-    for (int i = 0; i < 1000 && atomic_load(&comm->meeting->root) != NO_ROOT; i++)
+    for (int i = 0; i < 10000 && atomic_load(&comm->meeting->root) != NO_ROOT; i++) {
+        if (atomic_load(&comm->aborted))
+            return;
         nanosleep(&pause, NULL);
+    }
 }
 
 static int current_device(void) {
@@ -315,6 +329,12 @@ static bool gets_ready(const struct ncclComm *comm) {
     return !atomic_load(&comm->aborted);
 }
 
+static uint64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 static void *work(void *opaque) {
     struct ncclComm *comm = opaque;
     const struct timespec pause = {.tv_nsec = 300000};
@@ -338,6 +358,8 @@ static void *work(void *opaque) {
     else if (!comm->fails && comm->window_p != NULL)
         make_window(comm);
     atomic_store(&comm->state, (int)result);
+    if (comm->fails)
+        atomic_store(&fake_nccl.failed_ns, now_ns());
     return NULL;
 }
 

@@ -9,6 +9,7 @@
 #include <nccl.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #define FAKE_NCCL_RANKS 8
 
@@ -51,7 +52,7 @@ typedef struct fake_nccl_state {
     atomic_int skip;
     ncclResult_t result;
     /* Alive in this process. */
-    atomic_int comms, windows, threads;
+    atomic_int comms, windows, threads, root_threads;
     /* Since the start. */
     atomic_int registrations, deregistrations, inits, aborts, collectives;
     atomic_int wide;    /* of the inits, those without a limit of blocks per kernel */
@@ -60,6 +61,7 @@ typedef struct fake_nccl_state {
     atomic_int held;    /* aborts wait, as for a peer's kernel, until this is 0 or 6 s are over */
     bool nvls_at_first; /* NCCL_NVLS_ENABLE was not 0 at the first call */
     bool called;
+    _Atomic uint64_t failed_ns; /* when a call failed later, by the monotonic clock */
     bool (*is_window)(const void *pointer);
     bool (*is_running)(const void *stream); /* a kernel of a collective that runs on */
     int (*roots)(void);                     /* that wait for ranks of their id, in all processes */

@@ -61,6 +61,7 @@ struct plan {
     symmem_store *store;
     pthread_barrier_t *meet; /* threads only */
     int32_t killed;          /* processes: this rank ends by SIGKILL; 0: none */
+    void (*settle)(void);    /* threads only: before descriptors are counted; may be NULL */
 };
 
 #define CHECK(env, condition)                                                                      \
@@ -99,6 +100,36 @@ static inline symmem_error_record last_record(void) {
 /* A fault that ends the process instead of failing. By SIGKILL: sanitizers take a second to exit.
  */
 #define DIE ((symmem_status)-1000)
+/* None, but waits there until a rank is about to DIE. */
+#define AWAIT_DEATH ((symmem_status)-1001)
+
+static atomic_int *env_dying; /* in memory that processes share; NULL: nobody waits for that */
+
+/* Others are to learn of it in another way first, and wait only so long for it then: who slept here
+ * might be kept from running for longer. */
+static inline void die_soon(atomic_int *dying) {
+    const uint64_t end_ns = sm_now_ns() + 10000000;
+    atomic_store(dying, 1);
+    while (sm_now_ns() < end_ns)
+        continue;
+    raise(SIGKILL);
+}
+
+static inline void await_death(const atomic_int *dying) {
+    for (int i = 0; i < 200000 && atomic_load(dying) == 0; i++)
+        sm_sleep_ns(100000);
+}
+
+static inline symmem_status env_fault(symmem_status status) {
+    if (status == DIE && env_dying != NULL)
+        die_soon(env_dying);
+    else if (status == DIE)
+        raise(SIGKILL);
+    if (status != AWAIT_DEATH)
+        return status;
+    await_death(env_dying);
+    return SYMMEM_OK;
+}
 
 /* Of a run's threads, at their meet_point. */
 static atomic_int env_met;
@@ -120,9 +151,7 @@ static inline symmem_status env_point(void *arg, const char *point) {
         return SYMMEM_OK;
     env->fault_point = NULL;
     env->fault_hits++;
-    if (env->fault_status == DIE)
-        raise(SIGKILL);
-    return env->fault_status;
+    return env_fault(env->fault_status);
 }
 
 static inline void env_log(void *arg, const char *line) {
@@ -217,6 +246,8 @@ static inline void run_threads(plan p) {
     }
     pthread_barrier_destroy(&meet);
     symmem_store_close(p.store);
+    if (p.settle != NULL)
+        p.settle();
     CU_ASSERT_EQUAL(open_descriptors(), before);
     CU_ASSERT_EQUAL(open_mappings(), 0);
 }

@@ -208,14 +208,19 @@ static void test_points(void) {
     }
 }
 
+static atomic_int present, gone_on; /* ranks, of those that do not wait */
+
 /* A rank that does not come, and one that dies. */
 static int body_absent(test_rank *self) {
     EXPECT(sm_session_ensure(self->session, "op", sm_deadline_ns(10000)) == SYMMEM_OK);
     symmem_status status;
     if (self->rank == 2) {
-        sm_sleep_ns(500000000);
+        await_counter(&gone_on, 2);
     } else {
-        EXPECT(gather_fds(self, 2, 200, &status) == 0);
+        atomic_fetch_add(&present, 1);
+        await_counter(&present, 2); /* or the other one may be missing, too */
+        EXPECT(gather_fds(self, 2, 1000, &status) == 0);
+        atomic_fetch_add(&gone_on, 1);
         EXPECT(status == SYMMEM_TIMEOUT);
         EXPECT(sm_record()->failed_rank == (self->rank == 0 ? 2 : 0));
         EXPECT(sm_session_id(self->session) == 0);

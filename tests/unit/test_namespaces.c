@@ -24,7 +24,7 @@
 
 const symmem_backend *symmem_backend_entry(uint32_t abi);
 
-enum { LIMIT_MS = 2000, LONGEST_S = 25 };
+enum { LIMIT_MS = 10000, LONGEST_S = 40 };
 
 /* What a rank reports through its pipe. */
 struct report {

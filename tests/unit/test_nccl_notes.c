@@ -10,7 +10,7 @@
 #include "nccl_ranks.h"
 
 #define LATE_MS "50"
-#define LONG_MS 3000u /* after that it goes on, so that a call which waits fails this test only */
+#define LONG_MS 5000u /* after that it goes on, so that a call which waits fails this test only */
 
 /* --- what is short ------------------------------------------------------------------ */
 

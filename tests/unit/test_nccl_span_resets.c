@@ -133,7 +133,7 @@ static void body_slow_end(rank_env *env) {
     env_meet(env);
     atomic_store(&nccl->held, 1);
     env_meet(env);
-    CHECK_OK(env, meet_at(env, pb, 2000, &b));
+    CHECK_OK(env, meet_at(env, pb, 4000, &b));
     env_meet(env);
     atomic_store(&nccl->held, 0);
     env_meet(env);
@@ -252,7 +252,7 @@ static void body_between(rank_env *env) {
     pthread_t thread;
     const int way = env->plan->argument;
     symmem_handle *a = env_handle(env, &pa), *b = another(env, &pb), *c = NULL;
-    other_call o = {env, b, pb, way == FAILED ? 0 : 4000, SYMMEM_OK};
+    other_call o = {env, b, pb, way == FAILED ? 0 : 8000, SYMMEM_OK};
     CHECK_OK(env, reduce_well(env, a, pa, NULL));
     env_meet(env);
     if (env->rank == 0) {
@@ -267,14 +267,14 @@ static void body_between(rank_env *env) {
     uint64_t begin_ns = cuda_now_ns();
     if (way == MEETS) {
         CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &pc));
-        CHECK_OK(env, meet_at(env, pc, 1000, &c));
-        CHECK(env, cuda_now_ns() - begin_ns < 3000 * CUDA_NS_PER_MS);
+        CHECK_OK(env, meet_at(env, pc, 3000, &c));
+        CHECK(env, cuda_now_ns() - begin_ns < 6000 * CUDA_NS_PER_MS);
         env_meet(env);
     } else {
         CHECK_OK(env, symmem_handle_reset(a, 5000));
     }
     if (env->rank != 0)
-        CHECK_STATUS(env, reduce_within(env, b, pb, NULL, 4000),
+        CHECK_STATUS(env, reduce_within(env, b, pb, NULL, 8000),
                      way == FAILED ? SYMMEM_STALE : SYMMEM_OK);
     if (env->rank == 0) {
         CHECK(env, pthread_join(thread, NULL) == 0);
