@@ -147,12 +147,21 @@ static bool is_absent(const struct absence *absence, int32_t rank) {
     return rank >= absence->first && rank < absence->first + absence->count;
 }
 
-static bool names_the_absent(const struct tk *t, const struct absence *absence,
+/* Whether nobody else is missing. If anybody is, so are all of the absent, however late who. */
+static bool names_the_absent(struct tk *t, const struct absence *absence,
                              const symmem_error_record *record) {
-    for (int32_t rank = 0; rank < t->world_size; rank++)
-        if (symmem_error_is_missing(record, rank) != is_absent(absence, rank))
-            return false;
-    return true;
+    uint32_t named = 0;
+    int32_t last = -1;
+    for (int32_t rank = 0; rank < t->world_size; rank++) {
+        const bool missing = symmem_error_is_missing(record, rank);
+        named += missing;
+        last = missing ? rank : last;
+        TK_CHECK_MSG(t, missing || record->missing_count == 0 || !is_absent(absence, rank),
+                     "rank %d is not in the missing set", rank);
+    }
+    TK_EQ_INT(t, named, record->missing_count);
+    TK_EQ_INT(t, named == 1 ? last : -1, record->failed_rank);
+    return named == (uint32_t)absence->count;
 }
 
 /* What a rank that is there gets; whether exactly the absent were named. */
@@ -168,11 +177,7 @@ static bool miss_them(struct tk *t, symmem_group *group, const char *name,
     TK_EQ_INT(t, t->world_size, record.world_size);
     TK_EQ_STR(t, name, record.group);
     TK_AT_LEAST(t, limit_ms / 2, record.elapsed_ns / 1000000);
-    if (!names_the_absent(t, absence, &record))
-        return false;
-    TK_EQ_INT(t, absence->count, record.missing_count);
-    TK_EQ_INT(t, absence->count == 1 ? absence->first : -1, record.failed_rank);
-    return true;
+    return names_the_absent(t, absence, &record);
 }
 
 /* The absent stay away, and the others must name exactly these. One that is kept from running for

@@ -58,7 +58,7 @@ static symmem_status slow_get(void *self, const char *key, void *value, size_t c
 /* False if this rank was kept from running until the time for its last looks was over as well. */
 static bool name_rank_0(struct tk *t, struct slow_store *slow, symmem_group *group,
                         enum slowness slowness) {
-    const uint64_t last_ms = LIMIT + 80;
+    const uint64_t last_ms = LIMIT + 95; /* with a little for them to be refused in */
     symmem_error_record record;
     slow->slowness = slowness;
     slow->limit_ms = LIMIT;
@@ -75,11 +75,12 @@ static bool name_rank_0(struct tk *t, struct slow_store *slow, symmem_group *gro
     return true;
 }
 
+/* In the first call of all on a group a record that cannot be read counts as missing. */
 static void absent_rank_is_named(struct tk *t, struct slow_store *slow, symmem_group *group,
-                                 enum slowness slowness) {
+                                 enum slowness slowness, bool first) {
     bool in_time = false;
     tk_checkpoint(t, "slowness %d", (int)slowness);
-    for (int attempt = 0; attempt < 5 && !in_time; attempt++) {
+    for (int attempt = 0; attempt < (first ? 1 : 5) && !in_time; attempt++) {
         tk_out_of_band_barrier(t);
         in_time = t->rank != 1 || name_rank_0(t, slow, group, slowness);
         in_time = tk_all_agree(t, 0, in_time);
@@ -101,8 +102,8 @@ static void slow_store_names_the_absent(struct tk *t) {
     for (int i = 0; i < SLOWNESS_COUNT; i++) {
         symmem_group *group = NULL;
         TK_OK(t, symmem_group_create(t->context, "slow", NULL, 0, store, &group));
-        absent_rank_is_named(t, &slow, group, (enum slowness)i);
-        absent_rank_is_named(t, &slow, group, (enum slowness)i);
+        absent_rank_is_named(t, &slow, group, (enum slowness)i, true);
+        absent_rank_is_named(t, &slow, group, (enum slowness)i, false);
         TK_OK(t, symmem_group_destroy(group));
     }
     tk_out_of_band_barrier(t);

@@ -209,7 +209,7 @@ static void two_at_once(struct tk *t) {
     TK_OK(t, symmem_fused_all_gather_matmul(free_one.workspace, &free_one.shard.dl, 0, 1,
                                             free_one.bs, &free_one.a_out.dl, free_one.outs, 2,
                                             limit_ms, other, NULL));
-    TK_OK(t, symmem_stream_synchronize(other, tk_scaled_ms(LONG_MS / 2)));
+    TK_OK(t, symmem_stream_synchronize(other, tk_scaled_ms(3000)));
     pair_expect_untouched(t, &held);
     gate_open(&gate);
     tk_synchronize(t, stream);
@@ -418,7 +418,7 @@ static void stream_destroyed_in_vain(struct tk *t) {
     }
     tk_out_of_band_barrier(t);
     symmem_stream *stream = tk_stream(t);
-    TK_OK(t, pair_gather(&next, tk_scaled_ms(LONG_MS / 2), stream));
+    TK_OK(t, pair_gather(&next, tk_scaled_ms(3000), stream));
     TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
     pair_expect_gather(t, &next, 1);
     tk_out_of_band_barrier(t);

@@ -188,7 +188,7 @@ static void missing_rank(struct tk *t) {
         uint64_t begin_ms = tk_now_ms();
         TK_STATUS(t, SYMMEM_TIMEOUT, gather_words(&g, LATE_MS, NULL));
         symmem_error_record record = last_record();
-        TK_BELOW(t, tk_scaled_ms(4000), tk_now_ms() - begin_ms);
+        TK_BELOW(t, tk_scaled_ms(2000), tk_now_ms() - begin_ms);
         TK_EQ_STR(t, "low_contention_all_gather_out", record.operation);
         TK_EQ_INT(t, 2, record.channel);
         check_missing_one(t, &record, g.size - 1, g.size);
@@ -275,7 +275,7 @@ static void part_that_fails(struct tk *t) {
         TK_CHECK(t, info_of(t, g.handle).poisoned);
     } else {
         TK_STATUS_EITHER(t, SYMMEM_POISONED, SYMMEM_OK, status);
-        TK_BELOW(t, tk_scaled_ms(4000), tk_now_ms() - begin_ms);
+        TK_BELOW(t, tk_scaled_ms(2000), tk_now_ms() - begin_ms);
     }
     fail_copy(0, SYMMEM_OK);
     tk_out_of_band_barrier(t);

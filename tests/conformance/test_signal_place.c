@@ -21,7 +21,7 @@ static void place_is_fixed(struct tk *t) {
         if (!TK_OK(t, symmem_put_signal(handle, next, channel, limits_ms[i % 5], NULL)))
             return;
         tk_fill(t, handle, t->rank, 0, sizes[(i + 3) % 7], (uint8_t)i);
-        uint32_t limit_ms = 9000 + limits_ms[(i + 2) % 5] % 100;
+        uint32_t limit_ms = 3000 + limits_ms[(i + 2) % 5] % 100;
         if (!TK_OK(t, symmem_wait_signal(handle, previous, channel, tk_scaled_ms(limit_ms), NULL)))
             return;
     }
@@ -37,7 +37,8 @@ static void place_is_fixed_on_streams(struct tk *t) {
         symmem_stream *putting = i % 2 == 0 ? stream : NULL;
         symmem_stream *waiting = i % 2 == 0 ? NULL : stream;
         TK_OK(t, symmem_put_signal(handle, next, i, LONG_MS, putting));
-        TK_OK(t, symmem_wait_signal(handle, previous, i, tk_scaled_ms(LONG_MS), waiting));
+        TK_OK(t,
+              symmem_wait_signal(handle, previous, i, tk_scaled_ms(3000 + (uint32_t)i), waiting));
         tk_synchronize(t, stream);
     }
 }

@@ -63,7 +63,7 @@ static bool synchronize_before_more(struct tk *t, symmem_stream *stream, uint32_
 static void later_work_is_not_waited_for(struct tk *t) {
     symmem_stream *stream = tk_stream(t);
     bool back = false;
-    for (uint32_t moment_ms = 5; moment_ms <= 320 && !back; moment_ms *= 4)
+    for (uint32_t moment_ms = 5; moment_ms <= 80 && !back; moment_ms *= 4)
         back = synchronize_before_more(t, stream, moment_ms);
     TK_CHECK_MSG(t, back, "the call waited for work that was enqueued after it");
 }

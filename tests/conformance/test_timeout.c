@@ -240,10 +240,10 @@ static uint64_t late_and_absent(struct tk *t, int32_t late, int32_t absent, uint
 /* The limit is that of the barrier, not of each peer in turn. Once more, with a longer one, if the
  * machine was busy. */
 static void one_limit_for_all_peers(struct tk *t) {
-    const uint32_t limits_ms[] = {400, 1500, 4000};
+    const uint32_t limits_ms[] = {400, 1500};
     for (int32_t absent = 1; absent < 3; absent++) {
         uint64_t took_ms = 0, end_ms = 0;
-        for (int attempt = 0; attempt < 3 && took_ms >= end_ms; attempt++) {
+        for (int attempt = 0; attempt < 2 && took_ms >= end_ms; attempt++) {
             uint32_t limit_ms = tk_scaled_ms(limits_ms[attempt]);
             end_ms = limit_ms + allowed_excess_ms(limits_ms[attempt]);
             took_ms = late_and_absent(t, 3 - absent, absent, limit_ms);

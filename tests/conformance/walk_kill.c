@@ -16,7 +16,7 @@
 #define KILL_BUDGET 1
 #define HANG_MS 20000u
 /* What a promise of one second may take here: the time of death is known to some milliseconds. */
-#define GRACE_MS 500u
+#define GRACE_MS 250u
 /* What a killed rank left stays; what other programs of the same user have just made goes. */
 #define STRANGERS_MS 5000u
 /* The system takes its time to end a process. */

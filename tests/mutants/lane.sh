@@ -159,11 +159,14 @@ try_it() {
 [ "$kind" != contained ] || start_canary "$LANE"
 # Where ranks race, what tears the product may not show each time, and a busy machine may be what fails.
 # The table tells whom that saved.
+certain='^(its patch|does not build|the backend|no test)'
+before=
 for ((try = 1; try <= 3; try++)); do
     ! try_it || break
-    [[ $kind != contained && $status != skipped ]] || break
+    [[ $kind != contained && ! $remark =~ $certain ]] || break
+    before=$remark
 done
-[[ $try -eq 1 || ! $status =~ ^(killed|passed)$ ]] || remark="not before run $try"
+[[ $try -eq 1 || ! $status =~ ^(killed|passed)$ ]] || remark="${before:+first $before; }not before run $try"
 [ "$kind" != contained ] || judge_contained
 [[ $kind != baseline* || $status == passed ]] || : >"$WORK/baseline-failed"
 printf '%s\t%s\t%s\t%s\n' "$status" "$seconds" "$killed_by" "$remark" >"$WORK/results/$name"

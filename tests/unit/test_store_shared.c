@@ -94,8 +94,8 @@ static uint64_t ping_pong(symmem_store *store) {
 /* Waiters are woken, not found awake by their next tick: once in a few tries, on a busy machine. */
 static void wake_at_once(symmem_store *store) {
     bool quick = false;
-    for (int i = 0; i < 20 && !quick; i++)
-        quick = ping_pong(store) < ROUNDS * 35000000ull;
+    for (int i = 0; i < 8 && !quick; i++)
+        quick = ping_pong(store) < ROUNDS * 25000000ull;
     CU_ASSERT_TRUE(quick);
     symmem_store_close(store);
 }

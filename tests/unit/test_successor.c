@@ -160,7 +160,7 @@ static void expect_lost(symmem_status status, uint64_t begin_ns) {
     symmem_last_error(&record);
     CU_ASSERT_EQUAL(status, SYMMEM_PEER_LOST);
     CU_ASSERT(symmem_error_is_missing(&record, 1));
-    CU_ASSERT(sm_now_ns() - begin_ns < 3500000000);
+    CU_ASSERT(sm_now_ns() - begin_ns < 1500000000);
 }
 
 static void end_both(world *w, pid_t peer, const char *path) {
