@@ -55,6 +55,7 @@ static inline void start_until_point(struct tk *t, pthread_t *thread, void *(*bo
     uint64_t end_ms = tk_now_ms() + tk_scaled_ms(LONG_MS);
     while (tk_point_count(t, point) == before && tk_now_ms() < end_ms)
         tk_sleep_ms(1);
+    TK_CHECK_MSG(t, tk_point_count(t, point) > before, "%s was not passed", point);
 }
 
 /*

@@ -300,7 +300,7 @@ static void busy_channel_by(struct tk *t, int32_t channel, symmem_stream *stream
             TK_CHECK(t, pthread_join(thread, NULL) == 0);
     } else {
         /* Not the kit's barrier: it would wait for a rank 0 that waits. */
-        uint64_t give_up_ms = tk_now_ms() + tk_scaled_ms(3000);
+        uint64_t give_up_ms = tk_now_ms() + tk_scaled_ms(10000);
         while (tk_read_u64(t, 0, 0) == 0 && tk_now_ms() < give_up_ms)
             tk_sleep_ms(5);
         (void)meet_on_channel(&meet);
@@ -401,7 +401,7 @@ static void stream_destroyed_in_vain(struct tk *t) {
     symmem_context_options options = tk_options(t);
     symmem_event *over = NULL;
     struct fused_pair left, next;
-    options.default_timeout_ms = tk_meeting_ms(2000, 1000);
+    options.default_timeout_ms = tk_meeting_ms(1200, 1000);
     tk_reinit(t, &options);
     pair_begin(t, &left);
     pair_begin(t, &next);

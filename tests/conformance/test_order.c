@@ -110,7 +110,7 @@ static void channels_turn_has_a_limit(struct tk *t) {
         tk_share_u64(t, 0, 1);
     }
     /* Not the kit's barrier: it would wait for a rank 0 that waits. */
-    uint64_t give_up_ms = tk_now_ms() + tk_scaled_ms(3000);
+    uint64_t give_up_ms = tk_now_ms() + tk_scaled_ms(8000);
     while (t->rank == 1 && tk_read_u64(t, 0, 0) == 0 && tk_now_ms() < give_up_ms)
         tk_sleep_ms(5);
     if (t->rank == 1)

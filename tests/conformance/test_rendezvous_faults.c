@@ -29,7 +29,7 @@ static bool fail_at(struct tk *t, const char *point, int32_t odd, int number) {
     tk_out_of_band_barrier(t);
     symmem_clear_error();
     uint64_t begin_ms = tk_now_ms();
-    symmem_status status = symmem_rendezvous(t->context, ptr, group, tk_scaled_ms(5000), &handle);
+    symmem_status status = symmem_rendezvous(t->context, ptr, group, tk_scaled_ms(3000), &handle);
     uint64_t took_ms = tk_now_ms() - begin_ms;
     symmem_error_record record = last_record();
     tk_share_u64(t, SLOT_HIT, tk_point_count(t, point) > before);
@@ -45,7 +45,7 @@ static bool fail_at(struct tk *t, const char *point, int32_t odd, int number) {
     if (hit && t->rank == odd)
         TK_EQ_STR(t, point, record.stage);
     TK_CHECK(t, (handle == NULL) == (status != SYMMEM_OK));
-    TK_BELOW(t, tk_scaled_ms(7000), took_ms);
+    TK_BELOW(t, tk_scaled_ms(5000), took_ms);
     symmem_handle_release(handle);
     handle = tk_rendezvous(t, ptr, group);
     TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
