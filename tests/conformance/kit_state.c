@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define MAX_THREADS 64
-#define SETTLE_MS 2000
+#define SETTLE_MS 500
 #define SIGNAL_COUNT 65
 /* Set by the C library on whatever it restores; not a setting. */
 #define SA_RESTORER_FLAG 0x04000000

@@ -193,8 +193,8 @@ static void context_takes_its_threads(struct tk *t) {
         while (resources_threads() > before && tk_now_ms() < end_ms)
             tk_sleep_ms(5);
         TK_CHECK(t, before > 0);
-        if (round > 0) /* before, one of the last round's may have been there still */
-            TK_CHECK(t, resources_threads() <= before);
+        if (round > 0)
+            TK_EQ_INT(t, before, resources_threads());
         TK_OK(t, symmem_stream_destroy(stream));
         symmem_context_free(context);
     }

@@ -45,7 +45,7 @@ static bool fail_at(struct tk *t, const char *point, int32_t odd, int number) {
     if (hit && t->rank == odd)
         TK_EQ_STR(t, point, record.stage);
     TK_CHECK(t, (handle == NULL) == (status != SYMMEM_OK));
-    TK_BELOW(t, tk_scaled_ms(5000), took_ms);
+    TK_BELOW(t, tk_scaled_ms(3500), took_ms);
     symmem_handle_release(handle);
     handle = tk_rendezvous(t, ptr, group);
     TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));

@@ -53,7 +53,7 @@ static void op_times_out(struct tk *t, enum signal_op op) {
     const uint32_t limits_ms[] = {50, 120};
     for (size_t i = 0; i < 2; i++) {
         uint64_t best_ms = UINT64_MAX;
-        for (int attempt = 0; attempt < 5; attempt++) {
+        for (int attempt = 0; attempt < 3; attempt++) {
             if (attempt >= 2 && best_ms <= allowed_excess_ms(limits_ms[i]))
                 break;
             uint64_t excess_ms = expire_once(t, op, limits_ms[i], attempt % 2 == 1);

@@ -349,7 +349,7 @@ static void body_given_up(rank_env *env) {
     atomic_store(&begins_ns[env->rank], begin_ns);
     CHECK_OK(env, all_of_it ? symmem_finalize(env->context) : symmem_group_destroy(env->group));
     CHECK(env, pthread_join(thread, NULL) == 0);
-    CHECK(env, (int64_t)(m.ended_ns - begin_ns) < (int64_t)(2500 * CUDA_NS_PER_MS));
+    CHECK(env, (int64_t)(m.ended_ns - begin_ns) < (int64_t)(1000 * CUDA_NS_PER_MS));
     env_meet(env);
     /* On a busy machine it may come so late that what it learns first is that the other gave up. */
     const bool is_late = begin_ns > atomic_load(&begins_ns[1 - env->rank]) + 100 * CUDA_NS_PER_MS;

@@ -246,7 +246,7 @@ static void test_timeouts(void) {
     uint64_t start_ms = fake_now_ms();
     CU_ASSERT_EQUAL(fake_barrier(rank, 1, 30, NULL), SYMMEM_TIMEOUT);
     CU_ASSERT(fake_now_ms() - start_ms >= 29);
-    CU_ASSERT(fake_now_ms() - start_ms < 10000);
+    CU_ASSERT(fake_now_ms() - start_ms < 2000);
     expect_fault(rank, SYMMEM_TIMEOUT, "barrier", 1, -1);
     CU_ASSERT_EQUAL(rank->host.fault.missing[0], 0xdu);
     CU_ASSERT(rank->host.fault.elapsed_ns >= 29000000u);

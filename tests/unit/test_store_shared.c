@@ -95,7 +95,7 @@ static uint64_t ping_pong(symmem_store *store) {
 static void wake_at_once(symmem_store *store) {
     bool quick = false;
     for (int i = 0; i < 8 && !quick; i++)
-        quick = ping_pong(store) < ROUNDS * 25000000ull;
+        quick = ping_pong(store) < ROUNDS * 20000000ull;
     CU_ASSERT_TRUE(quick);
     symmem_store_close(store);
 }
