@@ -110,6 +110,7 @@ says '@ core/hard.c later\n- a = 1;\n+ a = 0;' 'later in core/hard.c has the tex
 says '@ core/hard.c later #4\n- a = 1;\n+ a = 0;' 'has the text 3 times: a = 1;'
 says '@ core/hard.c\n- a\n+ b' 'no name behind the file'
 says '- a\n+ b' 'no @ FILE NAME before it'
+says '@ core/hard.c later\n- a = 1\n+ a  =  1' 'changes nothing'
 says '@ core/hard.c later\n+ b' '[+] without a -'
 says 'm | patch | - | a | twice' 'is there twice'
 says 'n | patch | a' 'a row has five fields'

@@ -138,6 +138,10 @@ static void finish_row(struct row *row) {
             bad(row, row->line, "an edit without a -");
         if (row->edits[i].text == NULL)
             row->edits[i].text = "";
+        const struct source old = source_of(row->edits[i].old);
+        const struct source new = source_of(row->edits[i].text);
+        if (source_same(&old, (struct range){0, old.count}, &new, (struct range){0, new.count}))
+            bad(row, row->line, "an edit that changes nothing");
     }
 }
 
