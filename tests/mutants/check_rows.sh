@@ -71,14 +71,14 @@ fail() {
     failures=$((failures + 1))
 }
 row() { printf 'm | patch | - | a.test | wrong\n%b\n' "$1" >row.txt; }
-tokens() { tr -s '[:space:]' ' ' <"$1"; }
+text_of() { tr -d '[:space:]' <"$1"; }
 
-becomes() { # FILE EDIT OLD NEW: the tokens of the file, with that one text changed
-    local before after
+becomes() { # FILE EDIT OLD NEW: the file with that one text changed, but for blanks
+    local before old=${3// /} new=${4// /}
     rm -rf tree && mkdir tree && cp -r core kernels tree/ && row "$2"
     "$tool" apply m tree row.txt || fail "not applied: $2"
-    before=$(tokens "$1") after=$(tokens "tree/$1" | sed 's/  */ /g')
-    [ "$(sed 's/ //g' <<<"${before/"$3"/"$4"}")" = "$(sed 's/ //g' <<<"$after")" ] || fail "$2: $after"
+    before=$(text_of "$1")
+    [ "${before/"$old"/"$new"}" = "$(text_of "tree/$1")" ] || fail "$2: $(cat "tree/$1")"
 }
 becomes core/hard.c '@ core/hard.c #define TWICE\n- *2\n+ * 3' '(x) * 2' '(x) * 3'
 becomes core/hard.c '@ core/hard.c struct pair\n- first,\n+' 'first, second' 'second'

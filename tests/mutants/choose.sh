@@ -4,11 +4,11 @@
 
 # The mutants of definitions that are not what they were in a revision, and those whose rows are not.
 changed_since() { # REVISION
-    local before names
+    local before folders
     before=$(mktemp -d "$WORK/before.XXXXXX") || return 1
-    if ! names=$(git -C "$root" ls-tree --name-only "$1" core backend_cuda backend_nccl backend_shm_emul kernels tests) ||
-        # shellcheck disable=SC2086 # names of folders
-        ! git -C "$root" archive "$1" ${names/tests/tests/conformance tests/mutants} | tar -x -C "$before"; then
+    mapfile -t folders < <(cd "$root" && git ls-tree -d -r --name-only "$1" 2>/dev/null |
+        grep -xE 'core|backend_[a-z_]*|kernels|tests/(conformance|mutants)')
+    if ! git -C "$root" archive "$1" "${folders[@]}" 2>/dev/null | tar -x -C "$before" 2>/dev/null; then
         rm -rf "$before"
         return 1
     fi
@@ -37,7 +37,7 @@ choose() {
     local all=${#selected[@]} by="" since=""
     local -A wanted=()
     if [ -n "$changed" ]; then
-        since=$(changed_since "$changed") || { echo "run.sh: no revision $changed" >&2; return 2; }
+        since=$(set -o pipefail && changed_since "$changed") || { echo "run.sh: no revision $changed" >&2; return 2; }
         by=" --changed $changed"
     fi
     [ -z "$sample" ] || by+=" --sample $sample --seed $seed"

@@ -39,10 +39,9 @@ if [ -n "${SYMMEM_MUTANTS_OF:-}" ]; then
     kind=decorator # the others are of our own source
 fi
 
-WORK=$root/build-mutants TABLE=$root/build-mutants/table
+WORK=$root/build-mutants TABLE=$root/build-mutants/table$stop # a list disturbs no run
 export WORK TABLE
-mkdir -p "$WORK"/{plain,tsan,fake} && rm -rf "$WORK"/{results,logs,baseline-failed} && mkdir "$WORK"/{results,logs} ||
-    exit 4
+mkdir -p "$WORK"/{plain,tsan,fake} || exit 4
 # What is in there the lanes' users may write to, where they see but a copy. Nobody else gets there.
 chmod 700 "$WORK" && chmod 755 "$WORK"/{plain,tsan,fake} || exit 4
 
@@ -50,7 +49,7 @@ chmod 700 "$WORK" && chmod 755 "$WORK"/{plain,tsan,fake} || exit 4
 
 tool=$WORK/rows tables=("$mutants"/tables/*.txt)
 [[ $tool -nt $mutants/rows.c && $tool -nt $mutants/source.c && $tool -nt $mutants/source.h ]] ||
-    "${CC:-cc}" -std=gnu11 -O1 -o "$tool" "$mutants"/{rows,source}.c || exit 4
+    { "${CC:-cc}" -std=gnu11 -O1 -o "$tool.$$" "$mutants"/{rows,source}.c && mv "$tool.$$" "$tool"; } || exit 4
 # Tabs between the fields, which are: name kind museum ranks mode filter expected description.
 "$tool" list "${tables[@]}" >"$TABLE" || exit 2
 # First what may harm, then programs of their own, which mostly wait for their limits, and the suite with its
@@ -73,6 +72,7 @@ if [ "$stop" = list ]; then
     printf '%s\n' "${selected[@]}"
     exit
 fi
+rm -rf "$WORK"/{results,logs,baseline-failed} && mkdir "$WORK"/{results,logs} || exit 4
 
 field() { # NAME NUMBER
     awk -F'\t' -v name="$1" -v number="$2" '$1 == name { print $number }' "$TABLE"
