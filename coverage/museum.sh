@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # museum.sh [--update] BUILD_DIR [TABLE]: checks the table of known defects against what is there.
 # Each class has the entries that the table's head counts, each entry's tests are cases of the suite
-# or tests of ctest (a star stands for any), its mutants are in tests/mutants/list*.txt and say so
+# or tests of ctest (a star stands for any), its mutants are rows of tests/mutants/tables/*.txt and say so
 # there. Prints a summary by class. Exit status 0 if all of that holds and no entry is open, 1 otherwise.
-# --update writes the mutants of the lists into the table first.
+# --update writes the mutants of those rows into the table first.
 set -u
 export LC_ALL=C
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd) || exit 1
@@ -23,8 +23,8 @@ trap 'rm -rf -- "$work"' EXIT
 "$build/bin/symmem-conformance" --list | cut -f 1 >"$work/tests" || exit 1
 ctest --test-dir "$build" -N | sed -n 's/^ *Test *#[0-9]*: //p' | sed 's/^unit\./unit:/' \
     >>"$work/tests"
-for list in "$root"/tests/mutants/list*.txt; do
-    [ ! -f "$list" ] || sed -E '/^[[:space:]]*(#|$)/d; s/[[:space:]]*\|[[:space:]]*/\t/g' "$list"
+for rows in "$root"/tests/mutants/tables/*.txt; do # without their edits
+    [ ! -f "$rows" ] || sed -nE '/^[a-z]/ s/[[:space:]]*\|[[:space:]]*/\t/gp' "$rows"
 done | awk -F'\t' '{ count = split($3, ids, /[ ,]+/)
         for (i = 1; i <= count; i++) print $1 "\t" ids[i] }' >"$work/mutants"
 

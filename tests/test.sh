@@ -33,7 +33,6 @@ need_build_tools
 need_command clang clang
 need_command g++ g++
 need_command lcov lcov
-need_command patch patch
 need_command xmllint libxml2-utils
 need_header cjson/cJSON.h libcjson-dev
 need_clang_format
