@@ -35,6 +35,8 @@ need_command g++ g++
 need_command lcov lcov
 need_command patch patch
 need_command xmllint libxml2-utils
+need_command jq jq
+need_command xz xz-utils
 need_header cjson/cJSON.h libcjson-dev
 need_clang_format
 if ! install_missing || ! install_clang_runtime; then
