@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Arguments that are no object at all, or an object of another context, and those of calls that
- * have no status to answer with. coverage/arguments.tsv names the case of each argument. */
+ * have no status to answer with. What has one, the other limits_* have. */
 #include "limits_help.h"
 #include "ops_help.h"
 
