@@ -321,7 +321,7 @@ stage_coverage() {
     report_page build-coverage
 }
 
-# One page from the results that lie in coverage/results/ and of all stages so far.
+# One page from the recorded runs and those of all stages so far.
 report_page() { # BUILD
     if [ ! -x "$1/bin/symmem-report" ]; then
         skip "report page" "no symmem-report was built, libcjson is missing"

@@ -34,6 +34,8 @@ need_command clang clang
 need_command g++ g++
 need_command lcov lcov
 need_command xmllint libxml2-utils
+need_command jq jq
+need_command xz xz-utils
 need_header cjson/cJSON.h libcjson-dev
 need_clang_format
 if ! install_missing || ! install_clang_runtime; then
