@@ -60,8 +60,10 @@ ctest --test-dir "$build" -N | sed -n 's/^ *Test *#[0-9]*: unit\.//p' >"$work/un
 # What the files of tests call, what they include from beside them, and the names that they quote: among
 # them those of their cases, whole or after the point.
 (cd "$root/tests" && {
-    grep -oHE '\bsymmem_[a-z0-9_]+[(,]' conformance/*_help.h conformance/test_*.c unit/test_*.c |
+    grep -oHE '\bsymmem_[a-z0-9_]+[(,]' conformance/*_help.h conformance/test_*.c |
         sed -E 's/[(,]$//; s/:/\tcalls\t/'
+    grep -roHE --include='test_*.c' '\bsymmem_[a-z0-9_]+[(,]' unit |
+        sed -E 's/[(,]$//; s/:/\tcalls\t/; s|^unit/.*/|unit/|'
     grep -oHE '^#include "[a-z_]+_help\.h"' conformance/test_*.c |
         sed -E 's/:#include "/\tincludes\tconformance\//; s/"$//'
     grep -oHE '"[a-z_0-9.]+"' conformance/test_*.c | sed -E 's/:"/\tquotes\t/; s/"$//'

@@ -4,8 +4,8 @@
 #include <dlfcn.h>
 #include <string.h>
 
-#include "../../backend_cuda/nvml.h"
 #include "fake_nvml.h"
+#include "nvml.h"
 
 #define COUNT 4
 #define UNTOUCHED (-5)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * How backend_cuda asks cuBLASLt: the library is tests/fake_cuda's, built with cuBLASLt's own
+ * How backend_cuda asks cuBLASLt: the library is tests/fakes's, built with cuBLASLt's own
  * header, which without a driver computes at once and refuses what does not fit together.
  */
 #include <math.h>

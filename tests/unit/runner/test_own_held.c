@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../conformance/own_held.h"
+#include "../../conformance/own_held.h"
 
 #define MOST 4
 

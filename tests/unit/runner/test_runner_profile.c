@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../conformance/runner/runner.h"
+#include "../../conformance/runner/runner.h"
 
 /* --- a small suite ------------------------------------------------------------------ */
 

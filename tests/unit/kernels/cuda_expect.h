@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What the ranks' memory is to look like after a collective, by the scalar reference, and one test
-// of that. Of tests/unit/cuda_collective.cpp.
+// of that. Of cuda_collective.cpp.
 #ifndef UNIT_CUDA_EXPECT_H
 #define UNIT_CUDA_EXPECT_H
 

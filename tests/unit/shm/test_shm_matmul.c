@@ -3,7 +3,7 @@
 #include <CUnit/Basic.h>
 #include <string.h>
 
-#include "../strange_floats.h"
+#include "../../strange_floats.h"
 #include "shm.h"
 #include "shm_fake_host.h"
 

@@ -22,7 +22,7 @@ stage_multicast() {
     # Products by the plain kernel: a real cuBLASLt would not bear the fake driver.
     local ranks
     for ranks in 2 3; do
-        check "multicast, $ranks ranks" env LD_LIBRARY_PATH="$root/build-multicast/fake_cuda" \
+        check "multicast, $ranks ranks" env LD_LIBRARY_PATH="$root/build-multicast/fakes" \
             SYMMEM_MULTICAST=1 NCCL_NVLS_ENABLE=1 SYMMEM_CUDA_BLAS=0 timeout -k 15 "$run_limit" \
             build-gcc/bin/symmem-conformance --no-large --no-color --keep-ranks --ranks "$ranks" \
             --backend "$root/build-multicast/lib/libsymmem_backend_cuda.so" \

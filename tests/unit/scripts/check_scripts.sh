@@ -5,13 +5,13 @@
 set -u
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || exit 1
 # shellcheck source=tests/report/checks.sh
-. "$here/../report/checks.sh"
+. "$here/../../report/checks.sh"
 unset RANK WORLD_SIZE CUDA_VISIBLE_DEVICES "${!SYMMEM_@}" "${!PMI@}" "${!OMPI_@}" "${!SLURM_@}"
 
 # --- a tree with the scripts, and the programs --------------------------------------------------------
 tree=$work/tree
 mkdir -p "$tree/tests" "$tree/build/bin" "$work/bin" "$work/tmp"
-cp "$here"/../{lib,gpu,conformance,run_ranks}.sh "$tree/tests/" || exit 1
+cp "$here"/../../{lib,gpu,conformance,run_ranks}.sh "$tree/tests/" || exit 1
 printf 'CMAKE_HOME_DIRECTORY:INTERNAL=%s\n' "$tree" >"$tree/build/CMakeCache.txt"
 program() { # FILE: its lines after the first, on standard input
     { printf '#!/usr/bin/env bash\n' && cat; } >"$1"

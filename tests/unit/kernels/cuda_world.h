@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // All ranks of a collective of the device's, run on the CPU one after the other, from meeting to
-// meeting, and watched for races. Of tests/unit/cuda_collective.cpp.
+// meeting, and watched for races. Of cuda_collective.cpp.
 #ifndef UNIT_CUDA_WORLD_H
 #define UNIT_CUDA_WORLD_H
 

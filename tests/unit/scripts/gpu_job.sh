@@ -3,7 +3,7 @@
 # gpu_job.sh: which job gpu.sh believes to be in, from launchers' variables.
 set -u
 # shellcheck source=tests/lib.sh
-. "$(dirname -- "${BASH_SOURCE[0]}")/../lib.sh"
+. "$(dirname -- "${BASH_SOURCE[0]}")/../../lib.sh"
 failures=0
 
 expect() { # "RANK WORLD" VARIABLES...

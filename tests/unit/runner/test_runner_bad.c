@@ -10,7 +10,7 @@
 #include <sys/un.h>
 #include <time.h>
 
-#include "../conformance/kit_internal.h"
+#include "../../conformance/kit_internal.h"
 
 struct expectation {
     const char *test;

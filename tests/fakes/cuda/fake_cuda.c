@@ -139,7 +139,7 @@ static CUresult fake_device_uuid(CUuuid *uuid, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
-/* PCI places as tests/unit/fake_nvml.c has them; all else that is asked for is there. */
+/* PCI places as fake_nvml.c has them; all else that is asked for is there. */
 static CUresult fake_attribute(int *value, CUdevice_attribute attribute, CUdevice device) {
     *value = attribute == CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID   ? 0
              : attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID    ? 0x10 + device
