@@ -33,9 +33,6 @@ static struct shared {
     meeting meetings[MAX_MEETINGS];
 } * shared;
 
-static pthread_mutex_t windows_lock = PTHREAD_MUTEX_INITIALIZER;
-static fake_window *windows[1024];
-
 static int count_roots(void) {
     int roots = 0;
     for (int i = 0; i < MAX_MEETINGS; i++)
@@ -188,10 +185,15 @@ static void *driver_symbol(const char *name) {
     return found;
 }
 
+void *driver_function(const char *name) {
+    void *found = driver_symbol(name);
+    return found != NULL ? found : dlsym(RTLD_DEFAULT, name);
+}
+
 /* It has to hear of memory that it did not map. */
 static void tell_driver(const char *call, const void *at, size_t bytes) {
     void (*know)(unsigned long long at, size_t bytes) = NULL;
-    void *found = driver_symbol(call);
+    void *found = driver_function(call);
     memcpy(&know, &found, sizeof know);
     if (know != NULL)
         know((uintptr_t)at, bytes);
@@ -261,15 +263,33 @@ static void make_window(struct ncclComm *comm) {
         if (first + i != comm->rank)
             window->pointers[i] = map_anew(window->pointers[i], window->bytes, &window->own[i]);
     }
-    pthread_mutex_lock(&windows_lock);
-    for (size_t i = 0; !comm->host_window && i < sizeof windows / sizeof windows[0]; i++)
-        if (windows[i] == NULL) {
-            windows[i] = window;
-            break;
-        }
-    pthread_mutex_unlock(&windows_lock);
+    if (!comm->host_window)
+        tell_driver("fake_know", window, sizeof *window);
+    window->next = comm->windows;
+    comm->windows = window;
     atomic_fetch_add(&fake_nccl.windows, 1);
     memcpy(comm->window_p, &window, sizeof window);
+}
+
+static void unmap(const fake_window *window) {
+    for (int i = 0; i < window->count; i++) {
+        uintptr_t before = (uintptr_t)window->pointers[i] % PAGE;
+        if (!window->own[i])
+            continue;
+        tell_driver("fake_forget", (char *)window->pointers[i] - before, 0);
+        munmap((char *)window->pointers[i] - before, before + window->bytes);
+    }
+}
+
+static void drop_window(struct ncclComm *comm, fake_window *window) {
+    fake_window **link = &comm->windows;
+    while (*link != window)
+        link = &(*link)->next;
+    *link = window->next;
+    tell_driver("fake_forget", window, 0);
+    unmap(window);
+    free(window);
+    atomic_fetch_sub(&fake_nccl.windows, 1);
 }
 
 static void tell_root(meeting *its) {
@@ -440,6 +460,8 @@ PUBLIC ncclResult_t ncclCommAbort(ncclComm_t comm) {
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     atomic_store(&comm->aborted, true);
     join(comm);
+    while (comm->windows != NULL)
+        drop_window(comm, comm->windows);
     if (comm->has_met)
         unpin(comm->pinned);
     atomic_fetch_sub(&fake_nccl.comms, 1);
@@ -466,19 +488,6 @@ PUBLIC ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device_p) {
 /* --- windows ------------------------------------------------------------------------ */
 
 #if FAKE_VERSION >= 22700
-static bool is_window(const void *pointer) {
-    bool found = false;
-    pthread_mutex_lock(&windows_lock);
-    for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++)
-        found = found || (windows[i] != NULL && windows[i] == pointer);
-    pthread_mutex_unlock(&windows_lock);
-    return found;
-}
-
-__attribute__((constructor)) static void offer(void) {
-    fake_nccl.is_window = is_window;
-}
-
 static bool is_busy(struct ncclComm *comm) {
     if (atomic_load(&comm->state) != ncclInProgress)
         return false;
@@ -498,29 +507,12 @@ PUBLIC ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buffer, size_t
     return launch(comm, FAKE_REGISTER, &comm->meeting->registered[step]);
 }
 
-static void unmap(const fake_window *window) {
-    for (int i = 0; i < window->count; i++) {
-        uintptr_t before = (uintptr_t)window->pointers[i] % PAGE;
-        if (!window->own[i])
-            continue;
-        tell_driver("fake_forget", (char *)window->pointers[i] - before, 0);
-        munmap((char *)window->pointers[i] - before, before + window->bytes);
-    }
-}
-
 PUBLIC ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t opaque) {
     fake_window *window;
     memcpy(&window, &opaque, sizeof window);
     if (is_busy(comm))
         return ncclInvalidArgument;
-    pthread_mutex_lock(&windows_lock);
-    for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++)
-        if (windows[i] == window)
-            windows[i] = NULL;
-    pthread_mutex_unlock(&windows_lock);
-    unmap(window);
-    free(window);
-    atomic_fetch_sub(&fake_nccl.windows, 1);
+    drop_window(comm, window);
     atomic_fetch_add(&fake_nccl.deregistrations, 1);
     return ncclSuccess;
 }

@@ -34,7 +34,8 @@ typedef enum fake_nccl_way {
 
 /* What the device finds behind a window. */
 typedef struct fake_window {
-    int first, count; /* the ranks of the load/store domain */
+    struct fake_window *next; /* of the communicator's */
+    int first, count;         /* the ranks of the load/store domain */
     void *pointers[FAKE_NCCL_RANKS];
     bool own[FAKE_NCCL_RANKS]; /* a mapping of this window's */
     size_t bytes;
@@ -61,8 +62,7 @@ typedef struct fake_nccl_state {
     atomic_int held;    /* aborts wait, as for a peer's kernel, until this is 0 or 6 s are over */
     bool nvls_at_first; /* NCCL_NVLS_ENABLE was not 0 at the first call */
     bool called;
-    _Atomic uint64_t failed_ns; /* when a call failed later, by the monotonic clock */
-    bool (*is_window)(const void *pointer);
+    _Atomic uint64_t failed_ns;             /* when a call failed later, by the monotonic clock */
     bool (*is_running)(const void *stream); /* a kernel of a collective that runs on */
     int (*roots)(void);                     /* that wait for ranks of their id, in all processes */
 } fake_nccl_state;

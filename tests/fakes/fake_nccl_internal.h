@@ -63,12 +63,15 @@ struct ncclComm {
     ncclResult_t result;
     size_t bytes;
     ncclWindow_t *window_p; /* NULL: not a registration */
+    fake_window *windows;
     bool moves;
 };
 
 extern PUBLIC fake_nccl_state fake_nccl;
 
 /* fake_nccl.c */
+/* Of the fake driver's own, loaded as the driver or linked into the program; NULL: neither. */
+void *driver_function(const char *name);
 /* Whether this call is the one that the test wants to go wrong. */
 bool goes_wrong(fake_nccl_call call, int rank);
 /* One operation under way, which goes wrong if the test said so. */

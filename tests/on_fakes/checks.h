@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the programs on the fake driver that look at a rank from within have in common: what was
- * wrong is told and counted; time; and the fake driver's own functions. */
+ * wrong is told and counted; and time. */
 #ifndef FAKE_CUDA_CHECKS_H
 #define FAKE_CUDA_CHECKS_H
 
-#include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,6 +11,8 @@
 #include <string.h>
 #include <symmem/symmem.h>
 #include <time.h>
+
+#include "cuda_control.h"
 
 static struct {
     int rank;
@@ -61,15 +62,6 @@ static inline double now_s(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-/* `bytes` of a pointer to a function of the fake driver's that tests alone know. */
-static inline void find(const char *name, void *function, size_t bytes) {
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
-    void *symbol = driver != NULL ? dlsym(driver, name) : NULL;
-    if (symbol == NULL)
-        exit(1);
-    memcpy(function, &symbol, bytes);
 }
 
 #endif

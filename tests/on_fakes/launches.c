@@ -15,8 +15,6 @@ static struct own {
     symmem_group *group;
     symmem_stream *first, *second;
     char *buffer;
-    void (*hold)(int after);
-    void (*refuse_record)(int after);
 } own;
 
 static symmem_stream *make(void) {
@@ -27,8 +25,6 @@ static symmem_stream *make(void) {
 
 static void begin(void) {
     symmem_context_options options;
-    find("fake_hold_kernels", &own.hold, sizeof own.hold);
-    find("fake_refuse_record", &own.refuse_record, sizeof own.refuse_record);
     symmem_context_options_init(&options);
     options.rank = 0;
     options.world_size = 1;
@@ -105,11 +101,11 @@ static void unmarked(void) {
     need(symmem_stream_begin_capture(own.first), "capture");
     need(symmem_put_signal(handle, 0, 3, LIMIT_MS, own.first), "a captured signal");
     symmem_graph *graph = end_capture();
-    own.hold(0);
-    own.refuse_record(1);
+    fake_hold_kernels(0);
+    fake_fail_calls("cuEventRecord", 1, 1, CUDA_ERROR_UNKNOWN);
     need_status(symmem_graph_launch(graph, own.first), SYMMEM_BACKEND, "a launch without a mark");
     expect_status(symmem_handle_reset(handle, LONG_MS), SYMMEM_BUSY, "a reset meanwhile");
-    own.hold(-1);
+    fake_hold_kernels(-1);
     while (!idle)
         need(symmem_stream_query(own.first, &idle), "its stream");
     need(symmem_handle_reset(handle, LONG_MS), "a reset after it");

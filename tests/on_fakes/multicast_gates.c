@@ -6,7 +6,6 @@
  * the status that backend.h names multicast_gates PLUGIN off   built without: neither the
  * capability nor an entry
  */
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,6 +14,9 @@
 #include <unistd.h>
 
 #include <symmem/backend.h>
+
+#include "bare_core.h"
+#include "cuda_control.h"
 
 static int failures;
 static char last_text[512];
@@ -45,10 +47,6 @@ static symmem_status host_fail_sizes(const symmem_host *host, symmem_status stat
                      (unsigned long long)actual, (unsigned long long)expected);
 }
 
-static void host_notice(const symmem_host *host, const char *text) {
-    (void)host, (void)text;
-}
-
 static symmem_status host_point(const symmem_host *host, const char *name) {
     (void)host, (void)name;
     return SYMMEM_OK;
@@ -72,7 +70,7 @@ static bool host_is_poisoned(const symmem_peers *peers) {
 static const symmem_host host = {.size = sizeof host,
                                  .fail = host_fail,
                                  .fail_sizes = host_fail_sizes,
-                                 .notice = host_notice,
+                                 .notice = bare_notice,
                                  .point = host_point,
                                  .signal_failed = host_signal_failed,
                                  .peer_state = host_peer_state,
@@ -82,29 +80,15 @@ static const symmem_host host = {.size = sizeof host,
 
 static const symmem_backend *table;
 static void *instance;
-static unsigned int (*calls)(void), (*creates)(void);
 
-/* ISO C has no cast from object to function. */
-static bool find(void *library, const char *name, void *function) {
-    void *symbol = library != NULL ? dlsym(library, name) : NULL;
-    memcpy(function, &symbol, sizeof symbol);
-    return symbol != NULL;
+static int creates(void) {
+    return fake_calls("cuMulticastCreate");
 }
 
-static bool load(const char *path) {
-    symmem_backend_entry_fn entry;
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
-    if (!find(driver, "fake_multicast_calls", &calls) ||
-        !find(driver, "fake_multicast_creates", &creates)) {
-        printf("this is not the fake driver\n");
-        return false;
-    }
-    if (!find(dlopen(path, RTLD_NOW), SYMMEM_BACKEND_ENTRY, &entry)) {
-        printf("%s\n", dlerror());
-        return false;
-    }
-    table = entry(SYMMEM_BACKEND_ABI);
-    return table != NULL;
+static int calls(void) {
+    return creates() + fake_calls("cuMulticastGetGranularity") +
+           fake_calls("cuMulticastAddDevice") + fake_calls("cuMulticastBindMem") +
+           fake_calls("cuMulticastUnbind");
 }
 
 static void set(const char *name, const char *value) {
@@ -116,7 +100,6 @@ static void environment(const char *symmem, const char *torch, const char *nvls)
     set("SYMMEM_MULTICAST", symmem);
     set("TORCH_SYMM_MEM_DISABLE_MULTICAST", torch);
     set("NCCL_NVLS_ENABLE", nvls);
-    set("SYMMEM_FAKE_MULTICAST", NULL);
 }
 
 /* --- built without ------------------------------------------------------------------- */
@@ -145,7 +128,7 @@ static bool device_has_it(void) {
 
 /* Nothing of the driver's multicast is called. */
 static void check_forbidden(const char *symmem, const char *torch, const char *nvls) {
-    const unsigned int before = calls();
+    const int before = calls();
     symmem_share share = {.kind = SYMMEM_SHARE_FD, .fd = -1, .mapped_bytes = 4096};
     void *object = NULL;
     environment(symmem, torch, nvls);
@@ -163,7 +146,7 @@ static void check_forbidden(const char *symmem, const char *torch, const char *n
 }
 
 static void check_allowed(const char *torch, const char *nvls) {
-    const unsigned int before = creates();
+    const int before = creates();
     void *object = NULL;
     symmem_share share;
     environment("1", torch, nvls);
@@ -175,7 +158,7 @@ static void check_allowed(const char *torch, const char *nvls) {
 }
 
 /* One step of two ranks on two devices, in one thread: the driver waits for nobody. */
-static symmem_status run_until_failure(const char *failing) {
+static symmem_status run_until_failure(const char *failing, CUresult result) {
     void *object = NULL, *views[2] = {NULL, NULL}, *address = NULL;
     symmem_share share;
     symmem_memory memory[2];
@@ -183,7 +166,7 @@ static symmem_status run_until_failure(const char *failing) {
     memset(memory, 0, sizeof memory);
     for (int32_t i = 0; i < 2; i++)
         check(table->memory_alloc(instance, i, 4096, &memory[i]) == SYMMEM_OK, "memory");
-    set("SYMMEM_FAKE_MULTICAST", failing);
+    fake_fail_calls(failing, 0, 100, result);
     symmem_status status = create(&object, &share);
     for (int32_t i = 0; i < 2 && status == SYMMEM_OK; i++)
         status = table->multicast_attach(instance, i, &share, 4096, &views[i]);
@@ -198,7 +181,7 @@ static symmem_status run_until_failure(const char *failing) {
         table->multicast_release(instance, object);
     for (int i = 0; i < 2; i++)
         table->memory_release(instance, &memory[i]);
-    set("SYMMEM_FAKE_MULTICAST", NULL);
+    fake_fail_calls(NULL, 0, 0, CUDA_SUCCESS);
     return status;
 }
 
@@ -211,28 +194,29 @@ static int open_descriptors(void) {
 
 /* Every step, with every error that the driver's documentation names. */
 static void check_failures(void) {
-    static const char *const steps[] = {"granularity", "create", "add", "bind", "map"};
+    static const char *const steps[] = {"cuMulticastGetGranularity", "cuMulticastCreate",
+                                        "cuMulticastAddDevice", "cuMulticastBindMem", "cuMemMap"};
     static const struct {
-        int error;
+        CUresult error;
         symmem_status status;
-    } errors[] = {{2, SYMMEM_LIMIT},         /* OUT_OF_MEMORY */
-                  {801, SYMMEM_UNSUPPORTED}, /* NOT_SUPPORTED */
-                  {800, SYMMEM_UNSUPPORTED}, /* NOT_PERMITTED */
-                  {802, SYMMEM_UNSUPPORTED}, /* SYSTEM_NOT_READY */
-                  {401, SYMMEM_UNSUPPORTED}, /* ILLEGAL_STATE */
-                  {1, SYMMEM_BACKEND}};      /* INVALID_VALUE */
+    } errors[] = {{CUDA_ERROR_OUT_OF_MEMORY, SYMMEM_LIMIT},
+                  {CUDA_ERROR_NOT_SUPPORTED, SYMMEM_UNSUPPORTED},
+                  {CUDA_ERROR_NOT_PERMITTED, SYMMEM_UNSUPPORTED},
+                  {CUDA_ERROR_SYSTEM_NOT_READY, SYMMEM_UNSUPPORTED},
+                  {CUDA_ERROR_ILLEGAL_STATE, SYMMEM_UNSUPPORTED},
+                  {CUDA_ERROR_INVALID_VALUE, SYMMEM_BACKEND}};
     char text[64];
     environment("1", NULL, NULL);
-    check(run_until_failure(NULL) == SYMMEM_OK, "all steps");
+    check(run_until_failure(NULL, CUDA_SUCCESS) == SYMMEM_OK, "all steps");
     const int before = open_descriptors();
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)
         for (size_t k = 0; k < sizeof errors / sizeof errors[0]; k++) {
-            snprintf(text, sizeof text, "%s=%d", steps[i], errors[k].error);
-            check(run_until_failure(text) == errors[k].status, text);
+            snprintf(text, sizeof text, "%s: %d", steps[i], errors[k].error);
+            check(run_until_failure(steps[i], errors[k].error) == errors[k].status, text);
             check(open_descriptors() == before, "descriptors stay open");
         }
     for (int i = 0; i < 100; i++) /* more than there are slots */
-        check(run_until_failure(NULL) == SYMMEM_OK, "all steps once more");
+        check(run_until_failure(NULL, CUDA_SUCCESS) == SYMMEM_OK, "all steps once more");
     check(open_descriptors() == before, "descriptors stay open");
 }
 
@@ -265,7 +249,8 @@ static void check_gates(void) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 3 || !load(argv[1]))
+    table = argc == 3 ? bare_load(argv[1]) : NULL;
+    if (table == NULL)
         return 2;
     if (strcmp(argv[2], "on") == 0)
         check_gates();

@@ -20,18 +20,10 @@
 #define MANY (KEPT + 8)
 #define LARGE ((size_t)18 << 20) /* no multiple of what has a fabric handle */
 
-static int (*made)(bool urgent);
-static int (*left)(void);
-static int (*shared_made)(void);
-static int (*handles)(void);
-static int (*loads)(void);
-static size_t (*unloads)(void);
-static void (*refuse_functions)(int count);
-static void (*refuse)(int count);
-static void (*reset_context)(int device);
-static void (*hold_all)(bool held);
-static void (*hold_calls)(bool held);
-static int (*calls_kept)(void);
+static int loads(void) {
+    return fake_calls("cuModuleLoadData");
+}
+
 static CUresult (*retain)(CUcontext *context, CUdevice device);
 static CUresult (*push)(CUcontext context);
 static CUresult (*pop)(CUcontext *context);
@@ -89,10 +81,10 @@ static void wait_until_let_go(void *arg) {
 /* How many the driver makes for so many at once. */
 static int made_for(symmem_context *context, int count) {
     symmem_stream *streams[MANY];
-    const int before = made(false);
+    const int before = fake_streams_made(false);
     for (int i = 0; i < count; i++)
         streams[i] = make(context);
-    const int after = made(false);
+    const int after = fake_streams_made(false);
     for (int i = 0; i < count; i++)
         need(symmem_stream_synchronize(streams[i], LONG_MS), "nothing is before it");
     for (int i = 0; i < count; i++)
@@ -116,19 +108,19 @@ static void run_kernel(symmem_context *context) {
 
 /* A stream that was destroyed ends behind its work, on a thread of its own. */
 static int left_at_rest(int wanted) {
-    for (int i = 0; i < 5000 && left() != wanted; i++)
+    for (int i = 0; i < 5000 && fake_streams_left() != wanted; i++)
         sleep_ms(1);
-    return left();
+    return fake_streams_left();
 }
 
 static void one_context(void) {
     symmem_context *context = begin();
     end(make(context));
-    expect_count(made(false), 1, "made for one");
-    expect_count(made(true), 1, "made of a higher priority");
+    expect_count(fake_streams_made(false), 1, "made for one");
+    expect_count(fake_streams_made(true), 1, "made of a higher priority");
     expect_count(made_for(context, 3), 2, "made for three");
-    refuse(1);
     symmem_stream *all[4] = {make(context), make(context), make(context), NULL};
+    fake_fail_calls("cuStreamCreate", 0, 1, CUDA_ERROR_OUT_OF_MEMORY);
     need_status(symmem_stream_create(context, 0, &all[3]), SYMMEM_NO_SPACE, "one that is refused");
     for (int i = 0; i < 3; i++)
         end(all[i]);
@@ -165,7 +157,7 @@ static void work_goes_on(void) {
 static void contexts(void) {
     symmem_context *context = begin(), *other = begin();
     symmem_stream *one = make(context), *two = make(other);
-    const int before = left(), urgent = made(true);
+    const int before = fake_streams_left(), urgent = fake_streams_made(true);
     expect_count(urgent, 2, "made of a higher priority for two contexts");
     expect_count(made_for(other, KEPT - 2), 0, "made by a context that comes later");
     expect_count(made_for(other, KEPT), 2, "made beside one of another context");
@@ -182,21 +174,22 @@ static void contexts(void) {
         symmem_context_free(context);
     }
     expect_count(loads(), 1, "loads of kernels by all of them");
-    expect_count(made(true), urgent, "made of a higher priority by contexts that come later");
+    expect_count(fake_streams_made(true), urgent,
+                 "made of a higher priority by contexts that come later");
     expect_count(left_at_rest(before), before, "left of it all");
 }
 
 static void other_device(void) {
     symmem_context *context = begin();
     symmem_stream *here = make(context);
-    const int before = made(false), before_all = left();
+    const int before = fake_streams_made(false), before_all = fake_streams_left();
     symmem_stream *there = make_on(context, 1);
-    expect_count(made(false) - before, 1, "made for another device");
+    expect_count(fake_streams_made(false) - before, 1, "made for another device");
     need(symmem_stream_synchronize(there, LONG_MS), "a stream of another device");
     end(here);
     end(there);
     symmem_context_free(context);
-    expect_count(left() - before_all, 2, "kept of another device");
+    expect_count(fake_streams_left() - before_all, 2, "kept of another device");
     expect_count(loads(), 2, "loads of kernels for both");
 }
 
@@ -209,7 +202,7 @@ static void users_own(void) {
     if (retain(&primary, 0) != CUDA_SUCCESS || push(primary) != CUDA_SUCCESS ||
         create(&native, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS || pop(&primary) != CUDA_SUCCESS)
         exit(1);
-    const int before = left();
+    const int before = fake_streams_left();
     need(symmem_stream_wrap(context, 0, native, &wrapper), "wrap");
     end(wrapper);
     symmem_context_free(context);
@@ -220,7 +213,7 @@ static void users_own(void) {
 static void across_a_reset(void) {
     symmem_context *context = begin();
     symmem_stream *stream = make(context);
-    reset_context(0);
+    fake_reset_context(0);
     symmem_context *other = begin();
     run_kernel(other);
     end(make(other));
@@ -231,12 +224,13 @@ static void across_a_reset(void) {
 }
 
 static void after_a_reset(void) {
-    const int ordinary = made(false), urgent = made(true), loaded = loads();
-    reset_context(0);
+    const int ordinary = fake_streams_made(false), urgent = fake_streams_made(true),
+              loaded = loads();
+    fake_reset_context(0);
     symmem_context *context = begin();
     expect_count(made_for(context, 2), 2, "made after a reset");
-    expect_count(made(false) - ordinary, 2, "made after a reset in all");
-    expect_count(made(true) - urgent, 1, "made of a higher priority after a reset");
+    expect_count(fake_streams_made(false) - ordinary, 2, "made after a reset in all");
+    expect_count(fake_streams_made(true) - urgent, 1, "made of a higher priority after a reset");
     expect_count(made_for(context, 2), 0, "made after that");
     run_kernel(context);
     expect_count(loads() - loaded, 1, "loads of kernels after a reset");
@@ -250,8 +244,8 @@ static void *let_go(void *most_ms) {
     while (atomic_load(&held) && now_s() < end_s)
         sleep_ms(1);
     atomic_store(&held, false); /* before what waited comes back */
-    hold_all(false);
-    hold_calls(false);
+    fake_hold_all(false);
+    fake_hold_calls(false);
     return NULL;
 }
 
@@ -277,7 +271,7 @@ static void copy(symmem_context *context, char *buffer, const char *text, int wa
 }
 
 static void copy_late(symmem_context *context, char *buffer, const long *ms, const char *text) {
-    const pthread_t other = hold(hold_all, ms);
+    const pthread_t other = hold(fake_hold_all, ms);
     copy(context, buffer, text, 1);
     release(other);
 }
@@ -297,9 +291,9 @@ static void no_limit(void) {
 
 /* What is late of it goes when it is done. */
 static int handles_at_rest(int wanted) {
-    for (int i = 0; i < 5000 && handles() > wanted; i++)
+    for (int i = 0; i < 5000 && fake_handles_held() > wanted; i++)
         sleep_ms(1);
-    return handles();
+    return fake_handles_held();
 }
 
 /* The device does not get on, by a kernel of the user's say: memory is not zeroed until the
@@ -309,8 +303,8 @@ static void alloc_late(void) {
     symmem_context *context = begin();
     char *first = NULL, *late = NULL;
     need(symmem_alloc(context, 64, 0, NULL, (void **)&first), "alloc");
-    const int before = handles();
-    const pthread_t other = hold(hold_all, &ms);
+    const int before = fake_handles_held();
+    const pthread_t other = hold(fake_hold_all, &ms);
     need_status(symmem_alloc(context, LARGE, 0, NULL, (void **)&late), SYMMEM_TIMEOUT,
                 "memory that the device does not zero");
     need(symmem_free(context, first), "free meanwhile");
@@ -354,14 +348,14 @@ static void driver_is_slow(void *(*call)(void *arg)) {
     pthread_t caller;
     need(symmem_alloc(context, 64, 0, NULL, &own.memory), "alloc");
     need(symmem_group_create(context, "alone", NULL, 0, NULL, &own.group), "group");
-    const pthread_t other = hold(hold_calls, &ms);
+    const pthread_t other = hold(fake_hold_calls, &ms);
     if (pthread_create(&caller, NULL, call, &own) != 0)
         exit(1);
-    for (int i = 0; i < 5000 && calls_kept() == 0; i++)
+    for (int i = 0; i < 5000 && fake_calls_kept() == 0; i++)
         sleep_ms(1);
-    expect(calls_kept() > 0, "the driver did not keep it");
+    expect(fake_calls_kept() > 0, "the driver did not keep it");
     another = make(context);
-    expect(calls_kept() > 0, "a call waited for one that waits for the driver");
+    expect(fake_calls_kept() > 0, "a call waited for one that waits for the driver");
     release(other);
     pthread_join(caller, NULL);
     end(another);
@@ -418,7 +412,7 @@ static void more_than_there_is(void) {
 static void a_kernel_is_missing(void) {
     void *buffer = NULL;
     symmem_context *context = begin();
-    refuse_functions(1);
+    fake_fail_calls("cuModuleGetFunction", 0, 1, CUDA_ERROR_NOT_FOUND);
     need_status(symmem_alloc(context, 64, 0, NULL, &buffer), SYMMEM_BACKEND,
                 "a device without a kernel");
     run_kernel(context);
@@ -427,17 +421,17 @@ static void a_kernel_is_missing(void) {
 
 static void missing_after_a_reset(void) {
     const int loaded = loads();
-    reset_context(0);
+    fake_reset_context(0);
     a_kernel_is_missing();
     expect_count(loads() - loaded, 1, "loads of kernels where one was missing");
 }
 
 static void nothing_is_kept(void) {
     symmem_context *context = begin();
-    const int before = made(false);
+    const int before = fake_streams_made(false);
     end(make(context));
     end(make(context));
-    expect_count(made(false) - before, 2, "made where contexts cannot be told apart");
+    expect_count(fake_streams_made(false) - before, 2, "made where contexts cannot be told apart");
     symmem_context_free(context);
     expect_count(left_at_rest(0), 0, "left then");
     context = begin();
@@ -446,7 +440,7 @@ static void nothing_is_kept(void) {
     expect_count(loads(), 2, "loads of kernels there");
     a_kernel_is_missing();
     expect_count(loads(), 4, "loads of kernels after one was missing");
-    expect_count((int)unloads(), 4, "unloaded");
+    expect_count((int)fake_modules_kept(), 4, "unloaded");
 }
 
 /* What has none goes without; what comes next has one, not in the granule of the first. */
@@ -454,35 +448,21 @@ static void a_handle_is_refused_once(size_t bytes) {
     void *first = NULL, *second = NULL;
     symmem_context *context = begin();
     need(symmem_alloc(context, bytes, 0, NULL, &first), "alloc");
-    expect_count(shared_made(), 0, "made for a fabric that refuses");
+    expect_count(fake_shared_made(), 0, "made for a fabric that refuses");
     need(symmem_alloc(context, bytes, 0, NULL, &second), "alloc");
-    expect_count(shared_made(), 1, "made for a fabric after that");
+    expect_count(fake_shared_made(), 1, "made for a fabric after that");
     symmem_context_free(context);
 }
 
 static void find_entry(const char *name, void *function, size_t bytes) {
-    CUresult (*look)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
     CUdriverProcAddressQueryResult found;
     void *symbol = NULL;
-    find("cuGetProcAddress_v2", &look, sizeof look);
-    if (look(name, &symbol, 12000, 0, &found) != CUDA_SUCCESS)
+    if (cuGetProcAddress(name, &symbol, 12000, 0, &found) != CUDA_SUCCESS)
         exit(1);
     memcpy(function, &symbol, bytes);
 }
 
 int main(void) {
-    find("fake_streams_made", &made, sizeof made);
-    find("fake_streams_left", &left, sizeof left);
-    find("fake_handles_held", &handles, sizeof handles);
-    find("fake_shared_made", &shared_made, sizeof shared_made);
-    find("fake_modules_loaded", &loads, sizeof loads);
-    find("fake_modules_kept", &unloads, sizeof unloads);
-    find("fake_refuse_functions", &refuse_functions, sizeof refuse_functions);
-    find("fake_refuse_streams", &refuse, sizeof refuse);
-    find("fake_reset_context", &reset_context, sizeof reset_context);
-    find("fake_hold_all", &hold_all, sizeof hold_all);
-    find("fake_hold_calls", &hold_calls, sizeof hold_calls);
-    find("fake_calls_kept", &calls_kept, sizeof calls_kept);
     find_entry("cuDevicePrimaryCtxRetain", &retain, sizeof retain);
     find_entry("cuCtxPushCurrent", &push, sizeof push);
     find_entry("cuCtxPopCurrent", &pop, sizeof pop);

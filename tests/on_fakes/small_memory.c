@@ -5,10 +5,11 @@
  * With many ranks, only so many of their memories are kept.
  */
 #include <dirent.h>
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <symmem/symmem.h>
+
+#include "cuda_control.h"
 
 #define LIMIT_MS 60000u /* 18 ranks on few processors */
 #define SMALL ((size_t)4096)
@@ -18,11 +19,11 @@
 #define MOST 16  /* peers whose memory is kept */
 #define WORLD 18 /* more than that */
 
-static int (*imports)(void);
-static int (*exports)(void);
-static int (*handles)(void);
-static void (*run_short)(size_t held_bytes, size_t fill_bytes);
 static int bad, rank = -1;
+
+static int imports(void) {
+    return fake_calls("cuMemImportFromShareableHandle");
+}
 
 static void expect(int got, int least, int most, const char *text) {
     if (got >= least && got <= most)
@@ -73,20 +74,20 @@ static void cycle(symmem_context *context, symmem_group *group, size_t bytes) {
 /* Where there is no room for a granule there may be for less: what comes instead can be used. */
 static void of_one(symmem_context *context, symmem_group *group) {
     const size_t all = (size_t)1 << 40, half = LARGE;
-    run_short(half, all);
+    fake_run_short(half, all);
     cycle(context, group, SMALL);
-    expect(handles(), 1, 1, "handles: what came in place of a granule");
+    expect(fake_handles_held(), 1, 1, "handles: what came in place of a granule");
     symmem_context *other = NULL;
     symmem_group *alone = NULL;
     need(symmem_init(NULL, &other), "init");
     need(symmem_group_create(other, "again", NULL, 0, NULL, &alone), "group");
-    run_short(all, half); /* it is there, but not what zeroing it takes */
+    fake_run_short(all, half); /* it is there, but not what zeroing it takes */
     cycle(other, alone, SMALL);
-    expect(handles(), 2, 2, "handles: likewise");
+    expect(fake_handles_held(), 2, 2, "handles: likewise");
     need(symmem_finalize(other), "finalize");
     symmem_context_free(other);
     void *memory = NULL;
-    run_short(LARGE, all); /* what is kept of small memory is in nobody's way */
+    fake_run_short(LARGE, all); /* what is kept of small memory is in nobody's way */
     need(symmem_alloc(context, LARGE, -1, NULL, &memory), "alloc of all that there is");
     need(symmem_free(context, memory), "free");
 }
@@ -95,38 +96,30 @@ static void of_two(symmem_context *context, symmem_group *group) {
     for (int i = 0; i < FEW; i++)
         cycle(context, group, SMALL);
     expect(imports(), 1, 1, "imports of a few");
-    expect(exports(), 1, 1, "exports of a few");
-    expect(handles(), 2, 2, "handles: the own granule, and the peer's");
+    expect(fake_calls("cuMemExportToShareableHandle"), 1, 1, "exports of a few");
+    expect(fake_handles_held(), 2, 2, "handles: the own granule, and the peer's");
     for (int i = 0; i < MANY; i++)
         cycle(context, group, SMALL);
     expect(imports(), 3, MANY / 4, "imports of many"); /* two for each granule: at its end both */
-    expect(handles(), 2, 2, "handles: the last granule of each");
+    expect(fake_handles_held(), 2, 2, "handles: the last granule of each");
     const int before = imports();
     cycle(context, group, LARGE);
     cycle(context, group, LARGE);
     expect(imports() - before, 2, 3, "imports of what is large"); /* or with a new granule */
-    expect(handles(), 2, 2, "handles: nothing large is kept");
+    expect(fake_handles_held(), 2, 2, "handles: nothing large is kept");
 }
 
 static void of_many(symmem_context *context, symmem_group *group) {
     cycle(context, group, SMALL);
-    expect(handles(), 1 + MOST, 1 + MOST, "handles: the own granule, and as many as are kept");
+    expect(fake_handles_held(), 1 + MOST, 1 + MOST,
+           "handles: the own granule, and as many as are kept");
     cycle(context, group, SMALL);
-    expect(handles(), 1 + MOST, 1 + MOST, "handles, once more");
+    expect(fake_handles_held(), 1 + MOST, 1 + MOST, "handles, once more");
 }
 
 int main(void) {
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
     symmem_context *context = NULL;
     symmem_group *group = NULL;
-    *(void **)&imports = driver == NULL ? NULL : dlsym(driver, "fake_imports");
-    *(void **)&exports = driver == NULL ? NULL : dlsym(driver, "fake_exports");
-    *(void **)&handles = driver == NULL ? NULL : dlsym(driver, "fake_handles_held");
-    *(void **)&run_short = driver == NULL ? NULL : dlsym(driver, "fake_run_short");
-    if (imports == NULL || exports == NULL || handles == NULL || run_short == NULL) {
-        printf("BAD: this is not the fake driver\n");
-        return 1;
-    }
     setvbuf(stdout, NULL, _IOLBF, 0);
     rank = atoi(getenv("RANK"));
     const int world = atoi(getenv("WORLD_SIZE")), before = descriptors();
@@ -140,7 +133,7 @@ int main(void) {
         of_two(context, group);
     need(symmem_finalize(context), "finalize");
     symmem_context_free(context);
-    expect(handles(), 0, 0, "handles in the end");
+    expect(fake_handles_held(), 0, 0, "handles in the end");
     expect(descriptors(), before, before, "descriptors in the end");
     return bad != 0;
 }

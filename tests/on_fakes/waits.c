@@ -29,9 +29,6 @@ static struct own {
     symmem_group *world;
     symmem_handle *handle;
     void *buffer;
-    void (*hold)(bool held);
-    int (*handles)(void); /* of memory that there are */
-    int (*begun)(void);   /* kernels */
     atomic_bool held;
     pthread_t keeper; /* lets go in the end */
     atomic_int said;
@@ -56,7 +53,7 @@ static void *keep(void *unused) {
     while (atomic_load(&own.held) && now_s() < end_s)
         sleep_ms(1);
     atomic_store(&own.held, false); /* before what waited comes back */
-    own.hold(false);
+    fake_hold_all(false);
     return NULL;
 }
 
@@ -66,14 +63,14 @@ static void *keep_until_said(void *unused) {
     for (int i = 0; i < HELD_MS && atomic_load(&own.said) == 0; i++)
         sleep_ms(1);
     sleep_ms(500);
-    own.hold(false);
+    fake_hold_all(false);
     return NULL;
 }
 
 static void hold_by(void *(*keeper)(void *unused)) {
     if (checks.rank != 0)
         return;
-    own.hold(true);
+    fake_hold_all(true);
     atomic_store(&own.held, true);
     own.keeper = start(keeper, NULL);
 }
@@ -159,9 +156,9 @@ static void rendezvous_with_limit(uint32_t limit_ms) {
 
 /* What was late goes when it is done, which another thread finds. */
 static int held_at_rest(int wanted) {
-    for (int i = 0; i < 2000 && own.handles() > wanted; i++)
+    for (int i = 0; i < 2000 && fake_handles_held() > wanted; i++)
         sleep_ms(1);
-    return own.handles();
+    return fake_handles_held();
 }
 
 /* Signals of so many channels are no place in a granule, but memory of their own. */
@@ -175,7 +172,7 @@ static void rendezvous(void) {
     for (int i = 0; i < 2; i++)
         rendezvous_with_limit(limit_of(i));
     have_many_channels();
-    const int handles = own.handles();
+    const int handles = fake_handles_held();
     for (int i = 2; i < 4; i++)
         rendezvous_with_limit(limit_of(i));
     expect(held_at_rest(handles) <= handles, "memory is left behind");
@@ -206,7 +203,7 @@ static void reset(void) {
 
 /* Once so many kernels have begun in all. */
 static void *hold_then(void *count) {
-    for (int i = 0; i < 10000 && own.begun() < *(const int *)count; i++)
+    for (int i = 0; i < 10000 && fake_kernels_begun() < *(const int *)count; i++)
         sleep_ms(1);
     hold();
     return NULL;
@@ -216,7 +213,7 @@ static void *hold_then(void *count) {
 static void poison(void) {
     meet();
     if (checks.rank == 0) {
-        int count = own.begun() + 1;
+        int count = fake_kernels_begun() + 1;
         pthread_t holder = start(hold_then, &count);
         expect_status(symmem_barrier(own.handle, 3, LIMIT_MS, NULL), SYMMEM_TIMEOUT,
                       "a barrier alone");
@@ -248,7 +245,7 @@ static void *be_alone(void *arg) {
  * next; but again once it has. */
 static void fail_in_turn(symmem_handle *other) {
     lonely first = {own.handle, LIMIT_MS, 0}, second = {other, 3 * LIMIT_MS, 0};
-    int count = own.begun() + 2;
+    int count = fake_kernels_begun() + 2;
     pthread_t holder = start(hold_then, &count), later = start(be_alone, &second);
     be_alone(&first);
     pthread_join(later, NULL);
@@ -373,9 +370,6 @@ static void listen(void *arg, const char *line) {
 
 static void begin(void) {
     symmem_context_options options;
-    find("fake_hold_all", &own.hold, sizeof own.hold);
-    find("fake_handles_held", &own.handles, sizeof own.handles);
-    find("fake_kernels_begun", &own.begun, sizeof own.begun);
     symmem_context_options_init(&options);
     options.log = listen;
     need(symmem_init(&options, &own.context), "init");

@@ -19,7 +19,6 @@ static struct own {
     symmem_group *world;
     symmem_handle *handle;
     float *buffer, *input, *out;
-    void (*hold)(int after);
     int32_t channel;
 } own;
 
@@ -143,7 +142,7 @@ static void reset(void) {
 static void withdrawn(const attempt *trial) {
     symmem_error_record record;
     if (checks.rank == 0)
-        own.hold(trial->after);
+        fake_hold_kernels(trial->after);
     const double begin_s = now_s();
     symmem_status status = trial->run(checks.rank == 0 ? LIMIT_MS : PATIENCE_MS);
     symmem_last_error(&record);
@@ -164,7 +163,7 @@ static void release(const attempt *trial) {
         expect_of(holds(own.out, LARGE, MARK), "out was written", trial->after);
     fill(own.input, LARGE, MARK);
     if (checks.rank == 0)
-        own.hold(-1);
+        fake_hold_kernels(-1);
     sleep_ms(100);
     if (checks.rank == 0 && !trial->done)
         expect_of(holds(own.out, LARGE, MARK), "out was written afterwards", trial->after);
@@ -215,7 +214,7 @@ static void behind_a_graph(void) {
         if (checks.rank == 0) {
             need(symmem_graph_launch(graph, stream), "launch");
             sleep_ms(50);
-            own.hold(-1);
+            fake_hold_kernels(-1);
             sleep_ms(100);
             expect_of(holds(own.out, LARGE, MARK), "out was written beside a graph", i);
             expect_status_of(symmem_stream_synchronize(stream, PATIENCE_MS), SYMMEM_POISONED,
@@ -259,14 +258,14 @@ static void begun(void) {
 static void cause(void) {
     own.channel = 9;
     if (checks.rank == 0)
-        own.hold(1);
+        fake_hold_kernels(1);
     expect_status_of(all_reduce(checks.rank == 0 ? LARGE : LARGE - 64, PATIENCE_MS / 10),
                      SYMMEM_MISMATCH, "different calls", 0);
     meet();
     expect_status_of(run_barrier(PATIENCE_MS), SYMMEM_POISONED, "the next call", 0);
     meet();
     if (checks.rank == 0)
-        own.hold(-1);
+        fake_hold_kernels(-1);
     sleep_ms(100);
     meet();
     reset();
@@ -276,13 +275,13 @@ static void cause(void) {
 /* What is on the device outlives everything that it is about. */
 static void leave(void) {
     if (checks.rank == 0)
-        own.hold(0);
+        fake_hold_kernels(0);
     expect_status_of(run_barrier(checks.rank == 0 ? LIMIT_MS : PATIENCE_MS),
                      checks.rank == 0 ? SYMMEM_TIMEOUT : SYMMEM_POISONED, "the last one", 0);
     symmem_handle_release(own.handle);
     symmem_context_free(own.context);
     if (checks.rank == 0)
-        own.hold(-1);
+        fake_hold_kernels(-1);
     sleep_ms(300);
 }
 
@@ -318,7 +317,6 @@ static bool run(const char *mode) {
 
 int main(int count, char **arguments) {
     const char *mode = count > 1 ? arguments[1] : "";
-    find("fake_hold_kernels", &own.hold, sizeof own.hold);
     need(symmem_init(NULL, &own.context), "init");
     begin();
     if (!run(mode))

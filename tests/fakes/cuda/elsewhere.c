@@ -17,6 +17,7 @@ static __thread CUstreamCaptureMode outside;
 
 /* Whether the driver wants a context for it is not known. */
 CUresult fake_exchange_mode(CUstreamCaptureMode *mode_p) {
+    FAKE_CALL("cuThreadExchangeStreamCaptureMode");
     const CUstreamCaptureMode before = mode;
     if (fake_current() == NULL)
         return CUDA_ERROR_INVALID_CONTEXT;

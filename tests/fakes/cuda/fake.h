@@ -5,9 +5,42 @@
 
 #include <cuda.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "../cuda_control.h"
+
+/* --- control.c ----------------------------------------------------------------------- */
+
+typedef struct fake_site {
+    const char *name;
+    _Atomic int calls;
+    atomic_bool listed;
+    struct fake_site *next;
+} fake_site;
+
+bool fake_call_fails(fake_site *site, CUresult *answer);
+
+/* How each of the driver's calls begins: it is counted, and fails if a test wants it to. */
+#define FAKE_CALL(its_name)                                                                        \
+    do {                                                                                           \
+        static fake_site site_ = {.name = its_name};                                               \
+        CUresult answer_;                                                                          \
+        if (fake_call_fails(&site_, &answer_))                                                     \
+            return answer_;                                                                        \
+    } while (0)
+
+/* And one that a capture does not see, see elsewhere.c. */
+#define FAKE_UNSEEN_CALL(its_name)                                                                 \
+    do {                                                                                           \
+        fake_need_no_capture(its_name);                                                            \
+        FAKE_CALL(its_name);                                                                       \
+    } while (0)
+
+/* What is made, and given back. */
+void fake_count(int change);
 
 /* --- streams.c ----------------------------------------------------------------------- */
 
@@ -26,15 +59,6 @@ CUresult fake_enqueue(CUstream stream, void (*run)(void *arg), void (*drop)(void
 bool fake_is_capturing(CUstream stream);
 void fake_wait_stream(CUstream stream);
 void fake_wait_context(CUcontext context); /* for all its streams */
-
-/* For tests: how many streams were made, how many there are, and that so many more cannot be. */
-__attribute__((visibility("default"))) int fake_streams_made(bool urgent);
-__attribute__((visibility("default"))) int fake_streams_left(void);
-__attribute__((visibility("default"))) void fake_refuse_streams(int count);
-/* For tests: the next questions for an event fail. */
-__attribute__((visibility("default"))) void fake_refuse_queries(int count);
-/* For tests: one event is not recorded, after so many that are. */
-__attribute__((visibility("default"))) void fake_refuse_record(int after);
 
 CUresult fake_stream_create(CUstream *stream, unsigned int flags);
 CUresult fake_priority_range(int *lowest, int *highest);
@@ -79,28 +103,12 @@ CUresult fake_load_function(CUfunction function);
 struct fake_kernel;
 /* NULL: its module is gone, or of another context. */
 const struct fake_kernel *fake_kernel_of(CUfunction function);
-/* Those that were unloaded, of which the device has not got back all. */
-__attribute__((visibility("default"))) size_t fake_modules_kept(void);
-/* For tests: how often one was loaded, and that so many of the next functions are not found. */
-__attribute__((visibility("default"))) int fake_modules_loaded(void);
-__attribute__((visibility("default"))) void fake_refuse_functions(int count);
 
 /* --- hold.c -------------------------------------------------------------------------- */
 
-/* For tests: from the next kernel on `after` begin, and then none; -1: all do. */
-__attribute__((visibility("default"))) void fake_hold_kernels(int after);
-void fake_await_room(void); /* before a kernel begins */
-/* For tests: how many have begun. */
-__attribute__((visibility("default"))) int fake_kernels_begun(void);
-/* For tests: no stream goes on. */
-__attribute__((visibility("default"))) void fake_hold_all(bool held);
+void fake_await_room(void);   /* before a kernel begins */
 void fake_await_motion(void); /* before anything begins */
-/* For tests: who records an event waits, as for a place in a stream that is full, and who makes a
- * pool. */
-__attribute__((visibility("default"))) void fake_hold_calls(bool held);
-/* How many of them are held. */
-__attribute__((visibility("default"))) int fake_calls_kept(void);
-void fake_await_call(void); /* before that */
+void fake_await_call(void);   /* before that */
 
 /* --- exit.c -------------------------------------------------------------------------- */
 
@@ -123,9 +131,6 @@ void fake_last_popped(void);
 
 /* --- ranges.c ------------------------------------------------------------------------ */
 
-/* Also for a fake of a library that maps memory itself; `bytes` of forget is not looked at. */
-__attribute__((visibility("default"))) void fake_know(CUdeviceptr at, size_t bytes);
-__attribute__((visibility("default"))) void fake_forget(CUdeviceptr at, size_t bytes);
 bool fake_is_known(CUdeviceptr at);
 /* ALREADY_MAPPED, as on an H200, for a call that comes while another one for that memory runs. */
 CUresult fake_access_begin(CUdeviceptr at);
@@ -133,28 +138,9 @@ void fake_access_end(CUdeviceptr at);
 
 /* --- fake_cuda.c --------------------------------------------------------------------- */
 
-/* For tests: handles of memory that there are, and calls so far. */
-__attribute__((visibility("default"))) int fake_handles_held(void);
-/* And how much has been made with a handle for the fabric. */
-__attribute__((visibility("default"))) int fake_shared_made(void);
-/* For the fake management library: what this process uses, and what others do; 0: there are none.
- */
-__attribute__((visibility("default"))) size_t fake_device_bytes(void);
-__attribute__((visibility("default"))) size_t fake_others_bytes(void);
-__attribute__((visibility("default"))) int fake_imports(void);
-__attribute__((visibility("default"))) int fake_exports(void);
-/* Not more memory than that is created in all, and not more filled at once: OUT_OF_MEMORY. */
-__attribute__((visibility("default"))) void fake_run_short(size_t held_bytes, size_t fill_bytes);
-
-/* A call of the driver that enqueues; for other libraries that are played here, too. */
-CUresult fake_cuda_enqueue(CUstream stream, void (*run)(void *arg), const void *arg, size_t bytes);
-/* Waits for all that runs in the calling thread's context, with its lock held; likewise. */
-void fake_cuda_quiet(void);
 CUcontext fake_current(void); /* NULL: none */
 bool fake_in_context(void);   /* one that is alive */
 unsigned long long fake_id_of(CUcontext context);
-/* For tests: what cuDevicePrimaryCtxReset does. Whoever uses a stream of before is aborted. */
-__attribute__((visibility("default"))) void fake_reset_context(CUdevice device);
 
 /* --- pools.c ------------------------------------------------------------------------- */
 
@@ -192,9 +178,6 @@ void fake_multicast_released(int fd);
 CUresult fake_multicast_map(CUdeviceptr at, size_t bytes, int fd);
 void fake_multicast_unmap(CUdeviceptr at);
 int fake_multicast_find(const void *address, size_t bytes, char **places);
-/* For tests: how many calls there were, and how many of cuMulticastCreate. */
-__attribute__((visibility("default"))) unsigned int fake_multicast_calls(void);
-__attribute__((visibility("default"))) unsigned int fake_multicast_creates(void);
 
 #include "kernels.h"
 

@@ -46,6 +46,7 @@ static struct CUctx_st contexts[2 * DEVICES] = {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static __thread CUcontext stack[MAX_DEPTH];
 static __thread int depth;
+static atomic_int pushed; /* by all threads */
 
 #define NEED_CONTEXT()                                                                             \
     do {                                                                                           \
@@ -81,7 +82,11 @@ void fake_reset_context(CUdevice device) {
     pthread_mutex_unlock(&lock);
 }
 
-EXPORT void fake_cuda_quiet(void) {
+int fake_contexts_pushed(void) {
+    return pushed;
+}
+
+void fake_cuda_quiet(void) {
     CUcontext context = fake_current();
     pthread_mutex_lock(&context->enqueueing);
     fake_wait_context(context);
@@ -91,6 +96,7 @@ EXPORT void fake_cuda_quiet(void) {
 /* --- devices and contexts ------------------------------------------------------------- */
 
 static CUresult fake_init(unsigned int flags) {
+    FAKE_CALL("cuInit");
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (getenv("FAKE_CUDA_TAKES_BACK") != NULL)
         pthread_once(&once, fake_take_back_at_exit);
@@ -98,6 +104,7 @@ static CUresult fake_init(unsigned int flags) {
 }
 
 static CUresult fake_error_name(CUresult error, const char **name) {
+    FAKE_CALL("cuGetErrorName");
     static __thread char text[32];
     snprintf(text, sizeof text, "FAKE_ERROR_%d", (int)error);
     *name = text;
@@ -105,11 +112,13 @@ static CUresult fake_error_name(CUresult error, const char **name) {
 }
 
 static CUresult fake_driver_version(int *version) {
+    FAKE_CALL("cuDriverGetVersion");
     *version = 13000;
     return CUDA_SUCCESS;
 }
 
 static CUresult fake_device_count(int *count) {
+    FAKE_CALL("cuDeviceGetCount");
     const char *wanted = getenv("FAKE_CUDA_DEVICES");
     int number = wanted != NULL ? atoi(wanted) : DEVICES;
     *count = number >= 1 && number <= DEVICES ? number : DEVICES;
@@ -117,6 +126,7 @@ static CUresult fake_device_count(int *count) {
 }
 
 static CUresult fake_device_get(CUdevice *device, int index) {
+    FAKE_CALL("cuDeviceGet");
     int count;
     (void)fake_device_count(&count);
     *device = index;
@@ -124,23 +134,27 @@ static CUresult fake_device_get(CUdevice *device, int index) {
 }
 
 static CUresult fake_device_name(char *name, int capacity, CUdevice device) {
+    FAKE_CALL("cuDeviceGetName");
     snprintf(name, (size_t)capacity, "fake device %d, no GPU", device);
     return CUDA_SUCCESS;
 }
 
 static CUresult fake_device_bytes_in_all(size_t *bytes, CUdevice device) {
+    FAKE_CALL("cuDeviceTotalMem");
     (void)device;
     *bytes = ALL_BYTES;
     return CUDA_SUCCESS;
 }
 
 static CUresult fake_device_uuid(CUuuid *uuid, CUdevice device) {
+    FAKE_CALL("cuDeviceGetUuid");
     memset(uuid, device + 1, sizeof *uuid);
     return CUDA_SUCCESS;
 }
 
 /* PCI places as fake_nvml.c has them; all else that is asked for is there. */
 static CUresult fake_attribute(int *value, CUdevice_attribute attribute, CUdevice device) {
+    FAKE_CALL("cuDeviceGetAttribute");
     *value = attribute == CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID   ? 0
              : attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID    ? 0x10 + device
              : attribute == CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID ? device
@@ -149,6 +163,7 @@ static CUresult fake_attribute(int *value, CUdevice_attribute attribute, CUdevic
 }
 
 static CUresult fake_state(CUdevice device, unsigned int *flags, int *active) {
+    FAKE_CALL("cuDevicePrimaryCtxGetState");
     pthread_mutex_lock(&lock);
     *active = contexts[device].references > 0;
     pthread_mutex_unlock(&lock);
@@ -156,12 +171,25 @@ static CUresult fake_state(CUdevice device, unsigned int *flags, int *active) {
     return CUDA_SUCCESS;
 }
 
-/* FAKE_CUDA_SLOW_OPEN: how long a device takes to open, in milliseconds. */
-static CUresult fake_retain(CUcontext *context, CUdevice device) {
-    const char *slow = getenv("FAKE_CUDA_SLOW_OPEN");
+/* Whether nobody else does. */
+static bool refer_to(CUdevice device) {
     pthread_mutex_lock(&lock);
     bool is_first = contexts[device].references++ == 0;
     pthread_mutex_unlock(&lock);
+    fake_count(1);
+    return is_first;
+}
+
+void fake_use_devices(void) {
+    for (CUdevice device = 0; device < DEVICES; device++)
+        (void)refer_to(device);
+}
+
+/* FAKE_CUDA_SLOW_OPEN: how long a device takes to open, in milliseconds. */
+static CUresult fake_retain(CUcontext *context, CUdevice device) {
+    FAKE_CALL("cuDevicePrimaryCtxRetain");
+    const char *slow = getenv("FAKE_CUDA_SLOW_OPEN");
+    bool is_first = refer_to(device);
     if (slow != NULL && is_first)
         usleep((useconds_t)atoi(slow) * 1000);
     *context = &contexts[device];
@@ -169,6 +197,7 @@ static CUresult fake_retain(CUcontext *context, CUdevice device) {
 }
 
 static CUresult fake_release(CUdevice device) {
+    FAKE_CALL("cuDevicePrimaryCtxRelease");
     pthread_mutex_lock(&lock);
     CUcontext context = &contexts[device];
     bool stale = context->stale > 0, held = !stale && context->references > 0;
@@ -176,35 +205,42 @@ static CUresult fake_release(CUdevice device) {
     context->references -= held;
     context->resets += held && context->references == 0; /* the next one is another */
     pthread_mutex_unlock(&lock);
+    fake_count(held || stale ? -1 : 0);
     return held || stale ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 static CUresult fake_push(CUcontext context) {
+    FAKE_CALL("cuCtxPushCurrent");
     if (depth == MAX_DEPTH)
         return CUDA_ERROR_INVALID_VALUE;
     if (depth == 0)
         fake_first_pushed();
     fake_watch_end();
     stack[depth++] = context;
+    pushed++;
     return CUDA_SUCCESS;
 }
 
 static CUresult fake_pop(CUcontext *context) {
+    FAKE_CALL("cuCtxPopCurrent");
     if (depth == 0)
         return CUDA_ERROR_INVALID_CONTEXT;
     *context = stack[--depth];
+    pushed--;
     if (depth == 0)
         fake_last_popped();
     return CUDA_SUCCESS;
 }
 
 static CUresult fake_current_device(CUdevice *device) {
+    FAKE_CALL("cuCtxGetDevice");
     NEED_CONTEXT();
     *device = (CUdevice)(fake_current() - contexts) % DEVICES;
     return CUDA_SUCCESS;
 }
 
 static CUresult fake_get_current(CUcontext *context) {
+    FAKE_CALL("cuCtxGetCurrent");
     *context = fake_current();
     return CUDA_SUCCESS;
 }
@@ -224,6 +260,7 @@ CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
 }
 
 static CUresult fake_context_destroy(CUcontext context) {
+    FAKE_CALL("cuCtxDestroy");
     CUcontext popped;
     if (context < contexts + DEVICES)
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -237,6 +274,7 @@ static CUresult fake_context_destroy(CUcontext context) {
 }
 
 static CUresult fake_context_id(CUcontext context, unsigned long long *id) {
+    FAKE_CALL("cuCtxGetId");
     NEED_CONTEXT();
     *id = fake_id_of(context != NULL ? context : fake_current());
     return CUDA_SUCCESS;
@@ -246,6 +284,7 @@ static CUresult fake_context_id(CUcontext context, unsigned long long *id) {
 
 static CUresult fake_memory_type(unsigned int count, CUpointer_attribute *attributes, void **data,
                                  CUdeviceptr at) {
+    FAKE_CALL("cuPointerGetAttributes");
     NEED_CONTEXT();
     if (count != 1 || attributes[0] != CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
         return CUDA_ERROR_INVALID_VALUE;
@@ -255,7 +294,7 @@ static CUresult fake_memory_type(unsigned int count, CUpointer_attribute *attrib
 
 /* Handles of memory that have not been given back, and what they are of. */
 static _Atomic size_t handles_held, bytes_held, shared_made;
-static atomic_int imports, exports;
+static atomic_int fabric_refusals;
 static _Atomic size_t most_held = SIZE_MAX, most_filled = SIZE_MAX;
 
 int fake_handles_held(void) {
@@ -266,12 +305,8 @@ int fake_shared_made(void) {
     return (int)shared_made;
 }
 
-int fake_imports(void) {
-    return imports;
-}
-
-int fake_exports(void) {
-    return exports;
+int fake_fabric_refusals(void) {
+    return fabric_refusals;
 }
 
 void fake_run_short(size_t held_bytes, size_t fill_bytes) {
@@ -298,6 +333,7 @@ size_t fake_others_bytes(void) {
 }
 
 static CUresult fake_memory_info(size_t *free_bytes, size_t *total_bytes) {
+    FAKE_CALL("cuMemGetInfo");
     const size_t used = (1 + handles_held + fake_modules_kept()) * GRANULARITY;
     *total_bytes = ALL_BYTES;
     *free_bytes = ALL_BYTES - used - fake_others_bytes();
@@ -323,13 +359,16 @@ static bool passes(const char *what) {
 
 static CUresult fake_granularity(size_t *bytes, const CUmemAllocationProp *property,
                                  CUmemAllocationGranularity_flags option) {
+    FAKE_CALL("cuMemGetAllocationGranularity");
     const char *wanted = getenv("FAKE_CUDA_REFUSAL");
     (void)option;
     *bytes = GRANULARITY;
     if ((property->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) == 0)
         return CUDA_SUCCESS;
-    if (wanted != NULL && strcmp(wanted, "granularity") == 0)
+    if (wanted != NULL && strcmp(wanted, "granularity") == 0) {
+        fabric_refusals++;
         return CUDA_ERROR_NOT_SUPPORTED;
+    }
     if (passes("passing granularity"))
         return CUDA_ERROR_SYSTEM_NOT_READY;
     *bytes = granularity_of(true);
@@ -341,7 +380,7 @@ static CUresult fake_granularity(size_t *bytes, const CUmemAllocationProp *prope
 #define PAGE ((size_t)4096)
 
 static CUresult fake_host_alloc(void **memory, size_t bytes, unsigned int flags) {
-    fake_need_no_capture("cuMemHostAlloc");
+    FAKE_UNSEEN_CALL("cuMemHostAlloc");
     NEED_CONTEXT();
     (void)flags;
     size_t whole = PAGE + (bytes + PAGE - 1) / PAGE * PAGE;
@@ -356,7 +395,7 @@ static CUresult fake_host_alloc(void **memory, size_t bytes, unsigned int flags)
 }
 
 static CUresult fake_host_free(void *memory) {
-    fake_need_no_capture("cuMemFreeHost");
+    FAKE_UNSEEN_CALL("cuMemFreeHost");
     NEED_CONTEXT();
     fake_cuda_quiet();
     fake_forget((CUdeviceptr)(uintptr_t)memory, 0);
@@ -372,6 +411,7 @@ static CUresult fake_host_free(void *memory) {
  * for; "passing", "passing granularity": likewise once, and not for good. */
 static CUresult refusal(void) {
     const char *wanted = getenv("FAKE_CUDA_REFUSAL");
+    fabric_refusals++;
     return wanted != NULL && strcmp(wanted, "value") == 0 ? CUDA_ERROR_INVALID_VALUE
                                                           : CUDA_ERROR_NOT_PERMITTED;
 }
@@ -397,9 +437,15 @@ struct fabric_handle {
 };
 _Static_assert(sizeof(struct fabric_handle) <= sizeof(CUmemFabricHandle), "it has to fit");
 
+static void hold_handle(size_t bytes) {
+    handles_held++;
+    bytes_held += bytes;
+    fake_count(1);
+}
+
 static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t bytes,
                             const CUmemAllocationProp *property, unsigned long long flags) {
-    fake_need_no_capture("cuMemCreate");
+    FAKE_UNSEEN_CALL("cuMemCreate");
     const bool shared = (property->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0;
     if (shared && fabric() == NULL)
         return refusal();
@@ -419,42 +465,46 @@ static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t bytes,
         return CUDA_ERROR_OUT_OF_MEMORY;
     *handle = (CUmemGenericAllocationHandle)fd + 1;
     shared_made += shared;
-    handles_held++;
-    bytes_held += bytes;
+    hold_handle(bytes);
     return CUDA_SUCCESS;
 }
 
 static CUresult fake_release_memory(CUmemGenericAllocationHandle handle) {
-    fake_need_no_capture("cuMemRelease");
+    FAKE_UNSEEN_CALL("cuMemRelease");
     if (fake_is_multicast(fake_fd_of(handle))) {
         fake_multicast_released(fake_fd_of(handle));
     } else {
         handles_held--;
         bytes_held -= bytes_of(fake_fd_of(handle));
+        fake_count(-1);
     }
     return close((int)handle - 1) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult fake_reserve(CUdeviceptr *at, size_t bytes, size_t alignment, CUdeviceptr wanted,
                              unsigned long long flags) {
-    fake_need_no_capture("cuMemAddressReserve");
+    FAKE_UNSEEN_CALL("cuMemAddressReserve");
     (void)alignment, (void)wanted, (void)flags;
     void *reserved =
         mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (reserved == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *at = (CUdeviceptr)(uintptr_t)reserved;
+    fake_count(1);
     return CUDA_SUCCESS;
 }
 
 static CUresult fake_free_address(CUdeviceptr at, size_t bytes) {
-    fake_need_no_capture("cuMemAddressFree");
-    return munmap(pointer(at), bytes) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    FAKE_UNSEEN_CALL("cuMemAddressFree");
+    if (munmap(pointer(at), bytes) != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    fake_count(-1);
+    return CUDA_SUCCESS;
 }
 
 static CUresult fake_map(CUdeviceptr at, size_t bytes, size_t offset,
                          CUmemGenericAllocationHandle handle, unsigned long long flags) {
-    fake_need_no_capture("cuMemMap");
+    FAKE_UNSEEN_CALL("cuMemMap");
     struct stat info;
     int fd = (int)handle - 1;
     (void)flags;
@@ -468,7 +518,7 @@ static CUresult fake_map(CUdeviceptr at, size_t bytes, size_t offset,
 }
 
 static CUresult fake_unmap(CUdeviceptr at, size_t bytes) {
-    fake_need_no_capture("cuMemUnmap");
+    FAKE_UNSEEN_CALL("cuMemUnmap");
     fake_forget(at, 0);
     fake_multicast_unmap(at);
     return mmap(pointer(at), bytes, PROT_NONE,
@@ -479,7 +529,7 @@ static CUresult fake_unmap(CUdeviceptr at, size_t bytes) {
 
 static CUresult fake_access(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access,
                             size_t count) {
-    fake_need_no_capture("cuMemSetAccess");
+    FAKE_UNSEEN_CALL("cuMemSetAccess");
     const struct timespec pause = {.tv_nsec = 100000};
     (void)access;
     CUresult result = count == 1 ? fake_access_begin(at) : CUDA_ERROR_INVALID_VALUE;
@@ -514,8 +564,7 @@ static int import_from_fabric(const CUmemFabricHandle *share) {
 
 static CUresult fake_export(void *share, CUmemGenericAllocationHandle handle,
                             CUmemAllocationHandleType type, unsigned long long flags) {
-    fake_need_no_capture("cuMemExportToShareableHandle");
-    exports++;
+    FAKE_UNSEEN_CALL("cuMemExportToShareableHandle");
     (void)flags;
     if (type == CU_MEM_HANDLE_TYPE_FABRIC)
         return export_to_fabric(share, fake_fd_of(handle));
@@ -529,18 +578,15 @@ static CUresult fake_export(void *share, CUmemGenericAllocationHandle handle,
 
 static CUresult fake_import(CUmemGenericAllocationHandle *handle, void *share,
                             CUmemAllocationHandleType type) {
-    fake_need_no_capture("cuMemImportFromShareableHandle");
-    imports++;
+    FAKE_UNSEEN_CALL("cuMemImportFromShareableHandle");
     int fd = -1;
     if (type == CU_MEM_HANDLE_TYPE_FABRIC)
         fd = import_from_fabric(share);
     else if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         fd = fcntl((int)(intptr_t)share, F_DUPFD_CLOEXEC, 0);
     *handle = (CUmemGenericAllocationHandle)fd + 1;
-    if (fd >= 0 && !fake_is_multicast(fd)) {
-        handles_held++;
-        bytes_held += bytes_of(fd);
-    }
+    if (fd >= 0 && !fake_is_multicast(fd))
+        hold_handle(bytes_of(fd));
     if (fd >= 0)
         return CUDA_SUCCESS;
     return type == CU_MEM_HANDLE_TYPE_FABRIC ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_INVALID_VALUE;
@@ -606,11 +652,13 @@ static CUresult enqueue(CUstream stream, void (*run)(void *arg), const void *arg
 }
 
 static CUresult fake_copy(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
+    FAKE_CALL("cuMemcpyAsync");
     const struct bytes_op op = {.dst = pointer(dst), .src = pointer(src), .count = bytes};
     return enqueue(stream, run_copy, &op, sizeof op, !fake_is_known(dst) || !fake_is_known(src));
 }
 
 static CUresult fake_fill8(CUdeviceptr dst, unsigned char value, size_t count, CUstream stream) {
+    FAKE_CALL("cuMemsetD8Async");
     const struct bytes_op op = {.dst = pointer(dst), .count = count, .width = 1, .value = value};
     if (count > most_filled)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -619,12 +667,14 @@ static CUresult fake_fill8(CUdeviceptr dst, unsigned char value, size_t count, C
 }
 
 static CUresult fake_fill32(CUdeviceptr dst, unsigned int value, size_t count, CUstream stream) {
+    FAKE_CALL("cuMemsetD32Async");
     const struct bytes_op op = {.dst = pointer(dst), .count = count, .width = 4, .value = value};
     return fake_is_known(dst) ? enqueue(stream, run_fill, &op, sizeof op, false)
                               : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult fake_write(CUstream stream, CUdeviceptr dst, cuuint32_t value, unsigned int flags) {
+    FAKE_CALL("cuStreamWriteValue32");
     const struct bytes_op op = {.dst = pointer(dst), .value = value};
     (void)flags;
     return fake_is_known(dst) ? enqueue(stream, run_write, &op, sizeof op, false)
@@ -642,12 +692,12 @@ static void run_host(void *arg) {
 }
 
 static CUresult fake_host_fn(CUstream stream, CUhostFn fn, void *arg) {
+    FAKE_CALL("cuLaunchHostFunc");
     const struct host_op op = {fn, arg};
     return enqueue(stream, run_host, &op, sizeof op, false);
 }
 
-EXPORT CUresult fake_cuda_enqueue(CUstream stream, void (*run)(void *arg), const void *arg,
-                                  size_t bytes) {
+CUresult fake_cuda_enqueue(CUstream stream, void (*run)(void *arg), const void *arg, size_t bytes) {
     return enqueue(stream, run, arg, bytes, false);
 }
 
@@ -666,6 +716,7 @@ static CUresult fake_launch(CUfunction function, unsigned int grid_x, unsigned i
                             unsigned int grid_z, unsigned int block_x, unsigned int block_y,
                             unsigned int block_z, unsigned int shared, CUstream stream, void **args,
                             void **extra) {
+    FAKE_CALL("cuLaunchKernel");
     struct kernel_op op;
     (void)grid_y, (void)grid_z, (void)block_y, (void)block_z, (void)shared, (void)extra;
     if (grid_x == 0 || block_x == 0)
@@ -675,11 +726,15 @@ static CUresult fake_launch(CUfunction function, unsigned int grid_x, unsigned i
         return CUDA_ERROR_INVALID_HANDLE;
     if (op.kernel->args_bytes > sizeof op.args || block_x < op.kernel->least_threads)
         return CUDA_ERROR_INVALID_VALUE;
-    memcpy(op.args, args[0], op.kernel->args_bytes);
+    if (op.kernel->take != NULL)
+        op.kernel->take(op.kernel, op.args, args, stream);
+    else
+        memcpy(op.args, args[0], op.kernel->args_bytes);
     return enqueue(stream, run_kernel, &op, sizeof op, false);
 }
 
 static CUresult fake_launch_graph(CUgraphExec executable, CUstream stream) {
+    FAKE_CALL("cuGraphLaunch");
     NEED_CONTEXT();
     pthread_mutex_lock(&fake_current()->enqueueing);
     CUresult result = fake_graph_launch(executable, stream);

@@ -19,10 +19,10 @@ template <typename Args, void (*KERNEL)(Args)> static void run_kernel(const void
 }
 
 #define KERNEL(name, args)                                                                         \
-    { #name, run_kernel < const args, name>, sizeof(args), 1 }
+    { #name, run_kernel < const args, name>, sizeof(args), 1, nullptr }
 
 #define NEAR_KERNEL(name, args)                                                                    \
-    { #name, run_kernel < const args, name>, sizeof(args), SYMMEM_CUDA_NEAR_THREADS }
+    { #name, run_kernel < const args, name>, sizeof(args), SYMMEM_CUDA_NEAR_THREADS, nullptr }
 
 static const fake_kernel kernels[] = {
     KERNEL(symmem_barrier, symmem_cuda_signal_args),

@@ -16,9 +16,11 @@ typedef struct fake_kernel {
     void (*run)(const void *args);
     size_t args_bytes;
     unsigned int least_threads; /* of a block on the device; here there is one */
+    /* At a launch, in place of a copy of the first argument; NULL: that copy. */
+    void (*take)(const struct fake_kernel *kernel, void *args, void **arguments, void *stream);
 } fake_kernel;
 
-/* NULL: there is none of that name. */
+/* kernels.cpp, or the program that has the driver linked in. NULL: there is none of that name. */
 const fake_kernel *fake_find_kernel(const char *name);
 
 #ifdef __cplusplus

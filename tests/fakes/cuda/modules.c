@@ -28,26 +28,19 @@ struct CUmod_st {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static CUmodule modules;
-static atomic_int loads, refused;
 static _Atomic size_t kept;
-
-int fake_modules_loaded(void) {
-    return loads;
-}
-
-void fake_refuse_functions(int count) {
-    refused = count;
-}
 
 size_t fake_modules_kept(void) {
     return kept;
 }
 
 CUresult fake_load(CUmodule *module, const void *image) {
-    fake_need_no_capture("cuModuleLoadData");
+    FAKE_UNSEEN_CALL("cuModuleLoadData");
     if (!fake_in_context())
         return CUDA_ERROR_INVALID_CONTEXT;
     fake_cuda_quiet();
+    if (fake_cuda_hooks.loading != NULL)
+        fake_cuda_hooks.loading();
     CUmodule made = calloc(1, sizeof *made);
     if (made == NULL || image == NULL) {
         free(made);
@@ -58,7 +51,7 @@ CUresult fake_load(CUmodule *module, const void *image) {
     made->next = modules;
     modules = made;
     pthread_mutex_unlock(&lock);
-    loads++;
+    fake_count(1);
     *module = made;
     return CUDA_SUCCESS;
 }
@@ -69,21 +62,23 @@ static bool is_there(CUmodule module) {
 }
 
 CUresult fake_unload(CUmodule module) {
-    fake_need_no_capture("cuModuleUnload");
+    FAKE_UNSEEN_CALL("cuModuleUnload");
     if (!is_there(module))
         return CUDA_ERROR_INVALID_HANDLE;
     fake_cuda_quiet();
     module->context_id = 0;
     kept++;
+    fake_count(-1);
     return CUDA_SUCCESS;
 }
 
 CUresult fake_function(CUfunction *function, CUmodule module, const char *name) {
+    FAKE_CALL("cuModuleGetFunction");
     const fake_kernel *kernel = fake_find_kernel(name);
     int i = 0;
     if (!is_there(module))
         return CUDA_ERROR_INVALID_HANDLE;
-    if (kernel == NULL || (refused > 0 && refused-- > 0))
+    if (kernel == NULL)
         return CUDA_ERROR_NOT_FOUND;
     pthread_mutex_lock(&lock);
     while (i < module->count && module->functions[i].kernel != kernel)
@@ -96,7 +91,7 @@ CUresult fake_function(CUfunction *function, CUmodule module, const char *name) 
 }
 
 CUresult fake_load_function(CUfunction function) {
-    fake_need_no_capture("cuFuncLoad");
+    FAKE_UNSEEN_CALL("cuFuncLoad");
     if (function == NULL || !is_there(function->module))
         return CUDA_ERROR_INVALID_HANDLE;
     fake_cuda_quiet();

@@ -56,25 +56,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static mapping *mappings;
 static member *members;
 static int32_t slots_used[FAKE_DEVICES];
-static _Atomic unsigned int calls, creates;
-
-unsigned int fake_multicast_calls(void) {
-    return calls;
-}
-
-unsigned int fake_multicast_creates(void) {
-    return creates;
-}
-
-/* What SYMMEM_FAKE_MULTICAST says has to fail: "<step>=<CUresult>". */
-static CUresult injected(const char *step) {
-    const char *text = getenv("SYMMEM_FAKE_MULTICAST");
-    size_t length = strlen(step);
-    calls++;
-    if (text == NULL || strncmp(text, step, length) != 0 || text[length] != '=')
-        return CUDA_SUCCESS;
-    return (CUresult)atoi(text + length + 1);
-}
 
 bool fake_is_multicast(int fd) {
     struct stat info;
@@ -94,17 +75,15 @@ static object *open_object(int fd) {
 
 CUresult fake_multicast_granularity(size_t *bytes, const CUmulticastObjectProp *property,
                                     CUmulticastGranularity_flags option) {
+    FAKE_CALL("cuMulticastGetGranularity");
     (void)property, (void)option;
     *bytes = GRANULARITY;
-    return injected("granularity");
+    return CUDA_SUCCESS;
 }
 
 CUresult fake_multicast_create(CUmemGenericAllocationHandle *handle,
                                const CUmulticastObjectProp *property) {
-    creates++;
-    CUresult result = injected("create");
-    if (result != CUDA_SUCCESS)
-        return result;
+    FAKE_CALL("cuMulticastCreate");
     if (property->size == 0 || property->size % GRANULARITY != 0 || property->flags != 0 ||
         property->numDevices < 2 || property->numDevices > FAKE_DEVICES ||
         property->handleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
@@ -137,12 +116,12 @@ static CUresult take_slot(int fd, CUdevice device) {
 }
 
 CUresult fake_multicast_add(CUmemGenericAllocationHandle handle, CUdevice device) {
+    FAKE_CALL("cuMulticastAddDevice");
     int fd = fake_fd_of(handle);
-    CUresult result = injected("add");
-    object *shared = result == CUDA_SUCCESS ? open_object(fd) : NULL;
+    object *shared = open_object(fd);
     if (shared == NULL)
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    result =
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result =
         device >= 0 && device < FAKE_DEVICES ? take_slot(fd, device) : CUDA_ERROR_INVALID_DEVICE;
     if (result == CUDA_SUCCESS &&
         (atomic_fetch_or(&shared->added, 1u << device) >> device & 1) != 0)
@@ -169,13 +148,13 @@ static int device_of(int fd) {
 CUresult fake_multicast_bind(CUmemGenericAllocationHandle handle, size_t at,
                              CUmemGenericAllocationHandle memory, size_t memory_at, size_t bytes,
                              unsigned long long flags) {
+    FAKE_CALL("cuMulticastBindMem");
     struct stat info;
-    CUresult result = injected("bind");
-    object *shared = result == CUDA_SUCCESS ? open_object(fake_fd_of(handle)) : NULL;
+    object *shared = open_object(fake_fd_of(handle));
     if (shared == NULL)
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+        return CUDA_ERROR_INVALID_VALUE;
     int device = device_of(fake_fd_of(handle));
-    result = CUDA_ERROR_INVALID_VALUE;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
     if (device >= 0 && is_complete(shared) && at == 0 && memory_at == 0 && flags == 0 &&
         bytes == shared->bytes && fstat(fake_fd_of(memory), &info) == 0 &&
         (size_t)info.st_size >= bytes && atomic_load(&shared->bound[device].ready) == 0) {
@@ -192,8 +171,8 @@ CUresult fake_multicast_bind(CUmemGenericAllocationHandle handle, size_t at,
 
 CUresult fake_multicast_unbind(CUmemGenericAllocationHandle handle, CUdevice device, size_t at,
                                size_t bytes) {
+    FAKE_CALL("cuMulticastUnbind");
     object *shared = open_object(fake_fd_of(handle));
-    (void)injected("unbind");
     if (shared == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     bound_memory *bound = &shared->bound[device];
@@ -221,14 +200,13 @@ void fake_multicast_released(int fd) {
 /* --- mappings ----------------------------------------------------------------------------- */
 
 CUresult fake_multicast_map(CUdeviceptr at, size_t bytes, int fd) {
-    CUresult result = injected("map");
-    object *shared = result == CUDA_SUCCESS ? open_object(fd) : NULL;
+    object *shared = open_object(fd);
     mapping *made = calloc(1, sizeof *made);
     if (shared == NULL || made == NULL || bytes != shared->bytes || !is_complete(shared)) {
         if (shared != NULL)
             munmap(shared, OBJECT_BYTES);
         free(made);
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+        return CUDA_ERROR_INVALID_VALUE;
     }
     *made = (mapping){.at = at, .object = shared, .bytes = bytes};
     pthread_mutex_lock(&lock);

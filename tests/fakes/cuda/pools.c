@@ -19,6 +19,7 @@ static void run_nothing(void *arg) {
 
 /* What is captured is the graph's: each launch finds it at the same place. */
 CUresult fake_alloc_from_pool(CUdeviceptr *at, size_t bytes, CUmemoryPool pool, CUstream stream) {
+    FAKE_CALL("cuMemAllocFromPoolAsync");
     if (pool == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     size_t whole = (bytes + 4095) / 4096 * 4096;
@@ -34,6 +35,7 @@ CUresult fake_alloc_from_pool(CUdeviceptr *at, size_t bytes, CUmemoryPool pool, 
 }
 
 CUresult fake_free_async(CUdeviceptr at, CUstream stream) {
+    FAKE_CALL("cuMemFreeAsync");
     void *memory = (void *)(uintptr_t)at;
     if (!fake_is_known(at))
         return CUDA_ERROR_INVALID_VALUE;
@@ -42,21 +44,24 @@ CUresult fake_free_async(CUdeviceptr at, CUstream stream) {
 }
 
 CUresult fake_pool_create(CUmemoryPool *pool, const CUmemPoolProps *properties) {
-    fake_need_no_capture("cuMemPoolCreate");
+    FAKE_UNSEEN_CALL("cuMemPoolCreate");
     fake_await_call();
     void *made = calloc(1, 1);
     (void)properties;
     memcpy(pool, &made, sizeof made);
+    fake_count(made != NULL);
     return made != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult fake_pool_destroy(CUmemoryPool pool) {
-    fake_need_no_capture("cuMemPoolDestroy");
+    FAKE_UNSEEN_CALL("cuMemPoolDestroy");
     free(pool);
+    fake_count(-1);
     return CUDA_SUCCESS;
 }
 
 CUresult fake_pool_set(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
+    FAKE_CALL("cuMemPoolSetAttribute");
     (void)attribute;
     return pool != NULL && value != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

@@ -22,6 +22,7 @@ void fake_know(CUdeviceptr at, size_t bytes) {
     *known = (range){.next = ranges, .at = at, .bytes = bytes};
     ranges = known;
     pthread_mutex_unlock(&lock);
+    fake_count(1);
 }
 
 void fake_forget(CUdeviceptr at, size_t bytes) {
@@ -34,6 +35,7 @@ void fake_forget(CUdeviceptr at, size_t bytes) {
     if (known != NULL)
         *link = known->next;
     pthread_mutex_unlock(&lock);
+    fake_count(known != NULL ? -1 : 0);
     free(known);
 }
 

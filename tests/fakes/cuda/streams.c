@@ -15,8 +15,6 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static uint64_t last_capture;
 static CUstream streams;
 static int made[2]; /* ordinary ones; of a higher priority */
-static int refused, queries_refused;
-static int records_taken = -1; /* before one is refused; -1: none is */
 
 struct CUgraph_st {
     uint64_t id;
@@ -62,10 +60,40 @@ static void reach(void *arg) {
     clock_gettime(CLOCK_MONOTONIC, &ticket->event->reached_at);
 }
 
+static void run_op(fake_op *op) {
+    const bool is_event = op->run == reach;
+    if (is_event)
+        pthread_mutex_lock(&lock);
+    op->run(op->arg);
+    if (is_event)
+        pthread_mutex_unlock(&lock);
+}
+
 static void end_op(fake_op *op) {
     if (op->drop != NULL)
         op->drop(op->arg);
     free(op);
+}
+
+static bool is_lost(const void *stream) {
+    return fake_cuda_hooks.is_lost != NULL && fake_cuda_hooks.is_lost(stream);
+}
+
+static bool is_held(const void *stream) {
+    return fake_cuda_hooks.is_busy != NULL && fake_cuda_hooks.is_busy(stream);
+}
+
+/* Whether it goes on at all. */
+static bool await_turn(const void *stream) {
+    fake_await_motion();
+    while (is_held(stream) && !is_lost(stream))
+        nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
+    return !is_lost(stream);
+}
+
+/* lock held. Behind nothing, so that an event is reached at once. */
+static bool is_idle(CUstream stream) {
+    return stream->first == NULL && !stream->busy && !is_held(stream);
 }
 
 /* lock held */
@@ -74,6 +102,7 @@ static void forget(CUstream stream) {
     while (*link != stream)
         link = &(*link)->next;
     *link = stream->next;
+    fake_count(-1);
     free(stream);
 }
 
@@ -84,17 +113,15 @@ static void run_first(CUstream stream) {
     stream->first = op->next;
     if (op->next == NULL)
         stream->end = &stream->first;
-    const bool is_event = op->run == reach;
+    const bool is_event = op->run == reach && !is_held(stream);
     stream->busy = !is_event;
     if (is_event) {
         reach(op->arg);
         pthread_cond_broadcast(&changed);
     }
     pthread_mutex_unlock(&lock);
-    if (!is_event) {
-        fake_await_motion();
-        op->run(op->arg);
-    }
+    if (!is_event && await_turn(stream))
+        run_op(op);
     end_op(op);
     pthread_mutex_lock(&lock);
     stream->busy = false;
@@ -129,11 +156,7 @@ static void need_thread(CUstream stream) {
 }
 
 static CUresult make_stream(CUstream *stream_p, unsigned int flags, bool urgent) {
-    pthread_mutex_lock(&lock);
-    const bool refuse = refused > 0;
-    refused -= refuse;
-    pthread_mutex_unlock(&lock);
-    CUstream stream = refuse ? NULL : calloc(1, sizeof *stream);
+    CUstream stream = calloc(1, sizeof *stream);
     if (stream == NULL || flags != CU_STREAM_NON_BLOCKING)
         return CUDA_ERROR_OUT_OF_MEMORY;
     stream->end = &stream->first;
@@ -144,11 +167,13 @@ static CUresult make_stream(CUstream *stream_p, unsigned int flags, bool urgent)
     stream->next = streams;
     streams = stream;
     pthread_mutex_unlock(&lock);
+    fake_count(1);
     *stream_p = stream;
     return CUDA_SUCCESS;
 }
 
 CUresult fake_stream_create(CUstream *stream_p, unsigned int flags) {
+    FAKE_CALL("cuStreamCreate");
     return make_stream(stream_p, flags, false);
 }
 
@@ -168,12 +193,6 @@ int fake_streams_left(void) {
     return count;
 }
 
-void fake_refuse_streams(int count) {
-    pthread_mutex_lock(&lock);
-    refused = count;
-    pthread_mutex_unlock(&lock);
-}
-
 /* One that went with its context is memory of nobody's. */
 static void need_context_of(CUstream stream) {
     if (stream->context_id == fake_id_of(stream->context))
@@ -183,18 +202,21 @@ static void need_context_of(CUstream stream) {
 }
 
 CUresult fake_priority_range(int *lowest, int *highest) {
+    FAKE_CALL("cuCtxGetStreamPriorityRange");
     *lowest = 0;
     *highest = -5;
     return CUDA_SUCCESS;
 }
 
 CUresult fake_stream_create_with(CUstream *stream_p, unsigned int flags, int priority) {
+    FAKE_CALL("cuStreamCreateWithPriority");
     return priority <= 0 && priority >= -5 ? make_stream(stream_p, flags, priority < 0)
                                            : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* A busy one ends after its work. */
 CUresult fake_stream_destroy(CUstream stream) {
+    FAKE_CALL("cuStreamDestroy");
     need_context_of(stream);
     pthread_mutex_lock(&lock);
     stream->closing = true;
@@ -205,14 +227,15 @@ CUresult fake_stream_destroy(CUstream stream) {
 }
 
 CUresult fake_stream_query(CUstream stream) {
-    fake_need_no_capture("cuStreamQuery");
+    FAKE_UNSEEN_CALL("cuStreamQuery");
     need_context_of(stream);
     pthread_mutex_lock(&lock);
     if (stream->capture != NULL)
         stream->capture->broken = true;
     CUresult result = stream->capture != NULL ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
-                      : stream->first != NULL || stream->busy ? CUDA_ERROR_NOT_READY
-                                                              : CUDA_SUCCESS;
+                      : is_lost(stream)       ? CUDA_ERROR_ILLEGAL_ADDRESS
+                      : is_idle(stream)       ? CUDA_SUCCESS
+                                              : CUDA_ERROR_NOT_READY;
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -230,6 +253,15 @@ static bool is_quiet(CUcontext context) {
     while (stream != NULL &&
            (stream->context != context || (stream->first == NULL && !stream->busy)))
         stream = stream->next;
+    return stream == NULL;
+}
+
+bool fake_is_idle(void) {
+    pthread_mutex_lock(&lock);
+    const struct CUstream_st *stream = streams;
+    while (stream != NULL && stream->first == NULL && !stream->busy)
+        stream = stream->next;
+    pthread_mutex_unlock(&lock);
     return stream == NULL;
 }
 
@@ -292,8 +324,10 @@ static void drop_event(void *arg) {
     pthread_mutex_lock(&lock);
     bool last = --event->users == 0;
     pthread_mutex_unlock(&lock);
-    if (last)
-        free(event);
+    if (!last)
+        return;
+    fake_count(-1);
+    free(event);
 }
 
 static void wait_reached(void *arg) {
@@ -305,16 +339,18 @@ static void wait_reached(void *arg) {
 }
 
 CUresult fake_event_create(CUevent *event_p, unsigned int flags) {
+    FAKE_CALL("cuEventCreate");
     CUevent event = calloc(1, sizeof *event);
     if (event == NULL || (flags != CU_EVENT_DISABLE_TIMING && flags != CU_EVENT_DEFAULT))
         return CUDA_ERROR_INVALID_VALUE;
     event->users = 1;
+    fake_count(1);
     *event_p = event;
     return CUDA_SUCCESS;
 }
 
 CUresult fake_event_destroy(CUevent event) {
-    fake_need_no_capture("cuEventDestroy");
+    FAKE_UNSEEN_CALL("cuEventDestroy");
     drop_event(&(struct ticket){.event = event});
     return CUDA_SUCCESS;
 }
@@ -323,7 +359,7 @@ CUresult fake_event_destroy(CUevent event) {
  * would begin late on a busy machine. */
 static void mark(CUevent event, CUstream stream) {
     struct ticket ticket = {event, ++event->recorded};
-    if (stream->first == NULL && !stream->busy) {
+    if (is_idle(stream)) {
         reach(&ticket);
         pthread_cond_broadcast(&changed);
         return;
@@ -342,23 +378,16 @@ static void record(CUevent event, CUstream stream) {
 }
 
 CUresult fake_event_record(CUevent event, CUstream stream) {
+    FAKE_CALL("cuEventRecord");
     fake_await_call();
     pthread_mutex_lock(&lock);
-    const bool refuse = records_taken == 0;
-    records_taken -= records_taken >= 0;
-    if (!refuse)
-        record(event, stream);
+    record(event, stream);
     pthread_mutex_unlock(&lock);
-    return refuse ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
-}
-
-void fake_refuse_record(int after) {
-    pthread_mutex_lock(&lock);
-    records_taken = after;
-    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
 }
 
 CUresult fake_stream_wait_event(CUstream stream, CUevent event, unsigned int flags) {
+    FAKE_CALL("cuStreamWaitEvent");
     (void)flags;
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&lock);
@@ -383,25 +412,18 @@ CUresult fake_stream_wait_event(CUstream stream, CUevent event, unsigned int fla
 }
 
 CUresult fake_event_query(CUevent event) {
-    fake_need_no_capture("cuEventQuery");
+    FAKE_UNSEEN_CALL("cuEventQuery");
     pthread_mutex_lock(&lock);
-    const bool refuse = queries_refused > 0;
-    queries_refused -= refuse;
-    CUresult result = refuse                             ? CUDA_ERROR_UNKNOWN
-                      : event->capture != NULL           ? CUDA_ERROR_CAPTURED_EVENT
-                      : event->reached < event->recorded ? CUDA_ERROR_NOT_READY
-                                                         : CUDA_SUCCESS;
+    CUresult result = event->capture != NULL              ? CUDA_ERROR_CAPTURED_EVENT
+                      : event->reached == event->recorded ? CUDA_SUCCESS
+                      : is_lost(event->source)            ? CUDA_ERROR_ILLEGAL_ADDRESS
+                                                          : CUDA_ERROR_NOT_READY;
     pthread_mutex_unlock(&lock);
     return result;
 }
 
-void fake_refuse_queries(int count) {
-    pthread_mutex_lock(&lock);
-    queries_refused = count;
-    pthread_mutex_unlock(&lock);
-}
-
 CUresult fake_event_elapsed(float *ms, CUevent start, CUevent end) {
+    FAKE_CALL("cuEventElapsedTime");
     pthread_mutex_lock(&lock);
     bool over = start->reached == start->recorded && end->reached == end->recorded;
     *ms = (float)(end->reached_at.tv_sec - start->reached_at.tv_sec) * 1e3F +
@@ -413,6 +435,7 @@ CUresult fake_event_elapsed(float *ms, CUevent start, CUevent end) {
 /* --- graphs ------------------------------------------------------------------------- */
 
 CUresult fake_begin_capture(CUstream stream, CUstreamCaptureMode mode) {
+    FAKE_CALL("cuStreamBeginCapture");
     (void)mode;
     CUgraph graph = calloc(1, sizeof *graph);
     if (graph == NULL)
@@ -426,6 +449,7 @@ CUresult fake_begin_capture(CUstream stream, CUstreamCaptureMode mode) {
         stream->capture = graph;
     }
     pthread_mutex_unlock(&lock);
+    fake_count(!capturing);
     if (capturing)
         free(graph);
     return capturing ? CUDA_ERROR_ILLEGAL_STATE : CUDA_SUCCESS;
@@ -433,6 +457,7 @@ CUresult fake_begin_capture(CUstream stream, CUstreamCaptureMode mode) {
 
 /* Streams that joined are let go with the origin, and spoil it if nobody has waited for them. */
 CUresult fake_end_capture(CUstream stream, CUgraph *graph_p) {
+    FAKE_CALL("cuStreamEndCapture");
     bool spoilt = false;
     pthread_mutex_lock(&lock);
     CUgraph graph = stream->capture;
@@ -456,6 +481,7 @@ CUresult fake_end_capture(CUstream stream, CUgraph *graph_p) {
 
 CUresult fake_capture_info(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
                            CUgraph *graph, const CUgraphNode **dependencies, size_t *count) {
+    FAKE_CALL("cuStreamGetCaptureInfo");
     (void)dependencies, (void)count;
     pthread_mutex_lock(&lock);
     const CUgraph capture = stream->capture;
@@ -484,19 +510,23 @@ static void end_list(fake_op *op) {
 }
 
 CUresult fake_instantiate(CUgraphExec *executable_p, CUgraph graph, unsigned long long flags) {
+    FAKE_CALL("cuGraphInstantiateWithFlags");
     CUgraphExec executable = calloc(1, sizeof *executable);
     if (executable == NULL || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
     executable->first = graph->first;
     executable->held = fake_hold_too(graph->held);
     graph->first = NULL;
+    fake_count(1);
     *executable_p = executable;
     return CUDA_SUCCESS;
 }
 
 CUresult fake_graph_destroy(CUgraph graph) {
+    FAKE_CALL("cuGraphDestroy");
     end_list(graph->first);
     fake_let_go(graph->held);
+    fake_count(-1);
     free(graph);
     return CUDA_SUCCESS;
 }
@@ -515,8 +545,10 @@ CUresult fake_graph_launch(CUgraphExec executable, CUstream stream) {
 }
 
 CUresult fake_exec_destroy(CUgraphExec executable) {
+    FAKE_CALL("cuGraphExecDestroy");
     end_list(executable->first);
     fake_let_go(executable->held); /* the driver: after its launches */
+    fake_count(-1);
     free(executable);
     return CUDA_SUCCESS;
 }

@@ -45,6 +45,7 @@ static void release(CUuserObject object, unsigned int count) {
 
 CUresult fake_user_object(CUuserObject *object_p, void *arg, CUhostFn destructor,
                           unsigned int count, unsigned int flags) {
+    FAKE_CALL("cuUserObjectCreate");
     const char *refused = getenv("FAKE_CUDA_NO_USER_OBJECTS");
     if (refused != NULL && refused[0] == 'c')
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -58,6 +59,7 @@ CUresult fake_user_object(CUuserObject *object_p, void *arg, CUhostFn destructor
 }
 
 CUresult fake_user_object_release(CUuserObject object, unsigned int count) {
+    FAKE_CALL("cuUserObjectRelease");
     release(object, count);
     return CUDA_SUCCESS;
 }
@@ -72,6 +74,7 @@ static struct fake_held *hold(struct fake_held *next, CUuserObject object, unsig
 
 CUresult fake_graph_retain(CUgraph graph, CUuserObject object, unsigned int count,
                            unsigned int flags) {
+    FAKE_CALL("cuGraphRetainUserObject");
     const char *refused = getenv("FAKE_CUDA_NO_USER_OBJECTS");
     if (graph == NULL || (refused != NULL && refused[0] == 'r'))
         return CUDA_ERROR_INVALID_VALUE;

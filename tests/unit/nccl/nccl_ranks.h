@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Ranks on the NCCL backend without NCCL and GPUs: the libraries of fake_nccl.c and the driver of
- * fake_cuda.c. Include it in one file of a program.
+ * tests/fakes/cuda. Include it in one file of a program.
  */
 #ifndef NCCL_RANKS_H
 #define NCCL_RANKS_H
@@ -9,7 +9,8 @@
 #include <dlfcn.h>
 #include <stdarg.h>
 
-#include "fake_cuda.h"
+#include "cuda/kernels.h"
+#include "cuda_control.h"
 #include "fake_nccl.h"
 #include "link_ranks.h"
 #include "nccl_internal.h"
@@ -32,19 +33,88 @@ const void *nccl_image(void) {
     return with_kernels ? "kernel" : NULL;
 }
 
-/* What resolve.cu does. */
-static inline void launch(const char *name, void **arguments) {
+/* --- the driver, linked in --------------------------------------------------------- */
+
+static bool driver_is_absent;
+
+void *__real_dlopen(const char *name, int flags);
+void *__wrap_dlopen(const char *name, int flags);
+void *__wrap_dlopen(const char *name, int flags) {
+    if (name == NULL || strcmp(name, "libcuda.so.1") != 0)
+        return __real_dlopen(name, flags);
+    return __real_dlopen(driver_is_absent ? "libcuda-that-is-not-there.so" : NULL, flags);
+}
+
+/* Of its kernels only the one that resolves windows does anything. */
+static void (*launching)(const char *name, void **arguments, const void *stream); /* or NULL */
+
+typedef struct resolution {
     const fake_window *window;
     int first, count;
     void **pointers;
-    if (strcmp(name, "symmem_nccl_resolve") != 0)
-        return;
-    memcpy(&window, arguments[0], sizeof window);
-    memcpy(&first, arguments[1], sizeof first);
-    memcpy(&count, arguments[2], sizeof count);
-    memcpy(&pointers, arguments[3], sizeof pointers);
-    for (int i = 0; i < count; i++)
-        pointers[i] = window->pointers[first + i];
+} resolution;
+
+static inline void take_resolution(const fake_kernel *kernel, void *args, void **arguments,
+                                   void *stream) {
+    resolution *wanted = args;
+    memcpy(&wanted->window, arguments[0], sizeof wanted->window);
+    memcpy(&wanted->first, arguments[1], sizeof wanted->first);
+    memcpy(&wanted->count, arguments[2], sizeof wanted->count);
+    memcpy(&wanted->pointers, arguments[3], sizeof wanted->pointers);
+    if (launching != NULL)
+        launching(kernel->name, arguments, stream);
+}
+
+/* What resolve.cu does. */
+static inline void resolve(const void *args) {
+    const resolution *wanted = args;
+    for (int i = 0; i < wanted->count; i++)
+        wanted->pointers[i] = wanted->window->pointers[wanted->first + i];
+}
+
+static inline void take_nothing(const fake_kernel *kernel, void *args, void **arguments,
+                                void *stream) {
+    (void)args;
+    if (launching != NULL)
+        launching(kernel->name, arguments, stream);
+}
+
+static inline void do_nothing(const void *args) {
+    (void)args;
+}
+
+const fake_kernel *fake_find_kernel(const char *name) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static fake_kernel kernels[128] = {
+        {"symmem_nccl_resolve", resolve, sizeof(resolution), 1, take_resolution}};
+    size_t i = 0;
+    pthread_mutex_lock(&lock);
+    while (kernels[i].name != NULL && strcmp(kernels[i].name, name) != 0)
+        i++;
+    if (kernels[i].name == NULL) /* names are constants of the backend */
+        kernels[i] = (fake_kernel){name, do_nothing, 0, 1, take_nothing};
+    pthread_mutex_unlock(&lock);
+    return &kernels[i];
+}
+
+/* The driver has more than what it held before the first rank came only if that is left. */
+static int live_before;
+
+static inline void use_driver(void) {
+    static bool is_used;
+    setenv("FAKE_CUDA_NO_ID", "1", 1); /* or modules stay */
+    if (!is_used)
+        fake_use_devices(); /* so that the backend keeps nothing of its own */
+    if (!is_used)
+        live_before = fake_live();
+    is_used = true;
+}
+
+/* What a stream had to do when it was destroyed ends on a thread of its own. */
+static inline bool driver_is_as_before(void) {
+    for (int i = 0; i < 5000 && fake_live() != live_before; i++)
+        usleep(1000);
+    return fake_live() == live_before;
 }
 
 static inline void use_library(const char *path) {
@@ -54,9 +124,9 @@ static inline void use_library(const char *path) {
     CU_ASSERT_PTR_NOT_NULL_FATAL(nccl);
     setenv("SYMMEM_NCCL_LIBRARY", path, 1);
     setenv("NCCL_NVLS_ENABLE", "0", 1);
-    fake_cuda.launch = launch;
-    fake_cuda.is_device = nccl->is_window;
-    fake_cuda.is_busy = nccl->is_running;
+    use_driver();
+    launching = NULL;
+    fake_cuda_hooks.is_busy = nccl->is_running;
 }
 
 /* One that ends is waited for only for a moment, and its thread may be kept from running. */
@@ -77,8 +147,8 @@ static inline void expect_nothing_left(void) {
     CU_ASSERT_EQUAL(atomic_load(&nccl->threads), 0);
     CU_ASSERT_EQUAL(atomic_load(&nccl->misuses), 0);
     CU_ASSERT(roots_come_to(0));
-    CU_ASSERT_EQUAL(atomic_load(&fake_cuda.live), 0);
-    CU_ASSERT_EQUAL(atomic_load(&fake_cuda.contexts), 0);
+    CU_ASSERT_TRUE(driver_is_as_before());
+    CU_ASSERT_EQUAL(fake_contexts_pushed(), 0);
     CU_ASSERT_FALSE(nccl->nvls_at_first);
 }
 

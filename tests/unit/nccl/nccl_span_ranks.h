@@ -99,7 +99,7 @@ static inline bool is_held(const void *stream) {
 }
 
 static inline void hold(const symmem_stream *stream) {
-    fake_cuda.is_busy = is_held;
+    fake_cuda_hooks.is_busy = is_held;
     atomic_store(&held_stream, ((const cuda_stream *)stream->native)->native);
 }
 

@@ -42,12 +42,12 @@ static void expect_probe(symmem_status wanted, const char *says) {
 
 static void test_probe(void) {
     unsetenv("NCCL_NVLS_ENABLE");
-    fake_cuda.absent = true;
+    driver_is_absent = true;
     expect_probe(SYMMEM_UNSUPPORTED, "no driver");
-    fake_cuda.absent = false;
-    fake_cuda.init = CUDA_ERROR_NO_DEVICE;
+    driver_is_absent = false;
+    fake_fail_calls("cuInit", 0, 1, CUDA_ERROR_NO_DEVICE);
     expect_probe(SYMMEM_UNSUPPORTED, "no device");
-    fake_cuda.init = CUDA_SUCCESS;
+    fake_fail_calls(NULL, 0, 0, CUDA_SUCCESS);
     setenv("SYMMEM_NCCL_LIBRARY", UNIT_FAKE_DIR "/none.so", 1);
     expect_probe(SYMMEM_UNSUPPORTED, "no libnccl");
     setenv("SYMMEM_NCCL_LIBRARY", OLD_NCCL, 1);
@@ -134,6 +134,7 @@ static bool open_says(const char *library, const char *value, int32_t allowed, b
     const symmem_host host = {.size = sizeof host, .fail = host_fail, .notice = host_notice};
     const symmem_backend_config config = {.size = sizeof config, .multicast_allowed = allowed};
     void *instance = NULL;
+    use_driver();
     setenv("SYMMEM_NCCL_LIBRARY", library, 1);
     setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
     unsetenv("NCCL_NVLS_ENABLE");
@@ -148,8 +149,7 @@ static bool open_says(const char *library, const char *value, int32_t allowed, b
                 (after != NULL && value_after != NULL && strcmp(after, value_after) == 0);
     if (status == SYMMEM_OK)
         nccl_table()->close(instance);
-    return status == wanted && strstr(last_text, says) != NULL && same &&
-           atomic_load(&fake_cuda.live) == 0;
+    return status == wanted && strstr(last_text, says) != NULL && same && driver_is_as_before();
 }
 
 static void test_environment(void) {
@@ -250,7 +250,8 @@ static void body_whole(rank_env *env) {
     cuda_instance *instance = env->context->instance;
     CHECK_OK(env, nccl_table()->memory_alloc(instance, 0, 64, &small));
     const nccl_allocation *allocation = small.priv;
-    CHECK(env, cuda_memory_mapped_bytes(&allocation->memory) == 65536); /* the driver's least */
+    CHECK(env, cuda_memory_mapped_bytes(&allocation->memory) == (size_t)2
+                                                                    << 20); /* the driver's least */
     nccl_table()->memory_release(instance, &small);
     symmem_handle_release(handle);
     CHECK_OK(env, symmem_free(env->context, ptr));
@@ -297,32 +298,27 @@ static void body_fresh(rank_env *env) {
 
 /* Where the driver refuses fabric handles memory is made without them, and it is asked but once. */
 static void test_fabric(void) {
-    static const char *const calls[] = {"MemCreate", "MemGetAllocationGranularity"};
+    static const char *const refusals[] = {"create", "granularity"};
     use_library(PLAIN_NCCL);
     for (int i = 0; i < 2; i++) {
-        fake_cuda.refuses_fabric = calls[i];
-        atomic_store(&fake_cuda.refusals, 0);
+        const int before = fake_fabric_refusals();
+        setenv("FAKE_CUDA_REFUSAL", refusals[i], 1);
         run_nccl(2, body_fresh, 0);
-        CU_ASSERT_EQUAL(atomic_load(&fake_cuda.refusals), 2); /* a rank, a device */
+        CU_ASSERT_EQUAL(fake_fabric_refusals() - before, 2); /* a rank, a device */
     }
-    fake_cuda.refuses_fabric = NULL;
+    unsetenv("FAKE_CUDA_REFUSAL");
 }
 
 /* Where the driver refuses them and has no room for memory without, that is asked for once more as
  * before. */
 static void body_fabric_no_room(rank_env *env) {
     void *ptr = NULL;
-    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr)); /* with what is made once */
-    CHECK_OK(env, symmem_free(env->context, ptr));
-    atomic_store(&fake_cuda.refusals, 0);
-    fake_cuda.refuses_fabric = "MemCreate";
-    fake_cuda.result = CUDA_ERROR_OUT_OF_MEMORY;
-    atomic_store(&fake_cuda.skip, 1);
-    fake_cuda.fails = "MemCreate";
+    const int before = fake_fabric_refusals();
+    fake_fail_calls("cuMemCreate", 1, 1, CUDA_ERROR_OUT_OF_MEMORY);
     CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
-    fake_cuda.fails = NULL;
-    fake_cuda.refuses_fabric = NULL;
-    CHECK(env, atomic_load(&fake_cuda.refusals) == 2);
+    CHECK(env, fake_calls_failed() == 1);
+    fake_fail_calls(NULL, 0, 0, CUDA_SUCCESS);
+    CHECK(env, fake_fabric_refusals() - before == 2);
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
@@ -335,13 +331,12 @@ static void test_fabric_no_room(void) {
 static void body_capture(rank_env *env) {
     symmem_stream *stream = NULL;
     CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
-    const int before = atomic_load(&fake_cuda.live);
-    fake_cuda.result = CUDA_ERROR_UNKNOWN;
-    atomic_store(&fake_cuda.skip, 1); /* the first one asks whether there is one already */
-    fake_cuda.fails = "StreamGetCaptureInfo";
+    const int before = fake_live();
+    /* the first one asks whether there is one already */
+    fake_fail_calls("cuStreamGetCaptureInfo", 1, 1, CUDA_ERROR_UNKNOWN);
     CHECK_STATUS(env, symmem_stream_begin_capture(stream), SYMMEM_BACKEND);
-    fake_cuda.fails = NULL;
-    CHECK(env, atomic_load(&fake_cuda.live) == before);
+    fake_fail_calls(NULL, 0, 0, CUDA_SUCCESS);
+    CHECK(env, fake_live() == before);
     CHECK_OK(env, symmem_stream_destroy(stream));
 }
 
@@ -351,18 +346,25 @@ static void test_capture(void) {
 }
 
 /* The kernels of both backends, on each of two devices, by the ranks' instances of one run. */
-static int loads_of_a_run(unsigned context_id) {
-    const int before = atomic_load(&fake_cuda.loads);
-    fake_cuda.context_id = context_id;
+static int loads_of_a_run(void) {
+    const int before = fake_calls("cuModuleLoadData");
     run_threads((plan){.world = 2, .body = body_fresh, .backend = nccl_table()});
-    return atomic_load(&fake_cuda.loads) - before;
+    return fake_calls("cuModuleLoadData") - before;
 }
 
 /* Modules stay for as long as their contexts do, if those can be told apart. */
 static bool modules_stay(void) {
     use_library(PLAIN_NCCL);
-    return loads_of_a_run(7) == 4 && loads_of_a_run(7) == 0 && loads_of_a_run(8) == 4 &&
-           loads_of_a_run(8) == 0 && loads_of_a_run(0) == 4 && loads_of_a_run(0) == 4;
+    unsetenv("FAKE_CUDA_NO_ID");
+    if (loads_of_a_run() != 4 || loads_of_a_run() != 0)
+        return false;
+    fake_reset_context(0);
+    fake_reset_context(1);
+    fake_use_devices();
+    if (loads_of_a_run() != 4 || loads_of_a_run() != 0)
+        return false;
+    setenv("FAKE_CUDA_NO_ID", "1", 1);
+    return loads_of_a_run() == 4 && loads_of_a_run() == 4;
 }
 
 /* In a process of its own, for they stay. */

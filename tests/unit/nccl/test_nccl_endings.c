@@ -83,7 +83,7 @@ static void body_looked_after(rank_env *env) {
 
 static void test_looked_after(void) {
     use_library(PLAIN_NCCL);
-    fake_cuda.is_busy = is_held;
+    fake_cuda_hooks.is_busy = is_held;
     run_nccl(2, body_looked_after, 0);
 }
 

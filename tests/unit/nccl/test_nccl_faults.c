@@ -150,20 +150,18 @@ static void test_points(void) {
 
 /* The driver fails one rank on the way from a window to pointers. */
 static void body_driver(rank_env *env) {
-    static const char *const calls[] = {"ModuleLoadData", "ModuleGetFunction", "LaunchKernel"};
+    static const char *const calls[] = {"cuModuleLoadData", "cuModuleGetFunction",
+                                        "cuLaunchKernel"};
     void *ptr = NULL;
     symmem_handle *handle = NULL;
     CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
     env_meet(env);
-    if (env->rank == 0) {
-        fake_cuda.result = CUDA_ERROR_UNKNOWN;
-        atomic_store(&fake_cuda.skip, 1);
-        fake_cuda.fails = calls[env->plan->argument];
-    }
+    if (env->rank == 0)
+        fake_fail_calls(calls[env->plan->argument], 1, 1, CUDA_ERROR_UNKNOWN);
     env_meet(env);
     expect_agreed(env, meet_at(env, ptr, 20000, &handle), SYMMEM_BACKEND);
     if (env->rank == 0)
-        fake_cuda.fails = NULL;
+        fake_fail_calls(NULL, 0, 0, CUDA_SUCCESS);
     env_meet(env);
     CHECK_OK(env, meet_at(env, ptr, 20000, &handle));
     symmem_handle_release(handle);
@@ -208,26 +206,22 @@ static void body_loading(rank_env *env) {
 /* The driver's callbacks take the lock at collectives' ends. */
 static void test_loading(void) {
     use_library(PLAIN_NCCL);
-    fake_cuda.loading = note_lock;
+    fake_cuda_hooks.loading = note_lock;
     run_nccl(3, body_loading, 0);
-    fake_cuda.loading = NULL;
+    fake_cuda_hooks.loading = NULL;
 }
 
-/* One rank's kernel that asks for the pointers stays behind other work. Its stream is the one that
- * the rank asks for next. */
-static _Thread_local bool gets_stuck, looks_next;
+/* One rank's kernel that asks for the pointers stays behind other work on its stream. */
+static _Thread_local bool gets_stuck;
 static const void *_Atomic stuck_stream;
 
-static void launch_behind(const char *name, void **arguments) {
-    looks_next = gets_stuck && strcmp(name, "symmem_nccl_resolve") == 0;
-    if (!looks_next)
-        launch(name, arguments);
+static void launch_behind(const char *name, void **arguments, const void *stream) {
+    (void)arguments;
+    if (gets_stuck && strcmp(name, "symmem_nccl_resolve") == 0)
+        atomic_store(&stuck_stream, stream);
 }
 
 static bool is_behind(const void *stream) {
-    if (looks_next)
-        atomic_store(&stuck_stream, stream);
-    looks_next = false;
     return stream == atomic_load(&stuck_stream);
 }
 
@@ -262,8 +256,8 @@ static void body_stuck(rank_env *env) {
 
 static void test_stuck(void) {
     use_library(PLAIN_NCCL);
-    fake_cuda.launch = launch_behind;
-    fake_cuda.is_busy = is_behind;
+    launching = launch_behind;
+    fake_cuda_hooks.is_busy = is_behind;
     run_threads((plan){.world = 3, .body = body_stuck, .backend = nccl_table()});
     CU_ASSERT_EQUAL(atomic_load(&nccl->comms), 0);
 }

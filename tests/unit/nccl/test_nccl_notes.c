@@ -27,29 +27,26 @@ void *__wrap_calloc(size_t count, size_t size) {
 static const void *_Atomic held_stream;
 static atomic_int launches;
 static atomic_bool is_over, all_are_held;
-static _Thread_local bool looks_next; /* the stream of a kernel is the one that is asked for next */
 
 static const char *_Atomic fails_then; /* the call that fails after one that has failed */
 
 static void fail_next(const char *name, CUresult result) {
-    fake_cuda.result = result;
-    atomic_store(&fake_cuda.skip, 0);
-    fake_cuda.fails = name;
+    fake_fail_calls(name, 0, 1, result);
 }
 
 static bool is_held(const void *stream) {
-    if (atomic_load(&fails_then) != NULL && atomic_load(&fake_cuda.skip) < 0)
-        fail_next(atomic_exchange(&fails_then, NULL), CUDA_ERROR_UNKNOWN);
-    if (looks_next)
-        atomic_store(&held_stream, stream);
-    looks_next = false;
+    if (atomic_load(&fails_then) != NULL && fake_calls_failed() == 1) {
+        const char *then = atomic_exchange(&fails_then, NULL);
+        if (then != NULL)
+            fail_next(then, CUDA_ERROR_UNKNOWN);
+    }
     return atomic_load(&all_are_held) || stream == atomic_load(&held_stream);
 }
 
 static symmem_cuda_fault *_Atomic last_fault; /* of a barrier, or an operation's first meeting */
 
-static void count_launch(const char *name, void **arguments) {
-    launch(name, arguments);
+static void count_launch(const char *name, void **arguments, const void *stream) {
+    (void)stream;
     if (strcmp(name, "symmem_barrier") == 0)
         atomic_store(&last_fault, ((const symmem_cuda_signal_args *)arguments[0])->fault);
     if (strcmp(name, "symmem_near_barrier") == 0)
@@ -64,9 +61,10 @@ static void write_fault(symmem_status status) {
     __atomic_store_n(&fault->code, -(uint32_t)status, __ATOMIC_RELEASE);
 }
 
-static void hold_launch(const char *name, void **arguments) {
-    count_launch(name, arguments);
-    looks_next = strncmp(name, "symmem_nccl", 11) != 0;
+static void hold_launch(const char *name, void **arguments, const void *stream) {
+    count_launch(name, arguments, stream);
+    if (strncmp(name, "symmem_nccl", 11) != 0)
+        atomic_store(&held_stream, stream);
 }
 
 static void *let_go(void *unused) {
@@ -91,6 +89,8 @@ static void end(rank_env *env) {
     CHECK(env, cuda_now_ns() - begin_ns < LONG_MS / 2 * CUDA_NS_PER_MS);
     atomic_store(&is_over, true);
     CHECK(env, pthread_join(letting_go, NULL) == 0);
+    for (unsigned i = 0; i < LONG_MS && !fake_is_idle(); i++)
+        usleep(1000);
     short_of = 0;
 }
 
@@ -179,11 +179,9 @@ static void body_refused(rank_env *env) {
         CHECK_OK(env, symmem_stream_synchronize(t.stream, 5000));
         t.calls = 0;
         expect_refused(env, &t, way, SYMMEM_OUT_OF_MEMORY);
-        fake_cuda.result = CUDA_ERROR_OUT_OF_MEMORY;
-        atomic_store(&fake_cuda.skip, 0);
-        fake_cuda.fails = "EventCreate";
+        fake_fail_calls("cuEventCreate", 0, 1, CUDA_ERROR_OUT_OF_MEMORY);
         expect_refused(env, &t, way, SYMMEM_NO_SPACE);
-        fake_cuda.fails = NULL;
+        fake_fail_calls(NULL, 0, 0, CUDA_SUCCESS);
         CHECK_OK(env, symmem_stream_synchronize(t.stream, 5000));
         CHECK_OK(env, ways[way](env, &t));
         CHECK_OK(env, symmem_stream_synchronize(t.stream, 5000));
@@ -197,8 +195,8 @@ static void body_refused(rank_env *env) {
 
 static void test_refused(void) {
     use_library(PLAIN_NCCL);
-    fake_cuda.launch = count_launch;
-    fake_cuda.is_busy = is_held;
+    launching = count_launch;
+    fake_cuda_hooks.is_busy = is_held;
     run_nccl(1, body_refused, 0);
 }
 
@@ -209,7 +207,7 @@ static void body_no_stream(rank_env *env) {
     void *ptr = NULL;
     symmem_handle *handle = env_handle(env, &ptr);
     begin(env);
-    fake_cuda.launch = hold_launch;
+    launching = hold_launch;
     short_of = (size_t)env->plan->argument;
     CHECK_STATUS(env, symmem_barrier(handle, 0, 100, NULL), SYMMEM_OUT_OF_MEMORY);
     CHECK(env, atomic_load(&launches) == 0);
@@ -224,10 +222,10 @@ static void body_no_stream(rank_env *env) {
 
 static void test_no_stream(void) {
     use_library(PLAIN_NCCL);
-    fake_cuda.is_busy = is_held;
+    fake_cuda_hooks.is_busy = is_held;
     setenv("SYMMEM_CUDA_LATE_MS", LATE_MS, 1);
     run_nccl(1, body_no_stream, (int)sizeof(cuda_pending));
-    fake_cuda.launch = launch;
+    launching = NULL;
     run_nccl(1, body_no_stream, (int)sizeof(cuda_stream));
     unsetenv("SYMMEM_CUDA_LATE_MS");
 }
@@ -254,12 +252,10 @@ static void body_half(rank_env *env) {
                         .shape = &count};
         atomic_store(&held_stream, ((const cuda_stream *)stream->native)->native);
         begin(env);
-        fake_cuda.result = CUDA_ERROR_UNKNOWN;
-        atomic_store(&fake_cuda.skip, 1);
-        fake_cuda.fails = "LaunchKernel";
+        fake_fail_calls("cuLaunchKernel", 1, 1, CUDA_ERROR_UNKNOWN);
         CHECK_STATUS(env, symmem_all_reduce(handle, &all, SYMMEM_SUM, &all, 5, 1000, stream),
                      SYMMEM_BACKEND);
-        fake_cuda.fails = NULL;
+        fake_fail_calls(NULL, 0, 0, CUDA_SUCCESS);
         CHECK(env, atomic_load(&launches) == 1);
         CHECK(env, atomic_load(&((cuda_instance *)env->context->instance)->pending_count) == 1);
         write_fault(SYMMEM_POISONED);
@@ -280,8 +276,8 @@ static void body_half(rank_env *env) {
 
 static void test_half(void) {
     use_library(PLAIN_NCCL);
-    fake_cuda.launch = count_launch;
-    fake_cuda.is_busy = is_held;
+    launching = count_launch;
+    fake_cuda_hooks.is_busy = is_held;
     setenv("SYMMEM_CUDA_LATE_MS", LATE_MS, 1);
     run_nccl(2, body_half, 0);
     unsetenv("SYMMEM_CUDA_LATE_MS");
@@ -289,11 +285,11 @@ static void test_half(void) {
 
 /* What is under way and has no mark is over then, which the watcher finds out. */
 static void lose_context(rank_env *env) {
-    fail_next("StreamQuery", CUDA_ERROR_ILLEGAL_ADDRESS);
+    fail_next("cuStreamQuery", CUDA_ERROR_ILLEGAL_ADDRESS);
     for (unsigned i = 0; i < LONG_MS && pending_count(env) != 0; i++)
         usleep(1000);
     CHECK(env, pending_count(env) == 0);
-    fake_cuda.fails = NULL;
+    fake_fail_calls(NULL, 0, 0, CUDA_SUCCESS);
 }
 
 /* The driver takes a barrier and does not mark its end. It is waited for as above, and what the
@@ -306,7 +302,7 @@ static void body_unmarked(rank_env *env) {
     const void *native = ((const cuda_stream *)t.stream->native)->native;
     atomic_store(&held_stream, is_late ? native : NULL);
     begin(env);
-    fail_next("EventRecord", CUDA_ERROR_UNKNOWN);
+    fail_next("cuEventRecord", CUDA_ERROR_UNKNOWN);
     CHECK_STATUS(env, by_barrier(env, &t), SYMMEM_BACKEND);
     CHECK(env, cuda_now_ns() - begin_ns >= (is_late ? 50 : 0) * CUDA_NS_PER_MS);
     atomic_store(&held_stream, native);
@@ -326,8 +322,8 @@ static void body_unmarked(rank_env *env) {
 
 static void test_unmarked(void) {
     use_library(PLAIN_NCCL);
-    fake_cuda.launch = count_launch;
-    fake_cuda.is_busy = is_held;
+    launching = count_launch;
+    fake_cuda_hooks.is_busy = is_held;
     setenv("SYMMEM_CUDA_LATE_MS", LATE_MS, 1);
     run_nccl(1, body_unmarked, false);
     run_nccl(1, body_unmarked, true);
@@ -342,8 +338,8 @@ static void body_why(rank_env *env) {
     CHECK_OK(env, symmem_stream_create(env->context, -1, &t.stream));
     atomic_store(&held_stream, ((const cuda_stream *)t.stream->native)->native);
     begin(env);
-    fail_next("LaunchKernel", CUDA_ERROR_OUT_OF_MEMORY);
-    atomic_store(&fails_then, "EventRecord");
+    fail_next("cuLaunchKernel", CUDA_ERROR_OUT_OF_MEMORY);
+    atomic_store(&fails_then, "cuEventRecord");
     CHECK_STATUS(env, by_reduction(env, &t), SYMMEM_NO_SPACE);
     CHECK(env, last_record().status == SYMMEM_NO_SPACE);
     CHECK(env, atomic_load(&fails_then) == NULL && pending_count(env) == 1 && retained == 1);
@@ -357,17 +353,13 @@ static void body_why(rank_env *env) {
 
 static void test_why(void) {
     use_library(PLAIN_NCCL);
-    fake_cuda.is_busy = is_held;
+    fake_cuda_hooks.is_busy = is_held;
     setenv("SYMMEM_CUDA_LATE_MS", LATE_MS, 1);
     run_nccl(1, body_why, 0);
     unsetenv("SYMMEM_CUDA_LATE_MS");
 }
 
 static char own[BYTES]; /* ordinary memory, for two pieces */
-
-static bool is_elsewhere(const void *pointer) {
-    return pointer != own;
-}
 
 /* A copy to ordinary memory that failed when its pieces were under way: the memory is the caller's
  * when the call is back. */
@@ -379,11 +371,10 @@ static void body_given_up(rank_env *env) {
     CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
     atomic_store(&held_stream, ((const cuda_stream *)stream->native)->native);
     begin(env);
-    fake_cuda.result = CUDA_ERROR_UNKNOWN;
-    atomic_store(&fake_cuda.skip, is_unmarked ? 0 : 1);
-    fake_cuda.fails = is_unmarked ? "EventRecord" : "MemcpyAsync";
+    fake_fail_calls(is_unmarked ? "cuEventRecord" : "cuMemcpyAsync", is_unmarked ? 0 : 1, 1,
+                    CUDA_ERROR_UNKNOWN);
     CHECK_STATUS(env, symmem_get(handle, env->rank, 0, own, sizeof own, stream), SYMMEM_BACKEND);
-    fake_cuda.fails = NULL;
+    fake_fail_calls(NULL, 0, 0, CUDA_SUCCESS);
     CHECK(env, pending_count(env) == 1);
     memset(own, 7, sizeof own);
     end(env);
@@ -402,8 +393,7 @@ static void body_given_up(rank_env *env) {
 
 static void test_given_up(void) {
     use_library(PLAIN_NCCL);
-    fake_cuda.is_busy = is_held;
-    fake_cuda.is_device = is_elsewhere;
+    fake_cuda_hooks.is_busy = is_held;
     setenv("SYMMEM_CUDA_LATE_MS", LATE_MS, 1);
     run_nccl(1, body_given_up, false);
     run_nccl(1, body_given_up, true);
@@ -436,7 +426,7 @@ static void body_kept(rank_env *env) {
 
 static void test_kept(void) {
     use_library(PLAIN_NCCL);
-    fake_cuda.is_busy = is_held;
+    fake_cuda_hooks.is_busy = is_held;
     run_processes((plan){.world = 1, .body = body_kept, .backend = nccl_table()});
 }
 
@@ -471,9 +461,9 @@ static symmem_status gather(const gathering *g) {
 }
 
 static void expect_half(rank_env *env, const gathering *g) {
-    fail_next(g->in_place ? "LaunchKernel" : "MemcpyAsync", CUDA_ERROR_UNKNOWN);
+    fail_next(g->in_place ? "cuLaunchKernel" : "cuMemcpyAsync", CUDA_ERROR_UNKNOWN);
     CHECK_STATUS(env, gather(g), SYMMEM_BACKEND);
-    CHECK(env, fake_cuda.skip < 0);
+    CHECK(env, fake_calls_failed() == 1);
 }
 
 static void end_gathering(rank_env *env, const gathering *g) {
@@ -500,12 +490,11 @@ static void body_first_part(rank_env *env) {
 
 static void test_first_part(void) {
     use_library(PLAIN_NCCL);
-    fake_cuda.launch = count_launch;
-    fake_cuda.is_busy = is_held;
-    fake_cuda.is_device = is_elsewhere;
+    launching = count_launch;
+    fake_cuda_hooks.is_busy = is_held;
     run_nccl(1, body_first_part, false);
     run_nccl(1, body_first_part, true);
-    fake_cuda.fails = NULL;
+    fake_fail_calls(NULL, 0, 0, CUDA_SUCCESS);
 }
 
 /* Likewise in a capture, which goes on: its graph may be launched when the handle is gone. */
@@ -517,7 +506,7 @@ static void body_captured(rank_env *env) {
     expect_half(env, &g);
     const cuda_captured *held = instance->captures->held;
     CHECK(env, held != NULL && held->ref_count > 0);
-    /* This driver cannot make anything of a graph. */
+    fake_fail_calls("cuGraphInstantiateWithFlags", 0, 1, CUDA_ERROR_UNKNOWN);
     CHECK_STATUS(env, symmem_stream_end_capture(g.stream, &graph), SYMMEM_BACKEND);
     CHECK(env, instance->captures == NULL);
     end_gathering(env, &g);
@@ -525,11 +514,10 @@ static void body_captured(rank_env *env) {
 
 static void test_captured(void) {
     use_library(PLAIN_NCCL);
-    fake_cuda.launch = count_launch;
-    fake_cuda.is_device = is_elsewhere;
+    launching = count_launch;
     run_nccl(1, body_captured, false);
     run_nccl(1, body_captured, true);
-    fake_cuda.fails = NULL;
+    fake_fail_calls(NULL, 0, 0, CUDA_SUCCESS);
 }
 
 static const named_test tests[] = {

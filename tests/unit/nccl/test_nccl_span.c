@@ -135,16 +135,14 @@ static void nothing_and_refusals(scene *s) {
     CHECK_STATUS(env, symmem_barrier(s->handle, 0, 1000, NULL), SYMMEM_UNREACHABLE);
     env_meet(env);
     if (s->stream != NULL) {
-        if (env->rank == 0)
-            fake_cuda.captures = true;
-        env_meet(env);
+        symmem_graph *graph = NULL;
+        CHECK_OK(env, symmem_stream_begin_capture(s->stream));
         before = atomic_load(&nccl->collectives);
         CHECK_STATUS(env, symmem_broadcast(s->handle, &shorts, 0, 0, 5000, s->stream),
                      SYMMEM_UNSUPPORTED);
         CHECK(env, atomic_load(&nccl->collectives) == before);
-        env_meet(env);
-        if (env->rank == 0)
-            fake_cuda.captures = false;
+        CHECK_OK(env, symmem_stream_end_capture(s->stream, &graph));
+        CHECK_OK(env, symmem_graph_destroy(graph));
         env_meet(env);
     }
 }

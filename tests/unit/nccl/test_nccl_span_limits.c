@@ -331,14 +331,12 @@ static void body_no_callback(rank_env *env) {
         atomic_store(&nccl->skip, 0);
         nccl->call = FAKE_COLLECTIVE;
         atomic_store(&is_over, false);
-        fake_cuda.is_busy = is_running;
-        fake_cuda.result = CUDA_ERROR_UNKNOWN;
-        atomic_store(&fake_cuda.skip, 1);
-        fake_cuda.fails = "LaunchHostFunc";
+        fake_cuda_hooks.is_busy = is_running;
+        fake_fail_calls("cuLaunchHostFunc", 1, 1, CUDA_ERROR_UNKNOWN);
         atomic_store(&has_returned, false);
         if (behind) {
             hold(stream);
-            fake_cuda.is_busy = is_running;
+            fake_cuda_hooks.is_busy = is_running;
         }
         CHECK(env, pthread_create(&thread, NULL, let_go, stream) == 0);
         int64_t count = N;
@@ -348,9 +346,9 @@ static void body_no_callback(rank_env *env) {
         expect_at_limit(env, begin_ns);
         atomic_store(&has_returned, true);
         CHECK_STATUS(env, symmem_stream_synchronize(stream, 5000), SYMMEM_TIMEOUT);
-        CHECK(env, atomic_load(&fake_cuda.skip) < 0);
+        CHECK(env, fake_calls_failed() == 1);
         CHECK(env, pthread_join(thread, NULL) == 0);
-        fake_cuda.fails = NULL;
+        fake_fail_calls(NULL, 0, 0, CUDA_SUCCESS);
         nccl->call = FAKE_NO_CALL;
     }
     env_meet(env);
@@ -393,11 +391,9 @@ static void body_no_begin(rank_env *env) {
     CHECK_OK(env, reduce_well(env, handle, ptr, NULL));
     env_meet(env);
     if (env->rank == 0) {
-        fake_cuda.result = CUDA_ERROR_UNKNOWN;
-        atomic_store(&fake_cuda.skip, 0);
-        fake_cuda.fails = "LaunchHostFunc";
+        fake_fail_calls("cuLaunchHostFunc", 0, 1, CUDA_ERROR_UNKNOWN);
         CHECK_STATUS(env, reduce_once(env, handle, ptr, NULL), SYMMEM_BACKEND);
-        fake_cuda.fails = NULL;
+        fake_fail_calls(NULL, 0, 0, CUDA_SUCCESS);
         CHECK_STATUS(env, reduce_once(env, handle, ptr, NULL), SYMMEM_STALE);
     }
     env_meet(env);
@@ -531,7 +527,7 @@ static void lose_device(rank_env *env, symmem_handle *handle, void *ptr, symmem_
     nccl->rank = 0;
     atomic_store(&nccl->skip, 0);
     nccl->call = FAKE_COLLECTIVE;
-    fake_cuda.is_lost = is_lost;
+    fake_cuda_hooks.is_lost = is_lost;
     call_and_lose(env, handle, ptr, stream);
     for (int i = 0; i < 5000 && atomic_load(&instance->pending_count) != 0; i++)
         usleep(1000);
@@ -544,7 +540,7 @@ static void lose_device(rank_env *env, symmem_handle *handle, void *ptr, symmem_
                              cuda_now_ns() + 10000 * CUDA_NS_PER_MS));
     atomic_store(&is_broken, false);
     atomic_store(&breaks_with, NULL);
-    fake_cuda.is_lost = NULL;
+    fake_cuda_hooks.is_lost = NULL;
 }
 
 /* The driver calls nobody back on a device that is lost. */
