@@ -138,5 +138,5 @@ int main(void) {
                                       {"one odd size", one_odd_size},
                                       {"sizes ascend", sizes_ascend},
                                       {"printed forms", printed_forms}};
-    return unit_main("bench table", cases, sizeof cases / sizeof cases[0]);
+    return UNIT_MAIN("bench table", cases);
 }

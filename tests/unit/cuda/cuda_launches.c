@@ -10,6 +10,7 @@
 #include "cuda_parts.h"
 #include "cuda_ranks.h"
 #include "reference/reduce.h"
+#include "unit_main.h"
 
 /* --- reductions --------------------------------------------------------------------- */
 
@@ -550,10 +551,7 @@ RANKS_TEST(launch_fails)
 RANKS_TEST(unknown_kinds)
 
 int main(void) {
-    static const struct {
-        const char *name;
-        CU_TestFunc function;
-    } cases[] = {
+    static const unit_case cases[] = {
         {"all-reduces", test_all_reduces},
         {"all-reduces in place", test_all_reduces_in_place},
         {"all-reduces of uneven shards", test_all_reduces_of_uneven_shards},
@@ -587,15 +585,7 @@ int main(void) {
     arena = mmap(NULL, RANKS * (BUFFER_BYTES + SIGNAL_BYTES), PROT_READ | PROT_WRITE,
                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     begun = mmap(NULL, sizeof *begun, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (arena == MAP_FAILED || begun == MAP_FAILED || CU_initialize_registry() != CUE_SUCCESS)
+    if (arena == MAP_FAILED || begun == MAP_FAILED)
         return 1;
-    CU_pSuite suite = CU_add_suite("cuda launches on the host", NULL, NULL);
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        if (suite == NULL || CU_add_test(suite, cases[i].name, cases[i].function) == NULL)
-            return 1;
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures(), ran = CU_get_number_of_tests_run();
-    CU_cleanup_registry();
-    return failures == 0 && ran == sizeof cases / sizeof cases[0] ? 0 : 1;
+    return UNIT_MAIN("cuda launches on the host", cases);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The matrix of NVLinks, from a fake management library. */
-#include <CUnit/Basic.h>
 #include <dlfcn.h>
 #include <string.h>
 
 #include "fake_nvml.h"
 #include "nvml.h"
+#include "unit_main.h"
 
 #define COUNT 4
 #define UNTOUCHED (-5)
@@ -98,21 +98,15 @@ static void test_failures(void) {
         CU_ASSERT_EQUAL(matrix[i], UNTOUCHED);
 }
 
+static const unit_case cases[] = {
+    {"no_links", test_no_links}, {"switches", test_switches}, {"direct", test_direct},
+    {"one_end", test_one_end},   {"failures", test_failures},
+};
+
 int main(void) {
     void *library = dlopen(UNIT_FAKE_NVML, RTLD_NOW);
     fake = library != NULL ? dlsym(library, "fake_nvml") : NULL;
     if (fake == NULL)
         return 2;
-    CU_initialize_registry();
-    CU_pSuite suite = CU_add_suite("cuda_nvml", NULL, NULL);
-    CU_add_test(suite, "no_links", test_no_links);
-    CU_add_test(suite, "switches", test_switches);
-    CU_add_test(suite, "direct", test_direct);
-    CU_add_test(suite, "one_end", test_one_end);
-    CU_add_test(suite, "failures", test_failures);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures != 0;
+    return UNIT_MAIN("cuda_nvml", cases);
 }

@@ -4,7 +4,7 @@
 // bit for bit. What a device adds, that lanes and ranks run at once, is looked at in two ways: no
 // rank may write between two meetings what another one touches, and whoever goes first, ranks
 // and lanes, the result is the same.
-#include "cuda_cases.h"
+#include "unit_main.h"
 #include "cuda_expect.h"
 
 namespace {
@@ -361,5 +361,5 @@ int main() {
         {"all-to-all", test_all_to_all},
         {"all-to-all dispute", test_all_to_all_dispute},
     };
-    return run_cases("cuda collectives on the host", cases);
+    return UNIT_MAIN("cuda collectives on the host", cases);
 }

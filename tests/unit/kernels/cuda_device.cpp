@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // symmem/device.cuh and its example, compiled for the CPU: ranks are processes, a block is some
 // threads. What it cannot show is the machine code's own: the accesses and their orders.
+#include "unit_main.h"
 #include "cuda_on_host.h"
-
-#include "cuda_cases.h"
 
 #include <cstdio>
 #include <cstring>
@@ -238,5 +237,5 @@ int main() {
     arena = static_cast<char *>(mapped);
     if (mapped == MAP_FAILED)
         return 1;
-    return run_cases("symmem/device.cuh on the host", cases);
+    return UNIT_MAIN("symmem/device.cuh on the host", cases);
 }

@@ -5,8 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "cuda_cases.h"
-
+#include "unit_main.h"
 #include "cuda/product_loop.h"
 
 extern "C" {
@@ -292,5 +291,5 @@ int main() {
         scales[0][i] = static_cast<float>(1 << i % 3);
         scales[1][i] = static_cast<float>(1 << i % 4) / 4;
     }
-    return run_cases("cuda products on the host", cases);
+    return UNIT_MAIN("cuda products on the host", cases);
 }

@@ -215,5 +215,5 @@ int main() {
     if (mapped == MAP_FAILED)
         return 1;
     shared = static_cast<world *>(mapped);
-    return run_cases("the device's warps on the host", cases);
+    return UNIT_MAIN("the device's warps on the host", cases);
 }

@@ -496,7 +496,7 @@ static void test_nonsense(void) {
     run_nccl(2, body_nonsense, 1);
 }
 
-static const named_test tests[] = {
+static const unit_case tests[] = {
     {"versions", test_versions},
     {"probe", test_probe},
     {"table", test_table},

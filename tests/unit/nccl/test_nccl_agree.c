@@ -310,7 +310,7 @@ static void test_windowless(void) {
     run_nccl(2, body_windowless, 1);
 }
 
-static const named_test tests[] = {
+static const unit_case tests[] = {
     {"records differ", test_records},
     {"windows are used again", test_windows},
     {"no windows", test_windowless},

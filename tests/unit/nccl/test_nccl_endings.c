@@ -87,7 +87,7 @@ static void test_looked_after(void) {
     run_nccl(2, body_looked_after, 0);
 }
 
-static const named_test tests[] = {
+static const unit_case tests[] = {
     {"an abort that waits", test_held},
     {"beside other calls", test_looked_after},
 };

@@ -413,7 +413,7 @@ static void test_ends(void) {
     env_dying = NULL;
 }
 
-static const named_test tests[] = {
+static const unit_case tests[] = {
     {"calls of NCCL fail", test_faults},
     {"steps fail", test_points},
     {"the driver fails", test_driver},

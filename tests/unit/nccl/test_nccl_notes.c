@@ -520,7 +520,7 @@ static void test_captured(void) {
     fake_fail_calls(NULL, 0, 0, CUDA_SUCCESS);
 }
 
-static const named_test tests[] = {
+static const unit_case tests[] = {
     {"on a stream", test_refused},        {"without a stream", test_no_stream},
     {"a part of it fails", test_half},    {"its end is not marked", test_unmarked},
     {"why it fails", test_why},           {"it copies to ordinary memory", test_given_up},

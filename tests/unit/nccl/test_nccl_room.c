@@ -158,7 +158,7 @@ static void test_limit(void) {
     run_nccl(4, body_limit_of_two, 0);
 }
 
-static const named_test tests[] = {
+static const unit_case tests[] = {
     {"what is left is counted", test_count},
     {"too few", test_lack},
     {"the limit stays", test_limit},

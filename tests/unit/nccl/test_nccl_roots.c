@@ -88,7 +88,7 @@ static void test_roots(void) {
     close(later);
 }
 
-static const named_test tests[] = {
+static const unit_case tests[] = {
     {"what waits for ranks", test_roots},
 };
 

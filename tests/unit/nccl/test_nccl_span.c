@@ -250,7 +250,7 @@ static void test_refused(void) {
     nccl->domain = 0;
 }
 
-static const named_test tests[] = {
+static const unit_case tests[] = {
     {"works", test_works},
     {"within direct access", test_within},
     {"a call of a group is refused", test_refused},

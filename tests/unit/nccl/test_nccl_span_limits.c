@@ -676,7 +676,7 @@ static void test_ends(void) {
     nccl->domain = 0;
 }
 
-static const named_test tests[] = {
+static const unit_case tests[] = {
     {"limits", test_troubles},
     {"one rank calls", test_one_calls},
     {"ranks end", test_ends},

@@ -332,7 +332,7 @@ static void test_without_limit(void) {
     run_apart(body_between, FAILED);
 }
 
-static const named_test tests[] = {
+static const unit_case tests[] = {
     {"resets", test_resets},
     {"another communicator", test_others_made},
     {"a call without a limit", test_without_limit},

@@ -264,7 +264,7 @@ static void test_at_work(void) {
     run_nccl(2, body_at_work, 0);
 }
 
-static const named_test tests[] = {
+static const unit_case tests[] = {
     {"used", test_used},   {"across domains", test_apart}, {"refused", test_refused},
     {"hangs", test_hangs}, {"at work", test_at_work},
 };

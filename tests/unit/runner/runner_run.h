@@ -65,7 +65,7 @@ static inline int selfcheck_main(const char *name, const unit_case *cases, size_
         readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
         return 1;
     snprintf(program, sizeof(program), "%s/runner-selfcheck", dirname(self));
-    return access(program, X_OK) == 0 ? unit_main(name, cases, count) : 1;
+    return access(program, X_OK) == 0 ? unit_main(name, NULL, NULL, cases, count) : 1;
 }
 #define RUNNER_MAIN(name, cases) selfcheck_main(name, cases, sizeof(cases) / sizeof((cases)[0]))
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the suite lets a library beneath a backend keep where a rank died, and no more. */
-#include <CUnit/Basic.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "../../conformance/own_held.h"
+#include "unit_main.h"
 
 #define MOST 4
 
@@ -86,17 +86,12 @@ static void test_unknown(void) {
     CU_ASSERT_FALSE(is_as_before());
 }
 
+static const unit_case cases[] = {
+    {"of a library's beneath", test_librarys},
+    {"of one's own", test_own},
+    {"not known", test_unknown},
+};
+
 int main(void) {
-    CU_pSuite suite;
-    if (CU_initialize_registry() != CUE_SUCCESS ||
-        (suite = CU_add_suite("own_held", NULL, NULL)) == NULL)
-        return 2;
-    CU_add_test(suite, "of a library's beneath", test_librarys);
-    CU_add_test(suite, "of one's own", test_own);
-    CU_add_test(suite, "not known", test_unknown);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    unsigned run = CU_get_number_of_tests_run();
-    CU_cleanup_registry();
-    return failures == 0 && run == 3 ? 0 : 1;
+    return UNIT_MAIN("own_held", cases);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the conformance runner says in the end about the profiles of a backend. */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../../conformance/runner/runner.h"
+#include "unit_main.h"
 
 /* --- a small suite ------------------------------------------------------------------ */
 
@@ -235,7 +235,7 @@ static void test_choice(void) {
 }
 
 int main(void) {
-    static const CU_TestInfo tests[] = {
+    static const unit_case tests[] = {
         {"full claim", test_full_claim},
         {"undeclared is no pass", test_undeclared_is_no_pass},
         {"unshown capabilities", test_unshown_capabilities},
@@ -247,18 +247,10 @@ int main(void) {
         {"no claim without a decision", test_no_claim_without_a_decision},
         {"choice", test_choice},
     };
-    const size_t count = sizeof(tests) / sizeof(tests[0]);
     arena = arena_create();
-    if (arena == NULL || CU_initialize_registry() != CUE_SUCCESS)
+    if (arena == NULL)
         return 1;
-    CU_pSuite profiles = CU_add_suite("profiles", NULL, NULL);
-    for (size_t i = 0; profiles != NULL && i < count; i++)
-        CU_add_test(profiles, tests[i].pName, tests[i].pTestFunc);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned bad = CU_get_number_of_failures();
-    bool complete = CU_get_number_of_tests_run() == count;
-    CU_cleanup_registry();
+    int result = UNIT_MAIN("profiles", tests);
     arena_destroy(arena);
-    return bad == 0 && complete ? 0 : 1;
+    return result;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Links between emulated devices, as the environment says. */
-#include <CUnit/Basic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "shm.h"
 #include "shm_fake_host.h"
+#include "unit_main.h"
 
 #define NAME "SYMMEM_SHM_NVLINKS"
 #define UNTOUCHED (-5)
@@ -58,21 +58,17 @@ static void test_refusals(void) {
     CU_ASSERT_EQUAL(backend->connectivity(instance, "pcie", 2, matrix), SYMMEM_NOT_FOUND);
 }
 
+static const unit_case cases[] = {
+    {"one number", test_one_number},
+    {"matrix", test_matrix},
+    {"refusals", test_refusals},
+};
+
 int main(void) {
     backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
-    if (!backend || CU_initialize_registry() != CUE_SUCCESS)
-        return 2;
     fake_host_init(&host);
     instance = fake_open(&host);
-    CU_pSuite suite = CU_add_suite("shm connectivity", NULL, NULL);
-    if (!suite || !CU_add_test(suite, "one number", test_one_number) ||
-        !CU_add_test(suite, "matrix", test_matrix) ||
-        !CU_add_test(suite, "refusals", test_refusals))
-        return 2;
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
+    int result = UNIT_MAIN("shm connectivity", cases);
     backend->close(instance);
-    return failures != 0;
+    return result;
 }

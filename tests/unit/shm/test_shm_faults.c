@@ -3,7 +3,6 @@
  * Every resource that the emulation asks for is refused once, in turn: the call says so with the
  * right status, outputs stay untouched, and nothing leaks. Likewise every test point.
  */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 
 #include "shm.h"
 #include "shm_fake_host.h"
+#include "unit_main.h"
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
@@ -309,20 +309,14 @@ static void test_points(void) {
     }
 }
 
+static const unit_case cases[] = {
+#ifndef SANITIZED
+    {"resources", test_resources},
+#endif
+    {"test points", test_points},
+};
+
 int main(void) {
     backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
-    if (!backend || CU_initialize_registry() != CUE_SUCCESS)
-        return 2;
-    CU_pSuite suite = CU_add_suite("shm faults", NULL, NULL);
-#ifndef SANITIZED
-    if (!suite || !CU_add_test(suite, "resources", test_resources))
-        return 2;
-#endif
-    if (!suite || !CU_add_test(suite, "test points", test_points))
-        return 2;
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures != 0;
+    return UNIT_MAIN("shm faults", cases);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Captures and graphs of the emulation. */
-#include <CUnit/Basic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "shm.h"
 #include "shm_fake_host.h"
+#include "unit_main.h"
 
 static const symmem_backend *backend;
 static fake_host host;
@@ -389,25 +389,14 @@ static void test_lane_failure(void) {
     fake_world_close(world);
 }
 
+static const unit_case cases[] = {
+    {"capture", test_capture},       {"fork and join", test_fork_join},
+    {"malformed", test_malformed},   {"isolation", test_isolation},
+    {"references", test_references}, {"test point", test_point},
+    {"replay", test_replay},         {"failure in a lane", test_lane_failure},
+};
+
 int main(void) {
     backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
-    if (!backend || CU_initialize_registry() != CUE_SUCCESS)
-        return 2;
-    CU_pSuite suite = CU_add_suite("shm graphs", setup, teardown);
-    if (!suite || !CU_add_test(suite, "capture", test_capture) ||
-        !CU_add_test(suite, "fork and join", test_fork_join) ||
-        !CU_add_test(suite, "malformed", test_malformed) ||
-        !CU_add_test(suite, "isolation", test_isolation) ||
-        !CU_add_test(suite, "references", test_references) ||
-        !CU_add_test(suite, "test point", test_point) ||
-        !CU_add_test(suite, "replay", test_replay) ||
-        !CU_add_test(suite, "failure in a lane", test_lane_failure))
-        return 2;
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    if (CU_get_number_of_suites_failed() != 0)
-        failures++;
-    CU_cleanup_registry();
-    return failures != 0;
+    return UNIT_MAIN_WITHIN("shm graphs", setup, teardown, cases);
 }

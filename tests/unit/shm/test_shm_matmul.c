@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Matrix products of the emulation as work of a stream: waiting, giving up, a user's own. */
-#include <CUnit/Basic.h>
 #include <string.h>
 
 #include "../../strange_floats.h"
 #include "shm.h"
 #include "shm_fake_host.h"
+#include "unit_main.h"
 
 static const symmem_backend *backend;
 static fake_host host;
@@ -190,22 +190,13 @@ static void test_floats(void) {
     }
 }
 
+static const unit_case cases[] = {
+    {"deadline", test_deadline},       {"destroyed", test_destroyed},
+    {"own product", test_own_product}, {"test points", test_points},
+    {"strange floats", test_floats},
+};
+
 int main(void) {
     backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
-    if (!backend || CU_initialize_registry() != CUE_SUCCESS)
-        return 2;
-    CU_pSuite suite = CU_add_suite("shm products", setup, teardown);
-    if (!suite || !CU_add_test(suite, "deadline", test_deadline) ||
-        !CU_add_test(suite, "destroyed", test_destroyed) ||
-        !CU_add_test(suite, "own product", test_own_product) ||
-        !CU_add_test(suite, "test points", test_points) ||
-        !CU_add_test(suite, "strange floats", test_floats))
-        return 2;
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    if (CU_get_number_of_suites_failed() != 0)
-        failures++;
-    CU_cleanup_registry();
-    return failures != 0;
+    return UNIT_MAIN_WITHIN("shm products", setup, teardown, cases);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Memory of the emulation: allocation, sharing, shortages, and that nothing leaks. */
-#include <CUnit/Basic.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -17,6 +16,7 @@
 
 #include "shm.h"
 #include "shm_fake_host.h"
+#include "unit_main.h"
 
 static const symmem_backend *backend;
 
@@ -428,23 +428,15 @@ static void test_worlds(void) {
     CU_ASSERT_EQUAL(fake_count_shared_mappings(), mappings);
 }
 
+static const unit_case cases[] = {
+    {"table", test_table},       {"settings", test_settings},
+    {"alloc", test_alloc},       {"privacy", test_privacy},
+    {"import", test_import},     {"import of a file that grew", test_grown_import},
+    {"too much", test_too_much}, {"test points", test_points},
+    {"limits", test_limits},     {"worlds", test_worlds},
+};
+
 int main(void) {
     backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
-    if (!backend || CU_initialize_registry() != CUE_SUCCESS)
-        return 2;
-    CU_pSuite suite = CU_add_suite("shm memory", NULL, NULL);
-    if (!suite || !CU_add_test(suite, "table", test_table) ||
-        !CU_add_test(suite, "settings", test_settings) ||
-        !CU_add_test(suite, "alloc", test_alloc) || !CU_add_test(suite, "privacy", test_privacy) ||
-        !CU_add_test(suite, "import", test_import) ||
-        !CU_add_test(suite, "import of a file that grew", test_grown_import) ||
-        !CU_add_test(suite, "too much", test_too_much) ||
-        !CU_add_test(suite, "test points", test_points) ||
-        !CU_add_test(suite, "limits", test_limits) || !CU_add_test(suite, "worlds", test_worlds))
-        return 2;
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures != 0;
+    return UNIT_MAIN("shm memory", cases);
 }

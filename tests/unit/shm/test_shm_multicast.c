@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Emulated multicast: slots, steps that fail, stores and reductions. */
-#include <CUnit/Basic.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 
 #include "shm.h"
 #include "shm_fake_host.h"
+#include "unit_main.h"
 
 #define RANKS 3
 #define BYTES 10000
@@ -334,21 +334,17 @@ static void test_steps(void) {
     fake_world_close(world);
 }
 
+static const unit_case cases[] = {
+    {"store", test_store},
+    {"ranges", test_ranges},
+    {"address faults", test_address_faults},
+    {"reduce", test_reduce},
+    {"half round trip", test_half_round_trip},
+    {"slots", test_slots},
+    {"steps", test_steps},
+};
+
 int main(void) {
     backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
-    if (!backend || CU_initialize_registry() != CUE_SUCCESS)
-        return 2;
-    CU_pSuite suite = CU_add_suite("shm multicast", NULL, NULL);
-    if (!suite || !CU_add_test(suite, "store", test_store) ||
-        !CU_add_test(suite, "ranges", test_ranges) ||
-        !CU_add_test(suite, "address faults", test_address_faults) ||
-        !CU_add_test(suite, "reduce", test_reduce) ||
-        !CU_add_test(suite, "half round trip", test_half_round_trip) ||
-        !CU_add_test(suite, "slots", test_slots) || !CU_add_test(suite, "steps", test_steps))
-        return 2;
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures != 0;
+    return UNIT_MAIN("shm multicast", cases);
 }

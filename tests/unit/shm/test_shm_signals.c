@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Signals and barriers of the emulation, driven through its table. */
-#include <CUnit/Basic.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 
 #include "shm.h"
 #include "shm_fake_host.h"
+#include "unit_main.h"
 
 #define REQUIRE(condition)                                                                         \
     do {                                                                                           \
@@ -484,29 +484,24 @@ static void test_killed(void) {
     fake_world_close(world);
 }
 
+static const unit_case cases[] = {
+    {"message passing", test_message_passing},
+    {"barrier", test_barrier},
+    {"barrier of 128", test_barrier_wide},
+    {"barrier wraps", test_barrier_wraps},
+    {"trays", test_trays},
+    {"places of trays", test_tray_places},
+    {"barrier withheld", test_barrier_withheld},
+    {"timeouts", test_timeouts},
+    {"isolation", test_isolation},
+    {"back-pressure", test_back_pressure},
+    {"corrupt slot", test_corrupt},
+    {"peer gone", test_peer_gone},
+    {"poison", test_poison},
+    {"test points", test_points},
+    {"killed rank", test_killed},
+};
+
 int main(void) {
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 2;
-    CU_pSuite suite = CU_add_suite("shm signals", NULL, NULL);
-    if (!suite || !CU_add_test(suite, "message passing", test_message_passing) ||
-        !CU_add_test(suite, "barrier", test_barrier) ||
-        !CU_add_test(suite, "barrier of 128", test_barrier_wide) ||
-        !CU_add_test(suite, "barrier wraps", test_barrier_wraps) ||
-        !CU_add_test(suite, "trays", test_trays) ||
-        !CU_add_test(suite, "places of trays", test_tray_places) ||
-        !CU_add_test(suite, "barrier withheld", test_barrier_withheld) ||
-        !CU_add_test(suite, "timeouts", test_timeouts) ||
-        !CU_add_test(suite, "isolation", test_isolation) ||
-        !CU_add_test(suite, "back-pressure", test_back_pressure) ||
-        !CU_add_test(suite, "corrupt slot", test_corrupt) ||
-        !CU_add_test(suite, "peer gone", test_peer_gone) ||
-        !CU_add_test(suite, "poison", test_poison) ||
-        !CU_add_test(suite, "test points", test_points) ||
-        !CU_add_test(suite, "killed rank", test_killed))
-        return 2;
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures != 0;
+    return UNIT_MAIN("shm signals", cases);
 }

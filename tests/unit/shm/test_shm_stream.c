@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Streams, events and byte operations of the emulation. */
-#include <CUnit/Basic.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "shm.h"
 #include "shm_fake_host.h"
+#include "unit_main.h"
 
 static const symmem_backend *backend;
 static fake_host host;
@@ -391,29 +391,23 @@ static void test_leaks(void) {
     CU_ASSERT(fake_threads_settle(threads));
 }
 
+static const unit_case cases[] = {
+    {"bytes", test_bytes},
+    {"order", test_order},
+    {"timeouts", test_timeouts},
+    {"events", test_events},
+    {"device synchronize inside", test_device_synchronize_inside},
+    {"destroy busy", test_destroy_busy},
+    {"close busy", test_close_busy},
+    {"outlives close", test_outlives_close},
+    {"test point", test_point},
+    {"ring", test_ring},
+    {"failures", test_failures},
+    {"poison ends waits", test_poison_ends_waits},
+    {"leaks", test_leaks},
+};
+
 int main(void) {
     backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
-    if (!backend || CU_initialize_registry() != CUE_SUCCESS)
-        return 2;
-    CU_pSuite suite = CU_add_suite("shm streams", setup, teardown);
-    if (!suite || !CU_add_test(suite, "bytes", test_bytes) ||
-        !CU_add_test(suite, "order", test_order) ||
-        !CU_add_test(suite, "timeouts", test_timeouts) ||
-        !CU_add_test(suite, "events", test_events) ||
-        !CU_add_test(suite, "device synchronize inside", test_device_synchronize_inside) ||
-        !CU_add_test(suite, "destroy busy", test_destroy_busy) ||
-        !CU_add_test(suite, "close busy", test_close_busy) ||
-        !CU_add_test(suite, "outlives close", test_outlives_close) ||
-        !CU_add_test(suite, "test point", test_point) || !CU_add_test(suite, "ring", test_ring) ||
-        !CU_add_test(suite, "failures", test_failures) ||
-        !CU_add_test(suite, "poison ends waits", test_poison_ends_waits) ||
-        !CU_add_test(suite, "leaks", test_leaks))
-        return 2;
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    if (CU_get_number_of_suites_failed() != 0)
-        failures++;
-    CU_cleanup_registry();
-    return failures != 0;
+    return UNIT_MAIN_WITHIN("shm streams", setup, teardown, cases);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Environment variables. */
 #include "internal.h"
+#include "unit_main.h"
 
-#include <CUnit/Basic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,16 +50,11 @@ static void test_flag(void) {
     CU_ASSERT_FALSE(sm_env_flag("SYMMEM_TEST_A", false));
 }
 
+static const unit_case cases[] = {
+    {"numbers", test_int},
+    {"flags", test_flag},
+};
+
 int main(void) {
-    CU_pSuite suite;
-    if (CU_initialize_registry() != CUE_SUCCESS ||
-        (suite = CU_add_suite("env", NULL, NULL)) == NULL)
-        return 2;
-    CU_add_test(suite, "numbers", test_int);
-    CU_add_test(suite, "flags", test_flag);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    unsigned run = CU_get_number_of_tests_run();
-    CU_cleanup_registry();
-    return failures == 0 && run == 2 ? 0 : 1;
+    return UNIT_MAIN("env", cases);
 }

@@ -592,7 +592,7 @@ static void test_ends(void) {
     }
 }
 
-static const named_test tests[] = {
+static const unit_case tests[] = {
     {"memory exchange fails late", test_exchange},
     {"shares, devices and names", test_unsuited},
     {"devices without a type", test_untyped},

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Names and the error record. */
 #include "internal.h"
+#include "unit_main.h"
 
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <string.h>
 
@@ -115,20 +115,11 @@ static void test_threads(void) {
     CU_ASSERT_EQUAL(sm_record()->status, SYMMEM_BUSY);
 }
 
+static const unit_case cases[] = {
+    {"names", test_names}, {"dtypes", test_dtypes},         {"record", test_record},
+    {"errno", test_errno}, {"missing ranks", test_missing}, {"threads", test_threads},
+};
+
 int main(void) {
-    CU_pSuite suite;
-    if (CU_initialize_registry() != CUE_SUCCESS ||
-        (suite = CU_add_suite("status", NULL, NULL)) == NULL)
-        return 2;
-    CU_add_test(suite, "names", test_names);
-    CU_add_test(suite, "dtypes", test_dtypes);
-    CU_add_test(suite, "record", test_record);
-    CU_add_test(suite, "errno", test_errno);
-    CU_add_test(suite, "missing ranks", test_missing);
-    CU_add_test(suite, "threads", test_threads);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    unsigned run = CU_get_number_of_tests_run();
-    CU_cleanup_registry();
-    return failures == 0 && run == 6 ? 0 : 1;
+    return UNIT_MAIN("status", cases);
 }

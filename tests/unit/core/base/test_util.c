@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Clock, arithmetic, text. */
 #include "internal.h"
+#include "unit_main.h"
 
-#include <CUnit/Basic.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/time.h>
@@ -92,20 +92,12 @@ static void test_text(void) {
     sm_copy_text(NULL, 0, "x");
 }
 
+static const unit_case cases[] = {
+    {"clock", test_clock},   {"interrupted sleep", test_interrupted_sleep},
+    {"random", test_random}, {"arithmetic", test_arithmetic},
+    {"hash", test_hash},     {"text", test_text},
+};
+
 int main(void) {
-    CU_pSuite suite;
-    if (CU_initialize_registry() != CUE_SUCCESS ||
-        (suite = CU_add_suite("util", NULL, NULL)) == NULL)
-        return 2;
-    CU_add_test(suite, "clock", test_clock);
-    CU_add_test(suite, "interrupted sleep", test_interrupted_sleep);
-    CU_add_test(suite, "random", test_random);
-    CU_add_test(suite, "arithmetic", test_arithmetic);
-    CU_add_test(suite, "hash", test_hash);
-    CU_add_test(suite, "text", test_text);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    unsigned run = CU_get_number_of_tests_run();
-    CU_cleanup_registry();
-    return failures == 0 && run == 6 ? 0 : 1;
+    return UNIT_MAIN("util", cases);
 }

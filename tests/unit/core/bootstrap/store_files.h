@@ -44,7 +44,7 @@ static inline int store_main(const char *name, const unit_case *cases, size_t co
     /* Open to other users, so that the refusal is the store's own. */
     chmod(directory, 0755);
     snprintf(path, sizeof(path), "%s/store", directory);
-    int result = unit_main(name, cases, count);
+    int result = unit_main(name, NULL, NULL, cases, count);
     rmdir(directory);
     return result;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* SM-TIMEOUT-08: what looks like a process's end and is none. */
 #include "identity_child.h"
+#include "unit_main.h"
 
-#include <CUnit/Basic.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -118,16 +118,11 @@ static void test_first_thread_has_left(void) {
     sm_liveness_destroy(liveness);
 }
 
+static const unit_case cases[] = {
+    {"an end that takes the system long", test_slow_end},
+    {"a process whose first thread has left", test_first_thread_has_left},
+};
+
 int main(void) {
-    CU_pSuite suite;
-    if (CU_initialize_registry() != CUE_SUCCESS ||
-        (suite = CU_add_suite("ending", NULL, NULL)) == NULL)
-        return 2;
-    CU_add_test(suite, "an end that takes the system long", test_slow_end);
-    CU_add_test(suite, "a process whose first thread has left", test_first_thread_has_left);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    unsigned run = CU_get_number_of_tests_run();
-    CU_cleanup_registry();
-    return failures == 0 && run == 2 ? 0 : 1;
+    return UNIT_MAIN("ending", cases);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Who is who, and who has ended. */
 #include "identity_child.h"
+#include "unit_main.h"
 
-#include <CUnit/Basic.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -203,19 +203,14 @@ static void test_descriptors(void) {
     waitpid(pid, NULL, 0);
 }
 
+static const unit_case cases[] = {
+    {"self", test_self},
+    {"parentheses in the name", test_parentheses},
+    {"life and death", test_life},
+    {"no descriptors", test_no_descriptors},
+    {"descriptors", test_descriptors},
+};
+
 int main(void) {
-    CU_pSuite suite;
-    if (CU_initialize_registry() != CUE_SUCCESS ||
-        (suite = CU_add_suite("identity", NULL, NULL)) == NULL)
-        return 2;
-    CU_add_test(suite, "self", test_self);
-    CU_add_test(suite, "parentheses in the name", test_parentheses);
-    CU_add_test(suite, "life and death", test_life);
-    CU_add_test(suite, "no descriptors", test_no_descriptors);
-    CU_add_test(suite, "descriptors", test_descriptors);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    unsigned run = CU_get_number_of_tests_run();
-    CU_cleanup_registry();
-    return failures == 0 && run == 5 ? 0 : 1;
+    return UNIT_MAIN("identity", cases);
 }

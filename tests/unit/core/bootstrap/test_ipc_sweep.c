@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Only the socket files that nobody answers at go, whatever else lies beside them. */
 #include "internal.h"
+#include "unit_main.h"
 
-#include <CUnit/Basic.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,6 +96,11 @@ static void test_long_path(void) {
     CU_ASSERT_EQUAL(rmdir(path), 0);
 }
 
+static const unit_case cases[] = {
+    {"sweep", test_sweep},
+    {"long path", test_long_path},
+};
+
 int main(void) {
     char prefix[SM_IPC_PREFIX_BYTES];
     sm_ipc_prefix(prefix);
@@ -103,15 +108,8 @@ int main(void) {
     snprintf(living, sizeof living, "%s-living", prefix);
     snprintf(plain, sizeof plain, "%s-plain", prefix);
     snprintf(linked, sizeof linked, "%s-linked", prefix);
-    if (mkdtemp(directory) == NULL || CU_initialize_registry() != CUE_SUCCESS)
+    if (mkdtemp(directory) == NULL)
         return 2;
-    CU_pSuite suite = CU_add_suite("socket files", NULL, NULL);
-    if (suite == NULL || CU_add_test(suite, "sweep", test_sweep) == NULL ||
-        CU_add_test(suite, "long path", test_long_path) == NULL)
-        return 2;
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return rmdir(directory) != 0 || failures != 0;
+    int result = UNIT_MAIN("socket files", cases);
+    return rmdir(directory) != 0 ? 1 : result;
 }

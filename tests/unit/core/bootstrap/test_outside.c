@@ -3,8 +3,8 @@
  * folder, peers' records. Each was let through once. */
 #include "exchange.h"
 #include "rendezvous.h"
+#include "unit_main.h"
 
-#include <CUnit/Basic.h>
 #include <CUnit/CUnit.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -312,26 +312,20 @@ static void test_record_status(void) {
     CU_ASSERT_EQUAL(sm_record()->failed_rank, 1);
 }
 
+static const unit_case cases[] = {
+    {"files that are no values", test_no_value},  {"the lock is no link", test_lock_link},
+    {"another's store", test_other_store},        {"combined values", test_combined_value},
+    {"parts read one by one", test_single_parts}, {"verdicts", test_verdicts},
+    {"status of a record", test_record_status},
+};
+
 int main(void) {
-    CU_pSuite suite;
-    if (mkdtemp(folder) == NULL || CU_initialize_registry() != CUE_SUCCESS ||
-        (suite = CU_add_suite("outside", NULL, NULL)) == NULL)
+    if (mkdtemp(folder) == NULL)
         return 2;
-    CU_add_test(suite, "files that are no values", test_no_value);
-    CU_add_test(suite, "the lock is no link", test_lock_link);
-    CU_add_test(suite, "another's store", test_other_store);
-    CU_add_test(suite, "combined values", test_combined_value);
-    CU_add_test(suite, "parts read one by one", test_single_parts);
-    CU_add_test(suite, "verdicts", test_verdicts);
-    CU_add_test(suite, "status of a record", test_record_status);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    unsigned run = CU_get_number_of_tests_run();
-    CU_cleanup_registry();
+    int result = UNIT_MAIN("outside", cases);
     char name[128];
     name_in_folder(name, sizeof(name), "notify");
     (void)unlink(name);
     (void)rmdir(folder);
-    return failures == 0 && run == 7 ? 0 : 1;
+    return result;
 }

@@ -4,8 +4,7 @@
  * send it descriptors waits on, and is told PEER_LOST in the end; one that lives gave up.
  */
 #include "session_ranks.h"
-
-#include <CUnit/Basic.h>
+#include "unit_main.h"
 
 #define MS 1000000u
 
@@ -111,16 +110,11 @@ static void test_lives(void) {
            (plan){.limit_ms = 10000, .wanted = SYMMEM_TIMEOUT, .least_ms = 400, .most_ms = 5000});
 }
 
+static const unit_case cases[] = {
+    {"its process is ending", test_ends},
+    {"its process lives", test_lives},
+};
+
 int main(void) {
-    CU_pSuite suite;
-    if (CU_initialize_registry() != CUE_SUCCESS ||
-        (suite = CU_add_suite("session and ending ranks", NULL, NULL)) == NULL)
-        return 2;
-    CU_add_test(suite, "its process is ending", test_ends);
-    CU_add_test(suite, "its process lives", test_lives);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    unsigned run = CU_get_number_of_tests_run();
-    CU_cleanup_registry();
-    return failures == 0 && run == 2 ? 0 : 1;
+    return UNIT_MAIN("session and ending ranks", cases);
 }

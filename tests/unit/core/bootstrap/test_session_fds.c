@@ -4,8 +4,7 @@
  * the agreement that follows names the rank, and the next exchange works.
  */
 #include "session_ranks.h"
-
-#include <CUnit/Basic.h>
+#include "unit_main.h"
 
 enum { RANKS = 3, FDS_EACH = 100 }; /* 300 of all: two messages from rank 0 to each other rank */
 
@@ -81,15 +80,10 @@ static void test_each_message(void) {
         }
 }
 
+static const unit_case cases[] = {
+    {"each message", test_each_message},
+};
+
 int main(void) {
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 2;
-    CU_pSuite suite = CU_add_suite("session descriptors", NULL, NULL);
-    if (suite == NULL || CU_add_test(suite, "each message", test_each_message) == NULL)
-        return 2;
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures != 0;
+    return UNIT_MAIN("session descriptors", cases);
 }

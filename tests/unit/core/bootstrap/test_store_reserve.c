@@ -78,7 +78,7 @@ int main(void) {
                                       {"opening needs some", opening_needs_some}};
     if (mkdtemp(directory) == NULL)
         return 2;
-    int status = unit_main("store_reserve", cases, sizeof(cases) / sizeof(cases[0]));
+    int status = UNIT_MAIN("store_reserve", cases);
     char command[sizeof(directory) + 16];
     snprintf(command, sizeof(command), "rm -r %s", directory);
     return system(command) == 0 ? status : 2;

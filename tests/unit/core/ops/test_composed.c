@@ -182,7 +182,7 @@ static void test_fails(void) {
         run_threads((plan){.world = 2, .body = body_fails, .backend = &table, .argument = copy});
 }
 
-static const named_test tests[] = {
+static const unit_case tests[] = {
     {"without collectives", test_without},
     {"what the entries are given", test_given},
     {"a part that fails", test_fails},

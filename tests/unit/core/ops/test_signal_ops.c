@@ -585,7 +585,7 @@ static void test_late_mark(void) {
     run_threads((plan){.world = 1, .body = body_late_mark, .backend = &table});
 }
 
-static const named_test tests[] = {
+static const unit_case tests[] = {
     {"checks", test_checks},
     {"poison and reset", test_poison},
     {"records", test_records},

@@ -285,7 +285,7 @@ static void test_fill(void) {
     run_threads((plan){.world = 1, .body = body_fill});
 }
 
-static const named_test tests[] = {
+static const unit_case tests[] = {
     {"queries", test_queries},
     {"a permuted subgroup", test_subgroup},
     {"one-sided copies", test_onesided},

@@ -388,7 +388,7 @@ static void test_pool(void) {
     run_threads((plan){.world = 3, .body = body_pool});
 }
 
-static const named_test tests[] = {
+static const unit_case tests[] = {
     {"works for 1 to 5 ranks", test_works},
     {"works between processes", test_processes},
     {"a later rendezvous is local", test_cached},

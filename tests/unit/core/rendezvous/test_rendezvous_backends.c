@@ -326,7 +326,7 @@ static void test_exchange(void) {
     }
 }
 
-static const named_test tests[] = {
+static const unit_case tests[] = {
     {"backend entries fail", test_backend_fails},
     {"a backend entry fails again", test_fails_again},
     {"a descriptor is lost", test_descriptor_lost},

@@ -167,7 +167,7 @@ static void test_exchanging(void) {
         run_threads((plan){.world = 2, .body = body, .argument = which, .backend = &table});
 }
 
-static const named_test tests[] = {
+static const unit_case tests[] = {
     {"a rank's pool begins anew", test_pool_of_one},
     {"a rank's context begins anew", test_context_of_one},
     {"ranks come with another segment than before", test_other_of_two},

@@ -204,7 +204,7 @@ static void test_finalised(void) {
     run_threads((plan){.world = 1, .body = body_finalised});
 }
 
-static const named_test tests[] = {
+static const unit_case tests[] = {
     {"shapes", test_shapes},
     {"bounds", test_bounds},
     {"element types", test_dtypes},

@@ -399,7 +399,7 @@ static void test_lacking(void) {
     }
 }
 
-static const named_test tests[] = {
+static const unit_case tests[] = {
     {"streams", test_streams},     {"events", test_events},
     {"graphs", test_graphs},       {"finalise with live objects", test_finalise},
     {"last work", test_last_work}, {"lacking", test_lacking},

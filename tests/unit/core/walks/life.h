@@ -7,7 +7,6 @@
 #ifndef LIFE_H
 #define LIFE_H
 
-#include <CUnit/Basic.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -25,6 +24,7 @@
 #include <symmem/symmem.h>
 
 #include "folder.h"
+#include "unit_main.h"
 
 const symmem_backend *symmem_backend_entry(uint32_t abi);
 
@@ -491,21 +491,11 @@ static void life_two_with_files(void) {
  */
 static int life_main(const char *name, const struct life_faults *faults) {
     life_faults = *faults;
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 2;
-    CU_pSuite suite = CU_add_suite(name, NULL, NULL);
-    bool own_store = faults->open_store != NULL;
-    if (suite == NULL ||
-        CU_add_test(suite, "each call of rank 0 of two fails", life_two_in_memory) == NULL)
-        return 2;
-    if (!own_store && (CU_add_test(suite, "each call of one rank fails", life_alone) == NULL ||
-                       CU_add_test(suite, "of two over files", life_two_with_files) == NULL))
-        return 2;
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures == 0 ? 0 : 1;
+    static const unit_case cases[] = {{"each call of rank 0 of two fails", life_two_in_memory},
+                                      {"each call of one rank fails", life_alone},
+                                      {"of two over files", life_two_with_files}};
+    const bool own_store = faults->open_store != NULL; /* then for the first one alone */
+    return unit_main(name, NULL, NULL, cases, own_store ? 1 : sizeof cases / sizeof cases[0]);
 }
 
 #endif

@@ -61,7 +61,7 @@ static void test_no_memory(void) {
     run_threads((plan){.world = RANKS, .body = body_no_memory});
 }
 
-static const named_test tests[] = {{"reset without memory", test_no_memory}};
+static const unit_case tests[] = {{"reset without memory", test_no_memory}};
 
 int main(void) {
     return RUN_TESTS("reset_faults", tests);
