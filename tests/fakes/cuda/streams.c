@@ -106,6 +106,25 @@ static void forget(CUstream stream) {
     free(stream);
 }
 
+/* What was given to it is never given back. */
+static void lose(fake_op *op) {
+    static fake_op *lost;
+    pthread_mutex_lock(&lock);
+    op->next = lost;
+    lost = op;
+    pthread_mutex_unlock(&lock);
+}
+
+static void carry_out(fake_op *op, CUstream stream) {
+    const bool goes_on = await_turn(stream);
+    if (goes_on)
+        run_op(op);
+    if (goes_on || op->drop != NULL)
+        end_op(op);
+    else
+        lose(op);
+}
+
 /* lock held, but while the operation runs. An event is reached at the moment at which the stream
  * has nothing before it any more. */
 static void run_first(CUstream stream) {
@@ -120,9 +139,10 @@ static void run_first(CUstream stream) {
         pthread_cond_broadcast(&changed);
     }
     pthread_mutex_unlock(&lock);
-    if (!is_event && await_turn(stream))
-        run_op(op);
-    end_op(op);
+    if (is_event)
+        end_op(op);
+    else
+        carry_out(op, stream);
     pthread_mutex_lock(&lock);
     stream->busy = false;
     pthread_cond_broadcast(&changed);
