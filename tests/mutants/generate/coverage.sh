@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # coverage.sh OUT BUILD: which lines of the product each conformance case and each unit test runs. BUILD is a
-# build with SYMMEM_COVERAGE. Writes OUT/RUN/TEST, RUN being 4-process, 2-thread and unit, and of the
-# whole suite in the runs 2-process, 3-process and 5-process: first "@ seconds",
+# build with SYMMEM_COVERAGE. Writes OUT/RUN/TEST, RUN being 4-process and unit, 2-thread for cases
+# that have no processes, and of the whole suite ("all") 2-thread, 2-process, 3-process and 5-process: first "@ seconds",
 # then a line a source file, "path line line ..."; and OUT/executable, the same of all lines that can run.
 # What is there already is kept: remove OUT when the product has changed.
 set -u
@@ -60,10 +60,15 @@ if [ ! -s "$OUT/executable" ]; then
     find "$BUILD"/CMakeFiles/symmem_{core,shm_objects}.dir -name '*.gcno' -exec gcov -t {} + 2>/dev/null |
         lines 1 >"$OUT/executable"
 fi
+in_lanes() {
+    xargs -r -P "$(getconf _NPROCESSORS_ONLN)" --process-slot-var=LANE -L 1 bash "${BASH_SOURCE[0]}" --one
+}
 {
-    "$BUILD/bin/symmem-conformance" --list | cut -f 1 | sed 's/^/4-process /'
-    "$BUILD/bin/symmem-conformance" --list | cut -f 1 | sed 's/^/2-thread /'
+    printf '%s all\n' {2,3,5}-process 2-thread
     (cd "$BUILD/bin" && printf 'unit %s\n' test_*)
-    printf '%s all\n' {2,3,5}-process
-} | xargs -P "$(getconf _NPROCESSORS_ONLN)" --process-slot-var=LANE -L 1 bash "${BASH_SOURCE[0]}" --one
+    "$BUILD/bin/symmem-conformance" --list | cut -f 1 | sed 's/^/4-process /'
+} | in_lanes
+# Those that have no processes.
+(cd "$OUT/4-process" && awk 'FNR == 2 { runs[FILENAME] } END { for (i = 1; i < ARGC; i++) if (!(ARGV[i] in runs)) print "2-thread " ARGV[i] }' ./*) |
+    sed 's|[.]/||' | in_lanes
 rm -rf "$OUT/lanes"

@@ -9,10 +9,11 @@ IFS=$'\t' read -r id operator file _ line _ _ old new < <(sed -n "$1p" "$WORK/op
 base=$WORK/plain limit=1500 log=$WORK/logs/$1.log
 if [ "$operator" = order ]; then
     base=$WORK/tsan
-    export UNLIMITED_ADDRESSES=1 SYMMEM_TIMEOUT_SCALE=3 SYMMEM_MUTANT_CASE_LIMIT=30
+    export UNLIMITED_ADDRESSES=1 SYMMEM_TIMEOUT_SCALE=3 SYMMEM_MUTANT_SLOWER=30
     export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
 fi
 start=${EPOCHREALTIME/[.,]/}
+# shellcheck disable=SC2153 # exported by run.sh's xargs
 contained "$limit" copy "$base" "$LANE" bash build/one.sh "$1" >"$log" 2>&1
 status=$?
 IFS=$'\t' read -r _ verdict by run test remark < <(grep -P '^@\t' "$log" | tail -n 1)

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # one.sh PLAN: makes one mutant and runs the tests that execute its line, until one fails. Runs inside, in
 # /mnt/tree; build/plans/PLAN has "mutant" (a line of the generator's) and, by the kind of run, the tests in
-# the order in which they are to be run. The last line is "@ VERDICT BY RUN TEST REMARK", separated by tabs.
+# the order in which they are to be run, each behind the seconds that it took without a mutant. The last line is "@ VERDICT BY RUN TEST REMARK", separated by tabs.
 set -u
 export SYMMEM_PRIVATE_SHM=own # a runner without rights could not make one
-case_limit=${SYMMEM_MUTANT_CASE_LIMIT:-8} program_limit=60 log=/tmp/log report=/tmp/report.json
+slower=${SYMMEM_MUTANT_SLOWER:-6} program_limit=60 log=/tmp/log report=/tmp/report.json
 
 verdict() { # VERDICT BY RUN TEST REMARK
     printf '@\t%s\t%s\t%s\t%s\t%s\n' "$@"
@@ -83,7 +83,8 @@ added=$(printf '%b' "$replacement" | tr -cd '\n' | wc -l)
     printf '%b' "$replacement"
     for ((i = added; i < breaks; i++)); do echo; done
     tail -c +$((end + 1)) "src/$file"
-} >/tmp/mutated && cat /tmp/mutated >"src/$file" || verdict error - - - "the file cannot be changed"
+} >/tmp/mutated
+cat /tmp/mutated >"src/$file" || verdict error - - - "the file cannot be changed"
 
 is_same() {
     local object
@@ -104,11 +105,11 @@ prefix=()
 cases_run=0
 
 # False: failed_case does not pass, or the runner itself gives up.
-run_cases() { # RUN CASES, separated by commas
+run_cases() { # RUN CASES, separated by commas, SECONDS for each
     local status
     rm -f "$report"
     "${prefix[@]}" build/bin/symmem-conformance --backend shm --ranks "${1%-*}" --rank-mode "${1#*-}" --filter "$2" \
-        --timeout "$case_limit" --stop-after 1 --seed 1 --no-large --format json --output "$report" >"$log" 2>&1
+        --timeout "$3" --stop-after 1 --seed 1 --no-large --format json --output "$report" >"$log" 2>&1
     status=$?
     failed_case=$(sed -nE 's/^    \{"test": "([^"]*)", .*"status": "(failed|error)".*/\1/p' "$report" 2>/dev/null | head -n 1)
     [ -z "$failed_case" ] || return 1
@@ -117,28 +118,30 @@ run_cases() { # RUN CASES, separated by commas
 }
 
 # A case that failed must fail once more: a machine that is late may fail it without any mutant.
-confirm() { # RUN CASE
+confirm() { # RUN CASE SECONDS
     local try
     [ "$operator" != order ] || grep -qs 'WARNING: ThreadSanitizer' "$log" "$report" || return 1
     for try in 1 2 3; do
-        run_cases "$1" "$2" || { remark=$([ "$try" -eq 1 ] || echo "not each time"); return 0; }
+        run_cases "$1" "$2" "$3" || { remark=$([ "$try" -eq 1 ] || echo "not each time"); return 0; }
     done
     return 1
 }
 
 run_suite() { # RUN
-    local run=$1 at=0 size=8 count list killer
+    local run=$1 at=0 size=8 count list killer limit
     local -a cases
     [ -s "$plan/$run" ] || return 0
-    mapfile -t cases <"$plan/$run"
+    mapfile -t cases < <(cut -f 2 "$plan/$run")
     while [ "$at" -lt "${#cases[@]}" ]; do
         list=$(IFS=,; echo "${cases[*]:at:size}")
         count=$((${#cases[@]} - at < size ? ${#cases[@]} - at : size))
         cases_run=$((cases_run + count))
-        if ! run_cases "$run" "$list"; then
+        limit=$(sed -n "$((at + count))s/[.].*//p" "$plan/$run") # the slowest comes last
+        limit=$((8 + slower * (limit + 1)))
+        if ! run_cases "$run" "$list" "$limit"; then
             killer=$failed_case
             [[ $killer == '('* ]] || list=$killer
-            ! confirm "$run" "$list" || verdict killed suite "$run" "$killer" "${remark:--}"
+            ! confirm "$run" "$list" "$limit" || verdict killed suite "$run" "$killer" "${remark:--}"
             # By chance, so it is left out and the same others begin again.
             if [[ $killer != '('* ]]; then
                 mapfile -t cases < <(printf '%s\n' "${cases[@]}" | grep -vxF "$killer")
@@ -150,14 +153,17 @@ run_suite() { # RUN
 }
 
 for run in 4-process 2-thread 2-process 3-process 5-process; do
-    [ "$operator" = order ] && [ "$run" != 2-thread ] || run_suite "$run"
+    if [ "$operator" != order ] || [ "$run" = 2-thread ]; then
+        run_suite "$run"
+    fi
 done
 
 # --- unit tests -------------------------------------------------------------------------------------
 
 programs=0
 if [ "$operator" != order ] && [ -s "$plan/unit" ]; then
-    while read -r program; do
+    while read -r seconds program; do
+        program_limit=$((30 + slower * ${seconds%.*}))
         programs=$((programs + 1))
         ninja -C build "$program" >"$log" 2>&1 || continue
         run_program "$program" || run_program "$program" || verdict killed unit unit "$failed_case" -

@@ -45,11 +45,15 @@ product=(core backend_shm_emul kernels)
 
 # --- what mutants are made from ---------------------------------------------------------------------
 
+# shellcheck disable=SC2016
 make_base() { # BASE CMAKE_OPTIONS...
     local base=$1
     shift
     [ ! -d "$base/build" ] || cp "$generate/one.sh" "$base/build/" || return 1
-    sums "${product[@]}" tests CMakeLists.txt >"$base/sums"
+    local references=1
+    sums "${product[@]}" >"$base/sums"
+    ! cmp -s "$base/sums" "$base/references" || references=
+    cp "$base/sums" "$base/of" && sums "${product[@]}" tests CMakeLists.txt >"$base/sums" || return 1
     ! cmp -s "$base/sums" "$base/made" || return 0
     echo "building $base"
     # Times are kept, so that only what has changed is compiled again.
@@ -57,7 +61,7 @@ make_base() { # BASE CMAKE_OPTIONS...
     { git ls-files -z --cached --others --exclude-standard 2>/dev/null || find . -path './build*' -prune -o -type f -print0; } |
         while IFS= read -r -d '' file; do [ ! -f "$file" ] || printf '%s\0' "$file"; done |
         tar -c --null -T - | tar -x -C "$base/src" && chmod -R a+rwX "$base/src" && cp "$generate/one.sh" "$base/build/" &&
-        contained 1800 build "$base" 0 nice -n 10 bash -c 'jobs=$1 && shift && umask 022 &&
+        REFERENCES=$references contained 1800 build "$base" 0 nice -n 10 bash -c 'jobs=$1 && shift && umask 022 &&
             cmake -S src -B build -G Ninja -DCMAKE_BUILD_TYPE=None -DSYMMEM_WERROR=OFF -DSYMMEM_SKELETONS=OFF \
                 -DCMAKE_C_FLAGS="-O0 -w" -DCMAKE_SUPPRESS_REGENERATION=ON -DCMAKE_LINK_DEPENDS_NO_SHARED=ON \
                 -DCMAKE_SHARED_LINKER_FLAGS=-fuse-ld=lld -DCMAKE_MODULE_LINKER_FLAGS=-fuse-ld=lld \
@@ -65,10 +69,10 @@ make_base() { # BASE CMAKE_OPTIONS...
             targets=$(cd src/tests/unit && ls test_*.c | sed "s/[.]c//") &&
             known=$(ninja -C build -t targets all | sed -n "s/: phony$//p") &&
             ninja -C build -j "$jobs" suite $(grep -xF "$targets" <<<"$known") &&
-            find src/core src/backend_shm_emul src/kernels/cpu src/kernels/reference -name "*.c" | sed "s|^src/||" |
-            xargs -P "$jobs" -n 1 bash build/one.sh --reference &&
+            { [ -z "$REFERENCES" ] || find src/core src/backend_shm_emul src/kernels/cpu src/kernels/reference -name "*.c" |
+                sed "s|^src/||" | xargs -P "$jobs" -n 1 bash build/one.sh --reference; } &&
             chmod -R a+rwX build' bash "$processors" "$@" >"$base.log" 2>&1 || return 1
-    mv "$base/sums" "$base/made"
+    mv "$base/of" "$base/references" && mv "$base/sums" "$base/made"
 }
 
 make_tools() {
@@ -137,21 +141,26 @@ make_plans() { # BASE
         { n = split($0, at, " "); if (!(at[1] in of)) next
           delete run; for (i = 2; i <= n; i++) run[at[i]]
           m = split(of[at[1]], these, " ")
-          for (j = 1; j <= m; j++) if (best[these[j]] in run) print these[j] "\t" name[1] "\t" seconds "\t" name[2] }' \
+          for (j = 1; j <= m; j++) if (best[these[j]] in run) {
+              print these[j] "\t" name[1] "\t" seconds "\t" name[2]
+              if (name[1] == "4-process") print these[j] "\t2-thread\t" seconds "\t" name[2] } }' \
         - executable {4,2}-process/* 2-thread/* {3,5}-process/* unit/* <"$WORK/open.tsv") |
         sort -t $'\t' -k 1,1n -k 2,2 -k 3,3n >"$WORK/tests.tsv"
     (cd "$base/build/plans" && seq "$(wc -l <"$WORK/open.tsv")" | xargs -r mkdir &&
         awk -F'\t' '{ print >(FNR "/mutant"); close(FNR "/mutant") }' "$WORK/open.tsv" &&
         awk -F'\t' 'NR == FNR { bad[$1, $2]; next } ($2, $4) in bad { next }
-            $1 FS $2 != last { close(out); last = $1 FS $2; out = $1 "/" $2 } { print $4 >out }' \
+            $1 FS $2 != last { close(out); last = $1 FS $2; out = $1 "/" $2 } { print $3 "\t" $4 >out }' \
             "$WORK/failing.tsv" "$WORK/tests.tsv")
-    # With another number of ranks only what runs with no other. One run counted all cases.
+    # One run counted all cases in the other ways, so there what nothing else gets to gets them all.
     for plan in "$base"/build/plans/*; do
-        for run in 2-process 3-process 5-process; do
-            [ ! -f "$plan/$run" ] || if [ -s "$plan/4-process" ] || [ -s "$plan/2-thread" ]; then
+        [ ! -f "$plan/2-thread" ] || ! grep -v $'\tall$' "$plan/2-thread" >"$plan/named" || mv "$plan/named" "$plan/2-thread"
+        rm -f "$plan/named"
+        for run in 2-thread {2,3,5}-process; do
+            grep -qs $'\tall$' "$plan/$run" || continue
+            if [ -s "$plan/4-process" ] || { [ "$run" != 2-thread ] && [ -s "$plan/2-thread" ]; }; then
                 rm "$plan/$run"
             else
-                echo '*' >"$plan/$run"
+                printf '15.0\t*\n' >"$plan/$run"
             fi
         done
     done
