@@ -50,5 +50,5 @@ choose() {
     done
     selected=("${kept[@]}")
     echo "$((all - ${#kept[@]})) of $all left out: not chosen by${by}" >&2
-    [ "${#kept[@]}" -gt 0 ] || { echo "0 killed, 0 survived, 0 errors"; exit 0; }
+    [ "${#kept[@]}" -gt 0 ] || no_mutant "none is chosen"
 }
