@@ -28,7 +28,8 @@ drawn() {
         BEGIN { for (i = 1; i < 128; i++) code[sprintf("%c", i)] = i }
         {
             hash = 7
-            for (i = 1; i <= length($1); i++) hash = (hash * 131 + code[substr($1, i, 1)]) % 1000003
+            text = $2 == "tsan" ? $2 : $1 # few, but they need a tree of their own: all in one group
+            for (i = 1; i <= length(text); i++) hash = (hash * 131 + code[substr(text, i, 1)]) % 1000003
             print hash "\t" $1
         }' "$TABLE"
 }
@@ -68,5 +69,5 @@ choose() {
     done
     selected=("${kept[@]}")
     echo "$((all - ${#kept[@]})) of $all left out: not chosen by${by}" >&2
-    [ "${#kept[@]}" -gt 0 ] || { echo "0 killed, 0 survived, 0 errors"; exit 0; }
+    [ "${#kept[@]}" -gt 0 ] || no_mutant "none is chosen"
 }

@@ -63,7 +63,14 @@ while IFS=$'\t' read -r name its_kind _; do
 done < <(shuf --random-source="$TABLE" "$TABLE" |
     awk -F'\t' -v OFS='\t' '{ print ($2 == "contained" ? 0 : ++count[$2 ~ /unit|fake/]), $0 }' |
     sort -s -n -k 1,1 | cut -f 2-)
-[ "${#selected[@]}" -gt 0 ] || { echo "run.sh: no mutant is called that" >&2; exit 2; }
+no_mutant() { # REASON; none is fine where few are chosen, but not where one was asked for
+    echo "run.sh: $1" >&2
+    [ -n "$changed$sample" ] || exit 2
+    [ "$stop" = list ] || echo "0 killed, 0 survived, 0 errors"
+    exit 0
+}
+
+[ "${#selected[@]}" -gt 0 ] || no_mutant "no mutant is called that"
 if [ -n "$changed$sample" ]; then
     # shellcheck source=tests/mutants/choose.sh
     . "$mutants/choose.sh"
@@ -86,7 +93,7 @@ leave_out() { # KINDS REASON
     [ "${#kept[@]}" -eq "${#selected[@]}" ] ||
         echo "$((${#selected[@]} - ${#kept[@]})) left out: $2"
     selected=("${kept[@]}")
-    [ "${#selected[@]}" -gt 0 ] || { echo "run.sh: no mutant is left" >&2; exit 2; }
+    [ "${#selected[@]}" -gt 0 ] || no_mutant "no mutant is left"
 }
 
 has_header() { # NAME
