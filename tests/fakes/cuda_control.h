@@ -44,8 +44,11 @@ int fake_kernels_begun(void);
 /* Whether no stream has anything to do. */
 bool fake_is_idle(void);
 
-/* Functions of a program that has the driver linked in; NULL: none. */
+/* For programs that have the driver linked in. NULL: none. */
 typedef struct fake_hooks {
+    /* Work that need not wait is done in the call that enqueues it, and not by a thread, which a
+     * busy machine may keep from running. */
+    bool at_once;
     void (*loading)(void); /* while a module is loaded */
     /* Work that the driver does not know of is on the stream, which goes on behind it. */
     bool (*is_busy)(const void *stream);

@@ -56,6 +56,8 @@ typedef struct fake_op {
 /* Enqueues or captures a copy of `arg`. */
 CUresult fake_enqueue(CUstream stream, void (*run)(void *arg), void (*drop)(void *arg),
                       const void *arg, size_t bytes, bool blocks);
+/* Behind a call that enqueues, without a lock: see fake_cuda_hooks.at_once. */
+void fake_go_on(CUstream stream);
 bool fake_is_capturing(CUstream stream);
 void fake_wait_stream(CUstream stream);
 void fake_wait_context(CUcontext context); /* for all its streams */

@@ -648,6 +648,7 @@ static CUresult enqueue(CUstream stream, void (*run)(void *arg), const void *arg
     if (blocks && !fake_is_capturing(stream))
         fake_wait_stream(stream);
     pthread_mutex_unlock(&fake_current()->enqueueing);
+    fake_go_on(stream);
     return result;
 }
 
@@ -739,6 +740,7 @@ static CUresult fake_launch_graph(CUgraphExec executable, CUstream stream) {
     pthread_mutex_lock(&fake_current()->enqueueing);
     CUresult result = fake_graph_launch(executable, stream);
     pthread_mutex_unlock(&fake_current()->enqueueing);
+    fake_go_on(stream);
     return result;
 }
 

@@ -261,6 +261,7 @@ CUresult fake_stream_query(CUstream stream) {
 }
 
 void fake_wait_stream(CUstream stream) {
+    fake_go_on(stream);
     pthread_mutex_lock(&lock);
     while (stream->first != NULL || stream->busy)
         pthread_cond_wait(&changed, &lock);
@@ -315,8 +316,36 @@ static void append(CUstream stream, fake_op *op) {
     fake_op ***end = stream->capture != NULL ? &stream->capture->end : &stream->end;
     **end = op;
     *end = &op->next;
-    need_thread(stream);
+    if (!fake_cuda_hooks.at_once)
+        need_thread(stream);
     pthread_cond_broadcast(&changed);
+}
+
+static void wait_reached(void *arg);
+
+/* lock held. Whether its next work would keep the one who does it. */
+static bool must_wait(CUstream stream) {
+    const struct ticket *ticket = (const void *)stream->first->arg;
+    return is_held(stream) ||
+           (stream->first->run == wait_reached && ticket->event->reached < ticket->number);
+}
+
+/* The caller is the stream's thread, as far as that need not wait. */
+void fake_go_on(CUstream stream) {
+    if (!fake_cuda_hooks.at_once)
+        return;
+    pthread_mutex_lock(&lock);
+    if (!stream->running) {
+        stream->running = true;
+        while (stream->first != NULL && !must_wait(stream))
+            run_first(stream);
+        stream->running = false;
+        if (stream->first != NULL)
+            need_thread(stream);
+        else if (stream->closing)
+            forget(stream);
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 CUresult fake_enqueue(CUstream stream, void (*run)(void *arg), void (*drop)(void *arg),
@@ -403,6 +432,7 @@ CUresult fake_event_record(CUevent event, CUstream stream) {
     pthread_mutex_lock(&lock);
     record(event, stream);
     pthread_mutex_unlock(&lock);
+    fake_go_on(stream);
     return CUDA_SUCCESS;
 }
 
@@ -428,6 +458,7 @@ CUresult fake_stream_wait_event(CUstream stream, CUevent event, unsigned int fla
         result = CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     }
     pthread_mutex_unlock(&lock);
+    fake_go_on(stream);
     return result;
 }
 
