@@ -66,7 +66,7 @@ make_base() { # BASE CMAKE_OPTIONS...
                 -DCMAKE_C_FLAGS="-O0 -w" -DCMAKE_SUPPRESS_REGENERATION=ON -DCMAKE_LINK_DEPENDS_NO_SHARED=ON \
                 -DCMAKE_SHARED_LINKER_FLAGS=-fuse-ld=lld -DCMAKE_MODULE_LINKER_FLAGS=-fuse-ld=lld \
                 -DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=lld "$@" &&
-            targets=$(cd src/tests/unit && ls test_*.c | sed "s/[.]c//") &&
+            targets=$(find src/tests/unit -name "test_*.c" | sed "s|.*/||; s/[.]c//") &&
             known=$(ninja -C build -t targets all | sed -n "s/: phony$//p") &&
             ninja -C build -j "$jobs" suite $(grep -xF "$targets" <<<"$known") &&
             { [ -z "$REFERENCES" ] || find src/core src/backend_shm_emul src/kernels/cpu src/kernels/reference -name "*.c" |
