@@ -54,6 +54,9 @@ typedef void (*tk_body_fn)(struct tk *t);
 /* The children use the rank's device. Drivers of devices do not work in the child of a process that
  * has used one: the rank does not before its body, which must not either. With TK_NO_CONTEXT. */
 #define TK_FORKS (1u << 11)
+/* No other case runs meanwhile: it counts or fills up what all processes of the machine share, or
+ * compares short times. */
+#define TK_ALONE (1u << 12)
 
 struct tk_case {
     const char *name;         /* "area.what_it_shows", unique; one word: no blank, no comma */

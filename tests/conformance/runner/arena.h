@@ -42,6 +42,7 @@ struct arena_rank {
     _Atomic uint32_t checks;         /* by the rank */
     _Atomic uint32_t failed;         /* 1: claimed, 2: the record below is complete */
     _Atomic uint32_t failures;       /* all of them, also the ones not recorded */
+    _Atomic uint32_t late_failures;  /* of them those that time explains */
     _Atomic uint32_t unresolved;     /* the same for its text */
     _Atomic uint32_t death_expected; /* by any rank */
     _Atomic uint32_t in_barrier;     /* waits in the out-of-band barrier */

@@ -51,6 +51,7 @@ void runner_child_run(struct runner_run *run, int rank) {
         .backend = runner->options.backend,
         .scratch_dir = run->scratch,
         .timeout_ms = run->timeout_ms,
+        .lateness = runner->lateness,
     };
     char number[16];
     char temporary[sizeof(run->scratch) + 8];
@@ -166,5 +167,6 @@ void runner_run_case(struct runner *runner, const struct runner_entry *entry, in
     if (run.scratch[0] != '\0')
         scratch_remove(run.scratch);
     free(run.children);
+    result->late = lateness_since(runner->lateness, start);
     result->seconds = (double)(arena_now_ns() - start) / 1e9;
 }
