@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #define BARRIER_TIMEOUT_MS 30000
+/* What the machine did in this time it may do again in the next. */
+#define RECENT_MS 2000
 
 void(tk_out_of_band_barrier)(struct tk *t) {
     int ended = -1;
@@ -21,8 +23,8 @@ void(tk_out_of_band_barrier)(struct tk *t) {
         kit_fail_at(t, t->own->file, t->own->line,
                     "gave up at the out-of-band barrier because rank %d has ended", ended);
     else
-        kit_fail_at(t, t->own->file, t->own->line,
-                    "gave up at the out-of-band barrier: not all ranks came in time");
+        kit_fail_late_at(t, t->own->file, t->own->line,
+                         "gave up at the out-of-band barrier: not all ranks came in time");
     tk_leave(t);
 }
 
@@ -86,6 +88,16 @@ uint32_t tk_scaled_ms(uint32_t ms) {
     double scaled = ms * runner_timeout_scale();
 
     return scaled >= UINT32_MAX ? UINT32_MAX - 1 : (uint32_t)scaled;
+}
+
+uint32_t tk_late_ms(struct tk *t, uint64_t since_ms) {
+    return lateness_allowance_ms(t->own->setup->lateness, since_ms * 1000000u);
+}
+
+uint32_t tk_limit_ms(struct tk *t, uint32_t ms) {
+    uint64_t now_ms = tk_now_ms();
+
+    return tk_scaled_ms(ms) + tk_late_ms(t, now_ms > RECENT_MS ? now_ms - RECENT_MS : 0);
 }
 
 uint32_t tk_meeting_ms(uint32_t least_ms, uint32_t ms) {

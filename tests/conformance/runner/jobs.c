@@ -58,12 +58,13 @@ static int processors(void) {
 }
 
 /* On a device cases would be in each other's way, and in one /dev/shm they would see each other's
- * names; what ranks print as they run is to lie beside their case. */
+ * names. What ranks print as they run is to lie beside their case, and ranks are kept where
+ * starting them is dear. */
 static int default_count(const struct runner *runner) {
     int count = processors() * RANKS_OF_A_PROCESSOR / runner->options.ranks;
 
     if (runner->arena->probe.device_type != DLPACK_CPU || runner->options.verbose ||
-        !runner->private_shm || !private_shm_is_permitted())
+        runner->options.keep_ranks || !runner->private_shm || !private_shm_is_permitted())
         return 1;
     return count < 1 ? 1 : count > MOST_BY_DEFAULT ? MOST_BY_DEFAULT : count;
 }
@@ -134,12 +135,37 @@ static void wait_alone(struct runner_jobs *jobs, int index) {
     jobs->alone_waiting++;
 }
 
-/* The first before `end`; -1: none. */
-static int next_of(struct runner_jobs *jobs, enum stage stage, int end) {
-    for (int i = stage == WAITING ? jobs->first_waiting : 0; i < end; i++)
-        if (jobs->stages[i] == stage)
+static bool is_large(const struct runner_jobs *jobs, int index) {
+    const struct runner *runner = jobs->runner;
+
+    return (runner->entries[index % runner->entry_count].test->flags & TK_LARGE) != 0;
+}
+
+/* The first before `end` that is in that stage, and large or not; -1: none. */
+static int next_of(const struct runner_jobs *jobs, enum stage stage, bool large, int end) {
+    for (int i = jobs->first_waiting; i < end; i++)
+        if (jobs->stages[i] == stage && is_large(jobs, i) == large)
             return i;
     return -1;
+}
+
+static int next_alone(const struct runner_jobs *jobs, int end) {
+    for (int i = 0; i < end && jobs->alone_waiting > 0; i++)
+        if (jobs->stages[i] == WAITING_ALONE)
+            return i;
+    return -1;
+}
+
+/* Large ones first, for they take long, but only one at a time: the machine's memory is to be
+ * enough for the largest, not for two. */
+static int next_beside(const struct runner_jobs *jobs, int end) {
+    int large = -1;
+
+    for (int i = 0; i < jobs->count; i++)
+        if (jobs->jobs[i].index >= 0 && is_large(jobs, jobs->jobs[i].index))
+            return next_of(jobs, WAITING, false, end);
+    large = next_of(jobs, WAITING, true, end);
+    return large >= 0 ? large : next_of(jobs, WAITING, false, end);
 }
 
 static bool give(struct runner_jobs *jobs, struct job *job, int index) {
@@ -156,12 +182,9 @@ static bool give(struct runner_jobs *jobs, struct job *job, int index) {
 
 static void give_to_idle(struct runner_jobs *jobs, int end) {
     for (int i = 0; i < jobs->count; i++) {
-        int index = jobs->jobs[i].index >= 0 ? -1 : next_of(jobs, WAITING, end);
+        int index = jobs->jobs[i].index >= 0 ? -1 : next_beside(jobs, end);
 
-        if (index < 0)
-            continue;
-        jobs->first_waiting = index;
-        if (!give(jobs, &jobs->jobs[i], index))
+        if (index >= 0 && !give(jobs, &jobs->jobs[i], index))
             return; /* tried again at the next tick */
     }
 }
@@ -169,7 +192,7 @@ static void give_to_idle(struct runner_jobs *jobs, int end) {
 /* Of the round that ends at `end`. */
 static void give_work(struct runner_jobs *jobs, int end) {
     int busy = busy_jobs(jobs);
-    int alone = jobs->alone_waiting > 0 ? next_of(jobs, WAITING_ALONE, end) : -1;
+    int alone = next_alone(jobs, end);
 
     if (jobs->runner->interrupted != 0 || (busy > 0 && jobs->alone))
         return;
@@ -253,6 +276,7 @@ bool jobs_await(struct runner_jobs *jobs, int index) {
     int entry_count = jobs->runner->entry_count;
     int end = (index / entry_count + 1) * entry_count;
 
+    jobs->first_waiting = index; /* all before it are done */
     while (jobs->stages[index] != DONE) {
         give_work(jobs, end);
         tick(jobs);

@@ -8,6 +8,7 @@
 
 #define SLEEP_MS 10
 #define SLEEPS_TO_A_FORK 16
+#define USUAL_FORK_US 5000
 /* A call that ranks make together has some of them wait for each other more than once. */
 #define WAKINGS_OF_A_CALL 4
 
@@ -34,24 +35,30 @@ static struct lateness_period *period_at(struct lateness *lateness, uint64_t now
     return period;
 }
 
+/* When it is through with what it does now. */
+static uint64_t be_due(struct lateness *lateness) {
+    uint64_t due_ns = arena_now_ns() + SLEEP_MS * 1000000u;
+
+    atomic_store_explicit(&lateness->due_ns, due_ns, memory_order_relaxed);
+    return due_ns;
+}
+
 static void measure_waking(struct lateness *lateness) {
-    uint64_t due_ns = arena_now_ns() + SLEEP_MS * 1000000u, now_ns, late_us;
+    uint64_t due_ns = be_due(lateness), now_ns, late_us;
     struct lateness_period *period;
 
-    atomic_store_explicit(&lateness->sleeps_to_ns, due_ns, memory_order_relaxed);
     tk_sleep_ms(SLEEP_MS);
     now_ns = arena_now_ns();
     late_us = now_ns > due_ns ? (now_ns - due_ns) / 1000u : 0;
     period = period_at(lateness, now_ns);
     raise_to(&period->wake_us, late_us);
     atomic_fetch_add_explicit(&period->sum_us, (uint32_t)late_us, memory_order_relaxed);
-    atomic_store_explicit(&lateness->sleeps_to_ns, 0, memory_order_relaxed);
 }
 
-/* Less what it took at best, for that is no lateness. */
+/* Less what it took at best, or what that usually takes, for it is no lateness. */
 static void measure_fork(struct lateness *lateness) {
-    static uint64_t best_us = UINT64_MAX;
-    uint64_t start_ns = arena_now_ns(), took_us;
+    static uint64_t best_us = USUAL_FORK_US;
+    uint64_t start_ns = be_due(lateness) - SLEEP_MS * 1000000u, took_us;
     pid_t pid = fork();
 
     if (pid == 0)
@@ -60,7 +67,8 @@ static void measure_fork(struct lateness *lateness) {
         return;
     took_us = (arena_now_ns() - start_ns) / 1000u;
     best_us = took_us < best_us ? took_us : best_us;
-    raise_to(&period_at(lateness, arena_now_ns())->fork_us, took_us - best_us);
+    if (took_us > best_us)
+        raise_to(&period_at(lateness, arena_now_ns())->fork_us, took_us - best_us);
 }
 
 static void measure(struct lateness *lateness) __attribute__((noreturn));
@@ -75,11 +83,11 @@ static void measure(struct lateness *lateness) {
 /* --- what the others see ------------------------------------------------------------------------
  */
 
-/* It should have woken long ago. */
+/* It is late now, and has not noted it. */
 static uint64_t overdue_us(const struct lateness *lateness, uint64_t now_ns) {
-    uint64_t due_ns = atomic_load_explicit(&lateness->sleeps_to_ns, memory_order_relaxed);
+    uint64_t due_ns = atomic_load_explicit(&lateness->due_ns, memory_order_relaxed);
 
-    return due_ns != 0 && now_ns > due_ns ? (now_ns - due_ns) / 1000u : 0;
+    return now_ns > due_ns ? (now_ns - due_ns) / 1000u : 0;
 }
 
 struct lateness_seen lateness_since(const struct lateness *lateness, uint64_t since_ns) {
@@ -126,6 +134,7 @@ void lateness_open(struct runner *runner) {
 
     if (lateness == MAP_FAILED)
         return;
+    (void)be_due(lateness); /* to begin */
     pid = runner_fork(runner);
     if (pid == 0)
         measure(lateness);

@@ -22,8 +22,8 @@ struct lateness_period {
 
 /* Shared, by one writer. */
 struct lateness {
-    _Atomic int32_t process_id;    /* of the writer; 0: there is none */
-    _Atomic uint64_t sleeps_to_ns; /* when it is to wake; 0: it does not sleep */
+    _Atomic int32_t process_id; /* of the writer; 0: there is none */
+    _Atomic uint64_t due_ns;    /* when it is to be through with what it does */
     struct lateness_period periods[LATENESS_PERIODS];
 };
 

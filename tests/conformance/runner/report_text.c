@@ -30,10 +30,10 @@ void report_text_begin(struct runner *runner) {
             runner->arena->probe.name, options->ranks, plural(options->ranks),
             runner_mode_name(options->mode), (unsigned long long)options->seed);
     report_limits(runner, runner->progress);
-    if (runner->jobs > 1)
-        fprintf(runner->progress, ", %d at a time", runner->jobs);
     if (options->parts > 0)
         fprintf(runner->progress, ", part %d/%d", options->part, options->parts);
+    if (runner->jobs > 1)
+        fprintf(runner->progress, ", %d at a time", runner->jobs);
     fputc('\n', runner->progress);
     fprintf(runner->progress, "%d case%s planned", runner->planned_count,
             plural(runner->planned_count));

@@ -68,15 +68,20 @@ static void find_end(struct judgement *judgement, enum runner_cause cause, int r
 /* Between arrays of one size. A rank gone wild may have written over the end of its text. */
 #define COPY(to, from) snprintf(to, sizeof(to), "%.*s", (int)sizeof(from) - 1, from)
 
+static enum runner_cause cause_of_checks(struct arena_rank *record) {
+    uint32_t late = load(&record->late_failures), follow = load(&record->following_failures);
+
+    if (record->secondary == 0 && late + follow != load(&record->failures))
+        return CAUSE_OTHER;
+    return late > 0 ? CAUSE_TIME : CAUSE_FOLLOWS;
+}
+
 /* What the rank itself recorded: its first failed check, and in short the next. */
 static void find_failed_check(struct judgement *judgement, int rank, struct arena_rank *record) {
     struct runner_finding finding = {.verdict = VERDICT_FAILED, .line = record->line};
 
     finding.more = load(&record->failures) - 1;
-    if (load(&record->late_failures) == load(&record->failures))
-        finding.cause = CAUSE_TIME;
-    else if (record->secondary != 0)
-        finding.cause = CAUSE_FOLLOWS;
+    finding.cause = cause_of_checks(record);
     COPY(finding.message, record->message);
     COPY(finding.expected, record->expected);
     COPY(finding.got, record->got);
