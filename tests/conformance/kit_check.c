@@ -247,9 +247,10 @@ bool tk_status_either_at(struct tk *t, symmem_status expected, symmem_status oth
                        text);
 }
 
-bool tk_within_at(struct tk *t, uint64_t most_ms, uint64_t since_ms, const char *text,
-                  const char *file, int line) {
-    uint64_t took_ms = tk_now_ms() - since_ms, late_ms = tk_late_ms(t, since_ms);
+bool tk_within_at(struct tk *t, uint64_t most_ms, uint64_t since_ms, uint64_t until_ms,
+                  const char *text, const char *file, int line) {
+    uint64_t took_ms = until_ms > since_ms ? until_ms - since_ms : 0,
+             late_ms = tk_late_ms(t, since_ms);
     uint64_t allowed_ms = tk_scaled_ms((uint32_t)most_ms) + late_ms;
     char expected[80], got[32];
 

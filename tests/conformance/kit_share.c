@@ -7,8 +7,6 @@
 #include <unistd.h>
 
 #define BARRIER_TIMEOUT_MS 30000
-/* What the machine did in this time it may do again in the next. */
-#define RECENT_MS 2000
 
 void(tk_out_of_band_barrier)(struct tk *t) {
     int ended = -1;
@@ -95,13 +93,5 @@ uint32_t tk_late_ms(struct tk *t, uint64_t since_ms) {
 }
 
 uint32_t tk_limit_ms(struct tk *t, uint32_t ms) {
-    uint64_t now_ms = tk_now_ms();
-
-    return tk_scaled_ms(ms) + tk_late_ms(t, now_ms > RECENT_MS ? now_ms - RECENT_MS : 0);
-}
-
-uint32_t tk_meeting_ms(uint32_t least_ms, uint32_t ms) {
-    uint32_t scaled_ms = tk_scaled_ms(ms);
-
-    return scaled_ms > least_ms ? scaled_ms : least_ms;
+    return tk_scaled_ms(ms) + t->own->setup->late_ms;
 }

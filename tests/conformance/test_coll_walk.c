@@ -295,7 +295,7 @@ static void fail_once(struct tk *t, const struct bench *bench, const struct call
                          (!told && status == SYMMEM_TIMEOUT),
                      "a peer got %s", symmem_status_name(status));
     if (told)
-        TK_BELOW(t, tk_scaled_ms(1000), took_ms);
+        TK_TOOK(t, 1000, begin_ms, begin_ms + took_ms);
     reset_after(t, bench);
 }
 
@@ -319,7 +319,7 @@ static void give_up_once(struct tk *t, const struct bench *bench, const struct c
     } else {
         TK_STATUS_EITHER(t, SYMMEM_POISONED, SYMMEM_OK, status);
         (void)await_shared(t, victim, SLOT_ENDED, round);
-        TK_BELOW(t, tk_read_u64(t, victim, SLOT_TOTAL) + tk_scaled_ms(1000), ended_ms);
+        TK_TOOK(t, 1000, tk_read_u64(t, victim, SLOT_TOTAL), ended_ms);
     }
     reset_after(t, bench);
 }

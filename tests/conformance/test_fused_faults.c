@@ -121,7 +121,7 @@ static void failing(struct tk *t, symmem_stream *stream) {
             TK_STATUS(t, fails ? SYMMEM_LIMIT : SYMMEM_POISONED, status);
         if (fails)
             TK_STATUS(t, SYMMEM_LIMIT, symmem_handle_status(x.workspace, NULL));
-        TK_CHECK_MSG(t, tk_now_ms() - begin_ms < tk_scaled_ms(LONG_MS) / 2, "it took too long");
+        TK_TIMELY(t, tk_now_ms() - begin_ms < tk_scaled_ms(LONG_MS) / 2, "it took too long");
         TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
         TK_STATUS(t, SYMMEM_POISONED, pair_gather(&x, 1000, stream));
         TK_OK(t, symmem_handle_reset(x.workspace, tk_scaled_ms(LONG_MS)));
@@ -150,7 +150,7 @@ static void rank_missing(struct tk *t) {
         if (t->rank != 0) {
             TK_STATUS_EITHER(t, SYMMEM_TIMEOUT, SYMMEM_POISONED,
                              i == 0 ? pair_gather(&x, 30, NULL) : pair_scatter(&x, 30, NULL));
-            TK_BELOW(t, tk_scaled_ms(5000), tk_now_ms() - begin_ms);
+            TK_WITHIN(t, 5000, begin_ms);
             pair_expect_untouched(t, &x);
         }
         TK_OK(t, symmem_handle_reset(x.workspace, tk_scaled_ms(LONG_MS)));
@@ -401,7 +401,7 @@ static void stream_destroyed_in_vain(struct tk *t) {
     symmem_context_options options = tk_options(t);
     symmem_event *over = NULL;
     struct fused_pair left, next;
-    options.default_timeout_ms = tk_meeting_ms(1200, 1000);
+    options.default_timeout_ms = tk_limit_ms(t, 1000);
     tk_reinit(t, &options);
     pair_begin(t, &left);
     pair_begin(t, &next);

@@ -11,6 +11,7 @@
 #define USUAL_FORK_US 5000
 /* A call that ranks make together has some of them wait for each other more than once. */
 #define WAKINGS_OF_A_CALL 4
+#define RECENT_MS UINT64_C(2000)
 
 /* --- the process that measures ------------------------------------------------------------------
  */
@@ -117,11 +118,20 @@ struct lateness_seen lateness_since(const struct lateness *lateness, uint64_t si
                                   (uint32_t)(sum_us / 1000u)};
 }
 
+static uint32_t of_a_call(const struct lateness_seen *seen) {
+    return WAKINGS_OF_A_CALL * (seen->wake_ms > seen->fork_ms ? seen->wake_ms : seen->fork_ms);
+}
+
 uint32_t lateness_allowance_ms(const struct lateness *lateness, uint64_t since_ns) {
     struct lateness_seen seen = lateness_since(lateness, since_ns);
-    uint32_t worst_ms = seen.wake_ms > seen.fork_ms ? seen.wake_ms : seen.fork_ms;
 
-    return WAKINGS_OF_A_CALL * worst_ms + seen.sum_ms;
+    return of_a_call(&seen) + seen.sum_ms;
+}
+
+uint32_t lateness_expected_ms(const struct lateness *lateness) {
+    struct lateness_seen seen = lateness_since(lateness, arena_now_ns() - RECENT_MS * 1000000u);
+
+    return of_a_call(&seen);
 }
 
 /* --- the controller's side ----------------------------------------------------------------------

@@ -37,5 +37,7 @@ struct lateness_seen {
 struct lateness_seen lateness_since(const struct lateness *lateness, uint64_t since_ns);
 /* How much longer than on a quiet machine that may take which began then. */
 uint32_t lateness_allowance_ms(const struct lateness *lateness, uint64_t since_ns);
+/* How long a rank may be kept from running in what comes next, by what was seen of late. */
+uint32_t lateness_expected_ms(const struct lateness *lateness);
 
 #endif

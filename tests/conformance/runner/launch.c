@@ -52,6 +52,7 @@ void runner_child_run(struct runner_run *run, int rank) {
         .scratch_dir = run->scratch,
         .timeout_ms = run->timeout_ms,
         .lateness = runner->lateness,
+        .late_ms = run->late_ms,
     };
     char number[16];
     char temporary[sizeof(run->scratch) + 8];
@@ -154,6 +155,7 @@ void runner_run_case(struct runner *runner, const struct runner_entry *entry, in
     if (decided_before(runner, entry, result))
         return;
     run.timeout_ms = case_timeout_ms(&runner->options, entry->test);
+    run.late_ms = lateness_expected_ms(runner->lateness);
     run.by_crew = crew_takes(runner->crew, entry->test);
     run.child_count = runner->options.mode == TK_MODE_THREAD ? 1 : entry->ranks;
     run.children = calloc((size_t)run.child_count, sizeof(*run.children));

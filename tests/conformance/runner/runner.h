@@ -282,6 +282,7 @@ struct runner_run {
     const struct runner_entry *entry;
     uint64_t seed;
     uint32_t timeout_ms;
+    uint32_t late_ms; /* lateness_expected_ms before it began */
     char scratch[256];
     struct runner_child *children;
     int child_count; /* 1 with ranks as threads */
@@ -497,6 +498,7 @@ struct kit_setup {
     symmem_store *shared_store; /* thread mode; NULL: open the directory */
     uint32_t timeout_ms;        /* of the case */
     const struct lateness *lateness;
+    uint32_t late_ms; /* how late the machine may be, the same for all ranks */
 };
 /* Prologue, body, epilogue of one rank. */
 void kit_run_rank(const struct kit_setup *setup);
