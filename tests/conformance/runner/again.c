@@ -10,10 +10,14 @@
 
 #define LATE_MS 25
 #define MOST_TIMES 2
+/* What hung, mostly: once more has to do. */
+#define LONG_S 4
 
 bool runner_wants_again(const struct runner *runner, const struct runner_result *result,
                         const struct runner_again *again) {
-    return runner->interrupted == 0 && result->by_time && again->times < MOST_TIMES &&
+    const int most = result->seconds < LONG_S ? MOST_TIMES : 1;
+
+    return runner->interrupted == 0 && result->by_time && again->times < most &&
            (result->late.wake_ms >= LATE_MS || result->late.fork_ms >= LATE_MS);
 }
 
