@@ -23,7 +23,8 @@
  *     TK_SUITE(onesided, cases);
  *
  * Verdicts. A case passes if some rank made a check, no check failed, every rank came to its end in
- * time and nothing leaked. Skips are decided by capabilities alone, before the body runs; a body
+ * time and nothing leaked. What fails by time alone on a machine that was late is run again, see
+ * TK_WITHIN. Skips are decided by capabilities alone, before the body runs; a body
  * cannot skip. What the machine lacks (memory, devices) is tk_unresolved.
  */
 #ifndef SYMMEM_CONFORMANCE_KIT_H
@@ -54,9 +55,6 @@ typedef void (*tk_body_fn)(struct tk *t);
 /* The children use the rank's device. Drivers of devices do not work in the child of a process that
  * has used one: the rank does not before its body, which must not either. With TK_NO_CONTEXT. */
 #define TK_FORKS (1u << 11)
-/* No other case runs meanwhile: it counts or fills up what all processes of the machine share, or
- * compares short times. */
-#define TK_ALONE (1u << 12)
 
 struct tk_case {
     const char *name;         /* "area.what_it_shows", unique; one word: no blank, no comma */

@@ -72,8 +72,8 @@ static void one_limit_for_all_meetings(struct tk *t) {
     if (t->rank == last) {
         tk_sleep_ms(splits ? limit_ms * 9 / 10 : limit_ms * 2);
         /* What becomes of it is no matter of the limit's: nobody else may need it by then. */
-        symmem_status status = symmem_one_shot_all_reduce_out(handle, &in.dl, SYMMEM_SUM, &out.dl,
-                                                              0, tk_scaled_ms(LONG_MS), NULL);
+        symmem_status status =
+            symmem_one_shot_all_reduce_out(handle, &in.dl, SYMMEM_SUM, &out.dl, 0, LONG_MS, NULL);
         TK_CHECK_MSG(t, status == SYMMEM_OK || status == SYMMEM_POISONED || slow.touched == 0,
                      "the rank that is late got %s", symmem_status_name(status));
         if (splits)

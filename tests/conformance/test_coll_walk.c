@@ -54,8 +54,7 @@ struct bench {
 };
 
 static struct bench bench_on(struct tk *t, symmem_handle *handle) {
-    struct bench b = {
-        .handle = handle, .far = tk_alloc(t, (size_t)2 * ROOM), .limit_ms = tk_scaled_ms(LONG_MS)};
+    struct bench b = {.handle = handle, .far = tk_alloc(t, (size_t)2 * ROOM), .limit_ms = LONG_MS};
     symmem_handle_info info = info_of(t, b.handle);
     b.own = ops_own(t, b.handle);
     b.rank = info.rank;

@@ -84,7 +84,7 @@ static void absent_rank_is_named(struct tk *t, struct slow_store *slow, symmem_g
         tk_out_of_band_barrier(t);
         in_time = t->rank != 1 || name_rank_0(t, slow, group, slowness);
         in_time = tk_all_agree(t, 0, in_time);
-        TK_OK(t, symmem_group_barrier(group, tk_scaled_ms(LONG_MS)));
+        TK_OK(t, symmem_group_barrier(group, LONG_MS));
     }
     TK_CHECK_MSG(t, in_time, "slowness %d: no rank is named", (int)slowness);
 }

@@ -24,7 +24,7 @@ static void gather_init(struct tk *t, struct gather *g, symmem_group *group) {
     symmem_handle_info info = info_of(t, g->handle);
     g->rank = info.rank;
     g->size = info.world_size;
-    g->limit_ms = tk_scaled_ms(LONG_MS);
+    g->limit_ms = LONG_MS;
     area_init(&g->own, ops_own(t, g->handle), AREA_BYTES);
     area_init(&g->far, tk_alloc(t, AREA_BYTES), AREA_BYTES);
     area_clear(&g->own);
@@ -46,8 +46,7 @@ static void like_pytorch(struct tk *t) {
         ops_upload(t, symmetric ? own : far, values, sizeof(values));
         TK_OK(t, symmem_low_contention_all_gather_out(
                      handle, ops_shaped(&input, symmetric ? own : far, SYMMEM_FLOAT32, 2, shape),
-                     ops_shaped(&result, out, SYMMEM_FLOAT32, 2, all), 0, tk_scaled_ms(LONG_MS),
-                     NULL));
+                     ops_shaped(&result, out, SYMMEM_FLOAT32, 2, all), 0, LONG_MS, NULL));
         for (int32_t r = 0; r < t->world_size; r++) {
             for (int i = 0; i < COUNT; i++)
                 values[i] = (float)(r + 100 * symmetric);
@@ -209,7 +208,7 @@ static void missing_rank_on_a_stream(struct tk *t) {
     if (g.rank != 0) {
         symmem_error_record record;
         TK_OK(t, gather_words(&g, LATE_MS, stream));
-        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
         record = last_record();
         TK_EQ_STR(t, "low_contention_all_gather_out", record.operation);
         check_missing_one(t, &record, 0, g.size);

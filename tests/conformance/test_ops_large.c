@@ -43,7 +43,7 @@ static void broadcast_whole(struct tk *t, symmem_handle *handle, char *at, size_
     TK_OK(t, symmem_broadcast(handle, &whole.dl, 1, 0, tk_scaled_ms(60000), NULL));
     for (uint32_t i = 0; i < MARK_COUNT; i++)
         expect_mark(t, at, i, 1, 10);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
 }
 
 static void gather_halves(struct tk *t, symmem_handle *handle, char *at, size_t bytes) {
@@ -55,7 +55,7 @@ static void gather_halves(struct tk *t, symmem_handle *handle, char *at, size_t 
     TK_OK(t, symmem_all_gather_out(handle, &chunk.dl, &whole.dl, 0, tk_scaled_ms(60000), NULL));
     for (uint32_t i = 0; i < MARK_COUNT; i++)
         expect_mark(t, at, i, marks[i] >= half, 20);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
 }
 
 static void reduce_odd_count(struct tk *t, symmem_handle *handle, char *at, size_t bytes) {

@@ -54,7 +54,7 @@ static void failed_put_leaves_its_slot(struct tk *t) {
     }
     tk_out_of_band_barrier(t);
     if (t->rank == 1) {
-        TK_OK(t, symmem_wait_signal(handle, 0, 3, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_wait_signal(handle, 0, 3, LONG_MS, NULL));
         TK_STATUS_EITHER(t, SYMMEM_POISONED, SYMMEM_TIMEOUT,
                          symmem_wait_signal(handle, 0, 3, 100, NULL));
     }
@@ -68,7 +68,7 @@ static void failed_wait_leaves_its_slot(struct tk *t) {
         TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(handle, 1, 3, 30, NULL));
     tk_out_of_band_barrier(t);
     if (t->rank == 1) {
-        TK_OK(t, symmem_put_signal(handle, 0, 3, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_put_signal(handle, 0, 3, LONG_MS, NULL));
         TK_STATUS_EITHER(t, SYMMEM_POISONED, SYMMEM_TIMEOUT,
                          symmem_put_signal(handle, 0, 3, 100, NULL));
     }

@@ -25,7 +25,7 @@ static void check_record(struct tk *t, enum signal_op op, int32_t channel, uint3
     TK_EQ_INT(t, t->rank, record.rank);
     TK_EQ_INT(t, t->world_size, record.world_size);
     TK_AT_LEAST(t, (uint64_t)(limit_ms - 2) * 1000000u, record.elapsed_ns);
-    TK_BELOW(t, (uint64_t)tk_scaled_ms(limit_ms + LONG_MS) * 1000000u, record.elapsed_ns);
+    TK_BELOW(t, (uint64_t)(limit_ms + LONG_MS) * 1000000u, record.elapsed_ns);
     TK_CHECK(t, record.message[0] != '\0');
 }
 
@@ -225,7 +225,7 @@ static void last_arrival_needs_no_time(struct tk *t) {
                   symmem_status_name(status));
     } else {
         show_entered(t, 1);
-        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     }
     tk_out_of_band_barrier(t);
     work_after(t, NULL);
@@ -234,7 +234,7 @@ static void last_arrival_needs_no_time(struct tk *t) {
 /* Peers that come after 100 ms of a limit of many seconds. */
 static void late_peers_are_served(struct tk *t) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
-    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    uint32_t limit_ms = LONG_MS;
     if (t->rank == 0) {
         TK_OK(t, symmem_barrier(handle, 0, limit_ms, NULL));
         TK_OK(t, symmem_wait_signal(handle, 1, 0, limit_ms, NULL));
@@ -277,8 +277,7 @@ static void default_limit_is_the_contexts(struct tk *t) {
     for (int op = 0; op < OP_COUNT; op++) {
         void *block = tk_alloc(t, 64);
         symmem_handle *handle = NULL;
-        TK_REQUIRE_OK(t, symmem_rendezvous(t->context, block, tk_world_group(t),
-                                           tk_scaled_ms(LONG_MS), &handle));
+        TK_REQUIRE_OK(t, symmem_rendezvous(t->context, block, tk_world_group(t), LONG_MS, &handle));
         if (t->rank == 0) {
             make_unsatisfied(t, handle, (enum signal_op)op, 1, 0);
             uint64_t begin_ms = tk_now_ms();

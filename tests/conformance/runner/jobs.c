@@ -6,8 +6,9 @@
  * their orphans. It takes one case after the other over a socket and sends the results back
  * (job.c). The controller shows them in the plan's order, whichever ended first.
  *
- * Cases with TK_ALONE go first, one after the other, with all other jobs idle; so does whatever is
- * to be run again. They start a round, so that the others' results can be shown as they come.
+ * Nothing that a case counts is shared with another's: names have places of their own, descriptors,
+ * mappings and threads are counted by process. Only what is run again because the machine was late
+ * runs alone.
  */
 #include "runner.h"
 
@@ -317,9 +318,6 @@ struct runner_jobs *jobs_open(struct runner *runner) {
     jobs->count = runner->jobs;
     for (int i = 0; i < jobs->count; i++)
         jobs->jobs[i].index = -1;
-    for (int i = 0; i < runner->planned_count; i++)
-        if ((runner->entries[i % runner->entry_count].test->flags & TK_ALONE) != 0)
-            wait_alone(jobs, i);
     return jobs;
 }
 

@@ -150,10 +150,6 @@ static void ends_its_job(struct tk *t) {
     tk_sleep_ms(5000);
 }
 
-static void is_alone(struct tk *t) {
-    TK_CHECK(t, true);
-}
-
 #define LATE(test, body_fn, seconds)                                                               \
     { .name = "late." test, .requirements = "SM-SELF-02", .timeout_s = seconds, .body = body_fn }
 
@@ -171,6 +167,5 @@ static const struct tk_case cases[] = {
      .requirements = "SM-SELF-02",
      .flags = TK_PROCESS_ONLY,
      .body = ends_its_job},
-    {.name = "jobs.is_alone", .requirements = "SM-SELF-01", .flags = TK_ALONE, .body = is_alone},
 };
 TK_SUITE(late, cases);
