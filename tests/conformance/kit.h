@@ -67,6 +67,10 @@ struct tk_case {
     tk_body_fn body;
 };
 
+/* A row of a suite's table: the name, the body, the requirements, and what else is not 0. */
+#define TK_CASE(name_, body_, requirements_, ...)                                                  \
+    { .name = name_, .requirements = requirements_, .body = body_, __VA_ARGS__ }
+
 struct tk_suite {
     const char *name;
     const struct tk_case *cases;

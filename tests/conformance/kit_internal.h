@@ -26,9 +26,11 @@
 #else
 #define KIT_ADDRESS_SANITIZER 0
 #endif
+/* gcc has none. */
+#define KIT_MEMORY_SANITIZER KIT_HAS(memory_sanitizer)
 /* Whether the runner's allocation functions stand before the C library's. A sanitizer has its own.
  */
-#if KIT_ADDRESS_SANITIZER || KIT_THREAD_SANITIZER || !defined(__GLIBC__)
+#if KIT_ADDRESS_SANITIZER || KIT_THREAD_SANITIZER || KIT_MEMORY_SANITIZER || !defined(__GLIBC__)
 #define KIT_OWNS_ALLOCATION 0
 #else
 #define KIT_OWNS_ALLOCATION 1

@@ -107,16 +107,10 @@ static void multicast_failure_on_one_rank(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "rendezvous.failure_in_backend",
-     .requirements = "SM-RDV-10,SM-CONTEXT-09",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = failure_in_backend},
-    {.name = "multicast.failure_on_one_rank",
-     .requirements = "SM-MCAST-05,SM-MCAST-02",
-     .needs = SYMMEM_CAP_MULTICAST,
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = multicast_failure_on_one_rank},
+    TK_CASE("rendezvous.failure_in_backend", failure_in_backend, "SM-RDV-10,SM-CONTEXT-09",
+            .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("multicast.failure_on_one_rank", multicast_failure_on_one_rank,
+            "SM-MCAST-05,SM-MCAST-02", .needs = SYMMEM_CAP_MULTICAST, .min_ranks = 2,
+            .max_ranks = 4),
 };
 TK_SUITE(backend_points, cases);

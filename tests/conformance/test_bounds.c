@@ -50,9 +50,6 @@ static void past_4_gib(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "bounds.past_4_gib",
-     .requirements = "SM-VIEW-03,SM-ONESIDED-03",
-     .max_ranks = 2,
-     .body = past_4_gib},
+    TK_CASE("bounds.past_4_gib", past_4_gib, "SM-VIEW-03,SM-ONESIDED-03", .max_ranks = 2),
 };
 TK_SUITE(bounds, cases);

@@ -76,21 +76,11 @@ static void float_environment(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "coll.empty_tensors_overlap_nothing",
-     .requirements = "SM-COLL-13",
-     .needs = COLLECTIVES,
-     .min_ranks = 2,
-     .flags = TK_PLAIN_MEMORY,
-     .body = empty_tensors},
-    {.name = "coll.some_ranks_check",
-     .requirements = "SM-COLL-14",
-     .needs = COLLECTIVES,
-     .min_ranks = 2,
-     .body = some_ranks_check},
-    {.name = "coll.float_environment",
-     .requirements = "SM-COLL-11",
-     .needs = COLLECTIVES,
-     .min_ranks = 2,
-     .body = float_environment},
+    TK_CASE("coll.empty_tensors_overlap_nothing", empty_tensors, "SM-COLL-13", .needs = COLLECTIVES,
+            .min_ranks = 2, .flags = TK_PLAIN_MEMORY),
+    TK_CASE("coll.some_ranks_check", some_ranks_check, "SM-COLL-14", .needs = COLLECTIVES,
+            .min_ranks = 2),
+    TK_CASE("coll.float_environment", float_environment, "SM-COLL-11", .needs = COLLECTIVES,
+            .min_ranks = 2),
 };
 TK_SUITE(coll_callers, cases);

@@ -104,11 +104,7 @@ static void one_limit_for_all_meetings(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "coll.one_limit_for_all_meetings",
-     .requirements = "SM-COLL-08,SM-TIMEOUT-14",
-     .needs = COLLECTIVES,
-     .min_ranks = 2,
-     .max_ranks = 3,
-     .body = one_limit_for_all_meetings},
+    TK_CASE("coll.one_limit_for_all_meetings", one_limit_for_all_meetings,
+            "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES, .min_ranks = 2, .max_ranks = 3),
 };
 TK_SUITE(coll_limit, cases);

@@ -485,24 +485,11 @@ static void many_threads(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "coll.one_rank_strays",
-     .requirements = "SM-COLL-06",
-     .needs = COLLECTIVES,
-     .min_ranks = 2,
-     .max_ranks = 8,
-     .timeout_s = 60,
-     .body = one_rank_strays},
-    {.name = "coll.fails_half_way",
-     .requirements = "SM-COLL-12",
-     .needs = COLLECTIVES,
-     .min_ranks = 2,
-     .max_ranks = 8,
-     .body = fails_half_way},
-    {.name = "coll.many_threads",
-     .requirements = "SM-COLL-10",
-     .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
-     .max_ranks = 8,
-     .timeout_s = 60,
-     .body = many_threads},
+    TK_CASE("coll.one_rank_strays", one_rank_strays, "SM-COLL-06", .needs = COLLECTIVES,
+            .min_ranks = 2, .max_ranks = 8, .timeout_s = 60),
+    TK_CASE("coll.fails_half_way", fails_half_way, "SM-COLL-12", .needs = COLLECTIVES,
+            .min_ranks = 2, .max_ranks = 8),
+    TK_CASE("coll.many_threads", many_threads, "SM-COLL-10",
+            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .max_ranks = 8, .timeout_s = 60),
 };
 TK_SUITE(coll_walk, cases);

@@ -112,10 +112,7 @@ static void slow_store_names_the_absent(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "exchange_slow.absent_rank_is_named",
-     .requirements = "SM-EXCHANGE-04",
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .body = slow_store_names_the_absent},
+    TK_CASE("exchange_slow.absent_rank_is_named", slow_store_names_the_absent, "SM-EXCHANGE-04",
+            .min_ranks = 2, .max_ranks = 2),
 };
 TK_SUITE(exchange_slow, cases);

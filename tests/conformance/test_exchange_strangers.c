@@ -137,11 +137,7 @@ static void strangers_are_ignored(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "exchange_fds.strangers_are_ignored",
-     .requirements = "SM-EXCHANGE-13",
-     .min_ranks = 2,
-     .max_ranks = MAX_RANKS,
-     .flags = TK_PROCESS_ONLY | TK_NO_BACKEND,
-     .body = strangers_are_ignored},
+    TK_CASE("exchange_fds.strangers_are_ignored", strangers_are_ignored, "SM-EXCHANGE-13",
+            .min_ranks = 2, .max_ranks = MAX_RANKS, .flags = TK_PROCESS_ONLY | TK_NO_BACKEND),
 };
 TK_SUITE(exchange_strangers, cases);

@@ -238,25 +238,13 @@ static void replayed(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "test_fused_matmul_reduce_scatter",
-     .requirements = "SM-FUSED-04,SM-FUSED-03",
-     .needs = PRODUCTS,
-     .max_ranks = MAX_RANKS,
-     .body = matmul_reduce_scatter},
-    {.name = "test_fused_scaled_matmul_reduce_scatter",
-     .requirements = "SM-FUSED-05,SM-FUSED-03",
-     .needs = PRODUCTS,
-     .max_ranks = MAX_RANKS,
-     .body = scaled_matmul_reduce_scatter},
-    {.name = "fused_scatter.on_streams",
-     .requirements = "SM-FUSED-04,SM-FUSED-05",
-     .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
-     .max_ranks = MAX_RANKS,
-     .body = on_streams},
-    {.name = "fused_scatter.replayed",
-     .requirements = "SM-FUSED-09",
-     .needs = PRODUCTS | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
-     .max_ranks = 4,
-     .body = replayed},
+    TK_CASE("test_fused_matmul_reduce_scatter", matmul_reduce_scatter, "SM-FUSED-04,SM-FUSED-03",
+            .needs = PRODUCTS, .max_ranks = MAX_RANKS),
+    TK_CASE("test_fused_scaled_matmul_reduce_scatter", scaled_matmul_reduce_scatter,
+            "SM-FUSED-05,SM-FUSED-03", .needs = PRODUCTS, .max_ranks = MAX_RANKS),
+    TK_CASE("fused_scatter.on_streams", on_streams, "SM-FUSED-04,SM-FUSED-05",
+            .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .max_ranks = MAX_RANKS),
+    TK_CASE("fused_scatter.replayed", replayed, "SM-FUSED-09",
+            .needs = PRODUCTS | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 4),
 };
 TK_SUITE(fused_scatter, cases);

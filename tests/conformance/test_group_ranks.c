@@ -83,15 +83,8 @@ static void ends(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "group_ranks.transfers",
-     .requirements = "SM-ONESIDED-01,SM-GROUP-02",
-     .max_ranks = 16,
-     .body = transfers},
-    {.name = "group_ranks.ends",
-     .requirements = "SM-TIMEOUT-08,SM-GROUP-02,SM-TIMEOUT-14",
-     .min_ranks = 4,
-     .max_ranks = 8,
-     .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK,
-     .body = ends},
+    TK_CASE("group_ranks.transfers", transfers, "SM-ONESIDED-01,SM-GROUP-02", .max_ranks = 16),
+    TK_CASE("group_ranks.ends", ends, "SM-TIMEOUT-08,SM-GROUP-02,SM-TIMEOUT-14", .min_ranks = 4,
+            .max_ranks = 8, .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK),
 };
 TK_SUITE(group_ranks, cases);

@@ -17,7 +17,8 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
+    __has_feature(memory_sanitizer)
 #define SANITIZED 1
 #endif
 #endif
@@ -227,38 +228,22 @@ static void one_address_for_threads(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "life.descriptors_end_at_exec",
-     .requirements = "SM-LIFE-12",
-     .max_ranks = 2,
-     .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT,
-     .body = descriptors_end_at_exec},
-    {.name = "rendezvous.no_room_to_map",
-     .requirements = "SM-ALLOC-15",
-     .max_ranks = 2,
-     .flags = TK_PROCESS_ONLY,
-     .body = no_room_to_map},
+    TK_CASE("life.descriptors_end_at_exec", descriptors_end_at_exec, "SM-LIFE-12", .max_ranks = 2,
+            .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT),
+    TK_CASE("rendezvous.no_room_to_map", no_room_to_map, "SM-ALLOC-15", .max_ranks = 2,
+            .flags = TK_PROCESS_ONLY),
     {.name = "life.address_space_is_bounded",
      .requirements = "SM-LIFE-01,SM-LIFE-05",
      .max_ranks = 2,
      .flags = TK_PROCESS_ONLY,
      .timeout_s = 60, /* forty groups, of which each may take a second to open */
      .body = address_space_is_bounded},
-    {.name = "life.heap_is_bounded",
-     .requirements = "SM-LIFE-01",
-     .max_ranks = 2,
-     .flags = TK_PROCESS_ONLY,
-     .body = heap_is_bounded},
-    {.name = "life.context_takes_its_threads",
-     .requirements = "SM-LIFE-09",
-     .needs = SYMMEM_CAP_STREAMS,
-     .max_ranks = 1,
-     .body = context_takes_its_threads},
-    {.name = "handle.one_address_for_threads",
-     .requirements = "SM-HANDLE-13",
-     .needs = SYMMEM_CAP_DIRECT_ACCESS,
-     .min_ranks = 2,
-     .max_ranks = 8,
-     .flags = TK_THREAD_ONLY | TK_WRITES_PADS | TK_PLAIN_MEMORY,
-     .body = one_address_for_threads},
+    TK_CASE("life.heap_is_bounded", heap_is_bounded, "SM-LIFE-01", .max_ranks = 2,
+            .flags = TK_PROCESS_ONLY),
+    TK_CASE("life.context_takes_its_threads", context_takes_its_threads, "SM-LIFE-09",
+            .needs = SYMMEM_CAP_STREAMS, .max_ranks = 1),
+    TK_CASE("handle.one_address_for_threads", one_address_for_threads, "SM-HANDLE-13",
+            .needs = SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 8,
+            .flags = TK_THREAD_ONLY | TK_WRITES_PADS | TK_PLAIN_MEMORY),
 };
 TK_SUITE(life_bounds, cases);

@@ -300,22 +300,11 @@ static void signal_pad_freed_with_its_group(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "life.cycles_leave_nothing",
-     .requirements = "SM-LIFE-01,SM-CONTEXT-06",
-     .max_ranks = 16,
-     .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT,
-     .timeout_s = 150,
-     .body = cycles_leave_nothing},
-    {.name = "life.allocations_leave_nothing",
-     .requirements = "SM-LIFE-14",
-     .max_ranks = 16,
-     .flags = TK_PROCESS_ONLY,
-     .timeout_s = 90,
-     .body = allocations_leave_nothing},
-    {.name = "test_internal_signal_pad_freed_with_its_group",
-     .requirements = "SM-LIFE-01,SM-LIFE-05",
-     .max_ranks = 4,
-     .flags = TK_PROCESS_ONLY,
-     .body = signal_pad_freed_with_its_group},
+    TK_CASE("life.cycles_leave_nothing", cycles_leave_nothing, "SM-LIFE-01,SM-CONTEXT-06",
+            .max_ranks = 16, .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT, .timeout_s = 150),
+    TK_CASE("life.allocations_leave_nothing", allocations_leave_nothing, "SM-LIFE-14",
+            .max_ranks = 16, .flags = TK_PROCESS_ONLY, .timeout_s = 90),
+    TK_CASE("test_internal_signal_pad_freed_with_its_group", signal_pad_freed_with_its_group,
+            "SM-LIFE-01,SM-LIFE-05", .max_ranks = 4, .flags = TK_PROCESS_ONLY),
 };
 TK_SUITE(life_cycles, cases);

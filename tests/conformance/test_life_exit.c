@@ -186,17 +186,10 @@ static void memory_is_backed(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "life_exit.ends_with_its_own_status",
-     .requirements = "SM-LIFE-08",
-     .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN,
-     .max_ranks = 2,
-     .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS,
-     .timeout_s = 120,
-     .body = ends_with_its_own_status},
-    {.name = "life_exit.memory_is_backed",
-     .requirements = "SM-ALLOC-13",
-     .max_ranks = 2,
-     .flags = TK_PROCESS_ONLY,
-     .body = memory_is_backed},
+    TK_CASE("life_exit.ends_with_its_own_status", ends_with_its_own_status, "SM-LIFE-08",
+            .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN, .max_ranks = 2,
+            .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS, .timeout_s = 120),
+    TK_CASE("life_exit.memory_is_backed", memory_is_backed, "SM-ALLOC-13", .max_ranks = 2,
+            .flags = TK_PROCESS_ONLY),
 };
 TK_SUITE(life_exit, cases);

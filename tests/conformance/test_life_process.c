@@ -128,14 +128,8 @@ static void no_thread_takes_signals(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "life.settings_stay",
-     .requirements = "SM-LIFE-10",
-     .max_ranks = 2,
-     .body = settings_stay},
-    {.name = "life.no_thread_takes_signals",
-     .requirements = "SM-LIFE-11",
-     .max_ranks = 2,
-     .flags = TK_PROCESS_ONLY,
-     .body = no_thread_takes_signals},
+    TK_CASE("life.settings_stay", settings_stay, "SM-LIFE-10", .max_ranks = 2),
+    TK_CASE("life.no_thread_takes_signals", no_thread_takes_signals, "SM-LIFE-11", .max_ranks = 2,
+            .flags = TK_PROCESS_ONLY),
 };
 TK_SUITE(life_process, cases);

@@ -96,13 +96,8 @@ static void past_two_gib(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "ops.past_two_gib",
-     .requirements = "SM-MOVE-02,SM-MOVE-04,SM-REDUCE-02",
-     .needs = COLLECTIVES,
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .flags = TK_LARGE,
-     .timeout_s = 120,
-     .body = past_two_gib},
+    TK_CASE("ops.past_two_gib", past_two_gib, "SM-MOVE-02,SM-MOVE-04,SM-REDUCE-02",
+            .needs = COLLECTIVES, .min_ranks = 2, .max_ranks = 2, .flags = TK_LARGE,
+            .timeout_s = 120),
 };
 TK_SUITE(ops_large, cases);

@@ -76,24 +76,12 @@ static void failed_wait_leaves_its_slot(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "signal.place_is_fixed",
-     .requirements = "SM-SIGNAL-11",
-     .max_ranks = 4,
-     .body = place_is_fixed},
-    {.name = "signal.place_is_fixed_on_streams",
-     .requirements = "SM-SIGNAL-11",
-     .needs = SYMMEM_CAP_STREAMS,
-     .max_ranks = 4,
-     .body = place_is_fixed_on_streams},
-    {.name = "signal.failed_put_leaves_its_slot",
-     .requirements = "SM-SIGNAL-12,SM-TIMEOUT-14",
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .body = failed_put_leaves_its_slot},
-    {.name = "signal.failed_wait_leaves_its_slot",
-     .requirements = "SM-SIGNAL-12,SM-TIMEOUT-14",
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .body = failed_wait_leaves_its_slot},
+    TK_CASE("signal.place_is_fixed", place_is_fixed, "SM-SIGNAL-11", .max_ranks = 4),
+    TK_CASE("signal.place_is_fixed_on_streams", place_is_fixed_on_streams, "SM-SIGNAL-11",
+            .needs = SYMMEM_CAP_STREAMS, .max_ranks = 4),
+    TK_CASE("signal.failed_put_leaves_its_slot", failed_put_leaves_its_slot,
+            "SM-SIGNAL-12,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 2),
+    TK_CASE("signal.failed_wait_leaves_its_slot", failed_wait_leaves_its_slot,
+            "SM-SIGNAL-12,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 2),
 };
 TK_SUITE(signal_place, cases);

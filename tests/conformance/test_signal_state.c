@@ -192,16 +192,9 @@ static void empty_file_for_memory(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "rendezvous.empty_file_for_memory",
-     .requirements = "SM-RDV-22",
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .flags = TK_NO_BACKEND,
-     .body = empty_file_for_memory},
-    {.name = "signal.spoilt_state_is_no_signal",
-     .requirements = "SM-TIMEOUT-10,SM-TIMEOUT-07",
-     .max_ranks = 2,
-     .flags = TK_NO_BACKEND,
-     .body = spoilt_state_is_no_signal},
+    TK_CASE("rendezvous.empty_file_for_memory", empty_file_for_memory, "SM-RDV-22", .min_ranks = 2,
+            .max_ranks = 2, .flags = TK_NO_BACKEND),
+    TK_CASE("signal.spoilt_state_is_no_signal", spoilt_state_is_no_signal,
+            "SM-TIMEOUT-10,SM-TIMEOUT-07", .max_ranks = 2, .flags = TK_NO_BACKEND),
 };
 TK_SUITE(signal_state, cases);

@@ -195,23 +195,10 @@ static void out_of_descriptors(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "under_way.finalise_ends_calls",
-     .requirements = "SM-CONTEXT-10",
-     .max_ranks = 1,
-     .body = finalise_ends_calls},
-    {.name = "under_way.destroy_ends_calls",
-     .requirements = "SM-GROUP-10",
-     .max_ranks = 1,
-     .body = destroy_ends_calls},
-    {.name = "under_way.finalise_ends_waits",
-     .requirements = "SM-CONTEXT-12",
-     .max_ranks = 1,
-     .body = finalise_ends_waits},
-    {.name = "under_way.out_of_descriptors",
-     .requirements = "SM-RDV-20",
-     .min_ranks = 4,
-     .max_ranks = 4,
-     .flags = TK_PROCESS_ONLY,
-     .body = out_of_descriptors},
+    TK_CASE("under_way.finalise_ends_calls", finalise_ends_calls, "SM-CONTEXT-10", .max_ranks = 1),
+    TK_CASE("under_way.destroy_ends_calls", destroy_ends_calls, "SM-GROUP-10", .max_ranks = 1),
+    TK_CASE("under_way.finalise_ends_waits", finalise_ends_waits, "SM-CONTEXT-12", .max_ranks = 1),
+    TK_CASE("under_way.out_of_descriptors", out_of_descriptors, "SM-RDV-20", .min_ranks = 4,
+            .max_ranks = 4, .flags = TK_PROCESS_ONLY),
 };
 TK_SUITE(under_way, cases);

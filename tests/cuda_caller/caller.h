@@ -15,8 +15,8 @@
 
 /* The driver's calls that a program with streams of its own makes. */
 struct driver {
-    bool is_fake;                    /* tests/fake_cuda */
-    void (*fail_queries)(int count); /* of the fake one; else NULL */
+    bool is_fake; /* tests/fakes/cuda */
+    void (*fail_calls)(const char *name, int after, int count, CUresult result); /* or NULL */
     /* As it has been since CUDA 3.2: cuda.h has the latest one's arguments. */
     CUresult (*CtxCreate)(CUcontext *context, unsigned int flags, CUdevice device);
     __typeof__(cuInit) *Init;

@@ -179,8 +179,8 @@ static void events(struct watch *w) {
     GOOD(symmem_stream_wait_event(w->stream, event));
     GOOD(symmem_event_synchronize(event, LIMIT_MS));
     GOOD(symmem_event_query(event, &reached));
-    if (w->c->driver.fail_queries != NULL) {
-        w->c->driver.fail_queries(1);
+    if (w->c->driver.is_fake) {
+        w->c->driver.fail_calls("cuEventQuery", 0, 1, CUDA_ERROR_UNKNOWN);
         FAILS(symmem_event_query(event, &reached));
     }
     GOOD(symmem_wait_signal(w->handle, 0, 4, 1000, w->stream));

@@ -45,8 +45,8 @@ bool driver_load(struct driver *driver) {
         return false;
     memcpy(&look, &symbol, sizeof look);
     driver->is_fake = dlsym(library, "fake_streams_left") != NULL;
-    symbol = dlsym(library, "fake_refuse_queries");
-    memcpy(&driver->fail_queries, &symbol, sizeof symbol);
+    symbol = dlsym(library, "fake_fail_calls");
+    memcpy(&driver->fail_calls, &symbol, sizeof symbol);
     symbol = dlsym(library, "cuCtxCreate_v2");
     memcpy(&driver->CtxCreate, &symbol, sizeof symbol);
     if (symbol == NULL)

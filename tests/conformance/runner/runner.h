@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "../../report/claim.h"
-#include "../../report/escape.h"
+#include "../../report/page.h"
 #include "../kit.h"
 #include "arena.h"
 #include "lateness.h"
@@ -459,10 +458,8 @@ void report_live_draw(struct runner *runner, bool now);
 /* Takes it away, so that something else can be printed. */
 void report_live_clear(struct runner *runner);
 
-void report_tap(const struct runner *runner, FILE *out);
-void report_junit(const struct runner *runner, FILE *out);
-void report_json(const struct runner *runner, FILE *out);
-void report_html(const struct runner *runner, FILE *out);
+/* Fills an empty page with the run, from which it borrows. False: memory ran out. */
+bool report_model(const struct runner *runner, struct page *page);
 /* What a reader of results from many machines wants to know of one; never its name. */
 struct report_machine {
     char arch[72];

@@ -151,7 +151,7 @@ static void ends_its_job(struct tk *t) {
 }
 
 #define LATE(test, body_fn, seconds)                                                               \
-    { .name = "late." test, .requirements = "SM-SELF-02", .timeout_s = seconds, .body = body_fn }
+    TK_CASE("late." test, body_fn, "SM-SELF-02", .timeout_s = seconds)
 
 static const struct tk_case cases[] = {
     LATE("once", once, 10),
@@ -163,9 +163,6 @@ static const struct tk_case cases[] = {
     LATE("hangs_once", hangs_once, 1),
     LATE("late_bounds", late_bounds, 10),
     LATE("quiet_bounds", quiet_bounds, 10),
-    {.name = "jobs.ends_its_job",
-     .requirements = "SM-SELF-02",
-     .flags = TK_PROCESS_ONLY,
-     .body = ends_its_job},
+    TK_CASE("jobs.ends_its_job", ends_its_job, "SM-SELF-02", .flags = TK_PROCESS_ONLY),
 };
 TK_SUITE(late, cases);
