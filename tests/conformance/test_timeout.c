@@ -194,7 +194,7 @@ static void late_and_absent(struct tk *t, int32_t late, int32_t absent, uint32_t
 /* The limit is that of the barrier, not of each peer in turn. The later the machine is the longer
  * it is, so that a second one is still told from lateness. */
 static void one_limit_for_all_peers(struct tk *t) {
-    const uint32_t limit_ms = tk_limit_ms(t, 400) + tk_limit_ms(t, 0);
+    const uint32_t limit_ms = 400 + 4 * tk_limit_ms(t, 0);
     for (int32_t absent = 1; absent < 3; absent++)
         late_and_absent(t, 3 - absent, absent, limit_ms);
     work_after(t, NULL);
