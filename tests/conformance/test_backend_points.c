@@ -37,7 +37,7 @@ static void fail_in_rendezvous(struct tk *t, const char *step, int32_t odd) {
     symmem_handle *handle = NULL;
     tk_group_barrier(t, group);
     arm(t, step, odd, name);
-    symmem_status status = symmem_rendezvous(t->context, ptr, group, tk_scaled_ms(3000), &handle);
+    symmem_status status = symmem_rendezvous(t->context, ptr, group, tk_limit_ms(t, 3000), &handle);
     symmem_error_record record = last_record();
     bool hit = was_hit(t, name, odd);
     TK_STATUS(t, hit ? INJECTED : SYMMEM_OK, status);

@@ -273,7 +273,7 @@ static void reset_after(struct tk *t, const struct bench *b) {
 static void fail_once(struct tk *t, const struct bench *bench, const struct call *c, int32_t victim,
                       const struct own_step *steps, int nth) {
     struct bench b = *bench;
-    b.limit_ms = tk_scaled_ms(3000);
+    b.limit_ms = tk_limit_ms(t, 3000);
     if (b.rank == victim) {
         for (; nth > steps->count; steps++)
             nth -= steps->count;

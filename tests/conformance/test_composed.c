@@ -48,7 +48,7 @@ static void gather_begin(struct tk *t, struct gather *g) {
     g->handle = tk_handle(t, bytes, tk_world_group(t));
     g->stream = tk_stream(t);
     g->out = tk_alloc(t, bytes * (size_t)t->world_size);
-    g->limit_ms = tk_scaled_ms(6000);
+    g->limit_ms = tk_limit_ms(t, 6000);
     for (int i = 0; i < COUNT; i++)
         words[i] = 100 * t->rank + i;
     ops_upload(t, ops_own(t, g->handle), words, bytes);

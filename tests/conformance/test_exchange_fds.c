@@ -137,7 +137,7 @@ static void pairwise_starts_afresh(struct tk *t) {
     tk_group_barrier(t, group);
     if (t->rank == 0)
         TK_OK(t, symmem_group_send_fd(group, 1, own[2], LIMIT_MS));
-    if (t->rank == 1 && TK_OK(t, symmem_group_recv_fd(group, 0, &fd, tk_scaled_ms(3000)))) {
+    if (t->rank == 1 && TK_OK(t, symmem_group_recv_fd(group, 0, &fd, tk_limit_ms(t, 3000)))) {
         expect_file(t, fd, 20);
         close_checked(t, fd);
     }

@@ -195,7 +195,7 @@ static void given_up(struct tk *t) {
                                    LONG_MS, stream));
     TK_OK(t, symmem_event_record(over, stream));
     TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
-    TK_OK(t, symmem_event_synchronize(over, tk_scaled_ms(3000)));
+    TK_OK(t, symmem_event_synchronize(over, tk_limit_ms(t, 3000)));
     work_after(t, NULL);
     fused_expect_bytes(t, &x.out, 0x55, "out");
     symmem_event_destroy(over);
@@ -237,7 +237,7 @@ static void launch_given_up(struct tk *t) {
     TK_OK(t, symmem_graph_launch(graph, stream));
     TK_OK(t, symmem_event_record(over, stream));
     TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
-    TK_OK(t, symmem_event_synchronize(over, tk_scaled_ms(3000)));
+    TK_OK(t, symmem_event_synchronize(over, tk_limit_ms(t, 3000)));
     TK_OK(t, symmem_graph_destroy(graph));
     work_after(t, NULL);
     fused_expect_bytes(t, &x.out, 0x55, "out");
@@ -262,7 +262,7 @@ static void replayed(struct tk *t) {
     begin(t, &x, SYMMEM_FLOAT32, ROWS, CHUNKS, true);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     TK_OK(t, symmem_async_input_mm(t->context, &x.a.dl, &x.b.dl, x.signals_dl, 1, &x.out.dl,
-                                   tk_scaled_ms(100), stream));
+                                   tk_limit_ms(t, 100), stream));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
     for (int launch = 0; launch < 6; launch++) {
         bool late = launch % 3 == 1;
@@ -325,7 +325,7 @@ static void check_failure(struct tk *t, int words, int fails_at) {
     struct arrival x;
     struct failing own = {.fails_at = fails_at};
     /* What it waits for in vain lasts as long, the rest ends long before. */
-    const uint32_t limit_ms = tk_scaled_ms(words <= fails_at ? 1000 : 3000);
+    const uint32_t limit_ms = tk_limit_ms(t, words <= fails_at ? 1000 : 3000);
     begin(t, &x, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
     put_first_words(t, &x, words);
     TK_OK(t, symmem_set_matmul(t->context, fail_at, &own));

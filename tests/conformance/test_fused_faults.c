@@ -208,7 +208,7 @@ static void two_at_once(struct tk *t) {
     TK_OK(t, symmem_fused_all_gather_matmul(free_one.workspace, &free_one.shard.dl, 0, 1,
                                             free_one.bs, &free_one.a_out.dl, free_one.outs, 2,
                                             limit_ms, other, NULL));
-    TK_OK(t, symmem_stream_synchronize(other, tk_scaled_ms(3000)));
+    TK_OK(t, symmem_stream_synchronize(other, tk_limit_ms(t, 3000)));
     pair_expect_untouched(t, &held);
     gate_open(&gate);
     tk_synchronize(t, stream);
@@ -287,7 +287,7 @@ static void busy_channel_by(struct tk *t, int32_t channel, symmem_stream *stream
             TK_OK(t, symmem_barrier(x.workspace, channel, meet.limit_ms, stream));
         else
             start_until_point(t, &thread, meet_on_channel, &meet, "barrier.begin");
-        tk_sleep_ms(tk_scaled_ms(100)); /* until the thread has the turn */
+        tk_sleep_ms(tk_limit_ms(t, 100)); /* until the thread has the turn */
         TK_STATUS(t, SYMMEM_TIMEOUT, pair_gather(&x, 50, NULL));
         TK_EQ_STR(t, "channel", last_record().stage);
         TK_STATUS(t, SYMMEM_TIMEOUT, pair_scatter(&x, 50, NULL));
@@ -299,7 +299,7 @@ static void busy_channel_by(struct tk *t, int32_t channel, symmem_stream *stream
             TK_CHECK(t, pthread_join(thread, NULL) == 0);
     } else {
         /* Not the kit's barrier: it would wait for a rank 0 that waits. */
-        uint64_t give_up_ms = tk_now_ms() + tk_scaled_ms(10000);
+        uint64_t give_up_ms = tk_now_ms() + tk_limit_ms(t, 10000);
         while (tk_read_u64(t, 0, 0) == 0 && tk_now_ms() < give_up_ms)
             tk_sleep_ms(5);
         (void)meet_on_channel(&meet);
@@ -417,7 +417,7 @@ static void stream_destroyed_in_vain(struct tk *t) {
     }
     tk_out_of_band_barrier(t);
     symmem_stream *stream = tk_stream(t);
-    TK_OK(t, pair_gather(&next, tk_scaled_ms(3000), stream));
+    TK_OK(t, pair_gather(&next, tk_limit_ms(t, 3000), stream));
     TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
     pair_expect_gather(t, &next, 1);
     tk_out_of_band_barrier(t);

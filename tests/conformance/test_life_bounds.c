@@ -190,7 +190,7 @@ static void context_takes_its_threads(struct tk *t) {
         TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
         TK_OK(t, symmem_finalize(context));
         /* A thread that was joined may still be listed for a moment. */
-        uint64_t end_ms = tk_now_ms() + tk_scaled_ms(1000);
+        uint64_t end_ms = tk_now_ms() + tk_limit_ms(t, 1000);
         while (resources_threads() > before && tk_now_ms() < end_ms)
             tk_sleep_ms(5);
         TK_CHECK(t, before > 0);

@@ -261,7 +261,7 @@ static void part_that_fails(struct tk *t) {
     TK_REQ(t, "SM-MOVE-10");
     use_failing(t);
     gather_init(t, &g, tk_world_group(t));
-    g.limit_ms = tk_scaled_ms(3000);
+    g.limit_ms = tk_limit_ms(t, 3000);
     if (g.rank == 0)
         fail_copy(2, SYMMEM_SYSTEM);
     uint64_t begin_ms = tk_now_ms();
@@ -289,7 +289,7 @@ static void part_that_cannot_be_enqueued(struct tk *t) {
     TK_REQ(t, "SM-MOVE-10");
     use_failing(t);
     gather_init(t, &g, tk_world_group(t));
-    g.limit_ms = tk_scaled_ms(3000);
+    g.limit_ms = tk_limit_ms(t, 3000);
     symmem_stream *stream = tk_stream(t);
     if (g.rank == 0)
         fail_copy(1, SYMMEM_OUT_OF_MEMORY);

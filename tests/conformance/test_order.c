@@ -103,14 +103,14 @@ static void channels_turn_has_a_limit(struct tk *t) {
     pthread_t thread;
     if (t->rank == 0) {
         start_until_point(t, &thread, hold_channel, &holder, "wait_signal.begin");
-        tk_sleep_ms(tk_scaled_ms(150)); /* until the thread has the turn */
+        tk_sleep_ms(tk_limit_ms(t, 150)); /* until the thread has the turn */
         uint64_t start_ms = tk_now_ms();
         TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(holder.handle, 0, 0, 50, NULL));
         TK_WITHIN(t, 1000, start_ms);
         tk_share_u64(t, 0, 1);
     }
     /* Not the kit's barrier: it would wait for a rank 0 that waits. */
-    uint64_t give_up_ms = tk_now_ms() + tk_scaled_ms(8000);
+    uint64_t give_up_ms = tk_now_ms() + tk_limit_ms(t, 8000);
     while (t->rank == 1 && tk_read_u64(t, 0, 0) == 0 && tk_now_ms() < give_up_ms)
         tk_sleep_ms(5);
     if (t->rank == 1)

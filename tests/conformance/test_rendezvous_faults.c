@@ -29,7 +29,7 @@ static bool fail_at(struct tk *t, const char *point, int32_t odd, int number) {
     tk_out_of_band_barrier(t);
     symmem_clear_error();
     uint64_t begin_ms = tk_now_ms();
-    symmem_status status = symmem_rendezvous(t->context, ptr, group, tk_scaled_ms(3000), &handle);
+    symmem_status status = symmem_rendezvous(t->context, ptr, group, tk_limit_ms(t, 3000), &handle);
     uint64_t took_ms = tk_now_ms() - begin_ms;
     symmem_error_record record = last_record();
     tk_share_u64(t, SLOT_HIT, tk_point_count(t, point) > before);
@@ -196,7 +196,7 @@ static void early_signal_is_not_lost(struct tk *t) {
             int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
             TK_OK(t, symmem_put(handle, next, 0, data, sizeof(data), NULL));
             TK_OK(t, symmem_put_signal(handle, next, 0, LONG_MS, NULL));
-            TK_OK(t, symmem_wait_signal(handle, previous, 0, tk_scaled_ms(5000), NULL));
+            TK_OK(t, symmem_wait_signal(handle, previous, 0, tk_limit_ms(t, 5000), NULL));
             tk_expect_data(t, handle, t->rank, 0, data, sizeof(data));
             tk_expect_data(t, handle, t->rank, 64, zero, sizeof(zero));
             symmem_handle_release(handle);

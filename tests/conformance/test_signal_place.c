@@ -22,7 +22,8 @@ static void place_is_fixed(struct tk *t) {
             return;
         tk_fill(t, handle, t->rank, 0, sizes[(i + 3) % 7], (uint8_t)i);
         uint32_t limit_ms = 3000 + limits_ms[(i + 2) % 5] % 100;
-        if (!TK_OK(t, symmem_wait_signal(handle, previous, channel, tk_scaled_ms(limit_ms), NULL)))
+        if (!TK_OK(t,
+                   symmem_wait_signal(handle, previous, channel, tk_limit_ms(t, limit_ms), NULL)))
             return;
     }
 }
@@ -38,7 +39,7 @@ static void place_is_fixed_on_streams(struct tk *t) {
         symmem_stream *waiting = i % 2 == 0 ? NULL : stream;
         TK_OK(t, symmem_put_signal(handle, next, i, LONG_MS, putting));
         TK_OK(t,
-              symmem_wait_signal(handle, previous, i, tk_scaled_ms(3000 + (uint32_t)i), waiting));
+              symmem_wait_signal(handle, previous, i, tk_limit_ms(t, 3000 + (uint32_t)i), waiting));
         tk_synchronize(t, stream);
     }
 }

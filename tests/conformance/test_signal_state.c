@@ -129,8 +129,8 @@ static void slot_is_spoilt(struct tk *t, symmem_handle *handle, bool put, const 
     tk_out_of_band_barrier(t);
     if (t->rank == (put ? source : 0)) {
         TK_STATUS(t, SYMMEM_CORRUPT,
-                  put ? symmem_put_signal(handle, 0, CHANNEL, tk_scaled_ms(2000), NULL)
-                      : symmem_wait_signal(handle, source, CHANNEL, tk_scaled_ms(2000), NULL));
+                  put ? symmem_put_signal(handle, 0, CHANNEL, tk_limit_ms(t, 2000), NULL)
+                      : symmem_wait_signal(handle, source, CHANNEL, tk_limit_ms(t, 2000), NULL));
         symmem_error_record record = last_record();
         TK_EQ_STR(t, put ? "put_signal" : "wait_signal", record.operation);
         TK_EQ_INT(t, CHANNEL, record.channel);

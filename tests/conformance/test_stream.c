@@ -344,7 +344,7 @@ static void event_marks_a_point(struct tk *t) {
     TK_OK(t, symmem_stream_host_fn(first, gate_fn, &gate));
     TK_OK(t, symmem_stream_wait_event(second, event));
     TK_OK(t, symmem_stream_synchronize(second, LONG_MS));
-    TK_OK(t, symmem_event_synchronize(event, tk_scaled_ms(2000)));
+    TK_OK(t, symmem_event_synchronize(event, tk_limit_ms(t, 2000)));
     TK_OK(t, symmem_event_query(event, &reached));
     TK_CHECK(t, reached);
     TK_CHECK(t, !atomic_load(&gate.timed_out));
@@ -367,7 +367,7 @@ static void later_record_moves_no_wait(struct tk *t) {
     TK_OK(t, symmem_stream_wait_event(third, event));
     TK_OK(t, symmem_event_record(event, second));
     gate_open(&gates[0]);
-    TK_OK(t, symmem_stream_synchronize(third, tk_scaled_ms(2000)));
+    TK_OK(t, symmem_stream_synchronize(third, tk_limit_ms(t, 2000)));
     tk_synchronize(t, first);
     TK_OK(t, symmem_event_query(event, &reached));
     TK_CHECK_MSG(t, !reached, "the event is reached by what it marked before");

@@ -52,7 +52,7 @@ static bool synchronize_before_more(struct tk *t, symmem_stream *stream, uint32_
     tk_sleep_ms(moment_ms); /* for the thread to begin to wait */
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &second));
     gate_open(&first);
-    bool back = await_flag(&waiter.done, tk_scaled_ms(20 * moment_ms));
+    bool back = await_flag(&waiter.done, tk_limit_ms(t, 20 * moment_ms));
     gate_open(&second);
     if (started)
         TK_CHECK(t, pthread_join(thread, NULL) == 0);

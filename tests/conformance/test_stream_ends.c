@@ -54,7 +54,7 @@ static void destroyed_in_vain(struct tk *t) {
     struct gate gate = {0};
     struct step_log log = {0};
     struct step step = {.log = &log, .number = 1};
-    uint64_t end_ms = tk_now_ms() + tk_scaled_ms(5000);
+    uint64_t end_ms = tk_now_ms() + tk_limit_ms(t, 5000);
     options.default_timeout_ms = 20;
     TK_REQUIRE_OK(t, symmem_init(&options, &context));
     TK_REQUIRE_OK(t, symmem_set_backend(context, t->backend));
@@ -137,7 +137,7 @@ static int settled_threads(struct tk *t) {
 
 /* Nothing else says that the context's end is over, and the runner looks at what is left. */
 static void await_threads(struct tk *t, int threads) {
-    uint64_t end_ms = tk_now_ms() + tk_scaled_ms(5000);
+    uint64_t end_ms = tk_now_ms() + tk_limit_ms(t, 5000);
     while (resources_threads() > threads && tk_now_ms() < end_ms)
         tk_sleep_ms(1);
     TK_CHECK_MSG(t, resources_threads() <= threads, "%d threads are left of %d",

@@ -29,7 +29,7 @@ static void failure_outlasts_a_timeout(struct tk *t) {
     struct gate gate = {0};
     TK_OK(t, symmem_wait_signal(handle, t->rank, 2, 20, stream));
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, tk_scaled_ms(100)));
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, tk_limit_ms(t, 100)));
     gate_open(&gate);
     symmem_clear_error();
     TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));

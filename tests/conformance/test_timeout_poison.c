@@ -309,7 +309,7 @@ static void reset_beside_a_destroy_is_busy(struct tk *t) {
     TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
     TK_OK(t, symmem_graph_launch(graph, stream));
     TK_REQUIRE(t, pthread_create(&thread, NULL, destroy_graph, graph) == 0);
-    tk_sleep_ms(tk_scaled_ms(100)); /* until the thread waits there */
+    tk_sleep_ms(tk_limit_ms(t, 100)); /* until the thread waits there */
     tk_out_of_band_barrier(t);
     TK_STATUS(t, SYMMEM_BUSY, symmem_handle_reset(handle, LONG_MS));
     tk_out_of_band_barrier(t);

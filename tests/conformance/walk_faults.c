@@ -204,9 +204,9 @@ static void recover(struct step *step, struct walk_run *run) {
 
     TK_REQ(t, "SM-POINT-05");
     run->failure.status = SYMMEM_OK;
-    run->limit_ms = tk_scaled_ms(WALK_LIMIT_MS);
+    run->limit_ms = tk_limit_ms(t, WALK_LIMIT_MS);
     if (failed && step->scenario->outcome == WALK_SIGNALS)
-        TK_REQUIRE_OK(t, symmem_handle_reset(run->handle, tk_scaled_ms(WALK_LIMIT_MS)));
+        TK_REQUIRE_OK(t, symmem_handle_reset(run->handle, tk_limit_ms(t, WALK_LIMIT_MS)));
     if (failed && (step->scenario->outcome != WALK_LOCAL || step->status != SYMMEM_OK))
         TK_REQUIRE_OK(t, step->scenario->act(run));
     tk_out_of_band_barrier(t);

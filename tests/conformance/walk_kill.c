@@ -50,7 +50,7 @@ static void die(struct tk *t, const struct step *step, struct walk_run *run) {
  */
 
 static void expect_in_time(struct tk *t, const struct step *step, uint64_t end_ms) {
-    uint64_t death_ms, limit_ms = tk_now_ms() + tk_scaled_ms(ENDING_MS);
+    uint64_t death_ms, limit_ms = tk_now_ms() + tk_limit_ms(t, ENDING_MS);
 
     while ((death_ms = tk_read_u64(t, step->odd, TK_ENDED_SLOT)) == 0 && tk_now_ms() < limit_ms)
         tk_sleep_ms(1);
@@ -147,7 +147,7 @@ static void be_rank(struct tk *t, void *arg) {
 static void expect_no_names(struct tk *t, const struct step *step,
                             const struct resources_names *before) {
     char first[300];
-    uint64_t end_ms = tk_now_ms() + tk_scaled_ms(STRANGERS_MS);
+    uint64_t end_ms = tk_now_ms() + tk_limit_ms(t, STRANGERS_MS);
     int count = resources_new_names(before, first, sizeof(first));
 
     while (count > 0 && tk_now_ms() < end_ms)
@@ -189,7 +189,7 @@ static bool take_step(struct tk *t, struct step *step, const struct walk_list *l
     walk_read_name(t, step->odd, step->name);
     tk_checkpoint(t, "%s: rank %d killed at %s", step->scenario->name, (int)step->odd, step->name);
     TK_REQ(t, "SM-POINT-07");
-    enum tk_child_end end = tk_run_child(t, be_rank, step, tk_scaled_ms(HANG_MS));
+    enum tk_child_end end = tk_run_child(t, be_rank, step, tk_limit_ms(t, HANG_MS));
     TK_CHECK_MSG(t, (end == TK_CHILD_KILLED) == (t->rank == step->odd),
                  "rank %d at %s: this rank was %skilled", (int)step->odd, step->name,
                  t->rank == step->odd ? "not " : "");
