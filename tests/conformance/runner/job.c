@@ -92,6 +92,7 @@ static void settle(struct runner *runner, int fd) {
     runner->live.on = false;
     if (runner->private_shm)
         runner->private_shm = private_shm_enter_again();
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* which entering it may have undone */
     setenv("SYMMEM_PRIVATE_SHM", runner->private_shm ? "1" : "0", 1);
     if (arena == NULL)
         exit(RUNNER_FAILED);
