@@ -21,12 +21,15 @@ static fake_world *world;
 /* What rank 0 has passed, and the others. A rank that sleeps does so when it has to. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char passed[2][4096];
+static atomic_int sleeps;
 
 static symmem_status note(const symmem_host *host, const char *name) {
     char *text = passed[world != NULL && host != &world->ranks[0].host.host];
     size_t length;
-    if (strcmp(name, "shm.sleep*") == 0)
+    if (strcmp(name, "shm.sleep*") == 0) {
+        atomic_fetch_add(&sleeps, 1);
         return SYMMEM_OK;
+    }
     pthread_mutex_lock(&lock);
     length = strlen(text);
     snprintf(text + length, sizeof passed[0] - length, "%s%s", length > 0 ? " " : "",
@@ -102,6 +105,35 @@ static void test_signals(void) {
     CU_ASSERT_EQUAL(backend->peers_open(rank->instance, &rank->peers, &tables[0], &tables[1]),
                     SYMMEM_OK);
     expect("peers_open", "peers.open");
+    fake_world_close(world);
+    world = NULL;
+    passed[0][0] = '\0';
+}
+
+/* What waits in vain sleeps a few times, on the word that will change: on another one, whose value
+ * is not the expected one, it would not sleep at all, but look again and again. */
+static void expect_sleep(const char *what, symmem_status status) {
+    int count = atomic_exchange(&sleeps, 0);
+    CU_ASSERT_EQUAL(status, SYMMEM_TIMEOUT);
+    if (count < 1 || count > 20)
+        printf("\n    %s: %d sleeps\n", what, count);
+    CU_ASSERT(count >= 1 && count <= 20);
+    fake_world_reset(world);
+}
+
+static void test_sleep(void) {
+    open_world();
+    fake_rank *rank = &world->ranks[0];
+    atomic_store(&sleeps, 0);
+    for (int i = 0; i < 2; i++) { /* each behind the others, of which something may be left over */
+        CU_ASSERT_EQUAL(fake_put(rank, 1, 0, 100, NULL), SYMMEM_OK);
+        expect_sleep("a second put", fake_put(rank, 1, 0, 100, NULL));
+        expect_sleep("a wait", fake_wait(rank, 1, 0, 100, NULL));
+        CU_ASSERT_EQUAL(fake_put(rank, 1, 0, 100, NULL), SYMMEM_OK);
+        expect_sleep("a second put", fake_put(rank, 1, 0, 100, NULL));
+        expect_sleep("a barrier", fake_barrier(rank, 0, 100, NULL));
+        expect_sleep("a wait", fake_wait(rank, 1, 0, 100, NULL));
+    }
     fake_world_close(world);
     world = NULL;
     passed[0][0] = '\0';
@@ -189,6 +221,7 @@ static void test_multicast(void) {
 int main(void) {
     static const unit_case cases[] = {{"memory", test_memory},
                                       {"signals", test_signals},
+                                      {"sleep", test_sleep},
                                       {"streams", test_streams},
                                       {"multicast", test_multicast}};
     backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
