@@ -6,7 +6,7 @@
  * Environment, for programs that cannot call: FAKE_CUDA_DEVICES, FAKE_CUDA_FABRIC and
  * FAKE_CUDA_REFUSAL (fake_cuda.c), FAKE_CUDA_NO_ID (there is no cuCtxGetId), FAKE_CUDA_ALONE
  * (elsewhere.c, left.c), FAKE_CUDA_TAKES_BACK (exit.c), FAKE_CUDA_NO_USER_OBJECTS
- * (user_objects.c), FAKE_CUDA_SLOW_OPEN, FAKE_CUDA_OTHERS, FAKE_CUDA_HIDES (fake_cuda.c),
+ * (user_objects.c), FAKE_CUDA_SLOW_OPEN (contexts.c), FAKE_CUDA_OTHERS, FAKE_CUDA_HIDES (memory.c),
  * FAKE_CUDA_JITTER (cuda_on_host.h).
  */
 #ifndef FAKE_CUDA_CONTROL_H
@@ -44,8 +44,11 @@ int fake_kernels_begun(void);
 /* Whether no stream has anything to do. */
 bool fake_is_idle(void);
 
-/* Functions of a program that has the driver linked in; NULL: none. */
+/* For programs that have the driver linked in. NULL: none. */
 typedef struct fake_hooks {
+    /* Work that need not wait is done in the call that enqueues it, and not by a thread, which a
+     * busy machine may keep from running. */
+    bool at_once;
     void (*loading)(void); /* while a module is loaded */
     /* Work that the driver does not know of is on the stream, which goes on behind it. */
     bool (*is_busy)(const void *stream);

@@ -289,7 +289,6 @@ static void drop_window(struct ncclComm *comm, fake_window *window) {
     tell_driver("fake_forget", window, 0);
     unmap(window);
     free(window);
-    atomic_fetch_sub(&fake_nccl.windows, 1);
 }
 
 static void tell_root(meeting *its) {
@@ -460,7 +459,7 @@ PUBLIC ncclResult_t ncclCommAbort(ncclComm_t comm) {
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     atomic_store(&comm->aborted, true);
     join(comm);
-    while (comm->windows != NULL)
+    while (comm->windows != NULL) /* those that it should have given back are still counted */
         drop_window(comm, comm->windows);
     if (comm->has_met)
         unpin(comm->pinned);
@@ -513,6 +512,7 @@ PUBLIC ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t opaqu
     if (is_busy(comm))
         return ncclInvalidArgument;
     drop_window(comm, window);
+    atomic_fetch_sub(&fake_nccl.windows, 1);
     atomic_fetch_add(&fake_nccl.deregistrations, 1);
     return ncclSuccess;
 }

@@ -42,6 +42,21 @@ bool fake_call_fails(fake_site *site, CUresult *answer);
 /* What is made, and given back. */
 void fake_count(int change);
 
+/* --- fake_cuda.c --------------------------------------------------------------------- */
+
+typedef struct fake_entry {
+    const char *name;
+    void (*function)(void);
+} fake_entry;
+
+#define FAKE_ENTRY(name, function)                                                                 \
+    { "cu" #name, (void (*)(void))function }
+
+/* Each ends with NULL. */
+extern const fake_entry fake_context_entries[], fake_memory_entries[], fake_work_entries[],
+    fake_stream_entries[], fake_module_entries[], fake_pool_entries[], fake_mode_entries[],
+    fake_user_object_entries[], fake_multicast_entries[];
+
 /* --- streams.c ----------------------------------------------------------------------- */
 
 typedef struct fake_op {
@@ -56,50 +71,23 @@ typedef struct fake_op {
 /* Enqueues or captures a copy of `arg`. */
 CUresult fake_enqueue(CUstream stream, void (*run)(void *arg), void (*drop)(void *arg),
                       const void *arg, size_t bytes, bool blocks);
+/* Behind a call that enqueues, without a lock: see fake_cuda_hooks.at_once. */
+void fake_go_on(CUstream stream);
 bool fake_is_capturing(CUstream stream);
 void fake_wait_stream(CUstream stream);
 void fake_wait_context(CUcontext context); /* for all its streams */
-
-CUresult fake_stream_create(CUstream *stream, unsigned int flags);
-CUresult fake_priority_range(int *lowest, int *highest);
-CUresult fake_stream_create_with(CUstream *stream, unsigned int flags, int priority);
-CUresult fake_stream_destroy(CUstream stream);
-CUresult fake_stream_query(CUstream stream);
-CUresult fake_stream_wait_event(CUstream stream, CUevent event, unsigned int flags);
-CUresult fake_begin_capture(CUstream stream, CUstreamCaptureMode mode);
-CUresult fake_end_capture(CUstream stream, CUgraph *graph);
-CUresult fake_capture_info(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
-                           CUgraph *graph, const CUgraphNode **dependencies, size_t *count);
-CUresult fake_event_create(CUevent *event, unsigned int flags);
-CUresult fake_event_destroy(CUevent event);
-CUresult fake_event_record(CUevent event, CUstream stream);
-CUresult fake_event_query(CUevent event);
-CUresult fake_event_elapsed(float *ms, CUevent start, CUevent end);
-CUresult fake_instantiate(CUgraphExec *executable, CUgraph graph, unsigned long long flags);
-CUresult fake_graph_destroy(CUgraph graph);
 CUresult fake_graph_launch(CUgraphExec executable, CUstream stream);
-CUresult fake_exec_destroy(CUgraphExec executable);
 
 struct fake_held;
 struct fake_held **fake_held_by(CUgraph graph); /* its user objects */
 
 /* --- user_objects.c ------------------------------------------------------------------ */
 
-/* FAKE_CUDA_NO_USER_OBJECTS=create, =retain: that call fails. */
-CUresult fake_user_object(CUuserObject *object, void *arg, CUhostFn destroy, unsigned int count,
-                          unsigned int flags);
-CUresult fake_user_object_release(CUuserObject object, unsigned int count);
-CUresult fake_graph_retain(CUgraph graph, CUuserObject object, unsigned int count,
-                           unsigned int flags);
 struct fake_held *fake_hold_too(const struct fake_held *held);
 void fake_let_go(struct fake_held *held);
 
 /* --- modules.c ----------------------------------------------------------------------- */
 
-CUresult fake_load(CUmodule *module, const void *image);
-CUresult fake_unload(CUmodule module);
-CUresult fake_function(CUfunction *function, CUmodule module, const char *name);
-CUresult fake_load_function(CUfunction function);
 struct fake_kernel;
 /* NULL: its module is gone, or of another context. */
 const struct fake_kernel *fake_kernel_of(CUfunction function);
@@ -108,7 +96,7 @@ const struct fake_kernel *fake_kernel_of(CUfunction function);
 
 void fake_await_room(void);   /* before a kernel begins */
 void fake_await_motion(void); /* before anything begins */
-void fake_await_call(void);   /* before that */
+void fake_await_call(void);   /* before a call that fake_hold_calls is about */
 
 /* --- exit.c -------------------------------------------------------------------------- */
 
@@ -124,7 +112,6 @@ void fake_watch_end(void); /* of the calling thread */
 
 /* --- elsewhere.c --------------------------------------------------------------------- */
 
-CUresult fake_exchange_mode(CUstreamCaptureMode *mode);
 void fake_need_no_capture(const char *call);
 void fake_first_pushed(void);
 void fake_last_popped(void);
@@ -136,23 +123,33 @@ bool fake_is_known(CUdeviceptr at);
 CUresult fake_access_begin(CUdeviceptr at);
 void fake_access_end(CUdeviceptr at);
 
-/* --- fake_cuda.c --------------------------------------------------------------------- */
+/* --- contexts.c ---------------------------------------------------------------------- */
+
+#define FAKE_DEVICES 8
+#define FAKE_DEVICE_BYTES ((size_t)1 << 40)
 
 CUcontext fake_current(void); /* NULL: none */
 bool fake_in_context(void);   /* one that is alive */
 unsigned long long fake_id_of(CUcontext context);
+/* Every call that enqueues has the lock of the current context. */
+void fake_begin_enqueueing(void);
+void fake_end_enqueueing(void);
 
-/* --- pools.c ------------------------------------------------------------------------- */
+#define FAKE_NEED_CONTEXT()                                                                        \
+    do {                                                                                           \
+        if (!fake_in_context())                                                                    \
+            return CUDA_ERROR_INVALID_CONTEXT;                                                     \
+    } while (0)
 
-CUresult fake_free_async(CUdeviceptr at, CUstream stream);
-CUresult fake_pool_create(CUmemoryPool *pool, const CUmemPoolProps *properties);
-CUresult fake_pool_destroy(CUmemoryPool pool);
-CUresult fake_pool_set(CUmemoryPool pool, CUmemPool_attribute attribute, void *value);
-CUresult fake_alloc_from_pool(CUdeviceptr *at, size_t bytes, CUmemoryPool pool, CUstream stream);
+/* --- memory.c ------------------------------------------------------------------------ */
+
+bool fake_may_fill(size_t bytes);
+
+static inline void *fake_pointer(CUdeviceptr at) {
+    return (void *)(uintptr_t)at;
+}
 
 /* --- multicast.c --------------------------------------------------------------------- */
-
-#define FAKE_DEVICES 8
 
 /* A handle of memory or of a multicast object is a descriptor of this process. */
 static inline int fake_fd_of(CUmemGenericAllocationHandle handle) {
@@ -164,16 +161,6 @@ static inline CUmemGenericAllocationHandle fake_handle_of(int fd) {
 }
 
 bool fake_is_multicast(int fd);
-CUresult fake_multicast_granularity(size_t *bytes, const CUmulticastObjectProp *property,
-                                    CUmulticastGranularity_flags option);
-CUresult fake_multicast_create(CUmemGenericAllocationHandle *handle,
-                               const CUmulticastObjectProp *property);
-CUresult fake_multicast_add(CUmemGenericAllocationHandle handle, CUdevice device);
-CUresult fake_multicast_bind(CUmemGenericAllocationHandle handle, size_t at,
-                             CUmemGenericAllocationHandle memory, size_t memory_at, size_t bytes,
-                             unsigned long long flags);
-CUresult fake_multicast_unbind(CUmemGenericAllocationHandle handle, CUdevice device, size_t at,
-                               size_t bytes);
 void fake_multicast_released(int fd);
 CUresult fake_multicast_map(CUdeviceptr at, size_t bytes, int fd);
 void fake_multicast_unmap(CUdeviceptr at);

@@ -73,16 +73,16 @@ static object *open_object(int fd) {
     return NULL;
 }
 
-CUresult fake_multicast_granularity(size_t *bytes, const CUmulticastObjectProp *property,
-                                    CUmulticastGranularity_flags option) {
+static CUresult fake_multicast_granularity(size_t *bytes, const CUmulticastObjectProp *property,
+                                           CUmulticastGranularity_flags option) {
     FAKE_CALL("cuMulticastGetGranularity");
     (void)property, (void)option;
     *bytes = GRANULARITY;
     return CUDA_SUCCESS;
 }
 
-CUresult fake_multicast_create(CUmemGenericAllocationHandle *handle,
-                               const CUmulticastObjectProp *property) {
+static CUresult fake_multicast_create(CUmemGenericAllocationHandle *handle,
+                                      const CUmulticastObjectProp *property) {
     FAKE_CALL("cuMulticastCreate");
     if (property->size == 0 || property->size % GRANULARITY != 0 || property->flags != 0 ||
         property->numDevices < 2 || property->numDevices > FAKE_DEVICES ||
@@ -115,7 +115,7 @@ static CUresult take_slot(int fd, CUdevice device) {
     return free_slot ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult fake_multicast_add(CUmemGenericAllocationHandle handle, CUdevice device) {
+static CUresult fake_multicast_add(CUmemGenericAllocationHandle handle, CUdevice device) {
     FAKE_CALL("cuMulticastAddDevice");
     int fd = fake_fd_of(handle);
     object *shared = open_object(fd);
@@ -145,9 +145,9 @@ static int device_of(int fd) {
     return device;
 }
 
-CUresult fake_multicast_bind(CUmemGenericAllocationHandle handle, size_t at,
-                             CUmemGenericAllocationHandle memory, size_t memory_at, size_t bytes,
-                             unsigned long long flags) {
+static CUresult fake_multicast_bind(CUmemGenericAllocationHandle handle, size_t at,
+                                    CUmemGenericAllocationHandle memory, size_t memory_at,
+                                    size_t bytes, unsigned long long flags) {
     FAKE_CALL("cuMulticastBindMem");
     struct stat info;
     object *shared = open_object(fake_fd_of(handle));
@@ -169,8 +169,8 @@ CUresult fake_multicast_bind(CUmemGenericAllocationHandle handle, size_t at,
     return result;
 }
 
-CUresult fake_multicast_unbind(CUmemGenericAllocationHandle handle, CUdevice device, size_t at,
-                               size_t bytes) {
+static CUresult fake_multicast_unbind(CUmemGenericAllocationHandle handle, CUdevice device,
+                                      size_t at, size_t bytes) {
     FAKE_CALL("cuMulticastUnbind");
     object *shared = open_object(fake_fd_of(handle));
     if (shared == NULL)
@@ -280,3 +280,12 @@ int fake_multicast_find(const void *address, size_t bytes, char **places) {
     pthread_mutex_unlock(&lock);
     return count;
 }
+
+const fake_entry fake_multicast_entries[] = {
+    FAKE_ENTRY(MulticastGetGranularity, fake_multicast_granularity),
+    FAKE_ENTRY(MulticastCreate, fake_multicast_create),
+    FAKE_ENTRY(MulticastAddDevice, fake_multicast_add),
+    FAKE_ENTRY(MulticastBindMem, fake_multicast_bind),
+    FAKE_ENTRY(MulticastUnbind, fake_multicast_unbind),
+    {NULL, NULL},
+};

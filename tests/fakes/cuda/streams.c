@@ -192,7 +192,7 @@ static CUresult make_stream(CUstream *stream_p, unsigned int flags, bool urgent)
     return CUDA_SUCCESS;
 }
 
-CUresult fake_stream_create(CUstream *stream_p, unsigned int flags) {
+static CUresult fake_stream_create(CUstream *stream_p, unsigned int flags) {
     FAKE_CALL("cuStreamCreate");
     return make_stream(stream_p, flags, false);
 }
@@ -221,21 +221,21 @@ static void need_context_of(CUstream stream) {
     abort();
 }
 
-CUresult fake_priority_range(int *lowest, int *highest) {
+static CUresult fake_priority_range(int *lowest, int *highest) {
     FAKE_CALL("cuCtxGetStreamPriorityRange");
     *lowest = 0;
     *highest = -5;
     return CUDA_SUCCESS;
 }
 
-CUresult fake_stream_create_with(CUstream *stream_p, unsigned int flags, int priority) {
+static CUresult fake_stream_create_with(CUstream *stream_p, unsigned int flags, int priority) {
     FAKE_CALL("cuStreamCreateWithPriority");
     return priority <= 0 && priority >= -5 ? make_stream(stream_p, flags, priority < 0)
                                            : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* A busy one ends after its work. */
-CUresult fake_stream_destroy(CUstream stream) {
+static CUresult fake_stream_destroy(CUstream stream) {
     FAKE_CALL("cuStreamDestroy");
     need_context_of(stream);
     pthread_mutex_lock(&lock);
@@ -246,7 +246,7 @@ CUresult fake_stream_destroy(CUstream stream) {
     return CUDA_SUCCESS;
 }
 
-CUresult fake_stream_query(CUstream stream) {
+static CUresult fake_stream_query(CUstream stream) {
     FAKE_UNSEEN_CALL("cuStreamQuery");
     need_context_of(stream);
     pthread_mutex_lock(&lock);
@@ -261,6 +261,7 @@ CUresult fake_stream_query(CUstream stream) {
 }
 
 void fake_wait_stream(CUstream stream) {
+    fake_go_on(stream);
     pthread_mutex_lock(&lock);
     while (stream->first != NULL || stream->busy)
         pthread_cond_wait(&changed, &lock);
@@ -315,8 +316,36 @@ static void append(CUstream stream, fake_op *op) {
     fake_op ***end = stream->capture != NULL ? &stream->capture->end : &stream->end;
     **end = op;
     *end = &op->next;
-    need_thread(stream);
+    if (!fake_cuda_hooks.at_once)
+        need_thread(stream);
     pthread_cond_broadcast(&changed);
+}
+
+static void wait_reached(void *arg);
+
+/* lock held. Whether its next work would keep the one who does it. */
+static bool must_wait(CUstream stream) {
+    const struct ticket *ticket = (const void *)stream->first->arg;
+    return is_held(stream) ||
+           (stream->first->run == wait_reached && ticket->event->reached < ticket->number);
+}
+
+/* The caller is the stream's thread, as far as that need not wait. */
+void fake_go_on(CUstream stream) {
+    if (!fake_cuda_hooks.at_once)
+        return;
+    pthread_mutex_lock(&lock);
+    if (!stream->running) {
+        stream->running = true;
+        while (stream->first != NULL && !must_wait(stream))
+            run_first(stream);
+        stream->running = false;
+        if (stream->first != NULL)
+            need_thread(stream);
+        else if (stream->closing)
+            forget(stream);
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 CUresult fake_enqueue(CUstream stream, void (*run)(void *arg), void (*drop)(void *arg),
@@ -358,7 +387,7 @@ static void wait_reached(void *arg) {
     pthread_mutex_unlock(&lock);
 }
 
-CUresult fake_event_create(CUevent *event_p, unsigned int flags) {
+static CUresult fake_event_create(CUevent *event_p, unsigned int flags) {
     FAKE_CALL("cuEventCreate");
     CUevent event = calloc(1, sizeof *event);
     if (event == NULL || (flags != CU_EVENT_DISABLE_TIMING && flags != CU_EVENT_DEFAULT))
@@ -369,7 +398,7 @@ CUresult fake_event_create(CUevent *event_p, unsigned int flags) {
     return CUDA_SUCCESS;
 }
 
-CUresult fake_event_destroy(CUevent event) {
+static CUresult fake_event_destroy(CUevent event) {
     FAKE_UNSEEN_CALL("cuEventDestroy");
     drop_event(&(struct ticket){.event = event});
     return CUDA_SUCCESS;
@@ -397,16 +426,17 @@ static void record(CUevent event, CUstream stream) {
         mark(event, stream);
 }
 
-CUresult fake_event_record(CUevent event, CUstream stream) {
+static CUresult fake_event_record(CUevent event, CUstream stream) {
     FAKE_CALL("cuEventRecord");
     fake_await_call();
     pthread_mutex_lock(&lock);
     record(event, stream);
     pthread_mutex_unlock(&lock);
+    fake_go_on(stream);
     return CUDA_SUCCESS;
 }
 
-CUresult fake_stream_wait_event(CUstream stream, CUevent event, unsigned int flags) {
+static CUresult fake_stream_wait_event(CUstream stream, CUevent event, unsigned int flags) {
     FAKE_CALL("cuStreamWaitEvent");
     (void)flags;
     CUresult result = CUDA_SUCCESS;
@@ -428,10 +458,11 @@ CUresult fake_stream_wait_event(CUstream stream, CUevent event, unsigned int fla
         result = CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     }
     pthread_mutex_unlock(&lock);
+    fake_go_on(stream);
     return result;
 }
 
-CUresult fake_event_query(CUevent event) {
+static CUresult fake_event_query(CUevent event) {
     FAKE_UNSEEN_CALL("cuEventQuery");
     pthread_mutex_lock(&lock);
     CUresult result = event->capture != NULL              ? CUDA_ERROR_CAPTURED_EVENT
@@ -442,7 +473,7 @@ CUresult fake_event_query(CUevent event) {
     return result;
 }
 
-CUresult fake_event_elapsed(float *ms, CUevent start, CUevent end) {
+static CUresult fake_event_elapsed(float *ms, CUevent start, CUevent end) {
     FAKE_CALL("cuEventElapsedTime");
     pthread_mutex_lock(&lock);
     bool over = start->reached == start->recorded && end->reached == end->recorded;
@@ -454,7 +485,7 @@ CUresult fake_event_elapsed(float *ms, CUevent start, CUevent end) {
 
 /* --- graphs ------------------------------------------------------------------------- */
 
-CUresult fake_begin_capture(CUstream stream, CUstreamCaptureMode mode) {
+static CUresult fake_begin_capture(CUstream stream, CUstreamCaptureMode mode) {
     FAKE_CALL("cuStreamBeginCapture");
     (void)mode;
     CUgraph graph = calloc(1, sizeof *graph);
@@ -475,8 +506,10 @@ CUresult fake_begin_capture(CUstream stream, CUstreamCaptureMode mode) {
     return capturing ? CUDA_ERROR_ILLEGAL_STATE : CUDA_SUCCESS;
 }
 
+static CUresult fake_graph_destroy(CUgraph graph);
+
 /* Streams that joined are let go with the origin, and spoil it if nobody has waited for them. */
-CUresult fake_end_capture(CUstream stream, CUgraph *graph_p) {
+static CUresult fake_end_capture(CUstream stream, CUgraph *graph_p) {
     FAKE_CALL("cuStreamEndCapture");
     bool spoilt = false;
     pthread_mutex_lock(&lock);
@@ -499,8 +532,8 @@ CUresult fake_end_capture(CUstream stream, CUgraph *graph_p) {
     return result;
 }
 
-CUresult fake_capture_info(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
-                           CUgraph *graph, const CUgraphNode **dependencies, size_t *count) {
+static CUresult fake_capture_info(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
+                                  CUgraph *graph, const CUgraphNode **dependencies, size_t *count) {
     FAKE_CALL("cuStreamGetCaptureInfo");
     (void)dependencies, (void)count;
     pthread_mutex_lock(&lock);
@@ -529,7 +562,8 @@ static void end_list(fake_op *op) {
     }
 }
 
-CUresult fake_instantiate(CUgraphExec *executable_p, CUgraph graph, unsigned long long flags) {
+static CUresult fake_instantiate(CUgraphExec *executable_p, CUgraph graph,
+                                 unsigned long long flags) {
     FAKE_CALL("cuGraphInstantiateWithFlags");
     CUgraphExec executable = calloc(1, sizeof *executable);
     if (executable == NULL || flags != 0)
@@ -542,7 +576,7 @@ CUresult fake_instantiate(CUgraphExec *executable_p, CUgraph graph, unsigned lon
     return CUDA_SUCCESS;
 }
 
-CUresult fake_graph_destroy(CUgraph graph) {
+static CUresult fake_graph_destroy(CUgraph graph) {
     FAKE_CALL("cuGraphDestroy");
     end_list(graph->first);
     fake_let_go(graph->held);
@@ -564,7 +598,7 @@ CUresult fake_graph_launch(CUgraphExec executable, CUstream stream) {
     return CUDA_SUCCESS;
 }
 
-CUresult fake_exec_destroy(CUgraphExec executable) {
+static CUresult fake_exec_destroy(CUgraphExec executable) {
     FAKE_CALL("cuGraphExecDestroy");
     end_list(executable->first);
     fake_let_go(executable->held); /* the driver: after its launches */
@@ -572,3 +606,24 @@ CUresult fake_exec_destroy(CUgraphExec executable) {
     free(executable);
     return CUDA_SUCCESS;
 }
+
+const fake_entry fake_stream_entries[] = {
+    FAKE_ENTRY(StreamCreate, fake_stream_create),
+    FAKE_ENTRY(CtxGetStreamPriorityRange, fake_priority_range),
+    FAKE_ENTRY(StreamCreateWithPriority, fake_stream_create_with),
+    FAKE_ENTRY(StreamDestroy, fake_stream_destroy),
+    FAKE_ENTRY(StreamQuery, fake_stream_query),
+    FAKE_ENTRY(StreamWaitEvent, fake_stream_wait_event),
+    FAKE_ENTRY(StreamBeginCapture, fake_begin_capture),
+    FAKE_ENTRY(StreamEndCapture, fake_end_capture),
+    FAKE_ENTRY(StreamGetCaptureInfo, fake_capture_info),
+    FAKE_ENTRY(EventCreate, fake_event_create),
+    FAKE_ENTRY(EventDestroy, fake_event_destroy),
+    FAKE_ENTRY(EventRecord, fake_event_record),
+    FAKE_ENTRY(EventQuery, fake_event_query),
+    FAKE_ENTRY(EventElapsedTime, fake_event_elapsed),
+    FAKE_ENTRY(GraphInstantiateWithFlags, fake_instantiate),
+    FAKE_ENTRY(GraphDestroy, fake_graph_destroy),
+    FAKE_ENTRY(GraphExecDestroy, fake_exec_destroy),
+    {NULL, NULL},
+};

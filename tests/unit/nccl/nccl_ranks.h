@@ -102,6 +102,7 @@ static int live_before;
 
 static inline void use_driver(void) {
     static bool is_used;
+    fake_cuda_hooks.at_once = true;
     setenv("FAKE_CUDA_NO_ID", "1", 1); /* or modules stay */
     if (!is_used)
         fake_use_devices(); /* so that the backend keeps nothing of its own */

@@ -3,16 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm.h"
-#include "shm_fake_host.h"
-#include "unit_main.h"
+#include "shm_instance.h"
 
 #define NAME "SYMMEM_SHM_NVLINKS"
 #define UNTOUCHED (-5)
 
-static const symmem_backend *backend;
-static void *instance;
-static fake_host host;
 static int32_t matrix[17];
 
 static symmem_status ask(const char *setting, int32_t count) {
@@ -65,10 +60,5 @@ static const unit_case cases[] = {
 };
 
 int main(void) {
-    backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
-    fake_host_init(&host);
-    instance = fake_open(&host);
-    int result = UNIT_MAIN("shm connectivity", cases);
-    backend->close(instance);
-    return result;
+    return UNIT_MAIN_WITHIN("shm connectivity", setup, teardown, cases);
 }

@@ -3,29 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shm.h"
-#include "shm_fake_host.h"
-#include "unit_main.h"
-
-static const symmem_backend *backend;
-static fake_host host;
-static void *instance;
-
-static int setup(void) {
-    instance = fake_open(&host);
-    return 0;
-}
-
-static int teardown(void) {
-    backend->close(instance);
-    return 0;
-}
-
-static void *new_stream(void) {
-    void *stream = NULL;
-    CU_ASSERT_EQUAL_FATAL(backend->stream_create(instance, 0, &stream), SYMMEM_OK);
-    return stream;
-}
+#include "shm_instance.h"
 
 static void *new_event(void) {
     void *event = NULL;
@@ -397,6 +375,5 @@ static const unit_case cases[] = {
 };
 
 int main(void) {
-    backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
     return UNIT_MAIN_WITHIN("shm graphs", setup, teardown, cases);
 }

@@ -3,23 +3,7 @@
 #include <string.h>
 
 #include "../../strange_floats.h"
-#include "shm.h"
-#include "shm_fake_host.h"
-#include "unit_main.h"
-
-static const symmem_backend *backend;
-static fake_host host;
-static void *instance;
-
-static int setup(void) {
-    instance = fake_open(&host);
-    return 0;
-}
-
-static int teardown(void) {
-    backend->close(instance);
-    return 0;
-}
+#include "shm_instance.h"
 
 /* Four rows in two chunks. */
 static float a[4] = {1, 2, 3, 4}, b[1] = {2}, out[4];
@@ -197,6 +181,5 @@ static const unit_case cases[] = {
 };
 
 int main(void) {
-    backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
     return UNIT_MAIN_WITHIN("shm products", setup, teardown, cases);
 }
