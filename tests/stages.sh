@@ -242,11 +242,11 @@ optimised="-DCMAKE_C_FLAGS_RELWITHDEBINFO=-O2 -DNDEBUG"
 
 make_gcc() { build_in build-gcc -DCMAKE_C_COMPILER=gcc "$optimised"; }
 
-# The library and the emulation, for optimised code; the suite is the plain tree's. What else there is
-# the stage "asan" compiles with clang, and runs, but for the fakes of GPU libraries.
+# The library and the emulation as another compiler has them; the suite is the plain tree's. What is undefined
+# ends the process, which needs nothing of UndefinedBehaviorSanitizer's to be linked.
 make_clang() {
     build_target="symmem symmem_backend_shm" build_in build-clang -DCMAKE_C_COMPILER=clang \
-        -DSYMMEM_SKELETONS=OFF "$optimised"
+        -DSYMMEM_SKELETONS=OFF "$optimised" "-DCMAKE_C_FLAGS=-fsanitize=undefined -fsanitize-trap=undefined"
 }
 
 # Quick to compile, and reports still name lines.
@@ -289,8 +289,8 @@ about() { # STAGE
     changed) echo "mutants of the functions that changed, and a sample of the others" ;;
     worlds) echo "the suite with 1, 5 and 8 ranks, and in 64 MiB of shared memory" ;;
     withheld) echo "each rank missing in turn, worlds of up to 128 ranks" ;;
-    clang) echo "the library by clang" ;;
-    asan) echo "AddressSanitizer and UndefinedBehaviorSanitizer" ;;
+    clang) echo "the library by clang, in which undefined behavior traps" ;;
+    asan) echo "AddressSanitizer and UndefinedBehaviorSanitizer, tests included" ;;
     tsan) echo "ThreadSanitizer" ;;
     msan) echo "MemorySanitizer" ;;
     coverage) echo "lines and branches, with their thresholds" ;;

@@ -177,13 +177,13 @@ static void read_table(const char *path) {
             bad(&(struct row){.table = path}, number, "an edit before the first row");
         }
     }
-    for (size_t i = 0; i < row_count; i++)
-        finish_row(&rows[i]);
 }
 
 static void read_tables(char **paths) {
     for (; *paths != NULL; paths++)
         read_table(*paths);
+    for (size_t i = 0; i < row_count; i++)
+        finish_row(&rows[i]);
 }
 
 /* --- the rows as fields ---------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # run.sh [--jobs N] [--only GLOB] [--kind KIND] [--changed REVISION] [--sample PERCENT [--seed N]]
-#        [--output FILE.json] [--backend FILE.so] [--list | --prepare]
+#        [--most N] [--output FILE.json] [--backend FILE.so] [--list | --prepare]
 # makes the mutants of tables/, runs the tests that are to kill each, and prints a table; --list only prints
 # their names, --prepare only builds what they are made from. See README.md.
 # The last line is "N killed, N survived, N errors"; exit status 0 if all were killed, 1 if not,
@@ -16,7 +16,7 @@ processors=$(getconf _NPROCESSORS_ONLN)
 # More than processors: what hangs only waits, and lane.sh looks whether there is room. Each lane has a user
 # of its own, of 64.
 jobs=$((processors * 5 < 64 ? processors * 5 : 64)) only='*' kind='*' output='' stop=''
-changed='' sample='' seed=$(($(date +%s) / 86400)) # another sample each day
+changed='' sample='' most='' seed=$(($(date +%s) / 86400)) # another sample each day
 while [ "$#" -gt 0 ]; do
     [[ $1 != --prepare && $1 != --list ]] || { stop=${1#--} && shift && continue; }
     [ "$#" -gt 1 ] || { echo "run.sh: $1 wants a value, or is unknown" >&2; exit 2; }
@@ -27,13 +27,14 @@ while [ "$#" -gt 0 ]; do
     --changed) changed=$2 ;;
     --sample) sample=$2 ;;
     --seed) seed=$2 ;;
+    --most) most=$2 ;;
     --output) output=$2 ;;
     --backend) SYMMEM_MUTANTS_OF=$(realpath -- "$2") || exit 2 ;;
     *) echo "run.sh: unknown option $1" >&2; exit 2 ;;
     esac
     shift 2
 done
-[[ $sample$seed =~ ^[0-9]+$ ]] || { echo "run.sh: --sample and --seed want numbers" >&2; exit 2; }
+[[ $sample$seed$most =~ ^[0-9]+$ ]] || { echo "run.sh: --sample, --seed and --most want numbers" >&2; exit 2; }
 if [ -n "${SYMMEM_MUTANTS_OF:-}" ]; then
     export SYMMEM_MUTANTS_OF
     kind=decorator # the others are of our own source
@@ -62,7 +63,14 @@ while IFS=$'\t' read -r name its_kind _; do
 done < <(shuf --random-source="$TABLE" "$TABLE" |
     awk -F'\t' -v OFS='\t' '{ print ($2 == "contained" ? 0 : ++count[$2 ~ /unit|fake/]), $0 }' |
     sort -s -n -k 1,1 | cut -f 2-)
-[ "${#selected[@]}" -gt 0 ] || { echo "run.sh: no mutant is called that" >&2; exit 2; }
+no_mutant() { # REASON; none is fine where few are chosen, but not where one was asked for
+    echo "run.sh: $1" >&2
+    [ -n "$changed$sample" ] || exit 2
+    [ "$stop" = list ] || echo "0 killed, 0 survived, 0 errors"
+    exit 0
+}
+
+[ "${#selected[@]}" -gt 0 ] || no_mutant "no mutant is called that"
 if [ -n "$changed$sample" ]; then
     # shellcheck source=tests/mutants/choose.sh
     . "$mutants/choose.sh"
@@ -85,7 +93,7 @@ leave_out() { # KINDS REASON
     [ "${#kept[@]}" -eq "${#selected[@]}" ] ||
         echo "$((${#selected[@]} - ${#kept[@]})) left out: $2"
     selected=("${kept[@]}")
-    [ "${#selected[@]}" -gt 0 ] || { echo "run.sh: no mutant is left" >&2; exit 2; }
+    [ "${#selected[@]}" -gt 0 ] || no_mutant "no mutant is left"
 }
 
 has_header() { # NAME

@@ -10,7 +10,7 @@ void *source_allocate(size_t bytes) {
     static struct block {
         struct block *before;
         max_align_t memory[];
-    } *last; /* from which a checker of leaks reaches all */
+    } * last; /* from which a checker of leaks reaches all */
     struct block *block = calloc(1, sizeof *block + bytes);
     if (block == NULL) {
         fputs("rows: no memory\n", stderr);

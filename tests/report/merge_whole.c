@@ -75,6 +75,10 @@ static const char *claim_of(struct page *page, const struct page_run *whole) {
 
 /* --- results ------------------------------------------------------------------------------ */
 
+static bool is_of_round(const struct page_result *result, int round) {
+    return result->status != PAGE_NOT_PLANNED && result->repeat == round;
+}
+
 /* In a round the cases of the plan were dealt to the parts in turn, and so they are collected. */
 static void collect_round(const struct merge *merge, struct page_run *whole, int next[],
                           int round) {
@@ -82,15 +86,13 @@ static void collect_round(const struct merge *merge, struct page_run *whole, int
         found = false;
         for (int part = 0; part < merge->count; part++) {
             const struct page_run *run = merge_run(merge, part);
-            const struct page_result *result = &run->results[next[part]];
             struct page_result *added;
 
-            if (next[part] == run->result_count || result->status == PAGE_NOT_PLANNED ||
-                result->repeat != round)
+            if (next[part] == run->result_count || !is_of_round(&run->results[next[part]], round))
                 continue;
             added = PAGE_ADD(merge->reader->page, whole->results, whole->result_count);
             if (added != NULL)
-                *added = *result;
+                *added = run->results[next[part]];
             next[part]++;
             found = true;
         }

@@ -192,6 +192,8 @@ struct page_verdict page_judge_backend(const struct page *page, int requirement,
                                        const char *backend);
 /* Copies the next word of a comma-separated list and moves *list_p on; false at its end. */
 bool page_next(const char **list_p, char *word, size_t capacity);
+/* "SIGNAL" of "SM-SIGNAL-03". */
+void page_area(const char *id, char *area, size_t capacity);
 /* What makes "process" and "thread" as many as the run has ranks. */
 const char *page_plural(const struct page_run *run);
 /* "A", "B", ... "AA": how tables refer to a run. */

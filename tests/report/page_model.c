@@ -75,6 +75,15 @@ bool page_next(const char **list_p, char *word, size_t capacity) {
     return true;
 }
 
+void page_area(const char *id, char *area, size_t capacity) {
+    const char *start = strchr(id, '-'), *end = strrchr(id, '-');
+
+    if (start == NULL || end <= start)
+        snprintf(area, capacity, "%s", id);
+    else
+        snprintf(area, capacity, "%.*s", (int)(end - start - 1), start + 1);
+}
+
 /* --- which tests are whose ----------------------------------------------------------- */
 
 static int compare_tests(const void *one, const void *other) {

@@ -188,22 +188,27 @@ static bool write_report(const struct page *page, enum runner_format format, FIL
     return finish(file_p, path);
 }
 
-static bool write_reports(struct runner *runner) {
+static bool write_reports(struct runner *runner, const struct page *page) {
     const struct runner_options *options = &runner->options;
-    bool wanted = options->format != FORMAT_TEXT || options->report_count > 0;
-    struct page page = {.title = ""};
     bool written = true;
 
-    if (wanted && !report_model(runner, &page)) {
-        page_free(&page);
-        return unwritten("no memory");
-    }
     for (int i = 0; i < options->report_count; i++)
-        written = write_report(&page, options->reports[i].format, &runner->files[i],
+        written = write_report(page, options->reports[i].format, &runner->files[i],
                                options->reports[i].path) &&
                   written;
-    written =
-        write_report(&page, options->format, &runner->output_file, options->output) && written;
+    return write_report(page, options->format, &runner->output_file, options->output) && written;
+}
+
+static bool write_all(struct runner *runner) {
+    struct page page = {.title = ""};
+    bool written = report_model(runner, &page);
+
+    if (written) {
+        report_text_end(runner, &page);
+        written = write_reports(runner, &page);
+    } else {
+        unwritten("no memory");
+    }
     page_free(&page);
     return written;
 }
@@ -215,8 +220,7 @@ enum runner_exit report_end(struct runner *runner) {
     /* What was planned and not run counts as an error, or a cut-short run would look better. */
     summary->errors += runner->planned_count - runner->result_count;
     runner->seconds = (double)(arena_now_ns() - runner->start_ns) / 1e9;
-    report_text_end(runner);
-    written = write_reports(runner);
+    written = write_all(runner);
     closing_line(runner);
     if (fflush(stdout) != 0 || ferror(stdout) != 0)
         written = false;

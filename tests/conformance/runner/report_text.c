@@ -207,13 +207,13 @@ static void show_outcome(const struct runner *runner) {
             tenths / 10 % 60, tenths % 10, (unsigned long long)runner->options.seed);
 }
 
-void report_text_end(struct runner *runner) {
+void report_text_end(struct runner *runner, const struct page *page) {
     report_live_clear(runner);
     if (!runner->live.on || runner->options.verbose)
         list_unplanned(runner);
     show_bad(runner);
     list_slowest(runner);
-    report_chapters(runner);
+    report_chapters(runner, page);
     if (runner->live.on)
         count_left_out(runner);
     list_bad(runner);

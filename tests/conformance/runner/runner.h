@@ -381,9 +381,9 @@ void report_close(struct runner *runner);
 
 void report_text_begin(struct runner *runner);
 void report_text_case(struct runner *runner, const struct runner_result *result);
-void report_text_end(struct runner *runner);
+void report_text_end(struct runner *runner, const struct page *page);
 /* By chapter of the specification. */
-void report_chapters(const struct runner *runner);
+void report_chapters(const struct runner *runner, const struct page *page);
 /* All that is known of one case that went wrong, indented by four; in colours if asked for. */
 void report_findings(const struct runner *runner, const struct runner_result *result, bool color,
                      FILE *out);
@@ -393,7 +393,6 @@ void report_limits(const struct runner *runner, FILE *out);
 void report_replay(const struct runner *runner, const struct runner_result *result, FILE *out);
 
 /* The line that a terminal shows while cases run. */
-void report_live_begin(struct runner *runner);
 void report_live_draw(struct runner *runner, bool now);
 /* Takes it away, so that something else can be printed. */
 void report_live_clear(struct runner *runner);

@@ -5,6 +5,7 @@
 set -u
 # shellcheck source=tests/mutants/namespace.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../namespace.sh"
+number=$1
 IFS=$'\t' read -r id operator file _ line _ _ old new < <(sed -n "$1p" "$WORK/open.tsv")
 base=$WORK/plain limit=1500 log=$WORK/logs/$1.log
 if [ "$operator" = order ]; then
@@ -12,12 +13,39 @@ if [ "$operator" = order ]; then
     export UNLIMITED_ADDRESSES=1 SYMMEM_TIMEOUT_SCALE=3 SYMMEM_MUTANT_SLOWER=30
     export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
 fi
-start=${EPOCHREALTIME/[.,]/}
+
 # shellcheck disable=SC2153 # exported by run.sh's xargs
-contained "$limit" copy "$base" "$LANE" bash build/one.sh "$1" >"$log" 2>&1
-status=$?
-IFS=$'\t' read -r _ verdict by run test remark < <(grep -P '^@\t' "$log" | tail -n 1)
-[ -n "${verdict:-}" ] || { verdict=error by=- run=- test=- remark="exit status $status, no verdict"; }
+inside() { # SECONDS LOG ARGUMENTS...
+    local seconds=$1 output=$2
+    shift 2
+    contained "$seconds" copy "$base" "$LANE" bash build/one.sh "$@" >"$output" 2>&1
+}
+
+# A test that fails without a mutant kills none. Each that killed is tried once.
+passes_without() { # RUN TEST
+    local key=$1$'\t'$2
+    [ "$base" = "$WORK/plain" ] || key=tsan-$key
+    [[ $2 != '('* ]] || return 0
+    ! grep -qxF "$key" "$WORK/passes.tsv" || return 0
+    if ! grep -qxF "$key" "$WORK/failing.tsv" && inside 600 "$log.passes" --passes "$1" "$2" 120; then
+        echo "$key" >>"$WORK/passes.tsv"
+        return 0
+    fi
+    echo "fails without a mutant, so it is left out: $key"
+    echo "$key" >>"$WORK/failing.tsv"
+    sed -i "/\t$2\$/d" "$base/build/plans/$number/$1"
+    return 1
+}
+
+start=${EPOCHREALTIME/[.,]/}
+while :; do
+    inside "$limit" "$log" "$number"
+    status=$?
+    IFS=$'\t' read -r _ verdict by run test remark < <(grep -P '^@\t' "$log" | tail -n 1)
+    [ -n "${verdict:-}" ] || verdict=error by=- run=- test=- remark="exit status $status, no verdict"
+    [ "$verdict" = killed ] || break
+    ! passes_without "$run" "${test%%@*}" || break
+done
 seconds=$(awk -v us=$((${EPOCHREALTIME/[.,]/} - start)) 'BEGIN { printf "%.1f", us / 1e6 }')
 quote() {
     local text=${1//\\/\\\\}
