@@ -128,8 +128,8 @@ in_memory=()
 [ "${#own_shm[@]}" -eq 0 ] || in_memory=(env -u TMPDIR)
 
 # The suite on the CPU emulation, once for each string of runner options, those first that take long. A
-# run waits for deadlines six sevenths of its time, so six go on at a time. PREFIX is an array that a
-# stage may fill (setarch, unshare).
+# run has several cases at a time already; a second one beside it computes while the first waits for its
+# last cases. PREFIX is an array that a stage may fill (setarch, unshare).
 prefix=()
 conformance() { # BUILD RUNNER_OPTIONS...
     local runner=$root/$1/bin/symmem-conformance options
@@ -140,7 +140,7 @@ conformance() { # BUILD RUNNER_OPTIONS...
         return
     fi
     : >"$logs/$stage.conformance" # what counts names is through: its ranks' are their own
-    in_lanes 6 run_suite "$@"
+    in_lanes 2 run_suite "$@"
     for options in "$@"; do
         count_suite "$options"
     done

@@ -66,7 +66,7 @@ static void small_way(struct tk *t) {
             TK_OK(t, symmem_all_reduce(
                          handle, ops_flat(&from, input + REDUCE_MARGIN, SYMMEM_BFLOAT16, COUNT),
                          SYMMEM_SUM, ops_flat(&to, out + REDUCE_MARGIN, SYMMEM_BFLOAT16, COUNT),
-                         k == 0 ? 0 : last, tk_scaled_ms(LONG_MS), NULL));
+                         k == 0 ? 0 : last, LONG_MS, NULL));
             reduce_expect_laid(t, out + REDUCE_MARGIN, data.expected, SYMMEM_BFLOAT16, COUNT,
                                "out");
             tk_expect_bytes(t, whole, t->rank, 0, 64, 0);
@@ -82,7 +82,7 @@ static void too_small_way(struct tk *t) {
     char *input = tk_alloc(t, 400), *out = tk_alloc(t, 400);
     char *memory = tk_alloc(t, 64 + 11);
     symmem_handle *handle = tk_rendezvous(t, memory + 64, tk_world_group(t));
-    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    uint32_t limit_ms = LONG_MS;
     TK_REQ(t, "SM-REDUCE-13");
     reduce_lay(t, out + REDUCE_MARGIN, NULL, 200);
     TK_STATUS(t, SYMMEM_OUT_OF_RANGE,

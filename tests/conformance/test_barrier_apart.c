@@ -14,7 +14,7 @@ struct side_barrier {
 
 static void *run_side_barrier(void *arg) {
     struct side_barrier *side = arg;
-    side->status = symmem_barrier(side->handle, side->channel, tk_scaled_ms(LONG_MS), NULL);
+    side->status = symmem_barrier(side->handle, side->channel, LONG_MS, NULL);
     atomic_store_explicit(&side->done, 1, memory_order_release); /* pairs with: independent */
     return NULL;
 }
@@ -31,11 +31,11 @@ static void independent(struct tk *t, symmem_handle *held, int32_t held_channel,
     if (!last)
         TK_REQUIRE(t, pthread_create(&thread, NULL, run_side_barrier, &side) == 0);
     for (int i = 0; i < 3; i++)
-        TK_OK(t, symmem_barrier(free_handle, free_channel, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_barrier(free_handle, free_channel, LONG_MS, NULL));
     tk_sleep_ms(10);
     TK_CHECK_MSG(t, atomic_load_explicit(&side.done, memory_order_acquire) == 0,
                  "barriers on another channel or handle let a held barrier through");
-    (void)tk_try_out_of_band_barrier(t, tk_scaled_ms(LONG_MS));
+    (void)tk_try_out_of_band_barrier(t, LONG_MS);
     if (last)
         (void)run_side_barrier(&side);
     else
@@ -102,12 +102,12 @@ static void ops_leave_pad_alone(struct tk *t) {
     tk_fill(t, handle, t->rank, 0, 4096, 0x77);
     pad_fill(t, handle, 1);
     for (int i = 0; i < 5; i++) {
-        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
-        TK_OK(t, symmem_barrier(handle, last, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
+        TK_OK(t, symmem_barrier(handle, last, LONG_MS, NULL));
         ring_signal(t, handle, 1);
         ring_signal(t, handle, last);
     }
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     pad_expect(t, handle, 1);
     tk_expect_bytes(t, handle, t->rank, 0, 4096, 0x77);
 }
@@ -126,7 +126,7 @@ static void pads_of_two_allocations(struct tk *t) {
     }
     TK_CHECK(t, pads[0][t->rank] != pads[1][t->rank]);
     for (int i = 0; i < 100; i++)
-        TK_OK(t, symmem_barrier(handles[i % 2], 0, tk_scaled_ms(LONG_MS), streams[i / 2 % 2]));
+        TK_OK(t, symmem_barrier(handles[i % 2], 0, LONG_MS, streams[i / 2 % 2]));
     tk_synchronize(t, streams[0]);
     tk_synchronize(t, streams[1]);
     pad_expect(t, handles[0], 1);

@@ -45,7 +45,7 @@ static void past_4_gib(struct tk *t) {
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
     views(t, handle);
     transfers(t, handle);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_bytes(t, handle, t->rank, 0, BYTES, 0);
 }
 

@@ -18,7 +18,7 @@ static struct captured captured_begin(struct tk *t, size_t bytes) {
     c.stream = tk_stream(t);
     c.next = (t->rank + 1) % t->world_size;
     c.previous = (t->rank + t->world_size - 1) % t->world_size;
-    c.limit_ms = tk_scaled_ms(LONG_MS);
+    c.limit_ms = LONG_MS;
     return c;
 }
 
@@ -256,13 +256,12 @@ static void graph_keeps_memory(struct tk *t) {
     uint32_t seen = 0;
     void *ptr = NULL;
     TK_REQUIRE_OK(t, symmem_alloc(t->context, 4096, -1, NULL, &ptr));
-    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, tk_world_group(t), tk_scaled_ms(LONG_MS),
-                                       &peer_view));
+    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &peer_view));
     TK_OK(t, symmem_stream_begin_capture(stream));
     TK_OK(t, symmem_put(peer_view, next, 128, &value, 4, stream));
-    TK_OK(t, symmem_barrier(peer_view, 0, tk_scaled_ms(LONG_MS), stream));
+    TK_OK(t, symmem_barrier(peer_view, 0, LONG_MS, stream));
     TK_OK(t, symmem_get(peer_view, t->rank, 128, &seen, 4, stream));
-    TK_OK(t, symmem_barrier(peer_view, 0, tk_scaled_ms(LONG_MS), stream));
+    TK_OK(t, symmem_barrier(peer_view, 0, LONG_MS, stream));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
     symmem_handle_release(peer_view);
     TK_OK(t, symmem_free(t->context, ptr));

@@ -23,8 +23,7 @@ static void *gather(void *arg) {
     tk_sleep_ms(own->delay_ms);
     for (int round = 0; round < ROUNDS; round++) {
         memset(all, 0xEE, sizeof(all));
-        if (!TK_OK(t, symmem_group_all_gather(own->group, mine, sizeof(mine), all,
-                                              tk_scaled_ms(LONG_MS))))
+        if (!TK_OK(t, symmem_group_all_gather(own->group, mine, sizeof(mine), all, LONG_MS)))
             return NULL;
         for (int32_t rank = 0; rank < t->world_size; rank++) {
             TK_EQ_INT(t, own->number, all[2 * rank]);

@@ -95,8 +95,7 @@ static void passing_end(struct tk *t, struct passing *passing) {
 static void pass(struct tk *t, struct passing *passing) {
     struct stat own, got;
     int fds[MAX_RANKS];
-    TK_REQUIRE_OK(
-        t, symmem_group_all_gather_fds(passing->group, passing->own, fds, tk_scaled_ms(LONG_MS)));
+    TK_REQUIRE_OK(t, symmem_group_all_gather_fds(passing->group, passing->own, fds, LONG_MS));
     TK_REQUIRE(t, fstat(passing->own, &own) == 0);
     for (int32_t rank = 0; rank < t->world_size; rank++) {
         TK_CHECK_MSG(t, fstat(fds[rank], &got) == 0 && got.st_rdev == own.st_rdev,

@@ -311,13 +311,13 @@ static void write_value_comes_after_the_data(struct tk *t) {
             TK_OK(t, symmem_stream_host_fn(stream, take_a_moment, NULL));
         TK_OK(t, symmem_put(handle, next, 0, words, DATA_WORDS * 4, stream));
         TK_OK(t, symmem_stream_write_value32(t->context, &flag.tensor, 0, g, stream));
-        uint64_t end_ms = tk_now_ms() + tk_scaled_ms(LONG_MS);
+        uint64_t end_ms = tk_now_ms() + LONG_MS;
         while (flag_at(t, own + DATA_WORDS) != g && tk_now_ms() < end_ms)
             tk_sleep_ms(0);
         TK_EQ_SIZE(t, DATA_WORDS,
                    first_wrong_word(data_at(t, own, DATA_WORDS, room), DATA_WORDS, previous, g));
         tk_synchronize(t, stream);
-        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     }
     if ((t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0)
         words_appear_whole(t, &flag, own + DATA_WORDS);

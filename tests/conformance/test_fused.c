@@ -114,10 +114,9 @@ static symmem_status call(struct tk *t, struct gather_run *run) {
     if (is_scaled(c))
         return symmem_fused_all_gather_scaled_matmul(
             run->workspace, &run->shard.dl, &run->a_scale.dl, c->dim, B_COUNT, run->bs,
-            run->b_scales, a_out, run->outs, 0, tk_scaled_ms(LONG_MS), run->stream, run->second);
+            run->b_scales, a_out, run->outs, 0, LONG_MS, run->stream, run->second);
     return symmem_fused_all_gather_matmul(run->workspace, &run->shard.dl, c->dim, B_COUNT, run->bs,
-                                          a_out, run->outs, 0, tk_scaled_ms(LONG_MS), run->stream,
-                                          run->second);
+                                          a_out, run->outs, 0, LONG_MS, run->stream, run->second);
 }
 
 static void put_shard(struct tk *t, struct gather_run *run, uint32_t generation) {
@@ -316,7 +315,7 @@ static void gather_one_row(struct tk *t, int32_t dim, int64_t n) {
     symmem_handle *workspace = tk_handle(t, bytes, tk_world_group(t));
     const DLTensor *const bs[1] = {&b.dl}, *const outs[1] = {&out.dl};
     TK_OK(t, symmem_fused_all_gather_matmul(workspace, &shard.dl, dim, 1, bs, NULL, outs, 0,
-                                            tk_scaled_ms(LONG_MS), NULL, NULL));
+                                            LONG_MS, NULL, NULL));
     fused_sum_expect(t, &sum, &out, true, k, 1, "out");
     fused_sum_free(&sum);
     fused_free(&shard);

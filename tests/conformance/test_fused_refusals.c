@@ -57,7 +57,7 @@ static void gather_refusals(struct tk *t) {
     REFUSED(SYMMEM_OUT_OF_RANGE, args.out = &outside);
 #undef REFUSED
     pair_expect_untouched(t, &x);
-    TK_OK(t, pair_gather(&x, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, pair_gather(&x, LONG_MS, NULL));
     pair_expect_gather(t, &x, 1);
     fused_free(&half);
     fused_free(&columns);
@@ -172,7 +172,7 @@ static void scatter_refusals(struct tk *t) {
     }
 #undef REFUSED
     pair_expect_untouched(t, &x);
-    TK_OK(t, pair_scatter(&x, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, pair_scatter(&x, LONG_MS, NULL));
     pair_expect_scatter(t, &x, 1);
     fused_free(&odd);
     pair_end(&x);
@@ -194,7 +194,7 @@ static void small_workspace(struct tk *t) {
     pair_expect_untouched(t, &x);
     tk_release(t, x.workspace);
     x.workspace = whole;
-    TK_OK(t, pair_scatter(&x, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, pair_scatter(&x, LONG_MS, NULL));
     pair_expect_scatter(t, &x, 1);
     pair_end(&x);
 }
@@ -218,10 +218,10 @@ static void check_empty(struct tk *t, int64_t rows, int64_t k, int64_t n) {
                                                           t->world_size, &other));
     symmem_handle *workspace = tk_handle(t, bytes + other + 1, tk_world_group(t));
     const DLTensor *bs[1] = {&b.dl}, *outs[1] = {&out.dl};
-    TK_OK(t, symmem_fused_all_gather_matmul(workspace, &shard.dl, 0, 1, bs, NULL, outs, 0,
-                                            tk_scaled_ms(LONG_MS), NULL, NULL));
+    TK_OK(t, symmem_fused_all_gather_matmul(workspace, &shard.dl, 0, 1, bs, NULL, outs, 0, LONG_MS,
+                                            NULL, NULL));
     TK_OK(t, symmem_fused_matmul_reduce_scatter(workspace, &a.dl, &b.dl, SYMMEM_SUM, 0, &part.dl, 0,
-                                                tk_scaled_ms(LONG_MS), NULL, NULL));
+                                                LONG_MS, NULL, NULL));
     fused_expect(t, &out, NULL, "out");
     fused_expect(t, &part, NULL, "part");
     struct fused_tensor *const all[] = {&shard, &b, &out, &a, &part};

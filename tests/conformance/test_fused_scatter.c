@@ -93,10 +93,9 @@ static symmem_status call(struct tk *t, struct scatter_run *run) {
     if (c->scaling != PLAIN)
         return symmem_fused_scaled_matmul_reduce_scatter(
             run->workspace, &run->a.dl, &run->b.dl, &run->a_scale.dl, &run->b_scale.dl, c->op,
-            c->dim, &run->out.dl, 0, tk_scaled_ms(LONG_MS), run->stream, run->second);
+            c->dim, &run->out.dl, 0, LONG_MS, run->stream, run->second);
     return symmem_fused_matmul_reduce_scatter(run->workspace, &run->a.dl, &run->b.dl, c->op, c->dim,
-                                              &run->out.dl, 0, tk_scaled_ms(LONG_MS), run->stream,
-                                              run->second);
+                                              &run->out.dl, 0, LONG_MS, run->stream, run->second);
 }
 
 /* The product of one rank, all of it. */

@@ -35,7 +35,7 @@ static void one_cycle(struct tk *t, int cycle, size_t bytes, bool named) {
         TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
     void *memory = tk_alloc(t, bytes);
     symmem_handle *handle = tk_rendezvous(t, memory, group);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_release(t, handle);
     tk_free(t, memory);
     if (named)
@@ -134,10 +134,10 @@ static void descriptors_end_at_exec(struct tk *t) {
     TK_REQUIRE_OK(t, symmem_set_backend(context, t->backend));
     TK_REQUIRE_OK(t, symmem_group_create(context, "exec", NULL, 0, NULL, &group));
     TK_REQUIRE_OK(t, symmem_alloc(context, 4096, -1, NULL, &ptr));
-    TK_REQUIRE_OK(t, symmem_rendezvous(context, ptr, group, tk_scaled_ms(LONG_MS), &handle));
+    TK_REQUIRE_OK(t, symmem_rendezvous(context, ptr, group, LONG_MS, &handle));
     look_for_inherited(&watch, "the end of rendezvous");
     TK_CHECK_MSG(t, watch.found[0] == 0, "%s, is not close-on-exec", watch.found);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     symmem_handle_release(handle);
     TK_OK(t, symmem_finalize(context));
     symmem_context_free(context);
@@ -163,7 +163,7 @@ static void no_room_to_map(struct tk *t) {
     void *own = tk_alloc(t, 4 * BIG_BYTES), *more = NULL;
     limit_address_space(t, &limit);
     symmem_status allocated = symmem_alloc(t->context, 4 * BIG_BYTES, -1, NULL, &more);
-    symmem_status met = symmem_rendezvous(t->context, own, group, tk_scaled_ms(LONG_MS), &handle);
+    symmem_status met = symmem_rendezvous(t->context, own, group, LONG_MS, &handle);
     TK_REQUIRE(t, setrlimit(RLIMIT_AS, &limit) == 0);
     tk_share_u64(t, 0, (uint64_t)met);
     tk_out_of_band_barrier(t);
@@ -174,7 +174,7 @@ static void no_room_to_map(struct tk *t) {
     symmem_handle_release(handle);
     tk_free(t, own);
     symmem_handle *fresh = tk_handle(t, BIG_BYTES, group);
-    TK_OK(t, symmem_barrier(fresh, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(fresh, 0, LONG_MS, NULL));
 }
 
 /* A context that ends while its stream's shell is kept; once to warm up. */
@@ -187,10 +187,10 @@ static void context_takes_its_threads(struct tk *t) {
         TK_REQUIRE_OK(t, symmem_init(&options, &context));
         int before = resources_threads();
         TK_OK(t, symmem_stream_create(context, -1, &stream));
-        TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+        TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
         TK_OK(t, symmem_finalize(context));
         /* A thread that was joined may still be listed for a moment. */
-        uint64_t end_ms = tk_now_ms() + tk_scaled_ms(1000);
+        uint64_t end_ms = tk_now_ms() + tk_limit_ms(t, 1000);
         while (resources_threads() > before && tk_now_ms() < end_ms)
             tk_sleep_ms(5);
         TK_CHECK(t, before > 0);

@@ -77,7 +77,7 @@ static void expect_all_back(struct tk *t, cycle_fn cycle, const symmem_context_o
     enum { MORE = 40, MINE = 0, IN_TIME = 1 };
     bool mine = is_back(before, after), others_may = !before->gauge->by_process;
     uint64_t missing = 1, in_time = 1;
-    uint64_t end_ms = tk_now_ms() + tk_scaled_ms(OTHERS_MS);
+    uint64_t end_ms = tk_now_ms() + tk_limit_ms(t, OTHERS_MS);
     for (int i = 0; (i < MORE || in_time != 0) && missing != 0; i++) {
         tk_share_u64(t, MINE, mine);
         tk_share_u64(t, IN_TIME, others_may && tk_now_ms() < end_ms);

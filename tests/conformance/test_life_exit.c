@@ -114,7 +114,7 @@ static void end_finalised(struct tk *t, int code) {
 /* Its status as waitpid gives it; a child that does not end is ended. */
 static int status_of(struct tk *t, pid_t child) {
     const bool by_host = (t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0;
-    uint64_t end_ms = tk_now_ms() + tk_scaled_ms(by_host ? LIMIT_MS : DEVICE_LIMIT_MS);
+    uint64_t end_ms = tk_now_ms() + tk_limit_ms(t, by_host ? LIMIT_MS : DEVICE_LIMIT_MS);
     int status = 0;
     for (;;) {
         pid_t ended = waitpid(child, &status, WNOHANG);

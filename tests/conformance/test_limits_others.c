@@ -204,7 +204,7 @@ static void closed_descriptor(struct tk *t) {
     symmem_group *group = tk_world_group(t);
     struct outputs out = outputs_fresh();
     const int fd = t->rank == 0 ? 100000 : -1; /* beyond the usual limit */
-    const uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    const uint32_t limit_ms = LONG_MS;
 
     TK_REQ(t, "SM-ERROR-04");
     REFUSED(t, SYSTEM, symmem_group_all_gather_fds(group, fd, out.fds, limit_ms));

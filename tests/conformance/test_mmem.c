@@ -30,7 +30,7 @@ static void reduction_init(struct tk *t, struct reduction *r, symmem_group *grou
     symmem_handle_info info = info_of(t, r->handle);
     r->rank = info.rank;
     r->size = info.world_size;
-    r->limit_ms = tk_scaled_ms(LONG_MS);
+    r->limit_ms = LONG_MS;
     area_init(&r->own, ops_own(t, r->handle), AREA_BYTES);
     area_init(&r->far, tk_alloc(t, AREA_BYTES), AREA_BYTES);
 }

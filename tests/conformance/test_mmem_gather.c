@@ -25,7 +25,7 @@ static void gather_init(struct tk *t, struct gather *g, symmem_group *group, gat
     g->call = call;
     g->rank = info.rank;
     g->size = info.world_size;
-    g->limit_ms = tk_scaled_ms(LONG_MS);
+    g->limit_ms = LONG_MS;
     area_init(&g->own, ops_own(t, g->handle), AREA_BYTES);
     area_init(&g->far, tk_alloc(t, AREA_BYTES), AREA_BYTES);
     area_clear(&g->own);
@@ -121,7 +121,7 @@ static void ce_multicast_shapes(struct tk *t) {
         (void)ops_shaped(&input, in, SYMMEM_FLOAT32, scalar ? 0 : 2, shape);
         (void)ops_shaped(&out, own, SYMMEM_FLOAT32, scalar ? 1 : 2, all);
         TK_OK(t, symmem_low_contention_all_gather_ce_multicast_out(handle, &input.dl, &out.dl, 3,
-                                                                   tk_scaled_ms(LONG_MS), NULL));
+                                                                   LONG_MS, NULL));
         for (int32_t r = 0; r < t->world_size; r++) {
             for (size_t k = 0; k < count; k++)
                 values[k] = (float)(r + 10 * i);
@@ -158,9 +158,9 @@ static void outputs_of_their_own(struct tk *t) {
         ops_upload(t, own, values, sizeof(values));
         (void)ops_shaped(&input, own, SYMMEM_INT32, 2, shape);
         TK_REQUIRE_OK(t, symmem_multimem_one_shot_all_reduce(handle, &input.dl, SYMMEM_SUM, 0,
-                                                             tk_scaled_ms(LONG_MS), NULL, &sum));
-        TK_REQUIRE_OK(t, symmem_low_contention_all_gather_ce_multicast(
-                             handle, &input.dl, 1, tk_scaled_ms(LONG_MS), NULL, &all));
+                                                             LONG_MS, NULL, &sum));
+        TK_REQUIRE_OK(t, symmem_low_contention_all_gather_ce_multicast(handle, &input.dl, 1,
+                                                                       LONG_MS, NULL, &all));
         TK_CHECK(t, sum->dl_tensor.ndim == 2 && sum->dl_tensor.shape[0] == ROWS &&
                         sum->dl_tensor.shape[1] == COLUMNS);
         TK_CHECK(t, all->dl_tensor.ndim == 2 && all->dl_tensor.shape[1] == COLUMNS &&
@@ -293,7 +293,7 @@ static void without_multicast(struct tk *t) {
     TK_STATUS(t, SYMMEM_UNSUPPORTED,
               symmem_low_contention_all_gather_ce_multicast(g.handle, in, 0, 0, NULL, &made));
     TK_CHECK(t, made == UNTOUCHED_TENSOR);
-    TK_BELOW(t, tk_scaled_ms(2000), tk_now_ms() - begin_ms);
+    TK_WITHIN(t, 2000, begin_ms);
     area_check(t, &g.own, "the block");
     area_check(t, &g.far, "other memory");
 }

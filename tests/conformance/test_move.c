@@ -17,7 +17,7 @@ static void places_init(struct tk *t, struct places *p, symmem_group *group) {
     symmem_handle_info info = info_of(t, p->handle);
     p->rank = info.rank;
     p->size = info.world_size;
-    p->limit_ms = tk_scaled_ms(LONG_MS);
+    p->limit_ms = LONG_MS;
     area_init(&p->own, ops_own(t, p->handle), AREA_BYTES);
     area_init(&p->far, tk_alloc(t, AREA_BYTES), AREA_BYTES);
     area_clear(&p->own);
@@ -131,7 +131,7 @@ static void all_gather_large(struct tk *t) {
         TK_OK(t, symmem_all_gather_out(
                      handle, ops_flat(&input, own, SYMMEM_FLOAT32, counts[i]),
                      ops_flat(&out, far, SYMMEM_FLOAT32, counts[i] * (size_t)t->world_size), 0,
-                     tk_scaled_ms(LONG_MS), NULL));
+                     LONG_MS, NULL));
         for (int32_t r = 0; r < t->world_size; r++) {
             move_fill(host, bytes, r, (uint32_t)i);
             ops_download(t, host + most, far + (size_t)r * bytes, bytes);

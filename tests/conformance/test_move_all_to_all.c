@@ -20,7 +20,7 @@ static void exchange_init(struct tk *t, struct exchange *x, symmem_group *group)
     x->rank = info.rank;
     x->size = info.world_size;
     x->channel = 1;
-    x->limit_ms = tk_scaled_ms(LONG_MS);
+    x->limit_ms = LONG_MS;
     area_init(&x->own, ops_own(t, x->handle), AREA_BYTES);
     area_init(&x->far, tk_alloc(t, AREA_BYTES), AREA_BYTES);
     area_clear(&x->own);

@@ -36,7 +36,7 @@ struct hall {
 
 static struct hall hall_begin(struct tk *t, size_t room) {
     struct hall h = {.handle = tk_handle(t, room, tk_world_group(t)),
-                     .limit_ms = tk_scaled_ms(LONG_MS),
+                     .limit_ms = LONG_MS,
                      .room = room,
                      .far = tk_alloc(t, 2 * room),
                      .host = malloc(room),

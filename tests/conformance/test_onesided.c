@@ -224,12 +224,12 @@ static void data_before_signal(struct tk *t) {
     for (uint32_t g = 1; g <= 6; g++) {
         fill_words(words, WORDS, t->rank, g);
         TK_OK(t, symmem_put(handle, next, 0, words, WORDS * 4, NULL));
-        TK_OK(t, symmem_put_signal(handle, next, 0, tk_scaled_ms(LONG_MS), NULL));
-        TK_OK(t, symmem_wait_signal(handle, previous, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_put_signal(handle, next, 0, LONG_MS, NULL));
+        TK_OK(t, symmem_wait_signal(handle, previous, 0, LONG_MS, NULL));
         TK_OK(t, symmem_get(handle, t->rank, 0, words, WORDS * 4, NULL));
         TK_EQ_SIZE(t, WORDS, first_wrong_word(words, WORDS, previous, g));
         ring_signal(t, handle, 1); /* the buffer may be written again: said backwards and on */
-        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     }
     free(words);
 }
@@ -246,10 +246,10 @@ static void data_before_signal_on_streams(struct tk *t) {
     for (uint32_t g = 1; g <= 6; g++) {
         fill_words(words, WORDS, t->rank, g);
         TK_OK(t, symmem_put(handle, next, 0, words, WORDS * 4, stream));
-        TK_OK(t, symmem_put_signal(handle, next, 0, tk_scaled_ms(LONG_MS), stream));
-        TK_OK(t, symmem_wait_signal(handle, previous, 0, tk_scaled_ms(LONG_MS), stream));
+        TK_OK(t, symmem_put_signal(handle, next, 0, LONG_MS, stream));
+        TK_OK(t, symmem_wait_signal(handle, previous, 0, LONG_MS, stream));
         TK_OK(t, symmem_get(handle, t->rank, 0, words + WORDS, WORDS * 4, stream));
-        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), stream));
+        TK_OK(t, symmem_barrier(handle, 0, LONG_MS, stream));
         tk_synchronize(t, stream);
         TK_EQ_SIZE(t, WORDS, first_wrong_word(words + WORDS, WORDS, previous, g));
     }

@@ -179,7 +179,7 @@ static void stopped_rank_times_out(struct tk *t) {
     }
     tk_out_of_band_barrier(t);
     for (int op = 0; op < OP_COUNT; op++)
-        TK_OK(t, symmem_handle_reset(handles[op], tk_scaled_ms(LONG_MS)));
+        TK_OK(t, symmem_handle_reset(handles[op], LONG_MS));
     work_after(t, NULL);
 }
 
@@ -214,7 +214,7 @@ static void stopped_rank_goes_on(struct tk *t) {
         TK_CHECK(t, started);
     }
     TK_OK(t, symmem_barrier(handle, 0, 0, NULL));
-    TK_OK(t, symmem_group_barrier(tk_world_group(t), tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_group_barrier(tk_world_group(t), LONG_MS));
     TK_CHECK(t, !started || pthread_join(thread, NULL) == 0);
     TK_CHECK(t, !started || continuer.sent);
 }

@@ -25,7 +25,7 @@ static void empty_strided_p2p_persistent(struct tk *t) {
     TK_OK(t, symmem_free(t->context, ptr));
     TK_REQUIRE_OK(t, alloc_id(t, id, bytes, -1, &ptr));
     TK_EQ_PTR(t, first, ptr);
-    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, NULL, tk_scaled_ms(LONG_MS), &handle));
+    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, NULL, LONG_MS, &handle));
     verify_symmetric_memory(t, handle);
     symmem_handle_release(handle);
     TK_OK(t, symmem_free(t->context, ptr));
@@ -40,7 +40,7 @@ static void storage_reuse(struct tk *t) {
         first = i ? first : ptr;
         TK_EQ_PTR(t, first, ptr);
         symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
-        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
         tk_release(t, handle);
         TK_OK(t, symmem_free(t->context, ptr));
         tk_free(t, other);
@@ -65,7 +65,7 @@ static void rendezvous_needs_nobody(struct tk *t) {
         tk_out_of_band_barrier(t);
     }
     symmem_handle *handle = tk_rendezvous(t, again, tk_world_group(t));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     ring_signal(t, handle, 0);
 }
 

@@ -81,8 +81,7 @@ static void launch_and_compare(struct tk *t, const struct lowered *l, symmem_gra
         if (eager)
             TK_OK(t, symmem_one_shot_all_reduce_out(
                          l->handle, ops_flat(&input, l->own, SYMMEM_FLOAT32, COUNT), SYMMEM_SUM,
-                         ops_flat(&out, l->out, SYMMEM_FLOAT32, COUNT), 0, tk_scaled_ms(LONG_MS),
-                         l->stream));
+                         ops_flat(&out, l->out, SYMMEM_FLOAT32, COUNT), 0, LONG_MS, l->stream));
         else
             TK_OK(t, symmem_graph_launch(graph, l->stream));
         tk_synchronize(t, l->stream);
@@ -111,7 +110,7 @@ static void lowering_one_shot_all_reduce(struct tk *t) {
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(l.stream));
     TK_OK(t, symmem_one_shot_all_reduce_out(
                  l.handle, ops_flat(&input, l.own, SYMMEM_FLOAT32, COUNT), SYMMEM_SUM,
-                 ops_flat(&out, l.out, SYMMEM_FLOAT32, COUNT), 0, tk_scaled_ms(LONG_MS), l.stream));
+                 ops_flat(&out, l.out, SYMMEM_FLOAT32, COUNT), 0, LONG_MS, l.stream));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(l.stream, &graph));
     for (uint32_t generation = 1; generation <= 4; generation++)
         launch_and_compare(t, &l, graph, generation);

@@ -19,15 +19,15 @@ static void use_in_group(struct tk *t, symmem_group *group, void *ptr, struct li
     TK_EQ_SIZE(t, life.bytes, info.block_size);
     pad_expect(t, handle, 0);
     tk_fill(t, handle, next, 0, life.bytes, (uint8_t)(life.byte + info.rank));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_bytes(t, handle, info.rank, 0, life.bytes, (uint8_t)(life.byte + previous));
     uint8_t beyond = 0;
     TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_get(handle, next, life.bytes, &beyond, 1, NULL));
     tk_group_barrier(t, group); /* both are through: the next may be refused for poison */
     check_nothing_pending(t, handle, -1, 1);
     tk_group_barrier(t, group);
-    TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
-    TK_OK(t, symmem_put_signal(handle, next, 1, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_handle_reset(handle, LONG_MS));
+    TK_OK(t, symmem_put_signal(handle, next, 1, LONG_MS, NULL));
     pad_fill(t, handle, 0xFF);
     tk_group_barrier(t, group);
     tk_release(t, handle);
@@ -118,7 +118,7 @@ static void channels_of_a_large_pad(struct tk *t) {
         barrier_holding(t, handle, channels[i], NULL, t->world_size, i % t->world_size,
                         (uint64_t)i + 1);
     for (int i = COUNT - 1; i >= 0; i--)
-        TK_OK(t, symmem_wait_signal(handle, previous, channels[i], tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_wait_signal(handle, previous, channels[i], LONG_MS, NULL));
     TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_put_signal(handle, next, last + 1, 50, NULL));
     tk_out_of_band_barrier(t);
     tk_expect_bytes(t, handle, t->rank, 0, 1024, 0x2B);
@@ -152,11 +152,11 @@ static void peers_memory_is_not_ones_own(struct tk *t) {
         void *fresh = tk_alloc(t, 4096);
         TK_STATUS(t, SYMMEM_NOT_SYMMETRIC,
                   symmem_rendezvous(t->context, t->rank == odd ? peer : fresh, tk_world_group(t),
-                                    tk_scaled_ms(LONG_MS), &none));
+                                    LONG_MS, &none));
         TK_EQ_INT(t, odd, last_record().failed_rank);
     }
     tk_fill(t, handle, next, 0, 4096, 0x19);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_bytes(t, handle, t->rank, 0, 4096, 0x19);
 }
 

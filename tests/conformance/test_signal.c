@@ -26,14 +26,13 @@ static void litmus_begin(struct tk *t, struct litmus *l) {
 }
 
 static bool await_data(struct tk *t, const struct litmus *l) {
-    return TK_OK(t, symmem_wait_signal(l->handle, l->previous, DATA_CHANNEL, tk_scaled_ms(LONG_MS),
-                                       l->stream));
+    return TK_OK(t, symmem_wait_signal(l->handle, l->previous, DATA_CHANNEL, LONG_MS, l->stream));
 }
 
 /* The words that came, which are checked; then tells the writer that the buffer is free again. */
 static bool litmus_received(struct tk *t, const struct litmus *l, size_t count,
                             uint32_t generation) {
-    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    uint32_t limit_ms = LONG_MS;
     size_t wrong = first_wrong_word(l->words, count, l->previous, generation);
     if (wrong != count)
         return TK_CHECK_MSG(t, false, "word %zu of %zu is not of generation %u", wrong, count,
@@ -104,10 +103,10 @@ static void wait_holds_until_put(struct tk *t) {
             check_others_held(t, NULL, t->world_size, round);
             for (int32_t r = 0; r < t->world_size; r++)
                 if (r != source)
-                    TK_OK(t, symmem_put_signal(handle, r, 0, tk_scaled_ms(LONG_MS), NULL));
+                    TK_OK(t, symmem_put_signal(handle, r, 0, LONG_MS, NULL));
         } else {
             show_entered(t, round);
-            TK_OK(t, symmem_wait_signal(handle, source, 0, tk_scaled_ms(LONG_MS), NULL));
+            TK_OK(t, symmem_wait_signal(handle, source, 0, LONG_MS, NULL));
             show_passed(t, round);
         }
     }
@@ -115,7 +114,7 @@ static void wait_holds_until_put(struct tk *t) {
 
 static void put_waits_for_consumption(struct tk *t) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
-    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    uint32_t limit_ms = LONG_MS;
     for (int32_t source = 0; source < t->world_size; source++) {
         int32_t target = (source + 1) % t->world_size;
         uint64_t round = (uint64_t)source + 1;
@@ -140,7 +139,7 @@ static void put_waits_for_consumption(struct tk *t) {
 
 static void consumed_signal_is_gone(struct tk *t) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
-    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    uint32_t limit_ms = LONG_MS;
     int32_t source = t->world_size - 1;
     for (uint64_t round = 1; round <= 3; round++) {
         if (t->rank == source) {
@@ -166,7 +165,7 @@ static void channels_are_apart(struct tk *t) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     int32_t last = info_of(t, handle).channel_count - 1;
     const int32_t pairs[6][2] = {{0, 1}, {1, 0}, {0, last}, {last, 0}, {1, last}, {last, last - 1}};
-    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    uint32_t limit_ms = LONG_MS;
     TK_REQUIRE(t, last >= 3);
     for (int i = 0; i < 6; i++) {
         uint64_t round = (uint64_t)i + 1;
@@ -207,7 +206,7 @@ static void every_channel_holds_one_signal(struct tk *t) {
 static void sources_are_apart(struct tk *t) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     int32_t consumer = t->world_size - 1;
-    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    uint32_t limit_ms = LONG_MS;
     for (int32_t held = 0; held < consumer; held++) {
         uint64_t round = (uint64_t)held + 1;
         if (t->rank != held)
@@ -283,9 +282,9 @@ static void all_pairs_at_once(struct tk *t) {
     bool good = true;
     for (int round = 0; good && round < (t->world_size > 4 ? 20 : 60); round++) {
         for (int32_t r = 0; good && r < t->world_size; r++)
-            good = TK_OK(t, symmem_put_signal(handle, r, 1, tk_scaled_ms(LONG_MS), NULL));
+            good = TK_OK(t, symmem_put_signal(handle, r, 1, LONG_MS, NULL));
         for (int32_t r = t->world_size - 1; good && r >= 0; r--)
-            good = TK_OK(t, symmem_wait_signal(handle, r, 1, tk_scaled_ms(LONG_MS), NULL));
+            good = TK_OK(t, symmem_wait_signal(handle, r, 1, LONG_MS, NULL));
     }
 }
 

@@ -9,7 +9,7 @@ static void signals_with_prefix_subgroup(struct tk *t) {
     symmem_handle *world = tk_rendezvous(t, ptr, tk_world_group(t));
     if (t->rank < 2) {
         symmem_handle *pair = tk_rendezvous(t, ptr, tk_group(t, "prefix", prefix, 2));
-        uint32_t limit_ms = tk_scaled_ms(10000);
+        uint32_t limit_ms = tk_limit_ms(t, 10000);
         if (t->rank == 1) {
             TK_OK(t, symmem_put_signal(pair, 0, 0, limit_ms, NULL));
             TK_OK(t, symmem_put_signal(world, 0, 0, limit_ms, NULL));
@@ -21,7 +21,7 @@ static void signals_with_prefix_subgroup(struct tk *t) {
         }
     }
     tk_out_of_band_barrier(t);
-    TK_OK(t, symmem_barrier(world, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(world, 0, LONG_MS, NULL));
 }
 
 /* Ranks 2 and 1 both have group rank 1, of {0, 2} and of the world. */
@@ -30,7 +30,7 @@ static void signals_across_groups(struct tk *t) {
     void *ptr = tk_alloc(t, 256);
     symmem_handle *world = tk_rendezvous(t, ptr, tk_world_group(t));
     symmem_handle *pair = NULL;
-    uint32_t limit_ms = tk_scaled_ms(10000);
+    uint32_t limit_ms = tk_limit_ms(t, 10000);
     if (t->rank == 0 || t->rank == 2)
         pair = tk_rendezvous(t, ptr, tk_group(t, "odd", odd, 2));
     if (t->rank == 2)

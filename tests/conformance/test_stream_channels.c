@@ -17,7 +17,7 @@ static struct ring ring_begin(struct tk *t) {
     ring.previous = (t->rank + t->world_size - 1) % t->world_size;
     ring.streams[0] = tk_stream(t);
     ring.streams[1] = tk_stream(t);
-    ring.limit_ms = tk_scaled_ms(LONG_MS);
+    ring.limit_ms = LONG_MS;
     return ring;
 }
 
@@ -112,9 +112,9 @@ static void null_stream_waits_for_the_stream(struct tk *t) {
     struct gate gate = {0};
     pthread_t thread;
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), stream));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, stream));
     TK_REQUIRE(t, pthread_create(&thread, NULL, open_later, &gate) == 0);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     TK_CHECK_MSG(t, atomic_load(&gate.open), "the call overtook the channel's work on the stream");
     TK_CHECK(t, pthread_join(thread, NULL) == 0);
     tk_synchronize(t, stream);

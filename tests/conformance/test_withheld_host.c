@@ -6,7 +6,7 @@
 #include "withheld.h"
 
 static uint32_t long_ms(void) {
-    return 2 * tk_scaled_ms(LONG_MS);
+    return 2 * LONG_MS;
 }
 
 /* --- groups ----------------------------------------------------------------------------------- */

@@ -32,6 +32,8 @@ void report_text_begin(struct runner *runner) {
     report_limits(runner, runner->progress);
     if (options->parts > 0)
         fprintf(runner->progress, ", part %d/%d", options->part, options->parts);
+    if (runner->jobs > 1)
+        fprintf(runner->progress, ", %d at a time", runner->jobs);
     fputc('\n', runner->progress);
     fprintf(runner->progress, "%d case%s planned", runner->planned_count,
             plural(runner->planned_count));

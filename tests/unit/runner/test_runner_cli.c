@@ -103,7 +103,7 @@ static void test_walks_tools(void) {
 /* Every fifth of the sixteen cases that are planned. */
 static void test_part(void) {
     CU_ASSERT_EQUAL(run("--backend fake --filter 'good.*,kit.*' --seed 7 --part 2/5"), 0);
-    CU_ASSERT(says("4 ranks (process), seed 7, part 2/5\n"));
+    CU_ASSERT(says("4 ranks (process), seed 7, part 2/5, 3 at a time\n"));
     CU_ASSERT(says("3 cases planned, 2 not planned\n"));
     CU_ASSERT(says("\nprofiles passed in part: core (3, "));
     CU_ASSERT(says("\nclaim: none, because profile core was run in part only\n"));
