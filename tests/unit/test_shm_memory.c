@@ -428,6 +428,21 @@ static void test_worlds(void) {
     CU_ASSERT_EQUAL(fake_count_shared_mappings(), mappings);
 }
 
+/* Not a page more than is needed, and guards on either side still have addresses. */
+static void test_rounding(void) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    static const int pages[] = {0, 1, 1, 1, 2, 2};
+    const size_t bytes[] = {0, 1, page - 1, page, page + 1, 2 * page};
+    const size_t most = PTRDIFF_MAX - 3 * page;
+    size_t rounded = 0;
+    for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
+        CU_ASSERT(shm_round_to_pages(bytes[i], &rounded));
+        CU_ASSERT_EQUAL(rounded, (size_t)pages[i] * page);
+    }
+    CU_ASSERT(shm_round_to_pages(most, &rounded));
+    CU_ASSERT(!shm_round_to_pages(most + 1, &rounded));
+}
+
 int main(void) {
     backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
     if (!backend || CU_initialize_registry() != CUE_SUCCESS)
@@ -435,6 +450,7 @@ int main(void) {
     CU_pSuite suite = CU_add_suite("shm memory", NULL, NULL);
     if (!suite || !CU_add_test(suite, "table", test_table) ||
         !CU_add_test(suite, "settings", test_settings) ||
+        !CU_add_test(suite, "rounding", test_rounding) ||
         !CU_add_test(suite, "alloc", test_alloc) || !CU_add_test(suite, "privacy", test_privacy) ||
         !CU_add_test(suite, "import", test_import) ||
         !CU_add_test(suite, "import of a file that grew", test_grown_import) ||
