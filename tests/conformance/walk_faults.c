@@ -228,7 +228,7 @@ static bool take_step(struct step *step, const struct walk_list *list, int index
                   step->late ? "late" : "fails", step->name, nth);
     walk_begin(&run, step->scenario);
     if (!step->late && !walk_observes(step->name) && step->scenario->vain_ms != 0)
-        run.limit_ms = tk_limit_ms(t, step->scenario->vain_ms);
+        run.limit_ms = tk_limit_ms(t, 600 + step->scenario->vain_ms);
     act(step, &run, nth);
     judge(step);
     bool good = walk_all_good(t);
