@@ -13,7 +13,7 @@ cd "$root" || exit 1
 . tests/stages.sh
 
 # The first tier has ten minutes on two processors. It holds the stages that have caught most, see
-# coverage/README.md. Stages begin in the order of their list.
+# coverage/landings.md. Stages begin in the order of their list.
 first_tier=(style unit suite clang races changed)
 all_stages=(style unit suite clang worlds withheld plugin bad-backends skeletons asan tsan msan coverage fuzz
     mutants multicast)

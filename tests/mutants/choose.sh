@@ -18,6 +18,27 @@ changed_since() { # REVISION
     rm -rf "$before"
 }
 
+# Those of which a test named for them lies in a file that changed: it may have been weakened.
+tests_changed_since() { # REVISION
+    local file
+    git -C "$root" diff --name-only "$1" -- 'tests/conformance/test_*.c' 'tests/unit/**test_*.c' | while IFS= read -r file; do
+        case $file in
+        tests/unit/*) printf 'unit.%s\n' "$(basename "$file" .c)" ;;
+        *) sed -nE 's/^ *TK_CASE\("([^"]+)".*/\1/p' "$root/$file" 2>/dev/null ;;
+        esac
+    done | awk -F'\t' '
+        NR == FNR { changed[$1]; next }
+        {
+            n = split($7, globs, ",")
+            for (i = 1; i <= n; i++) {
+                sub(/@.*/, "", globs[i])
+                prefix = globs[i] ~ /[*?]/ ? substr(globs[i], 1, match(globs[i], /[*?]/) - 1) : ""
+                for (test in changed)
+                    if (test == globs[i] || (prefix != "" && index(test, prefix) == 1)) { print $1; next }
+            }
+        }' - "$TABLE"
+}
+
 each_row() { # TABLE...: a line for each row
     cat "$@" 2>/dev/null | awk '/^[a-z]/ { printf "\n%s\t", $1 } { gsub(/[[:space:]]+/, " "); printf "%s", $0 }'
 }
@@ -51,7 +72,8 @@ choose() {
     local -A wanted=()
     local names
     if [ -n "$changed" ]; then
-        since=$(set -o pipefail && changed_since "$changed") || { echo "run.sh: no revision $changed" >&2; return 2; }
+        since=$(set -o pipefail && changed_since "$changed" && tests_changed_since "$changed") ||
+            { echo "run.sh: no revision $changed" >&2; return 2; }
         by=" --changed $changed"
     fi
     [ -z "$sample" ] || by+=" --sample $sample --seed $seed"

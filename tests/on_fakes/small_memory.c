@@ -5,11 +5,8 @@
  * With many ranks, only so many of their memories are kept.
  */
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <symmem/symmem.h>
 
-#include "cuda_control.h"
+#include "checks.h"
 
 #define LIMIT_MS 60000u /* 18 ranks on few processors */
 #define SMALL ((size_t)4096)
@@ -19,26 +16,14 @@
 #define MOST 16  /* peers whose memory is kept */
 #define WORLD 18 /* more than that */
 
-static int bad, rank = -1;
-
 static int imports(void) {
     return fake_calls("cuMemImportFromShareableHandle");
 }
 
-static void expect(int got, int least, int most, const char *text) {
-    if (got >= least && got <= most)
-        return;
-    printf("rank %d: BAD: %s: %d, not %d to %d\n", rank, text, got, least, most);
-    bad++;
-}
-
-static void need(symmem_status status, const char *text) {
-    symmem_error_record record;
-    symmem_last_error(&record);
-    if (status == SYMMEM_OK)
-        return;
-    printf("rank %d: BAD: %s: %s: %s\n", rank, text, symmem_status_name(status), record.message);
-    exit(1);
+static void expect_between(int got, int least, int most, const char *text) {
+    char line[200];
+    snprintf(line, sizeof line, "%s: %d, not %d to %d", text, got, least, most);
+    expect(got >= least && got <= most, line);
 }
 
 static int descriptors(void) {
@@ -66,7 +51,7 @@ static void cycle(symmem_context *context, symmem_group *group, size_t bytes) {
     need(symmem_put(handle, right, 64, &number, sizeof number, NULL), "put");
     need(symmem_barrier(handle, 0, LIMIT_MS, NULL), "barrier");
     need(symmem_get(handle, info.rank, 64, &found, sizeof found, NULL), "get");
-    expect(found, 41 + left, 41 + left, "the left neighbour's number");
+    expect_between(found, 41 + left, 41 + left, "the left neighbour's number");
     symmem_handle_release(handle);
     need(symmem_free(context, memory), "free");
 }
@@ -76,14 +61,14 @@ static void of_one(symmem_context *context, symmem_group *group) {
     const size_t all = (size_t)1 << 40, half = LARGE;
     fake_run_short(half, all);
     cycle(context, group, SMALL);
-    expect(fake_handles_held(), 1, 1, "handles: what came in place of a granule");
+    expect_between(fake_handles_held(), 1, 1, "handles: what came in place of a granule");
     symmem_context *other = NULL;
     symmem_group *alone = NULL;
     need(symmem_init(NULL, &other), "init");
     need(symmem_group_create(other, "again", NULL, 0, NULL, &alone), "group");
     fake_run_short(all, half); /* it is there, but not what zeroing it takes */
     cycle(other, alone, SMALL);
-    expect(fake_handles_held(), 2, 2, "handles: likewise");
+    expect_between(fake_handles_held(), 2, 2, "handles: likewise");
     need(symmem_finalize(other), "finalize");
     symmem_context_free(other);
     void *memory = NULL;
@@ -95,33 +80,35 @@ static void of_one(symmem_context *context, symmem_group *group) {
 static void of_two(symmem_context *context, symmem_group *group) {
     for (int i = 0; i < FEW; i++)
         cycle(context, group, SMALL);
-    expect(imports(), 1, 1, "imports of a few");
-    expect(fake_calls("cuMemExportToShareableHandle"), 1, 1, "exports of a few");
-    expect(fake_handles_held(), 2, 2, "handles: the own granule, and the peer's");
+    expect_between(imports(), 1, 1, "imports of a few");
+    expect_between(fake_calls("cuMemExportToShareableHandle"), 1, 1, "exports of a few");
+    expect_between(fake_handles_held(), 2, 2, "handles: the own granule, and the peer's");
     for (int i = 0; i < MANY; i++)
         cycle(context, group, SMALL);
-    expect(imports(), 3, MANY / 4, "imports of many"); /* two for each granule: at its end both */
-    expect(fake_handles_held(), 2, 2, "handles: the last granule of each");
+    expect_between(imports(), 3, MANY / 4,
+                   "imports of many"); /* two for each granule: at its end both */
+    expect_between(fake_handles_held(), 2, 2, "handles: the last granule of each");
     const int before = imports();
     cycle(context, group, LARGE);
     cycle(context, group, LARGE);
-    expect(imports() - before, 2, 3, "imports of what is large"); /* or with a new granule */
-    expect(fake_handles_held(), 2, 2, "handles: nothing large is kept");
+    expect_between(imports() - before, 2, 3,
+                   "imports of what is large"); /* or with a new granule */
+    expect_between(fake_handles_held(), 2, 2, "handles: nothing large is kept");
 }
 
 static void of_many(symmem_context *context, symmem_group *group) {
     cycle(context, group, SMALL);
-    expect(fake_handles_held(), 1 + MOST, 1 + MOST,
-           "handles: the own granule, and as many as are kept");
+    expect_between(fake_handles_held(), 1 + MOST, 1 + MOST,
+                   "handles: the own granule, and as many as are kept");
     cycle(context, group, SMALL);
-    expect(fake_handles_held(), 1 + MOST, 1 + MOST, "handles, once more");
+    expect_between(fake_handles_held(), 1 + MOST, 1 + MOST, "handles, once more");
 }
 
 int main(void) {
     symmem_context *context = NULL;
     symmem_group *group = NULL;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    rank = atoi(getenv("RANK"));
+    checks.rank = atoi(getenv("RANK"));
     const int world = atoi(getenv("WORLD_SIZE")), before = descriptors();
     need(symmem_init(NULL, &context), "init");
     need(symmem_group_create(context, "world", NULL, 0, NULL, &group), "group");
@@ -133,7 +120,7 @@ int main(void) {
         of_two(context, group);
     need(symmem_finalize(context), "finalize");
     symmem_context_free(context);
-    expect(fake_handles_held(), 0, 0, "handles in the end");
-    expect(descriptors(), before, before, "descriptors in the end");
-    return bad != 0;
+    expect_between(fake_handles_held(), 0, 0, "handles in the end");
+    expect_between(descriptors(), before, before, "descriptors in the end");
+    return checks_end();
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# lane.sh NUMBER: the mutant of that line of open.tsv from outside: runs it contained, adds a line to
+# lane.sh NUMBER [races]: the mutant of that line of open.tsv from outside: runs it contained, or with ThreadSanitizer, adds a line to
 # results.jsonl and prints one. For run.sh, which exports WORK and LANE.
 set -u
 # shellcheck source=tests/mutants/namespace.sh
@@ -8,9 +8,9 @@ set -u
 number=$1
 IFS=$'\t' read -r id operator file _ line _ _ old new < <(sed -n "$1p" "$WORK/open.tsv")
 base=$WORK/plain limit=1500 log=$WORK/logs/$1.log
-if [ "$operator" = order ]; then
+if [ "${2:-}" = races ]; then
     base=$WORK/tsan
-    export UNLIMITED_ADDRESSES=1 SYMMEM_TIMEOUT_SCALE=3 SYMMEM_MUTANT_SLOWER=30
+    export ONLY_RACES=1 UNLIMITED_ADDRESSES=1 SYMMEM_TIMEOUT_SCALE=3 SYMMEM_MUTANT_SLOWER=30
     export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
 fi
 

@@ -402,6 +402,13 @@ static void returned(struct walk *walk, CXCursor node) {
     free(children);
 }
 
+/* What a macro expands to has no semicolon of its own behind it. */
+static bool ends_with_semicolon(const struct walk *walk, struct span span) {
+    while (span.end < walk->size && isspace((unsigned char)walk->text[span.end]))
+        span.end++;
+    return span.end < walk->size && walk->text[span.end] == ';';
+}
+
 static void statement(struct walk *walk, CXCursor node) {
     enum CXCursorKind kind = clang_getCursorKind(node);
     struct span span;
@@ -412,7 +419,8 @@ static void statement(struct walk *walk, CXCursor node) {
         jump(walk, node, kind == CXCursor_BreakStmt);
     else if (kind == CXCursor_ReturnStmt)
         returned(walk, node);
-    else if (is_removable(walk, node) && find_span(walk, node, &span))
+    else if (is_removable(walk, node) && find_span(walk, node, &span) &&
+             ends_with_semicolon(walk, span))
         replace(walk, span, "statement", "(void)0");
 }
 

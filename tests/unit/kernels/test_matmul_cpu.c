@@ -5,6 +5,7 @@
  * and checks what that asks for.
  */
 #include <CUnit/Basic.h>
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -180,6 +181,15 @@ static void test_single_sides(void) {
     CU_ASSERT_EQUAL(blas_calls, 8 * 16 * 5);
 }
 
+/* BLAS counts in int: it gets the longest stride that there is, and no longer one. */
+static void test_longest_strides(void) {
+    blas_calls = 0;
+    check_single(1, 5, 6, 0, INT_MAX);
+    CU_ASSERT_EQUAL(blas_calls, 1);
+    check_single(1, 5, 6, 0, (int64_t)INT_MAX + 1);
+    CU_ASSERT_EQUAL(blas_calls, 1);
+}
+
 /* Scales of powers of two, one for all or one each. */
 static void test_scaled(void) {
     static const symmem_dtype dtypes[] = {SYMMEM_INT8, SYMMEM_UINT8, SYMMEM_BFLOAT16,
@@ -253,6 +263,7 @@ int main(void) {
         {"plain", test_plain},
         {"by CBLAS", test_blas},
         {"sides of one element", test_single_sides},
+        {"the longest strides", test_longest_strides},
         {"scaled", test_scaled},
         {"in rows", test_rows},
         {"strided copies", test_copy_strided},

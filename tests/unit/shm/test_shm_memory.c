@@ -428,12 +428,33 @@ static void test_worlds(void) {
     CU_ASSERT_EQUAL(fake_count_shared_mappings(), mappings);
 }
 
+/* Not a page more than is needed, and guards on either side still have addresses. */
+static void test_rounding(void) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    static const int pages[] = {0, 1, 1, 1, 2, 2};
+    const size_t bytes[] = {0, 1, page - 1, page, page + 1, 2 * page};
+    const size_t most = PTRDIFF_MAX - 3 * page;
+    size_t rounded = 0;
+    for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
+        CU_ASSERT(shm_round_to_pages(bytes[i], &rounded));
+        CU_ASSERT_EQUAL(rounded, (size_t)pages[i] * page);
+    }
+    CU_ASSERT(shm_round_to_pages(most, &rounded));
+    CU_ASSERT(!shm_round_to_pages(most + 1, &rounded));
+}
+
 static const unit_case cases[] = {
-    {"table", test_table},       {"settings", test_settings},
-    {"alloc", test_alloc},       {"privacy", test_privacy},
-    {"import", test_import},     {"import of a file that grew", test_grown_import},
-    {"too much", test_too_much}, {"test points", test_points},
-    {"limits", test_limits},     {"worlds", test_worlds},
+    {"table", test_table},
+    {"settings", test_settings},
+    {"rounding", test_rounding},
+    {"alloc", test_alloc},
+    {"privacy", test_privacy},
+    {"import", test_import},
+    {"import of a file that grew", test_grown_import},
+    {"too much", test_too_much},
+    {"test points", test_points},
+    {"limits", test_limits},
+    {"worlds", test_worlds},
 };
 
 int main(void) {

@@ -171,6 +171,21 @@ static void end_both(world *w, pid_t peer, const char *path) {
     CU_ASSERT_EQUAL(system(command), 0);
 }
 
+/* Until its record of that group is in the store. */
+static void await_join(const char *path, const char *name) {
+    char pattern[FOLDER_BYTES + 64];
+    glob_t found;
+    int result = GLOB_NOMATCH;
+    snprintf(pattern, sizeof pattern, "%s/kg%%%s-*%%j%%1", path, name);
+    for (int i = 0; i < LIMIT_MS && result == GLOB_NOMATCH; i++) {
+        result = glob(pattern, 0, NULL, &found);
+        if (result == 0)
+            globfree(&found);
+        sm_sleep_ns(1000000);
+    }
+    CU_ASSERT_EQUAL(result, 0);
+}
+
 static void test_successor(void) {
     char path[FOLDER_BYTES];
     world w;
@@ -184,6 +199,7 @@ static void test_successor(void) {
     end_peer(peer);
     peer = start_peer(path, "second", NULL);
     CU_ASSERT_FATAL(peer > 1);
+    await_join(path, "second"); /* who comes before it is told that rank 1 ended */
     CU_ASSERT_EQUAL(meet(&w, "second", &second, &after), SYMMEM_OK);
 
     uint64_t begin_ns = sm_now_ns();
@@ -198,21 +214,6 @@ static void test_successor(void) {
     symmem_handle_release(after);
     symmem_handle_release(before);
     end_both(&w, peer, path);
-}
-
-/* What it left in the store of a group that did not come up. */
-static void await_join(const char *path, const char *name) {
-    char pattern[FOLDER_BYTES + 64];
-    glob_t found;
-    int result = GLOB_NOMATCH;
-    snprintf(pattern, sizeof pattern, "%s/kg%%%s-*%%j%%1", path, name);
-    for (int i = 0; i < LIMIT_MS && result == GLOB_NOMATCH; i++) {
-        result = glob(pattern, 0, NULL, &found);
-        if (result == 0)
-            globfree(&found);
-        sm_sleep_ns(1000000);
-    }
-    CU_ASSERT_EQUAL(result, 0);
 }
 
 static void *wait_for_group(void *opaque) {
@@ -238,6 +239,7 @@ static void test_record_of_before(void) {
     end_peer(peer);
     peer = start_peer(path, "second", NULL);
     CU_ASSERT_FATAL(peer > 1);
+    await_join(path, "second"); /* who comes before it is told that rank 1 ended */
     CU_ASSERT_EQUAL(meet(&w, "second", &second, &after), SYMMEM_OK);
     CU_ASSERT_EQUAL(symmem_group_create(w.context, "third", NULL, 0, NULL, &third), SYMMEM_OK);
 

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The emulation's test points: which ones each call passes, in order. The suite's walks fail and
+ * kill at what they have seen passed, so a point that is no longer passed would be missed by nobody
+ * else.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm.h"
+#include "shm_fake_host.h"
+#include "unit_main.h"
+
+#define BYTES 4096
+#define RANKS 2
+
+static const symmem_backend *backend;
+static fake_world *world;
+
+/* What rank 0 has passed, and the others. A rank that sleeps does so when it has to. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static char passed[2][4096];
+static atomic_int sleeps;
+
+static symmem_status note(const symmem_host *host, const char *name) {
+    char *text = passed[world != NULL && host != &world->ranks[0].host.host];
+    size_t length;
+    if (strcmp(name, "shm.sleep*") == 0) {
+        atomic_fetch_add(&sleeps, 1);
+        return SYMMEM_OK;
+    }
+    pthread_mutex_lock(&lock);
+    length = strlen(text);
+    snprintf(text + length, sizeof passed[0] - length, "%s%s", length > 0 ? " " : "",
+             strncmp(name, "shm.", 4) == 0 ? name + 4 : name);
+    pthread_mutex_unlock(&lock);
+    return SYMMEM_OK;
+}
+
+/* Since the last time. */
+static void expect(const char *what, const char *expected) {
+    pthread_mutex_lock(&lock);
+    if (strcmp(passed[0], expected) != 0)
+        printf("\n    %s: %s\n    instead of: %s\n", what, passed[0], expected);
+    CU_ASSERT_STRING_EQUAL(passed[0], expected);
+    passed[0][0] = passed[1][0] = '\0';
+    pthread_mutex_unlock(&lock);
+}
+
+static void test_memory(void) {
+    fake_host host;
+    symmem_backend_config config = {.size = sizeof config, .world_size = 1};
+    void *instance = NULL;
+    symmem_memory memory, mapped;
+    symmem_share share;
+    world = NULL;
+    fake_host_init(&host);
+    host.host.point = note;
+    CU_ASSERT_EQUAL_FATAL(backend->open(&host.host, &config, &instance), SYMMEM_OK);
+    expect("open", "open");
+    CU_ASSERT_EQUAL_FATAL(backend->memory_alloc(instance, 0, BYTES, &memory), SYMMEM_OK);
+    expect("alloc", "alloc.create alloc.size* alloc.backing alloc.map alloc.done");
+    CU_ASSERT_EQUAL_FATAL(backend->memory_export(instance, &memory, &share), SYMMEM_OK);
+    expect("export", "export export.done");
+    CU_ASSERT_EQUAL_FATAL(backend->memory_import(instance, 0, &share, BYTES, &mapped), SYMMEM_OK);
+    expect("import", "import.map import.done");
+    backend->share_close(instance, &share);
+    expect("share_close", "share.close*");
+    backend->memory_release(instance, &mapped);
+    backend->memory_release(instance, &memory);
+    expect("release, twice", "release* release*");
+    backend->close(instance);
+    expect("close", "close*");
+}
+
+static void open_world(void) {
+    world = fake_world_open(RANKS, 1, BYTES);
+    for (int i = 0; i < RANKS; i++)
+        world->ranks[i].host.host.point = note;
+    expect("nothing", "");
+}
+
+static int meet(fake_rank *rank) {
+    int32_t other = 1 - rank->peers.rank;
+    return fake_barrier(rank, 0, 5000, NULL) != SYMMEM_OK ||
+           fake_put(rank, other, 0, 5000, NULL) != SYMMEM_OK ||
+           fake_wait(rank, other, 0, 5000, NULL) != SYMMEM_OK;
+}
+
+static void test_signals(void) {
+    void *tables[2];
+    open_world();
+    fake_rank *rank = &world->ranks[0];
+    CU_ASSERT_EQUAL(fake_run_threads(world, meet), 0);
+    expect("barrier, put, wait",
+           "barrier.before_arrive barrier.arrive* barrier.wake* barrier.after_arrive barrier.done* "
+           "put.before put.wake* put.done* wait.before wait.wake* wait.done*");
+    backend->signal_poison(rank->instance, &rank->peers);
+    expect("poison", "poison*");
+    CU_ASSERT_EQUAL(backend->signal_reset(rank->instance, &rank->peers), SYMMEM_OK);
+    expect("reset", "reset.before reset.done");
+    backend->peers_close(rank->instance, &rank->peers);
+    expect("peers_close", "peers.close*");
+    CU_ASSERT_EQUAL(backend->peers_open(rank->instance, &rank->peers, &tables[0], &tables[1]),
+                    SYMMEM_OK);
+    expect("peers_open", "peers.open");
+    fake_world_close(world);
+    world = NULL;
+    passed[0][0] = '\0';
+}
+
+/* What waits in vain sleeps a few times, on the word that will change: on another one, whose value
+ * is not the expected one, it would not sleep at all, but look again and again. */
+static void expect_sleep(const char *what, symmem_status status) {
+    int count = atomic_exchange(&sleeps, 0);
+    CU_ASSERT_EQUAL(status, SYMMEM_TIMEOUT);
+    if (count < 1 || count > 20)
+        printf("\n    %s: %d sleeps\n", what, count);
+    CU_ASSERT(count >= 1 && count <= 20);
+    fake_world_reset(world);
+}
+
+static void test_sleep(void) {
+    open_world();
+    fake_rank *rank = &world->ranks[0];
+    atomic_store(&sleeps, 0);
+    for (int i = 0; i < 2; i++) { /* each behind the others, of which something may be left over */
+        CU_ASSERT_EQUAL(fake_put(rank, 1, 0, 100, NULL), SYMMEM_OK);
+        expect_sleep("a second put", fake_put(rank, 1, 0, 100, NULL));
+        expect_sleep("a wait", fake_wait(rank, 1, 0, 100, NULL));
+        CU_ASSERT_EQUAL(fake_put(rank, 1, 0, 100, NULL), SYMMEM_OK);
+        expect_sleep("a second put", fake_put(rank, 1, 0, 100, NULL));
+        expect_sleep("a barrier", fake_barrier(rank, 0, 100, NULL));
+        expect_sleep("a wait", fake_wait(rank, 1, 0, 100, NULL));
+    }
+    fake_world_close(world);
+    world = NULL;
+    passed[0][0] = '\0';
+}
+
+static void keep(void *object) {
+    (void)object;
+}
+
+static void test_streams(void) {
+    open_world();
+    fake_rank *rank = &world->ranks[0];
+    void *self = rank->instance, *stream = NULL, *event = NULL, *graph = NULL;
+    uint32_t words[4] = {0};
+    symmem_error_record record;
+    CU_ASSERT_EQUAL_FATAL(backend->stream_create(self, 0, &stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->event_create(self, 0, &event), SYMMEM_OK);
+    expect("stream_create, event_create", "stream.thread");
+    /* What has a reference passes the points around each operation. */
+    symmem_ref ref = {.retain = keep, .release = keep};
+    const symmem_exec exec = {.stream = stream, .refs = &ref, .ref_count = 1};
+    const symmem_exec alone = {.stream = NULL};
+    CU_ASSERT_EQUAL(backend->copy(self, 0, words, words + 2, 8, &exec), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream_synchronize(self, stream, 5000, &record), SYMMEM_OK);
+    expect("copy, synchronize", "enqueue op.before* copy op.done*");
+    CU_ASSERT_EQUAL(backend->memset32(self, 0, words, 1, 2, &alone), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->write_value32(self, 0, words, 1, &alone), SYMMEM_OK);
+    expect("memset32, write_value32", "memset write_value");
+    CU_ASSERT_EQUAL(backend->event_record(self, event, stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream_wait_event(self, stream, event), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream_synchronize(self, stream, 5000, &record), SYMMEM_OK);
+    expect("record, wait", "event.record event.wait");
+    CU_ASSERT_EQUAL(backend->capture_begin(self, stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->copy(self, 0, words, words + 2, 8, &exec), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->capture_end(self, stream, &graph), SYMMEM_OK);
+    expect("capture", "capture.begin enqueue graph.create");
+    CU_ASSERT_EQUAL(backend->graph_launch(self, graph, stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream_synchronize(self, stream, 5000, &record), SYMMEM_OK);
+    expect("launch", "graph.launch graph.built op.before* copy op.done*");
+    backend->graph_destroy(self, graph);
+    backend->event_destroy(self, event);
+    backend->stream_destroy(self, stream);
+    expect("destroy", "graph.destroy* stream.destroy*");
+    fake_world_close(world);
+    world = NULL;
+    passed[0][0] = '\0';
+}
+
+static void test_multicast(void) {
+    open_world();
+    fake_rank *rank = &world->ranks[0];
+    void *self = rank->instance, *object = NULL, *bound[RANKS] = {NULL}, *address = NULL;
+    uint32_t words[4] = {1, 2, 3, 4};
+    symmem_share share;
+    const symmem_exec exec = {.stream = NULL};
+    CU_ASSERT_EQUAL_FATAL(backend->multicast_create(self, 0, RANKS, BYTES, &object, &share),
+                          SYMMEM_OK);
+    expect("create",
+           "multicast.create alloc.create alloc.size* alloc.backing alloc.map multicast.created");
+    for (int i = RANKS; i-- > 0;)
+        CU_ASSERT_EQUAL_FATAL(
+            backend->multicast_attach(world->ranks[i].instance, i, &share, BYTES, &bound[i]),
+            SYMMEM_OK);
+    expect("attach", "multicast.attach multicast.attached");
+    CU_ASSERT_EQUAL_FATAL(
+        backend->multicast_bind(self, bound[0], &rank->buffer, &rank->peers, &address), SYMMEM_OK);
+    expect("bind", "multicast.bind multicast.bound");
+    CU_ASSERT_EQUAL(
+        backend->multimem_store(self, &rank->peers, address, words, sizeof words, &exec),
+        SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->multimem_ld_reduce(self, &rank->peers, address, words, 4,
+                                                SYMMEM_UINT32, SYMMEM_SUM, &exec),
+                    SYMMEM_OK);
+    expect("store, reduce", "store store.peer* store.peer* reduce");
+    backend->share_close(self, &share);
+    for (int i = 0; i < RANKS; i++)
+        backend->multicast_release(world->ranks[i].instance, bound[i]);
+    backend->multicast_release(self, object);
+    expect("release", "share.close* multicast.release* multicast.release*");
+    fake_world_close(world);
+    world = NULL;
+    passed[0][0] = '\0';
+}
+
+int main(void) {
+    static const unit_case cases[] = {{"memory", test_memory},
+                                      {"signals", test_signals},
+                                      {"sleep", test_sleep},
+                                      {"streams", test_streams},
+                                      {"multicast", test_multicast}};
+    backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    return backend != NULL ? UNIT_MAIN("points of the emulation", cases) : 2;
+}
