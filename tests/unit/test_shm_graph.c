@@ -141,6 +141,7 @@ static void test_fork_join(void) {
     CU_ASSERT_EQUAL(capture_id(forked), 0);
     /* The event belongs to a capture that is over. */
     CU_ASSERT_EQUAL(wait_event(forked, event), SYMMEM_CAPTURE);
+    CU_ASSERT_PTR_NOT_NULL(strstr(host.text, "do not belong to the same running capture"));
     backend->event_destroy(instance, event);
     int expected = 0;
     for (int i = 0; i < 100; i++) {
