@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * cuBLASLt. Its types and numbers are declared here, for its header is not everywhere and they are
- * the same in versions 12 and 13; tests/fake_cuda is built with the header, where there is one.
+ * the same in versions 12 and 13; tests/fakes has one built with the header, where there is one.
  *
  * Everything is column-major there. A row-major out is the product of the transposed matrices in
  * the other order.

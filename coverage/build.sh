@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # build.sh [FILE...]: one page, coverage/index.html, from the results of any number of runs: JSON of
 # symmem-conformance, mutants of tests/mutants/run.sh, lcov's .info files, the table of defects. Without
-# files: all in coverage/results/, what tests/test.sh left in build-logs/, coverage/report/rooms.info
-# and coverage/museum.tsv. PAGE names another page to write.
+# files: the recorded runs, what tests/test.sh left in build-logs/, coverage/report/rooms.info and what
+# coverage/museum.sh says of known defects. PAGE names another page to write.
 # Exit status: 0 the page was written, 1 it was, but a file could not be used, 2 it was not.
 set -u
 # shellcheck source=tests/lib.sh
@@ -37,8 +37,16 @@ fi
 
 files=("$@")
 if [ "$#" -eq 0 ]; then
-    for file in "$root"/coverage/results/*.json "$root"/build-logs/*.json \
-        "$root/coverage/report/rooms.info" "$root/coverage/museum.tsv"; do
+    recorded=$(mktemp -d) || exit 2
+    trap 'rm -rf -- "$recorded"' EXIT
+    need_command xz xz-utils
+    install_missing && "$root/coverage/record.sh" --unpack "$recorded/recorded" || exit 2
+    "$root/coverage/museum.sh" --table >"$recorded/museum.tsv" || exit 2
+    # Whose names on the page are recorded/runs/...
+    page=$(realpath -m -- "$page")
+    cd "$recorded" || exit 2
+    for file in recorded/runs/*.json "$root"/build-logs/*.json \
+        "$root/coverage/report/rooms.info" museum.tsv; do
         [ ! -f "$file" ] || files+=("$file")
     done
 fi

@@ -2,7 +2,8 @@
 # shellcheck shell=bash disable=SC2154
 # The stages of test.sh. Each adds to stage_passed, stage_failed and stage_skipped through the
 # helpers below and goes on after a failure, as far as that makes sense. A folder of tests/ may bring
-# a stage of its own in a file stage.sh, which is sourced at the end.
+# a stage of its own in a file stage.sh, which is sourced at the end. "stage_NAME" runs a stage, "about" says in
+# a few words what it is for.
 
 run_limit=${SYMMEM_TEST_RUN_LIMIT:-600} # seconds for one run of a suite; ends what hangs
 
@@ -71,8 +72,19 @@ excerpt() { # LOG
     tail -n 8 "$1"
 }
 
-# All of a build, but for those whose names $left_out matches.
-left_out=
+# Where mount namespaces are permitted: a command with a /dev/shm of its own.
+own_shm=()
+for namespace in "unshare -m" "unshare -Urm"; do
+    read -ra namespace <<<"$namespace"
+    if "${namespace[@]}" mount -t tmpfs tmpfs /dev/shm 2>/dev/null; then
+        own_shm=("${namespace[@]}" sh -c "mount -t tmpfs -o mode=1777 tmpfs /dev/shm && exec \"\$@\"" sh)
+        break
+    fi
+done
+unset namespace
+
+# All of a build whose names $only matches, but for those whose names $left_out matches.
+only=. left_out=
 unit_tests() { # BUILD [COMMAND PREFIX...]
     local directory=$root/$1 log=$logs/$stage.unit.log report=$logs/$stage.unit.xml
     local lanes=8 # most only wait
@@ -80,8 +92,8 @@ unit_tests() { # BUILD [COMMAND PREFIX...]
     [ "$stage" = gcc ] || lanes=4
     shift
     rm -f "$report"
-    timeout -k 15 "$run_limit" "$@" ctest --test-dir "$directory" --output-on-failure \
-        ${left_out:+-E "$left_out"} --no-tests=error --timeout 300 --parallel "$lanes" --output-junit "$report" \
+    timeout -k 15 "$run_limit" "${own_shm[@]}" "$@" ctest --test-dir "$directory" --output-on-failure \
+        -R "$only" ${left_out:+-E "$left_out"} --no-tests=error --timeout 300 --parallel "$lanes" --output-junit "$report" \
         >"$log" 2>&1 </dev/null
     local status=$? tests bad other
     tests=$(junit_count tests "$report")
@@ -113,11 +125,11 @@ in_lanes() { # LANES COMMAND WORDS...
 # Where mount namespaces are permitted the runner keeps its files in memory and out of sight, if no TMPDIR says
 # where else: on a disk they would take as much time as all else.
 in_memory=()
-! { unshare -m true || unshare -Urm true; } 2>/dev/null || in_memory=(env -u TMPDIR)
+[ "${#own_shm[@]}" -eq 0 ] || in_memory=(env -u TMPDIR)
 
 # The suite on the CPU emulation, once for each string of runner options, those first that take long. A
-# run waits for deadlines six sevenths of its time, so six go on at a time. PREFIX is an array that a
-# stage may fill (setarch, unshare).
+# run has several cases at a time already; a second one beside it computes while the first waits for its
+# last cases. PREFIX is an array that a stage may fill (setarch, unshare).
 prefix=()
 conformance() { # BUILD RUNNER_OPTIONS...
     local runner=$root/$1/bin/symmem-conformance options
@@ -128,7 +140,7 @@ conformance() { # BUILD RUNNER_OPTIONS...
         return
     fi
     : >"$logs/$stage.conformance" # what counts names is through: its ranks' are their own
-    in_lanes 6 run_suite "$@"
+    in_lanes 2 run_suite "$@"
     for options in "$@"; do
         count_suite "$options"
     done
@@ -195,18 +207,18 @@ need_clang_format() {
 }
 
 # Debian and Ubuntu split clang's sanitizer runtime off; its package carries clang's version.
-clang_links_sanitizers() {
+clang_links() { # SANITIZERS
     local program
     program=$(mktemp) || return 1
     echo 'int main(void) { return 0; }' |
-        clang -fsanitize=address,undefined -x c - -o "$program" 2>/dev/null
+        clang "-fsanitize=$1" -x c - -o "$program" 2>/dev/null
     local status=$?
     rm -f "$program"
     return "$status"
 }
 
 install_clang_runtime() {
-    clang_links_sanitizers && return 0
+    clang_links address,undefined && return 0
     local version
     version=$(clang --version | sed -n 's/.*version \([0-9]*\)\..*/\1/p' | head -n 1)
     missing_packages=("libclang-rt-$version-dev")
@@ -219,19 +231,22 @@ install_clang_runtime() {
 
 # Which trees a stage needs: its own, or the plain one.
 trees_of() { # STAGE
-    [ "$1" != clang ] || echo gcc
-    declare -F "make_$1" >/dev/null && echo "$1" || echo gcc
+    case $1 in
+    clang) echo gcc clang ;;
+    races) echo tsan ;;
+    *) declare -F "make_$1" >/dev/null && echo "$1" || echo gcc ;;
+    esac
 }
 
 optimised="-DCMAKE_C_FLAGS_RELWITHDEBINFO=-O2 -DNDEBUG"
 
 make_gcc() { build_in build-gcc -DCMAKE_C_COMPILER=gcc "$optimised"; }
 
-# The library and the emulation, for optimised code; the suite is the plain tree's. What else there is
-# the stage "asan" compiles with clang, and runs, but for the fakes of GPU libraries.
+# The library and the emulation as another compiler has them; the suite is the plain tree's. What is undefined
+# ends the process, which needs nothing of UndefinedBehaviorSanitizer's to be linked.
 make_clang() {
     build_target="symmem symmem_backend_shm" build_in build-clang -DCMAKE_C_COMPILER=clang \
-        -DSYMMEM_SKELETONS=OFF "$optimised"
+        -DSYMMEM_SKELETONS=OFF "$optimised" "-DCMAKE_C_FLAGS=-fsanitize=undefined -fsanitize-trap=undefined"
 }
 
 # Quick to compile, and reports still name lines.
@@ -246,7 +261,14 @@ make_asan() {
 }
 
 make_tsan() {
+    [[ " ${stages[*]} " == *" tsan "* ]] || local build_target=races
     build_in build-tsan -DCMAKE_C_COMPILER=gcc -DSYMMEM_SANITIZE=thread "$quick_tests" "${sanitized[@]}"
+}
+
+make_msan() {
+    clang_links memory || return 0 # the stage says so
+    build_target=suite build_in build-msan -DCMAKE_C_COMPILER=clang -DSYMMEM_SANITIZE=memory \
+        -DSYMMEM_SKELETONS=OFF "${sanitized[@]}"
 }
 
 # Of core/ and backend_shm_emul/, so without the backends for GPUs.
@@ -257,14 +279,53 @@ make_coverage() {
 
 # --- the stages ------------------------------------------------------------------------------------
 
-stage_gcc() {
+about() { # STAGE
+    case $1 in
+    style) echo "format, headers by themselves, exported symbols, the trace" ;;
+    unit) echo "unit tests" ;;
+    suite) echo "the suite with 4 ranks as processes and 2 as threads" ;;
+    races) echo "ThreadSanitizer on the cases of memory ordering" ;;
+    changed) echo "mutants of the functions that changed, and a sample of the others" ;;
+    worlds) echo "the suite with 1, 5 and 8 ranks, and in 64 MiB of shared memory" ;;
+    withheld) echo "each rank missing in turn, worlds of up to 128 ranks" ;;
+    clang) echo "the library by clang, in which undefined behavior traps" ;;
+    asan) echo "AddressSanitizer and UndefinedBehaviorSanitizer, tests included" ;;
+    tsan) echo "ThreadSanitizer" ;;
+    msan) echo "MemorySanitizer" ;;
+    coverage) echo "lines and branches, with their thresholds" ;;
+    fuzz) echo "each fuzz target for some seconds" ;;
+    mutants) echo "all mutants" ;;
+    plugin) echo "the example backend, built from an installed symmem" ;;
+    bad-backends) echo "what the runner says to backends that do harm" ;;
+    skeletons) echo "the backends for GPUs, without one" ;;
+    multicast) echo "CUDA multicast on the fake driver" ;;
+    esac
+}
+
+stage_unit() {
     made gcc || return
     unit_tests build-gcc
-    # With 8 ranks all but what the stage "withheld" does there, and more of it. Large memory in
-    # one of the lanes: each takes up to 9 GiB, and other stages may run beside.
-    # Four the stage "small-shm" has, three "asan", two as processes "clang".
+}
+
+# Large memory in one of the lanes: each takes up to 9 GiB, and other stages may run beside.
+stage_suite() {
+    made gcc || return
+    conformance build-gcc "--ranks 4" "--ranks 2 --rank-mode thread --no-large"
+}
+
+# With 8 ranks all but what the stage "withheld" does there, and more of it. In a mount namespace of its own
+# /dev/shm is as small as containers have it.
+stage_worlds() {
+    made gcc || return
     conformance build-gcc "--ranks 8 --no-large --filter [!w]*,wa*" "--ranks 5 --no-large" \
-        "--ranks 2 --rank-mode thread" "--ranks 1 --no-large"
+        "--ranks 2 --no-large" "--ranks 1 --no-large"
+    if [ "${#own_shm[@]}" -eq 0 ]; then
+        skip "64 MiB of shared memory" "mount namespaces are not permitted here"
+        return
+    fi
+    prefix=("${own_shm[@]}" sh -c 'mount -o remount,size=64m /dev/shm && exec "$@"' sh)
+    conformance build-gcc "--ranks 4"
+    prefix=()
 }
 
 stage_clang() {
@@ -294,17 +355,46 @@ stage_asan() {
 }
 
 # Threads only: ThreadSanitizer sees a missing release or acquire only through one mapping.
-stage_tsan() {
+with_tsan() { # COMMAND...
     made tsan || return
     export SYMMEM_TIMEOUT_SCALE=$((time_scale * 5))
     export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
     sanitizer_prefix
+    "$@"
+    prefix=()
+    unset TSAN_OPTIONS
+}
+
+stage_tsan() { with_tsan all_under_tsan; }
+
+all_under_tsan() {
     # One thread each: nothing that ThreadSanitizer could see.
     left_out='^(report|museum|readme)[.]|^unit[.]test_runner_'
     unit_tests build-tsan "${prefix[@]}"
     conformance build-tsan "--rank-mode thread --ranks 4 --no-large" # and for two or three of them
+}
+
+stage_races() { with_tsan some_under_tsan; }
+
+some_under_tsan() {
+    # Those that the target "races" builds.
+    only='^unit[.]test_(shm_(stream|graph|matmul)|nccl_span(_limits)?)$'
+    unit_tests build-tsan "${prefix[@]}"
+    conformance build-tsan "--rank-mode thread --ranks 2 --no-large \
+--filter litmus*,signal.*,barrier.*,onesided.*,fill.*,thread.*,stream.*order*,capture.*,order.*"
+}
+
+# The suite only: a library without instrumentation, such as CUnit, would be taken for one that sets nothing.
+stage_msan() {
+    if ! clang_links memory; then
+        skip msan "this clang has no MemorySanitizer"
+        return
+    fi
+    made msan || return
+    export SYMMEM_TIMEOUT_SCALE=$((time_scale * 3))
+    sanitizer_prefix
+    conformance build-msan "--ranks 2 --no-large" "--ranks 3 --rank-mode thread --no-large"
     prefix=()
-    unset TSAN_OPTIONS
 }
 
 stage_coverage() {
@@ -321,7 +411,7 @@ stage_coverage() {
     report_page build-coverage
 }
 
-# One page from the results that lie in coverage/results/ and of all stages so far.
+# One page from the recorded runs and those of all stages so far.
 report_page() { # BUILD
     if [ ! -x "$1/bin/symmem-report" ]; then
         skip "report page" "no symmem-report was built, libcjson is missing"
@@ -352,22 +442,6 @@ stage_style() {
     fi
     sources '*.c' '*.h' | xargs wc -l |
         awk '$1 > 500 && $2 != "total" { print "  warning " $2 ": " $1 " lines, more than 500" }'
-}
-
-# In a mount namespace of its own /dev/shm can be made as small as containers have it.
-stage_small_shm() {
-    local namespace=() mount='mount -t tmpfs -o size=64m,mode=1777 tmpfs /dev/shm'
-    if unshare -m sh -c "$mount" 2>/dev/null; then
-        namespace=(unshare -m)
-    elif unshare -Urm sh -c "$mount" 2>/dev/null; then
-        namespace=(unshare -Urm)
-    else
-        skip small-shm "mount namespaces are not permitted here: it is as large as the machine's"
-    fi
-    made gcc || return
-    [ "${#namespace[@]}" -eq 0 ] || prefix=("${namespace[@]}" sh -c "$mount && exec \"\$@\"" sh)
-    conformance build-gcc "--ranks 4"
-    prefix=()
 }
 
 # What is built against headers that not every machine has: the backends for GPUs, which without a

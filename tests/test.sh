@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# test.sh [stage...]: every test that CI runs, or only the stages named. Installs what is missing.
-# Builds go to build-<stage>/, logs to build-logs/. A failed stage does not stop the others. The
-# last line is "N passed, N failed, N skipped": conformance cases, unit tests and checks together.
+# test.sh [all | stage...]: the tests of every change, which CI runs; with "all", every test there is;
+# or only the stages named. Installs what is missing. Builds go to build-<tree>/, logs to build-logs/.
+# A failed stage does not stop the others. Before the end it says what this run left out. The last line is
+# "N passed, N failed, N skipped": conformance cases, unit tests and checks together.
 # Exit status: 0 if nothing failed, 1 otherwise, 2 for a wrong argument.
 set -u
 # shellcheck source=tests/lib.sh
@@ -11,14 +12,20 @@ cd "$root" || exit 1
 # shellcheck source=tests/stages.sh
 . tests/stages.sh
 
-# In this order, as far as they wait for each other.
-all_stages=(gcc withheld clang asan tsan coverage fuzz mutants small-shm plugin bad-backends style
-    skeletons multicast)
-stages=("$@")
-[ "$#" -gt 0 ] || stages=("${all_stages[@]}")
+# The first tier has ten minutes on two processors. It holds the stages that have caught most, see
+# coverage/landings.md. Stages begin in the order of their list.
+first_tier=(style unit suite clang races changed)
+all_stages=(style unit suite clang worlds withheld plugin bad-backends skeletons asan tsan msan coverage fuzz
+    mutants multicast)
+known_stages=("${first_tier[@]}" "${all_stages[@]:4}")
+case $* in
+'') stages=("${first_tier[@]}") ;;
+all) stages=("${all_stages[@]}") ;;
+*) stages=("$@") ;;
+esac
 for stage in "${stages[@]}"; do
-    if [[ " ${all_stages[*]} " != *" $stage "* ]]; then
-        say "usage: tests/test.sh [stage...]   stages: ${all_stages[*]}"
+    if [[ " ${known_stages[*]} " != *" $stage "* ]]; then
+        say "usage: tests/test.sh [all | stage...]   stages: ${known_stages[*]}"
         exit 2
     fi
 done
@@ -33,8 +40,9 @@ need_build_tools
 need_command clang clang
 need_command g++ g++
 need_command lcov lcov
-need_command patch patch
 need_command xmllint libxml2-utils
+need_command jq jq
+need_command xz xz-utils
 need_header cjson/cJSON.h libcjson-dev
 need_clang_format
 if ! install_missing || ! install_clang_runtime; then
@@ -44,30 +52,25 @@ fi
 logs=$root/build-logs
 mkdir -p "$logs" || exit 1
 
-# One stage in a shell of its own: what it sets and starts is its own affair. Leaves its seconds and
-# counts in a file.
+# One stage in a shell of its own: what it sets and starts is its own affair. Leaves its output, and its
+# seconds and counts in a file.
 run_stage() ( # STAGE
     stage=$1
     stage_passed=0 stage_failed=0 stage_skipped=0
-    printf '\n== %s\n' "$stage"
-    local begin=$SECONDS
-    "stage_${stage//-/_}"
+    begin=$SECONDS
+    export TMPDIR=$temporary/$stage
+    mkdir "$TMPDIR" || exit 1
+    {
+        printf '\n== %s\n' "$stage"
+        "stage_${stage//-/_}"
+    } >"$logs/$stage.log" 2>&1
     echo "$((SECONDS - begin)) $stage_passed $stage_failed $stage_skipped" >"$logs/$stage.counts"
+    cat "$logs/$stage.log"
 )
 
-# Some stages mostly wait, or are short, and need the plain build only: they go one after the other
-# beside those that need one of their own. But first what has the machine's hands full. The stage "coverage"
-# waits half of its time, while "fuzz" only computes.
-first=() beside=() others=() trees=() with_coverage=
-for stage in "${all_stages[@]}"; do
-    [[ " ${stages[*]} " == *" $stage "* ]] || continue
-    rm -f "$logs/$stage.counts" "$logs/$stage.conformance"
-    case $stage in
-    gcc | withheld) first+=("$stage") ;;
-    style | small-shm | skeletons | multicast | plugin | bad-backends) beside+=("$stage") ;;
-    fuzz) [[ " ${others[*]} " == *" coverage "* ]] && with_coverage=fuzz || others+=(fuzz) ;;
-    *) others+=("$stage") ;;
-    esac
+trees=()
+for stage in "${stages[@]}"; do
+    rm -f "$logs/$stage.counts" "$logs/$stage.left-out"
     for tree in $(trees_of "$stage"); do
         rm -f "$logs/$tree.tree"
         [[ " ${trees[*]} " == *" $tree "* ]] || trees+=("$tree")
@@ -91,48 +94,15 @@ make_trees() {
 make_trees &
 builder=$!
 
-for stage in "${first[@]}"; do
-    run_stage "$stage"
-done
-# With a folder for temporary files of their own, lest a unit test that counts names sees theirs.
-temporary=$(mktemp -d /tmp/beside.XXXXXX) || exit 1
+# Most stages wait more than they compute, so one more than there are processors goes on at a time. Each has
+# names of its own in /dev/shm and in TMPDIR, for some tests count them; where that is not permitted the stages
+# take turns. A subshell, so that it waits for stages only.
+lanes=$(($(getconf _NPROCESSORS_ONLN) + 1))
+[ "${#own_shm[@]}" -gt 0 ] || lanes=1
+temporary=$(mktemp -d /tmp/test.XXXXXX) || exit 1
 trap 'rm -rf -- "$temporary"' EXIT
-for stage in "${beside[@]}"; do
-    TMPDIR=$temporary run_stage "$stage"
-done >"$logs/beside.log" 2>&1 &
-# Beside "coverage", whose tests mostly wait, go "fuzz" and the suite's run of "tsan". The unit tests of "tsan" are
-# over by then: some count names in places that all share.
-stage_beside() { # STAGE, from now on
-    mkdir "$temporary/$1"
-    TMPDIR=$temporary/$1 run_stage "$1" >"$logs/$1.log" 2>&1 &
-    waiting_for+=("$1" "$!")
-}
-end_of_those_beside() {
-    set -- "${waiting_for[@]}"
-    waiting_for=()
-    for (( ; $# > 0; )); do
-        wait "$2"
-        cat "$logs/$1.log"
-        shift 2
-    done
-}
-waiting_for=()
-for stage in "${others[@]}"; do
-    if [ "$stage" = tsan ] && [[ " ${others[*]} " == *" coverage "* ]]; then
-        stage_beside tsan
-        while kill -0 "$!" 2>/dev/null && [ ! -e "$logs/tsan.conformance" ]; do
-            sleep 0.2
-        done
-    elif [ "$stage" = coverage ]; then
-        [ -z "$with_coverage" ] || stage_beside "$with_coverage"
-        run_stage coverage
-        end_of_those_beside
-    else
-        run_stage "$stage"
-    fi
-done
+(in_lanes "$lanes" run_stage "${stages[@]}")
 wait
-cat "$logs/beside.log"
 
 passed=0 failed=0 skipped=0 table=()
 for stage in "${stages[@]}"; do
@@ -152,14 +122,19 @@ for stage in "${stages[@]}"; do
     skipped=$((skipped + stage_skipped))
 done
 
-# Once more, now from what all stages left.
-if [ -x build-gcc/bin/symmem-report ] || [ -x build-coverage/bin/symmem-report ]; then
+if [ -x build-gcc/bin/symmem-report ]; then
     printf '\n'
     coverage/build.sh 2>&1
 fi
 
 printf '\n%-12s %-8s %7s %8s %8s %8s\n' stage result time passed failed skipped
 printf '%s\n' "${table[@]}"
-printf 'all in %d s\n' "$SECONDS"
+printf 'all in %d s\n\n' "$SECONDS"
+for stage in "${stages[@]}"; do
+    [ ! -f "$logs/$stage.left-out" ] || sed "s/^/left out: /" "$logs/$stage.left-out"
+done
+for stage in "${all_stages[@]}"; do
+    [[ " ${stages[*]} " == *" $stage "* ]] || printf 'left out: %s (%s)\n' "$stage" "$(about "$stage")"
+done
 printf '\n%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
 [ "$failed" -eq 0 ]

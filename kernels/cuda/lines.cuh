@@ -32,7 +32,7 @@ __device__ inline uint64_t data_of(const line &found) {
     return found.high << 32 | static_cast<uint32_t>(found.low);
 }
 
-#ifndef SYMMEM_CUDA_ON_HOST // tests/unit has others for the CPU
+#ifndef SYMMEM_CUDA_ON_HOST // tests/fakes/cuda has others for the CPU
 __device__ inline void store_line(line *to, const line &value) {
     asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};"
                  :

@@ -6,7 +6,7 @@
 // What the instructions cannot do, bytes and halves of a word, is stored rank by rank through the
 // peers' usual addresses; loading a word of which only a half is wanted does no harm. No byte is
 // touched by two lanes.
-#ifndef SYMMEM_CUDA_ON_HOST // tests/fake_cuda has the instructions for the CPU
+#ifndef SYMMEM_CUDA_ON_HOST // tests/fakes/cuda has the instructions for the CPU
 #include "cuda/multimem_access.cuh"
 #endif
 #include "cuda/multimem.h"

@@ -11,7 +11,7 @@
 
 #include "cuda/signal.h"
 
-#ifndef SYMMEM_CUDA_ON_HOST // tests/unit has others for the CPU
+#ifndef SYMMEM_CUDA_ON_HOST // tests/fakes/cuda has others for the CPU
 namespace symmem {
 
 // The two halves of a release, with room between them, by the same thread. It pairs with

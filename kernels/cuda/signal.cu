@@ -5,7 +5,7 @@
 // deadline, for its host's word that the state is poisoned or a peer's process has ended, and for a
 // peer's word in its own signal state that that is poisoned. A failure is written to host memory
 // and the kernel ends: the context goes on working.
-#ifndef SYMMEM_CUDA_ON_HOST // tests/unit has the words and the clock of it for the CPU
+#ifndef SYMMEM_CUDA_ON_HOST // tests/fakes/cuda has the words and the clock of it for the CPU
 #include "cuda/device.cuh"
 #endif
 #include "cuda/signal.h"
@@ -46,7 +46,7 @@ struct verdict {
     uint32_t other[SYMMEM_CUDA_CALL_WORDS];
 };
 
-#ifndef SYMMEM_CUDA_ON_HOST // tests/unit has others for the CPU
+#ifndef SYMMEM_CUDA_ON_HOST // tests/fakes/cuda has others for the CPU
 __device__ uint32_t load_volatile(const uint32_t *word) {
     return *static_cast<const volatile uint32_t *>(word);
 }

@@ -8,7 +8,7 @@
 
 namespace {
 
-#ifndef SYMMEM_CUDA_ON_HOST // tests/unit has others for the CPU
+#ifndef SYMMEM_CUDA_ON_HOST // tests/fakes/cuda has others for the CPU
 __device__ inline uint64_t load_state(const uint64_t *word) {
     uint64_t value;
     asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");

@@ -126,11 +126,7 @@ const bench_op bench_fused_ops[] = {
     GATHER("fused_all_gather_scaled_matmul", true),
     SCATTER("fused_matmul_reduce_scatter", false),
     SCATTER("fused_scaled_matmul_reduce_scatter", true),
-    {.name = "async_input_mm",
-     .flags = BENCH_NO_HANDLE | BENCH_HOST_MEMORY,
-     .unit = CHUNKS * BENCH_COLUMNS,
-     .prepare = prepare_chunks,
-     .once = async_input_mm,
-     .expected = of_self},
+    BENCH_OP("async_input_mm", async_input_mm, .flags = BENCH_NO_HANDLE | BENCH_HOST_MEMORY,
+             .unit = CHUNKS * BENCH_COLUMNS, .prepare = prepare_chunks, .expected = of_self),
     {.name = NULL},
 };

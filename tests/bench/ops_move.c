@@ -28,8 +28,8 @@ static double of_self(const bench_rank *self, size_t index) {
 }
 
 const bench_op bench_move_ops[] = {
-    {.name = "put", .flags = BENCH_OUT_SYMMETRIC, .once = put, .expected = of_left},
-    {.name = "get", .flags = BENCH_IN_SYMMETRIC, .keep = true, .once = get, .expected = of_right},
-    {.name = "copy", .flags = BENCH_NO_HANDLE, .once = copy, .expected = of_self},
+    BENCH_OP("put", put, .flags = BENCH_OUT_SYMMETRIC, .expected = of_left),
+    BENCH_OP("get", get, .flags = BENCH_IN_SYMMETRIC, .keep = true, .expected = of_right),
+    BENCH_OP("copy", copy, .flags = BENCH_NO_HANDLE, .expected = of_self),
     {.name = NULL},
 };

@@ -92,6 +92,10 @@ struct bench_op {
 };
 
 /* All ops, one table each file; NULL ends a table. */
+/* The name, what is timed, and what else is not 0. */
+#define BENCH_OP(name_, once_, ...)                                                                \
+    { .name = name_, .once = once_, __VA_ARGS__ }
+
 extern const bench_op bench_sync_ops[];
 extern const bench_op bench_move_ops[];
 extern const bench_op bench_collective_ops[];

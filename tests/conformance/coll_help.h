@@ -20,7 +20,7 @@ struct sum {
 static inline struct sum sum_begin(struct tk *t, symmem_group *group) {
     struct sum s = {.handle = tk_handle(t, COUNT * sizeof(float), group),
                     .out = tk_alloc(t, COUNT * sizeof(float)),
-                    .limit_ms = tk_scaled_ms(LONG_MS)};
+                    .limit_ms = LONG_MS};
     symmem_handle_info info = info_of(t, s.handle);
     s.own = ops_own(t, s.handle);
     s.rank = info.rank;

@@ -23,7 +23,8 @@
  *     TK_SUITE(onesided, cases);
  *
  * Verdicts. A case passes if some rank made a check, no check failed, every rank came to its end in
- * time and nothing leaked. Skips are decided by capabilities alone, before the body runs; a body
+ * time and nothing leaked. What fails by time alone on a machine that was late is run again, see
+ * TK_WITHIN. Skips are decided by capabilities alone, before the body runs; a body
  * cannot skip. What the machine lacks (memory, devices) is tk_unresolved.
  */
 #ifndef SYMMEM_CONFORMANCE_KIT_H
@@ -65,6 +66,10 @@ struct tk_case {
     unsigned timeout_s; /* 0: 20 */
     tk_body_fn body;
 };
+
+/* A row of a suite's table: the name, the body, the requirements, and what else is not 0. */
+#define TK_CASE(name_, body_, requirements_, ...)                                                  \
+    { .name = name_, .requirements = requirements_, .body = body_, __VA_ARGS__ }
 
 struct tk_suite {
     const char *name;
@@ -121,6 +126,16 @@ struct tk {
     tk_bound_at((t), true, (uint64_t)(least), (uint64_t)(actual), #actual, __FILE__, __LINE__)
 #define TK_BELOW(t, bound, actual)                                                                 \
     tk_bound_at((t), false, (uint64_t)(bound), (uint64_t)(actual), #actual, __FILE__, __LINE__)
+/* What began at since_ms, by tk_now_ms, is over in no more than most_ms. The bound is what it takes
+ * at most on a quiet machine and with a usual build: the kit adds what the machine was late in that
+ * time. A case that fails by this or TK_TIMELY alone is run again if the machine was late. */
+#define TK_WITHIN(t, most_ms, since_ms)                                                            \
+    tk_within_at((t), (most_ms), (since_ms), tk_now_ms(), #most_ms, __FILE__, __LINE__)
+/* The same of what was over at until_ms. */
+#define TK_TOOK(t, most_ms, since_ms, until_ms)                                                    \
+    tk_within_at((t), (most_ms), (since_ms), (until_ms), #most_ms, __FILE__, __LINE__)
+/* A condition that does not hold if a rank was kept from running for too long. */
+#define TK_TIMELY(t, cond, ...) tk_timely_at((t), (cond), __FILE__, __LINE__, __VA_ARGS__)
 #define TK_EQ_PTR(t, expected, actual)                                                             \
     tk_eq_ptr_at((t), (expected), (actual), #actual, __FILE__, __LINE__)
 #define TK_EQ_STR(t, expected, actual)                                                             \
@@ -148,6 +163,10 @@ struct tk {
 
 bool tk_check_at(struct tk *t, bool held, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
+bool tk_timely_at(struct tk *t, bool held, const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+bool tk_within_at(struct tk *t, uint64_t most_ms, uint64_t since_ms, uint64_t until_ms,
+                  const char *text, const char *file, int line);
 bool tk_status_at(struct tk *t, symmem_status expected, symmem_status actual, const char *text,
                   const char *file, int line);
 bool tk_status_either_at(struct tk *t, symmem_status expected, symmem_status other,
@@ -199,11 +218,13 @@ uint64_t tk_random(struct tk *t);                       /* differs by rank; repl
 uint64_t tk_random_below(struct tk *t, uint64_t bound); /* [0, bound), bound > 0 */
 uint64_t tk_now_ms(void);                               /* CLOCK_MONOTONIC */
 void tk_sleep_ms(uint32_t ms);
+/* How much longer than on a quiet machine that may take which began at since_ms. */
+uint32_t tk_late_ms(struct tk *t, uint64_t since_ms);
+/* A limit that is to pass, or within which ranks that begin together have to meet: `ms` where the
+ * machine is quiet, more where it was late just before the case. The same on all ranks. */
+uint32_t tk_limit_ms(struct tk *t, uint32_t ms);
 /* Times `ms` by SYMMEM_TIMEOUT_SCALE: for upper bounds on how long something may take. */
 uint32_t tk_scaled_ms(uint32_t ms);
-/* The same, but not less than `least_ms`: for limits within which ranks that begin together have to
- * meet. What a busy machine keeps a rank from running does not grow with the build's slowness. */
-uint32_t tk_meeting_ms(uint32_t least_ms, uint32_t ms);
 /* SYMMEM_SUITE_LONG=1: what takes minutes is not cut to a sample. */
 bool tk_suite_is_long(void);
 /* Bytes that the library and backends have asked for in this case and not given back; what a driver

@@ -41,12 +41,21 @@ static void record_next(struct arena_rank *slot, const char *file, int line,
     atomic_store_explicit(&slot->failed_next, 2, memory_order_release);
 }
 
-static void fail_with(struct tk *t, const char *file, int line, const struct values *values,
-                      const char *format, va_list args) {
+/* Before the failure is counted, so that there are never more of the one than of the other. */
+static void count_failure(struct arena_rank *slot, enum runner_cause cause) {
+    if (cause == CAUSE_TIME)
+        atomic_fetch_add_explicit(&slot->late_failures, 1, memory_order_relaxed);
+    else if (cause == CAUSE_FOLLOWS)
+        atomic_fetch_add_explicit(&slot->following_failures, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&slot->failures, 1, memory_order_relaxed);
+}
+
+static void fail_with(struct tk *t, enum runner_cause cause, const char *file, int line,
+                      const struct values *values, const char *format, va_list args) {
     struct arena_rank *slot = t->own->slot;
     const char *requirement;
 
-    atomic_fetch_add_explicit(&slot->failures, 1, memory_order_relaxed);
+    count_failure(slot, cause);
     if (!claim(&slot->failed)) {
         record_next(slot, file, line, values, format, args);
         return;
@@ -68,8 +77,42 @@ void kit_fail_at(struct tk *t, const char *file, int line, const char *format, .
     va_list args;
 
     va_start(args, format);
-    fail_with(t, file, line, &(struct values){NULL, NULL}, format, args);
+    fail_with(t, CAUSE_OTHER, file, line, &(struct values){NULL, NULL}, format, args);
     va_end(args);
+}
+
+void kit_fail_late_at(struct tk *t, const char *file, int line, const char *format, ...) {
+    va_list args;
+
+    va_start(args, format);
+    fail_with(t, CAUSE_TIME, file, line, &(struct values){NULL, NULL}, format, args);
+    va_end(args);
+}
+
+/* Of a status that nobody expected. What another rank's failure has poisoned fails after it. */
+static enum runner_cause cause_of(symmem_status status) {
+    return status == SYMMEM_TIMEOUT    ? CAUSE_TIME
+           : status == SYMMEM_POISONED ? CAUSE_FOLLOWS
+                                       : CAUSE_OTHER;
+}
+
+static void fail_of(struct tk *t, enum runner_cause cause, const char *file, int line,
+                    const char *format, ...) __attribute__((format(printf, 5, 6)));
+static void fail_of(struct tk *t, enum runner_cause cause, const char *file, int line,
+                    const char *format, ...) {
+    va_list args;
+
+    va_start(args, format);
+    fail_with(t, cause, file, line, &(struct values){NULL, NULL}, format, args);
+    va_end(args);
+}
+
+void kit_fail_status_at(struct tk *t, const char *file, int line, const char *what,
+                        symmem_status status) {
+    char text[400];
+
+    kit_describe_status(status, text, sizeof(text));
+    fail_of(t, cause_of(status), file, line, "%s: %s", what, text);
 }
 
 /* Where the case is, for a rank that is stuck later. Lines of the kit tell nothing about that. */
@@ -94,7 +137,19 @@ bool tk_check_at(struct tk *t, bool held, const char *file, int line, const char
     count_check(t, file, line);
     if (!held) {
         va_start(args, format);
-        fail_with(t, file, line, &(struct values){NULL, NULL}, format, args);
+        fail_with(t, CAUSE_OTHER, file, line, &(struct values){NULL, NULL}, format, args);
+        va_end(args);
+    }
+    return held;
+}
+
+bool tk_timely_at(struct tk *t, bool held, const char *file, int line, const char *format, ...) {
+    va_list args;
+
+    count_check(t, file, line);
+    if (!held) {
+        va_start(args, format);
+        fail_with(t, CAUSE_TIME, file, line, &(struct values){NULL, NULL}, format, args);
         va_end(args);
     }
     return held;
@@ -139,6 +194,23 @@ void kit_describe_status(symmem_status status, char *text, size_t capacity) {
     append(text, capacity, used, ")");
 }
 
+static bool compared_at(struct tk *t, bool same, enum runner_cause cause, const char *file,
+                        int line, const struct values *values, const char *format, ...)
+    __attribute__((format(printf, 7, 8)));
+
+static bool compared_at(struct tk *t, bool same, enum runner_cause cause, const char *file,
+                        int line, const struct values *values, const char *format, ...) {
+    va_list args;
+
+    count_check(t, file, line);
+    if (!same) {
+        va_start(args, format);
+        fail_with(t, cause, file, line, values, format, args);
+        va_end(args);
+    }
+    return same;
+}
+
 bool kit_compared_at(struct tk *t, bool same, const char *file, int line, const char *expected,
                      const char *got, const char *format, ...) {
     va_list args;
@@ -146,7 +218,7 @@ bool kit_compared_at(struct tk *t, bool same, const char *file, int line, const 
     count_check(t, file, line);
     if (!same) {
         va_start(args, format);
-        fail_with(t, file, line, &(struct values){expected, got}, format, args);
+        fail_with(t, CAUSE_OTHER, file, line, &(struct values){expected, got}, format, args);
         va_end(args);
     }
     return same;
@@ -158,8 +230,8 @@ bool tk_status_at(struct tk *t, symmem_status expected, symmem_status actual, co
 
     if (actual != expected)
         kit_describe_status(actual, got, sizeof(got));
-    return kit_compared_at(t, actual == expected, file, line, symmem_status_name(expected), got,
-                           "%s", text);
+    return compared_at(t, actual == expected, cause_of(actual), file, line,
+                       &(struct values){symmem_status_name(expected), got}, "%s", text);
 }
 
 bool tk_status_either_at(struct tk *t, symmem_status expected, symmem_status other,
@@ -171,7 +243,22 @@ bool tk_status_either_at(struct tk *t, symmem_status expected, symmem_status oth
         kit_describe_status(actual, got, sizeof(got));
     snprintf(both, sizeof(both), "%s or %s", symmem_status_name(expected),
              symmem_status_name(other));
-    return kit_compared_at(t, same, file, line, both, got, "%s", text);
+    return compared_at(t, same, cause_of(actual), file, line, &(struct values){both, got}, "%s",
+                       text);
+}
+
+bool tk_within_at(struct tk *t, uint64_t most_ms, uint64_t since_ms, uint64_t until_ms,
+                  const char *text, const char *file, int line) {
+    uint64_t took_ms = until_ms > since_ms ? until_ms - since_ms : 0,
+             late_ms = tk_late_ms(t, since_ms);
+    uint64_t allowed_ms = tk_scaled_ms((uint32_t)most_ms) + late_ms;
+    char expected[80], got[32];
+
+    snprintf(expected, sizeof(expected), "at most %llu ms, %llu of them for a late machine",
+             (unsigned long long)allowed_ms, (unsigned long long)late_ms);
+    snprintf(got, sizeof(got), "%llu ms", (unsigned long long)took_ms);
+    return compared_at(t, took_ms <= allowed_ms, CAUSE_TIME, file, line,
+                       &(struct values){expected, got}, "it takes no more than %s", text);
 }
 
 bool tk_eq_int_at(struct tk *t, int64_t expected, int64_t actual, const char *text,

@@ -88,7 +88,7 @@ enum tk_child_end tk_run_child(struct tk *t, void (*body)(struct tk *t, void *ar
         return TK_CHILD_FAILED;
     }
     if (!ended) {
-        TK_CHECK_MSG(t, false, "the process in this rank's place hung for %u ms", limit_ms);
+        TK_TIMELY(t, false, "the process in this rank's place hung for %u ms", limit_ms);
         return TK_CHILD_HUNG;
     }
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)

@@ -61,16 +61,16 @@ void(tk_expect_prompt)(struct tk *t, int32_t rank, uint64_t begin_ms, uint64_t e
     uint64_t from_ms;
 
     if (!tk_wait_death(t, rank, tk_scaled_ms(ENDING_MS))) {
-        kit_fail_at(t, t->own->file, t->own->line, "rank %d has not ended yet", rank);
+        kit_fail_late_at(t, t->own->file, t->own->line, "rank %d has not ended yet", rank);
         return;
     }
     from_ms = tk_death_ms(t, rank);
     if (from_ms < begin_ms)
         from_ms = begin_ms;
-    if (end_ms > from_ms + tk_scaled_ms(promise_ms))
-        kit_fail_at(t, t->own->file, t->own->line,
-                    "returned %llu ms after rank %d's end, or after the call began",
-                    (unsigned long long)(end_ms - from_ms), rank);
+    if (end_ms > from_ms + tk_scaled_ms(promise_ms) + tk_late_ms(t, from_ms))
+        kit_fail_late_at(t, t->own->file, t->own->line,
+                         "returned %llu ms after rank %d's end, or after the call began",
+                         (unsigned long long)(end_ms - from_ms), rank);
 }
 
 int32_t tk_process_id(struct tk *t, int32_t rank) {

@@ -44,7 +44,7 @@ static void note_descriptor(const struct kit_setup *setup, struct arena_rank *sl
     union {
         struct sockaddr any;
         struct sockaddr_un path;
-    } address;
+    } address = {0};
     socklen_t length = sizeof(address);
     struct stat info;
     char name[sizeof(address.path.sun_path) + 1] = "";

@@ -26,9 +26,11 @@
 #else
 #define KIT_ADDRESS_SANITIZER 0
 #endif
+/* gcc has none. */
+#define KIT_MEMORY_SANITIZER KIT_HAS(memory_sanitizer)
 /* Whether the runner's allocation functions stand before the C library's. A sanitizer has its own.
  */
-#if KIT_ADDRESS_SANITIZER || KIT_THREAD_SANITIZER || !defined(__GLIBC__)
+#if KIT_ADDRESS_SANITIZER || KIT_THREAD_SANITIZER || KIT_MEMORY_SANITIZER || !defined(__GLIBC__)
 #define KIT_OWNS_ALLOCATION 0
 #else
 #define KIT_OWNS_ALLOCATION 1
@@ -132,6 +134,12 @@ void kit_describe_asked(struct kit_text *text, const char *what, int count, size
 /* Records a failure without counting a check. */
 void kit_fail_at(struct tk *t, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* The same of one that time explains. */
+void kit_fail_late_at(struct tk *t, const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* "what: status and its record" */
+void kit_fail_status_at(struct tk *t, const char *file, int line, const char *what,
+                        symmem_status status);
 /* Counts a check that compared two values, named by format, and returns `same`; if they differ both
  * are reported. */
 bool kit_compared_at(struct tk *t, bool same, const char *file, int line, const char *expected,

@@ -62,12 +62,8 @@ static bool open_store(struct tk *t) {
     }
     snprintf(path, sizeof(path), "%s/store", setup->scratch_dir);
     status = symmem_store_open_file(path, &t->store);
-    if (status != SYMMEM_OK) {
-        char text[400];
-
-        kit_describe_status(status, text, sizeof(text));
-        kit_fail_at(t, __FILE__, __LINE__, "prologue: symmem_store_open_file: %s", text);
-    }
+    if (status != SYMMEM_OK)
+        kit_fail_status_at(t, __FILE__, __LINE__, "prologue: symmem_store_open_file", status);
     return status == SYMMEM_OK;
 }
 
@@ -76,10 +72,7 @@ static bool open_context(struct tk *t) {
     symmem_status status = symmem_init(&options, &t->context);
 
     if (status != SYMMEM_OK) {
-        char text[400];
-
-        kit_describe_status(status, text, sizeof(text));
-        kit_fail_at(t, __FILE__, __LINE__, "prologue: symmem_init: %s", text);
+        kit_fail_status_at(t, __FILE__, __LINE__, "prologue: symmem_init", status);
         t->context = NULL;
     }
     t->own->target = t->context;
@@ -99,12 +92,8 @@ void kit_end_context(struct tk *t) {
         return;
     kit_release_objects(t, t->context);
     status = symmem_finalize(t->context);
-    if (status != SYMMEM_OK && status != SYMMEM_NOT_INITIALISED) {
-        char text[400];
-
-        kit_describe_status(status, text, sizeof(text));
-        kit_fail_at(t, __FILE__, __LINE__, "ending the context: symmem_finalize: %s", text);
-    }
+    if (status != SYMMEM_OK && status != SYMMEM_NOT_INITIALISED)
+        kit_fail_status_at(t, __FILE__, __LINE__, "ending the context: symmem_finalize", status);
     symmem_context_free(t->context);
     t->context = NULL;
     t->own->target = NULL;

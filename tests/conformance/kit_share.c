@@ -21,8 +21,8 @@ void(tk_out_of_band_barrier)(struct tk *t) {
         kit_fail_at(t, t->own->file, t->own->line,
                     "gave up at the out-of-band barrier because rank %d has ended", ended);
     else
-        kit_fail_at(t, t->own->file, t->own->line,
-                    "gave up at the out-of-band barrier: not all ranks came in time");
+        kit_fail_late_at(t, t->own->file, t->own->line,
+                         "gave up at the out-of-band barrier: not all ranks came in time");
     tk_leave(t);
 }
 
@@ -88,8 +88,10 @@ uint32_t tk_scaled_ms(uint32_t ms) {
     return scaled >= UINT32_MAX ? UINT32_MAX - 1 : (uint32_t)scaled;
 }
 
-uint32_t tk_meeting_ms(uint32_t least_ms, uint32_t ms) {
-    uint32_t scaled_ms = tk_scaled_ms(ms);
+uint32_t tk_late_ms(struct tk *t, uint64_t since_ms) {
+    return lateness_allowance_ms(t->own->setup->lateness, since_ms * 1000000u);
+}
 
-    return scaled_ms > least_ms ? scaled_ms : least_ms;
+uint32_t tk_limit_ms(struct tk *t, uint32_t ms) {
+    return tk_scaled_ms(ms) + t->own->setup->late_ms;
 }

@@ -28,7 +28,7 @@ void mover_init(struct tk *t, struct mover *mover, const struct mover_memory *me
         .rank = info.rank,
         .size = info.world_size,
         .channel = channel,
-        .limit_ms = tk_scaled_ms(LONG_MS),
+        .limit_ms = LONG_MS,
         .in = far_input ? memory->far : memory->own,
         .out = (output_is_symmetric((enum mover_kind)kind) ? memory->own : memory->far) + BYTES};
     if (mover_in_place(mover))

@@ -290,7 +290,7 @@ static inline struct ops_desk ops_desk_begin(struct tk *t) {
         (void)multicast_allowed(t);
     struct ops_desk desk = {.handle = tk_handle(t, 2 * OPS_HALF, tk_world_group(t)),
                             .far = tk_alloc(t, 2 * OPS_HALF),
-                            .limit_ms = tk_scaled_ms(LONG_MS)};
+                            .limit_ms = LONG_MS};
     symmem_handle_info info = info_of(t, desk.handle);
     desk.block = ops_own(t, desk.handle);
     desk.rank = info.rank;

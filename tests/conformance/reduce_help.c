@@ -132,9 +132,8 @@ bool reduce_expect_laid(struct tk *t, const char *at, const void *expected, symm
 }
 
 struct reduce_desk reduce_desk_begin(struct tk *t, symmem_group *group, size_t bytes) {
-    struct reduce_desk desk = {.room = bytes + 64 + (size_t)2 * REDUCE_MARGIN,
-                               .limit_ms = tk_scaled_ms(LONG_MS),
-                               .generation = 1};
+    struct reduce_desk desk = {
+        .room = bytes + 64 + (size_t)2 * REDUCE_MARGIN, .limit_ms = LONG_MS, .generation = 1};
     char *base = tk_alloc(t, desk.room + HANDLE_OFFSET);
     desk.handle = tk_rendezvous(t, base + HANDLE_OFFSET, group);
     desk.input = tk_alloc(t, desk.room);

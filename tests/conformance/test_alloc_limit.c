@@ -167,20 +167,11 @@ static void segment_has_a_limit(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "alloc.segment_has_a_limit",
-     .requirements = "SM-ALLOC-16",
-     .max_ranks = 1,
-     .flags = TK_NO_BACKEND,
-     .body = segment_has_a_limit},
-    {.name = "alloc.has_a_limit",
-     .requirements = "SM-ALLOC-16",
-     .max_ranks = 1,
-     .flags = TK_NO_BACKEND,
-     .body = has_a_limit},
-    {.name = "alloc.late_leaves_nothing",
-     .requirements = "SM-ALLOC-16,SM-ERROR-04",
-     .max_ranks = 1,
-     .flags = TK_NO_BACKEND,
-     .body = late_leaves_nothing},
+    TK_CASE("alloc.segment_has_a_limit", segment_has_a_limit, "SM-ALLOC-16", .max_ranks = 1,
+            .flags = TK_NO_BACKEND),
+    TK_CASE("alloc.has_a_limit", has_a_limit, "SM-ALLOC-16", .max_ranks = 1,
+            .flags = TK_NO_BACKEND),
+    TK_CASE("alloc.late_leaves_nothing", late_leaves_nothing, "SM-ALLOC-16,SM-ERROR-04",
+            .max_ranks = 1, .flags = TK_NO_BACKEND),
 };
 TK_SUITE(alloc_limit, cases);

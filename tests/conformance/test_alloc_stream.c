@@ -59,15 +59,10 @@ static void capture_forbids_allocating(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "alloc_stream.free_waits_for_work",
-     .requirements = "SM-ALLOC-12",
-     .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN,
-     .max_ranks = 2,
-     .body = free_waits_for_work},
-    {.name = "alloc_stream.capture_forbids_allocating",
-     .requirements = "SM-ALLOC-09,SM-ERROR-04",
-     .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
-     .max_ranks = 2,
-     .body = capture_forbids_allocating},
+    TK_CASE("alloc_stream.free_waits_for_work", free_waits_for_work, "SM-ALLOC-12",
+            .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN, .max_ranks = 2),
+    TK_CASE("alloc_stream.capture_forbids_allocating", capture_forbids_allocating,
+            "SM-ALLOC-09,SM-ERROR-04", .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
+            .max_ranks = 2),
 };
 TK_SUITE(alloc_stream, cases);

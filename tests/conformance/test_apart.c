@@ -232,23 +232,11 @@ static void reset_tells_all_ranks(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "apart.without_a_way",
-     .requirements = "SM-COLL-16",
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .flags = TK_NO_BACKEND,
-     .body = without_a_way},
-    {.name = "apart.by_the_backends_way",
-     .requirements = "SM-COLL-16",
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .flags = TK_NO_BACKEND,
-     .body = by_the_backends_way},
-    {.name = "apart.reset_tells_all_ranks",
-     .requirements = "SM-COLL-17",
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .flags = TK_NO_BACKEND,
-     .body = reset_tells_all_ranks},
+    TK_CASE("apart.without_a_way", without_a_way, "SM-COLL-16", .min_ranks = 2, .max_ranks = 2,
+            .flags = TK_NO_BACKEND),
+    TK_CASE("apart.by_the_backends_way", by_the_backends_way, "SM-COLL-16", .min_ranks = 2,
+            .max_ranks = 2, .flags = TK_NO_BACKEND),
+    TK_CASE("apart.reset_tells_all_ranks", reset_tells_all_ranks, "SM-COLL-17", .min_ranks = 2,
+            .max_ranks = 2, .flags = TK_NO_BACKEND),
 };
 TK_SUITE(apart, cases);

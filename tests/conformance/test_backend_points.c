@@ -37,7 +37,7 @@ static void fail_in_rendezvous(struct tk *t, const char *step, int32_t odd) {
     symmem_handle *handle = NULL;
     tk_group_barrier(t, group);
     arm(t, step, odd, name);
-    symmem_status status = symmem_rendezvous(t->context, ptr, group, tk_scaled_ms(3000), &handle);
+    symmem_status status = symmem_rendezvous(t->context, ptr, group, tk_limit_ms(t, 3000), &handle);
     symmem_error_record record = last_record();
     bool hit = was_hit(t, name, odd);
     TK_STATUS(t, hit ? INJECTED : SYMMEM_OK, status);
@@ -46,7 +46,7 @@ static void fail_in_rendezvous(struct tk *t, const char *step, int32_t odd) {
     TK_CHECK(t, (handle == NULL) == (status != SYMMEM_OK));
     symmem_handle_release(handle);
     handle = tk_rendezvous(t, ptr, group);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_release(t, handle);
     tk_free(t, ptr);
 }
@@ -75,11 +75,11 @@ static void fail_in_multicast(struct tk *t, const char *step, int32_t odd) {
                  hit ? "with" : "without", (int)odd, hit ? "failed" : "did not fail");
     if (hit)
         TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_multimem_store(handle, 0, &word, 4, NULL));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_bytes(t, handle, t->rank, 0, 512, 0);
     symmem_handle *again = tk_handle(t, 512, tk_world_group(t));
     TK_CHECK_MSG(t, has_multicast(t, again), "no multicast after the failure at %s", name);
-    TK_OK(t, symmem_barrier(again, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(again, 0, LONG_MS, NULL));
 }
 
 /* That it goes without multicast is what is to happen. */
@@ -107,16 +107,10 @@ static void multicast_failure_on_one_rank(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "rendezvous.failure_in_backend",
-     .requirements = "SM-RDV-10,SM-CONTEXT-09",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = failure_in_backend},
-    {.name = "multicast.failure_on_one_rank",
-     .requirements = "SM-MCAST-05,SM-MCAST-02",
-     .needs = SYMMEM_CAP_MULTICAST,
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = multicast_failure_on_one_rank},
+    TK_CASE("rendezvous.failure_in_backend", failure_in_backend, "SM-RDV-10,SM-CONTEXT-09",
+            .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("multicast.failure_on_one_rank", multicast_failure_on_one_rank,
+            "SM-MCAST-05,SM-MCAST-02", .needs = SYMMEM_CAP_MULTICAST, .min_ranks = 2,
+            .max_ranks = 4),
 };
 TK_SUITE(backend_points, cases);

@@ -13,7 +13,7 @@ static void holds_for_each_rank(struct tk *t) {
         for (int k = 0; k < 3; k++)
             barrier_holding(t, handle, 0, NULL, t->world_size, held, ++round);
         for (int k = 0; k < (t->world_size > 8 ? 3 : 13); k++)
-            TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+            TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
         barrier_holding(t, handle, 0, NULL, t->world_size, held, ++round);
         tk_release(t, handle);
     }
@@ -50,7 +50,7 @@ static void never_more_than_one_round_ahead(struct tk *t) {
         if (tk_random_below(t, 64) == 0)
             tk_sleep_ms(1);
         tk_share_u64(t, 2, g);
-        good = symmem_barrier(handle, 1, tk_scaled_ms(LONG_MS), NULL) == SYMMEM_OK;
+        good = symmem_barrier(handle, 1, LONG_MS, NULL) == SYMMEM_OK;
         for (int32_t r = 0; r < t->world_size; r++) {
             uint64_t peer = tk_read_u64(t, r, 2);
             if (peer < g || peer > g + 1)
@@ -71,7 +71,7 @@ static void halves_alternate(struct tk *t) {
         if (low == (g % 2 == 0))
             tk_sleep_ms(1);
         tk_share_u64(t, 2, g);
-        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
         for (int32_t r = 0; r < t->world_size; r++)
             if (tk_read_u64(t, r, 2) < g || tk_read_u64(t, r, 2) > g + 1)
                 out_of_step = g;
@@ -102,7 +102,7 @@ static void visible_on(struct tk *t, symmem_handle *handle, const struct plain *
             else
                 tk_write(t, handle, peer, at * 4, words, sizeof(words));
         }
-        good = TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), stream));
+        good = TK_OK(t, symmem_barrier(handle, 0, LONG_MS, stream));
         for (int32_t peer = 0; good && peer < info.world_size; peer++) {
             size_t at = (size_t)peer * SLOT_WORDS;
             if (plain != NULL)
@@ -113,7 +113,7 @@ static void visible_on(struct tk *t, symmem_handle *handle, const struct plain *
             good = TK_CHECK_MSG(t, wrong == SLOT_WORDS, "round %u: rank %d's word %zu is missing",
                                 g, (int)peer, wrong);
         }
-        good = TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), stream)) && good;
+        good = TK_OK(t, symmem_barrier(handle, 0, LONG_MS, stream)) && good;
     }
     if (stream != NULL)
         tk_synchronize(t, stream);
@@ -155,9 +155,9 @@ static void barrier_beside_signals(struct tk *t, int32_t channel, uint64_t first
                 TK_OK(t, symmem_put_signal(handle, r, channel, LONG_MS, NULL));
         tk_out_of_band_barrier(t);
         barrier_holding(t, handle, channel, NULL, t->world_size, held, round);
-        TK_OK(t, symmem_barrier(handle, channel, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_barrier(handle, channel, LONG_MS, NULL));
         TK_OK(t, symmem_wait_signal(handle, held, channel, LONG_MS, NULL));
-        TK_OK(t, symmem_barrier(handle, channel, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_barrier(handle, channel, LONG_MS, NULL));
     }
     check_nothing_pending(t, handle, 0, channel);
 }
@@ -172,7 +172,7 @@ static void pending_signal_is_no_arrival(struct tk *t) {
 static void arrival_is_no_signal(struct tk *t) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     for (int i = 0; i < 3; i++)
-        TK_OK(t, symmem_barrier(handle, 2, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_barrier(handle, 2, LONG_MS, NULL));
     check_nothing_pending(t, handle, -1, 2);
 }
 
@@ -181,7 +181,7 @@ static void barriers_and_rings_mixed(struct tk *t) {
     for (int i = 0; i < (t->world_size > 8 ? 5 : 60) && !tk_failed(t); i++) {
         ring_signal(t, handle, 0);
         if (i % 3 != 1)
-            TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+            TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     }
 }
 
@@ -193,51 +193,24 @@ static void barrier_of_one(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "barrier.holds_for_each_rank",
-     .requirements = "SM-BARRIER-01",
-     .min_ranks = 2,
-     .body = holds_for_each_rank},
-    {.name = "barrier.holds_on_every_group_shape",
-     .requirements = "SM-BARRIER-01",
-     .min_ranks = 2,
-     .body = holds_on_every_group_shape},
-    {.name = "barrier.never_more_than_one_round_ahead",
-     .requirements = "SM-BARRIER-03",
-     .min_ranks = 2,
-     .body = never_more_than_one_round_ahead},
-    {.name = "barrier.halves_alternate",
-     .requirements = "SM-BARRIER-03",
-     .min_ranks = 2,
-     .max_ranks = 8,
-     .body = halves_alternate},
-    {.name = "barrier.writes_are_visible",
-     .requirements = "SM-BARRIER-02",
-     .body = writes_are_visible},
-    {.name = "barrier.plain_writes_are_visible",
-     .requirements = "SM-BARRIER-02",
-     .needs = SYMMEM_CAP_DIRECT_ACCESS,
-     .min_ranks = 2,
-     .flags = TK_PLAIN_MEMORY,
-     .body = plain_writes_are_visible},
-    {.name = "barrier.writes_are_visible_on_every_group_shape",
-     .requirements = "SM-BARRIER-02",
-     .max_ranks = 8,
-     .body = writes_are_visible_on_every_group_shape},
-    {.name = "barrier.pending_signal_is_no_arrival",
-     .requirements = "SM-BARRIER-04,SM-BARRIER-01",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = pending_signal_is_no_arrival},
-    {.name = "barrier.arrival_is_no_signal",
-     .requirements = "SM-BARRIER-04",
-     .max_ranks = 8,
-     .body = arrival_is_no_signal},
-    {.name = "barrier.barriers_and_rings_mixed",
-     .requirements = "SM-BARRIER-04,SM-BARRIER-03",
-     .body = barriers_and_rings_mixed},
-    {.name = "barrier.group_of_one",
-     .requirements = "SM-BARRIER-01,SM-GROUP-08,SM-TIMEOUT-03",
-     .max_ranks = 2,
-     .body = barrier_of_one},
+    TK_CASE("barrier.holds_for_each_rank", holds_for_each_rank, "SM-BARRIER-01", .min_ranks = 2),
+    TK_CASE("barrier.holds_on_every_group_shape", holds_on_every_group_shape, "SM-BARRIER-01",
+            .min_ranks = 2),
+    TK_CASE("barrier.never_more_than_one_round_ahead", never_more_than_one_round_ahead,
+            "SM-BARRIER-03", .min_ranks = 2),
+    TK_CASE("barrier.halves_alternate", halves_alternate, "SM-BARRIER-03", .min_ranks = 2,
+            .max_ranks = 8),
+    TK_CASE("barrier.writes_are_visible", writes_are_visible, "SM-BARRIER-02"),
+    TK_CASE("barrier.plain_writes_are_visible", plain_writes_are_visible, "SM-BARRIER-02",
+            .needs = SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .flags = TK_PLAIN_MEMORY),
+    TK_CASE("barrier.writes_are_visible_on_every_group_shape",
+            writes_are_visible_on_every_group_shape, "SM-BARRIER-02", .max_ranks = 8),
+    TK_CASE("barrier.pending_signal_is_no_arrival", pending_signal_is_no_arrival,
+            "SM-BARRIER-04,SM-BARRIER-01", .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("barrier.arrival_is_no_signal", arrival_is_no_signal, "SM-BARRIER-04", .max_ranks = 8),
+    TK_CASE("barrier.barriers_and_rings_mixed", barriers_and_rings_mixed,
+            "SM-BARRIER-04,SM-BARRIER-03"),
+    TK_CASE("barrier.group_of_one", barrier_of_one, "SM-BARRIER-01,SM-GROUP-08,SM-TIMEOUT-03",
+            .max_ranks = 2),
 };
 TK_SUITE(barrier, cases);

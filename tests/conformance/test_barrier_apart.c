@@ -14,7 +14,7 @@ struct side_barrier {
 
 static void *run_side_barrier(void *arg) {
     struct side_barrier *side = arg;
-    side->status = symmem_barrier(side->handle, side->channel, tk_scaled_ms(LONG_MS), NULL);
+    side->status = symmem_barrier(side->handle, side->channel, LONG_MS, NULL);
     atomic_store_explicit(&side->done, 1, memory_order_release); /* pairs with: independent */
     return NULL;
 }
@@ -31,11 +31,11 @@ static void independent(struct tk *t, symmem_handle *held, int32_t held_channel,
     if (!last)
         TK_REQUIRE(t, pthread_create(&thread, NULL, run_side_barrier, &side) == 0);
     for (int i = 0; i < 3; i++)
-        TK_OK(t, symmem_barrier(free_handle, free_channel, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_barrier(free_handle, free_channel, LONG_MS, NULL));
     tk_sleep_ms(10);
     TK_CHECK_MSG(t, atomic_load_explicit(&side.done, memory_order_acquire) == 0,
                  "barriers on another channel or handle let a held barrier through");
-    (void)tk_try_out_of_band_barrier(t, tk_scaled_ms(LONG_MS));
+    (void)tk_try_out_of_band_barrier(t, LONG_MS);
     if (last)
         (void)run_side_barrier(&side);
     else
@@ -102,12 +102,12 @@ static void ops_leave_pad_alone(struct tk *t) {
     tk_fill(t, handle, t->rank, 0, 4096, 0x77);
     pad_fill(t, handle, 1);
     for (int i = 0; i < 5; i++) {
-        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
-        TK_OK(t, symmem_barrier(handle, last, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
+        TK_OK(t, symmem_barrier(handle, last, LONG_MS, NULL));
         ring_signal(t, handle, 1);
         ring_signal(t, handle, last);
     }
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     pad_expect(t, handle, 1);
     tk_expect_bytes(t, handle, t->rank, 0, 4096, 0x77);
 }
@@ -126,7 +126,7 @@ static void pads_of_two_allocations(struct tk *t) {
     }
     TK_CHECK(t, pads[0][t->rank] != pads[1][t->rank]);
     for (int i = 0; i < 100; i++)
-        TK_OK(t, symmem_barrier(handles[i % 2], 0, tk_scaled_ms(LONG_MS), streams[i / 2 % 2]));
+        TK_OK(t, symmem_barrier(handles[i % 2], 0, LONG_MS, streams[i / 2 % 2]));
     tk_synchronize(t, streams[0]);
     tk_synchronize(t, streams[1]);
     pad_expect(t, handles[0], 1);
@@ -134,37 +134,18 @@ static void pads_of_two_allocations(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "barrier.channels_are_independent",
-     .requirements = "SM-BARRIER-05",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = channels_are_independent},
-    {.name = "barrier.handles_are_independent",
-     .requirements = "SM-BARRIER-05",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = handles_are_independent},
-    {.name = "barrier.groups_are_independent",
-     .requirements = "SM-BARRIER-05",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = groups_are_independent},
-    {.name = "test_barrier_channel_out_of_bounds",
-     .requirements = "SM-BARRIER-06",
-     .max_ranks = 8,
-     .flags = TK_WRITES_PADS,
-     .body = barrier_channel_out_of_bounds},
-    {.name = "test_builtin_ops_leave_signal_pad_alone",
-     .requirements = "SM-BARRIER-07,SM-HANDLE-09",
-     .max_ranks = 8,
-     .flags = TK_WRITES_PADS,
-     .body = ops_leave_pad_alone},
-    {.name = "test_internal_signal_pad_shared_across_allocations",
-     .requirements = "SM-BARRIER-07,SM-HANDLE-09,SM-HANDLE-11",
-     .needs = SYMMEM_CAP_STREAMS,
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .flags = TK_WRITES_PADS,
-     .body = pads_of_two_allocations},
+    TK_CASE("barrier.channels_are_independent", channels_are_independent, "SM-BARRIER-05",
+            .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("barrier.handles_are_independent", handles_are_independent, "SM-BARRIER-05",
+            .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("barrier.groups_are_independent", groups_are_independent, "SM-BARRIER-05",
+            .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("test_barrier_channel_out_of_bounds", barrier_channel_out_of_bounds, "SM-BARRIER-06",
+            .max_ranks = 8, .flags = TK_WRITES_PADS),
+    TK_CASE("test_builtin_ops_leave_signal_pad_alone", ops_leave_pad_alone,
+            "SM-BARRIER-07,SM-HANDLE-09", .max_ranks = 8, .flags = TK_WRITES_PADS),
+    TK_CASE("test_internal_signal_pad_shared_across_allocations", pads_of_two_allocations,
+            "SM-BARRIER-07,SM-HANDLE-09,SM-HANDLE-11", .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2,
+            .max_ranks = 4, .flags = TK_WRITES_PADS),
 };
 TK_SUITE(barrier_apart, cases);

@@ -45,14 +45,11 @@ static void past_4_gib(struct tk *t) {
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
     views(t, handle);
     transfers(t, handle);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_bytes(t, handle, t->rank, 0, BYTES, 0);
 }
 
 static const struct tk_case cases[] = {
-    {.name = "bounds.past_4_gib",
-     .requirements = "SM-VIEW-03,SM-ONESIDED-03",
-     .max_ranks = 2,
-     .body = past_4_gib},
+    TK_CASE("bounds.past_4_gib", past_4_gib, "SM-VIEW-03,SM-ONESIDED-03", .max_ranks = 2),
 };
 TK_SUITE(bounds, cases);

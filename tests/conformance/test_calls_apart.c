@@ -58,7 +58,7 @@ static struct target target_begin(struct tk *t) {
     struct target to = {.context = t->context,
                         .handle = tk_handle(t, 256, tk_world_group(t)),
                         .stream = tk_stream(t),
-                        .limit_ms = tk_scaled_ms(LONG_MS),
+                        .limit_ms = LONG_MS,
                         .rank = t->rank,
                         .device_type = (DLDeviceType)t->device_type};
     void *const *buffers = NULL;
@@ -122,13 +122,13 @@ static void *calls_beside(void *arg) {
     beside->freed = freed == SYMMEM_OK;
     TK_OK(t, symmem_is_symmetric(t->context, &word, &symmetric));
     TK_OK(t, symmem_group_create(t->context, "beside", NULL, 0, NULL, &group));
-    TK_OK(t, symmem_group_barrier(group, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_group_barrier(group, LONG_MS));
     TK_OK(t, symmem_group_destroy(group));
-    TK_OK(t, symmem_barrier(beside->handle, 5, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(beside->handle, 5, LONG_MS, NULL));
     TK_OK(t, symmem_put(beside->handle, t->rank, 64, &word, 4, NULL));
     TK_OK(t, symmem_stream_create(t->context, -1, &stream));
     TK_OK(t, symmem_put(beside->handle, t->rank, 68, &word, 4, stream));
-    TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
     TK_OK(t, symmem_stream_destroy(stream));
     return NULL;
 }
@@ -147,7 +147,7 @@ static void calls_leave_a_capture_valid(struct tk *t) {
     TK_CHECK(t, started && pthread_join(thread, NULL) == 0);
     TK_OK(t, symmem_stream_is_capturing(stream, &capturing));
     TK_CHECK(t, capturing);
-    TK_OK(t, symmem_barrier(beside.handle, 0, tk_scaled_ms(LONG_MS), stream));
+    TK_OK(t, symmem_barrier(beside.handle, 0, LONG_MS, stream));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
     tk_expect_bytes(t, beside.handle, t->rank, 0, 4, 0);
     for (uint32_t i = 0; i < 3; i++) {
@@ -176,7 +176,7 @@ struct replayer {
 };
 
 static void record(struct tk *t, struct replayer *r) {
-    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    uint32_t limit_ms = LONG_MS;
     int32_t next = (t->rank + 1) % t->world_size;
     size_t at = (size_t)r->number * 64;
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(r->stream));
@@ -197,7 +197,7 @@ static void *replay(void *arg) {
     for (uint32_t g = 1; g <= REPLAYS && !tk_failed(t); g++) {
         r->mine = word_of(t->rank, g, (size_t)r->number);
         TK_OK(t, symmem_graph_launch(r->graph, r->stream));
-        TK_OK(t, symmem_stream_synchronize(r->stream, tk_scaled_ms(LONG_MS)));
+        TK_OK(t, symmem_stream_synchronize(r->stream, LONG_MS));
         TK_EQ_INT(t, word_of(previous, g, (size_t)r->number), r->seen);
     }
     return NULL;
@@ -255,7 +255,7 @@ static void devices_alternate(struct tk *t) {
         TK_OK(t, symmem_put(handles[from], next, at, &words[i], 4, streams[from]));
         TK_OK(t, symmem_event_record(events[from], streams[from]));
         TK_OK(t, symmem_stream_wait_event(streams[1 - from], events[from]));
-        TK_OK(t, symmem_barrier(handles[1 - from], 0, tk_scaled_ms(LONG_MS), streams[1 - from]));
+        TK_OK(t, symmem_barrier(handles[1 - from], 0, LONG_MS, streams[1 - from]));
         TK_OK(t, symmem_put(handles[1 - from], next, at, &words[i], 4, streams[1 - from]));
     }
     int32_t previous = (t->rank + t->world_size - 1) % t->world_size;

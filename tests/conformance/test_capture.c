@@ -18,7 +18,7 @@ static struct captured captured_begin(struct tk *t, size_t bytes) {
     c.stream = tk_stream(t);
     c.next = (t->rank + 1) % t->world_size;
     c.previous = (t->rank + t->world_size - 1) % t->world_size;
-    c.limit_ms = tk_scaled_ms(LONG_MS);
+    c.limit_ms = LONG_MS;
     return c;
 }
 
@@ -256,13 +256,12 @@ static void graph_keeps_memory(struct tk *t) {
     uint32_t seen = 0;
     void *ptr = NULL;
     TK_REQUIRE_OK(t, symmem_alloc(t->context, 4096, -1, NULL, &ptr));
-    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, tk_world_group(t), tk_scaled_ms(LONG_MS),
-                                       &peer_view));
+    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &peer_view));
     TK_OK(t, symmem_stream_begin_capture(stream));
     TK_OK(t, symmem_put(peer_view, next, 128, &value, 4, stream));
-    TK_OK(t, symmem_barrier(peer_view, 0, tk_scaled_ms(LONG_MS), stream));
+    TK_OK(t, symmem_barrier(peer_view, 0, LONG_MS, stream));
     TK_OK(t, symmem_get(peer_view, t->rank, 128, &seen, 4, stream));
-    TK_OK(t, symmem_barrier(peer_view, 0, tk_scaled_ms(LONG_MS), stream));
+    TK_OK(t, symmem_barrier(peer_view, 0, LONG_MS, stream));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
     symmem_handle_release(peer_view);
     TK_OK(t, symmem_free(t->context, ptr));
@@ -372,72 +371,33 @@ static void graph_destroyed_with_a_launch_under_way(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "test_stream_serialization_cuda_graph_capture",
-     .requirements = "SM-STREAM-08,SM-STREAM-09",
-     .needs = CAPTURE,
-     .max_ranks = 4,
-     .body = cuda_graph_capture},
-    {.name = "test_stream_serialization_capture_without_replay",
-     .requirements = "SM-STREAM-14",
-     .needs = CAPTURE,
-     .max_ranks = 4,
-     .body = capture_without_replay},
-    {.name = "test_stream_serialization_cuda_graph_forked_streams",
-     .requirements = "SM-STREAM-12,SM-STREAM-10,SM-STREAM-05,SM-HANDLE-09",
-     .needs = CAPTURE,
-     .max_ranks = 4,
-     .body = cuda_graph_forked_streams},
-    {.name = "test_alloc_and_first_rendezvous_during_capture_raise",
-     .requirements = "SM-ALLOC-09,SM-RDV-16",
-     .needs = CAPTURE,
-     .max_ranks = 4,
-     .body = alloc_and_first_rendezvous},
-    {.name = "capture.barrier_synchronises_in_every_replay",
-     .requirements = "SM-STREAM-09",
-     .needs = CAPTURE,
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = barrier_synchronises_in_every_replay},
-    {.name = "capture.signals_replay",
-     .requirements = "SM-STREAM-08,SM-STREAM-10",
-     .needs = CAPTURE,
-     .max_ranks = 4,
-     .body = signals_replay},
-    {.name = "capture.launches_run_everything_once",
-     .requirements = "SM-STREAM-08,SM-STREAM-10",
-     .needs = CAPTURE,
-     .max_ranks = 2,
-     .body = launches_run_everything_once},
-    {.name = "capture.launches_on_several_streams",
-     .requirements = "SM-STREAM-08,SM-STREAM-09",
-     .needs = CAPTURE | SYMMEM_CAP_HOST_FN,
-     .max_ranks = 4,
-     .body = launches_on_several_streams},
-    {.name = "capture.graph_keeps_memory",
-     .requirements = "SM-STREAM-11,SM-STREAM-10",
-     .needs = CAPTURE,
-     .max_ranks = 4,
-     .body = graph_keeps_memory},
-    {.name = "capture.unjoined_fork_is_refused",
-     .requirements = "SM-STREAM-12",
-     .needs = CAPTURE,
-     .max_ranks = 4,
-     .body = unjoined_fork_is_refused},
-    {.name = "capture.misuse_is_refused",
-     .requirements = "SM-STREAM-13",
-     .needs = CAPTURE,
-     .max_ranks = 2,
-     .body = misuse_is_refused},
-    {.name = "capture.failure_in_a_launch_is_reported",
-     .requirements = "SM-STREAM-15,SM-TIMEOUT-14",
-     .needs = CAPTURE,
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .body = failure_in_a_launch_is_reported},
-    {.name = "capture.graph_destroyed_with_a_launch_under_way",
-     .requirements = "SM-STREAM-17",
-     .needs = CAPTURE | SYMMEM_CAP_HOST_FN,
-     .max_ranks = 2,
-     .body = graph_destroyed_with_a_launch_under_way},
+    TK_CASE("test_stream_serialization_cuda_graph_capture", cuda_graph_capture,
+            "SM-STREAM-08,SM-STREAM-09", .needs = CAPTURE, .max_ranks = 4),
+    TK_CASE("test_stream_serialization_capture_without_replay", capture_without_replay,
+            "SM-STREAM-14", .needs = CAPTURE, .max_ranks = 4),
+    TK_CASE("test_stream_serialization_cuda_graph_forked_streams", cuda_graph_forked_streams,
+            "SM-STREAM-12,SM-STREAM-10,SM-STREAM-05,SM-HANDLE-09", .needs = CAPTURE,
+            .max_ranks = 4),
+    TK_CASE("test_alloc_and_first_rendezvous_during_capture_raise", alloc_and_first_rendezvous,
+            "SM-ALLOC-09,SM-RDV-16", .needs = CAPTURE, .max_ranks = 4),
+    TK_CASE("capture.barrier_synchronises_in_every_replay", barrier_synchronises_in_every_replay,
+            "SM-STREAM-09", .needs = CAPTURE, .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("capture.signals_replay", signals_replay, "SM-STREAM-08,SM-STREAM-10", .needs = CAPTURE,
+            .max_ranks = 4),
+    TK_CASE("capture.launches_run_everything_once", launches_run_everything_once,
+            "SM-STREAM-08,SM-STREAM-10", .needs = CAPTURE, .max_ranks = 2),
+    TK_CASE("capture.launches_on_several_streams", launches_on_several_streams,
+            "SM-STREAM-08,SM-STREAM-09", .needs = CAPTURE | SYMMEM_CAP_HOST_FN, .max_ranks = 4),
+    TK_CASE("capture.graph_keeps_memory", graph_keeps_memory, "SM-STREAM-11,SM-STREAM-10",
+            .needs = CAPTURE, .max_ranks = 4),
+    TK_CASE("capture.unjoined_fork_is_refused", unjoined_fork_is_refused, "SM-STREAM-12",
+            .needs = CAPTURE, .max_ranks = 4),
+    TK_CASE("capture.misuse_is_refused", misuse_is_refused, "SM-STREAM-13", .needs = CAPTURE,
+            .max_ranks = 2),
+    TK_CASE("capture.failure_in_a_launch_is_reported", failure_in_a_launch_is_reported,
+            "SM-STREAM-15,SM-TIMEOUT-14", .needs = CAPTURE, .min_ranks = 2, .max_ranks = 2),
+    TK_CASE("capture.graph_destroyed_with_a_launch_under_way",
+            graph_destroyed_with_a_launch_under_way, "SM-STREAM-17",
+            .needs = CAPTURE | SYMMEM_CAP_HOST_FN, .max_ranks = 2),
 };
 TK_SUITE(capture, cases);

@@ -145,13 +145,13 @@ static void places(struct tk *t) {
     }
     TK_OK(t, symmem_one_shot_all_reduce_out(handle,
                                             ops_flat(&input, own + BYTES, SYMMEM_FLOAT32, COUNT),
-                                            SYMMEM_SUM, result, 0, tk_scaled_ms(LONG_MS), NULL));
+                                            SYMMEM_SUM, result, 0, LONG_MS, NULL));
     /* out beside the input in the same block is no overlap; one element into it is. */
     TK_REQ(t, "SM-COLL-04");
     (void)ops_flat(&input, own, SYMMEM_FLOAT32, COUNT);
     TK_OK(t, symmem_one_shot_all_reduce_out(handle, &input.dl, SYMMEM_SUM,
                                             ops_flat(&out, own + BYTES, SYMMEM_FLOAT32, COUNT), 0,
-                                            tk_scaled_ms(LONG_MS), NULL));
+                                            LONG_MS, NULL));
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
               symmem_one_shot_all_reduce_out(handle, &input.dl, SYMMEM_SUM,
                                              ops_flat(&out, own + BYTES - 4, SYMMEM_FLOAT32, COUNT),

@@ -23,8 +23,7 @@ static void empty_tensors(struct tk *t) {
         (void)ops_flat(&in, own, SYMMEM_FLOAT32, COUNT);
         (void)ops_flat(&out, t->rank == 0 ? all : inside, SYMMEM_FLOAT32,
                        t->rank == 0 ? COUNT * (size_t)t->world_size : 0);
-        TK_OK(t, symmem_all_to_all_out(handle, &in.dl, to, &out.dl, from, 0, tk_scaled_ms(LONG_MS),
-                                       NULL));
+        TK_OK(t, symmem_all_to_all_out(handle, &in.dl, to, &out.dl, from, 0, LONG_MS, NULL));
     }
 }
 
@@ -36,9 +35,8 @@ static void some_ranks_check(struct tk *t) {
     options.check_collectives = t->rank == odd;
     tk_reinit(t, &options);
     void *memory = tk_alloc(t, 64);
-    TK_STATUS(
-        t, SYMMEM_MISMATCH,
-        symmem_rendezvous(t->context, memory, tk_world_group(t), tk_scaled_ms(LONG_MS), &handle));
+    TK_STATUS(t, SYMMEM_MISMATCH,
+              symmem_rendezvous(t->context, memory, tk_world_group(t), LONG_MS, &handle));
     TK_EQ_INT(t, odd, last_record().failed_rank);
     TK_EQ_PTR(t, NULL, handle);
 }
@@ -63,8 +61,8 @@ static void float_environment(struct tk *t) {
         (void)ops_flat(&from, own, dtype, MANY);
         (void)ops_flat(&to, out, dtype, MANY);
         uint32_t usual = strange ? strange_floats(STRANGE_TRAPS) : 0;
-        symmem_status status = symmem_one_shot_all_reduce_out(handle, &from.dl, data.op, &to.dl, 0,
-                                                              tk_scaled_ms(LONG_MS), NULL);
+        symmem_status status =
+            symmem_one_shot_all_reduce_out(handle, &from.dl, data.op, &to.dl, 0, LONG_MS, NULL);
         TK_CHECK_MSG(t, !strange || usual_floats(STRANGE_TRAPS, usual),
                      "the environment was changed");
         char got[MANY * sizeof(double)];
@@ -78,21 +76,11 @@ static void float_environment(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "coll.empty_tensors_overlap_nothing",
-     .requirements = "SM-COLL-13",
-     .needs = COLLECTIVES,
-     .min_ranks = 2,
-     .flags = TK_PLAIN_MEMORY,
-     .body = empty_tensors},
-    {.name = "coll.some_ranks_check",
-     .requirements = "SM-COLL-14",
-     .needs = COLLECTIVES,
-     .min_ranks = 2,
-     .body = some_ranks_check},
-    {.name = "coll.float_environment",
-     .requirements = "SM-COLL-11",
-     .needs = COLLECTIVES,
-     .min_ranks = 2,
-     .body = float_environment},
+    TK_CASE("coll.empty_tensors_overlap_nothing", empty_tensors, "SM-COLL-13", .needs = COLLECTIVES,
+            .min_ranks = 2, .flags = TK_PLAIN_MEMORY),
+    TK_CASE("coll.some_ranks_check", some_ranks_check, "SM-COLL-14", .needs = COLLECTIVES,
+            .min_ranks = 2),
+    TK_CASE("coll.float_environment", float_environment, "SM-COLL-11", .needs = COLLECTIVES,
+            .min_ranks = 2),
 };
 TK_SUITE(coll_callers, cases);

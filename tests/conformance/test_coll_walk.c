@@ -54,8 +54,7 @@ struct bench {
 };
 
 static struct bench bench_on(struct tk *t, symmem_handle *handle) {
-    struct bench b = {
-        .handle = handle, .far = tk_alloc(t, (size_t)2 * ROOM), .limit_ms = tk_scaled_ms(LONG_MS)};
+    struct bench b = {.handle = handle, .far = tk_alloc(t, (size_t)2 * ROOM), .limit_ms = LONG_MS};
     symmem_handle_info info = info_of(t, b.handle);
     b.own = ops_own(t, b.handle);
     b.rank = info.rank;
@@ -274,7 +273,7 @@ static void reset_after(struct tk *t, const struct bench *b) {
 static void fail_once(struct tk *t, const struct bench *bench, const struct call *c, int32_t victim,
                       const struct own_step *steps, int nth) {
     struct bench b = *bench;
-    b.limit_ms = tk_scaled_ms(3000);
+    b.limit_ms = tk_limit_ms(t, 3000);
     if (b.rank == victim) {
         for (; nth > steps->count; steps++)
             nth -= steps->count;
@@ -295,7 +294,7 @@ static void fail_once(struct tk *t, const struct bench *bench, const struct call
                          (!told && status == SYMMEM_TIMEOUT),
                      "a peer got %s", symmem_status_name(status));
     if (told)
-        TK_BELOW(t, tk_scaled_ms(1000), took_ms);
+        TK_TOOK(t, 1000, begin_ms, begin_ms + took_ms);
     reset_after(t, bench);
 }
 
@@ -319,7 +318,7 @@ static void give_up_once(struct tk *t, const struct bench *bench, const struct c
     } else {
         TK_STATUS_EITHER(t, SYMMEM_POISONED, SYMMEM_OK, status);
         (void)await_shared(t, victim, SLOT_ENDED, round);
-        TK_BELOW(t, tk_read_u64(t, victim, SLOT_TOTAL) + tk_scaled_ms(1000), ended_ms);
+        TK_TOOK(t, 1000, tk_read_u64(t, victim, SLOT_TOTAL), ended_ms);
     }
     reset_after(t, bench);
 }
@@ -486,24 +485,11 @@ static void many_threads(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "coll.one_rank_strays",
-     .requirements = "SM-COLL-06",
-     .needs = COLLECTIVES,
-     .min_ranks = 2,
-     .max_ranks = 8,
-     .timeout_s = 60,
-     .body = one_rank_strays},
-    {.name = "coll.fails_half_way",
-     .requirements = "SM-COLL-12",
-     .needs = COLLECTIVES,
-     .min_ranks = 2,
-     .max_ranks = 8,
-     .body = fails_half_way},
-    {.name = "coll.many_threads",
-     .requirements = "SM-COLL-10",
-     .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
-     .max_ranks = 8,
-     .timeout_s = 60,
-     .body = many_threads},
+    TK_CASE("coll.one_rank_strays", one_rank_strays, "SM-COLL-06", .needs = COLLECTIVES,
+            .min_ranks = 2, .max_ranks = 8, .timeout_s = 60),
+    TK_CASE("coll.fails_half_way", fails_half_way, "SM-COLL-12", .needs = COLLECTIVES,
+            .min_ranks = 2, .max_ranks = 8),
+    TK_CASE("coll.many_threads", many_threads, "SM-COLL-10",
+            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .max_ranks = 8, .timeout_s = 60),
 };
 TK_SUITE(coll_walk, cases);

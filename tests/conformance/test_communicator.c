@@ -124,14 +124,8 @@ static void handed_over(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "communicator.taken_or_refused",
-     .requirements = "SM-GROUP-12",
-     .max_ranks = 4,
-     .body = taken_or_refused},
-    {.name = "communicator.handed_over",
-     .requirements = "SM-GROUP-12,SM-GROUP-13",
-     .max_ranks = 1,
-     .flags = TK_NO_BACKEND,
-     .body = handed_over},
+    TK_CASE("communicator.taken_or_refused", taken_or_refused, "SM-GROUP-12", .max_ranks = 4),
+    TK_CASE("communicator.handed_over", handed_over, "SM-GROUP-12,SM-GROUP-13", .max_ranks = 1,
+            .flags = TK_NO_BACKEND),
 };
 TK_SUITE(communicator, cases);

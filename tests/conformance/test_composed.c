@@ -48,7 +48,7 @@ static void gather_begin(struct tk *t, struct gather *g) {
     g->handle = tk_handle(t, bytes, tk_world_group(t));
     g->stream = tk_stream(t);
     g->out = tk_alloc(t, bytes * (size_t)t->world_size);
-    g->limit_ms = tk_scaled_ms(6000);
+    g->limit_ms = tk_limit_ms(t, 6000);
     for (int i = 0; i < COUNT; i++)
         words[i] = 100 * t->rank + i;
     ops_upload(t, ops_own(t, g->handle), words, bytes);
@@ -87,7 +87,7 @@ static void gather_expect(struct tk *t, const struct gather *g, bool there) {
 static void one_that_fails(struct tk *t, struct gather *g, symmem_status enqueued) {
     uint64_t begin_ms = tk_now_ms();
     TK_OK(t, enqueued);
-    symmem_status status = symmem_stream_synchronize(g->stream, tk_scaled_ms(LONG_MS));
+    symmem_status status = symmem_stream_synchronize(g->stream, LONG_MS);
     bool passed = g->step[0] != 0;
     if (t->rank == 0 && passed) {
         symmem_error_record record = last_record();
@@ -99,8 +99,8 @@ static void one_that_fails(struct tk *t, struct gather *g, symmem_status enqueue
     } else {
         TK_STATUS_EITHER(t, SYMMEM_POISONED, SYMMEM_OK, status);
     }
-    TK_CHECK_MSG(t, tk_now_ms() - begin_ms < g->limit_ms / 2, "a peer was waited for");
-    TK_OK(t, symmem_stream_synchronize(g->stream, tk_scaled_ms(LONG_MS)));
+    TK_TIMELY(t, tk_now_ms() - begin_ms < g->limit_ms / 2, "a peer was waited for");
+    TK_OK(t, symmem_stream_synchronize(g->stream, LONG_MS));
     tk_forget_points(t);
     tk_out_of_band_barrier(t);
     TK_OK(t, symmem_handle_reset(g->handle, g->limit_ms));
@@ -158,10 +158,10 @@ static void barrier_fails(struct tk *t) {
         g.limit_ms = 60;
         TK_OK(t, gather_enqueue(&g));
         g.limit_ms = limit_ms;
-        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(g.stream, tk_scaled_ms(LONG_MS)));
+        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(g.stream, LONG_MS));
         TK_EQ_STR(t, "low_contention_all_gather_out", last_record().operation);
         gather_expect(t, &g, false);
-        TK_OK(t, symmem_stream_synchronize(g.stream, tk_scaled_ms(LONG_MS)));
+        TK_OK(t, symmem_stream_synchronize(g.stream, LONG_MS));
     }
     tk_out_of_band_barrier(t);
     TK_OK(t, symmem_handle_reset(g.handle, g.limit_ms));
@@ -190,14 +190,14 @@ static symmem_status failing_product(void *arg, const symmem_matmul *product, vo
  * stream's.
  */
 static symmem_status told_once(symmem_status call, symmem_stream *stream) {
-    return call != SYMMEM_OK ? call : symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS));
+    return call != SYMMEM_OK ? call : symmem_stream_synchronize(stream, LONG_MS);
 }
 
 /* Nothing is left to be told, but of earlier parts that a failure which the call told cut short. */
 static void expect_told(struct tk *t, symmem_status call, symmem_stream *stream) {
     TK_STATUS_EITHER(t, SYMMEM_OK, call != SYMMEM_OK ? SYMMEM_POISONED : SYMMEM_OK,
-                     symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
-    TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+                     symmem_stream_synchronize(stream, LONG_MS));
+    TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
 }
 
 /* Both lanes on one stream: then the first product's failure leaves out all others. */
@@ -211,16 +211,15 @@ static void product_fails_with(struct tk *t, symmem_status failure) {
     if (fails)
         TK_OK(t, symmem_set_matmul(t->context, failing_product, &failing));
     uint64_t begin_ms = tk_now_ms();
-    symmem_status call =
-        symmem_fused_all_gather_matmul(x.workspace, &x.shard.dl, 0, 1, x.bs, &x.a_out.dl, x.outs, 0,
-                                       tk_scaled_ms(LONG_MS), stream, stream);
+    symmem_status call = symmem_fused_all_gather_matmul(
+        x.workspace, &x.shard.dl, 0, 1, x.bs, &x.a_out.dl, x.outs, 0, LONG_MS, stream, stream);
     TK_STATUS(t, fails ? failure : SYMMEM_POISONED, told_once(call, stream));
-    TK_CHECK_MSG(t, tk_now_ms() - begin_ms < tk_scaled_ms(LONG_MS) / 2, "a peer was waited for");
+    TK_TIMELY(t, tk_now_ms() - begin_ms < LONG_MS / 2, "a peer was waited for");
     expect_told(t, call, stream);
     TK_EQ_INT(t, fails ? 1 : 0, atomic_load_explicit(&failing.calls, memory_order_relaxed));
     TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
-    TK_OK(t, symmem_handle_reset(x.workspace, tk_scaled_ms(LONG_MS)));
-    TK_OK(t, pair_gather(&x, tk_scaled_ms(LONG_MS), stream));
+    TK_OK(t, symmem_handle_reset(x.workspace, LONG_MS));
+    TK_OK(t, pair_gather(&x, LONG_MS, stream));
     tk_synchronize(t, stream);
     pair_expect_gather(t, &x, 1);
     work_after(t, stream);
@@ -249,7 +248,7 @@ static symmem_status fussy_product(void *arg, const symmem_matmul *product, void
 static void product_fails_on_the_second_stream(struct tk *t) {
     struct fused_pair x;
     symmem_stream *stream = tk_stream(t), *second = tk_stream(t);
-    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    uint32_t limit_ms = LONG_MS;
     TK_REQ(t, "SM-COLL-15");
     pair_begin(t, &x);
     size_t part = PAIR_ROWS * PAIR_N * sizeof(float);
@@ -282,7 +281,7 @@ static void product_fails_on_the_second_stream(struct tk *t) {
 static void calls_differ_on_two_streams(struct tk *t) {
     struct fused_pair x;
     symmem_stream *stream = tk_stream(t), *second = tk_stream(t);
-    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    uint32_t limit_ms = LONG_MS;
     TK_REQ(t, "SM-COLL-15");
     pair_begin(t, &x);
     for (int turn = 0; turn < 3; turn++) {
@@ -313,7 +312,7 @@ static void calls_differ_in_graphs(struct tk *t) {
     struct fused_pair x;
     symmem_graph *graph = NULL;
     symmem_stream *stream = tk_stream(t);
-    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    uint32_t limit_ms = LONG_MS;
     TK_REQ(t, "SM-COLL-15");
     pair_begin(t, &x);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));

@@ -120,20 +120,11 @@ static void wrong_answers(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "test_cuda_nvlink_connectivity_detection",
-     .requirements = "SM-BACKEND-14",
-     .needs = SYMMEM_CAP_CONNECTIVITY,
-     .max_ranks = 4,
-     .body = connectivity},
-    {.name = "connectivity.refusals",
-     .requirements = "SM-BACKEND-15,SM-ERROR-01",
-     .needs = SYMMEM_CAP_CONNECTIVITY,
-     .max_ranks = 2,
-     .body = refusals},
-    {.name = "connectivity.wrong_answers",
-     .requirements = "SM-BACKEND-16",
-     .max_ranks = 1,
-     .flags = TK_NO_BACKEND,
-     .body = wrong_answers},
+    TK_CASE("test_cuda_nvlink_connectivity_detection", connectivity, "SM-BACKEND-14",
+            .needs = SYMMEM_CAP_CONNECTIVITY, .max_ranks = 4),
+    TK_CASE("connectivity.refusals", refusals, "SM-BACKEND-15,SM-ERROR-01",
+            .needs = SYMMEM_CAP_CONNECTIVITY, .max_ranks = 2),
+    TK_CASE("connectivity.wrong_answers", wrong_answers, "SM-BACKEND-16", .max_ranks = 1,
+            .flags = TK_NO_BACKEND),
 };
 TK_SUITE(connectivity, cases);

@@ -23,14 +23,14 @@ static void thousand_registrations_end(struct tk *t) {
     for (int i = 0; i < BLOCKS; i++)
         TK_REQUIRE_OK(t, symmem_alloc(context, 64 + (size_t)i, -1, NULL, &blocks[i]));
     for (int i = 0; i < HANDLES; i++)
-        TK_REQUIRE_OK(t, symmem_rendezvous(context, blocks[i % BLOCKS], group,
-                                           tk_scaled_ms(LONG_MS), &handles[i]));
+        TK_REQUIRE_OK(t,
+                      symmem_rendezvous(context, blocks[i % BLOCKS], group, LONG_MS, &handles[i]));
     for (int i = 0; i < HANDLES; i += 2)
         symmem_handle_release(handles[i]);
     tk_out_of_band_barrier(t);
     uint64_t begin_ms = tk_now_ms();
     TK_OK(t, symmem_finalize(context));
-    TK_BELOW(t, tk_scaled_ms(5000), tk_now_ms() - begin_ms);
+    TK_WITHIN(t, 5000, begin_ms);
     TK_STATUS(t, SYMMEM_NOT_INITIALISED, symmem_barrier(handles[1], 0, 50, NULL));
     symmem_context_free(context);
     for (int i = HANDLES - 1; i > 0; i -= 2)
@@ -71,8 +71,8 @@ static void teardown_in_any_order(struct tk *t) {
         for (int i = 0; i < COUNT; i++) {
             TK_REQUIRE_OK(t, symmem_alloc(t->context, 1000, -1, NULL, &blocks[i]));
             for (int g = 0; g < 2; g++)
-                TK_REQUIRE_OK(t, symmem_rendezvous(t->context, blocks[i], groups[g],
-                                                   tk_scaled_ms(LONG_MS), &handles[2 * i + g]));
+                TK_REQUIRE_OK(t, symmem_rendezvous(t->context, blocks[i], groups[g], LONG_MS,
+                                                   &handles[2 * i + g]));
         }
         shuffle(t, order, 3 * COUNT + 2);
         for (int i = 0; i < 3 * COUNT + 2; i++) {
@@ -87,7 +87,7 @@ static void teardown_in_any_order(struct tk *t) {
             free(noise[i]);
     }
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
 }
 
 /* --- threads ---------------------------------------------------------------------------------- */
@@ -104,7 +104,7 @@ struct crowd {
 
 static void *wait_in_barrier(void *arg) {
     struct crowd *own = arg;
-    TK_OK(own->t, symmem_barrier(own->handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(own->t, symmem_barrier(own->handle, 0, LONG_MS, NULL));
     return NULL;
 }
 
@@ -123,9 +123,9 @@ static void rendezvous_beside_barriers(struct tk *t) {
         symmem_handle *handle = NULL;
         void *memory = NULL;
         TK_OK(t, symmem_alloc(t->context, 512, -1, NULL, &memory));
-        TK_OK(t, symmem_rendezvous(t->context, memory, group, tk_scaled_ms(LONG_MS / 2), &handle));
+        TK_OK(t, symmem_rendezvous(t->context, memory, group, LONG_MS / 2, &handle));
         if (handle != NULL)
-            TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS / 2), NULL));
+            TK_OK(t, symmem_barrier(handle, 0, LONG_MS / 2, NULL));
         symmem_handle_release(handle);
         TK_OK(t, symmem_free(t->context, memory));
     }
@@ -149,12 +149,11 @@ static void *bring_up_groups(void *arg) {
         TK_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
         TK_OK(t, symmem_alloc(t->context, 256, -1, NULL, &memory));
         TK_OK(t, symmem_copy(t->context, memory, &word, 4, NULL));
-        if (TK_OK(t,
-                  symmem_rendezvous(t->context, memory, group, tk_scaled_ms(LONG_MS), &handle))) {
+        if (TK_OK(t, symmem_rendezvous(t->context, memory, group, LONG_MS, &handle))) {
             int32_t next = (t->rank + 1) % t->world_size;
             TK_OK(t, symmem_get(handle, next, 0, &seen, 4, NULL));
             TK_EQ_INT(t, own->number * 1000 + i * 10 + next, seen);
-            TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+            TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
         }
         symmem_handle_release(handle);
         TK_OK(t, symmem_free(t->context, memory));
@@ -235,30 +234,16 @@ static void every_blocked_thread_is_released(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "life.thousand_registrations_end",
-     .requirements = "SM-CONTEXT-07,SM-LIFE-06",
-     .max_ranks = 2,
-     .body = thousand_registrations_end},
-    {.name = "life.teardown_in_any_order",
-     .requirements = "SM-LIFE-04,SM-GROUP-05",
-     .max_ranks = 3,
-     .body = teardown_in_any_order},
-    {.name = "thread.rendezvous_beside_barriers",
-     .requirements = "SM-THREAD-01,SM-RDV-17",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = rendezvous_beside_barriers},
-    {.name = "thread.groups_in_threads",
-     .requirements = "SM-EXCHANGE-07,SM-RDV-17,SM-EXCHANGE-06",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = groups_in_threads},
-    {.name = "peer_loss.every_blocked_thread_is_released",
-     .requirements = "SM-TIMEOUT-08,SM-THREAD-01,SM-TIMEOUT-14",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK,
-     .timeout_s = 30,
-     .body = every_blocked_thread_is_released},
+    TK_CASE("life.thousand_registrations_end", thousand_registrations_end,
+            "SM-CONTEXT-07,SM-LIFE-06", .max_ranks = 2),
+    TK_CASE("life.teardown_in_any_order", teardown_in_any_order, "SM-LIFE-04,SM-GROUP-05",
+            .max_ranks = 3),
+    TK_CASE("thread.rendezvous_beside_barriers", rendezvous_beside_barriers,
+            "SM-THREAD-01,SM-RDV-17", .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("thread.groups_in_threads", groups_in_threads,
+            "SM-EXCHANGE-07,SM-RDV-17,SM-EXCHANGE-06", .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("peer_loss.every_blocked_thread_is_released", every_blocked_thread_is_released,
+            "SM-TIMEOUT-08,SM-THREAD-01,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 4,
+            .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK, .timeout_s = 30),
 };
 TK_SUITE(crowd, cases);

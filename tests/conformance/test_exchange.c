@@ -171,7 +171,7 @@ static bool miss_them(struct tk *t, symmem_group *group, const char *name,
     uint64_t start = tk_now_ms();
     TK_STATUS(t, SYMMEM_TIMEOUT, symmem_group_barrier(group, limit_ms));
     TK_AT_LEAST(t, limit_ms, tk_now_ms() - start + 1);
-    TK_BELOW(t, limit_ms + tk_scaled_ms(3000), tk_now_ms() - start);
+    TK_WITHIN(t, limit_ms + 1000, start);
     symmem_last_error(&record);
     TK_EQ_INT(t, t->rank, record.rank);
     TK_EQ_INT(t, t->world_size, record.world_size);
@@ -181,28 +181,17 @@ static bool miss_them(struct tk *t, symmem_group *group, const char *name,
 }
 
 /* The absent stay away, and the others must name exactly these. One that is kept from running for
- * as long as the limit is missing, too, and rightly: hence a second attempt, which decides. */
-static bool stay_away(struct tk *t, symmem_group *group, const char *name, struct absence absence,
-                      int attempt) {
-    uint32_t limit_ms = t->world_size > 8 ? 1000 : 150;
-    bool exact = true;
+ * as long as the limit is missing, too, and rightly. */
+static void stay_away(struct tk *t, symmem_group *group, const char *name, struct absence absence) {
+    const uint32_t limit_ms = tk_limit_ms(t, t->world_size > 8 ? 1000 : 150);
     tk_out_of_band_barrier(t);
     if (!is_absent(&absence, t->rank))
-        exact = miss_them(t, group, name, &absence,
-                          attempt == 0 ? limit_ms : tk_scaled_ms(4 * limit_ms + 1000));
-    exact = tk_all_agree(t, 1, exact);
+        TK_TIMELY(t, miss_them(t, group, name, &absence, limit_ms),
+                  "others than ranks %d to %d are missing in %s", absence.first,
+                  absence.first + absence.count - 1, name);
+    tk_out_of_band_barrier(t);
     TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
     gather_and_compare(t, group, 24, (uint32_t)absence.first);
-    return TK_CHECK_MSG(t, exact || attempt == 0, "others than ranks %d to %d are missing in %s",
-                        absence.first, absence.first + absence.count - 1, name) &&
-           exact;
-}
-
-static void stay_away_of_known(struct tk *t, symmem_group *group, int32_t first, int32_t count) {
-    const struct absence absence = {first, count};
-    for (int attempt = 0; attempt < 2; attempt++)
-        if (stay_away(t, group, "known", absence, attempt))
-            return;
 }
 
 static void timeout_names_the_missing(struct tk *t) {
@@ -212,29 +201,23 @@ static void timeout_names_the_missing(struct tk *t) {
     TK_REQUIRE_OK(t, symmem_group_create(t->context, "known", NULL, 0, NULL, &group));
     TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
     for (int32_t rank = t->world_size > 8 ? step : 0; rank < t->world_size; rank += step)
-        stay_away_of_known(t, group, rank, 1);
+        stay_away(t, group, "known", (struct absence){rank, 1});
     if (t->world_size > 2)
-        stay_away_of_known(t, group, 1, t->world_size - 1);
+        stay_away(t, group, "known", (struct absence){1, t->world_size - 1});
     TK_OK(t, symmem_group_destroy(group));
-}
-
-static bool stay_away_at_first(struct tk *t, int number, struct absence absence, int attempt) {
-    symmem_group *group = NULL;
-    char name[24];
-    snprintf(name, sizeof(name), "fresh-%d-%d", number, attempt);
-    TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
-    bool exact = stay_away(t, group, name, absence, attempt);
-    TK_OK(t, symmem_group_destroy(group));
-    return exact;
 }
 
 static void timeout_at_first_contact(struct tk *t) {
     const struct absence absences[] = {{0, 1}, {t->world_size - 1, 1}, {0, t->world_size - 1}};
     TK_REQ(t, "SM-EXCHANGE-04");
-    for (int i = 0; i < 3; i++)
-        for (int attempt = 0; attempt < 2; attempt++)
-            if (stay_away_at_first(t, i, absences[i], attempt))
-                break;
+    for (int i = 0; i < 3; i++) {
+        symmem_group *group = NULL;
+        char name[24];
+        snprintf(name, sizeof(name), "fresh-%d", i);
+        TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
+        stay_away(t, group, name, absences[i]);
+        TK_OK(t, symmem_group_destroy(group));
+    }
 }
 
 /* --- threads, cost, keys ------------------------------------------------------------ */
@@ -376,55 +359,25 @@ static void store_is_left_empty(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "exchange.all_gather_in_rank_order",
-     .requirements = "SM-EXCHANGE-01",
-     .max_ranks = 8,
-     .body = all_gather_in_rank_order},
-    {.name = "exchange.all_gather_of_many_ranks",
-     .requirements = "SM-EXCHANGE-01",
-     .body = all_gather_of_many_ranks},
-    {.name = "exchange.all_gather_of_every_size",
-     .requirements = "SM-EXCHANGE-01",
-     .max_ranks = 4,
-     .body = all_gather_of_every_size},
-    {.name = "exchange.different_sizes_are_a_mismatch",
-     .requirements = "SM-EXCHANGE-02",
-     .min_ranks = 2,
-     .max_ranks = 8,
-     .body = different_sizes_are_a_mismatch},
-    {.name = "exchange.barrier_waits_for_everyone",
-     .requirements = "SM-EXCHANGE-03",
-     .min_ranks = 2,
-     .timeout_s = 60,
-     .body = barrier_waits_for_everyone},
-    {.name = "exchange.first_barrier_waits_for_everyone",
-     .requirements = "SM-EXCHANGE-03",
-     .min_ranks = 2,
-     .max_ranks = 8,
-     .body = first_barrier_waits_for_everyone},
-    {.name = "exchange.timeout_names_the_missing",
-     .requirements = "SM-EXCHANGE-04",
-     .min_ranks = 2,
-     .timeout_s = 60,
-     .body = timeout_names_the_missing},
-    {.name = "exchange.timeout_at_first_contact",
-     .requirements = "SM-EXCHANGE-04",
-     .min_ranks = 2,
-     .max_ranks = 8,
-     .body = timeout_at_first_contact},
-    {.name = "exchange.store_is_left_empty",
-     .requirements = "SM-EXCHANGE-05",
-     .max_ranks = 8,
-     .body = store_is_left_empty},
-    {.name = "exchange.overlapping_groups_in_threads",
-     .requirements = "SM-EXCHANGE-07",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = overlapping_groups_in_threads},
-    {.name = "exchange.store_writes_are_constant",
-     .requirements = "SM-EXCHANGE-08",
-     .min_ranks = 3,
-     .max_ranks = 16,
-     .body = store_writes_are_constant},
+    TK_CASE("exchange.all_gather_in_rank_order", all_gather_in_rank_order, "SM-EXCHANGE-01",
+            .max_ranks = 8),
+    TK_CASE("exchange.all_gather_of_many_ranks", all_gather_of_many_ranks, "SM-EXCHANGE-01"),
+    TK_CASE("exchange.all_gather_of_every_size", all_gather_of_every_size, "SM-EXCHANGE-01",
+            .max_ranks = 4),
+    TK_CASE("exchange.different_sizes_are_a_mismatch", different_sizes_are_a_mismatch,
+            "SM-EXCHANGE-02", .min_ranks = 2, .max_ranks = 8),
+    TK_CASE("exchange.barrier_waits_for_everyone", barrier_waits_for_everyone, "SM-EXCHANGE-03",
+            .min_ranks = 2, .timeout_s = 60),
+    TK_CASE("exchange.first_barrier_waits_for_everyone", first_barrier_waits_for_everyone,
+            "SM-EXCHANGE-03", .min_ranks = 2, .max_ranks = 8),
+    TK_CASE("exchange.timeout_names_the_missing", timeout_names_the_missing, "SM-EXCHANGE-04",
+            .min_ranks = 2, .timeout_s = 60),
+    TK_CASE("exchange.timeout_at_first_contact", timeout_at_first_contact, "SM-EXCHANGE-04",
+            .min_ranks = 2, .max_ranks = 8),
+    TK_CASE("exchange.store_is_left_empty", store_is_left_empty, "SM-EXCHANGE-05", .max_ranks = 8),
+    TK_CASE("exchange.overlapping_groups_in_threads", overlapping_groups_in_threads,
+            "SM-EXCHANGE-07", .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("exchange.store_writes_are_constant", store_writes_are_constant, "SM-EXCHANGE-08",
+            .min_ranks = 3, .max_ranks = 16),
 };
 TK_SUITE(exchange, cases);

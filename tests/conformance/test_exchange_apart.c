@@ -23,8 +23,7 @@ static void *gather(void *arg) {
     tk_sleep_ms(own->delay_ms);
     for (int round = 0; round < ROUNDS; round++) {
         memset(all, 0xEE, sizeof(all));
-        if (!TK_OK(t, symmem_group_all_gather(own->group, mine, sizeof(mine), all,
-                                              tk_scaled_ms(LONG_MS))))
+        if (!TK_OK(t, symmem_group_all_gather(own->group, mine, sizeof(mine), all, LONG_MS)))
             return NULL;
         for (int32_t rank = 0; rank < t->world_size; rank++) {
             TK_EQ_INT(t, own->number, all[2 * rank]);
@@ -65,15 +64,9 @@ static void threads_take_turns(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "exchange.twin_groups_in_threads",
-     .requirements = "SM-EXCHANGE-07,SM-EXCHANGE-01",
-     .min_ranks = 2,
-     .max_ranks = MAX_RANKS,
-     .body = twin_groups_in_threads},
-    {.name = "exchange.threads_take_turns",
-     .requirements = "SM-GROUP-11",
-     .min_ranks = 2,
-     .max_ranks = MAX_RANKS,
-     .body = threads_take_turns},
+    TK_CASE("exchange.twin_groups_in_threads", twin_groups_in_threads,
+            "SM-EXCHANGE-07,SM-EXCHANGE-01", .min_ranks = 2, .max_ranks = MAX_RANKS),
+    TK_CASE("exchange.threads_take_turns", threads_take_turns, "SM-GROUP-11", .min_ranks = 2,
+            .max_ranks = MAX_RANKS),
 };
 TK_SUITE(exchange_apart, cases);

@@ -27,7 +27,7 @@ static void slow_readers_read_their_round(struct tk *t) {
     for (uint32_t g = 1; g <= ROUNDS && !tk_failed(t); g++) {
         size_t count = 1 + g * 37 % MOST;
         fill_words(own, count, t->rank, g);
-        TK_OK(t, symmem_group_all_gather(group, own, count * 4, all, tk_scaled_ms(LONG_MS)));
+        TK_OK(t, symmem_group_all_gather(group, own, count * 4, all, LONG_MS));
         for (int32_t r = 0; r < t->world_size; r++)
             TK_CHECK_MSG(t, first_wrong_word(all + (size_t)r * count, count, r, g) == count,
                          "gathering %u has other words of rank %d", g, (int)r);
@@ -126,7 +126,7 @@ static void one_trouble(struct tk *t, enum trouble trouble, int nth) {
     struct faulty_store faulty = {.trouble = trouble, .nth = t->rank == nth % 2 ? nth : 0};
     symmem_store *store = NULL;
     char path[4096];
-    uint32_t limit_ms = trouble == LOST ? 70 : tk_scaled_ms(LONG_MS);
+    uint32_t limit_ms = trouble == LOST ? 70 : LONG_MS;
     uint64_t took_ms = 0;
     snprintf(path, sizeof(path), "%s/store-%d-%d", t->scratch_dir, (int)trouble, nth);
     TK_REQUIRE_OK(t, symmem_store_open_file(path, &faulty.inner));
@@ -134,8 +134,8 @@ static void one_trouble(struct tk *t, enum trouble trouble, int nth) {
     tk_checkpoint(t, "trouble %d at write %d", (int)trouble, nth);
     symmem_status status = short_job(t, store, limit_ms, &took_ms);
     if (trouble == LOST)
-        TK_CHECK_MSG(t, status == SYMMEM_OK || took_ms < limit_ms + tk_scaled_ms(2000),
-                     "a lost write held the call for %llu ms", (unsigned long long)took_ms);
+        TK_TIMELY(t, status == SYMMEM_OK || took_ms < limit_ms + tk_limit_ms(t, 2000),
+                  "a lost write held the call for %llu ms", (unsigned long long)took_ms);
     else
         TK_STATUS(t, SYMMEM_OK, status);
     symmem_store_close(store);
@@ -147,7 +147,7 @@ static void unreliable_stores(struct tk *t) {
         one_trouble(t, LOST, nth);
         one_trouble(t, nth % 2 ? TWICE : LATE, nth);
     }
-    TK_OK(t, symmem_barrier(tk_handle(t, 64, tk_world_group(t)), 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(tk_handle(t, 64, tk_world_group(t)), 0, LONG_MS, NULL));
 }
 
 /* --- stuck half way --------------------------------------------------------------------------- */
@@ -201,7 +201,7 @@ static void stick_at(struct tk *t, struct stuck *stuck, const char *point) {
     tk_out_of_band_barrier(t);
     tk_free(t, memory);
     symmem_handle *after = tk_handle(t, 64, tk_world_group(t));
-    TK_OK(t, symmem_barrier(after, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(after, 0, LONG_MS, NULL));
 }
 
 static void stuck_at_each_step(struct tk *t) {
@@ -230,14 +230,14 @@ static void waiting_is_not_polling(struct tk *t) {
     symmem_group *group = NULL;
     TK_REQUIRE_OK(t, symmem_store_open_custom(&counting_store_ops, counting, &store));
     TK_OK(t, symmem_group_create(t->context, "counted", NULL, 0, store, &group));
-    TK_OK(t, symmem_group_barrier(group, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_group_barrier(group, LONG_MS));
     for (int32_t late = 0; late < t->world_size; late += t->world_size - 1) {
         int before = counting_store_calls(counting);
         tk_out_of_band_barrier(t);
         uint64_t begin_ms = tk_now_ms();
         if (t->rank == late)
             tk_sleep_ms(200);
-        TK_OK(t, symmem_group_barrier(group, tk_scaled_ms(LONG_MS)));
+        TK_OK(t, symmem_group_barrier(group, LONG_MS));
         int ticks = (int)((tk_now_ms() - begin_ms) / 40);
         int most = 4 * t->world_size + 16 + ticks * t->world_size;
         TK_CHECK_MSG(t, counting_store_calls(counting) - before <= most,
@@ -282,12 +282,12 @@ static void end_job(struct job *job) {
 static void use_job(struct tk *t, struct job *job, uint8_t byte) {
     int32_t next = (t->rank + 1) % t->world_size;
     tk_fill(t, job->handle, next, 0, 4096, (uint8_t)(byte + t->rank));
-    TK_OK(t, symmem_barrier(job->handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(job->handle, 0, LONG_MS, NULL));
     for (int32_t r = 0; r < t->world_size; r++)
         tk_expect_bytes(t, job->handle, r, 0, 4096,
                         (uint8_t)(byte + (r + t->world_size - 1) % t->world_size));
     ring_signal(t, job->handle, 1);
-    TK_OK(t, symmem_barrier(job->handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(job->handle, 0, LONG_MS, NULL));
 }
 
 struct meeting {
@@ -298,8 +298,8 @@ struct meeting {
 static void *meet(void *arg) {
     struct meeting *meeting = arg;
     struct job *job = meeting->job;
-    TK_OK(meeting->t, symmem_rendezvous(job->context, job->memory, job->group,
-                                        tk_scaled_ms(LONG_MS), &job->handle));
+    TK_OK(meeting->t,
+          symmem_rendezvous(job->context, job->memory, job->group, LONG_MS, &job->handle));
     return NULL;
 }
 
@@ -319,8 +319,7 @@ static void two_jobs_do_not_meet(struct tk *t) {
     for (int32_t r = 0; r < t->world_size; r++)
         tk_expect_bytes(t, jobs[0].handle, r, 0, 4096,
                         (uint8_t)(0x10 + (r + t->world_size - 1) % t->world_size));
-    TK_OK(t, symmem_put_signal(jobs[0].handle, (t->rank + 1) % t->world_size, 2,
-                               tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_put_signal(jobs[0].handle, (t->rank + 1) % t->world_size, 2, LONG_MS, NULL));
     tk_out_of_band_barrier(t);
     check_nothing_pending(t, jobs[1].handle, -1, 2);
     tk_out_of_band_barrier(t);

@@ -95,8 +95,7 @@ static void passing_end(struct tk *t, struct passing *passing) {
 static void pass(struct tk *t, struct passing *passing) {
     struct stat own, got;
     int fds[MAX_RANKS];
-    TK_REQUIRE_OK(
-        t, symmem_group_all_gather_fds(passing->group, passing->own, fds, tk_scaled_ms(LONG_MS)));
+    TK_REQUIRE_OK(t, symmem_group_all_gather_fds(passing->group, passing->own, fds, LONG_MS));
     TK_REQUIRE(t, fstat(passing->own, &own) == 0);
     for (int32_t rank = 0; rank < t->world_size; rank++) {
         TK_CHECK_MSG(t, fstat(fds[rank], &got) == 0 && got.st_rdev == own.st_rdev,
@@ -138,11 +137,7 @@ static void strangers_are_ignored(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "exchange_fds.strangers_are_ignored",
-     .requirements = "SM-EXCHANGE-13",
-     .min_ranks = 2,
-     .max_ranks = MAX_RANKS,
-     .flags = TK_PROCESS_ONLY | TK_NO_BACKEND,
-     .body = strangers_are_ignored},
+    TK_CASE("exchange_fds.strangers_are_ignored", strangers_are_ignored, "SM-EXCHANGE-13",
+            .min_ranks = 2, .max_ranks = MAX_RANKS, .flags = TK_PROCESS_ONLY | TK_NO_BACKEND),
 };
 TK_SUITE(exchange_strangers, cases);

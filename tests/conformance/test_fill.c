@@ -311,13 +311,13 @@ static void write_value_comes_after_the_data(struct tk *t) {
             TK_OK(t, symmem_stream_host_fn(stream, take_a_moment, NULL));
         TK_OK(t, symmem_put(handle, next, 0, words, DATA_WORDS * 4, stream));
         TK_OK(t, symmem_stream_write_value32(t->context, &flag.tensor, 0, g, stream));
-        uint64_t end_ms = tk_now_ms() + tk_scaled_ms(LONG_MS);
+        uint64_t end_ms = tk_now_ms() + LONG_MS;
         while (flag_at(t, own + DATA_WORDS) != g && tk_now_ms() < end_ms)
             tk_sleep_ms(0);
         TK_EQ_SIZE(t, DATA_WORDS,
                    first_wrong_word(data_at(t, own, DATA_WORDS, room), DATA_WORDS, previous, g));
         tk_synchronize(t, stream);
-        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     }
     if ((t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0)
         words_appear_whole(t, &flag, own + DATA_WORDS);
@@ -326,48 +326,22 @@ static void write_value_comes_after_the_data(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "test_memset32",
-     .requirements = "SM-FILL-01,SM-FILL-03",
-     .max_ranks = 2,
-     .flags = TK_PLAIN_MEMORY,
-     .body = memset32_like_pytorch},
-    {.name = "test_stream_write_value32",
-     .requirements = "SM-FILL-02,SM-FILL-03",
-     .needs = SYMMEM_CAP_STREAMS,
-     .max_ranks = 2,
-     .flags = TK_PLAIN_MEMORY,
-     .body = stream_write_value32_like_pytorch},
-    {.name = "fill.write_value32_sets_one_word",
-     .requirements = "SM-FILL-02,SM-FILL-03",
-     .max_ranks = 2,
-     .flags = TK_PLAIN_MEMORY,
-     .body = write_value32_sets_one_word},
-    {.name = "fill.memset32_sets_exactly",
-     .requirements = "SM-FILL-01",
-     .max_ranks = 2,
-     .flags = TK_PLAIN_MEMORY,
-     .body = memset32_sets_exactly},
-    {.name = "fill.peers_memory",
-     .requirements = "SM-FILL-01,SM-FILL-02",
-     .needs = SYMMEM_CAP_DIRECT_ACCESS,
-     .max_ranks = 4,
-     .flags = TK_PLAIN_MEMORY,
-     .body = fill_peers_memory},
-    {.name = "fill.refusals_in_order",
-     .requirements = "SM-FILL-03",
-     .max_ranks = 2,
-     .flags = TK_PLAIN_MEMORY,
-     .body = refusals_in_order},
-    {.name = "fill.ordinary_memory",
-     .requirements = "SM-FILL-04,SM-FILL-01,SM-FILL-02",
-     .max_ranks = 2,
-     .body = ordinary_memory},
-    {.name = "fill.write_value_comes_after_the_data",
-     .requirements = "SM-FILL-02",
-     .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS,
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .flags = TK_PLAIN_MEMORY,
-     .body = write_value_comes_after_the_data},
+    TK_CASE("test_memset32", memset32_like_pytorch, "SM-FILL-01,SM-FILL-03", .max_ranks = 2,
+            .flags = TK_PLAIN_MEMORY),
+    TK_CASE("test_stream_write_value32", stream_write_value32_like_pytorch, "SM-FILL-02,SM-FILL-03",
+            .needs = SYMMEM_CAP_STREAMS, .max_ranks = 2, .flags = TK_PLAIN_MEMORY),
+    TK_CASE("fill.write_value32_sets_one_word", write_value32_sets_one_word,
+            "SM-FILL-02,SM-FILL-03", .max_ranks = 2, .flags = TK_PLAIN_MEMORY),
+    TK_CASE("fill.memset32_sets_exactly", memset32_sets_exactly, "SM-FILL-01", .max_ranks = 2,
+            .flags = TK_PLAIN_MEMORY),
+    TK_CASE("fill.peers_memory", fill_peers_memory, "SM-FILL-01,SM-FILL-02",
+            .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 4, .flags = TK_PLAIN_MEMORY),
+    TK_CASE("fill.refusals_in_order", refusals_in_order, "SM-FILL-03", .max_ranks = 2,
+            .flags = TK_PLAIN_MEMORY),
+    TK_CASE("fill.ordinary_memory", ordinary_memory, "SM-FILL-04,SM-FILL-01,SM-FILL-02",
+            .max_ranks = 2),
+    TK_CASE("fill.write_value_comes_after_the_data", write_value_comes_after_the_data, "SM-FILL-02",
+            .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 4,
+            .flags = TK_PLAIN_MEMORY),
 };
 TK_SUITE(fill, cases);

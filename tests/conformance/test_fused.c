@@ -114,10 +114,9 @@ static symmem_status call(struct tk *t, struct gather_run *run) {
     if (is_scaled(c))
         return symmem_fused_all_gather_scaled_matmul(
             run->workspace, &run->shard.dl, &run->a_scale.dl, c->dim, B_COUNT, run->bs,
-            run->b_scales, a_out, run->outs, 0, tk_scaled_ms(LONG_MS), run->stream, run->second);
+            run->b_scales, a_out, run->outs, 0, LONG_MS, run->stream, run->second);
     return symmem_fused_all_gather_matmul(run->workspace, &run->shard.dl, c->dim, B_COUNT, run->bs,
-                                          a_out, run->outs, 0, tk_scaled_ms(LONG_MS), run->stream,
-                                          run->second);
+                                          a_out, run->outs, 0, LONG_MS, run->stream, run->second);
 }
 
 static void put_shard(struct tk *t, struct gather_run *run, uint32_t generation) {
@@ -316,7 +315,7 @@ static void gather_one_row(struct tk *t, int32_t dim, int64_t n) {
     symmem_handle *workspace = tk_handle(t, bytes, tk_world_group(t));
     const DLTensor *const bs[1] = {&b.dl}, *const outs[1] = {&out.dl};
     TK_OK(t, symmem_fused_all_gather_matmul(workspace, &shard.dl, dim, 1, bs, NULL, outs, 0,
-                                            tk_scaled_ms(LONG_MS), NULL, NULL));
+                                            LONG_MS, NULL, NULL));
     fused_sum_expect(t, &sum, &out, true, k, 1, "out");
     fused_sum_free(&sum);
     fused_free(&shard);
@@ -391,35 +390,16 @@ static void optimal_layout(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "test_fused_all_gather_matmul",
-     .requirements = "SM-FUSED-01,SM-FUSED-03",
-     .needs = PRODUCTS,
-     .max_ranks = MAX_RANKS,
-     .body = all_gather_matmul},
-    {.name = "test_fused_all_gather_scaled_matmul",
-     .requirements = "SM-FUSED-02,SM-FUSED-03",
-     .needs = PRODUCTS,
-     .max_ranks = MAX_RANKS,
-     .body = all_gather_scaled_matmul},
-    {.name = "fused.one_row",
-     .requirements = "SM-FUSED-01",
-     .needs = PRODUCTS,
-     .max_ranks = MAX_RANKS,
-     .body = one_row},
-    {.name = "fused.on_streams",
-     .requirements = "SM-FUSED-01,SM-FUSED-02",
-     .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
-     .max_ranks = MAX_RANKS,
-     .body = on_streams},
-    {.name = "fused.replayed",
-     .requirements = "SM-FUSED-09",
-     .needs = PRODUCTS | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
-     .max_ranks = 4,
-     .body = replayed},
-    {.name = "test_optimal_layout",
-     .requirements = "SM-FUSED-06",
-     .needs = SYMMEM_CAP_MATMUL,
-     .max_ranks = 1,
-     .body = optimal_layout},
+    TK_CASE("test_fused_all_gather_matmul", all_gather_matmul, "SM-FUSED-01,SM-FUSED-03",
+            .needs = PRODUCTS, .max_ranks = MAX_RANKS),
+    TK_CASE("test_fused_all_gather_scaled_matmul", all_gather_scaled_matmul,
+            "SM-FUSED-02,SM-FUSED-03", .needs = PRODUCTS, .max_ranks = MAX_RANKS),
+    TK_CASE("fused.one_row", one_row, "SM-FUSED-01", .needs = PRODUCTS, .max_ranks = MAX_RANKS),
+    TK_CASE("fused.on_streams", on_streams, "SM-FUSED-01,SM-FUSED-02",
+            .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .max_ranks = MAX_RANKS),
+    TK_CASE("fused.replayed", replayed, "SM-FUSED-09",
+            .needs = PRODUCTS | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 4),
+    TK_CASE("test_optimal_layout", optimal_layout, "SM-FUSED-06", .needs = SYMMEM_CAP_MATMUL,
+            .max_ranks = 1),
 };
 TK_SUITE(fused, cases);

@@ -62,7 +62,7 @@ static void all_there(struct tk *t) {
         begin(t, &x, dtypes[i], ROWS, CHUNKS, i == 0);
         ops_upload(t, x.signals, set, sizeof set);
         TK_OK(t, symmem_async_input_mm(t->context, &x.a.dl, &x.b.dl, x.signals_dl, i, &x.out.dl,
-                                       tk_scaled_ms(LONG_MS), NULL));
+                                       LONG_MS, NULL));
         expect_product(t, &x);
         ops_download(t, after, x.signals, sizeof after);
         TK_CHECK(t, memcmp(set, after, sizeof set) == 0);
@@ -102,7 +102,7 @@ static void as_they_arrive(struct tk *t) {
     memset(x.a.values, 0, x.a.count * sizeof *late);
     fused_upload(t, &x.a);
     TK_OK(t, symmem_async_input_mm(t->context, &x.a.dl, &x.b.dl, x.signals_dl, 2, &x.out.dl,
-                                   tk_scaled_ms(LONG_MS), stream));
+                                   LONG_MS, stream));
     for (int i = 0; i < CHUNKS; i++) {
         static const int order[CHUNKS] = {1, 2, 0, 3};
         size_t first = (size_t)order[i] * CHUNK_ROWS * K;
@@ -132,7 +132,7 @@ static void order_of_chunks(struct tk *t) {
         struct order_log log = {.a = x.a.memory};
         TK_OK(t, symmem_set_matmul(t->context, log_order, &log));
         TK_OK(t, symmem_async_input_mm(t->context, &x.a.dl, &x.b.dl, x.signals_dl, pivot, &x.out.dl,
-                                       tk_scaled_ms(LONG_MS), NULL));
+                                       LONG_MS, NULL));
         TK_EQ_INT(t, CHUNKS, log.count);
         for (int i = 0; i < CHUNKS; i++)
             TK_EQ_INT(t, (pivot + i) % CHUNKS * CHUNK_ROWS, log.first_rows[i]);
@@ -152,13 +152,13 @@ static void check_timeout(struct tk *t, symmem_stream *stream) {
         symmem_async_input_mm(t->context, &x.a.dl, &x.b.dl, x.signals_dl, 3, &x.out.dl, 30, stream);
     if (stream != NULL) {
         TK_OK(t, status);
-        status = symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS));
+        status = symmem_stream_synchronize(stream, LONG_MS);
     }
     TK_STATUS(t, SYMMEM_TIMEOUT, status);
     symmem_error_record record = last_record();
     TK_CHECK_MSG(t, strstr(record.message, "chunk 1 ") != NULL, "the record says '%s'",
                  record.message);
-    TK_BELOW(t, tk_scaled_ms(5000), tk_now_ms() - begin_ms);
+    TK_WITHIN(t, 5000, begin_ms);
     size_t row = N * sizeof(float), chunk = CHUNK_ROWS * row;
     uint8_t out[ROWS * N * sizeof(float)];
     ops_download(t, out, x.out.memory, sizeof out);
@@ -192,10 +192,10 @@ static void given_up(struct tk *t) {
     TK_REQUIRE_OK(t, symmem_stream_create(t->context, -1, &stream));
     TK_REQUIRE_OK(t, symmem_event_create(t->context, -1, &over));
     TK_OK(t, symmem_async_input_mm(t->context, &x.a.dl, &x.b.dl, x.signals_dl, 0, &x.out.dl,
-                                   tk_scaled_ms(LONG_MS), stream));
+                                   LONG_MS, stream));
     TK_OK(t, symmem_event_record(over, stream));
     TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
-    TK_OK(t, symmem_event_synchronize(over, tk_scaled_ms(3000)));
+    TK_OK(t, symmem_event_synchronize(over, tk_limit_ms(t, 3000)));
     work_after(t, NULL);
     fused_expect_bytes(t, &x.out, 0x55, "out");
     symmem_event_destroy(over);
@@ -213,7 +213,7 @@ static void capture_forked(struct tk *t, const struct arrival *x, symmem_stream 
     TK_OK(t, symmem_event_record(event, stream));
     TK_OK(t, symmem_stream_wait_event(side, event));
     TK_OK(t, symmem_async_input_mm(t->context, &x->a.dl, &x->b.dl, x->signals_dl, 0, &x->out.dl,
-                                   tk_scaled_ms(LONG_MS), side));
+                                   LONG_MS, side));
     TK_OK(t, symmem_event_record(event, side));
     TK_OK(t, symmem_stream_wait_event(stream, event));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, graph_p));
@@ -237,7 +237,7 @@ static void launch_given_up(struct tk *t) {
     TK_OK(t, symmem_graph_launch(graph, stream));
     TK_OK(t, symmem_event_record(over, stream));
     TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
-    TK_OK(t, symmem_event_synchronize(over, tk_scaled_ms(3000)));
+    TK_OK(t, symmem_event_synchronize(over, tk_limit_ms(t, 3000)));
     TK_OK(t, symmem_graph_destroy(graph));
     work_after(t, NULL);
     fused_expect_bytes(t, &x.out, 0x55, "out");
@@ -262,7 +262,7 @@ static void replayed(struct tk *t) {
     begin(t, &x, SYMMEM_FLOAT32, ROWS, CHUNKS, true);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     TK_OK(t, symmem_async_input_mm(t->context, &x.a.dl, &x.b.dl, x.signals_dl, 1, &x.out.dl,
-                                   tk_scaled_ms(100), stream));
+                                   tk_limit_ms(t, 100), stream));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
     for (int launch = 0; launch < 6; launch++) {
         bool late = launch % 3 == 1;
@@ -276,9 +276,9 @@ static void replayed(struct tk *t) {
             expect_product(t, &x);
             continue;
         }
-        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
         TK_CHECK(t, strstr(last_record().message, "chunk 2 ") != NULL);
-        TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+        TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
     }
     TK_OK(t, symmem_graph_destroy(graph));
     work_after(t, stream);
@@ -314,7 +314,7 @@ static void expect_works(struct tk *t, struct arrival *x, symmem_stream *stream)
     TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
     put_first_words(t, x, CHUNKS);
     TK_OK(t, symmem_async_input_mm(t->context, &x->a.dl, &x->b.dl, x->signals_dl, 0, &x->out.dl,
-                                   tk_scaled_ms(LONG_MS), stream));
+                                   LONG_MS, stream));
     if (stream != NULL)
         tk_synchronize(t, stream);
     expect_product(t, x);
@@ -325,7 +325,7 @@ static void check_failure(struct tk *t, int words, int fails_at) {
     struct arrival x;
     struct failing own = {.fails_at = fails_at};
     /* What it waits for in vain lasts as long, the rest ends long before. */
-    const uint32_t limit_ms = tk_scaled_ms(words <= fails_at ? 1000 : 3000);
+    const uint32_t limit_ms = tk_limit_ms(t, words <= fails_at ? 1000 : 3000);
     begin(t, &x, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
     put_first_words(t, &x, words);
     TK_OK(t, symmem_set_matmul(t->context, fail_at, &own));
@@ -337,9 +337,9 @@ static void check_failure(struct tk *t, int words, int fails_at) {
     } else {
         TK_STATUS(t, SYMMEM_UNSUPPORTED, status);
         TK_EQ_INT(t, fails_at + 1, own.calls);
-        TK_CHECK_MSG(t, end_ms - own.failed_ms < limit_ms / 2,
-                     "the call went on for %u ms after its product had failed",
-                     (unsigned)(end_ms - own.failed_ms));
+        TK_TIMELY(t, end_ms - own.failed_ms < limit_ms / 2,
+                  "the call went on for %u ms after its product had failed",
+                  (unsigned)(end_ms - own.failed_ms));
     }
     fused_expect_bytes(t, &x.out, 0x55, "out");
     expect_works(t, &x, NULL);
@@ -357,17 +357,17 @@ static void product_fails(struct tk *t) {
 static void check_failure_on(struct tk *t, symmem_stream *stream, int fails_at) {
     struct arrival x;
     struct failing own = {.fails_at = fails_at};
-    const uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    const uint32_t limit_ms = LONG_MS;
     const uint64_t begin_ms = tk_now_ms();
     begin(t, &x, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
     TK_OK(t, symmem_set_matmul(t->context, fail_at, &own));
     symmem_status status = symmem_async_input_mm(t->context, &x.a.dl, &x.b.dl, x.signals_dl, 0,
                                                  &x.out.dl, limit_ms, stream);
-    TK_CHECK_MSG(t, tk_now_ms() - begin_ms < limit_ms / 2, "the call waited for a chunk");
+    TK_TIMELY(t, tk_now_ms() - begin_ms < limit_ms / 2, "the call waited for a chunk");
     for (int i = 0; i <= fails_at; i++)
         TK_OK(t, symmem_stream_write_value32(t->context, x.signals_dl, i, 1, NULL));
     const symmem_status late = symmem_stream_synchronize(stream, limit_ms);
-    TK_CHECK_MSG(t, tk_now_ms() - begin_ms < limit_ms / 2, "the stream waited for a chunk");
+    TK_TIMELY(t, tk_now_ms() - begin_ms < limit_ms / 2, "the stream waited for a chunk");
     TK_STATUS(t, SYMMEM_UNSUPPORTED, status != SYMMEM_OK ? status : late);
     TK_EQ_INT(t, fails_at + 1, own.calls);
     fused_expect_bytes(t, &x.out, 0x55, "out");
@@ -439,7 +439,7 @@ static void native(struct tk *t) {
         own[i] = (float)x.a.values[t->rank * CHUNK_ROWS * K + i];
     tk_write(t, handle, t->rank, 0, own, shard);
     fused_set_bytes(t, &x.a, 0x55);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), stream));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, stream));
     TK_OK(t, symmem_event_record(start, stream));
     TK_OK(t, symmem_stream_wait_event(copies, start));
     for (int32_t step = 0; step < t->world_size; step++) {
@@ -449,11 +449,11 @@ static void native(struct tk *t) {
         TK_OK(t, symmem_stream_write_value32(t->context, x.signals_dl, peer, 1, on));
         if (step == 0)
             TK_OK(t, symmem_async_input_mm(t->context, &x.a.dl, &x.b.dl, x.signals_dl, t->rank,
-                                           &x.out.dl, tk_scaled_ms(LONG_MS), stream));
+                                           &x.out.dl, LONG_MS, stream));
     }
     TK_OK(t, symmem_event_record(done, copies));
     TK_OK(t, symmem_stream_wait_event(stream, done));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), stream));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, stream));
     tk_synchronize(t, stream);
     fused_expect(t, &x.a, NULL, "the gathered A");
     expect_product(t, &x);
@@ -479,10 +479,10 @@ static void multimem(struct tk *t) {
                       ops_flat(&all, ops_own(t, handle), SYMMEM_FLOAT32, x.a.count), 0, 50, NULL));
     else {
         const char *own = x.a.memory + (size_t)t->rank * shard;
-        TK_OK(t, symmem_multimem_all_gather_out(
-                     handle, ops_flat(&in, (char *)(uintptr_t)own, SYMMEM_FLOAT32, count),
-                     ops_flat(&all, ops_own(t, handle), SYMMEM_FLOAT32, x.a.count), 0,
-                     tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t,
+              symmem_multimem_all_gather_out(
+                  handle, ops_flat(&in, (char *)(uintptr_t)own, SYMMEM_FLOAT32, count),
+                  ops_flat(&all, ops_own(t, handle), SYMMEM_FLOAT32, x.a.count), 0, LONG_MS, NULL));
         for (int32_t r = 0; r < t->world_size; r++) {
             struct fused_tensor theirs = x.a; /* rank r's part of what rank r has in all of a */
             theirs.values = calloc(x.a.count, sizeof(double));
@@ -495,77 +495,39 @@ static void multimem(struct tk *t) {
         DLTensor gathered = x.a.dl;
         gathered.data = ops_own(t, handle);
         TK_OK(t, symmem_async_input_mm(t->context, &gathered, &x.b.dl, x.signals_dl, 0, &x.out.dl,
-                                       tk_scaled_ms(LONG_MS), NULL));
+                                       LONG_MS, NULL));
         expect_product(t, &x);
     }
     end(&x);
 }
 
 static const struct tk_case cases[] = {
-    {.name = "fused_async.all_there",
-     .requirements = "SM-FUSED-07",
-     .needs = SYMMEM_CAP_MATMUL,
-     .max_ranks = 1,
-     .body = all_there},
-    {.name = "fused_async.as_they_arrive",
-     .requirements = "SM-FUSED-07",
-     .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS,
-     .max_ranks = 1,
-     .body = as_they_arrive},
-    {.name = "fused_async.order_of_chunks",
-     .requirements = "SM-FUSED-07,SM-FUSED-11",
-     .needs = SYMMEM_CAP_MATMUL,
-     .max_ranks = 1,
-     .body = order_of_chunks},
-    {.name = "fused_async.product_fails",
-     .requirements = "SM-FUSED-15",
-     .needs = SYMMEM_CAP_MATMUL,
-     .max_ranks = 1,
-     .body = product_fails},
-    {.name = "fused_async.product_fails_on_stream",
-     .requirements = "SM-FUSED-15",
-     .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS,
-     .max_ranks = 1,
-     .body = product_fails_on_stream},
-    {.name = "fused_async.chunk_missing",
-     .requirements = "SM-FUSED-08,SM-TIMEOUT-14",
-     .needs = SYMMEM_CAP_MATMUL,
-     .max_ranks = 1,
-     .body = chunk_missing},
-    {.name = "fused_async.chunk_missing_on_stream",
-     .requirements = "SM-FUSED-08,SM-TIMEOUT-14",
-     .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS,
-     .max_ranks = 1,
-     .body = chunk_missing_on_stream},
-    {.name = "fused_async.given_up",
-     .requirements = "SM-LIFE-13,SM-STREAM-17,SM-TIMEOUT-14",
-     .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS,
-     .max_ranks = 1,
-     .body = given_up},
-    {.name = "fused_async.launch_given_up",
-     .requirements = "SM-LIFE-13,SM-STREAM-17,SM-TIMEOUT-14",
-     .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
-     .max_ranks = 1,
-     .body = launch_given_up},
-    {.name = "fused_async.replayed",
-     .requirements = "SM-FUSED-09,SM-TIMEOUT-14",
-     .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
-     .max_ranks = 1,
-     .body = replayed},
-    {.name = "fused_async.refusals",
-     .requirements = "SM-FUSED-10",
-     .needs = SYMMEM_CAP_MATMUL,
-     .max_ranks = 1,
-     .body = refusals},
-    {.name = "test_fused_all_gather_matmul_native",
-     .requirements = "SM-FUSED-07",
-     .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
-     .max_ranks = 4,
-     .body = native},
-    {.name = "test_multimem_all_gather_matmul",
-     .requirements = "SM-FUSED-07",
-     .needs = PRODUCTS | SYMMEM_CAP_MULTICAST,
-     .max_ranks = 4,
-     .body = multimem},
+    TK_CASE("fused_async.all_there", all_there, "SM-FUSED-07", .needs = SYMMEM_CAP_MATMUL,
+            .max_ranks = 1),
+    TK_CASE("fused_async.as_they_arrive", as_they_arrive, "SM-FUSED-07",
+            .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS, .max_ranks = 1),
+    TK_CASE("fused_async.order_of_chunks", order_of_chunks, "SM-FUSED-07,SM-FUSED-11",
+            .needs = SYMMEM_CAP_MATMUL, .max_ranks = 1),
+    TK_CASE("fused_async.product_fails", product_fails, "SM-FUSED-15", .needs = SYMMEM_CAP_MATMUL,
+            .max_ranks = 1),
+    TK_CASE("fused_async.product_fails_on_stream", product_fails_on_stream, "SM-FUSED-15",
+            .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS, .max_ranks = 1),
+    TK_CASE("fused_async.chunk_missing", chunk_missing, "SM-FUSED-08,SM-TIMEOUT-14",
+            .needs = SYMMEM_CAP_MATMUL, .max_ranks = 1),
+    TK_CASE("fused_async.chunk_missing_on_stream", chunk_missing_on_stream,
+            "SM-FUSED-08,SM-TIMEOUT-14", .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS,
+            .max_ranks = 1),
+    TK_CASE("fused_async.given_up", given_up, "SM-LIFE-13,SM-STREAM-17,SM-TIMEOUT-14",
+            .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS, .max_ranks = 1),
+    TK_CASE("fused_async.launch_given_up", launch_given_up, "SM-LIFE-13,SM-STREAM-17,SM-TIMEOUT-14",
+            .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 1),
+    TK_CASE("fused_async.replayed", replayed, "SM-FUSED-09,SM-TIMEOUT-14",
+            .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 1),
+    TK_CASE("fused_async.refusals", refusals, "SM-FUSED-10", .needs = SYMMEM_CAP_MATMUL,
+            .max_ranks = 1),
+    TK_CASE("test_fused_all_gather_matmul_native", native, "SM-FUSED-07",
+            .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .max_ranks = 4),
+    TK_CASE("test_multimem_all_gather_matmul", multimem, "SM-FUSED-07",
+            .needs = PRODUCTS | SYMMEM_CAP_MULTICAST, .max_ranks = 4),
 };
 TK_SUITE(fused_async, cases);

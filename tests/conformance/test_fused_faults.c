@@ -51,7 +51,7 @@ static void empty_product(struct tk *t, struct fused_pair *x, symmem_stream *str
     struct own_product own = {.status = SYMMEM_OK, .is_empty = true};
     use_own(t, &own);
     TK_OK(t, symmem_fused_all_gather_matmul(x->workspace, &x->shard.dl, 0, 1, x->bs, NULL, x->outs,
-                                            0, tk_scaled_ms(LONG_MS), stream, NULL));
+                                            0, LONG_MS, stream, NULL));
     use_own(t, NULL);
     settle(t, stream);
     expect_calls(t, &own, t->world_size);
@@ -65,8 +65,8 @@ static void own_product_of(struct tk *t, symmem_stream *stream) {
     pair_begin(t, &x);
     empty_product(t, &x, stream);
     use_own(t, &own);
-    TK_OK(t, pair_gather(&x, tk_scaled_ms(LONG_MS), stream));
-    TK_OK(t, pair_scatter(&x, tk_scaled_ms(LONG_MS), stream));
+    TK_OK(t, pair_gather(&x, LONG_MS, stream));
+    TK_OK(t, pair_scatter(&x, LONG_MS, stream));
     use_own(t, NULL);
     settle(t, stream);
     expect_calls(t, &own, 2 * t->world_size);
@@ -74,8 +74,8 @@ static void own_product_of(struct tk *t, symmem_stream *stream) {
         pair_expect_gather(t, &x, 2);
         pair_expect_scatter(t, &x, 2);
     }
-    TK_OK(t, pair_gather(&x, tk_scaled_ms(LONG_MS), stream));
-    TK_OK(t, pair_scatter(&x, tk_scaled_ms(LONG_MS), stream));
+    TK_OK(t, pair_gather(&x, LONG_MS, stream));
+    TK_OK(t, pair_scatter(&x, LONG_MS, stream));
     settle(t, stream);
     pair_expect_gather(t, &x, 1);
     pair_expect_scatter(t, &x, 1);
@@ -97,7 +97,7 @@ static void own_product_on_stream(struct tk *t) {
 static symmem_status both_ends(symmem_status status, symmem_stream *stream) {
     if (stream == NULL)
         return status;
-    symmem_status late = symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS));
+    symmem_status late = symmem_stream_synchronize(stream, LONG_MS);
     return status != SYMMEM_OK ? status : late;
 }
 
@@ -112,8 +112,8 @@ static void failing(struct tk *t, symmem_stream *stream) {
         uint64_t begin_ms = tk_now_ms();
         if (fails)
             TK_OK(t, symmem_set_matmul(t->context, twice, &own));
-        symmem_status status = i == 0 ? pair_gather(&x, tk_scaled_ms(LONG_MS), stream)
-                                      : pair_scatter(&x, tk_scaled_ms(LONG_MS), stream);
+        symmem_status status =
+            i == 0 ? pair_gather(&x, LONG_MS, stream) : pair_scatter(&x, LONG_MS, stream);
         status = both_ends(status, stream);
         if (fails && stream != NULL) /* it may have been the second stream's */
             TK_STATUS_EITHER(t, SYMMEM_LIMIT, SYMMEM_POISONED, status);
@@ -121,11 +121,11 @@ static void failing(struct tk *t, symmem_stream *stream) {
             TK_STATUS(t, fails ? SYMMEM_LIMIT : SYMMEM_POISONED, status);
         if (fails)
             TK_STATUS(t, SYMMEM_LIMIT, symmem_handle_status(x.workspace, NULL));
-        TK_CHECK_MSG(t, tk_now_ms() - begin_ms < tk_scaled_ms(LONG_MS) / 2, "it took too long");
+        TK_TIMELY(t, tk_now_ms() - begin_ms < LONG_MS / 2, "it took too long");
         TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
         TK_STATUS(t, SYMMEM_POISONED, pair_gather(&x, 1000, stream));
-        TK_OK(t, symmem_handle_reset(x.workspace, tk_scaled_ms(LONG_MS)));
-        TK_OK(t, both_ends(pair_gather(&x, tk_scaled_ms(LONG_MS), stream), stream));
+        TK_OK(t, symmem_handle_reset(x.workspace, LONG_MS));
+        TK_OK(t, both_ends(pair_gather(&x, LONG_MS, stream), stream));
         pair_expect_gather(t, &x, 1);
     }
     work_after(t, stream);
@@ -150,12 +150,12 @@ static void rank_missing(struct tk *t) {
         if (t->rank != 0) {
             TK_STATUS_EITHER(t, SYMMEM_TIMEOUT, SYMMEM_POISONED,
                              i == 0 ? pair_gather(&x, 30, NULL) : pair_scatter(&x, 30, NULL));
-            TK_BELOW(t, tk_scaled_ms(5000), tk_now_ms() - begin_ms);
+            TK_WITHIN(t, 5000, begin_ms);
             pair_expect_untouched(t, &x);
         }
-        TK_OK(t, symmem_handle_reset(x.workspace, tk_scaled_ms(LONG_MS)));
+        TK_OK(t, symmem_handle_reset(x.workspace, LONG_MS));
     }
-    TK_OK(t, pair_gather(&x, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, pair_gather(&x, LONG_MS, NULL));
     pair_expect_gather(t, &x, 1);
     work_after(t, NULL);
     pair_end(&x);
@@ -176,8 +176,7 @@ static void reused_at_once(struct tk *t) {
     for (int i = 0; i < 2; i++) {
         if (!by_host) /* late as a whole, where it cannot be in its products */
             tk_sleep_ms(own.delay_ms);
-        TK_OK(t, i == 0 ? pair_gather(&x, tk_scaled_ms(LONG_MS), NULL)
-                        : pair_scatter(&x, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, i == 0 ? pair_gather(&x, LONG_MS, NULL) : pair_scatter(&x, LONG_MS, NULL));
         tk_fill(t, x.workspace, t->rank, 0, x.bytes, 0xff);
         fused_set_bytes(t, i == 0 ? &x.shard : &x.a, 0xff);
     }
@@ -195,7 +194,7 @@ static void two_at_once(struct tk *t) {
     struct fused_pair held, free_one;
     struct gate gate = {0};
     symmem_stream *stream = tk_stream(t), *other = tk_stream(t);
-    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    uint32_t limit_ms = LONG_MS;
     TK_REQ(t, "SM-COLL-10");
     pair_begin(t, &held);
     pair_begin(t, &free_one);
@@ -209,7 +208,7 @@ static void two_at_once(struct tk *t) {
     TK_OK(t, symmem_fused_all_gather_matmul(free_one.workspace, &free_one.shard.dl, 0, 1,
                                             free_one.bs, &free_one.a_out.dl, free_one.outs, 2,
                                             limit_ms, other, NULL));
-    TK_OK(t, symmem_stream_synchronize(other, tk_scaled_ms(3000)));
+    TK_OK(t, symmem_stream_synchronize(other, tk_limit_ms(t, 3000)));
     pair_expect_untouched(t, &held);
     gate_open(&gate);
     tk_synchronize(t, stream);
@@ -255,7 +254,7 @@ static void expect_gathered(struct tk *t, struct fused_pair *x) {
 static void threads_take_turns(struct tk *t) {
     struct fused_pair x;
     struct own_product own = {.is_empty = true, .delay_ms = t->rank == 0 ? 150 : 0};
-    struct caller gather = {&x, tk_scaled_ms(LONG_MS), SYMMEM_OK, 0}, meet = gather;
+    struct caller gather = {&x, LONG_MS, SYMMEM_OK, 0}, meet = gather;
     pthread_t first, second;
     TK_REQ(t, "SM-THREAD-02");
     pair_begin(t, &x);
@@ -279,7 +278,7 @@ static void threads_take_turns(struct tk *t) {
 /* An operation that does not get its channel in time has begun nothing: what has it goes on. */
 static void busy_channel_by(struct tk *t, int32_t channel, symmem_stream *stream) {
     struct fused_pair x;
-    struct caller meet = {&x, tk_scaled_ms(LONG_MS), SYMMEM_OK, channel};
+    struct caller meet = {&x, LONG_MS, SYMMEM_OK, channel};
     pthread_t thread;
     TK_REQ(t, "SM-THREAD-02");
     pair_begin(t, &x);
@@ -288,7 +287,7 @@ static void busy_channel_by(struct tk *t, int32_t channel, symmem_stream *stream
             TK_OK(t, symmem_barrier(x.workspace, channel, meet.limit_ms, stream));
         else
             start_until_point(t, &thread, meet_on_channel, &meet, "barrier.begin");
-        tk_sleep_ms(tk_scaled_ms(100)); /* until the thread has the turn */
+        tk_sleep_ms(tk_limit_ms(t, 100)); /* until the thread has the turn */
         TK_STATUS(t, SYMMEM_TIMEOUT, pair_gather(&x, 50, NULL));
         TK_EQ_STR(t, "channel", last_record().stage);
         TK_STATUS(t, SYMMEM_TIMEOUT, pair_scatter(&x, 50, NULL));
@@ -300,14 +299,14 @@ static void busy_channel_by(struct tk *t, int32_t channel, symmem_stream *stream
             TK_CHECK(t, pthread_join(thread, NULL) == 0);
     } else {
         /* Not the kit's barrier: it would wait for a rank 0 that waits. */
-        uint64_t give_up_ms = tk_now_ms() + tk_scaled_ms(10000);
+        uint64_t give_up_ms = tk_now_ms() + tk_limit_ms(t, 10000);
         while (tk_read_u64(t, 0, 0) == 0 && tk_now_ms() < give_up_ms)
             tk_sleep_ms(5);
         (void)meet_on_channel(&meet);
     }
     TK_EQ_INT(t, SYMMEM_OK, meet.status);
     pair_expect_untouched(t, &x);
-    TK_OK(t, pair_gather(&x, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, pair_gather(&x, LONG_MS, NULL));
     pair_expect_gather(t, &x, 1);
     pair_end(&x);
 }
@@ -344,7 +343,7 @@ static void check_apart(struct tk *t, struct fused_pair *x, int kind, symmem_str
     other.shape = shape;
     other.strides = strides;
     symmem_status status;
-    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    uint32_t limit_ms = LONG_MS;
     if (!odd)
         status = pair_gather(x, limit_ms, stream);
     else if (kind == 0)
@@ -368,7 +367,7 @@ static void ranks_disagree(struct tk *t) {
     pair_begin(t, &x);
     for (int kind = 0; kind < 3; kind++)
         check_apart(t, &x, kind, NULL);
-    TK_OK(t, pair_gather(&x, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, pair_gather(&x, LONG_MS, NULL));
     pair_expect_gather(t, &x, 1);
     pair_end(&x);
 }
@@ -380,7 +379,7 @@ static void ranks_disagree_on_streams(struct tk *t) {
     pair_begin(t, &x);
     for (int kind = 0; kind < 3; kind++)
         check_apart(t, &x, kind, stream);
-    TK_OK(t, both_ends(pair_gather(&x, tk_scaled_ms(LONG_MS), stream), stream));
+    TK_OK(t, both_ends(pair_gather(&x, LONG_MS, stream), stream));
     pair_expect_gather(t, &x, 1);
     pair_end(&x);
 }
@@ -389,8 +388,8 @@ static void ranks_disagree_on_streams(struct tk *t) {
 static void have_had_the_products(struct tk *t, struct fused_pair *x) {
     symmem_stream *stream = NULL;
     TK_REQUIRE_OK(t, symmem_stream_create(t->context, -1, &stream));
-    TK_OK(t, pair_gather(x, tk_scaled_ms(LONG_MS), stream));
-    TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, pair_gather(x, LONG_MS, stream));
+    TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
     TK_OK(t, symmem_stream_destroy(stream));
     fused_set_bytes(t, &x->out, 0x55);
     fused_set_bytes(t, &x->a_out, 0x55);
@@ -401,7 +400,7 @@ static void stream_destroyed_in_vain(struct tk *t) {
     symmem_context_options options = tk_options(t);
     symmem_event *over = NULL;
     struct fused_pair left, next;
-    options.default_timeout_ms = tk_meeting_ms(1200, 1000);
+    options.default_timeout_ms = tk_limit_ms(t, 1000);
     tk_reinit(t, &options);
     pair_begin(t, &left);
     pair_begin(t, &next);
@@ -412,20 +411,20 @@ static void stream_destroyed_in_vain(struct tk *t) {
         symmem_stream *stream = NULL;
         TK_REQUIRE_OK(t, symmem_stream_create(t->context, -1, &stream));
         TK_REQUIRE_OK(t, symmem_event_create(t->context, -1, &over));
-        TK_OK(t, pair_gather(&left, 2 * tk_scaled_ms(LONG_MS), stream));
+        TK_OK(t, pair_gather(&left, 2 * LONG_MS, stream));
         TK_OK(t, symmem_event_record(over, stream));
         TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
     }
     tk_out_of_band_barrier(t);
     symmem_stream *stream = tk_stream(t);
-    TK_OK(t, pair_gather(&next, tk_scaled_ms(3000), stream));
-    TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, pair_gather(&next, tk_limit_ms(t, 3000), stream));
+    TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
     pair_expect_gather(t, &next, 1);
     tk_out_of_band_barrier(t);
     if (t->rank != 0)
-        TK_OK(t, pair_gather(&left, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, pair_gather(&left, LONG_MS, NULL));
     else
-        TK_OK(t, symmem_event_synchronize(over, tk_scaled_ms(LONG_MS)));
+        TK_OK(t, symmem_event_synchronize(over, LONG_MS));
     pair_expect_gather(t, &left, 1);
     symmem_event_destroy(over);
     pair_end(&left);
@@ -433,80 +432,33 @@ static void stream_destroyed_in_vain(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "fused_faults.own_product",
-     .requirements = "SM-FUSED-11",
-     .needs = PRODUCTS,
-     .max_ranks = 3,
-     .body = own_product},
-    {.name = "fused_faults.own_product_on_stream",
-     .requirements = "SM-FUSED-11",
-     .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
-     .max_ranks = 3,
-     .body = own_product_on_stream},
-    {.name = "fused_faults.product_fails",
-     .requirements = "SM-FUSED-12,SM-TIMEOUT-14",
-     .needs = PRODUCTS,
-     .min_ranks = 2,
-     .max_ranks = 3,
-     .body = product_fails},
-    {.name = "fused_faults.product_fails_on_stream",
-     .requirements = "SM-FUSED-12,SM-TIMEOUT-14",
-     .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
-     .min_ranks = 2,
-     .max_ranks = 3,
-     .body = product_fails_on_stream},
-    {.name = "fused_faults.stream_destroyed_in_vain",
-     .requirements = "SM-STREAM-07,SM-COLL-10",
-     .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
-     .min_ranks = 2,
-     .max_ranks = 3,
-     .body = stream_destroyed_in_vain},
-    {.name = "fused_faults.rank_missing",
-     .requirements = "SM-COLL-08,SM-TIMEOUT-14",
-     .needs = PRODUCTS,
-     .min_ranks = 2,
-     .max_ranks = 3,
-     .body = rank_missing},
-    {.name = "fused_faults.reused_at_once",
-     .requirements = "SM-FUSED-13",
-     .needs = PRODUCTS,
-     .min_ranks = 2,
-     .max_ranks = 5,
-     .body = reused_at_once},
-    {.name = "fused_faults.two_at_once",
-     .requirements = "SM-COLL-10",
-     .needs = PRODUCTS | SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN,
-     .max_ranks = 3,
-     .body = two_at_once},
-    {.name = "fused_faults.threads_take_turns",
-     .requirements = "SM-THREAD-02",
-     .needs = PRODUCTS,
-     .min_ranks = 2,
-     .max_ranks = 3,
-     .body = threads_take_turns},
-    {.name = "fused_faults.busy_channel",
-     .requirements = "SM-THREAD-02",
-     .needs = PRODUCTS,
-     .min_ranks = 2,
-     .max_ranks = 3,
-     .body = busy_channel},
-    {.name = "fused_faults.busy_channel_by_stream",
-     .requirements = "SM-THREAD-02",
-     .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
-     .min_ranks = 2,
-     .max_ranks = 3,
-     .body = busy_channel_by_stream},
-    {.name = "fused_faults.ranks_disagree",
-     .requirements = "SM-FUSED-14",
-     .needs = PRODUCTS,
-     .min_ranks = 2,
-     .max_ranks = 3,
-     .body = ranks_disagree},
-    {.name = "fused_faults.ranks_disagree_on_streams",
-     .requirements = "SM-FUSED-14",
-     .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
-     .min_ranks = 2,
-     .max_ranks = 3,
-     .body = ranks_disagree_on_streams},
+    TK_CASE("fused_faults.own_product", own_product, "SM-FUSED-11", .needs = PRODUCTS,
+            .max_ranks = 3),
+    TK_CASE("fused_faults.own_product_on_stream", own_product_on_stream, "SM-FUSED-11",
+            .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .max_ranks = 3),
+    TK_CASE("fused_faults.product_fails", product_fails, "SM-FUSED-12,SM-TIMEOUT-14",
+            .needs = PRODUCTS, .min_ranks = 2, .max_ranks = 3),
+    TK_CASE("fused_faults.product_fails_on_stream", product_fails_on_stream,
+            "SM-FUSED-12,SM-TIMEOUT-14", .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .min_ranks = 2,
+            .max_ranks = 3),
+    TK_CASE("fused_faults.stream_destroyed_in_vain", stream_destroyed_in_vain,
+            "SM-STREAM-07,SM-COLL-10", .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .min_ranks = 2,
+            .max_ranks = 3),
+    TK_CASE("fused_faults.rank_missing", rank_missing, "SM-COLL-08,SM-TIMEOUT-14",
+            .needs = PRODUCTS, .min_ranks = 2, .max_ranks = 3),
+    TK_CASE("fused_faults.reused_at_once", reused_at_once, "SM-FUSED-13", .needs = PRODUCTS,
+            .min_ranks = 2, .max_ranks = 5),
+    TK_CASE("fused_faults.two_at_once", two_at_once, "SM-COLL-10",
+            .needs = PRODUCTS | SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN, .max_ranks = 3),
+    TK_CASE("fused_faults.threads_take_turns", threads_take_turns, "SM-THREAD-02",
+            .needs = PRODUCTS, .min_ranks = 2, .max_ranks = 3),
+    TK_CASE("fused_faults.busy_channel", busy_channel, "SM-THREAD-02", .needs = PRODUCTS,
+            .min_ranks = 2, .max_ranks = 3),
+    TK_CASE("fused_faults.busy_channel_by_stream", busy_channel_by_stream, "SM-THREAD-02",
+            .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3),
+    TK_CASE("fused_faults.ranks_disagree", ranks_disagree, "SM-FUSED-14", .needs = PRODUCTS,
+            .min_ranks = 2, .max_ranks = 3),
+    TK_CASE("fused_faults.ranks_disagree_on_streams", ranks_disagree_on_streams, "SM-FUSED-14",
+            .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3),
 };
 TK_SUITE(fused_faults, cases);

@@ -217,25 +217,12 @@ static void foreign_streams(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "fused_limits.helpers",
-     .requirements = "SM-FUSED-10",
-     .needs = SYMMEM_CAP_MATMUL,
-     .max_ranks = 1,
-     .body = helpers},
-    {.name = "fused_limits.workspaces",
-     .requirements = "SM-FUSED-10",
-     .needs = PRODUCTS,
-     .max_ranks = 2,
-     .body = workspaces},
-    {.name = "fused_limits.arguments",
-     .requirements = "SM-FUSED-10",
-     .needs = PRODUCTS,
-     .max_ranks = 3,
-     .body = arguments},
-    {.name = "fused_limits.foreign_streams",
-     .requirements = "SM-STREAM-16",
-     .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
-     .max_ranks = 2,
-     .body = foreign_streams},
+    TK_CASE("fused_limits.helpers", helpers, "SM-FUSED-10", .needs = SYMMEM_CAP_MATMUL,
+            .max_ranks = 1),
+    TK_CASE("fused_limits.workspaces", workspaces, "SM-FUSED-10", .needs = PRODUCTS,
+            .max_ranks = 2),
+    TK_CASE("fused_limits.arguments", arguments, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 3),
+    TK_CASE("fused_limits.foreign_streams", foreign_streams, "SM-STREAM-16",
+            .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .max_ranks = 2),
 };
 TK_SUITE(fused_limits, cases);

@@ -57,7 +57,7 @@ static void gather_refusals(struct tk *t) {
     REFUSED(SYMMEM_OUT_OF_RANGE, args.out = &outside);
 #undef REFUSED
     pair_expect_untouched(t, &x);
-    TK_OK(t, pair_gather(&x, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, pair_gather(&x, LONG_MS, NULL));
     pair_expect_gather(t, &x, 1);
     fused_free(&half);
     fused_free(&columns);
@@ -172,7 +172,7 @@ static void scatter_refusals(struct tk *t) {
     }
 #undef REFUSED
     pair_expect_untouched(t, &x);
-    TK_OK(t, pair_scatter(&x, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, pair_scatter(&x, LONG_MS, NULL));
     pair_expect_scatter(t, &x, 1);
     fused_free(&odd);
     pair_end(&x);
@@ -194,7 +194,7 @@ static void small_workspace(struct tk *t) {
     pair_expect_untouched(t, &x);
     tk_release(t, x.workspace);
     x.workspace = whole;
-    TK_OK(t, pair_scatter(&x, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, pair_scatter(&x, LONG_MS, NULL));
     pair_expect_scatter(t, &x, 1);
     pair_end(&x);
 }
@@ -218,10 +218,10 @@ static void check_empty(struct tk *t, int64_t rows, int64_t k, int64_t n) {
                                                           t->world_size, &other));
     symmem_handle *workspace = tk_handle(t, bytes + other + 1, tk_world_group(t));
     const DLTensor *bs[1] = {&b.dl}, *outs[1] = {&out.dl};
-    TK_OK(t, symmem_fused_all_gather_matmul(workspace, &shard.dl, 0, 1, bs, NULL, outs, 0,
-                                            tk_scaled_ms(LONG_MS), NULL, NULL));
+    TK_OK(t, symmem_fused_all_gather_matmul(workspace, &shard.dl, 0, 1, bs, NULL, outs, 0, LONG_MS,
+                                            NULL, NULL));
     TK_OK(t, symmem_fused_matmul_reduce_scatter(workspace, &a.dl, &b.dl, SYMMEM_SUM, 0, &part.dl, 0,
-                                                tk_scaled_ms(LONG_MS), NULL, NULL));
+                                                LONG_MS, NULL, NULL));
     fused_expect(t, &out, NULL, "out");
     fused_expect(t, &part, NULL, "part");
     struct fused_tensor *const all[] = {&shard, &b, &out, &a, &part};
@@ -266,41 +266,22 @@ static void refused_without(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "fused_refusals.gather_refusals",
-     .requirements = "SM-FUSED-10",
-     .needs = PRODUCTS,
-     .max_ranks = 3,
-     .body = gather_refusals},
+    TK_CASE("fused_refusals.gather_refusals", gather_refusals, "SM-FUSED-10", .needs = PRODUCTS,
+            .max_ranks = 3),
     {.name = "fused_refusals.overlaps",
      .requirements = "SM-FUSED-10",
      .needs = PRODUCTS,
      .min_ranks = 2, /* or b would not find room in out */
      .max_ranks = 3,
      .body = overlaps},
-    {.name = "fused_refusals.endless",
-     .requirements = "SM-FUSED-10",
-     .needs = PRODUCTS,
-     .max_ranks = 2,
-     .body = endless},
-    {.name = "fused_refusals.scatter_refusals",
-     .requirements = "SM-FUSED-10",
-     .needs = PRODUCTS,
-     .max_ranks = 3,
-     .body = scatter_refusals},
-    {.name = "fused_refusals.small_workspace",
-     .requirements = "SM-FUSED-10",
-     .needs = PRODUCTS,
-     .max_ranks = 3,
-     .flags = TK_PLAIN_MEMORY,
-     .body = small_workspace},
-    {.name = "fused_refusals.refused_without_products",
-     .requirements = "SM-BACKEND-09",
-     .max_ranks = 2,
-     .body = refused_without},
-    {.name = "fused_refusals.empty",
-     .requirements = "SM-FUSED-01,SM-FUSED-04",
-     .needs = PRODUCTS,
-     .max_ranks = 3,
-     .body = empty},
+    TK_CASE("fused_refusals.endless", endless, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 2),
+    TK_CASE("fused_refusals.scatter_refusals", scatter_refusals, "SM-FUSED-10", .needs = PRODUCTS,
+            .max_ranks = 3),
+    TK_CASE("fused_refusals.small_workspace", small_workspace, "SM-FUSED-10", .needs = PRODUCTS,
+            .max_ranks = 3, .flags = TK_PLAIN_MEMORY),
+    TK_CASE("fused_refusals.refused_without_products", refused_without, "SM-BACKEND-09",
+            .max_ranks = 2),
+    TK_CASE("fused_refusals.empty", empty, "SM-FUSED-01,SM-FUSED-04", .needs = PRODUCTS,
+            .max_ranks = 3),
 };
 TK_SUITE(fused_refusals, cases);

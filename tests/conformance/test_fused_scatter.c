@@ -93,10 +93,9 @@ static symmem_status call(struct tk *t, struct scatter_run *run) {
     if (c->scaling != PLAIN)
         return symmem_fused_scaled_matmul_reduce_scatter(
             run->workspace, &run->a.dl, &run->b.dl, &run->a_scale.dl, &run->b_scale.dl, c->op,
-            c->dim, &run->out.dl, 0, tk_scaled_ms(LONG_MS), run->stream, run->second);
+            c->dim, &run->out.dl, 0, LONG_MS, run->stream, run->second);
     return symmem_fused_matmul_reduce_scatter(run->workspace, &run->a.dl, &run->b.dl, c->op, c->dim,
-                                              &run->out.dl, 0, tk_scaled_ms(LONG_MS), run->stream,
-                                              run->second);
+                                              &run->out.dl, 0, LONG_MS, run->stream, run->second);
 }
 
 /* The product of one rank, all of it. */
@@ -239,25 +238,13 @@ static void replayed(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "test_fused_matmul_reduce_scatter",
-     .requirements = "SM-FUSED-04,SM-FUSED-03",
-     .needs = PRODUCTS,
-     .max_ranks = MAX_RANKS,
-     .body = matmul_reduce_scatter},
-    {.name = "test_fused_scaled_matmul_reduce_scatter",
-     .requirements = "SM-FUSED-05,SM-FUSED-03",
-     .needs = PRODUCTS,
-     .max_ranks = MAX_RANKS,
-     .body = scaled_matmul_reduce_scatter},
-    {.name = "fused_scatter.on_streams",
-     .requirements = "SM-FUSED-04,SM-FUSED-05",
-     .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
-     .max_ranks = MAX_RANKS,
-     .body = on_streams},
-    {.name = "fused_scatter.replayed",
-     .requirements = "SM-FUSED-09",
-     .needs = PRODUCTS | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
-     .max_ranks = 4,
-     .body = replayed},
+    TK_CASE("test_fused_matmul_reduce_scatter", matmul_reduce_scatter, "SM-FUSED-04,SM-FUSED-03",
+            .needs = PRODUCTS, .max_ranks = MAX_RANKS),
+    TK_CASE("test_fused_scaled_matmul_reduce_scatter", scaled_matmul_reduce_scatter,
+            "SM-FUSED-05,SM-FUSED-03", .needs = PRODUCTS, .max_ranks = MAX_RANKS),
+    TK_CASE("fused_scatter.on_streams", on_streams, "SM-FUSED-04,SM-FUSED-05",
+            .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .max_ranks = MAX_RANKS),
+    TK_CASE("fused_scatter.replayed", replayed, "SM-FUSED-09",
+            .needs = PRODUCTS | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 4),
 };
 TK_SUITE(fused_scatter, cases);

@@ -22,7 +22,7 @@ static void transfers_in_shape(struct tk *t, symmem_group *group, const struct t
         size_t offset = (size_t)shape->rank * sizeof(word);
         TK_OK(t, symmem_put(handle, rank, offset, &word, sizeof(word), NULL));
     }
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     for (int32_t rank = 0; rank < shape->count; rank++) {
         uint32_t word = 0;
         TK_OK(t, symmem_copy(t->context, &word, memory + rank, sizeof(word), NULL));
@@ -30,7 +30,7 @@ static void transfers_in_shape(struct tk *t, symmem_group *group, const struct t
         TK_OK(t, symmem_get(handle, rank, 0, &word, sizeof(word), NULL));
         TK_EQ_INT(t, tag(shape->ranks[0], shape->ranks[rank]), word);
     }
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
 }
 
 static void transfers(struct tk *t) {
@@ -45,7 +45,7 @@ static void transfers(struct tk *t) {
 static void late_barrier(struct tk *t, symmem_handle *handle, int32_t late) {
     if (t->rank == late)
         tk_sleep_ms(500);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
 }
 
 /* The pair of the last two ranks, turned: group ranks 0 and 1 are neither's world rank. The world
@@ -64,7 +64,7 @@ static void ends(struct tk *t) {
     symmem_group *pair = tk_group(t, "pair", ranks, 2);
     symmem_handle *handle = tk_handle(t, 64, pair);
     for (int32_t victim = 0; victim < 2; victim++)
-        TK_CHECK(t, tk_wait_death(t, victim, tk_scaled_ms(LONG_MS)));
+        TK_CHECK(t, tk_wait_death(t, victim, LONG_MS));
     late_barrier(t, handle, last);
     late_barrier(t, handle, last - 1);
     if (t->rank == last - 1) {
@@ -73,25 +73,18 @@ static void ends(struct tk *t) {
         tk_kill_self(t);
     }
     tk_share_u64(t, SLOT_INSIDE, 1);
-    TK_STATUS(t, SYMMEM_PEER_LOST, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_STATUS(t, SYMMEM_PEER_LOST, symmem_barrier(handle, 0, LONG_MS, NULL));
     symmem_error_record record = last_record();
     TK_EQ_INT(t, 1, record.failed_rank);
     check_missing_one(t, &record, 1, 2);
-    TK_STATUS(t, SYMMEM_PEER_LOST, symmem_group_barrier(pair, tk_scaled_ms(LONG_MS)));
+    TK_STATUS(t, SYMMEM_PEER_LOST, symmem_group_barrier(pair, LONG_MS));
     TK_EQ_INT(t, 1, last_record().failed_rank);
     work_after_loss(t, NULL, 0, last, NULL); /* alone */
 }
 
 static const struct tk_case cases[] = {
-    {.name = "group_ranks.transfers",
-     .requirements = "SM-ONESIDED-01,SM-GROUP-02",
-     .max_ranks = 16,
-     .body = transfers},
-    {.name = "group_ranks.ends",
-     .requirements = "SM-TIMEOUT-08,SM-GROUP-02,SM-TIMEOUT-14",
-     .min_ranks = 4,
-     .max_ranks = 8,
-     .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK,
-     .body = ends},
+    TK_CASE("group_ranks.transfers", transfers, "SM-ONESIDED-01,SM-GROUP-02", .max_ranks = 16),
+    TK_CASE("group_ranks.ends", ends, "SM-TIMEOUT-08,SM-GROUP-02,SM-TIMEOUT-14", .min_ranks = 4,
+            .max_ranks = 8, .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK),
 };
 TK_SUITE(group_ranks, cases);

@@ -17,7 +17,8 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
+    __has_feature(memory_sanitizer)
 #define SANITIZED 1
 #endif
 #endif
@@ -34,7 +35,7 @@ static void one_cycle(struct tk *t, int cycle, size_t bytes, bool named) {
         TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
     void *memory = tk_alloc(t, bytes);
     symmem_handle *handle = tk_rendezvous(t, memory, group);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_release(t, handle);
     tk_free(t, memory);
     if (named)
@@ -133,10 +134,10 @@ static void descriptors_end_at_exec(struct tk *t) {
     TK_REQUIRE_OK(t, symmem_set_backend(context, t->backend));
     TK_REQUIRE_OK(t, symmem_group_create(context, "exec", NULL, 0, NULL, &group));
     TK_REQUIRE_OK(t, symmem_alloc(context, 4096, -1, NULL, &ptr));
-    TK_REQUIRE_OK(t, symmem_rendezvous(context, ptr, group, tk_scaled_ms(LONG_MS), &handle));
+    TK_REQUIRE_OK(t, symmem_rendezvous(context, ptr, group, LONG_MS, &handle));
     look_for_inherited(&watch, "the end of rendezvous");
     TK_CHECK_MSG(t, watch.found[0] == 0, "%s, is not close-on-exec", watch.found);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     symmem_handle_release(handle);
     TK_OK(t, symmem_finalize(context));
     symmem_context_free(context);
@@ -162,7 +163,7 @@ static void no_room_to_map(struct tk *t) {
     void *own = tk_alloc(t, 4 * BIG_BYTES), *more = NULL;
     limit_address_space(t, &limit);
     symmem_status allocated = symmem_alloc(t->context, 4 * BIG_BYTES, -1, NULL, &more);
-    symmem_status met = symmem_rendezvous(t->context, own, group, tk_scaled_ms(LONG_MS), &handle);
+    symmem_status met = symmem_rendezvous(t->context, own, group, LONG_MS, &handle);
     TK_REQUIRE(t, setrlimit(RLIMIT_AS, &limit) == 0);
     tk_share_u64(t, 0, (uint64_t)met);
     tk_out_of_band_barrier(t);
@@ -173,7 +174,7 @@ static void no_room_to_map(struct tk *t) {
     symmem_handle_release(handle);
     tk_free(t, own);
     symmem_handle *fresh = tk_handle(t, BIG_BYTES, group);
-    TK_OK(t, symmem_barrier(fresh, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(fresh, 0, LONG_MS, NULL));
 }
 
 /* A context that ends while its stream's shell is kept; once to warm up. */
@@ -186,10 +187,10 @@ static void context_takes_its_threads(struct tk *t) {
         TK_REQUIRE_OK(t, symmem_init(&options, &context));
         int before = resources_threads();
         TK_OK(t, symmem_stream_create(context, -1, &stream));
-        TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+        TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
         TK_OK(t, symmem_finalize(context));
         /* A thread that was joined may still be listed for a moment. */
-        uint64_t end_ms = tk_now_ms() + tk_scaled_ms(1000);
+        uint64_t end_ms = tk_now_ms() + tk_limit_ms(t, 1000);
         while (resources_threads() > before && tk_now_ms() < end_ms)
             tk_sleep_ms(5);
         TK_CHECK(t, before > 0);
@@ -227,38 +228,22 @@ static void one_address_for_threads(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "life.descriptors_end_at_exec",
-     .requirements = "SM-LIFE-12",
-     .max_ranks = 2,
-     .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT,
-     .body = descriptors_end_at_exec},
-    {.name = "rendezvous.no_room_to_map",
-     .requirements = "SM-ALLOC-15",
-     .max_ranks = 2,
-     .flags = TK_PROCESS_ONLY,
-     .body = no_room_to_map},
+    TK_CASE("life.descriptors_end_at_exec", descriptors_end_at_exec, "SM-LIFE-12", .max_ranks = 2,
+            .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT),
+    TK_CASE("rendezvous.no_room_to_map", no_room_to_map, "SM-ALLOC-15", .max_ranks = 2,
+            .flags = TK_PROCESS_ONLY),
     {.name = "life.address_space_is_bounded",
      .requirements = "SM-LIFE-01,SM-LIFE-05",
      .max_ranks = 2,
      .flags = TK_PROCESS_ONLY,
      .timeout_s = 60, /* forty groups, of which each may take a second to open */
      .body = address_space_is_bounded},
-    {.name = "life.heap_is_bounded",
-     .requirements = "SM-LIFE-01",
-     .max_ranks = 2,
-     .flags = TK_PROCESS_ONLY,
-     .body = heap_is_bounded},
-    {.name = "life.context_takes_its_threads",
-     .requirements = "SM-LIFE-09",
-     .needs = SYMMEM_CAP_STREAMS,
-     .max_ranks = 1,
-     .body = context_takes_its_threads},
-    {.name = "handle.one_address_for_threads",
-     .requirements = "SM-HANDLE-13",
-     .needs = SYMMEM_CAP_DIRECT_ACCESS,
-     .min_ranks = 2,
-     .max_ranks = 8,
-     .flags = TK_THREAD_ONLY | TK_WRITES_PADS | TK_PLAIN_MEMORY,
-     .body = one_address_for_threads},
+    TK_CASE("life.heap_is_bounded", heap_is_bounded, "SM-LIFE-01", .max_ranks = 2,
+            .flags = TK_PROCESS_ONLY),
+    TK_CASE("life.context_takes_its_threads", context_takes_its_threads, "SM-LIFE-09",
+            .needs = SYMMEM_CAP_STREAMS, .max_ranks = 1),
+    TK_CASE("handle.one_address_for_threads", one_address_for_threads, "SM-HANDLE-13",
+            .needs = SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 8,
+            .flags = TK_THREAD_ONLY | TK_WRITES_PADS | TK_PLAIN_MEMORY),
 };
 TK_SUITE(life_bounds, cases);

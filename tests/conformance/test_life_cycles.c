@@ -77,7 +77,7 @@ static void expect_all_back(struct tk *t, cycle_fn cycle, const symmem_context_o
     enum { MORE = 40, MINE = 0, IN_TIME = 1 };
     bool mine = is_back(before, after), others_may = !before->gauge->by_process;
     uint64_t missing = 1, in_time = 1;
-    uint64_t end_ms = tk_now_ms() + tk_scaled_ms(OTHERS_MS);
+    uint64_t end_ms = tk_now_ms() + tk_limit_ms(t, OTHERS_MS);
     for (int i = 0; (i < MORE || in_time != 0) && missing != 0; i++) {
         tk_share_u64(t, MINE, mine);
         tk_share_u64(t, IN_TIME, others_may && tk_now_ms() < end_ms);
@@ -300,22 +300,11 @@ static void signal_pad_freed_with_its_group(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "life.cycles_leave_nothing",
-     .requirements = "SM-LIFE-01,SM-CONTEXT-06",
-     .max_ranks = 16,
-     .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT,
-     .timeout_s = 150,
-     .body = cycles_leave_nothing},
-    {.name = "life.allocations_leave_nothing",
-     .requirements = "SM-LIFE-14",
-     .max_ranks = 16,
-     .flags = TK_PROCESS_ONLY,
-     .timeout_s = 90,
-     .body = allocations_leave_nothing},
-    {.name = "test_internal_signal_pad_freed_with_its_group",
-     .requirements = "SM-LIFE-01,SM-LIFE-05",
-     .max_ranks = 4,
-     .flags = TK_PROCESS_ONLY,
-     .body = signal_pad_freed_with_its_group},
+    TK_CASE("life.cycles_leave_nothing", cycles_leave_nothing, "SM-LIFE-01,SM-CONTEXT-06",
+            .max_ranks = 16, .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT, .timeout_s = 150),
+    TK_CASE("life.allocations_leave_nothing", allocations_leave_nothing, "SM-LIFE-14",
+            .max_ranks = 16, .flags = TK_PROCESS_ONLY, .timeout_s = 90),
+    TK_CASE("test_internal_signal_pad_freed_with_its_group", signal_pad_freed_with_its_group,
+            "SM-LIFE-01,SM-LIFE-05", .max_ranks = 4, .flags = TK_PROCESS_ONLY),
 };
 TK_SUITE(life_cycles, cases);

@@ -114,7 +114,7 @@ static void end_finalised(struct tk *t, int code) {
 /* Its status as waitpid gives it; a child that does not end is ended. */
 static int status_of(struct tk *t, pid_t child) {
     const bool by_host = (t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0;
-    uint64_t end_ms = tk_now_ms() + tk_scaled_ms(by_host ? LIMIT_MS : DEVICE_LIMIT_MS);
+    uint64_t end_ms = tk_now_ms() + tk_limit_ms(t, by_host ? LIMIT_MS : DEVICE_LIMIT_MS);
     int status = 0;
     for (;;) {
         pid_t ended = waitpid(child, &status, WNOHANG);
@@ -186,17 +186,10 @@ static void memory_is_backed(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "life_exit.ends_with_its_own_status",
-     .requirements = "SM-LIFE-08",
-     .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN,
-     .max_ranks = 2,
-     .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS,
-     .timeout_s = 120,
-     .body = ends_with_its_own_status},
-    {.name = "life_exit.memory_is_backed",
-     .requirements = "SM-ALLOC-13",
-     .max_ranks = 2,
-     .flags = TK_PROCESS_ONLY,
-     .body = memory_is_backed},
+    TK_CASE("life_exit.ends_with_its_own_status", ends_with_its_own_status, "SM-LIFE-08",
+            .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN, .max_ranks = 2,
+            .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS, .timeout_s = 120),
+    TK_CASE("life_exit.memory_is_backed", memory_is_backed, "SM-ALLOC-13", .max_ranks = 2,
+            .flags = TK_PROCESS_ONLY),
 };
 TK_SUITE(life_exit, cases);

@@ -123,7 +123,7 @@ static void expect_told(struct tk *t, int32_t dying, symmem_status status, uint6
         over = over || tk_has_ended(t, rank);
     TK_CHECK_MSG(t, over || status != SYMMEM_PEER_LOST, "told before any had ended");
     for (int32_t rank = 0; rank < dying; rank++) {
-        TK_CHECK(t, tk_wait_death(t, rank, tk_scaled_ms(ENDING_MS)));
+        TK_CHECK(t, tk_wait_death(t, rank, tk_limit_ms(t, ENDING_MS)));
         if (tk_death_ms(t, rank) < tk_death_ms(t, first))
             first = rank;
     }
@@ -170,7 +170,7 @@ static void look_on(struct tk *t, const char *point) {
     if (t->rank < job_ranks)
         die_on_the_way(t, point, job_ranks);
     for (int32_t rank = 0; rank < job_ranks; rank++)
-        TK_CHECK(t, tk_wait_death(t, rank, LIMIT_MS + tk_scaled_ms(ENDING_MS)));
+        TK_CHECK(t, tk_wait_death(t, rank, LIMIT_MS + tk_limit_ms(t, ENDING_MS)));
     next_job_works(t, "next");
     expect_nothing_left(t, &before);
 }

@@ -22,8 +22,8 @@ static void take(int number) {
 /* A context's whole life; the ledger of each case compares the settings. */
 static void settings_stay(struct tk *t) {
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
-    if (symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)) != SYMMEM_OK)
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
+    if (symmem_handle_reset(handle, LONG_MS) != SYMMEM_OK)
         TK_CHECK_MSG(t, false, "reset failed");
     tk_end_context(t);
 }
@@ -112,7 +112,7 @@ static void no_thread_takes_signals(struct tk *t) {
     sigaddset(&one, SIGUSR2);
     TK_REQUIRE(t, pthread_sigmask(SIG_BLOCK, &one, &mask) == 0);
     TK_REQUIRE(t, sigaction(SIGUSR2, &action, &before) == 0);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), stream));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, stream));
     if (stream != NULL)
         tk_synchronize(t, stream);
     TK_CHECK(t, kill(getpid(), SIGUSR2) == 0);
@@ -128,14 +128,8 @@ static void no_thread_takes_signals(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "life.settings_stay",
-     .requirements = "SM-LIFE-10",
-     .max_ranks = 2,
-     .body = settings_stay},
-    {.name = "life.no_thread_takes_signals",
-     .requirements = "SM-LIFE-11",
-     .max_ranks = 2,
-     .flags = TK_PROCESS_ONLY,
-     .body = no_thread_takes_signals},
+    TK_CASE("life.settings_stay", settings_stay, "SM-LIFE-10", .max_ranks = 2),
+    TK_CASE("life.no_thread_takes_signals", no_thread_takes_signals, "SM-LIFE-11", .max_ranks = 2,
+            .flags = TK_PROCESS_ONLY),
 };
 TK_SUITE(life_process, cases);

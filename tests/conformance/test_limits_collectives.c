@@ -101,7 +101,7 @@ static void arguments_of(struct tk *t, void (*calls)(struct tk *t, const struct 
     calls(t, &(struct call){handle, 0, NULL, SYMMEM_INVALID_ARGUMENT, ""}); /* no tensor */
     TK_REQ(t, "SM-ERROR-08");
     calls(t, &(struct call){NULL, 0, NULL, SYMMEM_INVALID_ARGUMENT, "handle"});
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_bytes(t, handle, t->rank, 0, 256, 0);
 }
 

@@ -149,7 +149,7 @@ static void gather_sizes(struct tk *t) {
         REFUSED(t, INVALID_ARGUMENT, symmem_group_all_gather(group, NULL, 1, nowhere, LIMIT_MS));
         REFUSED(t, INVALID_ARGUMENT, symmem_group_all_gather(group, in, 1, NULL, LIMIT_MS));
         memset(in, t->rank + 1, most);
-        TK_OK(t, symmem_group_all_gather(group, in, most, all, tk_scaled_ms(LONG_MS)));
+        TK_OK(t, symmem_group_all_gather(group, in, most, all, LONG_MS));
         for (int32_t r = 0; r < t->world_size; r++)
             TK_EQ_INT(t, r + 1, all[(size_t)r * most + most - 1]);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Arguments that are no object at all, or an object of another context, and those of calls that
- * have no status to answer with. coverage/arguments.tsv names the case of each argument. */
+ * have no status to answer with. What has one, the other limits_* have. */
 #include "limits_help.h"
 #include "ops_help.h"
 
@@ -204,7 +204,7 @@ static void closed_descriptor(struct tk *t) {
     symmem_group *group = tk_world_group(t);
     struct outputs out = outputs_fresh();
     const int fd = t->rank == 0 ? 100000 : -1; /* beyond the usual limit */
-    const uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    const uint32_t limit_ms = LONG_MS;
 
     TK_REQ(t, "SM-ERROR-04");
     REFUSED(t, SYSTEM, symmem_group_all_gather_fds(group, fd, out.fds, limit_ms));
@@ -398,10 +398,8 @@ static const struct tk_case cases[] = {
      .flags = TK_PLAIN_MEMORY,
      .body = foreign_stream},
     CASE("foreign_launch", "SM-STREAM-16", SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, foreign_launch),
-    {.name = "limits.closed_descriptor",
-     .requirements = "SM-ERROR-01,SM-ERROR-04",
-     .max_ranks = 3,
-     .body = closed_descriptor},
+    TK_CASE("limits.closed_descriptor", closed_descriptor, "SM-ERROR-01,SM-ERROR-04",
+            .max_ranks = 3),
     CASE("copies", "SM-ONESIDED-07,SM-ERROR-04", 0, copy_ranges),
     CASE("names", "SM-BACKEND-01,SM-BACKEND-04,SM-GROUP-09,SM-ERROR-01,SM-ERROR-08", 0, names),
     CASE("device_types", "SM-BACKEND-10", 0, device_types),

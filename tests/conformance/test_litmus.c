@@ -31,7 +31,7 @@ static struct ring ring_begin(struct tk *t, size_t count) {
         .count = count,
         .next = (t->rank + 1) % t->world_size,
         .previous = (t->rank + t->world_size - 1) % t->world_size,
-        .limit_ms = tk_scaled_ms(LONG_MS),
+        .limit_ms = LONG_MS,
     };
     TK_REQUIRE(t, ring.words != NULL);
     TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(ring.handle, &ring.buffers));

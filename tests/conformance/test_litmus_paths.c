@@ -28,7 +28,7 @@ static struct passing passing_begin(struct tk *t, symmem_stream *stream) {
     struct passing p = {.handle = tk_handle(t, WORDS * 4, tk_world_group(t)),
                         .stream = stream,
                         .words = malloc(WORDS * 4),
-                        .limit_ms = tk_scaled_ms(LONG_MS)};
+                        .limit_ms = LONG_MS};
     TK_REQUIRE(t, p.words != NULL);
     TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(p.handle, &p.buffers));
     return p;

@@ -30,7 +30,7 @@ static void reduction_init(struct tk *t, struct reduction *r, symmem_group *grou
     symmem_handle_info info = info_of(t, r->handle);
     r->rank = info.rank;
     r->size = info.world_size;
-    r->limit_ms = tk_scaled_ms(LONG_MS);
+    r->limit_ms = LONG_MS;
     area_init(&r->own, ops_own(t, r->handle), AREA_BYTES);
     area_init(&r->far, tk_alloc(t, AREA_BYTES), AREA_BYTES);
 }
@@ -315,43 +315,18 @@ static void refusals(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "mmem.every_count",
-     .requirements = "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07,SM-COLL-07",
-     .needs = MULTIMEM,
-     .min_ranks = 2,
-     .max_ranks = 3,
-     .timeout_s = 60,
-     .body = every_count},
-    {.name = "test_multimem_all_reduce",
-     .requirements = "SM-MMEM-01,SM-MMEM-07",
-     .needs = MULTIMEM,
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = every_dtype_and_op},
-    {.name = "test_multimem_one_shot_all_reduce",
-     .requirements = "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07",
-     .needs = MULTIMEM,
-     .min_ranks = 2,
-     .max_ranks = MAX_RANKS,
-     .body = on_every_group_shape},
-    {.name = "test_multimem_one_shot_reduce_out",
-     .requirements = "SM-MMEM-02",
-     .needs = MULTIMEM,
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = every_root},
-    {.name = "mmem.within_the_bound",
-     .requirements = "SM-MMEM-01,SM-MMEM-02",
-     .needs = MULTIMEM,
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = within_the_bound},
-    {.name = "mmem.refusals",
-     .requirements = "SM-MMEM-02,SM-COLL-02,SM-COLL-03,SM-COLL-04,SM-COLL-06",
-     .needs = MULTIMEM,
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .flags = TK_PLAIN_MEMORY,
-     .body = refusals},
+    TK_CASE("mmem.every_count", every_count, "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07,SM-COLL-07",
+            .needs = MULTIMEM, .min_ranks = 2, .max_ranks = 3, .timeout_s = 60),
+    TK_CASE("test_multimem_all_reduce", every_dtype_and_op, "SM-MMEM-01,SM-MMEM-07",
+            .needs = MULTIMEM, .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("test_multimem_one_shot_all_reduce", on_every_group_shape,
+            "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07", .needs = MULTIMEM, .min_ranks = 2,
+            .max_ranks = MAX_RANKS),
+    TK_CASE("test_multimem_one_shot_reduce_out", every_root, "SM-MMEM-02", .needs = MULTIMEM,
+            .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("mmem.within_the_bound", within_the_bound, "SM-MMEM-01,SM-MMEM-02", .needs = MULTIMEM,
+            .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("mmem.refusals", refusals, "SM-MMEM-02,SM-COLL-02,SM-COLL-03,SM-COLL-04,SM-COLL-06",
+            .needs = MULTIMEM, .min_ranks = 2, .max_ranks = 2, .flags = TK_PLAIN_MEMORY),
 };
 TK_SUITE(mmem, cases);

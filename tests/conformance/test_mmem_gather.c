@@ -25,7 +25,7 @@ static void gather_init(struct tk *t, struct gather *g, symmem_group *group, gat
     g->call = call;
     g->rank = info.rank;
     g->size = info.world_size;
-    g->limit_ms = tk_scaled_ms(LONG_MS);
+    g->limit_ms = LONG_MS;
     area_init(&g->own, ops_own(t, g->handle), AREA_BYTES);
     area_init(&g->far, tk_alloc(t, AREA_BYTES), AREA_BYTES);
     area_clear(&g->own);
@@ -121,7 +121,7 @@ static void ce_multicast_shapes(struct tk *t) {
         (void)ops_shaped(&input, in, SYMMEM_FLOAT32, scalar ? 0 : 2, shape);
         (void)ops_shaped(&out, own, SYMMEM_FLOAT32, scalar ? 1 : 2, all);
         TK_OK(t, symmem_low_contention_all_gather_ce_multicast_out(handle, &input.dl, &out.dl, 3,
-                                                                   tk_scaled_ms(LONG_MS), NULL));
+                                                                   LONG_MS, NULL));
         for (int32_t r = 0; r < t->world_size; r++) {
             for (size_t k = 0; k < count; k++)
                 values[k] = (float)(r + 10 * i);
@@ -158,9 +158,9 @@ static void outputs_of_their_own(struct tk *t) {
         ops_upload(t, own, values, sizeof(values));
         (void)ops_shaped(&input, own, SYMMEM_INT32, 2, shape);
         TK_REQUIRE_OK(t, symmem_multimem_one_shot_all_reduce(handle, &input.dl, SYMMEM_SUM, 0,
-                                                             tk_scaled_ms(LONG_MS), NULL, &sum));
-        TK_REQUIRE_OK(t, symmem_low_contention_all_gather_ce_multicast(
-                             handle, &input.dl, 1, tk_scaled_ms(LONG_MS), NULL, &all));
+                                                             LONG_MS, NULL, &sum));
+        TK_REQUIRE_OK(t, symmem_low_contention_all_gather_ce_multicast(handle, &input.dl, 1,
+                                                                       LONG_MS, NULL, &all));
         TK_CHECK(t, sum->dl_tensor.ndim == 2 && sum->dl_tensor.shape[0] == ROWS &&
                         sum->dl_tensor.shape[1] == COLUMNS);
         TK_CHECK(t, all->dl_tensor.ndim == 2 && all->dl_tensor.shape[1] == COLUMNS &&
@@ -293,7 +293,7 @@ static void without_multicast(struct tk *t) {
     TK_STATUS(t, SYMMEM_UNSUPPORTED,
               symmem_low_contention_all_gather_ce_multicast(g.handle, in, 0, 0, NULL, &made));
     TK_CHECK(t, made == UNTOUCHED_TENSOR);
-    TK_BELOW(t, tk_scaled_ms(2000), tk_now_ms() - begin_ms);
+    TK_WITHIN(t, 2000, begin_ms);
     area_check(t, &g.own, "the block");
     area_check(t, &g.far, "other memory");
 }
@@ -336,54 +336,21 @@ static void memcpy_reaches_all(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "test_multimem_all_gather",
-     .requirements = "SM-MMEM-03,SM-COLL-07",
-     .needs = MULTIMEM,
-     .min_ranks = 2,
-     .max_ranks = 8,
-     .body = all_gather},
-    {.name = "test_low_contention_all_gather_ce_multicast",
-     .requirements = "SM-MMEM-05,SM-COLL-07",
-     .needs = STORES,
-     .min_ranks = 2,
-     .max_ranks = 8,
-     .body = ce_multicast},
-    {.name = "test_low_contention_all_gather_ce_multicast_out",
-     .requirements = "SM-MMEM-05,SM-MOVE-03",
-     .needs = STORES,
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = ce_multicast_shapes},
-    {.name = "mmem.outputs_of_their_own",
-     .requirements = "SM-MMEM-08",
-     .needs = MULTIMEM,
-     .min_ranks = 2,
-     .max_ranks = 3,
-     .body = outputs_of_their_own},
-    {.name = "mmem.no_outputs_in_a_capture",
-     .requirements = "SM-MMEM-08",
-     .needs = MULTIMEM | SYMMEM_CAP_CAPTURE,
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .body = no_outputs_in_a_capture},
-    {.name = "mmem.gather_refusals",
-     .requirements = "SM-MMEM-03,SM-COLL-02,SM-COLL-03,SM-COLL-04",
-     .needs = MULTIMEM,
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .flags = TK_PLAIN_MEMORY,
-     .body = refusals},
-    {.name = "mmem.without_multicast",
-     .requirements = "SM-MMEM-06",
-     .needs = MULTIMEM,
-     .max_ranks = 3,
-     .body = without_multicast},
-    {.name = "mmem.memcpy_reaches_all",
-     .requirements = "SM-MMEM-04",
-     .needs = STORES,
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .flags = TK_PLAIN_MEMORY,
-     .body = memcpy_reaches_all},
+    TK_CASE("test_multimem_all_gather", all_gather, "SM-MMEM-03,SM-COLL-07", .needs = MULTIMEM,
+            .min_ranks = 2, .max_ranks = 8),
+    TK_CASE("test_low_contention_all_gather_ce_multicast", ce_multicast, "SM-MMEM-05,SM-COLL-07",
+            .needs = STORES, .min_ranks = 2, .max_ranks = 8),
+    TK_CASE("test_low_contention_all_gather_ce_multicast_out", ce_multicast_shapes,
+            "SM-MMEM-05,SM-MOVE-03", .needs = STORES, .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("mmem.outputs_of_their_own", outputs_of_their_own, "SM-MMEM-08", .needs = MULTIMEM,
+            .min_ranks = 2, .max_ranks = 3),
+    TK_CASE("mmem.no_outputs_in_a_capture", no_outputs_in_a_capture, "SM-MMEM-08",
+            .needs = MULTIMEM | SYMMEM_CAP_CAPTURE, .min_ranks = 2, .max_ranks = 2),
+    TK_CASE("mmem.gather_refusals", refusals, "SM-MMEM-03,SM-COLL-02,SM-COLL-03,SM-COLL-04",
+            .needs = MULTIMEM, .min_ranks = 2, .max_ranks = 2, .flags = TK_PLAIN_MEMORY),
+    TK_CASE("mmem.without_multicast", without_multicast, "SM-MMEM-06", .needs = MULTIMEM,
+            .max_ranks = 3),
+    TK_CASE("mmem.memcpy_reaches_all", memcpy_reaches_all, "SM-MMEM-04", .needs = STORES,
+            .min_ranks = 2, .max_ranks = 4, .flags = TK_PLAIN_MEMORY),
 };
 TK_SUITE(mmem_gather, cases);

@@ -17,7 +17,7 @@ static void places_init(struct tk *t, struct places *p, symmem_group *group) {
     symmem_handle_info info = info_of(t, p->handle);
     p->rank = info.rank;
     p->size = info.world_size;
-    p->limit_ms = tk_scaled_ms(LONG_MS);
+    p->limit_ms = LONG_MS;
     area_init(&p->own, ops_own(t, p->handle), AREA_BYTES);
     area_init(&p->far, tk_alloc(t, AREA_BYTES), AREA_BYTES);
     area_clear(&p->own);
@@ -131,7 +131,7 @@ static void all_gather_large(struct tk *t) {
         TK_OK(t, symmem_all_gather_out(
                      handle, ops_flat(&input, own, SYMMEM_FLOAT32, counts[i]),
                      ops_flat(&out, far, SYMMEM_FLOAT32, counts[i] * (size_t)t->world_size), 0,
-                     tk_scaled_ms(LONG_MS), NULL));
+                     LONG_MS, NULL));
         for (int32_t r = 0; r < t->world_size; r++) {
             move_fill(host, bytes, r, (uint32_t)i);
             ops_download(t, host + most, far + (size_t)r * bytes, bytes);
@@ -325,56 +325,24 @@ static void broadcast_refusals(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "move.all_gather_every_count",
-     .requirements = "SM-MOVE-01,SM-MOVE-02,SM-COLL-07",
-     .needs = COLLECTIVES,
-     .max_ranks = 3,
-     .timeout_s = 60,
-     .body = all_gather_every_count},
-    {.name = "move.all_gather_on_every_group_shape",
-     .requirements = "SM-MOVE-01,SM-MOVE-02",
-     .needs = COLLECTIVES,
-     .max_ranks = 8,
-     .body = all_gather_on_every_group_shape},
-    {.name = "move.all_gather_large",
-     .requirements = "SM-MOVE-01",
-     .needs = COLLECTIVES,
-     .max_ranks = 2,
-     .body = all_gather_large},
-    {.name = "move.all_gather_shapes",
-     .requirements = "SM-MOVE-03",
-     .needs = COLLECTIVES,
-     .min_ranks = 2,
-     .max_ranks = 3,
-     .body = all_gather_shapes},
-    {.name = "move.all_gather_places",
-     .requirements = "SM-MOVE-03,SM-COLL-03,SM-COLL-04",
-     .needs = COLLECTIVES,
-     .max_ranks = 2,
-     .flags = TK_PLAIN_MEMORY,
-     .body = all_gather_places},
-    {.name = "move.all_gather_forms_differ",
-     .requirements = "SM-COLL-06",
-     .needs = COLLECTIVES,
-     .min_ranks = 2,
-     .max_ranks = 3,
-     .body = all_gather_forms_differ},
-    {.name = "move.broadcast_on_every_group_shape",
-     .requirements = "SM-MOVE-04",
-     .needs = COLLECTIVES,
-     .max_ranks = 8,
-     .body = broadcast_on_every_group_shape},
-    {.name = "move.broadcast_every_count",
-     .requirements = "SM-MOVE-04,SM-COLL-07",
-     .needs = COLLECTIVES,
-     .max_ranks = 3,
-     .timeout_s = 60,
-     .body = broadcast_every_count},
-    {.name = "move.broadcast_refusals",
-     .requirements = "SM-MOVE-04,SM-COLL-03,SM-COLL-06",
-     .needs = COLLECTIVES,
-     .max_ranks = 3,
-     .flags = TK_PLAIN_MEMORY,
-     .body = broadcast_refusals},
+    TK_CASE("move.all_gather_every_count", all_gather_every_count,
+            "SM-MOVE-01,SM-MOVE-02,SM-COLL-07", .needs = COLLECTIVES, .max_ranks = 3,
+            .timeout_s = 60),
+    TK_CASE("move.all_gather_on_every_group_shape", all_gather_on_every_group_shape,
+            "SM-MOVE-01,SM-MOVE-02", .needs = COLLECTIVES, .max_ranks = 8),
+    TK_CASE("move.all_gather_large", all_gather_large, "SM-MOVE-01", .needs = COLLECTIVES,
+            .max_ranks = 2),
+    TK_CASE("move.all_gather_shapes", all_gather_shapes, "SM-MOVE-03", .needs = COLLECTIVES,
+            .min_ranks = 2, .max_ranks = 3),
+    TK_CASE("move.all_gather_places", all_gather_places, "SM-MOVE-03,SM-COLL-03,SM-COLL-04",
+            .needs = COLLECTIVES, .max_ranks = 2, .flags = TK_PLAIN_MEMORY),
+    TK_CASE("move.all_gather_forms_differ", all_gather_forms_differ, "SM-COLL-06",
+            .needs = COLLECTIVES, .min_ranks = 2, .max_ranks = 3),
+    TK_CASE("move.broadcast_on_every_group_shape", broadcast_on_every_group_shape, "SM-MOVE-04",
+            .needs = COLLECTIVES, .max_ranks = 8),
+    TK_CASE("move.broadcast_every_count", broadcast_every_count, "SM-MOVE-04,SM-COLL-07",
+            .needs = COLLECTIVES, .max_ranks = 3, .timeout_s = 60),
+    TK_CASE("move.broadcast_refusals", broadcast_refusals, "SM-MOVE-04,SM-COLL-03,SM-COLL-06",
+            .needs = COLLECTIVES, .max_ranks = 3, .flags = TK_PLAIN_MEMORY),
 };
 TK_SUITE(move, cases);

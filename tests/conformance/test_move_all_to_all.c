@@ -20,7 +20,7 @@ static void exchange_init(struct tk *t, struct exchange *x, symmem_group *group)
     x->rank = info.rank;
     x->size = info.world_size;
     x->channel = 1;
-    x->limit_ms = tk_scaled_ms(LONG_MS);
+    x->limit_ms = LONG_MS;
     area_init(&x->own, ops_own(t, x->handle), AREA_BYTES);
     area_init(&x->far, tk_alloc(t, AREA_BYTES), AREA_BYTES);
     area_clear(&x->own);
@@ -341,47 +341,22 @@ static void on_two_channels(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "move.all_to_all_on_every_group_shape",
-     .requirements = "SM-MOVE-05",
-     .needs = COLLECTIVES,
-     .max_ranks = MAX_RANKS,
-     .body = on_every_group_shape},
-    {.name = "move.all_to_all_equal_parts",
-     .requirements = "SM-MOVE-05,SM-COLL-07",
-     .needs = COLLECTIVES,
-     .max_ranks = 4,
-     .body = equal_parts},
-    {.name = "move.all_to_all_splits_that_do_not_add_up",
-     .requirements = "SM-MOVE-06",
-     .needs = COLLECTIVES,
-     .max_ranks = 3,
-     .body = splits_that_do_not_add_up},
-    {.name = "move.all_to_all_splits_that_do_not_fit",
-     .requirements = "SM-MOVE-07",
-     .needs = COLLECTIVES,
-     .max_ranks = 4,
-     .body = splits_that_do_not_fit},
-    {.name = "move.all_to_all_every_split_wrong",
-     .requirements = "SM-MOVE-07",
-     .needs = COLLECTIVES,
-     .max_ranks = 3,
-     .body = all_splits_wrong},
-    {.name = "move.all_to_all_on_two_channels",
-     .requirements = "SM-MOVE-05,SM-COLL-10",
-     .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
-     .min_ranks = 2,
-     .max_ranks = 3,
-     .body = on_two_channels},
-    {.name = "move.all_to_all_places",
-     .requirements = "SM-COLL-02,SM-COLL-03,SM-COLL-04",
-     .needs = COLLECTIVES,
-     .max_ranks = 2,
-     .flags = TK_PLAIN_MEMORY,
-     .body = places},
-    {.name = "move.all_to_all_arrays_of_the_call_only",
-     .requirements = "SM-MOVE-08,SM-COLL-09",
-     .needs = COLLECTIVES | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN,
-     .max_ranks = 3,
-     .body = arrays_of_the_call_only},
+    TK_CASE("move.all_to_all_on_every_group_shape", on_every_group_shape, "SM-MOVE-05",
+            .needs = COLLECTIVES, .max_ranks = MAX_RANKS),
+    TK_CASE("move.all_to_all_equal_parts", equal_parts, "SM-MOVE-05,SM-COLL-07",
+            .needs = COLLECTIVES, .max_ranks = 4),
+    TK_CASE("move.all_to_all_splits_that_do_not_add_up", splits_that_do_not_add_up, "SM-MOVE-06",
+            .needs = COLLECTIVES, .max_ranks = 3),
+    TK_CASE("move.all_to_all_splits_that_do_not_fit", splits_that_do_not_fit, "SM-MOVE-07",
+            .needs = COLLECTIVES, .max_ranks = 4),
+    TK_CASE("move.all_to_all_every_split_wrong", all_splits_wrong, "SM-MOVE-07",
+            .needs = COLLECTIVES, .max_ranks = 3),
+    TK_CASE("move.all_to_all_on_two_channels", on_two_channels, "SM-MOVE-05,SM-COLL-10",
+            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3),
+    TK_CASE("move.all_to_all_places", places, "SM-COLL-02,SM-COLL-03,SM-COLL-04",
+            .needs = COLLECTIVES, .max_ranks = 2, .flags = TK_PLAIN_MEMORY),
+    TK_CASE("move.all_to_all_arrays_of_the_call_only", arrays_of_the_call_only,
+            "SM-MOVE-08,SM-COLL-09", .needs = COLLECTIVES | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN,
+            .max_ranks = 3),
 };
 TK_SUITE(move_all_to_all, cases);

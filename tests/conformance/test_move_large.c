@@ -36,7 +36,7 @@ struct hall {
 
 static struct hall hall_begin(struct tk *t, size_t room) {
     struct hall h = {.handle = tk_handle(t, room, tk_world_group(t)),
-                     .limit_ms = tk_scaled_ms(LONG_MS),
+                     .limit_ms = LONG_MS,
                      .room = room,
                      .far = tk_alloc(t, 2 * room),
                      .host = malloc(room),
@@ -175,11 +175,8 @@ static void large_counts(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "move.large_counts",
-     .requirements = "SM-MOVE-01,SM-MOVE-02,SM-MOVE-04,SM-MOVE-05,SM-MOVE-09",
-     .needs = COLLECTIVES,
-     .max_ranks = 8,
-     .timeout_s = 300,
-     .body = large_counts},
+    TK_CASE("move.large_counts", large_counts,
+            "SM-MOVE-01,SM-MOVE-02,SM-MOVE-04,SM-MOVE-05,SM-MOVE-09", .needs = COLLECTIVES,
+            .max_ranks = 8, .timeout_s = 300),
 };
 TK_SUITE(move_large, cases);

@@ -24,7 +24,7 @@ static void gather_init(struct tk *t, struct gather *g, symmem_group *group) {
     symmem_handle_info info = info_of(t, g->handle);
     g->rank = info.rank;
     g->size = info.world_size;
-    g->limit_ms = tk_scaled_ms(LONG_MS);
+    g->limit_ms = LONG_MS;
     area_init(&g->own, ops_own(t, g->handle), AREA_BYTES);
     area_init(&g->far, tk_alloc(t, AREA_BYTES), AREA_BYTES);
     area_clear(&g->own);
@@ -46,8 +46,7 @@ static void like_pytorch(struct tk *t) {
         ops_upload(t, symmetric ? own : far, values, sizeof(values));
         TK_OK(t, symmem_low_contention_all_gather_out(
                      handle, ops_shaped(&input, symmetric ? own : far, SYMMEM_FLOAT32, 2, shape),
-                     ops_shaped(&result, out, SYMMEM_FLOAT32, 2, all), 0, tk_scaled_ms(LONG_MS),
-                     NULL));
+                     ops_shaped(&result, out, SYMMEM_FLOAT32, 2, all), 0, LONG_MS, NULL));
         for (int32_t r = 0; r < t->world_size; r++) {
             for (int i = 0; i < COUNT; i++)
                 values[i] = (float)(r + 100 * symmetric);
@@ -175,7 +174,7 @@ static symmem_status gather_words(const struct gather *g, uint32_t limit_ms,
 }
 
 /* So long that the others, who begin together, are all there before it is over. */
-#define LATE_MS tk_meeting_ms(800, 250)
+#define LATE_MS tk_limit_ms(t, 250)
 
 /* A rank that does not come: the limit holds, under the operation's name. */
 static void missing_rank(struct tk *t) {
@@ -188,7 +187,7 @@ static void missing_rank(struct tk *t) {
         uint64_t begin_ms = tk_now_ms();
         TK_STATUS(t, SYMMEM_TIMEOUT, gather_words(&g, LATE_MS, NULL));
         symmem_error_record record = last_record();
-        TK_BELOW(t, tk_scaled_ms(2000), tk_now_ms() - begin_ms);
+        TK_WITHIN(t, 2000, begin_ms);
         TK_EQ_STR(t, "low_contention_all_gather_out", record.operation);
         TK_EQ_INT(t, 2, record.channel);
         check_missing_one(t, &record, g.size - 1, g.size);
@@ -209,7 +208,7 @@ static void missing_rank_on_a_stream(struct tk *t) {
     if (g.rank != 0) {
         symmem_error_record record;
         TK_OK(t, gather_words(&g, LATE_MS, stream));
-        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
         record = last_record();
         TK_EQ_STR(t, "low_contention_all_gather_out", record.operation);
         check_missing_one(t, &record, 0, g.size);
@@ -262,7 +261,7 @@ static void part_that_fails(struct tk *t) {
     TK_REQ(t, "SM-MOVE-10");
     use_failing(t);
     gather_init(t, &g, tk_world_group(t));
-    g.limit_ms = tk_scaled_ms(3000);
+    g.limit_ms = tk_limit_ms(t, 3000);
     if (g.rank == 0)
         fail_copy(2, SYMMEM_SYSTEM);
     uint64_t begin_ms = tk_now_ms();
@@ -275,7 +274,7 @@ static void part_that_fails(struct tk *t) {
         TK_CHECK(t, info_of(t, g.handle).poisoned);
     } else {
         TK_STATUS_EITHER(t, SYMMEM_POISONED, SYMMEM_OK, status);
-        TK_BELOW(t, tk_scaled_ms(2000), tk_now_ms() - begin_ms);
+        TK_WITHIN(t, 2000, begin_ms);
     }
     fail_copy(0, SYMMEM_OK);
     tk_out_of_band_barrier(t);
@@ -290,7 +289,7 @@ static void part_that_cannot_be_enqueued(struct tk *t) {
     TK_REQ(t, "SM-MOVE-10");
     use_failing(t);
     gather_init(t, &g, tk_world_group(t));
-    g.limit_ms = tk_scaled_ms(3000);
+    g.limit_ms = tk_limit_ms(t, 3000);
     symmem_stream *stream = tk_stream(t);
     if (g.rank == 0)
         fail_copy(1, SYMMEM_OUT_OF_MEMORY);
@@ -304,7 +303,8 @@ static void part_that_cannot_be_enqueued(struct tk *t) {
     uint64_t begin_ms = tk_now_ms();
     status = symmem_stream_synchronize(stream, g.limit_ms);
     TK_CHECK(t, status == SYMMEM_OK || status == SYMMEM_POISONED);
-    TK_CHECK(t, g.rank == 0 || tk_now_ms() - begin_ms < tk_scaled_ms(2000));
+    if (g.rank != 0)
+        TK_WITHIN(t, 2000, begin_ms);
     tk_out_of_band_barrier(t);
     work_after(t, stream);
     TK_OK(t, symmem_handle_reset(g.handle, g.limit_ms));
@@ -312,52 +312,27 @@ static void part_that_cannot_be_enqueued(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "test_low_contention_all_gather",
-     .requirements = "SM-MOVE-09",
-     .needs = REACH,
-     .max_ranks = 4,
-     .body = like_pytorch},
-    {.name = "move.low_contention_on_every_group_shape",
-     .requirements = "SM-MOVE-09,SM-COLL-07",
-     .needs = REACH,
-     .max_ranks = 8,
-     .body = on_every_group_shape},
-    {.name = "move.low_contention_refusals",
-     .requirements = "SM-MOVE-09,SM-COLL-03,SM-COLL-04",
-     .needs = REACH,
-     .max_ranks = 2,
-     .body = refusals},
+    TK_CASE("test_low_contention_all_gather", like_pytorch, "SM-MOVE-09", .needs = REACH,
+            .max_ranks = 4),
+    TK_CASE("move.low_contention_on_every_group_shape", on_every_group_shape,
+            "SM-MOVE-09,SM-COLL-07", .needs = REACH, .max_ranks = 8),
+    TK_CASE("move.low_contention_refusals", refusals, "SM-MOVE-09,SM-COLL-03,SM-COLL-04",
+            .needs = REACH, .max_ranks = 2),
     {.name = "move.low_contention_forms_differ",
      .requirements = "SM-COLL-06",
      .needs = REACH | SYMMEM_CAP_COLLECTIVES, /* others need not compare calls */
      .min_ranks = 2,
      .max_ranks = 3,
      .body = forms_differ},
-    {.name = "move.low_contention_missing_rank",
-     .requirements = "SM-MOVE-10,SM-COLL-08,SM-TIMEOUT-14",
-     .needs = REACH,
-     .min_ranks = 2,
-     .max_ranks = 3,
-     .body = missing_rank},
-    {.name = "move.low_contention_missing_rank_on_a_stream",
-     .requirements = "SM-MOVE-10,SM-COLL-08,SM-TIMEOUT-14",
-     .needs = REACH | SYMMEM_CAP_STREAMS,
-     .min_ranks = 2,
-     .max_ranks = 3,
-     .body = missing_rank_on_a_stream},
-    {.name = "move.low_contention_part_that_fails",
-     .requirements = "SM-MOVE-10,SM-TIMEOUT-14",
-     .needs = REACH,
-     .min_ranks = 2,
-     .max_ranks = 3,
-     .flags = TK_NO_BACKEND,
-     .body = part_that_fails},
-    {.name = "move.low_contention_part_that_cannot_be_enqueued",
-     .requirements = "SM-MOVE-10,SM-TIMEOUT-14",
-     .needs = REACH | SYMMEM_CAP_STREAMS,
-     .min_ranks = 2,
-     .max_ranks = 3,
-     .flags = TK_NO_BACKEND,
-     .body = part_that_cannot_be_enqueued},
+    TK_CASE("move.low_contention_missing_rank", missing_rank, "SM-MOVE-10,SM-COLL-08,SM-TIMEOUT-14",
+            .needs = REACH, .min_ranks = 2, .max_ranks = 3),
+    TK_CASE("move.low_contention_missing_rank_on_a_stream", missing_rank_on_a_stream,
+            "SM-MOVE-10,SM-COLL-08,SM-TIMEOUT-14", .needs = REACH | SYMMEM_CAP_STREAMS,
+            .min_ranks = 2, .max_ranks = 3),
+    TK_CASE("move.low_contention_part_that_fails", part_that_fails, "SM-MOVE-10,SM-TIMEOUT-14",
+            .needs = REACH, .min_ranks = 2, .max_ranks = 3, .flags = TK_NO_BACKEND),
+    TK_CASE("move.low_contention_part_that_cannot_be_enqueued", part_that_cannot_be_enqueued,
+            "SM-MOVE-10,SM-TIMEOUT-14", .needs = REACH | SYMMEM_CAP_STREAMS, .min_ranks = 2,
+            .max_ranks = 3, .flags = TK_NO_BACKEND),
 };
 TK_SUITE(move_low_contention, cases);

@@ -23,12 +23,12 @@ static void check_works_without(struct tk *t) {
               symmem_multimem_ld_reduce(handle, 0, sums, 8, SYMMEM_INT32, SYMMEM_SUM, NULL));
     for (int i = 0; i < 8; i++)
         TK_EQ_INT(t, 0, sums[i]);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_bytes(t, handle, t->rank, 0, 1024, 0);
     ring_signal(t, handle, 0);
-    TK_OK(t, symmem_barrier(handle, 1, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 1, LONG_MS, NULL));
     tk_write(t, handle, (t->rank + 1) % t->world_size, 64, words, 32);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_data(t, handle, t->rank, 64, words, 32);
 }
 
@@ -74,7 +74,7 @@ static void one_rank_without(struct tk *t) {
         uint32_t word = 1;
         TK_EQ_PTR(t, NULL, info_of(t, handle).multicast_ptr);
         TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_multimem_store(handle, 0, &word, 4, NULL));
-        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
         tk_expect_bytes(t, handle, t->rank, 0, 1024, 0);
         tk_out_of_band_barrier(t);
     }
@@ -187,7 +187,7 @@ static void reduce_int32(struct tk *t) {
         values[i] = (uint32_t)(t->rank + 1) * 1000003u + i * 7;
     tk_write(t, handle, t->rank, AT, values, sizeof(values));
     memset(sums, 0xEE, sizeof(sums));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     TK_OK(t, symmem_multimem_ld_reduce(handle, AT, sums, COUNT, SYMMEM_INT32, SYMMEM_SUM, NULL));
     uint32_t wrong = 0;
     for (uint32_t i = 0; i < COUNT; i++) {
@@ -198,7 +198,7 @@ static void reduce_int32(struct tk *t) {
     }
     TK_EQ_INT(t, 0, wrong);
     TK_EQ_INT(t, 0xEEEEEEEEll, sums[COUNT]);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_data(t, handle, t->rank, AT, values, sizeof(values));
 }
 
@@ -213,12 +213,12 @@ static void reduce_float32(struct tk *t) {
     for (int i = 0; i < COUNT; i++)
         values[i] = (float)((t->rank + 1) * (i + 1));
     tk_write(t, handle, t->rank, 0, values, sizeof(values));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     TK_OK(t, symmem_multimem_ld_reduce(handle, 0, sums, COUNT, SYMMEM_FLOAT32, SYMMEM_SUM, NULL));
     int factor = t->world_size * (t->world_size + 1) / 2;
     for (int i = 0; i < COUNT; i++)
         TK_CHECK(t, sums[i] == (float)(factor * (i + 1)));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
 }
 
 /* --- refusals --------------------------------------------------------------------------------- */
@@ -251,12 +251,12 @@ static void ranges_and_kinds(struct tk *t) {
     while (at < sizeof(data) && data[at] == 0xD1)
         at++;
     TK_EQ_SIZE(t, sizeof(data), at);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_bytes(t, handle, t->rank, 0, BYTES, 0);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     if (t->rank == 0) /* one writer: two would race, if only with equal bytes */
         TK_OK(t, symmem_multimem_store(handle, BYTES - 16, data, 16, NULL));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_bytes(t, handle, t->rank, BYTES - 16, 16, 0xD1);
 }
 
@@ -285,7 +285,7 @@ static void slots_run_out(struct tk *t) {
     symmem_handle *without = handles[count - 1];
     uint32_t word = 5;
     TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_multimem_store(without, 0, &word, 4, NULL));
-    TK_OK(t, symmem_barrier(without, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(without, 0, LONG_MS, NULL));
     ring_signal(t, without, 1);
     for (int round = 0; round < 3; round++) {
         tk_release(t, handles[0]);
@@ -309,69 +309,38 @@ static void barrier_after_signal(struct tk *t) {
     TK_CHECK(t, info_of(t, handle).multicast_ptr != NULL);
     for (int i = 0; i < 2; i++) {
         int32_t channel = i ? last : 0;
-        TK_OK(t, symmem_put_signal(handle, next, channel, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_put_signal(handle, next, channel, LONG_MS, NULL));
         barrier_holding(t, handle, channel, NULL, t->world_size, i, (uint64_t)i + 1);
         for (int k = 0; k < 3; k++)
-            TK_OK(t, symmem_barrier(handle, channel, tk_scaled_ms(LONG_MS), NULL));
-        TK_OK(t, symmem_wait_signal(handle, previous, channel, tk_scaled_ms(LONG_MS), NULL));
-        TK_OK(t, symmem_barrier(handle, channel, tk_scaled_ms(LONG_MS), NULL));
+            TK_OK(t, symmem_barrier(handle, channel, LONG_MS, NULL));
+        TK_OK(t, symmem_wait_signal(handle, previous, channel, LONG_MS, NULL));
+        TK_OK(t, symmem_barrier(handle, channel, LONG_MS, NULL));
     }
     check_nothing_pending(t, handle, -1, last);
 }
 
 static const struct tk_case cases[] = {
-    {.name = "multicast.forbidden_by_option",
-     .requirements = "SM-MCAST-01,SM-MCAST-02",
-     .max_ranks = 4,
-     .body = forbidden_by_option},
+    TK_CASE("multicast.forbidden_by_option", forbidden_by_option, "SM-MCAST-01,SM-MCAST-02",
+            .max_ranks = 4),
     {.name = "multicast.forbidden_by_environment",
      .requirements = "SM-MCAST-01,SM-MCAST-02",
      .max_ranks = 2,
      .flags = TK_PROCESS_ONLY, /* threads share their environment */
      .body = forbidden_by_environment},
-    {.name = "multicast.one_rank_without",
-     .requirements = "SM-MCAST-05,SM-MCAST-02",
-     .needs = MULTICAST,
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = one_rank_without},
-    {.name = "multicast.store_reaches_exactly",
-     .requirements = "SM-MCAST-03",
-     .needs = MULTICAST,
-     .min_ranks = 2,
-     .max_ranks = 5,
-     .body = store_reaches_exactly},
-    {.name = "multicast.store_stays_in_its_group",
-     .requirements = "SM-MCAST-03",
-     .needs = MULTICAST,
-     .min_ranks = 3,
-     .max_ranks = 5,
-     .body = store_stays_in_its_group},
-    {.name = "multicast.several_buffers_and_offsets",
-     .requirements = "SM-MCAST-07,SM-HANDLE-05",
-     .needs = MULTICAST,
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = several_buffers_and_offsets},
-    {.name = "multicast.load_reduce_int32",
-     .requirements = "SM-MCAST-04",
-     .needs = MULTICAST,
-     .min_ranks = 2,
-     .max_ranks = 8,
-     .body = reduce_int32},
-    {.name = "multicast.load_reduce_float32",
-     .requirements = "SM-MCAST-04",
-     .needs = MULTICAST,
-     .min_ranks = 2,
-     .max_ranks = 8,
-     .body = reduce_float32},
-    {.name = "multicast.ranges_and_kinds",
-     .requirements = "SM-MCAST-08",
-     .needs = MULTICAST,
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .flags = TK_PLAIN_MEMORY,
-     .body = ranges_and_kinds},
+    TK_CASE("multicast.one_rank_without", one_rank_without, "SM-MCAST-05,SM-MCAST-02",
+            .needs = MULTICAST, .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("multicast.store_reaches_exactly", store_reaches_exactly, "SM-MCAST-03",
+            .needs = MULTICAST, .min_ranks = 2, .max_ranks = 5),
+    TK_CASE("multicast.store_stays_in_its_group", store_stays_in_its_group, "SM-MCAST-03",
+            .needs = MULTICAST, .min_ranks = 3, .max_ranks = 5),
+    TK_CASE("multicast.several_buffers_and_offsets", several_buffers_and_offsets,
+            "SM-MCAST-07,SM-HANDLE-05", .needs = MULTICAST, .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("multicast.load_reduce_int32", reduce_int32, "SM-MCAST-04", .needs = MULTICAST,
+            .min_ranks = 2, .max_ranks = 8),
+    TK_CASE("multicast.load_reduce_float32", reduce_float32, "SM-MCAST-04", .needs = MULTICAST,
+            .min_ranks = 2, .max_ranks = 8),
+    TK_CASE("multicast.ranges_and_kinds", ranges_and_kinds, "SM-MCAST-08", .needs = MULTICAST,
+            .min_ranks = 2, .max_ranks = 2, .flags = TK_PLAIN_MEMORY),
     {.name = "multicast.slots_run_out",
      .requirements = "SM-MCAST-06",
      .needs = MULTICAST,
@@ -380,11 +349,7 @@ static const struct tk_case cases[] = {
      .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT, /* threads share their environment */
      .timeout_s = 60,
      .body = slots_run_out},
-    {.name = "test_multimem_barrier_after_signal",
-     .requirements = "SM-BARRIER-04",
-     .needs = MULTICAST,
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = barrier_after_signal},
+    TK_CASE("test_multimem_barrier_after_signal", barrier_after_signal, "SM-BARRIER-04",
+            .needs = MULTICAST, .min_ranks = 2, .max_ranks = 4),
 };
 TK_SUITE(multicast, cases);

@@ -161,14 +161,14 @@ static void reduce_every_kind(struct tk *t) {
         for (size_t i = 0; i < ELEMENTS; i++)
             encode(r.dtype, value_of(r.dtype, t->rank, t->world_size, i), own + i * r.element);
         tk_write(t, r.handle, t->rank, 0, own, ELEMENTS * r.element);
-        TK_OK(t, symmem_barrier(r.handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_barrier(r.handle, 0, LONG_MS, NULL));
         for (int op = 0; op < SYMMEM_REDUCE_OP_COUNT; op++) {
             r.op = (symmem_reduce_op)op;
             tk_checkpoint(t, "dtype %d, op %d", dtype, op);
             reduce_all_counts(t, &r);
         }
         tk_expect_data(t, r.handle, t->rank, 0, own, ELEMENTS * r.element);
-        TK_OK(t, symmem_barrier(r.handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_barrier(r.handle, 0, LONG_MS, NULL));
     }
     free(r.expected);
     free(r.found);
@@ -190,7 +190,7 @@ static void odd_floats(struct tk *t) {
     for (size_t i = 0; i < PLACES; i++) /* every pair meets at some place */
         own[i] = bits[t->rank % 2 ? i / KINDS : i % KINDS];
     tk_write(t, handle, t->rank, 0, own, sizeof(own));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     TK_OK(t, symmem_multimem_ld_reduce(handle, 0, sums, PLACES, SYMMEM_FLOAT32, SYMMEM_SUM, NULL));
     for (size_t i = 0; i < PLACES; i++) {
         float expected = 0;
@@ -202,7 +202,7 @@ static void odd_floats(struct tk *t) {
         TK_CHECK_MSG(t, isnan(expected) ? isnan(sums[i]) : sums[i] == expected,
                      "place %zu: %g, not %g", i, (double)sums[i], (double)expected);
     }
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_data(t, handle, t->rank, 0, own, sizeof(own)); /* not made canonical in place */
 }
 
@@ -220,7 +220,7 @@ static void subnormals_add_up(struct tk *t) {
         expected[i] = (uint16_t)(t->world_size * i + t->world_size * (t->world_size - 1) / 2);
     }
     tk_write(t, handle, t->rank, 0, own, sizeof(own));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
         symmem_status status =
             symmem_multimem_ld_reduce(handle, 0, sums, PLACES, dtypes[i], SYMMEM_SUM, NULL);
@@ -228,7 +228,7 @@ static void subnormals_add_up(struct tk *t) {
             TK_CHECK_MSG(t, memcmp(sums, expected, sizeof(sums)) == 0,
                          "sums of subnormal values of dtype %d", (int)dtypes[i]);
     }
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
 }
 
 /* --- stores of every size --------------------------------------------------------------------- */
@@ -250,7 +250,7 @@ static void stores_move_exactly(struct tk *t) {
             if (t->rank == (int32_t)(size % (size_t)t->world_size))
                 TK_OK(t, symmem_multimem_store(handle, at, source + shift, size, NULL));
         }
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_data(t, handle, t->rank, 0, expected, BYTES);
 }
 
@@ -285,7 +285,7 @@ static void edges(struct tk *t) {
             symmem_multimem_ld_reduce(handle, 0, data + shift, 1, SYMMEM_INT32, SYMMEM_SUM, NULL));
     }
     TK_CHECK(t, all_are(data, sizeof(data), CANARY));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_bytes(t, handle, t->rank, 0, bytes, 0);
 }
 

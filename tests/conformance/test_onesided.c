@@ -224,12 +224,12 @@ static void data_before_signal(struct tk *t) {
     for (uint32_t g = 1; g <= 6; g++) {
         fill_words(words, WORDS, t->rank, g);
         TK_OK(t, symmem_put(handle, next, 0, words, WORDS * 4, NULL));
-        TK_OK(t, symmem_put_signal(handle, next, 0, tk_scaled_ms(LONG_MS), NULL));
-        TK_OK(t, symmem_wait_signal(handle, previous, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_put_signal(handle, next, 0, LONG_MS, NULL));
+        TK_OK(t, symmem_wait_signal(handle, previous, 0, LONG_MS, NULL));
         TK_OK(t, symmem_get(handle, t->rank, 0, words, WORDS * 4, NULL));
         TK_EQ_SIZE(t, WORDS, first_wrong_word(words, WORDS, previous, g));
         ring_signal(t, handle, 1); /* the buffer may be written again: said backwards and on */
-        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     }
     free(words);
 }
@@ -246,10 +246,10 @@ static void data_before_signal_on_streams(struct tk *t) {
     for (uint32_t g = 1; g <= 6; g++) {
         fill_words(words, WORDS, t->rank, g);
         TK_OK(t, symmem_put(handle, next, 0, words, WORDS * 4, stream));
-        TK_OK(t, symmem_put_signal(handle, next, 0, tk_scaled_ms(LONG_MS), stream));
-        TK_OK(t, symmem_wait_signal(handle, previous, 0, tk_scaled_ms(LONG_MS), stream));
+        TK_OK(t, symmem_put_signal(handle, next, 0, LONG_MS, stream));
+        TK_OK(t, symmem_wait_signal(handle, previous, 0, LONG_MS, stream));
         TK_OK(t, symmem_get(handle, t->rank, 0, words + WORDS, WORDS * 4, stream));
-        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), stream));
+        TK_OK(t, symmem_barrier(handle, 0, LONG_MS, stream));
         tk_synchronize(t, stream);
         TK_EQ_SIZE(t, WORDS, first_wrong_word(words + WORDS, WORDS, previous, g));
     }
@@ -348,61 +348,25 @@ static void neighbours_write_at_once(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "onesided.neighbours_write_at_once",
-     .requirements = "SM-ONESIDED-01",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = neighbours_write_at_once},
-    {.name = "onesided.put_moves_exactly",
-     .requirements = "SM-ONESIDED-01",
-     .max_ranks = 2,
-     .body = put_moves_exactly},
-    {.name = "onesided.get_moves_exactly",
-     .requirements = "SM-ONESIDED-01",
-     .max_ranks = 2,
-     .body = get_moves_exactly},
-    {.name = "onesided.put_and_get_on_every_group_shape",
-     .requirements = "SM-ONESIDED-01,SM-GROUP-02",
-     .max_ranks = 8,
-     .body = put_and_get_on_every_group_shape},
-    {.name = "test_get",
-     .requirements = "SM-ONESIDED-01,SM-ONESIDED-03",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = get_like_pytorch},
-    {.name = "onesided.peer_makes_no_call",
-     .requirements = "SM-ONESIDED-02",
-     .max_ranks = 4,
-     .body = peer_makes_no_call},
-    {.name = "onesided.ranges_are_checked",
-     .requirements = "SM-ONESIDED-03",
-     .max_ranks = 4,
-     .flags = TK_PLAIN_MEMORY,
-     .body = ranges_are_checked},
-    {.name = "onesided.ranges_with_an_offset",
-     .requirements = "SM-ONESIDED-03,SM-HANDLE-05",
-     .max_ranks = 2,
-     .body = ranges_with_an_offset},
-    {.name = "onesided.data_before_signal",
-     .requirements = "SM-ONESIDED-04",
-     .max_ranks = 4,
-     .body = data_before_signal},
-    {.name = "onesided.data_before_signal_on_streams",
-     .requirements = "SM-ONESIDED-04,SM-STREAM-01",
-     .needs = SYMMEM_CAP_STREAMS,
-     .max_ranks = 4,
-     .body = data_before_signal_on_streams},
-    {.name = "onesided.past_four_gib",
-     .requirements = "SM-ONESIDED-05",
-     .max_ranks = 2,
-     .flags = TK_LARGE,
-     .timeout_s = 120,
-     .body = past_four_gib},
-    {.name = "onesided.copy_in_any_direction",
-     .requirements = "SM-ONESIDED-06",
-     .needs = SYMMEM_CAP_DIRECT_ACCESS,
-     .max_ranks = 4,
-     .flags = TK_PLAIN_MEMORY,
-     .body = copy_in_any_direction},
+    TK_CASE("onesided.neighbours_write_at_once", neighbours_write_at_once, "SM-ONESIDED-01",
+            .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("onesided.put_moves_exactly", put_moves_exactly, "SM-ONESIDED-01", .max_ranks = 2),
+    TK_CASE("onesided.get_moves_exactly", get_moves_exactly, "SM-ONESIDED-01", .max_ranks = 2),
+    TK_CASE("onesided.put_and_get_on_every_group_shape", put_and_get_on_every_group_shape,
+            "SM-ONESIDED-01,SM-GROUP-02", .max_ranks = 8),
+    TK_CASE("test_get", get_like_pytorch, "SM-ONESIDED-01,SM-ONESIDED-03", .min_ranks = 2,
+            .max_ranks = 4),
+    TK_CASE("onesided.peer_makes_no_call", peer_makes_no_call, "SM-ONESIDED-02", .max_ranks = 4),
+    TK_CASE("onesided.ranges_are_checked", ranges_are_checked, "SM-ONESIDED-03", .max_ranks = 4,
+            .flags = TK_PLAIN_MEMORY),
+    TK_CASE("onesided.ranges_with_an_offset", ranges_with_an_offset, "SM-ONESIDED-03,SM-HANDLE-05",
+            .max_ranks = 2),
+    TK_CASE("onesided.data_before_signal", data_before_signal, "SM-ONESIDED-04", .max_ranks = 4),
+    TK_CASE("onesided.data_before_signal_on_streams", data_before_signal_on_streams,
+            "SM-ONESIDED-04,SM-STREAM-01", .needs = SYMMEM_CAP_STREAMS, .max_ranks = 4),
+    TK_CASE("onesided.past_four_gib", past_four_gib, "SM-ONESIDED-05", .max_ranks = 2,
+            .flags = TK_LARGE, .timeout_s = 120),
+    TK_CASE("onesided.copy_in_any_direction", copy_in_any_direction, "SM-ONESIDED-06",
+            .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 4, .flags = TK_PLAIN_MEMORY),
 };
 TK_SUITE(onesided, cases);

@@ -160,27 +160,17 @@ static void finalised_handles(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "ops_refused.arguments",
-     .requirements = "SM-COLL-02",
-     .needs = COLLECTIVES,
-     .min_ranks = 2,
-     .max_ranks = OPS_MAX_RANKS,
-     .body = arguments},
+    TK_CASE("ops_refused.arguments", arguments, "SM-COLL-02", .needs = COLLECTIVES, .min_ranks = 2,
+            .max_ranks = OPS_MAX_RANKS),
     {.name = "ops_refused.memcpy_arguments",
      .requirements = "SM-MMEM-04",
      .needs = SYMMEM_CAP_MULTICAST,
      .min_ranks = 2, /* a group of one has no multicast */
      .max_ranks = OPS_MAX_RANKS,
      .body = memcpy_arguments},
-    {.name = "ops_refused.foreign_streams",
-     .requirements = "SM-STREAM-16",
-     .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
-     .max_ranks = OPS_MAX_RANKS,
-     .body = foreign_streams},
-    {.name = "ops_refused.finalised_handles",
-     .requirements = "SM-CONTEXT-05",
-     .needs = COLLECTIVES,
-     .max_ranks = OPS_MAX_RANKS,
-     .body = finalised_handles},
+    TK_CASE("ops_refused.foreign_streams", foreign_streams, "SM-STREAM-16",
+            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .max_ranks = OPS_MAX_RANKS),
+    TK_CASE("ops_refused.finalised_handles", finalised_handles, "SM-CONTEXT-05",
+            .needs = COLLECTIVES, .max_ranks = OPS_MAX_RANKS),
 };
 TK_SUITE(ops_refused, cases);

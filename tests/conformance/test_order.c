@@ -17,7 +17,7 @@ static void null_stream_is_second(struct tk *t) {
     struct gate gate = {0};
     TK_OK(t, symmem_put_signal(handle, own, 0, LONG_MS, NULL));
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
-    TK_OK(t, symmem_wait_signal(handle, own, 0, tk_scaled_ms(LONG_MS), stream));
+    TK_OK(t, symmem_wait_signal(handle, own, 0, LONG_MS, stream));
     TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(handle, own, 0, 30, NULL));
     gate_open(&gate);
     tk_synchronize(t, stream);
@@ -29,7 +29,7 @@ static void graph_of_signals_keeps_the_link(struct tk *t) {
     symmem_group *group = NULL;
     symmem_graph *graph = NULL;
     symmem_handle *handle = NULL;
-    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    uint32_t limit_ms = LONG_MS;
     void *ptr = NULL;
     TK_REQUIRE_OK(t, symmem_group_create(t->context, "graph", NULL, 0, NULL, &group));
     TK_REQUIRE_OK(t, symmem_alloc(t->context, 4096, -1, NULL, &ptr));
@@ -56,7 +56,7 @@ static void graph_of_signals_keeps_the_link(struct tk *t) {
 /* A capture on another stream owes nothing to an earlier one that used the same channel. */
 static void captures_take_turns_on_a_channel(struct tk *t) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
-    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    uint32_t limit_ms = LONG_MS;
     for (int i = 0; i < 4; i++) {
         symmem_stream *stream = tk_stream(t);
         symmem_graph *graph = NULL;
@@ -76,10 +76,10 @@ static void first_failure_is_kept(struct tk *t) {
     symmem_stream *second = tk_stream(t);
     symmem_error_record record;
     int32_t own = info_of(t, handle).rank;
-    TK_OK(t, symmem_wait_signal(handle, own, 1, tk_scaled_ms(LONG_MS), second));
+    TK_OK(t, symmem_wait_signal(handle, own, 1, LONG_MS, second));
     TK_OK(t, symmem_wait_signal(handle, own, 0, 50, first));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(first, tk_scaled_ms(LONG_MS)));
-    TK_STATUS(t, SYMMEM_POISONED, symmem_stream_synchronize(second, tk_scaled_ms(LONG_MS)));
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(first, LONG_MS));
+    TK_STATUS(t, SYMMEM_POISONED, symmem_stream_synchronize(second, LONG_MS));
     TK_STATUS(t, SYMMEM_TIMEOUT, symmem_handle_status(handle, &record));
     TK_EQ_INT(t, 0, record.channel);
     work_after(t, second);
@@ -99,18 +99,18 @@ static void *hold_channel(void *arg) {
 
 /* A call that waits for another thread's call on its channel has its own limit. */
 static void channels_turn_has_a_limit(struct tk *t) {
-    struct holder holder = {tk_handle(t, 64, tk_world_group(t)), tk_scaled_ms(LONG_MS), SYMMEM_OK};
+    struct holder holder = {tk_handle(t, 64, tk_world_group(t)), LONG_MS, SYMMEM_OK};
     pthread_t thread;
     if (t->rank == 0) {
         start_until_point(t, &thread, hold_channel, &holder, "wait_signal.begin");
-        tk_sleep_ms(tk_scaled_ms(150)); /* until the thread has the turn */
+        tk_sleep_ms(tk_limit_ms(t, 150)); /* until the thread has the turn */
         uint64_t start_ms = tk_now_ms();
         TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(holder.handle, 0, 0, 50, NULL));
-        TK_BELOW(t, tk_scaled_ms(1000), tk_now_ms() - start_ms);
+        TK_WITHIN(t, 1000, start_ms);
         tk_share_u64(t, 0, 1);
     }
     /* Not the kit's barrier: it would wait for a rank 0 that waits. */
-    uint64_t give_up_ms = tk_now_ms() + tk_scaled_ms(8000);
+    uint64_t give_up_ms = tk_now_ms() + tk_limit_ms(t, 8000);
     while (t->rank == 1 && tk_read_u64(t, 0, 0) == 0 && tk_now_ms() < give_up_ms)
         tk_sleep_ms(5);
     if (t->rank == 1)
@@ -131,9 +131,8 @@ static void overlap_of_the_ends(struct tk *t) {
     TK_REQUIRE_OK(
         t, symmem_alloc(t->context, 256, t->rank % (t->world_size - 1) % devices, NULL, &ptr));
     TK_OK(t, symmem_set_allow_overlapping_devices(t->context, 0));
-    TK_STATUS(
-        t, SYMMEM_OVERLAP,
-        symmem_rendezvous(t->context, ptr, tk_world_group(t), tk_scaled_ms(LONG_MS), &handle));
+    TK_STATUS(t, SYMMEM_OVERLAP,
+              symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &handle));
     TK_OK(t, symmem_free(t->context, ptr));
 }
 
@@ -151,7 +150,7 @@ static void destroyed_groups_leave_nothing(struct tk *t) {
         snprintf(name, sizeof(name), "round-%d", round);
         TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
         symmem_handle *handle = tk_rendezvous(t, memory, group);
-        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
         tk_release(t, handle);
         TK_OK(t, symmem_group_destroy(group));
         if (round == 2) {
@@ -164,41 +163,19 @@ static void destroyed_groups_leave_nothing(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "order.null_stream_is_second",
-     .requirements = "SM-STREAM-05",
-     .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN,
-     .max_ranks = 4,
-     .body = null_stream_is_second},
-    {.name = "order.graph_of_signals_keeps_the_link",
-     .requirements = "SM-STREAM-11",
-     .needs = CAPTURE,
-     .max_ranks = 4,
-     .flags = TK_PROCESS_ONLY,
-     .body = graph_of_signals_keeps_the_link},
-    {.name = "order.captures_take_turns_on_a_channel",
-     .requirements = "SM-STREAM-08,SM-STREAM-09",
-     .needs = CAPTURE,
-     .max_ranks = 4,
-     .body = captures_take_turns_on_a_channel},
-    {.name = "order.first_failure_is_kept",
-     .requirements = "SM-TIMEOUT-04,SM-TIMEOUT-14",
-     .needs = SYMMEM_CAP_STREAMS,
-     .max_ranks = 4,
-     .body = first_failure_is_kept},
-    {.name = "order.channels_turn_has_a_limit",
-     .requirements = "SM-TIMEOUT-01,SM-THREAD-02",
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .body = channels_turn_has_a_limit},
-    {.name = "order.overlap_of_the_ends",
-     .requirements = "SM-RDV-09",
-     .min_ranks = 3,
-     .max_ranks = 4,
-     .body = overlap_of_the_ends},
-    {.name = "order.destroyed_groups_leave_nothing",
-     .requirements = "SM-LIFE-05",
-     .max_ranks = 4,
-     .flags = TK_PROCESS_ONLY,
-     .body = destroyed_groups_leave_nothing},
+    TK_CASE("order.null_stream_is_second", null_stream_is_second, "SM-STREAM-05",
+            .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN, .max_ranks = 4),
+    TK_CASE("order.graph_of_signals_keeps_the_link", graph_of_signals_keeps_the_link,
+            "SM-STREAM-11", .needs = CAPTURE, .max_ranks = 4, .flags = TK_PROCESS_ONLY),
+    TK_CASE("order.captures_take_turns_on_a_channel", captures_take_turns_on_a_channel,
+            "SM-STREAM-08,SM-STREAM-09", .needs = CAPTURE, .max_ranks = 4),
+    TK_CASE("order.first_failure_is_kept", first_failure_is_kept, "SM-TIMEOUT-04,SM-TIMEOUT-14",
+            .needs = SYMMEM_CAP_STREAMS, .max_ranks = 4),
+    TK_CASE("order.channels_turn_has_a_limit", channels_turn_has_a_limit,
+            "SM-TIMEOUT-01,SM-THREAD-02", .min_ranks = 2, .max_ranks = 2),
+    TK_CASE("order.overlap_of_the_ends", overlap_of_the_ends, "SM-RDV-09", .min_ranks = 3,
+            .max_ranks = 4),
+    TK_CASE("order.destroyed_groups_leave_nothing", destroyed_groups_leave_nothing, "SM-LIFE-05",
+            .max_ranks = 4, .flags = TK_PROCESS_ONLY),
 };
 TK_SUITE(order, cases);

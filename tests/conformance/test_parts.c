@@ -85,7 +85,7 @@ static void check_whole(struct tk *t, const struct parts *p, enum path path) {
 
 static void clear(struct tk *t, const struct parts *p) {
     tk_fill(t, p->whole, t->rank, 0, BYTES, CANARY);
-    TK_OK(t, symmem_barrier(p->whole, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(p->whole, 0, LONG_MS, NULL));
 }
 
 /* All parts on one path. */
@@ -108,9 +108,9 @@ static void on_path(struct tk *t, const struct parts *p, enum path path, symmem_
         tk_synchronize(t, stream);
     if (graph != NULL)
         TK_OK(t, symmem_graph_destroy(graph));
-    TK_OK(t, symmem_barrier(p->whole, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(p->whole, 0, LONG_MS, NULL));
     check_whole(t, p, path);
-    TK_OK(t, symmem_barrier(p->whole, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(p->whole, 0, LONG_MS, NULL));
 }
 
 static void read_parts(struct tk *t, const struct parts *p) {
@@ -119,7 +119,7 @@ static void read_parts(struct tk *t, const struct parts *p) {
         piece_of(words, t->rank, i, BY_GET);
         tk_write(t, p->whole, t->rank, places[i], words, PIECE);
     }
-    TK_OK(t, symmem_barrier(p->whole, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(p->whole, 0, LONG_MS, NULL));
     for (int i = 0; i < PARTS; i++) {
         uint32_t words[PIECE / 4];
         uint32_t found[PIECE / 4 + 1] = {0};
@@ -131,7 +131,7 @@ static void read_parts(struct tk *t, const struct parts *p) {
         TK_CHECK_MSG(t, memcmp(found, words, PIECE) == 0, "view of part %d", i);
         tensor->deleter(tensor);
     }
-    TK_OK(t, symmem_barrier(p->whole, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(p->whole, 0, LONG_MS, NULL));
 }
 
 static void mapped_paths(struct tk *t) {
@@ -164,13 +164,13 @@ static void multicast_of_parts(struct tk *t) {
         uint32_t own = 1000u * (uint32_t)i + 1;
         tk_write(t, p.whole, t->rank, places[i], &own, 4);
     }
-    TK_OK(t, symmem_barrier(p.whole, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(p.whole, 0, LONG_MS, NULL));
     for (int i = 0; i < PARTS; i++) {
         uint32_t sum = 0;
         TK_OK(t, symmem_multimem_ld_reduce(p.parts[i], 0, &sum, 1, SYMMEM_INT32, SYMMEM_SUM, NULL));
         TK_EQ_INT(t, t->world_size * (1000 * i + 1), sum);
     }
-    TK_OK(t, symmem_barrier(p.whole, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(p.whole, 0, LONG_MS, NULL));
 }
 
 /* --- the local side --------------------------------------------------------------------------- */

@@ -179,7 +179,7 @@ static void stopped_rank_times_out(struct tk *t) {
     }
     tk_out_of_band_barrier(t);
     for (int op = 0; op < OP_COUNT; op++)
-        TK_OK(t, symmem_handle_reset(handles[op], tk_scaled_ms(LONG_MS)));
+        TK_OK(t, symmem_handle_reset(handles[op], LONG_MS));
     work_after(t, NULL);
 }
 
@@ -214,7 +214,7 @@ static void stopped_rank_goes_on(struct tk *t) {
         TK_CHECK(t, started);
     }
     TK_OK(t, symmem_barrier(handle, 0, 0, NULL));
-    TK_OK(t, symmem_group_barrier(tk_world_group(t), tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_group_barrier(tk_world_group(t), LONG_MS));
     TK_CHECK(t, !started || pthread_join(thread, NULL) == 0);
     TK_CHECK(t, !started || continuer.sent);
 }
@@ -245,24 +245,13 @@ static const struct tk_case cases[] = {
     LOSS("dies_before_descriptors", "SM-TIMEOUT-08,SM-RDV-10,SM-TIMEOUT-14", 4,
          dies_before_descriptors),
     LOSS("dies_before_mapping", "SM-TIMEOUT-08,SM-RDV-10,SM-TIMEOUT-14", 4, dies_before_mapping),
-    {.name = "peer_loss.stream_reports_the_loss",
-     .requirements = "SM-TIMEOUT-08,SM-STREAM-03,SM-TIMEOUT-14",
-     .needs = SYMMEM_CAP_STREAMS,
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK,
-     .body = stream_reports_the_loss},
-    {.name = "peer_loss.stopped_rank_times_out",
-     .requirements = "SM-TIMEOUT-09,SM-TIMEOUT-14",
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .flags = TK_PROCESS_ONLY,
-     .body = stopped_rank_times_out},
-    {.name = "peer_loss.stopped_rank_goes_on",
-     .requirements = "SM-TIMEOUT-09",
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .flags = TK_PROCESS_ONLY,
-     .body = stopped_rank_goes_on},
+    TK_CASE("peer_loss.stream_reports_the_loss", stream_reports_the_loss,
+            "SM-TIMEOUT-08,SM-STREAM-03,SM-TIMEOUT-14", .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2,
+            .max_ranks = 4, .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK),
+    TK_CASE("peer_loss.stopped_rank_times_out", stopped_rank_times_out,
+            "SM-TIMEOUT-09,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 2,
+            .flags = TK_PROCESS_ONLY),
+    TK_CASE("peer_loss.stopped_rank_goes_on", stopped_rank_goes_on, "SM-TIMEOUT-09", .min_ranks = 2,
+            .max_ranks = 2, .flags = TK_PROCESS_ONLY),
 };
 TK_SUITE(peer_loss, cases);

@@ -25,7 +25,7 @@ static void empty_strided_p2p_persistent(struct tk *t) {
     TK_OK(t, symmem_free(t->context, ptr));
     TK_REQUIRE_OK(t, alloc_id(t, id, bytes, -1, &ptr));
     TK_EQ_PTR(t, first, ptr);
-    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, NULL, tk_scaled_ms(LONG_MS), &handle));
+    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, NULL, LONG_MS, &handle));
     verify_symmetric_memory(t, handle);
     symmem_handle_release(handle);
     TK_OK(t, symmem_free(t->context, ptr));
@@ -40,7 +40,7 @@ static void storage_reuse(struct tk *t) {
         first = i ? first : ptr;
         TK_EQ_PTR(t, first, ptr);
         symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
-        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
         tk_release(t, handle);
         TK_OK(t, symmem_free(t->context, ptr));
         tk_free(t, other);
@@ -65,7 +65,7 @@ static void rendezvous_needs_nobody(struct tk *t) {
         tk_out_of_band_barrier(t);
     }
     symmem_handle *handle = tk_rendezvous(t, again, tk_world_group(t));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     ring_signal(t, handle, 0);
 }
 
@@ -116,27 +116,15 @@ static void freed_memory_is_not_symmetric(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "test_empty_strided_p2p_persistent",
-     .requirements = "SM-PERSIST-01,SM-PERSIST-02,SM-RDV-04,SM-SIGNAL-01,SM-BARRIER-02",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = empty_strided_p2p_persistent},
-    {.name = "test_symm_mem_empty_storage_reuse",
-     .requirements = "SM-PERSIST-02",
-     .max_ranks = 4,
-     .body = storage_reuse},
-    {.name = "persistent.rendezvous_needs_nobody",
-     .requirements = "SM-PERSIST-02",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = rendezvous_needs_nobody},
-    {.name = "persistent.other_size_or_device_is_mismatch",
-     .requirements = "SM-PERSIST-03,SM-PERSIST-01",
-     .max_ranks = 2,
-     .body = other_size_or_device_is_mismatch},
-    {.name = "persistent.freed_memory_is_not_symmetric",
-     .requirements = "SM-PERSIST-04",
-     .max_ranks = 2,
-     .body = freed_memory_is_not_symmetric},
+    TK_CASE("test_empty_strided_p2p_persistent", empty_strided_p2p_persistent,
+            "SM-PERSIST-01,SM-PERSIST-02,SM-RDV-04,SM-SIGNAL-01,SM-BARRIER-02", .min_ranks = 2,
+            .max_ranks = 4),
+    TK_CASE("test_symm_mem_empty_storage_reuse", storage_reuse, "SM-PERSIST-02", .max_ranks = 4),
+    TK_CASE("persistent.rendezvous_needs_nobody", rendezvous_needs_nobody, "SM-PERSIST-02",
+            .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("persistent.other_size_or_device_is_mismatch", other_size_or_device_is_mismatch,
+            "SM-PERSIST-03,SM-PERSIST-01", .max_ranks = 2),
+    TK_CASE("persistent.freed_memory_is_not_symmetric", freed_memory_is_not_symmetric,
+            "SM-PERSIST-04", .max_ranks = 2),
 };
 TK_SUITE(persistent, cases);

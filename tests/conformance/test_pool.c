@@ -83,8 +83,7 @@ static void same_calls_same_offsets(struct tk *t) {
         offsets[i] = (int64_t)info_of(t, handle).offset;
         tk_release(t, handle);
     }
-    TK_OK(t, symmem_group_all_gather(tk_world_group(t), offsets, sizeof(offsets), all,
-                                     tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_group_all_gather(tk_world_group(t), offsets, sizeof(offsets), all, LONG_MS));
     for (int32_t r = 0; r < t->world_size; r++)
         TK_CHECK(t, memcmp(all + (size_t)r * COUNT, offsets, sizeof(offsets)) == 0);
     free(all);
@@ -129,7 +128,7 @@ static void blocks_rendezvous(struct tk *t) {
     TK_OK(t, symmem_put(second, next, 0, data, BYTES, NULL));
     TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_put(second, next, 1, data, BYTES, NULL));
     TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_put(inside, next, BYTES - INSIDE, data, 1, NULL));
-    TK_OK(t, symmem_barrier(second, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(second, 0, LONG_MS, NULL));
     tk_expect_bytes(t, second, t->rank, 0, BYTES, (uint8_t)(0x20 + previous));
     tk_expect_bytes(t, inside, t->rank, 0, BYTES - INSIDE, (uint8_t)(0x20 + previous));
     tk_expect_bytes(t, first, t->rank, 0, 1000, 0);
@@ -226,15 +225,15 @@ static void *one_life(struct tk *t, symmem_pool *pool, size_t bytes, uint32_t ge
     uint32_t expected = word_of(next, generation, 0);
     pad_expect(t, handle, 0);
     tk_write(t, handle, t->rank, bytes - 4, &own, 4);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_data(t, handle, next, bytes - 4, &expected, 4);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     barrier_holding(t, handle, 0, NULL, t->world_size, (int32_t)generation % t->world_size,
                     generation);
     /* A signal of the life before would satisfy this; it poisons this life's link only. */
     check_nothing_pending(t, handle, -1, 1);
     tk_out_of_band_barrier(t);
-    TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_handle_reset(handle, LONG_MS));
     TK_OK(t, symmem_put_signal(handle, next, 1, LONG_MS, NULL));
     pad_fill(t, handle, 0xFF);
     tk_group_barrier(t, tk_world_group(t));
@@ -330,7 +329,7 @@ static void malloc_pair_uses_the_bound_pool(struct tk *t) {
     if (TK_CHECK(t, pthread_create(&thread, NULL, unbound_thread, t) == 0))
         TK_CHECK(t, pthread_join(thread, NULL) == 0); /* the binding is this thread's own */
     symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_release(t, handle);
     symmem_pool_mfree(ptr, 1000, device, NULL);
     TK_EQ_SIZE(t, 0, stats_of(t, pool).block_count);
@@ -350,29 +349,14 @@ static const struct tk_case cases[] = {
     POOL_CASE("pool.same_calls_same_offsets", "SM-POOL-01,SM-POOL-02", 1, same_calls_same_offsets),
     POOL_CASE("pool.large_request_is_served", "SM-POOL-07", 1, large_request_is_served),
     POOL_CASE("pool.blocks_rendezvous", "SM-POOL-02,SM-HANDLE-05", 1, blocks_rendezvous),
-    {.name = "pool.blocks_are_isolated",
-     .requirements = "SM-POOL-03,SM-HANDLE-11,SM-SIGNAL-06",
-     .needs = SYMMEM_CAP_POOL,
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .flags = TK_WRITES_PADS,
-     .body = blocks_are_isolated},
+    TK_CASE("pool.blocks_are_isolated", blocks_are_isolated, "SM-POOL-03,SM-HANDLE-11,SM-SIGNAL-06",
+            .needs = SYMMEM_CAP_POOL, .min_ranks = 2, .max_ranks = 4, .flags = TK_WRITES_PADS),
     POOL_CASE("pool.mapping_is_reused", "SM-POOL-08", 1, mapping_is_reused),
     POOL_CASE("pool.segments_of_before", "SM-POOL-10", 2, segments_of_before),
-    {.name = "test_mempool_recycled_alloc_signal_pad",
-     .requirements = "SM-POOL-04",
-     .needs = SYMMEM_CAP_POOL,
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .flags = TK_WRITES_PADS,
-     .body = recycled_alloc_signal_pad},
-    {.name = "test_mempool_large_alloc_barrier",
-     .requirements = "SM-POOL-04,SM-POOL-07",
-     .needs = SYMMEM_CAP_POOL,
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .flags = TK_WRITES_PADS,
-     .body = large_alloc_barrier},
+    TK_CASE("test_mempool_recycled_alloc_signal_pad", recycled_alloc_signal_pad, "SM-POOL-04",
+            .needs = SYMMEM_CAP_POOL, .min_ranks = 2, .max_ranks = 4, .flags = TK_WRITES_PADS),
+    TK_CASE("test_mempool_large_alloc_barrier", large_alloc_barrier, "SM-POOL-04,SM-POOL-07",
+            .needs = SYMMEM_CAP_POOL, .min_ranks = 2, .max_ranks = 4, .flags = TK_WRITES_PADS),
     POOL_CASE("test_mempool_storage_reuse", "SM-POOL-04", 1, storage_reuse),
     POOL_CASE("pool.destroy_and_free_are_checked", "SM-POOL-05", 1, destroy_and_free_are_checked),
     POOL_CASE("pool.malloc_pair_uses_the_bound_pool", "SM-POOL-06", 1,

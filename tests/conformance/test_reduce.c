@@ -81,8 +81,7 @@ static void launch_and_compare(struct tk *t, const struct lowered *l, symmem_gra
         if (eager)
             TK_OK(t, symmem_one_shot_all_reduce_out(
                          l->handle, ops_flat(&input, l->own, SYMMEM_FLOAT32, COUNT), SYMMEM_SUM,
-                         ops_flat(&out, l->out, SYMMEM_FLOAT32, COUNT), 0, tk_scaled_ms(LONG_MS),
-                         l->stream));
+                         ops_flat(&out, l->out, SYMMEM_FLOAT32, COUNT), 0, LONG_MS, l->stream));
         else
             TK_OK(t, symmem_graph_launch(graph, l->stream));
         tk_synchronize(t, l->stream);
@@ -111,7 +110,7 @@ static void lowering_one_shot_all_reduce(struct tk *t) {
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(l.stream));
     TK_OK(t, symmem_one_shot_all_reduce_out(
                  l.handle, ops_flat(&input, l.own, SYMMEM_FLOAT32, COUNT), SYMMEM_SUM,
-                 ops_flat(&out, l.out, SYMMEM_FLOAT32, COUNT), 0, tk_scaled_ms(LONG_MS), l.stream));
+                 ops_flat(&out, l.out, SYMMEM_FLOAT32, COUNT), 0, LONG_MS, l.stream));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(l.stream, &graph));
     for (uint32_t generation = 1; generation <= 4; generation++)
         launch_and_compare(t, &l, graph, generation);
@@ -294,49 +293,23 @@ static void channels_are_apart(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "test_one_shot_all_reduce",
-     .requirements = "SM-REDUCE-01,SM-REDUCE-02,SM-REDUCE-03,SM-COLL-01",
-     .needs = COLLECTIVES,
-     .body = one_shot_all_reduce},
-    {.name = "test_two_shot_all_reduce",
-     .requirements = "SM-REDUCE-02,SM-REDUCE-06,SM-REDUCE-07,SM-COLL-01",
-     .needs = COLLECTIVES,
-     .body = two_shot_all_reduce},
-    {.name = "test_lowering_one_shot_all_reduce",
-     .requirements = "SM-REDUCE-15",
-     .needs = COLLECTIVES | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
-     .body = lowering_one_shot_all_reduce},
-    {.name = "reduce.every_count",
-     .requirements = "SM-REDUCE-02,SM-REDUCE-11",
-     .needs = COLLECTIVES,
-     .timeout_s = 60,
-     .body = every_count},
-    {.name = "reduce.odd_counts",
-     .requirements = "SM-REDUCE-02,SM-REDUCE-11",
-     .needs = COLLECTIVES,
-     .max_ranks = 8,
-     .timeout_s = 600,
-     .body = odd_counts},
-    {.name = "reduce.random_sequence",
-     .requirements = "SM-REDUCE-02,SM-REDUCE-14",
-     .needs = COLLECTIVES,
-     .timeout_s = 60,
-     .body = random_sequence},
-    {.name = "reduce.late_rank",
-     .requirements = "SM-REDUCE-14,SM-COLL-01",
-     .needs = COLLECTIVES,
-     .min_ranks = 2,
-     .body = late_rank},
-    {.name = "reduce.channels_are_apart",
-     .requirements = "SM-REDUCE-14,SM-COLL-10",
-     .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = channels_are_apart},
-    {.name = "reduce.on_streams",
-     .requirements = "SM-REDUCE-02",
-     .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
-     .max_ranks = 3,
-     .body = on_streams},
+    TK_CASE("test_one_shot_all_reduce", one_shot_all_reduce,
+            "SM-REDUCE-01,SM-REDUCE-02,SM-REDUCE-03,SM-COLL-01", .needs = COLLECTIVES),
+    TK_CASE("test_two_shot_all_reduce", two_shot_all_reduce,
+            "SM-REDUCE-02,SM-REDUCE-06,SM-REDUCE-07,SM-COLL-01", .needs = COLLECTIVES),
+    TK_CASE("test_lowering_one_shot_all_reduce", lowering_one_shot_all_reduce, "SM-REDUCE-15",
+            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE),
+    TK_CASE("reduce.every_count", every_count, "SM-REDUCE-02,SM-REDUCE-11", .needs = COLLECTIVES,
+            .timeout_s = 60),
+    TK_CASE("reduce.odd_counts", odd_counts, "SM-REDUCE-02,SM-REDUCE-11", .needs = COLLECTIVES,
+            .max_ranks = 8, .timeout_s = 600),
+    TK_CASE("reduce.random_sequence", random_sequence, "SM-REDUCE-02,SM-REDUCE-14",
+            .needs = COLLECTIVES, .timeout_s = 60),
+    TK_CASE("reduce.late_rank", late_rank, "SM-REDUCE-14,SM-COLL-01", .needs = COLLECTIVES,
+            .min_ranks = 2),
+    TK_CASE("reduce.channels_are_apart", channels_are_apart, "SM-REDUCE-14,SM-COLL-10",
+            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("reduce.on_streams", on_streams, "SM-REDUCE-02",
+            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .max_ranks = 3),
 };
 TK_SUITE(reduce, cases);

@@ -141,19 +141,11 @@ static void barriers_order_writes(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "reduce_plain.random_sequence",
-     .requirements = "SM-REDUCE-14",
-     .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
-     .body = random_sequence},
-    {.name = "reduce_plain.without_a_rank",
-     .requirements = "SM-COLL-08,SM-TIMEOUT-14",
-     .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
-     .min_ranks = 2,
-     .body = without_a_rank},
-    {.name = "reduce_plain.barriers_order_writes",
-     .requirements = "SM-BARRIER-02",
-     .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
-     .min_ranks = 2,
-     .body = barriers_order_writes},
+    TK_CASE("reduce_plain.random_sequence", random_sequence, "SM-REDUCE-14",
+            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS),
+    TK_CASE("reduce_plain.without_a_rank", without_a_rank, "SM-COLL-08,SM-TIMEOUT-14",
+            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .min_ranks = 2),
+    TK_CASE("reduce_plain.barriers_order_writes", barriers_order_writes, "SM-BARRIER-02",
+            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .min_ranks = 2),
 };
 TK_SUITE(reduce_plain, cases);

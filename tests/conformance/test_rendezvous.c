@@ -56,11 +56,11 @@ static void several_groups(struct tk *t) {
     int32_t next = (t->rank + 1) % n;
     tk_fill(t, back, n - 1 - next, 0, 64, (uint8_t)(t->rank + 1));
     tk_fill(t, alone, 0, 64, 64, 0x99);
-    TK_OK(t, symmem_barrier(back, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(back, 0, LONG_MS, NULL));
     tk_expect_bytes(t, world, t->rank, 0, 64, (uint8_t)((t->rank + n - 1) % n + 1));
     tk_expect_bytes(t, world, next, 0, 64, (uint8_t)(t->rank + 1));
     tk_expect_bytes(t, world, next, 64, 64, 0x99);
-    TK_OK(t, symmem_barrier(world, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(world, 0, LONG_MS, NULL));
 }
 
 /* --- locality of the second rendezvous -------------------------------------------------------- */
@@ -174,7 +174,7 @@ static uint64_t writes_of(struct tk *t, struct counting_store *counting, symmem_
     int before = atomic_load(&counting->writes);
     symmem_handle *handle = tk_rendezvous(t, ptr, group);
     uint64_t writes = (uint64_t)(atomic_load(&counting->writes) - before);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     return writes;
 }
 
@@ -223,10 +223,10 @@ static void few_exchange_phases(struct tk *t) {
     TK_CHECK_MSG(t, writes >= 1 && writes <= most, "%llu phases", (unsigned long long)writes);
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     tk_fill(t, handle, t->rank, 0, 256, (uint8_t)(t->rank + 1));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     for (int32_t r = 0; r < t->world_size; r++)
         tk_expect_bytes(t, handle, r, 0, 256, (uint8_t)(r + 1));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     counting_end(t, store);
 }
 
@@ -250,11 +250,11 @@ static void default_group_is_used(struct tk *t) {
     const char *name = NULL;
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_rendezvous(t->context, bare, NULL, 1000, &none));
     TK_CHECK(t, none == NULL);
-    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, NULL, tk_scaled_ms(LONG_MS), &handle));
+    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, NULL, LONG_MS, &handle));
     TK_OK(t, symmem_handle_group_name(handle, &name));
     TK_EQ_STR(t, "turned", name);
     TK_EQ_INT(t, 1 - t->rank, info_of(t, handle).rank);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     symmem_handle_release(handle);
     /* A group argument goes before the default. */
     handle = tk_rendezvous(t, ptr, tk_world_group(t));
@@ -267,12 +267,11 @@ static void default_group_is_used(struct tk *t) {
 static void empty_strided_p2p(struct tk *t) {
     float plain[4] = {0};
     symmem_handle *handle = NULL;
-    TK_STATUS(
-        t, SYMMEM_NOT_SYMMETRIC,
-        symmem_rendezvous(t->context, plain, tk_world_group(t), tk_scaled_ms(LONG_MS), &handle));
+    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC,
+              symmem_rendezvous(t->context, plain, tk_world_group(t), LONG_MS, &handle));
     TK_CHECK(t, handle == NULL);
     void *ptr = alloc_on(t, 64 * 64 * sizeof(float), tk_world_group(t));
-    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, NULL, tk_scaled_ms(LONG_MS), &handle));
+    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, NULL, LONG_MS, &handle));
     TK_OK(t, symmem_free(t->context, ptr));
     tk_out_of_band_barrier(t);
     verify_symmetric_memory(t, handle);
@@ -298,10 +297,10 @@ static void handle_outlives_group_and_memory(struct tk *t) {
     tk_out_of_band_barrier(t);
     for (int i = 0; i < 3; i++) {
         tk_fill(t, handle, next, 0, 512, (uint8_t)(rank + 1 + i));
-        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
         tk_expect_bytes(t, handle, rank, 0, 512, (uint8_t)((rank + n - 1) % n + 1 + i));
         ring_signal(t, handle, 1);
-        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     }
     TK_STATUS(t, SYMMEM_STALE, symmem_handle_reset(handle, 1000));
 }
@@ -312,14 +311,14 @@ static void handle_outlives_the_free(struct tk *t) {
     symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
     int32_t next = (t->rank + 1) % t->world_size;
     int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_free(t, ptr);
     tk_fill(t, handle, next, 0, 512, (uint8_t)(t->rank + 1));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_bytes(t, handle, t->rank, 0, 512, (uint8_t)(previous + 1));
     ring_signal(t, handle, 1);
-    TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_handle_reset(handle, LONG_MS));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
 }
 
 /* An address that comes back is new memory with a new link, whatever the old one was left with. */
@@ -335,7 +334,7 @@ static void reused_address_is_new(struct tk *t) {
         tk_expect_bytes(t, handle, t->rank, 0, 4096, (uint8_t)(0x60 + i));
         check_nothing_pending(t, handle, -1, 0);
         tk_out_of_band_barrier(t);
-        TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+        TK_OK(t, symmem_handle_reset(handle, LONG_MS));
         TK_OK(t, symmem_put_signal(handle, next, 0, LONG_MS, NULL)); /* left pending */
         tk_out_of_band_barrier(t);
         tk_free(t, ptr);
@@ -360,9 +359,8 @@ static void *rendezvous_loop(void *arg) {
         symmem_handle *handle = NULL;
         if (!TK_OK(t, symmem_alloc(t->context, 256, -1, NULL, &ptr)))
             return NULL;
-        if (TK_OK(t,
-                  symmem_rendezvous(t->context, ptr, self->group, tk_scaled_ms(LONG_MS), &handle)))
-            TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        if (TK_OK(t, symmem_rendezvous(t->context, ptr, self->group, LONG_MS, &handle)))
+            TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
         symmem_handle_release(handle);
         TK_OK(t, symmem_free(t->context, ptr));
     }
@@ -383,56 +381,26 @@ static void two_threads_two_groups(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "rendezvous.first_and_last_byte",
-     .requirements = "SM-RDV-01,SM-RDV-03",
-     .max_ranks = 8,
-     .flags = TK_PLAIN_MEMORY,
-     .body = first_and_last_byte},
-    {.name = "rendezvous.several_groups_for_one_allocation",
-     .requirements = "SM-RDV-03,SM-RDV-01",
-     .max_ranks = 64,
-     .body = several_groups},
-    {.name = "rendezvous.second_is_local",
-     .requirements = "SM-RDV-02",
-     .max_ranks = 4,
-     .body = second_is_local},
-    {.name = "rendezvous.store_writes_are_few",
-     .requirements = "SM-RDV-14",
-     .min_ranks = 3,
-     .body = store_writes_are_few},
-    {.name = "test_rendezvous_via_pg_allgather",
-     .requirements = "SM-RDV-14,SM-RDV-01",
-     .min_ranks = 2,
-     .max_ranks = 8,
-     .body = few_exchange_phases},
-    {.name = "rendezvous.default_group_is_used",
-     .requirements = "SM-RDV-04",
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .body = default_group_is_used},
-    {.name = "test_empty_strided_p2p",
-     .requirements = "SM-RDV-04,SM-RDV-05,SM-RDV-18,SM-SIGNAL-01,SM-BARRIER-02",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = empty_strided_p2p},
-    {.name = "rendezvous.handle_outlives_group_and_memory",
-     .requirements = "SM-RDV-18",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = handle_outlives_group_and_memory},
-    {.name = "rendezvous.handle_outlives_the_free",
-     .requirements = "SM-RDV-18",
-     .max_ranks = 4,
-     .body = handle_outlives_the_free},
-    {.name = "rendezvous.reused_address_is_new",
-     .requirements = "SM-RDV-19",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = reused_address_is_new},
-    {.name = "rendezvous.two_threads_two_groups",
-     .requirements = "SM-RDV-17",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = two_threads_two_groups},
+    TK_CASE("rendezvous.first_and_last_byte", first_and_last_byte, "SM-RDV-01,SM-RDV-03",
+            .max_ranks = 8, .flags = TK_PLAIN_MEMORY),
+    TK_CASE("rendezvous.several_groups_for_one_allocation", several_groups, "SM-RDV-03,SM-RDV-01",
+            .max_ranks = 64),
+    TK_CASE("rendezvous.second_is_local", second_is_local, "SM-RDV-02", .max_ranks = 4),
+    TK_CASE("rendezvous.store_writes_are_few", store_writes_are_few, "SM-RDV-14", .min_ranks = 3),
+    TK_CASE("test_rendezvous_via_pg_allgather", few_exchange_phases, "SM-RDV-14,SM-RDV-01",
+            .min_ranks = 2, .max_ranks = 8),
+    TK_CASE("rendezvous.default_group_is_used", default_group_is_used, "SM-RDV-04", .min_ranks = 2,
+            .max_ranks = 2),
+    TK_CASE("test_empty_strided_p2p", empty_strided_p2p,
+            "SM-RDV-04,SM-RDV-05,SM-RDV-18,SM-SIGNAL-01,SM-BARRIER-02", .min_ranks = 2,
+            .max_ranks = 4),
+    TK_CASE("rendezvous.handle_outlives_group_and_memory", handle_outlives_group_and_memory,
+            "SM-RDV-18", .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("rendezvous.handle_outlives_the_free", handle_outlives_the_free, "SM-RDV-18",
+            .max_ranks = 4),
+    TK_CASE("rendezvous.reused_address_is_new", reused_address_is_new, "SM-RDV-19", .min_ranks = 2,
+            .max_ranks = 4),
+    TK_CASE("rendezvous.two_threads_two_groups", two_threads_two_groups, "SM-RDV-17",
+            .min_ranks = 2, .max_ranks = 4),
 };
 TK_SUITE(rendezvous, cases);

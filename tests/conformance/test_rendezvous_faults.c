@@ -29,7 +29,7 @@ static bool fail_at(struct tk *t, const char *point, int32_t odd, int number) {
     tk_out_of_band_barrier(t);
     symmem_clear_error();
     uint64_t begin_ms = tk_now_ms();
-    symmem_status status = symmem_rendezvous(t->context, ptr, group, tk_scaled_ms(3000), &handle);
+    symmem_status status = symmem_rendezvous(t->context, ptr, group, tk_limit_ms(t, 3000), &handle);
     uint64_t took_ms = tk_now_ms() - begin_ms;
     symmem_error_record record = last_record();
     tk_share_u64(t, SLOT_HIT, tk_point_count(t, point) > before);
@@ -45,10 +45,10 @@ static bool fail_at(struct tk *t, const char *point, int32_t odd, int number) {
     if (hit && t->rank == odd)
         TK_EQ_STR(t, point, record.stage);
     TK_CHECK(t, (handle == NULL) == (status != SYMMEM_OK));
-    TK_BELOW(t, tk_scaled_ms(3500), took_ms);
+    TK_TOOK(t, 3500, begin_ms, begin_ms + took_ms);
     symmem_handle_release(handle);
     handle = tk_rendezvous(t, ptr, group);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     ring_signal(t, handle, 0);
     tk_release(t, handle);
     tk_free(t, ptr);
@@ -103,12 +103,11 @@ static void absent_rank_is_named(struct tk *t) {
             TK_CHECK_MSG(t, symmem_error_is_missing(&record, absent), "rank %d is not named",
                          (int)absent);
             TK_AT_LEAST(t, limit_ms / 2, took_ms + 5);
-            TK_CHECK_MSG(t, took_ms < limit_ms + tk_scaled_ms(3000), "took %llu ms of %u",
-                         (unsigned long long)took_ms, limit_ms);
+            TK_TOOK(t, limit_ms + 3000, begin_ms, begin_ms + took_ms);
         }
         tk_out_of_band_barrier(t);
         handle = tk_rendezvous(t, ptr, group);
-        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
         tk_release(t, handle);
         tk_free(t, ptr);
         ptr = tk_alloc(t, 256);
@@ -133,7 +132,7 @@ static void absent_rank_of_a_new_group(struct tk *t) {
         }
         tk_out_of_band_barrier(t);
         handle = tk_rendezvous(t, ptr, group);
-        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     }
 }
 
@@ -149,10 +148,9 @@ static void late_rank_is_waited_for(struct tk *t) {
         } else {
             show_entered(t, round);
         }
-        TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, tk_world_group(t),
-                                           tk_scaled_ms(LONG_MS), &handle));
+        TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &handle));
         show_passed(t, round);
-        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
         symmem_handle_release(handle);
     }
 }
@@ -171,7 +169,7 @@ static void slow_steps_do_no_harm(struct tk *t) {
         int32_t next = (t->rank + 1) % t->world_size;
         tk_expect_bytes(t, handle, next, 0, 1, 0);
         ring_signal(t, handle, 0);
-        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     }
 }
 
@@ -192,13 +190,13 @@ static void early_signal_is_not_lost(struct tk *t) {
             if (t->rank == slow)
                 tk_on_point(t, points[i], 1, (struct tk_action){.delay_ms = 15});
             tk_out_of_band_barrier(t);
-            TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, tk_world_group(t),
-                                               tk_scaled_ms(LONG_MS), &handle));
+            TK_REQUIRE_OK(t,
+                          symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &handle));
             int32_t next = (t->rank + 1) % t->world_size;
             int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
             TK_OK(t, symmem_put(handle, next, 0, data, sizeof(data), NULL));
-            TK_OK(t, symmem_put_signal(handle, next, 0, tk_scaled_ms(LONG_MS), NULL));
-            TK_OK(t, symmem_wait_signal(handle, previous, 0, tk_scaled_ms(5000), NULL));
+            TK_OK(t, symmem_put_signal(handle, next, 0, LONG_MS, NULL));
+            TK_OK(t, symmem_wait_signal(handle, previous, 0, tk_limit_ms(t, 5000), NULL));
             tk_expect_data(t, handle, t->rank, 0, data, sizeof(data));
             tk_expect_data(t, handle, t->rank, 64, zero, sizeof(zero));
             symmem_handle_release(handle);
@@ -219,16 +217,11 @@ static const struct tk_case cases[] = {
     FAULT_CASE("failure_in_session", "SM-RDV-10,SM-CONTEXT-09", fail_in_session),
     FAULT_CASE("failure_in_exchange", "SM-RDV-10,SM-CONTEXT-09", fail_in_exchange),
     FAULT_CASE("failure_in_descriptors", "SM-RDV-10,SM-CONTEXT-09", fail_in_descriptors),
-    {.name = "rendezvous.absent_rank_is_named",
-     .requirements = "SM-RDV-11",
-     .min_ranks = 2,
-     .timeout_s = 60,
-     .body = absent_rank_is_named},
+    TK_CASE("rendezvous.absent_rank_is_named", absent_rank_is_named, "SM-RDV-11", .min_ranks = 2,
+            .timeout_s = 60),
     FAULT_CASE("absent_rank_of_a_new_group", "SM-RDV-11", absent_rank_of_a_new_group),
-    {.name = "rendezvous.late_rank_is_waited_for",
-     .requirements = "SM-RDV-12",
-     .min_ranks = 2,
-     .body = late_rank_is_waited_for},
+    TK_CASE("rendezvous.late_rank_is_waited_for", late_rank_is_waited_for, "SM-RDV-12",
+            .min_ranks = 2),
     FAULT_CASE("slow_steps_do_no_harm", "SM-RDV-12,SM-RDV-10", slow_steps_do_no_harm),
     FAULT_CASE("early_signal_is_not_lost", "SM-RDV-13", early_signal_is_not_lost),
 };

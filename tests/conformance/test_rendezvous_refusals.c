@@ -19,9 +19,8 @@ static void wrong_pointer_of(struct tk *t, int32_t odd, enum odd_pointer kind, v
         void *const wrong[ODD_COUNT] = {local, NULL, freed, (char *)ptr + 4096};
         passed = wrong[kind];
     }
-    TK_STATUS(
-        t, SYMMEM_NOT_SYMMETRIC,
-        symmem_rendezvous(t->context, passed, tk_world_group(t), tk_scaled_ms(LONG_MS), &handle));
+    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC,
+              symmem_rendezvous(t->context, passed, tk_world_group(t), LONG_MS, &handle));
     TK_CHECK(t, handle == NULL);
     symmem_error_record record = last_record();
     TK_EQ_INT(t, SYMMEM_NOT_SYMMETRIC, record.status);
@@ -35,7 +34,7 @@ static void foreign_pointer_fails_everywhere(struct tk *t) {
         for (int kind = 0; kind < ODD_COUNT; kind++)
             wrong_pointer_of(t, held_rank(t->world_size, i), (enum odd_pointer)kind, ptr);
     symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
 }
 
 /* --- sizes, pads, ids ------------------------------------------------------------------------- */
@@ -43,9 +42,8 @@ static void foreign_pointer_fails_everywhere(struct tk *t) {
 /* MISMATCH on every rank, naming the odd one. */
 static void expect_mismatch(struct tk *t, void *ptr, int32_t odd) {
     symmem_handle *handle = NULL;
-    TK_STATUS(
-        t, SYMMEM_MISMATCH,
-        symmem_rendezvous(t->context, ptr, tk_world_group(t), tk_scaled_ms(LONG_MS), &handle));
+    TK_STATUS(t, SYMMEM_MISMATCH,
+              symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &handle));
     TK_CHECK(t, handle == NULL);
     symmem_error_record record = last_record();
     TK_EQ_INT(t, SYMMEM_MISMATCH, record.status);
@@ -68,7 +66,7 @@ static void size_mismatch_at_each_rank(struct tk *t) {
                      (unsigned long long)record.actual);
         tk_free(t, ptr);
         symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
-        TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     }
 }
 
@@ -94,7 +92,7 @@ static void signal_pad_size_disagreement(struct tk *t) {
     TK_EQ_SIZE(t, original + 4096, record.actual);
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     TK_EQ_SIZE(t, original, info_of(t, handle).signal_pad_size);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     /* One rank alone, each in turn. */
     for (int32_t odd = 0; odd < t->world_size; odd++) {
         TK_OK(t, symmem_set_signal_pad_size(t->context, t->rank == odd ? original + 4 : 0));
@@ -112,14 +110,13 @@ static void signal_pad_too_small(struct tk *t) {
         TK_OK(t, symmem_set_signal_pad_size(t->context, enough - 4));
         void *small = tk_alloc(t, 256);
         TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-                  symmem_rendezvous(t->context, small, tk_world_group(t), tk_scaled_ms(LONG_MS),
-                                    &handle));
+                  symmem_rendezvous(t->context, small, tk_world_group(t), LONG_MS, &handle));
         TK_CHECK(t, handle == NULL);
     }
     TK_OK(t, symmem_set_signal_pad_size(t->context, enough));
     handle = tk_handle(t, 256, tk_world_group(t));
     TK_EQ_INT(t, 1, info_of(t, handle).channel_count);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     ring_signal(t, handle, 0);
     TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_barrier(handle, 1, 50, NULL));
     TK_OK(t, symmem_set_signal_pad_size(t->context, 0));
@@ -136,7 +133,7 @@ static void persistent_id_mismatch(struct tk *t) {
         TK_OK(t, symmem_free(t->context, ptr));
     }
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
 }
 
 /* --- overlapping devices ---------------------------------------------------------------------- */
@@ -149,14 +146,13 @@ static void overlap_is_refused(struct tk *t) {
         symmem_handle *handle = NULL;
         bool allow = strict >= 0 && t->rank != strict;
         TK_OK(t, symmem_set_allow_overlapping_devices(t->context, allow));
-        TK_STATUS(
-            t, SYMMEM_OVERLAP,
-            symmem_rendezvous(t->context, ptr, tk_world_group(t), tk_scaled_ms(LONG_MS), &handle));
+        TK_STATUS(t, SYMMEM_OVERLAP,
+                  symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &handle));
         TK_CHECK(t, handle == NULL);
     }
     TK_OK(t, symmem_set_allow_overlapping_devices(t->context, 1));
     symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_release(t, handle);
     TK_OK(t, symmem_free(t->context, ptr));
 }
@@ -173,7 +169,7 @@ static void use_overlapping_handle(struct tk *t) {
     TK_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
     TK_EQ_PTR(t, ptr, buffers[t->rank]);
     tk_fill(t, handle, (t->rank + 1) % t->world_size, 0, 256, (uint8_t)(t->rank + 1));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
     tk_expect_bytes(t, handle, t->rank, 0, 256, (uint8_t)(previous + 1));
     ring_signal(t, handle, 0);
@@ -195,7 +191,7 @@ static void allow_overlapping_devices(struct tk *t) {
     symmem_handle *none = NULL;
     TK_REQUIRE_OK(t, symmem_alloc(t->context, 256, 0, NULL, &ptr));
     TK_STATUS(t, SYMMEM_OVERLAP,
-              symmem_rendezvous(t->context, ptr, tk_world_group(t), tk_scaled_ms(LONG_MS), &none));
+              symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &none));
     TK_OK(t, symmem_free(t->context, ptr));
 }
 
@@ -205,46 +201,22 @@ static void overlapping_devices_work(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "rendezvous.foreign_pointer_fails_everywhere",
-     .requirements = "SM-RDV-05",
-     .min_ranks = 2,
-     .max_ranks = 5,
-     .body = foreign_pointer_fails_everywhere},
-    {.name = "rendezvous.size_mismatch_at_each_rank",
-     .requirements = "SM-RDV-06",
-     .min_ranks = 2,
-     .max_ranks = 16,
-     .body = size_mismatch_at_each_rank},
-    {.name = "rendezvous.any_difference_counts",
-     .requirements = "SM-RDV-06",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = any_difference_counts},
-    {.name = "test_signal_pad_size_disagreement_raises_everywhere",
-     .requirements = "SM-RDV-07,SM-ALLOC-10",
-     .min_ranks = 2,
-     .max_ranks = 5,
-     .body = signal_pad_size_disagreement},
-    {.name = "rendezvous.signal_pad_too_small",
-     .requirements = "SM-RDV-08,SM-HANDLE-04",
-     .max_ranks = 8,
-     .body = signal_pad_too_small},
-    {.name = "rendezvous.persistent_id_mismatch",
-     .requirements = "SM-RDV-15",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = persistent_id_mismatch},
-    {.name = "rendezvous.overlap_is_refused",
-     .requirements = "SM-RDV-09",
-     .needs = SYMMEM_CAP_OVERLAP,
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = overlap_is_refused},
-    {.name = "rendezvous.overlapping_devices_work",
-     .requirements = "SM-RDV-09",
-     .needs = SYMMEM_CAP_OVERLAP,
-     .max_ranks = 4,
-     .body = overlapping_devices_work},
+    TK_CASE("rendezvous.foreign_pointer_fails_everywhere", foreign_pointer_fails_everywhere,
+            "SM-RDV-05", .min_ranks = 2, .max_ranks = 5),
+    TK_CASE("rendezvous.size_mismatch_at_each_rank", size_mismatch_at_each_rank, "SM-RDV-06",
+            .min_ranks = 2, .max_ranks = 16),
+    TK_CASE("rendezvous.any_difference_counts", any_difference_counts, "SM-RDV-06", .min_ranks = 2,
+            .max_ranks = 4),
+    TK_CASE("test_signal_pad_size_disagreement_raises_everywhere", signal_pad_size_disagreement,
+            "SM-RDV-07,SM-ALLOC-10", .min_ranks = 2, .max_ranks = 5),
+    TK_CASE("rendezvous.signal_pad_too_small", signal_pad_too_small, "SM-RDV-08,SM-HANDLE-04",
+            .max_ranks = 8),
+    TK_CASE("rendezvous.persistent_id_mismatch", persistent_id_mismatch, "SM-RDV-15",
+            .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("rendezvous.overlap_is_refused", overlap_is_refused, "SM-RDV-09",
+            .needs = SYMMEM_CAP_OVERLAP, .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("rendezvous.overlapping_devices_work", overlapping_devices_work, "SM-RDV-09",
+            .needs = SYMMEM_CAP_OVERLAP, .max_ranks = 4),
     {.name = "test_allow_overlapping_devices",
      .requirements = "SM-RDV-09",
      .needs = SYMMEM_CAP_OVERLAP,

@@ -19,15 +19,15 @@ static void use_in_group(struct tk *t, symmem_group *group, void *ptr, struct li
     TK_EQ_SIZE(t, life.bytes, info.block_size);
     pad_expect(t, handle, 0);
     tk_fill(t, handle, next, 0, life.bytes, (uint8_t)(life.byte + info.rank));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_bytes(t, handle, info.rank, 0, life.bytes, (uint8_t)(life.byte + previous));
     uint8_t beyond = 0;
     TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_get(handle, next, life.bytes, &beyond, 1, NULL));
     tk_group_barrier(t, group); /* both are through: the next may be refused for poison */
     check_nothing_pending(t, handle, -1, 1);
     tk_group_barrier(t, group);
-    TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
-    TK_OK(t, symmem_put_signal(handle, next, 1, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_handle_reset(handle, LONG_MS));
+    TK_OK(t, symmem_put_signal(handle, next, 1, LONG_MS, NULL));
     pad_fill(t, handle, 0xFF);
     tk_group_barrier(t, group);
     tk_release(t, handle);
@@ -118,7 +118,7 @@ static void channels_of_a_large_pad(struct tk *t) {
         barrier_holding(t, handle, channels[i], NULL, t->world_size, i % t->world_size,
                         (uint64_t)i + 1);
     for (int i = COUNT - 1; i >= 0; i--)
-        TK_OK(t, symmem_wait_signal(handle, previous, channels[i], tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_wait_signal(handle, previous, channels[i], LONG_MS, NULL));
     TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_put_signal(handle, next, last + 1, 50, NULL));
     tk_out_of_band_barrier(t);
     tk_expect_bytes(t, handle, t->rank, 0, 1024, 0x2B);
@@ -152,11 +152,11 @@ static void peers_memory_is_not_ones_own(struct tk *t) {
         void *fresh = tk_alloc(t, 4096);
         TK_STATUS(t, SYMMEM_NOT_SYMMETRIC,
                   symmem_rendezvous(t->context, t->rank == odd ? peer : fresh, tk_world_group(t),
-                                    tk_scaled_ms(LONG_MS), &none));
+                                    LONG_MS, &none));
         TK_EQ_INT(t, odd, last_record().failed_rank);
     }
     tk_fill(t, handle, next, 0, 4096, 0x19);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_bytes(t, handle, t->rank, 0, 4096, 0x19);
 }
 
@@ -199,36 +199,19 @@ static void world_ranks_are_none_of_a_group(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "reuse.memory_changes_hands",
-     .requirements = "SM-RDV-19,SM-ALLOC-02,SM-SIGNAL-06,SM-HANDLE-09",
-     .min_ranks = 3,
-     .max_ranks = 3,
-     .flags = TK_WRITES_PADS,
-     .body = memory_changes_hands},
-    {.name = "reuse.blocks_change_hands",
-     .requirements = "SM-POOL-04,SM-POOL-08,SM-SIGNAL-06",
-     .needs = SYMMEM_CAP_POOL,
-     .min_ranks = 3,
-     .max_ranks = 3,
-     .flags = TK_WRITES_PADS,
-     .body = blocks_change_hands},
-    {.name = "reuse.channels_of_a_large_pad",
-     .requirements = "SM-SIGNAL-04,SM-HANDLE-04,SM-BARRIER-05",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .flags = TK_WRITES_PADS,
-     .body = channels_of_a_large_pad},
-    {.name = "reuse.peers_memory_is_not_ones_own",
-     .requirements = "SM-ALLOC-06,SM-ALLOC-07,SM-RDV-05",
-     .needs = SYMMEM_CAP_DIRECT_ACCESS,
-     .min_ranks = 2,
-     .max_ranks = 3,
-     .body = peers_memory_is_not_ones_own},
-    {.name = "reuse.world_ranks_are_none_of_a_group",
-     .requirements = "SM-SIGNAL-09,SM-ONESIDED-03,SM-VIEW-04,SM-HANDLE-06",
-     .min_ranks = 3,
-     .max_ranks = 4,
-     .flags = TK_WRITES_PADS,
-     .body = world_ranks_are_none_of_a_group},
+    TK_CASE("reuse.memory_changes_hands", memory_changes_hands,
+            "SM-RDV-19,SM-ALLOC-02,SM-SIGNAL-06,SM-HANDLE-09", .min_ranks = 3, .max_ranks = 3,
+            .flags = TK_WRITES_PADS),
+    TK_CASE("reuse.blocks_change_hands", blocks_change_hands, "SM-POOL-04,SM-POOL-08,SM-SIGNAL-06",
+            .needs = SYMMEM_CAP_POOL, .min_ranks = 3, .max_ranks = 3, .flags = TK_WRITES_PADS),
+    TK_CASE("reuse.channels_of_a_large_pad", channels_of_a_large_pad,
+            "SM-SIGNAL-04,SM-HANDLE-04,SM-BARRIER-05", .min_ranks = 2, .max_ranks = 4,
+            .flags = TK_WRITES_PADS),
+    TK_CASE("reuse.peers_memory_is_not_ones_own", peers_memory_is_not_ones_own,
+            "SM-ALLOC-06,SM-ALLOC-07,SM-RDV-05", .needs = SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2,
+            .max_ranks = 3),
+    TK_CASE("reuse.world_ranks_are_none_of_a_group", world_ranks_are_none_of_a_group,
+            "SM-SIGNAL-09,SM-ONESIDED-03,SM-VIEW-04,SM-HANDLE-06", .min_ranks = 3, .max_ranks = 4,
+            .flags = TK_WRITES_PADS),
 };
 TK_SUITE(reuse, cases);

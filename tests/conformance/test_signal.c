@@ -26,14 +26,13 @@ static void litmus_begin(struct tk *t, struct litmus *l) {
 }
 
 static bool await_data(struct tk *t, const struct litmus *l) {
-    return TK_OK(t, symmem_wait_signal(l->handle, l->previous, DATA_CHANNEL, tk_scaled_ms(LONG_MS),
-                                       l->stream));
+    return TK_OK(t, symmem_wait_signal(l->handle, l->previous, DATA_CHANNEL, LONG_MS, l->stream));
 }
 
 /* The words that came, which are checked; then tells the writer that the buffer is free again. */
 static bool litmus_received(struct tk *t, const struct litmus *l, size_t count,
                             uint32_t generation) {
-    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    uint32_t limit_ms = LONG_MS;
     size_t wrong = first_wrong_word(l->words, count, l->previous, generation);
     if (wrong != count)
         return TK_CHECK_MSG(t, false, "word %zu of %zu is not of generation %u", wrong, count,
@@ -104,10 +103,10 @@ static void wait_holds_until_put(struct tk *t) {
             check_others_held(t, NULL, t->world_size, round);
             for (int32_t r = 0; r < t->world_size; r++)
                 if (r != source)
-                    TK_OK(t, symmem_put_signal(handle, r, 0, tk_scaled_ms(LONG_MS), NULL));
+                    TK_OK(t, symmem_put_signal(handle, r, 0, LONG_MS, NULL));
         } else {
             show_entered(t, round);
-            TK_OK(t, symmem_wait_signal(handle, source, 0, tk_scaled_ms(LONG_MS), NULL));
+            TK_OK(t, symmem_wait_signal(handle, source, 0, LONG_MS, NULL));
             show_passed(t, round);
         }
     }
@@ -115,7 +114,7 @@ static void wait_holds_until_put(struct tk *t) {
 
 static void put_waits_for_consumption(struct tk *t) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
-    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    uint32_t limit_ms = LONG_MS;
     for (int32_t source = 0; source < t->world_size; source++) {
         int32_t target = (source + 1) % t->world_size;
         uint64_t round = (uint64_t)source + 1;
@@ -140,7 +139,7 @@ static void put_waits_for_consumption(struct tk *t) {
 
 static void consumed_signal_is_gone(struct tk *t) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
-    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    uint32_t limit_ms = LONG_MS;
     int32_t source = t->world_size - 1;
     for (uint64_t round = 1; round <= 3; round++) {
         if (t->rank == source) {
@@ -166,7 +165,7 @@ static void channels_are_apart(struct tk *t) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     int32_t last = info_of(t, handle).channel_count - 1;
     const int32_t pairs[6][2] = {{0, 1}, {1, 0}, {0, last}, {last, 0}, {1, last}, {last, last - 1}};
-    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    uint32_t limit_ms = LONG_MS;
     TK_REQUIRE(t, last >= 3);
     for (int i = 0; i < 6; i++) {
         uint64_t round = (uint64_t)i + 1;
@@ -207,7 +206,7 @@ static void every_channel_holds_one_signal(struct tk *t) {
 static void sources_are_apart(struct tk *t) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     int32_t consumer = t->world_size - 1;
-    uint32_t limit_ms = tk_scaled_ms(LONG_MS);
+    uint32_t limit_ms = LONG_MS;
     for (int32_t held = 0; held < consumer; held++) {
         uint64_t round = (uint64_t)held + 1;
         if (t->rank != held)
@@ -283,68 +282,37 @@ static void all_pairs_at_once(struct tk *t) {
     bool good = true;
     for (int round = 0; good && round < (t->world_size > 4 ? 20 : 60); round++) {
         for (int32_t r = 0; good && r < t->world_size; r++)
-            good = TK_OK(t, symmem_put_signal(handle, r, 1, tk_scaled_ms(LONG_MS), NULL));
+            good = TK_OK(t, symmem_put_signal(handle, r, 1, LONG_MS, NULL));
         for (int32_t r = t->world_size - 1; good && r >= 0; r--)
-            good = TK_OK(t, symmem_wait_signal(handle, r, 1, tk_scaled_ms(LONG_MS), NULL));
+            good = TK_OK(t, symmem_wait_signal(handle, r, 1, LONG_MS, NULL));
     }
 }
 
 static const struct tk_case cases[] = {
-    {.name = "signal.message_passing",
-     .requirements = "SM-SIGNAL-01,SM-ONESIDED-04",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = message_passing},
-    {.name = "signal.message_passing_direct",
-     .requirements = "SM-SIGNAL-01",
-     .needs = SYMMEM_CAP_DIRECT_ACCESS,
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .flags = TK_PLAIN_MEMORY,
-     .body = message_passing_direct},
-    {.name = "signal.wait_holds_until_put",
-     .requirements = "SM-SIGNAL-01,SM-SIGNAL-11",
-     .min_ranks = 2,
-     .body = wait_holds_until_put},
-    {.name = "signal.put_waits_for_consumption",
-     .requirements = "SM-SIGNAL-02",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = put_waits_for_consumption},
-    {.name = "signal.consumed_signal_is_gone",
-     .requirements = "SM-SIGNAL-03",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = consumed_signal_is_gone},
-    {.name = "signal.channels_are_apart",
-     .requirements = "SM-SIGNAL-04",
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .body = channels_are_apart},
-    {.name = "signal.every_channel_holds_one_signal",
-     .requirements = "SM-SIGNAL-04,SM-SIGNAL-11",
-     .max_ranks = 8,
-     .body = every_channel_holds_one_signal},
-    {.name = "signal.sources_are_apart",
-     .requirements = "SM-SIGNAL-05",
-     .min_ranks = 2,
-     .max_ranks = 5,
-     .body = sources_are_apart},
-    {.name = "signal.ranks_are_group_ranks",
-     .requirements = "SM-SIGNAL-07,SM-GROUP-02",
-     .max_ranks = 16,
-     .body = ranks_are_group_ranks},
-    {.name = "signal.signal_to_oneself",
-     .requirements = "SM-SIGNAL-08,SM-SIGNAL-03,SM-GROUP-08",
-     .max_ranks = 4,
-     .body = signal_to_oneself},
-    {.name = "signal.put_and_wait_need_no_peer",
-     .requirements = "SM-SIGNAL-10,SM-SIGNAL-11",
-     .max_ranks = 4,
-     .body = put_and_wait_need_no_peer},
-    {.name = "signal.all_pairs_at_once",
-     .requirements = "SM-SIGNAL-05,SM-SIGNAL-02",
-     .max_ranks = 8,
-     .body = all_pairs_at_once},
+    TK_CASE("signal.message_passing", message_passing, "SM-SIGNAL-01,SM-ONESIDED-04",
+            .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("signal.message_passing_direct", message_passing_direct, "SM-SIGNAL-01",
+            .needs = SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 4,
+            .flags = TK_PLAIN_MEMORY),
+    TK_CASE("signal.wait_holds_until_put", wait_holds_until_put, "SM-SIGNAL-01,SM-SIGNAL-11",
+            .min_ranks = 2),
+    TK_CASE("signal.put_waits_for_consumption", put_waits_for_consumption, "SM-SIGNAL-02",
+            .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("signal.consumed_signal_is_gone", consumed_signal_is_gone, "SM-SIGNAL-03",
+            .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("signal.channels_are_apart", channels_are_apart, "SM-SIGNAL-04", .min_ranks = 2,
+            .max_ranks = 2),
+    TK_CASE("signal.every_channel_holds_one_signal", every_channel_holds_one_signal,
+            "SM-SIGNAL-04,SM-SIGNAL-11", .max_ranks = 8),
+    TK_CASE("signal.sources_are_apart", sources_are_apart, "SM-SIGNAL-05", .min_ranks = 2,
+            .max_ranks = 5),
+    TK_CASE("signal.ranks_are_group_ranks", ranks_are_group_ranks, "SM-SIGNAL-07,SM-GROUP-02",
+            .max_ranks = 16),
+    TK_CASE("signal.signal_to_oneself", signal_to_oneself, "SM-SIGNAL-08,SM-SIGNAL-03,SM-GROUP-08",
+            .max_ranks = 4),
+    TK_CASE("signal.put_and_wait_need_no_peer", put_and_wait_need_no_peer,
+            "SM-SIGNAL-10,SM-SIGNAL-11", .max_ranks = 4),
+    TK_CASE("signal.all_pairs_at_once", all_pairs_at_once, "SM-SIGNAL-05,SM-SIGNAL-02",
+            .max_ranks = 8),
 };
 TK_SUITE(signal, cases);

@@ -9,7 +9,7 @@ static void signals_with_prefix_subgroup(struct tk *t) {
     symmem_handle *world = tk_rendezvous(t, ptr, tk_world_group(t));
     if (t->rank < 2) {
         symmem_handle *pair = tk_rendezvous(t, ptr, tk_group(t, "prefix", prefix, 2));
-        uint32_t limit_ms = tk_scaled_ms(10000);
+        uint32_t limit_ms = tk_limit_ms(t, 10000);
         if (t->rank == 1) {
             TK_OK(t, symmem_put_signal(pair, 0, 0, limit_ms, NULL));
             TK_OK(t, symmem_put_signal(world, 0, 0, limit_ms, NULL));
@@ -21,7 +21,7 @@ static void signals_with_prefix_subgroup(struct tk *t) {
         }
     }
     tk_out_of_band_barrier(t);
-    TK_OK(t, symmem_barrier(world, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(world, 0, LONG_MS, NULL));
 }
 
 /* Ranks 2 and 1 both have group rank 1, of {0, 2} and of the world. */
@@ -30,7 +30,7 @@ static void signals_across_groups(struct tk *t) {
     void *ptr = tk_alloc(t, 256);
     symmem_handle *world = tk_rendezvous(t, ptr, tk_world_group(t));
     symmem_handle *pair = NULL;
-    uint32_t limit_ms = tk_scaled_ms(10000);
+    uint32_t limit_ms = tk_limit_ms(t, 10000);
     if (t->rank == 0 || t->rank == 2)
         pair = tk_rendezvous(t, ptr, tk_group(t, "odd", odd, 2));
     if (t->rank == 2)
@@ -129,34 +129,16 @@ static void put_wait_rank_out_of_bounds(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "test_builtin_signals_not_shared_with_prefix_subgroup",
-     .requirements = "SM-SIGNAL-06",
-     .min_ranks = 2,
-     .max_ranks = 5,
-     .body = signals_with_prefix_subgroup},
-    {.name = "test_builtin_signals_not_shared_across_groups",
-     .requirements = "SM-SIGNAL-06,SM-SIGNAL-07",
-     .min_ranks = 3,
-     .max_ranks = 4,
-     .body = signals_across_groups},
-    {.name = "signal.twin_groups_are_apart",
-     .requirements = "SM-SIGNAL-06",
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .body = twin_groups_are_apart},
-    {.name = "signal.blocks_are_apart",
-     .requirements = "SM-SIGNAL-06",
-     .max_ranks = 4,
-     .body = blocks_are_apart},
-    {.name = "test_put_wait_signal_channel_out_of_bounds",
-     .requirements = "SM-SIGNAL-09",
-     .max_ranks = 8,
-     .flags = TK_WRITES_PADS,
-     .body = put_wait_channel_out_of_bounds},
-    {.name = "test_put_wait_signal_rank_out_of_bounds",
-     .requirements = "SM-SIGNAL-09,SM-VIEW-04",
-     .max_ranks = 8,
-     .flags = TK_WRITES_PADS,
-     .body = put_wait_rank_out_of_bounds},
+    TK_CASE("test_builtin_signals_not_shared_with_prefix_subgroup", signals_with_prefix_subgroup,
+            "SM-SIGNAL-06", .min_ranks = 2, .max_ranks = 5),
+    TK_CASE("test_builtin_signals_not_shared_across_groups", signals_across_groups,
+            "SM-SIGNAL-06,SM-SIGNAL-07", .min_ranks = 3, .max_ranks = 4),
+    TK_CASE("signal.twin_groups_are_apart", twin_groups_are_apart, "SM-SIGNAL-06", .min_ranks = 2,
+            .max_ranks = 2),
+    TK_CASE("signal.blocks_are_apart", blocks_are_apart, "SM-SIGNAL-06", .max_ranks = 4),
+    TK_CASE("test_put_wait_signal_channel_out_of_bounds", put_wait_channel_out_of_bounds,
+            "SM-SIGNAL-09", .max_ranks = 8, .flags = TK_WRITES_PADS),
+    TK_CASE("test_put_wait_signal_rank_out_of_bounds", put_wait_rank_out_of_bounds,
+            "SM-SIGNAL-09,SM-VIEW-04", .max_ranks = 8, .flags = TK_WRITES_PADS),
 };
 TK_SUITE(signal_isolation, cases);

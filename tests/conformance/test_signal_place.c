@@ -22,7 +22,8 @@ static void place_is_fixed(struct tk *t) {
             return;
         tk_fill(t, handle, t->rank, 0, sizes[(i + 3) % 7], (uint8_t)i);
         uint32_t limit_ms = 3000 + limits_ms[(i + 2) % 5] % 100;
-        if (!TK_OK(t, symmem_wait_signal(handle, previous, channel, tk_scaled_ms(limit_ms), NULL)))
+        if (!TK_OK(t,
+                   symmem_wait_signal(handle, previous, channel, tk_limit_ms(t, limit_ms), NULL)))
             return;
     }
 }
@@ -38,7 +39,7 @@ static void place_is_fixed_on_streams(struct tk *t) {
         symmem_stream *waiting = i % 2 == 0 ? NULL : stream;
         TK_OK(t, symmem_put_signal(handle, next, i, LONG_MS, putting));
         TK_OK(t,
-              symmem_wait_signal(handle, previous, i, tk_scaled_ms(3000 + (uint32_t)i), waiting));
+              symmem_wait_signal(handle, previous, i, tk_limit_ms(t, 3000 + (uint32_t)i), waiting));
         tk_synchronize(t, stream);
     }
 }
@@ -54,7 +55,7 @@ static void failed_put_leaves_its_slot(struct tk *t) {
     }
     tk_out_of_band_barrier(t);
     if (t->rank == 1) {
-        TK_OK(t, symmem_wait_signal(handle, 0, 3, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_wait_signal(handle, 0, 3, LONG_MS, NULL));
         TK_STATUS_EITHER(t, SYMMEM_POISONED, SYMMEM_TIMEOUT,
                          symmem_wait_signal(handle, 0, 3, 100, NULL));
     }
@@ -68,7 +69,7 @@ static void failed_wait_leaves_its_slot(struct tk *t) {
         TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(handle, 1, 3, 30, NULL));
     tk_out_of_band_barrier(t);
     if (t->rank == 1) {
-        TK_OK(t, symmem_put_signal(handle, 0, 3, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_put_signal(handle, 0, 3, LONG_MS, NULL));
         TK_STATUS_EITHER(t, SYMMEM_POISONED, SYMMEM_TIMEOUT,
                          symmem_put_signal(handle, 0, 3, 100, NULL));
     }
@@ -76,24 +77,12 @@ static void failed_wait_leaves_its_slot(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "signal.place_is_fixed",
-     .requirements = "SM-SIGNAL-11",
-     .max_ranks = 4,
-     .body = place_is_fixed},
-    {.name = "signal.place_is_fixed_on_streams",
-     .requirements = "SM-SIGNAL-11",
-     .needs = SYMMEM_CAP_STREAMS,
-     .max_ranks = 4,
-     .body = place_is_fixed_on_streams},
-    {.name = "signal.failed_put_leaves_its_slot",
-     .requirements = "SM-SIGNAL-12,SM-TIMEOUT-14",
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .body = failed_put_leaves_its_slot},
-    {.name = "signal.failed_wait_leaves_its_slot",
-     .requirements = "SM-SIGNAL-12,SM-TIMEOUT-14",
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .body = failed_wait_leaves_its_slot},
+    TK_CASE("signal.place_is_fixed", place_is_fixed, "SM-SIGNAL-11", .max_ranks = 4),
+    TK_CASE("signal.place_is_fixed_on_streams", place_is_fixed_on_streams, "SM-SIGNAL-11",
+            .needs = SYMMEM_CAP_STREAMS, .max_ranks = 4),
+    TK_CASE("signal.failed_put_leaves_its_slot", failed_put_leaves_its_slot,
+            "SM-SIGNAL-12,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 2),
+    TK_CASE("signal.failed_wait_leaves_its_slot", failed_wait_leaves_its_slot,
+            "SM-SIGNAL-12,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 2),
 };
 TK_SUITE(signal_place, cases);

@@ -85,7 +85,7 @@ static void all_is_spoilt(struct tk *t, symmem_handle *handle) {
         TK_CHECK(t, status != SYMMEM_CORRUPT || last_record().actual == SPOILT);
     }
     tk_out_of_band_barrier(t);
-    TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_handle_reset(handle, LONG_MS));
 }
 
 /* The words of rank 0's state that are 1 while a signal of the last rank's is there, and 0 before
@@ -97,9 +97,9 @@ static int find_slot(struct tk *t, symmem_handle *handle, size_t slots[MOST_WORD
     int found = 0;
     for (int i = 0; i < 3; i++) {
         if (i == 1 && t->rank == source)
-            TK_OK(t, symmem_put_signal(handle, 0, CHANNEL, tk_scaled_ms(LONG_MS), NULL));
+            TK_OK(t, symmem_put_signal(handle, 0, CHANNEL, LONG_MS, NULL));
         if (i == 2 && t->rank == 0)
-            TK_OK(t, symmem_wait_signal(handle, source, CHANNEL, tk_scaled_ms(LONG_MS), NULL));
+            TK_OK(t, symmem_wait_signal(handle, source, CHANNEL, LONG_MS, NULL));
         tk_out_of_band_barrier(t);
         states[i] = malloc(words * 4);
         TK_REQUIRE(t, states[i] != NULL);
@@ -129,8 +129,8 @@ static void slot_is_spoilt(struct tk *t, symmem_handle *handle, bool put, const 
     tk_out_of_band_barrier(t);
     if (t->rank == (put ? source : 0)) {
         TK_STATUS(t, SYMMEM_CORRUPT,
-                  put ? symmem_put_signal(handle, 0, CHANNEL, tk_scaled_ms(2000), NULL)
-                      : symmem_wait_signal(handle, source, CHANNEL, tk_scaled_ms(2000), NULL));
+                  put ? symmem_put_signal(handle, 0, CHANNEL, tk_limit_ms(t, 2000), NULL)
+                      : symmem_wait_signal(handle, source, CHANNEL, tk_limit_ms(t, 2000), NULL));
         symmem_error_record record = last_record();
         TK_EQ_STR(t, put ? "put_signal" : "wait_signal", record.operation);
         TK_EQ_INT(t, CHANNEL, record.channel);
@@ -139,7 +139,7 @@ static void slot_is_spoilt(struct tk *t, symmem_handle *handle, bool put, const 
         TK_CHECK(t, info_of(t, handle).poisoned);
     }
     tk_out_of_band_barrier(t);
-    TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_handle_reset(handle, LONG_MS));
 }
 
 static void spoilt_state_is_no_signal(struct tk *t) {
@@ -155,7 +155,7 @@ static void spoilt_state_is_no_signal(struct tk *t) {
     for (int put = 0; count > 0 && put < 2; put++)
         slot_is_spoilt(t, handle, put, slots, count);
     ring_signal(t, handle, CHANNEL);
-    TK_OK(t, symmem_barrier(handle, CHANNEL, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, CHANNEL, LONG_MS, NULL));
 }
 
 /* Whoever maps it without a look dies of the first access beyond its end. A backend that shares no
@@ -167,8 +167,7 @@ static void file_for_memory(struct tk *t, off_t bytes) {
     TK_REQUIRE_OK(t, symmem_alloc(t->context, 1 << 16, -1, NULL, &ptr));
     lie_bytes = bytes;
     lies = t->rank == 0;
-    symmem_status status =
-        symmem_rendezvous(t->context, ptr, tk_world_group(t), tk_scaled_ms(LONG_MS), &handle);
+    symmem_status status = symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &handle);
     lies = false;
     tk_share_u64(t, 0, (uint64_t)status);
     tk_out_of_band_barrier(t);
@@ -181,7 +180,7 @@ static void file_for_memory(struct tk *t, off_t bytes) {
     tk_out_of_band_barrier(t);
     handle = tk_rendezvous(t, ptr, tk_world_group(t));
     ring_signal(t, handle, 0);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_release(t, handle);
     TK_OK(t, symmem_free(t->context, ptr));
 }
@@ -193,16 +192,9 @@ static void empty_file_for_memory(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "rendezvous.empty_file_for_memory",
-     .requirements = "SM-RDV-22",
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .flags = TK_NO_BACKEND,
-     .body = empty_file_for_memory},
-    {.name = "signal.spoilt_state_is_no_signal",
-     .requirements = "SM-TIMEOUT-10,SM-TIMEOUT-07",
-     .max_ranks = 2,
-     .flags = TK_NO_BACKEND,
-     .body = spoilt_state_is_no_signal},
+    TK_CASE("rendezvous.empty_file_for_memory", empty_file_for_memory, "SM-RDV-22", .min_ranks = 2,
+            .max_ranks = 2, .flags = TK_NO_BACKEND),
+    TK_CASE("signal.spoilt_state_is_no_signal", spoilt_state_is_no_signal,
+            "SM-TIMEOUT-10,SM-TIMEOUT-07", .max_ranks = 2, .flags = TK_NO_BACKEND),
 };
 TK_SUITE(signal_state, cases);

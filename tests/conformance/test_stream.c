@@ -58,7 +58,7 @@ static void enqueueing_does_not_wait(struct tk *t) {
     bool idle = true;
     memset(data, 0x6E, sizeof(data));
     if (t->rank != last)
-        TK_OK(t, symmem_wait_signal(handle, last, 0, tk_scaled_ms(LONG_MS), stream));
+        TK_OK(t, symmem_wait_signal(handle, last, 0, LONG_MS, stream));
     TK_OK(t, symmem_put(handle, t->rank, 64, data, 64, stream));
     TK_OK(t, symmem_stream_query(stream, &idle));
     TK_CHECK(t, t->rank == last || !idle);
@@ -105,7 +105,7 @@ static void stream_barrier_orders_stream_writes(struct tk *t) {
     memset(source, 0x40 + t->rank, sizeof(source));
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
     TK_OK(t, symmem_put(handle, next, 0, source, sizeof(source), stream));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), stream));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, stream));
     TK_OK(t, symmem_get(handle, t->rank, 0, seen, sizeof(seen), stream));
     tk_sleep_ms(t->rank == 0 ? 20 : 0);
     gate_open(&gate);
@@ -156,7 +156,7 @@ static void synchronize_times_out(struct tk *t) {
     TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, 60));
     expect_elapsed(t, 60, begin_ms);
     TK_AT_LEAST(t, 60, tk_now_ms() - begin_ms + 2);
-    TK_BELOW(t, tk_scaled_ms(5000), tk_now_ms() - begin_ms);
+    TK_WITHIN(t, 5000, begin_ms);
     TK_EQ_INT(t, 0, steps_done(&log));
     gate_open(&gate);
     tk_synchronize(t, stream); /* the expiry was no failure of the work */
@@ -186,7 +186,7 @@ static void failed_step_is_recorded(struct tk *t) {
         symmem_status status = symmem_copy(t->context, to, from, 64, stream);
         if (status == SYMMEM_OK) {
             symmem_clear_error();
-            status = symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS));
+            status = symmem_stream_synchronize(stream, LONG_MS);
         }
         if (tk_point_count(t, steps[i]) > 0) { /* some are passed when something is kept anew */
             symmem_error_record record = last_record();
@@ -200,7 +200,7 @@ static void failed_step_is_recorded(struct tk *t) {
             told++;
         }
         tk_forget_points(t);
-        TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+        TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
         TK_OK(t, symmem_copy(t->context, to, from, 64, stream));
         tk_synchronize(t, stream);
     }
@@ -220,17 +220,17 @@ static void first_failure_is_reported_once(struct tk *t) {
         tk_sleep_ms(2);
     }
     symmem_clear_error();
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
     symmem_error_record record = last_record();
     TK_EQ_INT(t, SYMMEM_TIMEOUT, record.status);
     TK_EQ_STR(t, "wait_signal", record.operation);
     TK_EQ_INT(t, 5, record.channel);
     TK_CHECK(t, symmem_error_is_missing(&record, t->rank));
     TK_CHECK(t, info_of(t, handle).poisoned);
-    TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
     TK_STATUS_EITHER(t, SYMMEM_POISONED, SYMMEM_OK,
                      symmem_barrier(handle, 0, 1000, stream)); /* now, or at synchronise */
-    symmem_status status = symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS));
+    symmem_status status = symmem_stream_synchronize(stream, LONG_MS);
     TK_CHECK(t, status == SYMMEM_OK || status == SYMMEM_POISONED);
     TK_OK(t, symmem_stream_synchronize(stream, 1000));
     work_after(t, stream);
@@ -244,7 +244,7 @@ static void every_operation_fails_on_a_stream(struct tk *t) {
         if (t->rank == 0) {
             make_unsatisfied(t, handle, (enum signal_op)op, 1, 2);
             TK_OK(t, run_op(handle, (enum signal_op)op, 1, 2, 40, stream));
-            TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+            TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
             symmem_error_record record = last_record();
             TK_EQ_STR(t, op_name((enum signal_op)op), record.operation);
             TK_EQ_INT(t, 2, record.channel);
@@ -264,18 +264,18 @@ static void work_behind_a_failure_is_poisoned(struct tk *t) {
     symmem_stream *stream = tk_stream(t), *beside = tk_stream(t);
     if (t->rank == 0) {
         TK_OK(t, symmem_wait_signal(handle, 1, 4, 0, beside));
-        TK_OK(t, symmem_wait_signal(handle, 1, 2, tk_meeting_ms(300, 40), stream));
-        TK_OK(t, symmem_put_signal(handle, 1, 3, tk_scaled_ms(LONG_MS), stream));
-        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+        TK_OK(t, symmem_wait_signal(handle, 1, 2, tk_limit_ms(t, 300), stream));
+        TK_OK(t, symmem_put_signal(handle, 1, 3, LONG_MS, stream));
+        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
         /* What waits on another stream ends of this rank's own poison: the peer has none. */
-        TK_STATUS(t, SYMMEM_POISONED, symmem_stream_synchronize(beside, tk_scaled_ms(LONG_MS)));
+        TK_STATUS(t, SYMMEM_POISONED, symmem_stream_synchronize(beside, LONG_MS));
         TK_EQ_INT(t, 0, last_record().failed_rank);
         TK_EQ_INT(t, 0, last_record().missing_count);
         TK_EQ_INT(t, 4, last_record().channel);
     }
     tk_out_of_band_barrier(t);
     if (t->rank == 1) {
-        symmem_status status = symmem_wait_signal(handle, 0, 3, tk_scaled_ms(LONG_MS), NULL);
+        symmem_status status = symmem_wait_signal(handle, 0, 3, LONG_MS, NULL);
         TK_CHECK_MSG(t, status != SYMMEM_OK,
                      "rank 0's stream put a signal after its handle was poisoned");
         TK_STATUS(t, SYMMEM_POISONED, status);
@@ -309,7 +309,7 @@ static void events_order_streams(struct tk *t) {
     TK_STATUS(t, SYMMEM_TIMEOUT, symmem_event_synchronize(event, 30));
     expect_elapsed(t, 30, begin_ms);
     gate_open(&gate);
-    TK_OK(t, symmem_event_synchronize(event, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_event_synchronize(event, LONG_MS));
     TK_OK(t, symmem_event_query(event, &reached));
     TK_CHECK(t, reached);
     tk_synchronize(t, second);
@@ -343,8 +343,8 @@ static void event_marks_a_point(struct tk *t) {
     TK_OK(t, symmem_event_record(event, first));
     TK_OK(t, symmem_stream_host_fn(first, gate_fn, &gate));
     TK_OK(t, symmem_stream_wait_event(second, event));
-    TK_OK(t, symmem_stream_synchronize(second, tk_scaled_ms(LONG_MS)));
-    TK_OK(t, symmem_event_synchronize(event, tk_scaled_ms(2000)));
+    TK_OK(t, symmem_stream_synchronize(second, LONG_MS));
+    TK_OK(t, symmem_event_synchronize(event, tk_limit_ms(t, 2000)));
     TK_OK(t, symmem_event_query(event, &reached));
     TK_CHECK(t, reached);
     TK_CHECK(t, !atomic_load(&gate.timed_out));
@@ -367,13 +367,13 @@ static void later_record_moves_no_wait(struct tk *t) {
     TK_OK(t, symmem_stream_wait_event(third, event));
     TK_OK(t, symmem_event_record(event, second));
     gate_open(&gates[0]);
-    TK_OK(t, symmem_stream_synchronize(third, tk_scaled_ms(2000)));
+    TK_OK(t, symmem_stream_synchronize(third, tk_limit_ms(t, 2000)));
     tk_synchronize(t, first);
     TK_OK(t, symmem_event_query(event, &reached));
     TK_CHECK_MSG(t, !reached, "the event is reached by what it marked before");
     TK_STATUS(t, SYMMEM_TIMEOUT, symmem_event_synchronize(event, 10));
     gate_open(&gates[1]);
-    TK_OK(t, symmem_event_synchronize(event, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_event_synchronize(event, LONG_MS));
     tk_synchronize(t, second);
     tk_synchronize(t, third);
     symmem_event_destroy(event);
@@ -471,96 +471,45 @@ static void free_waits_for_pending_work(struct tk *t) {
     TK_CHECK_MSG(t, steps_done(&log) == 1,
                  "symmem_free did not wait for the stream's work (by device_synchronize)");
     TK_CHECK(t, !started || pthread_join(thread, NULL) == 0);
-    TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
 }
 
 static const struct tk_case cases[] = {
-    {.name = "stream.in_order_and_asynchronous",
-     .requirements = "SM-STREAM-01",
-     .needs = STREAM_FN,
-     .max_ranks = 2,
-     .body = in_order_and_asynchronous},
-    {.name = "stream.enqueueing_does_not_wait",
-     .requirements = "SM-STREAM-01",
-     .needs = SYMMEM_CAP_STREAMS,
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = enqueueing_does_not_wait},
-    {.name = "stream.null_stream_is_synchronous",
-     .requirements = "SM-STREAM-02",
-     .max_ranks = 2,
-     .body = null_stream_is_synchronous},
-    {.name = "stream.barrier_orders_stream_writes",
-     .requirements = "SM-STREAM-01,SM-BARRIER-02",
-     .needs = STREAM_FN,
-     .max_ranks = 4,
-     .body = stream_barrier_orders_stream_writes},
-    {.name = "stream.synchronize_times_out",
-     .requirements = "SM-STREAM-03",
-     .needs = STREAM_FN,
-     .max_ranks = 2,
-     .body = synchronize_times_out},
-    {.name = "stream.failed_step_is_recorded",
-     .requirements = "SM-POINT-02,SM-STREAM-03",
-     .needs = SYMMEM_CAP_STREAMS,
-     .max_ranks = 2,
-     .body = failed_step_is_recorded},
-    {.name = "stream.first_failure_is_reported_once",
-     .requirements = "SM-STREAM-03,SM-TIMEOUT-14",
-     .needs = SYMMEM_CAP_STREAMS,
-     .max_ranks = 2,
-     .body = first_failure_is_reported_once},
-    {.name = "stream.every_operation_fails_on_a_stream",
-     .requirements = "SM-STREAM-03,SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-04,SM-TIMEOUT-14",
-     .needs = SYMMEM_CAP_STREAMS,
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .body = every_operation_fails_on_a_stream},
-    {.name = "stream.work_behind_a_failure_is_poisoned",
-     .requirements = "SM-TIMEOUT-04,SM-TIMEOUT-05,SM-SIGNAL-12",
-     .needs = SYMMEM_CAP_STREAMS,
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .body = work_behind_a_failure_is_poisoned},
-    {.name = "stream.events_order_streams",
-     .requirements = "SM-STREAM-04",
-     .needs = STREAM_FN,
-     .max_ranks = 2,
-     .body = events_order_streams},
-    {.name = "stream.unrecorded_event_is_reached",
-     .requirements = "SM-STREAM-04",
-     .needs = SYMMEM_CAP_STREAMS,
-     .max_ranks = 2,
-     .body = unrecorded_event_is_reached},
-    {.name = "stream.event_marks_a_point",
-     .requirements = "SM-STREAM-04",
-     .needs = STREAM_FN,
-     .max_ranks = 2,
-     .body = event_marks_a_point},
-    {.name = "stream.later_record_moves_no_wait",
-     .requirements = "SM-STREAM-04",
-     .needs = STREAM_FN,
-     .max_ranks = 2,
-     .body = later_record_moves_no_wait},
-    {.name = "stream.foreign_stream_is_refused",
-     .requirements = "SM-STREAM-16",
-     .needs = SYMMEM_CAP_STREAMS,
-     .max_ranks = 2,
-     .body = foreign_stream_is_refused},
-    {.name = "stream.destroy_keeps_work",
-     .requirements = "SM-STREAM-17",
-     .needs = STREAM_FN,
-     .max_ranks = 2,
-     .body = destroy_keeps_work},
-    {.name = "stream.event_destroyed_while_waited_for",
-     .requirements = "SM-STREAM-17,SM-STREAM-04",
-     .needs = STREAM_FN,
-     .max_ranks = 2,
-     .body = event_destroyed_while_waited_for},
-    {.name = "test_free_waits_for_pending_work",
-     .requirements = "SM-ALLOC-12",
-     .needs = STREAM_FN,
-     .max_ranks = 2,
-     .body = free_waits_for_pending_work},
+    TK_CASE("stream.in_order_and_asynchronous", in_order_and_asynchronous, "SM-STREAM-01",
+            .needs = STREAM_FN, .max_ranks = 2),
+    TK_CASE("stream.enqueueing_does_not_wait", enqueueing_does_not_wait, "SM-STREAM-01",
+            .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("stream.null_stream_is_synchronous", null_stream_is_synchronous, "SM-STREAM-02",
+            .max_ranks = 2),
+    TK_CASE("stream.barrier_orders_stream_writes", stream_barrier_orders_stream_writes,
+            "SM-STREAM-01,SM-BARRIER-02", .needs = STREAM_FN, .max_ranks = 4),
+    TK_CASE("stream.synchronize_times_out", synchronize_times_out, "SM-STREAM-03",
+            .needs = STREAM_FN, .max_ranks = 2),
+    TK_CASE("stream.failed_step_is_recorded", failed_step_is_recorded, "SM-POINT-02,SM-STREAM-03",
+            .needs = SYMMEM_CAP_STREAMS, .max_ranks = 2),
+    TK_CASE("stream.first_failure_is_reported_once", first_failure_is_reported_once,
+            "SM-STREAM-03,SM-TIMEOUT-14", .needs = SYMMEM_CAP_STREAMS, .max_ranks = 2),
+    TK_CASE("stream.every_operation_fails_on_a_stream", every_operation_fails_on_a_stream,
+            "SM-STREAM-03,SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-04,SM-TIMEOUT-14",
+            .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 2),
+    TK_CASE("stream.work_behind_a_failure_is_poisoned", work_behind_a_failure_is_poisoned,
+            "SM-TIMEOUT-04,SM-TIMEOUT-05,SM-SIGNAL-12", .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2,
+            .max_ranks = 2),
+    TK_CASE("stream.events_order_streams", events_order_streams, "SM-STREAM-04", .needs = STREAM_FN,
+            .max_ranks = 2),
+    TK_CASE("stream.unrecorded_event_is_reached", unrecorded_event_is_reached, "SM-STREAM-04",
+            .needs = SYMMEM_CAP_STREAMS, .max_ranks = 2),
+    TK_CASE("stream.event_marks_a_point", event_marks_a_point, "SM-STREAM-04", .needs = STREAM_FN,
+            .max_ranks = 2),
+    TK_CASE("stream.later_record_moves_no_wait", later_record_moves_no_wait, "SM-STREAM-04",
+            .needs = STREAM_FN, .max_ranks = 2),
+    TK_CASE("stream.foreign_stream_is_refused", foreign_stream_is_refused, "SM-STREAM-16",
+            .needs = SYMMEM_CAP_STREAMS, .max_ranks = 2),
+    TK_CASE("stream.destroy_keeps_work", destroy_keeps_work, "SM-STREAM-17", .needs = STREAM_FN,
+            .max_ranks = 2),
+    TK_CASE("stream.event_destroyed_while_waited_for", event_destroyed_while_waited_for,
+            "SM-STREAM-17,SM-STREAM-04", .needs = STREAM_FN, .max_ranks = 2),
+    TK_CASE("test_free_waits_for_pending_work", free_waits_for_pending_work, "SM-ALLOC-12",
+            .needs = STREAM_FN, .max_ranks = 2),
 };
 TK_SUITE(stream, cases);

@@ -17,7 +17,7 @@ static struct ring ring_begin(struct tk *t) {
     ring.previous = (t->rank + t->world_size - 1) % t->world_size;
     ring.streams[0] = tk_stream(t);
     ring.streams[1] = tk_stream(t);
-    ring.limit_ms = tk_scaled_ms(LONG_MS);
+    ring.limit_ms = LONG_MS;
     return ring;
 }
 
@@ -112,9 +112,9 @@ static void null_stream_waits_for_the_stream(struct tk *t) {
     struct gate gate = {0};
     pthread_t thread;
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), stream));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, stream));
     TK_REQUIRE(t, pthread_create(&thread, NULL, open_later, &gate) == 0);
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     TK_CHECK_MSG(t, atomic_load(&gate.open), "the call overtook the channel's work on the stream");
     TK_CHECK(t, pthread_join(thread, NULL) == 0);
     tk_synchronize(t, stream);
@@ -199,46 +199,21 @@ static void concurrent_threads(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "test_stream_serialization_barrier_two_streams",
-     .requirements = "SM-STREAM-05",
-     .needs = STREAM_FN,
-     .max_ranks = 4,
-     .body = barrier_two_streams},
-    {.name = "test_stream_serialization_put_wait_two_streams",
-     .requirements = "SM-STREAM-05",
-     .needs = SYMMEM_CAP_STREAMS,
-     .max_ranks = 4,
-     .body = put_wait_two_streams},
-    {.name = "stream.ranks_use_opposite_streams",
-     .requirements = "SM-STREAM-05",
-     .needs = SYMMEM_CAP_STREAMS,
-     .max_ranks = 4,
-     .body = opposite_streams},
-    {.name = "stream.null_stream_takes_its_turn",
-     .requirements = "SM-STREAM-05,SM-STREAM-02",
-     .needs = STREAM_FN,
-     .max_ranks = 4,
-     .body = null_stream_takes_its_turn},
-    {.name = "stream.null_stream_waits_for_the_stream",
-     .requirements = "SM-STREAM-05,SM-STREAM-02",
-     .needs = STREAM_FN,
-     .max_ranks = 2,
-     .body = null_stream_waits_for_the_stream},
-    {.name = "test_stream_serialization_waits_on_pad_kernel_only",
-     .requirements = "SM-STREAM-06",
-     .needs = STREAM_FN,
-     .max_ranks = 4,
-     .body = waits_on_pad_kernel_only},
-    {.name = "stream.channels_are_independent",
-     .requirements = "SM-STREAM-07",
-     .needs = SYMMEM_CAP_STREAMS,
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = channels_are_independent},
-    {.name = "test_stream_serialization_concurrent_threads",
-     .requirements = "SM-STREAM-05,SM-THREAD-02",
-     .needs = SYMMEM_CAP_STREAMS,
-     .max_ranks = 4,
-     .body = concurrent_threads},
+    TK_CASE("test_stream_serialization_barrier_two_streams", barrier_two_streams, "SM-STREAM-05",
+            .needs = STREAM_FN, .max_ranks = 4),
+    TK_CASE("test_stream_serialization_put_wait_two_streams", put_wait_two_streams, "SM-STREAM-05",
+            .needs = SYMMEM_CAP_STREAMS, .max_ranks = 4),
+    TK_CASE("stream.ranks_use_opposite_streams", opposite_streams, "SM-STREAM-05",
+            .needs = SYMMEM_CAP_STREAMS, .max_ranks = 4),
+    TK_CASE("stream.null_stream_takes_its_turn", null_stream_takes_its_turn,
+            "SM-STREAM-05,SM-STREAM-02", .needs = STREAM_FN, .max_ranks = 4),
+    TK_CASE("stream.null_stream_waits_for_the_stream", null_stream_waits_for_the_stream,
+            "SM-STREAM-05,SM-STREAM-02", .needs = STREAM_FN, .max_ranks = 2),
+    TK_CASE("test_stream_serialization_waits_on_pad_kernel_only", waits_on_pad_kernel_only,
+            "SM-STREAM-06", .needs = STREAM_FN, .max_ranks = 4),
+    TK_CASE("stream.channels_are_independent", channels_are_independent, "SM-STREAM-07",
+            .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("test_stream_serialization_concurrent_threads", concurrent_threads,
+            "SM-STREAM-05,SM-THREAD-02", .needs = SYMMEM_CAP_STREAMS, .max_ranks = 4),
 };
 TK_SUITE(stream_channels, cases);

@@ -20,7 +20,7 @@ static void running_work_is_no_idleness(struct tk *t) {
     struct gate gate = {0};
     bool idle = true;
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
-    TK_CHECK(t, await_flag(&gate.entered, tk_scaled_ms(LONG_MS)));
+    TK_CHECK(t, await_flag(&gate.entered, LONG_MS));
     TK_OK(t, symmem_stream_query(stream, &idle));
     TK_CHECK(t, !idle);
     gate_open(&gate);
@@ -37,7 +37,7 @@ struct waiter {
 
 static void *synchronize(void *arg) {
     struct waiter *waiter = arg;
-    TK_OK(waiter->t, symmem_stream_synchronize(waiter->stream, 2 * tk_scaled_ms(LONG_MS)));
+    TK_OK(waiter->t, symmem_stream_synchronize(waiter->stream, 2 * LONG_MS));
     atomic_store(&waiter->done, 1);
     return NULL;
 }
@@ -52,7 +52,7 @@ static bool synchronize_before_more(struct tk *t, symmem_stream *stream, uint32_
     tk_sleep_ms(moment_ms); /* for the thread to begin to wait */
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &second));
     gate_open(&first);
-    bool back = await_flag(&waiter.done, tk_scaled_ms(20 * moment_ms));
+    bool back = await_flag(&waiter.done, tk_limit_ms(t, 20 * moment_ms));
     gate_open(&second);
     if (started)
         TK_CHECK(t, pthread_join(thread, NULL) == 0);
@@ -99,7 +99,7 @@ static void free_has_a_limit(struct tk *t) {
     TK_STATUS(t, SYMMEM_TIMEOUT, symmem_free(t->context, memory));
     atomic_store(&opener.returned, 1);
     TK_CHECK(t, pthread_join(thread, NULL) == 0);
-    TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
     TK_OK(t, symmem_is_symmetric(t->context, memory, &symmetric));
     TK_CHECK(t, symmetric);
     tk_free(t, memory);
@@ -159,9 +159,9 @@ static void failure_beside_the_origin(struct tk *t) {
     fork_join(t, &fork);
     TK_REQUIRE_OK(t, symmem_stream_end_capture(fork.origin, &fork.graph));
     TK_OK(t, symmem_graph_launch(fork.graph, fork.origin));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(fork.origin, tk_scaled_ms(LONG_MS)));
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(fork.origin, LONG_MS));
     TK_EQ_INT(t, 2, last_record().channel);
-    TK_OK(t, symmem_stream_synchronize(fork.side, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_stream_synchronize(fork.side, LONG_MS));
     work_after(t, fork.origin);
     work_after(t, fork.side);
     fork_end(t, &fork);
@@ -190,7 +190,7 @@ static void other_device_refused_for_memory(struct tk *t, symmem_handle *handle,
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
               symmem_stream_write_value32(t->context, &tensor, 0, 7, stream));
     TK_OK(t, symmem_copy(t->context, data, data + 8, 8, stream)); /* of no device */
-    TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
     tk_expect_bytes(t, handle, t->rank, 0, 256, 0);
     TK_CHECK(t, !info_of(t, handle).poisoned);
 }
@@ -211,7 +211,7 @@ static void other_devices_are_refused(struct tk *t) {
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_event_record(event, other));
     TK_OK(t, symmem_event_record(event, own));
     TK_OK(t, symmem_stream_wait_event(other, event)); /* any device's may wait */
-    TK_OK(t, symmem_stream_synchronize(other, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_stream_synchronize(other, LONG_MS));
     TK_OK(t, symmem_event_query(event, &reached));
     TK_CHECK(t, reached);
     symmem_event_destroy(event);

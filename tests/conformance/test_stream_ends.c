@@ -13,9 +13,9 @@ static int32_t next_of(const struct tk *t) {
 static void enqueue_exchange(struct tk *t, symmem_handle *handle, symmem_stream *stream,
                              const uint32_t *value, uint32_t *seen) {
     TK_OK(t, symmem_put(handle, next_of(t), 128, value, 4, stream));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), stream));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, stream));
     TK_OK(t, symmem_get(handle, t->rank, 128, seen, 4, stream));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), stream));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, stream));
 }
 
 /* Handle and group, which keeps what its handles had, go while the work is held back; what they
@@ -31,7 +31,7 @@ static void work_outlives_its_handle(struct tk *t) {
     void *ptr = NULL;
     TK_REQUIRE_OK(t, symmem_alloc(t->context, 4096, -1, NULL, &ptr));
     TK_REQUIRE_OK(t, symmem_group_create(t->context, "short", NULL, 0, NULL, &group));
-    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, group, tk_scaled_ms(LONG_MS), &handle));
+    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, group, LONG_MS, &handle));
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
     enqueue_exchange(t, handle, stream, &value, &seen);
     symmem_handle_release(handle);
@@ -42,7 +42,7 @@ static void work_outlives_its_handle(struct tk *t) {
     tk_synchronize(t, stream);
     TK_EQ_INT(t, 1000 + previous, seen);
     tk_expect_bytes(t, fresh, t->rank, 0, 4096, 0);
-    TK_OK(t, symmem_barrier(fresh, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(fresh, 0, LONG_MS, NULL));
     TK_OK(t, symmem_free(t->context, ptr));
 }
 
@@ -54,7 +54,7 @@ static void destroyed_in_vain(struct tk *t) {
     struct gate gate = {0};
     struct step_log log = {0};
     struct step step = {.log = &log, .number = 1};
-    uint64_t end_ms = tk_now_ms() + tk_scaled_ms(5000);
+    uint64_t end_ms = tk_now_ms() + tk_limit_ms(t, 5000);
     options.default_timeout_ms = 20;
     TK_REQUIRE_OK(t, symmem_init(&options, &context));
     TK_REQUIRE_OK(t, symmem_set_backend(context, t->backend));
@@ -137,7 +137,7 @@ static int settled_threads(struct tk *t) {
 
 /* Nothing else says that the context's end is over, and the runner looks at what is left. */
 static void await_threads(struct tk *t, int threads) {
-    uint64_t end_ms = tk_now_ms() + tk_scaled_ms(5000);
+    uint64_t end_ms = tk_now_ms() + tk_limit_ms(t, 5000);
     while (resources_threads() > threads && tk_now_ms() < end_ms)
         tk_sleep_ms(1);
     TK_CHECK_MSG(t, resources_threads() <= threads, "%d threads are left of %d",
@@ -232,30 +232,15 @@ static void launch_outlives_its_context(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "stream.work_outlives_its_handle",
-     .requirements = "SM-STREAM-23",
-     .needs = STREAM_FN,
-     .max_ranks = 4,
-     .body = work_outlives_its_handle},
-    {.name = "stream.destroyed_in_vain",
-     .requirements = "SM-STREAM-17,SM-LIFE-09",
-     .needs = STREAM_FN,
-     .max_ranks = 1,
-     .body = destroyed_in_vain},
-    {.name = "stream.work_outlives_its_context",
-     .requirements = "SM-LIFE-13,SM-STREAM-17",
-     .needs = STREAM_FN,
-     .max_ranks = 1,
-     .body = work_outlives_its_context},
-    {.name = "stream.host_functions_outlive_their_context",
-     .requirements = "SM-LIFE-13,SM-STREAM-17",
-     .needs = STREAM_FN,
-     .max_ranks = 1,
-     .body = host_functions_outlive_their_context},
-    {.name = "stream.launch_outlives_its_context",
-     .requirements = "SM-LIFE-13,SM-STREAM-17",
-     .needs = STREAM_FN | SYMMEM_CAP_CAPTURE,
-     .max_ranks = 1,
-     .body = launch_outlives_its_context},
+    TK_CASE("stream.work_outlives_its_handle", work_outlives_its_handle, "SM-STREAM-23",
+            .needs = STREAM_FN, .max_ranks = 4),
+    TK_CASE("stream.destroyed_in_vain", destroyed_in_vain, "SM-STREAM-17,SM-LIFE-09",
+            .needs = STREAM_FN, .max_ranks = 1),
+    TK_CASE("stream.work_outlives_its_context", work_outlives_its_context,
+            "SM-LIFE-13,SM-STREAM-17", .needs = STREAM_FN, .max_ranks = 1),
+    TK_CASE("stream.host_functions_outlive_their_context", host_functions_outlive_their_context,
+            "SM-LIFE-13,SM-STREAM-17", .needs = STREAM_FN, .max_ranks = 1),
+    TK_CASE("stream.launch_outlives_its_context", launch_outlives_its_context,
+            "SM-LIFE-13,SM-STREAM-17", .needs = STREAM_FN | SYMMEM_CAP_CAPTURE, .max_ranks = 1),
 };
 TK_SUITE(stream_ends, cases);

@@ -29,12 +29,12 @@ static void failure_outlasts_a_timeout(struct tk *t) {
     struct gate gate = {0};
     TK_OK(t, symmem_wait_signal(handle, t->rank, 2, 20, stream));
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, tk_scaled_ms(100)));
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, tk_limit_ms(t, 100)));
     gate_open(&gate);
     symmem_clear_error();
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
     TK_EQ_STR(t, "wait_signal", last_record().operation);
-    TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
     work_after(t, stream);
 }
 
@@ -49,7 +49,7 @@ static void other_work_runs_behind_a_failure(struct tk *t) {
     TK_OK(t, symmem_wait_signal(handle, t->rank, 2, 20, stream));
     TK_OK(t, symmem_copy(t->context, to, from, sizeof(from), stream));
     TK_OK(t, symmem_stream_host_fn(stream, step_fn, &step));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
     TK_EQ_INT(t, 1, steps_done(&log));
     TK_CHECK_MSG(t, memcmp(from, to, sizeof(from)) == 0,
                  "the copy behind an operation that failed did not run");
@@ -63,7 +63,7 @@ static void expect_poisoned(struct tk *t, symmem_handle *handle, symmem_stream *
                             struct gate *gate) {
     poison_own(t, handle, 2);
     gate_open(gate);
-    TK_STATUS(t, SYMMEM_POISONED, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    TK_STATUS(t, SYMMEM_POISONED, symmem_stream_synchronize(stream, LONG_MS));
 }
 
 static void begun_after_a_poison(struct tk *t, symmem_group *group, enum signal_op op) {
@@ -72,9 +72,9 @@ static void begun_after_a_poison(struct tk *t, symmem_group *group, enum signal_
     struct gate gate = {0};
     tk_checkpoint(t, "%s", op_name(op));
     if (op == OP_WAIT)
-        TK_OK(t, symmem_put_signal(handle, 0, 1, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_put_signal(handle, 0, 1, LONG_MS, NULL));
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
-    TK_OK(t, run_op(handle, op, 0, 1, tk_scaled_ms(LONG_MS), stream));
+    TK_OK(t, run_op(handle, op, 0, 1, LONG_MS, stream));
     expect_poisoned(t, handle, stream, &gate);
 }
 
@@ -84,7 +84,7 @@ static void collective_begun_after_a_poison(struct tk *t, symmem_group *group) {
     struct gate gate = {0};
     tk_checkpoint(t, "broadcast");
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
-    enqueue_broadcast(t, handle, 1, tk_scaled_ms(LONG_MS), stream);
+    enqueue_broadcast(t, handle, 1, LONG_MS, stream);
     expect_poisoned(t, handle, stream, &gate);
 }
 
@@ -124,9 +124,9 @@ static void held_back(struct tk *t, enum signal_op op, uint32_t limit_ms) {
     open_after_the_limit(t, limit_ms, op == OP_BARRIER, &gate);
     tk_sleep_ms(20);
     if (op == OP_WAIT)
-        TK_OK(t, symmem_put_signal(handle, peer, peer, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_put_signal(handle, peer, peer, LONG_MS, NULL));
     for (int i = 0; op == OP_PUT && i < 2; i++) /* the one that was in its way, and itself */
-        TK_OK(t, symmem_wait_signal(handle, peer, peer, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_wait_signal(handle, peer, peer, LONG_MS, NULL));
     tk_synchronize(t, stream);
     TK_CHECK(t, !info_of(t, handle).poisoned);
     tk_out_of_band_barrier(t);
@@ -147,7 +147,7 @@ static void collective_held_back(struct tk *t, uint32_t limit_ms) {
 /* The limit counts from the moment the operation begins to run, not from the call: each is held
  * back for longer than its limit, and has still to wait when it begins. */
 static void limit_counts_from_the_start_of_work(struct tk *t) {
-    uint32_t limit_ms = tk_meeting_ms(500, 250);
+    uint32_t limit_ms = tk_limit_ms(t, 250);
     for (enum signal_op op = OP_BARRIER; op < OP_COUNT; op++)
         held_back(t, op, limit_ms);
     if (has_collectives(t))
@@ -155,26 +155,13 @@ static void limit_counts_from_the_start_of_work(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "stream.failure_outlasts_a_timeout",
-     .requirements = "SM-STREAM-03,SM-TIMEOUT-14",
-     .needs = STREAM_FN,
-     .max_ranks = 2,
-     .body = failure_outlasts_a_timeout},
-    {.name = "stream.other_work_runs_behind_a_failure",
-     .requirements = "SM-STREAM-01,SM-TIMEOUT-06,SM-TIMEOUT-14",
-     .needs = STREAM_FN,
-     .max_ranks = 2,
-     .body = other_work_runs_behind_a_failure},
-    {.name = "stream.begun_after_a_poison_is_poisoned",
-     .requirements = "SM-TIMEOUT-04,SM-TIMEOUT-14",
-     .needs = STREAM_FN,
-     .max_ranks = 2,
-     .body = begun_after_a_poison_is_poisoned},
-    {.name = "stream.limit_counts_from_the_start_of_work",
-     .requirements = "SM-TIMEOUT-03",
-     .needs = STREAM_FN,
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .body = limit_counts_from_the_start_of_work},
+    TK_CASE("stream.failure_outlasts_a_timeout", failure_outlasts_a_timeout,
+            "SM-STREAM-03,SM-TIMEOUT-14", .needs = STREAM_FN, .max_ranks = 2),
+    TK_CASE("stream.other_work_runs_behind_a_failure", other_work_runs_behind_a_failure,
+            "SM-STREAM-01,SM-TIMEOUT-06,SM-TIMEOUT-14", .needs = STREAM_FN, .max_ranks = 2),
+    TK_CASE("stream.begun_after_a_poison_is_poisoned", begun_after_a_poison_is_poisoned,
+            "SM-TIMEOUT-04,SM-TIMEOUT-14", .needs = STREAM_FN, .max_ranks = 2),
+    TK_CASE("stream.limit_counts_from_the_start_of_work", limit_counts_from_the_start_of_work,
+            "SM-TIMEOUT-03", .needs = STREAM_FN, .min_ranks = 2, .max_ranks = 2),
 };
 TK_SUITE(stream_failures, cases);

@@ -35,7 +35,7 @@ static void failure_poisons_the_link(struct tk *t, enum signal_op op) {
     }
     tk_out_of_band_barrier(t);
     TK_CHECK(t, !info_of(t, other).poisoned);
-    TK_OK(t, symmem_barrier(other, 4, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(other, 4, LONG_MS, NULL));
     ring_signal(t, other, 4);
     work_after(t, NULL);
 }
@@ -64,7 +64,7 @@ static void data_and_memory_work_on(struct tk *t) {
     tk_out_of_band_barrier(t);
     tk_expect_bytes(t, handle, next, 0, 4096, (uint8_t)(0x10 + t->rank));
     symmem_handle *fresh = tk_handle(t, 4096, tk_world_group(t));
-    TK_OK(t, symmem_barrier(fresh, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(fresh, 0, LONG_MS, NULL));
     tk_release(t, handle);
     tk_free(t, ptr);
     work_after(t, NULL);
@@ -105,8 +105,7 @@ static void waits_for_poisoned(struct tk *t, enum signal_op op, bool before, sym
         TK_CHECK(t, info_of(t, handle).poisoned);
         (void)await_shared(t, 0, 6, 1);
         failed_ms = tk_read_u64(t, 0, 6);
-        TK_CHECK_MSG(t, now_ms < failed_ms + tk_scaled_ms(3000), "the poison took %llu ms",
-                     (unsigned long long)(now_ms - failed_ms));
+        TK_TOOK(t, 3000, failed_ms, now_ms);
     }
     tk_out_of_band_barrier(t);
     tk_share_u64(t, 5, 0);
@@ -153,14 +152,14 @@ static void check_clean(struct tk *t, symmem_handle *handle, int32_t held, uint6
         barrier_holding(t, handle, 1, NULL, t->world_size, held, ++*round);
     for (int32_t channel = 0; channel < 5; channel++)
         ring_signal(t, handle, channel);
-    TK_OK(t, symmem_barrier(handle, 3, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, 3, LONG_MS, NULL));
 }
 
 /* A left-over signal would make this wait succeed. */
 static void check_no_signal(struct tk *t, symmem_handle *handle) {
     check_nothing_pending(t, handle, -1, 3);
     tk_out_of_band_barrier(t);
-    TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_handle_reset(handle, LONG_MS));
 }
 
 static void reset_cleans(struct tk *t) {
@@ -173,7 +172,7 @@ static void reset_cleans(struct tk *t) {
         uint32_t poisoned = i == -2 ? 0u : i == -1 ? ~0u : 1u << i;
         int32_t held = i < 0 ? t->world_size - 1 : i;
         soil(t, handle, poisoned, held);
-        TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+        TK_OK(t, symmem_handle_reset(handle, LONG_MS));
         check_clean(t, handle, held, &round);
         check_no_signal(t, handle);
     }
@@ -191,13 +190,13 @@ static void reset_forgets_pending_signals(struct tk *t) {
         TK_OK(t, symmem_put_signal(handle, r, last, LONG_MS, NULL));
     }
     tk_out_of_band_barrier(t);
-    TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_handle_reset(handle, LONG_MS));
     /* Slots are empty: puts need no consumption. */
     for (int32_t r = 0; r < t->world_size; r++)
         TK_OK(t, symmem_put_signal(handle, r, last, 1000, NULL));
     for (int32_t r = 0; r < t->world_size; r++)
         TK_OK(t, symmem_wait_signal(handle, r, last, LONG_MS, NULL));
-    TK_OK(t, symmem_barrier(handle, last, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handle, last, LONG_MS, NULL));
     TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(handle, t->rank, 0, 20, NULL));
     work_after(t, NULL);
 }
@@ -211,8 +210,8 @@ static void reset_forgets_rounds_on_every_channel(struct tk *t) {
         if (t->rank == t->world_size - 1)
             TK_STATUS(t, SYMMEM_TIMEOUT, symmem_barrier(handle, channels[i], 20, NULL));
         tk_out_of_band_barrier(t);
-        TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
-        TK_OK(t, symmem_barrier(handle, channels[i], tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_handle_reset(handle, LONG_MS));
+        TK_OK(t, symmem_barrier(handle, channels[i], LONG_MS, NULL));
     }
     work_after(t, NULL);
 }
@@ -223,7 +222,7 @@ static void signals_right_after_reset_stay(struct tk *t) {
     for (int i = 0; i < 8; i++) {
         if (t->rank == i % t->world_size)
             tk_sleep_ms(5);
-        TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+        TK_OK(t, symmem_handle_reset(handle, LONG_MS));
         ring_signal(t, handle, i % 2);
     }
 }
@@ -234,8 +233,8 @@ static void reset_on_shape(struct tk *t, symmem_group *group, const struct tk_sh
     symmem_handle *handle = tk_handle(t, 64, group);
     if (shape->rank == shape->count - 1)
         poison_own(t, handle, 0);
-    TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
-    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_handle_reset(handle, LONG_MS));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     ring_signal(t, handle, 0);
 }
 
@@ -251,9 +250,9 @@ static void reset_with_pending_work_is_busy(struct tk *t) {
     for (int32_t pending = 0; pending < last; pending++) {
         int32_t channel = pending % 2 == 0 ? info_of(t, handle).channel_count - 1 : 0;
         if (t->rank == pending)
-            TK_OK(t, symmem_wait_signal(handle, last, channel, tk_scaled_ms(LONG_MS), stream));
+            TK_OK(t, symmem_wait_signal(handle, last, channel, LONG_MS, stream));
         tk_out_of_band_barrier(t);
-        TK_STATUS(t, SYMMEM_BUSY, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+        TK_STATUS(t, SYMMEM_BUSY, symmem_handle_reset(handle, LONG_MS));
         TK_EQ_INT(t, channel, last_record().channel);
         tk_out_of_band_barrier(t);
         if (t->rank == last)
@@ -261,7 +260,7 @@ static void reset_with_pending_work_is_busy(struct tk *t) {
         if (t->rank == pending)
             tk_synchronize(t, stream);
         tk_out_of_band_barrier(t);
-        TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+        TK_OK(t, symmem_handle_reset(handle, LONG_MS));
     }
 }
 
@@ -274,20 +273,20 @@ static void reset_beside_a_launch_is_busy(struct tk *t) {
     const int32_t last = t->world_size - 1;
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     if (t->rank == 0)
-        TK_OK(t, symmem_wait_signal(handle, last, 0, tk_scaled_ms(LONG_MS), stream));
+        TK_OK(t, symmem_wait_signal(handle, last, 0, LONG_MS, stream));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
     for (int launch = 0; launch < 2; launch++) {
-        TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+        TK_OK(t, symmem_handle_reset(handle, LONG_MS));
         TK_OK(t, symmem_graph_launch(graph, stream));
         tk_out_of_band_barrier(t);
-        TK_STATUS(t, SYMMEM_BUSY, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
-        TK_OK(t, symmem_handle_reset(other, tk_scaled_ms(LONG_MS)));
+        TK_STATUS(t, SYMMEM_BUSY, symmem_handle_reset(handle, LONG_MS));
+        TK_OK(t, symmem_handle_reset(other, LONG_MS));
         tk_out_of_band_barrier(t);
         if (t->rank == last)
-            TK_OK(t, symmem_put_signal(handle, 0, 0, tk_scaled_ms(LONG_MS), NULL));
+            TK_OK(t, symmem_put_signal(handle, 0, 0, LONG_MS, NULL));
         tk_synchronize(t, stream);
     }
-    TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_handle_reset(handle, LONG_MS));
     ring_signal(t, handle, 0);
     TK_OK(t, symmem_graph_destroy(graph));
 }
@@ -306,20 +305,20 @@ static void reset_beside_a_destroy_is_busy(struct tk *t) {
     void *answer = NULL;
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     if (t->rank == 0)
-        TK_OK(t, symmem_wait_signal(handle, last, 0, tk_scaled_ms(LONG_MS), stream));
+        TK_OK(t, symmem_wait_signal(handle, last, 0, LONG_MS, stream));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
     TK_OK(t, symmem_graph_launch(graph, stream));
     TK_REQUIRE(t, pthread_create(&thread, NULL, destroy_graph, graph) == 0);
-    tk_sleep_ms(tk_scaled_ms(100)); /* until the thread waits there */
+    tk_sleep_ms(tk_limit_ms(t, 100)); /* until the thread waits there */
     tk_out_of_band_barrier(t);
-    TK_STATUS(t, SYMMEM_BUSY, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+    TK_STATUS(t, SYMMEM_BUSY, symmem_handle_reset(handle, LONG_MS));
     tk_out_of_band_barrier(t);
     if (t->rank == last)
-        TK_OK(t, symmem_put_signal(handle, 0, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_OK(t, symmem_put_signal(handle, 0, 0, LONG_MS, NULL));
     TK_CHECK(t, pthread_join(thread, &answer) == 0);
     TK_EQ_INT(t, SYMMEM_OK, (int)(intptr_t)answer);
     tk_synchronize(t, stream);
-    TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_handle_reset(handle, LONG_MS));
     ring_signal(t, handle, 0);
 }
 
@@ -329,13 +328,13 @@ static void failed_reset_poisons(struct tk *t) {
     int32_t last = t->world_size - 1;
     if (t->rank == last)
         tk_on_point(t, "reset.state.before", 1, (struct tk_action){.status = SYMMEM_SYSTEM});
-    TK_STATUS(t, SYMMEM_SYSTEM, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+    TK_STATUS(t, SYMMEM_SYSTEM, symmem_handle_reset(handle, LONG_MS));
     TK_EQ_INT(t, last, last_record().failed_rank);
-    TK_STATUS(t, SYMMEM_POISONED, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_STATUS(t, SYMMEM_POISONED, symmem_barrier(handle, 0, LONG_MS, NULL));
     TK_STATUS(t, SYMMEM_SYSTEM, symmem_handle_status(handle, NULL));
     tk_out_of_band_barrier(t);
     work_after(t, NULL);
-    TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_handle_reset(handle, LONG_MS));
     ring_signal(t, handle, 0);
 }
 
@@ -347,19 +346,18 @@ static void failed_reset_poisons_graphs(struct tk *t) {
     symmem_graph *graph = NULL;
     const int32_t last = t->world_size - 1, next = (t->rank + 1) % t->world_size;
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
-    TK_OK(t, symmem_put_signal(handle, next, 0, tk_scaled_ms(LONG_MS), stream));
+    TK_OK(t, symmem_put_signal(handle, next, 0, LONG_MS, stream));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
     if (t->rank == last)
         tk_on_point(t, "reset.state.before", 1, (struct tk_action){.status = SYMMEM_SYSTEM});
-    TK_STATUS(t, SYMMEM_SYSTEM, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+    TK_STATUS(t, SYMMEM_SYSTEM, symmem_handle_reset(handle, LONG_MS));
     TK_OK(t, symmem_graph_launch(graph, stream));
-    TK_STATUS(t, SYMMEM_POISONED, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
+    TK_STATUS(t, SYMMEM_POISONED, symmem_stream_synchronize(stream, LONG_MS));
     tk_out_of_band_barrier(t);
-    TK_OK(t, symmem_handle_reset(handle, tk_scaled_ms(LONG_MS)));
+    TK_OK(t, symmem_handle_reset(handle, LONG_MS));
     TK_OK(t, symmem_graph_launch(graph, stream));
-    TK_OK(t, symmem_stream_synchronize(stream, tk_scaled_ms(LONG_MS)));
-    TK_OK(t, symmem_wait_signal(handle, (t->rank + last) % t->world_size, 0, tk_scaled_ms(LONG_MS),
-                                NULL));
+    TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
+    TK_OK(t, symmem_wait_signal(handle, (t->rank + last) % t->world_size, 0, LONG_MS, NULL));
     TK_OK(t, symmem_graph_destroy(graph));
     work_after(t, stream);
 }
@@ -385,91 +383,40 @@ static void waits_ignore_the_users_pad(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "timeout.barrier_poisons_the_link",
-     .requirements = "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = barrier_poisons},
-    {.name = "timeout.put_poisons_the_link",
-     .requirements = "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = put_poisons},
-    {.name = "timeout.wait_poisons_the_link",
-     .requirements = "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = wait_poisons},
-    {.name = "timeout.data_and_memory_work_on",
-     .requirements = "SM-TIMEOUT-06,SM-TIMEOUT-14",
-     .max_ranks = 4,
-     .body = data_and_memory_work_on},
-    {.name = "timeout.waiting_for_a_poisoned_rank_ends",
-     .requirements = "SM-TIMEOUT-05,SM-TIMEOUT-14",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = waiting_for_poisoned_ends},
-    {.name = "timeout.poisoned_peer_is_seen_later",
-     .requirements = "SM-TIMEOUT-05,SM-TIMEOUT-14",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = poisoned_peer_is_seen_later},
-    {.name = "timeout.reset_cleans",
-     .requirements = "SM-TIMEOUT-07,SM-TIMEOUT-14",
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .flags = TK_WRITES_PADS,
-     .body = reset_cleans},
-    {.name = "timeout.reset_forgets_pending_signals",
-     .requirements = "SM-TIMEOUT-07,SM-TIMEOUT-14",
-     .max_ranks = 8,
-     .body = reset_forgets_pending_signals},
-    {.name = "timeout.reset_forgets_rounds_on_every_channel",
-     .requirements = "SM-TIMEOUT-07,SM-TIMEOUT-14",
-     .min_ranks = 2,
-     .max_ranks = 8,
-     .body = reset_forgets_rounds_on_every_channel},
-    {.name = "timeout.signals_right_after_reset_stay",
-     .requirements = "SM-TIMEOUT-07",
-     .max_ranks = 8,
-     .body = signals_right_after_reset_stay},
-    {.name = "timeout.reset_works_on_every_group_shape",
-     .requirements = "SM-TIMEOUT-07,SM-TIMEOUT-14",
-     .max_ranks = 8,
-     .body = reset_works_on_every_group_shape},
-    {.name = "timeout.failed_reset_poisons",
-     .requirements = "SM-TIMEOUT-13,SM-TIMEOUT-14",
-     .min_ranks = 2,
-     .max_ranks = 3,
-     .body = failed_reset_poisons},
-    {.name = "timeout.failed_reset_poisons_graphs",
-     .requirements = "SM-TIMEOUT-04,SM-TIMEOUT-13,SM-TIMEOUT-14",
-     .needs = SYMMEM_CAP_CAPTURE,
-     .min_ranks = 3,
-     .max_ranks = 3,
-     .body = failed_reset_poisons_graphs},
-    {.name = "timeout.reset_with_pending_work_is_busy",
-     .requirements = "SM-TIMEOUT-12",
-     .needs = SYMMEM_CAP_STREAMS,
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = reset_with_pending_work_is_busy},
-    {.name = "timeout.reset_beside_a_launch_is_busy",
-     .requirements = "SM-TIMEOUT-12",
-     .needs = SYMMEM_CAP_CAPTURE,
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = reset_beside_a_launch_is_busy},
-    {.name = "timeout.reset_beside_a_destroy_is_busy",
-     .requirements = "SM-TIMEOUT-12",
-     .needs = SYMMEM_CAP_CAPTURE,
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .body = reset_beside_a_destroy_is_busy},
-    {.name = "timeout.waits_ignore_the_users_pad",
-     .requirements = "SM-TIMEOUT-10,SM-TIMEOUT-14",
-     .max_ranks = 4,
-     .flags = TK_WRITES_PADS,
-     .body = waits_ignore_the_users_pad},
+    TK_CASE("timeout.barrier_poisons_the_link", barrier_poisons,
+            "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("timeout.put_poisons_the_link", put_poisons,
+            "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("timeout.wait_poisons_the_link", wait_poisons,
+            "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("timeout.data_and_memory_work_on", data_and_memory_work_on,
+            "SM-TIMEOUT-06,SM-TIMEOUT-14", .max_ranks = 4),
+    TK_CASE("timeout.waiting_for_a_poisoned_rank_ends", waiting_for_poisoned_ends,
+            "SM-TIMEOUT-05,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("timeout.poisoned_peer_is_seen_later", poisoned_peer_is_seen_later,
+            "SM-TIMEOUT-05,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("timeout.reset_cleans", reset_cleans, "SM-TIMEOUT-07,SM-TIMEOUT-14", .min_ranks = 2,
+            .max_ranks = 4, .flags = TK_WRITES_PADS),
+    TK_CASE("timeout.reset_forgets_pending_signals", reset_forgets_pending_signals,
+            "SM-TIMEOUT-07,SM-TIMEOUT-14", .max_ranks = 8),
+    TK_CASE("timeout.reset_forgets_rounds_on_every_channel", reset_forgets_rounds_on_every_channel,
+            "SM-TIMEOUT-07,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 8),
+    TK_CASE("timeout.signals_right_after_reset_stay", signals_right_after_reset_stay,
+            "SM-TIMEOUT-07", .max_ranks = 8),
+    TK_CASE("timeout.reset_works_on_every_group_shape", reset_works_on_every_group_shape,
+            "SM-TIMEOUT-07,SM-TIMEOUT-14", .max_ranks = 8),
+    TK_CASE("timeout.failed_reset_poisons", failed_reset_poisons, "SM-TIMEOUT-13,SM-TIMEOUT-14",
+            .min_ranks = 2, .max_ranks = 3),
+    TK_CASE("timeout.failed_reset_poisons_graphs", failed_reset_poisons_graphs,
+            "SM-TIMEOUT-04,SM-TIMEOUT-13,SM-TIMEOUT-14", .needs = SYMMEM_CAP_CAPTURE,
+            .min_ranks = 3, .max_ranks = 3),
+    TK_CASE("timeout.reset_with_pending_work_is_busy", reset_with_pending_work_is_busy,
+            "SM-TIMEOUT-12", .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("timeout.reset_beside_a_launch_is_busy", reset_beside_a_launch_is_busy, "SM-TIMEOUT-12",
+            .needs = SYMMEM_CAP_CAPTURE, .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("timeout.reset_beside_a_destroy_is_busy", reset_beside_a_destroy_is_busy,
+            "SM-TIMEOUT-12", .needs = SYMMEM_CAP_CAPTURE, .min_ranks = 2, .max_ranks = 4),
+    TK_CASE("timeout.waits_ignore_the_users_pad", waits_ignore_the_users_pad,
+            "SM-TIMEOUT-10,SM-TIMEOUT-14", .max_ranks = 4, .flags = TK_WRITES_PADS),
 };
 TK_SUITE(timeout_poison, cases);

@@ -4,7 +4,7 @@
 #include "withheld.h"
 
 static uint32_t long_ms(void) {
-    return 2 * tk_scaled_ms(LONG_MS);
+    return 2 * LONG_MS;
 }
 
 /* --- handles ---------------------------------------------------------------------------------- */
@@ -171,17 +171,9 @@ static symmem_status run_replay(struct withheld *w) {
 /* The graph that failed works again after the reset, if all ranks launch it. Its barrier has the
  * short limit of the trial, so a rank that is kept from running may come too late. */
 static void mend_replayed_barrier(struct withheld *w) {
-    struct tk *t = w->t;
-    bool good;
-
     mend_handle(w);
-    tk_out_of_band_barrier(t);
-    symmem_status status = run_replay(w);
-    TK_STATUS_EITHER(t, SYMMEM_OK, w->decisive ? SYMMEM_OK : SYMMEM_TIMEOUT, status);
-    good = tk_all_agree(t, 4, status == SYMMEM_OK);
-    w->again = !good;
-    if (!good)
-        mend_handle(w);
+    tk_out_of_band_barrier(w->t);
+    TK_OK(w->t, run_replay(w));
 }
 
 static void mend_replayed(struct withheld *w) {
@@ -216,35 +208,19 @@ static void replays_withheld(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "withheld.barrier",
-     .requirements = "SM-BARRIER-01,SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-07",
-     .min_ranks = 2,
-     .timeout_s = 120,
-     .flags = TK_GROWS_FAST,
-     .body = barrier_withheld},
-    {.name = "withheld.wait_signal",
-     .requirements = "SM-SIGNAL-01,SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-07",
-     .timeout_s = 60,
-     .flags = TK_GROWS_FAST,
-     .body = wait_withheld},
-    {.name = "withheld.put_signal",
-     .requirements = "SM-SIGNAL-02,SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-07",
-     .timeout_s = 60,
-     .flags = TK_GROWS_FAST,
-     .body = put_withheld},
-    {.name = "withheld.on_streams",
-     .requirements = "SM-STREAM-03,SM-TIMEOUT-02,SM-TIMEOUT-07",
-     .needs = SYMMEM_CAP_STREAMS,
-     .min_ranks = 2,
-     .timeout_s = 120,
-     .flags = TK_GROWS_FAST,
-     .body = streams_withheld},
-    {.name = "withheld.in_replays",
-     .requirements = "SM-STREAM-15,SM-TIMEOUT-02,SM-TIMEOUT-07",
-     .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
-     .min_ranks = 2,
-     .timeout_s = 120,
-     .flags = TK_GROWS_FAST,
-     .body = replays_withheld},
+    TK_CASE("withheld.barrier", barrier_withheld,
+            "SM-BARRIER-01,SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-07", .min_ranks = 2,
+            .timeout_s = 120, .flags = TK_GROWS_FAST),
+    TK_CASE("withheld.wait_signal", wait_withheld,
+            "SM-SIGNAL-01,SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-07", .timeout_s = 60,
+            .flags = TK_GROWS_FAST),
+    TK_CASE("withheld.put_signal", put_withheld,
+            "SM-SIGNAL-02,SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-07", .timeout_s = 60,
+            .flags = TK_GROWS_FAST),
+    TK_CASE("withheld.on_streams", streams_withheld, "SM-STREAM-03,SM-TIMEOUT-02,SM-TIMEOUT-07",
+            .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2, .timeout_s = 120, .flags = TK_GROWS_FAST),
+    TK_CASE("withheld.in_replays", replays_withheld, "SM-STREAM-15,SM-TIMEOUT-02,SM-TIMEOUT-07",
+            .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .min_ranks = 2, .timeout_s = 120,
+            .flags = TK_GROWS_FAST),
 };
 TK_SUITE(withheld, cases);

@@ -6,7 +6,7 @@
 #include "withheld.h"
 
 static uint32_t long_ms(void) {
-    return 2 * tk_scaled_ms(LONG_MS);
+    return 2 * LONG_MS;
 }
 
 /* --- groups ----------------------------------------------------------------------------------- */
@@ -245,52 +245,21 @@ static void store_wait_withheld(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "withheld.group_barrier",
-     .requirements = "SM-EXCHANGE-03,SM-EXCHANGE-04",
-     .min_ranks = 2,
-     .timeout_s = 120,
-     .flags = TK_GROWS_FAST,
-     .body = group_barrier_withheld},
-    {.name = "withheld.all_gather",
-     .requirements = "SM-EXCHANGE-01,SM-EXCHANGE-04",
-     .min_ranks = 2,
-     .timeout_s = 60,
-     .flags = TK_GROWS_FAST,
-     .body = all_gather_withheld},
-    {.name = "withheld.first_contact",
-     .requirements = "SM-EXCHANGE-04",
-     .min_ranks = 2,
-     .timeout_s = 60,
-     .flags = TK_GROWS_FAST,
-     .body = first_contact_withheld},
-    {.name = "withheld.descriptors",
-     .requirements = "SM-EXCHANGE-04,SM-EXCHANGE-06",
-     .min_ranks = 2,
-     .timeout_s = 60,
-     .flags = TK_GROWS_FAST,
-     .body = descriptors_withheld},
-    {.name = "withheld.pairwise_descriptor",
-     .requirements = "SM-EXCHANGE-04,SM-EXCHANGE-06",
-     .min_ranks = 2,
-     .timeout_s = 60,
-     .flags = TK_GROWS_FAST,
-     .body = pairwise_withheld},
-    {.name = "withheld.rendezvous",
-     .requirements = "SM-RDV-11",
-     .min_ranks = 2,
-     .timeout_s = 60,
-     .flags = TK_GROWS_FAST,
-     .body = rendezvous_withheld},
-    {.name = "withheld.reset",
-     .requirements = "SM-EXCHANGE-04,SM-TIMEOUT-07",
-     .min_ranks = 2,
-     .timeout_s = 60,
-     .flags = TK_GROWS_FAST,
-     .body = reset_withheld},
-    {.name = "withheld.store_wait",
-     .requirements = "SM-STORE-03",
-     .min_ranks = 2,
-     .flags = TK_GROWS_FAST,
-     .body = store_wait_withheld},
+    TK_CASE("withheld.group_barrier", group_barrier_withheld, "SM-EXCHANGE-03,SM-EXCHANGE-04",
+            .min_ranks = 2, .timeout_s = 120, .flags = TK_GROWS_FAST),
+    TK_CASE("withheld.all_gather", all_gather_withheld, "SM-EXCHANGE-01,SM-EXCHANGE-04",
+            .min_ranks = 2, .timeout_s = 60, .flags = TK_GROWS_FAST),
+    TK_CASE("withheld.first_contact", first_contact_withheld, "SM-EXCHANGE-04", .min_ranks = 2,
+            .timeout_s = 60, .flags = TK_GROWS_FAST),
+    TK_CASE("withheld.descriptors", descriptors_withheld, "SM-EXCHANGE-04,SM-EXCHANGE-06",
+            .min_ranks = 2, .timeout_s = 60, .flags = TK_GROWS_FAST),
+    TK_CASE("withheld.pairwise_descriptor", pairwise_withheld, "SM-EXCHANGE-04,SM-EXCHANGE-06",
+            .min_ranks = 2, .timeout_s = 60, .flags = TK_GROWS_FAST),
+    TK_CASE("withheld.rendezvous", rendezvous_withheld, "SM-RDV-11", .min_ranks = 2,
+            .timeout_s = 60, .flags = TK_GROWS_FAST),
+    TK_CASE("withheld.reset", reset_withheld, "SM-EXCHANGE-04,SM-TIMEOUT-07", .min_ranks = 2,
+            .timeout_s = 60, .flags = TK_GROWS_FAST),
+    TK_CASE("withheld.store_wait", store_wait_withheld, "SM-STORE-03", .min_ranks = 2,
+            .flags = TK_GROWS_FAST),
 };
 TK_SUITE(withheld_host, cases);

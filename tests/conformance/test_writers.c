@@ -52,10 +52,10 @@ static void joined_before_a_barrier(struct tk *t) {
     for (uint32_t g = 1; g <= ROUNDS; g++) {
         if (!write_by_threads(t, handle, next, words, g))
             return;
-        TK_REQUIRE_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_REQUIRE_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
         tk_read(t, handle, t->rank, 0, words, sizeof(words));
         TK_EQ_SIZE(t, WORDS, first_wrong_word(words, WORDS, previous, g));
-        TK_REQUIRE_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_REQUIRE_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     }
 }
 
@@ -74,14 +74,14 @@ static void joined_before_a_collective(struct tk *t) {
             break;
         if (!TK_OK(t, symmem_all_gather_out(handle, ops_flat(&input, own, SYMMEM_UINT32, WORDS),
                                             ops_flat(&output, out, SYMMEM_UINT32, WORDS * size), 0,
-                                            tk_scaled_ms(LONG_MS), NULL)))
+                                            LONG_MS, NULL)))
             break;
         ops_download(t, got, out, size * sizeof(words));
         for (int32_t r = 0; r < t->world_size; r++) { /* what rank r put in came from before it */
             int32_t writer = (r + t->world_size - 1) % t->world_size;
             TK_EQ_SIZE(t, WORDS, first_wrong_word(got + (size_t)r * WORDS, WORDS, writer, g));
         }
-        if (!TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL)))
+        if (!TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL)))
             break;
     }
     free(got);
@@ -154,13 +154,13 @@ static void pieces(struct tk *t, size_t count, symmem_stream *stream) {
     for (uint32_t round = 0; round < ROUNDS; round++) {
         area_clear(&area);
         area_upload(t, &area);
-        TK_REQUIRE_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), stream));
+        TK_REQUIRE_OK(t, symmem_barrier(handle, 0, LONG_MS, stream));
         write_pieces(t, handle, bytes, count, round, stream);
-        TK_REQUIRE_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), stream));
+        TK_REQUIRE_OK(t, symmem_barrier(handle, 0, LONG_MS, stream));
         if (stream != NULL)
             tk_synchronize(t, stream);
         expect_pieces(t, &area, round);
-        TK_REQUIRE_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_REQUIRE_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     }
 }
 
@@ -197,11 +197,11 @@ static void gather_odd_chunks(struct tk *t, gather_fn gather) {
         area_upload(t, &area);
         TK_REQUIRE_OK(t, gather(handle, ops_flat(&input, area.at + IN_AT, SYMMEM_UINT8, bytes),
                                 ops_flat(&out, area.at + OUT_AT, SYMMEM_UINT8, bytes * size), 0,
-                                tk_scaled_ms(LONG_MS), NULL));
+                                LONG_MS, NULL));
         for (int32_t r = 0; r < t->world_size; r++)
             move_fill(area.expected + OUT_AT + (size_t)r * bytes, bytes, r, i);
         area_check(t, &area, "chunks of an odd size");
-        TK_REQUIRE_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(LONG_MS), NULL));
+        TK_REQUIRE_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     }
 }
 
@@ -238,10 +238,10 @@ static void multicast_deep_in_a_pool(struct tk *t) {
     TK_CHECK(t, info_of(t, handles[1]).multicast_ptr != NULL);
     for (uint32_t i = 0; i < COUNT; i++)
         words[i] = word_of(0, 1, i);
-    TK_OK(t, symmem_barrier(handles[1], 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handles[1], 0, LONG_MS, NULL));
     if (t->rank == 0)
         TK_OK(t, symmem_multimem_store(handles[1], AT, words, sizeof(words), NULL));
-    TK_OK(t, symmem_barrier(handles[1], 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handles[1], 0, LONG_MS, NULL));
     tk_expect_data(t, handles[1], t->rank, AT, words, sizeof(words));
     TK_OK(t,
           symmem_multimem_ld_reduce(handles[1], AT, sums, COUNT, SYMMEM_UINT32, SYMMEM_SUM, NULL));
@@ -251,7 +251,7 @@ static void multicast_deep_in_a_pool(struct tk *t) {
     tk_expect_bytes(t, handles[1], t->rank, AT + sizeof(words), BYTES - AT - sizeof(words), 0x52);
     tk_expect_bytes(t, handles[0], t->rank, 0, FAR, 0x51);
     tk_expect_bytes(t, handles[2], t->rank, 0, BYTES, 0x53);
-    TK_OK(t, symmem_barrier(handles[1], 0, tk_scaled_ms(LONG_MS), NULL));
+    TK_OK(t, symmem_barrier(handles[1], 0, LONG_MS, NULL));
     for (int i = 0; i < 3; i++) {
         tk_release(t, handles[i]);
         TK_OK(t, symmem_pool_free(pool, blocks[i]));
@@ -302,7 +302,7 @@ static void memory_of_a_killed_rank(struct tk *t) {
     tk_out_of_band_barrier(t);
     if (t->rank == gone)
         tk_kill_self(t);
-    TK_CHECK(t, tk_wait_death(t, gone, tk_scaled_ms(LONG_MS)));
+    TK_CHECK(t, tk_wait_death(t, gone, LONG_MS));
     use_what_is_left(t, handle, gone);
 }
 
@@ -324,7 +324,7 @@ static void leave_by_exit(struct tk *t, void *arg) {
 }
 
 static void memory_of_a_rank_that_exited(struct tk *t) {
-    TK_EQ_INT(t, TK_CHILD_DONE, tk_run_child(t, leave_by_exit, NULL, tk_scaled_ms(LONG_MS)));
+    TK_EQ_INT(t, TK_CHILD_DONE, tk_run_child(t, leave_by_exit, NULL, LONG_MS));
 }
 
 #define WRITERS_CASE(name_, requirements_, needs_, min_, max_, flags_, body_)                      \

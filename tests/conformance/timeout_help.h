@@ -35,9 +35,9 @@ static inline void poison_own(struct tk *t, symmem_handle *handle, int32_t chann
     TK_CHECK(t, info_of(t, handle).poisoned);
 }
 
-/* Milliseconds after the limit that an expiry may take on an idle machine. */
+/* Milliseconds after the limit that an expiry may take on a quiet machine. */
 static inline uint64_t allowed_excess_ms(uint32_t limit_ms) {
-    return tk_scaled_ms(limit_ms / 2 > 250 ? limit_ms / 2 : 250);
+    return limit_ms / 2 > 250 ? limit_ms / 2 : 250;
 }
 
 #endif

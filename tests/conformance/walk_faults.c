@@ -188,8 +188,9 @@ static void act(struct step *step, struct walk_run *run, int nth) {
         step->record = run->failure;
     uint64_t took_ms = tk_now_ms() - begin_ms;
     TK_REQ(t, step->scenario->outcome == WALK_AGREED ? "SM-POINT-03" : "SM-POINT-04");
-    TK_CHECK_MSG(t, took_ms < tk_scaled_ms(WALK_LIMIT_MS / 2), "rank %d at %s: took %llu ms",
-                 (int)step->odd, step->name, (unsigned long long)took_ms);
+    TK_TIMELY(t, took_ms < tk_scaled_ms(WALK_LIMIT_MS / 2) + tk_late_ms(t, begin_ms),
+              "rank %d at %s: took %llu ms", (int)step->odd, step->name,
+              (unsigned long long)took_ms);
     step->hit = t->rank == step->odd && tk_point_count(t, step->name) >= nth;
     show_outcome(step, run);
     tk_out_of_band_barrier(t);
@@ -203,9 +204,9 @@ static void recover(struct step *step, struct walk_run *run) {
 
     TK_REQ(t, "SM-POINT-05");
     run->failure.status = SYMMEM_OK;
-    run->limit_ms = tk_scaled_ms(WALK_LIMIT_MS);
+    run->limit_ms = tk_limit_ms(t, WALK_LIMIT_MS);
     if (failed && step->scenario->outcome == WALK_SIGNALS)
-        TK_REQUIRE_OK(t, symmem_handle_reset(run->handle, tk_scaled_ms(WALK_LIMIT_MS)));
+        TK_REQUIRE_OK(t, symmem_handle_reset(run->handle, tk_limit_ms(t, WALK_LIMIT_MS)));
     if (failed && (step->scenario->outcome != WALK_LOCAL || step->status != SYMMEM_OK))
         TK_REQUIRE_OK(t, step->scenario->act(run));
     tk_out_of_band_barrier(t);
@@ -227,7 +228,7 @@ static bool take_step(struct step *step, const struct walk_list *list, int index
                   step->late ? "late" : "fails", step->name, nth);
     walk_begin(&run, step->scenario);
     if (!step->late && !walk_observes(step->name) && step->scenario->vain_ms != 0)
-        run.limit_ms = tk_meeting_ms(1000, step->scenario->vain_ms);
+        run.limit_ms = tk_limit_ms(t, 600 + step->scenario->vain_ms);
     act(step, &run, nth);
     judge(step);
     bool good = walk_all_good(t);

@@ -50,15 +50,15 @@ static void die(struct tk *t, const struct step *step, struct walk_run *run) {
  */
 
 static void expect_in_time(struct tk *t, const struct step *step, uint64_t end_ms) {
-    uint64_t death_ms, limit_ms = tk_now_ms() + tk_scaled_ms(ENDING_MS);
+    uint64_t death_ms, limit_ms = tk_now_ms() + tk_limit_ms(t, ENDING_MS);
 
     while ((death_ms = tk_read_u64(t, step->odd, TK_ENDED_SLOT)) == 0 && tk_now_ms() < limit_ms)
         tk_sleep_ms(1);
-    TK_CHECK_MSG(t, death_ms != 0, "rank %d killed at %s: it has not ended", (int)step->odd,
-                 step->name);
-    TK_CHECK_MSG(t, death_ms == 0 || end_ms <= death_ms + promise_ms(t),
-                 "rank %d killed at %s: returned %lld ms after its end", (int)step->odd, step->name,
-                 (long long)(end_ms - death_ms));
+    TK_TIMELY(t, death_ms != 0, "rank %d killed at %s: it has not ended", (int)step->odd,
+              step->name);
+    TK_TIMELY(t, death_ms == 0 || end_ms <= death_ms + promise_ms(t) + tk_late_ms(t, death_ms),
+              "rank %d killed at %s: returned %lld ms after its end", (int)step->odd, step->name,
+              (long long)(end_ms - death_ms));
 }
 
 /* Done without the lost rank, or told that it is lost. */
@@ -88,9 +88,9 @@ static void need_the_lost(struct tk *t, const struct step *step, struct walk_run
     end_ms = tk_now_ms();
     if (tk_read_u64(t, step->odd, TK_ENDED_SLOT) > from_ms)
         from_ms = tk_read_u64(t, step->odd, TK_ENDED_SLOT);
-    TK_CHECK_MSG(t, end_ms <= from_ms + promise_ms(t),
-                 "rank %d killed at %s: a host barrier took %lld ms", (int)step->odd, step->name,
-                 (long long)(end_ms - from_ms));
+    TK_TIMELY(t, end_ms <= from_ms + promise_ms(t) + tk_late_ms(t, from_ms),
+              "rank %d killed at %s: a host barrier took %lld ms", (int)step->odd, step->name,
+              (long long)(end_ms - from_ms));
 }
 
 static void survive(struct tk *t, const struct step *step, struct walk_run *run) {
@@ -147,7 +147,7 @@ static void be_rank(struct tk *t, void *arg) {
 static void expect_no_names(struct tk *t, const struct step *step,
                             const struct resources_names *before) {
     char first[300];
-    uint64_t end_ms = tk_now_ms() + tk_scaled_ms(STRANGERS_MS);
+    uint64_t end_ms = tk_now_ms() + tk_limit_ms(t, STRANGERS_MS);
     int count = resources_new_names(before, first, sizeof(first));
 
     while (count > 0 && tk_now_ms() < end_ms)
@@ -189,7 +189,7 @@ static bool take_step(struct tk *t, struct step *step, const struct walk_list *l
     walk_read_name(t, step->odd, step->name);
     tk_checkpoint(t, "%s: rank %d killed at %s", step->scenario->name, (int)step->odd, step->name);
     TK_REQ(t, "SM-POINT-07");
-    enum tk_child_end end = tk_run_child(t, be_rank, step, tk_scaled_ms(HANG_MS));
+    enum tk_child_end end = tk_run_child(t, be_rank, step, tk_limit_ms(t, HANG_MS));
     TK_CHECK_MSG(t, (end == TK_CHILD_KILLED) == (t->rank == step->odd),
                  "rank %d at %s: this rank was %skilled", (int)step->odd, step->name,
                  t->rank == step->odd ? "not " : "");

@@ -134,7 +134,7 @@ void walk_list_make(struct tk *t, const struct walk_scenario *scenario, int *num
     int own[SYMMEM_MAX_WORLD_SIZE] = {0};
 
     if (apart)
-        TK_REQUIRE(t, tk_run_child(t, run_dry, &dry, tk_scaled_ms(DRY_MS)) == TK_CHILD_DONE);
+        TK_REQUIRE(t, tk_run_child(t, run_dry, &dry, tk_limit_ms(t, DRY_MS)) == TK_CHILD_DONE);
     else
         run_dry(t, &dry);
     list->multicast = dry.multicast;

@@ -84,7 +84,7 @@ void walk_give_back(struct walk_run *run) {
 
     /* The stream's work may have a failure to tell, which the walk has heard. */
     if (run->stream != NULL)
-        told = symmem_stream_synchronize(run->stream, tk_scaled_ms(WALK_LIMIT_MS));
+        told = symmem_stream_synchronize(run->stream, tk_limit_ms(t, WALK_LIMIT_MS));
     (void)told;
     TK_OK(t, symmem_graph_destroy(run->graph));
     TK_OK(t, symmem_stream_destroy(run->stream));

@@ -4,9 +4,6 @@
 #include <stdio.h>
 
 #define SMALL 9 /* up to here every pair of ranks is tried */
-#define ATTEMPTS                                                                                   \
-    3 /* a rank that is kept from running for longer than the limit is missing, rightly */
-#define VERDICT_SLOT 3
 #define MAX_TRIALS SYMMEM_MAX_WORLD_SIZE
 
 /* The trials of one case: who is withheld from whom. */
@@ -19,10 +16,9 @@ struct plan {
     int32_t chosen[8]; /* of withhold_some */
 };
 
-static uint32_t limit_of(const struct tk *t, int attempt) {
-    uint32_t limit_ms = t->world_size <= SMALL ? 40 : 100 + 2 * (uint32_t)t->world_size;
-
-    return tk_scaled_ms(limit_ms) << ((t->world_size <= SMALL ? 3 : 2) * attempt);
+/* A rank that is kept from running for longer is missing, rightly. */
+static uint32_t limit_of(struct tk *t) {
+    return tk_limit_ms(t, t->world_size <= SMALL ? 40 : 200 + 8 * (uint32_t)t->world_size);
 }
 
 /* --- the objects ------------------------------------------------------------------------------ */
@@ -50,14 +46,13 @@ void withheld_end_handle(struct withheld *w) {
     tk_free(w->t, w->memory);
 }
 
-static void make_objects(const struct plan *plan, struct withheld *objects, int32_t count,
-                         uint32_t limit_ms) {
+static void make_objects(const struct plan *plan, struct withheld *objects, int32_t count) {
     struct tk *t = plan->t;
 
     for (int32_t i = 0; i < count; i++) {
         struct withheld *w = &objects[i];
 
-        *w = (struct withheld){.t = t, .index = i, .size = t->world_size, .limit_ms = limit_ms};
+        *w = (struct withheld){.t = t, .index = i, .size = t->world_size, .limit_ms = limit_of(t)};
         w->group = group_of(t, plan, i);
         w->rank = withheld_mirror(t->world_size, i, t->rank);
         if (plan->kind->make != NULL)
@@ -83,10 +78,10 @@ struct waiter {
 static void *wait_in_thread(void *arg) {
     const struct waiter *self = arg;
     struct withheld *w = self->object;
-    uint64_t begin_ms = tk_now_ms();
 
+    w->begin_ms = tk_now_ms();
     w->status = self->kind->run(w);
-    w->took_ms = tk_now_ms() - begin_ms;
+    w->took_ms = tk_now_ms() - w->begin_ms;
     symmem_last_error(&w->record);
     return NULL;
 }
@@ -136,30 +131,28 @@ static void describe(const struct withheld_kind *kind, const struct withheld *w,
                  w->record.missing_count > 0 ? " missing" : " none missing");
 }
 
-/* Whether the rank that waited got what it should; if `decisive` it has to. */
-static bool judge(const struct plan *plan, const struct withheld *w, int attempt) {
+/* What the rank that waited got. Whom it names is a matter of time, for a rank that was kept from
+ * running is missing, too, and may poison the object before the others' limits are over. */
+static void judge(const struct plan *plan, const struct withheld *w) {
     const struct withheld_kind *kind = plan->kind;
-    bool decisive = attempt == ATTEMPTS - 1;
-    uint64_t excess_ms = tk_scaled_ms(decisive ? 4000 : 1000);
+    uint64_t most_ms = w->limit_ms + tk_scaled_ms(1000) + tk_late_ms(w->t, w->begin_ms);
+    bool failed = w->status != SYMMEM_OK && w->record.status == w->status &&
+                  (kind->operation == NULL || strcmp(kind->operation, w->record.operation) == 0);
     char got[300];
-    bool good = w->status == SYMMEM_TIMEOUT && w->record.status == w->status &&
-                names_exactly(kind, w) && w->took_ms + 2 >= w->limit_ms &&
-                w->took_ms <= w->limit_ms + excess_ms &&
-                (kind->operation == NULL || strcmp(kind->operation, w->record.operation) == 0);
 
-    if (good || (!decisive && w->status != SYMMEM_OK)) {
-        (void)TK_CHECK(plan->t, true);
-        return good;
-    }
     describe(kind, w, got, sizeof(got));
-    return TK_CHECK_MSG(plan->t, false, "without group rank %d of %d: %s", w->absent, w->size, got);
+    TK_CHECK_MSG(plan->t, failed, "without group rank %d of %d: %s", w->absent, w->size, got);
+    TK_CHECK_MSG(plan->t, w->status != SYMMEM_TIMEOUT || w->took_ms + 2 >= w->limit_ms,
+                 "without group rank %d of %d: %s", w->absent, w->size, got);
+    TK_TIMELY(plan->t,
+              w->status == SYMMEM_TIMEOUT && names_exactly(kind, w) && w->took_ms <= most_ms,
+              "without group rank %d of %d: %s", w->absent, w->size, got);
 }
 
 /* Trials first .. first + count - 1 at once. */
-static bool try_batch(const struct plan *plan, struct withheld *objects, int32_t first,
-                      int32_t count, int attempt) {
+static void try_batch(const struct plan *plan, struct withheld *objects, int32_t first,
+                      int32_t count) {
     struct tk *t = plan->t;
-    bool good = true;
 
     for (int32_t i = 0; i < count; i++) {
         struct withheld *w = &objects[i];
@@ -168,19 +161,16 @@ static bool try_batch(const struct plan *plan, struct withheld *objects, int32_t
         if (plan->kind->arm != NULL && w->absent >= 0)
             plan->kind->arm(w);
     }
-    tk_checkpoint(t, "trials %d to %d, attempt %d", first, first + count - 1, attempt + 1);
+    tk_checkpoint(t, "trials %d to %d", first, first + count - 1);
     tk_out_of_band_barrier(t);
     wait_for_all(plan, objects, count);
     for (int32_t i = 0; i < count; i++)
-        good = (objects[i].absent < 0 || judge(plan, &objects[i], attempt)) && good;
-    good = tk_all_agree(t, VERDICT_SLOT, good);
-    for (int32_t i = 0; i < count; i++) {
-        objects[i].decisive = attempt == ATTEMPTS - 1;
+        if (objects[i].absent >= 0)
+            judge(plan, &objects[i]);
+    tk_out_of_band_barrier(t);
+    for (int32_t i = 0; i < count; i++)
         if (plan->kind->mend != NULL)
             plan->kind->mend(&objects[i]);
-        good = good && !objects[i].again; /* the same on all ranks */
-    }
-    return good;
 }
 
 /* What ranks map of each other is their number squared for each object, and each has a thread that
@@ -191,29 +181,16 @@ static int32_t batch_of(int32_t world_size) {
                              : WITHHELD_BATCH;
 }
 
-/* The next attempt at a batch, or the first at the next one: once one was late all get some more
- * time, but the limit that decides takes seconds in large worlds. */
-static int change_attempt(const struct plan *plan, struct withheld *objects, int32_t count,
-                          int attempt) {
-    end_objects(plan, objects, count);
-    make_objects(plan, objects, count, limit_of(plan->t, attempt));
-    return attempt;
-}
-
 static void run_plan(const struct plan *plan) {
     struct withheld objects[WITHHELD_BATCH];
     int32_t most = batch_of(plan->t->world_size);
     int32_t count = plan->trials < most ? plan->trials : most;
-    int attempt = 0;
 
-    make_objects(plan, objects, count, limit_of(plan->t, 0));
+    make_objects(plan, objects, count);
     for (int32_t first = 0; first < plan->trials; first += count) {
         int32_t part = plan->trials - first < count ? plan->trials - first : count;
 
-        if (attempt == ATTEMPTS - 1)
-            attempt = change_attempt(plan, objects, count, 1);
-        while (!try_batch(plan, objects, first, part, attempt) && attempt < ATTEMPTS - 1)
-            attempt = change_attempt(plan, objects, count, attempt + 1);
+        try_batch(plan, objects, first, part);
     }
     end_objects(plan, objects, count);
 }

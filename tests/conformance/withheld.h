@@ -36,11 +36,9 @@ struct withheld {
     symmem_handle *handle;
     symmem_stream *stream;
     symmem_graph *graph;
-    bool decisive; /* the last attempt: what is wrong now is a failure */
-    bool again;    /* set by `mend`: a rank was kept from running, more time is needed */
     symmem_status status;
     symmem_error_record record;
-    uint64_t took_ms;
+    uint64_t begin_ms, took_ms;
 };
 
 /* `run` may be called in any thread and makes no check. The others are called by all ranks of the

@@ -100,7 +100,7 @@ static void run_rounds(const struct work *work, symmem_stream *told) {
 
 void work_after_on(struct tk *t, symmem_context *context, symmem_group *group,
                    symmem_stream *stream) {
-    struct work work = {.t = t, .context = context, .limit_ms = tk_scaled_ms(LONG_MS)};
+    struct work work = {.t = t, .context = context, .limit_ms = LONG_MS};
     void *memory = NULL;
     TK_REQUIRE_OK(t, symmem_alloc(context, BYTES, -1, NULL, &memory));
     TK_REQUIRE_OK(t, symmem_rendezvous(context, memory, group, work.limit_ms, &work.handle));

@@ -4,8 +4,8 @@
 # after the other, N seconds each (default 60), from their corpus. An input that breaks a target is
 # printed in base64, so that it can be replayed from a log alone:
 #   base64 -d <<< '...' | build/bin/fuzz_TARGET
-# --keep: afterwards the corpus in tests/fuzz/corpus/TARGET is replaced by the smallest set of inputs,
-# old and new, that reaches the same code. What once broke something (found-*) stays.
+# --keep: afterwards the inputs that reach code which the corpus does not reach are in
+# tests/fuzz/corpus/TARGET.txt, too.
 set -u
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || exit 2
 build=$here/../../build-fuzz seconds=60 seed=1 keep=
@@ -36,16 +36,16 @@ print_inputs() { # FOLDER PROGRAM
     done
 }
 
-keep_smallest() { # TARGET PROGRAM CORPUS WORK
-    rm -rf "$4/merged" && mkdir "$4/merged" && chmod 777 "$4/merged" || return 1
+keep_new() { # TARGET PROGRAM CORPUS WORK
+    rm -rf "$4/merged" && cp -r "$3" "$4/merged" && chmod 777 "$4/merged" || return 1
     timeout -k 10 300 nice "$here/contain.sh" "$2" "${limits[@]}" -merge=1 -use_counters=0 \
-        "$4/merged" "$3" "$4/new" || return 1
-    cp "$3"/found-* "$4/merged"/ 2>/dev/null # whether they reach new code or not
-    rm -rf "$3" && cp -r "$4/merged" "$3" && chmod 755 "$3" && chmod 644 "$3"/*
+        "$4/merged" "$4/new" || return 1
+    "$here/corpus.sh" pack "$1" "$4/merged"
 }
 
 run_target() { # TARGET
-    local program=$build/bin/fuzz_$1 corpus=$here/corpus/$1 work=$build/fuzz/$1 options result=0
+    local program=$build/bin/fuzz_$1 work=$build/fuzz/$1 options result=0
+    local corpus=$work/corpus # the build unpacks it
     if [ ! -x "$program" ] || [ ! -d "$corpus" ]; then
         echo "run.sh: no target $1 in $build" >&2
         return 2
@@ -60,7 +60,7 @@ run_target() { # TARGET
         result=1
         print_inputs "$work/bad" "$program"
     }
-    [ -z "$keep" ] || keep_smallest "$1" "$program" "$corpus" "$work" || return 2
+    [ -z "$keep" ] || keep_new "$1" "$program" "$corpus" "$work" || return 2
     return "$result"
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# lane.sh NAME: one mutant of list.txt from outside: runs it contained and judges the report. For
-# run.sh, which exports WORK (bases and results), TABLE (list.txt without comments) and LANE. Writes
+# lane.sh NAME: one mutant from outside: runs it contained and judges the report. For
+# run.sh, which exports WORK (bases and results), TABLE (the rows' fields) and LANE. Writes
 # WORK/results/NAME: status, seconds, tests that killed it, remark; and one row of the table.
 set -u
 # shellcheck source=tests/mutants/namespace.sh
@@ -52,7 +52,7 @@ judge() {
     status=error killed_by="" remark=""
     sed -n '/^@report$/,/^@end$/p' "$log" >"$log.report"
     if grep -qx '@stale' "$log"; then
-        remark="its patch does not apply any more"
+        remark="its edit does not fit: $(grep -m 1 -A 1 -x '@stale' "$log" | tail -n 1)"
     elif grep -qx '@build' "$log"; then
         remark="does not build"
     elif grep -qx '@exit 3' "$log"; then
@@ -159,7 +159,7 @@ try_it() {
 [ "$kind" != contained ] || start_canary "$LANE"
 # Where ranks race, what tears the product may not show each time, and a busy machine may be what fails.
 # The table tells whom that saved.
-certain='^(its patch|does not build|the backend|no test)'
+certain='^(its edit|does not build|the backend|no test)'
 before=
 for ((try = 1; try <= 3; try++)); do
     ! try_it || break

@@ -22,7 +22,7 @@ backend=shm targets=(symmem symmem_backend_shm)
 case $kind in
 decorator | contained) backend=/mnt/tree/build/lib/mutants/$name.so ;;
 patch | tsan | unit | gpu_unit | fake)
-    patch -s -p1 --fuzz=1 --batch -d src <"src/tests/mutants/patches/$name.patch" >/tmp/log 2>&1 ||
+    build/rows apply "$name" src src/tests/mutants/tables/*.txt >/tmp/log 2>&1 ||
         stop stale /tmp/log
     ;;
 esac

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# run.sh [--jobs N] [--only GLOB] [--kind KIND] [--output FILE.json] [--backend FILE.so] [--prepare]:
-# makes every mutant of list*.txt, runs the tests that are to kill it, and prints a table; or only
-# builds what they are made from. See README.md.
+# run.sh [--jobs N] [--only GLOB] [--kind KIND] [--changed REVISION] [--sample PERCENT [--seed N]]
+#        [--most N] [--output FILE.json] [--backend FILE.so] [--list | --prepare]
+# makes the mutants of tables/, runs the tests that are to kill each, and prints a table; --list only prints
+# their names, --prepare only builds what they are made from. See README.md.
 # The last line is "N killed, N survived, N errors"; exit status 0 if all were killed, 1 if not,
 # 2 for wrong usage, 4 if the unmutated product does not build or fails, 77 if mutants cannot be
 # contained on this machine (then none is run).
@@ -14,38 +15,44 @@ root=$(cd -- "$mutants/../.." && pwd) || exit 1
 processors=$(getconf _NPROCESSORS_ONLN)
 # More than processors: what hangs only waits, and lane.sh looks whether there is room. Each lane has a user
 # of its own, of 64.
-jobs=$((processors * 5 < 64 ? processors * 5 : 64)) only='*' kind='*' output='' prepare=''
+jobs=$((processors * 5 < 64 ? processors * 5 : 64)) only='*' kind='*' output='' stop=''
+changed='' sample='' most='' seed=$(($(date +%s) / 86400)) # another sample each day
 while [ "$#" -gt 0 ]; do
-    [ "$1" != --prepare ] || { prepare=1 && shift && continue; }
+    [[ $1 != --prepare && $1 != --list ]] || { stop=${1#--} && shift && continue; }
     [ "$#" -gt 1 ] || { echo "run.sh: $1 wants a value, or is unknown" >&2; exit 2; }
     case $1 in
     --jobs) jobs=$2 ;;
     --only) only=$2 ;;
     --kind) kind=$2 ;;
+    --changed) changed=$2 ;;
+    --sample) sample=$2 ;;
+    --seed) seed=$2 ;;
+    --most) most=$2 ;;
     --output) output=$2 ;;
     --backend) SYMMEM_MUTANTS_OF=$(realpath -- "$2") || exit 2 ;;
     *) echo "run.sh: unknown option $1" >&2; exit 2 ;;
     esac
     shift 2
 done
+[[ $sample$seed$most =~ ^[0-9]+$ ]] || { echo "run.sh: --sample, --seed and --most want numbers" >&2; exit 2; }
 if [ -n "${SYMMEM_MUTANTS_OF:-}" ]; then
     export SYMMEM_MUTANTS_OF
-    kind=decorator # patches are of our own source
+    kind=decorator # the others are of our own source
 fi
 
-WORK=$root/build-mutants TABLE=$root/build-mutants/table
+WORK=$root/build-mutants TABLE=$root/build-mutants/table$stop # a list disturbs no run
 export WORK TABLE
-mkdir -p "$WORK"/{plain,tsan,fake} && rm -rf "$WORK"/{results,logs,baseline-failed} && mkdir "$WORK"/{results,logs} ||
-    exit 4
+mkdir -p "$WORK"/{plain,tsan,fake} || exit 4
 # What is in there the lanes' users may write to, where they see but a copy. Nobody else gets there.
 chmod 700 "$WORK" && chmod 755 "$WORK"/{plain,tsan,fake} || exit 4
 
 # --- the list ---------------------------------------------------------------------------------------
 
+tool=$WORK/rows tables=("$mutants"/tables/*.txt)
+[[ $tool -nt $mutants/rows.c && $tool -nt $mutants/source.c && $tool -nt $mutants/source.h ]] ||
+    { "${CC:-cc}" -std=gnu11 -O1 -o "$tool.$$" "$mutants"/{rows,source}.c && mv "$tool.$$" "$tool"; } || exit 4
 # Tabs between the fields, which are: name kind museum ranks mode filter expected description.
-cat "$mutants"/list*.txt | grep -vE '^[[:space:]]*(#|$)' | sed -E 's/[[:space:]]*\|[[:space:]]*/\t/g' |
-    awk -F'\t' 'NF != 8 { print "list: not 8 fields: " $1 > "/dev/stderr"; exit 1 }
-        seen[$1]++ { print "list: twice: " $1 > "/dev/stderr"; exit 1 } 1' >"$TABLE" || exit 2
+"$tool" list "${tables[@]}" >"$TABLE" || exit 2
 # First what may harm, then programs of their own, which mostly wait for their limits, and the suite with its
 # compiler, which compute, by turns, lest all lanes wait at once; those that wait longest lie side by side in
 # the lists, so in an order drawn by lot, always the same. In the end only the suite is left, which is quick.
@@ -56,7 +63,24 @@ while IFS=$'\t' read -r name its_kind _; do
 done < <(shuf --random-source="$TABLE" "$TABLE" |
     awk -F'\t' -v OFS='\t' '{ print ($2 == "contained" ? 0 : ++count[$2 ~ /unit|fake/]), $0 }' |
     sort -s -n -k 1,1 | cut -f 2-)
-[ "${#selected[@]}" -gt 0 ] || { echo "run.sh: no mutant is called that" >&2; exit 2; }
+no_mutant() { # REASON; none is fine where few are chosen, but not where one was asked for
+    echo "run.sh: $1" >&2
+    [ -n "$changed$sample" ] || exit 2
+    [ "$stop" = list ] || echo "0 killed, 0 survived, 0 errors"
+    exit 0
+}
+
+[ "${#selected[@]}" -gt 0 ] || no_mutant "no mutant is called that"
+if [ -n "$changed$sample" ]; then
+    # shellcheck source=tests/mutants/choose.sh
+    . "$mutants/choose.sh"
+    choose || exit 2
+fi
+if [ "$stop" = list ]; then
+    printf '%s\n' "${selected[@]}"
+    exit
+fi
+rm -rf "$WORK"/{results,logs,baseline-failed} && mkdir "$WORK"/{results,logs} || exit 4
 
 field() { # NAME NUMBER
     awk -F'\t' -v name="$1" -v number="$2" '$1 == name { print $number }' "$TABLE"
@@ -69,7 +93,7 @@ leave_out() { # KINDS REASON
     [ "${#kept[@]}" -eq "${#selected[@]}" ] ||
         echo "$((${#selected[@]} - ${#kept[@]})) left out: $2"
     selected=("${kept[@]}")
-    [ "${#selected[@]}" -gt 0 ] || { echo "run.sh: no mutant is left" >&2; exit 2; }
+    [ "${#selected[@]}" -gt 0 ] || no_mutant "no mutant is left"
 }
 
 has_header() { # NAME
@@ -85,9 +109,9 @@ elif ! has_header nccl.h; then
     leave_out gpu_unit "no nccl.h"
 fi
 
-unlisted=$(cd "$mutants" && printf '%s\n' patches/*.patch decorator/*.c |
-    sed 's|.*/||; s|[.][a-z]*$||' | grep -vx decorator | grep -vxFf <(cut -f 1 "$TABLE"))
-[ -z "$unlisted" ] || { echo "run.sh: in no list, so never run: $unlisted" >&2; exit 2; }
+unlisted=$(comm -3 <(cd "$mutants/decorator" && printf '%s\n' *.c | sed 's/[.]c$//' | grep -vx decorator | sort) \
+    <(awk -F'\t' '$2 ~ /^(decorator|contained)$/ { print $1 }' "$TABLE" | sort) | tr '\t\n' '  ')
+[ -z "$unlisted" ] || { echo "run.sh: a file without a row, or a row without: $unlisted" >&2; exit 2; }
 
 if ! reason=$(containment_works "$WORK/plain"); then
     echo "mutants cannot be contained here: $reason"
@@ -122,11 +146,12 @@ make_base() { # BASE TARGETS CMAKE_OPTIONS...
     ! command -v ninja >/dev/null || generator=Ninja
     copy_source "$base" || return 1
     # From the same as last time, and that went well?
-    if cmp -s "$base/sums" "$base/build/made"; then
+    if cmp -s "$base/sums" "$base/build/made" && ! tr ' ' '\n' <<<"$targets" | grep -vqxFf "$base/build/made.targets"; then
+        cp "$tool" "$base/build/rows"
         return
     fi
     rm -f "$base/build/made"
-    # Quick to compile: what is taken out by a patch leaves unused things behind. Nor is it looked for
+    # Quick to compile: what a mutant takes out leaves unused things behind. Nor is it looked for
     # new files with each mutant.
     contained 900 build "$base" 0 bash -c 'jobs=$1 targets=$2 && shift 2 && umask 022 &&
         cmake -S src -B build "$@" &&
@@ -135,21 +160,16 @@ make_base() { # BASE TARGETS CMAKE_OPTIONS...
         -DCMAKE_LINK_DEPENDS_NO_SHARED=ON -DCMAKE_SUPPRESS_REGENERATION=ON \
         -DCMAKE_C_FLAGS="-O0 -Wno-unused-function -Wno-unused-parameter -Wno-unused-variable \
 -Wno-unused-but-set-variable -Wno-unused-label" "$@" >"$base.log" 2>&1 &&
+        tr ' ' '\n' <<<"$targets" >"$base/build/made.targets" && cp "$tool" "$base/build/rows" &&
         mv "$base/sums" "$base/build/made" && return
     echo "the unmutated product does not build:"
     tail -n 30 "$base.log"
     return 1
 }
 
-suite="symmem-conformance symmem_backend_shm mutants only_cases"
 suite_options=(-DSYMMEM_MUTANTS=ON -DSYMMEM_SKELETONS=OFF)
 # Nobody runs the kernels' machine code there, which takes long to make: any file will do. NCCL's small
 # kernel has one form of it.
-fakes="only_cases symmem_backend_cuda fake_cuda fake_cublaslt old_core launches one_rank small_memory waits withdrawn symmem-cuda-caller"
-! has_header nccl.h ||
-    fakes+=" test_late_ending test_nccl test_nccl_agree test_nccl_endings test_nccl_faults test_nccl_limits test_nccl_notes \
-test_nccl_room test_nccl_roots test_nccl_span test_nccl_span_limits test_nccl_span_resets test_nccl_user test_cuda_adopted test_cuda_blas \
-test_cuda_exit test_cuda_fabric test_cuda_launches test_cuda_matmul test_cuda_withdrawn symmem_backend_nccl unit_fake_nccl_22907"
 fakes_options=("-DSYMMEM_CUDA_CODE=arch=compute_75,code=compute_75"
     -DSYMMEM_CUDA_FATBIN=/mnt/tree/src/backend_cuda/CMakeLists.txt)
 
@@ -157,20 +177,41 @@ rows() { # of those selected
     printf '%s\n' "${selected[@]}" | awk -F'\t' 'NR == FNR { wanted[$1]; next } $1 in wanted' - "$TABLE"
 }
 
-kinds=$(rows | cut -f 2 | sort -u)
-if grep -qvxE 'tsan|fake|gpu_unit' <<<"$kinds"; then
-    # Programs of tests, too: each mutant, and before them the unmutated product, would make its own anew.
-    programs=$(rows | awk -F'\t' '$2 == "unit" { print $6 }' | tr ',' '\n' | sed 's/^unit[.]//; s/@.*//' | sort -u | tr '\n' ' ')
-    make_base "$WORK/plain" "$suite $programs" "${suite_options[@]}" || exit 4
-fi
-if grep -qx tsan <<<"$kinds"; then
-    make_base "$WORK/tsan" "$suite" "${suite_options[@]}" -DSYMMEM_SANITIZE=thread || exit 4
-fi
-if grep -qxE 'fake|gpu_unit' <<<"$kinds"; then
-    make_base "$WORK/fake" "$fakes" "${fakes_options[@]}" || exit 4
-fi
+# The targets that the mutants of some kinds need, on a line: each would make its own anew, and before them
+# the unmutated product.
+targets_of() { # KINDS
+    rows | awk -F'\t' -v kinds="^($1)$" '
+        function need(targets,    names, count, i) {
+            count = split(targets, names, " ")
+            for (i = 1; i <= count; i++) if (!needed[names[i]]++) print names[i]
+        }
+        $2 !~ kinds { next }
+        $2 ~ /unit$/ { need("only_cases") }
+        $2 == "gpu_unit" && /nccl|late_ending/ { need("symmem_backend_nccl unit_fake_nccl_22907") }
+        $2 == "fake" { need("symmem_backend_cuda fake_cuda fake_cublaslt") }
+        $2 == "fake" && /nccl/ { need("symmem_backend_nccl unit_fake_nccl_22907") }
+        $2 ~ /^(patch|tsan|decorator|contained)$/ { need("symmem-conformance symmem_backend_shm") }
+        $2 ~ /^(decorator|contained)$/ { need("mutant_" $1) }
+        {
+            count = split($6, tests, ",")
+            for (i = 1; i <= count; i++) {
+                sub(/@.*/, "", tests[i])
+                if (sub(/^unit[.]/, "", tests[i]) && $2 ~ /unit$/) need(tests[i])
+                if (sub(/^fake_cuda[.]/, "", tests[i]) && $2 == "fake" &&
+                    match(tests[i], /^(caller|launches|old_core|one_rank|small_memory|waits|withdrawn)/))
+                    need(substr(tests[i], 1, RLENGTH) == "caller" ? "symmem-cuda-caller" : substr(tests[i], 1, RLENGTH))
+            }
+        }' | sort | paste -sd ' '
+}
 
-[ -z "$prepare" ] || exit 0
+targets=$(targets_of 'patch|unit|decorator|contained')
+[ -z "$targets" ] || make_base "$WORK/plain" "$targets" "${suite_options[@]}" || exit 4
+targets=$(targets_of tsan)
+[ -z "$targets" ] || make_base "$WORK/tsan" "$targets" "${suite_options[@]}" -DSYMMEM_SANITIZE=thread || exit 4
+targets=$(targets_of 'fake|gpu_unit')
+[ -z "$targets" ] || make_base "$WORK/fake" "$targets" "${fakes_options[@]}" || exit 4
+
+[ -z "$stop" ] || exit 0
 
 in_lanes() { # NAME...
     # Process slots count from 0; so do lanes.

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # selfcheck.sh: whether run.sh says what it must of mutants that are no good: one that nobody can
-# kill, a stale patch, one that does not build, one that is killed by the wrong test, one that no
-# list has, one of a product that fails by itself. In a copy of what the last run of run.sh built.
+# kill, a row that does not fit, one that does not build, one that is killed by the wrong test, a plug-in
+# without a row, one of a product that fails by itself; and whether it chooses as it is told. In a copy of
+# what the last run of run.sh built.
 set -u
 mutants=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || exit 1
 base=$mutants/../../build-mutants/plain
@@ -14,23 +15,23 @@ mkdir -p "$copy/build-mutants/plain" && cp -a "$base/src/." "$copy" &&
     cp -a "$base/build" "$base/src" "$copy/build-mutants/plain/" || exit 1
 cd "$copy/tests/mutants" || exit 1
 
-change() { # NAME OLD NEW: a patch of one line
-    local file=core/handle.c
-    sed "s|$2|$3|" "$copy/$file" | diff -u --label "a/$file" --label "b/$file" "$copy/$file" - \
-        >"patches/$1.patch"
-}
-change check_harmless 'Handles: references' 'Handles, references'
-change check_broken '#include <stdlib.h>' '#include <no_such_header.h>'
-change check_stale '#include <stdlib.h>' '#include <stddef.h>'
-sed -i 's/^-.*/-no line of that file/' patches/check_stale.patch
 cp decorator/barrier_does_nothing.c decorator/check_elsewhere.c
 one='barrier.group_of_one' all='barrier.holds_for_each_rank'
-cat >>list.txt <<LIST
-check_harmless | patch | - | 2 | process | $one | $one | nothing is wrong
-check_broken | patch | - | 2 | process | $one | $one | does not build
-check_stale | patch | - | 2 | process | $one | $one | does not apply
-check_elsewhere | decorator | - | 4 | process | $all | signal.* | killed by another test
-LIST
+cat >tables/check.txt <<ROWS
+check_harmless | patch | - | $one | nothing is wrong
+  @ core/handle.c -
+  - #include <stdlib.h>
+  + #include <stdlib.h>
+  + #include <stdlib.h>
+check_broken | patch | - | $one | does not build
+  @ core/handle.c -
+  - #include <stdlib.h>
+  + #include <no_such_header.h>
+check_stale | patch | - | $one | does not fit
+  @ core/handle.c -
+  - no text of that file
+check_elsewhere | decorator 4 | - | signal.* in $all | killed by another test
+ROWS
 
 failures=0
 expect() { # WHAT PATTERN TEXT
@@ -45,14 +46,32 @@ output=$(./run.sh --only 'check_*' 2>&1)
 expect "its exit status" '^1$' "$?"
 expect "a survivor" '^survived .* check_harmless ' "$output"
 expect "a mutant that does not build" '^error .* check_broken .*does not build' "$output"
-expect "a stale patch" '^error .* check_stale .*does not apply' "$output"
+expect "a row that does not fit" '^error .* check_stale .*does not fit: .*does not have the text: no text of that file' "$output"
 expect "a kill by another test" "^error .* check_elsewhere .*not expected: $all" "$output"
 expect "the counts" '^0 killed, 1 survived, 3 errors$' "$output"
-echo 'fails_without | patch | - | 2 | process | no.such_test | no.such_test | made from a product that fails' >>list.txt
+echo 'fails_without | patch | - | no.such_test | made from a product that fails' >>tables/check.txt
 output=$(./run.sh --only 'fails_without' 2>&1)
 expect "the exit status where the product itself fails" '^4$' "$?"
 expect "such a product" '^the unmutated product fails' "$output"
-touch patches/check_forgotten.patch
+touch decorator/check_forgotten.c
 output=$(./run.sh --only 'check_*' 2>&1)
-expect "a mutant in no list" 'in no list.*check_forgotten' "$output"
+expect "a plug-in without a row" 'without.*check_forgotten' "$output"
+rm decorator/check_forgotten.c
+rm tables/check.txt decorator/check_elsewhere.c
+
+chosen() { ./run.sh "$@" --list 2>/dev/null | sort | paste -sd ' '; }
+git=(git -C "$copy" -c user.name=check -c user.email=check@localhost)
+"${git[@]}" init -q && "${git[@]}" add -A && "${git[@]}" commit -qm before || exit 1
+sed -i '/^symmem_status symmem_handle_retain/,/^}/s/memory_order_relaxed/memory_order_acquire/; 1a/* A comment. */' \
+    "$copy/core/handle.c"
+sed -i '/^barrier_does_nothing/s/SP-10/SP-11/' tables/decorators.txt
+expect "mutants of what changed" '^barrier_does_nothing reference_not_counted$' "$(chosen --changed HEAD)"
+output=$(./run.sh --changed HEAD --list 2>&1 >/dev/null)
+expect "what is left out" '^[0-9]+ of [0-9]+ left out: not chosen by --changed HEAD$' "$output"
+output=$(./run.sh --changed no_such_revision --list 2>&1)
+expect "the exit status where there is no such revision" '^2$' "$?"
+# As many samples as it takes have each mutant once.
+output=$(for seed in 7 8 9 10; do ./run.sh --sample 25 --seed "$seed" --list 2>/dev/null; done | sort | paste -sd ' ')
+[ "$output" = "$(chosen)" ]
+expect "all mutants within a few samples" '^0$' "$?"
 [ "$failures" -eq 0 ]

@@ -1,25 +1,65 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash disable=SC2154
-# The stage of test.sh: every mutant is killed. Sourced by tests/stages.sh.
+# The stages of test.sh that run mutants: all of them, or those that the first tier has time for. Sourced by
+# tests/stages.sh.
 
 make_mutants() { tests/mutants/run.sh --prepare; }
 
 stage_mutants() {
     tree_is_made mutants >/dev/null # if not, what follows says so
-    local log=$logs/mutants.log status counts
+    run_mutants
+    check "what the driver says of bad mutants" tests/mutants/selfcheck.sh
+}
+
+# What this change did not make: the commit at which it left main; or on main itself, to which work comes in
+# series of commits, the newest one that is four hours older than the last.
+commit_before_change() {
+    local base head
+    head=$(git rev-parse HEAD 2>/dev/null) || return
+    base=$(git merge-base HEAD origin/main 2>/dev/null)
+    if [ -z "$base" ] || [ "$base" = "$head" ]; then
+        base=$(git rev-list -1 --before="$(($(git show -s --format=%ct HEAD) - 4 * 3600))" HEAD)
+    fi
+    echo "$base"
+}
+
+# Another sample each day, but one for the whole run.
+mutants_seed=$(($(date +%s) / 86400))
+chosen_mutants() {
+    chosen=(--sample 5 --seed "$mutants_seed" --most 100)
+    local base
+    base=$(commit_before_change)
+    [ -z "$base" ] || chosen+=(--changed "$base")
+}
+
+make_changed() {
+    local chosen
+    chosen_mutants
+    tests/mutants/run.sh --prepare "${chosen[@]}"
+}
+
+stage_changed() {
+    tree_is_made changed >/dev/null
+    local chosen
+    chosen_mutants
+    run_mutants "${chosen[@]}"
+    grep ' left out: not chosen' "$logs/$stage.run.log" | sed 's/ left out:/ mutants,/' >"$logs/$stage.left-out"
+}
+
+run_mutants() { # OPTIONS of run.sh
+    local log=$logs/$stage.run.log status counts
     # Hundreds of runs: on a busy machine they have taken longer than a suite may.
-    timeout -k 15 "$((2 * run_limit))" tests/mutants/run.sh --output "$logs/mutants.json" >"$log" 2>&1
+    timeout -k 15 "$((2 * run_limit))" tests/mutants/run.sh --output "$logs/mutants.json" "$@" >"$log" 2>&1
     status=$?
     counts=$(tail -n 1 "$log")
     if [ "$status" -eq 77 ]; then
-        skip mutants "$(grep 'cannot be contained' "$log")"
+        skip "$stage" "$(grep 'cannot be contained' "$log")"
     elif [[ $counts =~ ^([0-9]+)\ killed,\ ([0-9]+)\ survived,\ ([0-9]+)\ errors$ ]]; then
         stage_passed=$((stage_passed + BASH_REMATCH[1]))
         stage_failed=$((stage_failed + BASH_REMATCH[2] + BASH_REMATCH[3]))
         verdict "$([ "$status" -eq 0 ] && echo ok || echo FAILED)" "mutants: $counts"
         grep -E '^(survived|error) |; not before run [23]$' "$log" | sed 's/^/    | /'
-        ! grep -q ' left out: ' "$log" || skip "mutants of the CUDA backend" "$(grep ' left out: ' "$log")"
-        check "what the driver says of bad mutants" tests/mutants/selfcheck.sh
+        ! grep -q ' left out: no ' "$log" || skip "mutants of the CUDA backend" "$(grep ' left out: no ' "$log")"
     else
         verdict FAILED "mutants: exit status $status"
         tail -n 30 "$log" | sed 's/^/    | /'

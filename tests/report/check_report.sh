@@ -45,6 +45,21 @@ make_page() { # STATUS FILE...
     is_html "$page"
 }
 
+# --- a run in another format is what the runner itself writes -----------------------------------------
+for part in '' '--part 2/3'; do
+    # shellcheck disable=SC2086 # two words or none
+    make_run all $part --report "tap=$work/all.tap" --report "junit=$work/all.junit" \
+        --filter 'good.*,kit.try*,bad.fails*,bad.any_bytes,bad.crashes,bad.lacks_memory' --seed 3
+    for format in json tap junit; do
+        expect_status 0 "$report" --spec "$spec" --format "$format" --output "$work/again" all.json
+        cmp "all.$format" again || fail "another $format is made of all.json, with '$part'"
+    done
+done
+expect_status 2 "$report" --spec "$spec" --format tap good.json failing.json
+has err 'tap is of one run, not of 2'
+expect_status 2 "$report" --spec "$spec" --format text good.json
+has err 'no format text'
+
 # --- what the runs said -----------------------------------------------------------------------------
 make_page 0 good.json skipping.json failing.json error.json unresolved.json unplanned.json part.json
 is "SM-SELF-01" "$(states SM-SELF-01)" \

@@ -24,7 +24,8 @@ struct claim {
     double timeout_scale;     /* 0: unknown */
     int ranks;
     bool threads;
-    struct claim_profile *profiles; /* the first is the one without which nothing is claimed */
+    const struct claim_profile
+        *profiles; /* the first is the one without which nothing is claimed */
     int profile_count;
 };
 

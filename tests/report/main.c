@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* symmem-report: one page from the results of any number of runs, or one run from its parts. */
+/* symmem-report: one page from the results of any number of runs, one run in another format, or one
+ * run from its parts. */
 #include "merge.h"
 
 #include <errno.h>
@@ -13,6 +14,7 @@ enum { WRITTEN = 0, INPUT_LEFT_OUT = 1, NOT_WRITTEN = 2 };
 
 struct options {
     const char *spec, *lock, *output, *title, *root;
+    const char *format;   /* html, json, tap, junit */
     const char *merge;    /* the file to write in place of a page; NULL: a page */
     char installed[4096]; /* the specification's place, if there is one beside this program */
     char **files;
@@ -24,11 +26,12 @@ static void usage(FILE *out) {
         "usage: symmem-report [options] FILE...\n"
         "       symmem-report --merge OUT.json PART.json...\n"
         "Writes one HTML page from any number of FILEs: results of symmem-conformance --format\n"
-        "json, mutants of tests/mutants/run.sh, lcov's .info, coverage/museum.tsv. What a file is\n"
-        "is seen from what is in it.\n"
+        "json, mutants of tests/mutants/run.sh, lcov's .info, coverage/museum.sh --table. What a\n"
+        "file is is seen from what is in it.\n"
         "  --spec FILE     the requirements and their sentences (default: the installed SPEC.md)\n"
         "  --lock FILE     their digests (default: SPEC.lock beside SPEC.md, if it is there)\n"
         "  --output FILE   default: standard output\n"
+        "  --format NAME   html, or of one run json, tap or junit\n"
         "  --title TEXT    the page's heading\n"
         "  --root DIR      taken off the paths of files (default: here)\n"
         "  --merge OUT     no page: the run of which the FILEs are the parts, all that there are, "
@@ -54,16 +57,30 @@ static const char *installed_spec(char *path, size_t capacity) {
     return access(path, R_OK) == 0 ? path : NULL;
 }
 
+static bool is_format(const char *name) {
+    static const char *const names[] = {"html", "json", "tap", "junit"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
 static bool parse(int argc, char **argv, struct options *options) {
     static const struct option names[] = {
-        {"spec", required_argument, NULL, 's'},   {"lock", required_argument, NULL, 'l'},
-        {"output", required_argument, NULL, 'o'}, {"title", required_argument, NULL, 't'},
-        {"root", required_argument, NULL, 'r'},   {"merge", required_argument, NULL, 'm'},
-        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0},
+        {"spec", required_argument, NULL, 's'},
+        {"lock", required_argument, NULL, 'l'},
+        {"output", required_argument, NULL, 'o'},
+        {"title", required_argument, NULL, 't'},
+        {"root", required_argument, NULL, 'r'},
+        {"merge", required_argument, NULL, 'm'},
+        {"format", required_argument, NULL, 'f'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
     };
     int id;
 
-    *options = (struct options){.title = "symmem conformance"};
+    *options = (struct options){.title = "symmem conformance", .format = "html"};
     while ((id = getopt_long(argc, argv, "", names, NULL)) != -1) {
         switch (id) {
         case 's':
@@ -81,6 +98,9 @@ static bool parse(int argc, char **argv, struct options *options) {
         case 'r':
             options->root = optarg;
             break;
+        case 'f':
+            options->format = optarg;
+            break;
         case 'm':
             options->merge = optarg;
             break;
@@ -95,6 +115,10 @@ static bool parse(int argc, char **argv, struct options *options) {
     options->file_count = argc - optind;
     if (options->merge != NULL)
         return options->file_count > 0;
+    if (!is_format(options->format)) {
+        fprintf(stderr, "symmem-report: no format %s\n", options->format);
+        return false;
+    }
     if (options->spec == NULL)
         options->spec = installed_spec(options->installed, sizeof(options->installed));
     if (options->spec == NULL)
@@ -165,15 +189,33 @@ static void tell_problems(const struct page *page) {
         fputs("symmem-report: no memory\n", stderr);
 }
 
-static bool write_page(const struct page *page, const char *path) {
-    FILE *out = path == NULL ? stdout : fopen(path, "we");
+static void write_as(const struct page *page, const char *format, FILE *out) {
+    if (strcmp(format, "html") == 0)
+        page_write(page, out);
+    else if (strcmp(format, "json") == 0)
+        page_write_json(&page->runs[0], out);
+    else if (strcmp(format, "tap") == 0)
+        page_write_tap(page, &page->runs[0], out);
+    else
+        page_write_junit(&page->runs[0], out);
+}
+
+static bool write_page(const struct page *page, const struct options *options) {
+    const char *path = options->output;
+    FILE *out;
     bool good;
 
+    if (strcmp(options->format, "html") != 0 && page->run_count != 1) {
+        fprintf(stderr, "symmem-report: %s is of one run, not of %d\n", options->format,
+                page->run_count);
+        return false;
+    }
+    out = path == NULL ? stdout : fopen(path, "we");
     if (out == NULL) {
         fprintf(stderr, "symmem-report: %s: %s\n", path, strerror(errno));
         return false;
     }
-    page_write(page, out);
+    write_as(page, options->format, out);
     good = ferror(out) == 0 && fflush(out) == 0;
     if (path != NULL)
         good = fclose(out) == 0 && good;
@@ -186,7 +228,7 @@ static int make_page(struct reader *reader, const struct options *options) {
     bool good = read_all(reader, options);
 
     tell_problems(reader->page);
-    if (!write_page(reader->page, options->output))
+    if (!write_page(reader->page, options))
         return NOT_WRITTEN;
     return good ? WRITTEN : INPUT_LEFT_OUT;
 }

@@ -6,6 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+const struct page_run *merge_run(const struct merge *merge, int part) {
+    return &merge->reader->page->runs[merge->parts[part].run];
+}
+
 /* The first file says how many parts there are. */
 static bool make_room(struct merge *merge, int parts) {
     merge->count = parts;
@@ -35,7 +39,7 @@ static bool take_file(struct merge *merge, const char *path) {
     if (merge->parts[part - 1].tree != NULL)
         return read_problem(reader, path, "part %d/%d, as %s is", part, parts,
                             merge->parts[part - 1].path);
-    merge->parts[part - 1] = (struct merge_part){path, tree};
+    merge->parts[part - 1] = (struct merge_part){path, tree, runs};
     return true;
 }
 
@@ -51,24 +55,28 @@ static bool take_files(struct merge *merge, char *const files[], int count) {
     return good;
 }
 
-static bool write_whole(const struct merge *merge, const char *output) {
+static bool write_whole(const struct merge *merge, const struct page_run *whole,
+                        const char *output) {
     FILE *out = fopen(output, "we");
     bool good;
 
     if (out == NULL)
         return read_problem(merge->reader, output, "%s", strerror(errno));
-    merge_write(merge, out);
+    page_write_json(whole, out);
     good = ferror(out) == 0;
-    good = fclose(out) == 0 && good && !merge->reader->page->no_memory;
+    good = fclose(out) == 0 && good;
     return good || read_problem(merge->reader, output, "could not be written");
 }
 
 bool merge_files(struct reader *reader, char *const files[], int count, const char *output) {
     struct merge merge = {.reader = reader};
+    const struct page_run *whole;
 
-    if (!take_files(&merge, files, count) || !merge_check(&merge) || !merge_claim(&merge) ||
-        !write_whole(&merge, output))
+    if (!take_files(&merge, files, count) || !merge_check(&merge))
         return false;
-    merge_tell(&merge, stdout);
+    whole = merge_whole(&merge);
+    if (whole == NULL || !write_whole(&merge, whole, output))
+        return false;
+    merge_tell(whole, stdout);
     return fflush(stdout) == 0 || read_problem(reader, output, "no standard output");
 }

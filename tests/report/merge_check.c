@@ -6,11 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-const cJSON *merge_results(const struct merge_part *part) {
-    return cJSON_GetObjectItemCaseSensitive(part->tree, "results");
-}
-
 /* --- of one run ------------------------------------------------------------------------- */
+
+/* What a part has under these keys is its own, not the run's. */
+static bool is_own(const char *key) {
+    static const char *const keys[] = {"part",     "started", "seconds", "claim",
+                                       "profiles", "planned", "results", "summary"};
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        if (strcmp(key, keys[i]) == 0)
+            return true;
+    return false;
+}
 
 /* Names both values if they are short. */
 static bool differs(const struct merge *merge, const struct merge_part *part, const char *key,
@@ -34,7 +41,7 @@ static bool is_like_the_first(const struct merge *merge, const struct merge_part
     cJSON_ArrayForEach(item, first) {
         const cJSON *mine = cJSON_GetObjectItemCaseSensitive(part->tree, item->string);
 
-        if (!merge_is_own(item->string) && !cJSON_Compare(mine, item, true))
+        if (!is_own(item->string) && !cJSON_Compare(mine, item, true))
             return differs(merge, part, item->string, mine, item);
     }
     return cJSON_GetArraySize(first) == cJSON_GetArraySize(part->tree) ||
@@ -53,49 +60,53 @@ static long planned_in_all(const struct merge *merge) {
     long sum = 0;
 
     for (int i = 0; i < merge->count; i++)
-        sum += json_count(merge->parts[i].tree, "planned", 0);
+        sum += page_count(merge_run(merge, i)).planned;
     return sum;
 }
 
 /* Each part knows how many cases it left to the others: with its own they are the whole. */
-static bool is_of_the_whole(const struct merge *merge, const struct merge_part *part) {
-    long own = json_count(part->tree, "planned", 0), others = 0;
-    long whole = planned_in_all(merge);
-    const cJSON *profile;
+static bool is_of_the_whole(const struct merge *merge, int part) {
+    const struct page_run *run = merge_run(merge, part);
+    long own = page_count(run).planned, others = 0, whole = planned_in_all(merge);
 
-    cJSON_ArrayForEach(profile, cJSON_GetObjectItemCaseSensitive(part->tree, "profiles")) others +=
-        json_count(profile, "other_parts", 0);
-    others *= json_count(part->tree, "repeat", 1);
+    for (int i = 0; i < run->profile_count; i++)
+        others += run->profiles[i].other_parts;
+    others *= run->repeat;
     if (own + others != whole)
-        return read_problem(merge->reader, part->path,
+        return read_problem(merge->reader, merge->parts[part].path,
                             "a part of %ld planned cases, where the parts together have %ld",
                             own + others, whole);
-    return cJSON_GetArraySize(merge_results(part)) <= own ||
-           read_problem(merge->reader, part->path, "more results than it planned");
+    return run->missing >= 0 ||
+           read_problem(merge->reader, merge->parts[part].path, "more results than it planned");
 }
 
 static int compare_results(const void *one, const void *other) {
-    const cJSON *a = *(const cJSON *const *)one, *b = *(const cJSON *const *)other;
-    int order = strcmp(json_text(a, "test"), json_text(b, "test"));
+    const struct page_result *a = *(const struct page_result *const *)one;
+    const struct page_result *b = *(const struct page_result *const *)other;
+    int order = strcmp(a->test, b->test);
 
-    return order != 0 ? order : json_count(a, "repeat", 0) - json_count(b, "repeat", 0);
+    return order != 0 ? order : a->repeat - b->repeat;
 }
 
 static bool has_none_twice(const struct merge *merge) {
     size_t count = 0, most = (size_t)planned_in_all(merge); /* no part has more than it planned */
-    const cJSON **all = calloc(most + 1, sizeof(const cJSON *)), *item;
+    const struct page_result **all = calloc(most + 1, sizeof(const struct page_result *));
     bool good = all != NULL;
 
     if (all == NULL)
         return read_problem(merge->reader, merge->parts[0].path, "no memory");
-    for (int i = 0; i < merge->count; i++)
-        cJSON_ArrayForEach(item, merge_results(&merge->parts[i])) all[count++] = item;
-    qsort(all, count, sizeof(const cJSON *), compare_results);
+    for (int part = 0; part < merge->count; part++) {
+        const struct page_run *run = merge_run(merge, part);
+
+        for (int i = 0; i < run->result_count; i++)
+            if (run->results[i].status != PAGE_NOT_PLANNED)
+                all[count++] = &run->results[i];
+    }
+    qsort(all, count, sizeof(all[0]), compare_results);
     for (size_t i = 1; good && i < count; i++)
         if (compare_results(&all[i - 1], &all[i]) == 0)
             good = read_problem(merge->reader, merge->parts[0].path,
-                                "in it and the other parts %s is there twice",
-                                json_text(all[i], "test"));
+                                "in it and the other parts %s is there twice", all[i]->test);
     free(all);
     return good;
 }
@@ -105,7 +116,7 @@ bool merge_check(const struct merge *merge) {
         if (!is_like_the_first(merge, &merge->parts[i]))
             return false;
     for (int i = 0; i < merge->count; i++)
-        if (!is_of_the_whole(merge, &merge->parts[i]))
+        if (!is_of_the_whole(merge, i))
             return false;
     return seed_is_exact(merge) && has_none_twice(merge);
 }

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The page of results as data, and what writes it: requirements by tests by runs, mutants, covered
- * lines and covered defects. The runner fills it in from one run, symmem-report from files. Strings
- * are borrowed unless page_keep was told of them; none is NULL once it has been added.
+ * Results as data, and what writes them: a run as JSON, TAP or JUnit, and the page of any number of
+ * runs with mutants, covered lines and covered defects. The runner fills it in from its one run,
+ * symmem-report from files. Strings are borrowed unless page_keep was told of them; none is NULL
+ * once it has been added.
  */
 #ifndef SYMMEM_REPORT_PAGE_H
 #define SYMMEM_REPORT_PAGE_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <time.h>
 
+#include "claim.h"
 #include "escape.h"
+#include "ranks.h"
 
 /* From harmless to bad for what ran; then what did not run. */
 enum page_status {
@@ -35,13 +39,41 @@ struct page_requirement {
     int test_count;
 };
 
+struct page_finding {
+    const int *ranks; /* ascending; none: it concerns the case as a whole */
+    int rank_count;
+    enum page_status status;
+    const char *message, *expected, *got; /* expected is empty unless two values were compared */
+    const char *file, *requirement;
+    const char *next; /* of the failed checks beyond this one */
+    int line;         /* 0: not from a check */
+    unsigned more;    /* failed checks of these ranks beyond this one */
+};
+
+/* Where ranks were last seen. */
+struct page_place {
+    const int *ranks;
+    int rank_count;
+    const char *state, *checkpoint, *line, *point;
+};
+
 struct page_result {
-    const char *test, *reason, *detail;
-    const char *requirements; /* separated by commas */
+    const char *test, *suite, *reason;
+    const char *requirements;    /* separated by commas */
+    const char *detail, *replay; /* of a bad one: all that is known in words; the command */
+    const char *output;          /* what the ranks printed; NULL: nothing */
+    const char *seed;
     enum page_status status;
     double seconds;
-    int ranks;
+    int ranks, repeat; /* its round, from 0 */
+    const struct page_finding *findings;
+    int finding_count;
+    const struct page_place *places;
+    int place_count;
 };
+
+/* The layout of a run's JSON beside the fixed keys; grows when one changes its meaning. */
+#define PAGE_FORMAT 1
 
 struct page_digest {
     const char *id, *digest;
@@ -53,12 +85,17 @@ struct page_run {
     const char *build; /* compiler and sanitizers */
     const char *system, *processor, *accelerators, *driver;
     const char *capabilities, *filter, *seed, *source;
-    const char *part; /* "part 1/3 of a run" or "in 3 parts"; or empty */
+    const char *version;
+    const char *part; /* "1/3": it is one of so many parts of a run; or empty */
     int parts;        /* in how many it was run, of which `seconds` is the longest; 0: as one */
-    int ranks, processors;
+    int ranks, processors, device_count, device_type, repeat;
+    uint64_t memory_bytes;
     double timeout_scale; /* what time limits were multiplied by; 0: unknown */
     int missing;          /* cases that were planned and did not come to their turn */
+    bool interrupted;
     double seconds;
+    const struct claim_profile *profiles;
+    int profile_count;
     struct page_result *results; /* also what was not planned */
     int result_count;
     struct page_digest *digests; /* of the texts that were tested; none: unknown */
@@ -118,6 +155,16 @@ struct page {
 void *page_grow(struct page *page, void **array_p, int *count_p, size_t size);
 /* Memory that lives as long as the page; NULL, and noted, if heap is NULL. */
 void *page_keep(struct page *page, void *heap);
+/* What `format` prints, kept by the page; empty, and noted, without memory. */
+const char *page_print(struct page *page, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Such a run's case: passed, failed and so on; what did not run counts as an error. */
+struct page_counts {
+    int planned, passed, failed, skipped, errors, unresolved;
+};
+struct page_counts page_count(const struct page_run *run);
+/* The run's counts by profile, for claim.h; it points into the run. */
+struct claim page_claim(const struct page_run *run);
 /* Finds which tests are whose; after the last result was added. */
 bool page_index(struct page *page);
 void page_free(struct page *page);
@@ -145,6 +192,8 @@ struct page_verdict page_judge_backend(const struct page *page, int requirement,
                                        const char *backend);
 /* Copies the next word of a comma-separated list and moves *list_p on; false at its end. */
 bool page_next(const char **list_p, char *word, size_t capacity);
+/* "SIGNAL" of "SM-SIGNAL-03". */
+void page_area(const char *id, char *area, size_t capacity);
 /* What makes "process" and "thread" as many as the run has ranks. */
 const char *page_plural(const struct page_run *run);
 /* "A", "B", ... "AA": how tables refer to a run. */
@@ -153,6 +202,10 @@ void page_run_letter(int run, char *text, size_t capacity);
 /* --- writing (page_*.c) -------------------------------------------------------------- */
 
 void page_write(const struct page *page, FILE *out);
+/* One run. TAP quotes the page's requirements. */
+void page_write_json(const struct page_run *run, FILE *out);
+void page_write_tap(const struct page *page, const struct page_run *run, FILE *out);
+void page_write_junit(const struct page_run *run, FILE *out);
 
 void page_write_runs(const struct page *page, FILE *out);
 void page_write_bad(const struct page *page, FILE *out);

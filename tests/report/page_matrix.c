@@ -4,16 +4,6 @@
 
 #include <string.h>
 
-/* "SIGNAL" of "SM-SIGNAL-03". */
-static void area_of(const char *id, char *area, size_t capacity) {
-    const char *start = strchr(id, '-'), *end = strrchr(id, '-');
-
-    if (start == NULL || end <= start)
-        snprintf(area, capacity, "%s", id);
-    else
-        snprintf(area, capacity, "%.*s", (int)(end - start - 1), start + 1);
-}
-
 static void run_heads(const struct page *page, FILE *out) {
     char letter[8], commit[8]; /* as short as git has it */
 
@@ -122,7 +112,7 @@ static void requirement_row(const struct page *page, int number, FILE *out) {
 bool page_is_in_area(const struct page *page, int requirement, const char *area) {
     char own[32];
 
-    area_of(page->requirements[requirement].id, own, sizeof(own));
+    page_area(page->requirements[requirement].id, own, sizeof(own));
     return !page->requirements[requirement].withdrawn && (area == NULL || strcmp(own, area) == 0);
 }
 
@@ -200,7 +190,7 @@ void page_write_matrix(const struct page *page, FILE *out) {
     for (int i = 0; i < page->requirement_count; i++) {
         if (page->requirements[i].withdrawn)
             continue;
-        area_of(page->requirements[i].id, area, sizeof(area));
+        page_area(page->requirements[i].id, area, sizeof(area));
         if (strcmp(area, last) != 0)
             chapter_row(page, &page->requirements[i], area, out);
         memcpy(last, area, sizeof(last));

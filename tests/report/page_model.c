@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "page.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,6 +34,18 @@ void *page_keep(struct page *page, void *heap) {
     return heap;
 }
 
+const char *page_print(struct page *page, const char *format, ...) {
+    char *text = NULL;
+    va_list args;
+
+    va_start(args, format);
+    if (vasprintf(&text, format, args) < 0)
+        text = NULL;
+    va_end(args);
+    text = page_keep(page, text);
+    return text == NULL ? "" : text;
+}
+
 void page_free(struct page *page) {
     for (int i = 0; i < page->run_count; i++) {
         free(page->runs[i].results);
@@ -60,6 +73,15 @@ bool page_next(const char **list_p, char *word, size_t capacity) {
     *list_p = start + length;
     snprintf(word, capacity, "%.*s", (int)length, start);
     return true;
+}
+
+void page_area(const char *id, char *area, size_t capacity) {
+    const char *start = strchr(id, '-'), *end = strrchr(id, '-');
+
+    if (start == NULL || end <= start)
+        snprintf(area, capacity, "%s", id);
+    else
+        snprintf(area, capacity, "%.*s", (int)(end - start - 1), start + 1);
 }
 
 /* --- which tests are whose ----------------------------------------------------------- */
@@ -205,10 +227,8 @@ static bool is_stale(const struct page *page, const struct page_requirement *req
 
 /* It names every case of the suite of its time, if only as not planned. */
 static bool is_whole(const struct page_run *run) {
-    bool one_part = run->part[0] != '\0' && run->parts == 0;
-
     return strcmp(run->filter, "*") == 0 && run->profile[0] == '\0' && run->missing == 0 &&
-           !one_part;
+           run->part[0] == '\0';
 }
 
 /* Only older runs know it: it was taken away or renamed since, and this run does not lack it. */
@@ -311,6 +331,36 @@ const char *page_plural(const struct page_run *run) {
     if (run->ranks == 1)
         return "";
     return length > 0 && run->rank_mode[length - 1] == 's' ? "es" : "s";
+}
+
+struct page_counts page_count(const struct page_run *run) {
+    struct page_counts counts = {.planned = run->missing, .errors = run->missing};
+
+    for (int i = 0; i < run->result_count; i++) {
+        enum page_status status = run->results[i].status;
+
+        counts.planned += status != PAGE_NOT_PLANNED;
+        counts.passed += status == PAGE_PASSED;
+        counts.failed += status == PAGE_FAILED;
+        counts.skipped += status == PAGE_SKIPPED;
+        counts.errors += status == PAGE_ERROR;
+        counts.unresolved += status == PAGE_UNRESOLVED;
+    }
+    return counts;
+}
+
+struct claim page_claim(const struct page_run *run) {
+    return (struct claim){
+        .backend = run->backend,
+        .arch = run->arch,
+        .build = run->build,
+        .capabilities = run->capabilities,
+        .timeout_scale = run->timeout_scale,
+        .ranks = run->ranks,
+        .threads = strcmp(run->rank_mode, "thread") == 0,
+        .profiles = run->profiles,
+        .profile_count = run->profile_count,
+    };
 }
 
 /* --- sums ---------------------------------------------------------------------------- */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The runs: who ran what where, and what each came to. */
-#include "claim.h"
 #include "page.h"
 
 #include <string.h>
@@ -166,9 +165,12 @@ static void run_row(const struct page *page, int number, FILE *out) {
         html_element(out, "small", "", run->build);
     }
     if (run->part[0] != '\0') {
-        fputs("<br>", out);
-        html_element(out, "small", "", run->part);
+        fputs("<br><small>part ", out);
+        report_escape_xml(out, run->part);
+        fputs(" of a run</small>", out);
     }
+    if (run->parts > 0)
+        fprintf(out, "<br><small>in %d part%s</small>", run->parts, run->parts == 1 ? "" : "s");
     if (run->source[0] != '\0') {
         fputs("<br>", out);
         html_element(out, "small", "", run->source);

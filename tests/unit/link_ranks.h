@@ -7,8 +7,6 @@
 #ifndef SYMMEM_TESTS_LINK_RANKS_H
 #define SYMMEM_TESTS_LINK_RANKS_H
 
-#include <CUnit/Basic.h>
-#include <CUnit/CUnit.h>
 #include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
@@ -22,6 +20,7 @@
 
 #include "folder.h"
 #include "objects.h"
+#include "unit_main.h"
 
 const symmem_backend *symmem_backend_entry(uint32_t abi);
 
@@ -341,27 +340,8 @@ static inline void body_pool(rank_env *env) {
     CHECK_OK(env, symmem_pool_destroy(pool));
 }
 
-typedef struct named_test {
-    const char *name;
-    void (*function)(void);
-} named_test;
-
-static inline int run_tests(const char *suite_name, const named_test *tests, size_t count) {
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 2;
-    CU_pSuite suite = CU_add_suite(suite_name, NULL, NULL);
-    for (size_t i = 0; suite != NULL && i < count; i++)
-        if (CU_add_test(suite, tests[i].name, tests[i].function) == NULL)
-            return 2;
-    setenv("SYMMEM_SHM_DEVICES", "8", 1);
-    CU_basic_set_mode(CU_BRM_NORMAL);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures() + CU_get_number_of_tests_failed();
-    unsigned run = CU_get_number_of_tests_run();
-    CU_cleanup_registry();
-    return failures != 0 || run != count;
-}
-
-#define RUN_TESTS(name, tests) run_tests(name, tests, sizeof(tests) / sizeof(tests)[0])
+/* The emulation has a device for each of the ranks. */
+#define RUN_TESTS(suite_name, cases)                                                               \
+    (setenv("SYMMEM_SHM_DEVICES", "8", 1), UNIT_MAIN(suite_name, cases))
 
 #endif

@@ -36,15 +36,17 @@ struct arena_word {
 };
 
 struct arena_rank {
-    uint64_t guard;                  /* by the controller; changed by whoever runs over it */
-    _Atomic uint32_t state;          /* by the rank */
-    _Atomic uint64_t gone_ns;        /* by the controller: when its process was reaped */
-    _Atomic uint32_t checks;         /* by the rank */
-    _Atomic uint32_t failed;         /* 1: claimed, 2: the record below is complete */
-    _Atomic uint32_t failures;       /* all of them, also the ones not recorded */
-    _Atomic uint32_t unresolved;     /* the same for its text */
-    _Atomic uint32_t death_expected; /* by any rank */
-    _Atomic uint32_t in_barrier;     /* waits in the out-of-band barrier */
+    uint64_t guard;                      /* by the controller; changed by whoever runs over it */
+    _Atomic uint32_t state;              /* by the rank */
+    _Atomic uint64_t gone_ns;            /* by the controller: when its process was reaped */
+    _Atomic uint32_t checks;             /* by the rank */
+    _Atomic uint32_t failed;             /* 1: claimed, 2: the record below is complete */
+    _Atomic uint32_t failures;           /* all of them, also the ones not recorded */
+    _Atomic uint32_t late_failures;      /* of them those that time explains */
+    _Atomic uint32_t following_failures; /* and those that follow from another rank's */
+    _Atomic uint32_t unresolved;         /* the same for its text */
+    _Atomic uint32_t death_expected;     /* by any rank */
+    _Atomic uint32_t in_barrier;         /* waits in the out-of-band barrier */
     _Atomic int32_t process_id;
     _Atomic uint64_t arrived; /* out-of-band barriers entered */
     _Atomic uint64_t slots[ARENA_SLOTS];

@@ -37,6 +37,7 @@ struct order {
     int ranks;
     uint64_t seed;
     uint32_t timeout_ms;
+    uint32_t late_ms;
     char scratch[256];
 };
 
@@ -112,6 +113,7 @@ static void serve(struct runner_run *run, struct runner_crew *crew, int number, 
         entry.ranks = order.ranks;
         run->seed = order.seed;
         run->timeout_ms = order.timeout_ms;
+        run->late_ms = order.late_ms;
         memcpy(run->scratch, order.scratch, sizeof(run->scratch));
         runner_child_run(run, number);
         fflush(NULL); /* what it printed is this case's */
@@ -186,7 +188,8 @@ void crew_launch(struct runner_run *run) {
     struct order order = {.test = run->entry->test,
                           .ranks = run->entry->ranks,
                           .seed = run->seed,
-                          .timeout_ms = run->timeout_ms};
+                          .timeout_ms = run->timeout_ms,
+                          .late_ms = run->late_ms};
 
     memcpy(order.scratch, run->scratch, sizeof(order.scratch));
     forget_ended(crew);

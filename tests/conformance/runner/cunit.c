@@ -12,8 +12,8 @@
 /* A CUnit test function has no argument, so this is the one way to the plan. */
 static struct {
     struct runner *runner;
-    int repeat;
-    int next; /* entry that runs next: CUnit keeps the order of registration */
+    struct runner_jobs *jobs; /* NULL: one case at a time */
+    int next;                 /* entry that runs next: CUnit keeps the order of registration */
 } current;
 
 static bool enough_bad(const struct runner *runner) {
@@ -25,12 +25,14 @@ static void trampoline(void) {
     const CU_pTest test = CU_get_current_test();
     const struct runner_entry *entry = &runner->entries[current.next++];
     struct runner_result *result = &runner->results[runner->result_count];
+    int index = runner->result_count; /* as planned: nothing is left out before the end */
     bool good;
 
     if (runner->interrupted != 0 || test == NULL || enough_bad(runner))
         return; /* the shortfall fails the run */
     report_start(runner, entry);
-    runner_run_case(runner, entry, current.repeat, result);
+    if (!(current.jobs != NULL ? jobs_await(current.jobs, index) : runner_run_alone(runner, index)))
+        return;
     runner->result_count++;
     good = runner_verdict_is_good(result->verdict);
     runner->bad_count += !good;
@@ -57,15 +59,15 @@ static bool register_cases(struct runner *runner) {
     return true;
 }
 
-bool runner_run_cunit(struct runner *runner) {
+bool runner_run_cunit(struct runner *runner, struct runner_jobs *jobs) {
     bool good;
 
     if (CU_initialize_registry() != CUE_SUCCESS)
         return false;
     current.runner = runner;
+    current.jobs = jobs;
     good = register_cases(runner);
     for (int repeat = 0; good && repeat < runner->options.repeat; repeat++) {
-        current.repeat = repeat;
         current.next = 0;
         CU_run_all_tests();
         good = CU_get_number_of_tests_run() == (unsigned)runner->entry_count;

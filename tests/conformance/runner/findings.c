@@ -27,24 +27,12 @@ int runner_count_ranks(const struct runner_ranks *ranks) {
 }
 
 void runner_rank_list(const struct runner_ranks *ranks, char *text, size_t capacity) {
-    const char *separator = runner_count_ranks(ranks) == 1 ? "rank " : "ranks ";
-    size_t used = 0;
+    int list[ARENA_MAX_RANKS], count = 0;
 
-    text[0] = '\0';
-    for (int rank = 0; rank < ARENA_MAX_RANKS && used < capacity; rank++) {
-        int end = rank;
-
-        if (!runner_has_rank(ranks, rank))
-            continue;
-        while (runner_has_rank(ranks, end + 1))
-            end++;
-        used += (size_t)snprintf(text + used, capacity - used, "%s%d", separator, rank);
-        if (end > rank && used < capacity)
-            used += (size_t)snprintf(text + used, capacity - used, "%s%d",
-                                     end == rank + 1 ? "," : "-", end);
-        rank = end;
-        separator = ",";
-    }
+    for (int rank = 0; rank < ARENA_MAX_RANKS; rank++)
+        if (runner_has_rank(ranks, rank))
+            list[count++] = rank;
+    report_rank_list(list, count, text, capacity);
 }
 
 /* --- findings ----------------------------------------------------------------------- */

@@ -51,6 +51,8 @@ void runner_child_run(struct runner_run *run, int rank) {
         .backend = runner->options.backend,
         .scratch_dir = run->scratch,
         .timeout_ms = run->timeout_ms,
+        .lateness = runner->lateness,
+        .late_ms = run->late_ms,
     };
     char number[16];
     char temporary[sizeof(run->scratch) + 8];
@@ -153,6 +155,7 @@ void runner_run_case(struct runner *runner, const struct runner_entry *entry, in
     if (decided_before(runner, entry, result))
         return;
     run.timeout_ms = case_timeout_ms(&runner->options, entry->test);
+    run.late_ms = lateness_expected_ms(runner->lateness);
     run.by_crew = crew_takes(runner->crew, entry->test);
     run.child_count = runner->options.mode == TK_MODE_THREAD ? 1 : entry->ranks;
     run.children = calloc((size_t)run.child_count, sizeof(*run.children));
@@ -166,5 +169,6 @@ void runner_run_case(struct runner *runner, const struct runner_entry *entry, in
     if (run.scratch[0] != '\0')
         scratch_remove(run.scratch);
     free(run.children);
+    result->late = lateness_since(runner->lateness, start);
     result->seconds = (double)(arena_now_ns() - start) / 1e9;
 }

@@ -72,9 +72,35 @@ static bool mode_is_possible(const struct runner *runner) {
     return false;
 }
 
+/* As its kept ranks ended, when nothing needs them any more. */
+static bool close_ranks(struct runner *runner, struct runner_jobs *jobs, char *text,
+                        size_t capacity) {
+    bool good =
+        jobs != NULL ? jobs_close(jobs, text, capacity) : crew_close(runner->crew, text, capacity);
+
+    runner->crew = NULL;
+    return good;
+}
+
+static void run_cases(struct runner *runner) {
+    struct runner_jobs *jobs;
+    char bad_ends[192];
+
+    runner->jobs = jobs_count(runner);
+    jobs = runner->jobs > 1 ? jobs_open(runner) : NULL;
+    if (jobs == NULL && !runner->options.verbose)
+        runner->output = output_open();
+    if (jobs == NULL && runner->options.keep_ranks)
+        runner->crew = crew_open(runner->options.timeout_scale);
+    report_begin(runner);
+    if (!runner_run_cunit(runner, jobs) && runner->interrupted == 0)
+        fputs("symmem-conformance: CUnit did not run the whole list\n", stderr);
+    if (!close_ranks(runner, jobs, bad_ends, sizeof(bad_ends)))
+        report_blame_last(runner, bad_ends);
+}
+
 static enum runner_exit run_planned(struct runner *runner) {
     enum runner_exit status;
-    char bad_ends[192];
 
     if (!runner_knows_patterns(runner->options.filter))
         return RUNNER_FAILED;
@@ -99,16 +125,7 @@ static enum runner_exit run_planned(struct runner *runner) {
                 runner->options.profile == NULL ? "" : runner->options.profile);
         return RUNNER_FAILED;
     }
-    if (!runner->options.verbose)
-        runner->output = output_open();
-    if (runner->options.keep_ranks)
-        runner->crew = crew_open(runner->options.timeout_scale);
-    report_begin(runner);
-    if (!runner_run_cunit(runner) && runner->interrupted == 0)
-        fputs("symmem-conformance: CUnit did not run the whole list\n", stderr);
-    if (!crew_close(runner->crew, bad_ends, sizeof(bad_ends)))
-        report_blame_last(runner, bad_ends);
-    runner->crew = NULL;
+    run_cases(runner);
     runner->reported = true;
     status = report_end(runner);
     return runner->interrupted != 0 ? RUNNER_FAILED : status;
@@ -128,7 +145,9 @@ static enum runner_exit run_opened(struct runner *runner) {
         fputs("symmem-conformance: no shared memory for the results\n", stderr);
         return RUNNER_FAILED;
     }
+    lateness_open(runner);
     status = run_planned(runner);
+    lateness_close(runner);
     runner_free_plan(runner);
     output_close(runner->output);
     arena_destroy(runner->arena);

@@ -23,6 +23,7 @@ enum option_id {
     OPT_TIMEOUT,
     OPT_STOP_AFTER,
     OPT_NO_LARGE,
+    OPT_JOBS,
     OPT_PART,
     OPT_KEEP_RANKS,
     OPT_NO_COLOR,
@@ -49,6 +50,7 @@ static const struct option long_options[] = {
     {"timeout", required_argument, NULL, OPT_TIMEOUT},
     {"stop-after", required_argument, NULL, OPT_STOP_AFTER},
     {"no-large", no_argument, NULL, OPT_NO_LARGE},
+    {"jobs", required_argument, NULL, OPT_JOBS},
     {"part", required_argument, NULL, OPT_PART},
     {"keep-ranks", no_argument, NULL, OPT_KEEP_RANKS},
     {"no-color", no_argument, NULL, OPT_NO_COLOR},
@@ -80,6 +82,8 @@ void runner_usage(FILE *out) {
         "  --timeout SECONDS     the limit of every case, in place of its own\n"
         "  --stop-after N        end the run after N cases that did not pass\n"
         "  --no-large            leave out cases that need much memory\n"
+        "  --jobs N              run up to N cases at a time; without it as many as suit backend\n"
+        "                        and machine: one on a device or with --verbose\n"
         "  --part K/N            every N-th of the planned cases, from the K-th on: one of N runs\n"
         "                        that symmem-report --merge puts together\n"
         "  --keep-ranks          keep the ranks' processes from case to case where nothing speaks\n"
@@ -233,6 +237,11 @@ static bool take_number(int id, const char *text, struct runner_options *options
             return false;
         options->repeat = (int)value;
         return true;
+    case OPT_JOBS:
+        if (!parse_number("jobs", text, 1, RUNNER_MAX_JOBS, &value))
+            return false;
+        options->jobs = (int)value;
+        return true;
     case OPT_SLOWEST:
         if (!parse_number("slowest", text, 1, 1000000, &value))
             return false;
@@ -295,6 +304,7 @@ static bool take_option(int id, const char *text, struct runner_options *options
     case OPT_SEED:
     case OPT_REPEAT:
     case OPT_TIMEOUT:
+    case OPT_JOBS:
     case OPT_SLOWEST:
     case OPT_STOP_AFTER:
         return take_number(id, text, options);

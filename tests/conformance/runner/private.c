@@ -66,8 +66,12 @@ static bool mount_shm(void) {
 static void mount_scratch(void) {
     const char options[] = "mode=0700,size=512m";
 
-    if (getenv("TMPDIR") == NULL && mkdir(scratch_directory, 0700) == 0 &&
-        mount("tmpfs", scratch_directory, "tmpfs", MS_NOSUID | MS_NODEV, options) != 0)
+    const char *chosen = getenv("TMPDIR");
+
+    if ((chosen == NULL || strcmp(chosen, scratch_directory) == 0) &&
+        mkdir(scratch_directory, 0700) == 0 &&
+        mount("tmpfs", scratch_directory, "tmpfs", MS_NOSUID | MS_NODEV, options) != 0 &&
+        chosen == NULL)
         rmdir(scratch_directory);
 }
 
@@ -121,6 +125,16 @@ static const char *needed_there(const char *backend) {
            : lies_there(getenv("TMPDIR")) ? "TMPDIR"
            : lies_there(".")              ? "the working directory"
                                           : NULL;
+}
+
+bool private_shm_is_permitted(void) {
+    return is_permitted(geteuid() == 0);
+}
+
+/* The directory for scratch, if it lies there, is the new one's: the environment needs no change.
+ * If it could not be mounted it is part of the new /dev/shm. */
+bool private_shm_enter_again(void) {
+    return enter(geteuid() == 0);
 }
 
 bool private_shm_enter(const char *backend) {

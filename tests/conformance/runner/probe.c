@@ -43,6 +43,7 @@ pid_t runner_fork(struct runner *runner) {
     signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &runner->original_signals, NULL);
     report_forget(runner);
+    job_forget(runner);
     output_redirect(runner->output);
     dup2(STDERR_FILENO, STDOUT_FILENO); /* standard output is the report's */
     return 0;

@@ -165,30 +165,52 @@ static bool finish(FILE **file_p, const char *path) {
     return good || unwritten(path);
 }
 
-static bool write_report(const struct runner *runner, enum runner_format format, FILE **file_p,
+static bool write_report(const struct page *page, enum runner_format format, FILE **file_p,
                          const char *path) {
-    static void (*const writers[])(const struct runner *, FILE *) = {
-        [FORMAT_TAP] = report_tap,
-        [FORMAT_JUNIT] = report_junit,
-        [FORMAT_JSON] = report_json,
-        [FORMAT_HTML] = report_html,
-    };
+    FILE *out = *file_p == NULL ? stdout : *file_p;
 
-    /* The text was written as the cases ran: what went wrong then is remembered by the stream. */
-    if (format != FORMAT_TEXT)
-        writers[format](runner, *file_p == NULL ? stdout : *file_p);
+    switch (format) {
+    case FORMAT_TEXT: /* what went wrong then is remembered by the stream */
+        break;
+    case FORMAT_TAP:
+        page_write_tap(page, &page->runs[0], out);
+        break;
+    case FORMAT_JUNIT:
+        page_write_junit(&page->runs[0], out);
+        break;
+    case FORMAT_JSON:
+        page_write_json(&page->runs[0], out);
+        break;
+    case FORMAT_HTML:
+        page_write(page, out);
+        break;
+    }
     return finish(file_p, path);
 }
 
-static bool write_reports(struct runner *runner) {
+static bool write_reports(struct runner *runner, const struct page *page) {
     const struct runner_options *options = &runner->options;
     bool written = true;
 
     for (int i = 0; i < options->report_count; i++)
-        written = write_report(runner, options->reports[i].format, &runner->files[i],
+        written = write_report(page, options->reports[i].format, &runner->files[i],
                                options->reports[i].path) &&
                   written;
-    return write_report(runner, options->format, &runner->output_file, options->output) && written;
+    return write_report(page, options->format, &runner->output_file, options->output) && written;
+}
+
+static bool write_all(struct runner *runner) {
+    struct page page = {.title = ""};
+    bool written = report_model(runner, &page);
+
+    if (written) {
+        report_text_end(runner, &page);
+        written = write_reports(runner, &page);
+    } else {
+        unwritten("no memory");
+    }
+    page_free(&page);
+    return written;
 }
 
 enum runner_exit report_end(struct runner *runner) {
@@ -198,8 +220,7 @@ enum runner_exit report_end(struct runner *runner) {
     /* What was planned and not run counts as an error, or a cut-short run would look better. */
     summary->errors += runner->planned_count - runner->result_count;
     runner->seconds = (double)(arena_now_ns() - runner->start_ns) / 1e9;
-    report_text_end(runner);
-    written = write_reports(runner);
+    written = write_all(runner);
     closing_line(runner);
     if (fflush(stdout) != 0 || ferror(stdout) != 0)
         written = false;

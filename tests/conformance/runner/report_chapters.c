@@ -15,22 +15,11 @@ struct chapter {
     double seconds;
 };
 
-/* "SIGNAL" of "SM-SIGNAL-03". */
-static void chapter_name(const char *id, char *name, size_t capacity) {
-    const char *start = strchr(id, '-');
-    const char *end = strrchr(id, '-');
-
-    if (start == NULL || end <= start)
-        snprintf(name, capacity, "%s", id);
-    else
-        snprintf(name, capacity, "%.*s", (int)(end - start - 1), start + 1);
-}
-
 static struct chapter *chapter_of(struct chapter *chapters, int *count_p, const char *id) {
     char name[32];
     int at = 0;
 
-    chapter_name(id, name, sizeof(name));
+    page_area(id, name, sizeof(name));
     while (at < *count_p && strcmp(chapters[at].name, name) != 0)
         at++;
     if (at == MAX_CHAPTERS)
@@ -42,29 +31,12 @@ static struct chapter *chapter_of(struct chapter *chapters, int *count_p, const 
     return &chapters[at];
 }
 
-static bool cites(const struct runner_result *result, const char *id) {
-    const char *list = result->entry->test->requirements;
-    char cited[64];
+static void judge_requirement(const struct page *page, int requirement, struct chapter *chapter) {
+    struct page_verdict verdict = page_judge(page, requirement, 0);
 
-    while (runner_next_id(&list, cited, sizeof(cited)))
-        if (strcmp(cited, id) == 0)
-            return true;
-    return false;
-}
-
-/* A requirement holds if a test of it passed and none went wrong; a skip says nothing. */
-static void judge_requirement(const struct runner *runner, const char *id,
-                              struct chapter *chapter) {
-    bool passed = false, bad = false;
-
-    for (int i = 0; i < runner->result_count; i++)
-        if (cites(&runner->results[i], id)) {
-            passed = passed || runner->results[i].verdict == VERDICT_PASSED;
-            bad = bad || !runner_verdict_is_good(runner->results[i].verdict);
-        }
     chapter->requirements++;
-    chapter->held += passed && !bad;
-    chapter->violated += bad;
+    chapter->held += page_is_held(&verdict);
+    chapter->violated += page_is_bad(verdict.status);
 }
 
 /* A case counts where its first requirement stands. */
@@ -76,14 +48,13 @@ static void count_case(const struct runner_result *result, struct chapter *chapt
     chapter->seconds += result->seconds;
 }
 
-static int collect(const struct runner *runner, struct chapter *chapters) {
+static int collect(const struct runner *runner, const struct page *page, struct chapter *chapters) {
     int count = 0;
     char id[64];
 
-    for (int i = 0; i < spec_requirement_count; i++)
-        if (!spec_requirements[i].withdrawn)
-            judge_requirement(runner, spec_requirements[i].id,
-                              chapter_of(chapters, &count, spec_requirements[i].id));
+    for (int i = 0; i < page->requirement_count; i++)
+        if (!page->requirements[i].withdrawn)
+            judge_requirement(page, i, chapter_of(chapters, &count, page->requirements[i].id));
     for (int i = 0; i < runner->result_count; i++) {
         const char *list = runner->results[i].entry->test->requirements;
 
@@ -126,10 +97,10 @@ static void add_to(struct chapter *sum, const struct chapter *chapter) {
     sum->seconds += chapter->seconds;
 }
 
-void report_chapters(const struct runner *runner) {
+void report_chapters(const struct runner *runner, const struct page *page) {
     struct chapter *chapters = calloc(MAX_CHAPTERS, sizeof(*chapters));
     struct chapter sum = {.name = "all"};
-    int count = chapters == NULL ? 0 : collect(runner, chapters);
+    int count = chapters == NULL ? 0 : collect(runner, page, chapters);
 
     if (runner->result_count == 0) {
         free(chapters);

@@ -32,6 +32,8 @@ void report_text_begin(struct runner *runner) {
     report_limits(runner, runner->progress);
     if (options->parts > 0)
         fprintf(runner->progress, ", part %d/%d", options->part, options->parts);
+    if (runner->jobs > 1)
+        fprintf(runner->progress, ", %d at a time", runner->jobs);
     fputc('\n', runner->progress);
     fprintf(runner->progress, "%d case%s planned", runner->planned_count,
             plural(runner->planned_count));
@@ -207,13 +209,13 @@ static void show_outcome(const struct runner *runner) {
             tenths / 10 % 60, tenths % 10, (unsigned long long)runner->options.seed);
 }
 
-void report_text_end(struct runner *runner) {
+void report_text_end(struct runner *runner, const struct page *page) {
     report_live_clear(runner);
     if (!runner->live.on || runner->options.verbose)
         list_unplanned(runner);
     show_bad(runner);
     list_slowest(runner);
-    report_chapters(runner);
+    report_chapters(runner, page);
     if (runner->live.on)
         count_left_out(runner);
     list_bad(runner);

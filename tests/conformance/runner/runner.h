@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "../../report/claim.h"
-#include "../../report/escape.h"
+#include "../../report/page.h"
 #include "../kit.h"
 #include "arena.h"
+#include "lateness.h"
 
 /* --- generated at build time -------------------------------------------------------- */
 
@@ -39,6 +39,7 @@ enum runner_exit {
 
 #define RUNNER_MAX_REPORTS 8
 #define RUNNER_MAX_OTHERS 32
+#define RUNNER_MAX_JOBS 64
 
 struct runner_report {
     enum runner_format format;
@@ -61,6 +62,7 @@ struct runner_options {
     int report_count;
     unsigned timeout_s; /* 0: each case's own */
     int stop_after;     /* cases that did not pass; 0: go on to the end */
+    int jobs;           /* cases at a time; 0: as many as suit backend and machine */
     int part, parts;    /* the one of so many that is run, from 1; 0: the run is a whole */
     double timeout_scale;
     bool list, list_profiles, trace, check_trace, help, no_large, no_color, verbose;
@@ -114,9 +116,17 @@ struct runner_ranks {
     uint64_t bits[ARENA_MAX_RANKS / 64];
 };
 
+/* What a finding says of its case. */
+enum runner_cause {
+    CAUSE_OTHER,   /* it is wrong whatever the machine did */
+    CAUSE_TIME,    /* something took longer than it may */
+    CAUSE_FOLLOWS, /* nothing: it follows from another finding */
+};
+
 /* One thing that spoke against a case, on one rank or on several in the same words. */
 struct runner_finding {
     enum runner_verdict verdict;
+    enum runner_cause cause;
     struct runner_ranks ranks; /* none: it concerns the case as a whole */
     int line;                  /* 0: not from a check */
     unsigned more;             /* failed checks of these ranks beyond this one */
@@ -149,7 +159,15 @@ struct runner_result {
     int findings_left_out;
     struct runner_place *places; /* heap; of a case that did not pass */
     int place_count;
-    char *output; /* heap; what the ranks printed, NULL if nothing */
+    char *output;              /* heap; what the ranks printed, NULL if nothing */
+    bool by_time;              /* it did not pass, and for no other reason than time */
+    struct lateness_seen late; /* while it ran */
+};
+
+/* How often a case was run in vain, and how late the machine was then. */
+struct runner_again {
+    int times;
+    struct lateness_seen late;
 };
 
 /* The status line of a terminal. */
@@ -178,7 +196,7 @@ struct runner {
     bool opens_slowly; /* devices have taken all the time there is for that: they get no more of it
                         */
     uint64_t arena_guard;
-    pid_t others[RUNNER_MAX_OTHERS]; /* children that were there before the run; 0: has ended */
+    pid_t others[RUNNER_MAX_OTHERS + 1]; /* children that were there before the run; 0: has ended */
     int other_count;
     sigset_t original_signals;
     sigset_t interrupts; /* signals that end the run */
@@ -188,6 +206,9 @@ struct runner {
     double seconds;      /* that the run took */
     struct runner_summary summary;
     struct runner_output *output;    /* of the ranks; NULL: they print where the runner does */
+    int jobs;                        /* cases at a time */
+    int job_fd;                      /* in a job's process: to the controller; else 0 */
+    struct lateness *lateness;       /* NULL: not measured */
     struct runner_crew *crew;        /* NULL: each case gets processes of its own */
     FILE *files[RUNNER_MAX_REPORTS]; /* of options.reports; NULL: written, or never opened */
     FILE *output_file;               /* of options.output; likewise */
@@ -260,6 +281,7 @@ struct runner_run {
     const struct runner_entry *entry;
     uint64_t seed;
     uint32_t timeout_ms;
+    uint32_t late_ms; /* lateness_expected_ms before it began */
     char scratch[256];
     struct runner_child *children;
     int child_count; /* 1 with ranks as threads */
@@ -289,8 +311,42 @@ void runner_child_run(struct runner_run *run, int rank);
 /* The one child of thread mode: every rank a thread. */
 void runner_run_threads(const struct kit_setup *setup);
 void runner_judge(const struct runner_run *run, struct runner_result *result);
+/* Takes a signal that came while nobody waited for one. */
+void runner_take_interrupt(struct runner *runner);
+
+/* Whether a case that ended so is to be run once more, by itself; what to remember of it if so, and
+ * what its last result says of that (again.c). */
+bool runner_wants_again(const struct runner *runner, const struct runner_result *result,
+                        const struct runner_again *again);
+void runner_note_again(struct runner_again *again, const struct runner_result *result);
+void runner_tell_again(struct runner_result *result, const struct runner_again *again);
+/* Number `index` of all that is planned, in all rounds, in this process. True. */
+bool runner_run_alone(struct runner *runner, int index);
+
+/* Starts to measure; without a process or memory for it nothing is late. */
+void lateness_open(struct runner *runner);
+void lateness_close(struct runner *runner);
+
+/* Several cases at a time (jobs.c). */
+struct runner_jobs;
+/* By the options, or what suits the backend and the machine; 1 if there is nothing to gain. */
+int jobs_count(const struct runner *runner);
+/* With runner->jobs of them; NULL without memory. */
+struct runner_jobs *jobs_open(struct runner *runner);
+/* Waits for the result of number `index` of all that is planned, in all rounds, and runs others
+ * meanwhile. False: the run was interrupted, and it has none. */
+bool jobs_await(struct runner_jobs *jobs, int index);
+/* Ends what still runs. As crew_close, of all that jobs kept. */
+bool jobs_close(struct runner_jobs *jobs, char *text, size_t capacity);
+/* The process of a job (job.c): takes indices of what is planned over `fd` until its end. */
+void job_serve(struct runner *runner, int fd) __attribute__((noreturn));
+/* False if the job is gone. A result without an entry is the last, of its kept ranks' end. */
+bool job_receive(int fd, struct runner_result *result);
+/* In a rank's process: that line is not its own. */
+void job_forget(const struct runner *runner);
+
 /* Runs the plan under CUnit, which counts the cases. False: CUnit itself failed. */
-bool runner_run_cunit(struct runner *runner);
+bool runner_run_cunit(struct runner *runner, struct runner_jobs *jobs);
 
 /* Processes that are kept from case to case (crew.c). All but the first do nothing with NULL. */
 struct runner_crew *crew_open(double timeout_scale);
@@ -331,6 +387,9 @@ int scratch_list_files(const char *path, char *names, size_t capacity);
 /* A /dev/shm of the run's own, unless SYMMEM_PRIVATE_SHM=0, the system does not permit it, or what
  * the run needs, such as the backend's object, lies in the one that it would hide. */
 bool private_shm_enter(const char *backend);
+/* Once more, for a part of the run, in a process of its own: whether it may, and does. */
+bool private_shm_is_permitted(void);
+bool private_shm_enter_again(void);
 
 /* What a case leaves behind in places that have names; by the controller (names.c). */
 struct names;
@@ -382,9 +441,9 @@ void report_close(struct runner *runner);
 
 void report_text_begin(struct runner *runner);
 void report_text_case(struct runner *runner, const struct runner_result *result);
-void report_text_end(struct runner *runner);
+void report_text_end(struct runner *runner, const struct page *page);
 /* By chapter of the specification. */
-void report_chapters(const struct runner *runner);
+void report_chapters(const struct runner *runner, const struct page *page);
 /* All that is known of one case that went wrong, indented by four; in colours if asked for. */
 void report_findings(const struct runner *runner, const struct runner_result *result, bool color,
                      FILE *out);
@@ -394,15 +453,12 @@ void report_limits(const struct runner *runner, FILE *out);
 void report_replay(const struct runner *runner, const struct runner_result *result, FILE *out);
 
 /* The line that a terminal shows while cases run. */
-void report_live_begin(struct runner *runner);
 void report_live_draw(struct runner *runner, bool now);
 /* Takes it away, so that something else can be printed. */
 void report_live_clear(struct runner *runner);
 
-void report_tap(const struct runner *runner, FILE *out);
-void report_junit(const struct runner *runner, FILE *out);
-void report_json(const struct runner *runner, FILE *out);
-void report_html(const struct runner *runner, FILE *out);
+/* Fills an empty page with the run, from which it borrows. False: memory ran out. */
+bool report_model(const struct runner *runner, struct page *page);
 /* What a reader of results from many machines wants to know of one; never its name. */
 struct report_machine {
     char arch[72];
@@ -437,6 +493,8 @@ struct kit_setup {
     const char *scratch_dir;
     symmem_store *shared_store; /* thread mode; NULL: open the directory */
     uint32_t timeout_ms;        /* of the case */
+    const struct lateness *lateness;
+    uint32_t late_ms; /* how late the machine may be, the same for all ranks */
 };
 /* Prologue, body, epilogue of one rank. */
 void kit_run_rank(const struct kit_setup *setup);

@@ -9,6 +9,8 @@
 
 struct judgement {
     struct runner_result *result;
+    bool cut_short;  /* ranks were ended, so that what they left behind shows nothing */
+    unsigned causes; /* a bit for each of enum runner_cause */
     char reason[1200];
 };
 
@@ -20,6 +22,7 @@ static uint32_t load(_Atomic uint32_t *value) {
 static void add(struct judgement *judgement, int rank, const struct runner_finding *finding) {
     struct runner_finding own = *finding;
 
+    judgement->causes |= 1u << finding->cause;
     if (finding->verdict > judgement->result->verdict) {
         judgement->result->verdict = finding->verdict;
         runner_add_rank(&own.ranks, rank);
@@ -32,25 +35,53 @@ static void add(struct judgement *judgement, int rank, const struct runner_findi
 static void find(struct judgement *judgement, enum runner_verdict verdict, int rank,
                  const char *format, ...) __attribute__((format(printf, 4, 5)));
 
+static void find_of(struct judgement *judgement, enum runner_verdict verdict,
+                    enum runner_cause cause, int rank, const char *format, va_list args) {
+    struct runner_finding finding = {.verdict = verdict, .cause = cause};
+
+    vsnprintf(finding.message, sizeof(finding.message), format, args);
+    add(judgement, rank, &finding);
+}
+
 static void find(struct judgement *judgement, enum runner_verdict verdict, int rank,
                  const char *format, ...) {
-    struct runner_finding finding = {.verdict = verdict};
     va_list args;
 
     va_start(args, format);
-    vsnprintf(finding.message, sizeof(finding.message), format, args);
+    find_of(judgement, verdict, CAUSE_OTHER, rank, format, args);
     va_end(args);
-    add(judgement, rank, &finding);
+}
+
+/* An error that time explains, or another finding. */
+static void find_end(struct judgement *judgement, enum runner_cause cause, int rank,
+                     const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+static void find_end(struct judgement *judgement, enum runner_cause cause, int rank,
+                     const char *format, ...) {
+    va_list args;
+
+    va_start(args, format);
+    find_of(judgement, VERDICT_ERROR, cause, rank, format, args);
+    va_end(args);
 }
 
 /* Between arrays of one size. A rank gone wild may have written over the end of its text. */
 #define COPY(to, from) snprintf(to, sizeof(to), "%.*s", (int)sizeof(from) - 1, from)
+
+static enum runner_cause cause_of_checks(struct arena_rank *record) {
+    uint32_t late = load(&record->late_failures), follow = load(&record->following_failures);
+
+    if (record->secondary == 0 && late + follow != load(&record->failures))
+        return CAUSE_OTHER;
+    return late > 0 ? CAUSE_TIME : CAUSE_FOLLOWS;
+}
 
 /* What the rank itself recorded: its first failed check, and in short the next. */
 static void find_failed_check(struct judgement *judgement, int rank, struct arena_rank *record) {
     struct runner_finding finding = {.verdict = VERDICT_FAILED, .line = record->line};
 
     finding.more = load(&record->failures) - 1;
+    finding.cause = cause_of_checks(record);
     COPY(finding.message, record->message);
     COPY(finding.expected, record->expected);
     COPY(finding.got, record->got);
@@ -84,7 +115,8 @@ static const char *requirement_of_leak(const char *leak) {
 /* What a case leaves behind or changes says nothing about what it is for. `what` is what is said of
  * the leak first. */
 static void find_leak(struct judgement *judgement, int rank, const char *what, const char *leak) {
-    struct runner_finding finding = {.verdict = VERDICT_FAILED};
+    struct runner_finding finding = {.verdict = VERDICT_FAILED,
+                                     .cause = judgement->cut_short ? CAUSE_FOLLOWS : CAUSE_OTHER};
 
     snprintf(finding.message, sizeof(finding.message), "leak: %s%.*s", what,
              (int)sizeof(finding.message) - 64, leak);
@@ -125,12 +157,12 @@ static void judge_end(struct judgement *judgement, const struct runner_run *run,
     else if (child->stopped && run->fork_failed)
         return;
     else if (child->hung && waits_for_others(run, rank))
-        find(judgement, VERDICT_ERROR, about, "%sat its end, waiting for the others", who);
+        find_end(judgement, CAUSE_FOLLOWS, about, "%sat its end, waiting for the others", who);
     else if (child->hung && state == ARENA_OPENING)
-        find(judgement, VERDICT_ERROR, about, "%shang: a device did not open in time", who);
+        find_end(judgement, CAUSE_TIME, about, "%shang: a device did not open in time", who);
     else if (child->hung)
-        find(judgement, VERDICT_ERROR, about, "%shang: no end within %.1f s", who,
-             run->timeout_ms / 1000.0);
+        find_end(judgement, CAUSE_TIME, about, "%shang: no end within %.1f s", who,
+                 run->timeout_ms / 1000.0);
     else if (child->stopped)
         find(judgement, VERDICT_ERROR, about, "%sstopped because %s", who,
              child->interrupted ? "the run was interrupted" : "another rank had ended badly");
@@ -226,7 +258,7 @@ static void judge_all(struct judgement *judgement, const struct runner_run *run)
 }
 
 void runner_judge(const struct runner_run *run, struct runner_result *result) {
-    struct judgement judgement = {.result = result};
+    struct judgement judgement = {.result = result, .cut_short = ended_some(run)};
     const char *note = run->runner->arena->note;
 
     result->verdict = VERDICT_PASSED;
@@ -235,6 +267,8 @@ void runner_judge(const struct runner_run *run, struct runner_result *result) {
         result->reason = note[0] != '\0' ? strdup(note) : NULL;
         return;
     }
+    result->by_time = judgement.causes == 1u << CAUSE_TIME ||
+                      judgement.causes == (1u << CAUSE_TIME | 1u << CAUSE_FOLLOWS);
     result->reason = strdup(judgement.reason);
     if (!run->arena_broken)
         findings_note_places(result, run->runner->arena, run->entry->ranks);

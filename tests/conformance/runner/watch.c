@@ -75,8 +75,7 @@ static bool some_ended_badly(const struct runner_run *run) {
     return false;
 }
 
-/* One that came while nobody slept. */
-static void take_interrupt(struct runner *runner) {
+void runner_take_interrupt(struct runner *runner) {
     const struct timespec none = {0, 0};
     int got = sigtimedwait(&runner->interrupts, NULL, &none);
 
@@ -125,12 +124,19 @@ static bool stands_still(struct runner_run *run, uint64_t now, uint64_t open_by)
     return !runner->opens_slowly;
 }
 
+/* What a late machine adds to a limit, at most as much again. */
+static uint64_t lateness_ns(const struct runner *runner, uint64_t start, uint64_t limit_ns) {
+    uint64_t more = (uint64_t)lateness_allowance_ms(runner->lateness, start) * 1000000u;
+
+    return more < limit_ns ? more : limit_ns;
+}
+
 /* Waits until all have ended or the case's time is up, which a crash brings nearer; true if all
  * ended. */
 static bool wait_for_end(struct runner_run *run, uint64_t limit_ns, bool *crashed_p) {
     uint64_t crash_grace =
         (uint64_t)(CRASH_GRACE_MS * run->runner->options.timeout_scale) * 1000000u;
-    uint64_t deadline = arena_now_ns() + limit_ns;
+    uint64_t start = arena_now_ns(), deadline = start + limit_ns;
     uint64_t open_by = arena_now_ns() + (uint64_t)tk_scaled_ms(ARENA_OPENING_MS) * 1000000u;
 
     while (reap(run) > 0) {
@@ -143,7 +149,8 @@ static bool wait_for_end(struct runner_run *run, uint64_t limit_ns, bool *crashe
             if (now + crash_grace < deadline)
                 deadline = now + crash_grace;
         }
-        if (now >= deadline || run->runner->interrupted != 0)
+        if (run->runner->interrupted != 0 ||
+            (now >= deadline && now >= deadline + lateness_ns(run->runner, start, limit_ns)))
             return false;
         sleep_for_signal(run->runner, deadline);
     }
@@ -265,5 +272,5 @@ void runner_watch(struct runner_run *run) {
     if (run->fork_failed || !wait_for_end(run, limit_ns, &crashed))
         end_running(run, crashed || run->fork_failed);
     run->strays = end_strays(run->runner);
-    take_interrupt(run->runner);
+    runner_take_interrupt(run->runner);
 }

@@ -440,7 +440,7 @@ static const struct tk_case cases[] = {
     BAD("fails_again", fails_again),
     BAD("out_of_bounds", out_of_bounds),
     BAD("vacuous", vacuous),
-    {.name = "bad.crashes", .requirements = "SM-SELF-02", .timeout_s = 30, .body = crashes},
+    TK_CASE("bad.crashes", crashes, "SM-SELF-02", .timeout_s = 30),
     HANGS("hangs", hangs, 0),
     HANGS("hangs_hard", hangs_hard, 0),
     HANGS("hangs_in_a_call", hangs_in_a_call, 0),
@@ -485,7 +485,7 @@ static const struct tk_case cases[] = {
     BAD("overwrites_reports", overwrites_reports),
     BAD("clears_reports", clears_reports),
     BAD("any_bytes", any_bytes),
-    {.name = "bad.prints_much", .requirements = "SM-SELF-02", .body = prints_much},
+    TK_CASE("bad.prints_much", prints_much, "SM-SELF-02"),
     BAD_FLAGS("exit_status", exit_status, TK_PROCESS_ONLY),
 };
 TK_SUITE(bad, cases);

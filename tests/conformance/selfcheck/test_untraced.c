@@ -7,16 +7,12 @@ static void body(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    {.name = "untraced.twice", .requirements = "SM-SELF-01", .body = body},
-    {.name = "untraced.twice", .requirements = "SM-SELF-02", .body = body},
-    {.name = "untraced.cites_nothing", .requirements = "", .body = body},
-    {.name = "untraced.unknown", .requirements = "SM-SELF-99", .body = body},
-    {.name = "untraced.withdrawn", .requirements = "SM-SELF-03", .body = body},
-    {.name = "untraced.ranks",
-     .requirements = "SM-SELF-01",
-     .min_ranks = 3,
-     .max_ranks = 2,
-     .body = body},
-    {.name = "untraced two words", .requirements = "SM-SELF-01", .body = body},
+    TK_CASE("untraced.twice", body, "SM-SELF-01"),
+    TK_CASE("untraced.twice", body, "SM-SELF-02"),
+    TK_CASE("untraced.cites_nothing", body, ""),
+    TK_CASE("untraced.unknown", body, "SM-SELF-99"),
+    TK_CASE("untraced.withdrawn", body, "SM-SELF-03"),
+    TK_CASE("untraced.ranks", body, "SM-SELF-01", .min_ranks = 3, .max_ranks = 2),
+    TK_CASE("untraced two words", body, "SM-SELF-01"),
 };
 TK_SUITE(untraced, cases);

@@ -1,0 +1,179 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# record.sh [FILE...]: adds results to coverage/results/recorded.tar.xz and writes the table of all that
+# it has, coverage/results/README.md. A run's JSON of symmem-conformance takes the place of the one with
+# the same backend, ranks, mode and number of devices.
+# record.sh --in FOLDER FILE...: files of tests/bench/gpu.sh (bench), tests/gpu_sanitize.sh (sanitize) or of
+# the checks of tests/gpu.sh (checks), each in place of the one of its name.
+# record.sh --unpack FOLDER: all of it as files.
+# record.sh --check: exit status 1 if the table is not what the archive says.
+# Needs jq and xz.
+set -euo pipefail
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+archive=$here/results/recorded.tar.xz
+table=$here/results/README.md
+work=$(mktemp -d)
+trap 'rm -rf -- "$work"' EXIT
+
+# --- what is recorded --------------------------------------------------------------------------------
+
+# "cuda-4-process", and behind it the devices where they are fewer or more than the ranks.
+run_name() { # FILE
+    jq -er 'if .results and .rank_mode then "\(.backend)-\(.ranks)-\(.rank_mode)" +
+            (if .machine.accelerators == "" or .device_count == .ranks then ""
+             else "-on-\(.device_count)" end)
+        else error("not the results of a run") end' "$1"
+}
+
+add() { # FOLDER FILE...
+    local folder=$1 file name
+    shift
+    mkdir -p "$work/all/$folder"
+    for file in "$@"; do
+        name=${file##*/}
+        if [ "$folder" = runs ]; then
+            name=$(run_name "$file").json
+        fi
+        cp -- "$file" "$work/all/$folder/$name"
+    done
+}
+
+# The same bytes for the same files.
+pack() {
+    tar -C "$work/all" --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rw,go=r,a+X \
+        --mtime='2026-01-01 00:00Z' -c . | xz -9e >"$work/archive"
+    mv -- "$work/archive" "$archive"
+}
+
+# --- the table ---------------------------------------------------------------------------------------
+
+header() { # COLUMN...
+    printf '| %s ' "$@"
+    printf '|\n'
+    printf '| --- %.0s' "$@"
+    printf '|\n'
+}
+
+# 580.159.04 of the driver's long line.
+run_row='
+    def devices: if .machine.accelerators == "" then "-"
+        else "\(.device_count) of \(.machine.accelerators)" | sub("of 1 x "; "of ") end;
+    def driver: .machine.driver | [scan("[0-9]+[.][0-9]+[.0-9]*")] | first // "-";
+    def versions: [.runs_on, .build] | map(select(. != null and . != "")) | join(", ");'
+
+runs() {
+    header backend ranks mode devices driver versions passed failed skipped limits parts seconds commit date
+    jq -r "$run_row"'
+        "| " + ([.backend, .ranks, .rank_mode, devices, driver, versions, .summary.passed,
+            .summary.failed + .summary.errors + .summary.unresolved, .summary.skipped,
+            "x \(.timeout_scale // "?")", .parts // 1, (.seconds | round),
+            .commit[:7], .started[:10]] | map(tostring) | join(" | ")) + " |"' "$work/all/runs"/*.json
+}
+
+sanitized() {
+    header tool devices driver ranks passed failed skipped commit date said
+    local tool
+    for tool in memcheck racecheck synccheck; do
+        jq -r --arg tool "$tool" --arg said "$(sed -n "s/^$tool: //p" "$work/all/sanitize/about.txt")" \
+            "$run_row"'"| " + ([$tool, devices, driver, .ranks, .summary.passed,
+            .summary.failed + .summary.errors + .summary.unresolved, .summary.skipped, .commit[:7],
+            .started[:10], $said] | map(tostring) | join(" | ")) + " |"' "$work/all/sanitize/$tool.json"
+    done
+}
+
+checks() {
+    local file
+    header check good bad skipped
+    for file in "$work/all/checks"/*-*.txt; do
+        printf '| %s | %d | %d | %d |\n' "$(basename "$file" .txt)" \
+            "$(grep -c '^rank [0-9]*: good' "$file")" "$(grep -c '^rank [0-9]*: BAD' "$file")" \
+            "$(grep -c '^rank [0-9]*: SKIPPED' "$file")"
+    done
+    printf '\n'
+    sed 's/^/- /' "$work/all/checks/about.txt"
+}
+
+# A row for each operation and size, a column for each file.
+bench() {
+    local files=("$work/all/bench"/*.json)
+    jq -rs '
+        def us: if . < 100 then . * 10 | round / 10 else round end;
+        map("\(.ranks) on \(.symmem.device | sub("NVIDIA "; "") | sub(" .*"; ""))") as $heads
+        | "| " + (["operation", "bytes", "beside"] + $heads | join(" | ")) + " |",
+          "|" + (" --- |" * (3 + length)),
+          ((.[0].results | to_entries[]) as {key: $i, value: $row}
+           | "| " + ([$row.op, $row.bytes, $row.against]
+             + map(.results[$i] | .best as $best
+                   | "\(.symmem_us.median | us), \(.other_us[$best].median | us)")
+             | map(tostring) | join(" | ")) + " |"),
+          "",
+          (.[] | "- \(.ranks) on \(.symmem.device): commit \(.symmem.commit[:7]), beside \(.other.library) and NCCL "
+              + "\(.other.nccl), \(.rounds) rounds")' "${files[@]}"
+}
+
+write_table() {
+    cat <<'END'
+# Recorded results
+
+Made by `coverage/record.sh` from `recorded.tar.xz`: of each backend, number of ranks, mode and number of
+devices the newest run of the whole suite. Failed includes errors and unresolved; *limits* is what time
+limits were multiplied by; *parts* is how many runners shared the cases.
+
+END
+    runs
+    printf '\n## compute-sanitizer\n\n'
+    sanitized
+    cat <<'END'
+
+## Checks beside the suite
+
+Lines that the ranks of symmem-cuda-check, symmem-nccl-check and symmem-cuda-caller (`tests/gpu.sh`) wrote.
+
+END
+    checks
+    cat <<'END'
+
+## Times
+
+Medians of `tests/bench/gpu.sh` in microseconds, symmem's first.
+
+END
+    bench
+}
+
+# ------------------------------------------------------------------------------------------------------
+
+mkdir "$work/all"
+[ ! -f "$archive" ] || tar -C "$work/all" -xJf "$archive"
+case "${1:-}" in
+--unpack)
+    mkdir -p -- "$2"
+    cp -r "$work/all/." "$2/"
+    exit
+    ;;
+--check)
+    write_table | diff -u "$table" - || {
+        echo "coverage/record.sh writes another table" >&2
+        exit 1
+    }
+    exit
+    ;;
+--in)
+    [[ ${2:-} =~ ^(bench|sanitize|checks)$ ]] || { sed -n '/^# /s/^# //p' "$0" >&2; exit 2; }
+    add "${@:2}"
+    pack
+    ;;
+-*)
+    sed -n '/^# /s/^# //p' "$0" >&2
+    exit 2
+    ;;
+*)
+    if [ $# -gt 0 ]; then
+        add runs "$@"
+        pack
+    fi
+    ;;
+esac
+write_table >"$work/table"
+mv -- "$work/table" "$table"
+chmod 644 "$table" "$archive"

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "runner.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SLEEP_MS 10
+#define SLEEPS_TO_A_FORK 16
+#define USUAL_FORK_US 5000
+/* A call that ranks make together has some of them wait for each other more than once. */
+#define WAKINGS_OF_A_CALL 4
+#define RECENT_MS UINT64_C(2000)
+
+/* --- the process that measures ------------------------------------------------------------------
+ */
+
+static void raise_to(_Atomic uint32_t *most, uint64_t value) {
+    if (value > atomic_load_explicit(most, memory_order_relaxed))
+        atomic_store_explicit(most, value > UINT32_MAX ? UINT32_MAX : (uint32_t)value,
+                              memory_order_relaxed);
+}
+
+static struct lateness_period *period_at(struct lateness *lateness, uint64_t now_ns) {
+    uint64_t number = now_ns / (LATENESS_PERIOD_MS * 1000000u);
+    struct lateness_period *period = &lateness->periods[number % LATENESS_PERIODS];
+
+    if (atomic_load_explicit(&period->number, memory_order_relaxed) != number) {
+        atomic_store_explicit(&period->wake_us, 0, memory_order_relaxed);
+        atomic_store_explicit(&period->fork_us, 0, memory_order_relaxed);
+        atomic_store_explicit(&period->sum_us, 0, memory_order_relaxed);
+        /* pairs with: lateness_since */
+        atomic_store_explicit(&period->number, number, memory_order_release);
+    }
+    return period;
+}
+
+/* When it is through with what it does now. */
+static uint64_t be_due(struct lateness *lateness) {
+    uint64_t due_ns = arena_now_ns() + SLEEP_MS * 1000000u;
+
+    atomic_store_explicit(&lateness->due_ns, due_ns, memory_order_relaxed);
+    return due_ns;
+}
+
+static void measure_waking(struct lateness *lateness) {
+    uint64_t due_ns = be_due(lateness), now_ns, late_us;
+    struct lateness_period *period;
+
+    tk_sleep_ms(SLEEP_MS);
+    now_ns = arena_now_ns();
+    late_us = now_ns > due_ns ? (now_ns - due_ns) / 1000u : 0;
+    period = period_at(lateness, now_ns);
+    raise_to(&period->wake_us, late_us);
+    atomic_fetch_add_explicit(&period->sum_us, (uint32_t)late_us, memory_order_relaxed);
+}
+
+/* Less what it took at best, or what that usually takes, for it is no lateness. */
+static void measure_fork(struct lateness *lateness) {
+    static uint64_t best_us = USUAL_FORK_US;
+    uint64_t start_ns = be_due(lateness) - SLEEP_MS * 1000000u, took_us;
+    pid_t pid = fork();
+
+    if (pid == 0)
+        _exit(0);
+    if (pid < 0 || waitpid(pid, NULL, 0) != pid)
+        return;
+    took_us = (arena_now_ns() - start_ns) / 1000u;
+    best_us = took_us < best_us ? took_us : best_us;
+    if (took_us > best_us)
+        raise_to(&period_at(lateness, arena_now_ns())->fork_us, took_us - best_us);
+}
+
+static void measure(struct lateness *lateness) __attribute__((noreturn));
+static void measure(struct lateness *lateness) {
+    for (unsigned round = 0;; round++) {
+        measure_waking(lateness);
+        if (round % SLEEPS_TO_A_FORK == 0)
+            measure_fork(lateness);
+    }
+}
+
+/* --- what the others see ------------------------------------------------------------------------
+ */
+
+/* It is late now, and has not noted it. */
+static uint64_t overdue_us(const struct lateness *lateness, uint64_t now_ns) {
+    uint64_t due_ns = atomic_load_explicit(&lateness->due_ns, memory_order_relaxed);
+
+    return now_ns > due_ns ? (now_ns - due_ns) / 1000u : 0;
+}
+
+struct lateness_seen lateness_since(const struct lateness *lateness, uint64_t since_ns) {
+    const uint64_t length_ns = LATENESS_PERIOD_MS * 1000000u;
+    uint64_t now_ns = arena_now_ns(), last = now_ns / length_ns, first = since_ns / length_ns;
+    uint64_t wake_us = 0, fork_us = 0, sum_us = 0;
+
+    if (lateness == NULL || atomic_load_explicit(&lateness->process_id, memory_order_relaxed) == 0)
+        return (struct lateness_seen){0};
+    if (last >= LATENESS_PERIODS && first < last - LATENESS_PERIODS + 1)
+        first = last - LATENESS_PERIODS + 1;
+    for (uint64_t number = first; number <= last; number++) {
+        const struct lateness_period *period = &lateness->periods[number % LATENESS_PERIODS];
+        uint64_t wake, fork;
+
+        if (atomic_load_explicit(&period->number, memory_order_acquire) != number)
+            continue;
+        wake = atomic_load_explicit(&period->wake_us, memory_order_relaxed);
+        fork = atomic_load_explicit(&period->fork_us, memory_order_relaxed);
+        wake_us = wake > wake_us ? wake : wake_us;
+        fork_us = fork > fork_us ? fork : fork_us;
+        sum_us += atomic_load_explicit(&period->sum_us, memory_order_relaxed);
+    }
+    if (overdue_us(lateness, now_ns) > wake_us)
+        wake_us = overdue_us(lateness, now_ns);
+    return (struct lateness_seen){(uint32_t)(wake_us / 1000u), (uint32_t)(fork_us / 1000u),
+                                  (uint32_t)(sum_us / 1000u)};
+}
+
+static uint32_t of_a_call(const struct lateness_seen *seen) {
+    return WAKINGS_OF_A_CALL * (seen->wake_ms > seen->fork_ms ? seen->wake_ms : seen->fork_ms);
+}
+
+uint32_t lateness_allowance_ms(const struct lateness *lateness, uint64_t since_ns) {
+    struct lateness_seen seen = lateness_since(lateness, since_ns);
+
+    return of_a_call(&seen) + seen.sum_ms;
+}
+
+uint32_t lateness_expected_ms(const struct lateness *lateness) {
+    struct lateness_seen seen = lateness_since(lateness, arena_now_ns() - RECENT_MS * 1000000u);
+
+    return of_a_call(&seen);
+}
+
+/* --- the controller's side ----------------------------------------------------------------------
+ */
+
+void lateness_open(struct runner *runner) {
+    struct lateness *lateness =
+        mmap(NULL, sizeof(*lateness), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t pid;
+
+    if (lateness == MAP_FAILED)
+        return;
+    (void)be_due(lateness); /* to begin */
+    pid = runner_fork(runner);
+    if (pid == 0)
+        measure(lateness);
+    atomic_store_explicit(&lateness->process_id, pid > 0 ? (int32_t)pid : 0, memory_order_relaxed);
+    runner->lateness = lateness;
+    /* No rank's stray. */
+    if (pid > 0)
+        runner->others[runner->other_count++] = pid;
+    /* From here on it is only read, by this process and those that it starts. */
+    (void)mprotect(lateness, sizeof(*lateness), PROT_READ);
+}
+
+void lateness_close(struct runner *runner) {
+    struct lateness *lateness = runner->lateness;
+    pid_t pid;
+
+    if (lateness == NULL)
+        return;
+    pid = (pid_t)atomic_load_explicit(&lateness->process_id, memory_order_relaxed);
+    if (pid >= 2) {
+        kill(pid, SIGKILL);
+        (void)waitpid(pid, NULL, 0);
+    }
+    munmap(lateness, sizeof(*lateness));
+    runner->lateness = NULL;
+}

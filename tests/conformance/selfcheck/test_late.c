@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Cases that fail by time, on a machine that is late or quiet whenever they say so: late by
+ * stopping the process that measures, quiet by having nothing measured. Rank 0 does either, before
+ * the others go on.
+ */
+#include "kit_internal.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define STOP_MS 120
+
+/* How often each case was run, over all processes of this run. */
+enum { ONCE, HANGS_ONCE, BOUNDS, RUNS_COUNT };
+static _Atomic int *runs;
+
+__attribute__((constructor)) static void share_runs(void) {
+    void *memory = mmap(NULL, RUNS_COUNT * sizeof(*runs), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (memory == MAP_FAILED)
+        _exit(1);
+    runs = memory;
+}
+
+/* True in a first run. */
+static bool is_first(struct tk *t, int number) {
+    if (t->rank == 0)
+        tk_share_u64(t, 0, (uint64_t)atomic_fetch_add(&runs[number], 1));
+    tk_out_of_band_barrier(t);
+    return tk_read_u64(t, 0, 0) == 0;
+}
+
+static void signal_measurer(struct tk *t, int signal_number) {
+    pid_t pid = (pid_t)atomic_load(&t->own->setup->lateness->process_id);
+
+    TK_REQUIRE(t, pid >= 2 && kill(pid, signal_number) == 0);
+}
+
+static void make_late(struct tk *t) {
+    if (t->rank == 0) {
+        signal_measurer(t, SIGSTOP);
+        tk_sleep_ms(STOP_MS);
+        signal_measurer(t, SIGCONT);
+    }
+    tk_out_of_band_barrier(t);
+}
+
+/* To the end of the run. What measures has this memory for itself only as long as nobody asks. */
+static void make_quiet(struct tk *t) {
+    struct lateness *lateness = (struct lateness *)t->own->setup->lateness;
+
+    if (t->rank == 0) {
+        TK_REQUIRE(t, mprotect(lateness, sizeof(*lateness), PROT_READ | PROT_WRITE) == 0);
+        atomic_store(&lateness->process_id, 0);
+    }
+    tk_out_of_band_barrier(t);
+}
+
+static void once(struct tk *t) {
+    bool first = is_first(t, ONCE);
+
+    make_late(t);
+    TK_TIMELY(t, !first, "a rank was kept from running");
+}
+
+static void always(struct tk *t) {
+    make_late(t);
+    TK_STATUS(t, SYMMEM_OK, t->rank == 1 ? SYMMEM_TIMEOUT : SYMMEM_POISONED);
+}
+
+static void quiet(struct tk *t) {
+    make_quiet(t);
+    TK_TIMELY(t, false, "a rank was kept from running");
+}
+
+static void another_check(struct tk *t) {
+    make_late(t);
+    TK_TIMELY(t, false, "a rank was kept from running");
+    TK_CHECK(t, t->rank != 0);
+}
+
+static void another_rank(struct tk *t) {
+    make_late(t);
+    TK_TIMELY(t, t->rank == 0, "a rank was kept from running");
+    TK_STATUS(t, SYMMEM_OK, t->rank == 0 ? SYMMEM_LIMIT : SYMMEM_OK);
+}
+
+/* Poison without a limit that has passed is no matter of time. */
+static void poison_alone(struct tk *t) {
+    make_late(t);
+    TK_STATUS(t, SYMMEM_OK, SYMMEM_POISONED);
+}
+
+static void hangs_once(struct tk *t) {
+    bool first = is_first(t, HANGS_ONCE);
+
+    if (t->rank == 0)
+        signal_measurer(t, first ? SIGSTOP : SIGCONT);
+    TK_CHECK(t, true);
+    while (first)
+        pause();
+}
+
+static void late_bounds(struct tk *t) {
+    uint64_t begin_ms = tk_now_ms();
+
+    make_late(t);
+    TK_WITHIN(t, STOP_MS / 4, begin_ms);
+    TK_AT_LEAST(t, STOP_MS, tk_late_ms(t, begin_ms));
+    if (is_first(t, BOUNDS))
+        TK_TIMELY(t, false, "so that it is run again");
+    else
+        TK_AT_LEAST(t, 10 + STOP_MS, tk_limit_ms(t, 10));
+}
+
+static void quiet_bounds(struct tk *t) {
+    make_quiet(t);
+    TK_EQ_INT(t, 0, tk_late_ms(t, 0));
+    TK_WITHIN(t, 1000, tk_now_ms() - 500);
+    TK_WITHIN(t, STOP_MS / 4, tk_now_ms() - STOP_MS);
+}
+
+/* The process that runs the case, if it is one of several. */
+static void ends_its_job(struct tk *t) {
+    char own[32] = "", above[32] = "", path[64];
+    pid_t parent = getppid();
+    int of_parent = 0;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)parent);
+    file = fopen(path, "re");
+    for (char line[128]; file != NULL && fgets(line, sizeof(line), file) != NULL;)
+        (void)sscanf(line, "PPid: %d", &of_parent);
+    if (file != NULL)
+        fclose(file);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof(path), "/proc/%d/comm", i == 0 ? (int)parent : of_parent);
+        file = fopen(path, "re");
+        (void)(file != NULL && fgets(i == 0 ? own : above, sizeof(own), file) != NULL);
+        if (file != NULL)
+            fclose(file);
+    }
+    TK_REQUIRE(t, parent >= 2 && own[0] != '\0' && strcmp(own, above) == 0);
+    if (t->rank == 0)
+        kill(parent, SIGKILL);
+    tk_sleep_ms(5000);
+}
+
+#define LATE(test, body_fn, seconds)                                                               \
+    TK_CASE("late." test, body_fn, "SM-SELF-02", .timeout_s = seconds)
+
+static const struct tk_case cases[] = {
+    LATE("once", once, 10),
+    LATE("always", always, 10),
+    LATE("quiet", quiet, 10),
+    LATE("another_check", another_check, 10),
+    LATE("another_rank", another_rank, 10),
+    LATE("poison_alone", poison_alone, 10),
+    LATE("hangs_once", hangs_once, 1),
+    LATE("late_bounds", late_bounds, 10),
+    LATE("quiet_bounds", quiet_bounds, 10),
+    TK_CASE("jobs.ends_its_job", ends_its_job, "SM-SELF-02", .flags = TK_PROCESS_ONLY),
+};
+TK_SUITE(late, cases);

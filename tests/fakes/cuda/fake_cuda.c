@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A fake of the CUDA driver, for machines without one: memory of the host, streams that are
+ * threads, the kernels from their own source (kernels.cpp). It lets the host code of backend_cuda
+ * run, under ThreadSanitizer too. It shows nothing about GPUs: not their memory model, not their
+ * time, not which of the driver's calls wait for what, but for two: a copy from the device to
+ * ordinary memory holds the caller until it is over, and loading code, unloading it and freeing
+ * pinned memory wait for all that runs in the context. As documented, or as the driver may; here
+ * and there with the context's lock held, which keeps other threads from enqueueing.
+ *
+ * FAKE_CUDA_DEVICES: how many devices there are, at most and unless it is set 8.
+ * FAKE_CUDA_FABRIC: the name of the NVLink fabric that they are on; unset: they say that they could
+ * have one, and memory for it is refused, as seen on GPUs (FAKE_CUDA_REFUSAL: in other ways,
+ * or, with one, the first time that it is asked for).
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "fake.h"
+
+static const fake_entry *const tables[] = {
+    fake_context_entries, fake_memory_entries,      fake_work_entries,
+    fake_stream_entries,  fake_module_entries,      fake_pool_entries,
+    fake_mode_entries,    fake_user_object_entries, fake_multicast_entries,
+};
+
+__attribute__((visibility("default"))) CUresult
+cuGetProcAddress_v2(const char *name, void **entry, int version, cuuint64_t flags,
+                    CUdriverProcAddressQueryResult *found);
+
+CUresult cuGetProcAddress_v2(const char *name, void **entry, int version, cuuint64_t flags,
+                             CUdriverProcAddressQueryResult *found) {
+    (void)version, (void)flags;
+    *found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    if (strcmp(name, "cuCtxGetId") == 0 && getenv("FAKE_CUDA_NO_ID") != NULL)
+        return CUDA_ERROR_NOT_FOUND;
+    for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)
+        for (const fake_entry *one = tables[i]; one->name != NULL; one++)
+            if (strcmp(one->name, name) == 0) {
+                memcpy(entry, &one->function, sizeof *entry);
+                *found = CU_GET_PROC_ADDRESS_SUCCESS;
+                return CUDA_SUCCESS;
+            }
+    return CUDA_ERROR_NOT_FOUND;
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the files of symmem-cuda-caller share. */
+#ifndef SYMMEM_CUDA_CALLER_H
+#define SYMMEM_CUDA_CALLER_H
+
+#include <cuda.h>
+#include <dlpack/dlpack.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <symmem/symmem.h>
+
+#define LIMIT_MS 30000u
+#define COUNT 1000 /* floats of a message */
+
+/* The driver's calls that a program with streams of its own makes. */
+struct driver {
+    bool is_fake; /* tests/fakes/cuda */
+    void (*fail_calls)(const char *name, int after, int count, CUresult result); /* or NULL */
+    /* As it has been since CUDA 3.2: cuda.h has the latest one's arguments. */
+    CUresult (*CtxCreate)(CUcontext *context, unsigned int flags, CUdevice device);
+    __typeof__(cuInit) *Init;
+    __typeof__(cuDeviceGetCount) *DeviceGetCount;
+    __typeof__(cuDevicePrimaryCtxRetain) *DevicePrimaryCtxRetain;
+    __typeof__(cuCtxPushCurrent) *CtxPushCurrent;
+    __typeof__(cuCtxPopCurrent) *CtxPopCurrent;
+    __typeof__(cuCtxGetCurrent) *CtxGetCurrent;
+    __typeof__(cuCtxDestroy) *CtxDestroy;
+    __typeof__(cuThreadExchangeStreamCaptureMode) *ThreadExchangeStreamCaptureMode;
+    __typeof__(cuStreamCreate) *StreamCreate;
+    __typeof__(cuStreamDestroy) *StreamDestroy;
+    __typeof__(cuStreamQuery) *StreamQuery;
+    __typeof__(cuStreamBeginCapture) *StreamBeginCapture;
+    __typeof__(cuStreamEndCapture) *StreamEndCapture;
+    __typeof__(cuMemcpyAsync) *MemcpyAsync;
+    __typeof__(cuMemsetD32Async) *MemsetD32Async;
+    __typeof__(cuMemHostAlloc) *MemHostAlloc;
+    __typeof__(cuMemFreeHost) *MemFreeHost;
+    __typeof__(cuMemGetInfo) *MemGetInfo;
+    __typeof__(cuLaunchHostFunc) *LaunchHostFunc;
+    __typeof__(cuStreamWaitEvent) *StreamWaitEvent;
+    __typeof__(cuEventCreate) *EventCreate;
+    __typeof__(cuEventRecord) *EventRecord;
+    __typeof__(cuEventDestroy) *EventDestroy;
+    __typeof__(cuGraphInstantiateWithFlags) *GraphInstantiateWithFlags;
+    __typeof__(cuGraphDestroy) *GraphDestroy;
+    __typeof__(cuGraphLaunch) *GraphLaunch;
+    __typeof__(cuGraphExecDestroy) *GraphExecDestroy;
+};
+/* False: there is none. */
+bool driver_load(struct driver *driver);
+
+struct caller {
+    int rank, world, device, devices, bad;
+    struct driver driver;
+    CUstream native;
+    symmem_context *context;
+    symmem_group *group;
+    symmem_handle *handle;
+    symmem_stream *stream; /* the native one, wrapped */
+    float *memory;         /* the handle's, 4 * COUNT */
+    float *out;            /* memory of the device, COUNT */
+    float *host;           /* pinned, 2 * COUNT: what goes in, and what comes out */
+};
+
+/* A vector in the device's memory. */
+struct vector {
+    int64_t shape[2];
+    DLTensor dl;
+};
+const DLTensor *vector(struct vector *vector, float *data, int64_t count);
+
+/* Prints one line, and counts what is not good. */
+void expect(struct caller *c, const char *what, bool good, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+void expect_status(struct caller *c, const char *what, symmem_status got, symmem_status wanted);
+/* Required for all that follows. */
+void need(struct caller *c, const char *what, symmem_status status);
+void need_driver(struct caller *c, const char *what, CUresult result);
+const char *backend_wanted(void); /* SYMMEM_BACKEND, or cuda */
+void meet(struct caller *c);      /* of the hosts */
+double now_s(void);
+void sleep_ms(int ms);
+/* What the driver says of the native stream; false: it is not idle by then. */
+bool is_idle_in(struct caller *c, int ms);
+
+/* The caller's own copies from `host` to `memory` and from `out` back, with one of the library's
+ * reductions in between, all on the native stream. The first is late. */
+void enqueue_sum(struct caller *c);
+void put_in(struct caller *c, int round);   /* by the host */
+bool came_out(struct caller *c, int round); /* the sum over all ranks of that round */
+
+/* An executable graph of the caller's. */
+CUgraphExec end_capture(struct caller *c, CUgraph *graph_p);
+void launch(struct caller *c, CUgraphExec executable);
+void end_graph(struct caller *c, CUgraph graph, CUgraphExec executable);
+
+void check_streams(struct caller *c);        /* streams.c */
+void check_current(struct caller *c);        /* current.c */
+void check_current_lost(struct caller *c);   /* current.c; the last rank has ended */
+void check_graphs(struct caller *c);         /* graphs.c */
+void check_refused(struct caller *c);        /* graphs.c; on a driver without user objects */
+_Noreturn void check_exit(struct caller *c); /* graphs.c */
+/* failures.c; they do not return where a rank is to be lost */
+void check_lost(struct caller *c);
+void check_failures(struct caller *c);
+
+#endif

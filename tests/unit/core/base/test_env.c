@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Environment variables. */
+#include "internal.h"
+#include "unit_main.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const names[] = {"SYMMEM_TEST_A", "SYMMEM_TEST_B", NULL};
+
+static symmem_status read_a(const char *text, int64_t *value_p) {
+    setenv("SYMMEM_TEST_A", text, 1);
+    return sm_env_int(names, -5, 1000, value_p);
+}
+
+static void test_int(void) {
+    int64_t value = 77;
+    unsetenv("SYMMEM_TEST_A");
+    unsetenv("SYMMEM_TEST_B");
+    symmem_clear_error();
+    CU_ASSERT_EQUAL(sm_env_int(names, 0, 10, &value), SYMMEM_NOT_FOUND);
+    CU_ASSERT(value == 77 && sm_record()->status == SYMMEM_OK);
+    setenv("SYMMEM_TEST_B", "3", 1);
+    CU_ASSERT_EQUAL(sm_env_int(names, 0, 10, &value), SYMMEM_OK);
+    CU_ASSERT_EQUAL(value, 3);
+    CU_ASSERT_EQUAL(read_a("4", &value), SYMMEM_OK); /* the first one wins */
+    CU_ASSERT_EQUAL(value, 4);
+    CU_ASSERT_EQUAL(read_a("-5", &value), SYMMEM_OK);
+    CU_ASSERT_EQUAL(value, -5);
+    static const char *const bad[] = {
+        "", "x", "1x", " 1", "+1", "0x1", "1 ", "-", "1001", "-6", "99999999999999999999"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        symmem_clear_error();
+        CU_ASSERT_EQUAL(read_a(bad[i], &value), SYMMEM_INVALID_ARGUMENT);
+        CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, "SYMMEM_TEST_A"));
+    }
+    CU_ASSERT_EQUAL(value, -5);
+}
+
+static void test_flag(void) {
+    unsetenv("SYMMEM_TEST_A");
+    CU_ASSERT_TRUE(sm_env_flag("SYMMEM_TEST_A", true));
+    CU_ASSERT_FALSE(sm_env_flag("SYMMEM_TEST_A", false));
+    setenv("SYMMEM_TEST_A", "1", 1);
+    CU_ASSERT_TRUE(sm_env_flag("SYMMEM_TEST_A", false));
+    setenv("SYMMEM_TEST_A", "0", 1);
+    CU_ASSERT_FALSE(sm_env_flag("SYMMEM_TEST_A", true));
+    setenv("SYMMEM_TEST_A", "yes", 1);
+    CU_ASSERT_TRUE(sm_env_flag("SYMMEM_TEST_A", true));
+    CU_ASSERT_FALSE(sm_env_flag("SYMMEM_TEST_A", false));
+}
+
+static const unit_case cases[] = {
+    {"numbers", test_int},
+    {"flags", test_flag},
+};
+
+int main(void) {
+    return UNIT_MAIN("env", cases);
+}

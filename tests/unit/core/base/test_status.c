@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Names and the error record. */
+#include "internal.h"
+#include "unit_main.h"
+
+#include <errno.h>
+#include <string.h>
+
+static void test_names(void) {
+    CU_ASSERT_STRING_EQUAL(symmem_status_name(SYMMEM_OK), "OK");
+    CU_ASSERT_STRING_EQUAL(symmem_status_name(SYMMEM_OVERLAP), "OVERLAP");
+    CU_ASSERT_STRING_EQUAL(symmem_status_text(SYMMEM_TIMEOUT), "deadline passed");
+    CU_ASSERT_STRING_EQUAL(symmem_status_name((symmem_status)7), "UNKNOWN");
+    CU_ASSERT_STRING_EQUAL(symmem_status_text((symmem_status)-1000), "unknown status");
+    int count = 0;
+#define CHECK(name, value, text)                                                                   \
+    CU_ASSERT_STRING_EQUAL(symmem_status_name((symmem_status)(value)), #name);                     \
+    CU_ASSERT_STRING_EQUAL(symmem_status_text((symmem_status)(value)), text);                      \
+    count++;
+    SYMMEM_STATUS_LIST(CHECK)
+#undef CHECK
+    CU_ASSERT_EQUAL(count, 30);
+}
+
+static void test_dtypes(void) {
+    static const size_t sizes[SYMMEM_DTYPE_COUNT] = {1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8};
+    for (int i = 0; i < SYMMEM_DTYPE_COUNT; i++)
+        CU_ASSERT_EQUAL(symmem_dtype_size((symmem_dtype)i), sizes[i]);
+    CU_ASSERT_STRING_EQUAL(symmem_dtype_name(SYMMEM_BFLOAT16), "bfloat16");
+    CU_ASSERT_STRING_EQUAL(symmem_dtype_name(SYMMEM_UINT8), "uint8");
+    CU_ASSERT_STRING_EQUAL(symmem_dtype_name(SYMMEM_DTYPE_COUNT), "unknown");
+    CU_ASSERT_EQUAL(symmem_dtype_size(SYMMEM_DTYPE_COUNT), 0);
+    CU_ASSERT_EQUAL(symmem_dtype_size((symmem_dtype)-1), 0);
+    CU_ASSERT_STRING_EQUAL(symmem_dtype_name((symmem_dtype)-1), "unknown");
+}
+
+static void test_record(void) {
+    symmem_error_record record;
+    symmem_last_error(&record);
+    CU_ASSERT(record.status == SYMMEM_OK && record.rank == -1 && record.failed_rank == -1);
+    sm_record()->failed_rank = 3;
+    sm_record()->missing[0] = 5;
+    CU_ASSERT_EQUAL(sm_fail(SYMMEM_BUSY, "operation", "stage", "a %d", 1), SYMMEM_BUSY);
+    symmem_last_error(&record);
+    CU_ASSERT(record.status == SYMMEM_BUSY && record.failed_rank == -1 && record.missing[0] == 0);
+    CU_ASSERT(record.channel == -1 && record.rank == -1 && record.world_size == 0);
+    CU_ASSERT_STRING_EQUAL(record.operation, "operation");
+    CU_ASSERT_STRING_EQUAL(record.stage, "stage");
+    CU_ASSERT_STRING_EQUAL(record.message, "a 1");
+    symmem_last_error(NULL);
+
+    /* Built from its own texts, and longer than it holds. */
+    sm_fail(SYMMEM_TIMEOUT, sm_record()->operation, sm_record()->stage, "%s and %0300d",
+            sm_record()->message, 0);
+    CU_ASSERT_STRING_EQUAL(sm_record()->operation, "operation");
+    CU_ASSERT_EQUAL(strncmp(sm_record()->message, "a 1 and 0", 9), 0);
+    CU_ASSERT_EQUAL(strlen(sm_record()->message), sizeof(record.message) - 1);
+    sm_fail(SYMMEM_BUSY,
+            "an operation with a name that is longer than any public call has, and too long", "",
+            "x");
+    CU_ASSERT_EQUAL(strlen(sm_record()->operation), sizeof(record.operation) - 1);
+
+    CU_ASSERT_EQUAL(sm_fail_record(&record), SYMMEM_BUSY);
+    CU_ASSERT_STRING_EQUAL(sm_record()->message, "a 1");
+    CU_ASSERT_EQUAL(sm_fail_record(sm_record()), SYMMEM_BUSY);
+    symmem_clear_error();
+    CU_ASSERT(sm_record()->status == SYMMEM_OK && sm_record()->channel == -1);
+    CU_ASSERT_STRING_EQUAL(sm_record()->message, "");
+}
+
+static void test_errno(void) {
+    static const struct {
+        int number;
+        symmem_status status;
+    } cases[] = {{EMFILE, SYMMEM_LIMIT},      {ENFILE, SYMMEM_LIMIT},
+                 {ENOSPC, SYMMEM_NO_SPACE},   {ENOMEM, SYMMEM_OUT_OF_MEMORY},
+                 {EACCES, SYMMEM_PERMISSION}, {EPERM, SYMMEM_PERMISSION},
+                 {EIO, SYMMEM_SYSTEM},        {ENAMETOOLONG, SYMMEM_PATH_TOO_LONG}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        CU_ASSERT_EQUAL(sm_fail_errno(cases[i].number, "o", "s", "open %s", "f"), cases[i].status);
+        CU_ASSERT_EQUAL(sm_record()->status, cases[i].status);
+        CU_ASSERT_EQUAL(sm_record()->system_errno, cases[i].number);
+        CU_ASSERT_EQUAL(strncmp(sm_record()->message, "open f: ", 8), 0);
+        CU_ASSERT(strlen(sm_record()->message) > 8);
+    }
+    sm_fail_errno(EIO, "o", "s", "%0400d", 1);
+    CU_ASSERT_EQUAL(strlen(sm_record()->message), sizeof(sm_record()->message) - 1);
+}
+
+static void test_missing(void) {
+    symmem_error_record record = {0};
+    record.missing[0] = 1ull << 63;
+    record.missing[15] = 1ull << 63;
+    CU_ASSERT_TRUE(symmem_error_is_missing(&record, 63));
+    CU_ASSERT_TRUE(symmem_error_is_missing(&record, 1023));
+    CU_ASSERT_FALSE(symmem_error_is_missing(&record, 64));
+    CU_ASSERT_FALSE(symmem_error_is_missing(&record, 1024));
+    CU_ASSERT_FALSE(symmem_error_is_missing(&record, -1));
+    CU_ASSERT_FALSE(symmem_error_is_missing(NULL, 0));
+}
+
+static void *other_thread(void *arg) {
+    *(symmem_status *)arg = sm_record()->status;
+    sm_fail(SYMMEM_STALE, "other", "", "other");
+    return NULL;
+}
+
+static void test_threads(void) {
+    sm_fail(SYMMEM_BUSY, "mine", "", "mine");
+    pthread_t thread;
+    symmem_status seen = SYMMEM_BUSY;
+    CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, other_thread, &seen), 0);
+    pthread_join(thread, NULL);
+    CU_ASSERT_EQUAL(seen, SYMMEM_OK);
+    CU_ASSERT_EQUAL(sm_record()->status, SYMMEM_BUSY);
+}
+
+static const unit_case cases[] = {
+    {"names", test_names}, {"dtypes", test_dtypes},         {"record", test_record},
+    {"errno", test_errno}, {"missing ranks", test_missing}, {"threads", test_threads},
+};
+
+int main(void) {
+    return UNIT_MAIN("status", cases);
+}

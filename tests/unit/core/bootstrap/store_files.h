@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A store of files in a directory of its own, one in memory, and children that use them. */
+#ifndef SYMMEM_STORE_FILES_H
+#define SYMMEM_STORE_FILES_H
+
+#include "session_ranks.h"
+#include "unit.h"
+
+#include <sys/stat.h>
+
+static char directory[] = "/tmp/symmem-store-XXXXXX";
+static char path[64];
+
+static inline symmem_store *open_file(void) {
+    symmem_store *store = NULL;
+    if (symmem_store_open_file(path, &store) != SYMMEM_OK)
+        abort();
+    return store;
+}
+
+static inline symmem_store *open_memory(void) {
+    symmem_store *store = NULL;
+    if (symmem_store_open_memory(&store) != SYMMEM_OK)
+        abort();
+    return store;
+}
+
+static inline pid_t start(void (*body)(void)) {
+    pid_t parent = getpid();
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
+            _exit(99);
+        body();
+        exit(0);
+    }
+    return pid;
+}
+
+/* Runs the cases in a directory that is there for them; the program's exit status. */
+static inline int store_main(const char *name, const unit_case *cases, size_t count) {
+    if (mkdtemp(directory) == NULL)
+        return 2;
+    /* Open to other users, so that the refusal is the store's own. */
+    chmod(directory, 0755);
+    snprintf(path, sizeof(path), "%s/store", directory);
+    int result = unit_main(name, NULL, NULL, cases, count);
+    rmdir(directory);
+    return result;
+}
+#define STORE_MAIN(name, cases) store_main(name, cases, sizeof(cases) / sizeof((cases)[0]))
+
+#endif

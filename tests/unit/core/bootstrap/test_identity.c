@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Who is who, and who has ended. */
+#include "identity_child.h"
+#include "unit_main.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char *child_name;
+
+static bool take_name(void) {
+    return prctl(PR_SET_NAME, child_name) == 0;
+}
+
+static void do_nothing(void) {}
+
+static pid_t start_named(sm_identity *identity_p, const char *name) {
+    child_name = name;
+    return start_child(identity_p, take_name, do_nothing);
+}
+
+static void end_child(pid_t pid) {
+    kill(pid, SIGKILL);
+    siginfo_t info;
+    waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT); /* a zombie from here on */
+}
+
+static void test_self(void) {
+    sm_identity a, b;
+    CU_ASSERT_EQUAL(sm_identity_self(&a), SYMMEM_OK);
+    CU_ASSERT_EQUAL(sm_identity_self(&b), SYMMEM_OK);
+    CU_ASSERT_EQUAL(memcmp(&a, &b, sizeof(a)), 0);
+    CU_ASSERT(a.boot_id != 0 && a.pid_namespace != 0 && a.start_time != 0);
+    CU_ASSERT_EQUAL(a.pid, getpid());
+    CU_ASSERT(a.host[0] != '\0');
+    CU_ASSERT_TRUE(sm_identity_same_process(&a, &b));
+    b.start_time++;
+    CU_ASSERT_TRUE(sm_identity_same_host(&a, &b));
+    CU_ASSERT_FALSE(sm_identity_same_process(&a, &b));
+    b = a;
+    b.pid++;
+    CU_ASSERT_FALSE(sm_identity_same_process(&a, &b));
+    b = a;
+    b.pid_namespace++;
+    CU_ASSERT_FALSE(sm_identity_same_process(&a, &b));
+    b = a;
+    b.boot_id++;
+    CU_ASSERT_FALSE(sm_identity_same_host(&a, &b));
+    CU_ASSERT_FALSE(sm_identity_same_process(&a, &b));
+    /* Without a boot id the name decides. */
+    a.boot_id = b.boot_id = 0;
+    CU_ASSERT_TRUE(sm_identity_same_host(&a, &b));
+    b.host[0] = '!';
+    CU_ASSERT_FALSE(sm_identity_same_host(&a, &b));
+
+    char key[64];
+    sm_identity_key("w/x", 12, key, sizeof(key));
+    CU_ASSERT_STRING_EQUAL(key, "w/x/id/12");
+}
+
+static void test_parentheses(void) {
+    sm_identity child = {0};
+    pid_t pid = start_named(&child, ") S 1 (x 2 3");
+    CU_ASSERT_FATAL(pid > 1);
+    sm_identity self;
+    CU_ASSERT_EQUAL(sm_identity_self(&self), SYMMEM_OK);
+    CU_ASSERT(child.start_time >= self.start_time && child.start_time < self.start_time + 1000000);
+    end_child(pid);
+    waitpid(pid, NULL, 0);
+}
+
+/* `tight`: without descriptors for pidfds. */
+static void life_and_death(bool tight) {
+    sm_identity child = {0}, self, other;
+    pid_t pid = start_named(&child, "child");
+    CU_ASSERT_FATAL(pid > 1);
+    CU_ASSERT_EQUAL(sm_identity_self(&self), SYMMEM_OK);
+    sm_liveness *liveness = NULL;
+    CU_ASSERT_EQUAL_FATAL(sm_liveness_create(6, &liveness), SYMMEM_OK);
+    CU_ASSERT_FALSE(sm_liveness_knows(liveness, 1));
+    CU_ASSERT_FALSE(sm_liveness_knows(liveness, -1));
+    CU_ASSERT_FALSE(sm_liveness_knows(liveness, 6));
+    CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 1), SYMMEM_PEER_ALIVE); /* unknown */
+    CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 6), SYMMEM_PEER_ALIVE);
+    sm_liveness_learn(liveness, 6, &child);
+    sm_liveness_learn(liveness, 0, &self);
+    sm_liveness_learn(liveness, 1, &child);
+    CU_ASSERT_TRUE(sm_liveness_knows(liveness, 1));
+    other = child; /* another process had this number before */
+    other.start_time--;
+    sm_liveness_learn(liveness, 2, &other);
+    other = child; /* who knows */
+    other.pid_namespace++;
+    sm_liveness_learn(liveness, 3, &other);
+    other = child;
+    other.boot_id++;
+    sm_liveness_learn(liveness, 4, &other);
+
+    struct rlimit old, limit;
+    getrlimit(RLIMIT_NOFILE, &old);
+    limit = old;
+    if (tight) {
+        /* Exactly one free: /proc can be read, but no pidfd stays beside it. */
+        int spare = dup(0);
+        close(spare);
+        limit.rlim_cur = (rlim_t)spare;
+        int filler = dup(0);
+        CU_ASSERT_EQUAL(filler, spare);
+        setrlimit(RLIMIT_NOFILE, &limit);
+        CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 1), SYMMEM_PEER_ALIVE);
+        setrlimit(RLIMIT_NOFILE, &old);
+        close(filler);
+    }
+    CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 0), SYMMEM_PEER_ALIVE);
+    CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 1), SYMMEM_PEER_ALIVE);
+    CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 2), SYMMEM_PEER_GONE);
+    kill(pid, SIGSTOP);
+    CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 1), SYMMEM_PEER_ALIVE); /* stopped is not dead */
+    end_child(pid);
+    CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 1), SYMMEM_PEER_GONE); /* though a zombie */
+    CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 1), SYMMEM_PEER_GONE);
+    waitpid(pid, NULL, 0);
+    CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 1), SYMMEM_PEER_GONE);
+    CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 3), SYMMEM_PEER_ALIVE);
+    CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 4), SYMMEM_PEER_ALIVE);
+    sm_liveness_learn(liveness, 1, &child); /* nothing new */
+    CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 1), SYMMEM_PEER_GONE);
+    sm_liveness_learn(liveness, 5, &child); /* first heard of after its end */
+    CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 5), SYMMEM_PEER_GONE);
+    sm_liveness_learn(liveness, 1, &self); /* its successor */
+    CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 1), SYMMEM_PEER_ALIVE);
+    sm_liveness_destroy(liveness);
+}
+
+static void test_life(void) {
+    life_and_death(false);
+    life_and_death(true);
+    sm_liveness_destroy(NULL);
+}
+
+/* Every descriptor number below the limit is taken. */
+static int ask_without_pidfd(const sm_identity *identity) {
+    sm_liveness *liveness = NULL;
+    if (sm_liveness_create(1, &liveness) != SYMMEM_OK)
+        return -1;
+    sm_liveness_learn(liveness, 0, identity);
+    struct rlimit old, limit;
+    getrlimit(RLIMIT_NOFILE, &old);
+    limit = old;
+    int next = dup(0);
+    close(next);
+    limit.rlim_cur = (rlim_t)next;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    int state = (int)sm_liveness_ask(liveness, 0);
+    if (dup(0) >= 0)
+        state = -2;
+    setrlimit(RLIMIT_NOFILE, &old);
+    sm_liveness_destroy(liveness);
+    return state;
+}
+
+static void test_no_descriptors(void) {
+    sm_identity child = {0};
+    pid_t pid = start_named(&child, "child");
+    CU_ASSERT_FATAL(pid > 1);
+    CU_ASSERT_EQUAL(ask_without_pidfd(&child), SYMMEM_PEER_ALIVE);
+    sm_identity other = child;
+    other.start_time--;
+    CU_ASSERT_EQUAL(ask_without_pidfd(&other), SYMMEM_PEER_GONE);
+    end_child(pid);
+    CU_ASSERT_EQUAL(ask_without_pidfd(&child), SYMMEM_PEER_GONE); /* a zombie */
+    waitpid(pid, NULL, 0);
+    CU_ASSERT_EQUAL(ask_without_pidfd(&child), SYMMEM_PEER_GONE);
+}
+
+static void test_descriptors(void) {
+    sm_identity child = {0};
+    pid_t pid = start_named(&child, "child");
+    CU_ASSERT_FATAL(pid > 1);
+    int before = dup(0);
+    close(before);
+    sm_liveness *liveness = NULL;
+    CU_ASSERT_EQUAL_FATAL(sm_liveness_create(2, &liveness), SYMMEM_OK);
+    for (int i = 0; i < 10; i++) {
+        sm_liveness_learn(liveness, 1, &child);
+        CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 1), SYMMEM_PEER_ALIVE);
+        sm_identity self;
+        CU_ASSERT_EQUAL(sm_identity_self(&self), SYMMEM_OK);
+        sm_liveness_learn(liveness, 1, &self);
+    }
+    sm_liveness_learn(liveness, 1, &child);
+    CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 1), SYMMEM_PEER_ALIVE);
+    sm_liveness_destroy(liveness);
+    int after = dup(0);
+    close(after);
+    CU_ASSERT_EQUAL(before, after);
+    end_child(pid);
+    waitpid(pid, NULL, 0);
+}
+
+static const unit_case cases[] = {
+    {"self", test_self},
+    {"parentheses in the name", test_parentheses},
+    {"life and death", test_life},
+    {"no descriptors", test_no_descriptors},
+    {"descriptors", test_descriptors},
+};
+
+int main(void) {
+    return UNIT_MAIN("identity", cases);
+}

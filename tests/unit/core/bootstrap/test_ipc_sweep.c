@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Only the socket files that nobody answers at go, whatever else lies beside them. */
+#include "internal.h"
+#include "unit_main.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static char directory[] = "/tmp/symmem-sweep-XXXXXX";
+/* Names that this host may take away, if nobody answers there. */
+enum { NAME_BYTES = SM_IPC_PREFIX_BYTES + 8 };
+static char dead[NAME_BYTES], living[NAME_BYTES], plain[NAME_BYTES], linked[NAME_BYTES];
+
+static bool exists(const char *name) {
+    char path[128];
+    struct stat file;
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    return lstat(path, &file) == 0;
+}
+
+/* A bound socket; the caller closes it, and so kills it. */
+static int bind_at(const char *name) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    snprintf(address.sun_path, sizeof address.sun_path, "%.60s/%.30s", directory, name);
+    CU_ASSERT_EQUAL(bind(fd, (const struct sockaddr *)&address, sizeof address), 0);
+    return fd;
+}
+
+static void remove_at(const char *name) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    CU_ASSERT_EQUAL(unlink(path), 0);
+}
+
+static void test_sweep(void) {
+    sm_ipc *alive = NULL;
+    CU_ASSERT_EQUAL_FATAL(sm_ipc_create(directory, living, &alive), SYMMEM_OK);
+    close(bind_at(dead));
+    close(bind_at("other-dead"));
+    /* The directory may be shared with other hosts: of their sockets nothing is known here. */
+    close(bind_at("symmem-0123456789abcdef"));
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", directory, plain);
+    int file = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    CU_ASSERT(file >= 0);
+    close(file);
+    snprintf(path, sizeof path, "%s/%s", directory, linked);
+    CU_ASSERT_EQUAL(symlink("other-dead", path), 0);
+
+    symmem_clear_error();
+    sm_ipc_sweep(directory);
+    CU_ASSERT_FALSE(exists(dead));
+    CU_ASSERT_TRUE(exists(living));
+    CU_ASSERT_TRUE(exists("other-dead"));
+    CU_ASSERT_TRUE(exists("symmem-0123456789abcdef"));
+    CU_ASSERT_TRUE(exists(plain));
+    CU_ASSERT_TRUE(exists(linked));
+    sm_ipc_sweep("/nowhere/at/all");
+    symmem_error_record record;
+    symmem_last_error(&record);
+    CU_ASSERT_EQUAL(record.status, SYMMEM_OK);
+
+    sm_ipc_destroy(alive);
+    remove_at("other-dead");
+    remove_at("symmem-0123456789abcdef");
+    remove_at(plain);
+    remove_at(linked);
+}
+
+/* A path that no socket can have is nobody's socket. */
+static void test_long_path(void) {
+    char path[160], name[80];
+    memset(name, 'x', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    CU_ASSERT_EQUAL_FATAL(mkdir(path, 0700), 0);
+    int own = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    memcpy(address.sun_path, dead, sizeof dead);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    CU_ASSERT_EQUAL(chdir(path), 0);
+    CU_ASSERT_EQUAL(bind(fd, (const struct sockaddr *)&address, sizeof address), 0);
+    close(fd);
+    sm_ipc_sweep(path);
+    CU_ASSERT_EQUAL(access(dead, F_OK), 0);
+    CU_ASSERT_EQUAL(unlink(dead), 0);
+    CU_ASSERT_EQUAL(fchdir(own), 0);
+    close(own);
+    CU_ASSERT_EQUAL(rmdir(path), 0);
+}
+
+static const unit_case cases[] = {
+    {"sweep", test_sweep},
+    {"long path", test_long_path},
+};
+
+int main(void) {
+    char prefix[SM_IPC_PREFIX_BYTES];
+    sm_ipc_prefix(prefix);
+    snprintf(dead, sizeof dead, "%s-dead", prefix);
+    snprintf(living, sizeof living, "%s-living", prefix);
+    snprintf(plain, sizeof plain, "%s-plain", prefix);
+    snprintf(linked, sizeof linked, "%s-linked", prefix);
+    if (mkdtemp(directory) == NULL)
+        return 2;
+    int result = UNIT_MAIN("socket files", cases);
+    return rmdir(directory) != 0 ? 1 : result;
+}

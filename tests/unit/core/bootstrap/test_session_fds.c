@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Descriptors in more than one message: whichever message a rank fails at, nobody waits in vain,
+ * the agreement that follows names the rank, and the next exchange works.
+ */
+#include "session_ranks.h"
+#include "unit_main.h"
+
+enum { RANKS = 3, FDS_EACH = 100 }; /* 300 of all: two messages from rank 0 to each other rank */
+
+typedef struct failing {
+    int32_t odd;
+    const char *point;
+    int visit; /* from 0 */
+    atomic_int hits;
+} failing;
+
+/* With no descriptor in any place: it is the messages that count. */
+static symmem_status gather_nothing(test_rank *self, uint64_t *took_ns_p) {
+    int own[FDS_EACH], all[RANKS * FDS_EACH];
+    for (int i = 0; i < FDS_EACH; i++)
+        own[i] = -1;
+    uint64_t start_ns = sm_now_ns();
+    symmem_status status =
+        sm_session_all_gather_fds(self->session, "op", own, FDS_EACH, all, sm_deadline_ns(10000));
+    *took_ns_p = sm_now_ns() - start_ns;
+    return status;
+}
+
+static int body_fails(test_rank *self) {
+    failing *plan = self->arg;
+    uint64_t took_ns;
+    EXPECT(sm_session_ensure(self->session, "op", sm_deadline_ns(10000)) == SYMMEM_OK);
+    if (self->rank == plan->odd) {
+        self->point_status = SYMMEM_LIMIT;
+        atomic_store(&self->point_hits, -plan->visit);
+        self->point_name = plan->point;
+    }
+    symmem_status own = gather_nothing(self, &took_ns);
+    bool hit = self->rank == plan->odd && atomic_load(&self->point_hits) > 0;
+    self->point_name = NULL;
+    EXPECT(took_ns < 5000000000u);
+    EXPECT(!hit || own == SYMMEM_LIMIT);
+    if (hit)
+        atomic_store(&plan->hits, 1);
+    symmem_status agreed =
+        sm_session_agree(self->session, "op", "step", own, sm_deadline_ns(10000));
+    bool anybody = atomic_load(&plan->hits) != 0; /* the agreement orders it */
+    EXPECT(agreed == (anybody ? SYMMEM_LIMIT : SYMMEM_OK));
+    EXPECT(!anybody || sm_record()->failed_rank == plan->odd);
+    EXPECT(gather_nothing(self, &took_ns) == SYMMEM_OK);
+    return 0;
+}
+
+/* True if the point was passed that often. */
+static bool fail_at(int32_t odd, const char *point, int visit) {
+    symmem_store *store = NULL;
+    test_rank ranks[RANKS];
+    failing plan = {.odd = odd, .point = point, .visit = visit};
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    prepare_ranks(ranks, RANKS, store, body_fails, &plan);
+    bool fine = run_threads(ranks, RANKS);
+    if (!fine)
+        fprintf(stderr, "rank %d at %s, visit %d\n", odd, point, visit);
+    CU_ASSERT_TRUE(fine);
+    symmem_store_close(store);
+    return atomic_load(&plan.hits) != 0;
+}
+
+static void test_each_message(void) {
+    static const char *const points[] = {"ipc.send.before", "ipc.send.after", "ipc.recv.after"};
+    /* Rank 0 takes one message of each other rank and sends it two; the others the reverse. */
+    static const int visits[2][3] = {{4, 4, 2}, {1, 1, 2}};
+    for (int32_t odd = 0; odd < RANKS; odd++)
+        for (int i = 0; i < 3; i++) {
+            int visit = 0;
+            while (visit < 10 && fail_at(odd, points[i], visit))
+                visit++;
+            CU_ASSERT_EQUAL(visit, visits[odd == 0 ? 0 : 1][i]);
+        }
+}
+
+static const unit_case cases[] = {
+    {"each message", test_each_message},
+};
+
+int main(void) {
+    return UNIT_MAIN("session descriptors", cases);
+}

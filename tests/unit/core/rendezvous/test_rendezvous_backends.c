@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Rendezvous with backends whose entries fail, with multicast, and with memory_exchange. */
+#include "link_ranks.h"
+
+/* --- backends that fail ------------------------------------------------------------- */
+
+static atomic_int countdown; /* of the calls to the failing entry; 0 fails */
+
+static bool fails_now(void) {
+    return atomic_fetch_sub_explicit(&countdown, 1, memory_order_relaxed) == 1;
+}
+
+static symmem_status fail_alloc(void *instance, int32_t device, size_t bytes,
+                                symmem_memory *memory) {
+    if (fails_now())
+        return SYMMEM_NO_SPACE;
+    return symmem_backend_entry(SYMMEM_BACKEND_ABI)->memory_alloc(instance, device, bytes, memory);
+}
+
+static symmem_status fail_export(void *instance, symmem_memory *memory, symmem_share *share) {
+    if (fails_now())
+        return SYMMEM_LIMIT;
+    return symmem_backend_entry(SYMMEM_BACKEND_ABI)->memory_export(instance, memory, share);
+}
+
+static symmem_status fail_import(void *instance, int32_t device, const symmem_share *share,
+                                 size_t bytes, symmem_memory *memory) {
+    if (fails_now())
+        return SYMMEM_LIMIT;
+    return symmem_backend_entry(SYMMEM_BACKEND_ABI)
+        ->memory_import(instance, device, share, bytes, memory);
+}
+
+static symmem_status fail_peers(void *instance, symmem_peers *peers, void **buffers, void **pads) {
+    if (fails_now())
+        return SYMMEM_OUT_OF_MEMORY;
+    return symmem_backend_entry(SYMMEM_BACKEND_ABI)->peers_open(instance, peers, buffers, pads);
+}
+
+static void body_backend_fails(rank_env *env) {
+    void *ptr = NULL;
+    symmem_handle *handle = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+    env_meet(env);
+    if (env->rank == 0)
+        atomic_store(&countdown, env->plan->argument);
+    env_meet(env);
+    symmem_status status = meet_at(env, ptr, 5000, &handle);
+    CHECK(env,
+          status == SYMMEM_NO_SPACE || status == SYMMEM_LIMIT || status == SYMMEM_OUT_OF_MEMORY);
+    CHECK(env, last_record().failed_rank >= 0);
+    CHECK(env, strncmp(last_record().stage, "memory_", 7) == 0 ||
+                   strcmp(last_record().stage, "peers_open") == 0);
+    /* Whose memory it was, beside who could not map it. */
+    int who = -1, whose = -1;
+    if (strcmp(last_record().stage, "memory_import") == 0) {
+        CHECK(env, sscanf(last_record().message, "rank %d cannot map the memory of rank %d:", &who,
+                          &whose) == 2);
+        CHECK(env, who == last_record().failed_rank && whose >= 0 && whose < 3 && whose != who);
+    }
+    check_works(env);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_backend_fails(void) {
+    for (int entry = 0; entry < 4; entry++) {
+        symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
+        if (entry == 0)
+            table.memory_alloc = fail_alloc;
+        if (entry == 1)
+            table.memory_export = fail_export;
+        if (entry == 2)
+            table.memory_import = fail_import;
+        if (entry == 3)
+            table.peers_open = fail_peers;
+        for (int call = 1; call <= 3; call++) {
+            atomic_store(&countdown, 0);
+            run_threads((plan){
+                .world = 3, .body = body_backend_fails, .backend = &table, .argument = call});
+        }
+    }
+}
+
+/* Memory that bytes lead to as well: a descriptor that does not come is still the failure of the
+ * rank that did not send it, and nobody imports without. */
+static atomic_int imports_without;
+
+static symmem_status export_both(void *instance, symmem_memory *memory, symmem_share *share) {
+    symmem_status status =
+        symmem_backend_entry(SYMMEM_BACKEND_ABI)->memory_export(instance, memory, share);
+    share->kind |= SYMMEM_SHARE_BYTES;
+    return status;
+}
+
+static symmem_status import_both(void *instance, int32_t device, const symmem_share *share,
+                                 size_t bytes, symmem_memory *memory) {
+    symmem_share with = *share;
+    with.kind = SYMMEM_SHARE_FD;
+    if (share->fd >= 0)
+        return symmem_backend_entry(SYMMEM_BACKEND_ABI)
+            ->memory_import(instance, device, &with, bytes, memory);
+    atomic_fetch_add(&imports_without, 1);
+    return SYMMEM_UNREACHABLE;
+}
+
+static void body_descriptor_lost(rank_env *env) {
+    void *ptr = NULL;
+    symmem_handle *handle = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+    if (env->rank == 1) {
+        env->fault_point = "ipc.send.before";
+        env->fault_status = SYMMEM_NO_SPACE;
+    }
+    CHECK_STATUS(env, meet_at(env, ptr, 5000, &handle), SYMMEM_NO_SPACE);
+    CHECK(env, last_record().failed_rank == 1 && atomic_load(&imports_without) == 0);
+    check_works(env);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_descriptor_lost(void) {
+    symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    table.memory_export = export_both;
+    table.memory_import = import_both;
+    run_threads((plan){.world = 3, .body = body_descriptor_lost, .backend = &table});
+}
+
+/* Again and again, with an entry that gives no reason: none is found in what an earlier call said.
+ */
+static void body_fails_again(rank_env *env) {
+    void *ptr = NULL;
+    symmem_handle *handle = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+    for (int turn = 0; turn < 3; turn++) {
+        env_meet(env);
+        if (env->rank == 0)
+            atomic_store(&countdown, 1);
+        env_meet(env);
+        CHECK_STATUS(env, meet_at(env, ptr, 5000, &handle), SYMMEM_NO_SPACE);
+        CHECK(env, strstr(last_record().message, "gave no reason") != NULL);
+        CHECK(env, strncmp(last_record().message, "rank ", 5) == 0);
+        CHECK(env, strstr(last_record().message + 5, "rank ") == NULL);
+    }
+    check_works(env);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_fails_again(void) {
+    symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    table.memory_alloc = fail_alloc;
+    atomic_store(&countdown, 0);
+    run_threads((plan){.world = 2, .body = body_fails_again, .backend = &table});
+}
+
+/* --- multicast ---------------------------------------------------------------------- */
+
+static symmem_status fail_create(void *instance, int32_t device, int32_t world, size_t bytes,
+                                 void **object, symmem_share *share) {
+    if (fails_now())
+        return SYMMEM_LIMIT;
+    return symmem_backend_entry(SYMMEM_BACKEND_ABI)
+        ->multicast_create(instance, device, world, bytes, object, share);
+}
+
+static symmem_status fail_attach(void *instance, int32_t device, const symmem_share *share,
+                                 size_t bytes, void **multicast) {
+    if (fails_now())
+        return SYMMEM_BACKEND;
+    return symmem_backend_entry(SYMMEM_BACKEND_ABI)
+        ->multicast_attach(instance, device, share, bytes, multicast);
+}
+
+static symmem_status fail_bind(void *instance, void *multicast, symmem_memory *own,
+                               const symmem_peers *peers, void **address) {
+    if (fails_now())
+        return SYMMEM_BACKEND;
+    return symmem_backend_entry(SYMMEM_BACKEND_ABI)
+        ->multicast_bind(instance, multicast, own, peers, address);
+}
+
+static void body_multicast(rank_env *env) {
+    void *ptr = NULL;
+    void *const *buffers = NULL;
+    symmem_handle_info info = {0};
+    symmem_clear_error();
+    symmem_handle *handle = env_handle(env, &ptr);
+    CHECK(env, last_record().status == SYMMEM_OK);
+    CHECK_OK(env, symmem_handle_get_info(handle, &info));
+    bool works = env->plan->argument == 0;
+    CHECK(env, (info.multicast_ptr != NULL) == works);
+    CHECK(env, env->notices == !works);
+    float value = 77 + (float)env->rank, sum = 0;
+    CHECK_STATUS(env, symmem_multimem_store(handle, 4 * (size_t)env->rank, &value, 4, NULL),
+                 works ? SYMMEM_OK : SYMMEM_UNSUPPORTED);
+    CHECK_OK(env, symmem_barrier(handle, 0, 10000, NULL));
+    CHECK_OK(env, symmem_handle_buffer_ptrs(handle, &buffers));
+    for (int32_t r = 0; works && r < env->world; r++)
+        for (int32_t q = 0; q < env->world; q++)
+            CHECK(env, ((float *)buffers[r])[q] == 77 + (float)q);
+    CHECK_STATUS(env,
+                 symmem_multimem_ld_reduce(handle, 0, &sum, 1, SYMMEM_FLOAT32, SYMMEM_SUM, NULL),
+                 works ? SYMMEM_OK : SYMMEM_UNSUPPORTED);
+    CHECK(env, sum == (works ? 77 * (float)env->world : 0));
+    if (works) {
+        symmem_reduce_op no_op = SYMMEM_REDUCE_OP_COUNT;
+        symmem_dtype no_type = SYMMEM_DTYPE_COUNT;
+        CHECK_STATUS(env, symmem_multimem_store(handle, BYTES, &value, 4, NULL),
+                     SYMMEM_OUT_OF_RANGE);
+        CHECK_STATUS(env, symmem_multimem_store(handle, 0, NULL, 4, NULL), SYMMEM_INVALID_ARGUMENT);
+        CHECK_STATUS(env, symmem_multimem_ld_reduce(handle, 0, &sum, 1, no_type, SYMMEM_SUM, NULL),
+                     SYMMEM_INVALID_ARGUMENT);
+        CHECK_STATUS(env,
+                     symmem_multimem_ld_reduce(handle, 0, &sum, 1, SYMMEM_FLOAT32, no_op, NULL),
+                     SYMMEM_INVALID_ARGUMENT);
+        CHECK_STATUS(env,
+                     symmem_multimem_ld_reduce(handle, 0, &sum, SIZE_MAX / 2, SYMMEM_FLOAT32,
+                                               SYMMEM_SUM, NULL),
+                     SYMMEM_OVERFLOW);
+        CHECK_STATUS(
+            env, symmem_multimem_ld_reduce(handle, 2, &sum, 1, SYMMEM_FLOAT32, SYMMEM_SUM, NULL),
+            SYMMEM_MISALIGNED);
+    }
+    CHECK_STATUS(env, symmem_multimem_store(NULL, 0, &value, 4, NULL), SYMMEM_INVALID_ARGUMENT);
+    CHECK_OK(env, symmem_barrier(handle, 0, 10000, NULL));
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_multicast(void) {
+    for (int step = 0; step < 4; step++) {
+        symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
+        if (step == 1)
+            table.multicast_create = fail_create;
+        if (step == 2)
+            table.multicast_attach = fail_attach;
+        if (step == 3)
+            table.multicast_bind = fail_bind;
+        for (int call = 1; call <= (step < 2 ? 1 : 3); call++) {
+            atomic_store(&countdown, call);
+            run_threads((plan){.world = 3,
+                               .body = body_multicast,
+                               .backend = &table,
+                               .argument = step,
+                               .multicast = 1});
+        }
+    }
+}
+
+/* --- a backend that exchanges memory itself ----------------------------------------- */
+
+/* The emulation's own memory, described to all ranks of this process through the exchange. */
+static symmem_status exchange_memory(void *instance, void *group, symmem_memory *own,
+                                     const symmem_exchange *exchange, symmem_memory *peers) {
+    const symmem_backend *shm = symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    symmem_share share = {.fd = -1}, shares[MAX_RANKS];
+    if (group != instance)
+        return SYMMEM_BACKEND;
+    symmem_status status =
+        fails_now() ? SYMMEM_NO_SPACE : shm->memory_export(instance, own, &share);
+    status = exchange->agree(exchange, status, "exchange");
+    if (status == SYMMEM_OK)
+        status = exchange->all_gather(exchange, &share, sizeof share, shares);
+    for (int32_t r = 0; status == SYMMEM_OK && r < exchange->world_size; r++) {
+        shares[r].same_process = 1;
+        status = shm->memory_import(instance, own->device, &shares[r], own->bytes, &peers[r]);
+    }
+    symmem_status met = exchange->barrier(exchange);
+    shm->share_close(instance, &share);
+    return status == SYMMEM_OK ? met : status;
+}
+
+static symmem_status open_group(void *instance, const symmem_exchange *exchange, int32_t device,
+                                void **group_p) {
+    (void)device;
+    if (exchange->group_id == 0 || fails_now())
+        return SYMMEM_BACKEND;
+    *group_p = instance;
+    return SYMMEM_OK;
+}
+
+static void close_group(void *instance, void *group) {
+    (void)instance;
+    (void)group;
+}
+
+static void body_exchange(rank_env *env) {
+    void *ptr = NULL;
+    symmem_handle *handle = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+    if (env->plan->argument > 0) {
+        CHECK(env, meet_at(env, ptr, 5000, &handle) != SYMMEM_OK);
+        CHECK(env, last_record().failed_rank >= 0);
+    }
+    check_works(env);
+    CHECK_OK(env, meet_at(env, ptr, 5000, &handle));
+    symmem_handle_release(handle);
+    static const char *const points[] = {"rendezvous.map.before", "rendezvous.open.after",
+                                         "rendezvous.register.after"};
+    env->fault_status = SYMMEM_PERMISSION;
+    for (int i = 0; i < 3; i++) {
+        env_meet(env);
+        env->fault_point = env->rank == 1 ? points[i] : NULL;
+        CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+        CHECK_STATUS(env, meet_at(env, ptr, 5000, &handle), SYMMEM_PERMISSION);
+        CHECK(env, last_record().failed_rank == 1);
+        CHECK(env, env->rank != 1 || strcmp(last_record().stage, points[i]) == 0);
+        CHECK_OK(env, meet_at(env, ptr, 5000, &handle));
+        CHECK_OK(env, symmem_barrier(handle, 0, 5000, NULL));
+        symmem_handle_release(handle);
+        CHECK_OK(env, symmem_free(env->context, ptr));
+    }
+    body_pool(env);
+}
+
+static void test_exchange(void) {
+    symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    table.memory_exchange = exchange_memory;
+    table.memory_export = NULL;
+    table.memory_import = NULL;
+    table.share_close = NULL;
+    table.group_open = open_group;
+    table.group_close = close_group;
+    table.name = "exchanging";
+    for (int call = 0; call <= 9; call += 2) {
+        atomic_store(&countdown, call);
+        run_threads((plan){.world = 3, .body = body_exchange, .backend = &table, .argument = call});
+    }
+}
+
+static const unit_case tests[] = {
+    {"backend entries fail", test_backend_fails},
+    {"a backend entry fails again", test_fails_again},
+    {"a descriptor is lost", test_descriptor_lost},
+    {"multicast", test_multicast},
+    {"memory exchanged by the backend", test_exchange},
+};
+
+int main(void) {
+    return RUN_TESTS("rendezvous_backends", tests);
+}

@@ -1,0 +1,591 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The CUDA backend's collectives with kernels that run on the CPU: each rank is a process, buffers
+ * and signals are shared memory. What is seen here is how kernels follow each other, meetings,
+ * failures and what they leave; what the loops compute in detail is cuda_collective.cpp's.
+ */
+#include "cuda/product.h"
+#include "cuda_host_kernels.h"
+#include "cuda_lines.h"
+#include "cuda_parts.h"
+#include "cuda_ranks.h"
+#include "reference/reduce.h"
+#include "unit_main.h"
+
+/* --- reductions --------------------------------------------------------------------- */
+
+/* All ranks' `count` elements, reduced into `wanted`. */
+static void expect(int round, size_t count, symmem_reduce_op op) {
+    static float inputs[RANKS][RANKS * MOST];
+    const void *srcs[RANKS];
+    for (int32_t r = 0; r < RANKS; r++) {
+        fill(inputs[r], r, round, count);
+        srcs[r] = inputs[r];
+    }
+    (void)symmem_reference_reduce(wanted, srcs, RANKS, count, SYMMEM_FLOAT32, op);
+}
+
+/* Small ones are one kernel, large ones one a step; one after the other on one channel. */
+static const size_t counts[] = {0, 1, 300, 20000, 7, MOST, 4097};
+#define ROUNDS 14
+
+static symmem_collective reduction(symmem_call_kind kind, int round) {
+    return (symmem_collective){.size = sizeof(symmem_collective),
+                               .name = "test",
+                               .kind = kind,
+                               .dtype = SYMMEM_FLOAT32,
+                               .op = (symmem_reduce_op)(round % SYMMEM_REDUCE_OP_COUNT),
+                               .count = counts[round % 7]};
+}
+
+static bool all_reduces(int32_t rank) {
+    for (int round = 0; round < 3 * ROUNDS; round++) {
+        symmem_collective call = reduction(round / 7 % 2 ? SYMMEM_CALL_ONE_SHOT_ALL_REDUCE
+                                                         : SYMMEM_CALL_TWO_SHOT_ALL_REDUCE,
+                                           round);
+        fill(buffer(), rank, round, call.count);
+        memset(out, MARK, sizeof out);
+        call.out = out;
+        expect(round, call.count, call.op);
+        CHECK(run(&call, round % 2 != 0, LIMIT_MS) == SYMMEM_OK);
+        CHECK(same(out, wanted, call.count));
+        fill(wanted, rank, round, call.count); /* the input is kept */
+        CHECK(same(buffer(), wanted, call.count));
+    }
+    return true;
+}
+
+static bool all_reduces_in_place(int32_t rank) {
+    for (int round = 0; round < ROUNDS; round++) {
+        symmem_collective call = reduction(SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, round);
+        bool copies = round % 3 == 0 && call.count > 0;
+        fill(copies ? in : buffer(), rank, round, call.count);
+        call.in = copies ? in : NULL;
+        expect(round, call.count, call.op);
+        CHECK(run(&call, round % 2 != 0, LIMIT_MS) == SYMMEM_OK);
+        CHECK(same(buffer(), wanted, call.count));
+    }
+    return true;
+}
+
+/* The last rank's shard is shorter than the others', and no more than what one block does. All
+ * choose alike all the same. */
+static bool all_reduces_of_uneven_shards(int32_t rank) {
+    for (int round = 0; round < 4; round++) {
+        symmem_collective call = reduction(SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, round);
+        call.count = 16390;
+        fill(buffer(), rank, round, call.count);
+        expect(round, call.count, call.op);
+        CHECK(run(&call, round % 2 == 0, LIMIT_MS / 2) == SYMMEM_OK);
+        CHECK(same(buffer(), wanted, call.count));
+    }
+    return true;
+}
+
+/* By ways that hold all, a part, or next to nothing of it. */
+static bool all_reduces_passing(int32_t rank) {
+    static const size_t ways[] = {MOST, 9000, 100, 40000};
+    for (int round = 0; round < 2 * ROUNDS; round++) {
+        symmem_collective call = reduction(round / 7 % 2 ? SYMMEM_CALL_ONE_SHOT_ALL_REDUCE
+                                                         : SYMMEM_CALL_TWO_SHOT_ALL_REDUCE,
+                                           round);
+        fill(in, rank, round, call.count);
+        call.in = call.count > 0 ? in : NULL;
+        call.out = round % 5 == 0 ? in : out;
+        call.in_row = ways[round / 3 % 4];
+        if (call.count > 5000 && call.in_row == 100)
+            call.in_row = 3000; /* each piece is a meeting of processes */
+        expect(round, call.count, call.op);
+        CHECK(run(&call, round % 2 != 0, LIMIT_MS) == SYMMEM_OK);
+        CHECK(same(call.out, wanted, call.count));
+    }
+    return true;
+}
+
+static bool reduce_scatters(int32_t rank) {
+    for (int round = 0; round < ROUNDS; round++) {
+        bool low = round % 2 != 0;
+        symmem_collective call = reduction(
+            low ? SYMMEM_CALL_LOW_CONTENTION_REDUCE_SCATTER : SYMMEM_CALL_REDUCE_SCATTER, round);
+        size_t all = call.count * RANKS;
+        bool push = low && round % 4 == 1 && call.count > 0;
+        call.op = low ? SYMMEM_SUM : call.op;
+        call.in_row = low ? 0 : all;
+        call.out_row = low ? 0 : call.count;
+        call.in = push ? in : NULL;
+        call.out = out;
+        fill(push ? in : buffer(), rank, round, all);
+        expect(round, all, call.op);
+        CHECK(run(&call, round % 3 == 0, LIMIT_MS) == SYMMEM_OK);
+        CHECK(same(out, wanted + (size_t)rank * call.count, call.count));
+        /* After a push the buffer is not the peers' to leave alone before they meet again. */
+        const symmem_collective meeting = {.name = "test", .kind = SYMMEM_CALL_BROADCAST};
+        CHECK(run(&meeting, false, LIMIT_MS) == SYMMEM_OK);
+    }
+    return true;
+}
+
+/* --- moves -------------------------------------------------------------------------- */
+
+static bool moves(int32_t rank) {
+    for (int round = 0; round < 2 * ROUNDS; round++) {
+        symmem_collective call =
+            reduction(round / 7 % 2 ? SYMMEM_CALL_ALL_GATHER : SYMMEM_CALL_BROADCAST, round);
+        bool push = call.kind == SYMMEM_CALL_ALL_GATHER && round % 2 && call.count > 0;
+        float *result = call.kind == SYMMEM_CALL_BROADCAST || push ? buffer() : out;
+        call.op = SYMMEM_SUM;
+        call.root = call.kind == SYMMEM_CALL_BROADCAST ? round % RANKS : 0;
+        fill(push ? in : buffer(), rank, round, call.count);
+        call.in = push ? in : NULL;
+        call.out = call.kind == SYMMEM_CALL_ALL_GATHER && !push ? out : NULL;
+        CHECK(run(&call, round % 3 == 0, LIMIT_MS) == SYMMEM_OK);
+        for (int32_t r = 0; r < RANKS && call.kind == SYMMEM_CALL_ALL_GATHER; r++)
+            fill(wanted + (size_t)r * call.count, r, round, call.count);
+        if (call.kind == SYMMEM_CALL_BROADCAST)
+            fill(wanted, call.root, round, call.count);
+        CHECK(same(result, wanted, call.count * (call.kind == SYMMEM_CALL_ALL_GATHER ? RANKS : 1)));
+    }
+    return true;
+}
+
+/* Part p of rank r in a round. */
+static size_t part(int32_t r, int32_t p, int round) {
+    size_t scale = round % 2 ? 3000 : 10;
+    return ((size_t)r + 2 * (size_t)p + (size_t)round) % 4 * scale;
+}
+
+static symmem_collective exchange(int32_t rank, int round, size_t *in_splits, size_t *out_splits) {
+    size_t all = 0;
+    for (int32_t p = 0; p < RANKS; p++) {
+        in_splits[p] = part(rank, p, round);
+        out_splits[p] = part(p, rank, round);
+        all += in_splits[p];
+    }
+    float *at = buffer() + 5 * rank;
+    fill(at, rank, round, all);
+    return (symmem_collective){.size = sizeof(symmem_collective),
+                               .name = "test",
+                               .kind = SYMMEM_CALL_ALL_TO_ALL,
+                               .dtype = SYMMEM_FLOAT32,
+                               .in = all > 0 ? at : NULL,
+                               .out = out,
+                               .in_splits = in_splits,
+                               .out_splits = out_splits};
+}
+
+static bool came(int32_t rank, int round) {
+    const float *at = out;
+    for (int32_t p = 0; p < RANKS; p++) {
+        size_t begin = 0;
+        for (int32_t q = 0; q < rank; q++)
+            begin += part(p, q, round);
+        for (size_t i = 0; i < part(p, rank, round); i++)
+            if (*at++ != value(p, round, begin + i))
+                return false;
+    }
+    return true;
+}
+
+static bool exchanges(int32_t rank) {
+    size_t in_splits[RANKS], out_splits[RANKS];
+    for (int round = 0; round < ROUNDS; round++) {
+        const symmem_collective call = exchange(rank, round, in_splits, out_splits);
+        CHECK(run(&call, round % 3 != 0, LIMIT_MS) == SYMMEM_OK);
+        CHECK(came(rank, round));
+    }
+    return true;
+}
+
+/* Another stream's kernel fails while this one's block looks whether one has: all of its threads
+ * meet their peers, or none. */
+static bool agrees_for_all(int32_t rank) {
+    const char *own = fake.peers.signals[rank];
+    const symmem_cuda_state *state =
+        (const symmem_cuda_state *)(const void *)(own + symmem_cuda_state_at(RANKS, CHANNELS, 1));
+    size_t in_splits[RANKS], out_splits[RANKS];
+    const symmem_collective call = exchange(rank, 1, in_splits, out_splits);
+    alarm(20); /* they would wait for each other */
+    host_fail_meanwhile(&state->failed);
+    CHECK(run(&call, true, LIMIT_MS) == SYMMEM_OK);
+    return true;
+}
+
+/* --- graphs ------------------------------------------------------------------------- */
+
+static symmem_status capture(const symmem_collective *call, bool checking) {
+    static cuda_stream stream;
+    static fake_node nodes[FAKE_MOST_NODES];
+    symmem_exec exec = {.stream = &stream, .timeout_ms = LIMIT_MS};
+    if (checking)
+        exec.call = (symmem_call_id){.kind = call->kind, .detail = 1};
+    fake.nodes = nodes;
+    fake.capturing = true;
+    symmem_status status = cuda_collective(&fake.instance, &fake.peers, 1, call, &exec);
+    fake.capturing = false;
+    return status;
+}
+
+/* What was captured does in each launch what the call does, with the data of that moment, and
+ * eager operations on the same channel in between. */
+static bool graphs_of_reductions(int32_t rank) {
+    for (int round = 0; round < ROUNDS; round++) {
+        symmem_collective call = reduction(SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, round);
+        call.op = SYMMEM_SUM;
+        call.out = out;
+        CHECK(capture(&call, round % 2 != 0) == SYMMEM_OK);
+        for (int launch = 0; launch < 3; launch++) {
+            fill(buffer(), rank, round + launch, call.count);
+            memset(out, MARK, sizeof out);
+            expect(round + launch, call.count, call.op);
+            CHECK(fake_replay() == SYMMEM_OK && same(out, wanted, call.count));
+            CHECK(run(&call, false, LIMIT_MS) == SYMMEM_OK && same(out, wanted, call.count));
+        }
+        fake_drop_graph();
+    }
+    return true;
+}
+
+/* The splits were looked at when it was captured. */
+static bool graphs_of_exchanges(int32_t rank) {
+    size_t in_splits[RANKS], out_splits[RANKS];
+    for (int round = 0; round < ROUNDS; round++) {
+        const symmem_collective call = exchange(rank, round, in_splits, out_splits);
+        CHECK(capture(&call, round % 3 != 0) == SYMMEM_OK);
+        memset(in_splits, MARK, sizeof in_splits);
+        memset(out_splits, MARK, sizeof out_splits);
+        for (int launch = 0; launch < 3; launch++) {
+            memset(out, MARK, sizeof out);
+            CHECK(fake_replay() == SYMMEM_OK && came(rank, round));
+        }
+        fake_drop_graph();
+    }
+    return true;
+}
+
+/* A launch that fails leaves nothing that the next one stumbles over. */
+static bool graphs_that_fail(int32_t rank) {
+    symmem_collective call = reduction(SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, 0);
+    for (int round = 0; round < 2; round++) {
+        call.count = round == 0 ? 10 : MOST;
+        call.out = out;
+        CHECK(capture(&call, true) == SYMMEM_OK);
+        for (int launch = 0; launch < 4; launch++) {
+            const symmem_collective other = {.name = "test", .kind = SYMMEM_CALL_BROADCAST};
+            bool differs = launch % 2 == 0;
+            fill(buffer(), rank, launch, call.count);
+            memset(out, MARK, sizeof out);
+            expect(launch, call.count, call.op);
+            symmem_status status =
+                differs && rank == 1 ? run(&other, true, LIMIT_MS) : fake_replay();
+            CHECK(status == (differs ? SYMMEM_MISMATCH : SYMMEM_OK));
+            CHECK(differs ? ((const char *)out)[0] == MARK : same(out, wanted, call.count));
+        }
+        fake_drop_graph();
+    }
+    return true;
+}
+
+/* --- failures ----------------------------------------------------------------------- */
+
+static bool disputes(int32_t rank) {
+    size_t in_splits[RANKS], out_splits[RANKS];
+    for (int round = 1; round < 7; round++) { /* small and large by turns */
+        symmem_collective call = exchange(rank, round, in_splits, out_splits);
+        if (rank == 1)
+            out_splits[2]++;
+        memset(out, MARK, sizeof out);
+        CHECK(run(&call, true, LIMIT_MS) == SYMMEM_MISMATCH);
+        CHECK(fake.fault.status == SYMMEM_MISMATCH);
+        CHECK(fake.fault.failed_rank == (rank == 1 ? 2 : 1));
+        CHECK(fake.fault.own.kind == SYMMEM_CALL_ALL_TO_ALL);
+        CHECK(fake.fault.own.count == (rank == 1   ? part(2, 1, round) + 1
+                                       : rank == 2 ? part(2, 1, round)
+                                                   : 0));
+        CHECK(fake.fault.other.count == (rank == 1   ? part(2, 1, round)
+                                         : rank == 2 ? part(2, 1, round) + 1
+                                                     : 0));
+        for (size_t i = 0; i < sizeof out; i++)
+            CHECK(((const char *)out)[i] == MARK);
+        call = exchange(rank, round + 1, in_splits, out_splits); /* the channel goes on */
+        CHECK(run(&call, true, LIMIT_MS) == SYMMEM_OK && came(rank, round + 1));
+    }
+    return true;
+}
+
+static bool mismatches(int32_t rank) {
+    for (int round = 0; round < ROUNDS; round++) {
+        symmem_collective call = reduction(SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, round);
+        fill(buffer(), rank, round, call.count);
+        memset(out, MARK, sizeof out);
+        call.out = out;
+        if (rank == 2)
+            call.count++;
+        CHECK(run(&call, true, LIMIT_MS) == SYMMEM_MISMATCH);
+        CHECK(fake.fault.failed_rank == (rank == 2 ? 0 : 2));
+        CHECK(fake.fault.own.count == call.count && fake.fault.other.count != call.count);
+        CHECK(((const char *)out)[0] == MARK);
+        call.count = counts[round % 7];
+        fill(buffer(), rank, round, call.count);
+        expect(round, call.count, call.op);
+        CHECK(run(&call, true, LIMIT_MS) == SYMMEM_OK && same(out, wanted, call.count));
+    }
+    return true;
+}
+
+/* One rank does not come, and nothing is moved. */
+static bool one_is_late(int32_t rank, size_t count) {
+    symmem_collective call = {.name = "test",
+                              .kind = SYMMEM_CALL_ONE_SHOT_ALL_REDUCE,
+                              .dtype = SYMMEM_FLOAT32,
+                              .count = count,
+                              .out = out};
+    memset(out, MARK, sizeof out);
+    if (rank == 2)
+        return true;
+    uint64_t begin_ns = cuda_now_ns();
+    CHECK(run(&call, false, AWAY_MS) == SYMMEM_TIMEOUT);
+    CHECK(fake.fault.status == SYMMEM_TIMEOUT && strcmp(fake.fault.operation, "test") == 0);
+    CHECK(fake.fault.missing[0] == 4 && fake.fault.failed_rank == 2);
+    CHECK(fake.fault.elapsed_ns >= AWAY_MS * CUDA_NS_PER_MS);
+    CHECK(cuda_now_ns() - begin_ns < 5000 * CUDA_NS_PER_MS);
+    CHECK(((const char *)out)[0] == MARK);
+    CHECK(run(&call, false, LIMIT_MS) == SYMMEM_POISONED); /* and stays so */
+    return true;
+}
+
+static bool one_is_late_small(int32_t rank) {
+    return one_is_late(rank, 10);
+}
+
+static bool one_is_late_large(int32_t rank) {
+    return one_is_late(rank, MOST);
+}
+
+/* The limit is the whole operation's: a rank that comes late to the first meeting, and not to the
+ * last, uses up one limit. */
+static bool limit_is_for_all_of(int32_t rank, symmem_call_kind kind, bool checking) {
+    symmem_collective call = {
+        .name = "test", .kind = kind, .dtype = SYMMEM_FLOAT32, .count = MOST, .out = out};
+    if (rank == 2) {
+        symmem_exec exec = {.timeout_ms = LIMIT_MS};
+        if (checking)
+            exec.call = id_of(&call);
+        cuda_sleep_ns(900 * CUDA_NS_PER_MS);
+        CHECK(cuda_barrier(&fake.instance, &fake.peers, 1, &exec) == SYMMEM_OK);
+        return true;
+    }
+    uint64_t begin_ns = cuda_now_ns();
+    CHECK(run(&call, checking, 1800) == SYMMEM_TIMEOUT);
+    CHECK(fake.fault.missing[0] == 4);
+    CHECK(fake.fault.elapsed_ns >= 1800 * CUDA_NS_PER_MS);
+    CHECK(cuda_now_ns() - begin_ns < 2600 * CUDA_NS_PER_MS); /* a limit each would be 2700 */
+    return true;
+}
+
+static bool limit_is_for_all(int32_t rank) {
+    return limit_is_for_all_of(rank, SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, false);
+}
+
+/* Its second meeting is each block's own. */
+static bool limit_is_for_all_blocks(int32_t rank) {
+    return limit_is_for_all_of(rank, SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, true);
+}
+
+/* The processor that began the operation was ahead of the one that waits for its next chunk. That
+ * is found if it comes; if not, the limit ends when it has passed since then, and not at once. */
+static bool clock_is_behind(int32_t rank) {
+    const uint64_t limit_ns = 50 * CUDA_NS_PER_MS;
+    uint32_t *word = fake.peers.buffers[0], never = 0;
+    symmem_cuda_state state = {.start_ns = cuda_now_ns() + 500 * CUDA_NS_PER_MS};
+    symmem_cuda_fault fault = {.code = 0};
+    symmem_cuda_await args = {
+        .word = word, .state = &state, .fault = &fault, .timeout_ms = LIMIT_MS, .chunk = 1};
+    if (rank == 1) {
+        cuda_sleep_ns(100 * CUDA_NS_PER_MS);
+        __atomic_store_n(word, 1, __ATOMIC_RELEASE);
+    }
+    if (rank != 0)
+        return true;
+    host_launch_kernel(HOST_AWAIT_CHUNK, 1, 1, &args);
+    CHECK(fault.code == 0 && state.failed == 0);
+    state.start_ns = cuda_now_ns() + 300 * CUDA_NS_PER_MS;
+    args.word = &never;
+    args.timeout_ms = 50;
+    host_launch_kernel(HOST_AWAIT_CHUNK, 1, 1, &args);
+    CHECK(fault.code == -(uint32_t)SYMMEM_TIMEOUT && fault.elapsed_ns >= limit_ns);
+    CHECK(cuda_now_ns() >= state.start_ns + limit_ns);
+    return true;
+}
+
+/* Of a part that finds its rank poisoned. */
+static void fail_part(symmem_cuda_state *state, symmem_cuda_fault *fault) {
+    uint32_t *own = fake.peers.signals[fake.peers.rank];
+    symmem_cuda_signal_args args = {.signals = fake.peers.signals,
+                                    .fault = fault,
+                                    .control = &fake.control,
+                                    .rank = fake.peers.rank,
+                                    .world_size = fake.peers.world_size,
+                                    .channel_count = fake.peers.channel_count,
+                                    .turn = SYMMEM_CUDA_PART,
+                                    .state = state,
+                                    .stream = 2};
+    memcpy(args.near, fake.peers.signals, sizeof(void *) * (size_t)fake.peers.world_size);
+    *own = 1;
+    host_launch_kernel(HOST_BARRIER, 1, 1, &args);
+    *own = 0;
+}
+
+/* Likewise one that fails: it took no time, and not 500 years. */
+static bool fails_behind_its_clock(int32_t rank) {
+    uint32_t word = 0;
+    symmem_cuda_state state = {.start_ns = cuda_now_ns() + LIMIT_MS * CUDA_NS_PER_MS};
+    symmem_cuda_fault fault = {.missing = {1}}, part_fault = {.code = 0};
+    const symmem_cuda_await args = {.word = &word, .state = &state, .fault = &fault, .chunk = 1};
+    if (rank != 0)
+        return true;
+    fail_part(&state, &part_fault);
+    CHECK(part_fault.code == -(uint32_t)SYMMEM_POISONED && part_fault.elapsed_ns == 0);
+    state.failed = 0;
+    host_launch_kernel(HOST_AWAIT_CHUNK, 1, 1, &args);
+    CHECK(fault.code != 0 && fault.elapsed_ns == 0);
+    return true;
+}
+
+/* Launches are what small messages cost: one kernel, and one more where calls are compared first.
+ */
+static bool counts_kernels(int32_t rank) {
+    (void)rank;
+    static const struct {
+        symmem_call_kind kind;
+        bool out, checking;
+        size_t count;
+        int launches;
+    } calls[] = {
+        {SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, true, false, 10, 1},
+        {SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, true, true, 10, 1},
+        {SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, true, false, 5000, 1}, /* by lines */
+        {SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, true, true, 5000, 2},
+        {SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, true, false, 5000, 1},
+        {SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, false, true, 300, 1},
+        {SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, true, false, MOST, 1},
+        {SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, true, true, MOST, 2},
+        {SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, false, false, MOST, 1},
+        {SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, true, false, MOST, 7},
+        {SYMMEM_CALL_ALL_GATHER, true, false, MOST / RANKS, 1},
+    };
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        const symmem_collective call = {.name = "test",
+                                        .kind = calls[i].kind,
+                                        .dtype = SYMMEM_FLOAT32,
+                                        .count = calls[i].count,
+                                        .out = calls[i].out ? out : NULL};
+        int before = fake.launches;
+        CHECK(run(&call, calls[i].checking, LIMIT_MS) == SYMMEM_OK);
+        CHECK(fake.launches - before == calls[i].launches);
+    }
+    return true;
+}
+
+/* The driver refuses the second kernel: the rank says so and is poisoned. */
+static bool launch_fails(int32_t rank) {
+    symmem_collective call = {.name = "test",
+                              .kind = SYMMEM_CALL_TWO_SHOT_ALL_REDUCE,
+                              .dtype = SYMMEM_FLOAT32,
+                              .count = MOST,
+                              .out = out};
+    fake.fail_launch = rank == 1 ? 1 : -1;
+    if (rank != 1) /* here the first meeting is over, and the core of rank 1 tells nobody */
+        return run(&call, false, 500) == SYMMEM_TIMEOUT || fake.fault.status == SYMMEM_POISONED;
+    CHECK(run(&call, false, LIMIT_MS) == SYMMEM_BACKEND);
+    CHECK(fake.fault.status == SYMMEM_BACKEND && fake.fault.failed_rank == 1);
+    CHECK(fake.launches == 1 && fake.control.poisoned == 1);
+    return true;
+}
+
+static bool unknown_kinds(int32_t rank) {
+    (void)rank;
+    for (int kind = 0; kind < SYMMEM_CALL_KIND_COUNT; kind++) {
+        const symmem_collective call = {.name = "test", .kind = (symmem_call_kind)kind};
+        bool known = (kind >= SYMMEM_CALL_ONE_SHOT_ALL_REDUCE && kind <= SYMMEM_CALL_ALL_TO_ALL) ||
+                     kind == SYMMEM_CALL_LOW_CONTENTION_REDUCE_SCATTER;
+        if (!known)
+            CHECK(run(&call, false, LIMIT_MS) == SYMMEM_UNSUPPORTED);
+    }
+    CHECK(fake.launches == 0);
+    return true;
+}
+
+#define RANKS_TEST(scenario)                                                                       \
+    static void test_##scenario(void) {                                                            \
+        run_ranks(scenario);                                                                       \
+    }
+
+RANKS_TEST(all_reduces)
+RANKS_TEST(all_reduces_in_place)
+RANKS_TEST(all_reduces_of_uneven_shards)
+RANKS_TEST(all_reduces_passing)
+RANKS_TEST(reduce_scatters)
+RANKS_TEST(moves)
+RANKS_TEST(exchanges)
+RANKS_TEST(agrees_for_all)
+RANKS_TEST(graphs_of_reductions)
+RANKS_TEST(graphs_of_exchanges)
+RANKS_TEST(graphs_that_fail)
+RANKS_TEST(disputes)
+RANKS_TEST(mismatches)
+RANKS_TEST(one_is_late_small)
+RANKS_TEST(one_is_late_large)
+RANKS_TEST(limit_is_for_all)
+RANKS_TEST(parts_that_differ)
+RANKS_TEST(parts_without_a_peer)
+RANKS_TEST(limit_is_for_all_blocks)
+RANKS_TEST(clock_is_behind)
+RANKS_TEST(fails_behind_its_clock)
+RANKS_TEST(counts_kernels)
+RANKS_TEST(small_ones_in_a_row)
+RANKS_TEST(writes_before_it_count)
+RANKS_TEST(writes_after_it_stay)
+RANKS_TEST(lines_do_not_come)
+RANKS_TEST(launch_of_lines_fails)
+RANKS_TEST(launch_fails)
+RANKS_TEST(unknown_kinds)
+
+int main(void) {
+    static const unit_case cases[] = {
+        {"all-reduces", test_all_reduces},
+        {"all-reduces in place", test_all_reduces_in_place},
+        {"all-reduces of uneven shards", test_all_reduces_of_uneven_shards},
+        {"all-reduces by way of the buffers", test_all_reduces_passing},
+        {"reduce-scatters", test_reduce_scatters},
+        {"all-gathers and broadcasts", test_moves},
+        {"all-to-alls", test_exchanges},
+        {"all-to-alls beside a failure", test_agrees_for_all},
+        {"graphs of all-reduces", test_graphs_of_reductions},
+        {"graphs of all-to-alls", test_graphs_of_exchanges},
+        {"graphs that fail", test_graphs_that_fail},
+        {"splits that differ", test_disputes},
+        {"calls that differ", test_mismatches},
+        {"one is late, one kernel", test_one_is_late_small},
+        {"one is late, several kernels", test_one_is_late_large},
+        {"one limit for all meetings", test_limit_is_for_all},
+        {"parts that differ", test_parts_that_differ},
+        {"parts without a peer", test_parts_without_a_peer},
+        {"one limit for all meetings of blocks", test_limit_is_for_all_blocks},
+        {"a clock that is behind", test_clock_is_behind},
+        {"what fails behind its clock", test_fails_behind_its_clock},
+        {"kernels of a call", test_counts_kernels},
+        {"small ones in a row", test_small_ones_in_a_row},
+        {"what was written before", test_writes_before_it_count},
+        {"what is written after", test_writes_after_it_stay},
+        {"lines do not come", test_lines_do_not_come},
+        {"a launch of lines fails", test_launch_of_lines_fails},
+        {"a launch fails", test_launch_fails},
+        {"unknown kinds", test_unknown_kinds},
+    };
+    arena = mmap(NULL, RANKS * (BUFFER_BYTES + SIGNAL_BYTES), PROT_READ | PROT_WRITE,
+                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    begun = mmap(NULL, sizeof *begun, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (arena == MAP_FAILED || begun == MAP_FAILED)
+        return 1;
+    return UNIT_MAIN("cuda launches on the host", cases);
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// symmem/device.cuh and its example, compiled for the CPU: ranks are processes, a block is some
+// threads. What it cannot show is the machine code's own: the accesses and their orders.
+#include "unit_main.h"
+#include "cuda_on_host.h"
+
+#include <cstdio>
+#include <cstring>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct float4 {
+    float x, y, z, w;
+};
+
+static inline float __uint_as_float(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline uint32_t __float_as_uint(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+namespace symmem {
+struct vec16;
+static inline vec16 load_vec16(const void *from);
+static inline void store_vec16(void *to, const vec16 &v);
+} // namespace symmem
+
+#include <symmem/device.cuh>
+
+// Words of 32 bits are whole, as on the device.
+namespace symmem {
+static inline vec16 load_vec16(const void *from) {
+    vec16 v;
+    for (int i = 0; i < 4; i++)
+        v.words[i] = __atomic_load_n(static_cast<const uint32_t *>(from) + i, __ATOMIC_RELAXED);
+    return v;
+}
+
+static inline void store_vec16(void *to, const vec16 &v) {
+    for (int i = 0; i < 4; i++)
+        __atomic_store_n(static_cast<uint32_t *>(to) + i, v.words[i], __ATOMIC_RELAXED);
+}
+} // namespace symmem
+
+#include "cuda/device_example.cu"
+
+static const int RANKS = 3, CHANNELS = 4, THREADS = 2, LIMIT_MS = 20000;
+static const size_t MOST = 300; // times four floats
+static const size_t BUFFER = MOST * sizeof(float4), PAD = 4096;
+
+static char *arena; // of all processes, at one address
+static void *buffers[RANKS], *pads[RANKS];
+static float4 scratch[MOST];
+static pthread_barrier_t *meeting; // of the ranks, without what is tested
+
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "rank %d: line %d: %s\n", rank, __LINE__, #condition);                 \
+            return false;                                                                          \
+        }                                                                                          \
+    } while (0)
+
+// --- launches ----------------------------------------------------------------------------------
+
+struct sum_launch {
+    int rank;
+    size_t count;
+    uint32_t timeout_ms;
+    uint32_t *late;
+};
+
+struct sum_thread {
+    const sum_launch *launch;
+    unsigned int index;
+};
+
+static void *run_sum(void *opaque) {
+    const sum_thread *thread = static_cast<const sum_thread *>(opaque);
+    const sum_launch *l = thread->launch;
+    threadIdx.x = thread->index;
+    sum_of_all(buffers, pads, l->rank, RANKS, scratch, l->count, l->timeout_ms, l->late);
+    return nullptr;
+}
+
+// One block after the other: each waits for those of its number only.
+static void launch_sum(const sum_launch &launch, unsigned int blocks) {
+    pthread_t handles[THREADS];
+    sum_thread states[THREADS];
+    blockDim.x = THREADS;
+    gridDim.x = blocks;
+    pthread_barrier_init(&host_block, nullptr, THREADS);
+    for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) {
+        for (unsigned int i = 0; i < THREADS; i++) {
+            states[i] = sum_thread{&launch, i};
+            pthread_create(&handles[i], nullptr, run_sum, &states[i]);
+        }
+        for (pthread_t handle : handles)
+            pthread_join(handle, nullptr);
+    }
+    pthread_barrier_destroy(&host_block);
+}
+
+// --- scenarios ---------------------------------------------------------------------------------
+
+static float value(int rank, int round, size_t i) {
+    return static_cast<float>((i * 7 + static_cast<size_t>(rank * 13 + round * 31)) % 1009);
+}
+
+static bool is_sum(const float *values, int round, size_t count) {
+    for (size_t i = 0; i < 4 * count; i++)
+        if (values[i] != value(0, round, i) + value(1, round, i) + value(2, round, i))
+            return false;
+    return true;
+}
+
+// Again and again. After it each rank finds the sums in all ranks' buffers, or, every other time,
+// writes at once what is next.
+static bool sums(int rank) {
+    static const size_t counts[] = {0, 1, 4, 7, 60, MOST};
+    float *own = static_cast<float *>(buffers[rank]);
+    for (int round = 0; round < 60; round++) {
+        const size_t count = counts[round % 6];
+        uint32_t late = 0;
+        for (size_t i = 0; i < 4 * count; i++)
+            own[i] = value(rank, round, i);
+        if (round % 7 == rank)
+            usleep(2000);
+        launch_sum({rank, count, LIMIT_MS, &late}, 1 + static_cast<unsigned int>(round % CHANNELS));
+        CHECK(late == 0 && is_sum(own, round, count));
+        if (round % 2 != 0)
+            continue;
+        for (const void *buffer : buffers)
+            CHECK(is_sum(static_cast<const float *>(buffer), round, count));
+        pthread_barrier_wait(meeting);
+    }
+    return true;
+}
+
+static bool words_go_round(int rank) {
+    for (uint32_t round = 1; round <= 200; round++) {
+        const int previous = (rank + RANKS - 1) % RANKS;
+        uint32_t received = 0, late = 0;
+        if (round % 50 == static_cast<uint32_t>(rank))
+            usleep(2000);
+        hand_on(buffers, pads, rank, RANKS, static_cast<int32_t>(round % CHANNELS),
+                round * 10 + static_cast<uint32_t>(rank), LIMIT_MS, &received, &late);
+        CHECK(late == 0 && received == round * 10 + static_cast<uint32_t>(previous));
+        // The word is read before the next one comes: the other way round, on another channel.
+        uint32_t *back = symmem::signal_slot(pads, previous, RANKS, CHANNELS, rank);
+        CHECK(symmem::put(back, symmem::deadline_in_ms(LIMIT_MS)));
+        uint32_t *here = symmem::signal_slot(pads, rank, RANKS, CHANNELS, (rank + 1) % RANKS);
+        CHECK(symmem::wait(here, symmem::deadline_in_ms(LIMIT_MS)));
+    }
+    return true;
+}
+
+// A rank that does not come: the others say so at their limit, all threads of a block alike, and
+// their buffers are as they were.
+static bool one_does_not_come(int rank) {
+    float *own = static_cast<float *>(buffers[rank]);
+    uint32_t late = 0;
+    for (size_t i = 0; i < 4; i++)
+        own[i] = value(rank, 1, i);
+    if (rank == 1)
+        return true;
+    const uint64_t begin_ns = symmem::now_ns();
+    launch_sum({rank, 1, 200, &late}, 1);
+    const uint64_t took_ms = (symmem::now_ns() - begin_ns) / 1000000;
+    CHECK(late == 1);
+    CHECK(took_ms >= 200 && took_ms < 5000);
+    for (size_t i = 0; i < 4; i++)
+        CHECK(own[i] == value(rank, 1, i));
+    return true;
+}
+
+// A limit that is over does not keep from what is there already.
+static bool what_is_there_is_taken(int rank) {
+    uint32_t *slot = symmem::signal_slot(pads, rank, RANKS, 0, rank);
+    const symmem::deadline over = {1};
+    CHECK(!symmem::wait(slot, over));
+    CHECK(symmem::put(slot, over) && *slot == 1);
+    CHECK(!symmem::put(slot, over) && *slot == 1);
+    CHECK(symmem::wait(slot, over) && *slot == 0);
+    return true;
+}
+
+// --- ranks -------------------------------------------------------------------------------------
+
+static void run_ranks(bool (*scenario)(int rank)) {
+    pid_t pids[RANKS];
+    memset(arena, 0, RANKS * (BUFFER + PAD));
+    for (int r = 0; r < RANKS; r++) {
+        buffers[r] = arena + static_cast<size_t>(r) * (BUFFER + PAD);
+        pads[r] = static_cast<char *>(buffers[r]) + BUFFER;
+    }
+    pthread_barrierattr_t shared;
+    pthread_barrierattr_init(&shared);
+    pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+    meeting = reinterpret_cast<pthread_barrier_t *>(arena + RANKS * (BUFFER + PAD));
+    pthread_barrier_init(meeting, &shared, RANKS);
+    for (int r = 0; r < RANKS; r++) {
+        pids[r] = fork();
+        CU_ASSERT_FATAL(pids[r] >= 0);
+        if (pids[r] == 0) {
+            alarm(40);
+            _exit(scenario(r) ? 0 : 1);
+        }
+    }
+    for (pid_t pid : pids) {
+        int status = -1;
+        CU_ASSERT_EQUAL(waitpid(pid, &status, 0), pid);
+        CU_ASSERT_EQUAL(status, 0);
+    }
+}
+
+template <bool (*SCENARIO)(int)> static void test() {
+    run_ranks(SCENARIO);
+}
+
+int main() {
+    static const unit_case cases[] = {
+        {"sums", test<sums>},
+        {"words go round", test<words_go_round>},
+        {"one does not come", test<one_does_not_come>},
+        {"what is there is taken", test<what_is_there_is_taken>},
+    };
+    void *mapped = mmap(nullptr, RANKS * (BUFFER + PAD) + sizeof *meeting, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    arena = static_cast<char *>(mapped);
+    if (mapped == MAP_FAILED)
+        return 1;
+    return UNIT_MAIN("symmem/device.cuh on the host", cases);
+}

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Products, strided copies and local reductions of the device, compiled for the CPU: what lanes do
+// one after the other, against the scalar references.
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "unit_main.h"
+#include "cuda/product_loop.h"
+
+extern "C" {
+#include "reference/matmul.h"
+#include "reference/reduce.h"
+}
+
+namespace {
+
+const int MOST = 48;
+const int LANES = 5;
+const double MARK = 77;
+
+double memory[3][MOST * (MOST + 3)]; // a, b, out: of any dtype
+float scales[2][MOST + 4];
+
+// Small whole numbers, so that nothing is rounded but 16-bit results.
+void fill(symmem_dtype dtype, void *base, uint32_t seed) {
+    for (int64_t i = 0; i < MOST * (MOST + 3); i++) {
+        seed = seed * 1664525u + 1013904223u;
+        symmem_reference_store(dtype, base, i, static_cast<double>(seed >> 29));
+    }
+}
+
+// Strides with a gap between the long sides.
+void lay(bool columns_first, int64_t rows, int64_t columns, int64_t *row, int64_t *column) {
+    *row = columns_first ? 1 : columns + 3;
+    *column = columns_first ? rows + 3 : 1;
+}
+
+symmem_matmul make(symmem_dtype dtype, symmem_dtype out, int64_t m, int64_t n, int64_t k,
+                   unsigned layout) {
+    symmem_matmul p = {};
+    p.m = m;
+    p.n = n;
+    p.k = k;
+    p.a = memory[0];
+    p.b = memory[1];
+    p.out = memory[2];
+    p.dtype = dtype;
+    p.out_dtype = out;
+    p.accumulate = (layout & 8) != 0;
+    lay(layout & 1, m, k, &p.a_row, &p.a_column);
+    lay(layout & 2, k, n, &p.b_row, &p.b_column);
+    lay(layout & 4, m, n, &p.out_row, &p.out_column);
+    if (layout & 16) {
+        p.a_scale = scales[0] + 1;
+        p.b_scale = scales[1] + 3;
+        p.a_scale_by_row = (layout & 32) != 0;
+        p.b_scale_by_column = (layout & 64) != 0;
+    }
+    fill(dtype, memory[0], 1);
+    fill(dtype, memory[1], 2);
+    for (int64_t i = 0; i < MOST * (MOST + 3); i++)
+        symmem_reference_store(out, memory[2], i, MARK);
+    return p;
+}
+
+int real_of(symmem_dtype dtype) {
+    return dtype == SYMMEM_FLOAT64    ? SYMMEM_CUDA_REAL_F64
+           : dtype == SYMMEM_FLOAT16  ? SYMMEM_CUDA_REAL_F16
+           : dtype == SYMMEM_BFLOAT16 ? SYMMEM_CUDA_REAL_BF16
+                                      : SYMMEM_CUDA_REAL_F32;
+}
+
+symmem_cuda_product args_of(const symmem_matmul &p) {
+    symmem_cuda_product args = {};
+    args.m = p.m;
+    args.n = p.n;
+    args.k = p.k;
+    args.a = p.a;
+    args.a_row = p.a_row;
+    args.a_column = p.a_column;
+    args.b = p.b;
+    args.b_row = p.b_row;
+    args.b_column = p.b_column;
+    args.out = p.out;
+    args.out_row = p.out_row;
+    args.out_column = p.out_column;
+    args.out_real = real_of(p.out_dtype);
+    args.accumulate = p.accumulate;
+    args.a_scale_by_row = p.a_scale_by_row;
+    args.b_scale_by_column = p.b_scale_by_column;
+    args.a_scale = p.a_scale;
+    args.b_scale = p.b_scale;
+    return args;
+}
+
+void run(symmem_dtype dtype, const symmem_cuda_product &args, size_t lane) {
+    switch (dtype) {
+    case SYMMEM_FLOAT32:
+        return symmem_cuda_run_product<symmem_cuda_f32, float>(args, lane, LANES);
+    case SYMMEM_FLOAT64:
+        return symmem_cuda_run_product<symmem_cuda_f64, double>(args, lane, LANES);
+    case SYMMEM_FLOAT16:
+        return symmem_cuda_run_product<symmem_cuda_f16, float>(args, lane, LANES);
+    case SYMMEM_BFLOAT16:
+        return symmem_cuda_run_product<symmem_cuda_bf16, float>(args, lane, LANES);
+    case SYMMEM_INT8:
+        return symmem_cuda_run_product<symmem_cuda_signed<int8_t>, float>(args, lane, LANES);
+    default:
+        return symmem_cuda_run_product<symmem_cuda_unsigned<uint8_t>, float>(args, lane, LANES);
+    }
+}
+
+// All elements are as they should be, and nothing between them was touched.
+void check(const symmem_matmul &p) {
+    std::vector<bool> written(MOST * (MOST + 3));
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < p.m; i++)
+        for (int64_t j = 0; j < p.n; j++) {
+            const int64_t at = i * p.out_row + j * p.out_column;
+            double magnitude, expected = symmem_reference_matmul(&p, i, j, &magnitude);
+            if (p.accumulate)
+                expected += MARK;
+            const double bound = p.out_dtype == SYMMEM_FLOAT32 || p.out_dtype == SYMMEM_FLOAT64
+                                     ? 0
+                                     : symmem_reference_rounding(p.out_dtype, expected);
+            wrong +=
+                !(std::fabs(symmem_reference_load(p.out_dtype, p.out, at) - expected) <= bound);
+            written[static_cast<size_t>(at)] = true;
+        }
+    for (int64_t at = 0; at < MOST * (MOST + 3); at++)
+        wrong += !written[static_cast<size_t>(at)] &&
+                 symmem_reference_load(p.out_dtype, p.out, at) != MARK;
+    CU_ASSERT_EQUAL(wrong, 0);
+}
+
+const int64_t sides[][3] = {{1, 1, 1},  {17, 33, 20}, {40, 3, 40}, {1, 40, 3},
+                            {40, 1, 3}, {5, 7, 0},    {0, 4, 4},   {4, 0, 4}};
+
+void test_products() {
+    static const symmem_dtype pairs[][2] = {
+        {SYMMEM_FLOAT32, SYMMEM_FLOAT32},   {SYMMEM_FLOAT64, SYMMEM_FLOAT64},
+        {SYMMEM_FLOAT16, SYMMEM_FLOAT16},   {SYMMEM_FLOAT16, SYMMEM_FLOAT32},
+        {SYMMEM_BFLOAT16, SYMMEM_BFLOAT16}, {SYMMEM_BFLOAT16, SYMMEM_FLOAT32}};
+    for (const auto &pair : pairs)
+        for (const auto &side : sides)
+            for (unsigned layout = 0; layout < 16; layout++) {
+                const symmem_matmul p = make(pair[0], pair[1], side[0], side[1], side[2], layout);
+                for (size_t lane = 0; lane < LANES; lane++)
+                    run(pair[0], args_of(p), lane);
+                check(p);
+            }
+}
+
+void test_scaled() {
+    static const symmem_dtype dtypes[] = {SYMMEM_INT8, SYMMEM_UINT8, SYMMEM_FLOAT32,
+                                          SYMMEM_BFLOAT16};
+    static const symmem_dtype outs[] = {SYMMEM_FLOAT32, SYMMEM_BFLOAT16, SYMMEM_FLOAT16};
+    for (const symmem_dtype dtype : dtypes)
+        for (const symmem_dtype out : outs)
+            for (unsigned layout = 16; layout < 128; layout++) {
+                if ((layout & 16) == 0)
+                    continue;
+                const symmem_matmul p = make(dtype, out, 17, 34, 20, layout);
+                for (size_t lane = 0; lane < LANES; lane++)
+                    run(dtype, args_of(p), lane);
+                check(p);
+            }
+}
+
+// Sums that were made elsewhere, in out's order.
+template <typename Sum> void finish(symmem_dtype dtype, symmem_dtype out, unsigned layout) {
+    symmem_matmul p = make(dtype, out, 17, 34, 20, layout), plain = p;
+    std::vector<Sum> sums(17 * 34);
+    plain.a_scale = nullptr;
+    for (int64_t i = 0; i < p.m; i++)
+        for (int64_t j = 0; j < p.n; j++) {
+            double magnitude;
+            const int64_t at = p.out_column == 1 ? i * p.n + j : j * p.m + i;
+            sums[static_cast<size_t>(at)] =
+                static_cast<Sum>(symmem_reference_matmul(&plain, i, j, &magnitude));
+        }
+    symmem_cuda_product args = args_of(p);
+    args.sums = sums.data();
+    for (size_t lane = 0; lane < LANES; lane++)
+        symmem_cuda_run_finish<Sum>(args, lane, LANES);
+    check(p);
+}
+
+void test_finishing() {
+    for (unsigned layout = 0; layout < 128; layout++) {
+        finish<float>(SYMMEM_FLOAT32, SYMMEM_FLOAT32, layout);
+        finish<float>(SYMMEM_BFLOAT16, SYMMEM_FLOAT16, layout);
+        finish<float>(SYMMEM_FLOAT16, SYMMEM_BFLOAT16, layout);
+        if ((layout & 16) == 0)
+            finish<double>(SYMMEM_FLOAT64, SYMMEM_FLOAT64, layout);
+    }
+}
+
+void test_strided() {
+    for (int32_t element = 1; element <= 8; element *= 2) {
+        unsigned char src[2 * 3 * 4 * 8], dst[sizeof src];
+        for (size_t i = 0; i < sizeof src; i++)
+            src[i] = static_cast<unsigned char>(i);
+        std::memset(dst, 0xee, sizeof dst);
+        // (2, 3, 4) from the order 2, 0, 1 of dimensions to 1, 2, 0.
+        symmem_cuda_strided copy = {};
+        copy.count = 24;
+        copy.element = element;
+        copy.ndim = 3;
+        const int64_t shape[] = {2, 3, 4}, from[] = {3, 1, 6}, to[] = {1, 8, 2};
+        for (int d = 0; d < 3; d++) {
+            copy.shape[d] = shape[d];
+            copy.src_strides[d] = from[d];
+            copy.dst_strides[d] = to[d];
+        }
+        copy.src = src;
+        copy.dst = dst;
+        for (size_t lane = 0; lane < LANES; lane++)
+            symmem_cuda_run_strided(copy, lane, LANES);
+        int wrong = 0;
+        for (int64_t i = 0; i < 2; i++)
+            for (int64_t j = 0; j < 3; j++)
+                for (int64_t k = 0; k < 4; k++)
+                    wrong += std::memcmp(dst + (i * 1 + j * 8 + k * 2) * element,
+                                         src + (i * 3 + j * 1 + k * 6) * element,
+                                         static_cast<size_t>(element)) != 0;
+        for (size_t at = 24u * static_cast<size_t>(element); at < sizeof dst; at++)
+            wrong += dst[at] != 0xee;
+        CU_ASSERT_EQUAL(wrong, 0);
+    }
+    // Of no dimensions: one element.
+    uint32_t one = 5, other = 0;
+    symmem_cuda_strided copy = {};
+    copy.count = 1;
+    copy.element = 4;
+    copy.src = &one;
+    copy.dst = &other;
+    symmem_cuda_run_strided(copy, 0, 1);
+    CU_ASSERT_EQUAL(other, 5);
+}
+
+template <typename Element> void reduce(symmem_dtype dtype) {
+    const size_t bytes = sizeof(typename Element::bits), count = 37, stride = 40 * bytes;
+    std::vector<unsigned char> src(5 * stride), dst(count * bytes), wanted(count * bytes);
+    uint32_t seed = 9;
+    for (unsigned char &byte : src) {
+        seed = seed * 1664525u + 1013904223u;
+        byte = static_cast<unsigned char>(seed >> 24);
+    }
+    for (int op = 0; op < SYMMEM_REDUCE_OP_COUNT; op++)
+        for (int32_t sources = 1; sources <= 5; sources++) {
+            const void *srcs[5];
+            for (int32_t s = 0; s < sources; s++)
+                srcs[s] = src.data() + static_cast<size_t>(s) * stride;
+            if (!symmem_reference_reduce(wanted.data(), srcs, sources, count, dtype,
+                                         static_cast<symmem_reduce_op>(op)))
+                continue;
+            symmem_cuda_local_reduce args = {};
+            args.count = count;
+            args.src = src.data();
+            args.src_stride = stride;
+            args.dst = dst.data();
+            args.src_count = sources;
+            args.op = op;
+            for (size_t lane = 0; lane < LANES; lane++)
+                symmem_cuda_run_local_reduce<Element>(args, lane, LANES);
+            CU_ASSERT(std::memcmp(dst.data(), wanted.data(), dst.size()) == 0);
+        }
+}
+
+void test_reductions() {
+    reduce<symmem_cuda_f32>(SYMMEM_FLOAT32);
+    reduce<symmem_cuda_f64>(SYMMEM_FLOAT64);
+    reduce<symmem_cuda_f16>(SYMMEM_FLOAT16);
+    reduce<symmem_cuda_bf16>(SYMMEM_BFLOAT16);
+    reduce<symmem_cuda_signed<int8_t>>(SYMMEM_INT8);
+    reduce<symmem_cuda_unsigned<uint8_t>>(SYMMEM_UINT8);
+    reduce<symmem_cuda_signed<int32_t>>(SYMMEM_INT32);
+    reduce<symmem_cuda_unsigned<uint64_t>>(SYMMEM_UINT64);
+}
+
+} // namespace
+
+int main() {
+    static const unit_case cases[] = {
+        {"products", test_products}, {"scaled", test_scaled},         {"finishing", test_finishing},
+        {"strided", test_strided},   {"reductions", test_reductions},
+    };
+    for (int i = 0; i < MOST + 4; i++) {
+        scales[0][i] = static_cast<float>(1 << i % 3);
+        scales[1][i] = static_cast<float>(1 << i % 4) / 4;
+    }
+    return UNIT_MAIN("cuda products on the host", cases);
+}

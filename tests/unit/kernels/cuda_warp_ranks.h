@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Ranks as processes, and what a rank's host passes to the kernels: as backend_cuda/ does, but that
+// whether a call goes the plain way is the test's to say. Of cuda_warps.cpp.
+#ifndef UNIT_CUDA_WARP_RANKS_H
+#define UNIT_CUDA_WARP_RANKS_H
+
+#include <csignal>
+#include <cstdio>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "unit_main.h"
+#include "cuda/collective.h"
+#include "cuda/collective_job.h"
+#include "cuda_warp_kernels.h"
+
+static const int MOST_RANKS = 8, CHANNELS = 3, LIMIT_S = 60;
+static const uint32_t LIMIT_MS = 20000;
+static const size_t MOST = 2000, SIGNAL_BYTES = 2u << 20;
+
+// In every process at the same address; peers change it.
+struct rank_memory {
+    alignas(64) char signals[SIGNAL_BYTES];
+    alignas(64) float buffer[MOST];
+    symmem_cuda_fault fault;
+    symmem_cuda_control control;
+    uint32_t round; // that it has begun
+};
+
+struct world {
+    rank_memory rank[MOST_RANKS];
+    pthread_barrier_t meeting; // of the ranks, without what is tested
+};
+
+static world *shared;
+static int ranks, own;              // how many there are, and which one this process is
+static uint32_t limit_ms;           // of the next call
+alignas(64) static float out[MOST]; // the rank's own
+
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "rank %d of %d: line %d: %s\n", own, ranks, __LINE__, #condition);     \
+            return false;                                                                          \
+        }                                                                                          \
+    } while (0)
+
+// --- calls -------------------------------------------------------------------------------------
+
+enum kind { MEET, SUM_APART, SUM_IN_PLACE };
+
+struct call {
+    enum kind kind;
+    int32_t channel;
+    size_t count;
+    unsigned int blocks; // where there are no lines
+    uint32_t compared;   // with the peers', by who goes the general way; 0: not
+};
+
+static symmem_cuda_signal_args signal_args(const call &c) {
+    static void *signals[MOST_RANKS];
+    symmem_cuda_signal_args args = {};
+    for (int r = 0; r < ranks; r++)
+        args.near[r] = signals[r] = shared->rank[r].signals;
+    args.signals = signals;
+    args.fault = &shared->rank[own].fault;
+    args.control = &shared->rank[own].control;
+    args.rank = own;
+    args.world_size = ranks;
+    args.channel_count = CHANNELS;
+    args.channel = c.channel;
+    args.timeout_ms = limit_ms;
+    args.stream = SYMMEM_CUDA_NO_STREAM + 1;
+    return args;
+}
+
+static symmem_cuda_signal_args compared_args(const call &c) {
+    symmem_cuda_signal_args args = signal_args(c);
+    if (c.compared == 0)
+        return args;
+    args.call[0] = SYMMEM_CALL_BARRIER;
+    args.call[1] = c.compared;
+    return args;
+}
+
+static symmem_cuda_near near_args(int32_t channel) {
+    symmem_cuda_near near = {};
+    near.rank = static_cast<uint32_t>(own);
+    near.ranks = static_cast<uint32_t>(ranks);
+    near.arrivals_at = static_cast<uint32_t>(symmem_cuda_arrival_at(ranks, CHANNELS, channel, 0));
+    near.epoch_at = static_cast<uint32_t>(symmem_cuda_epoch_at(ranks, CHANNELS, channel));
+    near.blocks_at = static_cast<uint32_t>(symmem_cuda_block_at(ranks, CHANNELS, channel, 0));
+    near.calls_at = static_cast<uint32_t>(symmem_cuda_call_at(ranks, CHANNELS, channel, 0));
+    for (int turn = 0; turn < ranks; turn++)
+        near.signals[turn] = shared->rank[(own + turn) % ranks].signals;
+    return near;
+}
+
+static symmem_cuda_job job_of(const call &c) {
+    static void *buffers[MOST_RANKS], *signals[MOST_RANKS];
+    symmem_collective collective = {};
+    collective.kind =
+        c.kind == SUM_APART ? SYMMEM_CALL_ONE_SHOT_ALL_REDUCE : SYMMEM_CALL_TWO_SHOT_ALL_REDUCE;
+    collective.dtype = SYMMEM_FLOAT32;
+    collective.op = SYMMEM_SUM;
+    collective.count = c.count;
+    collective.out = c.kind == SUM_APART ? out : nullptr;
+    symmem_cuda_job job = symmem_cuda_job_of(&collective, own, ranks, sizeof(float), false);
+    for (int r = 0; r < ranks; r++) {
+        buffers[r] = shared->rank[r].buffer;
+        signals[r] = shared->rank[r].signals;
+    }
+    job.buffers = buffers;
+    job.signals = signals;
+    return job;
+}
+
+static symmem_cuda_step step_of(const symmem_cuda_job &job) {
+    symmem_cuda_place place = {};
+    symmem_cuda_step step;
+    (void)symmem_cuda_next(&job, &place, &step); // the meeting
+    (void)symmem_cuda_next(&job, &place, &step);
+    return step;
+}
+
+static symmem_cuda_plain_args lines_args(const call &c, const symmem_cuda_job &job) {
+    const symmem_cuda_pushed pushed = symmem_cuda_pushed_of(&job);
+    symmem_cuda_plain_args args = {};
+    args.near = near_args(c.channel);
+    args.signal = signal_args(c);
+    args.op = static_cast<uint16_t>(job.op);
+    args.from[0] = pushed.src;
+    args.to[0] = pushed.dst;
+    args.units = static_cast<uint32_t>(c.count * sizeof(float) / SYMMEM_CUDA_LINE_DATA);
+    args.lines_at = static_cast<uint32_t>(symmem_cuda_line_at(ranks, CHANNELS, c.channel, 0, 0));
+    args.meets_after = pushed.meets_after;
+    return args;
+}
+
+static symmem_cuda_plain_args blocks_args(const call &c, const symmem_cuda_job &job) {
+    const symmem_cuda_step step = step_of(job);
+    symmem_cuda_plain_args args = {};
+    args.near = near_args(c.channel);
+    args.signal = signal_args(c);
+    args.op = static_cast<uint16_t>(job.op);
+    args.units = static_cast<uint32_t>(step.count * sizeof(float) / 16);
+    args.targets = static_cast<uint16_t>(symmem_cuda_targets(&job, &step));
+    for (int k = 0; k < ranks; k++)
+        args.from[k] = symmem_cuda_source(&job, &step, k);
+    for (int k = 0; k < args.targets; k++)
+        args.to[k] = symmem_cuda_target(&job, &step, k);
+    return args;
+}
+
+static symmem_cuda_collective_args general_args(const call &c, const symmem_cuda_job &job,
+                                                symmem_cuda_way way) {
+    symmem_cuda_collective_args args = {};
+    args.signal = compared_args(c);
+    args.job = job;
+    args.way = way;
+    if (way == SYMMEM_CUDA_IN_BLOCKS)
+        args.step = step_of(job);
+    for (int r = 0; r < ranks; r++)
+        args.near_buffers[r] = shared->rank[r].buffer;
+    return args;
+}
+
+static void run_meeting(const call &c, bool plain) {
+    const symmem_cuda_near_args args = {near_args(c.channel), signal_args(c)};
+    const symmem_cuda_signal_args general = compared_args(c);
+    if (plain)
+        warp_launch(WARP_NEAR_BARRIER, 1, 2, &args);
+    else
+        warp_launch(WARP_BARRIER, 1, 1, &general);
+}
+
+static void run_lines(const call &c, const symmem_cuda_job &job, bool plain) {
+    const symmem_cuda_plain_args args = lines_args(c, job);
+    const symmem_cuda_collective_args general = general_args(c, job, SYMMEM_CUDA_BY_LINES);
+    if (plain)
+        warp_launch(ranks == 2 ? WARP_LINES_OF_TWO : WARP_LINES, 1, 2, &args);
+    else
+        warp_launch(WARP_COLLECTIVE, 1, 2, &general);
+}
+
+// Sometimes a warp that has no part in a meeting. Of many ranks there would be too many threads.
+static void run_blocks(const call &c, const symmem_cuda_job &job, bool plain) {
+    const unsigned int warps = ranks <= 4 && c.count == MOST ? 3 : 2;
+    const symmem_cuda_plain_args args = blocks_args(c, job);
+    const symmem_cuda_collective_args general = general_args(c, job, SYMMEM_CUDA_IN_BLOCKS);
+    if (plain && symmem_cuda_are_plainly_many(ranks))
+        warp_launch(ranks == 2        ? WARP_BLOCKS_OF_TWO
+                    : c.count == MOST ? WARP_WIDE
+                                      : WARP_BLOCKS,
+                    c.blocks, warps, &args);
+    else
+        warp_launch(WARP_COLLECTIVE, c.blocks, warps, &general);
+}
+
+static void run(const call &c, bool plain) {
+    const symmem_cuda_job job = job_of(c);
+    if (c.kind == MEET)
+        run_meeting(c, plain);
+    else if (symmem_cuda_blocks_by_lines(&job, c.channel) > 0)
+        run_lines(c, job, plain);
+    else
+        run_blocks(c, job, plain);
+}
+
+// --- ranks -------------------------------------------------------------------------------------
+
+static int child(bool (*scenario)(), pid_t parent) {
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
+        return 1;
+    alarm(LIMIT_S);
+    limit_ms = LIMIT_MS;
+    return scenario() ? 0 : 1;
+}
+
+static void prepare(int count) {
+    ranks = count;
+    CU_ASSERT_FATAL(symmem_cuda_signal_size(ranks, CHANNELS) <= SIGNAL_BYTES);
+    memset(static_cast<void *>(shared), 0, sizeof *shared);
+    pthread_barrierattr_t attributes;
+    pthread_barrierattr_init(&attributes);
+    pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+    pthread_barrier_init(&shared->meeting, &attributes, static_cast<unsigned int>(ranks));
+}
+
+// Whoever waits for a rank that has failed need not do so until the limit.
+static bool all_end_well(pid_t (&pids)[MOST_RANKS]) {
+    bool right = true;
+    for (int left = ranks; left > 0; left--) {
+        int status = -1;
+        const pid_t ended = waitpid(-1, &status, 0);
+        right = right && ended > 0 && status == 0;
+        for (pid_t &pid : pids)
+            if (pid == ended)
+                pid = 0;
+            else if (!right && pid > 1)
+                kill(pid, SIGKILL);
+    }
+    return right;
+}
+
+// After a failure the rest is left out.
+static void run_ranks(int count, bool (*scenario)()) {
+    static bool right = true;
+    const pid_t parent = getpid();
+    pid_t pids[MOST_RANKS] = {};
+    CU_ASSERT_FATAL(right);
+    prepare(count);
+    for (own = 0; own < ranks; own++) {
+        pids[own] = fork();
+        CU_ASSERT_FATAL(pids[own] >= 0);
+        if (pids[own] == 0)
+            _exit(child(scenario, parent));
+    }
+    right = all_end_well(pids);
+    CU_ASSERT_FATAL(right);
+}
+
+#endif

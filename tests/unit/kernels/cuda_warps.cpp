@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The kernels of few ranks (kernels/cuda/near.cuh, plain.cuh) with warps as on the device, of which
+// the other tests' have one thread: what lanes share out, vote on and exchange, and what they find
+// of each other's writes. Ranks go the plain way or the general one as they like.
+#include "cuda_warp_ranks.h"
+
+static const uint32_t TIMEOUT = -SYMMEM_TIMEOUT, POISONED = -SYMMEM_POISONED;
+
+// The same numbers in all runs.
+struct dice {
+    uint32_t state;
+
+    uint32_t operator()(uint32_t sides) {
+        state = state * 1664525u + 1013904223u;
+        return (state >> 8) % sides;
+    }
+};
+
+static float value(int rank, uint32_t round, size_t i) {
+    return static_cast<float>((i * 7 + static_cast<size_t>(rank) * 13 + round * 31) % 1009);
+}
+
+static void fill(uint32_t round) {
+    for (size_t i = 0; i < MOST; i++)
+        shared->rank[own].buffer[i] = value(own, round, i);
+}
+
+static bool is_sum(const float *values, uint32_t round, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        float sum = 0;
+        for (int r = 0; r < ranks; r++)
+            sum += value(r, round, i);
+        if (values[i] != sum)
+            return false;
+    }
+    return true;
+}
+
+static uint32_t *own_poison() {
+    return reinterpret_cast<uint32_t *>(shared->rank[own].signals);
+}
+
+static const symmem_cuda_fault &own_fault() {
+    return shared->rank[own].fault;
+}
+
+// --- as usual ----------------------------------------------------------------------------------
+
+// By lines on the first channels, in blocks on the last one.
+static call some_call(dice &all) {
+    static const size_t small[] = {2, 48, 128}, large[] = {64, 1004, MOST};
+    call c = {};
+    c.kind = static_cast<kind>(all(3));
+    c.channel = static_cast<int32_t>(all(CHANNELS));
+    c.count = (c.channel < SYMMEM_CUDA_LINE_CHANNELS ? small : large)[all(3)];
+    c.blocks = 1 + all(2);
+    const bool in_blocks = c.kind == SUM_IN_PLACE && symmem_cuda_are_plainly_many(ranks);
+    if (in_blocks && c.channel < SYMMEM_CUDA_LINE_CHANNELS)
+        c.count = large[all(3)];
+    return c;
+}
+
+static bool all_have_begun(uint32_t round) {
+    for (int r = 0; r < ranks; r++)
+        if (__atomic_load_n(&shared->rank[r].round, __ATOMIC_RELAXED) < round)
+            return false;
+    return true;
+}
+
+// Whoever comes late, and whichever way each one goes. Some compare their calls, and what they show
+// of that is soon old: who does not compare takes it away.
+static bool calls_in_a_row() {
+    const uint32_t rounds = ranks <= 4 ? 24 : 16;
+    dice all = {static_cast<uint32_t>(ranks)}, mine = {static_cast<uint32_t>(100 + own)};
+    for (uint32_t round = 1; round <= rounds; round++) {
+        call c = some_call(all);
+        c.compared = mine(3) == 0 ? round : 0;
+        fill(round);
+        if (static_cast<int>(round) % (2 * ranks) == own)
+            usleep(3000 * static_cast<useconds_t>(ranks)); // the others wait for it
+        __atomic_store_n(&shared->rank[own].round, round, __ATOMIC_RELAXED);
+        run(c, mine(3) != 0);
+        CHECK(own_fault().code == 0);
+        CHECK(all_have_begun(round));
+        CHECK(c.kind != SUM_APART || is_sum(out, round, c.count));
+        CHECK(c.kind != SUM_IN_PLACE || is_sum(shared->rank[own].buffer, round, c.count));
+    }
+    return true;
+}
+
+template <int RANKS> static void test_calls() {
+    run_ranks(RANKS, calls_in_a_row);
+}
+
+// --- a rank stays away -------------------------------------------------------------------------
+
+struct absence {
+    int ranks, away;
+    uint32_t limit_ms;            // in which all others come
+    const call *wanted, *instead; // of who is away: it ends sooner; nullptr: none
+};
+
+static const absence *absent;
+
+static void meet_all() {
+    (void)pthread_barrier_wait(&shared->meeting);
+}
+
+static bool is_away() {
+    if (absent->instead != nullptr)
+        run(*absent->instead, false);
+    else
+        meet_all();
+    return own_fault().code == 0;
+}
+
+// Limits begin when all have their threads, which are long to make. The others are through with
+// their limit and name it, and then are poisoned.
+static bool one_is_away() {
+    const int away = absent->away;
+    fill(1);
+    warp_when_ready(meet_all);
+    if (own == away)
+        return is_away();
+    limit_ms = absent->limit_ms;
+    run(*absent->wanted, true);
+    CHECK(own_fault().code == TIMEOUT);
+    CHECK(own_fault().failed_rank == away && own_fault().missing[0] == 1u << away);
+    CHECK(own_fault().elapsed_ns >= limit_ms * UINT64_C(1000000));
+    CHECK(*own_poison() == 1);
+    shared->rank[own].fault = symmem_cuda_fault();
+    limit_ms = LIMIT_MS;
+    run(*absent->wanted, true);
+    CHECK(own_fault().code == POISONED && own_fault().failed_rank == own);
+    CHECK(own_fault().elapsed_ns < LIMIT_MS / 2 * UINT64_C(1000000));
+    return true;
+}
+
+static void test_absence() {
+    static const call meeting = {MEET, 0, 0, 1, 0}, lines = {SUM_APART, 0, 128, 1, 0};
+    static const call both[] = {{SUM_IN_PLACE, 0, 128, 1, 0}, {SUM_IN_PLACE, 0, MOST, 1, 0}};
+    static const absence absences[] = {
+        {8, 7, 2000, &meeting, nullptr},
+        {2, 1, 800, &lines, &meeting},   // no lines
+        {3, 1, 1000, &both[0], &lines},  // lines, but no second meeting
+        {4, 2, 1000, &both[1], &meeting} // in blocks, likewise
+    };
+    for (const absence &one : absences) {
+        absent = &one;
+        run_ranks(one.ranks, one_is_away);
+    }
+}
+
+// --- a state is poisoned ------------------------------------------------------------------------
+
+// It does not come to what is called then, and all ranks hear of it.
+static bool one_was_poisoned() {
+    static const call calls[] = {{MEET, 0, 0, 1, 0}, {SUM_APART, 0, 128, 1, 0}};
+    for (const call &c : calls) {
+        fill(1);
+        if (own == 1)
+            *own_poison() = 1;
+        run(c, true);
+        CHECK(own_fault().code == POISONED && *own_poison() == 1);
+        (void)pthread_barrier_wait(&shared->meeting);
+        shared->rank[own].fault = symmem_cuda_fault();
+        *own_poison() = own == 1;
+        (void)pthread_barrier_wait(&shared->meeting);
+    }
+    return true;
+}
+
+static void test_poisoned_before() {
+    for (int count = 2; count <= 4; count++)
+        run_ranks(count, one_was_poisoned);
+}
+
+static uint32_t trapped_look;
+
+// Between the looks of lanes: those of which some have seen it decide alike.
+static bool one_is_poisoned() {
+    const call c = {SUM_IN_PLACE, 0, 128, 1, 0};
+    fill(1);
+    if (own == 1)
+        warp_trap(own_poison(), trapped_look);
+    run(c, true);
+    CHECK(own_fault().code == POISONED);
+    CHECK(*own_poison() == 1);
+    return true;
+}
+
+// Before the first meeting, where one thread looks, and while all lanes look before the second one.
+static void test_poison() {
+    static const uint32_t looks[] = {1, 2, 17};
+    static const int counts[] = {2, 3, 4};
+    for (const int count : counts)
+        for (const uint32_t look : looks) {
+            trapped_look = look;
+            run_ranks(count, one_is_poisoned);
+        }
+}
+
+int main() {
+    static const unit_case cases[] = {
+        {"calls of 2 ranks", test_calls<2>},
+        {"calls of 3 ranks", test_calls<3>},
+        {"calls of 4 ranks", test_calls<4>},
+        {"calls of 8 ranks", test_calls<8>},
+        {"a rank stays away", test_absence},
+        {"a rank was poisoned", test_poisoned_before},
+        {"a rank is poisoned meanwhile", test_poison},
+    };
+    void *mapped =
+        mmap(nullptr, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED)
+        return 1;
+    shared = static_cast<world *>(mapped);
+    return UNIT_MAIN("the device's warps on the host", cases);
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// All ranks of a collective of the device's, run on the CPU one after the other, from meeting to
+// meeting, and watched for races. Of cuda_collective.cpp.
+#ifndef UNIT_CUDA_WORLD_H
+#define UNIT_CUDA_WORLD_H
+
+#include <CUnit/Basic.h>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "cuda/collective_job.h"
+#include "cuda/reduce_loop.h"
+
+extern "C" {
+#include "reference/reduce.h"
+}
+
+namespace {
+
+typedef std::vector<char> bytes;
+const size_t SPARE = 96; // around each tensor
+const int MOST_RANKS = 9;
+
+uint64_t random_state = 1;
+
+uint64_t random_bits() {
+    uint64_t z = random_state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+int exponent_bits(symmem_dtype dtype) {
+    return dtype == SYMMEM_FLOAT16                               ? 5
+           : dtype == SYMMEM_BFLOAT16 || dtype == SYMMEM_FLOAT32 ? 8
+           : dtype == SYMMEM_FLOAT64                             ? 11
+                                                                 : 0;
+}
+
+// Of the floats a third are near one, a third near an end of the exponents: zeros, denormals, the
+// largest, infinities, NaNs.
+uint64_t random_element(symmem_dtype dtype) {
+    uint64_t bits = random_bits();
+    const int exponent = exponent_bits(dtype);
+    const int width = static_cast<int>(symmem_reference_element_bytes(dtype, SYMMEM_SUM)) * 8;
+    const unsigned kind = bits & 15;
+    bits = random_bits();
+    if (exponent == 0 || kind < 5)
+        return bits;
+    const int mantissa = width - 1 - exponent;
+    const uint64_t sign = bits & 1ull << (width - 1), fraction = bits & ((1ull << mantissa) - 1);
+    const uint64_t most = (1ull << exponent) - 1, low = bits >> 60;
+    if (kind < 11)
+        return sign | (most / 2 - 4 + low % 8) << mantissa | fraction;
+    const uint64_t place = low & 1 ? most - (low >> 1 & 1) : low >> 1 & 1;
+    return sign | place << mantissa | (low & 8 ? fraction : low & 4 ? 1 : 0);
+}
+
+// --- one world ---------------------------------------------------------------------------
+
+// What a test does: the same on all ranks, but for pointers.
+struct test {
+    symmem_call_kind kind;
+    symmem_dtype dtype;
+    symmem_reduce_op op;
+    int ranks;
+    size_t count;     // as in the call
+    size_t in_bytes;  // of each rank's private input; 0: none
+    size_t out_bytes; // likewise
+    size_t buffer_bytes;
+    size_t offset;
+    size_t in_row, out_row;
+    size_t in_shift, out_shift; // elements
+    bool out_is_in;
+    bool checking;
+    int root;
+};
+
+struct rank_memory {
+    bytes buffer, in, out, signals;
+    char *in_at, *out_at;
+};
+
+struct world {
+    rank_memory rank[MOST_RANKS];
+    void *buffers[MOST_RANKS], *signals[MOST_RANKS];
+    symmem_cuda_job job[MOST_RANKS];
+    std::vector<size_t> in_splits[MOST_RANKS], out_splits[MOST_RANKS];
+};
+
+char *aligned(bytes &memory) {
+    const uintptr_t at = reinterpret_cast<uintptr_t>(memory.data()) + SPARE;
+    return memory.data() + SPARE + (64 - at % 64) % 64;
+}
+
+void fill(char *at, size_t size, symmem_dtype dtype) {
+    const size_t element = symmem_reference_element_bytes(dtype, SYMMEM_SUM);
+    for (size_t i = 0; i + element <= size; i += element) {
+        const uint64_t bits = random_element(dtype);
+        memcpy(at + i, &bits, element);
+    }
+}
+
+void make_rank(world &w, const test &t, int r) {
+    const size_t element = symmem_reference_element_bytes(t.dtype, SYMMEM_SUM);
+    rank_memory &m = w.rank[r];
+    m.buffer.assign(t.buffer_bytes + 4 * SPARE, 0x5a);
+    m.in.assign(t.in_bytes + 4 * SPARE, 0x5b);
+    m.out.assign(t.out_bytes + 4 * SPARE, 0x5c);
+    m.signals.assign(sizeof(uint64_t) * SYMMEM_CUDA_BOARD_WORDS(t.ranks) + 4 * SPARE, 0);
+    w.buffers[r] = aligned(m.buffer);
+    w.signals[r] = aligned(m.signals);
+    fill(static_cast<char *>(w.buffers[r]), t.buffer_bytes, t.dtype);
+    m.in_at = t.in_bytes > 0 ? aligned(m.in) + t.in_shift * element : nullptr;
+    if (m.in_at != nullptr)
+        fill(m.in_at, t.in_bytes, t.dtype);
+    m.out_at = t.out_bytes > 0 ? aligned(m.out) + t.out_shift * element : nullptr;
+    if (t.out_is_in)
+        m.out_at = m.in_at;
+}
+
+symmem_collective call_of(const world &w, const test &t, int r) {
+    symmem_collective call;
+    memset(&call, 0, sizeof call);
+    call.kind = t.kind;
+    call.dtype = t.dtype;
+    call.op = t.op;
+    call.root = t.root;
+    call.count = t.count;
+    call.offset = t.offset;
+    call.in_row = t.in_row;
+    call.out_row = t.out_row;
+    call.in = w.rank[r].in_at;
+    call.out = w.rank[r].out_at;
+    return call;
+}
+
+void make_world(world &w, const test &t) {
+    const size_t element = symmem_reference_element_bytes(t.dtype, SYMMEM_SUM);
+    for (int r = 0; r < t.ranks; r++)
+        make_rank(w, t, r);
+    for (int r = 0; r < t.ranks; r++) {
+        const symmem_collective call = call_of(w, t, r);
+        w.job[r] = symmem_cuda_job_of(&call, r, t.ranks, element, t.checking);
+        w.job[r].buffers = w.buffers;
+        w.job[r].signals = w.signals;
+    }
+}
+
+// --- races ----------------------------------------------------------------------------
+
+struct access {
+    const char *begin, *end;
+    int rank;
+    bool writes;
+};
+
+typedef std::vector<access> accesses;
+
+void note(accesses &list, int rank, const char *at, size_t size, bool writes) {
+    if (size > 0)
+        list.push_back(access{at, at + size, rank, writes});
+}
+
+void note_step(accesses &list, const symmem_cuda_job &job, const symmem_cuda_step &step) {
+    const size_t size = step.count * job.element;
+    if (step.kind == SYMMEM_CUDA_MOVE) {
+        for (int32_t i = 0; i < symmem_cuda_segments(&job, &step); i++) {
+            const symmem_cuda_segment s = symmem_cuda_segment_of(&job, &step, i);
+            if (s.dst != s.src) {
+                note(list, job.rank, s.src, s.bytes, false);
+                note(list, job.rank, s.dst, s.bytes, true);
+            }
+        }
+    } else if (step.kind == SYMMEM_CUDA_SWAP) {
+        note(list, job.rank, symmem_cuda_at(&job, job.rank, step.offset), size, true);
+    } else if (step.kind == SYMMEM_CUDA_REDUCE) {
+        const size_t rows = step.row > 0 ? step.count / step.row : 0;
+        for (int32_t k = 0; k < job.world_size; k++)
+            for (size_t row = 0; row < rows; row++)
+                note(list, job.rank,
+                     symmem_cuda_source(&job, &step, k) + row * step.row_step * job.element,
+                     step.row * job.element, false);
+        for (int32_t k = 0; k < symmem_cuda_targets(&job, &step); k++)
+            note(list, job.rank, symmem_cuda_target(&job, &step, k), size, true);
+    }
+}
+
+bool races(const accesses &list) {
+    for (size_t i = 0; i < list.size(); i++)
+        for (size_t j = 0; j < i; j++)
+            if (list[i].rank != list[j].rank && (list[i].writes || list[j].writes) &&
+                list[i].begin < list[j].end && list[j].begin < list[i].end)
+                return true;
+    return false;
+}
+
+// --- running ----------------------------------------------------------------------------
+
+template <typename Element>
+void run_reduce(const symmem_cuda_job &job, const symmem_cuda_step &step, size_t lane,
+                size_t lanes) {
+    symmem_cuda_run_reduce<Element>(job, step, lane, lanes);
+}
+
+typedef void (*reduce_fn)(const symmem_cuda_job &, const symmem_cuda_step &, size_t, size_t);
+
+reduce_fn reduce_of(symmem_dtype dtype) {
+    switch (dtype) {
+    case SYMMEM_UINT8:
+        return run_reduce<symmem_cuda_unsigned<uint8_t>>;
+    case SYMMEM_INT8:
+        return run_reduce<symmem_cuda_signed<int8_t>>;
+    case SYMMEM_UINT16:
+        return run_reduce<symmem_cuda_unsigned<uint16_t>>;
+    case SYMMEM_INT16:
+        return run_reduce<symmem_cuda_signed<int16_t>>;
+    case SYMMEM_UINT32:
+        return run_reduce<symmem_cuda_unsigned<uint32_t>>;
+    case SYMMEM_INT32:
+        return run_reduce<symmem_cuda_signed<int32_t>>;
+    case SYMMEM_UINT64:
+        return run_reduce<symmem_cuda_unsigned<uint64_t>>;
+    case SYMMEM_INT64:
+        return run_reduce<symmem_cuda_signed<int64_t>>;
+    case SYMMEM_FLOAT16:
+        return run_reduce<symmem_cuda_f16>;
+    case SYMMEM_BFLOAT16:
+        return run_reduce<symmem_cuda_bf16>;
+    case SYMMEM_FLOAT64:
+        return run_reduce<symmem_cuda_f64>;
+    default:
+        return run_reduce<symmem_cuda_f32>;
+    }
+}
+
+// How lanes and ranks take turns.
+struct manner {
+    size_t lanes;
+    bool backwards;
+};
+
+void run_step(const symmem_cuda_job &job, const symmem_cuda_step &step, symmem_dtype dtype,
+              const manner &how) {
+    for (size_t i = 0; i < how.lanes; i++) {
+        const size_t lane = how.backwards ? how.lanes - 1 - i : i;
+        if (step.kind == SYMMEM_CUDA_MOVE)
+            symmem_cuda_run_move(job, step, lane, how.lanes);
+        else if (step.kind == SYMMEM_CUDA_SWAP)
+            symmem_cuda_run_swap(job, step, lane, how.lanes);
+        else
+            reduce_of(dtype)(job, step, lane, how.lanes);
+    }
+}
+
+enum stop { ENDED, MET, AGREED };
+
+// The steps of one rank up to its next meeting, if `runs`; else they are only noted.
+stop run_rank(world &w, const test &t, int r, symmem_cuda_place *place, const manner &how,
+              accesses &list) {
+    symmem_cuda_step step;
+    while (symmem_cuda_next(&w.job[r], place, &step)) {
+        if (step.kind == SYMMEM_CUDA_MEET)
+            return MET;
+        if (step.kind == SYMMEM_CUDA_AGREE)
+            return AGREED;
+        CU_ASSERT_EQUAL(step.first, !place->met);
+        note_step(list, w.job[r], step);
+        run_step(w.job[r], step, t.dtype, how);
+    }
+    return ENDED;
+}
+
+// Ranks run from meeting to meeting; false if they race or do not meet. *meetings_p: how often.
+bool run_world(world &w, const test &t, const manner &how, int *meetings_p) {
+    symmem_cuda_place places[MOST_RANKS] = {};
+    for (*meetings_p = 0;; ++*meetings_p) {
+        accesses list;
+        stop stopped[MOST_RANKS] = {};
+        for (int i = 0; i < t.ranks; i++) {
+            const int r = how.backwards ? t.ranks - 1 - i : i;
+            stopped[r] = run_rank(w, t, r, &places[r], how, list);
+        }
+        for (int r = 1; r < t.ranks; r++)
+            if (stopped[r] != stopped[0])
+                return false;
+        if (races(list))
+            return false;
+        if (stopped[0] == ENDED)
+            return true;
+    }
+}
+
+} // namespace
+
+#endif

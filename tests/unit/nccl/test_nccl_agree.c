@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What ranks of the NCCL backend compare before NCCL hears of it, for NCCL hangs where they differ,
+ * and which windows they use again or give up; on a fake libnccl and a fake driver.
+ */
+#include "nccl_ranks.h"
+
+/* --- records that differ ------------------------------------------------------------ */
+
+typedef struct direct {
+    rank_env *env;
+    const symmem_backend *backend;
+    void *instance, *group;
+    symmem_exchange exchange;
+} direct;
+
+/* The backend's own entries under a real exchange, the core's checks left out. */
+static bool direct_open(rank_env *env, direct *d) {
+    void *ptr = NULL;
+    symmem_handle *handle = env_handle(env, &ptr); /* brings the instance up */
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+    *d = (direct){.env = env, .backend = nccl_table(), .instance = env->context->instance};
+    sm_group_exchange(env->group, cuda_now_ns() + 20000 * CUDA_NS_PER_MS, &d->exchange);
+    CHECK_OK(env, d->backend->group_open(d->instance, &d->exchange, env->rank, &d->group));
+    return d->group != NULL;
+}
+
+static symmem_status direct_exchange(direct *d, symmem_memory *own, symmem_memory *peers) {
+    memset(peers, 0, sizeof *peers * MAX_RANKS);
+    return d->backend->memory_exchange(d->instance, d->group, own, &d->exchange, peers);
+}
+
+static void direct_release(direct *d, symmem_memory *peers) {
+    for (int32_t r = 0; r < d->env->world; r++)
+        d->backend->memory_release(d->instance, &peers[r]);
+}
+
+/* Each rank's memory, and what rank 1 has otherwise than the others. */
+typedef enum odd { ODD_SIZE, ODD_OFFSET, ODD_ORDER, ODD_VERSION } odd;
+
+static const char *const names_of_odd[] = {"the size", "the offset", "the number of registrations",
+                                           "another NCCL backend"};
+
+static void make_odd(direct *d, odd what, symmem_memory *own) {
+    nccl_group *group = d->group;
+    switch (what) {
+    case ODD_SIZE: /* the same on the device */
+        own->bytes -= 64;
+        break;
+    case ODD_OFFSET:
+        own->ptr = (char *)own->ptr + 64;
+        break;
+    case ODD_ORDER:
+        group->last_serial++;
+        break;
+    case ODD_VERSION:
+        nccl_state_of(d->instance)->library.version++;
+        break;
+    }
+}
+
+static void body_odd(rank_env *env) {
+    direct d;
+    symmem_memory own = {0}, peers[MAX_RANKS];
+    if (!direct_open(env, &d))
+        return;
+    CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &own));
+    symmem_memory shown = own;
+    shown.bytes = BYTES / 2;
+    if (env->rank == 1)
+        make_odd(&d, (odd)env->plan->argument, &shown);
+    env_meet(env);
+    int before = atomic_load(&nccl->registrations);
+    env_meet(env);
+    expect_agreed(env, direct_exchange(&d, &shown, peers), SYMMEM_MISMATCH);
+    CHECK(env, strstr(last_record().message, names_of_odd[env->plan->argument]) != NULL);
+    CHECK(env, atomic_load(&nccl->registrations) == before); /* NCCL never saw it */
+    /* The group is of no use until it was closed and opened. */
+    expect_agreed(env, direct_exchange(&d, &own, peers), SYMMEM_PEER_LOST);
+    d.backend->group_close(d.instance, d.group);
+    d.backend->memory_release(d.instance, &own);
+}
+
+/* Of the library, before a communicator is begun with it. */
+static void body_versions(rank_env *env) {
+    void *ptr = NULL, *group = NULL;
+    symmem_exchange exchange;
+    symmem_handle *handle = env_handle(env, &ptr);
+    nccl_state *state = nccl_state_of(env->context->instance);
+    env_meet(env);
+    int before = atomic_load(&nccl->inits);
+    state->library.version += env->rank == 1;
+    sm_group_exchange(env->group, cuda_now_ns() + 20000 * CUDA_NS_PER_MS, &exchange);
+    env_meet(env);
+    expect_agreed(env,
+                  nccl_table()->group_open(env->context->instance, &exchange, env->rank, &group),
+                  SYMMEM_MISMATCH);
+    CHECK(env, group == NULL && strstr(last_record().message, "rank 1 has") != NULL);
+    CHECK(env, atomic_load(&nccl->inits) == before);
+    env_meet(env);
+    state->library.version -= env->rank == 1;
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void body_order(rank_env *env) {
+    direct d;
+    symmem_memory first = {0}, second = {0}, one[MAX_RANKS], two[MAX_RANKS], three[MAX_RANKS];
+    if (!direct_open(env, &d))
+        return;
+    CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &first));
+    CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &second));
+    expect_agreed(env, direct_exchange(&d, &first, one), SYMMEM_OK);
+    int registrations = atomic_load(&nccl->registrations), inits = atomic_load(&nccl->inits);
+    env_meet(env);
+    /* The same memory again: the same window, and no word to NCCL. */
+    expect_agreed(env, direct_exchange(&d, &first, two), SYMMEM_OK);
+    CHECK(env, one[0].priv == two[0].priv && one[0].ptr == two[0].ptr);
+    CHECK(env, atomic_load(&nccl->registrations) == registrations);
+    direct_release(&d, one);
+    direct_release(&d, two);
+    env_meet(env);
+    /* Given up everywhere and wanted again before anybody swept. */
+    expect_agreed(env, direct_exchange(&d, &first, one), SYMMEM_OK);
+    CHECK(env, atomic_load(&nccl->registrations) == registrations);
+    env_meet(env);
+    /* One rank comes with memory that NCCL knows already, the others with new memory: NCCL would
+     * hang, so another communicator takes it. */
+    expect_agreed(env, direct_exchange(&d, env->rank == 0 ? &first : &second, three), SYMMEM_OK);
+    CHECK(env, atomic_load(&nccl->inits) == inits + env->world);
+    CHECK(env, one[0].priv != three[0].priv);
+    direct_release(&d, one);
+    direct_release(&d, three);
+    d.backend->memory_release(d.instance, &first);
+    d.backend->memory_release(d.instance, &second);
+    d.backend->group_close(d.instance, d.group);
+}
+
+/* A window that one rank still uses stays registered on all. */
+static void body_sweep(rank_env *env) {
+    const int32_t user = env->plan->argument;
+    direct d;
+    symmem_memory first = {0}, second = {0}, third = {0};
+    symmem_memory one[MAX_RANKS], two[MAX_RANKS], three[MAX_RANKS];
+    if (!direct_open(env, &d))
+        return;
+    CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &first));
+    CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &second));
+    CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &third));
+    expect_agreed(env, direct_exchange(&d, &first, one), SYMMEM_OK);
+    if (env->rank != user)
+        direct_release(&d, one);
+    env_meet(env);
+    int before = atomic_load(&nccl->deregistrations);
+    expect_agreed(env, direct_exchange(&d, &second, two), SYMMEM_OK);
+    CHECK(env, atomic_load(&nccl->deregistrations) == before);
+    if (env->rank == user)
+        direct_release(&d, one);
+    env_meet(env);
+    expect_agreed(env, direct_exchange(&d, &third, three), SYMMEM_OK);
+    CHECK(env, atomic_load(&nccl->deregistrations) == before + env->world);
+    env_meet(env);
+    direct_release(&d, two);
+    direct_release(&d, three);
+    d.backend->memory_release(d.instance, &first);
+    d.backend->memory_release(d.instance, &second);
+    d.backend->memory_release(d.instance, &third);
+    d.backend->group_close(d.instance, d.group);
+}
+
+/* One rank keeps more of the newer ones than ranks can tell each other of at a time. */
+static void body_sweep_old(rank_env *env) {
+    enum { OLD = 2, ALL = 20 };
+    direct d;
+    symmem_memory own[ALL] = {{0}}, last = {0}, peers[ALL][MAX_RANKS], others[MAX_RANKS];
+    if (!direct_open(env, &d))
+        return;
+    for (int i = 0; i < ALL; i++) {
+        CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &own[i]));
+        expect_agreed(env, direct_exchange(&d, &own[i], peers[i]), SYMMEM_OK);
+    }
+    for (int i = 0; i < (env->rank == 1 ? OLD : ALL); i++)
+        direct_release(&d, peers[i]);
+    CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &last));
+    int before = atomic_load(&nccl->deregistrations);
+    env_meet(env);
+    expect_agreed(env, direct_exchange(&d, &last, others), SYMMEM_OK);
+    CHECK(env, atomic_load(&nccl->deregistrations) == before + OLD * env->world);
+    env_meet(env);
+    for (int i = OLD; env->rank == 1 && i < ALL; i++)
+        direct_release(&d, peers[i]);
+    direct_release(&d, others);
+    for (int i = 0; i < ALL; i++)
+        d.backend->memory_release(d.instance, &own[i]);
+    d.backend->memory_release(d.instance, &last);
+    d.backend->group_close(d.instance, d.group);
+}
+
+/* One rank has given up more of the old ones than ranks can tell each other of at a time. What all
+ * give up afterwards goes nevertheless, however many a time. */
+static void body_hoard(rank_env *env) {
+    enum { OLD = 40, CYCLES = 12, MOST = 3 };
+    const int count = env->plan->argument;
+    direct d;
+    symmem_memory old[OLD] = {{0}}, own[MOST] = {{0}};
+    symmem_memory kept[OLD][MAX_RANKS], peers[MOST][MAX_RANKS];
+    if (!direct_open(env, &d))
+        return;
+    for (int i = 0; i < OLD; i++) {
+        CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &old[i]));
+        CHECK_OK(env, direct_exchange(&d, &old[i], kept[i]));
+        if (env->rank == 1)
+            direct_release(&d, kept[i]);
+    }
+    env_meet(env);
+    const int before = atomic_load(&nccl->windows);
+    for (int i = 0; i < CYCLES * count; i++) {
+        CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &own[i % count]));
+        CHECK_OK(env, direct_exchange(&d, &own[i % count], peers[i % count]));
+        for (int j = 0; i % count == count - 1 && j < count; j++) {
+            direct_release(&d, peers[j]);
+            d.backend->memory_release(d.instance, &own[j]);
+        }
+    }
+    env_meet(env);
+    CHECK(env, atomic_load(&nccl->windows) - before <= 2 * MOST * env->world);
+    env_meet(env);
+    for (int i = 0; i < OLD; i++) {
+        if (env->rank != 1)
+            direct_release(&d, kept[i]);
+        d.backend->memory_release(d.instance, &old[i]);
+    }
+    d.backend->group_close(d.instance, d.group);
+}
+
+/* A further communicator that one rank does not get: the others do not wait for it in NCCL. */
+static void body_further(rank_env *env) {
+    direct d;
+    symmem_memory own = {0}, peers[MAX_RANKS];
+    if (!direct_open(env, &d))
+        return;
+    int32_t device = (env->rank + 1) % env->world;
+    CHECK_OK(env, d.backend->memory_alloc(d.instance, device, BYTES, &own));
+    env->fault_status = SYMMEM_PERMISSION;
+    env->fault_point = env->rank == 1 ? "nccl.comm.done" : NULL;
+    env_meet(env);
+    int before = atomic_load(&nccl->registrations);
+    env_meet(env);
+    d.exchange.deadline_ns = cuda_now_ns() + 3000 * CUDA_NS_PER_MS; /* if they do wait */
+    expect_agreed(env, direct_exchange(&d, &own, peers), SYMMEM_PERMISSION);
+    CHECK(env, atomic_load(&nccl->registrations) == before);
+    d.backend->group_close(d.instance, d.group);
+    d.backend->memory_release(d.instance, &own);
+}
+
+static void test_records(void) {
+    use_library(PLAIN_NCCL);
+    for (int i = ODD_SIZE; i <= ODD_VERSION; i++)
+        run_nccl(3, body_odd, i);
+    run_nccl(3, body_versions, 0);
+}
+
+static void test_windows(void) {
+    use_library(PLAIN_NCCL);
+    atomic_store(&nccl->windows, 0);
+    run_nccl(3, body_order, 0);
+    run_nccl(3, body_sweep, 0);
+    run_nccl(3, body_sweep, 2);
+    run_nccl(3, body_sweep_old, 0);
+    for (int count = 1; count <= 3; count++)
+        run_nccl(3, body_hoard, count);
+    run_nccl(3, body_further, 0);
+    CU_ASSERT_EQUAL(atomic_load(&nccl->windows), 0);
+}
+
+/* --- where NCCL makes no windows ---------------------------------------------------- */
+
+/* It says so by a window that is none, on one rank perhaps. */
+static void body_windowless(rank_env *env) {
+    static const char *const says[] = {"NCCL makes no windows here", "without a window"};
+    void *ptr = NULL;
+    symmem_handle *handle = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+    env_meet(env);
+    if (env->rank == 0) {
+        nccl->way = env->plan->argument == 0 ? FAKE_NO_WINDOW : FAKE_HOST_WINDOW;
+        nccl->rank = 0;
+        atomic_store(&nccl->skip, 0);
+        nccl->call = FAKE_REGISTER;
+    }
+    env_meet(env);
+    expect_agreed(env, meet_at(env, ptr, 5000, &handle), SYMMEM_UNSUPPORTED);
+    CHECK(env, handle == NULL && last_record().failed_rank == 0);
+    if (env->rank == 0)
+        CHECK(env, strstr(last_record().message, says[env->plan->argument]) != NULL);
+    if (env->rank == 0)
+        nccl->call = FAKE_NO_CALL;
+    env_meet(env);
+    check_fresh(env);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+/* Where NCCL is asked by a kernel there may be memory of the host's behind it. */
+static void test_windowless(void) {
+    use_library(NEW_NCCL);
+    run_nccl(2, body_windowless, 0);
+    use_library(PLAIN_NCCL);
+    run_nccl(2, body_windowless, 0);
+    run_nccl(2, body_windowless, 1);
+}
+
+static const unit_case tests[] = {
+    {"records differ", test_records},
+    {"windows are used again", test_windows},
+    {"no windows", test_windowless},
+};
+
+int main(void) {
+    return RUN_TESTS("nccl_agree", tests);
+}

@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The NCCL backend on a fake libnccl and a fake driver: what fails or hangs in NCCL, in the driver
+ * or on another rank.
+ */
+#include <sys/mman.h>
+
+#include "nccl_ranks.h"
+
+#define DEADLINE_MS 1500u
+#define SLOW_MS 1600u /* less than an end is waited for otherwise */
+#define END_MS 3000u
+
+/* --- what fails --------------------------------------------------------------------- */
+
+typedef struct fault {
+    fake_nccl_call call;
+    fake_nccl_way way;
+    int rank, skip;
+    ncclResult_t result;
+    symmem_status wanted;
+} fault;
+
+/* What fails on a rank is everybody's, though the others wait in NCCL. */
+static const fault faults[] = {
+    {FAKE_UNIQUE_ID, FAKE_FAILS_AT_ONCE, 0, 0, ncclSystemError, SYMMEM_BACKEND},
+    {FAKE_INIT, FAKE_FAILS_AT_ONCE, 0, 0, ncclInvalidUsage, SYMMEM_BACKEND},
+    {FAKE_INIT, FAKE_FAILS_AT_ONCE, 2, 0, ncclInvalidUsage, SYMMEM_BACKEND},
+    {FAKE_INIT, FAKE_FAILS_LATER, 0, 0, ncclRemoteError, SYMMEM_PEER_LOST},
+    {FAKE_INIT, FAKE_FAILS_LATER, 0, 0, (ncclResult_t)77, SYMMEM_BACKEND},
+    {FAKE_INIT, FAKE_FAILS_LATER, 1, 0, ncclSystemError, SYMMEM_BACKEND},
+    {FAKE_INIT, FAKE_NEVER_ENDS, 1, 0, ncclSuccess, SYMMEM_TIMEOUT},
+    {FAKE_REGISTER, FAKE_FAILS_AT_ONCE, 0, 0, ncclInvalidArgument, SYMMEM_BACKEND},
+    {FAKE_REGISTER, FAKE_FAILS_AT_ONCE, 1, 1, ncclInvalidArgument, SYMMEM_BACKEND},
+    {FAKE_REGISTER, FAKE_FAILS_LATER, 0, 1, ncclUnhandledCudaError, SYMMEM_BACKEND},
+    {FAKE_REGISTER, FAKE_FAILS_LATER, 2, 0, ncclUnhandledCudaError, SYMMEM_BACKEND},
+    {FAKE_REGISTER, FAKE_NEVER_ENDS, 2, 0, ncclSuccess, SYMMEM_TIMEOUT},
+    {FAKE_REGISTER, FAKE_NEVER_ENDS, 0, 1, ncclSuccess, SYMMEM_TIMEOUT},
+    {FAKE_REGISTER, FAKE_NO_WINDOW, 1, 0, ncclSuccess, SYMMEM_UNSUPPORTED},
+    {FAKE_REGISTER, FAKE_HOST_WINDOW, 1, 1, ncclSuccess, SYMMEM_UNSUPPORTED},
+};
+
+static void arm(const fault *wanted) {
+    nccl->way = wanted->way;
+    nccl->rank = wanted->rank;
+    nccl->result = wanted->result;
+    atomic_store(&nccl->skip, wanted->skip);
+    nccl->call = wanted->call;
+}
+
+/* Communicators' ends take their time, and nobody waits for that beyond his limit. */
+#define SLOW 256
+
+static bool all_have_ended(void) {
+    for (int i = 0; i < 5000 && atomic_load(&nccl->comms) + atomic_load(&nccl->threads) != 0; i++)
+        usleep(1000);
+    return atomic_load(&nccl->comms) == 0 && atomic_load(&nccl->threads) == 0;
+}
+
+static void body_faults(rank_env *env) {
+    const fault *wanted = &faults[env->plan->argument % SLOW];
+    const bool slow = env->plan->argument >= SLOW;
+    void *ptr = NULL;
+    symmem_handle *handle = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+    env_meet(env);
+    atomic_store(&nccl->held, slow);
+    if (env->rank == 0)
+        arm(wanted);
+    env_meet(env);
+    const bool hangs = wanted->way == FAKE_NEVER_ENDS;
+    uint64_t begin_ns = cuda_now_ns();
+    const uint32_t limit_ms = slow ? SLOW_MS : hangs ? DEADLINE_MS : 10000;
+    symmem_status status = meet_at(env, ptr, limit_ms, &handle);
+    const uint64_t most_ms = slow ? END_MS : hangs ? DEADLINE_MS + 3000 : 6000;
+    CHECK(env, cuda_now_ns() - begin_ns < most_ms * CUDA_NS_PER_MS);
+    CHECK(env, handle == NULL && last_record().failed_rank >= 0);
+    CHECK(env,
+          hangs || wanted->wanted == SYMMEM_PEER_LOST || last_record().failed_rank == wanted->rank);
+    expect_agreed(env, status, wanted->wanted);
+    if (env->rank == 0)
+        CHECK(env, atomic_load(&nccl->skip) < 0); /* it did go wrong */
+    if (env->rank == 0)
+        nccl->call = FAKE_NO_CALL;
+    env_meet(env);
+    atomic_store(&nccl->held, 0);
+    if (slow || hangs) /* at the limit nobody waits for the ends */
+        CHECK(env, all_have_ended());
+    CHECK(env, atomic_load(&nccl->comms) == 0 && atomic_load(&nccl->threads) == 0);
+    env_meet(env);
+    CHECK_OK(env, meet_at(env, ptr, 20000, &handle));
+    if (handle != NULL)
+        check_data(env, ptr, handle, 400);
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static bool is_last_of_kind(size_t i) {
+    return i + 1 == sizeof faults / sizeof faults[0] || faults[i].call != faults[i + 1].call ||
+           faults[i].way != faults[i + 1].way;
+}
+
+static void test_faults(void) {
+    use_library(PLAIN_NCCL);
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
+        run_nccl(3, body_faults, (int)i);
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
+        if (is_last_of_kind(i))
+            run_nccl(3, body_faults, SLOW + (int)i);
+    use_library(NEW_NCCL);
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
+        if (faults[i].call == FAKE_UNIQUE_ID || faults[i].way == FAKE_NO_WINDOW)
+            run_nccl(3, body_faults, (int)i);
+    CU_ASSERT_EQUAL(atomic_load(&nccl->takers), 0);
+}
+
+/* A rank's own failure at each step of the backend: the others learn of it, nobody waits for long.
+ */
+static void body_points(rank_env *env) {
+    static const char *const points[] = {"nccl.comm.before", "nccl.comm.done", "nccl.window.before",
+                                         "nccl.window.done", "nccl.resolve"};
+    for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
+        void *ptr = NULL;
+        symmem_handle *handle = NULL;
+        CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+        env_meet(env);
+        env->fault_status = SYMMEM_PERMISSION;
+        env->fault_point = env->rank == 1 ? points[i] : NULL;
+        uint64_t begin_ns = cuda_now_ns();
+        symmem_status status = meet_at(env, ptr, 20000, &handle);
+        CHECK(env, cuda_now_ns() - begin_ns < 5000 * CUDA_NS_PER_MS);
+        CHECK(env, env->rank != 1 || env->fault_hits == (int)i + 1);
+        expect_agreed(env, status, SYMMEM_PERMISSION);
+        CHECK(env, last_record().failed_rank == 1);
+        CHECK_OK(env, symmem_free(env->context, ptr));
+        if (i >= 2) /* and with a communicator that is there and in use */
+            continue;
+        check_fresh(env);
+        CHECK_OK(env, symmem_group_destroy(env->group));
+        CHECK_OK(env, symmem_group_create(env->context, i == 0 ? "one" : "two", NULL, 0, NULL,
+                                          &env->group));
+    }
+    check_fresh(env);
+}
+
+static void test_points(void) {
+    use_library(PLAIN_NCCL);
+    run_nccl(3, body_points, 0);
+}
+
+/* The driver fails one rank on the way from a window to pointers. */
+static void body_driver(rank_env *env) {
+    static const char *const calls[] = {"cuModuleLoadData", "cuModuleGetFunction",
+                                        "cuLaunchKernel"};
+    void *ptr = NULL;
+    symmem_handle *handle = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+    env_meet(env);
+    if (env->rank == 0)
+        fake_fail_calls(calls[env->plan->argument], 1, 1, CUDA_ERROR_UNKNOWN);
+    env_meet(env);
+    expect_agreed(env, meet_at(env, ptr, 20000, &handle), SYMMEM_BACKEND);
+    if (env->rank == 0)
+        fake_fail_calls(NULL, 0, 0, CUDA_SUCCESS);
+    env_meet(env);
+    CHECK_OK(env, meet_at(env, ptr, 20000, &handle));
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_driver(void) {
+    use_library(PLAIN_NCCL);
+    for (int i = 0; i < 3; i++)
+        run_nccl(3, body_driver, i);
+}
+
+static _Thread_local nccl_state *loader;
+static _Thread_local int loads, kept_waiting;
+
+/* It may wait for a callback of its own to return. */
+static void note_lock(void) {
+    if (loader == NULL)
+        return;
+    loads++;
+    if (pthread_mutex_trylock(&loader->lock) == 0)
+        pthread_mutex_unlock(&loader->lock);
+    else
+        kept_waiting++;
+}
+
+static void body_loading(rank_env *env) {
+    void *ptr = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+    symmem_handle *handle = NULL;
+    loads = kept_waiting = 0;
+    loader = nccl_state_of(env->context->instance);
+    CHECK_OK(env, meet_at(env, ptr, 20000, &handle));
+    loader = NULL;
+    CHECK(env, loads == 1 && kept_waiting == 0);
+    if (handle != NULL)
+        check_data(env, ptr, handle, 800);
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+/* The driver's callbacks take the lock at collectives' ends. */
+static void test_loading(void) {
+    use_library(PLAIN_NCCL);
+    fake_cuda_hooks.loading = note_lock;
+    run_nccl(3, body_loading, 0);
+    fake_cuda_hooks.loading = NULL;
+}
+
+/* One rank's kernel that asks for the pointers stays behind other work on its stream. */
+static _Thread_local bool gets_stuck;
+static const void *_Atomic stuck_stream;
+
+static void launch_behind(const char *name, void **arguments, const void *stream) {
+    (void)arguments;
+    if (gets_stuck && strcmp(name, "symmem_nccl_resolve") == 0)
+        atomic_store(&stuck_stream, stream);
+}
+
+static bool is_behind(const void *stream) {
+    return stream == atomic_load(&stuck_stream);
+}
+
+static void body_stuck(rank_env *env) {
+    void *ptr = NULL;
+    symmem_handle *handle = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+    env_meet(env);
+    gets_stuck = env->rank == 1;
+    const int aborts = atomic_load(&nccl->aborts);
+    env_meet(env);
+    uint64_t begin_ns = cuda_now_ns();
+    symmem_status status = meet_at(env, ptr, DEADLINE_MS, &handle);
+    gets_stuck = false;
+    CHECK(env, cuda_now_ns() - begin_ns < (DEADLINE_MS + 2000) * CUDA_NS_PER_MS);
+    CHECK(env, last_record().failed_rank == 1);
+    CHECK(env, env->rank != 1 || strstr(last_record().message, "the kernel") != NULL);
+    expect_agreed(env, status, SYMMEM_TIMEOUT);
+    for (int i = 0; i < 5000 && atomic_load(&nccl->aborts) - aborts < 2; i++)
+        cuda_sleep_ns(CUDA_NS_PER_MS);
+    cuda_sleep_ns(300 * CUDA_NS_PER_MS);
+    CHECK(env, atomic_load(&nccl->aborts) - aborts == 2); /* the kernel would read what is gone */
+    env_meet(env);
+    atomic_store(&stuck_stream, NULL);
+    env_meet(env);
+    CHECK_OK(env, meet_at(env, ptr, 20000, &handle));
+    if (handle != NULL)
+        check_data(env, ptr, handle, 700);
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_stuck(void) {
+    use_library(PLAIN_NCCL);
+    launching = launch_behind;
+    fake_cuda_hooks.is_busy = is_behind;
+    run_threads((plan){.world = 3, .body = body_stuck, .backend = nccl_table()});
+    CU_ASSERT_EQUAL(atomic_load(&nccl->comms), 0);
+}
+
+/* A failed registration gives its communicator up, but not under the hands of other handles. */
+static void body_others_stay(rank_env *env) {
+    static const fault hang = {FAKE_REGISTER, FAKE_NEVER_ENDS, 1, 0, ncclSuccess, SYMMEM_TIMEOUT};
+    void *ptr = NULL, *second = NULL;
+    void *const *buffers = NULL;
+    symmem_handle *handle = env_handle(env, &ptr), *none = NULL;
+    if (handle == NULL)
+        return;
+    check_data(env, ptr, handle, 500);
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &second));
+    env_meet(env);
+    if (env->rank == 0)
+        arm(&hang);
+    env_meet(env);
+    expect_agreed(env, meet_at(env, second, DEADLINE_MS, &none), SYMMEM_TIMEOUT);
+    if (env->rank == 0)
+        nccl->call = FAKE_NO_CALL;
+    env_meet(env);
+    CHECK(env, atomic_load(&nccl->comms) == env->world);
+    CHECK_OK(env, symmem_handle_buffer_ptrs(handle, &buffers));
+    for (int32_t r = 0; r < env->world; r++)
+        CHECK(env, *(int *)buffers[r] == 500 + r);
+    CHECK_OK(env, meet_at(env, second, 20000, &none));
+    if (none != NULL)
+        check_data(env, second, none, 600);
+    symmem_handle_release(none);
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+    CHECK_OK(env, symmem_free(env->context, second));
+}
+
+static void test_others_stay(void) {
+    use_library(PLAIN_NCCL);
+    run_nccl(3, body_others_stay, 0);
+}
+
+/* --- groups that end ---------------------------------------------------------------- */
+
+typedef struct meeting {
+    rank_env *env;
+    void *ptr;
+    symmem_status status;
+    uint64_t ended_ns;
+} meeting;
+
+static void *meet_elsewhere(void *opaque) {
+    meeting *m = opaque;
+    symmem_handle *handle = NULL;
+    m->status = meet_at(m->env, m->ptr, 4000, &handle);
+    m->ended_ns = cuda_now_ns();
+    atomic_store(&nccl->held, 0);
+    return NULL;
+}
+
+static _Atomic uint64_t begins_ns[2]; /* of each rank */
+
+/* Their ranks are in NCCL, and all give up what would never end, one a little later. A group's end
+ * does not wait for an abort that takes long; with the context's the instance ends, which does. */
+static void body_given_up(rank_env *env) {
+    static const fault hang = {FAKE_INIT, FAKE_NEVER_ENDS, 1, 0, ncclSuccess, SYMMEM_OK};
+    const bool all_of_it = env->plan->argument != 0;
+    meeting m = {.env = env};
+    pthread_t thread;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &m.ptr));
+    if (env->rank == 0) {
+        arm(&hang);
+        atomic_store(&nccl->held, !all_of_it);
+    }
+    env_meet(env);
+    const int inits = atomic_load(&nccl->inits);
+    env_meet(env);
+    CHECK(env, pthread_create(&thread, NULL, meet_elsewhere, &m) == 0);
+    for (int i = 0; i < 5000 && atomic_load(&nccl->inits) < inits + env->world; i++)
+        usleep(1000);
+    env_meet(env);
+    if (env->rank == 1)
+        usleep(60000);
+    const uint64_t begin_ns = cuda_now_ns();
+    atomic_store(&begins_ns[env->rank], begin_ns);
+    CHECK_OK(env, all_of_it ? symmem_finalize(env->context) : symmem_group_destroy(env->group));
+    CHECK(env, pthread_join(thread, NULL) == 0);
+    CHECK(env, (int64_t)(m.ended_ns - begin_ns) < (int64_t)(1000 * CUDA_NS_PER_MS));
+    env_meet(env);
+    /* On a busy machine it may come so late that what it learns first is that the other gave up. */
+    const bool is_late = begin_ns > atomic_load(&begins_ns[1 - env->rank]) + 100 * CUDA_NS_PER_MS;
+    if (!is_late || m.status != SYMMEM_TIMEOUT)
+        CHECK_STATUS(env, m.status, all_of_it ? SYMMEM_NOT_INITIALISED : SYMMEM_STALE);
+    if (env->rank == 0)
+        nccl->call = FAKE_NO_CALL;
+}
+
+static void test_given_up(void) {
+    use_library(PLAIN_NCCL);
+    run_nccl(2, body_given_up, 0);
+    run_nccl(2, body_given_up, 1);
+}
+
+/* --- ranks that end ----------------------------------------------------------------- */
+
+static void body_ends(rank_env *env) {
+    static const char *const points[] = {"nccl.comm.before", "nccl.comm.init*",
+                                         "nccl.window.before", "nccl.window.register*"};
+    void *ptr = NULL;
+    symmem_handle *handle = NULL;
+    symmem_error_record record;
+    int inits = atomic_load(&nccl->inits);
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+    CHECK_OK(env, symmem_group_barrier(env->group, 20000));
+    const bool nccl_first = env->plan->argument >= 4;
+    env->fault_status = env->rank == 1 ? DIE : AWAIT_DEATH;
+    env->fault_point = env->rank == 1 || nccl_first ? points[env->plan->argument % 4] : NULL;
+    if (env->rank != 1 && nccl_first) /* this process's library */
+        arm(&(fault){.call = env->plan->argument % 4 == 1 ? FAKE_INIT : FAKE_REGISTER,
+                     .way = env->plan->argument < 8 ? FAKE_FAILS_LATER : FAKE_FAILS_AT_ONCE,
+                     .rank = env->rank,
+                     .result = ncclInternalError});
+    uint64_t begin_ns = cuda_now_ns();
+    CHECK_STATUS(env, meet_at(env, ptr, 20000, &handle), SYMMEM_PEER_LOST);
+    symmem_last_error(&record);
+    CHECK(env, symmem_error_is_missing(&record, 1));
+    CHECK(env, cuda_now_ns() - begin_ns < 5000 * CUDA_NS_PER_MS);
+    CHECK(env, atomic_load(&nccl->comms) == 0 && atomic_load(&nccl->threads) == 0);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+    if (env->rank != 0)
+        return;
+    CHECK(env, roots_come_to(0));
+    symmem_context_free(env->context); /* no rank is needed for that */
+    env->context = NULL;
+    /* One whose ranks do not meet would stay: none is begun for the sake of another. */
+    CHECK(env, atomic_load(&nccl->inits) <= inits + 1);
+}
+
+static void test_ends(void) {
+    use_library(PLAIN_NCCL);
+    for (int i = 0; i < 4; i++)
+        run_processes((plan){
+            .world = 3, .body = body_ends, .argument = i, .backend = nccl_table(), .killed = 1});
+    /* NCCL knows of it first, as an error: inside the communicator, inside the registration, later
+     * and at once. */
+    env_dying =
+        mmap(NULL, sizeof *env_dying, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CU_ASSERT_PTR_NOT_EQUAL_FATAL(env_dying, MAP_FAILED);
+    for (int i = 5; i < 12; i += 2) {
+        atomic_store(env_dying, 0);
+        run_processes((plan){
+            .world = 3, .body = body_ends, .argument = i, .backend = nccl_table(), .killed = 1});
+    }
+    munmap(env_dying, sizeof *env_dying);
+    env_dying = NULL;
+}
+
+static const unit_case tests[] = {
+    {"calls of NCCL fail", test_faults},
+    {"steps fail", test_points},
+    {"the driver fails", test_driver},
+    {"the device does not get to a kernel", test_stuck},
+    {"the driver loads a kernel", test_loading},
+    {"other handles stay", test_others_stay},
+    {"groups end", test_given_up},
+    {"ranks end", test_ends},
+};
+
+int main(void) {
+    return RUN_TESTS("nccl_faults", tests);
+}

@@ -1,0 +1,693 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Limits and ends of the NCCL backend's collectives for groups that span more than direct access,
+ * on a fake libnccl and a fake driver: NCCL's kernels know none, so the host keeps them.
+ */
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "nccl_span_ranks.h"
+
+/* --- limits ------------------------------------------------------------------------- */
+
+typedef struct trouble {
+    fake_nccl_way way;
+    ncclResult_t result;
+    symmem_status wanted; /* of the rank that it hits */
+    bool on_stream;
+    uint32_t limit_ms; /* 0: LIMIT_MS */
+} trouble;
+
+static const trouble troubles[] = {
+    {FAKE_NEVER_ENDS, ncclSuccess, SYMMEM_TIMEOUT, false, 0},
+    {FAKE_NEVER_ENDS, ncclSuccess, SYMMEM_TIMEOUT, true, 0},
+    {FAKE_RUNS_ON, ncclSuccess, SYMMEM_TIMEOUT, false, 0},
+    {FAKE_RUNS_ON, ncclSuccess, SYMMEM_TIMEOUT, true, 0},
+    {FAKE_FAILS_AT_ONCE, ncclInvalidUsage, SYMMEM_BACKEND, false, 0},
+    {FAKE_FAILS_AT_ONCE, ncclInvalidUsage, SYMMEM_BACKEND, true, 0},
+    {FAKE_FAILS_LATER, ncclRemoteError, SYMMEM_PEER_LOST, true, 0},
+    {FAKE_FAILS_LATER, ncclInternalError, SYMMEM_BACKEND, false, 0},
+    {FAKE_FAILS_LATER, ncclInternalError, SYMMEM_BACKEND, true, 0},
+    {FAKE_FAILS_LATER, ncclInternalError, SYMMEM_BACKEND, true, 1500},
+};
+
+/* Any rendezvous of the group gives all of its handles another communicator. */
+static void reduce_anew(rank_env *env, symmem_handle *handle, void *ptr, symmem_stream *stream) {
+    void *other = NULL;
+    symmem_handle *second = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &other));
+    CHECK_OK(env, meet_at(env, other, 10000, &second));
+    if (handle == NULL) { /* that is poisoned: the new one */
+        handle = second;
+        ptr = other;
+    }
+    fill(env, ptr, N);
+    env_meet(env);
+    CHECK_OK(env, reduce_well(env, handle, ptr, stream));
+    for (int i = 0; i < N; i++)
+        CHECK(env, ((int *)ptr)[i] == sum(env, i));
+    env_meet(env);
+    symmem_handle_release(second);
+    CHECK_OK(env, symmem_free(env->context, other));
+}
+
+/* The communicator is gone. */
+static void mend(rank_env *env, symmem_handle *handle, void *ptr, symmem_stream *stream) {
+    CHECK_OK(env, symmem_handle_reset(handle, 5000));
+    CHECK_STATUS(env, reduce_once(env, handle, ptr, stream), SYMMEM_STALE);
+    reduce_anew(env, handle, ptr, stream);
+}
+
+/* Whoever fails is told first; then the watcher gives the communicator up. */
+static bool come_to(int comms) {
+    const struct timespec pause = {.tv_nsec = 1000000};
+    for (int i = 0; i < 10000 && atomic_load(&nccl->comms) != comms; i++)
+        nanosleep(&pause, NULL);
+    return atomic_load(&nccl->comms) == comms;
+}
+
+/* On a busy machine NCCL's error may come when the limit is nearly over, or only after it. */
+static bool is_told_late(const trouble *wanted, uint64_t begin_ns) {
+    const uint64_t failed_ns = atomic_load(&nccl->failed_ns); /* or of an earlier call */
+    return wanted->way == FAKE_FAILS_LATER && wanted->limit_ms == 0 &&
+           (failed_ns < begin_ns || failed_ns - begin_ns > LIMIT_MS / 3 * CUDA_NS_PER_MS);
+}
+
+static void body_troubles(rank_env *env) {
+    const trouble *wanted = &troubles[env->plan->argument];
+    void *ptr = NULL;
+    symmem_stream *stream = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    if (handle == NULL)
+        return;
+    if (wanted->on_stream)
+        CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    CHECK_OK(env, reduce_well(env, handle, ptr, stream));
+    env_meet(env);
+    if (env->rank == 0) {
+        nccl->way = wanted->way;
+        nccl->rank = 1;
+        nccl->result = wanted->result;
+        atomic_store(&nccl->skip, 0);
+        nccl->call = FAKE_COLLECTIVE;
+    }
+    env_meet(env);
+    uint64_t begin_ns = cuda_now_ns();
+    uint32_t limit_ms = wanted->limit_ms != 0 ? wanted->limit_ms : LIMIT_MS;
+    symmem_status status = reduce_within(env, handle, ptr, stream, limit_ms);
+    uint64_t elapsed_ms = (cuda_now_ns() - begin_ns) / CUDA_NS_PER_MS;
+    CHECK(env, elapsed_ms < limit_ms + 4000);
+    if (wanted->limit_ms != 0 && env->rank == 1) /* held back, and no longer than it should be */
+        CHECK(env, elapsed_ms + 50 >= NCCL_LOSS_MS && elapsed_ms < wanted->limit_ms - 100);
+    if (wanted->way == FAKE_RUNS_ON) /* whom it hits is open */
+        CHECK(env, status == SYMMEM_TIMEOUT);
+    else if (status != SYMMEM_TIMEOUT || !is_told_late(wanted, begin_ns))
+        CHECK_STATUS(env, status, env->rank == 1 ? wanted->wanted : SYMMEM_TIMEOUT);
+    env_meet(env);
+    if (env->rank == 0)
+        nccl->call = FAKE_NO_CALL;
+    env_meet(env);
+    CHECK(env, come_to(env->world));
+    env_meet(env);
+    CHECK_STATUS(env, reduce_once(env, handle, ptr, stream), SYMMEM_POISONED);
+    mend(env, handle, ptr, stream);
+    if (stream != NULL)
+        CHECK_OK(env, symmem_stream_destroy(stream));
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_troubles(void) {
+    use_library(PLAIN_NCCL);
+    nccl->domain = 1;
+    for (size_t i = 0; i < sizeof troubles / sizeof troubles[0]; i++)
+        run_nccl(3, body_troubles, (int)i);
+    nccl->domain = 0;
+}
+
+/* Who did not call has nothing under way, and has to hear of it all the same. */
+static void body_one_calls(rank_env *env) {
+    void *ptr = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    if (handle == NULL)
+        return;
+    CHECK_OK(env, reduce_well(env, handle, ptr, NULL));
+    env_meet(env);
+    if (env->rank == 0)
+        CHECK_STATUS(env, reduce_once(env, handle, ptr, NULL), SYMMEM_TIMEOUT);
+    env_meet(env);
+    if (env->plan->argument == 1) /* and before any reset */
+        reduce_anew(env, NULL, NULL, NULL);
+    mend(env, handle, ptr, NULL);
+    env_meet(env);
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_one_calls(void) {
+    use_library(PLAIN_NCCL);
+    nccl->domain = 1;
+    run_nccl(3, body_one_calls, 0);
+    run_nccl(3, body_one_calls, 1);
+    nccl->domain = 0;
+}
+
+/* A call that waits in NCCL for its peers does not keep another one beyond its limit. */
+static void body_beside(rank_env *env) {
+    void *pa = NULL, *pb = NULL;
+    symmem_stream *stream = NULL;
+    symmem_handle *a = env_handle(env, &pa), *b = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &pb));
+    CHECK_OK(env, meet_at(env, pb, 10000, &b));
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    CHECK_OK(env, reduce_well(env, a, pa, NULL));
+    if (env->rank == 0) {
+        nccl->way = FAKE_RUNS_ON;
+        nccl->rank = 0;
+        atomic_store(&nccl->skip, 0);
+        nccl->call = FAKE_COLLECTIVE;
+    }
+    env_meet(env);
+    if (env->rank == 0) {
+        int64_t count = N;
+        DLTensor all = tensor_of(env, pa, 1, &count, 32);
+        uint64_t begin_ns = cuda_now_ns();
+        CHECK_OK(env, symmem_all_reduce(a, &all, SYMMEM_SUM, &all, 0, LIMIT_MS, stream));
+        CHECK_STATUS(env, reduce_within(env, b, pb, NULL, 6000), SYMMEM_POISONED);
+        CHECK_STATUS(env, symmem_stream_synchronize(stream, 10000), SYMMEM_TIMEOUT);
+        CHECK(env, cuda_now_ns() - begin_ns < 4000 * CUDA_NS_PER_MS);
+        nccl->call = FAKE_NO_CALL;
+    }
+    env_meet(env);
+    CHECK_OK(env, symmem_stream_destroy(stream));
+    symmem_handle_release(a);
+    symmem_handle_release(b);
+    CHECK_OK(env, symmem_free(env->context, pa));
+    CHECK_OK(env, symmem_free(env->context, pb));
+}
+
+static void test_beside(void) {
+    run_apart(body_beside, 0);
+}
+
+static atomic_bool is_over, has_returned;
+
+static bool is_running(const void *stream) {
+    return !atomic_load(&is_over) && is_held(stream);
+}
+
+/* Lets go what would hold a call for ever, so that one without a limit fails this test only. The
+ * fake driver goes on with a stream when it is asked for it. */
+static void *let_go(void *stream) {
+    bool idle = false;
+    for (int i = 0; i < 4000 && !atomic_load(&has_returned); i++)
+        usleep(1000);
+    atomic_store(&held_stream, NULL);
+    atomic_store(&is_over, true);
+    while (symmem_stream_query(stream, &idle) == SYMMEM_OK && !idle)
+        usleep(1000);
+    return NULL;
+}
+
+static uint64_t ms_since(uint64_t begin_ns) {
+    return (cuda_now_ns() - begin_ns) / CUDA_NS_PER_MS;
+}
+
+static void expect_at_limit(rank_env *env, uint64_t begin_ns) {
+    uint64_t elapsed_ms = ms_since(begin_ns);
+    CHECK(env, elapsed_ms >= LIMIT_MS && elapsed_ms < LIMIT_MS + 2500);
+}
+
+enum { LONG_LIMIT, NO_LIMIT };
+
+/* It waits for its turn, as the other one does in NCCL for peers that do not come. Nor does it wait
+ * for the communicator's end, which takes its time where the other has no limit. */
+static void body_behind(rank_env *env) {
+    const bool without = env->plan->argument == NO_LIMIT;
+    void *pa = NULL, *pb = NULL;
+    pthread_t thread;
+    symmem_handle *a = env_handle(env, &pa), *b = NULL;
+    other_call first = {env, a, pa, without ? 0 : 7000, SYMMEM_OK};
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &pb));
+    CHECK_OK(env, meet_at(env, pb, 10000, &b));
+    CHECK_OK(env, reduce_well(env, a, pa, NULL));
+    env_meet(env);
+    if (env->rank == 0) {
+        CHECK(env, pthread_create(&thread, NULL, call_other, &first) == 0);
+        CHECK(env, await_other_call(env));
+        usleep(20000);
+        atomic_store(&nccl->held, without);
+        uint64_t begin_ns = cuda_now_ns();
+        CHECK_STATUS(env, reduce_within(env, b, pb, NULL, LIMIT_MS), SYMMEM_TIMEOUT);
+        expect_at_limit(env, begin_ns);
+        CHECK(env, last_record().elapsed_ns >= LIMIT_MS * CUDA_NS_PER_MS);
+        atomic_store(&nccl->held, 0);
+        CHECK(env, pthread_join(thread, NULL) == 0);
+        CHECK_STATUS(env, first.status, SYMMEM_POISONED);
+        CHECK(env, ms_since(begin_ns) < 5000);
+        CHECK_STATUS(env, reduce_once(env, b, pb, NULL), SYMMEM_POISONED);
+    }
+    env_meet(env);
+    CHECK_OK(env, symmem_handle_reset(b, 5000));
+    mend(env, a, pa, NULL);
+    env_meet(env);
+    symmem_handle_release(a);
+    symmem_handle_release(b);
+    CHECK_OK(env, symmem_free(env->context, pa));
+    CHECK_OK(env, symmem_free(env->context, pb));
+}
+
+/* A handle and a stream on which a collective has gone well. */
+static symmem_handle *begin_on_stream(rank_env *env, void **ptr, symmem_stream **stream) {
+    symmem_handle *handle = env_handle(env, ptr);
+    CHECK_OK(env, symmem_stream_create(env->context, -1, stream));
+    CHECK_OK(env, reduce_well(env, handle, *ptr, *stream));
+    env_meet(env);
+    return handle;
+}
+
+static void end_on_stream(rank_env *env, symmem_handle *handle, void *ptr, symmem_stream *stream) {
+    CHECK_OK(env, symmem_stream_destroy(stream));
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+/* NCCL waits for peers in the call, whatever keeps the stream from getting there. */
+static void body_late_stream(rank_env *env) {
+    void *ptr = NULL;
+    symmem_stream *stream = NULL;
+    pthread_t thread;
+    symmem_handle *handle = begin_on_stream(env, &ptr, &stream);
+    if (env->rank == 0) {
+        int64_t count = N;
+        DLTensor all = tensor_of(env, ptr, 1, &count, 32);
+        hold(stream);
+        atomic_store(&has_returned, false);
+        CHECK(env, pthread_create(&thread, NULL, let_go, stream) == 0);
+        uint64_t begin_ns = cuda_now_ns();
+        CHECK_OK(env, symmem_all_reduce(handle, &all, SYMMEM_SUM, &all, 0, LIMIT_MS, stream));
+        expect_at_limit(env, begin_ns);
+        atomic_store(&has_returned, true);
+        CHECK_STATUS(env, symmem_stream_synchronize(stream, 5000), SYMMEM_TIMEOUT);
+        CHECK(env, pthread_join(thread, NULL) == 0);
+    }
+    env_meet(env);
+    mend(env, handle, ptr, stream);
+    end_on_stream(env, handle, ptr, stream);
+}
+
+/* Where the call is through with NCCL its time counts from when the stream gets there. */
+static void body_stream_in_time(rank_env *env) {
+    const uint32_t limit_ms = 3000; /* in which all streams get there */
+    void *ptr = NULL;
+    symmem_stream *stream = NULL;
+    symmem_handle *handle = begin_on_stream(env, &ptr, &stream);
+    int64_t count = N;
+    DLTensor all = tensor_of(env, ptr, 1, &count, 32);
+    if (env->rank == 0)
+        hold(stream);
+    env_meet(env);
+    CHECK_OK(env, symmem_all_reduce(handle, &all, SYMMEM_SUM, &all, 0, limit_ms, stream));
+    usleep((limit_ms + 200) * 1000);
+    env_meet(env);
+    atomic_store(&held_stream, NULL);
+    CHECK_OK(env, symmem_stream_synchronize(stream, 5000));
+    env_meet(env);
+    end_on_stream(env, handle, ptr, stream);
+}
+
+/* The driver does not take the callback behind the collective, whose kernel does not end: the call
+ * waits for the stream, and the limit ends that; also where the stream is behind other work, of
+ * which no limit is known. */
+static void body_no_callback(rank_env *env) {
+    const bool behind = env->plan->argument != 0;
+    void *ptr = NULL;
+    symmem_stream *stream = NULL;
+    pthread_t thread;
+    symmem_handle *handle = begin_on_stream(env, &ptr, &stream);
+    if (env->rank == 0) {
+        nccl->way = FAKE_RUNS_ON;
+        nccl->rank = 0;
+        atomic_store(&nccl->skip, 0);
+        nccl->call = FAKE_COLLECTIVE;
+        atomic_store(&is_over, false);
+        fake_cuda_hooks.is_busy = is_running;
+        fake_fail_calls("cuLaunchHostFunc", 1, 1, CUDA_ERROR_UNKNOWN);
+        atomic_store(&has_returned, false);
+        if (behind) {
+            hold(stream);
+            fake_cuda_hooks.is_busy = is_running;
+        }
+        CHECK(env, pthread_create(&thread, NULL, let_go, stream) == 0);
+        int64_t count = N;
+        DLTensor all = tensor_of(env, ptr, 1, &count, 32);
+        uint64_t begin_ns = cuda_now_ns();
+        CHECK_OK(env, symmem_all_reduce(handle, &all, SYMMEM_SUM, &all, 0, LIMIT_MS, stream));
+        expect_at_limit(env, begin_ns);
+        atomic_store(&has_returned, true);
+        CHECK_STATUS(env, symmem_stream_synchronize(stream, 5000), SYMMEM_TIMEOUT);
+        CHECK(env, fake_calls_failed() == 1);
+        CHECK(env, pthread_join(thread, NULL) == 0);
+        fake_fail_calls(NULL, 0, 0, CUDA_SUCCESS);
+        nccl->call = FAKE_NO_CALL;
+    }
+    env_meet(env);
+    mend(env, handle, ptr, stream);
+    end_on_stream(env, handle, ptr, stream);
+}
+
+/* Who leaves without his turn has not been in NCCL, where his peers may be: nobody goes on there.
+ */
+static void body_no_turn(rank_env *env) {
+    void *pa = NULL, *pb = NULL;
+    pthread_t thread;
+    symmem_handle *a = env_handle(env, &pa), *b = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &pb));
+    CHECK_OK(env, meet_at(env, pb, 10000, &b));
+    CHECK_OK(env, reduce_well(env, a, pa, NULL));
+    env_meet(env);
+    if (env->rank == 0) {
+        begin_keeping(env, &thread);
+        uint64_t begin_ns = cuda_now_ns();
+        CHECK_STATUS(env, reduce_once(env, a, pa, NULL), SYMMEM_TIMEOUT);
+        expect_at_limit(env, begin_ns);
+        CHECK_STATUS(env, reduce_once(env, b, pb, NULL), SYMMEM_STALE);
+        end_keeping(env, thread);
+    }
+    env_meet(env);
+    mend(env, a, pa, NULL);
+    env_meet(env);
+    symmem_handle_release(a);
+    symmem_handle_release(b);
+    CHECK_OK(env, symmem_free(env->context, pa));
+    CHECK_OK(env, symmem_free(env->context, pb));
+}
+
+/* The driver refuses a call when it is about to begin, which its peers do not know: nobody goes on
+ * there, for their next call would meet this one in NCCL. */
+static void body_no_begin(rank_env *env) {
+    void *ptr = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    CHECK_OK(env, reduce_well(env, handle, ptr, NULL));
+    env_meet(env);
+    if (env->rank == 0) {
+        fake_fail_calls("cuLaunchHostFunc", 0, 1, CUDA_ERROR_UNKNOWN);
+        CHECK_STATUS(env, reduce_once(env, handle, ptr, NULL), SYMMEM_BACKEND);
+        fake_fail_calls(NULL, 0, 0, CUDA_SUCCESS);
+        CHECK_STATUS(env, reduce_once(env, handle, ptr, NULL), SYMMEM_STALE);
+    }
+    env_meet(env);
+    reduce_anew(env, handle, ptr, NULL);
+    env_meet(env);
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_behind(void) {
+    run_apart(body_no_turn, 0);
+    run_apart(body_no_begin, 0);
+    run_apart(body_behind, LONG_LIMIT);
+    CU_ASSERT_EQUAL_FATAL(CU_get_number_of_failures(), 0); /* the next one would not end */
+    run_apart(body_behind, NO_LIMIT);
+}
+
+static void test_late_stream(void) {
+    run_apart(body_stream_in_time, 0);
+    run_apart(body_late_stream, 0);
+    run_apart(body_no_callback, 0);
+    run_apart(body_no_callback, 1);
+}
+
+/* --- what is short ------------------------------------------------------------------ */
+
+static _Thread_local bool is_short; /* of threads */
+
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*body)(void *), void *argument);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*body)(void *), void *argument);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*body)(void *), void *argument) {
+    return is_short ? EAGAIN : __real_pthread_create(thread, attributes, body, argument);
+}
+
+/* No rank has called by then, so the next call is everybody's. */
+static void body_no_thread(rank_env *env) {
+    void *ptr = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    if (handle == NULL)
+        return;
+    is_short = true;
+    CHECK_STATUS(env, reduce_once(env, handle, ptr, NULL), SYMMEM_LIMIT);
+    is_short = false;
+    CHECK(env, last_record().system_errno == EAGAIN);
+    CHECK(env, strstr(last_record().message, "thread") != NULL);
+    env_meet(env);
+    CHECK_OK(env, reduce_well(env, handle, ptr, NULL));
+    env_meet(env);
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_no_thread(void) {
+    run_apart(body_no_thread, 0);
+}
+
+/* --- a device that is lost ---------------------------------------------------------- */
+
+static atomic_bool is_broken;
+
+static sm_link *_Atomic breaks_with; /* as soon as that is poisoned; NULL: it does not */
+
+static bool is_lost(const void *stream) {
+    const sm_link *link = atomic_load(&breaks_with);
+    const bool broken = atomic_load(&is_broken) || (link != NULL && atomic_load(&link->poisoned));
+    return broken && nccl->is_running(stream);
+}
+
+static void *break_soon(void *unused) {
+    usleep(100000);
+    atomic_store(&is_broken, true);
+    return unused;
+}
+
+/* Whether nobody looks any more at what is under way there, which keeps neither its handle nor the
+ * place where its failure stands. */
+static bool are_forgotten(nccl_state *state) {
+    pthread_mutex_lock(&state->lock);
+    const bool none = state->flights == NULL;
+    pthread_mutex_unlock(&state->lock);
+    return none;
+}
+
+enum { LOST_ON_STREAM, LOST_IN_CALL, LOST_WITHDRAWN };
+
+static int calls_before; /* of NCCL */
+
+/* When the next call is in NCCL, which has the turn for as long as it is there. */
+static void *keep_turn_next(void *span) {
+    for (int i = 0; i < 20000 && atomic_load(&nccl->collectives) == calls_before; i++)
+        usleep(500);
+    return keep_turn(span);
+}
+
+static void begin_keeping_next(rank_env *env, pthread_t *keeper) {
+    atomic_store(&turn_goes_on, false);
+    calls_before = atomic_load(&nccl->collectives);
+    CHECK(env, pthread_create(keeper, NULL, keep_turn_next,
+                              nccl_state_of(env->context->instance)->spans) == 0);
+}
+
+/* The last one is over its limit, and nobody can end its communicator. */
+static void call_and_lose(rank_env *env, symmem_handle *handle, void *ptr, symmem_stream *stream) {
+    const int way = env->plan->argument;
+    int64_t count = N;
+    pthread_t thread;
+    DLTensor all = tensor_of(env, ptr, 1, &count, 32);
+    if (way == LOST_WITHDRAWN) {
+        atomic_store(&breaks_with, handle->link);
+        begin_keeping_next(env, &thread);
+        CHECK_STATUS(env, reduce_once(env, handle, ptr, NULL), SYMMEM_TIMEOUT);
+        CHECK(env, are_forgotten(nccl_state_of(env->context->instance)));
+        end_keeping(env, thread);
+        return;
+    }
+    CHECK(env, pthread_create(&thread, NULL, break_soon, NULL) == 0);
+    CHECK_STATUS(env,
+                 symmem_all_reduce(handle, &all, SYMMEM_SUM, &all, 0, 20000,
+                                   way == LOST_ON_STREAM ? stream : NULL),
+                 way == LOST_ON_STREAM ? SYMMEM_OK : SYMMEM_BACKEND);
+    CHECK(env, pthread_join(thread, NULL) == 0);
+}
+
+static void lose_device(rank_env *env, symmem_handle *handle, void *ptr, symmem_stream *stream) {
+    cuda_instance *instance = env->context->instance;
+    nccl_state *state = nccl_state_of(instance);
+    nccl->way = FAKE_RUNS_ON;
+    nccl->rank = 0;
+    atomic_store(&nccl->skip, 0);
+    nccl->call = FAKE_COLLECTIVE;
+    fake_cuda_hooks.is_lost = is_lost;
+    call_and_lose(env, handle, ptr, stream);
+    for (int i = 0; i < 5000 && atomic_load(&instance->pending_count) != 0; i++)
+        usleep(1000);
+    CHECK(env, atomic_load(&instance->pending_count) == 0);
+    CHECK(env, are_forgotten(state));
+    if (env->plan->argument != LOST_WITHDRAWN) /* peers may wait in NCCL, without a limit */
+        CHECK(env, come_to(2 * env->world - 1));
+    nccl->call = FAKE_NO_CALL;
+    CHECK(env, nccl_span_end(instance, state->spans, NCCL_ANY_SERIAL,
+                             cuda_now_ns() + 10000 * CUDA_NS_PER_MS));
+    atomic_store(&is_broken, false);
+    atomic_store(&breaks_with, NULL);
+    fake_cuda_hooks.is_lost = NULL;
+}
+
+/* The driver calls nobody back on a device that is lost. */
+static void body_lost(rank_env *env) {
+    void *ptr = NULL;
+    symmem_stream *stream = NULL;
+    symmem_handle *handle = begin_on_stream(env, &ptr, &stream);
+    if (env->rank == 0)
+        lose_device(env, handle, ptr, stream);
+    env_meet(env);
+    end_on_stream(env, handle, ptr, stream);
+}
+
+static void test_lost(void) {
+    setenv("SYMMEM_CUDA_LATE_MS", "50", 1);
+    for (int way = LOST_ON_STREAM; way <= LOST_WITHDRAWN; way++)
+        run_apart(body_lost, way);
+    unsetenv("SYMMEM_CUDA_LATE_MS");
+}
+
+/* --- a kernel that goes on ----------------------------------------------------------- */
+
+#define STAY_MS 1000u /* a limit before which the keeper has the turn, or the watcher takes it */
+
+static void *go_on_late(void *unused) {
+    usleep(1000 * (STAY_MS + 1500));
+    atomic_store(&turn_goes_on, true);
+    return unused;
+}
+
+/* NCCL's kernels cannot be told to leave the caller's memory alone: a call without a stream that is
+ * over its limit does not return before they have ended. */
+static void stay_with_kernel(rank_env *env, symmem_handle *handle, void *ptr) {
+    cuda_instance *instance = env->context->instance;
+    pthread_t keeper, helper;
+    nccl->way = FAKE_RUNS_ON;
+    nccl->rank = 0;
+    atomic_store(&nccl->skip, 0);
+    nccl->call = FAKE_COLLECTIVE;
+    begin_keeping_next(env, &keeper);
+    CHECK(env, pthread_create(&helper, NULL, go_on_late, NULL) == 0);
+    CHECK_STATUS(env, reduce_within(env, handle, ptr, NULL, STAY_MS), SYMMEM_TIMEOUT);
+    CHECK(env, atomic_load(&turn_goes_on));
+    CHECK(env, atomic_load(&instance->pending_count) == 0);
+    nccl->call = FAKE_NO_CALL;
+    CHECK(env, pthread_join(helper, NULL) == 0);
+    end_keeping(env, keeper);
+}
+
+static void body_stays(rank_env *env) {
+    void *ptr = NULL;
+    symmem_stream *stream = NULL;
+    symmem_handle *handle = begin_on_stream(env, &ptr, &stream);
+    if (env->rank == 0)
+        stay_with_kernel(env, handle, ptr);
+    env_meet(env);
+    end_on_stream(env, handle, ptr, stream);
+}
+
+static void test_stays(void) {
+    setenv("SYMMEM_CUDA_LATE_MS", "50", 1);
+    run_apart(body_stays, 0);
+    unsetenv("SYMMEM_CUDA_LATE_MS");
+}
+
+/* --- ends --------------------------------------------------------------------------- */
+
+enum { ON_STREAM = 1, NCCL_FIRST = 2 };
+/* In memory that the processes share: whether rank 1 is, and how many have seen all of it. */
+static atomic_int *leaving, *through;
+
+/* Nobody is to miss another rank as well. */
+static void leave_together(int ranks) {
+    atomic_fetch_add(through, 1);
+    for (int i = 0; i < 20000 && atomic_load(through) < ranks; i++)
+        usleep(1000);
+}
+
+/* A rank that is no more, of which NCCL may know first, as an error. */
+static void body_ends(rank_env *env) {
+    void *ptr = NULL;
+    symmem_stream *stream = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    if (handle == NULL)
+        return;
+    if ((env->plan->argument & ON_STREAM) != 0)
+        CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    CHECK_OK(env, symmem_group_barrier(env->group, 20000));
+    bool nccl_first = (env->plan->argument & NCCL_FIRST) != 0;
+    if (env->rank == 1 && nccl_first)
+        die_soon(leaving);
+    else if (env->rank == 1)
+        raise(SIGKILL); /* sanitizers take a second to exit */
+    if (nccl_first)
+        await_death(leaving);
+    if (nccl_first) { /* this process's library */
+        nccl->way = FAKE_FAILS_LATER;
+        nccl->rank = env->rank;
+        nccl->result = ncclInternalError;
+        atomic_store(&nccl->skip, 0);
+        nccl->call = FAKE_COLLECTIVE;
+    }
+    int64_t count = N;
+    DLTensor all = tensor_of(env, ptr, 1, &count, 32);
+    uint64_t begin_ns = cuda_now_ns();
+    symmem_status status = symmem_all_reduce(handle, &all, SYMMEM_SUM, &all, 0, 0, stream);
+    if (status == SYMMEM_OK && stream != NULL)
+        status = symmem_stream_synchronize(stream, 10000);
+    CHECK_STATUS(env, status, SYMMEM_PEER_LOST);
+    CHECK(env, last_record().failed_rank == 1);
+    CHECK(env, cuda_now_ns() - begin_ns < 4000 * CUDA_NS_PER_MS);
+    leave_together(2);
+    if (stream != NULL)
+        CHECK_OK(env, symmem_stream_destroy(stream));
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_ends(void) {
+    use_library(PLAIN_NCCL);
+    nccl->domain = 1;
+    leaving =
+        mmap(NULL, 2 * sizeof *leaving, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CU_ASSERT_PTR_NOT_EQUAL_FATAL(leaving, MAP_FAILED);
+    through = leaving + 1;
+    for (int i = 0; i <= (ON_STREAM | NCCL_FIRST); i++) {
+        atomic_store(leaving, 0);
+        atomic_store(through, 0);
+        run_processes((plan){
+            .world = 3, .body = body_ends, .argument = i, .backend = nccl_table(), .killed = 1});
+    }
+    munmap(leaving, 2 * sizeof *leaving);
+    nccl->domain = 0;
+}
+
+static const unit_case tests[] = {
+    {"limits", test_troubles},
+    {"one rank calls", test_one_calls},
+    {"ranks end", test_ends},
+    {"one call beside another", test_beside},
+    {"no thread for the limits", test_no_thread},
+    {"a stream that is behind", test_late_stream},
+    {"one call behind another", test_behind},
+    {"a device that is lost", test_lost},
+    {"a kernel that goes on", test_stays},
+};
+
+int main(void) {
+    return RUN_TESTS("nccl_span_limits", tests);
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The conformance runner on a machine that is late, or quiet, and with several cases at a time. */
+#include "runner_run.h"
+
+static const char *const modes[] = {"process", "thread"};
+
+static int run_case(const char *test, const char *options) {
+    char arguments[300];
+
+    snprintf(arguments, sizeof(arguments), "--backend fake --filter '%s' %s 2>&1", test, options);
+    return run(arguments);
+}
+
+/* With one job and with several, ranks as processes and as threads. */
+static void each_way(const char *test, int status, const char *text, bool again) {
+    for (int i = 0; i < 4; i++) {
+        char options[80];
+
+        snprintf(options, sizeof(options), "--jobs %d --repeat 2 --rank-mode %s", 1 + i / 2,
+                 modes[i % 2]);
+        CU_ASSERT_EQUAL(run_case(test, options), status);
+        CU_ASSERT(says(text));
+        CU_ASSERT_EQUAL(strstr(output, "run again") != NULL, again);
+    }
+}
+
+static void test_run_again(void) {
+    each_way("late.once", 0, " s): run again: the machine ", true);
+    each_way("late.always", 1, " (run again twice: the machine ", true);
+    each_way("late.hangs_once", 0, " s): run again: the machine ", true);
+}
+
+static void test_not_run_again(void) {
+    each_way("late.quiet", 1, "a rank was kept from running (test_late.c:", false);
+    each_way("late.another_check", 1, "a rank was kept from running (test_late.c:", false);
+    each_way("late.another_rank", 1, "expected OK, got LIMIT", false);
+    each_way("late.poison_alone", 1, "expected OK, got POISONED", false);
+}
+
+static void test_bounds(void) {
+    CU_ASSERT_EQUAL(run_case("late.late_bounds", ""), 0);
+    CU_ASSERT_EQUAL(run_case("late.quiet_bounds", ""), 1);
+    CU_ASSERT(
+        says("it takes no more than STOP_MS / 4: expected at most 30 ms, 0 of them for a late "
+             "machine, got 120 ms (test_late.c:"));
+    CU_ASSERT_PTR_NULL(strstr(output, "more failed check"));
+}
+
+/* Without the lines that differ from run to run. */
+static void strip_times(char *text, size_t capacity) {
+    size_t used = 0;
+
+    for (const char *line = output; *line != '\0'; line += strcspn(line, "\n") + 1)
+        if (strncmp(line, "  duration_ms:", 14) != 0 && used < capacity)
+            used += (size_t)snprintf(text + used, capacity - used, "%.*s",
+                                     (int)strcspn(line, "\n") + 1, line);
+}
+
+static void test_same_report(void) {
+    const char *filter = "good.*,kit.*,bad.fails*,bad.crashes,bad.leaks_process,bad.leaks_name,bad."
+                         "leaks_key,bad.leaks_timer,bad.is_killed,"
+                         "bad.prints_much,bad.changes_*";
+    static char reports[2][1 << 18];
+
+    for (int i = 0; i < 2; i++) {
+        char arguments[300];
+
+        snprintf(arguments, sizeof(arguments),
+                 "--backend fake --seed 5 --format tap --jobs %d --filter '%s' 2>/dev/null",
+                 i == 0 ? 1 : 7, filter);
+        CU_ASSERT_EQUAL(run(arguments), 1);
+        strip_times(reports[i], sizeof(reports[i]));
+    }
+    CU_ASSERT_STRING_EQUAL(reports[0], reports[1]);
+}
+
+static void test_job_that_ends(void) {
+    CU_ASSERT_EQUAL(run_case("jobs.ends_its_job,good.*", "--jobs 2"), 1);
+    CU_ASSERT(says("jobs.ends_its_job (0.00 s): the job that ran the case was ended by signal 9"));
+    CU_ASSERT(closes_with("6 passed, 1 failed, 1 skipped\n"));
+}
+
+/* The end comes at the first of the plan that did not pass, whatever ended before it. */
+static void test_stops_in_order(void) {
+    CU_ASSERT_EQUAL(run_case("bad.crashes,bad.leaves_by_exit", "--jobs 2 --stop-after 1"), 1);
+    CU_ASSERT(says("[ 1/2] error      bad.crashes ("));
+    CU_ASSERT(strstr(output, "bad.leaves_by_exit (") == NULL);
+    CU_ASSERT(closes_with("0 passed, 2 failed, 0 skipped\n"));
+}
+
+static void test_interrupted(void) {
+    char command[900];
+    int status;
+
+    snprintf(command, sizeof(command),
+             "timeout --foreground -k 5 -s TERM 2 %s --backend fake --jobs 2 --timeout 50 "
+             "--filter 'bad.hangs,bad.hangs_hard,bad.vacuous' 2>/dev/null | tail -n 1 | grep -qx "
+             "'0 passed, 3 failed, 0 skipped'",
+             program);
+    status = system(command);
+    CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void test_options(void) {
+    CU_ASSERT_EQUAL(run_case("good.*", "--jobs 0"), 1);
+    CU_ASSERT(says("--jobs wants a number from 1 to 64, not '0'"));
+    CU_ASSERT_EQUAL(run_case("good.passes,good.prints", "--jobs 5"), 0);
+    CU_ASSERT(says(", 2 at a time\n"));
+    CU_ASSERT_EQUAL(run_case("good.passes,good.prints", "--verbose"), 0);
+    CU_ASSERT(strstr(output, " at a time\n") == NULL);
+    CU_ASSERT_EQUAL(run_case("good.passes,good.prints", "--keep-ranks"), 0);
+    CU_ASSERT(strstr(output, " at a time\n") == NULL);
+    CU_ASSERT_EQUAL(run("--backend device --ranks 1 --filter 'good.passes,good.prints' 2>&1"), 0);
+    CU_ASSERT(strstr(output, " at a time\n") == NULL);
+    CU_ASSERT_EQUAL(run_case("good.passes,good.prints", "--keep-ranks --jobs 2"), 0);
+    CU_ASSERT(says(", 2 at a time\n"));
+}
+
+static const unit_case cases[] = {
+    {"run again on a late machine", test_run_again},
+    {"not run again", test_not_run_again},
+    {"bounds ask for the lateness", test_bounds},
+    {"several jobs make the same report", test_same_report},
+    {"a job that ends", test_job_that_ends},
+    {"the run stops in the plan's order", test_stops_in_order},
+    {"several jobs are interrupted", test_interrupted},
+    {"how many jobs", test_options},
+};
+
+int main(void) {
+    return RUNNER_MAIN("runner_late", cases);
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* One instance of the emulation for all cases of a program: UNIT_MAIN_WITHIN its setup and
+ * teardown.
+ */
+#ifndef SHM_INSTANCE_H
+#define SHM_INSTANCE_H
+
+#include "shm.h"
+#include "shm_fake_host.h"
+#include "unit_main.h"
+
+static const symmem_backend *backend;
+static fake_host host;
+static void *instance;
+
+static int setup(void) {
+    backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    instance = fake_open(&host);
+    return 0;
+}
+
+static int teardown(void) {
+    backend->close(instance);
+    return 0;
+}
+
+__attribute__((unused)) static void *new_stream(void) {
+    void *stream = NULL;
+    CU_ASSERT_EQUAL_FATAL(backend->stream_create(instance, 0, &stream), SYMMEM_OK);
+    return stream;
+}
+
+#endif

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Every resource that the emulation asks for is refused once, in turn: the call says so with the
+ * right status, outputs stay untouched, and nothing leaks. Likewise every test point.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "shm.h"
+#include "shm_fake_host.h"
+#include "unit_main.h"
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
+    __has_feature(memory_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#endif
+
+static const symmem_backend *backend;
+
+#ifndef SANITIZED
+/* The sanitizers have allocators of their own, that must not be replaced. */
+
+/* Refusals left until the one that counts, in the armed thread; -1: not armed. */
+static _Thread_local int until_refusal = -1;
+
+void *__libc_malloc(size_t bytes);
+void *__libc_calloc(size_t count, size_t bytes);
+void *__libc_realloc(void *old, size_t bytes);
+void __libc_free(void *old);
+
+static atomic_int live_count; /* allocations not yet freed, in the whole program */
+
+static bool refused(void) {
+    if (until_refusal < 0)
+        return false;
+    return until_refusal-- == 0;
+}
+
+static void *counted(void *fresh) {
+    if (fresh)
+        atomic_fetch_add(&live_count, 1);
+    else
+        errno = ENOMEM;
+    return fresh;
+}
+
+void *malloc(size_t bytes) {
+    return counted(refused() ? NULL : __libc_malloc(bytes));
+}
+
+void *calloc(size_t count, size_t bytes) {
+    return counted(refused() ? NULL : __libc_calloc(count, bytes));
+}
+
+void *realloc(void *old, size_t bytes) {
+    void *fresh = refused() ? NULL : __libc_realloc(old, bytes);
+    if (!old)
+        return counted(fresh);
+    if (!fresh)
+        errno = ENOMEM;
+    return fresh;
+}
+
+void free(void *old) {
+    if (old)
+        atomic_fetch_sub(&live_count, 1);
+    __libc_free(old);
+}
+
+int pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attributes) {
+    static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
+    (void)attributes;
+    if (refused())
+        return ENOMEM;
+    *mutex = fresh;
+    return 0;
+}
+
+int pthread_condattr_init(pthread_condattr_t *attributes) {
+    if (refused())
+        return ENOMEM;
+    memset(attributes, 0, sizeof *attributes);
+    return 0;
+}
+#endif
+
+typedef struct scenario {
+    fake_host host;
+    void *instance;
+    symmem_memory own;
+    symmem_memory peer;
+    symmem_share share;
+    symmem_peers peers;
+    void *buffers[1];
+    void *streams[2];
+    void *event;
+    void *graph;
+    void *object;
+    void *view;
+    symmem_share object_share;
+    uint32_t words[4];
+} scenario;
+
+#define STEP(call)                                                                                 \
+    do {                                                                                           \
+        symmem_status status_ = (call);                                                            \
+        if (status_ != SYMMEM_OK)                                                                  \
+            return status_;                                                                        \
+    } while (0)
+
+static symmem_status use_memory(scenario *s) {
+    STEP(backend->memory_alloc(s->instance, 0, 100000, &s->own));
+    STEP(backend->memory_export(s->instance, &s->own, &s->share));
+    STEP(backend->memory_import(s->instance, 0, &s->share, 100000, &s->peer));
+    s->buffers[0] = s->own.ptr;
+    s->peers = (symmem_peers){.size = sizeof s->peers,
+                              .host = &s->host.host,
+                              .world_size = 1,
+                              .channel_count = 1,
+                              .buffers = s->buffers,
+                              .buffer_bytes = 100000,
+                              .pads = s->buffers,
+                              .signals = s->buffers,
+                              .local_rank_count = 1};
+    void *tables[2];
+    return backend->peers_open(s->instance, &s->peers, &tables[0], &tables[1]);
+}
+
+static symmem_status use_streams(scenario *s) {
+    for (int i = 0; i < 2; i++)
+        STEP(backend->stream_create(s->instance, 0, &s->streams[i]));
+    STEP(backend->event_create(s->instance, 0, &s->event));
+    symmem_exec exec = {.stream = s->streams[0]};
+    STEP(backend->memset32(s->instance, 0, s->words, 5, 2, &exec));
+    STEP(backend->event_record(s->instance, s->event, s->streams[0]));
+    STEP(backend->stream_wait_event(s->instance, s->streams[1], s->event));
+    return backend->device_synchronize(s->instance, 0, 5000);
+}
+
+static symmem_status use_graph(scenario *s) {
+    symmem_exec exec = {.stream = s->streams[1]};
+    symmem_error_record record;
+    STEP(backend->capture_begin(s->instance, s->streams[0]));
+    STEP(backend->event_record(s->instance, s->event, s->streams[0]));
+    STEP(backend->stream_wait_event(s->instance, s->streams[1], s->event));
+    STEP(backend->write_value32(s->instance, 0, &s->words[3], 9, &exec));
+    STEP(backend->event_record(s->instance, s->event, s->streams[1]));
+    STEP(backend->stream_wait_event(s->instance, s->streams[0], s->event));
+    STEP(backend->capture_end(s->instance, s->streams[0], &s->graph));
+    STEP(backend->graph_launch(s->instance, s->graph, s->streams[0]));
+    STEP(backend->graph_launch(s->instance, s->graph, s->streams[1]));
+    STEP(backend->stream_synchronize(s->instance, s->streams[0], 5000, &record));
+    return backend->stream_synchronize(s->instance, s->streams[1], 5000, &record);
+}
+
+static symmem_status use_multicast(scenario *s) {
+    STEP(backend->multicast_create(s->instance, 0, 1, 100000, &s->object, &s->object_share));
+    STEP(backend->multicast_attach(s->instance, 0, &s->object_share, 100000, &s->view));
+    void *address;
+    return backend->multicast_bind(s->instance, s->view, &s->own, &s->peers, &address);
+}
+
+static symmem_status use_all(scenario *s) {
+    STEP(use_memory(s));
+    STEP(use_streams(s));
+    STEP(use_graph(s));
+    return use_multicast(s);
+}
+
+static void give_all_back(scenario *s) {
+    symmem_error_record record;
+    if (s->view)
+        backend->multicast_release(s->instance, s->view);
+    if (s->object) {
+        backend->multicast_release(s->instance, s->object);
+        backend->share_close(s->instance, &s->object_share);
+    }
+    for (int i = 0; i < 2; i++)
+        if (s->streams[i]) /* CAPTURE where a capture was cut short */
+            (void)backend->stream_synchronize(s->instance, s->streams[i], 5000, &record);
+    if (s->graph)
+        backend->graph_destroy(s->instance, s->graph);
+    if (s->event)
+        backend->event_destroy(s->instance, s->event);
+    for (int i = 0; i < 2; i++)
+        if (s->streams[i])
+            backend->stream_destroy(s->instance, s->streams[i]);
+    if (s->peers.priv)
+        backend->peers_close(s->instance, &s->peers);
+    backend->memory_release(s->instance, &s->peer);
+    if (s->share.kind)
+        backend->share_close(s->instance, &s->share);
+    backend->memory_release(s->instance, &s->own);
+    backend->close(s->instance);
+}
+
+static symmem_status run_scenario(scenario *s) {
+    symmem_backend_config config = {.size = sizeof config, .world_size = 1};
+    symmem_status status = backend->open(&s->host.host, &config, &s->instance);
+    return status == SYMMEM_OK ? use_all(s) : status;
+}
+
+#ifndef SANITIZED
+static void test_resources(void) {
+    int descriptors = fake_count_descriptors();
+    int mappings = fake_count_shared_mappings();
+    int threads = fake_count_threads();
+    int live = 0;
+    bool finished = false;
+    int count = -2; /* first two rounds without a refusal, for what is allocated once */
+    for (; count < 500 && !finished; count++) {
+        scenario s;
+        memset(&s, 0, sizeof s);
+        fake_host_init(&s.host);
+        until_refusal = count < 0 ? -1 : count;
+        symmem_status status = run_scenario(&s);
+        finished = until_refusal >= 0; /* there were fewer requests than that */
+        until_refusal = -1;
+        if (finished) {
+            CU_ASSERT_EQUAL(status, SYMMEM_OK);
+            CU_ASSERT_EQUAL(s.words[1], 5);
+            CU_ASSERT_EQUAL(s.words[3], 9);
+        } else if (status != SYMMEM_OK) { /* stdio's own buffers can be done without */
+            CU_ASSERT_EQUAL(status, SYMMEM_OUT_OF_MEMORY);
+            CU_ASSERT_EQUAL(atomic_load(&s.host.fail_count), 1);
+        }
+        if (s.instance)
+            give_all_back(&s);
+        pthread_mutex_destroy(&s.host.lock);
+        if (count == -1)
+            live = atomic_load(&live_count);
+    }
+    CU_ASSERT(finished);
+    CU_ASSERT(count > 40);
+    CU_ASSERT_EQUAL(fake_count_descriptors(), descriptors);
+    CU_ASSERT_EQUAL(fake_count_shared_mappings(), mappings);
+    CU_ASSERT(fake_threads_settle(threads));
+    CU_ASSERT_EQUAL(atomic_load(&live_count), live);
+}
+#endif
+
+static void test_points(void) {
+    static const char *const names[] = {"shm.open",
+                                        "shm.alloc.create",
+                                        "shm.alloc.backing",
+                                        "shm.alloc.map",
+                                        "shm.alloc.done",
+                                        "shm.export",
+                                        "shm.export.done",
+                                        "shm.import.map",
+                                        "shm.import.done",
+                                        "shm.peers.open",
+                                        "shm.multicast.create",
+                                        "shm.multicast.created",
+                                        "shm.multicast.attach",
+                                        "shm.multicast.attached",
+                                        "shm.multicast.bind",
+                                        "shm.multicast.bound",
+                                        "shm.stream.thread",
+                                        "shm.enqueue",
+                                        "shm.event.record",
+                                        "shm.event.wait",
+                                        "shm.synchronize",
+                                        "shm.capture.begin",
+                                        "shm.graph.create",
+                                        "shm.graph.launch",
+                                        "shm.graph.built",
+                                        "shm.memset",
+                                        "shm.write_value"};
+    scenario first; /* a sanitizer starts a thread of its own with the first */
+    memset(&first, 0, sizeof first);
+    fake_host_init(&first.host);
+    CU_ASSERT_EQUAL(run_scenario(&first), SYMMEM_OK);
+    give_all_back(&first);
+    fake_sleep_us(20000); /* its threads are off the list */
+    int descriptors = fake_count_descriptors();
+    int mappings = fake_count_shared_mappings();
+    int threads = fake_count_threads();
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        bool failed = true;
+        for (int visit = 0; failed; visit++) {
+            scenario s;
+            memset(&s, 0, sizeof s);
+            fake_host_init(&s.host);
+            s.host.fail_name = names[i];
+            s.host.fail_status = SYMMEM_BACKEND;
+            atomic_store(&s.host.fail_visit, visit);
+            symmem_status status = run_scenario(&s);
+            failed = status != SYMMEM_OK;
+            if (failed)
+                CU_ASSERT_EQUAL(status, SYMMEM_BACKEND);
+            CU_ASSERT(failed || visit > 0); /* the point was visited */
+            if (s.instance)
+                give_all_back(&s);
+            pthread_mutex_destroy(&s.host.lock);
+            CU_ASSERT_EQUAL(fake_count_descriptors(), descriptors);
+            CU_ASSERT_EQUAL(fake_count_shared_mappings(), mappings);
+            CU_ASSERT(fake_threads_settle(threads));
+        }
+    }
+}
+
+static const unit_case cases[] = {
+#ifndef SANITIZED
+    {"resources", test_resources},
+#endif
+    {"test points", test_points},
+};
+
+int main(void) {
+    backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    return UNIT_MAIN("shm faults", cases);
+}

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Captures and graphs of the emulation. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm_instance.h"
+
+static void *new_event(void) {
+    void *event = NULL;
+    CU_ASSERT_EQUAL_FATAL(backend->event_create(instance, 0, &event), SYMMEM_OK);
+    return event;
+}
+
+static symmem_status synchronize(void *stream) {
+    symmem_error_record record;
+    return backend->stream_synchronize(instance, stream, 10000, &record);
+}
+
+static uint64_t capture_id(void *stream) {
+    uint64_t id = 99;
+    CU_ASSERT_EQUAL(backend->capture_id(instance, stream, &id), SYMMEM_OK);
+    return id;
+}
+
+static void add_fn(void *arg) {
+    ++*(int *)arg;
+}
+
+static void double_fn(void *arg) {
+    *(int *)arg *= 2;
+}
+
+static void pause_fn(void *arg) {
+    (void)arg;
+    fake_sleep_us(500);
+}
+
+static void call(void *stream, void (*fn)(void *), void *arg) {
+    CU_ASSERT_EQUAL(backend->host_fn(instance, stream, fn, arg), SYMMEM_OK);
+}
+
+static void record(void *event, void *stream) {
+    CU_ASSERT_EQUAL(backend->event_record(instance, event, stream), SYMMEM_OK);
+}
+
+static symmem_status wait_event(void *stream, void *event) {
+    return backend->stream_wait_event(instance, stream, event);
+}
+
+/* Nothing runs while capturing; what is not allowed says CAPTURE. */
+static void test_capture(void) {
+    void *stream = new_stream();
+    int value = 0;
+    void *graph = &value;
+    CU_ASSERT_EQUAL(backend->capture_end(instance, stream, &graph), SYMMEM_CAPTURE);
+    CU_ASSERT_PTR_EQUAL(graph, &value);
+    CU_ASSERT_EQUAL(capture_id(stream), 0);
+    CU_ASSERT_EQUAL(backend->capture_begin(instance, stream), SYMMEM_OK);
+    uint64_t id = capture_id(stream);
+    CU_ASSERT(id != 0);
+    CU_ASSERT_EQUAL(backend->capture_begin(instance, stream), SYMMEM_CAPTURE);
+    CU_ASSERT_EQUAL(capture_id(stream), id);
+    call(stream, add_fn, &value);
+    bool idle;
+    symmem_error_record failure;
+    CU_ASSERT_EQUAL(backend->stream_query(instance, stream, &idle), SYMMEM_CAPTURE);
+    CU_ASSERT_EQUAL(backend->stream_synchronize(instance, stream, 10, &failure), SYMMEM_CAPTURE);
+    CU_ASSERT_EQUAL(failure.status, SYMMEM_CAPTURE);
+    CU_ASSERT_EQUAL(backend->capture_end(instance, stream, &graph), SYMMEM_OK);
+    CU_ASSERT_EQUAL(capture_id(stream), 0);
+    CU_ASSERT_EQUAL(synchronize(stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(value, 0);
+    for (int i = 0; i < 1000; i++)
+        CU_ASSERT_EQUAL(backend->graph_launch(instance, graph, stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(synchronize(stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(value, 1000);
+    CU_ASSERT_EQUAL(backend->capture_begin(instance, stream), SYMMEM_OK);
+    CU_ASSERT(capture_id(stream) != id);
+    CU_ASSERT_EQUAL(backend->graph_launch(instance, graph, stream), SYMMEM_CAPTURE);
+    void *empty = NULL;
+    CU_ASSERT_EQUAL(backend->capture_end(instance, stream, &empty), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->graph_launch(instance, empty, stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(synchronize(stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(value, 1000);
+    backend->graph_destroy(instance, empty);
+    backend->graph_destroy(instance, graph);
+    backend->stream_destroy(instance, stream);
+}
+
+/* (0 + 1) * 2 on the fork, then + 1 on the origin, 100 times; the pauses would show a lost edge. */
+static void test_fork_join(void) {
+    void *origin = new_stream();
+    void *forked = new_stream();
+    void *third = new_stream();
+    void *event = new_event();
+    int value = 0;
+    int side = 0;
+    void *graph;
+    CU_ASSERT_EQUAL(backend->capture_begin(instance, origin), SYMMEM_OK);
+    call(origin, pause_fn, NULL);
+    call(origin, add_fn, &value);
+    record(event, origin);
+    CU_ASSERT_EQUAL(capture_id(forked), 0);
+    CU_ASSERT_EQUAL(wait_event(forked, event), SYMMEM_OK);
+    CU_ASSERT_EQUAL(capture_id(forked), capture_id(origin));
+    /* The same event again, as an edge to a third stream and, through it, back. */
+    call(forked, pause_fn, NULL);
+    call(forked, double_fn, &value);
+    record(event, forked);
+    CU_ASSERT_EQUAL(wait_event(third, event), SYMMEM_OK);
+    call(third, add_fn, &side);
+    record(event, third);
+    CU_ASSERT_EQUAL(wait_event(origin, event), SYMMEM_OK);
+    call(origin, add_fn, &value);
+    bool reached;
+    CU_ASSERT_EQUAL(backend->event_query(instance, event, &reached), SYMMEM_CAPTURE);
+    CU_ASSERT_EQUAL(backend->event_synchronize(instance, event, 1), SYMMEM_CAPTURE);
+    CU_ASSERT_EQUAL_FATAL(backend->capture_end(instance, origin, &graph), SYMMEM_OK);
+    CU_ASSERT_EQUAL(capture_id(forked), 0);
+    /* The event belongs to a capture that is over. */
+    CU_ASSERT_EQUAL(wait_event(forked, event), SYMMEM_CAPTURE);
+    CU_ASSERT_PTR_NOT_NULL(strstr(host.text, "do not belong to the same running capture"));
+    backend->event_destroy(instance, event);
+    int expected = 0;
+    for (int i = 0; i < 100; i++) {
+        if (i % 10 == 0)
+            value = expected = 0;
+        CU_ASSERT_EQUAL(backend->graph_launch(instance, graph, i % 2 ? origin : forked), SYMMEM_OK);
+        expected = (expected + 1) * 2 + 1;
+        if (i % 10 == 9) { /* ten launches in a row on changing streams */
+            CU_ASSERT_EQUAL(synchronize(origin), SYMMEM_OK);
+            CU_ASSERT_EQUAL(synchronize(forked), SYMMEM_OK);
+            CU_ASSERT_EQUAL(value, expected);
+        }
+    }
+    CU_ASSERT_EQUAL(side, 100);
+    backend->graph_destroy(instance, graph);
+    backend->stream_destroy(instance, third);
+    backend->stream_destroy(instance, forked);
+    backend->stream_destroy(instance, origin);
+}
+
+/* Ends a capture that must be refused, and checks that the streams run again. */
+static void expect_malformed(void *ended, void *origin, void *forked, int *value) {
+    void *graph = NULL;
+    CU_ASSERT_EQUAL(backend->capture_end(instance, ended, &graph), SYMMEM_CAPTURE);
+    CU_ASSERT_PTR_NULL(graph);
+    CU_ASSERT_EQUAL(capture_id(origin), 0);
+    if (forked)
+        CU_ASSERT_EQUAL(capture_id(forked), 0);
+    *value = 0;
+    call(origin, add_fn, value);
+    CU_ASSERT_EQUAL(synchronize(origin), SYMMEM_OK);
+    CU_ASSERT_EQUAL(*value, 1);
+}
+
+static void fork_capture(void *origin, void *forked, void *event, int *value) {
+    CU_ASSERT_EQUAL(backend->capture_begin(instance, origin), SYMMEM_OK);
+    call(origin, add_fn, value);
+    record(event, origin);
+    CU_ASSERT_EQUAL(wait_event(forked, event), SYMMEM_OK);
+}
+
+static void test_malformed(void) {
+    void *origin = new_stream();
+    void *forked = new_stream();
+    void *event = new_event();
+    int value = 0;
+    /* Never joined. */
+    fork_capture(origin, forked, event, &value);
+    call(forked, add_fn, &value);
+    expect_malformed(origin, origin, forked, &value);
+    /* Joined, then used again. */
+    fork_capture(origin, forked, event, &value);
+    record(event, forked);
+    CU_ASSERT_EQUAL(wait_event(origin, event), SYMMEM_OK);
+    call(forked, add_fn, &value);
+    expect_malformed(origin, origin, forked, &value);
+    /* Ended on the wrong stream. */
+    fork_capture(origin, forked, event, &value);
+    record(event, forked);
+    CU_ASSERT_EQUAL(wait_event(origin, event), SYMMEM_OK);
+    expect_malformed(forked, origin, forked, &value);
+    /* A joined stream is destroyed. */
+    fork_capture(origin, forked, event, &value);
+    backend->stream_destroy(instance, forked);
+    expect_malformed(origin, origin, NULL, &value);
+    /* The origin is destroyed: the capture is over, the other runs again. */
+    forked = new_stream();
+    fork_capture(origin, forked, event, &value);
+    backend->stream_destroy(instance, origin);
+    CU_ASSERT_EQUAL(capture_id(forked), 0);
+    CU_ASSERT_EQUAL(synchronize(forked), SYMMEM_OK);
+    CU_ASSERT_EQUAL(value, 1);
+    backend->event_destroy(instance, event);
+    backend->stream_destroy(instance, forked);
+}
+
+/* Captures do not mix with each other or with running streams. */
+static void test_isolation(void) {
+    void *first = new_stream();
+    void *second = new_stream();
+    void *event = new_event();
+    void *running = new_event();
+    void *never = new_event();
+    void *graph;
+    record(running, second);
+    CU_ASSERT_EQUAL(backend->capture_begin(instance, first), SYMMEM_OK);
+    CU_ASSERT_EQUAL(wait_event(first, running), SYMMEM_CAPTURE);
+    CU_ASSERT_EQUAL(wait_event(first, never), SYMMEM_OK);
+    record(event, first);
+    CU_ASSERT_EQUAL(backend->capture_begin(instance, second), SYMMEM_OK);
+    CU_ASSERT(capture_id(first) != capture_id(second));
+    CU_ASSERT_EQUAL(wait_event(second, event), SYMMEM_CAPTURE);
+    CU_ASSERT_EQUAL(backend->capture_end(instance, first, &graph), SYMMEM_OK);
+    backend->graph_destroy(instance, graph);
+    CU_ASSERT_EQUAL(backend->capture_end(instance, second, &graph), SYMMEM_OK);
+    backend->graph_destroy(instance, graph);
+    backend->event_destroy(instance, never);
+    backend->event_destroy(instance, running);
+    backend->event_destroy(instance, event);
+    backend->stream_destroy(instance, second);
+    backend->stream_destroy(instance, first);
+}
+
+static void retain(void *object) {
+    atomic_fetch_add((atomic_int *)object, 1);
+}
+
+static void release(void *object) {
+    atomic_fetch_sub((atomic_int *)object, 1);
+}
+
+static void test_references(void) {
+    void *stream = new_stream();
+    atomic_int count = 0;
+    symmem_ref ref = {retain, release, &count};
+    symmem_exec exec = {.stream = stream, .refs = &ref, .ref_count = 1};
+    uint32_t word = 0;
+    void *graph;
+    CU_ASSERT_EQUAL(backend->capture_begin(instance, stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->write_value32(instance, 0, &word, 6, &exec), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->capture_end(instance, stream, &graph), SYMMEM_OK);
+    CU_ASSERT_EQUAL(atomic_load(&count), 1);
+    CU_ASSERT_EQUAL(backend->graph_launch(instance, graph, stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(synchronize(stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(word, 6);
+    CU_ASSERT_EQUAL(atomic_load(&count), 1);
+    backend->graph_destroy(instance, graph);
+    CU_ASSERT_EQUAL(atomic_load(&count), 0);
+    CU_ASSERT_EQUAL(backend->capture_begin(instance, stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->write_value32(instance, 0, &word, 6, &exec), SYMMEM_OK);
+    CU_ASSERT_EQUAL(atomic_load(&count), 1);
+    backend->stream_destroy(instance, stream);
+    CU_ASSERT_EQUAL(atomic_load(&count), 0);
+}
+
+/* No thread for a lane: the end of the capture fails, nothing stays. */
+static void test_point(void) {
+    void *origin = new_stream();
+    void *forked = new_stream();
+    void *event = new_event();
+    int value = 0;
+    for (int visit = 0; visit < 2; visit++) {
+        void *third = new_stream();
+        int threads = fake_count_threads();
+        fork_capture(origin, forked, event, &value);
+        CU_ASSERT_EQUAL(wait_event(third, event), SYMMEM_OK);
+        record(event, forked);
+        CU_ASSERT_EQUAL(wait_event(origin, event), SYMMEM_OK);
+        record(event, third);
+        CU_ASSERT_EQUAL(wait_event(origin, event), SYMMEM_OK);
+        host.fail_name = "shm.stream.thread";
+        host.fail_status = SYMMEM_LIMIT;
+        atomic_store(&host.fail_visit, visit);
+        void *graph = NULL;
+        CU_ASSERT_EQUAL(backend->capture_end(instance, origin, &graph), SYMMEM_LIMIT);
+        CU_ASSERT_PTR_NULL(graph);
+        host.fail_name = NULL;
+        CU_ASSERT(fake_threads_settle(threads));
+        backend->stream_destroy(instance, third);
+    }
+    backend->event_destroy(instance, event);
+    backend->stream_destroy(instance, forked);
+    backend->stream_destroy(instance, origin);
+}
+
+/* --- with signals ------------------------------------------------------------------- */
+
+static int replay(fake_rank *rank) {
+    void *stream;
+    void *forked;
+    void *event;
+    void *graph;
+    void *self = rank->instance;
+    int32_t size = rank->peers.world_size;
+    int32_t next = (rank->peers.rank + 1) % size;
+    int32_t previous = (rank->peers.rank + size - 1) % size;
+    uint32_t *own = rank->peers.buffers[rank->peers.rank];
+    int failures = backend->stream_create(self, 0, &stream) != SYMMEM_OK;
+    failures += backend->stream_create(self, 0, &forked) != SYMMEM_OK;
+    failures += backend->event_create(self, 0, &event) != SYMMEM_OK;
+    failures += backend->capture_begin(self, stream) != SYMMEM_OK;
+    symmem_exec exec = {.stream = stream};
+    failures += backend->host_fn(self, stream, add_fn, own) != SYMMEM_OK;
+    failures += fake_barrier(rank, 0, 20000, stream) != SYMMEM_OK;
+    failures +=
+        backend->copy(self, 0, own + 1, rank->peers.buffers[previous], 4, &exec) != SYMMEM_OK;
+    failures += backend->event_record(self, event, stream) != SYMMEM_OK;
+    failures += backend->stream_wait_event(self, forked, event) != SYMMEM_OK;
+    failures += fake_put(rank, next, 1, 20000, forked) != SYMMEM_OK;
+    failures += fake_wait(rank, previous, 1, 20000, forked) != SYMMEM_OK;
+    failures += backend->event_record(self, event, forked) != SYMMEM_OK;
+    failures += fake_barrier(rank, 0, 20000, stream) != SYMMEM_OK;
+    failures += backend->stream_wait_event(self, stream, event) != SYMMEM_OK;
+    failures += backend->capture_end(self, stream, &graph) != SYMMEM_OK;
+    symmem_error_record failure;
+    for (uint32_t i = 1; i <= 1000; i++) {
+        failures += backend->graph_launch(self, graph, stream) != SYMMEM_OK;
+        if (i % 100 != 0)
+            continue;
+        failures += backend->stream_synchronize(self, stream, 60000, &failure) != SYMMEM_OK;
+        failures += own[0] != i || own[1] != i;
+    }
+    backend->graph_destroy(self, graph);
+    backend->event_destroy(self, event);
+    backend->stream_destroy(self, forked);
+    backend->stream_destroy(self, stream);
+    return failures;
+}
+
+static void test_replay(void) {
+    fake_world *world = fake_world_open(2, 2, 4096);
+    CU_ASSERT_EQUAL(fake_run_threads(world, replay), 0);
+    fake_world_close(world);
+    world = fake_world_open(2, 2, 4096);
+    CU_ASSERT_EQUAL(fake_run_processes(world, replay), 0);
+    fake_world_close(world);
+}
+
+/* A failure in a forked lane is the launching stream's. */
+static void test_lane_failure(void) {
+    fake_world *world = fake_world_open(2, 1, 4096);
+    fake_rank *rank = &world->ranks[0];
+    void *self = rank->instance;
+    void *stream;
+    void *forked;
+    void *event;
+    void *graph;
+    CU_ASSERT_EQUAL(backend->stream_create(self, 0, &stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream_create(self, 0, &forked), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->event_create(self, 0, &event), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->capture_begin(self, stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->event_record(self, event, stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream_wait_event(self, forked, event), SYMMEM_OK);
+    CU_ASSERT_EQUAL(fake_wait(rank, 1, 0, 20, forked), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->event_record(self, event, forked), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream_wait_event(self, stream, event), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->capture_end(self, stream, &graph), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->graph_launch(self, graph, stream), SYMMEM_OK);
+    symmem_error_record failure;
+    CU_ASSERT_EQUAL(backend->stream_synchronize(self, stream, 5000, &failure), SYMMEM_TIMEOUT);
+    CU_ASSERT_STRING_EQUAL(failure.operation, "wait_signal");
+    backend->graph_destroy(self, graph);
+    backend->event_destroy(self, event);
+    backend->stream_destroy(self, forked);
+    backend->stream_destroy(self, stream);
+    fake_world_close(world);
+}
+
+static const unit_case cases[] = {
+    {"capture", test_capture},       {"fork and join", test_fork_join},
+    {"malformed", test_malformed},   {"isolation", test_isolation},
+    {"references", test_references}, {"test point", test_point},
+    {"replay", test_replay},         {"failure in a lane", test_lane_failure},
+};
+
+int main(void) {
+    return UNIT_MAIN_WITHIN("shm graphs", setup, teardown, cases);
+}

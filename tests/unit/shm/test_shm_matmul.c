@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Matrix products of the emulation as work of a stream: waiting, giving up, a user's own. */
+#include <string.h>
+
+#include "../../strange_floats.h"
+#include "shm_instance.h"
+
+/* Four rows in two chunks. */
+static float a[4] = {1, 2, 3, 4}, b[1] = {2}, out[4];
+static uint32_t signals[2];
+
+static void set_to(int chunk, uint32_t value) {
+    atomic_store_explicit((shm_word *)&signals[chunk], value, memory_order_release);
+}
+
+static void set(int chunk) {
+    set_to(chunk, 1);
+}
+
+static symmem_matmul arriving(void) {
+    memset(out, 0, sizeof out);
+    set_to(0, 0);
+    set_to(1, 0);
+    return (symmem_matmul){.size = sizeof(symmem_matmul),
+                           .m = 4,
+                           .n = 1,
+                           .k = 1,
+                           .a = a,
+                           .a_row = 1,
+                           .a_column = 1,
+                           .b = b,
+                           .b_row = 1,
+                           .b_column = 1,
+                           .out = out,
+                           .out_row = 1,
+                           .out_column = 1,
+                           .dtype = SYMMEM_FLOAT32,
+                           .out_dtype = SYMMEM_FLOAT32,
+                           .signals = signals,
+                           .signal_count = 2,
+                           .signal_pivot = 1};
+}
+
+static void test_deadline(void) {
+    symmem_matmul product = arriving();
+    symmem_exec exec = {.timeout_ms = 20};
+    set(1);
+    CU_ASSERT_EQUAL(backend->matmul(instance, 0, &product, &exec), SYMMEM_TIMEOUT);
+    CU_ASSERT(out[0] == 0 && out[1] == 0 && out[2] == 6 && out[3] == 8);
+    set(0);
+    CU_ASSERT_EQUAL(backend->matmul(instance, 0, &product, &exec), SYMMEM_OK);
+    CU_ASSERT(out[0] == 2 && out[1] == 4);
+}
+
+/* Without a limit: whoever destroys the stream ends the wait. */
+static void test_destroyed(void) {
+    symmem_matmul product = arriving();
+    void *stream = NULL;
+    /* With the first thread a sanitizer may start one of its own. */
+    CU_ASSERT_EQUAL_FATAL(backend->stream_create(instance, 0, &stream), SYMMEM_OK);
+    backend->stream_destroy(instance, stream);
+    CU_ASSERT_EQUAL(backend->device_synchronize(instance, 0, 10000), SYMMEM_OK);
+    int threads = fake_count_threads();
+    CU_ASSERT_EQUAL_FATAL(backend->stream_create(instance, 0, &stream), SYMMEM_OK);
+    symmem_exec exec = {.stream = stream};
+    CU_ASSERT_EQUAL(backend->matmul(instance, 0, &product, &exec), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->device_synchronize(instance, 0, 10), SYMMEM_TIMEOUT);
+    backend->stream_destroy(instance, stream);
+    CU_ASSERT(fake_threads_settle(threads));
+    CU_ASSERT(out[2] == 0);
+}
+
+static symmem_status refuse(void *arg, const symmem_matmul *product, void *native_stream) {
+    CU_ASSERT(native_stream == NULL && product->signals == NULL && product->m == 2);
+    ++*(int *)arg;
+    return SYMMEM_LIMIT;
+}
+
+static void test_own_product(void) {
+    int calls = 0;
+    symmem_matmul product = arriving();
+    symmem_error_record record;
+    void *stream = NULL;
+    product.fn = refuse;
+    product.fn_arg = &calls;
+    set(0);
+    set(1);
+    CU_ASSERT_EQUAL_FATAL(backend->stream_create(instance, 0, &stream), SYMMEM_OK);
+    symmem_exec exec = {.stream = stream, .operation = "async_input_mm"};
+    CU_ASSERT_EQUAL(backend->matmul(instance, 0, &product, &exec), SYMMEM_OK);
+    memset(&record, 0, sizeof record);
+    CU_ASSERT_EQUAL(backend->stream_synchronize(instance, stream, 5000, &record), SYMMEM_LIMIT);
+    CU_ASSERT_EQUAL(record.status, SYMMEM_LIMIT);
+    CU_ASSERT_STRING_EQUAL(record.operation, "async_input_mm");
+    CU_ASSERT_EQUAL(calls, 1);
+    backend->stream_destroy(instance, stream);
+}
+
+static void test_points(void) {
+    static const char *const names[] = {"shm.matmul", "shm.copy_strided", "shm.reduce_local"};
+    symmem_matmul product = arriving();
+    symmem_exec exec = {.stream = NULL};
+    product.signals = NULL;
+    const symmem_strided_copy copy = {.size = sizeof copy,
+                                      .element = 4,
+                                      .ndim = 1,
+                                      .shape = {4},
+                                      .src = a,
+                                      .src_strides = {1},
+                                      .dst = out,
+                                      .dst_strides = {1}};
+    const symmem_local_reduce reduce = {.size = sizeof reduce,
+                                        .dtype = SYMMEM_FLOAT32,
+                                        .op = SYMMEM_AVG,
+                                        .src_count = 2,
+                                        .count = 2,
+                                        .src = a,
+                                        .src_stride = 8,
+                                        .dst = out};
+    host.fail_status = SYMMEM_LIMIT;
+    for (int i = 0; i < 4; i++) { /* the last time nothing fails */
+        atomic_store(&host.fail_visit, 0);
+        host.fail_name = i < 3 ? names[i] : NULL;
+        symmem_status status = i == 1   ? backend->copy_strided(instance, 0, &copy, &exec)
+                               : i == 2 ? backend->reduce_local(instance, 0, &reduce, &exec)
+                                        : backend->matmul(instance, 0, &product, &exec);
+        CU_ASSERT_EQUAL(status, i < 3 ? SYMMEM_LIMIT : SYMMEM_OK);
+        CU_ASSERT(i < 3 ? out[0] == 0 : out[3] == 8);
+    }
+    CU_ASSERT_EQUAL(backend->copy_strided(instance, 0, &copy, &exec), SYMMEM_OK);
+    CU_ASSERT(out[3] == 4);
+    CU_ASSERT_EQUAL(backend->reduce_local(instance, 0, &reduce, &exec), SYMMEM_OK);
+    CU_ASSERT(out[0] == 2 && out[1] == 3);
+}
+
+/* --- the caller's floating-point environment ---------------------------------------- */
+
+/* The caller's or, which has what its creator had, a stream's. */
+static void test_floats(void) {
+    static const float tiny[2] = {1e-40f, 1}, parts[4] = {1, 1e-40f, 0x1p-24f, 1e-40f};
+    for (int on_stream = 0; on_stream < 2; on_stream++) {
+        float sums[2] = {0}, products[1] = {0};
+        symmem_matmul product = arriving();
+        symmem_exec exec = {.stream = NULL};
+        symmem_error_record record;
+        void *stream = NULL;
+        const symmem_local_reduce reduce = {.size = sizeof reduce,
+                                            .dtype = SYMMEM_FLOAT32,
+                                            .op = SYMMEM_SUM,
+                                            .src_count = 2,
+                                            .count = 2,
+                                            .src = parts,
+                                            .src_stride = 8,
+                                            .dst = sums};
+        product.signals = NULL;
+        product.m = 1;
+        product.a = tiny;
+        product.b = tiny + 1;
+        product.out = products;
+        uint32_t usual = strange_floats(STRANGE_UPWARDS);
+        if (on_stream)
+            CU_ASSERT_EQUAL_FATAL(backend->stream_create(instance, 0, &stream), SYMMEM_OK);
+        exec.stream = stream;
+        CU_ASSERT_EQUAL(backend->reduce_local(instance, 0, &reduce, &exec), SYMMEM_OK);
+        CU_ASSERT_EQUAL(backend->matmul(instance, 0, &product, &exec), SYMMEM_OK);
+        if (on_stream)
+            CU_ASSERT_EQUAL(backend->stream_synchronize(instance, stream, 5000, &record),
+                            SYMMEM_OK);
+        CU_ASSERT(usual_floats(STRANGE_UPWARDS, usual));
+        if (on_stream)
+            backend->stream_destroy(instance, stream);
+        CU_ASSERT(sums[0] == 1 && sums[1] == 1e-40f + 1e-40f);
+        CU_ASSERT(products[0] == 1e-40f);
+    }
+}
+
+static const unit_case cases[] = {
+    {"deadline", test_deadline},       {"destroyed", test_destroyed},
+    {"own product", test_own_product}, {"test points", test_points},
+    {"strange floats", test_floats},
+};
+
+int main(void) {
+    return UNIT_MAIN_WITHIN("shm products", setup, teardown, cases);
+}

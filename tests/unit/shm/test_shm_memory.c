@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Memory of the emulation: allocation, sharing, shortages, and that nothing leaks. */
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "shm.h"
+#include "shm_fake_host.h"
+#include "unit_main.h"
+
+static const symmem_backend *backend;
+
+static void test_table(void) {
+    CU_ASSERT_PTR_NULL(symmem_backend_entry(SYMMEM_BACKEND_ABI + 1));
+    CU_ASSERT_STRING_EQUAL(backend->name, "shm");
+    CU_ASSERT_EQUAL(backend->size, sizeof(symmem_backend));
+    CU_ASSERT_PTR_NULL(backend->stream_wrap);
+    CU_ASSERT_PTR_NULL(backend->memory_exchange);
+    CU_ASSERT_PTR_NULL(backend->group_open);
+    char reason[64] = "";
+    CU_ASSERT_EQUAL(backend->probe(reason, sizeof reason), SYMMEM_OK);
+}
+
+static symmem_status try_open(int32_t world_size, int32_t *devices_p, int32_t *multicast_p) {
+    fake_host host;
+    fake_host_init(&host);
+    symmem_backend_config config = {.size = sizeof config, .world_size = world_size};
+    void *instance;
+    symmem_status status = backend->open(&host.host, &config, &instance);
+    if (status != SYMMEM_OK)
+        return status;
+    symmem_device_info info;
+    CU_ASSERT_EQUAL(backend->device_count(instance, devices_p), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->device_info(instance, *devices_p - 1, &info), SYMMEM_OK);
+    CU_ASSERT_EQUAL(info.device_type, 1);
+    CU_ASSERT(info.granularity >= 4096);
+    *multicast_p = info.multicast;
+    backend->close(instance);
+    return SYMMEM_OK;
+}
+
+static void test_settings(void) {
+    int32_t devices = 0;
+    int32_t multicast = -1;
+    CU_ASSERT_EQUAL(try_open(2, &devices, &multicast), SYMMEM_OK);
+    CU_ASSERT_EQUAL(devices, 8);
+    CU_ASSERT_EQUAL(multicast, 1);
+    CU_ASSERT_EQUAL(try_open(100, &devices, &multicast), SYMMEM_OK);
+    CU_ASSERT_EQUAL(devices, 100);
+    setenv("SYMMEM_SHM_DEVICES", "3", 1);
+    setenv("SYMMEM_SHM_MULTICAST_SLOTS", "0", 1);
+    CU_ASSERT_EQUAL(try_open(100, &devices, &multicast), SYMMEM_OK);
+    CU_ASSERT_EQUAL(devices, 3);
+    CU_ASSERT_EQUAL(multicast, 0);
+    static const char *const bad[] = {"",   "0",  "1025", "x", "3x", "99999999999999999999",
+                                      " 3", "+3", "-3"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        setenv("SYMMEM_SHM_DEVICES", bad[i], 1);
+        CU_ASSERT_EQUAL(try_open(2, &devices, &multicast), SYMMEM_INVALID_ARGUMENT);
+    }
+    unsetenv("SYMMEM_SHM_DEVICES");
+    setenv("SYMMEM_SHM_MULTICAST_SLOTS", "-1", 1);
+    CU_ASSERT_EQUAL(try_open(2, &devices, &multicast), SYMMEM_INVALID_ARGUMENT);
+    unsetenv("SYMMEM_SHM_MULTICAST_SLOTS");
+}
+
+/* True if the child that touches *address is killed for it. */
+static bool faults(const char *address) {
+    fflush(NULL);
+    pid_t child = fork();
+    if (child < 0)
+        exit(2);
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        signal(SIGSEGV, SIG_DFL);
+        signal(SIGBUS, SIG_DFL);
+        char value = atomic_load((const _Atomic char *)address);
+        _exit(value == 1 ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV;
+}
+
+static void test_alloc(void) {
+    fake_host host;
+    void *instance = fake_open(&host);
+    static const size_t sizes[] = {1, 4095, 4096, 4097, 3000001};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        symmem_memory memory;
+        CU_ASSERT_EQUAL_FATAL(backend->memory_alloc(instance, 2, sizes[i], &memory), SYMMEM_OK);
+        CU_ASSERT_EQUAL((uintptr_t)memory.ptr % 4096, 0);
+        CU_ASSERT_EQUAL(memory.bytes, sizes[i]);
+        CU_ASSERT_EQUAL(memory.device, 2);
+        CU_ASSERT_EQUAL(memory.imported, 0);
+        const char *bytes = memory.ptr;
+        bool zero = true;
+        for (size_t k = 0; k < sizes[i]; k++)
+            zero = zero && bytes[k] == 0;
+        CU_ASSERT(zero);
+        size_t end = (sizes[i] + 4095) / 4096 * 4096;
+        CU_ASSERT(faults(bytes - 1));
+        CU_ASSERT(!faults(bytes + end - 1));
+        CU_ASSERT(faults(bytes + end));
+        backend->memory_release(instance, &memory);
+        backend->memory_release(instance, &memory); /* emptied: nothing to do */
+    }
+    backend->close(instance);
+}
+
+/* The object has no name, is the owner's alone whatever the umask, and is not inherited. */
+static void test_privacy(void) {
+    fake_host host;
+    void *instance = fake_open(&host);
+    mode_t before = umask(0777);
+    symmem_memory memory;
+    symmem_share share;
+    CU_ASSERT_EQUAL_FATAL(backend->memory_alloc(instance, 0, 100, &memory), SYMMEM_OK);
+    umask(before);
+    CU_ASSERT_EQUAL_FATAL(backend->memory_export(instance, &memory, &share), SYMMEM_OK);
+    struct stat file;
+    CU_ASSERT_EQUAL(fstat(share.fd, &file), 0);
+    CU_ASSERT_EQUAL(file.st_mode & 07777u, 0600u);
+    CU_ASSERT_EQUAL(file.st_nlink, 0);
+    CU_ASSERT_EQUAL(file.st_size, 4096);
+    CU_ASSERT((file.st_blocks) * 512 >= 4096);
+    CU_ASSERT(fcntl(share.fd, F_GETFD) & FD_CLOEXEC);
+    backend->share_close(instance, &share);
+    CU_ASSERT_EQUAL(share.fd, -1);
+    backend->share_close(instance, &share);
+    backend->memory_release(instance, &memory);
+    backend->close(instance);
+}
+
+static void test_import(void) {
+    int descriptors = fake_count_descriptors();
+    int mappings = fake_count_shared_mappings();
+    fake_host host;
+    void *instance = fake_open(&host);
+    symmem_memory own;
+    symmem_memory near;
+    symmem_memory far;
+    symmem_share share;
+    CU_ASSERT_EQUAL_FATAL(backend->memory_alloc(instance, 0, 5000, &own), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->memory_export(instance, &own, &share), SYMMEM_OK);
+    CU_ASSERT_EQUAL(share.kind, SYMMEM_SHARE_FD);
+    CU_ASSERT_EQUAL(share.mapped_bytes, 8192);
+    int before_import = fake_count_descriptors();
+    CU_ASSERT_EQUAL(backend->memory_import(instance, 1, &share, 5000, &far), SYMMEM_OK);
+    CU_ASSERT_EQUAL(fake_count_descriptors(), before_import);
+    share.same_process = 1;
+    CU_ASSERT_EQUAL(backend->memory_import(instance, 1, &share, 5000, &near), SYMMEM_OK);
+    CU_ASSERT_PTR_EQUAL(near.ptr, own.ptr);
+    CU_ASSERT_PTR_EQUAL(far.ptr, own.ptr); /* one mapping in a process, whoever asks */
+    CU_ASSERT(far.imported && near.imported);
+    strcpy((char *)own.ptr + 4990, "shared");
+    CU_ASSERT_STRING_EQUAL((char *)far.ptr + 4990, "shared");
+    /* Not what was announced. */
+    symmem_memory none = {.ptr = &none};
+    CU_ASSERT_EQUAL(backend->memory_import(instance, 1, &share, 8193, &none), SYMMEM_MISMATCH);
+    share.same_process = 0;
+    CU_ASSERT_EQUAL(backend->memory_import(instance, 1, &share, 8193, &none), SYMMEM_MISMATCH);
+    share.mapped_bytes = 1 << 20;
+    CU_ASSERT_EQUAL(backend->memory_import(instance, 1, &share, 8192, &none), SYMMEM_MISMATCH);
+    int fd = share.fd;
+    share.fd = -1;
+    CU_ASSERT_EQUAL(backend->memory_import(instance, 1, &share, 8192, &none), SYMMEM_SYSTEM);
+    int pipe_fds[2];
+    CU_ASSERT_EQUAL(pipe2(pipe_fds, O_CLOEXEC), 0);
+    share.fd = pipe_fds[0];
+    share.mapped_bytes = 0;
+    CU_ASSERT_EQUAL(backend->memory_import(instance, 1, &share, 0, &none), SYMMEM_MISMATCH);
+    close(pipe_fds[0]);
+    close(pipe_fds[1]);
+    CU_ASSERT_PTR_EQUAL(none.ptr, &none);
+    share.fd = fd;
+    backend->share_close(instance, &share);
+    /* The owner's release leaves the peers' mappings. */
+    backend->memory_release(instance, &own);
+    strcpy(near.ptr, "still");
+    CU_ASSERT_STRING_EQUAL(far.ptr, "still");
+    backend->memory_release(instance, &near);
+    CU_ASSERT_STRING_EQUAL(far.ptr, "still");
+    backend->memory_release(instance, &far);
+    backend->close(instance);
+    CU_ASSERT_EQUAL(fake_count_descriptors(), descriptors);
+    CU_ASSERT_EQUAL(fake_count_shared_mappings(), mappings);
+}
+
+/* A mapping that was long enough once is not taken for a file that has grown since. */
+static void test_grown_import(void) {
+    int mappings = fake_count_shared_mappings();
+    fake_host host;
+    void *instance = fake_open(&host);
+    symmem_memory first, second;
+    symmem_share share = {.kind = SYMMEM_SHARE_FD, .mapped_bytes = 4096};
+    share.fd = memfd_create("grows", MFD_CLOEXEC);
+    CU_ASSERT_FATAL(share.fd >= 0 && ftruncate(share.fd, 4096) == 0);
+    CU_ASSERT_EQUAL_FATAL(backend->memory_import(instance, 0, &share, 4096, &first), SYMMEM_OK);
+    CU_ASSERT_EQUAL(ftruncate(share.fd, 1 << 20), 0);
+    share.mapped_bytes = 1 << 20;
+    CU_ASSERT_EQUAL_FATAL(backend->memory_import(instance, 0, &share, 1 << 20, &second), SYMMEM_OK);
+    CU_ASSERT_PTR_NOT_EQUAL_FATAL(second.ptr, first.ptr);
+    ((char *)second.ptr)[(1 << 20) - 1] = 1; /* was behind the mapping */
+    backend->memory_release(instance, &first);
+    backend->memory_release(instance, &second);
+    backend->share_close(instance, &share);
+    backend->close(instance);
+    CU_ASSERT_EQUAL(fake_count_shared_mappings(), mappings);
+}
+
+static void test_too_much(void) {
+    fake_host host;
+    void *instance = fake_open(&host);
+    symmem_memory memory = {.ptr = &host};
+    static const size_t sizes[] = {SIZE_MAX, (size_t)PTRDIFF_MAX + 5, (size_t)1 << 62,
+                                   (size_t)1 << 50};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        CU_ASSERT_EQUAL(backend->memory_alloc(instance, 0, sizes[i], &memory), SYMMEM_NO_SPACE);
+        CU_ASSERT(host.expected >= sizes[i]);
+        CU_ASSERT(host.actual < host.expected);
+    }
+    CU_ASSERT_PTR_EQUAL(memory.ptr, &host);
+    backend->close(instance);
+}
+
+/* Each test point fails once: its status comes back and nothing is left behind. */
+static void test_points(void) {
+    static const char *const names[] = {"shm.alloc.create", "shm.alloc.backing", "shm.alloc.map",
+                                        "shm.export", "shm.import.map"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        fake_host host;
+        void *instance = fake_open(&host);
+        int descriptors = fake_count_descriptors();
+        int mappings = fake_count_shared_mappings();
+        host.fail_name = names[i];
+        host.fail_status = SYMMEM_BACKEND;
+        symmem_memory own;
+        symmem_memory peer;
+        symmem_share share;
+        symmem_status status = backend->memory_alloc(instance, 0, 5000, &own);
+        CU_ASSERT_EQUAL(status, i < 3 ? SYMMEM_BACKEND : SYMMEM_OK);
+        if (status == SYMMEM_OK) {
+            status = backend->memory_export(instance, &own, &share);
+            CU_ASSERT_EQUAL(status, i == 3 ? SYMMEM_BACKEND : SYMMEM_OK);
+            if (status == SYMMEM_OK) {
+                CU_ASSERT_EQUAL(backend->memory_import(instance, 0, &share, 5000, &peer),
+                                SYMMEM_BACKEND);
+                backend->share_close(instance, &share);
+            }
+            backend->memory_release(instance, &own);
+        }
+        CU_ASSERT_EQUAL(atomic_load(&host.fail_count), 1);
+        CU_ASSERT_PTR_NOT_NULL(strstr(host.text, names[i]));
+        CU_ASSERT_EQUAL(fake_count_descriptors(), descriptors);
+        CU_ASSERT_EQUAL(fake_count_shared_mappings(), mappings);
+        backend->close(instance);
+    }
+}
+
+/* Runs fn in a child; its return value, or -1. */
+static int in_child(int (*fn)(void)) {
+    fflush(NULL);
+    pid_t child = fork();
+    if (child < 0)
+        exit(2);
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        exit(fn());
+    }
+    int status = 0;
+    if (waitpid(child, &status, 0) != child || !WIFEXITED(status))
+        return -1;
+    return WEXITSTATUS(status);
+}
+
+#define REQUIRE(condition)                                                                         \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            printf("\n    %s:%d\n", __FILE__, __LINE__);                                           \
+            return 1;                                                                              \
+        }                                                                                          \
+    } while (0)
+#define SKIPPED 77
+
+static int no_descriptors(void) {
+    fake_host host;
+    void *instance = fake_open(&host);
+    symmem_memory memory;
+    symmem_share share;
+    REQUIRE(backend->memory_alloc(instance, 0, 10, &memory) == SYMMEM_OK);
+    struct rlimit before;
+    getrlimit(RLIMIT_NOFILE, &before);
+    struct rlimit none = {.rlim_cur = 3, .rlim_max = before.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &none);
+    symmem_status exported = backend->memory_export(instance, &memory, &share);
+    symmem_memory more;
+    symmem_status allocated = backend->memory_alloc(instance, 0, 10, &more);
+    symmem_status big = backend->memory_alloc(instance, 0, (size_t)32 << 20, &more);
+    setrlimit(RLIMIT_NOFILE, &before);
+    REQUIRE(exported == SYMMEM_LIMIT || exported == SYMMEM_SYSTEM);
+    REQUIRE(allocated == SYMMEM_LIMIT);
+    REQUIRE(big == SYMMEM_LIMIT);
+    REQUIRE(atomic_load(&host.notice_count) == 0); /* that /dev/shm is too small would be untrue */
+    backend->memory_release(instance, &memory);
+    backend->close(instance);
+    return 0;
+}
+
+static int no_addresses(void) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return SKIPPED;
+#endif
+    fake_host host;
+    void *instance = fake_open(&host);
+    struct rlimit before;
+    getrlimit(RLIMIT_AS, &before);
+    struct rlimit tight = {.rlim_cur = (rlim_t)64 << 20, .rlim_max = before.rlim_max};
+    int descriptors = fake_count_descriptors();
+    setrlimit(RLIMIT_AS, &tight);
+    symmem_memory memory;
+    symmem_status status = backend->memory_alloc(instance, 0, (size_t)128 << 20, &memory);
+    setrlimit(RLIMIT_AS, &before);
+    REQUIRE(status == SYMMEM_OUT_OF_MEMORY);
+    REQUIRE(fake_count_descriptors() == descriptors);
+    backend->close(instance);
+    return 0;
+}
+
+/* Gives this process a /dev/shm of its own. */
+static bool small_dev_shm(const char *options, unsigned long flags) {
+    return unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount("tmpfs", "/dev/shm", "tmpfs", flags, options) == 0;
+}
+
+static int full_file_system(void) {
+    if (!small_dev_shm("size=2m", 0))
+        return SKIPPED;
+    setenv("SYMMEM_SHM_FALLBACK", "0", 1);
+    fake_host host;
+    void *instance = fake_open(&host);
+    symmem_memory memory;
+    int descriptors = fake_count_descriptors();
+    REQUIRE(backend->memory_alloc(instance, 0, 8 << 20, &memory) == SYMMEM_NO_SPACE);
+    REQUIRE(host.expected == 8 << 20);
+    REQUIRE(host.actual > 0 && host.actual <= 2 << 20);
+    REQUIRE(fake_count_descriptors() == descriptors);
+    REQUIRE(atomic_load(&host.notice_count) == 0);
+    /* What was begun was given back. */
+    REQUIRE(backend->memory_alloc(instance, 0, 1 << 20, &memory) == SYMMEM_OK);
+    memset(memory.ptr, 1, 1 << 20);
+    backend->memory_release(instance, &memory);
+    backend->close(instance);
+
+    unsetenv("SYMMEM_SHM_FALLBACK");
+    instance = fake_open(&host);
+    REQUIRE(backend->memory_alloc(instance, 0, 8 << 20, &memory) == SYMMEM_OK);
+    REQUIRE(atomic_load(&host.notice_count) == 1);
+    REQUIRE(strstr(host.notice, "/dev/shm") != NULL);
+    memset(memory.ptr, 1, 8 << 20);
+    backend->memory_release(instance, &memory);
+    backend->close(instance);
+    return 0;
+}
+
+static int read_only_file_system(void) {
+    if (!small_dev_shm("size=2m", MS_RDONLY))
+        return SKIPPED;
+    char reason[128] = "";
+    REQUIRE(backend->probe(reason, sizeof reason) == SYMMEM_OK);
+    setenv("SYMMEM_SHM_FALLBACK", "0", 1);
+    REQUIRE(backend->probe(reason, sizeof reason) == SYMMEM_UNSUPPORTED);
+    REQUIRE(strstr(reason, "/dev/shm") != NULL);
+    REQUIRE(backend->probe(NULL, 0) == SYMMEM_UNSUPPORTED);
+    fake_host host;
+    void *instance = fake_open(&host);
+    symmem_memory memory;
+    REQUIRE(backend->memory_alloc(instance, 0, 100, &memory) == SYMMEM_PERMISSION);
+    REQUIRE(strstr(host.text, "/dev/shm") != NULL);
+    backend->close(instance);
+    return 0;
+}
+
+static void run_in_child(int (*fn)(void), const char *name) {
+    int result = in_child(fn);
+    if (result == SKIPPED)
+        printf("[%s: not possible here] ", name);
+    else
+        CU_ASSERT_EQUAL(result, 0);
+}
+
+static void test_limits(void) {
+    run_in_child(no_descriptors, "no descriptors");
+    run_in_child(no_addresses, "no addresses");
+    run_in_child(full_file_system, "a small /dev/shm");
+    run_in_child(read_only_file_system, "a read-only /dev/shm");
+}
+
+static int write_peers(fake_rank *rank) {
+    int32_t own = rank->peers.rank;
+    for (int32_t peer = 0; peer < rank->peers.world_size; peer++)
+        ((int32_t *)rank->peers.buffers[peer])[own] = own * 257 + peer;
+    if (fake_barrier(rank, 0, 20000, NULL) != SYMMEM_OK)
+        return 1;
+    for (int32_t peer = 0; peer < rank->peers.world_size; peer++)
+        if (((int32_t *)rank->peers.buffers[own])[peer] != peer * 257 + own)
+            return 2;
+    return 0;
+}
+
+static void test_worlds(void) {
+    int descriptors = fake_count_descriptors();
+    int mappings = fake_count_shared_mappings();
+    fake_world *world = fake_world_open(4, 2, 100000);
+    CU_ASSERT_EQUAL(fake_run_processes(world, write_peers), 0);
+    CU_ASSERT_EQUAL(fake_run_threads(world, write_peers), 0);
+    fake_world_close(world);
+    CU_ASSERT_EQUAL(fake_count_descriptors(), descriptors);
+    CU_ASSERT_EQUAL(fake_count_shared_mappings(), mappings);
+}
+
+/* Not a page more than is needed, and guards on either side still have addresses. */
+static void test_rounding(void) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    static const int pages[] = {0, 1, 1, 1, 2, 2};
+    const size_t bytes[] = {0, 1, page - 1, page, page + 1, 2 * page};
+    const size_t most = PTRDIFF_MAX - 3 * page;
+    size_t rounded = 0;
+    for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
+        CU_ASSERT(shm_round_to_pages(bytes[i], &rounded));
+        CU_ASSERT_EQUAL(rounded, (size_t)pages[i] * page);
+    }
+    CU_ASSERT(shm_round_to_pages(most, &rounded));
+    CU_ASSERT(!shm_round_to_pages(most + 1, &rounded));
+}
+
+static const unit_case cases[] = {
+    {"table", test_table},
+    {"settings", test_settings},
+    {"rounding", test_rounding},
+    {"alloc", test_alloc},
+    {"privacy", test_privacy},
+    {"import", test_import},
+    {"import of a file that grew", test_grown_import},
+    {"too much", test_too_much},
+    {"test points", test_points},
+    {"limits", test_limits},
+    {"worlds", test_worlds},
+};
+
+int main(void) {
+    backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    return UNIT_MAIN("shm memory", cases);
+}

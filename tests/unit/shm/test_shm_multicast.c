@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Emulated multicast: slots, steps that fail, stores and reductions. */
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "shm.h"
+#include "shm_fake_host.h"
+#include "unit_main.h"
+
+#define RANKS 3
+#define BYTES 10000
+
+static const symmem_backend *backend;
+
+typedef struct fixture {
+    fake_world *world;
+    void *object;
+    symmem_share share;
+    void *multicast[RANKS];
+    char *address[RANKS];
+} fixture;
+
+static void open_fixture(fixture *f) {
+    memset(f, 0, sizeof *f);
+    f->world = fake_world_open(RANKS, 1, BYTES);
+    fake_rank *ranks = f->world->ranks;
+    CU_ASSERT_EQUAL_FATAL(
+        backend->multicast_create(ranks[0].instance, 0, RANKS, BYTES, &f->object, &f->share),
+        SYMMEM_OK);
+    CU_ASSERT_EQUAL(f->share.kind, SYMMEM_SHARE_FD);
+    for (int i = 0; i < RANKS; i++) {
+        f->share.same_process = i % 2; /* by either way */
+        CU_ASSERT_EQUAL_FATAL(
+            backend->multicast_attach(ranks[i].instance, i, &f->share, BYTES, &f->multicast[i]),
+            SYMMEM_OK);
+    }
+    for (int i = 0; i < RANKS; i++) {
+        void *address;
+        CU_ASSERT_EQUAL_FATAL(backend->multicast_bind(ranks[i].instance, f->multicast[i],
+                                                      &ranks[i].buffer, &ranks[i].peers, &address),
+                              SYMMEM_OK);
+        f->address[i] = address;
+    }
+}
+
+static void close_fixture(fixture *f) {
+    backend->share_close(f->world->ranks[0].instance, &f->share);
+    for (int i = 0; i < RANKS; i++)
+        backend->multicast_release(f->world->ranks[i].instance, f->multicast[i]);
+    backend->multicast_release(f->world->ranks[0].instance, f->object);
+    fake_world_close(f->world);
+}
+
+static char *buffer(fixture *f, int rank) {
+    return f->world->ranks[rank].buffer.ptr;
+}
+
+static symmem_status store(fixture *f, int rank, const char *address, const void *src, size_t bytes,
+                           void *stream) {
+    symmem_exec exec = {.stream = stream};
+    fake_rank *self = &f->world->ranks[rank];
+    return backend->multimem_store(self->instance, &self->peers, (char *)address, src, bytes,
+                                   &exec);
+}
+
+static symmem_status reduce(fixture *f, int rank, const char *address, void *dst, size_t count,
+                            symmem_dtype dtype, symmem_reduce_op op) {
+    symmem_exec exec = {0};
+    fake_rank *self = &f->world->ranks[rank];
+    return backend->multimem_ld_reduce(self->instance, &self->peers, address, dst, count, dtype, op,
+                                       &exec);
+}
+
+static void test_store(void) {
+    int descriptors = fake_count_descriptors();
+    fixture f;
+    open_fixture(&f);
+    for (int rank = 0; rank < RANKS; rank++) {
+        char text[16] = "from rank ?";
+        text[10] = (char)('0' + rank);
+        CU_ASSERT_EQUAL(store(&f, rank, f.address[rank] + 777, text, sizeof text, NULL), SYMMEM_OK);
+        for (int peer = 0; peer < RANKS; peer++) {
+            CU_ASSERT_STRING_EQUAL(buffer(&f, peer) + 777, text);
+            CU_ASSERT_EQUAL(buffer(&f, peer)[776], 0);
+            CU_ASSERT_EQUAL(buffer(&f, peer)[777 + 16], 0);
+        }
+    }
+    /* From the own buffer, over itself. */
+    memcpy(buffer(&f, 1), "0123456789", 10);
+    CU_ASSERT_EQUAL(store(&f, 1, f.address[1] + 2, buffer(&f, 1), 8, NULL), SYMMEM_OK);
+    for (int peer = 0; peer < RANKS; peer++)
+        CU_ASSERT_EQUAL(memcmp(buffer(&f, peer) + 2, "01234567", 8), 0);
+    void *stream;
+    fake_rank *rank = &f.world->ranks[2];
+    CU_ASSERT_EQUAL(backend->stream_create(rank->instance, 2, &stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(store(&f, 2, f.address[2] + BYTES - 4, "end", 4, stream), SYMMEM_OK);
+    symmem_error_record record;
+    CU_ASSERT_EQUAL(backend->stream_synchronize(rank->instance, stream, 10000, &record), SYMMEM_OK);
+    CU_ASSERT_STRING_EQUAL(buffer(&f, 0) + BYTES - 4, "end");
+    backend->stream_destroy(rank->instance, stream);
+    close_fixture(&f);
+    CU_ASSERT_EQUAL(fake_count_descriptors(), descriptors);
+}
+
+static void test_ranges(void) {
+    fixture f;
+    open_fixture(&f);
+    char *base = f.address[0];
+    char bytes[16] = {0};
+    CU_ASSERT_EQUAL(store(&f, 0, base + BYTES, bytes, 0, NULL), SYMMEM_OK);
+    CU_ASSERT_EQUAL(store(&f, 0, base + BYTES, bytes, 1, NULL), SYMMEM_OUT_OF_RANGE);
+    CU_ASSERT_EQUAL(store(&f, 0, base + BYTES - 3, bytes, 4, NULL), SYMMEM_OUT_OF_RANGE);
+    CU_ASSERT_EQUAL(store(&f, 0, base, bytes, SIZE_MAX, NULL), SYMMEM_OUT_OF_RANGE);
+    CU_ASSERT_EQUAL(store(&f, 0, bytes, bytes, 1, NULL), SYMMEM_OUT_OF_RANGE);
+    CU_ASSERT_EQUAL(store(&f, 0, buffer(&f, 0), bytes, 1, NULL), SYMMEM_OUT_OF_RANGE);
+    CU_ASSERT_EQUAL(reduce(&f, 0, base + 4, bytes, SIZE_MAX / 4, SYMMEM_FLOAT32, SYMMEM_SUM),
+                    SYMMEM_OUT_OF_RANGE);
+    CU_ASSERT_EQUAL(reduce(&f, 0, base, bytes, SIZE_MAX / 2, SYMMEM_FLOAT32, SYMMEM_SUM),
+                    SYMMEM_OUT_OF_RANGE);
+    CU_ASSERT_EQUAL(reduce(&f, 0, base + BYTES - 4, bytes, 2, SYMMEM_FLOAT32, SYMMEM_SUM),
+                    SYMMEM_OUT_OF_RANGE);
+    for (int dtype = -1; dtype <= SYMMEM_DTYPE_COUNT; dtype++)
+        for (int op = -1; op <= SYMMEM_REDUCE_OP_COUNT; op++) {
+            memset(bytes, 0x55, sizeof bytes);
+            bool is_float = dtype >= SYMMEM_FLOAT16 && dtype < SYMMEM_DTYPE_COUNT;
+            bool is_integer = dtype >= 0 && dtype < SYMMEM_FLOAT16;
+            bool good = op >= 0 && op < SYMMEM_REDUCE_OP_COUNT &&
+                        (is_float || (is_integer && op != SYMMEM_AVG));
+            symmem_status status =
+                reduce(&f, 0, base, bytes, 1, (symmem_dtype)dtype, (symmem_reduce_op)op);
+            CU_ASSERT_EQUAL(status, good ? SYMMEM_OK : SYMMEM_UNSUPPORTED);
+            CU_ASSERT_EQUAL(bytes[0], good ? 0 : 0x55);
+        }
+    close_fixture(&f);
+}
+
+/* Touching the address itself is fatal. */
+static void test_address_faults(void) {
+    fixture f;
+    open_fixture(&f);
+    fflush(NULL);
+    pid_t child = fork();
+    CU_ASSERT_FATAL(child >= 0);
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        signal(SIGSEGV, SIG_DFL);
+        _exit(atomic_load((_Atomic char *)f.address[0]) != 0);
+    }
+    int status = 0;
+    CU_ASSERT_EQUAL(waitpid(child, &status, 0), child);
+    CU_ASSERT(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    close_fixture(&f);
+}
+
+static void put_values(fixture *f, size_t offset, const void *values, size_t bytes) {
+    for (int rank = 0; rank < RANKS; rank++)
+        memcpy(buffer(f, rank) + offset, (const char *)values + (size_t)rank * bytes, bytes);
+}
+
+#define EXPECT(type, dtype, op, a, b, c, expected)                                                 \
+    do {                                                                                           \
+        type values_[RANKS] = {a, b, c};                                                           \
+        type result_;                                                                              \
+        type expected_ = expected;                                                                 \
+        for (int rank_ = 0; rank_ < RANKS; rank_++) { /* any alignment, the same on every rank */  \
+            put_values(&f, 101, values_, sizeof result_);                                          \
+            CU_ASSERT_EQUAL(reduce(&f, rank_, f.address[rank_] + 101, &result_, 1, dtype, op),     \
+                            SYMMEM_OK);                                                            \
+            CU_ASSERT_EQUAL(memcmp(&result_, &expected_, sizeof result_), 0);                      \
+        }                                                                                          \
+    } while (0)
+
+static void test_reduce(void) {
+    fixture f;
+    open_fixture(&f);
+    EXPECT(float, SYMMEM_FLOAT32, SYMMEM_SUM, 1e8f, 1.0f, -1e8f, 0.0f); /* rank order */
+    EXPECT(float, SYMMEM_FLOAT32, SYMMEM_AVG, 1.0f, 2.0f, 6.0f, 3.0f);
+    EXPECT(float, SYMMEM_FLOAT32, SYMMEM_MIN, 1.0f, -2.0f, 6.0f, -2.0f);
+    EXPECT(float, SYMMEM_FLOAT32, SYMMEM_MAX, 1.0f, -2.0f, 6.0f, 6.0f);
+    EXPECT(double, SYMMEM_FLOAT64, SYMMEM_SUM, 0.1, 0.2, 0.3, (0.1 + 0.2) + 0.3);
+    EXPECT(double, SYMMEM_FLOAT64, SYMMEM_AVG, 1.5, 2.5, 5.0, 3.0);
+    EXPECT(double, SYMMEM_FLOAT64, SYMMEM_MIN, 3.0, 1.0, 2.0, 1.0);
+    EXPECT(double, SYMMEM_FLOAT64, SYMMEM_MAX, 3.0, 1.0, 2.0, 3.0);
+    EXPECT(uint8_t, SYMMEM_UINT8, SYMMEM_SUM, 200, 100, 1, 45);
+    EXPECT(uint8_t, SYMMEM_UINT8, SYMMEM_MAX, 200, 100, 1, 200);
+    EXPECT(uint8_t, SYMMEM_UINT8, SYMMEM_MIN, 200, 100, 1, 1);
+    EXPECT(int32_t, SYMMEM_INT32, SYMMEM_SUM, INT32_MAX, 1, 0, INT32_MIN);
+    EXPECT(int32_t, SYMMEM_INT32, SYMMEM_MIN, -5, 5, 0, -5);
+    EXPECT(int32_t, SYMMEM_INT32, SYMMEM_MAX, -5, -7, -6, -5);
+    EXPECT(int64_t, SYMMEM_INT64, SYMMEM_SUM, INT64_MAX, 1, 0, INT64_MIN);
+    EXPECT(int64_t, SYMMEM_INT64, SYMMEM_MIN, 1, INT64_MIN, 0, INT64_MIN);
+    EXPECT(int64_t, SYMMEM_INT64, SYMMEM_MAX, 1, INT64_MIN, 0, 1);
+    /* float16: 1.0 is 3c00, 2^-24 is 1, 65504 is 7bff, infinity 7c00. */
+    EXPECT(uint16_t, SYMMEM_FLOAT16, SYMMEM_SUM, 0x3c00, 0x4000, 0xc200, 0);
+    EXPECT(uint16_t, SYMMEM_FLOAT16, SYMMEM_SUM, 1, 2, 0x8001, 2);
+    EXPECT(uint16_t, SYMMEM_FLOAT16, SYMMEM_SUM, 0x3ff, 1, 0, 0x400);
+    EXPECT(uint16_t, SYMMEM_FLOAT16, SYMMEM_SUM, 0x7bff, 0x7bff, 0, 0x7c00);
+    /* 65504 + 65504 - 65504: no infinity in between. */
+    EXPECT(uint16_t, SYMMEM_FLOAT16, SYMMEM_SUM, 0x7bff, 0x7bff, 0xfbff, 0x7bff);
+    /* A minimum over an infinity; its NaN with the opposite one is below. */
+    EXPECT(uint16_t, SYMMEM_FLOAT16, SYMMEM_MIN, 0x7c00, 0x3c00, 0x4000, 0x3c00);
+    EXPECT(uint16_t, SYMMEM_FLOAT16, SYMMEM_MAX, 0x7c00, 0x3c00, 0xfc00, 0x7c00);
+    /* 2048 + 1 is a tie: even; 2050 + 1 rounds up to even. */
+    EXPECT(uint16_t, SYMMEM_FLOAT16, SYMMEM_SUM, 0x6800, 0x3c00, 0, 0x6800);
+    EXPECT(uint16_t, SYMMEM_FLOAT16, SYMMEM_SUM, 0x6801, 0x3c00, 0, 0x6802);
+    /* bfloat16: 1.0 is 3f80, 256 is 4380. */
+    EXPECT(uint16_t, SYMMEM_BFLOAT16, SYMMEM_SUM, 0x4380, 0x3f80, 0, 0x4380);
+    EXPECT(uint16_t, SYMMEM_BFLOAT16, SYMMEM_SUM, 0x4380, 0x3f80, 0x3f80, 0x4381);
+    EXPECT(uint16_t, SYMMEM_BFLOAT16, SYMMEM_MIN, 0x4380, 0xbf80, 0, 0xbf80);
+    EXPECT(uint16_t, SYMMEM_BFLOAT16, SYMMEM_AVG, 0x3f80, 0x4000, 0x4040, 0x4000);
+    float nans[RANKS] = {1.0f, NAN, 2.0f};
+    double wide[RANKS] = {1.0, 2.0, (double)NAN};
+    uint16_t half_nans[RANKS] = {0x3f80, 0x7fc1, 0};
+    for (int op = 0; op < SYMMEM_REDUCE_OP_COUNT; op++) {
+        float result;
+        double wide_result;
+        uint16_t half;
+        put_values(&f, 0, nans, 4);
+        reduce(&f, 0, f.address[0], &result, 1, SYMMEM_FLOAT32, (symmem_reduce_op)op);
+        CU_ASSERT(isnan(result));
+        put_values(&f, 0, wide, 8);
+        reduce(&f, 0, f.address[0], &wide_result, 1, SYMMEM_FLOAT64, (symmem_reduce_op)op);
+        CU_ASSERT(isnan(wide_result));
+        put_values(&f, 0, half_nans, 2);
+        reduce(&f, 0, f.address[0], &half, 1, SYMMEM_BFLOAT16, (symmem_reduce_op)op);
+        CU_ASSERT((half & 0x7fffu) > 0x7f80u);
+    }
+    static const uint16_t infinities[RANKS] = {0x7c00, 0xfc00, 0};
+    uint16_t sum;
+    put_values(&f, 0, infinities, 2);
+    reduce(&f, 0, f.address[0], &sum, 1, SYMMEM_FLOAT16, SYMMEM_SUM);
+    CU_ASSERT((sum & 0x7fffu) > 0x7c00u);
+    close_fixture(&f);
+}
+
+/* Every finite float16 comes through unchanged. */
+static void test_half_round_trip(void) {
+    fixture f;
+    open_fixture(&f);
+    int wrong = 0;
+    for (uint32_t bits = 0; bits < 0x10000; bits++) {
+        if ((bits & 0x7c00u) == 0x7c00u && (bits & 0x3ffu) != 0)
+            continue; /* NaN */
+        uint16_t value = (uint16_t)bits;
+        uint16_t result;
+        for (int rank = 0; rank < RANKS; rank++)
+            memcpy(buffer(&f, rank), &value, 2);
+        reduce(&f, 0, f.address[0], &result, 1, SYMMEM_FLOAT16, SYMMEM_MAX);
+        wrong += result != value;
+    }
+    CU_ASSERT_EQUAL(wrong, 0);
+    close_fixture(&f);
+}
+
+static void test_slots(void) {
+    setenv("SYMMEM_SHM_MULTICAST_SLOTS", "2", 1);
+    fake_host host;
+    void *instance = fake_open(&host);
+    unsetenv("SYMMEM_SHM_MULTICAST_SLOTS");
+    int descriptors = fake_count_descriptors();
+    void *object;
+    void *view[3];
+    symmem_share share;
+    CU_ASSERT_EQUAL_FATAL(backend->multicast_create(instance, 0, 4, 100, &object, &share),
+                          SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->multicast_attach(instance, 0, &share, 100, &view[0]), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->multicast_attach(instance, 0, &share, 101, &view[1]), SYMMEM_MISMATCH);
+    host.fail_name = "shm.multicast.attached"; /* gives its slot back */
+    host.fail_status = SYMMEM_BACKEND;
+    CU_ASSERT_EQUAL(backend->multicast_attach(instance, 0, &share, 100, &view[1]), SYMMEM_BACKEND);
+    host.fail_name = NULL;
+    CU_ASSERT_EQUAL(backend->multicast_attach(instance, 0, &share, 100, &view[1]), SYMMEM_OK);
+    view[2] = NULL;
+    CU_ASSERT_EQUAL(backend->multicast_attach(instance, 0, &share, 100, &view[2]), SYMMEM_LIMIT);
+    CU_ASSERT_PTR_NULL(view[2]);
+    CU_ASSERT_EQUAL(backend->multicast_attach(instance, 1, &share, 100, &view[2]), SYMMEM_OK);
+    backend->multicast_release(instance, view[0]);
+    CU_ASSERT_EQUAL(backend->multicast_attach(instance, 0, &share, 100, &view[0]), SYMMEM_OK);
+    for (int i = 0; i < 3; i++)
+        backend->multicast_release(instance, view[i]);
+    backend->multicast_release(instance, object);
+    backend->share_close(instance, &share);
+    CU_ASSERT_EQUAL(fake_count_descriptors(), descriptors);
+    backend->close(instance);
+
+    setenv("SYMMEM_SHM_MULTICAST_SLOTS", "0", 1);
+    instance = fake_open(&host);
+    unsetenv("SYMMEM_SHM_MULTICAST_SLOTS");
+    CU_ASSERT_EQUAL(backend->multicast_create(instance, 0, 4, 100, &object, &share),
+                    SYMMEM_UNSUPPORTED);
+    backend->close(instance);
+}
+
+/* Binding before everybody is attached is a fault of the caller that must not go unseen. */
+static void test_steps(void) {
+    fake_world *world = fake_world_open(2, 1, 4096);
+    fake_rank *rank = &world->ranks[0];
+    int descriptors = fake_count_descriptors();
+    int mappings = fake_count_shared_mappings();
+    static const char *const names[] = {NULL, "shm.multicast.create", "shm.alloc.map",
+                                        "shm.multicast.attach", "shm.multicast.bind"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        void *object;
+        void *view;
+        void *address = NULL;
+        symmem_share share;
+        rank->host.fail_name = names[i];
+        rank->host.fail_status = SYMMEM_BACKEND;
+        atomic_store(&rank->host.fail_visit, 0);
+        symmem_status status =
+            backend->multicast_create(rank->instance, 0, 2, 4096, &object, &share);
+        CU_ASSERT_EQUAL(status, i == 1 || i == 2 ? SYMMEM_BACKEND : SYMMEM_OK);
+        if (status != SYMMEM_OK)
+            continue;
+        status = backend->multicast_attach(rank->instance, 0, &share, 4096, &view);
+        CU_ASSERT_EQUAL(status, i == 3 ? SYMMEM_BACKEND : SYMMEM_OK);
+        if (status == SYMMEM_OK) {
+            status = backend->multicast_bind(rank->instance, view, &rank->buffer, &rank->peers,
+                                             &address);
+            CU_ASSERT_EQUAL(status, i == 4 ? SYMMEM_BACKEND : SYMMEM_CORRUPT);
+            CU_ASSERT_PTR_NULL(address);
+            backend->multicast_release(rank->instance, view);
+        }
+        backend->multicast_release(rank->instance, object);
+        backend->share_close(rank->instance, &share);
+    }
+    CU_ASSERT_EQUAL(fake_count_descriptors(), descriptors);
+    CU_ASSERT_EQUAL(fake_count_shared_mappings(), mappings);
+    fake_world_close(world);
+}
+
+static const unit_case cases[] = {
+    {"store", test_store},
+    {"ranges", test_ranges},
+    {"address faults", test_address_faults},
+    {"reduce", test_reduce},
+    {"half round trip", test_half_round_trip},
+    {"slots", test_slots},
+    {"steps", test_steps},
+};
+
+int main(void) {
+    backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    return UNIT_MAIN("shm multicast", cases);
+}

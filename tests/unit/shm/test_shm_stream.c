@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Streams, events and byte operations of the emulation. */
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shm_instance.h"
+
+static symmem_status synchronize(void *stream, uint32_t timeout_ms) {
+    symmem_error_record record;
+    symmem_status status = backend->stream_synchronize(instance, stream, timeout_ms, &record);
+    if (status != SYMMEM_OK)
+        CU_ASSERT_EQUAL(record.status, status);
+    return status;
+}
+
+static void sleep_fn(void *arg) {
+    fake_sleep_us(*(const unsigned *)arg);
+}
+
+/* Holds a stream until opened. */
+static void gate_fn(void *arg) {
+    while (!atomic_load((atomic_bool *)arg))
+        fake_sleep_us(200);
+}
+
+static void test_bytes(void) {
+    void *streams[2] = {NULL, new_stream()};
+    for (int i = 0; i < 2; i++) {
+        symmem_exec exec = {.stream = streams[i]};
+        uint32_t from[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+        uint32_t to[8] = {0};
+        CU_ASSERT_EQUAL(backend->copy(instance, 0, to + 1, from, 20, &exec), SYMMEM_OK);
+        CU_ASSERT_EQUAL(backend->copy(instance, 0, to, from, 0, &exec), SYMMEM_OK);
+        CU_ASSERT_EQUAL(backend->copy(instance, 0, NULL, NULL, 0, &exec), SYMMEM_OK);
+        CU_ASSERT_EQUAL(backend->memset32(instance, 0, to + 2, 0xdeadbeefu, 2, &exec), SYMMEM_OK);
+        CU_ASSERT_EQUAL(backend->memset32(instance, 0, to, 7, 0, &exec), SYMMEM_OK);
+        CU_ASSERT_EQUAL(backend->write_value32(instance, 0, to + 7, 99, &exec), SYMMEM_OK);
+        if (streams[i])
+            CU_ASSERT_EQUAL(synchronize(streams[i], 10000), SYMMEM_OK);
+        static const uint32_t expected[8] = {0, 1, 0xdeadbeefu, 0xdeadbeefu, 4, 5, 0, 99};
+        CU_ASSERT_EQUAL(memcmp(to, expected, sizeof to), 0);
+    }
+    backend->stream_destroy(instance, streams[1]);
+}
+
+typedef struct counted {
+    atomic_int retained;
+    atomic_int released;
+} counted;
+
+static void retain(void *object) {
+    atomic_fetch_add(&((counted *)object)->retained, 1);
+}
+
+static void release(void *object) {
+    atomic_fetch_add(&((counted *)object)->released, 1);
+}
+
+typedef struct order_log {
+    const uint32_t *word;
+    int count;
+    uint32_t entries[1000];
+} order_log;
+
+static void append_fn(void *arg) {
+    order_log *log = arg;
+    log->entries[log->count++] = *log->word;
+}
+
+/* Operations run in order, and their references live until then. */
+static void test_order(void) {
+    void *stream = new_stream();
+    counted count = {0};
+    symmem_ref refs[3] = {
+        {retain, release, &count}, {retain, release, &count}, {retain, release, &count}};
+    uint32_t word = 0;
+    order_log log = {.word = &word};
+    for (uint32_t i = 0; i < 1000; i++) {
+        symmem_exec exec = {.stream = stream, .refs = refs, .ref_count = 3};
+        CU_ASSERT_EQUAL(backend->write_value32(instance, 0, &word, i, &exec), SYMMEM_OK);
+        CU_ASSERT_EQUAL(backend->host_fn(instance, stream, append_fn, &log), SYMMEM_OK);
+    }
+    CU_ASSERT_EQUAL(atomic_load(&count.retained), 3000);
+    CU_ASSERT_EQUAL(synchronize(stream, 0), SYMMEM_OK);
+    CU_ASSERT_EQUAL(atomic_load(&count.released), 3000);
+    bool ordered = true;
+    for (uint32_t i = 0; i < 1000; i++)
+        ordered = ordered && log.entries[i] == i;
+    CU_ASSERT(ordered);
+    CU_ASSERT_EQUAL(word, 999);
+    bool idle = false;
+    CU_ASSERT_EQUAL(backend->stream_query(instance, stream, &idle), SYMMEM_OK);
+    CU_ASSERT(idle);
+    backend->stream_destroy(instance, stream);
+}
+
+static void test_timeouts(void) {
+    void *stream = new_stream();
+    void *event;
+    atomic_bool open = false;
+    CU_ASSERT_EQUAL(backend->event_create(instance, 0, &event), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->host_fn(instance, stream, gate_fn, &open), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->event_record(instance, event, stream), SYMMEM_OK);
+    bool flag = true;
+    CU_ASSERT_EQUAL(backend->stream_query(instance, stream, &flag), SYMMEM_OK);
+    CU_ASSERT(!flag);
+    flag = true;
+    CU_ASSERT_EQUAL(backend->event_query(instance, event, &flag), SYMMEM_OK);
+    CU_ASSERT(!flag);
+    uint64_t start_ms = fake_now_ms();
+    CU_ASSERT_EQUAL(synchronize(stream, 20), SYMMEM_TIMEOUT);
+    CU_ASSERT_EQUAL(backend->event_synchronize(instance, event, 20), SYMMEM_TIMEOUT);
+    CU_ASSERT_EQUAL(backend->device_synchronize(instance, 0, 20), SYMMEM_TIMEOUT);
+    CU_ASSERT(fake_now_ms() - start_ms >= 58);
+    CU_ASSERT_EQUAL(backend->device_synchronize(instance, 1, 20), SYMMEM_OK);
+    atomic_store(&open, true);
+    CU_ASSERT_EQUAL(backend->event_synchronize(instance, event, 5000), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->device_synchronize(instance, 0, 5000), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->event_query(instance, event, &flag), SYMMEM_OK);
+    CU_ASSERT(flag);
+    CU_ASSERT_EQUAL(synchronize(stream, 20), SYMMEM_OK);
+    backend->event_destroy(instance, event);
+    backend->stream_destroy(instance, stream);
+}
+
+/* A wait is for the latest record at that moment. Events may go while they are waited for. */
+static void test_events(void) {
+    void *first = new_stream();
+    void *second = new_stream();
+    void *event;
+    atomic_bool open = false;
+    uint32_t word = 0;
+    symmem_exec on_first = {.stream = first};
+    symmem_exec on_second = {.stream = second};
+    uint32_t seen = 1;
+    bool reached = false;
+    CU_ASSERT_EQUAL(backend->event_create(instance, 0, &event), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->event_query(instance, event, &reached), SYMMEM_OK);
+    CU_ASSERT(reached);
+    CU_ASSERT_EQUAL(backend->event_synchronize(instance, event, 1), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream_wait_event(instance, second, event), SYMMEM_OK);
+    /* Recorded early, waited for, recorded late: the wait must not see the late one. */
+    CU_ASSERT_EQUAL(backend->event_record(instance, event, first), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream_wait_event(instance, second, event), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->host_fn(instance, first, gate_fn, &open), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->write_value32(instance, 0, &word, 5, &on_first), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->event_record(instance, event, first), SYMMEM_OK);
+    CU_ASSERT_EQUAL(synchronize(second, 5000), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream_wait_event(instance, second, event), SYMMEM_OK);
+    backend->event_destroy(instance, event);
+    CU_ASSERT_EQUAL(backend->copy(instance, 0, &seen, &word, 4, &on_second), SYMMEM_OK);
+    CU_ASSERT_EQUAL(synchronize(second, 20), SYMMEM_TIMEOUT);
+    atomic_store(&open, true);
+    CU_ASSERT_EQUAL(synchronize(second, 5000), SYMMEM_OK);
+    CU_ASSERT_EQUAL(seen, 5);
+    backend->stream_destroy(instance, second);
+    backend->stream_destroy(instance, first);
+}
+
+static void sync_device_fn(void *arg) {
+    *(symmem_status *)arg = backend->device_synchronize(instance, 0, 2000);
+}
+
+/* From a stream's own thread the others are waited for, itself is not. */
+static void test_device_synchronize_inside(void) {
+    void *stream = new_stream();
+    void *other = new_stream();
+    unsigned pause_us = 20000;
+    symmem_status status = SYMMEM_BUSY;
+    CU_ASSERT_EQUAL(backend->host_fn(instance, other, sleep_fn, &pause_us), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->host_fn(instance, stream, sync_device_fn, &status), SYMMEM_OK);
+    CU_ASSERT_EQUAL(synchronize(stream, 5000), SYMMEM_OK);
+    CU_ASSERT_EQUAL(status, SYMMEM_OK);
+    bool idle = false;
+    CU_ASSERT_EQUAL(backend->stream_query(instance, other, &idle), SYMMEM_OK);
+    CU_ASSERT(idle);
+    backend->stream_destroy(instance, stream);
+    backend->stream_destroy(instance, other);
+}
+
+static void destroy_fn(void *arg) {
+    backend->stream_destroy(instance, arg);
+}
+
+/* Destroyed with work under way, and from its own thread: all goes when the work ends. */
+static void test_destroy_busy(void) {
+    int threads = fake_count_threads();
+    void *stream = new_stream();
+    atomic_bool open = false;
+    uint32_t word = 0;
+    symmem_exec exec = {.stream = stream};
+    CU_ASSERT_EQUAL(backend->host_fn(instance, stream, gate_fn, &open), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->write_value32(instance, 0, &word, 1, &exec), SYMMEM_OK);
+    backend->stream_destroy(instance, stream);
+    CU_ASSERT_EQUAL(backend->device_synchronize(instance, 0, 10), SYMMEM_TIMEOUT);
+    atomic_store(&open, true);
+    CU_ASSERT_EQUAL(backend->device_synchronize(instance, 0, 5000), SYMMEM_OK);
+    CU_ASSERT_EQUAL(word, 1);
+    stream = new_stream();
+    CU_ASSERT_EQUAL(backend->host_fn(instance, stream, destroy_fn, stream), SYMMEM_OK);
+    CU_ASSERT(fake_threads_settle(threads));
+}
+
+/* close waits for such work, but not for ever. */
+static void test_close_busy(void) {
+    fake_host other;
+    void *closed = fake_open(&other);
+    void *stream;
+    unsigned pause_us = 100000;
+    CU_ASSERT_EQUAL_FATAL(backend->stream_create(closed, 0, &stream), SYMMEM_OK);
+    uint64_t start_ms = fake_now_ms();
+    CU_ASSERT_EQUAL(backend->host_fn(closed, stream, sleep_fn, &pause_us), SYMMEM_OK);
+    backend->stream_destroy(closed, stream);
+    backend->close(closed);
+    CU_ASSERT(fake_now_ms() - start_ms >= 99);
+    CU_ASSERT(fake_now_ms() - start_ms < 5000);
+}
+
+static symmem_status count_point(const symmem_host *closed, const char *name) {
+    (void)name;
+    atomic_fetch_add((atomic_int *)closed->self, 1);
+    return SYMMEM_OK;
+}
+
+static void note_fn(void *arg) {
+    atomic_fetch_add((atomic_int *)arg, 1);
+}
+
+/* What runs once close has given up waiting asks nothing of the host, which may be gone. */
+static void test_outlives_close(void) {
+    int threads = fake_count_threads();
+    fake_host other;
+    void *closed = fake_open(&other);
+    void *stream, *event;
+    atomic_bool open = false;
+    atomic_int asked = 0, ran = 0;
+    CU_ASSERT_EQUAL_FATAL(backend->stream_create(closed, 0, &stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->event_create(closed, 0, &event), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->host_fn(closed, stream, gate_fn, &open), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->event_record(closed, event, stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream_wait_event(closed, stream, event), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->host_fn(closed, stream, note_fn, &ran), SYMMEM_OK);
+    backend->event_destroy(closed, event);
+    backend->stream_destroy(closed, stream);
+    backend->close(closed);
+    other.host.self = &asked;
+    other.host.point = count_point;
+    atomic_store(&open, true);
+    /* First the work: a thread of an earlier test's may have counted above. */
+    for (int i = 0; i < 5000 && atomic_load(&ran) == 0; i++)
+        fake_sleep_us(1000);
+    CU_ASSERT_EQUAL(atomic_load(&ran), 1);
+    CU_ASSERT(fake_threads_settle(threads));
+    CU_ASSERT_EQUAL(atomic_load(&asked), 0);
+    pthread_mutex_destroy(&other.lock);
+}
+
+static void test_point(void) {
+    void *stream = &host;
+    int threads = fake_count_threads();
+    host.fail_status = SYMMEM_LIMIT;
+    atomic_store(&host.fail_visit, 0);
+    host.fail_name = "shm.stream.thread";
+    CU_ASSERT_EQUAL(backend->stream_create(instance, 0, &stream), SYMMEM_LIMIT);
+    CU_ASSERT_PTR_EQUAL(stream, &host);
+    CU_ASSERT(fake_threads_settle(threads));
+    host.fail_name = NULL;
+}
+
+/* --- signals on streams ------------------------------------------------------------- */
+
+static void *rank_stream(fake_rank *rank) {
+    void *stream = NULL;
+    if (backend->stream_create(rank->instance, rank->peers.rank, &stream) != SYMMEM_OK)
+        exit(2);
+    return stream;
+}
+
+static int ring(fake_rank *rank) {
+    void *stream = rank_stream(rank);
+    int32_t size = rank->peers.world_size;
+    int32_t next = (rank->peers.rank + 1) % size;
+    int32_t previous = (rank->peers.rank + size - 1) % size;
+    uint32_t *own = rank->peers.buffers[rank->peers.rank];
+    symmem_exec exec = {.stream = stream};
+    int failures = 0;
+    for (uint32_t i = 1; i <= 200; i++) {
+        failures += backend->write_value32(rank->instance, 0, own, i, &exec) != SYMMEM_OK;
+        failures += fake_put(rank, next, 0, 10000, stream) != SYMMEM_OK;
+        failures += fake_wait(rank, previous, 0, 10000, stream) != SYMMEM_OK;
+        failures += backend->copy(rank->instance, 0, own + i, rank->peers.buffers[previous], 4,
+                                  &exec) != SYMMEM_OK;
+        failures += fake_barrier(rank, 1, 10000, stream) != SYMMEM_OK;
+    }
+    symmem_error_record record;
+    failures += backend->stream_synchronize(rank->instance, stream, 60000, &record) != SYMMEM_OK;
+    for (uint32_t i = 1; i <= 200; i++)
+        failures += own[i] != i;
+    backend->stream_destroy(rank->instance, stream);
+    return failures;
+}
+
+static void test_ring(void) {
+    fake_world *world = fake_world_open(3, 2, 4096);
+    CU_ASSERT_EQUAL(fake_run_threads(world, ring), 0);
+    fake_world_reset(world);
+    CU_ASSERT_EQUAL(fake_run_processes(world, ring), 0);
+    fake_world_close(world);
+}
+
+/* The first failure is kept with its record; later work of the stream still runs. */
+static void test_failures(void) {
+    fake_world *world = fake_world_open(3, 2, 4096);
+    fake_rank *rank = &world->ranks[0];
+    void *stream = rank_stream(rank);
+    uint32_t word = 0;
+    symmem_exec exec = {.stream = stream};
+    CU_ASSERT_EQUAL(fake_barrier(rank, 1, 20, stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(fake_wait(rank, 2, 0, 20, stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->write_value32(rank->instance, 0, &word, 3, &exec), SYMMEM_OK);
+    symmem_error_record record;
+    CU_ASSERT_EQUAL(backend->stream_synchronize(rank->instance, stream, 5000, &record),
+                    SYMMEM_TIMEOUT);
+    CU_ASSERT_EQUAL(record.status, SYMMEM_TIMEOUT);
+    CU_ASSERT_STRING_EQUAL(record.operation, "barrier");
+    CU_ASSERT_EQUAL(record.channel, 1);
+    CU_ASSERT_EQUAL(record.missing[0], 0x6u);
+    CU_ASSERT_EQUAL(atomic_load(&rank->host.fault_count), 2);
+    CU_ASSERT_EQUAL(word, 3);
+    CU_ASSERT_EQUAL(backend->stream_synchronize(rank->instance, stream, 5000, &record), SYMMEM_OK);
+    backend->stream_destroy(rank->instance, stream);
+    fake_world_close(world);
+}
+
+/* An endless wait ends soon after the state was poisoned: destroy and close cannot hang. */
+static void test_poison_ends_waits(void) {
+    fake_world *world = fake_world_open(2, 1, 4096);
+    fake_rank *rank = &world->ranks[0];
+    void *stream = rank_stream(rank);
+    symmem_error_record record;
+    for (int i = 0; i < 50; i++)
+        CU_ASSERT_EQUAL(fake_wait(rank, 1, 0, 0, stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream_synchronize(rank->instance, stream, 20, &record),
+                    SYMMEM_TIMEOUT);
+    CU_ASSERT_STRING_EQUAL(record.operation, "stream_synchronize");
+    uint64_t start_ms = fake_now_ms();
+    atomic_store(&rank->host.poisoned, true);
+    CU_ASSERT_EQUAL(backend->stream_synchronize(rank->instance, stream, 5000, &record),
+                    SYMMEM_POISONED);
+    CU_ASSERT(fake_now_ms() - start_ms < 4000);
+    backend->stream_destroy(rank->instance, stream);
+    fake_world_close(world);
+}
+
+static void test_leaks(void) {
+    int descriptors = fake_count_descriptors();
+    int threads = fake_count_threads();
+    for (int i = 0; i < 50; i++) {
+        void *stream = new_stream();
+        void *event;
+        CU_ASSERT_EQUAL(backend->event_create(instance, 0, &event), SYMMEM_OK);
+        CU_ASSERT_EQUAL(backend->event_record(instance, event, stream), SYMMEM_OK);
+        CU_ASSERT_EQUAL(synchronize(stream, 10000), SYMMEM_OK);
+        backend->event_destroy(instance, event);
+        backend->stream_destroy(instance, stream);
+    }
+    CU_ASSERT_EQUAL(fake_count_descriptors(), descriptors);
+    CU_ASSERT(fake_threads_settle(threads));
+}
+
+static const unit_case cases[] = {
+    {"bytes", test_bytes},
+    {"order", test_order},
+    {"timeouts", test_timeouts},
+    {"events", test_events},
+    {"device synchronize inside", test_device_synchronize_inside},
+    {"destroy busy", test_destroy_busy},
+    {"close busy", test_close_busy},
+    {"outlives close", test_outlives_close},
+    {"test point", test_point},
+    {"ring", test_ring},
+    {"failures", test_failures},
+    {"poison ends waits", test_poison_ends_waits},
+    {"leaks", test_leaks},
+};
+
+int main(void) {
+    return UNIT_MAIN_WITHIN("shm streams", setup, teardown, cases);
+}
