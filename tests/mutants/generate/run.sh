@@ -41,7 +41,7 @@ fail() { # MESSAGE [LOG]
 sums() { # FOLDERS
     find "$@" -type f ! -path '*/generate/*' ! -name '*.md' -exec sha256sum {} + | sort | sha256sum
 }
-product=(core backend_shm_emul kernels)
+product=(core backend_shm_emul kernels/*.h kernels/{cpu,reference})
 
 # --- what mutants are made from ---------------------------------------------------------------------
 
