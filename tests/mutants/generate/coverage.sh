@@ -66,7 +66,7 @@ in_lanes() {
 {
     printf '%s all\n' {2,3,5}-process 2-thread
     (cd "$BUILD/bin" && printf 'unit %s\n' test_*)
-    "$BUILD/bin/symmem-conformance" --list | cut -f 1 | sed 's/^/4-process /'
+    GCOV_PREFIX=$OUT/lanes/list "$BUILD/bin/symmem-conformance" --list | cut -f 1 | sed 's/^/4-process /'
 } | in_lanes
 # Those that have no processes.
 (cd "$OUT/4-process" && awk 'FNR == 2 { runs[FILENAME] } END { for (i = 1; i < ARGC; i++) if (!(ARGV[i] in runs)) print "2-thread " ARGV[i] }' ./*) |
