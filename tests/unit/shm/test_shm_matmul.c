@@ -196,10 +196,35 @@ static void test_library_floats(void) {
     dlclose(library);
 }
 
+/* A BLAS that is asked for and cannot be loaded is told of, once, and plain loops do its work; of
+ * one that is forbidden nothing is said. */
+static void test_no_blas(void) {
+    static const char *const names[] = {"/nonexistent/libblas.so", "0"};
+    for (int i = 0; i < 2; i++) {
+        fake_host other;
+        symmem_matmul product = arriving();
+        product.signals = NULL;
+        CU_ASSERT_EQUAL_FATAL(setenv("SYMMEM_SHM_BLAS", names[i], 1), 0);
+        void *own = fake_open(&other);
+        for (int round = 0; round < 2; round++) {
+            memset(out, 0, sizeof out);
+            CU_ASSERT_EQUAL(backend->matmul(own, 0, &product, &(symmem_exec){0}), SYMMEM_OK);
+            CU_ASSERT(out[0] == 2 && out[1] == 4 && out[2] == 6 && out[3] == 8);
+        }
+        CU_ASSERT_EQUAL(atomic_load(&other.notice_count), 1 - i);
+        backend->close(own);
+    }
+    unsetenv("SYMMEM_SHM_BLAS");
+}
+
 static const unit_case cases[] = {
-    {"deadline", test_deadline},       {"destroyed", test_destroyed},
-    {"own product", test_own_product}, {"test points", test_points},
-    {"strange floats", test_floats},   {"strange floats of a library", test_library_floats},
+    {"no BLAS", test_no_blas},
+    {"deadline", test_deadline},
+    {"destroyed", test_destroyed},
+    {"own product", test_own_product},
+    {"test points", test_points},
+    {"strange floats", test_floats},
+    {"strange floats of a library", test_library_floats},
 };
 
 int main(void) {
