@@ -217,6 +217,12 @@ clang_links() { # SANITIZERS
     return "$status"
 }
 
+# libclang's C interface, which versions keep in folders of their own.
+need_libclang() {
+    [ -n "$(find /usr/lib/llvm-*/include /usr/include -path '*clang-c/Index.h' 2>/dev/null | head -n 1)" ] ||
+        missing_packages+=(libclang-dev)
+}
+
 install_clang_runtime() {
     clang_links address,undefined && return 0
     local version
@@ -295,6 +301,7 @@ about() { # STAGE
     coverage) echo "lines and branches, with their thresholds" ;;
     fuzz) echo "each fuzz target for some seconds" ;;
     mutants) echo "all mutants" ;;
+    generated) echo "a sample of generated mutants" ;;
     plugin) echo "the example backend, built from an installed symmem" ;;
     bad-backends) echo "what the runner says to backends that do harm" ;;
     skeletons) echo "the backends for GPUs, without one" ;;
@@ -349,7 +356,8 @@ stage_asan() {
     export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
     sanitizer_prefix
     unit_tests build-asan "${prefix[@]}"
-    conformance build-asan "--ranks 3 --no-large" # with what is for two of them
+    conformance build-asan "--ranks 3 --no-large" "--ranks 7 --no-large --filter coll*,move*,reduce*,ops*,group*" \
+        "--ranks 5 --no-large --filter coll*,move*,reduce*,ops*,group*" # three have what is for two of them
     prefix=()
     unset ASAN_OPTIONS UBSAN_OPTIONS
 }

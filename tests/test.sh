@@ -16,7 +16,7 @@ cd "$root" || exit 1
 # coverage/landings.md. Stages begin in the order of their list.
 first_tier=(style unit suite clang races changed)
 all_stages=(style unit suite clang worlds withheld plugin bad-backends skeletons asan tsan msan coverage fuzz
-    mutants multicast)
+    mutants multicast generated)
 known_stages=("${first_tier[@]}" "${all_stages[@]:4}")
 case $* in
 '') stages=("${first_tier[@]}") ;;
@@ -45,6 +45,10 @@ need_command jq jq
 need_command xz xz-utils
 need_header cjson/cJSON.h libcjson-dev
 need_clang_format
+if [[ " ${stages[*]} " == *" generated "* ]]; then
+    need_libclang
+    need_command ld.lld lld
+fi
 if ! install_missing || ! install_clang_runtime; then
     printf '0 passed, 1 failed, 0 skipped\n'
     exit 1

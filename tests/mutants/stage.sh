@@ -66,3 +66,9 @@ run_mutants() { # OPTIONS of run.sh
         stage_failed=$((stage_failed + 1))
     fi
 }
+
+# Generated mutants measure the tests: their figures are told, and a whole run is the check.
+stage_generated() {
+    check "generated mutants" timeout -k 15 "$((2 * run_limit))" tests/mutants/generate/run.sh --sample 40 \
+        --seed "$mutants_seed" && sed 's/^/    /' "$logs/$stage.generated_mutants.log"
+}
