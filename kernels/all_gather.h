@@ -10,7 +10,7 @@
  * Fields      dtype (its size only), count, offset, and in or out. No elements: pull.
  * Checked     by the core, before anything is written: channel, same dtype, out as long as all
  *             inputs together, alignment, bounds, that all ranks pull or all push.
- * Before      all ranks meet: every rank's earlier writes are visible, and in a push nobody reads
+ * Before      all ranks meet: every rank's input is there, and in a push nobody reads
  *             the result any more.
  * After       all ranks meet: in a pull a rank that returns may write its input again, in a push
  *             all chunks are there.
