@@ -13,8 +13,8 @@
 // for they wait for nobody. A small one, or one of many small pieces, is one kernel of one block
 // that does all of it. Of these ranks need not choose alike: they only meet as often.
 //
-// A small all-reduce, and of two ranks one of any size, is a kernel in which ranks push their elements
-// to all with flags, round by round (rounds.cuh), and each reduces what came: they do not meet. Again
+// A small all-reduce or all-gather is a kernel in which ranks push their elements
+// to all with flags, round by round (rounds.cuh), and each reduces or keeps what came: they do not meet. Again
 // as many blocks on all ranks.
 //
 // This file takes in that of the signals, for the same meeting in all, and at its end the common
@@ -43,23 +43,20 @@ namespace {
 
 struct bytes_only {
     static __device__ void run(const symmem_cuda_job &, const symmem_cuda_step &, size_t, size_t) {}
-    static __device__ void run_lines(const symmem_cuda_collective_args &, uint64_t, verdict *) {}
+    static __device__ void run_lines(const symmem_cuda_collective_args &args, uint64_t start_ns,
+                                     verdict *result) {
+        const gathering_ops ops = {
+            {args, symmem_cuda_pushed_of(&args.job), args.job.count * args.job.element}};
+        run_general(ops, start_ns, result);
+    }
 };
 
 template <typename Element> struct reduces {
     static __device__ void run_lines(const symmem_cuda_collective_args &args, uint64_t start_ns,
                                      verdict *result) {
-        const general_ops<Element> ops = {args, symmem_cuda_pushed_of(&args.job)};
-        const uint32_t warp = own_warp();
-        beginning at;
-        at.own = load_round(ops, warp * units_of_round(ops), own_lane_of_warp());
-        at.turn = load_volatile(ops.turn_word(warp));
-        at.poisoned = own_poisoned(args.signal);
-        at.wide = are_linked(word_at(args.signal, args.job.rank, SYMMEM_CUDA_HEADER_BYTES),
-                             static_cast<uint32_t>(args.job.rank),
-                             static_cast<uint32_t>(args.job.world_size), args.rounds);
-        at.start_ns = start_ns;
-        run_rounds(ops, args.signal, at, result);
+        const reducing_ops<Element> ops = {
+            {args, symmem_cuda_pushed_of(&args.job), args.job.count}};
+        run_general(ops, start_ns, result);
     }
 
     static __device__ void run(const symmem_cuda_job &job, const symmem_cuda_step &step,

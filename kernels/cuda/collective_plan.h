@@ -350,9 +350,10 @@ SYMMEM_CUDA_CALLED bool symmem_cuda_next(const symmem_cuda_job *job, symmem_cuda
     return true;
 }
 
-/* --- all-reduces by lines ----------------------------------------------------------- */
+/* --- all-reduces and all-gathers by lines
+ * ----------------------------------------------------------- */
 
-/* What a rank pushes to the others' signal state, and where what it reduces of that goes. */
+/* What a rank pushes to the others' signal state, and where what it makes of theirs goes. */
 typedef struct symmem_cuda_pushed {
     const char *src;
     char *dst;
@@ -360,6 +361,10 @@ typedef struct symmem_cuda_pushed {
 
 SYMMEM_CUDA_BOTH bool symmem_cuda_is_all_reduce(int32_t form) {
     return form >= SYMMEM_CUDA_ONE_SHOT && form <= SYMMEM_CUDA_TWO_SHOT_COPY;
+}
+
+SYMMEM_CUDA_BOTH bool symmem_cuda_is_gather(int32_t form) {
+    return form == SYMMEM_CUDA_GATHER_PULL || form == SYMMEM_CUDA_GATHER_PUSH;
 }
 
 /* The common reductions in blocks have code for so many ranks and no fewer. */
@@ -380,11 +385,12 @@ SYMMEM_CUDA_BOTH symmem_cuda_rounds symmem_cuda_rounds_of(const symmem_cuda_job 
                                                           int32_t channel, bool take_turns) {
     const size_t bytes = job->count * job->element, unit = SYMMEM_CUDA_LINE_SIZE;
     const size_t places = symmem_cuda_line_warps(job->world_size, channel);
-    const bool many = job->world_size == 2 && channel == 0 && !take_turns;
+    const bool reduces = symmem_cuda_is_all_reduce(job->form);
+    const bool many = reduces && job->world_size == 2 && channel == 0 && !take_turns;
     const size_t limit =
         many ? SYMMEM_CUDA_MOST_BY_LINES : 2 * places * SYMMEM_CUDA_ROUND_UNITS * unit;
     symmem_cuda_rounds rounds = {0, 0};
-    if (!symmem_cuda_is_all_reduce(job->form) || bytes > limit)
+    if (!(reduces || symmem_cuda_is_gather(job->form)) || bytes > limit)
         return rounds;
     const bool is_short = bytes <= places * SYMMEM_CUDA_SHORT_UNITS * unit;
     const size_t most = bytes <= SYMMEM_CUDA_FEW_ROUNDS || places < SYMMEM_CUDA_WARPS_OF_MANY

@@ -111,7 +111,7 @@ template <typename Element, int Most, bool SHORT> struct plain_ops {
     }
 
     template <bool WIDE>
-    __device__ bool pull(const carried &own, uint32_t part, uint32_t at, uint32_t lane,
+    __device__ bool pull(const carried &own, uint32_t, uint32_t part, uint32_t at, uint32_t lane,
                          uint32_t flag, verdict *result, carried *sums) const {
         const char *from = args.near.signals[0] + at;
         line_pair found[Most];

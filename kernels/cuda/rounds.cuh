@@ -263,8 +263,8 @@ template <bool WIDE, typename Ops>
 __device__ bool pull_round(const Ops &ops, const carried &own, uint32_t base, uint32_t warp,
                            uint32_t lane, uint32_t part, uint32_t flag, verdict *result) {
     carried sums;
-    if (!ops.template pull<WIDE>(own, part, warp_place(ops.places(), warp, lane, flag), lane, flag,
-                                 result, &sums))
+    if (!ops.template pull<WIDE>(own, base, part, warp_place(ops.places(), warp, lane, flag), lane,
+                                 flag, result, &sums))
         return false;
     store_round(ops, base, lane, part, sums.units[part]);
     if (WIDE && !ops.is_short())
@@ -406,15 +406,15 @@ __device__ void run_rounds(const Ops &ops, const symmem_cuda_signal_args &args, 
 // --- of any elements -----------------------------------------------------------------------
 
 // The tables of all ranks; addresses as they are.
-template <typename Element> struct general_ops {
-    typedef typename Element::bits bits;
-    static constexpr uint32_t COUNT = sizeof(symmem_cuda_unit) / sizeof(bits);
+template <typename Bits> struct general_ops {
+    static constexpr uint32_t COUNT = sizeof(symmem_cuda_unit) / sizeof(Bits);
 
     const symmem_cuda_collective_args &args;
     symmem_cuda_pushed ends;
+    size_t count; // of Bits, that a rank has
 
     __device__ uint32_t units() const {
-        return static_cast<uint32_t>((args.job.count + COUNT - 1) / COUNT);
+        return static_cast<uint32_t>((count + COUNT - 1) / COUNT);
     }
 
     __device__ bool is_short() const {
@@ -431,35 +431,36 @@ template <typename Element> struct general_ops {
 
     // Of a last unit, those that there are.
     __device__ uint32_t elements_of(uint32_t unit) const {
-        const size_t left = args.job.count - static_cast<size_t>(unit) * COUNT;
+        const size_t left = count - static_cast<size_t>(unit) * COUNT;
         return left < COUNT ? static_cast<uint32_t>(left) : COUNT;
     }
 
     __device__ symmem_cuda_unit load(uint32_t unit) const {
         const char *from = ends.src + static_cast<size_t>(unit) * sizeof(symmem_cuda_unit);
-        const uint32_t count = elements_of(unit);
-        if (count == COUNT && reinterpret_cast<uintptr_t>(from) % sizeof(symmem_cuda_unit) == 0)
+        const uint32_t elements = elements_of(unit);
+        if (elements == COUNT && reinterpret_cast<uintptr_t>(from) % sizeof(symmem_cuda_unit) == 0)
             return *reinterpret_cast<const symmem_cuda_unit *>(from);
         symmem_cuda_unit found = {0, 0};
-        for (uint32_t i = 0; i < count; i++) {
-            const uint64_t raw = raw_bits(reinterpret_cast<const bits *>(from)[i]);
-            const uint32_t at = i * static_cast<uint32_t>(sizeof(bits));
+        for (uint32_t i = 0; i < elements; i++) {
+            const uint64_t raw = raw_bits(reinterpret_cast<const Bits *>(from)[i]);
+            const uint32_t at = i * static_cast<uint32_t>(sizeof(Bits));
             (at < 8 ? found.low : found.high) |= raw << at % 8 * 8;
         }
         return found;
     }
 
-    __device__ void store(uint32_t unit, const symmem_cuda_unit &value) const {
-        char *to = ends.dst + static_cast<size_t>(unit) * sizeof(symmem_cuda_unit);
-        const uint32_t count = elements_of(unit);
-        if (count == COUNT && reinterpret_cast<uintptr_t>(to) % sizeof(symmem_cuda_unit) == 0) {
+    // `begin`: where the first unit is.
+    __device__ void store_from(char *begin, uint32_t unit, const symmem_cuda_unit &value) const {
+        char *to = begin + static_cast<size_t>(unit) * sizeof(symmem_cuda_unit);
+        const uint32_t elements = elements_of(unit);
+        if (elements == COUNT && reinterpret_cast<uintptr_t>(to) % sizeof(symmem_cuda_unit) == 0) {
             *reinterpret_cast<symmem_cuda_unit *>(to) = value;
             return;
         }
-        for (uint32_t i = 0; i < count; i++) {
-            const uint32_t at = i * static_cast<uint32_t>(sizeof(bits));
-            reinterpret_cast<bits *>(to)[i] =
-                static_cast<bits>((at < 8 ? value.low : value.high) >> at % 8 * 8);
+        for (uint32_t i = 0; i < elements; i++) {
+            const uint32_t at = i * static_cast<uint32_t>(sizeof(Bits));
+            reinterpret_cast<Bits *>(to)[i] =
+                static_cast<Bits>((at < 8 ? value.low : value.high) >> at % 8 * 8);
         }
     }
 
@@ -483,39 +484,108 @@ template <typename Element> struct general_ops {
         return unit_in<WIDE>(load_pair<WIDE>(lines, is_short(), lane, flag), part, lane);
     }
 
+    // All lanes: until the round's lines have come from all ranks. *from_p: where they are.
+    template <bool WIDE>
+    __device__ bool await_round(uint32_t at, uint32_t lane, uint32_t flag, verdict *result,
+                                const char **from_p) const {
+        *from_p = static_cast<const char *>(args.signal.signals[args.job.rank]) + at;
+        return await_lines<WIDE>(args.signal, *from_p, args.rounds.source_bytes, lane, flag,
+                                 is_short(), result);
+    }
+};
+
+template <typename Element> struct reducing_ops : general_ops<typename Element::bits> {
+    typedef typename Element::bits bits;
+    static constexpr uint32_t COUNT = general_ops<bits>::COUNT;
+
+    __device__ void store(uint32_t unit, const symmem_cuda_unit &value) const {
+        this->store_from(this->ends.dst, unit, value);
+    }
+
     template <bool WIDE>
     __device__ symmem_cuda_unit reduce(const carried &own, uint32_t part, const char *from,
                                        uint32_t lane, uint32_t flag) const {
+        const symmem_cuda_job &job = this->args.job;
         typedef symmem_cuda_group<bits, COUNT> group;
         typename Element::value sum[COUNT];
         group all;
-        for (int32_t k = 0; k < args.job.world_size; k++) {
-            const symmem_cuda_unit unit = unit_from<WIDE>(k, own, part, from, lane, flag);
+        for (int32_t k = 0; k < job.world_size; k++) {
+            const symmem_cuda_unit unit =
+                this->template unit_from<WIDE>(k, own, part, from, lane, flag);
             memcpy(&all, &unit, sizeof all);
             for (uint32_t i = 0; i < COUNT; i++)
                 sum[i] = k == 0 ? Element::load(all.at[i])
-                                : Element::combine(sum[i], Element::load(all.at[i]), args.job.op);
+                                : Element::combine(sum[i], Element::load(all.at[i]), job.op);
         }
         for (uint32_t i = 0; i < COUNT; i++)
-            all.at[i] = Element::store(Element::finish(sum[i], args.job.world_size, args.job.op));
+            all.at[i] = Element::store(Element::finish(sum[i], job.world_size, job.op));
         symmem_cuda_unit result;
         memcpy(&result, &all, sizeof result);
         return result;
     }
 
     template <bool WIDE>
-    __device__ bool pull(const carried &own, uint32_t part, uint32_t at, uint32_t lane,
+    __device__ bool pull(const carried &own, uint32_t, uint32_t part, uint32_t at, uint32_t lane,
                          uint32_t flag, verdict *result, carried *sums) const {
-        const char *from = static_cast<const char *>(args.signal.signals[args.job.rank]) + at;
-        if (!await_lines<WIDE>(args.signal, from, args.rounds.source_bytes, lane, flag, is_short(),
-                               result))
+        const char *from;
+        if (!this->template await_round<WIDE>(at, lane, flag, result, &from))
             return false;
         sums->units[part] = reduce<WIDE>(own, part, from, lane, flag);
-        if (WIDE && !is_short())
+        if (WIDE && !this->is_short())
             sums->units[1] = reduce<WIDE>(own, 1, from, lane, flag);
         return true;
     }
 };
+
+// What is pushed goes to the source's chunk. Bytes: what is not in whole units takes its time.
+struct gathering_ops : general_ops<uint8_t> {
+    __device__ char *chunk(int32_t rank) const {
+        return ends.dst + static_cast<size_t>(rank) * count;
+    }
+
+    __device__ void store(uint32_t unit, const symmem_cuda_unit &value) const {
+        store_from(chunk(args.job.rank), unit, value);
+    }
+
+    template <bool WIDE>
+    __device__ void store_part(const carried &own, uint32_t base, uint32_t part, const char *from,
+                               uint32_t lane, uint32_t flag) const {
+        const uint32_t unit = base + unit_of(lane, part);
+        if (!has_unit(is_short(), lane, part) || unit >= units())
+            return;
+        for (int32_t k = 0; k < args.job.world_size; k++)
+            if (k != args.job.rank)
+                store_from(chunk(k), unit, unit_from<WIDE>(k, own, part, from, lane, flag));
+    }
+
+    template <bool WIDE>
+    __device__ bool pull(const carried &own, uint32_t base, uint32_t part, uint32_t at,
+                         uint32_t lane, uint32_t flag, verdict *result, carried *kept) const {
+        const char *from;
+        if (!await_round<WIDE>(at, lane, flag, result, &from))
+            return false;
+        store_part<WIDE>(own, base, part, from, lane, flag);
+        if (WIDE && !is_short())
+            store_part<WIDE>(own, base, 1, from, lane, flag);
+        *kept = own;
+        return true;
+    }
+};
+
+template <typename Ops>
+__device__ void run_general(const Ops &ops, uint64_t start_ns, verdict *result) {
+    const symmem_cuda_signal_args &signal = ops.args.signal;
+    const uint32_t warp = own_warp();
+    beginning at;
+    at.own = load_round(ops, warp * units_of_round(ops), own_lane_of_warp());
+    at.turn = load_volatile(ops.turn_word(warp));
+    at.poisoned = own_poisoned(signal);
+    at.wide = are_linked(word_at(signal, signal.rank, SYMMEM_CUDA_HEADER_BYTES),
+                         static_cast<uint32_t>(signal.rank),
+                         static_cast<uint32_t>(signal.world_size), ops.args.rounds);
+    at.start_ns = start_ns;
+    run_rounds(ops, signal, at, result);
+}
 
 } // namespace
 
