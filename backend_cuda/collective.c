@@ -88,9 +88,10 @@ unsigned int cuda_blocks_for(size_t bytes) {
 /* Beyond, meetings do not matter, and more blocks do. */
 #define MOST_SPREAD_BYTES ((size_t)32 << 20)
 #define MOST_SPREAD_OF_TWO ((size_t)512 << 20)
-#define FEW_SPREAD_BYTES ((size_t)4 << 20) /* half the places will do, and leave room for others   \
-                                            */
-#define SPREAD_OF_ALL_RANKS 128            /* blocks, for ranks may share a device */
+#define FEW_SPREAD_BYTES                                                                           \
+    ((size_t)4 << 20)           /* half the places will do, and leave room for others              \
+                                 */
+#define SPREAD_OF_ALL_RANKS 128 /* blocks, for ranks may share a device */
 
 /* What each rank's blocks work on, of things that all ranks pass alike. */
 static size_t spread_bytes(const symmem_cuda_job *job) {

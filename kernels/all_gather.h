@@ -10,8 +10,8 @@
  * Fields      dtype (its size only), count, offset, and in or out. No elements: pull.
  * Checked     by the core, before anything is written: channel, same dtype, out as long as all
  *             inputs together, alignment, bounds, that all ranks pull or all push.
- * Before      each rank's input is there as that rank left it (SM-COLL-01). Where ranks read or write
- *             each other's buffers they meet for that, in a push so that nobody reads the result any
+ * Before      each rank's input is there as that rank left it (SM-COLL-01). Where ranks read or
+ * write each other's buffers they meet for that, in a push so that nobody reads the result any
  *             more.
  * After       in a pull a rank that returns may write its input again, in a push all chunks are
  *             there. Where ranks read or write each other's buffers they meet for that; where they

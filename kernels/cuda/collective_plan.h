@@ -380,19 +380,22 @@ typedef struct symmem_cuda_rounds {
 
 /* All goes to all, which of two ranks is as much as if each reduced a half for both, in half the
  * time of flight; of more ranks it is more, and the limit is two rounds. So it is of two that take
- * turns on a device. Of many rounds fewer warps are quicker, for they look more seldom. */
+ * turns on a device. Of many rounds fewer warps are quicker, for they look more seldom. All-gathers
+ * are quicker by lines in one round only: their kernel is not made for the common case. */
 SYMMEM_CUDA_BOTH symmem_cuda_rounds symmem_cuda_rounds_of(const symmem_cuda_job *job,
                                                           int32_t channel, bool take_turns) {
     const size_t bytes = job->count * job->element, unit = SYMMEM_CUDA_LINE_SIZE;
     const size_t places = symmem_cuda_line_warps(job->world_size, channel);
+    const size_t short_bytes = places * SYMMEM_CUDA_SHORT_UNITS * unit;
     const bool reduces = symmem_cuda_is_all_reduce(job->form);
     const bool many = reduces && job->world_size == 2 && channel == 0 && !take_turns;
-    const size_t limit =
-        many ? SYMMEM_CUDA_MOST_BY_LINES : 2 * places * SYMMEM_CUDA_ROUND_UNITS * unit;
+    const size_t limit = many      ? SYMMEM_CUDA_MOST_BY_LINES
+                         : reduces ? 2 * places * SYMMEM_CUDA_ROUND_UNITS * unit
+                                   : short_bytes;
     symmem_cuda_rounds rounds = {0, 0};
     if (!(reduces || symmem_cuda_is_gather(job->form)) || bytes > limit)
         return rounds;
-    const bool is_short = bytes <= places * SYMMEM_CUDA_SHORT_UNITS * unit;
+    const bool is_short = bytes <= short_bytes;
     const size_t most = bytes <= SYMMEM_CUDA_FEW_ROUNDS || places < SYMMEM_CUDA_WARPS_OF_MANY
                             ? places
                             : SYMMEM_CUDA_WARPS_OF_MANY;
