@@ -112,7 +112,7 @@ template <typename Element, int Most, bool SHORT> struct plain_ops {
 
     template <bool WIDE>
     __device__ bool pull(const carried &own, uint32_t, uint32_t part, uint32_t at, uint32_t lane,
-                         uint32_t flag, verdict *result, carried *sums) const {
+                         uint32_t flag, uint64_t *start_ns, verdict *result, carried *sums) const {
         const char *from = args.near.signals[0] + at;
         line_pair found[Most];
         bool came = false;
@@ -120,8 +120,9 @@ template <typename Element, int Most, bool SHORT> struct plain_ops {
         for (int i = 0; i < LOOKS_BETWEEN_CHECKS && !came; i++)
             came = look<WIDE>(from, lane, flag, found);
         if (!came) {
-            if (!await_lines<WIDE>(args.signal, from, args.rounds.source_bytes, lane, flag, SHORT,
-                                   result))
+            *start_ns = await_lines<WIDE>(args.signal, from, args.rounds.source_bytes, lane, flag,
+                                          SHORT, *start_ns, result);
+            if (*start_ns == 0)
                 return false;
             (void)look<WIDE>(from, lane, flag, found);
         }

@@ -124,6 +124,7 @@ struct awaited {
     const char *from; // of the first source
     uint32_t source_bytes, lane, flag;
     bool is_short;
+    uint64_t start_ns; // of the warp's waiting
 };
 
 template <bool WIDE> __device__ bool have_come(const awaited &lines, uint32_t source) {
@@ -135,25 +136,33 @@ template <bool WIDE> __device__ bool have_come(const awaited &lines, uint32_t so
 // The first time sets the clock, so that who does not wait needs none.
 constexpr int CHECK_SHIFT = 24; // 17 ms
 
-__device__ bool is_blocks_time_to_check(const symmem_cuda_signal_args &args, verdict *result) {
+__device__ bool is_blocks_time_to_check(const symmem_cuda_signal_args &args, uint64_t start_ns,
+                                        verdict *result) {
     const uint64_t now = now_ns();
     const uint32_t turn = static_cast<uint32_t>(now >> CHECK_SHIFT) | 1u << 31;
     const uint32_t last = load_volatile(&result->checked);
-    if (result->start_ns == 0)
-        result->start_ns = now;
     if (last != turn && atomicCAS(&result->checked, last, turn) == last && last != 0)
         return true;
-    return is_late(result->start_ns, args.timeout_ms) || own_poisoned(args);
+    return is_late(start_ns, args.timeout_ms) || own_poisoned(args);
 }
 
 // Why it is of no use to wait for `source` any longer; OK: it is.
 __device__ uint32_t why_give_up(const symmem_cuda_signal_args &args, int32_t source, bool checking,
-                                const verdict *result, int32_t *failed_rank) {
+                                uint64_t start_ns, const verdict *result, int32_t *failed_rank) {
     if (!is_first_lane())
         return OK;
     if (load_volatile(&result->code) != OK)
         return DECIDED;
-    return checking ? check(args, source, result->start_ns, failed_rank) : OK;
+    return checking ? check(args, source, start_ns, failed_rank) : OK;
+}
+
+// As decide(), of a warp's own time: who is the first to decide writes it, and nobody else.
+__device__ void decide_since(uint64_t start_ns, uint32_t code, int32_t failed_rank,
+                             verdict *result) {
+    if (atomicCAS(&result->code, OK, code) != OK)
+        return;
+    result->failed_rank = failed_rank;
+    result->start_ns = start_ns;
 }
 
 // All lanes: names those that have not come.
@@ -165,7 +174,7 @@ __device__ void give_up_lines(const symmem_cuda_signal_args &args, const awaited
             is_first_lane() && (code == TIMEOUT || code == PEER_LOST))
             atomicOr(&result->missing[k / 32], 1u << (k % 32));
     if (is_first_lane() && code != DECIDED)
-        decide(result, code, failed_rank, 0);
+        decide_since(lines.start_ns, code, failed_rank, result);
 }
 
 enum waiting { HERE, NOT_YET, IN_VAIN };
@@ -180,7 +189,7 @@ __device__ waiting await_source(const symmem_cuda_signal_args &args, const await
         if (have_come<WIDE>(lines, source))
             return HERE;
     int32_t failed_rank = -1;
-    const uint32_t code = why_give_up(args, rank, checking, result, &failed_rank);
+    const uint32_t code = why_give_up(args, rank, checking, lines.start_ns, result, &failed_rank);
     if (__all_sync(~0u, code == OK))
         return NOT_YET;
     if (have_come<WIDE>(lines, source))
@@ -195,7 +204,8 @@ __device__ bool await_all(const symmem_cuda_signal_args &args, const awaited &li
                           verdict *result) {
     bool all = false;
     while (!all) {
-        const bool checking = is_first_lane() && is_blocks_time_to_check(args, result);
+        const bool checking =
+            is_first_lane() && is_blocks_time_to_check(args, lines.start_ns, result);
         all = true;
         for (int32_t k = 0; k < args.world_size; k++) {
             const waiting found =
@@ -208,12 +218,16 @@ __device__ bool await_all(const symmem_cuda_signal_args &args, const awaited &li
     return true;
 }
 
-// What is passed by reference would lie on a stack, and a kernel that has one begins later.
+// When the warp began to wait, which it tells next time; 0: in vain. So nobody looks at the clock
+// who need not wait. What is passed by reference would lie on a stack, and a kernel that has one
+// begins later.
 template <bool WIDE>
-__device__ __noinline__ bool await_lines(const symmem_cuda_signal_args &args, const char *from,
-                                         uint32_t source_bytes, uint32_t lane, uint32_t flag,
-                                         bool is_short, verdict *result) {
-    return await_all<WIDE>(args, {from, source_bytes, lane, flag, is_short}, result);
+__device__ __noinline__ uint64_t await_lines(const symmem_cuda_signal_args &args, const char *from,
+                                             uint32_t source_bytes, uint32_t lane, uint32_t flag,
+                                             bool is_short, uint64_t start_ns, verdict *result) {
+    const uint64_t start = start_ns != 0 ? start_ns : now_ns();
+    return await_all<WIDE>(args, {from, source_bytes, lane, flag, is_short, start}, result) ? start
+                                                                                            : 0;
 }
 
 // --- rounds --------------------------------------------------------------------------------
@@ -261,10 +275,11 @@ __device__ void push_round(const Ops &ops, const carried &own, uint32_t warp, ui
 
 template <bool WIDE, typename Ops>
 __device__ bool pull_round(const Ops &ops, const carried &own, uint32_t base, uint32_t warp,
-                           uint32_t lane, uint32_t part, uint32_t flag, verdict *result) {
+                           uint32_t lane, uint32_t part, uint32_t flag, uint64_t *start_ns,
+                           verdict *result) {
     carried sums;
     if (!ops.template pull<WIDE>(own, base, part, warp_place(ops.places(), warp, lane, flag), lane,
-                                 flag, result, &sums))
+                                 flag, start_ns, result, &sums))
         return false;
     store_round(ops, base, lane, part, sums.units[part]);
     if (WIDE && !ops.is_short())
@@ -316,6 +331,7 @@ __device__ bool run_rounds_of(const Ops &ops, const beginning &at, verdict *resu
     const uint32_t units = pushes ? ops.units() : 0;
     uint32_t turn = at.turn, base = warp * units_of_round(ops);
     carried next = at.own;
+    uint64_t start_ns = at.start_ns;
     if (base < units)
         push_round<WIDE>(ops, next, warp, lane, 0, turn + 1);
     begin_block_of_rounds(result, at.start_ns); // while that is on its way
@@ -328,7 +344,7 @@ __device__ bool run_rounds_of(const Ops &ops, const beginning &at, verdict *resu
                 push_round<WIDE>(ops, own, warp, lane, part, turn);
             if (part + 1 == turns_of<WIDE>(ops) && base + step < units)
                 next = load_round(ops, base + step, lane);
-            if (!pull_round<WIDE>(ops, own, base, warp, lane, part, turn, result))
+            if (!pull_round<WIDE>(ops, own, base, warp, lane, part, turn, &start_ns, result))
                 return false;
         }
     }
@@ -364,6 +380,7 @@ template <bool WIDE, typename Ops>
 __device__ bool run_rounds_of(const Ops &ops, const beginning &at, verdict *result) {
     const uint32_t step = ops.places().warps * units_of_round(ops);
     const uint32_t rounds = (ops.units() + step - 1) / step * turns_of<WIDE>(ops);
+    uint64_t start_ns = at.start_ns;
     bool came = !at.poisoned;
     begin_block_of_rounds(result, at.start_ns);
     for (uint32_t round = 0; came && round < rounds; round++) {
@@ -377,7 +394,7 @@ __device__ bool run_rounds_of(const Ops &ops, const beginning &at, verdict *resu
             ops, round, [&](uint32_t warp, uint32_t i, uint32_t base, uint32_t turn) {
                 const uint32_t lane = i / GROUP * GROUP + (i + FLAG_LANE) % GROUP;
                 if (!pull_round<WIDE>(ops, load_round(ops, base, lane), base, warp, lane, part,
-                                      turn, result))
+                                      turn, &start_ns, result))
                     return false;
                 if (i == LANES - 1)
                     *ops.turn_word(warp) = turn;
@@ -394,11 +411,8 @@ __device__ void run_rounds(const Ops &ops, const symmem_cuda_signal_args &args, 
                            verdict *result) {
     const bool came =
         at.wide ? run_rounds_of<true>(ops, at, result) : run_rounds_of<false>(ops, at, result);
-    if (at.poisoned) {
-        if (result->start_ns == 0)
-            result->start_ns = now_ns();
-        decide(result, POISONED, args.rank, 0);
-    }
+    if (at.poisoned)
+        decide_since(at.start_ns != 0 ? at.start_ns : now_ns(), POISONED, args.rank, result);
     if (!__syncthreads_and(came) && threadIdx.x == 0)
         fail(args, result);
 }
@@ -486,11 +500,12 @@ template <typename Bits> struct general_ops {
 
     // All lanes: until the round's lines have come from all ranks. *from_p: where they are.
     template <bool WIDE>
-    __device__ bool await_round(uint32_t at, uint32_t lane, uint32_t flag, verdict *result,
-                                const char **from_p) const {
+    __device__ bool await_round(uint32_t at, uint32_t lane, uint32_t flag, uint64_t *start_ns,
+                                verdict *result, const char **from_p) const {
         *from_p = static_cast<const char *>(args.signal.signals[args.job.rank]) + at;
-        return await_lines<WIDE>(args.signal, *from_p, args.rounds.source_bytes, lane, flag,
-                                 is_short(), result);
+        *start_ns = await_lines<WIDE>(args.signal, *from_p, args.rounds.source_bytes, lane, flag,
+                                      is_short(), *start_ns, result);
+        return *start_ns != 0;
     }
 };
 
@@ -526,9 +541,9 @@ template <typename Element> struct reducing_ops : general_ops<typename Element::
 
     template <bool WIDE>
     __device__ bool pull(const carried &own, uint32_t, uint32_t part, uint32_t at, uint32_t lane,
-                         uint32_t flag, verdict *result, carried *sums) const {
+                         uint32_t flag, uint64_t *start_ns, verdict *result, carried *sums) const {
         const char *from;
-        if (!this->template await_round<WIDE>(at, lane, flag, result, &from))
+        if (!this->template await_round<WIDE>(at, lane, flag, start_ns, result, &from))
             return false;
         sums->units[part] = reduce<WIDE>(own, part, from, lane, flag);
         if (WIDE && !this->is_short())
@@ -560,9 +575,10 @@ struct gathering_ops : general_ops<uint8_t> {
 
     template <bool WIDE>
     __device__ bool pull(const carried &own, uint32_t base, uint32_t part, uint32_t at,
-                         uint32_t lane, uint32_t flag, verdict *result, carried *kept) const {
+                         uint32_t lane, uint32_t flag, uint64_t *start_ns, verdict *result,
+                         carried *kept) const {
         const char *from;
-        if (!await_round<WIDE>(at, lane, flag, result, &from))
+        if (!await_round<WIDE>(at, lane, flag, start_ns, result, &from))
             return false;
         store_part<WIDE>(own, base, part, from, lane, flag);
         if (WIDE && !is_short())
