@@ -18,7 +18,7 @@ struct plan {
 
 /* A rank that is kept from running for longer is missing, rightly. */
 static uint32_t limit_of(struct tk *t) {
-    return tk_limit_ms(t, t->world_size <= SMALL ? 40 : 200 + 8 * (uint32_t)t->world_size);
+    return tk_limit_ms(t, t->world_size <= SMALL ? 100 : 200 + 8 * (uint32_t)t->world_size);
 }
 
 /* --- the objects ------------------------------------------------------------------------------ */

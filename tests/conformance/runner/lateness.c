@@ -7,10 +7,12 @@
 #include <unistd.h>
 
 #define SLEEP_MS 10
-#define SLEEPS_TO_A_FORK 16
+#define SLEEPS_TO_A_FORK 8
 #define USUAL_FORK_US 5000
 /* A call that ranks make together has some of them wait for each other more than once. */
 #define WAKINGS_OF_A_CALL 4
+/* Who is so late does not measure any more: no lateness excuses anything then. */
+#define GONE_US 30000000u
 #define RECENT_MS UINT64_C(2000)
 
 /* --- the process that measures ------------------------------------------------------------------
@@ -112,6 +114,8 @@ struct lateness_seen lateness_since(const struct lateness *lateness, uint64_t si
         fork_us = fork > fork_us ? fork : fork_us;
         sum_us += atomic_load_explicit(&period->sum_us, memory_order_relaxed);
     }
+    if (overdue_us(lateness, now_ns) > GONE_US)
+        return (struct lateness_seen){0};
     if (overdue_us(lateness, now_ns) > wake_us)
         wake_us = overdue_us(lateness, now_ns);
     return (struct lateness_seen){(uint32_t)(wake_us / 1000u), (uint32_t)(fork_us / 1000u),
@@ -128,8 +132,12 @@ uint32_t lateness_allowance_ms(const struct lateness *lateness, uint64_t since_n
     return of_a_call(&seen) + seen.sum_ms;
 }
 
+struct lateness_seen lateness_about(const struct lateness *lateness, uint64_t since_ns) {
+    return lateness_since(lateness, since_ns - RECENT_MS * 1000000u);
+}
+
 uint32_t lateness_expected_ms(const struct lateness *lateness) {
-    struct lateness_seen seen = lateness_since(lateness, arena_now_ns() - RECENT_MS * 1000000u);
+    struct lateness_seen seen = lateness_about(lateness, arena_now_ns());
 
     return of_a_call(&seen);
 }

@@ -35,6 +35,8 @@ struct lateness_seen {
 
 /* `since_ns` is arena_now_ns's; with NULL all is zero. */
 struct lateness_seen lateness_since(const struct lateness *lateness, uint64_t since_ns);
+/* From a little before then, for what is short is over before much of it was measured. */
+struct lateness_seen lateness_about(const struct lateness *lateness, uint64_t since_ns);
 /* How much longer than on a quiet machine that may take which began then. */
 uint32_t lateness_allowance_ms(const struct lateness *lateness, uint64_t since_ns);
 /* How long a rank may be kept from running in what comes next, by what was seen of late. */

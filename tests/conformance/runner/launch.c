@@ -169,6 +169,6 @@ void runner_run_case(struct runner *runner, const struct runner_entry *entry, in
     if (run.scratch[0] != '\0')
         scratch_remove(run.scratch);
     free(run.children);
-    result->late = lateness_since(runner->lateness, start);
+    result->late = lateness_about(runner->lateness, start);
     result->seconds = (double)(arena_now_ns() - start) / 1e9;
 }

@@ -45,6 +45,8 @@ if [ "${1:-}" = --one ]; then # RUN TEST, for a lane
     fi
     filter=$3
     [ "$filter" != all ] || filter='*'
+    # A program that has changed since it was counted is counted again.
+    [ "$2" != unit ] || [ -z "$(find "$root/tests/unit" -name "$3.c" -newer "$OUT/unit/$3" 2>/dev/null)" ] || rm -f "$OUT/unit/$3"
     case $2 in
     unit) count unit "$3" "$BUILD/bin/$3" ;;
     *) count "$2" "$3" "$BUILD/bin/symmem-conformance" --backend shm --ranks "${2%-*}" --rank-mode "${2#*-}" \
@@ -66,7 +68,7 @@ in_lanes() {
 {
     printf '%s all\n' {2,3,5}-process 2-thread
     (cd "$BUILD/bin" && printf 'unit %s\n' test_*)
-    "$BUILD/bin/symmem-conformance" --list | cut -f 1 | sed 's/^/4-process /'
+    GCOV_PREFIX=$OUT/lanes/list "$BUILD/bin/symmem-conformance" --list | cut -f 1 | sed 's/^/4-process /'
 } | in_lanes
 # Those that have no processes.
 (cd "$OUT/4-process" && awk 'FNR == 2 { runs[FILENAME] } END { for (i = 1; i < ARGC; i++) if (!(ARGV[i] in runs)) print "2-thread " ARGV[i] }' ./*) |

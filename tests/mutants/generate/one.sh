@@ -69,7 +69,7 @@ run_cases() { # RUN CASES, separated by commas, SECONDS for each
     local status
     rm -f "$report"
     "${prefix[@]}" build/bin/symmem-conformance --backend shm --ranks "${1%-*}" --rank-mode "${1#*-}" --filter "$2" \
-        --timeout "$3" --stop-after 1 --seed 1 --no-large --format json --output "$report" >"$log" 2>&1
+        --timeout "$3" --stop-after 1 --jobs 2 --seed 1 --no-large --format json --output "$report" >"$log" 2>&1
     status=$?
     failed_case=$(sed -nE 's/^    \{"test": "([^"]*)", .*"status": "(failed|error)".*/\1/p' "$report" 2>/dev/null | head -n 1)
     [ -z "$failed_case" ] || return 1

@@ -3,8 +3,9 @@
 # run.sh [--sample N] [--seed S] [--jobs N] [--only REGEX] [--again] [PREFIX...]: makes N of the generated
 # mutants below the prefixes, runs the tests that execute each one's line, and prints what was killed. See
 # README.md. What build-mutants/generate/results.jsonl has already is not run again, so a run that was ended
-# goes on where it stopped; --again runs survivors once more, after tests were written. Exit status 0 if all
-# mutants have a verdict, 2 for wrong usage, 4 if something cannot be built, 77 if mutants cannot be contained here.
+# goes on where it stopped; --again runs once more what survived or only unit tests killed, after tests were
+# written. Exit status 0 after a whole run, 2 for wrong usage, 4 if something cannot be built, 77 if mutants
+# cannot be contained here.
 set -u
 generate=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || exit 1
 # shellcheck source=tests/mutants/namespace.sh
@@ -41,7 +42,7 @@ fail() { # MESSAGE [LOG]
 sums() { # FOLDERS
     find "$@" -type f ! -path '*/generate/*' ! -name '*.md' -exec sha256sum {} + | sort | sha256sum
 }
-product=(core backend_shm_emul kernels)
+product=(core backend_shm_emul kernels/*.h kernels/{cpu,reference})
 
 # --- what mutants are made from ---------------------------------------------------------------------
 
@@ -122,7 +123,7 @@ if ! cmp -s "$WORK/results.of" "$WORK/coverage/of"; then
 fi
 : >>"$WORK/results.jsonl"
 if [ -n "$again" ]; then
-    sed -i '/"verdict": "survived"/d' "$WORK/results.jsonl"
+    sed -i '/"verdict": "survived"/d; /"by": "unit"/d' "$WORK/results.jsonl"
 fi
 sed -E 's/^\{"id": "([^"]*)".*/\1/' "$WORK/results.jsonl" >"$WORK/done"
 awk -F'\t' 'FILENAME == ARGV[1] || FILENAME == ARGV[2] { done[$1]; next } !($1 in done)' "$WORK/done" <(echo "$listed") \

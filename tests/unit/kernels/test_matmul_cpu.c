@@ -248,6 +248,15 @@ static void test_copy_strided(void) {
                     wrong += memcmp(dst + (x + y * 8 + z * 2) * elements[e],
                                     src + (x * 12 + y * 4 + z) * elements[e], elements[e]) != 0;
         CU_ASSERT_EQUAL(wrong, 0);
+        /* One element again and again is a line that has no bytes of its own to be copied whole. */
+        copy.src_strides[2] = 0;
+        copy.dst_strides[0] = 12;
+        copy.dst_strides[1] = 4;
+        copy.dst_strides[2] = 1;
+        symmem_cpu_copy_strided(&copy);
+        for (size_t i = 0; i < (size_t)2 * 3 * 4; i++)
+            wrong += memcmp(dst + i * elements[e], src + i / 4 * 4 * elements[e], elements[e]) != 0;
+        CU_ASSERT_EQUAL(wrong, 0);
         copy.shape[1] = 0; /* nothing */
         memset(dst, 0xff, sizeof dst);
         symmem_cpu_copy_strided(&copy);

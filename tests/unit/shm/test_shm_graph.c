@@ -119,6 +119,7 @@ static void test_fork_join(void) {
     CU_ASSERT_EQUAL(capture_id(forked), 0);
     /* The event belongs to a capture that is over. */
     CU_ASSERT_EQUAL(wait_event(forked, event), SYMMEM_CAPTURE);
+    CU_ASSERT_PTR_NOT_NULL(strstr(host.text, "do not belong to the same running capture"));
     backend->event_destroy(instance, event);
     int expected = 0;
     for (int i = 0; i < 100; i++) {
@@ -211,7 +212,14 @@ static void test_isolation(void) {
     CU_ASSERT_EQUAL(backend->capture_begin(instance, second), SYMMEM_OK);
     CU_ASSERT(capture_id(first) != capture_id(second));
     CU_ASSERT_EQUAL(wait_event(second, event), SYMMEM_CAPTURE);
+    /* A third stream joins the capture that its event belongs to, whichever began last. */
+    void *third = new_stream();
+    CU_ASSERT_EQUAL(wait_event(third, event), SYMMEM_OK);
+    CU_ASSERT_EQUAL(capture_id(third), capture_id(first));
+    record(event, third);
+    CU_ASSERT_EQUAL(wait_event(first, event), SYMMEM_OK);
     CU_ASSERT_EQUAL(backend->capture_end(instance, first, &graph), SYMMEM_OK);
+    backend->stream_destroy(instance, third);
     backend->graph_destroy(instance, graph);
     CU_ASSERT_EQUAL(backend->capture_end(instance, second, &graph), SYMMEM_OK);
     backend->graph_destroy(instance, graph);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Matrix products of the emulation as work of a stream: waiting, giving up, a user's own. */
+#include <dlfcn.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../../strange_floats.h"
@@ -174,10 +176,55 @@ static void test_floats(void) {
     }
 }
 
+/* A library's threads keep what it was loaded in. */
+static void test_library_floats(void) {
+    fake_host other;
+    symmem_matmul product = arriving();
+    const symmem_exec exec = {.stream = NULL};
+    product.signals = NULL;
+    CU_ASSERT_EQUAL_FATAL(setenv("SYMMEM_SHM_BLAS", UNIT_BLAS, 1), 0);
+    void *own = fake_open(&other);
+    uint32_t usual = strange_floats(STRANGE_UPWARDS);
+    CU_ASSERT_EQUAL(backend->matmul(own, 0, &product, &exec), SYMMEM_OK);
+    CU_ASSERT(usual_floats(STRANGE_UPWARDS, usual));
+    backend->close(own);
+    CU_ASSERT_EQUAL(unsetenv("SYMMEM_SHM_BLAS"), 0);
+    void *library = dlopen(UNIT_BLAS, RTLD_NOW | RTLD_NOLOAD);
+    CU_ASSERT_FATAL(library != NULL);
+    const int *as_usual = dlsym(library, "unit_blas_loaded_as_usual");
+    CU_ASSERT(as_usual != NULL && *as_usual == 1);
+    dlclose(library);
+}
+
+/* A BLAS that is asked for and cannot be loaded is told of, once, and plain loops do its work; of
+ * one that is forbidden nothing is said. */
+static void test_no_blas(void) {
+    static const char *const names[] = {"/nonexistent/libblas.so", "0"};
+    for (int i = 0; i < 2; i++) {
+        fake_host other;
+        symmem_matmul product = arriving();
+        product.signals = NULL;
+        CU_ASSERT_EQUAL_FATAL(setenv("SYMMEM_SHM_BLAS", names[i], 1), 0);
+        void *own = fake_open(&other);
+        for (int round = 0; round < 2; round++) {
+            memset(out, 0, sizeof out);
+            CU_ASSERT_EQUAL(backend->matmul(own, 0, &product, &(symmem_exec){0}), SYMMEM_OK);
+            CU_ASSERT(out[0] == 2 && out[1] == 4 && out[2] == 6 && out[3] == 8);
+        }
+        CU_ASSERT_EQUAL(atomic_load(&other.notice_count), 1 - i);
+        backend->close(own);
+    }
+    unsetenv("SYMMEM_SHM_BLAS");
+}
+
 static const unit_case cases[] = {
-    {"deadline", test_deadline},       {"destroyed", test_destroyed},
-    {"own product", test_own_product}, {"test points", test_points},
+    {"no BLAS", test_no_blas},
+    {"deadline", test_deadline},
+    {"destroyed", test_destroyed},
+    {"own product", test_own_product},
+    {"test points", test_points},
     {"strange floats", test_floats},
+    {"strange floats of a library", test_library_floats},
 };
 
 int main(void) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Streams, events and byte operations of the emulation. */
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -369,6 +370,31 @@ static void test_leaks(void) {
     CU_ASSERT(fake_threads_settle(threads));
 }
 
+static volatile sig_atomic_t trapped;
+
+static void note_trap(int number) {
+    (void)number;
+    trapped = 1;
+}
+
+/* A stream's thread has other signals open than its maker, whose own stay as they are meanwhile. */
+static void test_mask(void) {
+    struct sigaction noting = {.sa_handler = note_trap}, usual;
+    sigset_t trap, before;
+    sigemptyset(&trap);
+    sigaddset(&trap, SIGTRAP);
+    CU_ASSERT_EQUAL_FATAL(sigaction(SIGTRAP, &noting, &usual), 0);
+    CU_ASSERT_EQUAL_FATAL(pthread_sigmask(SIG_BLOCK, &trap, &before), 0);
+    trapped = 0;
+    CU_ASSERT_EQUAL(pthread_kill(pthread_self(), SIGTRAP), 0);
+    void *stream = new_stream();
+    CU_ASSERT_EQUAL(trapped, 0);
+    CU_ASSERT_EQUAL(pthread_sigmask(SIG_SETMASK, &before, NULL), 0);
+    CU_ASSERT_EQUAL(trapped, 1);
+    CU_ASSERT_EQUAL(sigaction(SIGTRAP, &usual, NULL), 0);
+    backend->stream_destroy(instance, stream);
+}
+
 static const unit_case cases[] = {
     {"bytes", test_bytes},
     {"order", test_order},
@@ -383,6 +409,7 @@ static const unit_case cases[] = {
     {"failures", test_failures},
     {"poison ends waits", test_poison_ends_waits},
     {"leaks", test_leaks},
+    {"signals of the maker", test_mask},
 };
 
 int main(void) {
