@@ -21,8 +21,9 @@ typedef struct collective_launch {
     symmem_cuda_collective_args args;
     CUfunction kernel, barrier, show_words;
     cuda_plain_kernels plain; /* NULL: none of this dtype */
-    uint64_t *board;          /* the own one, on the device */
-    const uint64_t *words;    /* what it is to show; NULL: not an all-to-all */
+    cuda_links links;
+    uint64_t *board;       /* the own one, on the device */
+    const uint64_t *words; /* what it is to show; NULL: not an all-to-all */
 } collective_launch;
 
 static size_t element_bytes(symmem_dtype dtype) {
@@ -86,6 +87,10 @@ unsigned int cuda_blocks_for(size_t bytes) {
 #define SPREAD_BYTES ((size_t)SYMMEM_CUDA_COLLECTIVE_THREADS * 16)
 /* Beyond, meetings do not matter, and more blocks do. */
 #define MOST_SPREAD_BYTES ((size_t)32 << 20)
+#define MOST_SPREAD_OF_TWO ((size_t)512 << 20)
+#define FEW_SPREAD_BYTES                                                                           \
+    ((size_t)4 << 20)           /* half the places will do, and leave room for others              \
+                                 */
 #define SPREAD_OF_ALL_RANKS 128 /* blocks, for ranks may share a device */
 
 /* What each rank's blocks work on, of things that all ranks pass alike. */
@@ -102,10 +107,13 @@ static unsigned int spread_blocks(const collective_launch *c) {
     const symmem_cuda_job *job = &c->args.job;
     size_t bytes = spread_bytes(job), blocks = (bytes + SPREAD_BYTES - 1) / SPREAD_BYTES;
     size_t most = SPREAD_OF_ALL_RANKS / (size_t)job->world_size;
-    if (c->launch.args.channel >= SYMMEM_CUDA_SPREAD_CHANNELS || bytes > MOST_SPREAD_BYTES ||
+    size_t limit = job->world_size == 2 ? MOST_SPREAD_OF_TWO : MOST_SPREAD_BYTES;
+    if (c->launch.args.channel >= SYMMEM_CUDA_SPREAD_CHANNELS || bytes > limit ||
         strcmp(symmem_cuda_script(job->form), "|.0.") != 0)
         return 0;
-    most = most < 1 ? 1 : most > SYMMEM_CUDA_SPREAD_BLOCKS ? SYMMEM_CUDA_SPREAD_BLOCKS : most;
+    size_t places =
+        bytes <= FEW_SPREAD_BYTES ? SYMMEM_CUDA_SPREAD_BLOCKS / 2 : SYMMEM_CUDA_SPREAD_BLOCKS;
+    most = most < 1 ? 1 : most > places ? places : most;
     return (unsigned int)(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }
 
@@ -152,7 +160,7 @@ static CUresult run_step(const cuda_instance *instance, collective_launch *c,
 static bool may_be_plain(const collective_launch *c, symmem_cuda_plain_args *args) {
     const symmem_cuda_job *job = &c->args.job;
     *args = (symmem_cuda_plain_args){.signal = c->args.signal, .op = (uint16_t)job->op};
-    return c->plain.lines != NULL && job->world_size >= 2 && !job->checking &&
+    return c->plain.blocks != NULL && job->world_size >= 2 && !job->checking &&
            c->launch.args.stream != SYMMEM_CUDA_NO_STREAM &&
            (job->op == SYMMEM_CUDA_SUM || job->op == SYMMEM_CUDA_AVG) &&
            cuda_near_of(&c->launch, &args->near);
@@ -165,20 +173,22 @@ static symmem_cuda_job host_job(const collective_launch *c) {
     return job;
 }
 
-static bool plain_by_lines(const collective_launch *c, symmem_cuda_plain_args *args) {
-    if (!may_be_plain(c, args))
+static bool plain_by_lines(const collective_launch *c, symmem_cuda_lines_args *args) {
+    symmem_cuda_plain_args plain;
+    if (!may_be_plain(c, &plain))
         return false;
     const symmem_cuda_job job = host_job(c);
     const symmem_cuda_pushed pushed = symmem_cuda_pushed_of(&job);
     const size_t bytes = job.count * job.element;
-    if (((uintptr_t)pushed.src | (uintptr_t)pushed.dst | bytes) % SYMMEM_CUDA_LINE_DATA != 0)
+    if (((uintptr_t)pushed.src | (uintptr_t)pushed.dst | bytes) % SYMMEM_CUDA_LINE_SIZE != 0)
         return false;
-    args->from[0] = pushed.src;
-    args->to[0] = pushed.dst;
-    args->units = (uint32_t)(bytes / SYMMEM_CUDA_LINE_DATA);
-    args->lines_at = (uint32_t)symmem_cuda_line_at(job.world_size, c->launch.args.channel_count,
-                                                   c->launch.args.channel, 0, 0);
-    args->meets_after = pushed.meets_after;
+    *args = (symmem_cuda_lines_args){.near = plain.near,
+                                     .rounds = c->args.rounds,
+                                     .units = (uint32_t)(bytes / SYMMEM_CUDA_LINE_SIZE),
+                                     .op = job.op,
+                                     .from = pushed.src,
+                                     .to = pushed.dst,
+                                     .signal = c->args.signal};
     return true;
 }
 
@@ -243,23 +253,33 @@ static CUresult enqueue_spread(const cuda_instance *instance, collective_launch 
     return launch(instance, c, c->kernel, blocks, SYMMEM_CUDA_COLLECTIVE_THREADS, &c->args, native);
 }
 
-/* Ranks that compare their calls do so in a meeting of one block, which may be that of the kernel.
- */
+static CUfunction plain_lines(const collective_launch *c) {
+    const int32_t ranks = c->args.job.world_size;
+    return c->plain.lines[c->args.rounds.units == SYMMEM_CUDA_SHORT_UNITS][ranks == 2   ? 0
+                                                                           : ranks <= 4 ? 1
+                                                                                        : 2];
+}
+
+/* Ranks that compare their calls meet for that before, in a barrier's kernel. */
 static CUresult enqueue_by_lines(const cuda_instance *instance, collective_launch *c,
-                                 unsigned int blocks, CUstream native) {
-    const bool apart = c->args.job.checking && blocks > 1;
+                                 symmem_cuda_rounds rounds, CUstream native) {
+    const cuda_launch *of = &c->launch;
+    const unsigned int warps = SYMMEM_CUDA_LINE_THREADS / 32;
+    const unsigned int blocks = (rounds.warps + warps - 1) / warps;
     const symmem_cuda_step meeting = {.kind = SYMMEM_CUDA_MEET, .first = true};
-    symmem_cuda_plain_args plain;
+    symmem_cuda_lines_args plain;
+    c->args.rounds = symmem_cuda_places_of(rounds, of->args.world_size, of->args.channel_count,
+                                           of->args.channel, c->links.all_linked);
     if (plain_by_lines(c, &plain))
-        return launch(instance, c, plain.near.ranks == 2 ? c->plain.lines_of_two : c->plain.lines,
-                      blocks, SYMMEM_CUDA_COLLECTIVE_THREADS, &plain, native);
-    CUresult result = apart ? run_step(instance, c, &meeting, native) : CUDA_SUCCESS;
+        return launch(instance, c, plain_lines(c), blocks, SYMMEM_CUDA_LINE_THREADS, &plain,
+                      native);
+    CUresult result = c->args.job.checking ? run_step(instance, c, &meeting, native) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS)
         return result;
-    c->args.way = apart ? SYMMEM_CUDA_BY_LINES_AFTER : SYMMEM_CUDA_BY_LINES;
-    if (apart)
+    c->args.way = c->args.job.checking ? SYMMEM_CUDA_BY_LINES_AFTER : SYMMEM_CUDA_BY_LINES;
+    if (c->args.job.checking)
         c->args.signal.turn = SYMMEM_CUDA_LATER;
-    return launch(instance, c, c->kernel, blocks, SYMMEM_CUDA_COLLECTIVE_THREADS, &c->args, native);
+    return launch(instance, c, c->kernel, blocks, SYMMEM_CUDA_LINE_THREADS, &c->args, native);
 }
 
 static CUresult enqueue(cuda_instance *instance, cuda_launch *opaque, CUstream native) {
@@ -270,12 +290,12 @@ static CUresult enqueue(cuda_instance *instance, cuda_launch *opaque, CUstream n
     CUresult result = c->words != NULL ? show_board(instance, c, native) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS)
         return result;
-    unsigned int blocks =
-        (unsigned int)symmem_cuda_blocks_by_lines(&c->args.job, c->launch.args.channel);
-    if (blocks > 0)
-        return enqueue_by_lines(instance, c, blocks, native);
+    const symmem_cuda_rounds rounds =
+        symmem_cuda_rounds_of(&c->args.job, c->launch.args.channel, c->links.take_turns);
+    if (rounds.warps > 0)
+        return enqueue_by_lines(instance, c, rounds, native);
     bool small = is_for_one_block(c);
-    blocks = small && c->args.job.checking ? 0 : spread_blocks(c);
+    unsigned int blocks = small && c->args.job.checking ? 0 : spread_blocks(c);
     if (blocks > 0)
         return enqueue_spread(instance, c, blocks, native);
     c->args.way = small ? SYMMEM_CUDA_ALL_STEPS : SYMMEM_CUDA_ONE_STEP;
@@ -301,6 +321,7 @@ static void prepare(const cuda_instance *instance, const symmem_peers *peers, in
     if (peers->world_size <= SYMMEM_CUDA_NEAR_RANKS)
         memcpy(c->args.near_buffers, peers->buffers, table_bytes);
     job->board_at = symmem_cuda_board_at(peers->world_size, peers->channel_count, channel);
+    c->links = own->links;
     c->launch.signal.operation = call->name;
     c->launch.enqueue = enqueue;
     c->kernel = reduces(call->kind) ? device->kernels.collective[call->dtype]

@@ -32,7 +32,7 @@ typedef struct cuda_local_kernels {
 
 /* Of what is common, plain.cuh. */
 typedef struct cuda_plain_kernels {
-    CUfunction lines_of_two, lines;
+    CUfunction lines[2][3]; /* long and short rounds; of 2, 4 and 8 ranks at most */
     CUfunction blocks_of_two, blocks, wide;
 } cuda_plain_kernels;
 
@@ -209,11 +209,25 @@ struct cuda_pending {
     int32_t ref_count;
 };
 
+/* How the own device is linked with the others', for all-reduces by lines: links.c. */
+typedef struct cuda_links {
+    bool all_linked; /* by NVLink with each of them */
+    bool take_turns; /* one of them is the same device */
+} cuda_links;
+
 /* The backend's part of symmem_peers. */
 typedef struct cuda_peers {
     CUdeviceptr tables; /* buffers, pads and signals: world_size pointers each */
     symmem_cuda_control *control;
+    cuda_links links;
 } cuda_peers;
+
+/* links.c */
+cuda_links cuda_links_find(const cuda_instance *instance, const symmem_peers *peers);
+/* Tells all others, if all of them are linked with this one; in stream order. */
+CUresult cuda_links_tell(const cuda_instance *instance, const symmem_peers *peers, cuda_links links,
+                         CUstream native);
+CUresult cuda_device_uuid(const cuda_driver *driver, int32_t device, CUuuid *uuid_p);
 
 /* backend.c */
 extern const symmem_backend cuda_table;

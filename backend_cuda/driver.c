@@ -29,6 +29,7 @@ static const entry_point entry_points[] = {
     ENTRY(DeviceGetName, 2000),
     ENTRY(DeviceTotalMem, 3020),
     ENTRY(DeviceGetUuid, 11040),
+    OPTIONAL(DeviceGetP2PAttribute, 8000),
     ENTRY(DeviceGetAttribute, 2000),
     ENTRY(DevicePrimaryCtxGetState, 7000),
     ENTRY(DevicePrimaryCtxRetain, 7000),

@@ -18,6 +18,7 @@ typedef struct cuda_driver {
     __typeof__(cuDeviceGetName) *DeviceGetName;
     __typeof__(cuDeviceTotalMem) *DeviceTotalMem;
     __typeof__(cuDeviceGetUuid) *DeviceGetUuid;
+    __typeof__(cuDeviceGetP2PAttribute) *DeviceGetP2PAttribute; /* NULL: the driver has none */
     __typeof__(cuDeviceGetAttribute) *DeviceGetAttribute;
     __typeof__(cuDevicePrimaryCtxGetState) *DevicePrimaryCtxGetState;
     __typeof__(cuDevicePrimaryCtxRetain) *DevicePrimaryCtxRetain;

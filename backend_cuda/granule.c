@@ -8,7 +8,7 @@
  */
 #include "mapping.h"
 
-#define GRANULE_BYTES ((size_t)8 << 20)
+#define GRANULE_BYTES ((size_t)32 << 20)
 
 /* Registered with others, or bound to multicast, memory has to be whole. */
 bool cuda_granules_are_used(const cuda_instance *instance) {

@@ -16,6 +16,7 @@ typedef struct cuda_origin {
 struct cuda_mapping {
     cuda_mapping *next;
     cuda_origin from;
+    CUuuid maker; /* the device whose memory it is */
     int32_t users;
     CUmemGenericAllocationHandle handle;
     CUdeviceptr address;

@@ -11,6 +11,7 @@ typedef struct share_bytes {
     cuda_origin from;
     uint64_t offset, mapped_bytes; /* of the whole mapping */
     uint64_t series;               /* of a granule; 0: none */
+    CUuuid maker;                  /* the device */
 } share_bytes;
 
 _Static_assert(sizeof(share_bytes) <= sizeof(((symmem_share *)0)->bytes), "it has to fit");
@@ -112,7 +113,9 @@ static symmem_status make(cuda_instance *instance, int32_t device, size_t bytes,
     cuda_mapping *mapping = calloc(1, sizeof *mapping);
     if (mapping == NULL)
         return cuda_no_memory(instance, "alloc");
-    CUresult result = create(instance, device, bytes, granularity, fabric, small, mapping);
+    CUresult result = cuda_device_uuid(&instance->driver, device, &mapping->maker);
+    if (result == CUDA_SUCCESS)
+        result = create(instance, device, bytes, granularity, fabric, small, mapping);
     if (result != CUDA_SUCCESS) {
         free(mapping);
         return fail_alloc(instance, result, bytes);
@@ -202,7 +205,8 @@ symmem_status cuda_memory_export(void *opaque, symmem_memory *memory, symmem_sha
     const share_bytes bytes = {.from = mapping->from,
                                .offset = cuda_address(memory->ptr) - mapping->address,
                                .mapped_bytes = mapping->mapped_bytes,
-                               .series = mapping->series};
+                               .series = mapping->series,
+                               .maker = mapping->maker};
     share->fd = fd;
     share->mapped_bytes = mapping->mapped_bytes - bytes.offset;
     memcpy(share->bytes, &bytes, sizeof bytes);
@@ -233,6 +237,7 @@ static CUresult import_new(const cuda_driver *driver, const symmem_share *share,
         return CUDA_ERROR_OUT_OF_MEMORY;
     mapping->mapped_bytes = bytes->mapped_bytes;
     mapping->series = bytes->series;
+    mapping->maker = bytes->maker;
     CUresult result = import_handle(driver, share, &handle);
     if (result != CUDA_SUCCESS)
         goto free_mapping;

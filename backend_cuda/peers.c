@@ -54,6 +54,7 @@ static void leave_tables(cuda_instance *instance, int32_t device, CUstream nativ
     cuda_leave_behind(cuda_leaving_make(instance, device), native, NULL, &needs, "rendezvous");
 }
 
+/* And tells the others how they are linked: both are there before anybody's first operation. */
 static CUresult open_own(cuda_instance *instance, const symmem_peers *peers, cuda_peers *own) {
     cuda_lane *lane;
     cuda_staging *staging = NULL;
@@ -65,7 +66,10 @@ static CUresult open_own(cuda_instance *instance, const symmem_peers *peers, cud
     result = cuda_lane_take(instance, peers->device, &lane);
     if (result != CUDA_SUCCESS)
         goto give_control;
-    result = fill_tables(instance, peers, own, lane->native, &staging);
+    own->links = cuda_links_find(instance, peers);
+    result = cuda_links_tell(instance, peers, own->links, lane->native);
+    if (result == CUDA_SUCCESS)
+        result = fill_tables(instance, peers, own, lane->native, &staging);
     if (result == CUDA_ERROR_NOT_READY)
         leave_tables(instance, peers->device, lane->native, staging);
     else
@@ -153,6 +157,18 @@ static void leave_control(cuda_instance *instance, const symmem_peers *peers) {
         (void)cuda_wait_idle(instance, control, instance->late_ms, NULL);
 }
 
+/* All but the links, which stay as they are. */
+static CUresult clear_state(const cuda_instance *instance, const symmem_peers *peers) {
+    CUstream control = instance->devices[peers->device].control;
+    const CUdeviceptr state = cuda_address(peers->signals[peers->rank]);
+    const size_t links_end = symmem_cuda_links_end(peers->world_size);
+    const size_t bytes = symmem_cuda_signal_size(peers->world_size, peers->channel_count);
+    CUresult result = instance->driver.MemsetD8Async(state, 0, SYMMEM_CUDA_HEADER_BYTES, control);
+    return result == CUDA_SUCCESS
+               ? instance->driver.MemsetD8Async(state + links_end, 0, bytes - links_end, control)
+               : result;
+}
+
 /* On the stream that poisons, so that no poisoning of earlier comes after it. Failures of launches
  * that the library does not know of may not have been told yet, and would poison what is reset. */
 symmem_status cuda_signal_reset(void *opaque, const symmem_peers *peers) {
@@ -169,9 +185,7 @@ symmem_status cuda_signal_reset(void *opaque, const symmem_peers *peers) {
     if (status != SYMMEM_OK)
         return status;
     CUstream control = instance->devices[peers->device].control;
-    CUresult result = instance->driver.MemsetD8Async(
-        cuda_address(peers->signals[peers->rank]), 0,
-        symmem_cuda_signal_size(peers->world_size, peers->channel_count), control);
+    CUresult result = clear_state(instance, peers);
     if (result == CUDA_SUCCESS)
         result = cuda_wait_in_time(instance, control);
     if (result == CUDA_ERROR_NOT_READY)

@@ -10,10 +10,13 @@
  * Fields      dtype (its size only), count, offset, and in or out. No elements: pull.
  * Checked     by the core, before anything is written: channel, same dtype, out as long as all
  *             inputs together, alignment, bounds, that all ranks pull or all push.
- * Before      all ranks meet: every rank's earlier writes are visible, and in a push nobody reads
- *             the result any more.
- * After       all ranks meet: in a pull a rank that returns may write its input again, in a push
- *             all chunks are there.
+ * Before      each rank's input is there as that rank left it (SM-COLL-01). Where ranks read or
+ * write each other's buffers they meet for that, in a push so that nobody reads the result any
+ *             more.
+ * After       in a pull a rank that returns may write its input again, in a push all chunks are
+ *             there. Where ranks read or write each other's buffers they meet for that; where they
+ *             hand their elements to each other in memory of the implementation's own there need be
+ *             no meeting.
  * Aliasing    pull: out overlaps no rank's input. push: `in` is the own chunk `rank` of the result,
  *             or overlaps no rank's result.
  * Failure     out, or in a push every rank's result, is undefined.

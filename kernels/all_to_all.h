@@ -13,7 +13,7 @@
  *             in_splits[p] of rank r is out_splits[r] of rank p, for all pairs; else MISMATCH on
  *             every rank, with nothing written and the channel usable at once. Without checking
  *             the shorter of the two is moved.
- * Before      all ranks meet: every rank's earlier writes are visible, and where its parts begin.
+ * Before      all ranks meet: every rank's input is there, and where its parts begin.
  *             While checking they meet once more, to agree on the splits.
  * After       all ranks meet: a rank that returns may write its input again.
  * Aliasing    out overlaps no rank's input.

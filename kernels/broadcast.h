@@ -5,7 +5,7 @@
  * What        The root's `count` elements at `offset` are at that place of every rank's buffer.
  * Fields      dtype (its size only), count, offset, root.
  * Checked     by the core, before anything is written: channel, root, tensor in the handle's block.
- * Before      all ranks meet: the root's earlier writes are visible, and nobody reads what will be
+ * Before      all ranks meet: the root's elements are there, and nobody reads what will be
  *             overwritten.
  * After       all ranks meet: the root may write again. Who moves the bytes is open: the root may
  *             write them or the others read them.

@@ -10,7 +10,7 @@
  * Checked     by the core, before anything is written: channel, a multicast address, dtype and op,
  *             tensor in the handle's block. A backend answers UNSUPPORTED for a pair of dtype and
  *             op that its hardware cannot reduce.
- * Before      all ranks meet: every rank's earlier writes are visible.
+ * Before      all ranks meet: every rank's input is there.
  * After       all ranks meet: the results are everywhere.
  * Aliasing    in place by nature.
  * Determined  An element is reduced once and stored everywhere: equal bits on all ranks. The

@@ -11,7 +11,7 @@
  * Checked     by the core, before anything is written: channel, root, a multicast address, dtype
  *             and op, input in the handle's block, out of its dtype and shape where there is one. A
  *             backend answers UNSUPPORTED for a pair that its hardware cannot reduce.
- * Before      all ranks meet: every rank's earlier writes are visible.
+ * Before      all ranks meet: every rank's input is there.
  * After       all ranks meet: a rank that returns may write its input again.
  * Aliasing    out overlaps no rank's input.
  * Determined  The emulation reduces in rank order, reference/reduce.h. Hardware may differ from

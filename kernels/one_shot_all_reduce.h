@@ -13,14 +13,15 @@
  *             the handle's block, out of the input's dtype and shape, both aligned to whole
  *             elements, count * element size in bounds; copy form: in and out outside of every
  *             rank's buffer part.
- * Before      all ranks meet: every rank's earlier writes are visible. The copy form without
- *             checking copies first and meets then: that a peer no longer reads the buffer is owed
- *             to the meeting at the end of whatever read it last. With checking the ranks meet
- *             before the copy too.
- * After       all ranks meet: a rank that returns may write its buffer again. Where ranks hand
- *             their elements to each other in memory of the implementation's own, and so none
- *             reads another one's buffer, there need be no such meeting: when one returns, all have
- *             called it and read their inputs, but not all have their results.
+ * Before      each rank's input is there as that rank left it (SM-COLL-01). Where ranks read each
+ *             other's buffers they meet for that; the copy form without checking copies first and
+ *             meets then: that a peer no longer reads the buffer is owed to the meeting at the end
+ *             of whatever read it last. With checking the ranks meet before the copy too. Where
+ *             ranks hand their elements to each other in memory of the implementation's own there
+ *             need be no meeting.
+ * After       a rank that returns may write its buffer again: ranks that read it have met. Without
+ *             a meeting, all have called it and read their inputs when one returns, but not all
+ *             have their results.
  * Aliasing    plain: out overlaps no rank's input. Copy: out may be `in` itself; else they are
  *             apart.
  * Determined  rank order, reference/reduce.h: equal bits on all ranks and in all runs, the same as

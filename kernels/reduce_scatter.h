@@ -10,7 +10,7 @@
  * Checked     by the core, before anything is written: channel, dtype and op supported, input in
  *             the handle's block, shapes that fit each other, divisible by n, both aligned to whole
  *             elements.
- * Before      all ranks meet: every rank's earlier writes are visible.
+ * Before      all ranks meet: every rank's input is there.
  * After       all ranks meet: a rank that returns may write its input again.
  * Aliasing    out overlaps no rank's input. The inputs stay as they are.
  * Determined  rank order, reference/reduce.h: the bits that an all-reduce has there.

@@ -11,8 +11,8 @@
  * Fields      dtype, op, count, offset; in, out: see above; in_row: with both.
  * Checked     as for one_shot_all_reduce.
  * Before      as for one_shot_all_reduce, `in` making it the copy form.
- * After       all ranks meet: results are complete, and a rank that returns may write its buffer
- *             again. With `out`, as for one_shot_all_reduce.
+ * After       a rank that returns has its results and may write its buffer and out again; all ranks
+ *             have called. Where ranks write to each other's buffers they meet for that.
  * Aliasing    out overlaps no rank's input, or buffer part. With `in` and `out` both, they may be
  *             the same; else they are apart, and `in` is apart from every rank's buffer part.
  * Input kept  without `in` and with `out` the input is at the end as it was. Meanwhile the rank's

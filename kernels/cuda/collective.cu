@@ -13,9 +13,9 @@
 // for they wait for nobody. A small one, or one of many small pieces, is one kernel of one block
 // that does all of it. Of these ranks need not choose alike: they only meet as often.
 //
-// A small all-reduce is a kernel in which ranks meet, so that what peers wrote before is there,
-// push their elements to all as lines (lines.cuh), and each reduces what came: no meeting follows,
-// for nobody has read another one's memory. Again as many blocks on all ranks.
+// A small all-reduce or all-gather is a kernel in which ranks push their elements
+// to all with flags, round by round (rounds.cuh), and each reduces or keeps what came: they do not meet. Again
+// as many blocks on all ranks.
 //
 // This file takes in that of the signals, for the same meeting in all, and at its end the common
 // reductions and that of the products: one image.
@@ -24,39 +24,9 @@
 #include "cuda/near.cuh"
 
 #include "cuda/collective.h"
-#include "cuda/lines.cuh"
 #include "cuda/reduce_loop.h"
 
 namespace {
-
-struct bytes_only {
-    static __device__ void run(const symmem_cuda_job &, const symmem_cuda_step &, size_t, size_t) {}
-    static __device__ void run_lines(const symmem_cuda_collective_args &, verdict *) {}
-};
-
-// --- lines -----------------------------------------------------------------------------
-
-__device__ symmem::line *line_of(const symmem_cuda_signal_args &signal, int32_t owner, size_t block,
-                                 int32_t source, size_t lane) {
-    char *lines = static_cast<char *>(signal.signals[owner]) +
-                  symmem_cuda_line_at(signal.world_size, signal.channel_count, signal.channel,
-                                      static_cast<int32_t>(block), source);
-    return reinterpret_cast<symmem::line *>(lines) + lane;
-}
-
-// Visits the lines of this block: its number, the lane, and the first of the elements.
-template <typename Visit>
-__device__ bool for_each_line(const symmem_cuda_collective_args &args, Visit visit) {
-    const size_t each = SYMMEM_CUDA_LINE_DATA / args.job.element;
-    for (size_t block = blockIdx.x; block * SYMMEM_CUDA_LINES * each < args.job.count;
-         block += gridDim.x)
-        for (size_t lane = threadIdx.x; lane < SYMMEM_CUDA_LINES; lane += blockDim.x) {
-            const size_t first = (block * SYMMEM_CUDA_LINES + lane) * each;
-            if (first < args.job.count && !visit(block, lane, first))
-                return false;
-        }
-    return true;
-}
 
 // Of a signed one no more than it has.
 template <typename Bits> __device__ uint64_t raw_bits(Bits element) {
@@ -65,154 +35,28 @@ template <typename Bits> __device__ uint64_t raw_bits(Bits element) {
     return raw;
 }
 
-// Up to a line's data; elements behind the last are zeros.
-template <typename Bits>
-__device__ uint64_t load_data(const char *from, size_t first, size_t count) {
-    const size_t each = SYMMEM_CUDA_LINE_DATA / sizeof(Bits);
-    const Bits *elements = reinterpret_cast<const Bits *>(from) + first;
-    uint64_t data = 0;
-    if (count - first >= each && reinterpret_cast<uintptr_t>(elements) % sizeof data == 0)
-        return *reinterpret_cast<const uint64_t *>(elements);
-    for (size_t i = 0; i < each && i < count - first; i++)
-        data |= raw_bits(elements[i]) << (8 * sizeof(Bits) * i);
-    return data;
-}
+} // namespace
 
-template <typename Bits>
-__device__ void store_data(char *to, size_t first, size_t count, uint64_t data) {
-    const size_t each = SYMMEM_CUDA_LINE_DATA / sizeof(Bits);
-    Bits *elements = reinterpret_cast<Bits *>(to) + first;
-    if (count - first >= each && reinterpret_cast<uintptr_t>(elements) % sizeof data == 0) {
-        *reinterpret_cast<uint64_t *>(elements) = data;
-        return;
+#include "cuda/rounds.cuh"
+
+namespace {
+
+struct bytes_only {
+    static __device__ void run(const symmem_cuda_job &, const symmem_cuda_step &, size_t, size_t) {}
+    static __device__ void run_lines(const symmem_cuda_collective_args &args, uint64_t start_ns,
+                                     verdict *result) {
+        const gathering_ops ops = {
+            {args, symmem_cuda_pushed_of(&args.job), args.job.count * args.job.element}};
+        run_general(ops, start_ns, result);
     }
-    for (size_t i = 0; i < each && i < count - first; i++)
-        elements[i] = static_cast<Bits>(data >> (8 * sizeof(Bits) * i));
-}
-
-// To all ranks, the own one too: what is pushed is read once, before anybody can be through.
-template <typename Bits>
-__device__ void push_lines(const symmem_cuda_collective_args &args, const char *src,
-                           uint32_t flag) {
-    (void)for_each_line(args, [&](size_t block, size_t lane, size_t first) {
-        const symmem::line own =
-            symmem::make_line(load_data<Bits>(src, first, args.job.count), flag);
-        for (int32_t i = 0; i < args.job.world_size; i++) {
-            const int32_t rank = symmem_cuda_turn_of(&args.job, i);
-            symmem::store_line(line_of(args.signal, rank, block, args.job.rank, lane), own);
-        }
-        return true;
-    });
-}
-
-// False: it does not come.
-__device__ __noinline__ bool wait_for_line(const symmem_cuda_signal_args &args,
-                                           const symmem::line *from, int32_t source, uint32_t flag,
-                                           verdict *verdict, symmem::line *found) {
-    for (;;) {
-#pragma unroll 1
-        for (int i = 0; i < LOOKS_BETWEEN_CHECKS; i++) {
-            *found = symmem::load_line(from);
-            if (symmem::is_full(*found, flag))
-                return true;
-        }
-        if (load_volatile(&verdict->code) != OK)
-            return false;
-        int32_t failed_rank = source;
-        const uint32_t code = check(args, source, verdict->start_ns, &failed_rank);
-        if (code == OK)
-            continue;
-        *found = symmem::load_line(from);
-        if (symmem::is_full(*found, flag))
-            return true;
-        if (code == TIMEOUT || code == PEER_LOST)
-            atomicOr(&verdict->missing[source / 32], 1u << (source % 32));
-        decide(verdict, code, failed_rank, 0);
-        return false;
-    }
-}
-
-// Ranks whose lines had not come when another thread gave up: their first one in this block.
-__device__ void collect_late_lines(const symmem_cuda_signal_args &args, verdict *verdict) {
-    const uint32_t flag = symmem::line_flag(verdict->epoch);
-    for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x)
-        if (rank != args.rank &&
-            !symmem::is_full(symmem::load_line(line_of(args, args.rank, blockIdx.x, rank, 0)),
-                             flag))
-            atomicOr(&verdict->missing[rank / 32], 1u << (rank % 32));
-}
-
-// Of the elements of one line from all sources, in rank order. Some loads are under way before the
-// first of them is looked at.
-template <typename Element>
-__device__ bool reduce_line(const symmem_cuda_collective_args &args, size_t block, size_t lane,
-                            uint32_t flag, verdict *verdict, uint64_t *result) {
-    typedef typename Element::bits bits;
-    constexpr int EACH = SYMMEM_CUDA_LINE_DATA / sizeof(bits), AT_ONCE = 8;
-    const symmem::line *from = line_of(args.signal, args.job.rank, block, 0, lane);
-    typename Element::value sum[EACH] = {};
-    for (int32_t begin = 0; begin < args.job.world_size; begin += AT_ONCE) {
-        symmem::line found[AT_ONCE];
-#pragma unroll
-        for (int k = 0; k < AT_ONCE; k++)
-            if (begin + k < args.job.world_size)
-                found[k] = symmem::load_line(from + (begin + k) * SYMMEM_CUDA_LINES);
-#pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
-            const int32_t source = begin + k;
-            if (source >= args.job.world_size)
-                continue;
-            symmem::line own = found[k]; // so that `found` stays in registers
-            if (!symmem::is_full(own, flag) &&
-                !wait_for_line(args.signal, from + source * SYMMEM_CUDA_LINES, source, flag,
-                               verdict, &own))
-                return false;
-            const uint64_t data = symmem::data_of(own);
-#pragma unroll
-            for (int i = 0; i < EACH; i++) {
-                const typename Element::value next =
-                    Element::load(static_cast<bits>(data >> (8 * sizeof(bits) * i)));
-                sum[i] = source == 0 ? next : Element::combine(sum[i], next, args.job.op);
-            }
-        }
-    }
-    *result = 0;
-#pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        const bits element =
-            Element::store(Element::finish(sum[i], args.job.world_size, args.job.op));
-        *result |= raw_bits(element) << (8 * sizeof(bits) * i);
-    }
-    return true;
-}
-
-// Without another meeting: that of the operation has been before, in a kernel of its own. The next
-// one of this channel that compares calls shows its own where this operation's is. Nobody looks
-// there any more: whoever is through has had a line from each rank's kernel behind the comparing one.
-__device__ void begin_after(const symmem_cuda_signal_args &args, verdict *result,
-                            uint64_t start_ns) {
-    begin(result, start_ns);
-    if (threadIdx.x == 0) {
-        uint32_t *epoch = word_at(args, args.rank, block_spot(args).epoch);
-        result->epoch = load_volatile(epoch) + 1;
-        *epoch = result->epoch;
-    }
-    __syncthreads();
-}
+};
 
 template <typename Element> struct reduces {
-    static __device__ void run_lines(const symmem_cuda_collective_args &args, verdict *result) {
-        typedef typename Element::bits bits;
-        const symmem_cuda_pushed pushed = symmem_cuda_pushed_of(&args.job);
-        const uint32_t flag = symmem::line_flag(result->epoch);
-        push_lines<bits>(args, pushed.src, flag);
-        (void)for_each_line(args, [&](size_t block, size_t lane, size_t first) {
-            uint64_t data;
-            if (!reduce_line<Element>(args, block, lane, flag, result, &data))
-                return false;
-            store_data<bits>(pushed.dst, first, args.job.count, data);
-            return true;
-        });
+    static __device__ void run_lines(const symmem_cuda_collective_args &args, uint64_t start_ns,
+                                     verdict *result) {
+        const reducing_ops<Element> ops = {
+            {args, symmem_cuda_pushed_of(&args.job), args.job.count}};
+        run_general(ops, start_ns, result);
     }
 
     static __device__ void run(const symmem_cuda_job &job, const symmem_cuda_step &step,
@@ -323,27 +167,10 @@ template <typename Reduce> __device__ void run_spread(const symmem_cuda_collecti
 
 template <typename Reduce> __device__ void run_by_lines(const symmem_cuda_collective_args &args) {
     __shared__ verdict result;
-    const symmem_cuda_signal_args &signal = args.signal;
-    const spot where = block_spot(signal);
-    uint64_t start_ns = now_ns();
-    if (args.way == SYMMEM_CUDA_BY_LINES_AFTER) {
-        if (!goes_on(signal, &start_ns))
-            return;
-        begin_after(signal, &result, start_ns);
-    } else if (!meet(signal, where, &result, start_ns, signal.call[0] != CALL_NONE)) {
+    uint64_t start_ns = 0;
+    if (args.way == SYMMEM_CUDA_BY_LINES_AFTER && !goes_on(args.signal, &start_ns))
         return;
-    }
-    Reduce::run_lines(args, &result);
-    __syncthreads();
-    if (result.code == TIMEOUT || result.code == PEER_LOST)
-        collect_late_lines(signal, &result);
-    __syncthreads();
-    const bool failed = result.code != OK;
-    if (failed && threadIdx.x == 0)
-        fail(signal, &result);
-    __syncthreads(); // before the next meeting begins
-    if (!failed && symmem_cuda_pushed_of(&args.job).meets_after)
-        (void)meet(signal, where, &result, start_ns, false);
+    Reduce::run_lines(args, start_ns, &result);
 }
 
 // As keep, with the tables of the job.

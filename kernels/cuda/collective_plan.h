@@ -15,6 +15,9 @@
 #include "cuda/signal.h"
 
 #define SYMMEM_CUDA_SHARD_UNIT 64
+#define SYMMEM_CUDA_MOST_BY_LINES ((size_t)16 << 20) /* bytes, of two ranks */
+#define SYMMEM_CUDA_FEW_ROUNDS ((size_t)4 << 20)
+#define SYMMEM_CUDA_WARPS_OF_MANY 512
 
 typedef enum symmem_cuda_form {
     SYMMEM_CUDA_NOTHING, /* no elements: only a meeting */
@@ -347,17 +350,21 @@ SYMMEM_CUDA_CALLED bool symmem_cuda_next(const symmem_cuda_job *job, symmem_cuda
     return true;
 }
 
-/* --- small reductions, by lines ---------------------------------------------------- */
+/* --- all-reduces and all-gathers by lines
+ * ----------------------------------------------------------- */
 
-/* What ranks push to each other's signal state, to be reduced there: 8 bytes a line. */
+/* What a rank pushes to the others' signal state, and where what it makes of theirs goes. */
 typedef struct symmem_cuda_pushed {
     const char *src;
     char *dst;
-    bool meets_after; /* peers may write to dst as soon as they are through */
 } symmem_cuda_pushed;
 
 SYMMEM_CUDA_BOTH bool symmem_cuda_is_all_reduce(int32_t form) {
     return form >= SYMMEM_CUDA_ONE_SHOT && form <= SYMMEM_CUDA_TWO_SHOT_COPY;
+}
+
+SYMMEM_CUDA_BOTH bool symmem_cuda_is_gather(int32_t form) {
+    return form == SYMMEM_CUDA_GATHER_PULL || form == SYMMEM_CUDA_GATHER_PUSH;
 }
 
 /* The common reductions in blocks have code for so many ranks and no fewer. */
@@ -365,24 +372,43 @@ SYMMEM_CUDA_BOTH bool symmem_cuda_are_plainly_many(int32_t ranks) {
     return ranks == 2 || ranks == 4 || ranks == 8;
 }
 
-/* How many blocks each rank has for that, of things that all ranks pass alike; 0: it is not for
- * lines. In place there is a second meeting after them, and blocks are faster where they are plain.
- */
-SYMMEM_CUDA_BOTH int32_t symmem_cuda_blocks_by_lines(const symmem_cuda_job *job, int32_t channel) {
-    const size_t block = (size_t)SYMMEM_CUDA_LINES * SYMMEM_CUDA_LINE_DATA;
-    const size_t most = (size_t)symmem_cuda_line_blocks(job->world_size);
-    if (job->form == SYMMEM_CUDA_IN_PLACE && symmem_cuda_are_plainly_many(job->world_size))
-        return 0;
-    if (!symmem_cuda_is_all_reduce(job->form) || job->world_size < 2 ||
-        channel >= SYMMEM_CUDA_LINE_CHANNELS || job->count > most * block / job->element)
-        return 0;
-    return (int32_t)((job->count * job->element + block - 1) / block);
+/* How each rank goes about that, of things that all ranks pass alike. */
+typedef struct symmem_cuda_rounds {
+    uint32_t warps; /* 0: it is not for lines */
+    uint32_t units; /* of a round: SYMMEM_CUDA_ROUND_UNITS or SYMMEM_CUDA_SHORT_UNITS */
+} symmem_cuda_rounds;
+
+/* All goes to all, which of two ranks is as much as if each reduced a half for both, in half the
+ * time of flight; of more ranks it is more, and the limit is two rounds. So it is of two that take
+ * turns on a device. Of many rounds fewer warps are quicker, for they look more seldom. All-gathers
+ * are quicker by lines in one round only: their kernel is not made for the common case. */
+SYMMEM_CUDA_BOTH symmem_cuda_rounds symmem_cuda_rounds_of(const symmem_cuda_job *job,
+                                                          int32_t channel, bool take_turns) {
+    const size_t bytes = job->count * job->element, unit = SYMMEM_CUDA_LINE_SIZE;
+    const size_t places = symmem_cuda_line_warps(job->world_size, channel);
+    const size_t short_bytes = places * SYMMEM_CUDA_SHORT_UNITS * unit;
+    const bool reduces = symmem_cuda_is_all_reduce(job->form);
+    const bool many = reduces && job->world_size == 2 && channel == 0 && !take_turns;
+    const size_t limit = many      ? SYMMEM_CUDA_MOST_BY_LINES
+                         : reduces ? 2 * places * SYMMEM_CUDA_ROUND_UNITS * unit
+                                   : short_bytes;
+    symmem_cuda_rounds rounds = {0, 0};
+    if (!(reduces || symmem_cuda_is_gather(job->form)) || bytes > limit)
+        return rounds;
+    const bool is_short = bytes <= short_bytes;
+    const size_t most = bytes <= SYMMEM_CUDA_FEW_ROUNDS || places < SYMMEM_CUDA_WARPS_OF_MANY
+                            ? places
+                            : SYMMEM_CUDA_WARPS_OF_MANY;
+    rounds.units = is_short ? SYMMEM_CUDA_SHORT_UNITS : SYMMEM_CUDA_ROUND_UNITS;
+    const size_t round = rounds.units * unit, warps = bytes / round + (bytes % round != 0);
+    rounds.warps = (uint32_t)symmem_cuda_least(warps, most);
+    return rounds;
 }
 
 SYMMEM_CUDA_BOTH symmem_cuda_pushed symmem_cuda_pushed_of(const symmem_cuda_job *job) {
     char *own = (char *)job->buffers[job->rank] + job->offset;
     const symmem_cuda_pushed pushed = {job->in != NULL ? job->in : own,
-                                       job->out != NULL ? job->out : own, job->out == NULL};
+                                       job->out != NULL ? job->out : own};
     return pushed;
 }
 

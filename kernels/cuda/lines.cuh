@@ -14,11 +14,6 @@ struct line {
 };
 static_assert(sizeof(line) == SYMMEM_CUDA_LINE_SIZE, "lines as signal.h places them");
 
-// Never 0, which lines are at the start.
-__device__ inline uint32_t line_flag(uint32_t epoch) {
-    return epoch | 0x80000000u;
-}
-
 __device__ inline line make_line(uint64_t data, uint32_t flag) {
     const uint64_t above = static_cast<uint64_t>(flag) << 32;
     return {above | static_cast<uint32_t>(data), above | data >> 32};
@@ -46,6 +41,19 @@ __device__ inline line load_line(const line *from) {
                  : "=l"(found.low), "=l"(found.high)
                  : "l"(from)
                  : "memory");
+    return found;
+}
+
+// Of a wide line the warp's lanes store and load their parts at once (rounds.cuh).
+template <bool WIDE> __device__ inline void store_line_of(line *to, const line &value, uint32_t) {
+    store_line(to, value);
+}
+
+// *full: no longer, unless the flag is there; of a wide line the lane knows that has it.
+template <bool WIDE>
+__device__ inline line load_line_of(const line *from, uint32_t lane, uint32_t flag, bool *full) {
+    const line found = load_line(from);
+    *full = *full && (WIDE ? lane % 8 != 7 || found.high == flag : is_full(found, flag));
     return found;
 }
 #endif

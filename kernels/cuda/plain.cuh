@@ -9,6 +9,7 @@
 #include "cuda/lines.cuh"
 #include "cuda/near.cuh"
 #include "cuda/reduce_loop.h"
+#include "cuda/rounds.cuh"
 
 static_assert(SYMMEM_CUDA_COLLECTIVE_THREADS >= SYMMEM_CUDA_NEAR_THREADS &&
                   SYMMEM_CUDA_WIDE_THREADS >= SYMMEM_CUDA_NEAR_THREADS,
@@ -23,149 +24,135 @@ __device__ uint32_t look_ahead(const symmem_cuda_near &near) {
 
 // --- lines -------------------------------------------------------------------------------
 
-// Each thread has one at most: the host launches as many. A warp's one thread has them all.
-template <typename Visit> __device__ bool for_own_lines(uint32_t lines, Visit visit) {
-    const uint32_t first = blockIdx.x * SYMMEM_CUDA_LINES + threadIdx.x;
-#ifdef SYMMEM_CUDA_LONE_LANE
-    for (uint32_t line = first; line < lines; line++)
-        if (!visit(line))
-            return false;
-    return true;
-#else
-    return first >= lines || visit(first);
-#endif
-}
-
-// What a line's place in a rank's signal state is; from source to source it is LINES_APART further.
-constexpr uint32_t LINES_APART = SYMMEM_CUDA_LINES * sizeof(symmem::line);
-
-__device__ uint32_t place_of(const symmem_cuda_plain_args &args, uint32_t line) {
-    const uint32_t block = line / SYMMEM_CUDA_LINES, lane = line % SYMMEM_CUDA_LINES;
-    return args.lines_at + block * args.near.ranks * LINES_APART +
-           lane * static_cast<uint32_t>(sizeof(symmem::line));
-}
-
+// A unit of each rank's, in rank order, to what is stored.
 template <typename Element, int Most>
-__device__ uint64_t sum_of_lines(const uint64_t *data, uint32_t ranks, int32_t op) {
-    typedef typename Element::bits bits;
-    constexpr int EACH = SYMMEM_CUDA_LINE_DATA / sizeof(bits);
-    typename Element::value sums[EACH];
+__device__ symmem_cuda_unit sum_of_units(const symmem_cuda_unit *units, uint32_t ranks,
+                                         int32_t op) {
+    constexpr int COUNT = sizeof(symmem_cuda_unit) / sizeof(typename Element::bits);
+    typedef symmem_cuda_group<typename Element::bits, COUNT> group;
+    group bits[Most], result;
+    typename Element::value sums[COUNT];
 #pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        sums[i] = Element::load(static_cast<bits>(data[0] >> (8 * sizeof(bits) * i)));
+    for (uint32_t k = 0; k < Most; k++)
+        if (k < ranks)
+            memcpy(&bits[k], &units[k], sizeof bits[k]);
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        sums[i] = Element::load(bits[0].at[i]);
 #pragma unroll
         for (uint32_t k = 1; k < Most; k++)
             if (k < ranks)
-                sums[i] = Element::combine(
-                    sums[i], Element::load(static_cast<bits>(data[k] >> (8 * sizeof(bits) * i))),
-                    SYMMEM_CUDA_SUM);
+                sums[i] = Element::combine(sums[i], Element::load(bits[k].at[i]), SYMMEM_CUDA_SUM);
     }
-    bits ended[EACH];
-    symmem_cuda_end_all<Element, EACH>(sums, static_cast<int32_t>(ranks), op, ended);
-    uint64_t all = 0;
-#pragma unroll
-    for (int i = 0; i < EACH; i++)
-        all |= raw_bits(ended[i]) << (8 * sizeof(bits) * i);
-    return all;
+    symmem_cuda_end_all<Element, COUNT>(sums, static_cast<int32_t>(ranks), op, result.at);
+    symmem_cuda_unit sum;
+    memcpy(&sum, &result, sizeof sum);
+    return sum;
 }
 
-// Lines that did not come soon, one after the other. False: one does not come at all.
-template <int Most>
-__device__ __noinline__ bool await_lines(const symmem_cuda_signal_args &args, const char *from,
-                                         uint32_t flag, verdict *result, uint64_t *data) {
-    for (int32_t k = 0; k < Most && k < args.world_size; k++) {
-        symmem::line late;
-        if (k == args.rank)
-            continue;
-        if (!wait_for_line(args, reinterpret_cast<const symmem::line *>(from + k * LINES_APART), k,
-                           flag, result, &late))
-            return false;
-        data[k] = symmem::data_of(late);
-    }
-    return true;
-}
+// Of at most so many ranks, with all that a round needs in registers.
+template <typename Element, int Most, bool SHORT> struct plain_ops {
+    const symmem_cuda_lines_args &args;
 
-// The own line goes to all peers; what they have for the same place is looked for at once.
-template <typename Element, int Most>
-__device__ bool plain_line(const symmem_cuda_plain_args &args, uint32_t line, uint32_t flag,
-                           verdict *result) {
-    const uint32_t rank = args.near.rank, ranks = Most == 2 ? 2 : args.near.ranks;
-    const size_t at = static_cast<size_t>(line) * SYMMEM_CUDA_LINE_DATA;
-    const uint64_t own = *reinterpret_cast<const uint64_t *>(args.from[0] + at);
-    const symmem::line pushed = symmem::make_line(own, flag);
-    const uint32_t place = place_of(args, line);
+    __device__ uint32_t ranks() const {
+        return Most == 2 ? 2 : args.near.ranks;
+    }
+
+    __device__ uint32_t units() const {
+        return args.units;
+    }
+
+    __device__ bool is_short() const {
+        return SHORT;
+    }
+
+    __device__ const symmem_cuda_round_places &places() const {
+        return args.rounds;
+    }
+
+    __device__ uint32_t *turn_word(uint32_t warp) const {
+        return near_word(args.near, 0, args.rounds.turns_at) + warp;
+    }
+
+    __device__ symmem_cuda_unit load(uint32_t unit) const {
+        return reinterpret_cast<const symmem_cuda_unit *>(args.from)[unit];
+    }
+
+    __device__ void store(uint32_t unit, const symmem_cuda_unit &value) const {
+        reinterpret_cast<symmem_cuda_unit *>(args.to)[unit] = value;
+    }
+
+    template <bool WIDE>
+    __device__ void push(const line_pair &lines, uint32_t at, uint32_t lane) const {
 #pragma unroll
-    for (uint32_t turn = 1; turn < Most; turn++)
-        if (turn < ranks)
-            symmem::store_line(reinterpret_cast<symmem::line *>(args.near.signals[turn] + place +
-                                                                rank * LINES_APART),
-                               pushed);
-    const char *from = args.near.signals[0] + place;
-    uint64_t data[Most];
-    bool full = false;
+        for (uint32_t turn = 1; turn < Most; turn++)
+            if (turn < ranks()) {
+                const uint32_t index = source_index(args.near.rank, near_rank(args.near, turn));
+                store_pair<WIDE>(args.near.signals[turn] + at + index * args.rounds.source_bytes,
+                                 lines, SHORT, lane);
+            }
+    }
+
+    // From all sources whose lines are not here yet; whether they are for all lanes.
+    template <bool WIDE>
+    __device__ bool look(const char *from, uint32_t lane, uint32_t flag, line_pair *found) const {
+        bool full = true;
+#pragma unroll
+        for (uint32_t k = 0; k < Most; k++)
+            if (k < ranks() && k != args.near.rank)
+                found[k] = load_pair<WIDE>(from + source_index(k, args.near.rank) *
+                                                      args.rounds.source_bytes,
+                                           SHORT, lane, flag);
+#pragma unroll
+        for (uint32_t k = 0; k < Most; k++)
+            if (k < ranks() && k != args.near.rank)
+                full = full && found[k].full;
+        return __all_sync(~0u, full);
+    }
+
+    template <bool WIDE>
+    __device__ bool pull(const carried &own, uint32_t, uint32_t part, uint32_t at, uint32_t lane,
+                         uint32_t flag, uint64_t *start_ns, verdict *result, carried *sums) const {
+        const char *from = args.near.signals[0] + at;
+        line_pair found[Most];
+        bool came = false;
 #pragma unroll 1
-    for (int look = 0; look < LOOKS_BETWEEN_CHECKS && !full; look++) {
-        symmem::line found[Most];
-#pragma unroll
-        for (uint32_t k = 0; k < Most; k++)
-            if (k < ranks && k != rank)
-                found[k] = symmem::load_line(
-                    reinterpret_cast<const symmem::line *>(from + k * LINES_APART));
-        full = true;
-#pragma unroll
-        for (uint32_t k = 0; k < Most; k++) {
-            full = full && (k >= ranks || k == rank || symmem::is_full(found[k], flag));
-            data[k] = k == rank ? own : symmem::data_of(found[k]);
+        for (int i = 0; i < LOOKS_BETWEEN_CHECKS && !came; i++)
+            came = look<WIDE>(from, lane, flag, found);
+        if (!came) {
+            *start_ns = await_lines<WIDE>(args.signal, from, args.rounds.source_bytes, lane, flag,
+                                          SHORT, *start_ns, result);
+            if (*start_ns == 0)
+                return false;
+            (void)look<WIDE>(from, lane, flag, found);
         }
-    }
-    if (!full) {
-        uint64_t late[Most]; // so that `data` stays in registers
-        if (!await_lines<Most>(args.signal, from, flag, result, late))
-            return false;
 #pragma unroll
-        for (uint32_t k = 0; k < Most; k++)
-            data[k] = k == rank ? own : late[k];
+        for (uint32_t p = 0; p < 2; p++) {
+            symmem_cuda_unit units[Most];
+            if (WIDE && !SHORT ? false : p != part)
+                continue;
+#pragma unroll
+            for (uint32_t k = 0; k < Most; k++)
+                units[k] = k == args.near.rank ? own.units[p] : unit_in<WIDE>(found[k], p, lane);
+            sums->units[p] = sum_of_units<Element, Most>(units, ranks(), args.op);
+        }
+        return true;
     }
-    *reinterpret_cast<uint64_t *>(args.to[0] + at) =
-        sum_of_lines<Element, Most>(data, ranks, args.op);
-    return true;
-}
+};
 
-template <typename Element, int Most>
-__device__ bool plain_lines(const symmem_cuda_plain_args &args, verdict *result) {
-    const uint32_t flag = symmem::line_flag(result->epoch);
-    return for_own_lines(args.units, [&](uint32_t line) {
-        return plain_line<Element, Most>(args, line, flag, result);
-    });
-}
-
-// All threads, once not all lines have come.
-__device__ __noinline__ void fail_lines(const symmem_cuda_signal_args &args, verdict *result) {
-    if (result->code == TIMEOUT || result->code == PEER_LOST)
-        collect_late_lines(args, result);
-    __syncthreads();
-    if (threadIdx.x == 0)
-        fail(args, result);
-}
-
-template <typename Element, bool TWO>
-__device__ void plain_by_lines(const symmem_cuda_plain_args &args) {
+template <typename Element, int Most, bool SHORT>
+__device__ void plain_by_lines(const symmem_cuda_lines_args &args) {
     __shared__ verdict result;
-    const near_spot where = near_spot_of(args.near);
-    if (!near_meet<false>(args.near, args.signal, where, &result))
-        return;
-    const uint32_t poisoned = args.meets_after ? look_ahead(args.near) : 0;
-    bool came;
-    if (TWO)
-        came = plain_lines<Element, 2>(args, &result);
-    else if (args.near.ranks <= 4)
-        came = plain_lines<Element, 4>(args, &result);
-    else
-        came = plain_lines<Element, SYMMEM_CUDA_NEAR_RANKS>(args, &result);
-    if (!__syncthreads_and(came))
-        fail_lines(args.signal, &result);
-    else if (args.meets_after && threadIdx.x < TEAM)
-        near_meet_again(args.near, args.signal, where, &result, poisoned);
+    const plain_ops<Element, Most, SHORT> ops = {args};
+    const uint32_t warp = own_warp();
+    beginning at;
+    at.own = load_round(ops, warp * units_of_round(ops), own_lane_of_warp());
+    at.turn = load_volatile(ops.turn_word(warp));
+    at.poisoned = load_volatile(near_word(args.near, 0, 0)) != 0;
+    at.wide = are_linked(near_word(args.near, 0, SYMMEM_CUDA_HEADER_BYTES), args.near.rank,
+                         ops.ranks(), args.rounds);
+    at.start_ns = 0;
+    run_rounds(ops, args.signal, at, &result);
 }
 
 // --- blocks ------------------------------------------------------------------------------
@@ -208,7 +195,7 @@ __device__ void plain_units(const symmem_cuda_plain_args &args, share own) {
 
 // Meeting, the step, meeting. SHAPE: of two ranks; of four or eight; or of those with twice the
 // threads, each with half the registers.
-enum shape { OF_TWO, OF_MORE, WIDE };
+enum shape { OF_TWO, OF_MORE, OF_MORE_WIDE };
 
 template <typename Element, shape SHAPE>
 __device__ void plain_in_blocks(const symmem_cuda_plain_args &args) {
@@ -221,7 +208,7 @@ __device__ void plain_in_blocks(const symmem_cuda_plain_args &args) {
     if (SHAPE == OF_TWO)
         plain_units<Element, 2, 4>(args, own);
     else if (args.near.ranks == 4)
-        plain_units<Element, 4, SHAPE == WIDE ? 1 : 2>(args, own);
+        plain_units<Element, 4, SHAPE == OF_MORE_WIDE ? 1 : 2>(args, own);
     else
         plain_units<Element, 8, 1>(args, own);
     __syncthreads();
@@ -231,25 +218,37 @@ __device__ void plain_in_blocks(const symmem_cuda_plain_args &args) {
 
 } // namespace
 
-#define KERNEL(name, threads, body)                                                                \
+#define KERNEL(name, given, threads, body)                                                         \
     extern "C" __global__ void __launch_bounds__(threads, 1)                                       \
-        symmem_plain_##name(const __grid_constant__ symmem_cuda_plain_args args) {                 \
+        symmem_plain_##name(const __grid_constant__ given args) {                                  \
         body(args);                                                                                \
     }
 
+#define LINES(name, most, is_short, element)                                                       \
+    KERNEL(lines_##name, symmem_cuda_lines_args, SYMMEM_CUDA_LINE_THREADS,                         \
+           (plain_by_lines<element, most, is_short>))
+
+#define BLOCKS(name, threads, body) KERNEL(name, symmem_cuda_plain_args, threads, body)
+
 #define KERNELS(name, element)                                                                     \
-    KERNEL(lines_of_two_##name, SYMMEM_CUDA_COLLECTIVE_THREADS, (plain_by_lines<element, true>))   \
-    KERNEL(lines_##name, SYMMEM_CUDA_COLLECTIVE_THREADS, (plain_by_lines<element, false>))         \
-    KERNEL(blocks_of_two_##name, SYMMEM_CUDA_COLLECTIVE_THREADS,                                   \
+    LINES(of_two_##name, 2, false, element)                                                        \
+    LINES(of_four_##name, 4, false, element)                                                       \
+    LINES(of_eight_##name, 8, false, element)                                                      \
+    LINES(short_of_two_##name, 2, true, element)                                                   \
+    LINES(short_of_four_##name, 4, true, element)                                                  \
+    LINES(short_of_eight_##name, 8, true, element)                                                 \
+    BLOCKS(blocks_of_two_##name, SYMMEM_CUDA_COLLECTIVE_THREADS,                                   \
            (plain_in_blocks<element, OF_TWO>))                                                     \
-    KERNEL(blocks_##name, SYMMEM_CUDA_COLLECTIVE_THREADS, (plain_in_blocks<element, OF_MORE>))     \
-    KERNEL(wide_##name, SYMMEM_CUDA_WIDE_THREADS, (plain_in_blocks<element, WIDE>))
+    BLOCKS(blocks_##name, SYMMEM_CUDA_COLLECTIVE_THREADS, (plain_in_blocks<element, OF_MORE>))     \
+    BLOCKS(wide_##name, SYMMEM_CUDA_WIDE_THREADS, (plain_in_blocks<element, OF_MORE_WIDE>))
 
 KERNELS(f16, symmem_cuda_f16)
 KERNELS(bf16, symmem_cuda_bf16)
 KERNELS(f32, symmem_cuda_f32)
 
 #undef KERNELS
+#undef BLOCKS
+#undef LINES
 #undef KERNEL
 
 #endif

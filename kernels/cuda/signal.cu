@@ -18,6 +18,7 @@ using symmem::now_ns;
 using symmem::store_release;
 
 constexpr int LOOKS_BETWEEN_CHECKS = 64;
+constexpr int CHECK_EVERY = 20; // a millisecond, as a power of two of nanoseconds
 constexpr uint64_t NS_PER_MS = 1000000;
 constexpr uint32_t CALL_NONE = 0;
 
@@ -41,6 +42,7 @@ struct verdict {
     uint32_t actual;
     uint32_t epoch;
     bool entered;      // the meeting
+    uint32_t checked;  // rounds.cuh: when somebody of the block looked for failures
     uint64_t start_ns; // of one thread's clock, for all
     uint32_t missing[SYMMEM_CUDA_MAX_RANKS / 32];
     uint32_t other[SYMMEM_CUDA_CALL_WORDS];
@@ -157,11 +159,23 @@ __device__ uint32_t check(const symmem_cuda_signal_args &args, int32_t rank, uin
     return is_late(start_ns, args.timeout_ms) ? TIMEOUT : OK;
 }
 
+// Of a thread that waits: whether check() is due, which looks at the host's memory. Such looks of
+// many blocks come one after the other, a microsecond each: were all to look as soon as they wait,
+// ranks would keep each other waiting for good.
+__device__ bool is_time_to_check(const symmem_cuda_signal_args &args, uint64_t start_ns,
+                                 uint64_t *checked) {
+    const uint64_t turn = now_ns() >> CHECK_EVERY;
+    const bool is_due = turn != *checked;
+    *checked = turn;
+    return is_due || is_late(start_ns, args.timeout_ms) || own_poisoned(args);
+}
+
 template <operation OP>
 __device__ void wait_for(const symmem_cuda_signal_args &args, spot where, int32_t rank,
                          verdict *verdict) {
     const uint32_t epoch = OP == BARRIER ? verdict->epoch : 0;
     uint32_t *word = word_of<OP>(args, where, rank);
+    uint64_t checked = now_ns() >> CHECK_EVERY;
     for (;;) {
         uint32_t value = 0;
         look seen = ABSENT;
@@ -171,8 +185,9 @@ __device__ void wait_for(const symmem_cuda_signal_args &args, spot where, int32_
         if (seen == READY || load_volatile(&verdict->code) != OK)
             return;
         int32_t failed_rank = rank;
-        uint32_t code = seen == BROKEN ? CORRUPT
-                                     : check(args, rank, verdict->start_ns, &failed_rank);
+        uint32_t code = seen == BROKEN ? CORRUPT : OK;
+        if (code == OK && is_time_to_check(args, verdict->start_ns, &checked))
+            code = check(args, rank, verdict->start_ns, &failed_rank);
         if (code == OK)
             continue;
         // What the peer did before it ended or was poisoned counts, so look again.

@@ -5,6 +5,8 @@
  *
  * A rank's signal state, words of 32 bits and 0 at the start:
  *   header   64 bytes; the first word is not 0 once the owner's state is poisoned
+ *   links    [source]  SYMMEM_CUDA_LINKED: `source` is linked by NVLink with all other ranks. It is
+ *                      written before the first operation and stays in a reset
  *   slots    [channel][source]  0 or 1: put by `source`, consumed by the owner
  *   arrivals [channel][source]  the epoch of the last barrier that `source` entered
  *   epochs   [channel]          the owner's own count of barriers, and of what stands for one;
@@ -15,10 +17,11 @@
  *   boards   [channel]          what the owner shows of an all-to-all, collective_plan.h
  *   blocks   [channel][block]   of kernels whose blocks meet each for itself: arrivals [source] and
  *                               the owner's epoch; for the first channels only
- *   lines    [channel][block][source][lane]  16 bytes that `source` pushes, lines.cuh; likewise
- * The epoch lives here and never in an argument, so that a captured barrier can be replayed. It
- * wraps; differences are compared, but of lines, which have 31 bits of it: they are old if exactly
- * 2^31 such operations came between, and the place was not used in any of them.
+ *   turns    [channel][warp]    the number of the owner's last round of lines; nobody else's
+ *   rounds   [channel][parity][source][warp]  lines that `source` pushes, rounds.cuh; likewise
+ * Epochs and turns live here and never in an argument, so that what was captured can be replayed.
+ * They wrap; of epochs differences are compared. A line's flag is its turn, and where it lies there
+ * was that of two turns before.
  */
 #ifndef SYMMEM_KERNELS_CUDA_SIGNAL_H
 #define SYMMEM_KERNELS_CUDA_SIGNAL_H
@@ -114,8 +117,13 @@ typedef struct symmem_cuda_near_args {
 #define SYMMEM_CUDA_CALLED static inline
 #endif
 
+/* Where the links end, and what a reset clears begins again. */
+SYMMEM_CUDA_BOTH size_t symmem_cuda_links_end(int32_t world_size) {
+    return SYMMEM_CUDA_HEADER_BYTES + (sizeof(uint32_t) * (size_t)world_size + 63) / 64 * 64;
+}
+
 SYMMEM_CUDA_BOTH size_t symmem_cuda_slot_at(int32_t world_size, int32_t channel, int32_t source) {
-    return SYMMEM_CUDA_HEADER_BYTES +
+    return symmem_cuda_links_end(world_size) +
            sizeof(uint32_t) * ((size_t)channel * (size_t)world_size + (size_t)source);
 }
 
@@ -154,7 +162,7 @@ SYMMEM_CUDA_BOTH size_t symmem_cuda_board_at(int32_t world_size, int32_t channel
 
 /* Blocks that meet each for itself must all fit on the device at once, in several kernels on
  * several channels. */
-#define SYMMEM_CUDA_SPREAD_BLOCKS 32
+#define SYMMEM_CUDA_SPREAD_BLOCKS 64
 #define SYMMEM_CUDA_SPREAD_CHANNELS 4
 
 SYMMEM_CUDA_BOTH size_t symmem_cuda_block_at(int32_t world_size, int32_t channel_count,
@@ -164,43 +172,55 @@ SYMMEM_CUDA_BOTH size_t symmem_cuda_block_at(int32_t world_size, int32_t channel
                ((size_t)channel * SYMMEM_CUDA_SPREAD_BLOCKS + (size_t)block);
 }
 
-/* Lines: what a small reduction pushes, 8 bytes of data in each. */
-#define SYMMEM_CUDA_LINE_CHANNELS 2
-#define SYMMEM_CUDA_LINES 512 /* of a block from each source */
+/* Lines: what an all-reduce pushes in rounds. In one a warp has a place of so many bytes from each
+ * source, for so many units of 16 bytes of data; in a short one for fewer, and less to do. */
 #define SYMMEM_CUDA_LINE_SIZE 16
-#define SYMMEM_CUDA_LINE_DATA 8
-#define SYMMEM_CUDA_LINE_BLOCKS 16
-#define SYMMEM_CUDA_LINE_BLOCKS_OF_ALL                                                             \
-    64 /* over all ranks: it bounds the memory that they take                                      \
-        */
+#define SYMMEM_CUDA_ROUND_BYTES 1024
+#define SYMMEM_CUDA_ROUND_UNITS 60
+#define SYMMEM_CUDA_SHORT_UNITS 28
+#define SYMMEM_CUDA_ROUND_CHANNELS 4
+/* Of all sources' two rounds: what is under way between two ranks at a time, and so their speed.
+ * The first channel has most, for all of it is memory of each handle. */
+#define SYMMEM_CUDA_ROUNDS_FIRST ((size_t)3 << 19)
+#define SYMMEM_CUDA_ROUNDS_OTHER ((size_t)1 << 16)
+#define SYMMEM_CUDA_LINKED 1
 
-/* Blocks of each rank that have lines. */
-SYMMEM_CUDA_BOTH int32_t symmem_cuda_line_blocks(int32_t world_size) {
-    int32_t blocks = SYMMEM_CUDA_LINE_BLOCKS_OF_ALL / world_size;
-    return blocks < SYMMEM_CUDA_LINE_BLOCKS ? blocks : SYMMEM_CUDA_LINE_BLOCKS;
+/* Warps that have places on the channel; 0: there are no lines. */
+SYMMEM_CUDA_BOTH size_t symmem_cuda_line_warps(int32_t world_size, int32_t channel) {
+    const size_t bytes = channel == 0 ? SYMMEM_CUDA_ROUNDS_FIRST : SYMMEM_CUDA_ROUNDS_OTHER;
+    if (world_size < 2 || channel >= SYMMEM_CUDA_ROUND_CHANNELS)
+        return 0;
+    return bytes / (2 * SYMMEM_CUDA_ROUND_BYTES * ((size_t)world_size - 1));
 }
 
-#ifdef __cplusplus
-static_assert(SYMMEM_CUDA_LINE_BLOCKS <= SYMMEM_CUDA_SPREAD_BLOCKS &&
-                  SYMMEM_CUDA_LINE_CHANNELS <= SYMMEM_CUDA_SPREAD_CHANNELS,
-              "they meet where spread blocks do");
-#endif
+/* Bytes of a channel's turns and rounds. */
+SYMMEM_CUDA_BOTH size_t symmem_cuda_lines_bytes(int32_t world_size, int32_t channel) {
+    const size_t warps = symmem_cuda_line_warps(world_size, channel);
+    return (sizeof(uint32_t) * warps + 127) / 128 * 128 +
+           2 * SYMMEM_CUDA_ROUND_BYTES * ((size_t)world_size - 1) * warps;
+}
 
-SYMMEM_CUDA_BOTH size_t symmem_cuda_line_at(int32_t world_size, int32_t channel_count,
-                                            int32_t channel, int32_t block, int32_t source) {
-    const int32_t channels =
+/* A multiple of 128, as the state's place is not: what it is added to is. */
+SYMMEM_CUDA_BOTH size_t symmem_cuda_turns_at(int32_t world_size, int32_t channel_count,
+                                             int32_t channel) {
+    const int32_t spread =
         channel_count < SYMMEM_CUDA_SPREAD_CHANNELS ? channel_count : SYMMEM_CUDA_SPREAD_CHANNELS;
-    const size_t begin = symmem_cuda_block_at(world_size, channel_count, channels, 0);
-    const size_t blocks = (size_t)symmem_cuda_line_blocks(world_size);
-    return (begin + 63) / 64 * 64 +
-           (size_t)SYMMEM_CUDA_LINE_SIZE * SYMMEM_CUDA_LINES *
-               (((size_t)channel * blocks + (size_t)block) * (size_t)world_size + (size_t)source);
+    size_t at = (symmem_cuda_block_at(world_size, channel_count, spread, 0) + 127) / 128 * 128;
+    for (int32_t i = 0; i < channel; i++)
+        at += symmem_cuda_lines_bytes(world_size, i);
+    return at;
+}
+
+SYMMEM_CUDA_BOTH size_t symmem_cuda_rounds_at(int32_t world_size, int32_t channel_count,
+                                              int32_t channel) {
+    const size_t turns = sizeof(uint32_t) * symmem_cuda_line_warps(world_size, channel);
+    return symmem_cuda_turns_at(world_size, channel_count, channel) + (turns + 127) / 128 * 128;
 }
 
 SYMMEM_CUDA_BOTH size_t symmem_cuda_signal_size(int32_t world_size, int32_t channel_count) {
     const int32_t channels =
-        channel_count < SYMMEM_CUDA_LINE_CHANNELS ? channel_count : SYMMEM_CUDA_LINE_CHANNELS;
-    return symmem_cuda_line_at(world_size, channel_count, channels, 0, 0);
+        channel_count < SYMMEM_CUDA_ROUND_CHANNELS ? channel_count : SYMMEM_CUDA_ROUND_CHANNELS;
+    return symmem_cuda_turns_at(world_size, channel_count, channels);
 }
 
 #endif

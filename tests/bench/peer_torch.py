@@ -32,7 +32,7 @@ import sys
 import time
 
 LAUNCHES = 8  # in a row, that count
-MOST_BYTES = 16 << 20  # of what NCCL's window has
+MOST_BYTES = 256 << 20  # of what NCCL's window has
 PR_SET_PDEATHSIG = 1
 
 

@@ -188,6 +188,86 @@ static void inputs_are_free_afterwards(struct tk *t) {
     }
 }
 
+/* What the peer before this one writes into its input, and what it then adds up to: one element. */
+static float written(int32_t rank, uint32_t round) {
+    return (float)(1000 * (int32_t)(round + 1) + rank);
+}
+
+static void write_to_next(struct tk *t, const struct sum *s, uint32_t round) {
+    const float value = written(s->rank, round);
+    TK_OK(t, symmem_put(s->handle, (s->rank + 1) % s->size, (size_t)s->rank % COUNT * sizeof value,
+                        &value, sizeof value, NULL));
+}
+
+static void expect_written(struct tk *t, const struct sum *s, uint32_t round) {
+    float expected[COUNT] = {0}, values[COUNT], got[COUNT];
+    for (int32_t r = 0; r < s->size; r++) {
+        const int32_t before = (r + s->size - 1) % s->size;
+        ops_fill(values, SYMMEM_FLOAT32, COUNT, r, round);
+        values[before % COUNT] = written(before, round);
+        for (int i = 0; i < COUNT; i++)
+            expected[i] += values[i];
+    }
+    ops_download(t, got, s->out, sizeof(got));
+    ops_expect(t, expected, got, SYMMEM_FLOAT32, COUNT, "with what peers have written");
+}
+
+/* Into each other's inputs, with a barrier or signals before the call. */
+static void writes_of_peers_count(struct tk *t) {
+    enum { ROUNDS = 40 };
+    struct sum s = sum_begin(t, tk_world_group(t));
+    const int32_t next = (s.rank + 1) % s.size, before = (s.rank + s.size - 1) % s.size;
+    TK_REQ(t, "SM-COLL-18");
+    for (uint32_t round = 0; round < ROUNDS && !tk_failed(t); round++) {
+        sum_load(t, &s, round);
+        TK_OK(t, symmem_barrier(s.handle, 0, s.limit_ms, NULL));
+        if (tk_random_below(t, 8) == 0)
+            tk_sleep_ms(1);
+        write_to_next(t, &s, round);
+        if (round % 2 == 0) {
+            TK_OK(t, symmem_barrier(s.handle, 0, s.limit_ms, NULL));
+        } else {
+            TK_OK(t, symmem_put_signal(s.handle, next, 0, s.limit_ms, NULL));
+            TK_OK(t, symmem_wait_signal(s.handle, before, 0, s.limit_ms, NULL));
+        }
+        TK_OK(t, sum_run(&s, 0, s.limit_ms, NULL));
+        expect_written(t, &s, round);
+        TK_OK(t, symmem_barrier(s.handle, 0, s.limit_ms, NULL)); /* all have taken their inputs */
+    }
+}
+
+/* In place, so that inputs and outputs are what peers could write to. */
+static void sum_in_place(struct tk *t, const struct sum *s) {
+    struct ops_tensor tensor;
+    TK_OK(t, symmem_two_shot_all_reduce(s->handle, ops_flat(&tensor, s->own, SYMMEM_FLOAT32, COUNT),
+                                        SYMMEM_SUM, 0, s->limit_ms, NULL));
+    TK_OK(t, symmem_barrier(s->handle, 0, s->limit_ms, NULL));
+}
+
+/* What a collective left to a peer is there behind a barrier, and what is written there then stays.
+ */
+static void writes_after_a_barrier_stay(struct tk *t) {
+    enum { ROUNDS = 40 };
+    struct sum s = sum_begin(t, tk_world_group(t));
+    TK_REQ(t, "SM-COLL-19");
+    for (uint32_t round = 0; round < ROUNDS && !tk_failed(t); round++) {
+        const int32_t before = (s.rank + s.size - 1) % s.size;
+        float theirs[COUNT], got[COUNT];
+        sum_load(t, &s, round);
+        sum_in_place(t, &s);
+        TK_OK(t, symmem_get(s.handle, (s.rank + 1) % s.size, 0, s.out, sizeof theirs, NULL));
+        sum_expect(t, &s, round, "at the next rank");
+        ops_download(t, theirs, s.out, sizeof theirs);
+        TK_OK(t, symmem_barrier(s.handle, 0, s.limit_ms, NULL));
+        write_to_next(t, &s, round);
+        TK_OK(t, symmem_barrier(s.handle, 0, s.limit_ms, NULL));
+        theirs[before % COUNT] = written(before, round);
+        ops_download(t, got, s.own, sizeof got);
+        ops_expect(t, theirs, got, SYMMEM_FLOAT32, COUNT, "with what a peer wrote afterwards");
+        TK_OK(t, symmem_barrier(s.handle, 0, s.limit_ms, NULL));
+    }
+}
+
 static void on_a_stream(struct tk *t) {
     struct sum s = sum_begin(t, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
@@ -279,6 +359,8 @@ static const struct tk_case cases[] = {
     COLL_CASE("lost_rank", "SM-COLL-08,SM-TIMEOUT-14", 0, 2,
               TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK, lost_rank),
     COLL_CASE("inputs_are_free_afterwards", "SM-COLL-01", 0, 2, 0, inputs_are_free_afterwards),
+    COLL_CASE("writes_of_peers_count", "SM-COLL-18", 0, 2, 0, writes_of_peers_count),
+    COLL_CASE("writes_after_a_barrier_stay", "SM-COLL-19", 0, 2, 0, writes_after_a_barrier_stay),
     COLL_CASE("on_a_stream", "SM-COLL-09", STREAMS | SYMMEM_CAP_HOST_FN, 1, 0, on_a_stream),
     COLL_CASE("captured", "SM-COLL-09", STREAMS | SYMMEM_CAP_CAPTURE, 1, 0, captured),
     COLL_CASE("order_on_a_channel", "SM-COLL-10", STREAMS | SYMMEM_CAP_HOST_FN, 2, 0,

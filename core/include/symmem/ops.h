@@ -22,8 +22,9 @@
  *
  * channel, timeout_ms and stream are as for symmem_barrier: one channel's operations run in the
  * order of the calls; NULL as stream runs to completion; capturable and replayable. An operation
- * synchronises as its header under kernels/ says: in general all ranks' earlier writes are visible
- * to it, and when it is over on one rank, that rank may write its inputs again.
+ * orders what it carries (SM-COLL-01): it takes each rank's input as that rank left it, and when it
+ * is over on one rank, that rank has its outputs and may write its inputs and outputs again. What
+ * ranks write into each other's memory beside it is ordered by barriers and signals.
  *
  * Errors of all: INVALID_ARGUMENT (tensor NULL, malformed, not contiguous, of another dtype or
  * shape than needed; overlapping arguments; this context's memory of another device than the

@@ -125,6 +125,17 @@ static CUresult fake_device_uuid(CUuuid *uuid, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
+/* Of pairs of devices. They have NVLink, unless the environment has FAKE_CUDA_PCIE. */
+static CUresult fake_pair_attribute(int *value, CUdevice_P2PAttribute attribute, CUdevice device,
+                                    CUdevice other) {
+    FAKE_CALL("cuDeviceGetP2PAttribute");
+    if (device == other)
+        return CUDA_ERROR_INVALID_DEVICE;
+    *value = attribute == CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED &&
+             getenv("FAKE_CUDA_PCIE") == NULL;
+    return CUDA_SUCCESS;
+}
+
 /* PCI places as fake_nvml.c has them; all else that is asked for is there. */
 static CUresult fake_attribute(int *value, CUdevice_attribute attribute, CUdevice device) {
     FAKE_CALL("cuDeviceGetAttribute");
@@ -264,6 +275,7 @@ const fake_entry fake_context_entries[] = {
     FAKE_ENTRY(DeviceTotalMem, fake_device_bytes_in_all),
     FAKE_ENTRY(DeviceGetUuid, fake_device_uuid),
     FAKE_ENTRY(DeviceGetAttribute, fake_attribute),
+    FAKE_ENTRY(DeviceGetP2PAttribute, fake_pair_attribute),
     FAKE_ENTRY(DevicePrimaryCtxGetState, fake_state),
     FAKE_ENTRY(DevicePrimaryCtxRetain, fake_retain),
     FAKE_ENTRY(DevicePrimaryCtxRelease, fake_release),

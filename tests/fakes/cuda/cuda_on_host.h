@@ -213,6 +213,37 @@ template <typename Line> static inline Line load_line(const Line *from) {
             __atomic_load_n(&from->high, __ATOMIC_RELAXED)};
 }
 
+// Of a wide line the parts come one by one, the one with the flag last: a lane waits for the
+// others. Who has found the flag has the line, and each lane looks for itself.
+template <bool WIDE, typename Line>
+static inline void store_line_of(Line *to, const Line &value, uint32_t lane) {
+    const bool has_flag = lane % 8 == 7;
+    if (!WIDE) {
+        store_line(to, value);
+        return;
+    }
+    if (!has_flag)
+        store_line(to, value);
+    __syncwarp();
+    if (has_flag) {
+        __atomic_store_n(&to->low, value.low, __ATOMIC_RELAXED);
+        __atomic_store_n(&to->high, value.high, __ATOMIC_RELEASE);
+    }
+}
+
+template <bool WIDE, typename Line>
+static inline Line load_line_of(const Line *from, uint32_t lane, uint32_t flag, bool *full) {
+    if (!WIDE) {
+        const Line found = load_line(from);
+        *full = *full && is_full(found, flag);
+        return found;
+    }
+    const Line *last = from + 7 - lane % 8;
+    *full = __atomic_load_n(&last->high, __ATOMIC_ACQUIRE) == flag && *full;
+    const Line found = load_line(from);
+    return found;
+}
+
 enum class order { relaxed, acquire, release, acq_rel };
 
 template <order ORDER>

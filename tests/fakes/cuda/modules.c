@@ -11,7 +11,7 @@
 #include "fake.h"
 #include "kernels.h"
 
-#define MOST_KERNELS 64
+#define MOST_KERNELS 96
 
 struct CUfunc_st {
     CUmodule module;

@@ -7,9 +7,9 @@
 
 #define LINE_ROUNDS 120
 
-/* Of one block and of up to all that have lines, by turns: what is left of one is in the way of the
- * next. */
-static const size_t line_counts[] = {1, 2, 1024, 1025, 3, 16384, 2049, 700, 5000, 16383};
+/* Of few warps and of all, in short rounds and in two long ones, by turns: what is left of one is
+ * in the way of the next. */
+static const size_t line_counts[] = {1, 2, 1024, 1793, 3, 7680, 2049, 700, 5000, 1792};
 
 static symmem_collective small_sum(int round, bool in_place) {
     return (symmem_collective){.size = sizeof(symmem_collective),
@@ -51,53 +51,12 @@ static bool small_ones_in_a_row(int32_t rank) {
     return true;
 }
 
-/* A rank writes into another one's buffer and then comes: that counts. */
-static bool writes_before_it_count(int32_t rank) {
-    for (int round = 0; round < 20; round++) {
-        const symmem_collective call = small_sum(2 * round, false);
-        const symmem_collective meeting = {.name = "test", .kind = SYMMEM_CALL_BROADCAST};
-        fill(buffer(), rank, round, call.count);
-        CHECK(run(&meeting, false, LIMIT_MS) == SYMMEM_OK);
-        if (rank == 2) {
-            cuda_sleep_ns(3 * CUDA_NS_PER_MS);
-            ((float *)fake.peers.buffers[0])[call.count - 1] = 5000.0f;
-        }
-        add_up(round, call.count);
-        wanted[call.count - 1] = 5000.0f + value(1, round, call.count - 1);
-        wanted[call.count - 1] += value(2, round, call.count - 1);
-        CHECK(run(&call, round % 2 != 0, LIMIT_MS) == SYMMEM_OK);
-        CHECK(same(out, wanted, call.count));
-        CHECK(run(&meeting, false, LIMIT_MS) == SYMMEM_OK);
-    }
-    return true;
-}
-
-/* In place: who is through may write where another one's result was. */
-static bool writes_after_it_stay(int32_t rank) {
-    const symmem_collective meeting = {.name = "test", .kind = SYMMEM_CALL_BROADCAST};
-    for (int round = 0; round < 60; round++) {
-        const symmem_collective call = small_sum(round, true);
-        float *next = fake.peers.buffers[(rank + 1) % RANKS];
-        const float mark = 9000.0f + (float)((rank + RANKS - 1) % RANKS);
-        fill(buffer(), rank, round, call.count);
-        CHECK(run(&call, round % 3 == 0, LIMIT_MS) == SYMMEM_OK);
-        next[call.count - 1] = 9000.0f + (float)rank;
-        CHECK(run(&meeting, false, LIMIT_MS) == SYMMEM_OK);
-        CHECK(buffer()[call.count - 1] == mark);
-        CHECK(run(&meeting, false, LIMIT_MS) == SYMMEM_OK);
-    }
-    return true;
-}
-
-/* A rank meets the others and then has no lines for them. */
+/* A rank has no lines for the others. */
 static bool lines_do_not_come(int32_t rank) {
     symmem_collective call = small_sum(0, false);
     call.count = 300;
-    if (rank == 2) {
-        const symmem_exec exec = {.timeout_ms = LIMIT_MS};
-        CHECK(cuda_barrier(&fake.instance, &fake.peers, 1, &exec) == SYMMEM_OK);
+    if (rank == 2)
         return true;
-    }
     const uint64_t begin_ns = cuda_now_ns();
     CHECK(run(&call, false, AWAY_MS) == SYMMEM_TIMEOUT);
     CHECK(fake.fault.missing[0] == 4 && fake.fault.failed_rank == 2);
@@ -105,6 +64,16 @@ static bool lines_do_not_come(int32_t rank) {
     CHECK(cuda_now_ns() - begin_ns < 5000 * CUDA_NS_PER_MS);
     CHECK(run(&call, false, LIMIT_MS) == SYMMEM_POISONED);
     return true;
+}
+
+/* Each rank is linked with each other one, and has been told. */
+static bool wide_ones_in_a_row(int32_t rank) {
+    uint32_t *links =
+        (uint32_t *)(void *)((char *)fake.peers.signals[rank] + SYMMEM_CUDA_HEADER_BYTES);
+    for (int32_t r = 0; r < RANKS; r++)
+        links[r] = SYMMEM_CUDA_LINKED;
+    fake.own.links.all_linked = true;
+    return small_ones_in_a_row(rank);
 }
 
 /* Ranks have compared their calls, and the driver refuses one of them the kernel of the lines. */

@@ -17,7 +17,7 @@
 #define CHANNELS 2
 #define MOST 70000 /* elements */
 #define BUFFER_BYTES ((size_t)RANKS * MOST * sizeof(float))
-#define SIGNAL_BYTES ((size_t)1 << 20)
+#define SIGNAL_BYTES ((size_t)2 << 20)
 #define LIMIT_MS 20000
 #define AWAY_MS 800 /* in which all come but the one that does not */
 #define MARK 0x5a

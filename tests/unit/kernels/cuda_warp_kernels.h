@@ -9,8 +9,8 @@ enum warp_kernel {
     WARP_BARRIER,
     WARP_NEAR_BARRIER,
     WARP_COLLECTIVE,
-    WARP_LINES_OF_TWO,
-    WARP_LINES,
+    WARP_LINES, // long and short, of 2, 4 and 8 ranks
+    WARP_LAST_LINES = WARP_LINES + 5,
     WARP_BLOCKS_OF_TWO,
     WARP_BLOCKS,
     WARP_WIDE,

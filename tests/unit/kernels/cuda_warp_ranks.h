@@ -37,6 +37,8 @@ struct world {
 
 static world *shared;
 static int ranks, own;              // how many there are, and which one this process is
+static bool linked;                 // all with all others
+static int unlinked = -1;           // but for this one
 static uint32_t limit_ms;           // of the next call
 alignas(64) static float out[MOST]; // the rank's own
 
@@ -56,8 +58,9 @@ struct call {
     enum kind kind;
     int32_t channel;
     size_t count;
-    unsigned int blocks; // where there are no lines
-    uint32_t compared;   // with the peers', by who goes the general way; 0: not
+    unsigned int blocks;       // where there are no lines
+    symmem_cuda_rounds rounds; // no warps: there are no lines
+    uint32_t compared;         // with the peers', by who goes the general way; 0: not
 };
 
 static symmem_cuda_signal_args signal_args(const call &c) {
@@ -126,17 +129,20 @@ static symmem_cuda_step step_of(const symmem_cuda_job &job) {
     return step;
 }
 
-static symmem_cuda_plain_args lines_args(const call &c, const symmem_cuda_job &job) {
+static symmem_cuda_round_places places_of(const call &c) {
+    return symmem_cuda_places_of(c.rounds, ranks, CHANNELS, c.channel, linked && own != unlinked);
+}
+
+static symmem_cuda_lines_args lines_args(const call &c, const symmem_cuda_job &job) {
     const symmem_cuda_pushed pushed = symmem_cuda_pushed_of(&job);
-    symmem_cuda_plain_args args = {};
+    symmem_cuda_lines_args args = {};
     args.near = near_args(c.channel);
+    args.rounds = places_of(c);
     args.signal = signal_args(c);
-    args.op = static_cast<uint16_t>(job.op);
-    args.from[0] = pushed.src;
-    args.to[0] = pushed.dst;
-    args.units = static_cast<uint32_t>(c.count * sizeof(float) / SYMMEM_CUDA_LINE_DATA);
-    args.lines_at = static_cast<uint32_t>(symmem_cuda_line_at(ranks, CHANNELS, c.channel, 0, 0));
-    args.meets_after = pushed.meets_after;
+    args.op = job.op;
+    args.from = pushed.src;
+    args.to = pushed.dst;
+    args.units = static_cast<uint32_t>(c.count * sizeof(float) / SYMMEM_CUDA_LINE_SIZE);
     return args;
 }
 
@@ -161,6 +167,7 @@ static symmem_cuda_collective_args general_args(const call &c, const symmem_cuda
     args.signal = compared_args(c);
     args.job = job;
     args.way = way;
+    args.rounds = places_of(c);
     if (way == SYMMEM_CUDA_IN_BLOCKS)
         args.step = step_of(job);
     for (int r = 0; r < ranks; r++)
@@ -178,12 +185,16 @@ static void run_meeting(const call &c, bool plain) {
 }
 
 static void run_lines(const call &c, const symmem_cuda_job &job, bool plain) {
-    const symmem_cuda_plain_args args = lines_args(c, job);
+    const symmem_cuda_lines_args args = lines_args(c, job);
     const symmem_cuda_collective_args general = general_args(c, job, SYMMEM_CUDA_BY_LINES);
+    const bool is_short = c.rounds.units == SYMMEM_CUDA_SHORT_UNITS;
+    const int size = ranks == 2 ? 0 : ranks <= 4 ? 1 : 2;
+    const warp_kernel kernel = static_cast<warp_kernel>(WARP_LINES + 3 * is_short + size);
+    const unsigned int blocks = (c.rounds.warps + 1) / 2;
     if (plain)
-        warp_launch(ranks == 2 ? WARP_LINES_OF_TWO : WARP_LINES, 1, 2, &args);
+        warp_launch(kernel, blocks, 2, &args);
     else
-        warp_launch(WARP_COLLECTIVE, 1, 2, &general);
+        warp_launch(WARP_COLLECTIVE, blocks, 2, &general);
 }
 
 // Sometimes a warp that has no part in a meeting. Of many ranks there would be too many threads.
@@ -204,7 +215,7 @@ static void run(const call &c, bool plain) {
     const symmem_cuda_job job = job_of(c);
     if (c.kind == MEET)
         run_meeting(c, plain);
-    else if (symmem_cuda_blocks_by_lines(&job, c.channel) > 0)
+    else if (c.rounds.warps > 0)
         run_lines(c, job, plain);
     else
         run_blocks(c, job, plain);
@@ -224,6 +235,11 @@ static void prepare(int count) {
     ranks = count;
     CU_ASSERT_FATAL(symmem_cuda_signal_size(ranks, CHANNELS) <= SIGNAL_BYTES);
     memset(static_cast<void *>(shared), 0, sizeof *shared);
+    for (int r = 0; r < ranks; r++)
+        for (int k = 0; linked && k < ranks; k++)
+            if (k != unlinked)
+                reinterpret_cast<uint32_t *>(shared->rank[r].signals +
+                                             SYMMEM_CUDA_HEADER_BYTES)[k] = SYMMEM_CUDA_LINKED;
     pthread_barrierattr_t attributes;
     pthread_barrierattr_init(&attributes);
     pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);

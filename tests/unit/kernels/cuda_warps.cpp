@@ -2,6 +2,8 @@
 // The kernels of few ranks (kernels/cuda/near.cuh, plain.cuh) with warps as on the device, of which
 // the other tests' have one thread: what lanes share out, vote on and exchange, and what they find
 // of each other's writes. Ranks go the plain way or the general one as they like.
+#include <initializer_list>
+
 #include "cuda_warp_ranks.h"
 
 static const uint32_t TIMEOUT = -SYMMEM_TIMEOUT, POISONED = -SYMMEM_POISONED;
@@ -46,17 +48,18 @@ static const symmem_cuda_fault &own_fault() {
 
 // --- as usual ----------------------------------------------------------------------------------
 
-// By lines on the first channels, in blocks on the last one.
+// By lines, in one round and in several; on the last channel in blocks.
 static call some_call(dice &all) {
-    static const size_t small[] = {2, 48, 128}, large[] = {64, 1004, MOST};
+    static const size_t counts[] = {4, 48, 128, 1004, MOST};
     call c = {};
     c.kind = static_cast<kind>(all(3));
     c.channel = static_cast<int32_t>(all(CHANNELS));
-    c.count = (c.channel < SYMMEM_CUDA_LINE_CHANNELS ? small : large)[all(3)];
+    c.count = counts[all(5)];
     c.blocks = 1 + all(2);
-    const bool in_blocks = c.kind == SUM_IN_PLACE && symmem_cuda_are_plainly_many(ranks);
-    if (in_blocks && c.channel < SYMMEM_CUDA_LINE_CHANNELS)
-        c.count = large[all(3)];
+    if (c.channel == CHANNELS - 1 && symmem_cuda_are_plainly_many(ranks))
+        return c;
+    c.rounds.units = all(2) != 0 ? SYMMEM_CUDA_SHORT_UNITS : SYMMEM_CUDA_ROUND_UNITS;
+    c.rounds.warps = 1 + all(3);
     return c;
 }
 
@@ -89,7 +92,20 @@ static bool calls_in_a_row() {
 }
 
 template <int RANKS> static void test_calls() {
-    run_ranks(RANKS, calls_in_a_row);
+    for (const bool all : {false, true}) {
+        linked = all;
+        run_ranks(RANKS, calls_in_a_row);
+    }
+    linked = false;
+}
+
+// Nobody has wide lines then.
+static void test_unlinked() {
+    linked = true;
+    unlinked = 1;
+    run_ranks(3, calls_in_a_row);
+    linked = false;
+    unlinked = -1;
 }
 
 // --- a rank stays away -------------------------------------------------------------------------
@@ -137,25 +153,32 @@ static bool one_is_away() {
 }
 
 static void test_absence() {
-    static const call meeting = {MEET, 0, 0, 1, 0}, lines = {SUM_APART, 0, 128, 1, 0};
-    static const call both[] = {{SUM_IN_PLACE, 0, 128, 1, 0}, {SUM_IN_PLACE, 0, MOST, 1, 0}};
+    static const call meeting = {MEET, 0, 0, 1, {0, 0}, 0},
+                      blocks = {SUM_IN_PLACE, 0, MOST, 1, {0, 0}, 0},
+                      lines = {SUM_APART, 0, 128, 1, {2, SYMMEM_CUDA_SHORT_UNITS}, 0},
+                      more = {SUM_IN_PLACE, 0, 1004, 1, {2, SYMMEM_CUDA_ROUND_UNITS}, 0},
+                      fewer = {SUM_IN_PLACE, 0, 480, 1, {2, SYMMEM_CUDA_ROUND_UNITS}, 0};
     static const absence absences[] = {
         {8, 7, 2000, &meeting, nullptr},
-        {2, 1, 800, &lines, &meeting},   // no lines
-        {3, 1, 1000, &both[0], &lines},  // lines, but no second meeting
-        {4, 2, 1000, &both[1], &meeting} // in blocks, likewise
+        {2, 1, 800, &lines, nullptr},
+        {3, 1, 1000, &more, &fewer},    // a first round, and no more
+        {4, 2, 1000, &blocks, &meeting} // in blocks, and no second meeting
     };
-    for (const absence &one : absences) {
-        absent = &one;
-        run_ranks(one.ranks, one_is_away);
-    }
+    for (const absence &one : absences)
+        for (const bool all : {false, true}) {
+            linked = all;
+            absent = &one;
+            run_ranks(one.ranks, one_is_away);
+        }
+    linked = false;
 }
 
 // --- a state is poisoned ------------------------------------------------------------------------
 
 // It does not come to what is called then, and all ranks hear of it.
 static bool one_was_poisoned() {
-    static const call calls[] = {{MEET, 0, 0, 1, 0}, {SUM_APART, 0, 128, 1, 0}};
+    static const call calls[] = {{MEET, 0, 0, 1, {0, 0}, 0},
+                                 {SUM_APART, 0, 128, 1, {2, SYMMEM_CUDA_SHORT_UNITS}, 0}};
     for (const call &c : calls) {
         fill(1);
         if (own == 1)
@@ -176,10 +199,12 @@ static void test_poisoned_before() {
 }
 
 static uint32_t trapped_look;
+static bool by_lines;
 
 // Between the looks of lanes: those of which some have seen it decide alike.
 static bool one_is_poisoned() {
-    const call c = {SUM_IN_PLACE, 0, 128, 1, 0};
+    const symmem_cuda_rounds rounds = {by_lines ? 2u : 0u, SYMMEM_CUDA_SHORT_UNITS};
+    const call c = {SUM_IN_PLACE, 0, 128, 1, rounds, 0};
     fill(1);
     if (own == 1)
         warp_trap(own_poison(), trapped_look);
@@ -189,13 +214,15 @@ static bool one_is_poisoned() {
     return true;
 }
 
-// Before the first meeting, where one thread looks, and while all lanes look before the second one.
+// Before the first meeting, where one thread looks, and while all lanes look before the second one;
+// by lines all lanes look at once.
 static void test_poison() {
     static const uint32_t looks[] = {1, 2, 17};
     static const int counts[] = {2, 3, 4};
     for (const int count : counts)
         for (const uint32_t look : looks) {
             trapped_look = look;
+            by_lines = count == 3;
             run_ranks(count, one_is_poisoned);
         }
 }
@@ -206,6 +233,7 @@ int main() {
         {"calls of 3 ranks", test_calls<3>},
         {"calls of 4 ranks", test_calls<4>},
         {"calls of 8 ranks", test_calls<8>},
+        {"a rank is not linked", test_unlinked},
         {"a rank stays away", test_absence},
         {"a rank was poisoned", test_poisoned_before},
         {"a rank is poisoned meanwhile", test_poison},

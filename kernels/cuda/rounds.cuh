@@ -1,0 +1,608 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// All-reduces in rounds: in each a warp pushes some of its rank's elements to the warp of its
+// number on every other rank, with flags, and reduces what these have pushed here. Nobody reads
+// another rank's memory, no rank meets another one before or after, and nothing is fenced: a flag
+// says that the data beside it are there.
+//
+// A round has a place for each source, and the next round has another one; the third has the first
+// one's again. That is free by then: who has a peer's lines of the second round knows that the peer
+// was through with the first, for each warp goes round by round. From call to call it is the same,
+// as a rank's kernels of one channel run one after the other. How many rounds a warp has follows
+// from what all ranks pass alike. The number of its last one lies in memory, so that a graph can be
+// launched again; it is the flag.
+//
+// Lines have two forms. Where each rank is linked with each other one by NVLink, eight lanes write
+// 128 bytes, of which the last eight are the flag. That relies on what no manual promises, and what
+// NCCL's protocol LL128 relies on as well: what a warp stores at once to one aligned line of 128
+// bytes arrives over NVLink as a whole, and one load of the warp sees it as a whole. Everywhere
+// else a line has 16 bytes and each half of it a flag of its own (lines.cuh), and there are twice
+// as many.
+#ifndef SYMMEM_KERNELS_CUDA_ROUNDS_CUH
+#define SYMMEM_KERNELS_CUDA_ROUNDS_CUH
+
+#include "cuda/collective.h"
+#include "cuda/lines.cuh"
+#include "cuda/reduce_loop.h"
+
+namespace {
+
+constexpr uint32_t LANES = 32, GROUP = 8, FLAG_LANE = 7;
+constexpr uint32_t DECIDED = ~0u; // by another warp of the block; of no symmem_status
+// Of a lane's two lines of a round; units that all lanes have in the first ones.
+constexpr uint32_t LINES_APART = LANES * sizeof(symmem::line), FIRST_UNITS = 28;
+static_assert(2 * LINES_APART == SYMMEM_CUDA_ROUND_BYTES, "two lines a lane");
+static_assert(FIRST_UNITS == SYMMEM_CUDA_SHORT_UNITS, "a short round has one unit a lane");
+static_assert(2 * FIRST_UNITS + LANES / GROUP == SYMMEM_CUDA_ROUND_UNITS, "and one for the flags");
+
+// A lane's units of a round. A lane with flags has one, of which each of its lines holds a half; in
+// a short round it has none.
+struct carried {
+    symmem_cuda_unit units[2];
+};
+
+struct line_pair {
+    symmem::line first, second;
+    bool full; // of wide ones a lane with flags knows: all of the warp say so
+};
+
+__device__ bool has_flags(uint32_t lane) {
+    return lane % GROUP == FLAG_LANE;
+}
+
+__device__ uint32_t unit_of(uint32_t lane, uint32_t part) {
+    const uint32_t group = lane / GROUP;
+    return has_flags(lane) ? 2 * FIRST_UNITS + group
+                           : FIRST_UNITS * part + FLAG_LANE * group + lane % GROUP;
+}
+
+__device__ bool has_unit(bool is_short, uint32_t lane, uint32_t part) {
+    return part == 0 ? !is_short || !has_flags(lane) : !is_short && !has_flags(lane);
+}
+
+// Sources are counted without the owner.
+__device__ uint32_t source_index(uint32_t source, uint32_t owner) {
+    return source < owner ? source : source - 1;
+}
+
+// --- lines -------------------------------------------------------------------------------
+
+// `part`: of a narrow round, which has one unit a lane.
+template <bool WIDE>
+__device__ line_pair lines_of(const carried &own, uint32_t part, uint32_t lane, uint32_t flag) {
+    if (!WIDE)
+        return {symmem::make_line(own.units[part].low, flag),
+                symmem::make_line(own.units[part].high, flag), true};
+    if (has_flags(lane))
+        return {{own.units[0].low, flag}, {own.units[0].high, flag}, true};
+    return {{own.units[0].low, own.units[0].high}, {own.units[1].low, own.units[1].high}, true};
+}
+
+template <bool WIDE>
+__device__ symmem_cuda_unit unit_in(const line_pair &found, uint32_t part, uint32_t lane) {
+    if (!WIDE)
+        return {symmem::data_of(found.first), symmem::data_of(found.second)};
+    if (has_flags(lane))
+        return {found.first.low, found.second.low};
+    return part == 0 ? symmem_cuda_unit{found.first.low, found.first.high}
+                     : symmem_cuda_unit{found.second.low, found.second.high};
+}
+
+// A short wide round has no second lines.
+template <bool WIDE>
+__device__ void store_pair(char *to, const line_pair &lines, bool is_short, uint32_t lane) {
+    symmem::store_line_of<WIDE>(reinterpret_cast<symmem::line *>(to), lines.first, lane);
+    if (!WIDE || !is_short)
+        symmem::store_line_of<WIDE>(reinterpret_cast<symmem::line *>(to + LINES_APART),
+                                    lines.second, lane);
+}
+
+template <bool WIDE>
+__device__ line_pair load_pair(const char *from, bool is_short, uint32_t lane, uint32_t flag) {
+    line_pair found = {};
+    found.full = true;
+    found.first = symmem::load_line_of<WIDE>(reinterpret_cast<const symmem::line *>(from), lane,
+                                             flag, &found.full);
+    if (!WIDE || !is_short)
+        found.second = symmem::load_line_of<WIDE>(
+            reinterpret_cast<const symmem::line *>(from + LINES_APART), lane, flag, &found.full);
+    return found;
+}
+
+// --- what does not come soon ---------------------------------------------------------------
+
+// One thread of a warp, and the only one where a thread is a warp.
+__device__ bool is_first_lane() {
+#ifdef SYMMEM_CUDA_LONE_LANE
+    return true;
+#else
+    return threadIdx.x % LANES == 0;
+#endif
+}
+
+// All lanes: whether all have theirs of a round from one source.
+struct awaited {
+    const char *from; // of the first source
+    uint32_t source_bytes, lane, flag;
+    bool is_short;
+    uint64_t start_ns; // of the warp's waiting
+};
+
+template <bool WIDE> __device__ bool have_come(const awaited &lines, uint32_t source) {
+    const char *from = lines.from + source * lines.source_bytes;
+    return __all_sync(~0u, load_pair<WIDE>(from, lines.is_short, lines.lane, lines.flag).full);
+}
+
+// As is_time_to_check, of a block's warps one for all; there are more blocks than meet elsewhere.
+// The first time sets the clock, so that who does not wait needs none.
+constexpr int CHECK_SHIFT = 24; // 17 ms
+
+__device__ bool is_blocks_time_to_check(const symmem_cuda_signal_args &args, uint64_t start_ns,
+                                        verdict *result) {
+    const uint64_t now = now_ns();
+    const uint32_t turn = static_cast<uint32_t>(now >> CHECK_SHIFT) | 1u << 31;
+    const uint32_t last = load_volatile(&result->checked);
+    if (last != turn && atomicCAS(&result->checked, last, turn) == last && last != 0)
+        return true;
+    return is_late(start_ns, args.timeout_ms) || own_poisoned(args);
+}
+
+// Why it is of no use to wait for `source` any longer; OK: it is.
+__device__ uint32_t why_give_up(const symmem_cuda_signal_args &args, int32_t source, bool checking,
+                                uint64_t start_ns, const verdict *result, int32_t *failed_rank) {
+    if (!is_first_lane())
+        return OK;
+    if (load_volatile(&result->code) != OK)
+        return DECIDED;
+    return checking ? check(args, source, start_ns, failed_rank) : OK;
+}
+
+// As decide(), of a warp's own time: who is the first to decide writes it, and nobody else.
+__device__ void decide_since(uint64_t start_ns, uint32_t code, int32_t failed_rank,
+                             verdict *result) {
+    if (atomicCAS(&result->code, OK, code) != OK)
+        return;
+    result->failed_rank = failed_rank;
+    result->start_ns = start_ns;
+}
+
+// All lanes: names those that have not come.
+template <bool WIDE>
+__device__ void give_up_lines(const symmem_cuda_signal_args &args, const awaited &lines,
+                              uint32_t code, int32_t failed_rank, verdict *result) {
+    for (int32_t k = 0; k < args.world_size; k++)
+        if (k != args.rank && !have_come<WIDE>(lines, source_index(k, args.rank)) &&
+            is_first_lane() && (code == TIMEOUT || code == PEER_LOST))
+            atomicOr(&result->missing[k / 32], 1u << (k % 32));
+    if (is_first_lane() && code != DECIDED)
+        decide_since(lines.start_ns, code, failed_rank, result);
+}
+
+enum waiting { HERE, NOT_YET, IN_VAIN };
+
+// All lanes. What a peer did before it ended or was poisoned counts, so there is a last look.
+template <bool WIDE>
+__device__ waiting await_source(const symmem_cuda_signal_args &args, const awaited &lines,
+                                int32_t rank, bool checking, verdict *result) {
+    const uint32_t source = source_index(rank, args.rank);
+#pragma unroll 1
+    for (int look = 0; look < LOOKS_BETWEEN_CHECKS; look++)
+        if (have_come<WIDE>(lines, source))
+            return HERE;
+    int32_t failed_rank = -1;
+    const uint32_t code = why_give_up(args, rank, checking, lines.start_ns, result, &failed_rank);
+    if (__all_sync(~0u, code == OK))
+        return NOT_YET;
+    if (have_come<WIDE>(lines, source))
+        return HERE;
+    give_up_lines<WIDE>(args, lines, code, failed_rank, result);
+    return IN_VAIN;
+}
+
+// All lanes: source by source, again and again. False: they do not come.
+template <bool WIDE>
+__device__ bool await_all(const symmem_cuda_signal_args &args, const awaited &lines,
+                          verdict *result) {
+    bool all = false;
+    while (!all) {
+        const bool checking =
+            is_first_lane() && is_blocks_time_to_check(args, lines.start_ns, result);
+        all = true;
+        for (int32_t k = 0; k < args.world_size; k++) {
+            const waiting found =
+                k == args.rank ? HERE : await_source<WIDE>(args, lines, k, checking, result);
+            if (found == IN_VAIN)
+                return false;
+            all = all && found == HERE;
+        }
+    }
+    return true;
+}
+
+// When the warp began to wait, which it tells next time; 0: in vain. So nobody looks at the clock
+// who need not wait. What is passed by reference would lie on a stack, and a kernel that has one
+// begins later.
+template <bool WIDE>
+__device__ __noinline__ uint64_t await_lines(const symmem_cuda_signal_args &args, const char *from,
+                                             uint32_t source_bytes, uint32_t lane, uint32_t flag,
+                                             bool is_short, uint64_t start_ns, verdict *result) {
+    const uint64_t start = start_ns != 0 ? start_ns : now_ns();
+    return await_all<WIDE>(args, {from, source_bytes, lane, flag, is_short, start}, result) ? start
+                                                                                            : 0;
+}
+
+// --- rounds --------------------------------------------------------------------------------
+// OPS: how a rank's units are loaded, pushed, reduced and stored: those below, or plain.cuh's.
+
+template <typename Ops>
+__device__ carried load_round(const Ops &ops, uint32_t base, uint32_t lane) {
+    carried own = {};
+#pragma unroll
+    for (uint32_t part = 0; part < 2; part++)
+        if (has_unit(ops.is_short(), lane, part) && base + unit_of(lane, part) < ops.units())
+            own.units[part] = ops.load(base + unit_of(lane, part));
+    return own;
+}
+
+template <typename Ops>
+__device__ void store_round(const Ops &ops, uint32_t base, uint32_t lane, uint32_t part,
+                            const symmem_cuda_unit &unit) {
+    if (has_unit(ops.is_short(), lane, part) && base + unit_of(lane, part) < ops.units())
+        ops.store(base + unit_of(lane, part), unit);
+}
+
+// A warp's place in a round.
+__device__ uint32_t warp_place(const symmem_cuda_round_places &places, uint32_t warp, uint32_t lane,
+                               uint32_t flag) {
+    return places.rounds_at + flag % 2 * places.parity_bytes + warp * SYMMEM_CUDA_ROUND_BYTES +
+           lane * static_cast<uint32_t>(sizeof(symmem::line));
+}
+
+// How many turns a round is.
+template <bool WIDE, typename Ops> __device__ uint32_t turns_of(const Ops &ops) {
+    return WIDE || ops.is_short() ? 1 : 2;
+}
+
+template <typename Ops> __device__ uint32_t units_of_round(const Ops &ops) {
+    return ops.is_short() ? SYMMEM_CUDA_SHORT_UNITS : SYMMEM_CUDA_ROUND_UNITS;
+}
+
+template <bool WIDE, typename Ops>
+__device__ void push_round(const Ops &ops, const carried &own, uint32_t warp, uint32_t lane,
+                           uint32_t part, uint32_t flag) {
+    ops.template push<WIDE>(lines_of<WIDE>(own, part, lane, flag),
+                            warp_place(ops.places(), warp, lane, flag), lane);
+}
+
+template <bool WIDE, typename Ops>
+__device__ bool pull_round(const Ops &ops, const carried &own, uint32_t base, uint32_t warp,
+                           uint32_t lane, uint32_t part, uint32_t flag, uint64_t *start_ns,
+                           verdict *result) {
+    carried sums;
+    if (!ops.template pull<WIDE>(own, base, part, warp_place(ops.places(), warp, lane, flag), lane,
+                                 flag, start_ns, result, &sums))
+        return false;
+    store_round(ops, base, lane, part, sums.units[part]);
+    if (WIDE && !ops.is_short())
+        store_round(ops, base, lane, 1, sums.units[1]);
+    return true;
+}
+
+// Whether all ranks are with all others. `links`: what they have told this one.
+__device__ bool are_linked(const uint32_t *links, uint32_t rank, uint32_t ranks,
+                           const symmem_cuda_round_places &places) {
+    bool all = places.linked != 0;
+    for (uint32_t k = 0; k < ranks; k++)
+        all = all && (k == rank || load_volatile(links + k) == SYMMEM_CUDA_LINKED);
+    return all;
+}
+
+// What a lane looks up before anything else, all at once; `own`: before it is known what the lines
+// are like.
+struct beginning {
+    carried own;
+    uint32_t turn;
+    bool poisoned, wide;
+    uint64_t start_ns; // 0: the clock is looked at when somebody waits
+};
+
+// All threads.
+__device__ void begin_block_of_rounds(verdict *result, uint64_t start_ns) {
+    begin(result, start_ns);
+    if (threadIdx.x == 0)
+        result->checked = 0;
+    __syncthreads();
+}
+
+// Each next round's own units are loaded while peers' are on their way.
+#ifndef SYMMEM_CUDA_LONE_LANE
+__device__ uint32_t own_warp() {
+    return (blockIdx.x * blockDim.x + threadIdx.x) / LANES;
+}
+
+__device__ uint32_t own_lane_of_warp() {
+    return threadIdx.x % LANES;
+}
+
+template <bool WIDE, typename Ops>
+__device__ bool run_rounds_of(const Ops &ops, const beginning &at, verdict *result) {
+    const uint32_t warp = own_warp(), lane = own_lane_of_warp();
+    const uint32_t step = ops.places().warps * units_of_round(ops);
+    const bool pushes = __all_sync(~0u, !at.poisoned) && warp < ops.places().warps;
+    const uint32_t units = pushes ? ops.units() : 0;
+    uint32_t turn = at.turn, base = warp * units_of_round(ops);
+    carried next = at.own;
+    uint64_t start_ns = at.start_ns;
+    if (base < units)
+        push_round<WIDE>(ops, next, warp, lane, 0, turn + 1);
+    begin_block_of_rounds(result, at.start_ns); // while that is on its way
+    for (; base < units; base += step) {
+        const carried own = next;
+#pragma unroll
+        for (uint32_t part = 0; part < turns_of<WIDE>(ops); part++) {
+            turn++;
+            if (turn != at.turn + 1)
+                push_round<WIDE>(ops, own, warp, lane, part, turn);
+            if (part + 1 == turns_of<WIDE>(ops) && base + step < units)
+                next = load_round(ops, base + step, lane);
+            if (!pull_round<WIDE>(ops, own, base, warp, lane, part, turn, &start_ns, result))
+                return false;
+        }
+    }
+    if (turn != at.turn && lane == 0)
+        *ops.turn_word(warp) = turn;
+    return !at.poisoned;
+}
+#else
+// A thread has warps like others, and their lanes. It pushes for all of them before it waits. Of a
+// group the lane with the flags stores last and looks first.
+__device__ uint32_t own_warp() {
+    return blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+__device__ uint32_t own_lane_of_warp() {
+    return 0;
+}
+
+template <bool WIDE, typename Ops, typename Visit>
+__device__ bool for_own_warps(const Ops &ops, uint32_t round, Visit visit) {
+    const uint32_t warps = ops.places().warps, all = gridDim.x * blockDim.x;
+    for (uint32_t warp = own_warp(); warp < warps; warp += all) {
+        const uint32_t base = (round / turns_of<WIDE>(ops) * warps + warp) * units_of_round(ops);
+        const uint32_t turn = *ops.turn_word(warp) + 1;
+        for (uint32_t i = 0; base < ops.units() && i < LANES; i++)
+            if (!visit(warp, i, base, turn))
+                return false;
+    }
+    return true;
+}
+
+template <bool WIDE, typename Ops>
+__device__ bool run_rounds_of(const Ops &ops, const beginning &at, verdict *result) {
+    const uint32_t step = ops.places().warps * units_of_round(ops);
+    const uint32_t rounds = (ops.units() + step - 1) / step * turns_of<WIDE>(ops);
+    uint64_t start_ns = at.start_ns;
+    bool came = !at.poisoned;
+    begin_block_of_rounds(result, at.start_ns);
+    for (uint32_t round = 0; came && round < rounds; round++) {
+        const uint32_t part = round % turns_of<WIDE>(ops);
+        (void)for_own_warps<WIDE>(
+            ops, round, [&](uint32_t warp, uint32_t lane, uint32_t base, uint32_t turn) {
+                push_round<WIDE>(ops, load_round(ops, base, lane), warp, lane, part, turn);
+                return true;
+            });
+        came = for_own_warps<WIDE>(
+            ops, round, [&](uint32_t warp, uint32_t i, uint32_t base, uint32_t turn) {
+                const uint32_t lane = i / GROUP * GROUP + (i + FLAG_LANE) % GROUP;
+                if (!pull_round<WIDE>(ops, load_round(ops, base, lane), base, warp, lane, part,
+                                      turn, &start_ns, result))
+                    return false;
+                if (i == LANES - 1)
+                    *ops.turn_word(warp) = turn;
+                return true;
+            });
+    }
+    return came;
+}
+#endif
+
+// All threads of a block, and nothing after it. A rank that is poisoned pushes nothing.
+template <typename Ops>
+__device__ void run_rounds(const Ops &ops, const symmem_cuda_signal_args &args, const beginning &at,
+                           verdict *result) {
+    const bool came =
+        at.wide ? run_rounds_of<true>(ops, at, result) : run_rounds_of<false>(ops, at, result);
+    if (at.poisoned)
+        decide_since(at.start_ns != 0 ? at.start_ns : now_ns(), POISONED, args.rank, result);
+    if (!__syncthreads_and(came) && threadIdx.x == 0)
+        fail(args, result);
+}
+
+// --- of any elements -----------------------------------------------------------------------
+
+// The tables of all ranks; addresses as they are.
+template <typename Bits> struct general_ops {
+    static constexpr uint32_t COUNT = sizeof(symmem_cuda_unit) / sizeof(Bits);
+
+    const symmem_cuda_collective_args &args;
+    symmem_cuda_pushed ends;
+    size_t count; // of Bits, that a rank has
+
+    __device__ uint32_t units() const {
+        return static_cast<uint32_t>((count + COUNT - 1) / COUNT);
+    }
+
+    __device__ bool is_short() const {
+        return args.rounds.units == SYMMEM_CUDA_SHORT_UNITS;
+    }
+
+    __device__ const symmem_cuda_round_places &places() const {
+        return args.rounds;
+    }
+
+    __device__ uint32_t *turn_word(uint32_t warp) const {
+        return word_at(args.signal, args.job.rank, args.rounds.turns_at) + warp;
+    }
+
+    // Of a last unit, those that there are.
+    __device__ uint32_t elements_of(uint32_t unit) const {
+        const size_t left = count - static_cast<size_t>(unit) * COUNT;
+        return left < COUNT ? static_cast<uint32_t>(left) : COUNT;
+    }
+
+    __device__ symmem_cuda_unit load(uint32_t unit) const {
+        const char *from = ends.src + static_cast<size_t>(unit) * sizeof(symmem_cuda_unit);
+        const uint32_t elements = elements_of(unit);
+        if (elements == COUNT && reinterpret_cast<uintptr_t>(from) % sizeof(symmem_cuda_unit) == 0)
+            return *reinterpret_cast<const symmem_cuda_unit *>(from);
+        symmem_cuda_unit found = {0, 0};
+        for (uint32_t i = 0; i < elements; i++) {
+            const uint64_t raw = raw_bits(reinterpret_cast<const Bits *>(from)[i]);
+            const uint32_t at = i * static_cast<uint32_t>(sizeof(Bits));
+            (at < 8 ? found.low : found.high) |= raw << at % 8 * 8;
+        }
+        return found;
+    }
+
+    // `begin`: where the first unit is.
+    __device__ void store_from(char *begin, uint32_t unit, const symmem_cuda_unit &value) const {
+        char *to = begin + static_cast<size_t>(unit) * sizeof(symmem_cuda_unit);
+        const uint32_t elements = elements_of(unit);
+        if (elements == COUNT && reinterpret_cast<uintptr_t>(to) % sizeof(symmem_cuda_unit) == 0) {
+            *reinterpret_cast<symmem_cuda_unit *>(to) = value;
+            return;
+        }
+        for (uint32_t i = 0; i < elements; i++) {
+            const uint32_t at = i * static_cast<uint32_t>(sizeof(Bits));
+            reinterpret_cast<Bits *>(to)[i] =
+                static_cast<Bits>((at < 8 ? value.low : value.high) >> at % 8 * 8);
+        }
+    }
+
+    template <bool WIDE>
+    __device__ void push(const line_pair &lines, uint32_t at, uint32_t lane) const {
+        for (int32_t i = 1; i < args.job.world_size; i++) {
+            const int32_t rank = symmem_cuda_turn_of(&args.job, i);
+            const uint32_t index = source_index(args.job.rank, rank);
+            store_pair<WIDE>(static_cast<char *>(args.signal.signals[rank]) + at +
+                                 index * args.rounds.source_bytes,
+                             lines, is_short(), lane);
+        }
+    }
+
+    template <bool WIDE>
+    __device__ symmem_cuda_unit unit_from(int32_t rank, const carried &own, uint32_t part,
+                                          const char *from, uint32_t lane, uint32_t flag) const {
+        if (rank == args.job.rank)
+            return own.units[part];
+        const char *lines = from + source_index(rank, args.job.rank) * args.rounds.source_bytes;
+        return unit_in<WIDE>(load_pair<WIDE>(lines, is_short(), lane, flag), part, lane);
+    }
+
+    // All lanes: until the round's lines have come from all ranks. *from_p: where they are.
+    template <bool WIDE>
+    __device__ bool await_round(uint32_t at, uint32_t lane, uint32_t flag, uint64_t *start_ns,
+                                verdict *result, const char **from_p) const {
+        *from_p = static_cast<const char *>(args.signal.signals[args.job.rank]) + at;
+        *start_ns = await_lines<WIDE>(args.signal, *from_p, args.rounds.source_bytes, lane, flag,
+                                      is_short(), *start_ns, result);
+        return *start_ns != 0;
+    }
+};
+
+template <typename Element> struct reducing_ops : general_ops<typename Element::bits> {
+    typedef typename Element::bits bits;
+    static constexpr uint32_t COUNT = general_ops<bits>::COUNT;
+
+    __device__ void store(uint32_t unit, const symmem_cuda_unit &value) const {
+        this->store_from(this->ends.dst, unit, value);
+    }
+
+    template <bool WIDE>
+    __device__ symmem_cuda_unit reduce(const carried &own, uint32_t part, const char *from,
+                                       uint32_t lane, uint32_t flag) const {
+        const symmem_cuda_job &job = this->args.job;
+        typedef symmem_cuda_group<bits, COUNT> group;
+        typename Element::value sum[COUNT];
+        group all;
+        for (int32_t k = 0; k < job.world_size; k++) {
+            const symmem_cuda_unit unit =
+                this->template unit_from<WIDE>(k, own, part, from, lane, flag);
+            memcpy(&all, &unit, sizeof all);
+            for (uint32_t i = 0; i < COUNT; i++)
+                sum[i] = k == 0 ? Element::load(all.at[i])
+                                : Element::combine(sum[i], Element::load(all.at[i]), job.op);
+        }
+        for (uint32_t i = 0; i < COUNT; i++)
+            all.at[i] = Element::store(Element::finish(sum[i], job.world_size, job.op));
+        symmem_cuda_unit result;
+        memcpy(&result, &all, sizeof result);
+        return result;
+    }
+
+    template <bool WIDE>
+    __device__ bool pull(const carried &own, uint32_t, uint32_t part, uint32_t at, uint32_t lane,
+                         uint32_t flag, uint64_t *start_ns, verdict *result, carried *sums) const {
+        const char *from;
+        if (!this->template await_round<WIDE>(at, lane, flag, start_ns, result, &from))
+            return false;
+        sums->units[part] = reduce<WIDE>(own, part, from, lane, flag);
+        if (WIDE && !this->is_short())
+            sums->units[1] = reduce<WIDE>(own, 1, from, lane, flag);
+        return true;
+    }
+};
+
+// What is pushed goes to the source's chunk. Bytes: what is not in whole units takes its time.
+struct gathering_ops : general_ops<uint8_t> {
+    __device__ char *chunk(int32_t rank) const {
+        return ends.dst + static_cast<size_t>(rank) * count;
+    }
+
+    __device__ void store(uint32_t unit, const symmem_cuda_unit &value) const {
+        store_from(chunk(args.job.rank), unit, value);
+    }
+
+    template <bool WIDE>
+    __device__ void store_part(const carried &own, uint32_t base, uint32_t part, const char *from,
+                               uint32_t lane, uint32_t flag) const {
+        const uint32_t unit = base + unit_of(lane, part);
+        if (!has_unit(is_short(), lane, part) || unit >= units())
+            return;
+        for (int32_t k = 0; k < args.job.world_size; k++)
+            if (k != args.job.rank)
+                store_from(chunk(k), unit, unit_from<WIDE>(k, own, part, from, lane, flag));
+    }
+
+    template <bool WIDE>
+    __device__ bool pull(const carried &own, uint32_t base, uint32_t part, uint32_t at,
+                         uint32_t lane, uint32_t flag, uint64_t *start_ns, verdict *result,
+                         carried *kept) const {
+        const char *from;
+        if (!await_round<WIDE>(at, lane, flag, start_ns, result, &from))
+            return false;
+        store_part<WIDE>(own, base, part, from, lane, flag);
+        if (WIDE && !is_short())
+            store_part<WIDE>(own, base, 1, from, lane, flag);
+        *kept = own;
+        return true;
+    }
+};
+
+template <typename Ops>
+__device__ void run_general(const Ops &ops, uint64_t start_ns, verdict *result) {
+    const symmem_cuda_signal_args &signal = ops.args.signal;
+    const uint32_t warp = own_warp();
+    beginning at;
+    at.own = load_round(ops, warp * units_of_round(ops), own_lane_of_warp());
+    at.turn = load_volatile(ops.turn_word(warp));
+    at.poisoned = own_poisoned(signal);
+    at.wide = are_linked(word_at(signal, signal.rank, SYMMEM_CUDA_HEADER_BYTES),
+                         static_cast<uint32_t>(signal.rank),
+                         static_cast<uint32_t>(signal.world_size), ops.args.rounds);
+    at.start_ns = start_ns;
+    run_rounds(ops, signal, at, result);
+}
+
+} // namespace
+
+#endif
