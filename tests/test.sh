@@ -98,10 +98,10 @@ make_trees() {
 make_trees &
 builder=$!
 
-# Most stages wait more than they compute, so one more than there are processors goes on at a time. Each has
-# names of its own in /dev/shm and in TMPDIR, for some tests count them; where that is not permitted the stages
-# take turns. A subshell, so that it waits for stages only.
-lanes=$(($(getconf _NPROCESSORS_ONLN) + 1))
+# As many stages at a time as there are processors: the suite and the mutants use what they wait for by
+# themselves. Each has names of its own in /dev/shm and in TMPDIR, for some tests count them; where that is not
+# permitted the stages take turns. A subshell, so that it waits for stages only.
+lanes=$(getconf _NPROCESSORS_ONLN)
 [ "${#own_shm[@]}" -gt 0 ] || lanes=1
 temporary=$(mktemp -d /tmp/test.XXXXXX) || exit 1
 trap 'rm -rf -- "$temporary"' EXIT

@@ -36,7 +36,7 @@ stage_withheld() {
     mkdir -p "$logs/$stage.tmp"
     rm -f "$logs/$stage".*.status
     # Those first that take long; large worlds work, small ones only wait.
-    in_lanes 4 withheld_run 128 72 9 65 8 64 7 63 6 33 32 31 5 4 3 2 1
+    in_lanes 2 withheld_run 128 72 9 65 8 64 7 63 6 33 32 31 5 4 3 2 1
     local ranks status mode
     for ranks in 1 2 3 4 5 6 7 8 9 31 32 33 63 64 65 72 128; do
         status=1 mode=unknown
