@@ -108,6 +108,24 @@ static void test_unlinked() {
     unlinked = -1;
 }
 
+// All compared, then nobody: what the first rank showed of the first call is not compared with the
+// second one's third.
+static bool old_call_is_taken_away() {
+    call c = {MEET, 0, 0, 1, {0, 0}, 1};
+    run(c, false);
+    c.compared = 0;
+    run(c, true);
+    c.compared = own == 1 ? 3 : 0;
+    run(c, own != 1);
+    CHECK(own_fault().code == 0);
+    return true;
+}
+
+static void test_old_call() {
+    for (int count = 2; count <= 4; count++)
+        run_ranks(count, old_call_is_taken_away);
+}
+
 // --- a rank stays away -------------------------------------------------------------------------
 
 struct absence {
@@ -233,6 +251,7 @@ int main() {
         {"calls of 3 ranks", test_calls<3>},
         {"calls of 4 ranks", test_calls<4>},
         {"calls of 8 ranks", test_calls<8>},
+        {"an old call", test_old_call},
         {"a rank is not linked", test_unlinked},
         {"a rank stays away", test_absence},
         {"a rank was poisoned", test_poisoned_before},
