@@ -86,7 +86,7 @@ static void read_head(struct row *row, char *text) {
 /* "FILE NAME" or "FILE NAME #2"; the name may be two words. */
 static void read_place(struct row *row, int line, char *text) {
     if (row->edit_count == MOST_EDITS)
-        bad(row, line, "too many edits: make it a patch");
+        bad(row, line, "too many edits");
     struct edit *edit = &row->edits[row->edit_count++];
     edit->file = text;
     char *name = text + strcspn(text, " \t"), *which = strrchr(text, '#');
@@ -118,13 +118,14 @@ static void read_edit(struct row *row, int line, char *text) {
         read_place(row, line, text);
         return;
     }
+    if (row->edit_count == 0)
+        bad(row, line, "no @ FILE NAME before it");
     struct edit *edit = &row->edits[row->edit_count - 1];
-    if (row->edit_count == 0 || (kind == '+' && edit->old == NULL))
-        bad(row, line,
-            kind == '+' && row->edit_count > 0 ? "+ without a -" : "no @ FILE NAME before it");
+    if (kind == '+' && edit->old == NULL)
+        bad(row, line, "+ without a -");
     if (kind == '-' && edit->text != NULL) {
         if (row->edit_count == MOST_EDITS)
-            bad(row, line, "too many edits: make it a patch");
+            bad(row, line, "too many edits");
         edit[1] = (struct edit){.file = edit->file, .name = edit->name};
         edit++;
         row->edit_count++;
