@@ -4,7 +4,7 @@
 
 stage_bad_backends() {
     made gcc || return
-    local log=$logs/bad-backends.log status
+    local log=$logs/$stage.run.log status
     timeout -k 15 "$run_limit" tests/bad_backends/run.sh build-gcc >"$log" 2>&1 </dev/null
     status=$?
     if [ "$status" -eq 77 ]; then
