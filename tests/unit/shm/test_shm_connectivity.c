@@ -23,7 +23,7 @@ static symmem_status ask(const char *setting, int32_t count) {
     return status;
 }
 
-static void test_one_number(void) {
+TEST("one number") {
     CU_ASSERT_EQUAL(ask(NULL, 4), SYMMEM_OK);
     for (int i = 0; i < 16; i++)
         CU_ASSERT_EQUAL(matrix[i], 0);
@@ -34,13 +34,13 @@ static void test_one_number(void) {
     CU_ASSERT_EQUAL(matrix[0], 0);
 }
 
-static void test_matrix(void) {
+TEST("matrix") {
     static const int32_t expected[] = {0, 2, 1, 2, 0, 4, 1, 4, 0};
     CU_ASSERT_EQUAL(ask("0,2,1;2,0,4;1,4,0", 3), SYMMEM_OK);
     CU_ASSERT_EQUAL(memcmp(matrix, expected, sizeof expected), 0);
 }
 
-static void test_refusals(void) {
+TEST("refusals") {
     static const char *const bad[] = {
         "",           "x",        "-1",        "1001",      "0,1",
         "0,1;1",      "0,1;1,0;", "0,1,1,0",   "0;1;1;0",   "0,1;1,0 ",
@@ -51,14 +51,4 @@ static void test_refusals(void) {
         CU_ASSERT_PTR_NOT_NULL(strstr(host.text, NAME));
     }
     CU_ASSERT_EQUAL(backend->connectivity(instance, "pcie", 2, matrix), SYMMEM_NOT_FOUND);
-}
-
-static const unit_case cases[] = {
-    {"one number", test_one_number},
-    {"matrix", test_matrix},
-    {"refusals", test_refusals},
-};
-
-int main(void) {
-    return UNIT_MAIN_WITHIN("shm connectivity", setup, teardown, cases);
 }
