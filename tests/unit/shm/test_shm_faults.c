@@ -248,67 +248,6 @@ TEST("resources") {
 }
 #endif
 
-TEST("test points") {
-    static const char *const names[] = {"shm.open",
-                                        "shm.alloc.create",
-                                        "shm.alloc.backing",
-                                        "shm.alloc.map",
-                                        "shm.alloc.done",
-                                        "shm.export",
-                                        "shm.export.done",
-                                        "shm.import.map",
-                                        "shm.import.done",
-                                        "shm.peers.open",
-                                        "shm.multicast.create",
-                                        "shm.multicast.created",
-                                        "shm.multicast.attach",
-                                        "shm.multicast.attached",
-                                        "shm.multicast.bind",
-                                        "shm.multicast.bound",
-                                        "shm.stream.thread",
-                                        "shm.enqueue",
-                                        "shm.event.record",
-                                        "shm.event.wait",
-                                        "shm.synchronize",
-                                        "shm.capture.begin",
-                                        "shm.graph.create",
-                                        "shm.graph.launch",
-                                        "shm.graph.built",
-                                        "shm.memset",
-                                        "shm.write_value"};
-    scenario first; /* a sanitizer starts a thread of its own with the first */
-    memset(&first, 0, sizeof first);
-    fake_host_init(&first.host);
-    CU_ASSERT_EQUAL(run_scenario(&first), SYMMEM_OK);
-    give_all_back(&first);
-    fake_sleep_us(20000); /* its threads are off the list */
-    int descriptors = fake_count_descriptors();
-    int mappings = fake_count_shared_mappings();
-    int threads = fake_count_threads();
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        bool failed = true;
-        for (int visit = 0; failed; visit++) {
-            scenario s;
-            memset(&s, 0, sizeof s);
-            fake_host_init(&s.host);
-            s.host.fail_name = names[i];
-            s.host.fail_status = SYMMEM_BACKEND;
-            atomic_store(&s.host.fail_visit, visit);
-            symmem_status status = run_scenario(&s);
-            failed = status != SYMMEM_OK;
-            if (failed)
-                CU_ASSERT_EQUAL(status, SYMMEM_BACKEND);
-            CU_ASSERT(failed || visit > 0); /* the point was visited */
-            if (s.instance)
-                give_all_back(&s);
-            pthread_mutex_destroy(&s.host.lock);
-            CU_ASSERT_EQUAL(fake_count_descriptors(), descriptors);
-            CU_ASSERT_EQUAL(fake_count_shared_mappings(), mappings);
-            CU_ASSERT(fake_threads_settle(threads));
-        }
-    }
-}
-
 int unit_setup(void) {
     backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
     return 0;

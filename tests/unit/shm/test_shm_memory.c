@@ -74,50 +74,6 @@ TEST("settings") {
     unsetenv("SYMMEM_SHM_MULTICAST_SLOTS");
 }
 
-/* True if the child that touches *address is killed for it. */
-static bool faults(const char *address) {
-    fflush(NULL);
-    pid_t child = fork();
-    if (child < 0)
-        exit(2);
-    if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        signal(SIGSEGV, SIG_DFL);
-        signal(SIGBUS, SIG_DFL);
-        char value = atomic_load((const _Atomic char *)address);
-        _exit(value == 1 ? 0 : 1);
-    }
-    int status = 0;
-    waitpid(child, &status, 0);
-    return WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV;
-}
-
-TEST("alloc") {
-    fake_host host;
-    void *instance = fake_open(&host);
-    static const size_t sizes[] = {1, 4095, 4096, 4097, 3000001};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        symmem_memory memory;
-        CU_ASSERT_EQUAL_FATAL(backend->memory_alloc(instance, 2, sizes[i], &memory), SYMMEM_OK);
-        CU_ASSERT_EQUAL((uintptr_t)memory.ptr % 4096, 0);
-        CU_ASSERT_EQUAL(memory.bytes, sizes[i]);
-        CU_ASSERT_EQUAL(memory.device, 2);
-        CU_ASSERT_EQUAL(memory.imported, 0);
-        const char *bytes = memory.ptr;
-        bool zero = true;
-        for (size_t k = 0; k < sizes[i]; k++)
-            zero = zero && bytes[k] == 0;
-        CU_ASSERT(zero);
-        size_t end = (sizes[i] + 4095) / 4096 * 4096;
-        CU_ASSERT(faults(bytes - 1));
-        CU_ASSERT(!faults(bytes + end - 1));
-        CU_ASSERT(faults(bytes + end));
-        backend->memory_release(instance, &memory);
-        backend->memory_release(instance, &memory); /* emptied: nothing to do */
-    }
-    backend->close(instance);
-}
-
 /* The object has no name, is the owner's alone whatever the umask, and is not inherited. */
 TEST("privacy") {
     fake_host host;
@@ -404,44 +360,6 @@ TEST("limits") {
     run_in_child(no_addresses, "no addresses");
     run_in_child(full_file_system, "a small /dev/shm");
     run_in_child(read_only_file_system, "a read-only /dev/shm");
-}
-
-static int write_peers(fake_rank *rank) {
-    int32_t own = rank->peers.rank;
-    for (int32_t peer = 0; peer < rank->peers.world_size; peer++)
-        ((int32_t *)rank->peers.buffers[peer])[own] = own * 257 + peer;
-    if (fake_barrier(rank, 0, 20000, NULL) != SYMMEM_OK)
-        return 1;
-    for (int32_t peer = 0; peer < rank->peers.world_size; peer++)
-        if (((int32_t *)rank->peers.buffers[own])[peer] != peer * 257 + own)
-            return 2;
-    return 0;
-}
-
-TEST("worlds") {
-    int descriptors = fake_count_descriptors();
-    int mappings = fake_count_shared_mappings();
-    fake_world *world = fake_world_open(4, 2, 100000);
-    CU_ASSERT_EQUAL(fake_run_processes(world, write_peers), 0);
-    CU_ASSERT_EQUAL(fake_run_threads(world, write_peers), 0);
-    fake_world_close(world);
-    CU_ASSERT_EQUAL(fake_count_descriptors(), descriptors);
-    CU_ASSERT_EQUAL(fake_count_shared_mappings(), mappings);
-}
-
-/* Not a page more than is needed, and guards on either side still have addresses. */
-TEST("rounding") {
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    static const int pages[] = {0, 1, 1, 1, 2, 2};
-    const size_t bytes[] = {0, 1, page - 1, page, page + 1, 2 * page};
-    const size_t most = PTRDIFF_MAX - 3 * page;
-    size_t rounded = 0;
-    for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
-        CU_ASSERT(shm_round_to_pages(bytes[i], &rounded));
-        CU_ASSERT_EQUAL(rounded, (size_t)pages[i] * page);
-    }
-    CU_ASSERT(shm_round_to_pages(most, &rounded));
-    CU_ASSERT(!shm_round_to_pages(most + 1, &rounded));
 }
 
 int unit_setup(void) {

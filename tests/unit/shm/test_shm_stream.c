@@ -25,139 +25,16 @@ static void gate_fn(void *arg) {
         fake_sleep_us(200);
 }
 
-TEST("bytes") {
-    void *streams[2] = {NULL, new_stream()};
-    for (int i = 0; i < 2; i++) {
-        symmem_exec exec = {.stream = streams[i]};
-        uint32_t from[8] = {1, 2, 3, 4, 5, 6, 7, 8};
-        uint32_t to[8] = {0};
-        CU_ASSERT_EQUAL(backend->copy(instance, 0, to + 1, from, 20, &exec), SYMMEM_OK);
-        CU_ASSERT_EQUAL(backend->copy(instance, 0, to, from, 0, &exec), SYMMEM_OK);
-        CU_ASSERT_EQUAL(backend->copy(instance, 0, NULL, NULL, 0, &exec), SYMMEM_OK);
-        CU_ASSERT_EQUAL(backend->memset32(instance, 0, to + 2, 0xdeadbeefu, 2, &exec), SYMMEM_OK);
-        CU_ASSERT_EQUAL(backend->memset32(instance, 0, to, 7, 0, &exec), SYMMEM_OK);
-        CU_ASSERT_EQUAL(backend->write_value32(instance, 0, to + 7, 99, &exec), SYMMEM_OK);
-        if (streams[i])
-            CU_ASSERT_EQUAL(synchronize(streams[i], 10000), SYMMEM_OK);
-        static const uint32_t expected[8] = {0, 1, 0xdeadbeefu, 0xdeadbeefu, 4, 5, 0, 99};
-        CU_ASSERT_EQUAL(memcmp(to, expected, sizeof to), 0);
-    }
-    backend->stream_destroy(instance, streams[1]);
-}
-
 typedef struct counted {
     atomic_int retained;
     atomic_int released;
 } counted;
-
-static void retain(void *object) {
-    atomic_fetch_add(&((counted *)object)->retained, 1);
-}
-
-static void release(void *object) {
-    atomic_fetch_add(&((counted *)object)->released, 1);
-}
 
 typedef struct order_log {
     const uint32_t *word;
     int count;
     uint32_t entries[1000];
 } order_log;
-
-static void append_fn(void *arg) {
-    order_log *log = arg;
-    log->entries[log->count++] = *log->word;
-}
-
-/* Operations run in order, and their references live until then. */
-TEST("order") {
-    void *stream = new_stream();
-    counted count = {0};
-    symmem_ref refs[3] = {
-        {retain, release, &count}, {retain, release, &count}, {retain, release, &count}};
-    uint32_t word = 0;
-    order_log log = {.word = &word};
-    for (uint32_t i = 0; i < 1000; i++) {
-        symmem_exec exec = {.stream = stream, .refs = refs, .ref_count = 3};
-        CU_ASSERT_EQUAL(backend->write_value32(instance, 0, &word, i, &exec), SYMMEM_OK);
-        CU_ASSERT_EQUAL(backend->host_fn(instance, stream, append_fn, &log), SYMMEM_OK);
-    }
-    CU_ASSERT_EQUAL(atomic_load(&count.retained), 3000);
-    CU_ASSERT_EQUAL(synchronize(stream, 0), SYMMEM_OK);
-    CU_ASSERT_EQUAL(atomic_load(&count.released), 3000);
-    bool ordered = true;
-    for (uint32_t i = 0; i < 1000; i++)
-        ordered = ordered && log.entries[i] == i;
-    CU_ASSERT(ordered);
-    CU_ASSERT_EQUAL(word, 999);
-    bool idle = false;
-    CU_ASSERT_EQUAL(backend->stream_query(instance, stream, &idle), SYMMEM_OK);
-    CU_ASSERT(idle);
-    backend->stream_destroy(instance, stream);
-}
-
-TEST("timeouts") {
-    void *stream = new_stream();
-    void *event;
-    atomic_bool open = false;
-    CU_ASSERT_EQUAL(backend->event_create(instance, 0, &event), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->host_fn(instance, stream, gate_fn, &open), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->event_record(instance, event, stream), SYMMEM_OK);
-    bool flag = true;
-    CU_ASSERT_EQUAL(backend->stream_query(instance, stream, &flag), SYMMEM_OK);
-    CU_ASSERT(!flag);
-    flag = true;
-    CU_ASSERT_EQUAL(backend->event_query(instance, event, &flag), SYMMEM_OK);
-    CU_ASSERT(!flag);
-    uint64_t start_ms = fake_now_ms();
-    CU_ASSERT_EQUAL(synchronize(stream, 20), SYMMEM_TIMEOUT);
-    CU_ASSERT_EQUAL(backend->event_synchronize(instance, event, 20), SYMMEM_TIMEOUT);
-    CU_ASSERT_EQUAL(backend->device_synchronize(instance, 0, 20), SYMMEM_TIMEOUT);
-    CU_ASSERT(fake_now_ms() - start_ms >= 58);
-    CU_ASSERT_EQUAL(backend->device_synchronize(instance, 1, 20), SYMMEM_OK);
-    atomic_store(&open, true);
-    CU_ASSERT_EQUAL(backend->event_synchronize(instance, event, 5000), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->device_synchronize(instance, 0, 5000), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->event_query(instance, event, &flag), SYMMEM_OK);
-    CU_ASSERT(flag);
-    CU_ASSERT_EQUAL(synchronize(stream, 20), SYMMEM_OK);
-    backend->event_destroy(instance, event);
-    backend->stream_destroy(instance, stream);
-}
-
-/* A wait is for the latest record at that moment. Events may go while they are waited for. */
-TEST("events") {
-    void *first = new_stream();
-    void *second = new_stream();
-    void *event;
-    atomic_bool open = false;
-    uint32_t word = 0;
-    symmem_exec on_first = {.stream = first};
-    symmem_exec on_second = {.stream = second};
-    uint32_t seen = 1;
-    bool reached = false;
-    CU_ASSERT_EQUAL(backend->event_create(instance, 0, &event), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->event_query(instance, event, &reached), SYMMEM_OK);
-    CU_ASSERT(reached);
-    CU_ASSERT_EQUAL(backend->event_synchronize(instance, event, 1), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->stream_wait_event(instance, second, event), SYMMEM_OK);
-    /* Recorded early, waited for, recorded late: the wait must not see the late one. */
-    CU_ASSERT_EQUAL(backend->event_record(instance, event, first), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->stream_wait_event(instance, second, event), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->host_fn(instance, first, gate_fn, &open), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->write_value32(instance, 0, &word, 5, &on_first), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->event_record(instance, event, first), SYMMEM_OK);
-    CU_ASSERT_EQUAL(synchronize(second, 5000), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->stream_wait_event(instance, second, event), SYMMEM_OK);
-    backend->event_destroy(instance, event);
-    CU_ASSERT_EQUAL(backend->copy(instance, 0, &seen, &word, 4, &on_second), SYMMEM_OK);
-    CU_ASSERT_EQUAL(synchronize(second, 20), SYMMEM_TIMEOUT);
-    atomic_store(&open, true);
-    CU_ASSERT_EQUAL(synchronize(second, 5000), SYMMEM_OK);
-    CU_ASSERT_EQUAL(seen, 5);
-    backend->stream_destroy(instance, second);
-    backend->stream_destroy(instance, first);
-}
 
 static void sync_device_fn(void *arg) {
     *(symmem_status *)arg = backend->device_synchronize(instance, 0, 2000);
@@ -257,18 +134,6 @@ TEST("outlives close") {
     pthread_mutex_destroy(&other.lock);
 }
 
-TEST("test point") {
-    void *stream = &host;
-    int threads = fake_count_threads();
-    host.fail_status = SYMMEM_LIMIT;
-    atomic_store(&host.fail_visit, 0);
-    host.fail_name = "shm.stream.thread";
-    CU_ASSERT_EQUAL(backend->stream_create(instance, 0, &stream), SYMMEM_LIMIT);
-    CU_ASSERT_PTR_EQUAL(stream, &host);
-    CU_ASSERT(fake_threads_settle(threads));
-    host.fail_name = NULL;
-}
-
 /* --- signals on streams ------------------------------------------------------------- */
 
 static void *rank_stream(fake_rank *rank) {
@@ -276,38 +141,6 @@ static void *rank_stream(fake_rank *rank) {
     if (backend->stream_create(rank->instance, rank->peers.rank, &stream) != SYMMEM_OK)
         exit(2);
     return stream;
-}
-
-static int ring(fake_rank *rank) {
-    void *stream = rank_stream(rank);
-    int32_t size = rank->peers.world_size;
-    int32_t next = (rank->peers.rank + 1) % size;
-    int32_t previous = (rank->peers.rank + size - 1) % size;
-    uint32_t *own = rank->peers.buffers[rank->peers.rank];
-    symmem_exec exec = {.stream = stream};
-    int failures = 0;
-    for (uint32_t i = 1; i <= 200; i++) {
-        failures += backend->write_value32(rank->instance, 0, own, i, &exec) != SYMMEM_OK;
-        failures += fake_put(rank, next, 0, 10000, stream) != SYMMEM_OK;
-        failures += fake_wait(rank, previous, 0, 10000, stream) != SYMMEM_OK;
-        failures += backend->copy(rank->instance, 0, own + i, rank->peers.buffers[previous], 4,
-                                  &exec) != SYMMEM_OK;
-        failures += fake_barrier(rank, 1, 10000, stream) != SYMMEM_OK;
-    }
-    symmem_error_record record;
-    failures += backend->stream_synchronize(rank->instance, stream, 60000, &record) != SYMMEM_OK;
-    for (uint32_t i = 1; i <= 200; i++)
-        failures += own[i] != i;
-    backend->stream_destroy(rank->instance, stream);
-    return failures;
-}
-
-TEST("ring") {
-    fake_world *world = fake_world_open(3, 2, 4096);
-    CU_ASSERT_EQUAL(fake_run_threads(world, ring), 0);
-    fake_world_reset(world);
-    CU_ASSERT_EQUAL(fake_run_processes(world, ring), 0);
-    fake_world_close(world);
 }
 
 /* The first failure is kept with its record; later work of the stream still runs. */
@@ -330,26 +163,6 @@ TEST("failures") {
     CU_ASSERT_EQUAL(atomic_load(&rank->host.fault_count), 2);
     CU_ASSERT_EQUAL(word, 3);
     CU_ASSERT_EQUAL(backend->stream_synchronize(rank->instance, stream, 5000, &record), SYMMEM_OK);
-    backend->stream_destroy(rank->instance, stream);
-    fake_world_close(world);
-}
-
-/* An endless wait ends soon after the state was poisoned: destroy and close cannot hang. */
-TEST("poison ends waits") {
-    fake_world *world = fake_world_open(2, 1, 4096);
-    fake_rank *rank = &world->ranks[0];
-    void *stream = rank_stream(rank);
-    symmem_error_record record;
-    for (int i = 0; i < 50; i++)
-        CU_ASSERT_EQUAL(fake_wait(rank, 1, 0, 0, stream), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->stream_synchronize(rank->instance, stream, 20, &record),
-                    SYMMEM_TIMEOUT);
-    CU_ASSERT_STRING_EQUAL(record.operation, "stream_synchronize");
-    uint64_t start_ms = fake_now_ms();
-    atomic_store(&rank->host.poisoned, true);
-    CU_ASSERT_EQUAL(backend->stream_synchronize(rank->instance, stream, 5000, &record),
-                    SYMMEM_POISONED);
-    CU_ASSERT(fake_now_ms() - start_ms < 4000);
     backend->stream_destroy(rank->instance, stream);
     fake_world_close(world);
 }

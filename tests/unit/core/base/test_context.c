@@ -79,77 +79,6 @@ TEST("bad options") {
     symmem_alloc_options_init(NULL);
 }
 
-TEST("environment") {
-    symmem_context *context = NULL;
-    symmem_context_options options;
-    symmem_store *store = NULL;
-    int32_t rank = -1, world_size = -1, local_rank = -1;
-    clear_environment();
-    EXPECT_OK(symmem_store_open_memory(&store));
-    symmem_context_options_init(&options);
-    options.store = store;
-    setenv("PMI_RANK", "9", 1);
-    setenv("RANK", "2", 1);
-    setenv("SLURM_NTASKS", "5", 1);
-    setenv("SYMMEM_SOCKET_DIR", "/somewhere", 1);
-    EXPECT_OK(symmem_init(&options, &context));
-    EXPECT_OK(symmem_context_rank(context, &rank));
-    EXPECT_OK(symmem_context_world_size(context, &world_size));
-    EXPECT_OK(symmem_context_local_rank(context, &local_rank));
-    CU_ASSERT_EQUAL(rank, 2);
-    CU_ASSERT_EQUAL(world_size, 5);
-    CU_ASSERT_EQUAL(local_rank, 2);
-    CU_ASSERT_EQUAL(context->default_timeout_ms, 30000);
-    CU_ASSERT_EQUAL(sm_context_timeout(context, SYMMEM_TIMEOUT_DEFAULT), 30000);
-    CU_ASSERT_EQUAL(sm_context_timeout(context, 0), 0);
-    CU_ASSERT_STRING_EQUAL(context->socket_dir, "/somewhere");
-    CU_ASSERT_FALSE(context->owns_store);
-    symmem_context_free(context);
-
-    setenv("LOCAL_RANK", "1", 1);
-    options.default_timeout_ms = 77;
-    options.socket_dir = "/other";
-    options.rank = 3;
-    EXPECT_OK(symmem_init(&options, &context));
-    EXPECT_OK(symmem_context_rank(context, &rank));
-    EXPECT_OK(symmem_context_local_rank(context, &local_rank));
-    CU_ASSERT_EQUAL(rank, 3);
-    CU_ASSERT_EQUAL(local_rank, 1);
-    CU_ASSERT_EQUAL(sm_context_timeout(context, SYMMEM_TIMEOUT_DEFAULT), 77);
-    CU_ASSERT_STRING_EQUAL(context->socket_dir, "/other");
-    symmem_context_free(context);
-
-    options.rank = -1;
-    setenv("RANK", "two", 1);
-    CU_ASSERT_EQUAL(symmem_init(&options, &context), SYMMEM_INVALID_ARGUMENT);
-    setenv("RANK", "5", 1);
-    CU_ASSERT_EQUAL(symmem_init(&options, &context), SYMMEM_INVALID_ARGUMENT);
-    CU_ASSERT_PTR_NULL(context);
-    clear_environment();
-    symmem_store_close(store);
-}
-
-TEST("file store") {
-    char directory[] = "/tmp/symmem-unit-XXXXXX";
-    char text[64];
-    symmem_context *context = NULL;
-    symmem_context_options options = world_of(1, 2);
-    clear_environment();
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(directory));
-    (void)snprintf(text, sizeof(text), "file:%s", directory);
-    setenv("SYMMEM_STORE", text, 1);
-    EXPECT_OK(symmem_init(&options, &context));
-    CU_ASSERT_TRUE(context->owns_store);
-    symmem_context_free(context);
-    CU_ASSERT_EQUAL(chmod(directory, 0700), 0);
-    (void)snprintf(text, sizeof(text), "file:%s/a/b/c", directory); /* its parent is missing */
-    setenv("SYMMEM_STORE", text, 1);
-    CU_ASSERT_NOT_EQUAL(symmem_init(&options, &context), SYMMEM_OK);
-    clear_environment();
-    (void)snprintf(text, sizeof(text), "rm -r %s", directory);
-    CU_ASSERT_EQUAL(system(text), 0);
-}
-
 static bool published(symmem_store *store, int32_t rank) {
     char key[SYMMEM_STORE_KEY_MAX + 1];
     sm_identity identity;
@@ -291,36 +220,6 @@ TEST("default backend") {
     EXPECT_OK(symmem_init(&options, &context));
     symmem_context_free(context);
     clear_environment();
-}
-
-TEST("the end") {
-    symmem_context *context = unit_context(FAKE_CAPABILITIES);
-    symmem_error_record record;
-    int32_t rank = 0;
-    bool yes = false;
-    symmem_context_free(NULL);
-    EXPECT_FAIL(symmem_finalize(NULL), SYMMEM_NOT_INITIALISED, "finalize");
-    EXPECT_FAIL(symmem_context_rank(NULL, &rank), SYMMEM_NOT_INITIALISED, "context_rank");
-    EXPECT_FAIL(symmem_context_world_size(NULL, &rank), SYMMEM_NOT_INITIALISED,
-                "context_world_size");
-    EXPECT_FAIL(symmem_context_local_rank(NULL, &rank), SYMMEM_NOT_INITIALISED,
-                "context_local_rank");
-    EXPECT_FAIL(symmem_context_rank(context, NULL), SYMMEM_INVALID_ARGUMENT, "context_rank");
-    EXPECT_OK(sm_context_use_backend(context, "test"));
-    sm_fail(SYMMEM_LIMIT, "earlier", "", "an earlier failure");
-    EXPECT_OK(symmem_finalize(context));
-    symmem_last_error(&record);
-    CU_ASSERT_STRING_EQUAL(record.operation, "earlier"); /* success leaves the record alone */
-    CU_ASSERT_EQUAL(atomic_load(&fake.closed), 1);
-    EXPECT_FAIL(symmem_finalize(context), SYMMEM_NOT_INITIALISED, "finalize");
-    EXPECT_FAIL(symmem_context_rank(context, &rank), SYMMEM_NOT_INITIALISED, "context_rank");
-    EXPECT_FAIL(symmem_set_backend(context, "fake"), SYMMEM_NOT_INITIALISED, "set_backend");
-    EXPECT_FAIL(symmem_backend_available(context, "fake", &yes), SYMMEM_NOT_INITIALISED,
-                "backend_available");
-    sm_context_retain(context);
-    symmem_context_free(context);
-    CU_ASSERT_EQUAL(context->rank, 0); /* memory of another reference */
-    sm_context_release(context);
 }
 
 /* --- small parts -------------------------------------------------------------------- */

@@ -1,26 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Names and the error record. */
+/* Element types and the error record. */
 #include "internal.h"
 #include "unit_main.h"
 
 #include <errno.h>
 #include <string.h>
-
-TEST("names") {
-    CU_ASSERT_STRING_EQUAL(symmem_status_name(SYMMEM_OK), "OK");
-    CU_ASSERT_STRING_EQUAL(symmem_status_name(SYMMEM_OVERLAP), "OVERLAP");
-    CU_ASSERT_STRING_EQUAL(symmem_status_text(SYMMEM_TIMEOUT), "deadline passed");
-    CU_ASSERT_STRING_EQUAL(symmem_status_name((symmem_status)7), "UNKNOWN");
-    CU_ASSERT_STRING_EQUAL(symmem_status_text((symmem_status)-1000), "unknown status");
-    int count = 0;
-#define CHECK(name, value, text)                                                                   \
-    CU_ASSERT_STRING_EQUAL(symmem_status_name((symmem_status)(value)), #name);                     \
-    CU_ASSERT_STRING_EQUAL(symmem_status_text((symmem_status)(value)), text);                      \
-    count++;
-    SYMMEM_STATUS_LIST(CHECK)
-#undef CHECK
-    CU_ASSERT_EQUAL(count, 30);
-}
 
 TEST("dtypes") {
     static const size_t sizes[SYMMEM_DTYPE_COUNT] = {1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8};
@@ -85,32 +69,4 @@ TEST("errno") {
     }
     sm_fail_errno(EIO, "o", "s", "%0400d", 1);
     CU_ASSERT_EQUAL(strlen(sm_record()->message), sizeof(sm_record()->message) - 1);
-}
-
-TEST("missing ranks") {
-    symmem_error_record record = {0};
-    record.missing[0] = 1ull << 63;
-    record.missing[15] = 1ull << 63;
-    CU_ASSERT_TRUE(symmem_error_is_missing(&record, 63));
-    CU_ASSERT_TRUE(symmem_error_is_missing(&record, 1023));
-    CU_ASSERT_FALSE(symmem_error_is_missing(&record, 64));
-    CU_ASSERT_FALSE(symmem_error_is_missing(&record, 1024));
-    CU_ASSERT_FALSE(symmem_error_is_missing(&record, -1));
-    CU_ASSERT_FALSE(symmem_error_is_missing(NULL, 0));
-}
-
-static void *other_thread(void *arg) {
-    *(symmem_status *)arg = sm_record()->status;
-    sm_fail(SYMMEM_STALE, "other", "", "other");
-    return NULL;
-}
-
-TEST("threads") {
-    sm_fail(SYMMEM_BUSY, "mine", "", "mine");
-    pthread_t thread;
-    symmem_status seen = SYMMEM_BUSY;
-    CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, other_thread, &seen), 0);
-    pthread_join(thread, NULL);
-    CU_ASSERT_EQUAL(seen, SYMMEM_OK);
-    CU_ASSERT_EQUAL(sm_record()->status, SYMMEM_BUSY);
 }

@@ -85,51 +85,6 @@ static int body_fds(test_rank *self) {
     return 0;
 }
 
-TEST("1 to 8 ranks") {
-    int before = open_fds();
-    for (int32_t count = 1; count <= 8; count++) {
-        symmem_store *store = NULL;
-        CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
-        test_rank ranks[8];
-        prepare_ranks(ranks, count, store, body_fds, NULL);
-        CU_ASSERT_TRUE(run_threads(ranks, count));
-        symmem_store_close(store);
-        CU_ASSERT_EQUAL(open_fds(), before);
-    }
-}
-
-static int body_processes(test_rank *self) {
-    symmem_status status;
-    int before = 0;
-    for (int i = 0; i < 3; i++) {
-        EXPECT(gather_fds(self, 4, 20000, &status) == 0);
-        EXPECT(status == SYMMEM_OK);
-        if (i == 0)
-            before = open_fds();
-    }
-    EXPECT(open_fds() == before);
-    EXPECT(sm_session_agree(self->session, "op", "end", SYMMEM_OK, sm_deadline_ns(20000)) ==
-           SYMMEM_OK);
-    return 0;
-}
-
-/* 70 ranks, 280 descriptors: two messages to each, queues of ten. */
-TEST("70 processes") {
-    enum { COUNT = 70 };
-    char path[FOLDER_BYTES];
-    CU_ASSERT_FATAL(make_folder(path));
-    static test_rank ranks[COUNT];
-    pid_t pids[COUNT];
-    prepare_ranks(ranks, COUNT, NULL, body_processes, NULL);
-    for (int i = 0; i < COUNT; i++)
-        pids[i] = fork_rank(&ranks[i], path);
-    bool fine = true;
-    for (int i = 0; i < COUNT; i++)
-        fine = reap(pids[i]) == 0 && fine;
-    CU_ASSERT_TRUE(fine);
-    remove_tree(path);
-}
-
 TEST("socket files") {
     char path[FOLDER_BYTES];
     CU_ASSERT_FATAL(make_folder(path));
@@ -143,69 +98,6 @@ TEST("socket files") {
     CU_ASSERT_EQUAL(count_files(path, '\0'), 0);
     symmem_store_close(store);
     rmdir(path);
-}
-
-/* One rank's step fails: it is agreed afterwards, quickly, and the session goes on. */
-static int body_fd_points(test_rank *self) {
-    int own[2] = {own_file(self->rank, 0), own_file(self->rank, 1)}, all[2 * 3];
-    uint64_t start_ns = sm_now_ns();
-    symmem_status status =
-        sm_session_all_gather_fds(self->session, "op", own, 2, all, sm_deadline_ns(20000));
-    for (int i = 0; i < 6; i++)
-        if (all[i] >= 0)
-            close(all[i]);
-    close(own[0]);
-    close(own[1]);
-    EXPECT(self->point_name == NULL || status == SYMMEM_BACKEND);
-    status = sm_session_agree(self->session, "op", "fds", status, sm_deadline_ns(20000));
-    EXPECT(status == SYMMEM_BACKEND);
-    EXPECT(sm_record()->failed_rank == *(const int32_t *)self->arg);
-    EXPECT(sm_now_ns() - start_ns < 10000000000);
-    EXPECT(sm_session_id(self->session) != 0);
-    EXPECT(gather_fds(self, 2, 20000, &status) == 0);
-    EXPECT(status == SYMMEM_OK);
-    return 0;
-}
-
-static int body_broadcast_points(test_rank *self) {
-    int file = own_file(self->rank, 0), got = -1;
-    symmem_status status =
-        sm_session_broadcast_fd(self->session, "op", 1, file, &got, sm_deadline_ns(3000));
-    EXPECT(status == SYMMEM_OK ? got >= 0 : got == -1);
-    if (got >= 0)
-        close(got);
-    status = sm_session_agree(self->session, "op", "fds", status, sm_deadline_ns(3000));
-    EXPECT(status != SYMMEM_OK);
-    EXPECT(sm_session_id(self->session) != 0);
-    status = sm_session_broadcast_fd(self->session, "op", 1, file, &got, sm_deadline_ns(3000));
-    close(file);
-    EXPECT(status == SYMMEM_OK && is_file_of(got, 1, 0));
-    close(got);
-    return 0;
-}
-
-TEST("points") {
-    static const char *const names[] = {"ipc.send.before", "ipc.send.after", "ipc.recv.after"};
-    int before = open_fds();
-    for (size_t i = 0; i < 3; i++) {
-        for (int32_t rank = 0; rank < 3; rank++) {
-            symmem_store *store = NULL;
-            CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
-            test_rank ranks[3];
-            prepare_ranks(ranks, 3, store, body_fd_points, &rank);
-            ranks[rank].point_name = names[i];
-            ranks[rank].point_status = SYMMEM_BACKEND;
-            CU_ASSERT_TRUE(run_threads(ranks, 3));
-            bool called = rank == 1 ? i < 2 : i == 2;
-            prepare_ranks(ranks, 3, store, body_broadcast_points, &rank);
-            ranks[rank].point_name = names[i];
-            ranks[rank].point_status = SYMMEM_BACKEND;
-            if (called)
-                CU_ASSERT_TRUE(run_threads(ranks, 3));
-            symmem_store_close(store);
-            CU_ASSERT_EQUAL(open_fds(), before);
-        }
-    }
 }
 
 static atomic_int present, gone_on; /* ranks, of those that do not wait */

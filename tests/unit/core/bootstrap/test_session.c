@@ -27,17 +27,6 @@ static int body_plain(test_rank *self) {
     return 0;
 }
 
-TEST("threads, 1 to 8 ranks") {
-    for (int32_t count = 1; count <= 8; count++) {
-        counting c;
-        symmem_store *store = counting_store(&c);
-        test_rank ranks[8];
-        prepare_ranks(ranks, count, store, body_plain, NULL);
-        CU_ASSERT_TRUE(run_threads(ranks, count));
-        symmem_store_close(store);
-    }
-}
-
 TEST("alone without store") {
     test_rank ranks[1];
     prepare_ranks(ranks, 1, NULL, body_plain, NULL);
@@ -51,21 +40,6 @@ static int body_many(test_rank *self) {
     for (int i = 0; i < *(const int *)self->arg; i++)
         EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
     return 0;
-}
-
-TEST("store traffic") {
-    counting c;
-    symmem_store *store = counting_store(&c);
-    test_rank ranks[8];
-    int rounds = 1000;
-    prepare_ranks(ranks, 8, store, body_many, &rounds);
-    CU_ASSERT_TRUE(run_threads(ranks, 8));
-    /* 1001 exchanges of 8 ranks: three writes each. The one that combines sets once more, and is
-     * no reader to be counted. */
-    CU_ASSERT_EQUAL(atomic_load(&c.sets), 8 + 8 + 1001 * 9);
-    CU_ASSERT_EQUAL(atomic_load(&c.adds), 1001 * 15);
-    CU_ASSERT_EQUAL(atomic_load(&c.removes), 8 + 1001 * (8 + 3));
-    symmem_store_close(store);
 }
 
 TEST("keys go") {
@@ -210,48 +184,6 @@ TEST("agree alone") {
     prepare_ranks(ranks, 2, store, body_agree_alone, NULL);
     CU_ASSERT_TRUE(run_threads(ranks, 2));
     symmem_store_close(store);
-}
-
-/* --- scale -------------------------------------------------------------------------- */
-
-static int body_scale(test_rank *self) {
-    EXPECT(sm_session_ensure(self->session, "op", sm_deadline_ns(60000)) == SYMMEM_OK);
-    for (int i = 0; i < 5; i++)
-        EXPECT(gather(self, "op", true, 60000) == SYMMEM_OK);
-    return 0;
-}
-
-TEST("many processes") {
-#ifdef SYMMEM_INSTRUMENTED /* on few cores so many take a minute, and a sanitizer sees no more in  \
-                              them */
-    enum { COUNT = 32 };
-#else
-    enum { COUNT = 128 };
-#endif
-    char path[FOLDER_BYTES];
-    CU_ASSERT_FATAL(make_folder(path));
-    static test_rank ranks[COUNT];
-    pid_t pids[COUNT];
-    prepare_ranks(ranks, COUNT, NULL, body_scale, NULL);
-    struct rusage before, after;
-    getrusage(RUSAGE_CHILDREN, &before);
-    uint64_t start_ns = sm_now_ns();
-    for (int i = 0; i < COUNT; i++)
-        pids[i] = fork_rank(&ranks[i], path);
-    bool fine = true;
-    for (int i = 0; i < COUNT; i++)
-        fine = reap(pids[i]) == 0 && fine;
-    CU_ASSERT_TRUE(fine);
-    getrusage(RUSAGE_CHILDREN, &after);
-    double cpu = (double)(after.ru_utime.tv_sec + after.ru_stime.tv_sec - before.ru_utime.tv_sec -
-                          before.ru_stime.tv_sec) +
-                 (double)(after.ru_utime.tv_usec + after.ru_stime.tv_usec -
-                          before.ru_utime.tv_usec - before.ru_stime.tv_usec) /
-                     1e6;
-    printf("%d ranks: %.2f s, %.2f s of CPU for a bring-up and 5 exchanges\n", COUNT,
-           (double)(sm_now_ns() - start_ns) / 1e9, cpu);
-    CU_ASSERT_EQUAL(count_files(path, 'k'), COUNT);
-    remove_tree(path);
 }
 
 /* --- odds and ends ------------------------------------------------------------------ */

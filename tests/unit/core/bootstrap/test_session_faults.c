@@ -47,49 +47,6 @@ TEST("no memory") {
 }
 #endif
 
-/* --- a failure at each test point on each rank, then a retry ---------------------------- */
-
-static int body_points(test_rank *self) {
-    int attempts = 0;
-    symmem_status status;
-    do {
-        status = gather(self, "op", true, 400);
-        if (status == SYMMEM_OK)
-            status = sm_session_agree(self->session, "op", "end", SYMMEM_OK, sm_deadline_ns(400));
-        attempts++;
-    } while (status != SYMMEM_OK && attempts < 10);
-    EXPECT(status == SYMMEM_OK);
-    /* The last rank to come does not wait. */
-    EXPECT(self->point_name == NULL || atomic_load(&self->point_hits) >= 1 ||
-           strcmp(self->point_name, "exchange.wait.before") == 0);
-    /* All meet here: nobody is a step behind. */
-    EXPECT(gather(self, "meet", true, 10000) == SYMMEM_OK);
-    return 0;
-}
-
-TEST("each point fails") {
-    static const char *const names[] = {"session.join.before",    "session.join.published",
-                                        "session.join.done",      "exchange.publish.before",
-                                        "exchange.publish.after", "exchange.wait.before",
-                                        "exchange.done"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        for (int32_t rank = 0; rank < 3; rank++) {
-            counting c;
-            symmem_store *store = counting_store(&c);
-            test_rank ranks[3];
-            prepare_ranks(ranks, 3, store, body_points, NULL);
-            ranks[rank].point_name = names[i];
-            ranks[rank].point_status = SYMMEM_BACKEND;
-            bool fine = run_threads(ranks, 3);
-            if (!fine)
-                fprintf(stderr, "point %s on rank %d\n", names[i], rank);
-            CU_ASSERT_TRUE(fine);
-            CU_ASSERT_EQUAL(keys_of(store, 3), 0);
-            symmem_store_close(store);
-        }
-    }
-}
-
 /* --- one that has nothing to give ------------------------------------------------------- */
 
 typedef struct failing {
@@ -143,38 +100,6 @@ TEST("nothing to give") {
         CU_ASSERT_EQUAL(atomic_load(&c.adds), 4 * 5);
         symmem_store_close(store);
     }
-}
-
-/* Where a rank has given its part its point fails nothing. */
-static symmem_status observing_point(void *arg, const char *name) {
-    static const char *const observing[] = {"session.join.done", "exchange.publish.after",
-                                            "exchange.wait.before", "exchange.done"};
-    test_rank *self = arg;
-    for (size_t i = 0; i < sizeof(observing) / sizeof(observing[0]); i++)
-        if (strcmp(name, observing[i]) == 0) {
-            atomic_fetch_add(&self->point_hits, 1);
-            return SYMMEM_BACKEND;
-        }
-    return SYMMEM_OK;
-}
-
-static int body_observing(test_rank *self) {
-    EXPECT(reopen_with(self, observing_point) == 0);
-    symmem_clear_error();
-    for (int i = 0; i < 5; i++)
-        EXPECT(gather(self, "op", false, 10000) == SYMMEM_OK);
-    EXPECT(atomic_load(&self->point_hits) >= 1 + 2 * 6);
-    EXPECT(sm_record()->status == SYMMEM_OK);
-    return 0;
-}
-
-TEST("observing points") {
-    counting c;
-    symmem_store *store = counting_store(&c);
-    test_rank ranks[3];
-    prepare_ranks(ranks, 3, store, body_observing, NULL);
-    CU_ASSERT_TRUE(run_threads(ranks, 3));
-    symmem_store_close(store);
 }
 
 /* --- a store that fails ----------------------------------------------------------------- */

@@ -235,36 +235,3 @@ TEST("opening") {
     CU_ASSERT_EQUAL(count_files("/proc/self/fd", '\0'), before);
     remove_tree(path);
 }
-
-/* --- custom stores ------------------------------------------------------------------ */
-
-static symmem_status always_unsupported(void *s, const char *k, uint32_t t) {
-    (void)s;
-    (void)k;
-    (void)t;
-    return SYMMEM_UNSUPPORTED;
-}
-
-TEST("custom") {
-    symmem_store *store = NULL;
-    symmem_store_ops ops = forward_ops;
-    CU_ASSERT_EQUAL(symmem_store_open_custom(NULL, NULL, &store), SYMMEM_INVALID_ARGUMENT);
-    CU_ASSERT_EQUAL(symmem_store_open_custom(&ops, NULL, NULL), SYMMEM_INVALID_ARGUMENT);
-    ops.size--;
-    CU_ASSERT_EQUAL(symmem_store_open_custom(&ops, NULL, &store), SYMMEM_ABI);
-    CU_ASSERT(sm_record()->expected == sizeof(ops) && sm_record()->actual == sizeof(ops) - 1);
-    for (size_t i = 0; i < 6; i++) {
-        ops = forward_ops;
-        memset((char *)&ops + sizeof(size_t) + i * sizeof(void *), 0, sizeof(void *));
-        CU_ASSERT_EQUAL(symmem_store_open_custom(&ops, NULL, &store), SYMMEM_ABI);
-    }
-    CU_ASSERT_PTR_NULL(store);
-    ops = forward_ops;
-    ops.size += 100; /* a later version's table */
-    ops.wait = always_unsupported;
-    CU_ASSERT_EQUAL_FATAL(symmem_store_open_custom(&ops, open_memory(), &store), SYMMEM_OK);
-    CU_ASSERT_EQUAL(symmem_store_wait(store, "k", 10), SYMMEM_UNSUPPORTED);
-    CU_ASSERT_EQUAL(sm_record()->status, SYMMEM_UNSUPPORTED);
-    CU_ASSERT_STRING_EQUAL(sm_record()->operation, "store_wait");
-    symmem_store_close(store);
-}

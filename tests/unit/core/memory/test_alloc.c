@@ -9,34 +9,6 @@ static symmem_status point_fails(void *arg, const char *point) {
     return strcmp(arg, point) == 0 ? SYMMEM_SYSTEM : SYMMEM_OK;
 }
 
-TEST("arguments") {
-    symmem_context *context = unit_context(FAKE_CAPABILITIES);
-    symmem_alloc_options options;
-    symmem_error_record record;
-    void *ptr = &ptr;
-    void *const before = ptr;
-    EXPECT_FAIL(symmem_alloc(NULL, 1, -1, NULL, &ptr), SYMMEM_NOT_INITIALISED, "alloc");
-    EXPECT_FAIL(symmem_alloc(context, 1, -1, NULL, NULL), SYMMEM_INVALID_ARGUMENT, "alloc");
-    symmem_alloc_options_init(&options);
-    options.size--;
-    EXPECT_FAIL(symmem_alloc(context, 1, -1, &options, &ptr), SYMMEM_INVALID_ARGUMENT, "alloc");
-    EXPECT_FAIL(symmem_alloc(context, 0, 77, NULL, &ptr), SYMMEM_INVALID_ARGUMENT, "alloc");
-    EXPECT_FAIL(symmem_alloc(context, SIZE_MAX - 100, 77, NULL, &ptr), SYMMEM_OVERFLOW, "alloc");
-    EXPECT_FAIL(symmem_alloc(context, 1, FAKE_DEVICES, NULL, &ptr), SYMMEM_OUT_OF_RANGE, "alloc");
-    symmem_last_error(&record);
-    CU_ASSERT_EQUAL(record.expected, FAKE_DEVICES);
-    CU_ASSERT_EQUAL(record.actual, FAKE_DEVICES);
-    CU_ASSERT_EQUAL(record.rank, 0);
-    CU_ASSERT_EQUAL(record.world_size, 1);
-    EXPECT_FAIL(symmem_alloc(context, 1, -2, NULL, &ptr), SYMMEM_OUT_OF_RANGE, "alloc");
-    atomic_store(&context->captures, 1);
-    EXPECT_FAIL(symmem_alloc(context, 1, 0, NULL, &ptr), SYMMEM_CAPTURE, "alloc");
-    EXPECT_FAIL(symmem_alloc(context, 1, 9, NULL, &ptr), SYMMEM_OUT_OF_RANGE, "alloc");
-    atomic_store(&context->captures, 0);
-    CU_ASSERT_PTR_EQUAL(ptr, before); /* outputs are written on success only */
-    unit_end(context);
-}
-
 /* The default one, for there is none in the call, from when the backend asks; and nobody else's
  * afterwards. */
 TEST("limit") {
@@ -99,74 +71,6 @@ TEST("backend failures") {
     unit_end(context);
 }
 
-TEST("lookup") {
-    symmem_context *context = unit_context(FAKE_CAPABILITIES);
-    symmem_alloc_info info;
-    char *a = NULL, *b = NULL;
-    size_t bytes = 0;
-    bool yes = false;
-    EXPECT_OK(symmem_alloc(context, 1000, 1, NULL, (void **)&a));
-    EXPECT_OK(symmem_set_signal_pad_size(context, 64));
-    EXPECT_OK(symmem_alloc(context, 10, -1, NULL, (void **)&b));
-    CU_ASSERT_EQUAL((uintptr_t)a % SYMMEM_ALIGNMENT, 0);
-    EXPECT_OK(symmem_alloc_query(context, a + 999, &info));
-    CU_ASSERT_PTR_EQUAL(info.base, a);
-    CU_ASSERT_EQUAL(info.bytes, 1000);
-    CU_ASSERT_EQUAL(info.device, 1);
-    CU_ASSERT_EQUAL(info.is_pool_block, 0);
-    CU_ASSERT_EQUAL(info.alloc_id, 0);
-    CU_ASSERT_EQUAL(info.ordinal, 1);
-    CU_ASSERT_EQUAL(info.signal_pad_size, SYMMEM_DEFAULT_SIGNAL_PAD_SIZE);
-    EXPECT_OK(symmem_alloc_query(context, b, &info));
-    CU_ASSERT_EQUAL(info.ordinal, 2);
-    CU_ASSERT_EQUAL(info.device, 0);
-    CU_ASSERT_EQUAL(info.signal_pad_size, 64);
-    EXPECT_OK(symmem_alloc_size(context, a + 500, &bytes));
-    CU_ASSERT_EQUAL(bytes, 1000);
-    EXPECT_FAIL(symmem_alloc_size(context, a + 1000, &bytes), SYMMEM_NOT_SYMMETRIC, "alloc_size");
-    EXPECT_FAIL(symmem_alloc_query(context, &info, &info), SYMMEM_NOT_SYMMETRIC, "alloc_query");
-    EXPECT_FAIL(symmem_alloc_query(context, NULL, &info), SYMMEM_NOT_SYMMETRIC, "alloc_query");
-    EXPECT_FAIL(symmem_alloc_query(context, a, NULL), SYMMEM_INVALID_ARGUMENT, "alloc_query");
-    EXPECT_FAIL(symmem_alloc_query(NULL, a, &info), SYMMEM_NOT_INITIALISED, "alloc_query");
-    EXPECT_OK(symmem_is_symmetric(context, a + 999, &yes));
-    CU_ASSERT_TRUE(yes);
-    EXPECT_OK(symmem_is_symmetric(context, a + 1000, &yes));
-    CU_ASSERT_FALSE(yes);
-    EXPECT_FAIL(symmem_is_symmetric(context, a, NULL), SYMMEM_INVALID_ARGUMENT, "is_symmetric");
-    EXPECT_FAIL(symmem_is_symmetric(NULL, a, &yes), SYMMEM_NOT_INITIALISED, "is_symmetric");
-    sm_allocation *allocation = sm_allocation_find(context, a + 1);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(allocation);
-    CU_ASSERT_PTR_NULL(sm_allocation_find(context, a + 1000));
-    EXPECT_OK(symmem_free(context, a));
-    CU_ASSERT_EQUAL(atomic_load(&fake.released), 0); /* we still hold it */
-    a[999] = 1;
-    EXPECT_FAIL(symmem_free(context, a), SYMMEM_NOT_SYMMETRIC, "free");
-    sm_allocation_release(allocation);
-    CU_ASSERT_EQUAL(atomic_load(&fake.released), 1);
-    unit_end(context);
-}
-
-TEST("freeing") {
-    symmem_context *context = unit_context(FAKE_CAPABILITIES | SYMMEM_CAP_STREAMS);
-    char *a = NULL;
-    EXPECT_FAIL(symmem_free(NULL, NULL), SYMMEM_NOT_INITIALISED, "free");
-    EXPECT_OK(symmem_free(context, NULL));
-    EXPECT_OK(symmem_alloc(context, 1000, 0, NULL, (void **)&a));
-    EXPECT_FAIL(symmem_free(context, a + 1), SYMMEM_INVALID_ARGUMENT, "free");
-    EXPECT_FAIL(symmem_free(context, &a), SYMMEM_NOT_SYMMETRIC, "free");
-    CU_ASSERT_EQUAL(atomic_load(&fake.synchronised), 0);
-    fake.sync_fails = SYMMEM_TIMEOUT;
-    EXPECT_FAIL(symmem_free(context, a), SYMMEM_TIMEOUT, "free");
-    bool yes = false;
-    EXPECT_OK(symmem_is_symmetric(context, a, &yes));
-    CU_ASSERT_TRUE(yes);
-    fake.sync_fails = SYMMEM_OK;
-    EXPECT_OK(symmem_free(context, a));
-    CU_ASSERT_EQUAL(atomic_load(&fake.synchronised), 2);
-    CU_ASSERT_EQUAL(atomic_load(&fake.released), 1);
-    unit_end(context);
-}
-
 /* A found block stays valid memory though it is freed meanwhile. */
 TEST("pins") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
@@ -193,27 +97,6 @@ TEST("pins") {
     EXPECT_OK(symmem_free(context, a));
     sm_block_release(block);
     CU_ASSERT_EQUAL(atomic_load(&fake.released), 2);
-    unit_end(context);
-}
-
-TEST("signal pads") {
-    symmem_context *context = unit_context(FAKE_CAPABILITIES);
-    static const char set[] = "set_signal_pad_size";
-    static const char get[] = "get_signal_pad_size";
-    size_t bytes = 0;
-    EXPECT_OK(symmem_get_signal_pad_size(context, &bytes));
-    CU_ASSERT_EQUAL(bytes, SYMMEM_DEFAULT_SIGNAL_PAD_SIZE);
-    EXPECT_FAIL(symmem_set_signal_pad_size(context, 6), SYMMEM_MISALIGNED, set);
-    EXPECT_FAIL(symmem_set_signal_pad_size(context, (1u << 30) + 4), SYMMEM_OUT_OF_RANGE, set);
-    EXPECT_OK(symmem_set_signal_pad_size(context, 1u << 30));
-    EXPECT_OK(symmem_get_signal_pad_size(context, &bytes));
-    CU_ASSERT_EQUAL(bytes, 1u << 30);
-    EXPECT_OK(symmem_set_signal_pad_size(context, 0));
-    EXPECT_OK(symmem_get_signal_pad_size(context, &bytes));
-    CU_ASSERT_EQUAL(bytes, SYMMEM_DEFAULT_SIGNAL_PAD_SIZE);
-    EXPECT_FAIL(symmem_set_signal_pad_size(NULL, 4), SYMMEM_NOT_INITIALISED, set);
-    EXPECT_FAIL(symmem_get_signal_pad_size(NULL, &bytes), SYMMEM_NOT_INITIALISED, get);
-    EXPECT_FAIL(symmem_get_signal_pad_size(context, NULL), SYMMEM_INVALID_ARGUMENT, get);
     unit_end(context);
 }
 
@@ -259,54 +142,6 @@ TEST("persistent") {
     unit_end(context);
 }
 
-TEST("default groups") {
-    symmem_context *context = unit_context(FAKE_CAPABILITIES);
-    symmem_context *other = NULL;
-    symmem_context_options world;
-    symmem_alloc_options options;
-    symmem_group *group = NULL, *foreign = NULL;
-    void *ptr = NULL;
-    symmem_context_options_init(&world);
-    world.rank = 0;
-    world.world_size = 1;
-    EXPECT_OK(symmem_init(&world, &other));
-    EXPECT_OK(symmem_group_create(other, "g", NULL, 0, NULL, &foreign));
-    EXPECT_OK(symmem_group_create(context, "g", NULL, 0, NULL, &group));
-    symmem_alloc_options_init(&options);
-    options.default_group = foreign;
-    EXPECT_FAIL(symmem_alloc(context, 10, 0, &options, &ptr), SYMMEM_INVALID_ARGUMENT, "alloc");
-    CU_ASSERT_EQUAL(atomic_load(&foreign->references), 1);
-    symmem_context_free(other);
-    options.default_group = group;
-    EXPECT_OK(symmem_alloc(context, 10, 0, &options, &ptr));
-    CU_ASSERT_EQUAL(atomic_load(&group->references), 2);
-    EXPECT_OK(symmem_group_destroy(group));
-    CU_ASSERT_EQUAL(atomic_load(&group->references), 1);
-    EXPECT_FAIL(symmem_alloc(context, 10, 0, &options, &ptr), SYMMEM_STALE, "alloc");
-    EXPECT_OK(symmem_free(context, ptr));
-    CU_ASSERT_EQUAL(atomic_load(&group->references), 0);
-    unit_end(context);
-}
-
-TEST("finalised") {
-    symmem_context *context = unit_context(FAKE_CAPABILITIES);
-    sm_block *block = NULL;
-    void *ptr = NULL;
-    bool yes = false;
-    EXPECT_OK(symmem_alloc(context, 10, 0, NULL, &ptr));
-    EXPECT_OK(sm_block_find(context, ptr, "test", &block));
-    EXPECT_OK(symmem_finalize(context));
-    CU_ASSERT_EQUAL(atomic_load(&fake.closed), 0); /* the block is an instance user */
-    EXPECT_FAIL(symmem_alloc(context, 10, 0, NULL, &ptr), SYMMEM_NOT_INITIALISED, "alloc");
-    EXPECT_FAIL(symmem_free(context, ptr), SYMMEM_NOT_INITIALISED, "free");
-    EXPECT_FAIL(symmem_is_symmetric(context, ptr, &yes), SYMMEM_NOT_INITIALISED, "is_symmetric");
-    symmem_context_free(context);
-    CU_ASSERT_EQUAL(atomic_load(&fake.closed), 0);
-    sm_block_release(block); /* frees the context's memory, too */
-    CU_ASSERT_EQUAL(atomic_load(&fake.closed), 1);
-    CU_ASSERT_EQUAL(atomic_load(&fake.released), 1);
-}
-
 /* The context is finalised, or the id taken, between two steps of an allocation. */
 static symmem_status point_finalises(void *arg, const char *point) {
     if (strcmp(point, "alloc.done") == 0)
@@ -340,33 +175,5 @@ TEST("races") {
     context->point = point_finalises;
     EXPECT_FAIL(symmem_alloc(context, 10, 0, NULL, &ptr), SYMMEM_NOT_INITIALISED, "alloc");
     CU_ASSERT_EQUAL(atomic_load(&fake.closed), 1);
-    unit_end(context);
-}
-
-static void *churn(void *arg) {
-    symmem_context *context = arg;
-    for (int i = 0; i < 200; i++) {
-        void *ptr = NULL;
-        bool yes = false;
-        if (symmem_alloc(context, 64, -1, NULL, &ptr) != SYMMEM_OK ||
-            symmem_is_symmetric(context, ptr, &yes) != SYMMEM_OK || !yes ||
-            symmem_free(context, ptr) != SYMMEM_OK)
-            return arg;
-    }
-    return NULL;
-}
-
-TEST("threads") {
-    symmem_context *context = unit_context(FAKE_CAPABILITIES);
-    pthread_t thread[3];
-    for (int i = 0; i < 3; i++)
-        CU_ASSERT_EQUAL_FATAL(pthread_create(&thread[i], NULL, churn, context), 0);
-    for (int i = 0; i < 3; i++) {
-        void *failed = NULL;
-        CU_ASSERT_EQUAL(pthread_join(thread[i], &failed), 0);
-        CU_ASSERT_PTR_NULL(failed);
-    }
-    CU_ASSERT_EQUAL(atomic_load(&fake.opened), 1);
-    CU_ASSERT_EQUAL(atomic_load(&fake.allocated), 600);
     unit_end(context);
 }

@@ -15,92 +15,6 @@ static void expect_stats(symmem_pool *pool, size_t segments, size_t bytes, size_
     CU_ASSERT_EQUAL(stats.block_count, blocks);
 }
 
-TEST("arguments") {
-    symmem_context *context = unit_context(FAKE_CAPABILITIES);
-    symmem_pool *pool = NULL;
-    symmem_pool_stats stats;
-    void *ptr = NULL;
-    EXPECT_FAIL(symmem_pool_create(NULL, 0, 1, &pool), SYMMEM_NOT_INITIALISED, "pool_create");
-    EXPECT_FAIL(symmem_pool_create(context, 0, 1, NULL), SYMMEM_INVALID_ARGUMENT, "pool_create");
-    EXPECT_FAIL(symmem_pool_create(context, 0, 0, &pool), SYMMEM_INVALID_ARGUMENT, "pool_create");
-    EXPECT_FAIL(symmem_pool_create(context, 0, SIZE_MAX, &pool), SYMMEM_OVERFLOW, "pool_create");
-    EXPECT_FAIL(symmem_pool_create(context, 5, 1, &pool), SYMMEM_OUT_OF_RANGE, "pool_create");
-    CU_ASSERT_PTR_NULL(pool);
-    EXPECT_OK(symmem_pool_create(context, -1, 1, &pool));
-    expect_stats(pool, 0, 0, 0, 0);
-    EXPECT_FAIL(symmem_pool_alloc(NULL, 1, &ptr), SYMMEM_INVALID_ARGUMENT, "pool_alloc");
-    EXPECT_FAIL(symmem_pool_alloc(pool, 1, NULL), SYMMEM_INVALID_ARGUMENT, "pool_alloc");
-    EXPECT_FAIL(symmem_pool_alloc(pool, 0, &ptr), SYMMEM_INVALID_ARGUMENT, "pool_alloc");
-    EXPECT_FAIL(symmem_pool_alloc(pool, SIZE_MAX, &ptr), SYMMEM_OVERFLOW, "pool_alloc");
-    EXPECT_FAIL(symmem_pool_free(NULL, NULL), SYMMEM_INVALID_ARGUMENT, "pool_free");
-    EXPECT_FAIL(symmem_pool_get_stats(NULL, &stats), SYMMEM_INVALID_ARGUMENT, "pool_get_stats");
-    EXPECT_FAIL(symmem_pool_get_stats(pool, NULL), SYMMEM_INVALID_ARGUMENT, "pool_get_stats");
-    EXPECT_OK(symmem_pool_destroy(NULL));
-    EXPECT_OK(symmem_pool_destroy(pool));
-    unit_end(context);
-
-    context = unit_context(FAKE_CAPABILITIES & ~SYMMEM_CAP_POOL);
-    EXPECT_FAIL(symmem_pool_create(context, 0, 1, &pool), SYMMEM_UNSUPPORTED, "pool_create");
-    unit_end(context);
-}
-
-/* First fit, in order of segments and offsets. */
-TEST("places") {
-    symmem_context *context = unit_context(FAKE_CAPABILITIES);
-    symmem_pool *pool = NULL;
-    symmem_alloc_info info;
-    char *a = NULL, *b = NULL, *c = NULL, *d = NULL, *big = NULL;
-    bool yes = false;
-    EXPECT_OK(symmem_pool_create(context, 1, 4000, &pool)); /* 4096 when rounded */
-    EXPECT_OK(symmem_pool_alloc(pool, 1, (void **)&a));
-    EXPECT_OK(symmem_pool_alloc(pool, 513, (void **)&b));
-    EXPECT_OK(symmem_pool_alloc(pool, 512, (void **)&c));
-    CU_ASSERT_PTR_EQUAL(b, a + 512);
-    CU_ASSERT_PTR_EQUAL(c, a + 1536);
-    expect_stats(pool, 1, 4096, 2048, 3);
-    EXPECT_OK(symmem_pool_alloc(pool, 5000, (void **)&big));
-    expect_stats(pool, 2, 4096 + 5120, 2048 + 5120, 4);
-    EXPECT_OK(symmem_alloc_query(context, b + 512, &info));
-    CU_ASSERT_PTR_EQUAL(info.base, b);
-    CU_ASSERT_EQUAL(info.bytes, 513);
-    CU_ASSERT_EQUAL(info.device, 1);
-    CU_ASSERT_EQUAL(info.is_pool_block, 1);
-    CU_ASSERT_EQUAL(info.ordinal, 2);
-    EXPECT_FAIL(symmem_alloc_query(context, b + 513, &info), SYMMEM_NOT_SYMMETRIC, "alloc_query");
-    EXPECT_OK(symmem_is_symmetric(context, a + 1, &yes)); /* between the blocks */
-    CU_ASSERT_FALSE(yes);
-    EXPECT_OK(symmem_is_symmetric(context, c, &yes));
-    CU_ASSERT_TRUE(yes);
-
-    EXPECT_FAIL(symmem_free(context, a), SYMMEM_INVALID_ARGUMENT, "free");
-    EXPECT_FAIL(symmem_free(context, a + 100), SYMMEM_NOT_SYMMETRIC, "free");
-    EXPECT_FAIL(symmem_pool_free(pool, b + 1), SYMMEM_INVALID_ARGUMENT, "pool_free");
-    EXPECT_FAIL(symmem_pool_free(pool, &a), SYMMEM_NOT_SYMMETRIC, "pool_free");
-    EXPECT_OK(symmem_pool_free(pool, NULL));
-    EXPECT_FAIL(symmem_pool_destroy(pool), SYMMEM_BUSY, "pool_destroy");
-
-    EXPECT_OK(symmem_pool_free(pool, b));
-    EXPECT_FAIL(symmem_pool_free(pool, b), SYMMEM_NOT_SYMMETRIC, "pool_free");
-    EXPECT_OK(symmem_pool_alloc(pool, 1025, (void **)&d)); /* does not fit into the gap */
-    CU_ASSERT_PTR_EQUAL(d, c + 512);
-    EXPECT_OK(symmem_pool_free(pool, d));
-    EXPECT_OK(symmem_pool_alloc(pool, 1024, (void **)&d)); /* the gap exactly */
-    CU_ASSERT_PTR_EQUAL(d, b);
-    /* Merging with the right, the left and both neighbours. */
-    EXPECT_OK(symmem_pool_free(pool, c));
-    EXPECT_OK(symmem_pool_free(pool, a));
-    EXPECT_OK(symmem_pool_free(pool, d));
-    EXPECT_OK(symmem_pool_alloc(pool, 4096, (void **)&d));
-    CU_ASSERT_PTR_EQUAL(d, a);
-    EXPECT_OK(symmem_pool_free(pool, d));
-    EXPECT_OK(symmem_pool_free(pool, big));
-    expect_stats(pool, 2, 4096 + 5120, 0, 0);
-    CU_ASSERT_EQUAL(atomic_load(&fake.released), 0);
-    EXPECT_OK(symmem_pool_destroy(pool));
-    CU_ASSERT_EQUAL(atomic_load(&fake.released), 2);
-    unit_end(context);
-}
-
 static symmem_status point_finalises(void *arg, const char *point) {
     if (strcmp(point, "alloc.before") == 0)
         return SYMMEM_OK;
@@ -133,25 +47,6 @@ TEST("failures") {
     EXPECT_FAIL(symmem_pool_destroy(pool), SYMMEM_NOT_INITIALISED, "pool_destroy");
     CU_ASSERT_EQUAL(atomic_load(&fake.closed), 1);
     unit_end(context);
-}
-
-/* Blocks that are handed out when the context ends. */
-TEST("finalised") {
-    symmem_context *context = unit_context(FAKE_CAPABILITIES);
-    symmem_pool *pool = NULL;
-    sm_block *block = NULL;
-    void *a = NULL, *b = NULL;
-    EXPECT_OK(symmem_pool_create(context, 0, 4096, &pool));
-    EXPECT_OK(symmem_pool_alloc(pool, 100, &a));
-    EXPECT_OK(symmem_pool_alloc(pool, 100, &b));
-    EXPECT_OK(sm_block_find(context, b, "test", &block));
-    EXPECT_OK(symmem_pool_free(pool, b)); /* while it is pinned */
-    CU_ASSERT_FALSE(sm_block_live(block));
-    sm_block_release(block);
-    symmem_pool_bind(pool);
-    unit_end(context);
-    EXPECT_FAIL(symmem_pool_malloc(1, 0, NULL) ? SYMMEM_OK : SYMMEM_INVALID_ARGUMENT,
-                SYMMEM_INVALID_ARGUMENT, "pool_malloc"); /* unbound by the finalise */
 }
 
 static symmem_status try_malloc(size_t size, int device) {
@@ -197,41 +92,5 @@ TEST("pluggable") {
     CU_ASSERT_EQUAL(try_mfree(ptr, 1), SYMMEM_NOT_SYMMETRIC);
     EXPECT_OK(symmem_pool_destroy(pool)); /* unbinds */
     CU_ASSERT_EQUAL(try_malloc(1, 1), SYMMEM_INVALID_ARGUMENT);
-    unit_end(context);
-}
-
-static void *churn(void *arg) {
-    void *ptrs[8] = {NULL};
-    for (size_t i = 0; i < 400; i++) {
-        size_t place = i * 5 % 8;
-        if (symmem_pool_free(arg, ptrs[place]) != SYMMEM_OK ||
-            symmem_pool_alloc(arg, 100 + i % 7 * 300, &ptrs[place]) != SYMMEM_OK)
-            return arg;
-        memset(ptrs[place], (int)i, 100 + i % 7 * 300);
-    }
-    for (size_t i = 0; i < 8; i++) {
-        if (symmem_pool_free(arg, ptrs[i]) != SYMMEM_OK)
-            return arg;
-    }
-    return NULL;
-}
-
-TEST("threads") {
-    symmem_context *context = unit_context(FAKE_CAPABILITIES);
-    symmem_pool *pool = NULL;
-    symmem_pool_stats stats;
-    pthread_t thread[3];
-    EXPECT_OK(symmem_pool_create(context, 0, 16384, &pool));
-    for (int i = 0; i < 3; i++)
-        CU_ASSERT_EQUAL_FATAL(pthread_create(&thread[i], NULL, churn, pool), 0);
-    for (int i = 0; i < 3; i++) {
-        void *failed = NULL;
-        CU_ASSERT_EQUAL(pthread_join(thread[i], &failed), 0);
-        CU_ASSERT_PTR_NULL(failed);
-    }
-    EXPECT_OK(symmem_pool_get_stats(pool, &stats));
-    CU_ASSERT_EQUAL(stats.block_count, 0);
-    CU_ASSERT_EQUAL(stats.used_bytes, 0);
-    EXPECT_OK(symmem_pool_destroy(pool));
     unit_end(context);
 }

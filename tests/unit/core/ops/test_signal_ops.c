@@ -2,108 +2,7 @@
 /* Signals: checks, failures and their records, channel order across streams, reset. */
 #include "link_ranks.h"
 
-static void body_checks(rank_env *env) {
-    void *ptr = NULL;
-    symmem_handle *handle = env_handle(env, &ptr);
-    symmem_handle_info info = {0};
-    CHECK_OK(env, symmem_handle_get_info(handle, &info));
-    int32_t last = info.channel_count - 1;
-    CHECK_OK(env, symmem_barrier(handle, last, 10000, NULL));
-    CHECK_STATUS(env, symmem_barrier(handle, last + 1, 100, NULL), SYMMEM_OUT_OF_RANGE);
-    CHECK(env, last_record().expected == (uint64_t)info.channel_count &&
-                   last_record().actual == (uint64_t)info.channel_count &&
-                   last_record().channel == last + 1);
-    CHECK_STATUS(env, symmem_barrier(handle, -1, 100, NULL), SYMMEM_OUT_OF_RANGE);
-    CHECK_STATUS(env, symmem_put_signal(handle, env->world, 0, 100, NULL), SYMMEM_OUT_OF_RANGE);
-    CHECK_STATUS(env, symmem_put_signal(handle, -1, 0, 100, NULL), SYMMEM_OUT_OF_RANGE);
-    CHECK_STATUS(env, symmem_wait_signal(handle, env->world, 0, 100, NULL), SYMMEM_OUT_OF_RANGE);
-    CHECK_STATUS(env, symmem_barrier(NULL, 0, 100, NULL), SYMMEM_INVALID_ARGUMENT);
-    rank_env other = *env;
-    symmem_stream *stream = NULL;
-    env_open(&other);
-    CHECK_OK(env, symmem_stream_create(other.context, -1, &stream));
-    CHECK_STATUS(env, symmem_barrier(handle, 0, 100, stream), SYMMEM_INVALID_ARGUMENT);
-    CHECK_OK(env, symmem_stream_destroy(stream));
-    symmem_context_free(other.context);
-    CHECK_OK(env, symmem_handle_status(handle, NULL));
-    /* A ring of signals, a second put only after the first was consumed. */
-    int next = (env->rank + 1) % env->world, before = (env->rank + env->world - 1) % env->world;
-    for (int i = 0; i < 10; i++) {
-        CHECK_OK(env, symmem_put_signal(handle, next, 2, 10000, NULL));
-        CHECK_OK(env, symmem_wait_signal(handle, before, 2, 10000, NULL));
-    }
-    symmem_handle_release(handle);
-}
-
-TEST("checks") {
-    run_threads((plan){.world = 1, .body = body_checks});
-    run_threads((plan){.world = 3, .body = body_checks});
-}
-
 /* --- failures ----------------------------------------------------------------------- */
-
-static void check_timeout_record(rank_env *env, const symmem_error_record *record, int absent) {
-    CHECK(env, record->status == SYMMEM_TIMEOUT && record->channel == 1);
-    CHECK(env, strcmp(record->operation, "barrier") == 0 && strcmp(record->group, "world") == 0);
-    CHECK(env, record->rank == env->rank && record->world_size == env->world);
-    CHECK(env, record->missing_count == 1 && symmem_error_is_missing(record, absent));
-    CHECK(env, record->failed_rank == absent);
-    CHECK(env, record->elapsed_ns >= 90000000);
-    char wanted[32];
-    snprintf(wanted, sizeof wanted, "rank %d did not", absent);
-    CHECK(env, strstr(record->message, wanted) != NULL);
-}
-
-/* argument: the absent rank, + 8: the operations are on a stream */
-static void body_poison(rank_env *env) {
-    void *ptr = NULL;
-    symmem_stream *stream = NULL;
-    symmem_error_record record, cause;
-    symmem_handle_info info = {0};
-    symmem_handle *handle = env_handle(env, &ptr);
-    int absent = env->plan->argument % 8;
-    if (env->plan->argument >= 8)
-        CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
-    if (env->rank != absent) {
-        env->meet_count = env->world - 1;
-        env->meet_point = "shm.barrier.after_arrive";
-        symmem_status status = symmem_barrier(handle, 1, 100, stream);
-        if (stream != NULL) {
-            CHECK(env, status == SYMMEM_OK);
-            status = symmem_stream_synchronize(stream, 5000);
-        }
-        record = last_record();
-        CHECK(env, env->meet_point == NULL);
-        /* The first to give up tells the others. */
-        CHECK(env, status == record.status);
-        if (status != SYMMEM_POISONED)
-            check_timeout_record(env, &record, absent);
-        CHECK(env, symmem_handle_status(handle, &cause) == status);
-        CHECK(env, memcmp(&cause, &record, sizeof cause) == 0);
-        CHECK_OK(env, symmem_handle_get_info(handle, &info));
-        CHECK(env, info.poisoned);
-        CHECK_STATUS(env, symmem_barrier(handle, 0, 100, NULL), SYMMEM_POISONED);
-        CHECK(env, last_record().channel == 1 && strstr(last_record().message, "barrier") != NULL);
-        CHECK_STATUS(env, symmem_put_signal(handle, absent, 0, 100, stream), SYMMEM_POISONED);
-        /* Data still flows. */
-        CHECK_OK(env, symmem_put(handle, absent, 64 * (size_t)env->rank, &absent, 4, NULL));
-    }
-    env_meet(env);
-    CHECK_OK(env, symmem_handle_reset(handle, 10000));
-    CHECK_OK(env, symmem_handle_status(handle, &cause));
-    CHECK_OK(env, symmem_barrier(handle, 1, 10000, stream));
-    if (stream != NULL)
-        CHECK_OK(env, symmem_stream_synchronize(stream, 10000));
-    CHECK_OK(env, symmem_stream_destroy(stream));
-    symmem_handle_release(handle);
-}
-
-TEST("poison and reset") {
-    for (int absent = 0; absent < 3; absent++) {
-        run_threads((plan){.world = 3, .body = body_poison, .argument = absent});
-        run_threads((plan){.world = 3, .body = body_poison, .argument = 8 + absent});
-    }
-}
 
 static symmem_fault make_fault(symmem_status status, int32_t channel) {
     return (symmem_fault){
@@ -194,51 +93,6 @@ TEST("a call gets its own record") {
 
 /* --- order -------------------------------------------------------------------------- */
 
-static void hold(void *arg) {
-    atomic_int *gate = arg;
-    for (int i = 0; i < 10000 && atomic_load(gate) == 0; i++)
-        sm_sleep_ns(1000000);
-}
-
-static void body_order(rank_env *env) {
-    void *ptr = NULL;
-    bool idle = true;
-    symmem_stream *a = NULL, *b = NULL;
-    symmem_handle *handle = env_handle(env, &ptr);
-    atomic_int gate = 0;
-    CHECK_OK(env, symmem_stream_create(env->context, -1, &a));
-    CHECK_OK(env, symmem_stream_create(env->context, -1, &b));
-    /* a is held up: what follows on the channel waits, on another stream too. */
-    CHECK_OK(env, symmem_stream_host_fn(a, hold, &gate));
-    CHECK_OK(env, symmem_put_signal(handle, env->rank, 0, 10000, a));
-    CHECK_OK(env, symmem_put_signal(handle, env->rank, 1, 10000, b));
-    CHECK_OK(env, symmem_stream_synchronize(b, 10000)); /* another channel does not wait */
-    CHECK_OK(env, symmem_wait_signal(handle, env->rank, 0, 10000, b));
-    sm_sleep_ns(20000000);
-    CHECK_OK(env, symmem_stream_query(b, &idle));
-    CHECK(env, !idle);
-    CHECK_STATUS(env, symmem_put_signal(handle, env->rank, 0, 50, NULL), SYMMEM_TIMEOUT);
-    CHECK(env, strstr(last_record().message, "busy") != NULL);
-    CHECK_OK(env, symmem_handle_status(handle, NULL));
-    CHECK_STATUS(env, symmem_handle_reset(handle, 1000), SYMMEM_BUSY);
-    CHECK(env, last_record().channel == 0);
-    atomic_store(&gate, 1);
-    /* Without a stream it waits for the streams before it. */
-    CHECK_OK(env, symmem_put_signal(handle, env->rank, 0, 10000, NULL));
-    CHECK_OK(env, symmem_wait_signal(handle, env->rank, 0, 0, NULL));
-    CHECK_OK(env, symmem_stream_synchronize(a, 10000));
-    CHECK_OK(env, symmem_stream_synchronize(b, 10000));
-    CHECK_OK(env, symmem_handle_reset(handle, 10000)); /* the signal on channel 1 is gone */
-    CHECK_STATUS(env, symmem_wait_signal(handle, env->rank, 1, 30, NULL), SYMMEM_TIMEOUT);
-    CHECK_OK(env, symmem_stream_destroy(a));
-    CHECK_OK(env, symmem_stream_destroy(b));
-    symmem_handle_release(handle);
-}
-
-TEST("order of a channel") {
-    run_threads((plan){.world = 1, .body = body_order});
-}
-
 static void *hold_channel(void *arg) {
     symmem_handle *handle = arg;
     return symmem_wait_signal(handle, 0, 0, 5000, NULL) == SYMMEM_OK ? handle : NULL;
@@ -269,55 +123,6 @@ TEST("a channel that is taken") {
 }
 
 /* --- capture ------------------------------------------------------------------------ */
-
-static void body_capture(rank_env *env) {
-    void *ptr = NULL;
-    symmem_stream *a = NULL, *b = NULL;
-    symmem_event *fork = NULL, *join = NULL;
-    symmem_graph *graph = NULL;
-    int value = 0;
-    symmem_handle *handle = env_handle(env, &ptr);
-    CHECK_OK(env, symmem_stream_create(env->context, -1, &a));
-    CHECK_OK(env, symmem_stream_create(env->context, -1, &b));
-    CHECK_OK(env, symmem_event_create(env->context, -1, &fork));
-    CHECK_OK(env, symmem_event_create(env->context, -1, &join));
-    int next = (env->rank + 1) % env->world;
-    CHECK_OK(env, symmem_stream_begin_capture(a));
-    CHECK_OK(env, symmem_event_record(fork, a));
-    CHECK_OK(env, symmem_stream_wait_event(b, fork));
-    CHECK_OK(env, symmem_barrier(handle, 0, 10000, a));
-    CHECK_OK(env, symmem_put(handle, next, 0, &value, 4, a));
-    /* Ordered after the first by the channel alone. */
-    CHECK_OK(env, symmem_barrier(handle, 0, 10000, b));
-    CHECK_OK(env, symmem_event_record(join, b));
-    CHECK_OK(env, symmem_stream_wait_event(a, join));
-    CHECK_OK(env, symmem_stream_end_capture(a, &graph));
-    /* Nothing ran; an eager barrier is not behind it. */
-    CHECK_OK(env, symmem_barrier(handle, 0, 10000, NULL));
-    for (int i = 1; i <= 3; i++) {
-        value = 10 * i + env->rank;
-        CHECK_OK(env, symmem_graph_launch(graph, i == 2 ? b : a));
-        CHECK_OK(env, symmem_stream_synchronize(i == 2 ? b : a, 10000));
-        CHECK_OK(env, symmem_barrier(handle, 1, 10000, NULL));
-        CHECK(env, *(int *)ptr == 10 * i + (env->rank + env->world - 1) % env->world);
-        CHECK_OK(env, symmem_barrier(handle, 1, 10000, NULL));
-    }
-    /* A second capture starts its own order. */
-    CHECK_OK(env, symmem_graph_destroy(graph));
-    CHECK_OK(env, symmem_stream_begin_capture(b));
-    CHECK_OK(env, symmem_barrier(handle, 0, 10000, b));
-    CHECK_OK(env, symmem_stream_end_capture(b, &graph));
-    /* The graph keeps the memory when all else is gone. */
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
-    CHECK_OK(env, symmem_graph_launch(graph, a));
-    CHECK_OK(env, symmem_stream_synchronize(a, 10000));
-    CHECK_OK(env, symmem_graph_destroy(graph));
-    symmem_event_destroy(fork);
-    symmem_event_destroy(join);
-    CHECK_OK(env, symmem_stream_destroy(a));
-    CHECK_OK(env, symmem_stream_destroy(b));
-}
 
 /* A signal that its own rank waits for in the graph: nothing but that handle is busy meanwhile. */
 static void launch_beside(rank_env *env, symmem_graph *graph, symmem_stream *stream,
@@ -412,11 +217,6 @@ TEST("what is captured at once") {
     run_threads((plan){.world = 1, .body = body_captured_at_once, .backend = &table});
 }
 
-TEST("capture and replay") {
-    run_threads((plan){.world = 3, .body = body_capture});
-    run_processes((plan){.world = 2, .body = body_capture});
-}
-
 /* --- reset fails -------------------------------------------------------------------- */
 
 static symmem_status no_reset(void *instance, const symmem_peers *peers) {
@@ -446,29 +246,6 @@ TEST("reset fails") {
     symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
     table.signal_reset = no_reset;
     run_threads((plan){.world = 2, .body = body_reset_fails, .backend = &table});
-}
-
-/* --- a rank that ends --------------------------------------------------------------- */
-
-static void body_dies(rank_env *env) {
-    void *ptr = NULL;
-    symmem_handle *handle = env_handle(env, &ptr);
-    CHECK_OK(env, symmem_barrier(handle, 0, 10000, NULL));
-    if (env->rank == 1)
-        _exit(0);
-    uint64_t begin_ns = sm_now_ns();
-    symmem_status status = symmem_barrier(handle, 0, 20000, NULL);
-    CHECK(env, status == SYMMEM_PEER_LOST || status == SYMMEM_POISONED);
-    CHECK(env, sm_now_ns() - begin_ns < 3000000000u);
-    /* The other survivor may have ended as well by the time this one looks. */
-    symmem_error_record record = last_record();
-    CHECK(env, status == SYMMEM_POISONED || record.failed_rank == 1 ||
-                   symmem_error_is_missing(&record, 1));
-    symmem_handle_release(handle);
-}
-
-TEST("a rank that ends") {
-    run_processes((plan){.world = 3, .body = body_dies});
 }
 
 /* --- entries that fail -------------------------------------------------------------- */

@@ -163,56 +163,6 @@ TEST("graphs") {
     run_threads((plan){.world = 1, .body = body_graphs});
 }
 
-/* --- finalise ----------------------------------------------------------------------- */
-
-static void body_finalise(rank_env *env) {
-    symmem_context *context = env->context;
-    symmem_stream *stream = NULL, *capturing = NULL;
-    symmem_event *event = NULL;
-    symmem_graph *graph = NULL, *none = NULL;
-    atomic_int count = 0;
-    void *ptr = NULL;
-    bool flag = false;
-    symmem_handle *handle = env_handle(env, &ptr);
-    CHECK_OK(env, symmem_stream_create(context, -1, &stream));
-    CHECK_OK(env, symmem_stream_create(context, -1, &capturing));
-    CHECK_OK(env, symmem_event_create(context, -1, &event));
-    CHECK_OK(env, symmem_stream_begin_capture(stream));
-    CHECK_OK(env, symmem_stream_host_fn(stream, bump, &count));
-    CHECK_OK(env, symmem_stream_end_capture(stream, &graph));
-    CHECK_OK(env, symmem_graph_launch(graph, stream));
-    CHECK_OK(env, symmem_stream_begin_capture(capturing));
-    /* A wait that no peer ends: finalise must not wait for it. */
-    CHECK_OK(env, symmem_wait_signal(handle, 0, 0, 0, stream));
-    uint64_t begin_ns = sm_now_ns();
-    CHECK_OK(env, symmem_finalize(context));
-    CHECK(env, sm_now_ns() - begin_ns < 3000000000u);
-    CHECK(env, atomic_load(&count) == 1);
-    CHECK(env, stream->native == NULL && event->native == NULL && graph->native == NULL);
-    CHECK_STATUS(env, symmem_stream_synchronize(stream, 10), SYMMEM_NOT_INITIALISED);
-    CHECK_STATUS(env, symmem_stream_query(stream, &flag), SYMMEM_NOT_INITIALISED);
-    CHECK_STATUS(env, symmem_event_query(event, &flag), SYMMEM_NOT_INITIALISED);
-    CHECK_STATUS(env, symmem_graph_launch(graph, stream), SYMMEM_NOT_INITIALISED);
-    CHECK_STATUS(env, symmem_stream_end_capture(capturing, &none), SYMMEM_NOT_INITIALISED);
-    CHECK_STATUS(env, symmem_barrier(handle, 0, 10, stream), SYMMEM_NOT_INITIALISED);
-    CHECK_STATUS(env, symmem_stream_create(context, 0, &stream), SYMMEM_NOT_INITIALISED);
-    symmem_handle_release(handle);
-    if (env->plan->argument == 1) {
-        /* The shells outlive the context's user. */
-        symmem_context_free(context);
-        env->context = NULL;
-    }
-    CHECK_OK(env, symmem_graph_destroy(graph));
-    symmem_event_destroy(event);
-    CHECK_OK(env, symmem_stream_destroy(capturing));
-    CHECK_OK(env, symmem_stream_destroy(stream));
-}
-
-TEST("finalise with live objects") {
-    run_threads((plan){.world = 2, .body = body_finalise, .argument = 0});
-    run_threads((plan){.world = 1, .body = body_finalise, .argument = 1});
-}
-
 /* --- the instance ends with the last work ------------------------------------------- */
 
 static pthread_t worker;
