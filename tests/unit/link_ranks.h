@@ -9,6 +9,7 @@
 
 #include <dirent.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -44,6 +45,14 @@ typedef struct rank_env {
     const char *_Atomic meet_point;
     int meet_count;
     int notices;
+    /* What ends after the body. */
+    struct {
+        symmem_handle *handle;
+        void *ptr;
+    } kept[4];
+    symmem_stream *streams[4];
+    int kept_count, stream_count;
+    jmp_buf out; /* of a body that cannot go on */
 } rank_env;
 
 typedef void (*rank_body)(rank_env *env);
@@ -188,11 +197,21 @@ static inline void env_open(rank_env *env) {
     CHECK_OK(env, symmem_group_create(env->context, "world", NULL, 0, NULL, &env->group));
 }
 
+static inline void env_end(rank_env *env) {
+    for (int i = 0; i < env->stream_count; i++)
+        CHECK_OK(env, symmem_stream_destroy(env->streams[i]));
+    for (int i = 0; i < env->kept_count; i++) {
+        symmem_handle_release(env->kept[i].handle);
+        CHECK_OK(env, symmem_free(env->context, env->kept[i].ptr));
+    }
+}
+
 static inline void *env_run(void *arg) {
     rank_env *env = arg;
     env_open(env);
-    if (env->failures == 0)
+    if (env->failures == 0 && setjmp(env->out) == 0)
         env->plan->body(env);
+    env_end(env);
     symmem_context_free(env->context);
     return NULL;
 }
@@ -289,7 +308,28 @@ static inline symmem_handle *env_handle(rank_env *env, void **ptr_p) {
     CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, ptr_p));
     CHECK_OK(env,
              symmem_rendezvous(env->context, *ptr_p, env->group, SYMMEM_TIMEOUT_DEFAULT, &handle));
+    if (handle == NULL)
+        longjmp(env->out, 1);
     return handle;
+}
+
+/* The same, which ends after the body. `ptr_p` may be NULL. */
+static inline symmem_handle *env_kept_handle(rank_env *env, void **ptr_p) {
+    void *ptr = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    env->kept[env->kept_count].ptr = ptr;
+    env->kept[env->kept_count++].handle = handle;
+    if (ptr_p != NULL)
+        *ptr_p = ptr;
+    return handle;
+}
+
+/* It is destroyed after the body. */
+static inline symmem_stream *env_stream(rank_env *env) {
+    symmem_stream *stream = NULL;
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    env->streams[env->stream_count++] = stream;
+    return stream;
 }
 
 static inline symmem_status meet_at(rank_env *env, void *ptr, uint32_t timeout_ms,
@@ -339,6 +379,18 @@ static inline void body_pool(rank_env *env) {
     CHECK_OK(env, symmem_pool_free(pool, two));
     CHECK_OK(env, symmem_pool_destroy(pool));
 }
+
+/* RANKS_TEST("what is checked", .world = 2) { ... }, by each of the ranks that a plan describes,
+ * which are threads and `env`. */
+#define RANKS_TEST(case_name, ...) RANKS_TEST_(case_name, __COUNTER__, run_threads, __VA_ARGS__)
+#define RANKS_TEST_(case_name, place, run, ...)                                                    \
+    RANKS_PLACED_TEST_(case_name, place, run, __VA_ARGS__)
+#define RANKS_PLACED_TEST_(case_name, place, run, ...)                                             \
+    static void body_##place(rank_env *env);                                                       \
+    TEST(case_name) {                                                                              \
+        run((plan){.body = body_##place, __VA_ARGS__});                                            \
+    }                                                                                              \
+    static void body_##place(rank_env *env)
 
 /* The emulation has a device for each of the ranks. */
 __attribute__((constructor)) static void have_devices(void) {

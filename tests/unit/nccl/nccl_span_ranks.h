@@ -138,4 +138,11 @@ static inline void run_apart(rank_body body, int argument) {
     nccl->domain = 0;
 }
 
+static inline void run_planned_apart(plan p) {
+    run_apart(p.body, p.argument);
+}
+
+/* RANKS_TEST of such ranks. */
+#define APART_TEST(case_name) RANKS_TEST_(case_name, __COUNTER__, run_planned_apart, .argument = 0)
+
 #endif

@@ -86,7 +86,7 @@ static void body_odd(rank_env *env) {
 static void body_versions(rank_env *env) {
     void *ptr = NULL, *group = NULL;
     symmem_exchange exchange;
-    symmem_handle *handle = env_handle(env, &ptr);
+    (void)env_kept_handle(env, &ptr);
     nccl_state *state = nccl_state_of(env->context->instance);
     env_meet(env);
     int before = atomic_load(&nccl->inits);
@@ -100,8 +100,6 @@ static void body_versions(rank_env *env) {
     CHECK(env, atomic_load(&nccl->inits) == before);
     env_meet(env);
     state->library.version -= env->rank == 1;
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
 static void body_order(rank_env *env) {

@@ -15,8 +15,6 @@ static void *let_go(void *unused) {
 static void body_held(rank_env *env) {
     void *ptr = NULL;
     symmem_handle *handle = env_handle(env, &ptr);
-    if (handle == NULL)
-        return;
     env_meet(env);
     atomic_store(&nccl->held, 1);
     uint64_t begin_ns = cuda_now_ns();
@@ -49,12 +47,11 @@ static bool is_held(const void *stream) {
 static void body_looked_after(rank_env *env) {
     void *first = NULL, *second = NULL;
     symmem_group *group = NULL;
-    symmem_handle *handle = env_handle(env, &first), *other = NULL;
-    symmem_stream *stream = NULL;
+    (void)env_kept_handle(env, &first), *other = NULL;
     CHECK_OK(env, symmem_group_create(env->context, "passing", NULL, 0, NULL, &group));
     CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &second));
     CHECK_OK(env, symmem_rendezvous(env->context, second, group, 10000, &other));
-    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    symmem_stream *stream = env_stream(env);
     env_meet(env);
     if (env->rank == 0) {
         bool idle = false;
@@ -75,9 +72,6 @@ static void body_looked_after(rank_env *env) {
         CHECK_OK(env, symmem_group_destroy(group));
     }
     env_meet(env);
-    CHECK_OK(env, symmem_stream_destroy(stream));
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, first));
     CHECK_OK(env, symmem_free(env->context, second));
 }
 

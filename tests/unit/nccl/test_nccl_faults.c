@@ -267,7 +267,7 @@ static void body_others_stay(rank_env *env) {
     static const fault hang = {FAKE_REGISTER, FAKE_NEVER_ENDS, 1, 0, ncclSuccess, SYMMEM_TIMEOUT};
     void *ptr = NULL, *second = NULL;
     void *const *buffers = NULL;
-    symmem_handle *handle = env_handle(env, &ptr), *none = NULL;
+    symmem_handle *handle = env_kept_handle(env, &ptr), *none = NULL;
     if (handle == NULL)
         return;
     check_data(env, ptr, handle, 500);
@@ -288,8 +288,6 @@ static void body_others_stay(rank_env *env) {
     if (none != NULL)
         check_data(env, second, none, 600);
     symmem_handle_release(none);
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
     CHECK_OK(env, symmem_free(env->context, second));
 }
 

@@ -204,8 +204,7 @@ TEST("on a stream") {
 
 /* The device does not come to the kernel, and so it would be withdrawn and left behind. */
 static void body_no_stream(rank_env *env) {
-    void *ptr = NULL;
-    symmem_handle *handle = env_handle(env, &ptr);
+    symmem_handle *handle = env_kept_handle(env, NULL);
     begin(env);
     launching = hold_launch;
     short_of = (size_t)env->plan->argument;
@@ -216,8 +215,6 @@ static void body_no_stream(rank_env *env) {
     CHECK_STATUS(env, symmem_barrier(handle, 0, 100, NULL), SYMMEM_TIMEOUT);
     CHECK(env, atomic_load(&launches) == 1);
     end(env);
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
 TEST("without a stream") {
@@ -238,11 +235,10 @@ TEST("without a stream") {
 static void body_half(rank_env *env) {
     int64_t count = 1 << 18; /* a kernel for each step */
     void *ptr = NULL;
-    symmem_stream *stream = NULL;
     symmem_handle *handle = NULL;
     CHECK_OK(env, symmem_alloc(env->context, (size_t)count * 4, -1, NULL, &ptr));
     CHECK_OK(env, meet_at(env, ptr, 5000, &handle));
-    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    symmem_stream *stream = env_stream(env);
     env_meet(env);
     if (env->rank == 0) {
         DLTensor all = {.data = ptr,
@@ -269,7 +265,6 @@ static void body_half(rank_env *env) {
         CHECK_STATUS(env, symmem_handle_reset(handle, 5000), SYMMEM_BUSY);
     env_meet(env);
     CHECK_OK(env, symmem_handle_reset(handle, 5000));
-    CHECK_OK(env, symmem_stream_destroy(stream));
     symmem_handle_release(handle);
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
@@ -365,10 +360,8 @@ static char own[BYTES]; /* ordinary memory, for two pieces */
  * when the call is back. */
 static void body_given_up(rank_env *env) {
     const bool is_unmarked = env->plan->argument != 0;
-    void *ptr = NULL;
-    symmem_stream *stream = NULL;
-    symmem_handle *handle = env_handle(env, &ptr);
-    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    symmem_handle *handle = env_kept_handle(env, NULL);
+    symmem_stream *stream = env_stream(env);
     atomic_store(&held_stream, ((const cuda_stream *)stream->native)->native);
     begin(env);
     fake_fail_calls(is_unmarked ? "cuEventRecord" : "cuMemcpyAsync", is_unmarked ? 0 : 1, 1,
@@ -386,9 +379,6 @@ static void body_given_up(rank_env *env) {
     if (is_unmarked)
         lose_context(env);
     CHECK(env, pending_count(env) == 0);
-    CHECK_OK(env, symmem_stream_destroy(stream));
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
 TEST("it copies to ordinary memory") {
@@ -404,7 +394,7 @@ TEST("it copies to ordinary memory") {
  * good. */
 static void body_kept(rank_env *env) {
     void *first = NULL, *second = NULL;
-    symmem_handle *handle = env_handle(env, &first), *none = NULL;
+    symmem_handle *handle = env_kept_handle(env, &first), *none = NULL;
     CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &second));
     begin(env);
     short_of = sizeof(cuda_pending);
@@ -419,8 +409,6 @@ static void body_kept(rank_env *env) {
     CHECK_OK(env, symmem_handle_reset(handle, 5000));
     CHECK_OK(env, meet_at(env, second, 5000, &none));
     symmem_handle_release(none);
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, first));
     CHECK_OK(env, symmem_free(env->context, second));
 }
 

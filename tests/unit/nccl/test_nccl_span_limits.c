@@ -35,8 +35,7 @@ static const trouble troubles[] = {
 static void reduce_anew(rank_env *env, symmem_handle *handle, void *ptr, symmem_stream *stream) {
     void *other = NULL;
     symmem_handle *second = NULL;
-    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &other));
-    CHECK_OK(env, meet_at(env, other, 10000, &second));
+    second = env_kept_handle(env, &other);
     if (handle == NULL) { /* that is poisoned: the new one */
         handle = second;
         ptr = other;
@@ -47,8 +46,6 @@ static void reduce_anew(rank_env *env, symmem_handle *handle, void *ptr, symmem_
     for (int i = 0; i < N; i++)
         CHECK(env, ((int *)ptr)[i] == sum(env, i));
     env_meet(env);
-    symmem_handle_release(second);
-    CHECK_OK(env, symmem_free(env->context, other));
 }
 
 /* The communicator is gone. */
@@ -77,11 +74,9 @@ static void body_troubles(rank_env *env) {
     const trouble *wanted = &troubles[env->plan->argument];
     void *ptr = NULL;
     symmem_stream *stream = NULL;
-    symmem_handle *handle = env_handle(env, &ptr);
-    if (handle == NULL)
-        return;
+    symmem_handle *handle = env_kept_handle(env, &ptr);
     if (wanted->on_stream)
-        CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+        stream = env_stream(env);
     CHECK_OK(env, reduce_well(env, handle, ptr, stream));
     env_meet(env);
     if (env->rank == 0) {
@@ -111,10 +106,6 @@ static void body_troubles(rank_env *env) {
     env_meet(env);
     CHECK_STATUS(env, reduce_once(env, handle, ptr, stream), SYMMEM_POISONED);
     mend(env, handle, ptr, stream);
-    if (stream != NULL)
-        CHECK_OK(env, symmem_stream_destroy(stream));
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
 TEST("limits") {
@@ -128,9 +119,7 @@ TEST("limits") {
 /* Who did not call has nothing under way, and has to hear of it all the same. */
 static void body_one_calls(rank_env *env) {
     void *ptr = NULL;
-    symmem_handle *handle = env_handle(env, &ptr);
-    if (handle == NULL)
-        return;
+    symmem_handle *handle = env_kept_handle(env, &ptr);
     CHECK_OK(env, reduce_well(env, handle, ptr, NULL));
     env_meet(env);
     if (env->rank == 0)
@@ -140,8 +129,6 @@ static void body_one_calls(rank_env *env) {
         reduce_anew(env, NULL, NULL, NULL);
     mend(env, handle, ptr, NULL);
     env_meet(env);
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
 TEST("one rank calls") {
@@ -153,13 +140,11 @@ TEST("one rank calls") {
 }
 
 /* A call that waits in NCCL for its peers does not keep another one beyond its limit. */
-static void body_beside(rank_env *env) {
+APART_TEST("one call beside another") {
     void *pa = NULL, *pb = NULL;
-    symmem_stream *stream = NULL;
-    symmem_handle *a = env_handle(env, &pa), *b = NULL;
-    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &pb));
-    CHECK_OK(env, meet_at(env, pb, 10000, &b));
-    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    symmem_handle *a = env_kept_handle(env, &pa), *b = NULL;
+    b = env_kept_handle(env, &pb);
+    symmem_stream *stream = env_stream(env);
     CHECK_OK(env, reduce_well(env, a, pa, NULL));
     if (env->rank == 0) {
         nccl->way = FAKE_RUNS_ON;
@@ -179,15 +164,6 @@ static void body_beside(rank_env *env) {
         nccl->call = FAKE_NO_CALL;
     }
     env_meet(env);
-    CHECK_OK(env, symmem_stream_destroy(stream));
-    symmem_handle_release(a);
-    symmem_handle_release(b);
-    CHECK_OK(env, symmem_free(env->context, pa));
-    CHECK_OK(env, symmem_free(env->context, pb));
-}
-
-TEST("one call beside another") {
-    run_apart(body_beside, 0);
 }
 
 static atomic_bool is_over, has_returned;
@@ -226,10 +202,9 @@ static void body_behind(rank_env *env) {
     const bool without = env->plan->argument == NO_LIMIT;
     void *pa = NULL, *pb = NULL;
     pthread_t thread;
-    symmem_handle *a = env_handle(env, &pa), *b = NULL;
+    symmem_handle *a = env_kept_handle(env, &pa), *b = NULL;
     other_call first = {env, a, pa, without ? 0 : 7000, SYMMEM_OK};
-    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &pb));
-    CHECK_OK(env, meet_at(env, pb, 10000, &b));
+    b = env_kept_handle(env, &pb);
     CHECK_OK(env, reduce_well(env, a, pa, NULL));
     env_meet(env);
     if (env->rank == 0) {
@@ -251,10 +226,6 @@ static void body_behind(rank_env *env) {
     CHECK_OK(env, symmem_handle_reset(b, 5000));
     mend(env, a, pa, NULL);
     env_meet(env);
-    symmem_handle_release(a);
-    symmem_handle_release(b);
-    CHECK_OK(env, symmem_free(env->context, pa));
-    CHECK_OK(env, symmem_free(env->context, pb));
 }
 
 /* A handle and a stream on which a collective has gone well. */
@@ -267,6 +238,7 @@ static symmem_handle *begin_on_stream(rank_env *env, void **ptr, symmem_stream *
 }
 
 static void end_on_stream(rank_env *env, symmem_handle *handle, void *ptr, symmem_stream *stream) {
+
     CHECK_OK(env, symmem_stream_destroy(stream));
     symmem_handle_release(handle);
     CHECK_OK(env, symmem_free(env->context, ptr));
@@ -361,9 +333,8 @@ static void body_no_callback(rank_env *env) {
 static void body_no_turn(rank_env *env) {
     void *pa = NULL, *pb = NULL;
     pthread_t thread;
-    symmem_handle *a = env_handle(env, &pa), *b = NULL;
-    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &pb));
-    CHECK_OK(env, meet_at(env, pb, 10000, &b));
+    symmem_handle *a = env_kept_handle(env, &pa), *b = NULL;
+    b = env_kept_handle(env, &pb);
     CHECK_OK(env, reduce_well(env, a, pa, NULL));
     env_meet(env);
     if (env->rank == 0) {
@@ -377,17 +348,13 @@ static void body_no_turn(rank_env *env) {
     env_meet(env);
     mend(env, a, pa, NULL);
     env_meet(env);
-    symmem_handle_release(a);
-    symmem_handle_release(b);
-    CHECK_OK(env, symmem_free(env->context, pa));
-    CHECK_OK(env, symmem_free(env->context, pb));
 }
 
 /* The driver refuses a call when it is about to begin, which its peers do not know: nobody goes on
  * there, for their next call would meet this one in NCCL. */
 static void body_no_begin(rank_env *env) {
     void *ptr = NULL;
-    symmem_handle *handle = env_handle(env, &ptr);
+    symmem_handle *handle = env_kept_handle(env, &ptr);
     CHECK_OK(env, reduce_well(env, handle, ptr, NULL));
     env_meet(env);
     if (env->rank == 0) {
@@ -399,8 +366,6 @@ static void body_no_begin(rank_env *env) {
     env_meet(env);
     reduce_anew(env, handle, ptr, NULL);
     env_meet(env);
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
 TEST("one call behind another") {
@@ -432,11 +397,9 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
 }
 
 /* No rank has called by then, so the next call is everybody's. */
-static void body_no_thread(rank_env *env) {
+APART_TEST("no thread for the limits") {
     void *ptr = NULL;
-    symmem_handle *handle = env_handle(env, &ptr);
-    if (handle == NULL)
-        return;
+    symmem_handle *handle = env_kept_handle(env, &ptr);
     is_short = true;
     CHECK_STATUS(env, reduce_once(env, handle, ptr, NULL), SYMMEM_LIMIT);
     is_short = false;
@@ -445,12 +408,6 @@ static void body_no_thread(rank_env *env) {
     env_meet(env);
     CHECK_OK(env, reduce_well(env, handle, ptr, NULL));
     env_meet(env);
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
-}
-
-TEST("no thread for the limits") {
-    run_apart(body_no_thread, 0);
 }
 
 /* --- a device that is lost ---------------------------------------------------------- */
@@ -623,11 +580,9 @@ static void leave_together(int ranks) {
 static void body_ends(rank_env *env) {
     void *ptr = NULL;
     symmem_stream *stream = NULL;
-    symmem_handle *handle = env_handle(env, &ptr);
-    if (handle == NULL)
-        return;
+    symmem_handle *handle = env_kept_handle(env, &ptr);
     if ((env->plan->argument & ON_STREAM) != 0)
-        CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+        stream = env_stream(env);
     CHECK_OK(env, symmem_group_barrier(env->group, 20000));
     bool nccl_first = (env->plan->argument & NCCL_FIRST) != 0;
     if (env->rank == 1 && nccl_first)
@@ -653,10 +608,6 @@ static void body_ends(rank_env *env) {
     CHECK(env, last_record().failed_rank == 1);
     CHECK(env, cuda_now_ns() - begin_ns < 4000 * CUDA_NS_PER_MS);
     leave_together(2);
-    if (stream != NULL)
-        CHECK_OK(env, symmem_stream_destroy(stream));
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
 TEST("ranks end") {

@@ -218,9 +218,8 @@ static void count_check(void *instance, const symmem_peers *peers) {
 }
 
 static void body_signals(rank_env *env) {
-    void *ptr = NULL;
     symmem_stream *stream = NULL;
-    symmem_handle *handle = env_handle(env, &ptr);
+    symmem_handle *handle = env_kept_handle(env, NULL);
     CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
     CHECK_OK(env, symmem_barrier(handle, 0, 10000, stream));
     CHECK_OK(env, symmem_stream_synchronize(stream, 10000));
@@ -231,8 +230,6 @@ static void body_signals(rank_env *env) {
     CHECK_OK(env, symmem_stream_destroy(stream));
     CHECK_OK(env, symmem_handle_reset(handle, 10000));
     CHECK_OK(env, symmem_barrier(handle, 0, 10000, NULL));
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
 TEST("signals") {
@@ -262,9 +259,8 @@ static void wait_until_open(void *open) {
 
 /* However many operations fail, the peers are told once, and again after a reset. */
 static void body_poisoned(rank_env *env) {
-    void *ptr = NULL;
     symmem_stream *streams[2] = {NULL, NULL};
-    symmem_handle *handle = env_handle(env, &ptr);
+    symmem_handle *handle = env_kept_handle(env, NULL);
     for (int i = 0; i < 2; i++)
         CHECK_OK(env, symmem_stream_create(env->context, -1, &streams[i]));
     for (int round = 1; round <= 2; round++) {
@@ -282,8 +278,6 @@ static void body_poisoned(rank_env *env) {
     }
     for (int i = 0; i < 2; i++)
         CHECK_OK(env, symmem_stream_destroy(streams[i]));
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
 TEST("peers are told of a poisoning once") {
@@ -309,8 +303,7 @@ static symmem_status reset_or_busy(void *instance, const symmem_peers *peers) {
 /* A rank that was reset before another one could not be has forgotten what it had told. Who waits
  * longer than the other is poisoned by it: either failure is the first of its rank. */
 static void body_half_reset(rank_env *env) {
-    void *ptr = NULL;
-    symmem_handle *handle = env_handle(env, &ptr);
+    symmem_handle *handle = env_kept_handle(env, NULL);
     symmem_status waited = symmem_wait_signal(handle, 1 - env->rank, 0, 20, NULL);
     CHECK(env, waited == SYMMEM_TIMEOUT || waited == SYMMEM_POISONED);
     CHECK(env, own_poisonings == 1 && last_record().status == waited);
@@ -321,8 +314,6 @@ static void body_half_reset(rank_env *env) {
     reset_is_busy = false;
     CHECK_OK(env, symmem_handle_reset(handle, 10000));
     CHECK_OK(env, symmem_barrier(handle, 0, 10000, NULL));
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
 TEST("peers are told again after half a reset") {
@@ -379,11 +370,9 @@ static void slow_work(void *arg) {
 /* Nothing could wait for such work later: the call does. */
 static void body_unmarked(rank_env *env) {
     atomic_bool done = false;
-    void *ptr = NULL;
-    symmem_stream *stream = NULL;
     symmem_graph *graph = NULL;
-    symmem_handle *handle = env_handle(env, &ptr);
-    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    symmem_handle *handle = env_kept_handle(env, NULL);
+    symmem_stream *stream = env_stream(env);
     CHECK_OK(env, symmem_stream_begin_capture(stream));
     CHECK_OK(env, symmem_stream_host_fn(stream, slow_work, &done));
     CHECK_OK(env, symmem_stream_end_capture(stream, &graph));
@@ -400,9 +389,6 @@ static void body_unmarked(rank_env *env) {
     CHECK_OK(env, symmem_barrier(handle, 0, 10000, NULL));
     CHECK_OK(env, symmem_graph_launch(graph, stream));
     CHECK_OK(env, symmem_graph_destroy(graph));
-    CHECK_OK(env, symmem_stream_destroy(stream));
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
 TEST("an end that cannot be marked") {
@@ -458,7 +444,7 @@ static symmem_status do_half(int what, symmem_handle *handle, void *ptr, symmem_
 static void body_half(rank_env *env) {
     void *ptr = NULL;
     symmem_stream *streams[2] = {NULL, NULL};
-    symmem_handle *handle = env_handle(env, &ptr);
+    symmem_handle *handle = env_kept_handle(env, &ptr);
     for (int i = 0; i < 2; i++)
         CHECK_OK(env, symmem_stream_create(env->context, -1, &streams[i]));
     for (int i = 0; i < 2 * HALVES; i++) {
@@ -476,8 +462,6 @@ static void body_half(rank_env *env) {
     }
     for (int i = 0; i < 2; i++)
         CHECK_OK(env, symmem_stream_destroy(streams[i]));
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
 TEST("a call fails behind a part of its work") {
@@ -498,15 +482,13 @@ static void destroy_after_work(void *instance, void *graph) {
 }
 
 static void body_destroyed_graph(rank_env *env) {
-    symmem_stream *stream = NULL;
     symmem_graph *graph = NULL;
-    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    symmem_stream *stream = env_stream(env);
     CHECK_OK(env, symmem_stream_begin_capture(stream));
     CHECK_OK(env, symmem_stream_host_fn(stream, slow_work, &launched_work_done));
     CHECK_OK(env, symmem_stream_end_capture(stream, &graph));
     CHECK_OK(env, symmem_graph_launch(graph, stream));
     CHECK_OK(env, symmem_graph_destroy(graph));
-    CHECK_OK(env, symmem_stream_destroy(stream));
 }
 
 TEST("a graph is destroyed after its launch") {

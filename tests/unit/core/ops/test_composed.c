@@ -54,7 +54,7 @@ static symmem_status gather(rank_env *env, symmem_handle *handle, int32_t *in, i
 
 static void body_without(rank_env *env) {
     void *ptr = NULL;
-    symmem_handle *handle = env_handle(env, &ptr);
+    symmem_handle *handle = env_kept_handle(env, &ptr);
     int32_t in[COUNT], *own = ptr, *out = calloc((size_t)env->world, sizeof in);
     tensor input, result;
     fill(in, env->rank);
@@ -78,8 +78,6 @@ static void body_without(rank_env *env) {
                  SYMMEM_UNSUPPORTED);
     CHECK_OK(env, symmem_barrier(handle, 0, LIMIT_MS, NULL));
     free(out);
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
 TEST("without collectives") {
@@ -102,8 +100,7 @@ static symmem_status slow_barrier(void *instance, const symmem_peers *peers, int
 }
 
 static void body_given(rank_env *env) {
-    void *ptr = NULL;
-    symmem_handle *handle = env_handle(env, &ptr);
+    symmem_handle *handle = env_kept_handle(env, NULL);
     int32_t in[COUNT], *out = calloc((size_t)env->world, sizeof in);
     fill(in, env->rank);
     seen_count = 0;
@@ -127,8 +124,6 @@ static void body_given(rank_env *env) {
     env_meet(env);
     CHECK_OK(env, symmem_handle_reset(handle, LIMIT_MS));
     free(out);
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
 TEST("what the entries are given") {

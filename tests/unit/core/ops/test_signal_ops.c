@@ -9,10 +9,9 @@ static symmem_fault make_fault(symmem_status status, int32_t channel) {
         .operation = "wait_signal", .status = status, .channel = channel, .failed_rank = -1};
 }
 
-static void body_records(rank_env *env) {
-    void *ptr = NULL;
+RANKS_TEST("records", .world = 3) {
     symmem_error_record record;
-    symmem_handle *handle = env_handle(env, &ptr);
+    symmem_handle *handle = env_kept_handle(env, NULL);
     const symmem_peers *peers = &handle->link->peers;
     symmem_fault fault = make_fault(SYMMEM_PEER_LOST, 0);
     CHECK(env, !sm_link_is_poisoned(peers));
@@ -45,11 +44,6 @@ static void body_records(rank_env *env) {
     env_meet(env);
     CHECK_OK(env, symmem_handle_reset(handle, 10000));
     CHECK_OK(env, symmem_barrier(handle, 0, 10000, NULL));
-    symmem_handle_release(handle);
-}
-
-TEST("records") {
-    run_threads((plan){.world = 3, .body = body_records});
 }
 
 /* Both calls are under way before either one's limit begins. */
@@ -75,13 +69,12 @@ static void *wait_on_one(void *arg) {
 static void body_own_record(rank_env *env) {
     void *ptr = NULL, *result = NULL;
     pthread_t thread;
-    symmem_handle *handle = env_handle(env, &ptr);
+    symmem_handle *handle = env_kept_handle(env, &ptr);
     CHECK(env, pthread_create(&thread, NULL, wait_on_one, handle) == 0);
     CHECK(env, symmem_wait_signal(handle, 0, 0, 30, NULL) != SYMMEM_OK);
     CHECK(env, last_record().channel == 0);
     pthread_join(thread, &result);
     CHECK(env, result == handle);
-    symmem_handle_release(handle);
 }
 
 TEST("a call gets its own record") {
@@ -99,10 +92,10 @@ static void *hold_channel(void *arg) {
 }
 
 /* A call under way in another thread: the channel is taken. */
-static void body_taken(rank_env *env) {
+RANKS_TEST("a channel that is taken", .world = 1) {
     void *ptr = NULL, *result = NULL;
     pthread_t thread;
-    symmem_handle *handle = env_handle(env, &ptr);
+    symmem_handle *handle = env_kept_handle(env, &ptr);
     CHECK(env, pthread_create(&thread, NULL, hold_channel, handle) == 0);
     for (int i = 0; i < 1000 && symmem_handle_reset(handle, 1000) != SYMMEM_BUSY; i++)
         sm_sleep_ns(1000000);
@@ -115,11 +108,6 @@ static void body_taken(rank_env *env) {
     CHECK(env, result == NULL);
     CHECK_OK(env, symmem_handle_reset(handle, 1000));
     CHECK_OK(env, symmem_barrier(handle, 0, 1000, NULL));
-    symmem_handle_release(handle);
-}
-
-TEST("a channel that is taken") {
-    run_threads((plan){.world = 1, .body = body_taken});
 }
 
 /* --- capture ------------------------------------------------------------------------ */
@@ -136,7 +124,7 @@ static void launch_beside(rank_env *env, symmem_graph *graph, symmem_stream *str
 }
 
 /* Of two captures at once each graph knows its own handle, and not the other's. */
-static void body_two_captures(rank_env *env) {
+RANKS_TEST("two captures at once", .world = 1) {
     void *memory[2];
     symmem_handle *handles[2];
     symmem_stream *streams[2];
@@ -159,10 +147,6 @@ static void body_two_captures(rank_env *env) {
         symmem_handle_release(handles[i]);
         CHECK_OK(env, symmem_free(env->context, memory[i]));
     }
-}
-
-TEST("two captures at once") {
-    run_threads((plan){.world = 1, .body = body_two_captures});
 }
 
 /* What another thread does once the backend captures: here it is this one, in the entry. */
@@ -225,8 +209,7 @@ static symmem_status no_reset(void *instance, const symmem_peers *peers) {
 }
 
 static void body_reset_fails(rank_env *env) {
-    void *ptr = NULL;
-    symmem_handle *handle = env_handle(env, &ptr);
+    symmem_handle *handle = env_kept_handle(env, NULL);
     if (env->rank != 0)
         CHECK_STATUS(env, symmem_handle_reset(handle, 100), SYMMEM_TIMEOUT);
     env_meet(env);
@@ -239,7 +222,6 @@ static void body_reset_fails(rank_env *env) {
     /* Half reset is unusable. */
     CHECK(env, symmem_handle_status(handle, NULL) == SYMMEM_BACKEND);
     CHECK_STATUS(env, symmem_handle_reset(NULL, 100), SYMMEM_INVALID_ARGUMENT);
-    symmem_handle_release(handle);
 }
 
 TEST("reset fails") {
@@ -284,12 +266,11 @@ static symmem_status no_query(void *instance, void *event, bool *reached_p) {
 enum { NO_ORDER, NO_RECORD, NO_BARRIER, NO_ID, NO_WAIT, NO_QUERY, NO_COUNT };
 
 static void body_entries(rank_env *env) {
-    void *ptr = NULL;
     int kind = env->plan->argument;
     symmem_stream *a = NULL, *b = NULL;
-    symmem_handle *handle = env_handle(env, &ptr);
-    CHECK_OK(env, symmem_stream_create(env->context, -1, &a));
-    CHECK_OK(env, symmem_stream_create(env->context, -1, &b));
+    symmem_handle *handle = env_kept_handle(env, NULL);
+    a = env_stream(env);
+    b = env_stream(env);
     bool at_once = kind == NO_RECORD || kind == NO_BARRIER || kind == NO_ID;
     CHECK_STATUS(env, symmem_barrier(handle, 0, 1000, a), at_once ? SYMMEM_BACKEND : SYMMEM_OK);
     CHECK(env, !at_once || strcmp(last_record().operation, "barrier") == 0);
@@ -299,9 +280,6 @@ static void body_entries(rank_env *env) {
         CHECK_STATUS(env, symmem_barrier(handle, 0, 1000, NULL), SYMMEM_BACKEND);
     if (kind == NO_QUERY)
         CHECK_STATUS(env, symmem_handle_reset(handle, 1000), SYMMEM_BACKEND);
-    CHECK_OK(env, symmem_stream_destroy(a));
-    CHECK_OK(env, symmem_stream_destroy(b));
-    symmem_handle_release(handle);
 }
 
 TEST("entries that fail") {
@@ -338,10 +316,8 @@ static symmem_status late_query(void *instance, void *event, bool *reached_p) {
 }
 
 static void body_late_mark(rank_env *env) {
-    void *ptr = NULL;
-    symmem_stream *stream = NULL;
-    symmem_handle *handle = env_handle(env, &ptr);
-    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    symmem_handle *handle = env_kept_handle(env, NULL);
+    symmem_stream *stream = env_stream(env);
     CHECK_OK(env, symmem_barrier(handle, 0, 1000, stream));
     CHECK_OK(env, symmem_stream_synchronize(stream, 5000));
     late_answers = 2;
@@ -352,8 +328,6 @@ static void body_late_mark(rank_env *env) {
     CHECK_STATUS(env, symmem_handle_reset(handle, 10), SYMMEM_BUSY);
     CHECK(env, late_answers >= 1000000 - 10);
     late_answers = 0;
-    CHECK_OK(env, symmem_stream_destroy(stream));
-    symmem_handle_release(handle);
 }
 
 TEST("a mark that is behind") {

@@ -40,7 +40,7 @@ static DLTensor words(void *data, int64_t *shape) {
 
 static void body_failing(rank_env *env) {
     void *ptr = NULL;
-    symmem_handle *handle = env_handle(env, &ptr);
+    symmem_handle *handle = env_kept_handle(env, &ptr);
     symmem_handle_info info;
     int64_t shape = 4;
     int value = 0;
@@ -59,7 +59,6 @@ static void body_failing(rank_env *env) {
     CHECK_STATUS(env,
                  symmem_get_remote_tensor(handle, 1 - env->rank, 1, &shape, SYMMEM_UINT8, 0, &view),
                  SYMMEM_UNREACHABLE);
-    symmem_handle_release(handle);
 }
 
 TEST("entries that fail") {
@@ -73,7 +72,7 @@ TEST("entries that fail") {
 
 /* --- fills -------------------------------------------------------------------------- */
 
-static void body_fill(rank_env *env) {
+RANKS_TEST("fills", .world = 1) {
     symmem_context *context = env->context;
     symmem_stream *stream = NULL;
     uint32_t host[8] = {0};
@@ -138,8 +137,4 @@ static void body_fill(rank_env *env) {
     for (int i = 0; i < 8; i++)
         CHECK(env, host[i] == 0);
     CHECK_OK(env, symmem_stream_destroy(stream));
-}
-
-TEST("fills") {
-    run_threads((plan){.world = 1, .body = body_fill});
 }

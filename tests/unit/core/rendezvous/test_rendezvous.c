@@ -17,7 +17,7 @@ static void *meet_in_thread(void *arg) {
     return NULL;
 }
 
-static void body_two_threads(rank_env *env) {
+RANKS_TEST("two threads, one rendezvous", .world = 2) {
     void *ptr = NULL;
     pthread_t thread;
     rank_env other = *env;
@@ -30,10 +30,6 @@ static void body_two_threads(rank_env *env) {
     CHECK(env, handle != NULL && sm_list_empty(&handle->link->node) == false);
     symmem_handle_release(handle);
     CHECK_OK(env, symmem_free(env->context, ptr));
-}
-
-TEST("two threads, one rendezvous") {
-    run_threads((plan){.world = 2, .body = body_two_threads});
 }
 
 /* --- absent ranks and faults -------------------------------------------------------- */
@@ -82,13 +78,9 @@ TEST("fault at each point on each rank") {
                                .multicast = point % 2});
 }
 
-static void body_after_commit(rank_env *env) {
+RANKS_TEST("after the commit nothing fails", .world = 2) {
     env->fault_point = "rendezvous.commit.after";
     env->fault_status = SYMMEM_PERMISSION;
     check_works(env);
     CHECK(env, env->fault_hits == 1);
-}
-
-TEST("after the commit nothing fails") {
-    run_threads((plan){.world = 2, .body = body_after_commit});
 }

@@ -2,7 +2,7 @@
 /* A view that outlives its context. */
 #include "link_ranks.h"
 
-static void body_finalised(rank_env *env) {
+RANKS_TEST("after finalise", .world = 1) {
     void *ptr = NULL;
     DLManagedTensor *t = NULL, *other = NULL;
     symmem_handle *handle = env_handle(env, &ptr);
@@ -13,8 +13,4 @@ static void body_finalised(rank_env *env) {
     symmem_handle_release(handle);
     *(char *)t->dl_tensor.data = 1;
     t->deleter(t);
-}
-
-TEST("after finalise") {
-    run_threads((plan){.world = 1, .body = body_finalised});
 }

@@ -11,7 +11,7 @@ static void hold(void *arg) {
         sm_sleep_ns(1000000);
 }
 
-static void body_streams(rank_env *env) {
+RANKS_TEST("streams", .world = 1) {
     symmem_context *context = env->context;
     symmem_stream *stream = NULL;
     atomic_int count = 0, gate = 0;
@@ -44,11 +44,7 @@ static void body_streams(rank_env *env) {
     CHECK_OK(env, symmem_stream_destroy(NULL));
 }
 
-TEST("streams") {
-    run_threads((plan){.world = 1, .body = body_streams});
-}
-
-static void body_events(rank_env *env) {
+RANKS_TEST("events", .world = 1) {
     symmem_context *context = env->context;
     symmem_stream *a = NULL, *b = NULL;
     symmem_event *event = NULL;
@@ -94,11 +90,7 @@ static void body_events(rank_env *env) {
     CHECK_OK(env, symmem_stream_destroy(b));
 }
 
-TEST("events") {
-    run_threads((plan){.world = 1, .body = body_events});
-}
-
-static void body_graphs(rank_env *env) {
+RANKS_TEST("graphs", .world = 1) {
     symmem_context *context = env->context;
     symmem_stream *a = NULL, *b = NULL;
     symmem_event *event = NULL;
@@ -157,10 +149,6 @@ static void body_graphs(rank_env *env) {
     CHECK_OK(env, symmem_graph_destroy(NULL));
     symmem_event_destroy(event);
     CHECK_OK(env, symmem_stream_destroy(b));
-}
-
-TEST("graphs") {
-    run_threads((plan){.world = 1, .body = body_graphs});
 }
 
 /* --- the instance ends with the last work ------------------------------------------- */
