@@ -47,7 +47,8 @@ static bool is_held(const void *stream) {
 static void body_looked_after(rank_env *env) {
     void *first = NULL, *second = NULL;
     symmem_group *group = NULL;
-    (void)env_kept_handle(env, &first), *other = NULL;
+    (void)env_kept_handle(env, &first);
+    symmem_handle *other = NULL;
     CHECK_OK(env, symmem_group_create(env->context, "passing", NULL, 0, NULL, &group));
     CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &second));
     CHECK_OK(env, symmem_rendezvous(env->context, second, group, 10000, &other));
