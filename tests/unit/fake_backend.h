@@ -58,19 +58,15 @@ static symmem_status fake_open(const symmem_host *host, const symmem_backend_con
 }
 
 static void fake_close(void *instance) {
-    (void)instance;
     atomic_fetch_add(&fake.closed, 1);
 }
 
 static symmem_status fake_device_count(void *instance, int32_t *count_p) {
-    (void)instance;
     *count_p = fake.devices;
     return fake.count_fails;
 }
 
 static symmem_status fake_device_info(void *instance, int32_t device, symmem_device_info *info_p) {
-    (void)instance;
-    (void)device;
     info_p->device_type = 1; /* kDLCPU */
     info_p->multicast = fake.multicast;
     return fake.info_fails;
@@ -84,7 +80,6 @@ static uint64_t fake_now_ns(void) {
 
 static symmem_status fake_memory_alloc(void *instance, int32_t device, size_t bytes,
                                        symmem_memory *memory) {
-    (void)instance;
     fake.alloc_asked_ns = fake_now_ns();
     fake.alloc_deadline_ns = fake.host->deadline_ns(fake.host);
     if (fake.alloc_fails == SYMMEM_NO_SPACE)
@@ -106,27 +101,21 @@ static symmem_status fake_memory_alloc(void *instance, int32_t device, size_t by
 }
 
 static void fake_memory_release(void *instance, symmem_memory *memory) {
-    (void)instance;
     if (!memory->imported)
         free(memory->priv);
     atomic_fetch_add(&fake.released, 1);
 }
 
 static symmem_status fake_export(void *instance, symmem_memory *memory, symmem_share *share) {
-    (void)instance;
     share->kind = SYMMEM_SHARE_BYTES;
     memcpy(share->bytes, &memory->ptr, sizeof memory->ptr);
     return SYMMEM_OK;
 }
 
-static void fake_share_close(void *instance, symmem_share *share) {
-    (void)instance;
-    (void)share;
-}
+static void fake_share_close(void *instance, symmem_share *share) {}
 
 static symmem_status fake_import(void *instance, int32_t device, const symmem_share *share,
                                  size_t bytes, symmem_memory *memory) {
-    (void)instance;
     void *ptr;
     memcpy(&ptr, share->bytes, sizeof ptr);
     *memory =
@@ -135,58 +124,40 @@ static symmem_status fake_import(void *instance, int32_t device, const symmem_sh
 }
 
 static size_t fake_signal_bytes(void *instance, int32_t world_size, int32_t channel_count) {
-    (void)instance;
     return (size_t)world_size * (size_t)channel_count * 4;
 }
 
 static symmem_status fake_peers_open(void *instance, symmem_peers *peers, void **buffers_dev_p,
                                      void **pads_dev_p) {
-    (void)instance;
     memcpy(buffers_dev_p, &peers->buffers, sizeof(*buffers_dev_p));
     memcpy(pads_dev_p, &peers->pads, sizeof(*pads_dev_p));
     return SYMMEM_OK;
 }
 
-static void fake_peers_close(void *instance, symmem_peers *peers) {
-    (void)instance;
-    (void)peers;
-}
+static void fake_peers_close(void *instance, symmem_peers *peers) {}
 
 static symmem_status fake_barrier(void *instance, const symmem_peers *peers, int32_t channel,
                                   const symmem_exec *exec) {
-    (void)instance;
-    (void)peers;
-    (void)channel;
-    (void)exec;
     return SYMMEM_OK;
 }
 
 static symmem_status fake_signal(void *instance, const symmem_peers *peers, int32_t rank,
                                  int32_t channel, const symmem_exec *exec) {
-    (void)rank;
     return fake_barrier(instance, peers, channel, exec);
 }
 
 static symmem_status fake_signal_reset(void *instance, const symmem_peers *peers) {
-    (void)instance;
-    (void)peers;
     return SYMMEM_OK;
 }
 
 static symmem_status fake_copy(void *instance, int32_t device, void *dst, const void *src,
                                size_t bytes, const symmem_exec *exec) {
-    (void)instance;
-    (void)device;
-    (void)exec;
     memmove(dst, src, bytes);
     return SYMMEM_OK;
 }
 
 static symmem_status fake_memset32(void *instance, int32_t device, void *dst, uint32_t value,
                                    size_t count, const symmem_exec *exec) {
-    (void)instance;
-    (void)device;
-    (void)exec;
     for (size_t i = 0; i < count; i++)
         ((uint32_t *)dst)[i] = value;
     return SYMMEM_OK;
@@ -200,36 +171,23 @@ static symmem_status fake_write_value32(void *instance, int32_t device, void *ds
 /* --- streams, in name only ---------------------------------------------------------- */
 
 static symmem_status fake_make(void *instance, int32_t device, void **object_p) {
-    (void)device;
     *object_p = instance;
     return SYMMEM_OK;
 }
 
-static void fake_end(void *instance, void *object) {
-    (void)instance;
-    (void)object;
-}
+static void fake_end(void *instance, void *object) {}
 
 static symmem_status fake_stream_synchronize(void *instance, void *stream, uint32_t timeout_ms,
                                              symmem_error_record *record_p) {
-    (void)instance;
-    (void)stream;
-    (void)timeout_ms;
-    (void)record_p;
     return SYMMEM_OK;
 }
 
 static symmem_status fake_query(void *instance, void *object, bool *yes_p) {
-    (void)instance;
-    (void)object;
     *yes_p = true;
     return SYMMEM_OK;
 }
 
 static symmem_status fake_device_synchronize(void *instance, int32_t device, uint32_t timeout_ms) {
-    (void)instance;
-    (void)device;
-    (void)timeout_ms;
     atomic_fetch_add(&fake.synchronised, 1);
     if (fake.sync_fails != SYMMEM_OK)
         return fake.host->fail(fake.host, fake.sync_fails, 0, "fake_sync", "still running");
@@ -237,28 +195,20 @@ static symmem_status fake_device_synchronize(void *instance, int32_t device, uin
 }
 
 static symmem_status fake_two(void *instance, void *a, void *b) {
-    (void)instance;
-    (void)a;
-    (void)b;
     return SYMMEM_OK;
 }
 
 static symmem_status fake_event_synchronize(void *instance, void *event, uint32_t timeout_ms) {
-    (void)timeout_ms;
     return fake_two(instance, event, NULL);
 }
 
 static symmem_status fake_group_open(void *instance, const symmem_exchange *exchange,
                                      int32_t device, void **group_p) {
-    (void)exchange;
-    (void)device;
     *group_p = instance;
     return SYMMEM_OK;
 }
 
 static void fake_group_close(void *instance, void *group) {
-    (void)instance;
-    (void)group;
     atomic_fetch_add(&fake.groups_closed, 1);
 }
 

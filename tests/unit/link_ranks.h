@@ -8,16 +8,7 @@
 #define SYMMEM_TESTS_LINK_RANKS_H
 
 #include <dirent.h>
-#include <pthread.h>
 #include <setjmp.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "folder.h"
 #include "objects.h"
@@ -164,7 +155,6 @@ static inline symmem_status env_point(void *arg, const char *point) {
 
 static inline void env_log(void *arg, const char *line) {
     rank_env *env = arg;
-    (void)line;
     env->notices++;
 }
 

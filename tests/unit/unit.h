@@ -6,7 +6,6 @@
 #include "fake_backend.h"
 #include "unit_main.h"
 
-#include <CUnit/CUnit.h>
 #include <symmem/symmem.h>
 
 /* A call must answer `expected` and, if that is a failure, record it under `name`. */

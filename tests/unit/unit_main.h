@@ -1,9 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A test program: one suite, of the cases that its file defines, in their order there. */
+/* A test program: one suite, of the cases that its file defines, in their order there; and what
+ * tests use of CUnit and of the system. */
 #ifndef UNIT_MAIN_H
 #define UNIT_MAIN_H
 
 #include <CUnit/Basic.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#ifndef __cplusplus
+#include <stdatomic.h>
+#endif
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 #ifdef __cplusplus
 extern "C" {

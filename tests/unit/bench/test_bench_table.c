@@ -4,9 +4,6 @@
 #include "tune.h"
 #include "unit.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* Medians of which one-shot is faster for the first `crossover` sizes. */
 static void set_cells(tune_data *data, int world, int place, int crossover) {
     for (int i = 0; i < data->size_count; i++) {

@@ -39,7 +39,6 @@ static CUresult CUDAAPI launch_kernel(CUfunction function, unsigned int blocks, 
                                       unsigned int z, unsigned int threads, unsigned int block_y,
                                       unsigned int block_z, unsigned int shared_bytes,
                                       CUstream stream, void **params, void **extra) {
-    (void)y, (void)z, (void)block_y, (void)block_z, (void)shared_bytes, (void)stream, (void)extra;
     if (fake.launches == fake.fail_launch)
         return CUDA_ERROR_LAUNCH_FAILED;
     fake.launches++;
@@ -65,7 +64,6 @@ static void run_fill(const void *args) {
 static CUresult CUDAAPI set_bytes(CUdeviceptr dst, unsigned char value, size_t bytes,
                                   CUstream stream) {
     const fill wanted = {dst, bytes, value};
-    (void)stream;
     if (!fake.capturing) {
         run_fill(&wanted);
         return CUDA_SUCCESS;
@@ -85,21 +83,18 @@ static CUfunction function_of(host_kernel kernel) {
 
 static symmem_status fail(const symmem_host *host, symmem_status status, int system_errno,
                           const char *operation, const char *format, ...) {
-    (void)host, (void)system_errno, (void)operation, (void)format;
     return status;
 }
 
 /* As the core does: a failure that is no mismatch poisons. */
 static void signal_failed(const symmem_peers *peers, const symmem_fault *fault,
                           symmem_error_record *record_p) {
-    (void)record_p;
     fake.fault = *fault;
     if (fault->status != SYMMEM_MISMATCH)
         ((cuda_peers *)peers->priv)->control->poisoned = 1;
 }
 
 static symmem_peer_state peer_state(const symmem_peers *peers, int32_t rank) {
-    (void)peers, (void)rank;
     return SYMMEM_PEER_ALIVE;
 }
 
@@ -143,44 +138,34 @@ void fake_open(void **tables, int32_t rank, int32_t world_size, int32_t channel_
 /* --- what signal.c, collective.c and pending.c ask for ------------------------------- */
 
 symmem_status cuda_enter(cuda_instance *instance, int32_t device, const char *operation) {
-    (void)instance, (void)device, (void)operation;
     return SYMMEM_OK;
 }
 
 bool cuda_reenter(const cuda_instance *instance, int32_t device) {
-    (void)instance, (void)device;
     return true;
 }
 
-void cuda_leave(const cuda_instance *instance) {
-    (void)instance;
-}
+void cuda_leave(const cuda_instance *instance) {}
 
 CUresult cuda_lane_take(cuda_instance *instance, int32_t device, cuda_lane **lane_p) {
     static cuda_lane lane;
-    (void)instance, (void)device;
     *lane_p = &lane;
     return CUDA_SUCCESS;
 }
 
-void cuda_lane_give(cuda_instance *instance, int32_t device, cuda_lane *lane) {
-    (void)instance, (void)device, (void)lane;
-}
+void cuda_lane_give(cuda_instance *instance, int32_t device, cuda_lane *lane) {}
 
 CUresult cuda_wait_idle(cuda_instance *instance, CUstream native, uint32_t timeout_ms,
                         const cuda_signal_op *signal) {
-    (void)instance, (void)native, (void)timeout_ms, (void)signal;
     return CUDA_SUCCESS;
 }
 
 CUresult cuda_launch_wait(cuda_instance *instance, int32_t device, cuda_launch *launch,
                           const symmem_exec *exec, cuda_lane *lane, symmem_status *status_p) {
-    (void)instance, (void)device, (void)launch, (void)exec, (void)lane, (void)status_p;
     return CUDA_SUCCESS;
 }
 
 CUresult cuda_piece_take(const cuda_driver *driver, void **piece_p) {
-    (void)driver;
     fake.pieces++;
     *piece_p = calloc(1, CUDA_PIECE_BYTES);
     return *piece_p != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -193,26 +178,21 @@ void cuda_piece_give(void *piece) {
 
 symmem_status cuda_capture_join(cuda_instance *instance, cuda_stream *stream, const char *operation,
                                 uint64_t *id_p) {
-    (void)instance, (void)stream, (void)operation;
     *id_p = fake.capturing;
     return SYMMEM_OK;
 }
 
 bool cuda_adopted_look(cuda_instance *instance, uint64_t begin_ns) {
-    (void)instance, (void)begin_ns;
     return false;
 }
 
 symmem_status cuda_captured_add(cuda_instance *instance, cuuint64_t id, const symmem_exec *exec,
                                 const cuda_needs *needs, const char *operation) {
-    (void)instance, (void)id, (void)exec, (void)operation;
     fake.held = *needs->signal;
     return SYMMEM_OK;
 }
 
-void cuda_captured_rest(cuda_instance *instance, cuuint64_t id, const symmem_exec *exec) {
-    (void)instance, (void)id, (void)exec;
-}
+void cuda_captured_rest(cuda_instance *instance, cuuint64_t id, const symmem_exec *exec) {}
 
 symmem_status fake_replay(void) {
     symmem_error_record record;
@@ -230,39 +210,27 @@ void fake_drop_graph(void) {
     fake.node_count = 0;
 }
 
-void cuda_staging_give(cuda_staging *staging) {
-    (void)staging;
-}
+void cuda_staging_give(cuda_staging *staging) {}
 
-void cuda_staging_give_up(cuda_staging *staging) {
-    (void)staging;
-}
+void cuda_staging_give_up(cuda_staging *staging) {}
 
-void cuda_graph_drop(cuda_instance *instance, cuda_graph *graph) {
-    (void)instance, (void)graph;
-}
+void cuda_graph_drop(cuda_instance *instance, cuda_graph *graph) {}
 
-void cuda_stream_drop(cuda_stream *stream) {
-    (void)stream;
-}
+void cuda_stream_drop(cuda_stream *stream) {}
 
 bool cuda_is_capture_error(CUresult result) {
-    (void)result;
     return false;
 }
 
 symmem_status cuda_fail(const cuda_instance *instance, CUresult result, const char *operation) {
-    (void)instance, (void)result, (void)operation;
     return SYMMEM_BACKEND;
 }
 
 symmem_status cuda_no_memory(const cuda_instance *instance, const char *operation) {
-    (void)instance, (void)operation;
     return SYMMEM_OUT_OF_MEMORY;
 }
 
 symmem_status cuda_point(const cuda_instance *instance, const char *name) {
-    (void)instance, (void)name;
     return SYMMEM_OK;
 }
 

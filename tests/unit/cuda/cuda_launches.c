@@ -454,7 +454,6 @@ RANKS_TEST("what fails behind its clock") {
 /* Launches are what small messages cost: one kernel, and one more where calls are compared first.
  */
 RANKS_TEST("kernels of a call") {
-    (void)rank;
     static const struct {
         symmem_call_kind kind;
         bool out, checking;
@@ -503,7 +502,6 @@ RANKS_TEST("a launch fails") {
 }
 
 RANKS_TEST("unknown kinds") {
-    (void)rank;
     for (int kind = 0; kind < SYMMEM_CALL_KIND_COUNT; kind++) {
         const symmem_collective call = {.name = "test", .kind = (symmem_call_kind)kind};
         bool known = (kind >= SYMMEM_CALL_ONE_SHOT_ALL_REDUCE && kind <= SYMMEM_CALL_ALL_TO_ALL) ||

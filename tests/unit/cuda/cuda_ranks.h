@@ -4,12 +4,6 @@
 #define UNIT_CUDA_RANKS_H
 
 #include "unit_main.h"
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "cuda_fake_device.h"
 

@@ -4,8 +4,6 @@
  * they used: adopted.c, under a clock that the test sets, with all that it calls replaced.
  */
 #include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cuda_internal.h"
 #include "unit_main.h"
@@ -31,28 +29,24 @@ static void *object_arg;
 
 static CUresult capture_info(CUstream stream, CUstreamCaptureStatus *status_p, cuuint64_t *id_p,
                              CUgraph *graph_p, const CUgraphNode **nodes_p, size_t *count_p) {
-    (void)stream, (void)status_p, (void)id_p, (void)graph_p, (void)nodes_p, (void)count_p;
     return CUDA_SUCCESS;
 }
 
 static CUresult object_create(CUuserObject *object_p, void *arg, CUhostFn destructor,
                               unsigned int count, unsigned int flags) {
     CU_ASSERT(count == 1 && flags == CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
-    (void)object_p;
     graph_is_gone = destructor;
     object_arg = arg;
     return create_result;
 }
 
 static CUresult object_release(CUuserObject object, unsigned int count) {
-    (void)object;
     CU_ASSERT_EQUAL(count, 1);
     graph_is_gone(object_arg);
     return CUDA_SUCCESS;
 }
 
 static CUresult retain(CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags) {
-    (void)graph, (void)object;
     CU_ASSERT(count == 1 && flags == CU_GRAPH_USER_OBJECT_MOVE);
     return retain_result;
 }
@@ -60,26 +54,20 @@ static CUresult retain(CUgraph graph, CUuserObject object, unsigned int count, u
 /* --- the backend's other files ------------------------------------------------------ */
 
 symmem_status cuda_enter(cuda_instance *own, int32_t device, const char *operation) {
-    (void)own, (void)device, (void)operation;
     return SYMMEM_OK;
 }
 
-void cuda_leave(const cuda_instance *own) {
-    (void)own;
-}
+void cuda_leave(const cuda_instance *own) {}
 
 symmem_status cuda_fail(const cuda_instance *own, CUresult result, const char *operation) {
-    (void)own, (void)result, (void)operation;
     return SYMMEM_BACKEND;
 }
 
 symmem_status cuda_no_memory(const cuda_instance *own, const char *operation) {
-    (void)own, (void)operation;
     return SYMMEM_OUT_OF_MEMORY;
 }
 
 symmem_status cuda_capture_id(void *own, void *stream, uint64_t *id_p) {
-    (void)own, (void)stream;
     *id_p = capture_id;
     return SYMMEM_OK;
 }
@@ -89,7 +77,6 @@ cuda_capture *cuda_capture_find(const cuda_instance *own, cuuint64_t id) {
 }
 
 bool cuda_is_consequence(const cuda_signal_op *signal) {
-    (void)signal;
     return is_consequence;
 }
 
@@ -114,7 +101,6 @@ void cuda_stream_drop(cuda_stream *stream) {
 
 static symmem_status fail(const symmem_host *host, symmem_status status, int system_errno,
                           const char *operation, const char *format, ...) {
-    (void)host, (void)system_errno, (void)operation, (void)format;
     return status;
 }
 

@@ -5,9 +5,6 @@
  */
 #include <math.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "blas.h"
 #include "reference/matmul.h"
@@ -20,7 +17,6 @@ static int notices, planned;
 static char last_notice[128];
 
 static void notice(const symmem_host *host, const char *text) {
-    (void)host;
     notices++;
     snprintf(last_notice, sizeof last_notice, "%s", text);
 }
@@ -31,23 +27,18 @@ static bool shared;
 
 /* What blas.c asks the backend's other files for. */
 bool cuda_reenter(const cuda_instance *own, int32_t device) {
-    (void)own, (void)device;
     return true;
 }
 
-void cuda_leave(const cuda_instance *own) {
-    (void)own;
-}
+void cuda_leave(const cuda_instance *own) {}
 
 void cuda_await_at_exit(void) {}
 
 bool cuda_kernels_are_shared(int32_t device) {
-    (void)device;
     return shared;
 }
 
 symmem_status cuda_no_memory(const cuda_instance *own, const char *operation) {
-    (void)own, (void)operation;
     return SYMMEM_OUT_OF_MEMORY;
 }
 

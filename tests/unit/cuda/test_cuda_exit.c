@@ -1,14 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Threads of the CUDA backend's own at the process's end, SM-LIFE-08: see exit.c. */
-#include <CUnit/Basic.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "cuda_internal.h"
 #include "unit.h"

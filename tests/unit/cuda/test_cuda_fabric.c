@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What backend_cuda makes of a driver's answers about fabric handles: see fabric.c. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "cuda_internal.h"
 #include "unit_main.h"
@@ -13,7 +11,6 @@ static CUmemFabricHandle imported;
 static int said;
 
 static CUresult attribute(int *value_p, CUdevice_attribute wanted, CUdevice device) {
-    (void)device;
     CU_ASSERT_EQUAL(wanted, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED);
     asked++;
     *value_p = supported;
@@ -37,7 +34,6 @@ static CUresult import_handle(CUmemGenericAllocationHandle *memory_p, void *hand
 }
 
 static void notice(const symmem_host *host, const char *text) {
-    (void)host;
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "fabric handles"));
     said++;
 }

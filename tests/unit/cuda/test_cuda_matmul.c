@@ -4,8 +4,6 @@
  * that it calls replaced by notes of what was asked for.
  */
 #include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "blas.h"
 #include "cuda/product.h"
@@ -51,7 +49,6 @@ static void note_kernel(CUfunction which, const char *detail) {
 }
 
 bool cuda_blas_plan(cuda_instance *instance, int32_t device, cuda_blas_job *job) {
-    (void)instance, (void)device;
     job->workspace_bytes = workspace;
     job->fresh = is_fresh;
     is_fresh = false;
@@ -60,7 +57,6 @@ bool cuda_blas_plan(cuda_instance *instance, int32_t device, cuda_blas_job *job)
 
 int cuda_blas_enqueue(cuda_instance *instance, int32_t device, const cuda_blas_job *job,
                       CUstream native) {
-    (void)instance, (void)device, (void)native;
     CU_ASSERT_EQUAL(job->workspace != NULL, workspace != 0);
     note("blas%s ", job->sums != NULL ? "_apart" : "");
     return blas_error;
@@ -68,7 +64,6 @@ int cuda_blas_enqueue(cuda_instance *instance, int32_t device, const cuda_blas_j
 
 CUresult cuda_scratch_take(cuda_instance *instance, int32_t device, size_t bytes, CUstream native,
                            CUdeviceptr *at_p) {
-    (void)instance, (void)device, (void)native;
     CU_ASSERT(bytes > 0);
     if (!has_memory)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -78,14 +73,12 @@ CUresult cuda_scratch_take(cuda_instance *instance, int32_t device, size_t bytes
 }
 
 void cuda_scratch_give(const cuda_instance *instance, CUdeviceptr at, CUstream native) {
-    (void)instance, (void)native;
     taken -= at != 0;
 }
 
 symmem_status cuda_work_launch(cuda_instance *instance, const cuda_work *work, CUfunction which,
                                uint64_t count, void *args, CUstream native) {
     const symmem_cuda_product *product = args;
-    (void)instance, (void)work, (void)native;
     CU_ASSERT_EQUAL(count, (uint64_t)product->m * (uint64_t)product->n);
     CU_ASSERT_EQUAL(product->sums != NULL, which != kernel(PLAIN));
     note_kernel(which, product->failed != NULL ? "_part" : "");
@@ -96,14 +89,12 @@ CUresult cuda_launch_kernel(const cuda_instance *instance, CUfunction which, uns
                             unsigned int threads, void *args, CUstream native) {
     const symmem_cuda_await *await = args;
     char chunk[24];
-    (void)instance, (void)blocks, (void)threads, (void)native;
     snprintf(chunk, sizeof chunk, "%d%s", (int)await->chunk, await->first ? "_first" : "");
     note_kernel(which, chunk);
     return CUDA_SUCCESS;
 }
 
 symmem_status cuda_work_run(cuda_instance *instance, cuda_work *work, const symmem_exec *exec) {
-    (void)exec;
     work->capturing = capturing;
     work->failed = failed;
     return work->enqueue(instance, work, NULL);
@@ -111,38 +102,30 @@ symmem_status cuda_work_run(cuda_instance *instance, cuda_work *work, const symm
 
 CUresult cuda_piece_take(const cuda_driver *driver, void **piece_p) {
     static symmem_cuda_fault fault;
-    (void)driver;
     *piece_p = &fault;
     return CUDA_SUCCESS;
 }
 
 symmem_status cuda_enter(cuda_instance *instance, int32_t device, const char *operation) {
-    (void)instance, (void)device, (void)operation;
     return SYMMEM_OK;
 }
 
-void cuda_leave(const cuda_instance *instance) {
-    (void)instance;
-}
+void cuda_leave(const cuda_instance *instance) {}
 
 symmem_status cuda_point(const cuda_instance *instance, const char *name) {
-    (void)instance, (void)name;
     return SYMMEM_OK;
 }
 
 symmem_status cuda_fail(const cuda_instance *instance, CUresult result, const char *operation) {
-    (void)instance, (void)result, (void)operation;
     return SYMMEM_BACKEND;
 }
 
 static symmem_status fail(const symmem_host *host, symmem_status status, int system_errno,
                           const char *operation, const char *format, ...) {
-    (void)host, (void)system_errno, (void)operation, (void)format;
     return status;
 }
 
 static void notice(const symmem_host *host, const char *text) {
-    (void)host, (void)text;
     notices++;
 }
 
@@ -252,7 +235,6 @@ TEST("an error") {
 }
 
 static symmem_status own(void *arg, const symmem_matmul *p, void *native) {
-    (void)p, (void)native;
     note("own ");
     return *(symmem_status *)arg;
 }

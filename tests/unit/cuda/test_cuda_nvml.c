@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The matrix of NVLinks, from a fake management library. */
 #include <dlfcn.h>
-#include <string.h>
 
 #include "fake_nvml.h"
 #include "nvml.h"

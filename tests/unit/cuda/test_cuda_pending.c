@@ -3,7 +3,6 @@
  * Whose end is asked for, and so whose failure is told: pending.c, on a driver that says what the
  * test sets, with all that it calls replaced.
  */
-#include <string.h>
 
 #include "cuda_internal.h"
 #include "unit_main.h"
@@ -22,14 +21,12 @@ static int told;
 /* --- the driver ------------------------------------------------------------------------- */
 
 static CUresult event_create(CUevent *event_p, unsigned int flags) {
-    (void)flags;
     *event_p = (CUevent)(uintptr_t)++device.events;
     return CUDA_SUCCESS;
 }
 
 static CUresult event_record(CUevent event, CUstream stream) {
     cuda_pending *other = device.meanwhile;
-    (void)event, (void)stream;
     device.meanwhile = NULL;
     if (other != NULL)
         CU_ASSERT_EQUAL(cuda_pending_add(other, NULL, &(cuda_needs){.told = false}, "put"),
@@ -43,37 +40,28 @@ static CUresult event_query(CUevent event) {
 }
 
 static CUresult event_destroy(CUevent event) {
-    (void)event;
     return CUDA_SUCCESS;
 }
 
 /* --- the backend's other files ---------------------------------------------------------- */
 
 bool cuda_adopted_look(cuda_instance *instance, uint64_t begin_ns) {
-    (void)instance, (void)begin_ns;
     return false;
 }
 
 symmem_status cuda_fail(const cuda_instance *instance, CUresult result, const char *operation) {
-    (void)instance, (void)result, (void)operation;
     return SYMMEM_BACKEND;
 }
 
-void cuda_graph_drop(cuda_instance *instance, cuda_graph *graph) {
-    (void)instance, (void)graph;
-}
+void cuda_graph_drop(cuda_instance *instance, cuda_graph *graph) {}
 
 bool cuda_is_capture_error(CUresult result) {
-    (void)result;
     return false;
 }
 
-void cuda_leave(const cuda_instance *instance) {
-    (void)instance;
-}
+void cuda_leave(const cuda_instance *instance) {}
 
 symmem_status cuda_no_memory(const cuda_instance *instance, const char *operation) {
-    (void)instance, (void)operation;
     return SYMMEM_OUT_OF_MEMORY;
 }
 
@@ -81,39 +69,28 @@ uint64_t cuda_now_ns(void) {
     return 0;
 }
 
-void cuda_piece_give(void *piece) {
-    (void)piece;
-}
+void cuda_piece_give(void *piece) {}
 
 bool cuda_reenter(const cuda_instance *instance, int32_t index) {
-    (void)instance, (void)index;
     return true;
 }
 
-void cuda_sleep_ns(uint64_t ns) {
-    (void)ns;
-}
+void cuda_sleep_ns(uint64_t ns) {}
 
-void cuda_staging_give(cuda_staging *staging) {
-    (void)staging;
-}
+void cuda_staging_give(cuda_staging *staging) {}
 
-void cuda_staging_give_up(cuda_staging *staging) {
-    (void)staging;
-}
+void cuda_staging_give_up(cuda_staging *staging) {}
 
 void cuda_stream_drop(cuda_stream *stream) {
     stream->users--;
 }
 
 symmem_status cuda_take_late(const cuda_signal_op *signal, symmem_error_record *record_p) {
-    (void)signal, (void)record_p;
     return SYMMEM_OK;
 }
 
 CUresult cuda_wait_idle(cuda_instance *instance, CUstream native, uint32_t timeout_ms,
                         const cuda_signal_op *signal) {
-    (void)instance, (void)native, (void)timeout_ms, (void)signal;
     return CUDA_SUCCESS;
 }
 
@@ -121,13 +98,11 @@ CUresult cuda_wait_idle(cuda_instance *instance, CUstream native, uint32_t timeo
 
 static void signal_failed(const symmem_peers *peers, const symmem_fault *fault,
                           symmem_error_record *record_p) {
-    (void)peers;
     told++;
     record_p->status = fault->status;
 }
 
 static bool is_poisoned(const symmem_peers *peers) {
-    (void)peers;
     return false;
 }
 

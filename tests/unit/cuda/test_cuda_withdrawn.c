@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A call that was withdrawn comes back only once none of its blocks is at work: see withdrawn.c. */
-#include <string.h>
 
 #include "cuda_internal.h"
 #include "unit_main.h"
@@ -32,7 +31,6 @@ static uint32_t ended(void) {
 /* A block comes and goes between the two words, and then there are no more of them. */
 CUresult cuda_channel_look(cuda_instance *instance, const symmem_peers *peers, int32_t channel,
                            symmem_cuda_state *state_p) {
-    (void)instance, (void)peers, (void)channel;
     memset(state_p, 0, sizeof *state_p);
     if (device.ended_first)
         state_p->ended = ended();
@@ -47,26 +45,22 @@ CUresult cuda_channel_look(cuda_instance *instance, const symmem_peers *peers, i
 }
 
 CUresult cuda_channel_stop(cuda_instance *instance, const symmem_peers *peers, int32_t channel) {
-    (void)instance, (void)peers, (void)channel;
     return CUDA_SUCCESS;
 }
 
 /* What was stopped fills the stream. */
 CUresult cuda_wait_idle(cuda_instance *instance, CUstream native, uint32_t timeout_ms,
                         const cuda_signal_op *signal) {
-    (void)instance, (void)native, (void)timeout_ms, (void)signal;
     return ++device.rounds < MOST_ROUNDS ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 void cuda_leave_behind(cuda_pending *leaving, CUstream native, const symmem_exec *exec,
                        const cuda_needs *needs, const char *operation) {
-    (void)leaving, (void)native, (void)exec, (void)needs, (void)operation;
     device.left = true;
     device.left_busy = is_busy();
 }
 
 symmem_status cuda_take_fault(const cuda_signal_op *signal, symmem_error_record *record_p) {
-    (void)signal, (void)record_p;
     return SYMMEM_TIMEOUT;
 }
 
@@ -74,31 +68,20 @@ uint64_t cuda_now_ns(void) {
     return 0;
 }
 
-void cuda_piece_give(void *piece) {
-    (void)piece;
-}
+void cuda_piece_give(void *piece) {}
 
-void cuda_forget_fault(cuda_instance *instance, const cuda_signal_op *signal) {
-    (void)instance, (void)signal;
-}
+void cuda_forget_fault(cuda_instance *instance, const cuda_signal_op *signal) {}
 
-void cuda_lane_give(cuda_instance *instance, int32_t index, cuda_lane *lane) {
-    (void)instance, (void)index, (void)lane;
-}
+void cuda_lane_give(cuda_instance *instance, int32_t index, cuda_lane *lane) {}
 
-void cuda_lane_end(cuda_instance *instance, int32_t index, cuda_lane *lane) {
-    (void)instance, (void)index, (void)lane;
-}
+void cuda_lane_end(cuda_instance *instance, int32_t index, cuda_lane *lane) {}
 
-void cuda_collect(cuda_instance *instance) {
-    (void)instance;
-}
+void cuda_collect(cuda_instance *instance) {}
 
 /* --------------------------------------------------------------------------------------- */
 
 static void signal_failed(const symmem_peers *peers, const symmem_fault *fault,
                           symmem_error_record *record_p) {
-    (void)peers, (void)record_p;
     CU_ASSERT_EQUAL(fault->status, SYMMEM_TIMEOUT);
 }
 

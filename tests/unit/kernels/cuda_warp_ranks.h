@@ -6,11 +6,6 @@
 
 #include <csignal>
 #include <cstdio>
-#include <pthread.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "unit_main.h"
 #include "cuda/collective.h"

@@ -4,10 +4,8 @@
  * storage, sizes around the blocks'. The CBLAS is one of our own, which does what cblas.h's does
  * and checks what that asks for.
  */
-#include <CUnit/Basic.h>
 #include <limits.h>
 #include <math.h>
-#include <string.h>
 
 #include "cpu/matmul.h"
 #include "reference/matmul.h"

@@ -3,11 +3,6 @@
  * The fast reductions against the scalar reference, bit for bit, with every instruction set that
  * the machine has. Each piece of memory lies between two pages that must not be touched.
  */
-#include <CUnit/Basic.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "cpu/reduce.h"
 #include "reference/reduce.h"

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The scalar reference of the reductions, against values worked out by hand. */
-#include <CUnit/Basic.h>
 #include <float.h>
 #include <math.h>
-#include <string.h>
 
 #include "reference/reduce.h"
 #include "unit.h"

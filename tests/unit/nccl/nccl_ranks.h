@@ -74,14 +74,11 @@ static inline void resolve(const void *args) {
 
 static inline void take_nothing(const fake_kernel *kernel, void *args, void **arguments,
                                 void *stream) {
-    (void)args;
     if (launching != NULL)
         launching(kernel->name, arguments, stream);
 }
 
-static inline void do_nothing(const void *args) {
-    (void)args;
-}
+static inline void do_nothing(const void *args) {}
 
 const fake_kernel *fake_find_kernel(const char *name) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -95,6 +92,16 @@ const fake_kernel *fake_find_kernel(const char *name) {
         kernels[i] = (fake_kernel){name, do_nothing, 0, 1, take_nothing};
     pthread_mutex_unlock(&lock);
     return &kernels[i];
+}
+
+/* What becomes of the next such call of a rank, until nccl->call is none. */
+static inline void fail_nccl(fake_nccl_call call, fake_nccl_way way, int rank,
+                             ncclResult_t result) {
+    nccl->way = way;
+    nccl->rank = rank;
+    nccl->result = result;
+    atomic_store(&nccl->skip, 0);
+    nccl->call = call;
 }
 
 /* The driver has more than what it held before the first rank came only if that is left. */

@@ -3,9 +3,6 @@
  * A communicator whose end takes longer than is waited for: ending.c of the NCCL backend alone,
  * under a clock that is behind by what a wait may take, with all that it calls replaced.
  */
-#include <stdatomic.h>
-#include <string.h>
-#include <time.h>
 
 #include "nccl_internal.h"
 #include "unit_main.h"
@@ -21,13 +18,9 @@ uint64_t cuda_now_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec - behind_ns;
 }
 
-void cuda_relax(const cuda_driver *driver) {
-    (void)driver;
-}
+void cuda_relax(const cuda_driver *driver) {}
 
-void cuda_restore(const cuda_driver *driver) {
-    (void)driver;
-}
+void cuda_restore(const cuda_driver *driver) {}
 
 static atomic_bool exiting;
 static atomic_int busy, unguarded; /* unguarded: what the process's end does not wait for */
@@ -46,13 +39,10 @@ void cuda_signals_block(sigset_t *before) {
     (void)sigemptyset(before);
 }
 
-void cuda_signals_allow(const sigset_t *before) {
-    (void)before;
-}
+void cuda_signals_allow(const sigset_t *before) {}
 
 void nccl_comm_end(cuda_instance *instance, nccl_comm *comm) {
     const struct timespec pause = {.tv_nsec = 1000000};
-    (void)instance, (void)comm;
     atomic_fetch_add(&unguarded, atomic_load(&busy) == 0);
     for (int i = 0; i < 3000 && !atomic_load(&may_end); i++)
         nanosleep(&pause, NULL);
@@ -61,7 +51,6 @@ void nccl_comm_end(cuda_instance *instance, nccl_comm *comm) {
 
 /* The user is told, and only then it ends. */
 static void note(const symmem_host *host, const char *text) {
-    (void)host;
     notices++;
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "closing waits"));
     CU_ASSERT_EQUAL(atomic_load(&ended), 0);

@@ -117,7 +117,6 @@ static char last_text[256];
 static symmem_status host_fail(const symmem_host *host, symmem_status status, int system_errno,
                                const char *operation, const char *format, ...) {
     va_list arguments;
-    (void)host, (void)system_errno, (void)operation;
     va_start(arguments, format);
     vsnprintf(last_text, sizeof last_text, format, arguments);
     va_end(arguments);
@@ -125,7 +124,6 @@ static symmem_status host_fail(const symmem_host *host, symmem_status status, in
 }
 
 static void host_notice(const symmem_host *host, const char *text) {
-    (void)host;
     snprintf(last_text, sizeof last_text, "%s", text);
 }
 

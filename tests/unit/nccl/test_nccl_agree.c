@@ -281,12 +281,9 @@ static void body_windowless(rank_env *env) {
     symmem_handle *handle = NULL;
     CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
     env_meet(env);
-    if (env->rank == 0) {
-        nccl->way = env->plan->argument == 0 ? FAKE_NO_WINDOW : FAKE_HOST_WINDOW;
-        nccl->rank = 0;
-        atomic_store(&nccl->skip, 0);
-        nccl->call = FAKE_REGISTER;
-    }
+    if (env->rank == 0)
+        fail_nccl(FAKE_REGISTER, env->plan->argument == 0 ? FAKE_NO_WINDOW : FAKE_HOST_WINDOW, 0,
+                  ncclSuccess);
     env_meet(env);
     expect_agreed(env, meet_at(env, ptr, 5000, &handle), SYMMEM_UNSUPPORTED);
     CHECK(env, handle == NULL && last_record().failed_rank == 0);

@@ -3,7 +3,6 @@
  * The NCCL backend on a fake libnccl and a fake driver: what fails or hangs in NCCL, in the driver
  * or on another rank.
  */
-#include <sys/mman.h>
 
 #include "nccl_ranks.h"
 
@@ -216,7 +215,6 @@ static _Thread_local bool gets_stuck;
 static const void *_Atomic stuck_stream;
 
 static void launch_behind(const char *name, void **arguments, const void *stream) {
-    (void)arguments;
     if (gets_stuck && strcmp(name, "symmem_nccl_resolve") == 0)
         atomic_store(&stuck_stream, stream);
 }

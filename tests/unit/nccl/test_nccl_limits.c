@@ -5,12 +5,6 @@
  * for the machine may be busy.
  */
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "span.h"
 #include "unit_child.h"
@@ -47,54 +41,44 @@ static symmem_peer_state state_of(int32_t rank) {
 }
 
 static symmem_peer_state peer_in_exchange(const symmem_exchange *exchange, int32_t rank) {
-    (void)exchange;
     return state_of(rank);
 }
 
 static symmem_peer_state peer_of(const symmem_peers *peers, int32_t rank) {
-    (void)peers;
     return state_of(rank);
 }
 
 static bool ending_in_exchange(const symmem_exchange *exchange, int32_t rank) {
-    (void)exchange;
     return ending && state_of(rank) == SYMMEM_PEER_ALIVE;
 }
 
 static bool ending_of(const symmem_peers *peers, int32_t rank) {
-    (void)peers;
     return ending && state_of(rank) == SYMMEM_PEER_ALIVE;
 }
 
 static bool is_poisoned(const symmem_peers *peers) {
-    (void)peers;
     return poisoned;
 }
 
 static symmem_status fail(const symmem_host *host, symmem_status status, int system_errno,
                           const char *operation, const char *format, ...) {
-    (void)host, (void)system_errno, (void)operation, (void)format;
     return status;
 }
 
 static ncclResult_t async_error(ncclComm_t comm, ncclResult_t *state_p) {
-    (void)comm;
     *state_p = cuda_now_ns() - begin_ns < busy_for_ns ? ncclInProgress : outcome;
     return ncclSuccess;
 }
 
 static const char *error_string(ncclResult_t result) {
-    (void)result;
     return "an error";
 }
 
 static const char *last_error(ncclComm_t comm) {
-    (void)comm;
     return NULL;
 }
 
 static CUresult capture_mode(CUstreamCaptureMode *mode) {
-    (void)mode;
     return CUDA_SUCCESS;
 }
 
@@ -113,7 +97,6 @@ static cuda_instance instance = {.host = &host,
                                  .driver = {.ThreadExchangeStreamCaptureMode = capture_mode}};
 
 static symmem_status failure_of_peer(const symmem_exchange *exchange) {
-    (void)exchange;
     return failed_after_ns != 0 && cuda_now_ns() - begin_ns >= failed_after_ns ? SYMMEM_PERMISSION
                                                                                : SYMMEM_OK;
 }
@@ -424,7 +407,6 @@ static atomic_bool has_turn, is_to_let_go, has_let_go;
 
 /* As a call that the driver keeps. */
 static void *keep_turn(void *opaque) {
-    (void)opaque;
     pthread_mutex_lock(&its_span.turn);
     atomic_store(&has_turn, true);
     for (int i = 0; i < 5000 && !atomic_load(&is_to_let_go); i++)
@@ -435,7 +417,6 @@ static void *keep_turn(void *opaque) {
 }
 
 static void *have_it_let_go(void *opaque) {
-    (void)opaque;
     cuda_sleep_ns(200 * MS);
     atomic_store(&is_to_let_go, true);
     return NULL;

@@ -46,7 +46,6 @@ static bool is_held(const void *stream) {
 static symmem_cuda_fault *_Atomic last_fault; /* of a barrier, or an operation's first meeting */
 
 static void count_launch(const char *name, void **arguments, const void *stream) {
-    (void)stream;
     if (strcmp(name, "symmem_barrier") == 0)
         atomic_store(&last_fault, ((const symmem_cuda_signal_args *)arguments[0])->fault);
     if (strcmp(name, "symmem_near_barrier") == 0)
@@ -94,6 +93,16 @@ static void end(rank_env *env) {
     short_of = 0;
 }
 
+/* Ranks whose streams may be held, which is late soon. */
+static void run_late(int32_t world, rank_body body, int argument) {
+    use_library(PLAIN_NCCL);
+    launching = count_launch;
+    fake_cuda_hooks.is_busy = is_held;
+    setenv("SYMMEM_CUDA_LATE_MS", LATE_MS, 1);
+    run_nccl(world, body, argument);
+    unsetenv("SYMMEM_CUDA_LATE_MS");
+}
+
 static int pending_count(const rank_env *env) {
     return atomic_load(&((cuda_instance *)env->context->instance)->pending_count);
 }
@@ -103,12 +112,10 @@ static int pending_count(const rank_env *env) {
 static int retained;
 
 static void retain(void *object) {
-    (void)object;
     retained++;
 }
 
 static void release(void *object) {
-    (void)object;
     retained--;
 }
 
@@ -130,7 +137,6 @@ static symmem_exec exec_of(const target *t) {
 }
 
 static symmem_status by_barrier(rank_env *env, target *t) {
-    (void)env;
     return symmem_barrier(t->handle, 0, 1000, t->stream);
 }
 
@@ -140,7 +146,6 @@ static symmem_status by_host_copy(rank_env *env, target *t) {
 }
 
 static symmem_status by_host_fn(rank_env *env, target *t) {
-    (void)env;
     return symmem_stream_host_fn(t->stream, call, &t->calls);
 }
 
@@ -270,12 +275,7 @@ static void body_half(rank_env *env) {
 }
 
 TEST("a part of it fails") {
-    use_library(PLAIN_NCCL);
-    launching = count_launch;
-    fake_cuda_hooks.is_busy = is_held;
-    setenv("SYMMEM_CUDA_LATE_MS", LATE_MS, 1);
-    run_nccl(2, body_half, 0);
-    unsetenv("SYMMEM_CUDA_LATE_MS");
+    run_late(2, body_half, 0);
 }
 
 /* What is under way and has no mark is over then, which the watcher finds out. */
@@ -316,13 +316,8 @@ static void body_unmarked(rank_env *env) {
 }
 
 TEST("its end is not marked") {
-    use_library(PLAIN_NCCL);
-    launching = count_launch;
-    fake_cuda_hooks.is_busy = is_held;
-    setenv("SYMMEM_CUDA_LATE_MS", LATE_MS, 1);
-    run_nccl(1, body_unmarked, false);
-    run_nccl(1, body_unmarked, true);
-    unsetenv("SYMMEM_CUDA_LATE_MS");
+    run_late(1, body_unmarked, false);
+    run_late(1, body_unmarked, true);
 }
 
 /* What is told is why the operation failed, and not that what is left of it has no mark. */
@@ -347,11 +342,7 @@ static void body_why(rank_env *env) {
 }
 
 TEST("why it fails") {
-    use_library(PLAIN_NCCL);
-    fake_cuda_hooks.is_busy = is_held;
-    setenv("SYMMEM_CUDA_LATE_MS", LATE_MS, 1);
-    run_nccl(1, body_why, 0);
-    unsetenv("SYMMEM_CUDA_LATE_MS");
+    run_late(1, body_why, 0);
 }
 
 static char own[BYTES]; /* ordinary memory, for two pieces */
@@ -382,12 +373,8 @@ static void body_given_up(rank_env *env) {
 }
 
 TEST("it copies to ordinary memory") {
-    use_library(PLAIN_NCCL);
-    fake_cuda_hooks.is_busy = is_held;
-    setenv("SYMMEM_CUDA_LATE_MS", LATE_MS, 1);
-    run_nccl(1, body_given_up, false);
-    run_nccl(1, body_given_up, true);
-    unsetenv("SYMMEM_CUDA_LATE_MS");
+    run_late(1, body_given_up, false);
+    run_late(1, body_given_up, true);
 }
 
 /* What writes to memory when a call's time is over: without a note of that the memory is kept for

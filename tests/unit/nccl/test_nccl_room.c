@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Descriptors that NCCL would miss, and the limit of them, which it raises: see room.c. */
-#include <errno.h>
-#include <fcntl.h>
-#include <sys/resource.h>
 
 #include "nccl_ranks.h"
 
@@ -91,11 +88,8 @@ static void body_limit(rank_env *env) {
     env_meet(env);
     if (env->rank == 0) {
         CU_ASSERT_EQUAL(setrlimit(RLIMIT_NOFILE, &(struct rlimit){low, limit_before.rlim_max}), 0);
-        nccl->way = FAKE_FAILS_AT_ONCE;
-        nccl->result = ncclInvalidUsage;
-        nccl->rank = 1;
-        atomic_store(&nccl->skip, 0);
-        nccl->call = env->plan->argument == 0 ? FAKE_INIT : FAKE_NO_CALL;
+        fail_nccl(env->plan->argument == 0 ? FAKE_INIT : FAKE_NO_CALL, FAKE_FAILS_AT_ONCE, 1,
+                  ncclInvalidUsage);
     }
     env_meet(env);
     expect_agreed(env, meet_at(env, ptr, 20000, &handle),

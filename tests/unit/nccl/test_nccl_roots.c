@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What NCCL keeps for an id whose ranks do not come, and how the backend ends it: see root.c. */
 #include <netinet/in.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "nccl_ranks.h"

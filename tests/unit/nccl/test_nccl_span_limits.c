@@ -3,8 +3,6 @@
  * Limits and ends of the NCCL backend's collectives for groups that span more than direct access,
  * on a fake libnccl and a fake driver: NCCL's kernels know none, so the host keeps them.
  */
-#include <errno.h>
-#include <sys/mman.h>
 
 #include "nccl_span_ranks.h"
 
@@ -79,13 +77,8 @@ static void body_troubles(rank_env *env) {
         stream = env_stream(env);
     CHECK_OK(env, reduce_well(env, handle, ptr, stream));
     env_meet(env);
-    if (env->rank == 0) {
-        nccl->way = wanted->way;
-        nccl->rank = 1;
-        nccl->result = wanted->result;
-        atomic_store(&nccl->skip, 0);
-        nccl->call = FAKE_COLLECTIVE;
-    }
+    if (env->rank == 0)
+        fail_nccl(FAKE_COLLECTIVE, wanted->way, 1, wanted->result);
     env_meet(env);
     uint64_t begin_ns = cuda_now_ns();
     uint32_t limit_ms = wanted->limit_ms != 0 ? wanted->limit_ms : LIMIT_MS;
@@ -109,11 +102,8 @@ static void body_troubles(rank_env *env) {
 }
 
 TEST("limits") {
-    use_library(PLAIN_NCCL);
-    nccl->domain = 1;
     for (size_t i = 0; i < sizeof troubles / sizeof troubles[0]; i++)
-        run_nccl(3, body_troubles, (int)i);
-    nccl->domain = 0;
+        run_apart(body_troubles, (int)i);
 }
 
 /* Who did not call has nothing under way, and has to hear of it all the same. */
@@ -132,11 +122,8 @@ static void body_one_calls(rank_env *env) {
 }
 
 TEST("one rank calls") {
-    use_library(PLAIN_NCCL);
-    nccl->domain = 1;
-    run_nccl(3, body_one_calls, 0);
-    run_nccl(3, body_one_calls, 1);
-    nccl->domain = 0;
+    run_apart(body_one_calls, 0);
+    run_apart(body_one_calls, 1);
 }
 
 /* A call that waits in NCCL for its peers does not keep another one beyond its limit. */
@@ -146,12 +133,8 @@ APART_TEST("one call beside another") {
     b = env_kept_handle(env, &pb);
     symmem_stream *stream = env_stream(env);
     CHECK_OK(env, reduce_well(env, a, pa, NULL));
-    if (env->rank == 0) {
-        nccl->way = FAKE_RUNS_ON;
-        nccl->rank = 0;
-        atomic_store(&nccl->skip, 0);
-        nccl->call = FAKE_COLLECTIVE;
-    }
+    if (env->rank == 0)
+        fail_nccl(FAKE_COLLECTIVE, FAKE_RUNS_ON, 0, ncclSuccess);
     env_meet(env);
     if (env->rank == 0) {
         int64_t count = N;
@@ -298,10 +281,7 @@ static void body_no_callback(rank_env *env) {
     pthread_t thread;
     symmem_handle *handle = begin_on_stream(env, &ptr, &stream);
     if (env->rank == 0) {
-        nccl->way = FAKE_RUNS_ON;
-        nccl->rank = 0;
-        atomic_store(&nccl->skip, 0);
-        nccl->call = FAKE_COLLECTIVE;
+        fail_nccl(FAKE_COLLECTIVE, FAKE_RUNS_ON, 0, ncclSuccess);
         atomic_store(&is_over, false);
         fake_cuda_hooks.is_busy = is_running;
         fake_fail_calls("cuLaunchHostFunc", 1, 1, CUDA_ERROR_UNKNOWN);
@@ -480,10 +460,7 @@ static void call_and_lose(rank_env *env, symmem_handle *handle, void *ptr, symme
 static void lose_device(rank_env *env, symmem_handle *handle, void *ptr, symmem_stream *stream) {
     cuda_instance *instance = env->context->instance;
     nccl_state *state = nccl_state_of(instance);
-    nccl->way = FAKE_RUNS_ON;
-    nccl->rank = 0;
-    atomic_store(&nccl->skip, 0);
-    nccl->call = FAKE_COLLECTIVE;
+    fail_nccl(FAKE_COLLECTIVE, FAKE_RUNS_ON, 0, ncclSuccess);
     fake_cuda_hooks.is_lost = is_lost;
     call_and_lose(env, handle, ptr, stream);
     for (int i = 0; i < 5000 && atomic_load(&instance->pending_count) != 0; i++)
@@ -533,10 +510,7 @@ static void *go_on_late(void *unused) {
 static void stay_with_kernel(rank_env *env, symmem_handle *handle, void *ptr) {
     cuda_instance *instance = env->context->instance;
     pthread_t keeper, helper;
-    nccl->way = FAKE_RUNS_ON;
-    nccl->rank = 0;
-    atomic_store(&nccl->skip, 0);
-    nccl->call = FAKE_COLLECTIVE;
+    fail_nccl(FAKE_COLLECTIVE, FAKE_RUNS_ON, 0, ncclSuccess);
     begin_keeping_next(env, &keeper);
     CHECK(env, pthread_create(&helper, NULL, go_on_late, NULL) == 0);
     CHECK_STATUS(env, reduce_within(env, handle, ptr, NULL, STAY_MS), SYMMEM_TIMEOUT);
@@ -591,13 +565,8 @@ static void body_ends(rank_env *env) {
         raise(SIGKILL); /* sanitizers take a second to exit */
     if (nccl_first)
         await_death(leaving);
-    if (nccl_first) { /* this process's library */
-        nccl->way = FAKE_FAILS_LATER;
-        nccl->rank = env->rank;
-        nccl->result = ncclInternalError;
-        atomic_store(&nccl->skip, 0);
-        nccl->call = FAKE_COLLECTIVE;
-    }
+    if (nccl_first) /* this process's library */
+        fail_nccl(FAKE_COLLECTIVE, FAKE_FAILS_LATER, env->rank, ncclInternalError);
     int64_t count = N;
     DLTensor all = tensor_of(env, ptr, 1, &count, 32);
     uint64_t begin_ns = cuda_now_ns();

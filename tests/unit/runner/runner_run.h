@@ -7,12 +7,6 @@
 #include "unit.h"
 
 #include <libgen.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 static char program[512];
 static char output[1 << 20];

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the suite lets a library beneath a backend keep where a rank died, and no more. */
-#include <fcntl.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "../../conformance/own_held.h"
 #include "unit_main.h"

@@ -3,8 +3,6 @@
  * run if possible, and never looks like a pass. */
 #include "runner_run.h"
 
-#include <sys/stat.h>
-
 /* A name that is not right is said, whatever else is run: its tests were wanted, too. */
 TEST("mistyped pattern") {
     CU_ASSERT_EQUAL(run("--backend fake --filter 'good.passes,god.*' 2>&1"), 1);

@@ -2,13 +2,8 @@
 /* The runner on cases that misbehave: each gets its verdict, with the words that say why. */
 #include "runner_run.h"
 
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 
 #include "../../conformance/kit_internal.h"
 

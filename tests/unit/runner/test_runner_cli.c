@@ -3,7 +3,6 @@
 #include "runner_run.h"
 
 #include <dirent.h>
-#include <time.h>
 
 static bool leaves_nothing_in(const char *directory, const char *prefix) {
     DIR *open_directory = opendir(directory);

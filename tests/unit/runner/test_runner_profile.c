@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the conformance runner says in the end about the profiles of a backend. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "../../conformance/runner/runner.h"
 #include "unit_main.h"
 
 /* --- a small suite ------------------------------------------------------------------ */
 
-static void body(struct tk *t) {
-    (void)t;
-}
+static void body(struct tk *t) {}
 
 #define STREAMS SYMMEM_CAP_STREAMS
 static const struct tk_case cases[] = {

@@ -4,10 +4,6 @@
 #include "unit.h"
 
 #include <libgen.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 static char folder[400];
 

@@ -29,8 +29,6 @@ static symmem_status host_fail(const symmem_host *host, symmem_status status, in
 static symmem_status host_fail(const symmem_host *host, symmem_status status, int system_errno,
                                const char *operation, const char *format, ...) {
     fake_host *self = host->self;
-    (void)system_errno;
-    (void)operation;
     pthread_mutex_lock(&self->lock);
     self->status = status;
     va_list args;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Links between emulated devices, as the environment says. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "shm_instance.h"
 

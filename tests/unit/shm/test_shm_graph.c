@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Captures and graphs of the emulation. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "shm_instance.h"
 
@@ -31,7 +29,6 @@ static void double_fn(void *arg) {
 }
 
 static void pause_fn(void *arg) {
-    (void)arg;
     fake_sleep_us(500);
 }
 

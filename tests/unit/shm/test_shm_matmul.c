@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Matrix products of the emulation as work of a stream: waiting, giving up, a user's own. */
 #include <dlfcn.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "../../strange_floats.h"
 #include "shm_instance.h"

@@ -4,9 +4,6 @@
  * kill at what they have seen passed, so a point that is no longer passed would be missed by nobody
  * else.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "shm.h"
 #include "shm_fake_host.h"
@@ -139,9 +136,7 @@ TEST("sleep") {
     passed[0][0] = '\0';
 }
 
-static void keep(void *object) {
-    (void)object;
-}
+static void keep(void *object) {}
 
 TEST("streams") {
     open_world();

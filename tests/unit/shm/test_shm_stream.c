@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Streams, events and byte operations of the emulation. */
 #include <sched.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "shm_instance.h"
 
@@ -96,7 +93,6 @@ TEST("close busy") {
 }
 
 static symmem_status count_point(const symmem_host *closed, const char *name) {
-    (void)name;
     atomic_fetch_add((atomic_int *)closed->self, 1);
     return SYMMEM_OK;
 }
@@ -186,7 +182,6 @@ TEST("leaks") {
 static volatile sig_atomic_t trapped;
 
 static void note_trap(int number) {
-    (void)number;
     trapped = 1;
 }
 

@@ -3,11 +3,6 @@
 #include "unit.h"
 #include "objects.h"
 
-#include <pthread.h>
-#include <stdio.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 static const char *const variables[] = {"RANK",
                                         "PMIX_RANK",
                                         "OMPI_COMM_WORLD_RANK",
@@ -118,27 +113,16 @@ TEST("identity") {
 /* A store whose every call fails. */
 static symmem_status broken_set(void *self, const char *key, const void *value, size_t bytes,
                                 uint32_t timeout_ms) {
-    (void)self;
-    (void)key;
-    (void)value;
-    (void)bytes;
-    (void)timeout_ms;
     return sm_fail(SYMMEM_PERMISSION, "store_set", "", "broken");
 }
 
 static symmem_status fine_set(void *self, const char *key, const void *value, size_t bytes,
                               uint32_t timeout_ms) {
-    (void)self;
-    (void)key;
-    (void)value;
-    (void)bytes;
-    (void)timeout_ms;
     return SYMMEM_OK;
 }
 
 static symmem_status broken_get(void *self, const char *key, void *value, size_t capacity,
                                 size_t *bytes_p, uint32_t timeout_ms) {
-    (void)bytes_p;
     return broken_set(self, key, value, capacity, timeout_ms);
 }
 
@@ -148,14 +132,10 @@ static symmem_status broken_wait(void *self, const char *key, uint32_t timeout_m
 
 static symmem_status broken_add(void *self, const char *key, int64_t delta, int64_t *value_p,
                                 uint32_t timeout_ms) {
-    (void)delta;
-    (void)value_p;
     return broken_set(self, key, NULL, 0, timeout_ms);
 }
 
-static void broken_close(void *self) {
-    (void)self;
-}
+static void broken_close(void *self) {}
 
 TEST("broken store") {
     static const symmem_store_ops ops = {sizeof(ops), broken_set,  broken_get,  broken_wait,
@@ -263,4 +243,15 @@ TEST("turns") {
     CU_ASSERT_EQUAL(pthread_join(thread, NULL), 0);
     sm_turn_give(&turn);
     sm_turn_finish(&turn);
+}
+
+TEST("a store of no known kind") {
+    symmem_context *context = NULL;
+    symmem_context_options options = world_of(1, 2);
+    clear_environment();
+    setenv("SYMMEM_STORE", "tcp:elsewhere", 1);
+    EXPECT_FAIL(symmem_init(&options, &context), SYMMEM_INVALID_ARGUMENT, "init");
+    setenv("SYMMEM_STORE", "file:", 1);
+    EXPECT_FAIL(symmem_init(&options, &context), SYMMEM_INVALID_ARGUMENT, "init");
+    clear_environment();
 }

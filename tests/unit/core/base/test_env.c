@@ -3,9 +3,6 @@
 #include "internal.h"
 #include "unit_main.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static const char *const names[] = {"SYMMEM_TEST_A", "SYMMEM_TEST_B", NULL};
 
 static symmem_status read_a(const char *text, int64_t *value_p) {

@@ -3,18 +3,8 @@
  * The ways for a process to end, with everything of the library alive or just finalised: it ends
  * with the status it chose, without a crash, and leaves no name behind.
  */
-#include <CUnit/Basic.h>
 #include <dirent.h>
 #include <dlfcn.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <symmem/backend.h>
 #include <symmem/symmem.h>
@@ -74,13 +64,13 @@ static bool make_everything(struct everything *e) {
 
 static void give_everything_back(struct everything *e) {
     symmem_status ignored = symmem_finalize(e->context);
-    (void)ignored;
     e->view->deleter(e->view);
     symmem_handle_release(e->handle);
     ignored = symmem_graph_destroy(e->graph);
     ignored = symmem_stream_destroy(e->stream);
     symmem_context_free(e->context);
     memset(e, 0, sizeof(*e));
+    (void)ignored;
 }
 
 /* --- ways to end ------------------------------------------------------------------------------ */
@@ -141,7 +131,6 @@ static void by_a_handler_that_calls_after_the_end(void) {
 }
 
 static void *exit_from_thread(void *arg) {
-    (void)arg;
     usleep(20000);
     exit(CHOSEN);
 }

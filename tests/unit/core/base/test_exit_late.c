@@ -3,17 +3,6 @@
  * Processes that end while work closes the instance that it was the last to use, SM-LIFE-08: what
  * closing needs, such as a driver's memory, is taken back meanwhile.
  */
-#include <CUnit/Basic.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <symmem/backend.h>
 #include <symmem/symmem.h>

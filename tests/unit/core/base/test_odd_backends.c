@@ -16,15 +16,11 @@ static _Thread_local int imported, imported_at_close; /* this rank's registratio
 
 static symmem_status open_group(void *instance, const symmem_exchange *exchange, int32_t device,
                                 void **group_p) {
-    (void)exchange;
-    (void)device;
     *group_p = instance;
     return SYMMEM_OK;
 }
 
 static void close_group(void *instance, void *group) {
-    (void)instance;
-    (void)group;
     imported_at_close = imported;
 }
 
@@ -37,7 +33,6 @@ static symmem_status exchange_memory(void *instance, void *group, symmem_memory 
                                      const symmem_exchange *exchange, symmem_memory *peers) {
     symmem_share share = {.fd = -1}, shares[MAX_RANKS];
     int32_t other = (exchange->rank + 1) % exchange->world_size;
-    (void)group;
     if (exchange->peer_state(exchange, -1) != SYMMEM_PEER_ALIVE ||
         exchange->peer_state(exchange, exchange->world_size) != SYMMEM_PEER_ALIVE ||
         exchange->peer_state(exchange, other) != SYMMEM_PEER_ALIVE ||
@@ -212,8 +207,6 @@ TEST("devices without a type") {
 static atomic_int checks;
 
 static void count_check(void *instance, const symmem_peers *peers) {
-    (void)instance;
-    (void)peers;
     atomic_fetch_add(&checks, 1);
 }
 
@@ -414,13 +407,11 @@ static symmem_status half_a_barrier(void *instance, const symmem_peers *peers, i
 
 static symmem_status half_a_put(void *instance, const symmem_peers *peers, int32_t dst_rank,
                                 int32_t channel, const symmem_exec *exec) {
-    (void)peers, (void)dst_rank, (void)channel;
     return half(instance, exec);
 }
 
 static symmem_status half_a_collective(void *instance, const symmem_peers *peers, int32_t channel,
                                        const symmem_collective *call, const symmem_exec *exec) {
-    (void)peers, (void)channel, (void)call;
     return half(instance, exec);
 }
 

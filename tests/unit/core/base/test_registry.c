@@ -4,9 +4,6 @@
 #include "objects.h"
 
 #include <limits.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <unistd.h>
 
 #define FAKE_PLUGIN UNIT_PLUGIN_DIR "/libsymmem_backend_plugin_fake.so"
 #define EMPTY_PLUGIN UNIT_PLUGIN_DIR "/libsymmem_backend_plugin_empty.so"

@@ -3,9 +3,6 @@
 #include "internal.h"
 #include "unit_main.h"
 
-#include <errno.h>
-#include <string.h>
-
 TEST("dtypes") {
     static const size_t sizes[SYMMEM_DTYPE_COUNT] = {1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8};
     for (int i = 0; i < SYMMEM_DTYPE_COUNT; i++)

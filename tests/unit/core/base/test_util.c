@@ -3,8 +3,6 @@
 #include "internal.h"
 #include "unit_main.h"
 
-#include <signal.h>
-#include <string.h>
 #include <sys/time.h>
 
 TEST("clock") {
@@ -29,9 +27,7 @@ TEST("clock") {
     CU_ASSERT(sm_deadline_ns(UINT32_MAX) > sm_now_ns() + 4000000000000ull);
 }
 
-static void on_alarm(int number) {
-    (void)number;
-}
+static void on_alarm(int number) {}
 
 TEST("interrupted sleep") {
     struct sigaction action = {.sa_handler = on_alarm}, old;

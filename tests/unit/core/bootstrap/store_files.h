@@ -6,8 +6,6 @@
 #include "session_ranks.h"
 #include "unit.h"
 
-#include <sys/stat.h>
-
 static char directory[] = "/tmp/symmem-store-XXXXXX";
 static char path[64];
 

@@ -4,11 +4,7 @@
 #include "unit_main.h"
 
 #include <poll.h>
-#include <pthread.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 /* Of pages of 4 KiB, which the system takes a while to take back. */
 #define MUCH ((size_t)512 << 20)

@@ -3,11 +3,6 @@
 #include "unit.h"
 #include "objects.h"
 
-#include <fcntl.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <unistd.h>
-
 #define RANKS 4
 #define TIMEOUT_MS 20000u
 
@@ -158,4 +153,17 @@ static int exchange_body(symmem_context *context, int32_t rank) {
 
 TEST("a backend's exchange") {
     run_ranks(exchange_body);
+}
+
+TEST("names") {
+    char name[SYMMEM_NAME_MAX + 1];
+    const char *const names[] = {NULL, "", name, "a\nb", "a\x7f"};
+    symmem_context *context = unit_context(FAKE_CAPABILITIES);
+    symmem_group *group = NULL;
+    memset(name, 'n', sizeof(name));
+    name[SYMMEM_NAME_MAX] = 0;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        EXPECT_FAIL(symmem_group_create(context, names[i], NULL, 0, NULL, &group),
+                    SYMMEM_INVALID_ARGUMENT, "group_create");
+    unit_end(context);
 }

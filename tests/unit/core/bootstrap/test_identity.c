@@ -3,14 +3,6 @@
 #include "identity_child.h"
 #include "unit_main.h"
 
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 static const char *child_name;
 
 static bool take_name(void) {

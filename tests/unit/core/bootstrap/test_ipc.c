@@ -3,11 +3,7 @@
 #include "session_ranks.h"
 #include "unit.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 
 static sm_ipc_tag tag_for(uint64_t sequence, int32_t source) {

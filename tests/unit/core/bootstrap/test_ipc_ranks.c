@@ -3,11 +3,6 @@
 #include "session_ranks.h"
 #include "unit.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-
 /* A file whose size says whose it is. */
 static int own_file(int32_t rank, int index) {
     int fd = memfd_create("rank", MFD_CLOEXEC);

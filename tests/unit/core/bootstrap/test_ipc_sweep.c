@@ -3,14 +3,8 @@
 #include "internal.h"
 #include "unit_main.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 static char directory[] = "/tmp/symmem-sweep-XXXXXX";
 /* Names that this host may take away, if nobody answers there. */

@@ -4,18 +4,8 @@
  * are told within their limit, and neither hangs. Needs the right to make namespaces; without it
  * the cases say so and check nothing.
  */
-#include <CUnit/Basic.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <symmem/backend.h>
 #include <symmem/symmem.h>

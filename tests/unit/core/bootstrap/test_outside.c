@@ -5,15 +5,8 @@
 #include "rendezvous.h"
 #include "unit_main.h"
 
-#include <CUnit/CUnit.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #define ALL_MAGIC 0x204c4c41u
 #define BYTES 8u
@@ -96,32 +89,26 @@ static size_t claimed_bytes;
 
 static symmem_status other_set(void *self, const char *key, const void *value, size_t bytes,
                                uint32_t timeout_ms) {
-    (void)self, (void)key, (void)value, (void)bytes, (void)timeout_ms;
     return SYMMEM_OK;
 }
 
 static symmem_status other_get(void *self, const char *key, void *value, size_t capacity,
                                size_t *bytes_p, uint32_t timeout_ms) {
-    (void)self, (void)key, (void)value, (void)capacity, (void)timeout_ms;
     *bytes_p = claimed_bytes;
     return claimed_bytes > SYMMEM_STORE_VALUE_MAX ? SYMMEM_OUT_OF_RANGE : SYMMEM_OK;
 }
 
 static symmem_status other_wait(void *self, const char *key, uint32_t timeout_ms) {
-    (void)self, (void)key, (void)timeout_ms;
     return SYMMEM_OK;
 }
 
 static symmem_status other_add(void *self, const char *key, int64_t delta, int64_t *value_p,
                                uint32_t timeout_ms) {
-    (void)self, (void)key, (void)timeout_ms;
     *value_p = delta;
     return SYMMEM_OK;
 }
 
-static void other_close(void *self) {
-    (void)self;
-}
+static void other_close(void *self) {}
 
 TEST("another's store") {
     const symmem_store_ops ops = {.size = sizeof(ops),

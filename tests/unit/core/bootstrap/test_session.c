@@ -4,8 +4,6 @@
 #include "session_store.h"
 #include "unit.h"
 
-#include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/time.h>
 
 /* --- plain -------------------------------------------------------------------------- */

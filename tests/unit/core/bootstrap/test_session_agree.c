@@ -91,7 +91,6 @@ static int body(test_rank *self) {
 
 /* Publishes who it is, and does not come. */
 static int body_successor(test_rank *self) {
-    (void)self;
     atomic_store(successors, 1);
     sm_sleep_ns(8000000000);
     return 0;

@@ -3,8 +3,6 @@
 #include "session_store.h"
 #include "unit.h"
 
-#include <sys/resource.h>
-
 #ifndef SYMMEM_INSTRUMENTED /* a sanitizer's own memory cannot be limited */
 /* No memory for the buffers: still only an agreed failure. The first case: what others freed would
  * serve it. */

@@ -237,7 +237,6 @@ TEST("killed") {
 /* Rank 0 publishes its record and ends. Rank 1 has read it and waits for rank 2, which saw the end,
  * left, and will not come: rank 1 must see the end, too. */
 static symmem_status slow_kill_point(void *arg, const char *name) {
-    (void)arg;
     if (strcmp(name, "session.join.published") != 0)
         return SYMMEM_OK;
     sm_sleep_ns(200000000);

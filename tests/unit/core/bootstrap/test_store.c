@@ -2,9 +2,6 @@
 /* The stores, one by one: what each must do, opening and its refusals, foreign ones. */
 #include "store_files.h"
 
-#include <fcntl.h>
-#include <sys/resource.h>
-
 static symmem_status forward_set(void *s, const char *k, const void *v, size_t n, uint32_t t) {
     return symmem_store_set(s, k, v, n, t);
 }

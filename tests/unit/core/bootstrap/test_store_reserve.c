@@ -2,11 +2,6 @@
 /* The file store in a process that has no descriptor left: it can still tell its peers. */
 #include "unit.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/resource.h>
-#include <unistd.h>
-
 static char directory[] = "/tmp/symmem-reserve-XXXXXX";
 
 /* No open() can succeed until the limit is put back. */

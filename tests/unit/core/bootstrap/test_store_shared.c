@@ -2,9 +2,7 @@
 /* A store with several users at once: waiting, waking, counting, replacing. */
 #include "store_files.h"
 
-#include <fcntl.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 
 typedef struct waiter {
     symmem_store *store;
@@ -13,7 +11,100 @@ typedef struct waiter {
     uint32_t timeout_ms;
 } waiter;
 
+static void *wait_for_key(void *arg) {
+    waiter *self = arg;
+    self->status = symmem_store_wait(self->store, "late", self->timeout_ms);
+    self->ended_ns = sm_now_ns();
+    return NULL;
+}
+
+static void wake(symmem_store *store) {
+    waiter waiters[4];
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) {
+        waiters[i] = (waiter){.store = store, .timeout_ms = i == 0 ? 0 : 5000};
+        CU_ASSERT_EQUAL_FATAL(pthread_create(&threads[i], NULL, wait_for_key, &waiters[i]), 0);
+    }
+    sm_sleep_ns(130000000);
+    CU_ASSERT_EQUAL(symmem_store_set(store, "other", "", 0, 0), SYMMEM_OK);
+    uint64_t set_ns = sm_now_ns();
+    CU_ASSERT_EQUAL(symmem_store_set(store, "late", "", 0, 0), SYMMEM_OK);
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+        CU_ASSERT_EQUAL(waiters[i].status, SYMMEM_OK);
+        /* Not before, and far from the limit, however busy the machine is. */
+        CU_ASSERT(waiters[i].ended_ns >= set_ns && waiters[i].ended_ns - set_ns < 3000000000ull);
+    }
+    CU_ASSERT_EQUAL(symmem_store_remove(store, "late", 0), SYMMEM_OK);
+    /* And without anybody: sleeping costs no time of the processor. */
+    struct rusage before, after;
+    getrusage(RUSAGE_SELF, &before);
+    CU_ASSERT_EQUAL(symmem_store_wait(store, "late", 300), SYMMEM_TIMEOUT);
+    getrusage(RUSAGE_SELF, &after);
+    long used_us = (after.ru_utime.tv_usec - before.ru_utime.tv_usec) +
+                   (after.ru_stime.tv_usec - before.ru_stime.tv_usec) +
+                   1000000 * (after.ru_utime.tv_sec - before.ru_utime.tv_sec +
+                              after.ru_stime.tv_sec - before.ru_stime.tv_sec);
+    CU_ASSERT(used_us < 30000);
+    symmem_store_close(store);
+}
+
 #define ROUNDS 40
+
+/* Answers each "ping/<i>" with "pong/<i>". */
+static void *answer(void *arg) {
+    char key[32];
+    for (int i = 0; i < ROUNDS; i++) {
+        snprintf(key, sizeof(key), "ping/%d", i);
+        if (symmem_store_wait(arg, key, 5000) != SYMMEM_OK)
+            break;
+        snprintf(key, sizeof(key), "pong/%d", i);
+        if (symmem_store_set(arg, key, "", 0, 5000) != SYMMEM_OK)
+            break;
+    }
+    return NULL;
+}
+
+/* How long it takes to pass so many keys to and fro. */
+static uint64_t ping_pong(symmem_store *store) {
+    pthread_t thread;
+    char key[32];
+    CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, answer, store), 0);
+    uint64_t start_ns = sm_now_ns();
+    for (int i = 0; i < ROUNDS; i++) {
+        sm_sleep_ns(1000000); /* the other one sleeps by now */
+        snprintf(key, sizeof(key), "ping/%d", i);
+        CU_ASSERT_EQUAL(symmem_store_set(store, key, "", 0, 5000), SYMMEM_OK);
+        snprintf(key, sizeof(key), "pong/%d", i);
+        CU_ASSERT_EQUAL(symmem_store_wait(store, key, 5000), SYMMEM_OK);
+    }
+    uint64_t elapsed_ns = sm_now_ns() - start_ns;
+    pthread_join(thread, NULL);
+    for (int i = 0; i < ROUNDS; i++) {
+        snprintf(key, sizeof(key), "ping/%d", i);
+        CU_ASSERT_EQUAL(symmem_store_remove(store, key, 0), SYMMEM_OK);
+        snprintf(key, sizeof(key), "pong/%d", i);
+        CU_ASSERT_EQUAL(symmem_store_remove(store, key, 0), SYMMEM_OK);
+    }
+    return elapsed_ns;
+}
+
+/* Waiters are woken, not found awake by their next tick: once in a few tries, on a busy machine. */
+static void wake_at_once(symmem_store *store) {
+    bool quick = false;
+    for (int i = 0; i < 8 && !quick; i++)
+        quick = ping_pong(store) < ROUNDS * 20000000ull;
+    CU_ASSERT_TRUE(quick);
+    symmem_store_close(store);
+}
+
+TEST("waking") {
+    wake_at_once(open_memory());
+    wake_at_once(open_file());
+    wake(open_memory());
+    wake(open_file());
+    remove_tree(path);
+}
 
 enum { ADDERS = 8, ADDS = 300 };
 

@@ -3,16 +3,7 @@
  * A rank that ended and was started again: its successor joins new groups, and whoever knows that
  * one does not take it for the process that is gone, which handles and groups of before still need.
  */
-#include <CUnit/Basic.h>
 #include <glob.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <symmem/backend.h>
 #include <symmem/symmem.h>

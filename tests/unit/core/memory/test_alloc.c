@@ -3,8 +3,6 @@
 #include "unit.h"
 #include "objects.h"
 
-#include <pthread.h>
-
 static symmem_status point_fails(void *arg, const char *point) {
     return strcmp(arg, point) == 0 ? SYMMEM_SYSTEM : SYMMEM_OK;
 }
@@ -175,5 +173,34 @@ TEST("races") {
     context->point = point_finalises;
     EXPECT_FAIL(symmem_alloc(context, 10, 0, NULL, &ptr), SYMMEM_NOT_INITIALISED, "alloc");
     CU_ASSERT_EQUAL(atomic_load(&fake.closed), 1);
+    unit_end(context);
+}
+
+TEST("default groups") {
+    symmem_context *context = unit_context(FAKE_CAPABILITIES);
+    symmem_context *other = NULL;
+    symmem_context_options world;
+    symmem_alloc_options options;
+    symmem_group *group = NULL, *foreign = NULL;
+    void *ptr = NULL;
+    symmem_context_options_init(&world);
+    world.rank = 0;
+    world.world_size = 1;
+    EXPECT_OK(symmem_init(&world, &other));
+    EXPECT_OK(symmem_group_create(other, "g", NULL, 0, NULL, &foreign));
+    EXPECT_OK(symmem_group_create(context, "g", NULL, 0, NULL, &group));
+    symmem_alloc_options_init(&options);
+    options.default_group = foreign;
+    EXPECT_FAIL(symmem_alloc(context, 10, 0, &options, &ptr), SYMMEM_INVALID_ARGUMENT, "alloc");
+    CU_ASSERT_EQUAL(atomic_load(&foreign->references), 1);
+    symmem_context_free(other);
+    options.default_group = group;
+    EXPECT_OK(symmem_alloc(context, 10, 0, &options, &ptr));
+    CU_ASSERT_EQUAL(atomic_load(&group->references), 2);
+    EXPECT_OK(symmem_group_destroy(group));
+    CU_ASSERT_EQUAL(atomic_load(&group->references), 1);
+    EXPECT_FAIL(symmem_alloc(context, 10, 0, &options, &ptr), SYMMEM_STALE, "alloc");
+    EXPECT_OK(symmem_free(context, ptr));
+    CU_ASSERT_EQUAL(atomic_load(&group->references), 0);
     unit_end(context);
 }

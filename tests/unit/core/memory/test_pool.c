@@ -3,8 +3,6 @@
 #include "unit.h"
 #include "objects.h"
 
-#include <pthread.h>
-
 static void expect_stats(symmem_pool *pool, size_t segments, size_t bytes, size_t used,
                          size_t blocks) {
     symmem_pool_stats stats;
@@ -92,5 +90,36 @@ TEST("pluggable") {
     CU_ASSERT_EQUAL(try_mfree(ptr, 1), SYMMEM_NOT_SYMMETRIC);
     EXPECT_OK(symmem_pool_destroy(pool)); /* unbinds */
     CU_ASSERT_EQUAL(try_malloc(1, 1), SYMMEM_INVALID_ARGUMENT);
+    unit_end(context);
+}
+
+/* Blocks that are handed out when the context ends. */
+TEST("finalised") {
+    symmem_context *context = unit_context(FAKE_CAPABILITIES);
+    symmem_pool *pool = NULL;
+    sm_block *block = NULL;
+    void *a = NULL, *b = NULL;
+    EXPECT_OK(symmem_pool_create(context, 0, 4096, &pool));
+    EXPECT_OK(symmem_pool_alloc(pool, 100, &a));
+    EXPECT_OK(symmem_pool_alloc(pool, 100, &b));
+    EXPECT_OK(sm_block_find(context, b, "test", &block));
+    EXPECT_OK(symmem_pool_free(pool, b)); /* while it is pinned */
+    CU_ASSERT_FALSE(sm_block_live(block));
+    sm_block_release(block);
+    symmem_pool_bind(pool);
+    unit_end(context);
+    EXPECT_FAIL(symmem_pool_malloc(1, 0, NULL) ? SYMMEM_OK : SYMMEM_INVALID_ARGUMENT,
+                SYMMEM_INVALID_ARGUMENT, "pool_malloc"); /* unbound by the finalise */
+}
+
+/* Not by free, which is for allocations. */
+TEST("a block is freed by its pool") {
+    symmem_context *context = unit_context(FAKE_CAPABILITIES);
+    symmem_pool *pool = NULL;
+    void *ptr = NULL;
+    EXPECT_OK(symmem_pool_create(context, 0, 4096, &pool));
+    EXPECT_OK(symmem_pool_alloc(pool, 200, &ptr));
+    EXPECT_FAIL(symmem_free(context, ptr), SYMMEM_INVALID_ARGUMENT, "free");
+    EXPECT_FAIL(symmem_free(context, (char *)ptr + 1024), SYMMEM_NOT_SYMMETRIC, "free");
     unit_end(context);
 }

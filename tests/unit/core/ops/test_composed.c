@@ -131,3 +131,45 @@ TEST("what the entries are given") {
     table.barrier = slow_barrier;
     run_threads((plan){.world = 2, .body = body_given, .backend = &table});
 }
+
+/* --- a part that fails -------------------------------------------------------------- */
+
+static _Thread_local int copies_left = -1; /* until one fails; negative: none does */
+
+static symmem_status failing_copy(void *instance, int32_t device, void *dst, const void *src,
+                                  size_t bytes, const symmem_exec *exec) {
+    if (copies_left >= 0 && copies_left-- == 0)
+        return SYMMEM_SYSTEM;
+    return shm()->copy(instance, device, dst, src, bytes, exec);
+}
+
+static void body_fails(rank_env *env) {
+    symmem_handle *handle = env_kept_handle(env, NULL);
+    int32_t in[COUNT], *out = calloc((size_t)env->world, sizeof in);
+    fill(in, env->rank);
+    copies_left = env->rank == 0 ? env->plan->argument : -1;
+    symmem_status wanted = env->rank == 0 ? SYMMEM_SYSTEM : SYMMEM_POISONED;
+    bool alone = env->plan->argument == 0; /* the input: nobody has been told anything */
+    if (env->rank == 0 || !alone)
+        CHECK_STATUS(env, gather(env, handle, in, out, LIMIT_MS), wanted);
+    symmem_error_record record = last_record();
+    if (env->rank == 0) {
+        CHECK(env, strcmp(record.operation, "low_contention_all_gather_out") == 0);
+        CHECK(env, strcmp(record.stage, "copy") == 0 && record.status == SYMMEM_SYSTEM);
+    }
+    CHECK(env, (symmem_handle_status(handle, NULL) == SYMMEM_OK) == alone);
+    copies_left = -1;
+    env_meet(env);
+    if (!alone)
+        CHECK_OK(env, symmem_handle_reset(handle, LIMIT_MS));
+    CHECK_OK(env, gather(env, handle, in, out, LIMIT_MS));
+    CHECK(env, gathered(out, env->world));
+    free(out);
+}
+
+TEST("a part that fails") {
+    symmem_backend table = without_collectives();
+    table.copy = failing_copy;
+    for (int copy = 0; copy <= 2; copy++)
+        run_threads((plan){.world = 2, .body = body_fails, .backend = &table, .argument = copy});
+}

@@ -204,7 +204,6 @@ TEST("what is captured at once") {
 /* --- reset fails -------------------------------------------------------------------- */
 
 static symmem_status no_reset(void *instance, const symmem_peers *peers) {
-    (void)instance;
     return peers->rank == 1 ? SYMMEM_BACKEND : SYMMEM_OK;
 }
 
@@ -233,33 +232,27 @@ TEST("reset fails") {
 /* --- entries that fail -------------------------------------------------------------- */
 
 static symmem_status no_order(void *instance, void *stream, void *event) {
-    (void)instance, (void)stream, (void)event;
     return SYMMEM_BACKEND;
 }
 
 static symmem_status no_record(void *instance, void *event, void *stream) {
-    (void)instance, (void)stream, (void)event;
     return SYMMEM_BACKEND;
 }
 
 static symmem_status no_barrier(void *instance, const symmem_peers *peers, int32_t channel,
                                 const symmem_exec *exec) {
-    (void)instance, (void)peers, (void)channel, (void)exec;
     return SYMMEM_BACKEND;
 }
 
 static symmem_status no_id(void *instance, void *stream, uint64_t *id_p) {
-    (void)instance, (void)stream, (void)id_p;
     return SYMMEM_BACKEND;
 }
 
 static symmem_status no_wait(void *instance, void *event, uint32_t timeout_ms) {
-    (void)instance, (void)event, (void)timeout_ms;
     return SYMMEM_BACKEND;
 }
 
 static symmem_status no_query(void *instance, void *event, bool *reached_p) {
-    (void)instance, (void)event, (void)reached_p;
     return SYMMEM_BACKEND;
 }
 

@@ -6,19 +6,16 @@
 
 static symmem_status no_copy(void *instance, int32_t device, void *dst, const void *src,
                              size_t bytes, const symmem_exec *exec) {
-    (void)instance, (void)device, (void)dst, (void)src, (void)bytes, (void)exec;
     return SYMMEM_BACKEND;
 }
 
 static symmem_status no_memset(void *instance, int32_t device, void *dst, uint32_t value,
                                size_t count, const symmem_exec *exec) {
-    (void)instance, (void)device, (void)dst, (void)value, (void)count, (void)exec;
     return SYMMEM_BACKEND;
 }
 
 static symmem_status no_write(void *instance, int32_t device, void *dst, uint32_t value,
                               const symmem_exec *exec) {
-    (void)instance, (void)device, (void)dst, (void)value, (void)exec;
     return SYMMEM_BACKEND;
 }
 

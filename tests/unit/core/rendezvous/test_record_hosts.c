@@ -4,9 +4,6 @@
 #include "session.h"
 #include "unit.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #define RANKS 3
 #define FD SYMMEM_SHARE_FD
 #define BOTH (SYMMEM_SHARE_FD | SYMMEM_SHARE_BYTES)

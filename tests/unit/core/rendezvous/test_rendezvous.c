@@ -84,3 +84,11 @@ RANKS_TEST("after the commit nothing fails", .world = 2) {
     check_works(env);
     CHECK(env, env->fault_hits == 1);
 }
+
+RANKS_TEST("neither memory nor group", .world = 1) {
+    int local = 0;
+    symmem_handle *handle = NULL;
+    CHECK_STATUS(env, symmem_rendezvous(env->context, &local, NULL, 1000, &handle),
+                 SYMMEM_NOT_SYMMETRIC);
+    CHECK(env, handle == NULL);
+}

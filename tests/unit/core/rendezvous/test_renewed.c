@@ -24,7 +24,6 @@ static symmem_status exchange_memory(void *instance, void *group, symmem_memory 
                                      const symmem_exchange *exchange, symmem_memory *peers) {
     const symmem_backend *shm = symmem_backend_entry(SYMMEM_BACKEND_ABI);
     symmem_share share = {.fd = -1}, shares[MAX_RANKS];
-    (void)group;
     symmem_status status =
         exchange->agree(exchange, shm->memory_export(instance, own, &share), "exchange");
     if (status == SYMMEM_OK)
@@ -41,15 +40,11 @@ static symmem_status exchange_memory(void *instance, void *group, symmem_memory 
 /* All ranks, or none. */
 static symmem_status open_group(void *instance, const symmem_exchange *exchange, int32_t device,
                                 void **group_p) {
-    (void)device;
     *group_p = instance;
     return exchange->barrier(exchange);
 }
 
-static void close_group(void *instance, void *group) {
-    (void)instance;
-    (void)group;
-}
+static void close_group(void *instance, void *group) {}
 
 static symmem_backend exchanging(void) {
     symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);

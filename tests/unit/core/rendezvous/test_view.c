@@ -12,5 +12,6 @@ RANKS_TEST("after finalise", .world = 1) {
                  SYMMEM_NOT_INITIALISED);
     symmem_handle_release(handle);
     *(char *)t->dl_tensor.data = 1;
+    t->deleter(NULL);
     t->deleter(t);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Streams, events, graphs: checks, failures, finalise with live objects. */
+/* What a backend lacks, and the last work that a stream has had. */
 #include "link_ranks.h"
 
 static void bump(void *arg) {
@@ -9,146 +9,6 @@ static void bump(void *arg) {
 static void hold(void *arg) {
     for (int i = 0; i < 10000 && atomic_load((atomic_int *)arg) == 0; i++)
         sm_sleep_ns(1000000);
-}
-
-RANKS_TEST("streams", .world = 1) {
-    symmem_context *context = env->context;
-    symmem_stream *stream = NULL;
-    atomic_int count = 0, gate = 0;
-    bool idle = false;
-    CHECK_STATUS(env, symmem_stream_create(NULL, 0, &stream), SYMMEM_NOT_INITIALISED);
-    CHECK_STATUS(env, symmem_stream_create(context, 0, NULL), SYMMEM_INVALID_ARGUMENT);
-    CHECK_STATUS(env, symmem_stream_create(context, 8, &stream), SYMMEM_OUT_OF_RANGE);
-    CHECK_STATUS(env, symmem_stream_wrap(context, 0, &count, &stream), SYMMEM_UNSUPPORTED);
-    CHECK_STATUS(env, symmem_stream_wrap(context, 0, NULL, &stream), SYMMEM_UNSUPPORTED);
-    CHECK_STATUS(env, symmem_stream_wrap(context, 0, &count, NULL), SYMMEM_UNSUPPORTED);
-    CHECK_STATUS(env, symmem_stream_wrap(NULL, 0, &count, &stream), SYMMEM_NOT_INITIALISED);
-    CHECK_STATUS(env, symmem_stream_wrap(context, 9, &count, &stream), SYMMEM_UNSUPPORTED);
-    CHECK(env, stream == NULL);
-    CHECK_OK(env, symmem_stream_create(context, 0, &stream));
-    CHECK_OK(env, symmem_stream_host_fn(stream, bump, &count));
-    CHECK_OK(env, symmem_stream_synchronize(stream, 10000));
-    CHECK(env, atomic_load(&count) == 1);
-    CHECK_STATUS(env, symmem_stream_host_fn(stream, NULL, NULL), SYMMEM_INVALID_ARGUMENT);
-    CHECK_STATUS(env, symmem_stream_host_fn(NULL, bump, NULL), SYMMEM_INVALID_ARGUMENT);
-    CHECK_OK(env, symmem_stream_host_fn(stream, hold, &gate));
-    CHECK_OK(env, symmem_stream_query(stream, &idle));
-    CHECK(env, !idle);
-    CHECK_STATUS(env, symmem_stream_query(stream, NULL), SYMMEM_INVALID_ARGUMENT);
-    CHECK_STATUS(env, symmem_stream_query(NULL, &idle), SYMMEM_INVALID_ARGUMENT);
-    CHECK_STATUS(env, symmem_stream_synchronize(stream, 30), SYMMEM_TIMEOUT);
-    CHECK(env, strcmp(last_record().operation, "stream_synchronize") == 0);
-    CHECK_STATUS(env, symmem_stream_synchronize(NULL, 30), SYMMEM_INVALID_ARGUMENT);
-    atomic_store(&gate, 1);
-    CHECK_OK(env, symmem_stream_destroy(stream));
-    CHECK_OK(env, symmem_stream_destroy(NULL));
-}
-
-RANKS_TEST("events", .world = 1) {
-    symmem_context *context = env->context;
-    symmem_stream *a = NULL, *b = NULL;
-    symmem_event *event = NULL;
-    atomic_int gate = 0, count = 0;
-    bool reached = false;
-    CHECK_STATUS(env, symmem_event_create(NULL, 0, &event), SYMMEM_NOT_INITIALISED);
-    CHECK_STATUS(env, symmem_event_create(context, 0, NULL), SYMMEM_INVALID_ARGUMENT);
-    CHECK_STATUS(env, symmem_event_create(context, 8, &event), SYMMEM_OUT_OF_RANGE);
-    CHECK_OK(env, symmem_event_create(context, 0, &event));
-    CHECK_OK(env, symmem_stream_create(context, 0, &a));
-    CHECK_OK(env, symmem_stream_create(context, 0, &b));
-    CHECK_OK(env, symmem_event_query(event, &reached)); /* never recorded: reached */
-    CHECK(env, reached);
-    CHECK_OK(env, symmem_event_synchronize(event, 10));
-    CHECK_OK(env, symmem_stream_host_fn(a, hold, &gate));
-    CHECK_OK(env, symmem_event_record(event, a));
-    CHECK_OK(env, symmem_stream_wait_event(b, event));
-    CHECK_OK(env, symmem_stream_host_fn(b, bump, &count));
-    CHECK_OK(env, symmem_event_query(event, &reached));
-    CHECK(env, !reached && atomic_load(&count) == 0);
-    CHECK_STATUS(env, symmem_event_synchronize(event, 30), SYMMEM_TIMEOUT);
-    atomic_store(&gate, 1);
-    CHECK_OK(env, symmem_event_synchronize(event, 10000));
-    CHECK_OK(env, symmem_stream_synchronize(b, 10000));
-    CHECK(env, atomic_load(&count) == 1);
-    CHECK_STATUS(env, symmem_event_record(NULL, a), SYMMEM_INVALID_ARGUMENT);
-    CHECK_STATUS(env, symmem_event_record(event, NULL), SYMMEM_INVALID_ARGUMENT);
-    CHECK_STATUS(env, symmem_stream_wait_event(NULL, event), SYMMEM_INVALID_ARGUMENT);
-    CHECK_STATUS(env, symmem_event_query(event, NULL), SYMMEM_INVALID_ARGUMENT);
-    CHECK_STATUS(env, symmem_event_query(NULL, &reached), SYMMEM_INVALID_ARGUMENT);
-    CHECK_STATUS(env, symmem_event_synchronize(NULL, 1), SYMMEM_INVALID_ARGUMENT);
-    rank_env other = *env;
-    symmem_event *foreign = NULL;
-    env_open(&other);
-    CHECK_OK(env, symmem_event_create(other.context, 0, &foreign));
-    CHECK_STATUS(env, symmem_event_record(foreign, a), SYMMEM_INVALID_ARGUMENT);
-    CHECK_STATUS(env, symmem_stream_wait_event(a, foreign), SYMMEM_INVALID_ARGUMENT);
-    symmem_event_destroy(foreign);
-    symmem_context_free(other.context);
-    symmem_event_destroy(event);
-    symmem_event_destroy(NULL);
-    CHECK_OK(env, symmem_stream_destroy(a));
-    CHECK_OK(env, symmem_stream_destroy(b));
-}
-
-RANKS_TEST("graphs", .world = 1) {
-    symmem_context *context = env->context;
-    symmem_stream *a = NULL, *b = NULL;
-    symmem_event *event = NULL;
-    symmem_graph *graph = NULL, *none = NULL;
-    atomic_int count = 0, gate = 0;
-    bool capturing = true;
-    CHECK_OK(env, symmem_stream_create(context, 0, &a));
-    CHECK_OK(env, symmem_stream_create(context, 0, &b));
-    CHECK_OK(env, symmem_event_create(context, 0, &event));
-    CHECK_STATUS(env, symmem_stream_end_capture(a, &graph), SYMMEM_CAPTURE);
-    CHECK_OK(env, symmem_stream_is_capturing(a, &capturing));
-    CHECK(env, !capturing);
-    CHECK_OK(env, symmem_stream_begin_capture(a));
-    CHECK(env, atomic_load(&context->captures) == 1);
-    CHECK_STATUS(env, symmem_stream_begin_capture(a), SYMMEM_CAPTURE);
-    CHECK_STATUS(env, symmem_stream_synchronize(a, 10), SYMMEM_CAPTURE);
-    CHECK_OK(env, symmem_stream_is_capturing(a, &capturing));
-    CHECK(env, capturing);
-    CHECK_STATUS(env, symmem_stream_end_capture(a, NULL), SYMMEM_INVALID_ARGUMENT);
-    CHECK_OK(env, symmem_stream_host_fn(a, bump, &count));
-    CHECK_OK(env, symmem_stream_end_capture(a, &graph));
-    CHECK(env, atomic_load(&context->captures) == 0 && atomic_load(&count) == 0);
-    CHECK_OK(env, symmem_graph_launch(graph, a));
-    CHECK_OK(env, symmem_stream_synchronize(a, 10000));
-    CHECK(env, atomic_load(&count) == 1);
-    /* A launch waits for the one before it, on another stream too. */
-    CHECK_OK(env, symmem_stream_host_fn(a, hold, &gate));
-    CHECK_OK(env, symmem_graph_launch(graph, a));
-    CHECK_OK(env, symmem_graph_launch(graph, b));
-    sm_sleep_ns(20000000);
-    CHECK(env, atomic_load(&count) == 1);
-    atomic_store(&gate, 1);
-    CHECK_OK(env, symmem_stream_synchronize(b, 10000));
-    CHECK(env, atomic_load(&count) == 3);
-
-    CHECK_STATUS(env, symmem_graph_launch(NULL, a), SYMMEM_INVALID_ARGUMENT);
-    CHECK_STATUS(env, symmem_graph_launch(graph, NULL), SYMMEM_INVALID_ARGUMENT);
-    CHECK_STATUS(env, symmem_stream_begin_capture(NULL), SYMMEM_INVALID_ARGUMENT);
-    CHECK_STATUS(env, symmem_stream_end_capture(NULL, &none), SYMMEM_INVALID_ARGUMENT);
-    CHECK_STATUS(env, symmem_stream_is_capturing(a, NULL), SYMMEM_INVALID_ARGUMENT);
-    CHECK_STATUS(env, symmem_stream_is_capturing(NULL, &capturing), SYMMEM_INVALID_ARGUMENT);
-    /* Launching into a capture, an unjoined fork. */
-    CHECK_OK(env, symmem_stream_begin_capture(a));
-    CHECK_STATUS(env, symmem_graph_launch(graph, a), SYMMEM_CAPTURE);
-    CHECK_OK(env, symmem_event_record(event, a));
-    CHECK_OK(env, symmem_stream_wait_event(b, event));
-    CHECK_OK(env, symmem_stream_host_fn(b, bump, &count));
-    CHECK_STATUS(env, symmem_stream_end_capture(a, &none), SYMMEM_CAPTURE);
-    CHECK(env, none == NULL && atomic_load(&context->captures) == 0);
-    CHECK_OK(env, symmem_stream_synchronize(a, 10000));
-    /* A stream destroyed while it captures. */
-    CHECK_OK(env, symmem_stream_begin_capture(a));
-    CHECK_OK(env, symmem_stream_destroy(a));
-    CHECK(env, atomic_load(&context->captures) == 0);
-    CHECK_OK(env, symmem_graph_destroy(graph));
-    CHECK_OK(env, symmem_graph_destroy(NULL));
-    symmem_event_destroy(event);
-    CHECK_OK(env, symmem_stream_destroy(b));
 }
 
 /* --- the instance ends with the last work ------------------------------------------- */
@@ -224,32 +84,26 @@ TEST("last work") {
 /* --- entries that fail, capabilities that lack -------------------------------------- */
 
 static symmem_status no_stream(void *instance, int32_t device, void **stream_p) {
-    (void)instance, (void)device, (void)stream_p;
     return SYMMEM_LIMIT;
 }
 
 static symmem_status fail_two(void *instance, void *one) {
-    (void)instance, (void)one;
     return SYMMEM_BACKEND;
 }
 
 static symmem_status fail_three(void *instance, void *one, void *two) {
-    (void)instance, (void)one, (void)two;
     return SYMMEM_BACKEND;
 }
 
 static symmem_status fail_flag(void *instance, void *one, bool *flag_p) {
-    (void)instance, (void)one, (void)flag_p;
     return SYMMEM_BACKEND;
 }
 
 static symmem_status fail_wait(void *instance, void *event, uint32_t timeout_ms) {
-    (void)instance, (void)event, (void)timeout_ms;
     return SYMMEM_BACKEND;
 }
 
 static symmem_status fail_host_fn(void *instance, void *stream, void (*fn)(void *), void *arg) {
-    (void)instance, (void)stream, (void)fn, (void)arg;
     return SYMMEM_BACKEND;
 }
 

@@ -8,17 +8,7 @@
 #define LIFE_H
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <ftw.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <symmem/backend.h>
 #include <symmem/symmem.h>
@@ -100,9 +90,6 @@ static int life_count_shared_mappings(void) {
 
 static int life_remove_entry(const char *path, const struct stat *info, int kind,
                              struct FTW *place) {
-    (void)info;
-    (void)kind;
-    (void)place;
     return remove(path);
 }
 
@@ -132,9 +119,7 @@ static symmem_status life_note_at(symmem_status status, int line) {
             goto out;                                                                              \
     } while (0)
 
-static void life_host_noop(void *arg) {
-    (void)arg;
-}
+static void life_host_noop(void *arg) {}
 
 struct life_objects {
     symmem_context *context;
