@@ -60,42 +60,42 @@ static void make_quiet(struct tk *t) {
     tk_out_of_band_barrier(t);
 }
 
-static void once(struct tk *t) {
+TK_TEST(late, once, "SM-SELF-02", .timeout_s = 10) {
     bool first = is_first(t, ONCE);
 
     make_late(t);
     TK_TIMELY(t, !first, "a rank was kept from running");
 }
 
-static void always(struct tk *t) {
+TK_TEST(late, always, "SM-SELF-02", .timeout_s = 10) {
     make_late(t);
     TK_STATUS(t, SYMMEM_OK, t->rank == 1 ? SYMMEM_TIMEOUT : SYMMEM_POISONED);
 }
 
-static void quiet(struct tk *t) {
+TK_TEST(late, quiet, "SM-SELF-02", .timeout_s = 10) {
     make_quiet(t);
     TK_TIMELY(t, false, "a rank was kept from running");
 }
 
-static void another_check(struct tk *t) {
+TK_TEST(late, another_check, "SM-SELF-02", .timeout_s = 10) {
     make_late(t);
     TK_TIMELY(t, false, "a rank was kept from running");
     TK_CHECK(t, t->rank != 0);
 }
 
-static void another_rank(struct tk *t) {
+TK_TEST(late, another_rank, "SM-SELF-02", .timeout_s = 10) {
     make_late(t);
     TK_TIMELY(t, t->rank == 0, "a rank was kept from running");
     TK_STATUS(t, SYMMEM_OK, t->rank == 0 ? SYMMEM_LIMIT : SYMMEM_OK);
 }
 
 /* Poison without a limit that has passed is no matter of time. */
-static void poison_alone(struct tk *t) {
+TK_TEST(late, poison_alone, "SM-SELF-02", .timeout_s = 10) {
     make_late(t);
     TK_STATUS(t, SYMMEM_OK, SYMMEM_POISONED);
 }
 
-static void hangs_once(struct tk *t) {
+TK_TEST(late, hangs_once, "SM-SELF-02", .timeout_s = 1) {
     bool first = is_first(t, HANGS_ONCE);
 
     if (t->rank == 0)
@@ -105,7 +105,7 @@ static void hangs_once(struct tk *t) {
         pause();
 }
 
-static void late_bounds(struct tk *t) {
+TK_TEST(late, late_bounds, "SM-SELF-02", .timeout_s = 10) {
     uint64_t begin_ms = tk_now_ms();
 
     make_late(t);
@@ -117,7 +117,7 @@ static void late_bounds(struct tk *t) {
         TK_AT_LEAST(t, 10 + STOP_MS, tk_limit_ms(t, 10));
 }
 
-static void quiet_bounds(struct tk *t) {
+TK_TEST(late, quiet_bounds, "SM-SELF-02", .timeout_s = 10) {
     make_quiet(t);
     TK_EQ_INT(t, 0, tk_late_ms(t, 0));
     TK_WITHIN(t, 1000, tk_now_ms() - 500);
@@ -125,7 +125,7 @@ static void quiet_bounds(struct tk *t) {
 }
 
 /* The process that runs the case, if it is one of several. */
-static void ends_its_job(struct tk *t) {
+TK_TEST(jobs, ends_its_job, "SM-SELF-02", .flags = TK_PROCESS_ONLY) {
     char own[32] = "", above[32] = "", path[64];
     pid_t parent = getppid();
     int of_parent = 0;
@@ -149,20 +149,3 @@ static void ends_its_job(struct tk *t) {
         kill(parent, SIGKILL);
     tk_sleep_ms(5000);
 }
-
-#define LATE(test, body_fn, seconds)                                                               \
-    TK_CASE("late." test, body_fn, "SM-SELF-02", .timeout_s = seconds)
-
-static const struct tk_case cases[] = {
-    LATE("once", once, 10),
-    LATE("always", always, 10),
-    LATE("quiet", quiet, 10),
-    LATE("another_check", another_check, 10),
-    LATE("another_rank", another_rank, 10),
-    LATE("poison_alone", poison_alone, 10),
-    LATE("hangs_once", hangs_once, 1),
-    LATE("late_bounds", late_bounds, 10),
-    LATE("quiet_bounds", quiet_bounds, 10),
-    TK_CASE("jobs.ends_its_job", ends_its_job, "SM-SELF-02", .flags = TK_PROCESS_ONLY),
-};
-TK_SUITE(late, cases);
