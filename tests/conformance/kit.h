@@ -229,8 +229,12 @@ uint64_t tk_now_ms(void);                               /* CLOCK_MONOTONIC */
 void tk_sleep_ms(uint32_t ms);
 /* How much longer than on a quiet machine that may take which began at since_ms. */
 uint32_t tk_late_ms(struct tk *t, uint64_t since_ms);
+/* Before a thread ends that a check by time is about, if it is not a rank's: how long it was kept
+ * from running is known to nobody later. */
+void tk_note_delay(struct tk *t);
 /* A limit that is to pass, or within which ranks that begin together have to meet: `ms` where the
- * machine is quiet, more where it was late just before the case. The same on all ranks. */
+ * machine is quiet, more where it was late just before the case or in a try of it. The same on all
+ * ranks. */
 uint32_t tk_limit_ms(struct tk *t, uint32_t ms);
 /* Times `ms` by SYMMEM_TIMEOUT_SCALE: for upper bounds on how long something may take. */
 uint32_t tk_scaled_ms(uint32_t ms);

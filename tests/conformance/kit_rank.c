@@ -155,6 +155,7 @@ static void run_phases(struct tk *t) {
         kit_note_held(setup);
     if (ready)
         run_body(t);
+    tk_note_delay(t);
     arena_enter(arena, t->rank, ARENA_BODY_DONE);
     arena_meet(arena, ARENA_BODY_DONE, tk_scaled_ms(BODY_MEET_MS));
     if (notes_names(t))
