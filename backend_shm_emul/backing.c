@@ -19,6 +19,9 @@
 /* From here on the machine's free memory is looked at first: the kernel would rather end some
  * process than refuse pages of an anonymous file. */
 #define BIG_BYTES ((size_t)16 << 20)
+/* Of an allocation's pages. */
+#define FIRST_PIECE ((size_t)64 << 20)
+#define LAST_PIECE ((size_t)64 << 10)
 
 /* By a name that is gone at once: a process that is killed in between leaves it. */
 static int open_named(const symmem_host *host) {
@@ -51,6 +54,23 @@ static int open_posix(const symmem_host *host) {
     return fd;
 }
 
+/* In pieces: kernels give all pages of one call back if a signal comes, and a profiler's come again
+ * before gigabytes are there. A piece that was interrupted is tried by halves. */
+static int allocate_pages(int fd, size_t bytes) {
+    size_t piece = FIRST_PIECE;
+    for (size_t done = 0; done < bytes;) {
+        size_t count = bytes - done < piece ? bytes - done : piece;
+        int error = posix_fallocate(fd, (off_t)done, (off_t)count);
+        if (error == 0)
+            done += count;
+        else if (error != EINTR)
+            return error;
+        else if (piece > LAST_PIECE)
+            piece /= 2;
+    }
+    return 0;
+}
+
 /* 0, or an errno with what is free in *free_p. */
 static int allocate(int fd, size_t bytes, uint64_t *free_p) {
     struct statvfs file_system;
@@ -59,11 +79,7 @@ static int allocate(int fd, size_t bytes, uint64_t *free_p) {
     /* The umask may have taken the owner's own bits. */
     if (fchmod(fd, 0600) != 0)
         return errno;
-    int error;
-    do {
-        error = posix_fallocate(fd, 0, (off_t)bytes);
-    } while (error == EINTR);
-    return error;
+    return allocate_pages(fd, bytes);
 }
 
 /* Bytes of memory that can be had without swapping, UINT64_MAX if that is not known. */
