@@ -109,3 +109,12 @@ TK_TEST(walk, points_are_in_the_table, "SM-POINT-01", .min_ranks = 2, .max_ranks
                      "%s is never passed", walk_core_points[i].name);
     }
 }
+
+TK_TEST(walk, no_memory, "SM-ERROR-09", .max_ranks = 1, .flags = TK_NO_CONTEXT, .timeout_s = 60) {
+    walk_shortages(t);
+}
+
+TK_TEST(walk, no_memory_multicast, "SM-ERROR-09", .needs = SYMMEM_CAP_MULTICAST, .min_ranks = 2,
+        .max_ranks = 2, .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY, .timeout_s = 60) {
+    walk_shortages(t);
+}
