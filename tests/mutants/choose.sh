@@ -41,7 +41,11 @@ tests_changed_since() { # REVISION
 }
 
 each_row() { # TABLE...: a line for each row
-    cat "$@" 2>/dev/null | awk '/^[a-z]/ { printf "\n%s\t", $1 } { gsub(/[[:space:]]+/, " "); printf "%s", $0 }'
+    cat "$@" 2>/dev/null | awk '
+        /^@/ { file = $2 }
+        /^[@#]/ { next }
+        /^[a-z]/ { printf "\n%s\t%s ", $1, file }
+        { gsub(/[[:space:]]+/, " "); printf "%s", $0 }'
 }
 
 # Each mutant's number, drawn by lot and always the same one, and its name.
