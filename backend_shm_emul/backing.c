@@ -17,8 +17,8 @@
  * process than refuse pages of an anonymous file. */
 #define BIG_BYTES ((size_t)16 << 20)
 /* Of an allocation's pages. */
-#define FIRST_PIECE ((size_t)64 << 20)
-#define LAST_PIECE ((size_t)64 << 10)
+#define MOST_PIECE ((size_t)4 << 20)
+#define LEAST_PIECE ((size_t)64 << 10)
 
 /* A new, private descriptor, or -1 with errno. It never has a name, so that there is no moment at
  * which a killed process leaves one. */
@@ -33,16 +33,18 @@ static int open_anonymous(void) {
 /* In pieces: kernels give all pages of one call back if a signal comes, and a profiler's come again
  * before gigabytes are there. A piece that was interrupted is tried by halves. */
 static int allocate_pages(int fd, size_t bytes) {
-    size_t piece = FIRST_PIECE;
+    size_t piece = MOST_PIECE;
     for (size_t done = 0; done < bytes;) {
         size_t count = bytes - done < piece ? bytes - done : piece;
         int error = posix_fallocate(fd, (off_t)done, (off_t)count);
-        if (error == 0)
+        if (error == 0) {
             done += count;
-        else if (error != EINTR)
+            piece = piece < MOST_PIECE ? 2 * piece : MOST_PIECE;
+        } else if (error != EINTR) {
             return error;
-        else if (piece > LAST_PIECE)
+        } else if (piece > LEAST_PIECE) {
             piece /= 2;
+        }
     }
     return 0;
 }
