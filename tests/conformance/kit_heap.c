@@ -10,12 +10,8 @@
 #include "kit_internal.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <link.h>
 #include <malloc.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 
 #if KIT_OWNS_ALLOCATION
 

@@ -3,7 +3,6 @@
 #ifndef SYMMEM_KIT_INTERNAL_H
 #define SYMMEM_KIT_INTERNAL_H
 
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 

@@ -2,9 +2,6 @@
 /* symmem objects that the epilogue gives back, and moving data through handles. */
 #include "kit_internal.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* Reads and comparisons go through a buffer of this size. */
 #define CHUNK_BYTES 65536
 
@@ -148,7 +145,8 @@ symmem_stream *(tk_stream)(struct tk *t) {
 }
 
 void(tk_synchronize)(struct tk *t, symmem_stream *stream) {
-    KIT_OK(t, symmem_stream_synchronize(stream, SYMMEM_TIMEOUT_DEFAULT));
+    if (stream != NULL)
+        KIT_OK(t, symmem_stream_synchronize(stream, SYMMEM_TIMEOUT_DEFAULT));
 }
 
 void(tk_free)(struct tk *t, void *ptr) {

@@ -3,13 +3,9 @@
 #ifndef SYMMEM_CONFORMANCE_SYNC_HELP_H
 #define SYMMEM_CONFORMANCE_SYNC_HELP_H
 
-#include <limits.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "kit.h"
+#include "resources.h"
+#include "work_after.h"
 
 /* A limit that only a broken library reaches; it grows with the limits of the cases. */
 #define LONG_MS tk_scaled_ms(15000)
@@ -104,12 +100,6 @@ static inline void barrier_holding(struct tk *t, symmem_handle *handle, int32_t 
 
 /* --- records ---------------------------------------------------------------------------------- */
 
-static inline symmem_error_record last_record(void) {
-    symmem_error_record record;
-    symmem_last_error(&record);
-    return record;
-}
-
 /* The record names exactly the ranks whose entry in absent[] is true. One more may be missing if it
  * was kept from running; none of the absent may be left out, however late who. */
 static inline void check_missing(struct tk *t, const symmem_error_record *record,
@@ -202,7 +192,7 @@ static inline void check_nothing_pending(struct tk *t, symmem_handle *handle, in
     if (source_rank < 0)
         source_rank = info.world_size - 1;
     if (info.rank == 0)
-        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(handle, source_rank, channel, 25, NULL));
+        TK_FAILS(t, TIMEOUT, symmem_wait_signal(handle, source_rank, channel, 25, NULL));
 }
 
 /* Word i of what `rank` writes in generation `generation`. */

@@ -2,9 +2,6 @@
 /* symmem_all_reduce and its table, tensors that an all-reduce makes, and what is refused. */
 #include "reduce_help.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 /* --- the choice ------------------------------------------------------------------------------- */
 
 static void set_table(struct tk *t, symmem_all_reduce_algorithm algorithm) {
@@ -83,10 +80,10 @@ TK_TEST(all_reduce, too_small_way, "SM-REDUCE-13", .needs = COLLECTIVES, .max_ra
     symmem_handle *handle = tk_rendezvous(t, memory + 64, tk_world_group(t));
     uint32_t limit_ms = LONG_MS;
     reduce_lay(t, out + REDUCE_MARGIN, NULL, 200);
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-              symmem_all_reduce(handle, ops_flat(&from, input, SYMMEM_FLOAT32, 50), SYMMEM_SUM,
-                                ops_flat(&to, out + REDUCE_MARGIN, SYMMEM_FLOAT32, 50), 0, limit_ms,
-                                NULL));
+    TK_FAILS(t, OUT_OF_RANGE,
+             symmem_all_reduce(handle, ops_flat(&from, input, SYMMEM_FLOAT32, 50), SYMMEM_SUM,
+                               ops_flat(&to, out + REDUCE_MARGIN, SYMMEM_FLOAT32, 50), 0, limit_ms,
+                               NULL));
     TK_EQ_SIZE(t, 3, last_record().expected);
     TK_EQ_SIZE(t, 2, last_record().actual);
     reduce_expect_laid(t, out + REDUCE_MARGIN, NULL, SYMMEM_UINT8, 200, "out");
@@ -100,24 +97,24 @@ TK_TEST(all_reduce, tables_are_checked, "SM-REDUCE-12", .needs = COLLECTIVES, .m
     symmem_context *context = t->context;
     TK_OK(t, symmem_set_all_reduce_table(context, &entry, 1));
     TK_OK(t, symmem_set_all_reduce_table(context, &entry, 0));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_set_all_reduce_table(context, NULL, 1));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_set_all_reduce_table(context, &entry, -1));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_set_all_reduce_table(context, NULL, 1));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_set_all_reduce_table(context, &entry, -1));
     for (size_t i = 0; i < sizeof many / sizeof many[0]; i++)
         many[i] = entry;
     TK_OK(t, symmem_set_all_reduce_table(context, many, SYMMEM_ALL_REDUCE_MAX_ENTRIES));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-              symmem_set_all_reduce_table(context, many, SYMMEM_ALL_REDUCE_MAX_ENTRIES + 1));
+    TK_FAILS(t, OUT_OF_RANGE,
+             symmem_set_all_reduce_table(context, many, SYMMEM_ALL_REDUCE_MAX_ENTRIES + 1));
     TK_EQ_SIZE(t, SYMMEM_ALL_REDUCE_MAX_ENTRIES, last_record().expected);
     many[3].algorithm = SYMMEM_ALL_REDUCE_ALGORITHM_COUNT;
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_set_all_reduce_table(context, many, 4));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_set_all_reduce_table(context, many, 4));
     entry.symmetric = 2;
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_set_all_reduce_table(context, &entry, 1));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_set_all_reduce_table(context, &entry, 1));
     entry.symmetric = -2;
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_set_all_reduce_table(context, &entry, 1));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_set_all_reduce_table(context, &entry, 1));
     entry.symmetric = 0;
     entry.max_world_size = -1;
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_set_all_reduce_table(context, &entry, 1));
-    TK_STATUS(t, SYMMEM_NOT_INITIALISED, symmem_set_all_reduce_table(NULL, &entry, 0));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_set_all_reduce_table(context, &entry, 1));
+    TK_FAILS(t, NOT_INITIALISED, symmem_set_all_reduce_table(NULL, &entry, 0));
 }
 
 /* The first of so many entries, and as text. */
@@ -186,7 +183,7 @@ TK_TEST(all_reduce, table_of_the_environment, "SM-REDUCE-16", .needs = COLLECTIV
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 512);
     for (int step = 0; step < 3; step++) {
         entries[MANY - 1].max_bytes += step == 2;
-        if (step > 0 && t->rank == t->world_size - 1)
+        if (step > 0 && t->rank == t->last)
             TK_OK(t, symmem_set_all_reduce_table(t->context, entries, MANY));
         TK_STATUS(t, step < 2 ? SYMMEM_OK : SYMMEM_MISMATCH,
                   symmem_all_reduce(desk.handle, ops_flat(&input, desk.own, SYMMEM_FLOAT32, 9),
@@ -211,7 +208,7 @@ TK_TEST(all_reduce, ranks_choose_alike, "SM-REDUCE-12", .needs = COLLECTIVES, .m
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 4 * COUNT);
     struct ops_tensor input, out;
     char *out_at = desk.out + REDUCE_MARGIN;
-    bool odd = t->rank == t->world_size - 1;
+    bool odd = t->rank == t->last;
     for (int i = 0; i < DIFFERENCES; i++) {
         const symmem_all_reduce_entry entry = {.symmetric = -1,
                                                .max_bytes =
@@ -254,17 +251,17 @@ TK_TEST(all_reduce, made_tensors, "SM-REDUCE-05,SM-ALLOC-07", .needs = COLLECTIV
     TK_EQ_INT(t, own_device(t), tensor->device.device_id);
     TK_OK(t, symmem_is_symmetric(t->context, tensor->data, &symmetric));
     TK_CHECK(t, !symmetric);
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_free(t->context, tensor->data));
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_free(t->context, tensor->data));
     TK_OK(t,
           symmem_one_shot_all_reduce(desk.handle, ops_shaped(&input, NULL, SYMMEM_INT32, 2, none),
                                      SYMMEM_SUM, 0, desk.limit_ms, NULL, &empty));
     TK_CHECK(t, empty != NULL && empty->dl_tensor.shape[0] == 0);
     if (empty != NULL)
         empty->deleter(empty);
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_one_shot_all_reduce(desk.handle,
-                                         ops_shaped(&input, desk.own, SYMMEM_INT32, 3, shape),
-                                         SYMMEM_SUM, 0, desk.limit_ms, NULL, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_one_shot_all_reduce(desk.handle,
+                                        ops_shaped(&input, desk.own, SYMMEM_INT32, 3, shape),
+                                        SYMMEM_SUM, 0, desk.limit_ms, NULL, NULL));
     tk_out_of_band_barrier(t);
     tk_end_context(t);
     made->deleter(made); /* the last to go */
@@ -298,10 +295,10 @@ TK_TEST(all_reduce, made_in_a_capture, "SM-REDUCE-05",
     desk.stream = tk_stream(t);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(desk.stream));
     for (size_t count = 0; count < 2; count++)
-        TK_STATUS(t, SYMMEM_CAPTURE,
-                  symmem_one_shot_all_reduce(desk.handle,
-                                             ops_flat(&input, desk.own, SYMMEM_FLOAT32, count),
-                                             SYMMEM_SUM, 0, desk.limit_ms, desk.stream, &made));
+        TK_FAILS(t, CAPTURE,
+                 symmem_one_shot_all_reduce(desk.handle,
+                                            ops_flat(&input, desk.own, SYMMEM_FLOAT32, count),
+                                            SYMMEM_SUM, 0, desk.limit_ms, desk.stream, &made));
     TK_EQ_PTR(t, NULL, made);
     TK_OK(t, symmem_stream_end_capture(desk.stream, &graph));
     TK_OK(t, symmem_graph_destroy(graph));
@@ -325,34 +322,33 @@ TK_TEST(all_reduce, copy_arguments, "SM-REDUCE-04,SM-COLL-04", .needs = COLLECTI
     for (size_t count = COUNT - 1; count <= COUNT + 1; count += 2) {
         const DLTensor *input = ops_flat(&i, desk.input, SYMMEM_FLOAT32, count);
         to = ops_flat(&o, out, SYMMEM_FLOAT32, count);
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                  symmem_one_shot_all_reduce_copy_out(handle, buffer, input, SYMMEM_SUM, to, 0, ms,
-                                                      NULL));
+        TK_FAILS(t, INVALID_ARGUMENT,
+                 symmem_one_shot_all_reduce_copy_out(handle, buffer, input, SYMMEM_SUM, to, 0, ms,
+                                                     NULL));
         TK_EQ_SIZE(t, COUNT, last_record().expected);
         TK_EQ_SIZE(t, count, last_record().actual);
     }
     const DLTensor *input = ops_flat(&i, desk.input, SYMMEM_INT32, COUNT);
     to = ops_flat(&o, out, SYMMEM_INT32, COUNT);
-    TK_STATUS(
-        t, SYMMEM_INVALID_ARGUMENT,
+    TK_FAILS(
+        t, INVALID_ARGUMENT,
         symmem_one_shot_all_reduce_copy_out(handle, buffer, input, SYMMEM_SUM, to, 0, ms, NULL));
     input = ops_flat(&i, desk.input, SYMMEM_FLOAT32, COUNT);
     to = ops_flat(&o, out, SYMMEM_FLOAT32, COUNT);
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC,
-              symmem_one_shot_all_reduce_copy_out(handle, to, input, SYMMEM_SUM, to, 0, ms, NULL));
-    TK_STATUS(
-        t, SYMMEM_INVALID_ARGUMENT,
-        symmem_one_shot_all_reduce_copy_out(handle, NULL, input, SYMMEM_SUM, to, 0, ms, NULL));
+    TK_FAILS(t, NOT_SYMMETRIC,
+             symmem_one_shot_all_reduce_copy_out(handle, to, input, SYMMEM_SUM, to, 0, ms, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_one_shot_all_reduce_copy_out(handle, NULL, input, SYMMEM_SUM, to, 0, ms, NULL));
     TK_REQ(t, "SM-COLL-04");
-    TK_STATUS(
-        t, SYMMEM_INVALID_ARGUMENT,
+    TK_FAILS(
+        t, INVALID_ARGUMENT,
         symmem_one_shot_all_reduce_copy_out(handle, buffer, buffer, SYMMEM_SUM, to, 0, ms, NULL));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_one_shot_all_reduce_copy_out(handle, buffer, input, SYMMEM_SUM, buffer, 0, ms,
-                                                  NULL));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_one_shot_all_reduce_copy_out(handle, buffer, input, SYMMEM_SUM, buffer, 0, ms,
+                                                 NULL));
     to = ops_flat(&o, desk.input + 4, SYMMEM_FLOAT32, COUNT);
-    TK_STATUS(
-        t, SYMMEM_INVALID_ARGUMENT,
+    TK_FAILS(
+        t, INVALID_ARGUMENT,
         symmem_one_shot_all_reduce_copy_out(handle, buffer, input, SYMMEM_SUM, to, 0, ms, NULL));
     reduce_expect_laid(t, own, NULL, SYMMEM_FLOAT32, COUNT, "the buffer");
     reduce_expect_laid(t, out, NULL, SYMMEM_FLOAT32, COUNT, "out");
@@ -392,19 +388,17 @@ TK_TEST(all_reduce, overlaps, "SM-COLL-04", .needs = COLLECTIVES, .max_ranks = 2
     for (int k = 0; k < 3; k++) {
         const DLTensor *input = ops_flat(&i, places[k][0], SYMMEM_FLOAT32, COUNT);
         const DLTensor *out = ops_flat(&o, places[k][1], SYMMEM_FLOAT32, COUNT);
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                  symmem_all_reduce(handle, input, SYMMEM_SUM, out, 0, ms, NULL));
+        TK_FAILS(t, INVALID_ARGUMENT,
+                 symmem_all_reduce(handle, input, SYMMEM_SUM, out, 0, ms, NULL));
         if (k != 1)
-            TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                      symmem_two_shot_all_reduce_out(handle, input, SYMMEM_SUM, out, 0, ms, NULL));
+            TK_FAILS(t, INVALID_ARGUMENT,
+                     symmem_two_shot_all_reduce_out(handle, input, SYMMEM_SUM, out, 0, ms, NULL));
     }
     const DLTensor *input = ops_flat(&i, desk.own, SYMMEM_FLOAT32, COUNT);
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_two_shot_all_reduce_out(handle, input, SYMMEM_SUM, input, 0, ms, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_two_shot_all_reduce_out(handle, input, SYMMEM_SUM, input, 0, ms, NULL));
     input = ops_flat(&i, desk.out, SYMMEM_FLOAT32, COUNT);
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC,
-              symmem_two_shot_all_reduce(handle, input, SYMMEM_SUM, 0, ms, NULL));
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_two_shot_all_reduce(handle, input, SYMMEM_SUM, 0, ms, NULL));
     input = ops_flat(&i, desk.own, SYMMEM_INT32, COUNT);
-    TK_STATUS(t, SYMMEM_UNSUPPORTED,
-              symmem_two_shot_all_reduce(handle, input, SYMMEM_AVG, 0, ms, NULL));
+    TK_FAILS(t, UNSUPPORTED, symmem_two_shot_all_reduce(handle, input, SYMMEM_AVG, 0, ms, NULL));
 }

@@ -115,8 +115,7 @@ static void visible_on(struct tk *t, symmem_handle *handle, const struct plain *
         }
         good = TK_OK(t, symmem_barrier(handle, 0, LONG_MS, stream)) && good;
     }
-    if (stream != NULL)
-        tk_synchronize(t, stream);
+    tk_synchronize(t, stream);
 }
 
 TK_TEST(barrier, writes_are_visible, "SM-BARRIER-02") {

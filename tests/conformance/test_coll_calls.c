@@ -55,7 +55,7 @@ static void disagree(struct tk *t, struct sum *s, symmem_stream *stream) {
                                                           0, s->limit_ms, stream);
         if (stream != NULL && TK_OK(t, status))
             status = symmem_stream_synchronize(stream, s->limit_ms);
-        TK_STATUS(t, SYMMEM_MISMATCH, status);
+        TK_FAILS(t, MISMATCH, status);
         expect_mismatch(t, s, (enum oddity)oddity, odd);
         out_untouched(t, s);
         TK_CHECK(t, !info_of(t, s->handle).poisoned);
@@ -98,7 +98,7 @@ TK_TEST(coll, options_of_checking, "SM-COLL-06", .needs = COLLECTIVES, .min_rank
         symmem_context_options options = tk_options(t);
         symmem_context *context = NULL;
         options.check_collectives = wrong[i];
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_init(&options, &context));
+        TK_FAILS(t, INVALID_ARGUMENT, symmem_init(&options, &context));
         TK_EQ_PTR(t, NULL, context);
     }
     symmem_context_options options = tk_options(t);
@@ -107,8 +107,8 @@ TK_TEST(coll, options_of_checking, "SM-COLL-06", .needs = COLLECTIVES, .min_rank
     tk_reinit(t, &options);
     TK_REQUIRE(t, unsetenv("SYMMEM_CHECK_COLLECTIVES") == 0);
     struct sum s = sum_begin(t, tk_world_group(t));
-    TK_STATUS(t, SYMMEM_MISMATCH,
-              sum_count(&s, SYMMEM_FLOAT32, s.rank == 0 ? 3 : 4, SYMMEM_SUM, 0, s.limit_ms, NULL));
+    TK_FAILS(t, MISMATCH,
+             sum_count(&s, SYMMEM_FLOAT32, s.rank == 0 ? 3 : 4, SYMMEM_SUM, 0, s.limit_ms, NULL));
 }
 
 /* --- waiting and failing -------------------------------------------------------------------- */
@@ -136,14 +136,14 @@ TK_TEST(coll, missing_rank, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES, .m
     out_mark(t, &s);
     if (s.rank != absent) {
         uint64_t begin_ms = tk_now_ms();
-        TK_STATUS(t, SYMMEM_TIMEOUT, sum_run(&s, 0, 40, NULL));
+        TK_FAILS(t, TIMEOUT, sum_run(&s, 0, 40, NULL));
         TK_AT_LEAST(t, 40, tk_now_ms() - begin_ms);
         TK_WITHIN(t, 2000, begin_ms);
         symmem_error_record record = last_record();
         TK_EQ_STR(t, "one_shot_all_reduce_out", record.operation);
         TK_CHECK(t, symmem_error_is_missing(&record, absent));
         TK_CHECK(t, info_of(t, s.handle).poisoned);
-        TK_STATUS(t, SYMMEM_POISONED, sum_run(&s, 0, 40, NULL));
+        TK_FAILS(t, POISONED, sum_run(&s, 0, 40, NULL));
         out_untouched(t, &s);
     }
     tk_out_of_band_barrier(t);
@@ -166,7 +166,7 @@ TK_TEST(coll, lost_rank, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES, .min_
         tk_kill_self(t);
     }
     uint64_t begin_ms = tk_now_ms();
-    TK_STATUS(t, SYMMEM_PEER_LOST, sum_run(&s, 0, 60000, NULL));
+    TK_FAILS(t, PEER_LOST, sum_run(&s, 0, 60000, NULL));
     TK_EQ_INT(t, victim, last_record().failed_rank);
     tk_expect_prompt(t, victim, begin_ms, tk_now_ms());
     TK_CHECK(t, info_of(t, s.handle).poisoned);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Every collective under what goes wrong: one rank that calls another thing, or fails half-way. */
-#include <stdio.h>
-
 #include "ops_help.h"
 
 /* --- every collective as one thing to call -------------------------------------------------- */
@@ -284,7 +282,7 @@ static void fail_once(struct tk *t, const struct bench *bench, const struct call
     uint64_t took_ms = tk_now_ms() - begin_ms;
     tk_forget_points(t);
     if (b.rank == victim)
-        TK_STATUS(t, SYMMEM_SYSTEM, status);
+        TK_FAILS(t, SYSTEM, status);
     tk_share_u64(t, SLOT_POISONED, info_of(t, b.handle).poisoned);
     tk_out_of_band_barrier(t);
     bool told = tk_read_u64(t, victim, SLOT_POISONED) != 0;
@@ -312,7 +310,7 @@ static void give_up_once(struct tk *t, const struct bench *bench, const struct c
     symmem_status status = run(&b, c);
     ended_ms = tk_now_ms();
     if (b.rank == victim) {
-        TK_STATUS(t, SYMMEM_TIMEOUT, status);
+        TK_FAILS(t, TIMEOUT, status);
         tk_share_u64(t, SLOT_TOTAL, ended_ms);
         tk_share_u64(t, SLOT_ENDED, round);
     } else {

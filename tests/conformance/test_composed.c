@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Operations that are composed of several entries, on streams: once a part has failed, the later
  * ones do nothing, and the failure is told once. */
-#include <stdio.h>
-
 #include "fused_pair.h"
 #include "move_help.h"
 #include "sync_help.h"
-#include "work_after.h"
 
 #define COUNT 32
 
@@ -91,10 +88,10 @@ static void one_that_fails(struct tk *t, struct gather *g, symmem_status enqueue
     bool passed = g->step[0] != 0;
     if (t->rank == 0 && passed) {
         symmem_error_record record = last_record();
-        TK_STATUS(t, SYMMEM_SYSTEM, status);
+        TK_FAILS(t, SYSTEM, status);
         TK_EQ_STR(t, "low_contention_all_gather_out", record.operation);
         TK_EQ_INT(t, 1, tk_point_count(t, g->step));
-        TK_STATUS(t, SYMMEM_SYSTEM, symmem_handle_status(g->handle, NULL));
+        TK_FAILS(t, SYSTEM, symmem_handle_status(g->handle, NULL));
         gather_expect(t, g, false);
     } else {
         TK_STATUS_EITHER(t, SYMMEM_POISONED, SYMMEM_OK, status);
@@ -162,7 +159,7 @@ TK_TEST(composed, barrier_fails, "SM-COLL-15,SM-TIMEOUT-14",
         g.limit_ms = 60;
         TK_OK(t, gather_enqueue(&g));
         g.limit_ms = limit_ms;
-        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(g.stream, LONG_MS));
+        TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(g.stream, LONG_MS));
         TK_EQ_STR(t, "low_contention_all_gather_out", last_record().operation);
         gather_expect(t, &g, false);
         TK_OK(t, symmem_stream_synchronize(g.stream, LONG_MS));
@@ -209,7 +206,7 @@ static void product_fails_with(struct tk *t, symmem_status failure) {
     struct fused_pair x;
     struct failing failing = {.status = failure};
     symmem_stream *stream = tk_stream(t);
-    bool fails = t->rank == t->world_size - 1;
+    bool fails = t->rank == t->last;
     TK_REQ(t, "SM-COLL-15");
     pair_begin(t, &x);
     if (fails)
@@ -258,16 +255,16 @@ TK_TEST(composed, product_fails_on_the_second_stream, "SM-COLL-15,SM-TIMEOUT-14"
     TK_REQ(t, "SM-COLL-15");
     pair_begin(t, &x);
     size_t part = PAIR_ROWS * PAIR_N * sizeof(float);
-    size_t next = (size_t)((t->rank + 1) % t->world_size);
+    size_t next = (size_t)(t->next);
     struct fussy fussy = {.out = (char *)x.out.dl.data + x.out.dl.byte_offset + next * part};
     TK_OK(t, symmem_set_matmul(t->context, fussy_product, &fussy));
     symmem_status call = symmem_fused_all_gather_matmul(x.workspace, &x.shard.dl, 0, 1, x.bs, NULL,
                                                         x.outs, 0, limit_ms, stream, second);
     if (call == SYMMEM_OK) {
-        TK_STATUS(t, SYMMEM_POISONED, symmem_stream_synchronize(stream, limit_ms));
-        TK_STATUS(t, SYMMEM_LIMIT, symmem_stream_synchronize(second, limit_ms));
+        TK_FAILS(t, POISONED, symmem_stream_synchronize(stream, limit_ms));
+        TK_FAILS(t, LIMIT, symmem_stream_synchronize(second, limit_ms));
     } else {
-        TK_STATUS(t, SYMMEM_LIMIT, call);
+        TK_FAILS(t, LIMIT, call);
     }
     expect_told(t, call, stream);
     expect_told(t, call, second);
@@ -301,7 +298,7 @@ TK_TEST(composed, calls_differ_on_two_streams, "SM-COLL-15", .needs = SYMMEM_CAP
                                                         SYMMEM_SUM, 0, &x.part.dl, 0, limit_ms,
                                                         stream, second);
         TK_OK(t, status);
-        TK_STATUS(t, SYMMEM_MISMATCH, symmem_stream_synchronize(stream, limit_ms));
+        TK_FAILS(t, MISMATCH, symmem_stream_synchronize(stream, limit_ms));
         TK_OK(t, symmem_stream_synchronize(second, limit_ms));
         TK_OK(t, symmem_stream_synchronize(stream, limit_ms));
         TK_CHECK(t, !info_of(t, x.workspace).poisoned);
@@ -327,7 +324,7 @@ TK_TEST(composed, calls_differ_in_graphs, "SM-COLL-15",
     TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
     for (int launch = 0; launch < 3; launch++) {
         TK_OK(t, symmem_graph_launch(graph, stream));
-        TK_STATUS(t, SYMMEM_MISMATCH, symmem_stream_synchronize(stream, limit_ms));
+        TK_FAILS(t, MISMATCH, symmem_stream_synchronize(stream, limit_ms));
         TK_OK(t, symmem_stream_synchronize(stream, limit_ms));
         TK_CHECK(t, !info_of(t, x.workspace).poisoned);
         pair_expect_untouched(t, &x);

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Calls without a context, after its end, and failures injected at test points. */
-#include <stdio.h>
-#include <string.h>
-
 #include "kit.h"
 
 #define LIMIT_MS 10000u
@@ -201,8 +198,7 @@ TK_TEST(context_state, finalised_capture, "SM-CONTEXT-05",
 static const struct tk_action fail_here = {.status = SYMMEM_LIMIT};
 
 static void expect_stage(struct tk *t, const char *stage) {
-    symmem_error_record record;
-    symmem_last_error(&record);
+    symmem_error_record record = last_record();
     TK_EQ_INT(t, SYMMEM_LIMIT, record.status);
     TK_EQ_STR(t, stage, record.stage);
 }
@@ -213,7 +209,7 @@ TK_TEST(context_state, point_fails_init, "SM-CONTEXT-09", .max_ranks = 2) {
     for (int i = 0; i < 2; i++) {
         symmem_context *context = (symmem_context *)(void *)t;
         tk_on_point(t, points[i], 1, fail_here);
-        TK_STATUS(t, SYMMEM_LIMIT, symmem_init(&options, &context));
+        TK_FAILS(t, LIMIT, symmem_init(&options, &context));
         TK_EQ_PTR(t, NULL, context);
         expect_stage(t, points[i]);
         TK_REQUIRE_OK(t, symmem_init(&options, &context));
@@ -227,7 +223,7 @@ TK_TEST(context_state, point_fails_alloc, "SM-CONTEXT-09", .max_ranks = 2) {
         void *const untouched = t;
         void *ptr = untouched;
         tk_on_point(t, points[i], 1, fail_here);
-        TK_STATUS(t, SYMMEM_LIMIT, symmem_alloc(t->context, 64, -1, NULL, &ptr));
+        TK_FAILS(t, LIMIT, symmem_alloc(t->context, 64, -1, NULL, &ptr));
         TK_EQ_PTR(t, untouched, ptr);
         expect_stage(t, points[i]);
         TK_OK(t, symmem_alloc(t->context, 64, -1, NULL, &ptr));

@@ -41,7 +41,7 @@ TK_TEST(device_memory, of_collectives, "SM-STREAM-25", .needs = COLLECTIVES | SY
             continue;
         for (int s = 0; s < 2; s++) {
             tk_checkpoint(t, "%s, %s", row->what, s == 0 ? "no stream" : "a stream");
-            TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, ops_run_usual(t, &apart, row, 0, streams[s]));
+            TK_FAILS(t, INVALID_ARGUMENT, ops_run_usual(t, &apart, row, 0, streams[s]));
             TK_CHECK_MSG(t, ops_recorded(row), "%s: a record of %s", row->what,
                          last_record().operation);
         }
@@ -60,9 +60,9 @@ TK_TEST(device_memory, of_multicast, "SM-STREAM-25", .needs = SYMMEM_CAP_MULTICA
         return;
     ops_load(t, &desk, 1);
     tk_out_of_band_barrier(t);
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_multimem_store(desk.handle, 0, far, 16, NULL));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_multimem_ld_reduce(desk.handle, 0, far, 4, SYMMEM_UINT32, SYMMEM_SUM, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_multimem_store(desk.handle, 0, far, 16, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_multimem_ld_reduce(desk.handle, 0, far, 4, SYMMEM_UINT32, SYMMEM_SUM, NULL));
     TK_OK(t, symmem_multimem_store(desk.handle, 0, far, 0, NULL)); /* nothing is nowhere */
     TK_OK(t, symmem_multimem_ld_reduce(desk.handle, 0, far, 0, SYMMEM_UINT32, SYMMEM_SUM, NULL));
     tk_out_of_band_barrier(t);
@@ -85,9 +85,9 @@ static void one_at_a_time(struct tk *t, const struct fused_pair *x, char *far,
         const DLTensor *used[4];
         for (int j = 0; j < 4; j++)
             used[j] = j == i ? &moved_one : &all[j]->dl;
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                  symmem_fused_all_gather_matmul(x->workspace, used[0], 0, 1, &used[1], used[2],
-                                                 &used[3], 0, 2000, stream, NULL));
+        TK_FAILS(t, INVALID_ARGUMENT,
+                 symmem_fused_all_gather_matmul(x->workspace, used[0], 0, 1, &used[1], used[2],
+                                                &used[3], 0, 2000, stream, NULL));
     }
     for (int i = 0; i < 3; i++) {
         const struct fused_tensor *all[] = {&x->a, &x->scatter_b, &x->part};
@@ -95,9 +95,9 @@ static void one_at_a_time(struct tk *t, const struct fused_pair *x, char *far,
         const DLTensor *used[3];
         for (int j = 0; j < 3; j++)
             used[j] = j == i ? &moved_one : &all[j]->dl;
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                  symmem_fused_matmul_reduce_scatter(x->workspace, used[0], used[1], SYMMEM_SUM, 0,
-                                                     used[2], 0, 2000, stream, NULL));
+        TK_FAILS(t, INVALID_ARGUMENT,
+                 symmem_fused_matmul_reduce_scatter(x->workspace, used[0], used[1], SYMMEM_SUM, 0,
+                                                    used[2], 0, 2000, stream, NULL));
     }
 }
 
@@ -119,19 +119,19 @@ TK_TEST(device_memory, of_products, "SM-STREAM-25", .needs = PRODUCTS | SYMMEM_C
     for (int s = 0; s < 2; s++) {
         symmem_stream *stream = streams[s];
         one_at_a_time(t, &x, far, stream);
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                  symmem_async_input_mm(t->context, &x.shard.dl, &x.b.dl, far_signals, 0,
-                                        &x.part.dl, 30, stream));
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_restride(t->context, &a, &x.shard.dl, stream));
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_restride(t->context, &x.shard.dl, &a, stream));
-        TK_STATUS(
-            t, SYMMEM_INVALID_ARGUMENT,
+        TK_FAILS(t, INVALID_ARGUMENT,
+                 symmem_async_input_mm(t->context, &x.shard.dl, &x.b.dl, far_signals, 0, &x.part.dl,
+                                       30, stream));
+        TK_FAILS(t, INVALID_ARGUMENT, symmem_restride(t->context, &a, &x.shard.dl, stream));
+        TK_FAILS(t, INVALID_ARGUMENT, symmem_restride(t->context, &x.shard.dl, &a, stream));
+        TK_FAILS(
+            t, INVALID_ARGUMENT,
             symmem_async_input_mm(t->context, &a, &x.b.dl, signals, 0, &x.part.dl, 30, stream));
-        TK_STATUS(
-            t, SYMMEM_INVALID_ARGUMENT,
+        TK_FAILS(
+            t, INVALID_ARGUMENT,
             symmem_async_input_mm(t->context, &x.shard.dl, &b, signals, 0, &x.part.dl, 30, stream));
-        TK_STATUS(
-            t, SYMMEM_INVALID_ARGUMENT,
+        TK_FAILS(
+            t, INVALID_ARGUMENT,
             symmem_async_input_mm(t->context, &x.shard.dl, &x.b.dl, signals, 0, &out, 30, stream));
     }
     tk_synchronize(t, streams[1]);

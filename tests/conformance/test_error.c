@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Statuses and error records. */
-#include <pthread.h>
-#include <string.h>
-
 #include "counting_store.h"
 #include "fake_table.h"
 #include "kit.h"
@@ -122,15 +119,14 @@ TK_TEST(error, records_carry_the_group, "SM-ERROR-01", .min_ranks = 2, .max_rank
     symmem_error_record record;
     uint8_t in[2] = {0}, out[16];
     for (int32_t i = 0; i < t->world_size; i++)
-        reversed[i] = t->world_size - 1 - i;
+        reversed[i] = t->last - i;
     group = tk_group(t, "backwards", reversed, t->world_size);
     tk_group_barrier(t, group);
     /* One byte more on world rank 0, the group's last. */
-    TK_STATUS(t, SYMMEM_MISMATCH,
-              symmem_group_all_gather(group, in, t->rank == 0 ? 2 : 1, out, LIMIT_MS));
+    TK_FAILS(t, MISMATCH, symmem_group_all_gather(group, in, t->rank == 0 ? 2 : 1, out, LIMIT_MS));
     symmem_last_error(&record);
     TK_EQ_STR(t, "backwards", record.group);
-    TK_EQ_INT(t, t->world_size - 1 - t->rank, record.rank);
+    TK_EQ_INT(t, t->last - t->rank, record.rank);
     TK_EQ_INT(t, t->world_size, record.world_size);
 }
 
@@ -154,7 +150,7 @@ TK_TEST(error, records_are_per_thread, "SM-ERROR-02", .max_ranks = 2) {
     symmem_error_record before, after;
     pthread_t thread;
     void *ptr = NULL;
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &ptr));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &ptr));
     symmem_last_error(&before);
     TK_REQUIRE(t, pthread_create(&thread, NULL, fail_elsewhere, &other) == 0);
     TK_REQUIRE(t, pthread_join(thread, NULL) == 0);
@@ -208,25 +204,23 @@ TK_TEST(error, outputs_stay_after_failure, "SM-ERROR-04", .max_ranks = 2,
     const int64_t one = 1;
     memset(&info, 0x5A, sizeof(info));
     info_before = info;
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &ptr));
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_alloc_query(t->context, &ptr, &info));
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_alloc_size(t->context, &ptr, &bytes));
-    TK_STATUS(t, SYMMEM_EXISTS, symmem_group_create(t->context, "mine", &own, 1, NULL, &other));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_group_global_rank(group, -1, &value));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_handle_global_rank(handle, 1, &value));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_get(handle, 0, 254, data, 3, NULL));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_get(handle, 1, 0, data, 3, NULL));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-              symmem_get_buffer(handle, 1, 1, &one, SYMMEM_UINT8, 0, &tensor));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-              symmem_get_remote_tensor(handle, 0, 1, &one, SYMMEM_UINT8, 256, &tensor));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-              symmem_get_signal_pad(handle, -1, 0, NULL, SYMMEM_UINT8, 0, &tensor));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &ptr));
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_alloc_query(t->context, &ptr, &info));
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_alloc_size(t->context, &ptr, &bytes));
+    TK_FAILS(t, EXISTS, symmem_group_create(t->context, "mine", &own, 1, NULL, &other));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_group_global_rank(group, -1, &value));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_handle_global_rank(handle, 1, &value));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_get(handle, 0, 254, data, 3, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_get(handle, 1, 0, data, 3, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_get_buffer(handle, 1, 1, &one, SYMMEM_UINT8, 0, &tensor));
+    TK_FAILS(t, OUT_OF_RANGE,
+             symmem_get_remote_tensor(handle, 0, 1, &one, SYMMEM_UINT8, 256, &tensor));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_get_signal_pad(handle, -1, 0, NULL, SYMMEM_UINT8, 0, &tensor));
     TK_CHECK(t, ptr == untouched && (void *)other == untouched && (void *)tensor == untouched);
     TK_CHECK(t, bytes == 77 && value == 77 && memcmp(data, "abc", 4) == 0);
     TK_CHECK(t, memcmp(&info, &info_before, sizeof(info)) == 0);
     /* The handle is the one that the header says is NULL. */
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_rendezvous(t->context, &ptr, group, LIMIT_MS, &none));
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_rendezvous(t->context, &ptr, group, LIMIT_MS, &none));
     TK_EQ_PTR(t, NULL, none);
 }
 
@@ -236,7 +230,7 @@ TK_TEST(error, clear, "SM-ERROR-05", .max_ranks = 2) {
     symmem_clear_error();
     symmem_last_error(&record);
     TK_EQ_INT(t, SYMMEM_OK, record.status);
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &ptr));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &ptr));
     symmem_last_error(&record);
     TK_EQ_INT(t, SYMMEM_INVALID_ARGUMENT, record.status);
     symmem_clear_error();
@@ -298,8 +292,7 @@ static symmem_status odd_get(void *self, const char *key, void *value, size_t ca
 
 static void expect_odd(struct tk *t, symmem_status expected, symmem_status status,
                        const char *operation) {
-    symmem_error_record record;
-    symmem_last_error(&record);
+    symmem_error_record record = last_record();
     TK_CHECK_MSG(t, strstr(record.message, "77") != NULL, "%s: the message does not say 77: %s",
                  operation, record.message);
     expect_record(t, expected, status, operation);

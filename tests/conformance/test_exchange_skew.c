@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Exchanges in bad conditions: slow readers, stores that lose, double or delay a write, ranks that
  * get stuck half way, long waits, and jobs beside one another. */
-#include <stdio.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "counting_store.h"
 #include "sync_help.h"
@@ -138,7 +136,7 @@ static void one_trouble(struct tk *t, enum trouble trouble, int nth) {
         TK_TIMELY(t, status == SYMMEM_OK || took_ms < limit_ms + tk_limit_ms(t, 2000),
                   "a lost write held the call for %llu ms", (unsigned long long)took_ms);
     else
-        TK_STATUS(t, SYMMEM_OK, status);
+        TK_OK(t, status);
     symmem_store_close(store);
     symmem_store_close(faulty.inner);
 }
@@ -195,7 +193,7 @@ static void stick_at(struct tk *t, struct stuck *stuck, const char *point) {
     if (tk_read_u64(t, odd, 1) == 0) /* a backend that has no such step */
         TK_STATUS_EITHER(t, SYMMEM_OK, SYMMEM_TIMEOUT, status);
     else if (t->rank != odd)
-        TK_STATUS(t, SYMMEM_TIMEOUT, status);
+        TK_FAILS(t, TIMEOUT, status);
     else
         TK_CHECK_MSG(t, status != SYMMEM_OK && !stuck->waited_for_ever,
                      "the others waited for longer than their limit at %s", point);
@@ -235,7 +233,7 @@ TK_TEST(exchange_skew, waiting_is_not_polling, "SM-EXCHANGE-11", .min_ranks = 2,
     TK_REQUIRE_OK(t, symmem_store_open_custom(&counting_store_ops, counting, &store));
     TK_OK(t, symmem_group_create(t->context, "counted", NULL, 0, store, &group));
     TK_OK(t, symmem_group_barrier(group, LONG_MS));
-    for (int32_t late = 0; late < t->world_size; late += t->world_size - 1) {
+    for (int32_t late = 0; late < t->world_size; late += t->last) {
         int before = counting_store_calls(counting);
         tk_out_of_band_barrier(t);
         uint64_t begin_ms = tk_now_ms();
@@ -284,8 +282,7 @@ static void end_job(struct job *job) {
 }
 
 static void use_job(struct tk *t, struct job *job, uint8_t byte) {
-    int32_t next = (t->rank + 1) % t->world_size;
-    tk_fill(t, job->handle, next, 0, 4096, (uint8_t)(byte + t->rank));
+    tk_fill(t, job->handle, t->next, 0, 4096, (uint8_t)(byte + t->rank));
     TK_OK(t, symmem_barrier(job->handle, 0, LONG_MS, NULL));
     for (int32_t r = 0; r < t->world_size; r++)
         tk_expect_bytes(t, job->handle, r, 0, 4096,
@@ -324,7 +321,7 @@ TK_TEST(exchange_skew, two_jobs_do_not_meet, "SM-CONTEXT-11", .min_ranks = 2, .m
     for (int32_t r = 0; r < t->world_size; r++)
         tk_expect_bytes(t, jobs[0].handle, r, 0, 4096,
                         (uint8_t)(0x10 + (r + t->world_size - 1) % t->world_size));
-    TK_OK(t, symmem_put_signal(jobs[0].handle, (t->rank + 1) % t->world_size, 2, LONG_MS, NULL));
+    TK_OK(t, symmem_put_signal(jobs[0].handle, t->next, 2, LONG_MS, NULL));
     tk_out_of_band_barrier(t);
     check_nothing_pending(t, jobs[1].handle, -1, 2);
     tk_out_of_band_barrier(t);

@@ -62,7 +62,7 @@ static bool name_rank_0(struct tk *t, struct slow_store *slow, symmem_group *gro
     symmem_error_record record;
     slow->slowness = slowness;
     slow->limit_ms = LIMIT;
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_group_barrier(group, LIMIT));
+    TK_FAILS(t, TIMEOUT, symmem_group_barrier(group, LIMIT));
     slow->limit_ms = 0;
     symmem_last_error(&record);
     if (record.missing_count == 0 && record.elapsed_ns > last_ms * 1000000u)

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Datagrams of strangers at the sockets over which descriptors travel. */
 #include <dirent.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <unistd.h>
 
-#include "resources.h"
 #include "sync_help.h"
 
 #define MAX_RANKS 4

@@ -33,8 +33,7 @@ static symmem_status twice(void *arg, const symmem_matmul *p, void *native_strea
 }
 
 static void settle(struct tk *t, symmem_stream *stream) {
-    if (stream != NULL)
-        tk_synchronize(t, stream);
+    tk_synchronize(t, stream);
 }
 
 static void use_own(struct tk *t, struct own_product *own) {
@@ -104,7 +103,7 @@ static symmem_status both_ends(symmem_status status, symmem_stream *stream) {
 static void failing(struct tk *t, symmem_stream *stream) {
     struct fused_pair x;
     struct own_product own = {.status = SYMMEM_LIMIT};
-    bool fails = t->rank == t->world_size - 1;
+    bool fails = t->rank == t->last;
     TK_REQ(t, "SM-FUSED-12");
     pair_begin(t, &x);
     for (int i = 0; i < 2; i++) {
@@ -119,10 +118,10 @@ static void failing(struct tk *t, symmem_stream *stream) {
         else
             TK_STATUS(t, fails ? SYMMEM_LIMIT : SYMMEM_POISONED, status);
         if (fails)
-            TK_STATUS(t, SYMMEM_LIMIT, symmem_handle_status(x.workspace, NULL));
+            TK_FAILS(t, LIMIT, symmem_handle_status(x.workspace, NULL));
         TK_TIMELY(t, tk_now_ms() - begin_ms < LONG_MS / 2, "it took too long");
         TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
-        TK_STATUS(t, SYMMEM_POISONED, pair_gather(&x, 1000, stream));
+        TK_FAILS(t, POISONED, pair_gather(&x, 1000, stream));
         TK_OK(t, symmem_handle_reset(x.workspace, LONG_MS));
         TK_OK(t, both_ends(pair_gather(&x, LONG_MS, stream), stream));
         pair_expect_gather(t, &x, 1);
@@ -290,9 +289,9 @@ static void busy_channel_by(struct tk *t, int32_t channel, symmem_stream *stream
         else
             start_until_point(t, &thread, meet_on_channel, &meet, "barrier.begin");
         tk_sleep_ms(tk_limit_ms(t, 100)); /* until the thread has the turn */
-        TK_STATUS(t, SYMMEM_TIMEOUT, pair_gather(&x, 50, NULL));
+        TK_FAILS(t, TIMEOUT, pair_gather(&x, 50, NULL));
         TK_EQ_STR(t, "channel", last_record().stage);
-        TK_STATUS(t, SYMMEM_TIMEOUT, pair_scatter(&x, 50, NULL));
+        TK_FAILS(t, TIMEOUT, pair_scatter(&x, 50, NULL));
         TK_CHECK(t, !info_of(t, x.workspace).poisoned);
         tk_share_u64(t, 0, 1);
         if (stream != NULL)
@@ -335,7 +334,7 @@ TK_TEST(fused_faults, busy_channel_by_stream, "SM-THREAD-02",
 
 static void check_apart(struct tk *t, struct fused_pair *x, int kind, symmem_stream *stream) {
     const int64_t other_shape[2] = {PAIR_ROWS / 2, PAIR_K * 2};
-    bool odd = t->rank == t->world_size - 1;
+    bool odd = t->rank == t->last;
     DLTensor other = x->shard.dl;
     int64_t strides[2] = {PAIR_K * 2, 1}, shape[2] = {other_shape[0], other_shape[1]};
     struct fused_tensor wide_b, few_out;
@@ -357,8 +356,8 @@ static void check_apart(struct tk *t, struct fused_pair *x, int kind, symmem_str
         status = pair_scatter(x, limit_ms, stream);
     else
         status = symmem_barrier(x->workspace, 0, limit_ms, stream);
-    TK_STATUS(t, SYMMEM_MISMATCH, both_ends(status, stream));
-    TK_EQ_INT(t, odd ? 0 : t->world_size - 1, last_record().failed_rank);
+    TK_FAILS(t, MISMATCH, both_ends(status, stream));
+    TK_EQ_INT(t, odd ? 0 : t->last, last_record().failed_rank);
     fused_free(&wide_b);
     fused_free(&few_out);
     TK_CHECK(t, !info_of(t, x->workspace).poisoned);
@@ -418,7 +417,7 @@ TK_TEST(fused_faults, stream_destroyed_in_vain, "SM-STREAM-07,SM-COLL-10",
         TK_REQUIRE_OK(t, symmem_event_create(t->context, -1, &over));
         TK_OK(t, pair_gather(&left, 2 * LONG_MS, stream));
         TK_OK(t, symmem_event_record(over, stream));
-        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
+        TK_FAILS(t, TIMEOUT, symmem_stream_destroy(stream));
     }
     tk_out_of_band_barrier(t);
     symmem_stream *stream = tk_stream(t);

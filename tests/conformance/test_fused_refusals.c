@@ -90,10 +90,10 @@ TK_TEST(fused_refusals, overlaps, "SM-FUSED-10", .needs = PRODUCTS,
     do {                                                                                           \
         const DLTensor *bs[2] = {b0, b1}, *outs[2] = {&x.out.dl, &more.dl};                        \
         const DLTensor *scales[2] = {scale0, scale1};                                              \
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,                                                      \
-                  symmem_fused_all_gather_scaled_matmul(x.workspace, &x.shard.dl, &one, 0, 2, bs,  \
-                                                        scales, &x.a_out.dl, outs, 0, 2000, NULL,  \
-                                                        NULL));                                    \
+        TK_FAILS(t, INVALID_ARGUMENT,                                                              \
+                 symmem_fused_all_gather_scaled_matmul(x.workspace, &x.shard.dl, &one, 0, 2, bs,   \
+                                                       scales, &x.a_out.dl, outs, 0, 2000, NULL,   \
+                                                       NULL));                                     \
     } while (0)
     const DLTensor *b = &x.b.dl;
     REFUSED(b, &b_in_out, &one, &one);
@@ -106,10 +106,10 @@ TK_TEST(fused_refusals, overlaps, "SM-FUSED-10", .needs = PRODUCTS,
     in_out.data = x.part.dl.data;
     const DLTensor *const scales[] = {&in_out, &in_workspace};
     for (int i = 0; i < 2; i++)
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                  symmem_fused_scaled_matmul_reduce_scatter(x.workspace, &x.a.dl, &x.scatter_b.dl,
-                                                            &one, scales[i], SYMMEM_SUM, 0,
-                                                            &x.part.dl, 0, 2000, NULL, NULL));
+        TK_FAILS(t, INVALID_ARGUMENT,
+                 symmem_fused_scaled_matmul_reduce_scatter(x.workspace, &x.a.dl, &x.scatter_b.dl,
+                                                           &one, scales[i], SYMMEM_SUM, 0,
+                                                           &x.part.dl, 0, 2000, NULL, NULL));
     pair_expect_untouched(t, &x);
     fused_free(&more);
     pair_end(&x);
@@ -130,12 +130,11 @@ TK_TEST(fused_refusals, endless, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 
     a.shape = out.shape = shape;
     b.shape = b_shape;
     row.shape = wide;
-    TK_STATUS(t, SYMMEM_OVERFLOW,
-              symmem_fused_all_gather_matmul_workspace(&a, NULL, 2, false, 1, &bytes));
-    TK_STATUS(t, SYMMEM_OVERFLOW,
-              symmem_fused_all_gather_matmul_workspace(&row, NULL, 1, false, 2, &bytes));
-    TK_STATUS(t, SYMMEM_OVERFLOW,
-              symmem_fused_matmul_reduce_scatter_workspace(&a, &b, NULL, 2, &out, 1, &bytes));
+    TK_FAILS(t, OVERFLOW, symmem_fused_all_gather_matmul_workspace(&a, NULL, 2, false, 1, &bytes));
+    TK_FAILS(t, OVERFLOW,
+             symmem_fused_all_gather_matmul_workspace(&row, NULL, 1, false, 2, &bytes));
+    TK_FAILS(t, OVERFLOW,
+             symmem_fused_matmul_reduce_scatter_workspace(&a, &b, NULL, 2, &out, 1, &bytes));
     TK_EQ_SIZE(t, 7, bytes);
     pair_end(&x);
 }
@@ -244,19 +243,18 @@ TK_TEST(fused_refusals, refused_without_products, "SM-BACKEND-09", .max_ranks = 
     fused_make(t, &a, SYMMEM_FLOAT32, 2, shape, 0);
     fused_make(t, &b, SYMMEM_FLOAT32, 2, shape, 0);
     fused_set_bytes(t, &b, 0x55);
-    TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_restride(t->context, &a.dl, &b.dl, NULL));
-    TK_STATUS(t, SYMMEM_UNSUPPORTED,
-              symmem_async_input_mm(t->context, &a.dl, &a.dl,
-                                    ops_flat(&words, signal, SYMMEM_UINT32, 1), 0, &b.dl, 30,
-                                    NULL));
+    TK_FAILS(t, UNSUPPORTED, symmem_restride(t->context, &a.dl, &b.dl, NULL));
+    TK_FAILS(t, UNSUPPORTED,
+             symmem_async_input_mm(t->context, &a.dl, &a.dl,
+                                   ops_flat(&words, signal, SYMMEM_UINT32, 1), 0, &b.dl, 30, NULL));
     symmem_handle *workspace = tk_handle(t, 4096, tk_world_group(t));
     const DLTensor *bs[1] = {&a.dl}, *outs[1] = {&b.dl};
-    TK_STATUS(
-        t, SYMMEM_UNSUPPORTED,
+    TK_FAILS(
+        t, UNSUPPORTED,
         symmem_fused_all_gather_matmul(workspace, &a.dl, 0, 1, bs, NULL, outs, 0, 30, NULL, NULL));
-    TK_STATUS(t, SYMMEM_UNSUPPORTED,
-              symmem_fused_matmul_reduce_scatter(workspace, &a.dl, &a.dl, SYMMEM_SUM, 0, &b.dl, 0,
-                                                 30, NULL, NULL));
+    TK_FAILS(t, UNSUPPORTED,
+             symmem_fused_matmul_reduce_scatter(workspace, &a.dl, &a.dl, SYMMEM_SUM, 0, &b.dl, 0,
+                                                30, NULL, NULL));
     fused_expect_bytes(t, &b, 0x55, "out");
     fused_free(&a);
     fused_free(&b);

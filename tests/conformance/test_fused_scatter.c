@@ -168,8 +168,7 @@ static void scatter_on_shape(struct tk *t, symmem_group *group, const struct tk_
         begin_run(t, group, &run);
         put_in(t, &run, 1);
         TK_OK(t, call(t, &run));
-        if (stream != NULL)
-            tk_synchronize(t, stream);
+        tk_synchronize(t, stream);
         check_results(t, &run, 1);
         end_run(t, &run);
     }

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What neither descriptors nor shared mappings show: address space, heap, threads, exec, and one
  * address for ranks of one process. */
-#include <fcntl.h>
-#include <stdio.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "resources.h"
 #include "sync_help.h"
 
 #define DEVICE_TYPE_CPU 1 /* kDLCPU */

@@ -215,7 +215,7 @@ TK_TEST(limits, closed_descriptor, "SM-ERROR-01,SM-ERROR-04", .max_ranks = 3) {
     REFUSED(t, SYSTEM, symmem_group_broadcast_fds(group, 0, fd, out.fds, limit_ms));
     outputs_check(t, &out);
     if (t->rank == 0)
-        REFUSED(t, SYSTEM, symmem_group_send_fd(group, t->world_size - 1, fd, limit_ms));
+        REFUSED(t, SYSTEM, symmem_group_send_fd(group, t->last, fd, limit_ms));
     tk_group_barrier(t, group);
 }
 
@@ -314,7 +314,7 @@ TK_TEST(limits, no_output, "SM-ERROR-08", .max_ranks = 1) {
     symmem_error_record record;
 
     REFUSED(t, INVALID_ARGUMENT, symmem_group_rank(NULL, NULL));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_group_rank(NULL, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_group_rank(NULL, NULL));
     symmem_context_options_init(NULL);
     symmem_alloc_options_init(NULL);
     symmem_last_error(NULL);

@@ -29,8 +29,8 @@ static struct ring ring_begin(struct tk *t, size_t count) {
         .handle = tk_handle(t, count * 4, tk_world_group(t)),
         .words = malloc(count * 4),
         .count = count,
-        .next = (t->rank + 1) % t->world_size,
-        .previous = (t->rank + t->world_size - 1) % t->world_size,
+        .next = t->next,
+        .previous = t->previous,
         .limit_ms = LONG_MS,
     };
     TK_REQUIRE(t, ring.words != NULL);

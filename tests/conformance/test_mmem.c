@@ -84,7 +84,7 @@ static void reduce_once(struct tk *t, struct reduction *r) {
         !(r->op == SYMMEM_SUM && (r->dtype == SYMMEM_FLOAT32 || r->dtype == SYMMEM_BFLOAT16))) {
         r->refused++;
     } else {
-        held = TK_STATUS(t, SYMMEM_OK, status);
+        held = TK_OK(t, status);
         model_result(r);
     }
     held = held && area_check(t, &r->own, "the block") && area_check(t, &r->far, "other memory");
@@ -162,7 +162,7 @@ static void reduce_on_shape(struct tk *t, symmem_group *group, const struct tk_s
         if (multicast)
             reduce_once(t, &r);
         else /* a group of one may go without */
-            TK_STATUS(t, SYMMEM_UNSUPPORTED, reduction_run(&r, 0, NULL));
+            TK_FAILS(t, UNSUPPORTED, reduction_run(&r, 0, NULL));
     }
 }
 
@@ -309,13 +309,13 @@ TK_TEST(mmem, refusals, "SM-MMEM-02,SM-COLL-02,SM-COLL-03,SM-COLL-04,SM-COLL-06"
     (void)ops_flat(&input, r.own.at, SYMMEM_FLOAT32, 64);
     (void)ops_flat(&out, r.far.at, SYMMEM_FLOAT32, 64);
     for (int32_t k = 0; k < 2; k++)
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-                  symmem_multimem_one_shot_reduce_out(r.handle, &input.dl, SYMMEM_SUM,
-                                                      k ? r.size : -1, &out.dl, 0, 50, NULL));
+        TK_FAILS(t, OUT_OF_RANGE,
+                 symmem_multimem_one_shot_reduce_out(r.handle, &input.dl, SYMMEM_SUM,
+                                                     k ? r.size : -1, &out.dl, 0, 50, NULL));
     if (r.size > 1) /* another root than the others' */
-        TK_STATUS(t, SYMMEM_MISMATCH,
-                  symmem_multimem_one_shot_reduce_out(r.handle, &input.dl, SYMMEM_SUM, r.rank == 0,
-                                                      &out.dl, 0, r.limit_ms, NULL));
+        TK_FAILS(t, MISMATCH,
+                 symmem_multimem_one_shot_reduce_out(r.handle, &input.dl, SYMMEM_SUM, r.rank == 0,
+                                                     &out.dl, 0, r.limit_ms, NULL));
     area_check(t, &r.own, "the block after refusals");
     area_check(t, &r.far, "out after refusals");
 }

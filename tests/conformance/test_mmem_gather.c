@@ -77,9 +77,9 @@ static void gather_on_shape(struct tk *t, symmem_group *group, const struct tk_s
     for (uint32_t i = 0; multicast && i < (tk_suite_is_long() ? 200 : 8); i++)
         gather_once(t, &g, &state, draw(&state, 131), i);
     if (!multicast) /* a group of one may go without */
-        TK_STATUS(t, SYMMEM_UNSUPPORTED,
-                  g.call(g.handle, ops_flat(&input, g.far.at, SYMMEM_UINT8, 8),
-                         ops_flat(&out, g.own.at, SYMMEM_UINT8, 8 * (size_t)g.size), 0, 50, NULL));
+        TK_FAILS(t, UNSUPPORTED,
+                 g.call(g.handle, ops_flat(&input, g.far.at, SYMMEM_UINT8, 8),
+                        ops_flat(&out, g.own.at, SYMMEM_UINT8, 8 * (size_t)g.size), 0, 50, NULL));
 }
 
 static void on_every_group_shape(struct tk *t, gather_fn call) {
@@ -132,9 +132,9 @@ TK_PORTED(test_low_contention_all_gather_ce_multicast_out, "SM-MMEM-05,SM-MOVE-0
             ops_expect(t, values, got, SYMMEM_FLOAT32, count, "a chunk");
         }
         (void)ops_shaped(&out, own, SYMMEM_FLOAT32, scalar ? 1 : 2, more);
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                  symmem_low_contention_all_gather_ce_multicast_out(handle, &input.dl, &out.dl, 3,
-                                                                    50, NULL));
+        TK_FAILS(t, INVALID_ARGUMENT,
+                 symmem_low_contention_all_gather_ce_multicast_out(handle, &input.dl, &out.dl, 3,
+                                                                   50, NULL));
     }
 }
 
@@ -187,15 +187,14 @@ TK_TEST(mmem, outputs_of_their_own, "SM-MMEM-08", .needs = MULTIMEM, .min_ranks 
         }
     }
     sum = all = UNTOUCHED_TENSOR;
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_low_contention_all_gather_ce_multicast(handle, NULL, 1, 50, NULL, &all));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_multimem_one_shot_all_reduce(handle, NULL, SYMMEM_SUM, 0, 50, NULL, &sum));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_low_contention_all_gather_ce_multicast(handle, &input.dl, 1, 50, NULL, NULL));
-    TK_STATUS(
-        t, SYMMEM_INVALID_ARGUMENT,
-        symmem_multimem_one_shot_all_reduce(handle, &input.dl, SYMMEM_SUM, 0, 50, NULL, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_low_contention_all_gather_ce_multicast(handle, NULL, 1, 50, NULL, &all));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_multimem_one_shot_all_reduce(handle, NULL, SYMMEM_SUM, 0, 50, NULL, &sum));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_low_contention_all_gather_ce_multicast(handle, &input.dl, 1, 50, NULL, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_multimem_one_shot_all_reduce(handle, &input.dl, SYMMEM_SUM, 0, 50, NULL, NULL));
     TK_CHECK(t, sum == UNTOUCHED_TENSOR && all == UNTOUCHED_TENSOR);
 }
 
@@ -210,11 +209,11 @@ TK_TEST(mmem, no_outputs_in_a_capture, "SM-MMEM-08", .needs = MULTIMEM | SYMMEM_
     symmem_stream *stream = tk_stream(t);
     (void)ops_flat(&input, ops_own(t, handle), SYMMEM_INT32, 16);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
-    TK_STATUS(
-        t, SYMMEM_CAPTURE,
+    TK_FAILS(
+        t, CAPTURE,
         symmem_multimem_one_shot_all_reduce(handle, &input.dl, SYMMEM_SUM, 0, 50, stream, &made));
-    TK_STATUS(
-        t, SYMMEM_CAPTURE,
+    TK_FAILS(
+        t, CAPTURE,
         symmem_low_contention_all_gather_ce_multicast(handle, &input.dl, 0, 50, stream, &made));
     TK_OK(t, symmem_stream_end_capture(stream, &graph));
     TK_OK(t, symmem_graph_destroy(graph));
@@ -283,21 +282,20 @@ TK_TEST(mmem, without_multicast, "SM-MMEM-06", .needs = MULTIMEM, .max_ranks = 3
     struct ops_tensor same;
     const DLTensor *alike = ops_flat(&same, g.far.at, SYMMEM_FLOAT32, 16);
     uint64_t begin_ms = tk_now_ms();
-    TK_STATUS(t, SYMMEM_UNSUPPORTED,
-              symmem_multimem_all_reduce(g.handle, in, SYMMEM_SUM, 0, 0, NULL));
-    TK_STATUS(t, SYMMEM_UNSUPPORTED,
-              symmem_multimem_one_shot_all_reduce_out(g.handle, in, SYMMEM_SUM, alike, 0, 0, NULL));
-    TK_STATUS(t, SYMMEM_UNSUPPORTED,
-              symmem_multimem_one_shot_reduce_out(g.handle, in, SYMMEM_SUM, 0, alike, 0, 0, NULL));
-    TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_multimem_all_gather_out(g.handle, in, out, 0, 0, NULL));
-    TK_STATUS(t, SYMMEM_UNSUPPORTED,
-              symmem_low_contention_all_gather_ce_multicast_out(g.handle, in, out, 0, 0, NULL));
-    TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_memcpy_to_multicast(g.handle, 0, alike, NULL));
+    TK_FAILS(t, UNSUPPORTED, symmem_multimem_all_reduce(g.handle, in, SYMMEM_SUM, 0, 0, NULL));
+    TK_FAILS(t, UNSUPPORTED,
+             symmem_multimem_one_shot_all_reduce_out(g.handle, in, SYMMEM_SUM, alike, 0, 0, NULL));
+    TK_FAILS(t, UNSUPPORTED,
+             symmem_multimem_one_shot_reduce_out(g.handle, in, SYMMEM_SUM, 0, alike, 0, 0, NULL));
+    TK_FAILS(t, UNSUPPORTED, symmem_multimem_all_gather_out(g.handle, in, out, 0, 0, NULL));
+    TK_FAILS(t, UNSUPPORTED,
+             symmem_low_contention_all_gather_ce_multicast_out(g.handle, in, out, 0, 0, NULL));
+    TK_FAILS(t, UNSUPPORTED, symmem_memcpy_to_multicast(g.handle, 0, alike, NULL));
     DLManagedTensor *made = UNTOUCHED_TENSOR;
-    TK_STATUS(t, SYMMEM_UNSUPPORTED,
-              symmem_multimem_one_shot_all_reduce(g.handle, in, SYMMEM_SUM, 0, 0, NULL, &made));
-    TK_STATUS(t, SYMMEM_UNSUPPORTED,
-              symmem_low_contention_all_gather_ce_multicast(g.handle, in, 0, 0, NULL, &made));
+    TK_FAILS(t, UNSUPPORTED,
+             symmem_multimem_one_shot_all_reduce(g.handle, in, SYMMEM_SUM, 0, 0, NULL, &made));
+    TK_FAILS(t, UNSUPPORTED,
+             symmem_low_contention_all_gather_ce_multicast(g.handle, in, 0, 0, NULL, &made));
     TK_CHECK(t, made == UNTOUCHED_TENSOR);
     TK_WITHIN(t, 2000, begin_ms);
     area_check(t, &g.own, "the block");
@@ -330,14 +328,14 @@ TK_TEST(mmem, memcpy_reaches_all, "SM-MMEM-04", .needs = STORES, .min_ranks = 2,
         area_check(t, &g.own, "the block");
         tk_group_barrier(t, tk_world_group(t));
     }
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-              symmem_memcpy_to_multicast(g.handle, block - bytes + 1, &src.dl, NULL));
+    TK_FAILS(t, OUT_OF_RANGE,
+             symmem_memcpy_to_multicast(g.handle, block - bytes + 1, &src.dl, NULL));
     TK_EQ_STR(t, "memcpy_to_multicast", last_record().operation);
     TK_STATUS_EITHER(t, SYMMEM_OUT_OF_RANGE, SYMMEM_OVERFLOW,
                      symmem_memcpy_to_multicast(g.handle, SIZE_MAX - 7, &src.dl, NULL));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_memcpy_to_multicast(g.handle, 0, NULL, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_memcpy_to_multicast(g.handle, 0, NULL, NULL));
     int64_t gaps[2] = {14, 1};
     src.dl.strides = gaps;
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_memcpy_to_multicast(g.handle, 0, &src.dl, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_memcpy_to_multicast(g.handle, 0, &src.dl, NULL));
     area_check(t, &g.own, "the block after refusals");
 }

@@ -185,8 +185,7 @@ TK_TEST(move, all_gather_shapes, "SM-MOVE-03", .needs = COLLECTIVES, .min_ranks 
     }
     (void)ops_flat(&input, p.own.at, SYMMEM_INT16, 4);
     (void)ops_flat(&out, p.far.at, SYMMEM_UINT16, 4 * (size_t)n);
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_all_gather_out(p.handle, &input.dl, &out.dl, 0, 50, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_all_gather_out(p.handle, &input.dl, &out.dl, 0, 50, NULL));
 }
 
 /* --- wrong places ----------------------------------------------------------------------------- */
@@ -243,11 +242,11 @@ TK_TEST(move, all_gather_forms_differ, "SM-COLL-06", .needs = COLLECTIVES, .min_
         bool pulls = p.rank == odd;
         area_upload(t, &p.own);
         area_upload(t, &p.far);
-        TK_STATUS(t, SYMMEM_MISMATCH,
-                  symmem_all_gather_out(
-                      p.handle, ops_flat(&input, pulls ? p.own.at : p.far.at, SYMMEM_INT64, 9),
-                      ops_flat(&out, pulls ? p.far.at : p.own.at, SYMMEM_INT64, 9 * (size_t)p.size),
-                      0, p.limit_ms, NULL));
+        TK_FAILS(t, MISMATCH,
+                 symmem_all_gather_out(
+                     p.handle, ops_flat(&input, pulls ? p.own.at : p.far.at, SYMMEM_INT64, 9),
+                     ops_flat(&out, pulls ? p.far.at : p.own.at, SYMMEM_INT64, 9 * (size_t)p.size),
+                     0, p.limit_ms, NULL));
         area_check(t, &p.own, "the block after a mismatch");
         area_check(t, &p.far, "other memory after a mismatch");
     }
@@ -312,19 +311,18 @@ TK_TEST(move, broadcast_refusals, "SM-MOVE-04,SM-COLL-03,SM-COLL-06", .needs = C
     (void)ops_flat(&tensor, p.own.at, SYMMEM_INT32, 16);
     const int32_t strange[] = {-1, p.size, INT32_MIN, INT32_MAX};
     for (int i = 0; i < 4; i++)
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-                  symmem_broadcast(p.handle, &tensor.dl, strange[i], 0, 50, NULL));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_broadcast(p.handle, NULL, 0, 0, 50, NULL));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_broadcast(p.handle, &tensor.dl, strange[i], 0, 50, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_broadcast(p.handle, NULL, 0, 0, 50, NULL));
     (void)ops_flat(&tensor, p.far.at, SYMMEM_INT32, 16);
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_broadcast(p.handle, &tensor.dl, 0, 0, 50, NULL));
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_broadcast(p.handle, &tensor.dl, 0, 0, 50, NULL));
     (void)ops_flat(&tensor, p.own.at + block - 32, SYMMEM_INT32, 16);
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_broadcast(p.handle, &tensor.dl, 0, 0, 50, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_broadcast(p.handle, &tensor.dl, 0, 0, 50, NULL));
     TK_EQ_STR(t, "broadcast", last_record().operation);
     area_check(t, &p.own, "the block");
     if (p.size > 1) { /* another root than the others' */
         (void)ops_flat(&tensor, p.own.at, SYMMEM_INT32, 16);
-        TK_STATUS(t, SYMMEM_MISMATCH,
-                  symmem_broadcast(p.handle, &tensor.dl, p.rank == 0, 0, p.limit_ms, NULL));
+        TK_FAILS(t, MISMATCH,
+                 symmem_broadcast(p.handle, &tensor.dl, p.rank == 0, 0, p.limit_ms, NULL));
         area_check(t, &p.own, "the block after a mismatch");
         TK_OK(t, symmem_broadcast(p.handle, &tensor.dl, 0, 0, p.limit_ms, NULL));
     }

@@ -165,14 +165,13 @@ TK_TEST(move, all_to_all_splits_that_do_not_add_up, "SM-MOVE-06", .needs = COLLE
     /* Modulo 2^64 they add up. */
     size_t huge[MAX_RANKS] = {SIZE_MAX, sum_of(x.in_splits, x.size) + 1};
     if (x.size > 1)
-        TK_STATUS(t, SYMMEM_OVERFLOW,
-                  exchange_run(&x, SYMMEM_INT32, 0, 0, huge, x.out_splits, NULL));
+        TK_FAILS(t, OVERFLOW, exchange_run(&x, SYMMEM_INT32, 0, 0, huge, x.out_splits, NULL));
     struct ops_tensor input, out;
     (void)ops_flat(&input, x.own.at, SYMMEM_INT32, 3 * (size_t)x.size + 1);
     (void)ops_flat(&out, x.far.at, SYMMEM_INT32, 3 * (size_t)x.size);
     if (x.size > 1) {
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                  symmem_all_to_all_out(x.handle, &input.dl, NULL, &out.dl, NULL, 0, 50, NULL));
+        TK_FAILS(t, INVALID_ARGUMENT,
+                 symmem_all_to_all_out(x.handle, &input.dl, NULL, &out.dl, NULL, 0, 50, NULL));
         TK_EQ_SIZE(t, (uint64_t)x.size, last_record().expected);
     }
     area_check(t, &x.own, "the block after refusals");
@@ -188,8 +187,7 @@ static void disagree(struct tk *t, struct exchange *x, int32_t giver, int32_t ta
     exchange_load(t, x, 4, 0, generation);
     if (x->rank == giver)
         x->in_splits[taker]++;
-    TK_STATUS(t, SYMMEM_MISMATCH,
-              exchange_run(x, SYMMEM_INT32, 0, 0, x->in_splits, x->out_splits, NULL));
+    TK_FAILS(t, MISMATCH, exchange_run(x, SYMMEM_INT32, 0, 0, x->in_splits, x->out_splits, NULL));
     record = last_record();
     TK_EQ_STR(t, "all_to_all_out", record.operation);
     if (x->rank == taker) {
@@ -231,8 +229,7 @@ TK_TEST(move, all_to_all_every_split_wrong, "SM-MOVE-07", .needs = COLLECTIVES, 
     exchange_load(t, &x, 4, 0, 1);
     for (int32_t r = 0; r < x.size; r++)
         x.out_splits[r] = 1 + (size_t)(x.rank + r) % 3;
-    TK_STATUS(t, SYMMEM_MISMATCH,
-              exchange_run(&x, SYMMEM_INT32, 0, 0, x.in_splits, x.out_splits, NULL));
+    TK_FAILS(t, MISMATCH, exchange_run(&x, SYMMEM_INT32, 0, 0, x.in_splits, x.out_splits, NULL));
     area_check(t, &x.far, "out after a mismatch");
     TK_OK(t, symmem_barrier(x.handle, 1, x.limit_ms, NULL));
 }
@@ -268,8 +265,8 @@ TK_TEST(move, all_to_all_places, "SM-COLL-02,SM-COLL-03,SM-COLL-04", .needs = CO
                           ops_flat(&out, calls[i].out, SYMMEM_INT32, count), NULL, 0, 50, NULL));
     (void)ops_flat(&input, x.own.at, SYMMEM_INT32, count);
     (void)ops_flat(&out, x.far.at, SYMMEM_FLOAT32, count);
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_all_to_all_out(x.handle, &input.dl, NULL, &out.dl, NULL, 0, 50, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_all_to_all_out(x.handle, &input.dl, NULL, &out.dl, NULL, 0, 50, NULL));
     area_check(t, &x.own, "the block after refusals");
     area_check(t, &x.far, "out after refusals");
 }

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The all-gather of barriers and copies: one operation, whatever its parts do. */
-#include <pthread.h>
-
 #include "backend_table.h"
 #include "move_help.h"
 #include "work_after.h"
@@ -136,8 +134,8 @@ TK_TEST(move, low_contention_refusals, "SM-MOVE-09,SM-COLL-03,SM-COLL-04", .need
     }
     (void)ops_flat(&input, g.own.at, SYMMEM_UINT8, 64);
     (void)ops_flat(&out, g.far.at, SYMMEM_UINT8, 64 * n);
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-              symmem_low_contention_all_gather_out(g.handle, &input.dl, &out.dl, -1, 50, NULL));
+    TK_FAILS(t, OUT_OF_RANGE,
+             symmem_low_contention_all_gather_out(g.handle, &input.dl, &out.dl, -1, 50, NULL));
     area_check(t, &g.own, "the block");
     area_check(t, &g.far, "other memory");
 }
@@ -154,11 +152,11 @@ TK_TEST(move, low_contention_forms_differ, "SM-COLL-06",
     area_upload(t, &g.far);
     for (int32_t odd = 0; odd < g.size; odd++) {
         char *in = g.rank == odd ? g.far.at + AREA_BYTES / 2 : g.own.at;
-        TK_STATUS(t, SYMMEM_MISMATCH,
-                  symmem_low_contention_all_gather_out(
-                      g.handle, ops_flat(&input, in, SYMMEM_INT32, 32),
-                      ops_flat(&out, g.far.at, SYMMEM_INT32, 32 * (size_t)g.size), 0, g.limit_ms,
-                      NULL));
+        TK_FAILS(t, MISMATCH,
+                 symmem_low_contention_all_gather_out(
+                     g.handle, ops_flat(&input, in, SYMMEM_INT32, 32),
+                     ops_flat(&out, g.far.at, SYMMEM_INT32, 32 * (size_t)g.size), 0, g.limit_ms,
+                     NULL));
         TK_EQ_STR(t, "low_contention_all_gather_out", last_record().operation);
         TK_CHECK(t, !info_of(t, g.handle).poisoned);
     }
@@ -190,14 +188,14 @@ TK_TEST(move, low_contention_missing_rank, "SM-MOVE-10,SM-COLL-08,SM-TIMEOUT-14"
     tk_out_of_band_barrier(t);
     if (g.rank != g.size - 1) {
         uint64_t begin_ms = tk_now_ms();
-        TK_STATUS(t, SYMMEM_TIMEOUT, gather_words(&g, LATE_MS, NULL));
+        TK_FAILS(t, TIMEOUT, gather_words(&g, LATE_MS, NULL));
         symmem_error_record record = last_record();
         TK_WITHIN(t, 2000, begin_ms);
         TK_EQ_STR(t, "low_contention_all_gather_out", record.operation);
         TK_EQ_INT(t, 2, record.channel);
         check_missing_one(t, &record, g.size - 1, g.size);
         TK_CHECK(t, info_of(t, g.handle).poisoned);
-        TK_STATUS(t, SYMMEM_POISONED, gather_words(&g, LATE_MS, NULL));
+        TK_FAILS(t, POISONED, gather_words(&g, LATE_MS, NULL));
         area_check(t, &g.far, "out");
     }
     tk_out_of_band_barrier(t);
@@ -214,7 +212,7 @@ TK_TEST(move, low_contention_missing_rank_on_a_stream, "SM-MOVE-10,SM-COLL-08,SM
     if (g.rank != 0) {
         symmem_error_record record;
         TK_OK(t, gather_words(&g, LATE_MS, stream));
-        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
+        TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
         record = last_record();
         TK_EQ_STR(t, "low_contention_all_gather_out", record.operation);
         check_missing_one(t, &record, 0, g.size);
@@ -274,7 +272,7 @@ TK_TEST(move, low_contention_part_that_fails, "SM-MOVE-10,SM-TIMEOUT-14", .needs
     uint64_t begin_ms = tk_now_ms();
     symmem_status status = gather_words(&g, g.limit_ms, NULL);
     if (g.rank == 0) {
-        TK_STATUS(t, SYMMEM_SYSTEM, status);
+        TK_FAILS(t, SYSTEM, status);
         TK_EQ_INT(t, 0, fails_in);
         TK_EQ_STR(t, "low_contention_all_gather_out", last_record().operation);
         TK_EQ_INT(t, 2, last_record().channel);

@@ -40,7 +40,7 @@ static void each_kind(struct tk *t, bool multicast,
 
 /* The first rank, the last one, and then no other. */
 static int32_t next_end(const struct tk *t, int32_t rank) {
-    return rank < t->world_size - 1 ? t->world_size - 1 : t->world_size;
+    return rank < t->last ? t->last : t->world_size;
 }
 
 /* --- what an operation waits for -------------------------------------------------------------- */
@@ -84,7 +84,7 @@ static void lagging(struct tk *t, const struct mover_memory *memory, int kind) {
         if (t->rank == slow)
             tk_on_point(t, "shm.barrier.after_arrive", 1, (struct tk_action){.delay_ms = 6});
         TK_OK(t, mover_run(&mover, mover.limit_ms, NULL));
-        bool sent = kind == MOVER_BROADCAST && t->rank == t->world_size - 1; /* the root */
+        bool sent = kind == MOVER_BROADCAST && t->rank == t->last; /* the root */
         if (!mover_in_place(&mover) || sent)
             mover_overwrite(t, &mover);
         if (!sent)
@@ -153,7 +153,7 @@ static void other_calls(struct tk *t, bool multicast) {
         mover_init(t, &mover, &memory, t->rank == 0 ? kind : other, 1);
         mover_load(t, &mover, 7);
         /* A push or a store of a wrong rank would be in the block. */
-        TK_STATUS(t, SYMMEM_MISMATCH, mover_run(&mover, mover.limit_ms, NULL));
+        TK_FAILS(t, MISMATCH, mover_run(&mover, mover.limit_ms, NULL));
         mover_untouched(t, &mover, 7, "after a mismatch");
         TK_CHECK(t, !info_of(t, mover.handle).poisoned);
         mover_init(t, &mover, &memory, kind, 1);

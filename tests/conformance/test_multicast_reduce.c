@@ -114,7 +114,7 @@ static void reduce_once(struct tk *t, struct reduction *r, size_t at, size_t cou
         return;
     }
     r->done++;
-    if (!TK_STATUS(t, SYMMEM_OK, status))
+    if (!TK_OK(t, status))
         return;
     TK_CHECK_MSG(t,
                  whole && all_are(to + bytes, behind, CANARY) &&
@@ -220,14 +220,14 @@ TK_TEST(multicast, subnormals_add_up, "SM-MCAST-09", .needs = SYMMEM_CAP_MULTICA
         return;
     for (int32_t i = 0; i < PLACES; i++) {
         own[i] = (uint16_t)(i + t->rank);
-        expected[i] = (uint16_t)(t->world_size * i + t->world_size * (t->world_size - 1) / 2);
+        expected[i] = (uint16_t)(t->world_size * i + t->world_size * (t->last) / 2);
     }
     tk_write(t, handle, t->rank, 0, own, sizeof(own));
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
         symmem_status status =
             symmem_multimem_ld_reduce(handle, 0, sums, PLACES, dtypes[i], SYMMEM_SUM, NULL);
-        if (status != SYMMEM_UNSUPPORTED && TK_STATUS(t, SYMMEM_OK, status))
+        if (status != SYMMEM_UNSUPPORTED && TK_OK(t, status))
             TK_CHECK_MSG(t, memcmp(sums, expected, sizeof(sums)) == 0,
                          "sums of subnormal values of dtype %d", (int)dtypes[i]);
     }
@@ -278,15 +278,14 @@ TK_TEST(multicast, edges, "SM-MCAST-08,SM-MCAST-10", .needs = SYMMEM_CAP_MULTICA
                          symmem_multimem_ld_reduce(handle, 0, data, wrapping[i], SYMMEM_INT32,
                                                    SYMMEM_SUM, NULL));
     for (size_t i = 0; i < sizeof(too_many) / sizeof(too_many[0]); i++)
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-                  symmem_multimem_ld_reduce(handle, 0, data, too_many[i], SYMMEM_INT32, SYMMEM_SUM,
-                                            NULL));
+        TK_FAILS(t, OUT_OF_RANGE,
+                 symmem_multimem_ld_reduce(handle, 0, data, too_many[i], SYMMEM_INT32, SYMMEM_SUM,
+                                           NULL));
     for (size_t shift = 1; shift < 4; shift++) {
-        TK_STATUS(
-            t, SYMMEM_MISALIGNED,
-            symmem_multimem_ld_reduce(handle, shift, data, 1, SYMMEM_INT32, SYMMEM_SUM, NULL));
-        TK_STATUS(
-            t, SYMMEM_MISALIGNED,
+        TK_FAILS(t, MISALIGNED,
+                 symmem_multimem_ld_reduce(handle, shift, data, 1, SYMMEM_INT32, SYMMEM_SUM, NULL));
+        TK_FAILS(
+            t, MISALIGNED,
             symmem_multimem_ld_reduce(handle, 0, data + shift, 1, SYMMEM_INT32, SYMMEM_SUM, NULL));
     }
     TK_CHECK(t, all_are(data, sizeof(data), CANARY));

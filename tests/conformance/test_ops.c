@@ -158,12 +158,12 @@ TK_TEST(ops, missing_rank, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES, .mi
         ops_set(&desk, row, &ops_usual, &set);
         set.call.limit_ms = 10;
         if (desk.rank != absent) {
-            TK_STATUS(t, SYMMEM_TIMEOUT, ops_run(t, &desk, row, &set));
+            TK_FAILS(t, TIMEOUT, ops_run(t, &desk, row, &set));
             symmem_error_record record = last_record();
             TK_CHECK_MSG(t, ops_recorded(row), "%s: a record of %s", row->what, record.operation);
             TK_CHECK(t, symmem_error_is_missing(&record, absent));
             TK_CHECK(t, info_of(t, desk.handle).poisoned);
-            TK_STATUS(t, SYMMEM_POISONED, ops_run(t, &desk, row, &set));
+            TK_FAILS(t, POISONED, ops_run(t, &desk, row, &set));
         }
         ops_untouched(t, &desk, (uint32_t)i, row->what);
         tk_out_of_band_barrier(t);
@@ -187,7 +187,7 @@ TK_TEST(ops, lost_rank, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES, .min_r
     if (desk.rank == victim)
         tk_kill_self(t);
     uint64_t begin_ms = tk_now_ms();
-    TK_STATUS(t, SYMMEM_PEER_LOST, ops_run_usual(t, &desk, row, 0, NULL));
+    TK_FAILS(t, PEER_LOST, ops_run_usual(t, &desk, row, 0, NULL));
     TK_EQ_INT(t, victim, last_record().failed_rank);
     tk_expect_prompt(t, victim, begin_ms, tk_now_ms());
     TK_CHECK(t, info_of(t, desk.handle).poisoned);

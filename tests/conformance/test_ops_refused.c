@@ -105,12 +105,12 @@ TK_TEST(ops_refused, memcpy_arguments, "SM-MMEM-04", .needs = SYMMEM_CAP_MULTICA
     const DLTensor *from = ops_flat(&src, desk.far, SYMMEM_FLOAT32, 1);
     size_t block = info_of(t, desk.handle).block_size;
     ops_load(t, &desk, 1);
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_memcpy_to_multicast(NULL, 0, from, NULL));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_memcpy_to_multicast(desk.handle, 0, NULL, NULL));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_memcpy_to_multicast(desk.handle, block, from, NULL));
-    TK_STATUS(t, SYMMEM_OVERFLOW, symmem_memcpy_to_multicast(desk.handle, SIZE_MAX, from, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_memcpy_to_multicast(NULL, 0, from, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_memcpy_to_multicast(desk.handle, 0, NULL, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_memcpy_to_multicast(desk.handle, block, from, NULL));
+    TK_FAILS(t, OVERFLOW, symmem_memcpy_to_multicast(desk.handle, SIZE_MAX, from, NULL));
     src.dl.byte_offset = 2;
-    TK_STATUS(t, SYMMEM_MISALIGNED, symmem_memcpy_to_multicast(desk.handle, 0, from, NULL));
+    TK_FAILS(t, MISALIGNED, symmem_memcpy_to_multicast(desk.handle, 0, from, NULL));
     ops_untouched(t, &desk, 1, "refused copies");
 }
 
@@ -138,8 +138,7 @@ TK_TEST(ops_refused, foreign_streams, "SM-STREAM-16", .needs = COLLECTIVES | SYM
     }
     (void)ops_flat(&src, desk->far, SYMMEM_FLOAT32, 1);
     if (desk->multicast)
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                  symmem_memcpy_to_multicast(desk->handle, 0, &src.dl, theirs));
+        TK_FAILS(t, INVALID_ARGUMENT, symmem_memcpy_to_multicast(desk->handle, 0, &src.dl, theirs));
     ops_untouched(t, desk, 1, "refused calls");
     TK_OK(t, symmem_stream_destroy(theirs));
     symmem_context_free(alone);
@@ -156,6 +155,5 @@ TK_TEST(ops_refused, finalised_handles, "SM-CONTEXT-05", .needs = COLLECTIVES,
         REFUSED_IF((void)0, NOT_INITIALISED);
     }
     (void)ops_flat(&src, desk->far, SYMMEM_FLOAT32, 1);
-    TK_STATUS(t, SYMMEM_NOT_INITIALISED,
-              symmem_memcpy_to_multicast(desk->handle, 0, &src.dl, NULL));
+    TK_FAILS(t, NOT_INITIALISED, symmem_memcpy_to_multicast(desk->handle, 0, &src.dl, NULL));
 }

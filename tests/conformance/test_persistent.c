@@ -21,7 +21,7 @@ TK_PORTED(test_empty_strided_p2p_persistent,
     void *first = NULL;
     symmem_handle *handle = NULL;
     TK_REQUIRE_OK(t, alloc_id(t, id, bytes, -1, &ptr));
-    TK_STATUS(t, SYMMEM_BUSY, alloc_id(t, id, bytes, -1, &again));
+    TK_FAILS(t, BUSY, alloc_id(t, id, bytes, -1, &again));
     TK_CHECK(t, again == NULL);
     first = ptr;
     TK_OK(t, symmem_free(t->context, ptr));
@@ -77,15 +77,15 @@ TK_TEST(persistent, other_size_or_device_is_mismatch, "SM-PERSIST-03,SM-PERSIST-
     void *none = NULL;
     int32_t devices = 1;
     TK_REQUIRE_OK(t, alloc_id(t, 9, 4096, -1, &ptr));
-    TK_STATUS(t, SYMMEM_BUSY, alloc_id(t, 9, 4096, -1, &none));
+    TK_FAILS(t, BUSY, alloc_id(t, 9, 4096, -1, &none));
     TK_OK(t, symmem_free(t->context, ptr));
-    TK_STATUS(t, SYMMEM_MISMATCH, alloc_id(t, 9, 4097, -1, &none));
-    TK_STATUS(t, SYMMEM_MISMATCH, alloc_id(t, 9, 4095, -1, &none));
-    TK_STATUS(t, SYMMEM_MISMATCH, alloc_id(t, 9, 8192, -1, &none));
+    TK_FAILS(t, MISMATCH, alloc_id(t, 9, 4097, -1, &none));
+    TK_FAILS(t, MISMATCH, alloc_id(t, 9, 4095, -1, &none));
+    TK_FAILS(t, MISMATCH, alloc_id(t, 9, 8192, -1, &none));
     TK_OK(t, symmem_device_count(t->context, &devices));
     int32_t other = (own_device(t) + 1) % devices;
     if (other != own_device(t))
-        TK_STATUS(t, SYMMEM_MISMATCH, alloc_id(t, 9, 4096, other, &none));
+        TK_FAILS(t, MISMATCH, alloc_id(t, 9, 4096, other, &none));
     TK_CHECK(t, none == NULL);
     TK_REQUIRE_OK(t, alloc_id(t, 9, 4096, -1, &none));
     TK_EQ_PTR(t, ptr, none);
@@ -111,8 +111,8 @@ TK_TEST(persistent, freed_memory_is_not_symmetric, "SM-PERSIST-04", .max_ranks =
     TK_CHECK(t, !symmetric);
     TK_OK(t, symmem_is_symmetric(t->context, (char *)ptr + 100, &symmetric));
     TK_CHECK(t, !symmetric);
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_alloc_size(t->context, ptr, &bytes));
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_free(t->context, ptr));
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_alloc_size(t->context, ptr, &bytes));
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_free(t->context, ptr));
     TK_REQUIRE_OK(t, alloc_id(t, 3, 4096, -1, &ptr));
     TK_OK(t, symmem_is_symmetric(t->context, ptr, &symmetric));
     TK_CHECK(t, symmetric);

@@ -179,7 +179,7 @@ TK_TEST(reduce, random_sequence, "SM-REDUCE-02,SM-REDUCE-14", .needs = COLLECTIV
     static const char *const names[GROUPS] = {"first_1", "first_2", "first_3", "all"};
     TK_REQ(t, "SM-REDUCE-14");
     for (int32_t r = 0; r < t->world_size; r++)
-        ranks[r] = t->world_size - 1 - r;
+        ranks[r] = t->last - r;
     for (int g = 0; g < GROUPS && g < t->world_size; g++) {
         int32_t size = g == GROUPS - 1 ? t->world_size : g + 1;
         if (t->rank < t->world_size - size)

@@ -243,28 +243,28 @@ TK_PORTED(test_reduce_scatter_corner_cases, "SM-REDUCE-08,SM-REDUCE-09,SM-COLL-0
         tk_checkpoint(t, "%s", corner->what);
         const DLTensor *input =
             ops_shaped(&from, desk.own, SYMMEM_BFLOAT16, corner->in_ndim, corner->in);
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                  symmem_reduce_scatter_out(
-                      desk.handle, input, SYMMEM_SUM, corner->split,
-                      ops_shaped(&to, out, SYMMEM_BFLOAT16, corner->out_ndim, corner->out), 0,
-                      desk.limit_ms, NULL));
+        TK_FAILS(t, INVALID_ARGUMENT,
+                 symmem_reduce_scatter_out(
+                     desk.handle, input, SYMMEM_SUM, corner->split,
+                     ops_shaped(&to, out, SYMMEM_BFLOAT16, corner->out_ndim, corner->out), 0,
+                     desk.limit_ms, NULL));
         TK_EQ_SIZE(t, corner->expected, last_record().expected);
         TK_EQ_SIZE(t, corner->actual, last_record().actual);
     }
     /* What PyTorch does not look at: the output's alignment and side. */
     const DLTensor *input = ops_flat(&from, desk.own, SYMMEM_BFLOAT16, 48);
-    TK_STATUS(t, SYMMEM_MISALIGNED,
-              symmem_reduce_scatter_out(desk.handle, input, SYMMEM_SUM, false,
-                                        ops_flat(&to, out + 1, SYMMEM_BFLOAT16, 12), 0,
-                                        desk.limit_ms, NULL));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_reduce_scatter_out(desk.handle, input, SYMMEM_SUM, false,
-                                        ops_flat(&to, desk.own + 94, SYMMEM_BFLOAT16, 12), 0,
-                                        desk.limit_ms, NULL));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_reduce_scatter_out(desk.handle, input, SYMMEM_SUM, false,
-                                        ops_flat(&to, out, SYMMEM_FLOAT16, 12), 0, desk.limit_ms,
-                                        NULL));
+    TK_FAILS(t, MISALIGNED,
+             symmem_reduce_scatter_out(desk.handle, input, SYMMEM_SUM, false,
+                                       ops_flat(&to, out + 1, SYMMEM_BFLOAT16, 12), 0,
+                                       desk.limit_ms, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_reduce_scatter_out(desk.handle, input, SYMMEM_SUM, false,
+                                       ops_flat(&to, desk.own + 94, SYMMEM_BFLOAT16, 12), 0,
+                                       desk.limit_ms, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_reduce_scatter_out(desk.handle, input, SYMMEM_SUM, false,
+                                       ops_flat(&to, out, SYMMEM_FLOAT16, 12), 0, desk.limit_ms,
+                                       NULL));
     reduce_expect_laid(t, out, NULL, SYMMEM_UINT8, 256, "out");
     /* Any size that divides will do, none as well. */
     for (size_t part = 0; part < 4; part++) {
@@ -290,21 +290,21 @@ TK_TEST(reduce_scatter, low_contention_refusals, "SM-REDUCE-10", .needs = COLLEC
         const DLTensor *input =
             ops_shaped(&from, k == 0 ? desk.own : desk.input, SYMMEM_FLOAT32, 2, wide);
         for (int op = SYMMEM_MIN; op <= SYMMEM_MAX; op++)
-            TK_STATUS(t, SYMMEM_UNSUPPORTED,
-                      symmem_low_contention_reduce_scatter(desk.handle, input, (symmem_reduce_op)op,
-                                                           out, 0, desk.limit_ms, NULL));
+            TK_FAILS(t, UNSUPPORTED,
+                     symmem_low_contention_reduce_scatter(desk.handle, input, (symmem_reduce_op)op,
+                                                          out, 0, desk.limit_ms, NULL));
         wide[0]++;
         input = ops_shaped(&from, k == 0 ? desk.own : desk.input, SYMMEM_FLOAT32, 2, wide);
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                  symmem_low_contention_reduce_scatter(desk.handle, input, SYMMEM_SUM, out, 0,
-                                                       desk.limit_ms, NULL));
+        TK_FAILS(t, INVALID_ARGUMENT,
+                 symmem_low_contention_reduce_scatter(desk.handle, input, SYMMEM_SUM, out, 0,
+                                                      desk.limit_ms, NULL));
         wide[0]--;
     }
     char *large = tk_alloc(t, many * 4 * (size_t)t->world_size);
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-              symmem_low_contention_reduce_scatter(
-                  desk.handle, ops_flat(&from, large, SYMMEM_FLOAT32, many * (size_t)t->world_size),
-                  SYMMEM_SUM, ops_flat(&to, desk.out, SYMMEM_FLOAT32, many), 0, desk.limit_ms,
-                  NULL));
+    TK_FAILS(t, OUT_OF_RANGE,
+             symmem_low_contention_reduce_scatter(
+                 desk.handle, ops_flat(&from, large, SYMMEM_FLOAT32, many * (size_t)t->world_size),
+                 SYMMEM_SUM, ops_flat(&to, desk.out, SYMMEM_FLOAT32, many), 0, desk.limit_ms,
+                 NULL));
     reduce_expect_laid(t, desk.own + REDUCE_MARGIN, NULL, SYMMEM_UINT8, 128, "the buffer");
 }

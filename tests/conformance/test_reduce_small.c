@@ -89,13 +89,13 @@ TK_TEST(reduce_small, without_a_rank, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLE
             reduce_check(t, &desk, &call);
         reduce_lay(t, desk.out + REDUCE_MARGIN, NULL, COUNT * sizeof(float));
         if (t->rank != absent) {
-            TK_STATUS(t, SYMMEM_TIMEOUT, run_small(&desk, COUNT, 30, NULL));
+            TK_FAILS(t, TIMEOUT, run_small(&desk, COUNT, 30, NULL));
             symmem_error_record record = last_record();
             TK_EQ_STR(t, "all_reduce", record.operation);
             TK_CHECK(t, symmem_error_is_missing(&record, absent));
             TK_AT_LEAST(t, 30000000u, record.elapsed_ns);
             TK_CHECK(t, info_of(t, desk.handle).poisoned);
-            TK_STATUS(t, SYMMEM_POISONED, run_small(&desk, COUNT, 30, NULL));
+            TK_FAILS(t, POISONED, run_small(&desk, COUNT, 30, NULL));
             reduce_expect_laid(t, desk.out + REDUCE_MARGIN, NULL, SYMMEM_FLOAT32, COUNT, "out");
         }
         tk_out_of_band_barrier(t);
@@ -110,7 +110,7 @@ TK_TEST(reduce_small, rank_lost, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVE
         .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
     const struct reduce_call call = small_sum(200);
-    int32_t victim = t->world_size - 1;
+    int32_t victim = t->last;
     TK_REQ(t, "SM-COLL-08");
     tk_expect_death(t, victim);
     reduce_check(t, &desk, &call);
@@ -118,7 +118,7 @@ TK_TEST(reduce_small, rank_lost, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVE
     if (t->rank == victim)
         tk_kill_self(t);
     uint64_t begin_ms = tk_now_ms();
-    TK_STATUS(t, SYMMEM_PEER_LOST, run_small(&desk, 200, 60000, NULL));
+    TK_FAILS(t, PEER_LOST, run_small(&desk, 200, 60000, NULL));
     TK_EQ_INT(t, victim, last_record().failed_rank);
     tk_expect_prompt(t, victim, begin_ms, tk_now_ms());
     work_after_loss(t, NULL, victim, 1, NULL);
@@ -134,7 +134,7 @@ TK_TEST(reduce_small, ranks_disagree, "SM-COLL-06", .needs = COLLECTIVES, .min_r
         size_t other = round % 2 ? COUNT / 2 : 9000; /* of another size, or of another kind */
         reduce_lay(t, desk.out + REDUCE_MARGIN, NULL, BYTES);
         reduce_lay(t, desk.own + REDUCE_MARGIN, NULL, BYTES);
-        TK_STATUS(t, SYMMEM_MISMATCH, run_small(&desk, odd ? other : COUNT, desk.limit_ms, NULL));
+        TK_FAILS(t, MISMATCH, run_small(&desk, odd ? other : COUNT, desk.limit_ms, NULL));
         char marks[BYTES], got[BYTES];
         memset(marks, REDUCE_MARK, sizeof marks);
         ops_download(t, got, desk.out + REDUCE_MARGIN, BYTES);

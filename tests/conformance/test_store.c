@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Stores: values, limits, counters, and what they must refuse. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "counting_store.h"
@@ -78,7 +75,7 @@ TK_TEST(store, value_comes_back, "SM-STORE-01") {
     snprintf(key, sizeof(key), "back/%d", t->rank);
     TK_OK(t, symmem_store_set(t->store, key, "ab\0c", 4, LIMIT_MS));
     tk_out_of_band_barrier(t);
-    snprintf(key, sizeof(key), "back/%d", (t->rank + 1) % t->world_size);
+    snprintf(key, sizeof(key), "back/%d", t->next);
     expect_value(t, t->store, key, "ab\0c", 4);
     tk_out_of_band_barrier(t);
     for (int i = 0; i < 2; i++) {
@@ -152,15 +149,15 @@ static void get_from(struct tk *t, symmem_store *store) {
     size_t bytes = 77;
     uint64_t start = tk_now_ms();
     memset(found, 0x5A, sizeof(found));
-    TK_STATUS(t, SYMMEM_NOT_FOUND,
-              symmem_store_get(store, "nobody", found, sizeof(found), &bytes, LIMIT_MS));
+    TK_FAILS(t, NOT_FOUND,
+             symmem_store_get(store, "nobody", found, sizeof(found), &bytes, LIMIT_MS));
     TK_BELOW(t, LIMIT_MS / 2, tk_now_ms() - start);
     TK_OK(t, symmem_store_set(store, "ten", "0123456789", 10, LIMIT_MS));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_store_get(store, "ten", found, 9, &bytes, LIMIT_MS));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_store_get(store, "ten", found, 9, &bytes, LIMIT_MS));
     TK_EQ_SIZE(t, 10, bytes);
     TK_EQ_INT(t, 0x5A, found[0]);
     bytes = 0;
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_store_get(store, "ten", NULL, 0, &bytes, LIMIT_MS));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_store_get(store, "ten", NULL, 0, &bytes, LIMIT_MS));
     TK_EQ_SIZE(t, 10, bytes);
     TK_OK(t, symmem_store_get(store, "ten", found, 10, &bytes, LIMIT_MS));
     TK_CHECK(t, memcmp(found, "0123456789", 10) == 0 && found[10] == 0x5A);
@@ -192,13 +189,13 @@ TK_TEST(store, wait_ends_with_the_set, "SM-STORE-03", .min_ranks = 2, .max_ranks
 
 static void wait_in(struct tk *t, symmem_store *store) {
     uint64_t start = tk_now_ms();
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_store_wait(store, "never", 80));
+    TK_FAILS(t, TIMEOUT, symmem_store_wait(store, "never", 80));
     TK_AT_LEAST(t, 79, tk_now_ms() - start);
     TK_WITHIN(t, 5000, start);
     TK_OK(t, symmem_store_set(store, "never", NULL, 0, LIMIT_MS));
     TK_OK(t, symmem_store_wait(store, "never", 1));
     TK_OK(t, symmem_store_remove(store, "never", LIMIT_MS));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_store_wait(store, "never", 20));
+    TK_FAILS(t, TIMEOUT, symmem_store_wait(store, "never", 20));
 }
 
 TK_TEST(store, wait_times_out, "SM-STORE-03", .max_ranks = 1) {
@@ -263,8 +260,7 @@ static void remove_from(struct tk *t, symmem_store *store) {
     TK_OK(t, symmem_store_set(store, "here", "1", 1, LIMIT_MS));
     TK_OK(t, symmem_store_set(store, "here/below", "2", 1, LIMIT_MS));
     TK_OK(t, symmem_store_remove(store, "here", LIMIT_MS));
-    TK_STATUS(t, SYMMEM_NOT_FOUND,
-              symmem_store_get(store, "here", found, sizeof(found), &bytes, LIMIT_MS));
+    TK_FAILS(t, NOT_FOUND, symmem_store_get(store, "here", found, sizeof(found), &bytes, LIMIT_MS));
     expect_value(t, store, "here/below", "2", 1);
     TK_OK(t, symmem_store_remove(store, "here", LIMIT_MS));
     TK_OK(t, symmem_store_remove(store, "here/below", LIMIT_MS));
@@ -277,15 +273,15 @@ TK_TEST(store, remove_makes_absent, "SM-STORE-05", .max_ranks = 1) {
 TK_TEST(store, removed_everywhere, "SM-STORE-05", .min_ranks = 2, .max_ranks = 4) {
     uint8_t found[8];
     size_t bytes = 0;
-    int32_t remover = t->world_size - 1;
+    int32_t remover = t->last;
     if (t->rank == 0)
         TK_OK(t, symmem_store_set(t->store, "gone", "1", 1, LIMIT_MS));
     tk_out_of_band_barrier(t);
     if (t->rank == remover)
         TK_OK(t, symmem_store_remove(t->store, "gone", LIMIT_MS));
     tk_out_of_band_barrier(t);
-    TK_STATUS(t, SYMMEM_NOT_FOUND,
-              symmem_store_get(t->store, "gone", found, sizeof(found), &bytes, LIMIT_MS));
+    TK_FAILS(t, NOT_FOUND,
+             symmem_store_get(t->store, "gone", found, sizeof(found), &bytes, LIMIT_MS));
 }
 
 /* --- keys --------------------------------------------------------------------------- */
@@ -294,12 +290,12 @@ static void refuse_key(struct tk *t, symmem_store *store, const char *key) {
     uint8_t found[8];
     size_t bytes = 0;
     int64_t value = 0;
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_store_set(store, key, "v", 1, LIMIT_MS));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_store_get(store, key, found, sizeof(found), &bytes, LIMIT_MS));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_store_wait(store, key, 1));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_store_add(store, key, 1, &value, LIMIT_MS));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_store_remove(store, key, LIMIT_MS));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_store_set(store, key, "v", 1, LIMIT_MS));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_store_get(store, key, found, sizeof(found), &bytes, LIMIT_MS));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_store_wait(store, key, 1));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_store_add(store, key, 1, &value, LIMIT_MS));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_store_remove(store, key, LIMIT_MS));
 }
 
 static void keys_in(struct tk *t, symmem_store *store) {
@@ -327,8 +323,8 @@ static void keys_in(struct tk *t, symmem_store *store) {
     TK_OK(t, symmem_store_set(store, key, "v", 1, LIMIT_MS));
     expect_value(t, store, key, "v", 1);
     TK_OK(t, symmem_store_remove(store, key, LIMIT_MS));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_store_set(store, "k", large, SYMMEM_STORE_VALUE_MAX + 1, LIMIT_MS));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_store_set(store, "k", large, SYMMEM_STORE_VALUE_MAX + 1, LIMIT_MS));
     free(large);
 }
 

@@ -30,10 +30,10 @@ TK_TEST(stream, failure_outlasts_a_timeout, "SM-STREAM-03,SM-TIMEOUT-14", .needs
     struct gate gate = {0};
     TK_OK(t, symmem_wait_signal(handle, t->rank, 2, 20, stream));
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, tk_limit_ms(t, 100)));
+    TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(stream, tk_limit_ms(t, 100)));
     gate_open(&gate);
     symmem_clear_error();
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
+    TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
     TK_EQ_STR(t, "wait_signal", last_record().operation);
     TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
     work_after(t, stream);
@@ -51,7 +51,7 @@ TK_TEST(stream, other_work_runs_behind_a_failure, "SM-STREAM-01,SM-TIMEOUT-06,SM
     TK_OK(t, symmem_wait_signal(handle, t->rank, 2, 20, stream));
     TK_OK(t, symmem_copy(t->context, to, from, sizeof(from), stream));
     TK_OK(t, symmem_stream_host_fn(stream, step_fn, &step));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
+    TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
     TK_EQ_INT(t, 1, steps_done(&log));
     TK_CHECK_MSG(t, memcmp(from, to, sizeof(from)) == 0,
                  "the copy behind an operation that failed did not run");
@@ -65,7 +65,7 @@ static void expect_poisoned(struct tk *t, symmem_handle *handle, symmem_stream *
                             struct gate *gate) {
     poison_own(t, handle, 2);
     gate_open(gate);
-    TK_STATUS(t, SYMMEM_POISONED, symmem_stream_synchronize(stream, LONG_MS));
+    TK_FAILS(t, POISONED, symmem_stream_synchronize(stream, LONG_MS));
 }
 
 static void begun_after_a_poison(struct tk *t, symmem_group *group, enum signal_op op) {

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Calls that wait for a peer without limit when their context or group ends. */
-#include <pthread.h>
-#include <stdatomic.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include "kit.h"
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Every scenario of walk_scenarios.c, with a rank that fails or comes late at each test point. */
-#include <string.h>
-
 #include "walk.h"
 
 #define SCENARIOS(X)                                                                               \

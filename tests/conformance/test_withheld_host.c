@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Each rank in turn stays away from the host's collective calls, and from the store. */
-#include <stdio.h>
-#include <unistd.h>
-
 #include "withheld.h"
 
 static uint32_t long_ms(void) {

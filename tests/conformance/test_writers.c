@@ -47,15 +47,13 @@ TK_TEST(writers, joined_before_a_barrier, "SM-BARRIER-02,SM-THREAD-01", .min_ran
         .max_ranks = 8) {
     enum { WORDS = WRITERS * PART_WORDS, ROUNDS = 12 };
     symmem_handle *handle = tk_handle(t, WORDS * 4, tk_world_group(t));
-    int32_t next = (t->rank + 1) % t->world_size;
-    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
     uint32_t words[WORDS];
     for (uint32_t g = 1; g <= ROUNDS; g++) {
-        if (!write_by_threads(t, handle, next, words, g))
+        if (!write_by_threads(t, handle, t->next, words, g))
             return;
         TK_REQUIRE_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
         tk_read(t, handle, t->rank, 0, words, sizeof(words));
-        TK_EQ_SIZE(t, WORDS, first_wrong_word(words, WORDS, previous, g));
+        TK_EQ_SIZE(t, WORDS, first_wrong_word(words, WORDS, t->previous, g));
         TK_REQUIRE_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     }
 }
@@ -66,13 +64,12 @@ TK_TEST(writers, joined_before_a_collective, "SM-COLL-01", .needs = COLLECTIVES,
     enum { WORDS = WRITERS * PART_WORDS, ROUNDS = 12 };
     symmem_handle *handle = tk_handle(t, WORDS * 4, tk_world_group(t));
     size_t size = (size_t)t->world_size;
-    int32_t next = (t->rank + 1) % t->world_size;
     uint32_t words[WORDS], *got = malloc(size * sizeof(words));
     char *own = ops_own(t, handle), *out = tk_alloc(t, size * sizeof(words));
     struct ops_tensor input, output;
     TK_REQUIRE(t, got != NULL);
     for (uint32_t g = 1; g <= ROUNDS; g++) {
-        if (!write_by_threads(t, handle, next, words, g))
+        if (!write_by_threads(t, handle, t->next, words, g))
             break;
         if (!TK_OK(t, symmem_all_gather_out(handle, ops_flat(&input, own, SYMMEM_UINT32, WORDS),
                                             ops_flat(&output, out, SYMMEM_UINT32, WORDS * size), 0,
@@ -159,8 +156,7 @@ static void pieces(struct tk *t, size_t count, symmem_stream *stream) {
         TK_REQUIRE_OK(t, symmem_barrier(handle, 0, LONG_MS, stream));
         write_pieces(t, handle, bytes, count, round, stream);
         TK_REQUIRE_OK(t, symmem_barrier(handle, 0, LONG_MS, stream));
-        if (stream != NULL)
-            tk_synchronize(t, stream);
+        tk_synchronize(t, stream);
         expect_pieces(t, &area, round);
         TK_REQUIRE_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     }
@@ -293,7 +289,7 @@ TK_TEST(writers, memory_of_finalised_ranks, "SM-LIFE-04,SM-ONESIDED-02", .min_ra
         for (int32_t r = 0; r <= gone && t->rank > gone; r++)
             use_what_is_left(t, handle, r);
         if (t->rank > gone)
-            tk_expect_bytes(t, handle, t->world_size - 1, 0, LEFT_BYTES / 2,
+            tk_expect_bytes(t, handle, t->last, 0, LEFT_BYTES / 2,
                             (uint8_t)(0x21 + t->world_size - 1));
         tk_out_of_band_barrier(t);
     }
@@ -319,7 +315,7 @@ static void leave_by_exit(struct tk *t, void *arg) {
     (void)arg;
     symmem_context_options options = tk_options(t);
     symmem_context *context = NULL;
-    int32_t gone = t->world_size - 1;
+    int32_t gone = t->last;
     TK_REQUIRE_OK(t, symmem_init(&options, &context));
     tk_use_context(t, context);
     symmem_handle *handle = tk_handle(t, LEFT_BYTES, tk_world_group(t));

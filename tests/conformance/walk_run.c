@@ -2,8 +2,6 @@
 /* One run of a scenario: how it begins, what must work afterwards, and giving all back. */
 #include "walk.h"
 
-#include <stdio.h>
-
 #include "work_after.h"
 
 symmem_group *walk_group(struct walk_run *run, const char *what, int32_t without) {

@@ -2,11 +2,6 @@
 /* What is walked. */
 #include "walk.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
 #define BYTES 4096
 #define CHANNEL WALK_CHANNEL
 #define PERSISTENT_ID 77
@@ -311,9 +306,7 @@ static symmem_status enqueue(struct walk_run *run) {
 /* The failure of the call, or else of the work. Work that has failed already makes later calls
  * POISONED, which is then not the first failure. */
 static symmem_status settle(struct walk_run *run, symmem_status called) {
-    symmem_error_record record;
-
-    symmem_last_error(&record);
+    symmem_error_record record = last_record();
     symmem_status worked = symmem_stream_synchronize(run->stream, tk_scaled_ms(WALK_LIMIT_MS));
     if (called == SYMMEM_OK || (called == SYMMEM_POISONED && worked != SYMMEM_OK))
         return worked;
@@ -332,8 +325,7 @@ static symmem_status record_graph(struct walk_run *run) {
 
     WALK_STEP(symmem_stream_begin_capture(run->stream));
     symmem_status status = enqueue(run);
-    symmem_error_record record;
-    symmem_last_error(&record);
+    symmem_error_record record = last_record();
     symmem_status ended = symmem_stream_end_capture(run->stream, &graph);
     if (status == SYMMEM_OK) {
         run->graph = graph;

@@ -4,10 +4,7 @@
 
 #include <dirent.h>
 #include <ftw.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define MAX_OPEN_DIRECTORIES 16
 

@@ -2,10 +2,7 @@
 /* What the kit's own functions promise, as far as no library is needed. */
 #include "kit.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 TK_TEST(kit, shares_values, "SM-SELF-04") {
     for (int round = 0; round < 20; round++) {
