@@ -37,13 +37,6 @@ void pair_begin(struct tk *t, struct fused_pair *x) {
     fused_set_bytes(t, &x->part, 0x55);
 }
 
-void pair_end(struct fused_pair *x) {
-    struct fused_tensor *const all[] = {&x->shard, &x->b,         &x->out, &x->a_out,
-                                        &x->a,     &x->scatter_b, &x->part};
-    for (int i = 0; i < 7; i++)
-        fused_free(all[i]);
-}
-
 symmem_status pair_gather(struct fused_pair *x, uint32_t timeout_ms, symmem_stream *stream) {
     return symmem_fused_all_gather_matmul(x->workspace, &x->shard.dl, 0, 1, x->bs, &x->a_out.dl,
                                           x->outs, 0, timeout_ms, stream, NULL);
@@ -72,7 +65,6 @@ void pair_expect_gather(struct tk *t, struct fused_pair *x, double factor) {
         sum.values[i] *= factor;
     fused_expect(t, &x->a_out, NULL, "a_out");
     fused_sum_expect(t, &sum, &x->out, true, PAIR_K, 1, "out");
-    fused_sum_free(&sum);
 }
 
 void pair_expect_scatter(struct tk *t, struct fused_pair *x, double factor) {
@@ -87,7 +79,6 @@ void pair_expect_scatter(struct tk *t, struct fused_pair *x, double factor) {
     for (size_t i = 0; i < sum.count; i++)
         sum.values[i] *= factor;
     fused_sum_expect(t, &sum, &x->part, true, PAIR_K, 1, "part");
-    fused_sum_free(&sum);
 }
 
 void pair_expect_untouched(struct tk *t, const struct fused_pair *x) {

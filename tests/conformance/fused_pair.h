@@ -19,7 +19,6 @@ struct fused_pair {
 };
 
 void pair_begin(struct tk *t, struct fused_pair *x);
-void pair_end(struct fused_pair *x);
 symmem_status pair_gather(struct fused_pair *x, uint32_t timeout_ms, symmem_stream *stream);
 symmem_status pair_scatter(struct fused_pair *x, uint32_t timeout_ms, symmem_stream *stream);
 /* The results of the two, times `factor`. */

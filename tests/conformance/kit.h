@@ -299,8 +299,13 @@ void *tk_alloc(struct tk *t, size_t bytes);
 symmem_handle *tk_handle(struct tk *t, size_t bytes, symmem_group *group);
 /* Rendezvous of memory that is there already; the handle is tracked. Collective. */
 symmem_handle *tk_rendezvous(struct tk *t, void *ptr, symmem_group *group);
-/* A stream on the rank's own device. */
+/* A stream and an event on the rank's own device. */
 symmem_stream *tk_stream(struct tk *t);
+symmem_event *tk_event(struct tk *t);
+/* What the stream has captured. */
+symmem_graph *tk_end_capture(struct tk *t, symmem_stream *stream);
+/* Memory of the host's alone, zero at first; for what a body compares with. */
+void *tk_scratch(struct tk *t, size_t bytes);
 /* Waits for the stream, if it is not NULL; required to succeed. */
 void tk_synchronize(struct tk *t, symmem_stream *stream);
 /* Gives one tracked object back early; required to succeed. */
@@ -431,6 +436,9 @@ void tk_at(struct tk *t, const char *file, int line);
 #define tk_handle(t, bytes, group) TK_HERE(t, (tk_handle)(t, bytes, group))
 #define tk_rendezvous(t, ptr, group) TK_HERE(t, (tk_rendezvous)(t, ptr, group))
 #define tk_stream(t) TK_HERE(t, (tk_stream)(t))
+#define tk_event(t) TK_HERE(t, (tk_event)(t))
+#define tk_end_capture(t, stream) TK_HERE(t, (tk_end_capture)(t, stream))
+#define tk_scratch(t, bytes) TK_HERE(t, (tk_scratch)(t, bytes))
 #define tk_synchronize(t, stream) TK_HERE(t, (tk_synchronize)(t, stream))
 #define tk_free(t, ptr) TK_HERE(t, (tk_free)(t, ptr))
 #define tk_release(t, handle) TK_HERE(t, (tk_release)(t, handle))

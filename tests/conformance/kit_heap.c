@@ -220,8 +220,7 @@ static int note_range(struct dl_phdr_info *info, size_t size, void *arg) {
     const char *name = info->dlpi_name;
     const char *base = strrchr(name, '/');
 
-    (void)size;
-    (void)arg;
+    (void)size, (void)arg;
     base = base == NULL ? name : base + 1;
     if (name[0] != '\0' && strncmp(base, "libc.", 5) != 0 && strncmp(base, "ld-", 3) != 0 &&
         strncmp(base, "libpthread", 10) != 0 && strncmp(base, "libdl.", 6) != 0 &&

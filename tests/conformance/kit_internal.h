@@ -36,7 +36,16 @@
 #endif
 
 /* In the order in which the epilogue gives them back. */
-enum kit_kind { KIT_STREAM, KIT_HANDLE, KIT_MEMORY, KIT_GROUP, KIT_KIND_COUNT };
+enum kit_kind {
+    KIT_GRAPH,
+    KIT_EVENT,
+    KIT_STREAM,
+    KIT_HANDLE,
+    KIT_MEMORY,
+    KIT_GROUP,
+    KIT_SCRATCH,
+    KIT_KIND_COUNT
+};
 
 struct kit_object {
     enum kit_kind kind;

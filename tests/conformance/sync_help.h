@@ -148,19 +148,16 @@ static inline void pad_fill(struct tk *t, symmem_handle *handle, uint8_t byte) {
     symmem_handle_info info = info_of(t, handle);
     void *const *pads = NULL;
     TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(handle, &pads));
-    uint8_t *bytes = malloc(info.signal_pad_size);
-    TK_REQUIRE(t, bytes != NULL);
+    uint8_t *bytes = tk_scratch(t, info.signal_pad_size);
     memset(bytes, byte, info.signal_pad_size);
     TK_OK(t, symmem_copy(t->context, pads[info.rank], bytes, info.signal_pad_size, NULL));
-    free(bytes);
 }
 
 static inline bool pad_expect(struct tk *t, symmem_handle *handle, uint8_t byte) {
     symmem_handle_info info = info_of(t, handle);
     void *const *pads = NULL;
     TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(handle, &pads));
-    uint8_t *bytes = malloc(info.signal_pad_size);
-    TK_REQUIRE(t, bytes != NULL);
+    uint8_t *bytes = tk_scratch(t, info.signal_pad_size);
     memset(bytes, (uint8_t)~byte, info.signal_pad_size);
     TK_OK(t, symmem_copy(t->context, bytes, pads[info.rank], info.signal_pad_size, NULL));
     size_t wrong = 0;
@@ -169,7 +166,6 @@ static inline bool pad_expect(struct tk *t, symmem_handle *handle, uint8_t byte)
     bool held = TK_CHECK_MSG(t, wrong == info.signal_pad_size,
                              "byte %zu of the signal pad is 0x%02x, not 0x%02x", wrong,
                              wrong < info.signal_pad_size ? bytes[wrong] : 0u, byte);
-    free(bytes);
     return held;
 }
 

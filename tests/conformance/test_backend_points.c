@@ -82,8 +82,7 @@ static void fail_in_multicast(struct tk *t, const char *step, int32_t odd) {
 
 /* That it goes without multicast is what is to happen. */
 static void say_nothing(void *arg, const char *text) {
-    (void)arg;
-    (void)text;
+    (void)arg, (void)text;
 }
 
 TK_TEST(multicast, failure_on_one_rank, "SM-MCAST-05,SM-MCAST-02", .needs = SYMMEM_CAP_MULTICAST,

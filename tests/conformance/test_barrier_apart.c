@@ -60,12 +60,10 @@ TK_TEST(barrier, handles_are_independent, "SM-BARRIER-05", .min_ranks = 2, .max_
 
 /* Two groups of the same ranks over one block. */
 TK_TEST(barrier, groups_are_independent, "SM-BARRIER-05", .min_ranks = 2, .max_ranks = 4) {
-    int32_t *ranks = calloc((size_t)t->world_size, sizeof(*ranks));
-    TK_REQUIRE(t, ranks != NULL);
+    int32_t *ranks = tk_scratch(t, (size_t)t->world_size * sizeof(*ranks));
     for (int32_t i = 0; i < t->world_size; i++)
         ranks[i] = i;
     symmem_group *twin = tk_group(t, "twin", ranks, t->world_size);
-    free(ranks);
     void *ptr = tk_alloc(t, 64);
     symmem_handle *first = tk_rendezvous(t, ptr, tk_world_group(t));
     symmem_handle *second = tk_rendezvous(t, ptr, twin);

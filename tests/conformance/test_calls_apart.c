@@ -85,11 +85,10 @@ TK_TEST(stream, arguments_are_taken_at_the_call, "SM-STREAM-18",
 TK_TEST(capture, arguments_are_taken_at_the_capture, "SM-STREAM-18", .needs = CAPTURE,
         .max_ranks = 4, .flags = TK_PLAIN_MEMORY) {
     struct target to = target_begin(t);
-    symmem_graph *graph = NULL;
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(to.stream));
     symmem_status status = enqueue_from_a_frame(&to, 200);
     overwrite_the_frame();
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(to.stream, &graph));
+    symmem_graph *graph = tk_end_capture(t, to.stream);
     TK_OK(t, status);
     for (int i = 0; i < 3; i++) {
         reset_words(t, &to);
@@ -98,7 +97,6 @@ TK_TEST(capture, arguments_are_taken_at_the_capture, "SM-STREAM-18", .needs = CA
         tk_synchronize(t, to.stream);
         check_words(t, &to, 200);
     }
-    TK_OK(t, symmem_graph_destroy(graph));
 }
 
 /* --- other threads during a capture ----------------------------------------------------------- */

@@ -70,12 +70,10 @@ TK_PORTED(test_stream_serialization_cuda_graph_forked_streams,
           "SM-STREAM-12,SM-STREAM-10,SM-STREAM-05,SM-HANDLE-09", .needs = CAPTURE, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     symmem_stream *side = tk_stream(t);
-    symmem_event *fork = NULL;
-    symmem_event *join = NULL;
     bool capturing = false;
     uint32_t value = 0;
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &fork));
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &join));
+    symmem_event *fork = tk_event(t);
+    symmem_event *join = tk_event(t);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
     TK_OK(t, symmem_event_record(fork, c.stream));
     TK_OK(t, symmem_stream_wait_event(side, fork));
@@ -100,8 +98,6 @@ TK_PORTED(test_stream_serialization_cuda_graph_forked_streams,
     }
     pad_expect(t, c.handle, 0);
     graph_end(t, &c);
-    symmem_event_destroy(fork);
-    symmem_event_destroy(join);
 }
 
 /* Alloc and the first rendezvous are refused on every rank, although one rank alone captures. */
@@ -257,7 +253,6 @@ TK_TEST(capture, graph_keeps_memory, "SM-STREAM-11,SM-STREAM-10", .needs = CAPTU
         .max_ranks = 4) {
     symmem_stream *stream = tk_stream(t);
     symmem_handle *peer_view = NULL;
-    symmem_graph *graph = NULL;
     uint32_t value = 0;
     uint32_t seen = 0;
     void *ptr = NULL;
@@ -268,7 +263,7 @@ TK_TEST(capture, graph_keeps_memory, "SM-STREAM-11,SM-STREAM-10", .needs = CAPTU
     TK_OK(t, symmem_barrier(peer_view, 0, LONG_MS, stream));
     TK_OK(t, symmem_get(peer_view, t->rank, 128, &seen, 4, stream));
     TK_OK(t, symmem_barrier(peer_view, 0, LONG_MS, stream));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    symmem_graph *graph = tk_end_capture(t, stream);
     symmem_handle_release(peer_view);
     TK_OK(t, symmem_free(t->context, ptr));
     /* Memory handed out anew must not be the graph's. */
@@ -281,16 +276,14 @@ TK_TEST(capture, graph_keeps_memory, "SM-STREAM-11,SM-STREAM-10", .needs = CAPTU
         TK_EQ_INT(t, i * 1000 + (uint32_t)t->previous, seen);
     }
     tk_expect_bytes(t, fresh, t->rank, 0, 4096, 0);
-    TK_OK(t, symmem_graph_destroy(graph));
 }
 
 /* A fork that is not joined back spoils the capture and nothing else. */
 TK_TEST(capture, unjoined_fork_is_refused, "SM-STREAM-12", .needs = CAPTURE, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     symmem_stream *side = tk_stream(t);
-    symmem_event *fork = NULL;
     bool capturing = true;
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &fork));
+    symmem_event *fork = tk_event(t);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
     TK_OK(t, symmem_event_record(fork, c.stream));
     TK_OK(t, symmem_stream_wait_event(side, fork));
@@ -305,7 +298,6 @@ TK_TEST(capture, unjoined_fork_is_refused, "SM-STREAM-12", .needs = CAPTURE, .ma
     TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, side));
     tk_synchronize(t, c.stream);
     tk_synchronize(t, side);
-    symmem_event_destroy(fork);
 }
 
 TK_TEST(capture, misuse_is_refused, "SM-STREAM-13", .needs = CAPTURE, .max_ranks = 2) {

@@ -294,11 +294,10 @@ TK_TEST(coll, captured, "SM-COLL-09", .needs = COLLECTIVES | STREAMS | SYMMEM_CA
     enum { LAUNCHES = 5 };
     struct sum s = sum_begin(t, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
-    symmem_graph *graph = NULL;
     out_mark(t, &s);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     TK_OK(t, sum_run(&s, 0, s.limit_ms, stream));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    symmem_graph *graph = tk_end_capture(t, stream);
     out_untouched(t, &s);
     for (uint32_t launch = 0; launch < LAUNCHES; launch++) {
         sum_load(t, &s, launch);
@@ -311,7 +310,6 @@ TK_TEST(coll, captured, "SM-COLL-09", .needs = COLLECTIVES | STREAMS | SYMMEM_CA
         tk_synchronize(t, stream);
         sum_expect(t, &s, launch, "an eager call");
     }
-    TK_OK(t, symmem_graph_destroy(graph));
 }
 
 /* One stream's collective is held at one rank; another stream's barrier on the same channel comes

@@ -128,12 +128,11 @@ TK_TEST(composed, copy_fails_in_a_graph, "SM-COLL-15,SM-TIMEOUT-14",
         .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_CAPTURE, .min_ranks = 2,
         .max_ranks = 4) {
     struct gather g;
-    symmem_graph *graph = NULL;
     TK_REQ(t, "SM-COLL-15");
     gather_begin(t, &g);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(g.stream));
     TK_OK(t, gather_enqueue(&g));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(g.stream, &graph));
+    symmem_graph *graph = tk_end_capture(t, g.stream);
     for (int launch = 0; launch < 2; launch++) {
         gather_clear(t, &g);
         tk_out_of_band_barrier(t);
@@ -143,7 +142,6 @@ TK_TEST(composed, copy_fails_in_a_graph, "SM-COLL-15,SM-TIMEOUT-14",
         tk_synchronize(t, g.stream);
         gather_expect(t, &g, true);
     }
-    TK_OK(t, symmem_graph_destroy(graph));
     work_after(t, g.stream);
 }
 
@@ -181,8 +179,7 @@ struct failing {
 
 static symmem_status failing_product(void *arg, const symmem_matmul *product, void *native_stream) {
     struct failing *failing = arg;
-    (void)product;
-    (void)native_stream;
+    (void)product, (void)native_stream;
     atomic_fetch_add_explicit(&failing->calls, 1, memory_order_relaxed);
     return failing->status;
 }
@@ -224,7 +221,6 @@ static void product_fails_with(struct tk *t, symmem_status failure) {
     tk_synchronize(t, stream);
     pair_expect_gather(t, &x, 1);
     work_after(t, stream);
-    pair_end(&x);
 }
 
 /* With whatever a product says, MISMATCH too, which of the calls themselves would poison nothing.
@@ -274,7 +270,6 @@ TK_TEST(composed, product_fails_on_the_second_stream, "SM-COLL-15,SM-TIMEOUT-14"
     tk_synchronize(t, stream);
     pair_expect_gather(t, &x, 1);
     work_after(t, second);
-    pair_end(&x);
 }
 
 /* --- calls that differ ------------------------------------------------------------------------ */
@@ -308,7 +303,6 @@ TK_TEST(composed, calls_differ_on_two_streams, "SM-COLL-15", .needs = SYMMEM_CAP
     TK_OK(t, pair_gather(&x, limit_ms, stream));
     tk_synchronize(t, stream);
     pair_expect_gather(t, &x, 1);
-    pair_end(&x);
 }
 
 TK_TEST(composed, calls_differ_in_graphs, "SM-COLL-15",
@@ -334,7 +328,6 @@ TK_TEST(composed, calls_differ_in_graphs, "SM-COLL-15",
     TK_OK(t, pair_gather(&x, limit_ms, stream));
     tk_synchronize(t, stream);
     pair_expect_gather(t, &x, 1);
-    pair_end(&x);
 }
 
 /* Of those that fail. */

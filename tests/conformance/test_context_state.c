@@ -143,9 +143,8 @@ TK_TEST(context_state, finalised_objects, "SM-CONTEXT-05,SM-ERROR-04", .max_rank
 TK_TEST(context_state, finalised_stream, "SM-CONTEXT-05", .needs = SYMMEM_CAP_STREAMS,
         .max_ranks = 1) {
     symmem_stream *stream = tk_stream(t);
-    symmem_event *event = NULL;
     bool flag = false;
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, 0, &event));
+    symmem_event *event = tk_event(t);
     TK_OK(t, symmem_finalize(t->context));
     TK_STATUS(t, GONE, symmem_stream_synchronize(stream, LIMIT_MS));
     TK_STATUS(t, GONE, symmem_stream_query(stream, &flag));
@@ -153,7 +152,6 @@ TK_TEST(context_state, finalised_stream, "SM-CONTEXT-05", .needs = SYMMEM_CAP_ST
     TK_STATUS(t, GONE, symmem_stream_wait_event(stream, event));
     TK_STATUS(t, GONE, symmem_event_query(event, &flag));
     TK_STATUS(t, GONE, symmem_event_synchronize(event, LIMIT_MS));
-    symmem_event_destroy(event);
 }
 
 TK_TEST(context_state, finalised_pool, "SM-CONTEXT-05", .needs = SYMMEM_CAP_POOL, .max_ranks = 1) {

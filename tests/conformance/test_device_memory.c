@@ -137,7 +137,6 @@ TK_TEST(device_memory, of_products, "SM-STREAM-25", .needs = PRODUCTS | SYMMEM_C
     tk_synchronize(t, streams[1]);
     pair_expect_untouched(t, &x);
     expect_far_untouched(t, far);
-    pair_end(&x);
 }
 
 /* What is empty may point anywhere. */

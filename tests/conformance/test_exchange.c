@@ -67,8 +67,7 @@ TK_TEST(exchange, different_sizes_are_a_mismatch, "SM-EXCHANGE-02", .min_ranks =
         .max_ranks = 8) {
     symmem_group *group = tk_world_group(t);
     int32_t step = t->world_size > 4 ? t->last : 1;
-    uint8_t in[80] = {0}, *out = malloc(80 * (size_t)t->world_size);
-    TK_REQUIRE(t, out != NULL);
+    uint8_t in[80] = {0}, *out = tk_scratch(t, 80 * (size_t)t->world_size);
     for (int32_t odd = 0; odd < t->world_size; odd += step) {
         for (int longer = 0; longer < 2; longer++) {
             size_t bytes = t->rank != odd ? 40 : longer ? 80 : 39;
@@ -77,7 +76,6 @@ TK_TEST(exchange, different_sizes_are_a_mismatch, "SM-EXCHANGE-02", .min_ranks =
             gather_and_compare(t, group, 40, (uint32_t)odd);
         }
     }
-    free(out);
 }
 
 /* --- barrier ---------------------------------------------------------------------------------- */

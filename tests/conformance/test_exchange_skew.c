@@ -17,8 +17,7 @@ TK_TEST(exchange_skew, slow_readers_read_their_round, "SM-EXCHANGE-01", .min_ran
                                          "exchange.publish.after"};
     symmem_group *group = tk_world_group(t);
     uint32_t own[MOST];
-    uint32_t *all = malloc((size_t)t->world_size * sizeof(own));
-    TK_REQUIRE(t, all != NULL);
+    uint32_t *all = tk_scratch(t, (size_t)t->world_size * sizeof(own));
     tk_group_barrier(t, group);
     for (int i = 0; i < 3; i++)
         for (int nth = 1 + t->rank; nth <= ROUNDS && i < 2; nth += t->world_size + i)
@@ -31,7 +30,6 @@ TK_TEST(exchange_skew, slow_readers_read_their_round, "SM-EXCHANGE-01", .min_ran
             TK_CHECK_MSG(t, first_wrong_word(all + (size_t)r * count, count, r, g) == count,
                          "gathering %u has other words of rank %d", g, (int)r);
     }
-    free(all);
 }
 
 /* --- an unreliable store ---------------------------------------------------------------------- */

@@ -295,8 +295,7 @@ TK_TEST(fill, write_value_comes_after_the_data, "SM-FILL-02",
     symmem_stream *stream = tk_stream(t);
     void *const *buffers = NULL;
     struct flat flag;
-    uint32_t *words = malloc(DATA_WORDS * 4), *room = malloc(DATA_WORDS * 4);
-    TK_REQUIRE(t, words != NULL && room != NULL);
+    uint32_t *words = tk_scratch(t, DATA_WORDS * 4), *room = tk_scratch(t, DATA_WORDS * 4);
     TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
     const uint32_t *own = buffers[info.rank];
     flat_init(t, &flag, (uint32_t *)buffers[t->next] + DATA_WORDS, 1, info.device);
@@ -316,6 +315,4 @@ TK_TEST(fill, write_value_comes_after_the_data, "SM-FILL-02",
     }
     if ((t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0)
         words_appear_whole(t, &flag, own + DATA_WORDS);
-    free(room);
-    free(words);
 }

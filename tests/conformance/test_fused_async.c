@@ -37,18 +37,11 @@ static void begin(struct tk *t, struct arrival *x, symmem_dtype dtype, int64_t r
     x->signals_dl = ops_flat(&x->words, x->signals, SYMMEM_UINT32, (size_t)chunks);
 }
 
-static void end(struct arrival *x) {
-    fused_free(&x->a);
-    fused_free(&x->b);
-    fused_free(&x->out);
-}
-
 static void expect_product(struct tk *t, struct arrival *x) {
     struct fused_sum sum;
     fused_sum_make(t, &sum, x->out.count);
     fused_sum_add(&sum, x->a.values, x->a.shape[0], K, x->b.values, N, N, NULL, NULL);
     fused_sum_expect(t, &sum, &x->out, symmem_dtype_size(x->out.dtype) > 2, K, 1, "out");
-    fused_sum_free(&sum);
 }
 
 /* All signals are there: the product, with both orders of b; the words stay. */
@@ -65,7 +58,6 @@ TK_TEST(fused_async, all_there, "SM-FUSED-07", .needs = SYMMEM_CAP_MATMUL, .max_
         expect_product(t, &x);
         ops_download(t, after, x.signals, sizeof after);
         TK_CHECK(t, memcmp(set, after, sizeof set) == 0);
-        end(&x);
     }
 }
 
@@ -90,13 +82,11 @@ static symmem_status log_order(void *arg, const symmem_matmul *product, void *na
 TK_TEST(fused_async, as_they_arrive, "SM-FUSED-07", .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS,
         .max_ranks = 1) {
     struct arrival x;
-    double *late;
     bool idle = true;
     symmem_stream *stream = tk_stream(t);
     begin(t, &x, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
     /* The chunk is written only now: read too early it would be all zeros. */
-    late = calloc(x.a.count, sizeof *late);
-    TK_REQUIRE(t, late != NULL);
+    double *late = tk_scratch(t, x.a.count * sizeof *late);
     memcpy(late, x.a.values, x.a.count * sizeof *late);
     memset(x.a.values, 0, x.a.count * sizeof *late);
     fused_upload(t, &x.a);
@@ -117,8 +107,6 @@ TK_TEST(fused_async, as_they_arrive, "SM-FUSED-07", .needs = SYMMEM_CAP_MATMUL |
     }
     tk_synchronize(t, stream);
     expect_product(t, &x);
-    free(late);
-    end(&x);
 }
 
 TK_TEST(fused_async, order_of_chunks, "SM-FUSED-07,SM-FUSED-11", .needs = SYMMEM_CAP_MATMUL,
@@ -138,7 +126,6 @@ TK_TEST(fused_async, order_of_chunks, "SM-FUSED-07,SM-FUSED-11", .needs = SYMMEM
             TK_EQ_INT(t, (pivot + i) % CHUNKS * CHUNK_ROWS, log.first_rows[i]);
     }
     TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
-    end(&x);
 }
 
 /* One chunk does not come: those before it are done, the others untouched. */
@@ -167,7 +154,6 @@ static void check_timeout(struct tk *t, symmem_stream *stream) {
         untouched = untouched && out[i] == 0x55;
     TK_CHECK_MSG(t, untouched, "rows behind the missing chunk were written");
     work_after(t, stream);
-    end(&x);
 }
 
 TK_TEST(fused_async, chunk_missing, "SM-FUSED-08,SM-TIMEOUT-14", .needs = SYMMEM_CAP_MATMUL,
@@ -188,12 +174,11 @@ TK_TEST(fused_async, given_up, "SM-LIFE-13,SM-STREAM-17,SM-TIMEOUT-14",
     struct arrival x;
     symmem_context_options options = tk_options(t);
     symmem_stream *stream = NULL;
-    symmem_event *over = NULL;
     options.default_timeout_ms = 50;
     tk_reinit(t, &options);
     begin(t, &x, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
     TK_REQUIRE_OK(t, symmem_stream_create(t->context, -1, &stream));
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, -1, &over));
+    symmem_event *over = tk_event(t);
     TK_OK(t, symmem_async_input_mm(t->context, &x.a.dl, &x.b.dl, x.signals_dl, 0, &x.out.dl,
                                    LONG_MS, stream));
     TK_OK(t, symmem_event_record(over, stream));
@@ -201,17 +186,14 @@ TK_TEST(fused_async, given_up, "SM-LIFE-13,SM-STREAM-17,SM-TIMEOUT-14",
     TK_OK(t, symmem_event_synchronize(over, tk_limit_ms(t, 3000)));
     work_after(t, NULL);
     fused_expect_bytes(t, &x.out, 0x55, "out");
-    symmem_event_destroy(over);
-    end(&x);
 }
 
 /* The product on a stream forked from `stream` and joined to it. */
 static void capture_forked(struct tk *t, const struct arrival *x, symmem_stream *stream,
                            symmem_graph **graph_p) {
     symmem_stream *side = NULL;
-    symmem_event *event = NULL;
     TK_REQUIRE_OK(t, symmem_stream_create(t->context, -1, &side));
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, -1, &event));
+    symmem_event *event = tk_event(t);
     TK_OK(t, symmem_stream_begin_capture(stream));
     TK_OK(t, symmem_event_record(event, stream));
     TK_OK(t, symmem_stream_wait_event(side, event));
@@ -220,7 +202,6 @@ static void capture_forked(struct tk *t, const struct arrival *x, symmem_stream 
     TK_OK(t, symmem_event_record(event, side));
     TK_OK(t, symmem_stream_wait_event(stream, event));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, graph_p));
-    symmem_event_destroy(event);
     TK_OK(t, symmem_stream_destroy(side));
 }
 
@@ -230,13 +211,12 @@ TK_TEST(fused_async, launch_given_up, "SM-LIFE-13,SM-STREAM-17,SM-TIMEOUT-14",
     struct arrival x;
     symmem_context_options options = tk_options(t);
     symmem_stream *stream = NULL;
-    symmem_event *over = NULL;
     symmem_graph *graph = NULL;
     options.default_timeout_ms = 50;
     tk_reinit(t, &options);
     begin(t, &x, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
     TK_REQUIRE_OK(t, symmem_stream_create(t->context, -1, &stream));
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, -1, &over));
+    symmem_event *over = tk_event(t);
     capture_forked(t, &x, stream, &graph);
     TK_OK(t, symmem_graph_launch(graph, stream));
     TK_OK(t, symmem_event_record(over, stream));
@@ -245,8 +225,6 @@ TK_TEST(fused_async, launch_given_up, "SM-LIFE-13,SM-STREAM-17,SM-TIMEOUT-14",
     TK_OK(t, symmem_graph_destroy(graph));
     work_after(t, NULL);
     fused_expect_bytes(t, &x.out, 0x55, "out");
-    symmem_event_destroy(over);
-    end(&x);
 }
 
 static void put_words(struct tk *t, const struct arrival *x, int missing) {
@@ -261,14 +239,13 @@ static void put_words(struct tk *t, const struct arrival *x, int missing) {
 TK_TEST(fused_async, replayed, "SM-FUSED-09,SM-TIMEOUT-14",
         .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 1) {
     struct arrival x;
-    symmem_graph *graph = NULL;
     symmem_stream *stream = tk_stream(t);
     TK_REQ(t, "SM-FUSED-09");
     begin(t, &x, SYMMEM_FLOAT32, ROWS, CHUNKS, true);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     TK_OK(t, symmem_async_input_mm(t->context, &x.a.dl, &x.b.dl, x.signals_dl, 1, &x.out.dl,
                                    tk_limit_ms(t, 100), stream));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    symmem_graph *graph = tk_end_capture(t, stream);
     for (int launch = 0; launch < 6; launch++) {
         bool late = launch % 3 == 1;
         put_words(t, &x, late ? 2 : -1);
@@ -285,9 +262,7 @@ TK_TEST(fused_async, replayed, "SM-FUSED-09,SM-TIMEOUT-14",
         TK_CHECK(t, strstr(last_record().message, "chunk 2 ") != NULL);
         TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
     }
-    TK_OK(t, symmem_graph_destroy(graph));
     work_after(t, stream);
-    end(&x);
 }
 
 /* --- a product that fails --------------------------------------------------------------------- */
@@ -347,7 +322,6 @@ static void check_failure(struct tk *t, int words, int fails_at) {
     }
     fused_expect_bytes(t, &x.out, 0x55, "out");
     expect_works(t, &x, NULL);
-    end(&x);
 }
 
 TK_TEST(fused_async, product_fails, "SM-FUSED-15", .needs = SYMMEM_CAP_MATMUL, .max_ranks = 1) {
@@ -375,7 +349,6 @@ static void check_failure_on(struct tk *t, symmem_stream *stream, int fails_at) 
     TK_EQ_INT(t, fails_at + 1, own.calls);
     fused_expect_bytes(t, &x.out, 0x55, "out");
     expect_works(t, &x, stream);
-    end(&x);
 }
 
 TK_TEST(fused_async, product_fails_on_stream, "SM-FUSED-15",
@@ -412,7 +385,6 @@ TK_TEST(fused_async, refusals, "SM-FUSED-10", .needs = SYMMEM_CAP_MATMUL, .max_r
              CALL(a, b, ops_flat(&words, (char *)x.signals + 2, SYMMEM_UINT32, 4), 0, out));
 #undef CALL
     fused_expect_bytes(t, &x.out, 0x55, "out");
-    end(&x);
 }
 
 /*
@@ -423,12 +395,11 @@ TK_PORTED(test_fused_all_gather_matmul_native, "SM-FUSED-07",
           .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .max_ranks = 4) {
     struct arrival x;
     symmem_stream *stream = tk_stream(t), *copies = tk_stream(t);
-    symmem_event *start = NULL, *done = NULL;
     size_t shard = CHUNK_ROWS * K * sizeof(float);
     symmem_handle *handle = tk_handle(t, shard, tk_world_group(t));
     begin(t, &x, SYMMEM_FLOAT32, CHUNK_ROWS * t->world_size, t->world_size, true);
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, -1, &start));
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, -1, &done));
+    symmem_event *start = tk_event(t);
+    symmem_event *done = tk_event(t);
     for (int32_t r = 0; r < t->world_size; r++) {
         struct fused_tensor theirs = x.a;
         theirs.count = CHUNK_ROWS * K;
@@ -458,9 +429,6 @@ TK_PORTED(test_fused_all_gather_matmul_native, "SM-FUSED-07",
     tk_synchronize(t, stream);
     fused_expect(t, &x.a, NULL, "the gathered A");
     expect_product(t, &x);
-    symmem_event_destroy(start);
-    symmem_event_destroy(done);
-    end(&x);
 }
 
 /* A is gathered by multicast, into symmetric memory, and multiplied where it lies. */
@@ -486,12 +454,10 @@ TK_PORTED(test_multimem_all_gather_matmul, "SM-FUSED-07", .needs = PRODUCTS | SY
                   ops_flat(&all, ops_own(t, handle), SYMMEM_FLOAT32, x.a.count), 0, LONG_MS, NULL));
         for (int32_t r = 0; r < t->world_size; r++) {
             struct fused_tensor theirs = x.a; /* rank r's part of what rank r has in all of a */
-            theirs.values = calloc(x.a.count, sizeof(double));
-            TK_REQUIRE(t, theirs.values != NULL);
+            theirs.values = tk_scratch(t, x.a.count * sizeof(double));
             fused_fill(&theirs, r, 1, true);
             memcpy(x.a.values + (size_t)r * count, theirs.values + (size_t)r * count,
                    count * sizeof(double));
-            free(theirs.values);
         }
         DLTensor gathered = x.a.dl;
         gathered.data = ops_own(t, handle);
@@ -499,5 +465,4 @@ TK_PORTED(test_multimem_all_gather_matmul, "SM-FUSED-07", .needs = PRODUCTS | SY
                                        LONG_MS, NULL));
         expect_product(t, &x);
     }
-    end(&x);
 }

@@ -78,7 +78,6 @@ static void own_product_of(struct tk *t, symmem_stream *stream) {
     settle(t, stream);
     pair_expect_gather(t, &x, 1);
     pair_expect_scatter(t, &x, 1);
-    pair_end(&x);
 }
 
 TK_TEST(fused_faults, own_product, "SM-FUSED-11", .needs = PRODUCTS, .max_ranks = 3) {
@@ -127,7 +126,6 @@ static void failing(struct tk *t, symmem_stream *stream) {
         pair_expect_gather(t, &x, 1);
     }
     work_after(t, stream);
-    pair_end(&x);
 }
 
 TK_TEST(fused_faults, product_fails, "SM-FUSED-12,SM-TIMEOUT-14", .needs = PRODUCTS, .min_ranks = 2,
@@ -159,7 +157,6 @@ TK_TEST(fused_faults, rank_missing, "SM-COLL-08,SM-TIMEOUT-14", .needs = PRODUCT
     TK_OK(t, pair_gather(&x, LONG_MS, NULL));
     pair_expect_gather(t, &x, 1);
     work_after(t, NULL);
-    pair_end(&x);
 }
 
 /* --- reuse ------------------------------------------------------------------------------------ */
@@ -184,7 +181,6 @@ TK_TEST(fused_faults, reused_at_once, "SM-FUSED-13", .needs = PRODUCTS, .min_ran
     pair_expect_gather(t, &x, by_host ? 2 : 1);
     pair_expect_scatter(t, &x, by_host ? 2 : 1);
     TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
-    pair_end(&x);
 }
 
 /* --- two at once ------------------------------------------------------------------------------ */
@@ -216,8 +212,6 @@ TK_TEST(fused_faults, two_at_once, "SM-COLL-10",
     tk_synchronize(t, other);
     pair_expect_gather(t, &held, 1);
     pair_expect_gather(t, &free_one, 1);
-    pair_end(&held);
-    pair_end(&free_one);
 }
 
 struct caller {
@@ -273,7 +267,6 @@ TK_TEST(fused_faults, threads_take_turns, "SM-THREAD-02", .needs = PRODUCTS, .mi
     TK_EQ_INT(t, SYMMEM_OK, meet.status);
     expect_gathered(t, &x);
     use_own(t, NULL);
-    pair_end(&x);
 }
 
 /* An operation that does not get its channel in time has begun nothing: what has it goes on. */
@@ -309,7 +302,6 @@ static void busy_channel_by(struct tk *t, int32_t channel, symmem_stream *stream
     pair_expect_untouched(t, &x);
     TK_OK(t, pair_gather(&x, LONG_MS, NULL));
     pair_expect_gather(t, &x, 1);
-    pair_end(&x);
 }
 
 TK_TEST(fused_faults, busy_channel, "SM-THREAD-02", .needs = PRODUCTS, .min_ranks = 2,
@@ -358,8 +350,6 @@ static void check_apart(struct tk *t, struct fused_pair *x, int kind, symmem_str
         status = symmem_barrier(x->workspace, 0, limit_ms, stream);
     TK_FAILS(t, MISMATCH, both_ends(status, stream));
     TK_EQ_INT(t, odd ? 0 : t->last, last_record().failed_rank);
-    fused_free(&wide_b);
-    fused_free(&few_out);
     TK_CHECK(t, !info_of(t, x->workspace).poisoned);
     pair_expect_untouched(t, x);
 }
@@ -372,7 +362,6 @@ TK_TEST(fused_faults, ranks_disagree, "SM-FUSED-14", .needs = PRODUCTS, .min_ran
         check_apart(t, &x, kind, NULL);
     TK_OK(t, pair_gather(&x, LONG_MS, NULL));
     pair_expect_gather(t, &x, 1);
-    pair_end(&x);
 }
 
 TK_TEST(fused_faults, ranks_disagree_on_streams, "SM-FUSED-14",
@@ -384,7 +373,6 @@ TK_TEST(fused_faults, ranks_disagree_on_streams, "SM-FUSED-14",
         check_apart(t, &x, kind, stream);
     TK_OK(t, both_ends(pair_gather(&x, LONG_MS, stream), stream));
     pair_expect_gather(t, &x, 1);
-    pair_end(&x);
 }
 
 /* A device's library may wait for all that runs when a product's shape is new to it: not then. */
@@ -431,6 +419,4 @@ TK_TEST(fused_faults, stream_destroyed_in_vain, "SM-STREAM-07,SM-COLL-10",
         TK_OK(t, symmem_event_synchronize(over, LONG_MS));
     pair_expect_gather(t, &left, 1);
     symmem_event_destroy(over);
-    pair_end(&left);
-    pair_end(&next);
 }

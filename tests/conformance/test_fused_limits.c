@@ -32,9 +32,6 @@ TK_TEST(fused_limits, helpers, "SM-FUSED-10", .needs = SYMMEM_CAP_MATMUL, .max_r
     TK_FAILS(t, INVALID_ARGUMENT, symmem_restride(t->context, &to.dl, &to.dl, NULL));
     fused_expect_bytes(t, &to, 0x55, "dst");
     TK_FAILS(t, NOT_INITIALISED, symmem_set_matmul(NULL, NULL, NULL));
-    struct fused_tensor *const all[] = {&from, &to, &other, &half};
-    for (int i = 0; i < 4; i++)
-        fused_free(all[i]);
 }
 
 TK_TEST(fused_limits, workspaces, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 2) {
@@ -68,7 +65,6 @@ TK_TEST(fused_limits, workspaces, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks =
 #undef GATHER
 #undef SCATTER
     TK_EQ_SIZE(t, 7, bytes);
-    pair_end(&x);
 }
 
 /* Both operations and their scaled forms, with everything right but what is given here. */
@@ -170,10 +166,6 @@ TK_TEST(fused_limits, arguments, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 
     ODD(SYMMEM_OK, SYMMEM_INVALID_ARGUMENT, odd.b_scale = &half.dl);
     scaled_missing(t, &x, &one.dl);
     pair_expect_untouched(t, &x);
-    fused_free(&one);
-    fused_free(&two);
-    fused_free(&half);
-    pair_end(&x);
 }
 
 TK_TEST(fused_limits, foreign_streams, "SM-STREAM-16", .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
@@ -204,8 +196,6 @@ TK_TEST(fused_limits, foreign_streams, "SM-STREAM-16", .needs = PRODUCTS | SYMME
                                    ops_flat(&words, signal, SYMMEM_UINT32, 1), 0, &x.out.dl,
                                    LIMIT_MS, NULL));
     pair_expect_untouched(t, &x);
-    fused_free(&one);
-    pair_end(&x);
     TK_OK(t, symmem_stream_destroy(theirs));
     symmem_context_free(alone);
 }

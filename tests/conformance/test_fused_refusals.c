@@ -58,10 +58,6 @@ TK_TEST(fused_refusals, gather_refusals, "SM-FUSED-10", .needs = PRODUCTS, .max_
     pair_expect_untouched(t, &x);
     TK_OK(t, pair_gather(&x, LONG_MS, NULL));
     pair_expect_gather(t, &x, 1);
-    fused_free(&half);
-    fused_free(&columns);
-    fused_free(&wide);
-    pair_end(&x);
 }
 
 /* Two products: nothing that is written lies in any input of either, nor a scale in the workspace.
@@ -111,8 +107,6 @@ TK_TEST(fused_refusals, overlaps, "SM-FUSED-10", .needs = PRODUCTS,
                                                            &one, scales[i], SYMMEM_SUM, 0,
                                                            &x.part.dl, 0, 2000, NULL, NULL));
     pair_expect_untouched(t, &x);
-    fused_free(&more);
-    pair_end(&x);
 }
 
 /* Sides whose product no address reaches, of tensors without elements. */
@@ -136,7 +130,6 @@ TK_TEST(fused_refusals, endless, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 
     TK_FAILS(t, OVERFLOW,
              symmem_fused_matmul_reduce_scatter_workspace(&a, &b, NULL, 2, &out, 1, &bytes));
     TK_EQ_SIZE(t, 7, bytes);
-    pair_end(&x);
 }
 
 TK_TEST(fused_refusals, scatter_refusals, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 3) {
@@ -171,8 +164,6 @@ TK_TEST(fused_refusals, scatter_refusals, "SM-FUSED-10", .needs = PRODUCTS, .max
     pair_expect_untouched(t, &x);
     TK_OK(t, pair_scatter(&x, LONG_MS, NULL));
     pair_expect_scatter(t, &x, 1);
-    fused_free(&odd);
-    pair_end(&x);
 }
 
 /* A byte too few, behind the handle's pointer. */
@@ -193,7 +184,6 @@ TK_TEST(fused_refusals, small_workspace, "SM-FUSED-10", .needs = PRODUCTS, .max_
     x.workspace = whole;
     TK_OK(t, pair_scatter(&x, LONG_MS, NULL));
     pair_expect_scatter(t, &x, 1);
-    pair_end(&x);
 }
 
 /* Sides of no elements: the ranks meet all the same, and PAIR_K = 0 gives zeros. */
@@ -221,9 +211,6 @@ static void check_empty(struct tk *t, int64_t rows, int64_t k, int64_t n) {
                                                 LONG_MS, NULL, NULL));
     fused_expect(t, &out, NULL, "out");
     fused_expect(t, &part, NULL, "part");
-    struct fused_tensor *const all[] = {&shard, &b, &out, &a, &part};
-    for (int i = 0; i < 5; i++)
-        fused_free(all[i]);
 }
 
 TK_TEST(fused_refusals, empty, "SM-FUSED-01,SM-FUSED-04", .needs = PRODUCTS, .max_ranks = 3) {
@@ -256,6 +243,4 @@ TK_TEST(fused_refusals, refused_without_products, "SM-BACKEND-09", .max_ranks = 
              symmem_fused_matmul_reduce_scatter(workspace, &a.dl, &a.dl, SYMMEM_SUM, 0, &b.dl, 0,
                                                 30, NULL, NULL));
     fused_expect_bytes(t, &b, 0x55, "out");
-    fused_free(&a);
-    fused_free(&b);
 }

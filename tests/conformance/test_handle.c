@@ -97,8 +97,7 @@ TK_PORTED(test_handle_group_name, "SM-HANDLE-08", .max_ranks = 8) {
 TK_TEST(handle, tables_in_device_memory, "SM-HANDLE-03", .max_ranks = 8) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     const size_t bytes = (size_t)t->world_size * sizeof(void *);
-    void **found = malloc(bytes), *table = NULL;
-    TK_REQUIRE(t, found != NULL);
+    void **found = tk_scratch(t, bytes), *table = NULL;
     TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs_dev(handle, &table));
     TK_OK(t, symmem_copy(t->context, found, table, bytes, NULL));
     TK_CHECK(t, memcmp(found, buffers_of(t, handle), bytes) == 0);
@@ -106,7 +105,6 @@ TK_TEST(handle, tables_in_device_memory, "SM-HANDLE-03", .max_ranks = 8) {
     TK_OK(t, symmem_copy(t->context, found, table, bytes, NULL));
     TK_CHECK(t, memcmp(found, pads_of(t, handle), bytes) == 0);
     TK_CHECK(t, memcmp(found, buffers_of(t, handle), bytes) != 0);
-    free(found);
 }
 
 TK_TEST(handle, direct_access_flag, "SM-HANDLE-07", .max_ranks = 8) {

@@ -123,8 +123,7 @@ TK_TEST(move, all_gather_large, "SM-MOVE-01", .needs = COLLECTIVES, .max_ranks =
     size_t most = counts[last - 1] * 4;
     symmem_handle *handle = tk_handle(t, most, tk_world_group(t));
     char *own = ops_own(t, handle), *far = tk_alloc(t, most * (size_t)t->world_size);
-    uint8_t *host = malloc(2 * most);
-    TK_REQUIRE(t, host != NULL);
+    uint8_t *host = tk_scratch(t, 2 * most);
     for (int i = 0; i < last; i++) {
         struct ops_tensor input, out;
         size_t bytes = counts[i] * 4;
@@ -140,7 +139,6 @@ TK_TEST(move, all_gather_large, "SM-MOVE-01", .needs = COLLECTIVES, .max_ranks =
             ops_expect(t, host, host + most, SYMMEM_UINT8, bytes, "a large chunk");
         }
     }
-    free(host);
 }
 
 /* --- shapes ----------------------------------------------------------------------------------- */

@@ -279,7 +279,6 @@ TK_TEST(move, all_to_all_arrays_of_the_call_only, "SM-MOVE-08,SM-COLL-09",
     struct exchange x;
     uint64_t state = t->seed;
     struct gate gate = {0};
-    symmem_graph *graph = NULL;
     exchange_init(t, &x, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     draw_table(&x, &state, 30);
@@ -299,7 +298,7 @@ TK_TEST(move, all_to_all_arrays_of_the_call_only, "SM-MOVE-08,SM-COLL-09",
     memcpy(out, x.out_splits, sizeof(out));
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     TK_OK(t, exchange_run(&x, SYMMEM_FLOAT64, 16, 32, in, out, stream));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    symmem_graph *graph = tk_end_capture(t, stream);
     memset(in, 0x11, sizeof(in));
     memset(out, 0x11, sizeof(out));
     for (uint32_t i = 2; i < 5; i++) {
@@ -308,7 +307,6 @@ TK_TEST(move, all_to_all_arrays_of_the_call_only, "SM-MOVE-08,SM-COLL-09",
         tk_synchronize(t, stream);
         exchange_expect(t, &x, 8, 32, i, "in a graph");
     }
-    TK_OK(t, symmem_graph_destroy(graph));
 }
 
 /* On two channels at once, one rank a step behind: what it sees of its peers is of its own call. */

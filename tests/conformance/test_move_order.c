@@ -216,14 +216,13 @@ TK_TEST(move, on_streams_multimem, "SM-COLL-09,SM-COLL-10,SM-MOVE-10",
 /* Captured once, replayed with other data. */
 static void replays(struct tk *t, const struct mover_memory *memory, int kind) {
     symmem_stream *stream = tk_stream(t);
-    symmem_graph *graph = NULL;
     struct mover mover;
     TK_REQ(t, "SM-COLL-09");
     mover_init(t, &mover, memory, kind, 0);
     mover_load(t, &mover, 1);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     TK_OK(t, mover_run(&mover, mover.limit_ms, stream));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    symmem_graph *graph = tk_end_capture(t, stream);
     mover_untouched(t, &mover, 1, "captured");
     tk_out_of_band_barrier(t);
     for (uint32_t generation = 2; generation < 5; generation++) {
@@ -237,7 +236,6 @@ static void replays(struct tk *t, const struct mover_memory *memory, int kind) {
             mover_expect(t, &mover, 9, "between two launches");
         }
     }
-    TK_OK(t, symmem_graph_destroy(graph));
     tk_out_of_band_barrier(t);
 }
 

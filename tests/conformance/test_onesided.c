@@ -102,8 +102,7 @@ TK_PORTED(test_get, "SM-ONESIDED-01,SM-ONESIDED-03", .min_ranks = 2, .max_ranks 
     enum { COUNT = 2048 };
     symmem_handle *handle = tk_handle(t, COUNT * sizeof(float), tk_world_group(t));
     size_t block = info_of(t, handle).block_size;
-    float *values = malloc(COUNT * sizeof(float));
-    TK_REQUIRE(t, values != NULL);
+    float *values = tk_scratch(t, COUNT * sizeof(float));
     int32_t peer = 1;
     for (int i = 0; i < COUNT; i++)
         values[i] = (float)(COUNT * t->rank + i);
@@ -124,7 +123,6 @@ TK_PORTED(test_get, "SM-ONESIDED-01,SM-ONESIDED-03", .min_ranks = 2, .max_ranks 
     TK_FAILS(t, OUT_OF_RANGE, symmem_get(handle, peer, block, values, 4, NULL));
     TK_FAILS(t, OUT_OF_RANGE, symmem_get(handle, t->world_size, 0, values, 4, NULL));
     TK_FAILS(t, OVERFLOW, symmem_get(handle, peer, SIZE_MAX - 3, values, 8, NULL));
-    free(values);
 }
 
 /* --- no part of the peer ---------------------------------------------------------------------- */
@@ -213,8 +211,7 @@ TK_TEST(onesided, ranges_with_an_offset, "SM-ONESIDED-03,SM-HANDLE-05", .max_ran
 TK_TEST(onesided, data_before_signal, "SM-ONESIDED-04", .max_ranks = 4) {
     enum { WORDS = 1 << 16 };
     symmem_handle *handle = tk_handle(t, WORDS * 4, tk_world_group(t));
-    uint32_t *words = malloc(WORDS * 4);
-    TK_REQUIRE(t, words != NULL);
+    uint32_t *words = tk_scratch(t, WORDS * 4);
     for (uint32_t g = 1; g <= 6; g++) {
         fill_words(words, WORDS, t->rank, g);
         TK_OK(t, symmem_put(handle, t->next, 0, words, WORDS * 4, NULL));
@@ -225,7 +222,6 @@ TK_TEST(onesided, data_before_signal, "SM-ONESIDED-04", .max_ranks = 4) {
         ring_signal(t, handle, 1); /* the buffer may be written again: said backwards and on */
         TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     }
-    free(words);
 }
 
 /* The same on streams: data, signal and wait are enqueued. */
@@ -234,8 +230,7 @@ TK_TEST(onesided, data_before_signal_on_streams, "SM-ONESIDED-04,SM-STREAM-01",
     enum { WORDS = 1 << 14 };
     symmem_handle *handle = tk_handle(t, WORDS * 4, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
-    uint32_t *words = malloc(2 * WORDS * 4);
-    TK_REQUIRE(t, words != NULL);
+    uint32_t *words = tk_scratch(t, 2 * WORDS * 4);
     for (uint32_t g = 1; g <= 6; g++) {
         fill_words(words, WORDS, t->rank, g);
         TK_OK(t, symmem_put(handle, t->next, 0, words, WORDS * 4, stream));
@@ -246,7 +241,6 @@ TK_TEST(onesided, data_before_signal_on_streams, "SM-ONESIDED-04,SM-STREAM-01",
         tk_synchronize(t, stream);
         TK_EQ_SIZE(t, WORDS, first_wrong_word(words + WORDS, WORDS, t->previous, g));
     }
-    free(words);
 }
 
 /* --- past 2^32 -------------------------------------------------------------------------------- */

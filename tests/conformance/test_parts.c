@@ -70,8 +70,7 @@ static void write_part(struct tk *t, const struct parts *p, int i, enum path pat
 
 /* The whole memory: pieces in their places and canaries everywhere else. */
 static void check_whole(struct tk *t, const struct parts *p, enum path path) {
-    uint8_t *expected = malloc(BYTES);
-    TK_REQUIRE(t, expected != NULL);
+    uint8_t *expected = tk_scratch(t, BYTES);
     memset(expected, CANARY, BYTES);
     for (int i = 0; i < PARTS; i++) {
         uint32_t words[PIECE / 4];
@@ -79,7 +78,6 @@ static void check_whole(struct tk *t, const struct parts *p, enum path path) {
         memcpy(expected + places[i], words, PIECE);
     }
     tk_expect_data(t, p->whole, t->rank, 0, expected, BYTES);
-    free(expected);
 }
 
 static void clear(struct tk *t, const struct parts *p) {

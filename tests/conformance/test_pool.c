@@ -68,8 +68,7 @@ TK_TEST(pool, same_calls_same_offsets, "SM-POOL-01,SM-POOL-02", .needs = SYMMEM_
     symmem_pool *pool = pool_begin(t);
     void *blocks[COUNT];
     int64_t offsets[COUNT];
-    int64_t *all = calloc((size_t)t->world_size, sizeof(offsets));
-    TK_REQUIRE(t, all != NULL);
+    int64_t *all = tk_scratch(t, (size_t)t->world_size * sizeof(offsets));
     void *noise = tk_alloc(t, 256 * (size_t)(t->rank + 1)); /* addresses differ, offsets do not */
     TK_CHECK(t, noise != NULL);
     for (int i = 0; i < COUNT; i++) {
@@ -87,7 +86,6 @@ TK_TEST(pool, same_calls_same_offsets, "SM-POOL-01,SM-POOL-02", .needs = SYMMEM_
     TK_OK(t, symmem_group_all_gather(tk_world_group(t), offsets, sizeof(offsets), all, LONG_MS));
     for (int32_t r = 0; r < t->world_size; r++)
         TK_CHECK(t, memcmp(all + (size_t)r * COUNT, offsets, sizeof(offsets)) == 0);
-    free(all);
     pool_end(t, pool, blocks, COUNT);
 }
 

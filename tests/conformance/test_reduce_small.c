@@ -151,7 +151,6 @@ TK_TEST(reduce_small, captured, "SM-REDUCE-15",
         .needs = COLLECTIVES | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE) {
     enum { COUNT = 500, LAUNCHES = 5 };
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
-    symmem_graph *graph = NULL;
     struct ops_tensor input, out;
     char *in = desk.input + REDUCE_MARGIN, *results = tk_alloc(t, (size_t)3 * COUNT * 4);
     desk.stream = tk_stream(t);
@@ -161,7 +160,7 @@ TK_TEST(reduce_small, captured, "SM-REDUCE-15",
                                    SYMMEM_SUM,
                                    ops_flat(&out, results + i * COUNT * 4, SYMMEM_FLOAT32, COUNT),
                                    0, desk.limit_ms, desk.stream));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(desk.stream, &graph));
+    symmem_graph *graph = tk_end_capture(t, desk.stream);
     for (uint32_t launch = 0; launch < LAUNCHES; launch++) {
         struct reduce_data data;
         const struct reduce_call eager = small_sum(100 + launch);
@@ -177,5 +176,4 @@ TK_TEST(reduce_small, captured, "SM-REDUCE-15",
         reduce_data_end(&data);
         reduce_check(t, &desk, &eager);
     }
-    TK_OK(t, symmem_graph_destroy(graph));
 }

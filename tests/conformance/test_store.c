@@ -86,10 +86,9 @@ TK_TEST(store, value_comes_back, "SM-STORE-01") {
 
 static void values_in(struct tk *t, symmem_store *store) {
     static const char *const keys[] = {"a", "a/b", "a/b/c", "a:b", "A", "a.b", "a-b", "a_b"};
-    char *large = malloc(SYMMEM_STORE_VALUE_MAX);
-    char *back = malloc(SYMMEM_STORE_VALUE_MAX);
+    char *large = tk_scratch(t, SYMMEM_STORE_VALUE_MAX);
+    char *back = tk_scratch(t, SYMMEM_STORE_VALUE_MAX);
     size_t bytes = 0;
-    TK_REQUIRE(t, large != NULL && back != NULL);
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         TK_OK(t, symmem_store_set(store, keys[i], keys[i], strlen(keys[i]) + 1, LIMIT_MS));
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
@@ -104,8 +103,6 @@ static void values_in(struct tk *t, symmem_store *store) {
     expect_value(t, store, "a", NULL, 0);
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         TK_OK(t, symmem_store_remove(store, keys[i], LIMIT_MS));
-    free(large);
-    free(back);
 }
 
 TK_TEST(store, every_store_keeps_values, "SM-STORE-01", .max_ranks = 1) {
@@ -115,8 +112,7 @@ TK_TEST(store, every_store_keeps_values, "SM-STORE-01", .max_ranks = 1) {
 /* A reader beside a writer sees one of the two values whole, never a mixture or a cut one. */
 TK_TEST(store, value_is_whole_or_not_there, "SM-STORE-01", .min_ranks = 2, .max_ranks = 3) {
     enum { LONG_BYTES = 9000, SHORT_BYTES = 70, ROUNDS = 600 };
-    char *value = malloc(LONG_BYTES);
-    TK_REQUIRE(t, value != NULL);
+    char *value = tk_scratch(t, LONG_BYTES);
     if (t->rank == 0) {
         memset(value, 'l', LONG_BYTES);
         TK_OK(t, symmem_store_set(t->store, "whole", value, LONG_BYTES, LIMIT_MS));
@@ -141,7 +137,6 @@ TK_TEST(store, value_is_whole_or_not_there, "SM-STORE-01", .min_ranks = 2, .max_
     tk_out_of_band_barrier(t);
     if (t->rank == 0)
         TK_OK(t, symmem_store_remove(t->store, "whole", LIMIT_MS));
-    free(value);
 }
 
 static void get_from(struct tk *t, symmem_store *store) {
@@ -206,9 +201,8 @@ TK_TEST(store, add_loses_none, "SM-STORE-04") {
     enum { ROUNDS_MAX = 40 };
     int rounds = t->world_size > 8 ? 3 : ROUNDS_MAX;
     int64_t mine[ROUNDS_MAX] = {0}, last = 0, value = 0;
-    int64_t *all = calloc((size_t)t->world_size, sizeof(mine));
-    bool *seen = calloc((size_t)t->world_size * ROUNDS_MAX + 1, sizeof(bool));
-    TK_REQUIRE(t, all != NULL && seen != NULL);
+    int64_t *all = tk_scratch(t, (size_t)t->world_size * sizeof(mine));
+    bool *seen = tk_scratch(t, (size_t)t->world_size * ROUNDS_MAX + 1);
     tk_out_of_band_barrier(t);
     for (int i = 0; i < rounds; i++) {
         TK_OK(t, symmem_store_add(t->store, "count", 1, &mine[i], LIMIT_MS));
@@ -230,8 +224,6 @@ TK_TEST(store, add_loses_none, "SM-STORE-04") {
     tk_out_of_band_barrier(t);
     if (t->rank == 0)
         TK_OK(t, symmem_store_remove(t->store, "count", LIMIT_MS));
-    free(all);
-    free(seen);
 }
 
 static void add_in(struct tk *t, symmem_store *store) {
@@ -302,8 +294,7 @@ static void keys_in(struct tk *t, symmem_store *store) {
     static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
                                   "._-/:";
     char key[SYMMEM_STORE_KEY_MAX + 2];
-    char *large = calloc(1, SYMMEM_STORE_VALUE_MAX + 1);
-    TK_REQUIRE(t, large != NULL);
+    char *large = tk_scratch(t, SYMMEM_STORE_VALUE_MAX + 1);
     TK_OK(t, symmem_store_set(store, allowed, "v", 1, LIMIT_MS));
     expect_value(t, store, allowed, "v", 1);
     TK_OK(t, symmem_store_remove(store, allowed, LIMIT_MS));
@@ -325,7 +316,6 @@ static void keys_in(struct tk *t, symmem_store *store) {
     TK_OK(t, symmem_store_remove(store, key, LIMIT_MS));
     TK_FAILS(t, INVALID_ARGUMENT,
              symmem_store_set(store, "k", large, SYMMEM_STORE_VALUE_MAX + 1, LIMIT_MS));
-    free(large);
 }
 
 TK_TEST(store, refuses_bad_keys_and_values, "SM-STORE-06", .max_ranks = 1) {

@@ -194,8 +194,7 @@ TK_TEST(store_open, custom_store_serves_groups, "SM-STORE-08", .max_ranks = 8) {
     struct counting_store counting = {.inner = t->store};
     symmem_store *store = NULL;
     symmem_group *group = NULL;
-    int32_t *ranks = calloc((size_t)t->world_size, sizeof(*ranks));
-    TK_REQUIRE(t, ranks != NULL);
+    int32_t *ranks = tk_scratch(t, (size_t)t->world_size * sizeof(*ranks));
     TK_OK(t, symmem_store_open_custom(&counting_store_ops, &counting, &store));
     TK_OK(t, symmem_group_create(t->context, "custom", NULL, 0, store, &group));
     TK_OK(t, symmem_group_all_gather(group, &t->rank, sizeof(t->rank), ranks, LIMIT_MS));
@@ -208,5 +207,4 @@ TK_TEST(store_open, custom_store_serves_groups, "SM-STORE-08", .max_ranks = 8) {
     tk_end_context(t);
     symmem_store_close(store);
     TK_EQ_INT(t, 1, atomic_load(&counting.closes));
-    free(ranks);
 }

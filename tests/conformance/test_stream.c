@@ -74,8 +74,7 @@ TK_TEST(stream, enqueueing_does_not_wait, "SM-STREAM-01", .needs = SYMMEM_CAP_ST
 TK_TEST(stream, null_stream_is_synchronous, "SM-STREAM-02", .max_ranks = 2) {
     enum { BYTES = 1 << 20 };
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
-    uint8_t *data = malloc(2 * (size_t)BYTES);
-    TK_REQUIRE(t, data != NULL);
+    uint8_t *data = tk_scratch(t, 2 * (size_t)BYTES);
     for (int i = 0; i < 4; i++) {
         memset(data, 0x30 + i + t->rank, BYTES);
         memset(data + BYTES, 0, BYTES);
@@ -87,7 +86,6 @@ TK_TEST(stream, null_stream_is_synchronous, "SM-STREAM-02", .max_ranks = 2) {
             at++;
         TK_EQ_SIZE(t, BYTES, at);
     }
-    free(data);
 }
 
 /* A stream's slow write, then a barrier on the stream: the peer's stream must see it. */
@@ -128,8 +126,7 @@ static void take_a_moment(void *arg) {
 }
 
 static void long_limits_last(struct tk *t, symmem_stream *stream) {
-    symmem_event *event = NULL;
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
+    symmem_event *event = tk_event(t);
     for (size_t i = 0; i < LONG_LIMITS; i++) {
         TK_OK(t, symmem_stream_host_fn(stream, take_a_moment, NULL));
         TK_OK(t, symmem_stream_synchronize(stream, long_limits_ms[i]));
@@ -137,7 +134,6 @@ static void long_limits_last(struct tk *t, symmem_stream *stream) {
         TK_OK(t, symmem_event_record(event, stream));
         TK_OK(t, symmem_event_synchronize(event, long_limits_ms[i]));
     }
-    symmem_event_destroy(event);
 }
 
 TK_TEST(stream, synchronize_times_out, "SM-STREAM-03", .needs = STREAM_FN, .max_ranks = 2) {
@@ -293,9 +289,8 @@ TK_TEST(stream, events_order_streams, "SM-STREAM-04", .needs = STREAM_FN, .max_r
     struct step steps[3];
     symmem_stream *first = tk_stream(t);
     symmem_stream *second = tk_stream(t);
-    symmem_event *event = NULL;
     bool reached = true;
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
+    symmem_event *event = tk_event(t);
     TK_OK(t, symmem_stream_host_fn(first, gate_fn, &gate));
     enqueue_step(t, first, &steps[0], &log, 0);
     TK_OK(t, symmem_event_record(event, first));
@@ -316,21 +311,18 @@ TK_TEST(stream, events_order_streams, "SM-STREAM-04", .needs = STREAM_FN, .max_r
     tk_synchronize(t, first);
     TK_EQ_INT(t, 2, steps_done(&log));
     TK_CHECK(t, log.order[0] == 0 && log.order[1] == 1);
-    symmem_event_destroy(event);
 }
 
 TK_TEST(stream, unrecorded_event_is_reached, "SM-STREAM-04", .needs = SYMMEM_CAP_STREAMS,
         .max_ranks = 2) {
     symmem_stream *stream = tk_stream(t);
-    symmem_event *event = NULL;
     bool reached = false;
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
+    symmem_event *event = tk_event(t);
     TK_OK(t, symmem_event_query(event, &reached));
     TK_CHECK(t, reached);
     TK_OK(t, symmem_event_synchronize(event, 100));
     TK_OK(t, symmem_stream_wait_event(stream, event));
     tk_synchronize(t, stream);
-    symmem_event_destroy(event);
 }
 
 /* An event marks the point where it was recorded; later work of that stream is not waited for. */
@@ -338,9 +330,8 @@ TK_TEST(stream, event_marks_a_point, "SM-STREAM-04", .needs = STREAM_FN, .max_ra
     struct gate gate = {0};
     symmem_stream *first = tk_stream(t);
     symmem_stream *second = tk_stream(t);
-    symmem_event *event = NULL;
     bool reached = false;
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
+    symmem_event *event = tk_event(t);
     TK_OK(t, symmem_event_record(event, first));
     TK_OK(t, symmem_stream_host_fn(first, gate_fn, &gate));
     TK_OK(t, symmem_stream_wait_event(second, event));
@@ -351,7 +342,6 @@ TK_TEST(stream, event_marks_a_point, "SM-STREAM-04", .needs = STREAM_FN, .max_ra
     TK_CHECK(t, !atomic_load(&gate.timed_out));
     gate_open(&gate);
     tk_synchronize(t, first);
-    symmem_event_destroy(event);
 }
 
 /* A record moves the event, but no wait that was enqueued before it; and what the event marked then
@@ -359,9 +349,8 @@ TK_TEST(stream, event_marks_a_point, "SM-STREAM-04", .needs = STREAM_FN, .max_ra
 TK_TEST(stream, later_record_moves_no_wait, "SM-STREAM-04", .needs = STREAM_FN, .max_ranks = 2) {
     struct gate gates[2] = {{0}, {0}};
     symmem_stream *first = tk_stream(t), *second = tk_stream(t), *third = tk_stream(t);
-    symmem_event *event = NULL;
     bool reached = true;
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
+    symmem_event *event = tk_event(t);
     TK_OK(t, symmem_stream_host_fn(first, gate_fn, &gates[0]));
     TK_OK(t, symmem_stream_host_fn(second, gate_fn, &gates[1]));
     TK_OK(t, symmem_event_record(event, first));
@@ -377,7 +366,6 @@ TK_TEST(stream, later_record_moves_no_wait, "SM-STREAM-04", .needs = STREAM_FN, 
     TK_OK(t, symmem_event_synchronize(event, LONG_MS));
     tk_synchronize(t, second);
     tk_synchronize(t, third);
-    symmem_event_destroy(event);
 }
 
 /* --- other contexts' streams ------------------------------------------------------------------ */
@@ -436,13 +424,11 @@ TK_TEST(stream, event_destroyed_while_waited_for, "SM-STREAM-17,SM-STREAM-04", .
     struct step steps[2];
     symmem_stream *first = tk_stream(t);
     symmem_stream *second = tk_stream(t);
-    symmem_event *event = NULL;
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
+    symmem_event *event = tk_event(t);
     TK_OK(t, symmem_stream_host_fn(first, gate_fn, &gate));
     enqueue_step(t, first, &steps[0], &log, 0);
     TK_OK(t, symmem_event_record(event, first));
     TK_OK(t, symmem_stream_wait_event(second, event));
-    symmem_event_destroy(event);
     enqueue_step(t, second, &steps[1], &log, 1);
     tk_sleep_ms(10);
     TK_EQ_INT(t, 0, steps_done(&log));

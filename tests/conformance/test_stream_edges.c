@@ -199,14 +199,13 @@ TK_TEST(stream, other_devices_are_refused, "SM-STREAM-24", .needs = SYMMEM_CAP_S
         .max_ranks = 1) {
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     symmem_stream *own = tk_stream(t), *other = NULL;
-    symmem_event *event = NULL;
     int32_t count = 0;
     bool reached = false;
     TK_OK(t, symmem_device_count(t->context, &count));
     if (count < 2)
         return;
     TK_REQUIRE_OK(t, symmem_stream_create(t->context, (own_device(t) + 1) % count, &other));
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
+    symmem_event *event = tk_event(t);
     other_device_refused_for_memory(t, handle, other);
     TK_FAILS(t, INVALID_ARGUMENT, symmem_event_record(event, other));
     TK_OK(t, symmem_event_record(event, own));
@@ -214,7 +213,6 @@ TK_TEST(stream, other_devices_are_refused, "SM-STREAM-24", .needs = SYMMEM_CAP_S
     TK_OK(t, symmem_stream_synchronize(other, LONG_MS));
     TK_OK(t, symmem_event_query(event, &reached));
     TK_CHECK(t, reached);
-    symmem_event_destroy(event);
     TK_OK(t, symmem_stream_destroy(other));
 }
 

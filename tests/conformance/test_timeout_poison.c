@@ -272,11 +272,10 @@ TK_TEST(timeout, reset_beside_a_launch_is_busy, "SM-TIMEOUT-12", .needs = SYMMEM
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_handle *other = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
-    symmem_graph *graph = NULL;
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     if (t->rank == 0)
         TK_OK(t, symmem_wait_signal(handle, t->last, 0, LONG_MS, stream));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    symmem_graph *graph = tk_end_capture(t, stream);
     for (int launch = 0; launch < 2; launch++) {
         TK_OK(t, symmem_handle_reset(handle, LONG_MS));
         TK_OK(t, symmem_graph_launch(graph, stream));
@@ -290,7 +289,6 @@ TK_TEST(timeout, reset_beside_a_launch_is_busy, "SM-TIMEOUT-12", .needs = SYMMEM
     }
     TK_OK(t, symmem_handle_reset(handle, LONG_MS));
     ring_signal(t, handle, 0);
-    TK_OK(t, symmem_graph_destroy(graph));
 }
 
 static void *destroy_graph(void *arg) {
@@ -346,10 +344,9 @@ TK_TEST(timeout, failed_reset_poisons_graphs, "SM-TIMEOUT-04,SM-TIMEOUT-13,SM-TI
         .needs = SYMMEM_CAP_CAPTURE, .min_ranks = 3, .max_ranks = 3) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
-    symmem_graph *graph = NULL;
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     TK_OK(t, symmem_put_signal(handle, t->next, 0, LONG_MS, stream));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    symmem_graph *graph = tk_end_capture(t, stream);
     if (t->rank == t->last)
         tk_on_point(t, "reset.state.before", 1, (struct tk_action){.status = SYMMEM_SYSTEM});
     TK_FAILS(t, SYSTEM, symmem_handle_reset(handle, LONG_MS));
@@ -360,7 +357,6 @@ TK_TEST(timeout, failed_reset_poisons_graphs, "SM-TIMEOUT-04,SM-TIMEOUT-13,SM-TI
     TK_OK(t, symmem_graph_launch(graph, stream));
     TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
     TK_OK(t, symmem_wait_signal(handle, (t->rank + t->last) % t->world_size, 0, LONG_MS, NULL));
-    TK_OK(t, symmem_graph_destroy(graph));
     work_after(t, stream);
 }
 

@@ -64,10 +64,9 @@ TK_TEST(writers, joined_before_a_collective, "SM-COLL-01", .needs = COLLECTIVES,
     enum { WORDS = WRITERS * PART_WORDS, ROUNDS = 12 };
     symmem_handle *handle = tk_handle(t, WORDS * 4, tk_world_group(t));
     size_t size = (size_t)t->world_size;
-    uint32_t words[WORDS], *got = malloc(size * sizeof(words));
+    uint32_t words[WORDS], *got = tk_scratch(t, size * sizeof(words));
     char *own = ops_own(t, handle), *out = tk_alloc(t, size * sizeof(words));
     struct ops_tensor input, output;
-    TK_REQUIRE(t, got != NULL);
     for (uint32_t g = 1; g <= ROUNDS; g++) {
         if (!write_by_threads(t, handle, t->next, words, g))
             break;
@@ -83,7 +82,6 @@ TK_TEST(writers, joined_before_a_collective, "SM-COLL-01", .needs = COLLECTIVES,
         if (!TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL)))
             break;
     }
-    free(got);
 }
 
 /* --- small pieces -------------------------------------------------------------------- */

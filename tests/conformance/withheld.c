@@ -243,8 +243,7 @@ static int32_t peer_absent(const struct plan *plan, int32_t trial, int32_t rank)
 }
 
 static int32_t own_absent(const struct plan *plan, int32_t trial, int32_t rank) {
-    (void)plan;
-    (void)trial;
+    (void)plan, (void)trial;
     return rank;
 }
 

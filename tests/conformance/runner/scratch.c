@@ -28,8 +28,7 @@ bool scratch_create(char *path, size_t capacity) {
 }
 
 static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *where) {
-    (void)info;
-    (void)where;
+    (void)info, (void)where;
     if (type == FTW_DP || type == FTW_D || type == FTW_DNR)
         rmdir(path);
     else

@@ -130,8 +130,7 @@ TK_TEST(bad, child_fails, "SM-SELF-02", .flags = TK_PROCESS_ONLY) {
 }
 
 static void never_end(struct tk *t, void *arg) {
-    (void)t;
-    (void)arg;
+    (void)t, (void)arg;
     for (;;)
         pause();
 }

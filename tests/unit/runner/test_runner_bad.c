@@ -113,7 +113,7 @@ static const struct expectation slow_expectations[] = {
     {"bad.crashes", "s): rank 3: killed by signal 11",
      "the process of all ranks: killed by signal 11", 1},
     {"bad.hangs", "s): rank 3: hang: no end within 3.0 s",
-     "last seen: rank 3: body, checkpoint \"round 7\", last line test_bad.c:68\n", 1},
+     "last seen: rank 3: body, checkpoint \"round 7\", last line test_bad.c:67\n", 1},
     {"bad.hangs_in_a_call",
      "last seen: rank 3: body, last line test_bad.c:85, last point some.point\n",
      "last seen: rank 3: body, last line test_bad.c:85, last point some.point\n", 1},
