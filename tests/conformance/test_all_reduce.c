@@ -47,7 +47,6 @@ TK_TEST(all_reduce, small_way, "SM-REDUCE-11", .needs = COLLECTIVES, .max_ranks 
     char *out = tk_alloc(t, COUNT * 2 + 2 * REDUCE_MARGIN);
     for (int i = 0; i < 6; i++) {
         struct reduce_data data;
-        struct ops_tensor from, to;
         size_t room = rooms[i] * 2 + 1;
         symmem_handle *whole = tk_handle(t, 64 + room, tk_world_group(t));
         symmem_handle *handle = tk_rendezvous(t, ops_own(t, whole) + 64, tk_world_group(t));
@@ -59,10 +58,10 @@ TK_TEST(all_reduce, small_way, "SM-REDUCE-11", .needs = COLLECTIVES, .max_ranks 
         int32_t last = info_of(t, handle).channel_count - 1;
         for (int k = 0; k < 2; k++) {
             reduce_lay(t, out + REDUCE_MARGIN, NULL, data.bytes);
-            TK_OK(t, symmem_all_reduce(
-                         handle, ops_flat(&from, input + REDUCE_MARGIN, SYMMEM_BFLOAT16, COUNT),
-                         SYMMEM_SUM, ops_flat(&to, out + REDUCE_MARGIN, SYMMEM_BFLOAT16, COUNT),
-                         k == 0 ? 0 : last, LONG_MS, NULL));
+            TK_OK(t,
+                  symmem_all_reduce(handle, FLAT(input + REDUCE_MARGIN, SYMMEM_BFLOAT16, COUNT),
+                                    SYMMEM_SUM, FLAT(out + REDUCE_MARGIN, SYMMEM_BFLOAT16, COUNT),
+                                    k == 0 ? 0 : last, LONG_MS, NULL));
             reduce_expect_laid(t, out + REDUCE_MARGIN, data.expected, SYMMEM_BFLOAT16, COUNT,
                                "out");
             tk_expect_bytes(t, whole, t->rank, 0, 64, 0);
@@ -74,21 +73,19 @@ TK_TEST(all_reduce, small_way, "SM-REDUCE-11", .needs = COLLECTIVES, .max_ranks 
 }
 
 TK_TEST(all_reduce, too_small_way, "SM-REDUCE-13", .needs = COLLECTIVES, .max_ranks = 2) {
-    struct ops_tensor from, to;
     char *input = tk_alloc(t, 400), *out = tk_alloc(t, 400);
     char *memory = tk_alloc(t, 64 + 11);
     symmem_handle *handle = tk_rendezvous(t, memory + 64, tk_world_group(t));
     uint32_t limit_ms = LONG_MS;
     reduce_lay(t, out + REDUCE_MARGIN, NULL, 200);
     TK_FAILS(t, OUT_OF_RANGE,
-             symmem_all_reduce(handle, ops_flat(&from, input, SYMMEM_FLOAT32, 50), SYMMEM_SUM,
-                               ops_flat(&to, out + REDUCE_MARGIN, SYMMEM_FLOAT32, 50), 0, limit_ms,
-                               NULL));
+             symmem_all_reduce(handle, FLAT(input, SYMMEM_FLOAT32, 50), SYMMEM_SUM,
+                               FLAT(out + REDUCE_MARGIN, SYMMEM_FLOAT32, 50), 0, limit_ms, NULL));
     TK_EQ_SIZE(t, 3, last_record().expected);
     TK_EQ_SIZE(t, 2, last_record().actual);
     reduce_expect_laid(t, out + REDUCE_MARGIN, NULL, SYMMEM_UINT8, 200, "out");
-    TK_OK(t, symmem_all_reduce(handle, ops_flat(&from, input, SYMMEM_FLOAT32, 2), SYMMEM_SUM,
-                               ops_flat(&to, out, SYMMEM_FLOAT32, 2), 0, limit_ms, NULL));
+    TK_OK(t, symmem_all_reduce(handle, FLAT(input, SYMMEM_FLOAT32, 2), SYMMEM_SUM,
+                               FLAT(out, SYMMEM_FLOAT32, 2), 0, limit_ms, NULL));
 }
 
 TK_TEST(all_reduce, tables_are_checked, "SM-REDUCE-12", .needs = COLLECTIVES, .max_ranks = 1) {
@@ -170,7 +167,6 @@ TK_TEST(all_reduce, table_of_the_environment, "SM-REDUCE-16", .needs = COLLECTIV
     };
     symmem_all_reduce_entry entries[MANY + 1];
     char text[(MANY + 1) * 32];
-    struct ops_tensor input, out;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         refuse_environment(t, wrong[i], SYMMEM_INVALID_ARGUMENT);
     write_entries(entries, text, sizeof text, MANY + 1);
@@ -186,9 +182,8 @@ TK_TEST(all_reduce, table_of_the_environment, "SM-REDUCE-16", .needs = COLLECTIV
         if (step > 0 && t->rank == t->last)
             TK_OK(t, symmem_set_all_reduce_table(t->context, entries, MANY));
         TK_STATUS(t, step < 2 ? SYMMEM_OK : SYMMEM_MISMATCH,
-                  symmem_all_reduce(desk.handle, ops_flat(&input, desk.own, SYMMEM_FLOAT32, 9),
-                                    SYMMEM_SUM, ops_flat(&out, desk.out, SYMMEM_FLOAT32, 9), 0,
-                                    desk.limit_ms, NULL));
+                  symmem_all_reduce(desk.handle, FLAT(desk.own, SYMMEM_FLOAT32, 9), SYMMEM_SUM,
+                                    FLAT(desk.out, SYMMEM_FLOAT32, 9), 0, desk.limit_ms, NULL));
     }
 }
 
@@ -206,7 +201,7 @@ TK_TEST(all_reduce, ranks_choose_alike, "SM-REDUCE-12", .needs = COLLECTIVES, .m
         .max_ranks = 3) {
     enum { COUNT = 40 };
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 4 * COUNT);
-    struct ops_tensor input, out;
+    struct ops_tensor out;
     char *out_at = desk.out + REDUCE_MARGIN;
     bool odd = t->rank == t->last;
     for (int i = 0; i < DIFFERENCES; i++) {
@@ -219,8 +214,8 @@ TK_TEST(all_reduce, ranks_choose_alike, "SM-REDUCE-12", .needs = COLLECTIVES, .m
         tk_checkpoint(t, "difference %d", i);
         TK_OK(t, symmem_set_all_reduce_table(t->context, &entry, 1));
         reduce_lay(t, out_at, NULL, 4 * COUNT);
-        const DLTensor *from = ops_flat(&input, (private ? desk.input : desk.own) + REDUCE_MARGIN,
-                                        SYMMEM_FLOAT32, COUNT);
+        const DLTensor *from =
+            FLAT((private ? desk.input : desk.own) + REDUCE_MARGIN, SYMMEM_FLOAT32, COUNT);
         const DLTensor *to = in_place ? from : ops_flat(&out, out_at, SYMMEM_FLOAT32, COUNT);
         TK_STATUS(t, i == IN_PLACE_OR_NOT ? SYMMEM_OK : SYMMEM_MISMATCH,
                   symmem_all_reduce(desk.handle, from, SYMMEM_SUM, to, 0, desk.limit_ms, NULL));
@@ -236,12 +231,10 @@ TK_TEST(all_reduce, made_tensors, "SM-REDUCE-05,SM-ALLOC-07", .needs = COLLECTIV
     enum { COUNT = 6 };
     const int64_t shape[3] = {2, 1, 3}, none[2] = {0, 5};
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 4 * COUNT);
-    struct ops_tensor input;
     DLManagedTensor *made = NULL, *empty = NULL;
     bool symmetric = true;
     TK_REQ(t, "SM-REDUCE-05");
-    TK_OK(t, symmem_one_shot_all_reduce(desk.handle,
-                                        ops_shaped(&input, desk.own, SYMMEM_INT32, 3, shape),
+    TK_OK(t, symmem_one_shot_all_reduce(desk.handle, SHAPED(desk.own, SYMMEM_INT32, 3, shape),
                                         SYMMEM_SUM, 0, desk.limit_ms, NULL, &made));
     TK_REQUIRE(t, made != NULL);
     const DLTensor *tensor = &made->dl_tensor;
@@ -252,15 +245,13 @@ TK_TEST(all_reduce, made_tensors, "SM-REDUCE-05,SM-ALLOC-07", .needs = COLLECTIV
     TK_OK(t, symmem_is_symmetric(t->context, tensor->data, &symmetric));
     TK_CHECK(t, !symmetric);
     TK_FAILS(t, NOT_SYMMETRIC, symmem_free(t->context, tensor->data));
-    TK_OK(t,
-          symmem_one_shot_all_reduce(desk.handle, ops_shaped(&input, NULL, SYMMEM_INT32, 2, none),
-                                     SYMMEM_SUM, 0, desk.limit_ms, NULL, &empty));
+    TK_OK(t, symmem_one_shot_all_reduce(desk.handle, SHAPED(NULL, SYMMEM_INT32, 2, none),
+                                        SYMMEM_SUM, 0, desk.limit_ms, NULL, &empty));
     TK_CHECK(t, empty != NULL && empty->dl_tensor.shape[0] == 0);
     if (empty != NULL)
         empty->deleter(empty);
     TK_FAILS(t, INVALID_ARGUMENT,
-             symmem_one_shot_all_reduce(desk.handle,
-                                        ops_shaped(&input, desk.own, SYMMEM_INT32, 3, shape),
+             symmem_one_shot_all_reduce(desk.handle, SHAPED(desk.own, SYMMEM_INT32, 3, shape),
                                         SYMMEM_SUM, 0, desk.limit_ms, NULL, NULL));
     tk_out_of_band_barrier(t);
     tk_end_context(t);
@@ -272,12 +263,10 @@ TK_TEST(all_reduce, made_on_a_stream, "SM-REDUCE-05", .needs = COLLECTIVES | SYM
         .max_ranks = 2) {
     enum { COUNT = 1000 };
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 4 * COUNT);
-    struct ops_tensor input;
     DLManagedTensor *made = NULL;
     desk.stream = tk_stream(t);
     for (int i = 0; i < 3; i++) {
-        TK_OK(t, symmem_one_shot_all_reduce(desk.handle,
-                                            ops_flat(&input, desk.own, SYMMEM_FLOAT32, COUNT),
+        TK_OK(t, symmem_one_shot_all_reduce(desk.handle, FLAT(desk.own, SYMMEM_FLOAT32, COUNT),
                                             SYMMEM_SUM, 0, desk.limit_ms, desk.stream, &made));
         TK_REQUIRE(t, made != NULL);
         made->deleter(made);
@@ -289,14 +278,12 @@ TK_TEST(all_reduce, made_on_a_stream, "SM-REDUCE-05", .needs = COLLECTIVES | SYM
 TK_TEST(all_reduce, made_in_a_capture, "SM-REDUCE-05",
         .needs = COLLECTIVES | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 2) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 64);
-    struct ops_tensor input;
     DLManagedTensor *made = NULL;
     desk.stream = tk_stream(t);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(desk.stream));
     for (size_t count = 0; count < 2; count++)
         TK_FAILS(t, CAPTURE,
-                 symmem_one_shot_all_reduce(desk.handle,
-                                            ops_flat(&input, desk.own, SYMMEM_FLOAT32, count),
+                 symmem_one_shot_all_reduce(desk.handle, FLAT(desk.own, SYMMEM_FLOAT32, count),
                                             SYMMEM_SUM, 0, desk.limit_ms, desk.stream, &made));
     TK_EQ_PTR(t, NULL, made);
     (void)tk_end_capture(t, desk.stream);
@@ -308,14 +295,14 @@ TK_TEST(all_reduce, copy_arguments, "SM-REDUCE-04,SM-COLL-04", .needs = COLLECTI
         .max_ranks = 2) {
     enum { COUNT = 32, BYTES = COUNT * 4 };
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 4 * BYTES);
-    struct ops_tensor b, i, o;
+    struct ops_tensor i, o;
     symmem_handle *handle = desk.handle;
     uint32_t ms = desk.limit_ms;
     char *own = desk.own + REDUCE_MARGIN, *out = desk.out + REDUCE_MARGIN;
     TK_REQ(t, "SM-REDUCE-04");
     reduce_lay(t, own, NULL, BYTES);
     reduce_lay(t, out, NULL, BYTES);
-    const DLTensor *buffer = ops_flat(&b, own, SYMMEM_FLOAT32, COUNT);
+    const DLTensor *buffer = FLAT(own, SYMMEM_FLOAT32, COUNT);
     const DLTensor *to = ops_flat(&o, out, SYMMEM_FLOAT32, COUNT);
     for (size_t count = COUNT - 1; count <= COUNT + 1; count += 2) {
         const DLTensor *input = ops_flat(&i, desk.input, SYMMEM_FLOAT32, count);
@@ -356,15 +343,12 @@ TK_TEST(all_reduce, copy_arguments, "SM-REDUCE-04,SM-COLL-04", .needs = COLLECTI
 TK_TEST(all_reduce, empty_with_and_without_data, "SM-COLL-07", .needs = COLLECTIVES, .min_ranks = 2,
         .max_ranks = 3) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 64);
-    struct ops_tensor b, i, o;
     uint32_t ms = desk.limit_ms;
     for (int32_t without = 0; without < 4; without++) {
         bool bare = t->rank == 0;
-        const DLTensor *buffer = ops_flat(&b, desk.own, SYMMEM_FLOAT32, 0);
-        const DLTensor *input =
-            ops_flat(&i, bare && without % 2 ? NULL : desk.input, SYMMEM_FLOAT32, 0);
-        const DLTensor *out =
-            ops_flat(&o, bare && without / 2 ? NULL : desk.out, SYMMEM_FLOAT32, 0);
+        const DLTensor *buffer = FLAT(desk.own, SYMMEM_FLOAT32, 0);
+        const DLTensor *input = FLAT(bare && without % 2 ? NULL : desk.input, SYMMEM_FLOAT32, 0);
+        const DLTensor *out = FLAT(bare && without / 2 ? NULL : desk.out, SYMMEM_FLOAT32, 0);
         TK_OK(t, symmem_one_shot_all_reduce_copy_out(desk.handle, buffer, input, SYMMEM_SUM, out, 0,
                                                      ms, NULL));
         TK_OK(t, symmem_two_shot_all_reduce_out(desk.handle, input, SYMMEM_SUM, out, 0, ms, NULL));
@@ -378,14 +362,14 @@ TK_TEST(all_reduce, empty_with_and_without_data, "SM-COLL-07", .needs = COLLECTI
 TK_TEST(all_reduce, overlaps, "SM-COLL-04", .needs = COLLECTIVES, .max_ranks = 2) {
     enum { COUNT = 32, BYTES = COUNT * 4 };
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 4 * BYTES);
-    struct ops_tensor i, o;
+    struct ops_tensor i;
     symmem_handle *handle = desk.handle;
     uint32_t ms = desk.limit_ms;
     char *const places[3][2] = {
         {desk.own, desk.own + 4}, {desk.input, desk.input + 4}, {desk.own + 4, desk.own}};
     for (int k = 0; k < 3; k++) {
         const DLTensor *input = ops_flat(&i, places[k][0], SYMMEM_FLOAT32, COUNT);
-        const DLTensor *out = ops_flat(&o, places[k][1], SYMMEM_FLOAT32, COUNT);
+        const DLTensor *out = FLAT(places[k][1], SYMMEM_FLOAT32, COUNT);
         TK_FAILS(t, INVALID_ARGUMENT,
                  symmem_all_reduce(handle, input, SYMMEM_SUM, out, 0, ms, NULL));
         if (k != 1)

@@ -50,17 +50,16 @@ TK_TEST(coll, float_environment, "SM-COLL-11", .needs = COLLECTIVES, .min_ranks 
     int32_t odd = (int32_t)(t->seed % (uint64_t)t->world_size);
     for (int i = 0; i < 8; i++) {
         struct reduce_data data;
-        struct ops_tensor from, to;
         symmem_dtype dtype = (symmem_dtype)(SYMMEM_FLOAT16 + i % 4);
         bool strange = t->rank == odd;
         reduce_data_begin(t, &data, dtype, i < 4 ? SYMMEM_SUM : SYMMEM_AVG, MANY, t->world_size,
                           (uint32_t)i);
         ops_upload(t, own, data.inputs + (size_t)t->rank * data.bytes, data.bytes);
-        (void)ops_flat(&from, own, dtype, MANY);
-        (void)ops_flat(&to, out, dtype, MANY);
+        const DLTensor *from = FLAT(own, dtype, MANY);
+        const DLTensor *to = FLAT(out, dtype, MANY);
         uint32_t usual = strange ? strange_floats(STRANGE_TRAPS) : 0;
         symmem_status status =
-            symmem_one_shot_all_reduce_out(handle, &from.dl, data.op, &to.dl, 0, LONG_MS, NULL);
+            symmem_one_shot_all_reduce_out(handle, from, data.op, to, 0, LONG_MS, NULL);
         TK_CHECK_MSG(t, !strange || usual_floats(STRANGE_TRAPS, usual),
                      "the environment was changed");
         char got[MANY * sizeof(double)];

@@ -12,7 +12,6 @@
 enum oddity { ODD_COUNT, ODD_DTYPE, ODD_OP, ODD_OFFSET, ODD_BARRIER, ODDITIES };
 
 static symmem_status odd_call(const struct sum *s, enum oddity oddity, symmem_stream *stream) {
-    struct ops_tensor input, out;
     switch (oddity) {
     case ODD_COUNT:
         return sum_count(s, SYMMEM_FLOAT32, COUNT / 2 - 1, SYMMEM_SUM, 0, s->limit_ms, stream);
@@ -22,8 +21,8 @@ static symmem_status odd_call(const struct sum *s, enum oddity oddity, symmem_st
         return sum_count(s, SYMMEM_FLOAT32, COUNT / 2, SYMMEM_MAX, 0, s->limit_ms, stream);
     case ODD_OFFSET:
         return symmem_one_shot_all_reduce_out(
-            s->handle, ops_flat(&input, s->own + 4, SYMMEM_FLOAT32, COUNT / 2), SYMMEM_SUM,
-            ops_flat(&out, s->out, SYMMEM_FLOAT32, COUNT / 2), 0, s->limit_ms, stream);
+            s->handle, FLAT(s->own + 4, SYMMEM_FLOAT32, COUNT / 2), SYMMEM_SUM,
+            FLAT(s->out, SYMMEM_FLOAT32, COUNT / 2), 0, s->limit_ms, stream);
     default:
         return symmem_barrier(s->handle, 0, s->limit_ms, stream);
     }
@@ -237,9 +236,8 @@ TK_TEST(coll, writes_of_peers_count, "SM-COLL-18", .needs = COLLECTIVES, .min_ra
 
 /* In place, so that inputs and outputs are what peers could write to. */
 static void sum_in_place(struct tk *t, const struct sum *s) {
-    struct ops_tensor tensor;
-    TK_OK(t, symmem_two_shot_all_reduce(s->handle, ops_flat(&tensor, s->own, SYMMEM_FLOAT32, COUNT),
-                                        SYMMEM_SUM, 0, s->limit_ms, NULL));
+    TK_OK(t, symmem_two_shot_all_reduce(s->handle, FLAT(s->own, SYMMEM_FLOAT32, COUNT), SYMMEM_SUM,
+                                        0, s->limit_ms, NULL));
     TK_OK(t, symmem_barrier(s->handle, 0, s->limit_ms, NULL));
 }
 

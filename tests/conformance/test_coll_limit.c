@@ -56,7 +56,7 @@ TK_TEST(coll, one_limit_for_all_meetings, "SM-COLL-08,SM-TIMEOUT-14", .needs = C
     const bool splits = (t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0;
     symmem_handle *handle = tk_handle(t, COUNT * sizeof(int32_t), tk_world_group(t));
     char *result = tk_alloc(t, COUNT * sizeof(int32_t));
-    struct ops_tensor in, out;
+    struct ops_tensor in;
     TK_REQ(t, "SM-COLL-08");
     if (!splits && t->rank == 0)
         tk_note(t, "a device's memory is there at once: the last rank comes to no meeting in time");
@@ -65,13 +65,13 @@ TK_TEST(coll, one_limit_for_all_meetings, "SM-COLL-08,SM-TIMEOUT-14", .needs = C
         result = slow.page;
     }
     (void)ops_flat(&in, ops_own(t, handle), SYMMEM_INT32, COUNT);
-    (void)ops_flat(&out, result, SYMMEM_INT32, COUNT);
+    const DLTensor *out = FLAT(result, SYMMEM_INT32, COUNT);
     tk_out_of_band_barrier(t);
     if (t->rank == t->last) {
         tk_sleep_ms(splits ? limit_ms * 9 / 10 : limit_ms * 2);
         /* What becomes of it is no matter of the limit's: nobody else may need it by then. */
         symmem_status status =
-            symmem_one_shot_all_reduce_out(handle, &in.dl, SYMMEM_SUM, &out.dl, 0, LONG_MS, NULL);
+            symmem_one_shot_all_reduce_out(handle, &in.dl, SYMMEM_SUM, out, 0, LONG_MS, NULL);
         TK_CHECK_MSG(t, status == SYMMEM_OK || status == SYMMEM_POISONED || slow.touched == 0,
                      "the rank that is late got %s", symmem_status_name(status));
         if (splits)
@@ -79,7 +79,7 @@ TK_TEST(coll, one_limit_for_all_meetings, "SM-COLL-08,SM-TIMEOUT-14", .needs = C
     } else {
         uint64_t begin_ms = tk_now_ms();
         symmem_status status =
-            symmem_one_shot_all_reduce_out(handle, &in.dl, SYMMEM_SUM, &out.dl, 0, limit_ms, NULL);
+            symmem_one_shot_all_reduce_out(handle, &in.dl, SYMMEM_SUM, out, 0, limit_ms, NULL);
         uint64_t took_ms = tk_now_ms() - begin_ms;
         symmem_error_record record = last_record();
         /* On a busy machine it may be so late itself that the last rank was not. */

@@ -66,77 +66,72 @@ static struct bench bench_begin(struct tk *t) {
 }
 
 static symmem_status gather(const struct bench *b, const struct call *c) {
-    struct ops_tensor in, out;
     bool push = c->kind == GATHER_PUSH || c->kind >= MULTIMEM_GATHER;
     char *from = push || c->kind == GATHER_STAGED ? b->far : b->own + c->at;
     char *to = push ? b->own + ROOM + c->at : b->far + ROOM;
-    (void)ops_flat(&in, from, c->dtype, c->count);
-    (void)ops_flat(&out, to, c->dtype, c->count * (size_t)b->size);
+    const DLTensor *in = FLAT(from, c->dtype, c->count);
+    const DLTensor *out = FLAT(to, c->dtype, c->count * (size_t)b->size);
     if (c->kind == MULTIMEM_GATHER)
-        return symmem_multimem_all_gather_out(b->handle, &in.dl, &out.dl, b->channel, b->limit_ms,
+        return symmem_multimem_all_gather_out(b->handle, in, out, b->channel, b->limit_ms,
                                               b->stream);
     if (c->kind == MULTIMEM_GATHER_CE)
-        return symmem_low_contention_all_gather_ce_multicast_out(
-            b->handle, &in.dl, &out.dl, b->channel, b->limit_ms, b->stream);
+        return symmem_low_contention_all_gather_ce_multicast_out(b->handle, in, out, b->channel,
+                                                                 b->limit_ms, b->stream);
     if (c->kind == GATHER_LOW_CONTENTION || c->kind == GATHER_STAGED)
-        return symmem_low_contention_all_gather_out(b->handle, &in.dl, &out.dl, b->channel,
-                                                    b->limit_ms, b->stream);
-    return symmem_all_gather_out(b->handle, &in.dl, &out.dl, b->channel, b->limit_ms, b->stream);
+        return symmem_low_contention_all_gather_out(b->handle, in, out, b->channel, b->limit_ms,
+                                                    b->stream);
+    return symmem_all_gather_out(b->handle, in, out, b->channel, b->limit_ms, b->stream);
 }
 
 static symmem_status scatter(const struct bench *b, const struct call *c) {
-    struct ops_tensor in, out;
     bool rows = c->kind == SCATTER_ROWS;
     int64_t size = (int64_t)c->count / (rows ? 2 : 1);
     const int64_t from[2] = {rows ? 2 : size, size};
     const int64_t to[2] = {rows ? 2 : size / b->size, size / b->size};
     char *data = c->kind == SCATTER_PUSH ? b->far : b->own + c->at;
-    (void)ops_shaped(&in, data, c->dtype, rows ? 2 : 1, from);
-    (void)ops_shaped(&out, b->far + ROOM, c->dtype, rows ? 2 : 1, to);
+    const DLTensor *in = SHAPED(data, c->dtype, rows ? 2 : 1, from);
+    const DLTensor *out = SHAPED(b->far + ROOM, c->dtype, rows ? 2 : 1, to);
     if (c->kind == SCATTER_PULL || c->kind == SCATTER_PUSH)
-        return symmem_low_contention_reduce_scatter(b->handle, &in.dl, c->op, &out.dl, b->channel,
+        return symmem_low_contention_reduce_scatter(b->handle, in, c->op, out, b->channel,
                                                     b->limit_ms, b->stream);
-    return symmem_reduce_scatter_out(b->handle, &in.dl, c->op, rows, &out.dl, b->channel,
-                                     b->limit_ms, b->stream);
+    return symmem_reduce_scatter_out(b->handle, in, c->op, rows, out, b->channel, b->limit_ms,
+                                     b->stream);
 }
 
 static symmem_status run(const struct bench *b, const struct call *c) {
-    struct ops_tensor own, far, out;
     symmem_handle *h = b->handle;
     uint32_t ms = b->limit_ms;
-    (void)ops_flat(&own, b->own + c->at, c->dtype, c->count);
-    (void)ops_flat(&far, b->far, c->dtype, c->count);
-    (void)ops_flat(&out, b->far + ROOM, c->dtype, c->count);
+    const DLTensor *own = FLAT(b->own + c->at, c->dtype, c->count);
+    const DLTensor *far = FLAT(b->far, c->dtype, c->count);
+    const DLTensor *out = FLAT(b->far + ROOM, c->dtype, c->count);
     switch (c->kind) {
     case ONE_SHOT:
-        return symmem_one_shot_all_reduce_out(h, &own.dl, c->op, &out.dl, b->channel, ms,
-                                              b->stream);
+        return symmem_one_shot_all_reduce_out(h, own, c->op, out, b->channel, ms, b->stream);
     case ONE_SHOT_COPY:
-        return symmem_one_shot_all_reduce_copy_out(h, &own.dl, &far.dl, c->op, &out.dl, b->channel,
-                                                   ms, b->stream);
+        return symmem_one_shot_all_reduce_copy_out(h, own, far, c->op, out, b->channel, ms,
+                                                   b->stream);
     case TWO_SHOT:
-        return symmem_two_shot_all_reduce(h, &own.dl, c->op, b->channel, ms, b->stream);
+        return symmem_two_shot_all_reduce(h, own, c->op, b->channel, ms, b->stream);
     case TWO_SHOT_OUT:
-        return symmem_two_shot_all_reduce_out(h, &own.dl, c->op, &out.dl, b->channel, ms,
-                                              b->stream);
+        return symmem_two_shot_all_reduce_out(h, own, c->op, out, b->channel, ms, b->stream);
     case CHOSEN_PRIVATE:
-        return symmem_all_reduce(h, &far.dl, c->op, &out.dl, b->channel, ms, b->stream);
+        return symmem_all_reduce(h, far, c->op, out, b->channel, ms, b->stream);
     case CHOSEN_TO_SYMMETRIC:
-        return symmem_all_reduce(h, &far.dl, c->op, &own.dl, b->channel, ms, b->stream);
+        return symmem_all_reduce(h, far, c->op, own, b->channel, ms, b->stream);
     case BROADCAST:
-        return symmem_broadcast(h, &own.dl, c->root, b->channel, ms, b->stream);
+        return symmem_broadcast(h, own, c->root, b->channel, ms, b->stream);
     case ALL_TO_ALL:
-        return symmem_all_to_all_out(h, &own.dl, NULL, &out.dl, NULL, b->channel, ms, b->stream);
+        return symmem_all_to_all_out(h, own, NULL, out, NULL, b->channel, ms, b->stream);
     case BARRIER:
         return symmem_barrier(h, b->channel, ms, b->stream);
     case MULTIMEM_ALL_REDUCE:
-        return symmem_multimem_all_reduce(h, &own.dl, c->op, b->channel, ms, b->stream);
+        return symmem_multimem_all_reduce(h, own, c->op, b->channel, ms, b->stream);
     case MULTIMEM_ONE_SHOT:
-        return symmem_multimem_one_shot_all_reduce_out(h, &own.dl, c->op, &out.dl, b->channel, ms,
+        return symmem_multimem_one_shot_all_reduce_out(h, own, c->op, out, b->channel, ms,
                                                        b->stream);
     case MULTIMEM_REDUCE:
-        return symmem_multimem_one_shot_reduce_out(h, &own.dl, c->op, c->root, &out.dl, b->channel,
-                                                   ms, b->stream);
+        return symmem_multimem_one_shot_reduce_out(h, own, c->op, c->root, out, b->channel, ms,
+                                                   b->stream);
     case SCATTER:
     case SCATTER_ROWS:
     case SCATTER_PULL:

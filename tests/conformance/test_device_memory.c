@@ -105,16 +105,15 @@ TK_TEST(device_memory, of_products, "SM-STREAM-25", .needs = PRODUCTS | SYMMEM_C
         .max_ranks = 1) {
     char *far = far_memory(t);
     struct fused_pair x;
-    struct ops_tensor words, far_words;
     if (far == NULL)
         return;
     pair_begin(t, &x);
     symmem_stream *streams[2] = {NULL, tk_stream(t)};
     uint32_t *signal = tk_alloc(t, sizeof *signal);
-    const DLTensor *signals = ops_flat(&words, signal, SYMMEM_UINT32, 1);
+    const DLTensor *signals = FLAT(signal, SYMMEM_UINT32, 1);
     const DLTensor a = moved(&x.shard, far), b = moved(&x.b, far), out = moved(&x.part, far);
     uint32_t zero = 0, *far_signal = (uint32_t *)(void *)far;
-    const DLTensor *far_signals = ops_flat(&far_words, far_signal, SYMMEM_UINT32, 1);
+    const DLTensor *far_signals = FLAT(far_signal, SYMMEM_UINT32, 1);
     ops_upload(t, signal, &zero, sizeof zero);
     for (int s = 0; s < 2; s++) {
         symmem_stream *stream = streams[s];
@@ -163,7 +162,6 @@ TK_TEST(device_memory, of_nothing, "SM-STREAM-25", .needs = COLLECTIVES, .max_ra
 /* A product without terms: what is multiplied is empty, its result is not. */
 TK_TEST(device_memory, of_empty_products, "SM-STREAM-25", .needs = PRODUCTS, .max_ranks = 1) {
     char *far = far_memory(t);
-    struct ops_tensor words, a, b, out;
     static const int64_t tall[2] = {2, 0}, flat[2] = {0, 3}, whole[2] = {2, 3};
     static const float zero[6];
     float sums[6] = {1, 1, 1, 1, 1, 1};
@@ -174,13 +172,13 @@ TK_TEST(device_memory, of_empty_products, "SM-STREAM-25", .needs = PRODUCTS, .ma
     float *result = tk_alloc(t, sizeof sums);
     ops_upload(t, signal, &one, sizeof one);
     ops_upload(t, result, sums, sizeof sums);
-    TK_OK(t, symmem_async_input_mm(t->context, ops_shaped(&a, far, SYMMEM_FLOAT32, 2, tall),
-                                   ops_shaped(&b, far, SYMMEM_FLOAT32, 2, flat),
-                                   ops_flat(&words, signal, SYMMEM_UINT32, 1), 0,
-                                   ops_shaped(&out, result, SYMMEM_FLOAT32, 2, whole), 5000, NULL));
+    TK_OK(t, symmem_async_input_mm(t->context, SHAPED(far, SYMMEM_FLOAT32, 2, tall),
+                                   SHAPED(far, SYMMEM_FLOAT32, 2, flat),
+                                   FLAT(signal, SYMMEM_UINT32, 1), 0,
+                                   SHAPED(result, SYMMEM_FLOAT32, 2, whole), 5000, NULL));
     ops_download(t, sums, result, sizeof sums);
     TK_CHECK(t, memcmp(sums, zero, sizeof sums) == 0);
-    TK_OK(t, symmem_restride(t->context, ops_shaped(&a, far, SYMMEM_FLOAT32, 2, flat),
-                             ops_shaped(&b, result, SYMMEM_FLOAT32, 2, flat), NULL));
+    TK_OK(t, symmem_restride(t->context, SHAPED(far, SYMMEM_FLOAT32, 2, flat),
+                             SHAPED(result, SYMMEM_FLOAT32, 2, flat), NULL));
     expect_far_untouched(t, far);
 }

@@ -360,7 +360,6 @@ TK_TEST(fused_async, product_fails_on_stream, "SM-FUSED-15",
 
 TK_TEST(fused_async, refusals, "SM-FUSED-10", .needs = SYMMEM_CAP_MATMUL, .max_ranks = 1) {
     struct arrival x;
-    struct ops_tensor words;
     begin(t, &x, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
 #define CALL(a_, b_, signals_, pivot_, out_)                                                       \
     symmem_async_input_mm(t->context, a_, b_, signals_, pivot_, out_, 30, NULL)
@@ -376,13 +375,10 @@ TK_TEST(fused_async, refusals, "SM-FUSED-10", .needs = SYMMEM_CAP_MATMUL, .max_r
     DLTensor overlapping = x.out.dl;
     overlapping.data = x.a.memory;
     TK_FAILS(t, INVALID_ARGUMENT, CALL(a, b, x.signals_dl, 0, &overlapping));
-    TK_FAILS(t, INVALID_ARGUMENT,
-             CALL(a, b, ops_flat(&words, x.signals, SYMMEM_UINT32, 5), 0, out));
-    TK_FAILS(t, INVALID_ARGUMENT,
-             CALL(a, b, ops_flat(&words, x.signals, SYMMEM_UINT32, 0), 0, out));
-    TK_FAILS(t, INVALID_ARGUMENT, CALL(a, b, ops_flat(&words, x.signals, SYMMEM_INT32, 4), 0, out));
-    TK_FAILS(t, MISALIGNED,
-             CALL(a, b, ops_flat(&words, (char *)x.signals + 2, SYMMEM_UINT32, 4), 0, out));
+    TK_FAILS(t, INVALID_ARGUMENT, CALL(a, b, FLAT(x.signals, SYMMEM_UINT32, 5), 0, out));
+    TK_FAILS(t, INVALID_ARGUMENT, CALL(a, b, FLAT(x.signals, SYMMEM_UINT32, 0), 0, out));
+    TK_FAILS(t, INVALID_ARGUMENT, CALL(a, b, FLAT(x.signals, SYMMEM_INT32, 4), 0, out));
+    TK_FAILS(t, MISALIGNED, CALL(a, b, FLAT((char *)x.signals + 2, SYMMEM_UINT32, 4), 0, out));
 #undef CALL
     fused_expect_bytes(t, &x.out, 0x55, "out");
 }

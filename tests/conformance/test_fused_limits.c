@@ -172,7 +172,6 @@ TK_TEST(fused_limits, foreign_streams, "SM-STREAM-16", .needs = PRODUCTS | SYMME
         .max_ranks = 2) {
     struct fused_pair x;
     struct fused_tensor one;
-    struct ops_tensor words;
     const int64_t one_shape[1] = {1};
     symmem_context *alone = context_alone(t);
     symmem_stream *theirs = NULL, *own = tk_stream(t);
@@ -188,13 +187,11 @@ TK_TEST(fused_limits, foreign_streams, "SM-STREAM-16", .needs = PRODUCTS | SYMME
 #undef ODD
     TK_FAILS(t, INVALID_ARGUMENT, symmem_restride(t->context, &x.a.dl, &x.a_out.dl, theirs));
     TK_FAILS(t, INVALID_ARGUMENT,
-             symmem_async_input_mm(t->context, &x.a.dl, &x.b.dl,
-                                   ops_flat(&words, signal, SYMMEM_UINT32, 1), 0, &x.out.dl,
-                                   LIMIT_MS, theirs));
+             symmem_async_input_mm(t->context, &x.a.dl, &x.b.dl, FLAT(signal, SYMMEM_UINT32, 1), 0,
+                                   &x.out.dl, LIMIT_MS, theirs));
     TK_FAILS(t, NOT_INITIALISED,
-             symmem_async_input_mm(NULL, &x.a.dl, &x.b.dl,
-                                   ops_flat(&words, signal, SYMMEM_UINT32, 1), 0, &x.out.dl,
-                                   LIMIT_MS, NULL));
+             symmem_async_input_mm(NULL, &x.a.dl, &x.b.dl, FLAT(signal, SYMMEM_UINT32, 1), 0,
+                                   &x.out.dl, LIMIT_MS, NULL));
     pair_expect_untouched(t, &x);
     TK_OK(t, symmem_stream_destroy(theirs));
     symmem_context_free(alone);

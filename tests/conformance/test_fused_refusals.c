@@ -223,7 +223,6 @@ TK_TEST(fused_refusals, empty, "SM-FUSED-01,SM-FUSED-04", .needs = PRODUCTS, .ma
 /* Without the capability nothing is done. */
 TK_TEST(fused_refusals, refused_without_products, "SM-BACKEND-09", .max_ranks = 2) {
     struct fused_tensor a, b;
-    struct ops_tensor words;
     const int64_t shape[2] = {4, 4};
     backend_without(t, SYMMEM_CAP_MATMUL);
     uint32_t *signal = tk_alloc(t, sizeof *signal);
@@ -232,8 +231,8 @@ TK_TEST(fused_refusals, refused_without_products, "SM-BACKEND-09", .max_ranks = 
     fused_set_bytes(t, &b, 0x55);
     TK_FAILS(t, UNSUPPORTED, symmem_restride(t->context, &a.dl, &b.dl, NULL));
     TK_FAILS(t, UNSUPPORTED,
-             symmem_async_input_mm(t->context, &a.dl, &a.dl,
-                                   ops_flat(&words, signal, SYMMEM_UINT32, 1), 0, &b.dl, 30, NULL));
+             symmem_async_input_mm(t->context, &a.dl, &a.dl, FLAT(signal, SYMMEM_UINT32, 1), 0,
+                                   &b.dl, 30, NULL));
     symmem_handle *workspace = tk_handle(t, 4096, tk_world_group(t));
     const DLTensor *bs[1] = {&a.dl}, *outs[1] = {&b.dl};
     TK_FAILS(

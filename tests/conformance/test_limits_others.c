@@ -167,12 +167,11 @@ TK_TEST(limits, foreign_stream, "SM-STREAM-16,SM-ERROR-04",
                 symmem_multimem_ld_reduce(handle, 0, data, 4, SYMMEM_INT32, SYMMEM_SUM, theirs));
     }
     if ((t->capabilities & SYMMEM_CAP_COLLECTIVES) != 0) {
-        struct ops_tensor input, out;
         void *result = tk_alloc(t, 64);
         REFUSED(t, INVALID_ARGUMENT,
-                symmem_one_shot_all_reduce_out(
-                    handle, ops_flat(&input, ops_own(t, handle), SYMMEM_UINT32, 16), SYMMEM_SUM,
-                    ops_flat(&out, result, SYMMEM_UINT32, 16), 0, LIMIT_MS, theirs));
+                symmem_one_shot_all_reduce_out(handle, FLAT(ops_own(t, handle), SYMMEM_UINT32, 16),
+                                               SYMMEM_SUM, FLAT(result, SYMMEM_UINT32, 16), 0,
+                                               LIMIT_MS, theirs));
     }
     tensor->deleter(tensor);
     symmem_event_destroy(event);

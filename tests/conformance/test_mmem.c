@@ -37,18 +37,16 @@ static void reduction_init(struct tk *t, struct reduction *r, symmem_group *grou
 
 static symmem_status reduction_run(const struct reduction *r, int32_t channel,
                                    symmem_stream *stream) {
-    struct ops_tensor input, out;
-    (void)ops_flat(&input, r->own.at + r->at, r->dtype, r->count);
-    (void)ops_flat(&out, r->far.at + r->out_at, r->dtype, r->count);
+    const DLTensor *input = FLAT(r->own.at + r->at, r->dtype, r->count);
+    const DLTensor *out = FLAT(r->far.at + r->out_at, r->dtype, r->count);
     if (r->form == ALL_REDUCE)
-        return symmem_multimem_all_reduce(r->handle, &input.dl, r->op, channel, r->limit_ms,
-                                          stream);
+        return symmem_multimem_all_reduce(r->handle, input, r->op, channel, r->limit_ms, stream);
     if (r->form == ONE_SHOT)
-        return symmem_multimem_one_shot_all_reduce_out(r->handle, &input.dl, r->op, &out.dl,
-                                                       channel, r->limit_ms, stream);
-    const DLTensor *result = r->rank == r->root ? &out.dl : NULL;
-    return symmem_multimem_one_shot_reduce_out(r->handle, &input.dl, r->op, r->root, result,
-                                               channel, r->limit_ms, stream);
+        return symmem_multimem_one_shot_all_reduce_out(r->handle, input, r->op, out, channel,
+                                                       r->limit_ms, stream);
+    const DLTensor *result = r->rank == r->root ? out : NULL;
+    return symmem_multimem_one_shot_reduce_out(r->handle, input, r->op, r->root, result, channel,
+                                               r->limit_ms, stream);
 }
 
 static void reduction_load(struct tk *t, struct reduction *r) {

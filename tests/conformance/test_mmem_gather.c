@@ -49,9 +49,8 @@ static void gather_once(struct tk *t, struct gather *g, uint64_t *state, size_t 
     move_fill(in->expected + in_at, bytes, g->rank, generation);
     area_upload(t, &g->own);
     area_upload(t, &g->far);
-    struct ops_tensor input, out;
-    bool held = TK_OK(t, g->call(g->handle, ops_flat(&input, in->at + in_at, dtype, count),
-                                 ops_flat(&out, g->own.at + out_at, dtype, count * (size_t)g->size),
+    bool held = TK_OK(t, g->call(g->handle, FLAT(in->at + in_at, dtype, count),
+                                 FLAT(g->own.at + out_at, dtype, count * (size_t)g->size),
                                  (int32_t)generation % 3, g->limit_ms, NULL));
     for (int32_t r = 0; r < g->size; r++)
         move_fill(g->own.expected + out_at + (size_t)r * bytes, bytes, r, generation);
@@ -69,7 +68,6 @@ static void gather_on_shape(struct tk *t, symmem_group *group, const struct tk_s
                             void *arg) {
     struct plan *plan = arg;
     struct gather g;
-    struct ops_tensor input, out;
     uint64_t state = t->seed + (uint64_t)shape->count;
     gather_init(t, &g, group, plan->call);
     bool multicast = info_of(t, g.handle).multicast_ptr != NULL;
@@ -78,8 +76,8 @@ static void gather_on_shape(struct tk *t, symmem_group *group, const struct tk_s
         gather_once(t, &g, &state, draw(&state, 131), i);
     if (!multicast) /* a group of one may go without */
         TK_FAILS(t, UNSUPPORTED,
-                 g.call(g.handle, ops_flat(&input, g.far.at, SYMMEM_UINT8, 8),
-                        ops_flat(&out, g.own.at, SYMMEM_UINT8, 8 * (size_t)g.size), 0, 50, NULL));
+                 g.call(g.handle, FLAT(g.far.at, SYMMEM_UINT8, 8),
+                        FLAT(g.own.at, SYMMEM_UINT8, 8 * (size_t)g.size), 0, 50, NULL));
 }
 
 static void on_every_group_shape(struct tk *t, gather_fn call) {
@@ -200,21 +198,18 @@ TK_TEST(mmem, outputs_of_their_own, "SM-MMEM-08", .needs = MULTIMEM, .min_ranks 
 
 TK_TEST(mmem, no_outputs_in_a_capture, "SM-MMEM-08", .needs = MULTIMEM | SYMMEM_CAP_CAPTURE,
         .min_ranks = 2, .max_ranks = 2) {
-    struct ops_tensor input;
     DLManagedTensor *made = UNTOUCHED_TENSOR;
     symmem_graph *graph = NULL;
     if (!multicast_allowed(t))
         return;
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
-    (void)ops_flat(&input, ops_own(t, handle), SYMMEM_INT32, 16);
+    const DLTensor *input = FLAT(ops_own(t, handle), SYMMEM_INT32, 16);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
-    TK_FAILS(
-        t, CAPTURE,
-        symmem_multimem_one_shot_all_reduce(handle, &input.dl, SYMMEM_SUM, 0, 50, stream, &made));
-    TK_FAILS(
-        t, CAPTURE,
-        symmem_low_contention_all_gather_ce_multicast(handle, &input.dl, 0, 50, stream, &made));
+    TK_FAILS(t, CAPTURE,
+             symmem_multimem_one_shot_all_reduce(handle, input, SYMMEM_SUM, 0, 50, stream, &made));
+    TK_FAILS(t, CAPTURE,
+             symmem_low_contention_all_gather_ce_multicast(handle, input, 0, 50, stream, &made));
     TK_OK(t, symmem_stream_end_capture(stream, &graph));
     TK_OK(t, symmem_graph_destroy(graph));
     TK_CHECK(t, made == UNTOUCHED_TENSOR);
@@ -270,17 +265,15 @@ TK_TEST(mmem, gather_refusals, "SM-MMEM-03,SM-COLL-02,SM-COLL-03,SM-COLL-04", .n
 /* Multicast is forbidden: nobody waits, nothing is written. */
 TK_TEST(mmem, without_multicast, "SM-MMEM-06", .needs = MULTIMEM, .max_ranks = 3) {
     struct gather g;
-    struct ops_tensor input, all;
     symmem_context_options options = tk_options(t);
     options.multicast = 0;
     tk_reinit(t, &options);
     gather_init(t, &g, tk_world_group(t), NULL);
     area_upload(t, &g.own);
     area_upload(t, &g.far);
-    const DLTensor *in = ops_flat(&input, g.own.at, SYMMEM_FLOAT32, 16);
-    const DLTensor *out = ops_flat(&all, g.far.at, SYMMEM_FLOAT32, 16 * (size_t)g.size);
-    struct ops_tensor same;
-    const DLTensor *alike = ops_flat(&same, g.far.at, SYMMEM_FLOAT32, 16);
+    const DLTensor *in = FLAT(g.own.at, SYMMEM_FLOAT32, 16);
+    const DLTensor *out = FLAT(g.far.at, SYMMEM_FLOAT32, 16 * (size_t)g.size);
+    const DLTensor *alike = FLAT(g.far.at, SYMMEM_FLOAT32, 16);
     uint64_t begin_ms = tk_now_ms();
     TK_FAILS(t, UNSUPPORTED, symmem_multimem_all_reduce(g.handle, in, SYMMEM_SUM, 0, 0, NULL));
     TK_FAILS(t, UNSUPPORTED,

@@ -50,12 +50,10 @@ static void gather_once(struct tk *t, struct places *p, const struct gather *g) 
     move_fill(in->expected + in_at, bytes, p->rank, g->generation);
     area_upload(t, &p->own);
     area_upload(t, &p->far);
-    struct ops_tensor input, result;
-    bool held =
-        TK_OK(t, symmem_all_gather_out(
-                     p->handle, ops_flat(&input, in->at + in_at, g->dtype, g->count),
-                     ops_flat(&result, out->at + g->out_at, g->dtype, g->count * (size_t)p->size),
-                     (int32_t)g->generation % 3, p->limit_ms, NULL));
+    bool held = TK_OK(
+        t, symmem_all_gather_out(p->handle, FLAT(in->at + in_at, g->dtype, g->count),
+                                 FLAT(out->at + g->out_at, g->dtype, g->count * (size_t)p->size),
+                                 (int32_t)g->generation % 3, p->limit_ms, NULL));
     for (int32_t r = 0; r < p->size; r++)
         move_fill(out->expected + g->out_at + (size_t)r * bytes, bytes, r, g->generation);
     held = held && area_check(t, &p->own, "the block") && area_check(t, &p->far, "other memory");
@@ -125,14 +123,12 @@ TK_TEST(move, all_gather_large, "SM-MOVE-01", .needs = COLLECTIVES, .max_ranks =
     char *own = ops_own(t, handle), *far = tk_alloc(t, most * (size_t)t->world_size);
     uint8_t *host = tk_scratch(t, 2 * most);
     for (int i = 0; i < last; i++) {
-        struct ops_tensor input, out;
         size_t bytes = counts[i] * 4;
         move_fill(host, bytes, t->rank, (uint32_t)i);
         ops_upload(t, own, host, bytes);
-        TK_OK(t, symmem_all_gather_out(
-                     handle, ops_flat(&input, own, SYMMEM_FLOAT32, counts[i]),
-                     ops_flat(&out, far, SYMMEM_FLOAT32, counts[i] * (size_t)t->world_size), 0,
-                     LONG_MS, NULL));
+        TK_OK(t, symmem_all_gather_out(handle, FLAT(own, SYMMEM_FLOAT32, counts[i]),
+                                       FLAT(far, SYMMEM_FLOAT32, counts[i] * (size_t)t->world_size),
+                                       0, LONG_MS, NULL));
         for (int32_t r = 0; r < t->world_size; r++) {
             move_fill(host, bytes, r, (uint32_t)i);
             ops_download(t, host + most, far + (size_t)r * bytes, bytes);
@@ -234,7 +230,6 @@ TK_TEST(move, all_gather_places, "SM-MOVE-03,SM-COLL-03,SM-COLL-04", .needs = CO
 TK_TEST(move, all_gather_forms_differ, "SM-COLL-06", .needs = COLLECTIVES, .min_ranks = 2,
         .max_ranks = 3) {
     struct places p;
-    struct ops_tensor input, out;
     places_init(t, &p, tk_world_group(t));
     for (int32_t odd = 0; odd < p.size; odd++) {
         bool pulls = p.rank == odd;
@@ -242,9 +237,9 @@ TK_TEST(move, all_gather_forms_differ, "SM-COLL-06", .needs = COLLECTIVES, .min_
         area_upload(t, &p.far);
         TK_FAILS(t, MISMATCH,
                  symmem_all_gather_out(
-                     p.handle, ops_flat(&input, pulls ? p.own.at : p.far.at, SYMMEM_INT64, 9),
-                     ops_flat(&out, pulls ? p.far.at : p.own.at, SYMMEM_INT64, 9 * (size_t)p.size),
-                     0, p.limit_ms, NULL));
+                     p.handle, FLAT(pulls ? p.own.at : p.far.at, SYMMEM_INT64, 9),
+                     FLAT(pulls ? p.far.at : p.own.at, SYMMEM_INT64, 9 * (size_t)p.size), 0,
+                     p.limit_ms, NULL));
         area_check(t, &p.own, "the block after a mismatch");
         area_check(t, &p.far, "other memory after a mismatch");
     }
@@ -256,13 +251,11 @@ TK_TEST(move, all_gather_forms_differ, "SM-COLL-06", .needs = COLLECTIVES, .min_
 static void broadcast_once(struct tk *t, struct places *p, symmem_dtype dtype, size_t count,
                            size_t at, int32_t root, uint32_t generation) {
     size_t bytes = count * symmem_dtype_size(dtype);
-    struct ops_tensor tensor;
     area_clear(&p->own);
     move_fill(p->own.expected + at, bytes, p->rank, generation);
     area_upload(t, &p->own);
-    bool held =
-        TK_OK(t, symmem_broadcast(p->handle, ops_flat(&tensor, p->own.at + at, dtype, count), root,
-                                  (int32_t)generation % 3, p->limit_ms, NULL));
+    bool held = TK_OK(t, symmem_broadcast(p->handle, FLAT(p->own.at + at, dtype, count), root,
+                                          (int32_t)generation % 3, p->limit_ms, NULL));
     move_fill(p->own.expected + at, bytes, root, generation);
     held = held && area_check(t, &p->own, "the block");
     TK_CHECK_MSG(t, held, "%zu %s at byte %zu from rank %d", count, symmem_dtype_name(dtype), at,

@@ -76,11 +76,10 @@ static bool exchange_expect(struct tk *t, struct exchange *x, size_t width, size
 static symmem_status exchange_run(const struct exchange *x, symmem_dtype dtype, size_t in_at,
                                   size_t out_at, const size_t *in_splits, const size_t *out_splits,
                                   symmem_stream *stream) {
-    struct ops_tensor input, out;
     return symmem_all_to_all_out(
-        x->handle, ops_flat(&input, x->own.at + in_at, dtype, sum_of(x->in_splits, x->size)),
-        in_splits, ops_flat(&out, x->far.at + out_at, dtype, sum_of(x->out_splits, x->size)),
-        out_splits, x->channel, x->limit_ms, stream);
+        x->handle, FLAT(x->own.at + in_at, dtype, sum_of(x->in_splits, x->size)), in_splits,
+        FLAT(x->far.at + out_at, dtype, sum_of(x->out_splits, x->size)), out_splits, x->channel,
+        x->limit_ms, stream);
 }
 
 /* --- what comes out --------------------------------------------------------------------------- */
@@ -166,12 +165,12 @@ TK_TEST(move, all_to_all_splits_that_do_not_add_up, "SM-MOVE-06", .needs = COLLE
     size_t huge[MAX_RANKS] = {SIZE_MAX, sum_of(x.in_splits, x.size) + 1};
     if (x.size > 1)
         TK_FAILS(t, OVERFLOW, exchange_run(&x, SYMMEM_INT32, 0, 0, huge, x.out_splits, NULL));
-    struct ops_tensor input, out;
-    (void)ops_flat(&input, x.own.at, SYMMEM_INT32, 3 * (size_t)x.size + 1);
+    struct ops_tensor out;
+    const DLTensor *input = FLAT(x.own.at, SYMMEM_INT32, 3 * (size_t)x.size + 1);
     (void)ops_flat(&out, x.far.at, SYMMEM_INT32, 3 * (size_t)x.size);
     if (x.size > 1) {
         TK_FAILS(t, INVALID_ARGUMENT,
-                 symmem_all_to_all_out(x.handle, &input.dl, NULL, &out.dl, NULL, 0, 50, NULL));
+                 symmem_all_to_all_out(x.handle, input, NULL, &out.dl, NULL, 0, 50, NULL));
         TK_EQ_SIZE(t, (uint64_t)x.size, last_record().expected);
     }
     area_check(t, &x.own, "the block after refusals");

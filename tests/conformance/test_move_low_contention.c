@@ -38,13 +38,12 @@ TK_PORTED(test_low_contention_all_gather, "SM-MOVE-09", .needs = REACH, .max_ran
     char *out = tk_alloc(t, sizeof(values) * (size_t)t->world_size);
     const int64_t shape[2] = {ROWS, 64}, all[2] = {ROWS * (int64_t)t->world_size, 64};
     for (int symmetric = 0; symmetric < 2; symmetric++) {
-        struct ops_tensor input, result;
         for (int i = 0; i < COUNT; i++)
             values[i] = (float)(t->rank + 100 * symmetric);
         ops_upload(t, symmetric ? own : far, values, sizeof(values));
         TK_OK(t, symmem_low_contention_all_gather_out(
-                     handle, ops_shaped(&input, symmetric ? own : far, SYMMEM_FLOAT32, 2, shape),
-                     ops_shaped(&result, out, SYMMEM_FLOAT32, 2, all), 0, LONG_MS, NULL));
+                     handle, SHAPED(symmetric ? own : far, SYMMEM_FLOAT32, 2, shape),
+                     SHAPED(out, SYMMEM_FLOAT32, 2, all), 0, LONG_MS, NULL));
         for (int32_t r = 0; r < t->world_size; r++) {
             for (int i = 0; i < COUNT; i++)
                 values[i] = (float)(r + 100 * symmetric);
@@ -145,7 +144,6 @@ TK_TEST(move, low_contention_forms_differ, "SM-COLL-06",
         .needs = REACH | SYMMEM_CAP_COLLECTIVES, /* others need not compare calls */
         .min_ranks = 2, .max_ranks = 3) {
     struct gather g;
-    struct ops_tensor input, out;
     gather_init(t, &g, tk_world_group(t));
     move_fill(g.far.expected, AREA_BYTES, g.rank, 1);
     area_upload(t, &g.own);
@@ -154,9 +152,8 @@ TK_TEST(move, low_contention_forms_differ, "SM-COLL-06",
         char *in = g.rank == odd ? g.far.at + AREA_BYTES / 2 : g.own.at;
         TK_FAILS(t, MISMATCH,
                  symmem_low_contention_all_gather_out(
-                     g.handle, ops_flat(&input, in, SYMMEM_INT32, 32),
-                     ops_flat(&out, g.far.at, SYMMEM_INT32, 32 * (size_t)g.size), 0, g.limit_ms,
-                     NULL));
+                     g.handle, FLAT(in, SYMMEM_INT32, 32),
+                     FLAT(g.far.at, SYMMEM_INT32, 32 * (size_t)g.size), 0, g.limit_ms, NULL));
         TK_EQ_STR(t, "low_contention_all_gather_out", last_record().operation);
         TK_CHECK(t, !info_of(t, g.handle).poisoned);
     }
@@ -169,10 +166,9 @@ TK_TEST(move, low_contention_forms_differ, "SM-COLL-06",
 
 static symmem_status gather_words(const struct gather *g, uint32_t limit_ms,
                                   symmem_stream *stream) {
-    struct ops_tensor input, out;
-    return symmem_low_contention_all_gather_out(
-        g->handle, ops_flat(&input, g->own.at, SYMMEM_INT32, 32),
-        ops_flat(&out, g->far.at, SYMMEM_INT32, 32 * (size_t)g->size), 2, limit_ms, stream);
+    return symmem_low_contention_all_gather_out(g->handle, FLAT(g->own.at, SYMMEM_INT32, 32),
+                                                FLAT(g->far.at, SYMMEM_INT32, 32 * (size_t)g->size),
+                                                2, limit_ms, stream);
 }
 
 /* So long that the others, who begin together, are all there before it is over. */

@@ -122,7 +122,6 @@ TK_TEST(ops_refused, foreign_streams, "SM-STREAM-16", .needs = COLLECTIVES | SYM
     symmem_context_options options;
     symmem_context *alone = NULL;
     symmem_stream *theirs = NULL;
-    struct ops_tensor src;
     symmem_context_options_init(&options);
     options.rank = 0;
     options.world_size = 1;
@@ -136,9 +135,9 @@ TK_TEST(ops_refused, foreign_streams, "SM-STREAM-16", .needs = COLLECTIVES | SYM
         if (ops_can(desk, row))
             REFUSED_IF(set.call.stream = theirs, INVALID_ARGUMENT);
     }
-    (void)ops_flat(&src, desk->far, SYMMEM_FLOAT32, 1);
+    const DLTensor *src = FLAT(desk->far, SYMMEM_FLOAT32, 1);
     if (desk->multicast)
-        TK_FAILS(t, INVALID_ARGUMENT, symmem_memcpy_to_multicast(desk->handle, 0, &src.dl, theirs));
+        TK_FAILS(t, INVALID_ARGUMENT, symmem_memcpy_to_multicast(desk->handle, 0, src, theirs));
     ops_untouched(t, desk, 1, "refused calls");
     TK_OK(t, symmem_stream_destroy(theirs));
     symmem_context_free(alone);
@@ -147,13 +146,12 @@ TK_TEST(ops_refused, foreign_streams, "SM-STREAM-16", .needs = COLLECTIVES | SYM
 TK_TEST(ops_refused, finalised_handles, "SM-CONTEXT-05", .needs = COLLECTIVES,
         .max_ranks = OPS_MAX_RANKS) {
     struct ops_desk own = ops_desk_begin(t), *desk = &own;
-    struct ops_tensor src;
     tk_out_of_band_barrier(t);
     TK_OK(t, symmem_finalize(t->context));
     for (int i = 0; i < OPS_ROWS; i++) {
         const struct ops_row *row = &ops_rows[i];
         REFUSED_IF((void)0, NOT_INITIALISED);
     }
-    (void)ops_flat(&src, desk->far, SYMMEM_FLOAT32, 1);
-    TK_FAILS(t, NOT_INITIALISED, symmem_memcpy_to_multicast(desk->handle, 0, &src.dl, NULL));
+    const DLTensor *src = FLAT(desk->far, SYMMEM_FLOAT32, 1);
+    TK_FAILS(t, NOT_INITIALISED, symmem_memcpy_to_multicast(desk->handle, 0, src, NULL));
 }

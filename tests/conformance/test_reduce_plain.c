@@ -68,11 +68,10 @@ TK_TEST(reduce_plain, random_sequence, "SM-REDUCE-14", .needs = COLLECTIVES | SY
 
 static symmem_status run(const struct reduce_desk *desk, size_t count, bool in_place,
                          uint32_t limit_ms) {
-    struct ops_tensor input, out;
     char *at = in_place ? desk->own : desk->input, *to = in_place ? desk->own : desk->out;
-    return symmem_all_reduce(
-        desk->handle, ops_flat(&input, at + REDUCE_MARGIN, SYMMEM_FLOAT32, count), SYMMEM_SUM,
-        ops_flat(&out, to + REDUCE_MARGIN, SYMMEM_FLOAT32, count), 0, limit_ms, desk->stream);
+    return symmem_all_reduce(desk->handle, FLAT(at + REDUCE_MARGIN, SYMMEM_FLOAT32, count),
+                             SYMMEM_SUM, FLAT(to + REDUCE_MARGIN, SYMMEM_FLOAT32, count), 0,
+                             limit_ms, desk->stream);
 }
 
 /* The others have arrived once, before they failed, and no more since: so not twice. */

@@ -70,11 +70,9 @@ TK_TEST(reduce_small, left_behind, "SM-COLL-01", .needs = COLLECTIVES, .min_rank
 
 static symmem_status run_small(const struct reduce_desk *desk, size_t count, uint32_t limit_ms,
                                symmem_stream *stream) {
-    struct ops_tensor input, out;
-    return symmem_all_reduce(
-        desk->handle, ops_flat(&input, desk->input + REDUCE_MARGIN, SYMMEM_FLOAT32, count),
-        SYMMEM_SUM, ops_flat(&out, desk->out + REDUCE_MARGIN, SYMMEM_FLOAT32, count), 0, limit_ms,
-        stream);
+    return symmem_all_reduce(desk->handle, FLAT(desk->input + REDUCE_MARGIN, SYMMEM_FLOAT32, count),
+                             SYMMEM_SUM, FLAT(desk->out + REDUCE_MARGIN, SYMMEM_FLOAT32, count), 0,
+                             limit_ms, stream);
 }
 
 TK_TEST(reduce_small, without_a_rank, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES,
@@ -151,15 +149,13 @@ TK_TEST(reduce_small, captured, "SM-REDUCE-15",
         .needs = COLLECTIVES | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE) {
     enum { COUNT = 500, LAUNCHES = 5 };
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
-    struct ops_tensor input, out;
     char *in = desk.input + REDUCE_MARGIN, *results = tk_alloc(t, (size_t)3 * COUNT * 4);
     desk.stream = tk_stream(t);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(desk.stream));
     for (size_t i = 0; i < 3; i++)
-        TK_OK(t, symmem_all_reduce(desk.handle, ops_flat(&input, in, SYMMEM_FLOAT32, COUNT),
-                                   SYMMEM_SUM,
-                                   ops_flat(&out, results + i * COUNT * 4, SYMMEM_FLOAT32, COUNT),
-                                   0, desk.limit_ms, desk.stream));
+        TK_OK(t, symmem_all_reduce(desk.handle, FLAT(in, SYMMEM_FLOAT32, COUNT), SYMMEM_SUM,
+                                   FLAT(results + i * COUNT * 4, SYMMEM_FLOAT32, COUNT), 0,
+                                   desk.limit_ms, desk.stream));
     symmem_graph *graph = tk_end_capture(t, desk.stream);
     for (uint32_t launch = 0; launch < LAUNCHES; launch++) {
         struct reduce_data data;

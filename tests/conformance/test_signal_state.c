@@ -70,10 +70,9 @@ enum { CHANNEL = 2, SPOILT = 0xDEAD, MOST_WORDS = 64 };
 /* Every word of rank 0's state holds what no protocol knows. */
 static void all_is_spoilt(struct tk *t, symmem_handle *handle) {
     if (t->rank == 0) {
-        struct ops_tensor state;
         int64_t words = (int64_t)(seen.bytes / 4);
-        (void)ops_flat(&state, seen.state, SYMMEM_UINT32, (size_t)words);
-        TK_OK(t, symmem_memset32(t->context, &state.dl, 0, SPOILT, words, NULL));
+        const DLTensor *state = FLAT(seen.state, SYMMEM_UINT32, (size_t)words);
+        TK_OK(t, symmem_memset32(t->context, state, 0, SPOILT, words, NULL));
         symmem_status status = symmem_wait_signal(handle, t->last, CHANNEL, 200, NULL);
         TK_CHECK_MSG(
             t, status == SYMMEM_CORRUPT || status == SYMMEM_TIMEOUT || status == SYMMEM_POISONED,
@@ -118,9 +117,8 @@ static void slot_is_spoilt(struct tk *t, symmem_handle *handle, bool put, const 
                            int count) {
     const int32_t source = t->last;
     for (int i = 0; t->rank == 0 && i < count; i++) {
-        struct ops_tensor word;
-        (void)ops_flat(&word, (char *)seen.state + 4 * slots[i], SYMMEM_UINT32, 1);
-        TK_OK(t, symmem_memset32(t->context, &word.dl, 0, SPOILT, 1, NULL));
+        const DLTensor *word = FLAT((char *)seen.state + 4 * slots[i], SYMMEM_UINT32, 1);
+        TK_OK(t, symmem_memset32(t->context, word, 0, SPOILT, 1, NULL));
     }
     tk_out_of_band_barrier(t);
     if (t->rank == (put ? source : 0)) {

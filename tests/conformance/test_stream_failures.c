@@ -15,9 +15,8 @@ static bool has_collectives(const struct tk *t) {
 /* A collective on `channel` that needs all of the handle's ranks. */
 static void enqueue_broadcast(struct tk *t, symmem_handle *handle, int32_t channel,
                               uint32_t limit_ms, symmem_stream *stream) {
-    struct ops_tensor tensor;
-    (void)ops_flat(&tensor, ops_own(t, handle), SYMMEM_INT32, 16);
-    TK_OK(t, symmem_broadcast(handle, &tensor.dl, 0, channel, limit_ms, stream));
+    const DLTensor *tensor = FLAT(ops_own(t, handle), SYMMEM_INT32, 16);
+    TK_OK(t, symmem_broadcast(handle, tensor, 0, channel, limit_ms, stream));
 }
 
 /* --- what a failure leaves alone -------------------------------------------------------------- */

@@ -66,13 +66,12 @@ TK_TEST(writers, joined_before_a_collective, "SM-COLL-01", .needs = COLLECTIVES,
     size_t size = (size_t)t->world_size;
     uint32_t words[WORDS], *got = tk_scratch(t, size * sizeof(words));
     char *own = ops_own(t, handle), *out = tk_alloc(t, size * sizeof(words));
-    struct ops_tensor input, output;
     for (uint32_t g = 1; g <= ROUNDS; g++) {
         if (!write_by_threads(t, handle, t->next, words, g))
             break;
-        if (!TK_OK(t, symmem_all_gather_out(handle, ops_flat(&input, own, SYMMEM_UINT32, WORDS),
-                                            ops_flat(&output, out, SYMMEM_UINT32, WORDS * size), 0,
-                                            LONG_MS, NULL)))
+        if (!TK_OK(t,
+                   symmem_all_gather_out(handle, FLAT(own, SYMMEM_UINT32, WORDS),
+                                         FLAT(out, SYMMEM_UINT32, WORDS * size), 0, LONG_MS, NULL)))
             break;
         ops_download(t, got, out, size * sizeof(words));
         for (int32_t r = 0; r < t->world_size; r++) { /* what rank r put in came from before it */
@@ -183,7 +182,6 @@ static void gather_odd_chunks(struct tk *t, gather_fn gather) {
     symmem_handle *handle = tk_handle(t, AREA_BYTES, tk_world_group(t));
     size_t size = (size_t)t->world_size;
     struct area area;
-    struct ops_tensor input, out;
     area_init(&area, ops_own(t, handle), AREA_BYTES);
     for (uint32_t i = 0; i < sizeof(counts) / sizeof(counts[0]) && !tk_failed(t); i++) {
         size_t bytes = counts[i];
@@ -192,9 +190,9 @@ static void gather_odd_chunks(struct tk *t, gather_fn gather) {
         area_clear(&area);
         move_fill(area.expected + IN_AT, bytes, t->rank, i);
         area_upload(t, &area);
-        TK_REQUIRE_OK(t, gather(handle, ops_flat(&input, area.at + IN_AT, SYMMEM_UINT8, bytes),
-                                ops_flat(&out, area.at + OUT_AT, SYMMEM_UINT8, bytes * size), 0,
-                                LONG_MS, NULL));
+        TK_REQUIRE_OK(t,
+                      gather(handle, FLAT(area.at + IN_AT, SYMMEM_UINT8, bytes),
+                             FLAT(area.at + OUT_AT, SYMMEM_UINT8, bytes * size), 0, LONG_MS, NULL));
         for (int32_t r = 0; r < t->world_size; r++)
             move_fill(area.expected + OUT_AT + (size_t)r * bytes, bytes, r, i);
         area_check(t, &area, "chunks of an odd size");
