@@ -64,8 +64,13 @@ struct tk_case {
     const char *name;         /* "area.what_it_shows", unique; one word: no blank, no comma */
     const char *requirements; /* "SM-A-01,SM-B-02" */
     uint64_t needs;           /* SYMMEM_CAP_ bits, all of them; else skipped */
-    int min_ranks;            /* 0 counts as 1 */
-    int max_ranks; /* 0: no limit. With more ranks the case runs on the first max_ranks */
+    union {
+        int ranks[2]; /* at least, at most */
+        struct {
+            int min_ranks; /* 0 counts as 1 */
+            int max_ranks; /* 0: no limit. With more ranks the case runs on the first max_ranks */
+        };
+    };
     unsigned flags;
     unsigned timeout_s; /* 0: 20 */
     tk_body_fn body;

@@ -145,8 +145,8 @@ static void refuse_environment(struct tk *t, const char *text, symmem_status exp
 
 /* All ranks begin with the environment's table; one of them then sets it by the call, and it is the
  * same; and then one that differs in the last entry. */
-TK_TEST(all_reduce, table_of_the_environment, "SM-REDUCE-16", .needs = COLLECTIVES, .min_ranks = 2,
-        .max_ranks = 3, .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT) {
+TK_TEST(all_reduce, table_of_the_environment, "SM-REDUCE-16", .needs = COLLECTIVES, .ranks = {2, 3},
+        .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT) {
     enum { MANY = SYMMEM_ALL_REDUCE_MAX_ENTRIES };
     static const char *const wrong[] = {
         "x",
@@ -197,8 +197,7 @@ enum difference {
 
 /* One rank's table or kind of memory is another's: refused on every rank, even where the choice is
  * the same. Between private tensors it makes no difference what is in place. */
-TK_TEST(all_reduce, ranks_choose_alike, "SM-REDUCE-12", .needs = COLLECTIVES, .min_ranks = 2,
-        .max_ranks = 3) {
+TK_TEST(all_reduce, ranks_choose_alike, "SM-REDUCE-12", .needs = COLLECTIVES, .ranks = {2, 3}) {
     enum { COUNT = 40 };
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 4 * COUNT);
     struct ops_tensor out;
@@ -340,8 +339,8 @@ TK_TEST(all_reduce, copy_arguments, "SM-REDUCE-04,SM-COLL-04", .needs = COLLECTI
 }
 
 /* Empty tensors, with data on some ranks and without on others, are one and the same call. */
-TK_TEST(all_reduce, empty_with_and_without_data, "SM-COLL-07", .needs = COLLECTIVES, .min_ranks = 2,
-        .max_ranks = 3) {
+TK_TEST(all_reduce, empty_with_and_without_data, "SM-COLL-07", .needs = COLLECTIVES,
+        .ranks = {2, 3}) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 64);
     uint32_t ms = desk.limit_ms;
     for (int32_t without = 0; without < 4; without++) {

@@ -35,7 +35,7 @@ static void *allocate(struct tk *t, size_t bytes) {
 
 /* --- requirements ----------------------------------------------------------------------------- */
 
-TK_TEST(alloc, is_local, "SM-ALLOC-01", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(alloc, is_local, "SM-ALLOC-01", .ranks = {2, 4}) {
     for (int32_t rank = 0; rank < t->world_size; rank++) {
         if (rank == t->rank) /* the others make no call until it is through */
             TK_OK(t, symmem_free(t->context, allocate(t, 1000)));

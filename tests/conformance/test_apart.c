@@ -177,8 +177,7 @@ static void refused(scene *s, symmem_call_kind kind) {
         TK_EQ_INT(t, 0xEE, ((unsigned char *)s->data)[i]);
 }
 
-TK_TEST(apart, without_a_way, "SM-COLL-16", .min_ranks = 2, .max_ranks = 2,
-        .flags = TK_NO_BACKEND) {
+TK_TEST(apart, without_a_way, "SM-COLL-16", .ranks = {2, 2}, .flags = TK_NO_BACKEND) {
     scene s;
     begin(t, &s, fake_of_two(t, false));
     for (int kind = SYMMEM_CALL_ONE_SHOT_ALL_REDUCE; kind <= SYMMEM_CALL_ALL_TO_ALL; kind++)
@@ -188,8 +187,7 @@ TK_TEST(apart, without_a_way, "SM-COLL-16", .min_ranks = 2, .max_ranks = 2,
     end(&s);
 }
 
-TK_TEST(apart, by_the_backends_way, "SM-COLL-16", .min_ranks = 2, .max_ranks = 2,
-        .flags = TK_NO_BACKEND) {
+TK_TEST(apart, by_the_backends_way, "SM-COLL-16", .ranks = {2, 2}, .flags = TK_NO_BACKEND) {
     scene s;
     begin(t, &s, fake_of_two(t, true));
     for (int kind = SYMMEM_CALL_ONE_SHOT_ALL_REDUCE; kind <= SYMMEM_CALL_ALL_TO_ALL; kind++) {
@@ -208,8 +206,7 @@ TK_TEST(apart, by_the_backends_way, "SM-COLL-16", .min_ranks = 2, .max_ranks = 2
 
 /* One rank's call fails; a reset fails before it resets that rank's state; another one goes well,
  * and then one of a handle that nothing is wrong with. */
-TK_TEST(apart, reset_tells_all_ranks, "SM-COLL-17", .min_ranks = 2, .max_ranks = 2,
-        .flags = TK_NO_BACKEND) {
+TK_TEST(apart, reset_tells_all_ranks, "SM-COLL-17", .ranks = {2, 2}, .flags = TK_NO_BACKEND) {
     scene s;
     begin(t, &s, fake_of_two(t, true));
     TK_OK(t, symmem_handle_reset(s.handle, LIMIT_MS));

@@ -49,7 +49,7 @@ static void fail_in_rendezvous(struct tk *t, const char *step, int32_t odd) {
     tk_free(t, ptr);
 }
 
-TK_TEST(rendezvous, failure_in_backend, "SM-RDV-10,SM-CONTEXT-09", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(rendezvous, failure_in_backend, "SM-RDV-10,SM-CONTEXT-09", .ranks = {2, 4}) {
     static const char *const steps[] = {"alloc.create", "alloc.backing", "alloc.map", "export",
                                         "import.map"};
     for (int i = 0; i < (int)(sizeof(steps) / sizeof(steps[0])); i++)
@@ -86,7 +86,7 @@ static void say_nothing(void *arg, const char *text) {
 }
 
 TK_TEST(multicast, failure_on_one_rank, "SM-MCAST-05,SM-MCAST-02", .needs = SYMMEM_CAP_MULTICAST,
-        .min_ranks = 2, .max_ranks = 4) {
+        .ranks = {2, 4}) {
     static const char *const steps[] = {"multicast.create", "multicast.attach", "multicast.bind"};
     symmem_context_options options = tk_options(t);
     bool supported = false;

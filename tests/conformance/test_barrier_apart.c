@@ -43,7 +43,7 @@ static void independent(struct tk *t, symmem_handle *held, int32_t held_channel,
     TK_EQ_INT(t, SYMMEM_OK, side.status);
 }
 
-TK_TEST(barrier, channels_are_independent, "SM-BARRIER-05", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(barrier, channels_are_independent, "SM-BARRIER-05", .ranks = {2, 4}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     int32_t last = info_of(t, handle).channel_count - 1;
     independent(t, handle, 0, handle, 1);
@@ -51,7 +51,7 @@ TK_TEST(barrier, channels_are_independent, "SM-BARRIER-05", .min_ranks = 2, .max
     independent(t, handle, 0, handle, last);
 }
 
-TK_TEST(barrier, handles_are_independent, "SM-BARRIER-05", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(barrier, handles_are_independent, "SM-BARRIER-05", .ranks = {2, 4}) {
     symmem_handle *first = tk_handle(t, 64, tk_world_group(t));
     symmem_handle *second = tk_handle(t, 64, tk_world_group(t));
     independent(t, first, 0, second, 0);
@@ -59,7 +59,7 @@ TK_TEST(barrier, handles_are_independent, "SM-BARRIER-05", .min_ranks = 2, .max_
 }
 
 /* Two groups of the same ranks over one block. */
-TK_TEST(barrier, groups_are_independent, "SM-BARRIER-05", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(barrier, groups_are_independent, "SM-BARRIER-05", .ranks = {2, 4}) {
     int32_t *ranks = tk_scratch(t, (size_t)t->world_size * sizeof(*ranks));
     for (int32_t i = 0; i < t->world_size; i++)
         ranks[i] = i;
@@ -115,8 +115,8 @@ TK_PORTED(test_builtin_ops_leave_signal_pad_alone, "SM-BARRIER-07,SM-HANDLE-09",
 /* PyTorch shares one internal pad between allocations; here each block has its own, and the user's
  * pads of two allocations differ and stay as filled under 100 barriers on two streams. */
 TK_PORTED(test_internal_signal_pad_shared_across_allocations,
-          "SM-BARRIER-07,SM-HANDLE-09,SM-HANDLE-11", .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2,
-          .max_ranks = 4, .flags = TK_WRITES_PADS) {
+          "SM-BARRIER-07,SM-HANDLE-09,SM-HANDLE-11", .needs = SYMMEM_CAP_STREAMS, .ranks = {2, 4},
+          .flags = TK_WRITES_PADS) {
     symmem_handle *handles[2];
     symmem_stream *streams[2];
     void *const *pads[2] = {NULL, NULL};

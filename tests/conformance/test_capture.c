@@ -149,7 +149,7 @@ static void replay_holding(struct tk *t, struct captured *c, int32_t held, uint6
 }
 
 TK_TEST(capture, barrier_synchronises_in_every_replay, "SM-STREAM-09", .needs = CAPTURE,
-        .min_ranks = 2, .max_ranks = 4) {
+        .ranks = {2, 4}) {
     struct captured c = captured_begin(t, 64);
     symmem_graph *twin = NULL;
     symmem_handle *other = tk_handle(t, 64, tk_world_group(t));
@@ -320,7 +320,7 @@ TK_TEST(capture, misuse_is_refused, "SM-STREAM-13", .needs = CAPTURE, .max_ranks
 }
 
 TK_TEST(capture, failure_in_a_launch_is_reported, "SM-STREAM-15,SM-TIMEOUT-14", .needs = CAPTURE,
-        .min_ranks = 2, .max_ranks = 2) {
+        .ranks = {2, 2}) {
     for (int op = 0; op < OP_COUNT; op++) {
         struct captured c = captured_begin(t, 64);
         if (t->rank == 0) {

@@ -50,7 +50,7 @@ static void slow_end(struct tk *t) {
 }
 
 TK_TEST(coll, one_limit_for_all_meetings, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES,
-        .min_ranks = 2, .max_ranks = 3) {
+        .ranks = {2, 3}) {
     enum { COUNT = 16 };
     const uint32_t limit_ms = tk_limit_ms(t, 600);
     const bool splits = (t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0;

@@ -207,7 +207,7 @@ static struct call odd_one(const struct bench *b, struct call c, uint64_t bits) 
 
 /* Programs of random calls, in which at some step one rank does another thing: that one fails on
  * all, and all others work. */
-TK_TEST(coll, one_rank_strays, "SM-COLL-06", .needs = COLLECTIVES, .min_ranks = 2, .max_ranks = 8,
+TK_TEST(coll, one_rank_strays, "SM-COLL-06", .needs = COLLECTIVES, .ranks = {2, 8},
         .timeout_s = 60) {
     struct bench b = bench_begin(t);
     int steps = tk_suite_is_long() ? 20000 : 400;
@@ -354,7 +354,7 @@ static void fail_in_every_way(struct tk *t, const struct bench *b, const struct 
     expect_sum(t, b, (uint32_t)(8 * c->kind));
 }
 
-TK_TEST(coll, fails_half_way, "SM-COLL-12", .needs = COLLECTIVES, .min_ranks = 2, .max_ranks = 8) {
+TK_TEST(coll, fails_half_way, "SM-COLL-12", .needs = COLLECTIVES, .ranks = {2, 8}) {
     struct bench b = bench_begin(t);
     int stride = tk_suite_is_long() ? 1 : 5;
     for (int kind = (int)(t->seed % (uint64_t)stride); kind < b.kinds; kind += stride) {

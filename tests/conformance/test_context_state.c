@@ -311,7 +311,7 @@ static void expect_point(struct tk *t, const char *point, symmem_status status) 
 }
 
 /* On the failing rank alone: what becomes of the others is the exchange's business. */
-TK_TEST(context_state, points_of_the_exchange, "SM-CONTEXT-09", .min_ranks = 2, .max_ranks = 3) {
+TK_TEST(context_state, points_of_the_exchange, "SM-CONTEXT-09", .ranks = {2, 3}) {
     static const char *const points[] = {"session.join.before", "session.join.published",
                                          "exchange.publish.before"};
     int passed = 0;
@@ -337,7 +337,7 @@ TK_TEST(context_state, points_of_the_exchange, "SM-CONTEXT-09", .min_ranks = 2, 
     TK_CHECK(t, t->rank != 0 || passed == 3);
 }
 
-TK_TEST(context_state, points_of_descriptors, "SM-CONTEXT-09", .min_ranks = 2, .max_ranks = 3) {
+TK_TEST(context_state, points_of_descriptors, "SM-CONTEXT-09", .ranks = {2, 3}) {
     static const char *const points[] = {"ipc.send.before", "ipc.send.after", "ipc.recv.after"};
     for (int i = 0; i < 3; i++) {
         symmem_group *group = NULL;

@@ -108,8 +108,7 @@ static void *wait_in_barrier(void *arg) {
 
 /* On all ranks but the last, a thread waits in a barrier for the last one, which enters only when
  * its meetings on the other group are over: nothing may hold these up. */
-TK_TEST(thread, rendezvous_beside_barriers, "SM-THREAD-01,SM-RDV-17", .min_ranks = 2,
-        .max_ranks = 4) {
+TK_TEST(thread, rendezvous_beside_barriers, "SM-THREAD-01,SM-RDV-17", .ranks = {2, 4}) {
     struct crowd waiter = {.t = t, .handle = tk_handle(t, 64, tk_world_group(t))};
     symmem_group *group = NULL;
     pthread_t thread;
@@ -161,8 +160,7 @@ static void *bring_up_groups(void *arg) {
     return NULL;
 }
 
-TK_TEST(thread, groups_in_threads, "SM-EXCHANGE-07,SM-RDV-17,SM-EXCHANGE-06", .min_ranks = 2,
-        .max_ranks = 4) {
+TK_TEST(thread, groups_in_threads, "SM-EXCHANGE-07,SM-RDV-17,SM-EXCHANGE-06", .ranks = {2, 4}) {
     enum { THREADS = 4 };
     struct crowd crowd[THREADS];
     pthread_t threads[THREADS];
@@ -200,8 +198,7 @@ static void *wait_for_the_lost(void *arg) {
 
 /* Each of a survivor's threads sits in another call that needs the rank that ends. */
 TK_TEST(peer_loss, every_blocked_thread_is_released, "SM-TIMEOUT-08,SM-THREAD-01,SM-TIMEOUT-14",
-        .min_ranks = 2, .max_ranks = 4, .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK,
-        .timeout_s = 30) {
+        .ranks = {2, 4}, .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK, .timeout_s = 30) {
     static const char *const names[PLACES] = {"barrier", "wait", "rendezvous", "gathering"};
     struct crowd crowd[PLACES];
     pthread_t threads[PLACES];

@@ -52,8 +52,8 @@ TK_TEST(device_memory, of_collectives, "SM-STREAM-25", .needs = COLLECTIVES | SY
     expect_far_untouched(t, far);
 }
 
-TK_TEST(device_memory, of_multicast, "SM-STREAM-25", .needs = SYMMEM_CAP_MULTICAST, .min_ranks = 2,
-        .max_ranks = 2) {
+TK_TEST(device_memory, of_multicast, "SM-STREAM-25", .needs = SYMMEM_CAP_MULTICAST,
+        .ranks = {2, 2}) {
     struct ops_desk desk = ops_desk_begin(t);
     char *far = desk.multicast ? far_memory(t) : NULL;
     if (far == NULL)

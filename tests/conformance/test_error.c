@@ -115,7 +115,7 @@ TK_TEST(error, records_of_stream_calls, "SM-ERROR-01", .needs = SYMMEM_CAP_STREA
 }
 
 /* The record of the group names the rank in that group's numbers. */
-TK_TEST(error, records_carry_the_group, "SM-ERROR-01", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(error, records_carry_the_group, "SM-ERROR-01", .ranks = {2, 4}) {
     int32_t reversed[8];
     symmem_group *group;
     symmem_error_record record;

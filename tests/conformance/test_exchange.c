@@ -63,8 +63,7 @@ TK_TEST(exchange, all_gather_of_every_size, "SM-EXCHANGE-01", .max_ranks = 4) {
         gather_and_compare(t, tk_world_group(t), sizes[i], (uint32_t)i);
 }
 
-TK_TEST(exchange, different_sizes_are_a_mismatch, "SM-EXCHANGE-02", .min_ranks = 2,
-        .max_ranks = 8) {
+TK_TEST(exchange, different_sizes_are_a_mismatch, "SM-EXCHANGE-02", .ranks = {2, 8}) {
     symmem_group *group = tk_world_group(t);
     int32_t step = t->world_size > 4 ? t->last : 1;
     uint8_t in[80] = {0}, *out = tk_scratch(t, 80 * (size_t)t->world_size);
@@ -103,8 +102,7 @@ TK_TEST(exchange, barrier_waits_for_everyone, "SM-EXCHANGE-03", .min_ranks = 2, 
 }
 
 /* The group's first collective call is a barrier as well. */
-TK_TEST(exchange, first_barrier_waits_for_everyone, "SM-EXCHANGE-03", .min_ranks = 2,
-        .max_ranks = 8) {
+TK_TEST(exchange, first_barrier_waits_for_everyone, "SM-EXCHANGE-03", .ranks = {2, 8}) {
     int32_t step = t->world_size > 4 ? t->last : 1;
     uint64_t round = 0;
     for (int32_t late = 0; late < t->world_size; late += step) {
@@ -195,7 +193,7 @@ TK_TEST(exchange, timeout_names_the_missing, "SM-EXCHANGE-04", .min_ranks = 2, .
     TK_OK(t, symmem_group_destroy(group));
 }
 
-TK_TEST(exchange, timeout_at_first_contact, "SM-EXCHANGE-04", .min_ranks = 2, .max_ranks = 8) {
+TK_TEST(exchange, timeout_at_first_contact, "SM-EXCHANGE-04", .ranks = {2, 8}) {
     const struct absence absences[] = {{0, 1}, {t->last, 1}, {0, t->last}};
     for (int i = 0; i < 3; i++) {
         symmem_group *group = NULL;
@@ -231,7 +229,7 @@ static void *exchange_in_thread(void *arg) {
     return NULL;
 }
 
-TK_TEST(exchange, overlapping_groups_in_threads, "SM-EXCHANGE-07", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(exchange, overlapping_groups_in_threads, "SM-EXCHANGE-07", .ranks = {2, 4}) {
     enum { GROUPS = 3 };
     int32_t ranks[GROUPS][8], counts[GROUPS] = {t->world_size, t->last, t->world_size};
     struct exchanger exchangers[GROUPS];
@@ -271,7 +269,7 @@ static int writes_of_barriers(struct tk *t, symmem_group *group, struct counting
 }
 
 /* Which rank combines what the others wrote may vary; the sum over the ranks tells the growth. */
-TK_TEST(exchange, store_writes_are_constant, "SM-EXCHANGE-08", .min_ranks = 3, .max_ranks = 16) {
+TK_TEST(exchange, store_writes_are_constant, "SM-EXCHANGE-08", .ranks = {3, 16}) {
     const int32_t pair[] = {0, 1};
     struct counting_store *counting = counting_store_begin(t->store);
     symmem_store *store = NULL;

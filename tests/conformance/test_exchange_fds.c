@@ -82,7 +82,7 @@ TK_TEST(exchange_fds, broadcast, "SM-EXCHANGE-06", .max_ranks = 4) {
 }
 
 /* Once round the ring, then in the other direction, several on the way at once. */
-TK_TEST(exchange_fds, pairwise, "SM-EXCHANGE-06", .min_ranks = 2, .max_ranks = 8) {
+TK_TEST(exchange_fds, pairwise, "SM-EXCHANGE-06", .ranks = {2, 8}) {
     symmem_group *group = tk_world_group(t);
     int own[2], fd = -2;
     own[0] = open_own_file(t, t->rank);
@@ -108,7 +108,7 @@ TK_TEST(exchange_fds, pairwise, "SM-EXCHANGE-06", .min_ranks = 2, .max_ranks = 8
 }
 
 /* After a failed call numbers begin anew, and what nobody took before it is not taken later. */
-TK_TEST(exchange_fds, pairwise_starts_afresh, "SM-EXCHANGE-06", .min_ranks = 2, .max_ranks = 2) {
+TK_TEST(exchange_fds, pairwise_starts_afresh, "SM-EXCHANGE-06", .ranks = {2, 2}) {
     symmem_group *group = tk_world_group(t);
     int own[3], fd = -2;
     for (int i = 0; i < 3; i++)
@@ -136,7 +136,7 @@ TK_TEST(exchange_fds, pairwise_starts_afresh, "SM-EXCHANGE-06", .min_ranks = 2, 
 }
 
 /* What the third rank sent first is not what the second is asked for. */
-TK_TEST(exchange_fds, sources_are_told_apart, "SM-EXCHANGE-06", .min_ranks = 3, .max_ranks = 3) {
+TK_TEST(exchange_fds, sources_are_told_apart, "SM-EXCHANGE-06", .ranks = {3, 3}) {
     symmem_group *group = tk_world_group(t);
     int own, fd = -2;
     own = open_own_file(t, t->rank);
@@ -155,8 +155,7 @@ TK_TEST(exchange_fds, sources_are_told_apart, "SM-EXCHANGE-06", .min_ranks = 3, 
     close_checked(t, own);
 }
 
-TK_TEST(exchange_fds, pairwise_is_in_range, "SM-EXCHANGE-06,SM-ERROR-04", .min_ranks = 2,
-        .max_ranks = 4) {
+TK_TEST(exchange_fds, pairwise_is_in_range, "SM-EXCHANGE-06,SM-ERROR-04", .ranks = {2, 4}) {
     symmem_group *group = tk_world_group(t);
     int fd = -2;
     TK_REQ(t, "SM-EXCHANGE-06");
@@ -172,7 +171,7 @@ TK_TEST(exchange_fds, pairwise_is_in_range, "SM-EXCHANGE-06,SM-ERROR-04", .min_r
 }
 
 /* Nobody takes what is sent: sooner or later there is no room, which must not last for ever. */
-TK_TEST(exchange_fds, nobody_receives, "SM-EXCHANGE-04", .min_ranks = 2, .max_ranks = 2) {
+TK_TEST(exchange_fds, nobody_receives, "SM-EXCHANGE-04", .ranks = {2, 2}) {
     enum { MORE_THAN_FITS = 3000 };
     symmem_group *group = tk_world_group(t);
     symmem_status status = SYMMEM_OK;
@@ -232,7 +231,7 @@ static symmem_status pass_in(struct tk *t, symmem_store *store, const char *dire
     return status;
 }
 
-TK_TEST(exchange_fds, socket_path_too_long, "SM-EXCHANGE-09", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(exchange_fds, socket_path_too_long, "SM-EXCHANGE-09", .ranks = {2, 4}) {
     char path[512];
     symmem_context *context = NULL;
     memset(path, 'd', sizeof(path));
@@ -252,7 +251,7 @@ static void short_directory(struct tk *t, char *path, size_t capacity, const cha
 }
 
 /* Everything of it is done as an ordinary user, since nothing is forbidden to root. */
-TK_TEST(exchange_fds, socket_directory_permission, "SM-EXCHANGE-09", .min_ranks = 2, .max_ranks = 4,
+TK_TEST(exchange_fds, socket_directory_permission, "SM-EXCHANGE-09", .ranks = {2, 4},
         .flags = TK_PROCESS_ONLY) {
     char top[64], good[80], bad[80], keys[80];
     symmem_status made = SYMMEM_OK, in_good = SYMMEM_OK, in_bad = SYMMEM_OK;
@@ -292,7 +291,7 @@ TK_TEST(exchange_fds, socket_directory_permission, "SM-EXCHANGE-09", .min_ranks 
     }
 }
 
-TK_TEST(exchange_fds, sockets_are_private_and_go, "SM-EXCHANGE-09", .min_ranks = 2, .max_ranks = 4,
+TK_TEST(exchange_fds, sockets_are_private_and_go, "SM-EXCHANGE-09", .ranks = {2, 4},
         .flags = TK_PROCESS_ONLY) {
     char path[80];
     symmem_context *context = NULL;

@@ -10,8 +10,8 @@
 
 /* One gathering after the other, of another size and content each time, while one rank is still
  * about to read the one before. */
-TK_TEST(exchange_skew, slow_readers_read_their_round, "SM-EXCHANGE-01", .min_ranks = 2,
-        .max_ranks = 4, .timeout_s = 60) {
+TK_TEST(exchange_skew, slow_readers_read_their_round, "SM-EXCHANGE-01", .ranks = {2, 4},
+        .timeout_s = 60) {
     enum { ROUNDS = 16, MOST = 700 };
     static const char *const points[] = {"exchange.wait.before", "exchange.done",
                                          "exchange.publish.after"};
@@ -139,8 +139,7 @@ static void one_trouble(struct tk *t, enum trouble trouble, int nth) {
     symmem_store_close(faulty.inner);
 }
 
-TK_TEST(exchange_skew, unreliable_stores, "SM-EXCHANGE-10", .min_ranks = 2, .max_ranks = 4,
-        .timeout_s = 60) {
+TK_TEST(exchange_skew, unreliable_stores, "SM-EXCHANGE-10", .ranks = {2, 4}, .timeout_s = 60) {
     for (int nth = 1; nth <= 5; nth++) {
         one_trouble(t, LOST, nth);
         one_trouble(t, nth % 2 ? TWICE : LATE, nth);
@@ -202,8 +201,7 @@ static void stick_at(struct tk *t, struct stuck *stuck, const char *point) {
     TK_OK(t, symmem_barrier(after, 0, LONG_MS, NULL));
 }
 
-TK_TEST(exchange_skew, stuck_at_each_step, "SM-RDV-21", .min_ranks = 2, .max_ranks = 4,
-        .timeout_s = 60) {
+TK_TEST(exchange_skew, stuck_at_each_step, "SM-RDV-21", .ranks = {2, 4}, .timeout_s = 60) {
     static const char *const points[] = {
         "rendezvous.metadata.before",   "exchange.publish.after",
         "rendezvous.metadata.after",    "ipc.send.before",
@@ -223,8 +221,7 @@ TK_TEST(exchange_skew, stuck_at_each_step, "SM-RDV-21", .min_ranks = 2, .max_ran
 /* --- waiting ---------------------------------------------------------------------------------- */
 
 /* While a rank is late the others sleep in the store; they do not ask it again and again. */
-TK_TEST(exchange_skew, waiting_is_not_polling, "SM-EXCHANGE-11", .min_ranks = 2, .max_ranks = 4,
-        .timeout_s = 60) {
+TK_TEST(exchange_skew, waiting_is_not_polling, "SM-EXCHANGE-11", .ranks = {2, 4}, .timeout_s = 60) {
     struct counting_store *counting = counting_store_begin(t->store);
     symmem_store *store = NULL;
     symmem_group *group = NULL;
@@ -303,8 +300,7 @@ static void *meet(void *arg) {
 }
 
 /* The same ranks, group names, sizes and channels in two jobs of one machine, at the same time. */
-TK_TEST(exchange_skew, two_jobs_do_not_meet, "SM-CONTEXT-11", .min_ranks = 2, .max_ranks = 4,
-        .timeout_s = 60) {
+TK_TEST(exchange_skew, two_jobs_do_not_meet, "SM-CONTEXT-11", .ranks = {2, 4}, .timeout_s = 60) {
     struct job jobs[2];
     struct meeting meeting = {.t = t, .job = &jobs[1]};
     pthread_t thread;
@@ -328,7 +324,7 @@ TK_TEST(exchange_skew, two_jobs_do_not_meet, "SM-CONTEXT-11", .min_ranks = 2, .m
 }
 
 /* Each rank keeps its sockets somewhere else, as containers with their own TMPDIR do. */
-TK_TEST(exchange_skew, directories_of_their_own, "SM-EXCHANGE-12", .min_ranks = 2, .max_ranks = 4,
+TK_TEST(exchange_skew, directories_of_their_own, "SM-EXCHANGE-12", .ranks = {2, 4},
         .timeout_s = 60) {
     char directory[64];
     struct job job;

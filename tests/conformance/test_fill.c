@@ -287,7 +287,7 @@ static void words_appear_whole(struct tk *t, const struct flat *flag, const uint
 /* The word is a flag for what the stream wrote before: the peer polls it and reads the data. Behind
  * something slow, where the stream can have that: data must not be there by chance. */
 TK_TEST(fill, write_value_comes_after_the_data, "SM-FILL-02",
-        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 4,
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS, .ranks = {2, 4},
         .flags = TK_PLAIN_MEMORY) {
     enum { DATA_WORDS = 4096 };
     symmem_handle *handle = tk_handle(t, (DATA_WORDS + 1) * 4, tk_world_group(t));

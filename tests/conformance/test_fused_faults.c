@@ -128,19 +128,19 @@ static void failing(struct tk *t, symmem_stream *stream) {
     work_after(t, stream);
 }
 
-TK_TEST(fused_faults, product_fails, "SM-FUSED-12,SM-TIMEOUT-14", .needs = PRODUCTS, .min_ranks = 2,
-        .max_ranks = 3) {
+TK_TEST(fused_faults, product_fails, "SM-FUSED-12,SM-TIMEOUT-14", .needs = PRODUCTS,
+        .ranks = {2, 3}) {
     failing(t, NULL);
 }
 
 TK_TEST(fused_faults, product_fails_on_stream, "SM-FUSED-12,SM-TIMEOUT-14",
-        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3) {
+        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .ranks = {2, 3}) {
     failing(t, tk_stream(t));
 }
 
 /* Rank 0 does not call. */
-TK_TEST(fused_faults, rank_missing, "SM-COLL-08,SM-TIMEOUT-14", .needs = PRODUCTS, .min_ranks = 2,
-        .max_ranks = 3) {
+TK_TEST(fused_faults, rank_missing, "SM-COLL-08,SM-TIMEOUT-14", .needs = PRODUCTS,
+        .ranks = {2, 3}) {
     struct fused_pair x;
     TK_REQ(t, "SM-COLL-08");
     pair_begin(t, &x);
@@ -163,8 +163,7 @@ TK_TEST(fused_faults, rank_missing, "SM-COLL-08,SM-TIMEOUT-14", .needs = PRODUCT
 
 /* Rank 0's products take their time; the others spoil their workspace and inputs once they are
  * through. */
-TK_TEST(fused_faults, reused_at_once, "SM-FUSED-13", .needs = PRODUCTS, .min_ranks = 2,
-        .max_ranks = 5) {
+TK_TEST(fused_faults, reused_at_once, "SM-FUSED-13", .needs = PRODUCTS, .ranks = {2, 5}) {
     struct fused_pair x;
     struct own_product own = {.status = SYMMEM_OK, .delay_ms = t->rank == 0 ? 15 : 0};
     const bool by_host = (t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0;
@@ -246,8 +245,7 @@ static void expect_gathered(struct tk *t, struct fused_pair *x) {
 
 /* Another thread's barrier on the channel comes behind all of the operation, on whichever rank it
  * finds that in the middle: rank 0 is, while the others spoil what it has yet to fetch. */
-TK_TEST(fused_faults, threads_take_turns, "SM-THREAD-02", .needs = PRODUCTS, .min_ranks = 2,
-        .max_ranks = 3) {
+TK_TEST(fused_faults, threads_take_turns, "SM-THREAD-02", .needs = PRODUCTS, .ranks = {2, 3}) {
     struct fused_pair x;
     struct own_product own = {.is_empty = true, .delay_ms = t->rank == 0 ? 150 : 0};
     struct caller gather = {&x, LONG_MS, SYMMEM_OK, 0}, meet = gather;
@@ -304,8 +302,7 @@ static void busy_channel_by(struct tk *t, int32_t channel, symmem_stream *stream
     pair_expect_gather(t, &x, 1);
 }
 
-TK_TEST(fused_faults, busy_channel, "SM-THREAD-02", .needs = PRODUCTS, .min_ranks = 2,
-        .max_ranks = 3) {
+TK_TEST(fused_faults, busy_channel, "SM-THREAD-02", .needs = PRODUCTS, .ranks = {2, 3}) {
     busy_channel_by(t, 0, NULL);
     tk_out_of_band_barrier(t);
     tk_share_u64(t, 0, 0);
@@ -314,7 +311,7 @@ TK_TEST(fused_faults, busy_channel, "SM-THREAD-02", .needs = PRODUCTS, .min_rank
 }
 
 TK_TEST(fused_faults, busy_channel_by_stream, "SM-THREAD-02",
-        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3) {
+        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .ranks = {2, 3}) {
     busy_channel_by(t, 0, tk_stream(t));
     tk_out_of_band_barrier(t);
     tk_share_u64(t, 0, 0);
@@ -354,8 +351,7 @@ static void check_apart(struct tk *t, struct fused_pair *x, int kind, symmem_str
     pair_expect_untouched(t, x);
 }
 
-TK_TEST(fused_faults, ranks_disagree, "SM-FUSED-14", .needs = PRODUCTS, .min_ranks = 2,
-        .max_ranks = 3) {
+TK_TEST(fused_faults, ranks_disagree, "SM-FUSED-14", .needs = PRODUCTS, .ranks = {2, 3}) {
     struct fused_pair x;
     pair_begin(t, &x);
     for (int kind = 0; kind < 3; kind++)
@@ -365,7 +361,7 @@ TK_TEST(fused_faults, ranks_disagree, "SM-FUSED-14", .needs = PRODUCTS, .min_ran
 }
 
 TK_TEST(fused_faults, ranks_disagree_on_streams, "SM-FUSED-14",
-        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3) {
+        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .ranks = {2, 3}) {
     struct fused_pair x;
     symmem_stream *stream = tk_stream(t);
     pair_begin(t, &x);
@@ -388,7 +384,7 @@ static void have_had_the_products(struct tk *t, struct fused_pair *x) {
 
 /* Work that is left behind by a stream which was destroyed in vain holds up no other stream's. */
 TK_TEST(fused_faults, stream_destroyed_in_vain, "SM-STREAM-07,SM-COLL-10",
-        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3) {
+        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .ranks = {2, 3}) {
     symmem_context_options options = tk_options(t);
     symmem_event *over = NULL;
     struct fused_pair left, next;

@@ -23,7 +23,7 @@ static symmem_handle *rendezvous_and_read(struct tk *t, symmem_group *group) {
 
 /* --- creation and queries --------------------------------------------------------------------- */
 
-TK_TEST(group, create_is_local, "SM-GROUP-01", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(group, create_is_local, "SM-GROUP-01", .ranks = {2, 4}) {
     for (int32_t rank = 0; rank < t->world_size; rank++) {
         /* The others make no call at all until this rank is through. */
         if (rank == t->rank) {
@@ -82,7 +82,7 @@ TK_TEST(group, null_list_is_the_world, "SM-GROUP-02") {
 }
 
 /* The list is copied: what the caller does with it afterwards is of no interest. */
-TK_TEST(group, member_list_is_copied, "SM-GROUP-02", .min_ranks = 2, .max_ranks = 2) {
+TK_TEST(group, member_list_is_copied, "SM-GROUP-02", .ranks = {2, 2}) {
     int32_t ranks[2] = {1 - t->rank, t->rank};
     char name[16] = "copied";
     symmem_group *group = NULL;
@@ -131,7 +131,7 @@ TK_TEST(group, refuses_bad_lists, "SM-GROUP-03,SM-ERROR-04", .max_ranks = 4) {
     TK_OK(t, symmem_group_destroy(group));
 }
 
-TK_TEST(group, refuses_to_lack_the_caller, "SM-GROUP-03", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(group, refuses_to_lack_the_caller, "SM-GROUP-03", .ranks = {2, 4}) {
     const int32_t other = t->next;
     refuse(t, SYMMEM_INVALID_ARGUMENT, "others", &other, 1);
 }
@@ -149,7 +149,7 @@ TK_TEST(group, names_are_unique, "SM-GROUP-04", .max_ranks = 4) {
     TK_OK(t, symmem_group_destroy(first));
 }
 
-TK_TEST(group, name_is_usable_again, "SM-GROUP-05", .min_ranks = 3, .max_ranks = 8) {
+TK_TEST(group, name_is_usable_again, "SM-GROUP-05", .ranks = {3, 8}) {
     const int32_t low[] = {0, 1}, high[] = {1, 2};
     for (int round = 0; round < 3; round++) { /* the same members */
         symmem_group *group = NULL;
@@ -174,8 +174,7 @@ TK_TEST(group, name_is_usable_again, "SM-GROUP-05", .min_ranks = 3, .max_ranks =
     TK_CHECK(t, !tk_failed(t));
 }
 
-TK_PORTED(test_rendezvous_after_group_name_recycled, "SM-GROUP-05,SM-CONTEXT-06", .min_ranks = 3,
-          .max_ranks = 8) {
+TK_PORTED(test_rendezvous_after_group_name_recycled, "SM-GROUP-05,SM-CONTEXT-06", .ranks = {3, 8}) {
     const int32_t low[] = {0, 1}, high[] = {1, 2};
     symmem_context_options options = tk_options(t);
     TK_REQ(t, "SM-GROUP-05");
@@ -243,7 +242,7 @@ TK_TEST(group, destroyed_group_is_stale, "SM-GROUP-07", .max_ranks = 4) {
 
 /* --- rendezvous on groups of all kinds -------------------------------------------------------- */
 
-TK_TEST(group, subgroups_in_growing_steps, "SM-GROUP-06", .min_ranks = 3, .max_ranks = 8) {
+TK_TEST(group, subgroups_in_growing_steps, "SM-GROUP-06", .ranks = {3, 8}) {
     const int32_t own = t->rank, first[] = {0, 1}, second[] = {0, 1, 2}, third[] = {1, 2};
     symmem_group *single = tk_group(t, "single", &own, 1);
     /* Every rank comes with another number of rendezvous behind it. */
@@ -268,7 +267,7 @@ TK_PORTED(test_rendezvous_after_strict_subgroup, "SM-GROUP-06", .min_ranks = 3) 
     (void)rendezvous_and_read(t, tk_world_group(t));
 }
 
-TK_PORTED(test_rendezvous_on_overlapping_subgroups, "SM-GROUP-06", .min_ranks = 3, .max_ranks = 4) {
+TK_PORTED(test_rendezvous_on_overlapping_subgroups, "SM-GROUP-06", .ranks = {3, 4}) {
     const int32_t a[] = {0, 1}, b[] = {1, 2};
     if (t->rank <= 1)
         (void)rendezvous_and_read(t, tk_group(t, "a", a, 2));
@@ -278,7 +277,7 @@ TK_PORTED(test_rendezvous_on_overlapping_subgroups, "SM-GROUP-06", .min_ranks = 
 }
 
 /* One tensor on the world and on one of two halves. */
-TK_PORTED(test_subgroup, "SM-GROUP-06,SM-RDV-03", .min_ranks = 4, .max_ranks = 16) {
+TK_PORTED(test_subgroup, "SM-GROUP-06,SM-RDV-03", .ranks = {4, 16}) {
     int32_t half = t->world_size / 2, start = t->rank < half ? 0 : half;
     int32_t count = t->rank < half ? half : t->world_size - half;
     int32_t ranks[SYMMEM_MAX_WORLD_SIZE];

@@ -49,8 +49,8 @@ static void late_barrier(struct tk *t, symmem_handle *handle, int32_t late) {
 
 /* The pair of the last two ranks, turned: group ranks 0 and 1 are neither's world rank. The world
  * ranks 0 and 1 end, which are none of the pair; then one of the pair. */
-TK_TEST(group_ranks, ends, "SM-TIMEOUT-08,SM-GROUP-02,SM-TIMEOUT-14", .min_ranks = 4,
-        .max_ranks = 8, .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK) {
+TK_TEST(group_ranks, ends, "SM-TIMEOUT-08,SM-GROUP-02,SM-TIMEOUT-14", .ranks = {4, 8},
+        .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK) {
     int32_t ranks[2] = {t->last, t->last - 1};
     TK_REQUIRE(t, t->last >= 3);
     for (int32_t victim = 0; victim < 2; victim++)

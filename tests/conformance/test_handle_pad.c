@@ -62,7 +62,7 @@ TK_TEST(handle_pad, zero_at_first_sight, "SM-HANDLE-09,SM-ALLOC-02",
 
 /* A mark that a peer leaves as soon as its rendezvous returns stays, however late this rank is. */
 TK_TEST(handle_pad, early_marks_stay, "SM-HANDLE-09,SM-RDV-13", .needs = SYMMEM_CAP_DIRECT_ACCESS,
-        .min_ranks = 2, .max_ranks = 8, .flags = TK_WRITES_PADS) {
+        .ranks = {2, 8}, .flags = TK_WRITES_PADS) {
     void *memory = tk_alloc(t, 64);
     symmem_handle *handle;
     uint32_t mark = 0xABCD0000u + (uint32_t)t->rank, found = 0;
@@ -129,7 +129,7 @@ TK_TEST(handle_pad, operations_leave_pads_alone, "SM-HANDLE-09,SM-BARRIER-07",
 }
 
 TK_PORTED(test_signal_pad_slot_layout, "SM-HANDLE-10", .needs = SYMMEM_CAP_DIRECT_ACCESS,
-          .min_ranks = 2, .max_ranks = 16, .flags = TK_WRITES_PADS) {
+          .ranks = {2, 16}, .flags = TK_WRITES_PADS) {
     enum { CHANNEL = 3 };
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     const size_t words = info_of(t, handle).signal_pad_size / 4;

@@ -214,8 +214,8 @@ TK_TEST(life_kill, one_in_a_barrier, "SM-LIFE-02,SM-LIFE-03,SM-TIMEOUT-14", .min
     killed_in_a_barrier(t, 1);
 }
 
-TK_TEST(life_kill, all_but_one_in_a_barrier, "SM-LIFE-02,SM-LIFE-03,SM-TIMEOUT-14", .min_ranks = 3,
-        .max_ranks = 8, .flags = KILLS, .timeout_s = 40) {
+TK_TEST(life_kill, all_but_one_in_a_barrier, "SM-LIFE-02,SM-LIFE-03,SM-TIMEOUT-14", .ranks = {3, 8},
+        .flags = KILLS, .timeout_s = 40) {
     killed_in_a_barrier(t, t->last);
 }
 
@@ -248,17 +248,17 @@ TK_TEST(life_kill, all_but_one_in_a_barrier, "SM-LIFE-02,SM-LIFE-03,SM-TIMEOUT-1
 
 #define TESTS(area, step, point)                                                                   \
     TK_NAMED("life_kill.one_at." point, one_at_##area##_##step,                                    \
-             "SM-LIFE-02,SM-LIFE-03,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 4,                \
-             .flags = KILLS, .timeout_s = 40) {                                                    \
+             "SM-LIFE-02,SM-LIFE-03,SM-TIMEOUT-14", .ranks = {2, 4}, .flags = KILLS,               \
+             .timeout_s = 40) {                                                                    \
         survive(t, point, 1);                                                                      \
     }                                                                                              \
     TK_NAMED("life_kill.some_at." point, some_at_##area##_##step,                                  \
-             "SM-LIFE-02,SM-LIFE-03,SM-TIMEOUT-14", .min_ranks = 3, .max_ranks = 4,                \
-             .flags = KILLS, .timeout_s = 40) {                                                    \
+             "SM-LIFE-02,SM-LIFE-03,SM-TIMEOUT-14", .ranks = {3, 4}, .flags = KILLS,               \
+             .timeout_s = 40) {                                                                    \
         survive(t, point, t->last);                                                                \
     }                                                                                              \
     TK_NAMED("life_kill.all_at." point, all_at_##area##_##step, "SM-LIFE-02,SM-LIFE-03",           \
-             .min_ranks = 2, .max_ranks = 4, .flags = KILLS, .timeout_s = 40) {                    \
+             .ranks = {2, 4}, .flags = KILLS, .timeout_s = 40) {                                   \
         look_on(t, point);                                                                         \
     }
 POINTS(TESTS)

@@ -142,7 +142,7 @@ TK_TEST(limits, onesided, "SM-ONESIDED-03,SM-ERROR-01,SM-ERROR-04",
 }
 
 TK_TEST(limits, multimem, "SM-MCAST-08,SM-ERROR-01,SM-ERROR-04",
-        .needs = SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_MULTICAST, .min_ranks = 2, .max_ranks = 4,
+        .needs = SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_MULTICAST, .ranks = {2, 4},
         .flags = TK_WRITES_PADS | TK_PLAIN_MEMORY) {
     struct scene s;
     unsigned char data[BYTES + 16];

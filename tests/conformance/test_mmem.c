@@ -107,7 +107,7 @@ static void draw_reduction(struct reduction *r, uint64_t *state, size_t count) {
 /* --- every count, dtype, op and group --------------------------------------------------------- */
 
 TK_TEST(mmem, every_count, "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07,SM-COLL-07", .needs = MULTIMEM,
-        .min_ranks = 2, .max_ranks = 3, .timeout_s = 60) {
+        .ranks = {2, 3}, .timeout_s = 60) {
     static const size_t primes[] = {139, 193, 241, 251};
     struct reduction r;
     uint64_t state = t->seed;
@@ -121,8 +121,7 @@ TK_TEST(mmem, every_count, "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07,SM-COLL-07", .needs
         }
 }
 
-TK_PORTED(test_multimem_all_reduce, "SM-MMEM-01,SM-MMEM-07", .needs = MULTIMEM, .min_ranks = 2,
-          .max_ranks = 4) {
+TK_PORTED(test_multimem_all_reduce, "SM-MMEM-01,SM-MMEM-07", .needs = MULTIMEM, .ranks = {2, 4}) {
     struct reduction r;
     uint64_t state = t->seed;
     if (!multicast_allowed(t))
@@ -165,7 +164,7 @@ static void reduce_on_shape(struct tk *t, symmem_group *group, const struct tk_s
 }
 
 TK_PORTED(test_multimem_one_shot_all_reduce, "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07", .needs = MULTIMEM,
-          .min_ranks = 2, .max_ranks = MAX_RANKS) {
+          .ranks = {2, MAX_RANKS}) {
     int seen = 0;
     if (!multicast_allowed(t))
         return;
@@ -174,8 +173,7 @@ TK_PORTED(test_multimem_one_shot_all_reduce, "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07",
 }
 
 /* Every root, and all the others left alone: out NULL, or something that no tensor is. */
-TK_PORTED(test_multimem_one_shot_reduce_out, "SM-MMEM-02", .needs = MULTIMEM, .min_ranks = 2,
-          .max_ranks = 4) {
+TK_PORTED(test_multimem_one_shot_reduce_out, "SM-MMEM-02", .needs = MULTIMEM, .ranks = {2, 4}) {
     struct reduction r;
     struct ops_tensor input, out;
     if (!multicast_allowed(t))
@@ -204,8 +202,7 @@ TK_PORTED(test_multimem_one_shot_reduce_out, "SM-MMEM-02", .needs = MULTIMEM, .m
 
 /* Sums that depend on their order: within the bound of the exact one, and of an all-reduce the same
  * bits on every rank. */
-TK_TEST(mmem, within_the_bound, "SM-MMEM-01,SM-MMEM-02", .needs = MULTIMEM, .min_ranks = 2,
-        .max_ranks = 4) {
+TK_TEST(mmem, within_the_bound, "SM-MMEM-01,SM-MMEM-02", .needs = MULTIMEM, .ranks = {2, 4}) {
     enum { COUNT = 500 };
     struct reduction r;
     float values[COUNT], got[COUNT], all[COUNT];
@@ -252,7 +249,7 @@ TK_TEST(mmem, within_the_bound, "SM-MMEM-01,SM-MMEM-02", .needs = MULTIMEM, .min
 /* --- refusals --------------------------------------------------------------------------------- */
 
 TK_TEST(mmem, refusals, "SM-MMEM-02,SM-COLL-02,SM-COLL-03,SM-COLL-04,SM-COLL-06", .needs = MULTIMEM,
-        .min_ranks = 2, .max_ranks = 2, .flags = TK_PLAIN_MEMORY) {
+        .ranks = {2, 2}, .flags = TK_PLAIN_MEMORY) {
     struct reduction r;
     struct ops_tensor input, out;
     if (!multicast_allowed(t))

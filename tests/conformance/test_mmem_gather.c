@@ -88,19 +88,18 @@ static void on_every_group_shape(struct tk *t, gather_fn call) {
     TK_CHECK_MSG(t, plan.seen > 0, "no group had a multicast pointer");
 }
 
-TK_PORTED(test_multimem_all_gather, "SM-MMEM-03,SM-COLL-07", .needs = MULTIMEM, .min_ranks = 2,
-          .max_ranks = 8) {
+TK_PORTED(test_multimem_all_gather, "SM-MMEM-03,SM-COLL-07", .needs = MULTIMEM, .ranks = {2, 8}) {
     on_every_group_shape(t, symmem_multimem_all_gather_out);
 }
 
 TK_PORTED(test_low_contention_all_gather_ce_multicast, "SM-MMEM-05,SM-COLL-07", .needs = STORES,
-          .min_ranks = 2, .max_ranks = 8) {
+          .ranks = {2, 8}) {
     on_every_group_shape(t, symmem_low_contention_all_gather_ce_multicast_out);
 }
 
 /* PyTorch's shapes: a scalar and (64, 64), symmetric input or not. */
 TK_PORTED(test_low_contention_all_gather_ce_multicast_out, "SM-MMEM-05,SM-MOVE-03", .needs = STORES,
-          .min_ranks = 2, .max_ranks = 4) {
+          .ranks = {2, 4}) {
     enum { COUNT = 64 * 64 };
     float values[COUNT], got[COUNT];
     struct ops_tensor input, out;
@@ -138,8 +137,7 @@ TK_PORTED(test_low_contention_all_gather_ce_multicast_out, "SM-MMEM-05,SM-MOVE-0
 
 /* --- outputs of their own --------------------------------------------------------------------- */
 
-TK_TEST(mmem, outputs_of_their_own, "SM-MMEM-08", .needs = MULTIMEM, .min_ranks = 2,
-        .max_ranks = 3) {
+TK_TEST(mmem, outputs_of_their_own, "SM-MMEM-08", .needs = MULTIMEM, .ranks = {2, 3}) {
     enum { ROWS = 3, COLUMNS = 5, COUNT = ROWS * COLUMNS };
     const int64_t shape[2] = {ROWS, COLUMNS};
     int32_t values[COUNT], sums[COUNT] = {0}, got[COUNT];
@@ -197,7 +195,7 @@ TK_TEST(mmem, outputs_of_their_own, "SM-MMEM-08", .needs = MULTIMEM, .min_ranks 
 }
 
 TK_TEST(mmem, no_outputs_in_a_capture, "SM-MMEM-08", .needs = MULTIMEM | SYMMEM_CAP_CAPTURE,
-        .min_ranks = 2, .max_ranks = 2) {
+        .ranks = {2, 2}) {
     DLManagedTensor *made = UNTOUCHED_TENSOR;
     symmem_graph *graph = NULL;
     if (!multicast_allowed(t))
@@ -218,7 +216,7 @@ TK_TEST(mmem, no_outputs_in_a_capture, "SM-MMEM-08", .needs = MULTIMEM | SYMMEM_
 /* --- refusals --------------------------------------------------------------------------------- */
 
 TK_TEST(mmem, gather_refusals, "SM-MMEM-03,SM-COLL-02,SM-COLL-03,SM-COLL-04", .needs = MULTIMEM,
-        .min_ranks = 2, .max_ranks = 2, .flags = TK_PLAIN_MEMORY) {
+        .ranks = {2, 2}, .flags = TK_PLAIN_MEMORY) {
     static const gather_fn calls[2] = {symmem_multimem_all_gather_out,
                                        symmem_low_contention_all_gather_ce_multicast_out};
     static const char *const names[2] = {"multimem_all_gather_out",
@@ -297,7 +295,7 @@ TK_TEST(mmem, without_multicast, "SM-MMEM-06", .needs = MULTIMEM, .max_ranks = 3
 
 /* --- memcpy_to_multicast ---------------------------------------------------------------------- */
 
-TK_TEST(mmem, memcpy_reaches_all, "SM-MMEM-04", .needs = STORES, .min_ranks = 2, .max_ranks = 4,
+TK_TEST(mmem, memcpy_reaches_all, "SM-MMEM-04", .needs = STORES, .ranks = {2, 4},
         .flags = TK_PLAIN_MEMORY) {
     struct gather g;
     struct ops_tensor src;

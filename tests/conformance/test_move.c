@@ -139,8 +139,7 @@ TK_TEST(move, all_gather_large, "SM-MOVE-01", .needs = COLLECTIVES, .max_ranks =
 
 /* --- shapes ----------------------------------------------------------------------------------- */
 
-TK_TEST(move, all_gather_shapes, "SM-MOVE-03", .needs = COLLECTIVES, .min_ranks = 2,
-        .max_ranks = 3) {
+TK_TEST(move, all_gather_shapes, "SM-MOVE-03", .needs = COLLECTIVES, .ranks = {2, 3}) {
     struct places p;
     struct ops_tensor input, out;
     places_init(t, &p, tk_world_group(t));
@@ -227,8 +226,7 @@ TK_TEST(move, all_gather_places, "SM-MOVE-03,SM-COLL-03,SM-COLL-04", .needs = CO
 }
 
 /* One pulls from where the others push to. */
-TK_TEST(move, all_gather_forms_differ, "SM-COLL-06", .needs = COLLECTIVES, .min_ranks = 2,
-        .max_ranks = 3) {
+TK_TEST(move, all_gather_forms_differ, "SM-COLL-06", .needs = COLLECTIVES, .ranks = {2, 3}) {
     struct places p;
     places_init(t, &p, tk_world_group(t));
     for (int32_t odd = 0; odd < p.size; odd++) {

@@ -310,7 +310,7 @@ TK_TEST(move, all_to_all_arrays_of_the_call_only, "SM-MOVE-08,SM-COLL-09",
 
 /* On two channels at once, one rank a step behind: what it sees of its peers is of its own call. */
 TK_TEST(move, all_to_all_on_two_channels, "SM-MOVE-05,SM-COLL-10",
-        .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3) {
+        .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .ranks = {2, 3}) {
     struct exchange x[2];
     symmem_stream *streams[2];
     uint64_t state = t->seed;

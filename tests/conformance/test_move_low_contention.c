@@ -142,7 +142,7 @@ TK_TEST(move, low_contention_refusals, "SM-MOVE-09,SM-COLL-03,SM-COLL-04", .need
 /* Some pull, some stage: nobody writes his workspace. */
 TK_TEST(move, low_contention_forms_differ, "SM-COLL-06",
         .needs = REACH | SYMMEM_CAP_COLLECTIVES, /* others need not compare calls */
-        .min_ranks = 2, .max_ranks = 3) {
+        .ranks = {2, 3}) {
     struct gather g;
     gather_init(t, &g, tk_world_group(t));
     move_fill(g.far.expected, AREA_BYTES, g.rank, 1);
@@ -176,7 +176,7 @@ static symmem_status gather_words(const struct gather *g, uint32_t limit_ms,
 
 /* A rank that does not come: the limit holds, under the operation's name. */
 TK_TEST(move, low_contention_missing_rank, "SM-MOVE-10,SM-COLL-08,SM-TIMEOUT-14", .needs = REACH,
-        .min_ranks = 2, .max_ranks = 3) {
+        .ranks = {2, 3}) {
     struct gather g;
     TK_REQ(t, "SM-MOVE-10");
     gather_init(t, &g, tk_world_group(t));
@@ -199,7 +199,7 @@ TK_TEST(move, low_contention_missing_rank, "SM-MOVE-10,SM-COLL-08,SM-TIMEOUT-14"
 }
 
 TK_TEST(move, low_contention_missing_rank_on_a_stream, "SM-MOVE-10,SM-COLL-08,SM-TIMEOUT-14",
-        .needs = REACH | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3) {
+        .needs = REACH | SYMMEM_CAP_STREAMS, .ranks = {2, 3}) {
     struct gather g;
     TK_REQ(t, "SM-MOVE-10");
     gather_init(t, &g, tk_world_group(t));
@@ -257,7 +257,7 @@ static void fail_copy(int nth, symmem_status status) {
 
 /* A part of one rank's fails between the barriers: nobody waits for the rest of it. */
 TK_TEST(move, low_contention_part_that_fails, "SM-MOVE-10,SM-TIMEOUT-14", .needs = REACH,
-        .min_ranks = 2, .max_ranks = 3, .flags = TK_NO_BACKEND) {
+        .ranks = {2, 3}, .flags = TK_NO_BACKEND) {
     struct gather g;
     TK_REQ(t, "SM-MOVE-10");
     use_failing(t);
@@ -286,8 +286,7 @@ TK_TEST(move, low_contention_part_that_fails, "SM-MOVE-10,SM-TIMEOUT-14", .needs
 
 /* Enqueueing fails in the middle. */
 TK_TEST(move, low_contention_part_that_cannot_be_enqueued, "SM-MOVE-10,SM-TIMEOUT-14",
-        .needs = REACH | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3,
-        .flags = TK_NO_BACKEND) {
+        .needs = REACH | SYMMEM_CAP_STREAMS, .ranks = {2, 3}, .flags = TK_NO_BACKEND) {
     struct gather g;
     TK_REQ(t, "SM-MOVE-10");
     use_failing(t);

@@ -62,12 +62,12 @@ static void late(struct tk *t, const struct mover_memory *memory, int kind) {
     }
 }
 
-TK_TEST(move, late_rank, "SM-COLL-01", .needs = COLLECTIVES, .min_ranks = 2, .max_ranks = 3) {
+TK_TEST(move, late_rank, "SM-COLL-01", .needs = COLLECTIVES, .ranks = {2, 3}) {
     each_kind(t, false, late);
 }
 
 TK_TEST(move, late_rank_multimem, "SM-COLL-01", .needs = COLLECTIVES | SYMMEM_CAP_MULTICAST,
-        .min_ranks = 2, .max_ranks = 3) {
+        .ranks = {2, 3}) {
     each_kind(t, true, late);
 }
 
@@ -94,12 +94,12 @@ static void lagging(struct tk *t, const struct mover_memory *memory, int kind) {
     }
 }
 
-TK_TEST(move, lagging_rank, "SM-COLL-01", .needs = COLLECTIVES, .min_ranks = 2, .max_ranks = 3) {
+TK_TEST(move, lagging_rank, "SM-COLL-01", .needs = COLLECTIVES, .ranks = {2, 3}) {
     each_kind(t, false, lagging);
 }
 
 TK_TEST(move, lagging_rank_multimem, "SM-COLL-01", .needs = COLLECTIVES | SYMMEM_CAP_MULTICAST,
-        .min_ranks = 2, .max_ranks = 3) {
+        .ranks = {2, 3}) {
     each_kind(t, true, lagging);
 }
 
@@ -128,13 +128,12 @@ static void pairs(struct tk *t, bool multicast) {
         }
 }
 
-TK_TEST(move, back_to_back, "SM-COLL-01,SM-COLL-10", .needs = COLLECTIVES, .min_ranks = 2,
-        .max_ranks = 3) {
+TK_TEST(move, back_to_back, "SM-COLL-01,SM-COLL-10", .needs = COLLECTIVES, .ranks = {2, 3}) {
     pairs(t, false);
 }
 
 TK_TEST(move, back_to_back_multimem, "SM-COLL-01,SM-COLL-10",
-        .needs = COLLECTIVES | SYMMEM_CAP_MULTICAST, .min_ranks = 2, .max_ranks = 3) {
+        .needs = COLLECTIVES | SYMMEM_CAP_MULTICAST, .ranks = {2, 3}) {
     pairs(t, true);
 }
 
@@ -163,12 +162,12 @@ static void other_calls(struct tk *t, bool multicast) {
     }
 }
 
-TK_TEST(move, calls_differ, "SM-COLL-06", .needs = COLLECTIVES, .min_ranks = 2, .max_ranks = 3) {
+TK_TEST(move, calls_differ, "SM-COLL-06", .needs = COLLECTIVES, .ranks = {2, 3}) {
     other_calls(t, false);
 }
 
 TK_TEST(move, calls_differ_multimem, "SM-COLL-06", .needs = COLLECTIVES | SYMMEM_CAP_MULTICAST,
-        .min_ranks = 2, .max_ranks = 3) {
+        .ranks = {2, 3}) {
     other_calls(t, true);
 }
 
@@ -203,13 +202,12 @@ static void streams(struct tk *t, bool multicast) {
 }
 
 TK_TEST(move, on_streams, "SM-COLL-09,SM-COLL-10,SM-MOVE-10", .needs = STREAMS | SYMMEM_CAP_HOST_FN,
-        .min_ranks = 2, .max_ranks = 3) {
+        .ranks = {2, 3}) {
     streams(t, false);
 }
 
 TK_TEST(move, on_streams_multimem, "SM-COLL-09,SM-COLL-10,SM-MOVE-10",
-        .needs = STREAMS | SYMMEM_CAP_HOST_FN | SYMMEM_CAP_MULTICAST, .min_ranks = 2,
-        .max_ranks = 3) {
+        .needs = STREAMS | SYMMEM_CAP_HOST_FN | SYMMEM_CAP_MULTICAST, .ranks = {2, 3}) {
     streams(t, true);
 }
 
@@ -240,12 +238,11 @@ static void replays(struct tk *t, const struct mover_memory *memory, int kind) {
 }
 
 TK_TEST(move, replayed, "SM-COLL-09,SM-MOVE-10", .needs = COLLECTIVES | SYMMEM_CAP_CAPTURE,
-        .min_ranks = 2, .max_ranks = 3) {
+        .ranks = {2, 3}) {
     each_kind(t, false, replays);
 }
 
 TK_TEST(move, replayed_multimem, "SM-COLL-09,SM-MOVE-10",
-        .needs = COLLECTIVES | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_MULTICAST, .min_ranks = 2,
-        .max_ranks = 3) {
+        .needs = COLLECTIVES | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_MULTICAST, .ranks = {2, 3}) {
     each_kind(t, true, replays);
 }

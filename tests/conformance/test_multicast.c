@@ -66,8 +66,8 @@ TK_TEST(multicast, forbidden_by_environment, "SM-MCAST-01,SM-MCAST-02", .max_ran
 }
 
 /* Forbidden on one rank: nobody has a pointer, and all the rest works. */
-TK_TEST(multicast, one_rank_without, "SM-MCAST-05,SM-MCAST-02", .needs = MULTICAST, .min_ranks = 2,
-        .max_ranks = 4) {
+TK_TEST(multicast, one_rank_without, "SM-MCAST-05,SM-MCAST-02", .needs = MULTICAST,
+        .ranks = {2, 4}) {
     for (int32_t odd = 0; odd < t->world_size; odd++) {
         symmem_context_options options = tk_options(t);
         options.multicast = t->rank == odd ? 0 : 1;
@@ -111,8 +111,7 @@ static void store_on_shape(struct tk *t, symmem_group *group, const struct tk_sh
     }
 }
 
-TK_TEST(multicast, store_reaches_exactly, "SM-MCAST-03", .needs = MULTICAST, .min_ranks = 2,
-        .max_ranks = 5) {
+TK_TEST(multicast, store_reaches_exactly, "SM-MCAST-03", .needs = MULTICAST, .ranks = {2, 5}) {
     bool seen = false;
     if (!multicast_allowed(t))
         return;
@@ -121,8 +120,7 @@ TK_TEST(multicast, store_reaches_exactly, "SM-MCAST-03", .needs = MULTICAST, .mi
 }
 
 /* One block on the world and on a subset: a store through the subset stays inside it. */
-TK_TEST(multicast, store_stays_in_its_group, "SM-MCAST-03", .needs = MULTICAST, .min_ranks = 3,
-        .max_ranks = 5) {
+TK_TEST(multicast, store_stays_in_its_group, "SM-MCAST-03", .needs = MULTICAST, .ranks = {3, 5}) {
     if (!multicast_allowed(t))
         return;
     int32_t ranks[2] = {t->last, 0};
@@ -145,7 +143,7 @@ TK_TEST(multicast, store_stays_in_its_group, "SM-MCAST-03", .needs = MULTICAST, 
 
 /* Several buffers at once, and handles with an offset. */
 TK_TEST(multicast, several_buffers_and_offsets, "SM-MCAST-07,SM-HANDLE-05", .needs = MULTICAST,
-        .min_ranks = 2, .max_ranks = 4) {
+        .ranks = {2, 4}) {
     enum { BLOCKS = 3, BYTES = 4096, AT = 1024 };
     if (!multicast_allowed(t))
         return;
@@ -181,8 +179,7 @@ TK_TEST(multicast, several_buffers_and_offsets, "SM-MCAST-07,SM-HANDLE-05", .nee
 
 /* --- reduction -------------------------------------------------------------------------------- */
 
-TK_TEST(multicast, load_reduce_int32, "SM-MCAST-04", .needs = MULTICAST, .min_ranks = 2,
-        .max_ranks = 8) {
+TK_TEST(multicast, load_reduce_int32, "SM-MCAST-04", .needs = MULTICAST, .ranks = {2, 8}) {
     enum { COUNT = 250, AT = 64 };
     if (!multicast_allowed(t))
         return;
@@ -209,8 +206,7 @@ TK_TEST(multicast, load_reduce_int32, "SM-MCAST-04", .needs = MULTICAST, .min_ra
 }
 
 /* Floats that are whole numbers: exact in any order of summation. */
-TK_TEST(multicast, load_reduce_float32, "SM-MCAST-04", .needs = MULTICAST, .min_ranks = 2,
-        .max_ranks = 8) {
+TK_TEST(multicast, load_reduce_float32, "SM-MCAST-04", .needs = MULTICAST, .ranks = {2, 8}) {
     enum { COUNT = 64 };
     if (!multicast_allowed(t))
         return;
@@ -230,8 +226,8 @@ TK_TEST(multicast, load_reduce_float32, "SM-MCAST-04", .needs = MULTICAST, .min_
 
 /* --- refusals --------------------------------------------------------------------------------- */
 
-TK_TEST(multicast, ranges_and_kinds, "SM-MCAST-08", .needs = MULTICAST, .min_ranks = 2,
-        .max_ranks = 2, .flags = TK_PLAIN_MEMORY) {
+TK_TEST(multicast, ranges_and_kinds, "SM-MCAST-08", .needs = MULTICAST, .ranks = {2, 2},
+        .flags = TK_PLAIN_MEMORY) {
     enum { BYTES = 1024 };
     if (!multicast_allowed(t))
         return;
@@ -270,7 +266,7 @@ TK_TEST(multicast, ranges_and_kinds, "SM-MCAST-08", .needs = MULTICAST, .min_ran
 
 /* --- slots ------------------------------------------------------------------------------------ */
 
-TK_TEST(multicast, slots_run_out, "SM-MCAST-06", .needs = MULTICAST, .min_ranks = 2, .max_ranks = 4,
+TK_TEST(multicast, slots_run_out, "SM-MCAST-06", .needs = MULTICAST, .ranks = {2, 4},
         .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT, /* threads share their environment */
         .timeout_s = 60) {
     enum { MAX = 200 };
@@ -309,8 +305,8 @@ TK_TEST(multicast, slots_run_out, "SM-MCAST-06", .needs = MULTICAST, .min_ranks 
 
 /* --- PyTorch's multicast barrier beside a signal ------------------------------------ */
 
-TK_PORTED(test_multimem_barrier_after_signal, "SM-BARRIER-04", .needs = MULTICAST, .min_ranks = 2,
-          .max_ranks = 4) {
+TK_PORTED(test_multimem_barrier_after_signal, "SM-BARRIER-04", .needs = MULTICAST,
+          .ranks = {2, 4}) {
     if (!multicast_allowed(t))
         return;
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));

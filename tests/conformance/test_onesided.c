@@ -98,7 +98,7 @@ TK_TEST(onesided, put_and_get_on_every_group_shape, "SM-ONESIDED-01,SM-GROUP-02"
 
 /* --- PyTorch's get ---------------------------------------------------------------------------- */
 
-TK_PORTED(test_get, "SM-ONESIDED-01,SM-ONESIDED-03", .min_ranks = 2, .max_ranks = 4) {
+TK_PORTED(test_get, "SM-ONESIDED-01,SM-ONESIDED-03", .ranks = {2, 4}) {
     enum { COUNT = 2048 };
     symmem_handle *handle = tk_handle(t, COUNT * sizeof(float), tk_world_group(t));
     size_t block = info_of(t, handle).block_size;
@@ -314,7 +314,7 @@ TK_TEST(onesided, copy_in_any_direction, "SM-ONESIDED-06", .needs = SYMMEM_CAP_D
 
 /* Each rank writes a piece of its own again and again; its ends share words with others' pieces, of
  * which nothing is lost. */
-TK_TEST(onesided, neighbours_write_at_once, "SM-ONESIDED-01", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(onesided, neighbours_write_at_once, "SM-ONESIDED-01", .ranks = {2, 4}) {
     enum { PIECE = 4097 };
     symmem_handle *handle = tk_handle(t, PIECE * (size_t)t->world_size, tk_world_group(t));
     size_t at = PIECE * (size_t)t->rank;

@@ -79,8 +79,7 @@ static void split_arguments(struct tk *t, const struct ops_desk *desk, const str
     REFUSED_IF(set.call.out_splits = splits, INVALID_ARGUMENT);
 }
 
-TK_TEST(ops_refused, arguments, "SM-COLL-02", .needs = COLLECTIVES, .min_ranks = 2,
-        .max_ranks = OPS_MAX_RANKS) {
+TK_TEST(ops_refused, arguments, "SM-COLL-02", .needs = COLLECTIVES, .ranks = {2, OPS_MAX_RANKS}) {
     struct ops_desk own = ops_desk_begin(t), *desk = &own;
     ops_load(t, desk, 1);
     for (int i = 0; i < OPS_ROWS; i++) {

@@ -98,8 +98,7 @@ static void *hold_channel(void *arg) {
 }
 
 /* A call that waits for another thread's call on its channel has its own limit. */
-TK_TEST(order, channels_turn_has_a_limit, "SM-TIMEOUT-01,SM-THREAD-02", .min_ranks = 2,
-        .max_ranks = 2) {
+TK_TEST(order, channels_turn_has_a_limit, "SM-TIMEOUT-01,SM-THREAD-02", .ranks = {2, 2}) {
     struct holder holder = {tk_handle(t, 64, tk_world_group(t)), LONG_MS, SYMMEM_OK};
     pthread_t thread;
     if (t->rank == 0) {
@@ -123,7 +122,7 @@ TK_TEST(order, channels_turn_has_a_limit, "SM-TIMEOUT-01,SM-THREAD-02", .min_ran
 }
 
 /* The first and the last rank share a device, those between them do not if there are enough. */
-TK_TEST(order, overlap_of_the_ends, "SM-RDV-09", .min_ranks = 3, .max_ranks = 4) {
+TK_TEST(order, overlap_of_the_ends, "SM-RDV-09", .ranks = {3, 4}) {
     int32_t devices = 0;
     symmem_handle *handle = NULL;
     TK_REQUIRE_OK(t, symmem_device_count(t->context, &devices));

@@ -147,8 +147,8 @@ TK_TEST(parts, streams_and_graphs, "SM-HANDLE-05,SM-STREAM-08",
     on_path(t, &p, BY_GRAPH, stream);
 }
 
-TK_TEST(parts, multicast, "SM-MCAST-07,SM-HANDLE-05", .needs = SYMMEM_CAP_MULTICAST, .min_ranks = 2,
-        .max_ranks = 4) {
+TK_TEST(parts, multicast, "SM-MCAST-07,SM-HANDLE-05", .needs = SYMMEM_CAP_MULTICAST,
+        .ranks = {2, 4}) {
     symmem_context_options options = tk_options(t);
     options.multicast = 1;
     tk_reinit(t, &options);

@@ -66,8 +66,8 @@ static void lose_rank(struct tk *t, enum lost_in in, int32_t victim, uint32_t li
 }
 
 #define LOSS_TEST(name_, max_, in_, victim_, limit_ms_)                                            \
-    TK_TEST(peer_loss, name_, "SM-TIMEOUT-08,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = max_,    \
-            .flags = DEATH, .timeout_s = 30) {                                                     \
+    TK_TEST(peer_loss, name_, "SM-TIMEOUT-08,SM-TIMEOUT-14", .ranks = {2, max_}, .flags = DEATH,   \
+            .timeout_s = 30) {                                                                     \
         lose_rank(t, in_, victim_, limit_ms_);                                                     \
     }
 
@@ -86,7 +86,7 @@ LOSS_TEST(barrier_middle_60_s, 0, IN_BARRIER, t->world_size / 2, 60000)
 
 /* The loss comes as a stream's failure, with that stream and others still usable. */
 TK_TEST(peer_loss, stream_reports_the_loss, "SM-TIMEOUT-08,SM-STREAM-03,SM-TIMEOUT-14",
-        .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 4, .flags = DEATH) {
+        .needs = SYMMEM_CAP_STREAMS, .ranks = {2, 4}, .flags = DEATH) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     int32_t victim = t->last;
     tk_expect_death(t, victim);
@@ -102,8 +102,8 @@ TK_TEST(peer_loss, stream_reports_the_loss, "SM-TIMEOUT-08,SM-STREAM-03,SM-TIMEO
 }
 
 /* A signal that was put is there, and so is what came with it, also once its source is gone. */
-TK_TEST(peer_loss, signal_outlives_its_source, "SM-SIGNAL-11,SM-POINT-07", .min_ranks = 2,
-        .max_ranks = 4, .flags = DEATH, .timeout_s = 30) {
+TK_TEST(peer_loss, signal_outlives_its_source, "SM-SIGNAL-11,SM-POINT-07", .ranks = {2, 4},
+        .flags = DEATH, .timeout_s = 30) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     int32_t victim = t->last;
     tk_expect_death(t, victim);
@@ -143,8 +143,8 @@ static void dies_inside_rendezvous(struct tk *t, const char *point) {
 }
 
 #define INSIDE_TEST(name_, point_)                                                                 \
-    TK_TEST(peer_loss, name_, "SM-TIMEOUT-08,SM-RDV-10,SM-TIMEOUT-14", .min_ranks = 2,             \
-            .max_ranks = 4, .flags = DEATH, .timeout_s = 30) {                                     \
+    TK_TEST(peer_loss, name_, "SM-TIMEOUT-08,SM-RDV-10,SM-TIMEOUT-14", .ranks = {2, 4},            \
+            .flags = DEATH, .timeout_s = 30) {                                                     \
         dies_inside_rendezvous(t, point_);                                                         \
     }
 
@@ -163,8 +163,8 @@ static bool signal_rank(struct tk *t, int32_t rank, int number) {
     return TK_CHECK(t, kill(pid, number) == 0);
 }
 
-TK_TEST(peer_loss, stopped_rank_times_out, "SM-TIMEOUT-09,SM-TIMEOUT-14", .min_ranks = 2,
-        .max_ranks = 2, .flags = TK_PROCESS_ONLY) {
+TK_TEST(peer_loss, stopped_rank_times_out, "SM-TIMEOUT-09,SM-TIMEOUT-14", .ranks = {2, 2},
+        .flags = TK_PROCESS_ONLY) {
     symmem_handle *handles[OP_COUNT];
     for (int op = 0; op < OP_COUNT; op++)
         handles[op] = tk_handle(t, 64, tk_world_group(t));
@@ -199,7 +199,7 @@ static void *continue_later(void *arg) {
     return NULL;
 }
 
-TK_TEST(peer_loss, stopped_rank_goes_on, "SM-TIMEOUT-09", .min_ranks = 2, .max_ranks = 2,
+TK_TEST(peer_loss, stopped_rank_goes_on, "SM-TIMEOUT-09", .ranks = {2, 2},
         .flags = TK_PROCESS_ONLY) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     struct continuer continuer = {.t = t};

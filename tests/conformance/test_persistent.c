@@ -12,8 +12,7 @@ static symmem_status alloc_id(struct tk *t, uint64_t id, size_t bytes, int32_t d
 }
 
 TK_PORTED(test_empty_strided_p2p_persistent,
-          "SM-PERSIST-01,SM-PERSIST-02,SM-RDV-04,SM-SIGNAL-01,SM-BARRIER-02", .min_ranks = 2,
-          .max_ranks = 4) {
+          "SM-PERSIST-01,SM-PERSIST-02,SM-RDV-04,SM-SIGNAL-01,SM-BARRIER-02", .ranks = {2, 4}) {
     const size_t bytes = 64 * 64 * sizeof(float);
     const uint64_t id = (t->seed | 1) & INT64_MAX;
     void *ptr = NULL;
@@ -50,7 +49,7 @@ TK_PORTED(test_symm_mem_empty_storage_reuse, "SM-PERSIST-02", .max_ranks = 4) {
 }
 
 /* The second life's rendezvous is done by one rank while the others are elsewhere. */
-TK_TEST(persistent, rendezvous_needs_nobody, "SM-PERSIST-02", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(persistent, rendezvous_needs_nobody, "SM-PERSIST-02", .ranks = {2, 4}) {
     void *ptr = NULL;
     void *again = NULL;
     TK_REQUIRE_OK(t, alloc_id(t, 5, 1000, -1, &ptr));

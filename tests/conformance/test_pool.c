@@ -137,7 +137,7 @@ TK_TEST(pool, blocks_rendezvous, "SM-POOL-02,SM-HANDLE-05", .needs = SYMMEM_CAP_
 }
 
 TK_TEST(pool, blocks_are_isolated, "SM-POOL-03,SM-HANDLE-11,SM-SIGNAL-06", .needs = SYMMEM_CAP_POOL,
-        .min_ranks = 2, .max_ranks = 4, .flags = TK_WRITES_PADS) {
+        .ranks = {2, 4}, .flags = TK_WRITES_PADS) {
     symmem_pool *pool = pool_begin(t);
     void *blocks[2] = {block(t, pool, 1000), NULL};
     blocks[1] = block(t, pool, 1000);
@@ -196,8 +196,7 @@ static void meet_once(struct tk *t, symmem_pool *pool, uint8_t value) {
 }
 
 /* Pools are local: the last rank makes its own anew, and ranks come with a block of one of two. */
-TK_TEST(pool, segments_of_before, "SM-POOL-10", .needs = SYMMEM_CAP_POOL, .min_ranks = 2,
-        .max_ranks = 4) {
+TK_TEST(pool, segments_of_before, "SM-POOL-10", .needs = SYMMEM_CAP_POOL, .ranks = {2, 4}) {
     symmem_pool *pools[2] = {pool_begin(t), pool_begin(t)};
     meet_once(t, pools[0], 0x10);
     meet_once(t, pools[1], 0x20);
@@ -239,7 +238,7 @@ static void *one_life(struct tk *t, symmem_pool *pool, size_t bytes, uint32_t ge
 }
 
 TK_PORTED(test_mempool_recycled_alloc_signal_pad, "SM-POOL-04", .needs = SYMMEM_CAP_POOL,
-          .min_ranks = 2, .max_ranks = 4, .flags = TK_WRITES_PADS) {
+          .ranks = {2, 4}, .flags = TK_WRITES_PADS) {
     symmem_pool *pool = pool_begin(t);
     void *first = one_life(t, pool, 4096, 1);
     for (uint32_t life = 2; life <= 4; life++)
@@ -249,7 +248,7 @@ TK_PORTED(test_mempool_recycled_alloc_signal_pad, "SM-POOL-04", .needs = SYMMEM_
 }
 
 TK_PORTED(test_mempool_large_alloc_barrier, "SM-POOL-04,SM-POOL-07", .needs = SYMMEM_CAP_POOL,
-          .min_ranks = 2, .max_ranks = 4, .flags = TK_WRITES_PADS) {
+          .ranks = {2, 4}, .flags = TK_WRITES_PADS) {
     symmem_pool *pool = pool_begin(t);
     for (uint32_t life = 1; life <= 2; life++)
         (void)one_life(t, pool, 16u << 20, life);

@@ -259,7 +259,7 @@ TK_TEST(reduce, on_streams, "SM-REDUCE-02", .needs = COLLECTIVES | SYMMEM_CAP_ST
 /* Two at a time on one handle, on two streams and channels, which the ranks begin in opposite
  * order: neither waits for the other, nor meets it. */
 TK_TEST(reduce, channels_are_apart, "SM-REDUCE-14,SM-COLL-10",
-        .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 4) {
+        .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .ranks = {2, 4}) {
     enum { ROUNDS = 8, BYTES = 2048 };
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 4 * BYTES);
     symmem_stream *streams[2] = {tk_stream(t), tk_stream(t)};

@@ -87,7 +87,7 @@ static void reduce_scatters(struct tk *t, const struct room *room) {
 }
 
 TK_TEST(reduce, past_the_caches, "SM-REDUCE-01,SM-REDUCE-02,SM-REDUCE-10", .needs = COLLECTIVES,
-        .min_ranks = 2, .max_ranks = 2, .timeout_s = 40) {
+        .ranks = {2, 2}, .timeout_s = 40) {
     struct room room = {.handle = tk_handle(t, (WORDS + 16) * 4, tk_world_group(t)),
                         .input = tk_alloc(t, (WORDS + 16) * 4),
                         .out = tk_alloc(t, (WORDS + 16) * 4),

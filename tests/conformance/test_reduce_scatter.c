@@ -169,8 +169,8 @@ TK_TEST(reduce_scatter, odd_counts, "SM-REDUCE-08,SM-REDUCE-10", .needs = COLLEC
 }
 
 /* Several of them, and an all-reduce between, while one rank is late where it has arrived. */
-TK_TEST(reduce_scatter, late_rank, "SM-REDUCE-14,SM-COLL-01", .needs = COLLECTIVES, .min_ranks = 2,
-        .max_ranks = 4) {
+TK_TEST(reduce_scatter, late_rank, "SM-REDUCE-14,SM-COLL-01", .needs = COLLECTIVES,
+        .ranks = {2, 4}) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), (size_t)1 << 16);
     TK_REQ(t, "SM-REDUCE-14");
     for (int i = 0; i < 2 * SCATTER_COUNT; i++) {
@@ -231,7 +231,7 @@ static const struct corner corners[] = {
 };
 
 TK_PORTED(test_reduce_scatter_corner_cases, "SM-REDUCE-08,SM-REDUCE-09,SM-COLL-04",
-          .needs = COLLECTIVES, .min_ranks = 4, .max_ranks = 4) {
+          .needs = COLLECTIVES, .ranks = {4, 4}) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 512);
     char *out = desk.out + REDUCE_MARGIN;
     TK_REQ(t, "SM-REDUCE-09");
@@ -274,7 +274,7 @@ TK_PORTED(test_reduce_scatter_corner_cases, "SM-REDUCE-08,SM-REDUCE-09,SM-COLL-0
 
 /* Refused on the rank that asks, before it has met or moved anything. */
 TK_TEST(reduce_scatter, low_contention_refusals, "SM-REDUCE-10", .needs = COLLECTIVES,
-        .min_ranks = 2, .max_ranks = 3) {
+        .ranks = {2, 3}) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 256);
     struct ops_tensor from;
     int64_t wide[2] = {2 * t->world_size, 3}, part[2] = {2, 3};

@@ -211,7 +211,7 @@ TK_TEST(rendezvous, store_writes_are_few, "SM-RDV-14", .min_ranks = 3) {
 
 /* PyTorch counts the communicator's all-gathers: one or two without multicast, up to four with.
  * Here each exchange phase is one write of each rank. */
-TK_PORTED(test_rendezvous_via_pg_allgather, "SM-RDV-14,SM-RDV-01", .min_ranks = 2, .max_ranks = 8) {
+TK_PORTED(test_rendezvous_via_pg_allgather, "SM-RDV-14,SM-RDV-01", .ranks = {2, 8}) {
     struct counting_store *counting = counting_of_rank();
     symmem_store *store = counting_begin(t, counting);
     tk_on_point(t, "rendezvous.register.after", 0, (struct tk_action){0}); /* to count them */
@@ -240,7 +240,7 @@ static void *alloc_on(struct tk *t, size_t bytes, symmem_group *group) {
     return ptr;
 }
 
-TK_TEST(rendezvous, default_group_is_used, "SM-RDV-04", .min_ranks = 2, .max_ranks = 2) {
+TK_TEST(rendezvous, default_group_is_used, "SM-RDV-04", .ranks = {2, 2}) {
     int32_t ranks[2] = {1, 0};
     symmem_handle *handle = NULL;
     symmem_handle *none = NULL;
@@ -264,7 +264,7 @@ TK_TEST(rendezvous, default_group_is_used, "SM-RDV-04", .min_ranks = 2, .max_ran
 
 /* An ordinary pointer is an error here where PyTorch gives None; the handle outlives the free. */
 TK_PORTED(test_empty_strided_p2p, "SM-RDV-04,SM-RDV-05,SM-RDV-18,SM-SIGNAL-01,SM-BARRIER-02",
-          .min_ranks = 2, .max_ranks = 4) {
+          .ranks = {2, 4}) {
     float plain[4] = {0};
     symmem_handle *handle = NULL;
     TK_FAILS(t, NOT_SYMMETRIC,
@@ -280,7 +280,7 @@ TK_PORTED(test_empty_strided_p2p, "SM-RDV-04,SM-RDV-05,SM-RDV-18,SM-SIGNAL-01,SM
 
 /* --- lifetimes -------------------------------------------------------------------------------- */
 
-TK_TEST(rendezvous, handle_outlives_group_and_memory, "SM-RDV-18", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(rendezvous, handle_outlives_group_and_memory, "SM-RDV-18", .ranks = {2, 4}) {
     int32_t n = t->world_size;
     int32_t ranks[8];
     TK_REQUIRE(t, n <= 8);
@@ -320,7 +320,7 @@ TK_TEST(rendezvous, handle_outlives_the_free, "SM-RDV-18", .max_ranks = 4) {
 }
 
 /* An address that comes back is new memory with a new link, whatever the old one was left with. */
-TK_TEST(rendezvous, reused_address_is_new, "SM-RDV-19", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(rendezvous, reused_address_is_new, "SM-RDV-19", .ranks = {2, 4}) {
     for (int i = 0; i < 6; i++) {
         void *ptr = tk_alloc(t, 4096);
         symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
@@ -364,7 +364,7 @@ static void *rendezvous_loop(void *arg) {
     return NULL;
 }
 
-TK_TEST(rendezvous, two_threads_two_groups, "SM-RDV-17", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(rendezvous, two_threads_two_groups, "SM-RDV-17", .ranks = {2, 4}) {
     int32_t ranks[8];
     TK_REQUIRE(t, t->world_size <= 8);
     for (int32_t i = 0; i < t->world_size; i++)

@@ -67,8 +67,7 @@ static void fail_at_each(struct tk *t, const char *const *points, int count) {
 }
 
 #define FAIL_AT_EACH(name, ...)                                                                    \
-    TK_TEST(rendezvous, name, "SM-RDV-10,SM-CONTEXT-09", .min_ranks = 2, .max_ranks = 4,           \
-            .timeout_s = 60) {                                                                     \
+    TK_TEST(rendezvous, name, "SM-RDV-10,SM-CONTEXT-09", .ranks = {2, 4}, .timeout_s = 60) {       \
         static const char *const points[] = {__VA_ARGS__};                                         \
         fail_at_each(t, points, (int)(sizeof(points) / sizeof(points[0])));                        \
     }
@@ -113,8 +112,7 @@ TK_TEST(rendezvous, absent_rank_is_named, "SM-RDV-11", .min_ranks = 2, .timeout_
 }
 
 /* A group of its own where not even the session exists yet. */
-TK_TEST(rendezvous, absent_rank_of_a_new_group, "SM-RDV-11", .min_ranks = 2, .max_ranks = 4,
-        .timeout_s = 60) {
+TK_TEST(rendezvous, absent_rank_of_a_new_group, "SM-RDV-11", .ranks = {2, 4}, .timeout_s = 60) {
     for (int i = 0; i < 2; i++) {
         int32_t absent = i == 0 ? 0 : 1 + (int32_t)(t->seed % (uint64_t)(t->last));
         char name[SYMMEM_NAME_MAX];
@@ -155,7 +153,7 @@ TK_TEST(rendezvous, late_rank_is_waited_for, "SM-RDV-12", .min_ranks = 2) {
 }
 
 /* A rank that is slow at any step does no harm. */
-TK_TEST(rendezvous, slow_steps_do_no_harm, "SM-RDV-12,SM-RDV-10", .min_ranks = 2, .max_ranks = 4,
+TK_TEST(rendezvous, slow_steps_do_no_harm, "SM-RDV-12,SM-RDV-10", .ranks = {2, 4},
         .timeout_s = 60) {
     static const char *const points[] = {"session.join.published", "exchange.publish.before",
                                          "exchange.wait.before",   "rendezvous.metadata.after",
@@ -176,8 +174,7 @@ TK_TEST(rendezvous, slow_steps_do_no_harm, "SM-RDV-12,SM-RDV-10", .min_ranks = 2
  * A signal put as soon as the peer's rendezvous returned, while this rank is still inside its own:
  * zeroing must be over before any peer can write.
  */
-TK_TEST(rendezvous, early_signal_is_not_lost, "SM-RDV-13", .min_ranks = 2, .max_ranks = 4,
-        .timeout_s = 60) {
+TK_TEST(rendezvous, early_signal_is_not_lost, "SM-RDV-13", .ranks = {2, 4}, .timeout_s = 60) {
     static const char *const points[] = {"rendezvous.map.before", "rendezvous.map.after",
                                          "rendezvous.commit.before", "rendezvous.commit.after"};
     for (int i = 0; i < 4; i++)

@@ -26,7 +26,7 @@ static void wrong_pointer_of(struct tk *t, int32_t odd, enum odd_pointer kind, v
     TK_EQ_STR(t, "rendezvous", record.operation);
 }
 
-TK_TEST(rendezvous, foreign_pointer_fails_everywhere, "SM-RDV-05", .min_ranks = 2, .max_ranks = 5) {
+TK_TEST(rendezvous, foreign_pointer_fails_everywhere, "SM-RDV-05", .ranks = {2, 5}) {
     void *ptr = tk_alloc(t, 4096);
     for (int i = 0; i < held_count(t->world_size); i++)
         for (int kind = 0; kind < ODD_COUNT; kind++)
@@ -49,7 +49,7 @@ static void expect_mismatch(struct tk *t, void *ptr, int32_t odd) {
                  "rank %d is blamed, not %d", (int)record.failed_rank, (int)odd);
 }
 
-TK_TEST(rendezvous, size_mismatch_at_each_rank, "SM-RDV-06", .min_ranks = 2, .max_ranks = 16) {
+TK_TEST(rendezvous, size_mismatch_at_each_rank, "SM-RDV-06", .ranks = {2, 16}) {
     for (int i = 0; i < held_count(t->world_size); i++) {
         int32_t odd = held_rank(t->world_size, i);
         size_t bytes = t->rank == odd ? 4097 : 4096;
@@ -68,7 +68,7 @@ TK_TEST(rendezvous, size_mismatch_at_each_rank, "SM-RDV-06", .min_ranks = 2, .ma
 }
 
 /* Sizes in the same page count, or that differ in the upper half of the word, count as well. */
-TK_TEST(rendezvous, any_difference_counts, "SM-RDV-06", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(rendezvous, any_difference_counts, "SM-RDV-06", .ranks = {2, 4}) {
     const size_t sizes[3][2] = {{1, 2}, {65536, 65537}, {256, 512}};
     for (int i = 0; i < 3; i++) {
         int32_t odd = t->last;
@@ -78,7 +78,7 @@ TK_TEST(rendezvous, any_difference_counts, "SM-RDV-06", .min_ranks = 2, .max_ran
 }
 
 TK_PORTED(test_signal_pad_size_disagreement_raises_everywhere, "SM-RDV-07,SM-ALLOC-10",
-          .min_ranks = 2, .max_ranks = 5) {
+          .ranks = {2, 5}) {
     size_t original = 0;
     TK_OK(t, symmem_get_signal_pad_size(t->context, &original));
     TK_OK(t, symmem_set_signal_pad_size(t->context, original + 4096 * (size_t)t->rank));
@@ -120,7 +120,7 @@ TK_TEST(rendezvous, signal_pad_too_small, "SM-RDV-08,SM-HANDLE-04", .max_ranks =
     TK_OK(t, symmem_set_signal_pad_size(t->context, 0));
 }
 
-TK_TEST(rendezvous, persistent_id_mismatch, "SM-RDV-15", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(rendezvous, persistent_id_mismatch, "SM-RDV-15", .ranks = {2, 4}) {
     for (int32_t odd = 0; odd < t->world_size; odd++) {
         symmem_alloc_options options;
         void *ptr = NULL;
@@ -136,8 +136,7 @@ TK_TEST(rendezvous, persistent_id_mismatch, "SM-RDV-15", .min_ranks = 2, .max_ra
 
 /* --- overlapping devices ---------------------------------------------------------------------- */
 
-TK_TEST(rendezvous, overlap_is_refused, "SM-RDV-09", .needs = SYMMEM_CAP_OVERLAP, .min_ranks = 2,
-        .max_ranks = 4) {
+TK_TEST(rendezvous, overlap_is_refused, "SM-RDV-09", .needs = SYMMEM_CAP_OVERLAP, .ranks = {2, 4}) {
     void *ptr = NULL;
     TK_REQUIRE_OK(t, symmem_alloc(t->context, 256, 0, NULL, &ptr));
     /* -1: allowed nowhere; else nowhere but on all ranks other than that one */
@@ -176,8 +175,7 @@ static void use_overlapping_handle(struct tk *t) {
 }
 
 /* The variable is read at each rendezvous, not once. */
-TK_PORTED(test_allow_overlapping_devices, "SM-RDV-09", .needs = SYMMEM_CAP_OVERLAP, .min_ranks = 2,
-          .max_ranks = 4,
+TK_PORTED(test_allow_overlapping_devices, "SM-RDV-09", .needs = SYMMEM_CAP_OVERLAP, .ranks = {2, 4},
           .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT /* threads share their environment */) {
     const char *const name = "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES";
     symmem_context_options options = tk_options(t);

@@ -85,12 +85,12 @@ static void change_hands(struct tk *t, symmem_pool *pool) {
 }
 
 TK_TEST(reuse, memory_changes_hands, "SM-RDV-19,SM-ALLOC-02,SM-SIGNAL-06,SM-HANDLE-09",
-        .min_ranks = 3, .max_ranks = 3, .flags = TK_WRITES_PADS) {
+        .ranks = {3, 3}, .flags = TK_WRITES_PADS) {
     change_hands(t, NULL);
 }
 
 TK_TEST(reuse, blocks_change_hands, "SM-POOL-04,SM-POOL-08,SM-SIGNAL-06", .needs = SYMMEM_CAP_POOL,
-        .min_ranks = 3, .max_ranks = 3, .flags = TK_WRITES_PADS) {
+        .ranks = {3, 3}, .flags = TK_WRITES_PADS) {
     symmem_pool *pool = NULL;
     TK_REQUIRE_OK(t, symmem_pool_create(t->context, -1, (size_t)1 << 16, &pool));
     change_hands(t, pool);
@@ -100,8 +100,8 @@ TK_TEST(reuse, blocks_change_hands, "SM-POOL-04,SM-POOL-08,SM-SIGNAL-06", .needs
 /* --- many channels ---------------------------------------------------------------------------- */
 
 /* A pad much larger than usual: all its channels are there, and none is another one's. */
-TK_TEST(reuse, channels_of_a_large_pad, "SM-SIGNAL-04,SM-HANDLE-04,SM-BARRIER-05", .min_ranks = 2,
-        .max_ranks = 4, .flags = TK_WRITES_PADS) {
+TK_TEST(reuse, channels_of_a_large_pad, "SM-SIGNAL-04,SM-HANDLE-04,SM-BARRIER-05", .ranks = {2, 4},
+        .flags = TK_WRITES_PADS) {
     int32_t usual = info_of(t, tk_handle(t, 64, tk_world_group(t))).channel_count;
     TK_OK(t, symmem_set_signal_pad_size(t->context, (size_t)1 << 20));
     symmem_handle *handle = tk_handle(t, 1024, tk_world_group(t));
@@ -133,7 +133,7 @@ TK_TEST(reuse, channels_of_a_large_pad, "SM-SIGNAL-04,SM-HANDLE-04,SM-BARRIER-05
 
 /* A peer's memory as this rank sees it is not this rank's: nothing is translated twice. */
 TK_TEST(reuse, peers_memory_is_not_ones_own, "SM-ALLOC-06,SM-ALLOC-07,SM-RDV-05",
-        .needs = SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 3) {
+        .needs = SYMMEM_CAP_DIRECT_ACCESS, .ranks = {2, 3}) {
     symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
     symmem_handle *none = NULL;
     void *const *buffers = NULL;
@@ -163,7 +163,7 @@ TK_TEST(reuse, peers_memory_is_not_ones_own, "SM-ALLOC-06,SM-ALLOC-07,SM-RDV-05"
 
 /* In a group of two, the world's higher ranks are nobody. */
 TK_TEST(reuse, world_ranks_are_none_of_a_group,
-        "SM-SIGNAL-09,SM-ONESIDED-03,SM-VIEW-04,SM-HANDLE-06", .min_ranks = 3, .max_ranks = 4,
+        "SM-SIGNAL-09,SM-ONESIDED-03,SM-VIEW-04,SM-HANDLE-06", .ranks = {3, 4},
         .flags = TK_WRITES_PADS) {
     const int32_t pair[2] = {t->last, 0};
     uint32_t word = 0x77777777u;

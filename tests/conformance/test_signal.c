@@ -42,7 +42,7 @@ static bool litmus_received(struct tk *t, const struct litmus *l, size_t count,
            TK_OK(t, symmem_wait_signal(l->handle, l->next, CREDIT_CHANNEL, limit_ms, l->stream));
 }
 
-TK_TEST(signal, message_passing, "SM-SIGNAL-01,SM-ONESIDED-04", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(signal, message_passing, "SM-SIGNAL-01,SM-ONESIDED-04", .ranks = {2, 4}) {
     struct litmus l;
     uint32_t generation = 0;
     bool good = true;
@@ -65,7 +65,7 @@ TK_TEST(signal, message_passing, "SM-SIGNAL-01,SM-ONESIDED-04", .min_ranks = 2, 
 
 /* Plain stores and loads, so that ThreadSanitizer sees a missing release or acquire. */
 TK_TEST(signal, message_passing_direct, "SM-SIGNAL-01", .needs = SYMMEM_CAP_DIRECT_ACCESS,
-        .min_ranks = 2, .max_ranks = 4, .flags = TK_PLAIN_MEMORY) {
+        .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY) {
     struct litmus l;
     struct plain plain = plain_begin(t, MAX_LINES * LINE_WORDS, true);
     void *const *buffers = NULL;
@@ -113,7 +113,7 @@ TK_TEST(signal, wait_holds_until_put, "SM-SIGNAL-01,SM-SIGNAL-11", .min_ranks = 
     }
 }
 
-TK_TEST(signal, put_waits_for_consumption, "SM-SIGNAL-02", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(signal, put_waits_for_consumption, "SM-SIGNAL-02", .ranks = {2, 4}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     uint32_t limit_ms = LONG_MS;
     for (int32_t source = 0; source < t->world_size; source++) {
@@ -138,7 +138,7 @@ TK_TEST(signal, put_waits_for_consumption, "SM-SIGNAL-02", .min_ranks = 2, .max_
     }
 }
 
-TK_TEST(signal, consumed_signal_is_gone, "SM-SIGNAL-03", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(signal, consumed_signal_is_gone, "SM-SIGNAL-03", .ranks = {2, 4}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     uint32_t limit_ms = LONG_MS;
     int32_t source = t->last;
@@ -162,7 +162,7 @@ TK_TEST(signal, consumed_signal_is_gone, "SM-SIGNAL-03", .min_ranks = 2, .max_ra
 }
 
 /* A signal on channel a must leave a wait on channel b alone; both are served in the end. */
-TK_TEST(signal, channels_are_apart, "SM-SIGNAL-04", .min_ranks = 2, .max_ranks = 2) {
+TK_TEST(signal, channels_are_apart, "SM-SIGNAL-04", .ranks = {2, 2}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     int32_t last = info_of(t, handle).channel_count - 1;
     const int32_t pairs[6][2] = {{0, 1}, {1, 0}, {0, last}, {last, 0}, {1, last}, {last, last - 1}};
@@ -202,7 +202,7 @@ TK_TEST(signal, every_channel_holds_one_signal, "SM-SIGNAL-04,SM-SIGNAL-11", .ma
 }
 
 /* All sources but one have put, the waiting rank itself included. */
-TK_TEST(signal, sources_are_apart, "SM-SIGNAL-05", .min_ranks = 2, .max_ranks = 5) {
+TK_TEST(signal, sources_are_apart, "SM-SIGNAL-05", .ranks = {2, 5}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     int32_t consumer = t->last;
     uint32_t limit_ms = LONG_MS;

@@ -3,8 +3,7 @@
 #include "sync_help.h"
 
 /* The same block on {0, 1} and on the world: rank 1 has both signals at rank 0 pending at once. */
-TK_PORTED(test_builtin_signals_not_shared_with_prefix_subgroup, "SM-SIGNAL-06", .min_ranks = 2,
-          .max_ranks = 5) {
+TK_PORTED(test_builtin_signals_not_shared_with_prefix_subgroup, "SM-SIGNAL-06", .ranks = {2, 5}) {
     const int32_t prefix[2] = {0, 1};
     void *ptr = tk_alloc(t, 256);
     symmem_handle *world = tk_rendezvous(t, ptr, tk_world_group(t));
@@ -27,7 +26,7 @@ TK_PORTED(test_builtin_signals_not_shared_with_prefix_subgroup, "SM-SIGNAL-06", 
 
 /* Ranks 2 and 1 both have group rank 1, of {0, 2} and of the world. */
 TK_PORTED(test_builtin_signals_not_shared_across_groups, "SM-SIGNAL-06,SM-SIGNAL-07",
-          .min_ranks = 3, .max_ranks = 4) {
+          .ranks = {3, 4}) {
     const int32_t odd[2] = {0, 2};
     void *ptr = tk_alloc(t, 256);
     symmem_handle *world = tk_rendezvous(t, ptr, tk_world_group(t));
@@ -54,7 +53,7 @@ TK_PORTED(test_builtin_signals_not_shared_across_groups, "SM-SIGNAL-06,SM-SIGNAL
 }
 
 /* Two groups of the same members in the same order, hence the same slots. */
-TK_TEST(signal, twin_groups_are_apart, "SM-SIGNAL-06", .min_ranks = 2, .max_ranks = 2) {
+TK_TEST(signal, twin_groups_are_apart, "SM-SIGNAL-06", .ranks = {2, 2}) {
     int32_t ranks[2] = {0, 1};
     void *ptr = tk_alloc(t, 256);
     symmem_handle *first = tk_rendezvous(t, ptr, tk_group(t, "first", ranks, 2));

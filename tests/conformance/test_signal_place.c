@@ -43,8 +43,7 @@ TK_TEST(signal, place_is_fixed_on_streams, "SM-SIGNAL-11", .needs = SYMMEM_CAP_S
 /* --- after a failure -------------------------------------------------------------------------- */
 
 /* The put that found the slot full leaves it full: the first signal is still received, once. */
-TK_TEST(signal, failed_put_leaves_its_slot, "SM-SIGNAL-12,SM-TIMEOUT-14", .min_ranks = 2,
-        .max_ranks = 2) {
+TK_TEST(signal, failed_put_leaves_its_slot, "SM-SIGNAL-12,SM-TIMEOUT-14", .ranks = {2, 2}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     if (t->rank == 0) {
         TK_OK(t, symmem_put_signal(handle, 1, 3, LONG_MS, NULL));
@@ -60,8 +59,7 @@ TK_TEST(signal, failed_put_leaves_its_slot, "SM-SIGNAL-12,SM-TIMEOUT-14", .min_r
 }
 
 /* The wait that found the slot empty leaves it empty: a put into it has nothing to wait for. */
-TK_TEST(signal, failed_wait_leaves_its_slot, "SM-SIGNAL-12,SM-TIMEOUT-14", .min_ranks = 2,
-        .max_ranks = 2) {
+TK_TEST(signal, failed_wait_leaves_its_slot, "SM-SIGNAL-12,SM-TIMEOUT-14", .ranks = {2, 2}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     if (t->rank == 0)
         TK_FAILS(t, TIMEOUT, symmem_wait_signal(handle, 1, 3, 30, NULL));

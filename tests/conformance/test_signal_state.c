@@ -180,8 +180,7 @@ static void file_for_memory(struct tk *t, off_t bytes) {
     TK_OK(t, symmem_free(t->context, ptr));
 }
 
-TK_TEST(rendezvous, empty_file_for_memory, "SM-RDV-22", .min_ranks = 2, .max_ranks = 2,
-        .flags = TK_NO_BACKEND) {
+TK_TEST(rendezvous, empty_file_for_memory, "SM-RDV-22", .ranks = {2, 2}, .flags = TK_NO_BACKEND) {
     use_spy(t);
     file_for_memory(t, 0);
     file_for_memory(t, 1 << 15);

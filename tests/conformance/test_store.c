@@ -110,7 +110,7 @@ TK_TEST(store, every_store_keeps_values, "SM-STORE-01", .max_ranks = 1) {
 }
 
 /* A reader beside a writer sees one of the two values whole, never a mixture or a cut one. */
-TK_TEST(store, value_is_whole_or_not_there, "SM-STORE-01", .min_ranks = 2, .max_ranks = 3) {
+TK_TEST(store, value_is_whole_or_not_there, "SM-STORE-01", .ranks = {2, 3}) {
     enum { LONG_BYTES = 9000, SHORT_BYTES = 70, ROUNDS = 600 };
     char *value = tk_scratch(t, LONG_BYTES);
     if (t->rank == 0) {
@@ -165,7 +165,7 @@ TK_TEST(store, get_absent_or_too_large, "SM-STORE-02", .max_ranks = 1) {
 
 /* --- wait, add, remove ------------------------------------------------------------------------ */
 
-TK_TEST(store, wait_ends_with_the_set, "SM-STORE-03", .min_ranks = 2, .max_ranks = 8) {
+TK_TEST(store, wait_ends_with_the_set, "SM-STORE-03", .ranks = {2, 8}) {
     if (t->rank == 0) {
         tk_sleep_ms(60);
         tk_share_u64(t, 0, 1);
@@ -262,7 +262,7 @@ TK_TEST(store, remove_makes_absent, "SM-STORE-05", .max_ranks = 1) {
     for_each_store(t, remove_from);
 }
 
-TK_TEST(store, removed_everywhere, "SM-STORE-05", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(store, removed_everywhere, "SM-STORE-05", .ranks = {2, 4}) {
     uint8_t found[8];
     size_t bytes = 0;
     int32_t remover = t->last;

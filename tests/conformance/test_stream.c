@@ -49,7 +49,7 @@ TK_TEST(stream, in_order_and_asynchronous, "SM-STREAM-01", .needs = STREAM_FN, .
 
 /* Without host functions: a wait that the last rank satisfies later holds the others' streams. */
 TK_TEST(stream, enqueueing_does_not_wait, "SM-STREAM-01", .needs = SYMMEM_CAP_STREAMS,
-        .min_ranks = 2, .max_ranks = 4) {
+        .ranks = {2, 4}) {
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     uint8_t data[64];
@@ -232,7 +232,7 @@ TK_TEST(stream, first_failure_is_reported_once, "SM-STREAM-03,SM-TIMEOUT-14",
 /* Each of the three ops fails on a stream as it does without. */
 TK_TEST(stream, every_operation_fails_on_a_stream,
         "SM-STREAM-03,SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-04,SM-TIMEOUT-14",
-        .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 2) {
+        .needs = SYMMEM_CAP_STREAMS, .ranks = {2, 2}) {
     for (int op = 0; op < OP_COUNT; op++) {
         symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
         symmem_stream *stream = tk_stream(t);
@@ -255,7 +255,7 @@ TK_TEST(stream, every_operation_fails_on_a_stream,
 /* What was enqueued before the failure and begins after it: poisoned, so its signal does not come.
  */
 TK_TEST(stream, work_behind_a_failure_is_poisoned, "SM-TIMEOUT-04,SM-TIMEOUT-05,SM-SIGNAL-12",
-        .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 2) {
+        .needs = SYMMEM_CAP_STREAMS, .ranks = {2, 2}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t), *beside = tk_stream(t);
     if (t->rank == 0) {

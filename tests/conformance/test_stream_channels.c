@@ -144,7 +144,7 @@ TK_PORTED(test_stream_serialization_waits_on_pad_kernel_only, "SM-STREAM-06", .n
 
 /* At rank 0 channel 0 waits on one stream while other channels do their rounds on the other. */
 TK_TEST(stream, channels_are_independent, "SM-STREAM-07", .needs = SYMMEM_CAP_STREAMS,
-        .min_ranks = 2, .max_ranks = 4) {
+        .ranks = {2, 4}) {
     struct ring ring = ring_begin(t);
     int32_t channels = info_of(t, ring.handle).channel_count;
     int32_t source = t->last;

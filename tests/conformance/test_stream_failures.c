@@ -149,7 +149,7 @@ static void collective_held_back(struct tk *t, uint32_t limit_ms) {
 /* The limit counts from the moment the operation begins to run, not from the call: each is held
  * back for longer than its limit, and has still to wait when it begins. */
 TK_TEST(stream, limit_counts_from_the_start_of_work, "SM-TIMEOUT-03", .needs = STREAM_FN,
-        .min_ranks = 2, .max_ranks = 2) {
+        .ranks = {2, 2}) {
     uint32_t limit_ms = tk_limit_ms(t, 250);
     for (enum signal_op op = OP_BARRIER; op < OP_COUNT; op++)
         held_back(t, op, limit_ms);

@@ -127,7 +127,7 @@ TK_TEST(thread, one_channel_in_turn, "SM-THREAD-02", .max_ranks = 3) {
 }
 
 /* As many waits as puts, from several threads at both ends: no signal is lost or taken twice. */
-TK_TEST(thread, signals_of_one_channel, "SM-THREAD-02", .min_ranks = 2, .max_ranks = 2) {
+TK_TEST(thread, signals_of_one_channel, "SM-THREAD-02", .ranks = {2, 2}) {
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
     struct worker workers[THREADS];
     for (int i = 0; i < THREADS; i++)
@@ -151,7 +151,7 @@ static void *wait_in_thread(void *arg) {
     return NULL;
 }
 
-TK_TEST(thread, each_wait_ends_with_its_signal, "SM-THREAD-03", .min_ranks = 2, .max_ranks = 2) {
+TK_TEST(thread, each_wait_ends_with_its_signal, "SM-THREAD-03", .ranks = {2, 2}) {
     static const int orders[3][THREADS] = {{3, 2, 1, 0}, {0, 1, 2, 3}, {2, 0, 3, 1}};
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
     for (int i = 0; i < 3; i++) {
@@ -179,7 +179,7 @@ static void *wait_long_in_thread(void *arg) {
     return NULL;
 }
 
-TK_TEST(thread, waiting_holds_nothing_up, "SM-THREAD-01", .min_ranks = 2, .max_ranks = 2) {
+TK_TEST(thread, waiting_holds_nothing_up, "SM-THREAD-01", .ranks = {2, 2}) {
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
     symmem_handle *other = tk_handle(t, BYTES, tk_world_group(t));
     atomic_int ended = 0;

@@ -51,18 +51,17 @@ static void op_times_out(struct tk *t, enum signal_op op) {
     work_after(t, NULL);
 }
 
-TK_PORTED(test_barrier_timeout, "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-14", .min_ranks = 2,
-          .max_ranks = 4) {
+TK_PORTED(test_barrier_timeout, "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-14", .ranks = {2, 4}) {
     op_times_out(t, OP_BARRIER);
 }
 
 TK_PORTED(test_put_signal_timeout, "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-SIGNAL-02,SM-TIMEOUT-14",
-          .min_ranks = 2, .max_ranks = 4) {
+          .ranks = {2, 4}) {
     op_times_out(t, OP_PUT);
 }
 
 TK_PORTED(test_wait_signal_timeout, "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-SIGNAL-01,SM-TIMEOUT-14",
-          .min_ranks = 2, .max_ranks = 4) {
+          .ranks = {2, 4}) {
     op_times_out(t, OP_WAIT);
 }
 
@@ -81,8 +80,7 @@ static void *expire_in_thread(void *arg) {
 }
 
 /* All three at once, each on a block of its own. */
-TK_TEST(timeout, limit_of_one_second, "SM-TIMEOUT-01,SM-TIMEOUT-14", .min_ranks = 2,
-        .max_ranks = 2) {
+TK_TEST(timeout, limit_of_one_second, "SM-TIMEOUT-01,SM-TIMEOUT-14", .ranks = {2, 2}) {
     struct timed_thread threads[OP_COUNT];
     pthread_t ids[OP_COUNT];
     for (int i = 0; i < OP_COUNT; i++)
@@ -198,8 +196,7 @@ static void late_and_absent(struct tk *t, int32_t late, int32_t absent, uint32_t
 
 /* The limit is that of the barrier, not of each peer in turn. The later the machine is the longer
  * it is, so that a second one is still told from lateness. */
-TK_TEST(timeout, one_limit_for_all_peers, "SM-TIMEOUT-01,SM-TIMEOUT-14", .min_ranks = 3,
-        .max_ranks = 4) {
+TK_TEST(timeout, one_limit_for_all_peers, "SM-TIMEOUT-01,SM-TIMEOUT-14", .ranks = {3, 4}) {
     const uint32_t limit_ms = 400 + 4 * tk_limit_ms(t, 0);
     for (int32_t absent = 1; absent < 3; absent++)
         late_and_absent(t, 3 - absent, absent, limit_ms);
@@ -219,8 +216,7 @@ TK_TEST(timeout, satisfied_operations_need_no_time, "SM-TIMEOUT-03", .max_ranks 
 
 /* The last one to come to a barrier, with 1 ms. That the others are inside is all but certain when
  * they have had some time. */
-TK_TEST(timeout, last_arrival_needs_no_time, "SM-TIMEOUT-03,SM-TIMEOUT-14", .min_ranks = 2,
-        .max_ranks = 2) {
+TK_TEST(timeout, last_arrival_needs_no_time, "SM-TIMEOUT-03,SM-TIMEOUT-14", .ranks = {2, 2}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     if (t->rank == 0) {
         (void)await_shared(t, 1, 0, 1);
@@ -237,7 +233,7 @@ TK_TEST(timeout, last_arrival_needs_no_time, "SM-TIMEOUT-03,SM-TIMEOUT-14", .min
 }
 
 /* Peers that come after 100 ms of a limit of many seconds. */
-TK_TEST(timeout, late_peers_are_served, "SM-TIMEOUT-03", .min_ranks = 2, .max_ranks = 2) {
+TK_TEST(timeout, late_peers_are_served, "SM-TIMEOUT-03", .ranks = {2, 2}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     uint32_t limit_ms = LONG_MS;
     if (t->rank == 0) {
@@ -257,7 +253,7 @@ TK_TEST(timeout, late_peers_are_served, "SM-TIMEOUT-03", .min_ranks = 2, .max_ra
 }
 
 /* No limit: the peer comes after 300 ms. */
-TK_TEST(timeout, zero_is_no_limit, "SM-TIMEOUT-03", .min_ranks = 2, .max_ranks = 2) {
+TK_TEST(timeout, zero_is_no_limit, "SM-TIMEOUT-03", .ranks = {2, 2}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     if (t->rank == 0) {
         TK_OK(t, symmem_wait_signal(handle, 1, 0, 0, NULL));
@@ -269,8 +265,7 @@ TK_TEST(timeout, zero_is_no_limit, "SM-TIMEOUT-03", .min_ranks = 2, .max_ranks =
     }
 }
 
-TK_TEST(timeout, default_limit_is_the_contexts, "SM-TIMEOUT-11,SM-TIMEOUT-14", .min_ranks = 2,
-        .max_ranks = 2) {
+TK_TEST(timeout, default_limit_is_the_contexts, "SM-TIMEOUT-11,SM-TIMEOUT-14", .ranks = {2, 2}) {
     symmem_context_options options = tk_options(t);
     options.default_timeout_ms = 5000;
     tk_reinit(t, &options);

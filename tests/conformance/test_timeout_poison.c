@@ -38,17 +38,17 @@ static void failure_poisons_the_link(struct tk *t, enum signal_op op) {
 }
 
 TK_TEST(timeout, barrier_poisons_the_link, "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14",
-        .min_ranks = 2, .max_ranks = 4) {
+        .ranks = {2, 4}) {
     failure_poisons_the_link(t, OP_BARRIER);
 }
 
-TK_TEST(timeout, put_poisons_the_link, "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14", .min_ranks = 2,
-        .max_ranks = 4) {
+TK_TEST(timeout, put_poisons_the_link, "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14",
+        .ranks = {2, 4}) {
     failure_poisons_the_link(t, OP_PUT);
 }
 
-TK_TEST(timeout, wait_poisons_the_link, "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14", .min_ranks = 2,
-        .max_ranks = 4) {
+TK_TEST(timeout, wait_poisons_the_link, "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14",
+        .ranks = {2, 4}) {
     failure_poisons_the_link(t, OP_WAIT);
 }
 
@@ -111,15 +111,13 @@ static void waits_for_poisoned(struct tk *t, enum signal_op op, bool before, sym
     tk_out_of_band_barrier(t);
 }
 
-TK_TEST(timeout, waiting_for_a_poisoned_rank_ends, "SM-TIMEOUT-05,SM-TIMEOUT-14", .min_ranks = 2,
-        .max_ranks = 4) {
+TK_TEST(timeout, waiting_for_a_poisoned_rank_ends, "SM-TIMEOUT-05,SM-TIMEOUT-14", .ranks = {2, 4}) {
     for (int op = 0; op < OP_COUNT; op++)
         waits_for_poisoned(t, (enum signal_op)op, true, tk_world_group(t));
     work_after(t, NULL);
 }
 
-TK_TEST(timeout, poisoned_peer_is_seen_later, "SM-TIMEOUT-05,SM-TIMEOUT-14", .min_ranks = 2,
-        .max_ranks = 4) {
+TK_TEST(timeout, poisoned_peer_is_seen_later, "SM-TIMEOUT-05,SM-TIMEOUT-14", .ranks = {2, 4}) {
     symmem_group *group = reversed_group(t);
     for (int op = 0; op < OP_COUNT; op++)
         waits_for_poisoned(t, (enum signal_op)op, false, group);
@@ -162,7 +160,7 @@ static void check_no_signal(struct tk *t, symmem_handle *handle) {
     TK_OK(t, symmem_handle_reset(handle, LONG_MS));
 }
 
-TK_TEST(timeout, reset_cleans, "SM-TIMEOUT-07,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 4,
+TK_TEST(timeout, reset_cleans, "SM-TIMEOUT-07,SM-TIMEOUT-14", .ranks = {2, 4},
         .flags = TK_WRITES_PADS) {
     uint64_t round = 0;
     symmem_handle *handle = tk_handle(t, 1024, tk_world_group(t));
@@ -205,7 +203,7 @@ TK_TEST(timeout, reset_forgets_pending_signals, "SM-TIMEOUT-07,SM-TIMEOUT-14", .
 /* A rank that entered a barrier in vain has counted one round more than the others: the reset must
  * make that forgotten on every channel, the last one's state being the end of all. */
 TK_TEST(timeout, reset_forgets_rounds_on_every_channel, "SM-TIMEOUT-07,SM-TIMEOUT-14",
-        .min_ranks = 2, .max_ranks = 8) {
+        .ranks = {2, 8}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     const int32_t channels[] = {0, 1, info_of(t, handle).channel_count - 1};
     for (int i = 0; i < 3; i++) {
@@ -246,7 +244,7 @@ TK_TEST(timeout, reset_works_on_every_group_shape, "SM-TIMEOUT-07,SM-TIMEOUT-14"
 }
 
 TK_TEST(timeout, reset_with_pending_work_is_busy, "SM-TIMEOUT-12", .needs = SYMMEM_CAP_STREAMS,
-        .min_ranks = 2, .max_ranks = 4) {
+        .ranks = {2, 4}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     for (int32_t pending = 0; pending < t->last; pending++) {
@@ -268,7 +266,7 @@ TK_TEST(timeout, reset_with_pending_work_is_busy, "SM-TIMEOUT-12", .needs = SYMM
 
 /* What a graph holds is pending while a launch of it is, and not before nor on other handles. */
 TK_TEST(timeout, reset_beside_a_launch_is_busy, "SM-TIMEOUT-12", .needs = SYMMEM_CAP_CAPTURE,
-        .min_ranks = 2, .max_ranks = 4) {
+        .ranks = {2, 4}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_handle *other = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
@@ -297,7 +295,7 @@ static void *destroy_graph(void *arg) {
 
 /* The launch is waited for by who destroys the graph, and so it is pending still. */
 TK_TEST(timeout, reset_beside_a_destroy_is_busy, "SM-TIMEOUT-12", .needs = SYMMEM_CAP_CAPTURE,
-        .min_ranks = 2, .max_ranks = 4) {
+        .ranks = {2, 4}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     symmem_graph *graph = NULL;
@@ -323,8 +321,7 @@ TK_TEST(timeout, reset_beside_a_destroy_is_busy, "SM-TIMEOUT-12", .needs = SYMME
 }
 
 /* Some ranks' state is reset then, others' may not be. */
-TK_TEST(timeout, failed_reset_poisons, "SM-TIMEOUT-13,SM-TIMEOUT-14", .min_ranks = 2,
-        .max_ranks = 3) {
+TK_TEST(timeout, failed_reset_poisons, "SM-TIMEOUT-13,SM-TIMEOUT-14", .ranks = {2, 3}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     if (t->rank == t->last)
         tk_on_point(t, "reset.state.before", 1, (struct tk_action){.status = SYMMEM_SYSTEM});
@@ -341,7 +338,7 @@ TK_TEST(timeout, failed_reset_poisons, "SM-TIMEOUT-13,SM-TIMEOUT-14", .min_ranks
 /* What was captured before asks no host: the poison has to stand where the device looks, also on
  * ranks whose state was reset. */
 TK_TEST(timeout, failed_reset_poisons_graphs, "SM-TIMEOUT-04,SM-TIMEOUT-13,SM-TIMEOUT-14",
-        .needs = SYMMEM_CAP_CAPTURE, .min_ranks = 3, .max_ranks = 3) {
+        .needs = SYMMEM_CAP_CAPTURE, .ranks = {3, 3}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
