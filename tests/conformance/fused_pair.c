@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "fused_pair.h"
 
-void pair_begin(struct tk *t, struct fused_pair *x) {
+struct fused_pair *pair_begin(struct tk *t) {
+    struct fused_pair *x = tk_scratch(t, sizeof *x);
     const int64_t shard[2] = {PAIR_ROWS, PAIR_K}, b[2] = {PAIR_K, PAIR_N},
                   part[2] = {PAIR_ROWS, PAIR_N};
     const int64_t full[2] = {PAIR_ROWS * t->world_size, PAIR_K},
                   out[2] = {PAIR_ROWS * t->world_size, PAIR_N};
     size_t other = 0;
-    memset(x, 0, sizeof *x);
     fused_make(t, &x->shard, SYMMEM_FLOAT32, 2, shard, 0);
     fused_make(t, &x->b, SYMMEM_FLOAT32, 2, b, 0);
     fused_make(t, &x->out, SYMMEM_FLOAT32, 2, out, 0);
@@ -35,6 +35,7 @@ void pair_begin(struct tk *t, struct fused_pair *x) {
     fused_set_bytes(t, &x->out, 0x55);
     fused_set_bytes(t, &x->a_out, 0x55);
     fused_set_bytes(t, &x->part, 0x55);
+    return x;
 }
 
 symmem_status pair_gather(struct fused_pair *x, uint32_t timeout_ms, symmem_stream *stream) {

@@ -104,37 +104,36 @@ static void one_at_a_time(struct tk *t, const struct fused_pair *x, char *far,
 TK_TEST(device_memory, of_products, "SM-STREAM-25", .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
         .max_ranks = 1) {
     char *far = far_memory(t);
-    struct fused_pair x;
     if (far == NULL)
         return;
-    pair_begin(t, &x);
+    struct fused_pair *x = pair_begin(t);
     symmem_stream *streams[2] = {NULL, tk_stream(t)};
     uint32_t *signal = tk_alloc(t, sizeof *signal);
     const DLTensor *signals = FLAT(signal, SYMMEM_UINT32, 1);
-    const DLTensor a = moved(&x.shard, far), b = moved(&x.b, far), out = moved(&x.part, far);
+    const DLTensor a = moved(&x->shard, far), b = moved(&x->b, far), out = moved(&x->part, far);
     uint32_t zero = 0, *far_signal = (uint32_t *)(void *)far;
     const DLTensor *far_signals = FLAT(far_signal, SYMMEM_UINT32, 1);
     ops_upload(t, signal, &zero, sizeof zero);
     for (int s = 0; s < 2; s++) {
         symmem_stream *stream = streams[s];
-        one_at_a_time(t, &x, far, stream);
+        one_at_a_time(t, x, far, stream);
         TK_FAILS(t, INVALID_ARGUMENT,
-                 symmem_async_input_mm(t->context, &x.shard.dl, &x.b.dl, far_signals, 0, &x.part.dl,
-                                       30, stream));
-        TK_FAILS(t, INVALID_ARGUMENT, symmem_restride(t->context, &a, &x.shard.dl, stream));
-        TK_FAILS(t, INVALID_ARGUMENT, symmem_restride(t->context, &x.shard.dl, &a, stream));
+                 symmem_async_input_mm(t->context, &x->shard.dl, &x->b.dl, far_signals, 0,
+                                       &x->part.dl, 30, stream));
+        TK_FAILS(t, INVALID_ARGUMENT, symmem_restride(t->context, &a, &x->shard.dl, stream));
+        TK_FAILS(t, INVALID_ARGUMENT, symmem_restride(t->context, &x->shard.dl, &a, stream));
         TK_FAILS(
             t, INVALID_ARGUMENT,
-            symmem_async_input_mm(t->context, &a, &x.b.dl, signals, 0, &x.part.dl, 30, stream));
-        TK_FAILS(
-            t, INVALID_ARGUMENT,
-            symmem_async_input_mm(t->context, &x.shard.dl, &b, signals, 0, &x.part.dl, 30, stream));
-        TK_FAILS(
-            t, INVALID_ARGUMENT,
-            symmem_async_input_mm(t->context, &x.shard.dl, &x.b.dl, signals, 0, &out, 30, stream));
+            symmem_async_input_mm(t->context, &a, &x->b.dl, signals, 0, &x->part.dl, 30, stream));
+        TK_FAILS(t, INVALID_ARGUMENT,
+                 symmem_async_input_mm(t->context, &x->shard.dl, &b, signals, 0, &x->part.dl, 30,
+                                       stream));
+        TK_FAILS(t, INVALID_ARGUMENT,
+                 symmem_async_input_mm(t->context, &x->shard.dl, &x->b.dl, signals, 0, &out, 30,
+                                       stream));
     }
     tk_synchronize(t, streams[1]);
-    pair_expect_untouched(t, &x);
+    pair_expect_untouched(t, x);
     expect_far_untouched(t, far);
 }
 

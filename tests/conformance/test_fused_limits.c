@@ -35,17 +35,16 @@ TK_TEST(fused_limits, helpers, "SM-FUSED-10", .needs = SYMMEM_CAP_MATMUL, .max_r
 }
 
 TK_TEST(fused_limits, workspaces, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 2) {
-    struct fused_pair x;
     size_t bytes = 7;
-    pair_begin(t, &x);
-    const DLTensor *shard = &x.shard.dl, *a = &x.a.dl, *b = &x.scatter_b.dl, *out = &x.part.dl;
+    struct fused_pair *x = pair_begin(t);
+    const DLTensor *shard = &x->shard.dl, *a = &x->a.dl, *b = &x->scatter_b.dl, *out = &x->part.dl;
     int32_t n = t->world_size, most = SYMMEM_MAX_WORLD_SIZE;
 #define GATHER(shard_, scale_, dim_, n_, bytes_)                                                   \
     symmem_fused_all_gather_matmul_workspace(shard_, scale_, dim_, true, n_, bytes_)
 #define SCATTER(a_, b_, scale_, dim_, out_, n_, bytes_)                                            \
     symmem_fused_matmul_reduce_scatter_workspace(a_, b_, scale_, dim_, out_, n_, bytes_)
     TK_FAILS(t, INVALID_ARGUMENT, GATHER(NULL, NULL, 0, n, &bytes));
-    TK_FAILS(t, INVALID_ARGUMENT, GATHER(shard, &x.shard.dl, 0, n, &bytes));
+    TK_FAILS(t, INVALID_ARGUMENT, GATHER(shard, &x->shard.dl, 0, n, &bytes));
     TK_FAILS(t, OUT_OF_RANGE, GATHER(shard, NULL, -1, n, &bytes));
     TK_FAILS(t, OUT_OF_RANGE, GATHER(shard, NULL, 2, n, &bytes));
     TK_FAILS(t, OUT_OF_RANGE, GATHER(shard, NULL, 0, 0, &bytes));
@@ -138,20 +137,19 @@ static void scaled_missing(struct tk *t, struct fused_pair *x, const DLTensor *o
 }
 
 TK_TEST(fused_limits, arguments, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 3) {
-    struct fused_pair x;
     struct fused_tensor one, two, half;
     const int64_t one_shape[1] = {1}, two_shape[1] = {2};
-    pair_begin(t, &x);
+    struct fused_pair *x = pair_begin(t);
     fused_make(t, &one, SYMMEM_FLOAT32, 1, one_shape, 0);
     fused_make(t, &two, SYMMEM_FLOAT32, 1, two_shape, 0);
     fused_make(t, &half, SYMMEM_BFLOAT16, 1, one_shape, 0);
-    const struct odd right = {.handle = x.workspace, .a_scale = &one.dl, .b_scale = &one.dl};
-    int32_t channels = info_of(t, x.workspace).channel_count;
+    const struct odd right = {.handle = x->workspace, .a_scale = &one.dl, .b_scale = &one.dl};
+    int32_t channels = info_of(t, x->workspace).channel_count;
 #define ODD(plain, scaled, ...)                                                                    \
     do {                                                                                           \
         struct odd odd = right;                                                                    \
         __VA_ARGS__;                                                                               \
-        check_all(t, &x, plain, scaled, &odd);                                                     \
+        check_all(t, x, plain, scaled, &odd);                                                      \
     } while (0)
     ODD(SYMMEM_INVALID_ARGUMENT, SYMMEM_INVALID_ARGUMENT, odd.handle = NULL);
     ODD(SYMMEM_OUT_OF_RANGE, SYMMEM_OUT_OF_RANGE, odd.channel = -1);
@@ -164,13 +162,12 @@ TK_TEST(fused_limits, arguments, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 
     ODD(SYMMEM_OK, SYMMEM_INVALID_ARGUMENT, odd.b_scale = NULL);
     ODD(SYMMEM_OK, SYMMEM_INVALID_ARGUMENT, odd.b_scale = &two.dl);
     ODD(SYMMEM_OK, SYMMEM_INVALID_ARGUMENT, odd.b_scale = &half.dl);
-    scaled_missing(t, &x, &one.dl);
-    pair_expect_untouched(t, &x);
+    scaled_missing(t, x, &one.dl);
+    pair_expect_untouched(t, x);
 }
 
 TK_TEST(fused_limits, foreign_streams, "SM-STREAM-16", .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
         .max_ranks = 2) {
-    struct fused_pair x;
     struct fused_tensor one;
     const int64_t one_shape[1] = {1};
     symmem_context *alone = context_alone(t);
@@ -178,21 +175,21 @@ TK_TEST(fused_limits, foreign_streams, "SM-STREAM-16", .needs = PRODUCTS | SYMME
     uint32_t *signal = tk_alloc(t, sizeof *signal);
     TK_REQUIRE(t, alone != NULL);
     TK_REQUIRE_OK(t, symmem_stream_create(alone, 0, &theirs));
-    pair_begin(t, &x);
+    struct fused_pair *x = pair_begin(t);
     fused_make(t, &one, SYMMEM_FLOAT32, 1, one_shape, 0);
-    const struct odd right = {.handle = x.workspace, .a_scale = &one.dl, .b_scale = &one.dl};
+    const struct odd right = {.handle = x->workspace, .a_scale = &one.dl, .b_scale = &one.dl};
     ODD(SYMMEM_INVALID_ARGUMENT, SYMMEM_INVALID_ARGUMENT, odd.stream = theirs);
     ODD(SYMMEM_INVALID_ARGUMENT, SYMMEM_INVALID_ARGUMENT, odd.stream = own; odd.second = theirs);
     ODD(SYMMEM_INVALID_ARGUMENT, SYMMEM_INVALID_ARGUMENT, odd.second = own);
 #undef ODD
-    TK_FAILS(t, INVALID_ARGUMENT, symmem_restride(t->context, &x.a.dl, &x.a_out.dl, theirs));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_restride(t->context, &x->a.dl, &x->a_out.dl, theirs));
     TK_FAILS(t, INVALID_ARGUMENT,
-             symmem_async_input_mm(t->context, &x.a.dl, &x.b.dl, FLAT(signal, SYMMEM_UINT32, 1), 0,
-                                   &x.out.dl, LIMIT_MS, theirs));
+             symmem_async_input_mm(t->context, &x->a.dl, &x->b.dl, FLAT(signal, SYMMEM_UINT32, 1),
+                                   0, &x->out.dl, LIMIT_MS, theirs));
     TK_FAILS(t, NOT_INITIALISED,
-             symmem_async_input_mm(NULL, &x.a.dl, &x.b.dl, FLAT(signal, SYMMEM_UINT32, 1), 0,
-                                   &x.out.dl, LIMIT_MS, NULL));
-    pair_expect_untouched(t, &x);
+             symmem_async_input_mm(NULL, &x->a.dl, &x->b.dl, FLAT(signal, SYMMEM_UINT32, 1), 0,
+                                   &x->out.dl, LIMIT_MS, NULL));
+    pair_expect_untouched(t, x);
     TK_OK(t, symmem_stream_destroy(theirs));
     symmem_context_free(alone);
 }

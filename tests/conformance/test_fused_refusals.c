@@ -19,23 +19,22 @@ static symmem_status gather_with(const struct fused_pair *x, struct gather_args 
 
 /* Each rank is refused at once: a rank that waited would end with TIMEOUT. */
 TK_TEST(fused_refusals, gather_refusals, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 3) {
-    struct fused_pair x;
     struct fused_tensor half, columns, wide;
-    pair_begin(t, &x);
-    fused_make(t, &half, SYMMEM_BFLOAT16, 2, x.b.shape, 0);
-    fused_make_columns(t, &columns, SYMMEM_FLOAT32, x.out.shape[0], PAIR_N);
+    struct fused_pair *x = pair_begin(t);
+    fused_make(t, &half, SYMMEM_BFLOAT16, 2, x->b.shape, 0);
+    fused_make_columns(t, &columns, SYMMEM_FLOAT32, x->out.shape[0], PAIR_N);
     const int64_t wide_shape[2] = {PAIR_K + 4, PAIR_N};
     fused_make(t, &wide, SYMMEM_FLOAT32, 2, wide_shape, 0);
-    DLTensor misplaced = x.shard.dl, crooked = x.out.dl, outside = x.out.dl;
-    misplaced.data = ops_own(t, x.workspace);
+    DLTensor misplaced = x->shard.dl, crooked = x->out.dl, outside = x->out.dl;
+    misplaced.data = ops_own(t, x->workspace);
     crooked.byte_offset = 2;
-    outside.byte_offset = x.out.bytes / 2;
-    symmem_handle_info info = info_of(t, x.workspace);
+    outside.byte_offset = x->out.bytes / 2;
+    symmem_handle_info info = info_of(t, x->workspace);
 #define REFUSED(expected, ...)                                                                     \
     do {                                                                                           \
-        struct gather_args args = good(&x);                                                        \
+        struct gather_args args = good(x);                                                         \
         __VA_ARGS__;                                                                               \
-        TK_STATUS(t, expected, gather_with(&x, args));                                             \
+        TK_STATUS(t, expected, gather_with(x, args));                                              \
     } while (0)
     REFUSED(SYMMEM_OUT_OF_RANGE, args.dim = 2);
     REFUSED(SYMMEM_OUT_OF_RANGE, args.dim = -1);
@@ -49,15 +48,15 @@ TK_TEST(fused_refusals, gather_refusals, "SM-FUSED-10", .needs = PRODUCTS, .max_
     REFUSED(SYMMEM_INVALID_ARGUMENT, args.b = &wide.dl);
     REFUSED(SYMMEM_INVALID_ARGUMENT, args.out = &wide.dl);
     REFUSED(SYMMEM_INVALID_ARGUMENT, args.out = &columns.dl);
-    REFUSED(SYMMEM_INVALID_ARGUMENT, args.out = &x.a_out.dl; args.a_out = NULL);
-    REFUSED(SYMMEM_INVALID_ARGUMENT, args.a_out = &x.out.dl);
+    REFUSED(SYMMEM_INVALID_ARGUMENT, args.out = &x->a_out.dl; args.a_out = NULL);
+    REFUSED(SYMMEM_INVALID_ARGUMENT, args.a_out = &x->out.dl);
     REFUSED(SYMMEM_INVALID_ARGUMENT, args.shard = &misplaced);
     REFUSED(SYMMEM_MISALIGNED, args.out = &crooked);
     REFUSED(SYMMEM_OUT_OF_RANGE, args.out = &outside);
 #undef REFUSED
-    pair_expect_untouched(t, &x);
-    TK_OK(t, pair_gather(&x, LONG_MS, NULL));
-    pair_expect_gather(t, &x, 1);
+    pair_expect_untouched(t, x);
+    TK_OK(t, pair_gather(x, LONG_MS, NULL));
+    pair_expect_gather(t, x, 1);
 }
 
 /* Two products: nothing that is written lies in any input of either, nor a scale in the workspace.
@@ -65,17 +64,16 @@ TK_TEST(fused_refusals, gather_refusals, "SM-FUSED-10", .needs = PRODUCTS, .max_
 TK_TEST(fused_refusals, overlaps, "SM-FUSED-10", .needs = PRODUCTS,
         .min_ranks = 2, /* or b would not find room in out */
         .max_ranks = 3) {
-    struct fused_pair x;
     struct fused_tensor more;
     const int64_t one_shape[1] = {1};
-    pair_begin(t, &x);
-    fused_make(t, &more, SYMMEM_FLOAT32, 2, x.out.shape, 0);
+    struct fused_pair *x = pair_begin(t);
+    fused_make(t, &more, SYMMEM_FLOAT32, 2, x->out.shape, 0);
     int64_t shape[1] = {one_shape[0]};
-    DLTensor in_out = x.out.dl, in_a = x.a_out.dl, in_workspace = x.b.dl, one = x.b.dl;
-    DLTensor b_in_out = x.b.dl, b_in_a = x.b.dl;
-    b_in_out.data = x.out.dl.data;
-    b_in_a.data = x.a_out.dl.data;
-    in_workspace.data = ops_own(t, x.workspace);
+    DLTensor in_out = x->out.dl, in_a = x->a_out.dl, in_workspace = x->b.dl, one = x->b.dl;
+    DLTensor b_in_out = x->b.dl, b_in_a = x->b.dl;
+    b_in_out.data = x->out.dl.data;
+    b_in_a.data = x->a_out.dl.data;
+    in_workspace.data = ops_own(t, x->workspace);
     DLTensor *const scales_of_one[] = {&in_out, &in_a, &in_workspace, &one};
     for (int i = 0; i < 4; i++) {
         scales_of_one[i]->ndim = 1;
@@ -84,14 +82,14 @@ TK_TEST(fused_refusals, overlaps, "SM-FUSED-10", .needs = PRODUCTS,
     }
 #define REFUSED(b0, b1, scale0, scale1)                                                            \
     do {                                                                                           \
-        const DLTensor *bs[2] = {b0, b1}, *outs[2] = {&x.out.dl, &more.dl};                        \
+        const DLTensor *bs[2] = {b0, b1}, *outs[2] = {&x->out.dl, &more.dl};                       \
         const DLTensor *scales[2] = {scale0, scale1};                                              \
         TK_FAILS(t, INVALID_ARGUMENT,                                                              \
-                 symmem_fused_all_gather_scaled_matmul(x.workspace, &x.shard.dl, &one, 0, 2, bs,   \
-                                                       scales, &x.a_out.dl, outs, 0, 2000, NULL,   \
+                 symmem_fused_all_gather_scaled_matmul(x->workspace, &x->shard.dl, &one, 0, 2, bs, \
+                                                       scales, &x->a_out.dl, outs, 0, 2000, NULL,  \
                                                        NULL));                                     \
     } while (0)
-    const DLTensor *b = &x.b.dl;
+    const DLTensor *b = &x->b.dl;
     REFUSED(b, &b_in_out, &one, &one);
     REFUSED(&b_in_a, b, &one, &one);
     REFUSED(b, b, &in_out, &one);
@@ -99,24 +97,23 @@ TK_TEST(fused_refusals, overlaps, "SM-FUSED-10", .needs = PRODUCTS,
     REFUSED(b, b, &one, &in_a);
     REFUSED(b, b, &in_workspace, &one);
 #undef REFUSED
-    in_out.data = x.part.dl.data;
+    in_out.data = x->part.dl.data;
     const DLTensor *const scales[] = {&in_out, &in_workspace};
     for (int i = 0; i < 2; i++)
         TK_FAILS(t, INVALID_ARGUMENT,
-                 symmem_fused_scaled_matmul_reduce_scatter(x.workspace, &x.a.dl, &x.scatter_b.dl,
+                 symmem_fused_scaled_matmul_reduce_scatter(x->workspace, &x->a.dl, &x->scatter_b.dl,
                                                            &one, scales[i], SYMMEM_SUM, 0,
-                                                           &x.part.dl, 0, 2000, NULL, NULL));
-    pair_expect_untouched(t, &x);
+                                                           &x->part.dl, 0, 2000, NULL, NULL));
+    pair_expect_untouched(t, x);
 }
 
 /* Sides whose product no address reaches, of tensors without elements. */
 TK_TEST(fused_refusals, endless, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 2) {
-    struct fused_pair x;
     const int64_t far = INT64_C(1) << 40;
     int64_t shape[3] = {far, far, 0}, b_shape[2] = {0, 0}, wide[2] = {0, INT64_MAX};
     size_t bytes = 7;
-    pair_begin(t, &x);
-    DLTensor a = x.shard.dl, b = x.b.dl, out = x.out.dl, row = x.shard.dl;
+    struct fused_pair *x = pair_begin(t);
+    DLTensor a = x->shard.dl, b = x->b.dl, out = x->out.dl, row = x->shard.dl;
     DLTensor *const all[] = {&a, &b, &out, &row};
     for (int i = 0; i < 4; i++)
         all[i]->strides = NULL;
@@ -133,19 +130,18 @@ TK_TEST(fused_refusals, endless, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 
 }
 
 TK_TEST(fused_refusals, scatter_refusals, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 3) {
-    struct fused_pair x;
     struct fused_tensor odd;
-    pair_begin(t, &x);
+    struct fused_pair *x = pair_begin(t);
     const int64_t odd_shape[2] = {PAIR_ROWS * t->world_size + 1, PAIR_K};
     fused_make(t, &odd, SYMMEM_FLOAT32, 2, odd_shape, 0);
-    symmem_handle_info info = info_of(t, x.workspace);
-    DLTensor inside = x.part.dl;
-    inside.data = ops_own(t, x.workspace);
+    symmem_handle_info info = info_of(t, x->workspace);
+    DLTensor inside = x->part.dl;
+    inside.data = ops_own(t, x->workspace);
 #define REFUSED(expected, a_, b_, op_, dim_, out_, channel_)                                       \
     TK_STATUS(t, expected,                                                                         \
-              symmem_fused_matmul_reduce_scatter(x.workspace, a_, b_, op_, dim_, out_, channel_,   \
+              symmem_fused_matmul_reduce_scatter(x->workspace, a_, b_, op_, dim_, out_, channel_,  \
                                                  2000, NULL, NULL))
-    const DLTensor *a = &x.a.dl, *b = &x.scatter_b.dl, *part = &x.part.dl;
+    const DLTensor *a = &x->a.dl, *b = &x->scatter_b.dl, *part = &x->part.dl;
     REFUSED(SYMMEM_OUT_OF_RANGE, a, b, SYMMEM_SUM, 2, part, 0);
     REFUSED(SYMMEM_OUT_OF_RANGE, a, b, SYMMEM_SUM, -1, part, 0);
     REFUSED(SYMMEM_OUT_OF_RANGE, a, b, SYMMEM_SUM, 0, part, info.channel_count - 1);
@@ -158,32 +154,31 @@ TK_TEST(fused_refusals, scatter_refusals, "SM-FUSED-10", .needs = PRODUCTS, .max
     REFUSED(SYMMEM_INVALID_ARGUMENT, a, b, SYMMEM_SUM, 0, &inside, 0);
     if (t->world_size > 1) {
         REFUSED(SYMMEM_INVALID_ARGUMENT, &odd.dl, b, SYMMEM_SUM, 0, part, 0);
-        REFUSED(SYMMEM_INVALID_ARGUMENT, a, b, SYMMEM_SUM, 0, &x.out.dl, 0);
+        REFUSED(SYMMEM_INVALID_ARGUMENT, a, b, SYMMEM_SUM, 0, &x->out.dl, 0);
     }
 #undef REFUSED
-    pair_expect_untouched(t, &x);
-    TK_OK(t, pair_scatter(&x, LONG_MS, NULL));
-    pair_expect_scatter(t, &x, 1);
+    pair_expect_untouched(t, x);
+    TK_OK(t, pair_scatter(x, LONG_MS, NULL));
+    pair_expect_scatter(t, x, 1);
 }
 
 /* A byte too few, behind the handle's pointer. */
 TK_TEST(fused_refusals, small_workspace, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 3,
         .flags = TK_PLAIN_MEMORY) {
-    struct fused_pair x;
-    pair_begin(t, &x);
-    symmem_handle *whole = x.workspace;
-    x.workspace = tk_rendezvous(t, tk_alloc(t, x.bytes - 1), tk_world_group(t));
+    struct fused_pair *x = pair_begin(t);
+    symmem_handle *whole = x->workspace;
+    x->workspace = tk_rendezvous(t, tk_alloc(t, x->bytes - 1), tk_world_group(t));
     size_t gather_bytes = 0;
-    TK_OK(t, symmem_fused_all_gather_matmul_workspace(&x.shard.dl, NULL, 0, true, t->world_size,
+    TK_OK(t, symmem_fused_all_gather_matmul_workspace(&x->shard.dl, NULL, 0, true, t->world_size,
                                                       &gather_bytes));
-    TK_STATUS(t, gather_bytes == x.bytes ? SYMMEM_OUT_OF_RANGE : SYMMEM_OUT_OF_RANGE,
-              pair_scatter(&x, 2000, NULL));
-    TK_EQ_SIZE(t, x.bytes, last_record().expected);
-    pair_expect_untouched(t, &x);
-    tk_release(t, x.workspace);
-    x.workspace = whole;
-    TK_OK(t, pair_scatter(&x, LONG_MS, NULL));
-    pair_expect_scatter(t, &x, 1);
+    TK_STATUS(t, gather_bytes == x->bytes ? SYMMEM_OUT_OF_RANGE : SYMMEM_OUT_OF_RANGE,
+              pair_scatter(x, 2000, NULL));
+    TK_EQ_SIZE(t, x->bytes, last_record().expected);
+    pair_expect_untouched(t, x);
+    tk_release(t, x->workspace);
+    x->workspace = whole;
+    TK_OK(t, pair_scatter(x, LONG_MS, NULL));
+    pair_expect_scatter(t, x, 1);
 }
 
 /* Sides of no elements: the ranks meet all the same, and PAIR_K = 0 gives zeros. */

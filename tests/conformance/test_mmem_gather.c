@@ -19,7 +19,8 @@ struct gather {
     struct area own, far;
 };
 
-static void gather_init(struct tk *t, struct gather *g, symmem_group *group, gather_fn call) {
+static struct gather *gather_init(struct tk *t, symmem_group *group, gather_fn call) {
+    struct gather *g = tk_scratch(t, sizeof *g);
     g->handle = tk_handle(t, AREA_BYTES, group);
     symmem_handle_info info = info_of(t, g->handle);
     g->call = call;
@@ -30,6 +31,7 @@ static void gather_init(struct tk *t, struct gather *g, symmem_group *group, gat
     area_init(&g->far, tk_alloc(t, AREA_BYTES), AREA_BYTES);
     area_clear(&g->own);
     area_clear(&g->far);
+    return g;
 }
 
 /* From ordinary memory, from the block beside out, or in place. */
@@ -67,17 +69,16 @@ struct plan {
 static void gather_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
                             void *arg) {
     struct plan *plan = arg;
-    struct gather g;
     uint64_t state = t->seed + (uint64_t)shape->count;
-    gather_init(t, &g, group, plan->call);
-    bool multicast = info_of(t, g.handle).multicast_ptr != NULL;
+    struct gather *g = gather_init(t, group, plan->call);
+    bool multicast = info_of(t, g->handle).multicast_ptr != NULL;
     plan->seen += multicast;
     for (uint32_t i = 0; multicast && i < (tk_suite_is_long() ? 200 : 8); i++)
-        gather_once(t, &g, &state, draw(&state, 131), i);
+        gather_once(t, g, &state, draw(&state, 131), i);
     if (!multicast) /* a group of one may go without */
         TK_FAILS(t, UNSUPPORTED,
-                 g.call(g.handle, FLAT(g.far.at, SYMMEM_UINT8, 8),
-                        FLAT(g.own.at, SYMMEM_UINT8, 8 * (size_t)g.size), 0, 50, NULL));
+                 g->call(g->handle, FLAT(g->far.at, SYMMEM_UINT8, 8),
+                         FLAT(g->own.at, SYMMEM_UINT8, 8 * (size_t)g->size), 0, 50, NULL));
 }
 
 static void on_every_group_shape(struct tk *t, gather_fn call) {
@@ -221,112 +222,109 @@ TK_TEST(mmem, gather_refusals, "SM-MMEM-03,SM-COLL-02,SM-COLL-03,SM-COLL-04", .n
                                        symmem_low_contention_all_gather_ce_multicast_out};
     static const char *const names[2] = {"multimem_all_gather_out",
                                          "low_contention_all_gather_ce_multicast_out"};
-    struct gather g;
     struct ops_tensor input, out;
     if (!multicast_allowed(t))
         return;
-    gather_init(t, &g, tk_world_group(t), NULL);
-    area_upload(t, &g.own);
-    area_upload(t, &g.far);
-    size_t all = 64 * (size_t)g.size;
-    char *end = g.own.at + info_of(t, g.handle).block_size;
+    struct gather *g = gather_init(t, tk_world_group(t), NULL);
+    area_upload(t, &g->own);
+    area_upload(t, &g->far);
+    size_t all = 64 * (size_t)g->size;
+    char *end = g->own.at + info_of(t, g->handle).block_size;
     void *const *buffers = NULL;
-    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(g.handle, &buffers));
-    char *peer = (char *)buffers[(g.rank + 1) % g.size];
+    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(g->handle, &buffers));
+    char *peer = (char *)buffers[(g->rank + 1) % g->size];
     const struct {
         char *in, *out;
         symmem_dtype dtype;
         size_t bytes;
         symmem_status status;
     } wrong[] = {
-        {g.own.at, g.far.at, SYMMEM_INT32, all, SYMMEM_NOT_SYMMETRIC},
-        {g.far.at, end - 64, SYMMEM_INT32, all, SYMMEM_OUT_OF_RANGE},
-        {g.far.at + 1, g.own.at, SYMMEM_INT32, all, SYMMEM_MISALIGNED},
-        {g.far.at, g.own.at + 2, SYMMEM_INT32, all, SYMMEM_MISALIGNED},
-        {g.far.at, g.own.at, SYMMEM_INT32, all - 4, SYMMEM_INVALID_ARGUMENT},
-        {g.far.at, g.own.at, SYMMEM_FLOAT32, all, SYMMEM_INVALID_ARGUMENT},
-        {g.own.at + 4, g.own.at, SYMMEM_INT32, all, SYMMEM_INVALID_ARGUMENT},
-        {peer + 4, g.own.at, SYMMEM_INT32, all, SYMMEM_INVALID_ARGUMENT},
+        {g->own.at, g->far.at, SYMMEM_INT32, all, SYMMEM_NOT_SYMMETRIC},
+        {g->far.at, end - 64, SYMMEM_INT32, all, SYMMEM_OUT_OF_RANGE},
+        {g->far.at + 1, g->own.at, SYMMEM_INT32, all, SYMMEM_MISALIGNED},
+        {g->far.at, g->own.at + 2, SYMMEM_INT32, all, SYMMEM_MISALIGNED},
+        {g->far.at, g->own.at, SYMMEM_INT32, all - 4, SYMMEM_INVALID_ARGUMENT},
+        {g->far.at, g->own.at, SYMMEM_FLOAT32, all, SYMMEM_INVALID_ARGUMENT},
+        {g->own.at + 4, g->own.at, SYMMEM_INT32, all, SYMMEM_INVALID_ARGUMENT},
+        {peer + 4, g->own.at, SYMMEM_INT32, all, SYMMEM_INVALID_ARGUMENT},
     };
     for (size_t i = 0; i < 2 * sizeof(wrong) / sizeof(wrong[0]); i++) {
         (void)ops_flat(&input, wrong[i / 2].in, SYMMEM_INT32, 16);
         (void)ops_flat(&out, wrong[i / 2].out, wrong[i / 2].dtype, wrong[i / 2].bytes / 4);
-        symmem_status status = calls[i % 2](g.handle, &input.dl, &out.dl, 0, 50, NULL);
+        symmem_status status = calls[i % 2](g->handle, &input.dl, &out.dl, 0, 50, NULL);
         TK_CHECK_MSG(t, status == wrong[i / 2].status, "call %zu: %s", i / 2,
                      symmem_status_name(status));
         TK_CHECK(t, recorded_as(names[i % 2]));
     }
-    area_check(t, &g.own, "the block after refusals");
-    area_check(t, &g.far, "other memory after refusals");
+    area_check(t, &g->own, "the block after refusals");
+    area_check(t, &g->far, "other memory after refusals");
 }
 
 /* Multicast is forbidden: nobody waits, nothing is written. */
 TK_TEST(mmem, without_multicast, "SM-MMEM-06", .needs = MULTIMEM, .max_ranks = 3) {
-    struct gather g;
     symmem_context_options options = tk_options(t);
     options.multicast = 0;
     tk_reinit(t, &options);
-    gather_init(t, &g, tk_world_group(t), NULL);
-    area_upload(t, &g.own);
-    area_upload(t, &g.far);
-    const DLTensor *in = FLAT(g.own.at, SYMMEM_FLOAT32, 16);
-    const DLTensor *out = FLAT(g.far.at, SYMMEM_FLOAT32, 16 * (size_t)g.size);
-    const DLTensor *alike = FLAT(g.far.at, SYMMEM_FLOAT32, 16);
+    struct gather *g = gather_init(t, tk_world_group(t), NULL);
+    area_upload(t, &g->own);
+    area_upload(t, &g->far);
+    const DLTensor *in = FLAT(g->own.at, SYMMEM_FLOAT32, 16);
+    const DLTensor *out = FLAT(g->far.at, SYMMEM_FLOAT32, 16 * (size_t)g->size);
+    const DLTensor *alike = FLAT(g->far.at, SYMMEM_FLOAT32, 16);
     uint64_t begin_ms = tk_now_ms();
-    TK_FAILS(t, UNSUPPORTED, symmem_multimem_all_reduce(g.handle, in, SYMMEM_SUM, 0, 0, NULL));
+    TK_FAILS(t, UNSUPPORTED, symmem_multimem_all_reduce(g->handle, in, SYMMEM_SUM, 0, 0, NULL));
     TK_FAILS(t, UNSUPPORTED,
-             symmem_multimem_one_shot_all_reduce_out(g.handle, in, SYMMEM_SUM, alike, 0, 0, NULL));
+             symmem_multimem_one_shot_all_reduce_out(g->handle, in, SYMMEM_SUM, alike, 0, 0, NULL));
     TK_FAILS(t, UNSUPPORTED,
-             symmem_multimem_one_shot_reduce_out(g.handle, in, SYMMEM_SUM, 0, alike, 0, 0, NULL));
-    TK_FAILS(t, UNSUPPORTED, symmem_multimem_all_gather_out(g.handle, in, out, 0, 0, NULL));
+             symmem_multimem_one_shot_reduce_out(g->handle, in, SYMMEM_SUM, 0, alike, 0, 0, NULL));
+    TK_FAILS(t, UNSUPPORTED, symmem_multimem_all_gather_out(g->handle, in, out, 0, 0, NULL));
     TK_FAILS(t, UNSUPPORTED,
-             symmem_low_contention_all_gather_ce_multicast_out(g.handle, in, out, 0, 0, NULL));
-    TK_FAILS(t, UNSUPPORTED, symmem_memcpy_to_multicast(g.handle, 0, alike, NULL));
+             symmem_low_contention_all_gather_ce_multicast_out(g->handle, in, out, 0, 0, NULL));
+    TK_FAILS(t, UNSUPPORTED, symmem_memcpy_to_multicast(g->handle, 0, alike, NULL));
     DLManagedTensor *made = UNTOUCHED_TENSOR;
     TK_FAILS(t, UNSUPPORTED,
-             symmem_multimem_one_shot_all_reduce(g.handle, in, SYMMEM_SUM, 0, 0, NULL, &made));
+             symmem_multimem_one_shot_all_reduce(g->handle, in, SYMMEM_SUM, 0, 0, NULL, &made));
     TK_FAILS(t, UNSUPPORTED,
-             symmem_low_contention_all_gather_ce_multicast(g.handle, in, 0, 0, NULL, &made));
+             symmem_low_contention_all_gather_ce_multicast(g->handle, in, 0, 0, NULL, &made));
     TK_CHECK(t, made == UNTOUCHED_TENSOR);
     TK_WITHIN(t, 2000, begin_ms);
-    area_check(t, &g.own, "the block");
-    area_check(t, &g.far, "other memory");
+    area_check(t, &g->own, "the block");
+    area_check(t, &g->far, "other memory");
 }
 
 /* --- memcpy_to_multicast ---------------------------------------------------------------------- */
 
 TK_TEST(mmem, memcpy_reaches_all, "SM-MMEM-04", .needs = STORES, .ranks = {2, 4},
         .flags = TK_PLAIN_MEMORY) {
-    struct gather g;
     struct ops_tensor src;
     if (!multicast_allowed(t))
         return;
-    gather_init(t, &g, tk_world_group(t), NULL);
+    struct gather *g = gather_init(t, tk_world_group(t), NULL);
     const int64_t shape[2] = {5, 13};
-    size_t bytes = 65 * 8, block = info_of(t, g.handle).block_size;
-    for (int32_t writer = 0; writer < g.size; writer++) {
+    size_t bytes = 65 * 8, block = info_of(t, g->handle).block_size;
+    for (int32_t writer = 0; writer < g->size; writer++) {
         size_t at = 24 + 640 * (size_t)writer; /* bytes: of no dtype's alignment but this one's */
-        area_clear(&g.own);
-        area_upload(t, &g.own);
+        area_clear(&g->own);
+        area_upload(t, &g->own);
         tk_group_barrier(t, tk_world_group(t));
-        move_fill(g.far.expected, bytes, writer, 7);
-        area_upload(t, &g.far);
-        (void)ops_shaped(&src, g.far.at, SYMMEM_INT64, 2, shape);
-        if (g.rank == writer)
-            TK_OK(t, symmem_memcpy_to_multicast(g.handle, at, &src.dl, NULL));
+        move_fill(g->far.expected, bytes, writer, 7);
+        area_upload(t, &g->far);
+        (void)ops_shaped(&src, g->far.at, SYMMEM_INT64, 2, shape);
+        if (g->rank == writer)
+            TK_OK(t, symmem_memcpy_to_multicast(g->handle, at, &src.dl, NULL));
         tk_group_barrier(t, tk_world_group(t));
-        move_fill(g.own.expected + at, bytes, writer, 7);
-        area_check(t, &g.own, "the block");
+        move_fill(g->own.expected + at, bytes, writer, 7);
+        area_check(t, &g->own, "the block");
         tk_group_barrier(t, tk_world_group(t));
     }
     TK_FAILS(t, OUT_OF_RANGE,
-             symmem_memcpy_to_multicast(g.handle, block - bytes + 1, &src.dl, NULL));
+             symmem_memcpy_to_multicast(g->handle, block - bytes + 1, &src.dl, NULL));
     TK_EQ_STR(t, "memcpy_to_multicast", last_record().operation);
     TK_STATUS_EITHER(t, SYMMEM_OUT_OF_RANGE, SYMMEM_OVERFLOW,
-                     symmem_memcpy_to_multicast(g.handle, SIZE_MAX - 7, &src.dl, NULL));
-    TK_FAILS(t, INVALID_ARGUMENT, symmem_memcpy_to_multicast(g.handle, 0, NULL, NULL));
+                     symmem_memcpy_to_multicast(g->handle, SIZE_MAX - 7, &src.dl, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_memcpy_to_multicast(g->handle, 0, NULL, NULL));
     int64_t gaps[2] = {14, 1};
     src.dl.strides = gaps;
-    TK_FAILS(t, INVALID_ARGUMENT, symmem_memcpy_to_multicast(g.handle, 0, &src.dl, NULL));
-    area_check(t, &g.own, "the block after refusals");
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_memcpy_to_multicast(g->handle, 0, &src.dl, NULL));
+    area_check(t, &g->own, "the block after refusals");
 }

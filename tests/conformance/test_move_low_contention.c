@@ -16,7 +16,8 @@ struct gather {
     struct area own, far;
 };
 
-static void gather_init(struct tk *t, struct gather *g, symmem_group *group) {
+static struct gather *gather_init(struct tk *t, symmem_group *group) {
+    struct gather *g = tk_scratch(t, sizeof *g);
     char *block = tk_alloc(t, AREA_BYTES + PLACE);
     g->handle = tk_rendezvous(t, block + PLACE, group);
     symmem_handle_info info = info_of(t, g->handle);
@@ -27,6 +28,7 @@ static void gather_init(struct tk *t, struct gather *g, symmem_group *group) {
     area_init(&g->far, tk_alloc(t, AREA_BYTES), AREA_BYTES);
     area_clear(&g->own);
     area_clear(&g->far);
+    return g;
 }
 
 /* PyTorch's: (64, 64) float32 of the rank's number. */
@@ -84,12 +86,11 @@ static void gather_once(struct tk *t, struct gather *g, uint64_t *state, size_t 
 
 static void gather_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
                             void *arg) {
-    struct gather g;
     uint64_t state = t->seed + (uint64_t)shape->count;
     (void)arg;
-    gather_init(t, &g, group);
+    struct gather *g = gather_init(t, group);
     for (uint32_t i = 0; i < (tk_suite_is_long() ? 200 : 8); i++)
-        gather_once(t, &g, &state, draw(&state, 131), i);
+        gather_once(t, g, &state, draw(&state, 131), i);
 }
 
 TK_TEST(move, low_contention_on_every_group_shape, "SM-MOVE-09,SM-COLL-07", .needs = REACH,
@@ -101,13 +102,12 @@ TK_TEST(move, low_contention_on_every_group_shape, "SM-MOVE-09,SM-COLL-07", .nee
 
 TK_TEST(move, low_contention_refusals, "SM-MOVE-09,SM-COLL-03,SM-COLL-04", .needs = REACH,
         .max_ranks = 2) {
-    struct gather g;
     struct ops_tensor input, out;
-    gather_init(t, &g, tk_world_group(t));
-    area_upload(t, &g.own);
-    area_upload(t, &g.far);
-    size_t n = (size_t)g.size, room = AREA_BYTES;
-    char *end = g.own.at + room;
+    struct gather *g = gather_init(t, tk_world_group(t));
+    area_upload(t, &g->own);
+    area_upload(t, &g->far);
+    size_t n = (size_t)g->size, room = AREA_BYTES;
+    char *end = g->own.at + room;
     char *large = tk_alloc(t, 2 * (room + 1) * n);
     const struct {
         const char *what;
@@ -115,51 +115,50 @@ TK_TEST(move, low_contention_refusals, "SM-MOVE-09,SM-COLL-03,SM-COLL-04", .need
         size_t count, out_count;
         symmem_status status;
     } calls[] = {
-        {"out on the input", g.own.at, g.own.at + 16, 64, 64 * n, SYMMEM_INVALID_ARGUMENT},
-        {"out on the workspace", g.far.at, g.own.at + 63, 64, 64 * n, SYMMEM_INVALID_ARGUMENT},
-        {"out on a staged input", g.far.at + 63, g.far.at, 64, 64 * n, SYMMEM_INVALID_ARGUMENT},
+        {"out on the input", g->own.at, g->own.at + 16, 64, 64 * n, SYMMEM_INVALID_ARGUMENT},
+        {"out on the workspace", g->far.at, g->own.at + 63, 64, 64 * n, SYMMEM_INVALID_ARGUMENT},
+        {"out on a staged input", g->far.at + 63, g->far.at, 64, 64 * n, SYMMEM_INVALID_ARGUMENT},
         {"more than the block holds", large, large + room + 1, room + 1, (room + 1) * n,
          SYMMEM_OUT_OF_RANGE},
-        {"input past the end", end - 8, g.far.at, 64, 64 * n, SYMMEM_OUT_OF_RANGE},
-        {"a short out", g.own.at, g.far.at, 64, 64 * n - 1, SYMMEM_INVALID_ARGUMENT},
+        {"input past the end", end - 8, g->far.at, 64, 64 * n, SYMMEM_OUT_OF_RANGE},
+        {"a short out", g->own.at, g->far.at, 64, 64 * n - 1, SYMMEM_INVALID_ARGUMENT},
     };
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         symmem_status status = symmem_low_contention_all_gather_out(
-            g.handle, ops_flat(&input, calls[i].in, SYMMEM_UINT8, calls[i].count),
+            g->handle, ops_flat(&input, calls[i].in, SYMMEM_UINT8, calls[i].count),
             ops_flat(&out, calls[i].out, SYMMEM_UINT8, calls[i].out_count), 0, 50, NULL);
         TK_CHECK_MSG(t, status == calls[i].status, "%s: %s", calls[i].what,
                      symmem_status_name(status));
         TK_EQ_STR(t, "low_contention_all_gather_out", last_record().operation);
     }
-    (void)ops_flat(&input, g.own.at, SYMMEM_UINT8, 64);
-    (void)ops_flat(&out, g.far.at, SYMMEM_UINT8, 64 * n);
+    (void)ops_flat(&input, g->own.at, SYMMEM_UINT8, 64);
+    (void)ops_flat(&out, g->far.at, SYMMEM_UINT8, 64 * n);
     TK_FAILS(t, OUT_OF_RANGE,
-             symmem_low_contention_all_gather_out(g.handle, &input.dl, &out.dl, -1, 50, NULL));
-    area_check(t, &g.own, "the block");
-    area_check(t, &g.far, "other memory");
+             symmem_low_contention_all_gather_out(g->handle, &input.dl, &out.dl, -1, 50, NULL));
+    area_check(t, &g->own, "the block");
+    area_check(t, &g->far, "other memory");
 }
 
 /* Some pull, some stage: nobody writes his workspace. */
 TK_TEST(move, low_contention_forms_differ, "SM-COLL-06",
         .needs = REACH | SYMMEM_CAP_COLLECTIVES, /* others need not compare calls */
         .ranks = {2, 3}) {
-    struct gather g;
-    gather_init(t, &g, tk_world_group(t));
-    move_fill(g.far.expected, AREA_BYTES, g.rank, 1);
-    area_upload(t, &g.own);
-    area_upload(t, &g.far);
-    for (int32_t odd = 0; odd < g.size; odd++) {
-        char *in = g.rank == odd ? g.far.at + AREA_BYTES / 2 : g.own.at;
+    struct gather *g = gather_init(t, tk_world_group(t));
+    move_fill(g->far.expected, AREA_BYTES, g->rank, 1);
+    area_upload(t, &g->own);
+    area_upload(t, &g->far);
+    for (int32_t odd = 0; odd < g->size; odd++) {
+        char *in = g->rank == odd ? g->far.at + AREA_BYTES / 2 : g->own.at;
         TK_FAILS(t, MISMATCH,
                  symmem_low_contention_all_gather_out(
-                     g.handle, FLAT(in, SYMMEM_INT32, 32),
-                     FLAT(g.far.at, SYMMEM_INT32, 32 * (size_t)g.size), 0, g.limit_ms, NULL));
+                     g->handle, FLAT(in, SYMMEM_INT32, 32),
+                     FLAT(g->far.at, SYMMEM_INT32, 32 * (size_t)g->size), 0, g->limit_ms, NULL));
         TK_EQ_STR(t, "low_contention_all_gather_out", last_record().operation);
-        TK_CHECK(t, !info_of(t, g.handle).poisoned);
+        TK_CHECK(t, !info_of(t, g->handle).poisoned);
     }
-    area_check(t, &g.own, "the block");
-    area_check(t, &g.far, "other memory");
-    TK_OK(t, symmem_barrier(g.handle, 0, g.limit_ms, NULL));
+    area_check(t, &g->own, "the block");
+    area_check(t, &g->far, "other memory");
+    TK_OK(t, symmem_barrier(g->handle, 0, g->limit_ms, NULL));
 }
 
 /* --- failures --------------------------------------------------------------------------------- */
@@ -177,22 +176,21 @@ static symmem_status gather_words(const struct gather *g, uint32_t limit_ms,
 /* A rank that does not come: the limit holds, under the operation's name. */
 TK_TEST(move, low_contention_missing_rank, "SM-MOVE-10,SM-COLL-08,SM-TIMEOUT-14", .needs = REACH,
         .ranks = {2, 3}) {
-    struct gather g;
     TK_REQ(t, "SM-MOVE-10");
-    gather_init(t, &g, tk_world_group(t));
-    area_upload(t, &g.far);
+    struct gather *g = gather_init(t, tk_world_group(t));
+    area_upload(t, &g->far);
     tk_out_of_band_barrier(t);
-    if (g.rank != g.size - 1) {
+    if (g->rank != g->size - 1) {
         uint64_t begin_ms = tk_now_ms();
-        TK_FAILS(t, TIMEOUT, gather_words(&g, LATE_MS, NULL));
+        TK_FAILS(t, TIMEOUT, gather_words(g, LATE_MS, NULL));
         symmem_error_record record = last_record();
         TK_WITHIN(t, 2000, begin_ms);
         TK_EQ_STR(t, "low_contention_all_gather_out", record.operation);
         TK_EQ_INT(t, 2, record.channel);
-        check_missing_one(t, &record, g.size - 1, g.size);
-        TK_CHECK(t, info_of(t, g.handle).poisoned);
-        TK_FAILS(t, POISONED, gather_words(&g, LATE_MS, NULL));
-        area_check(t, &g.far, "out");
+        check_missing_one(t, &record, g->size - 1, g->size);
+        TK_CHECK(t, info_of(t, g->handle).poisoned);
+        TK_FAILS(t, POISONED, gather_words(g, LATE_MS, NULL));
+        area_check(t, &g->far, "out");
     }
     tk_out_of_band_barrier(t);
     work_after(t, NULL);
@@ -200,18 +198,17 @@ TK_TEST(move, low_contention_missing_rank, "SM-MOVE-10,SM-COLL-08,SM-TIMEOUT-14"
 
 TK_TEST(move, low_contention_missing_rank_on_a_stream, "SM-MOVE-10,SM-COLL-08,SM-TIMEOUT-14",
         .needs = REACH | SYMMEM_CAP_STREAMS, .ranks = {2, 3}) {
-    struct gather g;
     TK_REQ(t, "SM-MOVE-10");
-    gather_init(t, &g, tk_world_group(t));
+    struct gather *g = gather_init(t, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     tk_out_of_band_barrier(t);
-    if (g.rank != 0) {
+    if (g->rank != 0) {
         symmem_error_record record;
-        TK_OK(t, gather_words(&g, LATE_MS, stream));
+        TK_OK(t, gather_words(g, LATE_MS, stream));
         TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
         record = last_record();
         TK_EQ_STR(t, "low_contention_all_gather_out", record.operation);
-        check_missing_one(t, &record, 0, g.size);
+        check_missing_one(t, &record, 0, g->size);
     }
     tk_out_of_band_barrier(t);
     work_after(t, stream);
@@ -258,21 +255,20 @@ static void fail_copy(int nth, symmem_status status) {
 /* A part of one rank's fails between the barriers: nobody waits for the rest of it. */
 TK_TEST(move, low_contention_part_that_fails, "SM-MOVE-10,SM-TIMEOUT-14", .needs = REACH,
         .ranks = {2, 3}, .flags = TK_NO_BACKEND) {
-    struct gather g;
     TK_REQ(t, "SM-MOVE-10");
     use_failing(t);
-    gather_init(t, &g, tk_world_group(t));
-    g.limit_ms = tk_limit_ms(t, 3000);
-    if (g.rank == 0)
+    struct gather *g = gather_init(t, tk_world_group(t));
+    g->limit_ms = tk_limit_ms(t, 3000);
+    if (g->rank == 0)
         fail_copy(2, SYMMEM_SYSTEM);
     uint64_t begin_ms = tk_now_ms();
-    symmem_status status = gather_words(&g, g.limit_ms, NULL);
-    if (g.rank == 0) {
+    symmem_status status = gather_words(g, g->limit_ms, NULL);
+    if (g->rank == 0) {
         TK_FAILS(t, SYSTEM, status);
         TK_EQ_INT(t, 0, fails_in);
         TK_EQ_STR(t, "low_contention_all_gather_out", last_record().operation);
         TK_EQ_INT(t, 2, last_record().channel);
-        TK_CHECK(t, info_of(t, g.handle).poisoned);
+        TK_CHECK(t, info_of(t, g->handle).poisoned);
     } else {
         TK_STATUS_EITHER(t, SYMMEM_POISONED, SYMMEM_OK, status);
         TK_WITHIN(t, 2000, begin_ms);
@@ -280,35 +276,34 @@ TK_TEST(move, low_contention_part_that_fails, "SM-MOVE-10,SM-TIMEOUT-14", .needs
     fail_copy(0, SYMMEM_OK);
     tk_out_of_band_barrier(t);
     work_after(t, NULL);
-    TK_OK(t, symmem_handle_reset(g.handle, g.limit_ms));
-    TK_OK(t, gather_words(&g, g.limit_ms, NULL));
+    TK_OK(t, symmem_handle_reset(g->handle, g->limit_ms));
+    TK_OK(t, gather_words(g, g->limit_ms, NULL));
 }
 
 /* Enqueueing fails in the middle. */
 TK_TEST(move, low_contention_part_that_cannot_be_enqueued, "SM-MOVE-10,SM-TIMEOUT-14",
         .needs = REACH | SYMMEM_CAP_STREAMS, .ranks = {2, 3}, .flags = TK_NO_BACKEND) {
-    struct gather g;
     TK_REQ(t, "SM-MOVE-10");
     use_failing(t);
-    gather_init(t, &g, tk_world_group(t));
-    g.limit_ms = tk_limit_ms(t, 3000);
+    struct gather *g = gather_init(t, tk_world_group(t));
+    g->limit_ms = tk_limit_ms(t, 3000);
     symmem_stream *stream = tk_stream(t);
-    if (g.rank == 0)
+    if (g->rank == 0)
         fail_copy(1, SYMMEM_OUT_OF_MEMORY);
-    symmem_status status = gather_words(&g, g.limit_ms, stream);
-    TK_STATUS(t, g.rank == 0 ? SYMMEM_OUT_OF_MEMORY : SYMMEM_OK, status);
-    if (g.rank == 0) {
+    symmem_status status = gather_words(g, g->limit_ms, stream);
+    TK_STATUS(t, g->rank == 0 ? SYMMEM_OUT_OF_MEMORY : SYMMEM_OK, status);
+    if (g->rank == 0) {
         TK_EQ_STR(t, "low_contention_all_gather_out", last_record().operation);
-        TK_CHECK(t, info_of(t, g.handle).poisoned);
+        TK_CHECK(t, info_of(t, g->handle).poisoned);
     }
     fail_copy(0, SYMMEM_OK);
     uint64_t begin_ms = tk_now_ms();
-    status = symmem_stream_synchronize(stream, g.limit_ms);
+    status = symmem_stream_synchronize(stream, g->limit_ms);
     TK_CHECK(t, status == SYMMEM_OK || status == SYMMEM_POISONED);
-    if (g.rank != 0)
+    if (g->rank != 0)
         TK_WITHIN(t, 2000, begin_ms);
     tk_out_of_band_barrier(t);
     work_after(t, stream);
-    TK_OK(t, symmem_handle_reset(g.handle, g.limit_ms));
-    TK_OK(t, gather_words(&g, g.limit_ms, NULL));
+    TK_OK(t, symmem_handle_reset(g->handle, g->limit_ms));
+    TK_OK(t, gather_words(g, g->limit_ms, NULL));
 }
