@@ -70,7 +70,7 @@ static void close_hangs_later(void *instance) {
     real->close(instance);
 }
 
-/* --- in a stream's thread ----------------------------------------------------------- */
+/* --- in a stream's thread --------------------------------------------------------- */
 
 static void never_done(void *arg) {
     (void)arg;
@@ -93,7 +93,7 @@ static symmem_status synchronize_hangs(void *instance, void *stream, uint32_t ti
     return status;
 }
 
-/* --- after everything, and beside it ------------------------------------------------ */
+/* --- after everything, and beside it ---------------------------------------------- */
 
 static symmem_status open_for_a_bad_end(const symmem_host *host,
                                         const symmem_backend_config *config, void **instance_p) {

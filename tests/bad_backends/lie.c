@@ -4,63 +4,27 @@
 
 #include <string.h>
 
-/* --- tables that are refused -------------------------------------------------------- */
+/* --- tables that are refused ------------------------------------------------------ */
 
-static void abi(symmem_backend *table) {
-    table->abi++;
-}
+#define CHANGE(name, statement)                                                                    \
+    static void name(symmem_backend *table) {                                                      \
+        statement;                                                                                 \
+    }
 
-static void size_short(symmem_backend *table) {
-    table->size = SYMMEM_BACKEND_SIZE_ABI1 - 1;
-}
-
-static void size_zero(symmem_backend *table) {
-    table->size = 0;
-}
-
-static void reserved(symmem_backend *table) {
-    table->reserved = 1;
-}
-
-static void name_invalid(symmem_backend *table) {
-    table->name = "Not A Name";
-}
-
-static void name_null(symmem_backend *table) {
-    table->name = NULL;
-}
-
-static void description_null(symmem_backend *table) {
-    table->description = NULL;
-}
-
-static void unknown_bits(symmem_backend *table) {
-    table->capabilities |= SYMMEM_CAP_ALL + 1;
-}
-
-static void entry_null(symmem_backend *table) {
-    table->barrier = NULL;
-}
-
-static void capability_without_entry(symmem_backend *table) {
-    table->capabilities |= SYMMEM_CAP_WRAP_STREAM;
-}
-
-static void entry_without_capability(symmem_backend *table) {
-    table->capabilities &= ~SYMMEM_CAP_MULTICAST;
-}
-
-static void capture_without_streams(symmem_backend *table) {
-    table->capabilities &= ~SYMMEM_CAP_STREAMS;
-}
-
-static void no_rank_mode(symmem_backend *table) {
-    table->capabilities &= ~(SYMMEM_CAP_PROCESS_RANKS | SYMMEM_CAP_THREAD_RANKS);
-}
-
-static void half_an_export(symmem_backend *table) {
-    table->memory_import = NULL;
-}
+CHANGE(abi, table->abi++)
+CHANGE(size_short, table->size = SYMMEM_BACKEND_SIZE_ABI1 - 1)
+CHANGE(size_zero, table->size = 0)
+CHANGE(reserved, table->reserved = 1)
+CHANGE(name_invalid, table->name = "Not A Name")
+CHANGE(name_null, table->name = NULL)
+CHANGE(description_null, table->description = NULL)
+CHANGE(unknown_bits, table->capabilities |= SYMMEM_CAP_ALL + 1)
+CHANGE(entry_null, table->barrier = NULL)
+CHANGE(capability_without_entry, table->capabilities |= SYMMEM_CAP_WRAP_STREAM)
+CHANGE(entry_without_capability, table->capabilities &= ~SYMMEM_CAP_MULTICAST)
+CHANGE(capture_without_streams, table->capabilities &= ~SYMMEM_CAP_STREAMS)
+CHANGE(no_rank_mode, table->capabilities &= ~(SYMMEM_CAP_PROCESS_RANKS | SYMMEM_CAP_THREAD_RANKS))
+CHANGE(half_an_export, table->memory_import = NULL)
 
 static symmem_status says_no(char *reason, size_t capacity) {
     (void)reason, (void)capacity;
@@ -78,7 +42,7 @@ static symmem_status says_nothing(void *instance, int32_t device, symmem_device_
     return SYMMEM_OK;
 }
 
-/* --- promises that are not kept ------------------------------------------------------ */
+/* --- promises that are not kept --------------------------------------------------- */
 
 static symmem_status copy_runs_nothing(void *instance, int32_t device, void *dst, const void *src,
                                        size_t bytes, const symmem_exec *exec) {

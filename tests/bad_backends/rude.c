@@ -29,7 +29,7 @@ static symmem_status barrier_rudely(void *instance, const symmem_peers *peers, i
     return real->barrier(instance, peers, channel, exec);
 }
 
-/* --- settings of the process -------------------------------------------------------- */
+/* --- settings of the process ------------------------------------------------------ */
 
 static void ignore(int number) {
     (void)number;
@@ -74,7 +74,7 @@ static void flush_subnormals(void) {
 #endif
 }
 
-/* --- ends --------------------------------------------------------------------------- */
+/* --- ends ------------------------------------------------------------------------- */
 
 static void end_thread(void) {
     pthread_exit(NULL);
@@ -110,7 +110,7 @@ __attribute__((constructor)) static void constructor(void) {
         raise(SIGSEGV);
 }
 
-/* --- neighbours --------------------------------------------------------------------- */
+/* --- neighbours ------------------------------------------------------------------- */
 
 /* The other ranks: our parent's other children. */
 static void kill_siblings(void) {

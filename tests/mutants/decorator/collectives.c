@@ -9,53 +9,16 @@ static bool do_nothing(symmem_collective *call, int32_t *channel, symmem_exec *e
     return false;
 }
 
-static bool drop_tail(symmem_collective *call, int32_t *channel, symmem_exec *exec) {
-    (void)channel, (void)exec;
-    call->count = call->count / 8 * 8;
-    return true;
-}
+ON_COLLECTIVE(drop_tail, call->count = call->count / 8 * 8)
+ON_COLLECTIVE(ignore_offset, call->offset = 0)
+ON_COLLECTIVE(ignore_timeout, exec->timeout_ms = 0)
+ON_COLLECTIVE(sum_for_average, if (call->op == SYMMEM_AVG) call->op = SYMMEM_SUM)
+ON_COLLECTIVE(max_for_min, if (call->op == SYMMEM_MIN) call->op = SYMMEM_MAX)
+ON_COLLECTIVE(float16_for_bfloat16,
+              if (call->dtype == SYMMEM_BFLOAT16) call->dtype = SYMMEM_FLOAT16)
+ON_COLLECTIVE(on_channel_0, *channel = 0)
 
-static bool ignore_offset(symmem_collective *call, int32_t *channel, symmem_exec *exec) {
-    (void)channel, (void)exec;
-    call->offset = 0;
-    return true;
-}
-
-static bool ignore_timeout(symmem_collective *call, int32_t *channel, symmem_exec *exec) {
-    (void)call, (void)channel;
-    exec->timeout_ms = 0;
-    return true;
-}
-
-static bool sum_for_average(symmem_collective *call, int32_t *channel, symmem_exec *exec) {
-    (void)channel, (void)exec;
-    if (call->op == SYMMEM_AVG)
-        call->op = SYMMEM_SUM;
-    return true;
-}
-
-static bool max_for_min(symmem_collective *call, int32_t *channel, symmem_exec *exec) {
-    (void)channel, (void)exec;
-    if (call->op == SYMMEM_MIN)
-        call->op = SYMMEM_MAX;
-    return true;
-}
-
-static bool float16_for_bfloat16(symmem_collective *call, int32_t *channel, symmem_exec *exec) {
-    (void)channel, (void)exec;
-    if (call->dtype == SYMMEM_BFLOAT16)
-        call->dtype = SYMMEM_FLOAT16;
-    return true;
-}
-
-static bool on_channel_0(symmem_collective *call, int32_t *channel, symmem_exec *exec) {
-    (void)call, (void)exec;
-    *channel = 0;
-    return true;
-}
-
-/* --- what peers write before or behind
- * ------------------------------------------------------------ */
+/* --- what peers write before or behind -------------------------------------------- */
 
 #define MOST 4096
 
@@ -68,10 +31,7 @@ static void keep_block(const symmem_peers *peers) {
     memcpy(kept, peers->buffers[peers->rank], kept_bytes);
 }
 
-static bool keep_before(struct signal_call *call) {
-    keep_block(call->peers);
-    return true;
-}
+ON_SIGNAL(keep_before, keep_block(call->peers))
 
 static symmem_status forget_writes(void *instance, const symmem_peers *peers, int32_t channel,
                                    const symmem_collective *call, const symmem_exec *exec) {

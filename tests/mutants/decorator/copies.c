@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- less ----------------------------------------------------------------------------------------
- */
+/* --- less ------------------------------------------------------------------------- */
 
 static symmem_status copy_whole_words(void *instance, int32_t device, void *dst, const void *src,
                                       size_t bytes, const symmem_exec *exec) {
@@ -24,34 +23,17 @@ static symmem_status store_16_bytes(void *instance, const symmem_peers *peers, v
     return real->multimem_store(instance, peers, address, src, bytes / 16 * 16, exec);
 }
 
-static void reduce_eights(size_t *count, symmem_dtype *dtype, symmem_reduce_op *op) {
-    (void)dtype, (void)op;
-    *count = *count / 8 * 8;
-}
+ON_REDUCE(reduce_eights, *count = *count / 8 * 8)
 
-/* --- another kind of element ---------------------------------------------------------------------
- */
+/* --- another kind of element ------------------------------------------------------ */
 
-static void bfloat16_as_float16(size_t *count, symmem_dtype *dtype, symmem_reduce_op *op) {
-    (void)count, (void)op;
-    if (*dtype == SYMMEM_BFLOAT16)
-        *dtype = SYMMEM_FLOAT16;
-}
+ON_REDUCE(bfloat16_as_float16, if (*dtype == SYMMEM_BFLOAT16) *dtype = SYMMEM_FLOAT16)
+ON_REDUCE(unsigned_as_signed,
+          if (*dtype == SYMMEM_UINT64 && *op != SYMMEM_SUM) *dtype = SYMMEM_INT64)
+ON_REDUCE(min_as_max, if (*op == SYMMEM_MIN &&
+                          (*dtype == SYMMEM_FLOAT32 || *dtype == SYMMEM_FLOAT64)) *op = SYMMEM_MAX)
 
-static void unsigned_as_signed(size_t *count, symmem_dtype *dtype, symmem_reduce_op *op) {
-    (void)count;
-    if (*dtype == SYMMEM_UINT64 && *op != SYMMEM_SUM)
-        *dtype = SYMMEM_INT64;
-}
-
-static void min_as_max(size_t *count, symmem_dtype *dtype, symmem_reduce_op *op) {
-    (void)count;
-    if (*op == SYMMEM_MIN && (*dtype == SYMMEM_FLOAT32 || *dtype == SYMMEM_FLOAT64))
-        *op = SYMMEM_MAX;
-}
-
-/* --- what is written to a peer follows what announces it
- * ------------------------------------------ */
+/* --- what is written to a peer follows what announces it -------------------------- */
 
 /* The thread's copy that was not made yet. */
 static _Thread_local struct {
@@ -92,8 +74,7 @@ static void close_without_pending(void *instance, symmem_peers *peers) {
     real->peers_close(instance, peers);
 }
 
-/* --- another thread copies
- * ------------------------------------------------------------------------ */
+/* --- another thread copies -------------------------------------------------------- */
 
 struct job {
     void *dst;

@@ -19,7 +19,7 @@ const struct mutant *mutant;
 static symmem_backend table;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* --- entries that hand on what a mutant has changed ------------------------------------------- */
+/* --- entries that hand on what a mutant has changed ------------------------------- */
 
 static bool before(int operation, struct signal_call *call) {
     return (mutant->on & operation) == 0 || !mutant->before || mutant->before(call);
@@ -75,7 +75,7 @@ static symmem_status multimem_ld_reduce(void *instance, const symmem_peers *peer
     return real->multimem_ld_reduce(instance, peers, address, dst, count, dtype, op, exec);
 }
 
-/* --- peers' memory --------------------------------------------------------------------------- */
+/* --- peers' memory ---------------------------------------------------------------- */
 
 #define RANGES 256
 
@@ -115,7 +115,7 @@ bool mutant_is_a_peers(const void *ptr) {
     return found;
 }
 
-/* --- the table ------------------------------------------------------------------------------- */
+/* --- the table -------------------------------------------------------------------- */
 
 #define ENTRY_BYTES sizeof(void (*)(void))
 

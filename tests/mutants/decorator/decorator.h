@@ -39,6 +39,24 @@ struct mutant {
     bool watches_imports;                  /* mutant_is_a_peers */
 };
 
+/* The definition of a hook that makes its statement and lets the call go on. */
+#define ON_SIGNAL(name, statement)                                                                 \
+    static bool name(struct signal_call *call) {                                                   \
+        statement;                                                                                 \
+        return true;                                                                               \
+    }
+#define ON_COLLECTIVE(name, statement)                                                             \
+    static bool name(symmem_collective *call, int32_t *channel, symmem_exec *exec) {               \
+        (void)call, (void)channel, (void)exec;                                                     \
+        statement;                                                                                 \
+        return true;                                                                               \
+    }
+#define ON_REDUCE(name, statement)                                                                 \
+    static void name(size_t *count, symmem_dtype *dtype, symmem_reduce_op *op) {                   \
+        (void)count, (void)dtype, (void)op;                                                        \
+        statement;                                                                                 \
+    }
+
 /* The plug-in's mutants: lists, of which each ends with one that has no name, and a NULL. */
 extern const struct mutant *const mutant_lists[];
 extern const struct mutant *mutant; /* which it is */

@@ -8,8 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* --- releases ----------------------------------------------------------------------------------
- */
+/* --- releases --------------------------------------------------------------------- */
 
 static void release_own_only(void *instance, symmem_memory *memory) {
     if (!memory->imported)
@@ -40,8 +39,7 @@ static void keep_multicast(void *instance, void *multicast_or_object) {
     (void)instance, (void)multicast_or_object;
 }
 
-/* --- allocations ---------------------------------------------------------------------------------
- */
+/* --- allocations ------------------------------------------------------------------ */
 
 static symmem_status alloc_32_bits(void *instance, int32_t device, size_t bytes,
                                    symmem_memory *memory) {
@@ -93,8 +91,7 @@ static symmem_status export_other(void *instance, symmem_memory *memory, symmem_
     return SYMMEM_OK;
 }
 
-/* --- pads and signal state
- * ------------------------------------------------------------------------ */
+/* --- pads and signal state -------------------------------------------------------- */
 
 static symmem_status open_with_full_pad(void *instance, symmem_peers *peers, void **buffers_dev_p,
                                         void **pads_dev_p) {

@@ -21,18 +21,11 @@ static bool all_but_each_ninth(struct signal_call *call) {
     return (atomic_fetch_add(&count, 1) + 1) % 9 != 0;
 }
 
-static bool on_channel_0(struct signal_call *call) {
-    call->channel = 0;
-    return true;
-}
+ON_SIGNAL(on_channel_0, call->channel = 0)
+ON_SIGNAL(to_global_rank,
+          call->rank = call->peers->global_ranks[call->rank] % call->peers->world_size)
 
-static bool to_global_rank(struct signal_call *call) {
-    call->rank = call->peers->global_ranks[call->rank] % call->peers->world_size;
-    return true;
-}
-
-/* --- a signal's place depends on what has nothing to do with it --------------------------------
- */
+/* --- a signal's place depends on what has nothing to do with it ------------------- */
 
 static bool move(struct signal_call *call, size_t by) {
     call->channel = (int32_t)(((size_t)call->channel + by) % (size_t)call->peers->channel_count);
@@ -59,8 +52,7 @@ static bool move_with_size(struct signal_call *call) {
     return move(call, last_bytes / 16);
 }
 
-/* --- groups ------------------------------------------------------------------------------------
- */
+/* --- groups ----------------------------------------------------------------------- */
 
 /* All groups on one block use the signal state of the first: the group is left out of the slot. */
 #define LINKS 64

@@ -23,10 +23,7 @@ static symmem_status create_on_device_zero(void *instance, int32_t device, void 
     return real->stream_create(instance, 0, stream_p);
 }
 
-static bool at_once(struct signal_call *call) {
-    call->exec.stream = NULL;
-    return true;
-}
+ON_SIGNAL(at_once, call->exec.stream = NULL)
 
 static void take_time(void *arg) {
     (void)arg;
@@ -41,14 +38,9 @@ static symmem_status copy_slowly(void *instance, int32_t device, void *dst, cons
     return real->copy(instance, device, dst, src, bytes, exec);
 }
 
-/* --- work that keeps no memory
- * -------------------------------------------------------------------- */
+/* --- work that keeps no memory ---------------------------------------------------- */
 
-static bool keep_none(struct signal_call *call) {
-    if (call->exec.stream)
-        call->exec.ref_count = 0;
-    return true;
-}
+ON_SIGNAL(keep_none, if (call->exec.stream) call->exec.ref_count = 0)
 
 static symmem_status copy_keeps_none(void *instance, int32_t device, void *dst, const void *src,
                                      size_t bytes, const symmem_exec *exec) {
@@ -79,8 +71,7 @@ static symmem_status barrier_captured_bare(void *instance, const symmem_peers *p
     return real->barrier(instance, peers, channel, &bare);
 }
 
-/* --- an argument that is read where the caller's frame was
- * ----------------------------------------- */
+/* --- an argument that is read where the caller's frame was ------------------------ */
 
 struct kept {
     void *dst;
@@ -122,8 +113,7 @@ static symmem_status memset_late(void *instance, int32_t device, void *dst, uint
     return status;
 }
 
-/* --- a thread that lives as long as the instance blocks all signals, those of its own faults too
- * -- */
+/* --- a thread as old as the instance that blocks all signals, those of its faults too */
 
 static pthread_t thread; /* of the one context that there is at a time */
 static void *served;     /* its instance */

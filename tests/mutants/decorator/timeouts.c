@@ -4,10 +4,7 @@
 
 #include <stdlib.h>
 
-static bool for_ever(struct signal_call *call) {
-    call->exec.timeout_ms = 0;
-    return true;
-}
+ON_SIGNAL(for_ever, call->exec.timeout_ms = 0)
 
 static void abort_on_timeout(symmem_status status, const symmem_peers *peers) {
     (void)peers;
@@ -15,33 +12,14 @@ static void abort_on_timeout(symmem_status status, const symmem_peers *peers) {
         abort();
 }
 
-static bool in_microseconds(struct signal_call *call) {
-    call->exec.timeout_ms = call->exec.timeout_ms / 1000 + (call->exec.timeout_ms > 0);
-    return true;
-}
+ON_SIGNAL(in_microseconds,
+          call->exec.timeout_ms = call->exec.timeout_ms / 1000 + (call->exec.timeout_ms > 0))
 
 /* The clock ticks at a rate other than the constant says. */
-static bool in_slow_ticks(struct signal_call *call) {
-    call->exec.timeout_ms *= 3;
-    return true;
-}
-
-static bool in_fast_ticks(struct signal_call *call) {
-    call->exec.timeout_ms -= call->exec.timeout_ms / 4;
-    return true;
-}
-
-static bool zero_is_short(struct signal_call *call) {
-    if (call->exec.timeout_ms == 0)
-        call->exec.timeout_ms = 100;
-    return true;
-}
-
-static bool at_most_50(struct signal_call *call) {
-    if (call->exec.timeout_ms > 50)
-        call->exec.timeout_ms = 50;
-    return true;
-}
+ON_SIGNAL(in_slow_ticks, call->exec.timeout_ms *= 3)
+ON_SIGNAL(in_fast_ticks, call->exec.timeout_ms -= call->exec.timeout_ms / 4)
+ON_SIGNAL(zero_is_short, if (call->exec.timeout_ms == 0) call->exec.timeout_ms = 100)
+ON_SIGNAL(at_most_50, if (call->exec.timeout_ms > 50) call->exec.timeout_ms = 50)
 
 const struct mutant timeout_mutants[] = {
     {"barrier_ignores_timeout", .on = ON_BARRIER, .before = for_ever},
