@@ -157,9 +157,7 @@ uint64_t fuzz_now_ms(void) {
 }
 
 static int remove_entry(const char *path, const struct stat *about, int type, struct FTW *walk) {
-    (void)about;
-    (void)type;
-    (void)walk;
+    (void)about, (void)type, (void)walk;
     (void)remove(path);
     return 0;
 }
