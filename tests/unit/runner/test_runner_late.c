@@ -30,6 +30,18 @@ TEST("run again on a late machine") {
     each_way("late.hangs_once", 0, " s): run again: the machine ", true);
 }
 
+/* With one job, for several would be in a crowd of each other. */
+TEST("a crowd on the ranks' processor") {
+    for (int i = 0; i < 2; i++) {
+        char options[80];
+
+        snprintf(options, sizeof(options), "--jobs 1 --rank-mode %s", modes[i]);
+        CU_ASSERT_EQUAL(run_case("late.crowded*", options), 0);
+        CU_ASSERT(says(" late.crowded_once ("));
+        CU_ASSERT(says(" s): run again: the machine "));
+    }
+}
+
 TEST("not run again") {
     each_way("late.quiet", 1, "a rank was kept from running (test_late.c:", false);
     each_way("late.another_check", 1, "a rank was kept from running (test_late.c:", false);
