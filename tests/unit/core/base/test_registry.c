@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Backend tables, the registry, the loader, devices and the host's services. */
+/* The registry, where backends are looked for, devices and the host's services. */
 #include "unit.h"
 #include "objects.h"
 

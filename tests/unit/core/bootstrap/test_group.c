@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Groups: create, destroy, queries, turns, and the exchange between ranks that are threads. */
+/* Groups: names, turns, and the exchange that a backend gets. */
 #include "unit.h"
 #include "objects.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Signals: checks, failures and their records, channel order across streams, reset. */
+/* Signals: failures and their records, channels that are taken, captures, reset. */
 #include "link_ranks.h"
 
 /* --- failures ----------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Rendezvous: agreement, mismatches, absent ranks, faults at every step, caching, multicast. */
+/* Rendezvous: two threads of a rank, and faults at every step. */
 #include "link_ranks.h"
 
 /* --- caching ---------------------------------------------------------------------------------- */
