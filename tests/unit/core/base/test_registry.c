@@ -6,7 +6,6 @@
 #include <limits.h>
 
 #define FAKE_PLUGIN UNIT_PLUGIN_DIR "/libsymmem_backend_plugin_fake.so"
-#define EMPTY_PLUGIN UNIT_PLUGIN_DIR "/libsymmem_backend_plugin_empty.so"
 
 static symmem_context *plain_context(void) {
     symmem_context *context = NULL;

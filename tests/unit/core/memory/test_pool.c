@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Pools: places, merging, life, and the pair for pluggable allocators. */
+/* Pools: failures, life, and the pair for pluggable allocators. */
 #include "unit.h"
 #include "objects.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Handles: queries, references, status; one-sided copies and fills. */
+/* Entries of a backend that fail below a handle, and fills. */
 #include "link_ranks.h"
 
 /* --- entries that fail -------------------------------------------------------------- */
