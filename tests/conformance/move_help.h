@@ -40,6 +40,29 @@ static inline bool area_check(struct tk *t, const struct area *area, const char 
                         wrong < area->bytes ? area->expected[wrong] : 0u);
 }
 
+/* One rank's memory: in the handle's block, and elsewhere. */
+struct places {
+    symmem_handle *handle;
+    int32_t rank, size;
+    uint32_t limit_ms;
+    struct area own, far;
+};
+
+/* Of a handle of AREA_BYTES. Canaries are in the models only, until the next upload. */
+static inline struct places *places_begin(struct tk *t, symmem_handle *handle) {
+    struct places *p = tk_scratch(t, sizeof *p);
+    symmem_handle_info info = info_of(t, handle);
+    p->handle = handle;
+    p->rank = info.rank;
+    p->size = info.world_size;
+    p->limit_ms = LONG_MS;
+    area_init(&p->own, ops_own(t, handle), AREA_BYTES);
+    area_init(&p->far, tk_alloc(t, AREA_BYTES), AREA_BYTES);
+    area_clear(&p->own);
+    area_clear(&p->far);
+    return p;
+}
+
 /* Bytes that tell rank, generation and place. */
 static inline void move_fill(uint8_t *to, size_t bytes, int32_t rank, uint32_t generation) {
     for (size_t i = 0; i < bytes; i++)

@@ -4,28 +4,6 @@
 
 enum form { PULL, PUSH, IN_PLACE, FORM_COUNT };
 
-/* One rank's memory: in the handle's block, and elsewhere. */
-struct places {
-    symmem_handle *handle;
-    int32_t rank, size;
-    uint32_t limit_ms;
-    struct area own, far;
-};
-
-static struct places *places_init(struct tk *t, symmem_group *group) {
-    struct places *p = tk_scratch(t, sizeof *p);
-    p->handle = tk_handle(t, AREA_BYTES, group);
-    symmem_handle_info info = info_of(t, p->handle);
-    p->rank = info.rank;
-    p->size = info.world_size;
-    p->limit_ms = LONG_MS;
-    area_init(&p->own, ops_own(t, p->handle), AREA_BYTES);
-    area_init(&p->far, tk_alloc(t, AREA_BYTES), AREA_BYTES);
-    area_clear(&p->own);
-    area_clear(&p->far);
-    return p;
-}
-
 /* What is gathered, and from and to which bytes of the areas. */
 struct gather {
     enum form form;
@@ -86,7 +64,7 @@ TK_TEST(move, all_gather_every_count, "SM-MOVE-01,SM-MOVE-02,SM-COLL-07", .needs
     uint64_t state = t->seed;
     uint32_t generation = 0;
     TK_REQ(t, "SM-MOVE-01");
-    struct places *p = places_init(t, tk_world_group(t));
+    struct places *p = places_begin(t, tk_handle(t, AREA_BYTES, tk_world_group(t)));
     for (size_t i = 0; i < 131 + sizeof(primes) / sizeof(primes[0]); i++) {
         size_t count = i <= 130 ? i : primes[i - 131];
         for (int again = tk_suite_is_long() ? 2 * SYMMEM_DTYPE_COUNT * FORM_COUNT : 1; again > 0;
@@ -101,7 +79,7 @@ static void all_gather_on_shape(struct tk *t, symmem_group *group, const struct 
                                 void *arg) {
     uint64_t state = t->seed + (uint64_t)shape->count;
     (void)arg;
-    struct places *p = places_init(t, group);
+    struct places *p = places_begin(t, tk_handle(t, AREA_BYTES, group));
     for (uint32_t i = 0; i < 2 * FORM_COUNT; i++) {
         struct gather g = draw_gather(&state, p->size, 1 + draw(&state, 150), i);
         g.form = i % FORM_COUNT;
@@ -141,7 +119,7 @@ TK_TEST(move, all_gather_large, "SM-MOVE-01", .needs = COLLECTIVES, .max_ranks =
 
 TK_TEST(move, all_gather_shapes, "SM-MOVE-03", .needs = COLLECTIVES, .ranks = {2, 3}) {
     struct ops_tensor input, out;
-    struct places *p = places_init(t, tk_world_group(t));
+    struct places *p = places_begin(t, tk_handle(t, AREA_BYTES, tk_world_group(t)));
     int64_t n = p->size;
     const struct {
         int32_t in_ndim, out_ndim;
@@ -187,7 +165,7 @@ TK_TEST(move, all_gather_places, "SM-MOVE-03,SM-COLL-03,SM-COLL-04", .needs = CO
         .max_ranks = 2, .flags = TK_PLAIN_MEMORY) {
     enum { BYTES = 64 };
     struct ops_tensor input, out;
-    struct places *p = places_init(t, tk_world_group(t));
+    struct places *p = places_begin(t, tk_handle(t, AREA_BYTES, tk_world_group(t)));
     area_upload(t, &p->own);
     area_upload(t, &p->far);
     symmem_handle_info info = info_of(t, p->handle);
@@ -226,7 +204,7 @@ TK_TEST(move, all_gather_places, "SM-MOVE-03,SM-COLL-03,SM-COLL-04", .needs = CO
 
 /* One pulls from where the others push to. */
 TK_TEST(move, all_gather_forms_differ, "SM-COLL-06", .needs = COLLECTIVES, .ranks = {2, 3}) {
-    struct places *p = places_init(t, tk_world_group(t));
+    struct places *p = places_begin(t, tk_handle(t, AREA_BYTES, tk_world_group(t)));
     for (int32_t odd = 0; odd < p->size; odd++) {
         bool pulls = p->rank == odd;
         area_upload(t, &p->own);
@@ -262,7 +240,7 @@ static void broadcast_on_shape(struct tk *t, symmem_group *group, const struct t
                                void *arg) {
     uint64_t state = t->seed + (uint64_t)shape->count;
     (void)arg;
-    struct places *p = places_init(t, group);
+    struct places *p = places_begin(t, tk_handle(t, AREA_BYTES, group));
     for (int32_t i = 0; i < 2 * p->size; i++) {
         symmem_dtype dtype = draw(&state, SYMMEM_DTYPE_COUNT);
         broadcast_once(t, p, dtype, 1 + draw(&state, 200),
@@ -277,7 +255,7 @@ TK_TEST(move, broadcast_on_every_group_shape, "SM-MOVE-04", .needs = COLLECTIVES
 TK_TEST(move, broadcast_every_count, "SM-MOVE-04,SM-COLL-07", .needs = COLLECTIVES, .max_ranks = 3,
         .timeout_s = 60) {
     uint64_t state = t->seed;
-    struct places *p = places_init(t, tk_world_group(t));
+    struct places *p = places_begin(t, tk_handle(t, AREA_BYTES, tk_world_group(t)));
     for (size_t count = 0; count <= 130; count++)
         for (int again = tk_suite_is_long() ? SYMMEM_DTYPE_COUNT : 1; again > 0; again--) {
             symmem_dtype dtype = (symmem_dtype)((count + (size_t)again) % SYMMEM_DTYPE_COUNT);
@@ -289,7 +267,7 @@ TK_TEST(move, broadcast_every_count, "SM-MOVE-04,SM-COLL-07", .needs = COLLECTIV
 TK_TEST(move, broadcast_refusals, "SM-MOVE-04,SM-COLL-03,SM-COLL-06", .needs = COLLECTIVES,
         .max_ranks = 3, .flags = TK_PLAIN_MEMORY) {
     struct ops_tensor tensor;
-    struct places *p = places_init(t, tk_world_group(t));
+    struct places *p = places_begin(t, tk_handle(t, AREA_BYTES, tk_world_group(t)));
     area_upload(t, &p->own);
     size_t block = info_of(t, p->handle).block_size;
     (void)ops_flat(&tensor, p->own.at, SYMMEM_INT32, 16);

@@ -9,26 +9,9 @@
 
 #define PLACE 256 /* of the handle in its block */
 
-struct gather {
-    symmem_handle *handle;
-    int32_t rank, size;
-    uint32_t limit_ms;
-    struct area own, far;
-};
-
-static struct gather *gather_init(struct tk *t, symmem_group *group) {
-    struct gather *g = tk_scratch(t, sizeof *g);
+static struct places *places_behind(struct tk *t, symmem_group *group) {
     char *block = tk_alloc(t, AREA_BYTES + PLACE);
-    g->handle = tk_rendezvous(t, block + PLACE, group);
-    symmem_handle_info info = info_of(t, g->handle);
-    g->rank = info.rank;
-    g->size = info.world_size;
-    g->limit_ms = LONG_MS;
-    area_init(&g->own, ops_own(t, g->handle), AREA_BYTES);
-    area_init(&g->far, tk_alloc(t, AREA_BYTES), AREA_BYTES);
-    area_clear(&g->own);
-    area_clear(&g->far);
-    return g;
+    return places_begin(t, tk_rendezvous(t, block + PLACE, group));
 }
 
 /* PyTorch's: (64, 64) float32 of the rank's number. */
@@ -55,7 +38,7 @@ TK_PORTED(test_low_contention_all_gather, "SM-MOVE-09", .needs = REACH, .max_ran
     }
 }
 
-static void gather_once(struct tk *t, struct gather *g, uint64_t *state, size_t count,
+static void gather_once(struct tk *t, struct places *g, uint64_t *state, size_t count,
                         uint32_t generation) {
     symmem_dtype dtype = draw(state, SYMMEM_DTYPE_COUNT);
     size_t width = symmem_dtype_size(dtype);
@@ -88,7 +71,7 @@ static void gather_on_shape(struct tk *t, symmem_group *group, const struct tk_s
                             void *arg) {
     uint64_t state = t->seed + (uint64_t)shape->count;
     (void)arg;
-    struct gather *g = gather_init(t, group);
+    struct places *g = places_behind(t, group);
     for (uint32_t i = 0; i < (tk_suite_is_long() ? 200 : 8); i++)
         gather_once(t, g, &state, draw(&state, 131), i);
 }
@@ -103,7 +86,7 @@ TK_TEST(move, low_contention_on_every_group_shape, "SM-MOVE-09,SM-COLL-07", .nee
 TK_TEST(move, low_contention_refusals, "SM-MOVE-09,SM-COLL-03,SM-COLL-04", .needs = REACH,
         .max_ranks = 2) {
     struct ops_tensor input, out;
-    struct gather *g = gather_init(t, tk_world_group(t));
+    struct places *g = places_behind(t, tk_world_group(t));
     area_upload(t, &g->own);
     area_upload(t, &g->far);
     size_t n = (size_t)g->size, room = AREA_BYTES;
@@ -143,7 +126,7 @@ TK_TEST(move, low_contention_refusals, "SM-MOVE-09,SM-COLL-03,SM-COLL-04", .need
 TK_TEST(move, low_contention_forms_differ, "SM-COLL-06",
         .needs = REACH | SYMMEM_CAP_COLLECTIVES, /* others need not compare calls */
         .ranks = {2, 3}) {
-    struct gather *g = gather_init(t, tk_world_group(t));
+    struct places *g = places_behind(t, tk_world_group(t));
     move_fill(g->far.expected, AREA_BYTES, g->rank, 1);
     area_upload(t, &g->own);
     area_upload(t, &g->far);
@@ -163,7 +146,7 @@ TK_TEST(move, low_contention_forms_differ, "SM-COLL-06",
 
 /* --- failures --------------------------------------------------------------------------------- */
 
-static symmem_status gather_words(const struct gather *g, uint32_t limit_ms,
+static symmem_status gather_words(const struct places *g, uint32_t limit_ms,
                                   symmem_stream *stream) {
     return symmem_low_contention_all_gather_out(g->handle, FLAT(g->own.at, SYMMEM_INT32, 32),
                                                 FLAT(g->far.at, SYMMEM_INT32, 32 * (size_t)g->size),
@@ -177,7 +160,7 @@ static symmem_status gather_words(const struct gather *g, uint32_t limit_ms,
 TK_TEST(move, low_contention_missing_rank, "SM-MOVE-10,SM-COLL-08,SM-TIMEOUT-14", .needs = REACH,
         .ranks = {2, 3}) {
     TK_REQ(t, "SM-MOVE-10");
-    struct gather *g = gather_init(t, tk_world_group(t));
+    struct places *g = places_behind(t, tk_world_group(t));
     area_upload(t, &g->far);
     tk_out_of_band_barrier(t);
     if (g->rank != g->size - 1) {
@@ -199,7 +182,7 @@ TK_TEST(move, low_contention_missing_rank, "SM-MOVE-10,SM-COLL-08,SM-TIMEOUT-14"
 TK_TEST(move, low_contention_missing_rank_on_a_stream, "SM-MOVE-10,SM-COLL-08,SM-TIMEOUT-14",
         .needs = REACH | SYMMEM_CAP_STREAMS, .ranks = {2, 3}) {
     TK_REQ(t, "SM-MOVE-10");
-    struct gather *g = gather_init(t, tk_world_group(t));
+    struct places *g = places_behind(t, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     tk_out_of_band_barrier(t);
     if (g->rank != 0) {
@@ -257,7 +240,7 @@ TK_TEST(move, low_contention_part_that_fails, "SM-MOVE-10,SM-TIMEOUT-14", .needs
         .ranks = {2, 3}, .flags = TK_NO_BACKEND) {
     TK_REQ(t, "SM-MOVE-10");
     use_failing(t);
-    struct gather *g = gather_init(t, tk_world_group(t));
+    struct places *g = places_behind(t, tk_world_group(t));
     g->limit_ms = tk_limit_ms(t, 3000);
     if (g->rank == 0)
         fail_copy(2, SYMMEM_SYSTEM);
@@ -285,7 +268,7 @@ TK_TEST(move, low_contention_part_that_cannot_be_enqueued, "SM-MOVE-10,SM-TIMEOU
         .needs = REACH | SYMMEM_CAP_STREAMS, .ranks = {2, 3}, .flags = TK_NO_BACKEND) {
     TK_REQ(t, "SM-MOVE-10");
     use_failing(t);
-    struct gather *g = gather_init(t, tk_world_group(t));
+    struct places *g = places_behind(t, tk_world_group(t));
     g->limit_ms = tk_limit_ms(t, 3000);
     symmem_stream *stream = tk_stream(t);
     if (g->rank == 0)

@@ -112,7 +112,7 @@ TK_TEST(walk, no_memory, "SM-ERROR-09", .max_ranks = 1, .flags = TK_NO_CONTEXT, 
     walk_shortages(t);
 }
 
-TK_TEST(walk, no_memory_multicast, "SM-ERROR-09", .needs = SYMMEM_CAP_MULTICAST, .min_ranks = 2,
-        .max_ranks = 2, .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY, .timeout_s = 60) {
+TK_TEST(walk, no_memory_multicast, "SM-ERROR-09", .needs = SYMMEM_CAP_MULTICAST, .ranks = {2, 2},
+        .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY, .timeout_s = 60) {
     walk_shortages(t);
 }

@@ -7,13 +7,10 @@
 #include "kit_internal.h"
 
 #include <sched.h>
-#include <signal.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #define STOP_MS 120
 #define CROWD 10
