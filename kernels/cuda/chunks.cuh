@@ -168,39 +168,42 @@ __device__ __noinline__ uint64_t await_chunk(const symmem_cuda_signal_args &args
 // --- a block -----------------------------------------------------------------------------
 
 #ifndef SYMMEM_CUDA_LONE_LANE
-__device__ void push_and_count(uint32_t *pushed) {
+// `pushed`: for each place how many warps have pushed to it. A warp may be ahead of another one,
+// but not by all places: before it comes to one again the peer has had all of what was there.
+template <typename Ops>
+__device__ void push_and_count(const Ops &ops, const chunk_walk &walk, uint32_t chunk,
+                               uint32_t *pushed) {
+    push_chunk(ops, walk, chunk);
     __syncwarp();
     if (is_first_lane())
-        symmem::count_up(pushed);
+        symmem::count_up(pushed + chunk % PLACES);
 }
 
 // The last warp's first lane, until all is told or the others have given up, who have a deadline.
 __device__ void tell_chunks(const chunk_walk &walk, const uint32_t *pushed, const verdict *result) {
     const uint32_t warps = walk.workers / LANES;
-    for (uint32_t i = 1; i <= walk.count; i++) {
-        while (symmem::load_count(pushed) < i * warps)
+    for (uint32_t i = 0; i < walk.count; i++) {
+        while (symmem::load_count(pushed + i % PLACES) < (i / PLACES + 1) * warps)
             if (load_volatile(&result->code) != OK)
                 return;
-        store_release(walk.at.there, walk.turn + i);
+        store_release(walk.at.there, walk.turn + i + 1);
     }
 }
 
 template <typename Ops>
 __device__ bool run_chunks_of(const Ops &ops, const symmem_cuda_signal_args &args,
                               const chunk_walk &walk, uint64_t start_ns, verdict *result) {
-    __shared__ uint32_t pushed;
-    if (threadIdx.x == 0)
-        pushed = 0;
+    __shared__ uint32_t pushed[PLACES];
+    if (threadIdx.x < PLACES)
+        pushed[threadIdx.x] = 0;
     begin_block_of_rounds(result, start_ns);
     if (walk.worker >= walk.workers) {
         if (is_first_lane())
-            tell_chunks(walk, &pushed, result);
+            tell_chunks(walk, pushed, result);
         return true;
     }
-    for (uint32_t i = 0; i < walk.count && i <= AHEAD; i++) {
-        push_chunk(ops, walk, i);
-        push_and_count(&pushed);
-    }
+    for (uint32_t i = 0; i < walk.count && i <= AHEAD; i++)
+        push_and_count(ops, walk, i, pushed);
     for (uint32_t i = 0; i < walk.count; i++) {
         if (!chunk_comes(walk.at.come, walk.turn + i + 1)) {
             start_ns = await_chunk(args, walk.at.come, walk.turn + i + 1, start_ns, result);
@@ -208,10 +211,8 @@ __device__ bool run_chunks_of(const Ops &ops, const symmem_cuda_signal_args &arg
                 return false;
         }
         add_chunk(ops, walk, i);
-        if (i + AHEAD + 1 < walk.count) {
-            push_chunk(ops, walk, i + AHEAD + 1);
-            push_and_count(&pushed);
-        }
+        if (i + AHEAD + 1 < walk.count)
+            push_and_count(ops, walk, i + AHEAD + 1, pushed);
     }
     return true;
 }
