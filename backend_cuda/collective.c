@@ -22,6 +22,7 @@ typedef struct collective_launch {
     CUfunction kernel, barrier, show_words;
     cuda_plain_kernels plain; /* NULL: none of this dtype */
     const CUfunction *moves;  /* of two ranks by lines */
+    CUfunction chunked_moves;
     symmem_cuda_terms terms;
     cuda_links links;
     uint64_t *board;       /* the own one, on the device */
@@ -316,6 +317,10 @@ static CUresult enqueue_by_lines(const cuda_instance *instance, collective_launc
 static CUresult enqueue_by_chunks(const cuda_instance *instance, collective_launch *c,
                                   unsigned int blocks, CUstream native) {
     symmem_cuda_lines_args plain;
+    symmem_cuda_moves_args moves;
+    if (plain_moves(c, &moves))
+        return launch(instance, c, c->chunked_moves, blocks, SYMMEM_CUDA_CHUNK_THREADS, &moves,
+                      native);
     if (plain_by_lines(c, &plain))
         return launch(instance, c, c->plain.chunks, blocks, SYMMEM_CUDA_CHUNK_THREADS, &plain,
                       native);
@@ -401,6 +406,7 @@ static void prepare(const cuda_instance *instance, const symmem_peers *peers, in
     if (reduces(call->kind))
         c->plain = device->kernels.plain[call->dtype];
     c->moves = device->kernels.moves;
+    c->chunked_moves = device->kernels.chunked_moves;
     c->terms.block_bytes = own->block_bytes;
     c->barrier = device->kernels.barrier;
     c->show_words = device->kernels.show_words;

@@ -46,6 +46,7 @@ typedef struct cuda_kernels {
     CUfunction collective_bytes;                  /* those that only move */
     cuda_plain_kernels plain[SYMMEM_DTYPE_COUNT]; /* NULL: none of those */
     CUfunction moves[2];                          /* by lines, in long and in short rounds */
+    CUfunction chunked_moves;
     CUfunction show_words, move_part;
     cuda_local_kernels local;
 } cuda_kernels;

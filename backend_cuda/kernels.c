@@ -80,6 +80,7 @@ static CUresult find_kernels(const cuda_driver *driver, CUmodule module, cuda_ke
         {"symmem_plain_chunks_f32", &found->plain[SYMMEM_FLOAT32].chunks},
         {"symmem_plain_lines_moves", &found->moves[0]},
         {"symmem_plain_lines_short_moves", &found->moves[1]},
+        {"symmem_plain_chunks_moves", &found->chunked_moves},
         {"symmem_show_words", &found->show_words},
         {"symmem_move_part", &found->move_part},
     };

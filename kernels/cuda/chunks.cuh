@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Large all-reduces of two ranks: each pushes all it has to the other one, chunk by chunk, and each
-// adds up. That is as much over the link as if each reduced a half for both, and nobody waits for
-// results. Ranks do not meet.
+// Large operations of two ranks: each pushes all it has for the other one, chunk by chunk, and each
+// adds up or keeps what comes. For an all-reduce that is as much over the link as if each reduced a
+// half for both, and nobody waits for results. Ranks do not meet. Who has nothing to push says so
+// chunk by chunk all the same, by which the other one knows what has been taken.
 //
 // A block has places for its chunks with the peer's block of its number, which are used by turns. A
 // word there says how many of them have come, over all calls. So that the link is not idle while a
@@ -40,6 +41,7 @@ namespace {
 constexpr uint32_t CHUNK_UNITS = SYMMEM_CUDA_CHUNK_BYTES / sizeof(symmem_cuda_unit);
 constexpr uint32_t PLACES = SYMMEM_CUDA_CHUNK_PLACES, AHEAD = PLACES / 2 - 1;
 constexpr uint32_t UNDER_WAY = 4; // units of a thread
+// OPS: how units are loaded, pushed and taken: plain.cuh's and rounds.cuh's.
 static_assert(PLACES >= 2 && PLACES % 2 == 0, "a place is free when its turn has come");
 
 // What a block has to do with, and what a thread of it has looked up.
@@ -105,7 +107,9 @@ __device__ void for_each_unit(const chunk_walk &walk, uint32_t first, uint32_t u
 
 template <typename Ops>
 __device__ void push_chunk(const Ops &ops, const chunk_walk &walk, uint32_t chunk) {
-    const uint32_t begin = chunk_begin(chunk), units = chunk_units(walk, chunk);
+    const uint32_t begin = chunk_begin(chunk), all = ops.push_units();
+    const uint32_t left = begin < all ? all - begin : 0, most = chunk_units(walk, chunk);
+    const uint32_t units = left < most ? left : most;
     symmem_cuda_unit *to = chunk_place(walk, walk.at.there_places, chunk);
     for (uint32_t i = walk.worker; i < units; i += UNDER_WAY * walk.workers) {
         symmem_cuda_unit own[UNDER_WAY];
@@ -116,18 +120,17 @@ __device__ void push_chunk(const Ops &ops, const chunk_walk &walk, uint32_t chun
 }
 
 template <typename Ops>
-__device__ void add_chunk(const Ops &ops, const chunk_walk &walk, uint32_t chunk) {
+__device__ void take_chunk(const Ops &ops, const chunk_walk &walk, uint32_t chunk) {
     const uint32_t begin = chunk_begin(chunk), units = chunk_units(walk, chunk);
     const symmem_cuda_unit *from = chunk_place(walk, walk.at.here_places, chunk);
     for (uint32_t i = walk.worker; i < units; i += UNDER_WAY * walk.workers) {
         symmem_cuda_unit own[UNDER_WAY], other[UNDER_WAY];
         for_each_unit(walk, i, units, [&](uint32_t u, uint32_t unit) {
-            own[u] = ops.load(begin + unit);
+            own[u] = ops.load_own(begin + unit);
             other[u] = from[unit];
         });
-        for_each_unit(walk, i, units, [&](uint32_t u, uint32_t unit) {
-            ops.store(begin + unit, ops.sum_of_two(own[u], other[u]));
-        });
+        for_each_unit(walk, i, units,
+                      [&](uint32_t u, uint32_t unit) { ops.take(begin + unit, own[u], other[u]); });
     }
 }
 
@@ -210,7 +213,7 @@ __device__ bool run_chunks_of(const Ops &ops, const symmem_cuda_signal_args &arg
             if (start_ns == 0)
                 return false;
         }
-        add_chunk(ops, walk, i);
+        take_chunk(ops, walk, i);
         if (i + AHEAD + 1 < walk.count)
             push_and_count(ops, walk, i + AHEAD + 1, pushed);
     }
@@ -233,7 +236,7 @@ __device__ bool run_chunks_of(const Ops &ops, const symmem_cuda_signal_args &arg
         start_ns = await_chunk(args, walk.at.come, walk.turn + i + 1, start_ns, result);
         if (start_ns == 0)
             return false;
-        add_chunk(ops, walk, i);
+        take_chunk(ops, walk, i);
         if (i + AHEAD + 1 < count)
             push(i + AHEAD + 1);
     }
@@ -252,6 +255,8 @@ __device__ void run_chunks(const Ops &ops, const symmem_cuda_signal_args &args,
     const bool came = run_chunks_of(ops, args, walk, start_ns, result);
     if (poisoned)
         decide_since(start_ns != 0 ? start_ns : now_ns(), POISONED, args.rank, result);
+    if (came && !poisoned)
+        ops.take_rest(own_lane(), all_lanes());
     const bool all_came = __syncthreads_and(came && !poisoned);
     if (threadIdx.x != 0)
         return;
@@ -262,15 +267,13 @@ __device__ void run_chunks(const Ops &ops, const symmem_cuda_signal_args &args,
 }
 
 // Of any elements.
-template <typename Element>
-__device__ void run_general_chunks(const symmem_cuda_collective_args &args, uint64_t start_ns,
-                                   verdict *result) {
-    const symmem_cuda_signal_args &signal = args.signal;
-    const reducing_ops<Element> ops = {{args, symmem_cuda_pushed_of(&args.job), args.job.count}};
+template <typename Ops>
+__device__ void run_general_chunks(const Ops &ops, uint64_t start_ns, verdict *result) {
+    const symmem_cuda_signal_args &signal = ops.args.signal;
     const int32_t rank = signal.rank;
     const chunk_places at =
         places_of_block(static_cast<char *>(signal.signals[rank]),
-                        static_cast<char *>(signal.signals[1 - rank]), args.rounds.chunks_at);
+                        static_cast<char *>(signal.signals[1 - rank]), ops.args.rounds.chunks_at);
     run_chunks(ops, signal, at, own_poisoned(signal), start_ns, result);
 }
 

@@ -14,7 +14,7 @@
 // that does all of it. Of these ranks need not choose alike: they only meet as often.
 //
 // A small operation is a kernel in which ranks push their elements to all with flags, round by
-// round (rounds.cuh), and each reduces or keeps what came: they do not meet. A large all-reduce of
+// round (rounds.cuh), and each reduces or keeps what came: they do not meet. A large one of
 // two ranks goes likewise by chunks, each with a flag of its own (chunks.cuh). Again as many blocks
 // on all ranks.
 //
@@ -59,17 +59,24 @@ namespace {
 
 struct bytes_only {
     static __device__ void run(const symmem_cuda_job &, const symmem_cuda_step &, size_t, size_t) {}
-    static __device__ void run_chunks(const symmem_cuda_collective_args &, uint64_t, verdict *) {}
+
+    static __device__ exchanging_ops exchange(const symmem_cuda_collective_args &args) {
+        const symmem_cuda_exchange &moved = args.exchange;
+        return {
+            {args, {}, moved.push_bytes > moved.pull_bytes ? moved.push_bytes : moved.pull_bytes}};
+    }
+
+    static __device__ void run_chunks(const symmem_cuda_collective_args &args, uint64_t start_ns,
+                                      verdict *result) {
+        run_general_chunks(exchange(args), start_ns, result);
+    }
+
     static __device__ void run_lines(const symmem_cuda_collective_args &args, uint64_t start_ns,
                                      verdict *result) {
-        const symmem_cuda_exchange &moved = args.exchange;
-        const size_t most =
-            moved.push_bytes > moved.pull_bytes ? moved.push_bytes : moved.pull_bytes;
         const gathering_ops gathers = {
             {args, symmem_cuda_pushed_of(&args.job), args.job.count * args.job.element}};
-        const exchanging_ops exchanges = {{args, {}, most}};
         if (args.job.world_size == 2)
-            run_general(exchanges, start_ns, result);
+            run_general(exchange(args), start_ns, result);
         else
             run_general(gathers, start_ns, result);
     }
@@ -85,7 +92,9 @@ template <typename Element> struct reduces {
 
     static __device__ void run_chunks(const symmem_cuda_collective_args &args, uint64_t start_ns,
                                       verdict *result) {
-        run_general_chunks<Element>(args, start_ns, result);
+        const reducing_ops<Element> ops = {
+            {args, symmem_cuda_pushed_of(&args.job), args.job.count}};
+        run_general_chunks(ops, start_ns, result);
     }
 
     static __device__ void run(const symmem_cuda_job &job, const symmem_cuda_step &step,

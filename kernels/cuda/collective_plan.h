@@ -448,13 +448,18 @@ SYMMEM_CUDA_BOTH bool symmem_cuda_are_a_pair(const symmem_cuda_job *job,
     return job->world_size == 2 && terms->channel == 0 && !terms->take_turns;
 }
 
-/* In how many blocks a large all-reduce goes by chunks; 0: it does not. */
+/* In how many blocks a large operation goes by chunks; 0: it does not. */
 SYMMEM_CUDA_BOTH uint32_t symmem_cuda_chunk_blocks(const symmem_cuda_job *job,
                                                    const symmem_cuda_terms *terms) {
     const size_t chunks = terms->pair_bytes / SYMMEM_CUDA_CHUNK_BYTES + 1;
-    if (!symmem_cuda_is_all_reduce(job->form) || !symmem_cuda_are_a_pair(job, terms) ||
+    const bool reduces = symmem_cuda_is_all_reduce(job->form);
+    const bool for_two = symmem_cuda_is_whole_scatter(job) || symmem_cuda_is_move(job->form);
+    const size_t by_lines = reduces ? SYMMEM_CUDA_MOST_BY_LINES : SYMMEM_CUDA_MOST_MOVED;
+    if (!(reduces || for_two) || !symmem_cuda_are_a_pair(job, terms) ||
         !symmem_cuda_has_chunks(job->world_size, terms->block_bytes) ||
-        terms->pair_bytes <= SYMMEM_CUDA_MOST_BY_LINES)
+        terms->pair_bytes <= by_lines || terms->pair_bytes == SIZE_MAX)
+        return 0;
+    if (job->form == SYMMEM_CUDA_ALL_TO_ALL && job->checking) /* ranks have to agree on splits */
         return 0;
     return (uint32_t)symmem_cuda_least(chunks, SYMMEM_CUDA_CHUNK_BLOCKS);
 }

@@ -86,12 +86,23 @@ template <typename Element, int Most, bool SHORT, bool DEALT = false> struct pla
         reinterpret_cast<symmem_cuda_unit *>(args.to)[unit] = value;
     }
 
-    __device__ symmem_cuda_unit sum_of_two(const symmem_cuda_unit &own,
-                                           const symmem_cuda_unit &other) const {
+    __device__ uint32_t push_units() const {
+        return args.units;
+    }
+
+    __device__ symmem_cuda_unit load_own(uint32_t unit) const {
+        return reinterpret_cast<const symmem_cuda_unit *>(args.own)[unit];
+    }
+
+    // Of two ranks.
+    __device__ void take(uint32_t unit, const symmem_cuda_unit &own,
+                         const symmem_cuda_unit &other) const {
         const symmem_cuda_unit units[2] = {args.near.rank == 0 ? own : other,
                                            args.near.rank == 0 ? other : own};
-        return sum_of_units<Element, 2>(units, 2, args.op);
+        store(unit, sum_of_units<Element, 2>(units, 2, args.op));
     }
+
+    __device__ void take_rest(size_t, size_t) const {}
 
     __device__ carried own_of(const carried &pushed, uint32_t base, uint32_t lane) const {
         if (!DEALT)
@@ -100,8 +111,7 @@ template <typename Element, int Most, bool SHORT, bool DEALT = false> struct pla
 #pragma unroll
         for (uint32_t part = 0; part < 2; part++)
             if (has_unit(SHORT, lane, part) && base + unit_of(lane, part) < args.units)
-                own.units[part] = reinterpret_cast<const symmem_cuda_unit *>(
-                    args.own)[base + unit_of(lane, part)];
+                own.units[part] = load_own(base + unit_of(lane, part));
         return own;
     }
 
@@ -231,10 +241,43 @@ template <bool SHORT> struct moving_ops {
     }
 
     __device__ void meanwhile() const {
-        if (args.exchange.own_from != args.exchange.own_to)
-            symmem_cuda_move_units<symmem_cuda_unit>(args.exchange.own_to, args.exchange.own_from,
-                                                     units_in(args.exchange.own_bytes), own_lane(),
-                                                     all_lanes());
+        take_from(0, own_lane(), all_lanes());
+    }
+
+    // Own units that go elsewhere in the own memory, from one on.
+    __device__ void take_from(uint32_t begin, size_t lane, size_t lanes) const {
+        const symmem_cuda_exchange &moved = args.exchange;
+        const size_t at = begin * sizeof(symmem_cuda_unit);
+        if (moved.own_from != moved.own_to && at < moved.own_bytes)
+            symmem_cuda_move_units<symmem_cuda_unit>(moved.own_to + at, moved.own_from + at,
+                                                     units_in(moved.own_bytes - at), lane, lanes);
+    }
+
+    __device__ uint32_t push_units() const {
+        return units_in(args.exchange.push_bytes);
+    }
+
+    __device__ bool has_own(uint32_t unit) const {
+        return args.exchange.own_from != args.exchange.own_to &&
+               unit < units_in(args.exchange.own_bytes);
+    }
+
+    __device__ symmem_cuda_unit load_own(uint32_t unit) const {
+        if (!has_own(unit))
+            return {0, 0};
+        return reinterpret_cast<const symmem_cuda_unit *>(args.exchange.own_from)[unit];
+    }
+
+    __device__ void take(uint32_t unit, const symmem_cuda_unit &own,
+                         const symmem_cuda_unit &other) const {
+        store(unit, other);
+        if (has_own(unit))
+            reinterpret_cast<symmem_cuda_unit *>(args.exchange.own_to)[unit] = own;
+    }
+
+    // What is more than goes from rank to rank.
+    __device__ void take_rest(size_t lane, size_t lanes) const {
+        take_from(units(), lane, lanes);
     }
 
     template <bool WIDE>
@@ -275,12 +318,17 @@ template <bool SHORT> __device__ void plain_moves(const symmem_cuda_moves_args &
 
 // --- chunks ------------------------------------------------------------------------------
 
-template <typename Element> __device__ void plain_by_chunks(const symmem_cuda_lines_args &args) {
+template <typename Ops, typename Args> __device__ void plain_by_chunks(const Args &args) {
     __shared__ verdict result;
-    const plain_ops<Element, 2, false> ops = {args};
+    const Ops ops = {args};
     const chunk_places at =
         places_of_block(args.near.signals[0], args.near.signals[1], args.rounds.chunks_at);
     run_chunks(ops, args.signal, at, load_volatile(near_word(args.near, 0, 0)) != 0, 0, &result);
+}
+
+template <typename Element>
+__device__ void plain_sums_by_chunks(const symmem_cuda_lines_args &args) {
+    plain_by_chunks<plain_ops<Element, 2, false>>(args);
 }
 
 // --- blocks ------------------------------------------------------------------------------
@@ -368,7 +416,7 @@ __device__ void plain_in_blocks(const symmem_cuda_plain_args &args) {
     LINES(dealt_##name, 2, false, true, element)                                                   \
     LINES(short_dealt_##name, 2, true, true, element)                                              \
     KERNEL(chunks_##name, symmem_cuda_lines_args, SYMMEM_CUDA_CHUNK_THREADS,                       \
-           (plain_by_chunks<element>))                                                             \
+           (plain_sums_by_chunks<element>))                                                        \
     BLOCKS(blocks_of_two_##name, SYMMEM_CUDA_COLLECTIVE_THREADS,                                   \
            (plain_in_blocks<element, OF_TWO>))                                                     \
     BLOCKS(blocks_##name, SYMMEM_CUDA_COLLECTIVE_THREADS, (plain_in_blocks<element, OF_MORE>))     \
@@ -378,6 +426,8 @@ KERNELS(f16, symmem_cuda_f16)
 KERNELS(bf16, symmem_cuda_bf16)
 KERNELS(f32, symmem_cuda_f32)
 KERNEL(lines_moves, symmem_cuda_moves_args, SYMMEM_CUDA_LINE_THREADS, plain_moves<false>)
+KERNEL(chunks_moves, symmem_cuda_moves_args, SYMMEM_CUDA_CHUNK_THREADS,
+       plain_by_chunks<moving_ops<false>>)
 KERNEL(lines_short_moves, symmem_cuda_moves_args, SYMMEM_CUDA_LINE_THREADS, plain_moves<true>)
 
 #undef KERNELS

@@ -550,11 +550,21 @@ template <typename Element> struct reducing_ops : general_ops<typename Element::
         return result;
     }
 
-    // The own one and the peer's, of two ranks.
-    __device__ symmem_cuda_unit sum_of_two(const symmem_cuda_unit &own,
-                                           const symmem_cuda_unit &other) const {
-        return sum_of_all([&](int32_t k) { return k == this->args.job.rank ? own : other; });
+    __device__ uint32_t push_units() const {
+        return this->units();
     }
+
+    __device__ symmem_cuda_unit load_own(uint32_t unit) const {
+        return this->load_of(this->ends.own, this->count, unit);
+    }
+
+    // The own one and the peer's, of two ranks.
+    __device__ void take(uint32_t unit, const symmem_cuda_unit &own,
+                         const symmem_cuda_unit &other) const {
+        store(unit, sum_of_all([&](int32_t k) { return k == this->args.job.rank ? own : other; }));
+    }
+
+    __device__ void take_rest(size_t, size_t) const {}
 
     // What is pushed, or another part of the own elements.
     __device__ carried own_of(const carried &pushed, uint32_t base, uint32_t lane) const {
@@ -637,9 +647,36 @@ struct exchanging_ops : general_ops<uint8_t> {
     }
 
     __device__ void meanwhile() const {
-        const symmem_cuda_segment own = {args.exchange.own_to, args.exchange.own_from,
-                                         args.exchange.own_bytes};
-        symmem_cuda_move(own, own_lane(), all_lanes());
+        take_from(0, own_lane(), all_lanes());
+    }
+
+    // Own bytes that go elsewhere in the own memory, from byte `begin` on.
+    __device__ void take_from(size_t begin, size_t lane, size_t lanes) const {
+        const symmem_cuda_exchange &moved = args.exchange;
+        if (begin < moved.own_bytes)
+            symmem_cuda_move(
+                {moved.own_to + begin, moved.own_from + begin, moved.own_bytes - begin}, lane,
+                lanes);
+    }
+
+    __device__ uint32_t push_units() const {
+        return static_cast<uint32_t>((args.exchange.push_bytes + COUNT - 1) / COUNT);
+    }
+
+    __device__ symmem_cuda_unit load_own(uint32_t unit) const {
+        return load_of(args.exchange.own_from, args.exchange.own_bytes, unit);
+    }
+
+    __device__ void take(uint32_t unit, const symmem_cuda_unit &own,
+                         const symmem_cuda_unit &other) const {
+        store(unit, other);
+        if (args.exchange.own_from != args.exchange.own_to)
+            store_to(args.exchange.own_to, args.exchange.own_bytes, unit, own);
+    }
+
+    // What is more than goes from rank to rank.
+    __device__ void take_rest(size_t lane, size_t lanes) const {
+        take_from(static_cast<size_t>(units()) * COUNT, lane, lanes);
     }
 
     template <bool WIDE>

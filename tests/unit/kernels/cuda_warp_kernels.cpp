@@ -27,6 +27,7 @@ static void (*const kernels[])(const void *args) = {
     call<const symmem_cuda_moves_args, symmem_plain_lines_moves>,
     call<const symmem_cuda_moves_args, symmem_plain_lines_short_moves>,
     call<const symmem_cuda_lines_args, symmem_plain_chunks_f32>,
+    call<const symmem_cuda_moves_args, symmem_plain_chunks_moves>,
     call<const symmem_cuda_plain_args, symmem_plain_blocks_of_two_f32>,
     call<const symmem_cuda_plain_args, symmem_plain_blocks_f32>,
     call<const symmem_cuda_plain_args, symmem_plain_wide_f32>,

@@ -15,6 +15,7 @@ enum warp_kernel {
     WARP_DEALT, // long and short, of two ranks
     WARP_MOVES = WARP_DEALT + 2,
     WARP_CHUNKS = WARP_MOVES + 2,
+    WARP_CHUNKED_MOVES,
     WARP_BLOCKS_OF_TWO,
     WARP_BLOCKS,
     WARP_WIDE,

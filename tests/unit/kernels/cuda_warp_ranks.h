@@ -20,12 +20,12 @@
 static const int MOST_RANKS = 8, CHANNELS = 3, LIMIT_S = 60;
 static const uint32_t LIMIT_MS = 20000;
 // Elements, and of those that go in chunks: three for one block.
-static const size_t MOST = 2000, CHUNKED = 18000, SIGNAL_BYTES = 4u << 20;
+static const size_t MOST = 2000, CHUNKED = 18000, BUFFER = 2 * CHUNKED, SIGNAL_BYTES = 4u << 20;
 
 // In every process at the same address; peers change it.
 struct rank_memory {
     alignas(64) char signals[SIGNAL_BYTES];
-    alignas(64) float buffer[CHUNKED];
+    alignas(64) float buffer[BUFFER];
     symmem_cuda_fault fault;
     symmem_cuda_control control;
     uint32_t round; // that it has begun
@@ -37,11 +37,11 @@ struct world {
 };
 
 static world *shared;
-static int ranks, own;                 // how many there are, and which one this process is
-static bool linked;                    // all with all others
-static int unlinked = -1;              // but for this one
-static uint32_t limit_ms;              // of the next call
-alignas(64) static float out[CHUNKED]; // the rank's own
+static int ranks, own;                // how many there are, and which one this process is
+static bool linked;                   // all with all others
+static int unlinked = -1;             // but for this one
+static uint32_t limit_ms;             // of the next call
+alignas(64) static float out[BUFFER]; // the rank's own
 
 #define CHECK(condition)                                                                           \
     do {                                                                                           \
@@ -55,7 +55,7 @@ alignas(64) static float out[CHUNKED]; // the rank's own
 
 // Those behind MEET and the sums are of two ranks. DEALT: an all-to-all of parts that are not
 // alike.
-enum kind { MEET, SUM_APART, SUM_IN_PLACE, SCATTERED, GATHERED, SENT, DEALT, SUM_IN_CHUNKS };
+enum kind { MEET, SUM_APART, SUM_IN_PLACE, SCATTERED, GATHERED, SENT, DEALT };
 
 struct call {
     enum kind kind;
@@ -64,6 +64,7 @@ struct call {
     unsigned int blocks;       // where there are no lines
     symmem_cuda_rounds rounds; // no warps: there are no lines
     uint32_t compared;         // with the peers', by who goes the general way; 0: not
+    bool chunked;              // of two ranks, in blocks
 };
 
 static symmem_cuda_signal_args signal_args(const call &c) {
@@ -229,6 +230,14 @@ static symmem_cuda_collective_args general_args(const call &c, const symmem_cuda
     return args;
 }
 
+static bool is_move(const call &c) {
+    return c.kind == GATHERED || c.kind == SENT || c.kind == DEALT;
+}
+
+static symmem_cuda_moves_args moves_args(const call &c, const symmem_cuda_job &job) {
+    return {near_args(c.channel), places_of(c), exchange_of(c, job), signal_args(c)};
+}
+
 static void run_meeting(const call &c, bool plain) {
     const symmem_cuda_near_args args = {near_args(c.channel), signal_args(c)};
     const symmem_cuda_signal_args general = compared_args(c);
@@ -246,9 +255,8 @@ static void run_lines(const call &c, const symmem_cuda_job &job, bool plain) {
     const warp_kernel kernel = static_cast<warp_kernel>(
         c.kind == SCATTERED ? WARP_DEALT + is_short : WARP_LINES + 3 * is_short + size);
     const unsigned int blocks = (c.rounds.warps + 1) / 2;
-    if (c.kind == GATHERED || c.kind == SENT || c.kind == DEALT) {
-        const symmem_cuda_moves_args moves = {near_args(c.channel), places_of(c),
-                                              exchange_of(c, job), signal_args(c)};
+    if (is_move(c)) {
+        const symmem_cuda_moves_args moves = moves_args(c, job);
         const void *given = &moves;
         warp_launch(plain ? static_cast<warp_kernel>(WARP_MOVES + is_short) : WARP_BYTES, blocks, 2,
                     plain ? given : &general);
@@ -276,7 +284,12 @@ static void run_blocks(const call &c, const symmem_cuda_job &job, bool plain) {
 static void run_chunks(const call &c, const symmem_cuda_job &job, bool plain) {
     const symmem_cuda_lines_args args = lines_args(c, job);
     const symmem_cuda_collective_args general = general_args(c, job, SYMMEM_CUDA_BY_CHUNKS);
-    if (plain)
+    if (is_move(c)) {
+        const symmem_cuda_moves_args moves = moves_args(c, job);
+        const void *given = &moves;
+        warp_launch(plain ? WARP_CHUNKED_MOVES : WARP_BYTES, c.blocks, plain ? 3 : 2,
+                    plain ? given : &general);
+    } else if (plain)
         warp_launch(WARP_CHUNKS, c.blocks, 3, &args);
     else
         warp_launch(WARP_COLLECTIVE, c.blocks, 2, &general);
@@ -286,7 +299,7 @@ static void run(const call &c, bool plain) {
     const symmem_cuda_job job = job_of(c);
     if (c.kind == MEET)
         run_meeting(c, plain);
-    else if (c.kind == SUM_IN_CHUNKS)
+    else if (c.chunked)
         run_chunks(c, job, plain);
     else if (c.rounds.warps > 0)
         run_lines(c, job, plain);

@@ -23,7 +23,7 @@ static float value(int rank, uint32_t round, size_t i) {
 }
 
 static void fill(uint32_t round) {
-    for (size_t i = 0; i < CHUNKED; i++)
+    for (size_t i = 0; i < BUFFER; i++)
         shared->rank[own].buffer[i] = value(own, round, i);
 }
 
@@ -66,7 +66,6 @@ static bool is_right(const call &c, uint32_t round) {
     case SUM_APART:
         return is_sum(out, round, c.count);
     case SUM_IN_PLACE:
-    case SUM_IN_CHUNKS:
         return is_sum(buffer, round, c.count);
     case SCATTERED:
         return is_part_of_sum(out, round, static_cast<size_t>(own) * c.count, c.count);
@@ -137,8 +136,9 @@ static bool calls_in_a_row() {
 static call some_call_of_two(dice &all) {
     static const size_t counts[] = {4, 48, 128, 1000};
     call c = {};
-    c.kind = static_cast<kind>(SUM_APART + all(SUM_IN_CHUNKS));
-    c.count = c.kind == SUM_IN_CHUNKS ? CHUNKED - 4 * all(3000) : counts[all(4)];
+    c.kind = static_cast<kind>(SUM_APART + all(DEALT));
+    c.chunked = all(2) != 0;
+    c.count = c.chunked ? CHUNKED - 4 * (3 + all(3000)) : counts[all(4)];
     c.blocks = 1 + all(2);
     c.rounds.units = all(2) != 0 ? SYMMEM_CUDA_SHORT_UNITS : SYMMEM_CUDA_ROUND_UNITS;
     c.rounds.warps = 1 + all(3);
@@ -187,7 +187,7 @@ static void test_unlinked() {
 // All compared, then nobody: what the first rank showed of the first call is not compared with the
 // second one's third.
 static bool old_call_is_taken_away() {
-    call c = {MEET, 0, 0, 1, {0, 0}, 1};
+    call c = {MEET, 0, 0, 1, {0, 0}, 1, false};
     run(c, false);
     c.compared = 0;
     run(c, true);
@@ -247,17 +247,21 @@ static bool one_is_away() {
 }
 
 static void test_absence() {
-    static const call meeting = {MEET, 0, 0, 1, {0, 0}, 0},
-                      blocks = {SUM_IN_PLACE, 0, MOST, 1, {0, 0}, 0},
-                      lines = {SUM_APART, 0, 128, 1, {2, SYMMEM_CUDA_SHORT_UNITS}, 0},
-                      more = {SUM_IN_PLACE, 0, 1004, 1, {2, SYMMEM_CUDA_ROUND_UNITS}, 0},
-                      fewer = {SUM_IN_PLACE, 0, 480, 1, {2, SYMMEM_CUDA_ROUND_UNITS}, 0},
-                      sent = {SENT, 0, 128, 1, {2, SYMMEM_CUDA_SHORT_UNITS}, 0},
-                      chunks = {SUM_IN_CHUNKS, 0, CHUNKED, 1, {0, 0}, 0};
+    static const call meeting = {MEET, 0, 0, 1, {0, 0}, 0, false},
+                      blocks = {SUM_IN_PLACE, 0, MOST, 1, {0, 0}, 0, false},
+                      lines = {SUM_APART, 0, 128, 1, {2, SYMMEM_CUDA_SHORT_UNITS}, 0, false},
+                      more = {SUM_IN_PLACE, 0, 1004, 1, {2, SYMMEM_CUDA_ROUND_UNITS}, 0, false},
+                      fewer = {SUM_IN_PLACE, 0, 480, 1, {2, SYMMEM_CUDA_ROUND_UNITS}, 0, false},
+                      sent = {SENT, 0, 128, 1, {2, SYMMEM_CUDA_SHORT_UNITS}, 0, false},
+                      chunks = {SUM_IN_PLACE, 0, CHUNKED, 1, {0, 0}, 0, true},
+                      sent_chunks = {SENT, 0, CHUNKED, 1, {0, 0}, 0, true};
     static const absence absences[] = {
-        {8, 7, 2000, &meeting, nullptr}, {2, 1, 800, &lines, nullptr},
+        {8, 7, 2000, &meeting, nullptr},
+        {2, 1, 800, &lines, nullptr},
         {2, 0, 800, &sent, nullptr}, // to the root, which is told that it has come
-        {2, 1, 800, &chunks, nullptr},   {3, 1, 1000, &more, &fewer}, // a first round, and no more
+        {2, 1, 800, &chunks, nullptr},
+        {3, 1, 1000, &more, &fewer}, // a first round, and no more
+        {2, 0, 800, &sent_chunks, nullptr},
         {4, 2, 1000, &blocks, &meeting} // in blocks, and no second meeting
     };
     for (const absence &one : absences)
@@ -273,11 +277,11 @@ static void test_absence() {
 
 // It does not come to what is called then, and all ranks hear of it.
 static bool one_was_poisoned() {
-    static const call calls[] = {{MEET, 0, 0, 1, {0, 0}, 0},
-                                 {SUM_APART, 0, 128, 1, {2, SYMMEM_CUDA_SHORT_UNITS}, 0},
-                                 {SUM_IN_CHUNKS, 0, CHUNKED, 1, {0, 0}, 0}};
+    static const call calls[] = {{MEET, 0, 0, 1, {0, 0}, 0, false},
+                                 {SUM_APART, 0, 128, 1, {2, SYMMEM_CUDA_SHORT_UNITS}, 0, false},
+                                 {SUM_IN_PLACE, 0, CHUNKED, 1, {0, 0}, 0, true}};
     for (const call &c : calls) {
-        if (c.kind == SUM_IN_CHUNKS && ranks != 2)
+        if (c.chunked && ranks != 2)
             continue;
         fill(1);
         if (own == 1)
@@ -303,7 +307,7 @@ static bool by_lines;
 // Between the looks of lanes: those of which some have seen it decide alike.
 static bool one_is_poisoned() {
     const symmem_cuda_rounds rounds = {by_lines ? 2u : 0u, SYMMEM_CUDA_SHORT_UNITS};
-    const call c = {SUM_IN_PLACE, 0, 128, 1, rounds, 0};
+    const call c = {SUM_IN_PLACE, 0, 128, 1, rounds, 0, false};
     fill(1);
     if (own == 1)
         warp_trap(own_poison(), trapped_look);
