@@ -81,6 +81,8 @@ install_missing() {
 
 # --- build ----------------------------------------------------------------------------------------
 
+build_options=() # for every build, besides its own
+
 # Configures and builds in $root/NAME, quietly; on failure the end of the log is shown. All of it, or
 # only the targets that $build_target names.
 build_in() { # NAME CMAKE_OPTIONS...
@@ -105,7 +107,7 @@ build_in() { # NAME CMAKE_OPTIONS...
     local log=$directory/build.log targets=()
     [ -z "${build_target:-}" ] || read -ra targets <<<"--target $build_target"
     if ! {
-        cmake -S "$root" -B "$directory" "${generator[@]}" "$@" &&
+        cmake -S "$root" -B "$directory" "${generator[@]}" "${build_options[@]}" "$@" &&
             cmake --build "$directory" --parallel "$(getconf _NPROCESSORS_ONLN)" \
             "${targets[@]}"
     } >"$log" 2>&1 </dev/null; then
@@ -126,6 +128,23 @@ find_gpus() {
     [ "$gpus" -eq 0 ] || return 0
     say "no GPU here: nvidia-smi -L names none, or CUDA_VISIBLE_DEVICES hides them, or there is no nvidia-smi"
     return 1
+}
+
+# On shared hosts multicast can put GPUs out of service.
+never_multicast() {
+    export SYMMEM_MULTICAST=0 NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
+}
+
+# No other network than the host's own, no service threads, and what NCCL warns of.
+nccl_on_one_host() {
+    export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo} NCCL_RAS_ENABLE=0 NCCL_DEBUG=${NCCL_DEBUG:-WARN}
+}
+
+# What a result was made on and by.
+about_gpus() { # TOOL RANKS
+    nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+    "$1" --version | grep -i '\(release\|^version\)'
+    printf 'ranks %s, commit %s\n' "$2" "$(git rev-parse HEAD 2>/dev/null || echo unknown)"
 }
 
 # Sets launched to this process's rank, 0 without a launcher, and world to the job's number of ranks, if

@@ -2,25 +2,17 @@
 /*
  * What a conformance test is written with.
  *
- * tests/conformance/test_<area>.c holds the cases of one area and ends with TK_SUITE(<area>, ...);
- * adding such a file is all that it takes to add tests. A body runs on every rank of its case.
- * Ranks are processes, or threads of one process: keep no static state, take everything from `t`.
+ * tests/conformance/test_<area>.c holds the cases of one area; adding such a file is all that it
+ * takes to add tests. A body runs on every rank of its case. Ranks are processes, or threads of one
+ * process: keep no static state, take everything from `t`, the struct tk that each body gets.
  *
- *     static void put_then_get(struct tk *t)
- *     {
+ *     TK_TEST(onesided, put_then_get, "SM-ONESIDED-01", .min_ranks = 2) {
  *         symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
- *         int32_t next = (t->rank + 1) % t->world_size;
- *         TK_REQ(t, "SM-ONESIDED-01");
- *         tk_fill(t, handle, next, 0, 4096, (uint8_t)(t->rank + 1));
+ *         tk_fill(t, handle, t->next, 0, 4096, (uint8_t)(t->rank + 1));
  *         tk_group_barrier(t, tk_world_group(t));
  *         ...
- *         TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_put(handle, -1, 0, bytes, 1, NULL));
+ *         TK_FAILS(t, OUT_OF_RANGE, symmem_put(handle, -1, 0, bytes, 1, NULL));
  *     }
- *     static const struct tk_case cases[] = {
- *         {.name = "onesided.put_then_get", .requirements = "SM-ONESIDED-01",
- *          .min_ranks = 2, .body = put_then_get},
- *     };
- *     TK_SUITE(onesided, cases);
  *
  * Verdicts. A case passes if some rank made a check, no check failed, every rank came to its end in
  * time and nothing leaked. What fails by time alone on a machine that was late is run again, see
@@ -30,8 +22,20 @@
 #ifndef SYMMEM_CONFORMANCE_KIT_H
 #define SYMMEM_CONFORMANCE_KIT_H
 
+/* What nearly every file here needs. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
 #include <symmem/backend.h> /* SYMMEM_CAP_ */
 #include <symmem/symmem.h>
 
@@ -60,27 +64,47 @@ struct tk_case {
     const char *name;         /* "area.what_it_shows", unique; one word: no blank, no comma */
     const char *requirements; /* "SM-A-01,SM-B-02" */
     uint64_t needs;           /* SYMMEM_CAP_ bits, all of them; else skipped */
-    int min_ranks;            /* 0 counts as 1 */
-    int max_ranks; /* 0: no limit. With more ranks the case runs on the first max_ranks */
+    union {
+        int ranks[2]; /* at least, at most */
+        struct {
+            int min_ranks; /* 0 counts as 1 */
+            int max_ranks; /* 0: no limit. With more ranks the case runs on the first max_ranks */
+        };
+    };
     unsigned flags;
     unsigned timeout_s; /* 0: 20 */
     tk_body_fn body;
 };
 
-/* A row of a suite's table: the name, the body, the requirements, and what else is not 0. */
+/*
+ * Above a body in braces, that is a case: TK_TEST(area, what_it_shows, "SM-A-01", .min_ranks = 2) {
+ * is "area.what_it_shows". What stands behind the requirements are fields that are not 0.
+ */
+#define TK_TEST(area_, name_, requirements_, ...)                                                  \
+    TK_NAMED(#area_ "." #name_, name_, requirements_, __VA_ARGS__)
+/* The same for a test of PyTorch's, which keeps its name. */
+#define TK_PORTED(name_, requirements_, ...) TK_NAMED(#name_, name_, requirements_, __VA_ARGS__)
+
+#define TK_NAMED(text_, name_, requirements_, ...)                                                 \
+    static void tk_body_##name_(struct tk *t);                                                     \
+    static const struct tk_case tk_case_##name_ = {                                                \
+        .name = text_, .requirements = requirements_, .body = tk_body_##name_, __VA_ARGS__};       \
+    __attribute__((constructor)) static void tk_add_##name_(void) {                                \
+        tk_add_case(&tk_case_##name_, __FILE__, __LINE__);                                         \
+    }                                                                                              \
+    static void tk_body_##name_(struct tk *t)
+
+/* Several cases of one body, and names that are no word of C: a table of rows, and TK_SUITE. */
 #define TK_CASE(name_, body_, requirements_, ...)                                                  \
     { .name = name_, .requirements = requirements_, .body = body_, __VA_ARGS__ }
+#define TK_SUITE(area_, cases_)                                                                    \
+    __attribute__((constructor)) static void tk_add_all_##area_(void) {                            \
+        tk_add_cases(cases_, (int)(sizeof(cases_) / sizeof((cases_)[0])), __FILE__, __LINE__);     \
+    }                                                                                              \
+    struct tk_case
 
-struct tk_suite {
-    const char *name;
-    const struct tk_case *cases;
-    int count;
-};
-
-#define TK_SUITE(area, case_array)                                                                 \
-    extern const struct tk_suite tk_suite_##area;                                                  \
-    const struct tk_suite tk_suite_##area = {#area, case_array,                                    \
-                                             (int)(sizeof(case_array) / sizeof((case_array)[0]))}
+void tk_add_case(const struct tk_case *test, const char *file, int line);
+void tk_add_cases(const struct tk_case *tests, int count, const char *file, int line);
 
 /* --- what a body gets --------------------------------------------------------------- */
 
@@ -89,8 +113,9 @@ enum tk_mode { TK_MODE_PROCESS = 0, TK_MODE_THREAD = 1 };
 struct tk_rank; /* the kit's own */
 
 struct tk {
-    int32_t rank;
-    int32_t world_size;
+    int32_t rank, world_size;
+    int32_t next, previous; /* ranks of a ring */
+    int32_t last;           /* world_size - 1 */
     enum tk_mode mode;
     uint64_t seed;           /* the same on all ranks; differs by case and by repeat */
     symmem_context *context; /* made by the prologue with the backend set, ended by the epilogue */
@@ -114,6 +139,9 @@ struct tk {
     tk_status_at((t), (expected), (call), #call, __FILE__, __LINE__)
 /* By #call of its own: handed on it would be shown with NULL and the like expanded. */
 #define TK_OK(t, call) tk_status_at((t), SYMMEM_OK, (call), #call, __FILE__, __LINE__)
+/* TK_FAILS(t, TIMEOUT, symmem_x(...)): it answers SYMMEM_TIMEOUT. */
+#define TK_FAILS(t, expected, call)                                                                \
+    tk_status_at((t), SYMMEM_##expected, (call), #call, __FILE__, __LINE__)
 /* One of two statuses. */
 #define TK_STATUS_EITHER(t, expected, other, call)                                                 \
     tk_status_either_at((t), (expected), (other), (call), #call, __FILE__, __LINE__)
@@ -158,7 +186,8 @@ struct tk {
     } while (0)
 
 /* The requirement in focus from here on: a failure quotes its sentence. NULL: none. The string must
- * be constant. Without a focus a failure names all requirements of the case. */
+ * be constant. A case of one requirement begins with that one; without a focus a failure names all
+ * requirements of the case. */
 #define TK_REQ(t, id) tk_requirement((t), (id))
 
 bool tk_check_at(struct tk *t, bool held, const char *file, int line, const char *format, ...)
@@ -193,6 +222,13 @@ void tk_unresolved(struct tk *t, const char *format, ...) __attribute__((format(
 /* True if this rank has failed a check so far. */
 bool tk_failed(const struct tk *t);
 
+/* The calling thread's error record. */
+static inline symmem_error_record last_record(void) {
+    symmem_error_record record;
+    symmem_last_error(&record);
+    return record;
+}
+
 /* --- the case's ranks, without symmem -----------------------------------------------------------
  * They order memory between the ranks, so do not put them between the two accesses whose ordering a
  * test is about: ThreadSanitizer would be satisfied by the kit instead of the library. */
@@ -220,8 +256,12 @@ uint64_t tk_now_ms(void);                               /* CLOCK_MONOTONIC */
 void tk_sleep_ms(uint32_t ms);
 /* How much longer than on a quiet machine that may take which began at since_ms. */
 uint32_t tk_late_ms(struct tk *t, uint64_t since_ms);
+/* Before a thread ends that a check by time is about, if it is not a rank's: how long it was kept
+ * from running is known to nobody later. */
+void tk_note_delay(struct tk *t);
 /* A limit that is to pass, or within which ranks that begin together have to meet: `ms` where the
- * machine is quiet, more where it was late just before the case. The same on all ranks. */
+ * machine is quiet, more where it was late just before the case or in a try of it. The same on all
+ * ranks. */
 uint32_t tk_limit_ms(struct tk *t, uint32_t ms);
 /* Times `ms` by SYMMEM_TIMEOUT_SCALE: for upper bounds on how long something may take. */
 uint32_t tk_scaled_ms(uint32_t ms);
@@ -231,6 +271,10 @@ bool tk_suite_is_long(void);
  * keeps is not theirs, and what the C library has asked for on their behalf is not seen. 0 under a
  * sanitizer, which looks for leaks itself; UINT64_MAX: there were too many to follow. */
 uint64_t tk_heap_bytes(void);
+/* The nth time from here on that the library or a backend asks for heap memory, a lock or condition
+ * or a thread it gets none, once; 0: never. True if that has come since the last call. Nothing
+ * fails under a sanitizer. */
+bool tk_fail_allocation(int nth);
 /* A socket that other code than the runner's, the library's and backends' has made: a library's
  * beneath a backend. False where that is not known, as under a sanitizer. */
 bool tk_is_foreign_socket(int fd);
@@ -260,9 +304,14 @@ void *tk_alloc(struct tk *t, size_t bytes);
 symmem_handle *tk_handle(struct tk *t, size_t bytes, symmem_group *group);
 /* Rendezvous of memory that is there already; the handle is tracked. Collective. */
 symmem_handle *tk_rendezvous(struct tk *t, void *ptr, symmem_group *group);
-/* A stream on the rank's own device. */
+/* A stream and an event on the rank's own device. */
 symmem_stream *tk_stream(struct tk *t);
-/* Waits for the stream; required to succeed. */
+symmem_event *tk_event(struct tk *t);
+/* What the stream has captured. */
+symmem_graph *tk_end_capture(struct tk *t, symmem_stream *stream);
+/* Memory of the host's alone, zero at first; for what a body compares with. */
+void *tk_scratch(struct tk *t, size_t bytes);
+/* Waits for the stream, if it is not NULL; required to succeed. */
 void tk_synchronize(struct tk *t, symmem_stream *stream);
 /* Gives one tracked object back early; required to succeed. */
 void tk_free(struct tk *t, void *ptr);
@@ -392,6 +441,9 @@ void tk_at(struct tk *t, const char *file, int line);
 #define tk_handle(t, bytes, group) TK_HERE(t, (tk_handle)(t, bytes, group))
 #define tk_rendezvous(t, ptr, group) TK_HERE(t, (tk_rendezvous)(t, ptr, group))
 #define tk_stream(t) TK_HERE(t, (tk_stream)(t))
+#define tk_event(t) TK_HERE(t, (tk_event)(t))
+#define tk_end_capture(t, stream) TK_HERE(t, (tk_end_capture)(t, stream))
+#define tk_scratch(t, bytes) TK_HERE(t, (tk_scratch)(t, bytes))
 #define tk_synchronize(t, stream) TK_HERE(t, (tk_synchronize)(t, stream))
 #define tk_free(t, ptr) TK_HERE(t, (tk_free)(t, ptr))
 #define tk_release(t, handle) TK_HERE(t, (tk_release)(t, handle))

@@ -2,11 +2,6 @@
 /* Prologue, body and epilogue of one rank. */
 #include "kit_internal.h"
 
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #define CONTEXT_TIMEOUT_MS 20000
 #define PROLOGUE_MEET_MS 60000
 /* A rank that has ended its body keeps its context this long for ranks that are still at work. */
@@ -127,8 +122,12 @@ static void epilogue(struct tk *t) {
 
 /* Apart from its caller, whose locals a longjmp would make uncertain. */
 static void run_body(struct tk *t) {
+    const struct tk_case *test = t->own->setup->test;
+
+    if (strchr(test->requirements, ',') == NULL)
+        tk_requirement(t, test->requirements);
     if (setjmp(t->own->leave) == 0)
-        t->own->setup->test->body(t);
+        test->body(t);
 }
 
 /* With ranks as threads the first one speaks for the process. */
@@ -151,6 +150,7 @@ static void run_phases(struct tk *t) {
         kit_note_held(setup);
     if (ready)
         run_body(t);
+    tk_note_delay(t);
     arena_enter(arena, t->rank, ARENA_BODY_DONE);
     arena_meet(arena, ARENA_BODY_DONE, tk_scaled_ms(BODY_MEET_MS));
     if (notes_names(t))
@@ -166,6 +166,9 @@ void kit_run_rank(const struct kit_setup *setup) {
     struct tk t = {
         .rank = setup->rank,
         .world_size = setup->world_size,
+        .next = (setup->rank + 1) % setup->world_size,
+        .previous = (setup->rank + setup->world_size - 1) % setup->world_size,
+        .last = setup->world_size - 1,
         .mode = setup->mode,
         .seed = setup->seed,
         .backend = setup->backend,

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How long an allocation waits for the device. The device is the suite's own, for those of backends
  * cannot be held up at will; and it says at once how long it would take. */
-#include <string.h>
-
 #include "fake_table.h"
 #include "sync_help.h"
 
@@ -75,11 +73,10 @@ static void check_limit(struct tk *t, uint32_t default_ms, uint32_t limit_ms) {
     TK_REQUIRE_OK(t, symmem_alloc(t->context, 64, -1, NULL, &memory));
     TK_OK(t, symmem_free(t->context, memory));
     needs_ms = limit_ms + BEYOND_MS;
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_alloc(t->context, 64, -1, NULL, &memory));
+    TK_FAILS(t, TIMEOUT, symmem_alloc(t->context, 64, -1, NULL, &memory));
 }
 
-static void has_a_limit(struct tk *t) {
-    TK_REQ(t, "SM-ALLOC-16");
+TK_TEST(alloc, has_a_limit, "SM-ALLOC-16", .max_ranks = 1, .flags = TK_NO_BACKEND) {
     check_limit(t, 20, LEAST_MS);
     check_limit(t, LEAST_MS, LEAST_MS);
     check_limit(t, 3000, 3000);
@@ -93,7 +90,7 @@ static void refuse(struct tk *t, const symmem_alloc_options *options) {
     bool symmetric = true;
     symmem_clear_error();
     needs_ms = LEAST_MS + BEYOND_MS;
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_alloc(t->context, 4096, -1, options, &memory));
+    TK_FAILS(t, TIMEOUT, symmem_alloc(t->context, 4096, -1, options, &memory));
     symmem_error_record record = last_record();
     TK_EQ_INT(t, SYMMEM_TIMEOUT, record.status);
     TK_EQ_STR(t, "alloc", record.operation);
@@ -117,7 +114,8 @@ static uint64_t ordinal_of(struct tk *t, const void *memory) {
     return info.ordinal;
 }
 
-static void late_leaves_nothing(struct tk *t) {
+TK_TEST(alloc, late_leaves_nothing, "SM-ALLOC-16,SM-ERROR-04", .max_ranks = 1,
+        .flags = TK_NO_BACKEND) {
     symmem_alloc_options persistent;
     char bytes[64], zeroes[64] = {0};
     TK_REQ(t, "SM-ALLOC-16");
@@ -143,15 +141,14 @@ static void late_leaves_nothing(struct tk *t) {
 }
 
 /* A block of a segment that is there waits for nothing. */
-static void segment_has_a_limit(struct tk *t) {
+TK_TEST(alloc, segment_has_a_limit, "SM-ALLOC-16", .max_ranks = 1, .flags = TK_NO_BACKEND) {
     void *const untouched = t;
     void *first = NULL, *second = untouched;
     symmem_pool *pool = NULL;
-    TK_REQ(t, "SM-ALLOC-16");
     begin(t, LEAST_MS);
     TK_REQUIRE_OK(t, symmem_pool_create(t->context, -1, 4096, &pool));
     needs_ms = LEAST_MS + BEYOND_MS;
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_pool_alloc(pool, 64, &second));
+    TK_FAILS(t, TIMEOUT, symmem_pool_alloc(pool, 64, &second));
     TK_EQ_PTR(t, untouched, second);
     TK_EQ_INT(t, 0, held);
     needs_ms = LEAST_MS;
@@ -165,13 +162,3 @@ static void segment_has_a_limit(struct tk *t) {
     TK_EQ_INT(t, 0, held);
     tk_end_context(t);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("alloc.segment_has_a_limit", segment_has_a_limit, "SM-ALLOC-16", .max_ranks = 1,
-            .flags = TK_NO_BACKEND),
-    TK_CASE("alloc.has_a_limit", has_a_limit, "SM-ALLOC-16", .max_ranks = 1,
-            .flags = TK_NO_BACKEND),
-    TK_CASE("alloc.late_leaves_nothing", late_leaves_nothing, "SM-ALLOC-16,SM-ERROR-04",
-            .max_ranks = 1, .flags = TK_NO_BACKEND),
-};
-TK_SUITE(alloc_limit, cases);

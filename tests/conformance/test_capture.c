@@ -16,8 +16,8 @@ struct captured {
 static struct captured captured_begin(struct tk *t, size_t bytes) {
     struct captured c = {.handle = tk_handle(t, bytes, tk_world_group(t))};
     c.stream = tk_stream(t);
-    c.next = (t->rank + 1) % t->world_size;
-    c.previous = (t->rank + t->world_size - 1) % t->world_size;
+    c.next = t->next;
+    c.previous = t->previous;
     c.limit_ms = LONG_MS;
     return c;
 }
@@ -29,7 +29,8 @@ static void graph_end(struct tk *t, struct captured *c) {
 
 /* --- PyTorch's counterparts ------------------------------------------------------------------- */
 
-static void cuda_graph_capture(struct tk *t) {
+TK_PORTED(test_stream_serialization_cuda_graph_capture, "SM-STREAM-08,SM-STREAM-09",
+          .needs = CAPTURE, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     uint32_t own = (uint32_t)t->rank + 200;
     uint32_t expected = (uint32_t)c.next + 200;
@@ -44,7 +45,8 @@ static void cuda_graph_capture(struct tk *t) {
     graph_end(t, &c);
 }
 
-static void capture_without_replay(struct tk *t) {
+TK_PORTED(test_stream_serialization_capture_without_replay, "SM-STREAM-14", .needs = CAPTURE,
+          .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     uint32_t own = (uint32_t)t->rank + 7;
     uint32_t expected = (uint32_t)c.next + 7;
@@ -64,15 +66,14 @@ static void capture_without_replay(struct tk *t) {
 }
 
 /* Two barriers on forked streams, a value written last, four replays with other values. */
-static void cuda_graph_forked_streams(struct tk *t) {
+TK_PORTED(test_stream_serialization_cuda_graph_forked_streams,
+          "SM-STREAM-12,SM-STREAM-10,SM-STREAM-05,SM-HANDLE-09", .needs = CAPTURE, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     symmem_stream *side = tk_stream(t);
-    symmem_event *fork = NULL;
-    symmem_event *join = NULL;
     bool capturing = false;
     uint32_t value = 0;
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &fork));
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &join));
+    symmem_event *fork = tk_event(t);
+    symmem_event *join = tk_event(t);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
     TK_OK(t, symmem_event_record(fork, c.stream));
     TK_OK(t, symmem_stream_wait_event(side, fork));
@@ -97,12 +98,11 @@ static void cuda_graph_forked_streams(struct tk *t) {
     }
     pad_expect(t, c.handle, 0);
     graph_end(t, &c);
-    symmem_event_destroy(fork);
-    symmem_event_destroy(join);
 }
 
 /* Alloc and the first rendezvous are refused on every rank, although one rank alone captures. */
-static void alloc_and_first_rendezvous(struct tk *t) {
+TK_PORTED(test_alloc_and_first_rendezvous_during_capture_raise, "SM-ALLOC-09,SM-RDV-16",
+          .needs = CAPTURE, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     void *fresh = tk_alloc(t, 256);
     for (int32_t capturing = 0; capturing < t->world_size; capturing++) {
@@ -111,13 +111,13 @@ static void alloc_and_first_rendezvous(struct tk *t) {
         if (t->rank == capturing) {
             void *ptr = NULL;
             TK_OK(t, symmem_stream_begin_capture(c.stream));
-            TK_STATUS(t, SYMMEM_CAPTURE, symmem_alloc(t->context, 256, -1, NULL, &ptr));
+            TK_FAILS(t, CAPTURE, symmem_alloc(t->context, 256, -1, NULL, &ptr));
             TK_CHECK(t, ptr == NULL);
             TK_OK(t, symmem_put(c.handle, t->rank, 0, &value, 4, c.stream));
         }
         tk_out_of_band_barrier(t);
-        TK_STATUS(t, SYMMEM_CAPTURE,
-                  symmem_rendezvous(t->context, fresh, tk_world_group(t), c.limit_ms, &none));
+        TK_FAILS(t, CAPTURE,
+                 symmem_rendezvous(t->context, fresh, tk_world_group(t), c.limit_ms, &none));
         TK_CHECK(t, none == NULL);
         TK_EQ_INT(t, capturing, last_record().failed_rank);
         if (t->rank == capturing) {
@@ -148,7 +148,8 @@ static void replay_holding(struct tk *t, struct captured *c, int32_t held, uint6
     show_passed(t, round);
 }
 
-static void barrier_synchronises_in_every_replay(struct tk *t) {
+TK_TEST(capture, barrier_synchronises_in_every_replay, "SM-STREAM-09", .needs = CAPTURE,
+        .ranks = {2, 4}) {
     struct captured c = captured_begin(t, 64);
     symmem_graph *twin = NULL;
     symmem_handle *other = tk_handle(t, 64, tk_world_group(t));
@@ -180,7 +181,7 @@ static void barrier_synchronises_in_every_replay(struct tk *t) {
     TK_OK(t, symmem_graph_destroy(twin));
 }
 
-static void signals_replay(struct tk *t) {
+TK_TEST(capture, signals_replay, "SM-STREAM-08,SM-STREAM-10", .needs = CAPTURE, .max_ranks = 4) {
     struct captured c = captured_begin(t, 4096);
     uint32_t source[256];
     uint32_t seen[256];
@@ -201,7 +202,8 @@ static void signals_replay(struct tk *t) {
 }
 
 /* Three copies in a chain: each launch runs all of them, once, in order; none runs at capture. */
-static void launches_run_everything_once(struct tk *t) {
+TK_TEST(capture, launches_run_everything_once, "SM-STREAM-08,SM-STREAM-10", .needs = CAPTURE,
+        .max_ranks = 2) {
     struct captured c = captured_begin(t, 64);
     const uint32_t chain[4] = {11, 22, 33, 44};
     uint32_t seen[4] = {0};
@@ -226,7 +228,8 @@ static void launches_run_everything_once(struct tk *t) {
 }
 
 /* Launches on several streams without synchronising in between: one at a time, none lost. */
-static void launches_on_several_streams(struct tk *t) {
+TK_TEST(capture, launches_on_several_streams, "SM-STREAM-08,SM-STREAM-09",
+        .needs = CAPTURE | SYMMEM_CAP_HOST_FN, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     symmem_stream *side = tk_stream(t);
     struct step_log log = {0};
@@ -246,23 +249,21 @@ static void launches_on_several_streams(struct tk *t) {
 
 /* --- memory, forks, failures ------------------------------------------------------------------ */
 
-static void graph_keeps_memory(struct tk *t) {
+TK_TEST(capture, graph_keeps_memory, "SM-STREAM-11,SM-STREAM-10", .needs = CAPTURE,
+        .max_ranks = 4) {
     symmem_stream *stream = tk_stream(t);
     symmem_handle *peer_view = NULL;
-    symmem_graph *graph = NULL;
-    int32_t next = (t->rank + 1) % t->world_size;
-    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
     uint32_t value = 0;
     uint32_t seen = 0;
     void *ptr = NULL;
     TK_REQUIRE_OK(t, symmem_alloc(t->context, 4096, -1, NULL, &ptr));
     TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &peer_view));
     TK_OK(t, symmem_stream_begin_capture(stream));
-    TK_OK(t, symmem_put(peer_view, next, 128, &value, 4, stream));
+    TK_OK(t, symmem_put(peer_view, t->next, 128, &value, 4, stream));
     TK_OK(t, symmem_barrier(peer_view, 0, LONG_MS, stream));
     TK_OK(t, symmem_get(peer_view, t->rank, 128, &seen, 4, stream));
     TK_OK(t, symmem_barrier(peer_view, 0, LONG_MS, stream));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    symmem_graph *graph = tk_end_capture(t, stream);
     symmem_handle_release(peer_view);
     TK_OK(t, symmem_free(t->context, ptr));
     /* Memory handed out anew must not be the graph's. */
@@ -272,24 +273,22 @@ static void graph_keeps_memory(struct tk *t) {
         seen = 0;
         TK_OK(t, symmem_graph_launch(graph, stream));
         tk_synchronize(t, stream);
-        TK_EQ_INT(t, i * 1000 + (uint32_t)previous, seen);
+        TK_EQ_INT(t, i * 1000 + (uint32_t)t->previous, seen);
     }
     tk_expect_bytes(t, fresh, t->rank, 0, 4096, 0);
-    TK_OK(t, symmem_graph_destroy(graph));
 }
 
 /* A fork that is not joined back spoils the capture and nothing else. */
-static void unjoined_fork_is_refused(struct tk *t) {
+TK_TEST(capture, unjoined_fork_is_refused, "SM-STREAM-12", .needs = CAPTURE, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     symmem_stream *side = tk_stream(t);
-    symmem_event *fork = NULL;
     bool capturing = true;
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &fork));
+    symmem_event *fork = tk_event(t);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
     TK_OK(t, symmem_event_record(fork, c.stream));
     TK_OK(t, symmem_stream_wait_event(side, fork));
     TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, side));
-    TK_STATUS(t, SYMMEM_CAPTURE, symmem_stream_end_capture(c.stream, &c.graph));
+    TK_FAILS(t, CAPTURE, symmem_stream_end_capture(c.stream, &c.graph));
     TK_CHECK(t, c.graph == NULL);
     TK_OK(t, symmem_stream_is_capturing(c.stream, &capturing));
     TK_CHECK(t, !capturing);
@@ -299,19 +298,18 @@ static void unjoined_fork_is_refused(struct tk *t) {
     TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, side));
     tk_synchronize(t, c.stream);
     tk_synchronize(t, side);
-    symmem_event_destroy(fork);
 }
 
-static void misuse_is_refused(struct tk *t) {
+TK_TEST(capture, misuse_is_refused, "SM-STREAM-13", .needs = CAPTURE, .max_ranks = 2) {
     struct captured c = captured_begin(t, 64);
     bool capturing = true;
     uint32_t value = 0x77;
     TK_OK(t, symmem_stream_is_capturing(c.stream, &capturing));
     TK_CHECK(t, !capturing);
-    TK_STATUS(t, SYMMEM_CAPTURE, symmem_stream_end_capture(c.stream, &c.graph));
+    TK_FAILS(t, CAPTURE, symmem_stream_end_capture(c.stream, &c.graph));
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
     TK_OK(t, symmem_put(c.handle, t->rank, 0, &value, 4, c.stream));
-    TK_STATUS(t, SYMMEM_CAPTURE, symmem_stream_synchronize(c.stream, 1000));
+    TK_FAILS(t, CAPTURE, symmem_stream_synchronize(c.stream, 1000));
     TK_OK(t, symmem_stream_is_capturing(c.stream, &capturing));
     TK_CHECK(t, capturing);
     TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
@@ -321,7 +319,8 @@ static void misuse_is_refused(struct tk *t) {
     graph_end(t, &c);
 }
 
-static void failure_in_a_launch_is_reported(struct tk *t) {
+TK_TEST(capture, failure_in_a_launch_is_reported, "SM-STREAM-15,SM-TIMEOUT-14", .needs = CAPTURE,
+        .ranks = {2, 2}) {
     for (int op = 0; op < OP_COUNT; op++) {
         struct captured c = captured_begin(t, 64);
         if (t->rank == 0) {
@@ -331,7 +330,7 @@ static void failure_in_a_launch_is_reported(struct tk *t) {
             TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
             TK_OK(t, symmem_stream_synchronize(c.stream, 1000));
             TK_OK(t, symmem_graph_launch(c.graph, c.stream));
-            TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(c.stream, c.limit_ms));
+            TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(c.stream, c.limit_ms));
             symmem_error_record record = last_record();
             TK_EQ_STR(t, op_name((enum signal_op)op), record.operation);
             TK_EQ_INT(t, 3, record.channel);
@@ -349,7 +348,8 @@ static void *open_later(void *arg) {
     return NULL;
 }
 
-static void graph_destroyed_with_a_launch_under_way(struct tk *t) {
+TK_TEST(capture, graph_destroyed_with_a_launch_under_way, "SM-STREAM-17",
+        .needs = CAPTURE | SYMMEM_CAP_HOST_FN, .max_ranks = 2) {
     struct captured c = captured_begin(t, 64);
     struct gate gate = {0};
     struct step_log log = {0};
@@ -369,35 +369,3 @@ static void graph_destroyed_with_a_launch_under_way(struct tk *t) {
     tk_synchronize(t, c.stream);
     TK_OK(t, symmem_graph_destroy(NULL));
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("test_stream_serialization_cuda_graph_capture", cuda_graph_capture,
-            "SM-STREAM-08,SM-STREAM-09", .needs = CAPTURE, .max_ranks = 4),
-    TK_CASE("test_stream_serialization_capture_without_replay", capture_without_replay,
-            "SM-STREAM-14", .needs = CAPTURE, .max_ranks = 4),
-    TK_CASE("test_stream_serialization_cuda_graph_forked_streams", cuda_graph_forked_streams,
-            "SM-STREAM-12,SM-STREAM-10,SM-STREAM-05,SM-HANDLE-09", .needs = CAPTURE,
-            .max_ranks = 4),
-    TK_CASE("test_alloc_and_first_rendezvous_during_capture_raise", alloc_and_first_rendezvous,
-            "SM-ALLOC-09,SM-RDV-16", .needs = CAPTURE, .max_ranks = 4),
-    TK_CASE("capture.barrier_synchronises_in_every_replay", barrier_synchronises_in_every_replay,
-            "SM-STREAM-09", .needs = CAPTURE, .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("capture.signals_replay", signals_replay, "SM-STREAM-08,SM-STREAM-10", .needs = CAPTURE,
-            .max_ranks = 4),
-    TK_CASE("capture.launches_run_everything_once", launches_run_everything_once,
-            "SM-STREAM-08,SM-STREAM-10", .needs = CAPTURE, .max_ranks = 2),
-    TK_CASE("capture.launches_on_several_streams", launches_on_several_streams,
-            "SM-STREAM-08,SM-STREAM-09", .needs = CAPTURE | SYMMEM_CAP_HOST_FN, .max_ranks = 4),
-    TK_CASE("capture.graph_keeps_memory", graph_keeps_memory, "SM-STREAM-11,SM-STREAM-10",
-            .needs = CAPTURE, .max_ranks = 4),
-    TK_CASE("capture.unjoined_fork_is_refused", unjoined_fork_is_refused, "SM-STREAM-12",
-            .needs = CAPTURE, .max_ranks = 4),
-    TK_CASE("capture.misuse_is_refused", misuse_is_refused, "SM-STREAM-13", .needs = CAPTURE,
-            .max_ranks = 2),
-    TK_CASE("capture.failure_in_a_launch_is_reported", failure_in_a_launch_is_reported,
-            "SM-STREAM-15,SM-TIMEOUT-14", .needs = CAPTURE, .min_ranks = 2, .max_ranks = 2),
-    TK_CASE("capture.graph_destroyed_with_a_launch_under_way",
-            graph_destroyed_with_a_launch_under_way, "SM-STREAM-17",
-            .needs = CAPTURE | SYMMEM_CAP_HOST_FN, .max_ranks = 2),
-};
-TK_SUITE(capture, cases);

@@ -5,14 +5,14 @@
 
 /* Everybody sends to rank 0 alone; what the others receive, nothing, lies inside of their input, or
  * of a peer's. */
-static void empty_tensors(struct tk *t) {
+TK_TEST(coll, empty_tensors_overlap_nothing, "SM-COLL-13", .needs = COLLECTIVES, .min_ranks = 2,
+        .flags = TK_PLAIN_MEMORY) {
     enum { COUNT = 64 };
     symmem_handle *handle = tk_handle(t, COUNT * sizeof(float), tk_world_group(t));
     char *own = ops_own(t, handle);
     struct ops_tensor in, out;
     size_t to[SYMMEM_MAX_WORLD_SIZE] = {COUNT}, from[SYMMEM_MAX_WORLD_SIZE] = {0};
     void *const *buffers = NULL;
-    TK_REQ(t, "SM-COLL-13");
     TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
     size_t offset = info_of(t, handle).offset;
     char *all = tk_alloc(t, COUNT * sizeof(float) * (size_t)t->world_size);
@@ -27,16 +27,15 @@ static void empty_tensors(struct tk *t) {
     }
 }
 
-static void some_ranks_check(struct tk *t) {
+TK_TEST(coll, some_ranks_check, "SM-COLL-14", .needs = COLLECTIVES, .min_ranks = 2) {
     symmem_context_options options = tk_options(t);
-    int32_t odd = 1 + (int32_t)(t->seed % (uint64_t)(t->world_size - 1));
+    int32_t odd = 1 + (int32_t)(t->seed % (uint64_t)(t->last));
     symmem_handle *handle = NULL;
-    TK_REQ(t, "SM-COLL-14");
     options.check_collectives = t->rank == odd;
     tk_reinit(t, &options);
     void *memory = tk_alloc(t, 64);
-    TK_STATUS(t, SYMMEM_MISMATCH,
-              symmem_rendezvous(t->context, memory, tk_world_group(t), LONG_MS, &handle));
+    TK_FAILS(t, MISMATCH,
+             symmem_rendezvous(t->context, memory, tk_world_group(t), LONG_MS, &handle));
     TK_EQ_INT(t, odd, last_record().failed_rank);
     TK_EQ_PTR(t, NULL, handle);
 }
@@ -44,25 +43,23 @@ static void some_ranks_check(struct tk *t) {
 /* --- the caller's floating-point environment ------------------------------------------------ */
 
 /* One rank's thread, or its stream's, has such an environment. */
-static void float_environment(struct tk *t) {
+TK_TEST(coll, float_environment, "SM-COLL-11", .needs = COLLECTIVES, .min_ranks = 2) {
     enum { MANY = 300 };
     symmem_handle *handle = tk_handle(t, MANY * sizeof(double), tk_world_group(t));
     char *own = ops_own(t, handle), *out = tk_alloc(t, MANY * sizeof(double));
     int32_t odd = (int32_t)(t->seed % (uint64_t)t->world_size);
-    TK_REQ(t, "SM-COLL-11");
     for (int i = 0; i < 8; i++) {
         struct reduce_data data;
-        struct ops_tensor from, to;
         symmem_dtype dtype = (symmem_dtype)(SYMMEM_FLOAT16 + i % 4);
         bool strange = t->rank == odd;
         reduce_data_begin(t, &data, dtype, i < 4 ? SYMMEM_SUM : SYMMEM_AVG, MANY, t->world_size,
                           (uint32_t)i);
         ops_upload(t, own, data.inputs + (size_t)t->rank * data.bytes, data.bytes);
-        (void)ops_flat(&from, own, dtype, MANY);
-        (void)ops_flat(&to, out, dtype, MANY);
+        const DLTensor *from = FLAT(own, dtype, MANY);
+        const DLTensor *to = FLAT(out, dtype, MANY);
         uint32_t usual = strange ? strange_floats(STRANGE_TRAPS) : 0;
         symmem_status status =
-            symmem_one_shot_all_reduce_out(handle, &from.dl, data.op, &to.dl, 0, LONG_MS, NULL);
+            symmem_one_shot_all_reduce_out(handle, from, data.op, to, 0, LONG_MS, NULL);
         TK_CHECK_MSG(t, !strange || usual_floats(STRANGE_TRAPS, usual),
                      "the environment was changed");
         char got[MANY * sizeof(double)];
@@ -74,13 +71,3 @@ static void float_environment(struct tk *t) {
         reduce_data_end(&data);
     }
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("coll.empty_tensors_overlap_nothing", empty_tensors, "SM-COLL-13", .needs = COLLECTIVES,
-            .min_ranks = 2, .flags = TK_PLAIN_MEMORY),
-    TK_CASE("coll.some_ranks_check", some_ranks_check, "SM-COLL-14", .needs = COLLECTIVES,
-            .min_ranks = 2),
-    TK_CASE("coll.float_environment", float_environment, "SM-COLL-11", .needs = COLLECTIVES,
-            .min_ranks = 2),
-};
-TK_SUITE(coll_callers, cases);

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Descriptors between ranks, and where their sockets live. */
 #include <dirent.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "kit.h"
 #include "resources.h"
@@ -66,15 +61,13 @@ static void gather_shape(struct tk *t, symmem_group *group, const struct tk_shap
         close_checked(t, own);
 }
 
-static void gathered_descriptors(struct tk *t) {
+TK_TEST(exchange_fds, gathered, "SM-EXCHANGE-06", .max_ranks = 16) {
     int32_t number = t->rank;
-    TK_REQ(t, "SM-EXCHANGE-06");
     tk_for_each_group_shape(t, gather_shape, &number);
 }
 
-static void broadcast_descriptors(struct tk *t) {
+TK_TEST(exchange_fds, broadcast, "SM-EXCHANGE-06", .max_ranks = 4) {
     symmem_group *group = tk_world_group(t);
-    TK_REQ(t, "SM-EXCHANGE-06");
     for (int32_t root = 0; root < t->world_size; root++) {
         int own = t->rank == root ? open_own_file(t, root) : -1, fd = -2;
         TK_REQUIRE_OK(t, symmem_group_broadcast_fds(group, root, own, &fd, LIMIT_MS));
@@ -89,28 +82,25 @@ static void broadcast_descriptors(struct tk *t) {
 }
 
 /* Once round the ring, then in the other direction, several on the way at once. */
-static void pairwise_descriptors(struct tk *t) {
-    int32_t right = (t->rank + 1) % t->world_size;
-    int32_t left = (t->rank + t->world_size - 1) % t->world_size;
+TK_TEST(exchange_fds, pairwise, "SM-EXCHANGE-06", .ranks = {2, 8}) {
     symmem_group *group = tk_world_group(t);
     int own[2], fd = -2;
-    TK_REQ(t, "SM-EXCHANGE-06");
     own[0] = open_own_file(t, t->rank);
     own[1] = open_own_file(t, t->rank + 100);
     tk_group_barrier(t, group);
     for (int i = 0; i < 2; i++)
-        TK_OK(t, symmem_group_send_fd(group, right, own[i], LIMIT_MS));
-    TK_OK(t, symmem_group_send_fd(group, right, -1, LIMIT_MS));
+        TK_OK(t, symmem_group_send_fd(group, t->next, own[i], LIMIT_MS));
+    TK_OK(t, symmem_group_send_fd(group, t->next, -1, LIMIT_MS));
     for (int i = 0; i < 2; i++) {
-        TK_REQUIRE_OK(t, symmem_group_recv_fd(group, left, &fd, LIMIT_MS));
-        expect_file(t, fd, left + 100 * i);
+        TK_REQUIRE_OK(t, symmem_group_recv_fd(group, t->previous, &fd, LIMIT_MS));
+        expect_file(t, fd, t->previous + 100 * i);
         close_checked(t, fd);
     }
-    TK_OK(t, symmem_group_recv_fd(group, left, &fd, LIMIT_MS));
+    TK_OK(t, symmem_group_recv_fd(group, t->previous, &fd, LIMIT_MS));
     TK_EQ_INT(t, -1, fd);
-    TK_OK(t, symmem_group_send_fd(group, left, own[1], LIMIT_MS));
-    TK_REQUIRE_OK(t, symmem_group_recv_fd(group, right, &fd, LIMIT_MS));
-    expect_file(t, fd, right + 100);
+    TK_OK(t, symmem_group_send_fd(group, t->previous, own[1], LIMIT_MS));
+    TK_REQUIRE_OK(t, symmem_group_recv_fd(group, t->next, &fd, LIMIT_MS));
+    expect_file(t, fd, t->next + 100);
     close_checked(t, fd);
     tk_group_barrier(t, group);
     close_checked(t, own[0]);
@@ -118,10 +108,9 @@ static void pairwise_descriptors(struct tk *t) {
 }
 
 /* After a failed call numbers begin anew, and what nobody took before it is not taken later. */
-static void pairwise_starts_afresh(struct tk *t) {
+TK_TEST(exchange_fds, pairwise_starts_afresh, "SM-EXCHANGE-06", .ranks = {2, 2}) {
     symmem_group *group = tk_world_group(t);
     int own[3], fd = -2;
-    TK_REQ(t, "SM-EXCHANGE-06");
     for (int i = 0; i < 3; i++)
         own[i] = open_own_file(t, 10 * i + t->rank);
     tk_group_barrier(t, group);
@@ -131,7 +120,7 @@ static void pairwise_starts_afresh(struct tk *t) {
         TK_REQUIRE_OK(t, symmem_group_recv_fd(group, 0, &fd, LIMIT_MS));
         expect_file(t, fd, 0);
         close_checked(t, fd);
-        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_group_barrier(group, 10));
+        TK_FAILS(t, TIMEOUT, symmem_group_barrier(group, 10));
     }
     tk_out_of_band_barrier(t);
     tk_group_barrier(t, group);
@@ -147,10 +136,9 @@ static void pairwise_starts_afresh(struct tk *t) {
 }
 
 /* What the third rank sent first is not what the second is asked for. */
-static void sources_are_told_apart(struct tk *t) {
+TK_TEST(exchange_fds, sources_are_told_apart, "SM-EXCHANGE-06", .ranks = {3, 3}) {
     symmem_group *group = tk_world_group(t);
     int own, fd = -2;
-    TK_REQ(t, "SM-EXCHANGE-06");
     own = open_own_file(t, t->rank);
     tk_group_barrier(t, group);
     if (t->rank == 2)
@@ -167,28 +155,27 @@ static void sources_are_told_apart(struct tk *t) {
     close_checked(t, own);
 }
 
-static void pairwise_is_in_range(struct tk *t) {
+TK_TEST(exchange_fds, pairwise_is_in_range, "SM-EXCHANGE-06,SM-ERROR-04", .ranks = {2, 4}) {
     symmem_group *group = tk_world_group(t);
     int fd = -2;
     TK_REQ(t, "SM-EXCHANGE-06");
     tk_group_barrier(t, group);
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_group_send_fd(group, -1, -1, LIMIT_MS));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_group_send_fd(group, t->world_size, -1, LIMIT_MS));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_group_recv_fd(group, -1, &fd, LIMIT_MS));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_group_recv_fd(group, t->world_size, &fd, LIMIT_MS));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_group_send_fd(group, -1, -1, LIMIT_MS));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_group_send_fd(group, t->world_size, -1, LIMIT_MS));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_group_recv_fd(group, -1, &fd, LIMIT_MS));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_group_recv_fd(group, t->world_size, &fd, LIMIT_MS));
     TK_EQ_INT(t, -2, fd);
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_group_recv_fd(group, 0, &fd, 30));
+    TK_FAILS(t, TIMEOUT, symmem_group_recv_fd(group, 0, &fd, 30));
     TK_EQ_INT(t, -2, fd);
     tk_group_barrier(t, group); /* works on */
 }
 
 /* Nobody takes what is sent: sooner or later there is no room, which must not last for ever. */
-static void nobody_receives(struct tk *t) {
+TK_TEST(exchange_fds, nobody_receives, "SM-EXCHANGE-04", .ranks = {2, 2}) {
     enum { MORE_THAN_FITS = 3000 };
     symmem_group *group = tk_world_group(t);
     symmem_status status = SYMMEM_OK;
     uint64_t took_ms = 0;
-    TK_REQ(t, "SM-EXCHANGE-04");
     int own = open_own_file(t, t->rank);
     tk_group_barrier(t, group);
     for (int i = 0; t->rank == 0 && i < MORE_THAN_FITS && status == SYMMEM_OK; i++) {
@@ -197,9 +184,8 @@ static void nobody_receives(struct tk *t) {
         took_ms = tk_now_ms() - begin_ms;
     }
     if (t->rank == 0) {
-        symmem_error_record record;
-        symmem_last_error(&record);
-        TK_STATUS(t, SYMMEM_TIMEOUT, status);
+        symmem_error_record record = last_record();
+        TK_FAILS(t, TIMEOUT, status);
         TK_TIMELY(t, took_ms < tk_limit_ms(t, 2000), "it took %u ms", (unsigned)took_ms);
         TK_CHECK(t, symmem_error_is_missing(&record, 1));
     }
@@ -207,7 +193,8 @@ static void nobody_receives(struct tk *t) {
     close_checked(t, own);
 }
 
-static void repeated_passing_keeps_nothing(struct tk *t) {
+TK_TEST(exchange_fds, repeated_passing_keeps_nothing, "SM-EXCHANGE-06,SM-LIFE-01", .max_ranks = 4,
+        .flags = TK_PROCESS_ONLY) {
     symmem_group *group = tk_world_group(t);
     int fds[SYMMEM_MAX_WORLD_SIZE], own, before = 0;
     TK_REQ(t, "SM-EXCHANGE-06");
@@ -244,14 +231,13 @@ static symmem_status pass_in(struct tk *t, symmem_store *store, const char *dire
     return status;
 }
 
-static void socket_path_too_long(struct tk *t) {
+TK_TEST(exchange_fds, socket_path_too_long, "SM-EXCHANGE-09", .ranks = {2, 4}) {
     char path[512];
     symmem_context *context = NULL;
-    TK_REQ(t, "SM-EXCHANGE-09");
     memset(path, 'd', sizeof(path));
     path[0] = '/';
     path[200] = '\0';
-    TK_STATUS(t, SYMMEM_PATH_TOO_LONG, pass_in(t, t->store, path, &context));
+    TK_FAILS(t, PATH_TOO_LONG, pass_in(t, t->store, path, &context));
     symmem_context_free(context);
 }
 
@@ -265,14 +251,14 @@ static void short_directory(struct tk *t, char *path, size_t capacity, const cha
 }
 
 /* Everything of it is done as an ordinary user, since nothing is forbidden to root. */
-static void socket_directory_permission(struct tk *t) {
+TK_TEST(exchange_fds, socket_directory_permission, "SM-EXCHANGE-09", .ranks = {2, 4},
+        .flags = TK_PROCESS_ONLY) {
     char top[64], good[80], bad[80], keys[80];
     symmem_status made = SYMMEM_OK, in_good = SYMMEM_OK, in_bad = SYMMEM_OK;
     struct resources_identity identity;
     symmem_context *context = NULL;
     symmem_store *store = NULL;
     bool directories = true;
-    TK_REQ(t, "SM-EXCHANGE-09");
     short_directory(t, top, sizeof(top), "");
     snprintf(good, sizeof(good), "%s/good", top);
     snprintf(bad, sizeof(bad), "%s/bad", top);
@@ -293,9 +279,9 @@ static void socket_directory_permission(struct tk *t) {
     }
     TK_CHECK(t, resources_become_again(&identity));
     TK_CHECK(t, directories);
-    TK_STATUS(t, SYMMEM_OK, made);
-    TK_STATUS(t, SYMMEM_OK, in_good); /* so the permission is what the other lacks */
-    TK_STATUS(t, SYMMEM_PERMISSION, in_bad);
+    TK_OK(t, made);
+    TK_OK(t, in_good); /* so the permission is what the other lacks */
+    TK_FAILS(t, PERMISSION, in_bad);
     tk_out_of_band_barrier(t);
     if (t->rank == 0) {
         TK_EQ_INT(t, 0, rmdir(good));
@@ -305,7 +291,8 @@ static void socket_directory_permission(struct tk *t) {
     }
 }
 
-static void sockets_are_private_and_go(struct tk *t) {
+TK_TEST(exchange_fds, sockets_are_private_and_go, "SM-EXCHANGE-09", .ranks = {2, 4},
+        .flags = TK_PROCESS_ONLY) {
     char path[80];
     symmem_context *context = NULL;
     mode_t mask = umask(0);
@@ -313,14 +300,13 @@ static void sockets_are_private_and_go(struct tk *t) {
     DIR *directory;
     struct dirent *entry;
     int sockets = 0;
-    TK_REQ(t, "SM-EXCHANGE-09");
     short_directory(t, path, sizeof(path), "s");
     if (t->rank == 0)
         TK_CHECK(t, mkdir(path, 0700) == 0);
     tk_out_of_band_barrier(t);
     passed = pass_in(t, t->store, path, &context);
     (void)umask(mask);
-    TK_STATUS(t, SYMMEM_OK, passed);
+    TK_OK(t, passed);
     tk_out_of_band_barrier(t);
     directory = opendir(path);
     while (directory != NULL && (entry = readdir(directory)) != NULL) {
@@ -344,27 +330,3 @@ static void sockets_are_private_and_go(struct tk *t) {
     if (t->rank == 0)
         TK_EQ_INT(t, 0, rmdir(path));
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("exchange_fds.gathered", gathered_descriptors, "SM-EXCHANGE-06", .max_ranks = 16),
-    TK_CASE("exchange_fds.broadcast", broadcast_descriptors, "SM-EXCHANGE-06", .max_ranks = 4),
-    TK_CASE("exchange_fds.pairwise", pairwise_descriptors, "SM-EXCHANGE-06", .min_ranks = 2,
-            .max_ranks = 8),
-    TK_CASE("exchange_fds.pairwise_starts_afresh", pairwise_starts_afresh, "SM-EXCHANGE-06",
-            .min_ranks = 2, .max_ranks = 2),
-    TK_CASE("exchange_fds.sources_are_told_apart", sources_are_told_apart, "SM-EXCHANGE-06",
-            .min_ranks = 3, .max_ranks = 3),
-    TK_CASE("exchange_fds.pairwise_is_in_range", pairwise_is_in_range, "SM-EXCHANGE-06,SM-ERROR-04",
-            .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("exchange_fds.nobody_receives", nobody_receives, "SM-EXCHANGE-04", .min_ranks = 2,
-            .max_ranks = 2),
-    TK_CASE("exchange_fds.repeated_passing_keeps_nothing", repeated_passing_keeps_nothing,
-            "SM-EXCHANGE-06,SM-LIFE-01", .max_ranks = 4, .flags = TK_PROCESS_ONLY),
-    TK_CASE("exchange_fds.socket_path_too_long", socket_path_too_long, "SM-EXCHANGE-09",
-            .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("exchange_fds.socket_directory_permission", socket_directory_permission,
-            "SM-EXCHANGE-09", .min_ranks = 2, .max_ranks = 4, .flags = TK_PROCESS_ONLY),
-    TK_CASE("exchange_fds.sockets_are_private_and_go", sockets_are_private_and_go, "SM-EXCHANGE-09",
-            .min_ranks = 2, .max_ranks = 4, .flags = TK_PROCESS_ONLY),
-};
-TK_SUITE(exchange_fds, cases);

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Exchanges in bad conditions: slow readers, stores that lose, double or delay a write, ranks that
  * get stuck half way, long waits, and jobs beside one another. */
-#include <stdio.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "counting_store.h"
 #include "sync_help.h"
@@ -12,14 +10,14 @@
 
 /* One gathering after the other, of another size and content each time, while one rank is still
  * about to read the one before. */
-static void slow_readers_read_their_round(struct tk *t) {
+TK_TEST(exchange_skew, slow_readers_read_their_round, "SM-EXCHANGE-01", .ranks = {2, 4},
+        .timeout_s = 60) {
     enum { ROUNDS = 16, MOST = 700 };
     static const char *const points[] = {"exchange.wait.before", "exchange.done",
                                          "exchange.publish.after"};
     symmem_group *group = tk_world_group(t);
     uint32_t own[MOST];
-    uint32_t *all = malloc((size_t)t->world_size * sizeof(own));
-    TK_REQUIRE(t, all != NULL);
+    uint32_t *all = tk_scratch(t, (size_t)t->world_size * sizeof(own));
     tk_group_barrier(t, group);
     for (int i = 0; i < 3; i++)
         for (int nth = 1 + t->rank; nth <= ROUNDS && i < 2; nth += t->world_size + i)
@@ -32,7 +30,6 @@ static void slow_readers_read_their_round(struct tk *t) {
             TK_CHECK_MSG(t, first_wrong_word(all + (size_t)r * count, count, r, g) == count,
                          "gathering %u has other words of rank %d", g, (int)r);
     }
-    free(all);
 }
 
 /* --- an unreliable store ---------------------------------------------------------------------- */
@@ -137,12 +134,12 @@ static void one_trouble(struct tk *t, enum trouble trouble, int nth) {
         TK_TIMELY(t, status == SYMMEM_OK || took_ms < limit_ms + tk_limit_ms(t, 2000),
                   "a lost write held the call for %llu ms", (unsigned long long)took_ms);
     else
-        TK_STATUS(t, SYMMEM_OK, status);
+        TK_OK(t, status);
     symmem_store_close(store);
     symmem_store_close(faulty.inner);
 }
 
-static void unreliable_stores(struct tk *t) {
+TK_TEST(exchange_skew, unreliable_stores, "SM-EXCHANGE-10", .ranks = {2, 4}, .timeout_s = 60) {
     for (int nth = 1; nth <= 5; nth++) {
         one_trouble(t, LOST, nth);
         one_trouble(t, nth % 2 ? TWICE : LATE, nth);
@@ -193,7 +190,7 @@ static void stick_at(struct tk *t, struct stuck *stuck, const char *point) {
     if (tk_read_u64(t, odd, 1) == 0) /* a backend that has no such step */
         TK_STATUS_EITHER(t, SYMMEM_OK, SYMMEM_TIMEOUT, status);
     else if (t->rank != odd)
-        TK_STATUS(t, SYMMEM_TIMEOUT, status);
+        TK_FAILS(t, TIMEOUT, status);
     else
         TK_CHECK_MSG(t, status != SYMMEM_OK && !stuck->waited_for_ever,
                      "the others waited for longer than their limit at %s", point);
@@ -204,7 +201,7 @@ static void stick_at(struct tk *t, struct stuck *stuck, const char *point) {
     TK_OK(t, symmem_barrier(after, 0, LONG_MS, NULL));
 }
 
-static void stuck_at_each_step(struct tk *t) {
+TK_TEST(exchange_skew, stuck_at_each_step, "SM-RDV-21", .ranks = {2, 4}, .timeout_s = 60) {
     static const char *const points[] = {
         "rendezvous.metadata.before",   "exchange.publish.after",
         "rendezvous.metadata.after",    "ipc.send.before",
@@ -224,14 +221,14 @@ static void stuck_at_each_step(struct tk *t) {
 /* --- waiting ---------------------------------------------------------------------------------- */
 
 /* While a rank is late the others sleep in the store; they do not ask it again and again. */
-static void waiting_is_not_polling(struct tk *t) {
+TK_TEST(exchange_skew, waiting_is_not_polling, "SM-EXCHANGE-11", .ranks = {2, 4}, .timeout_s = 60) {
     struct counting_store *counting = counting_store_begin(t->store);
     symmem_store *store = NULL;
     symmem_group *group = NULL;
     TK_REQUIRE_OK(t, symmem_store_open_custom(&counting_store_ops, counting, &store));
     TK_OK(t, symmem_group_create(t->context, "counted", NULL, 0, store, &group));
     TK_OK(t, symmem_group_barrier(group, LONG_MS));
-    for (int32_t late = 0; late < t->world_size; late += t->world_size - 1) {
+    for (int32_t late = 0; late < t->world_size; late += t->last) {
         int before = counting_store_calls(counting);
         tk_out_of_band_barrier(t);
         uint64_t begin_ms = tk_now_ms();
@@ -280,8 +277,7 @@ static void end_job(struct job *job) {
 }
 
 static void use_job(struct tk *t, struct job *job, uint8_t byte) {
-    int32_t next = (t->rank + 1) % t->world_size;
-    tk_fill(t, job->handle, next, 0, 4096, (uint8_t)(byte + t->rank));
+    tk_fill(t, job->handle, t->next, 0, 4096, (uint8_t)(byte + t->rank));
     TK_OK(t, symmem_barrier(job->handle, 0, LONG_MS, NULL));
     for (int32_t r = 0; r < t->world_size; r++)
         tk_expect_bytes(t, job->handle, r, 0, 4096,
@@ -304,7 +300,7 @@ static void *meet(void *arg) {
 }
 
 /* The same ranks, group names, sizes and channels in two jobs of one machine, at the same time. */
-static void two_jobs_do_not_meet(struct tk *t) {
+TK_TEST(exchange_skew, two_jobs_do_not_meet, "SM-CONTEXT-11", .ranks = {2, 4}, .timeout_s = 60) {
     struct job jobs[2];
     struct meeting meeting = {.t = t, .job = &jobs[1]};
     pthread_t thread;
@@ -319,7 +315,7 @@ static void two_jobs_do_not_meet(struct tk *t) {
     for (int32_t r = 0; r < t->world_size; r++)
         tk_expect_bytes(t, jobs[0].handle, r, 0, 4096,
                         (uint8_t)(0x10 + (r + t->world_size - 1) % t->world_size));
-    TK_OK(t, symmem_put_signal(jobs[0].handle, (t->rank + 1) % t->world_size, 2, LONG_MS, NULL));
+    TK_OK(t, symmem_put_signal(jobs[0].handle, t->next, 2, LONG_MS, NULL));
     tk_out_of_band_barrier(t);
     check_nothing_pending(t, jobs[1].handle, -1, 2);
     tk_out_of_band_barrier(t);
@@ -328,7 +324,8 @@ static void two_jobs_do_not_meet(struct tk *t) {
 }
 
 /* Each rank keeps its sockets somewhere else, as containers with their own TMPDIR do. */
-static void directories_of_their_own(struct tk *t) {
+TK_TEST(exchange_skew, directories_of_their_own, "SM-EXCHANGE-12", .ranks = {2, 4},
+        .timeout_s = 60) {
     char directory[64];
     struct job job;
     snprintf(directory, sizeof(directory), "/tmp/symm-own-%llx-%d",
@@ -342,19 +339,3 @@ static void directories_of_their_own(struct tk *t) {
     end_job(&job);
     TK_CHECK_MSG(t, rmdir(directory) == 0, "%s is not empty", directory);
 }
-
-#define SKEW(name_, requirements_, body_)                                                          \
-    {                                                                                              \
-        .name = "exchange_skew." name_, .requirements = requirements_, .min_ranks = 2,             \
-        .max_ranks = 4, .timeout_s = 60, .body = body_                                             \
-    }
-
-static const struct tk_case cases[] = {
-    SKEW("slow_readers_read_their_round", "SM-EXCHANGE-01", slow_readers_read_their_round),
-    SKEW("unreliable_stores", "SM-EXCHANGE-10", unreliable_stores),
-    SKEW("stuck_at_each_step", "SM-RDV-21", stuck_at_each_step),
-    SKEW("waiting_is_not_polling", "SM-EXCHANGE-11", waiting_is_not_polling),
-    SKEW("two_jobs_do_not_meet", "SM-CONTEXT-11", two_jobs_do_not_meet),
-    SKEW("directories_of_their_own", "SM-EXCHANGE-12", directories_of_their_own),
-};
-TK_SUITE(exchange_skew, cases);

@@ -103,7 +103,6 @@ static void end_run(struct tk *t, struct gather_run *run) {
                                                             : &run->b_scale[i - 3 - 2 * B_COUNT];
         if (tensor->memory != NULL)
             tk_free(t, tensor->memory);
-        fused_free(tensor);
     }
 }
 
@@ -127,12 +126,11 @@ static void put_shard(struct tk *t, struct gather_run *run, uint32_t generation)
         fused_set_bytes(t, &run->out[i], 0x55);
 }
 
-/* Rank r's shard, or scales, as it makes them; the caller frees them. */
+/* Rank r's shard, or scales, as it makes them. */
 static double *peers_values(struct tk *t, const struct fused_tensor *own, int32_t rank,
                             uint32_t generation, bool scale, bool whole) {
     struct fused_tensor theirs = *own;
-    theirs.values = calloc(own->count + 1, sizeof(double));
-    TK_REQUIRE(t, theirs.values != NULL);
+    theirs.values = tk_scratch(t, own->count * sizeof(double));
     if (scale)
         fill_scale(&theirs, rank);
     else
@@ -143,8 +141,7 @@ static double *peers_values(struct tk *t, const struct fused_tensor *own, int32_
 /* One scale a row (of `rows`), whatever they were given as; NULL without. */
 static double *spread(struct tk *t, const struct fused_tensor *scale, const double *values,
                       int64_t rows) {
-    double *all = calloc((size_t)rows + 1, sizeof *all);
-    TK_REQUIRE(t, all != NULL);
+    double *all = tk_scratch(t, (size_t)rows * sizeof *all);
     for (int64_t i = 0; i < rows; i++)
         all[i] = values[scale->count == 1 ? 0 : i];
     return all;
@@ -164,7 +161,6 @@ static void add_up(struct tk *t, const struct gather_run *run, double *const *sh
         for (int32_t r = 0; r < ranks; r++) {
             double *a_scale = is_scaled(c) ? spread(t, &run->a_scale, scales[r], rows) : NULL;
             fused_sum_add(sum, shards[r], rows, k, b + r * k * n, n, n, a_scale, b_scale);
-            free(a_scale);
         }
     } else {
         const int64_t scale_shape[NDIM] = {run->shard.shape[0], run->shard.shape[1], 1};
@@ -177,10 +173,7 @@ static void add_up(struct tk *t, const struct gather_run *run, double *const *sh
         else if (is_scaled(c))
             a_scale = spread(t, &run->a_scale, run->a_scale.values, rows * ranks);
         fused_sum_add(sum, all, rows * ranks, k, b, n, n, a_scale, b_scale);
-        free(a_scale);
-        free(all);
     }
-    free(b_scale);
 }
 
 static void check_results(struct tk *t, struct gather_run *run, uint32_t generation) {
@@ -196,7 +189,6 @@ static void check_results(struct tk *t, struct gather_run *run, uint32_t generat
                                  : NULL;
     }
     if (c->want_a) {
-        free(run->a_out.values);
         run->a_out.values =
             fused_gather(t, (const double *const *)shards, ranks, NDIM, run->shard.shape, c->dim);
         fused_expect(t, &run->a_out, NULL, "a_out");
@@ -209,11 +201,6 @@ static void check_results(struct tk *t, struct gather_run *run, uint32_t generat
         add_up(t, run, shards, scales, i, &sum);
         fused_sum_expect(t, &sum, &run->out[i], c->whole && !narrow, k,
                          c->dim == NDIM - 1 ? ranks : 1, "out");
-        fused_sum_free(&sum);
-    }
-    for (int32_t r = 0; r < ranks; r++) {
-        free(shards[r]);
-        free(scales[r]);
     }
 }
 
@@ -239,8 +226,7 @@ static void gather_on_shape(struct tk *t, symmem_group *group, const struct tk_s
         begin_run(t, group, &run);
         put_shard(t, &run, 1);
         TK_OK(t, call(t, &run));
-        if (stream != NULL)
-            tk_synchronize(t, stream);
+        tk_synchronize(t, stream);
         check_results(t, &run, 1);
         end_run(t, &run);
     }
@@ -257,7 +243,8 @@ static const struct gather_case plain_cases[] = {
     {SYMMEM_FLOAT16, SYMMEM_FLOAT16, 1, PLAIN, true, false, false},
 };
 
-static void all_gather_matmul(struct tk *t) {
+TK_PORTED(test_fused_all_gather_matmul, "SM-FUSED-01,SM-FUSED-03", .needs = PRODUCTS,
+          .max_ranks = MAX_RANKS) {
     struct gather_plan plan = {plain_cases, 8, false};
     TK_REQ(t, "SM-FUSED-01");
     tk_for_each_group_shape(t, gather_on_shape, &plan);
@@ -274,13 +261,15 @@ static const struct gather_case scaled_cases[] = {
     {SYMMEM_INT8, SYMMEM_FLOAT32, 2, BY_TENSOR, true, true, true},
 };
 
-static void all_gather_scaled_matmul(struct tk *t) {
+TK_PORTED(test_fused_all_gather_scaled_matmul, "SM-FUSED-02,SM-FUSED-03", .needs = PRODUCTS,
+          .max_ranks = MAX_RANKS) {
     struct gather_plan plan = {scaled_cases, 8, false};
     TK_REQ(t, "SM-FUSED-02");
     tk_for_each_group_shape(t, gather_on_shape, &plan);
 }
 
-static void on_streams(struct tk *t) {
+TK_TEST(fused, on_streams, "SM-FUSED-01,SM-FUSED-02", .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
+        .max_ranks = MAX_RANKS) {
     struct gather_plan plan = {plain_cases, 3, true};
     tk_for_each_group_shape(t, gather_on_shape, &plan);
     plan = (struct gather_plan){scaled_cases + 1, 2, true};
@@ -317,24 +306,19 @@ static void gather_one_row(struct tk *t, int32_t dim, int64_t n) {
     TK_OK(t, symmem_fused_all_gather_matmul(workspace, &shard.dl, dim, 1, bs, NULL, outs, 0,
                                             LONG_MS, NULL, NULL));
     fused_sum_expect(t, &sum, &out, true, k, 1, "out");
-    fused_sum_free(&sum);
-    fused_free(&shard);
-    fused_free(&b);
-    fused_free(&out);
 }
 
-static void one_row(struct tk *t) {
-    TK_REQ(t, "SM-FUSED-01");
+TK_TEST(fused, one_row, "SM-FUSED-01", .needs = PRODUCTS, .max_ranks = MAX_RANKS) {
     for (int32_t dim = 0; dim < 2; dim++)
         for (int64_t n = 1; n < 4; n += 2)
             gather_one_row(t, dim, n);
 }
 
 /* Captured once, replayed with other data each time; then eagerly on the same streams. */
-static void replayed(struct tk *t) {
+TK_TEST(fused, replayed, "SM-FUSED-09", .needs = PRODUCTS | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
+        .max_ranks = 4) {
     struct tk_shape world = {.name = "world", .count = t->world_size, .rank = t->rank};
     static const int chosen[] = {0, 2};
-    TK_REQ(t, "SM-FUSED-09");
     for (int i = 0; i < 2; i++) {
         symmem_graph *graph = NULL;
         struct gather_run run = {.c = &plain_cases[chosen[i]], .group = &world};
@@ -361,9 +345,8 @@ static void replayed(struct tk *t) {
 }
 
 /* The layout helpers, each dimension of four. */
-static void optimal_layout(struct tk *t) {
+TK_PORTED(test_optimal_layout, "SM-FUSED-06", .needs = SYMMEM_CAP_MATMUL, .max_ranks = 1) {
     const int64_t shape[4] = {3, 4, 2, 5};
-    TK_REQ(t, "SM-FUSED-06");
     for (int32_t dim = 0; dim < 4; dim++) {
         struct fused_tensor from, to;
         int64_t strides[4] = {0};
@@ -379,27 +362,10 @@ static void optimal_layout(struct tk *t) {
         fused_expect(t, &to, NULL, "dst");
         tk_free(t, from.memory);
         tk_free(t, to.memory);
-        fused_free(&from);
-        fused_free(&to);
     }
     int64_t strides[2];
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_fused_strides(2, shape, 2, strides));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_fused_strides(2, shape, -1, strides));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_fused_strides(2, shape, 2, strides));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_fused_strides(2, shape, -1, strides));
     const int64_t huge[2] = {INT64_MAX, 4};
-    TK_STATUS(t, SYMMEM_OVERFLOW, symmem_fused_strides(2, huge, 0, strides));
+    TK_FAILS(t, OVERFLOW, symmem_fused_strides(2, huge, 0, strides));
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("test_fused_all_gather_matmul", all_gather_matmul, "SM-FUSED-01,SM-FUSED-03",
-            .needs = PRODUCTS, .max_ranks = MAX_RANKS),
-    TK_CASE("test_fused_all_gather_scaled_matmul", all_gather_scaled_matmul,
-            "SM-FUSED-02,SM-FUSED-03", .needs = PRODUCTS, .max_ranks = MAX_RANKS),
-    TK_CASE("fused.one_row", one_row, "SM-FUSED-01", .needs = PRODUCTS, .max_ranks = MAX_RANKS),
-    TK_CASE("fused.on_streams", on_streams, "SM-FUSED-01,SM-FUSED-02",
-            .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .max_ranks = MAX_RANKS),
-    TK_CASE("fused.replayed", replayed, "SM-FUSED-09",
-            .needs = PRODUCTS | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 4),
-    TK_CASE("test_optimal_layout", optimal_layout, "SM-FUSED-06", .needs = SYMMEM_CAP_MATMUL,
-            .max_ranks = 1),
-};
-TK_SUITE(fused, cases);

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What is given back, when, and that nobody has to wait for it. */
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "counting_store.h"
 #include "life_help.h"
@@ -14,7 +9,8 @@
 #define LIMIT_MS 15000u
 #define BYTES 4096
 
-static void repeated_rendezvous_adds_nothing(struct tk *t) {
+TK_TEST(life, repeated_rendezvous_adds_nothing, "SM-LIFE-05,SM-RDV-02", .max_ranks = 4,
+        .flags = TK_PROCESS_ONLY) {
     void *memory = tk_alloc(t, BYTES);
     symmem_handle *kept = tk_rendezvous(t, memory, tk_world_group(t));
     int mappings = resources_shared_mappings();
@@ -40,7 +36,7 @@ static void repeated_rendezvous_adds_nothing(struct tk *t) {
 
 /* --- the store behind a rendezvous ------------------------------------------------------------ */
 
-static void rendezvous_custom_backend(struct tk *t) {
+TK_PORTED(test_rendezvous_custom_backend, "SM-STORE-08,SM-RDV-02", .max_ranks = 8) {
     struct counting_store *counting = counting_store_begin(t->store);
     symmem_context_options options = tk_options(t);
     symmem_store *store = NULL;
@@ -71,7 +67,7 @@ static void rendezvous_custom_backend(struct tk *t) {
 
 /* --- local, in any order ---------------------------------------------------------------------- */
 
-static void pg_rendezvous_abort_after(struct tk *t) {
+TK_PORTED(test_pg_rendezvous_abort_after, "SM-RDV-18,SM-GROUP-07", .max_ranks = 8) {
     symmem_group *group = NULL;
     symmem_handle *handle;
     void *memory = tk_alloc(t, 256);
@@ -85,15 +81,14 @@ static void pg_rendezvous_abort_after(struct tk *t) {
     for (int32_t rank = 0; rank < t->world_size; rank++)
         tk_expect_bytes(t, handle, rank, 0, 256, (uint8_t)(rank + 1));
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
-    TK_STATUS(t, SYMMEM_STALE, symmem_handle_reset(handle, LIMIT_MS));
+    TK_FAILS(t, STALE, symmem_handle_reset(handle, LIMIT_MS));
     TK_OK(t, symmem_barrier(handle, 1, LIMIT_MS, NULL));
 }
 
 /* One rank after the other lets go; those that have not still read everybody. */
-static void free_and_release_are_local(struct tk *t) {
+TK_TEST(life, free_and_release_are_local, "SM-LIFE-04", .max_ranks = 4) {
     uint8_t other[BYTES], found[BYTES];
     void *next = NULL;
-    TK_REQ(t, "SM-LIFE-04");
     memset(other, 0xA5, sizeof(other));
     for (int order = 0; order < 2; order++) {
         void *memory = tk_alloc(t, BYTES);
@@ -133,15 +128,13 @@ static void free_and_release_are_local(struct tk *t) {
 
 /* --- after finalise ----------------------------------------------------------------- */
 
-static void released_after_finalise(struct tk *t) {
+TK_TEST(life, released_after_finalise, "SM-LIFE-06", .max_ranks = 4, .flags = TK_PROCESS_ONLY) {
     symmem_context_options options = tk_options(t);
     struct resources_open descriptors = {0};
     int mappings = 0;
-    TK_REQ(t, "SM-LIFE-06");
     tk_end_context(t);
     for (int round = 0; round < 3; round++) {
         const int64_t size = BYTES;
-        const int32_t peer = (t->rank + 1) % t->world_size;
         symmem_context *context = NULL;
         symmem_group *group = NULL;
         symmem_handle *handle = NULL;
@@ -156,7 +149,7 @@ static void released_after_finalise(struct tk *t) {
         TK_REQUIRE_OK(t, symmem_group_create(context, "late", NULL, 0, NULL, &group));
         TK_REQUIRE_OK(t, symmem_alloc(context, BYTES, -1, NULL, &memory));
         TK_REQUIRE_OK(t, symmem_rendezvous(context, memory, group, LIMIT_MS, &handle));
-        TK_REQUIRE_OK(t, symmem_get_buffer(handle, peer, 1, &size, SYMMEM_UINT8, 0, &view));
+        TK_REQUIRE_OK(t, symmem_get_buffer(handle, t->next, 1, &size, SYMMEM_UINT8, 0, &view));
         tk_out_of_band_barrier(t);
         TK_OK(t, symmem_finalize(context));
         tk_out_of_band_barrier(t);
@@ -174,7 +167,9 @@ static void released_after_finalise(struct tk *t) {
     TK_EQ_INT(t, mappings, resources_shared_mappings());
 }
 
-static void streams_and_graphs_after_finalise(struct tk *t) {
+TK_TEST(life, streams_and_graphs_after_finalise, "SM-LIFE-06",
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 3,
+        .flags = TK_PROCESS_ONLY) {
     symmem_context_options options = tk_options(t);
     symmem_context *context = NULL;
     symmem_group *group = NULL;
@@ -184,7 +179,6 @@ static void streams_and_graphs_after_finalise(struct tk *t) {
     symmem_graph *graph = NULL;
     void *memory = NULL;
     int mappings;
-    TK_REQ(t, "SM-LIFE-06");
     tk_end_context(t);
     mappings = resources_shared_mappings();
     TK_REQUIRE_OK(t, symmem_init(&options, &context));
@@ -229,7 +223,8 @@ static int open_files_for_others(char *first, size_t capacity) {
     return count;
 }
 
-static void rights_are_the_owners(struct tk *t) {
+TK_TEST(life, rights_are_the_owners, "SM-LIFE-07,SM-STORE-07", .max_ranks = 2,
+        .flags = TK_PROCESS_ONLY) {
     static const mode_t masks[] = {0, 022};
     TK_REQ(t, "SM-LIFE-07");
     for (int i = 0; i < 2; i++) {
@@ -245,9 +240,9 @@ static void rights_are_the_owners(struct tk *t) {
         allocated = symmem_alloc(t->context, BYTES, -1, NULL, &memory);
         (void)umask(mask);
         others = open_files_for_others(first, sizeof(first));
-        TK_STATUS(t, SYMMEM_OK, opened);
-        TK_STATUS(t, SYMMEM_OK, set);
-        TK_STATUS(t, SYMMEM_OK, allocated);
+        TK_OK(t, opened);
+        TK_OK(t, set);
+        TK_OK(t, allocated);
         TK_CHECK_MSG(t, others == 0, "%s is open to others", first);
         TK_EQ_INT(t, 0, resources_entries_for_others(path));
         TK_OK(t, symmem_store_remove(store, "key", LIMIT_MS));
@@ -255,22 +250,3 @@ static void rights_are_the_owners(struct tk *t) {
         TK_OK(t, symmem_free(t->context, memory));
     }
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("life.repeated_rendezvous_adds_nothing", repeated_rendezvous_adds_nothing,
-            "SM-LIFE-05,SM-RDV-02", .max_ranks = 4, .flags = TK_PROCESS_ONLY),
-    TK_CASE("test_rendezvous_custom_backend", rendezvous_custom_backend, "SM-STORE-08,SM-RDV-02",
-            .max_ranks = 8),
-    TK_CASE("test_pg_rendezvous_abort_after", pg_rendezvous_abort_after, "SM-RDV-18,SM-GROUP-07",
-            .max_ranks = 8),
-    TK_CASE("life.free_and_release_are_local", free_and_release_are_local, "SM-LIFE-04",
-            .max_ranks = 4),
-    TK_CASE("life.released_after_finalise", released_after_finalise, "SM-LIFE-06", .max_ranks = 4,
-            .flags = TK_PROCESS_ONLY),
-    TK_CASE("life.streams_and_graphs_after_finalise", streams_and_graphs_after_finalise,
-            "SM-LIFE-06", .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 3,
-            .flags = TK_PROCESS_ONLY),
-    TK_CASE("life.rights_are_the_owners", rights_are_the_owners, "SM-LIFE-07,SM-STORE-07",
-            .max_ranks = 2, .flags = TK_PROCESS_ONLY),
-};
-TK_SUITE(life, cases);

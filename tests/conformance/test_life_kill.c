@@ -5,14 +5,11 @@
  * it, die before the barrier. When one or some die, the survivors are members of that job; when all
  * die, the last rank looks on.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "kit.h"
 #include "resources.h"
 #include "work_after.h"
 
+#define KILLS (TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK | TK_NO_CONTEXT)
 #define LIMIT_MS 8000u
 #define BYTES 4096
 enum { SLOT_KILL_MS = 0 };
@@ -160,7 +157,7 @@ static void survive(struct tk *t, const char *point, int32_t dying) {
 
 /* All ranks of a job die; only a rank that was not in it is left to look. */
 static void look_on(struct tk *t, const char *point) {
-    const int32_t job_ranks = t->world_size - 1;
+    const int32_t job_ranks = t->last;
     struct before before;
     TK_REQ(t, "SM-LIFE-02");
     look(t, &before);
@@ -204,7 +201,7 @@ static void killed_in_a_barrier(struct tk *t, int32_t dying) {
     /* What a user sees, the system's time to end a process included. */
     tk_note(t, "told %lld ms after SIGKILL",
             (long long)(told_ms - tk_read_u64(t, 0, SLOT_KILL_MS)));
-    TK_STATUS(t, SYMMEM_PEER_LOST, status);
+    TK_FAILS(t, PEER_LOST, status);
     TK_CHECK_MSG(t, record.failed_rank < dying, "rank %d is blamed", record.failed_rank);
     work_after_loss(t, job.context, 0, dying, NULL);
     end_job(t, &job);
@@ -212,12 +209,14 @@ static void killed_in_a_barrier(struct tk *t, int32_t dying) {
     expect_nothing_left(t, &before);
 }
 
-static void one_in_a_barrier(struct tk *t) {
+TK_TEST(life_kill, one_in_a_barrier, "SM-LIFE-02,SM-LIFE-03,SM-TIMEOUT-14", .min_ranks = 2,
+        .flags = KILLS, .timeout_s = 40) {
     killed_in_a_barrier(t, 1);
 }
 
-static void all_but_one_in_a_barrier(struct tk *t) {
-    killed_in_a_barrier(t, t->world_size - 1);
+TK_TEST(life_kill, all_but_one_in_a_barrier, "SM-LIFE-02,SM-LIFE-03,SM-TIMEOUT-14", .ranks = {3, 8},
+        .flags = KILLS, .timeout_s = 40) {
+    killed_in_a_barrier(t, t->last);
 }
 
 /* --- the points ------------------------------------------------------------------------------- */
@@ -247,34 +246,19 @@ static void all_but_one_in_a_barrier(struct tk *t) {
     X(rendezvous, commit_before, "rendezvous.commit.before")                                       \
     X(rendezvous, commit_after, "rendezvous.commit.after")
 
-#define BODIES(area, step, point)                                                                  \
-    static void one_at_##area##_##step(struct tk *t) {                                             \
+#define TESTS(area, step, point)                                                                   \
+    TK_NAMED("life_kill.one_at." point, one_at_##area##_##step,                                    \
+             "SM-LIFE-02,SM-LIFE-03,SM-TIMEOUT-14", .ranks = {2, 4}, .flags = KILLS,               \
+             .timeout_s = 40) {                                                                    \
         survive(t, point, 1);                                                                      \
     }                                                                                              \
-    static void some_at_##area##_##step(struct tk *t) {                                            \
-        survive(t, point, t->world_size - 1);                                                      \
+    TK_NAMED("life_kill.some_at." point, some_at_##area##_##step,                                  \
+             "SM-LIFE-02,SM-LIFE-03,SM-TIMEOUT-14", .ranks = {3, 4}, .flags = KILLS,               \
+             .timeout_s = 40) {                                                                    \
+        survive(t, point, t->last);                                                                \
     }                                                                                              \
-    static void all_at_##area##_##step(struct tk *t) {                                             \
+    TK_NAMED("life_kill.all_at." point, all_at_##area##_##step, "SM-LIFE-02,SM-LIFE-03",           \
+             .ranks = {2, 4}, .flags = KILLS, .timeout_s = 40) {                                   \
         look_on(t, point);                                                                         \
     }
-POINTS(BODIES)
-
-/* Of those that survive as members of the job. */
-#define WORK ",SM-TIMEOUT-14"
-#define KILL_CASE(name_, more_, min_, max_, body_)                                                 \
-    {                                                                                              \
-        .name = "life_kill." name_, .requirements = "SM-LIFE-02,SM-LIFE-03" more_,                 \
-        .min_ranks = min_, .max_ranks = max_,                                                      \
-        .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK | TK_NO_CONTEXT, .timeout_s = 40,      \
-        .body = body_,                                                                             \
-    }
-#define CASES(area, step, point)                                                                   \
-    KILL_CASE("one_at." point, WORK, 2, 4, one_at_##area##_##step),                                \
-        KILL_CASE("some_at." point, WORK, 3, 4, some_at_##area##_##step),                          \
-        KILL_CASE("all_at." point, "", 2, 4, all_at_##area##_##step),
-
-static const struct tk_case cases[] = {
-    POINTS(CASES) KILL_CASE("one_in_a_barrier", WORK, 2, 0, one_in_a_barrier),
-    KILL_CASE("all_but_one_in_a_barrier", WORK, 3, 8, all_but_one_in_a_barrier),
-};
-TK_SUITE(life_kill, cases);
+POINTS(TESTS)

@@ -76,11 +76,10 @@ static bool exchange_expect(struct tk *t, struct exchange *x, size_t width, size
 static symmem_status exchange_run(const struct exchange *x, symmem_dtype dtype, size_t in_at,
                                   size_t out_at, const size_t *in_splits, const size_t *out_splits,
                                   symmem_stream *stream) {
-    struct ops_tensor input, out;
     return symmem_all_to_all_out(
-        x->handle, ops_flat(&input, x->own.at + in_at, dtype, sum_of(x->in_splits, x->size)),
-        in_splits, ops_flat(&out, x->far.at + out_at, dtype, sum_of(x->out_splits, x->size)),
-        out_splits, x->channel, x->limit_ms, stream);
+        x->handle, FLAT(x->own.at + in_at, dtype, sum_of(x->in_splits, x->size)), in_splits,
+        FLAT(x->far.at + out_at, dtype, sum_of(x->out_splits, x->size)), out_splits, x->channel,
+        x->limit_ms, stream);
 }
 
 /* --- what comes out --------------------------------------------------------------------------- */
@@ -108,12 +107,14 @@ static void exchange_on_shape(struct tk *t, symmem_group *group, const struct tk
         exchange_once(t, &x, &state, 1 + draw(&state, 2000 / (uint32_t)x.size / 8), i);
 }
 
-static void on_every_group_shape(struct tk *t) {
+TK_TEST(move, all_to_all_on_every_group_shape, "SM-MOVE-05", .needs = COLLECTIVES,
+        .max_ranks = MAX_RANKS) {
     tk_for_each_group_shape(t, exchange_on_shape, NULL);
 }
 
 /* With and without arrays, on some ranks only, and nothing at all. */
-static void equal_parts(struct tk *t) {
+TK_TEST(move, all_to_all_equal_parts, "SM-MOVE-05,SM-COLL-07", .needs = COLLECTIVES,
+        .max_ranks = 4) {
     struct exchange x;
     exchange_init(t, &x, tk_world_group(t));
     for (uint32_t part = 0; part < 36; part++) {
@@ -132,7 +133,8 @@ static void equal_parts(struct tk *t) {
 
 /* --- refusals --------------------------------------------------------------------------------- */
 
-static void splits_that_do_not_add_up(struct tk *t) {
+TK_TEST(move, all_to_all_splits_that_do_not_add_up, "SM-MOVE-06", .needs = COLLECTIVES,
+        .max_ranks = 3) {
     struct exchange x;
     uint64_t state = t->seed;
     exchange_init(t, &x, tk_world_group(t));
@@ -162,14 +164,13 @@ static void splits_that_do_not_add_up(struct tk *t) {
     /* Modulo 2^64 they add up. */
     size_t huge[MAX_RANKS] = {SIZE_MAX, sum_of(x.in_splits, x.size) + 1};
     if (x.size > 1)
-        TK_STATUS(t, SYMMEM_OVERFLOW,
-                  exchange_run(&x, SYMMEM_INT32, 0, 0, huge, x.out_splits, NULL));
-    struct ops_tensor input, out;
-    (void)ops_flat(&input, x.own.at, SYMMEM_INT32, 3 * (size_t)x.size + 1);
+        TK_FAILS(t, OVERFLOW, exchange_run(&x, SYMMEM_INT32, 0, 0, huge, x.out_splits, NULL));
+    struct ops_tensor out;
+    const DLTensor *input = FLAT(x.own.at, SYMMEM_INT32, 3 * (size_t)x.size + 1);
     (void)ops_flat(&out, x.far.at, SYMMEM_INT32, 3 * (size_t)x.size);
     if (x.size > 1) {
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                  symmem_all_to_all_out(x.handle, &input.dl, NULL, &out.dl, NULL, 0, 50, NULL));
+        TK_FAILS(t, INVALID_ARGUMENT,
+                 symmem_all_to_all_out(x.handle, input, NULL, &out.dl, NULL, 0, 50, NULL));
         TK_EQ_SIZE(t, (uint64_t)x.size, last_record().expected);
     }
     area_check(t, &x.own, "the block after refusals");
@@ -185,8 +186,7 @@ static void disagree(struct tk *t, struct exchange *x, int32_t giver, int32_t ta
     exchange_load(t, x, 4, 0, generation);
     if (x->rank == giver)
         x->in_splits[taker]++;
-    TK_STATUS(t, SYMMEM_MISMATCH,
-              exchange_run(x, SYMMEM_INT32, 0, 0, x->in_splits, x->out_splits, NULL));
+    TK_FAILS(t, MISMATCH, exchange_run(x, SYMMEM_INT32, 0, 0, x->in_splits, x->out_splits, NULL));
     record = last_record();
     TK_EQ_STR(t, "all_to_all_out", record.operation);
     if (x->rank == taker) {
@@ -205,7 +205,8 @@ static void disagree(struct tk *t, struct exchange *x, int32_t giver, int32_t ta
     TK_CHECK(t, !info_of(t, x->handle).poisoned);
 }
 
-static void splits_that_do_not_fit(struct tk *t) {
+TK_TEST(move, all_to_all_splits_that_do_not_fit, "SM-MOVE-07", .needs = COLLECTIVES,
+        .max_ranks = 4) {
     struct exchange x;
     uint64_t state = t->seed;
     exchange_init(t, &x, tk_world_group(t));
@@ -220,20 +221,20 @@ static void splits_that_do_not_fit(struct tk *t) {
 }
 
 /* Everybody is wrong, each in another way. */
-static void all_splits_wrong(struct tk *t) {
+TK_TEST(move, all_to_all_every_split_wrong, "SM-MOVE-07", .needs = COLLECTIVES, .max_ranks = 3) {
     struct exchange x;
     exchange_init(t, &x, tk_world_group(t));
     memset(x.table, 0, sizeof(x.table));
     exchange_load(t, &x, 4, 0, 1);
     for (int32_t r = 0; r < x.size; r++)
         x.out_splits[r] = 1 + (size_t)(x.rank + r) % 3;
-    TK_STATUS(t, SYMMEM_MISMATCH,
-              exchange_run(&x, SYMMEM_INT32, 0, 0, x.in_splits, x.out_splits, NULL));
+    TK_FAILS(t, MISMATCH, exchange_run(&x, SYMMEM_INT32, 0, 0, x.in_splits, x.out_splits, NULL));
     area_check(t, &x.far, "out after a mismatch");
     TK_OK(t, symmem_barrier(x.handle, 1, x.limit_ms, NULL));
 }
 
-static void places(struct tk *t) {
+TK_TEST(move, all_to_all_places, "SM-COLL-02,SM-COLL-03,SM-COLL-04", .needs = COLLECTIVES,
+        .max_ranks = 2, .flags = TK_PLAIN_MEMORY) {
     struct exchange x;
     struct ops_tensor input, out;
     exchange_init(t, &x, tk_world_group(t));
@@ -263,8 +264,8 @@ static void places(struct tk *t) {
                           ops_flat(&out, calls[i].out, SYMMEM_INT32, count), NULL, 0, 50, NULL));
     (void)ops_flat(&input, x.own.at, SYMMEM_INT32, count);
     (void)ops_flat(&out, x.far.at, SYMMEM_FLOAT32, count);
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_all_to_all_out(x.handle, &input.dl, NULL, &out.dl, NULL, 0, 50, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_all_to_all_out(x.handle, &input.dl, NULL, &out.dl, NULL, 0, 50, NULL));
     area_check(t, &x.own, "the block after refusals");
     area_check(t, &x.far, "out after refusals");
 }
@@ -272,11 +273,11 @@ static void places(struct tk *t) {
 /* --- the arrays' life ------------------------------------------------------------------------- */
 
 /* Enqueued behind a gate, and captured: the arrays are gone when the operation runs. */
-static void arrays_of_the_call_only(struct tk *t) {
+TK_TEST(move, all_to_all_arrays_of_the_call_only, "SM-MOVE-08,SM-COLL-09",
+        .needs = COLLECTIVES | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN, .max_ranks = 3) {
     struct exchange x;
     uint64_t state = t->seed;
     struct gate gate = {0};
-    symmem_graph *graph = NULL;
     exchange_init(t, &x, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     draw_table(&x, &state, 30);
@@ -296,7 +297,7 @@ static void arrays_of_the_call_only(struct tk *t) {
     memcpy(out, x.out_splits, sizeof(out));
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     TK_OK(t, exchange_run(&x, SYMMEM_FLOAT64, 16, 32, in, out, stream));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    symmem_graph *graph = tk_end_capture(t, stream);
     memset(in, 0x11, sizeof(in));
     memset(out, 0x11, sizeof(out));
     for (uint32_t i = 2; i < 5; i++) {
@@ -305,11 +306,11 @@ static void arrays_of_the_call_only(struct tk *t) {
         tk_synchronize(t, stream);
         exchange_expect(t, &x, 8, 32, i, "in a graph");
     }
-    TK_OK(t, symmem_graph_destroy(graph));
 }
 
 /* On two channels at once, one rank a step behind: what it sees of its peers is of its own call. */
-static void on_two_channels(struct tk *t) {
+TK_TEST(move, all_to_all_on_two_channels, "SM-MOVE-05,SM-COLL-10",
+        .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .ranks = {2, 3}) {
     struct exchange x[2];
     symmem_stream *streams[2];
     uint64_t state = t->seed;
@@ -339,24 +340,3 @@ static void on_two_channels(struct tk *t) {
         tk_forget_points(t);
     }
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("move.all_to_all_on_every_group_shape", on_every_group_shape, "SM-MOVE-05",
-            .needs = COLLECTIVES, .max_ranks = MAX_RANKS),
-    TK_CASE("move.all_to_all_equal_parts", equal_parts, "SM-MOVE-05,SM-COLL-07",
-            .needs = COLLECTIVES, .max_ranks = 4),
-    TK_CASE("move.all_to_all_splits_that_do_not_add_up", splits_that_do_not_add_up, "SM-MOVE-06",
-            .needs = COLLECTIVES, .max_ranks = 3),
-    TK_CASE("move.all_to_all_splits_that_do_not_fit", splits_that_do_not_fit, "SM-MOVE-07",
-            .needs = COLLECTIVES, .max_ranks = 4),
-    TK_CASE("move.all_to_all_every_split_wrong", all_splits_wrong, "SM-MOVE-07",
-            .needs = COLLECTIVES, .max_ranks = 3),
-    TK_CASE("move.all_to_all_on_two_channels", on_two_channels, "SM-MOVE-05,SM-COLL-10",
-            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3),
-    TK_CASE("move.all_to_all_places", places, "SM-COLL-02,SM-COLL-03,SM-COLL-04",
-            .needs = COLLECTIVES, .max_ranks = 2, .flags = TK_PLAIN_MEMORY),
-    TK_CASE("move.all_to_all_arrays_of_the_call_only", arrays_of_the_call_only,
-            "SM-MOVE-08,SM-COLL-09", .needs = COLLECTIVES | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN,
-            .max_ranks = 3),
-};
-TK_SUITE(move_all_to_all, cases);

@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Order and lifetime of signal operations where two streams, captures or failures meet. */
-#include <stdio.h>
-
-#include "resources.h"
 #include "resources_open.h"
 #include "sync_help.h"
-#include "work_after.h"
 
 #define CAPTURE (SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE)
 
 /* The stream's wait is first in line for the one signal, so the call without a stream gets none. */
-static void null_stream_is_second(struct tk *t) {
+TK_TEST(order, null_stream_is_second, "SM-STREAM-05",
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN, .max_ranks = 4) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     int32_t own = info_of(t, handle).rank;
@@ -18,13 +15,14 @@ static void null_stream_is_second(struct tk *t) {
     TK_OK(t, symmem_put_signal(handle, own, 0, LONG_MS, NULL));
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
     TK_OK(t, symmem_wait_signal(handle, own, 0, LONG_MS, stream));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(handle, own, 0, 30, NULL));
+    TK_FAILS(t, TIMEOUT, symmem_wait_signal(handle, own, 0, 30, NULL));
     gate_open(&gate);
     tk_synchronize(t, stream);
 }
 
 /* Signal operations alone, without a copy, keep the link of a released handle. */
-static void graph_of_signals_keeps_the_link(struct tk *t) {
+TK_TEST(order, graph_of_signals_keeps_the_link, "SM-STREAM-11", .needs = CAPTURE, .max_ranks = 4,
+        .flags = TK_PROCESS_ONLY) {
     symmem_stream *stream = tk_stream(t);
     symmem_group *group = NULL;
     symmem_graph *graph = NULL;
@@ -54,7 +52,8 @@ static void graph_of_signals_keeps_the_link(struct tk *t) {
 }
 
 /* A capture on another stream owes nothing to an earlier one that used the same channel. */
-static void captures_take_turns_on_a_channel(struct tk *t) {
+TK_TEST(order, captures_take_turns_on_a_channel, "SM-STREAM-08,SM-STREAM-09", .needs = CAPTURE,
+        .max_ranks = 4) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     uint32_t limit_ms = LONG_MS;
     for (int i = 0; i < 4; i++) {
@@ -70,7 +69,8 @@ static void captures_take_turns_on_a_channel(struct tk *t) {
 }
 
 /* Of two waits under way, the first to fail is the one that the handle's status tells of. */
-static void first_failure_is_kept(struct tk *t) {
+TK_TEST(order, first_failure_is_kept, "SM-TIMEOUT-04,SM-TIMEOUT-14", .needs = SYMMEM_CAP_STREAMS,
+        .max_ranks = 4) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *first = tk_stream(t);
     symmem_stream *second = tk_stream(t);
@@ -78,9 +78,9 @@ static void first_failure_is_kept(struct tk *t) {
     int32_t own = info_of(t, handle).rank;
     TK_OK(t, symmem_wait_signal(handle, own, 1, LONG_MS, second));
     TK_OK(t, symmem_wait_signal(handle, own, 0, 50, first));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(first, LONG_MS));
-    TK_STATUS(t, SYMMEM_POISONED, symmem_stream_synchronize(second, LONG_MS));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_handle_status(handle, &record));
+    TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(first, LONG_MS));
+    TK_FAILS(t, POISONED, symmem_stream_synchronize(second, LONG_MS));
+    TK_FAILS(t, TIMEOUT, symmem_handle_status(handle, &record));
     TK_EQ_INT(t, 0, record.channel);
     work_after(t, second);
 }
@@ -98,14 +98,14 @@ static void *hold_channel(void *arg) {
 }
 
 /* A call that waits for another thread's call on its channel has its own limit. */
-static void channels_turn_has_a_limit(struct tk *t) {
+TK_TEST(order, channels_turn_has_a_limit, "SM-TIMEOUT-01,SM-THREAD-02", .ranks = {2, 2}) {
     struct holder holder = {tk_handle(t, 64, tk_world_group(t)), LONG_MS, SYMMEM_OK};
     pthread_t thread;
     if (t->rank == 0) {
         start_until_point(t, &thread, hold_channel, &holder, "wait_signal.begin");
         tk_sleep_ms(tk_limit_ms(t, 150)); /* until the thread has the turn */
         uint64_t start_ms = tk_now_ms();
-        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(holder.handle, 0, 0, 50, NULL));
+        TK_FAILS(t, TIMEOUT, symmem_wait_signal(holder.handle, 0, 0, 50, NULL));
         TK_WITHIN(t, 1000, start_ms);
         tk_share_u64(t, 0, 1);
     }
@@ -122,24 +122,23 @@ static void channels_turn_has_a_limit(struct tk *t) {
 }
 
 /* The first and the last rank share a device, those between them do not if there are enough. */
-static void overlap_of_the_ends(struct tk *t) {
+TK_TEST(order, overlap_of_the_ends, "SM-RDV-09", .ranks = {3, 4}) {
     int32_t devices = 0;
     symmem_handle *handle = NULL;
     TK_REQUIRE_OK(t, symmem_device_count(t->context, &devices));
     TK_REQUIRE(t, devices > 0);
     void *ptr = NULL;
-    TK_REQUIRE_OK(
-        t, symmem_alloc(t->context, 256, t->rank % (t->world_size - 1) % devices, NULL, &ptr));
+    TK_REQUIRE_OK(t, symmem_alloc(t->context, 256, t->rank % (t->last) % devices, NULL, &ptr));
     TK_OK(t, symmem_set_allow_overlapping_devices(t->context, 0));
-    TK_STATUS(t, SYMMEM_OVERLAP,
-              symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &handle));
+    TK_FAILS(t, OVERLAP, symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &handle));
     TK_OK(t, symmem_free(t->context, ptr));
 }
 
 /* One buffer on one group after another: what a destroyed group had is gone, the buffer stays. It
  * is too large to be cut out of something larger, which it would keep from going with the groups.
  */
-static void destroyed_groups_leave_nothing(struct tk *t) {
+TK_TEST(order, destroyed_groups_leave_nothing, "SM-LIFE-05", .max_ranks = 4,
+        .flags = TK_PROCESS_ONLY) {
     void *memory = tk_alloc(t, (size_t)9 << 20);
     struct resources_open descriptors = {0};
     char changed[512];
@@ -161,21 +160,3 @@ static void destroyed_groups_leave_nothing(struct tk *t) {
     TK_CHECK_MSG(t, resources_are_as_many(&descriptors, changed, sizeof(changed)), "%s", changed);
     TK_EQ_INT(t, mappings, resources_shared_mappings());
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("order.null_stream_is_second", null_stream_is_second, "SM-STREAM-05",
-            .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN, .max_ranks = 4),
-    TK_CASE("order.graph_of_signals_keeps_the_link", graph_of_signals_keeps_the_link,
-            "SM-STREAM-11", .needs = CAPTURE, .max_ranks = 4, .flags = TK_PROCESS_ONLY),
-    TK_CASE("order.captures_take_turns_on_a_channel", captures_take_turns_on_a_channel,
-            "SM-STREAM-08,SM-STREAM-09", .needs = CAPTURE, .max_ranks = 4),
-    TK_CASE("order.first_failure_is_kept", first_failure_is_kept, "SM-TIMEOUT-04,SM-TIMEOUT-14",
-            .needs = SYMMEM_CAP_STREAMS, .max_ranks = 4),
-    TK_CASE("order.channels_turn_has_a_limit", channels_turn_has_a_limit,
-            "SM-TIMEOUT-01,SM-THREAD-02", .min_ranks = 2, .max_ranks = 2),
-    TK_CASE("order.overlap_of_the_ends", overlap_of_the_ends, "SM-RDV-09", .min_ranks = 3,
-            .max_ranks = 4),
-    TK_CASE("order.destroyed_groups_leave_nothing", destroyed_groups_leave_nothing, "SM-LIFE-05",
-            .max_ranks = 4, .flags = TK_PROCESS_ONLY),
-};
-TK_SUITE(order, cases);

@@ -44,7 +44,8 @@ static void forms_on_shape(struct tk *t, symmem_group *group, const struct tk_sh
     }
 }
 
-static void one_shot_all_reduce(struct tk *t) {
+TK_PORTED(test_one_shot_all_reduce, "SM-REDUCE-01,SM-REDUCE-02,SM-REDUCE-03,SM-COLL-01",
+          .needs = COLLECTIVES) {
     static const enum reduce_form forms[] = {FORM_ONE_SHOT_OUT, FORM_ONE_SHOT_COPY_OUT,
                                              FORM_ONE_SHOT, FORM_ONE_SHOT_COPY};
     struct some_forms some = {forms, 4};
@@ -52,7 +53,8 @@ static void one_shot_all_reduce(struct tk *t) {
     tk_for_each_group_shape(t, forms_on_shape, &some);
 }
 
-static void two_shot_all_reduce(struct tk *t) {
+TK_PORTED(test_two_shot_all_reduce, "SM-REDUCE-02,SM-REDUCE-06,SM-REDUCE-07,SM-COLL-01",
+          .needs = COLLECTIVES) {
     static const enum reduce_form forms[] = {FORM_TWO_SHOT, FORM_TWO_SHOT_OUT};
     struct some_forms some = {forms, 2};
     TK_REQ(t, "SM-REDUCE-02");
@@ -71,7 +73,6 @@ static void launch_and_compare(struct tk *t, const struct lowered *l, symmem_gra
                                uint32_t generation) {
     enum { COUNT = 1000 };
     struct reduce_data data;
-    struct ops_tensor input, out;
     char got[COUNT * 4];
     symmem_handle_info info = info_of(t, l->handle);
     reduce_data_begin(t, &data, SYMMEM_FLOAT32, SYMMEM_SUM, COUNT, info.world_size, generation);
@@ -79,9 +80,9 @@ static void launch_and_compare(struct tk *t, const struct lowered *l, symmem_gra
         reduce_lay(t, l->out, NULL, sizeof got);
         reduce_lay(t, l->own, data.inputs + (size_t)info.rank * sizeof got, sizeof got);
         if (eager)
-            TK_OK(t, symmem_one_shot_all_reduce_out(
-                         l->handle, ops_flat(&input, l->own, SYMMEM_FLOAT32, COUNT), SYMMEM_SUM,
-                         ops_flat(&out, l->out, SYMMEM_FLOAT32, COUNT), 0, LONG_MS, l->stream));
+            TK_OK(t, symmem_one_shot_all_reduce_out(l->handle, FLAT(l->own, SYMMEM_FLOAT32, COUNT),
+                                                    SYMMEM_SUM, FLAT(l->out, SYMMEM_FLOAT32, COUNT),
+                                                    0, LONG_MS, l->stream));
         else
             TK_OK(t, symmem_graph_launch(graph, l->stream));
         tk_synchronize(t, l->stream);
@@ -91,14 +92,13 @@ static void launch_and_compare(struct tk *t, const struct lowered *l, symmem_gra
     reduce_data_end(&data);
 }
 
-static void lowering_one_shot_all_reduce(struct tk *t) {
+TK_PORTED(test_lowering_one_shot_all_reduce, "SM-REDUCE-15",
+          .needs = COLLECTIVES | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE) {
     enum { COUNT = 1000, BYTES = COUNT * 4 + 2 * REDUCE_MARGIN };
-    struct ops_tensor input, out;
     symmem_alloc_options options;
     struct lowered l = {.stream = tk_stream(t)};
     symmem_graph *graph = NULL;
     void *memory[2];
-    TK_REQ(t, "SM-REDUCE-15");
     for (int i = 0; i < 2; i++) {
         symmem_alloc_options_init(&options);
         options.alloc_id = 71 + (uint64_t)i;
@@ -108,9 +108,9 @@ static void lowering_one_shot_all_reduce(struct tk *t) {
     l.own = ops_own(t, l.handle) + REDUCE_MARGIN;
     l.out = (char *)memory[1] + REDUCE_MARGIN;
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(l.stream));
-    TK_OK(t, symmem_one_shot_all_reduce_out(
-                 l.handle, ops_flat(&input, l.own, SYMMEM_FLOAT32, COUNT), SYMMEM_SUM,
-                 ops_flat(&out, l.out, SYMMEM_FLOAT32, COUNT), 0, LONG_MS, l.stream));
+    TK_OK(t,
+          symmem_one_shot_all_reduce_out(l.handle, FLAT(l.own, SYMMEM_FLOAT32, COUNT), SYMMEM_SUM,
+                                         FLAT(l.out, SYMMEM_FLOAT32, COUNT), 0, LONG_MS, l.stream));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(l.stream, &graph));
     for (uint32_t generation = 1; generation <= 4; generation++)
         launch_and_compare(t, &l, graph, generation);
@@ -122,7 +122,7 @@ static void lowering_one_shot_all_reduce(struct tk *t) {
 /* --- sizes ------------------------------------------------------------------------------------ */
 
 /* Any count with any pair and form: sampled, all forms and pairs with SYMMEM_SUITE_LONG=1. */
-static void every_count(struct tk *t) {
+TK_TEST(reduce, every_count, "SM-REDUCE-02,SM-REDUCE-11", .needs = COLLECTIVES, .timeout_s = 60) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
     int pairs = reduce_pair_count();
     int rounds = tk_suite_is_long() ? pairs * FORM_COUNT : 1;
@@ -142,7 +142,8 @@ static void every_count(struct tk *t) {
 
 /* Sizes at which pieces, shards and vectors do not come out even: a form and pair by turns, every
  * pair and every form with SYMMEM_SUITE_LONG=1. */
-static void odd_counts(struct tk *t) {
+TK_TEST(reduce, odd_counts, "SM-REDUCE-02,SM-REDUCE-11", .needs = COLLECTIVES, .max_ranks = 8,
+        .timeout_s = 600) {
     static const size_t counts[] = {997,   1009,   4099,   16381,         65537,
                                     99991, 100003, 262147, (1 << 20) - 1, (1 << 20) + 1};
     int kinds = (int)(sizeof counts / sizeof counts[0]);
@@ -166,7 +167,8 @@ static void odd_counts(struct tk *t) {
 }
 
 /* Random counts, places, dtypes, ops, forms and groups, one after the other. */
-static void random_sequence(struct tk *t) {
+TK_TEST(reduce, random_sequence, "SM-REDUCE-02,SM-REDUCE-14", .needs = COLLECTIVES,
+        .timeout_s = 60) {
     enum { GROUPS = 4 };
     struct reduce_desk desks[GROUPS] = {{0}};
     int desk_count = 0, rounds = tk_suite_is_long() ? 10000 : 300;
@@ -175,7 +177,7 @@ static void random_sequence(struct tk *t) {
     static const char *const names[GROUPS] = {"first_1", "first_2", "first_3", "all"};
     TK_REQ(t, "SM-REDUCE-14");
     for (int32_t r = 0; r < t->world_size; r++)
-        ranks[r] = t->world_size - 1 - r;
+        ranks[r] = t->last - r;
     for (int g = 0; g < GROUPS && g < t->world_size; g++) {
         int32_t size = g == GROUPS - 1 ? t->world_size : g + 1;
         if (t->rank < t->world_size - size)
@@ -207,7 +209,7 @@ static void random_sequence(struct tk *t) {
 
 /* Two different reductions on one place, the input rewritten between them, one rank late at the
  * first, or after it has arrived there: where nobody waits for what it reads, it reads too late. */
-static void late_rank(struct tk *t) {
+TK_TEST(reduce, late_rank, "SM-REDUCE-14,SM-COLL-01", .needs = COLLECTIVES, .min_ranks = 2) {
     static const enum reduce_form pairs[][2] = {
         {FORM_ONE_SHOT_OUT, FORM_TWO_SHOT},       {FORM_ONE_SHOT_OUT, FORM_ONE_SHOT_OUT},
         {FORM_TWO_SHOT_OUT, FORM_ONE_SHOT_OUT},   {FORM_TWO_SHOT, FORM_ONE_SHOT_OUT},
@@ -239,9 +241,9 @@ static void late_rank(struct tk *t) {
 }
 
 /* On a stream of its own, and on a channel other than the first. */
-static void on_streams(struct tk *t) {
+TK_TEST(reduce, on_streams, "SM-REDUCE-02", .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
+        .max_ranks = 3) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
-    TK_REQ(t, "SM-REDUCE-02");
     desk.stream = tk_stream(t);
     desk.channel = info_of(t, desk.handle).channel_count - 1;
     for (int form = 0; form < FORM_COUNT; form++) {
@@ -256,14 +258,14 @@ static void on_streams(struct tk *t) {
 
 /* Two at a time on one handle, on two streams and channels, which the ranks begin in opposite
  * order: neither waits for the other, nor meets it. */
-static void channels_are_apart(struct tk *t) {
+TK_TEST(reduce, channels_are_apart, "SM-REDUCE-14,SM-COLL-10",
+        .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .ranks = {2, 4}) {
     enum { ROUNDS = 8, BYTES = 2048 };
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 4 * BYTES);
     symmem_stream *streams[2] = {tk_stream(t), tk_stream(t)};
     TK_REQ(t, "SM-REDUCE-14");
     for (uint32_t round = 0; round < ROUNDS; round++) {
         struct reduce_data data[2];
-        struct ops_tensor input, out;
         for (int i = 0; i < 2; i++) {
             size_t place = REDUCE_MARGIN + (size_t)i * BYTES;
             reduce_data_begin(t, &data[i], SYMMEM_FLOAT32, SYMMEM_SUM, 300 + (size_t)i,
@@ -274,12 +276,10 @@ static void channels_are_apart(struct tk *t) {
         for (int k = 0; k < 2; k++) {
             int i = (k + t->rank) % 2;
             size_t place = REDUCE_MARGIN + (size_t)i * BYTES;
-            TK_OK(t,
-                  symmem_one_shot_all_reduce_out(
-                      desk.handle,
-                      ops_flat(&input, desk.own + place, SYMMEM_FLOAT32, data[i].count), SYMMEM_SUM,
-                      ops_flat(&out, desk.out + place, SYMMEM_FLOAT32, data[i].count), i,
-                      desk.limit_ms, streams[i]));
+            TK_OK(t, symmem_one_shot_all_reduce_out(
+                         desk.handle, FLAT(desk.own + place, SYMMEM_FLOAT32, data[i].count),
+                         SYMMEM_SUM, FLAT(desk.out + place, SYMMEM_FLOAT32, data[i].count), i,
+                         desk.limit_ms, streams[i]));
             tk_sleep_ms(1);
         }
         for (int i = 0; i < 2; i++) {
@@ -291,25 +291,3 @@ static void channels_are_apart(struct tk *t) {
         }
     }
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("test_one_shot_all_reduce", one_shot_all_reduce,
-            "SM-REDUCE-01,SM-REDUCE-02,SM-REDUCE-03,SM-COLL-01", .needs = COLLECTIVES),
-    TK_CASE("test_two_shot_all_reduce", two_shot_all_reduce,
-            "SM-REDUCE-02,SM-REDUCE-06,SM-REDUCE-07,SM-COLL-01", .needs = COLLECTIVES),
-    TK_CASE("test_lowering_one_shot_all_reduce", lowering_one_shot_all_reduce, "SM-REDUCE-15",
-            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE),
-    TK_CASE("reduce.every_count", every_count, "SM-REDUCE-02,SM-REDUCE-11", .needs = COLLECTIVES,
-            .timeout_s = 60),
-    TK_CASE("reduce.odd_counts", odd_counts, "SM-REDUCE-02,SM-REDUCE-11", .needs = COLLECTIVES,
-            .max_ranks = 8, .timeout_s = 600),
-    TK_CASE("reduce.random_sequence", random_sequence, "SM-REDUCE-02,SM-REDUCE-14",
-            .needs = COLLECTIVES, .timeout_s = 60),
-    TK_CASE("reduce.late_rank", late_rank, "SM-REDUCE-14,SM-COLL-01", .needs = COLLECTIVES,
-            .min_ranks = 2),
-    TK_CASE("reduce.channels_are_apart", channels_are_apart, "SM-REDUCE-14,SM-COLL-10",
-            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("reduce.on_streams", on_streams, "SM-REDUCE-02",
-            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .max_ranks = 3),
-};
-TK_SUITE(reduce, cases);

@@ -7,8 +7,6 @@
  * test_signal_pad_mapping_disagreement_raises_everywhere and
  * test_signal_pad_creation_disagreement_raises_everywhere are therefore not applicable.
  */
-#include <stdio.h>
-
 #include "sync_help.h"
 
 /* --- pointers --------------------------------------------------------------------------------- */
@@ -37,13 +35,14 @@ static void bytes_on_shape(struct tk *t, symmem_group *group, const struct tk_sh
     }
 }
 
-static void first_and_last_byte(struct tk *t) {
+TK_TEST(rendezvous, first_and_last_byte, "SM-RDV-01,SM-RDV-03", .max_ranks = 8,
+        .flags = TK_PLAIN_MEMORY) {
     size_t middle = 4096 + 13;
     tk_for_each_group_shape(t, bytes_on_shape, &middle);
 }
 
 /* One allocation on three groups at once; each handle reaches the same memory. */
-static void several_groups(struct tk *t) {
+TK_TEST(rendezvous, several_groups_for_one_allocation, "SM-RDV-03,SM-RDV-01", .max_ranks = 64) {
     int32_t n = t->world_size;
     int32_t reversed[128];
     TK_REQUIRE(t, n <= 128);
@@ -140,7 +139,7 @@ static void counting_end(struct tk *t, symmem_store *store) {
     symmem_store_close(store);
 }
 
-static void second_is_local(struct tk *t) {
+TK_TEST(rendezvous, second_is_local, "SM-RDV-02", .max_ranks = 4) {
     struct counting_store *counting = counting_of_rank();
     symmem_store *store = counting_begin(t, counting);
     void *ptr = tk_alloc(t, 1024);
@@ -186,7 +185,7 @@ static uint64_t highest(struct tk *t, int slot) {
 }
 
 /* Groups of two and of all cost each rank the same; a known group costs less than a new one. */
-static void store_writes_are_few(struct tk *t) {
+TK_TEST(rendezvous, store_writes_are_few, "SM-RDV-14", .min_ranks = 3) {
     struct counting_store *counting = counting_of_rank();
     symmem_store *store = counting_begin(t, counting);
     int32_t pair_ranks[2] = {0, 1};
@@ -212,7 +211,7 @@ static void store_writes_are_few(struct tk *t) {
 
 /* PyTorch counts the communicator's all-gathers: one or two without multicast, up to four with.
  * Here each exchange phase is one write of each rank. */
-static void few_exchange_phases(struct tk *t) {
+TK_PORTED(test_rendezvous_via_pg_allgather, "SM-RDV-14,SM-RDV-01", .ranks = {2, 8}) {
     struct counting_store *counting = counting_of_rank();
     symmem_store *store = counting_begin(t, counting);
     tk_on_point(t, "rendezvous.register.after", 0, (struct tk_action){0}); /* to count them */
@@ -241,14 +240,14 @@ static void *alloc_on(struct tk *t, size_t bytes, symmem_group *group) {
     return ptr;
 }
 
-static void default_group_is_used(struct tk *t) {
+TK_TEST(rendezvous, default_group_is_used, "SM-RDV-04", .ranks = {2, 2}) {
     int32_t ranks[2] = {1, 0};
     symmem_handle *handle = NULL;
     symmem_handle *none = NULL;
     void *ptr = alloc_on(t, 256, tk_group(t, "turned", ranks, 2));
     void *bare = tk_alloc(t, 256);
     const char *name = NULL;
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_rendezvous(t->context, bare, NULL, 1000, &none));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_rendezvous(t->context, bare, NULL, 1000, &none));
     TK_CHECK(t, none == NULL);
     TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, NULL, LONG_MS, &handle));
     TK_OK(t, symmem_handle_group_name(handle, &name));
@@ -264,11 +263,12 @@ static void default_group_is_used(struct tk *t) {
 }
 
 /* An ordinary pointer is an error here where PyTorch gives None; the handle outlives the free. */
-static void empty_strided_p2p(struct tk *t) {
+TK_PORTED(test_empty_strided_p2p, "SM-RDV-04,SM-RDV-05,SM-RDV-18,SM-SIGNAL-01,SM-BARRIER-02",
+          .ranks = {2, 4}) {
     float plain[4] = {0};
     symmem_handle *handle = NULL;
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC,
-              symmem_rendezvous(t->context, plain, tk_world_group(t), LONG_MS, &handle));
+    TK_FAILS(t, NOT_SYMMETRIC,
+             symmem_rendezvous(t->context, plain, tk_world_group(t), LONG_MS, &handle));
     TK_CHECK(t, handle == NULL);
     void *ptr = alloc_on(t, 64 * 64 * sizeof(float), tk_world_group(t));
     TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, NULL, LONG_MS, &handle));
@@ -280,7 +280,7 @@ static void empty_strided_p2p(struct tk *t) {
 
 /* --- lifetimes -------------------------------------------------------------------------------- */
 
-static void handle_outlives_group_and_memory(struct tk *t) {
+TK_TEST(rendezvous, handle_outlives_group_and_memory, "SM-RDV-18", .ranks = {2, 4}) {
     int32_t n = t->world_size;
     int32_t ranks[8];
     TK_REQUIRE(t, n <= 8);
@@ -302,40 +302,37 @@ static void handle_outlives_group_and_memory(struct tk *t) {
         ring_signal(t, handle, 1);
         TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     }
-    TK_STATUS(t, SYMMEM_STALE, symmem_handle_reset(handle, 1000));
+    TK_FAILS(t, STALE, symmem_handle_reset(handle, 1000));
 }
 
 /* Freed on every rank, in the group that goes on: the handle's data and signals are as before. */
-static void handle_outlives_the_free(struct tk *t) {
+TK_TEST(rendezvous, handle_outlives_the_free, "SM-RDV-18", .max_ranks = 4) {
     void *ptr = tk_alloc(t, 512);
     symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
-    int32_t next = (t->rank + 1) % t->world_size;
-    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_free(t, ptr);
-    tk_fill(t, handle, next, 0, 512, (uint8_t)(t->rank + 1));
+    tk_fill(t, handle, t->next, 0, 512, (uint8_t)(t->rank + 1));
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
-    tk_expect_bytes(t, handle, t->rank, 0, 512, (uint8_t)(previous + 1));
+    tk_expect_bytes(t, handle, t->rank, 0, 512, (uint8_t)(t->previous + 1));
     ring_signal(t, handle, 1);
     TK_OK(t, symmem_handle_reset(handle, LONG_MS));
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
 }
 
 /* An address that comes back is new memory with a new link, whatever the old one was left with. */
-static void reused_address_is_new(struct tk *t) {
-    int32_t next = (t->rank + 1) % t->world_size;
+TK_TEST(rendezvous, reused_address_is_new, "SM-RDV-19", .ranks = {2, 4}) {
     for (int i = 0; i < 6; i++) {
         void *ptr = tk_alloc(t, 4096);
         symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
         tk_expect_bytes(t, handle, t->rank, 0, 4096, 0);
         tk_out_of_band_barrier(t);
-        tk_fill(t, handle, next, 0, 4096, (uint8_t)(0x60 + i));
+        tk_fill(t, handle, t->next, 0, 4096, (uint8_t)(0x60 + i));
         tk_out_of_band_barrier(t);
         tk_expect_bytes(t, handle, t->rank, 0, 4096, (uint8_t)(0x60 + i));
         check_nothing_pending(t, handle, -1, 0);
         tk_out_of_band_barrier(t);
         TK_OK(t, symmem_handle_reset(handle, LONG_MS));
-        TK_OK(t, symmem_put_signal(handle, next, 0, LONG_MS, NULL)); /* left pending */
+        TK_OK(t, symmem_put_signal(handle, t->next, 0, LONG_MS, NULL)); /* left pending */
         tk_out_of_band_barrier(t);
         tk_free(t, ptr);
         if (i % 2)
@@ -367,11 +364,11 @@ static void *rendezvous_loop(void *arg) {
     return NULL;
 }
 
-static void two_threads_two_groups(struct tk *t) {
+TK_TEST(rendezvous, two_threads_two_groups, "SM-RDV-17", .ranks = {2, 4}) {
     int32_t ranks[8];
     TK_REQUIRE(t, t->world_size <= 8);
     for (int32_t i = 0; i < t->world_size; i++)
-        ranks[i] = t->world_size - 1 - i;
+        ranks[i] = t->last - i;
     struct rendezvous_thread threads[2] = {{t, tk_world_group(t)},
                                            {t, tk_group(t, "second", ranks, t->world_size)}};
     pthread_t id;
@@ -379,28 +376,3 @@ static void two_threads_two_groups(struct tk *t) {
     (void)rendezvous_loop(&threads[0]);
     TK_CHECK(t, !started || pthread_join(id, NULL) == 0);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("rendezvous.first_and_last_byte", first_and_last_byte, "SM-RDV-01,SM-RDV-03",
-            .max_ranks = 8, .flags = TK_PLAIN_MEMORY),
-    TK_CASE("rendezvous.several_groups_for_one_allocation", several_groups, "SM-RDV-03,SM-RDV-01",
-            .max_ranks = 64),
-    TK_CASE("rendezvous.second_is_local", second_is_local, "SM-RDV-02", .max_ranks = 4),
-    TK_CASE("rendezvous.store_writes_are_few", store_writes_are_few, "SM-RDV-14", .min_ranks = 3),
-    TK_CASE("test_rendezvous_via_pg_allgather", few_exchange_phases, "SM-RDV-14,SM-RDV-01",
-            .min_ranks = 2, .max_ranks = 8),
-    TK_CASE("rendezvous.default_group_is_used", default_group_is_used, "SM-RDV-04", .min_ranks = 2,
-            .max_ranks = 2),
-    TK_CASE("test_empty_strided_p2p", empty_strided_p2p,
-            "SM-RDV-04,SM-RDV-05,SM-RDV-18,SM-SIGNAL-01,SM-BARRIER-02", .min_ranks = 2,
-            .max_ranks = 4),
-    TK_CASE("rendezvous.handle_outlives_group_and_memory", handle_outlives_group_and_memory,
-            "SM-RDV-18", .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("rendezvous.handle_outlives_the_free", handle_outlives_the_free, "SM-RDV-18",
-            .max_ranks = 4),
-    TK_CASE("rendezvous.reused_address_is_new", reused_address_is_new, "SM-RDV-19", .min_ranks = 2,
-            .max_ranks = 4),
-    TK_CASE("rendezvous.two_threads_two_groups", two_threads_two_groups, "SM-RDV-17",
-            .min_ranks = 2, .max_ranks = 4),
-};
-TK_SUITE(rendezvous, cases);

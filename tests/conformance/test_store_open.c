@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Opening stores: directories, permissions, custom tables. */
 #include <dirent.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include "counting_store.h"
 #include "kit.h"
@@ -18,7 +13,7 @@
 
 /* --- opening ------------------------------------------------------------------------ */
 
-static void file_store_refuses_paths(struct tk *t) {
+TK_TEST(store_open, file_store_refuses_paths, "SM-STORE-07,SM-ERROR-04", .max_ranks = 1) {
     char path[8192];
     symmem_store *const untouched = (symmem_store *)(void *)t;
     symmem_store *store = untouched;
@@ -28,34 +23,32 @@ static void file_store_refuses_paths(struct tk *t) {
     file = fopen(path, "we");
     TK_REQUIRE(t, file != NULL);
     fclose(file);
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_store_open_file(path, &store));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_store_open_file(path, &store));
     memset(path, 'p', sizeof(path));
     path[0] = '/';
     path[sizeof(path) - 1] = '\0';
-    TK_STATUS(t, SYMMEM_PATH_TOO_LONG, symmem_store_open_file(path, &store));
+    TK_FAILS(t, PATH_TOO_LONG, symmem_store_open_file(path, &store));
     snprintf(path, sizeof(path), "%s/%0300d", t->scratch_dir, 0); /* one component too long */
-    TK_STATUS(t, SYMMEM_PATH_TOO_LONG, symmem_store_open_file(path, &store));
+    TK_FAILS(t, PATH_TOO_LONG, symmem_store_open_file(path, &store));
     TK_EQ_PTR(t, untouched, store);
 }
 
-static void file_store_needs_permission(struct tk *t) {
+TK_TEST(store_open, file_store_needs_permission, "SM-STORE-07", .max_ranks = 1) {
     char path[4096];
     symmem_store *store = NULL;
     struct resources_identity identity;
     symmem_status status;
-    TK_REQ(t, "SM-STORE-07");
     snprintf(path, sizeof(path), "%s/read-only", t->scratch_dir);
     TK_REQUIRE(t, mkdir(path, 0500) == 0);
     TK_REQUIRE(t, resources_become_ordinary(&identity));
     status = symmem_store_open_file(path, &store);
     TK_CHECK(t, resources_become_again(&identity));
-    TK_STATUS(t, SYMMEM_PERMISSION, status);
+    TK_FAILS(t, PERMISSION, status);
     symmem_store_close(status == SYMMEM_OK ? store : NULL);
 }
 
-static void file_store_makes_its_directory(struct tk *t) {
+TK_TEST(store_open, file_store_makes_its_directory, "SM-STORE-07", .max_ranks = 1) {
     static const mode_t masks[] = {0, 022, 077};
-    TK_REQ(t, "SM-STORE-07");
     for (size_t i = 0; i < sizeof(masks) / sizeof(masks[0]); i++) {
         char path[4096];
         struct stat status = {0};
@@ -120,7 +113,7 @@ static bool put_in_place(const char *path, int kind) {
     }
 }
 
-static void file_store_reads_values_only(struct tk *t) {
+TK_TEST(store_open, file_store_reads_values_only, "SM-STORE-09,SM-ERROR-04", .max_ranks = 1) {
     char folder[4096], path[8192], value[64] = "unchanged";
     size_t bytes = 99;
     symmem_store *store = NULL;
@@ -135,8 +128,7 @@ static void file_store_reads_values_only(struct tk *t) {
         if (lstat(path, &status) != 0)
             continue;
         tk_checkpoint(t, "kind %d", kind);
-        TK_STATUS(t, SYMMEM_CORRUPT,
-                  symmem_store_get(store, "odd", value, sizeof(value), &bytes, 0));
+        TK_FAILS(t, CORRUPT, symmem_store_get(store, "odd", value, sizeof(value), &bytes, 0));
         TK_EQ_INT(t, 99, bytes);
         TK_EQ_STR(t, "unchanged", value);
         TK_REQUIRE(t, remove(path) == 0);
@@ -153,7 +145,7 @@ static symmem_status get_claimed(void *self, const char *key, void *value, size_
     return claimed_bytes > SYMMEM_STORE_VALUE_MAX ? SYMMEM_OUT_OF_RANGE : SYMMEM_OK;
 }
 
-static void custom_sizes_are_checked(struct tk *t) {
+TK_TEST(store_open, custom_sizes_are_checked, "SM-STORE-10,SM-ERROR-04", .max_ranks = 1) {
     struct counting_store counting = {0};
     symmem_store_ops ops = counting_store_ops;
     symmem_store *store = NULL;
@@ -163,9 +155,9 @@ static void custom_sizes_are_checked(struct tk *t) {
     ops.get = get_claimed;
     TK_REQUIRE_STATUS(t, SYMMEM_OK, symmem_store_open_custom(&ops, &counting, &store));
     claimed_bytes = sizeof(value) + 1;
-    TK_STATUS(t, SYMMEM_CORRUPT, symmem_store_get(store, "k", value, sizeof(value), &bytes, 10));
+    TK_FAILS(t, CORRUPT, symmem_store_get(store, "k", value, sizeof(value), &bytes, 10));
     claimed_bytes = (size_t)SYMMEM_STORE_VALUE_MAX + 1;
-    TK_STATUS(t, SYMMEM_CORRUPT, symmem_store_get(store, "k", value, sizeof(value), &bytes, 10));
+    TK_FAILS(t, CORRUPT, symmem_store_get(store, "k", value, sizeof(value), &bytes, 10));
     TK_EQ_INT(t, 99, bytes);
     claimed_bytes = sizeof(value);
     TK_OK(t, symmem_store_get(store, "k", value, sizeof(value), &bytes, 10));
@@ -175,20 +167,20 @@ static void custom_sizes_are_checked(struct tk *t) {
 
 /* --- custom tables ------------------------------------------------------------------ */
 
-static void custom_table_is_checked(struct tk *t) {
+TK_TEST(store_open, custom_table_is_checked, "SM-STORE-08,SM-ERROR-04", .max_ranks = 1) {
     struct counting_store counting = {0};
     symmem_store *const untouched = (symmem_store *)(void *)t;
     symmem_store *store = untouched;
     symmem_store_ops ops = counting_store_ops;
     TK_REQ(t, "SM-STORE-08");
     ops.size = sizeof(ops) - 1;
-    TK_STATUS(t, SYMMEM_ABI, symmem_store_open_custom(&ops, &counting, &store));
+    TK_FAILS(t, ABI, symmem_store_open_custom(&ops, &counting, &store));
     ops.size = 0;
-    TK_STATUS(t, SYMMEM_ABI, symmem_store_open_custom(&ops, &counting, &store));
+    TK_FAILS(t, ABI, symmem_store_open_custom(&ops, &counting, &store));
     for (size_t at = offsetof(symmem_store_ops, set); at < sizeof(ops); at += sizeof(ops.set)) {
         ops = counting_store_ops;
         memset((char *)&ops + at, 0, sizeof(ops.set));
-        TK_STATUS(t, SYMMEM_ABI, symmem_store_open_custom(&ops, &counting, &store));
+        TK_FAILS(t, ABI, symmem_store_open_custom(&ops, &counting, &store));
     }
     TK_EQ_PTR(t, untouched, store);
     TK_EQ_INT(t, 0, counting_store_calls(&counting) + atomic_load(&counting.closes));
@@ -198,13 +190,11 @@ static void custom_table_is_checked(struct tk *t) {
         symmem_store_close(store);
 }
 
-static void custom_store_serves_groups(struct tk *t) {
+TK_TEST(store_open, custom_store_serves_groups, "SM-STORE-08", .max_ranks = 8) {
     struct counting_store counting = {.inner = t->store};
     symmem_store *store = NULL;
     symmem_group *group = NULL;
-    int32_t *ranks = calloc((size_t)t->world_size, sizeof(*ranks));
-    TK_REQ(t, "SM-STORE-08");
-    TK_REQUIRE(t, ranks != NULL);
+    int32_t *ranks = tk_scratch(t, (size_t)t->world_size * sizeof(*ranks));
     TK_OK(t, symmem_store_open_custom(&counting_store_ops, &counting, &store));
     TK_OK(t, symmem_group_create(t->context, "custom", NULL, 0, store, &group));
     TK_OK(t, symmem_group_all_gather(group, &t->rank, sizeof(t->rank), ranks, LIMIT_MS));
@@ -217,23 +207,4 @@ static void custom_store_serves_groups(struct tk *t) {
     tk_end_context(t);
     symmem_store_close(store);
     TK_EQ_INT(t, 1, atomic_load(&counting.closes));
-    free(ranks);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("store_open.file_store_refuses_paths", file_store_refuses_paths,
-            "SM-STORE-07,SM-ERROR-04", .max_ranks = 1),
-    TK_CASE("store_open.file_store_needs_permission", file_store_needs_permission, "SM-STORE-07",
-            .max_ranks = 1),
-    TK_CASE("store_open.file_store_makes_its_directory", file_store_makes_its_directory,
-            "SM-STORE-07", .max_ranks = 1),
-    TK_CASE("store_open.file_store_reads_values_only", file_store_reads_values_only,
-            "SM-STORE-09,SM-ERROR-04", .max_ranks = 1),
-    TK_CASE("store_open.custom_sizes_are_checked", custom_sizes_are_checked,
-            "SM-STORE-10,SM-ERROR-04", .max_ranks = 1),
-    TK_CASE("store_open.custom_table_is_checked", custom_table_is_checked,
-            "SM-STORE-08,SM-ERROR-04", .max_ranks = 1),
-    TK_CASE("store_open.custom_store_serves_groups", custom_store_serves_groups, "SM-STORE-08",
-            .max_ranks = 8),
-};
-TK_SUITE(store_open, cases);

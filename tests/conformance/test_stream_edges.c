@@ -15,7 +15,7 @@ static bool await_flag(atomic_int *flag, uint32_t limit_ms) {
 }
 
 /* Nothing is queued behind what runs. */
-static void running_work_is_no_idleness(struct tk *t) {
+TK_TEST(stream, running_work_is_no_idleness, "SM-STREAM-20", .needs = STREAM_FN, .max_ranks = 1) {
     symmem_stream *stream = tk_stream(t);
     struct gate gate = {0};
     bool idle = true;
@@ -60,7 +60,7 @@ static bool synchronize_before_more(struct tk *t, symmem_stream *stream, uint32_
     return back;
 }
 
-static void later_work_is_not_waited_for(struct tk *t) {
+TK_TEST(stream, later_work_is_not_waited_for, "SM-STREAM-21", .needs = STREAM_FN, .max_ranks = 1) {
     symmem_stream *stream = tk_stream(t);
     bool back = false;
     for (uint32_t moment_ms = 5; moment_ms <= 80 && !back; moment_ms *= 4)
@@ -83,7 +83,7 @@ static void *open_afterwards(void *arg) {
     return NULL;
 }
 
-static void free_has_a_limit(struct tk *t) {
+TK_TEST(alloc_stream, free_has_a_limit, "SM-ALLOC-14", .needs = STREAM_FN, .max_ranks = 1) {
     symmem_context_options options = tk_options(t);
     struct opener opener = {.returned = 0};
     symmem_stream *stream;
@@ -96,7 +96,7 @@ static void free_has_a_limit(struct tk *t) {
     stream = tk_stream(t);
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &opener.gate));
     TK_REQUIRE(t, pthread_create(&thread, NULL, open_afterwards, &opener) == 0);
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_free(t->context, memory));
+    TK_FAILS(t, TIMEOUT, symmem_free(t->context, memory));
     atomic_store(&opener.returned, 1);
     TK_CHECK(t, pthread_join(thread, NULL) == 0);
     TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
@@ -138,7 +138,7 @@ static void fork_end(struct tk *t, struct fork *fork) {
     symmem_event_destroy(fork->late);
 }
 
-static void record_after_joining(struct tk *t) {
+TK_TEST(capture, record_after_joining, "SM-STREAM-22", .needs = CAPTURE, .max_ranks = 1) {
     struct fork fork = {0};
     uint32_t value = 0x5151;
     fork_begin(t, &fork);
@@ -152,14 +152,15 @@ static void record_after_joining(struct tk *t) {
     fork_end(t, &fork);
 }
 
-static void failure_beside_the_origin(struct tk *t) {
+TK_TEST(capture, failure_beside_the_origin, "SM-STREAM-15,SM-TIMEOUT-14", .needs = CAPTURE,
+        .max_ranks = 1) {
     struct fork fork = {0};
     fork_begin(t, &fork);
     TK_OK(t, symmem_wait_signal(fork.handle, t->rank, 2, 15, fork.side));
     fork_join(t, &fork);
     TK_REQUIRE_OK(t, symmem_stream_end_capture(fork.origin, &fork.graph));
     TK_OK(t, symmem_graph_launch(fork.graph, fork.origin));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(fork.origin, LONG_MS));
+    TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(fork.origin, LONG_MS));
     TK_EQ_INT(t, 2, last_record().channel);
     TK_OK(t, symmem_stream_synchronize(fork.side, LONG_MS));
     work_after(t, fork.origin);
@@ -181,14 +182,12 @@ static void other_device_refused_for_memory(struct tk *t, symmem_handle *handle,
                        .shape = &words};
     uint8_t data[16] = {0xEE};
     for (int op = 0; op < OP_COUNT; op++)
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                  run_op(handle, (enum signal_op)op, t->rank, 0, 50, stream));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_put(handle, t->rank, 0, data, 16, stream));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_get(handle, t->rank, 0, data, 16, stream));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_copy(t->context, tensor.data, data, 16, stream));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_memset32(t->context, &tensor, 0, 7, 4, stream));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_stream_write_value32(t->context, &tensor, 0, 7, stream));
+        TK_FAILS(t, INVALID_ARGUMENT, run_op(handle, (enum signal_op)op, t->rank, 0, 50, stream));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_put(handle, t->rank, 0, data, 16, stream));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_get(handle, t->rank, 0, data, 16, stream));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_copy(t->context, tensor.data, data, 16, stream));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_memset32(t->context, &tensor, 0, 7, 4, stream));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_stream_write_value32(t->context, &tensor, 0, 7, stream));
     TK_OK(t, symmem_copy(t->context, data, data + 8, 8, stream)); /* of no device */
     TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
     tk_expect_bytes(t, handle, t->rank, 0, 256, 0);
@@ -196,29 +195,29 @@ static void other_device_refused_for_memory(struct tk *t, symmem_handle *handle,
 }
 
 /* A machine with one device has no other one: then this is nothing. */
-static void other_devices_are_refused(struct tk *t) {
+TK_TEST(stream, other_devices_are_refused, "SM-STREAM-24", .needs = SYMMEM_CAP_STREAMS,
+        .max_ranks = 1) {
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     symmem_stream *own = tk_stream(t), *other = NULL;
-    symmem_event *event = NULL;
     int32_t count = 0;
     bool reached = false;
     TK_OK(t, symmem_device_count(t->context, &count));
     if (count < 2)
         return;
     TK_REQUIRE_OK(t, symmem_stream_create(t->context, (own_device(t) + 1) % count, &other));
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
+    symmem_event *event = tk_event(t);
     other_device_refused_for_memory(t, handle, other);
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_event_record(event, other));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_event_record(event, other));
     TK_OK(t, symmem_event_record(event, own));
     TK_OK(t, symmem_stream_wait_event(other, event)); /* any device's may wait */
     TK_OK(t, symmem_stream_synchronize(other, LONG_MS));
     TK_OK(t, symmem_event_query(event, &reached));
     TK_CHECK(t, reached);
-    symmem_event_destroy(event);
     TK_OK(t, symmem_stream_destroy(other));
 }
 
-static void graph_on_another_device_is_refused(struct tk *t) {
+TK_TEST(capture, graph_on_another_device_is_refused, "SM-STREAM-24", .needs = CAPTURE,
+        .max_ranks = 1) {
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     symmem_stream *own = tk_stream(t), *other = NULL;
     symmem_graph *graph = NULL;
@@ -231,7 +230,7 @@ static void graph_on_another_device_is_refused(struct tk *t) {
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(own));
     TK_OK(t, symmem_put(handle, t->rank, 0, &byte, 1, own));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(own, &graph));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_graph_launch(graph, other));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_graph_launch(graph, other));
     tk_expect_bytes(t, handle, t->rank, 0, 256, 0);
     TK_OK(t, symmem_graph_launch(graph, own));
     tk_synchronize(t, own);
@@ -239,22 +238,3 @@ static void graph_on_another_device_is_refused(struct tk *t) {
     TK_OK(t, symmem_graph_destroy(graph));
     TK_OK(t, symmem_stream_destroy(other));
 }
-
-#define EDGE(name_, requirement_, needs_, body_)                                                   \
-    { .name = name_, .requirements = requirement_, .needs = needs_, .max_ranks = 1, .body = body_ }
-
-static const struct tk_case cases[] = {
-    EDGE("stream.running_work_is_no_idleness", "SM-STREAM-20", STREAM_FN,
-         running_work_is_no_idleness),
-    EDGE("stream.later_work_is_not_waited_for", "SM-STREAM-21", STREAM_FN,
-         later_work_is_not_waited_for),
-    EDGE("alloc_stream.free_has_a_limit", "SM-ALLOC-14", STREAM_FN, free_has_a_limit),
-    EDGE("capture.record_after_joining", "SM-STREAM-22", CAPTURE, record_after_joining),
-    EDGE("capture.failure_beside_the_origin", "SM-STREAM-15,SM-TIMEOUT-14", CAPTURE,
-         failure_beside_the_origin),
-    EDGE("stream.other_devices_are_refused", "SM-STREAM-24", SYMMEM_CAP_STREAMS,
-         other_devices_are_refused),
-    EDGE("capture.graph_on_another_device_is_refused", "SM-STREAM-24", CAPTURE,
-         graph_on_another_device_is_refused),
-};
-TK_SUITE(stream_edges, cases);

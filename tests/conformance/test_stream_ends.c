@@ -6,7 +6,7 @@
 #define STREAM_FN (SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN)
 
 static int32_t next_of(const struct tk *t) {
-    return (t->rank + 1) % t->world_size;
+    return t->next;
 }
 
 /* Enqueues on a held stream: data to the next rank, a barrier, and the way back of what came. */
@@ -20,8 +20,7 @@ static void enqueue_exchange(struct tk *t, symmem_handle *handle, symmem_stream 
 
 /* Handle and group, which keeps what its handles had, go while the work is held back; what they
  * needed would be there to have again. */
-static void work_outlives_its_handle(struct tk *t) {
-    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
+TK_TEST(stream, work_outlives_its_handle, "SM-STREAM-23", .needs = STREAM_FN, .max_ranks = 4) {
     symmem_stream *stream = tk_stream(t);
     symmem_handle *handle = NULL;
     symmem_group *group = NULL;
@@ -40,14 +39,14 @@ static void work_outlives_its_handle(struct tk *t) {
     tk_out_of_band_barrier(t);
     gate_open(&gate);
     tk_synchronize(t, stream);
-    TK_EQ_INT(t, 1000 + previous, seen);
+    TK_EQ_INT(t, 1000 + t->previous, seen);
     tk_expect_bytes(t, fresh, t->rank, 0, 4096, 0);
     TK_OK(t, symmem_barrier(fresh, 0, LONG_MS, NULL));
     TK_OK(t, symmem_free(t->context, ptr));
 }
 
 /* Destroying waits for a while and then gives up: what is enqueued runs nevertheless. */
-static void destroyed_in_vain(struct tk *t) {
+TK_TEST(stream, destroyed_in_vain, "SM-STREAM-17,SM-LIFE-09", .needs = STREAM_FN, .max_ranks = 1) {
     symmem_context_options options = tk_options(t);
     symmem_context *context = NULL;
     symmem_stream *stream = NULL;
@@ -61,7 +60,7 @@ static void destroyed_in_vain(struct tk *t) {
     TK_REQUIRE_OK(t, symmem_stream_create(context, -1, &stream));
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
     TK_OK(t, symmem_stream_host_fn(stream, step_fn, &step));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
+    TK_FAILS(t, TIMEOUT, symmem_stream_destroy(stream));
     gate_open(&gate);
     while (steps_done(&log) == 0 && tk_now_ms() < end_ms)
         tk_sleep_ms(1);
@@ -157,7 +156,8 @@ static void expect_rest(struct tk *t, struct rest *rest) {
 }
 
 /* Whoever gives up a stream may go on to give up the context, and its work runs all the same. */
-static void work_outlives_its_context(struct tk *t) {
+TK_TEST(stream, work_outlives_its_context, "SM-LIFE-13,SM-STREAM-17", .needs = STREAM_FN,
+        .max_ranks = 1) {
     symmem_stream *stream = NULL;
     struct rest rest = {.log = {0}};
     void *ptr = NULL;
@@ -166,14 +166,15 @@ static void work_outlives_its_context(struct tk *t) {
     TK_REQUIRE_OK(t, symmem_alloc(context, 4096, -1, NULL, &ptr));
     TK_REQUIRE_OK(t, symmem_stream_create(context, -1, &stream));
     enqueue_rest(t, context, ptr, stream, &rest);
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
+    TK_FAILS(t, TIMEOUT, symmem_stream_destroy(stream));
     symmem_context_free(context);
     expect_rest(t, &rest);
     await_threads(t, threads);
 }
 
 /* Host functions and events alone: nothing of the context is in them. */
-static void host_functions_outlive_their_context(struct tk *t) {
+TK_TEST(stream, host_functions_outlive_their_context, "SM-LIFE-13,SM-STREAM-17", .needs = STREAM_FN,
+        .max_ranks = 1) {
     symmem_stream *stream = NULL;
     struct gate gate = {0};
     struct step_log log = {0};
@@ -183,7 +184,7 @@ static void host_functions_outlive_their_context(struct tk *t) {
     TK_REQUIRE_OK(t, symmem_stream_create(context, -1, &stream));
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
     TK_OK(t, symmem_stream_host_fn(stream, step_fn, &step));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
+    TK_FAILS(t, TIMEOUT, symmem_stream_destroy(stream));
     symmem_context_free(context);
     TK_CHECK_MSG(t, steps_done(&log) == 0 && !gate.timed_out,
                  "the context's end, and with it the backend's close, waited for a host function "
@@ -212,7 +213,8 @@ static void capture_rest(struct tk *t, symmem_context *context, void *ptr, symme
 }
 
 /* As work of a stream; and the graph itself is given up before the context and freed after it. */
-static void launch_outlives_its_context(struct tk *t) {
+TK_TEST(stream, launch_outlives_its_context, "SM-LIFE-13,SM-STREAM-17",
+        .needs = STREAM_FN | SYMMEM_CAP_CAPTURE, .max_ranks = 1) {
     symmem_stream *stream = NULL;
     symmem_graph *graph = NULL;
     struct rest rest = {.log = {0}};
@@ -223,24 +225,10 @@ static void launch_outlives_its_context(struct tk *t) {
     TK_REQUIRE_OK(t, symmem_stream_create(context, -1, &stream));
     capture_rest(t, context, ptr, stream, &rest, &graph);
     TK_OK(t, symmem_graph_launch(graph, stream));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_graph_destroy(graph));
+    TK_FAILS(t, TIMEOUT, symmem_stream_destroy(stream));
+    TK_FAILS(t, TIMEOUT, symmem_graph_destroy(graph));
     symmem_context_free(context);
     TK_OK(t, symmem_graph_destroy(graph));
     expect_rest(t, &rest);
     await_threads(t, threads);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("stream.work_outlives_its_handle", work_outlives_its_handle, "SM-STREAM-23",
-            .needs = STREAM_FN, .max_ranks = 4),
-    TK_CASE("stream.destroyed_in_vain", destroyed_in_vain, "SM-STREAM-17,SM-LIFE-09",
-            .needs = STREAM_FN, .max_ranks = 1),
-    TK_CASE("stream.work_outlives_its_context", work_outlives_its_context,
-            "SM-LIFE-13,SM-STREAM-17", .needs = STREAM_FN, .max_ranks = 1),
-    TK_CASE("stream.host_functions_outlive_their_context", host_functions_outlive_their_context,
-            "SM-LIFE-13,SM-STREAM-17", .needs = STREAM_FN, .max_ranks = 1),
-    TK_CASE("stream.launch_outlives_its_context", launch_outlives_its_context,
-            "SM-LIFE-13,SM-STREAM-17", .needs = STREAM_FN | SYMMEM_CAP_CAPTURE, .max_ranks = 1),
-};
-TK_SUITE(stream_ends, cases);

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Several threads of one rank. */
-#include <pthread.h>
-#include <stdatomic.h>
-
 #include "kit.h"
 
 #define LIMIT_MS 15000u
@@ -53,9 +50,8 @@ static void *allocate_in_thread(void *arg) {
     return NULL;
 }
 
-static void allocations_in_threads(struct tk *t) {
+TK_TEST(thread, allocations_in_threads, "SM-THREAD-01", .max_ranks = 2) {
     struct worker workers[THREADS];
-    TK_REQ(t, "SM-THREAD-01");
     for (int i = 0; i < THREADS; i++)
         workers[i] = (struct worker){.t = t, .number = i, .rounds = 25};
     run(t, allocate_in_thread, workers, THREADS);
@@ -67,8 +63,8 @@ static void allocations_in_threads(struct tk *t) {
 static void *operate_in_thread(void *arg) {
     struct worker *own = arg;
     struct tk *t = own->t;
-    const int32_t right = (t->rank + 1) % t->world_size;
-    const int32_t left = (t->rank + t->world_size - 1) % t->world_size;
+    const int32_t right = t->next;
+    const int32_t left = t->previous;
     const size_t place = (size_t)own->number * 64;
     for (int32_t round = 0; round < own->rounds; round++) {
         uint32_t mine = (uint32_t)(t->rank * 1000 + own->number * 100 + round), found = 0;
@@ -82,18 +78,16 @@ static void *operate_in_thread(void *arg) {
     return NULL;
 }
 
-static void channels_in_threads(struct tk *t) {
+TK_TEST(thread, channels_in_threads, "SM-THREAD-01", .max_ranks = 3) {
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
     struct worker workers[THREADS];
-    TK_REQ(t, "SM-THREAD-01");
     for (int i = 0; i < THREADS; i++)
         workers[i] = (struct worker){.t = t, .handle = handle, .number = i, .rounds = 15};
     run(t, operate_in_thread, workers, THREADS);
 }
 
-static void handles_in_threads(struct tk *t) {
+TK_TEST(thread, handles_in_threads, "SM-THREAD-01", .max_ranks = 3) {
     struct worker workers[THREADS];
-    TK_REQ(t, "SM-THREAD-01");
     for (int i = 0; i < THREADS; i++)
         workers[i] = (struct worker){.t = t,
                                      .handle = tk_handle(t, BYTES, tk_world_group(t)),
@@ -123,10 +117,9 @@ static void *signal_in_thread(void *arg) {
     return NULL;
 }
 
-static void one_channel_in_turn(struct tk *t) {
+TK_TEST(thread, one_channel_in_turn, "SM-THREAD-02", .max_ranks = 3) {
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
     struct worker workers[THREADS];
-    TK_REQ(t, "SM-THREAD-02");
     for (int i = 0; i < THREADS; i++)
         workers[i] = (struct worker){.t = t, .handle = handle, .number = i, .rounds = 10};
     run(t, barrier_in_thread, workers, THREADS);
@@ -134,16 +127,15 @@ static void one_channel_in_turn(struct tk *t) {
 }
 
 /* As many waits as puts, from several threads at both ends: no signal is lost or taken twice. */
-static void signals_of_one_channel(struct tk *t) {
+TK_TEST(thread, signals_of_one_channel, "SM-THREAD-02", .ranks = {2, 2}) {
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
     struct worker workers[THREADS];
-    TK_REQ(t, "SM-THREAD-02");
     for (int i = 0; i < THREADS; i++)
         workers[i] = (struct worker){.t = t, .handle = handle, .number = i, .rounds = 10};
     run(t, signal_in_thread, workers, THREADS);
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
     if (t->rank == 1)
-        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(handle, 0, 2, 40, NULL));
+        TK_FAILS(t, TIMEOUT, symmem_wait_signal(handle, 0, 2, 40, NULL));
     tk_out_of_band_barrier(t);
 }
 
@@ -159,10 +151,9 @@ static void *wait_in_thread(void *arg) {
     return NULL;
 }
 
-static void each_wait_ends_with_its_signal(struct tk *t) {
+TK_TEST(thread, each_wait_ends_with_its_signal, "SM-THREAD-03", .ranks = {2, 2}) {
     static const int orders[3][THREADS] = {{3, 2, 1, 0}, {0, 1, 2, 3}, {2, 0, 3, 1}};
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
-    TK_REQ(t, "SM-THREAD-03");
     for (int i = 0; i < 3; i++) {
         struct worker workers[THREADS];
         atomic_int served = 0;
@@ -188,14 +179,13 @@ static void *wait_long_in_thread(void *arg) {
     return NULL;
 }
 
-static void waiting_holds_nothing_up(struct tk *t) {
+TK_TEST(thread, waiting_holds_nothing_up, "SM-THREAD-01", .ranks = {2, 2}) {
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
     symmem_handle *other = tk_handle(t, BYTES, tk_world_group(t));
     atomic_int ended = 0;
     struct worker waiter = {.t = t, .handle = handle, .served = &ended};
     pthread_t thread;
     bool started = false;
-    TK_REQ(t, "SM-THREAD-01");
     if (t->rank == 1) {
         struct worker allocating = {.t = t, .rounds = 5};
         started = TK_CHECK(t, pthread_create(&thread, NULL, wait_long_in_thread, &waiter) == 0);
@@ -236,7 +226,7 @@ static void *look_and_release(void *arg) {
 
 /* Two threads hold one handle, or one link with a handle for each. Whoever is last takes it down,
  * after all that the other did. */
-static void last_release_comes_last(struct tk *t) {
+TK_TEST(thread, last_release_comes_last, "SM-HANDLE-12,SM-THREAD-01", .max_ranks = 2) {
     TK_REQ(t, "SM-HANDLE-12");
     for (int round = 0; round < 10; round++) {
         void *memory = tk_alloc(t, 64);
@@ -258,20 +248,3 @@ static void last_release_comes_last(struct tk *t) {
         TK_EQ_INT(t, SYMMEM_OK, others.status);
     }
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("thread.last_release_comes_last", last_release_comes_last, "SM-HANDLE-12,SM-THREAD-01",
-            .max_ranks = 2),
-    TK_CASE("thread.allocations_in_threads", allocations_in_threads, "SM-THREAD-01",
-            .max_ranks = 2),
-    TK_CASE("thread.channels_in_threads", channels_in_threads, "SM-THREAD-01", .max_ranks = 3),
-    TK_CASE("thread.handles_in_threads", handles_in_threads, "SM-THREAD-01", .max_ranks = 3),
-    TK_CASE("thread.waiting_holds_nothing_up", waiting_holds_nothing_up, "SM-THREAD-01",
-            .min_ranks = 2, .max_ranks = 2),
-    TK_CASE("thread.one_channel_in_turn", one_channel_in_turn, "SM-THREAD-02", .max_ranks = 3),
-    TK_CASE("thread.signals_of_one_channel", signals_of_one_channel, "SM-THREAD-02", .min_ranks = 2,
-            .max_ranks = 2),
-    TK_CASE("thread.each_wait_ends_with_its_signal", each_wait_ends_with_its_signal, "SM-THREAD-03",
-            .min_ranks = 2, .max_ranks = 2),
-};
-TK_SUITE(thread, cases);

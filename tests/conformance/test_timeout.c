@@ -10,7 +10,7 @@ static void expire(struct tk *t, symmem_handle *handle, enum signal_op op, int32
                    int32_t channel, uint32_t limit_ms) {
     make_unsatisfied(t, handle, op, peer, channel);
     uint64_t begin_ms = tk_now_ms();
-    TK_STATUS(t, SYMMEM_TIMEOUT, run_op(handle, op, peer, channel, limit_ms, NULL));
+    TK_FAILS(t, TIMEOUT, run_op(handle, op, peer, channel, limit_ms, NULL));
     uint64_t took_ms = tk_now_ms() - begin_ms;
     TK_WITHIN(t, limit_ms + allowed_excess_ms(limit_ms), begin_ms);
     TK_CHECK_MSG(t, took_ms + 2 >= limit_ms, "%s ended after %llu of %u ms", op_name(op),
@@ -51,15 +51,17 @@ static void op_times_out(struct tk *t, enum signal_op op) {
     work_after(t, NULL);
 }
 
-static void barrier_timeout(struct tk *t) {
+TK_PORTED(test_barrier_timeout, "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-14", .ranks = {2, 4}) {
     op_times_out(t, OP_BARRIER);
 }
 
-static void put_signal_timeout(struct tk *t) {
+TK_PORTED(test_put_signal_timeout, "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-SIGNAL-02,SM-TIMEOUT-14",
+          .ranks = {2, 4}) {
     op_times_out(t, OP_PUT);
 }
 
-static void wait_signal_timeout(struct tk *t) {
+TK_PORTED(test_wait_signal_timeout, "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-SIGNAL-01,SM-TIMEOUT-14",
+          .ranks = {2, 4}) {
     op_times_out(t, OP_WAIT);
 }
 
@@ -78,7 +80,7 @@ static void *expire_in_thread(void *arg) {
 }
 
 /* All three at once, each on a block of its own. */
-static void limit_of_one_second(struct tk *t) {
+TK_TEST(timeout, limit_of_one_second, "SM-TIMEOUT-01,SM-TIMEOUT-14", .ranks = {2, 2}) {
     struct timed_thread threads[OP_COUNT];
     pthread_t ids[OP_COUNT];
     for (int i = 0; i < OP_COUNT; i++)
@@ -131,12 +133,13 @@ static void check_without(struct tk *t, const bool *absent) {
     tk_release(t, handle);
 }
 
-static void missing_ranks_are_named(struct tk *t) {
+TK_TEST(timeout, missing_ranks_are_named, "SM-TIMEOUT-02,SM-BARRIER-01,SM-TIMEOUT-14",
+        .min_ranks = 2, .timeout_s = 60) {
     bool absent[SYMMEM_MAX_WORLD_SIZE];
     bool small = t->world_size <= 5;
     for (int32_t r = 0; r < (small ? t->world_size : 1); r++) {
         memset(absent, 0, sizeof(absent));
-        absent[small ? r : t->world_size - 1] = true;
+        absent[small ? r : t->last] = true;
         check_without(t, absent);
         if (t->world_size < 3)
             continue;
@@ -157,7 +160,7 @@ static void missing_on_shape(struct tk *t, symmem_group *group, const struct tk_
         tk_group_barrier(t, group);
         if (shape->rank % 2 == 0 && (peer % 2 == 1 || peer == shape->rank)) {
             /* the peer stays out, for a poisoned one would be met with POISONED */
-            TK_STATUS(t, SYMMEM_TIMEOUT, run_op(handle, op, peer, 2, 30, NULL));
+            TK_FAILS(t, TIMEOUT, run_op(handle, op, peer, 2, 30, NULL));
             symmem_error_record record = last_record();
             check_missing_one(t, &record, peer, shape->count);
             TK_EQ_INT(t, peer, record.failed_rank);
@@ -168,7 +171,7 @@ static void missing_on_shape(struct tk *t, symmem_group *group, const struct tk_
     }
 }
 
-static void missing_ranks_are_group_ranks(struct tk *t) {
+TK_TEST(timeout, missing_ranks_are_group_ranks, "SM-TIMEOUT-02,SM-TIMEOUT-14", .max_ranks = 5) {
     tk_for_each_group_shape(t, missing_on_shape, NULL);
     work_after(t, NULL);
 }
@@ -181,7 +184,7 @@ static void late_and_absent(struct tk *t, int32_t late, int32_t absent, uint32_t
     if (t->rank == late)
         tk_sleep_ms(limit_ms * 9 / 10);
     if (t->rank == 0) {
-        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_barrier(handle, 0, limit_ms, NULL));
+        TK_FAILS(t, TIMEOUT, symmem_barrier(handle, 0, limit_ms, NULL));
         TK_WITHIN(t, limit_ms + 250, begin_ms);
     } else if (t->rank != absent) {
         TK_STATUS_EITHER(t, SYMMEM_TIMEOUT, SYMMEM_POISONED,
@@ -193,7 +196,7 @@ static void late_and_absent(struct tk *t, int32_t late, int32_t absent, uint32_t
 
 /* The limit is that of the barrier, not of each peer in turn. The later the machine is the longer
  * it is, so that a second one is still told from lateness. */
-static void one_limit_for_all_peers(struct tk *t) {
+TK_TEST(timeout, one_limit_for_all_peers, "SM-TIMEOUT-01,SM-TIMEOUT-14", .ranks = {3, 4}) {
     const uint32_t limit_ms = 400 + 4 * tk_limit_ms(t, 0);
     for (int32_t absent = 1; absent < 3; absent++)
         late_and_absent(t, 3 - absent, absent, limit_ms);
@@ -202,20 +205,18 @@ static void one_limit_for_all_peers(struct tk *t) {
 
 /* --- no false expiry -------------------------------------------------------------------------- */
 
-static void satisfied_operations_need_no_time(struct tk *t) {
+TK_TEST(timeout, satisfied_operations_need_no_time, "SM-TIMEOUT-03", .max_ranks = 8) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
-    int32_t next = (t->rank + 1) % t->world_size;
-    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
     for (int32_t channel = 0; channel < 4; channel++)
-        TK_OK(t, symmem_put_signal(handle, next, channel, 1, NULL));
+        TK_OK(t, symmem_put_signal(handle, t->next, channel, 1, NULL));
     tk_out_of_band_barrier(t);
     for (int32_t channel = 0; channel < 4; channel++)
-        TK_OK(t, symmem_wait_signal(handle, previous, channel, 1, NULL));
+        TK_OK(t, symmem_wait_signal(handle, t->previous, channel, 1, NULL));
 }
 
 /* The last one to come to a barrier, with 1 ms. That the others are inside is all but certain when
  * they have had some time. */
-static void last_arrival_needs_no_time(struct tk *t) {
+TK_TEST(timeout, last_arrival_needs_no_time, "SM-TIMEOUT-03,SM-TIMEOUT-14", .ranks = {2, 2}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     if (t->rank == 0) {
         (void)await_shared(t, 1, 0, 1);
@@ -232,7 +233,7 @@ static void last_arrival_needs_no_time(struct tk *t) {
 }
 
 /* Peers that come after 100 ms of a limit of many seconds. */
-static void late_peers_are_served(struct tk *t) {
+TK_TEST(timeout, late_peers_are_served, "SM-TIMEOUT-03", .ranks = {2, 2}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     uint32_t limit_ms = LONG_MS;
     if (t->rank == 0) {
@@ -252,7 +253,7 @@ static void late_peers_are_served(struct tk *t) {
 }
 
 /* No limit: the peer comes after 300 ms. */
-static void zero_is_no_limit(struct tk *t) {
+TK_TEST(timeout, zero_is_no_limit, "SM-TIMEOUT-03", .ranks = {2, 2}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     if (t->rank == 0) {
         TK_OK(t, symmem_wait_signal(handle, 1, 0, 0, NULL));
@@ -264,7 +265,7 @@ static void zero_is_no_limit(struct tk *t) {
     }
 }
 
-static void default_limit_is_the_contexts(struct tk *t) {
+TK_TEST(timeout, default_limit_is_the_contexts, "SM-TIMEOUT-11,SM-TIMEOUT-14", .ranks = {2, 2}) {
     symmem_context_options options = tk_options(t);
     options.default_timeout_ms = 5000;
     tk_reinit(t, &options);
@@ -281,8 +282,8 @@ static void default_limit_is_the_contexts(struct tk *t) {
         if (t->rank == 0) {
             make_unsatisfied(t, handle, (enum signal_op)op, 1, 0);
             uint64_t begin_ms = tk_now_ms();
-            TK_STATUS(t, SYMMEM_TIMEOUT,
-                      run_op(handle, (enum signal_op)op, 1, 0, SYMMEM_TIMEOUT_DEFAULT, NULL));
+            TK_FAILS(t, TIMEOUT,
+                     run_op(handle, (enum signal_op)op, 1, 0, SYMMEM_TIMEOUT_DEFAULT, NULL));
             uint64_t took_ms = tk_now_ms() - begin_ms;
             TK_AT_LEAST(t, 60, took_ms + 2);
             TK_TOOK(t, 4000, begin_ms, begin_ms + took_ms);
@@ -292,33 +293,3 @@ static void default_limit_is_the_contexts(struct tk *t) {
     }
     work_after(t, NULL);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("test_barrier_timeout", barrier_timeout, "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-14",
-            .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("test_put_signal_timeout", put_signal_timeout,
-            "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-SIGNAL-02,SM-TIMEOUT-14", .min_ranks = 2,
-            .max_ranks = 4),
-    TK_CASE("test_wait_signal_timeout", wait_signal_timeout,
-            "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-SIGNAL-01,SM-TIMEOUT-14", .min_ranks = 2,
-            .max_ranks = 4),
-    TK_CASE("timeout.limit_of_one_second", limit_of_one_second, "SM-TIMEOUT-01,SM-TIMEOUT-14",
-            .min_ranks = 2, .max_ranks = 2),
-    TK_CASE("timeout.missing_ranks_are_named", missing_ranks_are_named,
-            "SM-TIMEOUT-02,SM-BARRIER-01,SM-TIMEOUT-14", .min_ranks = 2, .timeout_s = 60),
-    TK_CASE("timeout.one_limit_for_all_peers", one_limit_for_all_peers,
-            "SM-TIMEOUT-01,SM-TIMEOUT-14", .min_ranks = 3, .max_ranks = 4),
-    TK_CASE("timeout.missing_ranks_are_group_ranks", missing_ranks_are_group_ranks,
-            "SM-TIMEOUT-02,SM-TIMEOUT-14", .max_ranks = 5),
-    TK_CASE("timeout.satisfied_operations_need_no_time", satisfied_operations_need_no_time,
-            "SM-TIMEOUT-03", .max_ranks = 8),
-    TK_CASE("timeout.last_arrival_needs_no_time", last_arrival_needs_no_time,
-            "SM-TIMEOUT-03,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 2),
-    TK_CASE("timeout.late_peers_are_served", late_peers_are_served, "SM-TIMEOUT-03", .min_ranks = 2,
-            .max_ranks = 2),
-    TK_CASE("timeout.zero_is_no_limit", zero_is_no_limit, "SM-TIMEOUT-03", .min_ranks = 2,
-            .max_ranks = 2),
-    TK_CASE("timeout.default_limit_is_the_contexts", default_limit_is_the_contexts,
-            "SM-TIMEOUT-11,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 2),
-};
-TK_SUITE(timeout, cases);

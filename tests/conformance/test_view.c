@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Views of buffers and signal pads. */
-#include <string.h>
-
 #include "kit.h"
 
 #define LIMIT_MS 10000u
@@ -62,9 +60,9 @@ static void expect_tensor(struct tk *t, DLManagedTensor *managed, const struct f
 
 /* --- place and shape -------------------------------------------------------------------------- */
 
-static void buffers_of_every_type(struct tk *t) {
+TK_TEST(view, buffers_of_every_type, "SM-VIEW-01", .needs = SYMMEM_CAP_DIRECT_ACCESS,
+        .max_ranks = 4) {
     struct facts facts = world(t);
-    TK_REQ(t, "SM-VIEW-01");
     TK_EQ_INT(t, DTYPES, SYMMEM_DTYPE_COUNT);
     for (int i = 0; i < DTYPES; i++) {
         const size_t element = symmem_dtype_size(dtypes[i].dtype);
@@ -79,18 +77,19 @@ static void buffers_of_every_type(struct tk *t) {
     }
 }
 
-static void dimensions(struct tk *t) {
+TK_TEST(view, dimensions, "SM-VIEW-01,SM-ERROR-04", .needs = SYMMEM_CAP_DIRECT_ACCESS,
+        .max_ranks = 2) {
     static const int64_t ones[9] = {1, 1, 1, 2, 1, 1, 1, 1, 1};
     struct facts facts = world(t);
     DLManagedTensor *const untouched = (DLManagedTensor *)(void *)t;
     DLManagedTensor *view = untouched;
     TK_REQ(t, "SM-VIEW-01");
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_get_buffer(facts.handle, 0, 9, ones, SYMMEM_UINT8, 0, &view));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_get_buffer(facts.handle, 0, -1, ones, SYMMEM_UINT8, 0, &view));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_get_buffer(facts.handle, 0, 1, NULL, SYMMEM_UINT8, 0, &view));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_get_buffer(facts.handle, 0, 9, ones, SYMMEM_UINT8, 0, &view));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_get_buffer(facts.handle, 0, -1, ones, SYMMEM_UINT8, 0, &view));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_get_buffer(facts.handle, 0, 1, NULL, SYMMEM_UINT8, 0, &view));
     TK_EQ_PTR(t, untouched, view);
     for (int32_t ndim = 0; ndim <= 8; ndim++) {
         TK_REQUIRE_OK(t, symmem_get_buffer(facts.handle, 0, ndim, ones, SYMMEM_INT16, 2, &view));
@@ -118,12 +117,13 @@ static void place_in_shape(struct tk *t, symmem_group *group, const struct tk_sh
     TK_OK(t, symmem_barrier(facts.handle, 0, LIMIT_MS, NULL));
 }
 
-static void peers_of_every_group(struct tk *t) {
-    TK_REQ(t, "SM-VIEW-01");
+TK_TEST(view, peers_of_every_group, "SM-VIEW-01", .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 8,
+        .flags = TK_PLAIN_MEMORY) {
     tk_for_each_group_shape(t, place_in_shape, NULL);
 }
 
-static void remote_tensors_begin_at_the_offset(struct tk *t) {
+TK_TEST(view, remote_tensors_begin_at_the_offset, "SM-VIEW-02,SM-HANDLE-05",
+        .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 4) {
     char *memory = tk_alloc(t, BYTES);
     TK_REQ(t, "SM-VIEW-02");
     for (size_t offset = 0; offset < BYTES; offset += 1024) {
@@ -138,8 +138,8 @@ static void remote_tensors_begin_at_the_offset(struct tk *t) {
             TK_REQUIRE_OK(
                 t, symmem_get_buffer(facts.handle, rank, 1, &rest, SYMMEM_FLOAT32, 3, &view));
             expect_tensor(t, view, &facts, 1, &rest, 10, (char *)facts.buffers[rank] + 12);
-            TK_STATUS(
-                t, SYMMEM_OUT_OF_RANGE,
+            TK_FAILS(
+                t, OUT_OF_RANGE,
                 symmem_get_remote_tensor(facts.handle, rank, 1, &beyond, SYMMEM_FLOAT32, 3, &view));
         }
     }
@@ -161,7 +161,8 @@ static void refuse(struct tk *t, view_fn view, struct facts *facts, symmem_statu
     TK_EQ_PTR(t, untouched, tensor);
 }
 
-static void ends_and_overflows(struct tk *t) {
+TK_TEST(view, ends_and_overflows, "SM-VIEW-03,SM-ERROR-04", .needs = SYMMEM_CAP_DIRECT_ACCESS,
+        .max_ranks = 2, .flags = TK_PLAIN_MEMORY) {
     struct facts facts = world(t);
     TK_REQ(t, "SM-VIEW-03");
     for (int v = 0; v < 3; v++) {
@@ -196,7 +197,8 @@ static void ends_and_overflows(struct tk *t) {
     }
 }
 
-static void ranks_and_types(struct tk *t) {
+TK_TEST(view, ranks_and_types, "SM-VIEW-04,SM-ERROR-04", .needs = SYMMEM_CAP_DIRECT_ACCESS,
+        .max_ranks = 4) {
     struct facts facts = world(t);
     const int64_t one = 1;
     const int32_t ranks[] = {-1, facts.info.world_size, INT32_MAX, INT32_MIN};
@@ -206,18 +208,18 @@ static void ranks_and_types(struct tk *t) {
     TK_REQ(t, "SM-VIEW-04");
     for (int v = 0; v < 3; v++) {
         for (int i = 0; i < 4; i++)
-            TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-                      views[v](facts.handle, ranks[i], 1, &one, SYMMEM_UINT8, 0, &tensor));
+            TK_FAILS(t, OUT_OF_RANGE,
+                     views[v](facts.handle, ranks[i], 1, &one, SYMMEM_UINT8, 0, &tensor));
         for (int i = 0; i < 3; i++)
-            TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                      views[v](facts.handle, 0, 1, &one, (symmem_dtype)unknown[i], 0, &tensor));
+            TK_FAILS(t, INVALID_ARGUMENT,
+                     views[v](facts.handle, 0, 1, &one, (symmem_dtype)unknown[i], 0, &tensor));
     }
     TK_EQ_PTR(t, untouched, tensor);
 }
 
-static void addresses_are_aligned(struct tk *t) {
+TK_TEST(view, addresses_are_aligned, "SM-VIEW-05", .needs = SYMMEM_CAP_DIRECT_ACCESS,
+        .max_ranks = 2) {
     char *memory = tk_alloc(t, BYTES);
-    TK_REQ(t, "SM-VIEW-05");
     for (size_t offset = 1; offset <= 8; offset++) {
         struct facts facts = facts_of(t, tk_rendezvous(t, memory + offset, tk_world_group(t)));
         for (int i = 0; i < DTYPES; i++) {
@@ -236,22 +238,22 @@ static void addresses_are_aligned(struct tk *t) {
 
 /* --- signal pads ------------------------------------------------------------------------------ */
 
-static void get_signal_pad(struct tk *t) {
+TK_PORTED(test_get_signal_pad, "SM-VIEW-06,SM-HANDLE-09", .needs = SYMMEM_CAP_DIRECT_ACCESS,
+          .max_ranks = 8, .flags = TK_WRITES_PADS) {
     struct facts facts = facts_of(t, tk_handle(t, 4, tk_world_group(t)));
     const int64_t square[] = {8, 8};
-    const int32_t peer = (t->rank + 1) % t->world_size;
     const int64_t words = (int64_t)facts.info.signal_pad_size / 4;
     DLManagedTensor *pad = NULL;
     TK_REQ(t, "SM-VIEW-06");
     for (int i = 0; i < DTYPES; i++) {
         const int64_t entries = (int64_t)facts.info.signal_pad_size / (dtypes[i].bits / 8);
-        TK_REQUIRE_OK(t,
-                      symmem_get_signal_pad(facts.handle, peer, 0, NULL, dtypes[i].dtype, 0, &pad));
-        expect_tensor(t, pad, &facts, 1, &entries, i, facts.pads[peer]);
         TK_REQUIRE_OK(
-            t, symmem_get_signal_pad(facts.handle, peer, 2, square, dtypes[i].dtype, 5, &pad));
+            t, symmem_get_signal_pad(facts.handle, t->next, 0, NULL, dtypes[i].dtype, 0, &pad));
+        expect_tensor(t, pad, &facts, 1, &entries, i, facts.pads[t->next]);
+        TK_REQUIRE_OK(
+            t, symmem_get_signal_pad(facts.handle, t->next, 2, square, dtypes[i].dtype, 5, &pad));
         expect_tensor(t, pad, &facts, 2, square, i,
-                      (char *)facts.pads[peer] + 5 * (dtypes[i].bits / 8));
+                      (char *)facts.pads[t->next] + 5 * (dtypes[i].bits / 8));
     }
     TK_REQUIRE_OK(t, symmem_get_signal_pad(facts.handle, t->rank, 0, NULL, SYMMEM_UINT32, 0, &pad));
     TK_OK(t, symmem_memset32(t->context, &pad->dl_tensor, 0, 42, words, NULL));
@@ -267,10 +269,10 @@ static void get_signal_pad(struct tk *t) {
 }
 
 /* A pad that is no multiple of eight has an entry less of the wide types. */
-static void odd_pads_round_down(struct tk *t) {
+TK_TEST(view, odd_pads_round_down, "SM-VIEW-06", .needs = SYMMEM_CAP_DIRECT_ACCESS,
+        .max_ranks = 5) {
     const size_t bytes = 4 * (size_t)t->world_size * 3 + 4 + 4 * (size_t)(t->world_size % 2);
     struct facts facts;
-    TK_REQ(t, "SM-VIEW-06");
     TK_OK(t, symmem_set_signal_pad_size(t->context, bytes));
     facts = world(t);
     for (int i = 0; i < DTYPES; i++) {
@@ -283,18 +285,16 @@ static void odd_pads_round_down(struct tk *t) {
 
 /* --- life ------------------------------------------------------------------------------------- */
 
-static void views_keep_memory(struct tk *t) {
-    const int32_t peer = (t->rank + 1) % t->world_size;
+TK_TEST(view, views_keep_memory, "SM-VIEW-07", .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 8) {
     const int64_t size = BYTES, words = 4;
     void *memory = tk_alloc(t, BYTES);
     symmem_handle *handle = tk_rendezvous(t, memory, tk_world_group(t));
     DLManagedTensor *own = NULL, *remote = NULL, *pad = NULL;
     uint8_t found[BYTES];
-    TK_REQ(t, "SM-VIEW-07");
     tk_fill(t, handle, t->rank, 0, BYTES, (uint8_t)(t->rank + 1));
     TK_REQUIRE_OK(t, symmem_get_buffer(handle, t->rank, 1, &size, SYMMEM_UINT8, 0, &own));
-    TK_REQUIRE_OK(t, symmem_get_remote_tensor(handle, peer, 1, &size, SYMMEM_UINT8, 0, &remote));
-    TK_REQUIRE_OK(t, symmem_get_signal_pad(handle, peer, 1, &words, SYMMEM_UINT32, 0, &pad));
+    TK_REQUIRE_OK(t, symmem_get_remote_tensor(handle, t->next, 1, &size, SYMMEM_UINT8, 0, &remote));
+    TK_REQUIRE_OK(t, symmem_get_signal_pad(handle, t->next, 1, &words, SYMMEM_UINT32, 0, &pad));
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
     tk_release(t, handle);
     tk_free(t, memory);
@@ -304,7 +304,7 @@ static void views_keep_memory(struct tk *t) {
     TK_CHECK(t, found[0] == (uint8_t)(t->rank + 1) && found[BYTES - 1] == found[0]);
     own->deleter(own);
     TK_OK(t, symmem_copy(t->context, found, remote->dl_tensor.data, BYTES, NULL));
-    TK_CHECK(t, found[0] == (uint8_t)(peer + 1) && found[BYTES - 1] == found[0]);
+    TK_CHECK(t, found[0] == (uint8_t)(t->next + 1) && found[BYTES - 1] == found[0]);
     remote->deleter(remote);
     TK_OK(t, symmem_memset32(t->context, &pad->dl_tensor, 0, 5, words, NULL));
     TK_OK(t, symmem_copy(t->context, found, pad->dl_tensor.data, 16, NULL));
@@ -312,27 +312,3 @@ static void views_keep_memory(struct tk *t) {
     tk_out_of_band_barrier(t);
     pad->deleter(pad);
 }
-
-#define CASE(name_, requirements_, max_, body_)                                                    \
-    {                                                                                              \
-        .name = name_, .requirements = requirements_, .needs = SYMMEM_CAP_DIRECT_ACCESS,           \
-        .max_ranks = max_, .body = body_,                                                          \
-    }
-
-static const struct tk_case cases[] = {
-    CASE("view.buffers_of_every_type", "SM-VIEW-01", 4, buffers_of_every_type),
-    CASE("view.dimensions", "SM-VIEW-01,SM-ERROR-04", 2, dimensions),
-    TK_CASE("view.peers_of_every_group", peers_of_every_group, "SM-VIEW-01",
-            .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 8, .flags = TK_PLAIN_MEMORY),
-    CASE("view.remote_tensors_begin_at_the_offset", "SM-VIEW-02,SM-HANDLE-05", 4,
-         remote_tensors_begin_at_the_offset),
-    TK_CASE("view.ends_and_overflows", ends_and_overflows, "SM-VIEW-03,SM-ERROR-04",
-            .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 2, .flags = TK_PLAIN_MEMORY),
-    CASE("view.ranks_and_types", "SM-VIEW-04,SM-ERROR-04", 4, ranks_and_types),
-    CASE("view.addresses_are_aligned", "SM-VIEW-05", 2, addresses_are_aligned),
-    TK_CASE("test_get_signal_pad", get_signal_pad, "SM-VIEW-06,SM-HANDLE-09",
-            .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 8, .flags = TK_WRITES_PADS),
-    CASE("view.odd_pads_round_down", "SM-VIEW-06", 5, odd_pads_round_down),
-    CASE("view.views_keep_memory", "SM-VIEW-07", 8, views_keep_memory),
-};
-TK_SUITE(view, cases);

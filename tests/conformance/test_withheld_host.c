@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Each rank in turn stays away from the host's collective calls, and from the store. */
-#include <stdio.h>
-#include <unistd.h>
-
 #include "withheld.h"
 
 static uint32_t long_ms(void) {
@@ -39,24 +36,18 @@ static void mend_group(struct withheld *w) {
                  wrong < 0 ? 0 : all[wrong]);
 }
 
-static void group_barrier_withheld(struct tk *t) {
-    static const struct withheld_kind kind = {.operation = "group_barrier",
-                                              .own_group = true,
-                                              .make = bring_up,
-                                              .run = run_group_barrier,
-                                              .mend = mend_group};
+TK_TEST(withheld, group_barrier, "SM-EXCHANGE-03,SM-EXCHANGE-04", .min_ranks = 2, .timeout_s = 120,
+        .flags = TK_GROWS_FAST) {
     TK_REQ(t, "SM-EXCHANGE-04");
-    withhold_each(t, &kind);
+    WITHHOLD(each, t, .operation = "group_barrier", .own_group = true, .make = bring_up,
+             .run = run_group_barrier, .mend = mend_group);
 }
 
-static void all_gather_withheld(struct tk *t) {
-    static const struct withheld_kind kind = {.operation = "group_all_gather",
-                                              .own_group = true,
-                                              .make = bring_up,
-                                              .run = run_all_gather,
-                                              .mend = mend_group};
+TK_TEST(withheld, all_gather, "SM-EXCHANGE-01,SM-EXCHANGE-04", .min_ranks = 2, .timeout_s = 60,
+        .flags = TK_GROWS_FAST) {
     TK_REQ(t, "SM-EXCHANGE-04");
-    withhold_some(t, &kind);
+    WITHHOLD(some, t, .operation = "group_all_gather", .own_group = true, .make = bring_up,
+             .run = run_all_gather, .mend = mend_group);
 }
 
 /* A group that no call has brought up. */
@@ -72,13 +63,10 @@ static void renew_group(struct withheld *w) {
     w->group = tk_group(w->t, name, ranks, w->size);
 }
 
-static void first_contact_withheld(struct tk *t) {
-    static const struct withheld_kind kind = {.operation = "group_barrier",
-                                              .own_group = true,
-                                              .run = run_group_barrier,
-                                              .mend = renew_group};
-    TK_REQ(t, "SM-EXCHANGE-04");
-    withhold_some(t, &kind);
+TK_TEST(withheld, first_contact, "SM-EXCHANGE-04", .min_ranks = 2, .timeout_s = 60,
+        .flags = TK_GROWS_FAST) {
+    WITHHOLD(some, t, .operation = "group_barrier", .own_group = true, .run = run_group_barrier,
+             .mend = renew_group);
 }
 
 /* --- descriptors ------------------------------------------------------------------------------ */
@@ -126,7 +114,8 @@ static void mend_descriptors(struct withheld *w) {
     close_all(fds, w->size);
 }
 
-static void descriptors_withheld(struct tk *t) {
+TK_TEST(withheld, descriptors, "SM-EXCHANGE-04,SM-EXCHANGE-06", .min_ranks = 2, .timeout_s = 60,
+        .flags = TK_GROWS_FAST) {
     struct withheld_kind kind = {.operation = "group_all_gather_fds",
                                  .own_group = true,
                                  .make = bring_up,
@@ -139,14 +128,11 @@ static void descriptors_withheld(struct tk *t) {
     withhold_some(t, &kind);
 }
 
-static void pairwise_withheld(struct tk *t) {
-    static const struct withheld_kind kind = {.operation = "group_recv_fd",
-                                              .own_group = true,
-                                              .make = bring_up,
-                                              .run = run_recv_fd,
-                                              .mend = mend_descriptors};
+TK_TEST(withheld, pairwise_descriptor, "SM-EXCHANGE-04,SM-EXCHANGE-06", .min_ranks = 2,
+        .timeout_s = 60, .flags = TK_GROWS_FAST) {
     TK_REQ(t, "SM-EXCHANGE-04");
-    withhold_peers(t, &kind);
+    WITHHOLD(peers, t, .operation = "group_recv_fd", .own_group = true, .make = bring_up,
+             .run = run_recv_fd, .mend = mend_descriptors);
 }
 
 /* --- rendezvous and reset --------------------------------------------------------------------- */
@@ -178,15 +164,10 @@ static void end_memory(struct withheld *w) {
     tk_free(w->t, w->memory);
 }
 
-static void rendezvous_withheld(struct tk *t) {
-    static const struct withheld_kind kind = {.operation = "rendezvous",
-                                              .own_group = true,
-                                              .make = make_memory,
-                                              .run = run_rendezvous,
-                                              .mend = mend_rendezvous,
-                                              .end = end_memory};
-    TK_REQ(t, "SM-RDV-11");
-    withhold_some(t, &kind);
+TK_TEST(withheld, rendezvous, "SM-RDV-11", .min_ranks = 2, .timeout_s = 60,
+        .flags = TK_GROWS_FAST) {
+    WITHHOLD(some, t, .operation = "rendezvous", .own_group = true, .make = make_memory,
+             .run = run_rendezvous, .mend = mend_rendezvous, .end = end_memory);
 }
 
 static symmem_status run_reset(struct withheld *w) {
@@ -198,15 +179,11 @@ static void mend_reset(struct withheld *w) {
     TK_REQUIRE_OK(w->t, symmem_barrier(w->handle, 0, long_ms(), NULL));
 }
 
-static void reset_withheld(struct tk *t) {
-    static const struct withheld_kind kind = {.operation = "handle_reset",
-                                              .own_group = true,
-                                              .make = withheld_make_handle,
-                                              .run = run_reset,
-                                              .mend = mend_reset,
-                                              .end = withheld_end_handle};
+TK_TEST(withheld, reset, "SM-EXCHANGE-04,SM-TIMEOUT-07", .min_ranks = 2, .timeout_s = 60,
+        .flags = TK_GROWS_FAST) {
     TK_REQ(t, "SM-EXCHANGE-04");
-    withhold_some(t, &kind);
+    WITHHOLD(some, t, .operation = "handle_reset", .own_group = true, .make = withheld_make_handle,
+             .run = run_reset, .mend = mend_reset, .end = withheld_end_handle);
 }
 
 /* --- the store -------------------------------------------------------------------------------- */
@@ -237,29 +214,7 @@ static void mend_key(struct withheld *w) {
     tk_out_of_band_barrier(t);
 }
 
-static void store_wait_withheld(struct tk *t) {
-    static const struct withheld_kind kind = {
-        .operation = "store_wait", .ranks_unknown = true, .run = run_store_wait, .mend = mend_key};
-    TK_REQ(t, "SM-STORE-03");
-    withhold_some(t, &kind);
+TK_TEST(withheld, store_wait, "SM-STORE-03", .min_ranks = 2, .flags = TK_GROWS_FAST) {
+    WITHHOLD(some, t, .operation = "store_wait", .ranks_unknown = true, .run = run_store_wait,
+             .mend = mend_key);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("withheld.group_barrier", group_barrier_withheld, "SM-EXCHANGE-03,SM-EXCHANGE-04",
-            .min_ranks = 2, .timeout_s = 120, .flags = TK_GROWS_FAST),
-    TK_CASE("withheld.all_gather", all_gather_withheld, "SM-EXCHANGE-01,SM-EXCHANGE-04",
-            .min_ranks = 2, .timeout_s = 60, .flags = TK_GROWS_FAST),
-    TK_CASE("withheld.first_contact", first_contact_withheld, "SM-EXCHANGE-04", .min_ranks = 2,
-            .timeout_s = 60, .flags = TK_GROWS_FAST),
-    TK_CASE("withheld.descriptors", descriptors_withheld, "SM-EXCHANGE-04,SM-EXCHANGE-06",
-            .min_ranks = 2, .timeout_s = 60, .flags = TK_GROWS_FAST),
-    TK_CASE("withheld.pairwise_descriptor", pairwise_withheld, "SM-EXCHANGE-04,SM-EXCHANGE-06",
-            .min_ranks = 2, .timeout_s = 60, .flags = TK_GROWS_FAST),
-    TK_CASE("withheld.rendezvous", rendezvous_withheld, "SM-RDV-11", .min_ranks = 2,
-            .timeout_s = 60, .flags = TK_GROWS_FAST),
-    TK_CASE("withheld.reset", reset_withheld, "SM-EXCHANGE-04,SM-TIMEOUT-07", .min_ranks = 2,
-            .timeout_s = 60, .flags = TK_GROWS_FAST),
-    TK_CASE("withheld.store_wait", store_wait_withheld, "SM-STORE-03", .min_ranks = 2,
-            .flags = TK_GROWS_FAST),
-};
-TK_SUITE(withheld_host, cases);

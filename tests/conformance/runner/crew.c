@@ -9,12 +9,7 @@
  */
 #include "runner.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define END_GRACE_MS 5000
 
@@ -104,7 +99,7 @@ static bool has_children(void) {
 static void serve(struct runner_run *run, struct runner_crew *crew, int number, int order_fd)
     __attribute__((noreturn));
 static void serve(struct runner_run *run, struct runner_crew *crew, int number, int order_fd) {
-    struct runner_entry entry = {.suite = run->entry->suite};
+    struct runner_entry entry = {0};
     struct order order;
 
     run->entry = &entry;

@@ -43,13 +43,13 @@ static void trampoline(void) {
 }
 
 static bool register_cases(struct runner *runner) {
-    const struct tk_suite *area = NULL;
+    const char *area = "";
     CU_pSuite suite = NULL;
 
     for (int i = 0; i < runner->entry_count; i++) {
-        if (runner->entries[i].suite != area) {
-            area = runner->entries[i].suite;
-            suite = CU_add_suite(area->name, NULL, NULL);
+        if (strcmp(runner->entries[i].area, area) != 0) {
+            area = runner->entries[i].area;
+            suite = CU_add_suite(area, NULL, NULL);
             if (suite == NULL)
                 return false;
         }

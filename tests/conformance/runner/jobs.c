@@ -12,14 +12,10 @@
  */
 #include "runner.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <sched.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define MOST_BY_DEFAULT 8
 /* Ranks that one processor serves at a time: mostly they wait. */
@@ -170,9 +166,11 @@ static int next_beside(const struct runner_jobs *jobs, int end) {
 }
 
 static bool give(struct runner_jobs *jobs, struct job *job, int index) {
+    struct job_order order = {index, runner_again_late_ms(&jobs->agains[index])};
+
     if (job->pid == 0 && !start_job(jobs, job))
         return false;
-    if (write(job->fd, &index, sizeof(index)) != (ssize_t)sizeof(index))
+    if (write(job->fd, &order, sizeof(order)) != (ssize_t)sizeof(order))
         return false;
     jobs->alone = jobs->stages[index] == WAITING_ALONE;
     jobs->alone_waiting -= jobs->alone;

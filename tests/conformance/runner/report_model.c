@@ -2,8 +2,6 @@
 /* The run that has just ended as what tests/report/ writes in every format. */
 #include "runner.h"
 
-#include <stdlib.h>
-
 static const enum page_status status_of[VERDICT_COUNT] = {
     [VERDICT_PASSED] = PAGE_PASSED,         [VERDICT_SKIPPED] = PAGE_SKIPPED,
     [VERDICT_UNRESOLVED] = PAGE_UNRESOLVED, [VERDICT_FAILED] = PAGE_FAILED,
@@ -107,7 +105,7 @@ static void fill_result(struct page *page, struct page_result *added, const stru
 
     *added = (struct page_result){
         .test = result->entry->test->name,
-        .suite = result->entry->suite->name,
+        .suite = result->entry->area,
         .reason = result->reason == NULL ? "" : result->reason,
         .requirements = result->entry->test->requirements,
         .detail = good ? "" : printed(page, runner, result, write_detail),

@@ -2,11 +2,7 @@
 /* Cases that must pass, be skipped or not be planned. */
 #include "kit_internal.h"
 
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 #define KEPT_NAME "symmem-kept"
 
@@ -129,7 +125,7 @@ static void prints(struct tk *t) {
     TK_CHECK(t, fputs("printed by a rank\n", stderr) >= 0);
 }
 
-static const struct tk_case cases[] = {
+static const struct tk_case rows[] = {
     TK_CASE("good.passes", passes, "SM-SELF-01"),
     TK_CASE("good.one_rank_checks", one_rank_checks, "SM-SELF-01"),
     TK_CASE("good.skipped", must_not_run, "SM-SELF-01,SM-SELF-02", .needs = SYMMEM_CAP_MULTICAST),
@@ -147,4 +143,4 @@ static const struct tk_case cases[] = {
     TK_CASE("good.prints", prints, "SM-SELF-01"),
     TK_CASE("good.threads", passes, "SM-SELF-01", .flags = TK_THREAD_ONLY),
 };
-TK_SUITE(good, cases);
+TK_SUITE(good, rows);
