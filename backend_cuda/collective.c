@@ -21,6 +21,9 @@ typedef struct collective_launch {
     symmem_cuda_collective_args args;
     CUfunction kernel, barrier, show_words;
     cuda_plain_kernels plain; /* NULL: none of this dtype */
+    const CUfunction *moves;  /* of two ranks by lines */
+    CUfunction chunked_moves;
+    symmem_cuda_terms terms;
     cuda_links links;
     uint64_t *board;       /* the own one, on the device */
     const uint64_t *words; /* what it is to show; NULL: not an all-to-all */
@@ -157,13 +160,16 @@ static CUresult run_step(const cuda_instance *instance, collective_launch *c,
 /* --- what is common has kernels of its own ------------------------------------------ */
 
 /* Calls without a stream may be withdrawn, which these kernels know nothing of. */
+static bool may_be_near(const collective_launch *c, symmem_cuda_near *near) {
+    return c->args.job.world_size >= 2 && !c->args.job.checking &&
+           c->launch.args.stream != SYMMEM_CUDA_NO_STREAM && cuda_near_of(&c->launch, near);
+}
+
 static bool may_be_plain(const collective_launch *c, symmem_cuda_plain_args *args) {
     const symmem_cuda_job *job = &c->args.job;
     *args = (symmem_cuda_plain_args){.signal = c->args.signal, .op = (uint16_t)job->op};
-    return c->plain.blocks != NULL && job->world_size >= 2 && !job->checking &&
-           c->launch.args.stream != SYMMEM_CUDA_NO_STREAM &&
-           (job->op == SYMMEM_CUDA_SUM || job->op == SYMMEM_CUDA_AVG) &&
-           cuda_near_of(&c->launch, &args->near);
+    return c->plain.blocks != NULL && (job->op == SYMMEM_CUDA_SUM || job->op == SYMMEM_CUDA_AVG) &&
+           may_be_near(c, &args->near);
 }
 
 /* With the table that the host can read. */
@@ -180,13 +186,16 @@ static bool plain_by_lines(const collective_launch *c, symmem_cuda_lines_args *a
     const symmem_cuda_job job = host_job(c);
     const symmem_cuda_pushed pushed = symmem_cuda_pushed_of(&job);
     const size_t bytes = job.count * job.element;
-    if (((uintptr_t)pushed.src | (uintptr_t)pushed.dst | bytes) % SYMMEM_CUDA_LINE_SIZE != 0)
+    if (((uintptr_t)pushed.src | (uintptr_t)pushed.own | (uintptr_t)pushed.dst | bytes) %
+            SYMMEM_CUDA_LINE_SIZE !=
+        0)
         return false;
     *args = (symmem_cuda_lines_args){.near = plain.near,
                                      .rounds = c->args.rounds,
                                      .units = (uint32_t)(bytes / SYMMEM_CUDA_LINE_SIZE),
                                      .op = job.op,
                                      .from = pushed.src,
+                                     .own = pushed.own,
                                      .to = pushed.dst,
                                      .signal = c->args.signal};
     return true;
@@ -255,45 +264,113 @@ static CUresult enqueue_spread(const cuda_instance *instance, collective_launch 
 
 static CUfunction plain_lines(const collective_launch *c) {
     const int32_t ranks = c->args.job.world_size;
-    return c->plain.lines[c->args.rounds.units == SYMMEM_CUDA_SHORT_UNITS][ranks == 2   ? 0
-                                                                           : ranks <= 4 ? 1
-                                                                                        : 2];
+    const bool is_short = c->args.rounds.units == SYMMEM_CUDA_SHORT_UNITS;
+    if (symmem_cuda_is_whole_scatter(&c->args.job))
+        return c->plain.dealt[is_short];
+    return c->plain.lines[is_short][ranks == 2 ? 0 : ranks <= 4 ? 1 : 2];
+}
+
+static bool plain_moves(const collective_launch *c, symmem_cuda_moves_args *args) {
+    const symmem_cuda_exchange *moved = &c->args.exchange;
+    const size_t all = (uintptr_t)moved->push | (uintptr_t)moved->pull |
+                       (uintptr_t)moved->own_from | (uintptr_t)moved->own_to | moved->push_bytes |
+                       moved->pull_bytes | moved->own_bytes;
+    *args = (symmem_cuda_moves_args){
+        .rounds = c->args.rounds, .exchange = *moved, .signal = c->args.signal};
+    return c->args.job.world_size == 2 && symmem_cuda_is_move(c->args.job.form) &&
+           all % SYMMEM_CUDA_LINE_SIZE == 0 && may_be_near(c, &args->near);
 }
 
 /* Ranks that compare their calls meet for that before, in a barrier's kernel. */
+static CUresult enqueue_general(const cuda_instance *instance, collective_launch *c,
+                                unsigned int blocks, unsigned int threads, symmem_cuda_way way,
+                                CUstream native) {
+    const symmem_cuda_step meeting = {.kind = SYMMEM_CUDA_MEET, .first = true};
+    const bool checking = c->args.job.checking;
+    CUresult result = checking ? run_step(instance, c, &meeting, native) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS)
+        return result;
+    c->args.way = (int32_t)way + (checking ? 1 : 0); /* the same, AFTER */
+    if (checking)
+        c->args.signal.turn = SYMMEM_CUDA_LATER;
+    return launch(instance, c, c->kernel, blocks, threads, &c->args, native);
+}
+
 static CUresult enqueue_by_lines(const cuda_instance *instance, collective_launch *c,
                                  symmem_cuda_rounds rounds, CUstream native) {
-    const cuda_launch *of = &c->launch;
     const unsigned int warps = SYMMEM_CUDA_LINE_THREADS / 32;
     const unsigned int blocks = (rounds.warps + warps - 1) / warps;
-    const symmem_cuda_step meeting = {.kind = SYMMEM_CUDA_MEET, .first = true};
     symmem_cuda_lines_args plain;
-    c->args.rounds = symmem_cuda_places_of(rounds, of->args.world_size, of->args.channel_count,
-                                           of->args.channel, c->links.all_linked);
+    symmem_cuda_moves_args moves;
+    c->args.rounds.warps = rounds.warps;
+    c->args.rounds.units = rounds.units;
+    if (plain_moves(c, &moves))
+        return launch(instance, c, c->moves[rounds.units == SYMMEM_CUDA_SHORT_UNITS], blocks,
+                      SYMMEM_CUDA_LINE_THREADS, &moves, native);
     if (plain_by_lines(c, &plain))
         return launch(instance, c, plain_lines(c), blocks, SYMMEM_CUDA_LINE_THREADS, &plain,
                       native);
-    CUresult result = c->args.job.checking ? run_step(instance, c, &meeting, native) : CUDA_SUCCESS;
-    if (result != CUDA_SUCCESS)
-        return result;
-    c->args.way = c->args.job.checking ? SYMMEM_CUDA_BY_LINES_AFTER : SYMMEM_CUDA_BY_LINES;
-    if (c->args.job.checking)
-        c->args.signal.turn = SYMMEM_CUDA_LATER;
-    return launch(instance, c, c->kernel, blocks, SYMMEM_CUDA_LINE_THREADS, &c->args, native);
+    return enqueue_general(instance, c, blocks, SYMMEM_CUDA_LINE_THREADS, SYMMEM_CUDA_BY_LINES,
+                           native);
+}
+
+static CUresult enqueue_by_chunks(const cuda_instance *instance, collective_launch *c,
+                                  unsigned int blocks, CUstream native) {
+    symmem_cuda_lines_args plain;
+    symmem_cuda_moves_args moves;
+    if (plain_moves(c, &moves))
+        return launch(instance, c, c->chunked_moves, blocks, SYMMEM_CUDA_CHUNK_THREADS, &moves,
+                      native);
+    if (plain_by_lines(c, &plain))
+        return launch(instance, c, c->plain.chunks, blocks, SYMMEM_CUDA_CHUNK_THREADS, &plain,
+                      native);
+    return enqueue_general(instance, c, blocks, SYMMEM_CUDA_COLLECTIVE_THREADS,
+                           SYMMEM_CUDA_BY_CHUNKS, native);
+}
+
+/* What a rank has for another one, at most; of an all-to-all of two ranks, which each of them
+ * knows.
+ */
+static size_t pair_bytes(const collective_launch *c) {
+    const symmem_cuda_job *job = &c->args.job;
+    const symmem_cuda_exchange *moved = &c->args.exchange;
+    if (job->form != SYMMEM_CUDA_ALL_TO_ALL)
+        return job->count * job->element;
+    if (job->world_size != 2)
+        return SIZE_MAX;
+    return moved->push_bytes > moved->pull_bytes ? moved->push_bytes : moved->pull_bytes;
+}
+
+/* Before anything is enqueued: what does not depend on how it goes. */
+static void come_to_terms(collective_launch *c) {
+    const symmem_cuda_signal_args *signal = &c->launch.args;
+    const symmem_cuda_job job = host_job(c);
+    const symmem_cuda_rounds none = {0, 0};
+    c->args.signal = *signal;
+    if (job.world_size == 2 && symmem_cuda_is_move(job.form))
+        c->args.exchange = symmem_cuda_exchange_of(&job, c->words);
+    c->terms.channel = signal->channel;
+    c->terms.take_turns = c->links.take_turns;
+    c->terms.pair_bytes = pair_bytes(c);
+    c->args.rounds =
+        symmem_cuda_places_of(none, signal->world_size, signal->channel_count, c->terms.block_bytes,
+                              signal->channel, c->links.all_linked);
 }
 
 static CUresult enqueue(cuda_instance *instance, cuda_launch *opaque, CUstream native) {
     collective_launch *c = (collective_launch *)opaque;
     symmem_cuda_place place = {0};
     symmem_cuda_step step;
-    c->args.signal = c->launch.args;
+    come_to_terms(c);
+    const symmem_cuda_rounds rounds = symmem_cuda_rounds_of(&c->args.job, &c->terms);
+    const unsigned int chunk_blocks = symmem_cuda_chunk_blocks(&c->args.job, &c->terms);
+    if (rounds.warps > 0)
+        return enqueue_by_lines(instance, c, rounds, native);
+    if (chunk_blocks > 0)
+        return enqueue_by_chunks(instance, c, chunk_blocks, native);
     CUresult result = c->words != NULL ? show_board(instance, c, native) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS)
         return result;
-    const symmem_cuda_rounds rounds =
-        symmem_cuda_rounds_of(&c->args.job, c->launch.args.channel, c->links.take_turns);
-    if (rounds.warps > 0)
-        return enqueue_by_lines(instance, c, rounds, native);
     bool small = is_for_one_block(c);
     unsigned int blocks = small && c->args.job.checking ? 0 : spread_blocks(c);
     if (blocks > 0)
@@ -328,6 +405,9 @@ static void prepare(const cuda_instance *instance, const symmem_peers *peers, in
                                     : device->kernels.collective_bytes;
     if (reduces(call->kind))
         c->plain = device->kernels.plain[call->dtype];
+    c->moves = device->kernels.moves;
+    c->chunked_moves = device->kernels.chunked_moves;
+    c->terms.block_bytes = own->block_bytes;
     c->barrier = device->kernels.barrier;
     c->show_words = device->kernels.show_words;
     c->board = (uint64_t *)(void *)((char *)peers->signals[peers->rank] + job->board_at);

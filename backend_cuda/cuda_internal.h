@@ -33,6 +33,8 @@ typedef struct cuda_local_kernels {
 /* Of what is common, plain.cuh. */
 typedef struct cuda_plain_kernels {
     CUfunction lines[2][3]; /* long and short rounds; of 2, 4 and 8 ranks at most */
+    CUfunction dealt[2];    /* likewise; of two ranks that reduce a part each */
+    CUfunction chunks;
     CUfunction blocks_of_two, blocks, wide;
 } cuda_plain_kernels;
 
@@ -43,6 +45,8 @@ typedef struct cuda_kernels {
     CUfunction collective[SYMMEM_DTYPE_COUNT];    /* those that reduce */
     CUfunction collective_bytes;                  /* those that only move */
     cuda_plain_kernels plain[SYMMEM_DTYPE_COUNT]; /* NULL: none of those */
+    CUfunction moves[2];                          /* by lines, in long and in short rounds */
+    CUfunction chunked_moves;
     CUfunction show_words, move_part;
     cuda_local_kernels local;
 } cuda_kernels;
@@ -220,6 +224,7 @@ typedef struct cuda_peers {
     CUdeviceptr tables; /* buffers, pads and signals: world_size pointers each */
     symmem_cuda_control *control;
     cuda_links links;
+    size_t block_bytes; /* of the memory that is shared, or what has as much signal state */
 } cuda_peers;
 
 /* links.c */
@@ -574,7 +579,8 @@ CUresult cuda_launch_kernel(const cuda_instance *instance, CUfunction kernel, un
 unsigned int cuda_barrier_threads(int32_t world_size);
 /* What a kernel of near.cuh gets; false: the launch is not for one. */
 bool cuda_near_of(const cuda_launch *launch, symmem_cuda_near *near);
-size_t cuda_signal_bytes(void *instance, int32_t world_size, int32_t channel_count);
+size_t cuda_signal_bytes(void *instance, int32_t world_size, int32_t channel_count,
+                         size_t block_bytes);
 symmem_status cuda_barrier(void *instance, const symmem_peers *peers, int32_t channel,
                            const symmem_exec *exec);
 symmem_status cuda_put_signal(void *instance, const symmem_peers *peers, int32_t dst_rank,

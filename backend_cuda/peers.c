@@ -54,6 +54,16 @@ static void leave_tables(cuda_instance *instance, int32_t device, CUstream nativ
     cuda_leave_behind(cuda_leaving_make(instance, device), native, NULL, &needs, "rendezvous");
 }
 
+/* The largest for which there is as much signal state as the core has asked for. */
+static size_t find_block_bytes(const symmem_peers *peers) {
+    const size_t sizes[] = {SYMMEM_CUDA_CHUNKED_BLOCK, SYMMEM_CUDA_LARGE_BLOCK};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (peers->signal_bytes >=
+            symmem_cuda_signal_size(peers->world_size, peers->channel_count, sizes[i]))
+            return sizes[i];
+    return 0;
+}
+
 /* And tells the others how they are linked: both are there before anybody's first operation. */
 static CUresult open_own(cuda_instance *instance, const symmem_peers *peers, cuda_peers *own) {
     cuda_lane *lane;
@@ -67,6 +77,7 @@ static CUresult open_own(cuda_instance *instance, const symmem_peers *peers, cud
     if (result != CUDA_SUCCESS)
         goto give_control;
     own->links = cuda_links_find(instance, peers);
+    own->block_bytes = find_block_bytes(peers);
     result = cuda_links_tell(instance, peers, own->links, lane->native);
     if (result == CUDA_SUCCESS)
         result = fill_tables(instance, peers, own, lane->native, &staging);
@@ -162,7 +173,7 @@ static CUresult clear_state(const cuda_instance *instance, const symmem_peers *p
     CUstream control = instance->devices[peers->device].control;
     const CUdeviceptr state = cuda_address(peers->signals[peers->rank]);
     const size_t links_end = symmem_cuda_links_end(peers->world_size);
-    const size_t bytes = symmem_cuda_signal_size(peers->world_size, peers->channel_count);
+    const size_t bytes = peers->signal_bytes;
     CUresult result = instance->driver.MemsetD8Async(state, 0, SYMMEM_CUDA_HEADER_BYTES, control);
     return result == CUDA_SUCCESS
                ? instance->driver.MemsetD8Async(state + links_end, 0, bytes - links_end, control)

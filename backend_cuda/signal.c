@@ -4,9 +4,10 @@
 
 #include "cuda_internal.h"
 
-size_t cuda_signal_bytes(void *opaque, int32_t world_size, int32_t channel_count) {
+size_t cuda_signal_bytes(void *opaque, int32_t world_size, int32_t channel_count,
+                         size_t block_bytes) {
     (void)opaque;
-    return symmem_cuda_signal_size(world_size, channel_count);
+    return symmem_cuda_signal_size(world_size, channel_count, block_bytes);
 }
 
 unsigned int cuda_barrier_threads(int32_t world_size) {
@@ -30,7 +31,7 @@ bool cuda_near_of(const cuda_launch *launch, symmem_cuda_near *near) {
     const int32_t ranks = args->world_size, channels = args->channel_count, channel = args->channel;
     if (ranks > SYMMEM_CUDA_NEAR_RANKS || args->turn != SYMMEM_CUDA_ALONE ||
         launch->signal.call.kind != SYMMEM_CALL_NONE ||
-        symmem_cuda_signal_size(ranks, channels) > UINT32_MAX)
+        symmem_cuda_signal_size(ranks, channels, SYMMEM_CUDA_CHUNKED_BLOCK) > UINT32_MAX)
         return false;
     *near = (symmem_cuda_near){
         .rank = (uint32_t)args->rank,

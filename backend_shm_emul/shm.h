@@ -422,7 +422,8 @@ uint64_t *shm_board(const symmem_peers *peers, int32_t owner, int32_t channel);
 void *shm_tray(const symmem_peers *peers, int32_t owner, int32_t channel);
 size_t shm_tray_bytes(int32_t channel);
 
-size_t shm_signal_bytes(void *instance, int32_t world_size, int32_t channel_count);
+size_t shm_signal_bytes(void *instance, int32_t world_size, int32_t channel_count,
+                        size_t block_bytes);
 symmem_status shm_peers_open(void *instance, symmem_peers *peers, void **buffers_dev_p,
                              void **pads_dev_p);
 void shm_peers_close(void *instance, symmem_peers *peers);

@@ -55,8 +55,10 @@ static size_t trays_offset(int32_t world_size, int32_t channel_count) {
     return (bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
 }
 
-size_t shm_signal_bytes(void *instance, int32_t world_size, int32_t channel_count) {
+size_t shm_signal_bytes(void *instance, int32_t world_size, int32_t channel_count,
+                        size_t block_bytes) {
     (void)instance;
+    (void)block_bytes;
     int32_t channels = channel_count < TRAY_CHANNELS ? channel_count : TRAY_CHANNELS;
     return trays_offset(world_size, channel_count) + 2 * (size_t)channels * SHM_TRAY_BYTES;
 }
@@ -398,7 +400,7 @@ symmem_status shm_wait_signal(void *instance, const symmem_peers *peers, int32_t
 
 symmem_status shm_signal_reset(void *instance, const symmem_peers *peers) {
     shm_instance *self = instance;
-    size_t bytes = shm_signal_bytes(self, peers->world_size, peers->channel_count);
+    size_t bytes = peers->signal_bytes;
     symmem_status status = shm_point(self->host, "shm.reset.before");
     if (status != SYMMEM_OK)
         return status;

@@ -106,7 +106,7 @@ void sm_link_fill_peers(sm_link *link, sm_mapping *mapping) {
         .pad_bytes = link->signal_pad_size,
         .signals = link->signals,
         .signal_bytes = context->backend->signal_bytes(context->instance, group->world_size,
-                                                       link->channel_count),
+                                                       link->channel_count, link->block_bytes),
         .global_ranks = group->global_ranks,
         .local_rank_count = local_rank_count,
     };

@@ -19,9 +19,9 @@ static symmem_status described(const sm_rendezvous *rendezvous, symmem_status st
 static size_t signal_total(const sm_rendezvous *rendezvous) {
     const symmem_context *context = rendezvous->context;
     const sm_link *link = rendezvous->link;
-    return sm_link_signal_total(link, context->backend->signal_bytes(context->instance,
-                                                                     rendezvous->group->world_size,
-                                                                     link->channel_count));
+    return sm_link_signal_total(
+        link, context->backend->signal_bytes(context->instance, rendezvous->group->world_size,
+                                             link->channel_count, link->block_bytes));
 }
 
 static symmem_status export_memory(symmem_context *context, symmem_memory *memory,

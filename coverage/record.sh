@@ -101,10 +101,12 @@ bench() {
         map("\(.ranks) on \(.symmem.device | sub("NVIDIA "; "") | sub(" .*"; ""))") as $heads
         | "| " + (["operation", "bytes", "beside"] + $heads | join(" | ")) + " |",
           "|" + (" --- |" * (3 + length)),
-          ((.[0].results | to_entries[]) as {key: $i, value: $row}
+          ((map(.results) | max_by(length))[] as $row
            | "| " + ([$row.op, $row.bytes, $row.against]
-             + map(.results[$i] | .best as $best
-                   | "\(.symmem_us.median | us), \(.other_us[$best].median | us)")
+             + map(first(.results[] | select(.op == $row.op and .bytes == $row.bytes)) // null
+                   | if . == null or .symmem_us == null or .best == null then "-"
+                     else .best as $best
+                     | "\(.symmem_us.median | us), \(.other_us[$best].median | us)" end)
              | map(tostring) | join(" | ")) + " |"),
           "",
           (.[] | "- \(.ranks) on \(.symmem.device): commit \(.symmem.commit[:7]), beside \(.other.library) and NCCL "

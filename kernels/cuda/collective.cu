@@ -13,9 +13,10 @@
 // for they wait for nobody. A small one, or one of many small pieces, is one kernel of one block
 // that does all of it. Of these ranks need not choose alike: they only meet as often.
 //
-// A small all-reduce or all-gather is a kernel in which ranks push their elements
-// to all with flags, round by round (rounds.cuh), and each reduces or keeps what came: they do not meet. Again
-// as many blocks on all ranks.
+// A small operation is a kernel in which ranks push their elements to all with flags, round by
+// round (rounds.cuh), and each reduces or keeps what came: they do not meet. A large one of
+// two ranks goes likewise by chunks, each with a flag of its own (chunks.cuh). Again as many blocks
+// on all ranks.
 //
 // This file takes in that of the signals, for the same meeting in all, and at its end the common
 // reductions and that of the products: one image.
@@ -37,17 +38,47 @@ template <typename Bits> __device__ uint64_t raw_bits(Bits element) {
 
 } // namespace
 
+namespace {
+
+// The lane of a thread and how many there are, over all blocks.
+__device__ size_t own_lane() {
+    return blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x;
+}
+
+__device__ size_t all_lanes() {
+    return gridDim.x * static_cast<size_t>(blockDim.x);
+}
+
+} // namespace
+
 #include "cuda/rounds.cuh"
+
+#include "cuda/chunks.cuh"
 
 namespace {
 
 struct bytes_only {
     static __device__ void run(const symmem_cuda_job &, const symmem_cuda_step &, size_t, size_t) {}
+
+    static __device__ exchanging_ops exchange(const symmem_cuda_collective_args &args) {
+        const symmem_cuda_exchange &moved = args.exchange;
+        return {
+            {args, {}, moved.push_bytes > moved.pull_bytes ? moved.push_bytes : moved.pull_bytes}};
+    }
+
+    static __device__ void run_chunks(const symmem_cuda_collective_args &args, uint64_t start_ns,
+                                      verdict *result) {
+        run_general_chunks(exchange(args), start_ns, result);
+    }
+
     static __device__ void run_lines(const symmem_cuda_collective_args &args, uint64_t start_ns,
                                      verdict *result) {
-        const gathering_ops ops = {
+        const gathering_ops gathers = {
             {args, symmem_cuda_pushed_of(&args.job), args.job.count * args.job.element}};
-        run_general(ops, start_ns, result);
+        if (args.job.world_size == 2)
+            run_general(exchange(args), start_ns, result);
+        else
+            run_general(gathers, start_ns, result);
     }
 };
 
@@ -57,6 +88,13 @@ template <typename Element> struct reduces {
         const reducing_ops<Element> ops = {
             {args, symmem_cuda_pushed_of(&args.job), args.job.count}};
         run_general(ops, start_ns, result);
+    }
+
+    static __device__ void run_chunks(const symmem_cuda_collective_args &args, uint64_t start_ns,
+                                      verdict *result) {
+        const reducing_ops<Element> ops = {
+            {args, symmem_cuda_pushed_of(&args.job), args.job.count}};
+        run_general_chunks(ops, start_ns, result);
     }
 
     static __device__ void run(const symmem_cuda_job &job, const symmem_cuda_step &step,
@@ -140,15 +178,6 @@ __device__ bool goes_on(const symmem_cuda_signal_args &args, uint64_t *start_ns)
     return going;
 }
 
-// The lane of a thread and how many there are, over all blocks.
-__device__ size_t own_lane() {
-    return blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x;
-}
-
-__device__ size_t all_lanes() {
-    return gridDim.x * static_cast<size_t>(blockDim.x);
-}
-
 // A meeting, one step, a meeting; but where ranks compare their calls, a barrier's kernel was the
 // first one.
 template <typename Reduce> __device__ void run_spread(const symmem_cuda_collective_args &args) {
@@ -168,9 +197,13 @@ template <typename Reduce> __device__ void run_spread(const symmem_cuda_collecti
 template <typename Reduce> __device__ void run_by_lines(const symmem_cuda_collective_args &args) {
     __shared__ verdict result;
     uint64_t start_ns = 0;
-    if (args.way == SYMMEM_CUDA_BY_LINES_AFTER && !goes_on(args.signal, &start_ns))
+    if ((args.way == SYMMEM_CUDA_BY_LINES_AFTER || args.way == SYMMEM_CUDA_BY_CHUNKS_AFTER) &&
+        !goes_on(args.signal, &start_ns))
         return;
-    Reduce::run_lines(args, start_ns, &result);
+    if (args.way >= SYMMEM_CUDA_BY_CHUNKS)
+        Reduce::run_chunks(args, start_ns, &result);
+    else
+        Reduce::run_lines(args, start_ns, &result);
 }
 
 // As keep, with the tables of the job.
@@ -186,9 +219,9 @@ __device__ void keep_all(const symmem_cuda_collective_args &args,
 }
 
 // One thread: whether the block is to do anything. A call without a stream may have been withdrawn,
-// and its caller's memory given back. The host stops such calls first and then looks whether as many
-// blocks have ended as have begun: each comes after the fence of the other, so that a block which
-// does not find the word is one that the host finds.
+// and its caller's memory given back. The host stops such calls first and then looks whether as
+// many blocks have ended as have begun: each comes after the fence of the other, so that a block
+// which does not find the word is one that the host finds.
 __device__ bool begin_block(const symmem_cuda_signal_args &args) {
     if (args.stream != SYMMEM_CUDA_NO_STREAM)
         return true;

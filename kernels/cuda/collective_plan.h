@@ -15,9 +15,12 @@
 #include "cuda/signal.h"
 
 #define SYMMEM_CUDA_SHARD_UNIT 64
-#define SYMMEM_CUDA_MOST_BY_LINES ((size_t)16 << 20) /* bytes, of two ranks */
-#define SYMMEM_CUDA_FEW_ROUNDS ((size_t)4 << 20)
-#define SYMMEM_CUDA_WARPS_OF_MANY 512
+/* Bytes of an all-reduce of two ranks: where there are chunks, and where not; what two ranks move
+ */
+#define SYMMEM_CUDA_MOST_BY_LINES ((size_t)8 << 20)
+#define SYMMEM_CUDA_MOST_WITHOUT_CHUNKS ((size_t)16 << 20)
+#define SYMMEM_CUDA_MOST_MOVED ((size_t)4 << 20)
+#define SYMMEM_CUDA_SHORT_WARPS 768 /* that may have a short round */
 
 typedef enum symmem_cuda_form {
     SYMMEM_CUDA_NOTHING, /* no elements: only a meeting */
@@ -350,14 +353,23 @@ SYMMEM_CUDA_CALLED bool symmem_cuda_next(const symmem_cuda_job *job, symmem_cuda
     return true;
 }
 
-/* --- all-reduces and all-gathers by lines
- * ----------------------------------------------------------- */
+/* --- by lines ----------------------------------------------------------------------- */
 
-/* What a rank pushes to the others' signal state, and where what it makes of theirs goes. */
+/* What a rank pushes to the others' signal state, what it adds to theirs, and where that goes. */
 typedef struct symmem_cuda_pushed {
     const char *src;
+    const char *own; /* src, but where each rank reduces a part */
     char *dst;
 } symmem_cuda_pushed;
+
+/* What each of two ranks moves: to the peer, from it, and within its own memory. */
+typedef struct symmem_cuda_exchange {
+    const char *push;
+    char *pull;
+    const char *own_from;
+    char *own_to;
+    size_t push_bytes, pull_bytes, own_bytes;
+} symmem_cuda_exchange;
 
 SYMMEM_CUDA_BOTH bool symmem_cuda_is_all_reduce(int32_t form) {
     return form >= SYMMEM_CUDA_ONE_SHOT && form <= SYMMEM_CUDA_TWO_SHOT_COPY;
@@ -378,37 +390,127 @@ typedef struct symmem_cuda_rounds {
     uint32_t units; /* of a round: SYMMEM_CUDA_ROUND_UNITS or SYMMEM_CUDA_SHORT_UNITS */
 } symmem_cuda_rounds;
 
-/* All goes to all, which of two ranks is as much as if each reduced a half for both, in half the
- * time of flight; of more ranks it is more, and the limit is two rounds. So it is of two that take
- * turns on a device. Of many rounds fewer warps are quicker, for they look more seldom. All-gathers
- * are quicker by lines in one round only: their kernel is not made for the common case. */
-SYMMEM_CUDA_BOTH symmem_cuda_rounds symmem_cuda_rounds_of(const symmem_cuda_job *job,
-                                                          int32_t channel, bool take_turns) {
-    const size_t bytes = job->count * job->element, unit = SYMMEM_CUDA_LINE_SIZE;
-    const size_t places = symmem_cuda_line_warps(job->world_size, channel);
-    const size_t short_bytes = places * SYMMEM_CUDA_SHORT_UNITS * unit;
+/* Of a reduce-scatter whose parts are each in one piece. */
+SYMMEM_CUDA_BOTH bool symmem_cuda_is_whole_scatter(const symmem_cuda_job *job) {
+    return (job->form == SYMMEM_CUDA_SCATTER || job->form == SYMMEM_CUDA_PUSH_SCATTER) &&
+           job->out_row == job->count;
+}
+
+SYMMEM_CUDA_BOTH bool symmem_cuda_is_move(int32_t form) {
+    return symmem_cuda_is_gather(form) || form == SYMMEM_CUDA_BROADCAST ||
+           form == SYMMEM_CUDA_ALL_TO_ALL;
+}
+
+/* Of two ranks. `words`: of an all-to-all, those that collective_job.h fills. */
+SYMMEM_CUDA_BOTH symmem_cuda_exchange symmem_cuda_exchange_of(const symmem_cuda_job *job,
+                                                              const uint64_t *words) {
+    char *buffer = (char *)job->buffers[job->rank], *own = buffer + job->offset;
+    const size_t bytes = job->count * job->element;
+    const int32_t rank = job->rank, peer = 1 - job->rank;
+    symmem_cuda_exchange moved = {NULL, NULL, NULL, NULL, 0, 0, 0};
+    if (job->form == SYMMEM_CUDA_BROADCAST) {
+        moved.push = own;
+        moved.pull = own;
+        moved.push_bytes = rank == job->root ? bytes : 0;
+        moved.pull_bytes = bytes - moved.push_bytes;
+    } else if (job->form == SYMMEM_CUDA_ALL_TO_ALL) {
+        const uint64_t *rooms = words + 2 + 3; /* behind the parts' ends and the verdict */
+        moved.push = buffer + words[peer];
+        moved.push_bytes = words[peer + 1] - words[peer];
+        moved.pull = job->out + rooms[peer];
+        moved.pull_bytes = rooms[peer + 1] - rooms[peer];
+        moved.own_from = buffer + words[rank];
+        moved.own_to = job->out + rooms[rank];
+        moved.own_bytes =
+            symmem_cuda_least(words[rank + 1] - words[rank], rooms[rank + 1] - rooms[rank]);
+    } else {
+        char *dst = job->out != NULL ? job->out : own;
+        moved.push = job->in != NULL ? job->in : own;
+        moved.own_from = moved.push;
+        moved.pull = dst + (size_t)peer * bytes;
+        moved.own_to = dst + (size_t)rank * bytes;
+        moved.push_bytes = moved.pull_bytes = moved.own_bytes = bytes;
+    }
+    return moved;
+}
+
+/* How an operation goes: of things that all ranks pass alike. */
+typedef struct symmem_cuda_terms {
+    size_t block_bytes; /* of the memory that the handle shares */
+    size_t pair_bytes;  /* the most that a rank has for another one */
+    int32_t channel;
+    bool take_turns; /* ranks, on a device */
+} symmem_cuda_terms;
+
+/* Two ranks of which each has a device. */
+SYMMEM_CUDA_BOTH bool symmem_cuda_are_a_pair(const symmem_cuda_job *job,
+                                             const symmem_cuda_terms *terms) {
+    return job->world_size == 2 && terms->channel == 0 && !terms->take_turns;
+}
+
+/* In how many blocks a large operation goes by chunks; 0: it does not. */
+SYMMEM_CUDA_BOTH uint32_t symmem_cuda_chunk_blocks(const symmem_cuda_job *job,
+                                                   const symmem_cuda_terms *terms) {
+    const size_t chunks = terms->pair_bytes / SYMMEM_CUDA_CHUNK_BYTES + 1;
     const bool reduces = symmem_cuda_is_all_reduce(job->form);
-    const bool many = reduces && job->world_size == 2 && channel == 0 && !take_turns;
-    const size_t limit = many      ? SYMMEM_CUDA_MOST_BY_LINES
-                         : reduces ? 2 * places * SYMMEM_CUDA_ROUND_UNITS * unit
-                                   : short_bytes;
+    const bool for_two = symmem_cuda_is_whole_scatter(job) || symmem_cuda_is_move(job->form);
+    const size_t by_lines = reduces ? SYMMEM_CUDA_MOST_BY_LINES : SYMMEM_CUDA_MOST_MOVED;
+    if (!(reduces || for_two) || !symmem_cuda_are_a_pair(job, terms) ||
+        !symmem_cuda_has_chunks(job->world_size, terms->block_bytes) ||
+        terms->pair_bytes <= by_lines || terms->pair_bytes == SIZE_MAX)
+        return 0;
+    if (job->form == SYMMEM_CUDA_ALL_TO_ALL && job->checking) /* ranks have to agree on splits */
+        return 0;
+    return (uint32_t)symmem_cuda_least(chunks, SYMMEM_CUDA_CHUNK_BLOCKS);
+}
+
+/* The most bytes that go by lines; 0: none. All goes to all, which of two ranks is as much as if
+ * each reduced a half for both, in half the time of flight; of more ranks it is more, and the limit
+ * is two rounds. So it is of two that take turns on a device. All-gathers of more ranks are quicker
+ * by lines in one short round only: their kernel is not made for the common case. */
+SYMMEM_CUDA_BOTH size_t symmem_cuda_most_by_lines(const symmem_cuda_job *job,
+                                                  const symmem_cuda_terms *terms, size_t places) {
+    const bool reduces = symmem_cuda_is_all_reduce(job->form);
+    const bool for_two = symmem_cuda_is_whole_scatter(job) || symmem_cuda_is_move(job->form);
+    if (job->form == SYMMEM_CUDA_ALL_TO_ALL && job->checking) /* ranks have to agree on splits */
+        return 0;
+    if (symmem_cuda_are_a_pair(job, terms))
+        return for_two                                         ? SYMMEM_CUDA_MOST_MOVED
+               : !reduces                                      ? 0
+               : symmem_cuda_has_chunks(2, terms->block_bytes) ? SYMMEM_CUDA_MOST_BY_LINES
+                                                               : SYMMEM_CUDA_MOST_WITHOUT_CHUNKS;
+    if (reduces || (for_two && job->world_size == 2))
+        return 2 * places * SYMMEM_CUDA_ROUND_UNITS * SYMMEM_CUDA_LINE_SIZE;
+    return symmem_cuda_is_gather(job->form)
+               ? places * SYMMEM_CUDA_SHORT_UNITS * SYMMEM_CUDA_LINE_SIZE
+               : 0;
+}
+
+SYMMEM_CUDA_BOTH symmem_cuda_rounds symmem_cuda_rounds_of(const symmem_cuda_job *job,
+                                                          const symmem_cuda_terms *terms) {
+    const size_t unit = SYMMEM_CUDA_LINE_SIZE, bytes = terms->pair_bytes;
+    const size_t places =
+        symmem_cuda_line_warps(job->world_size, terms->block_bytes, terms->channel);
+    const size_t few = symmem_cuda_least(places, SYMMEM_CUDA_SHORT_WARPS);
+    const bool is_short = bytes <= few * SYMMEM_CUDA_SHORT_UNITS * unit;
     symmem_cuda_rounds rounds = {0, 0};
-    if (!(reduces || symmem_cuda_is_gather(job->form)) || bytes > limit)
+    if (bytes > symmem_cuda_most_by_lines(job, terms, places))
         return rounds;
-    const bool is_short = bytes <= short_bytes;
-    const size_t most = bytes <= SYMMEM_CUDA_FEW_ROUNDS || places < SYMMEM_CUDA_WARPS_OF_MANY
-                            ? places
-                            : SYMMEM_CUDA_WARPS_OF_MANY;
     rounds.units = is_short ? SYMMEM_CUDA_SHORT_UNITS : SYMMEM_CUDA_ROUND_UNITS;
     const size_t round = rounds.units * unit, warps = bytes / round + (bytes % round != 0);
-    rounds.warps = (uint32_t)symmem_cuda_least(warps, most);
+    rounds.warps = (uint32_t)symmem_cuda_least(warps, places);
     return rounds;
 }
 
+/* Of a reduce-scatter two ranks'. */
 SYMMEM_CUDA_BOTH symmem_cuda_pushed symmem_cuda_pushed_of(const symmem_cuda_job *job) {
     char *own = (char *)job->buffers[job->rank] + job->offset;
-    const symmem_cuda_pushed pushed = {job->in != NULL ? job->in : own,
-                                       job->out != NULL ? job->out : own};
+    const char *src = job->in != NULL ? job->in : own;
+    symmem_cuda_pushed pushed = {src, src, job->out != NULL ? job->out : own};
+    if (symmem_cuda_is_whole_scatter(job)) {
+        pushed.src = src + (size_t)(1 - job->rank) * job->count * job->element;
+        pushed.own = src + (size_t)job->rank * job->count * job->element;
+    }
     return pushed;
 }
 

@@ -179,8 +179,8 @@ __device__ inline bool meet_between(const peers &all, deadline limit) {
 }
 
 // Last in a kernel: the peers' blocks of this number have read what they wanted here, and kernels
-// that follow may write again, or read what peers have written here. Acquires for that: nothing says
-// that a kernel's beginning does so for other devices.
+// that follow may write again, or read what peers have written here. Acquires for that: nothing
+// says that a kernel's beginning does so for other devices.
 __device__ inline bool meet_last(const peers &all, deadline limit) {
     return meet_between(all, limit);
 }

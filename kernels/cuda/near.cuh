@@ -2,10 +2,13 @@
 // The meeting of few ranks, of calls that nobody compares: the barrier and the reductions for which
 // time matters. They meet others as meet() does, and leave to it all that is not as usual.
 //
-// What takes time is what one thing has to wait for before the next: a look at the own state, the
-// fence, the word's way to the peer. A fence waits for the loads that stand before it, too. So the
-// first warp alone does what peers wait for, beginning with the fence, and the second one looks
-// meanwhile.
+// What takes time is what one thing has to wait for before the next: a look at the own state, a
+// fence, the word's way to the peer. At a kernel's start there is none of its own writes to
+// release. What kernels and copies before it in its stream have written is complete, on peers too,
+// before it begins: that is what the order of a stream means, between devices as well, as an event
+// behind the one kernel shows. PyTorch's meetings at a kernel's start rely on it likewise. So the
+// word is told without a fence there, half a microsecond sooner. Behind the kernel's own writes it
+// is released.
 #ifndef SYMMEM_KERNELS_CUDA_NEAR_CUH
 #define SYMMEM_KERNELS_CUDA_NEAR_CUH
 
@@ -14,13 +17,9 @@
 #ifndef SYMMEM_CUDA_ON_HOST // tests/fakes/cuda has others for the CPU
 namespace symmem {
 
-// The two halves of a release, with room between them, by the same thread. It pairs with
-// load_acquire: here in comes(), and with that of the other kernels' meetings.
-__device__ inline void fence_before_telling() {
-    asm volatile("fence.acq_rel.sys;" : : : "memory");
-}
-
-__device__ inline void tell(uint32_t *word, uint32_t value) {
+// Of a kernel that has written nothing yet. It pairs with load_acquire: here in comes(), and with
+// that of the other kernels' meetings.
+__device__ inline void tell_at_start(uint32_t *word, uint32_t value) {
     store_relaxed(word, value);
 }
 
@@ -138,8 +137,6 @@ __device__ void scout(const symmem_cuda_near &near, const near_spot &where, verd
 template <bool TEAM_ONLY>
 __device__ bool near_meet(const symmem_cuda_near &near, const symmem_cuda_signal_args &args,
                           const near_spot &where, verdict *result) {
-    if (threadIdx.x < TEAM)
-        symmem::fence_before_telling();
     if (threadIdx.x / TEAM == SCOUTS)
         scout(near, where, result);
     __syncthreads();
@@ -148,7 +145,8 @@ __device__ bool near_meet(const symmem_cuda_near &near, const symmem_cuda_signal
     if (threadIdx.x < TEAM) {
         const bool enters = result->entered;
         if (enters)
-            for_each_peer(near, where, [&](near_words words) { symmem::tell(words.there, epoch); });
+            for_each_peer(near, where,
+                          [&](near_words words) { symmem::tell_at_start(words.there, epoch); });
         met = enters && all_come(near, where, epoch);
     }
     if (!(TEAM_ONLY ? met : __syncthreads_and(met)))

@@ -5,6 +5,7 @@
 #ifndef SYMMEM_KERNELS_CUDA_PLAIN_CUH
 #define SYMMEM_KERNELS_CUDA_PLAIN_CUH
 
+#include "cuda/chunks.cuh"
 #include "cuda/collective.h"
 #include "cuda/lines.cuh"
 #include "cuda/near.cuh"
@@ -50,9 +51,12 @@ __device__ symmem_cuda_unit sum_of_units(const symmem_cuda_unit *units, uint32_t
     return sum;
 }
 
-// Of at most so many ranks, with all that a round needs in registers.
-template <typename Element, int Most, bool SHORT> struct plain_ops {
+// Of at most so many ranks, with all that a round needs in registers. DEALT: what is added up here
+// is not what is pushed.
+template <typename Element, int Most, bool SHORT, bool DEALT = false> struct plain_ops {
     const symmem_cuda_lines_args &args;
+
+    __device__ void meanwhile() const {}
 
     __device__ uint32_t ranks() const {
         return Most == 2 ? 2 : args.near.ranks;
@@ -80,6 +84,35 @@ template <typename Element, int Most, bool SHORT> struct plain_ops {
 
     __device__ void store(uint32_t unit, const symmem_cuda_unit &value) const {
         reinterpret_cast<symmem_cuda_unit *>(args.to)[unit] = value;
+    }
+
+    __device__ uint32_t push_units() const {
+        return args.units;
+    }
+
+    __device__ symmem_cuda_unit load_own(uint32_t unit) const {
+        return reinterpret_cast<const symmem_cuda_unit *>(args.own)[unit];
+    }
+
+    // Of two ranks.
+    __device__ void take(uint32_t unit, const symmem_cuda_unit &own,
+                         const symmem_cuda_unit &other) const {
+        const symmem_cuda_unit units[2] = {args.near.rank == 0 ? own : other,
+                                           args.near.rank == 0 ? other : own};
+        store(unit, sum_of_units<Element, 2>(units, 2, args.op));
+    }
+
+    __device__ void take_rest(size_t, size_t) const {}
+
+    __device__ carried own_of(const carried &pushed, uint32_t base, uint32_t lane) const {
+        if (!DEALT)
+            return pushed;
+        carried own = {};
+#pragma unroll
+        for (uint32_t part = 0; part < 2; part++)
+            if (has_unit(SHORT, lane, part) && base + unit_of(lane, part) < args.units)
+                own.units[part] = load_own(base + unit_of(lane, part));
+        return own;
     }
 
     template <bool WIDE>
@@ -111,9 +144,11 @@ template <typename Element, int Most, bool SHORT> struct plain_ops {
     }
 
     template <bool WIDE>
-    __device__ bool pull(const carried &own, uint32_t, uint32_t part, uint32_t at, uint32_t lane,
-                         uint32_t flag, uint64_t *start_ns, verdict *result, carried *sums) const {
+    __device__ bool pull(const carried &pushed, uint32_t base, uint32_t part, uint32_t at,
+                         uint32_t lane, uint32_t flag, uint64_t *start_ns, verdict *result,
+                         carried *sums) const {
         const char *from = args.near.signals[0] + at;
+        const carried own = own_of(pushed, base, lane);
         line_pair found[Most];
         bool came = false;
 #pragma unroll 1
@@ -140,19 +175,160 @@ template <typename Element, int Most, bool SHORT> struct plain_ops {
     }
 };
 
-template <typename Element, int Most, bool SHORT>
-__device__ void plain_by_lines(const symmem_cuda_lines_args &args) {
-    __shared__ verdict result;
-    const plain_ops<Element, Most, SHORT> ops = {args};
+template <typename Ops>
+__device__ void plain_rounds(const Ops &ops, const symmem_cuda_signal_args &signal,
+                             verdict *result) {
+    const symmem_cuda_near &near = ops.args.near;
     const uint32_t warp = own_warp();
     beginning at;
     at.own = load_round(ops, warp * units_of_round(ops), own_lane_of_warp());
     at.turn = load_volatile(ops.turn_word(warp));
-    at.poisoned = load_volatile(near_word(args.near, 0, 0)) != 0;
-    at.wide = are_linked(near_word(args.near, 0, SYMMEM_CUDA_HEADER_BYTES), args.near.rank,
-                         ops.ranks(), args.rounds);
+    at.poisoned = load_volatile(near_word(near, 0, 0)) != 0;
+    at.wide = are_linked(near_word(near, 0, SYMMEM_CUDA_HEADER_BYTES), near.rank, ops.ranks(),
+                         ops.args.rounds);
     at.start_ns = 0;
-    run_rounds(ops, args.signal, at, &result);
+    run_rounds(ops, signal, at, result);
+}
+
+template <typename Element, int Most, bool SHORT, bool DEALT>
+__device__ void plain_by_lines(const symmem_cuda_lines_args &args) {
+    __shared__ verdict result;
+    const plain_ops<Element, Most, SHORT, DEALT> ops = {args};
+    plain_rounds(ops, args.signal, &result);
+}
+
+// --- moves -------------------------------------------------------------------------------
+
+// Of two ranks.
+template <bool SHORT> struct moving_ops {
+    const symmem_cuda_moves_args &args;
+
+    __device__ uint32_t ranks() const {
+        return 2;
+    }
+
+    static __device__ uint32_t units_in(size_t bytes) {
+        return static_cast<uint32_t>(bytes / sizeof(symmem_cuda_unit));
+    }
+
+    __device__ uint32_t units() const {
+        const uint32_t push = units_in(args.exchange.push_bytes);
+        const uint32_t pull = units_in(args.exchange.pull_bytes);
+        return push > pull ? push : pull;
+    }
+
+    __device__ bool is_short() const {
+        return SHORT;
+    }
+
+    __device__ const symmem_cuda_round_places &places() const {
+        return args.rounds;
+    }
+
+    __device__ uint32_t *turn_word(uint32_t warp) const {
+        return near_word(args.near, 0, args.rounds.turns_at) + warp;
+    }
+
+    __device__ symmem_cuda_unit load(uint32_t unit) const {
+        if (unit >= units_in(args.exchange.push_bytes))
+            return {0, 0};
+        return reinterpret_cast<const symmem_cuda_unit *>(args.exchange.push)[unit];
+    }
+
+    __device__ void store(uint32_t unit, const symmem_cuda_unit &value) const {
+        if (unit < units_in(args.exchange.pull_bytes))
+            reinterpret_cast<symmem_cuda_unit *>(args.exchange.pull)[unit] = value;
+    }
+
+    __device__ void meanwhile() const {
+        take_from(0, own_lane(), all_lanes());
+    }
+
+    // Own units that go elsewhere in the own memory, from one on.
+    __device__ void take_from(uint32_t begin, size_t lane, size_t lanes) const {
+        const symmem_cuda_exchange &moved = args.exchange;
+        const size_t at = begin * sizeof(symmem_cuda_unit);
+        if (moved.own_from != moved.own_to && at < moved.own_bytes)
+            symmem_cuda_move_units<symmem_cuda_unit>(moved.own_to + at, moved.own_from + at,
+                                                     units_in(moved.own_bytes - at), lane, lanes);
+    }
+
+    __device__ uint32_t push_units() const {
+        return units_in(args.exchange.push_bytes);
+    }
+
+    __device__ bool has_own(uint32_t unit) const {
+        return args.exchange.own_from != args.exchange.own_to &&
+               unit < units_in(args.exchange.own_bytes);
+    }
+
+    __device__ symmem_cuda_unit load_own(uint32_t unit) const {
+        if (!has_own(unit))
+            return {0, 0};
+        return reinterpret_cast<const symmem_cuda_unit *>(args.exchange.own_from)[unit];
+    }
+
+    __device__ void take(uint32_t unit, const symmem_cuda_unit &own,
+                         const symmem_cuda_unit &other) const {
+        store(unit, other);
+        if (has_own(unit))
+            reinterpret_cast<symmem_cuda_unit *>(args.exchange.own_to)[unit] = own;
+    }
+
+    // What is more than goes from rank to rank.
+    __device__ void take_rest(size_t lane, size_t lanes) const {
+        take_from(units(), lane, lanes);
+    }
+
+    template <bool WIDE>
+    __device__ void push(const line_pair &lines, uint32_t at, uint32_t lane) const {
+        store_pair<WIDE>(args.near.signals[1] + at, lines, SHORT, lane);
+    }
+
+    template <bool WIDE>
+    __device__ bool pull(const carried &, uint32_t, uint32_t part, uint32_t at, uint32_t lane,
+                         uint32_t flag, uint64_t *start_ns, verdict *result, carried *kept) const {
+        const char *from = args.near.signals[0] + at;
+        line_pair found = {};
+        bool came = false;
+#pragma unroll 1
+        for (int i = 0; i < LOOKS_BETWEEN_CHECKS && !came; i++) {
+            found = load_pair<WIDE>(from, SHORT, lane, flag);
+            came = __all_sync(~0u, found.full);
+        }
+        if (!came) {
+            *start_ns = await_lines<WIDE>(args.signal, from, args.rounds.source_bytes, lane, flag,
+                                          SHORT, *start_ns, result);
+            if (*start_ns == 0)
+                return false;
+            found = load_pair<WIDE>(from, SHORT, lane, flag);
+        }
+        kept->units[part] = unit_in<WIDE>(found, part, lane);
+        if (WIDE && !SHORT)
+            kept->units[1] = unit_in<WIDE>(found, 1, lane);
+        return true;
+    }
+};
+
+template <bool SHORT> __device__ void plain_moves(const symmem_cuda_moves_args &args) {
+    __shared__ verdict result;
+    const moving_ops<SHORT> ops = {args};
+    plain_rounds(ops, args.signal, &result);
+}
+
+// --- chunks ------------------------------------------------------------------------------
+
+template <typename Ops, typename Args> __device__ void plain_by_chunks(const Args &args) {
+    __shared__ verdict result;
+    const Ops ops = {args};
+    const chunk_places at =
+        places_of_block(args.near.signals[0], args.near.signals[1], args.rounds.chunks_at);
+    run_chunks(ops, args.signal, at, load_volatile(near_word(args.near, 0, 0)) != 0, 0, &result);
+}
+
+template <typename Element>
+__device__ void plain_sums_by_chunks(const symmem_cuda_lines_args &args) {
+    plain_by_chunks<plain_ops<Element, 2, false>>(args);
 }
 
 // --- blocks ------------------------------------------------------------------------------
@@ -224,19 +400,23 @@ __device__ void plain_in_blocks(const symmem_cuda_plain_args &args) {
         body(args);                                                                                \
     }
 
-#define LINES(name, most, is_short, element)                                                       \
+#define LINES(name, most, is_short, dealt, element)                                                \
     KERNEL(lines_##name, symmem_cuda_lines_args, SYMMEM_CUDA_LINE_THREADS,                         \
-           (plain_by_lines<element, most, is_short>))
+           (plain_by_lines<element, most, is_short, dealt>))
 
 #define BLOCKS(name, threads, body) KERNEL(name, symmem_cuda_plain_args, threads, body)
 
 #define KERNELS(name, element)                                                                     \
-    LINES(of_two_##name, 2, false, element)                                                        \
-    LINES(of_four_##name, 4, false, element)                                                       \
-    LINES(of_eight_##name, 8, false, element)                                                      \
-    LINES(short_of_two_##name, 2, true, element)                                                   \
-    LINES(short_of_four_##name, 4, true, element)                                                  \
-    LINES(short_of_eight_##name, 8, true, element)                                                 \
+    LINES(of_two_##name, 2, false, false, element)                                                 \
+    LINES(of_four_##name, 4, false, false, element)                                                \
+    LINES(of_eight_##name, 8, false, false, element)                                               \
+    LINES(short_of_two_##name, 2, true, false, element)                                            \
+    LINES(short_of_four_##name, 4, true, false, element)                                           \
+    LINES(short_of_eight_##name, 8, true, false, element)                                          \
+    LINES(dealt_##name, 2, false, true, element)                                                   \
+    LINES(short_dealt_##name, 2, true, true, element)                                              \
+    KERNEL(chunks_##name, symmem_cuda_lines_args, SYMMEM_CUDA_CHUNK_THREADS,                       \
+           (plain_sums_by_chunks<element>))                                                        \
     BLOCKS(blocks_of_two_##name, SYMMEM_CUDA_COLLECTIVE_THREADS,                                   \
            (plain_in_blocks<element, OF_TWO>))                                                     \
     BLOCKS(blocks_##name, SYMMEM_CUDA_COLLECTIVE_THREADS, (plain_in_blocks<element, OF_MORE>))     \
@@ -245,6 +425,10 @@ __device__ void plain_in_blocks(const symmem_cuda_plain_args &args) {
 KERNELS(f16, symmem_cuda_f16)
 KERNELS(bf16, symmem_cuda_bf16)
 KERNELS(f32, symmem_cuda_f32)
+KERNEL(lines_moves, symmem_cuda_moves_args, SYMMEM_CUDA_LINE_THREADS, plain_moves<false>)
+KERNEL(chunks_moves, symmem_cuda_moves_args, SYMMEM_CUDA_CHUNK_THREADS,
+       plain_by_chunks<moving_ops<false>>)
+KERNEL(lines_short_moves, symmem_cuda_moves_args, SYMMEM_CUDA_LINE_THREADS, plain_moves<true>)
 
 #undef KERNELS
 #undef BLOCKS

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// All-reduces in rounds: in each a warp pushes some of its rank's elements to the warp of its
-// number on every other rank, with flags, and reduces what these have pushed here. Nobody reads
+// All-reduces and moves in rounds: in each a warp pushes some of its rank's elements to the warp of
+// its number on every other rank, with flags, and reduces what these have pushed here. Nobody reads
 // another rank's memory, no rank meets another one before or after, and nothing is fenced: a flag
 // says that the data beside it are there.
 //
@@ -335,6 +335,8 @@ __device__ bool run_rounds_of(const Ops &ops, const beginning &at, verdict *resu
     if (base < units)
         push_round<WIDE>(ops, next, warp, lane, 0, turn + 1);
     begin_block_of_rounds(result, at.start_ns); // while that is on its way
+    if (pushes || !at.poisoned)
+        ops.meanwhile();
     for (; base < units; base += step) {
         const carried own = next;
 #pragma unroll
@@ -383,6 +385,8 @@ __device__ bool run_rounds_of(const Ops &ops, const beginning &at, verdict *resu
     uint64_t start_ns = at.start_ns;
     bool came = !at.poisoned;
     begin_block_of_rounds(result, at.start_ns);
+    if (came)
+        ops.meanwhile();
     for (uint32_t round = 0; came && round < rounds; round++) {
         const uint32_t part = round % turns_of<WIDE>(ops);
         (void)for_own_warps<WIDE>(
@@ -443,15 +447,20 @@ template <typename Bits> struct general_ops {
         return word_at(args.signal, args.job.rank, args.rounds.turns_at) + warp;
     }
 
+    // What is to be done beside the lines, while they are on their way.
+    __device__ void meanwhile() const {}
+
     // Of a last unit, those that there are.
-    __device__ uint32_t elements_of(uint32_t unit) const {
-        const size_t left = count - static_cast<size_t>(unit) * COUNT;
+    static __device__ uint32_t elements_of(uint32_t unit, size_t count) {
+        const size_t before = static_cast<size_t>(unit) * COUNT;
+        const size_t left = before < count ? count - before : 0;
         return left < COUNT ? static_cast<uint32_t>(left) : COUNT;
     }
 
-    __device__ symmem_cuda_unit load(uint32_t unit) const {
-        const char *from = ends.src + static_cast<size_t>(unit) * sizeof(symmem_cuda_unit);
-        const uint32_t elements = elements_of(unit);
+    // Of `count` elements at `begin`.
+    static __device__ symmem_cuda_unit load_of(const char *begin, size_t count, uint32_t unit) {
+        const char *from = begin + static_cast<size_t>(unit) * sizeof(symmem_cuda_unit);
+        const uint32_t elements = elements_of(unit, count);
         if (elements == COUNT && reinterpret_cast<uintptr_t>(from) % sizeof(symmem_cuda_unit) == 0)
             return *reinterpret_cast<const symmem_cuda_unit *>(from);
         symmem_cuda_unit found = {0, 0};
@@ -463,10 +472,10 @@ template <typename Bits> struct general_ops {
         return found;
     }
 
-    // `begin`: where the first unit is.
-    __device__ void store_from(char *begin, uint32_t unit, const symmem_cuda_unit &value) const {
+    static __device__ void store_to(char *begin, size_t count, uint32_t unit,
+                                    const symmem_cuda_unit &value) {
         char *to = begin + static_cast<size_t>(unit) * sizeof(symmem_cuda_unit);
-        const uint32_t elements = elements_of(unit);
+        const uint32_t elements = elements_of(unit, count);
         if (elements == COUNT && reinterpret_cast<uintptr_t>(to) % sizeof(symmem_cuda_unit) == 0) {
             *reinterpret_cast<symmem_cuda_unit *>(to) = value;
             return;
@@ -476,6 +485,10 @@ template <typename Bits> struct general_ops {
             reinterpret_cast<Bits *>(to)[i] =
                 static_cast<Bits>((at < 8 ? value.low : value.high) >> at % 8 * 8);
         }
+    }
+
+    __device__ symmem_cuda_unit load(uint32_t unit) const {
+        return load_of(ends.src, count, unit);
     }
 
     template <bool WIDE>
@@ -514,19 +527,17 @@ template <typename Element> struct reducing_ops : general_ops<typename Element::
     static constexpr uint32_t COUNT = general_ops<bits>::COUNT;
 
     __device__ void store(uint32_t unit, const symmem_cuda_unit &value) const {
-        this->store_from(this->ends.dst, unit, value);
+        this->store_to(this->ends.dst, this->count, unit, value);
     }
 
-    template <bool WIDE>
-    __device__ symmem_cuda_unit reduce(const carried &own, uint32_t part, const char *from,
-                                       uint32_t lane, uint32_t flag) const {
+    // Of all ranks, in their order: unit_of says which a rank's is.
+    template <typename UnitOf> __device__ symmem_cuda_unit sum_of_all(UnitOf unit_of) const {
         const symmem_cuda_job &job = this->args.job;
         typedef symmem_cuda_group<bits, COUNT> group;
         typename Element::value sum[COUNT];
         group all;
         for (int32_t k = 0; k < job.world_size; k++) {
-            const symmem_cuda_unit unit =
-                this->template unit_from<WIDE>(k, own, part, from, lane, flag);
+            const symmem_cuda_unit unit = unit_of(k);
             memcpy(&all, &unit, sizeof all);
             for (uint32_t i = 0; i < COUNT; i++)
                 sum[i] = k == 0 ? Element::load(all.at[i])
@@ -539,10 +550,46 @@ template <typename Element> struct reducing_ops : general_ops<typename Element::
         return result;
     }
 
+    __device__ uint32_t push_units() const {
+        return this->units();
+    }
+
+    __device__ symmem_cuda_unit load_own(uint32_t unit) const {
+        return this->load_of(this->ends.own, this->count, unit);
+    }
+
+    // The own one and the peer's, of two ranks.
+    __device__ void take(uint32_t unit, const symmem_cuda_unit &own,
+                         const symmem_cuda_unit &other) const {
+        store(unit, sum_of_all([&](int32_t k) { return k == this->args.job.rank ? own : other; }));
+    }
+
+    __device__ void take_rest(size_t, size_t) const {}
+
+    // What is pushed, or another part of the own elements.
+    __device__ carried own_of(const carried &pushed, uint32_t base, uint32_t lane) const {
+        carried own = pushed;
+        for (uint32_t part = 0; this->ends.own != this->ends.src && part < 2; part++)
+            if (has_unit(this->is_short(), lane, part))
+                own.units[part] =
+                    this->load_of(this->ends.own, this->count, base + unit_of(lane, part));
+        return own;
+    }
+
     template <bool WIDE>
-    __device__ bool pull(const carried &own, uint32_t, uint32_t part, uint32_t at, uint32_t lane,
-                         uint32_t flag, uint64_t *start_ns, verdict *result, carried *sums) const {
+    __device__ symmem_cuda_unit reduce(const carried &own, uint32_t part, const char *from,
+                                       uint32_t lane, uint32_t flag) const {
+        return sum_of_all([&](int32_t k) {
+            return this->template unit_from<WIDE>(k, own, part, from, lane, flag);
+        });
+    }
+
+    template <bool WIDE>
+    __device__ bool pull(const carried &pushed, uint32_t base, uint32_t part, uint32_t at,
+                         uint32_t lane, uint32_t flag, uint64_t *start_ns, verdict *result,
+                         carried *sums) const {
         const char *from;
+        const carried own = own_of(pushed, base, lane);
         if (!this->template await_round<WIDE>(at, lane, flag, start_ns, result, &from))
             return false;
         sums->units[part] = reduce<WIDE>(own, part, from, lane, flag);
@@ -559,7 +606,7 @@ struct gathering_ops : general_ops<uint8_t> {
     }
 
     __device__ void store(uint32_t unit, const symmem_cuda_unit &value) const {
-        store_from(chunk(args.job.rank), unit, value);
+        store_to(chunk(args.job.rank), count, unit, value);
     }
 
     template <bool WIDE>
@@ -570,7 +617,7 @@ struct gathering_ops : general_ops<uint8_t> {
             return;
         for (int32_t k = 0; k < args.job.world_size; k++)
             if (k != args.job.rank)
-                store_from(chunk(k), unit, unit_from<WIDE>(k, own, part, from, lane, flag));
+                store_to(chunk(k), count, unit, unit_from<WIDE>(k, own, part, from, lane, flag));
     }
 
     template <bool WIDE>
@@ -584,6 +631,64 @@ struct gathering_ops : general_ops<uint8_t> {
         if (WIDE && !is_short())
             store_part<WIDE>(own, base, 1, from, lane, flag);
         *kept = own;
+        return true;
+    }
+};
+
+// What two ranks move: `count` is the larger of what goes and what comes. Who has less to push
+// pushes lines all the same, which say that it is there.
+struct exchanging_ops : general_ops<uint8_t> {
+    __device__ symmem_cuda_unit load(uint32_t unit) const {
+        return load_of(args.exchange.push, args.exchange.push_bytes, unit);
+    }
+
+    __device__ void store(uint32_t unit, const symmem_cuda_unit &value) const {
+        store_to(args.exchange.pull, args.exchange.pull_bytes, unit, value);
+    }
+
+    __device__ void meanwhile() const {
+        take_from(0, own_lane(), all_lanes());
+    }
+
+    // Own bytes that go elsewhere in the own memory, from byte `begin` on.
+    __device__ void take_from(size_t begin, size_t lane, size_t lanes) const {
+        const symmem_cuda_exchange &moved = args.exchange;
+        if (begin < moved.own_bytes)
+            symmem_cuda_move(
+                {moved.own_to + begin, moved.own_from + begin, moved.own_bytes - begin}, lane,
+                lanes);
+    }
+
+    __device__ uint32_t push_units() const {
+        return static_cast<uint32_t>((args.exchange.push_bytes + COUNT - 1) / COUNT);
+    }
+
+    __device__ symmem_cuda_unit load_own(uint32_t unit) const {
+        return load_of(args.exchange.own_from, args.exchange.own_bytes, unit);
+    }
+
+    __device__ void take(uint32_t unit, const symmem_cuda_unit &own,
+                         const symmem_cuda_unit &other) const {
+        store(unit, other);
+        if (args.exchange.own_from != args.exchange.own_to)
+            store_to(args.exchange.own_to, args.exchange.own_bytes, unit, own);
+    }
+
+    // What is more than goes from rank to rank.
+    __device__ void take_rest(size_t lane, size_t lanes) const {
+        take_from(static_cast<size_t>(units()) * COUNT, lane, lanes);
+    }
+
+    template <bool WIDE>
+    __device__ bool pull(const carried &pushed, uint32_t, uint32_t part, uint32_t at, uint32_t lane,
+                         uint32_t flag, uint64_t *start_ns, verdict *result, carried *kept) const {
+        const int32_t peer = 1 - args.job.rank;
+        const char *from;
+        if (!await_round<WIDE>(at, lane, flag, start_ns, result, &from))
+            return false;
+        kept->units[part] = unit_from<WIDE>(peer, pushed, part, from, lane, flag);
+        if (WIDE && !is_short())
+            kept->units[1] = unit_from<WIDE>(peer, pushed, 1, from, lane, flag);
         return true;
     }
 };

@@ -19,6 +19,7 @@
  *                               the owner's epoch; for the first channels only
  *   turns    [channel][warp]    the number of the owner's last round of lines; nobody else's
  *   rounds   [channel][parity][source][warp]  lines that `source` pushes, rounds.cuh; likewise
+ *   chunks   of the first channel, of two ranks whose memory is large: chunks.cuh
  * Epochs and turns live here and never in an argument, so that what was captured can be replayed.
  * They wrap; of epochs differences are compared. A line's flag is its turn, and where it lies there
  * was that of two turns before.
@@ -26,6 +27,7 @@
 #ifndef SYMMEM_KERNELS_CUDA_SIGNAL_H
 #define SYMMEM_KERNELS_CUDA_SIGNAL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -180,47 +182,80 @@ SYMMEM_CUDA_BOTH size_t symmem_cuda_block_at(int32_t world_size, int32_t channel
 #define SYMMEM_CUDA_SHORT_UNITS 28
 #define SYMMEM_CUDA_ROUND_CHANNELS 4
 /* Of all sources' two rounds: what is under way between two ranks at a time, and so their speed.
- * The first channel has most, for all of it is memory of each handle. */
+ * The first channel has most, for all of it is memory of each handle; of two ranks it has more
+ * where the memory that is shared is larger than that. */
 #define SYMMEM_CUDA_ROUNDS_FIRST ((size_t)3 << 19)
+#define SYMMEM_CUDA_ROUNDS_LARGE ((size_t)2112 * 2 * SYMMEM_CUDA_ROUND_BYTES)
 #define SYMMEM_CUDA_ROUNDS_OTHER ((size_t)1 << 16)
+#define SYMMEM_CUDA_LARGE_BLOCK ((size_t)1 << 20) /* bytes of the memory that a handle shares */
 #define SYMMEM_CUDA_LINKED 1
 
 /* Warps that have places on the channel; 0: there are no lines. */
-SYMMEM_CUDA_BOTH size_t symmem_cuda_line_warps(int32_t world_size, int32_t channel) {
-    const size_t bytes = channel == 0 ? SYMMEM_CUDA_ROUNDS_FIRST : SYMMEM_CUDA_ROUNDS_OTHER;
+SYMMEM_CUDA_BOTH size_t symmem_cuda_line_warps(int32_t world_size, size_t block_bytes,
+                                               int32_t channel) {
+    const bool large = world_size == 2 && block_bytes >= SYMMEM_CUDA_LARGE_BLOCK;
+    const size_t bytes = channel != 0 ? SYMMEM_CUDA_ROUNDS_OTHER
+                         : large      ? SYMMEM_CUDA_ROUNDS_LARGE
+                                      : SYMMEM_CUDA_ROUNDS_FIRST;
     if (world_size < 2 || channel >= SYMMEM_CUDA_ROUND_CHANNELS)
         return 0;
     return bytes / (2 * SYMMEM_CUDA_ROUND_BYTES * ((size_t)world_size - 1));
 }
 
 /* Bytes of a channel's turns and rounds. */
-SYMMEM_CUDA_BOTH size_t symmem_cuda_lines_bytes(int32_t world_size, int32_t channel) {
-    const size_t warps = symmem_cuda_line_warps(world_size, channel);
+SYMMEM_CUDA_BOTH size_t symmem_cuda_lines_bytes(int32_t world_size, size_t block_bytes,
+                                                int32_t channel) {
+    const size_t warps = symmem_cuda_line_warps(world_size, block_bytes, channel);
     return (sizeof(uint32_t) * warps + 127) / 128 * 128 +
            2 * SYMMEM_CUDA_ROUND_BYTES * ((size_t)world_size - 1) * warps;
 }
 
 /* A multiple of 128, as the state's place is not: what it is added to is. */
 SYMMEM_CUDA_BOTH size_t symmem_cuda_turns_at(int32_t world_size, int32_t channel_count,
-                                             int32_t channel) {
+                                             size_t block_bytes, int32_t channel) {
     const int32_t spread =
         channel_count < SYMMEM_CUDA_SPREAD_CHANNELS ? channel_count : SYMMEM_CUDA_SPREAD_CHANNELS;
     size_t at = (symmem_cuda_block_at(world_size, channel_count, spread, 0) + 127) / 128 * 128;
     for (int32_t i = 0; i < channel; i++)
-        at += symmem_cuda_lines_bytes(world_size, i);
+        at += symmem_cuda_lines_bytes(world_size, block_bytes, i);
     return at;
 }
 
 SYMMEM_CUDA_BOTH size_t symmem_cuda_rounds_at(int32_t world_size, int32_t channel_count,
-                                              int32_t channel) {
-    const size_t turns = sizeof(uint32_t) * symmem_cuda_line_warps(world_size, channel);
-    return symmem_cuda_turns_at(world_size, channel_count, channel) + (turns + 127) / 128 * 128;
+                                              size_t block_bytes, int32_t channel) {
+    const size_t turns =
+        sizeof(uint32_t) * symmem_cuda_line_warps(world_size, block_bytes, channel);
+    return symmem_cuda_turns_at(world_size, channel_count, block_bytes, channel) +
+           (turns + 127) / 128 * 128;
 }
 
-SYMMEM_CUDA_BOTH size_t symmem_cuda_signal_size(int32_t world_size, int32_t channel_count) {
+/* Chunks: what a large all-reduce of two ranks pushes. Each block has so many places for them, and
+ * the peer's blocks as many here. In front of the places, for each block: the number of the owner's
+ * last chunk, nobody else's; and, a line apart, that of the last one that has come. */
+#define SYMMEM_CUDA_CHUNK_BLOCKS 128
+#define SYMMEM_CUDA_CHUNK_BYTES ((size_t)32 << 10)
+#define SYMMEM_CUDA_CHUNK_PLACES 4
+#define SYMMEM_CUDA_CHUNK_LINE 128
+#define SYMMEM_CUDA_CHUNKED_BLOCK ((size_t)8 << 20) /* of smaller memory there are none */
+
+SYMMEM_CUDA_BOTH size_t symmem_cuda_chunks_at(int32_t world_size, int32_t channel_count,
+                                              size_t block_bytes) {
     const int32_t channels =
         channel_count < SYMMEM_CUDA_ROUND_CHANNELS ? channel_count : SYMMEM_CUDA_ROUND_CHANNELS;
-    return symmem_cuda_turns_at(world_size, channel_count, channels);
+    return symmem_cuda_turns_at(world_size, channel_count, block_bytes, channels);
+}
+
+SYMMEM_CUDA_BOTH bool symmem_cuda_has_chunks(int32_t world_size, size_t block_bytes) {
+    return world_size == 2 && block_bytes >= SYMMEM_CUDA_CHUNKED_BLOCK;
+}
+
+SYMMEM_CUDA_BOTH size_t symmem_cuda_signal_size(int32_t world_size, int32_t channel_count,
+                                                size_t block_bytes) {
+    const size_t of_block =
+        2 * SYMMEM_CUDA_CHUNK_LINE + SYMMEM_CUDA_CHUNK_PLACES * SYMMEM_CUDA_CHUNK_BYTES;
+    return symmem_cuda_chunks_at(world_size, channel_count, block_bytes) +
+           (symmem_cuda_has_chunks(world_size, block_bytes) ? SYMMEM_CUDA_CHUNK_BLOCKS * of_block
+                                                            : 0);
 }
 
 #endif

@@ -20,7 +20,8 @@ __device__ inline void store_state(uint64_t *word, uint64_t value) {
 }
 #endif
 
-// All threads call, once in a kernel; one answer for the block. NULL: there is nothing that can fail.
+// All threads call, once in a kernel; one answer for the block. NULL: there is nothing that can
+// fail.
 __device__ inline bool is_unbroken(const uint64_t *failed) {
     __shared__ bool unbroken;
     if (threadIdx.x == 0)

@@ -3,7 +3,7 @@
 # gpu.sh [RANKS [options of gpu_turns.py]]: symmem and PyTorch (its symmetric memory, and NCCL) by turns,
 # on as many GPUs as there are ranks, which are all unless RANKS is given. Builds what is needed first.
 # A table with ratios on standard output; that, JSON and logs in build/gpu-bench/, or where SYMMEM_GPU_OUT
-# says. About 90 seconds with 2 GPUs. Needs a driver, nvcc, Python 3 and its torch; without torch symmem
+# says. About three minutes with 2 GPUs. Needs a driver, nvcc, Python 3 and its torch; without torch symmem
 # alone is measured. Exit status 1 if anything is missing from the comparison, 4 if there is no GPU or
 # nothing was built.
 set -u

@@ -20,16 +20,27 @@ import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SIZES = "4K,16K,64K,256K,1M,4M,16M"
+SIZES = "1K,4K,16K,64K,256K,1M,4M,16M,64M,256M"
+MOVED = "1K,64K,1M,16M,64M"
 NCCL = ["nccl_all_reduce", "nccl_symmetric_all_reduce"]
+GATHERS = ["nccl_all_gather", "nccl_symmetric_all_gather"]
+SCATTERS = ["nccl_reduce_scatter", "nccl_symmetric_reduce_scatter", "reduce_scatter_out"]
 # What is compared: ours, what the other has for it, and the one size of those that have no list.
 ROWS = [
     ("barrier", ["barrier"], 0),
     ("rendezvous", ["rendezvous"], 4 << 10),
     ("rendezvous_alone", ["rendezvous_alone"], 4 << 10),
-    ("one_shot_all_reduce", ["one_shot_all_reduce"], None),
-    ("two_shot_all_reduce", ["two_shot_all_reduce"], None),
-    ("all_reduce_in_place", NCCL, None),
+    ("one_shot_all_reduce", ["one_shot_all_reduce"], SIZES),
+    ("two_shot_all_reduce", ["two_shot_all_reduce"], SIZES),
+    ("all_reduce_in_place", NCCL, SIZES),
+    ("reduce_scatter", SCATTERS, MOVED),
+    ("low_contention_reduce_scatter", SCATTERS, MOVED),
+    ("all_gather", GATHERS, MOVED),
+    ("all_gather_push", GATHERS, MOVED),
+    ("low_contention_all_gather", GATHERS, MOVED),
+    ("broadcast", ["nccl_broadcast"], MOVED),
+    ("all_to_all", ["nccl_all_to_all"], MOVED),
+    ("all_to_all_splits", ["nccl_all_to_all"], MOVED),
 ]
 LAST_SMALL = 1 << 20
 
@@ -38,6 +49,10 @@ def bytes_of(text):
     """4K, 1M, 512."""
     shift = 10 * (" KMG".find(text[-1]))
     return int(text[:-1]) << shift if shift > 0 else int(text)
+
+
+def sizes_of(text):
+    return [bytes_of(size) for size in text.split(",")]
 
 
 def graph_of(op, nbytes):
@@ -129,7 +144,7 @@ class Run:
     def rows(self):
         """Each op, what it is compared with, and a size."""
         for op, others, size in ROWS:
-            for nbytes in self.sizes if size is None else [size]:
+            for nbytes in [size] if isinstance(size, int) else self.sizes or sizes_of(size):
                 yield op, others, nbytes
 
     def turn(self, op, others, nbytes, number):
@@ -158,6 +173,10 @@ def spread(values):
     return {"median": statistics.median(values), "low": min(values), "high": max(values)}
 
 
+def is_nccl(op):
+    return op.startswith("nccl_")
+
+
 def compare(run):
     results = []
     for op, others, nbytes in run.rows():
@@ -170,7 +189,14 @@ def compare(run):
             {
                 "op": op,
                 "bytes": nbytes,
-                "against": "NCCL" if others is NCCL else "PyTorch",
+                "against": " and ".join(
+                    name
+                    for name, found in (
+                        ("PyTorch", [o for o in others if not is_nccl(o)]),
+                        ("NCCL", [o for o in others if is_nccl(o)]),
+                    )
+                    if found
+                ),
                 "symmem_us": spread(list(own.values())),
                 "other_us": there,
                 "best": best,
@@ -193,21 +219,24 @@ def times_text(times):
 
 def table(results):
     lines = [
-        f"{'op':<20} {'size':>8}  {'symmem, us':>30}  {'PyTorch, us':>30}  "
+        f"{'op':<29} {'size':>8}  {'symmem, us':>30}  {'PyTorch, us':>30}  "
         f"{'NCCL, us':>9} {'symmetric':>9}  ratio"
     ]
     for r in results:
         there = r["other_us"]
-        nccl = [f"{there[o]['median']:.2f}" if o in there else "" for o in NCCL]
-        torch = [there[o] for o in there if o not in NCCL]
+        nccl = ["", ""]  # as it is, and on a window
+        for o in there:
+            if is_nccl(o):
+                nccl[o.startswith("nccl_symmetric_")] = f"{there[o]['median']:.2f}"
+        torch = [there[o] for o in there if not is_nccl(o)]
         own = times_text(r["symmem_us"])
         other = times_text(torch[0]) if torch else ""
         lines.append(
-            f"{r['op']:<20} {size_text(r['bytes']):>8}  {own:>30}  {other:>30}  "
+            f"{r['op']:<29} {size_text(r['bytes']):>8}  {own:>30}  {other:>30}  "
             f"{nccl[0]:>9} {nccl[1]:>9}  {times_text(r['ratio'])}"
         )
     for name in ("PyTorch", "NCCL"):
-        rows = [r for r in results if r["against"] == name]
+        rows = [r for r in results if name in r["against"]]
         met = [r for r in rows if r["ratio"] is not None and r["ratio"]["median"] >= 1]
         lines.append(f"no slower than {name}: {len(met)} of {len(rows)}")
     return "\n".join(lines) + "\n"
@@ -247,9 +276,11 @@ def parse():
     parser.add_argument("--backend", default="cuda")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--sizes", default=SIZES, help=f"of all-reduces; default {SIZES}")
+    parser.add_argument(
+        "--sizes", help=f"of all that has some; default {SIZES}, of other than all-reduces {MOVED}"
+    )
     parser.add_argument("--seconds", type=float, default=0.05, help="of measuring, each request")
-    parser.add_argument("--limit", type=float, default=75, help="seconds; no round begins that would pass it")
+    parser.add_argument("--limit", type=float, default=150, help="seconds; no round begins that would pass it")
     parser.add_argument("--patience", type=float, default=30, help="seconds for one answer")
     parser.add_argument("--out", required=True, help="a folder that is there")
     parser.add_argument("--peer", help="another command to compare with, in place of peer_torch.py")
@@ -267,7 +298,7 @@ def main():
         peer = shlex.split(options.peer)
     with open(os.path.join(options.out, "errors.log"), "w") as log:
         sides = Side("symmem", bench, log), Side("other", peer, log)
-        run = Run(*sides, [bytes_of(size) for size in options.sizes.split(",")], options.patience)
+        run = Run(*sides, options.sizes and sizes_of(options.sizes), options.patience)
         run.warm_up()
         print(f"both started after {time.monotonic() - start:.1f} s", file=sys.stderr)
         done, longest = 0, 0.0

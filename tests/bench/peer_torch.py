@@ -32,7 +32,7 @@ import sys
 import time
 
 LAUNCHES = 8  # in a row, that count
-MOST_BYTES = 256 << 20  # of what NCCL's window has
+MOST_BYTES = 512 << 20  # of what NCCL's window has
 PR_SET_PDEATHSIG = 1
 
 
@@ -76,8 +76,8 @@ class Rank:
         self.kept.append((tensor, self.symm_mem.rendezvous(tensor, self.name)))
         return tensor
 
-    def windowed(self, nbytes):
-        """A part of memory that NCCL has as a symmetric window."""
+    def windowed(self, nbytes, before=0):
+        """A part of memory that NCCL has as a symmetric window, behind another one."""
         if self.window is None:
             backend = self.group._get_backend(self.device)
             pool = self.torch.cuda.MemPool(backend.mem_allocator)
@@ -87,7 +87,7 @@ class Rank:
                 )
             backend.register_mem_pool(pool, symm=True)
             self.kept.append(pool)
-        return self.window[: nbytes // 2]
+        return self.window[before // 2 :][: nbytes // 2]
 
     def plain(self, nbytes):
         return self.torch.zeros(nbytes // 2, dtype=self.torch.bfloat16, device=self.device)
@@ -109,22 +109,56 @@ class Rank:
             tensor = self.windowed(nbytes)
             run = lambda: self.reduced(tensor)
         else:
+            return self.make_other(op, nbytes)
+        self.check(op, tensor, run, [self.ranks * (self.ranks + 1) / 2])
+        return run
+
+    def make_other(self, op, nbytes):
+        """What is no all-reduce. `nbytes` is what each rank passes in."""
+        name = op.removeprefix("nccl_symmetric_").removeprefix("nccl_")
+        outputs = {"all_gather": nbytes * self.ranks, "all_to_all": nbytes, "broadcast": nbytes}
+        outputs |= dict.fromkeys(("reduce_scatter", "reduce_scatter_out"), nbytes // self.ranks)
+        if name not in outputs:
             raise ValueError(f"there is no op {op}")
-        self.check(op, tensor, run)
+        if op.startswith("nccl_symmetric_"):
+            tensor, out = self.windowed(nbytes), self.windowed(outputs[name], nbytes)
+        else:
+            tensor = self.symmetric(nbytes) if name == op else self.plain(nbytes)
+            out = self.plain(outputs[name])
+        dist, each = self.dist, [rank + 1 for rank in range(self.ranks)]
+        calls = {
+            "all_gather": (lambda: dist.all_gather_into_tensor(out, tensor), each),
+            "all_to_all": (lambda: dist.all_to_all_single(out, tensor), each),
+            "broadcast": (lambda: dist.broadcast(tensor, 0), [1]),
+            "reduce_scatter": (lambda: dist.reduce_scatter_tensor(out, tensor), [sum(each)]),
+            "reduce_scatter_out": (
+                lambda: self.torch.ops.symm_mem.reduce_scatter_out(tensor, self.name, False, out),
+                [sum(each)],
+            ),
+        }
+        call, wanted = calls[name]
+        result = tensor if name == "broadcast" else out
+
+        def run():
+            call()
+            return result
+
+        self.check(op, tensor, run, wanted)
         return run
 
     def reduced(self, tensor):
         self.dist.all_reduce(tensor)
         return tensor
 
-    def check(self, op, tensor, run):
+    def check(self, op, tensor, run, wanted):
+        """As many equal parts of the result as there are numbers have these."""
         tensor.fill_(self.rank + 1)
         self.dist.barrier()
         result = run()
         self.torch.cuda.synchronize()
-        wanted = self.ranks * (self.ranks + 1) / 2
-        if not bool((result == wanted).all()):
-            raise RuntimeError(f"{op}: wrong sums")
+        parts = result.view(len(wanted), -1)
+        if not all(bool((part == number).all()) for part, number in zip(parts, wanted)):
+            raise RuntimeError(f"{op}: wrong results")
         self.dist.barrier()
         tensor.zero_()  # sums in place stay what they are
         self.dist.barrier()

@@ -106,8 +106,10 @@ static symmem_status fake_memory_import(void *instance, int32_t device, const sy
     return SYMMEM_UNREACHABLE;
 }
 
-static size_t fake_signal_bytes(void *instance, int32_t world_size, int32_t channel_count) {
+static size_t fake_signal_bytes(void *instance, int32_t world_size, int32_t channel_count,
+                                size_t block_bytes) {
     (void)instance;
+    (void)block_bytes;
     count_call();
     return 4 * (size_t)world_size * (size_t)channel_count;
 }

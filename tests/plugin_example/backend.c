@@ -171,8 +171,10 @@ static word *table_word(const symmem_peers *peers, int32_t owner, int32_t row, i
            (size_t)rank;
 }
 
-static size_t example_signal_bytes(void *instance, int32_t world_size, int32_t channel_count) {
+static size_t example_signal_bytes(void *instance, int32_t world_size, int32_t channel_count,
+                                   size_t block_bytes) {
     (void)instance;
+    (void)block_bytes;
     size_t ranks = (size_t)world_size, channels = (size_t)channel_count;
     return (HEADER_WORDS + 2 * channels * ranks + channels) * sizeof(word);
 }
@@ -191,7 +193,7 @@ static void example_peers_close(void *instance, symmem_peers *peers) {
 
 static symmem_status example_signal_reset(void *instance, const symmem_peers *peers) {
     word *own = peers->signals[peers->rank];
-    size_t bytes = example_signal_bytes(instance, peers->world_size, peers->channel_count);
+    size_t bytes = peers->signal_bytes;
     for (size_t i = 0; i < bytes / sizeof(word); i++)
         atomic_store_explicit(&own[i], 0, memory_order_relaxed); /* the core's barriers order it */
     return SYMMEM_OK;

@@ -123,7 +123,8 @@ static symmem_status fake_import(void *instance, int32_t device, const symmem_sh
     return SYMMEM_OK;
 }
 
-static size_t fake_signal_bytes(void *instance, int32_t world_size, int32_t channel_count) {
+static size_t fake_signal_bytes(void *instance, int32_t world_size, int32_t channel_count,
+                                size_t block_bytes) {
     return (size_t)world_size * (size_t)channel_count * 4;
 }
 

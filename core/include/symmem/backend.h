@@ -526,9 +526,11 @@ struct symmem_backend {
                                 void **group_p);
     void (*group_close)(void *instance, void *group);
 
-    /* Local. Bytes of signal state for each rank of a group; the core allocates that with
-     * memory_alloc, so it is zero. The same for the same arguments, on every rank. */
-    size_t (*signal_bytes)(void *instance, int32_t world_size, int32_t channel_count);
+    /* Local. Bytes of signal state for each rank of a group, of a block of block_bytes; the core
+     * allocates that with memory_alloc, so it is zero. The same for the same arguments, on every
+     * rank. */
+    size_t (*signal_bytes)(void *instance, int32_t world_size, int32_t channel_count,
+                           size_t block_bytes);
     /* Local. All pointers of `peers` are valid; may set peers->priv. *buffers_dev_p and *pads_dev_p
      * get arrays of world_size pointers that the device reads, alive until peers_close: where the
      * device is the CPU, peers->buffers and peers->pads themselves will do. */

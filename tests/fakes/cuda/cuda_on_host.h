@@ -164,18 +164,19 @@ static inline void store_release(uint32_t *word, uint32_t value) {
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
-// Of a fence ThreadSanitizer knows nothing: what stands behind it is a release instead. Without
-// one, or behind another thread's, a store tells nothing.
-static thread_local bool host_fenced;
-
-static inline void fence_before_telling() {
-    host_fenced = true;
+// What came before the kernel is complete, which here nothing but a release says.
+static inline void tell_at_start(uint32_t *word, uint32_t value) {
+    store_release(word, value);
 }
 
-static inline void tell(uint32_t *word, uint32_t value) {
-    if (!host_fenced)
-        abort();
-    store_release(word, value);
+static inline void count_up(uint32_t *word) {
+    __atomic_fetch_add(word, 1, __ATOMIC_RELEASE);
+}
+
+static inline uint32_t load_count(const uint32_t *word) {
+    const uint32_t value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+    host_give_way(word, value);
+    return value;
 }
 
 static inline uint32_t load_relaxed(const uint32_t *word) {

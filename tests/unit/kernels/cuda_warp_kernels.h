@@ -9,8 +9,13 @@ enum warp_kernel {
     WARP_BARRIER,
     WARP_NEAR_BARRIER,
     WARP_COLLECTIVE,
+    WARP_BYTES,
     WARP_LINES, // long and short, of 2, 4 and 8 ranks
     WARP_LAST_LINES = WARP_LINES + 5,
+    WARP_DEALT, // long and short, of two ranks
+    WARP_MOVES = WARP_DEALT + 2,
+    WARP_CHUNKS = WARP_MOVES + 2,
+    WARP_CHUNKED_MOVES,
     WARP_BLOCKS_OF_TWO,
     WARP_BLOCKS,
     WARP_WIDE,

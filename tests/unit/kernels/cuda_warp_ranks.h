@@ -14,12 +14,13 @@
 
 static const int MOST_RANKS = 8, CHANNELS = 3, LIMIT_S = 60;
 static const uint32_t LIMIT_MS = 20000;
-static const size_t MOST = 2000, SIGNAL_BYTES = 2u << 20;
+// Elements, and of those that go in chunks: three for one block.
+static const size_t MOST = 2000, CHUNKED = 18000, BUFFER = 2 * CHUNKED, SIGNAL_BYTES = 4u << 20;
 
 // In every process at the same address; peers change it.
 struct rank_memory {
     alignas(64) char signals[SIGNAL_BYTES];
-    alignas(64) float buffer[MOST];
+    alignas(64) float buffer[BUFFER];
     symmem_cuda_fault fault;
     symmem_cuda_control control;
     uint32_t round; // that it has begun
@@ -31,11 +32,11 @@ struct world {
 };
 
 static world *shared;
-static int ranks, own;              // how many there are, and which one this process is
-static bool linked;                 // all with all others
-static int unlinked = -1;           // but for this one
-static uint32_t limit_ms;           // of the next call
-alignas(64) static float out[MOST]; // the rank's own
+static int ranks, own;                // how many there are, and which one this process is
+static bool linked;                   // all with all others
+static int unlinked = -1;             // but for this one
+static uint32_t limit_ms;             // of the next call
+alignas(64) static float out[BUFFER]; // the rank's own
 
 #define CHECK(condition)                                                                           \
     do {                                                                                           \
@@ -47,7 +48,9 @@ alignas(64) static float out[MOST]; // the rank's own
 
 // --- calls -------------------------------------------------------------------------------------
 
-enum kind { MEET, SUM_APART, SUM_IN_PLACE };
+// Those behind MEET and the sums are of two ranks. DEALT: an all-to-all of parts that are not
+// alike.
+enum kind { MEET, SUM_APART, SUM_IN_PLACE, SCATTERED, GATHERED, SENT, DEALT };
 
 struct call {
     enum kind kind;
@@ -56,6 +59,7 @@ struct call {
     unsigned int blocks;       // where there are no lines
     symmem_cuda_rounds rounds; // no warps: there are no lines
     uint32_t compared;         // with the peers', by who goes the general way; 0: not
+    bool chunked;              // of two ranks, in blocks
 };
 
 static symmem_cuda_signal_args signal_args(const call &c) {
@@ -97,15 +101,54 @@ static symmem_cuda_near near_args(int32_t channel) {
     return near;
 }
 
-static symmem_cuda_job job_of(const call &c) {
-    static void *buffers[MOST_RANKS], *signals[MOST_RANKS];
+static symmem_call_kind kind_of(const call &c) {
+    switch (c.kind) {
+    case SUM_APART:
+        return SYMMEM_CALL_ONE_SHOT_ALL_REDUCE;
+    case SCATTERED:
+        return SYMMEM_CALL_REDUCE_SCATTER;
+    case GATHERED:
+        return SYMMEM_CALL_ALL_GATHER;
+    case SENT:
+        return SYMMEM_CALL_BROADCAST;
+    case DEALT:
+        return SYMMEM_CALL_ALL_TO_ALL;
+    default:
+        return SYMMEM_CALL_TWO_SHOT_ALL_REDUCE;
+    }
+}
+
+// What rank `from` deals to rank `to`.
+static size_t dealt_to(const call &c, int from, int to) {
+    static const size_t few[2][2] = {{4, 0}, {8, 12}};
+    return from == 0 && to == 1 ? c.count : few[from][to];
+}
+
+static symmem_collective collective_of(const call &c) {
+    static size_t in_splits[2], out_splits[2];
     symmem_collective collective = {};
-    collective.kind =
-        c.kind == SUM_APART ? SYMMEM_CALL_ONE_SHOT_ALL_REDUCE : SYMMEM_CALL_TWO_SHOT_ALL_REDUCE;
+    collective.kind = kind_of(c);
     collective.dtype = SYMMEM_FLOAT32;
     collective.op = SYMMEM_SUM;
-    collective.count = c.count;
-    collective.out = c.kind == SUM_APART ? out : nullptr;
+    collective.count = c.kind == DEALT ? 0 : c.count;
+    collective.root = 1;
+    collective.in_row = static_cast<size_t>(ranks) * c.count;
+    collective.out_row = c.count;
+    const bool apart = c.kind == SUM_APART || c.kind == SCATTERED || c.kind == GATHERED;
+    collective.out = apart || c.kind == DEALT ? out : nullptr;
+    for (int k = 0; k < 2 && c.kind == DEALT; k++) {
+        in_splits[k] = dealt_to(c, own, k);
+        out_splits[k] = dealt_to(c, k, own);
+        collective.in = shared->rank[own].buffer;
+    }
+    collective.in_splits = in_splits;
+    collective.out_splits = out_splits;
+    return collective;
+}
+
+static symmem_cuda_job job_of(const call &c) {
+    static void *buffers[MOST_RANKS], *signals[MOST_RANKS];
+    const symmem_collective collective = collective_of(c);
     symmem_cuda_job job = symmem_cuda_job_of(&collective, own, ranks, sizeof(float), false);
     for (int r = 0; r < ranks; r++) {
         buffers[r] = shared->rank[r].buffer;
@@ -125,7 +168,16 @@ static symmem_cuda_step step_of(const symmem_cuda_job &job) {
 }
 
 static symmem_cuda_round_places places_of(const call &c) {
-    return symmem_cuda_places_of(c.rounds, ranks, CHANNELS, c.channel, linked && own != unlinked);
+    return symmem_cuda_places_of(c.rounds, ranks, CHANNELS, 0, c.channel,
+                                 linked && own != unlinked);
+}
+
+static symmem_cuda_exchange exchange_of(const call &c, const symmem_cuda_job &job) {
+    const symmem_collective collective = collective_of(c);
+    uint64_t words[SYMMEM_CUDA_BOARD_WORDS(2)] = {};
+    if (c.kind == DEALT)
+        symmem_cuda_fill_board(&job, &collective, shared->rank[own].buffer, words);
+    return symmem_cuda_exchange_of(&job, words);
 }
 
 static symmem_cuda_lines_args lines_args(const call &c, const symmem_cuda_job &job) {
@@ -136,6 +188,7 @@ static symmem_cuda_lines_args lines_args(const call &c, const symmem_cuda_job &j
     args.signal = signal_args(c);
     args.op = job.op;
     args.from = pushed.src;
+    args.own = pushed.own;
     args.to = pushed.dst;
     args.units = static_cast<uint32_t>(c.count * sizeof(float) / SYMMEM_CUDA_LINE_SIZE);
     return args;
@@ -165,9 +218,19 @@ static symmem_cuda_collective_args general_args(const call &c, const symmem_cuda
     args.rounds = places_of(c);
     if (way == SYMMEM_CUDA_IN_BLOCKS)
         args.step = step_of(job);
+    if (symmem_cuda_is_move(job.form))
+        args.exchange = exchange_of(c, job);
     for (int r = 0; r < ranks; r++)
         args.near_buffers[r] = shared->rank[r].buffer;
     return args;
+}
+
+static bool is_move(const call &c) {
+    return c.kind == GATHERED || c.kind == SENT || c.kind == DEALT;
+}
+
+static symmem_cuda_moves_args moves_args(const call &c, const symmem_cuda_job &job) {
+    return {near_args(c.channel), places_of(c), exchange_of(c, job), signal_args(c)};
 }
 
 static void run_meeting(const call &c, bool plain) {
@@ -184,9 +247,15 @@ static void run_lines(const call &c, const symmem_cuda_job &job, bool plain) {
     const symmem_cuda_collective_args general = general_args(c, job, SYMMEM_CUDA_BY_LINES);
     const bool is_short = c.rounds.units == SYMMEM_CUDA_SHORT_UNITS;
     const int size = ranks == 2 ? 0 : ranks <= 4 ? 1 : 2;
-    const warp_kernel kernel = static_cast<warp_kernel>(WARP_LINES + 3 * is_short + size);
+    const warp_kernel kernel = static_cast<warp_kernel>(
+        c.kind == SCATTERED ? WARP_DEALT + is_short : WARP_LINES + 3 * is_short + size);
     const unsigned int blocks = (c.rounds.warps + 1) / 2;
-    if (plain)
+    if (is_move(c)) {
+        const symmem_cuda_moves_args moves = moves_args(c, job);
+        const void *given = &moves;
+        warp_launch(plain ? static_cast<warp_kernel>(WARP_MOVES + is_short) : WARP_BYTES, blocks, 2,
+                    plain ? given : &general);
+    } else if (plain)
         warp_launch(kernel, blocks, 2, &args);
     else
         warp_launch(WARP_COLLECTIVE, blocks, 2, &general);
@@ -206,10 +275,27 @@ static void run_blocks(const call &c, const symmem_cuda_job &job, bool plain) {
         warp_launch(WARP_COLLECTIVE, c.blocks, warps, &general);
 }
 
+// With one thread or two beside the one that tells, which peers need not have alike.
+static void run_chunks(const call &c, const symmem_cuda_job &job, bool plain) {
+    const symmem_cuda_lines_args args = lines_args(c, job);
+    const symmem_cuda_collective_args general = general_args(c, job, SYMMEM_CUDA_BY_CHUNKS);
+    if (is_move(c)) {
+        const symmem_cuda_moves_args moves = moves_args(c, job);
+        const void *given = &moves;
+        warp_launch(plain ? WARP_CHUNKED_MOVES : WARP_BYTES, c.blocks, plain ? 3 : 2,
+                    plain ? given : &general);
+    } else if (plain)
+        warp_launch(WARP_CHUNKS, c.blocks, 3, &args);
+    else
+        warp_launch(WARP_COLLECTIVE, c.blocks, 2, &general);
+}
+
 static void run(const call &c, bool plain) {
     const symmem_cuda_job job = job_of(c);
     if (c.kind == MEET)
         run_meeting(c, plain);
+    else if (c.chunked)
+        run_chunks(c, job, plain);
     else if (c.rounds.warps > 0)
         run_lines(c, job, plain);
     else
@@ -228,7 +314,7 @@ static int child(bool (*scenario)(), pid_t parent) {
 
 static void prepare(int count) {
     ranks = count;
-    CU_ASSERT_FATAL(symmem_cuda_signal_size(ranks, CHANNELS) <= SIGNAL_BYTES);
+    CU_ASSERT_FATAL(symmem_cuda_signal_size(ranks, CHANNELS, 0) <= SIGNAL_BYTES);
     memset(static_cast<void *>(shared), 0, sizeof *shared);
     for (int r = 0; r < ranks; r++)
         for (int k = 0; linked && k < ranks; k++)

@@ -23,7 +23,7 @@ static float value(int rank, uint32_t round, size_t i) {
 }
 
 static void fill(uint32_t round) {
-    for (size_t i = 0; i < MOST; i++)
+    for (size_t i = 0; i < BUFFER; i++)
         shared->rank[own].buffer[i] = value(own, round, i);
 }
 
@@ -36,6 +36,48 @@ static bool is_sum(const float *values, uint32_t round, size_t count) {
             return false;
     }
     return true;
+}
+
+// Of rank `rank`, from its element `begin` on.
+static bool is_of(const float *values, int rank, uint32_t round, size_t begin, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (values[i] != value(rank, round, begin + i))
+            return false;
+    return true;
+}
+
+static bool is_part_of_sum(const float *values, uint32_t round, size_t begin, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (values[i] != value(0, round, begin + i) + value(1, round, begin + i))
+            return false;
+    return true;
+}
+
+// What comes from each rank follows in out, one after the other.
+static bool is_dealt(const call &c, uint32_t round) {
+    const size_t first = dealt_to(c, 0, own), second = dealt_to(c, 1, own);
+    return is_of(out, 0, round, own == 0 ? 0 : dealt_to(c, 0, 0), first) &&
+           is_of(out + first, 1, round, own == 0 ? 0 : dealt_to(c, 1, 0), second);
+}
+
+static bool is_right(const call &c, uint32_t round) {
+    const float *buffer = shared->rank[own].buffer;
+    switch (c.kind) {
+    case SUM_APART:
+        return is_sum(out, round, c.count);
+    case SUM_IN_PLACE:
+        return is_sum(buffer, round, c.count);
+    case SCATTERED:
+        return is_part_of_sum(out, round, static_cast<size_t>(own) * c.count, c.count);
+    case GATHERED:
+        return is_of(out, 0, round, 0, c.count) && is_of(out + c.count, 1, round, 0, c.count);
+    case SENT:
+        return is_of(buffer, 1, round, 0, c.count);
+    case DEALT:
+        return is_dealt(c, round);
+    default:
+        return true;
+    }
 }
 
 static uint32_t *own_poison() {
@@ -85,8 +127,34 @@ static bool calls_in_a_row() {
         run(c, mine(3) != 0);
         CHECK(own_fault().code == 0);
         CHECK(all_have_begun(round));
-        CHECK(c.kind != SUM_APART || is_sum(out, round, c.count));
-        CHECK(c.kind != SUM_IN_PLACE || is_sum(shared->rank[own].buffer, round, c.count));
+        CHECK(is_right(c, round));
+    }
+    return true;
+}
+
+// What only two ranks do, with sums between.
+static call some_call_of_two(dice &all) {
+    static const size_t counts[] = {4, 48, 128, 1000};
+    call c = {};
+    c.kind = static_cast<kind>(SUM_APART + all(DEALT));
+    c.chunked = all(2) != 0;
+    c.count = c.chunked ? CHUNKED - 4 * (3 + all(3000)) : counts[all(4)];
+    c.blocks = 1 + all(2);
+    c.rounds.units = all(2) != 0 ? SYMMEM_CUDA_SHORT_UNITS : SYMMEM_CUDA_ROUND_UNITS;
+    c.rounds.warps = 1 + all(3);
+    return c;
+}
+
+static bool calls_of_two() {
+    dice all = {7}, mine = {static_cast<uint32_t>(200 + own)};
+    for (uint32_t round = 1; round <= 40; round++) {
+        const call c = some_call_of_two(all);
+        fill(round);
+        if (static_cast<int>(round) % 4 == own)
+            usleep(6000); // the other one waits for it
+        run(c, mine(3) != 0);
+        CHECK(own_fault().code == 0);
+        CHECK(is_right(c, round));
     }
     return true;
 }
@@ -111,7 +179,7 @@ TEST("a rank is not linked") {
 // All compared, then nobody: what the first rank showed of the first call is not compared with the
 // second one's third.
 static bool old_call_is_taken_away() {
-    call c = {MEET, 0, 0, 1, {0, 0}, 1};
+    call c = {MEET, 0, 0, 1, {0, 0}, 1, false};
     run(c, false);
     c.compared = 0;
     run(c, true);
@@ -171,15 +239,21 @@ static bool one_is_away() {
 }
 
 TEST("a rank stays away") {
-    static const call meeting = {MEET, 0, 0, 1, {0, 0}, 0},
-                      blocks = {SUM_IN_PLACE, 0, MOST, 1, {0, 0}, 0},
-                      lines = {SUM_APART, 0, 128, 1, {2, SYMMEM_CUDA_SHORT_UNITS}, 0},
-                      more = {SUM_IN_PLACE, 0, 1004, 1, {2, SYMMEM_CUDA_ROUND_UNITS}, 0},
-                      fewer = {SUM_IN_PLACE, 0, 480, 1, {2, SYMMEM_CUDA_ROUND_UNITS}, 0};
+    static const call meeting = {MEET, 0, 0, 1, {0, 0}, 0, false},
+                      blocks = {SUM_IN_PLACE, 0, MOST, 1, {0, 0}, 0, false},
+                      lines = {SUM_APART, 0, 128, 1, {2, SYMMEM_CUDA_SHORT_UNITS}, 0, false},
+                      more = {SUM_IN_PLACE, 0, 1004, 1, {2, SYMMEM_CUDA_ROUND_UNITS}, 0, false},
+                      fewer = {SUM_IN_PLACE, 0, 480, 1, {2, SYMMEM_CUDA_ROUND_UNITS}, 0, false},
+                      sent = {SENT, 0, 128, 1, {2, SYMMEM_CUDA_SHORT_UNITS}, 0, false},
+                      chunks = {SUM_IN_PLACE, 0, CHUNKED, 1, {0, 0}, 0, true},
+                      sent_chunks = {SENT, 0, CHUNKED, 1, {0, 0}, 0, true};
     static const absence absences[] = {
         {8, 7, 2000, &meeting, nullptr},
         {2, 1, 800, &lines, nullptr},
-        {3, 1, 1000, &more, &fewer},    // a first round, and no more
+        {2, 0, 800, &sent, nullptr}, // to the root, which is told that it has come
+        {2, 1, 800, &chunks, nullptr},
+        {3, 1, 1000, &more, &fewer}, // a first round, and no more
+        {2, 0, 800, &sent_chunks, nullptr},
         {4, 2, 1000, &blocks, &meeting} // in blocks, and no second meeting
     };
     for (const absence &one : absences)
@@ -195,9 +269,12 @@ TEST("a rank stays away") {
 
 // It does not come to what is called then, and all ranks hear of it.
 static bool one_was_poisoned() {
-    static const call calls[] = {{MEET, 0, 0, 1, {0, 0}, 0},
-                                 {SUM_APART, 0, 128, 1, {2, SYMMEM_CUDA_SHORT_UNITS}, 0}};
+    static const call calls[] = {{MEET, 0, 0, 1, {0, 0}, 0, false},
+                                 {SUM_APART, 0, 128, 1, {2, SYMMEM_CUDA_SHORT_UNITS}, 0, false},
+                                 {SUM_IN_PLACE, 0, CHUNKED, 1, {0, 0}, 0, true}};
     for (const call &c : calls) {
+        if (c.chunked && ranks != 2)
+            continue;
         fill(1);
         if (own == 1)
             *own_poison() = 1;
@@ -222,7 +299,7 @@ static bool by_lines;
 // Between the looks of lanes: those of which some have seen it decide alike.
 static bool one_is_poisoned() {
     const symmem_cuda_rounds rounds = {by_lines ? 2u : 0u, SYMMEM_CUDA_SHORT_UNITS};
-    const call c = {SUM_IN_PLACE, 0, 128, 1, rounds, 0};
+    const call c = {SUM_IN_PLACE, 0, 128, 1, rounds, 0, false};
     fill(1);
     if (own == 1)
         warp_trap(own_poison(), trapped_look);
@@ -259,6 +336,14 @@ TEST("calls of 4 ranks") {
 
 TEST("calls of 8 ranks") {
     test_calls<8>();
+}
+
+TEST("what two ranks do") {
+    for (const bool all : {false, true}) {
+        linked = all;
+        run_ranks(2, calls_of_two);
+    }
+    linked = false;
 }
 
 int unit_setup() {

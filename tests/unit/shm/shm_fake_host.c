@@ -155,7 +155,7 @@ static void open_peers(fake_world *world, fake_rank *rank, int32_t index, bool s
                                      &rank->peer_buffer[peer]) == SYMMEM_OK);
         CHECK(backend->memory_import(
                   rank->instance, index, &signal,
-                  backend->signal_bytes(rank->instance, world->size, world->channels),
+                  backend->signal_bytes(rank->instance, world->size, world->channels, 0),
                   &rank->peer_signal[peer]) == SYMMEM_OK);
         rank->buffers[peer] = rank->peer_buffer[peer].ptr;
         rank->signals[peer] = rank->peer_signal[peer].ptr;
@@ -173,7 +173,7 @@ static void open_peers(fake_world *world, fake_rank *rank, int32_t index, bool s
         .buffer_bytes = world->bytes,
         .pads = rank->buffers,
         .signals = rank->signals,
-        .signal_bytes = backend->signal_bytes(rank->instance, world->size, world->channels),
+        .signal_bytes = backend->signal_bytes(rank->instance, world->size, world->channels, 0),
         .global_ranks = rank->global_ranks,
         .local_rank_count = world->size};
     void *buffers_dev;
@@ -206,7 +206,7 @@ fake_world *fake_world_open(int32_t size, int32_t channels, size_t bytes) {
         rank->world = world;
         fake_host_init(&rank->host);
         rank->instance = open_instance(&rank->host, i, size);
-        size_t signal_bytes = backend->signal_bytes(rank->instance, size, channels);
+        size_t signal_bytes = backend->signal_bytes(rank->instance, size, channels, 0);
         CHECK(backend->memory_alloc(rank->instance, i, bytes, &rank->buffer) == SYMMEM_OK);
         CHECK(backend->memory_alloc(rank->instance, i, signal_bytes, &rank->signal) == SYMMEM_OK);
         CHECK(backend->memory_export(rank->instance, &rank->buffer, &world->buffer_shares[i]) ==
