@@ -134,7 +134,7 @@ SYMMEM_CUDA_CALLED void symmem_cuda_run_strided(const symmem_cuda_strided &copy,
 /* --- local reductions --------------------------------------------------------------- */
 
 /* What one access moves. */
-template <typename Bits> struct alignas(16) symmem_cuda_unit {
+template <typename Bits> struct alignas(16) symmem_cuda_packed {
     static constexpr int elements = 16 / sizeof(Bits);
     Bits at[elements];
 };
@@ -172,7 +172,7 @@ template <typename Element>
 SYMMEM_CUDA_CALLED void symmem_cuda_run_local_reduce(const symmem_cuda_local_reduce &reduce,
                                                      size_t lane, size_t lanes) {
     typedef typename Element::bits bits;
-    typedef symmem_cuda_unit<bits> unit;
+    typedef symmem_cuda_packed<bits> unit;
     const uint64_t units = symmem_cuda_reduce_units(reduce, sizeof(bits));
     for (uint64_t i = lane; i < units; i += lanes)
         symmem_cuda_reduce_at<Element, unit, bits, unit::elements>(reduce, i);
