@@ -205,6 +205,7 @@ static symmem_status choose_second(sm_pipeline *pipeline) {
         status = capture_of(pipeline, 0, &capture);
     if (status == SYMMEM_OK)
         status = capture_of(pipeline, 1, &other);
+    pipeline->captured = capture != 0;
     if (status != SYMMEM_OK || other == 0 || other == capture)
         return status;
     if (!own)
@@ -274,6 +275,20 @@ symmem_status sm_pipeline_begin(sm_pipeline *pipeline) {
     return SYMMEM_OK;
 }
 
+/* In place of the last barrier, which would: holds the link until what was enqueued is over. */
+static void hold_rest(const sm_pipeline *pipeline) {
+    symmem_context *context = pipeline->link->context;
+    void *stream = pipeline->lanes[MEET]->native;
+    symmem_ref ref;
+    sm_link_ref(pipeline->link, &ref);
+    const symmem_exec exec = {
+        .stream = stream, .refs = &ref, .ref_count = 1, .operation = pipeline->name};
+    if (context->backend->memset32(context->instance, pipeline->link->device,
+                                   sm_pipeline_at(pipeline, pipeline->rank), 0, 0,
+                                   &exec) != SYMMEM_OK)
+        (void)sm_stream_drain(context, stream, pipeline->timeout_ms);
+}
+
 static symmem_status give_up(sm_pipeline *pipeline) {
     const symmem_error_record record = *sm_record();
     uint64_t capture = 0;
@@ -284,8 +299,10 @@ static symmem_status give_up(sm_pipeline *pipeline) {
     if (asked == SYMMEM_OK && capture == 0)
         sm_link_give_up(pipeline->link, &record);
     /* What was enqueued ends by itself; a capture would otherwise stay forked. */
-    symmem_status joined = sm_pipeline_order(pipeline, 1, 0);
+    symmem_status joined = sm_pipeline_order(pipeline, MAKE, MEET);
     (void)joined;
+    if (pipeline->lanes[MEET] != NULL && capture == 0)
+        hold_rest(pipeline);
     return sm_fail_record(&record);
 }
 
@@ -372,6 +389,16 @@ static symmem_status cover(const sm_pipeline *pipeline, sm_refs *refs, const voi
     return status;
 }
 
+/* A note of a step that is over takes its time on a device, between two steps. The link, and with
+ * it the workspace, is held by the last barrier, which comes when all steps are over. */
+static void leave_to_barrier(const sm_pipeline *pipeline, sm_refs *refs, symmem_exec *exec) {
+    const void *link = pipeline->link, *workspace = pipeline->link->mapping->allocation;
+    exec->ref_count = 0;
+    for (int32_t i = 0; i < refs->count; i++)
+        if (refs->refs[i].object != link && refs->refs[i].object != workspace)
+            refs->refs[exec->ref_count++] = refs->refs[i];
+}
+
 symmem_exec sm_pipeline_exec(const sm_pipeline *pipeline, sm_refs *refs,
                              const symmem_stream *lane) {
     symmem_exec exec = sm_refs_exec(refs, lane);
@@ -379,6 +406,8 @@ symmem_exec sm_pipeline_exec(const sm_pipeline *pipeline, sm_refs *refs,
     exec.whole = pipeline->whole;
     exec.part = pipeline->part;
     exec.loose = !pipeline->compares;
+    if (lane != NULL && exec.loose && !pipeline->captured)
+        leave_to_barrier(pipeline, refs, &exec);
     return exec;
 }
 

@@ -23,6 +23,7 @@ typedef struct sm_pipeline {
     uint32_t part;       /* the next step's */
     bool compares;       /* calls, in the first step: before that nothing may be written */
     bool met;            /* there was a barrier */
+    bool captured;
 } sm_pipeline;
 
 /* The lanes, by what they are for: MEET has the barriers and what moves between ranks, and all that

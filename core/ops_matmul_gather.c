@@ -37,7 +37,7 @@ typedef struct gather {
     int64_t k;    /* its columns */
     int64_t full_shape[SYMMEM_COPY_MAX_NDIM];
     places places;
-    const char *own_shard;   /* in order, as are these: the own rows', all rows' or the one */
+    const char *own_shard; /* in order, as are these: the own rows', all rows' or the one */
     const float *own_scales;
     int32_t product_count;
     symmem_matmul *products; /* one for each b: what does not depend on the shard */
@@ -404,9 +404,8 @@ static symmem_status run_steps(gather *g) {
     for (int32_t step = 1; step < p->world_size && status == SYMMEM_OK; step++)
         status = take_shard(g, step);
     if (status == SYMMEM_OK && g->want_a)
-        status =
-            sm_pipeline_copy(p, MEET, sm_bytes_behind(g->a_out.data, p->rank * (int64_t)bytes),
-                             g->own_shard, bytes);
+        status = sm_pipeline_copy(p, MEET, sm_bytes_behind(g->a_out.data, p->rank * (int64_t)bytes),
+                                  g->own_shard, bytes);
     if (status == SYMMEM_OK)
         status = sm_pipeline_order(p, MAKE, MEET);
     return status == SYMMEM_OK ? sm_pipeline_barrier(p) : status;

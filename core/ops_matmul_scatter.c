@@ -277,13 +277,13 @@ static symmem_status run_steps(scatter *s) {
     symmem_status status = sm_pipeline_compare(p, &id);
     if (status == SYMMEM_OK)
         status = prepare(s);
-    if (status == SYMMEM_OK)
+    if (status == SYMMEM_OK && p->world_size == 1) /* else the first exchange does that */
         status = sm_pipeline_order(p, MEET, MAKE);
     for (int32_t step = 1; step < p->world_size && status == SYMMEM_OK; step++)
         status = exchange(s, step);
     if (status == SYMMEM_OK)
-        status = produce(s, MAKE, p->rank,
-                         own(s, s->places.parts + (size_t)p->rank * s->places.stride));
+        status =
+            produce(s, MAKE, p->rank, own(s, s->places.parts + (size_t)p->rank * s->places.stride));
     if (status == SYMMEM_OK)
         status = sm_pipeline_order(p, MAKE, MEET);
     /* Before the last barrier, which the next call comes after on any stream. */

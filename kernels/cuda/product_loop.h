@@ -140,8 +140,8 @@ template <typename Bits> struct alignas(16) symmem_cuda_packed {
 };
 
 /* Units at its front that begin everywhere at multiples of 16 bytes. */
-SYMMEM_CUDA_BOTH uint64_t symmem_cuda_reduce_units(const symmem_cuda_local_reduce &reduce,
-                                                   size_t element) {
+SYMMEM_CUDA_BOTH uint64_t symmem_cuda_whole_units(const symmem_cuda_local_reduce &reduce,
+                                                  size_t element) {
     const uintptr_t places = reinterpret_cast<uintptr_t>(reduce.src) |
                              reinterpret_cast<uintptr_t>(reduce.dst) |
                              static_cast<uintptr_t>(reduce.src_stride);
@@ -169,11 +169,12 @@ SYMMEM_CUDA_BOTH void symmem_cuda_reduce_at(const symmem_cuda_local_reduce &redu
 }
 
 template <typename Element>
-SYMMEM_CUDA_CALLED void symmem_cuda_run_local_reduce(const symmem_cuda_local_reduce &reduce,
+SYMMEM_CUDA_CALLED void symmem_cuda_run_local_reduce(const symmem_cuda_local_reduce &args,
                                                      size_t lane, size_t lanes) {
     typedef typename Element::bits bits;
     typedef symmem_cuda_packed<bits> unit;
-    const uint64_t units = symmem_cuda_reduce_units(reduce, sizeof(bits));
+    const symmem_cuda_local_reduce reduce = args; // in registers: behind a reference it is memory
+    const uint64_t units = symmem_cuda_whole_units(reduce, sizeof(bits));
     for (uint64_t i = lane; i < units; i += lanes)
         symmem_cuda_reduce_at<Element, unit, bits, unit::elements>(reduce, i);
     for (uint64_t i = units * unit::elements + lane; i < reduce.count; i += lanes)
