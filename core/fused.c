@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The steps that fused operations are made of. */
 #include "fused.h"
+#include "streams.h"
 
 #include <stdlib.h>
 #include <string.h>

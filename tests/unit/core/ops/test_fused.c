@@ -3,7 +3,7 @@
  * The steps of the fused operations on two streams, as a backend gets them: what runs beside what,
  * which steps come after which, and which may run though another one has failed. In the notes `a`
  * is the caller's stream and `b` the second one; behind that stand a letter for the entry, `!` of
- * the first barrier and `~` of a loose part.
+ * the first barrier, and of other parts `~` of a loose one, `+` where it keeps what it works on.
  */
 #include "link_ranks.h"
 
@@ -29,9 +29,10 @@ static void note(void *stream, char entry, const symmem_exec *exec) {
         return;
     if (first_stream == NULL)
         first_stream = stream;
-    snprintf(notes + length, sizeof notes - length, "%c%c%s%s ", stream == first_stream ? 'a' : 'b',
-             entry, exec != NULL && exec->first ? "!" : "",
-             exec != NULL && exec->loose && entry != 'B' ? "~" : "");
+    const bool is_step = exec != NULL && entry != 'B';
+    snprintf(notes + length, sizeof notes - length, "%c%c%s%s%s ",
+             stream == first_stream ? 'a' : 'b', entry, exec != NULL && exec->first ? "!" : "",
+             is_step && exec->loose ? "~" : "", is_step && exec->ref_count > 0 ? "+" : "");
 }
 
 static symmem_status barrier(void *instance, const symmem_peers *peers, int32_t channel,
@@ -140,9 +141,9 @@ static void body(rank_env *env) {
          .turned = "aS~ ar bw aB! ar aC~ bX~ ar bw aC~ bX~ aX~ br aw aB ar ",
          .scatter = "aX~ ar bw aB! ar aC~ bX~ br aw aB ar ar bw aC~ bX~ br aw aR~ aB ar "},
     };
-    static const wanted compared = {.gather = "aB! ar ar bw aC aB ar aC bX aX br aw aB ar ",
-                                    .turned = "aB! ar aS ar bw aB ar aC bX aX br aw aB ar ",
-                                    .scatter = "aB! ar aX ar bw aB ar aC bX br aw aR aB ar "};
+    static const wanted compared = {.gather = "aB! ar ar bw aC+ aB ar aC+ bX+ aX+ br aw aB ar ",
+                                    .turned = "aB! ar aS+ ar bw aB ar aC+ bX+ aX+ br aw aB ar ",
+                                    .scatter = "aB! ar aX+ ar bw aB ar aC+ bX+ br aw aR+ aB ar "};
     const wanted *w = env->plan->argument != 0 ? &compared : &all[env->world - 2];
     void *ptr = NULL;
     symmem_handle *handle = env_handle(env, &ptr);
