@@ -222,7 +222,7 @@ struct sm_signal_op {
     symmem_whole *whole;
     uint32_t part;
     bool loose, first; /* likewise */
-    bool is_held; /* the caller has the channel's turn, by sm_signal_hold */
+    bool is_held;      /* the caller has the channel's turn, by sm_signal_hold */
 };
 /* OUT_OF_RANGE unless the link has the channel. */
 symmem_status sm_signal_check_channel(const sm_link *link, int32_t channel, const char *operation);

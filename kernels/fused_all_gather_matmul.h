@@ -5,8 +5,8 @@
  * copy_strided and matmul, so there is nothing to implement: core/ops_matmul_gather.c.
  *
  * What        A = the ranks' shards one after the other along gather_dim; out_i = A x b_i.
- * Steps       n ranks, r the own one; cur and bk the two streams. All barriers are on cur and channel
- *             ch 0.
+ * Steps       n ranks, r the own one; cur and bk the two streams. All barriers are on cur and
+ *             channel ch 0.
  *             1. where calls are compared: a barrier, which compares them.
  *             2. shard and scales that are not in the layout of gather_dim: into the own workspace
  *                in that, on cur. bk waits for cur.

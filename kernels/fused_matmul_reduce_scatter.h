@@ -7,13 +7,13 @@
  *
  * What        P_p = a x b of rank p, in out's dtype; out of rank r = part r along scatter_dim of
  *             P_0 op P_1 op ..., op being sum or avg.
- * Steps       n ranks, r the own one; cur and bk the two streams. All barriers are on cur and channel
- *             ch 0.
+ * Steps       n ranks, r the own one; cur and bk the two streams. All barriers are on cur and
+ *             channel ch 0.
  *             1. where calls are compared: a barrier, which compares them. a and its scales are put
  *                into order, if need be.
  *             2. for step 1 to n - 1: the chunk for rank (r + step) mod n is made in one of two
- *                places of the workspace, on cur in the first step, on bk beside the transfer of the
- *                step before in later ones; barrier: all have made theirs; the chunk that rank
+ *                places of the workspace, on cur in the first step, in later ones on bk beside the
+ *                transfer of the step before; barrier: all have made theirs; the chunk that rank
  *                (r - step) mod n has made for this rank is copied, on cur.
  *             3. beside the last step's barrier and copy the own chunk, on bk; cur waits for bk.
  *             4. the n chunks are reduced into out; barrier: nobody reads the workspace any more.

@@ -33,7 +33,7 @@
 #define SYMMEM_CUDA_MAX_RANKS 1024
 #define SYMMEM_CUDA_CALL_WORDS 6 /* a symmem_call_id */
 #define SYMMEM_CUDA_MAX_THREADS 1024
-#define SYMMEM_CUDA_NEAR_RANKS 8    /* of a table that travels in a kernel's arguments */
+#define SYMMEM_CUDA_NEAR_RANKS 8 /* of a table that travels in a kernel's arguments */
 #ifndef SYMMEM_CUDA_BARRIER_REGISTERS
 #define SYMMEM_CUDA_BARRIER_REGISTERS 32
 #endif
