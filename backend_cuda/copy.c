@@ -53,7 +53,7 @@ void cuda_copy_end_failed(const cuda_instance *instance, cuda_pending *pending,
 /* Of a part that may find another one failed; ordinary memory is copied nevertheless, for a kernel
  * does not see it. */
 static bool looks_first(const cuda_driver *driver, const byte_op *op, const symmem_exec *exec) {
-    return op->copies && op->count > 0 && exec->whole != NULL && exec->part > 0 &&
+    return op->copies && op->count > 0 && exec->whole != NULL && exec->part > 0 && !exec->loose &&
            !cuda_is_ordinary(driver, op->dst) && !cuda_is_ordinary(driver, op->src);
 }
 

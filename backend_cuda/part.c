@@ -15,8 +15,13 @@ symmem_cuda_state *cuda_state_of(const symmem_whole *whole) {
                                                                     whole->channel));
 }
 
+/* A first barrier's kernel does it itself. */
+static bool is_begun_by_host(const symmem_exec *exec) {
+    return exec->whole != NULL && exec->part == 0 && !exec->loose && !exec->first;
+}
+
 CUresult cuda_part_begin(const cuda_instance *instance, const symmem_exec *exec, CUstream native) {
-    if (exec->whole == NULL || exec->part != 0)
+    if (!is_begun_by_host(exec))
         return CUDA_SUCCESS;
     return instance->driver.MemsetD8Async((CUdeviceptr)(uintptr_t)cuda_state_of(exec->whole), 0,
                                           SYMMEM_CUDA_STATE_OF_OPERATION, native);
@@ -25,7 +30,7 @@ CUresult cuda_part_begin(const cuda_instance *instance, const symmem_exec *exec,
 void cuda_part_end_failed(const cuda_instance *instance, cuda_pending *pending,
                           const symmem_exec *exec, const char *operation) {
     const cuda_needs needs = {.told = true};
-    if (pending != NULL && exec->whole != NULL && exec->part == 0)
+    if (pending != NULL && is_begun_by_host(exec))
         (void)cuda_pending_add(pending, exec, &needs, operation);
     else
         cuda_pending_drop(instance, pending);

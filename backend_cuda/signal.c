@@ -171,7 +171,7 @@ static symmem_status prepare(cuda_instance *instance, const symmem_peers *peers,
     if (peers->world_size <= SYMMEM_CUDA_NEAR_RANKS)
         memcpy(launch->args.near, peers->signals, sizeof(void *) * (size_t)peers->world_size);
     if (exec->stream != NULL && exec->whole != NULL) {
-        launch->args.turn = SYMMEM_CUDA_PART;
+        launch->args.turn = exec->first ? SYMMEM_CUDA_FIRST : SYMMEM_CUDA_PART;
         launch->args.state = cuda_state_of(exec->whole);
     }
     return SYMMEM_OK;

@@ -71,7 +71,7 @@ static void fail_part(const shm_op *op, symmem_status status, symmem_error_recor
 static symmem_status leave_out(const shm_op *op, const void *told, const shm_stream *stream,
                                symmem_error_record *record_p) {
     const symmem_peers *peers = op->whole->peers;
-    if (told == stream || !peers->host->is_poisoned(peers))
+    if ((told == stream && !op->first) || !peers->host->is_poisoned(peers))
         return SYMMEM_OK;
     fail_part(op, SYMMEM_POISONED, record_p);
     return SYMMEM_POISONED;
@@ -81,7 +81,7 @@ symmem_status shm_op_run(const shm_op *op, shm_stream *stream, symmem_error_reco
     if (op->whole == NULL)
         return op->run(op, record_p);
     /* Streams that share an operation are ordered by events where it matters, and by these. */
-    if (op->part == 0)
+    if (op->part == 0 && !op->loose)
         __atomic_store_n(&op->whole->failed, NULL, __ATOMIC_RELEASE);
     void *told = __atomic_load_n(&op->whole->failed, __ATOMIC_ACQUIRE);
     if (told != NULL)
@@ -89,10 +89,10 @@ symmem_status shm_op_run(const shm_op *op, shm_stream *stream, symmem_error_reco
     symmem_status status = op->run(op, record_p);
     if (status == SYMMEM_OK)
         return SYMMEM_OK;
+    if (!op->tells) /* before other streams see that it has failed, and ask */
+        fail_part(op, status, NULL);
     (void)__atomic_compare_exchange_n(&op->whole->failed, &told, stream, false, __ATOMIC_ACQ_REL,
                                       __ATOMIC_RELAXED);
-    if (!op->tells)
-        fail_part(op, status, NULL);
     return status;
 }
 
@@ -108,6 +108,8 @@ symmem_status shm_submit(shm_op *op, const symmem_exec *exec, const char *operat
     op->ref_count = exec->ref_count;
     op->whole = exec->whole;
     op->part = exec->part;
+    op->loose = exec->loose;
+    op->first = exec->first;
     for (int32_t i = 0; i < exec->ref_count; i++)
         op->refs[i] = exec->refs[i];
     shm_op *clone = shm_op_clone(op);

@@ -140,6 +140,7 @@ struct shm_op {
     const char *operation; /* that it is known by, in a record or fault */
     symmem_whole *whole;   /* see symmem_exec; NULL in one that runs now */
     uint32_t part;
+    bool loose, first;
     bool tells; /* a signal operation: its failure has gone to the core already */
     union {
         struct {

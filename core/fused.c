@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The steps that fused operations are made of. */
 #include "fused.h"
+#include "streams.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,7 @@ symmem_status sm_pipeline_check(sm_pipeline *pipeline, const char *name, symmem_
     pipeline->world_size = link->group->world_size;
     pipeline->channel = channel;
     pipeline->timeout_ms = op.timeout_ms;
+    pipeline->compares = link->context->check_collectives;
     if (!sm_backend_has(link->context, SYMMEM_CAP_MATMUL)) {
         (void)sm_fail(SYMMEM_UNSUPPORTED, name, "", "the backend has no matrix product");
         return sm_link_describe(link, sm_record());
@@ -204,6 +206,7 @@ static symmem_status choose_second(sm_pipeline *pipeline) {
         status = capture_of(pipeline, 0, &capture);
     if (status == SYMMEM_OK)
         status = capture_of(pipeline, 1, &other);
+    pipeline->captured = capture != 0;
     if (status != SYMMEM_OK || other == 0 || other == capture)
         return status;
     if (!own)
@@ -234,6 +237,22 @@ static symmem_status hold_channels(const sm_pipeline *pipeline) {
     return status;
 }
 
+static void let_go(const sm_pipeline *pipeline) {
+    sm_signal_let_go(pipeline->link, pipeline->channel + 1);
+    sm_signal_let_go(pipeline->link, pipeline->channel);
+}
+
+/* What comes before the first barrier is ordered with the channel's operations, too. One of them
+ * may have poisoned the handle. */
+static symmem_status follow(const sm_pipeline *pipeline) {
+    const sm_signal_op op = {
+        .name = pipeline->name, .link = pipeline->link, .channel = pipeline->channel};
+    symmem_status status = sm_link_refuse_poisoned(pipeline->link, pipeline->name);
+    return status == SYMMEM_OK && pipeline->lanes[0] != NULL
+               ? sm_signal_follow(&op, pipeline->lanes[0])
+               : status;
+}
+
 symmem_status sm_pipeline_begin(sm_pipeline *pipeline) {
     symmem_context *context = pipeline->link->context;
     symmem_status status = sm_context_point(context, pipeline->name, "collective.before");
@@ -243,6 +262,11 @@ symmem_status sm_pipeline_begin(sm_pipeline *pipeline) {
         status = hold_channels(pipeline);
     if (status != SYMMEM_OK)
         return status;
+    status = follow(pipeline);
+    if (status != SYMMEM_OK) {
+        let_go(pipeline);
+        return status;
+    }
     if (pipeline->lanes[0] != NULL)
         pipeline->whole = sm_link_whole(pipeline->link, pipeline->channel);
     pthread_mutex_lock(&context->lock);
@@ -250,6 +274,20 @@ symmem_status sm_pipeline_begin(sm_pipeline *pipeline) {
     pipeline->fn_arg = context->matmul_arg;
     pthread_mutex_unlock(&context->lock);
     return SYMMEM_OK;
+}
+
+/* In place of the last barrier, which would: holds the link until what was enqueued is over. */
+static void hold_rest(const sm_pipeline *pipeline) {
+    symmem_context *context = pipeline->link->context;
+    void *stream = pipeline->lanes[MEET]->native;
+    symmem_ref ref;
+    sm_link_ref(pipeline->link, &ref);
+    const symmem_exec exec = {
+        .stream = stream, .refs = &ref, .ref_count = 1, .operation = pipeline->name};
+    if (context->backend->memset32(context->instance, pipeline->link->device,
+                                   sm_pipeline_at(pipeline, pipeline->rank), 0, 0,
+                                   &exec) != SYMMEM_OK)
+        (void)sm_stream_drain(context, stream, pipeline->timeout_ms);
 }
 
 static symmem_status give_up(sm_pipeline *pipeline) {
@@ -262,16 +300,17 @@ static symmem_status give_up(sm_pipeline *pipeline) {
     if (asked == SYMMEM_OK && capture == 0)
         sm_link_give_up(pipeline->link, &record);
     /* What was enqueued ends by itself; a capture would otherwise stay forked. */
-    symmem_status joined = sm_pipeline_order(pipeline, 1, 0);
+    symmem_status joined = sm_pipeline_order(pipeline, MAKE, MEET);
     (void)joined;
+    if (pipeline->lanes[MEET] != NULL && capture == 0)
+        hold_rest(pipeline);
     return sm_fail_record(&record);
 }
 
 symmem_status sm_pipeline_end(sm_pipeline *pipeline, symmem_status status) {
     if (status != SYMMEM_OK && (status != SYMMEM_MISMATCH || pipeline->part != 0))
         status = give_up(pipeline);
-    sm_signal_let_go(pipeline->link, pipeline->channel + 1);
-    sm_signal_let_go(pipeline->link, pipeline->channel);
+    let_go(pipeline);
     return status;
 }
 
@@ -288,8 +327,7 @@ static symmem_status taken(sm_pipeline *pipeline, symmem_status status) {
     return status;
 }
 
-symmem_status sm_pipeline_barrier(sm_pipeline *pipeline, int lane, int which,
-                                  const symmem_call_id *id) {
+static symmem_status meet(sm_pipeline *pipeline, const symmem_call_id *id) {
     sm_link *link = pipeline->link;
     symmem_ref ref;
     sm_link_ref(link, &ref);
@@ -299,21 +337,30 @@ symmem_status sm_pipeline_barrier(sm_pipeline *pipeline, int lane, int which,
         .begin_point = "collective.begin",
         .done_point = "collective.done",
         .link = link,
-        .channel = pipeline->channel + which,
+        .channel = pipeline->channel,
         .timeout_ms = pipeline->timeout_ms,
         .refs = &ref,
         .ref_count = 1,
         .whole = pipeline->whole,
         .part = pipeline->part,
+        .loose = !pipeline->compares,
+        .first = !pipeline->met,
         .is_held = true,
     };
-    if (link->context->check_collectives) {
-        if (id != NULL)
-            signal.id = *id;
-        else
-            signal.id.kind = SYMMEM_CALL_BARRIER;
-    }
-    return taken(pipeline, sm_signal_run(&signal, pipeline->lanes[lane]));
+    if (id != NULL)
+        signal.id = *id;
+    else if (pipeline->compares)
+        signal.id.kind = SYMMEM_CALL_BARRIER;
+    pipeline->met = true;
+    return taken(pipeline, sm_signal_run(&signal, pipeline->lanes[MEET]));
+}
+
+symmem_status sm_pipeline_compare(sm_pipeline *pipeline, const symmem_call_id *id) {
+    return pipeline->compares ? meet(pipeline, id) : SYMMEM_OK;
+}
+
+symmem_status sm_pipeline_barrier(sm_pipeline *pipeline) {
+    return meet(pipeline, NULL);
 }
 
 symmem_status sm_pipeline_order(sm_pipeline *pipeline, int from, int to) {
@@ -343,12 +390,25 @@ static symmem_status cover(const sm_pipeline *pipeline, sm_refs *refs, const voi
     return status;
 }
 
+/* A note of a step that is over takes its time on a device, between two steps. The link, and with
+ * it the workspace, is held by the last barrier, which comes when all steps are over. */
+static void leave_to_barrier(const sm_pipeline *pipeline, sm_refs *refs, symmem_exec *exec) {
+    const void *link = pipeline->link, *workspace = pipeline->link->mapping->allocation;
+    exec->ref_count = 0;
+    for (int32_t i = 0; i < refs->count; i++)
+        if (refs->refs[i].object != link && refs->refs[i].object != workspace)
+            refs->refs[exec->ref_count++] = refs->refs[i];
+}
+
 symmem_exec sm_pipeline_exec(const sm_pipeline *pipeline, sm_refs *refs,
                              const symmem_stream *lane) {
     symmem_exec exec = sm_refs_exec(refs, lane);
     exec.operation = pipeline->name;
     exec.whole = pipeline->whole;
     exec.part = pipeline->part;
+    exec.loose = !pipeline->compares;
+    if (lane != NULL && exec.loose && !pipeline->captured)
+        leave_to_barrier(pipeline, refs, &exec);
     return exec;
 }
 

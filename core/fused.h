@@ -21,7 +21,14 @@ typedef struct sm_pipeline {
     void *fn_arg;
     symmem_whole *whole; /* of the first channel; NULL without a stream */
     uint32_t part;       /* the next step's */
+    bool compares;       /* calls, in the first step: before that nothing may be written */
+    bool met;            /* there was a barrier */
+    bool captured;
 } sm_pipeline;
+
+/* The lanes, by what they are for: MEET has the barriers and what moves between ranks, and all that
+ * cannot go on beside that; MAKE has the products that can. */
+enum { MEET = 0, MAKE = 1 };
 
 /* fused.c. Handle, capabilities, channels, streams, poison, direct access. */
 symmem_status sm_pipeline_check(sm_pipeline *pipeline, const char *name, symmem_handle *workspace,
@@ -43,10 +50,12 @@ symmem_status sm_pipeline_end(sm_pipeline *pipeline, symmem_status status);
 /* Rank r's workspace. */
 char *sm_pipeline_at(const sm_pipeline *pipeline, int32_t rank);
 
-/* Steps, each with the lane's number. which: 0 or 1, the channel. id: of the first
- * barrier, to be compared; NULL in later ones. */
-symmem_status sm_pipeline_barrier(sm_pipeline *pipeline, int lane, int which,
-                                  const symmem_call_id *id);
+/* Steps, most with the lane's number. Unless calls are compared, those before and behind a failure
+ * may run: whatever an operation writes is undefined then, and memory of this rank's. */
+/* The barrier of the beginning, if calls are compared. */
+symmem_status sm_pipeline_compare(sm_pipeline *pipeline, const symmem_call_id *id);
+/* All are in one channel: the second one is the operation's, too, but has none at present. */
+symmem_status sm_pipeline_barrier(sm_pipeline *pipeline);
 /* What `to` does from here on comes after what `from` was given so far. */
 symmem_status sm_pipeline_order(sm_pipeline *pipeline, int from, int to);
 symmem_status sm_pipeline_copy(sm_pipeline *pipeline, int lane, void *dst, const void *src,

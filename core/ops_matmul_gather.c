@@ -37,7 +37,8 @@ typedef struct gather {
     int64_t k;    /* its columns */
     int64_t full_shape[SYMMEM_COPY_MAX_NDIM];
     places places;
-    const float *all_scales; /* replicated, in order of the rows; or the one for all */
+    const char *own_shard; /* in order, as are these: the own rows', all rows' or the one */
+    const float *own_scales;
     int32_t product_count;
     symmem_matmul *products; /* one for each b: what does not depend on the shard */
 } gather;
@@ -271,32 +272,44 @@ static char *own(const gather *g, size_t place) {
     return sm_pipeline_at(&g->pipeline, g->pipeline.rank) + place;
 }
 
-/* A tensor into its place, in the layout of the gather dimension. */
-static symmem_status stage(gather *g, const sm_strided *tensor, int32_t dim, size_t place) {
-    if (tensor->count == 0)
-        return SYMMEM_OK;
-    if (sm_strided_has_layout(tensor, dim))
-        return sm_pipeline_copy(&g->pipeline, 0, own(g, place), tensor->data,
-                                tensor->count * tensor->element);
-    symmem_strided_copy copy = sm_strided_copy_to(tensor, dim, own(g, place));
-    return sm_pipeline_copy_strided(&g->pipeline, 0, &copy);
+/* Whether the peers and the own products can have a tensor's elements in their order. */
+static bool in_order(const sm_strided *tensor, int32_t dim) {
+    return tensor->count == 0 || sm_strided_has_layout(tensor, dim);
 }
 
-/* Own shard and scales for the peers; scales that all ranks have in order. */
+/* A tensor that is not in the layout of that dimension, into its place in that. */
+static symmem_status put_in_order(gather *g, const sm_strided *tensor, int32_t dim, size_t place) {
+    if (in_order(tensor, dim))
+        return SYMMEM_OK;
+    symmem_strided_copy copy = sm_strided_copy_to(tensor, dim, own(g, place));
+    return sm_pipeline_copy_strided(&g->pipeline, MEET, &copy);
+}
+
+/* What the own products read: inputs, or in the workspace what was put in order there. */
+static symmem_status arrange(gather *g) {
+    const int32_t rows_dim = g->along_k ? 0 : g->dim;
+    symmem_status status = put_in_order(g, &g->shard, g->dim, g->places.shard);
+    g->own_shard = in_order(&g->shard, g->dim) ? g->shard.data : own(g, g->places.shard);
+    if (g->scaling == NOT_SCALED || status != SYMMEM_OK)
+        return status;
+    const size_t place = g->scaling == ROWS_SHARDED ? g->places.scale : g->places.all_scales;
+    const bool as_is = g->scaling == BY_TENSOR || in_order(&g->a_scale, rows_dim);
+    g->own_scales = (const float *)(void *)(as_is ? g->a_scale.data : own(g, place));
+    return as_is ? SYMMEM_OK : put_in_order(g, &g->a_scale, rows_dim, place);
+}
+
+/* A tensor that is in order, for the peers. */
+static symmem_status show(gather *g, const sm_strided *tensor, const void *in_place, size_t place) {
+    if (in_place == own(g, place))
+        return SYMMEM_OK;
+    return sm_pipeline_copy(&g->pipeline, MEET, own(g, place), in_place,
+                            tensor->count * tensor->element);
+}
+
 static symmem_status publish(gather *g) {
-    int32_t rows_dim = g->along_k ? 0 : g->dim;
-    symmem_status status = stage(g, &g->shard, g->dim, g->places.shard);
+    symmem_status status = show(g, &g->shard, g->own_shard, g->places.shard);
     if (status == SYMMEM_OK && g->scaling == ROWS_SHARDED)
-        status = stage(g, &g->a_scale, rows_dim, g->places.scale);
-    if (g->scaling == BY_TENSOR)
-        g->all_scales = (const float *)(void *)g->a_scale.data;
-    if (status == SYMMEM_OK && g->scaling == ROWS_REPLICATED) {
-        g->all_scales = (const float *)(void *)g->a_scale.data;
-        if (!sm_strided_has_layout(&g->a_scale, rows_dim)) {
-            g->all_scales = (const float *)(void *)own(g, g->places.all_scales);
-            status = stage(g, &g->a_scale, rows_dim, g->places.all_scales);
-        }
-    }
+        status = show(g, &g->a_scale, g->own_scales, g->places.scale);
     return status;
 }
 
@@ -321,7 +334,7 @@ static symmem_status multiply(gather *g, int lane, int32_t source, const char *a
         }
         product.a_scale_by_row = g->scaling > BY_TENSOR;
         product.a_scale =
-            g->scaling == ROWS_SHARDED ? (const float *)(const void *)scale : g->all_scales;
+            g->scaling == ROWS_SHARDED ? (const float *)(const void *)scale : g->own_scales;
         if (g->scaling == ROWS_REPLICATED)
             product.a_scale = (const float *)(const void *)sm_bytes_behind(
                 product.a_scale, source * g->rows * (int64_t)sizeof(float));
@@ -330,49 +343,72 @@ static symmem_status multiply(gather *g, int lane, int32_t source, const char *a
     return status;
 }
 
-/* The shard of one peer: fetched, then multiplied. `last` is the lane of the product before. */
-static symmem_status take_shard(gather *g, int lane, int32_t source, int last) {
-    size_t bytes = g->shard.count * g->shard.element;
-    const char *theirs = sm_pipeline_at(&g->pipeline, source);
-    char *a = g->want_a ? sm_bytes_behind(g->a_out.data, source * (int64_t)bytes)
-                        : own(g, g->places.at_hand[lane]);
-    char *scale = own(g, g->places.its_scale[lane]);
-    symmem_status status = sm_pipeline_copy(&g->pipeline, lane, a, theirs + g->places.shard, bytes);
-    if (status == SYMMEM_OK && g->scaling == ROWS_SHARDED)
-        status = sm_pipeline_copy(&g->pipeline, lane, scale, theirs + g->places.scale,
-                                  (size_t)g->rows * sizeof(float));
-    /* Products that are added up come one after the other. */
-    if (status == SYMMEM_OK && g->along_k)
-        status = sm_pipeline_order(&g->pipeline, last, lane);
-    return status == SYMMEM_OK ? multiply(g, lane, source, a, scale) : status;
+static int32_t source_of(const gather *g, int32_t step) {
+    return (g->pipeline.rank + step) % g->world_size;
 }
 
+/* Where a step's shard lies here: every other one in the same place, unless A is wanted. */
+static char *at_hand(const gather *g, int32_t step) {
+    const size_t bytes = g->shard.count * g->shard.element;
+    return g->want_a ? sm_bytes_behind(g->a_out.data, source_of(g, step) * (int64_t)bytes)
+                     : own(g, g->places.at_hand[step % 2]);
+}
+
+/* One peer's shard, with its scales. The products of what lay there before are enqueued, and those
+ * of the step before this are not. */
+static symmem_status fetch(gather *g, int32_t step) {
+    sm_pipeline *p = &g->pipeline;
+    const char *theirs = sm_pipeline_at(p, source_of(g, step));
+    symmem_status status = step > 2 ? sm_pipeline_order(p, MAKE, MEET) : SYMMEM_OK;
+    if (status == SYMMEM_OK)
+        status = sm_pipeline_copy(p, MEET, at_hand(g, step), theirs + g->places.shard,
+                                  g->shard.count * g->shard.element);
+    if (status == SYMMEM_OK && g->scaling == ROWS_SHARDED)
+        status = sm_pipeline_copy(p, MEET, own(g, g->places.its_scale[step % 2]),
+                                  theirs + g->places.scale, (size_t)g->rows * sizeof(float));
+    return status;
+}
+
+/* The products of a step's shard, while the next one is fetched. The last ones need not wait for
+ * those before, unless they are added to them. */
+static symmem_status take_shard(gather *g, int32_t step) {
+    sm_pipeline *p = &g->pipeline;
+    const bool is_last = step + 1 == p->world_size;
+    const int lane = is_last && !g->along_k ? MEET : MAKE;
+    symmem_status status = sm_pipeline_order(p, MEET, lane);
+    if (status == SYMMEM_OK && !is_last)
+        status = fetch(g, step + 1);
+    return status == SYMMEM_OK ? multiply(g, lane, source_of(g, step), at_hand(g, step),
+                                          own(g, g->places.its_scale[step % 2]))
+                               : status;
+}
+
+/* The own products come first and go on beside the ranks' meeting and the first transfer. */
 static symmem_status run_steps(gather *g) {
     sm_pipeline *p = &g->pipeline;
     const symmem_call_id id = identify(g);
-    size_t bytes = g->shard.count * g->shard.element;
-    symmem_status status = sm_pipeline_barrier(p, 0, 0, &id);
+    const size_t bytes = g->shard.count * g->shard.element;
+    symmem_status status = sm_pipeline_compare(p, &id);
+    if (status == SYMMEM_OK)
+        status = arrange(g);
+    if (status == SYMMEM_OK)
+        status = sm_pipeline_order(p, MEET, MAKE);
     if (status == SYMMEM_OK)
         status = publish(g);
     if (status == SYMMEM_OK)
-        status = sm_pipeline_barrier(p, 0, 1, NULL);
+        status = sm_pipeline_barrier(p);
+    if (status == SYMMEM_OK && p->world_size > 1)
+        status = fetch(g, 1);
     if (status == SYMMEM_OK)
-        status = sm_pipeline_order(p, 0, 1);
-    if (status == SYMMEM_OK)
-        status = multiply(g, 0, p->rank, own(g, g->places.shard), own(g, g->places.scale));
-    int last = 0;
-    for (int32_t step = 1; step < p->world_size && status == SYMMEM_OK; step++) {
-        int lane = step % 2;
-        status = take_shard(g, lane, (p->rank + step) % p->world_size, last);
-        last = lane;
-    }
+        status = multiply(g, MAKE, p->rank, g->own_shard, (const char *)g->own_scales);
+    for (int32_t step = 1; step < p->world_size && status == SYMMEM_OK; step++)
+        status = take_shard(g, step);
     if (status == SYMMEM_OK && g->want_a)
-        status = sm_pipeline_copy(p, p->world_size % 2 == 0 ? 0 : 1,
-                                  sm_bytes_behind(g->a_out.data, p->rank * (int64_t)bytes),
-                                  own(g, g->places.shard), bytes);
+        status = sm_pipeline_copy(p, MEET, sm_bytes_behind(g->a_out.data, p->rank * (int64_t)bytes),
+                                  g->own_shard, bytes);
     if (status == SYMMEM_OK)
-        status = sm_pipeline_order(p, 1, 0);
-    return status == SYMMEM_OK ? sm_pipeline_barrier(p, 0, 0, NULL) : status;
+        status = sm_pipeline_order(p, MAKE, MEET);
+    return status == SYMMEM_OK ? sm_pipeline_barrier(p) : status;
 }
 
 /* --- the calls ------------------------------------------------------------------------------ */

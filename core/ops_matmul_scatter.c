@@ -198,7 +198,7 @@ static symmem_status prepare(scatter *s) {
     sm_strided a = s->a;
     if (s->copy_a) {
         symmem_strided_copy copy = sm_strided_copy_to(&s->a, s->rows_dim, own(s, s->places.a));
-        status = sm_pipeline_copy_strided(&s->pipeline, 0, &copy);
+        status = sm_pipeline_copy_strided(&s->pipeline, MEET, &copy);
         a.data = copy.dst;
         memcpy(a.strides, copy.dst_strides, sizeof a.strides);
         (void)sm_strided_flatten(&a, s->rows_dim, &s->a_matrix);
@@ -207,7 +207,7 @@ static symmem_status prepare(scatter *s) {
     if (status == SYMMEM_OK && s->copy_scale) {
         symmem_strided_copy copy =
             sm_strided_copy_to(&s->a_scale, s->rows_dim, own(s, s->places.a_scale));
-        status = sm_pipeline_copy_strided(&s->pipeline, 0, &copy);
+        status = sm_pipeline_copy_strided(&s->pipeline, MEET, &copy);
         s->product.a_scale = copy.dst;
     }
     s->product.a = s->a_matrix.data;
@@ -235,22 +235,28 @@ static symmem_status produce(scatter *s, int lane, int32_t target, void *dst) {
     return sm_pipeline_matmul(&s->pipeline, lane, &product);
 }
 
-/* Makes a chunk for one peer while others make one for this rank, and takes that. */
+/* Makes a chunk for one peer while others make one for this rank, and takes that. The transfer goes
+ * on beside the next product: beside the own one in the end. A product overwrites the chunk of two
+ * steps before; in between all have met, each of them after it had taken that one. */
 static symmem_status exchange(scatter *s, int32_t step) {
     sm_pipeline *p = &s->pipeline;
-    int lane = step % 2;
-    int32_t source = (p->rank - step + p->world_size) % p->world_size;
-    int32_t target = (p->rank + step) % p->world_size;
-    size_t chunk = s->out.count * s->out.element;
-    symmem_status status = produce(s, lane, target, own(s, s->places.sent[lane]));
+    const bool is_first = step == 1;
+    const int lane = is_first ? MEET : MAKE;
+    const int32_t source = (p->rank - step + p->world_size) % p->world_size;
+    const int32_t target = (p->rank + step) % p->world_size;
+    const size_t sent = s->places.sent[step % 2];
+    symmem_status status = produce(s, lane, target, own(s, sent));
     if (status == SYMMEM_OK)
-        status = sm_pipeline_barrier(p, lane, lane, NULL);
+        status = sm_pipeline_order(p, lane, is_first ? MAKE : MEET);
     if (status == SYMMEM_OK)
-        status =
-            sm_pipeline_copy(p, lane, own(s, s->places.parts + (size_t)source * s->places.stride),
-                             sm_pipeline_at(p, source) + s->places.sent[lane], chunk);
-    /* Then the chunk may be overwritten. */
-    return status == SYMMEM_OK ? sm_pipeline_barrier(p, lane, lane, NULL) : status;
+        status = sm_pipeline_barrier(p);
+    if (status == SYMMEM_OK && !is_first)
+        status = sm_pipeline_order(p, MEET, MAKE);
+    return status == SYMMEM_OK
+               ? sm_pipeline_copy(p, MEET,
+                                  own(s, s->places.parts + (size_t)source * s->places.stride),
+                                  sm_pipeline_at(p, source) + sent, s->out.count * s->out.element)
+               : status;
 }
 
 static symmem_status reduce(scatter *s) {
@@ -262,28 +268,28 @@ static symmem_status reduce(scatter *s) {
                                        .src = own(s, s->places.parts),
                                        .src_stride = s->places.stride,
                                        .dst = s->out.data};
-    return sm_pipeline_reduce(&s->pipeline, 0, &local);
+    return sm_pipeline_reduce(&s->pipeline, MEET, &local);
 }
 
 static symmem_status run_steps(scatter *s) {
     sm_pipeline *p = &s->pipeline;
     const symmem_call_id id = identify(s);
-    symmem_status status = sm_pipeline_barrier(p, 0, 0, &id);
+    symmem_status status = sm_pipeline_compare(p, &id);
     if (status == SYMMEM_OK)
         status = prepare(s);
-    if (status == SYMMEM_OK)
-        status = sm_pipeline_order(p, 0, 1);
+    if (status == SYMMEM_OK && p->world_size == 1) /* else the first exchange does that */
+        status = sm_pipeline_order(p, MEET, MAKE);
     for (int32_t step = 1; step < p->world_size && status == SYMMEM_OK; step++)
         status = exchange(s, step);
     if (status == SYMMEM_OK)
         status =
-            produce(s, 0, p->rank, own(s, s->places.parts + (size_t)p->rank * s->places.stride));
+            produce(s, MAKE, p->rank, own(s, s->places.parts + (size_t)p->rank * s->places.stride));
     if (status == SYMMEM_OK)
-        status = sm_pipeline_order(p, 1, 0);
-    /* Before the last barrier, which the next call's first one comes after on any stream. */
+        status = sm_pipeline_order(p, MAKE, MEET);
+    /* Before the last barrier, which the next call comes after on any stream. */
     if (status == SYMMEM_OK)
         status = reduce(s);
-    return status == SYMMEM_OK ? sm_pipeline_barrier(p, 0, 0, NULL) : status;
+    return status == SYMMEM_OK ? sm_pipeline_barrier(p) : status;
 }
 
 /* --- the calls ------------------------------------------------------------------------------ */

@@ -221,7 +221,8 @@ struct sm_signal_op {
      * one before has failed by now, so that the stream tells of that. */
     symmem_whole *whole;
     uint32_t part;
-    bool is_held; /* the caller has the channel's turn, by sm_signal_hold */
+    bool loose, first; /* likewise */
+    bool is_held;      /* the caller has the channel's turn, by sm_signal_hold */
 };
 /* OUT_OF_RANGE unless the link has the channel. */
 symmem_status sm_signal_check_channel(const sm_link *link, int32_t channel, const char *operation);
@@ -231,6 +232,8 @@ symmem_status sm_signal_run(const sm_signal_op *op, const symmem_stream *stream)
  * without a stream also waits for what is on streams of it. Not in time: TIMEOUT, with stage
  * "channel". */
 symmem_status sm_signal_hold(const sm_signal_op *op, const symmem_stream *stream);
+/* With the turn: what comes on the stream next comes after the channel's operations so far. */
+symmem_status sm_signal_follow(const sm_signal_op *op, const symmem_stream *stream);
 void sm_signal_let_go(const sm_link *link, int32_t channel);
 
 #endif

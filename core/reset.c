@@ -58,11 +58,21 @@ static symmem_status check_pending(sm_link *link) {
     return check_graphs(link);
 }
 
+/* Of operations whose parts do not look at it; nothing is pending. */
+static void forget_failures(sm_link *link) {
+    pthread_mutex_lock(&link->lock);
+    for (int32_t c = 0; link->used_channels && c < link->channel_count; c++)
+        if (link->channels[c] != NULL)
+            __atomic_store_n(&link->channels[c]->whole.failed, NULL, __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&link->lock);
+}
+
 static symmem_status reset_state(sm_link *link) {
     symmem_context *context = link->context;
     symmem_status status = sm_context_point(context, operation, "reset.state.before");
     if (status != SYMMEM_OK)
         return status;
+    forget_failures(link);
     status = context->backend->signal_reset(context->instance, &link->peers);
     if (status != SYMMEM_OK)
         return sm_backend_failed(context, status, operation, "signal_reset");

@@ -23,7 +23,9 @@ static symmem_status call_backend(const sm_signal_op *op, void *stream, bool cap
                               .call = op->id,
                               .operation = op->kind == SM_BARRIER ? op->name : NULL,
                               .whole = op->whole,
-                              .part = op->part};
+                              .part = op->part,
+                              .loose = op->loose,
+                              .first = op->first};
     switch (op->kind) {
     case SM_BARRIER:
         return backend->barrier(instance, &link->peers, op->channel, &exec);
@@ -118,8 +120,9 @@ static symmem_status fail_behind(const sm_signal_op *op, sm_channel *channel, co
     return sm_fail_record(&record);
 }
 
-/* The channel's turn is taken. */
-static symmem_status enqueue(const sm_signal_op *op, sm_channel *channel, void *stream) {
+/* The channel's turn is taken, here and below. */
+static symmem_status follow(const sm_signal_op *op, sm_channel *channel, void *stream,
+                            frontier *own_p) {
     uint64_t capture;
     symmem_status status = capture_of(op, stream, &capture);
     if (status != SYMMEM_OK)
@@ -127,12 +130,18 @@ static symmem_status enqueue(const sm_signal_op *op, sm_channel *channel, void *
     status = sm_capture_note(op->link, capture, op->name);
     if (status != SYMMEM_OK)
         return status;
-    const frontier own = frontier_of(channel, capture);
-    const char *entry = *own.event_p == NULL ? "event_create" : "stream_wait_event";
-    status = wait_frontier(op, stream, own.event_p, *own.stream_p);
+    *own_p = frontier_of(channel, capture);
+    const char *entry = *own_p->event_p == NULL ? "event_create" : "stream_wait_event";
+    status = wait_frontier(op, stream, own_p->event_p, *own_p->stream_p);
+    return status == SYMMEM_OK ? status : failed(op, status, entry);
+}
+
+static symmem_status enqueue(const sm_signal_op *op, sm_channel *channel, void *stream) {
+    frontier own;
+    symmem_status status = follow(op, channel, stream, &own);
     if (status != SYMMEM_OK)
-        return failed(op, status, entry);
-    status = call_backend(op, stream, capture != 0);
+        return status;
+    status = call_backend(op, stream, own.capture != 0);
     if (status != SYMMEM_OK)
         return fail_behind(op, channel, &own, stream, status);
     status = advance(op, channel, &own, stream);
@@ -226,6 +235,13 @@ symmem_status sm_signal_hold(const sm_signal_op *op, const symmem_stream *stream
     if (status != SYMMEM_OK)
         sm_turn_give(&channel->turn);
     return status;
+}
+
+symmem_status sm_signal_follow(const sm_signal_op *op, const symmem_stream *stream) {
+    frontier own;
+    sm_channel *channel;
+    symmem_status status = sm_link_channel(op->link, op->channel, &channel);
+    return status == SYMMEM_OK ? follow(op, channel, stream->native, &own) : status;
 }
 
 void sm_signal_let_go(const sm_link *link, int32_t channel) {

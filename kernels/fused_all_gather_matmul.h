@@ -5,18 +5,21 @@
  * copy_strided and matmul, so there is nothing to implement: core/ops_matmul_gather.c.
  *
  * What        A = the ranks' shards one after the other along gather_dim; out_i = A x b_i.
- * Steps       n ranks, r the own one; cur and bk the two streams, ch 0 and ch 1 the two channels:
- *             1. barrier ch 0 on cur: nobody reads the workspace any more. Calls are compared here.
- *             2. own shard (and scales, if sharded) into the own workspace on cur, in the layout of
- *                gather_dim; barrier ch 1 on cur: all shards are there. bk waits for cur.
- *             3. the own shard's products on cur.
- *             4. for step 1 to n - 1, on bk if it is odd, else on cur: the shard of rank
- *                (r + step) mod n is copied into its place in a_out, or into a place that this
- *                stream keeps for it; then its products.
- *             5. if A is wanted, the own shard's copy, on cur if n is even, else on bk.
- *             6. cur waits for bk; barrier ch 0 on cur.
- *             So one stream copies while the other multiplies, and no two ranks read one peer in
- *             the same step.
+ * Steps       n ranks, r the own one; cur and bk the two streams. All barriers are on cur and
+ *             channel ch 0.
+ *             1. where calls are compared: a barrier, which compares them.
+ *             2. shard and scales that are not in the layout of gather_dim: into the own workspace
+ *                in that, on cur. bk waits for cur.
+ *             3. shard, and scales if sharded, that are in order: into the own workspace, on cur;
+ *                barrier: all shards are there. Beside that and the next steps' transfers the own
+ *                shard's products on bk.
+ *             4. for step 1 to n - 1: the shard of rank (r + step) mod n is copied on cur, into its
+ *                place in a_out, or into one of two that take turns; then its products, on bk, and
+ *                beside them the next step's copy. The last step's products are on cur, unless
+ *                they are added up.
+ *             5. if A is wanted, the own shard's copy, on cur.
+ *             6. cur waits for bk; barrier: nobody reads the workspace any more.
+ *             No two ranks read one peer in the same step, and no rank writes another one's memory.
  * Along K     gather_dim is the last one: b is cut into n blocks of rows and the products are added
  *             up, the own one first, then in the order of the steps: each waits for the one before.
  *             An out of 16 bits is rounded n times. The order differs from rank to rank, and so may
@@ -25,6 +28,9 @@
  *             the front, so that each rank's part is one block. Else out is contiguous.
  * Scales      sharded: row i of rank p's shard by rank p's scale i, which travels with the shard.
  *             Replicated and tensor-wise: as on this rank; all ranks should have the same.
+ * Failure     Unless calls are compared the steps behind a failure may run all the same: copies by
+ *             engines and products of a library cannot be left out. So outputs and the own
+ *             workspace are undefined then.
  * Checked     by the core, before the first barrier: everything in symmem/ops_matmul.h. All ranks
  *             compare shape, dtype, gather_dim, kind of scales and workspace in step 1; what is
  *             multiplied with is each rank's own affair.

@@ -7,21 +7,26 @@
  *
  * What        P_p = a x b of rank p, in out's dtype; out of rank r = part r along scatter_dim of
  *             P_0 op P_1 op ..., op being sum or avg.
- * Steps       n ranks, r the own one; cur and bk the two streams, ch 0 and ch 1 the two channels:
- *             1. barrier ch 0 on cur: nobody reads the workspace any more. Calls are compared here.
- *                a and its scales are put into order, if need be; bk waits for cur.
- *             2. for step 1 to n - 1, on bk with ch 1 if it is odd, else on cur with ch 0: the
- *                chunk for rank (r + step) mod n is made in the stream's part of the workspace;
- *                barrier; rank (r - step) mod n has made the chunk for this rank meanwhile, which
- *                is copied; barrier: the chunk may be overwritten.
- *             3. the own chunk on cur; cur waits for bk.
- *             4. the n chunks are reduced into out; barrier ch 0 on cur.
+ * Steps       n ranks, r the own one; cur and bk the two streams. All barriers are on cur and
+ *             channel ch 0.
+ *             1. where calls are compared: a barrier, which compares them. a and its scales are put
+ *                into order, if need be.
+ *             2. for step 1 to n - 1: the chunk for rank (r + step) mod n is made in one of two
+ *                places of the workspace, on cur in the first step, in later ones on bk beside the
+ *                transfer of the step before; barrier: all have made theirs; the chunk that rank
+ *                (r - step) mod n has made for this rank is copied, on cur.
+ *             3. beside the last step's barrier and copy the own chunk, on bk; cur waits for bk.
+ *             4. the n chunks are reduced into out; barrier: nobody reads the workspace any more.
+ *             No rank writes another one's memory.
  * Along N     scatter_dim is the last one: b is cut into n blocks of columns instead of a into
  *             blocks of rows.
  * Layout      out is contiguous once scatter_dim is moved to the front, or contiguous if that is
  *             the last one. a is copied only if its rows, scatter_dim first, do not lie at one
  *             distance.
  * Scales      row-wise: row i of a by scale i of the same rank; both are cut alike.
+ * Failure     Unless calls are compared the steps behind a failure may run all the same: copies by
+ *             engines and products of a library cannot be left out. So outputs and the own
+ *             workspace are undefined then.
  * Checked     by the core, before the first barrier: everything in symmem/ops_matmul.h. All ranks
  *             compare out's shape and dtype, op, scatter_dim and workspace in step 1; K is each
  *             rank's own affair.

@@ -133,24 +133,52 @@ SYMMEM_CUDA_CALLED void symmem_cuda_run_strided(const symmem_cuda_strided &copy,
 
 /* --- local reductions --------------------------------------------------------------- */
 
-/* With one source its bits, whatever they are. */
+/* What one access moves. */
+template <typename Bits> struct alignas(16) symmem_cuda_packed {
+    static constexpr int elements = 16 / sizeof(Bits);
+    Bits at[elements];
+};
+
+/* Units at its front that begin everywhere at multiples of 16 bytes. */
+SYMMEM_CUDA_BOTH uint64_t symmem_cuda_whole_units(const symmem_cuda_local_reduce &reduce,
+                                                  size_t element) {
+    const uintptr_t places = reinterpret_cast<uintptr_t>(reduce.src) |
+                             reinterpret_cast<uintptr_t>(reduce.dst) |
+                             static_cast<uintptr_t>(reduce.src_stride);
+    return places % 16 == 0 ? reduce.count * element / 16 : 0;
+}
+
+/* The i-th of the T, which are units or elements; with one source its bits, whatever they are. */
+template <typename Element, typename T, typename Bits, int COUNT>
+SYMMEM_CUDA_BOTH void symmem_cuda_reduce_at(const symmem_cuda_local_reduce &reduce, uint64_t i) {
+    const char *src = static_cast<const char *>(reduce.src);
+    typename Element::value sums[COUNT];
+    T some = reinterpret_cast<const T *>(src)[i];
+    Bits *bits = reinterpret_cast<Bits *>(&some);
+    for (int e = 0; e < COUNT; e++)
+        sums[e] = Element::load(bits[e]);
+    for (int32_t s = 1; s < reduce.src_count; s++) {
+        some = reinterpret_cast<const T *>(src + static_cast<uint64_t>(s) * reduce.src_stride)[i];
+        for (int e = 0; e < COUNT; e++)
+            sums[e] = Element::combine(sums[e], Element::load(bits[e]), reduce.op);
+    }
+    if (reduce.src_count > 1)
+        for (int e = 0; e < COUNT; e++)
+            bits[e] = Element::store(Element::finish(sums[e], reduce.src_count, reduce.op));
+    static_cast<T *>(reduce.dst)[i] = some;
+}
+
 template <typename Element>
-SYMMEM_CUDA_CALLED void symmem_cuda_run_local_reduce(const symmem_cuda_local_reduce &reduce,
+SYMMEM_CUDA_CALLED void symmem_cuda_run_local_reduce(const symmem_cuda_local_reduce &args,
                                                      size_t lane, size_t lanes) {
     typedef typename Element::bits bits;
-    const char *src = static_cast<const char *>(reduce.src);
-    for (uint64_t i = lane; i < reduce.count; i += lanes) {
-        bits word = reinterpret_cast<const bits *>(src)[i];
-        typename Element::value sum = Element::load(word);
-        for (int32_t s = 1; s < reduce.src_count; s++)
-            sum = Element::combine(sum,
-                                   Element::load(reinterpret_cast<const bits *>(
-                                       src + static_cast<uint64_t>(s) * reduce.src_stride)[i]),
-                                   reduce.op);
-        if (reduce.src_count > 1)
-            word = Element::store(Element::finish(sum, reduce.src_count, reduce.op));
-        static_cast<bits *>(reduce.dst)[i] = word;
-    }
+    typedef symmem_cuda_packed<bits> unit;
+    const symmem_cuda_local_reduce reduce = args; // in registers: behind a reference it is memory
+    const uint64_t units = symmem_cuda_whole_units(reduce, sizeof(bits));
+    for (uint64_t i = lane; i < units; i += lanes)
+        symmem_cuda_reduce_at<Element, unit, bits, unit::elements>(reduce, i);
+    for (uint64_t i = units * unit::elements + lane; i < reduce.count; i += lanes)
+        symmem_cuda_reduce_at<Element, bits, bits, 1>(reduce, i);
 }
 
 #endif

@@ -422,7 +422,10 @@ extern "C" __global__ void symmem_wait_signal(const symmem_cuda_signal_args args
     one_slot<WAIT>(args);
 }
 
-extern "C" __global__ void symmem_barrier(const __grid_constant__ symmem_cuda_signal_args args) {
+// No more registers than a product that fills the device leaves for one warp: fused operations meet
+// beside one.
+extern "C" __global__ void __maxnreg__(SYMMEM_CUDA_BARRIER_REGISTERS)
+    symmem_barrier(const __grid_constant__ symmem_cuda_signal_args args) {
     __shared__ verdict result;
     __shared__ symmem_cuda_signal_args kept;
     __shared__ bool going;

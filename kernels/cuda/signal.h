@@ -35,7 +35,10 @@
 #define SYMMEM_CUDA_MAX_RANKS 1024
 #define SYMMEM_CUDA_CALL_WORDS 6 /* a symmem_call_id */
 #define SYMMEM_CUDA_MAX_THREADS 1024
-#define SYMMEM_CUDA_NEAR_RANKS 8    /* of a table that travels in a kernel's arguments */
+#define SYMMEM_CUDA_NEAR_RANKS 8 /* of a table that travels in a kernel's arguments */
+#ifndef SYMMEM_CUDA_BARRIER_REGISTERS
+#define SYMMEM_CUDA_BARRIER_REGISTERS 32
+#endif
 #define SYMMEM_CUDA_NEAR_THREADS 64 /* of near.cuh at least: one warp meets, another one looks */
 
 /* In host memory that the device can write. `code` is a symmem_status, negated; 0: no failure. */

@@ -4,7 +4,8 @@
 # on as many GPUs as there are ranks, which are all unless RANKS is given. Builds what is needed first.
 # A table with ratios on standard output; that, JSON and logs in build/gpu-bench/, or where SYMMEM_GPU_OUT
 # says. About three minutes with 2 GPUs. Needs a driver, nvcc, Python 3 and its torch; without torch symmem
-# alone is measured. Exit status 1 if anything is missing from the comparison, 4 if there is no GPU or
+# alone is measured. With 2 ranks and torch also the fused products at three shapes (fused/). Exit status
+# 1 if anything is missing from the comparison, 4 if there is no GPU or
 # nothing was built.
 set -u
 # shellcheck source=tests/lib.sh
@@ -18,7 +19,14 @@ never_multicast
 nccl_on_one_host
 export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-32}
 
-build_target="symmem-bench symmem_backend_cuda" build_in build || exit 4
+build_target="symmem-bench fused-shapes symmem_backend_cuda" build_in build || exit 4
 mkdir -p "$out" && mv build/build.log "$out/build.log" || exit 4
 about_gpus nvcc "$ranks" 2>&1 | tee "$out/about.txt"
-exec python3 tests/bench/gpu_turns.py --bench build/bin/symmem-bench --ranks "$ranks" --out "$out" "$@"
+python3 tests/bench/gpu_turns.py --bench build/bin/symmem-bench --ranks "$ranks" --out "$out" "$@"
+status=$?
+# Fused products, for which two ranks are what all sides have.
+if [ "$ranks" -eq 2 ] && python3 -c 'import torch' 2>/dev/null; then
+    mkdir -p "$out/fused"
+    python3 tests/bench/gpu_fused.py --bench build/bin/fused-shapes --out "$out/fused" || status=1
+fi
+exit "$status"

@@ -353,6 +353,12 @@ typedef struct symmem_exec {
      * is a part of that operation; part counts them from 0. */
     symmem_whole *whole;
     uint32_t part;
+    /* Of such a part. loose: it may as well run when another one has failed, for what it writes is
+     * undefined then, and so may all others of its operation but the barriers. All failures of one
+     * with loose parts poison: so no part of it clears `failed`, but the core does in a reset.
+     * first: the first barrier of the operation, which runs whatever has failed, so that its stream
+     * tells of a poisoned state. */
+    bool loose, first;
 } symmem_exec;
 
 /*

@@ -11,8 +11,9 @@
  *            are made in the same order on all ranks, on the same channel.
  * channel    The operation uses `channel` and `channel + 1`, both as one call: another thread's
  *            comes before it or behind it.
- * streams    `stream` as for symmem_barrier. Copies and products alternate between it and `second`,
- *            which joins it and a capture of its. second NULL: one that the context makes for each
+ * streams    `stream` as for symmem_barrier. Barriers and copies are on it, and the last products;
+ *            those that can go on beside them are on `second`, which joins it and a capture of its.
+ *            second NULL: one that the context makes for each
  *            stream at first use; if that takes part in another capture meanwhile, or second is
  *            `stream`, all runs on `stream` in turn. Operations that share a second stream wait for
  *            each other, so they are called in the same order on all ranks. With stream NULL second
@@ -25,7 +26,8 @@
  *            input in another layout is copied into it first, in the workspace.
  * failure    All arguments are checked, and both channels taken, before the first barrier; one that
  *            stays busy is TIMEOUT with stage "channel" (handle.h). A failure after that poisons
- *            the handle on all ranks, so that none waits for long; outputs are then undefined.
+ *            the handle on all ranks, so that none waits for long; outputs and the own workspace
+ *            are then undefined. Another rank's memory is never written.
  *            Calls that differ are MISMATCH: then nothing is written or poisoned. A failure of the
  *            second stream's work is that stream's; `stream` reports POISONED, and
  *            symmem_handle_status the failure.

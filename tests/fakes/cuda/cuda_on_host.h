@@ -17,6 +17,7 @@
 #define __global__
 #define __grid_constant__
 #define __launch_bounds__(...)
+#define __maxnreg__(...)
 #define __noinline__
 
 struct host_place {

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The steps of the fused operations on two streams, as a backend gets them: what runs beside what,
+ * which steps come after which, and which may run though another one has failed. In the notes `a`
+ * is the caller's stream and `b` the second one; behind that stand a letter for the entry, `!` of
+ * the first barrier, and of other parts `~` of a loose one, `+` where it keeps what it works on.
+ */
+#include "link_ranks.h"
+
+#include <symmem/ops_matmul.h>
+
+#define ROWS 2
+#define SIDE 4
+#define LIMIT_MS 20000u
+
+static const symmem_backend *shm(void) {
+    return symmem_backend_entry(SYMMEM_BACKEND_ABI);
+}
+
+/* --- notes of what is enqueued ------------------------------------------------------ */
+
+static _Thread_local char notes[512];
+static _Thread_local bool noting;
+static _Thread_local void *first_stream;
+
+static void note(void *stream, char entry, const symmem_exec *exec) {
+    const size_t length = strlen(notes);
+    if (!noting)
+        return;
+    if (first_stream == NULL)
+        first_stream = stream;
+    const bool is_step = exec != NULL && entry != 'B';
+    snprintf(notes + length, sizeof notes - length, "%c%c%s%s%s ",
+             stream == first_stream ? 'a' : 'b', entry, exec != NULL && exec->first ? "!" : "",
+             is_step && exec->loose ? "~" : "", is_step && exec->ref_count > 0 ? "+" : "");
+}
+
+static symmem_status barrier(void *instance, const symmem_peers *peers, int32_t channel,
+                             const symmem_exec *exec) {
+    note(exec->stream, 'B', exec);
+    return shm()->barrier(instance, peers, channel, exec);
+}
+
+static symmem_status copy(void *instance, int32_t device, void *dst, const void *src, size_t bytes,
+                          const symmem_exec *exec) {
+    note(exec->stream, 'C', exec);
+    return shm()->copy(instance, device, dst, src, bytes, exec);
+}
+
+static symmem_status copy_strided(void *instance, int32_t device, const symmem_strided_copy *some,
+                                  const symmem_exec *exec) {
+    note(exec->stream, 'S', exec);
+    return shm()->copy_strided(instance, device, some, exec);
+}
+
+static symmem_status matmul(void *instance, int32_t device, const symmem_matmul *product,
+                            const symmem_exec *exec) {
+    note(exec->stream, 'X', exec);
+    return shm()->matmul(instance, device, product, exec);
+}
+
+static symmem_status reduce_local(void *instance, int32_t device, const symmem_local_reduce *some,
+                                  const symmem_exec *exec) {
+    note(exec->stream, 'R', exec);
+    return shm()->reduce_local(instance, device, some, exec);
+}
+
+static symmem_status event_record(void *instance, void *event, void *stream) {
+    note(stream, 'r', NULL);
+    return shm()->event_record(instance, event, stream);
+}
+
+static symmem_status stream_wait_event(void *instance, void *stream, void *event) {
+    note(stream, 'w', NULL);
+    return shm()->stream_wait_event(instance, stream, event);
+}
+
+static symmem_backend noting_backend(void) {
+    symmem_backend table = *shm();
+    table.barrier = barrier;
+    table.copy = copy;
+    table.copy_strided = copy_strided;
+    table.matmul = matmul;
+    table.reduce_local = reduce_local;
+    table.event_record = event_record;
+    table.stream_wait_event = stream_wait_event;
+    return table;
+}
+
+/* --- the operations ----------------------------------------------------------------- */
+
+typedef struct tensor {
+    DLTensor dl;
+    int64_t shape[2], strides[2];
+    float values[64];
+} tensor;
+
+static const DLTensor *make(tensor *t, int64_t rows, int64_t columns, bool turned) {
+    t->shape[0] = rows;
+    t->shape[1] = columns;
+    t->strides[0] = turned ? 1 : columns;
+    t->strides[1] = turned ? rows : 1;
+    for (int64_t i = 0; i < rows * columns; i++)
+        t->values[i] = 1;
+    t->dl = (DLTensor){.data = t->values, .ndim = 2, .dtype = {kDLFloat, 32, 1}};
+    t->dl.shape = t->shape;
+    t->dl.strides = t->strides;
+    return &t->dl;
+}
+
+/* Of the enqueueing alone, which ranks do not wait for each other in. */
+static void expect(rank_env *env, symmem_status status, symmem_stream *stream, const char *wanted) {
+    noting = false;
+    CHECK_OK(env, status);
+    CHECK_OK(env, symmem_stream_synchronize(stream, LIMIT_MS));
+    CHECK(env, strcmp(notes, wanted) == 0);
+    if (strcmp(notes, wanted) != 0)
+        fprintf(stderr, "\"%s\", not \"%s\"\n", notes, wanted);
+}
+
+static void begin_notes(void) {
+    notes[0] = '\0';
+    first_stream = NULL;
+    noting = true;
+}
+
+/* What each of the three is to look like. */
+typedef struct wanted {
+    const char *gather, *turned, *scatter;
+} wanted;
+
+static void body(rank_env *env) {
+    static const wanted all[] = {
+        /* The own product is not held up by the meeting and the transfer; the last one follows its
+         * transfer on that stream. */
+        {.gather = "ar bw aC~ aB! ar aC~ bX~ aX~ br aw aB ar ",
+         .turned = "aS~ ar bw aB! ar aC~ bX~ aX~ br aw aB ar ",
+         .scatter = "aX~ ar bw aB! ar aC~ bX~ br aw aR~ aB ar "},
+        /* One transfer is ahead of the products; a chunk is overwritten when all have met since. */
+        {.gather = "ar bw aC~ aB! ar aC~ bX~ ar bw aC~ bX~ aX~ br aw aB ar ",
+         .turned = "aS~ ar bw aB! ar aC~ bX~ ar bw aC~ bX~ aX~ br aw aB ar ",
+         .scatter = "aX~ ar bw aB! ar aC~ bX~ br aw aB ar ar bw aC~ bX~ br aw aR~ aB ar "},
+    };
+    static const wanted compared = {.gather = "aB! ar ar bw aC+ aB ar aC+ bX+ aX+ br aw aB ar ",
+                                    .turned = "aB! ar aS+ ar bw aB ar aC+ bX+ aX+ br aw aB ar ",
+                                    .scatter = "aB! ar aX+ ar bw aB ar aC+ bX+ br aw aR+ aB ar "};
+    const wanted *w = env->plan->argument != 0 ? &compared : &all[env->world - 2];
+    void *ptr = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    symmem_stream *stream = NULL;
+    tensor shard, b, out, a, part;
+    const DLTensor *bs[1] = {make(&b, SIDE, SIDE, false)};
+    const DLTensor *outs[1] = {make(&out, ROWS * env->world, SIDE, false)};
+    make(&a, ROWS * env->world, SIDE, false);
+    make(&part, ROWS, SIDE, false);
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    for (int turned = 0; turned < 2; turned++) {
+        make(&shard, ROWS, SIDE, turned != 0);
+        for (int i = 0; i < 2; i++) { /* the first one makes the second stream and the events */
+            begin_notes();
+            expect(env,
+                   symmem_fused_all_gather_matmul(handle, &shard.dl, 0, 1, bs, NULL, outs, 0,
+                                                  LIMIT_MS, stream, NULL),
+                   stream, turned ? w->turned : w->gather);
+        }
+    }
+    begin_notes();
+    expect(env,
+           symmem_fused_matmul_reduce_scatter(handle, &a.dl, &b.dl, SYMMEM_SUM, 0, &part.dl, 0,
+                                              LIMIT_MS, stream, NULL),
+           stream, w->scatter);
+    for (int i = 0; i < ROWS * SIDE; i++)
+        CHECK(env, part.values[i] == (float)(SIDE * env->world));
+    CHECK_OK(env, symmem_stream_destroy(stream));
+    env_meet(env);
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void test_steps(void) {
+    symmem_backend table = noting_backend();
+    for (int world = 2; world <= 3; world++)
+        run_threads((plan){.world = world, .body = body, .backend = &table});
+}
+
+/* Where calls are compared nothing is written before, or if they differ. */
+static void test_compared(void) {
+    symmem_backend table = noting_backend();
+    setenv("SYMMEM_CHECK_COLLECTIVES", "1", 1);
+    run_threads((plan){.world = 2, .body = body, .backend = &table, .argument = 1});
+    unsetenv("SYMMEM_CHECK_COLLECTIVES");
+}
+
+static const unit_case tests[] = {{"steps", test_steps}, {"compared", test_compared}};
+
+int main(void) {
+    return RUN_TESTS("fused", tests);
+}
