@@ -108,23 +108,28 @@ static inline int rank_main(test_rank *self) {
     return result;
 }
 
-/* Of the program, from its first use by its first thread. */
-static inline unit_clock *ranks_clock(void) {
-    static unit_clock *clock;
-    if (clock == NULL) {
-        clock = unit_clock_open();
-        if (clock == NULL)
-            abort();
-        sm_clock_use(&clock->clock);
-    }
-    return clock;
+/* Of the program, once it has prepared ranks; NULL: it goes by the machine's. */
+static unit_clock *ranks_clock;
+
+/* By the program's first thread. */
+static inline void open_clock(void) {
+    if (ranks_clock == NULL)
+        ranks_clock = unit_clock_open();
+    if (ranks_clock == NULL)
+        abort();
+    sm_clock_use(&ranks_clock->clock);
+}
+
+static inline void count_threads(int change) {
+    if (ranks_clock != NULL)
+        unit_clock_threads(ranks_clock, change);
 }
 
 static inline void *rank_thread(void *arg) {
     test_rank *self = arg;
-    sm_clock_use(&ranks_clock()->clock);
+    sm_clock_use(&ranks_clock->clock);
     self->result = rank_main(self);
-    unit_clock_threads(ranks_clock(), -1);
+    count_threads(-1);
     return NULL;
 }
 
@@ -133,22 +138,23 @@ static inline bool run_threads(test_rank *ranks, int32_t count) {
     pthread_t threads[RANKS_MAX];
     bool fine = true;
     int32_t started = 0;
-    unit_clock_threads(ranks_clock(), count);
+    count_threads(count);
     for (; started < count; started++)
         if (pthread_create(&threads[started], NULL, rank_thread, &ranks[started]) != 0)
             break;
     fine = started == count;
-    unit_clock_threads(ranks_clock(), started - count - 1); /* this one only joins */
+    count_threads(started - count - 1); /* this one only joins */
     for (int32_t i = 0; i < started; i++) {
         pthread_join(threads[i], NULL);
         fine = fine && ranks[i].result == 0;
     }
-    unit_clock_threads(ranks_clock(), 1);
+    count_threads(1);
     return fine;
 }
 
 static inline void prepare_ranks(test_rank *ranks, int32_t count, symmem_store *store,
                                  rank_body body, void *arg) {
+    open_clock();
     memset(ranks, 0, (size_t)count * sizeof(*ranks));
     for (int32_t i = 0; i < count; i++) {
         ranks[i].rank = i;
@@ -162,10 +168,10 @@ static inline void prepare_ranks(test_rank *ranks, int32_t count, symmem_store *
 /* A child that runs one rank on the file store at `path`. Returns its pid, or -1. */
 static inline pid_t fork_rank(test_rank *self, const char *path) {
     pid_t parent = getpid();
-    unit_clock_threads(ranks_clock(), 1);
+    count_threads(1);
     pid_t pid = fork();
     if (pid < 0)
-        unit_clock_threads(ranks_clock(), -1);
+        count_threads(-1);
     if (pid != 0)
         return pid;
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
@@ -174,7 +180,7 @@ static inline pid_t fork_rank(test_rank *self, const char *path) {
     if (symmem_store_open_file(path, &self->store) == SYMMEM_OK)
         result = rank_main(self);
     symmem_store_close(self->store);
-    unit_clock_threads(ranks_clock(), -1);
+    count_threads(-1);
     exit(result);
 }
 
@@ -185,15 +191,15 @@ typedef struct ended_rank {
 
 /* The next child that ends, whichever it is: one that was killed must not hold the time. */
 static inline bool await_end(ended_rank *ended) {
-    unit_clock_threads(ranks_clock(), -1); /* this one only waits */
+    count_threads(-1); /* this one only waits */
     ended->pid = waitpid(-1, &ended->status, 0);
-    unit_clock_threads(ranks_clock(), 1);
-    if (ended->pid > 0 && !WIFEXITED(ended->status))
-        unit_clock_lost(ranks_clock());
+    count_threads(1);
+    if (ranks_clock != NULL && ended->pid > 0 && !WIFEXITED(ended->status))
+        unit_clock_lost(ranks_clock);
     return ended->pid > 0;
 }
 
-/* Exit status of a child of fork_rank, or 1000 + signal. There are no other children. */
+/* Exit status of a child, or 1000 + signal. */
 static inline int reap(pid_t pid) {
     static ended_rank ended[RANKS_MAX];
     static int count;

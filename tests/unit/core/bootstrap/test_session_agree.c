@@ -94,7 +94,7 @@ static int body_successor(test_rank *self) {
     (void)self;
     atomic_store(successors, 1);
     while (atomic_load(successors) != 0)
-        unit_clock_wait(ranks_clock(), UINT64_MAX);
+        unit_clock_wait(ranks_clock, UINT64_MAX);
     return 0;
 }
 

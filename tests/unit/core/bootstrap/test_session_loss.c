@@ -321,12 +321,12 @@ static void test_stopped(void) {
     prepare_ranks(ranks, 3, NULL, body_stopped, NULL);
     for (int i = 0; i < 3; i++)
         pids[i] = fork_rank(&ranks[i], path);
-    unit_clock_threads(ranks_clock(), -1);
+    count_threads(-1);
     const bool stopped =
         pids[1] > 1 && waitpid(pids[1], &status, WUNTRACED) == pids[1] && WIFSTOPPED(status);
     CU_ASSERT_TRUE(stopped);
     await_counter(through, 2); /* in place of the one that stopped, which does not count */
-    unit_clock_threads(ranks_clock(), 1);
+    count_threads(1);
     if (stopped)
         kill(pids[1], SIGCONT);
     for (int i = 0; i < 3; i++)
