@@ -52,6 +52,7 @@ static symmem_status run_collective(const shm_op *op, symmem_error_record *recor
     state.team = (symmem_cpu_team){.rank = peers->rank,
                                    .world_size = peers->world_size,
                                    .buffers = peers->buffers,
+                                   .isa = op->instance->isa,
                                    .checking = op->u.collective.id.kind != SYMMEM_CALL_NONE,
                                    .meet = meet,
                                    .board = board,

@@ -127,8 +127,12 @@ static void epilogue(struct tk *t) {
 
 /* Apart from its caller, whose locals a longjmp would make uncertain. */
 static void run_body(struct tk *t) {
+    const struct tk_case *test = t->own->setup->test;
+
+    if (strchr(test->requirements, ',') == NULL)
+        tk_requirement(t, test->requirements);
     if (setjmp(t->own->leave) == 0)
-        t->own->setup->test->body(t);
+        test->body(t);
 }
 
 /* With ranks as threads the first one speaks for the process. */

@@ -23,8 +23,12 @@ struct spec_requirement {
 extern const struct spec_requirement spec_requirements[];
 extern const int spec_requirement_count;
 
-extern const struct tk_suite *const runner_suites[];
-extern const int runner_suite_count;
+/* --- the cases (cases.c) ------------------------------------------------------------ */
+
+extern int runner_case_count;
+const struct tk_case *runner_case(int index);
+/* Of a case: the <area> of its file, test_<area>.c. */
+void runner_area(int index, char *area, size_t capacity);
 
 /* --- options (options.c) ------------------------------------------------------------ */
 
@@ -88,8 +92,8 @@ void runner_print_trace(FILE *out);
 /* --- plan (plan.c) ------------------------------------------------------------------ */
 
 struct runner_entry {
-    const struct tk_suite *suite;
     const struct tk_case *test;
+    char area[48];
     int ranks;
     uint64_t missing_caps; /* declared by nobody but needed: skip */
 };

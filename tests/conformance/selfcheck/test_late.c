@@ -116,13 +116,13 @@ static uint64_t work_in_crowd(struct tk *t) {
 }
 
 /* The process that sleeps is hardly late then. */
-static void crowded(struct tk *t) {
+TK_TEST(late, crowded, "SM-SELF-02", .timeout_s = 10) {
     uint64_t begin_ms = work_in_crowd(t);
 
     TK_WITHIN(t, 2 * WORK_MS, begin_ms);
 }
 
-static void crowded_once(struct tk *t) {
+TK_TEST(late, crowded_once, "SM-SELF-02", .timeout_s = 10) {
     if (is_first(t, CROWDED_ONCE)) {
         (void)work_in_crowd(t);
         TK_TIMELY(t, false, "a rank was kept from running");
@@ -131,42 +131,42 @@ static void crowded_once(struct tk *t) {
     }
 }
 
-static void once(struct tk *t) {
+TK_TEST(late, once, "SM-SELF-02", .timeout_s = 10) {
     bool first = is_first(t, ONCE);
 
     make_late(t);
     TK_TIMELY(t, !first, "a rank was kept from running");
 }
 
-static void always(struct tk *t) {
+TK_TEST(late, always, "SM-SELF-02", .timeout_s = 10) {
     make_late(t);
     TK_STATUS(t, SYMMEM_OK, t->rank == 1 ? SYMMEM_TIMEOUT : SYMMEM_POISONED);
 }
 
-static void quiet(struct tk *t) {
+TK_TEST(late, quiet, "SM-SELF-02", .timeout_s = 10) {
     make_quiet(t);
     TK_TIMELY(t, false, "a rank was kept from running");
 }
 
-static void another_check(struct tk *t) {
+TK_TEST(late, another_check, "SM-SELF-02", .timeout_s = 10) {
     make_late(t);
     TK_TIMELY(t, false, "a rank was kept from running");
     TK_CHECK(t, t->rank != 0);
 }
 
-static void another_rank(struct tk *t) {
+TK_TEST(late, another_rank, "SM-SELF-02", .timeout_s = 10) {
     make_late(t);
     TK_TIMELY(t, t->rank == 0, "a rank was kept from running");
     TK_STATUS(t, SYMMEM_OK, t->rank == 0 ? SYMMEM_LIMIT : SYMMEM_OK);
 }
 
 /* Poison without a limit that has passed is no matter of time. */
-static void poison_alone(struct tk *t) {
+TK_TEST(late, poison_alone, "SM-SELF-02", .timeout_s = 10) {
     make_late(t);
     TK_STATUS(t, SYMMEM_OK, SYMMEM_POISONED);
 }
 
-static void hangs_once(struct tk *t) {
+TK_TEST(late, hangs_once, "SM-SELF-02", .timeout_s = 1) {
     bool first = is_first(t, HANGS_ONCE);
 
     if (t->rank == 0)
@@ -176,7 +176,7 @@ static void hangs_once(struct tk *t) {
         pause();
 }
 
-static void late_bounds(struct tk *t) {
+TK_TEST(late, late_bounds, "SM-SELF-02", .timeout_s = 10) {
     uint64_t begin_ms = tk_now_ms();
 
     make_late(t);
@@ -188,7 +188,7 @@ static void late_bounds(struct tk *t) {
         TK_AT_LEAST(t, 10 + STOP_MS, tk_limit_ms(t, 10));
 }
 
-static void quiet_bounds(struct tk *t) {
+TK_TEST(late, quiet_bounds, "SM-SELF-02", .timeout_s = 10) {
     make_quiet(t);
     TK_EQ_INT(t, 0, tk_late_ms(t, 0));
     TK_WITHIN(t, 1000, tk_now_ms() - 500);
@@ -196,7 +196,7 @@ static void quiet_bounds(struct tk *t) {
 }
 
 /* The process that runs the case, if it is one of several. */
-static void ends_its_job(struct tk *t) {
+TK_TEST(jobs, ends_its_job, "SM-SELF-02", .flags = TK_PROCESS_ONLY) {
     char own[32] = "", above[32] = "", path[64];
     pid_t parent = getppid();
     int of_parent = 0;
@@ -220,22 +220,3 @@ static void ends_its_job(struct tk *t) {
         kill(parent, SIGKILL);
     tk_sleep_ms(5000);
 }
-
-#define LATE(test, body_fn, seconds)                                                               \
-    TK_CASE("late." test, body_fn, "SM-SELF-02", .timeout_s = seconds)
-
-static const struct tk_case cases[] = {
-    LATE("once", once, 10),
-    LATE("always", always, 10),
-    LATE("quiet", quiet, 10),
-    LATE("another_check", another_check, 10),
-    LATE("another_rank", another_rank, 10),
-    LATE("poison_alone", poison_alone, 10),
-    LATE("hangs_once", hangs_once, 1),
-    LATE("crowded", crowded, 10),
-    LATE("crowded_once", crowded_once, 10),
-    LATE("late_bounds", late_bounds, 10),
-    LATE("quiet_bounds", quiet_bounds, 10),
-    TK_CASE("jobs.ends_its_job", ends_its_job, "SM-SELF-02", .flags = TK_PROCESS_ONLY),
-};
-TK_SUITE(late, cases);
