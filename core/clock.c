@@ -16,22 +16,17 @@
 #define NS_PER_MS 1000000ull
 #define NS_PER_S 1000000000ull
 
-/* In every signal operation: this model costs one instruction. */
-static _Thread_local const symmem_clock *own_clock __attribute__((tls_model("initial-exec")));
-
-void sm_clock_use(const symmem_clock *clock) {
-    own_clock = clock;
-}
+_Thread_local const symmem_clock *sm_own_clock;
 
 void sm_clock_changed(void) {
-    if (own_clock != NULL)
-        own_clock->changed(own_clock->arg);
+    if (sm_own_clock != NULL)
+        sm_own_clock->changed(sm_own_clock->arg);
 }
 
 uint64_t sm_now_ns(void) {
     struct timespec now;
-    if (__builtin_expect(own_clock != NULL, false))
-        return own_clock->now_ns(own_clock->arg);
+    if (__builtin_expect(sm_own_clock != NULL, false))
+        return sm_own_clock->now_ns(sm_own_clock->arg);
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
 }
@@ -61,10 +56,10 @@ static struct timespec to_timespec(uint64_t ns) {
 
 void sm_sleep_ns(uint64_t ns) {
     struct timespec left = to_timespec(ns);
-    if (own_clock != NULL) {
+    if (sm_own_clock != NULL) {
         const uint64_t until_ns = sm_now_ns() + ns;
         while (sm_now_ns() < until_ns)
-            own_clock->wait(own_clock->arg, until_ns);
+            sm_own_clock->wait(sm_own_clock->arg, until_ns);
         return;
     }
     while (clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) == EINTR)
@@ -85,9 +80,9 @@ int sm_cond_init(pthread_cond_t *condition) {
 
 bool sm_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t deadline_ns) {
     const struct timespec until = to_timespec(deadline_ns);
-    if (own_clock != NULL) {
+    if (sm_own_clock != NULL) {
         (void)pthread_mutex_unlock(mutex);
-        own_clock->wait(own_clock->arg, deadline_ns == 0 ? UINT64_MAX : deadline_ns);
+        sm_own_clock->wait(sm_own_clock->arg, deadline_ns == 0 ? UINT64_MAX : deadline_ns);
         (void)pthread_mutex_lock(mutex);
         return !sm_expired(deadline_ns);
     }
@@ -99,8 +94,8 @@ bool sm_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t de
 
 void sm_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t ns) {
     const struct timespec limit = to_timespec(ns);
-    if (own_clock != NULL)
-        own_clock->wait(own_clock->arg, sm_now_ns() + ns);
+    if (sm_own_clock != NULL)
+        sm_own_clock->wait(sm_own_clock->arg, sm_now_ns() + ns);
     else
         syscall(SYS_futex, word, FUTEX_WAIT, seen, &limit, NULL, 0);
 }
@@ -108,8 +103,8 @@ void sm_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t ns) {
 int sm_poll(int fd, uint32_t ms) {
     struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
     const uint64_t ns = ms * NS_PER_MS;
-    if (own_clock == NULL)
+    if (sm_own_clock == NULL)
         return poll(&poll_fd, 1, (int)ms);
-    own_clock->wait(own_clock->arg, sm_now_ns() + ns);
+    sm_own_clock->wait(sm_own_clock->arg, sm_now_ns() + ns);
     return 0;
 }

@@ -17,8 +17,12 @@
 
 /* --- small helpers (util.c) --------------------------------------------------------- */
 
+/* In every call: this model costs an instruction or two. */
+extern _Thread_local const symmem_clock *sm_own_clock __attribute__((tls_model("initial-exec")));
 /* The thread goes by that clock from here on; NULL: the machine's, CLOCK_MONOTONIC. */
-void sm_clock_use(const symmem_clock *clock);
+static inline void sm_clock_use(const symmem_clock *clock) {
+    sm_own_clock = clock;
+}
 /* Something that others wait for, by their clocks. After each change that wakes somebody. */
 void sm_clock_changed(void);
 uint64_t sm_now_ns(void);
