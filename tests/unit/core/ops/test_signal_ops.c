@@ -36,7 +36,7 @@ static void body_checks(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_checks(void) {
+TEST("checks") {
     run_threads((plan){.world = 1, .body = body_checks});
     run_threads((plan){.world = 3, .body = body_checks});
 }
@@ -99,7 +99,7 @@ static void body_poison(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_poison(void) {
+TEST("poison and reset") {
     for (int absent = 0; absent < 3; absent++) {
         run_threads((plan){.world = 3, .body = body_poison, .argument = absent});
         run_threads((plan){.world = 3, .body = body_poison, .argument = 8 + absent});
@@ -150,7 +150,7 @@ static void body_records(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_records(void) {
+TEST("records") {
     run_threads((plan){.world = 3, .body = body_records});
 }
 
@@ -186,7 +186,7 @@ static void body_own_record(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_own_record(void) {
+TEST("a call gets its own record") {
     symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
     table.wait_signal = wait_together;
     atomic_store(&waiting, 0);
@@ -236,7 +236,7 @@ static void body_order(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_order(void) {
+TEST("order of a channel") {
     run_threads((plan){.world = 1, .body = body_order});
 }
 
@@ -265,7 +265,7 @@ static void body_taken(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_taken(void) {
+TEST("a channel that is taken") {
     run_threads((plan){.world = 1, .body = body_taken});
 }
 
@@ -357,7 +357,7 @@ static void body_two_captures(rank_env *env) {
     }
 }
 
-static void test_two_captures(void) {
+TEST("two captures at once") {
     run_threads((plan){.world = 1, .body = body_two_captures});
 }
 
@@ -407,13 +407,13 @@ static void body_captured_at_once(rank_env *env) {
         symmem_handle_release(handles[i]);
 }
 
-static void test_captured_at_once(void) {
+TEST("what is captured at once") {
     symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
     table.capture_begin = begin_and_use;
     run_threads((plan){.world = 1, .body = body_captured_at_once, .backend = &table});
 }
 
-static void test_capture(void) {
+TEST("capture and replay") {
     run_threads((plan){.world = 3, .body = body_capture});
     run_processes((plan){.world = 2, .body = body_capture});
 }
@@ -443,7 +443,7 @@ static void body_reset_fails(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_reset_fails(void) {
+TEST("reset fails") {
     symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
     table.signal_reset = no_reset;
     run_threads((plan){.world = 2, .body = body_reset_fails, .backend = &table});
@@ -468,7 +468,7 @@ static void body_dies(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_dies(void) {
+TEST("a rank that ends") {
     run_processes((plan){.world = 3, .body = body_dies});
 }
 
@@ -528,7 +528,7 @@ static void body_entries(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_entries(void) {
+TEST("entries that fail") {
     for (int kind = 0; kind < NO_COUNT; kind++) {
         symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
         if (kind == NO_ORDER)
@@ -580,7 +580,7 @@ static void body_late_mark(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_late_mark(void) {
+TEST("a mark that is behind") {
     symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
     table.event_query = late_query;
     run_threads((plan){.world = 1, .body = body_late_mark, .backend = &table});
@@ -617,31 +617,10 @@ static void body_clock(rank_env *env) {
 }
 
 /* To the nanosecond. The machine's would be late by some. */
-static void test_clock(void) {
+TEST("a clock of the program's") {
     unit_clock *clock = unit_clock_open();
     CU_ASSERT_PTR_NOT_NULL_FATAL(clock);
     run_threads((plan){.world = 1, .body = body_clock, .clock = &clock->clock});
     CU_ASSERT_EQUAL(clock->threads, 1);
     unit_clock_close(clock);
-}
-
-static const unit_case tests[] = {
-    {"checks", test_checks},
-    {"poison and reset", test_poison},
-    {"records", test_records},
-    {"a call gets its own record", test_own_record},
-    {"order of a channel", test_order},
-    {"a channel that is taken", test_taken},
-    {"capture and replay", test_capture},
-    {"two captures at once", test_two_captures},
-    {"what is captured at once", test_captured_at_once},
-    {"reset fails", test_reset_fails},
-    {"a mark that is behind", test_late_mark},
-    {"a clock of the program's", test_clock},
-    {"a rank that ends", test_dies},
-    {"entries that fail", test_entries},
-};
-
-int main(void) {
-    return RUN_TESTS("signal_ops", tests);
 }
