@@ -113,6 +113,7 @@ static symmem_status shm_open_instance(const symmem_host *host, const symmem_bac
     if (!self)
         return shm_out_of_memory(host, "set_backend");
     self->host = host;
+    self->clock = shm_clock(host);
     self->rank = config->rank;
     self->world_size = config->world_size;
     status = read_settings(self, config);
@@ -165,9 +166,10 @@ void shm_instance_free(shm_instance *self) {
 static void shm_close_instance(void *instance) {
     shm_instance *self = instance;
     shm_observe(self->host, "shm.close*");
-    uint64_t deadline_ns = shm_deadline_ns(CLOSE_WAIT_MS);
+    uint64_t deadline_ns = shm_deadline_ns(self->clock, CLOSE_WAIT_MS);
     pthread_mutex_lock(&self->lock);
-    while (self->streams && shm_cond_wait(&self->stream_gone, &self->lock, deadline_ns)) {
+    while (self->streams &&
+           shm_cond_wait(self->clock, &self->stream_gone, &self->lock, deadline_ns)) {
     }
     bool gone = !self->streams;
     self->closed = true;

@@ -64,7 +64,7 @@ static symmem_status run_collective(const shm_op *op, symmem_error_record *recor
     shm_meet_prepare(op->instance, peers, op->u.collective.call.name, op->u.collective.channel,
                      op->u.collective.timeout_ms, &state.wait);
     if (op->u.collective.call.count > BRIEF_COUNT || op->u.collective.call.in_splits != NULL)
-        state.wait.start_ns = shm_now_ns();
+        state.wait.start_ns = shm_now_ns(op->instance->clock);
     symmem_status status = symmem_cpu_collective(&op->u.collective.call, &state.team);
     shm_observe(peers->host, "shm.collective.done*");
     if (status == SYMMEM_OK)

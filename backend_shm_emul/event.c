@@ -40,11 +40,11 @@ void shm_mark_release(shm_mark *mark) {
 }
 
 /* False: the deadline (0: none) passed first. */
-static bool wait_reached(shm_mark *mark, uint64_t deadline_ns) {
+static bool wait_reached(const symmem_clock *clock, shm_mark *mark, uint64_t deadline_ns) {
     pthread_mutex_lock(&mark->lock);
     bool in_time = true;
     while (!mark->reached && in_time)
-        in_time = shm_cond_wait(&mark->changed, &mark->lock, deadline_ns);
+        in_time = shm_cond_wait(clock, &mark->changed, &mark->lock, deadline_ns);
     bool reached = mark->reached;
     pthread_mutex_unlock(&mark->lock);
     return reached;
@@ -54,7 +54,7 @@ symmem_status shm_run_record(const shm_op *op, symmem_error_record *record_p) {
     (void)record_p;
     pthread_mutex_lock(&op->mark->lock);
     op->mark->reached = true;
-    pthread_cond_broadcast(&op->mark->changed);
+    shm_cond_wake(op->instance->clock, &op->mark->changed);
     pthread_mutex_unlock(&op->mark->lock);
     return SYMMEM_OK;
 }
@@ -62,7 +62,7 @@ symmem_status shm_run_record(const shm_op *op, symmem_error_record *record_p) {
 /* Without a deadline: the record was enqueued before, and each operation ahead of it ends. */
 symmem_status shm_run_wait(const shm_op *op, symmem_error_record *record_p) {
     (void)record_p;
-    wait_reached(op->mark, 0);
+    wait_reached(op->instance->clock, op->mark, 0);
     return SYMMEM_OK;
 }
 
@@ -167,7 +167,7 @@ symmem_status shm_event_synchronize(void *instance, void *event, uint32_t timeou
     symmem_status status = SYMMEM_OK;
     if (mark->capture_id != 0)
         status = fail_captured(self, "event_synchronize");
-    else if (!wait_reached(mark, shm_deadline_ns(timeout_ms)))
+    else if (!wait_reached(self->clock, mark, shm_deadline_ns(self->clock, timeout_ms)))
         status = self->host->fail(self->host, SYMMEM_TIMEOUT, 0, "event_synchronize",
                                   "the event was not reached in %u ms", (unsigned)timeout_ms);
     shm_mark_release(mark);

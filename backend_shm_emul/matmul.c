@@ -53,23 +53,27 @@ static bool is_given_up(const shm_op *op) {
 /* Until the word is not 0. */
 static symmem_status await(const shm_op *op, const shm_word *word, uint64_t deadline_ns) {
     const struct timespec nap = {.tv_nsec = NAP_NS};
+    const symmem_clock *clock = op->instance->clock;
     for (int spins = 0;; spins++) {
         /* acquire; pairs with: run_write_value32, or whatever store of the user's */
         if (atomic_load_explicit(word, memory_order_acquire) != 0)
             return SYMMEM_OK;
         if (spins < SPIN_COUNT)
             continue;
-        if (deadline_ns != 0 && shm_now_ns() >= deadline_ns)
+        if (deadline_ns != 0 && shm_now_ns(clock) >= deadline_ns)
             return SYMMEM_TIMEOUT;
         if (is_given_up(op))
             return SYMMEM_NOT_INITIALISED;
-        nanosleep(&nap, NULL);
+        if (clock != NULL)
+            clock->wait(clock->arg, shm_now_ns(clock) + NAP_NS);
+        else
+            nanosleep(&nap, NULL);
     }
 }
 
 static symmem_status multiply_arriving(const shm_op *op, symmem_error_record *record_p) {
     const symmem_matmul *product = &op->u.matmul.product;
-    uint64_t deadline_ns = shm_deadline_ns(op->u.matmul.timeout_ms);
+    uint64_t deadline_ns = shm_deadline_ns(op->instance->clock, op->u.matmul.timeout_ms);
     int64_t rows = product->m / product->signal_count;
     for (int32_t i = 0; i < product->signal_count; i++) {
         int32_t chunk = (int32_t)(((int64_t)product->signal_pivot + i) % product->signal_count);

@@ -35,7 +35,8 @@ SYMMEM_API const symmem_backend *symmem_backend_entry(uint32_t abi);
 /* One per context. */
 struct shm_instance {
     const symmem_host *host;
-    int32_t rank; /* of the context */
+    const symmem_clock *clock; /* the host's, which outlives it */
+    int32_t rank;              /* of the context */
     int32_t world_size;
     int32_t device_count;
     int32_t core_count;      /* that this process may run on */
@@ -74,12 +75,19 @@ void shm_instance_free(shm_instance *self);
 
 /* --- wait.c: time ------------------------------------------------------------------- */
 
-uint64_t shm_now_ns(void); /* CLOCK_MONOTONIC */
+/* The host's clock in place of CLOCK_MONOTONIC; NULL: none, or an older core. */
+static inline const symmem_clock *shm_clock(const symmem_host *host) {
+    return host->size >= offsetof(symmem_host, clock) + sizeof host->clock ? host->clock : NULL;
+}
+uint64_t shm_now_ns(const symmem_clock *clock);
 /* 0 (none) for 0. */
-uint64_t shm_deadline_ns(uint32_t timeout_ms);
-int shm_cond_init(pthread_cond_t *cond); /* on CLOCK_MONOTONIC */
+uint64_t shm_deadline_ns(const symmem_clock *clock, uint32_t timeout_ms);
+int shm_cond_init(pthread_cond_t *cond);
 /* False once the deadline (0: none) has passed. */
-bool shm_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ns);
+bool shm_cond_wait(const symmem_clock *clock, pthread_cond_t *cond, pthread_mutex_t *lock,
+                   uint64_t deadline_ns);
+/* With the lock: what they wait for may be there. */
+void shm_cond_wake(const symmem_clock *clock, pthread_cond_t *cond);
 
 /* --- segment.c: mapped shared memory ------------------------------------------------ */
 
@@ -407,8 +415,8 @@ symmem_status shm_wait_fault(const shm_wait *wait, symmem_status status, int32_t
 /* Whether a thread of the rank with that header has slept on that channel. False for channels from
  * SHM_WAKE_CHANNELS on. */
 bool shm_has_slept(const shm_signal_header *header, int32_t channel);
-/* `word` has changed: wakes threads of the rank with that header that sleep on it. */
-void shm_wake(shm_signal_header *header, shm_word *word);
+/* `word` has changed: wakes threads of `rank` that sleep on it. */
+void shm_wake(const symmem_peers *peers, int32_t rank, shm_word *word);
 
 /* A meeting of all ranks on a channel, which a barrier is, and the parts of a collective. */
 void shm_meet_prepare(const shm_instance *instance, const symmem_peers *peers,

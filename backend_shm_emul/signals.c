@@ -281,8 +281,7 @@ static void wake_sleepers(const shm_wait *wait) {
         if (rank == peers->rank)
             continue;
         shm_observe(peers->host, "shm.barrier.wake*");
-        shm_wake(peers->signals[rank],
-                 arrival(peers, rank, wait->channel, peers->rank, wait->epoch));
+        shm_wake(peers, rank, arrival(peers, rank, wait->channel, peers->rank, wait->epoch));
     }
 }
 
@@ -344,7 +343,7 @@ static symmem_status run_put(const shm_op *op, symmem_error_record *record_p) {
         status = shm_wait_run(&wait, &fault);
     if (status == SYMMEM_OK) {
         shm_observe(wait.peers->host, "shm.put.wake*");
-        shm_wake(wait.peers->signals[wait.rank], put_word(&wait, wait.rank));
+        shm_wake(wait.peers, wait.rank, put_word(&wait, wait.rank));
     }
     return finish(&wait, "shm.put.done*", status, &fault, record_p);
 }
@@ -361,7 +360,7 @@ static symmem_status run_wait(const shm_op *op, symmem_error_record *record_p) {
         status = shm_wait_run(&wait, &fault);
     if (status == SYMMEM_OK) {
         shm_observe(wait.peers->host, "shm.wait.wake*");
-        shm_wake(wait.peers->signals[wait.rank], wait_word(&wait, wait.rank));
+        shm_wake(wait.peers, wait.rank, wait_word(&wait, wait.rank));
     }
     return finish(&wait, "shm.wait.done*", status, &fault, record_p);
 }
@@ -414,11 +413,10 @@ symmem_status shm_signal_reset(void *instance, const symmem_peers *peers) {
 
 /* Whoever of that rank waits there for this one. */
 static void wake_channel(const symmem_peers *peers, int32_t rank, int32_t channel) {
-    shm_signal_header *header = peers->signals[rank];
     for (uint32_t parity = 0; parity < 2; parity++)
-        shm_wake(header, arrival(peers, rank, channel, peers->rank, parity));
-    shm_wake(header, slot(peers, rank, channel, peers->rank));
-    shm_wake(header, slot(peers, peers->rank, channel, rank));
+        shm_wake(peers, rank, arrival(peers, rank, channel, peers->rank, parity));
+    shm_wake(peers, rank, slot(peers, rank, channel, peers->rank));
+    shm_wake(peers, rank, slot(peers, peers->rank, channel, rank));
 }
 
 void shm_signal_poison(void *instance, const symmem_peers *peers) {

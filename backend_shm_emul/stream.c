@@ -26,7 +26,7 @@ static void release(shm_stream *stream) {
             link = &(*link)->next;
         *link = stream->next;
         free(stream);
-        pthread_cond_broadcast(&instance->stream_gone);
+        shm_cond_wake(instance->clock, &instance->stream_gone);
     }
     bool all = last && instance->closed && !instance->streams;
     pthread_mutex_unlock(&instance->lock);
@@ -69,7 +69,7 @@ static void *worker(void *argument) {
     pthread_mutex_lock(&stream->lock);
     for (;;) {
         while (!stream->first && !stream->stopping)
-            pthread_cond_wait(&stream->work, &stream->lock);
+            shm_cond_wait(stream->instance->clock, &stream->work, &stream->lock, 0);
         shm_op *op = stream->first;
         if (!op)
             break;
@@ -78,10 +78,13 @@ static void *worker(void *argument) {
         run_one(stream, op);
         pthread_mutex_lock(&stream->lock);
         stream->completed++;
-        pthread_cond_broadcast(&stream->done);
+        shm_cond_wake(stream->instance->clock, &stream->done);
     }
     pthread_mutex_unlock(&stream->lock);
+    const symmem_clock *clock = stream->instance->clock;
     release(stream);
+    if (clock != NULL)
+        clock->threads(clock->arg, -1);
     return NULL;
 }
 
@@ -96,11 +99,16 @@ static void fill_with_others(sigset_t *set) {
 static int start_worker(shm_stream *stream) {
     sigset_t others;
     sigset_t before;
+    const symmem_clock *clock = stream->instance->clock;
     fill_with_others(&others);
     int error = pthread_sigmask(SIG_BLOCK, &others, &before);
     if (error != 0)
         return error;
+    if (clock != NULL)
+        clock->threads(clock->arg, 1);
     error = pthread_create(&stream->worker, NULL, worker, stream);
+    if (clock != NULL && error != 0)
+        clock->threads(clock->arg, -1);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error;
 }
@@ -164,7 +172,7 @@ void shm_stream_destroy(void *instance, void *stream) {
     self->stopping = true;
     /* Work still running keeps the stream until it ends. */
     bool join = self->enqueued == self->completed && !pthread_equal(thread, pthread_self());
-    pthread_cond_signal(&self->work);
+    shm_cond_wake(self->instance->clock, &self->work);
     pthread_mutex_unlock(&self->lock);
     if (join)
         pthread_join(thread, NULL);
@@ -192,7 +200,7 @@ void shm_stream_push(shm_stream *stream, shm_op *first, shm_op *last, uint64_t c
         stream->first = first;
     stream->last = last;
     stream->enqueued += count;
-    pthread_cond_signal(&stream->work);
+    shm_cond_wake(stream->instance->clock, &stream->work);
     pthread_mutex_unlock(&stream->lock);
 }
 
@@ -222,7 +230,7 @@ static symmem_status fail_wait(shm_stream *stream, symmem_status status, uint64_
 static bool wait_done_locked(shm_stream *stream, uint64_t deadline_ns) {
     uint64_t target = stream->enqueued;
     while (stream->completed < target)
-        if (!shm_cond_wait(&stream->done, &stream->lock, deadline_ns))
+        if (!shm_cond_wait(stream->instance->clock, &stream->done, &stream->lock, deadline_ns))
             return stream->completed >= target;
     return true;
 }
@@ -233,8 +241,9 @@ symmem_status shm_stream_synchronize(void *instance, void *stream, uint32_t time
     shm_stream *self = stream;
     if (is_capturing(self))
         return fail_wait(self, SYMMEM_CAPTURE, 0, "the stream captures", record_p);
-    uint64_t start_ns = shm_now_ns();
-    uint64_t deadline_ns = shm_deadline_ns(timeout_ms);
+    const symmem_clock *clock = self->instance->clock;
+    uint64_t start_ns = shm_now_ns(clock);
+    uint64_t deadline_ns = shm_deadline_ns(clock, timeout_ms);
     pthread_mutex_lock(&self->lock);
     bool done = wait_done_locked(self, deadline_ns);
     symmem_status status = SYMMEM_OK;
@@ -245,8 +254,8 @@ symmem_status shm_stream_synchronize(void *instance, void *stream, uint32_t time
     }
     pthread_mutex_unlock(&self->lock);
     if (!done)
-        return fail_wait(self, SYMMEM_TIMEOUT, shm_now_ns() - start_ns, "the stream's work goes on",
-                         record_p);
+        return fail_wait(self, SYMMEM_TIMEOUT, shm_now_ns(clock) - start_ns,
+                         "the stream's work goes on", record_p);
     return status;
 }
 
@@ -283,7 +292,7 @@ static shm_stream **collect_streams(shm_instance *self, int32_t device, size_t *
 
 symmem_status shm_device_synchronize(void *instance, int32_t device, uint32_t timeout_ms) {
     shm_instance *self = instance;
-    uint64_t deadline_ns = shm_deadline_ns(timeout_ms);
+    uint64_t deadline_ns = shm_deadline_ns(self->clock, timeout_ms);
     symmem_status status = shm_point(self->host, "shm.synchronize");
     if (status != SYMMEM_OK)
         return status;

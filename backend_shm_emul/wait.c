@@ -38,8 +38,10 @@ _Static_assert(sizeof(shm_word) == 4 && ATOMIC_INT_LOCK_FREE == 2,
                "signals need lock-free 32-bit words, as wide as a futex");
 _Static_assert(sizeof(shm_signal_header) == 64, "one cache line");
 
-uint64_t shm_now_ns(void) {
+uint64_t shm_now_ns(const symmem_clock *clock) {
     struct timespec now;
+    if (__builtin_expect(clock != NULL, false))
+        return clock->now_ns(clock->arg);
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
 }
@@ -48,8 +50,8 @@ static struct timespec to_timespec(uint64_t ns) {
     return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
 }
 
-uint64_t shm_deadline_ns(uint32_t timeout_ms) {
-    return timeout_ms == 0 ? 0 : shm_now_ns() + timeout_ms * NS_PER_MS;
+uint64_t shm_deadline_ns(const symmem_clock *clock, uint32_t timeout_ms) {
+    return timeout_ms == 0 ? 0 : shm_now_ns(clock) + timeout_ms * NS_PER_MS;
 }
 
 int shm_cond_init(pthread_cond_t *cond) {
@@ -64,13 +66,26 @@ int shm_cond_init(pthread_cond_t *cond) {
     return error;
 }
 
-bool shm_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ns) {
+bool shm_cond_wait(const symmem_clock *clock, pthread_cond_t *cond, pthread_mutex_t *lock,
+                   uint64_t deadline_ns) {
+    if (clock != NULL) {
+        pthread_mutex_unlock(lock);
+        clock->wait(clock->arg, deadline_ns == 0 ? UINT64_MAX : deadline_ns);
+        pthread_mutex_lock(lock);
+        return deadline_ns == 0 || shm_now_ns(clock) < deadline_ns;
+    }
     if (deadline_ns == 0) {
         pthread_cond_wait(cond, lock);
         return true;
     }
     struct timespec until = to_timespec(deadline_ns);
     return pthread_cond_timedwait(cond, lock, &until) != ETIMEDOUT;
+}
+
+void shm_cond_wake(const symmem_clock *clock, pthread_cond_t *cond) {
+    pthread_cond_broadcast(cond);
+    if (clock != NULL)
+        clock->changed(clock->arg);
 }
 
 static shm_signal_header *header_of(const symmem_peers *peers, int32_t rank) {
@@ -83,10 +98,14 @@ static bool futex_wait(shm_word *word, uint32_t value, uint64_t ns) {
     return syscall(SYS_futex, word, FUTEX_WAIT, value, &limit, NULL, 0) == 0;
 }
 
-void shm_wake(shm_signal_header *header, shm_word *word) {
+void shm_wake(const symmem_peers *peers, int32_t rank, shm_word *word) {
     /* seq_cst; pairs with: the count in sleep_until_ready */
-    if (atomic_load_explicit(&header->sleepers, memory_order_seq_cst) != 0)
-        syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    if (atomic_load_explicit(&header_of(peers, rank)->sleepers, memory_order_seq_cst) == 0)
+        return;
+    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    const symmem_clock *clock = shm_clock(peers->host);
+    if (clock != NULL)
+        clock->changed(clock->arg);
 }
 
 bool shm_has_slept(const shm_signal_header *header, int32_t channel) {
@@ -126,7 +145,8 @@ symmem_status shm_wait_fault(const shm_wait *wait, symmem_status status, int32_t
     fault_p->operation = wait->operation;
     fault_p->status = status;
     fault_p->channel = wait->channel;
-    fault_p->elapsed_ns = wait->start_ns != 0 ? shm_now_ns() - wait->start_ns : 0;
+    fault_p->elapsed_ns =
+        wait->start_ns != 0 ? shm_now_ns(shm_clock(wait->peers->host)) - wait->start_ns : 0;
     fault_p->failed_rank = failed_rank;
     if (status == SYMMEM_POISONED && failed_rank < 0)
         fault_p->failed_rank = wait->peers->rank;
@@ -172,7 +192,8 @@ static symmem_status check_health(const shm_wait *wait, int32_t *failed_rank_p) 
 /* One sleep, cut short to ask after the peers and for the deadline. */
 static symmem_status sleep_once(const shm_wait *wait, int32_t rank, uint32_t value,
                                 uint64_t *next_check_ns_p, int32_t *failed_rank_p) {
-    uint64_t now_ns = shm_now_ns();
+    const symmem_clock *clock = shm_clock(wait->peers->host);
+    uint64_t now_ns = shm_now_ns(clock);
     uint64_t limit_ns = wait->timeout_ms * NS_PER_MS;
     uint64_t deadline_ns = limit_ns > 0 ? wait->start_ns + limit_ns : UINT64_MAX;
     if (now_ns >= deadline_ns || now_ns >= *next_check_ns_p) {
@@ -185,9 +206,14 @@ static symmem_status sleep_once(const shm_wait *wait, int32_t rank, uint32_t val
     }
     uint64_t until_ns = deadline_ns < *next_check_ns_p ? deadline_ns : *next_check_ns_p;
     shm_observe(wait->peers->host, "shm.sleep*");
-    /* Woken for no change of the word: that is how a peer tells of its poisoning. */
-    if (until_ns > now_ns && futex_wait(wait->word(wait, rank), value, until_ns - now_ns))
+    /* Woken for no change of the word: that is how a peer tells of its poisoning. By a clock of the
+     * program's the reason is not known. */
+    if (until_ns > now_ns && clock != NULL) {
+        clock->wait(clock->arg, until_ns);
         *next_check_ns_p = 0;
+    } else if (until_ns > now_ns && futex_wait(wait->word(wait, rank), value, until_ns - now_ns)) {
+        *next_check_ns_p = 0;
+    }
     return SYMMEM_OK;
 }
 
@@ -273,11 +299,11 @@ static shm_seen give_way(const shm_wait *wait, int32_t rank, uint32_t *value_p) 
         return SHM_MISSING;
     }
     shm_seen seen = SHM_MISSING;
-    uint64_t start_ns = shm_now_ns(), now_ns = start_ns;
+    uint64_t start_ns = shm_now_ns(NULL), now_ns = start_ns;
     while (seen == SHM_MISSING && now_ns - start_ns < YIELD_NS) {
         sched_yield();
         seen = spin(wait, rank, 1, value_p);
-        now_ns = shm_now_ns();
+        now_ns = shm_now_ns(NULL);
     }
     if (now_ns - start_ns > SLOW_YIELD_NS)
         atomic_store_explicit(impatience, IMPATIENT_WAITS, memory_order_relaxed);
@@ -289,7 +315,7 @@ static symmem_status wait_for(shm_wait *wait, int32_t rank, symmem_fault *fault_
     shm_seen seen = spin(wait, rank, SPINS_BEFORE_CLOCK, &value);
     if (seen == SHM_MISSING) {
         if (wait->start_ns == 0)
-            wait->start_ns = shm_now_ns();
+            wait->start_ns = shm_now_ns(shm_clock(wait->peers->host));
         uint32_t processor = own_processor(wait);
         if (is_crowded(wait, processor))
             seen = give_way(wait, rank, &value);

@@ -112,6 +112,8 @@ static symmem_status choose_plain(symmem_context *context, const symmem_context_
     context->point_arg = options->point_arg;
     context->log = options->log;
     context->log_arg = options->log_arg;
+    context->clock = options->clock;
+    sm_clock_use(context->clock);
     sm_copy_text(context->world_prefix, sizeof(context->world_prefix), "symmem");
 
     const char *socket_dir =
@@ -328,6 +330,7 @@ symmem_status symmem_finalize(symmem_context *context) {
     (void)pthread_mutex_unlock(&context->open_lock);
 
     const symmem_error_record record = *sm_record();
+    sm_clock_use(context->clock);
     sm_context_observe(context, "finalize.begin");
     poison_links(context);
     sm_context_observe(context, "finalize.streams");

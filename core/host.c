@@ -122,6 +122,7 @@ void sm_host_init(symmem_context *context) {
         .is_poisoned = sm_link_is_poisoned,
         .peer_is_ending = sm_link_peer_is_ending,
         .deadline_ns = host_deadline_ns,
+        .clock = context->clock,
     };
 }
 

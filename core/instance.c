@@ -48,6 +48,7 @@ static symmem_context *_Atomic given_up;
 static void await_closings(void *unused) {
     static uint64_t end_ns;
     (void)unused;
+    sm_clock_use(NULL); /* one that the program named may be no more */
     if (end_ns == 0)
         end_ns = sm_now_ns() + EXIT_NS;
     atomic_store(&exiting, true);

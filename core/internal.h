@@ -17,13 +17,28 @@
 
 /* --- small helpers (util.c) --------------------------------------------------------- */
 
-uint64_t sm_now_ns(void); /* CLOCK_MONOTONIC */
+/* In every call: this model costs an instruction or two. */
+extern _Thread_local const symmem_clock *sm_own_clock __attribute__((tls_model("initial-exec")));
+/* The thread goes by that clock from here on; NULL: the machine's, CLOCK_MONOTONIC. */
+static inline void sm_clock_use(const symmem_clock *clock) {
+    sm_own_clock = clock;
+}
+/* Something that others wait for, by their clocks. After each change that wakes somebody. */
+void sm_clock_changed(void);
+uint64_t sm_now_ns(void);
 /* A deadline `timeout_ms` from now on; 0 (none) for 0. */
 uint64_t sm_deadline_ns(uint32_t timeout_ms);
 bool sm_expired(uint64_t deadline_ns);
 /* Milliseconds left, at least 1, at most `cap_ms`; `cap_ms` if there is no deadline. 0: expired. */
 uint32_t sm_remaining_ms(uint64_t deadline_ns, uint32_t cap_ms);
 void sm_sleep_ns(uint64_t ns);
+int sm_cond_init(pthread_cond_t *condition);
+/* Until the condition is signaled, or for no reason. False: the deadline (0: none) has passed. */
+bool sm_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t deadline_ns);
+/* While *word is `seen`, at most `ns`, or for no reason. */
+void sm_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t ns);
+/* Until there is something to read, at most `ms`, or for no reason. As poll. */
+int sm_poll(int fd, uint32_t ms);
 /* Fills bytes from the kernel's random source. */
 symmem_status sm_random(void *bytes, size_t count);
 /* a * b and a + b, false on overflow. */

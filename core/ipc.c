@@ -7,7 +7,6 @@
 #include "internal.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -219,6 +218,7 @@ symmem_status sm_ipc_send(sm_ipc *ipc, const uint8_t *address, uint32_t address_
         sm_sleep_ns(sleep_ns);
         sleep_ns = sleep_ns * 2 < RETRY_LAST_NS ? sleep_ns * 2 : RETRY_LAST_NS;
     }
+    sm_clock_changed();
     return SYMMEM_OK;
 }
 
@@ -452,8 +452,7 @@ symmem_status sm_ipc_recv(sm_ipc *ipc, const sm_ipc_tag *want, int32_t *source_p
         uint32_t wait_ms = sm_remaining_ms(deadline_ns, 1000);
         if (wait_ms == 0)
             return sm_fail(SYMMEM_TIMEOUT, "socket", "receive", "no descriptors came");
-        struct pollfd poll_fd = {.fd = ipc->fd, .events = POLLIN};
-        if (nothing && poll(&poll_fd, 1, (int)wait_ms) < 0 && errno != EINTR)
+        if (nothing && sm_poll(ipc->fd, wait_ms) < 0 && errno != EINTR)
             return sm_fail_errno(errno, "socket", "receive", "cannot wait for the socket");
     }
 }

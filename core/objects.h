@@ -26,7 +26,7 @@ typedef struct sm_turn {
     atomic_bool taken;
     atomic_int waiting; /* threads that sleep until it is given */
     pthread_mutex_t mutex;
-    pthread_cond_t condition; /* CLOCK_MONOTONIC */
+    pthread_cond_t condition;
 } sm_turn;
 symmem_status sm_turn_init(sm_turn *turn);
 void sm_turn_finish(sm_turn *turn);
@@ -97,6 +97,7 @@ struct symmem_context {
     void *point_arg;
     symmem_log_fn log;
     void *log_arg;
+    const symmem_clock *clock; /* NULL: the machine's */
     sm_node notices; /* texts already told */
 
     sm_node backends;              /* sm_registered */

@@ -18,6 +18,7 @@ symmem_status sm_context_fail(const symmem_context *context, symmem_status statu
 symmem_status sm_context_check(const symmem_context *context, const char *operation) {
     if (!context)
         return sm_fail(SYMMEM_NOT_INITIALISED, operation, "", "context is NULL");
+    sm_clock_use(context->clock);
     /* Acquire pairs with: release in symmem_finalize */
     if (atomic_load_explicit(&context->finalised, memory_order_acquire))
         return sm_context_fail(context, SYMMEM_NOT_INITIALISED, operation, "",

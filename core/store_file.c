@@ -120,6 +120,7 @@ static void notify(const file_store *store, const char *key) {
     _Atomic uint32_t *word = word_of_key(store, key);
     atomic_fetch_add_explicit(word, 1, memory_order_release); /* pairs with: file_wait's load */
     syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    sm_clock_changed();
 }
 
 static symmem_status write_whole(int fd, const void *value, size_t bytes, const char *operation) {
@@ -231,8 +232,7 @@ static symmem_status file_wait(void *self, const char *key, uint32_t timeout_ms)
         uint32_t sleep_ms = sm_remaining_ms(deadline_ns, TICK_MS);
         if (sleep_ms == 0)
             return sm_store_expired("store_wait", key);
-        struct timespec tick = {.tv_sec = 0, .tv_nsec = (long)sleep_ms * 1000000};
-        syscall(SYS_futex, word, FUTEX_WAIT, seen, &tick, NULL, 0);
+        sm_futex_wait(word, seen, sleep_ms * 1000000ull);
     }
 }
 

@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define BUCKET_COUNT 1024u
 
@@ -17,7 +16,7 @@ typedef struct entry {
 
 typedef struct memory_store {
     pthread_mutex_t mutex;
-    pthread_cond_t changed; /* a key came or was replaced; on CLOCK_MONOTONIC */
+    pthread_cond_t changed; /* a key came or was replaced */
     entry *buckets[BUCKET_COUNT];
 } memory_store;
 
@@ -57,6 +56,7 @@ static symmem_status put(memory_store *store, const char *key, const void *value
     (*link_p)->value = copy;
     (*link_p)->bytes = bytes;
     pthread_cond_broadcast(&store->changed);
+    sm_clock_changed();
     return SYMMEM_OK;
 }
 
@@ -97,17 +97,13 @@ static symmem_status memory_get(void *self, const char *key, void *value, size_t
 static symmem_status memory_wait(void *self, const char *key, uint32_t timeout_ms) {
     memory_store *store = self;
     uint64_t deadline_ns = sm_deadline_ns(timeout_ms);
-    struct timespec until = {.tv_sec = (time_t)(deadline_ns / 1000000000u),
-                             .tv_nsec = (long)(deadline_ns % 1000000000u)};
     symmem_status status = SYMMEM_OK;
     pthread_mutex_lock(&store->mutex);
     while (*find(store, key) == NULL && status == SYMMEM_OK) {
-        if (deadline_ns == 0)
-            pthread_cond_wait(&store->changed, &store->mutex);
-        else if (sm_expired(deadline_ns))
+        if (sm_expired(deadline_ns))
             status = SYMMEM_TIMEOUT;
         else
-            pthread_cond_timedwait(&store->changed, &store->mutex, &until);
+            sm_cond_wait(&store->changed, &store->mutex, deadline_ns);
     }
     pthread_mutex_unlock(&store->mutex);
     return status == SYMMEM_OK ? status : sm_store_expired("store_wait", key);
@@ -181,11 +177,7 @@ symmem_status symmem_store_open_memory(symmem_store **store_p) {
     memory_store *store = calloc(1, sizeof(*store));
     if (store == NULL)
         return sm_fail(SYMMEM_OUT_OF_MEMORY, "store_open_memory", "", "no memory for the store");
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&store->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    sm_cond_init(&store->changed);
     pthread_mutex_init(&store->mutex, NULL);
     symmem_status status = sm_store_wrap(&memory_ops, store, store_p);
     if (status != SYMMEM_OK)

@@ -2,18 +2,8 @@
 /* A turn: a lock that may be held while waiting for another rank, so taking it has a deadline. */
 #include "objects.h"
 
-#include <errno.h>
-#include <time.h>
-
 symmem_status sm_turn_init(sm_turn *turn) {
-    pthread_condattr_t attributes;
-    int error = pthread_condattr_init(&attributes);
-    if (error)
-        goto fail;
-    error = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    if (!error)
-        error = pthread_cond_init(&turn->condition, &attributes);
-    (void)pthread_condattr_destroy(&attributes);
+    int error = sm_cond_init(&turn->condition);
     if (error)
         goto fail;
     error = pthread_mutex_init(&turn->mutex, NULL);
@@ -41,8 +31,6 @@ bool sm_turn_try(sm_turn *turn) {
 }
 
 bool sm_turn_take(sm_turn *turn, uint64_t deadline_ns) {
-    struct timespec until = {.tv_sec = (time_t)(deadline_ns / 1000000000u),
-                             .tv_nsec = (long)(deadline_ns % 1000000000u)};
     if (sm_turn_try(turn))
         return true;
     bool expired = false, got = false;
@@ -50,12 +38,8 @@ bool sm_turn_take(sm_turn *turn, uint64_t deadline_ns) {
     /* seq_cst; pairs with: sm_turn_give, which gives first and then looks for sleepers. One of the
      * two sees the other, and between this and the sleep the giver does not get the mutex. */
     (void)atomic_fetch_add_explicit(&turn->waiting, 1, memory_order_seq_cst);
-    while (!(got = sm_turn_try(turn)) && !expired) {
-        if (deadline_ns == 0)
-            (void)pthread_cond_wait(&turn->condition, &turn->mutex);
-        else
-            expired = pthread_cond_timedwait(&turn->condition, &turn->mutex, &until) == ETIMEDOUT;
-    }
+    while (!(got = sm_turn_try(turn)) && !expired)
+        expired = !sm_cond_wait(&turn->condition, &turn->mutex, deadline_ns);
     (void)atomic_fetch_sub_explicit(&turn->waiting, 1, memory_order_relaxed);
     (void)pthread_mutex_unlock(&turn->mutex);
     return got;
@@ -68,5 +52,6 @@ void sm_turn_give(sm_turn *turn) {
         return;
     (void)pthread_mutex_lock(&turn->mutex);
     (void)pthread_cond_signal(&turn->condition);
+    sm_clock_changed();
     (void)pthread_mutex_unlock(&turn->mutex);
 }

@@ -293,3 +293,51 @@ TK_TEST(timeout, default_limit_is_the_contexts, "SM-TIMEOUT-11,SM-TIMEOUT-14", .
     }
     work_after(t, NULL);
 }
+
+/* --- a clock of the program's ----------------------------------------------------------------- */
+
+/* It comes at once to whatever anybody waits for. */
+static uint64_t hurried_now_ns(void *arg) {
+    return atomic_load((_Atomic uint64_t *)arg);
+}
+
+static void hurried_wait(void *arg, uint64_t until_ns) {
+    _Atomic uint64_t *now_ns = arg;
+    if (until_ns != UINT64_MAX && until_ns > atomic_load(now_ns))
+        atomic_store(now_ns, until_ns);
+}
+
+static void hurried_changed(void *arg) {
+    (void)arg;
+}
+
+static void hurried_threads(void *arg, int change) {
+    (void)arg;
+    (void)change;
+}
+
+TK_TEST(timeout, groups_go_by_the_options_clock, "SM-TIMEOUT-15", .min_ranks = 2, .max_ranks = 4) {
+    static _Atomic uint64_t now_ns;
+    static const symmem_clock clock = {.size = sizeof(clock),
+                                       .arg = &now_ns,
+                                       .now_ns = hurried_now_ns,
+                                       .wait = hurried_wait,
+                                       .changed = hurried_changed,
+                                       .threads = hurried_threads};
+    const uint64_t limit_ns = UINT64_C(600000000000);
+    if (t->rank == 0) {
+        symmem_context_options options = tk_options(t);
+        options.clock = &clock;
+        atomic_store(&now_ns, 1000);
+        tk_reinit(t, &options);
+        symmem_group *group = tk_world_group(t);
+        uint64_t begin_ms = tk_now_ms(), begin_ns = atomic_load(&now_ns);
+        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_group_barrier(group, 600000));
+        TK_WITHIN(t, 5000, begin_ms);
+        TK_AT_LEAST(t, limit_ns, last_record().elapsed_ns);
+        TK_BELOW(t, 2 * limit_ns, last_record().elapsed_ns);
+        TK_AT_LEAST(t, begin_ns + limit_ns, atomic_load(&now_ns));
+        tk_end_context(t);
+    }
+    tk_out_of_band_barrier(t);
+}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "fuzz.h"
+#include "internal.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -92,6 +93,38 @@ void fuzz_spoil(fuzz_input *in, void *object, size_t bytes) {
     }
 }
 
+/* --- time ------------------------------------------------------------------------------- */
+
+static uint64_t slept_ns;
+
+static uint64_t now_ns(void *arg) {
+    struct timespec now;
+    (void)arg;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec + slept_ns;
+}
+
+static void sleep_at_once(void *arg, uint64_t until_ns) {
+    const uint64_t before_ns = now_ns(arg);
+    FUZZ_CHECK(until_ns != UINT64_MAX); /* nobody would ever wake it */
+    slept_ns += until_ns > before_ns ? until_ns - before_ns : 0;
+}
+
+static void changed(void *arg) {
+    (void)arg;
+}
+
+static void threads(void *arg, int change) {
+    (void)arg;
+    (void)change;
+}
+
+const symmem_clock fuzz_clock = {.size = sizeof(fuzz_clock),
+                                 .now_ns = now_ns,
+                                 .wait = sleep_at_once,
+                                 .changed = changed,
+                                 .threads = threads};
+
 /* --- process ---------------------------------------------------------------------------- */
 
 static uint64_t random_state;
@@ -100,6 +133,7 @@ void fuzz_begin(void) {
     /* Different in each process: two of them at once must not take the same socket name. */
     random_state = 0x9e3779b97f4a7c15ull ^ (uint64_t)getpid() << 20;
     symmem_clear_error();
+    sm_clock_use(&fuzz_clock);
 }
 
 ssize_t __wrap_getrandom(void *bytes, size_t count, unsigned flags);

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <symmem/status.h>
+#include <symmem/context.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* Called once before the first input; a target may do without. */
@@ -51,6 +51,9 @@ void fuzz_spoil(fuzz_input *in, void *object, size_t bytes);
 /* Starts an input: random bytes of the product repeat from here on, so that an input does the same
  * each time (every target is linked with --wrap=getrandom). */
 void fuzz_begin(void);
+/* For the contexts of targets with one thread: what waits comes to its limit at once. After
+ * fuzz_begin it is what the thread goes by. */
+extern const symmem_clock fuzz_clock;
 int fuzz_count_descriptors(void);
 int fuzz_count_mappings(void); /* of memory that is shared */
 uint64_t fuzz_now_ms(void);

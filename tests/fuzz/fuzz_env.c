@@ -219,6 +219,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     compare(&in);
     symmem_context_options_init(&options);
     options.log = log_nothing;
+    options.clock = &fuzz_clock;
     symmem_clear_error();
     symmem_status status = symmem_init(&options, &context);
     check_context(context, status);

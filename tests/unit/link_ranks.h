@@ -58,9 +58,10 @@ struct plan {
     bool same_device;
     bool overlap;
     symmem_store *store;
-    pthread_barrier_t *meet; /* threads only */
-    int32_t killed;          /* processes: this rank ends by SIGKILL; 0: none */
-    void (*settle)(void);    /* threads only: before descriptors are counted; may be NULL */
+    pthread_barrier_t *meet;   /* threads only */
+    const symmem_clock *clock; /* NULL: the machine's */
+    int32_t killed;            /* processes: this rank ends by SIGKILL; 0: none */
+    void (*settle)(void);      /* threads only: before descriptors are counted; may be NULL */
 };
 
 #define CHECK(env, condition)                                                                      \
@@ -179,6 +180,7 @@ static inline void env_open(rank_env *env) {
     options.point_arg = env;
     options.log = env_log;
     options.log_arg = env;
+    options.clock = p->clock;
     const symmem_backend *backend =
         p->backend != NULL ? p->backend : symmem_backend_entry(SYMMEM_BACKEND_ABI);
     CHECK_OK(env, symmem_init(&options, &env->context));

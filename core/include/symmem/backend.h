@@ -42,6 +42,7 @@
 #ifndef SYMMEM_BACKEND_H
 #define SYMMEM_BACKEND_H
 
+#include <symmem/context.h> /* symmem_clock */
 #include <symmem/handle.h>
 #include <symmem/matmul.h>
 #include <symmem/memory.h> /* SYMMEM_ALIGNMENT */
@@ -206,14 +207,17 @@ struct symmem_host {
      * something is wrong, as by a connection that was closed, goes on waiting then. False if that
      * is not known. Some system calls: not for every turn of a wait. Any thread, as peer_state. */
     bool (*peer_is_ending)(const symmem_peers *peers, int32_t rank);
-    /* Until when the public call that this thread is in may wait, CLOCK_MONOTONIC; 0: as long as it
-     * takes. Of rendezvous and reset, for memory_alloc, peers_open and signal_reset, which may need
-     * the device: TIMEOUT if that has not come to it by then, or somewhat before, for all ranks are
-     * told next. Of allocations, for memory_alloc, where each call of this gives a new one, counted
-     * from then: ask once, when the wait for the device begins. group_close and memory_release,
-     * which come within such calls too, wait no longer than that, and with 0 a few seconds at most;
-     * what takes longer they leave to end by itself. */
+    /* Until when the public call that this thread is in may wait, CLOCK_MONOTONIC or `clock`; 0: as
+     * long as it takes. Of rendezvous and reset, for memory_alloc, peers_open and signal_reset,
+     * which may need the device: TIMEOUT if that has not come to it by then, or somewhat before,
+     * for all ranks are told next. Of allocations, for memory_alloc, where each call of this gives
+     * a new one, counted from then: ask once, when the wait for the device begins. group_close and
+     * memory_release, which come within such calls too, wait no longer than that, and with 0 a few
+     * seconds at most; what takes longer they leave to end by itself. */
     uint64_t (*deadline_ns)(const symmem_host *host);
+    /* In place of CLOCK_MONOTONIC for all deadlines and elapsed times, see symmem_clock; NULL:
+     * none. For tests of who waits on the CPU: a backend that cannot go by it need not. */
+    const symmem_clock *clock;
 };
 
 /* The exchange that collective entries may use. Valid during that call only. Append only, as
@@ -225,7 +229,7 @@ typedef struct symmem_exchange {
     int32_t world_size;
     const char *group_name;
     uint64_t group_id;    /* the same on all members, different for each group brought up */
-    uint64_t deadline_ns; /* CLOCK_MONOTONIC, 0 = none */
+    uint64_t deadline_ns; /* CLOCK_MONOTONIC or the host's clock, 0 = none */
     const int32_t *global_ranks;
     /* Collective. As symmem_group_all_gather, until the deadline. */
     symmem_status (*all_gather)(const struct symmem_exchange *exchange, const void *in,

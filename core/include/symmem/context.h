@@ -23,6 +23,34 @@ typedef symmem_status (*symmem_point_fn)(void *arg, const char *point);
  * not call symmem. NULL prints to standard error. */
 typedef void (*symmem_log_fn)(void *arg, const char *line);
 
+/*
+ * A clock of the program's in place of the machine's, so that a test need not wait for what it
+ * waits for: a limit of ten seconds passes when the test says so. Deadlines and elapsed times of
+ * the context's calls and of the work on its streams go by it, and none of these waits sleeps
+ * otherwise than in `wait`. [SM-TIMEOUT-15] Not on devices, whose waits go by their own clocks, nor
+ * in stores of the program's own. A store of the library's that the program calls itself goes by
+ * the clock of the context that the calling thread called last.
+ *
+ * All entries: any thread, several at a time, under locks of the library; they must not call
+ * symmem. The clock is borrowed: it must outlive the context, the work on its streams, and the last
+ * call to a store of a thread that called with the context. NULL as the option costs one
+ * predictable branch where time is asked for.
+ */
+typedef struct symmem_clock {
+    size_t size; /* sizeof(symmem_clock) */
+    void *arg;
+    uint64_t (*now_ns)(void *arg); /* above 0, never goes back */
+    /* Blocks until the clock has come to until_ns (UINT64_MAX: never does), or earlier for any
+     * reason: the caller looks whether there is what it waits for, and calls again. It must not
+     * miss a `changed` that came after it returned last in this thread. */
+    void (*wait)(void *arg, uint64_t until_ns);
+    /* Other threads may wait for what the caller has just done. */
+    void (*changed)(void *arg);
+    /* 1: a thread of the library's that waits by this clock is about to be started. -1: one has
+     * come to its end. */
+    void (*threads)(void *arg, int change);
+} symmem_clock;
+
 typedef struct symmem_context_options {
     size_t size;        /* set by symmem_context_options_init */
     int32_t rank;       /* -1: RANK, else PMIX_RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID */
@@ -49,6 +77,7 @@ typedef struct symmem_context_options {
     void *point_arg;
     symmem_log_fn log;
     void *log_arg;
+    const symmem_clock *clock; /* NULL: the machine's, CLOCK_MONOTONIC */
 } symmem_context_options;
 
 /* Local. Fills in the defaults named above. */

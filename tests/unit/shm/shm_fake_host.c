@@ -13,6 +13,10 @@
 #include <unistd.h>
 
 #include "shm.h"
+#include "unit_clock.h"
+
+/* Of the world that has one; NULL: the machine's. */
+static unit_clock *clock_used;
 
 #define CHECK(condition)                                                                           \
     do {                                                                                           \
@@ -112,7 +116,8 @@ void fake_host_init(fake_host *host) {
                                .has_points = true,
                                .signal_failed = host_signal_failed,
                                .peer_state = host_peer_state,
-                               .is_poisoned = host_is_poisoned};
+                               .is_poisoned = host_is_poisoned,
+                               .clock = clock_used == NULL ? NULL : &clock_used->clock};
 }
 
 void fake_host_clear(fake_host *host) {
@@ -219,6 +224,12 @@ fake_world *fake_world_open(int32_t size, int32_t channels, size_t bytes) {
     return world;
 }
 
+fake_world *fake_world_open_timed(int32_t size, int32_t channels, size_t bytes) {
+    clock_used = unit_clock_open();
+    CHECK(clock_used);
+    return fake_world_open(size, channels, bytes);
+}
+
 void fake_world_close(fake_world *world) {
     const symmem_backend *backend = world->backend;
     for (int32_t i = 0; i < world->size; i++) {
@@ -233,6 +244,9 @@ void fake_world_close(fake_world *world) {
     }
     free(world->ranks);
     free(world);
+    if (clock_used)
+        unit_clock_close(clock_used);
+    clock_used = NULL;
 }
 
 void fake_world_reset(fake_world *world) {
@@ -249,9 +263,15 @@ typedef struct thread_call {
     int result;
 } thread_call;
 
+static void count_threads(int change) {
+    if (clock_used)
+        unit_clock_threads(clock_used, change);
+}
+
 static void *run_thread(void *arg) {
     thread_call *call = arg;
     call->result = call->fn(call->rank);
+    count_threads(-1);
     return NULL;
 }
 
@@ -259,10 +279,12 @@ int fake_run_threads(fake_world *world, int (*fn)(fake_rank *rank)) {
     pthread_t threads[FAKE_MAX_RANKS];
     thread_call calls[FAKE_MAX_RANKS];
     int failed = 0;
+    count_threads(world->size);
     for (int32_t i = 0; i < world->size; i++) {
         calls[i] = (thread_call){.rank = &world->ranks[i], .fn = fn};
         CHECK(pthread_create(&threads[i], NULL, run_thread, &calls[i]) == 0);
     }
+    count_threads(-1); /* this one only joins */
     for (int32_t i = 0; i < world->size; i++) {
         pthread_join(threads[i], NULL);
         if (calls[i].result != 0) {
@@ -270,6 +292,7 @@ int fake_run_threads(fake_world *world, int (*fn)(fake_rank *rank)) {
             failed++;
         }
     }
+    count_threads(1);
     return failed;
 }
 
@@ -333,6 +356,8 @@ symmem_status fake_wait(fake_rank *rank, int32_t src, int32_t channel, uint32_t 
 
 uint64_t fake_now_ms(void) {
     struct timespec now;
+    if (clock_used)
+        return unit_clock_now_ns(clock_used) / 1000000;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
@@ -340,6 +365,10 @@ uint64_t fake_now_ms(void) {
 void fake_sleep_us(unsigned microseconds) {
     struct timespec pause = {.tv_sec = (time_t)(microseconds / 1000000),
                              .tv_nsec = (long)(microseconds % 1000000) * 1000};
+    if (clock_used) {
+        unit_clock_sleep_ns(clock_used, microseconds * UINT64_C(1000));
+        return;
+    }
     nanosleep(&pause, NULL);
 }
 

@@ -69,6 +69,9 @@ void *fake_open(fake_host *host);
 
 /* Ends the program when anything fails: that is no test's business. */
 fake_world *fake_world_open(int32_t size, int32_t channels, size_t bytes);
+/* The same by a clock of its own, see unit_clock.h, as are fake_now_ms and fake_sleep_us until the
+ * world is closed; for ranks that are threads. */
+fake_world *fake_world_open_timed(int32_t size, int32_t channels, size_t bytes);
 void fake_world_close(fake_world *world);
 /* All ranks: signal state and hosts as at the start. */
 void fake_world_reset(fake_world *world);

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ranks for the session tests: threads on a memory store or processes on a file store. */
+/*
+ * Ranks for the session tests: threads on a memory store or processes on a file store. They and the
+ * test go by a clock on which nothing has to be waited for, and what follows from limits and sleeps
+ * is exact.
+ */
 #ifndef SYMMEM_SESSION_RANKS_H
 #define SYMMEM_SESSION_RANKS_H
 
 #include "folder.h"
 #include "internal.h"
+#include "unit_clock.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -103,9 +108,28 @@ static inline int rank_main(test_rank *self) {
     return result;
 }
 
+/* Of the program, once it has prepared ranks; NULL: it goes by the machine's. */
+static unit_clock *ranks_clock;
+
+/* By the program's first thread. */
+static inline void open_clock(void) {
+    if (ranks_clock == NULL)
+        ranks_clock = unit_clock_open();
+    if (ranks_clock == NULL)
+        abort();
+    sm_clock_use(&ranks_clock->clock);
+}
+
+static inline void count_threads(int change) {
+    if (ranks_clock != NULL)
+        unit_clock_threads(ranks_clock, change);
+}
+
 static inline void *rank_thread(void *arg) {
     test_rank *self = arg;
+    sm_clock_use(&ranks_clock->clock);
     self->result = rank_main(self);
+    count_threads(-1);
     return NULL;
 }
 
@@ -114,19 +138,23 @@ static inline bool run_threads(test_rank *ranks, int32_t count) {
     pthread_t threads[RANKS_MAX];
     bool fine = true;
     int32_t started = 0;
+    count_threads(count);
     for (; started < count; started++)
         if (pthread_create(&threads[started], NULL, rank_thread, &ranks[started]) != 0)
             break;
     fine = started == count;
+    count_threads(started - count - 1); /* this one only joins */
     for (int32_t i = 0; i < started; i++) {
         pthread_join(threads[i], NULL);
         fine = fine && ranks[i].result == 0;
     }
+    count_threads(1);
     return fine;
 }
 
 static inline void prepare_ranks(test_rank *ranks, int32_t count, symmem_store *store,
                                  rank_body body, void *arg) {
+    open_clock();
     memset(ranks, 0, (size_t)count * sizeof(*ranks));
     for (int32_t i = 0; i < count; i++) {
         ranks[i].rank = i;
@@ -140,7 +168,10 @@ static inline void prepare_ranks(test_rank *ranks, int32_t count, symmem_store *
 /* A child that runs one rank on the file store at `path`. Returns its pid, or -1. */
 static inline pid_t fork_rank(test_rank *self, const char *path) {
     pid_t parent = getpid();
+    count_threads(1);
     pid_t pid = fork();
+    if (pid < 0)
+        count_threads(-1);
     if (pid != 0)
         return pid;
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
@@ -149,14 +180,38 @@ static inline pid_t fork_rank(test_rank *self, const char *path) {
     if (symmem_store_open_file(path, &self->store) == SYMMEM_OK)
         result = rank_main(self);
     symmem_store_close(self->store);
+    count_threads(-1);
     exit(result);
+}
+
+typedef struct ended_rank {
+    pid_t pid;
+    int status;
+} ended_rank;
+
+/* The next child that ends, whichever it is: one that was killed must not hold the time. */
+static inline bool await_end(ended_rank *ended) {
+    count_threads(-1); /* this one only waits */
+    ended->pid = waitpid(-1, &ended->status, 0);
+    count_threads(1);
+    if (ranks_clock != NULL && ended->pid > 0 && !WIFEXITED(ended->status))
+        unit_clock_lost(ranks_clock);
+    return ended->pid > 0;
 }
 
 /* Exit status of a child, or 1000 + signal. */
 static inline int reap(pid_t pid) {
-    int status = 0;
-    if (pid < 2 || waitpid(pid, &status, 0) != pid)
+    static ended_rank ended[RANKS_MAX];
+    static int count;
+    int at = 0;
+    while (at < count && ended[at].pid != pid)
+        at++;
+    while (at == count && count < RANKS_MAX && await_end(&ended[count]))
+        at = ended[count++].pid == pid ? at : at + 1;
+    if (pid < 2 || at == count)
         return 2000;
+    const int status = ended[at].status;
+    ended[at] = ended[--count];
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 

@@ -92,7 +92,8 @@ static int body(test_rank *self) {
 /* Publishes who it is, and does not come. */
 static int body_successor(test_rank *self) {
     atomic_store(successors, 1);
-    sm_sleep_ns(8000000000);
+    while (atomic_load(successors) != 0)
+        unit_clock_wait(ranks_clock, UINT64_MAX);
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Signals: failures and their records, channels that are taken, captures, reset. */
 #include "link_ranks.h"
+#include "unit_clock.h"
 
 /* --- failures ----------------------------------------------------------------------- */
 
@@ -327,4 +328,43 @@ TEST("a mark that is behind") {
     symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
     table.event_query = late_query;
     run_threads((plan){.world = 1, .body = body_late_mark, .backend = &table});
+}
+
+/* --- a clock of the program's ---------------------------------------------------------- */
+
+#define MINUTE_NS UINT64_C(60000000000)
+
+static void body_clock(rank_env *env) {
+    void *ptr = NULL;
+    symmem_stream *stream = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    plan by_the_machine = *env->plan;
+    rank_env other = *env;
+    by_the_machine.clock = NULL;
+    other.plan = &by_the_machine;
+    env_open(&other); /* each context's calls go by its own */
+    CHECK(env, symmem_context_rank(env->context, &other.rank) == SYMMEM_OK);
+    uint64_t begin_ns = sm_now_ns();
+    CHECK_STATUS(env, symmem_wait_signal(handle, 0, 1, 60000, NULL), SYMMEM_TIMEOUT);
+    CHECK(env, last_record().elapsed_ns == MINUTE_NS && sm_now_ns() - begin_ns == MINUTE_NS);
+    CHECK_OK(env, symmem_handle_reset(handle, 10000));
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    begin_ns = sm_now_ns();
+    CHECK_OK(env, symmem_wait_signal(handle, 0, 1, 60000, stream));
+    symmem_context_free(other.context);
+    CHECK_STATUS(env, symmem_stream_synchronize(stream, 10000), SYMMEM_TIMEOUT);
+    CHECK(env, last_record().elapsed_ns == MINUTE_NS / 6);
+    CHECK_STATUS(env, symmem_stream_synchronize(stream, 0), SYMMEM_TIMEOUT);
+    CHECK(env, last_record().elapsed_ns == MINUTE_NS && sm_now_ns() - begin_ns == MINUTE_NS);
+    CHECK_OK(env, symmem_stream_destroy(stream));
+    symmem_handle_release(handle);
+}
+
+/* To the nanosecond. The machine's would be late by some. */
+TEST("a clock of the program's") {
+    unit_clock *clock = unit_clock_open();
+    CU_ASSERT_PTR_NOT_NULL_FATAL(clock);
+    run_threads((plan){.world = 1, .body = body_clock, .clock = &clock->clock});
+    CU_ASSERT_EQUAL(clock->threads, 1);
+    unit_clock_close(clock);
 }
