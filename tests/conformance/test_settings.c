@@ -11,6 +11,7 @@
 
 #include "limits_help.h"
 #include "reduce_help.h"
+#include "walk.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define MIB ((size_t)1 << 20)
@@ -156,6 +157,38 @@ static void links(struct tk *t) {
                             : memcmp(settings[i].matrix, matrix, sizeof(matrix)) == 0);
     }
     unsetenv("SYMMEM_SHM_NVLINKS");
+}
+
+/* --- products --------------------------------------------------------------------------------- */
+
+static void count_plain_loops(void *arg, const char *line) {
+    *(int *)arg += strstr(line, "plain loops") != NULL;
+}
+
+/* The library of products is looked for at a context's first one. */
+static void product_libraries(struct tk *t) {
+    static const struct {
+        const char *text;
+        int lines; /* of the log, that tell of plain loops */
+    } settings[] = {{"0", 0}, {"/nowhere/libblas.so", 1}, {"libm.so.6", 1}, {"", -1}};
+    const struct walk_scenario *fused = walk_find("fused");
+    TK_REQ(t, "SM-BACKEND-17");
+    for (size_t i = 0; i < COUNT(settings) && is_emulation(t); i++) {
+        struct walk_run run = {.t = t, .number = (int)i, .limit_ms = LIMIT_MS};
+        symmem_context_options options = tk_options(t);
+        int lines = 0;
+        tk_checkpoint(t, "SYMMEM_SHM_BLAS=%s", settings[i].text);
+        options.log = count_plain_loops;
+        options.log_arg = &lines;
+        setenv("SYMMEM_SHM_BLAS", settings[i].text, 1);
+        TK_REQUIRE_OK(t, symmem_init(&options, &run.context));
+        fused->prepare(&run);
+        TK_OK(t, fused->act(&run));
+        TK_OK(t, fused->act(&run));
+        walk_give_back(&run);
+        TK_CHECK(t, settings[i].lines < 0 ? lines <= 1 : lines == settings[i].lines);
+    }
+    unsetenv("SYMMEM_SHM_BLAS");
 }
 
 /* --- instruction sets ------------------------------------------------------------------------- */
@@ -324,6 +357,8 @@ static const struct tk_case cases[] = {
     TK_CASE("settings.numbers", numbers, "SM-BACKEND-17", .max_ranks = 1, .flags = ALONE),
     TK_CASE("settings.links", links, "SM-BACKEND-17", .needs = SYMMEM_CAP_CONNECTIVITY,
             .max_ranks = 1, .flags = ALONE),
+    TK_CASE("settings.product_libraries", product_libraries, "SM-BACKEND-17",
+            .needs = SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_MATMUL, .max_ranks = 1, .flags = ALONE),
     TK_CASE("settings.instruction_sets", instruction_sets, "SM-REDUCE-02", .min_ranks = 2,
             .max_ranks = 3, .needs = COLLECTIVES, .flags = ALONE),
     TK_CASE("settings.other_places", other_places, "SM-ALLOC-17", .max_ranks = 1,
