@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# report.sh WORK EQUIVALENTS: the table of the mutants in WORK/sample, from WORK/results.jsonl.
+# report.sh WORK: the table of the mutants in WORK/sample, from WORK/results.jsonl.
 set -u
-awk -v ids="$1/sample" -v equivalents="$2" '
+awk -v ids="$1/sample" -v equivalents="$1/equivalents" '
     function field(name) { # of the line; the names of what has no quotes come last
         if (!match($0, "\"" name "\": \"([^\"\\\\]|\\\\.)*\"")) return ""
         return substr($0, RSTART + length(name) + 5, RLENGTH - length(name) - 6)
@@ -16,7 +16,7 @@ awk -v ids="$1/sample" -v equivalents="$2" '
             n[what, "equivalent"], n[what, "uncompilable"], n[what, "error"], part(suite, real), part(suite + unit, real)
     }
     BEGIN {
-        while ((getline line <equivalents) > 0) { sub(/ *[|].*/, "", line); is_equivalent[line] }
+        while ((getline line <equivalents) > 0) is_equivalent[line]
         while ((getline line <ids) > 0) { split(line, at, "\t"); sampled[at[1]]; total++ }
     }
     { id = field("id"); if (id in sampled) last[id] = $0 }
