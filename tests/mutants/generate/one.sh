@@ -147,10 +147,15 @@ run_suite() { # RUN
     done
 }
 
+# What so many cases with processes let live is hardly killed by the same cases with threads.
+many=40
 for run in 4-process 2-thread 2-process 3-process 5-process; do
-    if [ -z "${ONLY_RACES:-}" ] || [ "$run" = 2-thread ]; then
-        run_suite "$run"
+    if [ "$run" = 2-thread ]; then
+        [ -n "${ONLY_RACES:-}" ] || [ "$cases_run" -le "$many" ] || continue
+    elif [ -n "${ONLY_RACES:-}" ]; then
+        continue
     fi
+    run_suite "$run"
 done
 
 # --- unit tests -------------------------------------------------------------------------------------

@@ -484,7 +484,24 @@ static void test_killed(void) {
     fake_world_close(world);
 }
 
+/* A kind that no kernel has fails without a meeting, and the fault says whose it is. */
+static void test_unknown_collective(void) {
+    fake_world *world = fake_world_open(2, 2, 4096);
+    fake_rank *rank = &world->ranks[1];
+    const symmem_collective call = {
+        .size = sizeof call, .name = "unknown", .kind = SYMMEM_CALL_NONE, .count = 1};
+    const symmem_exec exec = {.timeout_ms = 1000};
+    CU_ASSERT_EQUAL(world->backend->collective(rank->instance, &rank->peers, 1, &call, &exec),
+                    SYMMEM_UNSUPPORTED);
+    CU_ASSERT_EQUAL(rank->host.fault.status, SYMMEM_UNSUPPORTED);
+    CU_ASSERT_EQUAL(rank->host.fault.failed_rank, 1);
+    CU_ASSERT_EQUAL(rank->host.fault.channel, 1);
+    CU_ASSERT_STRING_EQUAL(rank->host.fault.operation, "unknown");
+    fake_world_close(world);
+}
+
 static const unit_case cases[] = {
+    {"unknown collective", test_unknown_collective},
     {"message passing", test_message_passing},
     {"barrier", test_barrier},
     {"barrier of 128", test_barrier_wide},
