@@ -35,9 +35,8 @@ symmem_status shm_fail_errno(const symmem_host *host, int system_errno, const ch
     default:
         break;
     }
-    char text[64];
-    const char *reason = strerror_r(system_errno, text, sizeof text);
-    return host->fail(host, status, system_errno, operation, "%s: %s", what, reason);
+    errno = system_errno; /* what %m says */
+    return host->fail(host, status, system_errno, operation, "%s: %m", what);
 }
 
 symmem_status shm_out_of_memory(const symmem_host *host, const char *operation) {

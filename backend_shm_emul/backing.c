@@ -16,10 +16,9 @@
 /* From here on the machine's free memory is looked at first: the kernel would rather end some
  * process than refuse pages of an anonymous file. */
 #define BIG_BYTES ((size_t)16 << 20)
-
-/* A kernel that is interrupted within a piece gives all of it back: a large one would never be done
- * where a timer ticks. */
-#define PIECE_BYTES ((size_t)4 << 20)
+/* Of an allocation's pages. */
+#define MOST_PIECE ((size_t)4 << 20)
+#define LEAST_PIECE ((size_t)64 << 10)
 
 /* A new, private descriptor, or -1 with errno. It never has a name, so that there is no moment at
  * which a killed process leaves one. */
@@ -31,20 +30,31 @@ static int open_anonymous(void) {
     return memfd_create("symmem", MFD_CLOEXEC);
 }
 
+/* In pieces: kernels give all pages of one call back if a signal comes, and a profiler's come again
+ * before gigabytes are there. A piece that was interrupted is tried by halves. */
+static int allocate_pages(int fd, size_t bytes) {
+    size_t piece = MOST_PIECE;
+    for (size_t done = 0; done < bytes;) {
+        size_t count = bytes - done < piece ? bytes - done : piece;
+        int error = posix_fallocate(fd, (off_t)done, (off_t)count);
+        if (error == 0) {
+            done += count;
+            piece = piece < MOST_PIECE ? 2 * piece : MOST_PIECE;
+        } else if (error != EINTR) {
+            return error;
+        } else if (piece > LEAST_PIECE) {
+            piece /= 2;
+        }
+    }
+    return 0;
+}
+
 /* 0, or an errno. */
 static int allocate(int fd, size_t bytes) {
     /* The umask may have taken the owner's own bits. */
     if (fchmod(fd, 0600) != 0)
         return errno;
-    for (size_t done = 0; done < bytes;) {
-        size_t piece = bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES;
-        int error = posix_fallocate(fd, (off_t)done, (off_t)piece);
-        if (error == 0)
-            done += piece;
-        else if (error != EINTR)
-            return error;
-    }
-    return 0;
+    return allocate_pages(fd, bytes);
 }
 
 /* Bytes of memory that can be had without swapping, UINT64_MAX if that is not known. */

@@ -285,7 +285,7 @@ static symmem_status query(symmem_context *context, const void *ptr, const char 
 
 symmem_status symmem_alloc_query(symmem_context *context, const void *ptr,
                                  symmem_alloc_info *info_p) {
-    symmem_alloc_info info;
+    symmem_alloc_info info = {0};
     symmem_status status = query(context, ptr, "alloc_query", info_p, &info);
     if (status == SYMMEM_OK)
         *info_p = info;
@@ -293,7 +293,7 @@ symmem_status symmem_alloc_query(symmem_context *context, const void *ptr,
 }
 
 symmem_status symmem_alloc_size(symmem_context *context, const void *ptr, size_t *bytes_p) {
-    symmem_alloc_info info;
+    symmem_alloc_info info = {0};
     symmem_status status = query(context, ptr, "alloc_size", bytes_p, &info);
     if (status == SYMMEM_OK)
         *bytes_p = info.bytes;

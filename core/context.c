@@ -2,8 +2,10 @@
 /* How a context begins and ends, and its references. */
 #include "objects.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DEFAULT_TIMEOUT_MS 30000u
 
@@ -75,6 +77,18 @@ static bool three_way(int32_t value) {
     return value >= -1 && value <= 1;
 }
 
+/* Whoever changes the directory later, and peers that are elsewhere, find it all the same. Sockets
+ * have short paths, so it is not resolved. */
+static char *absolute(const char *path) {
+    char *made = NULL, *here = path[0] == '/' ? NULL : getcwd(NULL, 0);
+    if (!here)
+        return strdup(path);
+    if (asprintf(&made, "%s/%s", here, path) < 0)
+        made = NULL;
+    free(here);
+    return made;
+}
+
 static symmem_status choose_plain(symmem_context *context, const symmem_context_options *options) {
     if (!three_way(options->allow_overlapping_devices) || !three_way(options->multicast))
         return sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "options",
@@ -103,7 +117,7 @@ static symmem_status choose_plain(symmem_context *context, const symmem_context_
     const char *socket_dir =
         options->socket_dir ? options->socket_dir : secure_getenv("SYMMEM_SOCKET_DIR");
     if (socket_dir && *socket_dir) {
-        context->socket_dir = strdup(socket_dir);
+        context->socket_dir = absolute(socket_dir);
         if (!context->socket_dir)
             return sm_fail(SYMMEM_OUT_OF_MEMORY, "init", "options", "no memory for socket_dir");
     }

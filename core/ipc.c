@@ -174,10 +174,11 @@ static void put_descriptors(struct msghdr *header, control *ancillary, const int
     memset(ancillary, 0, sizeof(*ancillary));
     ancillary->align.cmsg_level = SOL_SOCKET;
     ancillary->align.cmsg_type = SCM_RIGHTS;
-    ancillary->align.cmsg_len = CMSG_LEN(bytes);
+    /* Of another type with each C library. */
+    ancillary->align.cmsg_len = (__typeof__(ancillary->align.cmsg_len))CMSG_LEN(bytes);
     memcpy(ancillary->bytes + CMSG_LEN((size_t)0), fds, bytes);
     header->msg_control = ancillary->bytes;
-    header->msg_controllen = CMSG_SPACE(bytes);
+    header->msg_controllen = (__typeof__(header->msg_controllen))CMSG_SPACE(bytes);
 }
 
 symmem_status sm_ipc_send(sm_ipc *ipc, const uint8_t *address, uint32_t address_bytes,

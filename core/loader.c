@@ -3,6 +3,7 @@
 #include "objects.h"
 
 #include <dlfcn.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,17 +47,38 @@ static bool try_directory(const char *directory, int length, const char *below, 
     return count > 0 && (size_t)count < capacity && access(path, F_OK) == 0;
 }
 
+/* The file that is mapped at `place`, as the kernel knows it; a removed one with " (deleted)". */
+static bool mapped_file(uintptr_t place, char path[PATH_MAX]) {
+    FILE *maps = fopen("/proc/self/maps", "re");
+    if (!maps)
+        return false;
+    bool found = false;
+    char *line = NULL;
+    size_t room = 0;
+    while (!found && getline(&line, &room, maps) > 0) {
+        uintptr_t begin, end;
+        const char *name = strchr(line, '/');
+        if (!name || sscanf(line, "%" SCNxPTR "-%" SCNxPTR, &begin, &end) != 2)
+            continue;
+        found = place >= begin && place < end && strlen(name) < PATH_MAX;
+        if (found)
+            sm_copy_text(path, PATH_MAX, name);
+    }
+    free(line);
+    (void)fclose(maps);
+    return found;
+}
+
 /* The directory of the file that contains this code, without the slash at the end. */
 static bool own_directory(char directory[PATH_MAX]) {
     static const char anchor = 0;
     Dl_info info;
     memset(&info, 0, sizeof(info));
-    if (!dladdr(&anchor, &info) || !info.dli_fname || !realpath(info.dli_fname, directory)) {
-        /* A program found through PATH is known by its bare name only. */
-        ssize_t count = readlink("/proc/self/exe", directory, PATH_MAX - 1);
-        if (count <= 0)
+    /* The linker's name may be relative, to the directory of the start or to one in PATH. */
+    if (!dladdr(&anchor, &info) || !info.dli_fname || info.dli_fname[0] != '/' ||
+        !realpath(info.dli_fname, directory)) {
+        if (!mapped_file((uintptr_t)&anchor, directory))
             return false;
-        directory[count] = 0;
     }
     char *slash = strrchr(directory, '/');
     if (!slash)
@@ -79,7 +101,8 @@ symmem_status sm_search_backend(const char *name, const char *operation, char *p
         if (*entry == ':')
             entry++;
     }
-    char directory[PATH_MAX];
+    const char *asked = secure_getenv("SYMMEM_BACKEND_PATH");
+    char directory[PATH_MAX] = "";
     if (own_directory(directory)) {
         for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
             if (try_directory(directory, PATH_MAX, places[i], name, path, capacity))
@@ -87,7 +110,8 @@ symmem_status sm_search_backend(const char *name, const char *operation, char *p
         }
     }
     return sm_fail(SYMMEM_NOT_FOUND, operation, "search",
-                   "no backend '%s' is registered, and libsymmem_backend_%s.so is not on the "
-                   "search path (SYMMEM_BACKEND_PATH)",
-                   name, name);
+                   "no backend '%s' is registered, and libsymmem_backend_%s.so is neither in "
+                   "SYMMEM_BACKEND_PATH (%s) nor in %s, symmem or ../lib[/symmem] seen from there",
+                   name, name, asked ? asked : "not set",
+                   directory[0] ? directory : "the library's folder, which cannot be told");
 }

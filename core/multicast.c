@@ -33,7 +33,7 @@ static symmem_status cover(sm_refs *refs, const sm_link *link, const char *opera
 
 symmem_status sm_multimem_store(symmem_handle *handle, const char *operation, size_t offset,
                                 const void *src, size_t bytes, symmem_stream *stream) {
-    char *address;
+    char *address = NULL;
     symmem_status status = sm_handle_check(handle, operation);
     if (status == SYMMEM_OK)
         status = check_multicast(handle, operation, src, offset, bytes, stream, &address);
@@ -77,7 +77,7 @@ symmem_status symmem_multimem_ld_reduce(symmem_handle *handle, size_t offset, vo
                                         size_t count, symmem_dtype dtype, symmem_reduce_op op,
                                         symmem_stream *stream) {
     static const char operation[] = "multimem_ld_reduce";
-    char *address;
+    char *address = NULL;
     size_t bytes;
     symmem_status status = sm_handle_check(handle, operation);
     if (status == SYMMEM_OK)

@@ -165,7 +165,7 @@ static symmem_status transfer(sm_link *link, const char *operation, void *dst, c
 
 symmem_status symmem_put(symmem_handle *handle, int32_t dst_rank, size_t dst_offset,
                          const void *src, size_t bytes, symmem_stream *stream) {
-    char *dst;
+    char *dst = NULL;
     symmem_status status =
         check_transfer(handle, "put", dst_rank, dst_offset, src, bytes, stream, &dst);
     if (status != SYMMEM_OK)
@@ -175,7 +175,7 @@ symmem_status symmem_put(symmem_handle *handle, int32_t dst_rank, size_t dst_off
 
 symmem_status symmem_get(symmem_handle *handle, int32_t src_rank, size_t src_offset, void *dst,
                          size_t bytes, symmem_stream *stream) {
-    char *src;
+    char *src = NULL;
     symmem_status status =
         check_transfer(handle, "get", src_rank, src_offset, dst, bytes, stream, &src);
     if (status != SYMMEM_OK)

@@ -121,12 +121,10 @@ symmem_status sm_fail_errno(int system_errno, const char *operation, const char 
     va_end(args);
     thread_record.system_errno = system_errno;
     size_t used = strlen(thread_record.message);
-    char reason[128];
-    /* The GNU form: may return a static string instead of filling the buffer. */
-    const char *text = strerror_r(system_errno, reason, sizeof(reason));
-    sm_copy_text(thread_record.message + used, sizeof(thread_record.message) - used, ": ");
-    used = strlen(thread_record.message);
-    sm_copy_text(thread_record.message + used, sizeof(thread_record.message) - used, text);
+    /* strerror_r is one function with the GNU C library and another with those that follow POSIX.
+     */
+    errno = system_errno;
+    (void)snprintf(thread_record.message + used, sizeof(thread_record.message) - used, ": %m");
     return status;
 }
 

@@ -81,6 +81,8 @@ install_missing() {
 
 # --- build ----------------------------------------------------------------------------------------
 
+build_options=() # for every build, besides its own
+
 # Configures and builds in $root/NAME, quietly; on failure the end of the log is shown. All of it, or
 # only the targets that $build_target names.
 build_in() { # NAME CMAKE_OPTIONS...
@@ -105,7 +107,7 @@ build_in() { # NAME CMAKE_OPTIONS...
     local log=$directory/build.log targets=()
     [ -z "${build_target:-}" ] || read -ra targets <<<"--target $build_target"
     if ! {
-        cmake -S "$root" -B "$directory" "${generator[@]}" "$@" &&
+        cmake -S "$root" -B "$directory" "${generator[@]}" "${build_options[@]}" "$@" &&
             cmake --build "$directory" --parallel "$(getconf _NPROCESSORS_ONLN)" \
             "${targets[@]}"
     } >"$log" 2>&1 </dev/null; then

@@ -5,6 +5,7 @@
 # a stage of its own in a file stage.sh, which is sourced at the end. "stage_NAME" runs a stage, "about" says in
 # a few words what it is for.
 
+build_options=(-DSYMMEM_WERROR=ON)
 run_limit=${SYMMEM_TEST_RUN_LIMIT:-600} # seconds for one run of a suite; ends what hangs
 
 # --- helpers ---------------------------------------------------------------------------------------

@@ -29,7 +29,8 @@ static void graph_end(struct tk *t, struct captured *c) {
 
 /* --- PyTorch's counterparts ------------------------------------------------------------------- */
 
-static void cuda_graph_capture(struct tk *t) {
+TK_PORTED(test_stream_serialization_cuda_graph_capture, "SM-STREAM-08,SM-STREAM-09",
+          .needs = CAPTURE, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     uint32_t own = (uint32_t)t->rank + 200;
     uint32_t expected = (uint32_t)c.next + 200;
@@ -44,7 +45,8 @@ static void cuda_graph_capture(struct tk *t) {
     graph_end(t, &c);
 }
 
-static void capture_without_replay(struct tk *t) {
+TK_PORTED(test_stream_serialization_capture_without_replay, "SM-STREAM-14", .needs = CAPTURE,
+          .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     uint32_t own = (uint32_t)t->rank + 7;
     uint32_t expected = (uint32_t)c.next + 7;
@@ -64,7 +66,8 @@ static void capture_without_replay(struct tk *t) {
 }
 
 /* Two barriers on forked streams, a value written last, four replays with other values. */
-static void cuda_graph_forked_streams(struct tk *t) {
+TK_PORTED(test_stream_serialization_cuda_graph_forked_streams,
+          "SM-STREAM-12,SM-STREAM-10,SM-STREAM-05,SM-HANDLE-09", .needs = CAPTURE, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     symmem_stream *side = tk_stream(t);
     symmem_event *fork = NULL;
@@ -102,7 +105,8 @@ static void cuda_graph_forked_streams(struct tk *t) {
 }
 
 /* Alloc and the first rendezvous are refused on every rank, although one rank alone captures. */
-static void alloc_and_first_rendezvous(struct tk *t) {
+TK_PORTED(test_alloc_and_first_rendezvous_during_capture_raise, "SM-ALLOC-09,SM-RDV-16",
+          .needs = CAPTURE, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     void *fresh = tk_alloc(t, 256);
     for (int32_t capturing = 0; capturing < t->world_size; capturing++) {
@@ -148,7 +152,8 @@ static void replay_holding(struct tk *t, struct captured *c, int32_t held, uint6
     show_passed(t, round);
 }
 
-static void barrier_synchronises_in_every_replay(struct tk *t) {
+TK_TEST(capture, barrier_synchronises_in_every_replay, "SM-STREAM-09", .needs = CAPTURE,
+        .min_ranks = 2, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     symmem_graph *twin = NULL;
     symmem_handle *other = tk_handle(t, 64, tk_world_group(t));
@@ -180,7 +185,7 @@ static void barrier_synchronises_in_every_replay(struct tk *t) {
     TK_OK(t, symmem_graph_destroy(twin));
 }
 
-static void signals_replay(struct tk *t) {
+TK_TEST(capture, signals_replay, "SM-STREAM-08,SM-STREAM-10", .needs = CAPTURE, .max_ranks = 4) {
     struct captured c = captured_begin(t, 4096);
     uint32_t source[256];
     uint32_t seen[256];
@@ -201,7 +206,8 @@ static void signals_replay(struct tk *t) {
 }
 
 /* Three copies in a chain: each launch runs all of them, once, in order; none runs at capture. */
-static void launches_run_everything_once(struct tk *t) {
+TK_TEST(capture, launches_run_everything_once, "SM-STREAM-08,SM-STREAM-10", .needs = CAPTURE,
+        .max_ranks = 2) {
     struct captured c = captured_begin(t, 64);
     const uint32_t chain[4] = {11, 22, 33, 44};
     uint32_t seen[4] = {0};
@@ -226,7 +232,8 @@ static void launches_run_everything_once(struct tk *t) {
 }
 
 /* Launches on several streams without synchronising in between: one at a time, none lost. */
-static void launches_on_several_streams(struct tk *t) {
+TK_TEST(capture, launches_on_several_streams, "SM-STREAM-08,SM-STREAM-09",
+        .needs = CAPTURE | SYMMEM_CAP_HOST_FN, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     symmem_stream *side = tk_stream(t);
     struct step_log log = {0};
@@ -246,7 +253,8 @@ static void launches_on_several_streams(struct tk *t) {
 
 /* --- memory, forks, failures ------------------------------------------------------------------ */
 
-static void graph_keeps_memory(struct tk *t) {
+TK_TEST(capture, graph_keeps_memory, "SM-STREAM-11,SM-STREAM-10", .needs = CAPTURE,
+        .max_ranks = 4) {
     symmem_stream *stream = tk_stream(t);
     symmem_handle *peer_view = NULL;
     symmem_graph *graph = NULL;
@@ -279,7 +287,7 @@ static void graph_keeps_memory(struct tk *t) {
 }
 
 /* A fork that is not joined back spoils the capture and nothing else. */
-static void unjoined_fork_is_refused(struct tk *t) {
+TK_TEST(capture, unjoined_fork_is_refused, "SM-STREAM-12", .needs = CAPTURE, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     symmem_stream *side = tk_stream(t);
     symmem_event *fork = NULL;
@@ -302,7 +310,7 @@ static void unjoined_fork_is_refused(struct tk *t) {
     symmem_event_destroy(fork);
 }
 
-static void misuse_is_refused(struct tk *t) {
+TK_TEST(capture, misuse_is_refused, "SM-STREAM-13", .needs = CAPTURE, .max_ranks = 2) {
     struct captured c = captured_begin(t, 64);
     bool capturing = true;
     uint32_t value = 0x77;
@@ -321,7 +329,8 @@ static void misuse_is_refused(struct tk *t) {
     graph_end(t, &c);
 }
 
-static void failure_in_a_launch_is_reported(struct tk *t) {
+TK_TEST(capture, failure_in_a_launch_is_reported, "SM-STREAM-15,SM-TIMEOUT-14", .needs = CAPTURE,
+        .min_ranks = 2, .max_ranks = 2) {
     for (int op = 0; op < OP_COUNT; op++) {
         struct captured c = captured_begin(t, 64);
         if (t->rank == 0) {
@@ -349,7 +358,8 @@ static void *open_later(void *arg) {
     return NULL;
 }
 
-static void graph_destroyed_with_a_launch_under_way(struct tk *t) {
+TK_TEST(capture, graph_destroyed_with_a_launch_under_way, "SM-STREAM-17",
+        .needs = CAPTURE | SYMMEM_CAP_HOST_FN, .max_ranks = 2) {
     struct captured c = captured_begin(t, 64);
     struct gate gate = {0};
     struct step_log log = {0};
@@ -406,14 +416,13 @@ static void expect_capturing(struct tk *t, symmem_stream *stream, bool expected)
     TK_EQ_INT(t, expected, capturing);
 }
 
-static void several_at_once(struct tk *t) {
+TK_TEST(capture, several_at_once, "SM-STREAM-26", .needs = CAPTURE, .max_ranks = 2) {
     enum { CAPTURES = 3 };
     static const int ends[CAPTURES] = {1, 2, 0}, launches[CAPTURES] = {2, 0, 1};
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     struct fork forks[CAPTURES];
     uint32_t values[CAPTURES] = {71, 72, 73};
     const uint32_t nothing = 0;
-    TK_REQ(t, "SM-STREAM-26");
     for (int i = 0; i < CAPTURES; i++)
         fork_begin(t, &forks[i]);
     for (int i = 0; i < CAPTURES; i++)
@@ -439,12 +448,11 @@ static void several_at_once(struct tk *t) {
         fork_end(t, &forks[i]);
 }
 
-static void refused_meanwhile(struct tk *t) {
+TK_TEST(capture, refused_meanwhile, "SM-STREAM-27", .needs = CAPTURE, .max_ranks = 1) {
     symmem_stream *stream = tk_stream(t);
     symmem_graph *graph = NULL;
     bool flag = true;
     struct fork f;
-    TK_REQ(t, "SM-STREAM-27");
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
     fork_begin(t, &f);
@@ -475,9 +483,8 @@ static void refused_meanwhile(struct tk *t) {
 }
 
 /* By the end of the stream that began it, of one that joined, or of the context with both. */
-static void given_up(struct tk *t) {
+TK_TEST(capture, given_up, "SM-STREAM-27", .needs = CAPTURE, .max_ranks = 1) {
     symmem_context_options options = tk_options(t);
-    TK_REQ(t, "SM-STREAM-27");
     for (int way = 0; way < 4; way++) {
         symmem_stream *streams[2];
         symmem_event *event = NULL;
@@ -490,6 +497,8 @@ static void given_up(struct tk *t) {
         TK_REQUIRE_OK(t, symmem_stream_begin_capture(first));
         TK_OK(t, symmem_event_record(event, first));
         TK_OK(t, symmem_stream_wait_event(second, event));
+        TK_OK(t, symmem_event_record(event, second)); /* it is joined back */
+        TK_OK(t, symmem_stream_wait_event(first, event));
         symmem_event_destroy(event);
         if (way == 0)
             TK_OK(t, symmem_stream_destroy(first));
@@ -515,40 +524,3 @@ static void given_up(struct tk *t) {
         }
     }
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("test_stream_serialization_cuda_graph_capture", cuda_graph_capture,
-            "SM-STREAM-08,SM-STREAM-09", .needs = CAPTURE, .max_ranks = 4),
-    TK_CASE("test_stream_serialization_capture_without_replay", capture_without_replay,
-            "SM-STREAM-14", .needs = CAPTURE, .max_ranks = 4),
-    TK_CASE("test_stream_serialization_cuda_graph_forked_streams", cuda_graph_forked_streams,
-            "SM-STREAM-12,SM-STREAM-10,SM-STREAM-05,SM-HANDLE-09", .needs = CAPTURE,
-            .max_ranks = 4),
-    TK_CASE("test_alloc_and_first_rendezvous_during_capture_raise", alloc_and_first_rendezvous,
-            "SM-ALLOC-09,SM-RDV-16", .needs = CAPTURE, .max_ranks = 4),
-    TK_CASE("capture.barrier_synchronises_in_every_replay", barrier_synchronises_in_every_replay,
-            "SM-STREAM-09", .needs = CAPTURE, .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("capture.signals_replay", signals_replay, "SM-STREAM-08,SM-STREAM-10", .needs = CAPTURE,
-            .max_ranks = 4),
-    TK_CASE("capture.launches_run_everything_once", launches_run_everything_once,
-            "SM-STREAM-08,SM-STREAM-10", .needs = CAPTURE, .max_ranks = 2),
-    TK_CASE("capture.launches_on_several_streams", launches_on_several_streams,
-            "SM-STREAM-08,SM-STREAM-09", .needs = CAPTURE | SYMMEM_CAP_HOST_FN, .max_ranks = 4),
-    TK_CASE("capture.graph_keeps_memory", graph_keeps_memory, "SM-STREAM-11,SM-STREAM-10",
-            .needs = CAPTURE, .max_ranks = 4),
-    TK_CASE("capture.unjoined_fork_is_refused", unjoined_fork_is_refused, "SM-STREAM-12",
-            .needs = CAPTURE, .max_ranks = 4),
-    TK_CASE("capture.misuse_is_refused", misuse_is_refused, "SM-STREAM-13", .needs = CAPTURE,
-            .max_ranks = 2),
-    TK_CASE("capture.several_at_once", several_at_once, "SM-STREAM-26", .needs = CAPTURE,
-            .max_ranks = 2),
-    TK_CASE("capture.refused_meanwhile", refused_meanwhile, "SM-STREAM-27", .needs = CAPTURE,
-            .max_ranks = 1),
-    TK_CASE("capture.given_up", given_up, "SM-STREAM-27", .needs = CAPTURE, .max_ranks = 1),
-    TK_CASE("capture.failure_in_a_launch_is_reported", failure_in_a_launch_is_reported,
-            "SM-STREAM-15,SM-TIMEOUT-14", .needs = CAPTURE, .min_ranks = 2, .max_ranks = 2),
-    TK_CASE("capture.graph_destroyed_with_a_launch_under_way",
-            graph_destroyed_with_a_launch_under_way, "SM-STREAM-17",
-            .needs = CAPTURE | SYMMEM_CAP_HOST_FN, .max_ranks = 2),
-};
-TK_SUITE(capture, cases);

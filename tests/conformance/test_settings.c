@@ -16,6 +16,7 @@
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define MIB ((size_t)1 << 20)
 #define LIMIT_MS 20000u
+#define ALONE TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT
 
 static bool is_emulation(struct tk *t) {
     const char *name = NULL;
@@ -56,7 +57,7 @@ static bool has_multicast(struct tk *t) {
     return has;
 }
 
-static void numbers(struct tk *t) {
+TK_TEST(settings, numbers, "SM-BACKEND-17", .max_ranks = 1, .flags = ALONE) {
     static const char *const wrong[] = {"",   "x",  "3x",  "3 ",
                                         " 3", "+3", "0x3", "99999999999999999999"};
     static const struct {
@@ -81,7 +82,6 @@ static void numbers(struct tk *t) {
         {"SYMMEM_SHM_ISA", "unknown", -1, false},
         {"SYMMEM_SHM_ISA", "AVX2", -1, false},
     };
-    TK_REQ(t, "SM-BACKEND-17");
     if (!is_emulation(t))
         return;
     int32_t devices = 0;
@@ -108,7 +108,8 @@ static void numbers(struct tk *t) {
     TK_EQ_INT(t, 9, devices);
 }
 
-static void links(struct tk *t) {
+TK_TEST(settings, links, "SM-BACKEND-17", .needs = SYMMEM_CAP_CONNECTIVITY, .max_ranks = 1,
+        .flags = ALONE) {
     static const struct {
         const char *text;
         int32_t matrix[9]; /* of 3 devices; [0] is -1: refused */
@@ -141,7 +142,6 @@ static void links(struct tk *t) {
         {"0,,1;2,0,4;1,4,0", {-1}},
     };
     int32_t matrix[9], devices;
-    TK_REQ(t, "SM-BACKEND-17");
     if (!is_emulation(t))
         return;
     TK_REQUIRE_OK(t, begin_with(t, "SYMMEM_SHM_DEVICES", "3", &devices));
@@ -166,13 +166,13 @@ static void count_plain_loops(void *arg, const char *line) {
 }
 
 /* The library of products is looked for at a context's first one. */
-static void product_libraries(struct tk *t) {
+TK_TEST(settings, product_libraries, "SM-BACKEND-17",
+        .needs = SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_MATMUL, .max_ranks = 1, .flags = ALONE) {
     static const struct {
         const char *text;
         int lines; /* of the log, that tell of plain loops */
     } settings[] = {{"0", 0}, {"/nowhere/libblas.so", 1}, {"libm.so.6", 1}, {"", -1}};
     const struct walk_scenario *fused = walk_find("fused");
-    TK_REQ(t, "SM-BACKEND-17");
     for (size_t i = 0; i < COUNT(settings) && is_emulation(t); i++) {
         struct walk_run run = {.t = t, .number = (int)i, .limit_ms = LIMIT_MS};
         symmem_context_options options = tk_options(t);
@@ -194,13 +194,13 @@ static void product_libraries(struct tk *t) {
 /* --- instruction sets ------------------------------------------------------------------------- */
 
 /* Each rank with another: they must get the same bits, those of the reference. */
-static void instruction_sets(struct tk *t) {
+TK_TEST(settings, instruction_sets, "SM-REDUCE-02", .min_ranks = 2, .max_ranks = 3,
+        .needs = COLLECTIVES, .flags = ALONE) {
     static const char *const names[] = {"portable", "avx2", "avx512"};
     static const enum reduce_form forms[] = {FORM_ONE_SHOT_OUT, FORM_TWO_SHOT, FORM_CHOSEN_OUT};
     const char *mine[COUNT(names)];
     size_t known = 0;
     int32_t devices;
-    TK_REQ(t, "SM-REDUCE-02");
     bool emulation = is_emulation(t);
     for (size_t i = 0; i < COUNT(names) && emulation; i++)
         if (begin_with(t, "SYMMEM_SHM_ISA", names[i], &devices) == SYMMEM_OK)
@@ -294,7 +294,8 @@ static void without_writing(struct tk *t, void *arg) {
     tk_end_context(t);
 }
 
-static void other_places(struct tk *t) {
+TK_TEST(settings, other_places, "SM-ALLOC-17", .max_ranks = 1,
+        .flags = TK_PROCESS_ONLY | TK_FORKS) {
     static const struct {
         int answers[2];
         symmem_status status;
@@ -318,7 +319,6 @@ static void other_places(struct tk *t) {
         {{0, 0}, SYMMEM_OK, 1, 1},
     };
     int lines = 0;
-    TK_REQ(t, "SM-ALLOC-17");
     if (!is_emulation(t))
         return;
     begin_counting(t, &lines);
@@ -342,28 +342,10 @@ static void other_places(struct tk *t) {
 
 /* --- signals ---------------------------------------------------------------------------------- */
 
-static void under_signals(struct tk *t) {
-    TK_REQ(t, "SM-ALLOC-18");
+TK_TEST(settings, under_signals, "SM-ALLOC-18", .max_ranks = 1, .flags = TK_PROCESS_ONLY) {
     atomic_store(&ticking, true);
     expect_memory(t, 1);
     expect_memory(t, 64 * MIB);
     expect_memory(t, 20 * MIB + 5);
     atomic_store(&ticking, false);
 }
-
-#define ALONE TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT
-
-static const struct tk_case cases[] = {
-    TK_CASE("settings.numbers", numbers, "SM-BACKEND-17", .max_ranks = 1, .flags = ALONE),
-    TK_CASE("settings.links", links, "SM-BACKEND-17", .needs = SYMMEM_CAP_CONNECTIVITY,
-            .max_ranks = 1, .flags = ALONE),
-    TK_CASE("settings.product_libraries", product_libraries, "SM-BACKEND-17",
-            .needs = SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_MATMUL, .max_ranks = 1, .flags = ALONE),
-    TK_CASE("settings.instruction_sets", instruction_sets, "SM-REDUCE-02", .min_ranks = 2,
-            .max_ranks = 3, .needs = COLLECTIVES, .flags = ALONE),
-    TK_CASE("settings.other_places", other_places, "SM-ALLOC-17", .max_ranks = 1,
-            .flags = TK_PROCESS_ONLY | TK_FORKS),
-    TK_CASE("settings.under_signals", under_signals, "SM-ALLOC-18", .max_ranks = 1,
-            .flags = TK_PROCESS_ONLY),
-};
-TK_SUITE(settings, cases);

@@ -108,7 +108,7 @@ static void environment(void) {
 
     setenv("LOCAL_RANK", "1", 1);
     options.default_timeout_ms = 77;
-    options.socket_dir = "/other";
+    options.socket_dir = "other";
     options.rank = 3;
     EXPECT_OK(symmem_init(&options, &context));
     EXPECT_OK(symmem_context_rank(context, &rank));
@@ -116,7 +116,8 @@ static void environment(void) {
     CU_ASSERT_EQUAL(rank, 3);
     CU_ASSERT_EQUAL(local_rank, 1);
     CU_ASSERT_EQUAL(sm_context_timeout(context, SYMMEM_TIMEOUT_DEFAULT), 77);
-    CU_ASSERT_STRING_EQUAL(context->socket_dir, "/other");
+    CU_ASSERT_EQUAL(context->socket_dir[0], '/'); /* for a program that changes its directory */
+    CU_ASSERT_PTR_NOT_NULL(strstr(context->socket_dir, "/other"));
     symmem_context_free(context);
 
     options.rank = -1;

@@ -291,11 +291,13 @@ static void same_name(void) {
     unit_end(context);
 }
 
+static char **arguments; /* what main got */
+
 static void searching(void) {
     symmem_context *context = plain_context();
     static const char variable[] = "SYMMEM_BACKEND_PATH";
     char own[PATH_MAX] = "";
-    char path[PATH_MAX + 64];
+    char path[PATH_MAX + 64], found[PATH_MAX + 64];
     bool yes = true;
     EXPECT_OK(symmem_backend_available(context, "plugin_fake", &yes));
     CU_ASSERT_FALSE(yes);
@@ -323,7 +325,19 @@ static void searching(void) {
     setenv("FAKE_PLUGIN_NAME", "unit_beside", 1);
     EXPECT_OK(symmem_backend_available(context, "unit_beside", &yes));
     CU_ASSERT_TRUE(yes);
+    /* Also if it was started by a relative name that is another file's where the program is now. */
+    char *const started_as = arguments[0], *const here = getcwd(NULL, 0);
+    CU_ASSERT_EQUAL_FATAL(chdir(UNIT_PLUGIN_DIR), 0);
+    arguments[0] = "libsymmem_backend_plugin_fake.so";
+    EXPECT_OK(sm_search_backend("unit_beside", "search", found, sizeof(found)));
+    CU_ASSERT_STRING_EQUAL(found, path);
+    arguments[0] = started_as;
+    CU_ASSERT_EQUAL(chdir(here), 0);
+    free(here);
     CU_ASSERT_EQUAL(unlink(path), 0);
+    EXPECT_FAIL(sm_search_backend("unit_beside", "search", found, sizeof(found)), SYMMEM_NOT_FOUND,
+                "search");
+    CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, own));
     unsetenv("FAKE_PLUGIN_NAME");
     unit_end(context);
 }
@@ -482,7 +496,9 @@ static void opening(void) {
     unit_end(context);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    (void)argc;
+    arguments = argv;
     static const unit_case cases[] = {
         {"table heads", table_heads},
         {"table entries", table_entries},
