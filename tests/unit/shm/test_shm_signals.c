@@ -484,6 +484,23 @@ static void test_killed(void) {
     fake_world_close(world);
 }
 
+/* Ranks of the second word of a fault, too. */
+static void test_missing_of_many(void) {
+    fake_world *world = fake_world_open(66, 1, 4096);
+    static const struct {
+        int32_t rank;
+        uint64_t missing[2];
+    } rows[] = {{65, {~0ull, 1}}, {0, {~1ull, 3}}, {64, {~0ull, 2}}, {63, {~0ull >> 1, 3}}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        fake_rank *rank = &world->ranks[rows[i].rank];
+        CU_ASSERT_EQUAL(fake_barrier(rank, 0, 5, NULL), SYMMEM_TIMEOUT);
+        CU_ASSERT_EQUAL(rank->host.fault.missing[0], rows[i].missing[0]);
+        CU_ASSERT_EQUAL(rank->host.fault.missing[1], rows[i].missing[1]);
+        fake_world_reset(world);
+    }
+    fake_world_close(world);
+}
+
 /* A kind that no kernel has fails without a meeting, and the fault says whose it is. */
 static void test_unknown_collective(void) {
     fake_world *world = fake_world_open(2, 2, 4096);
@@ -501,6 +518,7 @@ static void test_unknown_collective(void) {
 }
 
 static const unit_case cases[] = {
+    {"missing of many", test_missing_of_many},
     {"unknown collective", test_unknown_collective},
     {"message passing", test_message_passing},
     {"barrier", test_barrier},
