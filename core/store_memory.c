@@ -181,12 +181,16 @@ symmem_status symmem_store_open_memory(symmem_store **store_p) {
     memory_store *store = calloc(1, sizeof(*store));
     if (store == NULL)
         return sm_fail(SYMMEM_OUT_OF_MEMORY, "store_open_memory", "", "no memory for the store");
+    store->mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&store->changed, &attributes);
+    int error = pthread_cond_init(&store->changed, &attributes);
     pthread_condattr_destroy(&attributes);
-    pthread_mutex_init(&store->mutex, NULL);
+    if (error != 0) {
+        free(store);
+        return sm_fail(SYMMEM_OUT_OF_MEMORY, "store_open_memory", "", "no condition for the store");
+    }
     symmem_status status = sm_store_wrap(&memory_ops, store, store_p);
     if (status != SYMMEM_OK)
         memory_close(store);

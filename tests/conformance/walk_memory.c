@@ -176,6 +176,10 @@ static bool take_place(struct shortage *shortage) {
     hit = !tk_all_agree(t, SLOT_MORE, !hit);
     TK_CHECK_MSG(t, status == SYMMEM_OK || (hit && is_expected(shortage, status)), "%s: %s, %d: %s",
                  scenario->name, what, shortage->place, symmem_status_name(status));
+    /* Only multicast is gone without. */
+    if (hit && !failed && shortage->point == NULL)
+        TK_CHECK_MSG(t, scenario->multicast, "%s: nothing fails at place %d", scenario->name,
+                     shortage->place);
     run.failure.status = SYMMEM_OK;
     run.limit_ms = tk_limit_ms(t, WALK_LIMIT_MS);
     if (failed && scenario->outcome == WALK_SIGNALS)
