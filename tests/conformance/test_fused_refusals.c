@@ -222,6 +222,9 @@ TK_TEST(fused_refusals, scatter_refusals, "SM-FUSED-10", .needs = PRODUCTS, .max
     REFUSED(SYMMEM_OUT_OF_RANGE, a, b, SYMMEM_SUM, 2, part, 0);
     REFUSED(SYMMEM_OUT_OF_RANGE, a, b, SYMMEM_SUM, -1, part, 0);
     REFUSED(SYMMEM_OUT_OF_RANGE, a, b, SYMMEM_SUM, 0, part, info.channel_count - 1);
+    REFUSED(SYMMEM_OUT_OF_RANGE, a, b, SYMMEM_SUM, 0, part, info.channel_count);
+    REFUSED(SYMMEM_OUT_OF_RANGE, a, b, SYMMEM_SUM, 0, part, -1);
+    REFUSED(SYMMEM_OUT_OF_RANGE, a, b, SYMMEM_SUM, 0, part, INT32_MAX);
     REFUSED(SYMMEM_UNSUPPORTED, a, b, SYMMEM_MAX, 0, part, 0);
     REFUSED(SYMMEM_UNSUPPORTED, a, b, SYMMEM_MIN, 0, part, 0);
     REFUSED(SYMMEM_INVALID_ARGUMENT, a, b, (symmem_reduce_op)99, 0, part, 0);
