@@ -169,9 +169,16 @@ static bool take_place(struct shortage *shortage) {
     tk_out_of_band_barrier(t);
     if (t->world_size > 1)
         run.limit_ms = tk_limit_ms(t, VAIN_MS);
+    const int mappings = resources_shared_mappings();
     begin_shortage(shortage);
     symmem_status status = act(&run, scenario);
     bool hit = end_shortage(shortage);
+    symmem_pool_stats stats = {.segment_count = 0};
+    if (run.pool != NULL) /* it keeps its segments */
+        TK_OK(t, symmem_pool_get_stats(run.pool, &stats));
+    if (status == SYMMEM_OUT_OF_MEMORY && t->world_size == 1 && stats.segment_count == 0)
+        TK_CHECK_MSG(t, resources_shared_mappings() <= mappings, "%s: mappings stay at place %d",
+                     scenario->name, shortage->place);
     bool failed = !tk_all_agree(t, SLOT_STATUS, status == SYMMEM_OK);
     hit = !tk_all_agree(t, SLOT_MORE, !hit);
     TK_CHECK_MSG(t, status == SYMMEM_OK || (hit && is_expected(shortage, status)), "%s: %s, %d: %s",
