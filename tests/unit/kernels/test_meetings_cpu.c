@@ -116,7 +116,7 @@ static bool is_marked(const char *bytes) {
     return true;
 }
 
-static void test_meetings(void) {
+TEST("meetings") {
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         symmem_status status = run(&rows[i], 0);
         CU_ASSERT_EQUAL(status, rows[i].status);
@@ -134,9 +134,4 @@ static void test_meetings(void) {
             }
         }
     }
-}
-
-int main(void) {
-    static const unit_case cases[] = {{"meetings", test_meetings}};
-    return UNIT_MAIN("meetings of the CPU's collectives", cases);
 }
