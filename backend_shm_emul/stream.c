@@ -229,10 +229,10 @@ static symmem_status fail_wait(shm_stream *stream, symmem_status status, uint64_
 /* Until all that is enqueued now has ended. With the stream's lock. False: deadline passed. */
 static bool wait_done_locked(shm_stream *stream, uint64_t deadline_ns) {
     uint64_t target = stream->enqueued;
-    while (stream->completed < target)
-        if (!shm_cond_wait(stream->instance->clock, &stream->done, &stream->lock, deadline_ns))
-            return stream->completed >= target;
-    return true;
+    bool in_time = true;
+    while (stream->completed < target && in_time)
+        in_time = shm_cond_wait(stream->instance->clock, &stream->done, &stream->lock, deadline_ns);
+    return stream->completed >= target;
 }
 
 symmem_status shm_stream_synchronize(void *instance, void *stream, uint32_t timeout_ms,

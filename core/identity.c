@@ -85,7 +85,7 @@ symmem_status sm_liveness_create(int32_t world_size, sm_liveness **liveness_p) {
     if (liveness == NULL)
         return sm_fail(SYMMEM_OUT_OF_MEMORY, "init", "liveness", "no memory for %d ranks",
                        world_size);
-    pthread_mutex_init(&liveness->mutex, NULL);
+    liveness->mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     liveness->self = self;
     liveness->world_size = world_size;
     liveness->spare = open("/dev/null", O_RDONLY | O_CLOEXEC); /* -1 is as good as can be */

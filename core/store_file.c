@@ -375,7 +375,7 @@ symmem_status symmem_store_open_file(const char *path, symmem_store **store_p) {
         return sm_fail(SYMMEM_OUT_OF_MEMORY, "store_open_file", "", "no memory for the store");
     store->directory = -1;
     store->reserve[0] = store->reserve[1] = -1;
-    pthread_mutex_init(&store->reserve_lock, NULL);
+    store->reserve_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     symmem_status status = open_directory(store, path);
     if (status == SYMMEM_OK)
         status = open_notify(store);

@@ -177,8 +177,11 @@ symmem_status symmem_store_open_memory(symmem_store **store_p) {
     memory_store *store = calloc(1, sizeof(*store));
     if (store == NULL)
         return sm_fail(SYMMEM_OUT_OF_MEMORY, "store_open_memory", "", "no memory for the store");
-    sm_cond_init(&store->changed);
-    pthread_mutex_init(&store->mutex, NULL);
+    store->mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    if (sm_cond_init(&store->changed) != 0) {
+        free(store);
+        return sm_fail(SYMMEM_OUT_OF_MEMORY, "store_open_memory", "", "no condition for the store");
+    }
     symmem_status status = sm_store_wrap(&memory_ops, store, store_p);
     if (status != SYMMEM_OK)
         memory_close(store);

@@ -271,9 +271,9 @@ bool tk_suite_is_long(void);
  * keeps is not theirs, and what the C library has asked for on their behalf is not seen. 0 under a
  * sanitizer, which looks for leaks itself; UINT64_MAX: there were too many to follow. */
 uint64_t tk_heap_bytes(void);
-/* The nth time from here on that the library or a backend asks for heap memory, a lock or condition
- * or a thread it gets none, once; 0: never. True if that has come since the last call. Nothing
- * fails under a sanitizer. */
+/* The nth time from here on that the library or a backend asks for heap memory, addresses, a lock
+ * or condition or a thread it gets none, once; 0: never. True if that has come since the last call.
+ * Nothing fails under a sanitizer. */
 bool tk_fail_allocation(int nth);
 /* A socket that other code than the runner's, the library's and backends' has made: a library's
  * beneath a backend. False where that is not known, as under a sanitizer. */

@@ -225,9 +225,35 @@ bool kit_compared_at(struct tk *t, bool same, const char *file, int line, const 
     return same;
 }
 
+/* What the system has no part in. */
+static bool is_callers(symmem_status status) {
+    return status == SYMMEM_INVALID_ARGUMENT || status == SYMMEM_OUT_OF_RANGE ||
+           status == SYMMEM_MISALIGNED || status == SYMMEM_OVERFLOW ||
+           status == SYMMEM_NOT_SYMMETRIC || status == SYMMEM_MISMATCH ||
+           status == SYMMEM_CAPTURE || status == SYMMEM_BUSY || status == SYMMEM_UNSUPPORTED ||
+           status == SYMMEM_POISONED || status == SYMMEM_TIMEOUT ||
+           status == SYMMEM_NOT_INITIALISED || status == SYMMEM_STALE || status == SYMMEM_ABI;
+}
+
+/* Beside each status: of another call there may be another record. SM-ERROR-10. */
+static bool blames_nobody_else(struct tk *t, symmem_status status, const char *text,
+                               const char *file, int line) {
+    symmem_error_record record;
+
+    if (!is_callers(status))
+        return true;
+    symmem_last_error(&record);
+    return record.status != status || record.system_errno == 0 ||
+           tk_check_at(t, false, file, line, "%s: the record of %s has errno %d", text,
+                       symmem_status_name(status), record.system_errno);
+}
+
 bool tk_status_at(struct tk *t, symmem_status expected, symmem_status actual, const char *text,
                   const char *file, int line) {
     char got[400] = "";
+
+    if (!blames_nobody_else(t, actual, text, file, line))
+        return false;
 
     if (actual != expected)
         kit_describe_status(actual, got, sizeof(got));

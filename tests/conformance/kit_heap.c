@@ -106,7 +106,7 @@ bool tk_fail_allocation(int nth) {
     return hit;
 }
 
-static bool is_short(const void *caller) {
+bool kit_is_short(const void *caller) {
     if (atomic_load_explicit(&shortage.left, memory_order_relaxed) <= 0 ||
         kit_heap_is_others(caller) || !kit_is_judged(caller) ||
         atomic_fetch_sub(&shortage.left, 1) != 1)
@@ -117,7 +117,7 @@ static bool is_short(const void *caller) {
 }
 
 #define SHORT(failure)                                                                             \
-    if (is_short(__builtin_return_address(0)))                                                     \
+    if (kit_is_short(__builtin_return_address(0)))                                                 \
     return failure
 
 /* --- in place of the C library's ---------------------------------------------------------------

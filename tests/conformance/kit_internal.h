@@ -115,6 +115,8 @@ void kit_heap_begin(void);
 void kit_heap_end(struct kit_text *text);
 /* Whether code at that address is the program's or the C library's, which keep what they like. */
 bool kit_heap_is_others(const void *caller);
+/* Whether `caller` gets none now, see tk_fail_allocation; errno is set. */
+bool kit_is_short(const void *caller);
 /* Whether it is the library's, a backend's, or unloaded by now. */
 bool kit_is_judged(const void *caller);
 void kit_map_begin(void);

@@ -369,3 +369,148 @@ TK_TEST(capture, graph_destroyed_with_a_launch_under_way, "SM-STREAM-17",
     tk_synchronize(t, c.stream);
     TK_OK(t, symmem_graph_destroy(NULL));
 }
+
+/* --- several, and what is refused ---------------------------------------------------------------
+ */
+
+/* A capture that forks to a second stream and joins it. */
+struct fork {
+    symmem_stream *first, *second;
+    symmem_event *out, *back;
+    symmem_graph *graph;
+};
+
+static void fork_begin(struct tk *t, struct fork *f) {
+    *f = (struct fork){.first = tk_stream(t), .second = tk_stream(t)};
+    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &f->out));
+    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &f->back));
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(f->first));
+    TK_OK(t, symmem_event_record(f->out, f->first));
+    TK_OK(t, symmem_stream_wait_event(f->second, f->out));
+}
+
+static void fork_join(struct tk *t, struct fork *f) {
+    TK_OK(t, symmem_event_record(f->back, f->second));
+    TK_OK(t, symmem_stream_wait_event(f->first, f->back));
+}
+
+static void fork_end(struct tk *t, struct fork *f) {
+    TK_OK(t, symmem_graph_destroy(f->graph));
+    symmem_event_destroy(f->out);
+    symmem_event_destroy(f->back);
+}
+
+static void expect_capturing(struct tk *t, symmem_stream *stream, bool expected) {
+    bool capturing = !expected;
+    TK_OK(t, symmem_stream_is_capturing(stream, &capturing));
+    TK_EQ_INT(t, expected, capturing);
+}
+
+TK_TEST(capture, several_at_once, "SM-STREAM-26", .needs = CAPTURE, .max_ranks = 2) {
+    enum { CAPTURES = 3 };
+    static const int ends[CAPTURES] = {1, 2, 0}, launches[CAPTURES] = {2, 0, 1};
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    struct fork forks[CAPTURES];
+    uint32_t values[CAPTURES] = {71, 72, 73};
+    const uint32_t nothing = 0;
+    for (int i = 0; i < CAPTURES; i++)
+        fork_begin(t, &forks[i]);
+    for (int i = 0; i < CAPTURES; i++)
+        TK_OK(t, symmem_put(handle, t->rank, 4 * (size_t)i, &values[i], 4, forks[i].second));
+    for (int i = 0; i < CAPTURES; i++) {
+        struct fork *f = &forks[ends[i]];
+        fork_join(t, f);
+        TK_REQUIRE_OK(t, symmem_stream_end_capture(f->first, &f->graph));
+        expect_capturing(t, f->first, false);
+        expect_capturing(t, f->second, false);
+        for (int k = i + 1; k < CAPTURES; k++)
+            expect_capturing(t, forks[ends[k]].second, true);
+    }
+    for (int i = 0; i < CAPTURES; i++) {
+        struct fork *f = &forks[launches[i]];
+        TK_OK(t, symmem_graph_launch(f->graph, f->second));
+        tk_synchronize(t, f->second);
+        tk_expect_data(t, handle, t->rank, 4 * (size_t)launches[i], &values[launches[i]], 4);
+        if (i + 1 < CAPTURES)
+            tk_expect_data(t, handle, t->rank, 4 * (size_t)launches[i + 1], &nothing, 4);
+    }
+    for (int i = 0; i < CAPTURES; i++)
+        fork_end(t, &forks[i]);
+}
+
+TK_TEST(capture, refused_meanwhile, "SM-STREAM-27", .needs = CAPTURE, .max_ranks = 1) {
+    symmem_stream *stream = tk_stream(t);
+    symmem_graph *graph = NULL;
+    bool flag = true;
+    struct fork f;
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    fork_begin(t, &f);
+    fork_join(t, &f);
+    symmem_stream *const both[] = {f.first, f.second};
+    for (int i = 0; i < 2; i++) {
+        expect_capturing(t, both[i], true);
+        TK_STATUS(t, SYMMEM_CAPTURE, symmem_stream_begin_capture(both[i]));
+        TK_STATUS(t, SYMMEM_CAPTURE, symmem_stream_query(both[i], &flag));
+        TK_STATUS(t, SYMMEM_CAPTURE, symmem_stream_synchronize(both[i], LONG_MS));
+        TK_STATUS(t, SYMMEM_CAPTURE, symmem_graph_launch(graph, both[i]));
+    }
+    TK_STATUS(t, SYMMEM_CAPTURE, symmem_stream_end_capture(f.second, &f.graph));
+    TK_CHECK(t, f.graph == NULL);
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(f.first, &f.graph));
+    TK_STATUS(t, SYMMEM_CAPTURE, symmem_event_query(f.out, &flag));
+    TK_STATUS(t, SYMMEM_CAPTURE, symmem_event_synchronize(f.back, LONG_MS));
+    TK_STATUS(t, SYMMEM_CAPTURE, symmem_stream_wait_event(stream, f.back));
+    TK_CHECK(t, flag);
+    TK_OK(t, symmem_event_record(f.back, stream)); /* one of the usual again */
+    TK_OK(t, symmem_event_synchronize(f.back, LONG_MS));
+    TK_OK(t, symmem_event_query(f.back, &flag));
+    TK_CHECK(t, flag);
+    TK_OK(t, symmem_graph_launch(f.graph, f.first));
+    tk_synchronize(t, f.first);
+    TK_OK(t, symmem_graph_destroy(graph));
+    fork_end(t, &f);
+}
+
+/* By the end of the stream that began it, of one that joined, or of the context with both. */
+TK_TEST(capture, given_up, "SM-STREAM-27", .needs = CAPTURE, .max_ranks = 1) {
+    symmem_context_options options = tk_options(t);
+    for (int way = 0; way < 4; way++) {
+        symmem_stream *streams[2];
+        symmem_event *event = NULL;
+        symmem_graph *graph = NULL;
+        tk_checkpoint(t, "way %d", way);
+        for (int i = 0; i < 2; i++)
+            TK_REQUIRE_OK(t, symmem_stream_create(t->context, own_device(t), &streams[i]));
+        symmem_stream *first = streams[way % 2], *second = streams[1 - way % 2];
+        TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
+        TK_REQUIRE_OK(t, symmem_stream_begin_capture(first));
+        TK_OK(t, symmem_event_record(event, first));
+        TK_OK(t, symmem_stream_wait_event(second, event));
+        TK_OK(t, symmem_event_record(event, second)); /* it is joined back */
+        TK_OK(t, symmem_stream_wait_event(first, event));
+        symmem_event_destroy(event);
+        if (way == 0)
+            TK_OK(t, symmem_stream_destroy(first));
+        if (way == 1) {
+            TK_STATUS(t, SYMMEM_CAPTURE, symmem_stream_destroy(second));
+            TK_STATUS(t, SYMMEM_CAPTURE, symmem_stream_end_capture(first, &graph));
+        }
+        if (way >= 2)
+            TK_OK(t, symmem_finalize(t->context));
+        symmem_stream *rest = way == 0 ? second : first;
+        if (way < 2) {
+            expect_capturing(t, rest, false);
+            TK_REQUIRE_OK(t, symmem_stream_begin_capture(rest));
+            TK_REQUIRE_OK(t, symmem_stream_end_capture(rest, &graph));
+            TK_OK(t, symmem_graph_launch(graph, rest));
+            TK_OK(t, symmem_stream_synchronize(rest, LONG_MS));
+            TK_OK(t, symmem_graph_destroy(graph));
+        }
+        TK_OK(t, symmem_stream_destroy(rest));
+        if (way >= 2) {
+            TK_OK(t, symmem_stream_destroy(second));
+            tk_reinit(t, &options);
+        }
+    }
+}

@@ -37,7 +37,7 @@ static const char *operation_in(const char *call, char name[40]) {
 #define FAILS(expected, call)                                                                      \
     expect_record(t, SYMMEM_##expected, call, operation_in(#call, (char[40]){""}))
 
-TK_TEST(error, failures_of_memory_and_groups, "SM-ERROR-01", .max_ranks = 2) {
+TK_TEST(error, failures_of_memory_and_groups, "SM-ERROR-01,SM-ERROR-10", .max_ranks = 2) {
     const int32_t own = t->rank, twice[] = {own, own};
     void *memory = tk_alloc(t, 256), *ptr = NULL;
     symmem_group *group = tk_group(t, "mine", &own, 1), *other = NULL;
@@ -66,7 +66,8 @@ TK_TEST(error, failures_of_memory_and_groups, "SM-ERROR-01", .max_ranks = 2) {
     FAILS(NOT_INITIALISED, symmem_finalize(NULL));
 }
 
-TK_TEST(error, failures_of_handles, "SM-ERROR-01", .max_ranks = 2, .flags = TK_PLAIN_MEMORY) {
+TK_TEST(error, failures_of_handles, "SM-ERROR-01,SM-ERROR-10", .max_ranks = 2,
+        .flags = TK_PLAIN_MEMORY) {
     const int32_t own = t->rank;
     symmem_handle *handle = tk_handle(t, 256, tk_group(t, "mine", &own, 1));
     const int64_t one = 1;
@@ -106,7 +107,7 @@ TK_TEST(error, failures_of_stores, "SM-ERROR-01", .max_ranks = 1) {
     symmem_store_close(store);
 }
 
-TK_TEST(error, records_of_stream_calls, "SM-ERROR-01", .needs = SYMMEM_CAP_STREAMS,
+TK_TEST(error, records_of_stream_calls, "SM-ERROR-01,SM-ERROR-10", .needs = SYMMEM_CAP_STREAMS,
         .max_ranks = 1) {
     symmem_stream *stream = NULL;
     symmem_event *event = NULL;

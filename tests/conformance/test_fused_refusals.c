@@ -107,6 +107,71 @@ TK_TEST(fused_refusals, overlaps, "SM-FUSED-10", .needs = PRODUCTS,
     pair_expect_untouched(t, x);
 }
 
+/* What a tensor with strides may be. Local, and nothing of it is read. */
+TK_TEST(fused_refusals, descriptors, "SM-FUSED-10", .max_ranks = 1) {
+    enum { NO_SHAPE = 1, NO_DATA = 2, ODD = 4, NO_DTYPE = 8 };
+    const int64_t most = INT64_MAX, far = INT64_C(1) << 40;
+    const struct {
+        int32_t ndim, dim;
+        int64_t shape[3], strides[3]; /* [0] 0: none */
+        unsigned flags;
+        symmem_status status;
+        size_t bytes; /* for two ranks */
+    } rows[] = {
+        {2, 0, {3, 4}, {0}, 0, SYMMEM_OK, 768},
+        {2, 0, {3, 4}, {4, 1}, 0, SYMMEM_OK, 768},
+        {2, 0, {1, 4}, {-1, 1}, 0, SYMMEM_OK, 768},
+        {2, 0, {3, 0}, {0}, NO_DATA, SYMMEM_OK, 0},
+        {2, 0, {0, far}, {most, most}, NO_DATA, SYMMEM_OK, 0},
+        {-1, 0, {3, 4}, {0}, 0, SYMMEM_INVALID_ARGUMENT, 0},
+        {0, 0, {3, 4}, {0}, 0, SYMMEM_INVALID_ARGUMENT, 0},
+        {0, 0, {3, 4}, {0}, NO_SHAPE, SYMMEM_INVALID_ARGUMENT, 0},
+        {1, 0, {3, 4}, {0}, 0, SYMMEM_INVALID_ARGUMENT, 0},
+        {2, 0, {3, 4}, {0}, NO_SHAPE, SYMMEM_INVALID_ARGUMENT, 0},
+        {9, 0, {3, 4}, {0}, 0, SYMMEM_INVALID_ARGUMENT, 0},
+        {2, 0, {-3, 4}, {0}, 0, SYMMEM_INVALID_ARGUMENT, 0},
+        {2, 0, {3, -1}, {0}, 0, SYMMEM_INVALID_ARGUMENT, 0},
+        {2, 0, {2, 4}, {-4, 1}, 0, SYMMEM_INVALID_ARGUMENT, 0},
+        {2, 0, {3, 4}, {0}, NO_DATA, SYMMEM_INVALID_ARGUMENT, 0},
+        {2, 0, {3, 4}, {0}, NO_DTYPE, SYMMEM_INVALID_ARGUMENT, 0},
+        {2, 0, {3, 4}, {0}, ODD, SYMMEM_MISALIGNED, 0},
+        {2, 2, {3, 4}, {0}, 0, SYMMEM_OUT_OF_RANGE, 0},
+        {2, -1, {3, 4}, {0}, 0, SYMMEM_OUT_OF_RANGE, 0},
+        {2, 0, {most, 2}, {0}, 0, SYMMEM_OVERFLOW, 0},
+        {3, 0, {far, far, 2}, {0}, 0, SYMMEM_OVERFLOW, 0},
+        {2, 0, {most / 4, 1}, {0}, 0, SYMMEM_OVERFLOW, 0},
+        {2, 0, {3, 2}, {most, 1}, 0, SYMMEM_OVERFLOW, 0},
+        {2, 0, {2, 2}, {most, 1}, 0, SYMMEM_OVERFLOW, 0},
+        {2, 0, {2, 2}, {most / 4, 1}, 0, SYMMEM_OVERFLOW, 0},
+    };
+    float data[4] = {0};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int64_t shape[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1}, strides[9] = {0};
+        const unsigned flags = rows[i].flags;
+        size_t bytes = 77;
+        memcpy(shape, rows[i].shape, sizeof rows[i].shape);
+        memcpy(strides, rows[i].strides, sizeof rows[i].strides);
+        const DLTensor tensor = {
+            .data = (flags & NO_DATA) != 0 ? NULL : (char *)data + ((flags & ODD) != 0),
+            .device = {.device_type = kDLCPU},
+            .ndim = rows[i].ndim,
+            .dtype = {.code = kDLFloat, .bits = (flags & NO_DTYPE) != 0 ? 12 : 32, .lanes = 1},
+            .shape = (flags & NO_SHAPE) != 0 ? NULL : shape,
+            .strides = rows[i].strides[0] == 0 ? NULL : strides};
+        tk_checkpoint(t, "row %zu", i);
+        symmem_clear_error();
+        TK_STATUS(
+            t, rows[i].status,
+            symmem_fused_all_gather_matmul_workspace(&tensor, NULL, rows[i].dim, false, 2, &bytes));
+        TK_EQ_INT(t, rows[i].status, last_record().status);
+        TK_EQ_SIZE(t, rows[i].status == SYMMEM_OK ? rows[i].bytes : 77, bytes);
+        if (rows[i].ndim == 0 || rows[i].ndim == 1) {
+            TK_EQ_SIZE(t, 2, last_record().expected);
+            TK_EQ_SIZE(t, (uint64_t)rows[i].ndim, last_record().actual);
+        }
+    }
+}
+
 /* Sides whose product no address reaches, of tensors without elements. */
 TK_TEST(fused_refusals, endless, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 2) {
     const int64_t far = INT64_C(1) << 40;
@@ -145,6 +210,9 @@ TK_TEST(fused_refusals, scatter_refusals, "SM-FUSED-10", .needs = PRODUCTS, .max
     REFUSED(SYMMEM_OUT_OF_RANGE, a, b, SYMMEM_SUM, 2, part, 0);
     REFUSED(SYMMEM_OUT_OF_RANGE, a, b, SYMMEM_SUM, -1, part, 0);
     REFUSED(SYMMEM_OUT_OF_RANGE, a, b, SYMMEM_SUM, 0, part, info.channel_count - 1);
+    REFUSED(SYMMEM_OUT_OF_RANGE, a, b, SYMMEM_SUM, 0, part, info.channel_count);
+    REFUSED(SYMMEM_OUT_OF_RANGE, a, b, SYMMEM_SUM, 0, part, -1);
+    REFUSED(SYMMEM_OUT_OF_RANGE, a, b, SYMMEM_SUM, 0, part, INT32_MAX);
     REFUSED(SYMMEM_UNSUPPORTED, a, b, SYMMEM_MAX, 0, part, 0);
     REFUSED(SYMMEM_UNSUPPORTED, a, b, SYMMEM_MIN, 0, part, 0);
     REFUSED(SYMMEM_INVALID_ARGUMENT, a, b, (symmem_reduce_op)99, 0, part, 0);

@@ -6,9 +6,11 @@
 
 #include "limits_help.h"
 #include "reduce_help.h"
+#include "walk.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define MIB ((size_t)1 << 20)
+#define LARGE (4 * MIB)
 #define LIMIT_MS 20000u
 #define ALONE TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT
 
@@ -153,11 +155,43 @@ TK_TEST(settings, links, "SM-BACKEND-17", .needs = SYMMEM_CAP_CONNECTIVITY, .max
     unsetenv("SYMMEM_SHM_NVLINKS");
 }
 
+/* --- products --------------------------------------------------------------------------------- */
+
+static void count_plain_loops(void *arg, const char *line) {
+    *(int *)arg += strstr(line, "plain loops") != NULL;
+}
+
+/* The library of products is looked for at a context's first one. */
+TK_TEST(settings, product_libraries, "SM-BACKEND-17",
+        .needs = SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_MATMUL, .max_ranks = 1, .flags = ALONE) {
+    static const struct {
+        const char *text;
+        int lines; /* of the log, that tell of plain loops */
+    } settings[] = {{"0", 0}, {"/nowhere/libblas.so", 1}, {"libm.so.6", 1}, {"", -1}};
+    const struct walk_scenario *fused = walk_find("fused");
+    for (size_t i = 0; i < COUNT(settings) && is_emulation(t); i++) {
+        struct walk_run run = {.t = t, .number = (int)i, .limit_ms = LIMIT_MS};
+        symmem_context_options options = tk_options(t);
+        int lines = 0;
+        tk_checkpoint(t, "SYMMEM_SHM_BLAS=%s", settings[i].text);
+        options.log = count_plain_loops;
+        options.log_arg = &lines;
+        setenv("SYMMEM_SHM_BLAS", settings[i].text, 1);
+        TK_REQUIRE_OK(t, symmem_init(&options, &run.context));
+        fused->prepare(&run);
+        TK_OK(t, fused->act(&run));
+        TK_OK(t, fused->act(&run));
+        walk_give_back(&run);
+        TK_CHECK(t, settings[i].lines < 0 ? lines <= 1 : lines == settings[i].lines);
+    }
+    unsetenv("SYMMEM_SHM_BLAS");
+}
+
 /* --- instruction sets ------------------------------------------------------------------------- */
 
 /* Each rank with another: they must get the same bits, those of the reference. */
-TK_TEST(settings, instruction_sets, "SM-REDUCE-02", .ranks = {2, 3}, .needs = COLLECTIVES,
-        .flags = ALONE) {
+TK_TEST(settings, instruction_sets, "SM-REDUCE-02", .ranks = {2, 2}, .needs = COLLECTIVES,
+        .flags = ALONE, .timeout_s = 60) {
     static const char *const names[] = {"portable", "avx2", "avx512"};
     static const enum reduce_form forms[] = {FORM_ONE_SHOT_OUT, FORM_TWO_SHOT, FORM_CHOSEN_OUT};
     const char *mine[COUNT(names)];
@@ -172,13 +206,24 @@ TK_TEST(settings, instruction_sets, "SM-REDUCE-02", .ranks = {2, 3}, .needs = CO
     for (size_t turn = 0; turn < known; turn++) {
         const char *own = mine[(turn + (size_t)t->rank) % known];
         TK_REQUIRE_OK(t, begin_with(t, "SYMMEM_SHM_ISA", own, &devices));
-        struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), (size_t)1 << 14);
+        struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), LARGE + 256);
         for (int i = 0; i < reduce_pair_count(); i++) {
             struct reduce_call call = {.form = forms[(size_t)i % COUNT(forms)],
                                        .count = 701 + (size_t)i % 64,
                                        .at = (size_t)i % 8};
             reduce_pair(i, &call.dtype, &call.op);
             tk_checkpoint(t, "%s, pair %d", own, i);
+            reduce_check(t, &desk, &call);
+        }
+        /* So much that results go past the cache, from odd places. */
+        for (int i = 0; i < 2; i++) {
+            static const symmem_dtype dtypes[] = {SYMMEM_FLOAT16, SYMMEM_FLOAT64};
+            const struct reduce_call call = {.form = FORM_ONE_SHOT_OUT,
+                                             .dtype = dtypes[i],
+                                             .op = SYMMEM_SUM,
+                                             .count = LARGE / symmem_dtype_size(dtypes[i]) + 37,
+                                             .at = (size_t)i + 1};
+            tk_checkpoint(t, "%s, large %d", own, i);
             reduce_check(t, &desk, &call);
         }
         reduce_expect_same_digest(t, &desk);

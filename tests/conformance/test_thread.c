@@ -248,3 +248,51 @@ TK_TEST(thread, last_release_comes_last, "SM-HANDLE-12,SM-THREAD-01", .max_ranks
         TK_EQ_INT(t, SYMMEM_OK, others.status);
     }
 }
+
+/* --- one stream and one event ----------------------------------------------------------------- */
+
+struct shared {
+    struct tk *t;
+    symmem_stream *streams[2];
+    symmem_event *event;
+    char *memory;
+    atomic_int number; /* of the next thread */
+};
+
+static void *share_in_thread(void *arg) {
+    struct shared *shared = arg;
+    struct tk *t = shared->t;
+    const int number = atomic_fetch_add(&shared->number, 1);
+    char *own = shared->memory + 64 * number;
+    symmem_stream *stream = shared->streams[number % 2], *other = shared->streams[1 - number % 2];
+    for (uint32_t round = 1; round <= 40; round++) {
+        uint32_t found = 0;
+        bool flag = false;
+        void *memory = NULL;
+        TK_OK(t, symmem_copy(t->context, own, &round, sizeof(round), stream));
+        TK_OK(t, symmem_event_record(shared->event, stream));
+        TK_OK(t, symmem_stream_wait_event(other, shared->event));
+        TK_OK(t, symmem_event_query(shared->event, &flag));
+        TK_OK(t, symmem_stream_query(other, &flag));
+        TK_OK(t, symmem_event_synchronize(shared->event, LIMIT_MS));
+        TK_OK(t, symmem_stream_synchronize(stream, LIMIT_MS));
+        TK_OK(t, symmem_copy(t->context, &found, own, sizeof(found), NULL));
+        TK_EQ_INT(t, round, found);
+        if (round % 10 == 0 && TK_OK(t, symmem_alloc(t->context, 64, -1, NULL, &memory)))
+            TK_OK(t, symmem_free(t->context, memory)); /* waits for the device's streams */
+    }
+    return NULL;
+}
+
+TK_TEST(thread, stream_in_threads, "SM-THREAD-04", .needs = SYMMEM_CAP_STREAMS, .max_ranks = 2) {
+    struct shared shared = {.t = t, .memory = tk_alloc(t, 64 * THREADS)};
+    pthread_t threads[THREADS];
+    for (int i = 0; i < 2; i++)
+        shared.streams[i] = tk_stream(t);
+    TK_REQUIRE_OK(t, symmem_event_create(t->context, -1, &shared.event));
+    for (int i = 0; i < THREADS; i++)
+        TK_REQUIRE(t, pthread_create(&threads[i], NULL, share_in_thread, &shared) == 0);
+    for (int i = 0; i < THREADS; i++)
+        TK_EQ_INT(t, 0, pthread_join(threads[i], NULL));
+    symmem_event_destroy(shared.event);
+}

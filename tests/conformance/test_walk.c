@@ -112,6 +112,11 @@ TK_TEST(walk, no_memory, "SM-ERROR-09", .max_ranks = 1, .flags = TK_NO_CONTEXT, 
     walk_shortages(t);
 }
 
+TK_TEST(walk, points_of_one, "SM-POINT-02,SM-POINT-05", .max_ranks = 1, .flags = TK_NO_CONTEXT,
+        .timeout_s = 60) {
+    walk_points_of_one(t);
+}
+
 TK_TEST(walk, no_memory_multicast, "SM-ERROR-09", .needs = SYMMEM_CAP_MULTICAST, .ranks = {2, 2},
         .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY, .timeout_s = 60) {
     walk_shortages(t);

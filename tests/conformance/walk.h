@@ -99,6 +99,7 @@ symmem_group *walk_group(struct walk_run *run, const char *what, int32_t without
 /* --- walk_memory.c ------------------------------------------------------------------ */
 
 void walk_shortages(struct tk *t);
+void walk_points_of_one(struct tk *t);
 
 /* --- walk_points.c: what the core passes -------------------------------------------- */
 

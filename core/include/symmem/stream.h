@@ -89,8 +89,8 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_event_query(symmem_event *event, 
 /* From here to the end the stream records. CAPTURE if it does so already. Until then symmem_alloc
  * and a first rendezvous of this context are CAPTURE, on whatever thread. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_begin_capture(symmem_stream *stream);
-/* On the stream that began it. CAPTURE if this one did not, or if a forked stream was not joined;
- * the capture is over then, too. */
+/* On the stream that began it; CAPTURE, with the capture as it was, on another. CAPTURE if a forked
+ * stream was not joined; the capture is over then, too. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_end_capture(symmem_stream *stream,
                                                                   symmem_graph **graph_p);
 /* *capturing_p: it records, be it as one that joined a capture. */

@@ -48,12 +48,14 @@ while :; do
     ! passes_without "$run" "${test%%@*}" || break
 done
 seconds=$(awk -v us=$((${EPOCHREALTIME/[.,]/} - start)) 'BEGIN { printf "%.1f", us / 1e6 }')
+times >"$log.times" # the second line is of what was waited for
+cpu=$(tail -n 1 "$log.times" | tr 'ms' '  ' | awk '{ printf "%.1f", $1 * 60 + $2 + $3 * 60 + $4 }')
 quote() {
     local text=${1//\\/\\\\}
     printf '%s' "${text//\"/\\\"}"
 }
-printf '{"id": "%s", "operator": "%s", "file": "%s", "line": %d, "old": "%s", "new": "%s", "verdict": "%s", "by": "%s", "run": "%s", "test": "%s", "remark": "%s", "seconds": %s}\n' \
+printf '{"id": "%s", "operator": "%s", "file": "%s", "line": %d, "old": "%s", "new": "%s", "verdict": "%s", "by": "%s", "run": "%s", "test": "%s", "remark": "%s", "seconds": %s, "cpu": %s}\n' \
     "$id" "$operator" "$file" "$line" "$(quote "$old")" "$(quote "$new")" "$verdict" "$by" "$run" "$(quote "$test")" \
-    "$(quote "$remark")" "$seconds" >>"$WORK/results.jsonl"
-printf '%-12s %6s s  %s (line %s): %s -> %s%s\n' "$verdict" "$seconds" "$id" "$line" "$old" "$new" \
+    "$(quote "$remark")" "$seconds" "$cpu" >>"$WORK/results.jsonl"
+printf '%-12s %6s s of %6s s  %s (line %s): %s -> %s%s\n' "$verdict" "$cpu" "$seconds" "$id" "$line" "$old" "$new" \
     "$([ "$verdict" != killed ] || echo "; by $test, $run")"

@@ -131,7 +131,7 @@ run_suite() { # RUN
         list=$(IFS=,; echo "${cases[*]:at:size}")
         count=$((${#cases[@]} - at < size ? ${#cases[@]} - at : size))
         cases_run=$((cases_run + count))
-        limit=$(sed -n "$((at + count))s/[.].*//p" "$plan/$run") # the slowest comes last
+        limit=$(sed -n "$((at + 1)),$((at + count))s/[.].*//p" "$plan/$run" | sort -n | tail -n 1)
         limit=$((8 + slower * (limit + 1)))
         if ! run_cases "$run" "$list" "$limit"; then
             killer=$failed_case
@@ -147,10 +147,15 @@ run_suite() { # RUN
     done
 }
 
+# What so many cases with processes let live is hardly killed by the same cases with threads.
+many=40
 for run in 4-process 2-thread 2-process 3-process 5-process; do
-    if [ -z "${ONLY_RACES:-}" ] || [ "$run" = 2-thread ]; then
-        run_suite "$run"
+    if [ "$run" = 2-thread ]; then
+        [ -n "${ONLY_RACES:-}" ] || [ "$cases_run" -le "$many" ] || continue
+    elif [ -n "${ONLY_RACES:-}" ]; then
+        continue
     fi
+    run_suite "$run"
 done
 
 # --- unit tests -------------------------------------------------------------------------------------

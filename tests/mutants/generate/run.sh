@@ -87,11 +87,14 @@ make_tools() {
         -L"$llvm/lib" -Wl,-rpath,"$llvm/lib" -lclang || exit 4
 }
 
-# Counted once for each state of the product.
+# Counted once; where the product has changed since, line numbers are moved.
 make_coverage() {
     sums "${product[@]}" >"$WORK/coverage.sums"
-    cmp -s "$WORK/coverage.sums" "$WORK/coverage/of" || rm -rf "$WORK/coverage"
-    mkdir -p "$WORK/coverage" && cp "$WORK/coverage.sums" "$WORK/coverage/of" || return 1
+    cmp -s "$WORK/coverage.sums" "$WORK/coverage/of" || "$generate/moved.sh" "$WORK/coverage" "$root" 2>/dev/null ||
+        rm -rf "$WORK/coverage"
+    rm -rf "$WORK/coverage/sources" && mkdir -p "$WORK/coverage/sources" &&
+        find "${product[@]}" -type f -name '*.[ch]' -exec cp --parents -t "$WORK/coverage/sources" {} + &&
+        cp "$WORK/coverage.sums" "$WORK/coverage/of" || return 1
     cmake -S . -B "$WORK/counting" -G Ninja -DCMAKE_C_COMPILER=gcc -DCMAKE_BUILD_TYPE=Debug -DSYMMEM_COVERAGE=ON \
         -DSYMMEM_SKELETONS=OFF >"$WORK/counting.log" 2>&1 &&
         nice -n 10 ninja -C "$WORK/counting" -j "$processors" >>"$WORK/counting.log" 2>&1 || return 1
@@ -109,19 +112,26 @@ make_coverage || fail "the coverage build failed" "$WORK/counting.log"
 # --- the sample -------------------------------------------------------------------------------------
 
 "$WORK/mutate" --build "$WORK/counting" --root . --seed "$seed" "${prefixes[@]}" >"$WORK/all.tsv" || exit 4
-listed=$(grep -vE '^(#|$)' "$generate/equivalents.txt" | sed 's/ *|.*//')
 "$WORK/mutate" --build "$WORK/counting" --root . core/ backend_shm_emul/ kernels/cpu/ | cut -f 1 >"$WORK/ids"
+listed=$(grep -vE '^(#|$)' "$generate/equivalents.txt" | sed 's/ *|.*//' | while IFS= read -r id; do
+    # A star stands for any number or operator.
+    [[ $id == *'*'* ]] && grep -x "$(sed 's/[.[]/\\&/g; s/[*]/[^:]*/g' <<<"$id")" "$WORK/ids" || echo "$id"
+done)
+echo "$listed" >"$WORK/equivalents"
 stale=$(grep -vxFf "$WORK/ids" <<<"$listed")
 [ -z "$stale" ] || fail "equivalents.txt names what is no mutant any more: $stale"
 head -n "$sample" "$WORK/all.tsv" | grep -E -- "$only" >"$WORK/sample.tsv"
 cut -f 1 "$WORK/sample.tsv" >"$WORK/sample"
 
-# Results of another state of the product are of other mutants.
-if ! cmp -s "$WORK/results.of" "$WORK/coverage/of"; then
-    [ ! -f "$WORK/results.jsonl" ] || mv "$WORK/results.jsonl" "$WORK/results.old.jsonl"
-    cp "$WORK/coverage/of" "$WORK/results.of"
-fi
+# Results of another state of a file are of other mutants.
 : >>"$WORK/results.jsonl"
+find "${product[@]}" -type f -exec sha256sum {} + | sort >"$WORK/results.now"
+changed=$(cat "$WORK/results.of" "$WORK/results.now" 2>/dev/null | sort | uniq -u | awk '{ print "\"file\": \"" $2 "\"" }')
+if [ -n "$changed" ]; then
+    cp "$WORK/results.jsonl" "$WORK/results.old.jsonl"
+    grep -vF "$changed" "$WORK/results.old.jsonl" >"$WORK/results.jsonl"
+fi
+mv "$WORK/results.now" "$WORK/results.of"
 if [ -n "$again" ]; then
     sed -i '/"verdict": "survived"/d; /"by": "unit"/d' "$WORK/results.jsonl"
 fi
@@ -129,7 +139,7 @@ sed -E 's/^\{"id": "([^"]*)".*/\1/' "$WORK/results.jsonl" >"$WORK/done"
 awk -F'\t' 'FILENAME == ARGV[1] || FILENAME == ARGV[2] { done[$1]; next } !($1 in done)' "$WORK/done" <(echo "$listed") \
     "$WORK/sample.tsv" >"$WORK/open.tsv"
 
-# Which tests execute each line, cheapest first. A line that has no code of its own belongs to what began before.
+# Which tests execute each line: those first that have killed mutants of the file, then the cheapest. A line that has no code of its own belongs to what began before.
 make_plans() { # BASE
     local base=$1
     rm -rf "$base/build/plans" && mkdir "$base/build/plans" || return 1
@@ -148,7 +158,14 @@ make_plans() { # BASE
               print these[j] "\t" name[1] "\t" seconds "\t" name[2]
               if (name[1] == "4-process") print these[j] "\t2-thread\t" seconds "\t" name[2] } }' \
         - executable {4,2}-process/* 2-thread/* {3,5}-process/* unit/* <"$WORK/open.tsv") |
-        sort -t $'\t' -k 1,1n -k 2,2 -k 3,3n >"$WORK/tests.tsv"
+        awk -F'\t' -v results="$WORK/results.jsonl" '
+            BEGIN { while ((getline line <results) > 0) if (line ~ /"verdict": "killed"/) {
+                split(line, part, "\""); for (i in part) { if (part[i] == "file") file = part[i + 2]; if (part[i] == "run") run = part[i + 2]
+                    if (part[i] == "test") test = part[i + 2] }
+                sub(/@.*/, "", test); kills[file, run, test]++ } }
+            FILENAME == ARGV[1] { of[FNR] = $3; next }
+            { print $0 "\t" kills[of[$1], $2, $4] + 0 }' "$WORK/open.tsv" - |
+        sort -t $'\t' -k 1,1n -k 2,2 -k 5,5nr -k 3,3n >"$WORK/tests.tsv"
     (cd "$base/build/plans" && seq "$(wc -l <"$WORK/open.tsv")" | xargs -r mkdir &&
         awk -F'\t' '{ print >(FNR "/mutant"); close(FNR "/mutant") }' "$WORK/open.tsv" &&
         awk -F'\t' 'FILENAME == ARGV[1] { bad[$1, $2]; next } ($2, $4) in bad { next }
@@ -191,5 +208,5 @@ if [ -s "$WORK/races" ]; then
     rm -rf "$WORK/tsan/build/plans" && cp -r "$WORK/plain/build/plans" "$WORK/tsan/build/plans"
     in_lanes races <"$WORK/races"
 fi
-"$generate/report.sh" "$WORK" "$generate/equivalents.txt"
+"$generate/report.sh" "$WORK"
 echo "sample of $sample, seed $seed, of ${prefixes[*]}"

@@ -244,3 +244,36 @@ TEST("poison") {
     CU_ASSERT_EQUAL(atomic_load(slot_word(&world->ranks[0], 1, 0, 0)), 0);
     fake_world_close(world);
 }
+
+/* Ranks of the second word of a fault, too. */
+TEST("missing of many") {
+    fake_world *world = fake_world_open(66, 1, 4096);
+    static const struct {
+        int32_t rank;
+        uint64_t missing[2];
+    } rows[] = {{65, {~0ull, 1}}, {0, {~1ull, 3}}, {64, {~0ull, 2}}, {63, {~0ull >> 1, 3}}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        fake_rank *rank = &world->ranks[rows[i].rank];
+        CU_ASSERT_EQUAL(fake_barrier(rank, 0, 5, NULL), SYMMEM_TIMEOUT);
+        CU_ASSERT_EQUAL(rank->host.fault.missing[0], rows[i].missing[0]);
+        CU_ASSERT_EQUAL(rank->host.fault.missing[1], rows[i].missing[1]);
+        fake_world_reset(world);
+    }
+    fake_world_close(world);
+}
+
+/* A kind that no kernel has fails without a meeting, and the fault says whose it is. */
+TEST("unknown collective") {
+    fake_world *world = fake_world_open(2, 2, 4096);
+    fake_rank *rank = &world->ranks[1];
+    const symmem_collective call = {
+        .size = sizeof call, .name = "unknown", .kind = SYMMEM_CALL_NONE, .count = 1};
+    const symmem_exec exec = {.timeout_ms = 1000};
+    CU_ASSERT_EQUAL(world->backend->collective(rank->instance, &rank->peers, 1, &call, &exec),
+                    SYMMEM_UNSUPPORTED);
+    CU_ASSERT_EQUAL(rank->host.fault.status, SYMMEM_UNSUPPORTED);
+    CU_ASSERT_EQUAL(rank->host.fault.failed_rank, 1);
+    CU_ASSERT_EQUAL(rank->host.fault.channel, 1);
+    CU_ASSERT_STRING_EQUAL(rank->host.fault.operation, "unknown");
+    fake_world_close(world);
+}

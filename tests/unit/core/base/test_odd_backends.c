@@ -157,6 +157,10 @@ static void body_unsuited(rank_env *env) {
         CHECK(env, last_record().failed_rank >= 0);
     if (kind == NO_KIND)
         CHECK(env, strstr(last_record().message, "SYMMEM_SHARE_BYTES") && shares_open == 0);
+    if (kind == OTHER_NAME)
+        CHECK(env, last_record().failed_rank == 1 && last_record().status == SYMMEM_MISMATCH &&
+                       strcmp(last_record().stage, "metadata") == 0 &&
+                       strstr(last_record().message, "rank 1 has other") != NULL);
     symmem_handle_release(handle);
     CHECK_OK(env, symmem_free(env->context, ptr));
     CHECK_OK(env, symmem_finalize(env->context)); /* before `other` ends */
