@@ -156,6 +156,20 @@ static bool encloses(const struct source *source, size_t first, size_t brace) {
            (is(source, first, "namespace") && brace <= first + 2);
 }
 
+/* Behind a template's parameters, whose default values are nobody's. */
+static size_t parameters_end(const struct source *source, size_t first) {
+    size_t at = first;
+    if (!is(source, first, "template"))
+        return first;
+    for (int depth = 0; ++at < source->count;) {
+        depth += is(source, at, "<");
+        depth -= is(source, at, ">");
+        if (depth == 0)
+            return at + 1;
+    }
+    return first;
+}
+
 static bool next_item(const struct source *source, size_t first, struct item *item) {
     if (first >= source->count)
         return false;
@@ -166,7 +180,7 @@ static bool next_item(const struct source *source, size_t first, struct item *it
     }
     struct depth depth = {0};
     bool assigned = false, aggregate = false;
-    size_t at = first;
+    size_t at = parameters_end(source, first);
     for (; at < source->count; at++) {
         if (source->tokens[at].begins_directive)
             follow_directive(source, at, &depth);

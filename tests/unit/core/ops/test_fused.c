@@ -177,22 +177,16 @@ static void body(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_steps(void) {
+TEST("steps") {
     symmem_backend table = noting_backend();
     for (int world = 2; world <= 3; world++)
         run_threads((plan){.world = world, .body = body, .backend = &table});
 }
 
 /* Where calls are compared nothing is written before, or if they differ. */
-static void test_compared(void) {
+TEST("compared") {
     symmem_backend table = noting_backend();
     setenv("SYMMEM_CHECK_COLLECTIVES", "1", 1);
     run_threads((plan){.world = 2, .body = body, .backend = &table, .argument = 1});
     unsetenv("SYMMEM_CHECK_COLLECTIVES");
-}
-
-static const unit_case tests[] = {{"steps", test_steps}, {"compared", test_compared}};
-
-int main(void) {
-    return RUN_TESTS("fused", tests);
 }
