@@ -159,28 +159,25 @@ TK_TEST(fused_faults, rank_missing, "SM-COLL-08,SM-TIMEOUT-14", .needs = PRODUCT
 /* Rank 0 does not call: its workspace stays as it is, whatever the others' steps behind their
  * failure do. */
 TK_TEST(fused_faults, absent_workspace_stays, "SM-FUSED-16", .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
-        .min_ranks = 2, .max_ranks = 3) {
-    struct fused_pair x;
+        .ranks = {2, 3}) {
+    struct fused_pair *x = pair_begin(t);
     symmem_stream *stream = tk_stream(t);
-    TK_REQ(t, "SM-FUSED-16");
-    pair_begin(t, &x);
-    TK_OK(t, both_ends(pair_gather(&x, LONG_MS, stream), stream)); /* nothing is new to a device */
+    TK_OK(t, both_ends(pair_gather(x, LONG_MS, stream), stream)); /* nothing is new to a device */
     for (int i = 0; i < 2; i++) {
-        tk_fill(t, x.workspace, t->rank, 0, x.bytes, 0x77);
+        tk_fill(t, x->workspace, t->rank, 0, x->bytes, 0x77);
         tk_out_of_band_barrier(t);
         if (t->rank != 0)
             TK_STATUS_EITHER(
                 t, SYMMEM_TIMEOUT, SYMMEM_POISONED,
-                both_ends(i == 0 ? pair_gather(&x, 30, stream) : pair_scatter(&x, 30, stream),
+                both_ends(i == 0 ? pair_gather(x, 30, stream) : pair_scatter(x, 30, stream),
                           stream));
         tk_out_of_band_barrier(t);
         if (t->rank == 0)
-            tk_expect_bytes(t, x.workspace, 0, 0, x.bytes, 0x77);
-        TK_OK(t, symmem_handle_reset(x.workspace, LONG_MS));
+            tk_expect_bytes(t, x->workspace, 0, 0, x->bytes, 0x77);
+        TK_OK(t, symmem_handle_reset(x->workspace, LONG_MS));
     }
-    TK_OK(t, both_ends(pair_gather(&x, LONG_MS, stream), stream));
-    pair_expect_gather(t, &x, 1);
-    pair_end(&x);
+    TK_OK(t, both_ends(pair_gather(x, LONG_MS, stream), stream));
+    pair_expect_gather(t, x, 1);
 }
 
 /* --- reuse ------------------------------------------------------------------------------------ */

@@ -124,6 +124,19 @@ static void begin_notes(void) {
     noting = true;
 }
 
+/* On another stream it waits for what the channel did before, from its first step on. */
+static void check_behind(rank_env *env, symmem_handle *handle, const DLTensor *a, const DLTensor *b,
+                         const DLTensor *part) {
+    symmem_stream *other = NULL;
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &other));
+    begin_notes();
+    CHECK_OK(env, symmem_fused_matmul_reduce_scatter(handle, a, b, SYMMEM_SUM, 0, part, 0, LIMIT_MS,
+                                                     other, NULL));
+    noting = false;
+    CHECK(env, strncmp(notes, "aw ", 3) == 0);
+    CHECK_OK(env, symmem_stream_destroy(other));
+}
+
 /* What each of the three is to look like. */
 typedef struct wanted {
     const char *gather, *turned, *scatter;
@@ -171,28 +184,23 @@ static void body(rank_env *env) {
            stream, w->scatter);
     for (int i = 0; i < ROWS * SIDE; i++)
         CHECK(env, part.values[i] == (float)(SIDE * env->world));
+    check_behind(env, handle, &a.dl, &b.dl, &part.dl);
     CHECK_OK(env, symmem_stream_destroy(stream));
     env_meet(env);
     symmem_handle_release(handle);
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_steps(void) {
+TEST("steps") {
     symmem_backend table = noting_backend();
     for (int world = 2; world <= 3; world++)
         run_threads((plan){.world = world, .body = body, .backend = &table});
 }
 
 /* Where calls are compared nothing is written before, or if they differ. */
-static void test_compared(void) {
+TEST("compared") {
     symmem_backend table = noting_backend();
     setenv("SYMMEM_CHECK_COLLECTIVES", "1", 1);
     run_threads((plan){.world = 2, .body = body, .backend = &table, .argument = 1});
     unsetenv("SYMMEM_CHECK_COLLECTIVES");
-}
-
-static const unit_case tests[] = {{"steps", test_steps}, {"compared", test_compared}};
-
-int main(void) {
-    return RUN_TESTS("fused", tests);
 }
