@@ -156,10 +156,58 @@ TK_TEST(fused_faults, rank_missing, "SM-COLL-08,SM-TIMEOUT-14", .needs = PRODUCT
     work_after(t, NULL);
 }
 
+/* As calls are in programs, and not in the suite: then steps behind a failure may run. */
+static void uncompared(struct tk *t) {
+    symmem_context_options options = tk_options(t);
+    options.check_collectives = 0;
+    tk_reinit(t, &options);
+}
+
+TK_TEST(fused_faults, results_uncompared, "SM-FUSED-01,SM-FUSED-04",
+        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .ranks = {1, 3}) {
+    uncompared(t);
+    struct fused_pair *x = pair_begin(t);
+    symmem_stream *stream = tk_stream(t);
+    TK_OK(t, pair_gather(x, LONG_MS, stream));
+    TK_OK(t, pair_scatter(x, LONG_MS, stream));
+    tk_synchronize(t, stream);
+    pair_expect_gather(t, x, 1);
+    pair_expect_scatter(t, x, 1);
+}
+
+TK_TEST(fused_faults, product_fails_uncompared, "SM-FUSED-12,SM-TIMEOUT-14",
+        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .ranks = {2, 3}) {
+    uncompared(t);
+    failing(t, tk_stream(t));
+}
+
+/* A graph whose product fails on one rank: each launch says so until the reset. */
+TK_TEST(fused_faults, launches_fail_uncompared, "SM-FUSED-12",
+        .needs = PRODUCTS | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_ACCESS, .ranks = {2, 3}) {
+    struct own_product own = {.status = SYMMEM_LIMIT};
+    symmem_graph *graph = NULL;
+    uncompared(t);
+    struct fused_pair *x = pair_begin(t);
+    symmem_stream *stream = tk_stream(t);
+    if (t->rank == 0)
+        use_own(t, &own);
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
+    TK_OK(t, pair_gather(x, LONG_MS, stream));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    use_own(t, NULL);
+    for (int i = 0; i < 2; i++) {
+        symmem_status status = both_ends(symmem_graph_launch(graph, stream), stream);
+        TK_STATUS_EITHER(t, SYMMEM_LIMIT, SYMMEM_POISONED, status);
+    }
+    TK_OK(t, symmem_graph_destroy(graph));
+    TK_OK(t, symmem_handle_reset(x->workspace, LONG_MS));
+    TK_OK(t, both_ends(pair_gather(x, LONG_MS, stream), stream));
+    pair_expect_gather(t, x, 1);
+}
+
 /* Rank 0 does not call: its workspace stays as it is, whatever the others' steps behind their
  * failure do. */
-TK_TEST(fused_faults, absent_workspace_stays, "SM-FUSED-16", .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
-        .ranks = {2, 3}) {
+static void absent_workspace(struct tk *t) {
     struct fused_pair *x = pair_begin(t);
     symmem_stream *stream = tk_stream(t);
     TK_OK(t, both_ends(pair_gather(x, LONG_MS, stream), stream)); /* nothing is new to a device */
@@ -178,6 +226,17 @@ TK_TEST(fused_faults, absent_workspace_stays, "SM-FUSED-16", .needs = PRODUCTS |
     }
     TK_OK(t, both_ends(pair_gather(x, LONG_MS, stream), stream));
     pair_expect_gather(t, x, 1);
+}
+
+TK_TEST(fused_faults, absent_workspace_stays, "SM-FUSED-16", .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
+        .ranks = {2, 3}) {
+    absent_workspace(t);
+}
+
+TK_TEST(fused_faults, absent_workspace_stays_uncompared, "SM-FUSED-16",
+        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .ranks = {2, 3}) {
+    uncompared(t);
+    absent_workspace(t);
 }
 
 /* --- reuse ------------------------------------------------------------------------------------ */

@@ -124,6 +124,19 @@ static void begin_notes(void) {
     noting = true;
 }
 
+/* On another stream it waits for what the channel did before, from its first step on. */
+static void check_behind(rank_env *env, symmem_handle *handle, const DLTensor *a, const DLTensor *b,
+                         const DLTensor *part) {
+    symmem_stream *other = NULL;
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &other));
+    begin_notes();
+    CHECK_OK(env, symmem_fused_matmul_reduce_scatter(handle, a, b, SYMMEM_SUM, 0, part, 0, LIMIT_MS,
+                                                     other, NULL));
+    noting = false;
+    CHECK(env, strncmp(notes, "aw ", 3) == 0);
+    CHECK_OK(env, symmem_stream_destroy(other));
+}
+
 /* What each of the three is to look like. */
 typedef struct wanted {
     const char *gather, *turned, *scatter;
@@ -171,6 +184,7 @@ static void body(rank_env *env) {
            stream, w->scatter);
     for (int i = 0; i < ROWS * SIDE; i++)
         CHECK(env, part.values[i] == (float)(SIDE * env->world));
+    check_behind(env, handle, &a.dl, &b.dl, &part.dl);
     CHECK_OK(env, symmem_stream_destroy(stream));
     env_meet(env);
     symmem_handle_release(handle);
