@@ -248,8 +248,8 @@ TK_TEST(composed, product_fails_on_the_second_stream, "SM-COLL-15,SM-TIMEOUT-14"
     TK_REQ(t, "SM-COLL-15");
     struct fused_pair *x = pair_begin(t);
     size_t part = PAIR_ROWS * PAIR_N * sizeof(float);
-    size_t next = (size_t)(t->next);
-    struct fussy fussy = {.out = (char *)x->out.dl.data + x->out.dl.byte_offset + next * part};
+    struct fussy fussy = {.out = (char *)x->out.dl.data + x->out.dl.byte_offset +
+                                 (size_t)t->rank * part};
     TK_OK(t, symmem_set_matmul(t->context, fussy_product, &fussy));
     symmem_status call = symmem_fused_all_gather_matmul(x->workspace, &x->shard.dl, 0, 1, x->bs,
                                                         NULL, x->outs, 0, limit_ms, stream, second);
