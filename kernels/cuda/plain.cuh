@@ -53,7 +53,7 @@ __device__ symmem_cuda_unit sum_of_units(const symmem_cuda_unit *units, uint32_t
 
 // Of at most so many ranks, with all that a round needs in registers. DEALT: what is added up here
 // is not what is pushed.
-template <typename Element, int Most, bool SHORT, bool DEALT = false> struct plain_ops {
+template <typename Element, int Most, bool SHORT, bool DEALT> struct plain_ops {
     const symmem_cuda_lines_args &args;
 
     __device__ void meanwhile() const {}
@@ -328,7 +328,7 @@ template <typename Ops, typename Args> __device__ void plain_by_chunks(const Arg
 
 template <typename Element>
 __device__ void plain_sums_by_chunks(const symmem_cuda_lines_args &args) {
-    plain_by_chunks<plain_ops<Element, 2, false>>(args);
+    plain_by_chunks<plain_ops<Element, 2, false, false>>(args);
 }
 
 // --- blocks ------------------------------------------------------------------------------
