@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-#include "sync_help.h"
+#include "ops_help.h"
 
 /* REFUSED(t, OUT_OF_RANGE, symmem_put(...)): the status, and a record of that call. */
 #define REFUSED(t, expected, call) refused((t), SYMMEM_##expected, (call), #call, __LINE__)

@@ -398,6 +398,9 @@ static void refusals(struct tk *t) {
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, CALL(a, NULL, x.signals_dl, 0, out));
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, CALL(a, b, x.signals_dl, 0, NULL));
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, CALL(a, b, x.signals_dl, 0, a));
+    OPS_WRONG_MEMBERS(t, x.a.dl, true, CALL(a, b, x.signals_dl, 0, out));
+    OPS_WRONG_MEMBERS(t, x.b.dl, true, CALL(a, b, x.signals_dl, 0, out));
+    OPS_WRONG_MEMBERS(t, x.out.dl, true, CALL(a, b, x.signals_dl, 0, out));
     DLTensor overlapping = x.out.dl;
     overlapping.data = x.a.memory;
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, CALL(a, b, x.signals_dl, 0, &overlapping));
