@@ -44,7 +44,7 @@ static void random_sequence(struct tk *t) {
     struct reduce_desk desk = begin(t);
     symmem_stream *stream = desk.stream;
     int32_t last = info_of(t, desk.handle).channel_count - 1;
-    int rounds = tk_suite_is_long() ? 3000 : t->world_size <= 4 ? 80 : 30;
+    int rounds = tk_suite_is_long() ? 600 : t->world_size <= 4 ? 80 : 30;
     uint64_t random = t->seed;
     TK_REQ(t, "SM-REDUCE-14");
     for (int round = 0; round < rounds && !tk_failed(t); round++) {
